@@ -1,0 +1,95 @@
+// Package blob names immutable bytes by their SHA-256 digest and keeps them.
+//
+// Whatever is too large for a commit (a long tool output, a file of a
+// workspace, a prompt) is stored once under the digest of its bytes and is
+// referred to by a [Ref]. The bytes behind a digest never change, so readers
+// may cache them for ever and writers may store them twice without harm.
+//
+// The package does not know who refers to a blob: nothing is counted and
+// nothing is deleted here. A [Store] belongs to one tenant.
+package blob
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+)
+
+var (
+	// ErrNotFound is returned by Get for a digest the store does not hold.
+	ErrNotFound = errors.New("blob: not found")
+	// ErrCorrupt is returned when stored bytes do not match their digest.
+	ErrCorrupt = errors.New("blob: stored bytes do not match their digest")
+)
+
+// Digest is the SHA-256 of some bytes. The zero Digest means "none".
+type Digest [sha256.Size]byte
+
+// Sum returns the digest of data.
+func Sum(data []byte) Digest { return sha256.Sum256(data) }
+
+// ParseDigest reads the 64 hexadecimal digits that String writes.
+func ParseDigest(s string) (Digest, error) {
+	var d Digest
+	if len(s) != 2*len(d) {
+		return d, fmt.Errorf("blob: digest %q: want %d hexadecimal digits", s, 2*len(d))
+	}
+	if _, err := hex.Decode(d[:], []byte(s)); err != nil {
+		return Digest{}, fmt.Errorf("blob: digest %q: %w", s, err)
+	}
+	return d, nil
+}
+
+// String returns 64 lower-case hexadecimal digits.
+func (d Digest) String() string { return hex.EncodeToString(d[:]) }
+
+// Short returns the first 12 digits, for people.
+func (d Digest) Short() string { return d.String()[:12] }
+
+// IsZero reports whether d names nothing.
+func (d Digest) IsZero() bool { return d == Digest{} }
+
+// MarshalText writes the empty text for the zero Digest.
+func (d Digest) MarshalText() ([]byte, error) {
+	if d.IsZero() {
+		return []byte{}, nil
+	}
+	return []byte(d.String()), nil
+}
+
+// UnmarshalText reads what MarshalText writes.
+func (d *Digest) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*d = Digest{}
+		return nil
+	}
+	v, err := ParseDigest(string(text))
+	if err != nil {
+		return err
+	}
+	*d = v
+	return nil
+}
+
+// Ref names a blob and says how many bytes it has.
+type Ref struct {
+	Digest Digest `json:"digest"`
+	Size   int64  `json:"size"`
+}
+
+// Store keeps blobs. It is safe for concurrent use.
+//
+// Put reads r to its end, stores the bytes and returns their name; storing
+// the same bytes again is cheap and succeeds. When Put returns, a Get of the
+// digest succeeds and the bytes survive what the store promises to survive.
+// Get returns ErrNotFound for an absent digest; the reader it returns fails
+// with ErrCorrupt, at the latest at its end, if the bytes do not match. The
+// caller closes it. Neither keeps ctx after it returned, but the reader that
+// Get returns may.
+type Store interface {
+	Put(ctx context.Context, r io.Reader) (Ref, error)
+	Get(ctx context.Context, d Digest) (io.ReadCloser, error)
+}

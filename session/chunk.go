@@ -1,0 +1,209 @@
+package session
+
+import (
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/rathcluster/rath/blob"
+)
+
+// Kind is what a chunk is to the model.
+type Kind string
+
+// The kinds of chunks, OpenRath's four.
+const (
+	System     Kind = "system"
+	User       Kind = "user"
+	Assistant  Kind = "assistant"
+	ToolResult Kind = "tool_result"
+)
+
+// ToolCall is a model's wish to call a tool. Args is the JSON text as the
+// model wrote it, valid or not.
+type ToolCall struct {
+	Args string `json:"args"`
+	ID   string `json:"id"`
+	Name string `json:"name"`
+}
+
+// Placement says where a session works: the sandbox backend it was sent to,
+// the lease's epoch and the head of its workspace. The zero Placement means
+// that the session was sent nowhere yet.
+type Placement struct {
+	Backend   string      `json:"backend,omitempty"`
+	Epoch     uint64      `json:"epoch,omitempty"`
+	Head      blob.Digest `json:"head,omitzero"`
+	Isolation string      `json:"isolation,omitempty"`
+	Spec      string      `json:"spec,omitempty"`
+}
+
+// Usage is what model calls consumed. All counts are tokens but MicroUSD,
+// which is millionths of a US dollar.
+type Usage struct {
+	CacheRead  int64 `json:"cache_read,omitempty"`
+	CacheWrite int64 `json:"cache_write,omitempty"`
+	Calls      int64 `json:"calls,omitempty"`
+	Input      int64 `json:"input,omitempty"`
+	MicroUSD   int64 `json:"micro_usd,omitempty"`
+	Output     int64 `json:"output,omitempty"`
+}
+
+// Add returns the sum of both.
+func (u Usage) Add(o Usage) Usage {
+	return Usage{
+		u.CacheRead + o.CacheRead, u.CacheWrite + o.CacheWrite, u.Calls + o.Calls,
+		u.Input + o.Input, u.MicroUSD + o.MicroUSD, u.Output + o.Output,
+	}
+}
+
+// Sub returns u without o.
+func (u Usage) Sub(o Usage) Usage {
+	return u.Add(Usage{-o.CacheRead, -o.CacheWrite, -o.Calls, -o.Input, -o.MicroUSD, -o.Output})
+}
+
+// Tokens returns input plus output.
+func (u Usage) Tokens() int64 { return u.Input + u.Output }
+
+// Origin says who made a chunk, when and where. Fields are empty where they
+// do not apply (a chunk that a person typed has no agent).
+type Origin struct {
+	Agent     string
+	Workflow  string
+	Node      string
+	Run       string
+	Step      string
+	Time      time.Time // millisecond precision, UTC; set when the chunk is committed
+	Placement Placement // where the session worked when the chunk was made
+	Usage     Usage     // of the model call that made it
+}
+
+// Chunk is one row of a session. It is immutable and one pointer wide; the
+// zero Chunk is an empty chunk of no kind.
+type Chunk struct{ c *row }
+
+type row struct {
+	kind   Kind
+	text   string
+	calls  []ToolCall
+	callID string
+	name   string
+	failed bool
+	body   blob.Ref
+	opaque string
+	origin Origin
+	ref    Ref
+}
+
+func (c Chunk) row() *row {
+	if c.c == nil {
+		return &row{}
+	}
+	return c.c
+}
+
+func clean(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
+// UserText returns a chunk that the user said.
+func UserText(text string) Chunk { return Chunk{&row{kind: User, text: clean(text)}} }
+
+// SystemText returns a chunk that instructs the model.
+func SystemText(text string) Chunk { return Chunk{&row{kind: System, text: clean(text)}} }
+
+// AssistantText returns a chunk that a model said, with the tools it called.
+func AssistantText(text string, calls ...ToolCall) Chunk {
+	own := make([]ToolCall, len(calls))
+	for i, call := range calls {
+		own[i] = ToolCall{ID: clean(call.ID), Name: clean(call.Name), Args: clean(call.Args)}
+	}
+	return Chunk{&row{kind: Assistant, text: clean(text), calls: own}}
+}
+
+// Result returns the chunk that answers a tool call. body is JSON text;
+// failed marks an error body.
+func Result(callID, name, body string, failed bool) Chunk {
+	return Chunk{&row{kind: ToolResult, callID: clean(callID), name: clean(name), text: clean(body), failed: failed}}
+}
+
+// Of returns a copy of c that says who made it.
+func (c Chunk) Of(o Origin) Chunk {
+	r := *c.row()
+	o.Time = time.UnixMilli(o.Time.UnixMilli()).UTC()
+	r.origin = o
+	return Chunk{&r}
+}
+
+// WithBody returns a copy of c whose whole content is kept as a blob, of which
+// the text is an extract.
+func (c Chunk) WithBody(b blob.Ref) Chunk {
+	r := *c.row()
+	r.body = b
+	return Chunk{&r}
+}
+
+// WithOpaque returns a copy of c that carries a provider's own data, such as
+// a reasoning signature, which must be sent back verbatim.
+func (c Chunk) WithOpaque(s string) Chunk {
+	r := *c.row()
+	r.opaque = clean(s)
+	return Chunk{&r}
+}
+
+// Kind returns what the chunk is to the model.
+func (c Chunk) Kind() Kind { return c.row().kind }
+
+// Text returns the chunk's text; for a tool result it is a JSON text.
+func (c Chunk) Text() string { return c.row().text }
+
+// CallID returns the id of the tool call that a tool result answers.
+func (c Chunk) CallID() string { return c.row().callID }
+
+// Name returns the name of the tool that made a tool result.
+func (c Chunk) Name() string { return c.row().name }
+
+// Failed reports whether a tool result is an error body.
+func (c Chunk) Failed() bool { return c.row().failed }
+
+// Body names the whole content where the text is an extract.
+func (c Chunk) Body() (blob.Ref, bool) { b := c.row().body; return b, !b.Digest.IsZero() }
+
+// Opaque returns the provider's own data.
+func (c Chunk) Opaque() string { return c.row().opaque }
+
+// Origin says who made the chunk.
+func (c Chunk) Origin() Origin { return c.row().origin }
+
+// Ref names the session and version in which the chunk was first committed,
+// also when a fork or a merge shows it elsewhere. It is zero while the chunk
+// is pending.
+func (c Chunk) Ref() Ref { return c.row().ref }
+
+// Calls yields the tool calls of an assistant chunk in their order.
+func (c Chunk) Calls() iter.Seq2[int, ToolCall] {
+	return func(yield func(int, ToolCall) bool) {
+		for i, call := range c.row().calls {
+			if !yield(i, call) {
+				return
+			}
+		}
+	}
+}
+
+// CallCount returns how many tool calls an assistant chunk holds.
+func (c Chunk) CallCount() int { return len(c.row().calls) }
+
+// Equal reports whether both chunks say the same to a model: everything but
+// who made them, when and where.
+func (c Chunk) Equal(o Chunk) bool {
+	a, b := c.row(), o.row()
+	if a.kind != b.kind || a.text != b.text || a.callID != b.callID || a.name != b.name ||
+		a.failed != b.failed || a.body != b.body || a.opaque != b.opaque || len(a.calls) != len(b.calls) {
+		return false
+	}
+	for i := range a.calls {
+		if a.calls[i] != b.calls[i] {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,277 @@
+package session
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/rathcluster/rath/blob"
+)
+
+// Event is one recorded fact. Kind is namespaced; this package folds
+// "session.*", package run folds "run.*", "step.*" and "writer.*", and a fold
+// skips what is not its own. Data is canonical JSON: no white space, keys
+// sorted, no floats, valid UTF-8.
+type Event struct {
+	Kind   string
+	Schema int
+	// Batch is "run/step" of what recorded the event: a batch that is in the
+	// log already is not recorded again. It is empty outside of steps.
+	Batch string
+	Time  time.Time // millisecond precision
+	Data  string
+	// Blob names where Data is kept when it is too large for a commit. A log
+	// that spills sets it; readers of such a log find both.
+	Blob blob.Ref
+}
+
+// The content events. Only they advance Version.
+const (
+	KindChunk  = "session.chunk"
+	KindPlaced = "session.placed"
+	KindJoined = "session.joined"
+)
+
+// The other events of this package's namespace.
+const (
+	KindOpened   = "session.opened"
+	KindRejected = "session.rejected" // of the parent: a branch's disposition
+	KindClosed   = "session.closed"   // of the branch: nothing follows it
+)
+
+// Schema is the schema number that this release writes for session events.
+const Schema = 1
+
+// IsContent reports whether an event of this kind advances Version.
+func IsContent(kind string) bool {
+	return kind == KindChunk || kind == KindPlaced || kind == KindJoined
+}
+
+// Link is a stored reference into another session's log: the value and the
+// commit that made it.
+type Link struct {
+	Ref
+	Seq   uint64
+	Hash  Hash
+	Token uint64
+}
+
+type wireLink struct {
+	Hash    Hash    `json:"hash"`
+	Seq     uint64  `json:"seq"`
+	Session ID      `json:"session"`
+	Tenant  Tenant  `json:"tenant"`
+	Token   uint64  `json:"token"`
+	Version Version `json:"version"`
+}
+
+// MarshalJSON writes the canonical form.
+func (l Link) MarshalJSON() ([]byte, error) {
+	return json.Marshal(wireLink{l.Hash, l.Seq, l.ID, l.Tenant, l.Token, l.Version})
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (l *Link) UnmarshalJSON(b []byte) error {
+	var w wireLink
+	if err := json.Unmarshal(b, &w); err != nil {
+		return err
+	}
+	*l = Link{Ref{Key{w.Tenant, w.Session}, w.Version}, w.Seq, w.Hash, w.Token}
+	return nil
+}
+
+// The ways a session comes to be.
+const (
+	OpenLeaf     = "leaf"        // from nothing
+	OpenFork     = "fork"        // a branch of a parent
+	OpenImplicit = "implicit"    // a branch, because an older value was extended
+	OpenDetach   = "detach"      // a copy of another session that is not its branch
+	OpenMerge    = "concatenate" // of two sessions that need not be related
+	OpenCompress = "compress"    // a summary that starts over
+	OpenImport   = "import"      // from another system's file
+)
+
+// Opening is the first event of a session.
+type Opening struct {
+	Kind    string `json:"kind"`
+	Name    string `json:"name,omitempty"` // of the branch, or of the import
+	Parents []Link `json:"parents,omitempty"`
+	Run     string `json:"run,omitempty"`
+	Step    string `json:"step,omitempty"`
+}
+
+// The ways a branch ends.
+const (
+	ClosedAdopted   = "adopted"
+	ClosedMerged    = "merged"
+	ClosedRejected  = "rejected"
+	ClosedCancelled = "cancelled"
+	ClosedFailed    = "failed"
+)
+
+// Closing ends a session for good.
+type Closing struct {
+	By     Key    `json:"by,omitzero"` // the parent that decided
+	Reason string `json:"reason,omitempty"`
+	State  string `json:"state"`
+}
+
+// Rejection records in a parent how a branch ended that was not joined.
+type Rejection struct {
+	Branch Link   `json:"branch"`
+	Reason string `json:"reason"`
+	State  string `json:"state"` // ClosedRejected, ClosedCancelled or ClosedFailed
+}
+
+// The merge policies that a join records.
+const (
+	JoinAdopt         = "adopt"
+	JoinSinceAncestor = "since_ancestor"
+	JoinConcatenate   = "concatenate"
+	JoinSummarise     = "summarise"
+)
+
+// Join adds chunks of other sessions to this one, by reference: of each
+// parent the chunks [From, To).
+type Join struct {
+	Parents   []Part    `json:"parents"`
+	Placement Placement `json:"placement,omitzero"` // where the work goes on; zero leaves it
+	Policy    string    `json:"policy"`
+	Reason    string    `json:"reason,omitempty"`
+	Usage     Usage     `json:"usage,omitzero"` // what the parents consumed since the ancestor
+}
+
+// Part is what a join takes of one parent.
+type Part struct {
+	From int  `json:"from"`
+	Link Link `json:"link"`
+	To   int  `json:"to"`
+}
+
+type chunkData struct {
+	Agent     string     `json:"agent,omitempty"`
+	Body      *blob.Ref  `json:"body,omitempty"`
+	CallID    string     `json:"call_id,omitempty"`
+	Calls     []ToolCall `json:"calls,omitempty"`
+	Failed    bool       `json:"failed,omitempty"`
+	Kind      Kind       `json:"kind"`
+	Name      string     `json:"name,omitempty"`
+	Node      string     `json:"node,omitempty"`
+	Opaque    string     `json:"opaque,omitempty"`
+	Placement Placement  `json:"placement,omitzero"`
+	Run       string     `json:"run,omitempty"`
+	Step      string     `json:"step,omitempty"`
+	Text      string     `json:"text"`
+	Usage     Usage      `json:"usage,omitzero"`
+	Workflow  string     `json:"workflow,omitempty"`
+}
+
+// Marshal encodes event data canonically. The types of this module's events
+// declare their fields in sorted order, which makes the encoding canonical.
+func Marshal(v any) (string, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return "", fmt.Errorf("session: encode event: %w", err)
+	}
+	return strings.TrimSuffix(b.String(), "\n"), nil
+}
+
+func mustMarshal(v any) string {
+	s, err := Marshal(v)
+	if err != nil {
+		panic(err) // only for types of this package, which always encode
+	}
+	return s
+}
+
+// ChunkEvent records that a chunk was added.
+func ChunkEvent(c Chunk) Event {
+	r := c.row()
+	d := chunkData{
+		Agent: clean(r.origin.Agent), CallID: r.callID, Calls: r.calls, Failed: r.failed, Kind: r.kind, Name: r.name,
+		Node: clean(r.origin.Node), Opaque: r.opaque, Placement: r.origin.Placement, Run: clean(r.origin.Run),
+		Step: clean(r.origin.Step), Text: r.text, Usage: r.origin.Usage, Workflow: clean(r.origin.Workflow),
+	}
+	if !r.body.Digest.IsZero() {
+		d.Body = &r.body
+	}
+	return Event{Kind: KindChunk, Schema: Schema, Time: r.origin.Time, Data: mustMarshal(d)}
+}
+
+// PlacedEvent records where a session was sent.
+func PlacedEvent(p Placement) Event {
+	return Event{Kind: KindPlaced, Schema: Schema, Data: mustMarshal(p)}
+}
+
+// JoinedEvent records a join.
+func JoinedEvent(j Join) Event {
+	j.Reason = clean(j.Reason)
+	return Event{Kind: KindJoined, Schema: Schema, Data: mustMarshal(j)}
+}
+
+// OpenedEvent records how a session came to be.
+func OpenedEvent(o Opening) Event {
+	o.Name = clean(o.Name)
+	return Event{Kind: KindOpened, Schema: Schema, Data: mustMarshal(o)}
+}
+
+// RejectedEvent records a branch's end in its parent.
+func RejectedEvent(r Rejection) Event {
+	r.Reason = clean(r.Reason)
+	return Event{Kind: KindRejected, Schema: Schema, Data: mustMarshal(r)}
+}
+
+// ClosedEvent records a session's end.
+func ClosedEvent(c Closing) Event {
+	c.Reason = clean(c.Reason)
+	return Event{Kind: KindClosed, Schema: Schema, Data: mustMarshal(c)}
+}
+
+// DecodeOpening, DecodeJoin, DecodeRejection, DecodeClosing and DecodePlacement
+// read the data of their events.
+func DecodeOpening(e Event) (o Opening, err error) { err = decode(e, KindOpened, &o); return }
+
+// DecodeJoin reads a KindJoined event.
+func DecodeJoin(e Event) (j Join, err error) { err = decode(e, KindJoined, &j); return }
+
+// DecodeRejection reads a KindRejected event.
+func DecodeRejection(e Event) (r Rejection, err error) { err = decode(e, KindRejected, &r); return }
+
+// DecodeClosing reads a KindClosed event.
+func DecodeClosing(e Event) (c Closing, err error) { err = decode(e, KindClosed, &c); return }
+
+// DecodePlacement reads a KindPlaced event.
+func DecodePlacement(e Event) (p Placement, err error) { err = decode(e, KindPlaced, &p); return }
+
+// DecodeChunk reads a KindChunk event.
+func DecodeChunk(e Event) (Chunk, error) {
+	var d chunkData
+	if err := decode(e, KindChunk, &d); err != nil {
+		return Chunk{}, err
+	}
+	r := &row{
+		kind: d.Kind, text: d.Text, calls: d.Calls, callID: d.CallID, name: d.Name, failed: d.Failed, opaque: d.Opaque,
+		origin: Origin{d.Agent, d.Workflow, d.Node, d.Run, d.Step, e.Time, d.Placement, d.Usage},
+	}
+	if d.Body != nil {
+		r.body = *d.Body
+	}
+	return Chunk{r}, nil
+}
+
+func decode(e Event, kind string, into any) error {
+	switch {
+	case e.Kind != kind:
+		return fmt.Errorf("session: event is %s, not %s", e.Kind, kind)
+	case e.Schema > Schema || e.Schema < 1:
+		return fmt.Errorf("session: %s has schema %d, this release reads up to %d: %w", kind, e.Schema, Schema, ErrTooOld)
+	}
+	if err := json.Unmarshal([]byte(e.Data), into); err != nil {
+		return fmt.Errorf("session: %s: %w", kind, err)
+	}
+	return nil
+}

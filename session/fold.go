@@ -1,0 +1,233 @@
+package session
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A Resolver finds values of other sessions, which forks and joins refer to.
+// It may be nil where none are.
+type Resolver interface {
+	Resolve(l Link) (Session, error)
+}
+
+// Open returns the value of a session before its first event.
+func Open(k Key, root ID) Session { return Session{&value{key: k, root: root}} }
+
+// ApplyCommit folds the session events of a commit and marks the result as
+// made by it. Events of other namespaces are skipped.
+func ApplyCommit(s Session, e Entry, r Resolver) (Session, error) {
+	var err error
+	for _, ev := range e.Commit.Events {
+		if s, err = Apply(s, ev, r); err != nil {
+			return s, err
+		}
+	}
+	return s.MadeBy(e.At), nil
+}
+
+// MadeBy returns s as made by the commit at a position. Writers call it once
+// the commit is acknowledged.
+func (s Session) MadeBy(at Position) Session {
+	v := *s.val()
+	v.at = at
+	return Session{&v}
+}
+
+// Apply folds one event into s. Events of other namespaces leave s as it is.
+// It fails, and leaves s alone, on an event of its own namespace that this
+// release does not know (ErrTooOld), that does not decode, or that refers to
+// something the resolver does not find.
+func Apply(s Session, e Event, r Resolver) (Session, error) {
+	if !strings.HasPrefix(e.Kind, "session.") {
+		return s, nil
+	}
+	v := *s.val()
+	switch e.Kind {
+	case KindChunk:
+		c, err := DecodeChunk(e)
+		if err != nil {
+			return s, err
+		}
+		v.version++
+		row := *c.c
+		row.ref = Ref{v.key, v.version}
+		v.table = v.table.append(Chunk{&row})
+		v.usage = v.usage.Add(row.origin.Usage)
+		if p := row.origin.Placement; p.Backend != "" {
+			v.placement = p
+		}
+	case KindPlaced:
+		p, err := DecodePlacement(e)
+		if err != nil {
+			return s, err
+		}
+		v.version++
+		v.placement = p
+	case KindJoined:
+		j, err := DecodeJoin(e)
+		if err != nil {
+			return s, err
+		}
+		if err := v.join(j, r); err != nil {
+			return s, err
+		}
+	case KindOpened:
+		o, err := DecodeOpening(e)
+		if err != nil {
+			return s, err
+		}
+		if err := v.open(o, r); err != nil {
+			return s, err
+		}
+	case KindClosed:
+		c, err := DecodeClosing(e)
+		if err != nil {
+			return s, err
+		}
+		v.closed = c
+	case KindRejected:
+		if _, err := DecodeRejection(e); err != nil {
+			return s, err
+		}
+	default:
+		return s, fmt.Errorf("session: unknown event %s: %w", e.Kind, ErrTooOld)
+	}
+	return Session{&v}, nil
+}
+
+func (v *value) open(o Opening, r Resolver) error {
+	if v.opened.Kind != "" {
+		return fmt.Errorf("session: %s is opened twice", v.key)
+	}
+	v.opened = o
+	switch o.Kind {
+	case OpenFork, OpenImplicit, OpenDetach:
+		if len(o.Parents) != 1 {
+			return fmt.Errorf("session: %s of %d parents: want one", o.Kind, len(o.Parents))
+		}
+		p, err := resolve(r, o.Parents[0])
+		if err != nil {
+			return err
+		}
+		if p.Key().Tenant != v.key.Tenant {
+			return fmt.Errorf("session: %s from %s: %w", v.key, p.Key(), ErrTenant)
+		}
+		pv := p.val()
+		v.version, v.table, v.placement, v.usage = pv.version, pv.table, pv.placement, pv.usage
+		if o.Kind != OpenDetach {
+			v.root = pv.root
+			v.line = &line{from: p.Ref(), len: pv.table.n, up: pv.line}
+		}
+	case OpenLeaf, OpenMerge, OpenCompress, OpenImport:
+	default:
+		return fmt.Errorf("session: unknown opening %q: %w", o.Kind, ErrTooOld)
+	}
+	return nil
+}
+
+func (v *value) join(j Join, r Resolver) error {
+	links := make([]Link, 0, len(j.Parents))
+	t := v.table
+	for _, part := range j.Parents {
+		p, err := resolve(r, part.Link)
+		if err != nil {
+			return err
+		}
+		if p.Key().Tenant != v.key.Tenant {
+			return fmt.Errorf("session: join of %s into %s: %w", p.Key(), v.key, ErrTenant)
+		}
+		if part.From < 0 || part.To < part.From || part.To > p.Len() {
+			return fmt.Errorf("session: join takes chunks %d to %d of %s, which has %d", part.From, part.To, p.Ref(), p.Len())
+		}
+		if part.From == t.n && part.To == p.Len() && sharesPrefix(t, p.val().table) {
+			t = p.val().table // the branch is trunk plus its own chunks
+		} else {
+			for _, c := range p.Range(part.From, part.To) {
+				t = t.append(c)
+			}
+		}
+		links = append(links, part.Link)
+	}
+	v.version++
+	v.table = t
+	v.usage = v.usage.Add(j.Usage)
+	v.joined = &joint{links: links, prev: v.joined}
+	if j.Placement.Backend != "" {
+		v.placement = j.Placement
+	}
+	return nil
+}
+
+// sharesPrefix reports whether b starts with all of a, by identity of the last
+// chunk they should share: tables only grow by appending.
+func sharesPrefix(a, b table) bool {
+	if a.n == 0 {
+		return true
+	}
+	return b.n >= a.n && a.at(a.n-1).c == b.at(a.n-1).c
+}
+
+func resolve(r Resolver, l Link) (Session, error) {
+	if r == nil {
+		return Session{}, fmt.Errorf("session: resolve %s: %w", l.Ref, ErrNotFound)
+	}
+	s, err := r.Resolve(l)
+	if err != nil {
+		return s, fmt.Errorf("session: resolve %s: %w", l.Ref, err)
+	}
+	return s, nil
+}
+
+// JoinOf builds the join that brings branches into trunk under a policy:
+// their chunks since the ancestor they share with trunk (JoinAdopt,
+// JoinSinceAncestor), or all of them (JoinConcatenate). Every branch must be
+// committed. The placement is that of the branch at index place, or trunk's
+// own when place is negative.
+func JoinOf(trunk Session, policy, reason string, place int, branches ...Session) (Join, error) {
+	j := Join{Policy: policy, Reason: clean(reason)}
+	seen := map[Key]bool{}
+	for i, b := range branches {
+		l, ok := b.Link()
+		switch {
+		case !ok:
+			return j, fmt.Errorf("session: join of %s: it has edits that no step committed", b.Ref())
+		case b.Key().Tenant != trunk.Key().Tenant && !trunk.Unborn():
+			return j, fmt.Errorf("session: join of %s into %s: %w", b.Key(), trunk.Key(), ErrTenant)
+		case b.Key() == trunk.Key() || seen[b.Key()]:
+			return j, fmt.Errorf("session: join of %s with itself", b.Key())
+		}
+		seen[b.Key()] = true
+		part := Part{Link: l, To: b.Len()}
+		usage := b.Usage()
+		if policy != JoinConcatenate {
+			n, at, ok := CommonLen(trunk, b)
+			if !ok {
+				return j, fmt.Errorf("session: %s and %s have no ancestor in common: use concatenate", trunk.Key(), b.Key())
+			}
+			part.From = n
+			usage = usage.Sub(usageAt(b, at))
+		}
+		j.Usage = j.Usage.Add(usage)
+		j.Parents = append(j.Parents, part)
+		if i == place {
+			j.Placement = b.Placement()
+		}
+	}
+	return j, nil
+}
+
+// usageAt is what b had consumed when it left the ancestor: the sum over the
+// chunks it shares with it.
+func usageAt(b Session, at Ref) Usage {
+	for l := b.val().line; l != nil; l = l.up {
+		if l.from.Key == at.Key {
+			var u Usage
+			for _, c := range b.Range(0, l.len) {
+				u = u.Add(c.row().origin.Usage)
+			}
+			return u
+		}
+	}
+	return Usage{}
+}

@@ -1,0 +1,146 @@
+package session
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// MaxID is the longest id, in bytes.
+const MaxID = 64
+
+// Tenant separates customers: no reference ever crosses it.
+type Tenant string
+
+// DefaultTenant is the tenant of a client without credentials.
+const DefaultTenant Tenant = "default"
+
+// ID names a session within its tenant. Like every id it matches
+// [A-Za-z0-9_-]{1,64}, so that it is always one token of a NATS subject.
+type ID string
+
+// Key names a session everywhere.
+type Key struct {
+	Tenant Tenant `json:"tenant"`
+	ID     ID     `json:"session"`
+}
+
+// String returns "tenant/session".
+func (k Key) String() string { return string(k.Tenant) + "/" + string(k.ID) }
+
+// Version counts content events: what a [Session] shows. It is not a position
+// in the log, and how events were batched into commits does not change it.
+type Version uint64
+
+// Ref names one value: a session as it was at a version.
+type Ref struct {
+	Key
+	Version Version `json:"version"`
+}
+
+// String returns "session:version", the form that the command line takes.
+func (r Ref) String() string { return string(r.ID) + ":" + strconv.FormatUint(uint64(r.Version), 10) }
+
+// ParseRef reads "session:version" for a tenant. Without a colon the version
+// is zero, which callers read as "the newest".
+func ParseRef(t Tenant, s string) (Ref, error) {
+	name, tail, found := strings.Cut(s, ":")
+	r := Ref{Key: Key{t, ID(name)}}
+	if err := ValidID("session", name); err != nil {
+		return Ref{}, err
+	}
+	if !found {
+		return r, nil
+	}
+	n, err := strconv.ParseUint(tail, 10, 64)
+	if err != nil {
+		return Ref{}, fmt.Errorf("session: version in %q: want session:number", s)
+	}
+	r.Version = Version(n)
+	return r, nil
+}
+
+// ValidID reports whether s may be an id; what names the kind of id in the
+// error ("tenant", "session", "run", "workflow", "node").
+func ValidID(what, s string) error {
+	if s == "" {
+		return fmt.Errorf("session: empty %s id: want 1 to %d of A-Z a-z 0-9 _ -", what, MaxID)
+	}
+	if len(s) > MaxID {
+		return fmt.Errorf("session: %s id of %d bytes: at most %d are allowed", what, len(s), MaxID)
+	}
+	for i := range len(s) {
+		c := s[i]
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '-':
+		default:
+			return fmt.Errorf("session: %s id %q: only A-Z a-z 0-9 _ - are allowed", what, s)
+		}
+	}
+	return nil
+}
+
+// Valid checks both parts of the key.
+func (k Key) Valid() error {
+	if err := ValidID("tenant", string(k.Tenant)); err != nil {
+		return err
+	}
+	return ValidID("session", string(k.ID))
+}
+
+// A Minter places new sessions. Generation and Partitions say which event
+// streams exist; they become part of each id, so that a node with other
+// settings cannot look for a session's log in the wrong place.
+type Minter struct {
+	Generation uint32
+	Partitions uint32
+}
+
+// Mint makes an id from a body of at most 40 bytes of the id alphabet. The
+// same body gives the same id.
+func (m Minter) Mint(body string) ID {
+	p := uint32(0)
+	if m.Partitions > 1 {
+		sum := sha256.Sum256([]byte(body))
+		p = (uint32(sum[0])<<8 | uint32(sum[1])) % m.Partitions
+	}
+	return ID(body + "-" + strconv.FormatUint(uint64(m.Generation), 36) + "-" + strconv.FormatUint(uint64(p), 36))
+}
+
+// Child derives the id of a session that a run makes at a step. Every
+// execution of the run derives the same one.
+func (m Minter) Child(t Tenant, run, path string) ID {
+	sum := sha256.Sum256([]byte(string(t) + "\x00" + run + "\x00" + path))
+	return m.Mint(hex.EncodeToString(sum[:10]))
+}
+
+// Locate reads generation and partition from a minted id.
+func (id ID) Locate() (generation, partition uint32, ok bool) {
+	head, p, found := cutLast(string(id), "-")
+	if !found {
+		return 0, 0, false
+	}
+	body, g, found := cutLast(head, "-")
+	if !found || body == "" {
+		return 0, 0, false
+	}
+	gn, err := strconv.ParseUint(g, 36, 32)
+	if err != nil {
+		return 0, 0, false
+	}
+	pn, err := strconv.ParseUint(p, 36, 32)
+	if err != nil {
+		return 0, 0, false
+	}
+	return uint32(gn), uint32(pn), true
+}
+
+func cutLast(s, sep string) (head, tail string, found bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}

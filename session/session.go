@@ -1,0 +1,290 @@
+// Package session is the pure core of Rath: the session value, its chunks,
+// the events and commits that make it durable, and the log they lie in.
+//
+// A [Session] is to agents what a tensor is to a numeric library: an immutable
+// value that workflows transform. Copying it, sharing it between goroutines
+// and forking it cost the same for ten chunks and for a hundred thousand.
+//
+// Behind each session id is one append-only [Log] of commits with one writer
+// at a time. Commits hold events; folding the content events of a log gives
+// the value at each version. The same log is the journal of the runs that
+// worked on the session (package run folds those events) and the evidence of
+// what they did, because each commit holds the hash of the one before.
+//
+// The package reads no clock, draws no randomness, starts no goroutine and
+// logs nothing: times and ids come in as arguments, and folds never panic on
+// what they read.
+package session
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"iter"
+)
+
+// Session is an immutable value, one pointer wide and safe to share. The zero
+// Session is empty, unborn and legal: its id is given by the run that first
+// commits it. Two values are the same when their [Session.Ref] are; comparing
+// with == means nothing.
+type Session struct{ v *value }
+
+type value struct {
+	key       Key
+	root      ID
+	version   Version
+	table     table
+	placement Placement
+	usage     Usage
+	opened    Opening
+	line      *line  // ancestors, nearest first
+	joined    *joint // parents that were merged in, newest first
+	closed    Closing
+	at        Position // the commit that made this version
+	pending   []Event
+	committed *value // the value without its pending events; nil when there are none
+}
+
+// line is where a session left its parent; the parent's own line goes on.
+type line struct {
+	from Ref
+	len  int
+	up   *line
+}
+
+type joint struct {
+	links []Link
+	prev  *joint
+}
+
+var empty value
+
+func (s Session) val() *value {
+	if s.v == nil {
+		return &empty
+	}
+	return s.v
+}
+
+// New returns an unborn session of the given chunks.
+func New(chunks ...Chunk) Session { return Session{}.With(chunks...) }
+
+// With returns s with chunks at its end. They are pending: the next step of
+// the run, or its end, commits them.
+func (s Session) With(chunks ...Chunk) Session {
+	for _, c := range chunks {
+		s = s.edit(ChunkEvent(c))
+	}
+	return s
+}
+
+// To returns s sent to a sandbox backend. Like a tensor's to, it says where
+// the following work happens; the sandbox is opened by the first tool that
+// needs it. spec is the backend's own: for "local" a directory to copy.
+func (s Session) To(backend, spec string) Session {
+	return s.edit(PlacedEvent(Placement{Backend: clean(backend), Spec: clean(spec)}))
+}
+
+// edit applies a content event that is not committed yet.
+func (s Session) edit(e Event) Session {
+	old := s.val()
+	next, err := Apply(s, e, nil)
+	if err != nil {
+		return s // ChunkEvent and PlacedEvent always apply
+	}
+	v := *next.v
+	v.version = old.version
+	v.pending = append(old.pending[:len(old.pending):len(old.pending)], e)
+	v.committed = old.committed
+	if v.committed == nil {
+		v.committed = old
+	}
+	return Session{&v}
+}
+
+// Ref names the newest committed version that s is made of. For an unborn
+// session it is zero.
+func (s Session) Ref() Ref { v := s.val(); return Ref{v.key, v.version} }
+
+// Key names the session.
+func (s Session) Key() Key { return s.val().key }
+
+// Root is the oldest ancestor: the session a tree of forks grew from.
+func (s Session) Root() ID { return s.val().root }
+
+// Unborn reports whether no commit holds s yet.
+func (s Session) Unborn() bool { return s.val().key == Key{} }
+
+// Link is Ref with the commit that made the version; ok is false for a value
+// that has pending edits or was never committed.
+func (s Session) Link() (l Link, ok bool) {
+	v := s.val()
+	return Link{Ref: s.Ref(), Seq: v.at.Seq, Hash: v.at.Hash, Token: v.at.Token}, v.at.Seq > 0 && len(v.pending) == 0
+}
+
+// Pending yields the events of edits that no commit holds yet.
+func (s Session) Pending() iter.Seq[Event] {
+	return func(yield func(Event) bool) {
+		for _, e := range s.val().pending {
+			if !yield(e) {
+				return
+			}
+		}
+	}
+}
+
+// PendingDigest identifies the pending edits; it is empty when there are none.
+func (s Session) PendingDigest() string {
+	if len(s.val().pending) == 0 {
+		return ""
+	}
+	h := sha256.New()
+	for _, e := range s.val().pending {
+		h.Write([]byte(e.Kind))
+		h.Write([]byte{0})
+		h.Write([]byte(e.Data))
+		h.Write([]byte{0})
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// Committed returns s without its pending edits.
+func (s Session) Committed() Session {
+	if c := s.val().committed; c != nil {
+		return Session{c}
+	}
+	return s
+}
+
+// Len returns the number of chunks, pending ones included.
+func (s Session) Len() int { return s.val().table.n }
+
+// At returns the chunk at index i, counted from zero; ok is false out of range.
+func (s Session) At(i int) (c Chunk, ok bool) {
+	t := s.val().table
+	if i < 0 || i >= t.n {
+		return Chunk{}, false
+	}
+	return t.at(i), true
+}
+
+// Chunks yields all chunks with their index.
+func (s Session) Chunks() iter.Seq2[int, Chunk] { return s.Range(0, s.Len()) }
+
+// Range yields the chunks of [from, to).
+func (s Session) Range(from, to int) iter.Seq2[int, Chunk] {
+	return func(yield func(int, Chunk) bool) { s.val().table.each(from, to, yield) }
+}
+
+// LastN yields the last n chunks.
+func (s Session) LastN(n int) iter.Seq2[int, Chunk] { return s.Range(s.Len()-n, s.Len()) }
+
+// SinceFork yields the chunks that came after s left its parent; for a
+// session without a parent, all of them.
+func (s Session) SinceFork() iter.Seq2[int, Chunk] {
+	from := 0
+	if l := s.val().line; l != nil {
+		from = l.len
+	}
+	return s.Range(from, s.Len())
+}
+
+// Select yields the chunks for which keep returns true.
+func Select(in iter.Seq2[int, Chunk], keep func(Chunk) bool) iter.Seq2[int, Chunk] {
+	return func(yield func(int, Chunk) bool) {
+		for i, c := range in {
+			if keep(c) && !yield(i, c) {
+				return
+			}
+		}
+	}
+}
+
+// ByKind keeps chunks of a kind; use it with [Select].
+func ByKind(k Kind) func(Chunk) bool { return func(c Chunk) bool { return c.Kind() == k } }
+
+// ByAgent keeps chunks that an agent made.
+func ByAgent(name string) func(Chunk) bool {
+	return func(c Chunk) bool { return c.row().origin.Agent == name }
+}
+
+// Last returns the newest chunk of a kind.
+func (s Session) Last(k Kind) (Chunk, bool) {
+	t := s.val().table
+	for i := t.n - 1; i >= 0; i-- {
+		if c := t.at(i); c.Kind() == k {
+			return c, true
+		}
+	}
+	return Chunk{}, false
+}
+
+// Text returns the text of the newest assistant chunk.
+func (s Session) Text() string { c, _ := s.Last(Assistant); return c.Text() }
+
+// Placement says where the session works.
+func (s Session) Placement() Placement { return s.val().placement }
+
+// Usage is what all model calls of this session and of what it was forked
+// from and merged with consumed, each counted once.
+func (s Session) Usage() Usage { return s.val().usage }
+
+// Opening says how the session came to be.
+func (s Session) Opening() Opening { return s.val().opened }
+
+// Closing says how the session ended; its State is empty while it is open.
+func (s Session) Closing() Closing { return s.val().closed }
+
+// Parents yields the sessions this one came from: those it was opened from,
+// then those that were merged in, oldest first.
+func (s Session) Parents() iter.Seq[Link] {
+	return func(yield func(Link) bool) {
+		v := s.val()
+		for _, l := range v.opened.Parents {
+			if !yield(l) {
+				return
+			}
+		}
+		var joints []*joint
+		for j := v.joined; j != nil; j = j.prev {
+			joints = append(joints, j)
+		}
+		for i := len(joints) - 1; i >= 0; i-- {
+			for _, l := range joints[i].links {
+				if !yield(l) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// CommonLen returns how many leading chunks a and b share because they come
+// from one ancestor, and that ancestor. ok is false when they are unrelated.
+func CommonLen(a, b Session) (n int, at Ref, ok bool) {
+	type point struct {
+		version Version
+		len     int
+	}
+	seen := map[Key]point{}
+	walk := func(s Session, visit func(Ref, int) bool) {
+		v := s.val()
+		if !visit(Ref{v.key, v.version}, v.table.n) {
+			return
+		}
+		for l := v.line; l != nil; l = l.up {
+			if !visit(l.from, l.len) {
+				return
+			}
+		}
+	}
+	walk(a, func(r Ref, n int) bool { seen[r.Key] = point{r.Version, n}; return true })
+	walk(b, func(r Ref, len int) bool {
+		p, found := seen[r.Key]
+		if !found || r.Key == (Key{}) {
+			return true
+		}
+		n, at, ok = min(p.len, len), Ref{r.Key, min(p.version, r.Version)}, true
+		return false
+	})
+	return n, at, ok
+}

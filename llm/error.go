@@ -1,0 +1,155 @@
+package llm
+
+import (
+	"errors"
+	"strings"
+	"time"
+)
+
+// Code classifies a failure. A Code is itself an error, so that it works as
+// the sentinel of its class, also for errors that came out of a journal:
+//
+//	if errors.Is(err, llm.CodeRateLimited) { ... }
+//
+// The list is closed and append-only: codes are stored in journals and cross
+// the wire, so none is ever renamed or given another meaning.
+type Code string
+
+// The codes. The first group is worth another attempt, the second is not.
+const (
+	// CodeRateLimited: too many requests or tokens per time.
+	CodeRateLimited Code = "rate_limited"
+	// CodeOverloaded: the server has no capacity at the moment.
+	CodeOverloaded Code = "overloaded"
+	// CodeUnavailable: the server cannot be reached or failed.
+	CodeUnavailable Code = "unavailable"
+	// CodeTimeout: the total time, or the time to the first token, ran out.
+	CodeTimeout Code = "timeout"
+	// CodeIdleTimeout: a stream that had begun went silent.
+	CodeIdleTimeout Code = "idle_timeout"
+	// CodeTruncated: the answer stopped without proof of being whole.
+	CodeTruncated Code = "truncated"
+	// CodeMalformed: the answer is not what the protocol says, or too large.
+	CodeMalformed Code = "malformed"
+
+	// CodeAuth: the key is missing, wrong, or may not do this.
+	CodeAuth Code = "auth"
+	// CodeModelNotFound: the server does not have the model.
+	CodeModelNotFound Code = "model_not_found"
+	// CodeInvalidRequest: the request is wrong and will stay wrong.
+	CodeInvalidRequest Code = "invalid_request"
+	// CodeContextLength: the transcript is too long for the model.
+	CodeContextLength Code = "context_length"
+	// CodeRefused: the provider refuses the content.
+	CodeRefused Code = "refused"
+	// CodeQuota: the account has no credit left.
+	CodeQuota Code = "quota"
+	// CodeNoModel: neither the provider nor the configuration names a model.
+	CodeNoModel Code = "no_model"
+	// CodeNoKey: no key is configured where one is needed.
+	CodeNoKey Code = "no_key"
+)
+
+var codes = []Code{
+	CodeRateLimited, CodeOverloaded, CodeUnavailable, CodeTimeout, CodeIdleTimeout, CodeTruncated, CodeMalformed,
+	CodeAuth, CodeModelNotFound, CodeInvalidRequest, CodeContextLength, CodeRefused, CodeQuota, CodeNoModel, CodeNoKey,
+}
+
+// Codes returns all codes there are.
+func Codes() []Code { return append([]Code(nil), codes...) }
+
+// Error makes the code usable as a target of errors.Is.
+func (c Code) Error() string { return "llm: " + string(c) }
+
+// Retryable reports whether the same request may succeed later. It is false
+// for a code that this release does not know.
+func (c Code) Retryable() bool {
+	switch c {
+	case CodeRateLimited, CodeOverloaded, CodeUnavailable, CodeTimeout, CodeIdleTimeout, CodeTruncated, CodeMalformed:
+		return true
+	default:
+		return false
+	}
+}
+
+// Error is a failed model call. Its text is meant for people and journals: it
+// names the model or server, the cause and, where there is one, the remedy;
+// it holds no key and at most a few hundred bytes of what a server said.
+type Error struct {
+	Code Code
+	// Status is the HTTP status, or 0.
+	Status int
+	// RetryAfter is how long the server asked to wait, or 0.
+	RetryAfter time.Duration
+	Message    string
+}
+
+// Error returns the code and the message.
+func (e *Error) Error() string {
+	if e.Message == "" {
+		return e.Code.Error()
+	}
+	return e.Code.Error() + ": " + e.Message
+}
+
+// Unwrap makes errors.Is(e, e.Code) hold.
+func (e *Error) Unwrap() error { return e.Code }
+
+// Retryable reports whether the same request may succeed later.
+func (e *Error) Retryable() bool { return e.Code.Retryable() }
+
+// CodeOf returns the code of err, or "" if it is not a failure of a model
+// call (a context that ended, for example).
+func CodeOf(err error) Code {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Code
+	}
+	c, _ := errors.AsType[Code](err)
+	return c
+}
+
+// Retryable reports whether err is a failed model call that may succeed
+// later. It is false for nil and for a context that ended.
+func Retryable(err error) bool { return CodeOf(err).Retryable() }
+
+// Rebuild makes the error again that had the given code and text, where text
+// is what its Error method returned. Status and RetryAfter are not restored.
+// An unknown code, as a newer release may have written, is kept.
+func Rebuild(code Code, text string) *Error {
+	m := strings.TrimPrefix(text, code.Error())
+	return &Error{Code: code, Message: strings.TrimPrefix(m, ": ")}
+}
+
+// CodeForStatus classifies an HTTP status that comes without a better
+// explanation. It returns "" for 2xx.
+func CodeForStatus(status int) Code {
+	switch {
+	case status >= 200 && status < 300:
+		return ""
+	case status == 401, status == 403, status == 407:
+		return CodeAuth
+	case status == 402:
+		return CodeQuota
+	case status == 404:
+		return CodeModelNotFound
+	case status == 408:
+		return CodeTimeout
+	case status == 409, status == 425:
+		return CodeUnavailable
+	case status == 429:
+		return CodeRateLimited
+	case status == 451:
+		return CodeRefused
+	case status == 503, status == 529:
+		return CodeOverloaded
+	case status >= 500:
+		return CodeUnavailable
+	default:
+		return CodeInvalidRequest
+	}
+}
+
+var (
+	_ error = Code("")
+	_ error = (*Error)(nil)
+)

@@ -1,0 +1,207 @@
+// Package llm is the vocabulary of model calls: what is asked of a language
+// model, what comes back, and how it fails.
+//
+// A [Provider] is pure data that names a model and its settings; it holds no
+// key, only the name of one, and no connection. [Models] turns it into a
+// [Client], whose one method completes one [Request]. The subpackages are the
+// ways to do that: openai speaks the OpenAI protocol to real servers, scripted
+// answers from a file.
+//
+//	client, err := models.Client(ctx, llm.Provider{Model: "gpt-5.5"})
+//	...
+//	resp, err := client.Complete(ctx, &llm.Request{
+//		Provider: llm.Provider{Model: "gpt-5.5"},
+//		Messages: []llm.Message{{Role: llm.User, Text: "Say hello."}},
+//	}, func(d llm.Delta) { fmt.Print(d.Text) })
+//
+// Errors are a closed list of codes, so that an outcome which was written to
+// a journal reads back as the same outcome: see [Code], [Error] and [Rebuild].
+//
+// The package does not keep transcripts, run tools, count budgets or decide
+// whether a failed call is made again; sessions and flows do.
+package llm
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Role says who speaks in a [Message].
+type Role string
+
+// The roles.
+const (
+	System    Role = "system"
+	User      Role = "user"
+	Assistant Role = "assistant"
+	Tool      Role = "tool"
+)
+
+// Message is one entry of the transcript that a model is shown.
+type Message struct {
+	Role Role   `json:"role"`
+	Text string `json:"text,omitempty"`
+	// Calls are the tool calls of an assistant message.
+	Calls []ToolCall `json:"calls,omitempty"`
+	// CallID names the call that a tool message answers.
+	CallID string `json:"call_id,omitempty"`
+	// Name is the tool's name in a tool message, and elsewhere the author's
+	// where the protocol has a place for it.
+	Name string `json:"name,omitempty"`
+	// Opaque is what a client returned in [Response.Opaque] for this
+	// assistant message: signatures and the like that a provider wants back
+	// unchanged. A client ignores what it did not write itself.
+	Opaque string `json:"opaque,omitempty"`
+}
+
+// ToolCall is a model's wish to call a tool.
+type ToolCall struct {
+	// ID is unique within its message.
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	// Args is what the model wrote: usually a JSON object, but nobody has
+	// checked that. The empty string means no arguments.
+	Args string `json:"args"`
+}
+
+// ToolSpec tells a model about a tool.
+type ToolSpec struct {
+	Name        string `json:"name"`
+	Description string `json:"description,omitempty"`
+	// Schema is the JSON Schema of the arguments; "" means an empty object.
+	Schema string `json:"schema,omitempty"`
+}
+
+// The values of [Request.ToolChoice] that are not the name of a tool.
+const (
+	ToolsAuto     = "auto"
+	ToolsNone     = "none"
+	ToolsRequired = "required"
+)
+
+// Request is one model call. A client neither changes nor keeps it.
+type Request struct {
+	Provider Provider   `json:"provider"`
+	Messages []Message  `json:"messages"`
+	Tools    []ToolSpec `json:"tools,omitempty"`
+	// ToolChoice is "" (the provider's default), "auto", "none", "required",
+	// or the name of the tool that must be called.
+	ToolChoice string `json:"tool_choice,omitempty"`
+	// CacheKey is a hint: requests with the same key share a long prefix.
+	CacheKey string `json:"cache_key,omitempty"`
+	// StepKey names the durable step on whose behalf the call is made, as
+	// run/path/attempt. It travels as the header [StepHeader] and changes
+	// nothing about the answer.
+	StepKey string `json:"step_key,omitempty"`
+}
+
+// The HTTP headers that say which step a request belongs to, and which try
+// of a client's own retries it is (from 2 on).
+const (
+	StepHeader = "Rath-Step"
+	TryHeader  = "Rath-Try"
+)
+
+// Finish says why a completion ended.
+type Finish string
+
+// The finish reasons. A client maps every provider's own words to these; a
+// word nobody knows becomes stop.
+const (
+	FinishStop   Finish = "stop"
+	FinishLength Finish = "length"
+	// FinishTools holds if and only if the response has calls and was not
+	// cut at the length limit.
+	FinishTools Finish = "tool_calls"
+	// FinishFilter also stands for a refusal, whose words are the text.
+	FinishFilter Finish = "content_filter"
+)
+
+// Response is a finished completion. All its text is valid UTF-8.
+type Response struct {
+	Text      string     `json:"text,omitempty"`
+	Reasoning string     `json:"reasoning,omitempty"`
+	Calls     []ToolCall `json:"calls,omitempty"`
+	Finish    Finish     `json:"finish"`
+	Usage     Usage      `json:"usage"`
+	// Model is the model that answered, in the server's words.
+	Model string `json:"model,omitempty"`
+	// Opaque belongs into the [Message] that replays this response.
+	Opaque string `json:"opaque,omitempty"`
+}
+
+// Message returns the assistant message that stands for r in a transcript.
+// It shares r's calls.
+func (r *Response) Message() Message {
+	return Message{Role: Assistant, Text: r.Text, Calls: r.Calls, Opaque: r.Opaque}
+}
+
+// Delta is a piece of a completion on its way. Deltas are provisional: if
+// Complete fails, what they said never happened. Joined in order they are the
+// response's text, reasoning and calls.
+type Delta struct {
+	Text      string     `json:"text,omitempty"`
+	Reasoning string     `json:"reasoning,omitempty"`
+	Call      *CallDelta `json:"call,omitempty"`
+}
+
+// CallDelta is a piece of a tool call. ID and Name come once, Args is to be
+// appended to what came before under the same Index.
+type CallDelta struct {
+	// Index tells the calls of one completion apart. It is not the call's
+	// place in [Response.Calls].
+	Index int    `json:"index"`
+	ID    string `json:"id,omitempty"`
+	Name  string `json:"name,omitempty"`
+	Args  string `json:"args,omitempty"`
+}
+
+// Client completes requests. It is safe for concurrent use.
+//
+// Complete returns a Response only if the provider proved that the completion
+// is whole: a stream that merely stops is CodeTruncated. sink may be nil; it
+// gets the deltas in order, from the calling goroutine, never after Complete
+// returned. Once sink got something, Complete does not start over by itself:
+// it fails with an error that says Retryable, and the caller decides.
+//
+// A failure is an *Error, unless ctx ended: then it wraps context.Cause(ctx).
+type Client interface {
+	Complete(ctx context.Context, r *Request, sink func(Delta)) (*Response, error)
+}
+
+// Models resolves provider data to a client. Keys and addresses that p does
+// not name come from the configuration of the process. It is safe for
+// concurrent use; clients need no closing. A provider that cannot be resolved
+// is an *Error (CodeNoKey, CodeNoModel, CodeInvalidRequest).
+type Models interface {
+	Client(ctx context.Context, p Provider) (Client, error)
+}
+
+// Limiter leases the right to make calls against a shared rate limit.
+//
+// Acquire waits until the limit of key has room for one call of about tokens
+// tokens, or ctx ends. The caller calls settle exactly once, when the call
+// ended, with the tokens it really used.
+type Limiter interface {
+	Acquire(ctx context.Context, key string, tokens int) (settle func(used int), err error)
+}
+
+// ByKind is the Models that sends a provider to the entry of its Kind. The
+// entry "" serves providers without a kind. It must not change while in use.
+type ByKind map[string]Models
+
+// Client implements [Models].
+func (b ByKind) Client(ctx context.Context, p Provider) (Client, error) {
+	m, ok := b[p.Kind]
+	if !ok {
+		kinds := slices.DeleteFunc(slices.Sorted(maps.Keys(b)), func(k string) bool { return k == "" })
+		return nil, &Error{Code: CodeInvalidRequest, Message: fmt.Sprintf(
+			"provider kind %q is not configured; use one of: %s", p.Kind, strings.Join(kinds, ", "))}
+	}
+	return m.Client(ctx, p)
+}
+
+var _ Models = ByKind(nil)

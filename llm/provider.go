@@ -1,0 +1,211 @@
+package llm
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Limits on provider data, in bytes.
+const (
+	MaxNameLen  = 256
+	MaxExtraLen = 64 << 10
+)
+
+// Provider names a model and its settings. It is plain data: it may be
+// copied, compared with [Provider.Equal], stored and sent to another node. It
+// is written by the author of a workflow, so it may name keys but never holds
+// one. The zero Provider means: whatever this process uses by default.
+//
+// Only what is set is sent. Pointers tell "0" from "not set":
+//
+//	llm.Provider{Model: "gpt-5.5", Temperature: new(0.0)}
+type Provider struct {
+	// Kind selects the protocol ("openai", "scripted", ...); "" is the
+	// process's default.
+	Kind string `json:"kind,omitempty"`
+	// Model is the model's name; "" is the process's default.
+	Model string `json:"model,omitempty"`
+	// BaseURL is the API's root, usually ending in /v1; "" is the process's
+	// default.
+	BaseURL string `json:"base_url,omitempty"`
+	// KeyRef is the *name* of the API key in the configuration or in the
+	// environment of the process that makes the call.
+	KeyRef string `json:"key_ref,omitempty"`
+
+	Temperature      *float64 `json:"temperature,omitempty"`
+	TopP             *float64 `json:"top_p,omitempty"`
+	FrequencyPenalty *float64 `json:"frequency_penalty,omitempty"`
+	PresencePenalty  *float64 `json:"presence_penalty,omitempty"`
+	Seed             *int64   `json:"seed,omitempty"`
+	// MaxTokens limits the completion; 0 is the server's default.
+	MaxTokens int      `json:"max_tokens,omitempty"`
+	Stop      []string `json:"stop,omitempty"`
+	// ReasoningEffort is the server's word, such as "low" or "high".
+	ReasoningEffort   string `json:"reasoning_effort,omitempty"`
+	ParallelToolCalls *bool  `json:"parallel_tool_calls,omitempty"`
+	// ResponseFormat is the JSON of the protocol's response_format.
+	ResponseFormat json.RawMessage `json:"response_format,omitempty"`
+	// Extra is a JSON object whose members are put into the request's body
+	// last: they win over the fields above, and null removes a member.
+	Extra json.RawMessage `json:"extra,omitempty"`
+}
+
+// reserved are the members of a request that carry its meaning; Extra may not
+// touch them.
+var reserved = []string{"messages", "model", "n", "stream", "tools", "tool_choice"}
+
+// Validate checks what can be checked without asking the server. It returns
+// an *Error with CodeInvalidRequest that names the field.
+func (p Provider) Validate() error {
+	for _, f := range []struct{ name, value string }{
+		{"kind", p.Kind},
+		{"model", p.Model},
+		{"base_url", p.BaseURL},
+		{"key_ref", p.KeyRef},
+		{"reasoning_effort", p.ReasoningEffort},
+	} {
+		if len(f.value) > MaxNameLen || !printable(f.value) {
+			return invalid("provider: %s %q: want at most %d printable bytes", f.name, Clip(f.value, 40), MaxNameLen)
+		}
+	}
+	if p.BaseURL != "" {
+		u, err := url.Parse(p.BaseURL)
+		switch {
+		case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Host == "":
+			return invalid("provider: base_url %q: want a URL such as http://localhost:8000/v1", Clip(Redact(p.BaseURL), 80))
+		case u.User != nil, u.RawQuery != "", u.Fragment != "":
+			return invalid("provider: base_url of host %s: remove user, query and fragment; a key goes into the variable that key_ref names", u.Host)
+		}
+	}
+	if strings.HasPrefix(p.KeyRef, "sk-") {
+		return invalid("provider: key_ref holds a key; want the name of an environment variable, such as OPENAI_API_KEY")
+	}
+	for _, f := range []struct {
+		name     string
+		value    *float64
+		min, max float64
+	}{
+		{"temperature", p.Temperature, 0, 5},
+		{"top_p", p.TopP, 0, 1},
+		{"frequency_penalty", p.FrequencyPenalty, -2, 2},
+		{"presence_penalty", p.PresencePenalty, -2, 2},
+	} {
+		// Written so that NaN fails too.
+		if f.value != nil && !(*f.value >= f.min && *f.value <= f.max) {
+			return invalid("provider: %s %v: want %v to %v", f.name, *f.value, f.min, f.max)
+		}
+	}
+	if p.MaxTokens < 0 {
+		return invalid("provider: max_tokens %d: want 0 or more", p.MaxTokens)
+	}
+	if len(p.Stop) > 16 || slices.Contains(p.Stop, "") {
+		return invalid("provider: stop: want at most 16 sequences, none empty")
+	}
+	if len(p.ResponseFormat) > MaxExtraLen || len(p.ResponseFormat) > 0 && !json.Valid(p.ResponseFormat) {
+		return invalid("provider: response_format: want JSON of at most %d bytes", MaxExtraLen)
+	}
+	if len(p.Extra) > 0 {
+		var m map[string]json.RawMessage
+		if len(p.Extra) > MaxExtraLen || json.Unmarshal(p.Extra, &m) != nil || m == nil {
+			return invalid("provider: extra: want a JSON object of at most %d bytes", MaxExtraLen)
+		}
+		for _, k := range reserved {
+			if _, ok := m[k]; ok {
+				return invalid("provider: extra: member %q is set by the request itself", k)
+			}
+		}
+	}
+	return nil
+}
+
+// Equal reports whether p and q ask for the same thing. JSON members are
+// compared without regard to white space.
+func (p Provider) Equal(q Provider) bool {
+	return p.Kind == q.Kind && p.Model == q.Model && p.BaseURL == q.BaseURL && p.KeyRef == q.KeyRef &&
+		same(p.Temperature, q.Temperature) && same(p.TopP, q.TopP) &&
+		same(p.FrequencyPenalty, q.FrequencyPenalty) && same(p.PresencePenalty, q.PresencePenalty) &&
+		same(p.Seed, q.Seed) && p.MaxTokens == q.MaxTokens && slices.Equal(p.Stop, q.Stop) &&
+		p.ReasoningEffort == q.ReasoningEffort && same(p.ParallelToolCalls, q.ParallelToolCalls) &&
+		sameJSON(p.ResponseFormat, q.ResponseFormat) && sameJSON(p.Extra, q.Extra)
+}
+
+// Validate checks r as far as that is possible without the server: the
+// provider, roles, tool names and schemas. It returns an *Error with
+// CodeInvalidRequest that names what is wrong.
+func (r *Request) Validate() error {
+	if err := r.Provider.Validate(); err != nil {
+		return err
+	}
+	if len(r.Messages) == 0 {
+		return invalid("request: no messages")
+	}
+	for i, m := range r.Messages {
+		switch m.Role {
+		case System, User, Assistant:
+		case Tool:
+			if m.CallID == "" {
+				return invalid("request: message %d is a tool result without a call id", i)
+			}
+		default:
+			return invalid("request: message %d has role %q", i, Clip(string(m.Role), 40))
+		}
+		if len(m.Calls) > 0 && m.Role != Assistant {
+			return invalid("request: message %d has role %s and tool calls", i, m.Role)
+		}
+	}
+	names := make(map[string]bool, len(r.Tools))
+	for _, t := range r.Tools {
+		if t.Name == "" || len(t.Name) > MaxNameLen || !printable(t.Name) {
+			return invalid("request: tool name %q: want 1 to %d printable bytes", Clip(t.Name, 40), MaxNameLen)
+		}
+		if names[t.Name] {
+			return invalid("request: two tools are named %q", t.Name)
+		}
+		names[t.Name] = true
+		if t.Schema != "" && !json.Valid([]byte(t.Schema)) {
+			return invalid("request: the schema of tool %q is not JSON", t.Name)
+		}
+	}
+	switch r.ToolChoice {
+	case "", ToolsAuto, ToolsNone:
+	case ToolsRequired:
+		if len(r.Tools) == 0 {
+			return invalid("request: a tool call is required but no tool is offered")
+		}
+	default:
+		if !names[r.ToolChoice] {
+			return invalid("request: tool choice %q is not among the offered tools", Clip(r.ToolChoice, 40))
+		}
+	}
+	if len(r.StepKey) > MaxNameLen || !printable(r.StepKey) || len(r.CacheKey) > MaxNameLen || !printable(r.CacheKey) {
+		return invalid("request: step key and cache key: want at most %d printable bytes", MaxNameLen)
+	}
+	return nil
+}
+
+func invalid(format string, args ...any) error {
+	return &Error{Code: CodeInvalidRequest, Message: fmt.Sprintf(format, args...)}
+}
+
+// printable reports whether s can be a header's value and a word in a
+// message: UTF-8 without control characters.
+func printable(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
+}
+
+func same[T comparable](a, b *T) bool {
+	return a == b || a != nil && b != nil && *a == *b
+}
+
+func sameJSON(a, b json.RawMessage) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	var x, y bytes.Buffer
+	return json.Compact(&x, a) == nil && json.Compact(&y, b) == nil && bytes.Equal(x.Bytes(), y.Bytes())
+}

@@ -1,0 +1,308 @@
+// Package natsserver runs a NATS server with JetStream inside this process:
+// the whole engine of Rath on one machine.
+//
+// A started server owns one store directory, which it locks, so that two
+// processes can never write the same streams. By default it syncs every write
+// to disk before acknowledging it, listens on no socket and is reached with
+// [Server.Dial]; with a port it serves clients on the machine as well.
+//
+//	srv, err := natsserver.Start(ctx, &natsserver.Options{StoreDir: dir, Port: 4222})
+//	if err != nil {
+//		return err
+//	}
+//	defer srv.Shutdown(context.Background())
+//	user, password := srv.Node()
+//	// connect with srv.Dial, user and password
+//
+// Three kinds of clients exist, see [Options.Open]: a client without
+// credentials belongs to tenant "default" and may submit, ask and watch there;
+// the node may do everything but delete and purge; the operator may do
+// everything.
+//
+// The package does not know Rath's streams and does not cluster: production
+// runs an external three-server cluster.
+package natsserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// DefaultStartTimeout bounds how long Start waits for the server, including
+// the recovery of what the store directory holds.
+const DefaultStartTimeout = time.Minute
+
+// Options configure a server. Only StoreDir is required.
+type Options struct {
+	// StoreDir is where JetStream keeps its files; it is created if absent.
+	StoreDir string
+	// Port listens for clients on Host; 0 listens on no socket, so that only
+	// Dial reaches the server; -1 picks a free port, see URL.
+	Port int
+	// Host is the address to listen on; empty means 127.0.0.1.
+	Host string
+	// Name is the server's name; empty means "rath".
+	Name string
+	// Lazy acknowledges writes before they are synced to disk: a power cut
+	// may lose up to the last two minutes. The default syncs first.
+	Lazy bool
+	// MaxStore and MaxMemory bound JetStream's disk and memory in bytes. Zero
+	// means three quarters of what is free when the server starts.
+	MaxStore, MaxMemory int64
+	// Open switches access control off: every client may do everything. It is
+	// for tests and benchmarks.
+	Open bool
+	// NodePassword and OperatorPassword let another process log in as user
+	// "node" or "operator". Empty means a generated one that lives in memory
+	// only, see Node and Operator.
+	NodePassword, OperatorPassword string
+	// StartTimeout bounds Start; zero means DefaultStartTimeout.
+	StartTimeout time.Duration
+	// Logger receives the server's log; nil discards it. Notices are logged
+	// at debug level.
+	Logger *slog.Logger
+}
+
+// Server is a running NATS server. It is safe for concurrent use.
+type Server struct {
+	srv      *server.Server
+	lock     *dirLock
+	log      *adapter
+	dir      string
+	open     bool
+	node     string
+	operator string
+
+	stop sync.Once
+	done chan struct{}
+}
+
+// Start checks and locks the store directory, starts a server on it and
+// returns when clients can connect. Its errors: ErrNoStoreDir,
+// ErrStoreReadOnly, ErrStoreFull and *InUseError (which is ErrStoreInUse)
+// about the directory, ErrPortInUse about the port. Nothing is left behind
+// when it fails. Whoever started a server shuts it down.
+func Start(ctx context.Context, opts *Options) (_ *Server, err error) {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	o.setDefaults()
+	if err := prepareDir(o.StoreDir); err != nil {
+		return nil, err
+	}
+	lock, err := lockDir(o.StoreDir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, lock.release())
+		}
+	}()
+	if err := probeWritable(o.StoreDir); err != nil {
+		return nil, err
+	}
+	if err := probePort(ctx, o.Host, o.Port); err != nil {
+		return nil, err
+	}
+
+	s := &Server{
+		lock: lock, log: newAdapter(o.Logger), dir: o.StoreDir, open: o.Open,
+		node: o.NodePassword, operator: o.OperatorPassword, done: make(chan struct{}),
+	}
+	conf, err := o.server()
+	if err != nil {
+		return nil, err
+	}
+	s.srv, err = server.NewServer(conf)
+	if err != nil {
+		return nil, fmt.Errorf("natsserver: configure: %w", err)
+	}
+	s.srv.SetLoggerV2(s.log, false, false, false)
+	s.srv.Start()
+	if err := s.ready(ctx, o.StartTimeout); err != nil {
+		s.srv.Shutdown()
+		s.srv.WaitForShutdown()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (o *Options) setDefaults() {
+	if o.Host == "" {
+		o.Host = "127.0.0.1"
+	}
+	if o.Name == "" {
+		o.Name = "rath"
+	}
+	if o.StartTimeout <= 0 {
+		o.StartTimeout = DefaultStartTimeout
+	}
+	if o.NodePassword == "" {
+		o.NodePassword = newPassword()
+	}
+	if o.OperatorPassword == "" {
+		o.OperatorPassword = newPassword()
+	}
+}
+
+// server translates the options into those of nats-server.
+func (o *Options) server() (*server.Options, error) {
+	conf := new(server.Options)
+	if !o.Open {
+		text, err := accessConfig(o.NodePassword, o.OperatorPassword)
+		if err != nil {
+			return nil, err
+		}
+		if err := conf.ProcessConfigString(text); err != nil {
+			return nil, fmt.Errorf("natsserver: access configuration: %w", err)
+		}
+	}
+	conf.ServerName = o.Name
+	conf.Host, conf.Port = o.Host, o.Port
+	conf.DontListen = o.Port == 0
+	if conf.DontListen {
+		conf.Port = -1
+	}
+	conf.NoSigs, conf.NoLog = true, true
+	conf.JetStream = true
+	conf.StoreDir = o.StoreDir
+	conf.SyncAlways = !o.Lazy
+	conf.JetStreamMaxStore, conf.JetStreamMaxMemory = o.MaxStore, o.MaxMemory
+	conf.DisableJetStreamBanner = true
+	return conf, nil
+}
+
+// ready waits until clients can connect. What the server calls fatal it only
+// logs, because it does not own this process; it is returned here.
+func (s *Server) ready(ctx context.Context, limit time.Duration) error {
+	deadline := time.Now().Add(limit)
+	for {
+		if cause := s.log.fatal(); cause != "" {
+			return fmt.Errorf("natsserver: start on store directory %s: %s", s.dir, cause)
+		}
+		if s.srv.ReadyForConnections(100 * time.Millisecond) {
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("natsserver: start on store directory %s: %w", s.dir, err)
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("natsserver: not ready after %v on store directory %s; allow more with StartTimeout if it holds much data", limit, s.dir)
+		}
+	}
+}
+
+// Dial opens a connection inside the process; no socket is involved.
+func (s *Server) Dial() (net.Conn, error) {
+	conn, err := s.srv.InProcessConn()
+	if err != nil {
+		return nil, fmt.Errorf("natsserver: dial in process: %w", err)
+	}
+	return conn, nil
+}
+
+// URL is where clients on this machine connect, or empty when the server
+// listens on no socket. It holds no credentials.
+func (s *Server) URL() string {
+	addr, ok := s.srv.Addr().(*net.TCPAddr)
+	if !ok {
+		return ""
+	}
+	return "nats://" + net.JoinHostPort(addr.IP.String(), strconv.Itoa(addr.Port))
+}
+
+// StoreDir is the directory the server has locked.
+func (s *Server) StoreDir() string { return s.dir }
+
+// Node returns the credentials of the node, both empty when access is open.
+func (s *Server) Node() (user, password string) { return s.credentials(nodeUser, s.node) }
+
+// Operator returns the credentials of the operator, both empty when access is
+// open.
+func (s *Server) Operator() (user, password string) { return s.credentials(operatorUser, s.operator) }
+
+func (s *Server) credentials(user, password string) (string, string) {
+	if s.open {
+		return "", ""
+	}
+	return user, password
+}
+
+// Sync reports what the running server says about itself: whether it syncs
+// each write to disk before it acknowledges it, and the interval otherwise.
+func (s *Server) Sync() (always bool, interval time.Duration, err error) {
+	v, err := s.srv.Varz(nil)
+	if err != nil {
+		return false, 0, fmt.Errorf("natsserver: read the server's state: %w", err)
+	}
+	if v.JetStream.Config == nil {
+		return false, 0, errors.New("natsserver: JetStream is not running; see the server's log for the write error that stopped it")
+	}
+	return v.JetStream.Config.SyncAlways, v.JetStream.Config.SyncInterval, nil
+}
+
+// Name is the server's name.
+func (s *Server) Name() string { return s.srv.Name() }
+
+// Done is closed when the server has ended after Shutdown.
+func (s *Server) Done() <-chan struct{} { return s.done }
+
+// Shutdown stops the server, waits for it and releases the store directory.
+// Close or drain the clients first. When ctx ends first its error is returned
+// and the server goes on ending; a further call waits again. It may be called
+// more than once and concurrently.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.stop.Do(func() {
+		go func() {
+			defer close(s.done)
+			s.srv.Shutdown()
+			s.srv.WaitForShutdown()
+			if err := s.lock.release(); err != nil {
+				s.log.Errorf("release store directory %s: %v", s.dir, err)
+			}
+		}()
+	})
+	select {
+	case <-s.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("natsserver: shut down: %w", ctx.Err())
+	}
+}
+
+// probePort fails when a port asked for by number is taken: the server itself
+// would only log it.
+func probePort(ctx context.Context, host string, port int) error {
+	if port <= 0 {
+		return nil
+	}
+	addr := net.JoinHostPort(host, strconv.Itoa(port))
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return fmt.Errorf("%w: cannot listen on %s: %w; stop the other process or choose another port", ErrPortInUse, addr, err)
+	}
+	return l.Close()
+}
+
+// prepareDir makes the directory absolute in effect: it must exist before it
+// can be locked.
+func prepareDir(dir string) error {
+	if dir == "" {
+		return ErrNoStoreDir
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return classify(dir, err)
+	}
+	return nil
+}

@@ -1,0 +1,75 @@
+package workspace
+
+import (
+	"context"
+	"strings"
+
+	"github.com/rathcluster/rath/blob"
+)
+
+// ChangeKind is what happened to a path.
+type ChangeKind string
+
+// The kinds of changes.
+const (
+	Added    ChangeKind = "added"
+	Removed  ChangeKind = "removed"
+	Modified ChangeKind = "modified" // other bytes, mode, target or kind
+)
+
+// Change is one path that two trees do not share. The Entry of the side where
+// the path is absent is zero.
+type Change struct {
+	Path   string
+	Kind   ChangeKind
+	Before Entry
+	After  Entry
+}
+
+// Diff returns what changed from head a to head z, sorted by path. The zero
+// head is the empty tree. It reads two manifests and no files.
+func Diff(ctx context.Context, b blob.Store, a, z blob.Digest) ([]Change, error) {
+	if a == z {
+		return nil, nil
+	}
+	before, err := Load(ctx, b, a)
+	if err != nil {
+		return nil, err
+	}
+	after, err := Load(ctx, b, z)
+	if err != nil {
+		return nil, err
+	}
+	return Compare(before, after), nil
+}
+
+// Compare is Diff of two trees at hand.
+func Compare(before, after *Tree) []Change {
+	var changes []Change
+	a, z := before.entries, after.entries
+	for len(a) > 0 || len(z) > 0 {
+		side := 0
+		switch {
+		case len(a) == 0:
+			side = 1
+		case len(z) == 0:
+			side = -1
+		default:
+			side = strings.Compare(a[0].Path, z[0].Path)
+		}
+		switch {
+		case side < 0:
+			changes = append(changes, Change{Path: a[0].Path, Kind: Removed, Before: a[0]})
+			a = a[1:]
+		case side > 0:
+			changes = append(changes, Change{Path: z[0].Path, Kind: Added, After: z[0]})
+			z = z[1:]
+		default:
+			if a[0] != z[0] {
+				changes = append(changes, Change{Path: a[0].Path, Kind: Modified, Before: a[0], After: z[0]})
+			}
+			a, z = a[1:], z[1:]
+		}
+	}
+	return changes
+}

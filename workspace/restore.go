@@ -1,0 +1,189 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/rathcluster/rath/blob"
+)
+
+// fetchers is how many files are read from the store at one time.
+const fetchers = 8
+
+// Restore fills dir with the files of a head; dir must be empty or absent
+// (else ErrNotEmpty). Restoring a head twice makes two independent copies,
+// which is a fork.
+//
+// If it fails, it leaves dir as it found it. A directory that was absent
+// appears whole or, if the process dies, not at all (a sibling whose name ends
+// in ".partial" may stay); one that was there and empty may be left half full
+// by a crash.
+func Restore(ctx context.Context, b blob.Store, head blob.Digest, dir string) error {
+	t, err := Load(ctx, b, head)
+	if err != nil {
+		return err
+	}
+	dir = filepath.Clean(dir)
+	names, err := os.ReadDir(dir)
+	switch {
+	case err == nil && len(names) > 0:
+		return fmt.Errorf("%w: %s holds %q; restore into a fresh directory", ErrNotEmpty, dir, names[0].Name())
+	case err == nil:
+		if err := fill(ctx, b, t, dir); err != nil {
+			return errors.Join(err, empty(dir))
+		}
+		return nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("workspace: restore: %w", err)
+	}
+
+	parent := filepath.Dir(dir)
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return fmt.Errorf("workspace: restore: %w", err)
+	}
+	tmp, err := os.MkdirTemp(parent, "."+filepath.Base(dir)+".*.partial")
+	if err != nil {
+		return fmt.Errorf("workspace: restore: %w", err)
+	}
+	err = fill(ctx, b, t, tmp)
+	if err == nil {
+		err = os.Rename(tmp, dir)
+	}
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(tmp))
+	}
+	return nil
+}
+
+// empty removes what is in a directory, not the directory.
+func empty(dir string) error {
+	names, err := os.ReadDir(dir)
+	for _, n := range names {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, n.Name())))
+	}
+	return err
+}
+
+func fill(ctx context.Context, b blob.Store, t *Tree, dir string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("workspace: restore: %w", err)
+	}
+	defer root.Close()
+
+	// Parents sort before their children, and links come last, so nothing is
+	// ever written through a link of this tree.
+	var files, links []Entry
+	for e := range t.Entries() {
+		if _, err := filepath.Localize(e.Path); err != nil {
+			return &RefusedError{Path: e.Path, Reason: BadName, Err: err}
+		}
+		switch e.Kind {
+		case Dir:
+			if err := root.Mkdir(filepath.FromSlash(e.Path), 0o755); err != nil {
+				return fmt.Errorf("workspace: restore: %w", err)
+			}
+		case File:
+			files = append(files, e)
+		case Symlink:
+			links = append(links, e)
+		}
+	}
+	if err := fillFiles(ctx, b, root, files); err != nil {
+		return err
+	}
+	for _, e := range links {
+		if err := root.Symlink(filepath.FromSlash(e.Target), filepath.FromSlash(e.Path)); err != nil {
+			return fmt.Errorf("workspace: restore: %w", err)
+		}
+	}
+	return nil
+}
+
+// fillFiles writes the files a few at a time; the first error stops all.
+func fillFiles(ctx context.Context, b blob.Store, root *os.Root, files []Entry) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	work := make(chan Entry)
+	var wg sync.WaitGroup
+	for range min(fetchers, len(files)) {
+		wg.Go(func() {
+			for e := range work {
+				if err := fetch(ctx, b, root, filepath.FromSlash(e.Path), e); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	for _, e := range files {
+		if ctx.Err() != nil {
+			break
+		}
+		work <- e
+	}
+	close(work)
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+// fetch writes the bytes of e to a new file at name.
+func fetch(ctx context.Context, b blob.Store, root *os.Root, name string, e Entry) error {
+	rc, err := b.Get(ctx, e.Digest)
+	if err != nil {
+		return fmt.Errorf("workspace: restore %q: %w", e.Path, err)
+	}
+	defer rc.Close()
+	perm := fs.FileMode(0o644)
+	if e.Exec {
+		perm = 0o755
+	}
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
+	if err != nil {
+		return fmt.Errorf("workspace: restore: %w", err)
+	}
+	// A byte more than the manifest says is as wrong as a byte less.
+	n, err := io.Copy(f, io.LimitReader(rc, e.Size+1))
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("workspace: restore %q: %w", e.Path, err)
+	}
+	if n != e.Size {
+		return fmt.Errorf("workspace: restore %q: %w: the manifest says %d bytes", e.Path, ErrMalformed, e.Size)
+	}
+	return nil
+}
+
+// Open returns the bytes of one file of a head. A path that is not there is
+// fs.ErrNotExist; one that is no file is an error that says what it is. Links
+// are not followed. The reader fails with blob.ErrCorrupt at its end if the
+// stored bytes are not the right ones.
+func Open(ctx context.Context, b blob.Store, head blob.Digest, path string) (io.ReadCloser, error) {
+	t, err := Load(ctx, b, head)
+	if err != nil {
+		return nil, err
+	}
+	e, ok := t.Lookup(path)
+	if !ok {
+		return nil, fmt.Errorf("workspace: %s holds no %q: %w", head.Short(), path, fs.ErrNotExist)
+	}
+	if e.Kind != File {
+		return nil, fmt.Errorf("workspace: %q of %s is a %s, not a file", path, head.Short(), e.Kind)
+	}
+	return b.Get(ctx, e.Digest)
+}
+
+// Read returns all bytes of one file of a head, like Open. It holds the whole
+// file in memory.
+func Read(ctx context.Context, b blob.Store, head blob.Digest, path string) ([]byte, error) {
+	rc, err := Open(ctx, b, head, path)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(rc)
+	return data, errors.Join(err, rc.Close())
+}

@@ -1,0 +1,255 @@
+package workspace
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"syscall"
+
+	"github.com/rathcluster/rath/blob"
+)
+
+// inMemory is the size up to which a file is read once, into memory. A larger
+// one is read a second time if it has to be stored.
+const inMemory = 1 << 20
+
+// Snapshot stores the files of dir and returns the head that names them. A
+// blob that base holds already is not stored again; the zero base holds
+// nothing. The blobs are stored before the head, so a head that was returned
+// can be restored.
+//
+// A path that a workspace cannot hold is a *RefusedError, too many or too
+// large files are a *LimitError. Nobody should write below dir meanwhile: a
+// file that grows is stored as it was at some moment, but two files need not
+// be of the same moment.
+func Snapshot(ctx context.Context, b blob.Store, dir string, base blob.Digest, l Limits) (blob.Digest, error) {
+	old, err := Load(ctx, b, base)
+	if err != nil {
+		return blob.Digest{}, err
+	}
+	t, err := scanDir(ctx, b, dir, old, l)
+	if err != nil {
+		return blob.Digest{}, err
+	}
+	if head, same := base, slices.Equal(old.entries, t.entries); same && !head.IsZero() {
+		return head, nil
+	}
+	return t.Store(ctx, b)
+}
+
+// scan is one walk over a directory.
+type scan struct {
+	ctx     context.Context
+	root    *os.Root
+	blobs   blob.Store
+	stored  map[blob.Digest]bool // known to be in blobs
+	limits  Limits
+	bytes   int64
+	entries []Entry
+}
+
+func scanDir(ctx context.Context, b blob.Store, dir string, old *Tree, l Limits) (*Tree, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("workspace: snapshot: %w", err)
+	}
+	defer root.Close()
+	s := &scan{ctx: ctx, root: root, blobs: b, limits: l.orDefault(), stored: make(map[blob.Digest]bool, old.Len())}
+	for e := range old.Entries() {
+		if e.Kind == File {
+			s.stored[e.Digest] = true
+		}
+	}
+	if err := s.dir("."); err != nil {
+		return nil, err
+	}
+	return NewTree(s.entries)
+}
+
+// dir adds what is in the directory at p; "." is the root.
+func (s *scan) dir(p string) error {
+	if err := s.ctx.Err(); err != nil {
+		return err
+	}
+	names, err := s.names(p)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		child := path.Join(p, name)
+		if checkPath(child) != nil {
+			return &RefusedError{Path: child, Reason: BadName}
+		}
+		fi, err := s.root.Lstat(child)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // removed since it was listed
+		}
+		if err != nil {
+			return &RefusedError{Path: child, Reason: Unreadable, Err: err}
+		}
+		if err := s.add(child, fi); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// names lists a directory. It reads no further than the limit of entries
+// allows, so a directory of a million files costs no more than the limit.
+func (s *scan) names(p string) ([]string, error) {
+	f, err := s.root.OpenFile(p, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, &RefusedError{Path: p, Reason: Unreadable, Err: err}
+	}
+	defer f.Close()
+	left := s.limits.Files - len(s.entries)
+	names, err := f.Readdirnames(left + 1)
+	if err != nil && err != io.EOF {
+		return nil, &RefusedError{Path: p, Reason: Unreadable, Err: err}
+	}
+	slices.Sort(names)
+	if len(names) > left {
+		return nil, &LimitError{Path: path.Join(p, names[left]), What: "files", Limit: int64(s.limits.Files)}
+	}
+	return names, nil
+}
+
+func (s *scan) add(p string, fi fs.FileInfo) error {
+	if len(s.entries) >= s.limits.Files {
+		return &LimitError{Path: p, What: "files", Limit: int64(s.limits.Files)}
+	}
+	switch fi.Mode().Type() {
+	case fs.ModeDir:
+		s.entries = append(s.entries, Entry{Path: p, Kind: Dir})
+		return s.dir(p)
+	case fs.ModeSymlink:
+		target, err := s.root.Readlink(p)
+		if err != nil {
+			return &RefusedError{Path: p, Reason: Unreadable, Err: err}
+		}
+		if !linkStaysInside(p, target) {
+			return &RefusedError{Path: p, Reason: LinkOut}
+		}
+		s.entries = append(s.entries, Entry{Path: p, Kind: Symlink, Target: target})
+		return nil
+	case 0:
+		ref, err := s.file(p, fi)
+		if err != nil {
+			return err
+		}
+		s.bytes += ref.Size
+		s.entries = append(s.entries, Entry{Path: p, Kind: File, Exec: fi.Mode()&0o100 != 0, Size: ref.Size, Digest: ref.Digest})
+		return nil
+	default:
+		return &RefusedError{Path: p, Reason: SpecialFile}
+	}
+}
+
+// file stores one regular file unless its bytes are stored already.
+func (s *scan) file(p string, listed fs.FileInfo) (blob.Ref, error) {
+	f, fi, err := openRegular(s.root, p)
+	if err != nil {
+		return blob.Ref{}, err
+	}
+	defer f.Close()
+	if !os.SameFile(listed, fi) {
+		return blob.Ref{}, &RefusedError{Path: p, Reason: Unstable}
+	}
+	left := s.limits.Bytes - s.bytes
+	over := &LimitError{Path: p, What: "bytes", Limit: s.limits.Bytes}
+	if fi.Size() > left {
+		return blob.Ref{}, over
+	}
+
+	var src io.ReadSeeker = f
+	if fi.Size() <= inMemory {
+		// One byte more than expected shows a file that grew past the bound.
+		data, err := io.ReadAll(io.LimitReader(f, inMemory+1))
+		if err != nil {
+			return blob.Ref{}, &RefusedError{Path: p, Reason: Unreadable, Err: err}
+		}
+		if len(data) <= inMemory {
+			src = bytes.NewReader(data)
+		} else if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return blob.Ref{}, &RefusedError{Path: p, Reason: Unreadable, Err: err}
+		}
+	}
+
+	h := sha256.New()
+	n, err := io.Copy(h, io.LimitReader(&ctxReader{s.ctx, src}, left+1))
+	if err != nil {
+		return blob.Ref{}, readError(s.ctx, p, err)
+	}
+	if n > left {
+		return blob.Ref{}, over
+	}
+	ref := blob.Ref{Digest: blob.Digest(h.Sum(nil)), Size: n}
+	if s.stored[ref.Digest] {
+		return ref, nil
+	}
+	if _, err := src.Seek(0, io.SeekStart); err != nil {
+		return blob.Ref{}, &RefusedError{Path: p, Reason: Unreadable, Err: err}
+	}
+	// The file may have changed since it was hashed: the store's word counts.
+	ref, err = s.blobs.Put(s.ctx, io.LimitReader(src, n))
+	if err != nil {
+		return blob.Ref{}, fmt.Errorf("workspace: store %q: %w", p, err)
+	}
+	s.stored[ref.Digest] = true
+	return ref, nil
+}
+
+// openRegular opens a regular file with one name. It never blocks, whatever
+// is at p, and what it returns was checked after it was opened.
+func openRegular(root *os.Root, p string) (*os.File, fs.FileInfo, error) {
+	f, err := root.OpenFile(p, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, &RefusedError{Path: p, Reason: Unreadable, Err: err}
+	}
+	fi, err := f.Stat()
+	refuse := func(r Reason, err error) (*os.File, fs.FileInfo, error) {
+		f.Close()
+		return nil, nil, &RefusedError{Path: p, Reason: r, Err: err}
+	}
+	if err != nil {
+		return refuse(Unreadable, err)
+	}
+	if !fi.Mode().IsRegular() {
+		return refuse(SpecialFile, nil)
+	}
+	n, err := linkCount(f, fi)
+	if err != nil {
+		return refuse(Unreadable, err)
+	}
+	if n > 1 {
+		return refuse(HardLink, nil)
+	}
+	return f, fi, nil
+}
+
+func readError(ctx context.Context, p string, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return &RefusedError{Path: p, Reason: Unreadable, Err: err}
+}
+
+// ctxReader stops a long read when ctx ends, between two reads.
+type ctxReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c *ctxReader) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.r.Read(p)
+}

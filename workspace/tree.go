@@ -1,0 +1,265 @@
+package workspace
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/rathcluster/rath/blob"
+)
+
+// Kind is what an entry of a tree is.
+type Kind string
+
+// The kinds of entries.
+const (
+	File    Kind = "file"
+	Dir     Kind = "dir"
+	Symlink Kind = "symlink"
+)
+
+// Entry is one path of a tree. Entries are comparable.
+type Entry struct {
+	Path   string      `json:"path"` // slash separated, relative, clean
+	Kind   Kind        `json:"kind"`
+	Exec   bool        `json:"exec,omitempty"`   // files: may be run
+	Size   int64       `json:"size,omitempty"`   // files: bytes
+	Digest blob.Digest `json:"digest,omitzero"`  // files: the bytes
+	Target string      `json:"target,omitempty"` // links: as written, relative
+}
+
+// Bounds of a manifest that are part of the format.
+const (
+	maxPath     = 4096     // bytes of one path or link target
+	maxName     = 255      // bytes of one component
+	maxManifest = 64 << 20 // bytes of an encoded manifest
+	format      = 1
+)
+
+// Tree is an immutable manifest. The zero Tree is an empty directory.
+type Tree struct {
+	entries []Entry // sorted by Path, checked by check
+}
+
+// NewTree returns the tree of the entries given in any order, or an error if
+// they are not the paths of one directory: each path once, every parent a
+// directory, links staying inside. It keeps no reference to the slice.
+func NewTree(entries []Entry) (*Tree, error) {
+	t := &Tree{entries: slices.Clone(entries)}
+	slices.SortFunc(t.entries, func(a, b Entry) int { return strings.Compare(a.Path, b.Path) })
+	if err := t.check(); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// Entries yields the entries sorted by path, so a directory comes before what
+// is in it.
+func (t *Tree) Entries() iter.Seq[Entry] { return slices.Values(t.entries) }
+
+// Len returns the number of entries.
+func (t *Tree) Len() int { return len(t.entries) }
+
+// Bytes returns the size of all files together.
+func (t *Tree) Bytes() int64 {
+	var n int64
+	for _, e := range t.entries {
+		n += e.Size
+	}
+	return n
+}
+
+// Lookup returns the entry at a path, which is slash separated and clean.
+func (t *Tree) Lookup(path string) (Entry, bool) {
+	i, ok := slices.BinarySearchFunc(t.entries, path, func(e Entry, p string) int { return strings.Compare(e.Path, p) })
+	if !ok {
+		return Entry{}, false
+	}
+	return t.entries[i], true
+}
+
+type manifest struct {
+	Format  int     `json:"format"`
+	Entries []Entry `json:"entries"`
+}
+
+// Encode returns the canonical JSON of the tree; equal trees have equal bytes.
+func (t *Tree) Encode() []byte {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	entries := t.entries
+	if entries == nil {
+		entries = []Entry{}
+	}
+	if err := enc.Encode(manifest{format, entries}); err != nil {
+		panic("workspace: a checked tree does not encode: " + err.Error())
+	}
+	return bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
+}
+
+// Decode reads what Encode writes and nothing else; the error wraps
+// ErrMalformed.
+func Decode(data []byte) (*Tree, error) {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	var m manifest
+	if err := dec.Decode(&m); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	if m.Format != format {
+		return nil, fmt.Errorf("%w: format %d, this version reads %d", ErrMalformed, m.Format, format)
+	}
+	t := &Tree{entries: m.Entries}
+	if err := t.check(); err != nil {
+		return nil, err
+	}
+	if !bytes.Equal(t.Encode(), data) {
+		return nil, fmt.Errorf("%w: not in canonical form", ErrMalformed)
+	}
+	return t, nil
+}
+
+// Store puts the manifest and returns its head. The files must be stored
+// already.
+func (t *Tree) Store(ctx context.Context, b blob.Store) (blob.Digest, error) {
+	data := t.Encode()
+	if len(data) > maxManifest {
+		return blob.Digest{}, fmt.Errorf("workspace: the manifest of %d entries has %d bytes, more than %d; keep fewer files", t.Len(), len(data), maxManifest)
+	}
+	ref, err := b.Put(ctx, bytes.NewReader(data))
+	if err != nil {
+		return blob.Digest{}, fmt.Errorf("workspace: store manifest: %w", err)
+	}
+	return ref.Digest, nil
+}
+
+// Load returns the tree of a head. The zero head is the empty tree; an absent
+// one is blob.ErrNotFound.
+func Load(ctx context.Context, b blob.Store, head blob.Digest) (*Tree, error) {
+	if head.IsZero() {
+		return &Tree{}, nil
+	}
+	rc, err := b.Get(ctx, head)
+	if err != nil {
+		return nil, fmt.Errorf("workspace: load %s: %w", head.Short(), err)
+	}
+	defer rc.Close()
+	data, err := io.ReadAll(io.LimitReader(rc, maxManifest+1))
+	if err != nil {
+		return nil, fmt.Errorf("workspace: load %s: %w", head.Short(), err)
+	}
+	if len(data) > maxManifest {
+		return nil, fmt.Errorf("%w: %s has more than %d bytes", ErrMalformed, head.Short(), maxManifest)
+	}
+	t, err := Decode(data)
+	if err != nil {
+		return nil, fmt.Errorf("workspace: load %s: %w", head.Short(), err)
+	}
+	return t, nil
+}
+
+// check verifies every rule of the format on sorted entries.
+func (t *Tree) check() error {
+	bad := func(e Entry, why string) error { return fmt.Errorf("%w: %q: %s", ErrMalformed, e.Path, why) }
+	dirs := make(map[string]bool, len(t.entries)/4+1)
+	for i, e := range t.entries {
+		if err := checkPath(e.Path); err != nil {
+			return bad(e, err.Error())
+		}
+		if i > 0 && t.entries[i-1].Path >= e.Path {
+			return bad(e, "not sorted or there twice")
+		}
+		if dir, _, ok := cutLast(e.Path); ok && !dirs[dir] {
+			return bad(e, "its parent is not a directory")
+		}
+		clear := e
+		clear.Path, clear.Kind = "", ""
+		switch e.Kind {
+		case File:
+			if e.Target != "" || e.Size < 0 || e.Digest.IsZero() {
+				return bad(e, "not a file's fields")
+			}
+		case Dir:
+			if clear != (Entry{}) {
+				return bad(e, "not a directory's fields")
+			}
+			dirs[e.Path] = true
+		case Symlink:
+			clear.Target = ""
+			if clear != (Entry{}) {
+				return bad(e, "not a link's fields")
+			}
+			if !linkStaysInside(e.Path, e.Target) {
+				return bad(e, string(LinkOut))
+			}
+		default:
+			return bad(e, "unknown kind")
+		}
+	}
+	return nil
+}
+
+// cutLast splits a path at its last slash.
+func cutLast(path string) (dir, name string, ok bool) {
+	i := strings.LastIndexByte(path, '/')
+	if i < 0 {
+		return "", path, false
+	}
+	return path[:i], path[i+1:], true
+}
+
+func checkPath(path string) error {
+	switch {
+	case path == "":
+		return errors.New("empty path")
+	case len(path) > maxPath:
+		return errors.New("path too long")
+	case !utf8.ValidString(path):
+		return errors.New("path is not UTF-8")
+	case strings.IndexByte(path, 0) >= 0:
+		return errors.New("path contains NUL")
+	}
+	for name := range strings.SplitSeq(path, "/") {
+		if name == "" || name == "." || name == ".." {
+			return errors.New("path is not clean and relative")
+		}
+		if len(name) > maxName {
+			return errors.New("name too long")
+		}
+	}
+	return nil
+}
+
+// linkStaysInside reports whether a link at path with this target can only
+// lead to paths inside. Going up is allowed at the start of a target only:
+// there it walks real directories (the link's own parents), whereas a ".."
+// after a name could follow another link and come out somewhere else.
+func linkStaysInside(path, target string) bool {
+	if target == "" || len(target) > maxPath || !utf8.ValidString(target) ||
+		strings.IndexByte(target, 0) >= 0 || strings.HasPrefix(target, "/") {
+		return false
+	}
+	depth := strings.Count(path, "/") // directories above the link, below the root
+	down := false
+	for name := range strings.SplitSeq(target, "/") {
+		switch name {
+		case "", ".":
+		case "..":
+			depth--
+			if down || depth < 0 {
+				return false
+			}
+		default:
+			down = true
+		}
+	}
+	return true
+}

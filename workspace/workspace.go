@@ -1,0 +1,120 @@
+// Package workspace is a session's files as a content-addressed tree.
+//
+// A [Tree] is a manifest: the sorted paths of a directory, each with its kind,
+// its executable bit and the digest of its bytes. The manifest is itself a
+// blob and its digest, the head, names the whole state of the files, so a
+// head in a commit is all that has to be recorded to have the files back.
+//
+//	head, err := workspace.Snapshot(ctx, blobs, dir, base, workspace.Limits{})
+//	err = workspace.Restore(ctx, blobs, head, freshDir) // twice = a fork
+//	changes, err := workspace.Diff(ctx, blobs, base, head)
+//
+// Snapshot stores what base does not hold yet; Restore fills a fresh
+// directory; Patch tells two heads apart line by line; Apply carries the
+// difference into a directory that somebody else owns.
+//
+// Kept are regular files with their executable bit, directories (also empty
+// ones) and symbolic links that stay inside. Owners, times, other permission
+// bits and extended attributes are not. Devices, sockets, FIFOs, hard links
+// and links that lead out are refused by name, because a tree that holds them
+// could not be restored without giving away something outside of it.
+//
+// Directories are only touched through [os.Root], so a link that somebody
+// swaps in meanwhile never leads a call outside. The package knows nothing of
+// sandboxes, sessions or the network, and merges nothing yet.
+package workspace
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Limits of a workspace unless the caller sets others.
+const (
+	DefaultFiles = 20_000    // entries: files, directories and links
+	DefaultBytes = 256 << 20 // bytes of all files together
+)
+
+// Limits bound a workspace.
+type Limits struct {
+	Files int   // entries of every kind; zero: DefaultFiles
+	Bytes int64 // bytes of all files together; zero: DefaultBytes
+}
+
+func (l Limits) orDefault() Limits {
+	if l.Files <= 0 {
+		l.Files = DefaultFiles
+	}
+	if l.Bytes <= 0 {
+		l.Bytes = DefaultBytes
+	}
+	return l
+}
+
+var (
+	// ErrNotEmpty is returned by Restore for a directory that holds something.
+	ErrNotEmpty = errors.New("workspace: directory is not empty")
+	// ErrMalformed is returned for a manifest that this package did not write.
+	ErrMalformed = errors.New("workspace: malformed manifest")
+)
+
+// Reason says why a path cannot be part of a workspace. The list may grow.
+type Reason string
+
+// The reasons of a RefusedError.
+const (
+	SpecialFile Reason = "is neither a file, a directory nor a symbolic link"
+	HardLink    Reason = "has a second name (hard link)"
+	LinkOut     Reason = "is a symbolic link that leads out of the workspace"
+	BadName     Reason = "has a name that is not valid UTF-8, is too long or cannot be used here"
+	Unreadable  Reason = "cannot be read"
+	Unstable    Reason = "changed while it was read"
+)
+
+// RefusedError names a path that a workspace cannot hold, and why.
+type RefusedError struct {
+	Path   string // slash separated, relative to the workspace
+	Reason Reason
+	Err    error // the system's error, if there was one
+}
+
+// Error names the path, the reason and the way out.
+func (e *RefusedError) Error() string {
+	msg := fmt.Sprintf("workspace: %q %s", e.Path, e.Reason)
+	if e.Err != nil {
+		msg += ": " + e.Err.Error()
+	}
+	return msg + "; remove it or replace it by a regular file"
+}
+
+// Unwrap returns the system's error.
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// LimitError says which limit a workspace is over.
+type LimitError struct {
+	Path  string // the path that was too much
+	What  string // "files" or "bytes"
+	Limit int64
+}
+
+// Error names the limit and the path.
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("workspace: more than %d %s at %q; remove what need not be kept or raise the limit", e.Limit, e.What, e.Path)
+}
+
+// ConflictError lists the paths that stop an Apply; nothing was changed.
+type ConflictError struct{ Paths []string }
+
+// Error names the first paths.
+func (e *ConflictError) Error() string {
+	const shown = 5
+	list := e.Paths
+	more := ""
+	if len(list) > shown {
+		more = fmt.Sprintf(" and %d more", len(list)-shown)
+		list = list[:shown]
+	}
+	return fmt.Sprintf("workspace: changed in the directory meanwhile: %s%s; put them back or move them away, then apply again",
+		strings.Join(list, ", "), more)
+}

@@ -1,0 +1,73 @@
+package workspace_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/workspace"
+)
+
+// write makes files below dir; a path that ends in a slash is a directory.
+func write(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		p := filepath.Join(dir, filepath.FromSlash(name))
+		if name[len(name)-1] == '/' {
+			if err := os.MkdirAll(p, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(p, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func snapshot(t *testing.T, b blob.Store, dir string, base blob.Digest) blob.Digest {
+	t.Helper()
+	head, err := workspace.Snapshot(t.Context(), b, dir, base, workspace.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return head
+}
+
+func restore(t *testing.T, b blob.Store, head blob.Digest) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "restored")
+	if err := workspace.Restore(t.Context(), b, head, dir); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestRoundTrip(t *testing.T) {
+	b := blob.NewMemory()
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"a.txt": "a\n", "sub/b.txt": "b\n", "sub/empty": "", "void/": "", "a/b": "x", "a.b": "y"})
+	head := snapshot(t, b, dir, blob.Digest{})
+	copied := restore(t, b, head)
+	if again := snapshot(t, b, copied, blob.Digest{}); again != head {
+		t.Errorf("the restored directory has head %s, want %s", again, head)
+	}
+	tree, err := workspace.Load(t.Context(), b, head)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var paths []string
+	for e := range tree.Entries() {
+		paths = append(paths, e.Path)
+	}
+	want := []string{"a", "a.b", "a.txt", "a/b", "sub", "sub/b.txt", "sub/empty", "void"}
+	if diff := cmp.Diff(want, paths); diff != "" {
+		t.Errorf("paths (-want +got):\n%s", diff)
+	}
+}

@@ -10,6 +10,9 @@ var (
 	// ErrConflict is returned by Append when another writer extended the log.
 	// The writer that gets it has lost the session and must stop.
 	ErrConflict = errors.New("session: another writer extended the log")
+	// ErrStale is returned for a write that extends a version which is no
+	// longer the newest.
+	ErrStale = errors.New("session: not the newest version")
 	// ErrNotFound is returned for a session without commits, or a version
 	// that it does not have.
 	ErrNotFound = errors.New("session: not found")

@@ -93,6 +93,9 @@ func (s Session) edit(e Event) Session {
 	}
 	v := *next.v
 	v.version = old.version
+	if e.Kind == KindChunk {
+		v.table.tail[len(v.table.tail)-1].c.ref = Ref{} // Apply made this row; nobody else has it yet
+	}
 	v.pending = append(old.pending[:len(old.pending):len(old.pending)], e)
 	v.committed = old.committed
 	if v.committed == nil {

@@ -1,0 +1,93 @@
+package run
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/rathcluster/rath/session"
+)
+
+// Budget bounds what a run may consume; zero fields are unlimited. Time is
+// wall-clock time from the first claim.
+type Budget struct {
+	MicroUSD int64         `json:"micro_usd,omitempty"`
+	Steps    int64         `json:"steps,omitempty"`
+	Time     time.Duration `json:"time,omitempty"` // nanoseconds on the wire
+	Tokens   int64         `json:"tokens,omitempty"`
+}
+
+// IsZero reports whether nothing is limited.
+func (b Budget) IsZero() bool { return b == Budget{} }
+
+// Account is a budget with what was spent and what is reserved for calls in
+// flight. It is a value: operations return a new one.
+type Account struct {
+	Limit    Budget
+	Spent    session.Usage
+	Steps    int64
+	Reserved int64 // tokens
+}
+
+// Reserve sets tokens aside for a call before it starts; it fails with
+// ErrBudget when the budget is used up. The last call may exceed the limit,
+// because its size is not known before it ends: by one call, never by two.
+func (a Account) Reserve(tokens int64) (Account, error) {
+	if l := a.Limit.Steps; l > 0 && a.Steps >= l {
+		return a, fmt.Errorf("%w: %d of %d steps used; raise budget.steps", ErrBudget, a.Steps, l)
+	}
+	if l := a.Limit.Tokens; l > 0 && a.Spent.Tokens()+a.Reserved >= l {
+		return a, fmt.Errorf("%w: %d of %d tokens used, %d reserved; raise budget.tokens", ErrBudget, a.Spent.Tokens(), l, a.Reserved)
+	}
+	if l := a.Limit.MicroUSD; l > 0 && a.Spent.MicroUSD >= l {
+		return a, fmt.Errorf("%w: %d of %d micro-USD used; raise budget.micro_usd", ErrBudget, a.Spent.MicroUSD, l)
+	}
+	a.Reserved += tokens
+	return a, nil
+}
+
+// Settle books what a call used and gives its reservation back.
+func (a Account) Settle(reserved int64, used session.Usage) Account {
+	a.Reserved -= reserved
+	a.Spent = a.Spent.Add(used)
+	a.Steps++
+	return a
+}
+
+// Lost books a call that was cut off: nobody knows what it used, so it counts
+// as all that was reserved.
+func (a Account) Lost(reserved int64) Account {
+	a.Spent.Input += reserved
+	return a
+}
+
+// Left returns what may still be spent; unlimited fields stay zero.
+func (a Account) Left() Budget {
+	left := Budget{Time: a.Limit.Time}
+	if l := a.Limit.Tokens; l > 0 {
+		left.Tokens = max(l-a.Spent.Tokens()-a.Reserved, 0)
+	}
+	if l := a.Limit.MicroUSD; l > 0 {
+		left.MicroUSD = max(l-a.Spent.MicroUSD, 0)
+	}
+	if l := a.Limit.Steps; l > 0 {
+		left.Steps = max(l-a.Steps, 0)
+	}
+	return left
+}
+
+// Split gives each of n branches an equal part of what is left. The parts
+// never add up to more, and a limited part that rounds to nothing is
+// ErrBudget, because zero would mean unlimited.
+func (a Account) Split(n int) (Budget, error) {
+	left := a.Left()
+	part := left
+	if n > 0 {
+		part.Tokens /= int64(n)
+		part.MicroUSD /= int64(n)
+		part.Steps /= int64(n)
+	}
+	if a.Limit.Tokens > 0 && part.Tokens == 0 || a.Limit.MicroUSD > 0 && part.MicroUSD == 0 || a.Limit.Steps > 0 && part.Steps == 0 {
+		return Budget{}, fmt.Errorf("%w: what is left does not reach for %d branches", ErrBudget, n)
+	}
+	return part, nil
+}

@@ -1,0 +1,176 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/rathcluster/rath/session"
+)
+
+// Control errors say that this execution of a run must stop; they are never
+// recorded as a step's outcome. A workflow returns them as it returns any
+// error, and whatever else it returns then is ignored.
+var (
+	// ErrSuperseded means that a newer attempt owns the run.
+	ErrSuperseded = errors.New("run: a newer attempt owns this run")
+	// ErrSuspended means that the run waits and holds nothing; it resumes by
+	// itself.
+	ErrSuspended = errors.New("run: suspended; it resumes by itself")
+	// ErrCancelled means that somebody cancelled the run.
+	ErrCancelled = errors.New("run: cancelled")
+	// ErrReview means that the run cannot go on before a person decides.
+	ErrReview = errors.New("run: needs review")
+	// ErrShutdown means that the node is stopping; another one, or the next
+	// start, takes the run over.
+	ErrShutdown = errors.New("run: node is shutting down")
+)
+
+// Errors that a task or a request is answered with.
+var (
+	// ErrBusy means that a bound was reached; nothing accepted was lost and
+	// the caller may try again.
+	ErrBusy = errors.New("run: busy")
+	// ErrKeyReused means that the id names another task already.
+	ErrKeyReused = errors.New("run: this id was used for another task")
+	// ErrNotSupported marks a field or verb that this release does not serve.
+	ErrNotSupported = errors.New("run: not supported by this release")
+	// ErrUnknownRun is returned for a run that the session's log does not hold.
+	ErrUnknownRun = errors.New("run: unknown run")
+	// ErrState is returned for a request that the run's state does not allow.
+	ErrState = errors.New("run: not possible in this state")
+	// ErrBudget is a step's outcome: it would exceed the run's budget.
+	ErrBudget = errors.New("run: budget exceeded")
+	// ErrMismatch means that the workflow's code no longer asks for the steps
+	// that its journal holds.
+	ErrMismatch = errors.New("run: the code does not match its journal")
+	// ErrDeadline is the outcome of a run that ended at its deadline.
+	ErrDeadline = errors.New("run: deadline exceeded")
+	// ErrPoison ends a run that was claimed too often without progress.
+	ErrPoison = errors.New("run: claimed too often without a new step")
+)
+
+// Control reports whether err stops an execution without being recorded.
+func Control(err error) bool {
+	return errors.Is(err, ErrSuperseded) || errors.Is(err, ErrSuspended) || errors.Is(err, ErrCancelled) ||
+		errors.Is(err, ErrReview) || errors.Is(err, ErrShutdown) || errors.Is(err, session.ErrConflict) ||
+		errors.Is(err, session.ErrUnavailable)
+}
+
+// Code is how an error travels: in journals and on the wire. Codes are only
+// ever added.
+type Code string
+
+// The codes.
+const (
+	CodeError        Code = "error" // anything without a code of its own
+	CodeBusy         Code = "busy"
+	CodeKeyReused    Code = "key_reused"
+	CodeNotSupported Code = "not_supported"
+	CodeUnknownRun   Code = "unknown_run"
+	CodeState        Code = "wrong_state"
+	CodeBudget       Code = "budget_exceeded"
+	CodeMismatch     Code = "journal_mismatch"
+	CodeDeadline     Code = "deadline_exceeded"
+	CodePoison       Code = "poison"
+	CodeCancelled    Code = "cancelled"
+	CodeReview       Code = "needs_review"
+	CodeSuperseded   Code = "superseded"
+	CodeNotFound     Code = "not_found"
+	CodeTenant       Code = "cross_tenant"
+	CodeTimeout      Code = "timeout"
+	CodeConflict     Code = "conflict"
+	CodeClosed       Code = "closed"
+	CodeTooLarge     Code = "too_large"
+	CodeMalformed    Code = "malformed"
+	CodeUnavailable  Code = "unavailable"
+)
+
+// ErrMalformed marks a task or a request that does not decode.
+var ErrMalformed = errors.New("run: malformed")
+
+var codes = []struct {
+	code Code
+	err  error
+}{
+	{CodeBusy, ErrBusy},
+	{CodeKeyReused, ErrKeyReused},
+	{CodeNotSupported, ErrNotSupported},
+	{CodeUnknownRun, ErrUnknownRun},
+	{CodeState, ErrState},
+	{CodeBudget, ErrBudget},
+	{CodeMismatch, ErrMismatch},
+	{CodeDeadline, ErrDeadline},
+	{CodePoison, ErrPoison},
+	{CodeCancelled, ErrCancelled},
+	{CodeReview, ErrReview},
+	{CodeSuperseded, ErrSuperseded},
+	{CodeMalformed, ErrMalformed},
+	{CodeNotFound, session.ErrNotFound},
+	{CodeTenant, session.ErrTenant},
+	{CodeConflict, session.ErrConflict},
+	{CodeClosed, session.ErrClosed},
+	{CodeTooLarge, session.ErrTooLarge},
+	{CodeUnavailable, session.ErrUnavailable},
+	{CodeTimeout, context.DeadlineExceeded},
+}
+
+// Coded is implemented by errors that bring a code of their own, such as those
+// of a model; the code survives the journal.
+type Coded interface {
+	error
+	ErrorCode() string
+}
+
+// CodeOf returns the code that err travels under; "" for nil.
+func CodeOf(err error) Code {
+	if err == nil {
+		return ""
+	}
+	for _, c := range codes {
+		if errors.Is(err, c.err) {
+			return c.code
+		}
+	}
+	if c, ok := errors.AsType[Coded](err); ok {
+		return Code(c.ErrorCode())
+	}
+	return CodeError
+}
+
+// Error is an error that came out of a journal or off the wire. errors.Is
+// finds the sentinel of its code, so that code which branches on an error does
+// the same on replay.
+type Error struct {
+	Code Code
+	Text string
+}
+
+// Error returns the text of the original error.
+func (e *Error) Error() string { return e.Text }
+
+// ErrorCode implements Coded.
+func (e *Error) ErrorCode() string { return string(e.Code) }
+
+// Is reports whether target is the sentinel of e's code, or an Error with the
+// same code.
+func (e *Error) Is(target error) bool {
+	for _, c := range codes {
+		if c.code == e.Code {
+			return c.err == target
+		}
+	}
+	c, ok := target.(Coded)
+	return ok && c.ErrorCode() == string(e.Code)
+}
+
+// Err rebuilds an error from a code and a text; nil when code is empty.
+func (c Code) Err(text string) error {
+	if c == "" {
+		return nil
+	}
+	if text == "" {
+		text = fmt.Sprintf("run: %s", string(c))
+	}
+	return &Error{c, text}
+}

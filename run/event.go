@@ -1,0 +1,229 @@
+package run
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/session"
+)
+
+// The events of a run, in the log of its home session. KindClaimed is also in
+// the log of every other session that the run writes to.
+const (
+	KindSubmitted = "run.submitted"
+	KindClaimed   = "run.claimed"
+	KindReleased  = "run.released"
+	KindReview    = "run.review"
+	KindResolved  = "run.resolved"
+	KindCancel    = "run.cancel_requested"
+	KindWarning   = "run.warning"
+	KindEnded     = "run.ended"
+)
+
+// The events of a step.
+const (
+	KindIntent = "step.intent"
+	KindDone   = "step.done"
+	KindLate   = "step.late" // an outcome that arrived from a superseded attempt
+)
+
+// KindWriter opens the first commit of a writer's incarnation.
+const KindWriter = "writer.opened"
+
+// Schema is the schema number that this release writes.
+const Schema = 1
+
+// WriterOpened says who writes from here on.
+type WriterOpened struct {
+	Epoch       uint64 `json:"epoch"`
+	Incarnation string `json:"incarnation"`
+}
+
+// Submitted records a task. Behind names the run that it waits for, if any.
+type Submitted struct {
+	Behind ID       `json:"behind,omitempty"`
+	Digest string   `json:"digest"`
+	Task   wireTask `json:"task"`
+}
+
+// Claimed records that an attempt of a run began.
+type Claimed struct {
+	Attempt     uint64      `json:"attempt"`
+	Epoch       uint64      `json:"epoch"`
+	Home        session.Key `json:"home"`
+	Incarnation string      `json:"incarnation"`
+	Revision    string      `json:"revision,omitempty"`
+	Run         ID          `json:"run"`
+	Workflow    string      `json:"workflow,omitempty"`
+}
+
+// Released records that an attempt gave the run back or, in the log of a
+// session that is not the run's home, that the run needs it no more.
+type Released struct {
+	Attempt  uint64 `json:"attempt"`
+	Next     *Offer `json:"next,omitempty"` // the queued run that is promoted
+	Reason   string `json:"reason"`
+	Revision string `json:"revision,omitempty"`
+	Run      ID     `json:"run"`
+	Workflow string `json:"workflow,omitempty"` // to offer the run again
+}
+
+// Review records why a run stopped for a person.
+type Review struct {
+	Attempt uint64 `json:"attempt"`
+	Call    string `json:"call,omitempty"`
+	Code    Code   `json:"code"`
+	Name    string `json:"name,omitempty"` // of the tool
+	Path    Path   `json:"path,omitempty"`
+	Reason  string `json:"reason"`
+	Run     ID     `json:"run"`
+}
+
+// The decisions that end a review.
+const (
+	Happened = "happened" // the call did take place: go on with Value as its result
+	Again    = "again"    // it did not: run it again
+	Fail     = "fail"     // end the run as failed
+)
+
+// Resolved records a person's decision on a review.
+type Resolved struct {
+	By       string `json:"by,omitempty"`
+	Decision string `json:"decision"`
+	Path     Path   `json:"path,omitempty"`
+	Reason   string `json:"reason"`
+	Revision string `json:"revision,omitempty"`
+	Run      ID     `json:"run"`
+	Value    string `json:"value,omitempty"`
+	Workflow string `json:"workflow,omitempty"`
+}
+
+// CancelRequested records that a run shall stop.
+type CancelRequested struct {
+	By     string `json:"by,omitempty"`
+	Reason string `json:"reason"`
+	Run    ID     `json:"run"`
+}
+
+// Warning tells the author of a workflow something about a run.
+type Warning struct {
+	Run  ID     `json:"run"`
+	Text string `json:"text"`
+}
+
+// Ended records how a run ended, all that a result needs and what follows.
+type Ended struct {
+	Attempt  uint64        `json:"attempt"`
+	Children []session.ID  `json:"children,omitempty"` // still open; they are cancelled
+	Code     Code          `json:"code,omitempty"`
+	Error    string        `json:"error,omitempty"`
+	Next     *Offer        `json:"next,omitempty"` // the queued run that is promoted
+	Output   string        `json:"output,omitempty"`
+	Result   *session.Link `json:"result,omitempty"`
+	Run      ID            `json:"run"`
+	State    State         `json:"state"`
+	Usage    session.Usage `json:"usage,omitzero"`
+	Workflow string        `json:"workflow"`
+}
+
+// MaxOutput is how many bytes of the last assistant text a result carries.
+const MaxOutput = 16 << 10
+
+// Offer names a run for the nodes that could claim it.
+type Offer struct {
+	Revision string `json:"revision,omitempty"`
+	Run      ID     `json:"run"`
+	Workflow string `json:"workflow"`
+}
+
+// Intent records, before it starts, a call whose effect must not happen twice.
+type Intent struct {
+	Attempt uint64 `json:"attempt"`
+	Call    string `json:"call"`
+	Expires int64  `json:"expires"` // Unix milliseconds: not started after this
+	Input   string `json:"input"`
+	Name    string `json:"name"`
+	Path    Path   `json:"path"`
+	Run     ID     `json:"run"`
+}
+
+// The kinds of steps.
+const (
+	StepModel     = "model"
+	StepTool      = "tool"
+	StepDo        = "do"
+	StepFork      = "fork"
+	StepDetach    = "detach"
+	StepJoin      = "join"
+	StepReject    = "reject"
+	StepRecall    = "recall"
+	StepRemember  = "remember"
+	StepOpen      = "open" // a sandbox
+	StepCompress  = "compress"
+	StepSelection = "selection"
+	StepFanOut    = "fanout"
+	StepAwait     = "await"
+)
+
+// Done records a step's outcome, value or error.
+type Done struct {
+	Attempt uint64 `json:"attempt"`
+	Call    string `json:"call,omitempty"`
+	Code    Code   `json:"code,omitempty"`
+	Effect  string `json:"effect,omitempty"`
+	Elapsed int64  `json:"elapsed,omitempty"` // milliseconds
+	Error   string `json:"error,omitempty"`
+	// HeadBefore and HeadAfter are the workspace's around a call that may
+	// change it.
+	HeadAfter  blob.Digest `json:"head_after,omitzero"`
+	HeadBefore blob.Digest `json:"head_before,omitzero"`
+	Input      string      `json:"input"` // digest of what was asked
+	Kind       string      `json:"kind"`
+	// Links are the sessions that a fork, a join or a rejection names.
+	Links    []session.Link `json:"links,omitempty"`
+	Model    string         `json:"model,omitempty"`
+	Name     string         `json:"name"`
+	Path     Path           `json:"path"`
+	Prompt   blob.Digest    `json:"prompt,omitzero"` // of the rendered request
+	Revision string         `json:"revision,omitempty"`
+	// Row reports that the outcome is the chunk that the same batch adds, so
+	// that nothing is stored twice.
+	Row     bool          `json:"row,omitempty"`
+	Run     ID            `json:"run"`
+	Source  string        `json:"source,omitempty"` // file:line of an implicit fork
+	Summary string        `json:"summary,omitempty"`
+	Usage   session.Usage `json:"usage,omitzero"`
+	Value   string        `json:"value,omitempty"` // JSON text
+}
+
+// NewEvent encodes a payload of this package under its kind. The batch is
+// empty for everything but the events of steps.
+func NewEvent(kind string, payload any) (session.Event, error) {
+	data, err := session.Marshal(payload)
+	if err != nil {
+		return session.Event{}, fmt.Errorf("run: %s: %w", kind, err)
+	}
+	return session.Event{Kind: kind, Schema: Schema, Data: data}, nil
+}
+
+// Read decodes an event's data as T.
+func Read[T any](e session.Event) (T, error) {
+	var v T
+	if e.Schema < 1 || e.Schema > Schema {
+		return v, fmt.Errorf("run: %s has schema %d, this release reads up to %d: %w", e.Kind, e.Schema, Schema, session.ErrTooOld)
+	}
+	if err := json.Unmarshal([]byte(e.Data), &v); err != nil {
+		return v, fmt.Errorf("run: %s: %w", e.Kind, err)
+	}
+	return v, nil
+}
+
+// event is NewEvent for the payloads of this file, which always encode.
+func event(kind string, payload any) session.Event {
+	e, err := NewEvent(kind, payload)
+	if err != nil {
+		panic(err)
+	}
+	return e
+}

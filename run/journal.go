@@ -1,0 +1,123 @@
+package run
+
+import (
+	"fmt"
+	"time"
+)
+
+// Decision is what the journal says to do with a step.
+type Decision uint8
+
+// The decisions.
+const (
+	// Execute: nothing is recorded; run the step.
+	Execute Decision = iota + 1
+	// Replay: the outcome is recorded; return it and run nothing.
+	Replay
+	// Repeat: a former attempt may have started the step; running it again
+	// under the same call id is harmless.
+	Repeat
+	// RestoreThenRepeat: likewise, once the workspace was put back.
+	RestoreThenRepeat
+	// Ambiguous: a former attempt may have started a call that must not
+	// happen twice; a person decides.
+	Ambiguous
+	// Mismatch: the code asks for another step than the one recorded here.
+	Mismatch
+)
+
+// Asked is a step as the code asks for it. Input is a digest of the logical
+// arguments, never of rendered bytes.
+type Asked struct {
+	Path   Path
+	Kind   string
+	Name   string
+	Input  string
+	Effect string // of a tool: "non_idempotent", "idempotent", "read_only" or "sandboxed"
+}
+
+// Journal is what the logs of a run's sessions recorded of it. It is asked
+// step by step and grows when the run claims another session. It is not safe
+// for concurrent use.
+type Journal struct {
+	attempt  uint64
+	steps    map[Path]*Step
+	intents  map[Path]Intent
+	resolved map[Path]Resolved
+}
+
+// JournalOf returns a copy of what one log recorded of a run.
+func (b *Book) JournalOf(id ID) *Journal {
+	j := &Journal{steps: map[Path]*Step{}, intents: map[Path]Intent{}, resolved: map[Path]Resolved{}}
+	r := b.runs[id]
+	if r == nil {
+		return j
+	}
+	j.attempt = r.Attempt
+	for p, s := range r.steps {
+		j.steps[p] = s
+	}
+	for p, i := range r.intents {
+		j.intents[p] = i
+	}
+	for p, v := range r.resolved {
+		j.resolved[p] = v
+	}
+	return j
+}
+
+// Merge adds what another log recorded of the same run.
+func (j *Journal) Merge(o *Journal) {
+	for p, s := range o.steps {
+		if j.steps[p] == nil {
+			j.steps[p] = s
+		}
+	}
+	for p, i := range o.intents {
+		if j.steps[p] == nil {
+			j.intents[p] = i
+		}
+	}
+	for p, v := range o.resolved {
+		j.resolved[p] = v
+	}
+}
+
+// Len returns the number of recorded steps.
+func (j *Journal) Len() int { return len(j.steps) }
+
+// Next decides about a step. With Replay it returns the record; with
+// Mismatch an error that wraps ErrMismatch and names both sides; with
+// Ambiguous the intent that was left open, unless a person resolved it.
+func (j *Journal) Next(a Asked) (Decision, *Step, error) {
+	if s := j.steps[a.Path]; s != nil {
+		if s.Kind != a.Kind || s.Name != a.Name || s.Input != a.Input {
+			return Mismatch, s, fmt.Errorf("%w: step %s is recorded as %s %q (input %.8s), the code asks for %s %q (input %.8s)",
+				ErrMismatch, a.Path, s.Kind, s.Name, s.Input, a.Kind, a.Name, a.Input)
+		}
+		return Replay, s, nil
+	}
+	intent, open := j.intents[a.Path]
+	switch {
+	case open && intent.Attempt < j.attempt:
+		if v, ok := j.resolved[a.Path]; ok && v.Decision == Again {
+			return Repeat, nil, nil
+		}
+		return Ambiguous, nil, nil
+	case a.Effect == "sandboxed" && j.attempt > 1:
+		return RestoreThenRepeat, nil, nil
+	case j.attempt > 1 && a.Kind == StepTool:
+		return Repeat, nil, nil
+	}
+	return Execute, nil, nil
+}
+
+// Resolution returns what a person decided about a step.
+func (j *Journal) Resolution(p Path) (Resolved, bool) { v, ok := j.resolved[p]; return v, ok }
+
+// OpenIntent returns the intent that a former attempt left open at a path.
+func (j *Journal) OpenIntent(p Path) (Intent, bool) { v, ok := j.intents[p]; return v, ok }
+
+// IntentLife is how long after its commit a call that must not happen twice
+// may still start.
+const IntentLife = 5 * time.Second

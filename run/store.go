@@ -1,0 +1,91 @@
+package run
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/rathcluster/rath/session"
+)
+
+// Claim asks for the right to write to a session for a run.
+type Claim struct {
+	Session     session.Key
+	Home        session.Key // the run's home session; equal to Session for the first claim
+	Run         ID
+	Attempt     uint64 // the home's attempt when claiming another session; 0 at home
+	Revision    string // what the node offers
+	Incarnation string // of the node
+	// Task is recorded when the home log does not know the run yet.
+	Task *Task
+	// Open says how the session comes to be if it does not exist; Root is then
+	// its oldest ancestor, empty for itself.
+	Open session.Opening
+	Root session.ID
+	// Events are recorded with the opening, after it: the first chunks of a
+	// session that starts with some.
+	Events []session.Event
+}
+
+// Granted is the answer to a claim.
+type Granted struct {
+	State   State // Running: claimed. Anything else: the run is there already and stands so
+	Session session.Session
+	Journal *Journal
+	Attempt uint64
+	Epoch   uint64
+	Task    Task
+	Started time.Time
+	Record  *Record // a copy
+}
+
+// Batch is what one step, or one part of it, records.
+type Batch struct {
+	Session session.Key
+	Run     ID
+	Attempt uint64
+	Path    Path
+	Base    session.Version // the version that the step extends
+	Events  []session.Event
+}
+
+// Ack is the answer to a committed batch. Recorded is set, and nothing was
+// appended, when the step was there already.
+type Ack struct {
+	Session  session.Session
+	Recorded *Step
+	At       session.Position
+}
+
+// Signal is a fact for a session from outside its run.
+type Signal struct {
+	To      session.Key
+	Run     ID
+	Cancel  *CancelRequested
+	Resolve *Resolved
+}
+
+// Store gives a run the right to write to sessions: [Direct] in memory, the
+// session actors on a node. It is safe for concurrent use.
+//
+// Claim records that an attempt begins, or queues the run behind the one that
+// holds the session (State Queued), or says how the run stands. ErrKeyReused:
+// the id names another task. ErrState: the run is executing here already.
+// ErrPoison is not an error: the run then stands in NeedsReview.
+//
+// Commit appends a batch and returns once it is durable. A step that is there
+// already is answered with its record. ErrSuperseded, ErrCancelled and
+// session.ErrConflict mean that this attempt must stop; session.ErrStale that
+// the batch extends a version that is no longer the newest.
+//
+// Apply records a signal and returns once it is durable; a signal that changes
+// nothing any more returns ErrState and says why.
+//
+// Follow yields the commits of a session that is held here, from a position
+// on, and goes on until ctx ends.
+type Store interface {
+	Claim(ctx context.Context, c Claim) (*Granted, error)
+	Commit(ctx context.Context, b Batch) (Ack, error)
+	Apply(ctx context.Context, s Signal) error
+	Follow(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error]
+}

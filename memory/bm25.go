@@ -1,0 +1,67 @@
+package memory
+
+import (
+	"math"
+	"strings"
+)
+
+// The parameters of BM25, those of OpenRath.
+const (
+	k1 = 1.5
+	b  = 0.75
+)
+
+// BM25 scores each document against the query, terms as they come: a term
+// that stands twice in the query counts twice. It is the reference that
+// stores are tested against; a store computes the same from an index.
+func BM25(query []string, docs [][]string) []float64 {
+	total := 0
+	counts := make([]map[string]int, len(docs))
+	for i, doc := range docs {
+		total += len(doc)
+		counts[i] = make(map[string]int, len(doc))
+		for _, term := range doc {
+			counts[i][term]++
+		}
+	}
+	scores := make([]float64, len(docs))
+	for _, term := range query {
+		df := 0
+		for _, c := range counts {
+			if c[term] > 0 {
+				df++
+			}
+		}
+		w := idf(len(docs), df)
+		for i, c := range counts {
+			if tf := c[term]; tf > 0 {
+				scores[i] += float64(w * saturate(tf, len(docs[i]), total, len(docs)))
+			}
+		}
+	}
+	return scores
+}
+
+// idf is how much a term tells that df of n documents contain.
+func idf(n, df int) float64 {
+	return math.Log(1 + (float64(n-df)+0.5)/(float64(df)+0.5))
+}
+
+// saturate is the part of the score that grows with the term's count tf in a
+// document of length terms; total terms are spread over n documents. The
+// conversions keep compilers from fusing operations, which would make the last
+// digit depend on the processor.
+func saturate(tf, length, total, n int) float64 {
+	f := float64(tf)
+	norm := k1 * (float64(1-b) + float64(b*float64(length)*float64(n)/float64(total)))
+	return f * (k1 + 1) / (f + float64(norm))
+}
+
+// ASCIIWords are the runs of ASCII letters and digits in lower case: OpenRath's
+// terms. Stores use a better analysis (see Store.Find); this one is for
+// comparing with it.
+func ASCIIWords(text string) []string {
+	return strings.FieldsFunc(strings.ToLower(text), func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < '0' || r > '9')
+	})
+}

@@ -1,0 +1,348 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"unicode/utf8"
+)
+
+// DefaultMaxNotes is how many notes a store takes unless told otherwise; the
+// index of so many notes of sixty words needs about 100 MB.
+const DefaultMaxNotes = 100_000
+
+// contextBytes is how much of each neighbour a message in an archive is also
+// found by.
+const contextBytes = 1 << 10
+
+// Note is one stored text as stores keep it.
+type Note struct {
+	URI     string `json:"uri"`
+	Text    string `json:"text"`
+	Context string `json:"context,omitempty"` // found like Text, never shown
+}
+
+// Change is what one call does to a store: first the deletes, then the puts,
+// all or nothing. Its URIs are canonical.
+type Change struct {
+	Deletes []string `json:"deletes,omitempty"`
+	Puts    []Note   `json:"puts,omitempty"`
+}
+
+// Options configure New. The zero Options are the defaults.
+type Options struct {
+	// MaxNotes is how many notes the store takes; 0 is DefaultMaxNotes.
+	MaxNotes int
+	// Before is called with each change before it is made and seen; an error
+	// refuses the change and is what the caller gets. Calls do not overlap and
+	// reads go on meanwhile. A durable store writes its log here. Nil makes
+	// every change at once.
+	Before func(Change) error
+}
+
+// InMemory is a Store and Archiver that keeps its notes as long as it lives.
+type InMemory struct {
+	max    int
+	before func(Change) error
+
+	writing sync.Mutex // held over planning, Before and applying a change
+
+	mu      sync.RWMutex // guards what is below
+	entries map[string]*entry
+	ix      *index
+}
+
+var (
+	_ Store    = (*InMemory)(nil)
+	_ Archiver = (*InMemory)(nil)
+)
+
+// New returns an empty store. Nil Options are the defaults.
+func New(o *Options) *InMemory {
+	if o == nil {
+		o = &Options{}
+	}
+	m := &InMemory{max: o.MaxNotes, before: o.Before, entries: make(map[string]*entry), ix: newIndex()}
+	if m.max <= 0 {
+		m.max = DefaultMaxNotes
+	}
+	if m.before == nil {
+		m.before = func(Change) error { return nil }
+	}
+	return m
+}
+
+// Write implements Store.
+func (m *InMemory) Write(ctx context.Context, uri, text string) error {
+	u, err := ParseURI(uri)
+	if err != nil {
+		return err
+	}
+	if len(text) > MaxText {
+		return fmt.Errorf("%w: %s has %d bytes, a note holds at most %d: split it", ErrTooLarge, u, len(text), MaxText)
+	}
+	return m.change(ctx, func() Change {
+		return m.put(Note{URI: u.String(), Text: strings.ToValidUTF8(text, "\ufffd")})
+	})
+}
+
+// put is the change that stores notes, without those that are there already.
+func (m *InMemory) put(notes ...Note) Change {
+	var c Change
+	for _, n := range notes {
+		if e, ok := m.entries[n.URI]; !ok || e.note != n {
+			c.Puts = append(c.Puts, n)
+		}
+	}
+	return c
+}
+
+// Archive implements Archiver.
+func (m *InMemory) Archive(ctx context.Context, session, key string, messages []Message) (string, error) {
+	dir, err := ParseURI(scheme + string(Session) + "/" + session + "/archives/" + hash16(key))
+	if err != nil {
+		return "", err
+	}
+	if strings.Contains(session, "/") {
+		return "", invalid(dir.String(), "a session id has no slash")
+	}
+	notes, err := transcript(dir, messages)
+	if err != nil {
+		return "", err
+	}
+	return dir.String(), m.change(ctx, func() Change {
+		c := m.put(notes...)
+		keep := make(map[string]bool, len(notes))
+		for _, n := range notes {
+			keep[n.URI] = true
+		}
+		for _, uri := range m.list(dir) {
+			if !keep[uri] {
+				c.Deletes = append(c.Deletes, uri)
+			}
+		}
+		return c
+	})
+}
+
+// transcript makes one note of each message.
+func transcript(dir URI, messages []Message) ([]Note, error) {
+	if len(messages) > MaxMessages {
+		return nil, fmt.Errorf("%w: %s has %d messages, an archive holds at most %d: archive in parts under several keys",
+			ErrTooLarge, dir, len(messages), MaxMessages)
+	}
+	texts := make([]string, len(messages))
+	for i, msg := range messages {
+		if len(msg.Text) > MaxText {
+			return nil, fmt.Errorf("%w: message %d for %s has %d bytes, a note holds at most %d: shorten it",
+				ErrTooLarge, i, dir, len(msg.Text), MaxText)
+		}
+		texts[i] = strings.TrimSpace(strings.ToValidUTF8(msg.Text, "\ufffd"))
+	}
+	var notes []Note
+	for i, text := range texts {
+		if text == "" {
+			continue
+		}
+		n := Note{URI: fmt.Sprintf("%s/%06d", dir, i), Text: strings.ToValidUTF8(messages[i].Role, "\ufffd") + ": " + text}
+		if i > 0 {
+			n.Context = tail(texts[i-1], contextBytes)
+		}
+		if i+1 < len(texts) {
+			n.Context = strings.TrimSpace(n.Context + "\n" + head(texts[i+1], contextBytes))
+		}
+		notes = append(notes, n)
+	}
+	return notes, nil
+}
+
+// head and tail cut s to n bytes without breaking a character.
+func head(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+func tail(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	at := len(s) - n
+	for !utf8.RuneStart(s[at]) {
+		at++
+	}
+	return s[at:]
+}
+
+// Delete implements Store.
+func (m *InMemory) Delete(ctx context.Context, uri string) error {
+	dir, err := parseDir(uri)
+	if err != nil {
+		return err
+	}
+	return m.change(ctx, func() Change { return Change{Deletes: m.list(dir)} })
+}
+
+// change plans a change, offers it to Before and makes it. Plans only read.
+func (m *InMemory) change(ctx context.Context, plan func() Change) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	m.mu.RLock()
+	c := plan()
+	grows := -len(c.Deletes)
+	for _, n := range c.Puts {
+		if _, ok := m.entries[n.URI]; !ok {
+			grows++
+		}
+	}
+	have := len(m.entries)
+	m.mu.RUnlock()
+	if grows > 0 && have+grows > m.max {
+		return fmt.Errorf("%w: %d notes and %d more, its limit is %d: delete some or raise MaxNotes", ErrFull, have, grows, m.max)
+	}
+	if len(c.Deletes) == 0 && len(c.Puts) == 0 {
+		return nil
+	}
+	if err := m.before(c); err != nil {
+		return err
+	}
+	m.Apply(c)
+	return nil
+}
+
+// Hold runs fn while changes wait and reads go on, so that a durable store can
+// rewrite its log from Notes.
+func (m *InMemory) Hold(fn func() error) error {
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	return fn()
+}
+
+// Apply makes a change that is already durable, without limits and without
+// calling Before. It is how a store reads its log back.
+func (m *InMemory) Apply(c Change) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, uri := range c.Deletes {
+		m.drop(uri)
+	}
+	for _, n := range c.Puts {
+		m.drop(n.URI)
+		m.entries[n.URI] = m.ix.add(n)
+	}
+}
+
+func (m *InMemory) drop(uri string) {
+	if e, ok := m.entries[uri]; ok {
+		m.ix.remove(e)
+		delete(m.entries, uri)
+	}
+}
+
+// Notes returns the notes of one moment, sorted by URI.
+func (m *InMemory) Notes() iter.Seq[Note] {
+	m.mu.RLock()
+	notes := make([]*entry, 0, len(m.entries))
+	for _, uri := range m.list(URI{}) {
+		notes = append(notes, m.entries[uri])
+	}
+	m.mu.RUnlock()
+	return func(yield func(Note) bool) {
+		for _, e := range notes { // entries are replaced, never altered
+			if !yield(e.note) {
+				return
+			}
+		}
+	}
+}
+
+// Len returns the number of notes.
+func (m *InMemory) Len() int {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return len(m.entries)
+}
+
+// Read implements Store.
+func (m *InMemory) Read(ctx context.Context, uri string) (string, error) {
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	u, err := ParseURI(uri)
+	if err != nil {
+		return "", err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	e, ok := m.entries[u.String()]
+	if !ok {
+		return "", fmt.Errorf("%w: %s", ErrNotFound, u)
+	}
+	return e.note.Text, nil
+}
+
+// List implements Store.
+func (m *InMemory) List(ctx context.Context, uri string) ([]string, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	dir, err := parseDir(uri)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.list(dir), nil
+}
+
+func (m *InMemory) list(dir URI) []string {
+	var uris []string
+	for uri := range m.entries {
+		if below(uri, dir) {
+			uris = append(uris, uri)
+		}
+	}
+	slices.Sort(uris)
+	return uris
+}
+
+// Find implements Store.
+func (m *InMemory) Find(ctx context.Context, q Query) ([]Hit, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	var dir URI
+	if q.Under != "" {
+		var err error
+		if dir, err = parseDir(q.Under); err != nil {
+			return nil, err
+		}
+	}
+	limit := min(q.Limit, MaxLimit)
+	if limit <= 0 {
+		limit = DefaultLimit
+	}
+	m.mu.RLock()
+	terms := m.ix.terms(q.Text)
+	matches := m.ix.find(terms, dir, limit)
+	m.mu.RUnlock()
+	hits := make([]Hit, len(matches))
+	for i, e := range matches {
+		u, err := ParseURI(e.note.URI)
+		if err != nil {
+			return nil, err
+		}
+		hits[i] = Hit{URI: e.note.URI, Snippet: snippet(e.note.Text, terms), Session: u.session(), Score: e.score}
+	}
+	return hits, nil
+}

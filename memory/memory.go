@@ -1,0 +1,108 @@
+// Package memory is what agents remember between runs: short notes under
+// readable names, and a search over them.
+//
+// A note is a text under a URI such as
+//
+//	memory://user/memories/preferences/4be2c1d09f7a3e55
+//
+// whose first part is one of the scopes user, agent, session and resources.
+// Writing to a URI replaces what was there, so a durable step that is repeated
+// under the same URI (see [NoteURI]) doubles nothing. [Store.Find] ranks notes
+// with BM25 over words of any script; it never returns a note that shares no
+// word with the query.
+//
+//	m := memory.New(nil)
+//	uri, _ := memory.NoteURI(memory.User, "preferences", stepKey)
+//	_ = m.Write(ctx, uri, "Prefers a dark colour theme.")
+//	hits, _ := m.Find(ctx, memory.Query{Text: "which colours?", Limit: 4})
+//
+// [InMemory] keeps notes as long as the process lives; package memory/local
+// keeps them in a directory. A store belongs to one tenant.
+//
+// The package fetches nothing, calls no model and computes no embeddings, and
+// it does not decide what enters a prompt: hits are facts that the caller
+// records and renders.
+package memory
+
+import (
+	"context"
+	"errors"
+)
+
+var (
+	// ErrInvalidURI is wrapped by the errors for names that are no memory URI.
+	ErrInvalidURI = errors.New("memory: invalid uri")
+	// ErrNotFound is wrapped by Read when nothing is stored under the name.
+	ErrNotFound = errors.New("memory: not found")
+	// ErrTooLarge is wrapped when a text or an archive is over its limit.
+	ErrTooLarge = errors.New("memory: too large")
+	// ErrFull is wrapped when a new note would exceed the store's limit.
+	ErrFull = errors.New("memory: store is full")
+	// ErrClosed is returned by every method of a closed store.
+	ErrClosed = errors.New("memory: store is closed")
+)
+
+// Limits that every store keeps.
+const (
+	MaxText      = 256 << 10 // bytes in one note
+	MaxMessages  = 10_000    // messages in one archive
+	DefaultLimit = 8         // hits of a Query without a limit
+	MaxLimit     = 100       // hits of any Query
+)
+
+// Store keeps notes and finds them. It is safe for concurrent use. Every
+// method checks ctx before it starts and ErrInvalidURI names; an acknowledged
+// write is visible to all later calls at once, and it survives what the store
+// promises to survive.
+type Store interface {
+	// Write stores text under uri and replaces what was there; the same text
+	// again changes nothing. Bytes that are not UTF-8 become U+FFFD. Over
+	// MaxText it is ErrTooLarge, a new note in a full store is ErrFull.
+	Write(ctx context.Context, uri, text string) error
+	// Read returns the text under uri, or ErrNotFound.
+	Read(ctx context.Context, uri string) (string, error)
+	// Find returns the notes that match best, best first, equal scores in
+	// order of their URIs. Nothing that matches is an empty result, not an
+	// error. The same notes always give the same hits, whatever the order
+	// they were written in.
+	Find(ctx context.Context, q Query) ([]Hit, error)
+	// List returns the URIs of the notes at and below uri, sorted. The bare
+	// scope ("memory://user") and the root ("memory://") may be listed too.
+	List(ctx context.Context, uri string) ([]string, error)
+	// Delete removes the notes at and below uri; an absent one is no error.
+	// A store may keep the bytes on its medium until it compacts.
+	Delete(ctx context.Context, uri string) error
+}
+
+// Archiver is the optional second ability of a Store: it keeps a transcript
+// so that Find can later return the messages of it.
+type Archiver interface {
+	// Archive stores the messages below memory://session/<session>/archives/
+	// in one atomic change and returns the URI they are listed under. The
+	// same session and key again replaces the archive, so that a repeated
+	// step doubles nothing. Blank messages are left out. Each message is
+	// found also by the words of its neighbours.
+	Archive(ctx context.Context, session, key string, messages []Message) (uri string, err error)
+}
+
+// Message is one entry of a transcript to archive.
+type Message struct {
+	Role string // "user", "assistant", "system"
+	Text string
+}
+
+// Query is what Find looks for.
+type Query struct {
+	Text  string // any text; its words are what counts
+	Under string // only notes at and below this URI; "" is the whole store
+	Limit int    // at most so many hits; 0 is DefaultLimit, above MaxLimit is MaxLimit
+}
+
+// Hit is one note that matched. It has no floating point numbers, so that it
+// can be recorded as an event.
+type Hit struct {
+	URI     string `json:"uri"`
+	Snippet string `json:"snippet"`           // the passage that matches best, white space collapsed, at most 240 characters
+	Session string `json:"session,omitempty"` // the session the note belongs to, for notes of scope session
+	Score   int64  `json:"score"`             // BM25 in millionths, above zero
+}

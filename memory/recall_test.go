@@ -1,0 +1,90 @@
+package memory
+
+import (
+	_ "embed"
+	"slices"
+	"strings"
+	"testing"
+)
+
+//go:embed testdata/recall.txt
+var recallData string
+
+// TestRecall measures how often the note that answers a question is found.
+// The figures are what the analysis reached when it was last changed; a change
+// that lowers them needs a reason, one that raises them raises them here. The
+// reference is BM25 over ASCII words.
+func TestRecall(t *testing.T) {
+	t.Parallel()
+	m := New(nil)
+	var names []string
+	var docs [][]string
+	type question struct {
+		text   string
+		answer string
+	}
+	var questions []question
+	for line := range strings.Lines(recallData) {
+		line = strings.TrimSpace(line)
+		if text, ok := strings.CutPrefix(line, "? "); ok {
+			text, answer, _ := strings.Cut(text, " => ")
+			questions = append(questions, question{text, answer})
+		} else if name, text, ok := strings.Cut(line, ": "); ok && line[0] != '#' {
+			if err := m.Write(t.Context(), "memory://user/"+name, text); err != nil {
+				t.Fatal(err)
+			}
+			names = append(names, name)
+			docs = append(docs, ASCIIWords(text))
+		}
+	}
+
+	type quality struct {
+		first, third int
+		mrr          float64
+	}
+	count := func(q *quality, rank int) {
+		if rank < 0 {
+			return
+		}
+		if rank == 0 {
+			q.first++
+		}
+		if rank < 3 {
+			q.third++
+		}
+		q.mrr += 1 / float64(rank+1) / float64(len(questions))
+	}
+	var ours, reference quality
+	for _, q := range questions {
+		hits, err := m.Find(t.Context(), Query{Text: q.text, Limit: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rank := slices.IndexFunc(hits, func(h Hit) bool { return h.URI == "memory://user/"+q.answer })
+		if rank != 0 {
+			t.Logf("%q: rank %d, best %v", q.text, rank, hits[:min(1, len(hits))])
+		}
+		count(&ours, rank)
+
+		scores := BM25(ASCIIWords(q.text), docs)
+		own := scores[slices.Index(names, q.answer)]
+		rank = 0
+		for _, s := range scores {
+			if s > own {
+				rank++
+			}
+		}
+		if own == 0 || rank >= 10 {
+			rank = -1
+		}
+		count(&reference, rank)
+	}
+	t.Logf("%d questions: first %d, in three %d, mean reciprocal rank %.3f; reference %d, %d, %.3f",
+		len(questions), ours.first, ours.third, ours.mrr, reference.first, reference.third, reference.mrr)
+	if want := (quality{first: 33, third: 34, mrr: 0.93}); ours.first < want.first || ours.third < want.third || ours.mrr < want.mrr {
+		t.Errorf("recall is %+v, was %+v", ours, want)
+	}
+	if ours.first <= reference.first || ours.third <= reference.third {
+		t.Errorf("recall %+v is not better than the reference's %+v", ours, reference)
+	}
+}

@@ -1,0 +1,138 @@
+package memory
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Scope is the first part of a URI. The list is closed.
+type Scope string
+
+// The scopes.
+const (
+	User      Scope = "user"      // about the person the agents work for
+	Agent     Scope = "agent"     // what an agent learned about its work
+	Session   Scope = "session"   // what belongs to one session; its id is the next part
+	Resources Scope = "resources" // documents given to the agents
+)
+
+const (
+	scheme       = "memory://"
+	legacyScheme = "viking://" // still found in stores that OpenRath wrote
+	maxURI       = 1024
+)
+
+// URI is a checked name: a scope and a path of one or more parts, none of
+// them empty, "." or "..". A name for List, Find or Delete may have no path,
+// and the root has no scope either.
+type URI struct {
+	Scope Scope
+	Path  string // parts joined by "/"
+}
+
+// ParseURI checks a name as Write and Read take it: memory://scope/path.
+// viking:// is read as memory://. The error wraps ErrInvalidURI.
+func ParseURI(s string) (URI, error) {
+	u, err := parseDir(s)
+	if err != nil {
+		return URI{}, err
+	}
+	if u.Path == "" {
+		return URI{}, invalid(s, "it names no note: want memory://<scope>/<name>")
+	}
+	return u, nil
+}
+
+// String returns the canonical form.
+func (u URI) String() string {
+	if u.Path == "" {
+		return scheme + string(u.Scope)
+	}
+	return scheme + string(u.Scope) + "/" + u.Path
+}
+
+// session is the id of the session that a name of scope session belongs to.
+func (u URI) session() string {
+	if u.Scope != Session {
+		return ""
+	}
+	id, _, _ := strings.Cut(u.Path, "/")
+	return id
+}
+
+// parseDir is ParseURI for names that may stand for a whole scope or store.
+func parseDir(s string) (URI, error) {
+	rest, ok := strings.CutPrefix(s, scheme)
+	if !ok {
+		rest, ok = strings.CutPrefix(s, legacyScheme)
+	}
+	switch {
+	case !ok:
+		return URI{}, invalid(s, "want memory://<scope>/<name>")
+	case len(s) > maxURI:
+		return URI{}, invalid(s[:40]+"...", fmt.Sprintf("%d bytes, want at most %d", len(s), maxURI))
+	case !utf8.ValidString(s):
+		return URI{}, invalid(s, "not valid UTF-8")
+	case strings.ContainsFunc(s, unicode.IsControl):
+		return URI{}, invalid(s, "control character")
+	case rest == "":
+		return URI{}, nil
+	}
+	scope, path, more := strings.Cut(rest, "/")
+	u := URI{Scope: Scope(scope), Path: path}
+	switch u.Scope {
+	case User, Agent, Session, Resources:
+	default:
+		return URI{}, invalid(s, "want one of the scopes user, agent, session, resources")
+	}
+	if !more || path == "" {
+		return u, nil
+	}
+	for part := range strings.SplitSeq(path, "/") {
+		if part == "" || part == "." || part == ".." {
+			return URI{}, invalid(s, fmt.Sprintf("part %q", part))
+		}
+	}
+	return u, nil
+}
+
+func invalid(uri, why string) error {
+	return fmt.Errorf("%w %q: %s", ErrInvalidURI, uri, why)
+}
+
+// below reports whether uri is dir or below it. Both are canonical.
+func below(uri string, dir URI) bool {
+	if dir.Scope == "" {
+		return true
+	}
+	rest, ok := strings.CutPrefix(uri, dir.String())
+	return ok && (rest == "" || rest[0] == '/')
+}
+
+// NoteURI names a note after the step that writes it: the same key gives the
+// same name, so that a repeated step replaces its own note instead of adding a
+// second one. The category may have several parts ("preferences/ui").
+func NoteURI(scope Scope, category, key string) (string, error) {
+	u, err := ParseURI(scheme + string(scope) + "/memories/" + category + "/" + hash16(key))
+	if err != nil {
+		return "", err
+	}
+	return u.String(), nil
+}
+
+// ResourceURI names a document after its content: the same text has the same
+// name.
+func ResourceURI(text string) string {
+	return URI{Resources, hash16(text)}.String()
+}
+
+// hash16 is 64 bits of SHA-256: a store of a million notes meets an accidental
+// collision with probability below one in ten million.
+func hash16(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:8])
+}

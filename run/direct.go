@@ -113,7 +113,7 @@ func (d *direct) Claim(ctx context.Context, c Claim) (g *Granted, err error) {
 		return nil, err
 	}
 	if staged {
-		g.Session = g.Session.MadeBy(at)
+		g.Finish(at)
 	}
 	return g, nil
 }
@@ -128,7 +128,7 @@ func (d *direct) Commit(ctx context.Context, b Batch) (a Ack, err error) {
 		return Ack{}, err
 	}
 	if staged {
-		a.Session, a.At = a.Session.MadeBy(at), at
+		a.Finish(at)
 	}
 	return a, nil
 }

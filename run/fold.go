@@ -37,12 +37,15 @@ type Record struct {
 	Review    *Review
 	Ended     *Ended
 	EndedAt   time.Time
-	Warnings  []string
-	steps     map[Path]*Step
-	intents   map[Path]Intent
-	resolved  map[Path]Resolved
-	children  []session.ID
-	late      int
+	// Base is the session as it was when the run first claimed it: what a
+	// workflow is given, on every attempt.
+	Base     session.Session
+	Warnings []string
+	steps    map[Path]*Step
+	intents  map[Path]Intent
+	resolved map[Path]Resolved
+	children []session.ID
+	late     int
 }
 
 // Step is a recorded step with the session as it was right after it.
@@ -138,7 +141,7 @@ func (b *Book) Apply(k session.Key, e session.Event, s session.Session) error {
 		r.Home, r.State, r.Attempt, r.Epoch, r.Review = c.Home, Running, c.Attempt, c.Epoch, nil
 		r.Claims++
 		if r.Started.IsZero() {
-			r.Started = e.Time
+			r.Started, r.Base = e.Time, s
 		}
 		b.Active = c.Run
 		if c.Home == k {

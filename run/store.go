@@ -29,8 +29,9 @@ type Claim struct {
 
 // Granted is the answer to a claim.
 type Granted struct {
-	State   State // Running: claimed. Anything else: the run is there already and stands so
-	Session session.Session
+	State   State           // Running: claimed. Anything else: the run is there already and stands so
+	Session session.Session // the newest version
+	Base    session.Session // the session when the run first claimed it
 	Journal *Journal
 	Attempt uint64
 	Epoch   uint64
@@ -55,6 +56,7 @@ type Ack struct {
 	Session  session.Session
 	Recorded *Step
 	At       session.Position
+	Time     time.Time // when the step was recorded
 }
 
 // Signal is a fact for a session from outside its run.

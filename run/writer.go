@@ -42,7 +42,7 @@ type Writer struct {
 	opened      bool // this incarnation has its epoch
 	taken       bool
 	staged      []session.Event
-	fresh       []*Step // recorded by staged events
+	fresh       []*session.Session // made by staged events, to be marked with their commit
 	err         error
 }
 
@@ -73,7 +73,7 @@ func (w *Writer) settle(at session.Position, first int) {
 	w.at = at
 	w.value = w.value.MadeBy(at)
 	for _, s := range w.fresh[first:] {
-		s.Session = s.Session.MadeBy(at)
+		*s = s.MadeBy(at)
 	}
 	w.fresh = w.fresh[:0]
 }
@@ -87,11 +87,16 @@ func (w *Writer) apply(e session.Event) error {
 	if err := w.book.Apply(w.key, e, v); err != nil {
 		return err
 	}
-	if e.Kind == KindDone {
+	switch e.Kind {
+	case KindDone:
 		if d, err := Read[Done](e); err == nil {
 			if r := w.book.Run(d.Run); r != nil && r.steps[d.Path] != nil {
-				w.fresh = append(w.fresh, r.steps[d.Path])
+				w.fresh = append(w.fresh, &r.steps[d.Path].Session)
 			}
+		}
+	case KindClaimed:
+		if c, err := Read[Claimed](e); err == nil {
+			w.fresh = append(w.fresh, &w.book.Run(c.Run).Base)
 		}
 	}
 	return nil
@@ -169,6 +174,22 @@ func (w *Writer) StagedBytes() int {
 func (w *Writer) Committed(at session.Position) {
 	w.settle(at, 0)
 	w.staged, w.taken = nil, false
+}
+
+// Finish marks the answer with the commit that made it. Drivers call it when
+// the writer staged something for the claim.
+func (g *Granted) Finish(at session.Position) {
+	g.Session = g.Session.MadeBy(at)
+	if _, ok := g.Base.Link(); !ok {
+		g.Base = g.Base.MadeBy(at)
+	}
+	g.Record.Base = g.Base
+}
+
+// Finish marks the answer with the commit that made it. Drivers call it when
+// the writer staged something for the batch.
+func (a *Ack) Finish(at session.Position) {
+	a.Session, a.At = a.Session.MadeBy(at), at
 }
 
 // Claim decides about a claim; see [Store].
@@ -292,7 +313,7 @@ func (w *Writer) setRoot(root session.ID) {
 func (w *Writer) grant(r *Record, s State) *Granted {
 	g := &Granted{State: s, Session: w.value, Journal: w.book.JournalOf(r.ID), Epoch: w.book.Epoch}
 	cp := *r
-	g.Record, g.Attempt, g.Task, g.Started = &cp, r.Attempt, r.Task, r.Started
+	g.Record, g.Attempt, g.Task, g.Started, g.Base = &cp, r.Attempt, r.Task, r.Started, r.Base
 	return g
 }
 
@@ -329,7 +350,7 @@ func (w *Writer) Commit(b Batch, now time.Time) (Ack, error) {
 		return Ack{}, fmt.Errorf("run: %s is not in the log of %s: %w", b.Run, w.key, ErrUnknownRun)
 	}
 	if s := r.steps[b.Path]; s != nil && slices.ContainsFunc(b.Events, func(e session.Event) bool { return e.Kind == KindDone }) {
-		return Ack{Session: s.Session, Recorded: s, At: w.at}, nil
+		return Ack{Session: s.Session, Recorded: s, At: w.at, Time: s.Time}, nil
 	}
 	if r.Attempt != b.Attempt || r.Epoch != w.Epoch() || r.State.Terminal() {
 		return Ack{}, w.late(r, b, now)
@@ -372,7 +393,7 @@ func (w *Writer) Commit(b Batch, now time.Time) (Ack, error) {
 	if err := w.stage(now, events...); err != nil {
 		return Ack{}, err
 	}
-	return Ack{Session: w.value}, nil
+	return Ack{Session: w.value, Time: time.UnixMilli(now.UnixMilli()).UTC()}, nil
 }
 
 func ends(events []session.Event) bool {

@@ -129,6 +129,9 @@ func (v *value) open(o Opening, r Resolver) error {
 func (v *value) join(j Join, r Resolver) error {
 	links := make([]Link, 0, len(j.Parents))
 	t := v.table
+	if j.Policy == JoinSummarise {
+		t = table{} // the summary stands for everything before it
+	}
 	for _, part := range j.Parents {
 		p, err := resolve(r, part.Link)
 		if err != nil {
@@ -200,10 +203,13 @@ func JoinOf(trunk Session, policy, reason string, place int, branches ...Session
 		seen[b.Key()] = true
 		part := Part{Link: l, To: b.Len()}
 		usage := b.Usage()
-		if policy != JoinConcatenate {
+		if policy != JoinConcatenate && policy != JoinSummarise {
 			n, at, ok := CommonLen(trunk, b)
 			if !ok {
 				return j, fmt.Errorf("session: %s and %s have no ancestor in common: use concatenate", trunk.Key(), b.Key())
+			}
+			if !sharesPrefix(trunk.val().table.prefix(n), b.val().table) {
+				return j, fmt.Errorf("session: %s was summarised since %s left it: use concatenate", trunk.Key(), b.Key())
 			}
 			part.From = n
 			usage = usage.Sub(usageAt(b, at))

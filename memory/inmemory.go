@@ -135,10 +135,15 @@ func transcript(dir URI, messages []Message) ([]Note, error) {
 			ErrTooLarge, dir, len(messages), MaxMessages)
 	}
 	texts := make([]string, len(messages))
+	total := 0
 	for i, msg := range messages {
 		if len(msg.Text) > MaxText {
 			return nil, fmt.Errorf("%w: message %d for %s has %d bytes, a note holds at most %d: shorten it",
 				ErrTooLarge, i, dir, len(msg.Text), MaxText)
+		}
+		if total += len(msg.Text); total > MaxArchive {
+			return nil, fmt.Errorf("%w: the messages for %s have more than %d bytes: archive in parts under several keys",
+				ErrTooLarge, dir, MaxArchive)
 		}
 		texts[i] = strings.TrimSpace(strings.ToValidUTF8(msg.Text, "\ufffd"))
 	}

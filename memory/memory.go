@@ -46,6 +46,7 @@ var (
 const (
 	MaxText      = 256 << 10 // bytes in one note
 	MaxMessages  = 10_000    // messages in one archive
+	MaxArchive   = 16 << 20  // bytes of all texts in one archive
 	DefaultLimit = 8         // hits of a Query without a limit
 	MaxLimit     = 100       // hits of any Query
 )

@@ -424,6 +424,10 @@ func testArchive(t *testing.T, s memory.Store) {
 	if _, err := a.Archive(t.Context(), "s3", "k", []memory.Message{messages[0], large}); !errors.Is(err, memory.ErrTooLarge) {
 		t.Errorf("too large a message: error %v, want ErrTooLarge", err)
 	}
+	many := slices.Repeat([]memory.Message{{Text: strings.Repeat("x", memory.MaxText)}}, memory.MaxArchive/memory.MaxText+1)
+	if _, err := a.Archive(t.Context(), "s3", "k", many); !errors.Is(err, memory.ErrTooLarge) {
+		t.Errorf("too much in all: error %v, want ErrTooLarge", err)
+	}
 	if uris := list(t, s, "memory://session/s3"); len(uris) != 0 {
 		t.Errorf("a refused archive left %q", uris)
 	}

@@ -1,0 +1,33 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// errSharingViolation is what opening a file gives that somebody has open
+// without sharing.
+const errSharingViolation syscall.Errno = 32
+
+// acquire opens the file at path without sharing it, until it is closed or the
+// process ends.
+func acquire(path string) (*os.File, error) {
+	name, err := syscall.UTF16PtrFromString(path)
+	if err != nil {
+		return nil, err
+	}
+	h, err := syscall.CreateFile(name, syscall.GENERIC_READ|syscall.GENERIC_WRITE, 0, nil,
+		syscall.OPEN_ALWAYS, syscall.FILE_ATTRIBUTE_NORMAL, 0)
+	if errors.Is(err, errSharingViolation) {
+		return nil, fmt.Errorf("%w by another process: stop it or name another directory", ErrLocked)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return os.NewFile(uintptr(h), path), nil
+}
+
+// syncDir does nothing: Windows has no fsync of directories.
+func syncDir(string) error { return nil }

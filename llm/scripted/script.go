@@ -1,0 +1,227 @@
+// Package scripted is a language model that answers from a script: for tests,
+// demonstrations, benchmarks and for working without a key.
+//
+// A [Script] is a list of rules, usually read from a txtar file. A rule says
+// what a request must contain and what the answer is; the first rule that
+// holds answers. The choice depends on what the request contains, not on when
+// it arrives, so that a run which is replayed, retried or continued on another
+// machine gets the same answers again:
+//
+//	A comment about the script.
+//
+//	-- search --
+//	system: You are the researcher
+//	not result: web_search
+//	call: web_search {"q": "durable execution"}
+//
+//	-- summary --
+//	result: web_search
+//	usage: input=900 output=12
+//
+//	Durable execution is a journal
+//	and a program that is run again.
+//
+//	-- otherwise --
+//	echo: true
+//	text: "You said: "
+//
+// Each section is a rule. Its lines up to the first blank one are "key:
+// value", in any order; what follows is the text of the reply, without the
+// blank lines around it. A value in double quotes is a Go string, for white
+// space at the ends and for line breaks. Lines that start with # are comments.
+// Sections whose name starts with work/ are no rules but files, for tests that
+// need a workspace ([Script.Files]).
+//
+// What a rule may ask for; all of it must hold, "not " before a key negates
+// it, and a key may be repeated:
+//
+//	model: NAME      the requested model is NAME
+//	system: TEXT     a system message contains TEXT
+//	user: TEXT       the last user message contains TEXT
+//	tool: TEXT       the last tool result contains TEXT
+//	last: TEXT       the last message, whoever spoke, contains TEXT
+//	contains: TEXT   a message that is not a system message contains TEXT
+//	result: NAME     tool NAME gave a result since the last user message
+//	offers: NAME     tool NAME is offered
+//	turn: N          it is the Nth answer in the transcript
+//	round: N         it is the Nth answer since the last user message
+//	attempt: N       the step key ends in /N (without one: N is 1)
+//	try: N           it is the Nth try of the client's own retries
+//	times: N         the rule has answered less than N times in this process
+//
+// times is the only one that counts arrivals; it cannot be negated, and a
+// process that starts again counts from zero. Prefer attempt and try.
+//
+// What a rule may answer:
+//
+//	text: TEXT               instead of the text after the blank line
+//	echo: true               the last user message is appended to the text
+//	reasoning: TEXT
+//	call: NAME [@ID] JSON    a tool call; ID is derived if missing
+//	raw-call: NAME [@ID] X   the same, with arguments that need not be JSON
+//	finish: REASON           stop, length, tool_calls or content_filter
+//	usage: input=N output=N cache_read=N cache_write=N micro_usd=N
+//	                         (missing: a quarter of the bytes)
+//	delay: 50ms              before the first byte
+//	gap: 5ms                 between the pieces of a stream
+//	code: CODE               fail with this code of package llm; the text is
+//	                         the message
+//	status: N                fail with this HTTP status
+//	retry-after: 2s          the server's wish, with code or status
+//	fault: KIND              see [Fault]
+//
+// [Model] puts a script to work, both as an [llm.Client] in this process and
+// as an HTTP server that speaks the OpenAI protocol and keeps a witness log of
+// every request. The package does not imitate a model's language or speed
+// beyond delay and gap.
+package scripted
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rathcluster/rath/llm"
+)
+
+// Script is a list of rules. It is plain data; once a [Model] uses it, it
+// must not change.
+type Script struct {
+	// Name is used in messages, usually a file's name. It is not part of the
+	// format.
+	Name    string
+	Comment string
+	Rules   []Rule
+	// Files are the sections whose name starts with work/.
+	Files []File
+}
+
+// File is a section that is not a rule. Data is empty or ends in a newline.
+type File struct {
+	Name string
+	Data []byte
+}
+
+// Rule is one section of a script.
+type Rule struct {
+	// Name is unique in its script.
+	Name string
+	// When lists what must hold.
+	When []Cond
+	// Times limits how often the rule answers in one process; 0 is no limit.
+	Times int
+	Reply Reply
+}
+
+// Key is what a condition looks at; the package documentation lists them.
+type Key string
+
+// The keys of conditions.
+const (
+	KeyModel    Key = "model"
+	KeySystem   Key = "system"
+	KeyUser     Key = "user"
+	KeyTool     Key = "tool"
+	KeyLast     Key = "last"
+	KeyContains Key = "contains"
+	KeyResult   Key = "result"
+	KeyOffers   Key = "offers"
+	KeyTurn     Key = "turn"
+	KeyRound    Key = "round"
+	KeyAttempt  Key = "attempt"
+	KeyTry      Key = "try"
+)
+
+// Cond is one condition of a rule. The value of turn, round, attempt and try
+// is a decimal number from 1 on.
+type Cond struct {
+	Key   Key
+	Not   bool
+	Value string
+}
+
+// Reply is what a rule answers.
+type Reply struct {
+	Text string
+	// Echo appends the last user message to Text.
+	Echo      bool
+	Reasoning string
+	// Calls without an ID get one derived from the request.
+	Calls []llm.ToolCall
+	// Finish is "" for tool_calls if there are calls and stop otherwise.
+	Finish llm.Finish
+	// Usage is estimated from the bytes if it is zero.
+	Usage llm.Usage
+	// Delay is the time to the first byte, Gap the time between pieces.
+	// Zero takes the [Options] of the model.
+	Delay, Gap time.Duration
+
+	// Code and Status make the call fail, with Text as the message. Each is
+	// derived from the other if it is missing.
+	Code       llm.Code
+	Status     int
+	RetryAfter time.Duration
+	Fault      Fault
+}
+
+// Fault is a way of failing that no proper answer describes. In-process
+// clients get the error that a client of the real protocol would report.
+type Fault string
+
+// The faults. Those in the middle come after half of the answer's pieces.
+const (
+	// FaultHang accepts the request and never answers.
+	FaultHang Fault = "hang"
+	// FaultDrop closes the connection instead of answering.
+	FaultDrop Fault = "drop"
+	// FaultHTML answers 200 with a web page, as a login proxy does.
+	FaultHTML Fault = "html"
+	// FaultStall goes silent in the middle.
+	FaultStall Fault = "stall"
+	// FaultTruncate ends the stream in the middle, cleanly.
+	FaultTruncate Fault = "truncate"
+	// FaultAbort breaks the connection in the middle.
+	FaultAbort Fault = "abort"
+	// FaultGarbage sends something that is not JSON in the middle.
+	FaultGarbage Fault = "garbage"
+	// FaultError reports an error of the server in the middle; Code says
+	// which (unavailable if missing).
+	FaultError Fault = "error"
+)
+
+var faults = []Fault{FaultHang, FaultDrop, FaultHTML, FaultStall, FaultTruncate, FaultAbort, FaultGarbage, FaultError}
+
+// Echo returns the script of the model that everybody has: it repeats the
+// last user message after "echo: ".
+func Echo() *Script {
+	return &Script{Name: "echo", Rules: []Rule{{Name: "echo", Reply: Reply{Text: "echo: ", Echo: true}}}}
+}
+
+// Exchange turns one recorded model call into a rule that gives the same
+// answer to the same place of the same conversation: it asks for the turn,
+// the start of the system text and the start of the last message.
+func Exchange(name string, r *llm.Request, resp *llm.Response) Rule {
+	rule := Rule{Name: name, Reply: Reply{
+		Text: resp.Text, Reasoning: resp.Reasoning, Calls: resp.Calls, Finish: resp.Finish, Usage: resp.Usage,
+	}}
+	v := newView(r, 1)
+	for _, m := range r.Messages {
+		if s := head(m.Text); m.Role == llm.System && s != "" {
+			rule.When = append(rule.When, Cond{Key: KeySystem, Value: s})
+			break
+		}
+	}
+	rule.When = append(rule.When, Cond{Key: KeyTurn, Value: strconv.Itoa(v.turn)})
+	if n := len(r.Messages); n > 0 {
+		if s := head(r.Messages[n-1].Text); s != "" {
+			rule.When = append(rule.When, Cond{Key: KeyLast, Value: s})
+		}
+	}
+	return rule
+}
+
+// head returns the first line of s that says something, at most 120 bytes.
+func head(s string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(llm.CleanText(s)), "\n")
+	return strings.TrimSpace(strings.TrimSuffix(llm.Clip(line, 120), "…"))
+}

@@ -1,0 +1,151 @@
+package scripted_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/llm/scripted"
+)
+
+func post(t *testing.T, url, body string, header ...string) (int, http.Header, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, resp.Header, string(data)
+}
+
+func TestServerSpeaksTheProtocol(t *testing.T) {
+	var log bytes.Buffer
+	s := research(t)
+	m, err := scripted.New(s, &scripted.Options{Log: &log, Models: []string{"m1", "m2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(m)
+	defer srv.Close()
+
+	status, h, body := post(t, srv.URL+"/v1/chat/completions",
+		`{"model":"m1","messages":[{"role":"developer","content":[{"type":"text","text":"You are the planner"}]},{"role":"user","content":"go"}]}`,
+		llm.StepHeader, "run/1/2")
+	var answer struct {
+		Model   string
+		Choices []struct {
+			Message      struct{ Role, Content string }
+			FinishReason string `json:"finish_reason"`
+		}
+		Usage map[string]any
+	}
+	if err := json.Unmarshal([]byte(body), &answer); err != nil {
+		t.Fatal(err)
+	}
+	if status != 200 || h.Get("Content-Type") != "application/json" || answer.Model != "m1" || answer.Choices[0].Message.Content != "1. search\n2. write" ||
+		answer.Choices[0].FinishReason != "stop" || answer.Usage["prompt_tokens"] != 40.0 {
+		t.Errorf("%d %s", status, body)
+	}
+
+	status, h, body = post(t, srv.URL+"/chat/completions", `{"model":"m1","stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"a b"}]}`)
+	if status != 200 || h.Get("Content-Type") != "text/event-stream" {
+		t.Errorf("%d %v", status, h)
+	}
+	var words []string
+	sc := bufio.NewScanner(strings.NewReader(body))
+	for sc.Scan() {
+		if data, ok := strings.CutPrefix(sc.Text(), "data: "); ok {
+			words = append(words, data)
+		}
+	}
+	// role, "You ", "said: ", "a ", "b", finish, usage, [DONE]
+	if len(words) != 8 || words[7] != "[DONE]" || !strings.Contains(words[5], `"finish_reason":"stop"`) || !strings.Contains(words[6], `"choices":[]`) {
+		t.Errorf("%d frames:\n%s", len(words), body)
+	}
+
+	for _, c := range []struct {
+		body, want string
+		status     int
+	}{
+		{`{"model":"m1","messages":[{"role":"user","content":"be shy"}]}`, "rate_limit_exceeded", 429},
+		{`{"model":"m9","messages":[{"role":"user","content":"x"}]}`, "model_not_found", 404},
+		{`{"model":"m1","messages":[]}`, "no messages", 400},
+		{`{"model":"m1","messages":[{"role":"user","content":3}]}`, "neither a string", 400},
+		{`{`, "unexpected end of JSON", 400},
+	} {
+		if status, _, body := post(t, srv.URL+"/v1/chat/completions", c.body); status != c.status || !strings.Contains(body, c.want) {
+			t.Errorf("%s: %d %s", c.body, status, body)
+		}
+	}
+	if status, h, _ := post(t, srv.URL+"/v1/chat/completions", `{"model":"m1","messages":[{"role":"system","content":"You are the planner"}]}`); status != 503 ||
+		h.Get("Retry-After") != "2" || h.Get("Retry-After-Ms") != "1500" {
+		t.Errorf("%d %v", status, h)
+	}
+	if status, _, body := post(t, srv.URL+"/v1/nothing", ``); status != 404 || !strings.Contains(body, "there are POST /v1/chat/completions") {
+		t.Errorf("%d %s", status, body)
+	}
+
+	resp, err := http.Get(srv.URL + "/v1/models")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil || !strings.Contains(string(data), `"id":"m2"`) {
+		t.Errorf("%v %s", err, data)
+	}
+
+	var first scripted.Entry
+	if err := json.NewDecoder(&log).Decode(&first); err != nil {
+		t.Fatal(err)
+	}
+	if first.Step != "run/1/2" || first.Via != "http" || first.Rule != "plan" || first.Messages != 2 || first.Status != 200 ||
+		first.Digest != scripted.Digest([]llm.Message{{Role: llm.System, Text: "You are the planner"}, {Role: llm.User, Text: "go"}}) {
+		t.Errorf("%+v", first)
+	}
+}
+
+func ExampleModel_ServeHTTP() {
+	m, err := scripted.New(scripted.Echo(), nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	srv := httptest.NewServer(m)
+	defer srv.Close()
+
+	resp, err := http.Post(srv.URL+"/v1/chat/completions", "application/json",
+		strings.NewReader(`{"messages": [{"role": "user", "content": "hello"}]}`))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	var answer struct {
+		Choices []struct{ Message struct{ Content string } }
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(answer.Choices[0].Message.Content)
+	// Output: echo: hello
+}

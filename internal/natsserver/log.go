@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -45,7 +46,12 @@ func (a *adapter) put(level slog.Level, format string, v []any) {
 // not for the user of a program that contains one.
 func (a *adapter) Noticef(format string, v ...any) { a.put(slog.LevelDebug, format, v) }
 
-func (a *adapter) Warnf(format string, v ...any) { a.put(slog.LevelWarn, format, v) }
+// Warnf drops the advice to hash passwords: they are in memory only.
+func (a *adapter) Warnf(format string, v ...any) {
+	if !strings.HasPrefix(format, "Plaintext passwords detected") {
+		a.put(slog.LevelWarn, format, v)
+	}
+}
 
 func (a *adapter) Errorf(format string, v ...any) { a.put(slog.LevelError, format, v) }
 

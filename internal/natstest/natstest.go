@@ -13,6 +13,9 @@
 //     the whole test process.
 //   - Clients are closed before the test function returns; the server is shut
 //     down by the test's cleanup.
+//   - Tests with a server do not run in parallel: the NATS client pools its
+//     timers per process, and a timer of one bubble used in another ends the
+//     process. Start and its cleanup empty the pools.
 //
 // So a test file looks like this:
 //
@@ -33,6 +36,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -60,6 +64,7 @@ func Register() { ats.Register() }
 // server passes the same StoreDir twice and calls Shutdown in between.
 func Start(tb testing.TB, opts *natsserver.Options) *natsserver.Server {
 	tb.Helper()
+	emptyPools()
 	var o natsserver.Options
 	if opts != nil {
 		o = *opts
@@ -84,6 +89,14 @@ func Start(tb testing.TB, opts *natsserver.Options) *natsserver.Server {
 		if err := srv.Shutdown(ctx); err != nil {
 			tb.Errorf("shut down the NATS server: %v", err)
 		}
+		emptyPools()
 	})
 	return srv
+}
+
+// emptyPools drops what sync.Pools hold: the first collection moves it aside,
+// the second frees it.
+func emptyPools() {
+	runtime.GC()
+	runtime.GC()
 }

@@ -1,0 +1,204 @@
+package natsbus
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Reads come in two kinds. A direct read may be answered by any replica, which
+// may lag behind what was acknowledged already; it is fast and reads in bulk.
+// A leader read goes to the stream's leader and is never outdated; the end of
+// a log is always asked there.
+
+// stored is a message as a stream holds it.
+type stored struct {
+	Subject string
+	Seq     uint64
+	Time    time.Time
+	Header  nats.Header
+	Data    []byte
+}
+
+const (
+	apiMsgGet    = "$JS.API.STREAM.MSG.GET."
+	apiDirectGet = "$JS.API.DIRECT.GET."
+
+	headerExpectLast = "Nats-Expected-Last-Subject-Sequence"
+	headerSequence   = "Nats-Sequence"
+	headerSubject    = "Nats-Subject"
+	headerTime       = "Nats-Time-Stamp"
+	headerPending    = "Nats-Num-Pending"
+	headerStatus     = "Status"
+
+	codeNoMessage      = 10037
+	codeStreamNotFound = 10059
+
+	// One page of a bulk read: few enough bytes to stay far below what a
+	// client may have pending.
+	pageMessages = 512
+	pageBytes    = 4 << 20
+
+	// readTimeout bounds one answer of the servers to a read.
+	readTimeout = 5 * time.Second
+)
+
+// errNoMessage is returned when a stream holds no such message, or does not
+// exist.
+var errNoMessage = errors.New("natsbus: no message")
+
+type getRequest struct {
+	Seq           uint64 `json:"seq,omitempty"`
+	LastBySubject string `json:"last_by_subj,omitempty"`
+	NextBySubject string `json:"next_by_subj,omitempty"`
+	Batch         int    `json:"batch,omitempty"`
+	MaxBytes      int    `json:"max_bytes,omitempty"`
+}
+
+type getReply struct {
+	Error *struct {
+		Code        int    `json:"code"`
+		ErrCode     int    `json:"err_code"`
+		Description string `json:"description"`
+	} `json:"error"`
+	Message *struct {
+		Subject string    `json:"subject"`
+		Seq     uint64    `json:"seq"`
+		Header  string    `json:"hdrs"`
+		Data    []byte    `json:"data"`
+		Time    time.Time `json:"time"`
+	} `json:"message"`
+}
+
+// leaderGet asks the stream's leader for one message.
+func (c *Conn) leaderGet(ctx context.Context, stream string, req getRequest) (stored, error) {
+	body, err := json.Marshal(req)
+	if err != nil {
+		return stored{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	m, err := c.nc.RequestWithContext(ctx, apiMsgGet+stream, body)
+	if err != nil {
+		return stored{}, fmt.Errorf("natsbus: read stream %s: %w", stream, err)
+	}
+	var reply getReply
+	if err := json.Unmarshal(m.Data, &reply); err != nil {
+		return stored{}, fmt.Errorf("natsbus: read stream %s: answer: %w", stream, err)
+	}
+	switch {
+	case reply.Error != nil && (reply.Error.ErrCode == codeNoMessage || reply.Error.ErrCode == codeStreamNotFound):
+		return stored{}, errNoMessage
+	case reply.Error != nil:
+		return stored{}, fmt.Errorf("natsbus: read stream %s: %w", stream, &jetstream.APIError{
+			Code: reply.Error.Code, ErrorCode: jetstream.ErrorCode(reply.Error.ErrCode), Description: reply.Error.Description,
+		})
+	case reply.Message == nil:
+		return stored{}, fmt.Errorf("natsbus: read stream %s: the answer holds no message", stream)
+	}
+	out := stored{Subject: reply.Message.Subject, Seq: reply.Message.Seq, Time: reply.Message.Time, Data: reply.Message.Data}
+	if reply.Message.Header != "" {
+		raw, err := base64.StdEncoding.DecodeString(reply.Message.Header)
+		if err != nil {
+			return stored{}, fmt.Errorf("natsbus: read stream %s: headers: %w", stream, err)
+		}
+		if out.Header, err = nats.DecodeHeadersMsg(raw); err != nil {
+			return stored{}, fmt.Errorf("natsbus: read stream %s: headers: %w", stream, err)
+		}
+	}
+	return out, nil
+}
+
+// leaderLast asks the stream's leader for the last message of a subject.
+func (c *Conn) leaderLast(ctx context.Context, stream, subject string) (stored, error) {
+	return c.leaderGet(ctx, stream, getRequest{LastBySubject: subject})
+}
+
+// directLast reads the last message of a subject from any replica.
+func (c *Conn) directLast(ctx context.Context, stream, subject string) (stored, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	m, err := c.nc.RequestWithContext(ctx, apiDirectGet+stream+"."+subject, nil)
+	if err != nil {
+		return stored{}, fmt.Errorf("natsbus: read stream %s: %w", stream, err)
+	}
+	if status := m.Header.Get(headerStatus); status != "" {
+		return stored{}, statusError(stream, status, m)
+	}
+	return directStored(stream, m)
+}
+
+// directPage reads up to a page of a subject's messages with a sequence of at
+// least from, in order, from any replica. Fewer than asked for means that this
+// replica has no more.
+func (c *Conn) directPage(ctx context.Context, stream, subject string, from uint64) ([]stored, error) {
+	body, err := json.Marshal(getRequest{Seq: from, NextBySubject: subject, Batch: pageMessages, MaxBytes: pageBytes})
+	if err != nil {
+		return nil, err
+	}
+	inbox := c.nc.NewInbox()
+	sub, err := c.nc.SubscribeSync(inbox)
+	if err != nil {
+		return nil, fmt.Errorf("natsbus: read stream %s: %w", stream, err)
+	}
+	defer func() { _ = sub.Unsubscribe() }() // fails only when the connection has ended
+	if err := c.nc.PublishRequest(apiDirectGet+stream, inbox, body); err != nil {
+		return nil, fmt.Errorf("natsbus: read stream %s: %w", stream, err)
+	}
+	var page []stored
+	for {
+		m, err := nextWithin(ctx, sub)
+		if err != nil {
+			return nil, fmt.Errorf("natsbus: read stream %s: %w", stream, err)
+		}
+		if status := m.Header.Get(headerStatus); status != "" {
+			switch {
+			case status == "204":
+				return page, nil
+			case status == "404" && len(page) == 0:
+				return nil, nil
+			}
+			return nil, statusError(stream, status, m)
+		}
+		s, err := directStored(stream, m)
+		if err != nil {
+			return nil, err
+		}
+		page = append(page, s)
+	}
+}
+
+func nextWithin(ctx context.Context, sub *nats.Subscription) (*nats.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	return sub.NextMsgWithContext(ctx)
+}
+
+func statusError(stream, status string, m *nats.Msg) error {
+	switch status {
+	case "404":
+		return errNoMessage
+	case "503":
+		return fmt.Errorf("natsbus: read stream %s: %w", stream, nats.ErrNoResponders)
+	}
+	return fmt.Errorf("natsbus: read stream %s: status %s %s", stream, status, m.Header.Get("Description"))
+}
+
+func directStored(stream string, m *nats.Msg) (stored, error) {
+	seq, err := strconv.ParseUint(m.Header.Get(headerSequence), 10, 64)
+	if err != nil {
+		return stored{}, fmt.Errorf("natsbus: read stream %s: sequence of an answer: %w", stream, err)
+	}
+	at, err := time.Parse(time.RFC3339Nano, m.Header.Get(headerTime))
+	if err != nil {
+		return stored{}, fmt.Errorf("natsbus: read stream %s: time of an answer: %w", stream, err)
+	}
+	return stored{Subject: m.Header.Get(headerSubject), Seq: seq, Time: at, Header: m.Header, Data: m.Data}, nil
+}

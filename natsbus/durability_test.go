@@ -1,0 +1,118 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
+)
+
+func TestLevels(t *testing.T) {
+	always := func(context.Context) ([]SyncState, error) { return []SyncState{{"a", true, 0}, {"b", true, 0}}, nil }
+	mixed := func(context.Context) ([]SyncState, error) {
+		return []SyncState{{"a", true, 0}, {"b", false, 2 * time.Minute}}, nil
+	}
+	silent := func(context.Context) ([]SyncState, error) { return nil, nil }
+	broken := func(context.Context) ([]SyncState, error) { return nil, errors.New("connection refused") }
+	tests := map[string]struct {
+		opts  Options
+		names []string // of the refusal; none: accepted
+	}{
+		"fsync":                {Options{Probe: always}, nil},
+		"one server is lazy":   {Options{Probe: mixed}, []string{"fsync", "b syncs every 2m0s", "sync_interval: always", "lazy"}},
+		"nobody answers":       {Options{Probe: silent}, []string{"no server answered", "monitoring", "lazy"}},
+		"cannot ask":           {Options{Probe: broken}, []string{"connection refused", "monitoring", "lazy"}},
+		"no way to ask":        {Options{}, []string{"no way to ask", "replicated", "lazy"}},
+		"lazy accepted":        {Options{Level: Lazy}, nil},
+		"lazy needs no answer": {Options{Level: Lazy, Probe: broken}, nil},
+		"replicated":           {Options{Level: Replicated, Replicas: 3}, nil},
+		"replicated alone":     {Options{Level: Replicated}, []string{"replicated", "1 replica", "lazy"}},
+	}
+	srv := natstest.Start(t, &natsserver.Options{Open: true})
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			tc.opts.Dialer = srv.Dial
+			c, err := Connect(t.Context(), &tc.opts)
+			if err == nil {
+				defer c.Close()
+			}
+			if len(tc.names) == 0 {
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := tc.opts.Level
+				if want == "" {
+					want = Fsync
+				}
+				if c.Level() != want {
+					t.Errorf("level %s, want %s", c.Level(), want)
+				}
+				return
+			}
+			if _, ok := errors.AsType[*DurabilityError](err); !ok || !errors.Is(err, ErrDurability) {
+				t.Fatalf("got %v, want a DurabilityError", err)
+			}
+			for _, want := range tc.names {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %q does not name %q", err, want)
+				}
+			}
+		})
+	}
+}
+
+// TestRealServer asks the server itself, in both modes.
+func TestRealServer(t *testing.T) {
+	for _, lazy := range []bool{false, true} {
+		srv := natstest.Start(t, &natsserver.Options{Lazy: lazy})
+		c, err := Connect(t.Context(), nodeOptions(srv))
+		if err == nil {
+			err = c.Close()
+		}
+		if lazy != errors.Is(err, ErrDurability) || !lazy && err != nil {
+			t.Errorf("lazy %v: %v", lazy, err)
+		}
+	}
+}
+
+func TestMonitorProbe(t *testing.T) {
+	serve := func(status int, body string) string {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/varz" {
+				http.NotFound(w, r)
+				return
+			}
+			w.WriteHeader(status)
+			fmt.Fprint(w, body)
+		}))
+		t.Cleanup(s.Close)
+		return s.URL
+	}
+	good := serve(200, `{"server_name":"n0","jetstream":{"config":{"sync_always":true,"sync_interval":120000000000}}}`)
+	lazy := serve(200, `{"server_name":"n1","jetstream":{"config":{"sync_interval":120000000000}}}`)
+	states, err := MonitorProbe(good+"/", lazy)(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []SyncState{{"n0", true, 2 * time.Minute}, {"n1", false, 2 * time.Minute}}
+	if len(states) != 2 || states[0] != want[0] || states[1] != want[1] {
+		t.Errorf("got %v, want %v", states, want)
+	}
+	for name, bad := range map[string]string{
+		"no JetStream": serve(200, `{"server_name":"n2","jetstream":{}}`),
+		"not found":    serve(404, ""),
+		"not JSON":     serve(200, "<html>"),
+		"gone":         "http://127.0.0.1:1",
+	} {
+		if states, err := MonitorProbe(good, bad)(t.Context()); err == nil {
+			t.Errorf("%s: got %v", name, states)
+		}
+	}
+}

@@ -1,0 +1,323 @@
+// Package natsbus is Rath on NATS with JetStream, and the only importer of the
+// NATS client.
+//
+// A [Conn] is one connection to the NATS servers. Its methods hand out what
+// the packages below ask for: the log of sessions, snapshots, blobs. Each file
+// implements one interface of a lower layer; the vocabulary and the contracts
+// are there.
+//
+//	c, err := natsbus.Connect(ctx, &natsbus.Options{URL: "nats://nats:4222", Name: "node-1", Replicas: 3, Probe: …})
+//	if err != nil {
+//		return err
+//	}
+//	defer c.Close()
+//	if err := c.Provision(ctx); err != nil {
+//		return err
+//	}
+//
+// A connection that stores promises a durability, see [Level], and refuses to
+// store when the servers run with less. Streams are created by [Conn.Provision]
+// and never altered.
+//
+// The package holds no workflow logic and decides nothing about who may write:
+// the log's compare-and-set does.
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// DefaultURL is where a NATS server listens on this machine.
+	DefaultURL = nats.DefaultURL
+	// DefaultGeneration is the generation of event streams of a new installation.
+	DefaultGeneration = 1
+	// DefaultPartitions is the number of event streams of a generation: on one
+	// replica each of them syncs on its own, on three each is a Raft group.
+	DefaultPartitions = 4
+	// DefaultConnectTimeout bounds one attempt to reach one server.
+	DefaultConnectTimeout = 5 * time.Second
+	// DefaultDrainTimeout bounds Close.
+	DefaultDrainTimeout = 10 * time.Second
+	// NodeInbox is the inbox prefix of a node. Clients without credentials may
+	// subscribe to the common one.
+	NodeInbox = "_RATH"
+)
+
+var (
+	// ErrUnreachable is returned by Connect when no server answers.
+	ErrUnreachable = errors.New("natsbus: no NATS server reachable")
+	// ErrDenied is returned by Connect when the servers refuse the credentials.
+	ErrDenied = errors.New("natsbus: NATS refused the credentials")
+	// ErrClientOnly is returned for what a connection with Options.Client
+	// cannot do.
+	ErrClientOnly = errors.New("natsbus: this connection does not store; connect without Options.Client")
+)
+
+// Options configure a connection. The zero value is a connection to
+// DefaultURL at level fsync, which needs a Probe.
+type Options struct {
+	// URL names one or more servers, separated by commas; empty means
+	// DefaultURL. It is not used with a Dialer.
+	URL string
+	// Dialer connects to a server in this process.
+	Dialer func() (net.Conn, error)
+	// Name tells the connection from others in the server's monitoring.
+	Name string
+	// User and Password, or CredsFile (a JWT and its seed), or NKeyFile (a
+	// seed) log in; none of them is a client without credentials.
+	User, Password, CredsFile, NKeyFile string
+	// RootCAs is a PEM file of certificate authorities; with it, or with a
+	// URL of scheme tls, the connection is encrypted.
+	RootCAs string
+	// Inbox is the subject prefix of answers; empty means "_INBOX". A node
+	// uses NodeInbox, so that nobody else reads what it is told.
+	Inbox string
+	// Client says that the connection submits, asks and watches only, like a
+	// program outside the cluster: nothing is verified and it does not store.
+	Client bool
+	// Level is the durability to promise; empty means Fsync.
+	Level Level
+	// Probe asks the servers how they store. Level Fsync needs one.
+	Probe Probe
+	// Generation and Partitions say which event streams new sessions use;
+	// zero means DefaultGeneration and DefaultPartitions. Partitions are fixed
+	// per generation.
+	Generation, Partitions uint32
+	// Replicas of each stream; zero means 1.
+	Replicas int
+	// StoreBytes is shared among the streams that Provision creates; zero
+	// means DefaultStoreBytes.
+	StoreBytes int64
+	// ConnectTimeout and DrainTimeout are bounded waits; zero means
+	// DefaultConnectTimeout and DefaultDrainTimeout.
+	ConnectTimeout, DrainTimeout time.Duration
+	// Logger receives what happens to the connection in the background; nil
+	// discards it.
+	Logger *slog.Logger
+}
+
+// Conn is a connection. It reconnects by itself for as long as it is open. It
+// is safe for concurrent use.
+type Conn struct {
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	o      Options
+	gate   gate
+	closed chan struct{}
+}
+
+// Connect connects and, unless Options.Client is set, verifies that the
+// servers store as the level demands. It fails at once when no server answers
+// (ErrUnreachable), when they refuse the credentials (ErrDenied) and when they
+// promise less (ErrDurability).
+func Connect(ctx context.Context, opts *Options) (*Conn, error) {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	o.setDefaults()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("natsbus: connect: %w", err)
+	}
+	c := &Conn{o: o, gate: newGate(), closed: make(chan struct{})}
+	nopts, err := c.natsOptions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if c.nc, err = nats.Connect(o.URL, nopts...); err != nil {
+		return nil, o.connectError(err)
+	}
+	c.js, err = jetstream.New(c.nc)
+	if err == nil && !o.Client {
+		err = c.Durable(ctx)
+	}
+	if err != nil {
+		c.nc.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (o *Options) setDefaults() {
+	if o.URL == "" {
+		o.URL = DefaultURL
+	}
+	if o.Level == "" {
+		o.Level = Fsync
+	}
+	if o.Generation == 0 {
+		o.Generation = DefaultGeneration
+	}
+	if o.Partitions == 0 {
+		o.Partitions = DefaultPartitions
+	}
+	if o.Replicas == 0 {
+		o.Replicas = 1
+	}
+	if o.StoreBytes == 0 {
+		o.StoreBytes = DefaultStoreBytes
+	}
+	if o.ConnectTimeout <= 0 {
+		o.ConnectTimeout = DefaultConnectTimeout
+	}
+	if o.DrainTimeout <= 0 {
+		o.DrainTimeout = DefaultDrainTimeout
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
+func (o *Options) validate() error {
+	if o.Dialer == nil {
+		for s := range strings.SplitSeq(o.URL, ",") {
+			if _, err := url.Parse(strings.TrimSpace(s)); err != nil {
+				// The cause of url.Parse quotes its input, which may hold a password.
+				return errors.New("natsbus: a server address is not a URL; write nats://host:4222")
+			}
+		}
+	}
+	if o.Replicas < 0 || o.Replicas > 5 || o.Replicas%2 == 0 {
+		return fmt.Errorf("natsbus: %d replicas: want 1, 3 or 5", o.Replicas)
+	}
+	if o.Partitions > MaxPartitions {
+		return fmt.Errorf("natsbus: %d partitions: at most %d are allowed", o.Partitions, MaxPartitions)
+	}
+	if _, err := ParseLevel(string(o.Level)); err != nil {
+		return err
+	}
+	return nil
+}
+
+func (c *Conn) natsOptions(ctx context.Context) ([]nats.Option, error) {
+	o := &c.o
+	timeout := o.ConnectTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		timeout = min(timeout, max(time.Until(deadline), time.Millisecond))
+	}
+	opts := []nats.Option{
+		nats.Name(o.Name),
+		nats.Timeout(timeout),
+		nats.DrainTimeout(o.DrainTimeout),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(250 * time.Millisecond),
+		nats.ReconnectJitter(250*time.Millisecond, 250*time.Millisecond),
+		nats.IgnoreAuthErrorAbort(),
+		// What cannot be sent now is the caller's to retry: a buffer would
+		// send it at a time that nobody expects.
+		nats.ReconnectBufSize(-1),
+		nats.ClosedHandler(func(*nats.Conn) { close(c.closed) }),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				o.Logger.Warn("NATS connection lost, reconnecting", "err", err)
+			}
+		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			o.Logger.Info("NATS connection restored", "server", nc.ConnectedServerName())
+		}),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			subject := ""
+			if sub != nil {
+				subject = sub.Subject
+			}
+			o.Logger.Error("NATS reports an error", "subject", subject, "err", err)
+		}),
+	}
+	if o.Dialer != nil {
+		opts = append(opts, nats.InProcessServer(inProcess(o.Dialer)))
+	}
+	if o.Inbox != "" {
+		opts = append(opts, nats.CustomInboxPrefix(o.Inbox))
+	}
+	if o.RootCAs != "" {
+		opts = append(opts, nats.RootCAs(o.RootCAs))
+	}
+	switch {
+	case o.CredsFile != "":
+		opts = append(opts, nats.UserCredentials(o.CredsFile))
+	case o.NKeyFile != "":
+		key, err := nats.NkeyOptionFromSeed(o.NKeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("natsbus: read the nkey seed in %s: %w", o.NKeyFile, err)
+		}
+		opts = append(opts, key)
+	case o.User != "":
+		opts = append(opts, nats.UserInfo(o.User, o.Password))
+	}
+	return opts, nil
+}
+
+// inProcess is a Dialer in the shape that the NATS client takes.
+type inProcess func() (net.Conn, error)
+
+// InProcessConn implements nats.InProcessConnProvider.
+func (d inProcess) InProcessConn() (net.Conn, error) { return d() }
+
+// where names the servers without the credentials a URL may hold.
+func (o *Options) where() string {
+	if o.Dialer != nil {
+		return "the NATS server in this process"
+	}
+	var names []string
+	for s := range strings.SplitSeq(o.URL, ",") {
+		if u, err := url.Parse(strings.TrimSpace(s)); err == nil {
+			u.User = nil
+			names = append(names, u.String())
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+func (o *Options) connectError(err error) error {
+	switch {
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked):
+		return fmt.Errorf("%w: %s: %w; check the user and its credentials", ErrDenied, o.where(), err)
+	}
+	return fmt.Errorf("%w: %s: %w; start a server there or name another one", ErrUnreachable, o.where(), err)
+}
+
+// Close lets subscriptions finish what they have received, sends what is
+// buffered and closes the connection, within Options.DrainTimeout. It may be
+// called more than once.
+func (c *Conn) Close() error {
+	if err := c.nc.Drain(); err != nil {
+		// Not connected: there is nothing to drain.
+		c.nc.Close()
+	}
+	// The client bounds draining itself; the margin is for its last flush.
+	timer := time.NewTimer(c.o.DrainTimeout + 5*time.Second)
+	defer timer.Stop()
+	select {
+	case <-c.closed:
+		return nil
+	case <-timer.C:
+		c.nc.Close()
+		return fmt.Errorf("natsbus: not drained after %v; what was not sent is lost", c.o.DrainTimeout)
+	}
+}
+
+// Closed is closed when the connection has ended for good.
+func (c *Conn) Closed() <-chan struct{} { return c.closed }
+
+// Connected reports whether a server is connected at this moment.
+func (c *Conn) Connected() bool { return c.nc.IsConnected() }
+
+// Generation and Partitions say which event streams new sessions use.
+func (c *Conn) Generation() uint32 { return c.o.Generation }
+
+// Partitions is the number of event streams of the generation.
+func (c *Conn) Partitions() uint32 { return c.o.Partitions }

@@ -1,0 +1,106 @@
+package natsbus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	codeWrongLast      = 10071 // the expected sequence is not the last one
+	codeBusySubject    = 10164 // another publish to the subject is in flight, or was
+	codeStoreFailed    = 10077 // a limit of the stream
+	codeTooManyPending = 10167 // the server sheds load
+)
+
+var (
+	// ErrFull is returned when a stream has reached its limit: nothing is
+	// stored until an operator archives or raises the limit.
+	ErrFull = errors.New("natsbus: stream is full")
+	// errExpectation is returned when the subject's last sequence is, or for
+	// replicated streams may be, another one than expected.
+	errExpectation = errors.New("natsbus: not the expected last sequence")
+)
+
+type pubAck struct {
+	Error *struct {
+		Code        int    `json:"code"`
+		ErrCode     int    `json:"err_code"`
+		Description string `json:"description"`
+	} `json:"error"`
+	Stream    string `json:"stream"`
+	Seq       uint64 `json:"seq"`
+	Duplicate bool   `json:"duplicate"`
+}
+
+// publishExpecting stores data as the next message of a subject, provided that
+// the subject's last one has the sequence last (0: none), and returns its
+// sequence. Every other outcome than a clean acknowledgement leaves open
+// whether it is stored, but for ErrFull and a message too large.
+func (c *Conn) publishExpecting(ctx context.Context, subject string, last uint64, header nats.Header, data []byte) (uint64, error) {
+	m := &nats.Msg{Subject: subject, Data: data, Header: header}
+	if m.Header == nil {
+		m.Header = make(nats.Header, 1)
+	}
+	m.Header[headerExpectLast] = []string{strconv.FormatUint(last, 10)}
+	reply, err := c.nc.RequestMsgWithContext(ctx, m)
+	if err != nil {
+		return 0, err
+	}
+	var ack pubAck
+	if err := json.Unmarshal(reply.Data, &ack); err != nil {
+		return 0, fmt.Errorf("natsbus: publish to %s: acknowledgement: %w", subject, err)
+	}
+	if e := ack.Error; e != nil {
+		switch e.ErrCode {
+		case codeWrongLast, codeBusySubject:
+			return 0, errExpectation
+		case codeStoreFailed:
+			if strings.HasPrefix(e.Description, "maximum ") {
+				return 0, fmt.Errorf("%w: %s; archive old data or raise the limit", ErrFull, e.Description)
+			}
+		}
+		return 0, &jetstream.APIError{Code: e.Code, ErrorCode: jetstream.ErrorCode(e.ErrCode), Description: e.Description}
+	}
+	if ack.Duplicate || ack.Seq == 0 {
+		// Nothing here sends message ids, so somebody else's message is meant.
+		return 0, errExpectation
+	}
+	return ack.Seq, nil
+}
+
+// publishTimeout bounds one attempt to store a message.
+const publishTimeout = 5 * time.Second
+
+// backoff waits longer and longer between attempts, with a random part so
+// that writers that met do not meet again.
+type backoff struct{ next time.Duration }
+
+const (
+	backoffFirst = 2 * time.Millisecond
+	backoffMost  = 500 * time.Millisecond
+)
+
+func newBackoff() *backoff { return &backoff{backoffFirst} }
+
+// sleep waits, or returns the error of ctx when that ends first.
+func (b *backoff) sleep(ctx context.Context) error {
+	d := b.next/2 + rand.N(b.next)
+	b.next = min(2*b.next, backoffMost)
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

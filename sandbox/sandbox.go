@@ -85,8 +85,11 @@ type Backend interface {
 type Sandbox interface {
 	// Exec runs a command to its end, its deadline or the end of ctx, and
 	// then kills every process it started. Whatever the command does is an
-	// Exit with a nil error; an error means that the sandbox could not do its
-	// part (ErrClosed, ErrLost, an argv that cannot be started).
+	// Exit with a nil error, also a program that is missing or cannot be
+	// executed (Refused); an error means that the sandbox could not do its
+	// part: ErrClosed, ErrLost, a Cmd that makes no sense (no Argv, NUL in a
+	// string, a Dir that is ErrPath), or Stdin or Spill failed, in which case
+	// the Exit is filled all the same.
 	Exec(ctx context.Context, c Cmd) (Exit, error)
 	// Files gives the files below the sandbox's directory.
 	Files() Files
@@ -102,12 +105,15 @@ type Sandbox interface {
 type Files interface {
 	// Open reads a regular file; FIFOs, devices and sockets are ErrPath.
 	Open(ctx context.Context, name string) (io.ReadCloser, error)
-	// Create replaces or makes a file of mode 0644, with its parents. The new
-	// content is there when Close returns nil.
+	// Create replaces or makes a file of mode 0644, with its parents; a
+	// directory, a link or a special file is not replaced (ErrPath). The new
+	// content is there, whole, when Close returns nil; until then the old one
+	// is.
 	Create(ctx context.Context, name string) (io.WriteCloser, error)
 	// List returns the entries of a directory sorted by name.
 	List(ctx context.Context, name string) ([]Entry, error)
-	// Stat describes one name without following a final link.
+	// Stat describes one name without following a final link. "" and "." are
+	// the sandbox's directory itself.
 	Stat(ctx context.Context, name string) (Entry, error)
 }
 
@@ -117,7 +123,7 @@ type Cmd struct {
 	Argv    []string          // the program and its arguments; no shell is involved
 	Env     map[string]string // added to a clean environment
 	Dir     string            // relative to the workspace; "" is its root
-	Stdin   io.Reader
+	Stdin   io.Reader         // nil: empty; a Read under way when the command ends is not waited for
 	Timeout time.Duration // zero: DefaultTimeout
 	Output  int           // bytes kept of each of stdout and stderr; zero: DefaultOutput
 	Spill   io.Writer     // gets stdout and stderr whole, as they come, up to MaxSpill; may be nil

@@ -1,0 +1,112 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/rathcluster/rath/sandbox"
+)
+
+// box is one open sandbox.
+type box struct {
+	o    Options
+	info sandbox.Capabilities
+	dir  string // absolute, no links
+	own  string // this sandbox's folder below Options.State
+	tmp  string // TMPDIR of its commands
+	root *os.Root
+	runs *os.File // one line per supervisor, see lease.go
+
+	closing context.Context // ends when Close begins
+	close   context.CancelFunc
+
+	mu     sync.Mutex // guards closed and the Add of calls, and temps
+	closed bool
+	temps  map[string]bool // files that a Create has not finished
+	calls  sync.WaitGroup
+	once   sync.Once
+	err    error // of Close
+}
+
+var _ sandbox.Sandbox = (*box)(nil)
+
+func openBox(ctx context.Context, o Options, info sandbox.Capabilities, s sandbox.Spec) (_ *box, err error) {
+	dir, err := filepath.Abs(s.Dir)
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("local: open %q: %w", s.Dir, err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("local: open %q: %w; make the directory first", s.Dir, err)
+	}
+	b := &box{o: o, info: info, dir: dir, root: root, temps: make(map[string]bool)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.release())
+		}
+	}()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := b.record(s); err != nil {
+		return nil, fmt.Errorf("local: open %q: %w", s.Dir, err)
+	}
+	b.closing, b.close = context.WithCancel(context.Background())
+	return b, nil
+}
+
+// release gives back what open took, as far as it came.
+func (b *box) release() error {
+	var errs []error
+	if b.runs != nil {
+		errs = append(errs, b.runs.Close())
+	}
+	if b.own != "" {
+		errs = append(errs, removeAll(b.own))
+	}
+	for name := range b.temps {
+		errs = append(errs, b.root.Remove(name))
+	}
+	errs = append(errs, b.root.Close())
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("local: close sandbox: %w", err)
+	}
+	return nil
+}
+
+// enter counts a call that Close has to wait for.
+func (b *box) enter() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return sandbox.ErrClosed
+	}
+	b.calls.Add(1)
+	return nil
+}
+
+// Info implements sandbox.Sandbox.
+func (b *box) Info() sandbox.Capabilities { return b.info }
+
+// Files implements sandbox.Sandbox.
+func (b *box) Files() sandbox.Files { return files{b} }
+
+// Close implements sandbox.Sandbox. Calls that still run end with ErrClosed.
+func (b *box) Close() error {
+	b.once.Do(func() {
+		b.mu.Lock()
+		b.closed = true
+		b.mu.Unlock()
+		b.close()
+		b.calls.Wait()
+		b.err = b.release()
+	})
+	return b.err
+}

@@ -1,0 +1,293 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rathcluster/rath/sandbox"
+)
+
+const (
+	// stopGrace is how long a supervisor may take to kill a tree.
+	stopGrace = 10 * time.Second
+	// drainGrace is how long output is read after the tree is gone.
+	drainGrace = time.Second
+)
+
+// command is a validated sandbox.Cmd with everything a platform needs.
+type command struct {
+	argv   []string
+	env    []string // complete
+	cwd    *os.File // the directory to run in
+	stdin  *os.File
+	stdout *os.File
+	stderr *os.File
+}
+
+// result is what a platform knows about a command whose tree is gone.
+type result struct {
+	Code    int    `json:"code"`              // exit code, or 128 plus the signal
+	Signal  int    `json:"signal,omitempty"`  // the signal that ended it
+	Stopped bool   `json:"stopped,omitempty"` // stop came before it ended by itself
+	Refused string `json:"refused,omitempty"` // why it could not be started
+	Failed  string `json:"failed,omitempty"`  // why the supervisor failed
+}
+
+// process is a started command of a platform.
+type process interface {
+	stop()                   // kill the tree; returns at once, may be called twice
+	abandon()                // stop did not work: kill what can be killed
+	done() <-chan struct{}   // closed when the tree is gone
+	result() (result, error) // valid once done; an error means lost
+}
+
+// Exec implements sandbox.Sandbox.
+func (b *box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
+	if err := b.enter(); err != nil {
+		return sandbox.Exit{}, err
+	}
+	defer b.calls.Done()
+	env, err := b.environment(c)
+	if err != nil {
+		return sandbox.Exit{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return sandbox.Exit{Code: 128 + int(syscall.SIGKILL), Ended: sandbox.Cancelled}, nil
+	}
+	cwd, err := openDir(b.root, c.Dir)
+	if err != nil {
+		return sandbox.Exit{}, err
+	}
+	defer cwd.Close()
+
+	s, err := openStreams(c)
+	if err != nil {
+		return sandbox.Exit{}, fmt.Errorf("local: exec %q: %w", c.Argv[0], err)
+	}
+	defer s.close()
+	began := time.Now()
+	p, err := b.start(command{argv: c.Argv, env: env, cwd: cwd, stdin: s.childIn, stdout: s.childOut, stderr: s.childErr})
+	if err != nil {
+		return sandbox.Exit{}, fmt.Errorf("local: exec %q: %w", c.Argv[0], err)
+	}
+	s.pump()
+
+	timeout := c.Timeout
+	if timeout <= 0 {
+		timeout = sandbox.DefaultTimeout
+	}
+	ended := b.await(ctx, p, timeout)
+	elapsed := time.Since(began)
+	select {
+	case <-p.done():
+	default:
+		p.abandon()
+		ended = sandbox.End("")
+	}
+	ioErr := s.finish()
+	exit := sandbox.Exit{Elapsed: elapsed, Stdout: s.out.Output(), Stderr: s.err.Output()}
+	if ended == "" {
+		return exit, fmt.Errorf("local: exec %q: %w: processes are left that could not be killed", c.Argv[0], sandbox.ErrLost)
+	}
+	r, err := p.result()
+	if err != nil {
+		return exit, fmt.Errorf("local: exec %q: %w: %w", c.Argv[0], sandbox.ErrLost, err)
+	}
+	exit.Code = r.Code
+	switch {
+	case r.Refused != "":
+		exit.Ended, exit.Code = sandbox.Refused, 127
+		exit.Stderr = sandbox.Output{Head: []byte(r.Refused), Total: int64(len(r.Refused))}
+	case r.Stopped && b.closing.Err() != nil:
+		return exit, sandbox.ErrClosed
+	case r.Stopped:
+		exit.Ended = ended
+	case r.Signal != 0:
+		exit.Ended = sandbox.Signaled
+	default:
+		exit.Ended = sandbox.Exited
+	}
+	if ioErr != nil {
+		return exit, fmt.Errorf("local: exec %q: %w", c.Argv[0], ioErr)
+	}
+	return exit, nil
+}
+
+// await waits for the command and stops it when it has to, and says why it
+// did. When it returns, the tree is gone or stopGrace is over.
+func (b *box) await(ctx context.Context, p process, timeout time.Duration) sandbox.End {
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	var why sandbox.End
+	select {
+	case <-p.done():
+		return sandbox.Exited
+	case <-timer.C:
+		why = sandbox.Deadline
+	case <-ctx.Done():
+		why = sandbox.Cancelled
+	case <-b.closing.Done():
+		why = sandbox.Cancelled
+	}
+	p.stop()
+	timer.Reset(stopGrace)
+	select {
+	case <-p.done():
+	case <-timer.C:
+	}
+	return why
+}
+
+// environment checks the strings of a command and makes its environment: a
+// few variables of ours and the command's own, nothing of this process.
+func (b *box) environment(c sandbox.Cmd) ([]string, error) {
+	if len(c.Argv) == 0 || c.Argv[0] == "" {
+		return nil, errors.New("local: exec: the command has no program; set Argv")
+	}
+	for _, a := range c.Argv {
+		if strings.IndexByte(a, 0) >= 0 {
+			return nil, fmt.Errorf("local: exec: argument %q contains NUL", a)
+		}
+	}
+	vars := baseEnv(b)
+	for k, v := range c.Env {
+		if k == "" || strings.ContainsAny(k, "=\x00") || strings.IndexByte(v, 0) >= 0 {
+			return nil, fmt.Errorf("local: exec %q: the environment variable %q cannot be passed", c.Argv[0], k)
+		}
+		vars[k] = v
+	}
+	env := make([]string, 0, len(vars))
+	for _, k := range slices.Sorted(maps.Keys(vars)) {
+		env = append(env, k+"="+vars[k])
+	}
+	return env, nil
+}
+
+// streams are the pipes of one command.
+type streams struct {
+	childIn, childOut, childErr *os.File
+	in, outR, errR              *os.File
+	stdin                       io.Reader
+	out, err                    *sandbox.Capture
+	spill                       *spill
+
+	readers sync.WaitGroup
+	mu      sync.Mutex // guards inErr
+	inErr   error
+}
+
+func openStreams(c sandbox.Cmd) (_ *streams, err error) {
+	s := &streams{stdin: c.Stdin, out: sandbox.NewCapture(c.Output), err: sandbox.NewCapture(c.Output), spill: &spill{w: c.Spill}}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	if c.Stdin == nil {
+		s.childIn, err = os.Open(os.DevNull)
+	} else {
+		s.childIn, s.in, err = os.Pipe()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if s.outR, s.childOut, err = os.Pipe(); err != nil {
+		return nil, err
+	}
+	s.errR, s.childErr, err = os.Pipe()
+	return s, err
+}
+
+// close closes what is still open; closing a file twice is harmless.
+func (s *streams) close() {
+	for _, f := range []*os.File{s.childIn, s.childOut, s.childErr, s.in, s.outR, s.errR} {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// pump moves bytes until the command's ends of the pipes are closed.
+func (s *streams) pump() {
+	for _, f := range []*os.File{s.childIn, s.childOut, s.childErr} {
+		f.Close()
+	}
+	read := func(r *os.File, c *sandbox.Capture) {
+		buf := make([]byte, 32<<10)
+		for {
+			n, err := r.Read(buf)
+			c.Write(buf[:n]) // never fails
+			s.spill.write(buf[:n])
+			if err != nil {
+				return // the end, or the deadline that finish set
+			}
+		}
+	}
+	s.readers.Go(func() { read(s.outR, s.out) })
+	s.readers.Go(func() { read(s.errR, s.err) })
+	if s.stdin == nil {
+		return
+	}
+	// Not waited for: a Read of somebody else's reader may never return. It
+	// touches nothing of ours afterwards but inErr.
+	go func() {
+		_, err := io.Copy(s.in, s.stdin)
+		s.in.Close()
+		// A command need not read all its input; what broke then is no error.
+		if err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, os.ErrClosed) {
+			s.mu.Lock()
+			s.inErr = err
+			s.mu.Unlock()
+		}
+	}()
+}
+
+// finish ends the readers, at the latest after drainGrace, even if somebody
+// holds the other end of a pipe, and returns what went wrong on our side.
+func (s *streams) finish() error {
+	limit := time.Now().Add(drainGrace)
+	s.outR.SetReadDeadline(limit)
+	s.errR.SetReadDeadline(limit)
+	s.readers.Wait()
+	s.close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	if s.inErr != nil {
+		errs = append(errs, fmt.Errorf("read standard input: %w", s.inErr))
+	}
+	if s.spill.err != nil {
+		errs = append(errs, fmt.Errorf("spill output: %w", s.spill.err))
+	}
+	return errors.Join(errs...)
+}
+
+// spill passes both streams to one writer, up to sandbox.MaxSpill bytes. A
+// writer that failed gets no more; the command never notices.
+type spill struct {
+	mu  sync.Mutex
+	w   io.Writer
+	n   int
+	err error
+}
+
+func (s *spill) write(p []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p = p[:min(len(p), sandbox.MaxSpill-s.n)]
+	if s.w == nil || s.err != nil || len(p) == 0 {
+		return
+	}
+	n, err := s.w.Write(p)
+	s.n += n
+	s.err = err
+}

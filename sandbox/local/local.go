@@ -1,0 +1,176 @@
+// Package local runs commands as confined child processes of this machine.
+//
+// On Linux with Landlock (ABI 3 or later) and seccomp a command sees the
+// system's programs and libraries read-only, writes only below its workspace
+// and a temporary directory of its own, reaches no network and no process
+// outside its sandbox, and inherits neither environment nor open files. That
+// is [sandbox.IsolationKernel]; it needs no privileges, no namespaces, no
+// daemon. Elsewhere commands are ordinary child processes,
+// [sandbox.IsolationProcess], and Open refuses unless its caller asked for no
+// more than that.
+//
+// Each command is run by a supervisor: this same binary, started again under
+// another name. It confines the command, waits for it, and afterwards, or when
+// told to stop, or when this process dies, kills every process the command
+// left, also those that detached themselves. For that to work the program
+// calls [Reexec] first of all:
+//
+//	func main() {
+//		local.Reexec()
+//		...
+//	}
+//
+// and a test binary does the same at the top of TestMain.
+//
+// Memory, CPU, disk and process counts are not limited here; a Spec that asks
+// for a limit is refused.
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/rathcluster/rath/sandbox"
+)
+
+// DefaultPath is the PATH of commands.
+const DefaultPath = "/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin"
+
+// ErrNoReexec is returned when the program never called Reexec.
+var ErrNoReexec = errors.New("local: this program cannot supervise commands: call local.Reexec() first in main, and first in TestMain of tests")
+
+// Options set up a Backend. The zero value is useful.
+type Options struct {
+	// State is the directory for the backend's own files: one folder per open
+	// sandbox with its record and its temporary directory. It is made if it
+	// is missing, must belong to this user, and must be on this machine. ""
+	// means rath-sandbox-<uid> in the system's temporary directory.
+	State string
+	// ReadOnly are more files and directories that commands may read and
+	// execute, such as a toolchain below /opt. Missing ones are left out.
+	ReadOnly []string
+	// Path is the PATH of commands; "" means DefaultPath.
+	Path string
+	// Isolation caps what the backend offers. "" means the strongest this
+	// host allows; IsolationProcess switches confinement off, for people who
+	// know what they run.
+	Isolation sandbox.Isolation
+
+	abi int // tests: pretend that the kernel has no later Landlock ABI
+}
+
+// Backend is the sandbox.Backend of this machine.
+type Backend struct {
+	o Options
+
+	mu     sync.Mutex
+	probed *sandbox.Capabilities
+}
+
+var _ sandbox.Backend = (*Backend)(nil)
+
+// ready says that this program called Reexec.
+var ready atomic.Bool
+
+// Reexec turns this process into a supervisor if it was started as one, and
+// then never returns; otherwise it returns at once. A program that opens
+// sandboxes calls it before anything else: before flags are read, servers are
+// started or files opened.
+func Reexec() {
+	ready.Store(true)
+	supervise()
+}
+
+// New returns a backend; nil options mean the defaults. It touches nothing
+// until it is used.
+func New(o *Options) *Backend {
+	b := &Backend{}
+	if o != nil {
+		b.o = *o
+	}
+	if b.o.State == "" {
+		b.o.State = filepath.Join(os.TempDir(), fmt.Sprintf("rath-sandbox-%d", os.Getuid()))
+	}
+	if b.o.Path == "" {
+		b.o.Path = DefaultPath
+	}
+	return b
+}
+
+// Name implements sandbox.Backend.
+func (b *Backend) Name() string { return "local" }
+
+// Probe implements sandbox.Backend. The first call confines a short-lived
+// process and lets it try what it must not be able to do; later calls return
+// what the first one found.
+func (b *Backend) Probe(ctx context.Context) (sandbox.Capabilities, error) {
+	if !ready.Load() {
+		return sandbox.Capabilities{}, ErrNoReexec
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.probed != nil {
+		return *b.probed, nil
+	}
+	c := sandbox.Capabilities{Isolation: sandbox.IsolationProcess, Detail: "process: asked for by options", Network: true}
+	if b.o.Isolation != sandbox.IsolationProcess {
+		detail, why, err := tryConfinement(ctx, b.o)
+		switch {
+		case err != nil:
+			return sandbox.Capabilities{}, fmt.Errorf("local: probe: %w", err)
+		case why != "":
+			c.Detail = "process: " + why
+		default:
+			c = sandbox.Capabilities{Isolation: sandbox.IsolationKernel, Detail: detail}
+		}
+	}
+	b.probed = &c
+	return c, nil
+}
+
+// Open implements sandbox.Backend.
+func (b *Backend) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, error) {
+	info, err := b.Probe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if info.Isolation == sandbox.IsolationProcess && s.MinIsolation != sandbox.IsolationProcess {
+		return nil, fmt.Errorf("local: %w: isolation %q is asked for and this host offers %q (%s); run the commands elsewhere or accept the weaker level explicitly",
+			sandbox.ErrUnsupported, orKernel(s.MinIsolation), info.Isolation, info.Detail)
+	}
+	if m := s.MinIsolation; m != "" && m != sandbox.IsolationProcess && m != sandbox.IsolationKernel {
+		return nil, fmt.Errorf("local: %w: unknown isolation %q", sandbox.ErrUnsupported, m)
+	}
+	if names := asked(s.Limits); len(names) > 0 {
+		return nil, fmt.Errorf("local: %w: the limits %s; leave them out or use a backend with containers",
+			sandbox.ErrUnsupported, strings.Join(names, ", "))
+	}
+	return openBox(ctx, b.o, info, s)
+}
+
+func orKernel(i sandbox.Isolation) sandbox.Isolation {
+	if i == "" {
+		return sandbox.IsolationKernel
+	}
+	return i
+}
+
+// asked names the limits that are set.
+func asked(l sandbox.Limits) []string {
+	var names []string
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{{"CPU", l.CPU != 0}, {"Memory", l.Memory != 0}, {"Disk", l.Disk != 0}, {"PIDs", l.PIDs != 0}} {
+		if f.set {
+			names = append(names, f.name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,215 @@
+//go:build amd64 || arm64
+
+package local
+
+import (
+	"math"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Offsets in struct seccomp_data. Both processors are little-endian, so the
+// low half of an argument comes first.
+const (
+	offNr   = 0
+	offArch = 4
+	offArgs = 16
+)
+
+const (
+	retAllow = unix.SECCOMP_RET_ALLOW
+	retKill  = unix.SECCOMP_RET_KILL_PROCESS
+)
+
+func retErrno(e unix.Errno) uint32 { return unix.SECCOMP_RET_ERRNO | uint32(e) }
+
+// denied are calls that no command needs and that lead out of the sandbox, or
+// into parts of the kernel that are better left alone. They fail with EPERM.
+var denied = []uint32{
+	// other processes
+	unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_KCMP,
+	unix.SYS_PIDFD_GETFD, unix.SYS_PROCESS_MADVISE, unix.SYS_MIGRATE_PAGES, unix.SYS_MOVE_PAGES,
+	// mounts and namespaces
+	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_UNSHARE, unix.SYS_SETNS,
+	unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT, unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK,
+	unix.SYS_MOUNT_SETATTR, unix.SYS_OPEN_TREE_ATTR,
+	// files past Landlock: by handle, by watching, and hard links, which a
+	// workspace cannot keep
+	unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_NAME_TO_HANDLE_AT, unix.SYS_FANOTIFY_INIT, unix.SYS_FANOTIFY_MARK,
+	unix.SYS_LINKAT, unix.SYS_MKNODAT,
+	// the kernel
+	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER,
+	unix.SYS_IO_URING_REGISTER, unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY,
+	unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE, unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD,
+	unix.SYS_REBOOT, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_ACCT, unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD, unix.SYS_SYSLOG,
+	unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_CLOCK_ADJTIME, unix.SYS_ADJTIMEX,
+	unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME, unix.SYS_VHANGUP, unix.SYS_LOOKUP_DCOOKIE,
+	// System V and POSIX queues are shared with everybody of the same user
+	unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_SEMGET, unix.SYS_SEMOP, unix.SYS_MSGGET, unix.SYS_MSGSND, unix.SYS_MSGRCV, unix.SYS_MQ_OPEN,
+}
+
+// selfOnly are calls whose argument of this index is a process, zero being
+// the caller: the scheduling and the limits of other processes of the same
+// user, the host among them, are not a command's business.
+var selfOnly = []struct {
+	nr  uint32
+	arg int
+}{
+	{unix.SYS_PRLIMIT64, 0},
+	{unix.SYS_SCHED_SETAFFINITY, 0},
+	{unix.SYS_SCHED_SETSCHEDULER, 0},
+	{unix.SYS_SCHED_SETPARAM, 0},
+	{unix.SYS_SCHED_SETATTR, 0},
+	{unix.SYS_SETPRIORITY, 1},
+	{unix.SYS_IOPRIO_SET, 1},
+}
+
+const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
+	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWTIME
+
+// program assembles a filter. Every rule is a block that ends in returns, so
+// rules do not depend on each other.
+type program []unix.SockFilter
+
+func (p *program) load(off uint32) {
+	*p = append(*p, unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: off})
+}
+
+func (p *program) ret(v uint32) {
+	*p = append(*p, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: v})
+}
+
+// skip jumps over the next n instructions if the condition does (or, with
+// unless, does not) hold.
+func (p *program) skipIf(op uint16, k uint32, n uint8) {
+	*p = append(*p, unix.SockFilter{Code: unix.BPF_JMP | op | unix.BPF_K, Jt: n, K: k})
+}
+
+func (p *program) skipUnless(op uint16, k uint32, n uint8) {
+	*p = append(*p, unix.SockFilter{Code: unix.BPF_JMP | op | unix.BPF_K, Jf: n, K: k})
+}
+
+// on adds a block that runs for one call only; the number is loaded again
+// after a block that loaded something else.
+func (p *program) on(nr uint32, body program) {
+	p.skipUnless(unix.BPF_JEQ, nr, uint8(len(body)))
+	*p = append(*p, body...)
+}
+
+func arg(i int) uint32  { return offArgs + 8*uint32(i) }
+func high(i int) uint32 { return arg(i) + 4 }
+
+// filter is the program for a Landlock ABI. What Landlock guards in later
+// ABIs it guards here for earlier ones, by refusing more.
+func filter(abi int) program {
+	var p program
+	p.load(offArch)
+	p.skipIf(unix.BPF_JEQ, auditArch, 1)
+	p.ret(retKill) // calls of another architecture have other numbers
+	p.load(offNr)
+	if runtime.GOARCH == "amd64" {
+		p.skipUnless(unix.BPF_JSET, 0x40000000, 1) // the x32 numbers
+		p.ret(retErrno(unix.ENOSYS))
+	}
+	for _, list := range [][]uint32{denied, archDenied} {
+		for _, nr := range list {
+			p.skipUnless(unix.BPF_JEQ, nr, 1)
+			p.ret(retErrno(unix.EPERM))
+		}
+	}
+	// clone3 keeps its flags in memory, where a filter cannot see them; the C
+	// library then uses clone.
+	p.skipUnless(unix.BPF_JEQ, unix.SYS_CLONE3, 1)
+	p.ret(retErrno(unix.ENOSYS))
+
+	var clone program
+	clone.load(arg(0))
+	clone.skipUnless(unix.BPF_JSET, newNamespaces, 1)
+	clone.ret(retErrno(unix.EPERM))
+	clone.ret(retAllow)
+	p.on(unix.SYS_CLONE, clone)
+
+	// No sockets at all, but for Unix ones where Landlock keeps them inside.
+	var socket program
+	if abi >= 9 {
+		socket.load(arg(0))
+		socket.skipUnless(unix.BPF_JEQ, unix.AF_UNIX, 1)
+		socket.ret(retAllow)
+	}
+	socket.ret(retErrno(unix.EACCES))
+	p.on(unix.SYS_SOCKET, socket)
+
+	// A connected pair is a better pipe. A datagram socket could be sent
+	// elsewhere, so only the kinds that stay connected.
+	var pair program
+	pair.load(arg(0))
+	pair.skipIf(unix.BPF_JEQ, unix.AF_UNIX, 1)
+	pair.ret(retErrno(unix.EACCES))
+	pair.load(arg(1))
+	pair = append(pair, unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: 0xf})
+	pair.skipIf(unix.BPF_JEQ, unix.SOCK_STREAM, 2)
+	pair.skipIf(unix.BPF_JEQ, unix.SOCK_SEQPACKET, 1)
+	pair.ret(retErrno(unix.EACCES))
+	pair.ret(retAllow)
+	p.on(unix.SYS_SOCKETPAIR, pair)
+
+	for _, s := range selfOnly {
+		var self program
+		self.load(arg(s.arg))
+		self.skipIf(unix.BPF_JEQ, 0, 1)
+		self.ret(retErrno(unix.EPERM))
+		self.ret(retAllow)
+		p.on(s.nr, self)
+	}
+
+	// Typing into a terminal that the host may have left open.
+	var ioctl program
+	ioctl.load(arg(1))
+	ioctl.skipIf(unix.BPF_JEQ, unix.TIOCSTI, 2)
+	ioctl.skipIf(unix.BPF_JEQ, unix.TIOCLINUX, 1)
+	ioctl.ret(retAllow)
+	ioctl.ret(retErrno(unix.EPERM))
+	p.on(unix.SYS_IOCTL, ioctl)
+
+	if abi < 6 {
+		p = append(p, signalRules()...)
+	}
+	p.ret(retAllow)
+	return p
+}
+
+// signalRules stand in for Landlock's signal scope on older kernels: the
+// supervisor, the host and "everybody" cannot be signalled.
+func signalRules() program {
+	var p program
+	sup, host := uint32(unix.Getpid()), uint32(unix.Getppid())
+	protected := []uint32{math.MaxUint32, sup, -sup, host, -host}
+	for _, nr := range []uint32{unix.SYS_KILL, unix.SYS_TKILL, unix.SYS_TGKILL, unix.SYS_RT_SIGQUEUEINFO, unix.SYS_RT_TGSIGQUEUEINFO} {
+		var body program
+		body.load(arg(0))
+		for _, pid := range protected {
+			body.skipUnless(unix.BPF_JEQ, pid, 1)
+			body.ret(retErrno(unix.EPERM))
+		}
+		body.ret(retAllow)
+		p.on(nr, body)
+	}
+	for _, nr := range []uint32{unix.SYS_PIDFD_SEND_SIGNAL, unix.SYS_PIDFD_OPEN} {
+		p.skipUnless(unix.BPF_JEQ, nr, 1)
+		p.ret(retErrno(unix.EPERM))
+	}
+	return p
+}
+
+// restrictCalls puts the filter on the calling thread.
+func restrictCalls(abi int) error {
+	p := filter(abi)
+	prog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog)))
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}

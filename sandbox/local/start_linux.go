@@ -1,0 +1,184 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rathcluster/rath/sandbox"
+)
+
+// baseEnv is what every command finds in its environment.
+func baseEnv(b *box) map[string]string {
+	return map[string]string{"PATH": b.o.Path, "HOME": b.dir, "LANG": "C.UTF-8", "TMPDIR": b.tmp}
+}
+
+// supervisor is a started supervisor, seen from the host.
+type supervisor struct {
+	cmd     *exec.Cmd
+	control *os.File // closing it means stop; the kernel does so if the host dies
+	once    sync.Once
+	own     string // the folder of the sandbox
+	gone    chan struct{}
+	res     result
+	err     error
+}
+
+// start implements the platform's part of Exec.
+func (b *box) start(c command) (process, error) {
+	dir, err := b.root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	j := job{
+		Argv: c.argv, Env: c.env, Tmp: b.tmp, ABI: b.o.abi, ReadOnly: b.o.ReadOnly,
+		Confine: b.info.Isolation == sandbox.IsolationKernel,
+	}
+	s, err := launch(j, []*os.File{c.stdin, c.stdout, c.stderr}, []*os.File{dir, c.cwd, b.runs})
+	if err != nil {
+		return nil, err
+	}
+	s.own = b.own
+	return s, nil
+}
+
+// launch starts a supervisor for a job; more are its files from workspaceFD on.
+func launch(j job, std, more []*os.File) (*supervisor, error) {
+	data, err := json.Marshal(j)
+	if err != nil {
+		return nil, err
+	}
+	controlR, controlW, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer controlR.Close()
+	statusR, statusW, err := os.Pipe()
+	if err != nil {
+		controlW.Close()
+		return nil, err
+	}
+	defer statusW.Close()
+	cmd := &exec.Cmd{
+		Path: "/proc/self/exe", // also when the file was replaced since
+		Args: []string{supervisorName},
+		// No variable of the host, and a collector that never runs: a
+		// supervisor lives shortly and holds little.
+		Env:        []string{"GOGC=off", "GOTRACEBACK=single"},
+		ExtraFiles: append([]*os.File{controlR, statusW}, more...),
+		// Its own session: no terminal, and a number that marks what it starts.
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+	// A nil *os.File in an interface is not nil.
+	if std != nil {
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = std[0], std[1], std[2]
+	}
+	if err := cmd.Start(); err != nil {
+		controlW.Close()
+		statusR.Close()
+		return nil, fmt.Errorf("start supervisor: %w", err)
+	}
+	s := &supervisor{cmd: cmd, control: controlW, gone: make(chan struct{})}
+	go s.watch(data, statusR)
+	return s, nil
+}
+
+// watch hands over the job, waits for the supervisor to end and reads what it
+// says. It ends when the supervisor does.
+func (s *supervisor) watch(data []byte, statusR *os.File) {
+	defer close(s.gone)
+	defer statusR.Close()
+	msg := append(binary.LittleEndian.AppendUint32(nil, uint32(len(data))), data...)
+	_, sendErr := s.control.Write(msg)
+	said, readErr := io.ReadAll(statusR)
+	waitErr := s.cmd.Wait()
+	s.stop()
+	if err := json.NewDecoder(bytes.NewReader(said)).Decode(&s.res); err != nil {
+		s.err = fmt.Errorf("the supervisor died: %w", errors.Join(sendErr, readErr, waitErr))
+	} else if s.res.Failed != "" {
+		s.err = fmt.Errorf("the supervisor could not do its part: %s", s.res.Failed)
+	}
+	if s.err != nil && s.own != "" {
+		ctx, cancel := context.WithTimeout(context.Background(), stopGrace)
+		defer cancel()
+		s.err = errors.Join(s.err, killLeft(ctx, s.own))
+	}
+}
+
+func (s *supervisor) stop() { s.once.Do(func() { s.control.Close() }) }
+
+// abandon kills the supervisor; watch then kills what it left, as far as it
+// can be killed.
+func (s *supervisor) abandon() { s.cmd.Process.Kill() }
+
+func (s *supervisor) done() <-chan struct{} { return s.gone }
+
+func (s *supervisor) result() (result, error) { return s.res, s.err }
+
+// tryConfinement starts a supervisor that confines itself and tries to do
+// what a command must not. It returns a description of the confinement, or
+// why there is none.
+func tryConfinement(ctx context.Context, o Options) (detail, why string, err error) {
+	abi, err := landlockABI(o.abi)
+	if err != nil {
+		return "", fmt.Sprintf("no Landlock (%v)", err), nil
+	}
+	if abi < minABI {
+		return "", fmt.Sprintf("Landlock ABI %d, %d is needed", abi, minABI), nil
+	}
+	if auditArch == 0 {
+		return "", "no seccomp filter for this processor", nil
+	}
+	dir, err := os.MkdirTemp("", "rath-probe-")
+	if err != nil {
+		return "", "", err
+	}
+	defer os.RemoveAll(dir)
+	canary, inside := filepath.Join(dir, "canary"), filepath.Join(dir, "inside")
+	if err := errors.Join(os.WriteFile(canary, []byte("x"), 0o600), os.Mkdir(inside, 0o700)); err != nil {
+		return "", "", err
+	}
+	ws, err := os.Open(inside)
+	if err != nil {
+		return "", "", err
+	}
+	defer ws.Close()
+	s, err := launch(job{Probe: canary, Tmp: inside, ABI: o.abi, ReadOnly: o.ReadOnly}, nil, []*os.File{ws})
+	if err != nil {
+		return "", "", err
+	}
+	defer s.stop()
+	timer := time.NewTimer(stopGrace)
+	defer timer.Stop()
+	select {
+	case <-s.done():
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-timer.C:
+		err = errors.New("the supervisor does not answer; does main call local.Reexec() first?")
+	}
+	if err != nil {
+		s.abandon()
+		<-s.done()
+		return "", "", err
+	}
+	r, err := s.result()
+	if err != nil {
+		return "", "", err
+	}
+	if r.Refused != "" {
+		return "", r.Refused, nil
+	}
+	return fmt.Sprintf("landlock abi %d, seccomp, no network", abi), "", nil
+}

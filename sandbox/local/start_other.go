@@ -1,0 +1,100 @@
+//go:build !linux
+
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"runtime"
+	"sync"
+)
+
+// supervise has nothing to do where commands are started directly.
+func supervise() {}
+
+// tryConfinement says why there is none.
+func tryConfinement(context.Context, Options) (detail, why string, err error) {
+	return "", "no Landlock on " + runtime.GOOS, nil
+}
+
+// child is a command that was started directly, with its tree.
+type child struct {
+	cmd  *exec.Cmd
+	gone chan struct{}
+
+	mu      sync.Mutex // guards what follows, so that nothing is killed after it was closed
+	tree    tree
+	stopped bool
+	closed  bool
+
+	res result
+	err error
+}
+
+// start implements the platform's part of Exec.
+func (b *box) start(c command) (process, error) {
+	p := &child{gone: make(chan struct{})}
+	program, err := lookPath(c.argv[0], c.env)
+	if err != nil {
+		return refused(p, c.argv[0], err), nil
+	}
+	p.cmd = &exec.Cmd{
+		Path: program, Args: c.argv, Env: c.env, Dir: c.cwd.Name(),
+		Stdin: c.stdin, Stdout: c.stdout, Stderr: c.stderr, SysProcAttr: treeAttr(),
+	}
+	if err := p.cmd.Start(); err != nil {
+		return refused(p, c.argv[0], err), nil
+	}
+	if p.tree, err = adopt(p.cmd.Process); err != nil {
+		p.cmd.Process.Kill()
+		return nil, errors.Join(err, p.cmd.Wait())
+	}
+	if started, ok := startTime(p.cmd.Process.Pid); ok {
+		if _, err := fmt.Fprintf(b.runs, "%d %d\n", p.cmd.Process.Pid, started); err != nil {
+			p.tree.kill()
+			return nil, errors.Join(err, p.cmd.Wait())
+		}
+	}
+	go p.watch()
+	return p, nil
+}
+
+// refused is a command that ended before it began.
+func refused(p *child, program string, err error) *child {
+	p.cmd = nil
+	p.res.Refused = fmt.Sprintf("cannot start %q: %v", program, err)
+	close(p.gone)
+	return p
+}
+
+// watch waits for the command and kills what it left.
+func (p *child) watch() {
+	defer close(p.gone)
+	err := p.cmd.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.res.Stopped = p.stopped
+	if err != nil && p.cmd.ProcessState == nil {
+		p.err = err
+	} else {
+		p.res.Code, p.res.Signal = exitOf(p.cmd.ProcessState)
+	}
+	p.tree.kill()
+	p.tree.close()
+	p.closed = true
+}
+
+func (p *child) stop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd != nil && !p.closed {
+		p.stopped = true
+		p.tree.kill()
+	}
+}
+
+func (p *child) abandon()                { p.stop() }
+func (p *child) done() <-chan struct{}   { return p.gone }
+func (p *child) result() (result, error) { return p.res, p.err }

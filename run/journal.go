@@ -83,6 +83,12 @@ func (j *Journal) Merge(o *Journal) {
 	}
 }
 
+// Has reports whether a step is recorded at a path.
+func (j *Journal) Has(p Path) bool { return j.steps[p] != nil }
+
+// Step returns the record at a path, nil if there is none.
+func (j *Journal) Step(p Path) *Step { return j.steps[p] }
+
 // Len returns the number of recorded steps.
 func (j *Journal) Len() int { return len(j.steps) }
 

@@ -1,16 +1,13 @@
 package session
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
-	"unicode/utf8"
-
-	"github.com/rathcluster/rath/blob"
 )
 
 // Format is the version of the commit envelope that this release writes.
@@ -18,6 +15,10 @@ const Format = 1
 
 // MaxCommit is the most bytes an encoded commit may have.
 const MaxCommit = 768 << 10
+
+// maxMillis is the last moment of the year 9999: what JSON readers of other
+// languages take for a date.
+const maxMillis = 253402300799999
 
 // Hash is the SHA-256 of a commit's stored bytes: it names the commit and, as
 // Prev of the next one, chains the log. The zero Hash stands before the first
@@ -68,26 +69,6 @@ type Entry struct {
 	Raw    string // the stored bytes, of which At.Hash is the hash
 }
 
-type wireCommit struct {
-	Epoch   uint64      `json:"epoch"`
-	Events  []wireEvent `json:"events"`
-	Format  int         `json:"format"`
-	Prev    Hash        `json:"prev"`
-	Root    ID          `json:"root"`
-	Seq     uint64      `json:"seq"`
-	Session ID          `json:"session"`
-	Tenant  Tenant      `json:"tenant"`
-}
-
-type wireEvent struct {
-	Batch  string          `json:"batch,omitempty"`
-	Blob   *blob.Ref       `json:"blob,omitempty"`
-	Data   json.RawMessage `json:"data,omitempty"`
-	Kind   string          `json:"kind"`
-	Schema int             `json:"schema"`
-	Time   int64           `json:"time"`
-}
-
 // Encode returns the canonical bytes of a commit: what is stored and hashed.
 // The Data of each event must be canonical JSON already.
 func Encode(c Commit) ([]byte, error) {
@@ -100,6 +81,9 @@ func Encode(c Commit) ([]byte, error) {
 	b = strconv.AppendUint(b, c.Epoch, 10)
 	b = append(b, `,"events":[`...)
 	for i, e := range c.Events {
+		if e.Schema < 0 || e.Schema > math.MaxInt32 || e.Blob.Size < 0 {
+			return nil, fmt.Errorf("session: event %s of %s: schema %d, size %d", e.Kind, c.Key, e.Schema, e.Blob.Size)
+		}
 		if i > 0 {
 			b = append(b, ',')
 		}
@@ -116,8 +100,8 @@ func Encode(c Commit) ([]byte, error) {
 			b = append(b, `","size":`...)
 			b = strconv.AppendInt(b, e.Blob.Size, 10)
 			b = append(b, `},`...)
-		case e.Data == "" || !utf8.ValidString(e.Data):
-			return nil, fmt.Errorf("session: event %s of %s has no valid data", e.Kind, c.Key)
+		case !canonical(e.Data):
+			return nil, fmt.Errorf("session: event %s of %s: its data is %w: encode it with Marshal", e.Kind, c.Key, errCanonical)
 		default:
 			b = append(b, `"data":`...)
 			b = append(b, e.Data...)
@@ -128,7 +112,7 @@ func Encode(c Commit) ([]byte, error) {
 		b = append(b, `,"schema":`...)
 		b = strconv.AppendInt(b, int64(e.Schema), 10)
 		b = append(b, `,"time":`...)
-		b = strconv.AppendInt(b, max(e.Time.UnixMilli(), 0), 10)
+		b = strconv.AppendInt(b, min(max(e.Time.UnixMilli(), 0), maxMillis), 10)
 		b = append(b, '}')
 	}
 	b = append(b, `],"format":`...)
@@ -167,29 +151,125 @@ func appendString(b []byte, s string) []byte {
 // byte, so that one commit has one encoding; ErrForeign marks everything else
 // and ErrTooOld an envelope of a later release.
 func Decode(raw []byte) (Commit, error) {
-	var w wireCommit
+	r := reader{s: string(raw)}
+	c, ok := r.commit()
+	if ok && r.i == len(r.s) {
+		return c, nil
+	}
+	var w struct {
+		Format int `json:"format"`
+	}
 	if err := json.Unmarshal(raw, &w); err != nil {
 		return Commit{}, fmt.Errorf("session: commit: %w: %w", ErrForeign, err)
 	}
 	if w.Format > Format {
 		return Commit{}, fmt.Errorf("session: commit format %d, this release reads up to %d: %w", w.Format, Format, ErrTooOld)
 	}
-	c := Commit{Key: Key{w.Tenant, w.Session}, Root: w.Root, Seq: w.Seq, Epoch: w.Epoch, Prev: w.Prev}
-	c.Events = make([]Event, len(w.Events))
-	for i, e := range w.Events {
-		c.Events[i] = Event{Kind: e.Kind, Schema: e.Schema, Batch: e.Batch, Time: time.UnixMilli(e.Time).UTC(), Data: string(e.Data)}
-		if e.Blob != nil {
-			c.Events[i].Blob = *e.Blob
+	return Commit{}, fmt.Errorf("session: commit is not in canonical form near byte %d: %w", r.i, ErrForeign)
+}
+
+// commit is the inverse of Encode. What it returns shares the text.
+func (r *reader) commit() (c Commit, ok bool) {
+	if len(r.s) > MaxCommit || !r.lit(`{"epoch":`) {
+		return c, false
+	}
+	if c.Epoch, ok = r.uint(math.MaxUint64); !ok || !r.lit(`,"events":[`) {
+		return c, false
+	}
+	for !r.lit(`],"format":`) {
+		if len(c.Events) > 0 && !r.lit(",") {
+			return c, false
+		}
+		e, ok := r.event()
+		if !ok {
+			return c, false
+		}
+		c.Events = append(c.Events, e)
+	}
+	if f, ok := r.uint(Format); !ok || f != Format || !r.lit(`,"prev":"`) || !r.digest(c.Prev[:]) || !r.lit(`","root":`) {
+		return c, false
+	}
+	var root, id, tenant string
+	if root, ok = r.str(); !ok || !r.lit(`,"seq":`) {
+		return c, false
+	}
+	if c.Seq, ok = r.uint(math.MaxUint64); !ok || !r.lit(`,"session":`) {
+		return c, false
+	}
+	if id, ok = r.str(); !ok || !r.lit(`,"tenant":`) {
+		return c, false
+	}
+	if tenant, ok = r.str(); !ok || !r.lit(`}`) {
+		return c, false
+	}
+	c.Root, c.Key = ID(root), Key{Tenant(tenant), ID(id)}
+	return c, true
+}
+
+func (r *reader) event() (e Event, ok bool) {
+	if !r.lit(`{`) {
+		return e, false
+	}
+	if r.lit(`"batch":`) {
+		if e.Batch, ok = r.str(); !ok || e.Batch == "" || !r.lit(`,`) {
+			return e, false
 		}
 	}
-	back, err := Encode(c)
-	if err != nil {
-		return Commit{}, fmt.Errorf("session: commit: %w: %w", ErrForeign, err)
+	switch {
+	case r.lit(`"blob":{"digest":"`):
+		if !r.digest(e.Blob.Digest[:]) || e.Blob.Digest.IsZero() || !r.lit(`","size":`) {
+			return e, false
+		}
+		size, ok := r.uint(math.MaxInt64)
+		if !ok || !r.lit(`},`) {
+			return e, false
+		}
+		e.Blob.Size = int64(size)
+	case r.lit(`"data":`):
+		start := r.i
+		if !r.value(0) {
+			return e, false
+		}
+		e.Data = r.s[start:r.i]
+		if !r.lit(`,`) {
+			return e, false
+		}
+	default:
+		return e, false
 	}
-	if !bytes.Equal(back, raw) {
-		return Commit{}, fmt.Errorf("session: commit is not in canonical form: %w", ErrForeign)
+	if !r.lit(`"kind":`) {
+		return e, false
 	}
-	return c, nil
+	if e.Kind, ok = r.str(); !ok || !r.lit(`,"schema":`) {
+		return e, false
+	}
+	schema, ok := r.uint(math.MaxInt32)
+	if !ok || !r.lit(`,"time":`) {
+		return e, false
+	}
+	ms, ok := r.uint(maxMillis)
+	if !ok || !r.lit(`}`) {
+		return e, false
+	}
+	e.Schema, e.Time = int(schema), time.UnixMilli(int64(ms)).UTC()
+	return e, true
+}
+
+// digest reads exactly as many lower-case hexadecimal digits as into takes.
+func (r *reader) digest(into []byte) bool {
+	n := 2 * len(into)
+	if len(r.s)-r.i < n {
+		return false
+	}
+	text := r.s[r.i : r.i+n]
+	for i := range n {
+		if c := text[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	_, err := hex.Decode(into, []byte(text))
+	r.i += n
+	return err == nil
 }
 
 // Successor checks that raw, as stored under a key after a position, is that

@@ -1,10 +1,8 @@
 package session
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/rathcluster/rath/blob"
@@ -130,7 +128,7 @@ const (
 	JoinAdopt         = "adopt"
 	JoinSinceAncestor = "since_ancestor"
 	JoinConcatenate   = "concatenate"
-	JoinSummarise     = "summarise"
+	JoinReplace       = "replace" // the parent stands for everything before it
 )
 
 // Join adds chunks of other sessions to this one, by reference: of each
@@ -166,26 +164,6 @@ type chunkData struct {
 	Text      string     `json:"text"`
 	Usage     Usage      `json:"usage,omitzero"`
 	Workflow  string     `json:"workflow,omitempty"`
-}
-
-// Marshal encodes event data canonically. The types of this module's events
-// declare their fields in sorted order, which makes the encoding canonical.
-func Marshal(v any) (string, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return "", fmt.Errorf("session: encode event: %w", err)
-	}
-	return strings.TrimSuffix(b.String(), "\n"), nil
-}
-
-func mustMarshal(v any) string {
-	s, err := Marshal(v)
-	if err != nil {
-		panic(err) // only for types of this package, which always encode
-	}
-	return s
 }
 
 // ChunkEvent records that a chunk was added.

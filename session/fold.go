@@ -129,8 +129,8 @@ func (v *value) open(o Opening, r Resolver) error {
 func (v *value) join(j Join, r Resolver) error {
 	links := make([]Link, 0, len(j.Parents))
 	t := v.table
-	if j.Policy == JoinSummarise {
-		t = table{} // the summary stands for everything before it
+	if j.Policy == JoinReplace {
+		t = table{}
 	}
 	for _, part := range j.Parents {
 		p, err := resolve(r, part.Link)
@@ -162,13 +162,18 @@ func (v *value) join(j Join, r Resolver) error {
 	return nil
 }
 
-// sharesPrefix reports whether b starts with all of a, by identity of the last
-// chunk they should share: tables only grow by appending.
+// sharesPrefix reports whether b starts with all of a. The last chunk that they
+// should share tells, because tables only grow by appending and a chunk's
+// reference is unique.
 func sharesPrefix(a, b table) bool {
 	if a.n == 0 {
 		return true
 	}
-	return b.n >= a.n && a.at(a.n-1).c == b.at(a.n-1).c
+	if b.n < a.n {
+		return false
+	}
+	ref := a.at(a.n - 1).Ref()
+	return ref != Ref{} && ref == b.at(a.n-1).Ref()
 }
 
 func resolve(r Resolver, l Link) (Session, error) {
@@ -203,13 +208,13 @@ func JoinOf(trunk Session, policy, reason string, place int, branches ...Session
 		seen[b.Key()] = true
 		part := Part{Link: l, To: b.Len()}
 		usage := b.Usage()
-		if policy != JoinConcatenate && policy != JoinSummarise {
+		if policy != JoinConcatenate && policy != JoinReplace {
 			n, at, ok := CommonLen(trunk, b)
 			if !ok {
 				return j, fmt.Errorf("session: %s and %s have no ancestor in common: use concatenate", trunk.Key(), b.Key())
 			}
 			if !sharesPrefix(trunk.val().table.prefix(n), b.val().table) {
-				return j, fmt.Errorf("session: %s was summarised since %s left it: use concatenate", trunk.Key(), b.Key())
+				return j, fmt.Errorf("session: %s was replaced since %s left it: use concatenate", trunk.Key(), b.Key())
 			}
 			part.From = n
 			usage = usage.Sub(usageAt(b, at))

@@ -52,9 +52,6 @@ func (m *MemoryLog) Append(ctx context.Context, at Position, c Commit) (Position
 	if err != nil {
 		return Position{}, err
 	}
-	for i := range own.Events { // what a spilling log wrapped stays readable
-		own.Events[i].Data = c.Events[i].Data
-	}
 	m.token++
 	pos := Position{Seq: c.Seq, Token: m.token, Hash: hash}
 	if m.logs == nil {
@@ -70,7 +67,7 @@ func (m *MemoryLog) Read(ctx context.Context, k Key, after Position) iter.Seq2[E
 		m.mu.Lock()
 		log := m.logs[k]
 		m.mu.Unlock()
-		for _, e := range log[min(int(after.Seq), len(log)):] {
+		for _, e := range log[min(after.Seq, uint64(len(log))):] {
 			if err := ctx.Err(); err != nil {
 				yield(Entry{}, err)
 				return

@@ -261,6 +261,17 @@ func (s Session) Parents() iter.Seq[Link] {
 	}
 }
 
+// Line yields the values that s grew from by forking, nearest first.
+func (s Session) Line() iter.Seq[Ref] {
+	return func(yield func(Ref) bool) {
+		for l := s.val().line; l != nil; l = l.up {
+			if !yield(l.from) {
+				return
+			}
+		}
+	}
+}
+
 // CommonLen returns how many leading chunks a and b share because they come
 // from one ancestor, and that ancestor. ok is false when they are unrelated.
 func CommonLen(a, b Session) (n int, at Ref, ok bool) {

@@ -1,0 +1,156 @@
+package flow
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// DoOption changes how [Do] treats its function.
+type DoOption func(*doOptions)
+
+type doOptions struct{ effect tool.Effect }
+
+// Effect says what happens if the function is cut off between its effect and
+// the record of it. Without it a function is tool.NonIdempotent: it is
+// announced in the log before it starts, and a run that was cut off inside
+// waits for a person. tool.Idempotent and tool.ReadOnly functions simply run
+// again.
+func Effect(e tool.Effect) DoOption { return func(o *doOptions) { o.effect = e } }
+
+// Do runs fn once and records what it returned, value or error; later
+// executions of the run get the record. T must survive JSON.
+func Do[T any](ctx context.Context, name string, fn func(context.Context) (T, error), opts ...DoOption) (T, error) {
+	var zero T
+	var o doOptions
+	for _, opt := range opts {
+		opt(&o)
+	}
+	st, err := begin(ctx, run.StepDo, name, session.Session{}, false, o.effect.String())
+	if err != nil {
+		return zero, err
+	}
+	defer st.end()
+	if st.decision == run.Replay {
+		return fromRecord[T](st.record)
+	}
+	d := run.Done{}
+	var value T
+	if v, ok := st.resolution(); ok {
+		d.Value, d.Summary = v.Value, "resolved: "+v.Reason
+		if v.Value != "" {
+			if err := json.Unmarshal([]byte(v.Value), &value); err != nil {
+				return zero, st.fail(fmt.Errorf("flow: the value that resolved step %s is no %T: %w", st.asked.Path, value, err))
+			}
+		}
+	} else {
+		if o.effect == tool.NonIdempotent {
+			if err := st.intend(""); err != nil {
+				return zero, st.fail(err)
+			}
+		}
+		value, err = fn(ctx)
+		failure, ok := st.outcome(err)
+		if !ok {
+			return zero, failure
+		}
+		if failure != nil {
+			d.Code, d.Error = run.CodeOf(failure), clip(failure.Error(), 4<<10)
+		} else {
+			raw, err := json.Marshal(value)
+			if err != nil {
+				return zero, st.fail(fmt.Errorf("flow: step %s (%s) returned a value that JSON cannot hold: %w", st.asked.Path, name, err))
+			}
+			d.Value = string(raw)
+		}
+	}
+	if _, err := st.commit(d); err != nil {
+		return zero, err
+	}
+	return value, d.Code.Err(d.Error)
+}
+
+func fromRecord[T any](r *run.Step) (T, error) {
+	var v T
+	if r.Code != "" {
+		return v, r.Code.Err(r.Error)
+	}
+	if r.Value == "" {
+		return v, nil
+	}
+	if err := json.Unmarshal([]byte(r.Value), &v); err != nil {
+		return v, fmt.Errorf("%w: step %s recorded a value that is no %T: %w", run.ErrMismatch, r.Path, v, err)
+	}
+	return v, nil
+}
+
+// resolution returns what a person said about a call that was cut off.
+func (st *step) resolution() (run.Resolved, bool) {
+	st.ex.mu.Lock()
+	defer st.ex.mu.Unlock()
+	v, ok := st.ex.journal.Resolution(st.asked.Path)
+	_, open := st.ex.journal.OpenIntent(st.asked.Path)
+	return v, ok && open && v.Decision == run.Happened
+}
+
+// intend records that a call which must not happen twice is about to start.
+func (st *step) intend(call string) error {
+	for {
+		expires := time.Now().Add(run.IntentLife)
+		e, err := run.NewEvent(run.KindIntent, run.Intent{
+			Attempt: st.ex.attempt, Call: call, Expires: expires.UnixMilli(), Input: st.asked.Input,
+			Name: st.asked.Name, Path: st.asked.Path, Run: st.ex.id,
+		})
+		if err != nil {
+			return err
+		}
+		if _, err := st.ex.commit(st.ctx, st.log, session.Session{}, st.asked.Path, session.Usage{}, e); err != nil {
+			return err
+		}
+		st.ex.mu.Lock()
+		stop := st.ex.stopped()
+		st.ex.mu.Unlock()
+		if stop != nil {
+			return stop
+		}
+		if time.Now().Before(expires) {
+			return nil
+		}
+		// The commit took longer than the intent lives, so nothing may start
+		// on it.
+	}
+}
+
+// Now returns the time of the last recorded step of the run, the same on every
+// execution. It needs no step of its own. Outside of a run it is zero.
+func Now(ctx context.Context) time.Time {
+	sc, err := scopeOf(ctx)
+	if err != nil {
+		return time.Time{}
+	}
+	sc.ex.mu.Lock()
+	defer sc.ex.mu.Unlock()
+	return sc.ex.last
+}
+
+// NewID returns an id of 32 hexadecimal digits, the same on every execution of
+// the run and different from every other one. Outside of a run it is empty.
+func NewID(ctx context.Context) string {
+	sc, err := scopeOf(ctx)
+	if err != nil {
+		return ""
+	}
+	sc.ex.mu.Lock()
+	defer sc.ex.mu.Unlock()
+	sc.ids++
+	sum := sha256.Sum256([]byte(sc.ex.home.String() + "\x00" + string(sc.ex.id) + "\x00" + string(sc.prefix) + "\x00" + strconv.Itoa(sc.ids)))
+	return hex.EncodeToString(sum[:16])
+}

@@ -1,0 +1,475 @@
+package flow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Execution is one attempt of a run on this node.
+type Execution struct {
+	rt      *Runtime
+	reg     Registration
+	id      run.ID
+	home    session.Key
+	granted *run.Granted
+	task    run.Task
+	attempt uint64
+	input   session.Session
+	result  session.Session
+	state   run.State
+
+	mu      sync.Mutex
+	ctx     context.Context // ends when the execution must stop; its cause is a control error
+	journal *run.Journal
+	held    map[session.Key]*heldSession
+	born    []session.Key // branches in the order of their making
+	same    map[sameKey]session.Session
+	account run.Account
+	poison  error
+	lost    bool      // calls that former attempts may have lost are booked
+	last    time.Time // of the last recorded step
+
+	leaseMu sync.Mutex
+	leases  map[session.Key]*lease
+}
+
+// sameKey names a value with pending edits that a step committed without
+// adding to it, so that the author's variable and the committed value are one.
+type sameKey struct {
+	ref     session.Ref
+	pending string
+}
+
+// heldSession is a session that the run writes to.
+type heldSession struct {
+	version  session.Version // the newest that the code has seen: during replay older than the log
+	parent   session.Key     // zero for the home and for detached sessions
+	detached bool
+	source   string // file:line of an implicit fork
+	disposed bool   // adopted, merged or rejected by the code
+	closed   string // what the log says
+	link     session.Link
+}
+
+// State says how the run stands: Running when this execution was claimed, the
+// final state once Forward returned.
+func (ex *Execution) State() run.State { ex.mu.Lock(); defer ex.mu.Unlock(); return ex.state }
+
+// Run returns the run's id.
+func (ex *Execution) Run() run.ID { return ex.id }
+
+// Attempt returns which attempt of the run this is, counted from one.
+func (ex *Execution) Attempt() uint64 { return ex.attempt }
+
+// Result returns the session that the run ended with.
+func (ex *Execution) Result() session.Session { return ex.result }
+
+// Forward runs the workflow to its end, or until ctx ends or the run has to
+// stop, and records which. It returns the state that the log then holds;
+// Queued means that the run was given back. The error tells why the run did
+// not succeed; it is nil for Succeeded.
+//
+// When ctx ends with the cause run.ErrShutdown, the run is released: it goes
+// on elsewhere or at the next start. Any other end of ctx does the same.
+func (ex *Execution) Forward(ctx context.Context) (run.State, error) {
+	if ex.state != run.Running {
+		return ex.state, fmt.Errorf("flow: run %s is %s: %w", ex.id, ex.state, run.ErrState)
+	}
+	w, err := ex.reg.build(Settings{Input: ex.task.Input, Model: ex.task.Model, Tools: ex.task.Tools})
+	ex.ctx = ctx
+	if err == nil {
+		var stop func()
+		ex.ctx, stop = ex.watch(ctx)
+		ex.result, err = ex.protect(ex.ctx, w)
+		ex.mu.Lock()
+		if why := ex.stopped(); why != nil && err != nil && ex.poison == nil {
+			ex.poison = why
+		}
+		ex.mu.Unlock()
+		stop()
+	}
+	defer ex.closeLeases()
+	// What is recorded now must be recorded although ctx may have ended.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
+	defer cancel()
+	state, err := ex.finish(last, err)
+	ex.mu.Lock()
+	ex.state = state
+	ex.mu.Unlock()
+	return state, err
+}
+
+// finishTimeout bounds the commits that end an execution.
+const finishTimeout = 40 * time.Second
+
+// watch derives the context of the run: it ends at the run's deadline, with
+// ErrDeadline, and when somebody cancels the run, with ErrCancelled.
+func (ex *Execution) watch(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	release := func() {}
+	deadline := ex.task.Deadline
+	if b := ex.task.Budget.Time; b > 0 && !ex.granted.Started.IsZero() {
+		if end := ex.granted.Started.Add(b); deadline.IsZero() || end.Before(deadline) {
+			deadline = end
+		}
+	}
+	if !deadline.IsZero() {
+		t := time.AfterFunc(time.Until(deadline), func() { cancel(run.ErrDeadline) })
+		release = func() { t.Stop() }
+	}
+	var wg sync.WaitGroup
+	if at, ok := ex.granted.Session.Link(); ok {
+		wg.Go(func() {
+			for e, err := range ex.rt.Store.Follow(ctx, ex.home, session.Position{Seq: at.Seq, Hash: at.Hash, Token: at.Token}) {
+				if err != nil {
+					return // the next commit will tell
+				}
+				for _, ev := range e.Commit.Events {
+					if ev.Kind != run.KindCancel {
+						continue
+					}
+					if c, err := run.Read[run.CancelRequested](ev); err == nil && c.Run == ex.id {
+						cancel(fmt.Errorf("%w: %s", run.ErrCancelled, c.Reason))
+						return
+					}
+				}
+			}
+		})
+	}
+	return ctx, func() {
+		release()
+		cancel(nil)
+		wg.Wait()
+	}
+}
+
+// protect calls the workflow and turns a panic into an error.
+func (ex *Execution) protect(ctx context.Context, w Workflow) (s session.Session, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("flow: workflow %s panicked: %v", ex.reg.Name, p)
+		}
+	}()
+	sc := &scope{ex: ex}
+	return w.Forward(context.WithValue(ctx, scopeKey{}, sc), ex.input)
+}
+
+// stopped returns why the execution must stop, if it must. ex.mu is held.
+func (ex *Execution) stopped() error {
+	if ex.ctx == nil || ex.ctx.Err() == nil {
+		return nil
+	}
+	cause := context.Cause(ex.ctx)
+	if run.Control(cause) || errors.Is(cause, run.ErrDeadline) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", run.ErrShutdown, cause)
+}
+
+// stop poisons the scope with errors that end the execution. ex.mu is held.
+func (ex *Execution) stop(err error) error {
+	if ex.poison == nil && err != nil && (run.Control(err) || errors.Is(err, run.ErrDeadline) ||
+		errors.Is(err, run.ErrMismatch) || errors.Is(err, session.ErrStale)) {
+		ex.poison = err
+	}
+	return err
+}
+
+// replayed takes over what a recorded step says. ex.mu is held.
+func (ex *Execution) replayed(s *run.Step) {
+	ex.last = s.Time
+	ex.account = ex.account.Settle(0, s.Usage)
+	ex.saw(s.Session)
+}
+
+// saw notes the newest value of a session that the run holds. ex.mu is held.
+func (ex *Execution) saw(s session.Session) {
+	h := ex.held[s.Key()]
+	if h == nil || s.Ref().Version < h.version {
+		return
+	}
+	h.version = s.Ref().Version
+	if l, ok := s.Link(); ok {
+		h.link = l
+	}
+}
+
+// holds reports whether the run writes to a session.
+func (ex *Execution) holds(k session.Key) bool {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	return ex.held[k] != nil
+}
+
+// commitDone appends a step's record with the pending edits of s and content.
+func (ex *Execution) commitDone(ctx context.Context, log session.Key, s session.Session, d run.Done, content ...session.Event) (run.Ack, error) {
+	d.Run, d.Attempt, d.Revision = ex.id, ex.attempt, ex.reg.Revision
+	var events []session.Event
+	if s.Key() == log {
+		for e := range s.Pending() {
+			events = append(events, e)
+		}
+	}
+	for _, e := range content {
+		if e.Kind == session.KindChunk {
+			d.Usage = usageOf(e, d.Usage)
+		}
+	}
+	events = append(events, content...)
+	done, err := run.NewEvent(run.KindDone, d)
+	if err != nil {
+		return run.Ack{}, err
+	}
+	return ex.commit(ctx, log, s, d.Path, d.Usage, append(events, done)...)
+}
+
+func usageOf(e session.Event, sum session.Usage) session.Usage {
+	c, err := session.DecodeChunk(e)
+	if err != nil || sum != (session.Usage{}) {
+		return sum
+	}
+	return c.Origin().Usage
+}
+
+// commit appends a batch. It waits for the outcome although ctx may end: what
+// was asked of the log must be known.
+func (ex *Execution) commit(ctx context.Context, log session.Key, s session.Session, path run.Path, used session.Usage, events ...session.Event) (run.Ack, error) {
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
+	defer cancel()
+	var base session.Version
+	if s.Key() == log {
+		base = s.Committed().Ref().Version
+	}
+	ack, err := ex.rt.Store.Commit(bounded, run.Batch{
+		Session: log, Run: ex.id, Attempt: ex.attempt, Path: path, Base: base, Events: events,
+	})
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	if err != nil {
+		return ack, ex.stop(err)
+	}
+	if ack.Time.After(ex.last) {
+		ex.last = ack.Time
+	}
+	ex.account = ex.account.Settle(0, used)
+	ex.saw(ack.Session)
+	if ex.rt.Values != nil {
+		ex.rt.Values.Keep(ack.Session)
+	}
+	return ack, nil
+}
+
+// finish records how the execution ended.
+func (ex *Execution) finish(ctx context.Context, err error) (run.State, error) {
+	ex.mu.Lock()
+	if ex.poison == nil && err != nil && run.Control(err) {
+		ex.poison = err
+	}
+	poison := ex.poison
+	ex.mu.Unlock()
+	if poison != nil {
+		return ex.halt(ctx, poison)
+	}
+	if err == nil {
+		err = ex.checkResult()
+	}
+	if err != nil {
+		return ex.finishFailed(ctx, run.Failed, err)
+	}
+	state, err := ex.succeed(ctx)
+	if err != nil {
+		ex.mu.Lock()
+		poison := ex.poison
+		ex.mu.Unlock()
+		if poison != nil {
+			return ex.halt(ctx, poison)
+		}
+	}
+	return state, err
+}
+
+// halt records that the execution had to stop before its end.
+func (ex *Execution) halt(ctx context.Context, why error) (run.State, error) {
+	switch {
+	case errors.Is(why, run.ErrReview), errors.Is(why, run.ErrMismatch), errors.Is(why, session.ErrStale):
+		v := run.Review{Attempt: ex.attempt, Code: run.CodeOf(why), Reason: why.Error(), Run: ex.id}
+		if r, ok := errors.AsType[*reviewError](why); ok {
+			v = r.Review
+		}
+		if errors.Is(why, session.ErrStale) {
+			v.Code = run.CodeMismatch
+		}
+		return ex.pause(ctx, run.NeedsReview, why, run.KindReview, v)
+	case errors.Is(why, run.ErrCancelled):
+		return ex.finishFailed(ctx, run.Cancelled, why)
+	case errors.Is(why, run.ErrDeadline):
+		return ex.finishFailed(ctx, run.TimedOut, why)
+	case errors.Is(why, run.ErrShutdown):
+		return ex.pause(ctx, run.Queued, why, run.KindReleased, run.Released{
+			Attempt: ex.attempt, Reason: "shutdown", Revision: ex.task.Revision, Run: ex.id, Workflow: ex.task.Workflow,
+		})
+	}
+	// Superseded, or the log was lost: somebody else decides how the run stands.
+	return run.Running, why
+}
+
+// pause commits the one event that ends the execution without ending the run.
+func (ex *Execution) pause(ctx context.Context, s run.State, why error, kind string, payload any) (run.State, error) {
+	if _, err := ex.note(ctx, ex.home, kind, payload); err != nil {
+		return run.Running, errors.Join(why, err)
+	}
+	return s, why
+}
+
+func (ex *Execution) finishFailed(ctx context.Context, s run.State, why error) (run.State, error) {
+	closing := session.ClosedFailed
+	if s == run.Cancelled {
+		closing = session.ClosedCancelled
+	}
+	if err := ex.closeBranches(ctx, session.Session{}, closing, why.Error()); err != nil && run.Control(err) && !errors.Is(err, run.ErrCancelled) {
+		return run.Running, err
+	}
+	return ex.ended(ctx, session.Session{}, run.Ended{State: s, Code: run.CodeOf(why), Error: clip(why.Error(), 4<<10)}, why)
+}
+
+func (ex *Execution) ended(ctx context.Context, s session.Session, e run.Ended, why error, content ...session.Event) (run.State, error) {
+	e.Attempt, e.Run, e.Workflow = ex.attempt, ex.id, ex.task.Workflow
+	if e.Workflow == "" {
+		e.Workflow = ex.reg.Name
+	}
+	ex.mu.Lock()
+	e.Usage = ex.account.Spent
+	ex.mu.Unlock()
+	ev, err := run.NewEvent(run.KindEnded, e)
+	if err != nil {
+		return run.Running, err
+	}
+	b := run.Batch{Session: ex.home, Run: ex.id, Attempt: ex.attempt, Path: "end", Events: append(content, ev)}
+	if s.Key() == ex.home {
+		b.Base = s.Committed().Ref().Version
+	} else {
+		b.Base = ex.held[ex.home].version
+	}
+	ack, err := ex.rt.Store.Commit(ctx, b)
+	if err != nil {
+		return run.Running, errors.Join(why, err)
+	}
+	if e.State == run.Succeeded {
+		ex.result = ack.Session
+	}
+	if ex.rt.Values != nil {
+		ex.rt.Values.Keep(ack.Session)
+	}
+	return e.State, why
+}
+
+// checkResult tells whether what Forward returned can be the home session's
+// next version.
+func (ex *Execution) checkResult() error {
+	s := ex.result
+	if s.Unborn() && s.Len() == 0 {
+		return errors.New("flow: the workflow returned an empty session: return the session it worked on")
+	}
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	h := ex.held[s.Key()]
+	switch {
+	case h == nil:
+		return fmt.Errorf("flow: the workflow returned session %s, which this run did not make: return the session it was given, or a branch of it", s.Key())
+	case s.Committed().Ref().Version != h.version:
+		return fmt.Errorf("flow: the workflow returned version %d of session %s, which it extended to %d: return the newest value, or work on a Fork",
+			s.Ref().Version, s.Key().ID, h.version)
+	}
+	return nil
+}
+
+func (ex *Execution) succeed(ctx context.Context) (run.State, error) {
+	s := ex.result
+	var content []session.Event
+	home := s
+	if s.Key() != ex.home {
+		joined, err := ex.adoptResult(ctx, s)
+		if err != nil {
+			return ex.finishFailed(ctx, run.Failed, err)
+		}
+		home = joined
+	}
+	if err := ex.closeBranches(ctx, s, session.ClosedRejected, "not returned by the workflow"); err != nil {
+		return run.Running, err
+	}
+	for e := range home.Pending() {
+		content = append(content, e)
+	}
+	e := run.Ended{State: run.Succeeded, Output: clip(home.Text(), run.MaxOutput)}
+	if l, ok := home.Link(); ok {
+		e.Result = &l
+	}
+	return ex.ended(ctx, home, e, nil, content...)
+}
+
+// closeBranches ends the branches that the code left open: all but those that
+// keep descends from. Sessions that were detached are let go.
+func (ex *Execution) closeBranches(ctx context.Context, keep session.Session, state, reason string) error {
+	line := map[session.Key]bool{keep.Key(): true}
+	for r := range keep.Line() {
+		line[r.Key] = true
+	}
+	ex.mu.Lock()
+	born := append([]session.Key(nil), ex.born...)
+	ex.mu.Unlock()
+	for i, k := range born {
+		h := ex.held[k]
+		switch {
+		case h.disposed || line[k] && h.parent != (session.Key{}) || h.closed != "":
+			continue
+		case h.detached:
+			if _, err := ex.note(ctx, k, run.KindReleased, run.Released{Attempt: ex.attempt, Reason: "ended", Run: ex.id}); err != nil {
+				return err
+			}
+			continue
+		}
+		why := reason
+		if h.source != "" {
+			why = fmt.Sprintf("%s (implicit fork at %s)", reason, h.source)
+		}
+		if state == session.ClosedRejected {
+			ex.warn(ctx, fmt.Sprintf("branch %s was %s", k.ID, why))
+		}
+		if err := ex.dispose(ctx, run.Path("end").Index(i), k, state, why); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// note commits one event outside of any step.
+func (ex *Execution) note(ctx context.Context, k session.Key, kind string, payload any) (run.Ack, error) {
+	e, err := run.NewEvent(kind, payload)
+	if err != nil {
+		return run.Ack{}, err
+	}
+	return ex.rt.Store.Commit(ctx, run.Batch{Session: k, Run: ex.id, Attempt: ex.attempt, Events: []session.Event{e}})
+}
+
+func (ex *Execution) warn(ctx context.Context, text string) {
+	if ex.rt.OnWarning != nil {
+		ex.rt.OnWarning(ex.id, text)
+	}
+	// A warning that cannot be recorded is not worth more than the run.
+	_, _ = ex.note(ctx, ex.home, run.KindWarning, run.Warning{Run: ex.id, Text: clip(text, 1<<10)})
+}
+
+// clip returns at most n bytes of s, cut between characters.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "")
+}

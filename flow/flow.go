@@ -1,0 +1,89 @@
+// Package flow is what the author of an agent workflow writes against.
+//
+// A [Workflow] transforms a session: its Forward takes a value and returns a
+// new one. Inside it is ordinary Go with if, for and function calls:
+//
+//	func (w *Fix) Forward(ctx context.Context, s session.Session) (session.Session, error) {
+//		s, err := w.plan.Forward(ctx, s)
+//		if err != nil {
+//			return s, err
+//		}
+//		try, err := flow.Fork(ctx, s)
+//		if err != nil {
+//			return s, err
+//		}
+//		if try, err = w.code.Forward(ctx, try); err != nil {
+//			return s, err
+//		}
+//		return flow.Adopt(ctx, s, try, "it passes")
+//	}
+//
+// One law tells what is recorded: what takes a context may be journaled, what
+// takes none is pure. Each journaled call is a step: a model call, a tool
+// call, a fork, a join, [Do]. Its outcome is durable in the session's log
+// before Forward sees it. After a crash Forward runs again from its start;
+// recorded steps return what they returned before, and execution goes on at
+// the first step that is not recorded. That asks one thing of the author:
+// between steps the code must be deterministic. Take the time from [Now], ids
+// from [NewID] and everything else that differs between executions from [Do].
+//
+// Errors that [run.Control] reports mean that this execution must stop; return
+// them like any other error.
+//
+// A [Runtime] runs workflows. Its zero value keeps everything in memory.
+package flow
+
+import (
+	"context"
+
+	"github.com/rathcluster/rath/session"
+)
+
+// Workflow transforms a session. Forward may be called by several runs at
+// once, so a workflow holds parameters and no state.
+type Workflow interface {
+	Forward(ctx context.Context, s session.Session) (session.Session, error)
+}
+
+// Func is a function as a Workflow.
+type Func func(ctx context.Context, s session.Session) (session.Session, error)
+
+// Forward calls f.
+func (f Func) Forward(ctx context.Context, s session.Session) (session.Session, error) {
+	return f(ctx, s)
+}
+
+// Sequence returns the workflow that runs ws one after the other on one
+// session and stops at the first error.
+func Sequence(ws ...Workflow) Workflow { return sequence(ws) }
+
+type sequence []Workflow
+
+func (q sequence) Forward(ctx context.Context, s session.Session) (session.Session, error) {
+	var err error
+	for _, w := range q {
+		if s, err = w.Forward(ctx, s); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// EmptyWorkflow does nothing. A [Selector] returns it when the work is done.
+type EmptyWorkflow struct{}
+
+// Forward returns s.
+func (EmptyWorkflow) Forward(_ context.Context, s session.Session) (session.Session, error) {
+	return s, nil
+}
+
+// Described gives a workflow the name and the description that a [Selector]
+// shows the model.
+func Described(name, description string, w Workflow) Workflow {
+	return described{w, name, description}
+}
+
+type described struct {
+	Workflow
+	name, description string
+}

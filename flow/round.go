@@ -1,0 +1,383 @@
+package flow
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// round runs the tool calls of the newest assistant chunk of s. Each outcome is
+// committed when its call ends; the rows follow in call order.
+func (a *Agent) round(ctx context.Context, at run.Path, s session.Session, table *tool.Table) (session.Session, error) {
+	sc, err := scopeOf(ctx)
+	if err != nil {
+		return s, err
+	}
+	if err := sc.hold(); err != nil {
+		return s, err
+	}
+	defer sc.release()
+	asked, _ := s.At(s.Len() - 1)
+	s, err = sc.ex.placed(ctx, at, s)
+	if err != nil && run.Control(err) {
+		return s, sc.ex.failed(err)
+	}
+	// Any other error of opening is what the tools that need the sandbox tell
+	// the model.
+	r := &round{ex: sc.ex, ctx: ctx, agent: a.Name, at: at, table: table, base: s, s: s, noBox: err}
+	for _, call := range asked.Calls() {
+		r.calls = append(r.calls, &toolCall{ToolCall: call, path: at.Index(len(r.calls))})
+	}
+	return r.run()
+}
+
+// hold takes the scope for work that belongs to the step before.
+func (sc *scope) hold() error {
+	sc.ex.mu.Lock()
+	defer sc.ex.mu.Unlock()
+	if sc.ex.poison != nil {
+		return sc.ex.poison
+	}
+	if sc.busy {
+		return ErrConcurrentStep
+	}
+	sc.busy = true
+	return nil
+}
+
+func (sc *scope) release() {
+	sc.ex.mu.Lock()
+	sc.busy = false
+	sc.ex.mu.Unlock()
+}
+
+// failed poisons the run with control errors and gives err back.
+func (ex *Execution) failed(err error) error {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	return ex.stop(err)
+}
+
+// maxParallel bounds the tool calls of one round that run at the same time.
+const maxParallel = 64
+
+type toolCall struct {
+	session.ToolCall
+	path  run.Path
+	bound tool.Bound
+	bad   *tool.Outcome // the call cannot run
+	row   *session.Chunk
+	st    *step
+}
+
+// round is one assistant chunk's calls on their way. mu guards what the calls
+// share: the session as far as it is committed, and the rows that wait for
+// their turn.
+type round struct {
+	ex    *Execution
+	ctx   context.Context
+	agent string
+	at    run.Path
+	table *tool.Table
+	base  session.Session // what every call of the round sees
+	noBox error
+	calls []*toolCall
+
+	mu   sync.Mutex
+	s    session.Session
+	rows int // rows in s that belong to the round
+}
+
+func (r *round) run() (session.Session, error) {
+	if err := r.replay(); err != nil {
+		return r.s, r.ex.failed(err)
+	}
+	for i := 0; i < len(r.calls); {
+		// Calls that change the workspace run alone; what stands between two
+		// of them runs at the same time, lane by lane.
+		j := i
+		for j < len(r.calls) && !r.calls[j].mutates() {
+			j++
+		}
+		if err := r.parallel(r.calls[i:j]); err != nil {
+			return r.s, r.ex.failed(err)
+		}
+		if j < len(r.calls) {
+			if err := r.do(r.calls[j]); err != nil {
+				return r.s, r.ex.failed(err)
+			}
+			j++
+		}
+		i = j
+	}
+	return r.s, nil
+}
+
+func (c *toolCall) mutates() bool { return c.bad == nil && c.bound.Spec.Effect == tool.Sandboxed }
+
+// replay binds the calls and takes over those that are recorded.
+func (r *round) replay() error {
+	for _, c := range r.calls {
+		effect := tool.ReadOnly
+		bound, err := r.table.Bind(c.Name, c.Args)
+		if err != nil {
+			out := tool.ErrorOutcome(err)
+			c.bad = &out
+		} else {
+			c.bound = bound
+			effect = bound.Spec.Effect
+			if p := r.base.Placement(); p.Isolation != "" {
+				effect = effect.In(sandbox.Capabilities{Isolation: sandbox.Isolation(p.Isolation)})
+			}
+		}
+		c.st = &step{ex: r.ex, ctx: r.ctx, s: r.base, log: r.base.Key(), began: time.Now()}
+		c.st.asked = run.Asked{
+			Path: c.path, Kind: run.StepTool, Name: c.Name, Input: blob.Sum([]byte(c.Args)).Short(), Effect: effect.String(),
+		}
+		if err := c.st.decide(); err != nil {
+			return err
+		}
+		if c.st.decision != run.Replay {
+			continue
+		}
+		rec := c.st.record
+		if rows := rec.Session.Len() - r.base.Len(); rows >= r.rows {
+			r.s, r.rows = rec.Session, rows
+		}
+		if !rec.Row {
+			row := r.chunk(c, json.RawMessage(rec.Value), rec.Code != "", rec.HeadAfter)
+			c.row = &row
+		}
+	}
+	return nil
+}
+
+// parallel runs calls at the same time, those of one lane in call order.
+func (r *round) parallel(calls []*toolCall) error {
+	var lanes [][]*toolCall
+	byName := map[string]int{}
+	for _, c := range calls {
+		if c.st.decision == run.Replay {
+			continue
+		}
+		lane := c.bound.Lane
+		if i, ok := byName[lane]; ok && lane != "" {
+			lanes[i] = append(lanes[i], c)
+			continue
+		}
+		byName[lane] = len(lanes)
+		lanes = append(lanes, []*toolCall{c})
+	}
+	if len(lanes) == 1 {
+		for _, c := range lanes[0] {
+			if err := r.do(c); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, maxParallel)
+	errs := make([]error, len(lanes))
+	for i, lane := range lanes {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			for _, c := range lane {
+				if errs[i] = r.do(c); errs[i] != nil {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// do runs one call and commits its outcome.
+func (r *round) do(c *toolCall) error {
+	if c.st.decision == run.Replay {
+		return nil
+	}
+	c.st.began = time.Now()
+	d := run.Done{Call: r.callID(c), Effect: c.st.asked.Effect}
+	r.mu.Lock()
+	place := r.s.Placement()
+	r.mu.Unlock()
+	var out tool.Outcome
+	switch v, resolved := c.st.resolution(); {
+	case c.bad != nil:
+		out = *c.bad
+	case resolved:
+		out = tool.Outcome{Body: resolvedBody(v)}
+		d.Summary = "resolved: " + v.Reason
+	default:
+		if c.st.asked.Effect == tool.NonIdempotent.String() {
+			if err := c.st.intend(d.Call); err != nil {
+				return err
+			}
+		}
+		out = r.call(c, place)
+	}
+	if err, ok := c.st.outcome(out.Err); !ok {
+		return err
+	}
+	head := place.Head
+	if c.mutates() {
+		d.HeadBefore = place.Head
+		after, err := r.ex.lease(r.base.Key()).snapshot(context.WithoutCancel(r.ctx), r.ex)
+		if err != nil {
+			out = tool.ErrorOutcome(&tool.Failure{Kind: "sandbox_lost", Message: "the files could not be kept; they are back to what they were before this call: " + err.Error()})
+			after = place.Head
+		}
+		head, d.HeadAfter = after, after
+	}
+	row := r.chunk(c, out.Body, out.IsError, head)
+	if out.IsError && out.Kind != "" {
+		d.Code, d.Error = run.Code(out.Kind), clip(errText(out.Err), 300)
+	}
+	if d.Summary == "" {
+		d.Summary = summary(c.Name, c.Args, out)
+	}
+	return r.commit(c, row, out.Body, d)
+}
+
+func errText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// call runs the tool itself.
+func (r *round) call(c *toolCall, place session.Placement) tool.Outcome {
+	ctx, cancel := r.ex.callContext(r.ctx)
+	defer cancel()
+	return c.bound.Call(ctx, tool.Call{
+		ID: r.callID(c), Attempt: r.ex.attempt, Session: r.base, Blobs: r.ex.blobs(),
+		Sandbox: func(ctx context.Context) (sandbox.Sandbox, error) {
+			if r.noBox != nil {
+				return nil, r.noBox
+			}
+			return r.ex.lease(r.base.Key()).at(ctx, r.ex, r.base.Key(), place)
+		},
+	})
+}
+
+// callID is what a tool may use as idempotency key: the same on every attempt.
+func (r *round) callID(c *toolCall) string { return string(r.ex.id) + "/" + string(c.path) }
+
+func (r *round) chunk(c *toolCall, body json.RawMessage, failed bool, head blob.Digest) session.Chunk {
+	p := r.base.Placement()
+	if p.Backend != "" {
+		p.Head = head
+	}
+	o := session.Origin{Agent: r.agent, Workflow: r.ex.reg.Name, Node: r.ex.rt.Node, Run: string(r.ex.id), Step: string(c.path), Placement: p}
+	return session.Result(c.ID, c.Name, string(body), failed).Of(o)
+}
+
+// commit records a call's outcome. Its row goes with it when all rows before
+// are there, and takes along those that waited for it; else the record holds
+// the body until then.
+func (r *round) commit(c *toolCall, row session.Chunk, body json.RawMessage, d run.Done) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c.row = &row
+	var content []session.Event
+	n := r.rows
+	for n < len(r.calls) && r.calls[n].row != nil {
+		content = append(content, session.ChunkEvent(*r.calls[n].row))
+		n++
+	}
+	d.Row = n > r.rows && r.calls[r.rows] == c
+	if !d.Row {
+		d.Value = string(body)
+	}
+	c.st.s = r.s
+	ack, err := c.st.commit(d, content...)
+	if err != nil {
+		return err
+	}
+	r.s, r.rows = ack.Session, n
+	return nil
+}
+
+func resolvedBody(v run.Resolved) json.RawMessage {
+	if json.Valid([]byte(v.Value)) {
+		return json.RawMessage(v.Value)
+	}
+	text, err := session.Marshal(struct {
+		OK       bool   `json:"ok"`
+		Reason   string `json:"reason"`
+		Resolved string `json:"resolved"`
+	}{true, v.Reason, "a person confirmed that the call took effect; its output is lost"})
+	if err != nil {
+		return json.RawMessage(`{"ok":true}`)
+	}
+	return json.RawMessage(text)
+}
+
+// Call runs a tool on a session without a model: one step, one tool_result
+// row. args is what the tool gets as JSON.
+func Call(ctx context.Context, s session.Session, t tool.Tool, args any) (session.Session, tool.Result, error) {
+	text, err := json.Marshal(args)
+	if err != nil {
+		return s, tool.Result{}, fmt.Errorf("flow: arguments of %s: %w", t.Spec().Name, err)
+	}
+	table, err := tool.NewTable(t)
+	if err != nil {
+		return s, tool.Result{}, err
+	}
+	name := t.Spec().Name
+	st, err := begin(ctx, run.StepOpen, "call", s, true, "", name, string(text))
+	if err != nil {
+		return s, tool.Result{}, err
+	}
+	defer st.end()
+	own := st.s
+	if st.decision == run.Replay {
+		own = st.record.Session
+	} else if own.PendingDigest() != "" || own.Placement().Backend != "" && own.Placement().Isolation == "" {
+		// The round below works on a committed session.
+		ack, err := st.commit(run.Done{Summary: "calls " + name})
+		if err != nil {
+			return s, tool.Result{}, err
+		}
+		own = ack.Session
+	} else if ack, err := st.commit(run.Done{Summary: "calls " + name}); err != nil {
+		return s, tool.Result{}, err
+	} else {
+		own = ack.Session
+	}
+	own, err = st.ex.placed(ctx, st.asked.Path, own)
+	if err != nil && run.Control(err) {
+		return s, tool.Result{}, st.fail(err)
+	}
+	path := st.asked.Path.Index(0)
+	r := &round{ex: st.ex, ctx: ctx, at: st.asked.Path, table: table, base: own, s: own, noBox: err}
+	r.calls = []*toolCall{{ToolCall: session.ToolCall{ID: "call_" + strings.ReplaceAll(string(path), ".", "_"), Name: name, Args: string(text)}, path: path}}
+	out, err := r.run()
+	if err != nil {
+		return s, tool.Result{}, err
+	}
+	row, ok := out.Last(session.ToolResult)
+	if !ok {
+		return s, tool.Result{}, errors.New("flow: the call left no row")
+	}
+	return out, tool.Result{Body: json.RawMessage(row.Text()), IsError: row.Failed()}, nil
+}

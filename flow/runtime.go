@@ -1,0 +1,247 @@
+package flow
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/memory"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/workspace"
+)
+
+// Runtime is everything that a run needs from outside. The zero Runtime runs
+// in memory, without models, sandboxes and memory. It must not be copied or
+// changed once it was used, and is then safe for concurrent use.
+type Runtime struct {
+	// Store gives the right to write; nil writes to a log in memory.
+	Store run.Store
+	// Values reads sessions that a run refers to; nil shares Store's when the
+	// Store is the in-memory one.
+	Values *run.Values
+	// Models answers model calls; nil fails them.
+	Models llm.Models
+	// Limiter, if set, is asked before each model call.
+	Limiter llm.Limiter
+	// Memory opens the memory of a name that agents use; nil fails.
+	Memory func(ctx context.Context, t session.Tenant, name string) (memory.Store, error)
+	// Blobs keeps large outputs and workspaces; nil keeps them in memory.
+	Blobs func(session.Tenant) blob.Store
+	// Workspaces says where sandboxes get their directories; the zero value
+	// has no backends, so tools that need a sandbox fail.
+	Workspaces Workspaces
+	// Mint places the sessions that runs make.
+	Mint session.Minter
+	// Node is recorded as the place of work.
+	Node string
+	// Model is taken where neither agent nor task names one.
+	Model string
+	// OnDelta, if set, gets the pieces of model output as they come. They are
+	// provisional. It is called from many goroutines and must not block.
+	OnDelta func(Delta)
+	// OnWarning, if set, gets what the author of a workflow should know, such
+	// as an implicit fork. The same text is recorded in the run.
+	OnWarning func(run.ID, string)
+
+	once sync.Once
+	mem  *session.MemoryLog
+}
+
+// Workspaces is where the directories of sandboxes are made.
+type Workspaces struct {
+	// Dir is the host directory below which each lease gets one of its own.
+	Dir string
+	// Backends are the sandboxes that Session.To can name.
+	Backends map[string]sandbox.Backend
+	// Limits bound each workspace; zero fields are the defaults.
+	Limits workspace.Limits
+	// MinIsolation is the weakest isolation accepted; "" is the kernel's.
+	MinIsolation sandbox.Isolation
+}
+
+// Delta is a piece of model output on its way.
+type Delta struct {
+	Session session.Key
+	Run     run.ID
+	Path    run.Path
+	Attempt uint64
+	Agent   string
+	llm.Delta
+}
+
+func (rt *Runtime) init() {
+	rt.once.Do(func() {
+		if rt.Store == nil {
+			rt.mem = &session.MemoryLog{}
+			if rt.Values == nil {
+				rt.Values = run.NewValues(rt.mem)
+			}
+			rt.Store = run.Direct(rt.mem, &run.DirectOptions{Values: rt.Values})
+		}
+		if rt.Blobs == nil {
+			mem := map[session.Tenant]blob.Store{}
+			var mu sync.Mutex
+			rt.Blobs = func(t session.Tenant) blob.Store {
+				mu.Lock()
+				defer mu.Unlock()
+				if mem[t] == nil {
+					mem[t] = blob.NewMemory()
+				}
+				return mem[t]
+			}
+		}
+	})
+}
+
+// Run runs w on s to its end and returns the resulting session, in the
+// caller's goroutine. An unborn session is born; one that exists goes on from
+// its newest version. It is the way to use workflows as a library; nodes use
+// Begin.
+func (rt *Runtime) Run(ctx context.Context, w Workflow, s session.Session) (session.Session, error) {
+	var id [8]byte
+	if _, err := rand.Read(id[:]); err != nil {
+		return s, fmt.Errorf("flow: draw a run id: %w", err)
+	}
+	body := hex.EncodeToString(id[:])
+	k := s.Key()
+	if s.Unborn() {
+		k = session.Key{Tenant: session.DefaultTenant, ID: rt.Mint.Mint(body)}
+	}
+	ex, err := rt.begin(ctx, Registration{Name: "run", New: func() Workflow { return w }}, run.Task{
+		ID: run.ID("r" + body), Workflow: "run", Session: k,
+	}, s)
+	if err != nil {
+		return s, err
+	}
+	if ex.state != run.Running {
+		return s, fmt.Errorf("flow: session %s is held by another run: %w", k, run.ErrBusy)
+	}
+	if _, err := ex.Forward(ctx); err != nil {
+		return ex.result, err
+	}
+	return ex.result, nil
+}
+
+// Begin claims a run: the task's if no log holds it, else the one that the log
+// holds. The returned Execution says in State whether it was claimed; if not,
+// it stands as State says and there is nothing to do here. A run behind
+// another one on its session is Queued.
+func (rt *Runtime) Begin(ctx context.Context, g Registration, t run.Task) (*Execution, error) {
+	return rt.begin(ctx, g, t, session.Session{})
+}
+
+func (rt *Runtime) begin(ctx context.Context, g Registration, t run.Task, s session.Session) (*Execution, error) {
+	rt.init()
+	if err := t.Valid(); err != nil {
+		return nil, err
+	}
+	c := run.Claim{Session: t.Session, Home: t.Session, Run: t.ID, Revision: g.Revision, Open: session.Opening{Kind: session.OpenLeaf, Run: string(t.ID)}}
+	if !t.Resume {
+		c.Task = &t
+	}
+	if t.ForkOf != nil {
+		base, err := rt.value(ctx, *t.ForkOf)
+		if err != nil {
+			return nil, err
+		}
+		l, ok := base.Link()
+		if !ok || base.Key().Tenant != t.Session.Tenant {
+			return nil, fmt.Errorf("flow: fork of %s: %w", t.ForkOf, session.ErrTenant)
+		}
+		c.Open = session.Opening{Kind: session.OpenFork, Parents: []session.Link{l}, Run: string(t.ID)}
+		c.Root = base.Root()
+	}
+	if s.Unborn() {
+		for e := range s.Pending() {
+			c.Events = append(c.Events, e)
+		}
+	}
+	if !t.Workspace.IsZero() {
+		c.Events = append(c.Events, session.PlacedEvent(session.Placement{Backend: "local", Head: t.Workspace, Spec: ""}))
+	}
+	granted, err := rt.Store.Claim(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	ex := &Execution{
+		rt: rt, reg: g, id: t.ID, home: t.Session, granted: granted, state: granted.State, task: granted.Task,
+		attempt: granted.Attempt, journal: granted.Journal, held: map[session.Key]*heldSession{}, leases: map[session.Key]*lease{},
+		last: granted.Started,
+	}
+	ex.account.Limit = ex.task.Budget
+	if granted.State == run.Running {
+		base := granted.Base
+		if !s.Unborn() { // pending edits of a value that goes on
+			for e := range s.Pending() {
+				base = edit(base, e)
+			}
+		}
+		ex.input = base
+		ex.held[ex.home] = &heldSession{version: granted.Base.Ref().Version, closed: granted.Session.Closing().State}
+	}
+	return ex, nil
+}
+
+// edit makes a pending edit of an event again.
+func edit(s session.Session, e session.Event) session.Session {
+	if c, err := session.DecodeChunk(e); err == nil {
+		return s.With(c)
+	}
+	if p, err := session.DecodePlacement(e); err == nil {
+		return s.To(p.Backend, p.Spec)
+	}
+	return s
+}
+
+func (rt *Runtime) value(ctx context.Context, r session.Ref) (session.Session, error) {
+	if rt.Values == nil {
+		return session.Session{}, fmt.Errorf("flow: read %s: the runtime has no Values: %w", r, session.ErrNotFound)
+	}
+	return rt.Values.At(ctx, r)
+}
+
+func (rt *Runtime) client(ctx context.Context, p llm.Provider) (llm.Client, error) {
+	if rt.Models == nil {
+		return nil, errors.New("flow: no models: set flow.Runtime.Models")
+	}
+	return rt.Models.Client(ctx, p)
+}
+
+// Info says where in a run the caller is.
+type Info struct {
+	Run       run.ID
+	Session   session.Key // the home session
+	Workflow  string
+	Attempt   uint64
+	Path      run.Path // of the next step
+	Tenant    session.Tenant
+	Input     []byte
+	Model     string
+	Tools     []string
+	Deadline  time.Time
+	Replaying bool // the next step is recorded already
+}
+
+// RunInfo returns where ctx is in a run; ok is false outside of one.
+func RunInfo(ctx context.Context) (i Info, ok bool) {
+	sc, ok := ctx.Value(scopeKey{}).(*scope)
+	if !ok {
+		return Info{}, false
+	}
+	ex := sc.ex
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	path := sc.prefix.Index(sc.next)
+	return Info{
+		Run: ex.id, Session: ex.home, Workflow: ex.reg.Name, Attempt: ex.attempt, Path: path, Tenant: ex.home.Tenant,
+		Input: ex.task.Input, Model: ex.task.Model, Tools: ex.task.Tools, Deadline: ex.task.Deadline, Replaying: ex.journal.Has(path),
+	}, true
+}

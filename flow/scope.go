@@ -1,0 +1,222 @@
+package flow
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+var (
+	// ErrNoRun is returned by every step outside of a run.
+	ErrNoRun = errors.New("flow: not inside a run: call it from a Forward that flow.Runtime runs, with the context that Forward got")
+	// ErrConcurrentStep is returned when two steps run at once in one scope.
+	// Their order would differ between executions.
+	ErrConcurrentStep = errors.New("flow: another step of this run is under way: run branches at the same time with FanOut, not with goroutines")
+)
+
+type scopeKey struct{}
+
+// scope numbers the steps of one line of execution. Within it, steps run one
+// after the other.
+type scope struct {
+	ex     *Execution
+	prefix run.Path
+	next   int
+	busy   bool
+	ids    int
+}
+
+func scopeOf(ctx context.Context) (*scope, error) {
+	sc, ok := ctx.Value(scopeKey{}).(*scope)
+	if !ok {
+		return nil, ErrNoRun
+	}
+	return sc, nil
+}
+
+// step is one step under way.
+type step struct {
+	sc    *scope
+	ex    *Execution
+	ctx   context.Context
+	asked run.Asked
+	s     session.Session // what the step extends or reads; zero for none
+	log   session.Key     // where it is recorded
+	// What the journal decided.
+	decision run.Decision
+	record   *run.Step
+	began    time.Time
+}
+
+// begin opens the next step of the scope. extends says that the step will add
+// content to s, so that an older value must become a fork first. The caller
+// must call end.
+func begin(ctx context.Context, kind, name string, s session.Session, extends bool, effect string, args ...string) (*step, error) {
+	sc, err := scopeOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ex := sc.ex
+	path, err := sc.enter()
+	if err != nil {
+		return nil, err
+	}
+	st := &step{sc: sc, ex: ex, ctx: ctx, s: s, log: ex.home, began: time.Now()}
+	// The digest is of the value as the author holds it, so that it is the
+	// same on every execution.
+	st.asked = run.Asked{Path: path, Kind: kind, Name: name, Input: inputDigest(s, args), Effect: effect}
+	if extends || ex.holds(s.Key()) {
+		if st.s, err = ex.own(ctx, path, s, extends); err != nil {
+			st.end()
+			return nil, st.fail(err)
+		}
+	}
+	if ex.holds(st.s.Key()) {
+		st.log = st.s.Key()
+	}
+	if err := st.decide(); err != nil {
+		st.end()
+		return nil, st.fail(err)
+	}
+	return st, nil
+}
+
+// enter takes the scope for its next step.
+func (sc *scope) enter() (run.Path, error) {
+	ex := sc.ex
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	if ex.poison != nil {
+		return "", ex.poison
+	}
+	if err := ex.stopped(); err != nil {
+		ex.poison = err
+		return "", err
+	}
+	if sc.busy {
+		return "", ErrConcurrentStep
+	}
+	sc.busy = true
+	path := sc.prefix.Index(sc.next)
+	sc.next++
+	return path, nil
+}
+
+// decide asks the journal about the step.
+func (st *step) decide() error {
+	st.ex.mu.Lock()
+	defer st.ex.mu.Unlock()
+	var err error
+	if st.decision, st.record, err = st.ex.journal.Next(st.asked); err != nil {
+		return err
+	}
+	if st.decision == run.Ambiguous {
+		return st.ambiguous()
+	}
+	if st.record != nil {
+		st.ex.replayed(st.record)
+	}
+	return nil
+}
+
+// ambiguous handles a call that a former attempt may have started and that
+// must not happen twice.
+func (st *step) ambiguous() error {
+	if v, ok := st.ex.journal.Resolution(st.asked.Path); ok && v.Decision == run.Happened {
+		st.decision = run.Execute
+		return nil // the caller looks at the resolution and runs nothing
+	}
+	intent, _ := st.ex.journal.OpenIntent(st.asked.Path)
+	return &reviewError{run.Review{
+		Attempt: st.ex.attempt, Call: intent.Call, Code: run.CodeReview, Name: st.asked.Name, Path: st.asked.Path, Run: st.ex.id,
+		Reason: fmt.Sprintf("%s %q at step %s was cut off: nobody knows whether it took effect", st.asked.Kind, st.asked.Name, st.asked.Path),
+	}}
+}
+
+// reviewError stops an execution for a person.
+type reviewError struct{ run.Review }
+
+func (e *reviewError) Error() string { return e.Reason }
+func (e *reviewError) Unwrap() error { return run.ErrReview }
+
+// end closes the step.
+func (st *step) end() {
+	st.ex.mu.Lock()
+	st.sc.busy = false
+	st.ex.mu.Unlock()
+}
+
+// fail turns the end of a step's own work into what its caller returns: a
+// control error poisons the run, anything else is given back unrecorded.
+func (st *step) fail(err error) error {
+	st.ex.mu.Lock()
+	defer st.ex.mu.Unlock()
+	return st.ex.stop(err)
+}
+
+// outcome classifies an error of the step's own work: when the run itself must
+// stop it is a control error, otherwise it is an outcome to record.
+func (st *step) outcome(err error) (error, bool) {
+	if err == nil {
+		return nil, true
+	}
+	st.ex.mu.Lock()
+	defer st.ex.mu.Unlock()
+	if stop := st.ex.stopped(); stop != nil {
+		return st.ex.stop(stop), false
+	}
+	if run.Control(err) {
+		return st.ex.stop(err), false
+	}
+	return err, true
+}
+
+// commit records the step: the pending edits of its session, its content, and
+// its outcome.
+func (st *step) commit(d run.Done, content ...session.Event) (run.Ack, error) {
+	d.Path, d.Kind, d.Name, d.Input = st.asked.Path, st.asked.Kind, st.asked.Name, st.asked.Input
+	if d.Effect == "" {
+		d.Effect = st.asked.Effect
+	}
+	if d.Elapsed == 0 {
+		d.Elapsed = time.Since(st.began).Milliseconds()
+	}
+	return st.ex.commitDone(st.ctx, st.log, st.s, d, content...)
+}
+
+func inputDigest(s session.Session, args []string) string {
+	h := sha256.New()
+	h.Write([]byte(s.Ref().String()))
+	for _, a := range append([]string{s.PendingDigest()}, args...) {
+		h.Write([]byte{0})
+		h.Write([]byte(a))
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// caller returns file:line of the workflow code that called into this package.
+func caller() string {
+	var pcs [24]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
+	for {
+		f, more := frames.Next()
+		if !strings.Contains(f.Function, "github.com/rathcluster/rath/flow.") || strings.HasSuffix(f.File, "_test.go") {
+			file := f.File
+			if i := strings.LastIndexByte(file, '/'); i >= 0 {
+				file = file[i+1:]
+			}
+			return fmt.Sprintf("%s:%d", file, f.Line)
+		}
+		if !more {
+			return ""
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"sync"
 	"time"
 
@@ -17,9 +18,9 @@ import (
 )
 
 // Blobs lie in the stream BLOB, one message per digest, and not in a JetStream
-// object store: an object costs three messages to put and, because it is read
-// through a consumer, milliseconds to get. Measured side by side for 4 KiB on
-// one replica that syncs (BenchmarkBlob): see the figures there.
+// object store: an object takes several messages to put, and a consumer to
+// get. Measured side by side (BenchmarkBlob), 4 KiB, one replica that syncs:
+// put 0.48 ms against 0.87 ms, get 0.04 ms against 0.50 ms.
 //
 // A blob over blobChunk bytes is a message with the digests of its parts, which
 // are blobs themselves. So a reader of any length is stored in little memory,
@@ -190,9 +191,7 @@ func (b *blobs) publish(ctx context.Context, subject string, last uint64, header
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	h := make(nats.Header, len(header)+1)
-	for k, v := range header {
-		h[k] = v
-	}
+	maps.Copy(h, header)
 	_, err := b.c.publishExpecting(ctx, subject, last, h, data)
 	return err
 }

@@ -169,10 +169,7 @@ func TestBlobRenewal(t *testing.T) {
 }
 
 // BenchmarkBlob compares a blob with an object of a JetStream object store on
-// the same server, 4 KiB each, synced. On two busy cores, one replica:
-//
-//	put     this store, object store
-//	get     this store, object store
+// the same server, 4 KiB each.
 func BenchmarkBlob(b *testing.B) {
 	for _, lazy := range []bool{false, true} {
 		srv := natstest.Start(b, &natsserver.Options{Lazy: lazy})

@@ -123,9 +123,22 @@ func (c *Conn) leaderLast(ctx context.Context, stream, subject string) (stored, 
 
 // directLast reads the last message of a subject from any replica.
 func (c *Conn) directLast(ctx context.Context, stream, subject string) (stored, error) {
+	return c.directOne(ctx, stream, apiDirectGet+stream+"."+subject, nil)
+}
+
+// directSeq reads the message with a sequence from any replica.
+func (c *Conn) directSeq(ctx context.Context, stream string, seq uint64) (stored, error) {
+	body, err := json.Marshal(getRequest{Seq: seq})
+	if err != nil {
+		return stored{}, err
+	}
+	return c.directOne(ctx, stream, apiDirectGet+stream, body)
+}
+
+func (c *Conn) directOne(ctx context.Context, stream, subject string, body []byte) (stored, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	m, err := c.nc.RequestWithContext(ctx, apiDirectGet+stream+"."+subject, nil)
+	m, err := c.nc.RequestWithContext(ctx, subject, body)
 	if err != nil {
 		return stored{}, fmt.Errorf("natsbus: read stream %s: %w", stream, err)
 	}

@@ -1,0 +1,447 @@
+package natsbus
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/session"
+)
+
+const (
+	// appendPatience is how long an append goes on trying: longer than a
+	// stream takes to elect a new leader, which is 4 to 9 s.
+	appendPatience = 25 * time.Second
+	// inlineData is the most bytes of one event's data that a commit holds
+	// itself; more lies in a blob.
+	inlineData = 32 << 10
+	// inlineCommit is the size from which a commit's largest data move to
+	// blobs as well.
+	inlineCommit = 512 << 10
+)
+
+// Log returns the event store of sessions: one subject per session in the
+// event stream that its id names, one message per commit. It is also a
+// session.Snapshotter.
+func (c *Conn) Log() session.Log { return &eventLog{c} }
+
+type eventLog struct{ c *Conn }
+
+// EventSubject is where the commits of a session are stored. It fails for an
+// id that no session.Minter made.
+func EventSubject(k session.Key) (stream, subject string, err error) {
+	if err := k.Valid(); err != nil {
+		return "", "", err
+	}
+	g, p, ok := k.ID.Locate()
+	if !ok {
+		return "", "", fmt.Errorf("natsbus: session id %q names no event stream: it was not minted", k.ID)
+	}
+	var b strings.Builder
+	b.Grow(len(prefixEvent) + 24 + len(k.Tenant) + len(k.ID))
+	b.WriteString(prefixEvent)
+	b.WriteString(strconv.FormatUint(uint64(g), 10))
+	b.WriteByte('.')
+	b.WriteString(strconv.FormatUint(uint64(p), 10))
+	b.WriteByte('.')
+	b.WriteString(string(k.Tenant))
+	b.WriteByte('.')
+	b.WriteString(string(k.ID))
+	return EventStream(g, p), b.String(), nil
+}
+
+// Append implements session.Log.
+func (l *eventLog) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
+	stream, subject, err := EventSubject(c.Key)
+	if err != nil {
+		return session.Position{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return session.Position{}, err
+	}
+	if err := l.c.Durable(ctx); err != nil {
+		return session.Position{}, err
+	}
+	raw, err := l.encode(ctx, at, c)
+	if err != nil {
+		return session.Position{}, err
+	}
+	w := write{l: l, stream: stream, subject: subject, key: c.Key, at: at, raw: raw, conn: l.c.incarnation()}
+	token, err := w.run(ctx)
+	if err != nil {
+		return session.Position{}, fmt.Errorf("natsbus: append %d to %s: %w", c.Seq, c.Key, err)
+	}
+	return session.Position{Seq: c.Seq, Token: token, Hash: session.HashOf(raw)}, nil
+}
+
+// encode checks what would make the commit foreign to its readers, moves large
+// data to blobs, which are there before the commit that names them, and
+// returns the bytes to store.
+func (l *eventLog) encode(ctx context.Context, at session.Position, c session.Commit) ([]byte, error) {
+	switch {
+	case c.Seq != at.Seq+1 || c.Prev != at.Hash:
+		return nil, fmt.Errorf("natsbus: append %d to %s after %d: the commit does not say the same: %w", c.Seq, c.Key, at.Seq, session.ErrForeign)
+	case len(c.Events) == 0:
+		return nil, fmt.Errorf("natsbus: append %d to %s: no events: %w", c.Seq, c.Key, session.ErrForeign)
+	}
+	for i := range c.Events {
+		if d := c.Events[i].Data; d != "" && !json.Valid([]byte(d)) {
+			return nil, fmt.Errorf("natsbus: append %d to %s: data of event %d (%s) is not JSON: %w", c.Seq, c.Key, i, c.Events[i].Kind, session.ErrForeign)
+		}
+	}
+	c, err := l.spill(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("natsbus: append %d to %s: %w", c.Seq, c.Key, err)
+	}
+	return session.Encode(c)
+}
+
+// write is one append on its way.
+type write struct {
+	l               *eventLog
+	stream, subject string
+	key             session.Key
+	at              session.Position
+	raw             []byte
+	conn            uint64 // the connection whose server was verified
+	maybe           bool   // an attempt may have been stored
+}
+
+// run sends the same bytes until it is known what became of them. Once they
+// may have arrived it does not end with ctx: nobody else could tell.
+func (w *write) run(ctx context.Context) (uint64, error) {
+	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), appendPatience)
+	defer cancel()
+	expect := w.at.Token
+	var lastErr error
+	for wait := newBackoff(); ; {
+		token, err := w.attempt(patient, expect)
+		if err == nil {
+			return w.acknowledged(patient, token)
+		}
+		lastErr = err
+		switch {
+		case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrNoResponders):
+			// Not sent, or nobody there to store it: later.
+		case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, ErrFull):
+			if !w.maybe {
+				if errors.Is(err, nats.ErrMaxPayload) {
+					err = fmt.Errorf("%w: %w", session.ErrTooLarge, err)
+				}
+				return 0, err
+			}
+		default:
+			w.maybe = w.maybe || !errors.Is(err, errExpectation)
+			var settled bool
+			token, expect, settled, err = w.resolve(patient, expect)
+			switch {
+			case err != nil && settled:
+				return 0, err
+			case settled:
+				return w.acknowledged(patient, token)
+			case err != nil:
+				lastErr = err
+			}
+		}
+		if !w.maybe && ctx.Err() != nil {
+			return 0, ctx.Err()
+		}
+		if patient.Err() != nil || wait.sleep(patient) != nil {
+			return 0, fmt.Errorf("%w: not settled after %v: %w", session.ErrUnavailable, appendPatience, lastErr)
+		}
+	}
+}
+
+func (w *write) attempt(ctx context.Context, expect uint64) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	return w.l.c.publishExpecting(ctx, w.subject, expect, nil, w.raw)
+}
+
+// acknowledged returns a token, unless the connection changed on the way to
+// one whose servers store less safely than promised.
+func (w *write) acknowledged(ctx context.Context, token uint64) (uint64, error) {
+	if w.l.c.incarnation() != w.conn {
+		if err := w.l.c.Durable(ctx); err != nil {
+			return 0, fmt.Errorf("%w: %w", session.ErrUnavailable, err)
+		}
+	}
+	return token, nil
+}
+
+// resolve asks the stream's leader where the log stands. Settled means that
+// the commit is stored, at token, or never will be, which is the error.
+// Otherwise the next attempt expects the returned sequence: the one before,
+// because the conflict was false or the attempt was lost, or that of foreign
+// messages, which do not count as commits but do as last of their subject.
+func (w *write) resolve(ctx context.Context, expect uint64) (token, next uint64, settled bool, err error) {
+	last, err := w.l.c.leaderLast(ctx, w.stream, w.subject)
+	switch {
+	case errors.Is(err, errNoMessage):
+		if w.at.Token == 0 {
+			return 0, 0, false, nil
+		}
+		return 0, 0, true, fmt.Errorf("%w: the log is gone", session.ErrConflict)
+	case err != nil:
+		return 0, expect, false, err
+	case bytes.Equal(last.Data, w.raw):
+		return last.Seq, 0, true, nil
+	case last.Seq == expect:
+		return 0, expect, false, nil
+	case last.Seq < w.at.Token:
+		return 0, 0, true, fmt.Errorf("%w: it ends before the position", session.ErrConflict)
+	}
+	for m, err := range w.l.messages(ctx, w.stream, w.subject, w.at.Token, last) {
+		if err != nil {
+			return 0, expect, false, err
+		}
+		if bytes.Equal(m.Data, w.raw) {
+			return m.Seq, 0, true, nil
+		}
+		_, _, err := session.Successor(w.key, w.at, m.Data)
+		if err == nil || errors.Is(err, session.ErrTooOld) {
+			return 0, 0, true, session.ErrConflict
+		}
+	}
+	return 0, last.Seq, false, nil
+}
+
+// messages yields what the subject holds after a sequence, up to last or a
+// little later. Pages come from any replica; what that one does not have yet
+// comes from the leader.
+func (l *eventLog) messages(ctx context.Context, stream, subject string, after uint64, last stored) iter.Seq2[stored, error] {
+	return func(yield func(stored, error) bool) {
+		if last.Seq <= after {
+			return
+		}
+		// Right behind: the usual case of a writer or a follower.
+		if last.Header.Get(headerExpectLast) == strconv.FormatUint(after, 10) {
+			yield(last, nil)
+			return
+		}
+		for after < last.Seq {
+			page, err := l.c.directPage(ctx, stream, subject, after+1)
+			if err == nil && len(page) == 0 {
+				var m stored
+				m, err = l.c.leaderGet(ctx, stream, getRequest{Seq: after + 1, NextBySubject: subject})
+				page = []stored{m}
+			}
+			if errors.Is(err, errNoMessage) {
+				return // purged meanwhile
+			}
+			if err != nil {
+				yield(stored{}, err)
+				return
+			}
+			for _, m := range page {
+				if !yield(m, nil) {
+					return
+				}
+				after = m.Seq
+			}
+		}
+	}
+}
+
+// Read implements session.Log.
+func (l *eventLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
+	return func(yield func(session.Entry, error) bool) {
+		stream, subject, err := EventSubject(k)
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			yield(session.Entry{}, err)
+			return
+		}
+		last, err := l.c.leaderLast(ctx, stream, subject)
+		if errors.Is(err, errNoMessage) {
+			return
+		}
+		if err != nil {
+			yield(session.Entry{}, fmt.Errorf("natsbus: read %s: %w", k, err))
+			return
+		}
+		at := after
+		for m, err := range l.messages(ctx, stream, subject, after.Token, last) {
+			if err == nil {
+				var e session.Entry
+				e, err = l.entry(ctx, k, at, m)
+				if errors.Is(err, session.ErrForeign) {
+					continue
+				}
+				if err == nil {
+					at = e.At
+					if !yield(e, nil) {
+						return
+					}
+					continue
+				}
+			}
+			yield(session.Entry{}, fmt.Errorf("natsbus: read %s: %w", k, err))
+			return
+		}
+	}
+}
+
+// entry reads a message as the successor of a position.
+func (l *eventLog) entry(ctx context.Context, k session.Key, after session.Position, m stored) (session.Entry, error) {
+	c, hash, err := session.Successor(k, after, m.Data)
+	if err != nil {
+		return session.Entry{}, err
+	}
+	if err := l.fill(ctx, &c); err != nil {
+		return session.Entry{}, err
+	}
+	return session.Entry{Commit: c, At: session.Position{Seq: c.Seq, Token: m.Seq, Hash: hash}, Raw: string(m.Data)}, nil
+}
+
+// Last implements session.Log. It reads the leader's last message and the one
+// before it, which the first one's compare-and-set named; only if the two are
+// not a commit and its predecessor it reads the log.
+func (l *eventLog) Last(ctx context.Context, k session.Key) (session.Entry, error) {
+	stream, subject, err := EventSubject(k)
+	if err != nil {
+		return session.Entry{}, err
+	}
+	last, err := l.c.leaderLast(ctx, stream, subject)
+	if errors.Is(err, errNoMessage) {
+		return session.Entry{}, fmt.Errorf("natsbus: %s: %w", k, session.ErrNotFound)
+	}
+	if err != nil {
+		return session.Entry{}, fmt.Errorf("natsbus: last commit of %s: %w", k, err)
+	}
+	before, err := l.before(ctx, k, stream, last)
+	if err == nil {
+		var e session.Entry
+		if e, err = l.entry(ctx, k, before, last); err == nil {
+			return e, nil
+		}
+	}
+	if !errors.Is(err, session.ErrForeign) {
+		return session.Entry{}, fmt.Errorf("natsbus: last commit of %s: %w", k, err)
+	}
+	var end session.Entry
+	for e, err := range l.Read(ctx, k, session.Position{}) {
+		if err != nil {
+			return session.Entry{}, err
+		}
+		end = e
+	}
+	if end.At.Seq == 0 {
+		return session.Entry{}, fmt.Errorf("natsbus: %s: %w", k, session.ErrNotFound)
+	}
+	return end, nil
+}
+
+// before returns the position of the message that a message was appended to.
+func (l *eventLog) before(ctx context.Context, k session.Key, stream string, m stored) (session.Position, error) {
+	token, err := strconv.ParseUint(m.Header.Get(headerExpectLast), 10, 64)
+	if err != nil {
+		return session.Position{}, fmt.Errorf("%w: no expected sequence", session.ErrForeign)
+	}
+	if token == 0 {
+		return session.Position{}, nil
+	}
+	prev, err := l.c.leaderGet(ctx, stream, getRequest{Seq: token})
+	if errors.Is(err, errNoMessage) {
+		return session.Position{}, fmt.Errorf("%w: nothing before it", session.ErrForeign)
+	}
+	if err != nil {
+		return session.Position{}, err
+	}
+	c, err := session.Decode(prev.Data)
+	if err != nil {
+		return session.Position{}, err
+	}
+	if c.Key != k || prev.Subject != m.Subject {
+		return session.Position{}, fmt.Errorf("%w: follows a commit of %s", session.ErrForeign, c.Key)
+	}
+	return session.Position{Seq: c.Seq, Token: token, Hash: session.HashOf(prev.Data)}, nil
+}
+
+// spill returns the commit with large data named by blobs. What spills follows
+// from the commit's data alone, so that a retry has the same bytes.
+func (l *eventLog) spill(ctx context.Context, c session.Commit) (session.Commit, error) {
+	limit, change := inlineLimit(c.Events), false
+	for _, e := range c.Events {
+		change = change || e.Data != "" && (len(e.Data) > limit || !e.Blob.Digest.IsZero())
+	}
+	if !change {
+		return c, nil
+	}
+	store := l.c.Blobs(c.Tenant)
+	c.Events = slices.Clone(c.Events)
+	for i := range c.Events {
+		e := &c.Events[i]
+		switch {
+		case e.Data == "": // its owner says that the blob is there
+		case len(e.Data) <= limit:
+			e.Blob = blob.Ref{}
+		default:
+			var err error
+			if e.Blob, err = store.Put(ctx, strings.NewReader(e.Data)); err != nil {
+				return c, fmt.Errorf("data of event %d (%s): %w", i, e.Kind, err)
+			}
+		}
+	}
+	return c, nil
+}
+
+// inlineLimit is the size of data up to which a commit holds it itself: the
+// usual one, or a smaller one under which all that stays fits.
+func inlineLimit(events []session.Event) int {
+	for limit := inlineData; ; limit /= 2 {
+		total := 0
+		for i := range events {
+			if n := len(events[i].Data); n <= limit {
+				total += n
+			}
+		}
+		if total <= inlineCommit || limit < 1<<10 {
+			return limit
+		}
+	}
+}
+
+// fill reads the data that a commit keeps in blobs.
+func (l *eventLog) fill(ctx context.Context, c *session.Commit) error {
+	for i := range c.Events {
+		e := &c.Events[i]
+		if e.Blob.Digest.IsZero() {
+			continue
+		}
+		data, err := readBlob(ctx, l.c.Blobs(c.Tenant), e.Blob)
+		if err != nil {
+			return fmt.Errorf("data of event %d (%s) in commit %d: %w", i, e.Kind, c.Seq, err)
+		}
+		e.Data = string(data)
+	}
+	return nil
+}
+
+func readBlob(ctx context.Context, store blob.Store, ref blob.Ref) ([]byte, error) {
+	r, err := store.Get(ctx, ref.Digest)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(r)
+	if err := errors.Join(err, r.Close()); err != nil {
+		return nil, err
+	}
+	if int64(len(data)) != ref.Size {
+		return nil, fmt.Errorf("%w: %d bytes, want %d", blob.ErrCorrupt, len(data), ref.Size)
+	}
+	return data, nil
+}

@@ -1,0 +1,606 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/session"
+)
+
+var minter = session.Minter{Generation: 1, Partitions: 2}
+
+func key(body string) session.Key {
+	return session.Key{Tenant: "default", ID: minter.Mint(body)}
+}
+
+// commit makes the commit after a position; what tells it from others.
+func commit(k session.Key, at session.Position, what string) session.Commit {
+	e := session.ChunkEvent(session.UserText(what))
+	e.Time = time.Unix(1, 0)
+	return session.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}}
+}
+
+func mustAppend(tb testing.TB, l session.Log, at session.Position, c session.Commit) session.Position {
+	tb.Helper()
+	pos, err := l.Append(tb.Context(), at, c)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return pos
+}
+
+// grow appends n commits after a position.
+func grow(tb testing.TB, l session.Log, k session.Key, at session.Position, n int) session.Position {
+	tb.Helper()
+	for range n {
+		at = mustAppend(tb, l, at, commit(k, at, fmt.Sprintf("text %d", at.Seq+1)))
+	}
+	return at
+}
+
+func readAll(tb testing.TB, l session.Log, k session.Key, after session.Position) []session.Entry {
+	tb.Helper()
+	var out []session.Entry
+	for e, err := range l.Read(tb.Context(), k, after) {
+		if err != nil {
+			tb.Fatal(err)
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// inBubble runs a test in virtual time, with a node's connection that the
+// wire can disturb.
+func inBubble(t *testing.T, test func(t *testing.T, c *Conn, w *wire)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{}
+		o := nodeOptions(natstest.Start(t, nil))
+		o.Dialer = w.through(o.Dialer)
+		c := dial(t, o)
+		if err := c.Provision(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		test(t, c, w)
+		w.set(nil, nil)
+	})
+}
+
+func TestLogReadsWhatWasAppended(t *testing.T) {
+	c := open(t)
+	l := c.Log()
+	a, b := key("a"), key("b")
+	grow(t, l, b, session.Position{}, 2)
+	end := grow(t, l, a, session.Position{}, 5)
+	entries := readAll(t, l, a, session.Position{})
+	if len(entries) != 5 || entries[4].At != end {
+		t.Fatalf("read %d entries, want 5 up to %v", len(entries), end)
+	}
+	var at session.Position
+	for i, e := range entries {
+		want := commit(a, at, fmt.Sprintf("text %d", i+1))
+		raw, err := session.Encode(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Raw != string(raw) || e.At.Hash != session.HashOf(raw) {
+			t.Errorf("entry %d is %s, want %s", i, e.Raw, raw)
+		}
+		at = e.At
+	}
+	for i := range entries {
+		if tail := readAll(t, l, a, entries[i].At); len(tail) != 4-i {
+			t.Errorf("after commit %d: %d entries", i+1, len(tail))
+		}
+	}
+	last, err := l.Last(t.Context(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(entries[4], last); diff != "" {
+		t.Errorf("Last (-want +got):\n%s", diff)
+	}
+	for _, k := range []session.Key{key("absent"), {Tenant: "other", ID: a.ID}} {
+		if _, err := l.Last(t.Context(), k); !errors.Is(err, session.ErrNotFound) {
+			t.Errorf("Last of %s: %v", k, err)
+		}
+		if got := readAll(t, l, k, session.Position{}); len(got) != 0 {
+			t.Errorf("Read of %s: %v", k, got)
+		}
+	}
+}
+
+// TestLogPages reads more than one page, from the start and from within.
+func TestLogPages(t *testing.T) {
+	srv := natstest.Start(t, &natsserver.Options{Lazy: true})
+	o := nodeOptions(srv)
+	o.Level = Lazy
+	c := dial(t, o)
+	if err := c.Provision(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l := c.Log()
+	a, b := key("a"), key("b")
+	n := 2*pageMessages + 10
+	var at, other session.Position
+	for range n {
+		at, other = grow(t, l, a, at, 1), grow(t, l, b, other, 1)
+	}
+	entries := readAll(t, l, a, session.Position{})
+	if len(entries) != n {
+		t.Fatalf("read %d, want %d", len(entries), n)
+	}
+	for _, i := range []int{0, 1, n / 2, n - 2} {
+		if tail := readAll(t, l, a, entries[i].At); len(tail) != n-i-1 {
+			t.Errorf("after commit %d: %d entries, want %d", i+1, len(tail), n-i-1)
+		}
+	}
+	// A reader may stop early.
+	for range l.Read(t.Context(), a, session.Position{}) {
+		break
+	}
+}
+
+func TestAppendConflict(t *testing.T) {
+	c := open(t)
+	l := c.Log()
+	k := key("s")
+	first := grow(t, l, k, session.Position{}, 1)
+	second := grow(t, l, k, first, 1)
+	for name, at := range map[string]session.Position{"born twice": {}, "zombie": first} {
+		if _, err := l.Append(t.Context(), at, commit(k, at, "other")); !errors.Is(err, session.ErrConflict) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// The very same commit again is the same commit.
+	if pos, err := l.Append(t.Context(), first, commit(k, first, "text 2")); err != nil || pos != second {
+		t.Errorf("the same bytes again: %v, %v, want %v", pos, err, second)
+	}
+	if n := len(readAll(t, l, k, session.Position{})); n != 2 {
+		t.Errorf("%d commits, want 2", n)
+	}
+	ahead := session.Position{Seq: 7, Token: second.Token + 100, Hash: second.Hash}
+	if _, err := l.Append(t.Context(), ahead, commit(k, ahead, "x")); !errors.Is(err, session.ErrConflict) {
+		t.Errorf("ahead of the log: %v", err)
+	}
+	absent := key("absent")
+	if _, err := l.Append(t.Context(), second, commit(absent, second, "x")); !errors.Is(err, session.ErrConflict) {
+		t.Errorf("after a position of an empty log: %v", err)
+	}
+}
+
+func TestAppendRefuses(t *testing.T) {
+	c := open(t)
+	l := c.Log()
+	k := key("s")
+	at := grow(t, l, k, session.Position{}, 1)
+	good := commit(k, at, "x")
+	tests := map[string]func(c *session.Commit){
+		"wrong seq":       func(c *session.Commit) { c.Seq = 5 },
+		"wrong prev":      func(c *session.Commit) { c.Prev = session.Hash{} },
+		"no events":       func(c *session.Commit) { c.Events = nil },
+		"not JSON":        func(c *session.Commit) { c.Events[0].Data = "{" },
+		"no data":         func(c *session.Commit) { c.Events[0].Data = "" },
+		"not minted":      func(c *session.Commit) { c.ID = "plain" },
+		"wildcard tenant": func(c *session.Commit) { c.Tenant = ">" },
+	}
+	for name, spoil := range tests {
+		bad := good
+		bad.Events = append([]session.Event(nil), good.Events...)
+		spoil(&bad)
+		if _, err := l.Append(t.Context(), at, bad); err == nil {
+			t.Errorf("%s: stored", name)
+		}
+	}
+	big := good
+	big.Events = nil
+	for range 3000 {
+		big.Events = append(big.Events, session.Event{Kind: "x", Schema: 1, Data: `"` + strings.Repeat("x", 300) + `"`})
+	}
+	if _, err := l.Append(t.Context(), at, big); !errors.Is(err, session.ErrTooLarge) {
+		t.Errorf("too large: %v", err)
+	}
+	if n := len(readAll(t, l, k, session.Position{})); n != 1 {
+		t.Errorf("%d commits, want 1", n)
+	}
+}
+
+// TestAppendSurvives disturbs the connection during one append. The commit is
+// stored exactly once and the caller learns its position.
+func TestAppendSurvives(t *testing.T) {
+	const ack = `{"stream":"EV_1`
+	tests := map[string]struct {
+		fromServer, toServer string // the mark that the fault waits for
+		act                  func(b []byte) bool
+	}{
+		"lost publish": {toServer: "rath.ev.", act: drop},
+		"lost ack":     {fromServer: ack, act: drop},
+		"stored, told 10164": {fromServer: ack, act: func(b []byte) bool {
+			i := strings.Index(string(b), ack)
+			j := i + strings.Index(string(b[i:]), "}") + 1
+			return replace(string(b[i:j]), `{"error":{"err_code":10164}}`)(b)
+		}},
+		"false conflict": {
+			toServer: headerExpectLast + ": ",
+			act:      replace(headerExpectLast+": ", headerExpectLast+":9"),
+		},
+		"garbled ack": {fromServer: ack, act: replace(ack, `{"stream":"EV"!`)},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+				l := c.Log()
+				k := key("s")
+				at := grow(t, l, k, session.Position{}, 1)
+				var fired func() bool
+				var hook func([]byte) bool
+				if tc.toServer != "" {
+					hook, fired = once(tc.toServer, tc.act)
+					w.set(nil, hook)
+				} else {
+					hook, fired = once(tc.fromServer, tc.act)
+					w.set(hook, nil)
+				}
+				end := grow(t, l, k, at, 2)
+				if !fired() {
+					t.Fatal("the fault did not happen")
+				}
+				entries := readAll(t, l, k, session.Position{})
+				if len(entries) != 3 || entries[2].At != end {
+					t.Errorf("%d commits, want 3 up to %v", len(entries), end)
+				}
+				if n := stored64(t, c, k); n != 3 {
+					t.Errorf("%d messages stored, want 3", n)
+				}
+			})
+		})
+	}
+}
+
+// stored64 counts the messages in a session's event stream.
+func stored64(t *testing.T, c *Conn, k session.Key) uint64 {
+	t.Helper()
+	name, _, err := EventSubject(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.js.Stream(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.CachedInfo().State.Msgs
+}
+
+// TestAppendLostAckToOther loses the acknowledgement of a commit that another
+// writer then extends: it is stored, and the writer learns that.
+func TestAppendLostAckToOther(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+		ctx := t.Context()
+		l := c.Log()
+		k := key("s")
+		stream, subject, err := EventSubject(k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hook, fired := once(`{"stream":"EV_1`, drop)
+		w.set(hook, nil)
+		first := commit(k, session.Position{}, "mine")
+		done := make(chan error, 1)
+		go func() {
+			_, err := l.Append(ctx, session.Position{}, first)
+			done <- err
+		}()
+		time.Sleep(3 * time.Second) // connected again, not yet asking
+		if !fired() {
+			t.Fatal("the fault did not happen")
+		}
+		m, err := c.leaderLast(ctx, stream, subject)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := session.Position{Seq: 1, Token: m.Seq, Hash: session.HashOf(m.Data)}
+		if _, err := l.Append(ctx, at, commit(k, at, "another's")); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err != nil {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// TestAppendThroughOutage restarts the server while a commit is on its way.
+func TestAppendThroughOutage(t *testing.T) {
+	for _, outage := range []time.Duration{9 * time.Second, 20 * time.Second, time.Minute} {
+		t.Run(outage.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx := t.Context()
+				opts := &natsserver.Options{StoreDir: t.TempDir(), NodePassword: "fixed"}
+				srv := natstest.Start(t, opts)
+				now := &srv
+				o := nodeOptions(srv)
+				o.Dialer = func() (netConn, error) { return (*now).Dial() }
+				o.Probe = func(ctx context.Context) ([]SyncState, error) { return probe(*now)(ctx) }
+				c := dial(t, o)
+				if err := c.Provision(ctx); err != nil {
+					t.Fatal(err)
+				}
+				l := c.Log()
+				k := key("s")
+				at := grow(t, l, k, session.Position{}, 1)
+				if err := srv.Shutdown(ctx); err != nil {
+					t.Fatal(err)
+				}
+				start := time.Now()
+				done := make(chan error, 1)
+				go func() {
+					_, err := l.Append(ctx, at, commit(k, at, "through"))
+					done <- err
+				}()
+				time.Sleep(outage)
+				*now = natstest.Start(t, opts)
+				err := <-done
+				if outage < appendPatience {
+					if err != nil {
+						t.Fatalf("after %v: %v", time.Since(start), err)
+					}
+				} else if d := time.Since(start); !errors.Is(err, session.ErrUnavailable) || d < 20*time.Second {
+					t.Fatalf("after %v: %v, want ErrUnavailable after 20s or more", d, err)
+				}
+				want := 2
+				if err != nil {
+					want = 1
+				}
+				time.Sleep(5 * time.Second) // connected again
+				if n := len(readAll(t, l, k, session.Position{})); n != want {
+					t.Errorf("%d commits, want %d", n, want)
+				}
+			})
+		})
+	}
+}
+
+// TestAppendContext ends the context before and while the outcome is open.
+func TestAppendContext(t *testing.T) {
+	t.Run("before", func(t *testing.T) {
+		c := open(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		k := key("s")
+		if _, err := c.Log().Append(ctx, session.Position{}, commit(k, session.Position{}, "x")); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+		if n := stored64(t, c, k); n != 0 {
+			t.Errorf("%d messages stored", n)
+		}
+	})
+	t.Run("ack lost", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+			hook, _ := once(`{"stream":"EV_1`, drop)
+			w.set(hook, nil)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			k := key("s")
+			pos, err := c.Log().Append(ctx, session.Position{}, commit(k, session.Position{}, "x"))
+			if err != nil || pos.Seq != 1 {
+				t.Errorf("got %v, %v: the commit is stored", pos, err)
+			}
+		})
+	})
+}
+
+// TestForeignMessages puts messages that are not commits on a session's
+// subject. Every reader skips them and a writer goes on after them.
+func TestForeignMessages(t *testing.T) {
+	ctx := t.Context()
+	c := open(t)
+	l := c.Log()
+	k := key("s")
+	_, subject, err := EventSubject(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := grow(t, l, k, session.Position{}, 3)
+	entries := readAll(t, l, k, session.Position{})
+	other := key("t")
+	elsewhere, err := session.Encode(commit(other, at, "x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	farAhead := commit(k, session.Position{Seq: 98, Hash: at.Hash}, "x")
+	ahead, err := session.Encode(farAhead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign := map[string]string{
+		"garbage":             "\x00garbage",
+		"empty":               "",
+		"JSON":                `{"format":1}`,
+		"an older commit":     entries[1].Raw,
+		"the newest commit":   entries[2].Raw,
+		"another session's":   string(elsewhere),
+		"far ahead":           string(ahead),
+		"a server's answer":   `{"stream":"TASKS","seq":1}`,
+		"with a space at end": entries[2].Raw + " ",
+	}
+	for name, data := range foreign {
+		for _, cas := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/cas=%v", name, cas), func(t *testing.T) {
+				if cas {
+					m, err := c.leaderLast(ctx, EventStream(1, partition(k)), subject)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if _, err := c.publishExpecting(ctx, subject, m.Seq, nil, []byte(data)); err != nil {
+						t.Fatal(err)
+					}
+				} else if _, err := c.js.Publish(ctx, subject, []byte(data)); err != nil {
+					t.Fatal(err)
+				}
+				before := len(readAll(t, l, k, session.Position{}))
+				if before != int(at.Seq) {
+					t.Fatalf("%d commits, want %d", before, at.Seq)
+				}
+				last, err := l.Last(ctx, k)
+				if err != nil || last.At != at {
+					t.Errorf("Last is at %v, %v; want %v", last.At, err, at)
+				}
+				zombie := session.Position{Seq: entries[0].At.Seq, Token: entries[0].At.Token, Hash: entries[0].At.Hash}
+				if _, err := l.Append(ctx, zombie, commit(k, zombie, "zombie")); !errors.Is(err, session.ErrConflict) {
+					t.Errorf("a zombie behind foreign messages: %v", err)
+				}
+				at = grow(t, l, k, at, 1)
+				if last, err := l.Last(ctx, k); err != nil || last.At != at {
+					t.Errorf("after going on Last is at %v, %v; want %v", last.At, err, at)
+				}
+			})
+		}
+	}
+}
+
+func partition(k session.Key) uint32 {
+	_, p, _ := k.ID.Locate()
+	return p
+}
+
+// TestLaterFormat stops at a commit of a later release instead of skipping it.
+func TestLaterFormat(t *testing.T) {
+	ctx := t.Context()
+	c := open(t)
+	l := c.Log()
+	k := key("s")
+	_, subject, err := EventSubject(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := grow(t, l, k, session.Position{}, 1)
+	if _, err := c.publishExpecting(ctx, subject, at.Token, nil, []byte(`{"format":99}`)); err != nil {
+		t.Fatal(err)
+	}
+	var got error
+	for _, err := range l.Read(ctx, k, session.Position{}) {
+		got = err
+	}
+	if !errors.Is(got, session.ErrTooOld) {
+		t.Errorf("Read: %v", got)
+	}
+	if _, err := l.Last(ctx, k); !errors.Is(err, session.ErrTooOld) {
+		t.Errorf("Last: %v", err)
+	}
+	if _, err := l.Append(ctx, at, commit(k, at, "x")); !errors.Is(err, session.ErrConflict) {
+		t.Errorf("Append: %v", err)
+	}
+}
+
+// TestRacingWriters lets several connections write one session; each position
+// is extended once.
+func TestRacingWriters(t *testing.T) {
+	srv := natstest.Start(t, &natsserver.Options{Lazy: true})
+	o := nodeOptions(srv)
+	o.Level = Lazy
+	if err := dial(t, o).Provision(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const writers, each = 4, 50
+	k := key("s")
+	var (
+		wg   sync.WaitGroup
+		won  [writers]int
+		errs [writers]error
+	)
+	for w := range writers {
+		c := dial(t, o)
+		wg.Go(func() {
+			l := c.Log()
+			for i := range each {
+				at := session.Position{}
+				last, err := l.Last(t.Context(), k)
+				if err == nil {
+					at = last.At
+				} else if !errors.Is(err, session.ErrNotFound) {
+					errs[w] = err
+					return
+				}
+				_, err = l.Append(t.Context(), at, commit(k, at, fmt.Sprintf("%d of %d", i, w)))
+				switch {
+				case err == nil:
+					won[w]++
+				case !errors.Is(err, session.ErrConflict):
+					errs[w] = err
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs[:]...); err != nil {
+		t.Fatal(err)
+	}
+	total := 0
+	for _, n := range won {
+		total += n
+	}
+	c := dial(t, o)
+	if n := len(readAll(t, c.Log(), k, session.Position{})); n != total || total == 0 {
+		t.Errorf("%d commits in the log, %d appends succeeded", n, total)
+	}
+	if n := stored64(t, c, k); n != uint64(total) {
+		t.Errorf("%d messages stored, %d appends succeeded", n, total)
+	}
+}
+
+// TestLargeData keeps large data out of the commit, and gives it back.
+func TestLargeData(t *testing.T) {
+	ctx := t.Context()
+	c := open(t)
+	l := c.Log()
+	k := key("s")
+	text := func(n int) session.Event {
+		e := session.ChunkEvent(session.UserText(strings.Repeat("x", n)))
+		e.Time = time.Unix(1, 0)
+		return e
+	}
+	tests := map[string][]session.Event{
+		"one large":   {text(10), text(inlineData + 1), text(3 << 20)},
+		"many medium": {},
+	}
+	for range 60 {
+		tests["many medium"] = append(tests["many medium"], text(20<<10))
+	}
+	var at session.Position
+	for name, events := range tests {
+		t.Run(name, func(t *testing.T) {
+			cm := session.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: events}
+			before := at
+			at = mustAppend(t, l, at, cm)
+			if again := mustAppend(t, l, before, cm); again != at {
+				t.Errorf("the same commit again: %v, want %v", again, at)
+			}
+			e, err := l.Last(ctx, k)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(e.Raw) > inlineCommit+64<<10 {
+				t.Errorf("the commit has %d bytes", len(e.Raw))
+			}
+			for i := range events {
+				if e.Commit.Events[i].Data != events[i].Data {
+					t.Errorf("data of event %d: %d bytes, want %d", i, len(e.Commit.Events[i].Data), len(events[i].Data))
+				}
+			}
+			// What was read can be appended elsewhere: the same bytes spill.
+			cm2 := e.Commit
+			cm2.Key, cm2.Root, cm2.Seq, cm2.Prev = key("copy-"+strings.ReplaceAll(name, " ", "-")), k.ID, 1, session.Hash{}
+			mustAppend(t, l, session.Position{}, cm2)
+		})
+	}
+}

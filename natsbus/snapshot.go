@@ -1,0 +1,164 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/session"
+)
+
+// A snapshot is one message: the state, and in headers the position it was
+// taken at.
+const (
+	headerSeq   = "Rath-Seq"
+	headerToken = "Rath-Token"
+	headerHash  = "Rath-Hash"
+
+	// maxSnapshot is the most bytes of a state or a page, below what servers
+	// take in one message.
+	maxSnapshot = 960 << 10
+	// saveAttempts bounds how often Save meets another writer.
+	saveAttempts = 4
+)
+
+var (
+	_ session.Log         = (*eventLog)(nil)
+	_ session.Snapshotter = (*eventLog)(nil)
+)
+
+func snapSubject(k session.Key) string { return prefixSnap + string(k.Tenant) + "." + string(k.ID) }
+
+func pageSubject(t session.Tenant, digest string) (string, error) {
+	if err := session.ValidID("tenant", string(t)); err != nil {
+		return "", err
+	}
+	if err := session.ValidID("page", digest); err != nil {
+		return "", err
+	}
+	return prefixPage + string(t) + "." + digest, nil
+}
+
+// Save implements session.Snapshotter. A snapshot of an earlier position does
+// not replace one of a later position.
+func (l *eventLog) Save(ctx context.Context, k session.Key, at session.Position, state []byte) error {
+	if err := k.Valid(); err != nil {
+		return err
+	}
+	if len(state) > maxSnapshot {
+		return fmt.Errorf("natsbus: snapshot of %s has %d bytes, at most %d are kept: %w", k, len(state), maxSnapshot, session.ErrTooLarge)
+	}
+	subject := snapSubject(k)
+	look := l.c.directLast
+	for range saveAttempts {
+		have, err := look(ctx, StreamSnap, subject)
+		if err != nil && !errors.Is(err, errNoMessage) {
+			return fmt.Errorf("natsbus: save snapshot of %s: %w", k, err)
+		}
+		if err == nil {
+			if old, err := positionOf(have.Header); err == nil && old.Seq >= at.Seq {
+				return nil
+			}
+		}
+		_, err = l.publish(ctx, subject, have.Seq, nats.Header{
+			headerSeq:   {strconv.FormatUint(at.Seq, 10)},
+			headerToken: {strconv.FormatUint(at.Token, 10)},
+			headerHash:  {at.Hash.String()},
+		}, state)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, errExpectation) {
+			return fmt.Errorf("natsbus: save snapshot of %s: %w", k, err)
+		}
+		look = l.c.leaderLast // a replica that lags said something outdated
+	}
+	return fmt.Errorf("natsbus: save snapshot of %s: %w", k, session.ErrConflict)
+}
+
+func (l *eventLog) publish(ctx context.Context, subject string, last uint64, h nats.Header, data []byte) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	return l.c.publishExpecting(ctx, subject, last, h, data)
+}
+
+func positionOf(h nats.Header) (session.Position, error) {
+	var at session.Position
+	var err, err2 error
+	at.Seq, err = strconv.ParseUint(h.Get(headerSeq), 10, 64)
+	at.Token, err2 = strconv.ParseUint(h.Get(headerToken), 10, 64)
+	return at, errors.Join(err, err2, at.Hash.UnmarshalText([]byte(h.Get(headerHash))))
+}
+
+// Load implements session.Snapshotter. It compares the position with the
+// commit in the log, so that a snapshot of something else is none.
+func (l *eventLog) Load(ctx context.Context, k session.Key) (session.Position, []byte, error) {
+	stream, subject, err := EventSubject(k)
+	if err != nil {
+		return session.Position{}, nil, err
+	}
+	m, err := l.c.directLast(ctx, StreamSnap, snapSubject(k))
+	if err != nil {
+		return session.Position{}, nil, loadError(k, err)
+	}
+	at, err := positionOf(m.Header)
+	if err != nil {
+		return session.Position{}, nil, loadError(k, errNoMessage)
+	}
+	commit, err := l.c.directSeq(ctx, stream, at.Token)
+	if errors.Is(err, errNoMessage) {
+		commit, err = l.c.leaderGet(ctx, stream, getRequest{Seq: at.Token})
+	}
+	if err == nil && (commit.Subject != subject || session.HashOf(commit.Data) != at.Hash) {
+		err = errNoMessage
+	}
+	if err != nil {
+		return session.Position{}, nil, loadError(k, err)
+	}
+	return at, m.Data, nil
+}
+
+func loadError(k session.Key, err error) error {
+	if errors.Is(err, errNoMessage) {
+		err = session.ErrNotFound
+	}
+	return fmt.Errorf("natsbus: load snapshot of %s: %w", k, err)
+}
+
+// SavePage implements session.Snapshotter.
+func (l *eventLog) SavePage(ctx context.Context, t session.Tenant, digest string, page []byte) error {
+	subject, err := pageSubject(t, digest)
+	if err != nil {
+		return err
+	}
+	if len(page) > maxSnapshot {
+		return fmt.Errorf("natsbus: page of %d bytes, at most %d are kept: %w", len(page), maxSnapshot, session.ErrTooLarge)
+	}
+	_, err = l.publish(ctx, subject, 0, nil, page)
+	if err != nil && !errors.Is(err, errExpectation) { // that: it is there
+		return fmt.Errorf("natsbus: save page %s: %w", digest, err)
+	}
+	return nil
+}
+
+// LoadPage implements session.Snapshotter.
+func (l *eventLog) LoadPage(ctx context.Context, t session.Tenant, digest string) ([]byte, error) {
+	subject, err := pageSubject(t, digest)
+	if err != nil {
+		return nil, err
+	}
+	m, err := l.c.directLast(ctx, StreamSnap, subject)
+	if errors.Is(err, errNoMessage) {
+		m, err = l.c.leaderLast(ctx, StreamSnap, subject)
+	}
+	if errors.Is(err, errNoMessage) {
+		err = session.ErrNotFound
+	}
+	if err != nil {
+		return nil, fmt.Errorf("natsbus: load page %s: %w", digest, err)
+	}
+	return m.Data, nil
+}

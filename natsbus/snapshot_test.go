@@ -1,0 +1,110 @@
+package natsbus
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/rathcluster/rath/session"
+)
+
+func TestSnapshots(t *testing.T) {
+	ctx := t.Context()
+	c := open(t)
+	l := c.Log()
+	s, ok := l.(session.Snapshotter)
+	if !ok {
+		t.Fatal("the log keeps no snapshots")
+	}
+	k := key("s")
+	if _, _, err := s.Load(ctx, k); !errors.Is(err, session.ErrNotFound) {
+		t.Errorf("before the first one: %v", err)
+	}
+	two := grow(t, l, k, session.Position{}, 2)
+	five := grow(t, l, k, two, 3)
+	check := func(want session.Position, state string) {
+		t.Helper()
+		at, got, err := s.Load(ctx, k)
+		if err != nil || at != want || string(got) != state {
+			t.Errorf("Load: %v, %q, %v; want %v, %q", at, got, err, want, state)
+		}
+	}
+	save := func(at session.Position, state string) {
+		t.Helper()
+		if err := s.Save(ctx, k, at, []byte(state)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	save(two, "at two")
+	check(two, "at two")
+	save(five, "at five")
+	check(five, "at five")
+	save(two, "at two, late")
+	check(five, "at five")
+	if n := len(readAll(t, l, k, two)); n != 3 {
+		t.Errorf("%d commits after the snapshot, want 3", n)
+	}
+	if err := s.Save(ctx, k, five, make([]byte, maxSnapshot+1)); !errors.Is(err, session.ErrTooLarge) {
+		t.Errorf("too large: %v", err)
+	}
+}
+
+// TestSnapshotOfSomethingElse saves snapshots that the log does not agree
+// with: they are as good as none.
+func TestSnapshotOfSomethingElse(t *testing.T) {
+	ctx := t.Context()
+	c := open(t)
+	l := c.Log()
+	s := l.(session.Snapshotter)
+	a, b := key("a"), key("a2")
+	at := grow(t, l, a, session.Position{}, 2)
+	foreign := grow(t, l, b, session.Position{}, 2)
+	wrong := at
+	wrong.Hash[0]++
+	beyond := at
+	beyond.Token += 1000
+	for name, pos := range map[string]session.Position{"another session's": foreign, "wrong hash": wrong, "beyond the end": beyond} {
+		at.Seq++ // so that each one replaces the one before
+		pos.Seq = at.Seq
+		if err := s.Save(ctx, a, pos, []byte(name)); err != nil {
+			t.Fatal(err)
+		}
+		if _, state, err := s.Load(ctx, a); !errors.Is(err, session.ErrNotFound) {
+			t.Errorf("%s: %q, %v", name, state, err)
+		}
+	}
+	if _, err := c.js.Publish(ctx, snapSubject(a), []byte("no position")); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.Load(ctx, a); !errors.Is(err, session.ErrNotFound) {
+		t.Errorf("without a position: %v", err)
+	}
+	if err := s.Save(ctx, a, at, []byte("x")); err != nil {
+		t.Errorf("it cannot be replaced: %v", err)
+	}
+}
+
+func TestPages(t *testing.T) {
+	ctx := t.Context()
+	s := open(t).Log().(session.Snapshotter)
+	digest := strings.Repeat("ab", 32)
+	if _, err := s.LoadPage(ctx, "one", digest); !errors.Is(err, session.ErrNotFound) {
+		t.Errorf("absent: %v", err)
+	}
+	for range 2 {
+		if err := s.SavePage(ctx, "one", digest, []byte("page")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if page, err := s.LoadPage(ctx, "one", digest); err != nil || string(page) != "page" {
+		t.Errorf("got %q, %v", page, err)
+	}
+	if _, err := s.LoadPage(ctx, "two", digest); !errors.Is(err, session.ErrNotFound) {
+		t.Errorf("another tenant's: %v", err)
+	}
+	for _, bad := range []string{"", "a.b", ">", "*"} {
+		if err := s.SavePage(ctx, "one", bad, nil); err == nil {
+			t.Errorf("digest %q was accepted", bad)
+		}
+	}
+}

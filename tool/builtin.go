@@ -1,0 +1,127 @@
+package tool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/rathcluster/rath/sandbox"
+)
+
+// The names of the built-in tools.
+const (
+	RunShellCommand     = "run_shell_command"
+	RunCode             = "run_code"
+	ReadWorkspaceFile   = "read_workspace_file"
+	WriteWorkspaceFile  = "write_workspace_file"
+	ListWorkspaceFiles  = "list_workspace_files"
+	WorkspacePathExists = "workspace_path_exists"
+)
+
+// Builtins returns the tools that work on a session's workspace, sorted by
+// name. All of them need Call.Sandbox. Commands, code and writes are Sandboxed
+// and share the lane "workspace"; reads are ReadOnly and share none.
+func Builtins() []Tool {
+	return []Tool{
+		listWorkspaceFiles(), readWorkspaceFile(), runCode(), runShellCommand(), workspacePathExists(), writeWorkspaceFile(),
+	}
+}
+
+// ByName returns the built-in tool of that name.
+func ByName(name string) (Tool, bool) {
+	for _, t := range Builtins() {
+		if t.Spec().Name == name {
+			return t, true
+		}
+	}
+	return nil, false
+}
+
+// builtin makes a tool of a function that gets the session's sandbox.
+func builtin[In any](name, description string, e Effect, tune func(map[string]*jsonschema.Schema),
+	fn func(context.Context, Call, sandbox.Sandbox, In) (any, error),
+) Tool {
+	schema, err := schemaOf[In](tune)
+	if err != nil {
+		panic(err) // the types are those of this package
+	}
+	return &function[In]{
+		spec: Spec{Name: name, Description: description, Schema: schema, Effect: e},
+		from: "built in",
+		fn: func(ctx context.Context, c Call, in In) (any, error) {
+			sb, err := open(ctx, c)
+			if err != nil {
+				return nil, err
+			}
+			return fn(ctx, c, sb, in)
+		},
+	}
+}
+
+func open(ctx context.Context, c Call) (sandbox.Sandbox, error) {
+	if c.Sandbox == nil {
+		return nil, &Failure{
+			Kind:    SandboxMissing,
+			Message: `this session has no sandbox; the workflow binds one with s.To("local", dir), a task with its workspace`,
+		}
+	}
+	sb, err := c.Sandbox(ctx)
+	switch {
+	case err != nil:
+		if f, ok := errors.AsType[*Failure](err); ok {
+			return nil, f
+		}
+		return nil, &Failure{Kind: SandboxUnavailable, Message: "the session's sandbox cannot be opened: " + reasonOf(err), Err: err}
+	case sb == nil:
+		return nil, &Failure{Kind: SandboxMissing, Message: "this session has no sandbox"}
+	}
+	return sb, nil
+}
+
+// pathFailure turns an error about a name in the workspace into what the model
+// reads. The sandbox's own texts may hold paths of the host and are left out.
+func pathFailure(name string, err error) error {
+	f := &Failure{Detail: name, Err: err}
+	switch {
+	case errors.Is(err, sandbox.ErrPath):
+		f.Kind = PathRefused
+		f.Message = fmt.Sprintf("%q is refused: want the name of a regular file or directory, relative to the workspace and inside it", name)
+	case errors.Is(err, fs.ErrNotExist):
+		f.Kind, f.Message = FileNotFound, fmt.Sprintf("there is no %q in the workspace", name)
+	default:
+		return sandboxFailure(fmt.Sprintf("%q", name), err)
+	}
+	return f
+}
+
+// sandboxFailure is for errors that mean that the sandbox did not do its part.
+func sandboxFailure(what string, err error) error {
+	f := &Failure{Err: err}
+	switch {
+	case errors.Is(err, sandbox.ErrClosed):
+		f.Kind, f.Message = SandboxClosed, "the session's sandbox is closed"
+	case errors.Is(err, sandbox.ErrLost):
+		f.Kind, f.Message = SandboxLost, "the session's sandbox died; what the call did is unknown"
+	case errors.Is(err, sandbox.ErrUnsupported):
+		f.Kind, f.Message = Unsupported, "this sandbox does not support it: "+what
+	case errors.Is(err, context.DeadlineExceeded):
+		f.Kind, f.Message = Timeout, what+": the deadline passed"
+	default:
+		f.Kind, f.Message = OSError, what+": "+reasonOf(err)
+	}
+	return f
+}
+
+// reasonOf is the text of an error without the host's path in it.
+func reasonOf(err error) string {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		return p.Op + ": " + p.Err.Error()
+	}
+	return err.Error()
+}
+
+// number is a pointer to a bound in a schema.
+func number(n float64) *float64 { return &n }

@@ -1,0 +1,131 @@
+package tool
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// Kind says what went wrong, for models and for programs that read
+// transcripts. The list only grows.
+type Kind string
+
+// The kinds of failure.
+const (
+	InvalidArguments   Kind = "invalid_tool_arguments"   // no JSON object, or not what the schema asks for
+	UnknownTool        Kind = "unknown_tool"             // the agent has no such tool
+	Exception          Kind = "tool_execution_exception" // the tool returned an error or panicked
+	Cancelled          Kind = "cancelled"                // the run ended meanwhile
+	Timeout            Kind = "timeout"                  // a deadline inside the tool passed
+	FileNotFound       Kind = "file_not_found"           // no such name in the workspace
+	PathRefused        Kind = "path_refused"             // the name leaves the workspace or is no file or directory
+	TooLarge           Kind = "too_large"                // more than the tool takes or gives
+	Unsupported        Kind = "unsupported_tool"         // not available in this sandbox
+	OSError            Kind = "os_error"                 // the operating system refused
+	SandboxMissing     Kind = "sandbox_missing"          // the session has no sandbox
+	SandboxUnavailable Kind = "sandbox_unavailable"      // it has one that cannot be opened
+	SandboxClosed      Kind = "sandbox_closed"           // it was closed
+	SandboxLost        Kind = "sandbox_lost"             // it died; what the call did is unknown
+)
+
+// The longest texts, in bytes, that a failure's body holds.
+const (
+	maxMessage = 2000
+	maxDetail  = 4000
+)
+
+// Failure is an error of a kind. A tool returns one to choose what the model
+// reads; its body is
+//
+//	{"ok":false,"error_kind":KIND,"message":MESSAGE,"detail":DETAIL}
+//
+// without detail when there is none.
+type Failure struct {
+	Kind    Kind
+	Message string // what happened, and what to do instead
+	Detail  string // the name or text it happened with
+	Err     error  // the cause, for the runtime alone
+}
+
+// Error returns the kind and the message.
+func (f *Failure) Error() string { return "tool: " + string(f.Kind) + ": " + f.Message }
+
+// Unwrap returns the cause.
+func (f *Failure) Unwrap() error { return f.Err }
+
+// MarshalJSON writes the body.
+func (f *Failure) MarshalJSON() ([]byte, error) {
+	return canonical(struct {
+		OK      bool   `json:"ok"`
+		Kind    Kind   `json:"error_kind"`
+		Message string `json:"message"`
+		Detail  string `json:"detail,omitempty"`
+	}{false, f.Kind, clip(f.Message, maxMessage), clip(f.Detail, maxDetail)})
+}
+
+// failure is the Failure that err is reported as.
+func failure(err error) *Failure {
+	if f, ok := errors.AsType[*Failure](err); ok {
+		return f
+	}
+	if p, ok := errors.AsType[*PanicError](err); ok {
+		return &Failure{Kind: Exception, Message: p.Error(), Detail: "panic", Err: err}
+	}
+	name := typeName(err)
+	return &Failure{Kind: Exception, Message: name + ": " + err.Error(), Detail: name, Err: err}
+}
+
+// typeName is the type of the first error in err's chain that says something:
+// those of errors and fmt do not.
+func typeName(err error) string {
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		t := reflect.TypeOf(e)
+		elem := t
+		if t.Kind() == reflect.Pointer {
+			elem = t.Elem()
+		}
+		if p := elem.PkgPath(); p != "errors" && p != "fmt" {
+			return strings.TrimPrefix(t.String(), "*")
+		}
+	}
+	return "error"
+}
+
+// PanicError is what a panic in a tool becomes.
+type PanicError struct {
+	Value any
+	Stack string // for the runtime; the model does not see it
+}
+
+// Error returns the value that was given to panic.
+func (p *PanicError) Error() string { return "panic: " + fmt.Sprint(p.Value) }
+
+// Unwrap returns the value if it is an error.
+func (p *PanicError) Unwrap() error {
+	err, _ := p.Value.(error)
+	return err
+}
+
+// Outcome is how a call ended, ready to be recorded.
+type Outcome struct {
+	// Body is canonical JSON: compact, valid UTF-8, at most MaxBody bytes.
+	Body    json.RawMessage
+	IsError bool
+	Kind    Kind // of a Failure; "" otherwise
+	// Err is the error behind the body, nil for a result. It is for the
+	// runtime: one that ends the run instead of the call (because ctx ended,
+	// or a step inside the tool was suspended) must not be recorded.
+	Err error
+}
+
+// ErrorOutcome is the outcome of a call that failed with err, which must not be nil.
+func ErrorOutcome(err error) Outcome {
+	f := failure(err)
+	body, encodeErr := canonical(f)
+	if encodeErr != nil { // a Failure holds strings, which always encode
+		panic(encodeErr)
+	}
+	return Outcome{Body: body, IsError: true, Kind: f.Kind, Err: err}
+}

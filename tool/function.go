@@ -1,0 +1,133 @@
+package tool
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// FuncOptions configure Func. The zero FuncOptions are the careful defaults.
+type FuncOptions struct {
+	Effect Effect
+	Lane   func(args json.RawMessage) string // see Spec.Lane
+}
+
+// Func makes a tool of a function. The schema of its arguments is inferred
+// from In, a struct or a map with string keys: JSON names, a field with
+// omitempty or omitzero is optional, and the text of a jsonschema tag is the
+// description of its field. The result is Out as JSON. Inside fn, Current
+// gives the call itself.
+//
+// Func panics when In has no schema or the name cannot be used: errors of the
+// program, found at its start. Nil FuncOptions are the defaults.
+func Func[In, Out any](name, description string, fn func(context.Context, In) (Out, error), o *FuncOptions) Tool {
+	if o == nil {
+		o = &FuncOptions{}
+	}
+	if err := checkName(name); err != nil {
+		panic("tool.Func: " + err.Error())
+	}
+	schema, err := schemaOf[In](nil)
+	if err != nil {
+		panic(fmt.Sprintf("tool.Func: %s takes %T: %v", name, *new(In), err))
+	}
+	from := "a function"
+	if _, file, line, ok := runtime.Caller(1); ok {
+		from = filepath.Base(file) + ":" + strconv.Itoa(line)
+	}
+	return &function[In]{
+		spec: Spec{Name: name, Description: description, Schema: schema, Effect: o.Effect, Lane: o.Lane},
+		from: from,
+		fn: func(ctx context.Context, _ Call, in In) (any, error) {
+			return fn(ctx, in)
+		},
+	}
+}
+
+// function is a tool with arguments of type In.
+type function[In any] struct {
+	spec Spec
+	from string
+	fn   func(context.Context, Call, In) (any, error)
+}
+
+func (f *function[In]) Spec() Spec     { return f.spec }
+func (f *function[In]) origin() string { return f.from }
+
+// Call implements Tool.
+func (f *function[In]) Call(ctx context.Context, c Call) (Result, error) {
+	var in In
+	if len(c.Args) > 0 {
+		err := json.Unmarshal(c.Args, &in)
+		if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			in = *new(In)
+			err = json.Unmarshal(wholeNumbers(c.Args), &in)
+		}
+		if err != nil {
+			return Result{}, &Failure{
+				Kind: InvalidArguments, Message: "the arguments do not fit: " + err.Error(), Detail: clip(string(c.Args), maxMessage), Err: err,
+			}
+		}
+	}
+	out, err := f.fn(ctx, c, in)
+	return Result{Body: out}, err
+}
+
+// wholeNumbers writes 2.0 and 2e3 as 2 and 2000: to a schema they are integers,
+// to encoding/json they are not.
+func wholeNumbers(args json.RawMessage) json.RawMessage {
+	var v any
+	d := json.NewDecoder(bytes.NewReader(args))
+	d.UseNumber()
+	if d.Decode(&v) != nil {
+		return args
+	}
+	var walk func(any) any
+	walk = func(v any) any {
+		switch v := v.(type) {
+		case map[string]any:
+			for name := range v {
+				v[name] = walk(v[name])
+			}
+		case []any:
+			for i := range v {
+				v[i] = walk(v[i])
+			}
+		case json.Number:
+			const exact = 1 << 53
+			if f, err := v.Float64(); err == nil && strings.ContainsAny(v.String(), ".eE") && f == math.Trunc(f) && math.Abs(f) <= exact {
+				return int64(f)
+			}
+		}
+		return v
+	}
+	whole, err := canonical(walk(v))
+	if err != nil {
+		return args
+	}
+	return whole
+}
+
+// schemaOf infers the schema of In and lets tune add what types cannot say.
+func schemaOf[In any](tune func(properties map[string]*jsonschema.Schema)) (json.RawMessage, error) {
+	s, err := jsonschema.For[In](nil)
+	if err != nil {
+		return nil, err
+	}
+	if s.Type != "object" {
+		return nil, fmt.Errorf("its schema is no object: want a struct or a map with string keys")
+	}
+	if tune != nil {
+		tune(s.Properties)
+	}
+	return canonical(s)
+}

@@ -1,0 +1,182 @@
+package tool
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"runtime/debug"
+	"slices"
+	"strings"
+)
+
+var (
+	// ErrNameConflict is wrapped by NewTable for two tools with one name.
+	ErrNameConflict = errors.New("tool: two tools have one name")
+	// ErrSpec is wrapped by NewTable for a tool whose Spec cannot be used.
+	ErrSpec = errors.New("tool: unusable spec")
+)
+
+// Table holds the tools of one agent. It does not change and is safe for
+// concurrent use.
+type Table struct {
+	rows []row // sorted by name
+}
+
+type row struct {
+	tool    Tool
+	spec    Spec
+	checker *checker
+}
+
+// NewTable checks the tools and their schemas. The error wraps ErrNameConflict
+// and names both tools, or ErrSpec and says what is wrong.
+func NewTable(tools ...Tool) (*Table, error) {
+	t := &Table{rows: make([]row, 0, len(tools))}
+	for i, tl := range tools {
+		if tl == nil {
+			return nil, fmt.Errorf("%w: tool %d is nil", ErrSpec, i)
+		}
+		spec := tl.Spec()
+		if err := checkName(spec.Name); err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", ErrSpec, origin(tl), err)
+		}
+		c, err := compile(spec.Schema)
+		if err != nil {
+			return nil, fmt.Errorf("%w: schema of %q (%s): %w", ErrSpec, spec.Name, origin(tl), err)
+		}
+		t.rows = append(t.rows, row{tl, spec, c})
+	}
+	slices.SortStableFunc(t.rows, func(a, b row) int { return strings.Compare(a.spec.Name, b.spec.Name) })
+	for i := 1; i < len(t.rows); i++ {
+		if a, b := t.rows[i-1], t.rows[i]; a.spec.Name == b.spec.Name {
+			return nil, fmt.Errorf("%w: %q is %s and %s: rename one or leave one out",
+				ErrNameConflict, a.spec.Name, origin(a.tool), origin(b.tool))
+		}
+	}
+	return t, nil
+}
+
+// checkName allows what every model server takes.
+func checkName(name string) error {
+	if len(name) < 1 || len(name) > 64 {
+		return fmt.Errorf("name %q has %d characters, want 1 to 64", clip(name, 64), len(name))
+	}
+	for _, r := range name {
+		if (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_' && r != '-' {
+			return fmt.Errorf("name %q has the character %q, want letters, digits, _ and - only", name, r)
+		}
+	}
+	return nil
+}
+
+// origin says where a tool comes from, for people.
+func origin(t Tool) string {
+	if o, ok := t.(interface{ origin() string }); ok {
+		return o.origin()
+	}
+	return "a " + reflect.TypeOf(t).String()
+}
+
+// Specs returns what the tools say about themselves, sorted by name.
+func (t *Table) Specs() []Spec {
+	specs := make([]Spec, len(t.rows))
+	for i, r := range t.rows {
+		specs[i] = r.spec
+	}
+	return specs
+}
+
+// Lookup returns the tool of that name.
+func (t *Table) Lookup(name string) (Tool, bool) {
+	i, ok := t.find(name)
+	if !ok {
+		return nil, false
+	}
+	return t.rows[i].tool, true
+}
+
+func (t *Table) find(name string) (int, bool) {
+	return slices.BinarySearchFunc(t.rows, name, func(r row, name string) int { return strings.Compare(r.spec.Name, name) })
+}
+
+// Bound is a call that was found and checked and is ready to run.
+type Bound struct {
+	Spec Spec
+	Args json.RawMessage // the arguments as the tool gets them, compact
+	Lane string          // see Spec.Lane
+	tool Tool
+}
+
+// Bind finds a tool and checks the text of its arguments without running
+// anything. The error is a *Failure of kind UnknownTool or InvalidArguments;
+// ErrorOutcome makes it what the model reads.
+func (t *Table) Bind(name, args string) (Bound, error) {
+	i, ok := t.find(name)
+	if !ok {
+		names := make([]string, len(t.rows))
+		for i, r := range t.rows {
+			names[i] = r.spec.Name
+		}
+		have := "there are none"
+		if len(names) > 0 {
+			have = "there are: " + strings.Join(names, ", ")
+		}
+		return Bound{}, &Failure{
+			Kind: UnknownTool, Message: fmt.Sprintf("there is no tool %q; %s", clip(name, 64), have), Detail: clip(name, 64),
+		}
+	}
+	r := t.rows[i]
+	checked, err := r.checker.check(args)
+	if err != nil {
+		return Bound{}, err
+	}
+	return Bound{Spec: r.spec, Args: checked, Lane: r.spec.lane(checked), tool: r.tool}, nil
+}
+
+// Call runs the tool with c, whose Args it sets, and returns how that ended.
+// It starts nothing when ctx has ended.
+func (b Bound) Call(ctx context.Context, c Call) Outcome {
+	c.Args = b.Args
+	body, isError, err := run(ctx, b.tool, c)
+	switch {
+	case err == nil:
+		return Outcome{Body: body, IsError: isError}
+	case ctx.Err() != nil:
+		return ErrorOutcome(&Failure{
+			Kind: Cancelled, Message: "the call was cut off because its run ended or was cancelled", Err: errors.Join(context.Cause(ctx), err),
+		})
+	}
+	return ErrorOutcome(err)
+}
+
+// run makes panics errors, also those of a result's own encoder.
+func run(ctx context.Context, t Tool, c Call) (body json.RawMessage, isError bool, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &PanicError{Value: v, Stack: string(debug.Stack())}
+		}
+	}()
+	if err := ctx.Err(); err != nil {
+		return nil, false, err
+	}
+	r, err := t.Call(context.WithValue(ctx, callKey{}, c), c)
+	if err != nil {
+		return nil, false, err
+	}
+	if body, err = canonical(r.Body); err != nil {
+		return nil, false, fmt.Errorf("the result does not encode to JSON: %w", err)
+	}
+	body, err = fold(ctx, body, c.Blobs)
+	return body, r.IsError, err
+}
+
+// Call binds and runs one call: Bind, then Bound.Call.
+func (t *Table) Call(ctx context.Context, name, args string, c Call) Outcome {
+	b, err := t.Bind(name, args)
+	if err != nil {
+		return ErrorOutcome(err)
+	}
+	return b.Call(ctx, c)
+}

@@ -122,6 +122,3 @@ func reasonOf(err error) string {
 	}
 	return err.Error()
 }
-
-// number is a pointer to a bound in a schema.
-func number(n float64) *float64 { return &n }

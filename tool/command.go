@@ -46,8 +46,8 @@ type cutOut struct {
 }
 
 func tuneTimeout(p map[string]*jsonschema.Schema) {
-	p["timeout_ms"].Minimum = number(1)
-	p["timeout_ms"].Maximum = number(float64(MaxTimeout.Milliseconds()))
+	p["timeout_ms"].Minimum = new(1.0)
+	p["timeout_ms"].Maximum = new(float64(MaxTimeout.Milliseconds()))
 	p["timeout_ms"].Default = fmt.Appendf(nil, "%d", sandbox.DefaultTimeout.Milliseconds())
 }
 

@@ -43,7 +43,7 @@ func readWorkspaceFile() Tool {
 	return builtin(ReadWorkspaceFile,
 		"Reads a text file of the workspace. Of a long one the head and the tail are shown: read on with offset and limit.",
 		ReadOnly, func(p map[string]*jsonschema.Schema) {
-			p["offset"].Minimum, p["limit"].Minimum = number(1), number(1)
+			p["offset"].Minimum, p["limit"].Minimum = new(1.0), new(1.0)
 		}, read)
 }
 

@@ -162,16 +162,20 @@ func (ex *Execution) claim(ctx context.Context, k session.Key, root session.ID, 
 
 // Reject ends a branch that this run made, for a reason that people will read.
 func Reject(ctx context.Context, branch session.Session, reason string) error {
-	st, err := begin(ctx, run.StepReject, "", branch, false, "", reason)
+	sc, err := scopeOf(ctx)
 	if err != nil {
 		return err
 	}
-	defer st.end()
-	ex := st.ex
-	if err := ex.mayDispose(branch.Key()); err != nil {
-		return st.fail(err)
+	path, err := sc.enter()
+	if err != nil {
+		return err
 	}
-	return st.fail(ex.dispose(ctx, st.asked.Path, branch.Key(), session.ClosedRejected, reason))
+	defer sc.release()
+	ex := sc.ex
+	if err := ex.mayDispose(branch.Key()); err != nil {
+		return err
+	}
+	return ex.failed(ex.dispose(ctx, path, branch.Key(), session.ClosedRejected, reason))
 }
 
 func (ex *Execution) mayDispose(k session.Key) error {

@@ -1,0 +1,80 @@
+package flowtest
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"sync"
+
+	"github.com/rathcluster/rath/session"
+)
+
+// moment is when a process dies at a commit.
+type moment int
+
+const (
+	beforeStore moment = iota + 1 // nothing is stored
+	afterStore                    // the commit is stored, nobody was told
+	afterReply                    // the commit is stored and acknowledged
+)
+
+func (m moment) String() string {
+	return [...]string{"", "before", "after storing", "right after"}[m]
+}
+
+var errDead = errors.New("flowtest: the process is dead")
+
+// crashLog is the log as a process sees it that dies at its at-th append:
+// from then on nothing it does reaches the log any more. With at zero it only
+// counts.
+type crashLog struct {
+	session.Log
+	at   int
+	when moment
+
+	mu      sync.Mutex
+	appends int
+	dead    bool
+}
+
+func (c *crashLog) Append(ctx context.Context, at session.Position, commit session.Commit) (session.Position, error) {
+	c.mu.Lock()
+	if c.dead {
+		c.mu.Unlock()
+		return session.Position{}, errors.Join(errDead, session.ErrUnavailable)
+	}
+	c.appends++
+	hit := c.appends == c.at
+	if hit {
+		c.dead = true
+	}
+	c.mu.Unlock()
+	if hit && c.when == beforeStore {
+		return session.Position{}, errors.Join(errDead, session.ErrUnavailable)
+	}
+	pos, err := c.Log.Append(ctx, at, commit)
+	if hit && c.when == afterStore {
+		return session.Position{}, errors.Join(errDead, session.ErrUnavailable)
+	}
+	return pos, err
+}
+
+func (c *crashLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
+	if c.gone() {
+		return func(yield func(session.Entry, error) bool) { yield(session.Entry{}, errDead) }
+	}
+	return c.Log.Read(ctx, k, after)
+}
+
+func (c *crashLog) Last(ctx context.Context, k session.Key) (session.Entry, error) {
+	if c.gone() {
+		return session.Entry{}, errDead
+	}
+	return c.Log.Last(ctx, k)
+}
+
+func (c *crashLog) gone() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.dead
+}

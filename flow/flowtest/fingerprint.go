@@ -1,0 +1,107 @@
+package flowtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// elapsed is the one thing in a tool's body that differs by itself.
+var elapsed = regexp.MustCompile(`"elapsed_ms":[0-9]+`)
+
+// fingerprint says what a world's log holds, without sequence numbers, hashes,
+// epochs, attempts and times.
+func fingerprint(t testing.TB, w *world) string {
+	t.Helper()
+	var b strings.Builder
+	values := run.NewValues(w.log)
+	for _, k := range w.log.Keys() {
+		s, err := values.At(t.Context(), session.Ref{Key: k})
+		if err != nil {
+			t.Fatalf("flowtest: read %s: %v", k, err)
+		}
+		fmt.Fprintf(&b, "session %s  version %d  tokens %d  opened %s", k.ID, s.Ref().Version, s.Usage().Tokens(), s.Opening().Kind)
+		for p := range s.Parents() {
+			fmt.Fprintf(&b, " %s", p.Ref)
+		}
+		if c := s.Closing(); c.State != "" {
+			fmt.Fprintf(&b, "  closed %s %q", c.State, c.Reason)
+		}
+		fmt.Fprintf(&b, "  head %s\n", s.Placement().Head)
+		for i, c := range s.Chunks() {
+			o := c.Origin()
+			fmt.Fprintf(&b, "  chunk %d %s by %q at %q head %s %q", i, c.Kind(), o.Agent, o.Step, o.Placement.Head, elapsed.ReplaceAllString(c.Text(), `"elapsed_ms":0`))
+			for _, call := range c.Calls() {
+				fmt.Fprintf(&b, " %s(%s)", call.Name, call.Args)
+			}
+			b.WriteString("\n")
+		}
+		lines := steps(t, w, k)
+		slices.Sort(lines) // calls of one round may end in any order
+		b.WriteString(strings.Join(lines, ""))
+	}
+	return b.String()
+}
+
+// steps says how each step and each run of a log ended.
+func steps(t testing.TB, w *world, k session.Key) []string {
+	t.Helper()
+	var lines []string
+	for e, err := range w.log.Read(t.Context(), k, session.Position{}) {
+		if err != nil {
+			t.Fatalf("flowtest: read %s: %v", k, err)
+		}
+		for _, ev := range e.Commit.Events {
+			switch ev.Kind {
+			case run.KindDone:
+				d, err := run.Read[run.Done](ev)
+				if err != nil {
+					t.Fatalf("flowtest: %v", err)
+				}
+				lines = append(lines, fmt.Sprintf("  step %s %s %q input %s code %q head %s\n", d.Path, d.Kind, d.Name, d.Input, d.Code, d.HeadAfter))
+			case run.KindEnded:
+				d, err := run.Read[run.Ended](ev)
+				if err != nil {
+					t.Fatalf("flowtest: %v", err)
+				}
+				lines = append(lines, fmt.Sprintf("  run %s %s code %q output %q tokens %d\n", d.Run, d.State, d.Code, elapsed.ReplaceAllString(d.Output, ""), d.Usage.Tokens()))
+			case session.KindRejected:
+				d, err := session.DecodeRejection(ev)
+				if err != nil {
+					t.Fatalf("flowtest: %v", err)
+				}
+				lines = append(lines, fmt.Sprintf("  rejects %s as %s %q\n", d.Branch.Ref, d.State, d.Reason))
+			}
+		}
+	}
+	return lines
+}
+
+// checkWitness reads the model's own log: one request per step and attempt.
+func checkWitness(t testing.TB, w *world) {
+	t.Helper()
+	seen := map[string]int{}
+	for line := range bytes.Lines(w.witness.Bytes()) {
+		var e scripted.Entry
+		if err := json.Unmarshal(line, &e); err != nil {
+			t.Fatalf("flowtest: the model's request log: %v", err)
+		}
+		if seen[e.Step]++; seen[e.Step] > 1 && e.Try <= 1 {
+			t.Errorf("flowtest: the model was asked twice for step %s", e.Step)
+		}
+	}
+}
+
+func diff(want, got string) string {
+	return cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n"))
+}

@@ -1,0 +1,265 @@
+// Package flowtest runs workflows in tests: against a scripted model, in
+// memory, in strict mode, and through a crash at every commit.
+//
+//	func TestMain(m *testing.M) { flowtest.Main(m) }
+//
+//	func TestFix(t *testing.T) {
+//		s := flowtest.Run(t, &Fix{}, session.New(session.UserText("issue 7")), "testdata/fix.txtar", nil)
+//		if s.Text() != "done" {
+//			t.Errorf("it said %q", s.Text())
+//		}
+//	}
+//
+//	func TestFixSurvivesCrashes(t *testing.T) {
+//		flowtest.CrashEverywhere(t, func() flow.Workflow { return &Fix{} },
+//			session.New(session.UserText("issue 7")), "testdata/fix.txtar", nil)
+//	}
+//
+// The script is a txtar file as package llm/scripted reads it. Files whose
+// name starts with work/ are the session's workspace: the session is sent to
+// the local sandbox with a copy of them.
+//
+// Strict means that what the runtime only warns about, such as an older value
+// that is extended, fails the test.
+package flowtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/memory"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/sandbox/local"
+	"github.com/rathcluster/rath/session"
+)
+
+// Options change how a workflow is tested; nil is the default.
+type Options struct {
+	// Sandbox is the backend "local" of the test; nil is the real one, which
+	// needs Main in the package's TestMain.
+	Sandbox sandbox.Backend
+	// Memory makes the memory of every name, anew for each execution; nil
+	// keeps notes in memory.
+	Memory func() memory.Store
+	// Resolve decides what becomes of a call that must not happen twice and
+	// was cut off: run.Happened or run.Again. Empty fails the test.
+	Resolve string
+	// Task is what the run was asked for besides its session.
+	Task run.Task
+}
+
+// Main is for TestMain: it lets this program supervise sandboxed commands,
+// runs the tests and exits.
+func Main(m *testing.M) {
+	local.Reexec()
+	os.Exit(m.Run())
+}
+
+const (
+	runID   = "test"
+	homeID  = session.ID("home")
+	process = sandbox.IsolationProcess
+)
+
+// bench is one workflow under test with everything around it.
+type bench struct {
+	t      testing.TB
+	o      Options
+	script *scripted.Script
+	dir    string // the workspace's files, "" for none
+	s      session.Session
+}
+
+func newBench(t testing.TB, s session.Session, file string, o *Options) *bench {
+	t.Helper()
+	b := &bench{t: t, s: s}
+	if o != nil {
+		b.o = *o
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("flowtest: read script: %v", err)
+	}
+	if b.script, err = scripted.Parse(file, data); err != nil {
+		t.Fatalf("flowtest: %v", err)
+	}
+	if len(b.script.Files) > 0 {
+		b.dir = t.TempDir()
+		for _, f := range b.script.Files {
+			name := filepath.Join(b.dir, filepath.FromSlash(strings.TrimPrefix(f.Name, "work/")))
+			if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, f.Data, 0o644)); err != nil {
+				t.Fatalf("flowtest: lay out the workspace: %v", err)
+			}
+		}
+		b.s = b.s.To("local", b.dir)
+	}
+	return b
+}
+
+// world is what outlives a crash of the process: the log, the blobs and the
+// memory; the model's request log stands outside of it.
+type world struct {
+	log     *session.MemoryLog
+	blobs   blob.Store
+	memory  memory.Store
+	witness bytes.Buffer
+}
+
+func (b *bench) world() *world {
+	w := &world{log: &session.MemoryLog{}, blobs: blob.NewMemory()}
+	if b.o.Memory != nil {
+		w.memory = b.o.Memory()
+	} else {
+		w.memory = memory.New(nil)
+	}
+	return w
+}
+
+// runtime is one process over a world.
+func (b *bench) runtime(w *world, log session.Log, incarnation string) *flow.Runtime {
+	b.t.Helper()
+	model, err := scripted.New(b.script, &scripted.Options{Log: &w.witness})
+	if err != nil {
+		b.t.Fatalf("flowtest: %v", err)
+	}
+	values := run.NewValues(log)
+	backend := b.o.Sandbox
+	if backend == nil {
+		backend = local.New(&local.Options{State: filepath.Join(b.t.TempDir(), "boxes")})
+	}
+	return &flow.Runtime{
+		Store:  run.Direct(log, &run.DirectOptions{Incarnation: incarnation, Values: values}),
+		Values: values, Models: model, Node: "test",
+		Blobs:  func(session.Tenant) blob.Store { return w.blobs },
+		Memory: func(context.Context, session.Tenant, string) (memory.Store, error) { return w.memory, nil },
+		Workspaces: flow.Workspaces{
+			Dir: b.t.TempDir(), Backends: map[string]sandbox.Backend{"local": backend}, MinIsolation: process,
+		},
+	}
+}
+
+// task is the run under test. The session's first chunks are its input.
+func (b *bench) task() run.Task {
+	t := b.o.Task
+	t.ID, t.Workflow = runID, "test"
+	t.Session = session.Key{Tenant: session.DefaultTenant, ID: homeID}
+	return t
+}
+
+// start runs the workflow on a runtime: from its task, or as the log holds it.
+func (b *bench) start(ctx context.Context, rt *flow.Runtime, w flow.Workflow, resume bool) (*flow.Execution, run.State, error) {
+	t := b.task()
+	t.Resume = resume
+	// The given session becomes the first step's input: the workflow starts
+	// by taking over its pending edits.
+	start := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		for e := range b.s.Pending() {
+			if c, err := session.DecodeChunk(e); err == nil {
+				s = s.With(c)
+			}
+			if p, err := session.DecodePlacement(e); err == nil {
+				s = s.To(p.Backend, p.Spec)
+			}
+		}
+		return w.Forward(ctx, s)
+	})
+	ex, err := rt.Begin(ctx, flow.Registration{Name: "test", Revision: "1", New: func() flow.Workflow { return start }}, t)
+	if err != nil {
+		return nil, "", err
+	}
+	if ex.State() != run.Running {
+		return ex, ex.State(), nil
+	}
+	state, err := ex.Forward(ctx)
+	return ex, state, err
+}
+
+// Run runs w on s in memory against a scripted model and returns the resulting
+// session. The test fails at once if the run does not succeed or if the
+// runtime warns.
+func Run(t testing.TB, w flow.Workflow, s session.Session, script string, o *Options) session.Session {
+	t.Helper()
+	b := newBench(t, s, script, o)
+	world := b.world()
+	rt := b.runtime(world, world.log, "one")
+	var warnings []string
+	rt.OnWarning = func(_ run.ID, text string) { warnings = append(warnings, text) }
+	ex, state, err := b.start(t.Context(), rt, w, false)
+	if err != nil {
+		t.Fatalf("flowtest: the run ended as %s: %v", state, err)
+	}
+	for _, text := range warnings {
+		t.Errorf("flowtest: %s (did you shadow s?)", text)
+	}
+	return ex.Result()
+}
+
+// CrashEverywhere stops the workflow at every commit in turn, once before the
+// commit is stored, once after it is stored and before the workflow learns of
+// it, and once right after that; resumes it in a fresh runtime; and demands
+// the same chunks, workspace heads, outcomes and graph as without a crash.
+// Ids, times and the way events were batched may differ.
+//
+// It also checks the model's own request log: no attempt of a step asks twice.
+func CrashEverywhere(t testing.TB, newWorkflow func() flow.Workflow, s session.Session, script string, o *Options) {
+	t.Helper()
+	b := newBench(t, s, script, o)
+	calm := b.world()
+	counter := &crashLog{Log: calm.log}
+	if _, state, err := b.start(t.Context(), b.runtime(calm, counter, "one"), newWorkflow(), false); err != nil {
+		t.Fatalf("flowtest: the undisturbed run ended as %s: %v", state, err)
+	}
+	want := fingerprint(t, calm)
+	for n := 1; n <= counter.appends; n++ {
+		for _, when := range []moment{beforeStore, afterStore, afterReply} {
+			if got := b.crash(newWorkflow, n, when); got != want {
+				t.Errorf("flowtest: a crash %s commit %d of %d changes the run:\n%s", when, n, counter.appends, diff(want, got))
+			}
+		}
+	}
+}
+
+// crash runs the workflow with one crash and returns the fingerprint.
+func (b *bench) crash(newWorkflow func() flow.Workflow, n int, when moment) string {
+	b.t.Helper()
+	w := b.world()
+	broken := &crashLog{Log: w.log, at: n, when: when}
+	if _, state, err := b.start(b.t.Context(), b.runtime(w, broken, "one"), newWorkflow(), false); err == nil && when != afterReply {
+		b.t.Fatalf("flowtest: the run ended as %s although its log died %s commit %d", state, when, n)
+	}
+	for i := range maxResumes {
+		rt := b.runtime(w, w.log, fmt.Sprintf("again-%d", i))
+		_, held := w.log.Last(b.t.Context(), session.Key{Tenant: session.DefaultTenant, ID: homeID})
+		_, state, err := b.start(b.t.Context(), rt, newWorkflow(), held == nil)
+		switch {
+		case state == run.NeedsReview && b.o.Resolve != "":
+			err := rt.Store.Apply(b.t.Context(), run.Signal{
+				To: session.Key{Tenant: session.DefaultTenant, ID: homeID}, Run: runID,
+				Resolve: &run.Resolved{Decision: b.o.Resolve, Reason: "flowtest"},
+			})
+			if err != nil {
+				b.t.Fatalf("flowtest: resolve: %v", err)
+			}
+		case err != nil && !state.Terminal():
+			b.t.Fatalf("flowtest: after a crash %s commit %d the run is %s: %v", when, n, state, err)
+		case state.Terminal():
+			checkWitness(b.t, w)
+			return fingerprint(b.t, w)
+		}
+	}
+	b.t.Fatalf("flowtest: after a crash %s commit %d the run did not end in %d resumes", when, n, maxResumes)
+	return ""
+}
+
+// maxResumes bounds the resumes after one crash; each review takes one.
+const maxResumes = 4

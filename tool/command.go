@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -107,7 +108,8 @@ func execute(ctx context.Context, c Call, sb sandbox.Sandbox, cmd sandbox.Cmd) (
 	}
 	exit, err := sb.Exec(ctx, cmd)
 	if err != nil {
-		if errors.Is(err, sandbox.ErrPath) {
+		// Programs are found or refused; the only name that can fail is Dir.
+		if errors.Is(err, sandbox.ErrPath) || cmd.Dir != "" && errors.Is(err, fs.ErrNotExist) {
 			return nil, pathFailure(cmd.Dir, err)
 		}
 		return nil, sandboxFailure("the command could not be run", err)

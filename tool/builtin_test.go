@@ -141,7 +141,9 @@ func TestCommandBodies(t *testing.T) {
 			`{"ok":false,"error_kind":"path_refused","message":"\"../..\" is refused: want the name of a regular file or directory, relative to the workspace and inside it","detail":"../.."}`,
 		},
 		{
-			"missing directory", RunShellCommand, `{"cmd":"x","cwd":"no"}`, sandbox.Exit{}, &fs.PathError{Op: "open", Path: "/srv/host/no", Err: fs.ErrNotExist},
+			"missing directory", RunShellCommand, `{"cmd":"x","cwd":"no"}`,
+			sandbox.Exit{},
+			&fs.PathError{Op: "open", Path: "/srv/host/no", Err: fs.ErrNotExist},
 			`{"ok":false,"error_kind":"file_not_found","message":"there is no \"no\" in the workspace","detail":"no"}`,
 		},
 		{

@@ -17,13 +17,14 @@ func Open(k Key, root ID) Session { return Session{&value{key: k, root: root}} }
 // ApplyCommit folds the session events of a commit and marks the result as
 // made by it. Events of other namespaces are skipped.
 func ApplyCommit(s Session, e Entry, r Resolver) (Session, error) {
-	var err error
+	next := s
 	for _, ev := range e.Commit.Events {
-		if s, err = Apply(s, ev, r); err != nil {
+		var err error
+		if next, err = Apply(next, ev, r); err != nil {
 			return s, err
 		}
 	}
-	return s.MadeBy(e.At), nil
+	return next.MadeBy(e.At), nil
 }
 
 // MadeBy returns s as made by the commit at a position. Writers call it once
@@ -53,7 +54,7 @@ func Apply(s Session, e Event, r Resolver) (Session, error) {
 		row := *c.c
 		row.ref = Ref{v.key, v.version}
 		v.table = v.table.append(Chunk{&row})
-		v.usage = v.usage.Add(row.origin.Usage)
+		v.usage, v.own = v.usage.Add(row.origin.Usage), v.own.Add(row.origin.Usage)
 		if p := row.origin.Placement; p.Backend != "" {
 			v.placement = p
 		}
@@ -97,8 +98,11 @@ func Apply(s Session, e Event, r Resolver) (Session, error) {
 }
 
 func (v *value) open(o Opening, r Resolver) error {
-	if v.opened.Kind != "" {
+	switch {
+	case v.opened.Kind != "":
 		return fmt.Errorf("session: %s is opened twice", v.key)
+	case v.version != 0 || v.table.n != 0:
+		return fmt.Errorf("session: %s is opened after its first chunk", v.key)
 	}
 	v.opened = o
 	switch o.Kind {
@@ -115,9 +119,11 @@ func (v *value) open(o Opening, r Resolver) error {
 		}
 		pv := p.val()
 		v.version, v.table, v.placement, v.usage = pv.version, pv.table, pv.placement, pv.usage
-		if o.Kind != OpenDetach {
+		if o.Kind == OpenDetach {
+			v.joined = &joint{shares: v.past(pv)}
+		} else {
 			v.root = pv.root
-			v.line = &line{from: p.Ref(), len: pv.table.n, up: pv.line}
+			v.line = &line{from: p.Ref(), len: pv.table.n, own: pv.own, joined: pv.joined, up: pv.line}
 		}
 	case OpenLeaf, OpenMerge, OpenCompress, OpenImport:
 	default:
@@ -128,6 +134,7 @@ func (v *value) open(o Opening, r Resolver) error {
 
 func (v *value) join(j Join, r Resolver) error {
 	links := make([]Link, 0, len(j.Parents))
+	var shares []share
 	t := v.table
 	if j.Policy == JoinReplace {
 		t = table{}
@@ -143,7 +150,8 @@ func (v *value) join(j Join, r Resolver) error {
 		if part.From < 0 || part.To < part.From || part.To > p.Len() {
 			return fmt.Errorf("session: join takes chunks %d to %d of %s, which has %d", part.From, part.To, p.Ref(), p.Len())
 		}
-		if part.From == t.n && part.To == p.Len() && sharesPrefix(t, p.val().table) {
+		shares = append(shares, v.past(p.val())...)
+		if part.From == t.n && part.To == p.Len() && t.shares(p.val().table, t.n) {
 			t = p.val().table // the branch is trunk plus its own chunks
 		} else {
 			for _, c := range p.Range(part.From, part.To) {
@@ -155,25 +163,11 @@ func (v *value) join(j Join, r Resolver) error {
 	v.version++
 	v.table = t
 	v.usage = v.usage.Add(j.Usage)
-	v.joined = &joint{links: links, prev: v.joined}
+	v.joined = &joint{links: links, shares: shares, prev: v.joined}
 	if j.Placement.Backend != "" {
 		v.placement = j.Placement
 	}
 	return nil
-}
-
-// sharesPrefix reports whether b starts with all of a. The last chunk that they
-// should share tells, because tables only grow by appending and a chunk's
-// reference is unique.
-func sharesPrefix(a, b table) bool {
-	if a.n == 0 {
-		return true
-	}
-	if b.n < a.n {
-		return false
-	}
-	ref := a.at(a.n - 1).Ref()
-	return ref != Ref{} && ref == b.at(a.n-1).Ref()
 }
 
 func resolve(r Resolver, l Link) (Session, error) {
@@ -188,13 +182,16 @@ func resolve(r Resolver, l Link) (Session, error) {
 }
 
 // JoinOf builds the join that brings branches into trunk under a policy:
-// their chunks since the ancestor they share with trunk (JoinAdopt,
-// JoinSinceAncestor), or all of them (JoinConcatenate). Every branch must be
-// committed. The placement is that of the branch at index place, or trunk's
-// own when place is negative.
+// their chunks since the ancestor they share with trunk or with a branch
+// before them (JoinAdopt, JoinSinceAncestor), or all of them
+// (JoinConcatenate, JoinReplace). Every branch must be committed. The
+// placement is that of the branch at index place, or trunk's own when place
+// is out of range.
 func JoinOf(trunk Session, policy, reason string, place int, branches ...Session) (Join, error) {
 	j := Join{Policy: policy, Reason: clean(reason)}
 	seen := map[Key]bool{}
+	spent := cover{}
+	spent.addAll(trunk.val())
 	for i, b := range branches {
 		l, ok := b.Link()
 		switch {
@@ -207,38 +204,24 @@ func JoinOf(trunk Session, policy, reason string, place int, branches ...Session
 		}
 		seen[b.Key()] = true
 		part := Part{Link: l, To: b.Len()}
-		usage := b.Usage()
 		if policy != JoinConcatenate && policy != JoinReplace {
 			n, at, ok := CommonLen(trunk, b)
 			if !ok {
 				return j, fmt.Errorf("session: %s and %s have no ancestor in common: use concatenate", trunk.Key(), b.Key())
 			}
-			if !sharesPrefix(trunk.val().table.prefix(n), b.val().table) {
-				return j, fmt.Errorf("session: %s was replaced since %s left it: use concatenate", trunk.Key(), b.Key())
+			if p, _ := common(b, trunk); p.len != n {
+				return j, fmt.Errorf("session: %s or %s was replaced since %s: use concatenate", trunk.Key(), b.Key(), at)
 			}
 			part.From = n
-			usage = usage.Sub(usageAt(b, at))
+			if near, ok := common(b, branches[:i]...); ok {
+				part.From = max(n, min(near.len, b.Len()))
+			}
 		}
-		j.Usage = j.Usage.Add(usage)
+		j.Usage = j.Usage.Add(spent.addAll(b.val()))
 		j.Parents = append(j.Parents, part)
 		if i == place {
 			j.Placement = b.Placement()
 		}
 	}
 	return j, nil
-}
-
-// usageAt is what b had consumed when it left the ancestor: the sum over the
-// chunks it shares with it.
-func usageAt(b Session, at Ref) Usage {
-	for l := b.val().line; l != nil; l = l.up {
-		if l.from.Key == at.Key {
-			var u Usage
-			for _, c := range b.Range(0, l.len) {
-				u = u.Add(c.row().origin.Usage)
-			}
-			return u
-		}
-	}
-	return Usage{}
 }

@@ -35,6 +35,7 @@ type value struct {
 	table     table
 	placement Placement
 	usage     Usage
+	own       Usage // the part of usage that this session's chunks made
 	opened    Opening
 	line      *line  // ancestors, nearest first
 	joined    *joint // parents that were merged in, newest first
@@ -46,14 +47,17 @@ type value struct {
 
 // line is where a session left its parent; the parent's own line goes on.
 type line struct {
-	from Ref
-	len  int
-	up   *line
+	from   Ref
+	len    int
+	own    Usage
+	joined *joint
+	up     *line
 }
 
 type joint struct {
-	links []Link
-	prev  *joint
+	links  []Link
+	shares []share // of the links and of what they come from
+	prev   *joint
 }
 
 var empty value
@@ -274,31 +278,54 @@ func (s Session) Line() iter.Seq[Ref] {
 
 // CommonLen returns how many leading chunks a and b share because they come
 // from one ancestor, and that ancestor. ok is false when they are unrelated.
+// Pending chunks are nobody's ancestors. Related sessions share no chunks
+// when one of them was replaced after the ancestor.
 func CommonLen(a, b Session) (n int, at Ref, ok bool) {
-	type point struct {
-		version Version
-		len     int
+	p, ok := common(b, a)
+	if !ok {
+		return 0, Ref{}, false
 	}
-	seen := map[Key]point{}
-	walk := func(s Session, visit func(Ref, int) bool) {
-		v := s.val()
-		if !visit(Ref{v.key, v.version}, v.table.n) {
+	if !a.val().table.shares(b.val().table, p.len) {
+		return 0, p.Ref, true
+	}
+	return p.len, p.Ref, true
+}
+
+// point is a value that a session passed through on its way.
+type point struct {
+	Ref
+	len int
+}
+
+func (s Session) points(yield func(point) bool) {
+	v := s.Committed().val()
+	if v.key != (Key{}) && !yield(point{Ref{v.key, v.version}, v.table.n}) {
+		return
+	}
+	for l := v.line; l != nil; l = l.up {
+		if !yield(point{l.from, l.len}) {
 			return
 		}
-		for l := v.line; l != nil; l = l.up {
-			if !visit(l.from, l.len) {
-				return
+	}
+}
+
+// common returns the nearest value that b and one of the others come from.
+func common(b Session, others ...Session) (at point, ok bool) {
+	seen := map[Key]point{}
+	for _, o := range others {
+		for p := range o.points {
+			if old, ok := seen[p.Key]; !ok || old.Version < p.Version {
+				seen[p.Key] = p
 			}
 		}
 	}
-	walk(a, func(r Ref, n int) bool { seen[r.Key] = point{r.Version, n}; return true })
-	walk(b, func(r Ref, len int) bool {
-		p, found := seen[r.Key]
-		if !found || r.Key == (Key{}) {
-			return true
+	for p := range b.points {
+		if q, found := seen[p.Key]; found {
+			if q.Version < p.Version {
+				p = q
+			}
+			return p, true
 		}
-		n, at, ok = min(p.len, len), Ref{r.Key, min(p.version, r.Version)}, true
-		return false
-	})
-	return n, at, ok
+	}
+	return point{}, false
 }

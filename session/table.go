@@ -144,3 +144,17 @@ func (t table) each(from, to int, yield func(int, Chunk) bool) {
 		}
 	}
 }
+
+// shares reports whether the first n chunks of both are the same, which it
+// tells from the last one of them: a table grows at its end only, and a
+// committed chunk is made once.
+func (t table) shares(o table, n int) bool {
+	if n > t.n || n > o.n {
+		return false
+	}
+	if n == 0 {
+		return true
+	}
+	a, b := t.at(n-1).c, o.at(n-1).c
+	return a == b || a.ref == b.ref && a.ref != Ref{}
+}

@@ -1,0 +1,78 @@
+package session
+
+// share is what one session consumed itself, without what it took over from
+// others. A value's usage is the sum of the shares of all sessions that it
+// comes from, which is how each model call is counted once however often
+// branches of one tree are joined.
+type share struct {
+	key     Key
+	version Version
+	own     Usage
+}
+
+// shares yields the share of v and of every session that it comes from. It
+// goes up the line of ancestors until it comes to one of covered, which may
+// be nil.
+func (v *value) shares(covered map[Key]Version, yield func(share)) {
+	c := v
+	if v.committed != nil {
+		c = v.committed
+	}
+	yield(share{c.key, c.version, c.own})
+	c.joined.each(yield)
+	for l := c.line; l != nil; l = l.up {
+		if at, ok := covered[l.from.Key]; ok && at >= l.from.Version {
+			return // whoever covers the ancestor covers what is above it
+		}
+		yield(share{l.from.Key, l.from.Version, l.own})
+		l.joined.each(yield)
+	}
+}
+
+func (j *joint) each(yield func(share)) {
+	for ; j != nil; j = j.prev {
+		for _, s := range j.shares {
+			yield(s)
+		}
+	}
+}
+
+// lineage returns v and its ancestors with their versions.
+func (v *value) lineage() map[Key]Version {
+	m := map[Key]Version{v.key: v.version}
+	for l := v.line; l != nil; l = l.up {
+		m[l.from.Key] = l.from.Version
+	}
+	return m
+}
+
+// cover is a set of shares.
+type cover map[Key]share
+
+// add puts s into the set and returns what that adds to the sum.
+func (c cover) add(s share) Usage {
+	old, ok := c[s.key]
+	if ok && s.version <= old.version {
+		return Usage{}
+	}
+	c[s.key] = s
+	return s.own.Sub(old.own)
+}
+
+// addAll puts all shares of v into the set.
+func (c cover) addAll(v *value) (more Usage) {
+	v.shares(nil, func(s share) { more = more.Add(c.add(s)) })
+	return more
+}
+
+// past returns what a join of p adds to the shares of v, so that v's own
+// ancestors are not repeated in it.
+func (v *value) past(p *value) []share {
+	var own []share
+	p.shares(v.lineage(), func(s share) {
+		if s.key != v.key && s.own != (Usage{}) {
+			own = append(own, s)
+		}
+	})
+	return own
+}

@@ -1,0 +1,369 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/rathcluster/rath/llm"
+)
+
+// frame is an event of a stream or a whole answer, as tolerant as Go's types
+// allow: what may differ between servers is raw or a word.
+type frame struct {
+	Object  word            `json:"object"`
+	Model   word            `json:"model"`
+	Choices []choice        `json:"choices"`
+	Usage   *usage          `json:"usage"`
+	Error   json.RawMessage `json:"error"`
+	Detail  json.RawMessage `json:"detail"`
+}
+
+type choice struct {
+	Index        count   `json:"index"`
+	Delta        *spoken `json:"delta"`
+	Message      *spoken `json:"message"`
+	FinishReason word    `json:"finish_reason"`
+}
+
+type spoken struct {
+	Content          json.RawMessage `json:"content"`
+	Refusal          json.RawMessage `json:"refusal"`
+	ReasoningContent json.RawMessage `json:"reasoning_content"`
+	Reasoning        json.RawMessage `json:"reasoning"`
+	ReasoningDetails json.RawMessage `json:"reasoning_details"`
+	ToolCalls        []call          `json:"tool_calls"`
+	FunctionCall     *function       `json:"function_call"`
+}
+
+type call struct {
+	Index        *count          `json:"index"`
+	ID           word            `json:"id"`
+	Function     *function       `json:"function"`
+	ExtraContent json.RawMessage `json:"extra_content"`
+}
+
+type function struct {
+	Name      word            `json:"name"`
+	Arguments json.RawMessage `json:"arguments"`
+}
+
+type usage struct {
+	PromptTokens     count `json:"prompt_tokens"`
+	CompletionTokens count `json:"completion_tokens"`
+	InputTokens      count `json:"input_tokens"`
+	OutputTokens     count `json:"output_tokens"`
+	HitTokens        count `json:"prompt_cache_hit_tokens"`
+	Details          *struct {
+		Cached  count `json:"cached_tokens"`
+		Written count `json:"cache_write_tokens"`
+	} `json:"prompt_tokens_details"`
+	Cost *float64 `json:"cost"` // US dollars
+}
+
+func (u *usage) counts() llm.Usage {
+	c := llm.Usage{
+		Input:     max(int64(u.PromptTokens), int64(u.InputTokens), 0),
+		Output:    max(int64(u.CompletionTokens), int64(u.OutputTokens), 0),
+		CacheRead: max(int64(u.HitTokens), 0),
+	}
+	if d := u.Details; d != nil {
+		c.CacheRead = max(c.CacheRead, int64(d.Cached))
+		c.CacheWrite = max(int64(d.Written), 0)
+	}
+	if u.Cost != nil && *u.Cost > 0 && *u.Cost < 1e9 {
+		c.MicroUSD = int64(math.Round(*u.Cost * 1e6))
+	}
+	return c
+}
+
+// slot is a tool call in the making.
+type slot struct {
+	wire     int64 // the server's index, -1 without one
+	id, name string
+	args     strings.Builder
+	join     joiner
+	extra    json.RawMessage
+}
+
+// assembler puts a completion together and passes its pieces on.
+type assembler struct {
+	host string
+	sink func(llm.Delta)
+	max  int // bytes of the answer
+
+	text, reasoning      strings.Builder
+	textJoin, reasonJoin joiner
+	slots                []*slot
+	size                 int
+	begun                bool // a piece of the answer was seen
+	published            bool // the sink was called
+	refused              bool
+	finished             bool // a finish reason was seen
+	finish               llm.Finish
+	usage                llm.Usage
+	model                string
+
+	failure                func(raw []byte) *llm.Error // reads an error of the server
+	malformed, interrupted func(what string) *llm.Error
+}
+
+func (a *assembler) emit(d llm.Delta) {
+	a.begun = true
+	a.size += len(d.Text) + len(d.Reasoning)
+	if d.Call != nil {
+		a.size += len(d.Call.Args)
+	}
+	if a.sink != nil {
+		a.published = true
+		a.sink(d)
+	}
+}
+
+// add takes one event.
+func (a *assembler) add(raw []byte) error {
+	var f frame
+	if err := json.Unmarshal(raw, &f); err != nil {
+		return a.malformed("an event is not the JSON of a completion")
+	}
+	if isSet(f.Error) || f.Object == "error" || len(f.Choices) == 0 && isSet(f.Detail) {
+		return a.failure(raw)
+	}
+	if f.Model != "" {
+		a.model = llm.Clip(string(f.Model), llm.MaxNameLen)
+	}
+	if f.Usage != nil {
+		if u := f.Usage.counts(); u != (llm.Usage{}) {
+			a.usage = u
+		}
+	}
+	for i := range f.Choices {
+		c := &f.Choices[i]
+		if c.Index != 0 {
+			continue
+		}
+		for _, s := range []*spoken{c.Delta, c.Message} {
+			if s == nil {
+				continue
+			}
+			if err := a.speak(s); err != nil {
+				return err
+			}
+		}
+		if a.size > a.max {
+			return a.malformed(fmt.Sprintf("the answer is larger than %d bytes", a.max))
+		}
+		if err := a.end(string(c.FinishReason)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *assembler) speak(s *spoken) error {
+	// Some servers send the same thought under two names.
+	for _, raw := range []json.RawMessage{s.ReasoningContent, s.Reasoning, s.ReasoningDetails} {
+		if !isSet(raw) {
+			continue
+		}
+		a.think(a.reasonJoin.add(raw))
+		break
+	}
+	for _, raw := range contentParts(s.Content) {
+		if isSet(raw.Thinking) {
+			a.think(a.reasonJoin.add(raw.Thinking))
+		} else {
+			a.say(a.textJoin.add(raw.Text))
+		}
+	}
+	a.say(a.textJoin.add(s.Refusal))
+	if isSet(s.Refusal) && string(s.Refusal) != `""` {
+		a.refused = true
+	}
+	calls := s.ToolCalls
+	if s.FunctionCall != nil && (s.FunctionCall.Name != "" || isSet(s.FunctionCall.Arguments)) {
+		calls = append(calls, call{Index: new(count), Function: s.FunctionCall})
+	}
+	for i := range calls {
+		if err := a.call(&calls[i], i, len(calls)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *assembler) think(t string) {
+	if t != "" {
+		a.reasoning.WriteString(t)
+		a.emit(llm.Delta{Reasoning: t})
+	}
+}
+
+func (a *assembler) say(t string) {
+	if t != "" {
+		a.text.WriteString(t)
+		a.emit(llm.Delta{Text: t})
+	}
+}
+
+// call takes the piece of a tool call that stands at position pos of n.
+func (a *assembler) call(c *call, pos, n int) error {
+	fn := c.Function
+	if fn == nil {
+		fn = &function{}
+	}
+	i := a.slot(c, string(fn.Name), pos, n)
+	if i == len(a.slots) {
+		if i == MaxCalls {
+			return a.malformed(fmt.Sprintf("the answer has more than %d tool calls", MaxCalls))
+		}
+		a.slots = append(a.slots, &slot{wire: -1})
+		if c.Index != nil {
+			a.slots[i].wire = int64(*c.Index)
+		}
+	}
+	s := a.slots[i]
+	d := llm.CallDelta{Index: i}
+	if s.id == "" && c.ID != "" {
+		s.id = llm.Clip(string(c.ID), llm.MaxNameLen)
+		d.ID = s.id
+	}
+	// Names come whole, in pieces, or whole again with every piece.
+	if name := string(fn.Name); name != "" && name != s.name && len(s.name)+len(name) <= llm.MaxNameLen {
+		s.name += name
+		d.Name = name
+	}
+	if args := bytes.TrimSpace(fn.Arguments); len(args) > 0 && (args[0] == '{' || args[0] == '[') {
+		d.Args = s.join.flush() + llm.CleanText(string(args))
+	} else {
+		d.Args = s.join.add(args)
+	}
+	s.args.WriteString(d.Args)
+	if isSet(c.ExtraContent) {
+		s.extra = bytes.Clone(c.ExtraContent)
+	}
+	a.begun = true
+	if d.ID != "" || d.Name != "" || d.Args != "" {
+		a.emit(llm.Delta{Call: &d})
+	}
+	return nil
+}
+
+// slot returns the index of the slot that a piece belongs to; len(a.slots) is
+// a new one. Servers number calls, or only name them by id, or do neither, or
+// give all of them the number 0.
+func (a *assembler) slot(c *call, name string, pos, n int) int {
+	id := llm.Clip(string(c.ID), llm.MaxNameLen)
+	if c.Index != nil {
+		for i := len(a.slots) - 1; i >= 0; i-- {
+			if s := a.slots[i]; s.wire == int64(*c.Index) {
+				// A new id alone is not a new call: some servers make one up
+				// for every piece. With a name it is.
+				if id != "" && s.id != "" && id != s.id && name != "" {
+					return len(a.slots)
+				}
+				return i
+			}
+		}
+		return len(a.slots)
+	}
+	if id != "" {
+		for i, s := range a.slots {
+			if s.id == id {
+				return i
+			}
+		}
+		return len(a.slots)
+	}
+	last := len(a.slots) - 1
+	switch {
+	case last < 0:
+		return 0
+	case name != "" && a.slots[last].name != "":
+		return len(a.slots)
+	case name == "" && n > 1 && pos < len(a.slots):
+		return pos
+	default:
+		return last
+	}
+}
+
+// end takes a finish reason.
+func (a *assembler) end(reason string) error {
+	switch reason = strings.ToLower(reason); reason {
+	case "":
+		return nil
+	case "length", "max_tokens", "max_output_tokens", "model_length":
+		a.finish = llm.FinishLength
+	case "content_filter", "safety", "recitation", "refusal", "sensitive", "prohibited_content", "blocklist":
+		a.finish = llm.FinishFilter
+	case "error", "abort", "network_error", "insufficient_system_resource", "malformed_function_call":
+		return a.interrupted(fmt.Sprintf("the server broke off: %q", reason))
+	default:
+		a.finish = llm.FinishStop
+	}
+	a.finished, a.begun = true, true
+	return nil
+}
+
+// response returns the finished completion. It flushes what was held back.
+func (a *assembler) response() *llm.Response {
+	a.think(a.reasonJoin.flush())
+	a.say(a.textJoin.flush())
+	for i, s := range a.slots {
+		if t := s.join.flush(); t != "" {
+			s.args.WriteString(t)
+			a.emit(llm.Delta{Call: &llm.CallDelta{Index: i, Args: t}})
+		}
+	}
+	r := &llm.Response{Text: a.text.String(), Reasoning: a.reasoning.String(), Finish: a.finish, Usage: a.usage, Model: a.model}
+	extras := map[string]json.RawMessage{}
+	ids := map[string]bool{}
+	for i, s := range a.ordered() {
+		id := s.id
+		for n := i; id == "" || ids[id]; n++ {
+			id = fmt.Sprintf("call_%d", n)
+		}
+		ids[id] = true
+		r.Calls = append(r.Calls, llm.ToolCall{ID: id, Name: s.name, Args: s.args.String()})
+		if s.extra != nil {
+			extras[id] = s.extra
+		}
+	}
+	r.Opaque = sealOpaque(a.host, extras)
+	switch {
+	case a.refused:
+		r.Finish = llm.FinishFilter
+	case len(r.Calls) > 0 && r.Finish == llm.FinishStop:
+		r.Finish = llm.FinishTools
+	}
+	return r
+}
+
+// ordered returns the calls in the server's numbering if it is one, else as
+// they came.
+func (a *assembler) ordered() []*slot {
+	slots := slices.Clone(a.slots)
+	seen := map[int64]bool{}
+	for _, s := range slots {
+		if s.wire < 0 || seen[s.wire] {
+			return slots
+		}
+		seen[s.wire] = true
+	}
+	slices.SortStableFunc(slots, func(x, y *slot) int { return int(x.wire - y.wire) })
+	return slots
+}
+
+// isSet reports whether a member is there and says something.
+func isSet(raw json.RawMessage) bool {
+	switch string(bytes.TrimSpace(raw)) {
+	case "", "null", `""`, "[]", "{}":
+		return false
+	default:
+		return true
+	}
+}

@@ -1,0 +1,212 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+
+	api "github.com/sashabaranov/go-openai"
+
+	"github.com/rathcluster/rath/llm"
+)
+
+// The types here are go-openai's with those fields shadowed which it drops or
+// writes in a form that strict servers refuse: zeros that mean something, an
+// empty content, empty arguments, a tool without parameters.
+type (
+	wireRequest struct {
+		api.ChatCompletionRequest
+		Messages         []wireMessage   `json:"messages"`
+		Temperature      *float64        `json:"temperature,omitempty"`
+		TopP             *float64        `json:"top_p,omitempty"`
+		FrequencyPenalty *float64        `json:"frequency_penalty,omitempty"`
+		PresencePenalty  *float64        `json:"presence_penalty,omitempty"`
+		Seed             *int64          `json:"seed,omitempty"`
+		ResponseFormat   json.RawMessage `json:"response_format,omitempty"`
+		PromptCacheKey   string          `json:"prompt_cache_key,omitempty"`
+	}
+	wireMessage struct {
+		Role       string     `json:"role"`
+		Content    string     `json:"content"`
+		Name       string     `json:"name,omitempty"`
+		ToolCalls  []wireCall `json:"tool_calls,omitempty"`
+		ToolCallID string     `json:"tool_call_id,omitempty"`
+	}
+	wireCall struct {
+		api.ToolCall
+		Function     wireFunction    `json:"function"`
+		ExtraContent json.RawMessage `json:"extra_content,omitempty"`
+	}
+	wireFunction struct {
+		Name      string `json:"name"`
+		Arguments string `json:"arguments"`
+	}
+)
+
+// emptySchema is sent for a tool without parameters.
+var emptySchema = json.RawMessage(`{"type":"object","properties":{}}`)
+
+// wireName is what the protocol accepts as the name of a speaker.
+var wireName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// encode writes the body of r for the server e. Equal requests give equal
+// bytes, and a longer transcript begins with the bytes of the shorter one:
+// that is what prompt caches live on.
+func encode(r *llm.Request, e endpoint) ([]byte, error) {
+	p := r.Provider
+	w := wireRequest{
+		ChatCompletionRequest: api.ChatCompletionRequest{
+			Model:           e.model,
+			Stream:          true,
+			StreamOptions:   &api.StreamOptions{IncludeUsage: true},
+			Stop:            p.Stop,
+			ReasoningEffort: p.ReasoningEffort,
+		},
+		Messages:         make([]wireMessage, 0, len(r.Messages)),
+		Temperature:      p.Temperature,
+		TopP:             p.TopP,
+		FrequencyPenalty: p.FrequencyPenalty,
+		PresencePenalty:  p.PresencePenalty,
+		Seed:             p.Seed,
+		ResponseFormat:   p.ResponseFormat,
+	}
+	if p.ParallelToolCalls != nil {
+		w.ParallelToolCalls = *p.ParallelToolCalls
+	}
+	// OpenAI refuses max_tokens for its reasoning models and knows the newer
+	// name for all of them; the others know the older name best.
+	if e.isOpenAI() {
+		w.MaxCompletionTokens = p.MaxTokens
+	} else {
+		w.MaxTokens = p.MaxTokens
+	}
+	if e.knowsCacheKey() {
+		w.PromptCacheKey = r.CacheKey
+	}
+	for i := range r.Messages {
+		w.Messages = append(w.Messages, encodeMessage(&r.Messages[i], e.host))
+	}
+	for _, t := range r.Tools {
+		schema := json.RawMessage(t.Schema)
+		if t.Schema == "" {
+			schema = emptySchema
+		}
+		w.Tools = append(w.Tools, api.Tool{Type: api.ToolTypeFunction, Function: &api.FunctionDefinition{
+			Name: t.Name, Description: t.Description, Parameters: schema,
+		}})
+	}
+	switch r.ToolChoice {
+	case "":
+	case llm.ToolsAuto, llm.ToolsNone, llm.ToolsRequired:
+		// Without tools a choice is an error to some servers.
+		if len(r.Tools) > 0 {
+			w.ToolChoice = r.ToolChoice
+		}
+	default:
+		w.ToolChoice = api.ToolChoice{Type: api.ToolTypeFunction, Function: api.ToolFunction{Name: r.ToolChoice}}
+	}
+	body, err := marshal(w)
+	if err == nil && len(p.Extra) > 0 {
+		body, err = merge(body, p.Extra)
+	}
+	if err != nil {
+		return nil, &llm.Error{Code: llm.CodeInvalidRequest, Message: fmt.Sprintf("encode the request: %v", err)}
+	}
+	return body, nil
+}
+
+func encodeMessage(m *llm.Message, host string) wireMessage {
+	w := wireMessage{Role: string(m.Role), Content: m.Text}
+	switch {
+	case m.Role == llm.Tool:
+		w.ToolCallID = m.CallID
+	case wireName.MatchString(m.Name):
+		w.Name = m.Name
+	}
+	if len(m.Calls) > 0 {
+		extra := openOpaque(m.Opaque, host)
+		for _, c := range m.Calls {
+			wc := wireCall{ToolCall: api.ToolCall{ID: c.ID, Type: api.ToolTypeFunction}, ExtraContent: extra[c.ID]}
+			wc.Function = wireFunction{Name: c.Name, Arguments: c.Args}
+			if strings.TrimSpace(c.Args) == "" {
+				wc.Function.Arguments = "{}"
+			}
+			w.ToolCalls = append(w.ToolCalls, wc)
+		}
+	}
+	return w
+}
+
+// merge puts the members of extra into the object body; null removes one.
+func merge(body []byte, extra json.RawMessage) ([]byte, error) {
+	var all, more map[string]json.RawMessage
+	if err := json.Unmarshal(body, &all); err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(extra, &more); err != nil {
+		return nil, fmt.Errorf("extra: %w", err)
+	}
+	for k, v := range more {
+		if string(v) == "null" {
+			delete(all, k)
+		} else {
+			all[k] = v
+		}
+	}
+	return marshal(all)
+}
+
+// marshal is json.Marshal without the escapes that are meant for web pages.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+func (e endpoint) isOpenAI() bool { return e.host == "api.openai.com" }
+
+// knowsCacheKey tells where prompt_cache_key is known not to be an error.
+func (e endpoint) knowsCacheKey() bool {
+	for _, suffix := range []string{".openai.com", ".openai.azure.com", ".mistral.ai"} {
+		if strings.HasSuffix(e.host, suffix) {
+			return true
+		}
+	}
+	return false
+}
+
+// opaque is the content of llm.Message.Opaque: what a server attached to its
+// tool calls and wants back with them. It goes back to the same host only.
+type opaque struct {
+	OpenAI struct {
+		Host  string                     `json:"host"`
+		Calls map[string]json.RawMessage `json:"calls"` // by call id
+	} `json:"openai"`
+}
+
+func sealOpaque(host string, calls map[string]json.RawMessage) string {
+	if len(calls) == 0 {
+		return ""
+	}
+	var o opaque
+	o.OpenAI.Host, o.OpenAI.Calls = host, calls
+	data, err := marshal(o)
+	if err != nil {
+		return ""
+	}
+	return llm.CleanText(string(data))
+}
+
+func openOpaque(s, host string) map[string]json.RawMessage {
+	var o opaque
+	if s == "" || json.Unmarshal([]byte(s), &o) != nil || o.OpenAI.Host != host {
+		return nil
+	}
+	return o.OpenAI.Calls
+}

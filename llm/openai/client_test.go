@@ -1,0 +1,485 @@
+package openai_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/llm/openai"
+	"github.com/rathcluster/rath/llm/scripted"
+)
+
+// serve puts a script behind a real socket and returns a client for it.
+func serve(t testing.TB, script string, so *scripted.Options, o *openai.Options) (llm.Client, *scripted.Model) {
+	t.Helper()
+	s, err := scripted.Parse("test", []byte(script))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := scripted.New(s, so)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(m)
+	t.Cleanup(srv.Close)
+	models := openai.New(o)
+	t.Cleanup(func() { models.Close() })
+	client, err := models.Client(t.Context(), llm.Provider{Model: "m1", BaseURL: srv.URL + "/v1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client, m
+}
+
+func user(text string) *llm.Request {
+	return &llm.Request{Provider: llm.Provider{Model: "m1"}, Messages: []llm.Message{{Role: llm.User, Text: text}}}
+}
+
+const everything = `
+-- text --
+user: text
+
+Hello <you> & "me",
+Grüße 🙂.
+
+-- calls --
+user: calls
+not result: f
+reasoning: Hm, let me see 🙂
+usage: input=12 output=7 cache_read=5 cache_write=2 micro_usd=345
+call: f @c1 {"x": "ä🙂\n"}
+call: g {}
+raw-call: h not json "at all
+
+-- answer --
+user: calls
+result: f
+finish: length
+
+Done.
+
+-- offers --
+user: offers
+offers: f
+
+There is f.
+
+-- rate --
+user: rate
+status: 429
+retry-after: 1500ms
+
+slow down
+
+-- context --
+user: context
+code: context_length
+
+too long
+
+-- quota --
+user: quota
+code: quota
+
+-- auth --
+user: auth
+code: auth
+
+-- refused --
+user: refused
+code: refused
+
+-- model --
+user: model
+code: model_not_found
+
+-- overloaded --
+user: overloaded
+status: 503
+
+-- drop --
+user: drop
+fault: drop
+
+-- html --
+user: html
+fault: html
+
+-- truncate --
+user: truncate
+fault: truncate
+
+one two three four
+
+-- abort --
+user: abort
+fault: abort
+
+one two three four
+
+-- garbage --
+user: garbage
+fault: garbage
+
+one two three four
+
+-- error --
+user: error
+fault: error
+code: overloaded
+
+one two three four
+
+-- stall --
+user: stall
+fault: stall
+
+one two three four
+
+-- hang --
+user: hang
+fault: hang
+`
+
+// The script says the same in process and over a socket: the same answers,
+// the same deltas, the same classes of errors, the same log.
+func TestScriptedServerIsTheScriptedModel(t *testing.T) {
+	var httpLog, processLog bytes.Buffer
+	o := &openai.Options{Attempts: 1, Idle: 150 * time.Millisecond, FirstToken: 150 * time.Millisecond}
+	now := func() time.Time { return time.Unix(0, 0) }
+	overHTTP, _ := serve(t, everything, &scripted.Options{Log: &httpLog, Now: now}, o)
+	_, inProcess := serve(t, everything, &scripted.Options{Log: &processLog, Now: now, Hang: 10 * time.Millisecond}, nil)
+
+	calls := user("calls")
+	first, err := inProcess.Complete(t.Context(), calls, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	processLog.Reset()
+	calls.Messages = append(calls.Messages, first.Message(),
+		llm.Message{Role: llm.Tool, CallID: "c1", Name: "f", Text: "ok"}, llm.Message{Role: llm.Tool, CallID: first.Calls[1].ID, Name: "g"})
+	offers := user("offers")
+	offers.Tools = []llm.ToolSpec{{Name: "f", Description: "d", Schema: `{"type":"object"}`}, {Name: "g"}}
+
+	requests := []*llm.Request{calls, offers}
+	for _, text := range []string{
+		"text", "calls", "rate", "context", "quota", "auth", "refused", "model", "overloaded",
+		"drop", "html", "truncate", "abort", "garbage", "error", "stall", "hang", "nobody knows this",
+	} {
+		requests = append(requests, user(text))
+	}
+	for i, r := range requests {
+		r.StepKey = fmt.Sprintf("run/%d/1", i)
+		type result struct {
+			Deltas []llm.Delta
+			Resp   *llm.Response
+			Code   llm.Code
+			Status int
+			After  time.Duration
+		}
+		ask := func(c llm.Client) (res result, text string) {
+			var err error
+			res.Resp, err = c.Complete(t.Context(), r, func(d llm.Delta) { res.Deltas = append(res.Deltas, d) })
+			if e, ok := errors.AsType[*llm.Error](err); ok {
+				res.Code, res.After, text = e.Code, e.RetryAfter, e.Message
+			}
+			return res, text
+		}
+		want, said := ask(inProcess)
+		got, saidToo := ask(overHTTP)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s\n%s", r.Messages[0].Text, diff, saidToo)
+		}
+		if want.Resp == nil && want.Code == "" {
+			t.Errorf("%s: neither an answer nor an error", r.Messages[0].Text)
+		}
+		if r.Messages[0].Text == "rate" && !strings.Contains(saidToo, said) {
+			t.Errorf("%q became %q", said, saidToo)
+		}
+	}
+	if diff := cmp.Diff(strings.ReplaceAll(processLog.String(), `"process"`, `"http"`), httpLog.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestRetriesAreSeenByTheWitness(t *testing.T) {
+	var log bytes.Buffer
+	client, _ := serve(t, "-- busy --\nnot try: 3\nstatus: 503\n-- ok --\n\nHello\n", &scripted.Options{Log: &log}, &openai.Options{Backoff: time.Millisecond})
+	r := user("hi")
+	r.StepKey = "run/2.fast.0/1"
+	resp, err := client.Complete(t.Context(), r, nil)
+	if err != nil || resp.Text != "Hello" {
+		t.Fatal(resp, err)
+	}
+	dec := json.NewDecoder(&log)
+	for try := 1; try <= 3; try++ {
+		var e scripted.Entry
+		if err := dec.Decode(&e); err != nil {
+			t.Fatal(err)
+		}
+		if e.Step != r.StepKey || max(e.Try, 1) != try || e.Digest != scripted.Digest(r.Messages) {
+			t.Errorf("try %d: %+v", try, e)
+		}
+	}
+}
+
+func TestConnectionsAreReused(t *testing.T) {
+	s, err := scripted.Parse("test", []byte("-- busy --\nuser: busy\nstatus: 429\n-- hi --\n\nHello to all of you\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := scripted.New(s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var opened atomic.Int32
+	srv := httptest.NewUnstartedServer(m)
+	srv.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	srv.Start()
+	defer srv.Close()
+	models := openai.New(&openai.Options{Attempts: 1})
+	defer models.Close()
+	client, err := models.Client(t.Context(), llm.Provider{Model: "m1", BaseURL: srv.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		if _, err := client.Complete(t.Context(), user("hi"), nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.Complete(t.Context(), user("busy"), nil); !errors.Is(err, llm.CodeRateLimited) {
+			t.Fatal(err)
+		}
+	}
+	if n := opened.Load(); n > 2 {
+		t.Errorf("%d connections for 40 calls in a row", n)
+	}
+}
+
+func TestResolve(t *testing.T) {
+	var asked http.Header
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = r.Header.Clone()
+		if strings.HasSuffix(r.URL.Path, "/models") {
+			var ids []string
+			for i := range 12 {
+				ids = append(ids, fmt.Sprintf(`{"id":"m%02d","created":1.5}`, i))
+			}
+			fmt.Fprintf(w, `{"data":[%s]}`, strings.Join(ids, ","))
+			return
+		}
+		fmt.Fprint(w, `{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}],"model":"served"}`)
+	}))
+	defer srv.Close()
+	local := srv.URL + "/v1/"
+	for _, c := range []struct {
+		name string
+		p    llm.Provider
+		env  string // NAME=value words
+		o    openai.Options
+		auth string
+		code llm.Code
+		says []string
+	}{
+		{name: "local server, no key", p: llm.Provider{Model: "m", BaseURL: local}},
+		{name: "base from the environment", p: llm.Provider{Model: "m"}, env: "OPENAI_BASE_URL=" + local + " OPENAI_API_KEY=k123456", auth: "Bearer k123456"},
+		{name: "base from the options", p: llm.Provider{Model: "m"}, env: "OPENAI_BASE_URL=http://127.0.0.1:1", o: openai.Options{BaseURL: local}},
+		{name: "the process's key is not for a provider's server", p: llm.Provider{Model: "m", BaseURL: local}, env: "OPENAI_API_KEY=k123456"},
+		{name: "unless it names it", p: llm.Provider{Model: "m", BaseURL: local, KeyRef: "OPENAI_API_KEY"}, env: "OPENAI_API_KEY=k123456", auth: "Bearer k123456"},
+		{name: "key from the configuration", p: llm.Provider{Model: "m", BaseURL: local, KeyRef: "team"}, env: "team=no", o: openai.Options{Key: func(ref string) (string, bool) { return " secret-of-" + ref, true }}, auth: "Bearer secret-of-team"},
+		{name: "default model", p: llm.Provider{BaseURL: local}, env: "OPENAI_DEFAULT_MODEL=m"},
+		{name: "default model of the options", p: llm.Provider{BaseURL: local}, o: openai.Options{DefaultModel: "m"}, env: "OPENAI_DEFAULT_MODEL=other"},
+
+		{name: "no key", p: llm.Provider{Model: "m"}, code: llm.CodeNoKey, says: []string{"api.openai.com", "export OPENAI_API_KEY=", "OPENAI_BASE_URL"}},
+		{name: "blank key", p: llm.Provider{Model: "m"}, env: "OPENAI_API_KEY=", code: llm.CodeNoKey},
+		{name: "missing key", p: llm.Provider{Model: "m", BaseURL: local, KeyRef: "TEAM_KEY"}, code: llm.CodeNoKey, says: []string{`"TEAM_KEY"`, "export TEAM_KEY="}},
+		{name: "broken key", p: llm.Provider{Model: "m", BaseURL: local, KeyRef: "K"}, env: "K=abc\x01def", code: llm.CodeNoKey, says: []string{"the key in K has"}},
+		{name: "no model", p: llm.Provider{BaseURL: local}, code: llm.CodeNoModel, says: []string{"OPENAI_DEFAULT_MODEL", "offers m00, m01", "m09 and 2 more"}},
+		{name: "no model, no server", p: llm.Provider{BaseURL: "http://127.0.0.1:1/v1"}, code: llm.CodeNoModel, says: []string{"OPENAI_DEFAULT_MODEL"}},
+		{name: "wrong base", p: llm.Provider{Model: "m"}, env: "OPENAI_BASE_URL=localhost:99", code: llm.CodeInvalidRequest, says: []string{"OPENAI_BASE_URL: base_url"}},
+		{name: "wrong provider", p: llm.Provider{Model: "m", MaxTokens: -1}, code: llm.CodeInvalidRequest, says: []string{"max_tokens"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.o.Env = func(name string) string {
+				for kv := range strings.SplitSeq(c.env, " ") {
+					if v, ok := strings.CutPrefix(kv, name+"="); ok {
+						return v
+					}
+				}
+				return ""
+			}
+			models := openai.New(&c.o)
+			defer models.Close()
+			client, err := models.Client(t.Context(), c.p)
+			if c.code != "" {
+				if !errors.Is(err, c.code) {
+					t.Fatalf("got %v", err)
+				}
+				for _, s := range c.says {
+					if !strings.Contains(err.Error(), s) {
+						t.Errorf("%q is not in %v", s, err)
+					}
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := user("x")
+			r.Provider = c.p
+			resp, err := client.Complete(t.Context(), r, nil)
+			if err != nil || resp.Model != "served" {
+				t.Fatalf("%+v, %v", resp, err)
+			}
+			if got := asked.Get("Authorization"); got != c.auth {
+				t.Errorf("authorization %q, want %q", got, c.auth)
+			}
+		})
+	}
+}
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// What goes over the wire, for every model name and setting, is kept as a
+// golden file: strict servers refuse what differs.
+func TestBody(t *testing.T) {
+	var body []byte
+	var header http.Header
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var b bytes.Buffer
+		_, _ = b.ReadFrom(r.Body)
+		body, header = b.Bytes(), r.Header.Clone()
+		fmt.Fprint(w, `{"choices":[{"message":{"content":"hi","tool_calls":[{"id":"a","function":{"name":"f","arguments":""},"extra_content":{"google":{"thought_signature":"sig=="}}}]},"finish_reason":"stop"}]}`)
+	}))
+	defer srv.Close()
+	models := openai.New(nil)
+	defer models.Close()
+	ask := func(r *llm.Request) *llm.Response {
+		t.Helper()
+		r.Provider.BaseURL = srv.URL
+		client, err := models.Client(t.Context(), r.Provider)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := client.Complete(t.Context(), r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp
+	}
+	full := &llm.Request{
+		Provider: llm.Provider{
+			Model: "o3-local", Temperature: new(0.0), TopP: new(0.0), FrequencyPenalty: new(0.5), PresencePenalty: new(-0.5), Seed: new(int64(0)),
+			MaxTokens: 100, Stop: []string{"END"}, ReasoningEffort: "low", ParallelToolCalls: new(false),
+			ResponseFormat: json.RawMessage(`{"type":"json_object"}`),
+		},
+		Tools:      []llm.ToolSpec{{Name: "f", Description: "does f", Schema: `{"type":"object","properties":{"x":{"type":"string"}}}`}, {Name: "g"}},
+		ToolChoice: "f",
+		Messages: []llm.Message{
+			{Role: llm.System, Text: "You are <b>."},
+			{Role: llm.User, Text: "", Name: "alice"},
+			{Role: llm.User, Text: "hi", Name: "not a wire name"},
+			{Role: llm.Assistant, Calls: []llm.ToolCall{{ID: "1", Name: "g"}}},
+			{Role: llm.Tool, CallID: "1", Name: "g", Text: ""},
+		},
+		CacheKey: "not for this host",
+		StepKey:  "run/1/2",
+	}
+	resp := ask(full)
+	golden := func(name string) {
+		t.Helper()
+		var pretty bytes.Buffer
+		if err := json.Indent(&pretty, body, "", "  "); err != nil {
+			t.Fatal(err)
+		}
+		pretty.WriteByte('\n')
+		file := "testdata/" + name + ".json"
+		if *update {
+			if err := os.WriteFile(file, pretty.Bytes(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = bytes.ReplaceAll(want, []byte("\r\n"), []byte("\n"))
+		if diff := cmp.Diff(string(want), pretty.String()); diff != "" {
+			t.Errorf("%s: %s", file, diff)
+		}
+	}
+	golden("full")
+	if header.Get(llm.StepHeader) != "run/1/2" || header.Get(llm.TryHeader) != "" || header.Get("Authorization") != "" || header.Get("Accept") != "text/event-stream" {
+		t.Errorf("header %v", header)
+	}
+	one := slices.Clone(body)
+	ask(full)
+	if !bytes.Equal(one, body) {
+		t.Error("one request, two bodies")
+	}
+
+	// A longer transcript begins with the bytes of the shorter one, and what
+	// the server attached to a call goes back to it.
+	full.Messages = append(full.Messages, resp.Message(), llm.Message{Role: llm.Tool, CallID: "a", Text: "done"})
+	ask(full)
+	old := `"tool_call_id":"1"}`
+	end := bytes.Index(one, []byte(old)) + len(old)
+	if end < len(old) || !bytes.HasPrefix(body, one[:end]) {
+		t.Errorf("the transcript's bytes changed when it grew:\n%s\n%s", one, body)
+	}
+	if !bytes.Contains(body, []byte(`"extra_content":{"google":{"thought_signature":"sig=="}}`)) {
+		t.Errorf("the signature is lost: %s", body)
+	}
+	resp.Opaque = strings.ReplaceAll(resp.Opaque, "127.0.0.1", "127.0.0.2")
+	ask(&llm.Request{Provider: llm.Provider{Model: "m"}, Messages: []llm.Message{resp.Message()}})
+	if bytes.Contains(body, []byte("sig==")) {
+		t.Errorf("the signature went to another server: %s", body)
+	}
+
+	ask(&llm.Request{
+		Provider: llm.Provider{Model: "gpt-6-sol", MaxTokens: 5, Extra: json.RawMessage(`{"top_k":3,"stream_options":null,"max_tokens":7}`)},
+		Messages: []llm.Message{{Role: llm.User, Text: "hi"}}, ToolChoice: "auto",
+	})
+	golden("extra")
+}
+
+func TestRequestsAreChecked(t *testing.T) {
+	client, _ := serve(t, "-- a --\n\nx\n", nil, nil)
+	for name, r := range map[string]*llm.Request{
+		"no messages": {},
+		"schema":      {Messages: user("x").Messages, Tools: []llm.ToolSpec{{Name: "f", Schema: "{"}}},
+	} {
+		if _, err := client.Complete(t.Context(), r, nil); !errors.Is(err, llm.CodeInvalidRequest) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func BenchmarkStream(b *testing.B) {
+	client, _ := serve(b, "-- a --\n\n"+strings.Repeat("word ", 200)+"\n", nil, nil)
+	r := user("hi")
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := client.Complete(b.Context(), r, func(llm.Delta) {}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

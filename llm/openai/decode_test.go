@@ -1,0 +1,201 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"unicode/utf8"
+
+	"github.com/rathcluster/rath/llm"
+)
+
+// However a text is cut into fragments, in JSON strings of whatever form, the
+// joiner gives it back.
+func TestJoinerAtEveryCut(t *testing.T) {
+	text := "a\"\\/\b\f\n\r\tß€🙂\u2028z"
+	var escaped strings.Builder
+	for _, r := range text {
+		if r >= 0x10000 {
+			r -= 0x10000
+			escaped.WriteString(`\u` + hex4(0xD800+r>>10) + `\u` + hex4(0xDC00+r&0x3FF))
+			continue
+		}
+		escaped.WriteString(`\u` + hex4(r))
+	}
+	// Cuts between bytes.
+	for i := range len(text) + 1 {
+		var j joiner
+		got := j.add(rawString(text[:i])) + j.add(rawString(text[i:])) + j.flush()
+		if got != text {
+			t.Errorf("cut at byte %d: %q", i, got)
+		}
+	}
+	// Cuts between escapes, also between the halves of a pair.
+	for i := 0; i <= escaped.Len(); i += 6 {
+		var j joiner
+		first := j.add(json.RawMessage(`"` + escaped.String()[:i] + `"`))
+		if !utf8.ValidString(first) {
+			t.Errorf("cut at escape %d: %q", i/6, first)
+		}
+		got := first + j.add(json.RawMessage(`""`)) + j.add(json.RawMessage(`"`+escaped.String()[i:]+`"`)) + j.flush()
+		if got != text {
+			t.Errorf("cut at escape %d: %q", i/6, got)
+		}
+	}
+}
+
+func hex4(r rune) string {
+	const digits = "0123456789abcdef"
+	return string([]byte{digits[r>>12&15], digits[r>>8&15], digits[r>>4&15], digits[r&15]})
+}
+
+// rawString makes a JSON string of bytes that need not be UTF-8.
+func rawString(s string) json.RawMessage {
+	var b bytes.Buffer
+	b.WriteByte('"')
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '"' || c == '\\':
+			b.WriteByte('\\')
+			b.WriteByte(c)
+		case c < ' ':
+			b.WriteString(`\u` + hex4(rune(c)))
+		default:
+			b.WriteByte(c)
+		}
+	}
+	b.WriteByte('"')
+	return b.Bytes()
+}
+
+func FuzzJoiner(f *testing.F) {
+	f.Add([]byte(`"a🙂"`), []byte(`"\ud83d"`), []byte(`"\ude42"`))
+	f.Add([]byte("\"\xf0\x9f\""), []byte("\"\x99\x82\""), []byte(`"\n"`))
+	f.Fuzz(func(t *testing.T, a, b, c []byte) {
+		var j joiner
+		var got strings.Builder
+		var want []byte
+		plain := true
+		for _, raw := range [][]byte{a, b, c} {
+			if !json.Valid(raw) || bytes.TrimSpace(raw)[0] != '"' {
+				return
+			}
+			piece := j.add(raw)
+			if !utf8.ValidString(piece) {
+				t.Fatalf("%q is not UTF-8", piece)
+			}
+			got.WriteString(piece)
+			var s string
+			if err := json.Unmarshal(raw, &s); err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, s...)
+			plain = plain && utf8.Valid(raw) && !bytes.Contains(raw, []byte(`\u`))
+		}
+		got.WriteString(j.flush())
+		if !utf8.ValidString(got.String()) {
+			t.Fatalf("%q is not UTF-8", got.String())
+		}
+		if plain && got.String() != string(want) {
+			t.Fatalf("got %q, want %q", got.String(), want)
+		}
+	})
+}
+
+// read returns the lines that events makes of a stream.
+func read(r io.Reader, limit int) (lines []string, err error) {
+	out, err := io.ReadAll(newEvents(r, io.NopCloser(r), limit))
+	for l := range strings.SplitAfterSeq(string(out), "\n") {
+		if l != "" {
+			lines = append(lines, l)
+		}
+	}
+	return lines, err
+}
+
+func TestEventsDoNotDependOnHowTheyArrive(t *testing.T) {
+	for _, s := range []string{
+		"data: {\"a\":1}\n\ndata: [DONE]\n\n",
+		"data:{\"a\":\ndata:1}\r\n\r\n: c\r\rid: 7\r\ndata: {}\rdata: {}\r\r",
+		"event: error\ndata: oh\n\nevent: error\ndata: {\"m\":1}\n\n{\"error\":1}\n\n",
+		"data: {\"a\":1}", "data: {\"a\":", "", "\n\n\n", "data\n\ndata:\n\n", "hello\n\n",
+	} {
+		want, wantErr := read(strings.NewReader(s), 1000)
+		for name, r := range map[string]io.Reader{
+			"bytes": iotest.OneByteReader(strings.NewReader(s)), "halves": iotest.HalfReader(strings.NewReader(s)), "data with the error": iotest.DataErrReader(strings.NewReader(s)),
+		} {
+			got, err := read(r, 1000)
+			if strings.Join(got, "") != strings.Join(want, "") || !errors.Is(err, wantErr) {
+				t.Errorf("%q in %s: %q, %v; want %q, %v", s, name, got, err, want, wantErr)
+			}
+		}
+	}
+	if _, err := read(strings.NewReader("data: "+strings.Repeat("x", 100)+"\n\n"), 99); !errors.Is(err, errFrameSize) {
+		t.Error(err)
+	}
+	if _, err := read(strings.NewReader(strings.Repeat("data: xxxxxxxxxx\n", 10)), 99); !errors.Is(err, errFrameSize) {
+		t.Error(err)
+	}
+}
+
+func FuzzStream(f *testing.F) {
+	f.Add([]byte("data: {\"choices\":[{\"delta\":{\"content\":\"a\",\"tool_calls\":[{\"index\":0,\"id\":\"x\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n"))
+	f.Add([]byte("event: error\rdata: x\r\rdata: {\"choices\":[{\"message\":{\"content\":[{\"text\":\"\\ud83d\"}],\"reasoning\":\"\xf0\"},\"finish_reason\":\"length\"}],\"usage\":{\"prompt_tokens\":-1}}"))
+	f.Add([]byte("data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"function\":{\"arguments\":{\"a\":1}}},{\"id\":3}]},\"finish_reason\":\"x\"}]}"))
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		lines, err := read(bytes.NewReader(stream), 1<<16)
+		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, errFrameSize) {
+			t.Fatalf("unexpected error %v", err)
+		}
+		x := &exchange{e: endpoint{model: "m", host: "h"}, maxResponse: 1 << 16}
+		var text, reasoning strings.Builder
+		args := 0
+		a := x.assembler(func(d llm.Delta) {
+			if !utf8.ValidString(d.Text + d.Reasoning) {
+				t.Fatalf("%+v is not UTF-8", d)
+			}
+			text.WriteString(d.Text)
+			reasoning.WriteString(d.Reasoning)
+			if c := d.Call; c != nil {
+				if !utf8.ValidString(c.ID + c.Name + c.Args) {
+					t.Fatalf("%+v is not UTF-8", *c)
+				}
+				args += len(c.Args)
+			}
+		})
+		for _, l := range lines {
+			payload, ok := strings.CutPrefix(l, "data: ")
+			if !ok || strings.Count(l, "\n") != 1 {
+				t.Fatalf("line %q", l)
+			}
+			if payload = strings.TrimSpace(payload); payload == "[DONE]" {
+				break
+			}
+			if a.add([]byte(payload)) != nil {
+				return
+			}
+		}
+		r := a.response()
+		if text.String() != r.Text || reasoning.String() != r.Reasoning {
+			t.Fatalf("streamed %q and %q, returned %+v", text.String(), reasoning.String(), r)
+		}
+		ids := map[string]bool{}
+		for _, c := range r.Calls {
+			if ids[c.ID] {
+				t.Fatalf("two calls %q", c.ID)
+			}
+			ids[c.ID] = true
+			args -= len(c.Args)
+		}
+		if args != 0 {
+			t.Fatalf("arguments streamed and returned differ by %d bytes", args)
+		}
+		if u := r.Usage; u.Input < 0 || u.Output < 0 || u.CacheRead < 0 || u.CacheWrite < 0 || u.MicroUSD < 0 {
+			t.Fatalf("usage %+v", u)
+		}
+	})
+}

@@ -1,0 +1,173 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/rathcluster/rath/llm"
+)
+
+// word is a JSON string where servers also send numbers; everything else is "".
+type word string
+
+// UnmarshalJSON never fails.
+func (w *word) UnmarshalJSON(data []byte) error {
+	var s string
+	switch {
+	case len(data) > 0 && data[0] == '"' && json.Unmarshal(data, &s) == nil:
+		*w = word(llm.CleanText(s))
+	case len(data) > 0 && (data[0] == 'n' || data[0] == 't' || data[0] == 'f'), len(data) > 0 && (data[0] == '{' || data[0] == '['):
+		*w = ""
+	default:
+		*w = word(llm.CleanText(string(data)))
+	}
+	return nil
+}
+
+// count is a JSON integer where servers also send floats, strings or null.
+type count int64
+
+// UnmarshalJSON never fails; what is no number is 0.
+func (c *count) UnmarshalJSON(data []byte) error {
+	*c = 0
+	s := strings.Trim(string(data), `"`)
+	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
+		*c = count(n)
+	} else if f, err := strconv.ParseFloat(s, 64); err == nil && f > -1e15 && f < 1e15 {
+		*c = count(f)
+	}
+	return nil
+}
+
+// joiner joins the fragments of a text. encoding/json decodes each fragment
+// for itself and so destroys a character that was split between two: as bytes
+// or as the halves of a surrogate pair. A joiner holds the half back until
+// the rest comes.
+type joiner struct {
+	tail []byte // the beginning of a character, at most 3 bytes
+	high rune   // a high surrogate, or 0
+}
+
+// add returns the text that is whole after the fragment raw: a JSON string,
+// or an array of parts with texts. Everything else says nothing.
+func (j *joiner) add(raw json.RawMessage) string {
+	raw = bytes.TrimSpace(raw)
+	if len(raw) == 0 {
+		return ""
+	}
+	switch raw[0] {
+	case '"':
+		return j.emit(j.unquote(raw))
+	case '[':
+		var b strings.Builder
+		for _, p := range contentParts(raw) {
+			b.WriteString(j.add(p.Text))
+			b.WriteString(j.add(p.Summary))
+		}
+		return b.String()
+	default:
+		return ""
+	}
+}
+
+// part is an element of a text that comes as a list.
+type part struct {
+	Text     json.RawMessage `json:"text"`
+	Summary  json.RawMessage `json:"summary"`
+	Thinking json.RawMessage `json:"thinking"`
+}
+
+// contentParts returns a text as a list of parts, whichever it was.
+func contentParts(raw json.RawMessage) []part {
+	if raw = bytes.TrimSpace(raw); len(raw) == 0 || raw[0] != '[' {
+		return []part{{Text: raw}}
+	}
+	var parts []part
+	if json.Unmarshal(raw, &parts) != nil {
+		return nil
+	}
+	return parts
+}
+
+// flush returns what was held back, now that nothing more comes.
+func (j *joiner) flush() string {
+	s := llm.CleanText(string(j.tail))
+	if j.high != 0 {
+		s += "\uFFFD"
+	}
+	*j = joiner{}
+	return s
+}
+
+// unquote decodes a JSON string to bytes, which may begin and end inside a
+// character.
+func (j *joiner) unquote(raw []byte) []byte {
+	s := bytes.TrimSuffix(raw[1:], []byte(`"`))
+	out := j.tail
+	j.tail = nil
+	if j.high == 0 && bytes.IndexByte(s, '\\') < 0 {
+		return append(out, s...)
+	}
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c != '\\' || i+1 == len(s) {
+			out = append(j.lone(out), c)
+			i++
+			continue
+		}
+		i += 2
+		switch c = s[i-1]; c {
+		case 'u':
+			n := min(i+4, len(s))
+			v, err := strconv.ParseUint(string(s[i:n]), 16, 32)
+			i = n
+			r := rune(v)
+			switch {
+			case err != nil:
+				out = append(j.lone(out), "\uFFFD"...)
+			case r >= 0xD800 && r < 0xDC00:
+				out = j.lone(out)
+				j.high = r
+			case r >= 0xDC00 && r < 0xE000 && j.high != 0:
+				out = utf8.AppendRune(out, utf16.DecodeRune(j.high, r))
+				j.high = 0
+			default:
+				out = utf8.AppendRune(j.lone(out), r) // a lone low half becomes U+FFFD
+			}
+		case 'b', 'f', 'n', 'r', 't':
+			out = append(j.lone(out), "\b\f\n\r\t"[strings.IndexByte("bfnrt", c)])
+		default:
+			out = append(j.lone(out), c)
+		}
+	}
+	return out
+}
+
+// lone gives up on a high surrogate that nothing followed.
+func (j *joiner) lone(out []byte) []byte {
+	if j.high != 0 {
+		j.high = 0
+		out = append(out, "\uFFFD"...)
+	}
+	return out
+}
+
+// emit returns the whole characters of b and keeps the rest.
+func (j *joiner) emit(b []byte) string {
+	if j.high == 0 {
+		for i := len(b) - 1; i >= 0 && i >= len(b)-3; i-- {
+			if utf8.RuneStart(b[i]) {
+				if !utf8.FullRune(b[i:]) {
+					j.tail = bytes.Clone(b[i:])
+					b = b[:i]
+				}
+				break
+			}
+		}
+	}
+	return llm.CleanText(string(b))
+}

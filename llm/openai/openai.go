@@ -1,0 +1,192 @@
+// Package openai completes requests at servers that speak the OpenAI chat
+// completions protocol: OpenAI itself, and the many local and hosted servers
+// that imitate it more or less.
+//
+//	models := openai.New(&openai.Options{Env: os.Getenv})
+//	client, err := models.Client(ctx, llm.Provider{Model: "gpt-5.5"})
+//
+// Requests and the connection are those of the go-openai module; what servers
+// really send is read by this package, because a transcript that others build
+// on must not contain half an answer. A completion counts only if the server
+// gave a finish reason. Streams that stall, break, turn into web pages, hide
+// errors or stop politely in the middle become errors of package llm, and so
+// do whole answers that are not what the protocol says. Small deviations (a
+// missing index, arguments that are objects, characters split between two
+// chunks, a missing [DONE]) are understood.
+//
+// Keys are looked up by name when a client is made and appear nowhere else:
+// not in provider data, not in errors. The package does not run tools, check
+// their arguments, or start a call over once a delta was delivered.
+package openai
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/rathcluster/rath/llm"
+)
+
+// The defaults of [Options].
+const (
+	// DefaultBaseURL is used if nobody names a server.
+	DefaultBaseURL = "https://api.openai.com/v1"
+	// DefaultAttempts is how often one call is tried.
+	DefaultAttempts = 4
+	// DefaultFirstToken is generous because models that reason in silence
+	// are slow to begin.
+	DefaultFirstToken = 5 * time.Minute
+	// DefaultIdle is how long a stream may be silent once it has begun.
+	DefaultIdle = 2 * time.Minute
+	// DefaultTotal bounds a call with all its tries.
+	DefaultTotal = 30 * time.Minute
+	// DefaultTail is how long a stream may stay open after its finish reason.
+	DefaultTail = 2 * time.Second
+	// DefaultBackoff is the first pause between tries; it doubles.
+	DefaultBackoff = 500 * time.Millisecond
+	// MaxBackoff is the longest pause that nobody asked for.
+	MaxBackoff = 30 * time.Second
+	// DefaultMaxRetryAfter is the longest wish of a server that is honoured.
+	DefaultMaxRetryAfter = 60 * time.Second
+	// DefaultMaxFrame bounds one event of a stream in bytes.
+	DefaultMaxFrame = 8 << 20
+	// DefaultMaxResponse bounds a whole answer in bytes.
+	DefaultMaxResponse = 32 << 20
+	// MaxCalls bounds the tool calls of one answer.
+	MaxCalls = 256
+)
+
+// The environment variables that are looked up through [Options.Env].
+const (
+	EnvKey   = "OPENAI_API_KEY"
+	EnvBase  = "OPENAI_BASE_URL"
+	EnvModel = "OPENAI_DEFAULT_MODEL"
+)
+
+// Options are the settings of [Models]. In the zero value nothing is
+// configured but the limits. Durations and counts of zero take the default
+// named after them.
+type Options struct {
+	// Env looks up an environment variable, usually os.Getenv; nil is an
+	// empty environment. Values are trimmed, blank is unset.
+	Env func(name string) string
+	// Key looks up the key that a provider refers to, before Env; nil finds
+	// none.
+	Key func(ref string) (key string, ok bool)
+	// BaseURL is the server of providers that name none; "" is OPENAI_BASE_URL
+	// and then DefaultBaseURL.
+	BaseURL string
+	// DefaultModel is the model of providers that name none; "" is
+	// OPENAI_DEFAULT_MODEL.
+	DefaultModel string
+
+	// Attempts is how often a call is tried in all, as long as nothing was
+	// delivered; 1 is no retry.
+	Attempts int
+	// Backoff is the first pause between tries: it doubles up to MaxBackoff
+	// and a random part of up to Backoff is added. A server's Retry-After is
+	// used instead if it is at most MaxRetryAfter; beyond, the call fails at
+	// once with the wish in its error.
+	Backoff, MaxRetryAfter time.Duration
+	// FirstToken bounds one try up to the first piece of the answer (or the
+	// whole answer, if the server does not stream), Idle the silence between
+	// two events after that, Total the call with all its tries. Comments that
+	// keep a connection alive count as silence.
+	FirstToken, Idle, Total time.Duration
+	// Tail is how long to wait for the usage after the finish reason.
+	Tail time.Duration
+	// MaxFrame and MaxResponse bound what is read, in bytes.
+	MaxFrame, MaxResponse int
+
+	// Transport makes the connections; nil is one with a pool that fits many
+	// parallel calls to few hosts, which honours the proxy variables of the
+	// process.
+	Transport http.RoundTripper
+}
+
+// Models resolves providers to clients of OpenAI-compatible servers. It is
+// safe for concurrent use.
+type Models struct {
+	o    Options
+	http *http.Client
+}
+
+var _ llm.Models = (*Models)(nil)
+
+// New returns a Models; nil options are the zero value.
+func New(o *Options) *Models {
+	m := &Models{}
+	if o != nil {
+		m.o = *o
+	}
+	d := &m.o
+	orDefault(&d.Attempts, DefaultAttempts)
+	orDefault(&d.Backoff, DefaultBackoff)
+	orDefault(&d.MaxRetryAfter, DefaultMaxRetryAfter)
+	orDefault(&d.FirstToken, DefaultFirstToken)
+	orDefault(&d.Idle, DefaultIdle)
+	orDefault(&d.Total, DefaultTotal)
+	orDefault(&d.Tail, DefaultTail)
+	orDefault(&d.MaxFrame, DefaultMaxFrame)
+	orDefault(&d.MaxResponse, DefaultMaxResponse)
+	if d.Transport == nil {
+		d.Transport = newTransport()
+	}
+	m.http = &http.Client{
+		Transport: d.Transport,
+		// A redirected POST would lose its body or send it elsewhere.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return m
+}
+
+func orDefault[T int | time.Duration](v *T, d T) {
+	if *v <= 0 {
+		*v = d
+	}
+}
+
+// newTransport keeps as many connections as there are parallel calls: the
+// default of two per host opens a new one for about every other call.
+func newTransport() *http.Transport {
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		TLSHandshakeTimeout:   10 * time.Second,
+		ExpectContinueTimeout: time.Second,
+		MaxIdleConns:          1024,
+		MaxIdleConnsPerHost:   256,
+		IdleConnTimeout:       90 * time.Second,
+		ForceAttemptHTTP2:     true,
+		// Compressed streams come in lumps.
+		DisableCompression: true,
+	}
+}
+
+// Client resolves p. The key is p.KeyRef, looked up by Options.Key and then
+// Options.Env; without a KeyRef it is OPENAI_API_KEY, but only for the servers
+// that the configuration names and for DefaultBaseURL: data that came with a
+// workflow does not get to send the process's own key elsewhere. Servers
+// other than DefaultBaseURL may do without a key.
+//
+// If no model is named anywhere the error lists what the server offers.
+func (m *Models) Client(ctx context.Context, p llm.Provider) (llm.Client, error) {
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	e, err := m.resolve(p)
+	if err != nil {
+		return nil, err
+	}
+	if e.model == "" {
+		return nil, m.noModel(ctx, e)
+	}
+	return newClient(m, e), nil
+}
+
+// Close closes idle connections. Clients stay usable.
+func (m *Models) Close() error {
+	m.http.CloseIdleConnections()
+	return nil
+}

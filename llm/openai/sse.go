@@ -1,0 +1,180 @@
+package openai
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+)
+
+// errFrameSize is returned for an event beyond the limit.
+var errFrameSize = errors.New("an event of the stream is too large")
+
+var done = []byte("[DONE]")
+
+// events normalises a stream of server-sent events to what go-openai's reader
+// expects: one "data: " line per event and nothing else. Comments, other
+// fields, byte order marks and all line ends are understood; several data
+// lines are joined; events without a blank line between them are told apart
+// by where their JSON ends; a last event without a line end counts if it is
+// whole.
+type events struct {
+	src io.Closer
+	r   *bufio.Reader
+	max int
+
+	out    []byte // what Read has yet to give, the rest of store
+	store  []byte
+	line   []byte
+	data   []byte
+	event  string
+	begun  bool
+	has    bool // data is an event in the making
+	skipLF bool // the last line ended in CR
+	err    error
+}
+
+func newEvents(src io.Reader, closer io.Closer, limit int) *events {
+	return &events{src: closer, r: bufio.NewReaderSize(src, 16<<10), max: limit}
+}
+
+// Close closes the source.
+func (s *events) Close() error { return s.src.Close() }
+
+// Read implements io.Reader.
+func (s *events) Read(p []byte) (int, error) {
+	for len(s.out) == 0 {
+		if s.err != nil {
+			return 0, s.err
+		}
+		s.out = s.store[:0]
+		s.next()
+		s.store = s.out[:0]
+	}
+	n := copy(p, s.out)
+	s.out = s.out[n:]
+	return n, nil
+}
+
+// next takes one line.
+func (s *events) next() {
+	err := s.readLine()
+	if err == nil || len(s.line) > 0 {
+		s.take(s.line)
+	}
+	if err == nil {
+		return
+	}
+	if s.has && !s.whole() && err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	if s.has && s.whole() {
+		s.dispatch()
+	}
+	s.err = err
+}
+
+// readLine reads up to CR, LF or CRLF into s.line.
+func (s *events) readLine() error {
+	s.line = s.line[:0]
+	for {
+		if _, err := s.r.Peek(1); err != nil {
+			return err
+		}
+		chunk, _ := s.r.Peek(s.r.Buffered())
+		if s.skipLF {
+			s.skipLF = false
+			if chunk[0] == '\n' {
+				_, _ = s.r.Discard(1)
+				continue
+			}
+		}
+		i := bytes.IndexAny(chunk, "\r\n")
+		end := i >= 0
+		if !end {
+			i = len(chunk)
+		}
+		if len(s.line)+i+len(s.data) > s.max {
+			return errFrameSize
+		}
+		s.line = append(s.line, chunk[:i]...)
+		if end {
+			s.skipLF = chunk[i] == '\r'
+			i++
+		}
+		_, _ = s.r.Discard(i)
+		if end {
+			return nil
+		}
+	}
+}
+
+func (s *events) take(line []byte) {
+	if !s.begun {
+		s.begun = true
+		line = bytes.TrimPrefix(line, []byte("\uFEFF"))
+	}
+	if len(line) == 0 {
+		s.dispatch()
+		return
+	}
+	if line[0] == '{' {
+		// An error that somebody wrote into the stream as it was.
+		s.add(line)
+		return
+	}
+	field, value, _ := bytes.Cut(line, []byte(":"))
+	value = bytes.TrimPrefix(value, []byte(" "))
+	switch string(field) {
+	case "data":
+		s.add(value)
+	case "event":
+		s.event = string(value)
+	}
+}
+
+func (s *events) add(value []byte) {
+	if s.has {
+		if s.whole() {
+			s.dispatch()
+		} else {
+			// A line break is white space between JSON tokens, and an error
+			// inside a string whatever we make of it.
+			s.data = append(s.data, ' ')
+		}
+	}
+	s.has = true
+	s.data = append(s.data, value...)
+}
+
+// whole reports whether the data could be an event.
+func (s *events) whole() bool {
+	d := bytes.TrimSpace(s.data)
+	return bytes.Equal(d, done) || json.Valid(d)
+}
+
+func (s *events) dispatch() {
+	d := bytes.TrimSpace(s.data)
+	if s.has && len(d) > 0 {
+		s.out = append(s.out, "data: "...)
+		switch {
+		case s.event == "error" && !bytes.Equal(d, done):
+			s.out = append(s.out, `{ "error": `...)
+			if json.Valid(d) {
+				s.out = append(s.out, d...)
+			} else if text, err := json.Marshal(string(d)); err == nil {
+				s.out = append(s.out, text...)
+			}
+			s.out = append(s.out, '}')
+		case d[0] == '{':
+			// The space keeps go-openai from treating an error as its own and
+			// dropping its status.
+			s.out = append(append(s.out, "{ "...), d[1:]...)
+		default:
+			s.out = append(s.out, d...)
+		}
+		s.out = append(s.out, '\n')
+	}
+	s.has, s.data, s.event = false, s.data[:0], ""
+}

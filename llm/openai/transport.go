@@ -1,0 +1,180 @@
+package openai
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/rathcluster/rath/llm"
+)
+
+// maxErrorBody bounds how much of a failing answer is read.
+const maxErrorBody = 64 << 10
+
+// exchange is one try of a call. It travels in the context through go-openai
+// to the doer, which has no other way to know whose request it sends.
+type exchange struct {
+	e           endpoint
+	body        []byte
+	step        string
+	try         int
+	maxFrame    int
+	maxResponse int
+	// noRetry: the server said that another try is no use.
+	noRetry bool
+	// rest is the connection's part of the answer; reading it to its end
+	// makes the connection reusable.
+	rest io.Reader
+	// answered: the server sent the head of an answer.
+	answered bool
+}
+
+type exchangeKey struct{}
+
+// doer is go-openai's HTTP client: it sends our body instead of its own and
+// turns whatever comes back into a stream of plain data lines or an error.
+type doer struct{ http *http.Client }
+
+// Do implements go-openai's HTTPDoer.
+func (d doer) Do(req *http.Request) (*http.Response, error) {
+	x, ok := req.Context().Value(exchangeKey{}).(*exchange)
+	if !ok {
+		return nil, errors.New("openai: request without an exchange")
+	}
+	req.ContentLength = int64(len(x.body))
+	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(x.body)), nil }
+	req.Body, _ = req.GetBody()
+	req.Header.Set("User-Agent", "rath")
+	if x.step != "" {
+		req.Header.Set(llm.StepHeader, x.step)
+	}
+	if x.try > 1 {
+		req.Header.Set(llm.TryHeader, strconv.Itoa(x.try))
+	}
+	resp, err := d.http.Do(req)
+	if err != nil {
+		if u, ok := errors.AsType[*url.Error](err); ok {
+			err = u.Err
+		}
+		return nil, err
+	}
+	x.answered, x.rest = true, resp.Body
+	body, err := x.receive(resp)
+	if err != nil {
+		resp.Body.Close()
+		return nil, err
+	}
+	resp.Body = body
+	return resp, nil
+}
+
+// receive looks at an answer's head and first bytes.
+func (x *exchange) receive(resp *http.Response) (io.ReadCloser, error) {
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		return nil, x.refused(resp)
+	}
+	kind := resp.Header.Get("Content-Type")
+	r := bufio.NewReaderSize(resp.Body, 4<<10)
+	switch first, err := firstByte(r); {
+	case err == io.EOF:
+		return nil, x.e.fail(llm.CodeTruncated, resp.StatusCode, "the answer is empty")
+	case err != nil:
+		return nil, err
+	case first == '<' || strings.Contains(kind, "html"):
+		head, _ := io.ReadAll(io.LimitReader(r, 4<<10))
+		return nil, x.e.fail(llm.CodeMalformed, resp.StatusCode, "the answer is %s; is the base URL %s behind a proxy or a login?",
+			llm.Redact(describe(head, kind), x.e.key), x.e.base)
+	case first == '{' || first == '[':
+		return x.whole(resp, r)
+	default:
+		return newEvents(r, resp.Body, x.maxFrame), nil
+	}
+}
+
+// firstByte returns the first byte that is not white space or part of a byte
+// order mark, and leaves it to be read.
+func firstByte(r *bufio.Reader) (byte, error) {
+	for {
+		b, err := r.ReadByte()
+		if err != nil {
+			return 0, err
+		}
+		switch b {
+		case ' ', '\t', '\r', '\n', 0xEF, 0xBB, 0xBF:
+		default:
+			return b, r.UnreadByte()
+		}
+	}
+}
+
+// refused is the error for a failing status.
+func (x *exchange) refused(resp *http.Response) error {
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
+	if strings.EqualFold(resp.Header.Get("X-Should-Retry"), "false") {
+		x.noRetry = true
+	}
+	if resp.StatusCode >= 300 && resp.StatusCode < 400 {
+		to := "elsewhere"
+		if u, err := resp.Location(); err == nil {
+			to = "to " + u.Scheme + "://" + u.Host
+		}
+		return x.e.fail(llm.CodeInvalidRequest, resp.StatusCode, "HTTP %d: the server redirects %s; set the base URL to the final address", resp.StatusCode, to)
+	}
+	return x.e.serverError(resp.StatusCode, resp.Header, body)
+}
+
+// whole turns an answer that is one JSON document into a stream of one event.
+func (x *exchange) whole(resp *http.Response, r io.Reader) (io.ReadCloser, error) {
+	body, err := io.ReadAll(io.LimitReader(r, int64(x.maxResponse)+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > x.maxResponse {
+		return nil, x.e.fail(llm.CodeMalformed, resp.StatusCode, "the answer is larger than %d bytes", x.maxResponse)
+	}
+	var doc bytes.Buffer
+	if err := json.Compact(&doc, body); err != nil {
+		if strings.Contains(err.Error(), "unexpected end") {
+			return nil, x.e.fail(llm.CodeTruncated, resp.StatusCode, "the answer stops after %d bytes", len(body))
+		}
+		return nil, x.e.fail(llm.CodeMalformed, resp.StatusCode, "the answer is not JSON")
+	}
+	if doc.Bytes()[0] != '{' {
+		return nil, x.e.serverError(0, resp.Header, body)
+	}
+	event := io.MultiReader(strings.NewReader("data: { "), bytes.NewReader(doc.Bytes()[1:]), strings.NewReader("\ndata: [DONE]\n"))
+	return struct {
+		io.Reader
+		io.Closer
+	}{event, resp.Body}, nil // the space: see events.dispatch
+}
+
+// explain turns an error of the connection into one of package llm. ctx is
+// the context of the try, whose cause knows better why it broke.
+func (x *exchange) explain(ctx context.Context, err error) error {
+	if known, ok := errors.AsType[*llm.Error](err); ok {
+		return known
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		if known, ok := errors.AsType[*llm.Error](cause); ok {
+			return known
+		}
+		return x.e.ended(cause)
+	}
+	said := llm.Clip(llm.Redact(llm.CleanText(err.Error()), x.e.key), maxMessage)
+	switch {
+	case errors.Is(err, errFrameSize):
+		return x.e.fail(llm.CodeMalformed, 0, "%s (limit %d bytes)", said, x.maxFrame)
+	case x.answered:
+		return x.e.fail(llm.CodeTruncated, 0, "the answer broke off: %s", said)
+	default:
+		return x.e.fail(llm.CodeUnavailable, 0, "cannot reach %s: %s", x.e.base, said)
+	}
+}

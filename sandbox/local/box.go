@@ -13,13 +13,15 @@ import (
 
 // box is one open sandbox.
 type box struct {
-	o    Options
-	info sandbox.Capabilities
-	dir  string // absolute, no links
-	own  string // this sandbox's folder below Options.State
-	tmp  string // TMPDIR of its commands
-	root *os.Root
-	runs *os.File // one line per supervisor, see lease.go
+	o     Options
+	info  sandbox.Capabilities
+	dir   string // absolute, no links
+	own   string // this sandbox's folder below Options.State
+	tmp   string // TMPDIR of its commands
+	root  *os.Root
+	runs  *os.File // one line per supervisor, see lease.go
+	tasks int
+	turn  chan struct{} // if not nil, held by the only command that may run
 
 	closing context.Context // ends when Close begins
 	close   context.CancelFunc
@@ -46,7 +48,10 @@ func openBox(ctx context.Context, o Options, info sandbox.Capabilities, s sandbo
 	if err != nil {
 		return nil, fmt.Errorf("local: open %q: %w; make the directory first", s.Dir, err)
 	}
-	b := &box{o: o, info: info, dir: dir, root: root, temps: make(map[string]bool)}
+	b := &box{o: o, info: info, dir: dir, root: root, temps: make(map[string]bool), tasks: DefaultTasks}
+	if s.Limits.PIDs > 0 {
+		b.tasks, b.turn = s.Limits.PIDs, make(chan struct{}, 1)
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, b.release())

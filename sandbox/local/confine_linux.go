@@ -59,28 +59,29 @@ func landlockABI(most int) (int, error) {
 }
 
 // confine takes from the calling thread, and from what it starts, everything
-// a command must not have. It cannot be undone.
-func confine(j job) error {
+// a command must not have. It cannot be undone. The listener it returns gets
+// the calls that serve answers.
+func confine(j job) (listener int, err error) {
 	abi, err := landlockABI(j.ABI)
 	if err != nil {
-		return fmt.Errorf("landlock: %w", err)
+		return -1, fmt.Errorf("landlock: %w", err)
 	}
 	if abi < minABI {
-		return fmt.Errorf("landlock: ABI %d, %d is needed", abi, minABI)
+		return -1, fmt.Errorf("landlock: ABI %d, %d is needed", abi, minABI)
 	}
 	if err := dropCapabilities(); err != nil {
-		return fmt.Errorf("drop capabilities: %w", err)
+		return -1, fmt.Errorf("drop capabilities: %w", err)
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("no_new_privs: %w", err)
+		return -1, fmt.Errorf("no_new_privs: %w", err)
 	}
 	if err := restrictFiles(j, abi); err != nil {
-		return fmt.Errorf("landlock: %w", err)
+		return -1, fmt.Errorf("landlock: %w", err)
 	}
-	if err := restrictCalls(abi); err != nil {
-		return fmt.Errorf("seccomp: %w", err)
+	if listener, err = restrictCalls(abi); err != nil {
+		return -1, fmt.Errorf("seccomp: %w", err)
 	}
-	return nil
+	return listener, nil
 }
 
 // dropCapabilities matters for a host that runs as root: its commands stay
@@ -191,7 +192,7 @@ func probe(j job) result {
 }
 
 func probeConfined(j job) string {
-	if err := confine(j); err != nil {
+	if _, err := confine(j); err != nil {
 		return err.Error()
 	}
 	if fd, err := unix.Open(j.Probe, unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {

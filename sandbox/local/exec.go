@@ -63,6 +63,16 @@ func (b *box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 	if err := ctx.Err(); err != nil {
 		return sandbox.Exit{Code: 128 + int(syscall.SIGKILL), Ended: sandbox.Cancelled}, nil
 	}
+	if b.turn != nil {
+		select {
+		case b.turn <- struct{}{}:
+			defer func() { <-b.turn }()
+		case <-ctx.Done():
+			return sandbox.Exit{Code: 128 + int(syscall.SIGKILL), Ended: sandbox.Cancelled}, nil
+		case <-b.closing.Done():
+			return sandbox.Exit{}, sandbox.ErrClosed
+		}
+	}
 	cwd, err := openDir(b.root, c.Dir)
 	if err != nil {
 		return sandbox.Exit{}, err

@@ -22,8 +22,10 @@
 //
 // and a test binary does the same at the top of TestMain.
 //
-// Memory, CPU, disk and process counts are not limited here; a Spec that asks
-// for a limit is refused.
+// A confined command has at most [DefaultTasks] processes and threads at one
+// time. If a Spec sets another number, it is enforced, and the commands of that
+// sandbox run one after another so that it holds for all of them together.
+// Memory, CPU and disk are not limited here; a Spec that asks for it is refused.
 package local
 
 import (
@@ -32,6 +34,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -41,6 +44,10 @@ import (
 
 // DefaultPath is the PATH of commands.
 const DefaultPath = "/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin"
+
+// DefaultTasks is how many processes and threads a confined command may have at
+// one time.
+const DefaultTasks = 2048
 
 // ErrNoReexec is returned when the program never called Reexec.
 var ErrNoReexec = errors.New("local: this program cannot supervise commands: call local.Reexec() first in main, and first in TestMain of tests")
@@ -127,7 +134,7 @@ func (b *Backend) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 		case why != "":
 			c.Detail = "process: " + why
 		default:
-			c = sandbox.Capabilities{Isolation: sandbox.IsolationKernel, Detail: detail}
+			c = sandbox.Capabilities{Isolation: sandbox.IsolationKernel, Detail: detail, Limits: []string{"PIDs"}}
 		}
 	}
 	b.probed = &c
@@ -147,7 +154,10 @@ func (b *Backend) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, er
 	if m := s.MinIsolation; m != "" && m != sandbox.IsolationProcess && m != sandbox.IsolationKernel {
 		return nil, fmt.Errorf("local: %w: unknown isolation %q", sandbox.ErrUnsupported, m)
 	}
-	if names := asked(s.Limits); len(names) > 0 {
+	if s.Limits.PIDs < 0 {
+		return nil, fmt.Errorf("local: %w: a negative limit PIDs", sandbox.ErrUnsupported)
+	}
+	if names := asked(s.Limits, info.Limits); len(names) > 0 {
 		return nil, fmt.Errorf("local: %w: the limits %s; leave them out or use a backend with containers",
 			sandbox.ErrUnsupported, strings.Join(names, ", "))
 	}
@@ -161,14 +171,14 @@ func orKernel(i sandbox.Isolation) sandbox.Isolation {
 	return i
 }
 
-// asked names the limits that are set.
-func asked(l sandbox.Limits) []string {
+// asked names the limits that are set and are not among the enforced ones.
+func asked(l sandbox.Limits, enforced []string) []string {
 	var names []string
 	for _, f := range []struct {
 		name string
 		set  bool
 	}{{"CPU", l.CPU != 0}, {"Memory", l.Memory != 0}, {"Disk", l.Disk != 0}, {"PIDs", l.PIDs != 0}} {
-		if f.set {
+		if f.set && !slices.Contains(enforced, f.name) {
 			names = append(names, f.name)
 		}
 	}

@@ -3,8 +3,10 @@
 package local
 
 import (
+	"maps"
 	"math"
 	"runtime"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -38,7 +40,7 @@ var denied = []uint32{
 	// files past Landlock: by handle, by watching, and hard links, which a
 	// workspace cannot keep
 	unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_NAME_TO_HANDLE_AT, unix.SYS_FANOTIFY_INIT, unix.SYS_FANOTIFY_MARK,
-	unix.SYS_LINKAT, unix.SYS_MKNODAT,
+	unix.SYS_LINKAT,
 	// the kernel
 	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER,
 	unix.SYS_IO_URING_REGISTER, unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY,
@@ -62,9 +64,27 @@ var selfOnly = []struct {
 	{unix.SYS_SCHED_SETSCHEDULER, 0},
 	{unix.SYS_SCHED_SETPARAM, 0},
 	{unix.SYS_SCHED_SETATTR, 0},
-	{unix.SYS_SETPRIORITY, 1},
-	{unix.SYS_IOPRIO_SET, 1},
 }
+
+// unsupported are calls that fail as on a file system without the feature:
+// extended attributes are metadata that Landlock does not guard.
+var unsupported = []uint32{
+	unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR, unix.SYS_SETXATTRAT,
+	unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR, unix.SYS_FREMOVEXATTR, unix.SYS_REMOVEXATTRAT, unix.SYS_FILE_SETATTR,
+}
+
+// hidden are calls that keep in memory, where a filter cannot see it, what
+// would have to be checked. Callers know older ones and use them instead.
+var hidden = []uint32{unix.SYS_CLONE3, unix.SYS_OPENAT2}
+
+// creator is a call that makes a file.
+type creator struct {
+	nr          uint32
+	flags, mode int // indices of arguments
+}
+
+// setIDs are the mode bits that no file may be made with; see change.
+const setIDs = unix.S_ISUID | unix.S_ISGID
 
 const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
 	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWTIME
@@ -98,6 +118,9 @@ func (p *program) on(nr uint32, body program) {
 	*p = append(*p, body...)
 }
 
+// fsSetXattr is FS_IOC_FSSETXATTR.
+const fsSetXattr = 0x401c5820
+
 func arg(i int) uint32  { return offArgs + 8*uint32(i) }
 func high(i int) uint32 { return arg(i) + 4 }
 
@@ -119,17 +142,31 @@ func filter(abi int) program {
 			p.ret(retErrno(unix.EPERM))
 		}
 	}
-	// clone3 keeps its flags in memory, where a filter cannot see them; the C
-	// library then uses clone.
-	p.skipUnless(unix.BPF_JEQ, unix.SYS_CLONE3, 1)
-	p.ret(retErrno(unix.ENOSYS))
+	for _, nr := range unsupported {
+		p.skipUnless(unix.BPF_JEQ, nr, 1)
+		p.ret(retErrno(unix.EOPNOTSUPP))
+	}
+	for _, nr := range hidden {
+		p.skipUnless(unix.BPF_JEQ, nr, 1)
+		p.ret(retErrno(unix.ENOSYS))
+	}
+	for _, list := range []map[uint32]handled{notified, archNotified} {
+		for _, nr := range slices.Sorted(maps.Keys(list)) {
+			p.skipUnless(unix.BPF_JEQ, nr, 1)
+			p.ret(unix.SECCOMP_RET_USER_NOTIF)
+		}
+	}
 
 	var clone program
 	clone.load(arg(0))
 	clone.skipUnless(unix.BPF_JSET, newNamespaces, 1)
 	clone.ret(retErrno(unix.EPERM))
-	clone.ret(retAllow)
+	clone.ret(unix.SECCOMP_RET_USER_NOTIF) // see forks
 	p.on(unix.SYS_CLONE, clone)
+	for _, nr := range archForks {
+		p.skipUnless(unix.BPF_JEQ, nr, 1)
+		p.ret(unix.SECCOMP_RET_USER_NOTIF)
+	}
 
 	// No sockets at all, but for Unix ones where Landlock keeps them inside.
 	var socket program
@@ -164,14 +201,52 @@ func filter(abi int) program {
 		p.on(s.nr, self)
 	}
 
-	// Typing into a terminal that the host may have left open.
+	// Priorities: only of the calling process, not of its user's.
+	for _, s := range []struct{ nr, which uint32 }{{unix.SYS_SETPRIORITY, unix.PRIO_PROCESS}, {unix.SYS_IOPRIO_SET, 1}} {
+		var self program
+		self.load(arg(0))
+		self.skipIf(unix.BPF_JEQ, s.which, 1)
+		self.ret(retErrno(unix.EPERM))
+		self.load(arg(1))
+		self.skipIf(unix.BPF_JEQ, 0, 1)
+		self.ret(retErrno(unix.EPERM))
+		self.ret(retAllow)
+		p.on(s.nr, self)
+	}
+
+	// Typing into a terminal that the host may have left open, and changing
+	// the flags of files, which Landlock does not guard.
 	var ioctl program
 	ioctl.load(arg(1))
-	ioctl.skipIf(unix.BPF_JEQ, unix.TIOCSTI, 2)
-	ioctl.skipIf(unix.BPF_JEQ, unix.TIOCLINUX, 1)
+	for _, request := range []uint32{unix.TIOCSTI, unix.TIOCLINUX, unix.FS_IOC_SETFLAGS & math.MaxUint32, fsSetXattr} {
+		ioctl.skipUnless(unix.BPF_JEQ, request, 1)
+		ioctl.ret(retErrno(unix.EPERM))
+	}
 	ioctl.ret(retAllow)
-	ioctl.ret(retErrno(unix.EPERM))
 	p.on(unix.SYS_IOCTL, ioctl)
+
+	for _, c := range creating {
+		var open program
+		if c.flags >= 0 {
+			open.load(arg(c.flags))
+			open.skipIf(unix.BPF_JSET, unix.O_CREAT|unix.O_TMPFILE&^unix.O_DIRECTORY, 1)
+			open.ret(retAllow)
+		}
+		open.load(arg(c.mode))
+		open.skipUnless(unix.BPF_JSET, setIDs, 1)
+		open.ret(retErrno(unix.EPERM))
+		open.ret(retAllow)
+		p.on(c.nr, open)
+	}
+	for _, c := range nodes {
+		var node program // FIFOs only
+		node.load(arg(c.mode))
+		node = append(node, unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: unix.S_IFMT | setIDs})
+		node.skipIf(unix.BPF_JEQ, unix.S_IFIFO, 1)
+		node.ret(retErrno(unix.EPERM))
+		node.ret(retAllow)
+		p.on(c.nr, node)
+	}
 
 	if abi < 6 {
 		p = append(p, signalRules()...)
@@ -203,13 +278,17 @@ func signalRules() program {
 	return p
 }
 
-// restrictCalls puts the filter on the calling thread.
-func restrictCalls(abi int) error {
+// restrictCalls puts the filter on the calling thread and returns the
+// listener for the calls that the supervisor makes itself.
+func restrictCalls(abi int) (listener int, err error) {
 	p := filter(abi)
 	prog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
-	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog)))
+	// Once a call is being answered only death interrupts it, or a program
+	// with busy timers would start it over and over.
+	const flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
+	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&prog)))
 	if errno != 0 {
-		return errno
+		return -1, errno
 	}
-	return nil
+	return int(fd), nil // closed on exec, says seccomp(2)
 }

@@ -6,5 +6,25 @@ const auditArch = unix.AUDIT_ARCH_X86_64
 
 // archDenied are the denied calls that only this processor has.
 var archDenied = []uint32{
-	unix.SYS_LINK, unix.SYS_MKNOD, unix.SYS_IOPL, unix.SYS_IOPERM, unix.SYS_MODIFY_LDT, unix.SYS_USELIB, unix.SYS__SYSCTL,
+	unix.SYS_LINK, unix.SYS_IOPL, unix.SYS_IOPERM, unix.SYS_MODIFY_LDT, unix.SYS_USELIB, unix.SYS__SYSCTL,
+	unix.SYS_UTIME, unix.SYS_UTIMES, unix.SYS_FUTIMESAT, // every C library uses utimensat
 }
+
+// archNotified are the calls for the supervisor that only this processor has.
+var archNotified = map[uint32]handled{
+	unix.SYS_CHMOD:  {op: opMode, dirfd: -1, path: 0, val: 1, val2: -1, flags: -1},
+	unix.SYS_CHOWN:  {op: opOwner, dirfd: -1, path: 0, val: 1, val2: 2, flags: -1},
+	unix.SYS_LCHOWN: {op: opOwner, dirfd: -1, path: 0, val: 1, val2: 2, flags: -1, noFollow: true},
+}
+
+// creating are the calls that make a file, with the index of their flags (-1:
+// they always make one) and of the new file's mode.
+var creating = []creator{
+	{unix.SYS_OPENAT, 2, 3}, {unix.SYS_OPEN, 1, 2}, {unix.SYS_CREAT, -1, 1},
+}
+
+// nodes are the calls that make special files, with the index of the mode.
+var nodes = []creator{{unix.SYS_MKNODAT, -1, 2}, {unix.SYS_MKNOD, -1, 1}}
+
+// archForks are the calls besides clone that make a process.
+var archForks = []uint32{unix.SYS_FORK, unix.SYS_VFORK}

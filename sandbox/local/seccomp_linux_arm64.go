@@ -6,3 +6,16 @@ const auditArch = unix.AUDIT_ARCH_AARCH64
 
 // archDenied are the denied calls that only this processor has.
 var archDenied []uint32
+
+// archNotified are the calls for the supervisor that only this processor has.
+var archNotified map[uint32]handled
+
+// creating are the calls that make a file, with the index of their flags and
+// of the new file's mode.
+var creating = []creator{{unix.SYS_OPENAT, 2, 3}}
+
+// nodes are the calls that make special files, with the index of the mode.
+var nodes = []creator{{unix.SYS_MKNODAT, -1, 2}}
+
+// archForks are the calls besides clone that make a process.
+var archForks []uint32

@@ -42,7 +42,7 @@ func (b *box) start(c command) (process, error) {
 	}
 	defer dir.Close()
 	j := job{
-		Argv: c.argv, Env: c.env, Tmp: b.tmp, ABI: b.o.abi, ReadOnly: b.o.ReadOnly,
+		Argv: c.argv, Env: c.env, Tmp: b.tmp, ABI: b.o.abi, ReadOnly: b.o.ReadOnly, Tasks: b.tasks,
 		Confine: b.info.Isolation == sandbox.IsolationKernel,
 	}
 	s, err := launch(j, []*os.File{c.stdin, c.stdout, c.stderr}, []*os.File{dir, c.cwd, b.runs})
@@ -75,7 +75,9 @@ func launch(j job, std, more []*os.File) (*supervisor, error) {
 		Args: []string{supervisorName},
 		// No variable of the host, and a collector that never runs: a
 		// supervisor lives shortly and holds little.
-		Env:        []string{"GOGC=off", "GOTRACEBACK=single"},
+		// Two processors, because the thread that forks keeps one until the
+		// goroutine that answers for forks has agreed.
+		Env:        []string{"GOGC=off", "GOTRACEBACK=single", "GOMAXPROCS=2"},
 		ExtraFiles: append([]*os.File{controlR, statusW}, more...),
 		// Its own session: no terminal, and a number that marks what it starts.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},

@@ -40,6 +40,7 @@ type job struct {
 	ABI      int      `json:"abi,omitempty"`   // no later Landlock ABI than this
 	ReadOnly []string `json:"read_only,omitempty"`
 	Tmp      string   `json:"tmp"`
+	Tasks    int      `json:"tasks,omitempty"` // processes and threads at one time, when confined
 }
 
 // Limits of a command that every kernel enforces.
@@ -102,7 +103,8 @@ func superviseJob() (r result) {
 	if err != nil {
 		return result{Refused: err.Error()}
 	}
-	pid, err := spawn(program, j)
+	f := &forks{limit: j.Tasks, budget: j.Tasks}
+	pid, err := spawn(program, j, f)
 	if refused, ok := errors.AsType[*startError](err); ok {
 		return result{Refused: refused.Error()}
 	}
@@ -116,7 +118,7 @@ func superviseJob() (r result) {
 		unix.Kill(pid, unix.SIGKILL)
 		return fail("detach standard files", err)
 	}
-	return tend(pid, control)
+	return tend(pid, control, f)
 }
 
 // readJob reads a length and that many bytes of JSON.
@@ -218,18 +220,25 @@ func lookPath(name string, env []string) (string, error) {
 // inherited by what the thread starts, so only the thread that starts the
 // command is confined: the supervisor stays outside, where the command cannot
 // signal or trace it.
-func spawn(program string, j job) (int, error) {
+func spawn(program string, j job, f *forks) (int, error) {
 	type started struct {
 		pid int
 		err error
 	}
 	out := make(chan started, 1)
+	// The names as the kernel tells them, for comparing.
+	inside := []string{j.Tmp}
+	if ws, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", workspaceFD)); err == nil {
+		inside = append(inside, ws)
+	}
 	onOtherThread(func() {
 		if j.Confine {
-			if err := confine(j); err != nil {
+			listener, err := confine(j)
+			if err != nil {
 				out <- started{0, err}
 				return
 			}
+			go serve(listener, inside, f)
 		}
 		pid, err := syscall.ForkExec(program, j.Argv, &syscall.ProcAttr{
 			Env:   j.Env,
@@ -265,7 +274,7 @@ func onOtherThread(f func()) {
 
 // tend waits for the command and for the end of the control pipe, whichever
 // comes first, and then kills what is left of the tree.
-func tend(pid int, control io.Reader) result {
+func tend(pid int, control io.Reader, f *forks) result {
 	var stopped atomic.Bool
 	stop := make(chan struct{})
 	go func() {
@@ -303,6 +312,7 @@ func tend(pid int, control io.Reader) result {
 	case r = <-ended:
 	case <-stop:
 	}
+	f.stop()
 	if !killTree(gone) {
 		return result{Failed: "processes are left that could not be killed"}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 // proc is one process as /proc shows it.
 type proc struct {
 	pid, ppid, pgid, sid int
+	threads              int
 	start                uint64 // clock ticks since boot
 	zombie               bool
 }
@@ -42,7 +44,7 @@ func readProc(pid int) (p proc, ok bool) {
 		return proc{}, false
 	}
 	state := f[0][0]
-	return proc{pid: pid, ppid: num(1), pgid: num(2), sid: num(3), start: start, zombie: state == 'Z' || state == 'X'}, true
+	return proc{pid: pid, ppid: num(1), pgid: num(2), sid: num(3), threads: num(17), start: start, zombie: state == 'Z' || state == 'X'}, true
 }
 
 // startTime returns when a process started, in clock ticks since boot.
@@ -86,6 +88,21 @@ func allProcs() []proc {
 
 // descendants lists the living children of a process, their children and so on.
 func descendants(pid int) []proc {
+	return slices.DeleteFunc(family(pid), func(p proc) bool { return p.zombie })
+}
+
+// tasks counts the processes and threads below a process. One that ended
+// counts until somebody has taken note of it, as it still has a number.
+func tasks(pid int) int {
+	n := 0
+	for _, p := range family(pid) {
+		n += max(1, p.threads)
+	}
+	return n
+}
+
+// family lists everything that descends from a process.
+func family(pid int) []proc {
 	children := make(map[int][]proc)
 	for _, p := range allProcs() {
 		children[p.ppid] = append(children[p.ppid], p)
@@ -98,9 +115,7 @@ func descendants(pid int) []proc {
 		todo = todo[1:]
 		for _, p := range next {
 			todo = append(todo, p.pid)
-			if !p.zombie {
-				list = append(list, p)
-			}
+			list = append(list, p)
 		}
 	}
 	return list

@@ -1,0 +1,321 @@
+//go:build amd64 || arm64
+
+package local
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Landlock does not look at calls that change what is written about a file:
+// its mode, its owner, its times. A command could use them on every file of
+// its user, outside the workspace too, and could leave set-user-ID programs
+// behind. The filter therefore hands these calls to the supervisor, which
+// looks the file up itself, checks that it lies inside, and makes the change
+// on what it found; nothing the command does meanwhile changes what that is.
+
+// notifyOp is what a call does, however it names the file.
+type notifyOp int
+
+const (
+	opMode notifyOp = iota
+	opOwner
+	opTimes
+)
+
+// handled says how to read the arguments of one call: the index of each, or
+// -1 if the call has none.
+type handled struct {
+	op                     notifyOp
+	dirfd, path, val, val2 int // val: mode, uid or times; val2: gid
+	flags                  int
+	noFollow               bool
+}
+
+// notified are the calls the supervisor makes for the command on every
+// processor; archNotified are those that only some have.
+var notified = map[uint32]handled{
+	unix.SYS_FCHMOD:    {op: opMode, dirfd: 0, path: -1, val: 1, val2: -1, flags: -1},
+	unix.SYS_FCHMODAT:  {op: opMode, dirfd: 0, path: 1, val: 2, val2: -1, flags: -1},
+	unix.SYS_FCHMODAT2: {op: opMode, dirfd: 0, path: 1, val: 2, val2: -1, flags: 3},
+	unix.SYS_FCHOWN:    {op: opOwner, dirfd: 0, path: -1, val: 1, val2: 2, flags: -1},
+	unix.SYS_FCHOWNAT:  {op: opOwner, dirfd: 0, path: 1, val: 2, val2: 3, flags: 4},
+	unix.SYS_UTIMENSAT: {op: opTimes, dirfd: 0, path: 1, val: 2, val2: -1, flags: 3},
+}
+
+func lookNotified(nr uint32) (handled, bool) {
+	if h, ok := notified[nr]; ok {
+		return h, true
+	}
+	h, ok := archNotified[nr]
+	return h, ok
+}
+
+// notification is struct seccomp_notif.
+type notification struct {
+	id    uint64
+	pid   uint32
+	flags uint32
+	nr    int32
+	arch  uint32
+	ip    uint64
+	args  [6]uint64
+}
+
+// answer is struct seccomp_notif_resp.
+type answer struct {
+	id    uint64
+	val   int64
+	errno int32
+	flags uint32
+}
+
+// ioctls of a listener that x/sys does not name.
+const (
+	notifIDValid  = 0x40082102
+	notifSetFlags = 0x40082104
+)
+
+func isFork(nr uint32) bool { return nr == unix.SYS_CLONE || slices.Contains(archForks, nr) }
+
+// serve answers the calls of a command until the process ends.
+func serve(listener int, inside []string, f *forks) {
+	// One processor passes to and fro with the caller; since Linux 6.6, and
+	// only faster, so an error does not matter.
+	_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(listener), notifSetFlags, unix.SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP)
+	for {
+		var n notification
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&n)))
+		switch errno {
+		case 0:
+		case unix.EINTR, unix.ENOENT: // ENOENT: the caller died meanwhile
+			continue
+		default:
+			return // nobody is left who could call
+		}
+		a := answer{id: n.id}
+		if isFork(uint32(n.nr)) {
+			if f.allow() {
+				a.flags = unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE
+			} else {
+				a.errno = -int32(unix.EAGAIN)
+			}
+		} else if err := change(listener, &n, inside); err != nil {
+			a.errno = -int32(unix.EPERM)
+			if e, ok := errors.AsType[unix.Errno](err); ok {
+				a.errno = -int32(e)
+			}
+		}
+		// ENOENT: the caller died and needs no answer.
+		_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&a)))
+	}
+}
+
+// change makes the change that a command asks for, if the file is inside.
+func change(listener int, n *notification, inside []string) error {
+	h, ok := lookNotified(uint32(n.nr))
+	if !ok {
+		return unix.ENOSYS
+	}
+	c := caller{n: n, listener: listener}
+	fd, err := c.open(h)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	self := fmt.Sprintf("/proc/self/fd/%d", fd)
+	real, err := os.Readlink(self)
+	if err != nil {
+		return err
+	}
+	if !within(real, inside) {
+		return unix.EPERM
+	}
+	switch h.op {
+	case opMode:
+		// Never a set-user-ID or set-group-ID bit: the file outlives the
+		// sandbox, and whoever runs it then would become this host's user.
+		return unix.Chmod(self, uint32(n.args[h.val])&0o1777)
+	case opOwner:
+		// Only what changes nothing, as a command has no other user to give to.
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			return err
+		}
+		uid, gid := uint32(n.args[h.val]), uint32(n.args[h.val2])
+		if (uid == ^uint32(0) || uid == st.Uid) && (gid == ^uint32(0) || gid == st.Gid) {
+			return nil
+		}
+		return unix.EPERM
+	case opTimes:
+		times, err := c.times(n.args[h.val])
+		if err != nil {
+			return err
+		}
+		if times == nil {
+			return utimens(self, nil)
+		}
+		return utimens(self, times)
+	}
+	return unix.ENOSYS
+}
+
+// within reports whether a path is one of the directories or below it.
+func within(p string, dirs []string) bool {
+	for _, d := range dirs {
+		if p == d || strings.HasPrefix(p, d+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// utimens sets the times of what a path names now.
+func utimens(p string, times *[2]unix.Timespec) error {
+	name, err := unix.BytePtrFromString(p)
+	if err != nil {
+		return err
+	}
+	at := unix.AT_FDCWD
+	_, _, errno := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(at), uintptr(unsafe.Pointer(name)), uintptr(unsafe.Pointer(times)), 0, 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// caller is the thread that waits for an answer.
+type caller struct {
+	n        *notification
+	listener int
+}
+
+// read copies from the caller's memory and makes sure that it was the
+// caller's: its pid may have gone to somebody else.
+func (c caller) read(at uint64, buf []byte) (int, error) {
+	mem, err := unix.Open(fmt.Sprintf("/proc/%d/mem", c.n.pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, unix.EPERM
+	}
+	defer unix.Close(mem)
+	k, err := unix.Pread(mem, buf, int64(at))
+	if err != nil {
+		return 0, unix.EFAULT
+	}
+	return k, c.valid()
+}
+
+func (c caller) valid() error {
+	id := c.n.id
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(c.listener), notifIDValid, uintptr(unsafe.Pointer(&id)))
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// text reads a path. It reads page by page, as the next page may not be there.
+func (c caller) text(at uint64) (string, error) {
+	var text []byte
+	page := uint64(os.Getpagesize())
+	for len(text) < unix.PathMax {
+		buf := make([]byte, page-at%page)
+		k, err := c.read(at, buf)
+		if err != nil {
+			return "", err
+		}
+		if i := bytes.IndexByte(buf[:k], 0); i >= 0 {
+			return string(append(text, buf[:i]...)), nil
+		}
+		if k == 0 {
+			return "", unix.EFAULT
+		}
+		text = append(text, buf[:k]...)
+		at += uint64(k)
+	}
+	return "", unix.ENAMETOOLONG
+}
+
+// times reads two timespecs; nil means now.
+func (c caller) times(at uint64) (*[2]unix.Timespec, error) {
+	if at == 0 {
+		return nil, nil
+	}
+	var t [2]unix.Timespec
+	buf := unsafe.Slice((*byte)(unsafe.Pointer(&t)), unsafe.Sizeof(t))
+	k, err := c.read(at, buf)
+	if err == nil && k != len(buf) {
+		err = unix.EFAULT
+	}
+	return &t, err
+}
+
+// open finds the file the caller means, as a handle that can only be looked
+// at; it stays the same file whatever happens to the path.
+func (c caller) open(h handled) (int, error) {
+	const look = unix.O_PATH | unix.O_CLOEXEC
+	dir := unix.AT_FDCWD
+	if h.dirfd >= 0 {
+		dir = int(int32(c.n.args[h.dirfd]))
+	}
+	own := func(fd int) (int, error) {
+		if fd == unix.AT_FDCWD {
+			return unix.Open(fmt.Sprintf("/proc/%d/cwd", c.n.pid), look, 0)
+		}
+		return unix.Open(fmt.Sprintf("/proc/%d/fd/%d", c.n.pid, fd), look, 0)
+	}
+	checked := func(fd int, err error) (int, error) {
+		if err == nil {
+			if err = c.valid(); err != nil {
+				unix.Close(fd)
+			}
+		}
+		return fd, err
+	}
+	var flags uint64
+	if h.flags >= 0 {
+		flags = c.n.args[h.flags]
+	}
+	if h.path < 0 || h.op == opTimes && c.n.args[h.path] == 0 {
+		return checked(own(dir))
+	}
+	name, err := c.text(c.n.args[h.path])
+	if err != nil {
+		return -1, err
+	}
+	if name == "" {
+		if flags&unix.AT_EMPTY_PATH == 0 {
+			return -1, unix.ENOENT
+		}
+		return checked(own(dir))
+	}
+	mode := look
+	if h.noFollow || flags&unix.AT_SYMLINK_NOFOLLOW != 0 {
+		mode |= unix.O_NOFOLLOW
+	}
+	// Names that mean the caller itself mean the supervisor here.
+	for _, self := range []string{"/proc/self/", "/proc/thread-self/", "/dev/fd/"} {
+		if rest, ok := strings.CutPrefix(name, self); ok {
+			if self == "/dev/fd/" {
+				rest = "fd/" + rest
+			}
+			name = fmt.Sprintf("/proc/%d/%s", c.n.pid, rest)
+		}
+	}
+	if strings.HasPrefix(name, "/") {
+		return checked(unix.Open(name, mode, 0))
+	}
+	base, err := checked(own(dir))
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(base)
+	return unix.Openat(base, name, mode, 0)
+}

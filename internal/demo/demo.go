@@ -1,0 +1,209 @@
+// Package demo is the workflow that `rath demo` shows: five agents mend a small
+// repository, one patch is rejected with a reason, and the lesson is kept.
+//
+// It is an ordinary workflow on public packages. The repository and the
+// script of the model that needs no key ship with it.
+package demo
+
+import (
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+//go:embed repo
+var repo embed.FS
+
+//go:embed script.txtar
+var script []byte
+
+// Name is the name that the workflow is registered under.
+const Name = "demo"
+
+// Memory is the name of the memory that keeps the lessons.
+const Memory = "demo"
+
+// Kind is the llm.Provider kind of the demo's scripted model.
+const Kind = "demo"
+
+// Revision of the workflow.
+const Revision = "1"
+
+// Attempts is how many patches the workflow tries.
+const Attempts = 3
+
+// Script returns the script of the model.
+func Script() (*scripted.Script, error) { return scripted.Parse("demo.txtar", script) }
+
+// Unpack writes the repository into a directory, which it makes.
+func Unpack(dir string) error {
+	return fs.WalkDir(repo, "repo", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(dir, filepath.FromSlash(strings.TrimPrefix(strings.TrimPrefix(name, "repo"), "/")))
+		if d.IsDir() {
+			return os.MkdirAll(target, 0o755)
+		}
+		data, err := repo.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(target, data, 0o644)
+	})
+}
+
+// Workflow is the demo's workflow.
+type Workflow struct {
+	research, plan, code, verify *flow.Agent
+}
+
+// New returns the workflow with all agents on one provider.
+func New(p llm.Provider) *Workflow {
+	tools := map[string]tool.Tool{}
+	for _, t := range tool.Builtins() {
+		tools[t.Spec().Name] = t
+	}
+	read, list, write := tools["read_workspace_file"], tools["list_workspace_files"], tools["write_workspace_file"]
+	return &Workflow{
+		research: &flow.Agent{
+			Name: "researcher", Provider: p, Memory: Memory, Tools: []tool.Tool{read, list},
+			Prompt: "You are the researcher. Read issue.md and the files it is about, and say in a few lines what is wrong and why. Change nothing.",
+		},
+		plan: &flow.Agent{
+			Name: "planner", Provider: p,
+			Prompt: "You are the planner. Write a numbered plan of at most four steps for what the researcher found. Name the files.",
+		},
+		code: &flow.Agent{
+			Name: "coder", Provider: p, Memory: Memory, Tools: []tool.Tool{read, list, write},
+			Prompt: "You are the coder. Follow the plan: read a file before you replace it, keep changes small, mind the notes from memory. Do not run the tests. End with one sentence about what you changed.",
+		},
+		verify: &flow.Agent{
+			Name: "verifier", Provider: p,
+			Prompt: "You are the verifier. Judge the change by the test results. Answer with one line \"ACCEPT: why\" or \"REJECT: what it breaks\". After a REJECT add a line \"LESSON: \" with one general sentence that would have prevented it.",
+		},
+	}
+}
+
+// Input is the task that the demo submits.
+const Input = "Mend the issue in issue.md: slug drops the last word."
+
+// task is what a task of this workflow may say.
+type task struct {
+	// Model is the provider of every agent; the scripted one without it.
+	Provider *llm.Provider `json:"provider,omitempty"`
+	// Dir is the directory that the demo works on a copy of.
+	Dir string `json:"dir,omitempty"`
+}
+
+// Registration offers the workflow.
+func Registration() flow.Registration {
+	return flow.Registration{
+		Name: Name, Revision: Revision,
+		Description: "Mends a small repository: researcher, planner, coder, verifier; a rejected patch leaves a lesson.",
+		NewFor: func(s flow.Settings) (flow.Workflow, error) {
+			var t task
+			if len(s.Input) > 0 {
+				if err := json.Unmarshal(s.Input, &t); err != nil {
+					return nil, fmt.Errorf("demo: input: %w", err)
+				}
+			}
+			p := llm.Provider{Kind: Kind}
+			if t.Provider != nil {
+				p = *t.Provider
+			}
+			return &start{New(p), t.Dir}, nil
+		},
+	}
+}
+
+// start places the session before the workflow begins.
+type start struct {
+	*Workflow
+	dir string
+}
+
+func (w *start) Forward(ctx context.Context, s session.Session) (session.Session, error) {
+	s = s.With(session.UserText(Input))
+	if w.dir != "" {
+		s = s.To("local", w.dir)
+	}
+	return w.Workflow.Forward(ctx, s)
+}
+
+// Forward implements flow.Workflow.
+func (w *Workflow) Forward(ctx context.Context, s session.Session) (session.Session, error) {
+	s, err := flow.Sequence(w.research, w.plan).Forward(ctx, s)
+	if err != nil {
+		return s, err
+	}
+	for range Attempts {
+		try, err := flow.Fork(ctx, s)
+		if err != nil {
+			return s, err
+		}
+		if try, err = w.code.Forward(ctx, try); err != nil {
+			return s, err
+		}
+		try, _, err = flow.Call(ctx, try, tests, map[string]string{"cmd": "sh test.sh"})
+		if err != nil {
+			return s, err
+		}
+		if try, err = w.verify.Forward(ctx, try); err != nil {
+			return s, err
+		}
+		verdict, reason, lesson := judge(try.Text())
+		if verdict {
+			return flow.Adopt(ctx, s, try, reason)
+		}
+		if err := flow.Reject(ctx, try, reason); err != nil {
+			return s, err
+		}
+		if lesson != "" {
+			if _, err := flow.Remember(ctx, Memory, "lessons", lesson); err != nil {
+				return s, err
+			}
+		}
+	}
+	return s, fmt.Errorf("demo: no patch passed in %d attempts", Attempts)
+}
+
+// tests is the tool that runs the repository's tests.
+var tests = shell()
+
+func shell() tool.Tool {
+	for _, t := range tool.Builtins() {
+		if t.Spec().Name == "run_shell_command" {
+			return t
+		}
+	}
+	panic(errors.New("demo: there is no run_shell_command"))
+}
+
+// judge reads the verifier's answer. Anything but a clear ACCEPT rejects.
+func judge(text string) (accepted bool, reason, lesson string) {
+	reason = "the verifier gave no verdict"
+	for line := range strings.Lines(text) {
+		switch key, rest, _ := strings.Cut(strings.TrimSpace(line), ":"); strings.ToUpper(key) {
+		case "ACCEPT":
+			accepted, reason = true, strings.TrimSpace(rest)
+		case "REJECT":
+			accepted, reason = false, strings.TrimSpace(rest)
+		case "LESSON":
+			lesson = strings.TrimSpace(rest)
+		}
+	}
+	return accepted, reason, lesson
+}

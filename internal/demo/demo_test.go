@@ -1,0 +1,102 @@
+package demo_test
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/flow/flowtest"
+	"github.com/rathcluster/rath/internal/demo"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/memory"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/sandbox/local"
+	"github.com/rathcluster/rath/session"
+)
+
+func TestMain(m *testing.M) { flowtest.Main(m) }
+
+// bench runs the demo on one log and one memory.
+type bench struct {
+	rt    *flow.Runtime
+	log   session.MemoryLog
+	notes memory.Store
+	n     int
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	script, err := demo.Script()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range script.Rules { // instant
+		script.Rules[i].Reply.Delay, script.Rules[i].Reply.Gap = 0, 0
+	}
+	model, err := scripted.New(script, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{notes: memory.New(nil)}
+	values := run.NewValues(&b.log)
+	b.rt = &flow.Runtime{
+		Store: run.Direct(&b.log, &run.DirectOptions{Values: values}), Values: values,
+		Models: llm.ByKind{demo.Kind: model},
+		Memory: func(context.Context, session.Tenant, string) (memory.Store, error) { return b.notes, nil },
+		Workspaces: flow.Workspaces{
+			Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess,
+			Backends: map[string]sandbox.Backend{"local": local.New(&local.Options{State: filepath.Join(t.TempDir(), "boxes")})},
+		},
+	}
+	return b
+}
+
+// story runs the demo once and counts the branches by how they ended.
+func (b *bench) story(t *testing.T) (adopted, rejected int) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := demo.Unpack(dir); err != nil {
+		t.Fatal(err)
+	}
+	b.n++
+	s, err := b.rt.Run(t.Context(), demo.New(llm.Provider{Kind: demo.Kind}), session.New(session.UserText(demo.Input)).To("local", dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range b.log.Keys() {
+		v, err := b.rt.Values.At(t.Context(), session.Ref{Key: k})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v.Root() != s.Root() {
+			continue
+		}
+		switch v.Closing().State {
+		case session.ClosedAdopted:
+			adopted++
+		case session.ClosedRejected:
+			rejected++
+		}
+	}
+	return adopted, rejected
+}
+
+func TestSecondRunKnowsTheLesson(t *testing.T) {
+	b := newBench(t)
+	if adopted, rejected := b.story(t); adopted != 1 || rejected != 1 {
+		t.Fatalf("first run: %d adopted, %d rejected, want 1 and 1", adopted, rejected)
+	}
+	if adopted, rejected := b.story(t); adopted != 1 || rejected != 0 {
+		t.Fatalf("second run: %d adopted, %d rejected, want 1 and 0", adopted, rejected)
+	}
+	// Without the note the first story happens again.
+	if err := b.notes.Delete(t.Context(), "memory://"); err != nil {
+		t.Fatal(err)
+	}
+	if adopted, rejected := b.story(t); adopted != 1 || rejected != 1 {
+		t.Fatalf("after the note was removed: %d adopted, %d rejected, want 1 and 1", adopted, rejected)
+	}
+}

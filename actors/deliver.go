@@ -1,0 +1,177 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Answer is what the holder of a session says to work that was delivered to
+// it, and what Accept says of a task.
+type Answer string
+
+// The answers.
+const (
+	// Committed: the log holds what was asked for.
+	Committed Answer = "committed"
+	// Queued: the log holds the run, which waits for the one before it.
+	Queued Answer = "queued"
+	// NotMine: the session is not held here.
+	NotMine Answer = "not_mine"
+)
+
+// Accept takes a task: it claims the run here and executes it, or queues it
+// behind the run that holds the session, or hands it to the incarnation that
+// holds the session. It returns as soon as a log holds the task, so that the
+// message which brought it may be acknowledged; execution goes on after that.
+// A run that is over, or executes already, is Committed.
+//
+// run.ErrBusy: no slot, or too much waits for the session; offer the task
+// again later. run.ErrShutdown: the System drains. run.ErrNotSupported: the
+// workflow is not offered here. run.ErrKeyReused and other errors of the
+// claim: the task is refused. When ctx ends Accept returns its error, and the
+// task may be accepted all the same; offering it again is harmless.
+func (s *System) Accept(ctx context.Context, t run.Task) (Answer, error) {
+	if err := t.Valid(); err != nil {
+		return "", fmt.Errorf("%w: %w", run.ErrMalformed, err)
+	}
+	if s.engine == nil || !s.engine.offers(t.Workflow) {
+		return "", fmt.Errorf("actors: workflow %q is not offered here: %w", t.Workflow, run.ErrNotSupported)
+	}
+	return s.settle(ctx, t.Session, run.Work{Task: &t}, func() (Answer, error) { return s.begin(ctx, t) })
+}
+
+// Signal applies a fact from outside a run: at the incarnation that holds the
+// session, else here. It returns once the fact is durable, or run.ErrState
+// when it changes nothing any more.
+func (s *System) Signal(ctx context.Context, sig run.Signal) error {
+	if err := sig.To.Valid(); err != nil {
+		return fmt.Errorf("%w: %w", run.ErrMalformed, err)
+	}
+	_, err := s.settle(ctx, sig.To, run.Work{Signal: &sig}, func() (Answer, error) {
+		return Committed, s.apply(ctx, sig, s.o.Deliver == nil)
+	})
+	return err
+}
+
+// settle gets work to the holder of a session: elsewhere, or here. A conflict
+// here means that the session has got another holder, who is asked then.
+func (s *System) settle(ctx context.Context, k session.Key, w run.Work, here func() (Answer, error)) (Answer, error) {
+	for try := 1; ; try++ {
+		a, handled, err := s.elsewhere(ctx, k, w)
+		if handled || err != nil {
+			return a, err
+		}
+		a, err = here()
+		if try < maxTries && errors.Is(err, session.ErrConflict) {
+			continue
+		}
+		return a, err
+	}
+}
+
+// elsewhere hands work to the incarnation that wrote the session last, if that
+// is another one which lives and has something to lose: a run on the session.
+// handled is false if nobody there answers for the session.
+func (s *System) elsewhere(ctx context.Context, k session.Key, w run.Work) (a Answer, handled bool, err error) {
+	if s.o.Deliver == nil {
+		return "", false, nil
+	}
+	h, err := s.holder(ctx, k)
+	switch {
+	case err != nil:
+		return "", false, err
+	case h.incarnation == "", h.incarnation == s.o.Incarnation, !h.busy:
+		return "", false, nil
+	case s.o.Alive != nil && !s.o.Alive(h.incarnation):
+		return "", false, nil
+	}
+	asked, cancel := context.WithTimeout(ctx, s.o.Silence)
+	defer cancel()
+	a, err = s.o.Deliver(asked, h.incarnation, w)
+	switch {
+	case ctx.Err() != nil:
+		return "", false, ctx.Err()
+	case err == nil:
+		return a, a == Committed || a == Queued, nil
+	case decided(err):
+		return "", false, err
+	}
+	s.log.Info("the last writer of a session does not answer; activating it here",
+		"session", k.String(), "incarnation", h.incarnation, "err", err)
+	return "", false, nil
+}
+
+// decided reports whether err is the holder's answer, not the lack of one.
+func decided(err error) bool {
+	switch run.CodeOf(err) {
+	case run.CodeError, run.CodeTimeout, run.CodeUnavailable, run.CodeConflict, run.CodeSuperseded:
+		return false
+	}
+	return true
+}
+
+// holder asks the session's actor who wrote last, and activates it to read.
+func (s *System) holder(ctx context.Context, k session.Key) (holder, error) {
+	back, err := s.ask(s.requests.get(ctx, askHolder, k), true)
+	if err != nil {
+		return holder{}, err
+	}
+	h := back.holder
+	s.requests.put(back)
+	return h, nil
+}
+
+// Delivered takes work that another incarnation sent to this one as the last
+// writer of a session. It answers NotMine unless the session is active here
+// and this activation wrote it; the sender then activates it itself.
+func (s *System) Delivered(ctx context.Context, w run.Work) (Answer, error) {
+	var k session.Key
+	switch {
+	case w.Task != nil:
+		k = w.Task.Session
+	case w.Signal != nil:
+		k = w.Signal.To
+	default:
+		return "", fmt.Errorf("actors: delivery without task or signal: %w", run.ErrMalformed)
+	}
+	if s.held.get(k) == nil {
+		return NotMine, nil
+	}
+	h, err := s.holder(ctx, k)
+	if err != nil {
+		return "", err
+	}
+	if h.incarnation != s.o.Incarnation || !h.here {
+		return NotMine, nil
+	}
+	var a Answer
+	if w.Task != nil {
+		a, err = s.deliveredTask(ctx, *w.Task)
+	} else {
+		a, err = Committed, s.apply(ctx, *w.Signal, false)
+	}
+	if errors.Is(err, session.ErrConflict) {
+		return NotMine, nil
+	}
+	return a, err
+}
+
+func (s *System) deliveredTask(ctx context.Context, t run.Task) (Answer, error) {
+	if err := t.Valid(); err != nil {
+		return "", fmt.Errorf("%w: %w", run.ErrMalformed, err)
+	}
+	if s.engine == nil || !s.engine.offers(t.Workflow) {
+		return NotMine, nil
+	}
+	a, err := s.begin(ctx, t)
+	if errors.Is(err, run.ErrShutdown) {
+		// The session is still held while its run is let go on: who activated
+		// it elsewhere now would cut the run off.
+		return "", fmt.Errorf("%w: %w", run.ErrBusy, err)
+	}
+	return a, err
+}

@@ -1,0 +1,236 @@
+package actors
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// What a request asks of a session actor.
+const (
+	askClaim = iota + 1
+	askCommit
+	askApply
+	askHolder // who wrote last, and does anything run there
+)
+
+// request is one question to a session actor and its answer. The actor fills
+// the answer in and then signals done; a caller that left before never looks
+// at it again, which is why only callers that got their answer recycle it.
+type request struct {
+	ask      int
+	key      session.Key
+	ctx      context.Context
+	deadline time.Time // of ctx; zero without one
+	size     int       // estimate of what it adds to a commit, in bytes
+	alone    bool      // shares its commit with no other request
+	tick     uint64    // when it was asked, on the system's own clock
+
+	claim  run.Claim
+	batch  run.Batch
+	signal run.Signal
+
+	granted *run.Granted
+	ack     run.Ack
+	holder  holder
+	err     error
+	staged  bool // the answer is as of a commit that is not durable yet
+	done    chan struct{}
+}
+
+// holder says who wrote a session last.
+type holder struct {
+	incarnation string // "" for a log without commits
+	here        bool   // this activation wrote it
+	busy        bool   // a run holds the session or waits for it
+}
+
+// requestPool recycles requests with their channels. Each System has its own:
+// channels made in one test bubble cannot be used in another.
+type requestPool struct{ pool sync.Pool }
+
+func (p *requestPool) get(ctx context.Context, ask int, k session.Key) *request {
+	r, ok := p.pool.Get().(*request)
+	if !ok {
+		r = &request{done: make(chan struct{}, 1)}
+	}
+	r.ask, r.key, r.ctx = ask, k, ctx
+	r.deadline, _ = ctx.Deadline()
+	return r
+}
+
+// put takes back a request whose answer was received, or that no actor ever
+// got.
+func (p *requestPool) put(r *request) {
+	*r = request{done: r.done}
+	p.pool.Put(r)
+}
+
+func (r *request) reply(err error) {
+	r.err = err
+	r.done <- struct{}{}
+}
+
+// late reports that nobody waits for the answer any more. The deadline is
+// looked at too: after a pause of the whole process, requests may be read
+// before the timers that ended their contexts have run.
+func (r *request) late() error {
+	if err := r.ctx.Err(); err != nil {
+		return err
+	}
+	if !r.deadline.IsZero() && !time.Now().Before(r.deadline) {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+type admission uint8
+
+const (
+	admitted admission = iota
+	full
+	closed
+)
+
+// mailbox is the bounded, two-lane entrance of one session actor. protoactor's
+// own mailboxes either have no bound, or make the sender wait, or drop the
+// oldest message in silence; so requests wait here, and the actor's mailbox
+// only ever holds a few signals. It also makes stopping safe: a request is
+// either in the mailbox of an actor that will answer it, or is refused because
+// the mailbox was closed and goes to the next activation.
+type mailbox struct {
+	tell  func(signal any) // sends the actor a signal
+	bound int
+
+	mu     sync.Mutex
+	inside lane // commits of the run that holds the session
+	outer  lane // everything else
+	active run.ID
+	known  bool // active and at are as of the log
+	at     session.Position
+	awake  bool // the actor looks here without being told
+	closed bool
+}
+
+// lane is a first-in, first-out queue that reuses its memory.
+type lane struct {
+	items []*request
+	head  int
+}
+
+func (l *lane) len() int { return len(l.items) - l.head }
+
+func (l *lane) push(r *request) {
+	if l.head > 0 && l.head*2 >= len(l.items) {
+		n := copy(l.items, l.items[l.head:])
+		clear(l.items[n:])
+		l.items, l.head = l.items[:n], 0
+	}
+	l.items = append(l.items, r)
+}
+
+func (l *lane) peek() *request {
+	if l.len() == 0 {
+		return nil
+	}
+	return l.items[l.head]
+}
+
+func (l *lane) pop() {
+	l.items[l.head] = nil
+	l.head++
+}
+
+func (l *lane) drain() []*request {
+	rest := l.items[l.head:]
+	*l = lane{}
+	return rest
+}
+
+// push admits a request, or says why not. Each lane has the same bound: what
+// comes from outside cannot keep the steps of the active run from being
+// recorded.
+func (m *mailbox) push(r *request) admission {
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return closed
+	}
+	to := &m.outer
+	if r.ask == askCommit && (!m.known || r.batch.Run == m.active) {
+		to = &m.inside
+	}
+	if to.len() >= m.bound {
+		m.mu.Unlock()
+		return full
+	}
+	to.push(r)
+	asleep := !m.awake
+	m.awake = true
+	m.mu.Unlock()
+	if asleep {
+		m.tell(wake)
+	}
+	return admitted
+}
+
+// take returns the next request, the active run's first. It returns nil if
+// there is none, or if there is already a first one in the commit and the next
+// needs more than room bytes or a commit of its own. An empty mailbox that was
+// asked for a first request falls asleep: the next push wakes the actor.
+func (m *mailbox) take(room int, first bool) *request {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	from := &m.inside
+	r := from.peek()
+	if r == nil {
+		from = &m.outer
+		r = from.peek()
+	}
+	switch {
+	case r == nil:
+		if first {
+			m.awake = false
+		}
+		return nil
+	case !first && (r.alone || r.size > room):
+		return nil
+	}
+	from.pop()
+	return r
+}
+
+// stand records where the log stands and which run holds the session.
+func (m *mailbox) stand(at session.Position, active run.ID) {
+	m.mu.Lock()
+	m.at, m.active, m.known = at, active, true
+	m.mu.Unlock()
+}
+
+// position returns where the log stood when this activation last knew.
+func (m *mailbox) position() (at session.Position, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.at, m.known && !m.closed
+}
+
+// shut closes the mailbox and returns what is left in it. With onlyEmpty it
+// leaves a mailbox that holds requests open and returns false.
+func (m *mailbox) shut(onlyEmpty bool) (rest []*request, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if onlyEmpty && m.inside.len()+m.outer.len() > 0 {
+		return nil, false
+	}
+	m.closed = true
+	return append(m.inside.drain(), m.outer.drain()...), true
+}
+
+func (m *mailbox) isClosed() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.closed
+}

@@ -1,0 +1,458 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// phase is what a session actor is waiting for.
+type phase uint8
+
+const (
+	loading    phase = iota // the fold of the log
+	idle                    // requests
+	appending               // the log, with one commit
+	confirming              // the log's last position, before answering from memory
+	saving                  // the snapshot that precedes passivation
+	ended                   // nothing; the actor stops
+)
+
+// errAgain tells the caller's side that a request was not decided because this
+// activation ended: it goes to the next one.
+var errAgain = errors.New("actors: the activation ended before the request was decided")
+
+// sessionActor is the one writer of a session in this process. It owns a
+// run.Writer and drives it: requests are decided together, their commit is
+// appended in a goroutine of its own, and only when the log acknowledged it
+// are they answered. Receive never waits for anything but memory.
+//
+// An activation that only reads leaves no trace in the log; the writer opens
+// its epoch with the first commit. Whatever puts the writer's memory in doubt
+// ends the activation, and the next request folds the log anew.
+type sessionActor struct {
+	sys   *System
+	key   session.Key
+	box   *mailbox
+	self  *actor.PID
+	phase phase
+	w     *run.Writer
+
+	batch   []*request // decided, not answered
+	current *request   // being decided
+	fresh   uint64     // tick up to which w is known to be all there is
+	pending uint64     // what fresh becomes if the log agrees
+	done    outcome    // of the one operation under way; reused
+	stop    bool       // asked to stop once idle
+	timer   *time.Timer
+	used    time.Time // when it last had something to do
+}
+
+// outcome is the message that ends loading, appending, confirming and saving.
+type outcome struct {
+	phase  phase
+	w      *run.Writer
+	commit session.Commit
+	at     session.Position
+	err    error
+}
+
+// Signals to a session actor. They may reach one that has stopped, which is
+// of no interest to anybody.
+type (
+	wakeUp   struct{} // the mailbox holds a request
+	lookIdle struct{} // the idle time may be over
+	quit     struct{} // stop once nothing is under way
+)
+
+var wake any = &wakeUp{}
+
+// IgnoreDeadLetterLogging keeps signals that come too late out of the log.
+func (*wakeUp) IgnoreDeadLetterLogging()   {}
+func (*lookIdle) IgnoreDeadLetterLogging() {}
+func (*quit) IgnoreDeadLetterLogging()     {}
+func (*outcome) IgnoreDeadLetterLogging()  {}
+
+// Receive implements protoactor's Actor.
+func (a *sessionActor) Receive(c actor.Context) {
+	switch m := c.Message().(type) {
+	case *actor.Started:
+		a.self = c.Self()
+		a.load()
+	case *wakeUp:
+		a.advance()
+	case *outcome:
+		a.settle(m)
+	case *lookIdle:
+		a.passivate()
+	case *quit:
+		a.stop = true
+		if a.phase == idle {
+			a.advance()
+		}
+	case *actor.Stopping:
+		// Whoever stops the actor from outside its protocol gets its callers
+		// answered all the same.
+		if a.phase != ended {
+			a.end(errAgain, errAgain)
+		}
+	}
+}
+
+// async runs work that may wait in a goroutine of the system and reports its
+// outcome as a message. At most one is under way.
+func (a *sessionActor) async(p phase, work func(o *outcome)) {
+	a.phase = p
+	a.done = outcome{phase: p}
+	a.sys.work.Go(func() {
+		defer func() {
+			if v := recover(); v != nil {
+				a.done.err = fmt.Errorf("actors: %s: %v: %w", a.key, v, session.ErrUnavailable)
+				a.sys.log.Error("work for a session panicked", "session", a.key.String(), "panic", v, "stack", string(debug.Stack()))
+			}
+			a.sys.protoactor.Root.Send(a.self, &a.done)
+		}()
+		work(&a.done)
+	})
+}
+
+func (a *sessionActor) load() {
+	a.pending = a.sys.tick()
+	a.async(loading, func(o *outcome) {
+		ctx, cancel := context.WithTimeout(context.Background(), a.sys.o.AppendTimeout)
+		defer cancel()
+		o.w, o.err = run.Load(ctx, a.sys.o.Log, a.sys.o.Values, a.key, a.sys.o.Incarnation)
+	})
+}
+
+// settle takes the outcome of an operation and goes on.
+func (a *sessionActor) settle(o *outcome) {
+	if a.phase != o.phase {
+		return // of an activation that has ended
+	}
+	switch o.phase {
+	case loading:
+		if o.err != nil {
+			err := unavailable(o.err)
+			a.end(err, err)
+			return
+		}
+		a.w, a.fresh = o.w, a.pending
+		a.stand()
+		a.schedule(a.sys.o.Passivate)
+	case appending:
+		if o.err != nil {
+			a.appendFailed(o.err)
+			return
+		}
+		a.committed(o)
+	case confirming:
+		if o.err != nil {
+			err := unavailable(fmt.Errorf("actors: ask where the log of %s stands: %w", a.key, o.err))
+			a.end(err, errAgain)
+			return
+		}
+		if at := a.w.At(); o.at.Seq != at.Seq || o.at.Hash != at.Hash {
+			err := fmt.Errorf("actors: %s stands at commit %d, this activation was at %d: %w", a.key, o.at.Seq, at.Seq, session.ErrConflict)
+			a.end(err, err)
+			return
+		}
+		a.fresh = a.pending
+		a.answer(nil)
+	case saving:
+		if o.err != nil {
+			a.sys.log.Warn("snapshot not saved; the next activation reads more of the log", "session", a.key.String(), "err", o.err)
+		}
+		if rest, ok := a.box.shut(!a.stop); ok {
+			a.refuse(rest, errAgain)
+			a.finish()
+			return
+		}
+		a.schedule(a.sys.o.Passivate)
+	}
+	a.phase = idle
+	a.advance()
+}
+
+// advance decides what waits and starts the append, until nothing waits.
+func (a *sessionActor) advance() {
+	for a.phase == idle {
+		if !a.decide() {
+			if a.stop {
+				a.save()
+			}
+			return
+		}
+		if commit, ok := a.w.Take(); ok {
+			a.append(commit)
+			return
+		}
+		if a.doubtful() {
+			a.confirm()
+			return
+		}
+		a.answer(nil)
+	}
+}
+
+// decide asks the writer for all that waits, up to the limits of one commit,
+// and reports whether there was anything.
+func (a *sessionActor) decide() bool {
+	o := &a.sys.o
+	room, now := o.BatchBytes, time.Time{}
+	for len(a.batch) < o.BatchMax {
+		r := a.box.take(room, len(a.batch) == 0)
+		if r == nil {
+			break
+		}
+		a.current = r // whoever recovers from a panic answers it
+		if now.IsZero() {
+			now, a.used = o.Now(), time.Now()
+		}
+		if err := r.late(); err != nil {
+			a.current = nil
+			r.reply(err)
+			continue
+		}
+		a.put(r, now)
+		a.batch, a.current = append(a.batch, r), nil
+		room -= r.size
+		if r.alone {
+			break
+		}
+	}
+	return len(a.batch) > 0
+}
+
+// put asks the writer one request.
+func (a *sessionActor) put(r *request, now time.Time) {
+	switch r.ask {
+	case askClaim:
+		r.granted, r.err = a.w.Claim(r.claim, now)
+	case askCommit:
+		if a.w.Epoch() == 0 && a.w.Book().Incarnation != a.sys.o.Incarnation {
+			// Another incarnation wrote last and this one holds nothing. Even
+			// to keep the outcome as evidence it must not append: that would
+			// take the session from its holder.
+			r.err = fmt.Errorf("actors: run %s: %s was written by %s since: %w", r.batch.Run, a.key, a.w.Book().Incarnation, run.ErrSuperseded)
+			return
+		}
+		r.ack, r.err = a.w.Commit(r.batch, now)
+	case askApply:
+		r.err = a.w.Signal(r.signal, now)
+	case askHolder:
+		b := a.w.Book()
+		r.holder = holder{incarnation: b.Incarnation, here: a.w.Epoch() != 0, busy: b.Active != "" || len(b.Queue) > 0}
+	}
+	r.staged = a.w.StagedBytes() > 0
+}
+
+// append makes a commit durable.
+func (a *sessionActor) append(commit session.Commit) {
+	a.pending = a.sys.tick()
+	at := a.w.At()
+	a.async(appending, func(o *outcome) {
+		o.commit = commit
+		ctx, cancel := context.WithTimeout(context.Background(), a.sys.o.AppendTimeout)
+		defer cancel()
+		o.at, o.err = a.sys.o.Log.Append(ctx, at, commit)
+	})
+}
+
+// committed answers a batch that is durable.
+func (a *sessionActor) committed(o *outcome) {
+	a.w.Committed(o.at)
+	a.fresh = a.pending
+	a.stand()
+	kept := a.w.Session().Ref()
+	a.sys.o.Values.Keep(a.w.Session())
+	for _, r := range a.batch {
+		if !r.staged || r.err != nil {
+			continue
+		}
+		switch r.ask {
+		case askClaim:
+			r.granted.Finish(o.at)
+			if rec := a.w.Book().Run(r.granted.Record.ID); rec != nil && !rec.Base.Unborn() {
+				// The writer marked it with the commit that made it, which is
+				// this one if others of the batch came before the claim.
+				r.granted.Base, r.granted.Record.Base = rec.Base, rec.Base
+			}
+		case askCommit:
+			if s := r.ack.Recorded; s != nil {
+				r.ack.Session, r.ack.At = s.Session, o.at
+				continue
+			}
+			r.ack.Finish(o.at)
+			if r.ack.Session.Ref() != kept {
+				a.sys.o.Values.Keep(r.ack.Session)
+			}
+		}
+	}
+	a.sys.feeds.publish(session.Entry{Commit: o.commit, At: o.at})
+	a.answer(nil)
+}
+
+// stand tells the mailbox what the log says now.
+func (a *sessionActor) stand() { a.box.stand(a.w.At(), a.w.Book().Active) }
+
+// answer replies to all of the batch: each with its own decision, or all with
+// err.
+func (a *sessionActor) answer(err error) {
+	for i, r := range a.batch {
+		a.batch[i] = nil
+		if err != nil {
+			r.reply(err)
+		} else {
+			r.reply(r.err)
+		}
+	}
+	a.batch = a.batch[:0]
+}
+
+// doubtful reports whether the batch, for which nothing is appended, has
+// answers that another writer may have made wrong since this one last heard of
+// the log. What a step recorded is right for ever; a claim or a signal that is
+// refused or answered from memory has to be confirmed.
+func (a *sessionActor) doubtful() bool {
+	for _, r := range a.batch {
+		if (r.ask == askClaim || r.ask == askApply) && r.tick > a.fresh {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *sessionActor) confirm() {
+	a.pending = a.sys.tick()
+	a.async(confirming, func(o *outcome) {
+		ctx, cancel := context.WithTimeout(context.Background(), a.sys.o.AppendTimeout)
+		defer cancel()
+		e, err := a.sys.o.Log.Last(ctx, a.key)
+		if err != nil && !errors.Is(err, session.ErrNotFound) {
+			o.err = err
+			return
+		}
+		o.at = e.At
+	})
+}
+
+// appendFailed ends the activation: what the writer staged is not in the log,
+// or nobody knows.
+func (a *sessionActor) appendFailed(err error) {
+	err = fmt.Errorf("actors: commit to %s: %w", a.key, err)
+	switch {
+	case errors.Is(err, session.ErrTooLarge):
+		// Nothing was stored. If several shared the commit, each is tried on
+		// its own, so that only the one that is too large fails.
+		if len(a.batch) > 1 {
+			for _, r := range a.batch {
+				r.alone = true
+			}
+			a.end(errAgain, errAgain)
+			return
+		}
+		a.end(err, errAgain)
+	case errors.Is(err, session.ErrConflict):
+		a.end(err, err)
+	default:
+		a.end(unavailable(err), errAgain)
+	}
+}
+
+// unavailable marks an error of the log that says nothing about the request.
+// Without the mark a timeout of ours would look like the caller's own.
+func unavailable(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return fmt.Errorf("%w: %s", session.ErrUnavailable, err.Error())
+	}
+	return err
+}
+
+// end finishes an activation whose memory is not to be trusted: the batch is
+// answered with decided, what waits with waiting.
+func (a *sessionActor) end(decided, waiting error) {
+	a.phase = ended
+	if a.current != nil {
+		a.batch, a.current = append(a.batch, a.current), nil
+	}
+	a.answer(decided)
+	rest, _ := a.box.shut(false)
+	a.refuse(rest, waiting)
+	a.finish()
+}
+
+func (a *sessionActor) refuse(rest []*request, err error) {
+	for _, r := range rest {
+		r.reply(err)
+	}
+}
+
+// finish stops the actor; its mailbox is closed.
+func (a *sessionActor) finish() {
+	a.phase = ended
+	a.w = nil
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+	a.sys.protoactor.Root.Stop(a.self)
+}
+
+// panicked is called by the middleware that recovers: the writer may be half
+// way through a decision, so the activation ends.
+func (a *sessionActor) panicked(v any) {
+	if a.phase == ended {
+		return
+	}
+	a.end(fmt.Errorf("actors: the session actor of %s panicked: %v: %w", a.key, v, session.ErrUnavailable), errAgain)
+}
+
+// schedule looks for idleness after d. protoactor's own ReceiveTimeout is not
+// used: its timer changes the actor's state from another goroutine.
+func (a *sessionActor) schedule(d time.Duration) {
+	a.used = time.Now()
+	if a.timer != nil {
+		a.timer.Reset(d)
+		return
+	}
+	self, root := a.self, a.sys.protoactor.Root
+	a.timer = time.AfterFunc(d, func() { root.Send(self, &lookIdle{}) })
+}
+
+// passivate stops an actor that has had nothing to do, unless a run executes
+// on its epoch: passivation would end that.
+func (a *sessionActor) passivate() {
+	if a.phase == ended {
+		return
+	}
+	quiet := time.Since(a.used)
+	switch {
+	case a.phase != idle || a.executing():
+		a.timer.Reset(a.sys.o.Passivate)
+	case quiet < a.sys.o.Passivate:
+		a.timer.Reset(a.sys.o.Passivate - quiet)
+	default:
+		a.save()
+	}
+}
+
+// executing reports whether the log says that a run executes here.
+func (a *sessionActor) executing() bool {
+	b := a.w.Book()
+	r := b.Run(b.Active)
+	return r != nil && r.State == run.Running && a.w.Epoch() != 0 && r.Epoch == a.w.Epoch()
+}
+
+// save stores a snapshot, after which the actor stops if nothing came in.
+func (a *sessionActor) save() {
+	a.async(saving, func(o *outcome) {})
+}
+
+var _ actor.Actor = (*sessionActor)(nil)

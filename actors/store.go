@@ -1,0 +1,200 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// store is the run.Store of a System.
+type store struct{ sys *System }
+
+var _ run.Store = (*store)(nil)
+
+// maxTries bounds how often one request goes to another activation because
+// the one before ended.
+const maxTries = 5
+
+// Claim implements run.Store. Another writer of a run's home session is
+// reported as session.ErrConflict, because whoever claims a run must then ask
+// again who holds it; on other sessions the run has the right of way.
+func (s *store) Claim(ctx context.Context, c run.Claim) (*run.Granted, error) {
+	if c.Incarnation == "" {
+		c.Incarnation = s.sys.o.Incarnation
+	}
+	size := eventsSize(c.Events) + 512
+	if c.Task != nil {
+		size += len(c.Task.Input) + 512
+	}
+	if err := s.fits(c.Session, size, c.Events); err != nil {
+		return nil, err
+	}
+	if err := s.resolve(ctx, c.Open.Parents, c.Events); err != nil {
+		return nil, err
+	}
+	r := s.sys.requests.get(ctx, askClaim, c.Session)
+	r.claim, r.size = c, size
+	back, err := s.sys.ask(r, c.Home != c.Session)
+	if err != nil {
+		return nil, err
+	}
+	g := back.granted
+	s.sys.requests.put(back)
+	return g, nil
+}
+
+// Commit implements run.Store.
+func (s *store) Commit(ctx context.Context, b run.Batch) (run.Ack, error) {
+	size := eventsSize(b.Events)
+	if err := s.fits(b.Session, size, b.Events); err != nil {
+		return run.Ack{}, err
+	}
+	if err := s.resolve(ctx, nil, b.Events); err != nil {
+		return run.Ack{}, err
+	}
+	r := s.sys.requests.get(ctx, askCommit, b.Session)
+	r.batch, r.size = b, size
+	back, err := s.sys.ask(r, false)
+	if err != nil {
+		return run.Ack{}, err
+	}
+	a := back.ack
+	s.sys.requests.put(back)
+	return a, nil
+}
+
+// Apply implements run.Store.
+func (s *store) Apply(ctx context.Context, sig run.Signal) error {
+	return s.sys.apply(ctx, sig, true)
+}
+
+// apply asks the session actor; again says to ask the next activation when
+// another writer was found.
+func (s *System) apply(ctx context.Context, sig run.Signal, again bool) error {
+	r := s.requests.get(ctx, askApply, sig.To)
+	r.signal, r.size = sig, 1024
+	back, err := s.ask(r, again)
+	if err == nil {
+		s.requests.put(back)
+	}
+	return err
+}
+
+// ask sends a request to the actor of its session, activates it if need be,
+// and waits for the answer or the end of the request's context. When the
+// activation ended before it decided, the next one is asked; with again also
+// when the log had another writer. The returned request holds the answer and is
+// the caller's to recycle.
+func (s *System) ask(r *request, again bool) (*request, error) {
+	for try := 1; ; try++ {
+		r.tick = s.tick()
+		if err := s.post(r); err != nil {
+			s.requests.put(r)
+			return nil, err
+		}
+		select {
+		case <-r.done:
+		case <-r.ctx.Done():
+			return nil, context.Cause(r.ctx) // the actor may still look at r
+		}
+		err := r.err
+		if err == nil {
+			return r, nil
+		}
+		if try < maxTries && (errors.Is(err, errAgain) || again && errors.Is(err, session.ErrConflict)) {
+			r.granted, r.ack, r.err, r.staged = nil, run.Ack{}, nil, false
+			continue
+		}
+		if errors.Is(err, errAgain) {
+			err = fmt.Errorf("actors: %s: %d activations ended before they answered: %w", r.key, try, session.ErrUnavailable)
+		}
+		s.requests.put(r)
+		return nil, err
+	}
+}
+
+// post puts a request into the mailbox of its session's actor.
+func (s *System) post(r *request) error {
+	for {
+		box := s.held.get(r.key)
+		if box == nil || box.isClosed() {
+			var err error
+			if box, err = s.activate(r.ctx, r.key); err != nil {
+				return err
+			}
+		}
+		switch box.push(r) {
+		case admitted:
+			return nil
+		case full:
+			return fmt.Errorf("%w: %d requests wait for session %s; retry in a second", run.ErrBusy, s.o.MaxPending, r.key)
+		}
+	}
+}
+
+func (s *System) activate(ctx context.Context, k session.Key) (*mailbox, error) {
+	m := &activate{key: k, reply: make(chan *mailbox, 1)}
+	s.protoactor.Root.Send(s.top, m)
+	select {
+	case box := <-m.reply:
+		if box != nil {
+			return box, nil
+		}
+	case <-s.stopped:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	return nil, fmt.Errorf("actors: session %s: %w", k, run.ErrShutdown)
+}
+
+func eventsSize(events []session.Event) int {
+	n := 0
+	for i := range events {
+		n += len(events[i].Data) + 160
+	}
+	return n
+}
+
+// fits refuses what no commit can hold before the writer has taken it in: an
+// activation whose commit is refused as too large has to end, and with it the
+// attempt that executes on it.
+func (s *store) fits(k session.Key, size int, events []session.Event) error {
+	if s.sys.o.Spills || size < session.MaxCommit*3/4 {
+		return nil
+	}
+	room := session.MaxCommit - 4<<10 // for what the writer adds
+	probe := session.Commit{Key: k, Root: k.ID, Events: events}
+	raw, err := session.Encode(probe)
+	if err == nil && len(raw) > room {
+		err = fmt.Errorf("actors: %d bytes for one commit of %s, %d fit: %w", len(raw), k, room, session.ErrTooLarge)
+	}
+	return err
+}
+
+// resolve reads the values that events refer to into the cache, here in the
+// caller's goroutine, so that the actor finds them without waiting.
+func (s *store) resolve(ctx context.Context, links []session.Link, events []session.Event) error {
+	for _, l := range links {
+		if _, err := s.sys.o.Values.Link(ctx, l); err != nil {
+			return err
+		}
+	}
+	for _, e := range events {
+		if e.Kind != session.KindJoined {
+			continue
+		}
+		j, err := session.DecodeJoin(e)
+		if err != nil {
+			return err
+		}
+		for _, p := range j.Parents {
+			if _, err := s.sys.o.Values.Link(ctx, p.Link); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,136 @@
+package actors
+
+import (
+	"runtime/debug"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/rathcluster/rath/session"
+)
+
+// supervisor is the parent of all session and workflow actors. It alone says
+// which actor a session has; System keeps a copy of its map that everybody may
+// read, so that a request to a session that is active does not pass here.
+type supervisor struct {
+	sys      *System
+	sessions map[session.Key]*child
+	keys     map[string]session.Key // by the actor's id
+	flows    map[string]*actor.PID
+	halted   *halt // executions are cut off, also those that start later
+	stopping bool
+}
+
+type child struct {
+	box *mailbox
+	pid *actor.PID
+}
+
+// activate asks for the actor of a session; reply gets nil if there will be
+// none any more.
+type activate struct {
+	key   session.Key
+	reply chan *mailbox
+}
+
+// launch starts the workflow actor of an execution.
+type launch struct{ w *workflowActor }
+
+// halt cuts all executions off.
+type halt struct{ cause error }
+
+// Receive implements protoactor's Actor.
+func (s *supervisor) Receive(c actor.Context) {
+	switch m := c.Message().(type) {
+	case *activate:
+		if s.stopping {
+			m.reply <- nil
+			return
+		}
+		m.reply <- s.session(c, m.key)
+	case *launch:
+		pid := c.Spawn(actor.PropsFromProducer(func() actor.Actor { return m.w }, s.sys.props...))
+		s.flows[pid.Id] = pid
+		if s.halted != nil {
+			c.Send(pid, s.halted)
+		}
+	case *halt:
+		s.halted = m
+		for _, pid := range s.flows {
+			c.Send(pid, m)
+		}
+	case *quit:
+		s.stopping = true
+		for _, ch := range s.sessions {
+			c.Send(ch.pid, m)
+		}
+		s.stopIfDone(c)
+	case *actor.Terminated:
+		s.forget(m.Who.Id)
+		s.stopIfDone(c)
+	case *actor.Stopped:
+		close(s.sys.stopped)
+	}
+}
+
+// session returns the mailbox of the actor that a session has or gets now. An
+// actor whose mailbox is closed writes no more; its successor need not wait
+// for its end.
+func (s *supervisor) session(c actor.Context, k session.Key) *mailbox {
+	if ch := s.sessions[k]; ch != nil {
+		if !ch.box.isClosed() {
+			return ch.box
+		}
+		delete(s.keys, ch.pid.Id)
+	}
+	box := &mailbox{bound: s.sys.o.MaxPending, awake: true}
+	a := &sessionActor{sys: s.sys, key: k, box: box}
+	pid := c.Spawn(actor.PropsFromProducer(func() actor.Actor { return a }, s.sys.props...))
+	root := s.sys.protoactor.Root
+	box.tell = func(signal any) { root.Send(pid, signal) }
+	s.sessions[k], s.keys[pid.Id] = &child{box, pid}, k
+	s.sys.held.set(k, box)
+	return box
+}
+
+// forget removes an actor that has stopped.
+func (s *supervisor) forget(id string) {
+	delete(s.flows, id)
+	k, ok := s.keys[id]
+	if !ok {
+		return // a workflow, or a session that has a successor
+	}
+	delete(s.keys, id)
+	delete(s.sessions, k)
+	s.sys.held.set(k, nil)
+}
+
+func (s *supervisor) stopIfDone(c actor.Context) {
+	if s.stopping && len(s.sessions) == 0 && len(s.flows) == 0 {
+		c.Stop(c.Self())
+	}
+}
+
+// stopFailed is what the supervisor does with a child that panicked where the
+// middleware did not see it: an actor is never restarted with doubtful memory.
+func stopFailed() actor.SupervisorStrategy {
+	return actor.NewOneForOneStrategy(0, 0, func(any) actor.Directive { return actor.StopDirective })
+}
+
+// recovering turns a panic in an actor into its end, with an answer to all who
+// wait for it. Without it protoactor would restart the actor, and callers
+// would learn nothing.
+func (s *System) recovering(next actor.ReceiverFunc) actor.ReceiverFunc {
+	return func(c actor.ReceiverContext, m *actor.MessageEnvelope) {
+		defer func() {
+			v := recover()
+			if v == nil {
+				return
+			}
+			s.log.Error("an actor panicked", "actor", c.Self().Id, "panic", v, "stack", string(debug.Stack()))
+			if a, ok := c.Actor().(interface{ panicked(v any) }); ok {
+				a.panicked(v)
+			}
+		}()
+		next(c, m)
+	}
+}

@@ -1,0 +1,334 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// engine claims runs, and execution is a claimed one: what this package needs
+// of flow.
+type engine interface {
+	offers(workflow string) bool
+	begin(ctx context.Context, t run.Task) (execution, error)
+}
+
+type execution interface {
+	State() run.State
+	Forward(ctx context.Context) (run.State, error)
+}
+
+type runtimeEngine struct {
+	rt        *flow.Runtime
+	workflows *flow.Registry
+}
+
+func (e runtimeEngine) offers(name string) bool {
+	if e.workflows == nil {
+		return false
+	}
+	_, ok := e.workflows.Lookup(name)
+	return ok
+}
+
+func (e runtimeEngine) begin(ctx context.Context, t run.Task) (execution, error) {
+	g, ok := e.workflows.Lookup(t.Workflow)
+	if !ok {
+		return nil, fmt.Errorf("actors: workflow %q is not offered here: %w", t.Workflow, run.ErrNotSupported)
+	}
+	return e.rt.Begin(ctx, g, t)
+}
+
+// executions is what executes here, and the slots for it.
+type executions struct {
+	slots chan struct{} // a token per slot
+	fresh chan struct{} // a token per slot that a new task may take
+
+	mu       sync.Mutex
+	ended    chan struct{} // closed and replaced when one ends
+	refuse   bool
+	starting map[runKey]int // tasks on their way to a claim
+	running  map[runKey]struct{}
+}
+
+type runKey struct {
+	tenant session.Tenant
+	id     run.ID
+}
+
+func keyOf(t run.Task) runKey { return runKey{t.Session.Tenant, t.ID} }
+
+func (x *executions) init(slots, reserved int) {
+	x.slots, x.fresh = make(chan struct{}, slots), make(chan struct{}, slots-reserved)
+	x.ended = make(chan struct{})
+	x.starting, x.running = map[runKey]int{}, map[runKey]struct{}{}
+}
+
+// enter notes a task that is about to be claimed, unless the system drains.
+func (x *executions) enter(k runKey) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.refuse {
+		return run.ErrShutdown
+	}
+	x.starting[k]++
+	return nil
+}
+
+// leave takes back what enter noted.
+func (x *executions) leave(k runKey) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.starting[k]--; x.starting[k] == 0 {
+		delete(x.starting, k)
+	}
+	x.signal()
+}
+
+func (x *executions) start(k runKey) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.running[k] = struct{}{}
+}
+
+func (x *executions) end(k runKey) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.running, k)
+	x.signal()
+}
+
+func (x *executions) signal() {
+	close(x.ended)
+	x.ended = make(chan struct{})
+}
+
+// has reports whether a run executes, or is being claimed by somebody besides
+// the caller, who entered it too.
+func (x *executions) has(k runKey) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	_, ok := x.running[k]
+	return ok || x.starting[k] > 1
+}
+
+// slot takes a slot, waits at most so long for it, and returns how to give it
+// back.
+func (x *executions) slot(ctx context.Context, wait time.Duration, held bool) (release func(), err error) {
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	if !held {
+		select {
+		case x.fresh <- struct{}{}:
+		case <-t.C:
+			return nil, fmt.Errorf("%w: all %d slots for new runs are taken; retry when one has ended", run.ErrBusy, cap(x.fresh))
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	select {
+	case x.slots <- struct{}{}:
+	case <-t.C:
+		err = fmt.Errorf("%w: all %d slots are taken; retry when a run has ended", run.ErrBusy, cap(x.slots))
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
+		if !held {
+			<-x.fresh
+		}
+		return nil, err
+	}
+	return func() {
+		<-x.slots
+		if !held {
+			<-x.fresh
+		}
+	}, nil
+}
+
+// Free returns how many new tasks could begin to execute now.
+func (s *System) Free() int {
+	return min(cap(s.executions.fresh)-len(s.executions.fresh), cap(s.executions.slots)-len(s.executions.slots))
+}
+
+// FreeHeld returns how many runs that a log holds already could begin to
+// execute now: those of Free and the reserved ones.
+func (s *System) FreeHeld() int { return cap(s.executions.slots) - len(s.executions.slots) }
+
+// Running returns how many runs execute here.
+func (s *System) Running() int {
+	s.executions.mu.Lock()
+	defer s.executions.mu.Unlock()
+	return len(s.executions.running)
+}
+
+// begin claims a task here and, if it got it, executes it. It goes on when
+// ctx ends: a claim that nobody executes would hold the session.
+func (s *System) begin(ctx context.Context, t run.Task) (Answer, error) {
+	type result struct {
+		answer Answer
+		err    error
+	}
+	k := keyOf(t)
+	if err := s.executions.enter(k); err != nil {
+		return "", err
+	}
+	done := make(chan result, 1)
+	s.drain.begins.Go(func() {
+		defer s.executions.leave(k)
+		a, err := s.claim(context.WithoutCancel(ctx), t)
+		done <- result{a, err}
+	})
+	select {
+	case r := <-done:
+		return r.answer, r.err
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+}
+
+func (s *System) claim(ctx context.Context, t run.Task) (Answer, error) {
+	release, err := s.executions.slot(ctx, s.o.SlotWait, t.Resume)
+	if err != nil {
+		return "", err
+	}
+	ex, err := s.engine.begin(ctx, t)
+	if errors.Is(err, run.ErrState) {
+		release()
+		if s.executions.has(keyOf(t)) {
+			return Committed, nil // it executes here
+		}
+		// The log says that it executes on this activation, but it does not:
+		// its execution ended without being able to say so. The next
+		// activation may claim it.
+		if box := s.held.get(t.Session); box != nil {
+			box.tell(&quit{})
+		}
+		return "", fmt.Errorf("actors: run %s: its last execution here was lost: %w", t.ID, session.ErrConflict)
+	}
+	if err != nil {
+		release()
+		return "", err
+	}
+	switch ex.State() {
+	case run.Running:
+		s.execute(ex, t, release)
+		return Committed, nil
+	case run.Queued:
+		release()
+		return Queued, nil
+	default:
+		release()
+		return Committed, nil
+	}
+}
+
+// execute starts the workflow actor of a claimed run.
+func (s *System) execute(ex execution, t run.Task, release func()) {
+	s.executions.start(keyOf(t))
+	ctx, cancel := context.WithCancelCause(context.Background())
+	w := &workflowActor{sys: s, task: t, ex: ex, release: release, ctx: ctx, cancel: cancel}
+	s.protoactor.Root.Send(s.top, &launch{w})
+}
+
+// workflowActor executes one attempt of a run and ends with it. Forward runs
+// in a goroutine of its own, so that the actor can be told to stop.
+type workflowActor struct {
+	sys     *System
+	task    run.Task
+	ex      execution
+	release func()
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	self    *actor.PID
+}
+
+// forwarded reports that Forward returned.
+type forwarded struct {
+	state run.State
+	err   error
+}
+
+// IgnoreDeadLetterLogging keeps signals that come too late out of the log.
+func (*halt) IgnoreDeadLetterLogging() {}
+
+// Receive implements protoactor's Actor.
+func (w *workflowActor) Receive(c actor.Context) {
+	switch m := c.Message().(type) {
+	case *actor.Started:
+		w.self = c.Self()
+		w.sys.work.Go(w.forward)
+	case *halt:
+		w.cancel(m.cause)
+	case *forwarded:
+		w.ended(m)
+		c.Stop(w.self)
+	case *actor.Stopping:
+		w.cancel(run.ErrShutdown)
+	}
+}
+
+func (w *workflowActor) forward() {
+	m := &forwarded{state: run.Running}
+	defer func() {
+		if v := recover(); v != nil {
+			m.err = fmt.Errorf("actors: run %s: execution panicked: %v", w.task.ID, v)
+			w.sys.log.Error("an execution panicked", "run", string(w.task.ID), "panic", v, "stack", string(debug.Stack()))
+		}
+		w.sys.protoactor.Root.Send(w.self, m)
+	}()
+	m.state, m.err = w.ex.Forward(w.ctx)
+}
+
+// ended gives the slot back. A run that the log still holds as running, though
+// its execution is over, is taken up again: the log was away, or this
+// activation lost the session and somebody else has the run now.
+func (w *workflowActor) ended(m *forwarded) {
+	w.cancel(nil)
+	w.release()
+	w.sys.executions.end(keyOf(w.task))
+	l := w.sys.log.With("run", string(w.task.ID), "session", w.task.Session.String(), "workflow", w.task.Workflow)
+	if m.state != run.Running {
+		l.Debug("execution ended", "state", string(m.state), "err", m.err)
+		return
+	}
+	l.Warn("execution stopped before its run's end", "err", m.err)
+	t := w.task
+	t.Resume = true
+	w.sys.work.Go(func() { w.sys.takeUp(t) })
+}
+
+// takeUps bounds how often a run is offered to this System again, with pauses
+// that grow from takeUpPause; after that the run is left to whoever sweeps the
+// log.
+const (
+	takeUps     = 6
+	takeUpPause = 250 * time.Millisecond
+)
+
+func (s *System) takeUp(t run.Task) {
+	pause := takeUpPause
+	for range takeUps {
+		select {
+		case <-time.After(pause):
+		case <-s.drain.begun:
+			return
+		}
+		_, err := s.Accept(context.Background(), t)
+		if err == nil || errors.Is(err, run.ErrShutdown) {
+			return
+		}
+		s.log.Warn("a run could not be taken up again", "run", string(t.ID), "session", t.Session.String(), "err", err)
+		pause *= 2
+	}
+}

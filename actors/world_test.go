@@ -1,0 +1,149 @@
+package actors_test
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// faults is a log in memory that can be told to misbehave.
+type faults struct {
+	session.MemoryLog
+
+	mu      sync.Mutex
+	append  func(n int, c session.Commit) error // before the commit is stored
+	after   func(n int, c session.Commit) error // after it was
+	latency time.Duration
+	appends int
+	lasts   int
+}
+
+func (f *faults) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
+	f.mu.Lock()
+	f.appends++
+	n, before, after, latency := f.appends, f.append, f.after, f.latency
+	f.mu.Unlock()
+	if latency > 0 {
+		time.Sleep(latency)
+	}
+	if before != nil {
+		if err := before(n, c); err != nil {
+			return session.Position{}, err
+		}
+	}
+	pos, err := f.MemoryLog.Append(ctx, at, c)
+	if err == nil && after != nil {
+		err = after(n, c)
+	}
+	return pos, err
+}
+
+func (f *faults) Last(ctx context.Context, k session.Key) (session.Entry, error) {
+	f.mu.Lock()
+	f.lasts++
+	f.mu.Unlock()
+	return f.MemoryLog.Last(ctx, k)
+}
+
+func (f *faults) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+func (f *faults) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.appends
+}
+
+var _ interface {
+	Read(context.Context, session.Key, session.Position) iter.Seq2[session.Entry, error]
+} = (*faults)(nil)
+
+// start returns a System that is drained when the test ends.
+func start(t testing.TB, log session.Log, o actors.Options) *actors.System {
+	t.Helper()
+	o.Log = log
+	if o.Incarnation == "" {
+		o.Incarnation = "n1"
+	}
+	sys := actors.New(&o)
+	t.Cleanup(func() { stop(t, sys) })
+	return sys
+}
+
+func stop(t testing.TB, sys *actors.System) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := sys.Drain(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func key(id string) session.Key { return session.Key{Tenant: "t", ID: session.ID(id)} }
+
+func task(id string, k session.Key) run.Task {
+	return run.Task{ID: run.ID(id), Workflow: "w", Session: k}
+}
+
+// claim claims a run of its own session, or fails the test.
+func claim(t testing.TB, s run.Store, task run.Task) *run.Granted {
+	t.Helper()
+	g, err := s.Claim(context.Background(), run.Claim{
+		Session: task.Session, Home: task.Session, Run: task.ID, Task: &task, Open: session.Opening{Kind: session.OpenLeaf},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// step is a batch that records one step; text, if any, becomes a chunk.
+func step(g *run.Granted, k session.Key, path string, base session.Version, text string) run.Batch {
+	b := run.Batch{Session: k, Run: g.Task.ID, Attempt: g.Attempt, Path: run.Path(path), Base: base}
+	if text != "" {
+		b.Events = append(b.Events, session.ChunkEvent(session.AssistantText(text)))
+	}
+	e, err := run.NewEvent(run.KindDone, run.Done{
+		Attempt: g.Attempt, Kind: run.StepDo, Name: "step", Path: run.Path(path), Run: g.Task.ID, Value: `"` + path + `"`,
+	})
+	if err != nil {
+		panic(err)
+	}
+	b.Events = append(b.Events, e)
+	return b
+}
+
+func end(g *run.Granted, k session.Key, base session.Version) run.Batch {
+	e, err := run.NewEvent(run.KindEnded, run.Ended{Attempt: g.Attempt, Run: g.Task.ID, State: run.Succeeded, Workflow: "w"})
+	if err != nil {
+		panic(err)
+	}
+	return run.Batch{Session: k, Run: g.Task.ID, Attempt: g.Attempt, Path: "end", Base: base, Events: []session.Event{e}}
+}
+
+// kinds are the kinds of events in a session's log, one string per commit.
+func kinds(t testing.TB, log session.Log, k session.Key) []string {
+	t.Helper()
+	var all []string
+	for e, err := range log.Read(context.Background(), k, session.Position{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		line := fmt.Sprint(e.Commit.Epoch)
+		for _, ev := range e.Commit.Events {
+			line += " " + ev.Kind
+		}
+		all = append(all, line)
+	}
+	return all
+}

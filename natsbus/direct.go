@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"strconv"
 	"time"
 
@@ -148,50 +149,67 @@ func (c *Conn) directOne(ctx context.Context, stream, subject string, body []byt
 	return directStored(stream, m)
 }
 
-// directPage reads up to a page of a subject's messages with a sequence of at
-// least from, in order, from any replica. Fewer than asked for means that this
-// replica has no more.
-func (c *Conn) directPage(ctx context.Context, stream, subject string, from uint64) ([]stored, error) {
-	body, err := json.Marshal(getRequest{Seq: from, NextBySubject: subject, Batch: pageMessages, MaxBytes: pageBytes})
-	if err != nil {
-		return nil, err
-	}
-	inbox := c.nc.NewInbox()
-	sub, err := c.nc.SubscribeSync(inbox)
-	if err != nil {
-		return nil, fmt.Errorf("natsbus: read stream %s: %w", stream, err)
-	}
-	defer func() { _ = sub.Unsubscribe() }() // fails only when the connection has ended
-	if err := c.nc.PublishRequest(apiDirectGet+stream, inbox, body); err != nil {
-		return nil, fmt.Errorf("natsbus: read stream %s: %w", stream, err)
-	}
-	var page []stored
-	for {
-		m, err := nextWithin(ctx, sub)
+// directPage yields up to a page of a subject's messages with a sequence of at
+// least from, in order, from any replica, while they arrive. Fewer than a page
+// means that this replica has no more.
+func (c *Conn) directPage(ctx context.Context, stream, subject string, from uint64) iter.Seq2[stored, error] {
+	return func(yield func(stored, error) bool) {
+		fail := func(err error) { yield(stored{}, fmt.Errorf("natsbus: read stream %s: %w", stream, err)) }
+		body, err := json.Marshal(getRequest{Seq: from, NextBySubject: subject, Batch: pageMessages, MaxBytes: pageBytes})
 		if err != nil {
-			return nil, fmt.Errorf("natsbus: read stream %s: %w", stream, err)
+			fail(err)
+			return
 		}
-		if status := m.Header.Get(headerStatus); status != "" {
-			switch {
-			case status == "204":
-				return page, nil
-			case status == "404" && len(page) == 0:
-				return nil, nil
+		// A page and its end fit, so that a slow reader loses nothing.
+		answers := make(chan *nats.Msg, pageMessages+1)
+		inbox := c.nc.NewInbox()
+		sub, err := c.nc.ChanSubscribe(inbox, answers)
+		if err != nil {
+			fail(err)
+			return
+		}
+		defer func() { _ = sub.Unsubscribe() }() // fails only when the connection has ended
+		if err := c.nc.PublishRequest(apiDirectGet+stream, inbox, body); err != nil {
+			fail(err)
+			return
+		}
+		for n := 0; ; n++ {
+			m, err := nextWithin(ctx, answers)
+			if err != nil {
+				fail(err)
+				return
 			}
-			return nil, statusError(stream, status, m)
+			if status := m.Header.Get(headerStatus); status != "" {
+				if status != "204" && (status != "404" || n > 0) {
+					yield(stored{}, statusError(stream, status, m))
+				}
+				return
+			}
+			s, err := directStored(stream, m)
+			if !yield(s, err) || err != nil {
+				return
+			}
 		}
-		s, err := directStored(stream, m)
-		if err != nil {
-			return nil, err
-		}
-		page = append(page, s)
 	}
 }
 
-func nextWithin(ctx context.Context, sub *nats.Subscription) (*nats.Msg, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	return sub.NextMsgWithContext(ctx)
+// nextWithin waits for an answer at most readTimeout.
+func nextWithin(ctx context.Context, answers <-chan *nats.Msg) (*nats.Msg, error) {
+	select {
+	case m := <-answers:
+		return m, nil
+	default:
+	}
+	timer := time.NewTimer(readTimeout)
+	defer timer.Stop()
+	select {
+	case m := <-answers:
+		return m, nil
+	case <-timer.C:
+		return nil, fmt.Errorf("no answer within %v: %w", readTimeout, context.DeadlineExceeded)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 func statusError(stream, status string, m *nats.Msg) error {

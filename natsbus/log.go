@@ -95,11 +95,6 @@ func (l *eventLog) encode(ctx context.Context, at session.Position, c session.Co
 	case len(c.Events) == 0:
 		return nil, fmt.Errorf("natsbus: append %d to %s: no events: %w", c.Seq, c.Key, session.ErrForeign)
 	}
-	for i := range c.Events {
-		if d := c.Events[i].Data; d != "" && !json.Valid([]byte(d)) {
-			return nil, fmt.Errorf("natsbus: append %d to %s: data of event %d (%s) is not JSON: %w", c.Seq, c.Key, i, c.Events[i].Kind, session.ErrForeign)
-		}
-	}
 	c, err := l.spill(ctx, c)
 	if err != nil {
 		return nil, fmt.Errorf("natsbus: append %d to %s: %w", c.Seq, c.Key, err)
@@ -115,50 +110,64 @@ type write struct {
 	at              session.Position
 	raw             []byte
 	conn            uint64 // the connection whose server was verified
-	maybe           bool   // an attempt may have been stored
 }
 
-// run sends the same bytes until it is known what became of them. Once they
-// may have arrived it does not end with ctx: nobody else could tell.
+// run sends the bytes, and again what is not settled by the first attempt.
 func (w *write) run(ctx context.Context) (uint64, error) {
-	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), appendPatience)
-	defer cancel()
-	expect := w.at.Token
-	var lastErr error
-	for wait := newBackoff(); ; {
-		token, err := w.attempt(patient, expect)
-		if err == nil {
-			return w.acknowledged(patient, token)
+	always := context.WithoutCancel(ctx)
+	token, err := w.attempt(always, w.at.Token)
+	if err != nil {
+		patient, cancel := context.WithTimeout(always, appendPatience)
+		defer cancel()
+		token, err = w.settle(ctx, patient, err)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if w.l.c.incarnation() != w.conn {
+		// The connection changed on the way: perhaps to servers that store
+		// less safely than promised.
+		if err := w.l.c.Durable(always); err != nil {
+			return 0, fmt.Errorf("%w: %w", session.ErrUnavailable, err)
 		}
-		lastErr = err
+	}
+	return token, nil
+}
+
+// settle goes on after a failed attempt, with the same bytes, until it is
+// known what became of them. Once they may have arrived it does not end with
+// ctx: nobody else could tell.
+func (w *write) settle(ctx, patient context.Context, err error) (uint64, error) {
+	expect := w.at.Token
+	maybe := false // an attempt may have been stored
+	for wait := newBackoff(); ; {
 		switch {
 		case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrNoResponders):
 			// Not sent, or nobody there to store it: later.
-		case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, ErrFull):
-			if !w.maybe {
-				if errors.Is(err, nats.ErrMaxPayload) {
-					err = fmt.Errorf("%w: %w", session.ErrTooLarge, err)
-				}
-				return 0, err
-			}
+		case !maybe && errors.Is(err, nats.ErrMaxPayload):
+			return 0, fmt.Errorf("%w: %w", session.ErrTooLarge, err)
+		case !maybe && (errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, ErrFull)):
+			return 0, err
 		default:
-			w.maybe = w.maybe || !errors.Is(err, errExpectation)
-			var settled bool
-			token, expect, settled, err = w.resolve(patient, expect)
+			maybe = maybe || !errors.Is(err, errExpectation)
+			token, next, settled, resolveErr := w.resolve(patient, expect)
 			switch {
-			case err != nil && settled:
-				return 0, err
 			case settled:
-				return w.acknowledged(patient, token)
-			case err != nil:
-				lastErr = err
+				return token, resolveErr
+			case resolveErr != nil:
+				err = resolveErr
 			}
+			expect = next
 		}
-		if !w.maybe && ctx.Err() != nil {
+		if !maybe && ctx.Err() != nil {
 			return 0, ctx.Err()
 		}
-		if patient.Err() != nil || wait.sleep(patient) != nil {
-			return 0, fmt.Errorf("%w: not settled after %v: %w", session.ErrUnavailable, appendPatience, lastErr)
+		if wait.sleep(patient) != nil {
+			return 0, fmt.Errorf("%w: not settled after %v: %w", session.ErrUnavailable, appendPatience, err)
+		}
+		var token uint64
+		if token, err = w.attempt(patient, expect); err == nil {
+			return token, nil
 		}
 	}
 }
@@ -167,17 +176,6 @@ func (w *write) attempt(ctx context.Context, expect uint64) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	return w.l.c.publishExpecting(ctx, w.subject, expect, nil, w.raw)
-}
-
-// acknowledged returns a token, unless the connection changed on the way to
-// one whose servers store less safely than promised.
-func (w *write) acknowledged(ctx context.Context, token uint64) (uint64, error) {
-	if w.l.c.incarnation() != w.conn {
-		if err := w.l.c.Durable(ctx); err != nil {
-			return 0, fmt.Errorf("%w: %w", session.ErrUnavailable, err)
-		}
-	}
-	return token, nil
 }
 
 // resolve asks the stream's leader where the log stands. Settled means that
@@ -231,25 +229,24 @@ func (l *eventLog) messages(ctx context.Context, stream, subject string, after u
 			return
 		}
 		for after < last.Seq {
-			page, err := l.c.directPage(ctx, stream, subject, after+1)
-			if err == nil && len(page) == 0 {
-				var m stored
-				m, err = l.c.leaderGet(ctx, stream, getRequest{Seq: after + 1, NextBySubject: subject})
-				page = []stored{m}
-			}
-			if errors.Is(err, errNoMessage) {
-				return // purged meanwhile
-			}
-			if err != nil {
-				yield(stored{}, err)
-				return
-			}
-			for _, m := range page {
-				if !yield(m, nil) {
+			from := after
+			for m, err := range l.c.directPage(ctx, stream, subject, from+1) {
+				if !yield(m, err) || err != nil {
 					return
 				}
 				after = m.Seq
 			}
+			if after > from {
+				continue
+			}
+			m, err := l.c.leaderGet(ctx, stream, getRequest{Seq: from + 1, NextBySubject: subject})
+			if errors.Is(err, errNoMessage) {
+				return // purged meanwhile
+			}
+			if !yield(m, err) || err != nil {
+				return
+			}
+			after = m.Seq
 		}
 	}
 }
@@ -390,6 +387,10 @@ func (l *eventLog) spill(ctx context.Context, c session.Commit) (session.Commit,
 		case len(e.Data) <= limit:
 			e.Blob = blob.Ref{}
 		default:
+			// Encode checks what it holds, which is not this.
+			if !json.Valid([]byte(e.Data)) {
+				return c, fmt.Errorf("data of event %d (%s) is not JSON: %w", i, e.Kind, session.ErrForeign)
+			}
 			var err error
 			if e.Blob, err = store.Put(ctx, strings.NewReader(e.Data)); err != nil {
 				return c, fmt.Errorf("data of event %d (%s): %w", i, e.Kind, err)

@@ -1,0 +1,124 @@
+package natsbus
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/session"
+)
+
+// BenchmarkAppend alternates an append with a bare JetStream publish, also
+// with compare-and-set, of the same bytes to a stream with the same settings,
+// so that both meet the same disk. The metric "x-bare" is how many times the
+// bare rate the log reaches.
+func BenchmarkAppend(b *testing.B) {
+	for _, lazy := range []bool{false, true} {
+		for _, size := range []int{200, 2000} {
+			b.Run(fmt.Sprintf("lazy=%v/text=%d", lazy, size), func(b *testing.B) { benchAppend(b, lazy, size) })
+		}
+	}
+}
+
+func benchAppend(b *testing.B, lazy bool, size int) {
+	ctx := b.Context()
+	srv := natstest.Start(b, &natsserver.Options{Lazy: lazy})
+	o := nodeOptions(srv)
+	if lazy {
+		o.Level = Lazy
+	}
+	c := dial(b, o)
+	if err := c.Provision(ctx); err != nil {
+		b.Fatal(err)
+	}
+	l := c.Log()
+	k := key("s")
+	text := strings.Repeat("x", size)
+	subject := fmt.Sprintf("%s1.%d.bare.s", prefixEvent, 1-partition(k))
+	var (
+		at        session.Position
+		last      uint64
+		own, bare time.Duration
+	)
+	appendOne := func(cm session.Commit) {
+		start := time.Now()
+		next, err := l.Append(ctx, at, cm)
+		own += time.Since(start)
+		if err != nil {
+			b.Fatal(err)
+		}
+		at = next
+	}
+	publishOne := func(cm session.Commit) {
+		raw, err := session.Encode(cm)
+		if err != nil {
+			b.Fatal(err)
+		}
+		start := time.Now()
+		ack, err := c.js.Publish(ctx, subject, raw, jetstream.WithExpectLastSequencePerSubject(last))
+		bare += time.Since(start)
+		if err != nil {
+			b.Fatal(err)
+		}
+		last = ack.Sequence
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		cm := commit(k, at, text)
+		if i%2 == 0 {
+			appendOne(cm)
+			publishOne(cm)
+		} else {
+			publishOne(cm)
+			appendOne(cm)
+		}
+	}
+	b.ReportMetric(float64(bare)/float64(own), "x-bare")
+	b.ReportMetric(float64(own.Microseconds())/float64(b.N), "us/append")
+}
+
+// BenchmarkActivate reads the tail of a session behind a snapshot, in a log
+// that holds many others.
+func BenchmarkActivate(b *testing.B) {
+	ctx := b.Context()
+	srv := natstest.Start(b, &natsserver.Options{Lazy: true})
+	o := nodeOptions(srv)
+	o.Level = Lazy
+	c := dial(b, o)
+	if err := c.Provision(ctx); err != nil {
+		b.Fatal(err)
+	}
+	l := c.Log()
+	k := key("s")
+	at := grow(b, l, k, session.Position{}, 1000)
+	for i := range 20 {
+		grow(b, l, key(fmt.Sprint("noise", i)), session.Position{}, 100)
+	}
+	if err := l.(session.Snapshotter).Save(ctx, k, at, []byte("state")); err != nil {
+		b.Fatal(err)
+	}
+	grow(b, l, k, at, 5)
+	b.Run("tail=5", func(b *testing.B) {
+		for b.Loop() {
+			at, _, err := l.(session.Snapshotter).Load(ctx, k)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if n := len(readAll(b, l, k, at)); n != 5 {
+				b.Fatal(n)
+			}
+		}
+	})
+	b.Run("cold=1005", func(b *testing.B) {
+		for b.Loop() {
+			if n := len(readAll(b, l, k, session.Position{})); n != 1005 {
+				b.Fatal(n)
+			}
+		}
+	})
+}

@@ -238,16 +238,20 @@ func TestRetriesAreSeenByTheWitness(t *testing.T) {
 }
 
 func TestConnectionsAreReused(t *testing.T) {
-	s, err := scripted.Parse("test", []byte("-- busy --\nuser: busy\nstatus: 429\n-- hi --\n\nHello to all of you\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := scripted.New(s, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var opened atomic.Int32
-	srv := httptest.NewUnstartedServer(m)
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/busy/chat/completions" {
+			http.Error(w, "busy", http.StatusTooManyRequests)
+			return
+		}
+		// The end of the answer comes apart from its last event.
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(w, hello)
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}))
 	srv.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateNew {
 			opened.Add(1)
@@ -257,16 +261,15 @@ func TestConnectionsAreReused(t *testing.T) {
 	defer srv.Close()
 	models := openai.New(&openai.Options{Attempts: 1})
 	defer models.Close()
-	client, err := models.Client(t.Context(), llm.Provider{Model: "m1", BaseURL: srv.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
 	for range 20 {
-		if _, err := client.Complete(t.Context(), user("hi"), nil); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := client.Complete(t.Context(), user("busy"), nil); !errors.Is(err, llm.CodeRateLimited) {
-			t.Fatal(err)
+		for path, want := range map[string]llm.Code{"": "", "/busy": llm.CodeRateLimited} {
+			client, err := models.Client(t.Context(), llm.Provider{Model: "m1", BaseURL: srv.URL + path})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := client.Complete(t.Context(), user("hi"), nil); llm.CodeOf(err) != want {
+				t.Fatal(err)
+			}
 		}
 	}
 	if n := opened.Load(); n > 2 {

@@ -1,0 +1,311 @@
+package lineage
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Graph is an index of records. The same records give the same graph, in
+// whatever order and however often they are added. It is safe for concurrent
+// use. Its memory grows with the records; [Graph.Forget] drops a tree.
+type Graph struct {
+	mu       sync.Mutex
+	sessions map[session.Key]*thread
+	runs     map[runKey]map[session.Key]struct{} // the sessions that tell of a run
+	children map[session.Key]map[session.Key]struct{}
+	decided  map[session.Key]map[session.Key]struct{} // who decided about a session
+	n        int
+}
+
+type runKey struct {
+	tenant session.Tenant
+	run    run.ID
+}
+
+type position struct {
+	commit uint64
+	k      int
+}
+
+// thread is what the graph holds of one session.
+type thread struct {
+	key       session.Key
+	root      session.ID
+	at        map[position]*Record
+	conflicts map[position]bool
+
+	// Derived from at when it is asked for.
+	clean    bool
+	records  []*Record         // in the order of the log
+	versions []session.Version // of the session right after each record
+	opening  *Record           // nil while it is missing
+	gaps     []uint64          // commits that are missing below the last one
+}
+
+// NewGraph returns an empty graph.
+func NewGraph() *Graph {
+	return &Graph{
+		sessions: map[session.Key]*thread{},
+		runs:     map[runKey]map[session.Key]struct{}{},
+		children: map[session.Key]map[session.Key]struct{}{},
+		decided:  map[session.Key]map[session.Key]struct{}{},
+	}
+}
+
+// Add takes records into the graph and returns how many were new. A record is
+// known by session, commit and K: the same one again changes nothing, and of
+// two that differ the graph keeps one, always the same, and [Graph.Check]
+// reports it. Records that are not valid are skipped.
+func (g *Graph) Add(records ...Record) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	added := 0
+	for i := range records {
+		if records[i].valid() == nil && g.add(records[i].clone()) {
+			added++
+		}
+	}
+	return added
+}
+
+func (g *Graph) add(r *Record) bool {
+	r.Summary, r.Reason, r.Name = line(r.Summary, MaxSummary), line(r.Reason, MaxReason), line(r.Name, MaxSummary)
+	k := r.Key()
+	t := g.sessions[k]
+	if t == nil {
+		t = &thread{key: k, at: map[position]*Record{}}
+		g.sessions[k] = t
+	}
+	at := position{r.Commit, r.K}
+	old := t.at[at]
+	if old != nil {
+		c := compareRecords(old, r)
+		if c != 0 && !sameFact(old, r) {
+			if t.conflicts == nil {
+				t.conflicts = map[position]bool{}
+			}
+			t.conflicts[at] = true
+		}
+		if c <= 0 {
+			return false
+		}
+	} else {
+		g.n++
+	}
+	t.at[at], t.clean = r, false
+	g.link(k, r)
+	return old == nil
+}
+
+// link keeps the indexes that lead from one session to others. They may lead
+// to too many after a conflict; who follows them looks at the records.
+func (g *Graph) link(k session.Key, r *Record) {
+	put := func(m map[session.Key]map[session.Key]struct{}, from session.ID) {
+		fk := session.Key{Tenant: k.Tenant, ID: from}
+		if m[fk] == nil {
+			m[fk] = map[session.Key]struct{}{}
+		}
+		m[fk][k] = struct{}{}
+	}
+	for _, p := range r.Parents {
+		if opens(r.Kind) {
+			put(g.children, p.Session)
+		} else if p.Session != k.ID {
+			put(g.decided, p.Session)
+		}
+	}
+	if r.Kind == Rejected {
+		for _, b := range r.Branches {
+			put(g.decided, b.Session)
+		}
+	}
+	if r.Run != "" {
+		rk := runKey{k.Tenant, r.Run}
+		if g.runs[rk] == nil {
+			g.runs[rk] = map[session.Key]struct{}{}
+		}
+		g.runs[rk][k] = struct{}{}
+	}
+}
+
+// Forget drops all sessions of a tree, for a tree that was archived.
+func (g *Graph) Forget(t session.Tenant, root session.ID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for k, th := range g.sessions {
+		if k.Tenant != t || th.tidy().root != root {
+			continue
+		}
+		g.n -= len(th.at)
+		delete(g.sessions, k)
+		for _, m := range []map[session.Key]map[session.Key]struct{}{g.children, g.decided} {
+			for from, to := range m {
+				if delete(to, k); len(to) == 0 {
+					delete(m, from)
+				}
+			}
+		}
+		for rk, to := range g.runs {
+			if delete(to, k); len(to) == 0 {
+				delete(g.runs, rk)
+			}
+		}
+	}
+}
+
+// Len returns how many records the graph holds.
+func (g *Graph) Len() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.n
+}
+
+// Records returns what the graph holds of a session, in the order of its log,
+// with the version of each as far as it is known.
+func (g *Graph) Records(k session.Key) []Record {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t := g.sessions[k]
+	if t == nil {
+		return nil
+	}
+	t.tidy()
+	out := make([]Record, len(t.records))
+	for i := range t.records {
+		out[i] = *t.record(i)
+	}
+	return out
+}
+
+// record returns a copy of record i with its version.
+func (t *thread) record(i int) *Record {
+	r := t.records[i].clone()
+	r.Version = t.versions[i]
+	return r
+}
+
+func opens(k Kind) bool {
+	switch k {
+	case Opened, Forked, Detached, Concatenated, Imported:
+		return true
+	}
+	return false
+}
+
+// tidy derives what depends on all records of the session.
+func (t *thread) tidy() *thread {
+	if t.clean {
+		return t
+	}
+	t.clean = true
+	t.records = slices.SortedFunc(maps.Values(t.at), func(a, b *Record) int {
+		return cmp.Or(cmp.Compare(a.Commit, b.Commit), cmp.Compare(a.K, b.K))
+	})
+	t.versions = make([]session.Version, len(t.records))
+	t.opening, t.gaps = nil, nil
+	t.root = t.records[0].Root
+	for _, r := range t.records {
+		if opens(r.Kind) && r.Commit == 1 {
+			t.opening = r
+			break
+		}
+	}
+	var base session.Version
+	if o := t.opening; o != nil && (o.Kind == Forked || o.Kind == Detached) && len(o.Parents) > 0 {
+		base = o.Parents[0].Version
+	}
+	known, last, rows := t.opening != nil, uint64(0), 0
+	for i, r := range t.records {
+		if r.Commit != last {
+			base += session.Version(rows)
+			if r.Commit != last+1 {
+				known = false // a version counts what came before
+				for c := last + 1; c < r.Commit && len(t.gaps) < maxGaps; c++ {
+					t.gaps = append(t.gaps, c)
+				}
+			}
+			last, rows = r.Commit, 0
+		}
+		rows = max(rows, r.Rows)
+		switch {
+		case known:
+			t.versions[i] = base + session.Version(r.Rows)
+		default:
+			t.versions[i] = r.Version
+		}
+	}
+	return t
+}
+
+// maxGaps bounds how many missing commits are listed per session.
+const maxGaps = 100
+
+// base is where the session left its parent; ok is false for one that has no
+// line to follow.
+func (t *thread) base() (Ref, bool) {
+	o := t.tidy().opening
+	if o == nil || o.Kind != Forked && o.Kind != Detached || len(o.Parents) == 0 {
+		return Ref{}, false
+	}
+	return o.Parents[0], true
+}
+
+// version is the newest version of the session.
+func (t *thread) version() session.Version {
+	t.tidy()
+	return t.versions[len(t.versions)-1]
+}
+
+// commitOf returns the commit that made a version: the first one that reaches
+// it, the last one for zero.
+func (t *thread) commitOf(v session.Version) uint64 {
+	t.tidy()
+	if v != 0 {
+		for i, r := range t.records {
+			if t.versions[i] >= v {
+				return r.Commit
+			}
+		}
+	}
+	return t.records[len(t.records)-1].Commit
+}
+
+func compareRecords(a, b *Record) int {
+	if c := cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Seq, b.Seq)); c != 0 && sameFact(a, b) {
+		return c
+	}
+	x, errX := a.Encode()
+	y, errY := b.Encode()
+	if errX != nil || errY != nil {
+		return 0
+	}
+	return slices.Compare(x, y)
+}
+
+// sameFact reports whether two records say the same of the same commit.
+// Where the stream holds it is not part of it, nor is a version that only one
+// of them tells.
+func sameFact(a, b *Record) bool {
+	x, y := *a, *b
+	x.Partition, x.Seq, y.Partition, y.Seq = 0, 0, 0, 0
+	if x.Version == 0 || y.Version == 0 {
+		x.Version, y.Version = 0, 0
+	}
+	ex, errX := x.Encode()
+	ey, errY := y.Encode()
+	return errX == nil && errY == nil && string(ex) == string(ey)
+}
+
+func (g *Graph) thread(k session.Key) (*thread, error) {
+	t := g.sessions[k]
+	if t == nil {
+		return nil, fmt.Errorf("lineage: session %s: %w", k, ErrNotFound)
+	}
+	return t.tidy(), nil
+}

@@ -1,0 +1,139 @@
+package lineage
+
+import (
+	"slices"
+	"time"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// HeadChange is one movement of a workspace's head: the files before and
+// after, and who moved them. Comparing both trees tells which lines changed.
+type HeadChange struct {
+	Ref            // the session and version that recorded it
+	Before  string // hexadecimal digest, "" for none
+	After   string
+	Kind    Kind
+	Agent   string
+	Run     run.ID
+	Step    run.Path
+	Attempt uint64
+	Tool    string
+	Call    string
+	Model   string
+	Summary string
+	Time    time.Time
+}
+
+// Heads returns how the workspace head moved on the way to a version of a
+// session, the oldest change first. The way leads through the ancestors that
+// it was forked from and, where a branch's files were adopted, through that
+// branch: what the trunk did to its own files meanwhile is not part of it.
+// Version zero is the newest.
+func (g *Graph) Heads(k session.Key, v session.Version) ([]HeadChange, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t, err := g.thread(k)
+	if err != nil {
+		return nil, err
+	}
+	type place struct {
+		key session.Key
+		i   int
+	}
+	seen := map[place]bool{} // in a graph with a cycle the way would not end
+	var out []HeadChange
+	for i := t.upTo(t.commitOf(v)); i >= 0 && !seen[place{t.key, i}]; {
+		seen[place{t.key, i}] = true
+		r := t.records[i]
+		i--
+		switch {
+		case (r.Kind == Adopted || r.Kind == Merged) && r.Head != "":
+			from, ok := g.filesFrom(t.key.Tenant, r)
+			if !ok {
+				out = append(out, t.headChange(i+1))
+				continue
+			}
+			t = g.sessions[session.Key{Tenant: k.Tenant, ID: from.Session}]
+			i = t.upTo(from.commit(t))
+		case opens(r.Kind) && r.Commit == 1 && len(r.Parents) > 0:
+			up := g.sessions[session.Key{Tenant: k.Tenant, ID: r.Parents[0].Session}]
+			if up == nil || r.Kind != Forked && r.Kind != Detached {
+				continue
+			}
+			t, i = up, up.upTo(r.Parents[0].commit(up))
+		case r.Head != "" && r.Head != r.HeadFrom && movesHead(r.Kind):
+			out = append(out, t.headChange(i+1))
+		}
+	}
+	slices.Reverse(out)
+	return chainHeads(out), nil
+}
+
+// movesHead reports whether records of a kind say that files changed. Rows
+// only repeat where the session stood.
+func movesHead(k Kind) bool { return k == Tool || k == Did || k == Placed }
+
+// filesFrom finds the parent whose files a join took over.
+func (g *Graph) filesFrom(tenant session.Tenant, r *Record) (Ref, bool) {
+	for _, p := range r.Parents {
+		t := g.sessions[session.Key{Tenant: tenant, ID: p.Session}]
+		if t == nil || p.Session == r.Session {
+			continue
+		}
+		t.tidy()
+		for i := t.upTo(p.commit(t)); i >= 0; i-- {
+			if h := t.records[i].Head; h == r.Head {
+				return p, true
+			} else if h != "" {
+				break
+			}
+		}
+	}
+	if len(r.Parents) == 1 && r.Parents[0].Session != r.Session && g.sessions[session.Key{Tenant: tenant, ID: r.Parents[0].Session}] != nil {
+		return r.Parents[0], true // it never moved the files itself
+	}
+	return Ref{}, false
+}
+
+// commit is the number of the commit that a reference into t names.
+func (r Ref) commit(t *thread) uint64 {
+	if r.Commit != 0 {
+		return r.Commit
+	}
+	return t.commitOf(r.Version)
+}
+
+// upTo returns the index of the last record of a commit or what is before it.
+func (t *thread) upTo(commit uint64) int {
+	t.tidy()
+	i := len(t.records) - 1
+	for i >= 0 && t.records[i].Commit > commit {
+		i--
+	}
+	return i
+}
+
+func (t *thread) headChange(i int) HeadChange {
+	r := t.record(i)
+	return HeadChange{
+		Ref: r.Ref(), Before: r.HeadFrom, After: r.Head, Kind: r.Kind, Agent: r.Agent, Run: r.Run, Step: r.Step, Attempt: r.Attempt,
+		Tool: r.Tool, Call: r.Call, Model: r.Model, Summary: r.Summary, Time: r.When(),
+	}
+}
+
+// chainHeads drops what only repeats the head before it.
+func chainHeads(in []HeadChange) []HeadChange {
+	var out []HeadChange
+	for _, c := range in {
+		if n := len(out); n > 0 {
+			if out[n-1].After == c.After {
+				continue
+			}
+			c.Before = or(c.Before, out[n-1].After)
+		}
+		out = append(out, c)
+	}
+	return out
+}

@@ -1,0 +1,382 @@
+// Package lineage tells where sessions come from: which fork, merge, model
+// call, tool call or decision made them, on which branch, in which run.
+//
+// Nobody draws the graph by hand. [Derive] is a pure function from one commit
+// to small JSON records, which a relay publishes one by one:
+//
+//	rath.lineage.<tenant>.<root session>.<kind>.<session>
+//
+// Each [Record] has a summary of at most 100 characters, so that a plain
+// subscriber reads a story, and carries nothing else of a transcript. A
+// [Graph] is an index of records: fed with the same ones in any order and any
+// number of times, it answers the same. It tells ancestors, descendants,
+// branches with what became of them, runs with their states, who made a chunk
+// and how a workspace's head moved, and it draws all of that as text, Mermaid,
+// SVG and JSON.
+//
+//	g := lineage.NewGraph()
+//	for e := range log {
+//		records, err := lineage.Derive(e)
+//		...
+//		g.Add(records...)
+//	}
+//	fmt.Print(g.Tree(root, nil))
+//
+// The package is a view of the logs, never their replacement: whoever decides
+// something reads the log. It reads no clock and starts no goroutine.
+package lineage
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Schema is the schema number of the records that this release writes.
+const Schema = 1
+
+// Limits of a record's texts, in characters.
+const (
+	MaxSummary = 100
+	MaxReason  = 300
+)
+
+var (
+	// ErrMalformed marks bytes that are not a record.
+	ErrMalformed = errors.New("lineage: not a record")
+	// ErrNotFound is returned for a session, run or version that the graph
+	// does not hold.
+	ErrNotFound = errors.New("lineage: not found")
+)
+
+// Kind says what a record tells. The list is closed: it grows by release only.
+type Kind string
+
+// The kinds of records.
+const (
+	Opened       Kind = "opened"
+	Forked       Kind = "forked"
+	Detached     Kind = "detached"
+	Concatenated Kind = "concatenated"
+	Imported     Kind = "imported"
+
+	Chunk   Kind = "chunk"
+	Placed  Kind = "placed"
+	Adopted Kind = "adopted"
+	Merged  Kind = "merged"
+
+	Rejected Kind = "rejected"
+	Closed   Kind = "closed"
+
+	Model      Kind = "model"
+	Tool       Kind = "tool"
+	Did        Kind = "did"
+	Branched   Kind = "branched"
+	Recalled   Kind = "recalled"
+	Remembered Kind = "remembered"
+	Compressed Kind = "compressed"
+	Selected   Kind = "selected"
+	FannedOut  Kind = "fanned_out"
+	Awaited    Kind = "awaited"
+	Intent     Kind = "intent"
+	Late       Kind = "late"
+
+	Submitted Kind = "submitted"
+	Queued    Kind = "queued"
+	Claimed   Kind = "claimed"
+	Released  Kind = "released"
+	Review    Kind = "review"
+	Resolved  Kind = "resolved"
+	Cancel    Kind = "cancel"
+	Warning   Kind = "warning"
+	Ended     Kind = "ended"
+)
+
+var kinds = []struct {
+	kind Kind
+	doc  string
+}{
+	{Opened, "a session came to be from nothing, or as a summary that starts over"},
+	{Forked, "a session came to be as a branch of a parent"},
+	{Detached, "a session came to be as a copy of another that is not its branch"},
+	{Concatenated, "a session came to be from two or more others"},
+	{Imported, "a session came to be from another system's file"},
+	{Chunk, "a row was added that no step of this commit made: a user's text, an instruction, a tool's result"},
+	{Placed, "a session was sent to a sandbox, or a sandbox was opened for it"},
+	{Adopted, "a parent took over a branch"},
+	{Merged, "a session took chunks of others by reference"},
+	{Rejected, "a parent recorded how a branch ended that it did not take: rejected, cancelled or failed"},
+	{Closed, "a session ended: nothing follows in it"},
+	{Model, "a model was called"},
+	{Tool, "a tool was called"},
+	{Did, "the workflow's own code ran as a recorded step"},
+	{Branched, "a step made branches"},
+	{Recalled, "memory was searched"},
+	{Remembered, "memory was written"},
+	{Compressed, "a session was summarised"},
+	{Selected, "the next workflow was chosen"},
+	{FannedOut, "a step opened branches that run at the same time"},
+	{Awaited, "a wait was satisfied"},
+	{Intent, "a call is about to start whose effect must not happen twice"},
+	{Late, "an outcome came from a superseded attempt and is kept as evidence"},
+	{Submitted, "a task was accepted"},
+	{Queued, "a task was accepted and waits for the run before it"},
+	{Claimed, "an attempt of a run began"},
+	{Released, "an attempt gave the run back"},
+	{Review, "a run stopped for a person"},
+	{Resolved, "a person decided about a run that had stopped"},
+	{Cancel, "somebody asked a run to stop"},
+	{Warning, "something the author of the workflow should know"},
+	{Ended, "a run ended"},
+}
+
+// Kinds returns every kind, in the order of the documentation.
+func Kinds() []Kind {
+	all := make([]Kind, len(kinds))
+	for i, k := range kinds {
+		all[i] = k.kind
+	}
+	return all
+}
+
+// Doc says in one line what records of the kind tell; it is empty for a kind
+// that this release does not know.
+func (k Kind) Doc() string {
+	for _, e := range kinds {
+		if e.kind == k {
+			return e.doc
+		}
+	}
+	return ""
+}
+
+// Ref names a session at a version within the record's tenant. Commit and
+// Hash name the commit that made it, where the log said so.
+type Ref struct {
+	Commit  uint64          `json:"commit,omitempty"`
+	Hash    string          `json:"hash,omitempty"`
+	Session session.ID      `json:"session"`
+	Version session.Version `json:"version"`
+}
+
+// String returns "session:version", the form that the command line takes.
+func (r Ref) String() string {
+	return session.Ref{Key: session.Key{ID: r.Session}, Version: r.Version}.String()
+}
+
+func refOf(l session.Link) Ref {
+	r := Ref{Commit: l.Seq, Session: l.ID, Version: l.Version}
+	if l.Hash != (session.Hash{}) {
+		r.Hash = l.Hash.String()
+	}
+	return r
+}
+
+// Record is one fact of a commit, small enough to be read by people and
+// plain subscribers. Fields are zero where they do not apply.
+type Record struct {
+	Agent   string `json:"agent,omitempty"`
+	Attempt uint64 `json:"attempt,omitempty"` // of the run
+	// Branches are the sessions that a branched or rejected record names.
+	Branches []Ref      `json:"branches,omitempty"`
+	By       string     `json:"by,omitempty"`      // who decided: a session, a run or a person
+	Call     string     `json:"call,omitempty"`    // id of the tool call
+	Calls    int        `json:"calls,omitempty"`   // tool calls that the model asked for
+	Code     run.Code   `json:"code,omitempty"`    // of an error
+	Commit   uint64     `json:"commit"`            // number of the commit in its log, from one
+	Effect   string     `json:"effect,omitempty"`  // effect class of the tool
+	Elapsed  int64      `json:"elapsed,omitempty"` // milliseconds
+	Epoch    uint64     `json:"epoch"`             // of the writer
+	Hash     string     `json:"hash"`              // of the commit's stored bytes
+	Head     string     `json:"head_after,omitempty"`
+	HeadFrom string     `json:"head_before,omitempty"`
+	Home     session.ID `json:"home,omitempty"` // of a claim outside of the run's home session
+	K        int        `json:"k"`              // index of the event in the commit
+	Kind     Kind       `json:"kind"`
+	Model    string     `json:"model,omitempty"`
+	Name     string     `json:"name,omitempty"` // of the branch, the step or the backend
+	Node     string     `json:"node,omitempty"` // node or incarnation
+	// Parents are the sessions that the record's session came from or took
+	// chunks of: the edges of the graph.
+	Parents []Ref `json:"parents,omitempty"`
+	// Partition and Seq are where the event stream holds the commit; whoever
+	// publishes the record fills them in. Readers of a stream of records drop
+	// what is not above the last (Partition, Seq, K).
+	Partition uint32 `json:"partition"`
+	Policy    string `json:"policy,omitempty"` // of a merge
+	Reason    string `json:"reason,omitempty"` // at most MaxReason characters
+	Result    *Ref   `json:"result,omitempty"` // what a run ended with
+	Revision  string `json:"revision,omitempty"`
+	Role      string `json:"role,omitempty"` // of a chunk: system, user, assistant or tool_result
+	// Root is the oldest ancestor.
+	Root session.ID `json:"root"`
+	// Rows counts the content events of the commit up to this record's own:
+	// the version is that of the commit before plus Rows.
+	Rows    int            `json:"rows,omitempty"`
+	Run     run.ID         `json:"run,omitempty"`
+	Schema  int            `json:"schema"`
+	Seq     uint64         `json:"seq,omitempty"`
+	Session session.ID     `json:"session"`
+	Source  string         `json:"source,omitempty"` // file:line of an implicit fork
+	State   string         `json:"state,omitempty"`  // of the run, or how the branch ended
+	Step    run.Path       `json:"step,omitempty"`
+	Summary string         `json:"summary"` // one line, at most MaxSummary characters
+	Tenant  session.Tenant `json:"tenant"`
+	Time    int64          `json:"time"` // Unix milliseconds
+	Tool    string         `json:"tool,omitempty"`
+	Usage   session.Usage  `json:"usage,omitzero"`
+	// Version of the session right after the record's event, if the commit
+	// alone tells it: only the one that opens a session does. A Graph that
+	// holds the session's records from the first on knows it for all.
+	Version  session.Version `json:"version,omitempty"`
+	Via      string          `json:"via,omitempty"` // how the session was opened
+	Workflow string          `json:"workflow,omitempty"`
+}
+
+// Key names the record's session everywhere.
+func (r *Record) Key() session.Key { return session.Key{Tenant: r.Tenant, ID: r.Session} }
+
+// Ref names the record's session at its version.
+func (r *Record) Ref() Ref {
+	return Ref{Commit: r.Commit, Hash: r.Hash, Session: r.Session, Version: r.Version}
+}
+
+// When is the time of the record's event.
+func (r *Record) When() time.Time { return time.UnixMilli(r.Time).UTC() }
+
+// Failed reports whether the record tells of an error.
+func (r *Record) Failed() bool { return r.Code != "" }
+
+// The first tokens of the subjects that records travel on: they are published
+// on SubjectPrefix and republished, once stored, on TailPrefix.
+const (
+	SubjectPrefix = "rath.lineage."
+	TailPrefix    = "rath.tail."
+)
+
+// Subject returns where the record is published.
+func (r *Record) Subject() string { return SubjectPrefix + r.tokens() }
+
+// TailSubject returns where the record is republished once it is stored.
+func (r *Record) TailSubject() string { return TailPrefix + r.tokens() }
+
+func (r *Record) tokens() string {
+	return string(r.Tenant) + "." + string(r.Root) + "." + string(r.Kind) + "." + string(r.Session)
+}
+
+// Encode returns the record's canonical JSON: keys sorted, no white space, no
+// floats.
+func (r *Record) Encode() ([]byte, error) {
+	text, err := session.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("lineage: record %d.%d of %s: %w", r.Commit, r.K, r.Key(), err)
+	}
+	return []byte(text), nil
+}
+
+// Decode reads a record. Fields that this release does not know are skipped,
+// because a schema may gain some; a higher schema is session.ErrTooOld, and
+// everything else that is not a record is ErrMalformed.
+func Decode(data []byte) (Record, error) {
+	var r Record
+	if err := json.Unmarshal(data, &r); err != nil {
+		return Record{}, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	if r.Schema > Schema {
+		return Record{}, fmt.Errorf("lineage: record has schema %d, this release reads up to %d: %w", r.Schema, Schema, session.ErrTooOld)
+	}
+	if err := r.valid(); err != nil {
+		return Record{}, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	return r, nil
+}
+
+func (r *Record) valid() error {
+	if err := r.Key().Valid(); err != nil {
+		return err
+	}
+	if err := session.ValidID("root session", string(r.Root)); err != nil {
+		return err
+	}
+	switch {
+	case r.Schema < 1:
+		return fmt.Errorf("schema %d: want 1 to %d", r.Schema, Schema)
+	case r.Kind.Doc() == "":
+		return fmt.Errorf("unknown kind %q", r.Kind)
+	case r.Commit == 0 || r.K < 0 || r.Rows < 0:
+		return fmt.Errorf("commit %d, k %d, rows %d: commits count from one", r.Commit, r.K, r.Rows)
+	}
+	for _, refs := range [][]Ref{r.Parents, r.Branches} {
+		for _, ref := range refs {
+			if err := session.ValidID("session", string(ref.Session)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// clone returns a copy that shares nothing with r.
+func (r *Record) clone() *Record {
+	c := *r
+	c.Parents, c.Branches = slices.Clone(r.Parents), slices.Clone(r.Branches)
+	if r.Result != nil {
+		c.Result = new(*r.Result)
+	}
+	return &c
+}
+
+// Actor returns who acts in the record, for a column of its own: an agent, a
+// tool, "user", "memory", "run" and the like. Unless the summary speaks for
+// itself, it begins with the actor.
+func (r *Record) Actor() string {
+	switch r.Kind {
+	case Recalled, Remembered:
+		if r.Agent == "" {
+			return "memory"
+		}
+	case Chunk:
+		if r.Agent == "" {
+			switch {
+			case r.Role == string(session.ToolResult) && r.Tool != "":
+				return r.Tool
+			case r.Role == string(session.User), r.Role == string(session.System), r.Role == string(session.Assistant):
+				return r.Role
+			}
+		}
+	case Tool, Intent, Late:
+		if r.Agent == "" {
+			return r.Tool
+		}
+	case Submitted, Queued, Claimed, Released, Review, Cancel, Warning, Ended:
+		return "run"
+	case Resolved:
+		if r.By != "" {
+			return r.By
+		}
+		return "run"
+	case Model, Selected, Compressed:
+		if r.Agent == "" {
+			return "model"
+		}
+	case Did, Awaited:
+		return "workflow"
+	}
+	return r.Agent
+}
+
+// Action returns the summary without the actor that it begins with.
+func (r *Record) Action() string {
+	if a := r.Actor(); a != "" {
+		if rest, ok := strings.CutPrefix(r.Summary, a+" "); ok {
+			return rest
+		}
+	}
+	return r.Summary
+}

@@ -1,0 +1,98 @@
+package lineage
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// JSON returns the picture as indented JSON.
+func (p *Picture) JSON() ([]byte, error) {
+	out, err := json.MarshalIndent(p, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("lineage: picture: %w", err)
+	}
+	return append(out, '\n'), nil
+}
+
+// mermaidArrows says how each kind of edge is drawn and named.
+var mermaidArrows = map[string]string{
+	EdgeContinues: "---",
+	EdgeForked:    "-->|fork|",
+	EdgeDetached:  "-.->|copy|",
+	EdgeAdopted:   "==>|adopted|",
+	EdgeMerged:    "==>|merged|",
+}
+
+// Mermaid returns the picture as a Mermaid flowchart.
+func (p *Picture) Mermaid() string {
+	var b strings.Builder
+	b.WriteString("flowchart LR\n")
+	if p.Title != "" {
+		fmt.Fprintf(&b, "  accTitle: %s\n", mermaidText(p.Title))
+	}
+	for _, n := range p.Nodes {
+		lines := []string{"<b>" + mermaidText(n.Label) + "</b> " + n.span()}
+		if n.Title != "" {
+			lines = append(lines, mermaidText(n.Title))
+		}
+		for i, l := range n.Lines {
+			if n.Hidden > 0 && i == n.hiddenAt() {
+				lines = append(lines, fmt.Sprintf("... %d more", n.Hidden))
+			}
+			lines = append(lines, mermaidText(strings.TrimSpace(l.Actor+" "+l.Text)))
+		}
+		if n.Last && n.Disposition != Open {
+			lines = append(lines, mermaidText(strings.TrimSpace(strings.ToUpper(n.Disposition)+" "+n.Reason)))
+		}
+		fmt.Fprintf(&b, "  %s[\"%s\"]:::%s\n", n.ID, strings.Join(lines, "<br/>"), dispositionClass(n.Disposition))
+	}
+	for _, e := range p.Edges {
+		fmt.Fprintf(&b, "  %s %s %s\n", e.From, mermaidArrows[e.Kind], e.To)
+	}
+	if p.Omitted > 0 {
+		fmt.Fprintf(&b, "  more[\"%s more\"]:::open\n", counted(p.Omitted, "session"))
+	}
+	b.WriteString("  classDef open stroke:#4c6ef5,stroke-width:2px\n")
+	b.WriteString("  classDef adopted stroke:#2b8a3e,stroke-width:2px\n")
+	b.WriteString("  classDef merged stroke:#0b7285,stroke-width:2px\n")
+	b.WriteString("  classDef rejected stroke:#c92a2a,stroke-width:2px,stroke-dasharray:5 3\n")
+	b.WriteString("  classDef cancelled stroke:#868e96,stroke-width:2px,stroke-dasharray:2 3\n")
+	b.WriteString("  classDef failed stroke:#d9480f,stroke-width:2px,stroke-dasharray:5 3\n")
+	return b.String()
+}
+
+// mermaidText escapes what Mermaid, or the HTML in its labels, would take as
+// markup: as entities, so that hostile text stays text.
+func mermaidText(s string) string {
+	var b strings.Builder
+	for _, r := range line(s, 200) {
+		switch r {
+		case '"', '<', '>', '&', '#', ';', '`', '[', ']', '{', '}', '|', '\\', '*', '_', '%', '(', ')':
+			fmt.Fprintf(&b, "#%d;", r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// span tells the versions of a node: "1-4", or "4" where nothing was added.
+func (n *Node) span() string {
+	if n.To <= n.From+1 {
+		return fmt.Sprint(n.To)
+	}
+	return fmt.Sprintf("%d-%d", n.From+1, n.To)
+}
+
+// hiddenAt is the line before which the hidden ones would be.
+func (n *Node) hiddenAt() int { return len(n.Lines) / 2 }
+
+// dispositionClass returns a name that is safe in markup.
+func dispositionClass(d string) string {
+	switch d {
+	case "adopted", "merged", "rejected", "cancelled", "failed":
+		return d
+	}
+	return "open"
+}

@@ -1,0 +1,236 @@
+package lineage
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/rathcluster/rath/session"
+)
+
+// PictureOptions configure [Graph.Picture]; nil means the defaults.
+type PictureOptions struct {
+	// Title is the picture's caption; "" has none.
+	Title string
+	// Lines is how many lines of the story a node shows at most; 0 means 7.
+	Lines int
+	// MaxSessions bounds the picture; 0 means 60. What does not fit is counted
+	// in Omitted.
+	MaxSessions int
+	// Link, if set, returns where a node leads, "" for nowhere.
+	Link func(id session.ID, from, to session.Version) string
+}
+
+// Picture is a tree made ready for drawing: sessions cut into stretches where
+// branches leave and come back, and the ways between them. It is acyclic.
+type Picture struct {
+	Title   string `json:"title,omitempty"`
+	Nodes   []Node `json:"nodes"`
+	Edges   []Edge `json:"edges"`
+	Omitted int    `json:"omitted,omitempty"` // sessions
+}
+
+// Node is a stretch of one session.
+type Node struct {
+	ID          string          `json:"id"` // unique in the picture
+	Session     session.ID      `json:"session"`
+	Label       string          `json:"label"`
+	Title       string          `json:"title,omitempty"` // of the first stretch: where it came from
+	From        session.Version `json:"from"`            // version at its beginning
+	To          session.Version `json:"to"`
+	Disposition string          `json:"disposition"`
+	Reason      string          `json:"reason,omitempty"` // of the disposition, on the last stretch
+	Last        bool            `json:"last"`
+	Lines       []Line          `json:"lines,omitempty"`
+	Hidden      int             `json:"hidden,omitempty"` // lines left out
+	Link        string          `json:"link,omitempty"`
+
+	commit uint64 // the first one
+}
+
+// The kinds of edges.
+const (
+	EdgeContinues = "continues"
+	EdgeForked    = "forked"
+	EdgeDetached  = "detached"
+	EdgeAdopted   = "adopted"
+	EdgeMerged    = "merged"
+)
+
+// Edge leads from one node to another that came of it.
+type Edge struct {
+	From string `json:"from"`
+	To   string `json:"to"`
+	Kind string `json:"kind"`
+}
+
+// Picture prepares the picture of a tree.
+func (g *Graph) Picture(root session.Key, o *PictureOptions) (*Picture, error) {
+	opt := PictureOptions{}
+	if o != nil {
+		opt = *o
+	}
+	if opt.Lines == 0 {
+		opt.Lines = 7
+	}
+	if opt.MaxSessions == 0 {
+		opt.MaxSessions = 60
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	chapters, left, err := g.tell(root, false, opt.MaxSessions)
+	if err != nil {
+		return nil, err
+	}
+	d := drawing{opt: opt, chapters: chapters, index: map[session.ID]int{}, stretches: make([][]Node, len(chapters))}
+	for i, c := range chapters {
+		d.index[c.info.Key.ID] = i
+	}
+	p := &Picture{Title: line(opt.Title, 200), Omitted: left}
+	for i := range chapters {
+		d.stretches[i] = d.cut(i)
+	}
+	for i := range chapters {
+		p.Edges = append(p.Edges, d.edges(g, i)...)
+	}
+	for _, s := range d.stretches {
+		for _, n := range s {
+			p.Nodes = append(p.Nodes, d.finish(n))
+		}
+	}
+	p.Edges = slices.Compact(p.Edges)
+	return p, nil
+}
+
+type drawing struct {
+	opt       PictureOptions
+	chapters  []chapter
+	index     map[session.ID]int
+	stretches [][]Node
+}
+
+// cut divides a session's lines where something leaves or comes in.
+func (d *drawing) cut(i int) []Node {
+	c := &d.chapters[i]
+	name := d.name
+	_, reason := c.verdict(name)
+	node := func(commit uint64) Node {
+		return Node{Session: c.info.Key.ID, Label: c.label, Disposition: c.info.Disposition, commit: commit}
+	}
+	out := []Node{node(0)}
+	out[0].Title = c.title
+	var last uint64
+	for _, l := range c.lines {
+		leaves := slices.ContainsFunc(c.until, func(at uint64) bool { return at >= last && at < l.commit && at > 0 })
+		joins := slices.ContainsFunc(l.joins, func(p Ref) bool { _, ok := d.index[p.Session]; return ok })
+		cur := &out[len(out)-1]
+		if leaves && (len(cur.Lines) > 0 || len(out) == 1) || joins && (len(cur.Lines) > 0 || cur.commit == 0) {
+			out = append(out, node(l.commit))
+			cur = &out[len(out)-1]
+		}
+		cur.Lines = append(cur.Lines, l)
+		last = l.commit
+	}
+	for n := range out {
+		out[n].ID = fmt.Sprintf("n%d_%d", i, n)
+		end := ^uint64(0)
+		if n+1 < len(out) {
+			end = out[n+1].commit
+		}
+		out[n].From, out[n].To = c.versions(out[n].commit, end)
+	}
+	tail := &out[len(out)-1]
+	tail.Last, tail.Reason = true, reason
+	return out
+}
+
+func (d *drawing) name(id session.ID) string {
+	if i, ok := d.index[id]; ok {
+		return d.chapters[i].label
+	}
+	return Short(id)
+}
+
+// versions returns the version before the commits [from, to) and after them.
+func (c *chapter) versions(from, to uint64) (first, last session.Version) {
+	if len(c.info.Parents) == 1 {
+		switch c.info.Via {
+		case session.OpenFork, session.OpenImplicit, session.OpenDetach:
+			first = c.info.Parents[0].Version
+		}
+	}
+	last = first
+	for i, at := range c.commits {
+		if at < from {
+			first = c.version[i]
+		}
+		if at < to {
+			last = c.version[i]
+		}
+	}
+	return first, last
+}
+
+// holds returns the stretch of a session that a commit is part of.
+func holds(s []Node, commit uint64) *Node {
+	for i := range slices.Backward(s) {
+		if s[i].commit <= commit {
+			return &s[i]
+		}
+	}
+	return &s[0]
+}
+
+func (d *drawing) edges(g *Graph, i int) []Edge {
+	c := &d.chapters[i]
+	own := d.stretches[i]
+	var out []Edge
+	from := func(p Ref) *Node {
+		j, ok := d.index[p.Session]
+		if !ok {
+			return nil
+		}
+		return holds(d.stretches[j], p.commit(g.sessions[d.chapters[j].info.Key]))
+	}
+	for _, p := range c.info.Parents {
+		if n := from(p); n != nil && n.ID != own[0].ID {
+			kind := EdgeForked
+			switch c.info.Via {
+			case session.OpenDetach, session.OpenCompress:
+				kind = EdgeDetached
+			case session.OpenMerge:
+				kind = EdgeMerged
+			}
+			out = append(out, Edge{n.ID, own[0].ID, kind})
+		}
+	}
+	for n := range own {
+		if n > 0 {
+			out = append(out, Edge{own[n-1].ID, own[n].ID, EdgeContinues})
+		}
+		for _, l := range own[n].Lines {
+			for _, p := range l.joins {
+				if s := from(p); s != nil && s.ID != own[n].ID {
+					kind := EdgeMerged
+					if l.Kind == Adopted {
+						kind = EdgeAdopted
+					}
+					out = append(out, Edge{s.ID, own[n].ID, kind})
+				}
+			}
+		}
+	}
+	return out
+}
+
+// finish leaves out the middle of long stretches.
+func (d *drawing) finish(n Node) Node {
+	if most := d.opt.Lines; len(n.Lines) > most {
+		n.Hidden = len(n.Lines) - most + 1
+		head := (most - 1) / 2
+		n.Lines = slices.Concat(n.Lines[:head], n.Lines[head+n.Hidden:])
+	}
+	if d.opt.Link != nil {
+		n.Link = d.opt.Link(n.Session, n.From, n.To)
+	}
+	return n
+}

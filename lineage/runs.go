@@ -1,0 +1,203 @@
+package lineage
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Run is what the graph tells of one run.
+type Run struct {
+	ID        run.ID
+	Home      session.Key // the log that decides about it
+	Root      session.ID
+	Workflow  string
+	Revision  string
+	State     run.State // "" while the records of its home are missing
+	Attempt   uint64
+	Behind    run.ID // that it waits for, while queued
+	Cancelled bool   // somebody asked it to stop
+	Code      run.Code
+	Reason    string // of its end, or of its review
+	Result    *Ref
+	Usage     session.Usage
+	Steps     int
+	Warnings  []string
+	Sessions  []session.ID // that it wrote to: the home first, then by time
+	Submitted time.Time
+	Started   time.Time
+	Ended     time.Time
+}
+
+// Run returns what the graph tells of a run.
+func (g *Graph) Run(t session.Tenant, id run.ID) (Run, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	r, ok := g.run(runKey{t, id})
+	if !ok {
+		return r, fmt.Errorf("lineage: run %s of tenant %s: %w", id, t, ErrNotFound)
+	}
+	return r, nil
+}
+
+// Runs returns the runs of a tenant, the newest first. With states it returns
+// only those that are in one of them.
+func (g *Graph) Runs(t session.Tenant, states ...run.State) []Run {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var out []Run
+	for k := range g.runs {
+		if k.tenant != t {
+			continue
+		}
+		if r, ok := g.run(k); ok && (len(states) == 0 || slices.Contains(states, r.State)) {
+			out = append(out, r)
+		}
+	}
+	slices.SortFunc(out, func(a, b Run) int {
+		return cmp.Or(b.Submitted.Compare(a.Submitted), cmp.Compare(b.ID, a.ID))
+	})
+	return out
+}
+
+// LastRun returns the run of a tenant that was submitted last: "@last".
+func (g *Graph) LastRun(t session.Tenant) (Run, error) {
+	all := g.Runs(t)
+	if len(all) == 0 {
+		return Run{}, fmt.Errorf("lineage: no run of tenant %s: %w", t, ErrNotFound)
+	}
+	return all[0], nil
+}
+
+// run folds the records of a run. Like the log's own fold it follows the home
+// session alone for the state; the others add steps and usage.
+func (g *Graph) run(k runKey) (Run, bool) {
+	home := g.home(k)
+	r := Run{ID: k.run, Home: home}
+	type member struct {
+		id    session.ID
+		first int64
+	}
+	var members []member
+	var used session.Usage
+	for key := range g.runs[k] {
+		t := g.sessions[key].tidy()
+		first := int64(-1)
+		for _, rec := range t.records {
+			if rec.Run != k.run {
+				continue
+			}
+			if first < 0 {
+				first = rec.Time
+			}
+			if spends(rec) {
+				used = used.Add(rec.Usage)
+			}
+			if rec.Step != "" && stepDone(rec.Kind) {
+				r.Steps++
+			}
+			if key == home {
+				r.fold(rec)
+				r.Root = t.root
+			}
+		}
+		if first >= 0 {
+			members = append(members, member{key.ID, first})
+		}
+	}
+	if len(members) == 0 {
+		return r, false
+	}
+	if r.Usage == (session.Usage{}) {
+		r.Usage = used
+	}
+	slices.SortFunc(members, func(a, b member) int {
+		switch {
+		case a.id == home.ID:
+			return -1
+		case b.id == home.ID:
+			return 1
+		}
+		return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.id, b.id))
+	})
+	for _, m := range members {
+		r.Sessions = append(r.Sessions, m.id)
+	}
+	if r.Submitted.IsZero() {
+		r.Submitted = time.UnixMilli(members[0].first).UTC()
+	}
+	return r, true
+}
+
+func stepDone(k Kind) bool {
+	for _, v := range stepKinds {
+		if v == k {
+			return true
+		}
+	}
+	return k == Adopted
+}
+
+// home finds the session whose log decides about a run: the one where it was
+// submitted, or the one that a claim elsewhere names.
+func (g *Graph) home(k runKey) session.Key {
+	var named session.ID
+	for key := range g.runs[k] {
+		for _, r := range g.sessions[key].tidy().records {
+			if r.Run != k.run {
+				continue
+			}
+			switch {
+			case r.Kind == Submitted, r.Kind == Queued, r.Kind == Claimed && r.Home == "":
+				return key
+			case r.Kind == Claimed && (named == "" || r.Home < named):
+				named = r.Home
+			}
+		}
+	}
+	return session.Key{Tenant: k.tenant, ID: named}
+}
+
+// fold follows the states of a run as package run does.
+func (r *Run) fold(rec *Record) {
+	if r.State.Terminal() {
+		return
+	}
+	switch rec.Kind {
+	case Submitted, Queued:
+		r.State, r.Submitted, r.Workflow, r.Revision, r.Behind = run.Queued, rec.When(), rec.Workflow, rec.Revision, run.ID(rec.By)
+	case Claimed:
+		if rec.Attempt < r.Attempt {
+			return
+		}
+		r.State, r.Attempt, r.Behind, r.Code, r.Reason = run.Running, rec.Attempt, "", "", ""
+		r.Workflow, r.Revision = or(rec.Workflow, r.Workflow), or(rec.Revision, r.Revision)
+		if r.Started.IsZero() {
+			r.Started = rec.When()
+		}
+	case Released:
+		if r.State == run.Running && r.Attempt == rec.Attempt {
+			r.State, r.Reason = run.Queued, rec.Reason
+		}
+	case Review:
+		r.State, r.Code, r.Reason = run.NeedsReview, rec.Code, rec.Reason
+	case Resolved:
+		if r.State == run.NeedsReview {
+			r.State, r.Code, r.Reason = run.Queued, "", rec.Reason
+		}
+	case Cancel:
+		r.Cancelled = true
+	case Warning:
+		r.Warnings = append(r.Warnings, rec.Reason)
+	case Ended:
+		r.State, r.Code, r.Reason, r.Usage = run.State(rec.State), rec.Code, rec.Reason, rec.Usage
+		r.Ended = rec.When()
+		if rec.Result != nil {
+			r.Result = new(*rec.Result)
+		}
+	}
+}

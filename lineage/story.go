@@ -1,0 +1,237 @@
+package lineage
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Line is one line of a story: who did what, and the version after it.
+type Line struct {
+	Version session.Version `json:"version"`
+	Actor   string          `json:"actor"`
+	Text    string          `json:"text"`
+	Kind    Kind            `json:"kind"`
+	Failed  bool            `json:"failed,omitempty"`
+	Run     run.ID          `json:"run,omitempty"`
+	Step    run.Path        `json:"step,omitempty"`
+	Time    time.Time       `json:"time"`
+
+	commit uint64
+	joins  []Ref // parents of an adopted or merged line
+}
+
+// chapter is the story of one session.
+type chapter struct {
+	info    Session
+	label   string
+	title   string // "fork of s1 at 4"
+	lines   []Line
+	kids    []int  // indexes of the chapters opened from this one, by time
+	fork    uint64 // commit of the parent that it was opened from
+	depth   int
+	until   []uint64          // commits of this session that others were opened from
+	commits []uint64          // of all records, for versions
+	version []session.Version // after each of them
+}
+
+// tell builds the chapters of a tree, parents before children.
+func (g *Graph) tell(root session.Key, all bool, limit int) ([]chapter, int, error) {
+	rows, err := g.rows(root)
+	if err != nil {
+		return nil, 0, err
+	}
+	left := 0
+	if limit > 0 && len(rows) > limit {
+		rows, left = rows[:limit], len(rows)-limit
+	}
+	labels := label(rows)
+	index := map[session.ID]int{}
+	out := make([]chapter, len(rows))
+	for i, r := range rows {
+		index[r.info.Key.ID] = i
+		out[i] = chapter{info: r.info, label: labels[r.info.Key.ID], depth: r.depth}
+	}
+	name := func(id session.ID) string {
+		if l, ok := labels[id]; ok {
+			return l
+		}
+		return Short(id)
+	}
+	for i := range out {
+		c := &out[i]
+		t := g.sessions[c.info.Key]
+		c.title = title(c.info, name)
+		if o := t.opening; o != nil && i > 0 {
+			for _, p := range o.Parents {
+				if j, ok := index[p.Session]; ok && j < i {
+					out[j].kids = append(out[j].kids, i)
+					c.fork = p.commit(g.sessions[out[j].info.Key])
+					break
+				}
+			}
+			for _, p := range o.Parents {
+				if j, ok := index[p.Session]; ok {
+					out[j].until = append(out[j].until, p.commit(g.sessions[out[j].info.Key]))
+				}
+			}
+		}
+		for n, r := range t.records {
+			c.commits, c.version = append(c.commits, r.Commit), append(c.version, t.versions[n])
+			if all || g.worthTelling(t, r) {
+				c.lines = append(c.lines, storyLine(r, t.versions[n], name))
+			}
+		}
+	}
+	return out, left, nil
+}
+
+// label gives every session of a tree a short name: what a person called it,
+// or s1, s2 and so on.
+func label(rows []row) map[session.ID]string {
+	out := make(map[session.ID]string, len(rows))
+	used := map[string]bool{}
+	for _, r := range rows {
+		id := r.info.Key.ID
+		if _, _, minted := id.Locate(); !minted && len(id) <= 10 {
+			out[id] = string(id)
+			used[string(id)] = true
+		}
+	}
+	for i, r := range rows {
+		if out[r.info.Key.ID] != "" {
+			continue
+		}
+		l := fmt.Sprintf("s%d", i+1)
+		for used[l] {
+			l += "'"
+		}
+		out[r.info.Key.ID] = l
+		used[l] = true
+	}
+	return out
+}
+
+func title(s Session, name func(session.ID) string) string {
+	var from []string
+	for _, p := range s.Parents {
+		from = append(from, fmt.Sprintf("%s at %d", name(p.Session), p.Version))
+	}
+	parents := strings.Join(from, " and ")
+	text := ""
+	switch s.Via {
+	case session.OpenFork:
+		text = "fork of " + parents
+	case session.OpenImplicit:
+		text = "implicit fork of " + parents
+	case session.OpenDetach:
+		text = "detached from " + parents
+	case session.OpenMerge:
+		text = "concatenates " + parents
+	case session.OpenCompress:
+		text = "summary of " + parents
+	case session.OpenImport:
+		text = "import"
+	case "":
+		text = "beginning is missing"
+	}
+	if s.Name != "" {
+		text = strings.TrimPrefix(text+" ("+clip(s.Name, 30)+")", " ")
+	}
+	return text
+}
+
+// worthTelling reports whether a record is part of the story that people read
+// first: what agents and tools did, and what stopped or changed a run.
+func (g *Graph) worthTelling(t *thread, r *Record) bool {
+	switch r.Kind {
+	case Model:
+		return r.Calls == 0 || r.Failed() || !calledTools(t, r)
+	case Tool, Recalled, Remembered, Compressed, Selected, FannedOut, Awaited, Adopted, Merged, Late, Review, Resolved, Cancel,
+		Warning, Ended:
+		return true
+	case Did:
+		return r.Failed() || r.Name != "commit" || !strings.HasSuffix(string(r.Step), ".commit")
+	case Placed:
+		return r.Failed()
+	case Chunk:
+		return r.Role == string(session.User) || r.Run == "" && r.Role != string(session.System)
+	case Claimed:
+		return r.Home == "" && r.Attempt > 1
+	case Released:
+		return r.State != ""
+	}
+	return false
+}
+
+// calledTools reports whether the tools that a model asked for are told of, so
+// that the call needs no line of its own.
+func calledTools(t *thread, r *Record) bool {
+	for _, o := range t.records {
+		if o.Kind == Tool && o.Run == r.Run && parentStep(o.Step) == r.Step {
+			return true
+		}
+	}
+	return false
+}
+
+func storyLine(r *Record, v session.Version, name func(session.ID) string) Line {
+	l := Line{
+		Version: v, Actor: r.Actor(), Text: r.Action(), Kind: r.Kind, Failed: r.Failed(), Run: r.Run, Step: r.Step, Time: r.When(),
+		commit: r.Commit,
+	}
+	switch r.Kind {
+	case Adopted, Merged:
+		if len(r.Parents) == 0 {
+			return l
+		}
+		var from []string
+		for _, p := range r.Parents {
+			if p.Session != r.Session {
+				l.joins = append(l.joins, p)
+				from = append(from, name(p.Session))
+			}
+		}
+		verb := "merges "
+		if r.Kind == Adopted {
+			verb = "adopts "
+		}
+		l.Actor, l.Text = "workflow", verb+strings.Join(from, ", ")
+		if r.Reason != "" {
+			l.Text += " " + quote(r.Reason, 80)
+		}
+	case Rejected:
+		if len(r.Branches) > 0 {
+			l.Actor, l.Text = "workflow", disposition(r.State, name(r.Branches[0].Session), r.Reason)
+		}
+	}
+	return l
+}
+
+// verdict tells how a session ended: `REJECTED` and `"breaks empty input"`.
+func (c *chapter) verdict(name func(session.ID) string) (word, text string) {
+	s := c.info
+	if s.Disposition == Open {
+		return "", ""
+	}
+	word = strings.ToUpper(s.Disposition)
+	if s.Disposition == session.ClosedAdopted || s.Disposition == session.ClosedMerged {
+		if s.By != "" {
+			text = "into " + name(s.By)
+		}
+		return word, text
+	}
+	if s.Reason != "" {
+		text = quote(s.Reason, MaxSummary)
+	}
+	return word, text
+}
+
+// before reports whether a line of the parent comes before the story of a
+// session that was opened from a commit of the parent at a time.
+func (l *Line) before(fork uint64, opened time.Time) bool {
+	return l.commit <= fork || l.Time.Before(opened)
+}

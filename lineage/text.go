@@ -1,0 +1,111 @@
+package lineage
+
+import (
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/rathcluster/rath/session"
+)
+
+// line returns at most limit characters of s on one line, without what could
+// steer a terminal or reorder the text around it.
+func line(s string, limit int) string {
+	var b strings.Builder
+	n, space := 0, false
+	for _, r := range s {
+		switch {
+		case r == utf8.RuneError, unicode.IsSpace(r):
+			space = n > 0
+			continue
+		case unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs):
+			continue
+		}
+		if space {
+			b.WriteByte(' ')
+			n++
+			space = false
+		}
+		b.WriteRune(r)
+		n++
+		if n > limit+1 {
+			break
+		}
+	}
+	return clip(b.String(), limit)
+}
+
+// clip cuts s to limit characters, the last of which says that it was cut.
+func clip(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	n, cut := 0, len(s)
+	for i := range s {
+		if n == limit-1 {
+			cut = i
+		}
+		if n++; n > limit {
+			return strings.TrimRight(s[:cut], " ") + "…"
+		}
+	}
+	return s
+}
+
+// secrets are the shapes of credentials that people paste into prompts and
+// that tools print.
+var secrets = regexp.MustCompile(strings.Join([]string{
+	`\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}`,
+	`\bgh[pousr]_[A-Za-z0-9]{16,}`,
+	`\bgithub_pat_[A-Za-z0-9_]{16,}`,
+	`\bglpat-[A-Za-z0-9_-]{16,}`,
+	`\bxox[abeprs]-[A-Za-z0-9-]{10,}`,
+	`\bA[KS]IA[0-9A-Z]{16}\b`,
+	`\bAIza[0-9A-Za-z_-]{30,}`,
+	`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?`,
+	`\bS[ACNOUX][A-Z2-7]{56}\b`,
+	`-----BEGIN [A-Z ]*PRIVATE KEY.*`,
+	`(?i:\bbearer\s+|\bauthorization:?\s*basic\s+)[A-Za-z0-9._~+/=-]{12,}`,
+	`(?i:[a-z_-]*(?:api[_-]?key|token|secret|passw(?:or)?d|passwd)["']?\s*[=:]\s*["']?)[^\s"']{6,}`,
+	`://[^/\s:@]*:[^/\s@]+@`,
+}, "|"))
+
+// hints are substrings of which every match of secrets has one: most texts
+// have none, and looking for them is cheap.
+var hints = []string{
+	"sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "gh", "glpat-", "xox", "AKIA", "ASIA", "AIza", "eyJ", "-----BEGIN", "://", "=", ":",
+	"earer", "EARER", "asic", "ASIC", "SA", "SC", "SN", "SO", "SU", "SX",
+}
+
+const masked = "[masked]"
+
+// mask replaces what looks like a credential.
+func mask(s string) string {
+	for _, h := range hints {
+		if strings.Contains(s, h) {
+			return secrets.ReplaceAllString(s, masked)
+		}
+	}
+	return s
+}
+
+// tell makes the text of a record out of text from anywhere. It masks before
+// it cuts, on a generous part, so that no half of a credential is left.
+func tell(s string, limit int) string {
+	return line(mask(line(s, 4*limit)), limit)
+}
+
+// quote returns s between quotation marks, at most limit characters in all.
+func quote(s string, limit int) string {
+	return `"` + clip(strings.ReplaceAll(tell(s, limit), `"`, `'`), limit-2) + `"`
+}
+
+// Short returns what people read of a session id: the whole of one that a
+// person chose, the first eight characters of one that was derived.
+func Short(id session.ID) string {
+	if _, _, minted := id.Locate(); !minted || len(id) <= 14 {
+		return string(id)
+	}
+	return string(id[:8])
+}

@@ -1,0 +1,172 @@
+package lineage
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/rathcluster/rath/session"
+)
+
+// TreeOptions configure [Graph.Tree]; nil means the defaults.
+type TreeOptions struct {
+	Width int  // columns; 0 means 80, and less than 40 means 40
+	All   bool // every record, not only those of the story
+	// MaxSessions bounds how many sessions are told; 0 means 200.
+	MaxSessions int
+}
+
+const (
+	defaultWidth    = 80
+	defaultSessions = 200
+	actorWidth      = 11
+)
+
+// Tree returns the story of a tree as text: one line per step, branches
+// indented below the session that they were forked from, and how each ended.
+//
+//	s1  1 researcher  reads issue.md, recalls 0 notes
+//	    3 planner     answers "2 steps"
+//	  s2  fork of s1 at 4
+//	    5 coder       edits slug.sh
+//	    8 REJECTED    "breaks empty input"
+func (g *Graph) Tree(root session.Key, o *TreeOptions) (string, error) {
+	opt := TreeOptions{}
+	if o != nil {
+		opt = *o
+	}
+	if opt.Width == 0 {
+		opt.Width = defaultWidth
+	}
+	if opt.MaxSessions == 0 {
+		opt.MaxSessions = defaultSessions
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	chapters, left, err := g.tell(root, opt.All, opt.MaxSessions)
+	if err != nil {
+		return "", err
+	}
+	w := treeWriter{width: max(opt.Width, 40), chapters: chapters, labels: map[session.ID]string{}}
+	for _, c := range chapters {
+		w.labels[c.info.Key.ID] = c.label
+		w.digits = max(w.digits, len(strconv.FormatUint(uint64(c.info.Version), 10)))
+	}
+	w.write()
+	if left > 0 {
+		fmt.Fprintf(&w.b, "... %s more\n", counted(left, "session"))
+	}
+	return w.b.String(), nil
+}
+
+type treeWriter struct {
+	b        strings.Builder
+	width    int
+	digits   int
+	chapters []chapter
+	labels   map[session.ID]string
+}
+
+// write tells the chapters: the lines of a session up to where a branch left
+// it, the branch, and then the rest. Its own stack, because branches of
+// branches may be of any depth.
+func (w *treeWriter) write() {
+	type cursor struct{ chapter, line, kid int }
+	w.begin(0)
+	stack := []cursor{{}}
+	for len(stack) > 0 {
+		at := &stack[len(stack)-1]
+		c := &w.chapters[at.chapter]
+		if at.kid < len(c.kids) {
+			kid := &w.chapters[c.kids[at.kid]]
+			if at.line < len(c.lines) && c.lines[at.line].before(kid.fork, kid.info.Opened) {
+				w.line(c, at.line)
+				at.line++
+				continue
+			}
+			at.kid++
+			next := c.kids[at.kid-1]
+			w.begin(next)
+			stack = append(stack, cursor{chapter: next})
+			continue
+		}
+		if at.line < len(c.lines) {
+			w.line(c, at.line)
+			at.line++
+			continue
+		}
+		if word, text := c.verdict(w.name); word != "" {
+			w.put(column(c), c.info.Version, word, text)
+		}
+		stack = stack[:len(stack)-1]
+	}
+}
+
+func (w *treeWriter) name(id session.ID) string {
+	if l := w.labels[id]; l != "" {
+		return l
+	}
+	return Short(id)
+}
+
+// column is where the lines of a chapter begin. From some depth on the text
+// needs the room more than the picture does.
+func column(c *chapter) int { return max(4, 2*min(c.depth, maxIndent)+2) }
+
+const maxIndent = 12
+
+// begin writes the head of a chapter. That of a root shares its first line.
+func (w *treeWriter) begin(i int) {
+	c := &w.chapters[i]
+	if c.depth == 0 && c.title == "" && len(c.label) <= 2 && len(c.lines) > 0 {
+		return
+	}
+	head := strings.Repeat(" ", 2*min(c.depth, maxIndent)) + c.label
+	if c.title != "" {
+		head += "  " + c.title
+	}
+	w.row(head, w.id(c))
+}
+
+// id is how the command line finds a session whose label is not its id.
+func (w *treeWriter) id(c *chapter) string {
+	if string(c.info.Key.ID) == c.label {
+		return ""
+	}
+	return Short(c.info.Key.ID)
+}
+
+func (w *treeWriter) line(c *chapter, i int) {
+	l := &c.lines[i]
+	if i == 0 && c.depth == 0 && c.title == "" && len(c.label) <= 2 {
+		w.row(fmt.Sprintf("%-4s%s", c.label, w.cells(l.Version, l.Actor, l.Text)), w.id(c))
+		return
+	}
+	w.put(column(c), l.Version, l.Actor, l.Text)
+}
+
+func (w *treeWriter) put(indent int, v session.Version, actor, text string) {
+	w.row(strings.Repeat(" ", indent)+w.cells(v, actor, text), "")
+}
+
+func (w *treeWriter) cells(v session.Version, actor, text string) string {
+	actor = clip(actor, 24)
+	pad := strings.Repeat(" ", max(actorWidth-utf8.RuneCountInString(actor), 0))
+	return fmt.Sprintf("%*d %s%s %s", w.digits, v, actor, pad, text)
+}
+
+// row writes one line, with right at its end.
+func (w *treeWriter) row(text, right string) {
+	room := w.width
+	if right != "" {
+		room -= len(right) + 2
+	}
+	text = strings.TrimRight(clip(text, room), " ")
+	w.b.WriteString(text)
+	if right != "" {
+		w.b.WriteString(strings.Repeat(" ", w.width-len(right)-utf8.RuneCountInString(text)))
+		w.b.WriteString(right)
+	}
+	w.b.WriteByte('\n')
+}

@@ -1,0 +1,209 @@
+package archtest
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/rathcluster/rath"
+
+// rule says what one package, or a folder of packages, may import: of ours,
+// and of others' modules. "std" is always allowed. test adds to both for test
+// files.
+type rule struct {
+	ours, others []string
+	test         []string
+}
+
+var anything = []string{"..."}
+
+// rules is the layer table of ARCHITECTURE.md. The longest matching key counts;
+// a key that ends in "/..." covers the packages below it.
+var rules = map[string]rule{
+	// Layer 0: vocabulary and pure values.
+	"session":             {ours: list("blob")},
+	"session/openrath":    {ours: list("session", "blob")},
+	"session/sessiontest": {ours: list("session", "blob")},
+	"blob":                {},
+	"blob/blobtest":       {ours: list("blob")},
+	"llm":                 {},
+	"llm/openai":          {ours: list("llm"), others: list("github.com/sashabaranov/go-openai"), test: list("llm/scripted")},
+	"llm/scripted":        {ours: list("llm"), others: list("golang.org/x/tools"), test: list("llm/openai")},
+	"sandbox":             {},
+	"sandbox/local":       {ours: list("sandbox"), others: list("github.com/landlock-lsm/go-landlock", "golang.org/x/sys"), test: list("sandbox/sandboxtest")},
+	"sandbox/sandboxtest": {ours: list("sandbox")},
+	"memory":              {others: list("golang.org/x/text"), test: list("memory/memorytest")},
+	"memory/local":        {ours: list("memory"), others: list("golang.org/x/sys"), test: list("memory/memorytest")},
+	"memory/memorytest":   {ours: list("memory")},
+	// Layer 1.
+	"run":         {ours: list("session", "blob"), test: list("run/runtest", "session/sessiontest")},
+	"run/runtest": {ours: list("run", "session", "session/sessiontest", "blob")},
+	"workspace":   {ours: list("blob")},
+	"tool":        {ours: list("session", "sandbox", "blob"), others: list("github.com/google/jsonschema-go")},
+	"lineage":     {ours: list("session", "run", "sandbox", "blob")},
+	// Layer 2.
+	"flow": {
+		ours:   list("blob", "session", "run", "llm", "memory", "sandbox", "workspace", "tool"),
+		others: list("golang.org/x/sync"),
+		test:   list("flow/flowtest", "llm/scripted", "sandbox/local", "session/sessiontest"),
+	},
+	"flow/flowtest": {ours: list("blob", "session", "run", "llm", "llm/scripted", "memory", "sandbox", "sandbox/local", "tool", "flow"), others: list("github.com/google/go-cmp")},
+	"dossier":       {ours: list("blob", "session", "run", "workspace", "tool", "lineage"), test: list("flow", "llm", "memory", "sandbox", "sandbox/local", "llm/scripted", "flow/flowtest")},
+	"messages":      {ours: list("session", "run", "lineage", "blob"), test: list("flow", "github.com/google/jsonschema-go")},
+	// Layer 3.
+	"actors": {
+		ours:   list("flow", "run", "messages", "session", "sandbox", "llm", "blob"),
+		others: list("github.com/asynkron/protoactor-go"),
+		test:   list("run/runtest", "session/sessiontest", "flow/flowtest", "tool", "memory", "llm/scripted"),
+	},
+	"natsbus": {
+		ours:   list("blob", "session", "run", "lineage", "messages", "flow", "memory", "sandbox"),
+		others: list("github.com/nats-io/nats.go"),
+		test:   list("internal/natstest", "internal/natsserver", "session/sessiontest", "blob/blobtest", "run/runtest", "actors", "llm", "llm/scripted", "client", "tool", "github.com/nats-io/nats-server/v2"),
+	},
+	"client": {
+		ours: list("natsbus", "messages", "session", "run", "lineage", "flow", "blob"),
+		test: list("internal/natstest", "internal/natsserver", "actors", "llm", "llm/scripted", "tool"),
+	},
+	// Layer 4 and 5: wiring, everything is allowed but the server elsewhere.
+	"node":                {ours: anything, others: list("golang.org/x/term", "gopkg.in/yaml.v3")},
+	"internal/natsserver": {others: list("github.com/nats-io/nats-server/v2", "golang.org/x/sys"), test: list("github.com/nats-io/nats.go")},
+	"internal/natstest":   {ours: list("internal/natsserver"), others: list("github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go")},
+	"internal/audit":      {},
+	"internal/archtest":   {},
+	"internal/...":        {ours: anything, others: list("golang.org/x/sync", "golang.org/x/sys", "golang.org/x/term", "github.com/nats-io/nats.go")},
+	"cmd/...":             {ours: anything, others: list("github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", "golang.org/x/sys", "gopkg.in/yaml.v3")},
+	"examples/...":        {ours: anything},
+	"e2e":                 {ours: anything, others: list("golang.org/x/sys", "github.com/nats-io/nats.go")},
+	"e2e/...":             {ours: anything, others: list("golang.org/x/sys", "github.com/nats-io/nats.go")},
+}
+
+func list(s ...string) []string { return s }
+
+// everywhere is allowed in every test.
+var everywhere = []string{"github.com/google/go-cmp"}
+
+type pkg struct {
+	ImportPath, Name, Doc string
+	Imports               []string
+	TestImports           []string
+	XTestImports          []string
+	Standard              bool
+}
+
+// packages lists the module's packages as go list sees them, for each build
+// that has files of its own.
+func packages(t *testing.T, tags string) []pkg {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-json=ImportPath,Name,Doc,Imports,TestImports,XTestImports", "-tags="+tags, "./...")
+	cmd.Dir = filepath.Join("..", "..")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var all []pkg
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatalf("go list: %v", err)
+		}
+		all = append(all, p)
+	}
+}
+
+func ruleFor(path string) (rule, bool) {
+	if r, ok := rules[path]; ok {
+		return r, true
+	}
+	best, found := "", false
+	for key := range rules {
+		if prefix, wide := strings.CutSuffix(key, "..."); wide && strings.HasPrefix(path, prefix) && len(key) > len(best) {
+			best, found = key, true
+		}
+	}
+	return rules[best], found
+}
+
+func TestImports(t *testing.T) {
+	for _, tags := range []string{"", "e2e"} {
+		for _, p := range packages(t, tags) {
+			path := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
+			r, ok := ruleFor(path)
+			if !ok {
+				t.Errorf("%s has no rule: add it to the layer table", path)
+				continue
+			}
+			check(t, path, r, p.Imports, false)
+			check(t, path, r, append(p.TestImports, p.XTestImports...), true)
+		}
+	}
+}
+
+func check(t *testing.T, path string, r rule, imports []string, test bool) {
+	t.Helper()
+	for _, imp := range imports {
+		if !strings.Contains(strings.SplitN(imp, "/", 2)[0], ".") {
+			continue // the standard library
+		}
+		if own, ours := strings.CutPrefix(imp, module+"/"); ours {
+			ok := own == path || slices.Contains(r.ours, own) || slices.Equal(r.ours, anything) || test && slices.Contains(r.test, own)
+			// A suite beside the vocabulary may be used by its tests.
+			ok = ok || test && strings.HasPrefix(own, path+"/") && strings.HasSuffix(own, "test")
+			if !ok {
+				t.Errorf("%s imports %s, which the layer table does not allow", path, own)
+			}
+			continue
+		}
+		allowed := r.others
+		if test || strings.HasSuffix(path, "test") {
+			allowed = slices.Concat(r.others, everywhere, r.test)
+		}
+		if !slices.ContainsFunc(allowed, func(m string) bool { return imp == m || strings.HasPrefix(imp, m+"/") }) {
+			t.Errorf("%s imports %s, which the layer table does not allow", path, imp)
+		}
+	}
+}
+
+func TestPackageDocs(t *testing.T) {
+	for _, p := range packages(t, "") {
+		if p.Name != "" && p.Doc == "" {
+			t.Errorf("package %s says nowhere what it is for", p.ImportPath)
+		}
+	}
+}
+
+// TestFileLengths keeps files readable.
+func TestFileLengths(t *testing.T) {
+	root := filepath.Join("..", "..")
+	err := filepath.WalkDir(root, func(name string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && name != root || d.Name() == "node_modules") {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(name, ".go") {
+			return nil
+		}
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		if n := strings.Count(string(data), "\n"); n > 600 {
+			t.Errorf("%s has %d lines: split it by noun", name, n)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

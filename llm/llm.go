@@ -113,8 +113,8 @@ type Finish string
 const (
 	FinishStop   Finish = "stop"
 	FinishLength Finish = "length"
-	// FinishTools holds if and only if the response has calls and was not
-	// cut at the length limit.
+	// FinishTools holds if and only if the response has calls and was
+	// neither cut at the length limit nor filtered.
 	FinishTools Finish = "tool_calls"
 	// FinishFilter also stands for a refusal, whose words are the text.
 	FinishFilter Finish = "content_filter"

@@ -29,6 +29,12 @@ func newClient(m *Models, e endpoint) *client {
 	return &client{o: &m.o, e: e, api: api.NewClientWithConfig(cfg)}
 }
 
+// String names the endpoint. A client that is printed must not print its key.
+func (c *client) String() string { return fmt.Sprintf("model %q at %s", c.e.model, c.e.host) }
+
+// GoString is String.
+func (c *client) GoString() string { return c.String() }
+
 // Complete implements [llm.Client]. It is the only place that tries again.
 func (c *client) Complete(ctx context.Context, r *llm.Request, sink func(llm.Delta)) (*llm.Response, error) {
 	if err := r.Validate(); err != nil {

@@ -18,6 +18,8 @@ type word string
 func (w *word) UnmarshalJSON(data []byte) error {
 	var s string
 	switch {
+	case len(data) > 1 && data[0] == '"' && bytes.IndexByte(data, '\\') < 0:
+		*w = word(llm.CleanText(string(data[1 : len(data)-1])))
 	case len(data) > 0 && data[0] == '"' && json.Unmarshal(data, &s) == nil:
 		*w = word(llm.CleanText(s))
 	case len(data) > 0 && (data[0] == 'n' || data[0] == 't' || data[0] == 'f'), len(data) > 0 && (data[0] == '{' || data[0] == '['):

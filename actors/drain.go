@@ -78,7 +78,7 @@ func (s *System) wind(ctx context.Context) error {
 		return err
 	}
 	<-s.stopped
-	s.work.Wait()
+	s.work.end()
 	s.protoactor.Shutdown()
 	return nil
 }

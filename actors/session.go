@@ -111,7 +111,7 @@ func (a *sessionActor) Receive(c actor.Context) {
 func (a *sessionActor) async(p phase, work func(o *outcome)) {
 	a.phase = p
 	a.done = outcome{phase: p}
-	a.sys.work.Go(func() {
+	a.sys.work.run(func() {
 		defer func() {
 			if v := recover(); v != nil {
 				a.done.err = fmt.Errorf("actors: %s: %v: %w", a.key, v, session.ErrUnavailable)

@@ -267,7 +267,7 @@ func (w *workflowActor) Receive(c actor.Context) {
 	switch m := c.Message().(type) {
 	case *actor.Started:
 		w.self = c.Self()
-		w.sys.work.Go(w.forward)
+		w.sys.work.run(w.forward)
 	case *halt:
 		w.cancel(m.cause)
 	case *forwarded:
@@ -305,7 +305,7 @@ func (w *workflowActor) ended(m *forwarded) {
 	l.Warn("execution stopped before its run's end", "err", m.err)
 	t := w.task
 	t.Resume = true
-	w.sys.work.Go(func() { w.sys.takeUp(t) })
+	w.sys.work.run(func() { w.sys.takeUp(t) })
 }
 
 // takeUps bounds how often a run is offered to this System again, with pauses

@@ -38,8 +38,6 @@ const (
 	// removes blobs that nothing refers to takes only much older ones, and so
 	// never one that is about to be referred to.
 	blobFresh = 24 * time.Hour
-	// blobPatience bounds the storing of one message, over a change of leader.
-	blobPatience = 20 * time.Second
 
 	headerBlob = "Rath-Blob"
 	blobList   = "list" // the body holds digests; no header: it holds the bytes
@@ -73,7 +71,7 @@ func (b *blobs) Put(ctx context.Context, r io.Reader) (blob.Ref, error) {
 	if err := b.check(ctx); err != nil {
 		return blob.Ref{}, fmt.Errorf("natsbus: put blob: %w", err)
 	}
-	if err := b.c.Durable(ctx); err != nil {
+	if err := b.c.readyToStore(ctx); err != nil {
 		return blob.Ref{}, err
 	}
 	ref, err := b.put(ctx, r)
@@ -81,7 +79,7 @@ func (b *blobs) Put(ctx context.Context, r io.Reader) (blob.Ref, error) {
 		return blob.Ref{}, fmt.Errorf("natsbus: put blob: %w", err)
 	}
 	// A reconnect in between may have led to a server that stores otherwise.
-	return ref, b.c.Durable(ctx)
+	return ref, b.c.readyToStore(ctx)
 }
 
 func (b *blobs) put(ctx context.Context, r io.Reader) (blob.Ref, error) {
@@ -160,7 +158,7 @@ func (b *blobs) putParts(ctx context.Context, first []byte, r io.Reader) (blob.R
 // twice is harmless, so whatever is not clear is tried again.
 func (b *blobs) putMessage(ctx context.Context, d blob.Digest, header nats.Header, data []byte) error {
 	subject := b.subject(d)
-	ctx, cancel := context.WithTimeout(ctx, blobPatience)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var last uint64
 	for wait := newBackoff(); ; {
@@ -169,7 +167,7 @@ func (b *blobs) putMessage(ctx context.Context, d blob.Digest, header nats.Heade
 			return err
 		}
 		if errors.Is(err, errExpectation) {
-			have, lookErr := b.last(ctx, subject)
+			have, lookErr := b.c.last(ctx, StreamBlob, subject)
 			switch {
 			case errors.Is(lookErr, errNoMessage):
 				last = 0
@@ -188,22 +186,10 @@ func (b *blobs) putMessage(ctx context.Context, d blob.Digest, header nats.Heade
 }
 
 func (b *blobs) publish(ctx context.Context, subject string, last uint64, header nats.Header, data []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
-	defer cancel()
 	h := make(nats.Header, len(header)+1)
 	maps.Copy(h, header)
 	_, err := b.c.publishExpecting(ctx, subject, last, h, data)
 	return err
-}
-
-// last returns the message under a subject: from any replica, and from the
-// leader if that one does not have it yet.
-func (b *blobs) last(ctx context.Context, subject string) (stored, error) {
-	m, err := b.c.directLast(ctx, StreamBlob, subject)
-	if errors.Is(err, errNoMessage) {
-		m, err = b.c.leaderLast(ctx, StreamBlob, subject)
-	}
-	return m, err
 }
 
 // Get implements blob.Store.
@@ -211,7 +197,7 @@ func (b *blobs) Get(ctx context.Context, d blob.Digest) (io.ReadCloser, error) {
 	if err := b.check(ctx); err != nil {
 		return nil, fmt.Errorf("natsbus: get blob: %w", err)
 	}
-	m, err := b.last(ctx, b.subject(d))
+	m, err := b.c.last(ctx, StreamBlob, b.subject(d))
 	switch {
 	case errors.Is(err, errNoMessage):
 		return nil, fmt.Errorf("natsbus: get blob: %w: %s", blob.ErrNotFound, d)
@@ -294,7 +280,7 @@ func (r *partReader) Close() error {
 // part returns the checked bytes of a part. One that is missing is damage of
 // the blob, which is there.
 func (b *blobs) part(ctx context.Context, d blob.Digest) ([]byte, error) {
-	m, err := b.last(ctx, b.subject(d))
+	m, err := b.c.last(ctx, StreamBlob, b.subject(d))
 	switch {
 	case errors.Is(err, errNoMessage):
 		return nil, fmt.Errorf("natsbus: get blob: %w: part %s is missing", blob.ErrCorrupt, d.Short())

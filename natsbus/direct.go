@@ -46,9 +46,6 @@ const (
 	// client may have pending.
 	pageMessages = 512
 	pageBytes    = 4 << 20
-
-	// readTimeout bounds one answer of the servers to a read.
-	readTimeout = 5 * time.Second
 )
 
 // errNoMessage is returned when a stream holds no such message, or does not
@@ -84,9 +81,7 @@ func (c *Conn) leaderGet(ctx context.Context, stream string, req getRequest) (st
 	if err != nil {
 		return stored{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	m, err := c.nc.RequestWithContext(ctx, apiMsgGet+stream, body)
+	m, err := c.request(ctx, &nats.Msg{Subject: apiMsgGet + stream, Data: body})
 	if err != nil {
 		return stored{}, fmt.Errorf("natsbus: read stream %s: %w", stream, err)
 	}
@@ -117,29 +112,46 @@ func (c *Conn) leaderGet(ctx context.Context, stream string, req getRequest) (st
 	return out, nil
 }
 
-// leaderLast asks the stream's leader for the last message of a subject.
+// leaderLast asks the stream's leader for the last message of a subject,
+// patiently.
 func (c *Conn) leaderLast(ctx context.Context, stream, subject string) (stored, error) {
-	return c.leaderGet(ctx, stream, getRequest{LastBySubject: subject})
+	return patiently(ctx, func(ctx context.Context) (stored, error) {
+		return c.leaderGet(ctx, stream, getRequest{LastBySubject: subject})
+	})
 }
 
-// directLast reads the last message of a subject from any replica.
-func (c *Conn) directLast(ctx context.Context, stream, subject string) (stored, error) {
-	return c.directOne(ctx, stream, apiDirectGet+stream+"."+subject, nil)
+// last returns the last message of a subject from any replica, and from the
+// leader if that one does not have it, patiently. It may be outdated: it is
+// for subjects whose message does not change.
+func (c *Conn) last(ctx context.Context, stream, subject string) (stored, error) {
+	return patiently(ctx, func(ctx context.Context) (stored, error) {
+		m, err := c.directOne(ctx, stream, apiDirectGet+stream+"."+subject, nil)
+		if errors.Is(err, errNoMessage) || errors.Is(err, nats.ErrNoResponders) {
+			m, err = c.leaderGet(ctx, stream, getRequest{LastBySubject: subject})
+		}
+		return m, err
+	})
 }
 
-// directSeq reads the message with a sequence from any replica.
-func (c *Conn) directSeq(ctx context.Context, stream string, seq uint64) (stored, error) {
+// at returns the message with a sequence, from any replica, and from the
+// leader if that one does not have it, patiently.
+func (c *Conn) at(ctx context.Context, stream string, seq uint64) (stored, error) {
 	body, err := json.Marshal(getRequest{Seq: seq})
 	if err != nil {
 		return stored{}, err
 	}
-	return c.directOne(ctx, stream, apiDirectGet+stream, body)
+	return patiently(ctx, func(ctx context.Context) (stored, error) {
+		m, err := c.directOne(ctx, stream, apiDirectGet+stream, body)
+		if errors.Is(err, errNoMessage) || errors.Is(err, nats.ErrNoResponders) {
+			m, err = c.leaderGet(ctx, stream, getRequest{Seq: seq})
+		}
+		return m, err
+	})
 }
 
+// directOne sends a direct read for one message.
 func (c *Conn) directOne(ctx context.Context, stream, subject string, body []byte) (stored, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	m, err := c.nc.RequestWithContext(ctx, subject, body)
+	m, err := c.request(ctx, &nats.Msg{Subject: subject, Data: body})
 	if err != nil {
 		return stored{}, fmt.Errorf("natsbus: read stream %s: %w", stream, err)
 	}
@@ -160,6 +172,7 @@ func (c *Conn) directPage(ctx context.Context, stream, subject string, from uint
 			fail(err)
 			return
 		}
+		link := c.link.Load().ctx
 		// A page and its end fit, so that a slow reader loses nothing.
 		answers := make(chan *nats.Msg, pageMessages+1)
 		inbox := c.nc.NewInbox()
@@ -174,7 +187,7 @@ func (c *Conn) directPage(ctx context.Context, stream, subject string, from uint
 			return
 		}
 		for n := 0; ; n++ {
-			m, err := nextWithin(ctx, answers)
+			m, err := nextWithin(ctx, link, answers)
 			if err != nil {
 				fail(err)
 				return
@@ -193,20 +206,23 @@ func (c *Conn) directPage(ctx context.Context, stream, subject string, from uint
 	}
 }
 
-// nextWithin waits for an answer at most readTimeout.
-func nextWithin(ctx context.Context, answers <-chan *nats.Msg) (*nats.Msg, error) {
+// nextWithin waits for an answer at most requestTimeout, and not for one that
+// the link will not bring any more.
+func nextWithin(ctx, link context.Context, answers <-chan *nats.Msg) (*nats.Msg, error) {
 	select {
 	case m := <-answers:
 		return m, nil
 	default:
 	}
-	timer := time.NewTimer(readTimeout)
+	timer := time.NewTimer(requestTimeout)
 	defer timer.Stop()
 	select {
 	case m := <-answers:
 		return m, nil
 	case <-timer.C:
-		return nil, fmt.Errorf("no answer within %v: %w", readTimeout, context.DeadlineExceeded)
+		return nil, nats.ErrTimeout
+	case <-link.Done():
+		return nil, errCut
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

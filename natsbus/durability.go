@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -70,8 +71,9 @@ type SyncState struct {
 	Interval time.Duration // between syncs otherwise
 }
 
-// A Probe asks every server that may hold streams how it stores. It returns an
-// error when it cannot ask all of them.
+// A Probe asks the servers that may hold streams how they store. It leaves out
+// a server that does not answer as long as a majority does, because it is asked
+// when a server has just failed, and returns an error otherwise.
 type Probe func(ctx context.Context) ([]SyncState, error)
 
 const (
@@ -124,6 +126,27 @@ func (c *Conn) Durable(ctx context.Context) error {
 	return nil
 }
 
+// readyToStore is Durable for a writer: while the servers cannot be asked,
+// which is usual for a moment after one of them has failed, it asks again, as
+// long as an append would.
+func (c *Conn) readyToStore(ctx context.Context) error {
+	if c.gate.verified.Load() == c.incarnation() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for wait := newBackoff(); ; {
+		err := c.Durable(ctx)
+		e, ok := errors.AsType[*DurabilityError](err)
+		if !ok || e.Cause == nil {
+			return err
+		}
+		if wait.sleep(ctx) != nil {
+			return err
+		}
+	}
+}
+
 func (o *Options) verify(ctx context.Context) error {
 	switch o.Level {
 	case Replicated:
@@ -171,19 +194,29 @@ func (o *Options) verify(ctx context.Context) error {
 }
 
 // MonitorProbe returns a Probe that reads the monitoring addresses of the
-// servers, such as "http://nats-0.nats:8222". All of them must answer.
+// servers, such as "http://nats-0.nats:8222". A majority of them must answer.
 func MonitorProbe(addresses ...string) Probe {
-	client := &http.Client{Timeout: probeTimeout}
+	client := &http.Client{Timeout: probeTimeout / 2}
 	return func(ctx context.Context) ([]SyncState, error) {
-		states := make([]SyncState, 0, len(addresses))
-		for _, a := range addresses {
-			s, err := readVarz(ctx, client, strings.TrimRight(a, "/")+"/varz")
-			if err != nil {
-				return nil, err
-			}
-			states = append(states, s)
+		var (
+			wg     sync.WaitGroup
+			states = make([]SyncState, len(addresses))
+			errs   = make([]error, len(addresses))
+		)
+		for i, a := range addresses {
+			wg.Go(func() { states[i], errs[i] = readVarz(ctx, client, strings.TrimRight(a, "/")+"/varz") })
 		}
-		return states, nil
+		wg.Wait()
+		answered := states[:0]
+		for i, err := range errs {
+			if err == nil {
+				answered = append(answered, states[i])
+			}
+		}
+		if 2*len(answered) <= len(addresses) {
+			return nil, errors.Join(errs...)
+		}
+		return answered, nil
 	}
 }
 

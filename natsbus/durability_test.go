@@ -12,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/session"
 )
 
 func TestLevels(t *testing.T) {
@@ -105,6 +106,11 @@ func TestMonitorProbe(t *testing.T) {
 	if len(states) != 2 || states[0] != want[0] || states[1] != want[1] {
 		t.Errorf("got %v, want %v", states, want)
 	}
+	// A server that failed is left out while the others are a majority.
+	states, err = MonitorProbe(good, "http://127.0.0.1:1", lazy)(t.Context())
+	if err != nil || len(states) != 2 || states[0] != want[0] || states[1] != want[1] {
+		t.Errorf("one of three is gone: %v, %v", states, err)
+	}
 	for name, bad := range map[string]string{
 		"no JetStream": serve(200, `{"server_name":"n2","jetstream":{}}`),
 		"not found":    serve(404, ""),
@@ -115,4 +121,46 @@ func TestMonitorProbe(t *testing.T) {
 			t.Errorf("%s: got %v", name, states)
 		}
 	}
+}
+
+// TestProbeFailsForAMoment writes right after a reconnect, while the servers
+// cannot be asked yet: the writer waits instead of failing.
+func TestProbeFailsForAMoment(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+		l := c.Log()
+		k := key("s")
+		at := grow(t, l, k, session.Position{}, 1)
+		ask, down := c.o.Probe, time.Now().Add(10*time.Second)
+		c.o.Probe = func(ctx context.Context) ([]SyncState, error) {
+			if time.Now().Before(down) {
+				return nil, errors.New("connection refused")
+			}
+			return ask(ctx)
+		}
+		hook, _ := once("PING", drop)
+		w.set(nil, hook)
+		if err := c.nc.FlushWithContext(shortly(t)); err == nil {
+			t.Fatal("the connection was not cut")
+		}
+		w.set(nil, nil)
+		time.Sleep(2 * time.Second)
+		at = grow(t, l, k, at, 1)
+		if time.Now().Before(down) {
+			t.Error("appended before the servers were asked")
+		}
+
+		down = time.Now().Add(time.Hour)
+		hook, _ = once("PING", drop)
+		w.set(nil, hook)
+		if err := c.nc.FlushWithContext(shortly(t)); err == nil {
+			t.Fatal("the connection was not cut")
+		}
+		w.set(nil, nil)
+		time.Sleep(2 * time.Second)
+		start := time.Now()
+		_, err := l.Append(t.Context(), at, commit(k, at, "x"))
+		if d := time.Since(start); !errors.Is(err, ErrDurability) || d < 20*time.Second || d > 40*time.Second {
+			t.Errorf("after %v: %v", d, err)
+		}
+	})
 }

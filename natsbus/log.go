@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// appendPatience is how long an append goes on trying: longer than a
-	// stream takes to elect a new leader, which is 4 to 9 s.
-	appendPatience = 25 * time.Second
+	// lateCheck bounds asking the servers again before a commit that is stored
+	// already is acknowledged.
+	lateCheck = 5 * time.Second
 	// inlineData is the most bytes of one event's data that a commit holds
 	// itself; more lies in a blob.
 	inlineData = 32 << 10
@@ -70,7 +70,7 @@ func (l *eventLog) Append(ctx context.Context, at session.Position, c session.Co
 	if err := ctx.Err(); err != nil {
 		return session.Position{}, err
 	}
-	if err := l.c.Durable(ctx); err != nil {
+	if err := l.c.readyToStore(ctx); err != nil {
 		return session.Position{}, err
 	}
 	raw, err := l.encode(ctx, at, c)
@@ -115,9 +115,9 @@ type write struct {
 // run sends the bytes, and again what is not settled by the first attempt.
 func (w *write) run(ctx context.Context) (uint64, error) {
 	always := context.WithoutCancel(ctx)
-	token, err := w.attempt(always, w.at.Token)
+	token, err := w.send(always, w.at.Token)
 	if err != nil {
-		patient, cancel := context.WithTimeout(always, appendPatience)
+		patient, cancel := context.WithTimeout(always, patience)
 		defer cancel()
 		token, err = w.settle(ctx, patient, err)
 	}
@@ -127,7 +127,9 @@ func (w *write) run(ctx context.Context) (uint64, error) {
 	if w.l.c.incarnation() != w.conn {
 		// The connection changed on the way: perhaps to servers that store
 		// less safely than promised.
-		if err := w.l.c.Durable(always); err != nil {
+		check, cancel := context.WithTimeout(always, lateCheck)
+		defer cancel()
+		if err := w.l.c.readyToStore(check); err != nil {
 			return 0, fmt.Errorf("%w: %w", session.ErrUnavailable, err)
 		}
 	}
@@ -163,18 +165,16 @@ func (w *write) settle(ctx, patient context.Context, err error) (uint64, error) 
 			return 0, ctx.Err()
 		}
 		if wait.sleep(patient) != nil {
-			return 0, fmt.Errorf("%w: not settled after %v: %w", session.ErrUnavailable, appendPatience, err)
+			return 0, fmt.Errorf("%w: not settled after %v: %w", session.ErrUnavailable, patience, err)
 		}
 		var token uint64
-		if token, err = w.attempt(patient, expect); err == nil {
+		if token, err = w.send(patient, expect); err == nil {
 			return token, nil
 		}
 	}
 }
 
-func (w *write) attempt(ctx context.Context, expect uint64) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
-	defer cancel()
+func (w *write) send(ctx context.Context, expect uint64) (uint64, error) {
 	return w.l.c.publishExpecting(ctx, w.subject, expect, nil, w.raw)
 }
 
@@ -184,7 +184,7 @@ func (w *write) attempt(ctx context.Context, expect uint64) (uint64, error) {
 // because the conflict was false or the attempt was lost, or that of foreign
 // messages, which do not count as commits but do as last of their subject.
 func (w *write) resolve(ctx context.Context, expect uint64) (token, next uint64, settled bool, err error) {
-	last, err := w.l.c.leaderLast(ctx, w.stream, w.subject)
+	last, err := w.l.c.leaderGet(ctx, w.stream, getRequest{LastBySubject: w.subject})
 	switch {
 	case errors.Is(err, errNoMessage):
 		if w.at.Token == 0 {
@@ -228,25 +228,41 @@ func (l *eventLog) messages(ctx context.Context, stream, subject string, after u
 			yield(last, nil)
 			return
 		}
+		quiet := time.Now().Add(patience)
+		wait := newBackoff()
 		for after < last.Seq {
 			from := after
+			var failed error
 			for m, err := range l.c.directPage(ctx, stream, subject, from+1) {
-				if !yield(m, err) || err != nil {
+				if err != nil {
+					failed = err
+					break
+				}
+				if !yield(m, nil) {
 					return
 				}
 				after = m.Seq
 			}
 			if after > from {
-				continue
+				quiet, wait = time.Now().Add(patience), newBackoff()
 			}
-			m, err := l.c.leaderGet(ctx, stream, getRequest{Seq: from + 1, NextBySubject: subject})
-			if errors.Is(err, errNoMessage) {
-				return // purged meanwhile
-			}
-			if !yield(m, err) || err != nil {
+			switch {
+			case failed == nil && after > from:
+			case failed == nil: // this replica has no more
+				m, err := patiently(ctx, func(ctx context.Context) (stored, error) {
+					return l.c.leaderGet(ctx, stream, getRequest{Seq: from + 1, NextBySubject: subject})
+				})
+				if errors.Is(err, errNoMessage) {
+					return // purged meanwhile
+				}
+				if !yield(m, err) || err != nil {
+					return
+				}
+				after = m.Seq
+			case !passing(failed) || time.Now().After(quiet) || wait.sleep(ctx) != nil:
+				yield(stored{}, failed)
 				return
 			}
-			after = m.Seq
 		}
 	}
 }

@@ -349,7 +349,7 @@ func TestAppendThroughOutage(t *testing.T) {
 				time.Sleep(outage)
 				*now = natstest.Start(t, opts)
 				err := <-done
-				if outage < appendPatience {
+				if outage < patience {
 					if err != nil {
 						t.Fatalf("after %v: %v", time.Since(start), err)
 					}

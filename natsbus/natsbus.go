@@ -31,6 +31,7 @@ import (
 	"net"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -114,7 +115,23 @@ type Conn struct {
 	js     jetstream.JetStream
 	o      Options
 	gate   gate
+	link   atomic.Pointer[link]
 	closed chan struct{}
+}
+
+// link is one connection to one server; ctx ends with it.
+type link struct {
+	ctx context.Context
+	cut context.CancelFunc
+}
+
+// relink ends what waits for an answer on the link before: it will not come.
+func (c *Conn) relink() {
+	l := &link{}
+	l.ctx, l.cut = context.WithCancel(context.Background())
+	if old := c.link.Swap(l); old != nil {
+		old.cut()
+	}
 }
 
 // Connect connects and, unless Options.Client is set, verifies that the
@@ -134,6 +151,7 @@ func Connect(ctx context.Context, opts *Options) (*Conn, error) {
 		return nil, fmt.Errorf("natsbus: connect: %w", err)
 	}
 	c := &Conn{o: o, gate: newGate(), closed: make(chan struct{})}
+	c.relink()
 	nopts, err := c.natsOptions(ctx)
 	if err != nil {
 		return nil, err
@@ -220,8 +238,12 @@ func (c *Conn) natsOptions(ctx context.Context) ([]nats.Option, error) {
 		// What cannot be sent now is the caller's to retry: a buffer would
 		// send it at a time that nobody expects.
 		nats.ReconnectBufSize(-1),
-		nats.ClosedHandler(func(*nats.Conn) { close(c.closed) }),
+		nats.ClosedHandler(func(*nats.Conn) {
+			c.link.Load().cut()
+			close(c.closed)
+		}),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			c.relink()
 			if err != nil {
 				o.Logger.Warn("NATS connection lost, reconnecting", "err", err)
 			}

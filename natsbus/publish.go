@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -51,7 +49,7 @@ func (c *Conn) publishExpecting(ctx context.Context, subject string, last uint64
 		m.Header = make(nats.Header, 1)
 	}
 	m.Header[headerExpectLast] = []string{strconv.FormatUint(last, 10)}
-	reply, err := c.nc.RequestMsgWithContext(ctx, m)
+	reply, err := c.request(ctx, m)
 	if err != nil {
 		return 0, err
 	}
@@ -75,32 +73,4 @@ func (c *Conn) publishExpecting(ctx context.Context, subject string, last uint64
 		return 0, errExpectation
 	}
 	return ack.Seq, nil
-}
-
-// publishTimeout bounds one attempt to store a message.
-const publishTimeout = 5 * time.Second
-
-// backoff waits longer and longer between attempts, with a random part so
-// that writers that met do not meet again.
-type backoff struct{ next time.Duration }
-
-const (
-	backoffFirst = 2 * time.Millisecond
-	backoffMost  = 500 * time.Millisecond
-)
-
-func newBackoff() *backoff { return &backoff{backoffFirst} }
-
-// sleep waits, or returns the error of ctx when that ends first.
-func (b *backoff) sleep(ctx context.Context) error {
-	d := b.next/2 + rand.N(b.next)
-	b.next = min(2*b.next, backoffMost)
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -52,7 +52,7 @@ func (l *eventLog) Save(ctx context.Context, k session.Key, at session.Position,
 		return fmt.Errorf("natsbus: snapshot of %s has %d bytes, at most %d are kept: %w", k, len(state), maxSnapshot, session.ErrTooLarge)
 	}
 	subject := snapSubject(k)
-	look := l.c.directLast
+	look := l.c.last
 	for range saveAttempts {
 		have, err := look(ctx, StreamSnap, subject)
 		if err != nil && !errors.Is(err, errNoMessage) {
@@ -63,7 +63,7 @@ func (l *eventLog) Save(ctx context.Context, k session.Key, at session.Position,
 				return nil
 			}
 		}
-		_, err = l.publish(ctx, subject, have.Seq, nats.Header{
+		_, err = l.c.publishExpecting(ctx, subject, have.Seq, nats.Header{
 			headerSeq:   {strconv.FormatUint(at.Seq, 10)},
 			headerToken: {strconv.FormatUint(at.Token, 10)},
 			headerHash:  {at.Hash.String()},
@@ -77,12 +77,6 @@ func (l *eventLog) Save(ctx context.Context, k session.Key, at session.Position,
 		look = l.c.leaderLast // a replica that lags said something outdated
 	}
 	return fmt.Errorf("natsbus: save snapshot of %s: %w", k, session.ErrConflict)
-}
-
-func (l *eventLog) publish(ctx context.Context, subject string, last uint64, h nats.Header, data []byte) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
-	defer cancel()
-	return l.c.publishExpecting(ctx, subject, last, h, data)
 }
 
 func positionOf(h nats.Header) (session.Position, error) {
@@ -100,7 +94,7 @@ func (l *eventLog) Load(ctx context.Context, k session.Key) (session.Position, [
 	if err != nil {
 		return session.Position{}, nil, err
 	}
-	m, err := l.c.directLast(ctx, StreamSnap, snapSubject(k))
+	m, err := l.c.last(ctx, StreamSnap, snapSubject(k))
 	if err != nil {
 		return session.Position{}, nil, loadError(k, err)
 	}
@@ -108,10 +102,7 @@ func (l *eventLog) Load(ctx context.Context, k session.Key) (session.Position, [
 	if err != nil {
 		return session.Position{}, nil, loadError(k, errNoMessage)
 	}
-	commit, err := l.c.directSeq(ctx, stream, at.Token)
-	if errors.Is(err, errNoMessage) {
-		commit, err = l.c.leaderGet(ctx, stream, getRequest{Seq: at.Token})
-	}
+	commit, err := l.c.at(ctx, stream, at.Token)
 	if err == nil && (commit.Subject != subject || session.HashOf(commit.Data) != at.Hash) {
 		err = errNoMessage
 	}
@@ -137,7 +128,7 @@ func (l *eventLog) SavePage(ctx context.Context, t session.Tenant, digest string
 	if len(page) > maxSnapshot {
 		return fmt.Errorf("natsbus: page of %d bytes, at most %d are kept: %w", len(page), maxSnapshot, session.ErrTooLarge)
 	}
-	_, err = l.publish(ctx, subject, 0, nil, page)
+	_, err = l.c.publishExpecting(ctx, subject, 0, nil, page)
 	if err != nil && !errors.Is(err, errExpectation) { // that: it is there
 		return fmt.Errorf("natsbus: save page %s: %w", digest, err)
 	}
@@ -150,10 +141,7 @@ func (l *eventLog) LoadPage(ctx context.Context, t session.Tenant, digest string
 	if err != nil {
 		return nil, err
 	}
-	m, err := l.c.directLast(ctx, StreamSnap, subject)
-	if errors.Is(err, errNoMessage) {
-		m, err = l.c.leaderLast(ctx, StreamSnap, subject)
-	}
+	m, err := l.c.last(ctx, StreamSnap, subject)
 	if errors.Is(err, errNoMessage) {
 		err = session.ErrNotFound
 	}

@@ -139,8 +139,10 @@ func (a *sessionActor) settle(o *outcome) {
 	}
 	switch o.phase {
 	case loading:
-		if o.err != nil {
-			err := unavailable(o.err)
+		if err := o.err; err != nil {
+			if !errors.Is(err, session.ErrTooOld) && !errors.Is(err, session.ErrForeign) {
+				err = unavailable(err)
+			}
 			a.end(err, err)
 			return
 		}
@@ -367,13 +369,17 @@ func (a *sessionActor) appendFailed(err error) {
 	}
 }
 
-// unavailable marks an error of the log that says nothing about the request.
-// Without the mark a timeout of ours would look like the caller's own.
+// unavailable marks an error of the log that says nothing about the request,
+// so that a run stops instead of taking it for a step's outcome. What ended
+// the log's operation was not the caller's own deadline and must not look so.
 func unavailable(err error) error {
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+	switch {
+	case errors.Is(err, session.ErrUnavailable):
+		return err
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return fmt.Errorf("%w: %s", session.ErrUnavailable, err.Error())
 	}
-	return err
+	return fmt.Errorf("%w: %w", session.ErrUnavailable, err)
 }
 
 // end finishes an activation whose memory is not to be trusted: the batch is

@@ -1,0 +1,237 @@
+package actors_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+func TestPassivation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &faults{}
+		sys := start(t, log, actors.Options{Passivate: time.Minute})
+		s, k := sys.Store(), key("s1")
+		g := claim(t, s, task("r1", k))
+		time.Sleep(time.Hour)
+		if sys.Active() != 1 {
+			t.Fatal("a session was passivated under the run that executes on it")
+		}
+		if _, err := s.Commit(t.Context(), step(g, k, "0", 0, "zero")); err != nil {
+			t.Fatalf("after an hour: %v", err)
+		}
+		a, err := s.Commit(t.Context(), end(g, k, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(59 * time.Second)
+		if sys.Active() != 1 {
+			t.Error("passivated before a minute was over")
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if sys.Active() != 0 {
+			t.Error("an idle session stays in memory")
+		}
+		g = claim(t, s, task("r2", k))
+		if g.Epoch != 2 || g.Session.Text() != "zero" || g.Base.Ref() != a.Session.Ref() {
+			t.Errorf("activated again with epoch %d and %q", g.Epoch, g.Session.Text())
+		}
+	})
+}
+
+func TestReadingLeavesNoTrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &faults{}
+		s := start(t, log, actors.Options{}).Store()
+		err := s.Apply(t.Context(), run.Signal{To: key("none"), Run: "r", Cancel: &run.CancelRequested{}})
+		if !errors.Is(err, run.ErrUnknownRun) {
+			t.Errorf("cancel of nothing: %v", err)
+		}
+		if n := log.count(); n != 0 {
+			t.Errorf("%d commits for a refused signal", n)
+		}
+	})
+}
+
+// A storm of requests while the session comes and goes: each gets an answer,
+// and the right one.
+func TestActivationRaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &faults{}
+		sys := start(t, log, actors.Options{Passivate: time.Millisecond})
+		s := sys.Store()
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				for n := range 50 {
+					k := key(fmt.Sprint("s", i%4))
+					if err := s.Apply(t.Context(), run.Signal{To: k, Run: "r", Cancel: &run.CancelRequested{}}); !errors.Is(err, run.ErrUnknownRun) {
+						t.Errorf("request %d: %v", n, err)
+					}
+					time.Sleep(time.Duration(900+50*((i+n)%5)) * time.Microsecond)
+				}
+			})
+		}
+		wg.Wait()
+		time.Sleep(time.Second)
+		if n := sys.Active(); n != 0 {
+			t.Errorf("%d sessions are left", n)
+		}
+	})
+}
+
+func TestUnavailableLogEndsTheActivation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &faults{}
+		s := start(t, log, actors.Options{}).Store()
+		k := key("s1")
+		g := claim(t, s, task("r1", k))
+		// The commit is stored, but nobody is told.
+		log.set(func() {
+			log.after = func(n int, _ session.Commit) error {
+				if n == 2 {
+					return fmt.Errorf("no answer: %w", session.ErrUnavailable)
+				}
+				return nil
+			}
+		})
+		_, err := s.Commit(t.Context(), step(g, k, "0", 0, "zero"))
+		if !errors.Is(err, session.ErrUnavailable) || !run.Control(err) {
+			t.Fatalf("a commit without an answer: %v", err)
+		}
+		g2 := claim(t, s, run.Task{ID: "r1", Workflow: "w", Session: k})
+		if g2.Attempt != 2 || g2.Epoch != 2 || g2.Journal.Len() != 1 {
+			t.Errorf("claimed again: attempt %d, epoch %d, %d steps recorded", g2.Attempt, g2.Epoch, g2.Journal.Len())
+		}
+		if _, err := s.Commit(t.Context(), step(g, k, "1", 1, "late")); !errors.Is(err, run.ErrSuperseded) {
+			t.Errorf("the former attempt: %v", err)
+		}
+	})
+}
+
+// A log that does not answer in time must not look like the caller's timeout,
+// which a run would record as a step's outcome.
+func TestStalledLogIsUnavailable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &faults{latency: time.Minute}
+		s := start(t, log, actors.Options{AppendTimeout: 30 * time.Second}).Store()
+		_, err := s.Claim(t.Context(), claimOf(task("r1", key("s1"))))
+		if !errors.Is(err, session.ErrUnavailable) || errors.Is(err, t.Context().Err()) {
+			t.Errorf("a stalled log: %v", err)
+		}
+	})
+}
+
+// What no commit can hold is refused before it reaches the writer, so that the
+// run goes on with the error.
+func TestTooLargeForAnyCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, &faults{}, actors.Options{}).Store()
+		k := key("s1")
+		g := claim(t, s, task("r1", k))
+		_, err := s.Commit(t.Context(), step(g, k, "0", 0, strings.Repeat("x", session.MaxCommit)))
+		if !errors.Is(err, session.ErrTooLarge) || run.Control(err) {
+			t.Errorf("a step over the limit: %v", err)
+		}
+		if _, err := s.Commit(t.Context(), step(g, k, "0", 0, strings.Repeat("x", session.MaxCommit*4/5))); err != nil {
+			t.Errorf("a step under the limit: %v", err)
+		}
+	})
+}
+
+// A log that refuses a commit which several requests share refuses only the
+// one that is too large.
+func TestOnlyTheCulpritIsTooLarge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &faults{latency: time.Second}
+		log.append = func(_ int, c session.Commit) error {
+			for _, e := range c.Events {
+				if strings.Contains(e.Data, "culprit") {
+					return fmt.Errorf("over the limit: %w", session.ErrTooLarge)
+				}
+			}
+			return nil
+		}
+		s := start(t, log, actors.Options{Spills: true}).Store()
+		k := key("s1")
+		var wg sync.WaitGroup
+		for _, id := range []string{"r1", "q1", "culprit", "q2"} {
+			wg.Go(func() {
+				_, err := s.Claim(t.Context(), claimOf(task(id, k)))
+				if id == "culprit" && !errors.Is(err, session.ErrTooLarge) || id != "culprit" && err != nil {
+					t.Errorf("%s: %v", id, err)
+				}
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+	})
+}
+
+func TestPanicIsAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &faults{}
+		var boom atomic.Bool
+		var out bytes.Buffer
+		s := start(t, log, actors.Options{
+			Logger: slog.New(slog.NewTextHandler(&out, nil)),
+			Now: func() time.Time {
+				if boom.Load() {
+					panic("clock is broken")
+				}
+				return time.Now()
+			},
+		}).Store()
+		k := key("s1")
+		g := claim(t, s, task("r1", k))
+		boom.Store(true)
+		_, err := s.Commit(t.Context(), step(g, k, "0", 0, ""))
+		if !errors.Is(err, session.ErrUnavailable) || !strings.Contains(err.Error(), "clock is broken") {
+			t.Errorf("a panic was answered with %v", err)
+		}
+		boom.Store(false)
+		if g := claim(t, s, task("r1", k)); g.Attempt != 2 {
+			t.Errorf("after the panic: attempt %d", g.Attempt)
+		}
+		if !strings.Contains(out.String(), "clock is broken") {
+			t.Errorf("the panic is not in the log: %s", out.String())
+		}
+	})
+}
+
+// Answers from memory are as good as the memory: an activation that another
+// system wrote past must not refuse what the log allows.
+func TestAnswersFromMemoryAreConfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &faults{}
+		a := start(t, log, actors.Options{Incarnation: "a"}).Store()
+		b := start(t, log, actors.Options{Incarnation: "b"}).Store()
+		k := key("s1")
+		g := claim(t, a, task("r1", k))
+		if _, err := a.Commit(t.Context(), end(g, k, 0)); err != nil {
+			t.Fatal(err)
+		}
+		claim(t, b, task("r2", k)) // a's memory knows nothing of it
+		if err := a.Apply(t.Context(), run.Signal{To: k, Run: "r2", Cancel: &run.CancelRequested{Reason: "enough"}}); err != nil {
+			t.Errorf("cancel of a run that the log holds: %v", err)
+		}
+		before := log.lasts
+		if err := a.Apply(t.Context(), run.Signal{To: k, Run: "r9", Cancel: &run.CancelRequested{}}); !errors.Is(err, run.ErrUnknownRun) {
+			t.Errorf("cancel of a run that no log holds: %v", err)
+		}
+		if log.lasts == before {
+			t.Error("a refusal from memory was not confirmed")
+		}
+	})
+}

@@ -32,6 +32,9 @@ type activate struct {
 	reply chan *mailbox
 }
 
+// IgnoreDeadLetterLogging: whoever asks a System that has ended is told so.
+func (*activate) IgnoreDeadLetterLogging() {}
+
 // launch starts the workflow actor of an execution.
 type launch struct{ w *workflowActor }
 

@@ -1,0 +1,314 @@
+package actors_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// work is what the workflow "w" of a test does: steps that count themselves
+// and wait as long as they are told.
+type work struct {
+	mu    sync.Mutex
+	calls []string // "node step"
+	hold  map[string]chan struct{}
+}
+
+func (w *work) done() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.calls)
+}
+
+func (w *work) workflow(node string, steps int) flow.Workflow {
+	return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		for i := range steps {
+			name := fmt.Sprint("step", i)
+			text, err := flow.Do(ctx, name, func(ctx context.Context) (string, error) {
+				w.mu.Lock()
+				w.calls = append(w.calls, node+" "+name)
+				hold := w.hold[name]
+				w.mu.Unlock()
+				if hold != nil {
+					select {
+					case <-hold:
+					case <-ctx.Done():
+						return "", context.Cause(ctx)
+					}
+				}
+				return name, nil
+			}, flow.Effect(tool.ReadOnly))
+			if err != nil {
+				return s, err
+			}
+			s = s.With(session.AssistantText(text))
+		}
+		return s, nil
+	})
+}
+
+// host is a System that offers a workflow "w" of two steps.
+func host(t testing.TB, log session.Log, w *work, o actors.Options) *actors.System {
+	t.Helper()
+	if o.Incarnation == "" {
+		o.Incarnation = "n1"
+	}
+	o.Values = run.NewValues(log)
+	o.Workflows = &flow.Registry{}
+	node := o.Incarnation
+	if err := o.Workflows.Register(flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return w.workflow(node, 2) }}); err != nil {
+		t.Fatal(err)
+	}
+	o.Runtime = &flow.Runtime{Values: o.Values, Mint: session.Minter{}, Node: node}
+	return start(t, log, o)
+}
+
+func state(t testing.TB, log session.Log, k session.Key, id run.ID) *run.Record {
+	t.Helper()
+	w, err := run.Load(context.Background(), log, run.NewValues(log), k, "reader")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := w.Book().Run(id)
+	if r == nil {
+		return &run.Record{}
+	}
+	return r
+}
+
+func TestAcceptExecutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, w := &faults{}, &work{hold: map[string]chan struct{}{"step1": make(chan struct{})}}
+		sys := host(t, log, w, actors.Options{Slots: 4})
+		k := key("s1")
+		if a, err := sys.Accept(t.Context(), task("r1", k)); err != nil || a != actors.Committed {
+			t.Fatalf("accepted %q, %v", a, err)
+		}
+		if r := state(t, log, k, "r1"); r.State != run.Running {
+			t.Errorf("accepted, but the log says %q", r.State)
+		}
+		synctest.Wait()
+		if a, err := sys.Accept(t.Context(), task("r1", k)); err != nil || a != actors.Committed {
+			t.Errorf("again, while it executes: %q, %v", a, err)
+		}
+		other := task("r1", k)
+		other.Model = "another"
+		if _, err := sys.Accept(t.Context(), other); !errors.Is(err, run.ErrKeyReused) {
+			t.Errorf("the same id for another task: %v", err)
+		}
+		if a, err := sys.Accept(t.Context(), task("r2", k)); err != nil || a != actors.Queued {
+			t.Errorf("a second run of the session: %q, %v", a, err)
+		}
+		if sys.Running() != 1 || sys.FreeHeld() != 3 {
+			t.Errorf("%d runs execute, %d slots are free", sys.Running(), sys.FreeHeld())
+		}
+		close(w.hold["step1"])
+		synctest.Wait()
+		if r := state(t, log, k, "r1"); r.State != run.Succeeded || r.Attempt != 1 {
+			t.Errorf("ended %q after %d attempts", r.State, r.Attempt)
+		}
+		if a, err := sys.Accept(t.Context(), task("r1", k)); err != nil || a != actors.Committed {
+			t.Errorf("again, when it is over: %q, %v", a, err)
+		}
+		// What the relay does with the offer in the first run's last commit.
+		if a, err := sys.Accept(t.Context(), run.Task{ID: "r2", Workflow: "w", Session: k, Resume: true}); err != nil || a != actors.Committed {
+			t.Errorf("the queued run: %q, %v", a, err)
+		}
+		synctest.Wait()
+		if r := state(t, log, k, "r2"); r.State != run.Succeeded {
+			t.Errorf("the queued run ended %q", r.State)
+		}
+		if want := []string{"n1 step0", "n1 step1", "n1 step0", "n1 step1"}; !slices.Equal(w.done(), want) {
+			t.Errorf("executed %q", w.done())
+		}
+		if sys.Running() != 0 || sys.FreeHeld() != 4 {
+			t.Errorf("%d runs execute, %d slots are free", sys.Running(), sys.FreeHeld())
+		}
+	})
+}
+
+func TestAcceptRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sys := host(t, &faults{}, &work{}, actors.Options{})
+		bad := task("r1", key("s1"))
+		bad.Workflow = "other"
+		if _, err := sys.Accept(t.Context(), bad); !errors.Is(err, run.ErrNotSupported) || !strings.Contains(err.Error(), "other") {
+			t.Errorf("a workflow that is not offered: %v", err)
+		}
+		if _, err := sys.Accept(t.Context(), task("r 1", key("s1"))); !errors.Is(err, run.ErrMalformed) {
+			t.Errorf("an id with a space: %v", err)
+		}
+	})
+}
+
+func TestSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, w := &faults{}, &work{hold: map[string]chan struct{}{"step0": make(chan struct{})}}
+		sys := host(t, log, w, actors.Options{Slots: 3, Reserved: 1, SlotWait: time.Second})
+		for i := range 2 {
+			if _, err := sys.Accept(t.Context(), task(fmt.Sprint("r", i), key(fmt.Sprint("s", i)))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := time.Now()
+		if _, err := sys.Accept(t.Context(), task("r2", key("s2"))); !errors.Is(err, run.ErrBusy) || time.Since(before) != time.Second {
+			t.Errorf("a third new run: %v after %v", err, time.Since(before))
+		}
+		if n := log.count(); n != 2 {
+			t.Errorf("%d commits: a refused task must leave none", n)
+		}
+		// A run that a log holds may take the reserved slot.
+		other := start(t, log, actors.Options{Incarnation: "elsewhere"}).Store()
+		g := claim(t, other, task("r3", key("s3")))
+		release, err := run.NewEvent(run.KindReleased, run.Released{Attempt: g.Attempt, Reason: "test", Run: "r3", Workflow: "w"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := other.Commit(t.Context(), run.Batch{Session: key("s3"), Run: "r3", Attempt: g.Attempt, Events: []session.Event{release}}); err != nil {
+			t.Fatal(err)
+		}
+		if a, err := sys.Accept(t.Context(), run.Task{ID: "r3", Workflow: "w", Session: key("s3"), Resume: true}); err != nil || a != actors.Committed {
+			t.Errorf("a run that a log holds: %q, %v", a, err)
+		}
+		if sys.Free() != 0 || sys.FreeHeld() != 0 {
+			t.Errorf("%d and %d slots are free", sys.Free(), sys.FreeHeld())
+		}
+		close(w.hold["step0"])
+		synctest.Wait()
+		if sys.Free() != 2 || sys.FreeHeld() != 3 {
+			t.Errorf("at the end %d and %d slots are free", sys.Free(), sys.FreeHeld())
+		}
+	})
+}
+
+func TestCancelStopsAnExecution(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, w := &faults{}, &work{hold: map[string]chan struct{}{"step0": make(chan struct{})}}
+		sys := host(t, log, w, actors.Options{})
+		k := key("s1")
+		if _, err := sys.Accept(t.Context(), task("r1", k)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if err := sys.Signal(t.Context(), run.Signal{To: k, Run: "r1", Cancel: &run.CancelRequested{Reason: "enough"}}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if r := state(t, log, k, "r1"); r.State != run.Cancelled {
+			t.Errorf("a cancelled run is %q", r.State)
+		}
+		if err := sys.Signal(t.Context(), run.Signal{To: k, Run: "r1", Cancel: &run.CancelRequested{}}); !errors.Is(err, run.ErrState) {
+			t.Errorf("cancelled again: %v", err)
+		}
+	})
+}
+
+func TestDrainReleases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, w := &faults{}, &work{hold: map[string]chan struct{}{"step1": make(chan struct{})}}
+		sys := host(t, log, w, actors.Options{Drain: 10 * time.Second})
+		k := key("s1")
+		if _, err := sys.Accept(t.Context(), task("r1", k)); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- sys.Run(ctx) }()
+		synctest.Wait()
+		cancel()
+		before := time.Now()
+		synctest.Wait()
+		if _, err := sys.Accept(t.Context(), task("r2", key("s2"))); !errors.Is(err, run.ErrShutdown) {
+			t.Errorf("a task while draining: %v", err)
+		}
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Since(before); d != 10*time.Second {
+			t.Errorf("drained after %v", d)
+		}
+		if r := state(t, log, k, "r1"); r.State != run.Queued {
+			t.Errorf("a run that was cut off is %q", r.State)
+		}
+		if _, err := sys.Store().Claim(t.Context(), claimOf(task("r3", k))); !errors.Is(err, run.ErrShutdown) {
+			t.Errorf("a claim after the end: %v", err)
+		}
+		// Another node goes on at the first step that is not recorded.
+		close(w.hold["step1"])
+		next := host(t, log, w, actors.Options{Incarnation: "n2"})
+		if _, err := next.Accept(t.Context(), run.Task{ID: "r1", Workflow: "w", Session: k, Resume: true}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if r := state(t, log, k, "r1"); r.State != run.Succeeded || r.Attempt != 2 {
+			t.Errorf("resumed: %q at attempt %d", r.State, r.Attempt)
+		}
+		if want := []string{"n1 step0", "n1 step1", "n2 step1"}; !slices.Equal(w.done(), want) {
+			t.Errorf("executed %q", w.done())
+		}
+	})
+}
+
+func TestDrainLetsRunsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, w := &faults{}, &work{hold: map[string]chan struct{}{"step1": make(chan struct{})}}
+		sys := host(t, log, w, actors.Options{})
+		k := key("s1")
+		if _, err := sys.Accept(t.Context(), task("r1", k)); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(3*time.Second, func() { close(w.hold["step1"]) })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		before := time.Now()
+		if err := sys.Drain(ctx); err != nil || time.Since(before) != 3*time.Second {
+			t.Errorf("drained after %v: %v", time.Since(before), err)
+		}
+		if r := state(t, log, k, "r1"); r.State != run.Succeeded {
+			t.Errorf("the run is %q", r.State)
+		}
+	})
+}
+
+// The log goes away under a run; when it is back, the run goes on here.
+func TestRunIsTakenUpAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, w := &faults{}, &work{}
+		var down atomic.Bool
+		log.append = func(n int, _ session.Commit) error {
+			if n == 2 {
+				down.Store(true)
+				time.AfterFunc(2*time.Second, func() { down.Store(false) })
+			}
+			if down.Load() {
+				return fmt.Errorf("the log is away: %w", session.ErrUnavailable)
+			}
+			return nil
+		}
+		sys := host(t, log, w, actors.Options{})
+		k := key("s1")
+		if _, err := sys.Accept(t.Context(), task("r1", k)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if r := state(t, log, k, "r1"); r.State != run.Succeeded {
+			t.Errorf("the run is %q", r.State)
+		}
+		if want := []string{"n1 step0", "n1 step0", "n1 step1"}; !slices.Equal(w.done(), want) {
+			t.Errorf("executed %q", w.done())
+		}
+	})
+}

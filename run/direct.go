@@ -37,6 +37,9 @@ func Direct(log session.Log, o *DirectOptions) Store {
 	return d
 }
 
+// appendTimeout bounds how long a commit may take.
+const appendTimeout = 30 * time.Second
+
 type direct struct {
 	log session.Log
 	o   DirectOptions
@@ -76,6 +79,9 @@ func (d *direct) with(ctx context.Context, k session.Key, decide func(w *Writer,
 	d.mu.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return at, false, err
+	}
 	if h.w == nil {
 		if h.w, err = Load(ctx, d.log, d.o.Values, k, d.o.Incarnation); err != nil {
 			return at, false, err
@@ -86,7 +92,10 @@ func (d *direct) with(ctx context.Context, k session.Key, decide func(w *Writer,
 	if !ok {
 		return h.w.At(), false, decided
 	}
-	at, err = d.log.Append(ctx, h.w.At(), c)
+	// A caller that goes away must not cost the session its writer.
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), appendTimeout)
+	defer cancel()
+	at, err = d.log.Append(bounded, h.w.At(), c)
 	if err != nil {
 		h.w = nil // whatever it staged is not there; the next request folds anew
 		return at, false, fmt.Errorf("run: commit to %s: %w", k, err)

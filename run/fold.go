@@ -43,9 +43,15 @@ type Record struct {
 	Warnings []string
 	steps    map[Path]*Step
 	intents  map[Path]Intent
-	resolved map[Path]Resolved
-	children []session.ID
+	resolved map[Path]resolution
+	children []session.ID // made by the run and not disposed of
 	late     int
+}
+
+// resolution is what a person decided about calls of attempts up to one.
+type resolution struct {
+	Resolved
+	attempt uint64
 }
 
 // Step is a recorded step with the session as it was right after it.
@@ -103,150 +109,183 @@ func isNumber(s string) bool {
 }
 
 // Apply folds one event; s is the session right after it. Events of other
-// namespaces are skipped, an unknown one of its own is ErrTooOld.
+// namespaces are skipped, an unknown one of its own is ErrTooOld. It fails
+// without changing anything.
 func (b *Book) Apply(k session.Key, e session.Event, s session.Session) error {
-	if !strings.HasPrefix(e.Kind, "run.") && !strings.HasPrefix(e.Kind, "step.") && !strings.HasPrefix(e.Kind, "writer.") {
-		return nil
+	fact, err := b.read(e)
+	if err != nil {
+		return err
 	}
+	b.fold(k, fact, e.Time, s)
+	return nil
+}
+
+// lateDone is an outcome of a superseded attempt.
+type lateDone struct{ Done }
+
+// read decodes an event and checks that it can be folded now. The fact is nil
+// for events of other namespaces.
+func (b *Book) read(e session.Event) (fact any, err error) {
 	switch e.Kind {
 	case KindWriter:
 		w, err := Read[WriterOpened](e)
-		if err != nil {
-			return err
+		if err == nil && w.Epoch <= b.Epoch {
+			err = fmt.Errorf("run: writer epoch %d after %d", w.Epoch, b.Epoch)
 		}
-		if w.Epoch <= b.Epoch {
-			return fmt.Errorf("run: writer epoch %d after %d", w.Epoch, b.Epoch)
-		}
-		b.Epoch, b.Incarnation = w.Epoch, w.Incarnation
+		return w, err
 	case KindSubmitted:
-		sub, err := Read[Submitted](e)
-		if err != nil {
-			return err
+		s, err := Read[Submitted](e)
+		if err == nil && b.runs[s.Task.Run] != nil {
+			err = fmt.Errorf("run: %s is submitted twice", s.Task.Run)
 		}
-		if b.runs[sub.Task.Run] != nil {
-			return fmt.Errorf("run: %s is submitted twice", sub.Task.Run)
+		return s, err
+	case KindEnded:
+		v, err := Read[Ended](e)
+		if err == nil && !v.State.Terminal() {
+			err = fmt.Errorf("run: %s ended as %q: %w", v.Run, v.State, session.ErrTooOld)
 		}
-		r := b.record(sub.Task.Run)
-		r.Home, r.State, r.Task, r.Digest, r.Submitted = k, Queued, sub.Task.task(k), sub.Digest, e.Time
-		b.Queue = append(b.Queue, r.ID)
+		return v, err
 	case KindClaimed:
-		c, err := Read[Claimed](e)
-		if err != nil {
-			return err
-		}
-		r := b.record(c.Run)
-		if c.Attempt < r.Attempt {
-			return nil // the fold refuses lower attempts
-		}
-		r.Home, r.State, r.Attempt, r.Epoch, r.Review = c.Home, Running, c.Attempt, c.Epoch, nil
-		r.Claims++
-		if r.Started.IsZero() {
-			r.Started, r.Base = e.Time, s
-		}
-		b.Active = c.Run
-		if c.Home == k {
-			b.Queue = slices.DeleteFunc(b.Queue, func(id ID) bool { return id == c.Run })
-		}
+		return asFact(Read[Claimed](e))
 	case KindReleased:
-		rel, err := Read[Released](e)
-		if err != nil {
-			return err
-		}
-		r := b.runs[rel.Run]
-		if r == nil || r.State != Running || r.Attempt != rel.Attempt {
+		return asFact(Read[Released](e))
+	case KindReview:
+		return asFact(Read[Review](e))
+	case KindResolved:
+		return asFact(Read[Resolved](e))
+	case KindCancel:
+		return asFact(Read[CancelRequested](e))
+	case KindWarning:
+		return asFact(Read[Warning](e))
+	case KindIntent:
+		return asFact(Read[Intent](e))
+	case KindDone:
+		return asFact(Read[Done](e))
+	case KindLate:
+		d, err := Read[Done](e)
+		return lateDone{d}, err
+	}
+	if own := strings.HasPrefix(e.Kind, "run.") || strings.HasPrefix(e.Kind, "step.") || strings.HasPrefix(e.Kind, "writer."); own {
+		return nil, fmt.Errorf("run: unknown event %s: %w", e.Kind, session.ErrTooOld)
+	}
+	return nil, nil
+}
+
+func asFact[T any](v T, err error) (any, error) { return v, err }
+
+// fold takes a fact that read returned. made is where a value was kept that
+// the commit of the event is to be noted in; nil if none was.
+func (b *Book) fold(k session.Key, fact any, now time.Time, s session.Session) (made *session.Session) {
+	switch v := fact.(type) {
+	case WriterOpened:
+		b.Epoch, b.Incarnation = v.Epoch, v.Incarnation
+	case Submitted:
+		r := b.record(v.Task.Run)
+		r.Home, r.State, r.Task, r.Digest, r.Submitted = k, Queued, v.Task.task(k), v.Digest, now
+		b.Queue = append(b.Queue, r.ID)
+	case Claimed:
+		return b.claimed(k, v, now, s)
+	case Released:
+		r := b.runs[v.Run]
+		if r == nil || r.State != Running || r.Attempt != v.Attempt {
 			return nil
 		}
 		r.State, r.Claims = Queued, 0
 		if r.Home != k && b.Active == r.ID {
 			b.Active = "" // the run is done with this session, not over
 		}
-	case KindReview:
-		v, err := Read[Review](e)
-		if err != nil {
-			return err
-		}
+	case Review:
 		if r := b.runs[v.Run]; r != nil && !r.State.Terminal() {
 			r.State, r.Review = NeedsReview, &v
 		}
-	case KindResolved:
-		v, err := Read[Resolved](e)
-		if err != nil {
-			return err
-		}
+	case Resolved:
 		if r := b.runs[v.Run]; r != nil && r.State == NeedsReview {
 			r.State, r.Review, r.Claims = Queued, nil, 0
-			r.resolved[v.Path] = v
+			r.resolved[v.Path] = resolution{v, r.Attempt}
 		}
-	case KindCancel:
-		v, err := Read[CancelRequested](e)
-		if err != nil {
-			return err
-		}
+	case CancelRequested:
 		if r := b.runs[v.Run]; r != nil && r.Cancel == nil {
 			r.Cancel = &v
 		}
-	case KindWarning:
-		v, err := Read[Warning](e)
-		if err != nil {
-			return err
-		}
+	case Warning:
 		if r := b.runs[v.Run]; r != nil {
 			r.Warnings = append(r.Warnings, v.Text)
 		}
-	case KindEnded:
-		v, err := Read[Ended](e)
-		if err != nil {
-			return err
-		}
-		r := b.runs[v.Run]
-		if r == nil || r.State.Terminal() {
-			return nil
-		}
-		r.State, r.Ended, r.EndedAt = v.State, &v, e.Time
-		r.Review = nil
-		if b.Active == v.Run {
-			b.Active = ""
-		}
-		b.Queue = slices.DeleteFunc(b.Queue, func(id ID) bool { return id == v.Run })
-		// A run that ended needs no journal any more; the log keeps it.
-		r.steps, r.intents, r.resolved = nil, nil, nil
-	case KindIntent:
-		v, err := Read[Intent](e)
-		if err != nil {
-			return err
-		}
+	case Ended:
+		b.ended(v, now)
+	case Intent:
 		if r := b.runs[v.Run]; r != nil && r.intents != nil && v.Attempt >= r.Attempt {
 			r.intents[v.Path] = v
 		}
-	case KindDone:
-		v, err := Read[Done](e)
-		if err != nil {
-			return err
-		}
-		r := b.runs[v.Run]
-		if r == nil || r.steps == nil || v.Attempt < r.Attempt || r.steps[v.Path] != nil {
-			return nil // first write wins
-		}
-		r.steps[v.Path] = &Step{Done: v, Session: s, Time: e.Time}
-		delete(r.intents, v.Path)
-		r.Claims = 0
-		if v.Kind == StepFork || v.Kind == StepDetach {
-			for _, l := range v.Links {
-				r.children = append(r.children, l.ID)
-			}
-		}
-	case KindLate:
-		v, err := Read[Done](e)
-		if err != nil {
-			return err
-		}
+	case Done:
+		return b.done(v, now, s)
+	case lateDone:
 		if r := b.runs[v.Run]; r != nil {
 			r.late++
 		}
-	default:
-		return fmt.Errorf("run: unknown event %s: %w", e.Kind, session.ErrTooOld)
 	}
 	return nil
+}
+
+func (b *Book) claimed(k session.Key, c Claimed, now time.Time, s session.Session) (made *session.Session) {
+	r := b.record(c.Run)
+	if c.Attempt < r.Attempt || r.State.Terminal() {
+		return nil // the fold refuses lower attempts
+	}
+	r.Home, r.State, r.Attempt, r.Epoch, r.Review = c.Home, Running, c.Attempt, c.Epoch, nil
+	r.Claims++
+	if r.Started.IsZero() {
+		r.Started, r.Base = now, s
+		made = &r.Base
+	}
+	b.Active = c.Run
+	if c.Home == k {
+		b.Queue = slices.DeleteFunc(b.Queue, func(id ID) bool { return id == c.Run })
+	}
+	return made
+}
+
+func (b *Book) ended(v Ended, now time.Time) {
+	r := b.runs[v.Run]
+	if r == nil || r.State.Terminal() {
+		return
+	}
+	r.State, r.Ended, r.EndedAt, r.Review = v.State, &v, now, nil
+	if b.Active == v.Run {
+		b.Active = ""
+	}
+	b.Queue = slices.DeleteFunc(b.Queue, func(id ID) bool { return id == v.Run })
+	// A run that ended needs no journal any more; the log keeps it.
+	r.steps, r.intents, r.resolved, r.children = nil, nil, nil, nil
+	r.Base = session.Session{}
+}
+
+func (b *Book) done(v Done, now time.Time, s session.Session) (made *session.Session) {
+	r := b.runs[v.Run]
+	if r == nil || r.steps == nil || v.Attempt < r.Attempt || r.steps[v.Path] != nil {
+		return nil // first write wins
+	}
+	step := &Step{Done: v, Session: s, Time: now}
+	r.steps[v.Path] = step
+	delete(r.intents, v.Path)
+	r.Claims = 0
+	for _, l := range v.Links {
+		switch {
+		case l.Seq == 0: // not committed when the step was: the step makes it
+			r.children = append(r.children, l.ID)
+		case v.Kind == StepReject, v.Kind == StepJoin && v.Name != session.JoinConcatenate:
+			r.children = slices.DeleteFunc(r.children, func(id session.ID) bool { return id == l.ID })
+		}
+	}
+	return &step.Session
+}
+
+// copy returns a record that does not change with the book.
+func (r *Record) copy() *Record {
+	cp := *r
+	cp.steps, cp.intents, cp.resolved = maps.Clone(r.steps), maps.Clone(r.intents), maps.Clone(r.resolved)
+	cp.Warnings, cp.children = slices.Clone(r.Warnings), slices.Clone(r.children)
+	return &cp
 }
 
 func (b *Book) record(id ID) *Record {
@@ -255,7 +294,7 @@ func (b *Book) record(id ID) *Record {
 	}
 	r := b.runs[id]
 	if r == nil {
-		r = &Record{ID: id, steps: map[Path]*Step{}, intents: map[Path]Intent{}, resolved: map[Path]Resolved{}}
+		r = &Record{ID: id, steps: map[Path]*Step{}, intents: map[Path]Intent{}, resolved: map[Path]resolution{}}
 		b.runs[id] = r
 	}
 	return r

@@ -43,12 +43,12 @@ type Journal struct {
 	attempt  uint64
 	steps    map[Path]*Step
 	intents  map[Path]Intent
-	resolved map[Path]Resolved
+	resolved map[Path]resolution
 }
 
 // JournalOf returns a copy of what one log recorded of a run.
 func (b *Book) JournalOf(id ID) *Journal {
-	j := &Journal{steps: map[Path]*Step{}, intents: map[Path]Intent{}, resolved: map[Path]Resolved{}}
+	j := &Journal{steps: map[Path]*Step{}, intents: map[Path]Intent{}, resolved: map[Path]resolution{}}
 	r := b.runs[id]
 	if r == nil {
 		return j
@@ -74,7 +74,7 @@ func (j *Journal) Merge(o *Journal) {
 		}
 	}
 	for p, i := range o.intents {
-		if j.steps[p] == nil {
+		if j.steps[p] == nil && i.Attempt >= j.intents[p].Attempt {
 			j.intents[p] = i
 		}
 	}
@@ -106,7 +106,7 @@ func (j *Journal) Next(a Asked) (Decision, *Step, error) {
 	intent, open := j.intents[a.Path]
 	switch {
 	case open && intent.Attempt < j.attempt:
-		if v, ok := j.resolved[a.Path]; ok && v.Decision == Again {
+		if v, ok := j.Resolution(a.Path); ok && v.Decision == Again {
 			return Repeat, nil, nil
 		}
 		return Ambiguous, nil, nil
@@ -118,8 +118,15 @@ func (j *Journal) Next(a Asked) (Decision, *Step, error) {
 	return Execute, nil, nil
 }
 
-// Resolution returns what a person decided about a step.
-func (j *Journal) Resolution(p Path) (Resolved, bool) { v, ok := j.resolved[p]; return v, ok }
+// Resolution returns what a person decided about a step. A decision does not
+// hold for a call that was started after it.
+func (j *Journal) Resolution(p Path) (Resolved, bool) {
+	v, ok := j.resolved[p]
+	if intent, open := j.intents[p]; open && intent.Attempt > v.attempt {
+		return Resolved{}, false
+	}
+	return v.Resolved, ok
+}
 
 // OpenIntent returns the intent that a former attempt left open at a path.
 func (j *Journal) OpenIntent(p Path) (Intent, bool) { v, ok := j.intents[p]; return v, ok }

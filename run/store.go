@@ -57,6 +57,7 @@ type Ack struct {
 	Recorded *Step
 	At       session.Position
 	Time     time.Time // when the step was recorded
+	State    State     // how the run stands after it: a cancel that came first turns an end into Cancelled
 }
 
 // Signal is a fact for a session from outside its run.

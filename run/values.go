@@ -15,57 +15,87 @@ type Values struct {
 	log session.Log
 
 	mu    sync.Mutex
-	known map[session.Ref]session.Session
-	order []session.Ref
+	known map[made]session.Session
+	last  map[session.Ref]session.Hash // of the newest known commit that shows a version
+	order []made
 }
 
-// maxValues bounds the values that are kept; they share their chunks.
-const maxValues = 4096
+// made identifies a value by its version and the commit that shows it.
+type made struct {
+	ref  session.Ref
+	hash session.Hash
+}
+
+const (
+	// maxValues bounds the values that are kept; they share their chunks.
+	maxValues = 4096
+	// maxAncestors bounds how deep references may lead. Real ones form no
+	// cycle, because they hold hashes; forged ones could.
+	maxAncestors = 50_000
+)
 
 // NewValues returns a reader of a log.
 func NewValues(log session.Log) *Values {
-	return &Values{log: log, known: map[session.Ref]session.Session{}}
+	return &Values{log: log, known: map[made]session.Session{}, last: map[session.Ref]session.Hash{}}
 }
 
 // Resolver returns v as a session.Resolver whose reads end with ctx.
-func (v *Values) Resolver(ctx context.Context) session.Resolver { return resolver{ctx, v} }
+func (v *Values) Resolver(ctx context.Context) session.Resolver { return resolver{ctx, v, 0} }
 
 type resolver struct {
-	ctx context.Context
-	v   *Values
+	ctx   context.Context
+	v     *Values
+	depth int
 }
 
-func (r resolver) Resolve(l session.Link) (session.Session, error) { return r.v.Link(r.ctx, l) }
+func (r resolver) Resolve(l session.Link) (session.Session, error) {
+	return r.v.link(r.ctx, l, r.depth+1)
+}
 
 // Keep remembers a committed value, which saves folding it.
 func (v *Values) Keep(s session.Session) {
-	if _, ok := s.Link(); !ok {
+	l, ok := s.Link()
+	if !ok {
 		return
 	}
+	m := made{l.Ref, l.Hash}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	ref := s.Ref()
-	if _, ok := v.known[ref]; ok {
+	if _, ok := v.known[m]; ok {
 		return
 	}
 	if len(v.order) >= maxValues {
-		delete(v.known, v.order[0])
+		old := v.order[0]
+		delete(v.known, old)
+		if v.last[old.ref] == old.hash {
+			delete(v.last, old.ref)
+		}
 		v.order = v.order[1:]
 	}
-	v.known[ref] = s
-	v.order = append(v.order, ref)
+	v.known[m], v.last[m.ref] = s, m.hash
+	v.order = append(v.order, m)
 }
 
 // Link returns the value that a stored reference names, and fails if the log
 // holds another commit there.
 func (v *Values) Link(ctx context.Context, l session.Link) (session.Session, error) {
+	return v.link(ctx, l, 0)
+}
+
+func (v *Values) link(ctx context.Context, l session.Link, depth int) (session.Session, error) {
+	switch {
+	case l.Seq == 0:
+		return session.Session{}, fmt.Errorf("run: the reference to %s names no commit: %w", l.Ref, session.ErrForeign)
+	case depth > maxAncestors:
+		return session.Session{}, fmt.Errorf("run: more than %d sessions refer to each other: %w", maxAncestors, session.ErrForeign)
+	}
 	v.mu.Lock()
-	s, ok := v.known[l.Ref]
+	s, ok := v.known[made{l.Ref, l.Hash}]
 	v.mu.Unlock()
-	if own, made := s.Link(); ok && made && own.Hash == l.Hash {
+	if ok {
 		return s, nil
 	}
-	s, err := v.fold(ctx, l.Ref, l)
+	s, err := v.fold(ctx, l, depth)
 	if err != nil {
 		return s, err
 	}
@@ -78,53 +108,54 @@ func (v *Values) Link(ctx context.Context, l session.Link) (session.Session, err
 func (v *Values) At(ctx context.Context, r session.Ref) (session.Session, error) {
 	if r.Version != 0 {
 		v.mu.Lock()
-		s, ok := v.known[r]
+		s, ok := v.known[made{r, v.last[r]}]
 		v.mu.Unlock()
 		if ok {
 			return s, nil
 		}
 	}
-	return v.fold(ctx, r, session.Link{})
+	return v.fold(ctx, session.Link{Ref: r}, 0)
 }
 
-func (v *Values) fold(ctx context.Context, r session.Ref, l session.Link) (session.Session, error) {
-	s := session.Open(r.Key, r.ID)
-	any := false
-	for e, err := range v.log.Read(ctx, r.Key, session.Position{}) {
+// fold reads a log up to a version, and up to a commit where l names one.
+// Without a commit, version zero is the newest.
+func (v *Values) fold(ctx context.Context, l session.Link, depth int) (session.Session, error) {
+	s := session.Open(l.Key, l.ID)
+	r := resolver{ctx, v, depth}
+	end := session.Position{}
+	bounded := l.Seq != 0 || l.Version != 0
+	for e, err := range v.log.Read(ctx, l.Key, session.Position{}) {
 		if err != nil {
-			return s, fmt.Errorf("run: read %s: %w", r.Key, err)
+			return s, fmt.Errorf("run: read %s: %w", l.Key, err)
 		}
-		if !any {
-			s = session.Open(r.Key, e.Commit.Root)
-			any = true
+		if end.Seq == 0 {
+			s = session.Open(l.Key, e.Commit.Root)
 		}
+		end = e.At
 		past := false
 		for _, ev := range e.Commit.Events {
-			next, err := session.Apply(s, ev, v.Resolver(ctx))
+			next, err := session.Apply(s, ev, r)
 			if err != nil {
-				return s, fmt.Errorf("run: fold %s at commit %d: %w", r.Key, e.Commit.Seq, err)
+				return s, fmt.Errorf("run: fold %s at commit %d: %w", l.Key, e.Commit.Seq, err)
 			}
-			if r.Version != 0 && next.Ref().Version > r.Version {
-				past = true
+			if past = bounded && next.Ref().Version > l.Version; past {
 				break
 			}
 			s = next.MadeBy(e.At)
 		}
-		if l.Seq != 0 && e.Commit.Seq == l.Seq {
-			if e.At.Hash != l.Hash {
-				return s, fmt.Errorf("run: %s: commit %d is %s, the reference names %s: %w", r, l.Seq, e.At.Hash.Short(), l.Hash.Short(), session.ErrForeign)
-			}
-			past = true
-		}
-		if past {
+		if past || e.At.Seq == l.Seq {
 			break
 		}
 	}
 	switch {
-	case !any:
-		return s, fmt.Errorf("session %s: %w", r.ID, session.ErrNotFound)
-	case r.Version != 0 && s.Ref().Version != r.Version:
-		return s, fmt.Errorf("version %d of session %s, which ends at %d: %w", r.Version, r.ID, s.Ref().Version, session.ErrNotFound)
+	case end.Seq == 0:
+		return s, fmt.Errorf("session %s: %w", l.ID, session.ErrNotFound)
+	case bounded && s.Ref().Version != l.Version:
+		return s, fmt.Errorf("version %d of session %s, which ends at %d: %w", l.Version, l.ID, s.Ref().Version, session.ErrNotFound)
+	}
+	if at, _ := s.Link(); l.Seq != 0 && (at.Seq != l.Seq || at.Hash != l.Hash) {
+		return s, fmt.Errorf("run: %s is made by commit %d (%s), the reference names %d (%s): %w",
+			l.Ref, at.Seq, at.Hash.Short(), l.Seq, l.Hash.Short(), session.ErrForeign)
 	}
 	return s, nil
 }

@@ -2,7 +2,6 @@ package run
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/rathcluster/rath/session"
@@ -43,7 +42,6 @@ type Writer struct {
 	taken       bool
 	staged      []session.Event
 	fresh       []*session.Session // made by staged events, to be marked with their commit
-	err         error
 }
 
 // NewWriter returns the writer of a session whose log is empty or not folded
@@ -52,54 +50,72 @@ func NewWriter(k session.Key, incarnation string, r session.Resolver) *Writer {
 	return &Writer{key: k, incarnation: incarnation, resolver: r, value: session.Open(k, k.ID), root: k.ID}
 }
 
-// Fold takes the next commit of the log.
+// Fold takes the next commit of the log. It fails, and changes nothing, on a
+// commit that is not the next one or that this release cannot fold.
 func (w *Writer) Fold(e session.Entry) error {
-	w.root = e.Commit.Root
+	c := e.Commit
+	switch {
+	case c.Key != w.key || c.Seq != w.at.Seq+1 || c.Prev != w.at.Hash:
+		return fmt.Errorf("run: commit %d of %s does not follow commit %d of %s: %w", c.Seq, c.Key, w.at.Seq, w.key, session.ErrForeign)
+	case len(w.staged) > 0:
+		return fmt.Errorf("run: commit %d of %s comes while events are staged: %w", c.Seq, w.key, ErrState)
+	}
+	value := w.value
 	if w.at.Seq == 0 {
-		w.value = session.Open(w.key, w.root)
+		value = session.Open(w.key, c.Root)
 	}
-	first := len(w.fresh)
-	for _, ev := range e.Commit.Events {
-		if err := w.apply(ev); err != nil {
-			return fmt.Errorf("run: fold commit %d of %s: %w", e.Commit.Seq, w.key, err)
-		}
+	changes, err := w.plan(value, c.Events)
+	if err != nil {
+		return fmt.Errorf("run: fold commit %d of %s: %w", c.Seq, w.key, err)
 	}
-	w.settle(e.At, first)
+	w.root = c.Root
+	w.apply(changes)
+	w.settle(e.At)
 	return nil
 }
 
 // settle marks what a commit made as made by it.
-func (w *Writer) settle(at session.Position, first int) {
+func (w *Writer) settle(at session.Position) {
 	w.at = at
 	w.value = w.value.MadeBy(at)
-	for _, s := range w.fresh[first:] {
+	for _, s := range w.fresh {
 		*s = s.MadeBy(at)
 	}
 	w.fresh = w.fresh[:0]
 }
 
-func (w *Writer) apply(e session.Event) error {
-	v, err := session.Apply(w.value, e, w.resolver)
-	if err != nil {
-		return err
-	}
-	w.value = v
-	if err := w.book.Apply(w.key, e, v); err != nil {
-		return err
-	}
-	switch e.Kind {
-	case KindDone:
-		if d, err := Read[Done](e); err == nil {
-			if r := w.book.Run(d.Run); r != nil && r.steps[d.Path] != nil {
-				w.fresh = append(w.fresh, &r.steps[d.Path].Session)
-			}
+// change is an event with what it means.
+type change struct {
+	event session.Event
+	fact  any
+	value session.Session // after it
+}
+
+// plan finds out what events change, and fails if one of them cannot be
+// folded. No two of them may be about the same run's submission.
+func (w *Writer) plan(value session.Session, events []session.Event) ([]change, error) {
+	changes := make([]change, len(events))
+	for i, e := range events {
+		var err error
+		if value, err = session.Apply(value, e, w.resolver); err != nil {
+			return nil, err
 		}
-	case KindClaimed:
-		if c, err := Read[Claimed](e); err == nil {
-			w.fresh = append(w.fresh, &w.book.Run(c.Run).Base)
+		fact, err := w.book.read(e)
+		if err != nil {
+			return nil, err
+		}
+		changes[i] = change{e, fact, value}
+	}
+	return changes, nil
+}
+
+func (w *Writer) apply(changes []change) {
+	for _, c := range changes {
+		w.value = c.value
+		if made := w.book.fold(w.key, c.fact, c.event.Time, c.value); made != nil {
+			w.fresh = append(w.fresh, made)
 		}
 	}
-	return nil
 }
 
 // Session returns the session as of all commits and staged events.
@@ -120,32 +136,24 @@ func (w *Writer) Epoch() uint64 {
 	return w.book.Epoch
 }
 
-// stage records events for the next commit. Session events are tried first,
-// so that a batch is staged whole or not at all.
+// stage records events for the next commit, all of them or none.
 func (w *Writer) stage(now time.Time, events ...session.Event) error {
-	if w.err != nil {
-		return w.err
-	}
-	trial := w.value
-	for _, e := range events {
-		e.Time = now
-		var err error
-		if trial, err = session.Apply(trial, e, w.resolver); err != nil {
-			return err
-		}
+	if w.taken {
+		return fmt.Errorf("run: a commit to %s is under way: %w", w.key, ErrState)
 	}
 	if !w.opened {
-		w.opened = true
 		events = append([]session.Event{event(KindWriter, WriterOpened{Epoch: w.book.Epoch + 1, Incarnation: w.incarnation})}, events...)
 	}
-	for _, e := range events {
-		e.Time = time.UnixMilli(now.UnixMilli()).UTC()
-		if err := w.apply(e); err != nil {
-			w.err = fmt.Errorf("run: stage %s for %s: %w", e.Kind, w.key, err)
-			return w.err
-		}
-		w.staged = append(w.staged, e)
+	for i := range events {
+		events[i].Time = time.UnixMilli(now.UnixMilli()).UTC()
 	}
+	changes, err := w.plan(w.value, events)
+	if err != nil {
+		return err
+	}
+	w.opened = true
+	w.apply(changes)
+	w.staged = append(w.staged, events...)
 	return nil
 }
 
@@ -172,7 +180,7 @@ func (w *Writer) StagedBytes() int {
 // Committed reports that the commit which Take returned is durable at a
 // position.
 func (w *Writer) Committed(at session.Position) {
-	w.settle(at, 0)
+	w.settle(at)
 	w.staged, w.taken = nil, false
 }
 
@@ -198,7 +206,7 @@ func (w *Writer) Claim(c Claim, now time.Time) (*Granted, error) {
 		return w.claimChild(c, now)
 	}
 	r := w.book.Run(c.Run)
-	if r == nil {
+	if r == nil || r.Home != w.key && c.Task == nil {
 		if c.Task == nil {
 			return nil, fmt.Errorf("run: %s is not in the log of %s: %w", c.Run, w.key, ErrUnknownRun)
 		}
@@ -215,7 +223,10 @@ func (w *Writer) Claim(c Claim, now time.Time) (*Granted, error) {
 	case w.book.Active != "" && w.book.Active != c.Run:
 		return w.grant(r, Queued), nil
 	case r.Cancel != nil:
-		return w.grant(r, Cancelled), w.end(r, Cancelled, CodeCancelled, r.Cancel.Reason, now)
+		if err := w.end(r, Cancelled, CodeCancelled, r.Cancel.Reason, now); err != nil {
+			return nil, err
+		}
+		return w.grant(r, Cancelled), nil
 	case r.Claims >= MaxClaims:
 		v := Review{
 			Attempt: r.Attempt, Code: CodePoison, Run: r.ID,
@@ -232,12 +243,8 @@ func (w *Writer) Claim(c Claim, now time.Time) (*Granted, error) {
 // submit records a task that the log does not know, and claims it at once
 // unless another run holds the session.
 func (w *Writer) submit(c Claim, now time.Time) (*Granted, error) {
-	var events []session.Event
-	if w.at.Seq == 0 && len(w.staged) == 0 {
-		w.setRoot(c.Root)
-		events = append(events, session.OpenedEvent(c.Open))
-		events = append(events, c.Events...)
-	} else if state := w.value.Closing().State; state != "" {
+	events := w.opening(c)
+	if state := w.value.Closing().State; state != "" {
 		return nil, fmt.Errorf("run: session %s was %s: %w; fork it to go on", w.key, state, session.ErrClosed)
 	}
 	sub := Submitted{Behind: w.book.Active, Digest: c.Task.Digest(), Task: c.Task.wire()}
@@ -283,18 +290,16 @@ func (w *Writer) claimChild(c Claim, now time.Time) (*Granted, error) {
 	switch {
 	case r != nil && c.Attempt < r.Attempt:
 		return nil, fmt.Errorf("run: %s attempt %d, %s is at %d: %w", c.Run, c.Attempt, w.key, r.Attempt, ErrSuperseded)
+	case r != nil && r.State == Cancelled:
+		return nil, fmt.Errorf("%w: %s in session %s: %s", ErrCancelled, c.Run, w.key, r.Ended.Error)
+	case r != nil && w.value.Closing().State != "":
+		return w.grant(r, Running), nil // nothing follows the end of a branch, but its journal is read
 	case w.book.Active != "" && w.book.Active != c.Run:
 		return nil, fmt.Errorf("run: session %s is held by run %s: %w", w.key, w.book.Active, ErrBusy)
 	case r != nil && r.Attempt == c.Attempt && w.opened && r.Epoch == w.book.Epoch:
 		return w.grant(r, Running), nil
 	}
-	var events []session.Event
-	if w.at.Seq == 0 && len(w.staged) == 0 {
-		w.setRoot(c.Root)
-		events = append(events, session.OpenedEvent(c.Open))
-		events = append(events, c.Events...)
-	}
-	events = append(events, event(KindClaimed, Claimed{
+	events := append(w.opening(c), event(KindClaimed, Claimed{
 		Attempt: c.Attempt, Epoch: w.nextEpoch(), Home: c.Home, Incarnation: w.incarnation, Revision: c.Revision, Run: c.Run,
 	}))
 	if err := w.stage(now, events...); err != nil {
@@ -303,23 +308,32 @@ func (w *Writer) claimChild(c Claim, now time.Time) (*Granted, error) {
 	return w.grant(w.book.Run(c.Run), Running), nil
 }
 
-func (w *Writer) setRoot(root session.ID) {
-	if root != "" {
-		w.root = root
+// opening returns the first events of a session that does not exist yet.
+func (w *Writer) opening(c Claim) []session.Event {
+	if w.at.Seq > 0 || len(w.staged) > 0 {
+		return nil
+	}
+	w.root = w.key.ID
+	if c.Root != "" {
+		w.root = c.Root
 	}
 	w.value = session.Open(w.key, w.root)
+	if c.Open.Kind == "" {
+		c.Open.Kind = session.OpenLeaf
+	}
+	return append([]session.Event{session.OpenedEvent(c.Open)}, c.Events...)
 }
 
 func (w *Writer) grant(r *Record, s State) *Granted {
 	g := &Granted{State: s, Session: w.value, Journal: w.book.JournalOf(r.ID), Epoch: w.book.Epoch}
-	cp := *r
-	g.Record, g.Attempt, g.Task, g.Started, g.Base = &cp, r.Attempt, r.Task, r.Started, r.Base
+	cp := r.copy()
+	g.Record, g.Attempt, g.Task, g.Started, g.Base = cp, r.Attempt, r.Task, r.Started, r.Base
 	return g
 }
 
 // end stages the end of a run that no execution will end itself.
 func (w *Writer) end(r *Record, s State, code Code, text string, now time.Time) error {
-	e := Ended{Attempt: r.Attempt, Code: code, Error: text, Run: r.ID, State: s, Workflow: r.Task.Workflow}
+	e := Ended{Attempt: r.Attempt, Children: r.children, Code: code, Error: text, Run: r.ID, State: s, Workflow: r.Task.Workflow}
 	return w.stage(now, w.promote(e))
 }
 
@@ -342,104 +356,7 @@ func (w *Writer) next(leaving ID) *Offer {
 	return nil
 }
 
-// Commit decides about a batch; see [Store]. The Session of the answer is as
-// of the batch; the driver marks it with the position that it got.
-func (w *Writer) Commit(b Batch, now time.Time) (Ack, error) {
-	r := w.book.Run(b.Run)
-	if r == nil {
-		return Ack{}, fmt.Errorf("run: %s is not in the log of %s: %w", b.Run, w.key, ErrUnknownRun)
-	}
-	if s := r.steps[b.Path]; s != nil && slices.ContainsFunc(b.Events, func(e session.Event) bool { return e.Kind == KindDone }) {
-		return Ack{Session: s.Session, Recorded: s, At: w.at, Time: s.Time}, nil
-	}
-	if r.Attempt != b.Attempt || r.Epoch != w.Epoch() || r.State.Terminal() {
-		return Ack{}, w.late(r, b, now)
-	}
-	if r.Cancel != nil && !ends(b.Events) {
-		return Ack{}, w.afterCancel(r, b, now)
-	}
-	content := slices.ContainsFunc(b.Events, func(e session.Event) bool { return session.IsContent(e.Kind) })
-	switch {
-	case content && w.value.Closing().State != "":
-		return Ack{}, fmt.Errorf("run: session %s was %s: %w", w.key, w.value.Closing().State, session.ErrClosed)
-	case content && b.Base != w.value.Ref().Version:
-		return Ack{}, fmt.Errorf("run: step %s extends version %d of %s, which is at %d: %w", b.Path, b.Base, w.key, w.value.Ref().Version, session.ErrStale)
-	}
-	events := make([]session.Event, len(b.Events))
-	for i, e := range b.Events {
-		if e.Kind == KindEnded {
-			v, err := Read[Ended](e)
-			if err != nil {
-				return Ack{}, err
-			}
-			if r.Cancel != nil { // the request came first and wins
-				v.State, v.Code, v.Error, v.Result, v.Output = Cancelled, CodeCancelled, r.Cancel.Reason, nil, ""
-			}
-			e = w.promote(v)
-		}
-		if e.Kind == KindReleased && r.Home != w.key {
-			v, err := Read[Released](e)
-			if err != nil {
-				return Ack{}, err
-			}
-			v.Next = w.next(r.ID)
-			e = event(KindReleased, v)
-		}
-		if b.Path != "" {
-			e.Batch = string(b.Run) + "/" + string(b.Path)
-		}
-		events[i] = e
-	}
-	if err := w.stage(now, events...); err != nil {
-		return Ack{}, err
-	}
-	return Ack{Session: w.value, Time: time.UnixMilli(now.UnixMilli()).UTC()}, nil
-}
-
-func ends(events []session.Event) bool {
-	return slices.ContainsFunc(events, func(e session.Event) bool {
-		return e.Kind == KindEnded || e.Kind == KindReview || e.Kind == KindReleased
-	})
-}
-
-// late keeps the outcome of a superseded attempt as evidence.
-func (w *Writer) late(r *Record, b Batch, now time.Time) error {
-	stop := fmt.Errorf("run: attempt %d of %s, the log is at %d: %w", b.Attempt, b.Run, r.Attempt, ErrSuperseded)
-	if r.State.Terminal() {
-		stop = fmt.Errorf("run: %s has %s: %w", b.Run, r.State, ErrSuperseded)
-	}
-	for _, e := range b.Events {
-		if e.Kind != KindDone {
-			continue
-		}
-		if d, err := Read[Done](e); err == nil {
-			d.Row = false
-			if err := w.stage(now, event(KindLate, d)); err != nil {
-				return err
-			}
-		}
-	}
-	return stop
-}
-
-// afterCancel records no more content and no new intents, but still what
-// became of a call that had its intent.
-func (w *Writer) afterCancel(r *Record, b Batch, now time.Time) error {
-	if _, open := r.intents[b.Path]; open {
-		for _, e := range b.Events {
-			if e.Kind == KindDone {
-				e.Batch = string(b.Run) + "/" + string(b.Path)
-				if err := w.stage(now, e); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return fmt.Errorf("%w: %s", ErrCancelled, r.Cancel.Reason)
-}
-
-// Signal decides about a fact from outside a run. live reports whether an
-// execution of the run is at work on this writer.
+// Signal decides about a fact from outside a run; see [Store].
 func (w *Writer) Signal(s Signal, now time.Time) error {
 	r := w.book.Run(s.Run)
 	if r == nil {
@@ -453,16 +370,7 @@ func (w *Writer) Signal(s Signal, now time.Time) error {
 		if r.Cancel != nil {
 			return nil
 		}
-		c := *s.Cancel
-		c.Run = s.Run
-		live := r.State == Running && w.opened && r.Epoch == w.book.Epoch
-		if err := w.stage(now, event(KindCancel, c)); err != nil {
-			return err
-		}
-		if !live {
-			return w.end(r, Cancelled, CodeCancelled, c.Reason, now)
-		}
-		return nil
+		return w.cancel(r, *s.Cancel, now)
 	case s.Resolve != nil:
 		v := *s.Resolve
 		if r.State != NeedsReview {
@@ -481,4 +389,22 @@ func (w *Writer) Signal(s Signal, now time.Time) error {
 		return fmt.Errorf("run: decision %q: want %s, %s or %s", v.Decision, Happened, Again, Fail)
 	}
 	return fmt.Errorf("run: signal for %s: %w", s.Run, ErrNotSupported)
+}
+
+// cancel asks the execution that is at work here to stop; where there is none
+// the run ends at once. A session that is not the run's home only lets go of
+// the run, and a branch ends with that.
+func (w *Writer) cancel(r *Record, c CancelRequested, now time.Time) error {
+	c.Run = r.ID
+	live := r.Home == w.key && r.State == Running && r.Epoch == w.Epoch()
+	if err := w.stage(now, event(KindCancel, c)); err != nil || live {
+		return err
+	}
+	if o := w.value.Opening(); r.Home != w.key && o.Run == string(r.ID) && w.value.Closing().State == "" &&
+		(o.Kind == session.OpenFork || o.Kind == session.OpenImplicit) {
+		if err := w.stage(now, session.ClosedEvent(session.Closing{By: r.Home, Reason: c.Reason, State: session.ClosedCancelled})); err != nil {
+			return err
+		}
+	}
+	return w.end(r, Cancelled, CodeCancelled, c.Reason, now)
 }

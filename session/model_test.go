@@ -2,6 +2,7 @@ package session_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -58,7 +59,9 @@ func (w *world) fold(k session.Key, seq uint64) session.Session {
 	return s
 }
 
-func key(id string) session.Key { return session.Key{Tenant: session.DefaultTenant, ID: session.ID(id)} }
+func key(id string) session.Key {
+	return session.Key{Tenant: session.DefaultTenant, ID: session.ID(id)}
+}
 
 func at(n int) time.Time { return time.UnixMilli(1_700_000_000_000 + int64(n)).UTC() }
 
@@ -130,9 +133,7 @@ type mark struct {
 func (n naive) clone() naive {
 	n.texts = slices.Clone(n.texts)
 	calls := map[int]int64{}
-	for c, v := range n.calls {
-		calls[c] = v
-	}
+	maps.Copy(calls, n.calls)
 	n.calls, n.line = calls, slices.Clone(n.line)
 	return n
 }
@@ -300,9 +301,7 @@ func history(t *testing.T, seed uint64) {
 			var branches []session.Session
 			for _, part := range parts {
 				next.texts = append(next.texts, part.m.texts...)
-				for c, v := range part.m.calls {
-					next.calls[c] = v
-				}
+				maps.Copy(next.calls, part.m.calls)
 				branches = append(branches, part.s)
 			}
 			join, err := session.JoinOf(trunk, policy, "", placed, branches...)
@@ -347,9 +346,7 @@ func (w *world) join(r *rand.Rand, i int, p pair, branches []pair, keep func(int
 			from = max(from, min(near.len, len(b.m.texts)))
 		}
 		m.texts = append(m.texts, b.m.texts[from:]...)
-		for c, v := range b.m.calls {
-			m.calls[c] = v
-		}
+		maps.Copy(m.calls, b.m.calls)
 		m.links++
 		if n == place && b.m.place != "" {
 			m.place = b.m.place

@@ -1,0 +1,213 @@
+package run
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rathcluster/rath/session"
+)
+
+// Commit decides about a batch; see [Store]. The Session of the answer is as
+// of the batch; the driver marks it with the position that it got.
+func (w *Writer) Commit(b Batch, now time.Time) (Ack, error) {
+	r := w.book.Run(b.Run)
+	if r == nil {
+		return Ack{}, fmt.Errorf("run: %s is not in the log of %s: %w", b.Run, w.key, ErrUnknownRun)
+	}
+	if s := r.steps[b.Path]; s != nil && has(b.Events, KindDone) && (s.Attempt == b.Attempt || b.Attempt >= r.Attempt) {
+		return Ack{Session: s.Session, Recorded: s, At: w.at, Time: s.Time, State: r.State}, nil
+	}
+	// A run that was given back belongs to nobody until it is claimed again.
+	if r.Attempt != b.Attempt || r.Epoch != w.Epoch() || r.State.Terminal() || r.State == Queued {
+		return Ack{}, w.late(r, b, now)
+	}
+	if r.Cancel != nil && !tidies(b.Events) {
+		return w.afterCancel(r, b, now)
+	}
+	content := slices.ContainsFunc(b.Events, func(e session.Event) bool { return session.IsContent(e.Kind) })
+	closed := w.value.Closing().State
+	switch {
+	case closed != "" && content:
+		return Ack{}, fmt.Errorf("run: session %s was %s: %w", w.key, closed, session.ErrClosed)
+	case closed != "" && len(b.Events) == 1 && b.Events[0].Kind == session.KindClosed:
+		return w.ack(r, now), nil // first write wins
+	case content && b.Base != w.value.Ref().Version:
+		return Ack{}, fmt.Errorf("run: step %s extends version %d of %s, which is at %d: %w", b.Path, b.Base, w.key, w.value.Ref().Version, session.ErrStale)
+	}
+	events := make([]session.Event, len(b.Events))
+	for i, e := range b.Events {
+		e, err := w.complete(r, e)
+		if err != nil {
+			return Ack{}, err
+		}
+		if b.Path != "" {
+			e.Batch = b.name()
+		}
+		events[i] = e
+	}
+	if err := w.stage(now, events...); err != nil {
+		return Ack{}, err
+	}
+	return w.ack(r, now), nil
+}
+
+// complete adds to an event of a batch what only the writer knows.
+func (w *Writer) complete(r *Record, e session.Event) (session.Event, error) {
+	switch e.Kind {
+	case KindEnded:
+		v, err := Read[Ended](e)
+		if err != nil {
+			return e, err
+		}
+		if v.Run != r.ID || r.Home != w.key {
+			return e, fmt.Errorf("run: %s cannot end %s in the log of %s: %w", r.ID, v.Run, w.key, ErrState)
+		}
+		if v.State != Succeeded && v.Children == nil {
+			v.Children = r.children
+		}
+		return w.promote(v), nil
+	case KindReleased:
+		v, err := Read[Released](e)
+		if err != nil || r.Home == w.key {
+			return e, err
+		}
+		v.Next = w.next(r.ID)
+		return event(KindReleased, v), nil
+	case KindReview, KindWarning, KindIntent, KindDone:
+		return e, nil
+	}
+	if strings.HasPrefix(e.Kind, "session.") && e.Kind != session.KindOpened {
+		return e, nil
+	}
+	return e, fmt.Errorf("run: a step cannot record %s: %w", e.Kind, ErrNotSupported)
+}
+
+func (w *Writer) ack(r *Record, now time.Time) Ack {
+	return Ack{Session: w.value, At: w.at, Time: time.UnixMilli(now.UnixMilli()).UTC(), State: r.State}
+}
+
+// name identifies the step that a batch belongs to.
+func (b Batch) name() string { return string(b.Run) + "/" + string(b.Path) }
+
+func has(events []session.Event, kind string) bool {
+	return slices.ContainsFunc(events, func(e session.Event) bool { return e.Kind == kind })
+}
+
+// tidies reports whether a batch only brings a run that shall stop to its end:
+// it gives the run back, warns, or disposes of branches.
+func tidies(events []session.Event) bool {
+	for _, e := range events {
+		switch e.Kind {
+		case KindReleased, KindWarning, session.KindRejected, session.KindClosed:
+		case KindDone:
+			if d, err := Read[Done](e); err != nil || d.Kind != StepReject {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// winds reports whether a batch only says how a branch ends or what the author
+// should know, which a cancelled run still may.
+func winds(events []session.Event) bool {
+	return !slices.ContainsFunc(events, func(e session.Event) bool {
+		switch e.Kind {
+		case KindWarning, session.KindRejected, session.KindClosed:
+			return false
+		case KindDone:
+			d, err := Read[Done](e)
+			return err != nil || d.Kind != StepReject
+		}
+		return true
+	})
+}
+
+// late keeps the outcome of an attempt that lost the run as evidence.
+func (w *Writer) late(r *Record, b Batch, now time.Time) error {
+	var stop error
+	switch {
+	case r.State.Terminal():
+		stop = fmt.Errorf("run: %s has %s: %w", b.Run, r.State, ErrSuperseded)
+	case r.Attempt != b.Attempt:
+		stop = fmt.Errorf("run: attempt %d of %s, the log of %s is at %d: %w", b.Attempt, b.Run, w.key, r.Attempt, ErrSuperseded)
+	default:
+		stop = fmt.Errorf("run: attempt %d of %s holds session %s no more; claim it again: %w", b.Attempt, b.Run, w.key, ErrSuperseded)
+	}
+	for _, e := range b.Events {
+		if e.Kind != KindDone {
+			continue
+		}
+		d, err := b.evidence(e)
+		if err != nil {
+			return err
+		}
+		if err := w.stage(now, event(KindLate, d)); err != nil {
+			return err
+		}
+	}
+	return stop
+}
+
+// evidence is an outcome without the row that it would have added; what the
+// row says moves into its value.
+func (b Batch) evidence(e session.Event) (Done, error) {
+	d, err := Read[Done](e)
+	if err != nil || !d.Row {
+		return d, err
+	}
+	d.Row = false
+	for _, row := range b.Events {
+		if row.Kind == session.KindChunk {
+			d.Value = row.Data
+		}
+	}
+	return d, nil
+}
+
+// afterCancel records no more content and no new intents, but what became of
+// a call that had its intent, and the end.
+func (w *Writer) afterCancel(r *Record, b Batch, now time.Time) (Ack, error) {
+	stop := fmt.Errorf("%w: %s", ErrCancelled, r.Cancel.Reason)
+	if has(b.Events, KindEnded) || has(b.Events, KindReview) {
+		e := Ended{Attempt: r.Attempt, Run: r.ID, Workflow: r.Task.Workflow}
+		for _, ev := range b.Events {
+			if ev.Kind != KindEnded {
+				continue
+			}
+			var err error
+			if e, err = Read[Ended](ev); err != nil {
+				return Ack{}, err
+			}
+		}
+		// The request came first and wins.
+		e.State, e.Code, e.Error, e.Result, e.Output, e.Children = Cancelled, CodeCancelled, r.Cancel.Reason, nil, "", r.children
+		ev := w.promote(e)
+		ev.Batch = b.name()
+		if err := w.stage(now, ev); err != nil {
+			return Ack{}, err
+		}
+		return w.ack(r, now), nil
+	}
+	if _, open := r.intents[b.Path]; open {
+		for _, e := range b.Events {
+			if e.Kind != KindDone {
+				continue
+			}
+			d, err := b.evidence(e)
+			if err != nil {
+				return Ack{}, err
+			}
+			done := event(KindDone, d)
+			done.Batch = b.name()
+			if err := w.stage(now, done); err != nil {
+				return Ack{}, err
+			}
+		}
+	}
+	return Ack{}, stop
+}

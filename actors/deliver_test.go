@@ -1,0 +1,254 @@
+package actors_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// cluster is several systems over one log that can reach each other.
+type cluster struct {
+	mu        sync.Mutex
+	systems   map[string]*actors.System
+	frozen    map[string]bool // takes deliveries and does not answer
+	gone      map[string]bool // membership says so
+	delivered []string
+}
+
+var errNobody = errors.New("no responders")
+
+func (c *cluster) deliver(ctx context.Context, incarnation string, w run.Work) (actors.Answer, error) {
+	c.mu.Lock()
+	sys, frozen := c.systems[incarnation], c.frozen[incarnation]
+	c.delivered = append(c.delivered, incarnation)
+	c.mu.Unlock()
+	switch {
+	case frozen:
+		<-ctx.Done()
+		return "", ctx.Err()
+	case sys == nil:
+		return "", errNobody
+	}
+	return sys.Delivered(ctx, w)
+}
+
+func (c *cluster) alive(incarnation string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.gone[incarnation]
+}
+
+func (c *cluster) asked() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.delivered)
+}
+
+func (c *cluster) change(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f()
+}
+
+// join starts a system of the cluster.
+func (c *cluster) join(t testing.TB, log session.Log, w *work, incarnation string) *actors.System {
+	t.Helper()
+	sys := host(t, log, w, actors.Options{Incarnation: incarnation, Deliver: c.deliver, Alive: c.alive})
+	c.change(func() {
+		if c.systems == nil {
+			c.systems, c.frozen, c.gone = map[string]*actors.System{}, map[string]bool{}, map[string]bool{}
+		}
+		c.systems[incarnation] = sys
+	})
+	return sys
+}
+
+func TestWorkGoesToTheHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, w, c := &faults{}, &work{hold: map[string]chan struct{}{"step1": make(chan struct{})}}, &cluster{}
+		a, b := c.join(t, log, w, "a"), c.join(t, log, w, "b")
+		k := key("s1")
+		if _, err := a.Accept(t.Context(), task("r1", k)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		// An offer of the same run, a second run and a signal reach b.
+		if got, err := b.Accept(t.Context(), run.Task{ID: "r1", Workflow: "w", Session: k, Resume: true}); err != nil || got != actors.Committed {
+			t.Errorf("the run that a executes, offered to b: %q, %v", got, err)
+		}
+		if got, err := b.Accept(t.Context(), task("r2", k)); err != nil || got != actors.Queued {
+			t.Errorf("a run for a's session, offered to b: %q, %v", got, err)
+		}
+		if err := b.Signal(t.Context(), run.Signal{To: k, Run: "r2", Cancel: &run.CancelRequested{}}); err != nil {
+			t.Errorf("a signal for a's session, given to b: %v", err)
+		}
+		if err := b.Signal(t.Context(), run.Signal{To: k, Run: "r9", Cancel: &run.CancelRequested{}}); !errors.Is(err, run.ErrUnknownRun) {
+			t.Errorf("a's refusal came as %v", err)
+		}
+		if got := c.asked(); len(got) != 4 {
+			t.Errorf("asked %q", got)
+		}
+		close(w.hold["step1"])
+		synctest.Wait()
+		if r := state(t, log, k, "r1"); r.State != run.Succeeded || r.Attempt != 1 {
+			t.Errorf("a's run: %q at attempt %d", r.State, r.Attempt)
+		}
+	})
+}
+
+func TestIdleSessionMovesWithoutAsking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, w, c := &faults{}, &work{}, &cluster{}
+		a, b := c.join(t, log, w, "a"), c.join(t, log, w, "b")
+		k := key("s1")
+		// a keeps the session in memory, as it was after its first run, and has
+		// to find out twice that b went on.
+		for i, sys := range []*actors.System{a, b, a, b} {
+			id := fmt.Sprint("r", i)
+			if got, err := sys.Accept(t.Context(), task(id, k)); err != nil || got != actors.Committed {
+				t.Errorf("%s: %q, %v", id, got, err)
+			}
+			synctest.Wait()
+			if r := state(t, log, k, run.ID(id)); r.State != run.Succeeded || r.Attempt != 1 {
+				t.Errorf("%s is %q after %d attempts", id, r.State, r.Attempt)
+			}
+		}
+		want := []string{"a step0", "a step1", "b step0", "b step1", "a step0", "a step1", "b step0", "b step1"}
+		if !slices.Equal(w.done(), want) {
+			t.Errorf("executed %q", w.done())
+		}
+		if got := c.asked(); len(got) != 0 {
+			t.Errorf("asked %q", got)
+		}
+	})
+}
+
+func TestSilentHolderLosesTheSession(t *testing.T) {
+	for _, how := range []string{"frozen", "no responders", "gone"} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log, w, c := &faults{}, &work{hold: map[string]chan struct{}{"step0": make(chan struct{})}}, &cluster{}
+				a, b := c.join(t, log, w, "a"), c.join(t, log, w, "b")
+				k := key("s1")
+				if _, err := a.Accept(t.Context(), task("r1", k)); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				want := time.Duration(0)
+				c.change(func() {
+					switch how {
+					case "frozen":
+						c.frozen["a"], want = true, actors.DefaultSilence
+					case "no responders":
+						delete(c.systems, "a")
+					case "gone":
+						c.gone["a"] = true
+					}
+				})
+				before := time.Now()
+				if got, err := b.Accept(t.Context(), run.Task{ID: "r1", Workflow: "w", Session: k, Resume: true}); err != nil || got != actors.Committed {
+					t.Fatalf("offered to b: %q, %v", got, err)
+				}
+				if d := time.Since(before); d != want {
+					t.Errorf("took over after %v, want %v", d, want)
+				}
+				if how == "gone" && len(c.asked()) != 0 {
+					t.Error("asked an incarnation that is gone")
+				}
+				// Both go on now; the log lets one of them write.
+				close(w.hold["step0"])
+				time.Sleep(time.Minute)
+				r := state(t, log, k, "r1")
+				if r.State != run.Succeeded {
+					t.Errorf("the run is %q", r.State)
+				}
+				if got := r.Attempt; got != 2 {
+					t.Errorf("%d attempts: the zombie took its run back", got)
+				}
+			})
+		})
+	}
+}
+
+// Whatever two nodes do to one session at once, each task ends in one state
+// and each step is recorded once.
+func TestTwoNodesOneSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, w, c := &faults{latency: 3 * time.Millisecond}, &work{}, &cluster{}
+		nodes := []*actors.System{c.join(t, log, w, "a"), c.join(t, log, w, "b"), c.join(t, log, w, "c")}
+		k := key("s1")
+		const runs = 24
+		var wg sync.WaitGroup
+		for i := range runs {
+			id := fmt.Sprint("r", i)
+			wg.Go(func() {
+				time.Sleep(time.Duration(i%7) * time.Millisecond)
+				for try := range 10 { // as often as a message is delivered again
+					_, err := nodes[(i+try)%3].Accept(t.Context(), task(id, k))
+					if err == nil {
+						return
+					}
+					if !errors.Is(err, session.ErrConflict) && !errors.Is(err, run.ErrBusy) {
+						t.Errorf("%s: %v", id, err)
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+				t.Errorf("%s was never accepted", id)
+			})
+		}
+		wg.Wait()
+		// The relay and the sweeper: offer what is queued until nothing is.
+		for round := 0; ; round++ {
+			open := 0
+			for i := range runs {
+				id := run.ID(fmt.Sprint("r", i))
+				if r := state(t, log, k, id); !r.State.Terminal() {
+					open++
+					if _, err := nodes[round%3].Accept(t.Context(), run.Task{ID: id, Workflow: "w", Session: k, Resume: true}); err != nil && !errors.Is(err, session.ErrConflict) {
+						t.Errorf("%s offered again: %v", id, err)
+					}
+				}
+			}
+			if open == 0 {
+				break
+			}
+			if round > 200 {
+				t.Fatalf("%d runs do not end", open)
+			}
+			time.Sleep(time.Second)
+		}
+		for i := range runs {
+			if r := state(t, log, k, run.ID(fmt.Sprint("r", i))); r.State != run.Succeeded {
+				t.Errorf("r%d is %q: %v", i, r.State, r.Review)
+			}
+		}
+		steps := map[string]int{}
+		for e, err := range log.Read(t.Context(), k, session.Position{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, ev := range e.Commit.Events {
+				if ev.Kind == run.KindDone {
+					steps[ev.Batch]++
+				}
+			}
+		}
+		for batch, n := range steps {
+			if n != 1 {
+				t.Errorf("step %s is recorded %d times", batch, n)
+			}
+		}
+		if len(steps) != 2*runs {
+			t.Errorf("%d steps are recorded, want %d", len(steps), 2*runs)
+		}
+	})
+}

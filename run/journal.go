@@ -2,6 +2,7 @@ package run
 
 import (
 	"fmt"
+	"maps"
 	"time"
 )
 
@@ -54,15 +55,9 @@ func (b *Book) JournalOf(id ID) *Journal {
 		return j
 	}
 	j.attempt = r.Attempt
-	for p, s := range r.steps {
-		j.steps[p] = s
-	}
-	for p, i := range r.intents {
-		j.intents[p] = i
-	}
-	for p, v := range r.resolved {
-		j.resolved[p] = v
-	}
+	maps.Copy(j.steps, r.steps)
+	maps.Copy(j.intents, r.intents)
+	maps.Copy(j.resolved, r.resolved)
 	return j
 }
 
@@ -78,9 +73,7 @@ func (j *Journal) Merge(o *Journal) {
 			j.intents[p] = i
 		}
 	}
-	for p, v := range o.resolved {
-		j.resolved[p] = v
-	}
+	maps.Copy(j.resolved, o.resolved)
 }
 
 // Has reports whether a step is recorded at a path.

@@ -44,7 +44,9 @@ func Derive(e session.Entry) ([]Record, error) {
 		r := d.blank(i, ev)
 		ok, err := d.fill(&r, ev)
 		if j, has := outcomes[i]; has && ok && err == nil {
-			r.Rows = max(d.rows[i], d.rows[j])
+			if session.IsContent(e.Commit.Events[j].Kind) {
+				r.Rows = d.rows[j]
+			}
 			err = d.complete(&r, e.Commit.Events[j])
 		}
 		switch {
@@ -101,7 +103,7 @@ func (d *deriver) outcome(i int, ev session.Event) (int, bool) {
 		}
 		if want == session.KindChunk {
 			c, err := session.DecodeChunk(o)
-			if err != nil || done.Kind == run.StepTool && c.CallID() != done.Call || done.Kind == run.StepModel && c.Kind() != session.Assistant {
+			if err != nil || !madeBy(c, done) {
 				continue
 			}
 		}
@@ -109,6 +111,18 @@ func (d *deriver) outcome(i int, ev session.Event) (int, bool) {
 		return j, true
 	}
 	return 0, false
+}
+
+// madeBy reports whether a row is the outcome of a step: a batch may hold the
+// author's own rows beside it, and those of calls that had to wait.
+func madeBy(c session.Chunk, d run.Done) bool {
+	switch d.Kind {
+	case run.StepTool:
+		return c.Kind() == session.ToolResult && (c.Origin().Step == string(d.Path) || c.CallID() == d.Call)
+	case run.StepModel:
+		return c.Kind() == session.Assistant
+	}
+	return true
 }
 
 // fill makes the record of one event; ok is false for events that tell nothing

@@ -38,9 +38,13 @@ func (d *deriver) fillStep(r *Record, ev session.Event) error {
 		}
 		r.Kind = kind
 		done(r, v)
-		if v.Kind == run.StepJoin && !d.joins(ev.Batch) {
-			r.Kind = Branched // the join itself opens the new session
+		switch {
+		case v.Kind == run.StepJoin && !d.has(session.KindJoined, ev.Batch):
+			r.Kind = Branched // the session that it makes tells of the join
 			r.Branches = newborn(v.Links)
+		case v.Kind == run.StepOpen && v.Code == "" && !d.has(session.KindPlaced, ev.Batch):
+			r.Kind = Did // the beginning of a call without a model
+			r.Summary = r.doneText(v)
 		}
 	case run.KindLate:
 		v, err := run.Read[run.Done](ev)
@@ -56,10 +60,10 @@ func (d *deriver) fillStep(r *Record, ev session.Event) error {
 	return nil
 }
 
-// joins reports whether a batch holds a join.
-func (d *deriver) joins(batch string) bool {
+// has reports whether a batch holds an event of a kind.
+func (d *deriver) has(kind, batch string) bool {
 	for _, ev := range d.entry.Commit.Events {
-		if ev.Kind == session.KindJoined && ev.Batch == batch {
+		if ev.Kind == kind && ev.Batch == batch {
 			return true
 		}
 	}
@@ -87,7 +91,7 @@ func done(r *Record, v run.Done) {
 	switch v.Kind {
 	case run.StepTool:
 		r.Tool = r.Name
-	case run.StepModel, run.StepRecall, run.StepRemember, run.StepCompress, run.StepSelection:
+	case run.StepModel, run.StepCompress, run.StepSelection:
 		r.Agent = r.Name
 	case run.StepFork, run.StepDetach, run.StepFanOut:
 		for _, l := range v.Links {
@@ -168,7 +172,7 @@ func (d *deriver) complete(r *Record, ev session.Event) error {
 		switch {
 		case err != nil:
 			return err
-		case v.Summary == "" && v.Code == "" && c.Kind() == session.Assistant:
+		case v.Code == "" && c.Kind() == session.Assistant:
 			r.Summary = says(r.Actor(), c)
 		case r.Agent != agent:
 			r.Summary = r.doneText(v)

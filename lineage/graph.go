@@ -259,7 +259,7 @@ func (t *thread) base() (Ref, bool) {
 // version is the newest version of the session.
 func (t *thread) version() session.Version {
 	t.tidy()
-	return t.versions[len(t.versions)-1]
+	return slices.Max(t.versions)
 }
 
 // commitOf returns the commit that made a version: the first one that reaches

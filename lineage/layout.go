@@ -2,6 +2,7 @@ package lineage
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 )
 
@@ -158,9 +159,7 @@ func (l *layout) ranks(layer int) map[int]int {
 // that are joined to nothing keep their place.
 func (l *layout) sort(at int, joined func(*box) []int) {
 	rank := l.ranks(at - 1)
-	for b, i := range l.ranks(at + 1) {
-		rank[b] = i
-	}
+	maps.Copy(rank, l.ranks(at+1))
 	centre := map[int]float64{}
 	for i, b := range l.layers[at] {
 		to := joined(&l.boxes[b])

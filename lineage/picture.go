@@ -161,10 +161,10 @@ func (c *chapter) versions(from, to uint64) (first, last session.Version) {
 	last = first
 	for i, at := range c.commits {
 		if at < from {
-			first = c.version[i]
+			first = max(first, c.version[i])
 		}
 		if at < to {
-			last = c.version[i]
+			last = max(last, c.version[i])
 		}
 	}
 	return first, last

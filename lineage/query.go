@@ -76,10 +76,16 @@ func (g *Graph) info(t *thread) Session {
 	return s
 }
 
-// spends reports whether a record's usage is its own, and not a sum of what
-// other records tell.
+// spends reports whether a record's usage is its own: not a sum of what other
+// records tell, and not that of a row whose step has a record beside it.
 func spends(r *Record) bool {
-	return r.Kind != Ended && r.Kind != Adopted && r.Kind != Merged && r.Kind != Late
+	switch r.Kind {
+	case Ended, Adopted, Merged, Late:
+		return false
+	case Chunk:
+		return r.Step == ""
+	}
+	return true
 }
 
 func dispositionOf(r *Record) string {
@@ -420,7 +426,7 @@ func (g *Graph) maker(t *thread, i int) Maker {
 	}
 	step := g.step(t, r.Run, r.Step, Tool, Model)
 	if step != nil { // the row of a tool's result is committed after the call's end
-		m.Attempt, m.Call, m.Tool = max(m.Attempt, step.Attempt), or(m.Call, step.Call), or(m.Tool, step.Tool)
+		m.Attempt, m.Call, m.Tool = max(m.Attempt, step.Attempt), or(step.Call, m.Call), or(m.Tool, step.Tool)
 		m.Agent, m.Model = or(m.Agent, step.Agent), or(m.Model, step.Model)
 	}
 	if m.Tool != "" {

@@ -112,8 +112,8 @@ func (g *Graph) run(k runKey) (Run, bool) {
 	if len(members) == 0 {
 		return r, false
 	}
-	if r.Usage == (session.Usage{}) {
-		r.Usage = used
+	if r.Ended.IsZero() {
+		r.Usage = used // so far
 	}
 	slices.SortFunc(members, func(a, b member) int {
 		switch {

@@ -38,6 +38,11 @@ type chapter struct {
 	version []session.Version // after each of them
 }
 
+type stepKey struct {
+	run  run.ID
+	path run.Path
+}
+
 // tell builds the chapters of a tree, parents before children.
 func (g *Graph) tell(root session.Key, all bool, limit int) ([]chapter, int, error) {
 	rows, err := g.rows(root)
@@ -79,9 +84,25 @@ func (g *Graph) tell(root session.Key, all bool, limit int) ([]chapter, int, err
 				}
 			}
 		}
+		agents, called := map[stepKey]string{}, map[stepKey]bool{}
+		for _, r := range t.records {
+			switch r.Kind {
+			case Model:
+				agents[stepKey{r.Run, r.Step}] = r.Agent
+			case Tool:
+				called[stepKey{r.Run, parentStep(r.Step)}] = true
+			}
+		}
 		for n, r := range t.records {
+			if r.Kind == Tool && r.Agent == "" { // its row, which tells, may come later
+				r = t.record(n)
+				r.Agent = agents[stepKey{r.Run, parentStep(r.Step)}]
+				if rest, ok := strings.CutPrefix(r.Summary, r.Tool+" "); ok && r.Agent != "" {
+					r.Summary = r.Agent + " " + rest
+				}
+			}
 			c.commits, c.version = append(c.commits, r.Commit), append(c.version, t.versions[n])
-			if all || g.worthTelling(t, r) {
+			if all || worthTelling(r, called) {
 				c.lines = append(c.lines, storyLine(r, t.versions[n], name))
 			}
 		}
@@ -145,16 +166,17 @@ func title(s Session, name func(session.ID) string) string {
 }
 
 // worthTelling reports whether a record is part of the story that people read
-// first: what agents and tools did, and what stopped or changed a run.
-func (g *Graph) worthTelling(t *thread, r *Record) bool {
+// first: what agents and tools did, and what stopped or changed a run. A step
+// whose tool calls are told needs no line of its own.
+func worthTelling(r *Record, called map[stepKey]bool) bool {
 	switch r.Kind {
 	case Model:
-		return r.Calls == 0 || r.Failed() || !calledTools(t, r)
+		return r.Calls == 0 || r.Failed() || !called[stepKey{r.Run, r.Step}]
 	case Tool, Recalled, Remembered, Compressed, Selected, FannedOut, Awaited, Adopted, Merged, Late, Review, Resolved, Cancel,
 		Warning, Ended:
 		return true
-	case Did:
-		return r.Failed() || r.Name != "commit" || !strings.HasSuffix(string(r.Step), ".commit")
+	case Did: // but not what a call or a join does on its way
+		return r.Failed() || !called[stepKey{r.Run, r.Step}] && !strings.HasSuffix(string(r.Step), ".commit")
 	case Placed:
 		return r.Failed()
 	case Chunk:
@@ -163,17 +185,6 @@ func (g *Graph) worthTelling(t *thread, r *Record) bool {
 		return r.Home == "" && r.Attempt > 1
 	case Released:
 		return r.State != ""
-	}
-	return false
-}
-
-// calledTools reports whether the tools that a model asked for are told of, so
-// that the call needs no line of its own.
-func calledTools(t *thread, r *Record) bool {
-	for _, o := range t.records {
-		if o.Kind == Tool && o.Run == r.Run && parentStep(o.Step) == r.Step {
-			return true
-		}
 	}
 	return false
 }

@@ -237,7 +237,7 @@ func playDemo(t testing.TB) *world {
 	home := w.mint.Mint("0c77e1d2a94b55e0f3a1")
 	s := w.start(home, "run-7f3a", session.UserText("slug drops the last word"))
 	s = w.open(s, "0", "before")
-	s = w.step(s, run.Done{Path: "1", Kind: run.StepRecall, Name: "researcher", Summary: "reads issue.md, recalls 0 notes"})
+	s = w.step(s, run.Done{Path: "1", Kind: run.StepRecall, Name: "local", Summary: "reads issue.md, recalls 0 notes"})
 	s = w.model(s, "2", "planner", "2 steps")
 	b := w.fork(s, "3", session.OpenFork, "")
 	b = w.model(b, "4", "coder", "", call("c1", "edit_file"))

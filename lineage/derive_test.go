@@ -1,0 +1,335 @@
+package lineage_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+func TestDeriveDemo(t *testing.T) {
+	var out bytes.Buffer
+	for _, r := range playDemo(t).records() {
+		raw, err := r.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := lineage.Decode(raw)
+		if err != nil {
+			t.Fatalf("%s: %v", raw, err)
+		}
+		if again, err := back.Encode(); err != nil || !bytes.Equal(again, raw) {
+			t.Errorf("decoded and encoded again:\n%s\nwant\n%s (%v)", again, raw, err)
+		}
+		if sorted := canonical(t, raw); sorted != string(raw) {
+			t.Errorf("keys are not sorted:\n%s\nwant\n%s", raw, sorted)
+		}
+		out.Write(raw)
+		out.WriteByte('\n')
+	}
+	golden(t, "demo.records.jsonl", out.Bytes())
+}
+
+// canonical sorts the keys of an object, which Go's maps do when encoded.
+func canonical(t *testing.T, raw []byte) string {
+	t.Helper()
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		t.Fatal(err)
+	}
+	text, err := session.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// entry is a commit of the given events, as a log would yield it.
+func entry(t *testing.T, seq uint64, events ...session.Event) session.Entry {
+	t.Helper()
+	c := session.Commit{Key: session.Key{Tenant: "acme", ID: "s1"}, Root: "s1", Seq: seq, Epoch: 1}
+	for _, e := range events {
+		e.Time = time.UnixMilli(1700000000000)
+		c.Events = append(c.Events, e)
+	}
+	raw, err := session.Encode(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return session.Entry{Commit: c, At: session.Position{Seq: seq, Token: seq, Hash: session.HashOf(raw)}, Raw: string(raw)}
+}
+
+func runEvent(t *testing.T, kind string, payload any) session.Event {
+	t.Helper()
+	e, err := run.NewEvent(kind, payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// TestDeriveSummaries shows what each kind of event reads like.
+func TestDeriveSummaries(t *testing.T) {
+	link := session.Link{Ref: session.Ref{Key: session.Key{Tenant: "acme", ID: "s2"}, Version: 4}, Seq: 3, Hash: session.HashOf([]byte("x"))}
+	ref := session.Key{Tenant: "acme", ID: "s1"}
+	done := func(d run.Done) session.Event {
+		d.Run, d.Attempt, d.Path = "r1", 1, "1"
+		return runEvent(t, run.KindDone, d)
+	}
+	queued := run.Submitted{Behind: "r0"}
+	queued.Task.Run, queued.Task.Workflow = "r1", "fix"
+	tests := []struct {
+		name    string
+		event   session.Event
+		kind    lineage.Kind
+		summary string
+	}{
+		{"leaf", session.OpenedEvent(session.Opening{Kind: session.OpenLeaf}), lineage.Opened, "session opens"},
+		{"fork", session.OpenedEvent(session.Opening{Kind: session.OpenFork, Name: "fast", Parents: []session.Link{link}}), lineage.Forked, "fork of s2 at 4 (fast)"},
+		{"implicit", session.OpenedEvent(session.Opening{Kind: session.OpenImplicit, Parents: []session.Link{link}}), lineage.Forked, "implicit fork of s2 at 4"},
+		{"detach", session.OpenedEvent(session.Opening{Kind: session.OpenDetach, Parents: []session.Link{link}}), lineage.Detached, "detached from s2 at 4"},
+		{"concatenate", session.OpenedEvent(session.Opening{Kind: session.OpenMerge, Parents: []session.Link{link, link}}), lineage.Concatenated, "concatenates s2 at 4 and s2 at 4"},
+		{"compress", session.OpenedEvent(session.Opening{Kind: session.OpenCompress, Parents: []session.Link{link}}), lineage.Opened, "summary of s2 at 4"},
+		{"import", session.OpenedEvent(session.Opening{Kind: session.OpenImport, Name: "old.jsonl"}), lineage.Imported, `imports "old.jsonl"`},
+		{"user", session.ChunkEvent(session.UserText("please\n fix  it")), lineage.Chunk, `user asks "please fix it"`},
+		{"system", session.ChunkEvent(session.SystemText("be terse")), lineage.Chunk, `system instructs "be terse"`},
+		{"assistant", session.ChunkEvent(session.AssistantText("done").Of(session.Origin{Agent: "coder"})), lineage.Chunk, `coder says "done"`},
+		{"calls", session.ChunkEvent(session.AssistantText("", call("1", "grep"), call("2", "grep"), call("3", "cat")).Of(session.Origin{Agent: "coder"})), lineage.Chunk, "coder calls grep x2, cat"},
+		{"result", session.ChunkEvent(session.Result("1", "grep", `{"secret":"text"}`, false)), lineage.Chunk, "grep answers"},
+		{"failed result", session.ChunkEvent(session.Result("1", "grep", `{}`, true)), lineage.Chunk, "grep answers with an error"},
+		{"placed", session.PlacedEvent(session.Placement{Backend: "local", Isolation: "landlock", Spec: "/home/me/key", Head: blob.Sum([]byte("x"))}), lineage.Placed, "goes to local (landlock), files at 2d711642b726"},
+		{"adopted", session.JoinedEvent(session.Join{Policy: session.JoinAdopt, Parents: []session.Part{{Link: link}}, Reason: "tests pass"}), lineage.Adopted, `adopts s2 "tests pass"`},
+		{"merged", session.JoinedEvent(session.Join{Policy: session.JoinSinceAncestor, Parents: []session.Part{{Link: link}, {Link: link}}}), lineage.Merged, "merges s2, s2"},
+		{"rejected", session.RejectedEvent(session.Rejection{Branch: link, Reason: "breaks empty input", State: session.ClosedRejected}), lineage.Rejected, `REJECTED s2 "breaks empty input"`},
+		{"closed", session.ClosedEvent(session.Closing{By: ref, Reason: "breaks \"empty\" input", State: session.ClosedRejected}), lineage.Closed, `REJECTED "breaks 'empty' input"`},
+
+		{"tool", done(run.Done{Kind: run.StepTool, Name: "edit_file", Summary: "edits slug.sh"}), lineage.Tool, "edit_file edits slug.sh"},
+		{"tool without summary", done(run.Done{Kind: run.StepTool, Name: "edit_file", HeadAfter: blob.Sum([]byte("y"))}), lineage.Tool, "edit_file changes files"},
+		{"tool error", done(run.Done{Kind: run.StepTool, Name: "grep", Code: "timeout", Error: "after 5 s"}), lineage.Tool, `grep fails: timeout "after 5 s"`},
+		{"model error", done(run.Done{Kind: run.StepModel, Name: "coder", Code: "rate_limit", Error: "429"}), lineage.Model, `coder fails: rate_limit "429"`},
+		{"do", done(run.Done{Kind: run.StepDo, Name: "deploy"}), lineage.Did, "workflow did deploy"},
+		{"branched", done(run.Done{Kind: run.StepFork, Links: []session.Link{link}, Source: "fix.go:41"}), lineage.Branched, "branches s2 (implicit, fix.go:41)"},
+		{"recalled", done(run.Done{Kind: run.StepRecall, Name: "local", Summary: "recalls 2 notes"}), lineage.Recalled, "memory recalls 2 notes"},
+		{"remembered", done(run.Done{Kind: run.StepRemember, Name: "local"}), lineage.Remembered, "memory remembers"},
+		{"compressed", done(run.Done{Kind: run.StepCompress, Name: "scribe", Summary: "compresses 9 chunks into one"}), lineage.Compressed, "scribe compresses 9 chunks into one"},
+		{"selected", done(run.Done{Kind: run.StepSelection, Name: "router", Summary: "selects review"}), lineage.Selected, "router selects review"},
+		{"fanned out", done(run.Done{Kind: run.StepFanOut, Links: []session.Link{link, link}}), lineage.FannedOut, "branches s2, s2"},
+		{"awaited", done(run.Done{Kind: run.StepAwait, Name: "approval"}), lineage.Awaited, "workflow waited for approval"},
+		{"intent", runEvent(t, run.KindIntent, run.Intent{Run: "r1", Path: "1", Name: "deploy"}), lineage.Intent, "deploy is about to start, once"},
+		{"late", runEvent(t, run.KindLate, run.Done{Run: "r1", Path: "1", Attempt: 2, Kind: run.StepTool, Name: "deploy"}), lineage.Late, "deploy answered attempt 2 too late: kept as evidence"},
+
+		{"queued", runEvent(t, run.KindSubmitted, queued), lineage.Queued, "run r1 of fix waits behind r0"},
+		{"claimed", runEvent(t, run.KindClaimed, run.Claimed{Attempt: 1, Run: "r1", Home: ref}), lineage.Claimed, "run starts"},
+		{"resumed", runEvent(t, run.KindClaimed, run.Claimed{Attempt: 3, Run: "r1", Home: ref}), lineage.Claimed, "run resumes, attempt 3"},
+		{"released", runEvent(t, run.KindReleased, run.Released{Run: "r1", Reason: "shutdown", Workflow: "fix"}), lineage.Released, "run parks: shutdown"},
+		{"review", runEvent(t, run.KindReview, run.Review{Run: "r1", Reason: "deploy was cut off", Code: run.CodeReview}), lineage.Review, "run needs review: deploy was cut off"},
+		{"resolved", runEvent(t, run.KindResolved, run.Resolved{Run: "r1", By: "ann", Decision: run.Again, Reason: "not in the target"}), lineage.Resolved, `ann decides: again "not in the target"`},
+		{"cancel", runEvent(t, run.KindCancel, run.CancelRequested{Run: "r1", Reason: "too dear"}), lineage.Cancel, `run is asked to stop: "too dear"`},
+		{"warning", runEvent(t, run.KindWarning, run.Warning{Run: "r1", Text: "did you shadow s?"}), lineage.Warning, "run warns: did you shadow s?"},
+		{"ended", runEvent(t, run.KindEnded, run.Ended{Run: "r1", State: run.Succeeded, Usage: session.Usage{Calls: 6, Input: 4000, Output: 120}}), lineage.Ended, "run succeeded, 6 model calls, 4,120 tokens"},
+		{"failed", runEvent(t, run.KindEnded, run.Ended{Run: "r1", State: run.TimedOut, Code: run.CodeDeadline, Error: "deadline exceeded"}), lineage.Ended, "run timed out: deadline exceeded"},
+	}
+	seen := map[lineage.Kind]bool{lineage.Submitted: true} // in TestDeriveDemo
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			rs, err := lineage.Derive(entry(t, 2, tt.event))
+			if err != nil || len(rs) != 1 {
+				t.Fatalf("Derive: %d records, %v", len(rs), err)
+			}
+			if rs[0].Kind != tt.kind || rs[0].Summary != tt.summary {
+				t.Errorf("got %s %q, want %s %q", rs[0].Kind, rs[0].Summary, tt.kind, tt.summary)
+			}
+			raw, err := rs[0].Encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := lineage.Decode(raw); err != nil {
+				t.Error(err)
+			}
+			if strings.Contains(string(raw), "secret") || strings.Contains(string(raw), "/home/me") {
+				t.Errorf("the record carries what stays in the log: %s", raw)
+			}
+		})
+		seen[tt.kind] = true
+	}
+	for _, k := range lineage.Kinds() {
+		if !seen[k] {
+			t.Errorf("no event was shown that becomes %s", k)
+		}
+		if k.Doc() == "" {
+			t.Errorf("kind %s has no documentation", k)
+		}
+	}
+}
+
+func TestDeriveUnknownGoesOn(t *testing.T) {
+	future := session.Event{Kind: "session.telepathy", Schema: 1, Data: `{}`}
+	for _, e := range []session.Event{
+		future,
+		{Kind: "run.teleported", Schema: 1, Data: `{}`},
+		{Kind: "step.imagined", Schema: 1, Data: `{}`},
+		{Kind: "writer.retired", Schema: 1, Data: `{}`},
+		{Kind: session.KindChunk, Schema: 2, Data: `{"kind":"user","text":"x"}`},
+	} {
+		rs, err := lineage.Derive(entry(t, 2, e, session.ChunkEvent(session.UserText("hello"))))
+		if !errors.Is(err, session.ErrTooOld) {
+			t.Errorf("%s schema %d: error %v, want ErrTooOld", e.Kind, e.Schema, err)
+		}
+		if len(rs) != 1 || rs[0].Kind != lineage.Chunk || rs[0].K != 1 {
+			t.Errorf("%s: the event after it became %+v", e.Kind, rs)
+		}
+	}
+	if rs, err := lineage.Derive(entry(t, 2, session.Event{Kind: "vendor.note", Schema: 7, Data: `{}`})); err != nil || len(rs) != 0 {
+		t.Errorf("another namespace: %d records, %v; want none", len(rs), err)
+	}
+	spilled := session.Event{Kind: session.KindChunk, Schema: 1, Blob: blob.Ref{Digest: blob.Sum([]byte("x")), Size: 1}}
+	if _, err := lineage.Derive(entry(t, 2, spilled)); err == nil || !strings.Contains(err.Error(), "not loaded") {
+		t.Errorf("spilled data that was not loaded: %v", err)
+	}
+}
+
+// TestSummariesAreOneShortLine holds for any text, hostile or not.
+func TestSummariesAreOneShortLine(t *testing.T) {
+	for _, text := range []string{
+		strings.Repeat("long ", 400), strings.Repeat("x", 5000), "a\x1b[2Jb\rc\nd\te", "\u202egnirts desrever", strings.Repeat("語", 300),
+		"\u2028line\u2029separators", "nul\x00", strings.Repeat("\u0301", 400), "",
+	} {
+		for _, e := range []session.Event{
+			session.ChunkEvent(session.UserText(text)),
+			session.RejectedEvent(session.Rejection{Reason: text, State: "rejected", Branch: session.Link{Ref: session.Ref{Key: session.Key{ID: "s2"}}}}),
+			runEvent(t, run.KindDone, run.Done{Run: "r1", Path: "1", Kind: run.StepTool, Name: "t", Summary: strings.ToValidUTF8(text, "")}),
+			runEvent(t, run.KindWarning, run.Warning{Run: "r1", Text: text}),
+		} {
+			rs, err := lineage.Derive(entry(t, 2, e))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := rs[0].Summary
+			if n := utf8.RuneCountInString(s); n > lineage.MaxSummary {
+				t.Errorf("%d characters: %q", n, s)
+			}
+			if n := utf8.RuneCountInString(rs[0].Reason); n > lineage.MaxReason {
+				t.Errorf("reason of %d characters", n)
+			}
+			for _, r := range s {
+				if r < 0x20 || r == 0x7f || r == 0x202e || r == 0x2028 || r == 0x2029 {
+					t.Errorf("control character %U in %q", r, s)
+				}
+			}
+		}
+	}
+}
+
+func TestCredentialsAreMasked(t *testing.T) {
+	for _, secret := range []string{
+		"sk-abcdefghijklmnopqrstuvwx", "sk-proj-aaaabbbbccccddddeeee", "ghp_abcdefghijklmnopqrstuv", "github_pat_11ABCDEFG0abcdefghij",
+		"AKIAIOSFODNN7EXAMPLE", "xoxb-1234567890-abcdef", "Bearer abcdefghijklmnop123", "password=hunter2hunter2", "api_key: 0123456789abcdef",
+		"OPENAI_API_KEY=zzzzzzzzzzzz", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abcdefghij", "https://me:hunter2hunter@",
+		"SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY", "-----BEGIN PRIVATE KEY----- MIIEvQIBADAN",
+	} {
+		for _, text := range []string{secret, "use " + secret + " please", strings.Repeat("x ", 40) + secret} {
+			rs, err := lineage.Derive(entry(t, 2, session.ChunkEvent(session.UserText(text)),
+				session.ClosedEvent(session.Closing{State: "rejected", Reason: text})))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range rs {
+				raw, err := r.Encode()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if core := secret[len(secret)-9:]; strings.Contains(string(raw), core) {
+					t.Errorf("%q got into %s", core, raw)
+				}
+			}
+		}
+	}
+	for _, plain := range []string{"3 tokens: fine", "a basic understanding of keys", "time 12:30", "s1:4 is good"} {
+		rs, err := lineage.Derive(entry(t, 2, session.ChunkEvent(session.UserText(plain))))
+		if err != nil || !strings.Contains(rs[0].Summary, plain) {
+			t.Errorf("%q became %q (%v)", plain, rs[0].Summary, err)
+		}
+	}
+}
+
+func TestSubjects(t *testing.T) {
+	r := lineage.Record{Tenant: "acme", Root: "s1", Session: "s2", Kind: lineage.Forked}
+	if got, want := r.Subject(), "rath.lineage.acme.s1.forked.s2"; got != want {
+		t.Errorf("Subject() = %q, want %q", got, want)
+	}
+	if got, want := r.TailSubject(), "rath.tail.acme.s1.forked.s2"; got != want {
+		t.Errorf("TailSubject() = %q, want %q", got, want)
+	}
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	good := `{"commit":1,"epoch":1,"hash":"","k":0,"kind":"opened","partition":0,"root":"s1","schema":1,"session":"s1","summary":"","tenant":"acme","time":0}`
+	if _, err := lineage.Decode([]byte(good)); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := lineage.Decode([]byte(strings.Replace(good, `"k":0`, `"k":0,"later":true`, 1))); err != nil || r.Session != "s1" {
+		t.Errorf("a field of a later release: %v", err)
+	}
+	for from, to := range map[string]string{
+		`"acme"`: `"a.b"`, `"commit":1`: `"commit":0`, `"opened"`: `"teleported"`, `"root":"s1"`: `"root":"*"`, `"schema":1`: `"schema":0`, `"k":0`: `"k":-1`,
+	} {
+		if _, err := lineage.Decode([]byte(strings.Replace(good, from, to, 1))); !errors.Is(err, lineage.ErrMalformed) {
+			t.Errorf("with %s: %v, want ErrMalformed", to, err)
+		}
+	}
+	if _, err := lineage.Decode([]byte(strings.Replace(good, `"schema":1`, `"schema":2`, 1))); !errors.Is(err, session.ErrTooOld) {
+		t.Error("a later schema is not ErrTooOld")
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, r := range playDemo(f).records() {
+		raw, err := r.Encode()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(raw)
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		r, err := lineage.Decode(raw)
+		if err != nil {
+			return
+		}
+		g := lineage.NewGraph()
+		g.Add(r, r)
+		if g.Len() != 1 {
+			t.Errorf("%d records", g.Len())
+		}
+		g.Check(r.Tenant)
+		if _, err := g.Tree(r.Key(), nil); err != nil {
+			t.Error(err)
+		}
+		p, err := g.Picture(r.Key(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wellFormed(t, p.SVG())
+	})
+}
+
+func BenchmarkDerive(b *testing.B) {
+	entries := playDemo(b).entries()
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		if _, err := lineage.Derive(entries[i%len(entries)]); err != nil {
+			b.Fatal(err)
+		}
+		i++
+	}
+}

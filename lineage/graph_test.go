@@ -1,0 +1,377 @@
+package lineage_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// playRandom plays a workflow of random steps: models, tools, forks of forks,
+// copies, joins and rejections, over a few runs.
+func playRandom(t testing.TB, seed uint64) (*world, []session.Session) {
+	r := rand.New(rand.NewPCG(seed, 1))
+	w := newWorld(t)
+	var all []session.Session
+	home := w.mint.Mint(fmt.Sprintf("%020x", seed))
+	s := w.start(home, "run-0", session.SystemText("be good"), session.UserText("go"))
+	for n := range 1 + r.IntN(3) {
+		if n > 0 {
+			s = w.start(home, run.ID(fmt.Sprintf("run-%d", n)))
+		}
+		live := []session.Session{s} // 0 is the home
+		parent := map[session.Key]int{}
+		for step := range 5 + r.IntN(20) {
+			path := run.Path(fmt.Sprint(step))
+			i := r.IntN(len(live))
+			at := live[i]
+			switch op := r.IntN(12); {
+			case op < 4:
+				live[i] = w.model(at, path, []string{"coder", "critic"}[r.IntN(2)], "words")
+			case op < 7:
+				after := ""
+				if r.IntN(2) == 0 {
+					after = fmt.Sprint(seed, n, step)
+				}
+				live[i] = w.tool(at, path.Index(0), "coder", "edit", "c", "edits", after)
+			case op < 10 && len(live) < 8:
+				kind := []string{session.OpenFork, session.OpenFork, session.OpenImplicit, session.OpenDetach}[r.IntN(4)]
+				b := w.fork(at, path, kind, "")
+				v, err := w.values.At(context.Background(), session.Ref{Key: at.Key()})
+				w.must(err)
+				live[i] = v
+				if kind == session.OpenDetach {
+					all = append(all, w.model(b, path.Child("d"), "solo", "apart"))
+					continue
+				}
+				parent[b.Key()] = i
+				live = append(live, b)
+			case len(live) > 1:
+				// The last branch ends; others may have been forked from it.
+				b := live[len(live)-1]
+				trunk := live[parent[b.Key()]]
+				live = live[:len(live)-1]
+				if r.IntN(2) == 0 && trunk.Key() != b.Key() {
+					policy := []string{session.JoinAdopt, session.JoinSinceAncestor}[r.IntN(2)]
+					if _, err := session.JoinOf(trunk, policy, "", 0, b); err == nil {
+						live[parent[b.Key()]] = w.join(trunk, policy, path, "better", b)
+						all = append(all, b)
+						continue
+					}
+				}
+				w.reject(trunk, b, path, "worse")
+				all = append(all, b)
+			}
+		}
+		for i := len(live) - 1; i > 0; i-- {
+			w.reject(live[0], live[i], run.Path(fmt.Sprintf("end.%d", i)), "left over")
+			all = append(all, live[i])
+		}
+		s = live[0]
+		w.end(s, run.Succeeded, "")
+	}
+	return w, append(all, s)
+}
+
+// view is everything that a graph answers about a tenant.
+func view(t *testing.T, g *lineage.Graph) string {
+	t.Helper()
+	var b strings.Builder
+	fmt.Fprintln(&b, g.Len(), g.Check("acme"))
+	ids, _ := g.Match("acme", "")
+	for _, id := range ids {
+		k := session.Key{Tenant: "acme", ID: id}
+		s, err := g.Session(k)
+		fmt.Fprintln(&b, s, err)
+		anc, err := g.Ancestors(k, 0)
+		fmt.Fprintln(&b, anc, err)
+		desc, err := g.Descendants(k)
+		fmt.Fprintln(&b, desc, err)
+		branches, err := g.Branches(k)
+		fmt.Fprintln(&b, branches, err)
+		heads, err := g.Heads(k, 0)
+		fmt.Fprintln(&b, heads, err)
+		for v := session.Version(1); v <= s.Version; v++ {
+			m, err := g.Why(k, v)
+			m.Asked = nil
+			fmt.Fprintln(&b, m, err)
+		}
+	}
+	fmt.Fprintf(&b, "%+v\n", g.Runs("acme"))
+	for _, root := range g.Roots("acme") {
+		k := session.Key{Tenant: "acme", ID: root}
+		tree, err := g.Tree(k, nil)
+		fmt.Fprintln(&b, tree, err)
+		p, err := g.Picture(k, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.WriteString(p.SVG() + p.Mermaid())
+	}
+	return b.String()
+}
+
+func TestAnyOrderGivesTheSameGraph(t *testing.T) {
+	for seed := range uint64(25) {
+		w, _ := playRandom(t, seed)
+		rs := w.records()
+		g := lineage.NewGraph()
+		if n := g.Add(rs...); n != len(rs) {
+			t.Fatalf("seed %d: %d of %d records were new", seed, n, len(rs))
+		}
+		want := view(t, g)
+		if p := g.Check("acme"); len(p) > 0 {
+			t.Errorf("seed %d: a whole graph has problems: %v", seed, p)
+		}
+		r := rand.New(rand.NewPCG(seed, 2))
+		for range 2 {
+			r.Shuffle(len(rs), func(i, j int) { rs[i], rs[j] = rs[j], rs[i] })
+			g := lineage.NewGraph()
+			half := len(rs) / 2
+			g.Add(rs[:half]...)
+			view(t, g) // what was asked before must not change what is answered later
+			g.Add(rs[half/2:]...)
+			g.Add(rs...)
+			if got := view(t, g); got != want {
+				t.Fatalf("seed %d: another order gives another graph:\n%s", seed, cmp.Diff(want, got))
+			}
+		}
+	}
+}
+
+// TestGraphAgreesWithTheLogs compares with the folds that decide: versions,
+// makers, parents, usage and the states of runs.
+func TestGraphAgreesWithTheLogs(t *testing.T) {
+	for seed := range uint64(25) {
+		w, sessions := playRandom(t, 100+seed)
+		g := w.graph()
+		for _, want := range sessions {
+			v, err := w.values.At(context.Background(), session.Ref{Key: want.Key()})
+			w.must(err)
+			s, err := g.Session(v.Key())
+			w.must(err)
+			if s.Version != v.Ref().Version || s.Root != v.Root() {
+				t.Errorf("seed %d: %s at %d of root %s, the log says %d of %s", seed, v.Key(), s.Version, s.Root, v.Ref().Version, v.Root())
+			}
+			if got, want := s.Disposition, v.Closing().State; got != want && (want != "" || got != lineage.Open) {
+				t.Errorf("seed %d: %s is %s, the log says %q", seed, v.Key(), got, want)
+			}
+			var parents []session.ID
+			for l := range v.Parents() {
+				parents = append(parents, l.ID)
+			}
+			anc, err := g.Ancestors(v.Key(), 0)
+			w.must(err)
+			for _, p := range parents {
+				if !slices.ContainsFunc(anc, func(r lineage.Ref) bool { return r.Session == p }) && p != v.Key().ID {
+					t.Errorf("seed %d: parent %s of %s is no ancestor: %v", seed, p, v.Key(), anc)
+				}
+			}
+			for _, c := range v.Chunks() {
+				o := c.Origin()
+				m, err := g.Why(c.Ref().Key, c.Ref().Version)
+				w.must(err)
+				if m.Session != c.Ref().ID || m.Agent != o.Agent || string(m.Run) != o.Run || string(m.Step) != o.Step || m.Tool != c.Name() {
+					t.Errorf("seed %d: %s was made by %+v, the row says %+v", seed, c.Ref(), m, o)
+				}
+			}
+			// The same chunk seen from a fork leads to where it was made.
+			if base, ok := v.At(0); ok && v.Opening().Kind == session.OpenFork {
+				m, err := g.Why(v.Key(), base.Ref().Version)
+				if err != nil || m.Session != base.Ref().ID {
+					t.Errorf("seed %d: from the fork, version %d was made in %s (%v), want %s", seed, base.Ref().Version, m.Session, err, base.Ref().ID)
+				}
+			}
+			if head := v.Placement().Head; !head.IsZero() {
+				heads, err := g.Heads(v.Key(), 0)
+				w.must(err)
+				if len(heads) == 0 || heads[len(heads)-1].After != head.String() {
+					t.Errorf("seed %d: heads of %s end with %v, the session is at %s", seed, v.Key(), heads, head)
+				}
+				for i := 1; i < len(heads); i++ {
+					if heads[i].Before != heads[i-1].After {
+						t.Errorf("seed %d: heads of %s break between %v and %v", seed, v.Key(), heads[i-1], heads[i])
+					}
+				}
+			}
+		}
+		book, err := run.Load(context.Background(), &w.log, w.values, w.home, "reader")
+		w.must(err)
+		for _, rec := range book.Book().Runs() {
+			got, err := g.Run("acme", rec.ID)
+			w.must(err)
+			if got.State != rec.State || got.Attempt != rec.Attempt || got.Home != rec.Home || !got.Started.Equal(rec.Started) ||
+				!got.Ended.Equal(rec.EndedAt) || got.Usage != rec.Ended.Usage || got.Workflow != rec.Task.Workflow {
+				t.Errorf("seed %d: run %+v, the log says %+v", seed, got, rec)
+			}
+		}
+		last, err := g.LastRun("acme")
+		if err != nil || last.ID != w.run {
+			t.Errorf("seed %d: last run %s (%v), want %s", seed, last.ID, err, w.run)
+		}
+	}
+}
+
+// TestRunStates follows a run through parking, review and resolution.
+func TestRunStates(t *testing.T) {
+	w := newWorld(t)
+	s := w.start("s1", "r1", session.UserText("deploy"))
+	state := func(want run.State) lineage.Run {
+		t.Helper()
+		r, err := w.graph().Run("acme", "r1")
+		w.must(err)
+		if r.State != want {
+			t.Fatalf("state %s, want %s", r.State, want)
+		}
+		return r
+	}
+	state(run.Running)
+	w.commit(w.home, session.Session{}, "", w.event(run.KindReleased, run.Released{Attempt: 1, Reason: "shutdown", Run: "r1", Workflow: "fix"}))
+	state(run.Queued)
+	w.store = run.Direct(&w.log, &run.DirectOptions{Incarnation: "node-b", Values: w.values})
+	g, err := w.store.Claim(context.Background(), run.Claim{Session: w.home, Home: w.home, Run: "r1"})
+	w.must(err)
+	w.attempt = g.Attempt
+	if r := state(run.Running); r.Attempt != 2 {
+		t.Errorf("attempt %d, want 2", r.Attempt)
+	}
+	w.commit(s.Key(), session.Session{}, "3", w.event(run.KindIntent, run.Intent{Attempt: 2, Call: "r1/3", Name: "deploy", Path: "3", Run: "r1"}))
+	w.commit(w.home, session.Session{}, "", w.event(run.KindReview, run.Review{Attempt: 2, Code: run.CodeReview, Name: "deploy", Path: "3", Reason: "cut off", Run: "r1"}))
+	if r := state(run.NeedsReview); r.Reason != "cut off" || r.Code != run.CodeReview {
+		t.Errorf("review says %q %q", r.Code, r.Reason)
+	}
+	w.must(w.store.Apply(context.Background(), run.Signal{To: w.home, Run: "r1", Resolve: &run.Resolved{By: "ann", Decision: run.Fail, Reason: "not worth it"}}))
+	r := state(run.Failed)
+	if r.Reason != "not worth it" || r.Ended.IsZero() {
+		t.Errorf("end says %+v", r)
+	}
+	if got := w.graph().Runs("acme", run.Running, run.Queued); len(got) != 0 {
+		t.Errorf("open runs: %v", got)
+	}
+	tree, err := w.graph().Tree(w.home, nil)
+	w.must(err)
+	for _, want := range []string{"run         parks: shutdown", "resumes, attempt 2", "needs review: cut off", `ann         decides: fail "not worth it"`, "failed: not worth it"} {
+		if !strings.Contains(tree, want) {
+			t.Errorf("the tree does not tell %q:\n%s", want, tree)
+		}
+	}
+}
+
+func TestHeadsFollowAdoptedFiles(t *testing.T) {
+	w := playDemo(t)
+	g := w.graph()
+	heads, err := g.Heads(w.home, 0)
+	w.must(err)
+	var got []string
+	for _, h := range heads {
+		got = append(got, fmt.Sprintf("%s %s %s->%s", h.Kind, h.Agent, short(h.Before), short(h.After)))
+	}
+	before, second := short(blob.Sum([]byte("before")).String()), short(blob.Sum([]byte("second")).String())
+	want := []string{"placed  ->" + before, "tool coder " + before + "->" + second}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("heads of the home (-want +got):\n%s", diff)
+	}
+	if heads[1].Step != "10.0" || heads[1].Tool != "edit_file" || heads[1].Run != "run-7f3a" || heads[1].Call != "c3" {
+		t.Errorf("the change was made by %+v", heads[1])
+	}
+	early, err := g.Heads(w.home, 2)
+	w.must(err)
+	if len(early) != 1 {
+		t.Errorf("at version 2: %v, want the copy alone", early)
+	}
+}
+
+func short(s string) string { return s[:min(len(s), 6)] }
+
+func TestBranchesTellTheirEnd(t *testing.T) {
+	w := playDemo(t)
+	branches, err := w.graph().Branches(w.home)
+	w.must(err)
+	if len(branches) != 2 {
+		t.Fatalf("%d branches, want 2", len(branches))
+	}
+	if b := branches[0]; b.Disposition != session.ClosedRejected || b.Reason != "breaks empty input" || b.By != w.home.ID {
+		t.Errorf("first branch: %+v", b)
+	}
+	if b := branches[1]; b.Disposition != session.ClosedAdopted || b.Reason != "all tests pass" || b.Name != "second try" {
+		t.Errorf("second branch: %+v", b)
+	}
+}
+
+// TestToolRowOfALaterCommit covers a result that had to wait for the one
+// before it: the step's record and its row lie in different commits.
+func TestToolRowOfALaterCommit(t *testing.T) {
+	w := newWorld(t)
+	s := w.start("s1", "r1", session.UserText("go"))
+	s = w.model(s, "0", "coder", "", call("a", "grep"), call("b", "cat"))
+	w.commit(s.Key(), s, "0.1", w.done(run.Done{Path: "0.1", Kind: run.StepTool, Name: "cat", Call: "r1/0.1", Value: `{}`, Summary: "reads b"}))
+	row := func(path run.Path, id, name string) session.Event {
+		return session.ChunkEvent(session.Result(id, name, `{}`, false).Of(session.Origin{Run: "r1", Step: string(path)}))
+	}
+	s = w.commit(s.Key(), s, "0.0", row("0.0", "a", "grep"), row("0.1", "b", "cat"),
+		w.done(run.Done{Path: "0.0", Kind: run.StepTool, Name: "grep", Call: "r1/0.0", Row: true, Summary: "greps a"}))
+	g := w.graph()
+	for v, want := range map[session.Version]string{3: "grep r1/0.0", 4: "cat r1/0.1"} {
+		m, err := g.Why(s.Key(), v)
+		w.must(err)
+		if got := m.Tool + " " + m.Call; got != want || m.Agent != "coder" || m.Model != "scripted" || m.Asked == nil || m.Asked.Step != "0" || m.Attempt != 1 {
+			t.Errorf("version %d: %q by %q on %q, asked by %+v; want %q", v, got, m.Agent, m.Model, m.Asked, want)
+		}
+	}
+	tree, err := g.Tree(s.Key(), nil)
+	w.must(err)
+	if !strings.Contains(tree, "coder       reads b") || !strings.Contains(tree, "coder       greps a") || strings.Contains(tree, "calls") {
+		t.Errorf("tree:\n%s", tree)
+	}
+}
+
+func TestNotFound(t *testing.T) {
+	g := playDemo(t).graph()
+	none := session.Key{Tenant: "acme", ID: "nobody"}
+	other := session.Key{Tenant: "globex", ID: g.Roots("acme")[0]}
+	for _, k := range []session.Key{none, other} {
+		_, errs := g.Session(k)
+		_, err2 := g.Tree(k, nil)
+		_, err3 := g.Picture(k, nil)
+		_, err4 := g.Why(k, 1)
+		_, err5 := g.Heads(k, 0)
+		_, err6 := g.Ancestors(k, 0)
+		for _, err := range []error{errs, err2, err3, err4, err5, err6} {
+			if !errors.Is(err, lineage.ErrNotFound) {
+				t.Errorf("%s: %v, want ErrNotFound", k, err)
+			}
+		}
+	}
+	if _, err := g.Why(session.Key{Tenant: "acme", ID: other.ID}, 99); !errors.Is(err, lineage.ErrNotFound) || !strings.Contains(err.Error(), "ends at 4") {
+		t.Errorf("a version that is not there: %v", err)
+	}
+	if _, err := g.Run("globex", "run-7f3a"); !errors.Is(err, lineage.ErrNotFound) {
+		t.Errorf("another tenant's run: %v", err)
+	}
+}
+
+func TestForget(t *testing.T) {
+	w := playDemo(t)
+	g := w.graph()
+	g.Forget("globex", w.home.ID)
+	if g.Len() == 0 {
+		t.Fatal("forgot another tenant's tree")
+	}
+	g.Forget("acme", w.home.ID)
+	if n := g.Len(); n != 0 || len(g.Runs("acme")) != 0 || len(g.Roots("acme")) != 0 {
+		t.Errorf("%d records, %d runs and %d roots are left", n, len(g.Runs("acme")), len(g.Roots("acme")))
+	}
+	if n := g.Add(w.records()...); n == 0 || len(g.Check("acme")) != 0 {
+		t.Error("a forgotten tree cannot be added again")
+	}
+}

@@ -201,6 +201,15 @@ func (ex *Execution) saw(s session.Session) {
 	}
 }
 
+// older reports whether s is no longer the newest value of its session, so
+// that nothing can be added to it.
+func (ex *Execution) older(s session.Session) bool {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	h := ex.held[s.Key()]
+	return h != nil && s.Ref().Version != h.version
+}
+
 // holds reports whether the run writes to a session.
 func (ex *Execution) holds(k session.Key) bool {
 	ex.mu.Lock()
@@ -322,8 +331,12 @@ func (ex *Execution) halt(ctx context.Context, why error) (run.State, error) {
 
 // pause commits the one event that ends the execution without ending the run.
 func (ex *Execution) pause(ctx context.Context, s run.State, why error, kind string, payload any) (run.State, error) {
-	if _, err := ex.note(ctx, ex.home, kind, payload); err != nil {
+	ack, err := ex.note(ctx, ex.home, kind, payload)
+	if err != nil {
 		return run.Running, errors.Join(why, err)
+	}
+	if ack.State.Terminal() { // a cancel came first
+		s = ack.State
 	}
 	return s, why
 }
@@ -361,13 +374,16 @@ func (ex *Execution) ended(ctx context.Context, s session.Session, e run.Ended, 
 	if err != nil {
 		return run.Running, errors.Join(why, err)
 	}
-	if e.State == run.Succeeded {
+	if ack.State == run.Succeeded {
 		ex.result = ack.Session
 	}
 	if ex.rt.Values != nil {
 		ex.rt.Values.Keep(ack.Session)
 	}
-	return e.State, why
+	if ack.State == run.Cancelled && why == nil { // the cancel came first
+		why = run.ErrCancelled
+	}
+	return ack.State, why
 }
 
 // checkResult tells whether what Forward returned can be the home session's

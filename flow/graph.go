@@ -59,7 +59,7 @@ func (ex *Execution) own(ctx context.Context, path run.Path, s session.Session, 
 	sub := &step{ex: ex, ctx: ctx, s: s, log: ex.home}
 	sub.asked = run.Asked{Path: path.Child("fork"), Kind: run.StepFork, Name: opening, Input: inputDigest(s, nil)}
 	if h != nil {
-		sub.log = s.Key()
+		sub.log, sub.old = s.Key(), true
 	}
 	if err := sub.decide(); err != nil {
 		return s, err
@@ -74,17 +74,23 @@ func (ex *Execution) own(ctx context.Context, path run.Path, s session.Session, 
 // parent's commit, then the child's.
 func (ex *Execution) fork(st *step, opening, source string) (session.Session, error) {
 	key := session.Key{Tenant: ex.home.Tenant, ID: ex.rt.Mint.Child(ex.home.Tenant, string(ex.id), string(st.asked.Path))}
-	own := st.log == st.s.Key()
+	own := st.log == st.s.Key() && !st.old
 	base := st.s
 	switch {
 	case st.decision == run.Replay && own:
 		base = st.record.Session
 	case st.decision == run.Replay:
 	default:
-		ack, err := st.commit(run.Done{
-			Links:  []session.Link{{Ref: session.Ref{Key: key, Version: st.s.Ref().Version}}},
-			Source: source, Summary: "forks " + string(st.s.Key().ID),
+		commit := st.commit
+		if !own { // the edits go to the child
+			commit = st.commitBeside
+		}
+		s := st.s
+		ack, err := commit(run.Done{
+			Links:  []session.Link{{Ref: session.Ref{Key: key, Version: s.Ref().Version}}},
+			Source: source, Summary: "forks " + string(s.Key().ID),
 		})
+		st.s = s
 		if err != nil {
 			return st.s, err
 		}
@@ -114,7 +120,7 @@ func (ex *Execution) fork(st *step, opening, source string) (session.Session, er
 		root = key.ID
 	}
 	h := &heldSession{source: source, detached: opening == session.OpenDetach}
-	if own && !h.detached {
+	if st.log == st.s.Key() && !h.detached {
 		h.parent = st.s.Key()
 	} else {
 		h.parent = ex.home

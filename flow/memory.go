@@ -131,9 +131,9 @@ func recallStep(ctx context.Context, s session.Session, name, query string, limi
 
 // commitBeside records a step that reads a session without adding to it: the
 // session's pending edits stay pending.
-func (st *step) commitBeside(d run.Done) (run.Ack, error) {
+func (st *step) commitBeside(d run.Done, content ...session.Event) (run.Ack, error) {
 	st.s = session.Session{}
-	return st.commit(d)
+	return st.commit(d, content...)
 }
 
 func (st *step) find(query string, limit int) ([]memory.Hit, error) {

@@ -50,6 +50,7 @@ type step struct {
 	asked run.Asked
 	s     session.Session // what the step extends or reads; zero for none
 	log   session.Key     // where it is recorded
+	old   bool            // s is not the newest value of its session
 	// What the journal decided.
 	decision run.Decision
 	record   *run.Step
@@ -80,7 +81,7 @@ func begin(ctx context.Context, kind, name string, s session.Session, extends bo
 		}
 	}
 	if ex.holds(st.s.Key()) {
-		st.log = st.s.Key()
+		st.log, st.old = st.s.Key(), ex.older(st.s)
 	}
 	if err := st.decide(); err != nil {
 		st.end()

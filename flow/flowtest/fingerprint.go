@@ -30,7 +30,7 @@ func fingerprint(t testing.TB, w *world) string {
 		if err != nil {
 			t.Fatalf("flowtest: read %s: %v", k, err)
 		}
-		fmt.Fprintf(&b, "session %s  version %d  tokens %d  opened %s", k.ID, s.Ref().Version, s.Usage().Tokens(), s.Opening().Kind)
+		fmt.Fprintf(&b, "session %s  version %d  opened %s", k.ID, s.Ref().Version, s.Opening().Kind)
 		for p := range s.Parents() {
 			fmt.Fprintf(&b, " %s", p.Ref)
 		}
@@ -74,7 +74,7 @@ func steps(t testing.TB, w *world, k session.Key) []string {
 				if err != nil {
 					t.Fatalf("flowtest: %v", err)
 				}
-				lines = append(lines, fmt.Sprintf("  run %s %s code %q output %q tokens %d\n", d.Run, d.State, d.Code, elapsed.ReplaceAllString(d.Output, ""), d.Usage.Tokens()))
+				lines = append(lines, fmt.Sprintf("  run %s %s code %q output %q\n", d.Run, d.State, d.Code, elapsed.ReplaceAllString(d.Output, "")))
 			case session.KindRejected:
 				d, err := session.DecodeRejection(ev)
 				if err != nil {

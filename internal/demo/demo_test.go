@@ -74,6 +74,9 @@ func (b *bench) story(t *testing.T) (adopted, rejected int) {
 		if v.Root() != s.Root() {
 			continue
 		}
+		for _, c := range v.SinceFork() {
+			t.Logf("%s %s %s by %s: %s", k.ID, v.Closing().State, c.Kind(), c.Origin().Agent, c.Text())
+		}
 		switch v.Closing().State {
 		case session.ClosedAdopted:
 			adopted++

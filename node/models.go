@@ -1,0 +1,65 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/rathcluster/rath/internal/demo"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/llm/openai"
+	"github.com/rathcluster/rath/llm/scripted"
+)
+
+// KindOpenAI and KindEcho are the provider kinds that every node has.
+const (
+	KindOpenAI = "openai"
+	KindEcho   = "echo"
+)
+
+// DefaultModels returns the models of a node without settings of its own: the
+// OpenAI protocol when the environment names a key or a server, else the model
+// that repeats what the user said; and the script of the demo. env looks up an
+// environment variable; model is the default model, "" for the environment's.
+func DefaultModels(env func(string) string, model string) (llm.Models, error) {
+	script, err := demo.Script()
+	if err != nil {
+		return nil, err
+	}
+	echo, err := scripted.New(nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	shown, err := scripted.New(script, nil)
+	if err != nil {
+		return nil, err
+	}
+	real := openai.New(&openai.Options{Env: env, DefaultModel: model})
+	kinds := llm.ByKind{KindOpenAI: real, KindEcho: echo, demo.Kind: shown, "": echo}
+	if strings.TrimSpace(env(openai.EnvKey)) != "" || strings.TrimSpace(env(openai.EnvBase)) != "" || model != "" {
+		kinds[""] = real
+	}
+	return kinds, nil
+}
+
+// modelsFromScript returns models that answer everything from a script file's
+// content.
+func modelsFromScript(name string, data []byte) (llm.Models, error) {
+	s, err := scripted.Parse(name, data)
+	if err != nil {
+		return nil, err
+	}
+	m, err := scripted.New(s, nil)
+	if err != nil {
+		return nil, fmt.Errorf("node: script %s: %w", name, err)
+	}
+	return anyKind{m}, nil
+}
+
+// anyKind answers providers of every kind.
+type anyKind struct{ llm.Models }
+
+func (a anyKind) Client(ctx context.Context, p llm.Provider) (llm.Client, error) {
+	p.Kind = ""
+	return a.Models.Client(ctx, p)
+}

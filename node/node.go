@@ -1,0 +1,87 @@
+// Package node is an embeddable Rath node: what cmd/node and cmd/rath run,
+// with your workflows in it.
+//
+//	func main() {
+//		node.Main(flow.Registration{
+//			Name: "review", Revision: "1", Description: "Reviews a change.",
+//			New: func() flow.Workflow { return &Review{} },
+//		})
+//	}
+//
+// A node takes tasks from NATS, runs their workflows and keeps their sessions.
+// Without the address of a NATS server it starts one of its own in this
+// process, over a directory: that is all a laptop needs. The package only
+// wires other packages together.
+package node
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/tool"
+)
+
+// DefaultStore is the directory that a node with a server of its own uses.
+const DefaultStore = ".rath"
+
+// Options say what a node works with. The zero Options are a node of its own
+// over DefaultStore.
+type Options struct {
+	// NATS names external servers; "" starts one in this process.
+	NATS string
+	// User and Password, or CredsFile, log in at external servers.
+	User, Password, CredsFile string
+	// Monitor are the external servers' monitoring addresses, asked whether
+	// they sync every write.
+	Monitor []string
+	// Level is the durability to promise: "fsync", "replicated" or "lazy"; ""
+	// is fsync.
+	Level string
+	// Replicas of each stream on external servers; 0 is 1.
+	Replicas int
+
+	// Store is the directory of this node: the embedded server's files,
+	// memories, sandboxes; "" is DefaultStore.
+	Store string
+	// Port makes the embedded server listen on 127.0.0.1; 0 listens on no
+	// socket, -1 picks a free port.
+	Port int
+
+	// Idle keeps the node from taking tasks: it only answers questions and
+	// control requests about what the store holds.
+	Idle bool
+	// Workflows are offered besides the built-in "agent" and "demo".
+	Workflows []flow.Registration
+	// Tools may be named by tasks for the workflow "agent", besides the
+	// built-in ones.
+	Tools []tool.Tool
+	// Models answers model calls; nil is DefaultModels of the environment.
+	Models llm.Models
+	// Model is the default model.
+	Model string
+	// Slots bounds the runs that execute at once; 0 is 64.
+	Slots int
+	// Unsafe accepts sandboxes that only separate processes, for commands that
+	// a model chooses.
+	Unsafe bool
+	// Sandboxes are backends besides "local".
+	Sandboxes map[string]sandbox.Backend
+	// Drain bounds how long a stopping node waits for its runs; 0 is 20 s.
+	Drain time.Duration
+	// OnWarning gets what authors of workflows should know.
+	OnWarning func(run.ID, string)
+	// Logger receives what happens in the background; nil discards it.
+	Logger *slog.Logger
+	// Env looks up environment variables; nil is an empty environment.
+	Env func(string) string
+	// Stderr is for Main; nil is the process's.
+	Stderr io.Writer
+}
+
+var errNoStore = errors.New("node: no store directory")

@@ -81,13 +81,8 @@ func (s *System) elsewhere(ctx context.Context, k session.Key, w run.Work) (a An
 		return "", false, nil
 	}
 	h, err := s.holder(ctx, k)
-	switch {
-	case err != nil:
+	if err != nil || !h.busy || !s.yields(h.incarnation) {
 		return "", false, err
-	case h.incarnation == "", h.incarnation == s.o.Incarnation, !h.busy:
-		return "", false, nil
-	case s.o.Alive != nil && !s.o.Alive(h.incarnation):
-		return "", false, nil
 	}
 	asked, cancel := context.WithTimeout(ctx, s.o.Silence)
 	defer cancel()
@@ -103,6 +98,14 @@ func (s *System) elsewhere(ctx context.Context, k session.Key, w run.Work) (a An
 	s.log.Info("the last writer of a session does not answer; activating it here",
 		"session", k.String(), "incarnation", h.incarnation, "err", err)
 	return "", false, nil
+}
+
+// yields reports whether a session that an incarnation wrote last is not to be
+// written here without asking: it is another one, as far as anybody knows it
+// lives, and it can be asked.
+func (s *System) yields(incarnation string) bool {
+	return s.o.Deliver != nil && incarnation != "" && incarnation != s.o.Incarnation &&
+		(s.o.Alive == nil || s.o.Alive(incarnation))
 }
 
 // decided reports whether err is the holder's answer, not the lack of one.

@@ -98,10 +98,9 @@ func (a *sessionActor) Receive(c actor.Context) {
 			a.advance()
 		}
 	case *actor.Stopping:
-		// Whoever stops the actor from outside its protocol gets its callers
-		// answered all the same.
+		// However the actor is stopped, its callers are answered.
 		if a.phase != ended {
-			a.end(errAgain, errAgain)
+			a.end(fmt.Errorf("actors: the session actor of %s was stopped: %w", a.key, session.ErrUnavailable), errAgain)
 		}
 	}
 }
@@ -239,11 +238,11 @@ func (a *sessionActor) put(r *request, now time.Time) {
 	case askClaim:
 		r.granted, r.err = a.w.Claim(r.claim, now)
 	case askCommit:
-		if a.w.Epoch() == 0 && a.w.Book().Incarnation != a.sys.o.Incarnation {
-			// Another incarnation wrote last and this one holds nothing. Even
+		if holder := a.w.Book().Incarnation; a.w.Epoch() == 0 && a.sys.yields(holder) {
+			// This activation holds nothing and another incarnation does. Even
 			// to keep the outcome as evidence it must not append: that would
 			// take the session from its holder.
-			r.err = fmt.Errorf("actors: run %s: %s was written by %s since: %w", r.batch.Run, a.key, a.w.Book().Incarnation, run.ErrSuperseded)
+			r.err = fmt.Errorf("actors: run %s: %s was written by %s since: %w", r.batch.Run, a.key, holder, run.ErrSuperseded)
 			return
 		}
 		r.ack, r.err = a.w.Commit(r.batch, now)

@@ -156,9 +156,9 @@ func TestValuesOfASharedCommitResolve(t *testing.T) {
 
 func TestZombieIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &faults{}
-		a := start(t, log, actors.Options{Incarnation: "a"}).Store()
-		b := start(t, log, actors.Options{Incarnation: "b"}).Store()
+		log, c := &faults{}, &cluster{}
+		a := start(t, log, actors.Options{Incarnation: "a", Deliver: c.deliver}).Store()
+		b := start(t, log, actors.Options{Incarnation: "b", Deliver: c.deliver}).Store()
 		k := key("s1")
 		old := claim(t, a, task("r1", k))
 		if _, err := a.Commit(t.Context(), step(old, k, "0", 0, "by a")); err != nil {

@@ -88,8 +88,8 @@ type Options struct {
 	// cuts them off; 0 is DefaultDrain.
 	Drain time.Duration
 
-	// Alive reports whether an incarnation is a live member; nil does not
-	// know, so that every one is asked.
+	// Alive reports whether an incarnation is a live member, without waiting;
+	// nil does not know, so that every one is asked.
 	Alive func(incarnation string) bool
 	// Deliver hands work to the incarnation that holds a session; nil on a
 	// single node. It returns an error when nobody answers.

@@ -1,0 +1,74 @@
+package messages
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Delta is a piece of model output on its way. It is provisional: if the call
+// fails, what it said never happened; the call's event says what did. N counts
+// the deltas of a call from one, so that a reader sees whether it lost some.
+type Delta struct {
+	Run     run.ID     `json:"run"`
+	Session session.ID `json:"session"`
+	Step    run.Path   `json:"step"`
+	Attempt uint64     `json:"attempt"`
+	N       uint64     `json:"n"`
+	Agent   string     `json:"agent,omitempty"`
+	Text    string     `json:"text,omitempty"`
+	// Reasoning is what the model thinks aloud, where it says so.
+	Reasoning string     `json:"reasoning,omitempty"`
+	Call      *CallDelta `json:"call,omitempty"`
+}
+
+// CallDelta is a piece of a tool call. ID and Name come once; Args is to be
+// appended to what came before under the same Index.
+type CallDelta struct {
+	Index int    `json:"index"`
+	ID    string `json:"id,omitempty"`
+	Name  string `json:"name,omitempty"`
+	Args  string `json:"args,omitempty"`
+}
+
+// DecodeDelta reads a delta.
+func DecodeDelta(data []byte) (Delta, error) {
+	var d Delta
+	if err := json.Unmarshal(data, &d); err != nil {
+		return d, fmt.Errorf("delta: %w: %w", run.ErrMalformed, err)
+	}
+	return d, nil
+}
+
+// KindRefused is the kind of an event about a task that was not taken. It is
+// no lineage record: nothing was committed.
+const KindRefused lineage.Kind = "refused"
+
+// Event is something that was committed for a run: a lineage record. A task
+// that was refused, which commits nothing, is told as one of KindRefused with
+// code and reason.
+type Event = lineage.Record
+
+// Refused returns the event about a task that was not taken.
+func Refused(t session.Tenant, id run.ID, workflow string, e Error) Event {
+	summary := "task refused: " + e.Text
+	if r := []rune(summary); len(r) > lineage.MaxSummary {
+		summary = string(r[:lineage.MaxSummary-1]) + "…"
+	}
+	return Event{
+		Schema: lineage.Schema, Kind: KindRefused, Tenant: t, Run: id, Workflow: workflow,
+		Code: e.Code, Reason: e.Text, State: string(run.Failed), Summary: summary,
+	}
+}
+
+// DecodeEvent reads an event. Fields of later releases are skipped.
+func DecodeEvent(data []byte) (Event, error) {
+	var e Event
+	if err := json.Unmarshal(data, &e); err != nil {
+		return e, fmt.Errorf("event: %w: %w", run.ErrMalformed, err)
+	}
+	return e, nil
+}

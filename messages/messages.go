@@ -1,0 +1,163 @@
+// Package messages is the wire: the subjects that Rath and its clients talk
+// on, and the JSON that travels there.
+//
+// Anybody with a NATS client can use it. A task is a request on
+// rath.task.<tenant>.<workflow> with a body like
+//
+//	{"id":"run-1","input":"why is the build red?"}
+//
+// and since the sender chose the id, it knows every other subject before it
+// publishes: rath.run.<tenant>.run-1.delta for pieces of model output,
+// .event for what happens, .result for the end.
+//
+// What comes from clients is decoded strictly: an unknown field, a field that
+// is there twice or a value out of its range is a [FieldError] that names the
+// field and the remedy. What this module sends is decoded leniently, because
+// a later release may add fields. Tenant and workflow are what the subject
+// says, never what a body says.
+//
+// FORMAT.md beside this file documents everything, with the commits in the
+// event streams, for readers without our code; the schema folder holds JSON
+// Schemas, see [Schemas]. Nothing in here connects to anything: package
+// natsbus does.
+package messages
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Limits of what is taken, in bytes unless said otherwise.
+const (
+	MaxMessage = 512 << 10 // of what clients send
+	MaxReply   = 1 << 20   // of what is sent to clients
+	MaxInput   = run.MaxInput
+	MaxModel   = 256
+	MaxTools   = 128 // entries
+	MaxReason  = 1 << 10
+	MaxBy      = 128
+	MaxValue   = 64 << 10 // of the value that resolves a call
+)
+
+// FieldError says what is wrong with a message: which field, why, and what to
+// do about it. errors.Is finds run.ErrMalformed, or session.ErrTooLarge where
+// the size is what is wrong.
+type FieldError struct {
+	Message string // "task", "control" and the like
+	Field   string // "budget.tokens"; empty for the message as a whole
+	Problem string
+	Remedy  string
+	kind    error
+}
+
+// Error returns everything on one line.
+func (e *FieldError) Error() string {
+	text := e.Message + ": "
+	if e.Field != "" {
+		text += "field " + e.Field + ": "
+	}
+	text += e.Problem
+	if e.Remedy != "" {
+		text += ": " + e.Remedy
+	}
+	return text
+}
+
+// Unwrap returns the sentinel that callers branch on.
+func (e *FieldError) Unwrap() error {
+	if e.kind != nil {
+		return e.kind
+	}
+	return run.ErrMalformed
+}
+
+// Error is an error on the wire: a code that programs branch on, from the
+// append-only list of package run, and a text for people. A reply that is an
+// error has just these two fields.
+type Error struct {
+	Code run.Code `json:"code"`
+	Text string   `json:"error"`
+}
+
+// ErrorOf returns err as it travels; nil for nil.
+func ErrorOf(err error) *Error {
+	if err == nil {
+		return nil
+	}
+	return &Error{Code: run.CodeOf(err), Text: cleanText(err.Error(), 4<<10)}
+}
+
+// Err returns the error that e carries, nil for none; errors.Is finds the
+// sentinel of its code.
+func (e *Error) Err() error {
+	if e == nil || e.Code == "" {
+		return nil
+	}
+	return e.Code.Err(e.Text)
+}
+
+// ReplyError returns the error that a reply to a query is, nil if it is none.
+func ReplyError(data []byte) error {
+	var e Error
+	if json.Unmarshal(data, &e) != nil || e.Text == "" {
+		return nil
+	}
+	return e.Err()
+}
+
+// Encode writes any message of this package. It fails for one that no reader
+// would take.
+func Encode(v any) ([]byte, error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("messages: %T: %w", v, err)
+	}
+	if len(data) > MaxReply {
+		return nil, fmt.Errorf("messages: %T has %d bytes, at most %d can be sent: %w", v, len(data), MaxReply, session.ErrTooLarge)
+	}
+	return data, nil
+}
+
+// read decodes a message that this module wrote. Fields of later releases are
+// skipped.
+func read[T any](what string, data []byte) (T, error) {
+	var v T
+	if err := checkSize(what, data, MaxReply); err != nil {
+		return v, err
+	}
+	if err := json.Unmarshal(data, &v); err != nil {
+		var zero T
+		return zero, &FieldError{Message: what, Problem: problemOf(err)}
+	}
+	return v, nil
+}
+
+func checkSize(what string, data []byte, limit int) error {
+	if len(data) > limit {
+		return &FieldError{
+			Message: what, Problem: fmt.Sprintf("%d bytes, at most %d are taken", len(data), limit),
+			Remedy: "put what is large into a workspace", kind: session.ErrTooLarge,
+		}
+	}
+	return nil
+}
+
+// cleanText returns at most n bytes of s as valid UTF-8.
+func cleanText(s string, n int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// plain returns the text of an error of package session without its prefix.
+func plain(err error) string { return strings.TrimPrefix(err.Error(), "session: ") }

@@ -1,0 +1,102 @@
+package messages_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+func TestDecodeTaskErrors(t *testing.T) {
+	tests := map[string]struct{ body, id, names string }{
+		"empty":         {"", "", "empty"},
+		"not JSON":      {"{", "", "task"},
+		"unknown field": {`{"id":"r1","modle":"x"}`, "r1", "modle"},
+		"wrong type":    {`{"id":"r1","tools":"x"}`, "r1", "tools"},
+		"bad id":        {`{"id":"a.b"}`, "", "a.b"},
+		"no id":         {`{"input":1}`, "", "field id"},
+		"two values":    {`{"id":"r1"} {}`, "", "follows"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := messages.DecodeTask([]byte(tc.body))
+			if !errors.Is(err, run.ErrMalformed) || !strings.Contains(err.Error(), tc.names) {
+				t.Errorf("got %v, want malformed, naming %q", err, tc.names)
+			}
+			if string(got.ID) != tc.id {
+				t.Errorf("id %q, want %q", got.ID, tc.id)
+			}
+		})
+	}
+}
+
+// TestWorkKeepsDigest sends a task to another node: it must stay the same
+// task, to the byte of its input.
+func TestWorkKeepsDigest(t *testing.T) {
+	in, err := messages.DecodeTask([]byte(`{"id":"r1","input": {"a" : "<&>", "n": 1.50},"model":"m","tools":["x"],
+		"budget":{"tokens":5,"time_ms":1500},"deadline":"2030-01-02T03:04:05.678Z","fork_of":"s-1-0:4"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	task, err := in.Run("acme", "agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	task.Session.ID = "home-1-0"
+	data, err := json.Marshal(messages.WorkOf(run.Work{Task: &task}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := messages.DecodeWork(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(&task, back.Task); diff != "" {
+		t.Error(diff)
+	}
+	if back.Task.Digest() != task.Digest() {
+		t.Error("the digest changed on the way")
+	}
+	if want := (run.Budget{Tokens: 5, Time: 1500 * time.Millisecond}); task.Budget != want {
+		t.Errorf("budget %+v", task.Budget)
+	}
+}
+
+func TestSubjects(t *testing.T) {
+	tenant, workflow, ok := messages.ParseTaskSubject(messages.TaskSubject("acme", "agent"))
+	if !ok || tenant != "acme" || workflow != "agent" {
+		t.Error(tenant, workflow, ok)
+	}
+	for _, bad := range []string{"rath.task.acme", "rath.task.acme.a.b", "rath.task..a", "rath.run.acme.a", "rath.task.acme.ä"} {
+		if _, _, ok := messages.ParseTaskSubject(bad); ok {
+			t.Errorf("%s was read", bad)
+		}
+	}
+	if s, id, verb, ok := messages.ParseControlSubject("rath.ctl.acme.session.s1.message"); !ok || s != "acme" || id != "s1" || verb != messages.VerbSessionMessage {
+		t.Error(s, id, verb, ok)
+	}
+	if _, _, _, ok := messages.ParseControlSubject("rath.ctl.acme.r1.cancel.now"); ok {
+		t.Error("a subject with too many tokens was read")
+	}
+}
+
+func TestErrorKeepsItsCode(t *testing.T) {
+	data, err := json.Marshal(messages.Answer{Error: messages.ErrorOf(errors.Join(run.ErrState, session.ErrClosed))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := messages.DecodeAnswer(data)
+	if err != nil || !errors.Is(a.Err(), run.ErrState) {
+		t.Errorf("%s: %v, %v", data, a.Err(), err)
+	}
+	if a, err := messages.DecodeAnswer([]byte(`{"done":true}`)); err != nil || a.Err() != nil || !a.Done {
+		t.Errorf("%+v, %v", a, err)
+	}
+}

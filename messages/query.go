@@ -1,0 +1,210 @@
+package messages
+
+import (
+	"encoding/json"
+
+	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// The verbs of queries.
+const (
+	QueryRuns      = "runs"      // [Runs]
+	QueryRun       = "run"       // [RunInfo]
+	QueryResult    = "result"    // [Result]
+	QuerySession   = "session"   // [Session], a page of chunks
+	QueryGraph     = "graph"     // [Graph]
+	QueryLineage   = "lineage"   // [Lineage], a page of records
+	QueryWorkflows = "workflows" // [Workflows]
+	QueryNodes     = "nodes"     // [Nodes]
+)
+
+// Query is the body of a query. Each verb reads the fields that it knows.
+type Query struct {
+	Run run.ID `json:"run,omitempty"` // run, result
+	// Session is an id or a name, with ":version" for an older version
+	// (session), or the root of a tree (graph, lineage); "" is every tree.
+	Session string      `json:"session,omitempty"`
+	States  []run.State `json:"states,omitempty"` // runs: only those
+	// Workflow keeps the runs of one workflow.
+	Workflow string `json:"workflow,omitempty"`
+	// Limit bounds the rows of a page; zero is the server's own limit.
+	Limit int `json:"limit,omitempty"`
+	// After is where the page begins: a chunk index, a LINEAGE sequence, or
+	// how many of the newest runs to leave out.
+	After uint64 `json:"after,omitempty"`
+	// Format of graph: "text", "mermaid" or "svg" adds the picture.
+	Format string `json:"format,omitempty"`
+	All    bool   `json:"all,omitempty"` // graph: every record, not the story alone
+}
+
+// DecodeQuery reads the body of a query; an empty one is allowed.
+func DecodeQuery(data []byte) (Query, error) {
+	var q Query
+	if len(data) == 0 {
+		return q, nil
+	}
+	err := decode("query", data, &q)
+	return q, err
+}
+
+// RunInfo is what is known of a run. Times are Unix milliseconds, zero for
+// what has not happened.
+type RunInfo struct {
+	Run       run.ID        `json:"run"`
+	State     run.State     `json:"state"`
+	Workflow  string        `json:"workflow,omitempty"`
+	Revision  string        `json:"revision,omitempty"`
+	Session   session.ID    `json:"session,omitempty"`
+	Root      session.ID    `json:"root,omitempty"`
+	Attempt   uint64        `json:"attempt,omitempty"`
+	Behind    run.ID        `json:"behind,omitempty"`
+	Cancelled bool          `json:"cancelled,omitempty"`
+	Code      run.Code      `json:"code,omitempty"`
+	Reason    string        `json:"reason,omitempty"`
+	Result    *lineage.Ref  `json:"result,omitempty"`
+	Review    *Review       `json:"review,omitempty"`
+	Steps     int           `json:"steps,omitempty"`
+	Sessions  []session.ID  `json:"sessions,omitempty"`
+	Usage     session.Usage `json:"usage,omitzero"`
+	Warnings  []string      `json:"warnings,omitempty"`
+	Submitted int64         `json:"submitted_ms,omitempty"`
+	Started   int64         `json:"started_ms,omitempty"`
+	Ended     int64         `json:"ended_ms,omitempty"`
+}
+
+// Review is what a person has to decide about.
+type Review struct {
+	Step   run.Path `json:"step,omitempty"`
+	Call   string   `json:"call,omitempty"`
+	Tool   string   `json:"tool,omitempty"`
+	Code   run.Code `json:"code,omitempty"`
+	Reason string   `json:"reason,omitempty"`
+}
+
+// Runs is a page of runs, the newest first. Next is the After of the next
+// page, zero at the end.
+type Runs struct {
+	Runs []RunInfo `json:"runs"`
+	Next uint64    `json:"next,omitempty"`
+}
+
+// Chunk is one row of a session.
+type Chunk struct {
+	Index     int                `json:"index"`
+	Kind      session.Kind       `json:"kind"`
+	Text      string             `json:"text"`
+	Truncated bool               `json:"truncated,omitempty"` // the text goes on
+	Calls     []session.ToolCall `json:"calls,omitempty"`
+	CallID    string             `json:"call_id,omitempty"`
+	Name      string             `json:"name,omitempty"`
+	Failed    bool               `json:"failed,omitempty"`
+	Body      string             `json:"body,omitempty"` // digest of the whole content
+	Agent     string             `json:"agent,omitempty"`
+	Workflow  string             `json:"workflow,omitempty"`
+	Node      string             `json:"node,omitempty"`
+	Run       string             `json:"run,omitempty"`
+	Step      string             `json:"step,omitempty"`
+	Time      int64              `json:"time_ms,omitempty"`
+	Placement session.Placement  `json:"placement,omitzero"`
+	Usage     session.Usage      `json:"usage,omitzero"`
+	// Session and Version first committed the chunk.
+	Session session.ID      `json:"session,omitempty"`
+	Version session.Version `json:"version,omitempty"`
+}
+
+// Session is a session at a version with a page of its chunks. Next is the
+// After of the next page, zero at the end.
+type Session struct {
+	Session   session.ID        `json:"session"`
+	Version   session.Version   `json:"version"`
+	Root      session.ID        `json:"root"`
+	Opened    string            `json:"opened,omitempty"`
+	Name      string            `json:"name,omitempty"`
+	Parents   []lineage.Ref     `json:"parents,omitempty"`
+	Closed    string            `json:"closed,omitempty"`
+	Reason    string            `json:"reason,omitempty"`
+	Placement session.Placement `json:"placement,omitzero"`
+	Usage     session.Usage     `json:"usage,omitzero"`
+	Total     int               `json:"total"` // chunks
+	Chunks    []Chunk           `json:"chunks"`
+	Next      uint64            `json:"next,omitempty"`
+}
+
+// Branch is a session in a graph.
+type Branch struct {
+	Session     session.ID      `json:"session"`
+	Version     session.Version `json:"version"`
+	Root        session.ID      `json:"root"`
+	Via         string          `json:"via,omitempty"`
+	Name        string          `json:"name,omitempty"`
+	Parents     []lineage.Ref   `json:"parents,omitempty"`
+	Head        string          `json:"head,omitempty"`
+	Disposition string          `json:"disposition"`
+	Reason      string          `json:"reason,omitempty"`
+	By          session.ID      `json:"by,omitempty"`
+	Usage       session.Usage   `json:"usage,omitzero"`
+	Opened      int64           `json:"opened_ms"`
+	Last        int64           `json:"last_ms"`
+	Runs        []run.ID        `json:"runs,omitempty"`
+}
+
+// Graph is a tree of sessions, parents before children; without a session
+// Roots lists the trees, the newest first. Picture is in the format that was
+// asked for.
+type Graph struct {
+	Root    session.ID   `json:"root,omitempty"`
+	Roots   []session.ID `json:"roots,omitempty"`
+	Tree    []Branch     `json:"tree,omitempty"`
+	Picture string       `json:"picture,omitempty"`
+	Next    uint64       `json:"next,omitempty"`
+}
+
+// Lineage is a page of records, each with its sequence in the stream LINEAGE.
+// Next is the After of the next page; Last is the newest sequence of the
+// stream, so that a reader who has come to it is up to date.
+type Lineage struct {
+	Records []LineageRecord `json:"records"`
+	Next    uint64          `json:"next"`
+	Last    uint64          `json:"last"`
+}
+
+// LineageRecord is a record and where the stream holds it.
+type LineageRecord struct {
+	At     uint64         `json:"at"`
+	Record lineage.Record `json:"record"`
+}
+
+// Workflow is a workflow on offer.
+type Workflow struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description,omitempty"`
+	Revision    string          `json:"revision,omitempty"`
+	Pool        string          `json:"pool,omitempty"`
+	Input       json.RawMessage `json:"input,omitempty"` // JSON Schema
+}
+
+// Workflows is what is on offer, sorted by name.
+type Workflows struct {
+	Workflows []Workflow `json:"workflows"`
+}
+
+// Node is a node that lives.
+type Node struct {
+	Incarnation string   `json:"incarnation"`
+	Name        string   `json:"name"`
+	Pools       []string `json:"pools,omitempty"`
+	Slots       int      `json:"slots"`
+	Free        int      `json:"free"`
+	Version     string   `json:"version,omitempty"`
+	Isolation   string   `json:"isolation,omitempty"`
+	Durability  string   `json:"durability,omitempty"`
+	Draining    bool     `json:"draining,omitempty"`
+	Started     int64    `json:"started_ms"`
+}
+
+// Nodes are the nodes that live, sorted by name.
+type Nodes struct {
+	Nodes []Node `json:"nodes"`
+}

@@ -1,0 +1,207 @@
+package messages
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// decode reads what a client wrote into a struct. Package json alone takes
+// names in any case, the last of two equal fields, and text that is not UTF-8:
+// each of these would let two readers see two messages. With an error, into
+// holds the fields that could be read.
+func decode(what string, data []byte, into any) error {
+	if err := checkSize(what, data, MaxMessage); err != nil {
+		return err
+	}
+	bad := func(problem, remedy string) error { return &FieldError{Message: what, Problem: problem, Remedy: remedy} }
+	switch {
+	case !utf8.Valid(data):
+		return bad("not valid UTF-8", "encode the text as UTF-8 before it is sent")
+	case len(bytes.TrimSpace(data)) == 0:
+		return bad("the body is empty", "send a JSON object")
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	var whole json.RawMessage
+	if err := d.Decode(&whole); err != nil {
+		return bad(problemOf(err), "send one JSON object")
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return bad("something follows the JSON object", "send one object")
+	}
+	return decodeStruct(what, "", whole, reflect.ValueOf(into).Elem())
+}
+
+// decodeStruct fills a struct, field by field, and returns the first error.
+func decodeStruct(what, prefix string, data json.RawMessage, into reflect.Value) error {
+	if len(data) == 0 || data[0] != '{' {
+		return &FieldError{Message: what, Field: strings.TrimSuffix(prefix, "."), Problem: "not a JSON object", Remedy: "send one, between { and }"}
+	}
+	fields := fieldsOf(into.Type())
+	known := slices.Sorted(maps.Keys(fields))
+	var first error
+	keep := func(err error) {
+		if first == nil && err != nil {
+			first = err
+		}
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	if _, err := d.Token(); err != nil {
+		return &FieldError{Message: what, Problem: problemOf(err)}
+	}
+	seen := map[string]bool{}
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return &FieldError{Message: what, Problem: problemOf(err)}
+		}
+		name, _ := t.(string)
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return &FieldError{Message: what, Field: prefix + name, Problem: problemOf(err)}
+		}
+		index, ok := fields[name]
+		switch {
+		case !ok:
+			keep(unknownField(what, prefix, name, known))
+		case seen[name]:
+			keep(&FieldError{Message: what, Field: prefix + name, Problem: "it is there twice", Remedy: "send it once"})
+		case string(value) == "null": // as if it were not there
+		default:
+			keep(decodeField(what, prefix+name, value, into.FieldByIndex(index)))
+		}
+		seen[name] = true
+	}
+	return first
+}
+
+var (
+	timeType = reflect.TypeFor[time.Time]()
+	rawType  = reflect.TypeFor[json.RawMessage]()
+)
+
+func decodeField(what, name string, value json.RawMessage, into reflect.Value) error {
+	t := into.Type()
+	custom := t == timeType || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) ||
+		reflect.PointerTo(t).Implements(reflect.TypeFor[interface{ UnmarshalText([]byte) error }]())
+	switch {
+	case t == rawType:
+		into.SetBytes(slices.Clone(value))
+		return nil
+	case t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Struct:
+		into.Set(reflect.New(t.Elem()))
+		return decodeStruct(what, name+".", value, into.Elem())
+	case t.Kind() == reflect.Struct && !custom:
+		return decodeStruct(what, name+".", value, into)
+	}
+	if err := json.Unmarshal(value, into.Addr().Interface()); err != nil {
+		into.SetZero()
+		problem, remedy := shape(t, value)
+		return &FieldError{Message: what, Field: name, Problem: problem, Remedy: remedy}
+	}
+	return nil
+}
+
+// shape tells what a field that did not decode should look like.
+func shape(t reflect.Type, value json.RawMessage) (problem, remedy string) {
+	given := cleanText(string(value), 60)
+	switch {
+	case t == timeType:
+		return given + " is no time", `write it as "2026-11-20T15:04:05Z"`
+	case t.Kind() == reflect.String:
+		return given + " is not a string", "put the text between quotation marks"
+	case t.Kind() == reflect.Bool:
+		return given + " is not a truth value", "write true or false"
+	case t.Kind() == reflect.Slice:
+		return given + " is no list of this kind", `write it as ["one","two"]`
+	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64:
+		return given + " is no whole number that fits", "write it in digits, without sign, quotation marks, fraction and exponent"
+	}
+	return given + " is not what belongs here", "see the schema of the message"
+}
+
+// fieldsOf returns the fields of a struct by their names on the wire.
+func fieldsOf(t reflect.Type) map[string][]int {
+	out := map[string][]int{}
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.IsExported() && name != "" && name != "-" {
+			out[name] = f.Index
+		}
+	}
+	return out
+}
+
+func unknownField(what, prefix, name string, known []string) error {
+	remedy := "the known ones are " + strings.Join(known, ", ")
+	switch near := nearest(name, known); {
+	case what == "task" && prefix == "" && (name == "tenant" || name == "workflow"):
+		remedy = "leave it out: the subject says it, rath.task.<tenant>.<workflow>"
+	case near != "":
+		remedy = fmt.Sprintf("did you mean %q? %s", near, remedy)
+	}
+	return &FieldError{Message: what, Field: prefix + cleanText(fmt.Sprintf("%q", name), 80), Problem: "unknown", Remedy: remedy}
+}
+
+// nearest returns the known name that a slip of the hand may have meant.
+func nearest(name string, known []string) string {
+	fold := func(s string) string {
+		return strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(s))
+	}
+	best, least := "", 3
+	for _, k := range known {
+		if n := distance(fold(name), fold(k)); n < least && n < len(k) {
+			best, least = k, n
+		}
+	}
+	return best
+}
+
+// distance is Levenshtein's, of short names.
+func distance(a, b string) int {
+	if len(a) > 40 || len(b) > 40 {
+		return len(a) + len(b)
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost = 1 + min(diagonal, row[j], row[j+1])
+			}
+			diagonal, row[j+1] = row[j+1], cost
+		}
+	}
+	return row[len(b)]
+}
+
+// problemOf tells a decoding error of package json without its Go types.
+func problemOf(err error) string {
+	if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		where := ""
+		if t.Field != "" {
+			where = " in " + t.Field
+		}
+		return fmt.Sprintf("a JSON %s%s where another kind of value belongs", t.Value, where)
+	}
+	if s, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return fmt.Sprintf("not JSON at byte %d: %s", s.Offset, s.Error())
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return "the JSON stops in the middle"
+	}
+	return strings.TrimPrefix(err.Error(), "json: ")
+}

@@ -1,0 +1,211 @@
+package messages
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Task is the body of a submission. The subject says tenant and workflow. All
+// fields are optional but ID.
+type Task struct {
+	// ID of the run and key of the submission: chosen by the sender, unique
+	// per tenant. The same body again changes nothing, another one under the
+	// same id is refused as key_reused.
+	ID run.ID `json:"id"`
+	// Session is the one to work on: an id or the name that somebody gave it.
+	// Empty asks for a new one.
+	Session string `json:"session,omitempty"`
+	// Input is any JSON value; what it means is the workflow's.
+	Input json.RawMessage `json:"input,omitempty"`
+	Model string          `json:"model,omitempty"`
+	Tools []string        `json:"tools,omitempty"`
+	// Workspace is the head of the files to work on: 64 hexadecimal digits.
+	Workspace string    `json:"workspace,omitempty"`
+	Budget    Budget    `json:"budget,omitzero"`
+	Deadline  time.Time `json:"deadline,omitzero"`   // RFC 3339
+	NotBefore time.Time `json:"not_before,omitzero"` // RFC 3339
+	// ForkOf is "session:version", or "session" for its newest version: the
+	// new session starts as a branch of it.
+	ForkOf   string `json:"fork_of,omitempty"`
+	Revision string `json:"revision,omitempty"` // of the workflow; empty takes what is offered
+}
+
+// Budget bounds what a run may consume; zero fields are unlimited.
+type Budget struct {
+	MicroUSD int64 `json:"micro_usd,omitempty"` // millionths of a US dollar
+	Steps    int64 `json:"steps,omitempty"`
+	TimeMS   int64 `json:"time_ms,omitempty"` // from the first claim
+	Tokens   int64 `json:"tokens,omitempty"`
+}
+
+// maxTimeMS is the longest time budget; a longer one is a slip of the unit.
+const maxTimeMS = 366 * 24 * 60 * 60 * 1000
+
+// DecodeTask reads the body of a submission. With an error it returns as much
+// as could be read: the ID is set if it is one, so that the sender can be told.
+func DecodeTask(data []byte) (Task, error) {
+	var t Task
+	err := decode("task", data, &t)
+	if err == nil {
+		err = t.check()
+	}
+	if err != nil {
+		if session.ValidID("run", string(t.ID)) != nil {
+			t.ID = ""
+		}
+		return Task{ID: t.ID}, err
+	}
+	return t, nil
+}
+
+// check validates what the types leave open. Names of sessions are checked as
+// ids, because that is what ids and names have in common.
+func (t *Task) check() error {
+	bad := func(field, problem, remedy string) error {
+		return &FieldError{Message: "task", Field: field, Problem: problem, Remedy: remedy}
+	}
+	if t.ID == "" {
+		return bad("id", "it is missing", "choose one per task, of 1 to 64 of A-Z a-z 0-9 _ -; sending a task again under its id is harmless")
+	}
+	if err := session.ValidID("run", string(t.ID)); err != nil {
+		return bad("id", plain(err), "choose another")
+	}
+	if t.Session != "" && session.ValidID("session", t.Session) != nil {
+		return bad("session", plain(session.ValidID("session", t.Session)), "send the id or the name of a session, or leave it out for a new one")
+	}
+	if len(t.Input) > MaxInput {
+		return &FieldError{
+			Message: "task", Field: "input", Problem: fmt.Sprintf("%d bytes, at most %d are taken", len(t.Input), MaxInput),
+			Remedy: "put what is large into a workspace", kind: session.ErrTooLarge,
+		}
+	}
+	if len(t.Model) > MaxModel || len(t.Revision) > MaxModel {
+		return bad("model and revision", fmt.Sprintf("more than %d bytes", MaxModel), "shorten them")
+	}
+	if len(t.Tools) > MaxTools {
+		return bad("tools", fmt.Sprintf("%d entries, at most %d are taken", len(t.Tools), MaxTools), "name the ones that the work needs")
+	}
+	for i, name := range t.Tools {
+		field := fmt.Sprintf("tools[%d]", i)
+		if err := session.ValidID("tool", name); err != nil {
+			return bad(field, plain(err), "send the names of tools")
+		}
+		if slices.Contains(t.Tools[:i], name) {
+			return bad(field, fmt.Sprintf("%q is there twice", name), "name each once")
+		}
+	}
+	if t.Workspace != "" {
+		if d, err := blob.ParseDigest(t.Workspace); err != nil || d.IsZero() || d.String() != t.Workspace {
+			return bad("workspace", fmt.Sprintf("%q is no head", cleanText(t.Workspace, 80)), "upload the directory first and send its digest, 64 lower-case hexadecimal digits")
+		}
+	}
+	for _, b := range []struct {
+		name  string
+		value int64
+	}{{"tokens", t.Budget.Tokens}, {"micro_usd", t.Budget.MicroUSD}, {"steps", t.Budget.Steps}, {"time_ms", t.Budget.TimeMS}} {
+		if b.value < 0 {
+			return bad("budget."+b.name, fmt.Sprintf("%d is negative", b.value), "leave it out for no limit")
+		}
+	}
+	if t.Budget.TimeMS > maxTimeMS {
+		return bad("budget.time_ms", fmt.Sprintf("%d ms is more than a year", t.Budget.TimeMS), "it counts milliseconds; leave it out for no limit")
+	}
+	for _, m := range []struct {
+		name  string
+		value time.Time
+	}{{"deadline", t.Deadline}, {"not_before", t.NotBefore}} {
+		if y := m.value.Year(); !m.value.IsZero() && (y < 1971 || y > 9999) {
+			return bad(m.name, fmt.Sprintf("the year %d", y), `write it as "2026-11-20T15:04:05Z"`)
+		}
+	}
+	if !t.Deadline.IsZero() && t.NotBefore.After(t.Deadline) {
+		return bad("not_before", "it is after the deadline", "leave time between them for the run")
+	}
+	if t.ForkOf != "" {
+		if _, err := parseFork("", t.ForkOf); err != nil {
+			return bad("fork_of", fmt.Sprintf("%q names no version of a session", cleanText(t.ForkOf, 100)), `write it as "session:version", or as "session" for its newest version`)
+		}
+	}
+	return nil
+}
+
+func parseFork(t session.Tenant, text string) (session.Ref, error) {
+	r, err := session.ParseRef(t, text)
+	if err == nil && r.Version == 0 && strings.Contains(text, ":") {
+		err = fmt.Errorf("session: version in %q: the first is 1", text)
+	}
+	return r, err
+}
+
+// Run returns the task as package run knows it. Its session id, and that of
+// ForkOf, are still what the sender wrote: whoever takes the task in resolves
+// names and, where there is none, mints an id.
+func (t *Task) Run(tenant session.Tenant, workflow string) (run.Task, error) {
+	if err := t.check(); err != nil {
+		return run.Task{}, err
+	}
+	if err := session.ValidID("tenant", string(tenant)); err != nil {
+		return run.Task{}, &FieldError{Message: "task", Problem: plain(err), Remedy: "publish on rath.task.<tenant>.<workflow>"}
+	}
+	if err := session.ValidID("workflow", workflow); err != nil {
+		return run.Task{}, &FieldError{Message: "task", Problem: plain(err), Remedy: "publish on rath.task.<tenant>.<workflow>"}
+	}
+	out := run.Task{
+		ID: t.ID, Workflow: workflow, Revision: t.Revision, Session: session.Key{Tenant: tenant, ID: session.ID(t.Session)},
+		Input: t.Input, Model: t.Model, Tools: t.Tools, Deadline: moment(t.Deadline), NotBefore: moment(t.NotBefore),
+		Budget: run.Budget{
+			MicroUSD: t.Budget.MicroUSD, Steps: t.Budget.Steps, Tokens: t.Budget.Tokens, Time: time.Duration(t.Budget.TimeMS) * time.Millisecond,
+		},
+	}
+	if t.Workspace != "" {
+		d, err := blob.ParseDigest(t.Workspace)
+		if err != nil {
+			return run.Task{}, err
+		}
+		out.Workspace = d
+	}
+	if t.ForkOf != "" {
+		r, err := parseFork(tenant, t.ForkOf)
+		if err != nil {
+			return run.Task{}, err
+		}
+		out.ForkOf = &r
+	}
+	return out, nil
+}
+
+// moment is a time as logs hold it.
+func moment(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return time.UnixMilli(t.UnixMilli()).UTC()
+}
+
+// TaskOf returns the body of a submission of a task. A session that the task
+// names by its id stays named.
+func TaskOf(t run.Task) Task {
+	out := *taskOf(t)
+	out.Input = t.Input
+	return out
+}
+
+// Encode returns the body that DecodeTask reads; it fails with the error that
+// DecodeTask would.
+func (t *Task) Encode() ([]byte, error) {
+	data, err := json.Marshal(t)
+	if err != nil {
+		return nil, &FieldError{Message: "task", Field: "input", Problem: problemOf(err), Remedy: "send JSON"}
+	}
+	if _, err := DecodeTask(data); err != nil {
+		return nil, err
+	}
+	return data, nil
+}

@@ -1,0 +1,89 @@
+package messages
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Work travels between nodes only: a run to take up or a signal for a session.
+// The run itself is in the session's log.
+type Work struct {
+	Tenant   session.Tenant       `json:"tenant"`
+	Session  session.ID           `json:"session"`
+	Run      run.ID               `json:"run"`
+	Workflow string               `json:"workflow,omitempty"` // of an offer
+	Revision string               `json:"revision,omitempty"`
+	Cancel   *run.CancelRequested `json:"cancel,omitempty"`
+	Resolve  *run.Resolved        `json:"resolve,omitempty"`
+	// Task is set for a task that no log holds yet. Its input is apart, as
+	// text: the task's digest covers every byte of it.
+	Task  *Task  `json:"task,omitempty"`
+	Input string `json:"input,omitempty"`
+}
+
+// WorkOf returns what travels of work.
+func WorkOf(w run.Work) Work {
+	switch {
+	case w.Signal != nil:
+		s := w.Signal
+		return Work{Tenant: s.To.Tenant, Session: s.To.ID, Run: s.Run, Cancel: s.Cancel, Resolve: s.Resolve}
+	case w.Task == nil:
+		return Work{}
+	}
+	t := w.Task
+	out := Work{Tenant: t.Session.Tenant, Session: t.Session.ID, Run: t.ID, Workflow: t.Workflow, Revision: t.Revision}
+	if !t.Resume {
+		out.Task, out.Input = taskOf(*t), string(t.Input)
+	}
+	return out
+}
+
+func taskOf(t run.Task) *Task {
+	out := &Task{
+		ID: t.ID, Session: string(t.Session.ID), Model: t.Model, Tools: t.Tools, Deadline: t.Deadline, NotBefore: t.NotBefore,
+		Revision: t.Revision,
+		Budget:   Budget{MicroUSD: t.Budget.MicroUSD, Steps: t.Budget.Steps, TimeMS: t.Budget.Time.Milliseconds(), Tokens: t.Budget.Tokens},
+	}
+	if !t.Workspace.IsZero() {
+		out.Workspace = t.Workspace.String()
+	}
+	if t.ForkOf != nil {
+		out.ForkOf = t.ForkOf.String()
+	}
+	return out
+}
+
+// DecodeWork reads work and checks its ids.
+func DecodeWork(data []byte) (run.Work, error) {
+	var w Work
+	if err := decode("work", data, &w); err != nil {
+		return run.Work{}, err
+	}
+	k := session.Key{Tenant: w.Tenant, ID: w.Session}
+	if err := k.Valid(); err != nil {
+		return run.Work{}, fmt.Errorf("work: %w: %w", run.ErrMalformed, err)
+	}
+	if err := session.ValidID("run", string(w.Run)); err != nil {
+		return run.Work{}, fmt.Errorf("work: %w: %w", run.ErrMalformed, err)
+	}
+	if w.Cancel != nil || w.Resolve != nil {
+		return run.Work{Signal: &run.Signal{To: k, Run: w.Run, Cancel: w.Cancel, Resolve: w.Resolve}}, nil
+	}
+	if err := session.ValidID("workflow", w.Workflow); err != nil {
+		return run.Work{}, fmt.Errorf("work: %w: %w", run.ErrMalformed, err)
+	}
+	t := run.Task{ID: w.Run, Workflow: w.Workflow, Revision: w.Revision, Session: k, Resume: true}
+	if w.Task != nil {
+		var err error
+		if t, err = w.Task.Run(w.Tenant, w.Workflow); err != nil {
+			return run.Work{}, err
+		}
+		if t.Session = k; w.Input != "" {
+			t.Input = json.RawMessage(w.Input)
+		}
+	}
+	return run.Work{Task: &t}, nil
+}

@@ -66,6 +66,7 @@ type Capabilities struct {
 	Isolation Isolation // the strongest level it offers
 	Detail    string    // e.g. "landlock abi 7, seccomp, no network"
 	Network   bool      // whether commands can reach a network
+	WholeTree bool      // whether processes that left their session are killed too
 	Limits    []string  // names of the Limits fields that are enforced
 }
 
@@ -124,9 +125,9 @@ type Cmd struct {
 	Env     map[string]string // added to a clean environment
 	Dir     string            // relative to the workspace; "" is its root
 	Stdin   io.Reader         // nil: empty; a Read under way when the command ends is not waited for
-	Timeout time.Duration // zero: DefaultTimeout
-	Output  int           // bytes kept of each of stdout and stderr; zero: DefaultOutput
-	Spill   io.Writer     // gets stdout and stderr whole, as they come, up to MaxSpill; may be nil
+	Timeout time.Duration     // zero: DefaultTimeout
+	Output  int               // bytes kept of each of stdout and stderr; zero: DefaultOutput
+	Spill   io.Writer         // gets stdout and stderr whole, as they come, up to MaxSpill; may be nil
 }
 
 // Limits of one command.

@@ -7,21 +7,20 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	"github.com/rathcluster/rath/sandbox"
 )
 
 // box is one open sandbox.
 type box struct {
-	o     Options
-	info  sandbox.Capabilities
-	dir   string // absolute, no links
-	own   string // this sandbox's folder below Options.State
-	tmp   string // TMPDIR of its commands
-	root  *os.Root
-	runs  *os.File // one line per supervisor, see lease.go
-	tasks int
-	turn  chan struct{} // if not nil, held by the only command that may run
+	o    Options
+	info sandbox.Capabilities
+	dir  string // absolute, no links
+	own  string // this sandbox's folder below Options.State
+	tmp  string // TMPDIR of its commands
+	root *os.Root
+	runs *os.File // one line per supervisor, see lease.go
 
 	closing context.Context // ends when Close begins
 	close   context.CancelFunc
@@ -30,6 +29,7 @@ type box struct {
 	closed bool
 	temps  map[string]bool // files that a Create has not finished
 	calls  sync.WaitGroup
+	lost   atomic.Bool // a call ended with ErrLost
 	once   sync.Once
 	err    error // of Close
 }
@@ -48,10 +48,7 @@ func openBox(ctx context.Context, o Options, info sandbox.Capabilities, s sandbo
 	if err != nil {
 		return nil, fmt.Errorf("local: open %q: %w; make the directory first", s.Dir, err)
 	}
-	b := &box{o: o, info: info, dir: dir, root: root, temps: make(map[string]bool), tasks: DefaultTasks}
-	if s.Limits.PIDs > 0 {
-		b.tasks, b.turn = s.Limits.PIDs, make(chan struct{}, 1)
-	}
+	b := &box{o: o, info: info, dir: dir, root: root, temps: make(map[string]bool)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, b.release())
@@ -74,7 +71,15 @@ func (b *box) release() error {
 		errs = append(errs, b.runs.Close())
 	}
 	if b.own != "" {
-		errs = append(errs, removeAll(b.own))
+		// Normally nothing is left. If something cannot be killed, the record
+		// stays, for Reap to try again.
+		ctx, cancel := context.WithTimeout(context.Background(), stopGrace)
+		defer cancel()
+		err := killLost(ctx, b)
+		if err == nil {
+			err = removeAll(b.own)
+		}
+		errs = append(errs, err)
 	}
 	for name := range b.temps {
 		errs = append(errs, b.root.Remove(name))
@@ -84,6 +89,14 @@ func (b *box) release() error {
 		return fmt.Errorf("local: close sandbox: %w", err)
 	}
 	return nil
+}
+
+// killLost kills what a lost supervisor left.
+func killLost(ctx context.Context, b *box) error {
+	if !b.lost.Load() {
+		return nil
+	}
+	return killLeft(ctx, b.own)
 }
 
 // enter counts a call that Close has to wait for.

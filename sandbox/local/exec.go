@@ -18,7 +18,7 @@ import (
 
 const (
 	// stopGrace is how long a supervisor may take to kill a tree.
-	stopGrace = 10 * time.Second
+	stopGrace = 12 * time.Second
 	// drainGrace is how long output is read after the tree is gone.
 	drainGrace = time.Second
 )
@@ -40,6 +40,7 @@ type result struct {
 	Stopped bool   `json:"stopped,omitempty"` // stop came before it ended by itself
 	Refused string `json:"refused,omitempty"` // why it could not be started
 	Failed  string `json:"failed,omitempty"`  // why the supervisor failed
+	Note    string `json:"note,omitempty"`    // for people, about how it ended
 }
 
 // process is a started command of a platform.
@@ -62,16 +63,6 @@ func (b *box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 	}
 	if err := ctx.Err(); err != nil {
 		return sandbox.Exit{Code: 128 + int(syscall.SIGKILL), Ended: sandbox.Cancelled}, nil
-	}
-	if b.turn != nil {
-		select {
-		case b.turn <- struct{}{}:
-			defer func() { <-b.turn }()
-		case <-ctx.Done():
-			return sandbox.Exit{Code: 128 + int(syscall.SIGKILL), Ended: sandbox.Cancelled}, nil
-		case <-b.closing.Done():
-			return sandbox.Exit{}, sandbox.ErrClosed
-		}
 	}
 	cwd, err := openDir(b.root, c.Dir)
 	if err != nil {
@@ -106,13 +97,19 @@ func (b *box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 	ioErr := s.finish()
 	exit := sandbox.Exit{Elapsed: elapsed, Stdout: s.out.Output(), Stderr: s.err.Output()}
 	if ended == "" {
+		b.lost.Store(true)
 		return exit, fmt.Errorf("local: exec %q: %w: processes are left that could not be killed", c.Argv[0], sandbox.ErrLost)
 	}
 	r, err := p.result()
 	if err != nil {
+		b.lost.Store(true)
 		return exit, fmt.Errorf("local: exec %q: %w: %w", c.Argv[0], sandbox.ErrLost, err)
 	}
 	exit.Code = r.Code
+	if r.Note != "" {
+		fmt.Fprintf(s.err, "[%s]\n", r.Note)
+		exit.Stderr = s.err.Output()
+	}
 	switch {
 	case r.Refused != "":
 		exit.Ended, exit.Code = sandbox.Refused, 127

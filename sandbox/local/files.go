@@ -184,7 +184,9 @@ func (f files) Create(ctx context.Context, name string) (io.WriteCloser, error) 
 		return nil, fmt.Errorf("%w: %q is a directory", sandbox.ErrPath, name)
 	}
 	dir := filepath.Dir(local)
-	if err := f.b.root.MkdirAll(dir, 0o755); err != nil {
+	if err := f.b.root.MkdirAll(dir, 0o755); errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("%w: %q is below something that is not a directory", sandbox.ErrPath, name)
+	} else if err != nil {
 		return nil, pathError(name, err)
 	}
 	if err := f.replaceable(name, local); err != nil {

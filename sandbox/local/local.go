@@ -22,10 +22,9 @@
 //
 // and a test binary does the same at the top of TestMain.
 //
-// A confined command has at most [DefaultTasks] processes and threads at one
-// time. If a Spec sets another number, it is enforced, and the commands of that
-// sandbox run one after another so that it holds for all of them together.
-// Memory, CPU and disk are not limited here; a Spec that asks for it is refused.
+// Memory, CPU, disk and process counts are not limited here, so a Spec that asks
+// for a limit is refused. As a safety net, no limit, a command that has grown
+// past [MaxTasks] processes and threads is killed.
 package local
 
 import (
@@ -34,7 +33,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -45,9 +43,10 @@ import (
 // DefaultPath is the PATH of commands.
 const DefaultPath = "/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin"
 
-// DefaultTasks is how many processes and threads a confined command may have at
-// one time.
-const DefaultTasks = 2048
+// MaxTasks is how many processes and threads a command may have before it is
+// taken for a fork bomb and killed. It is looked at from time to time, so a
+// bomb can be larger for a moment.
+const MaxTasks = 2048
 
 // ErrNoReexec is returned when the program never called Reexec.
 var ErrNoReexec = errors.New("local: this program cannot supervise commands: call local.Reexec() first in main, and first in TestMain of tests")
@@ -69,7 +68,8 @@ type Options struct {
 	// know what they run.
 	Isolation sandbox.Isolation
 
-	abi int // tests: pretend that the kernel has no later Landlock ABI
+	abi   int // tests: pretend that the kernel has no later Landlock ABI
+	tasks int // tests: instead of MaxTasks
 }
 
 // Backend is the sandbox.Backend of this machine.
@@ -125,7 +125,7 @@ func (b *Backend) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 	if b.probed != nil {
 		return *b.probed, nil
 	}
-	c := sandbox.Capabilities{Isolation: sandbox.IsolationProcess, Detail: "process: asked for by options", Network: true}
+	c := sandbox.Capabilities{Isolation: sandbox.IsolationProcess, Detail: "process: asked for by options", Network: true, WholeTree: wholeTree}
 	if b.o.Isolation != sandbox.IsolationProcess {
 		detail, why, err := tryConfinement(ctx, b.o)
 		switch {
@@ -134,7 +134,7 @@ func (b *Backend) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 		case why != "":
 			c.Detail = "process: " + why
 		default:
-			c = sandbox.Capabilities{Isolation: sandbox.IsolationKernel, Detail: detail, Limits: []string{"PIDs"}}
+			c = sandbox.Capabilities{Isolation: sandbox.IsolationKernel, Detail: detail, WholeTree: wholeTree}
 		}
 	}
 	b.probed = &c
@@ -154,10 +154,7 @@ func (b *Backend) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, er
 	if m := s.MinIsolation; m != "" && m != sandbox.IsolationProcess && m != sandbox.IsolationKernel {
 		return nil, fmt.Errorf("local: %w: unknown isolation %q", sandbox.ErrUnsupported, m)
 	}
-	if s.Limits.PIDs < 0 {
-		return nil, fmt.Errorf("local: %w: a negative limit PIDs", sandbox.ErrUnsupported)
-	}
-	if names := asked(s.Limits, info.Limits); len(names) > 0 {
+	if names := asked(s.Limits); len(names) > 0 {
 		return nil, fmt.Errorf("local: %w: the limits %s; leave them out or use a backend with containers",
 			sandbox.ErrUnsupported, strings.Join(names, ", "))
 	}
@@ -171,14 +168,14 @@ func orKernel(i sandbox.Isolation) sandbox.Isolation {
 	return i
 }
 
-// asked names the limits that are set and are not among the enforced ones.
-func asked(l sandbox.Limits, enforced []string) []string {
+// asked names the limits that are set; none is enforced here.
+func asked(l sandbox.Limits) []string {
 	var names []string
 	for _, f := range []struct {
 		name string
 		set  bool
 	}{{"CPU", l.CPU != 0}, {"Memory", l.Memory != 0}, {"Disk", l.Disk != 0}, {"PIDs", l.PIDs != 0}} {
-		if f.set && !slices.Contains(enforced, f.name) {
+		if f.set {
 			names = append(names, f.name)
 		}
 	}

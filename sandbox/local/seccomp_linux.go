@@ -161,12 +161,8 @@ func filter(abi int) program {
 	clone.load(arg(0))
 	clone.skipUnless(unix.BPF_JSET, newNamespaces, 1)
 	clone.ret(retErrno(unix.EPERM))
-	clone.ret(unix.SECCOMP_RET_USER_NOTIF) // see forks
+	clone.ret(retAllow)
 	p.on(unix.SYS_CLONE, clone)
-	for _, nr := range archForks {
-		p.skipUnless(unix.BPF_JEQ, nr, 1)
-		p.ret(unix.SECCOMP_RET_USER_NOTIF)
-	}
 
 	// No sockets at all, but for Unix ones where Landlock keeps them inside.
 	var socket program

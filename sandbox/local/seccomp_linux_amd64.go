@@ -25,6 +25,3 @@ var creating = []creator{
 
 // nodes are the calls that make special files, with the index of the mode.
 var nodes = []creator{{unix.SYS_MKNODAT, -1, 2}, {unix.SYS_MKNOD, -1, 1}}
-
-// archForks are the calls besides clone that make a process.
-var archForks = []uint32{unix.SYS_FORK, unix.SYS_VFORK}

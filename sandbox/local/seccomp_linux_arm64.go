@@ -16,6 +16,3 @@ var creating = []creator{{unix.SYS_OPENAT, 2, 3}}
 
 // nodes are the calls that make special files, with the index of the mode.
 var nodes = []creator{{unix.SYS_MKNODAT, -1, 2}}
-
-// archForks are the calls besides clone that make a process.
-var archForks []uint32

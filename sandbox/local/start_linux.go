@@ -2,6 +2,7 @@ package local
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -17,6 +18,9 @@ import (
 
 	"github.com/rathcluster/rath/sandbox"
 )
+
+// wholeTree: the supervisor is the reaper of everything its command starts.
+const wholeTree = true
 
 // baseEnv is what every command finds in its environment.
 func baseEnv(b *box) map[string]string {
@@ -42,7 +46,7 @@ func (b *box) start(c command) (process, error) {
 	}
 	defer dir.Close()
 	j := job{
-		Argv: c.argv, Env: c.env, Tmp: b.tmp, ABI: b.o.abi, ReadOnly: b.o.ReadOnly, Tasks: b.tasks,
+		Argv: c.argv, Env: c.env, Tmp: b.tmp, ABI: b.o.abi, ReadOnly: b.o.ReadOnly, Tasks: cmp.Or(b.o.tasks, MaxTasks),
 		Confine: b.info.Isolation == sandbox.IsolationKernel,
 	}
 	s, err := launch(j, []*os.File{c.stdin, c.stdout, c.stderr}, []*os.File{dir, c.cwd, b.runs})
@@ -75,11 +79,9 @@ func launch(j job, std, more []*os.File) (*supervisor, error) {
 		Args: []string{supervisorName},
 		// No variable of the host, and a collector that never runs: a
 		// supervisor lives shortly and holds little.
-		// Two processors, because the thread that forks keeps one until the
-		// goroutine that answers for forks has agreed.
-		Env:        []string{"GOGC=off", "GOTRACEBACK=single", "GOMAXPROCS=2"},
+		Env:        []string{"GOGC=off", "GOTRACEBACK=single"},
 		ExtraFiles: append([]*os.File{controlR, statusW}, more...),
-		// Its own session: no terminal, and a number that marks what it starts.
+		// Its own session: no terminal, and not in the host's process group.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	// A nil *os.File in an interface is not nil.

@@ -11,10 +11,9 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -40,14 +39,13 @@ type job struct {
 	ABI      int      `json:"abi,omitempty"`   // no later Landlock ABI than this
 	ReadOnly []string `json:"read_only,omitempty"`
 	Tmp      string   `json:"tmp"`
-	Tasks    int      `json:"tasks,omitempty"` // processes and threads at one time, when confined
+	Tasks    int      `json:"tasks"` // more are taken for a fork bomb
 }
 
 // Limits of a command that every kernel enforces.
 const (
 	maxOpenFiles = 4096
 	startFiles   = 1024
-	killPatience = 5 * time.Second
 )
 
 // supervise is the life of a supervisor; in other processes it returns.
@@ -80,11 +78,7 @@ func superviseJob() (r result) {
 	if j.Probe != "" {
 		return probe(j)
 	}
-	started, ok := startTime(os.Getpid())
-	if !ok {
-		return fail("read /proc/self/stat", errors.New("no start time"))
-	}
-	if _, err := unix.Write(runsFD, fmt.Appendf(nil, "%d %d\n", os.Getpid(), started)); err != nil {
+	if err := recordRun(os.Getpid()); err != nil {
 		return fail("record the supervisor", err)
 	}
 	// What a command detaches becomes this process's child instead of init's.
@@ -103,14 +97,18 @@ func superviseJob() (r result) {
 	if err != nil {
 		return result{Refused: err.Error()}
 	}
-	f := &forks{limit: j.Tasks, budget: j.Tasks}
-	pid, err := spawn(program, j, f)
+	pid, err := spawn(program, j)
 	if refused, ok := errors.AsType[*startError](err); ok {
 		return result{Refused: refused.Error()}
 	}
 	if err != nil {
 		return fail("confine the command", err)
 	}
+	if err := recordRun(pid); err != nil {
+		unix.Kill(pid, unix.SIGKILL)
+		return fail("record the command", err)
+	}
+	prefer()
 	// Let the kernel's memory killer prefer the command to its host. Best
 	// effort: it changes who dies first, not what a command may do.
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("500"), 0)
@@ -118,7 +116,34 @@ func superviseJob() (r result) {
 		unix.Kill(pid, unix.SIGKILL)
 		return fail("detach standard files", err)
 	}
-	return tend(pid, control, f)
+	return tend(pid, control, j.Tasks)
+}
+
+// recordRun notes a process in the sandbox's folder, for Reap. One that has
+// ended already needs no note.
+func recordRun(pid int) error {
+	started, ok := startTime(pid)
+	if !ok {
+		return nil
+	}
+	_, err := unix.Write(runsFD, fmt.Appendf(nil, "%d %d\n", pid, started))
+	return err
+}
+
+// prefer puts this process before everything the command may start, so that
+// it gets to kill a bomb. It sleeps nearly always. A host without the
+// privilege cannot; then RLIMIT_NPROC, which spares the privileged, holds.
+func prefer() {
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return
+	}
+	for _, t := range threads {
+		if tid, err := strconv.Atoi(t.Name()); err == nil {
+			attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1}
+			_ = unix.SchedSetAttr(tid, &attr, 0)
+		}
+	}
 }
 
 // readJob reads a length and that many bytes of JSON.
@@ -144,7 +169,15 @@ func limitResources() error {
 		return err
 	}
 	hard := min(have.Max, maxOpenFiles)
-	return unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: min(hard, startFiles), Max: hard})
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: min(hard, startFiles), Max: hard}); err != nil {
+		return err
+	}
+	// Counts everything of this user, and nothing of root: see watch.
+	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &have); err != nil {
+		return err
+	}
+	most := min(have.Max, 2*MaxTasks)
+	return unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: most, Max: most})
 }
 
 // closeOnExec keeps every file from first on out of the command, also those
@@ -220,7 +253,7 @@ func lookPath(name string, env []string) (string, error) {
 // inherited by what the thread starts, so only the thread that starts the
 // command is confined: the supervisor stays outside, where the command cannot
 // signal or trace it.
-func spawn(program string, j job, f *forks) (int, error) {
+func spawn(program string, j job) (int, error) {
 	type started struct {
 		pid int
 		err error
@@ -238,12 +271,15 @@ func spawn(program string, j job, f *forks) (int, error) {
 				out <- started{0, err}
 				return
 			}
-			go serve(listener, inside, f)
+			go serve(listener, inside)
 		}
 		pid, err := syscall.ForkExec(program, j.Argv, &syscall.ProcAttr{
 			Env:   j.Env,
 			Files: []uintptr{0, 1, 2},
-			Sys:   &syscall.SysProcAttr{Setpgid: true},
+			// A session of its own: its number marks what belongs to it, and
+			// where the kernel shares the processors by session, a bomb does
+			// not keep the supervisor from running.
+			Sys: &syscall.SysProcAttr{Setsid: true},
 		})
 		if err != nil {
 			err = &startError{j.Argv[0], err}
@@ -270,73 +306,4 @@ func onOtherThread(f func()) {
 		f()
 	}
 	go try()
-}
-
-// tend waits for the command and for the end of the control pipe, whichever
-// comes first, and then kills what is left of the tree.
-func tend(pid int, control io.Reader, f *forks) result {
-	var stopped atomic.Bool
-	stop := make(chan struct{})
-	go func() {
-		// Nothing more is ever sent; the host closes its end or dies.
-		_, _ = io.Copy(io.Discard, control)
-		stopped.Store(true)
-		close(stop)
-	}()
-	ended := make(chan result, 1)
-	gone := make(chan struct{})
-	go func() {
-		defer close(gone)
-		for {
-			var ws unix.WaitStatus
-			p, err := unix.Wait4(-1, &ws, unix.WALL, nil)
-			if err == unix.EINTR {
-				continue
-			}
-			if err != nil {
-				return // ECHILD: the tree is gone
-			}
-			if p != pid {
-				continue
-			}
-			r := result{Stopped: stopped.Load(), Code: ws.ExitStatus()}
-			if ws.Signaled() {
-				r.Signal = int(ws.Signal())
-				r.Code = 128 + r.Signal
-			}
-			ended <- r
-		}
-	}()
-	var r result
-	select {
-	case r = <-ended:
-	case <-stop:
-	}
-	f.stop()
-	if !killTree(gone) {
-		return result{Failed: "processes are left that could not be killed"}
-	}
-	select {
-	case r = <-ended:
-	default: // it had ended before
-	}
-	return r
-}
-
-// killTree kills every descendant until gone is closed or patience ends.
-func killTree(gone <-chan struct{}) bool {
-	deadline := time.Now().Add(killPatience)
-	wait := 100 * time.Microsecond
-	for {
-		select {
-		case <-gone:
-			return true
-		case <-time.After(wait):
-		}
-		if time.Now().After(deadline) {
-			return false
-		}
-		killAll(descendants(os.Getpid()))
-		wait = min(2*wait, 10*time.Millisecond)
-	}
 }

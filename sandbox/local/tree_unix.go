@@ -12,6 +12,9 @@ import (
 	"syscall"
 )
 
+// wholeTree: who leaves the process group is lost.
+const wholeTree = false
+
 // baseEnv is what every command finds in its environment.
 func baseEnv(b *box) map[string]string {
 	return map[string]string{"PATH": b.o.Path, "HOME": b.dir, "LANG": "C.UTF-8", "TMPDIR": b.tmp}

@@ -13,6 +13,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
+// wholeTree: nobody leaves a job.
+const wholeTree = true
+
 // baseEnv is what every command finds in its environment. Windows programs do
 // not start without the first few.
 func baseEnv(b *box) map[string]string {

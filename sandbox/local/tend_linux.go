@@ -1,0 +1,224 @@
+package local
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// killPatience is how long a tree may take to die.
+	killPatience = 8 * time.Second
+	// between two looks while it dies
+	minWait = 50 * time.Microsecond
+	maxWait = 5 * time.Millisecond
+	// bombWatch is how often the number of tasks is looked at.
+	bombWatch = 10 * time.Millisecond
+)
+
+// tree is what a supervisor has started, directly and indirectly. As it is the
+// subreaper, whatever loses its parent becomes its child.
+//
+// The lock is held to reap and to kill. A child that nobody reaps keeps its
+// number, so a number that was read under the lock can be killed under it.
+type tree struct {
+	pid   int // of the command
+	mu    sync.Mutex
+	ended chan result   // one result, when the command has ended
+	gone  chan struct{} // closed when nothing is left
+
+	stopped bool         // guarded by mu
+	killed  map[int]bool // children that were killed and not yet reaped; guarded by mu
+}
+
+// tend waits for the command, for the end of the control pipe or for a fork
+// bomb, whichever comes first, and then kills what is left.
+func tend(pid int, control io.Reader, most int) result {
+	t := &tree{pid: pid, ended: make(chan result, 1), gone: make(chan struct{}), killed: make(map[int]bool)}
+	stop := make(chan struct{})
+	bomb := make(chan string, 1)
+	// These end with the process, which has nothing else to do.
+	go t.wait()
+	go func() {
+		// Nothing more is ever sent; the host closes its end or dies.
+		_, _ = io.Copy(io.Discard, control)
+		close(stop)
+	}()
+	go watch(bomb, most)
+
+	var r result
+	note, asked := "", false
+	select {
+	case r = <-t.ended:
+	case note = <-bomb:
+	case <-stop:
+		asked = true
+	}
+	t.mu.Lock()
+	t.stopped = asked
+	t.mu.Unlock()
+	if !t.kill() {
+		return result{Failed: "processes are left that could not be killed"}
+	}
+	select {
+	case r = <-t.ended:
+	default: // it had ended before
+	}
+	r.Note = note
+	return r
+}
+
+// wait reaps until nothing is left.
+func (t *tree) wait() {
+	defer close(t.gone)
+	for {
+		// Only look first, so that the lock is not held while waiting.
+		err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOWAIT|unix.WALL, nil)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return // ECHILD
+		}
+		t.mu.Lock()
+		t.reap()
+		t.mu.Unlock()
+	}
+}
+
+// reap takes note of every child that has ended.
+func (t *tree) reap() {
+	for {
+		var ws unix.WaitStatus
+		p, err := unix.Wait4(-1, &ws, unix.WNOHANG|unix.WALL, nil)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || p <= 0 {
+			return
+		}
+		delete(t.killed, p)
+		if p != t.pid {
+			continue
+		}
+		r := result{Stopped: t.stopped, Code: ws.ExitStatus()}
+		if ws.Signaled() {
+			r.Signal = int(ws.Signal())
+			r.Code = 128 + r.Signal
+		}
+		t.ended <- r
+	}
+}
+
+// kill kills until nothing is left or patience ends.
+//
+// A process that forks, leaves its session and ends, again and again, is alive
+// for some 100 us under each number. So what counts is the time from reading a
+// number to killing it: whatever came up is read from the kernel's own list of
+// our children and killed at once. What was killed once is left to die, which
+// takes it a moment on the processor that this loop must not use up.
+func (t *tree) kill() bool {
+	deadline := time.Now().Add(killPatience)
+	wait := minWait
+	for {
+		if wait == minWait || wait >= maxWait {
+			// Slower, but it sees the whole tree and not only our children.
+			t.mu.Lock()
+			killAll(descendants(os.Getpid()))
+			t.mu.Unlock()
+		}
+		t.mu.Lock()
+		found := t.killChildren()
+		t.reap()
+		t.mu.Unlock()
+		if found {
+			wait = 2 * minWait
+		}
+		select {
+		case <-t.gone:
+			return true
+		case <-time.After(wait):
+		}
+		if time.Now().After(deadline) {
+			return false
+		}
+		wait = min(2*wait, maxWait)
+	}
+}
+
+// killChildren kills the direct children that were not killed before and,
+// first, the groups they are in: a group is killed at once, also while its
+// members fork.
+func (t *tree) killChildren() (found bool) {
+	self := unix.Getpgrp()
+	for _, pid := range children() {
+		if t.killed[pid] {
+			continue
+		}
+		t.killed[pid], found = true, true
+		if pgid, err := unix.Getpgid(pid); err == nil && pgid > 1 && pgid != self {
+			unix.Kill(-pgid, unix.SIGKILL)
+		}
+		unix.Kill(pid, unix.SIGKILL)
+	}
+	return found
+}
+
+// children reads the numbers of the direct children of all threads. On a
+// kernel that keeps no such list it is empty, and descendants finds them.
+func children() []int {
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return nil
+	}
+	var list []int
+	for _, thread := range threads {
+		data, err := os.ReadFile("/proc/self/task/" + thread.Name() + "/children")
+		if err != nil {
+			continue // the thread ended
+		}
+		for f := range bytes.FieldsSeq(data) {
+			if pid, err := strconv.Atoi(string(f)); err == nil {
+				list = append(list, pid)
+			}
+		}
+	}
+	return list
+}
+
+// watch says when the tree has more than most tasks. Counting them is
+// slow, so it counts only when the whole machine has that many more than at
+// the beginning, which is one short line to read.
+func watch(bomb chan<- string, most int) {
+	began, ok := allTasks()
+	if !ok {
+		return
+	}
+	for range time.Tick(bombWatch) {
+		now, ok := allTasks()
+		if ok && now-began > most && tasks(os.Getpid()) > most {
+			bomb <- fmt.Sprintf("killed: more than %d processes and threads", most)
+			return
+		}
+	}
+}
+
+// allTasks returns the number of processes and threads of the machine.
+func allTasks() (int, bool) {
+	data, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return 0, false
+	}
+	var a, b, c float64
+	var running, all int
+	if n, _ := fmt.Sscanf(string(data), "%f %f %f %d/%d", &a, &b, &c, &running, &all); n != 5 {
+		return 0, false
+	}
+	return all, true
+}

@@ -1,0 +1,364 @@
+package sandboxtest
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// leakFile opens a file that every child inherits, as a careless host might.
+func leakFile(name string) (func() error, error) {
+	fd, err := unix.Open(name, unix.O_CREAT|unix.O_RDWR, 0o600) // not O_CLOEXEC
+	if err != nil {
+		return nil, err
+	}
+	return func() error { return unix.Close(fd) }, nil
+}
+
+func outside(name string) string { return filepath.Join(os.Getenv("OUTSIDE"), name) }
+
+func hostPID() int {
+	pid, err := strconv.Atoi(os.Getenv("HOST_PID"))
+	if err != nil {
+		panic("HOST_PID: " + err.Error())
+	}
+	return pid
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// closing closes what was opened, for attempts that succeed.
+func closing(fd int, err error) error {
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err
+}
+
+// call makes a system call with arguments that would be wrong anyhow, so
+// that nothing happens if it is let through.
+func call(nr uintptr, args ...uintptr) func() error {
+	var a [6]uintptr
+	copy(a[:], args)
+	return func() error {
+		if _, _, errno := unix.Syscall6(nr, a[0], a[1], a[2], a[3], a[4], a[5]); errno != 0 {
+			return errno
+		}
+		return nil
+	}
+}
+
+const bad = ^uintptr(0) // as a descriptor -1, as a pointer a fault
+
+func openWrite(name string, flags int) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|flags, 0o644)
+	if err == nil {
+		f.Close()
+	}
+	return err
+}
+
+func socket(family, kind, proto int) func() error {
+	return func() error { return closing(unix.Socket(family, kind, proto)) }
+}
+
+func dial(network, env string) func() error {
+	return func() error {
+		c, err := net.DialTimeout(network, os.Getenv(env), 5*time.Second)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return second(c.Write([]byte("x")))
+	}
+}
+
+func handle(name string) (int, error) { return unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0) }
+
+func at(fd int) uintptr { return uintptr(fd) }
+
+// attempts are what the probe can do. Those for what must work return why it
+// did not.
+var attempts = map[string]func() error{
+	"read":                          func() error { return second(os.ReadFile(outside("canary"))) },
+	"read through a link":           func() error { return second(os.ReadFile("link-out")) },
+	"read through a directory link": func() error { return second(os.ReadFile("dir-out/canary")) },
+	"read through /proc/self/root":  func() error { return second(os.ReadFile("/proc/self/root" + outside("canary"))) },
+	"read through the host's root":  func() error { return second(os.ReadFile(fmt.Sprintf("/proc/%d/root%s", hostPID(), outside("canary")))) },
+	"list":                          func() error { return second(os.ReadDir(outside(""))) },
+	"write":                         func() error { return os.WriteFile(outside("canary"), []byte("x"), 0o644) },
+	"append":                        func() error { return openWrite(outside("canary"), os.O_APPEND) },
+	"truncate":                      func() error { return openWrite(outside("canary"), os.O_TRUNC) },
+	"truncate by path":              func() error { return os.Truncate(outside("canary"), 0) },
+	"create":                        func() error { return openWrite(outside("new"), os.O_CREATE) },
+	"create through a link":         func() error { return openWrite("dir-out/new", os.O_CREATE) },
+	"mkdir":                         func() error { return os.Mkdir(outside("new"), 0o755) },
+	"symlink":                       func() error { return os.Symlink("x", outside("new")) },
+	"remove":                        func() error { return os.Remove(outside("canary")) },
+	"rename out":                    func() error { return os.Rename("mine", outside("new")) },
+	"rename in":                     func() error { return os.Rename(outside("canary"), "stolen") },
+	"link in":                       func() error { return os.Link(outside("canary"), "stolen") },
+	"link out":                      func() error { return os.Link("mine", outside("new")) },
+	"link inside":                   func() error { return os.Link("mine", "second-name") },
+	"read /etc/shadow":              func() error { return second(os.ReadFile("/etc/shadow")) },
+	"list /root":                    func() error { return second(os.ReadDir("/root")) },
+	"list /home":                    func() error { return second(os.ReadDir("/home")) },
+	"list /":                        func() error { return second(os.ReadDir("/")) },
+	"list /tmp":                     func() error { return second(os.ReadDir("/tmp")) },
+	"open /dev/mem":                 func() error { return second(os.ReadDir("/dev")) },
+	"device node":                   func() error { return unix.Mknod("device", unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))) },
+	"read host environment":         func() error { return second(os.ReadFile(fmt.Sprintf("/proc/%d/environ", hostPID()))) },
+	"read host command line":        func() error { return second(os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", hostPID()))) },
+	"read supervisor memory":        func() error { return second(os.Open(fmt.Sprintf("/proc/%d/mem", os.Getppid()))) },
+	"chmod":                         func() error { return os.Chmod(outside("canary"), 0o777) },
+	"chmod through a link":          func() error { return os.Chmod("link-out", 0o777) },
+	"chmod the directory":           func() error { return os.Chmod("dir-out", 0o777) },
+	"chmod by handle":               chmodByHandle,
+	"chmod through /proc/self/fd":   chmodThroughProc,
+	"chmod a system file by descriptor": func() error {
+		f, err := os.Open("/usr")
+		if err != nil {
+			return fmt.Errorf("cannot even open it: %s", err)
+		}
+		defer f.Close()
+		return f.Chmod(0o755)
+	},
+	"chown":                        func() error { return os.Chown(outside("canary"), os.Getuid(), os.Getgid()) },
+	"lchown":                       func() error { return os.Lchown(outside("canary"), os.Getuid(), os.Getgid()) },
+	"chtimes":                      func() error { return os.Chtimes(outside("canary"), time.Unix(1, 0), time.Unix(1, 0)) },
+	"chtimes through a link":       func() error { return os.Chtimes("link-out", time.Unix(1, 0), time.Unix(1, 0)) },
+	"setxattr":                     func() error { return unix.Setxattr(outside("canary"), "user.x", []byte("x"), 0) },
+	"set-user-ID file":             func() error { return closing(unix.Open("suid", unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o4755)) },
+	"chown inside to another user": chownInside,
+	"metadata inside":              metadataInside,
+
+	"tcp":           dial("tcp", "TCP"),
+	"udp":           dial("udp", "UDP"),
+	"unix":          dial("unix", "UNIX"),
+	"abstract unix": dial("unix", "ABSTRACT"),
+	"tcp listen": func() error {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err == nil {
+			l.Close()
+		}
+		return err
+	},
+	"unix datagram pair": func() error { return second(unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)) },
+	"netlink":            socket(unix.AF_NETLINK, unix.SOCK_RAW, 0),
+	"packet":             socket(unix.AF_PACKET, unix.SOCK_RAW, 0),
+	"vsock":              socket(unix.AF_VSOCK, unix.SOCK_STREAM, 0),
+	"alg":                socket(unix.AF_ALG, unix.SOCK_SEQPACKET, 0),
+	"raw":                socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP),
+
+	"signal the host":       func() error { return unix.Kill(hostPID(), 0) },
+	"signal the supervisor": func() error { return unix.Kill(os.Getppid(), 0) },
+	"signal by pidfd": func() error {
+		fd, err := unix.PidfdOpen(os.Getppid(), 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		return unix.PidfdSendSignal(fd, 0, nil, 0)
+	},
+	"ptrace the host":  func() error { return unix.PtraceSeize(hostPID()) },
+	"read host memory": call(unix.SYS_PROCESS_VM_READV, 1, bad, 1, bad, 1, 0),
+	"limit the host": func() error {
+		var have unix.Rlimit
+		return unix.Prlimit(hostPID(), unix.RLIMIT_CORE, nil, &have)
+	},
+	"renice the host": func() error { return unix.Setpriority(unix.PRIO_PROCESS, hostPID(), 0) },
+	"renice the user": func() error { return unix.Setpriority(unix.PRIO_USER, 0, 0) },
+	"bind the host to a processor": func() error {
+		var set unix.CPUSet
+		if err := unix.SchedGetaffinity(hostPID(), &set); err != nil {
+			return fmt.Errorf("cannot even ask: %s", err)
+		}
+		return unix.SchedSetaffinity(hostPID(), &set)
+	},
+
+	"mount":                  call(unix.SYS_MOUNT, bad, bad, bad, 0, 0),
+	"umount":                 call(unix.SYS_UMOUNT2, bad, 0),
+	"unshare":                call(unix.SYS_UNSHARE, unix.CLONE_NEWUSER),
+	"setns":                  call(unix.SYS_SETNS, bad, 0),
+	"clone a user namespace": call(unix.SYS_CLONE, unix.CLONE_NEWUSER|uintptr(unix.CLONE_THREAD), 0, 0, 0, 0),
+	"clone3":                 call(unix.SYS_CLONE3, bad, 1),
+	"chroot":                 call(unix.SYS_CHROOT, bad),
+	"pivot_root":             call(unix.SYS_PIVOT_ROOT, bad, bad),
+	"fsopen":                 call(unix.SYS_FSOPEN, bad, bad),
+	"open_tree":              call(unix.SYS_OPEN_TREE, bad, bad, bad),
+	"bpf":                    call(unix.SYS_BPF, bad, bad, 1),
+	"perf_event_open":        call(unix.SYS_PERF_EVENT_OPEN, bad, bad, bad, bad, bad),
+	"userfaultfd":            call(unix.SYS_USERFAULTFD, bad),
+	"io_uring_setup":         call(unix.SYS_IO_URING_SETUP, 1, bad),
+	"io_uring_enter":         call(unix.SYS_IO_URING_ENTER, bad, 0, 0, 0, 0, 0),
+	"keyctl":                 call(unix.SYS_KEYCTL, bad, bad),
+	"add_key":                call(unix.SYS_ADD_KEY, bad, bad, bad, 1, 0),
+	"request_key":            call(unix.SYS_REQUEST_KEY, bad, bad, bad, 0),
+	"kexec_load":             call(unix.SYS_KEXEC_LOAD, bad, bad, bad, bad),
+	"init_module":            call(unix.SYS_INIT_MODULE, bad, 0, bad),
+	"finit_module":           call(unix.SYS_FINIT_MODULE, bad, bad, bad),
+	"delete_module":          call(unix.SYS_DELETE_MODULE, bad, bad),
+	"reboot":                 call(unix.SYS_REBOOT, bad, bad, bad, bad),
+	"swapon":                 call(unix.SYS_SWAPON, bad, bad),
+	"settimeofday":           call(unix.SYS_SETTIMEOFDAY, bad, bad),
+	"clock_settime":          call(unix.SYS_CLOCK_SETTIME, 0, bad),
+	"sethostname":            call(unix.SYS_SETHOSTNAME, bad, 1),
+	"open_by_handle_at":      call(unix.SYS_OPEN_BY_HANDLE_AT, bad, bad, 0),
+	"process_vm_writev":      call(unix.SYS_PROCESS_VM_WRITEV, 1, bad, 1, bad, 1, 0),
+	"kcmp":                   call(unix.SYS_KCMP, 1, 1, 0, 0, 0),
+	"pidfd_getfd":            call(unix.SYS_PIDFD_GETFD, bad, 0, 0),
+	"shmget":                 call(unix.SYS_SHMGET, 0, 4096, 0),
+	"msgget":                 call(unix.SYS_MSGGET, 0, 0),
+	"semget":                 call(unix.SYS_SEMGET, 0, 1, 0),
+	"mq_open":                call(unix.SYS_MQ_OPEN, bad, 0, 0, 0),
+	"x32":                    x32,
+
+	"open files":    openFiles,
+	"threads":       threads,
+	"children":      func() error { return exec.Command("sh", "-c", "true | true").Run() },
+	"pair":          func() error { return second(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)) },
+	"memory file":   func() error { return closing(unix.MemfdCreate("x", unix.MFD_CLOEXEC)) },
+	"rename inside": renameInside,
+	"own limits": func() error {
+		var have unix.Rlimit
+		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &have); err != nil {
+			return err
+		}
+		return unix.Setrlimit(unix.RLIMIT_NOFILE, &have)
+	},
+}
+
+// chmodByHandle names the file by a handle that needs no right to open it.
+func chmodByHandle() error {
+	fd, err := handle(outside("canary"))
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	empty := [1]byte{}
+	return call(unix.SYS_FCHMODAT2, at(fd), uintptr(unsafe.Pointer(&empty)), 0o777, unix.AT_EMPTY_PATH)()
+}
+
+func chmodThroughProc() error {
+	fd, err := handle(outside("canary"))
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return os.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), 0o777)
+}
+
+func chownInside() error {
+	if err := os.WriteFile("owned", nil, 0o644); err != nil {
+		return fmt.Errorf("prepare: %s", err)
+	}
+	return os.Chown("owned", os.Getuid()+1, -1)
+}
+
+// metadataInside changes every way it can what it owns.
+func metadataInside() error {
+	if err := os.WriteFile("meta", nil, 0o644); err != nil {
+		return err
+	}
+	f, err := os.Open("meta")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	fd, err := handle("meta")
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	for i, change := range []func(mode uint32) error{
+		func(m uint32) error { return unix.Chmod("meta", m) },
+		func(m uint32) error { return unix.Fchmod(int(f.Fd()), m) },
+		func(m uint32) error { return unix.Fchmodat(unix.AT_FDCWD, "meta", m, 0) },
+		func(m uint32) error { return unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), m) },
+		func(m uint32) error { return unix.Chmod(fmt.Sprintf("/dev/fd/%d", fd), m) },
+	} {
+		mode := uint32(0o600 + i)
+		if err := change(mode); err != nil {
+			return fmt.Errorf("way %d: %w", i, err)
+		}
+		fi, err := f.Stat()
+		if err != nil || uint32(fi.Mode().Perm()) != mode {
+			return fmt.Errorf("way %d left mode %v, %w", i, fi.Mode(), err)
+		}
+	}
+	if err := os.Chown("meta", os.Getuid(), -1); err != nil {
+		return err
+	}
+	when := time.Unix(1e9, 123456789)
+	if err := os.Chtimes("meta", when, when); err != nil {
+		return err
+	}
+	fi, err := os.Stat("meta")
+	if err != nil || !fi.ModTime().Equal(when) {
+		return fmt.Errorf("times are %v, %w", fi.ModTime(), err)
+	}
+	return nil
+}
+
+// x32 makes a call by its number for 32-bit pointers, which on amd64 reaches
+// the same kernel function under another number.
+func x32() error {
+	if runtime.GOARCH != "amd64" {
+		return unix.ENOSYS
+	}
+	return call(0x40000000 | unix.SYS_GETPID)()
+}
+
+// openFiles looks for files that came from the host.
+func openFiles() error {
+	var found []string
+	for fd := 3; fd < 1024; fd++ {
+		name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+		// The Go runtime's own.
+		if err == nil && !strings.HasPrefix(name, "anon_inode:[event") {
+			found = append(found, fmt.Sprintf("%d is %s", fd, name))
+		}
+	}
+	if found != nil {
+		return errors.New(strings.Join(found, ", "))
+	}
+	return nil
+}
+
+func threads() error {
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			runtime.LockOSThread()
+			time.Sleep(time.Millisecond)
+		})
+	}
+	wg.Wait()
+	return nil
+}
+
+func renameInside() error {
+	for _, d := range []string{"ren/a", "ren/b"} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile("ren/a/f", nil, 0o644); err != nil {
+		return err
+	}
+	if err := os.Rename("ren/a/f", "ren/b/f"); err != nil {
+		return err
+	}
+	return os.Rename("ren/b", filepath.Join(os.Getenv("TMPDIR"), "moved"))
+}

@@ -1,0 +1,259 @@
+// Package sandboxtest is the suite that every sandbox.Backend must pass.
+//
+// A backend's tests call [TestBackend], and their TestMain calls [Probe]
+// first:
+//
+//	func TestMain(m *testing.M) {
+//		local.Reexec()
+//		sandboxtest.Probe()
+//		os.Exit(m.Run())
+//	}
+//
+//	func TestConformance(t *testing.T) {
+//		sandboxtest.TestBackend(t, func(t *testing.T) sandbox.Backend { return local.New(nil) })
+//	}
+//
+// Commands are run with a POSIX shell and the usual small programs, which the
+// sandbox must have. What a weaker backend need not hold is decided by the
+// table of checks and the backend's Capabilities, never by trying.
+package sandboxtest
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/sandbox"
+)
+
+// suite is what the checks share.
+type suite struct {
+	backend sandbox.Backend
+	caps    sandbox.Capabilities
+}
+
+// check is one property. needs says which backends promise it.
+type check struct {
+	name  string
+	needs func(sandbox.Capabilities) bool
+	run   func(*testing.T, *suite)
+}
+
+// The promises a check can need.
+var (
+	always    = func(sandbox.Capabilities) bool { return true }
+	wholeTree = func(c sandbox.Capabilities) bool { return c.WholeTree }
+	kernel    = func(c sandbox.Capabilities) bool { return c.Isolation == sandbox.IsolationKernel }
+	weak      = func(c sandbox.Capabilities) bool { return c.Isolation == sandbox.IsolationProcess }
+)
+
+var checks = []check{
+	{"exec/echo", always, testEcho},
+	{"exec/exit code", always, testExitCode},
+	{"exec/signal", always, testSignal},
+	{"exec/not started", always, testNotStarted},
+	{"exec/senseless commands", always, testSenseless},
+	{"exec/stdin", always, testStdin},
+	{"exec/unread stdin", always, testUnreadStdin},
+	{"exec/failing stdin and spill", always, testFailingStreams},
+	{"exec/environment", always, testEnvironment},
+	{"exec/directory", always, testDirectory},
+	{"exec/binary output", always, testBinaryOutput},
+	{"exec/output flood", always, testFlood},
+	{"exec/in parallel", always, testParallel},
+	{"tree/deadline", always, testDeadline},
+	{"tree/cancel", always, testCancel},
+	{"tree/ended context", always, testEndedContext},
+	{"tree/background process", always, testBackground},
+	{"tree/detached process", wholeTree, testDetached},
+	{"tree/detached process at the deadline", wholeTree, testDetachedDeadline},
+	{"files/round trip", always, testFiles},
+	{"files/seen by commands", always, testFilesAndExec},
+	{"files/replaced whole", always, testReplace},
+	{"files/list", always, testList},
+	{"files/missing", always, testMissing},
+	{"files/escapes", always, testEscapes},
+	{"files/special files", always, testSpecialFiles},
+	{"files/links", always, testLinks},
+	{"files/swap race", always, testSwapRace},
+	{"close", always, testClose},
+	{"close/running command", always, testCloseRunning},
+	{"close/unfinished file", always, testCloseUnfinished},
+	{"spec/unenforced limits", always, testLimits},
+	{"spec/weak isolation", weak, testWeak},
+	{"spec/missing directory", always, testNoDirectory},
+	{"kernel/files outside", kernel, testOutside},
+	{"kernel/metadata outside", kernel, testMetadata},
+	{"kernel/network", kernel, testNetwork},
+	{"kernel/processes outside", kernel, testProcesses},
+	{"kernel/calls", kernel, testCalls},
+	{"kernel/open files", kernel, testOpenFiles},
+	{"kernel/what must work", kernel, testMustWork},
+}
+
+// TestBackend runs the checks that the backend's Capabilities promise.
+// newBackend is called once.
+func TestBackend(t *testing.T, newBackend func(t *testing.T) sandbox.Backend) {
+	b := newBackend(t)
+	caps, err := b.Probe(t.Context())
+	if err != nil {
+		t.Fatalf("Probe: %v", err)
+	}
+	if b.Name() == "" || caps.Isolation == "" || caps.Detail == "" {
+		t.Errorf("the backend says too little of itself: %q, %+v", b.Name(), caps)
+	}
+	s := &suite{backend: b, caps: caps}
+	for _, c := range checks {
+		if c.needs(caps) {
+			t.Run(c.name, func(t *testing.T) { c.run(t, s) })
+		}
+	}
+}
+
+// box is an open sandbox with shorthands that fail the test.
+type box struct {
+	sandbox.Sandbox
+	t   *testing.T
+	dir string
+}
+
+// open opens a sandbox over a new directory and closes it with the test.
+func (s *suite) open(t *testing.T) *box {
+	t.Helper()
+	return s.openSpec(t, sandbox.Spec{Dir: t.TempDir()})
+}
+
+func (s *suite) openSpec(t *testing.T, spec sandbox.Spec) *box {
+	t.Helper()
+	spec.MinIsolation = s.caps.Isolation
+	sb, err := s.backend.Open(t.Context(), spec)
+	if err != nil {
+		t.Fatalf("Open: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := sb.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	if got := sb.Info(); got.Isolation != s.caps.Isolation {
+		t.Errorf("Info says isolation %q, Probe said %q", got.Isolation, s.caps.Isolation)
+	}
+	return &box{Sandbox: sb, t: t, dir: spec.Dir}
+}
+
+// patience is far above what anything here takes; nothing waits for it to
+// pass.
+const patience = 30 * time.Second
+
+func (b *box) exec(c sandbox.Cmd) sandbox.Exit {
+	b.t.Helper()
+	if c.Timeout == 0 {
+		c.Timeout = patience
+	}
+	e, err := b.Exec(b.t.Context(), c)
+	if err != nil {
+		b.t.Fatalf("Exec %q: %v", c.Argv, err)
+	}
+	return e
+}
+
+func (b *box) sh(script string) sandbox.Exit {
+	b.t.Helper()
+	return b.exec(sandbox.Cmd{Argv: []string{"sh", "-c", script}})
+}
+
+// want checks how a command ended and what it wrote to standard output.
+func (b *box) want(e sandbox.Exit, end sandbox.End, code int, stdout string) {
+	b.t.Helper()
+	if e.Ended != end || e.Code != code || string(e.Stdout.Bytes()) != stdout {
+		b.t.Errorf("command: %s\nwant ended %q, code %d, stdout %q", describe(e), end, code, stdout)
+	}
+}
+
+func describe(e sandbox.Exit) string {
+	return fmt.Sprintf("ended %q, code %d, after %v\nstdout: %.300q\nstderr: %.300q", e.Ended, e.Code, e.Elapsed, e.Stdout.Bytes(), e.Stderr.Bytes())
+}
+
+func (b *box) write(name, text string) {
+	b.t.Helper()
+	w, err := b.Files().Create(b.t.Context(), name)
+	if err == nil {
+		if _, err = io.WriteString(w, text); err == nil {
+			err = w.Close()
+		}
+	}
+	if err != nil {
+		b.t.Fatalf("write %q: %v", name, err)
+	}
+}
+
+func (b *box) read(name string) string {
+	b.t.Helper()
+	r, err := b.Files().Open(b.t.Context(), name)
+	if err != nil {
+		b.t.Fatalf("open %q: %v", name, err)
+	}
+	defer r.Close()
+	data, err := io.ReadAll(r)
+	if err != nil {
+		b.t.Fatalf("read %q: %v", name, err)
+	}
+	return string(data)
+}
+
+// host prepares files below the sandbox's directory from outside.
+func (b *box) host(name, text string) {
+	b.t.Helper()
+	p := filepath.Join(b.dir, filepath.FromSlash(name))
+	if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(p, []byte(text), 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *box) link(target, name string) {
+	b.t.Helper()
+	if err := os.Symlink(target, filepath.Join(b.dir, filepath.FromSlash(name))); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// canary makes a directory outside of every sandbox with a file in it.
+func canary(t *testing.T) (dir, file string) {
+	t.Helper()
+	dir = t.TempDir()
+	file = filepath.Join(dir, "canary")
+	if err := os.WriteFile(file, []byte(secret), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir, file
+}
+
+const secret = "the canary's song"
+
+// unharmed checks that the canary is alone and as it was.
+func unharmed(t *testing.T, dir string) {
+	t.Helper()
+	names, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(names) != 1 || names[0].Name() != "canary" {
+		t.Errorf("the directory outside holds %v", names)
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "canary"))
+	if err != nil || string(data) != secret {
+		t.Errorf("the file outside holds %q, %v", data, err)
+	}
+}
+
+func lines(b []byte) []string {
+	return strings.Split(string(bytes.TrimRight(b, "\n")), "\n")
+}

@@ -1,0 +1,172 @@
+package dossier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Limits of a dossier.
+const (
+	// DefaultBlobs is how many bytes of contents are collected at most.
+	DefaultBlobs = 16 << 20
+	// DefaultCommits is how many bytes of commits are collected at most.
+	DefaultCommits = 128 << 20
+)
+
+// ErrTooLarge is returned by Collect for a run whose commits are over the limit.
+var ErrTooLarge = errors.New("dossier: the run's commits are too large")
+
+// CollectOptions configure [Collect]; nil means the defaults.
+type CollectOptions struct {
+	// Stated is what the caller knows about the run's surroundings and the
+	// commits do not prove: release, durability level, model provider. No
+	// credential may be among it.
+	Stated []Fact
+	// Blobs is how many bytes of workspace manifests, files and notes are
+	// taken along at most; 0 is DefaultBlobs. What does not fit is named with
+	// its digest.
+	Blobs int64
+	// Commits is how many bytes of commits are read at most; 0 is
+	// DefaultCommits.
+	Commits int64
+}
+
+// Collect reads the evidence of a run from a log: its home session, the
+// sessions that it made, and what these were forked from or took rows of.
+// blobs may be nil; then no file and no note is shown. It may be called while
+// the run goes on and then holds what is there.
+//
+// It fails with [session.ErrNotFound] if the home session does not exist, with
+// a [*Failure] if the log does not hold together or does not know the run, and
+// with ErrTooLarge.
+func Collect(ctx context.Context, log session.Log, blobs blob.Store, home session.Key, id run.ID, o *CollectOptions) (*Evidence, error) {
+	c := collector{ctx: ctx, log: log, store: blobs, chains: map[session.Key]*chain{}}
+	if o != nil {
+		c.o = *o
+	}
+	if c.o.Blobs == 0 {
+		c.o.Blobs = DefaultBlobs
+	}
+	if c.o.Commits == 0 {
+		c.o.Commits = DefaultCommits
+	}
+	all, err := plan(id, home, c.chain)
+	if err != nil {
+		return nil, err
+	}
+	e := &Evidence{Run: id, Home: home, Blobs: map[blob.Digest][]byte{}, Left: map[blob.Digest]string{}, Stated: c.o.Stated, Layout: Layout}
+	for _, p := range all {
+		l := Log{Session: p.c.key.ID}
+		for _, entry := range p.c.entries[:p.upTo] {
+			l.Commits = append(l.Commits, entry.Raw)
+			for _, ev := range entry.Commit.Events {
+				if !ev.Blob.Digest.IsZero() {
+					e.Blobs[ev.Blob.Digest] = []byte(ev.Data)
+				}
+			}
+		}
+		e.Logs = append(e.Logs, l)
+	}
+	a, err := e.open()
+	if err != nil {
+		return nil, err
+	}
+	if err := a.check(); err != nil {
+		return nil, err
+	}
+	// What the rendering asks for is what is taken along.
+	a.shelf = func(d blob.Digest) ([]byte, string, error) {
+		if data, ok := e.Blobs[d]; ok {
+			return data, "", nil
+		}
+		if why, ok := e.Left[d]; ok {
+			return nil, why, nil
+		}
+		data, why, err := c.fetch(d)
+		switch {
+		case err != nil:
+			return nil, "", err
+		case why != "":
+			e.Left[d] = why
+		default:
+			e.Blobs[d] = data
+		}
+		return data, why, nil
+	}
+	if _, err := a.facts(); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+type collector struct {
+	ctx    context.Context
+	log    session.Log
+	store  blob.Store
+	o      CollectOptions
+	chains map[session.Key]*chain
+	size   int64
+}
+
+// chain reads a session's whole log; nil if there is none.
+func (c *collector) chain(k session.Key) (*chain, error) {
+	if ch, ok := c.chains[k]; ok {
+		return ch, nil
+	}
+	ch := &chain{key: k}
+	for e, err := range c.log.Read(c.ctx, k, session.Position{}) {
+		if err != nil {
+			return nil, fmt.Errorf("dossier: read %s: %w", k, err)
+		}
+		if c.size += int64(len(e.Raw)); c.size > c.o.Commits {
+			return nil, fmt.Errorf("%w: more than %d bytes; raise CollectOptions.Commits", ErrTooLarge, c.o.Commits)
+		}
+		if err := ch.add(e); err != nil {
+			return nil, err
+		}
+	}
+	if len(ch.entries) == 0 {
+		if len(c.chains) == 0 {
+			return nil, fmt.Errorf("dossier: home session %s: %w", k, session.ErrNotFound)
+		}
+		ch = nil
+	}
+	c.chains[k] = ch
+	return ch, nil
+}
+
+// fetch reads a blob, or says why it is not there.
+func (c *collector) fetch(d blob.Digest) (data []byte, why string, err error) {
+	if c.store == nil {
+		return nil, "the exporter had no blob store", nil
+	}
+	r, err := c.store.Get(c.ctx, d)
+	if err == nil {
+		data, err = io.ReadAll(io.LimitReader(r, c.o.Blobs+1))
+		if closeErr := r.Close(); err == nil {
+			err = closeErr
+		}
+	}
+	switch {
+	case c.ctx.Err() != nil:
+		return nil, "", fmt.Errorf("dossier: read blob %s: %w", d.Short(), c.ctx.Err())
+	case errors.Is(err, blob.ErrNotFound):
+		return nil, "it is no longer stored", nil
+	case errors.Is(err, blob.ErrCorrupt):
+		return nil, "what is stored does not match its digest", nil
+	case err != nil:
+		return nil, "", fmt.Errorf("dossier: read blob %s: %w", d.Short(), err)
+	case int64(len(data)) > c.o.Blobs:
+		return nil, "the dossier's limit of contents is reached", nil
+	case blob.Sum(data) != d:
+		return nil, "what is stored does not match its digest", nil
+	}
+	c.o.Blobs -= int64(len(data))
+	return data, "", nil
+}

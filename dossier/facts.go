@@ -1,0 +1,201 @@
+package dossier
+
+import (
+	"time"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Facts is what the commits of a run tell, ready to be shown: texts of the run
+// are without terminal sequences and hidden characters.
+type Facts struct {
+	Run      run.ID
+	Tenant   session.Tenant
+	Home     session.ID
+	Workflow string
+	Revision string
+	// State is how the run stands at the end of the commits.
+	State run.State
+	// Verdict says the same in a sentence.
+	Verdict string
+	Asked   Text // what the run was asked: its input, or the first that a user said
+	Answer  Text // what it answered in the end
+	Numbers Numbers
+
+	Submitted, Started, Ended time.Time
+
+	Sessions   []Session
+	Steps      []Step
+	Rejections []Rejection
+	Changes    Changes
+	Memory     []Memory
+	Prompts    []Prompt
+	Decisions  []Decision
+	Warnings   []Text
+	// Environment is what the commits say about where the run worked.
+	Environment []Fact
+	// Stated is what the exporter says and no commit proves.
+	Stated []Fact
+	// Omitted names, in words, what a reader could look for and not find.
+	Omitted []string
+
+	Picture *lineage.Picture
+	Tree    string // the story as text
+}
+
+// Numbers are the five that sum a run up.
+type Numbers struct {
+	Sessions   int64 // that the run wrote to
+	Commits    int64 // that tell of it
+	ModelCalls int64 // recorded
+	ToolCalls  int64 // recorded
+	Tokens     int64 // input and output of the recorded model calls
+}
+
+// Session is one session of the evidence.
+type Session struct {
+	ID      session.ID
+	Label   string // as in the picture
+	Role    string // "home", "branch", "copy", "summary", "join", "import" or "referred to"
+	From    string // "s1 at version 4, commit 7"
+	State   string // how it ended; "open"
+	Reason  string
+	Version session.Version
+	Commits uint64
+	Last    session.Hash // the head of its hash chain
+	Head    blob.Digest  // of its files
+	Step    int          // number of its first step in the timeline, 0 for none
+}
+
+// Step is one line of the timeline: a step of the run, or an event of it.
+type Step struct {
+	N       int // from 1
+	Session session.ID
+	Label   string // of the session
+	Commit  uint64
+	Hash    session.Hash
+	Time    time.Time
+	Kind    string // of the step, or of the event: "user", "run"
+	Path    run.Path
+	Actor   string
+	Text    string // what happened, one line
+	Effect  string // class of a tool's effect
+	// Attempts are all that the commits tell of attempts at this step.
+	Attempts []Attempt
+	Before   blob.Digest // head of the files
+	After    blob.Digest
+	Elapsed  int64 // milliseconds
+	Model    string
+	Prompt   blob.Digest
+	Usage    session.Usage
+	Code     run.Code
+	Error    Text
+	Args     Text // of a tool call
+	Body     Text // what a model said, a tool returned, a user asked
+	Whole    blob.Ref
+	Late     bool // of a superseded attempt: kept as evidence, not counted
+	Open     bool // announced, and no outcome is recorded
+	Child    bool // belongs to the step above it
+}
+
+// Attempt is what one attempt did about a step.
+type Attempt struct {
+	N    uint64
+	What string // "recorded", "announced", "too late"
+}
+
+// Rejection is a branch that was not taken.
+type Rejection struct {
+	Session session.ID
+	Label   string
+	State   string
+	Reason  string
+	Step    int // that decided
+}
+
+// Memory is one use of a memory.
+type Memory struct {
+	Step  int
+	Write bool
+	Name  string // of the memory
+	Notes []Note
+	Found blob.Digest // of what was found, as it was kept
+	Error string
+}
+
+// Note is a note that was found or written.
+type Note struct {
+	URI  string
+	Text string // what was found; of one that was written, its beginning
+}
+
+// Prompt is a rendered request that was sent to a model.
+type Prompt struct {
+	Digest blob.Digest
+	Model  string
+	Steps  []int
+}
+
+// Decision is what somebody outside decided, or was asked to.
+type Decision struct {
+	Step   int
+	What   string
+	By     string
+	Reason string
+}
+
+// Read folds evidence into facts. It checks everything that [Verify] checks of
+// the commits and fails with a [*Failure].
+func Read(e *Evidence) (*Facts, error) {
+	a, err := e.open()
+	if err != nil {
+		return nil, err
+	}
+	if err := a.check(); err != nil {
+		return nil, err
+	}
+	shown := map[blob.Digest]bool{}
+	a.shelf = func(d blob.Digest) ([]byte, string, error) {
+		shown[d] = true
+		if why, ok := e.Left[d]; ok {
+			return nil, one(why, 100), nil
+		}
+		data, ok := e.Blobs[d]
+		if !ok {
+			return nil, "", fail(Missing, "", 0, "blob %s, which the dossier shows, is not in the evidence", d)
+		}
+		if got := blob.Sum(data); got != d {
+			return nil, "", fail(Blob, "", 0, "a blob has the digest %s instead of %s", got, d)
+		}
+		return data, "", nil
+	}
+	f, err := a.facts()
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range a.logs {
+		for _, events := range c.events {
+			for _, ev := range events {
+				shown[ev.Blob.Digest] = true
+			}
+		}
+	}
+	for _, d := range sorted(e.Blobs) {
+		if _, left := e.Left[d]; !shown[d] || left {
+			return nil, fail(Foreign, "", 0, "blob %s is in the evidence, but nothing shows it", d)
+		}
+	}
+	for _, d := range sorted(e.Left) {
+		if !shown[d] {
+			return nil, fail(Foreign, "", 0, "blob %s is named as left out, but nothing would show it", d)
+		}
+	}
+	f.Stated = nil
+	for _, s := range e.Stated {
+		f.Stated = append(f.Stated, Fact{one(s.Name, 60), one(s.Value, 300)})
+	}
+	return f, nil
+}

@@ -1,0 +1,348 @@
+package dossier
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// facts folds the whole archive. It asks the shelf for every content that it
+// shows.
+func (a *archive) facts() (*Facts, error) {
+	f := &Facts{Run: a.run, Tenant: a.home.Tenant, Home: a.home.ID}
+	names, err := a.picture(f)
+	if err != nil {
+		return nil, err
+	}
+	t := a.tell(f, names)
+	t.sessions()
+	t.rejections()
+	if err := t.notes(); err != nil {
+		return nil, err
+	}
+	if err := t.changes(); err != nil {
+		return nil, err
+	}
+	f.Verdict = t.verdict()
+	t.environment()
+	t.omitted()
+	return f, nil
+}
+
+// picture draws the tree and gives every session its name.
+func (a *archive) picture(f *Facts) (map[session.ID]string, error) {
+	g := lineage.NewGraph()
+	for _, c := range a.logs {
+		for _, e := range c.entries {
+			records, err := lineage.Derive(e)
+			if err != nil {
+				return nil, fail(Inconsistent, c.key.ID, e.Commit.Seq, "%v", err)
+			}
+			g.Add(records...)
+		}
+	}
+	names := map[session.ID]string{}
+	root := session.Key{Tenant: a.home.Tenant, ID: a.logs[0].entries[0].Commit.Root}
+	if a.byID[root.ID] == nil {
+		root = a.home
+	}
+	if p, err := g.Picture(root, nil); err == nil {
+		f.Picture = p
+		for _, n := range p.Nodes {
+			names[n.Session] = n.Label
+		}
+		if f.Tree, err = g.Tree(root, nil); err != nil {
+			f.Tree = ""
+		}
+	}
+	used := map[string]bool{}
+	for _, n := range names {
+		used[n] = true
+	}
+	for i, c := range a.logs {
+		if names[c.key.ID] != "" {
+			continue
+		}
+		n := fmt.Sprintf("s%d", i+1)
+		for used[n] {
+			n += "'"
+		}
+		names[c.key.ID], used[n] = n, true
+	}
+	return names, nil
+}
+
+func (t *teller) sessions() {
+	f := t.f
+	first := map[session.ID]int{}
+	for _, s := range f.Steps {
+		if first[s.Session] == 0 {
+			first[s.Session] = s.N
+		}
+	}
+	decided := t.a.decided()
+	for _, c := range t.a.logs {
+		at := c.states[c.last()-1]
+		s := Session{
+			ID: c.key.ID, Label: t.name(c.key.ID), Role: "referred to", State: "open", Version: at.version,
+			Commits: c.last(), Last: c.head(), Head: at.placement.Head, Step: first[c.key.ID],
+		}
+		o, _ := c.opening()
+		if c.ours {
+			f.Numbers.Sessions++
+			s.Role = map[string]string{
+				session.OpenFork: "branch", session.OpenImplicit: "branch (implicit)", session.OpenDetach: "copy",
+				session.OpenMerge: "concatenation", session.OpenCompress: "summary", session.OpenImport: "import",
+			}[o.Kind]
+			if c.key.ID == t.a.home.ID {
+				s.Role = "home"
+			}
+		}
+		var from []string
+		for _, l := range o.Parents {
+			from = append(from, fmt.Sprintf("%s at version %d, commit %d", t.name(l.ID), l.Version, l.Seq))
+		}
+		s.From = strings.Join(from, " and ")
+		if d, ok := decided[c.key.ID]; ok && c.key.ID != t.a.home.ID {
+			s.State, s.Reason = one(d.state, 20), one(d.reason, 400)
+		} else if cl, n := c.closing(); n > 0 {
+			s.State, s.Reason = one(cl.State, 20), one(cl.Reason, 400)
+		}
+		f.Sessions = append(f.Sessions, s)
+	}
+}
+
+// rejections lists the branches that were not taken, in the order of the
+// decisions.
+func (t *teller) rejections() {
+	for _, s := range t.f.Steps {
+		if s.Kind != run.StepReject || s.Late {
+			continue
+		}
+		c := t.a.byID[s.Session]
+		for _, e := range c.events[s.Commit-1] {
+			if r, ok := e.payload.(session.Rejection); ok && runOf(e) == t.a.run && strings.HasSuffix(e.Batch, "/"+string(s.Path)) {
+				t.f.Rejections = append(t.f.Rejections, Rejection{r.Branch.ID, t.name(r.Branch.ID), one(r.State, 20), one(r.Reason, 400), s.N})
+			}
+		}
+	}
+}
+
+// verdict sums the run up in a sentence.
+func (t *teller) verdict() string {
+	f := t.f
+	var adopted []string
+	for _, s := range f.Sessions {
+		if s.State == session.ClosedAdopted || s.State == session.ClosedMerged {
+			adopted = append(adopted, s.Label+" "+s.State)
+		}
+	}
+	var parts []string
+	if len(adopted) > 0 {
+		parts = append(parts, strings.Join(adopted, ", "))
+	}
+	ways := map[string]int{}
+	for _, r := range f.Rejections {
+		ways[r.State]++
+	}
+	for _, w := range []string{session.ClosedRejected, session.ClosedFailed, session.ClosedCancelled} {
+		if ways[w] > 0 {
+			parts = append(parts, counted(ways[w], "branch")+" "+w)
+		}
+	}
+	tail := ""
+	if len(parts) > 0 {
+		tail = ": " + strings.Join(parts, ", ")
+	}
+	why := ""
+	for _, s := range f.Steps {
+		if s.Kind == "run" && !s.Error.Empty() {
+			why = one(s.Error.Shown, 240)
+		}
+		if s.Kind == "review" {
+			why = one(strings.TrimPrefix(s.Text, "needs review: "), 240)
+		}
+	}
+	switch f.State {
+	case run.Succeeded:
+		return "The run succeeded" + tail + "."
+	case run.Failed:
+		return "The run failed: " + or(why, "no reason is recorded")
+	case run.Cancelled:
+		return "The run was cancelled: " + or(why, "no reason is recorded")
+	case run.TimedOut:
+		return "The run timed out: " + or(why, "no reason is recorded")
+	case run.NeedsReview:
+		return "The run waits for a person: " + or(why, "no reason is recorded")
+	}
+	return "The run has no end in these commits" + tail + "."
+}
+
+// environment tells where the run worked, as far as the commits say.
+func (t *teller) environment() {
+	var nodes, writers, models, revisions, boxes []string
+	put := func(list *[]string, s string) {
+		if s = one(s, 100); s != "" && !slices.Contains(*list, s) {
+			*list = append(*list, s)
+		}
+	}
+	attempts := uint64(0)
+	for _, c := range t.a.logs {
+		if !c.ours {
+			continue
+		}
+		for n := uint64(1); n <= c.last(); n++ {
+			ours := c.concerns(n, t.a.run)
+			for _, e := range c.events[n-1] {
+				switch p := e.payload.(type) {
+				case run.WriterOpened:
+					if ours {
+						put(&writers, fmt.Sprintf("%s (epoch %d of %s)", p.Incarnation, p.Epoch, t.name(c.key.ID)))
+					}
+				case run.Claimed:
+					if p.Run == t.a.run {
+						put(&revisions, p.Revision)
+						attempts = max(attempts, p.Attempt)
+					}
+				case session.Chunk:
+					if run.ID(p.Origin().Run) == t.a.run {
+						put(&nodes, p.Origin().Node)
+					}
+				case session.Placement:
+					if ours && p.Isolation != "" {
+						put(&boxes, p.Backend+", isolation "+p.Isolation)
+					}
+				case run.Done:
+					if p.Run == t.a.run {
+						put(&models, p.Model)
+					}
+				}
+			}
+		}
+	}
+	add := func(name string, list []string) {
+		if len(list) > 0 {
+			t.f.Environment = append(t.f.Environment, Fact{name, strings.Join(list, ", ")})
+		}
+	}
+	add("workflow", []string{t.f.Workflow})
+	add("revision", revisions)
+	add("attempts", []string{fmt.Sprint(attempts)})
+	add("nodes", nodes)
+	add("writers", writers)
+	add("sandboxes", boxes)
+	add("models", models)
+}
+
+// recalled is what a recall step records.
+type recalled struct {
+	Notes []string    `json:"notes"`
+	Text  blob.Digest `json:"text"`
+}
+
+// hit is one found note as a recall keeps it.
+type hit struct {
+	URI     string `json:"uri"`
+	Snippet string `json:"snippet"`
+}
+
+// memory lists a step that read or wrote a memory.
+func (t *teller) memory(s *Step, p run.Done) {
+	m := Memory{Step: s.N, Write: p.Kind == run.StepRemember, Name: one(p.Name, 60), Error: one(p.Error, 300)}
+	s.Body = Text{}
+	var r recalled
+	switch {
+	case p.Code != "":
+	case m.Write:
+		m.Notes = []Note{{URI: one(p.Value, 200), Text: one(p.Summary, 200)}}
+	case json.Unmarshal([]byte(p.Value), &r) == nil:
+		m.Found = r.Text
+		for _, uri := range r.Notes[:min(len(r.Notes), maxNotes)] {
+			m.Notes = append(m.Notes, Note{URI: uri})
+		}
+	default:
+		s.Body = textOf(p.Value)
+	}
+	t.f.Memory = append(t.f.Memory, m)
+}
+
+// maxNotes bounds the notes that are listed of one recall.
+const maxNotes = 100
+
+// notes fills in the texts of what was recalled.
+func (t *teller) notes() error {
+	for i := range t.f.Memory {
+		m := &t.f.Memory[i]
+		texts := map[string]string{}
+		if !m.Found.IsZero() {
+			data, why, err := t.a.shelf(m.Found)
+			if err != nil {
+				return err
+			}
+			var hits []hit
+			if why == "" && json.Unmarshal(data, &hits) == nil {
+				for _, h := range hits {
+					texts[h.URI] = one(h.Snippet, 300)
+				}
+			} else if why != "" {
+				t.left = append(t.left, fmt.Sprintf("the notes that step %d recalled, blob %s: %s", m.Step, m.Found.Short(), why))
+			}
+		}
+		for n := range m.Notes {
+			note := &m.Notes[n]
+			if text, ok := texts[note.URI]; ok {
+				note.Text = text
+			}
+			note.URI = one(note.URI, 200)
+		}
+	}
+	return nil
+}
+
+// omitted names what the commits of this run hold and the dossier does not
+// show, and what was left out of it.
+func (t *teller) omitted() {
+	earlier, open := 0, 0
+	for _, c := range t.a.logs {
+		for n := uint64(1); n <= c.last(); n++ {
+			if !c.ours || !c.concerns(n, t.a.run) {
+				earlier++
+			}
+		}
+	}
+	var cut, whole int
+	for _, s := range t.f.Steps {
+		if s.Body.More > 0 || s.Args.More > 0 {
+			cut++
+		}
+		if !s.Whole.Digest.IsZero() {
+			whole++
+		}
+		if s.Open {
+			open++
+		}
+	}
+	var out []string
+	if earlier > 0 {
+		out = append(out, counted(earlier, "commit")+" of other runs are in the evidence, because the chain needs them, and not in the timeline.")
+	}
+	if cut > 0 {
+		out = append(out, "Long texts of "+counted(cut, "step")+" are cut here; the commits hold all of them.")
+	}
+	if whole > 0 {
+		out = append(out, "The outputs of "+counted(whole, "step")+" are extracts in the commits too; the whole is a blob, named by its digest and not included.")
+	}
+	if open > 0 {
+		out = append(out, "Announced without a recorded outcome: "+counted(open, "call")+". Nobody knows from these commits what became of it.")
+	}
+	for _, l := range t.left {
+		out = append(out, "Not included: "+l+".")
+	}
+	t.f.Omitted = out
+}

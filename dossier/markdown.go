@@ -1,0 +1,270 @@
+package dossier
+
+import (
+	"fmt"
+	"strings"
+)
+
+// markdown renders the Markdown form; text is the encoded evidence.
+func markdown(_ *Evidence, f *Facts, text []byte) ([]byte, error) {
+	m := marker{f: f}
+	m.first()
+	m.timeline()
+	m.rest()
+	// As in the page: what is still hidden is made visible.
+	out := visible(m.b.String()) + "\n" + markBegin + string(text) + markEnd + "\n"
+	return []byte(out), nil
+}
+
+// marker writes Markdown. Texts of the run only ever stand in code spans and
+// fenced blocks, where nothing is markup, no name is notified and no address
+// becomes a link.
+type marker struct {
+	b strings.Builder
+	f *Facts
+}
+
+func (m *marker) put(format string, args ...any) { fmt.Fprintf(&m.b, format, args...) }
+
+// code writes a text of the run as a code span of one line.
+func code(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	if s == "" {
+		return ""
+	}
+	fence := strings.Repeat("`", longest(s, '`')+1)
+	if len(fence) > 1 || strings.HasPrefix(s, "`") || strings.HasSuffix(s, "`") {
+		return fence + " " + s + " " + fence
+	}
+	return fence + s + fence
+}
+
+// cell is code for a cell of a table, where a bar ends the cell even inside of
+// a code span.
+func cell(s string) string { return strings.ReplaceAll(code(s), "|", `\|`) }
+
+// longest is the length of the longest row of a character.
+func longest(s string, c byte) int {
+	best, n := 0, 0
+	for i := range len(s) {
+		if n++; s[i] != c {
+			n = 0
+		}
+		best = max(best, n)
+	}
+	return best
+}
+
+// block writes a text as a fenced block that nothing in it can end.
+func (m *marker) block(lang, s string) {
+	fence := strings.Repeat("`", max(longest(s, '`')+1, 3))
+	m.put("%s%s\n%s\n%s\n", fence, lang, strings.TrimSuffix(s, "\n"), fence)
+}
+
+// link leads to a line of the timeline.
+func (m *marker) link(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("[step %d](#t%d)", n, n)
+}
+
+func (m *marker) links(steps []int) string {
+	var out []string
+	for _, n := range steps {
+		out = append(out, m.link(n))
+	}
+	return strings.Join(out, ", ")
+}
+
+func (m *marker) first() {
+	f := m.f
+	m.put("# %s %s\n\n", mark(f.State), word(f.State))
+	m.put("**%s**\n\n", code(f.Verdict))
+	m.put("Dossier of run %s, workflow %s, session %s\n\n", code(string(f.Run)), or(code(f.Workflow), "unknown"), code(string(f.Tenant)+"/"+string(f.Home)))
+	if !f.Asked.Empty() {
+		m.put("Asked: %s\n\n", code(clip(f.Asked.Shown, 300)))
+	}
+	if !f.Answer.Empty() {
+		m.put("Answered: %s\n\n", code(clip(f.Answer.Shown, 300)))
+	}
+	n := f.Numbers
+	m.put("| sessions | commits | model calls | tool calls | tokens |\n|---:|---:|---:|---:|---:|\n| %s | %s | %s | %s | %s |\n\n",
+		thousands(n.Sessions), thousands(n.Commits), thousands(n.ModelCalls), thousands(n.ToolCalls), thousands(n.Tokens))
+	if f.Picture != nil {
+		m.block("mermaid", f.Picture.Mermaid())
+		m.put("\n")
+	}
+	m.put("## Rejected because\n\n")
+	for _, r := range f.Rejections {
+		m.put("- %s %s **%s**, %s: %s\n", code(r.Label), mark(r.State), code(r.State), m.link(r.Step), or(code(r.Reason), "no reason is recorded"))
+	}
+	if len(f.Rejections) == 0 {
+		m.put("No branch was rejected.\n")
+	}
+	m.put("\n## Adopted changes\n\n")
+	if f.Changes.Note != "" {
+		m.put("%s\n\n", code(f.Changes.Note))
+	}
+	for _, file := range f.Changes.Files {
+		m.file(file)
+	}
+	if f.Changes.More > 0 {
+		m.put("%s changed.\n\n", counted(f.Changes.More, "more file"))
+	}
+}
+
+func (m *marker) file(file FileChange) {
+	m.put("### %s %s, +%d −%d\n\n", code(file.Path), file.Kind, file.Add, file.Remove)
+	if file.Note != "" {
+		m.put("%s\n\n", code(file.Note))
+	}
+	if len(file.Hunks) == 0 && len(file.Steps) > 0 {
+		m.put("By %s\n\n", m.links(file.Steps))
+	}
+	for _, h := range file.Hunks {
+		by := "no step of this run made it"
+		if len(h.Steps) > 0 {
+			by = "by " + m.links(h.Steps)
+			if s := m.f.step(h.Steps[0]); s != nil && len(h.Steps) == 1 {
+				by += " " + code(s.Actor+" "+s.Text)
+			}
+		}
+		m.put("%s %s\n\n", code(h.Header), by)
+		var b strings.Builder
+		for _, l := range h.Lines {
+			b.WriteString(l.Op + l.Text + "\n")
+		}
+		m.block("diff", b.String())
+		m.put("\n")
+	}
+}
+
+func (m *marker) timeline() {
+	m.put("## Timeline\n\n")
+	if t := when(m.f.Submitted); t != "" {
+		m.put("Submitted %s. ", t)
+	}
+	if t := when(m.f.Ended); t != "" {
+		m.put("Ended %s. ", t)
+	}
+	m.put("A call and its result are one line.\n\n")
+	m.put("| step | session | who | what | effect | attempts | head before → after | took | commit |\n|---:|---|---|---|---|---|---|---:|---|\n")
+	for i := range m.f.Steps {
+		s := &m.f.Steps[i]
+		what := cell(s.Text)
+		if s.Child {
+			what = "↳ " + what
+		}
+		if s.Code != "" {
+			what += " ✕ " + cell(string(s.Code))
+		}
+		if s.Late {
+			what += " superseded, not counted"
+		}
+		if s.Open {
+			what += " ! no outcome recorded"
+		}
+		heads := ""
+		if !s.Before.IsZero() || !s.After.IsZero() {
+			heads = cell(shortDigest(s.Before)) + " → " + cell(shortDigest(s.After))
+		}
+		elapsed := ""
+		if s.Elapsed > 0 {
+			elapsed = took(s.Elapsed)
+		}
+		m.put("| <a id=\"t%d\"></a>%d | %s | %s | %s | %s | %s | %s | %s | %d %s |\n",
+			s.N, s.N, cell(s.Label), cell(s.Actor), what, cell(s.Effect), cell(attempts(s)), heads, elapsed, s.Commit, cell(shortDigest(s.Hash)))
+	}
+	m.put("\n### What was said, called and returned\n\n")
+	for i := range m.f.Steps {
+		s := &m.f.Steps[i]
+		if s.Body.Empty() && s.Args.Empty() && s.Error.Empty() {
+			continue
+		}
+		m.put("%s %s %s\n\n", m.link(s.N), code(s.Label), code(s.Actor))
+		for _, part := range []struct {
+			name string
+			t    Text
+		}{{"called with", s.Args}, {"error", s.Error}, {"text", s.Body}} {
+			if part.t.Empty() {
+				continue
+			}
+			m.put("%s:\n\n", part.name)
+			m.block("text", part.t.Shown)
+			if part.t.More > 0 {
+				m.put("%s in the commit.\n", counted(part.t.More, "more character"))
+			}
+			m.put("\n")
+		}
+	}
+}
+
+func (m *marker) rest() {
+	f := m.f
+	m.put("## Approvals and decisions\n\n")
+	for _, d := range f.Decisions {
+		m.put("- %s %s, by %s: %s\n", m.link(d.Step), code(d.What), or(code(d.By), "somebody not named"), or(code(d.Reason), "no reason is recorded"))
+	}
+	if len(f.Decisions) == 0 {
+		m.put("Nobody was asked, and nobody decided anything from outside.\n")
+	}
+	for _, w := range f.Warnings {
+		m.put("\n! Warning: %s\n", code(w.Shown))
+	}
+	m.put("\n## Memory read and written\n\n")
+	for _, u := range f.Memory {
+		verb := "read from"
+		if u.Write {
+			verb = "wrote to"
+		}
+		m.put("- %s %s %s", m.link(u.Step), verb, code(u.Name))
+		if u.Error != "" {
+			m.put(" ✕ %s", code(u.Error))
+		} else if len(u.Notes) == 0 {
+			m.put(": no note was found")
+		}
+		m.put("\n")
+		for _, n := range u.Notes {
+			m.put("  - %s %s\n", code(n.URI), code(n.Text))
+		}
+	}
+	if len(f.Memory) == 0 {
+		m.put("No memory was used.\n")
+	}
+	m.put("\n## Prompts\n\n")
+	if len(f.Prompts) > 0 {
+		m.put("| SHA-256 of the rendered request | answered by | steps |\n|---|---|---|\n")
+	} else {
+		m.put("No model was asked.\n")
+	}
+	for _, p := range f.Prompts {
+		m.put("| `%s` | %s | %s |\n", p.Digest, or(cell(p.Model), "nobody"), m.links(p.Steps))
+	}
+	m.put("\n## Sessions and their hash chains\n\n| session | id | came from | ended | commits | head of the chain |\n|---|---|---|---|---:|---|\n")
+	for _, s := range f.Sessions {
+		m.put("| %s %s | %s | %s | %s %s %s | %d | `%s` |\n", cell(s.Label), s.Role, cell(string(s.ID)), or(cell(s.From), "nothing"),
+			mark(s.State), cell(s.State), cell(s.Reason), s.Commits, s.Last)
+	}
+	m.put("\n## Environment and durability\n\nFrom the commits:\n\n")
+	for _, e := range f.Environment {
+		m.put("- %s: %s\n", code(e.Name), code(e.Value))
+	}
+	m.put("\n**Stated by the exporter, not provable from the commits:**\n\n")
+	for _, s := range f.Stated {
+		m.put("- %s: %s\n", code(s.Name), code(s.Value))
+	}
+	if len(f.Stated) == 0 {
+		m.put("Nothing: neither release nor durability level nor model provider.\n")
+	}
+	m.put("\n## What this does not show\n\n")
+	for _, l := range limits {
+		m.put("- %s\n", l)
+	}
+	for _, l := range f.Omitted {
+		m.put("- %s\n", code(l))
+	}
+	m.put("\n## How to check this file\n\nThe stored bytes of every commit are inside it, in a comment at its end, so no server is needed. "+
+		"This recomputes all hash chains, references and digests, renders the file again and compares it byte for byte. "+
+		"Take the hash after `--head` from somewhere else than this file:\n\n    rath verify --head %s FILE\n", f.Sessions[0].Last)
+}

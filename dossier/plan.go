@@ -1,0 +1,144 @@
+package dossier
+
+import (
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// reference is a link in a commit, or the name of a session that a step opened.
+type reference struct {
+	link   session.Link // Seq is 0 where only the session is named
+	from   session.ID
+	commit uint64
+	needed bool // the fold of the log needs what it names, or the run says that it is there
+}
+
+// references returns what a commit refers to: what every fold of the log needs
+// and, of the run, also what its steps opened and decided about.
+func (c *chain) references(n uint64, id run.ID) []reference {
+	var out []reference
+	add := func(l session.Link, needed bool) {
+		out = append(out, reference{l, c.key.ID, n, needed && l.Seq > 0})
+	}
+	for _, e := range c.events[n-1] {
+		switch p := e.payload.(type) {
+		case session.Opening:
+			for _, l := range p.Parents {
+				add(l, true)
+			}
+		case session.Join:
+			for _, part := range p.Parents {
+				add(part.Link, true)
+			}
+		case session.Rejection:
+			if runOf(e) == id {
+				add(p.Branch, true)
+			}
+		case run.Done:
+			if p.Run != id || e.Kind != run.KindDone {
+				break
+			}
+			for _, l := range p.Links {
+				add(l, true)
+			}
+		case run.Ended:
+			if p.Run != id {
+				break
+			}
+			if p.Result != nil {
+				add(*p.Result, true)
+			}
+			for _, child := range p.Children {
+				add(session.Link{Ref: session.Ref{Key: session.Key{Tenant: c.key.Tenant, ID: child}}}, false)
+			}
+		}
+	}
+	return out
+}
+
+// planned is a session of the evidence and how far it has to be there.
+type planned struct {
+	c    *chain
+	upTo uint64
+}
+
+// plan finds the sessions that the evidence of a run consists of. The home
+// session and those that the run made are there up to the last commit that
+// concerns the run, others as far as somebody refers to them. source returns
+// nil for a session that does not exist.
+func plan(id run.ID, home session.Key, source func(session.Key) (*chain, error)) ([]planned, error) {
+	type work struct {
+		*planned
+		done uint64
+	}
+	var all []*work
+	byID := map[session.ID]*work{}
+	need := func(r reference) error {
+		k := r.link.Key
+		if k.Tenant != home.Tenant {
+			return fail(Foreign, r.from, r.commit, "it refers to session %s of another tenant", k)
+		}
+		w := byID[k.ID]
+		if w == nil {
+			c, err := source(k)
+			if err != nil {
+				return err
+			}
+			if c == nil {
+				if r.needed {
+					return fail(Missing, k.ID, 0, "commit %d of session %s refers to its commit %d", r.commit, r.from, r.link.Seq)
+				}
+				return nil // opened, but nothing was ever written to it
+			}
+			w = &work{planned: &planned{c: c}}
+			c.ours = c.claimed(id)
+			for n := c.last(); c.ours && n > w.upTo; n-- {
+				if c.concerns(n, id) {
+					w.upTo = n
+				}
+			}
+			if !c.ours && r.link.Seq == 0 {
+				return nil // named, but neither written to nor referred to
+			}
+			byID[k.ID] = w
+			all = append(all, w)
+		}
+		if r.link.Seq == 0 {
+			return nil
+		}
+		if r.link.Seq > w.c.last() {
+			return fail(Cut, k.ID, w.c.last()+1, "the log ends before it, but commit %d of session %s refers to commit %d", r.commit, r.from, r.link.Seq)
+		}
+		if got := w.c.entries[r.link.Seq-1].At.Hash; got != r.link.Hash {
+			return fail(Link, r.from, r.commit, "it names commit %d of session %s as %s, which is %s", r.link.Seq, k.ID, r.link.Hash, got)
+		}
+		w.upTo = max(w.upTo, r.link.Seq)
+		return nil
+	}
+	if err := need(reference{link: session.Link{Ref: session.Ref{Key: home}}, from: home.ID}); err != nil {
+		return nil, err
+	}
+	if len(all) == 0 {
+		return nil, fail(Missing, home.ID, 0, "run %s is not in the log of session %s", id, home.ID)
+	}
+	for more := true; more; {
+		more = false
+		for i := 0; i < len(all); i++ {
+			w := all[i]
+			for w.done < w.upTo {
+				w.done++
+				more = true
+				for _, r := range w.c.references(w.done, id) {
+					if err := need(r); err != nil {
+						return nil, err
+					}
+				}
+			}
+		}
+	}
+	out := make([]planned, len(all))
+	for i, w := range all {
+		out[i] = *w.planned
+	}
+	return out, nil
+}

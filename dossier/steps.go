@@ -1,0 +1,401 @@
+package dossier
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// spot names a step in one log.
+type spot struct {
+	session session.ID
+	path    run.Path
+}
+
+// teller turns commits into the timeline.
+type teller struct {
+	a     *archive
+	f     *Facts
+	names map[session.ID]string
+	index map[spot]int // number of a step's line
+	rows  map[spot]session.Chunk
+	place place
+	seen  map[uint64]bool // attempts of the run
+	left  []string        // contents that could not be shown, with the reason
+}
+
+// tell fills the timeline and everything that is a list of its lines.
+func (a *archive) tell(f *Facts, names map[session.ID]string) *teller {
+	t := &teller{a: a, f: f, names: names, index: map[spot]int{}, rows: map[spot]session.Chunk{}}
+	for _, p := range a.story() {
+		if !p.c.ours || !p.c.concerns(p.n, a.run) {
+			continue
+		}
+		f.Numbers.Commits++
+		t.place = p
+		for _, e := range p.c.events[p.n-1] {
+			t.event(e)
+		}
+	}
+	for i := range f.Steps {
+		s := &f.Steps[i]
+		if parent, _, ok := cutLast(string(s.Path)); ok && s.Kind != "run" {
+			at, found := t.index[spot{s.Session, run.Path(parent)}]
+			s.Child = found && at < s.N
+		}
+	}
+	return t
+}
+
+func cutLast(path string) (head, tail string, ok bool) {
+	i := strings.LastIndexByte(path, '.')
+	if i < 0 {
+		return path, "", false
+	}
+	return path[:i], path[i+1:], true
+}
+
+func (t *teller) name(id session.ID) string {
+	if n := t.names[id]; n != "" {
+		return n
+	}
+	return string(id)
+}
+
+// line appends a line of the timeline and returns it.
+func (t *teller) line(e event, kind, actor, text string) *Step {
+	c := t.place.c
+	t.f.Steps = append(t.f.Steps, Step{
+		N: len(t.f.Steps) + 1, Session: c.key.ID, Label: t.name(c.key.ID), Commit: t.place.n, Hash: c.entries[t.place.n-1].At.Hash,
+		Time: e.Time, Kind: kind, Actor: one(actor, 60), Text: one(text, 200),
+	})
+	return &t.f.Steps[len(t.f.Steps)-1]
+}
+
+func (t *teller) event(e event) {
+	f := t.f
+	switch p := e.payload.(type) {
+	case session.Chunk:
+		t.chunk(e, p)
+	case session.Placement:
+		if e.Batch == "" && !p.Head.IsZero() {
+			t.line(e, "placed", "run", "starts from given files in "+p.Backend).After = p.Head
+		}
+	case run.Submitted:
+		if p.Task.Run == t.a.run {
+			f.Submitted, f.Workflow, f.Revision = e.Time, p.Task.Workflow, p.Task.Revision
+			text := "run of " + p.Task.Workflow + " submitted"
+			if p.Behind != "" {
+				text += ", waits behind run " + string(p.Behind)
+			}
+			t.line(e, "run", "run", text)
+			if p.Task.Input != "" && p.Task.Input != "null" {
+				f.Asked = textOf(p.Task.Input)
+			}
+		}
+	case run.Claimed:
+		t.claimed(e, p)
+	case run.Released:
+		if p.Run == t.a.run && t.home() {
+			f.State = run.Queued
+			t.line(e, "run", "run", fmt.Sprintf("attempt %d gives the run back: %s", p.Attempt, p.Reason))
+		}
+	case run.Review:
+		if p.Run == t.a.run {
+			f.State = run.NeedsReview
+			s := t.line(e, "review", "run", "needs review: "+p.Reason)
+			s.Code = p.Code
+			f.Decisions = append(f.Decisions, Decision{s.N, "asked for review", "", one(p.Reason, 400)})
+		}
+	case run.Resolved:
+		if p.Run == t.a.run {
+			f.State = run.Queued
+			s := t.line(e, "resolved", or(p.By, "somebody"), fmt.Sprintf("decides %q about step %s: %s", p.Decision, p.Path, p.Reason))
+			s.Body = textOf(p.Value)
+			f.Decisions = append(f.Decisions, Decision{s.N, "decided: " + one(p.Decision, 40), one(p.By, 60), one(p.Reason, 400)})
+		}
+	case run.CancelRequested:
+		if p.Run == t.a.run {
+			s := t.line(e, "cancel", or(p.By, "somebody"), "asks the run to stop: "+p.Reason)
+			f.Decisions = append(f.Decisions, Decision{s.N, "asked to stop", one(p.By, 60), one(p.Reason, 400)})
+		}
+	case run.Warning:
+		if p.Run == t.a.run {
+			t.line(e, "warning", "run", "warns: "+p.Text)
+			f.Warnings = append(f.Warnings, textOf(p.Text))
+		}
+	case run.Ended:
+		t.ended(e, p)
+	case run.Intent:
+		t.intent(e, p)
+	case run.Done:
+		if p.Run != t.a.run {
+			return
+		}
+		if e.Kind == run.KindLate {
+			t.late(e, p)
+			return
+		}
+		t.done(e, p)
+	}
+}
+
+func (t *teller) home() bool { return t.place.c.key.ID == t.a.home.ID }
+
+func (t *teller) claimed(e event, p run.Claimed) {
+	if p.Run != t.a.run || !t.home() || t.seen[p.Attempt] {
+		return
+	}
+	if t.seen == nil {
+		t.seen = map[uint64]bool{}
+		t.f.Started = e.Time
+	}
+	t.seen[p.Attempt] = true
+	t.f.State = run.Running
+	t.f.Revision = or(p.Revision, t.f.Revision)
+	t.line(e, "run", "run", fmt.Sprintf("attempt %d begins on %s, epoch %d", p.Attempt, p.Incarnation, p.Epoch))
+}
+
+func (t *teller) ended(e event, p run.Ended) {
+	if p.Run != t.a.run || !t.home() {
+		return
+	}
+	f := t.f
+	f.State, f.Ended, f.Answer = p.State, e.Time, textOf(p.Output)
+	f.Workflow = or(f.Workflow, p.Workflow)
+	text := "run " + strings.ReplaceAll(string(p.State), "_", " ")
+	if p.Error != "" {
+		text += ": " + p.Error
+	}
+	s := t.line(e, "run", "run", text)
+	s.Code, s.Error = p.Code, textOf(p.Error)
+}
+
+// chunk attaches a row to the step that made it, or tells it as a line.
+func (t *teller) chunk(e event, c session.Chunk) {
+	o := c.Origin()
+	if o.Run != "" && run.ID(o.Run) != t.a.run {
+		return
+	}
+	at := spot{t.place.c.key.ID, run.Path(o.Step)}
+	if o.Step != "" {
+		t.rows[at] = c
+		if n, ok := t.index[at]; ok {
+			t.attach(&t.f.Steps[n-1], c)
+			return
+		}
+		if slices.ContainsFunc(t.place.c.events[t.place.n-1], func(e event) bool {
+			d, ok := e.payload.(run.Done)
+			return ok && d.Path == run.Path(o.Step)
+		}) {
+			return // its step follows in the commit
+		}
+	}
+	verb := map[session.Kind]string{session.User: "asks", session.System: "instructs", session.Assistant: "says", session.ToolResult: "answers"}[c.Kind()]
+	s := t.line(e, string(c.Kind()), or(o.Agent, string(c.Kind())), verb+" "+quote(c.Text(), 120))
+	s.Body = textOf(c.Text())
+	s.Whole, _ = c.Body()
+	if c.Kind() == session.User && t.f.Asked.Empty() {
+		t.f.Asked = s.Body
+	}
+}
+
+// attach adds what a row tells to the line of its step.
+func (t *teller) attach(s *Step, c session.Chunk) {
+	s.Body = textOf(c.Text())
+	s.Whole, _ = c.Body()
+	if agent := c.Origin().Agent; agent != "" {
+		s.Actor = one(agent, 60)
+	}
+}
+
+func (t *teller) intent(e event, p run.Intent) {
+	if p.Run != t.a.run {
+		return
+	}
+	at := spot{t.place.c.key.ID, p.Path}
+	n, ok := t.index[at]
+	if !ok {
+		s := t.line(e, "intent", p.Name, "is announced; no outcome is recorded")
+		s.Path, s.Effect, s.Open = p.Path, "non_idempotent", true
+		t.index[at], n = s.N, s.N
+		t.arguments(s)
+	}
+	s := &t.f.Steps[n-1]
+	s.Attempts = append(s.Attempts, Attempt{p.Attempt, "announced"})
+}
+
+// late tells of an outcome that came from a superseded attempt.
+func (t *teller) late(e event, p run.Done) {
+	s := t.line(e, p.Kind, p.Name, fmt.Sprintf("outcome of attempt %d came too late; kept as evidence", p.Attempt))
+	s.Path, s.Effect, s.Late, s.Elapsed, s.Code, s.Error = p.Path, p.Effect, true, p.Elapsed, p.Code, textOf(p.Error)
+	s.Body = textOf(p.Value)
+	if n, ok := t.index[spot{t.place.c.key.ID, p.Path}]; ok {
+		own := &t.f.Steps[n-1]
+		own.Attempts = append(own.Attempts, Attempt{p.Attempt, "too late"})
+	}
+}
+
+// done tells of a recorded outcome.
+func (t *teller) done(e event, p run.Done) {
+	at := spot{t.place.c.key.ID, p.Path}
+	var s *Step
+	if n, ok := t.index[at]; ok {
+		if s = &t.f.Steps[n-1]; !s.Open {
+			t.late(e, p) // the first record of a step wins
+			return
+		}
+		s.Open, s.Kind, s.Time, s.Commit, s.Hash = false, p.Kind, e.Time, t.place.n, t.place.c.entries[t.place.n-1].At.Hash
+	} else {
+		s = t.line(e, p.Kind, "", "")
+		t.index[at] = s.N
+	}
+	s.Path, s.Effect, s.Elapsed, s.Model, s.Prompt, s.Usage = p.Path, p.Effect, p.Elapsed, one(p.Model, 60), p.Prompt, p.Usage
+	s.Before, s.After, s.Code, s.Error = p.HeadBefore, p.HeadAfter, p.Code, textOf(p.Error)
+	s.Attempts = append(s.Attempts, Attempt{p.Attempt, "recorded"})
+	row, made := t.rows[at]
+	if made {
+		t.attach(s, row)
+	} else if !p.Row {
+		s.Body = textOf(p.Value)
+	}
+	t.f.Numbers.Tokens += p.Usage.Tokens()
+	switch p.Kind {
+	case run.StepModel, run.StepSelection, run.StepCompress:
+		t.f.Numbers.ModelCalls++
+		t.prompt(s)
+	case run.StepTool:
+		t.f.Numbers.ToolCalls++
+		t.arguments(s)
+	}
+	s.Actor, s.Text = t.words(s, p, row)
+}
+
+// prompt lists the request of a model call.
+func (t *teller) prompt(s *Step) {
+	if s.Prompt.IsZero() {
+		return
+	}
+	for i := range t.f.Prompts {
+		if p := &t.f.Prompts[i]; p.Digest == s.Prompt {
+			p.Steps = append(p.Steps, s.N)
+			return
+		}
+	}
+	t.f.Prompts = append(t.f.Prompts, Prompt{s.Prompt, s.Model, []int{s.N}})
+}
+
+// arguments finds what a tool was called with: in the row of the model that
+// asked for it.
+func (t *teller) arguments(s *Step) {
+	parent, index, ok := cutLast(string(s.Path))
+	if !ok {
+		return
+	}
+	row, ok := t.rows[spot{s.Session, run.Path(parent)}]
+	if !ok {
+		return
+	}
+	for i, call := range row.Calls() {
+		if fmt.Sprint(i) == index {
+			s.Args = textOf(call.Args)
+		}
+	}
+}
+
+// words returns who did what in a step.
+func (t *teller) words(s *Step, p run.Done, row session.Chunk) (actor, text string) {
+	actor, text = s.Actor, p.Summary
+	var branches []string
+	for _, l := range p.Links {
+		branches = append(branches, t.name(l.ID))
+	}
+	which := strings.Join(branches, ", ")
+	switch p.Kind {
+	case run.StepModel:
+		actor = p.Name
+		switch {
+		case p.Code != "":
+			text = "the model failed: " + string(p.Code)
+		case row.CallCount() > 0:
+			text = "calls " + callNames(row)
+		default:
+			text = "answers " + quote(row.Text(), 120)
+		}
+	case run.StepTool:
+		actor = or(actor, "workflow")
+		if text = p.Name; p.Summary != "" && p.Summary != p.Name {
+			text += ": " + p.Summary
+		}
+	case run.StepFork:
+		actor, text = "workflow", "forks "+which
+		if p.Name == session.OpenImplicit {
+			text = fmt.Sprintf("forks %s by extending an older value (%s)", which, p.Source)
+		}
+	case run.StepDetach:
+		actor, text = "workflow", "copies the session as "+which
+	case run.StepFanOut:
+		actor, text = "workflow", "opens branches "+which
+	case run.StepReject:
+		actor, text = "workflow", fmt.Sprintf("closes %s as %s: %s", which, p.Name, quote(p.Summary, 160))
+	case run.StepJoin:
+		verb := map[string]string{session.JoinAdopt: "adopts", session.JoinReplace: "goes on with", session.JoinConcatenate: "joins"}[p.Name]
+		if p.Name == session.JoinConcatenate && len(branches) > 1 {
+			which = strings.Join(branches[1:], " and ") + " into " + branches[0]
+		}
+		actor, text = "workflow", or(verb, "merges")+" "+which
+		if p.Summary != "" && p.Name != session.JoinConcatenate {
+			text += ": " + quote(p.Summary, 160)
+		}
+	case run.StepRecall, run.StepRemember:
+		actor, text = "memory "+p.Name, or(p.Summary, p.Kind)
+		t.memory(s, p)
+	case run.StepOpen:
+		actor, text = "workflow", or(p.Summary, "opens "+p.Name)
+	case run.StepAwait:
+		actor, text = "workflow", or(p.Summary, "waited for "+p.Name)
+		t.f.Decisions = append(t.f.Decisions, Decision{s.N, "waited for " + one(p.Name, 60), "", one(p.Summary, 400)})
+	case run.StepSelection, run.StepCompress:
+		actor = p.Name
+	case run.StepDo:
+		actor, text = "workflow", or(p.Summary, "did "+p.Name)
+		if p.Name == "commit" {
+			text = or(p.Summary, "records pending edits")
+		}
+	default:
+		actor, text = or(actor, "workflow"), or(text, p.Kind+" "+p.Name)
+	}
+	if p.Code != "" && p.Kind != run.StepModel {
+		text += " (" + string(p.Code) + ")"
+	}
+	return one(actor, 60), one(text, 200)
+}
+
+func or(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// quote returns the beginning of a text between quotation marks.
+func quote(s string, limit int) string { return "“" + one(s, limit) + "”" }
+
+func callNames(c session.Chunk) string {
+	var names []string
+	count := map[string]int{}
+	for _, call := range c.Calls() {
+		if count[call.Name]++; count[call.Name] == 1 {
+			names = append(names, call.Name)
+		}
+	}
+	for i, n := range names {
+		if count[n] > 1 {
+			names[i] = fmt.Sprintf("%s ×%d", n, count[n])
+		}
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,219 @@
+package dossier
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// The forms of a document.
+const (
+	FormHTML     = "html"
+	FormMarkdown = "markdown"
+	FormJSON     = "json" // the evidence alone
+)
+
+// VerifyOptions configure [Verify]; nil checks the document by itself.
+type VerifyOptions struct {
+	// Head is the hash of the home session's last commit, as the verifier
+	// learned it another way: from the run's last lineage record, from a
+	// notebook. The zero Hash checks nothing.
+	Head session.Hash
+	// Heads are the hashes of the last commits of any of the sessions.
+	Heads map[session.ID]session.Hash
+}
+
+// Report says what was verified.
+type Report struct {
+	Form     string // of the document
+	Run      run.ID
+	Home     session.Key
+	State    run.State
+	Verdict  string
+	Sessions []Chain // the home session first
+	Commits  int
+	Blobs    int
+	// Anchored reports whether the home session's last commit was compared
+	// with a hash from elsewhere. Without it a document that was cut or
+	// written anew as a whole verifies too.
+	Anchored bool
+	Stated   []Fact // not proved
+}
+
+// Chain is one verified hash chain.
+type Chain struct {
+	Session session.ID
+	Commits int
+	Head    session.Hash // of the last commit
+}
+
+// String tells the report in a few lines.
+func (r *Report) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "verified: run %s of %s, %s, %s, %s\n", r.Run, r.Home, counted(len(r.Sessions), "session"), counted(r.Commits, "commit"), counted(r.Blobs, "blob"))
+	fmt.Fprintf(&b, "%s\n", r.Verdict)
+	for _, c := range r.Sessions {
+		fmt.Fprintf(&b, "%s  %s  %s\n", c.Head, counted(c.Commits, "commit"), c.Session)
+	}
+	if r.Form == FormJSON {
+		b.WriteString("the document is evidence alone: there was no rendering to compare\n")
+	}
+	if !r.Anchored {
+		b.WriteString("the last commit was not compared with a hash from elsewhere: commits at the end could be missing, or all of it could be written anew\n")
+	}
+	return b.String()
+}
+
+// Verify checks a document that [HTML], [Markdown] or [Evidence.Encode] made,
+// with nothing but its bytes. The package comment says what that proves. The
+// error is a [*Failure] that names the first bad commit, or the first line of
+// the rendering that does not follow from the commits.
+//
+// It never writes, and reads nothing but its arguments. Its time and memory
+// are a small multiple of the document's size.
+func Verify(doc []byte, o *VerifyOptions) (*Report, error) {
+	form, text, err := extract(doc)
+	if err != nil {
+		return nil, err
+	}
+	e, err := Decode(text)
+	if err != nil {
+		if f, ok := err.(*Failure); ok && f.Line > 0 {
+			f.Line += bytes.Count(doc[:bytes.Index(doc, text)], []byte("\n"))
+		}
+		return nil, err
+	}
+	f, err := Read(e)
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{Form: form, Run: e.Run, Home: e.Home, State: f.State, Verdict: f.Verdict, Blobs: len(e.Blobs), Stated: f.Stated}
+	for _, l := range e.Logs {
+		c := Chain{l.Session, len(l.Commits), session.HashOf([]byte(l.Commits[len(l.Commits)-1]))}
+		r.Sessions = append(r.Sessions, c)
+		r.Commits += c.Commits
+	}
+	if err := r.anchor(o); err != nil {
+		return nil, err
+	}
+	if form == FormJSON {
+		return r, nil
+	}
+	if e.Layout != Layout {
+		return nil, &Failure{Kind: Release, Detail: fmt.Sprintf("the document has layout %d, this release renders %d, so it cannot compare the rendering; "+
+			"verify it with the release that wrote it, or its evidence alone", e.Layout, Layout)}
+	}
+	again, err := render(form, e, f)
+	if err != nil {
+		return nil, err
+	}
+	if n, got, want := differ(string(doc), string(again)); n > 0 {
+		return nil, &Failure{Kind: Rendered, Line: n, Detail: fmt.Sprintf("the document says %q, its commits say %q", around1(got, want), around1(want, got))}
+	}
+	return r, nil
+}
+
+// anchor compares heads with those that the verifier knows.
+func (r *Report) anchor(o *VerifyOptions) error {
+	if o == nil {
+		return nil
+	}
+	known := map[session.ID]session.Hash{}
+	for id, h := range o.Heads {
+		known[id] = h
+	}
+	if o.Head != (session.Hash{}) {
+		known[r.Home.ID] = o.Head
+	}
+	for _, c := range r.Sessions {
+		h, ok := known[c.Session]
+		if !ok {
+			continue
+		}
+		delete(known, c.Session)
+		if h != c.Head {
+			return fail(Cut, c.Session, uint64(c.Commits)+1, "the document's log ends with commit %d, %s, which is not the head %s: commits are missing at the end, or all of them were written anew",
+				c.Commits, c.Head, h)
+		}
+		r.Anchored = r.Anchored || c.Session == r.Home.ID
+	}
+	for id := range known {
+		return fail(Missing, id, 0, "its head was given, but the session is not in the document")
+	}
+	return nil
+}
+
+// around1 shows where a line differs from another.
+func around1(s, other string) string {
+	i := 0
+	for i < len(s) && i < len(other) && s[i] == other[i] {
+		i++
+	}
+	from := max(i-30, 0)
+	s = strings.ToValidUTF8(s[from:min(i+50, len(s))], "")
+	return visible(s)
+}
+
+// Markers of the evidence in a document. Nothing between them holds < or >.
+const (
+	htmlBegin = `<script type="application/json" id="evidence">` + "\n"
+	htmlEnd   = `</script>`
+	markBegin = "<!-- rath evidence\n"
+	markEnd   = "-->"
+)
+
+// extract finds the evidence in a document.
+func extract(doc []byte) (form string, text []byte, err error) {
+	begin, end := "", ""
+	switch {
+	case bytes.HasPrefix(doc, []byte(`{"format":`)):
+		return FormJSON, doc, nil
+	case bytes.HasPrefix(doc, []byte("<!DOCTYPE html>")):
+		form, begin, end = FormHTML, htmlBegin, htmlEnd
+	default:
+		form, begin, end = FormMarkdown, markBegin, markEnd
+	}
+	_, rest, ok := bytes.Cut(doc, []byte(begin))
+	if !ok {
+		return "", nil, &Failure{Kind: Malformed, Detail: "no evidence in the document: want a dossier as HTML, Markdown or JSON"}
+	}
+	text, _, ok = bytes.Cut(rest, []byte(end))
+	if !ok {
+		return "", nil, &Failure{Kind: Malformed, Detail: "the evidence in the document has no end"}
+	}
+	return form, text, nil
+}
+
+// render makes a document of evidence and its facts.
+func render(form string, e *Evidence, f *Facts) ([]byte, error) {
+	text, err := e.Encode()
+	if err != nil {
+		return nil, err
+	}
+	if form == FormHTML {
+		return page(e, f, text)
+	}
+	return markdown(e, f, text)
+}
+
+// HTML renders evidence as one page that loads nothing and runs nothing. It is
+// a pure function: the same evidence gives the same bytes.
+func HTML(e *Evidence) ([]byte, error) { return document(FormHTML, e) }
+
+// Markdown renders evidence as Markdown, with the evidence in a comment at its
+// end. It is a pure function too.
+func Markdown(e *Evidence) ([]byte, error) { return document(FormMarkdown, e) }
+
+func document(form string, e *Evidence) ([]byte, error) {
+	if e.layout() != Layout {
+		return nil, &Failure{Kind: Release, Detail: fmt.Sprintf("evidence for layout %d, this release renders %d", e.Layout, Layout)}
+	}
+	f, err := Read(e)
+	if err != nil {
+		return nil, err
+	}
+	return render(form, e, f)
+}

@@ -1,0 +1,210 @@
+// Package term writes for people: it knows whether somebody looks, how wide
+// their window is and whether they want colours, and it keeps texts from
+// elsewhere from steering the terminal.
+//
+// A [Writer] goes where the text goes: on a terminal it may colour and redraw
+// its last line, anywhere else it writes plain lines. The package knows
+// nothing of sessions and runs.
+package term
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/term"
+)
+
+// DefaultWidth is the width of what is no terminal, in columns.
+const DefaultWidth = 80
+
+// Options say what a Writer may do; the zero Options find out.
+type Options struct {
+	// Env looks up environment variables: NO_COLOR, CLICOLOR_FORCE, TERM and
+	// COLUMNS. Nil is an empty environment.
+	Env func(string) string
+	// Color is "auto", "always" or "never"; "" is "auto": as the terminal and
+	// the environment say.
+	Color string
+}
+
+// Writer writes text for people. It is safe for concurrent use.
+type Writer struct {
+	out      io.Writer
+	terminal bool
+	color    bool
+	width    int
+
+	mu   sync.Mutex
+	note string // shown below everything, without a line break
+	err  error  // the first one
+}
+
+// New returns a Writer to out.
+func New(out io.Writer, o *Options) *Writer {
+	opt := Options{}
+	if o != nil {
+		opt = *o
+	}
+	if opt.Env == nil {
+		opt.Env = func(string) string { return "" }
+	}
+	w := &Writer{out: out, width: DefaultWidth}
+	dumb := opt.Env("TERM") == "dumb"
+	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		w.terminal = !dumb
+		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
+			w.width = n
+		}
+	} else if n, err := strconv.Atoi(opt.Env("COLUMNS")); err == nil && n > 0 {
+		w.width = n
+	}
+	w.width = max(w.width, 40)
+	switch opt.Color {
+	case "always":
+		w.color = true
+	case "never":
+	default:
+		forced := opt.Env("CLICOLOR_FORCE") != "" && opt.Env("CLICOLOR_FORCE") != "0"
+		w.color = opt.Env("NO_COLOR") == "" && (forced || w.terminal && opt.Env("CLICOLOR") != "0")
+	}
+	return w
+}
+
+// Terminal reports whether somebody looks at a screen that can be redrawn.
+func (w *Writer) Terminal() bool { return w.terminal }
+
+// Width is how many columns there are, at least 40.
+func (w *Writer) Width() int { return w.width }
+
+// Write implements io.Writer: what is written goes above the note.
+func (w *Writer) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.hide()
+	n, err := w.out.Write(p)
+	w.keep(err)
+	if err == nil && len(p) > 0 && p[len(p)-1] == '\n' {
+		w.show()
+	}
+	return n, err
+}
+
+// Printf writes a formatted text.
+func (w *Writer) Printf(format string, args ...any) { fmt.Fprintf(w, format, args...) }
+
+// Println writes its arguments as one line.
+func (w *Writer) Println(args ...any) { fmt.Fprintln(w, args...) }
+
+// Note shows one line below everything else, in place of the former note, and
+// removes it for "". It does nothing where nobody looks.
+func (w *Writer) Note(text string) {
+	if !w.terminal {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if text == w.note {
+		return
+	}
+	w.hide()
+	w.note = text
+	w.show()
+}
+
+// Err returns the first error of the underlying writer.
+func (w *Writer) Err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+func (w *Writer) keep(err error) {
+	if w.err == nil {
+		w.err = err
+	}
+}
+
+func (w *Writer) hide() {
+	if w.note != "" {
+		_, err := io.WriteString(w.out, "\r\x1b[K")
+		w.keep(err)
+	}
+}
+
+func (w *Writer) show() {
+	if w.note != "" {
+		_, err := io.WriteString(w.out, w.Dim(Clip(w.note, w.width-1)))
+		w.keep(err)
+	}
+}
+
+// Style is a way of drawing attention to a word.
+type Style string
+
+// The styles.
+const (
+	Bold   Style = "1"
+	Faint  Style = "2"
+	Red    Style = "31"
+	Green  Style = "32"
+	Yellow Style = "33"
+	Cyan   Style = "36"
+)
+
+// Paint returns s in a style, or s itself where no colours are wanted. Paint
+// what was padded already: the style's characters take no room.
+func (w *Writer) Paint(st Style, s string) string {
+	if !w.color || s == "" {
+		return s
+	}
+	return "\x1b[" + string(st) + "m" + s + "\x1b[0m"
+}
+
+// Dim is Paint in Faint.
+func (w *Writer) Dim(s string) string { return w.Paint(Faint, s) }
+
+// Rows writes a table: columns as wide as their widest cell, two spaces between
+// them, the last column cut at the window's width where somebody looks. Empty
+// headers are not written.
+func (w *Writer) Rows(headers []string, rows [][]string) {
+	widths := make([]int, 0, 8)
+	measure := func(cells []string) {
+		for i, c := range cells {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], Width(c))
+		}
+	}
+	measure(headers)
+	for _, r := range rows {
+		measure(r)
+	}
+	line := func(cells []string) string {
+		var b strings.Builder
+		for i, c := range cells {
+			if i > 0 {
+				b.WriteString("  ")
+			}
+			b.WriteString(c)
+			if i < len(cells)-1 {
+				b.WriteString(strings.Repeat(" ", widths[i]-Width(c)))
+			}
+		}
+		text := strings.TrimRight(b.String(), " ")
+		if w.terminal {
+			text = Clip(text, w.width)
+		}
+		return text
+	}
+	if len(headers) > 0 {
+		w.Println(w.Dim(line(headers)))
+	}
+	for _, r := range rows {
+		w.Println(line(r))
+	}
+}

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -108,7 +107,6 @@ func superviseJob() (r result) {
 		unix.Kill(pid, unix.SIGKILL)
 		return fail("record the command", err)
 	}
-	prefer()
 	// Let the kernel's memory killer prefer the command to its host. Best
 	// effort: it changes who dies first, not what a command may do.
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("500"), 0)
@@ -128,22 +126,6 @@ func recordRun(pid int) error {
 	}
 	_, err := unix.Write(runsFD, fmt.Appendf(nil, "%d %d\n", pid, started))
 	return err
-}
-
-// prefer puts this process before everything the command may start, so that
-// it gets to kill a bomb. It sleeps nearly always. A host without the
-// privilege cannot; then RLIMIT_NPROC, which spares the privileged, holds.
-func prefer() {
-	threads, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		return
-	}
-	for _, t := range threads {
-		if tid, err := strconv.Atoi(t.Name()); err == nil {
-			attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1}
-			_ = unix.SchedSetAttr(tid, &attr, 0)
-		}
-	}
 }
 
 // readJob reads a length and that many bytes of JSON.

@@ -3,7 +3,7 @@ package actors_test
 import (
 	"context"
 	"fmt"
-	"iter"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -64,9 +64,7 @@ func (f *faults) count() int {
 	return f.appends
 }
 
-var _ interface {
-	Read(context.Context, session.Key, session.Position) iter.Seq2[session.Entry, error]
-} = (*faults)(nil)
+var _ session.Log = (*faults)(nil)
 
 // start returns a System that is drained when the test ends.
 func start(t testing.TB, log session.Log, o actors.Options) *actors.System {
@@ -139,11 +137,11 @@ func kinds(t testing.TB, log session.Log, k session.Key) []string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		line := fmt.Sprint(e.Commit.Epoch)
+		line := []string{fmt.Sprint(e.Commit.Epoch)}
 		for _, ev := range e.Commit.Events {
-			line += " " + ev.Kind
+			line = append(line, ev.Kind)
 		}
-		all = append(all, line)
+		all = append(all, strings.Join(line, " "))
 	}
 	return all
 }

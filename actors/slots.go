@@ -1,0 +1,135 @@
+package actors
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// executions is what executes here, and the slots for it.
+type executions struct {
+	slots chan struct{} // a token per slot
+	fresh chan struct{} // a token per slot that a new task may take
+
+	mu       sync.Mutex
+	ended    chan struct{} // closed and replaced when one ends
+	refuse   bool
+	starting map[runKey]int // tasks on their way to a claim
+	running  map[runKey]struct{}
+}
+
+type runKey struct {
+	tenant session.Tenant
+	id     run.ID
+}
+
+func keyOf(t run.Task) runKey { return runKey{t.Session.Tenant, t.ID} }
+
+func (x *executions) init(slots, reserved int) {
+	x.slots, x.fresh = make(chan struct{}, slots), make(chan struct{}, slots-reserved)
+	x.ended = make(chan struct{})
+	x.starting, x.running = map[runKey]int{}, map[runKey]struct{}{}
+}
+
+// enter notes a task that is about to be claimed, unless the system drains.
+func (x *executions) enter(k runKey) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.refuse {
+		return run.ErrShutdown
+	}
+	x.starting[k]++
+	return nil
+}
+
+// leave takes back what enter noted.
+func (x *executions) leave(k runKey) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.starting[k]--; x.starting[k] == 0 {
+		delete(x.starting, k)
+	}
+	x.signal()
+}
+
+func (x *executions) start(k runKey) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.running[k] = struct{}{}
+}
+
+func (x *executions) end(k runKey) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.running, k)
+	x.signal()
+}
+
+func (x *executions) signal() {
+	close(x.ended)
+	x.ended = make(chan struct{})
+}
+
+// has reports whether a run executes, or is being claimed by somebody besides
+// the caller, who entered it too.
+func (x *executions) has(k runKey) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	_, ok := x.running[k]
+	return ok || x.starting[k] > 1
+}
+
+// slot takes a slot, waits at most so long for it, and returns how to give it
+// back.
+func (x *executions) slot(ctx context.Context, wait time.Duration, held bool) (release func(), err error) {
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	if !held {
+		select {
+		case x.fresh <- struct{}{}:
+		case <-t.C:
+			return nil, fmt.Errorf("%w: all %d slots for new runs are taken; retry when one has ended", run.ErrBusy, cap(x.fresh))
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	select {
+	case x.slots <- struct{}{}:
+	case <-t.C:
+		err = fmt.Errorf("%w: all %d slots are taken; retry when a run has ended", run.ErrBusy, cap(x.slots))
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
+		if !held {
+			<-x.fresh
+		}
+		return nil, err
+	}
+	return func() {
+		<-x.slots
+		if !held {
+			<-x.fresh
+		}
+	}, nil
+}
+
+// Free returns how many new tasks could begin to execute now.
+func (s *System) Free() int {
+	return min(cap(s.executions.fresh)-len(s.executions.fresh), cap(s.executions.slots)-len(s.executions.slots))
+}
+
+// FreeHeld returns how many runs that a log holds already could begin to
+// execute now: those of Free and the reserved ones.
+func (s *System) FreeHeld() int { return cap(s.executions.slots) - len(s.executions.slots) }
+
+// Running returns how many runs execute here.
+func (s *System) Running() int {
+	s.executions.mu.Lock()
+	defer s.executions.mu.Unlock()
+	return len(s.executions.running)
+}

@@ -2,9 +2,12 @@ package messages
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
 )
 
 // The verbs of control. The list grows by release; what is on it and not
@@ -20,10 +23,12 @@ const (
 )
 
 // Control is the body of a control request. All fields are optional but those
-// that the verb needs: cancel none, resolve the decision.
+// that the verb needs: cancel none, resolve the decision and the reason.
 type Control struct {
 	Reason string `json:"reason,omitempty"`
-	By     string `json:"by,omitempty"`
+	// By says who asks. It is recorded as said: whoever may publish the
+	// request may write what he likes here.
+	By string `json:"by,omitempty"`
 	// Decision of resolve: run.Happened, run.Again or run.Fail.
 	Decision string `json:"decision,omitempty"`
 	// Value is the result of a call that happened, as JSON.
@@ -34,28 +39,101 @@ type Control struct {
 }
 
 // DecodeControl reads the body of a control request; an empty one is allowed.
+// What the verb needs is checked by Signal.
 func DecodeControl(data []byte) (Control, error) {
 	var c Control
 	if len(data) == 0 {
 		return c, nil
 	}
-	err := decode("control", data, &c)
-	return c, err
+	if err := decode("control", data, &c); err != nil {
+		return Control{}, err
+	}
+	for _, f := range []struct {
+		name  string
+		value string
+		limit int
+	}{
+		{"reason", c.Reason, MaxReason}, {"by", c.By, MaxBy}, {"value", string(c.Value), MaxValue}, {"text", c.Text, MaxValue},
+		{"step", string(c.Step), MaxReason}, {"decision", c.Decision, MaxBy},
+	} {
+		if len(f.value) > f.limit {
+			return Control{}, &FieldError{
+				Message: "control", Field: f.name, Problem: fmt.Sprintf("%d bytes, at most %d are taken", len(f.value), f.limit),
+				Remedy: "shorten it", kind: session.ErrTooLarge,
+			}
+		}
+	}
+	return c, nil
+}
+
+// Signal returns what a control request asks of a run whose home is a session.
+// run.ErrNotSupported marks a verb that a later release serves,
+// run.ErrMalformed one that there is not, or a body without what it needs.
+func (c Control) Signal(home session.Key, id run.ID, verb string) (run.Signal, error) {
+	s := run.Signal{To: home, Run: id}
+	bad := func(field, problem, remedy string) (run.Signal, error) {
+		return run.Signal{}, &FieldError{Message: verb, Field: field, Problem: problem, Remedy: remedy}
+	}
+	switch verb {
+	case VerbCancel:
+		if c.Decision != "" || c.Value != nil {
+			return bad("decision", "a cancel decides nothing", "send it to the verb "+VerbResolve)
+		}
+		s.Cancel = &run.CancelRequested{By: c.By, Reason: c.Reason, Run: id}
+		return s, nil
+	case VerbResolve:
+		if c.Decision != run.Happened && c.Decision != run.Again && c.Decision != run.Fail {
+			return bad("decision", fmt.Sprintf("%q is none", cleanText(c.Decision, 40)), fmt.Sprintf(
+				"send %q if the call took place, %q to run it again, %q to end the run", run.Happened, run.Again, run.Fail))
+		}
+		if strings.TrimSpace(c.Reason) == "" {
+			return bad("reason", "it is missing", "say how you know; it is kept as evidence")
+		}
+		if c.Value != nil && c.Decision != run.Happened {
+			return bad("value", "only a call that happened has a result", "leave it out, or decide "+run.Happened)
+		}
+		s.Resolve = &run.Resolved{By: c.By, Decision: c.Decision, Reason: c.Reason, Run: id, Value: string(c.Value)}
+		return s, nil
+	case VerbApprove, VerbReject, VerbRespond, VerbMessage, VerbSessionMessage:
+		return run.Signal{}, fmt.Errorf("%w: %s; this release serves %s and %s", run.ErrNotSupported, verb, VerbCancel, VerbResolve)
+	}
+	return bad("", "unknown verb", "use "+strings.Join([]string{
+		VerbCancel, VerbResolve, VerbApprove, VerbReject, VerbRespond, VerbMessage,
+	}, ", "))
 }
 
 // Answer is the answer to a control request: Done after the commit, or an
-// error. Note says what Done alone does not.
+// error. Note says what Done alone does not; to work that was delivered to an
+// incarnation it is "committed", "queued" or "not_mine".
 type Answer struct {
 	Done bool   `json:"done"`
 	Note string `json:"note,omitempty"`
 	*Error
 }
 
+// AnswerOf returns the answer that an outcome deserves. A signal that changes
+// nothing any more is an error, wrong_state, that says how the run stands.
+func AnswerOf(err error) Answer { return Answer{Done: err == nil, Error: ErrorOf(err)} }
+
 // DecodeAnswer reads an answer.
 func DecodeAnswer(data []byte) (Answer, error) {
-	var a Answer
-	if err := json.Unmarshal(data, &a); err != nil {
-		return a, fmt.Errorf("answer: %w: %w", run.ErrMalformed, err)
+	a, err := read[Answer]("answer", data)
+	if err == nil && !a.Done && a.Err() == nil && a.Note == "" {
+		err = &FieldError{Message: "answer", Problem: "neither done nor an error"}
 	}
-	return a, nil
+	return a, err
+}
+
+// Refusal reports whether err says that the request itself was wrong, so that
+// sending it again is useless.
+func Refusal(err error) bool {
+	for _, target := range []error{
+		run.ErrMalformed, run.ErrKeyReused, run.ErrNotSupported, run.ErrUnknownRun, run.ErrState, session.ErrNotFound,
+		session.ErrTenant, session.ErrTooLarge, session.ErrClosed,
+	} {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
 }

@@ -2,7 +2,6 @@ package messages
 
 import (
 	"encoding/json"
-	"fmt"
 
 	"github.com/rathcluster/rath/lineage"
 	"github.com/rathcluster/rath/run"
@@ -34,14 +33,17 @@ type CallDelta struct {
 	Args  string `json:"args,omitempty"`
 }
 
-// DecodeDelta reads a delta.
-func DecodeDelta(data []byte) (Delta, error) {
-	var d Delta
-	if err := json.Unmarshal(data, &d); err != nil {
-		return d, fmt.Errorf("delta: %w: %w", run.ErrMalformed, err)
-	}
-	return d, nil
+// MarshalJSON writes the delta, marked as provisional.
+func (d Delta) MarshalJSON() ([]byte, error) {
+	type plainDelta Delta
+	return json.Marshal(struct {
+		Provisional bool `json:"provisional"`
+		plainDelta
+	}{true, plainDelta(d)})
 }
+
+// DecodeDelta reads a delta.
+func DecodeDelta(data []byte) (Delta, error) { return read[Delta]("delta", data) }
 
 // KindRefused is the kind of an event about a task that was not taken. It is
 // no lineage record: nothing was committed.
@@ -65,10 +67,4 @@ func Refused(t session.Tenant, id run.ID, workflow string, e Error) Event {
 }
 
 // DecodeEvent reads an event. Fields of later releases are skipped.
-func DecodeEvent(data []byte) (Event, error) {
-	var e Event
-	if err := json.Unmarshal(data, &e); err != nil {
-		return e, fmt.Errorf("event: %w: %w", run.ErrMalformed, err)
-	}
-	return e, nil
-}
+func DecodeEvent(data []byte) (Event, error) { return read[Event]("event", data) }

@@ -23,6 +23,7 @@
 package messages
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -111,12 +112,16 @@ func ReplyError(data []byte) error {
 }
 
 // Encode writes any message of this package. It fails for one that no reader
-// would take.
+// would take. Unlike json.Marshal it leaves < > and & as they are, which may
+// otherwise make a message several times as long.
 func Encode(v any) ([]byte, error) {
-	data, err := json.Marshal(v)
-	if err != nil {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
 		return nil, fmt.Errorf("messages: %T: %w", v, err)
 	}
+	data := bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 	if len(data) > MaxReply {
 		return nil, fmt.Errorf("messages: %T has %d bytes, at most %d can be sent: %w", v, len(data), MaxReply, session.ErrTooLarge)
 	}

@@ -2,6 +2,7 @@ package messages
 
 import (
 	"encoding/json"
+	"fmt"
 
 	"github.com/rathcluster/rath/lineage"
 	"github.com/rathcluster/rath/run"
@@ -39,6 +40,9 @@ type Query struct {
 	All    bool   `json:"all,omitempty"` // graph: every record, not the story alone
 }
 
+// MaxLimit is the most rows that a page may be asked for.
+const MaxLimit = 10_000
+
 // DecodeQuery reads the body of a query; an empty one is allowed.
 func DecodeQuery(data []byte) (Query, error) {
 	var q Query
@@ -46,8 +50,52 @@ func DecodeQuery(data []byte) (Query, error) {
 		return q, nil
 	}
 	err := decode("query", data, &q)
-	return q, err
+	if err == nil {
+		err = q.check()
+	}
+	if err != nil {
+		return Query{}, err
+	}
+	return q, nil
 }
+
+// check validates what the types leave open. Run may be "@last".
+func (q *Query) check() error {
+	bad := func(field, problem, remedy string) error {
+		return &FieldError{Message: "query", Field: field, Problem: problem, Remedy: remedy}
+	}
+	if id := string(q.Run); id != "" && id != Last && session.ValidID("run", id) != nil {
+		return bad("run", plain(session.ValidID("run", id)), "send the id of a run, or "+Last)
+	}
+	if q.Session != "" {
+		if _, err := session.ParseRef("", q.Session); err != nil {
+			return bad("session", plain(err), `write it as "session" or "session:version"`)
+		}
+	}
+	if q.Limit < 0 || q.Limit > MaxLimit {
+		return bad("limit", fmt.Sprintf("%d is not of 0 to %d", q.Limit, MaxLimit), "leave it out and read page by page")
+	}
+	for i, s := range q.States {
+		switch s {
+		case run.Queued, run.Running, run.Waiting, run.NeedsReview, run.Succeeded, run.Failed, run.Cancelled, run.TimedOut:
+		default:
+			return bad(fmt.Sprintf("states[%d]", i), fmt.Sprintf("%q is no state of a run", cleanText(string(s), 40)),
+				"use queued, running, waiting, needs_review, succeeded, failed, cancelled or timed_out")
+		}
+	}
+	switch q.Format {
+	case "", "text", "mermaid", "svg":
+	default:
+		return bad("format", fmt.Sprintf("%q is none", cleanText(q.Format, 40)), "use text, mermaid or svg")
+	}
+	if q.Workflow != "" && session.ValidID("workflow", q.Workflow) != nil {
+		return bad("workflow", plain(session.ValidID("workflow", q.Workflow)), "send the name of a workflow")
+	}
+	return nil
+}
+
+// Last stands for the run that was submitted last.
+const Last = "@last"
 
 // RunInfo is what is known of a run. Times are Unix milliseconds, zero for
 // what has not happened.
@@ -207,4 +255,55 @@ type Node struct {
 // Nodes are the nodes that live, sorted by name.
 type Nodes struct {
 	Nodes []Node `json:"nodes"`
+}
+
+// RunInfoOf returns what lineage tells of a run.
+func RunInfoOf(r lineage.Run) RunInfo {
+	out := RunInfo{
+		Run: r.ID, State: r.State, Workflow: r.Workflow, Revision: r.Revision, Session: r.Home.ID, Root: r.Root, Attempt: r.Attempt,
+		Behind: r.Behind, Cancelled: r.Cancelled, Code: r.Code, Reason: r.Reason, Result: r.Result, Steps: r.Steps,
+		Sessions: r.Sessions, Usage: r.Usage, Warnings: r.Warnings,
+	}
+	if !r.Submitted.IsZero() {
+		out.Submitted = r.Submitted.UnixMilli()
+	}
+	if !r.Started.IsZero() {
+		out.Started = r.Started.UnixMilli()
+	}
+	if !r.Ended.IsZero() {
+		out.Ended = r.Ended.UnixMilli()
+	}
+	return out
+}
+
+// BranchOf returns what lineage tells of a session.
+func BranchOf(s lineage.Session) Branch {
+	return Branch{
+		Session: s.Key.ID, Version: s.Version, Root: s.Root, Via: s.Via, Name: s.Name, Parents: s.Parents, Head: s.Head,
+		Disposition: s.Disposition, Reason: s.Reason, By: s.By, Usage: s.Usage, Opened: s.Opened.UnixMilli(), Last: s.Last.UnixMilli(), Runs: s.Runs,
+	}
+}
+
+// MaxChunkText is how many bytes of a chunk's text travel in a page; the rest
+// is in the log.
+const MaxChunkText = 64 << 10
+
+// ChunkOf returns row i of a session.
+func ChunkOf(i int, c session.Chunk) Chunk {
+	o := c.Origin()
+	out := Chunk{
+		Index: i, Kind: c.Kind(), Text: cleanText(c.Text(), MaxChunkText), Truncated: len(c.Text()) > MaxChunkText,
+		CallID: c.CallID(), Name: c.Name(), Failed: c.Failed(), Agent: o.Agent, Workflow: o.Workflow, Node: o.Node, Run: o.Run, Step: o.Step,
+		Placement: o.Placement, Usage: o.Usage, Session: c.Ref().ID, Version: c.Ref().Version,
+	}
+	if !o.Time.IsZero() && o.Time.UnixMilli() > 0 {
+		out.Time = o.Time.UnixMilli()
+	}
+	for _, call := range c.Calls() {
+		out.Calls = append(out.Calls, call)
+	}
+	if b, ok := c.Body(); ok {
+		out.Body = b.Digest.String()
+	}
+	return out
 }

@@ -1,7 +1,6 @@
 package messages
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -9,9 +8,13 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
+// Schema is the schema number of the stored messages that this release writes.
+const Schema = 1
+
 // Result says how a run ended. One is stored per run; who comes late asks
 // QueryResult.
 type Result struct {
+	Schema   int       `json:"schema"`
 	Run      run.ID    `json:"run"`
 	State    run.State `json:"state"`
 	Workflow string    `json:"workflow,omitempty"`
@@ -26,20 +29,58 @@ type Result struct {
 	Error   string        `json:"error,omitempty"`
 	Attempt uint64        `json:"attempt,omitempty"`
 	Usage   session.Usage `json:"usage,omitzero"`
-	EndedMS int64         `json:"ended_ms"`
+	// Workspace is the head of the files that the session ended with.
+	Workspace string `json:"workspace,omitempty"`
+	// Chain is the commit that ended the run: its hash stands for everything
+	// before it in the log of the home session.
+	Chain   *Chain `json:"chain,omitempty"`
+	EndedMS int64  `json:"ended_ms"`
+}
+
+// Chain names a commit of a session's log.
+type Chain struct {
+	Hash    string     `json:"hash"`
+	Seq     uint64     `json:"seq"`
+	Session session.ID `json:"session"`
 }
 
 // ResultOf makes the result of a run from the event that ended it in the log
 // of its home session.
 func ResultOf(home session.ID, e run.Ended, at time.Time) Result {
 	r := Result{
-		Run: e.Run, State: e.State, Workflow: e.Workflow, Session: home, Output: e.Output,
+		Schema: Schema, Run: e.Run, State: e.State, Workflow: e.Workflow, Session: home, Output: e.Output,
 		Code: e.Code, Error: e.Error, Attempt: e.Attempt, Usage: e.Usage, EndedMS: at.UnixMilli(),
 	}
 	if e.Result != nil {
 		r.Session, r.Version = e.Result.ID, e.Result.Version
 	}
 	return r
+}
+
+// Results returns the results of the runs that a commit ended, with the
+// commit itself as their chain. The workspace is not in the commit: who has
+// the session at hand fills it in.
+func Results(e session.Entry) ([]Result, error) {
+	var out []Result
+	for _, ev := range e.Commit.Events {
+		if ev.Kind != run.KindEnded {
+			continue
+		}
+		v, err := run.Read[run.Ended](ev)
+		if err != nil {
+			return out, err
+		}
+		r := ResultOf(e.Commit.ID, v, ev.Time)
+		r.Chain = &Chain{Hash: e.At.Hash.String(), Seq: e.Commit.Seq, Session: e.Commit.ID}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+// RefusedResult is the result of a task that was not taken: nothing was
+// committed for it.
+func RefusedResult(id run.ID, workflow string, e Error, at time.Time) Result {
+	return Result{Schema: Schema, Run: id, State: run.Failed, Workflow: workflow, Code: e.Code, Error: e.Text, EndedMS: at.UnixMilli()}
 }
 
 // Err returns why the run did not succeed, nil if it did.
@@ -59,13 +100,27 @@ func (r *Result) Err() error {
 }
 
 // Encode returns the JSON of the result.
-func (r *Result) Encode() ([]byte, error) { return json.Marshal(r) }
+func (r *Result) Encode() ([]byte, error) { return Encode(r) }
 
-// DecodeResult reads a result. Fields of later releases are skipped.
+// DecodeResult reads a result. Fields of later releases are skipped, a later
+// schema is session.ErrTooOld.
 func DecodeResult(data []byte) (Result, error) {
-	var r Result
-	if err := json.Unmarshal(data, &r); err != nil {
-		return r, fmt.Errorf("result: %w: %w", run.ErrMalformed, err)
+	r, err := read[Result]("result", data)
+	if err == nil {
+		err = checkSchema("result", r.Schema)
+	}
+	if err == nil && !r.State.Terminal() {
+		err = &FieldError{Message: "result", Field: "state", Problem: fmt.Sprintf("%q is not the end of a run", r.State)}
+	}
+	if err != nil {
+		return Result{}, err
 	}
 	return r, nil
+}
+
+func checkSchema(what string, n int) error {
+	if n < 1 || n > Schema {
+		return fmt.Errorf("messages: %s has schema %d, this release reads 1 to %d: %w", what, n, Schema, session.ErrTooOld)
+	}
+	return nil
 }

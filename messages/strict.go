@@ -19,10 +19,16 @@ import (
 // each of these would let two readers see two messages. With an error, into
 // holds the fields that could be read.
 func decode(what string, data []byte, into any) error {
-	if err := checkSize(what, data, MaxMessage); err != nil {
+	return decodeWithin(MaxMessage, what, data, into)
+}
+
+func decodeWithin(limit int, what string, data []byte, into any) error {
+	if err := checkSize(what, data, limit); err != nil {
 		return err
 	}
-	bad := func(problem, remedy string) error { return &FieldError{Message: what, Problem: problem, Remedy: remedy} }
+	bad := func(problem, remedy string) error {
+		return &FieldError{Message: what, Problem: problem, Remedy: remedy}
+	}
 	switch {
 	case !utf8.Valid(data):
 		return bad("not valid UTF-8", "encode the text as UTF-8 before it is sent")

@@ -3,17 +3,21 @@ package messages
 import (
 	"strings"
 
+	"github.com/rathcluster/rath/lineage"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
 // The first tokens of subjects.
 const (
-	TaskPrefix    = "rath.task."
-	RunPrefix     = "rath.run."
-	ControlPrefix = "rath.ctl."
-	QueryPrefix   = "rath.query."
-	NodePrefix    = "rath.node."
+	TaskPrefix       = "rath.task."
+	RunPrefix        = "rath.run."
+	ControlPrefix    = "rath.ctl."
+	QueryPrefix      = "rath.query."
+	NodePrefix       = "rath.node."
+	WorkPrefix       = "rath.work."
+	ToolPrefix       = "rath.tool."
+	DeadLetterPrefix = "rath.dlq."
 )
 
 // What a run publishes, the last token of its subjects.
@@ -75,6 +79,38 @@ func ParseControlSubject(subject string) (t session.Tenant, id, verb string, ok 
 	return session.Tenant(p[0]), id, verb, true
 }
 
+// SessionMessageSubject is where a session takes a message.
+func SessionMessageSubject(k session.Key) string {
+	return ControlPrefix + string(k.Tenant) + ".session." + string(k.ID) + ".message"
+}
+
+// ParseRunSubject reads tenant, run and what is published.
+func ParseRunSubject(subject string) (t session.Tenant, id run.ID, on string, ok bool) {
+	p := tokens(subject, RunPrefix, 3)
+	if p == nil || p[2] != OnDelta && p[2] != OnEvent && p[2] != OnResult {
+		return "", "", "", false
+	}
+	return session.Tenant(p[0]), run.ID(p[1]), p[2], true
+}
+
+// tokens returns the n ids that follow a prefix, nil if there are others.
+func tokens(subject, prefix string, n int) []string {
+	rest, ok := strings.CutPrefix(subject, prefix)
+	if !ok {
+		return nil
+	}
+	p := strings.Split(rest, ".")
+	if len(p) != n {
+		return nil
+	}
+	for _, id := range p {
+		if session.ValidID("token", id) != nil {
+			return nil
+		}
+	}
+	return p
+}
+
 // QuerySubject is where a tenant asks.
 func QuerySubject(t session.Tenant, verb string) string {
 	return QueryPrefix + string(t) + "." + verb
@@ -83,3 +119,57 @@ func QuerySubject(t session.Tenant, verb string) string {
 // DeliverSubject is where an incarnation takes work for sessions that it
 // holds.
 func DeliverSubject(incarnation string) string { return NodePrefix + incarnation + ".deliver" }
+
+// ParseQuerySubject reads tenant and verb.
+func ParseQuerySubject(subject string) (t session.Tenant, verb string, ok bool) {
+	p := tokens(subject, QueryPrefix, 2)
+	if p == nil {
+		return "", "", false
+	}
+	return session.Tenant(p[0]), p[1], true
+}
+
+// ToolSubject is where a tool of another process is called.
+func ToolSubject(t session.Tenant, name string) string { return ToolPrefix + string(t) + "." + name }
+
+// WorkSubject is where work for a session waits for a pool.
+func WorkSubject(pool string, k session.Key) string {
+	return WorkPrefix + pool + "." + string(k.Tenant) + "." + string(k.ID)
+}
+
+// DeadLetterSubject is where a refused task is kept, by what its own subject
+// said. A token that is no id, which may be why it was refused, becomes "_".
+func DeadLetterSubject(t session.Tenant, workflow string) string {
+	p := [...]string{string(t), workflow}
+	for i := range p {
+		if session.ValidID("token", p[i]) != nil {
+			p[i] = "_"
+		}
+	}
+	return DeadLetterPrefix + p[0] + "." + p[1]
+}
+
+// TailSubject is a subscription to lineage as soon as it is stored: of a
+// tenant, a tree, a kind, a session. What is empty matches everything.
+func TailSubject(t session.Tenant, root session.ID, kind lineage.Kind, id session.ID) string {
+	p := [...]string{string(t), string(root), string(kind), string(id)}
+	for i := range p {
+		if p[i] == "" {
+			p[i] = "*"
+		}
+	}
+	return lineage.TailPrefix + strings.Join(p[:], ".")
+}
+
+// ParseTailSubject reads the subject of a lineage record, as published or as
+// republished.
+func ParseTailSubject(subject string) (k session.Key, root session.ID, kind lineage.Kind, ok bool) {
+	p := tokens(subject, lineage.TailPrefix, 4)
+	if p == nil {
+		p = tokens(subject, lineage.SubjectPrefix, 4)
+	}
+	if p == nil || lineage.Kind(p[2]).Doc() == "" {
+		return k, "", "", false
+	}
+	return session.Key{Tenant: session.Tenant(p[0]), ID: session.ID(p[3])}, session.ID(p[1]), lineage.Kind(p[2]), true
+}

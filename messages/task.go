@@ -200,7 +200,7 @@ func TaskOf(t run.Task) Task {
 // Encode returns the body that DecodeTask reads; it fails with the error that
 // DecodeTask would.
 func (t *Task) Encode() ([]byte, error) {
-	data, err := json.Marshal(t)
+	data, err := Encode(t)
 	if err != nil {
 		return nil, &FieldError{Message: "task", Field: "input", Problem: problemOf(err), Remedy: "send JSON"}
 	}

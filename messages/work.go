@@ -56,10 +56,14 @@ func taskOf(t run.Task) *Task {
 	return out
 }
 
-// DecodeWork reads work and checks its ids.
+// Encode returns the JSON that DecodeWork reads.
+func (w *Work) Encode() ([]byte, error) { return Encode(w) }
+
+// DecodeWork reads work and checks its ids. Work is larger than the task in
+// it, whose input is text within text.
 func DecodeWork(data []byte) (run.Work, error) {
 	var w Work
-	if err := decode("work", data, &w); err != nil {
+	if err := decodeWithin(MaxReply, "work", data, &w); err != nil {
 		return run.Work{}, err
 	}
 	k := session.Key{Tenant: w.Tenant, ID: w.Session}

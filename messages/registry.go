@@ -1,0 +1,70 @@
+package messages
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Tool is a tool that another process announced: it answers requests on its
+// ToolSubject.
+type Tool struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description,omitempty"`
+	Effect      string          `json:"effect,omitempty"` // non_idempotent (also if empty), idempotent, read_only or sandboxed
+	Input       json.RawMessage `json:"input,omitempty"`  // JSON Schema of the arguments
+	TimeoutMS   int64           `json:"timeout_ms,omitempty"`
+}
+
+// DecodeTool reads what a process announced.
+func DecodeTool(data []byte) (Tool, error) {
+	var t Tool
+	if err := decode("tool", data, &t); err != nil {
+		return Tool{}, err
+	}
+	if err := session.ValidID("tool", t.Name); err != nil {
+		return Tool{}, &FieldError{Message: "tool", Field: "name", Problem: plain(err), Remedy: "choose a name of that kind"}
+	}
+	switch t.Effect {
+	case "", "non_idempotent", "idempotent", "read_only", "sandboxed":
+	default:
+		return Tool{}, &FieldError{
+			Message: "tool", Field: "effect", Problem: fmt.Sprintf("%q is none", cleanText(t.Effect, 40)),
+			Remedy: "send non_idempotent, idempotent, read_only or sandboxed",
+		}
+	}
+	return t, nil
+}
+
+// Alias is what a name stands for: the session that it was given to or, for
+// the id of a run, the run's home with the digest of the task's body.
+type Alias struct {
+	Session session.ID `json:"session"`
+	Digest  string     `json:"digest,omitempty"`
+}
+
+// RunAliasKey is the key of a run's entry in the bucket ALIAS.
+func RunAliasKey(t session.Tenant, id run.ID) string { return string(t) + ".run." + string(id) }
+
+// SessionAliasKey is the key of a session's name in the bucket ALIAS.
+func SessionAliasKey(t session.Tenant, name string) string { return string(t) + ".session." + name }
+
+// WorkflowKey is the key of a workflow on offer in the bucket REGISTRY.
+func WorkflowKey(pool, name string) string { return "workflow." + pool + "." + name }
+
+// ToolKey is the key of a tool in the bucket REGISTRY.
+func ToolKey(t session.Tenant, name string) string { return "tool." + string(t) + "." + name }
+
+// DecodeAlias reads an entry of the bucket ALIAS.
+func DecodeAlias(data []byte) (Alias, error) {
+	a, err := read[Alias]("alias", data)
+	if err == nil && session.ValidID("session", string(a.Session)) != nil {
+		err = &FieldError{Message: "alias", Field: "session", Problem: plain(session.ValidID("session", string(a.Session)))}
+	}
+	if err != nil {
+		return Alias{}, err
+	}
+	return a, nil
+}

@@ -367,7 +367,7 @@ func (l *eventLog) before(ctx context.Context, k session.Key, stream string, m s
 	if token == 0 {
 		return session.Position{}, nil
 	}
-	prev, err := l.c.leaderGet(ctx, stream, getRequest{Seq: token})
+	prev, err := l.c.at(ctx, stream, token)
 	if errors.Is(err, errNoMessage) {
 		return session.Position{}, fmt.Errorf("%w: nothing before it", session.ErrForeign)
 	}

@@ -1,0 +1,131 @@
+package natstest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// Cluster is a JetStream cluster in this process, on the loopback interface
+// and in real time: what three replicas do differently from one, and what
+// happens when a server goes away, cannot be seen in a bubble. Access is open.
+type Cluster struct {
+	servers []*server.Server
+	configs []*server.Options
+}
+
+// StartCluster starts a cluster of n servers that sync every write, waits
+// until it has a leader and stops it when the test ends.
+func StartCluster(tb testing.TB, n int) *Cluster {
+	tb.Helper()
+	emptyPools()
+	c := &Cluster{servers: make([]*server.Server, n)}
+	var routes []string
+	ports := make([]int, n)
+	for i := range ports {
+		ports[i] = freePort(tb)
+		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", ports[i]))
+	}
+	for i, port := range ports {
+		c.configs = append(c.configs, &server.Options{
+			ServerName: fmt.Sprintf("n%d", i), Host: "127.0.0.1", Port: freePort(tb),
+			JetStream: true, StoreDir: tb.TempDir(), SyncAlways: true, NoSigs: true, NoLog: true,
+			JetStreamMaxStore: maxStore, JetStreamMaxMemory: maxStore,
+			Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: port},
+			Routes:  server.RoutesFromStr(strings.Join(routes, ",")),
+		})
+	}
+	tb.Cleanup(func() {
+		for i := range c.servers {
+			c.Stop(i)
+		}
+		emptyPools()
+	})
+	for i := range c.servers {
+		c.Start(tb, i)
+	}
+	return c
+}
+
+func freePort(tb testing.TB) int {
+	l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// Start starts a stopped server on its directory; when all are running it
+// waits until the cluster has a leader that all of them know.
+func (c *Cluster) Start(tb testing.TB, i int) {
+	tb.Helper()
+	s, err := server.NewServer(c.configs[i])
+	if err != nil {
+		tb.Fatal(err)
+	}
+	c.servers[i] = s
+	s.Start()
+	if !s.ReadyForConnections(30 * time.Second) {
+		tb.Fatalf("server %d is not ready", i)
+	}
+	ctx, cancel := context.WithTimeout(tb.Context(), time.Minute)
+	defer cancel()
+	for !c.settled() {
+		select {
+		case <-ctx.Done():
+			tb.Fatal("the cluster has no leader")
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func (c *Cluster) settled() bool {
+	if slices.Contains(c.servers, nil) {
+		return true // not all of them are running yet
+	}
+	leader := false
+	for _, s := range c.servers {
+		if !s.JetStreamIsCurrent() {
+			return false
+		}
+		leader = leader || s.JetStreamIsLeader()
+	}
+	return leader
+}
+
+// Stop stops a server and waits for it; the others elect new leaders.
+func (c *Cluster) Stop(i int) {
+	if s := c.servers[i]; s != nil {
+		s.Shutdown()
+		s.WaitForShutdown()
+		c.servers[i] = nil
+	}
+}
+
+// URLs are the addresses of all servers, separated by commas, beginning with
+// the one given.
+func (c *Cluster) URLs(first int) string {
+	var urls []string
+	for i := range c.configs {
+		o := c.configs[(first+i)%len(c.configs)]
+		urls = append(urls, fmt.Sprintf("nats://%s:%d", o.Host, o.Port))
+	}
+	return strings.Join(urls, ",")
+}
+
+// Leader is the server that leads a stream, -1 when none does.
+func (c *Cluster) Leader(stream string) int {
+	for i, s := range c.servers {
+		if s != nil && s.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, stream) {
+			return i
+		}
+	}
+	return -1
+}

@@ -1,0 +1,192 @@
+//go:build e2e
+
+package natsbus
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/session"
+)
+
+// clusterOptions are those of a node of a cluster whose servers all sync,
+// which TestLevels checks the answers to.
+func clusterOptions(c *natstest.Cluster, first int) *Options {
+	return &Options{
+		URL: c.URLs(first), Replicas: 3, Partitions: 2,
+		Probe: func(context.Context) ([]SyncState, error) {
+			return []SyncState{{Server: "all", Always: true}}, nil
+		},
+	}
+}
+
+// TestClusterWriters lets many sessions be written, and read back, while the
+// leader of their stream is stopped and started again. No append fails, each
+// is stored once, and what Last says is never outdated.
+func TestClusterWriters(t *testing.T) {
+	ctx := t.Context()
+	cluster := natstest.StartCluster(t, 3)
+	c := dial(t, clusterOptions(cluster, 0))
+	if err := c.Provision(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Provision(ctx); err != nil {
+		t.Fatalf("a second time: %v", err)
+	}
+	const writers = 16
+	var (
+		wg      sync.WaitGroup
+		stop    = make(chan struct{})
+		keys    [writers]session.Key
+		ends    [writers]session.Position
+		appends atomic.Int64
+		slowest atomic.Int64
+	)
+	for w := range writers {
+		keys[w] = key(fmt.Sprintf("writer%d", w))
+		cw := dial(t, clusterOptions(cluster, w%3))
+		wg.Go(func() {
+			at, err := write1(ctx, cw.Log(), keys[w], stop, func(d time.Duration) {
+				appends.Add(1)
+				for old := slowest.Load(); int64(d) > old && !slowest.CompareAndSwap(old, int64(d)); old = slowest.Load() {
+				}
+			})
+			if err != nil {
+				t.Errorf("writer %d: %v", w, err)
+			}
+			ends[w] = at
+		})
+	}
+	time.Sleep(3 * time.Second)
+	victim := cluster.Leader(EventStream(1, 0))
+	cluster.Stop(victim)
+	time.Sleep(6 * time.Second)
+	cluster.Start(t, victim)
+	time.Sleep(3 * time.Second)
+	close(stop)
+	wg.Wait()
+	t.Logf("%d appends, the slowest took %v", appends.Load(), time.Duration(slowest.Load()))
+	var messages uint64
+	for w := range writers {
+		entries := readAll(t, c.Log(), keys[w], session.Position{})
+		if len(entries) != int(ends[w].Seq) {
+			t.Errorf("writer %d: %d commits, want %d", w, len(entries), ends[w].Seq)
+		}
+		messages += ends[w].Seq
+	}
+	if got := stored64(t, c, key("a")) + stored64(t, c, otherPartition(key("a"))); got != messages {
+		t.Errorf("%d messages stored, %d appends succeeded", got, messages)
+	}
+}
+
+// otherPartition is a session of the other one of two partitions.
+func otherPartition(k session.Key) session.Key {
+	for i := 0; ; i++ {
+		if o := key(fmt.Sprintf("o%d", i)); partition(o) != partition(k) {
+			return o
+		}
+	}
+}
+
+// write1 appends to one session until stop, looking at the log in between.
+func write1(ctx context.Context, l session.Log, k session.Key, stop <-chan struct{}, done func(time.Duration)) (session.Position, error) {
+	var at session.Position
+	for {
+		select {
+		case <-stop:
+			return at, nil
+		default:
+		}
+		start := time.Now()
+		next, err := l.Append(ctx, at, commit(k, at, "x"))
+		if err != nil {
+			return at, err
+		}
+		at = next
+		done(time.Since(start))
+		last, err := l.Last(ctx, k)
+		if err != nil {
+			return at, err
+		}
+		if last.At != at {
+			return at, fmt.Errorf("Last says %d after %d was acknowledged", last.At.Seq, at.Seq)
+		}
+		if at.Seq%25 != 0 {
+			continue
+		}
+		var end session.Position
+		for e, err := range l.Read(ctx, k, session.Position{}) {
+			if err != nil {
+				return at, err
+			}
+			end = e.At
+		}
+		if end != at {
+			return at, fmt.Errorf("Read ends at %d, want %d", end.Seq, at.Seq)
+		}
+	}
+}
+
+// TestClusterBlobs reads blobs right after they were stored, from replicas
+// that may not have them yet.
+func TestClusterBlobs(t *testing.T) {
+	ctx := t.Context()
+	cluster := natstest.StartCluster(t, 3)
+	c := dial(t, clusterOptions(cluster, 0))
+	if err := c.Provision(ctx); err != nil {
+		t.Fatal(err)
+	}
+	readers := []*Conn{c, dial(t, clusterOptions(cluster, 1)), dial(t, clusterOptions(cluster, 2))}
+	for i := range 200 {
+		data := bytes.Repeat(fmt.Appendf(nil, "%d ", i), 1+i*i)
+		ref, err := c.Blobs("default").Put(ctx, bytes.NewReader(data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := readers[i%3].Blobs("default").Get(ctx, ref.Digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(r)
+		if err := errors.Join(err, r.Close()); err != nil || !bytes.Equal(got, data) {
+			t.Fatalf("blob %d: %d bytes of %d, %v", i, len(got), len(data), err)
+		}
+	}
+}
+
+// TestNoMessageIDs is why nothing here sends Nats-Msg-Id: on three replicas
+// the server looks for duplicates before it compares sequences.
+func TestNoMessageIDs(t *testing.T) {
+	ctx := t.Context()
+	cluster := natstest.StartCluster(t, 3)
+	c := dial(t, clusterOptions(cluster, 0))
+	if err := c.Provision(ctx); err != nil {
+		t.Fatal(err)
+	}
+	k := key("s")
+	_, subject, err := EventSubject(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func(last uint64, data string) error {
+		_, err := c.publishExpecting(ctx, subject, last, nats.Header{nats.MsgIdHdr: {"the same"}}, []byte(data))
+		return err
+	}
+	if err := send(0, "first"); err != nil {
+		t.Fatal(err)
+	}
+	// A zombie's commit: not stored, and not acknowledged either.
+	if err := send(99, "zombie"); !errors.Is(err, errExpectation) {
+		t.Errorf("got %v: a duplicate must not count as stored", err)
+	}
+}

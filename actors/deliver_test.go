@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/session/sessiontest"
 )
 
 // cluster is several systems over one log that can reach each other.
@@ -179,76 +181,104 @@ func TestSilentHolderLosesTheSession(t *testing.T) {
 	}
 }
 
-// Whatever two nodes do to one session at once, each task ends in one state
-// and each step is recorded once.
-func TestTwoNodesOneSession(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log, w, c := &faults{latency: 3 * time.Millisecond}, &work{}, &cluster{}
-		nodes := []*actors.System{c.join(t, log, w, "a"), c.join(t, log, w, "b"), c.join(t, log, w, "c")}
-		k := key("s1")
-		const runs = 24
-		var wg sync.WaitGroup
-		for i := range runs {
-			id := fmt.Sprint("r", i)
-			wg.Go(func() {
-				time.Sleep(time.Duration(i%7) * time.Millisecond)
-				for try := range 10 { // as often as a message is delivered again
-					_, err := nodes[(i+try)%3].Accept(t.Context(), task(id, k))
-					if err == nil {
-						return
-					}
-					if !errors.Is(err, session.ErrConflict) && !errors.Is(err, run.ErrBusy) {
-						t.Errorf("%s: %v", id, err)
-					}
-					time.Sleep(10 * time.Millisecond)
-				}
-				t.Errorf("%s was never accepted", id)
-			})
+// Whatever nodes do to one session at once, over a log that fails in all its
+// ways, each task ends in one state and each step is recorded once.
+func TestNodesRaceForASession(t *testing.T) {
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { raceForASession(t, rand.New(rand.NewPCG(seed, 1)), seed > 0) })
+		})
+	}
+}
+
+func raceForASession(t *testing.T, dice *rand.Rand, faulty bool) {
+	var mu sync.Mutex
+	inner := &faults{latency: 3 * time.Millisecond}
+	log := sessiontest.NewFaultLog(inner, func(int, session.Commit) sessiontest.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		if !faulty {
+			return sessiontest.Fault{}
 		}
-		wg.Wait()
-		// The relay and the sweeper: offer what is queued until nothing is.
-		for round := 0; ; round++ {
-			open := 0
-			for i := range runs {
-				id := run.ID(fmt.Sprint("r", i))
-				if r := state(t, log, k, id); !r.State.Terminal() {
-					open++
-					if _, err := nodes[round%3].Accept(t.Context(), run.Task{ID: id, Workflow: "w", Session: k, Resume: true}); err != nil && !errors.Is(err, session.ErrConflict) {
-						t.Errorf("%s offered again: %v", id, err)
-					}
-				}
-			}
-			if open == 0 {
-				break
-			}
-			if round > 200 {
-				t.Fatalf("%d runs do not end", open)
-			}
-			time.Sleep(time.Second)
+		switch dice.IntN(40) {
+		case 0:
+			return sessiontest.Fault{Conflict: true}
+		case 1:
+			return sessiontest.Fault{Unavailable: true}
+		case 2:
+			return sessiontest.Fault{Lost: true}
+		case 3:
+			return sessiontest.Fault{Late: 5 * time.Millisecond}
+		case 4:
+			return sessiontest.Fault{Stall: 20 * time.Millisecond}
 		}
-		for i := range runs {
-			if r := state(t, log, k, run.ID(fmt.Sprint("r", i))); r.State != run.Succeeded {
-				t.Errorf("r%d is %q: %v", i, r.State, r.Review)
-			}
-		}
-		steps := map[string]int{}
-		for e, err := range log.Read(t.Context(), k, session.Position{}) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, ev := range e.Commit.Events {
-				if ev.Kind == run.KindDone {
-					steps[ev.Batch]++
-				}
-			}
-		}
-		for batch, n := range steps {
-			if n != 1 {
-				t.Errorf("step %s is recorded %d times", batch, n)
-			}
-		}
-		if len(steps) != 2*runs {
-			t.Errorf("%d steps are recorded, want %d", len(steps), 2*runs)
-		}
+		return sessiontest.Fault{}
 	})
+	w, c := &work{}, &cluster{}
+	nodes := []*actors.System{c.join(t, log, w, "a"), c.join(t, log, w, "b"), c.join(t, log, w, "c")}
+	k := key("s1")
+	const runs = 24
+	var wg sync.WaitGroup
+	for i := range runs {
+		id := fmt.Sprint("r", i)
+		wg.Go(func() {
+			time.Sleep(time.Duration(i%7) * time.Millisecond)
+			for try := range 20 { // as often as a message is delivered again
+				_, err := nodes[(i+try)%3].Accept(t.Context(), task(id, k))
+				if err == nil {
+					return
+				}
+				if !errors.Is(err, session.ErrConflict) && !errors.Is(err, run.ErrBusy) && !errors.Is(err, session.ErrUnavailable) {
+					t.Errorf("%s: %v", id, err)
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			t.Errorf("%s was never accepted", id)
+		})
+	}
+	wg.Wait()
+	// The relay and the sweeper: offer what is open until nothing is.
+	for round := 0; ; round++ {
+		open := 0
+		for i := range runs {
+			id := run.ID(fmt.Sprint("r", i))
+			if r := state(t, log, k, id); !r.State.Terminal() {
+				open++
+				// What fails is offered again in the next round.
+				_, _ = nodes[round%3].Accept(t.Context(), run.Task{ID: id, Workflow: "w", Session: k, Resume: true})
+			}
+		}
+		if open == 0 {
+			break
+		}
+		if round > 200 {
+			t.Fatalf("%d runs do not end", open)
+		}
+		time.Sleep(time.Second)
+	}
+	log.Wait()
+	for i := range runs {
+		if r := state(t, log, k, run.ID(fmt.Sprint("r", i))); r.State != run.Succeeded {
+			t.Errorf("r%d is %q: %v", i, r.State, r.Review)
+		}
+	}
+	steps := map[string]int{}
+	for e, err := range log.Read(t.Context(), k, session.Position{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, ev := range e.Commit.Events {
+			if ev.Kind == run.KindDone {
+				steps[ev.Batch]++
+			}
+		}
+	}
+	for batch, n := range steps {
+		if n != 1 {
+			t.Errorf("step %s is recorded %d times", batch, n)
+		}
+	}
+	if len(steps) != 2*runs {
+		t.Errorf("%d steps are recorded, want %d", len(steps), 2*runs)
+	}
 }

@@ -36,7 +36,7 @@ var systemPaths = []string{
 	"/etc/localtime", "/etc/timezone", "/etc/nsswitch.conf", "/etc/passwd", "/etc/group",
 	"/etc/os-release", "/etc/mime.types", "/etc/terminfo", "/etc/magic", "/etc/services", "/etc/protocols",
 	"/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/ca-certificates", "/etc/pki/tls/certs",
-	"/etc/fonts", "/etc/gitattributes",
+	"/etc/fonts",
 	"/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/uptime", "/proc/version", "/proc/filesystems", "/proc/loadavg",
 	"/proc/sys/kernel/osrelease", "/proc/sys/kernel/pid_max", "/proc/sys/vm/overcommit_memory",
 	"/sys/devices/system/cpu", "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size",

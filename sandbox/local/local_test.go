@@ -14,6 +14,7 @@ import (
 func TestMain(m *testing.M) {
 	local.Reexec()
 	sandboxtest.Probe()
+	local.RunHost()
 	os.Exit(m.Run())
 }
 

@@ -24,7 +24,13 @@ const wholeTree = true
 
 // baseEnv is what every command finds in its environment.
 func baseEnv(b *box) map[string]string {
-	return map[string]string{"PATH": b.o.Path, "HOME": b.dir, "LANG": "C.UTF-8", "TMPDIR": b.tmp}
+	env := map[string]string{"PATH": b.o.Path, "HOME": b.dir, "LANG": "C.UTF-8", "TMPDIR": b.tmp}
+	if b.info.Isolation == sandbox.IsolationKernel {
+		// git gives up on a file of settings that it may not read; the
+		// system's may hold credentials.
+		env["GIT_CONFIG_NOSYSTEM"] = "1"
+	}
+	return env
 }
 
 // supervisor is a started supervisor, seen from the host.

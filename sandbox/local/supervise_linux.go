@@ -77,6 +77,10 @@ func superviseJob() (r result) {
 	if j.Probe != "" {
 		return probe(j)
 	}
+	// Reap takes the folder away from a holder that has been superseded.
+	if _, err := os.Stat(j.Tmp); err != nil {
+		return fail("the sandbox was taken away", err)
+	}
 	if err := recordRun(os.Getpid()); err != nil {
 		return fail("record the supervisor", err)
 	}

@@ -1,0 +1,87 @@
+//go:build unix
+
+package local
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rathcluster/rath/sandbox"
+)
+
+func TestWithoutReexec(t *testing.T) {
+	ready.Store(false)
+	defer ready.Store(true)
+	b := New(&Options{State: t.TempDir()})
+	if _, err := b.Probe(t.Context()); !errors.Is(err, ErrNoReexec) {
+		t.Errorf("Probe = %v", err)
+	}
+	_, err := b.Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess})
+	if !errors.Is(err, ErrNoReexec) || !strings.Contains(err.Error(), "local.Reexec()") {
+		t.Errorf("Open = %v", err)
+	}
+}
+
+// TestForeignState refuses a state directory that others could have prepared.
+func TestForeignState(t *testing.T) {
+	for name, prepare := range map[string]func(dir string) error{
+		"link":         func(dir string) error { return os.Symlink(t.TempDir(), dir) },
+		"open to all":  func(dir string) error { return errors.Join(os.Mkdir(dir, 0o777), os.Chmod(dir, 0o777)) },
+		"regular file": func(dir string) error { return os.WriteFile(dir, nil, 0o600) },
+	} {
+		state := filepath.Join(t.TempDir(), "state")
+		if err := prepare(state); err != nil {
+			t.Fatal(err)
+		}
+		s, err := New(&Options{State: state}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess})
+		if err == nil {
+			s.Close()
+			t.Errorf("%s: the state directory is used", name)
+		}
+	}
+}
+
+func TestCloseLeavesNothing(t *testing.T) {
+	state := t.TempDir()
+	s, err := New(&Options{State: state}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What a command does to its temporary directory does not keep it.
+	if _, err := s.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", `mkdir -p "$TMPDIR/a/b" && touch "$TMPDIR/a/b/c" && chmod 000 "$TMPDIR/a/b" "$TMPDIR/a"`}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if names, err := os.ReadDir(state); err != nil || len(names) != 0 {
+		t.Errorf("left behind: %v, %v", names, err)
+	}
+}
+
+func BenchmarkExec(b *testing.B) {
+	for _, level := range []sandbox.Isolation{"", sandbox.IsolationProcess} {
+		backend := New(&Options{State: b.TempDir(), Isolation: level})
+		caps, err := backend.Probe(b.Context())
+		if err != nil {
+			b.Fatal(err)
+		}
+		s, err := backend.Open(b.Context(), sandbox.Spec{Dir: b.TempDir(), MinIsolation: sandbox.IsolationProcess})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(string(caps.Isolation), func(b *testing.B) {
+			for b.Loop() {
+				if e, err := s.Exec(b.Context(), sandbox.Cmd{Argv: []string{"true"}}); err != nil || e.Ended != sandbox.Exited {
+					b.Fatal(err, e.Ended)
+				}
+			}
+		})
+		if err := s.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,297 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/sandbox"
+)
+
+// hostEnv makes the test binary a host that opens a sandbox over the
+// directory it names, runs a command in it and waits to be killed.
+const hostEnv = "RATH_TEST_HOST"
+
+// RunHost is called by TestMain; it returns in every process but such a host.
+func RunHost() {
+	dir := os.Getenv(hostEnv)
+	if dir == "" {
+		return
+	}
+	b := New(&Options{State: filepath.Join(dir, "state"), Isolation: sandbox.Isolation(os.Getenv(hostEnv + "_LEVEL"))})
+	s, err := b.Open(context.Background(), sandbox.Spec{
+		Dir: filepath.Join(dir, "work"), MinIsolation: sandbox.IsolationProcess, Owner: "session-1", Epoch: 7,
+	})
+	if err == nil {
+		_, err = s.Exec(context.Background(), sandbox.Cmd{Argv: []string{"sh", "-c", detached + " touch ready; sleep 100"}})
+	}
+	fmt.Fprintln(os.Stderr, "host:", err)
+	os.Exit(1)
+}
+
+// detached leaves its session and its parents.
+const detached = "setsid sh -c 'setsid sleep 101 & exit' & sleep 102 & "
+
+// startHost starts a host and returns when its command runs.
+func startHost(t *testing.T, level sandbox.Isolation) (dir string, host *exec.Cmd) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "work"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	host = exec.Command("/proc/self/exe")
+	host.Env = append(os.Environ(), hostEnv+"="+dir, hostEnv+"_LEVEL="+string(level))
+	host.Stderr = os.Stderr
+	if err := host.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		host.Process.Kill()
+		host.Wait()
+	})
+	until(t, "the command runs", func() bool {
+		_, err := os.Stat(filepath.Join(dir, "work", "ready"))
+		return err == nil
+	})
+	return dir, host
+}
+
+// until waits for something that must happen, at most as long as a slow
+// machine may need.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("does not happen: %s", what)
+		}
+	}
+}
+
+// alive lists what carries the mark of a sandbox.
+func alive(t *testing.T, own string) []proc {
+	t.Helper()
+	runs, err := readRuns(filepath.Join(own, runsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return leftOver(runs, []byte("\x00TMPDIR="+filepath.Join(own, tmpDir)+"\x00"))
+}
+
+func onlyFolder(t *testing.T, state string) string {
+	t.Helper()
+	folders, err := filepath.Glob(filepath.Join(state, "box-*"))
+	if err != nil || len(folders) != 1 {
+		t.Fatalf("folders: %v, %v", folders, err)
+	}
+	return folders[0]
+}
+
+var levels = []sandbox.Isolation{"", sandbox.IsolationProcess}
+
+func TestHostKilled(t *testing.T) {
+	for _, level := range levels {
+		t.Run("level "+string(level), func(t *testing.T) {
+			dir, host := startHost(t, level)
+			own := onlyFolder(t, filepath.Join(dir, "state"))
+			if n := len(alive(t, own)); n < 4 {
+				t.Fatalf("only %d processes live; the test shows nothing", n)
+			}
+			host.Process.Kill()
+			host.Wait()
+			// Nobody cleans up: the supervisor notices by itself.
+			until(t, "the tree dies with its host", func() bool { return len(alive(t, own)) == 0 })
+		})
+	}
+}
+
+func TestReap(t *testing.T) {
+	for _, level := range levels {
+		t.Run("level "+string(level), func(t *testing.T) {
+			dir, host := startHost(t, level)
+			state := filepath.Join(dir, "state")
+			own := onlyFolder(t, state)
+			if got, err := Reap(t.Context(), state, nil); err != nil || len(got) != 0 {
+				t.Fatalf("Reap touched the sandbox of a living process: %v, %v", got, err)
+			}
+
+			// Killed together, the supervisor has no time to clean up.
+			runs, err := readRuns(filepath.Join(own, runsFile))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for pid := range runs {
+				if p, ok := readProc(pid); ok && p.ppid == host.Process.Pid {
+					if err := host.Process.Signal(syscall.SIGSTOP); err != nil {
+						t.Fatal(err)
+					}
+					killProc(p)
+				}
+			}
+			host.Process.Kill()
+			host.Wait()
+			if len(alive(t, own)) < 3 {
+				t.Fatal("nothing is left to reap; the test shows nothing")
+			}
+			got, err := Reap(t.Context(), state, nil)
+			if err != nil || len(got) != 1 {
+				t.Fatalf("Reap: %v, %v", got, err)
+			}
+			l := got[0]
+			if l.Dir != filepath.Join(dir, "work") || l.Owner != "session-1" || l.Epoch != 7 || l.PID != host.Process.Pid {
+				t.Errorf("the lease is %+v", l)
+			}
+			if left := alive(t, own); len(left) != 0 {
+				t.Errorf("left alive: %+v", left)
+			}
+			if _, err := os.Stat(own); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the folder is still there: %v", err)
+			}
+			if _, err := os.Stat(l.Dir); err != nil {
+				t.Errorf("the workspace is the caller's to remove: %v", err)
+			}
+			if got, err := Reap(t.Context(), state, nil); err != nil || len(got) != 0 {
+				t.Errorf("a second Reap: %v, %v", got, err)
+			}
+		})
+	}
+}
+
+// TestReapLowerEpoch takes a sandbox away from a holder that still lives.
+func TestReapLowerEpoch(t *testing.T) {
+	state := t.TempDir()
+	s, err := New(&Options{State: state}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess, Epoch: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	own := onlyFolder(t, state)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", "sleep 100; true"}})
+		ended <- err
+	}()
+	until(t, "the command runs", func() bool { return len(alive(t, own)) >= 3 })
+	if got, err := Reap(t.Context(), state, func(l Lease) bool { return l.Epoch < 3 }); err != nil || len(got) != 0 {
+		t.Fatalf("Reap of lower epochs: %v, %v", got, err)
+	}
+	if got, err := Reap(t.Context(), state, func(l Lease) bool { return l.Epoch < 4 }); err != nil || len(got) != 1 {
+		t.Fatalf("Reap: %v, %v", got, err)
+	}
+	if err := <-ended; !errors.Is(err, sandbox.ErrLost) {
+		t.Errorf("the command under it ended with %v, want ErrLost", err)
+	}
+	if _, err := s.Exec(t.Context(), sandbox.Cmd{Argv: []string{"true"}}); !errors.Is(err, sandbox.ErrLost) {
+		t.Errorf("the next command ended with %v, want ErrLost", err)
+	}
+}
+
+// TestReapSparesStrangers gives Reap a record whose numbers were given out
+// anew since.
+func TestReapSparesStrangers(t *testing.T) {
+	stranger := exec.Command("sleep", "100")
+	stranger.Env = []string{"PATH=" + DefaultPath}
+	if err := stranger.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		stranger.Process.Kill()
+		stranger.Wait()
+	}()
+	start, ok := startTime(stranger.Process.Pid)
+	if !ok {
+		t.Fatal("no start time")
+	}
+	own := filepath.Join(t.TempDir(), "box-old")
+	if err := os.Mkdir(own, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	runs := fmt.Sprintf("%d %d\n%d %d\nhalf a li", stranger.Process.Pid, start-1, stranger.Process.Pid, start+1)
+	lease := `{"pid":` + strconv.Itoa(stranger.Process.Pid) + `,"started":1,"boot":"another boot"}`
+	for name, text := range map[string]string{runsFile: runs, leaseFile: lease} {
+		if err := os.WriteFile(filepath.Join(own, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := Reap(t.Context(), filepath.Dir(own), nil); err != nil || len(got) != 1 {
+		t.Fatalf("Reap: %v, %v", got, err)
+	}
+	if now, ok := startTime(stranger.Process.Pid); !ok || now != start {
+		t.Error("a process that only had the number was killed")
+	}
+}
+
+// TestSupervisorKilled lets an unconfined command kill its supervisor.
+func TestSupervisorKilled(t *testing.T) {
+	state := t.TempDir()
+	s, err := New(&Options{State: state, Isolation: sandbox.IsolationProcess}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	own := onlyFolder(t, state)
+	_, err = s.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", detached + "kill -9 $PPID; sleep 100"}})
+	if !errors.Is(err, sandbox.ErrLost) {
+		t.Errorf("Exec = %v, want ErrLost", err)
+	}
+	if left := alive(t, own); len(left) != 0 {
+		t.Errorf("left alive: %+v", left)
+	}
+}
+
+// TestTooManyProcesses lowers the net so that a few processes touch it.
+func TestTooManyProcesses(t *testing.T) {
+	s, err := New(&Options{State: t.TempDir(), tasks: 30}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	e, err := s.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", "i=0; while [ $i -lt 80 ]; do sleep 100 & i=$((i+1)); done; wait"}, Timeout: time.Minute})
+	if err != nil || e.Ended != sandbox.Signaled || !strings.Contains(string(e.Stderr.Bytes()), "more than 30 processes") {
+		t.Errorf("%v, ended %q, %s", err, e.Ended, e.Stderr.Bytes())
+	}
+}
+
+// TestOlderKernels pretends that Landlock cannot confine signals yet.
+func TestOlderKernels(t *testing.T) {
+	for abi := minABI; abi < 7; abi++ {
+		b := New(&Options{State: t.TempDir(), abi: abi})
+		caps, err := b.Probe(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if caps.Isolation != sandbox.IsolationKernel {
+			continue // this host has no Landlock at all; TestConformance says so
+		}
+		if !strings.Contains(caps.Detail, fmt.Sprintf("abi %d", abi)) {
+			t.Errorf("with ABI %d the backend says %q", abi, caps.Detail)
+		}
+		s, err := b.Open(t.Context(), sandbox.Spec{Dir: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		script := fmt.Sprintf("kill -0 $PPID && echo signalled the supervisor; kill -0 %d && echo signalled the host; kill -0 -1 && echo signalled all; cat /etc/shadow; echo end", os.Getpid())
+		e, err := s.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", script}})
+		out := string(e.Stdout.Bytes())
+		if abi >= 6 {
+			out = strings.ReplaceAll(out, "signalled all\n", "") // all that are left are its own
+		}
+		if err != nil || out != "end\n" {
+			t.Errorf("ABI %d: %v, ended %q: %s%s", abi, err, e.Ended, e.Stdout.Bytes(), e.Stderr.Bytes())
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	caps, err := New(&Options{State: t.TempDir(), abi: minABI - 1}).Probe(t.Context())
+	if err != nil || caps.Isolation != sandbox.IsolationProcess {
+		t.Errorf("with a Landlock that is too old the backend offers %+v, %v", caps, err)
+	}
+}

@@ -1,0 +1,429 @@
+package messages_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+func schemaOf(t testing.TB, name string) *jsonschema.Schema {
+	t.Helper()
+	text, err := messages.SchemaOf(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s jsonschema.Schema
+	if err := json.Unmarshal(text, &s); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return &s
+}
+
+func resolved(t testing.TB, name string) *jsonschema.Resolved {
+	t.Helper()
+	r, err := schemaOf(t, name).Resolve(nil)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return r
+}
+
+func validate(r *jsonschema.Resolved, data []byte) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return err
+	}
+	return r.Validate(v)
+}
+
+var (
+	digest = blob.Sum([]byte("files")).String()
+	usage  = session.Usage{CacheRead: 1, CacheWrite: 2, Calls: 3, Input: 4, MicroUSD: 5, Output: 6}
+	ref    = lineage.Ref{Commit: 3, Hash: digest, Session: "s1", Version: 4}
+	moment = time.Date(2026, 11, 20, 15, 4, 5, 678_000_000, time.UTC)
+	place  = session.Placement{Backend: "local", Epoch: 1, Head: blob.Sum([]byte("files")), Isolation: "landlock", Spec: "."}
+)
+
+func fullRecord() lineage.Record {
+	return lineage.Record{
+		Agent: "coder", Attempt: 1, Branches: []lineage.Ref{ref}, By: "s1", Call: "c1", Calls: 1, Code: run.CodeError, Commit: 3, Effect: "sandboxed",
+		Elapsed: 12, Epoch: 1, Hash: digest, Head: digest, HeadFrom: digest, Home: "s1", K: 1, Kind: lineage.Tool, Model: "m", Name: "n", Node: "node-a",
+		Parents: []lineage.Ref{ref}, Partition: 1, Policy: "adopt", Reason: "why", Result: &ref, Revision: "r1", Role: "tool_result", Root: "s1", Rows: 1,
+		Run: "r1", Schema: 1, Seq: 9, Session: "s1", Source: "fix.go:1", State: "running", Step: "1.0", Summary: "coder edits slug.sh", Tenant: "acme",
+		Time: 1, Tool: "edit_file", Usage: usage, Version: 4, Via: "fork", Workflow: "fix",
+	}
+}
+
+func fullTask() messages.Task {
+	return messages.Task{
+		ID: "run-1", Session: "s1", Input: json.RawMessage(`{"q":1.5}`), Model: "m", Tools: []string{"edit_file"}, Workspace: digest,
+		Budget: messages.Budget{MicroUSD: 1, Steps: 2, TimeMS: 3, Tokens: 4}, Deadline: moment.Add(time.Hour), NotBefore: moment, ForkOf: "s0:3", Revision: "r1",
+	}
+}
+
+// full has a value with every field set for each schema that has a Go type.
+func full() map[string]any {
+	task := fullTask()
+	inner := fullTask()
+	inner.Input = nil
+	info := messages.RunInfo{
+		Run: "r1", State: run.Failed, Workflow: "fix", Revision: "r1", Session: "s1", Root: "s1", Attempt: 1, Behind: "r0", Cancelled: true, Code: "error",
+		Reason: "why", Result: &ref, Review: &messages.Review{Step: "1", Call: "c", Tool: "t", Code: "needs_review", Reason: "why"}, Steps: 3,
+		Sessions: []session.ID{"s1"}, Usage: usage, Warnings: []string{"w"}, Submitted: 1, Started: 2, Ended: 3,
+	}
+	branch := messages.Branch{
+		Session: "s2", Version: 4, Root: "s1", Via: "fork", Name: "fast", Parents: []lineage.Ref{ref}, Head: digest, Disposition: "rejected", Reason: "why",
+		By: "s1", Usage: usage, Opened: 1, Last: 2, Runs: []run.ID{"r1"},
+	}
+	chunk := messages.Chunk{
+		Index: 1, Kind: session.ToolResult, Text: "x", Truncated: true, Calls: []session.ToolCall{{ID: "1", Name: "n", Args: "{}"}}, CallID: "c", Name: "n",
+		Failed: true, Body: digest, Agent: "a", Workflow: "w", Node: "n", Run: "r1", Step: "1", Time: 1, Placement: place, Usage: usage, Session: "s1", Version: 2,
+	}
+	workflow := messages.Workflow{Name: "fix", Description: "d", Revision: "r1", Pool: "default", Input: json.RawMessage(`{"type":"object"}`)}
+	node := messages.Node{
+		Incarnation: "node-a-1", Name: "node-a", Pools: []string{"default"}, Slots: 4, Free: 3, Version: "v1", Isolation: "landlock", Durability: "fsync",
+		Draining: true, Started: 1,
+	}
+	event := fullRecord()
+	return map[string]any{
+		"task.v1":    task,
+		"control.v1": messages.Control{Reason: "r", By: "ann", Decision: run.Happened, Value: json.RawMessage(`{"ok":true}`), Step: "1", Text: "t"},
+		"answer.v1":  messages.Answer{Done: true, Note: "queued", Error: &messages.Error{Code: "error", Text: "x"}},
+		"error.v1":   messages.Error{Code: "not_found", Text: "no"},
+		"result.v1": messages.Result{
+			Schema: 1, Run: "r1", State: run.Succeeded, Workflow: "fix", Session: "s1", Version: 9, Output: "done", Code: "error", Error: "x", Attempt: 1,
+			Usage: usage, Workspace: digest, Chain: &messages.Chain{Hash: digest, Seq: 9, Session: "s1"}, EndedMS: 1,
+		},
+		"delta.v1": messages.Delta{
+			Run: "r1", Session: "s1", Step: "1", Attempt: 1, N: 1, Agent: "a", Text: "t", Reasoning: "r", Call: &messages.CallDelta{Index: 0, ID: "i", Name: "n", Args: "{"},
+		},
+		"record.v1":      event,
+		"event.v1":       event,
+		"query.v1":       messages.Query{Run: "r1", Session: "s1:4", States: []run.State{run.Running}, Workflow: "fix", Limit: 5, After: 9, Format: "svg", All: true},
+		"runs.v1":        messages.Runs{Runs: []messages.RunInfo{info}, Next: 3},
+		"run.v1":         info,
+		"session.v1":     messages.Session{Session: "s1", Version: 4, Root: "s1", Opened: "fork", Name: "n", Parents: []lineage.Ref{ref}, Closed: "rejected", Reason: "why", Placement: place, Usage: usage, Total: 9, Chunks: []messages.Chunk{chunk}, Next: 4},
+		"graph.v1":       messages.Graph{Root: "s1", Roots: []session.ID{"s1"}, Tree: []messages.Branch{branch}, Picture: "x", Next: 1},
+		"lineage.v1":     messages.Lineage{Records: []messages.LineageRecord{{At: 1, Record: event}}, Next: 2, Last: 3},
+		"workflow.v1":    workflow,
+		"workflows.v1":   messages.Workflows{Workflows: []messages.Workflow{workflow}},
+		"node.v1":        node,
+		"nodes.v1":       messages.Nodes{Nodes: []messages.Node{node}},
+		"tool.v1":        messages.Tool{Name: "deploy", Description: "d", Effect: "idempotent", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 5},
+		"alias.v1":       messages.Alias{Session: "s1", Digest: "d"},
+		"dead-letter.v1": messages.DeadLetter{Schema: 1, Code: "malformed", Reason: "why", Subject: "rath.task.acme.fix", Run: "r1", Text: "x", Base64: []byte{1}, Bytes: 1, Truncated: true, TimeMS: 1},
+		"work.v1": messages.Work{
+			Tenant: "acme", Session: "s1", Run: "r1", Workflow: "fix", Revision: "r1", Cancel: &run.CancelRequested{By: "b", Reason: "r", Run: "r1"},
+			Resolve: &run.Resolved{By: "b", Decision: run.Again, Path: "1", Reason: "r", Revision: "r1", Run: "r1", Value: "1", Workflow: "fix"}, Task: &inner, Input: "{}",
+		},
+	}
+}
+
+// TestSchemasDescribeTheTypes compares both sides field by field, and sends a
+// full and, by leaving out what may be absent, an empty value through them.
+func TestSchemasDescribeTheTypes(t *testing.T) {
+	samples := full()
+	for _, name := range messages.Schemas() {
+		t.Run(name, func(t *testing.T) {
+			s := schemaOf(t, name)
+			if s.Schema != "https://json-schema.org/draft/2020-12/schema" || s.Title == "" || s.Description == "" || !strings.HasPrefix(s.ID, "urn:rath:schema:") {
+				t.Errorf("$schema %q, $id %q, title %q, description %q", s.Schema, s.ID, s.Title, s.Description)
+			}
+			r := resolved(t, name)
+			if name == "commit.v1" {
+				return // TestCommitSchema
+			}
+			v, ok := samples[name]
+			if !ok {
+				t.Fatal("no Go type is compared with this schema")
+			}
+			compare(t, name, s, s, reflect.TypeOf(v), map[string]string{"delta.v1": "provisional"}[name])
+			data, err := messages.Encode(v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := validate(r, data); err != nil {
+				t.Errorf("the schema refuses %s:\n%v", data, err)
+			}
+			// Each field that the schema requires is always written.
+			for _, required := range s.Required {
+				var fields map[string]json.RawMessage
+				if err := json.Unmarshal(data, &fields); err != nil {
+					t.Fatal(err)
+				}
+				delete(fields, required)
+				less, err := json.Marshal(fields)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if validate(r, less) == nil {
+					t.Errorf("without %s the schema takes it", required)
+				}
+			}
+		})
+		delete(samples, name)
+	}
+	for name := range samples {
+		t.Errorf("%s has no schema", name)
+	}
+}
+
+// compare demands the same fields of a schema and a type, at every depth.
+func compare(t *testing.T, at string, root, s *jsonschema.Schema, typ reflect.Type, extra string) {
+	t.Helper()
+	for typ.Kind() == reflect.Pointer {
+		typ = typ.Elem()
+	}
+	s = deref(root, s)
+	switch typ.Kind() {
+	case reflect.Slice:
+		if typ.Elem().Kind() != reflect.Uint8 && s.Items != nil {
+			compare(t, at+"[]", root, s.Items, typ.Elem(), "")
+		}
+		return
+	case reflect.Struct:
+	default:
+		return
+	}
+	if reflect.PointerTo(typ).Implements(reflect.TypeFor[json.Unmarshaler]()) {
+		return // a time
+	}
+	want := map[string]reflect.StructField{}
+	for _, f := range reflect.VisibleFields(typ) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.IsExported() && name != "" && name != "-" {
+			want[name] = f
+		}
+	}
+	for name := range s.Properties {
+		if _, ok := want[name]; !ok && name != extra {
+			t.Errorf("%s: the schema has a field %s, %s has none", at, name, typ)
+		}
+	}
+	for name, f := range want {
+		p := s.Properties[name]
+		if p == nil {
+			t.Errorf("%s: %s has a field %s, the schema has none", at, typ, name)
+			continue
+		}
+		_, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if optional := strings.Contains(options, "omit"); optional == slices.Contains(s.Required, name) && !strings.HasPrefix(at, "query") && !strings.HasPrefix(at, "control") {
+			if !(len(f.Index) > 1) { // of an embedded pointer, which may be nil
+				t.Errorf("%s: field %s is optional in one and required in the other", at, name)
+			}
+		}
+		compare(t, at+"."+name, root, p, f.Type, "")
+	}
+}
+
+func deref(root, s *jsonschema.Schema) *jsonschema.Schema {
+	for s.Ref != "" || len(s.AnyOf) > 0 {
+		if len(s.AnyOf) > 0 {
+			s = s.AnyOf[0]
+			continue
+		}
+		s = root.Defs[strings.TrimPrefix(s.Ref, "#/$defs/")]
+	}
+	return s
+}
+
+// TestDecodersAndSchemasAgree sends bodies that clients might send through
+// both: what the schema refuses the decoder refuses as well, and the other way
+// round, but for what a schema cannot say.
+func TestDecodersAndSchemasAgree(t *testing.T) {
+	task := func(data []byte) error { _, err := messages.DecodeTask(data); return err }
+	control := func(data []byte) error { _, err := messages.DecodeControl(data); return err }
+	query := func(data []byte) error { _, err := messages.DecodeQuery(data); return err }
+	tool := func(data []byte) error { _, err := messages.DecodeTool(data); return err }
+	long := strings.Repeat("x", 70<<10)
+	tests := []struct {
+		schema string
+		decode func([]byte) error
+		ok     bool
+		body   string
+	}{
+		{"task", task, true, `{"id":"r1"}`},
+		{"task", task, true, `{"id":"r1","input":null,"model":null,"tools":null,"budget":null,"deadline":null}`},
+		{"task", task, true, `{"id":"r1","input":[1.5,{"a":null}],"budget":{},"tools":[]}`},
+		{"task", task, true, `{"id":"r1","fork_of":"s1"}`},
+		{"task", task, true, `{"id":"r1","deadline":"2026-11-20T15:04:05+01:00"}`},
+		{"task", task, false, `{}`},
+		{"task", task, false, `[]`},
+		{"task", task, false, `"r1"`},
+		{"task", task, false, `{"id":""}`},
+		{"task", task, false, `{"id":7}`},
+		{"task", task, false, `{"id":"a b"}`},
+		{"task", task, false, `{"ID":"r1"}`},
+		{"task", task, false, `{"id":"` + strings.Repeat("a", 65) + `"}`},
+		{"task", task, false, `{"id":"r1","tenant":"acme"}`},
+		{"task", task, false, `{"id":"r1","session":"a.b"}`},
+		{"task", task, false, `{"id":"r1","tools":"edit"}`},
+		{"task", task, false, `{"id":"r1","tools":["a","a"]}`},
+		{"task", task, false, `{"id":"r1","tools":[1]}`},
+		{"task", task, false, `{"id":"r1","workspace":"beef"}`},
+		{"task", task, false, `{"id":"r1","workspace":"` + strings.ToUpper(digest) + `"}`},
+		{"task", task, false, `{"id":"r1","budget":5}`},
+		{"task", task, false, `{"id":"r1","budget":{"tokens":-1}}`},
+		{"task", task, false, `{"id":"r1","budget":{"tokens":"5"}}`},
+		{"task", task, false, `{"id":"r1","budget":{"tokens":1.5}}`},
+		{"task", task, false, `{"id":"r1","budget":{"token":5}}`},
+		{"task", task, false, `{"id":"r1","budget":{"time_ms":99999999999999}}`},
+		{"task", task, false, `{"id":"r1","deadline":"tomorrow"}`},
+		{"task", task, false, `{"id":"r1","deadline":1700000000}`},
+		{"task", task, false, `{"id":"r1","fork_of":"s1:x"}`},
+		{"task", task, false, `{"id":"r1","fork_of":{"session":"s1"}}`},
+		{"task", task, false, `{"id":"r1","model":"` + long + `"}`},
+		{"control", control, true, `{}`},
+		{"control", control, true, `{"decision":"again","reason":"x","by":"ann","value":{"n":1.5}}`},
+		{"control", control, false, `{"reson":"x"}`},
+		{"control", control, false, `{"reason":5}`},
+		{"control", control, false, `{"reason":"` + long + `"}`},
+		{"control", control, false, `[]`},
+		{"query", query, true, `{}`},
+		{"query", query, true, `{"run":"@last","limit":10,"states":["running"],"format":"svg"}`},
+		{"query", query, false, `{"states":["lost"]}`},
+		{"query", query, false, `{"limit":-1}`},
+		{"query", query, false, `{"limit":100000}`},
+		{"query", query, false, `{"format":"png"}`},
+		{"query", query, false, `{"session":"a/b"}`},
+		{"query", query, false, `{"after":-1}`},
+		{"tool", tool, true, `{"name":"deploy"}`},
+		{"tool", tool, false, `{"name":"de ploy"}`},
+		{"tool", tool, false, `{"name":"deploy","effect":"none"}`},
+		{"tool", tool, false, `{}`},
+	}
+	for _, tt := range tests {
+		r := resolved(t, tt.schema+".v1")
+		body := tt.body
+		if len(body) > 100 {
+			body = body[:100] + "..."
+		}
+		if err := tt.decode([]byte(tt.body)); (err == nil) != tt.ok {
+			t.Errorf("decoder of %s: %s: %v", tt.schema, body, err)
+		}
+		if err := validate(r, []byte(tt.body)); (err == nil) != tt.ok {
+			t.Errorf("schema of %s: %s: %v", tt.schema, body, err)
+		}
+	}
+}
+
+// TestCommitSchema validates commits as they are stored, with every kind of
+// event.
+func TestCommitSchema(t *testing.T) {
+	r := resolved(t, "commit.v1")
+	link := session.Link{Ref: session.Ref{Key: session.Key{Tenant: "acme", ID: "s2"}, Version: 4}, Seq: 3, Hash: session.HashOf([]byte("x")), Token: 7}
+	key := session.Key{Tenant: "acme", ID: "s1"}
+	offer := &run.Offer{Revision: "r1", Run: "r2", Workflow: "fix"}
+	chunk := session.Result("c1", "edit_file", `{}`, true).WithOpaque("o").WithBody(blob.Ref{Digest: place.Head, Size: 3}).Of(session.Origin{
+		Agent: "a", Workflow: "w", Node: "n", Run: "r1", Step: "1", Time: moment, Placement: place, Usage: usage,
+	})
+	done := run.Done{
+		Attempt: 1, Call: "c", Code: "error", Effect: "sandboxed", Elapsed: 1, Error: "x", HeadAfter: place.Head, HeadBefore: place.Head, Input: "i",
+		Kind: run.StepTool, Links: []session.Link{link}, Model: "m", Name: "n", Path: "1", Prompt: place.Head, Revision: "r1", Row: true, Run: "r1",
+		Source: "f.go:1", Summary: "s", Usage: usage, Value: "{}",
+	}
+	submitted := run.Submitted{Behind: "r0", Digest: "d"}
+	submitted.Task.Run, submitted.Task.Workflow, submitted.Task.Input, submitted.Task.Tools = "r1", "fix", "1.5", []string{"t"}
+	submitted.Task.Budget, submitted.Task.Workspace, submitted.Task.Deadline = run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, place.Head, 5
+	payloads := []struct {
+		kind string
+		data any
+	}{
+		{run.KindWriter, run.WriterOpened{Epoch: 1, Incarnation: "n"}},
+		{run.KindSubmitted, submitted},
+		{run.KindClaimed, run.Claimed{Attempt: 1, Epoch: 1, Home: key, Incarnation: "n", Revision: "r", Run: "r1", Workflow: "w"}},
+		{run.KindReleased, run.Released{Attempt: 1, Next: offer, Reason: "r", Revision: "r", Run: "r1", Workflow: "w"}},
+		{run.KindReview, run.Review{Attempt: 1, Call: "c", Code: "needs_review", Name: "n", Path: "1", Reason: "r", Run: "r1"}},
+		{run.KindResolved, run.Resolved{By: "b", Decision: run.Happened, Path: "1", Reason: "r", Revision: "r", Run: "r1", Value: "1", Workflow: "w"}},
+		{run.KindCancel, run.CancelRequested{By: "b", Reason: "r", Run: "r1"}},
+		{run.KindWarning, run.Warning{Run: "r1", Text: "t"}},
+		{run.KindEnded, run.Ended{Attempt: 1, Children: []session.ID{"s2"}, Code: "error", Error: "x", Next: offer, Output: "o", Result: &link, Run: "r1", State: run.Succeeded, Usage: usage, Workflow: "w"}},
+		{run.KindIntent, run.Intent{Attempt: 1, Call: "c", Expires: 1, Input: "i", Name: "n", Path: "1", Run: "r1"}},
+		{run.KindDone, done},
+		{run.KindLate, done},
+	}
+	events := []session.Event{
+		session.OpenedEvent(session.Opening{Kind: session.OpenFork, Name: "n", Parents: []session.Link{link}, Run: "r1", Step: "1"}),
+		session.ChunkEvent(chunk),
+		session.ChunkEvent(session.AssistantText("x", session.ToolCall{ID: "1", Name: "n", Args: "{"})),
+		session.PlacedEvent(place),
+		session.JoinedEvent(session.Join{Policy: session.JoinAdopt, Parents: []session.Part{{From: 1, Link: link, To: 2}}, Placement: place, Reason: "r", Usage: usage}),
+		session.RejectedEvent(session.Rejection{Branch: link, Reason: "r", State: session.ClosedRejected}),
+		session.ClosedEvent(session.Closing{By: key, Reason: "r", State: session.ClosedRejected}),
+		{Kind: session.KindChunk, Schema: 1, Blob: blob.Ref{Digest: place.Head, Size: 40000}},
+		{Kind: "vendor.note", Schema: 3, Data: `{"any":"thing"}`},
+	}
+	for _, p := range payloads {
+		e, err := run.NewEvent(p.kind, p.data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		events = append(events, e)
+	}
+	s := schemaOf(t, "commit.v1")
+	compareEvents(t, s, payloads)
+	for _, e := range events {
+		e.Time, e.Batch = moment, "r1/1"
+		raw, err := session.Encode(session.Commit{Key: key, Root: "s1", Seq: 1, Epoch: 1, Events: []session.Event{e}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := validate(r, raw); err != nil {
+			t.Errorf("the schema refuses %s:\n%v", raw, err)
+		}
+		if e.Data == "" || e.Kind == "vendor.note" {
+			continue
+		}
+		broken := strings.Replace(string(raw), `"data":{`, `"data":{"surplus":1,`, 1)
+		if validate(r, []byte(broken)) == nil {
+			t.Errorf("%s: the schema takes a field that there is not", e.Kind)
+		}
+	}
+}
+
+func compareEvents(t *testing.T, s *jsonschema.Schema, payloads []struct {
+	kind string
+	data any
+},
+) {
+	t.Helper()
+	for _, p := range payloads {
+		def := s.Defs[p.kind]
+		if def == nil {
+			t.Errorf("the schema has no definition of %s", p.kind)
+			continue
+		}
+		typ := reflect.TypeOf(p.data)
+		for i := range typ.NumField() {
+			name, options, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
+			if def.Properties[name] == nil {
+				t.Errorf("%s: the schema has no field %s", p.kind, name)
+			}
+			if strings.Contains(options, "omit") == slices.Contains(def.Required, name) {
+				t.Errorf("%s: field %s is optional in one and required in the other", p.kind, name)
+			}
+		}
+		if n := typ.NumField(); len(def.Properties) != n {
+			t.Errorf("%s: the schema has %d fields, the type %d", p.kind, len(def.Properties), n)
+		}
+	}
+}
+
+func TestSchemaOfUnknown(t *testing.T) {
+	if _, err := messages.SchemaOf("nothing.v1"); err == nil || !strings.Contains(err.Error(), "task.v1") {
+		t.Errorf("got %v, want an error that lists the schemas", err)
+	}
+}

@@ -76,8 +76,15 @@ type toolCall struct {
 	path  run.Path
 	bound tool.Bound
 	bad   *tool.Outcome // the call cannot run
-	row   *session.Chunk
+	out   *outcome      // nil until the call ended
 	st    *step
+}
+
+// outcome is what a call left, ready to become a row.
+type outcome struct {
+	body   json.RawMessage
+	failed bool
+	head   blob.Digest // of the workspace; zero if the call cannot change it
 }
 
 // round is one assistant chunk's calls on their way. mu guards what the calls
@@ -154,10 +161,7 @@ func (r *round) replay() error {
 		if rows := rec.Session.Len() - r.base.Len(); rows >= r.rows {
 			r.s, r.rows = rec.Session, rows
 		}
-		if !rec.Row {
-			row := r.chunk(c, json.RawMessage(rec.Value), rec.Code != "", rec.HeadAfter)
-			c.row = &row
-		}
+		c.out = &outcome{json.RawMessage(rec.Value), rec.Failed, rec.HeadAfter}
 	}
 	return nil
 }
@@ -237,7 +241,7 @@ func (r *round) do(c *toolCall) error {
 	if err, ok := c.st.outcome(out.Err); !ok {
 		return err
 	}
-	head := place.Head
+	var head blob.Digest
 	if c.mutates() {
 		d.HeadBefore = place.Head
 		after, err := r.ex.lease(r.base.Key()).snapshot(context.WithoutCancel(r.ctx), r.ex)
@@ -247,14 +251,14 @@ func (r *round) do(c *toolCall) error {
 		}
 		head, d.HeadAfter = after, after
 	}
-	row := r.chunk(c, out.Body, out.IsError, head)
+	d.Failed = out.IsError
 	if out.IsError && out.Kind != "" {
 		d.Code, d.Error = run.Code(out.Kind), clip(errText(out.Err), 300)
 	}
 	if d.Summary == "" {
 		d.Summary = summary(c.Name, c.Args, out)
 	}
-	return r.commit(c, row, out.Body, d)
+	return r.commit(c, outcome{out.Body, out.IsError, head}, d)
 }
 
 func errText(err error) string {
@@ -282,31 +286,34 @@ func (r *round) call(c *toolCall, place session.Placement) tool.Outcome {
 // callID is what a tool may use as idempotency key: the same on every attempt.
 func (r *round) callID(c *toolCall) string { return string(r.ex.id) + "/" + string(c.path) }
 
-func (r *round) chunk(c *toolCall, body json.RawMessage, failed bool, head blob.Digest) session.Chunk {
+// row is the chunk of a call that ended, at a workspace head.
+func (r *round) row(c *toolCall, head blob.Digest) session.Chunk {
 	p := r.base.Placement()
 	if p.Backend != "" {
 		p.Head = head
 	}
 	o := session.Origin{Agent: r.agent, Workflow: r.ex.reg.Name, Node: r.ex.rt.Node, Run: string(r.ex.id), Step: string(c.path), Placement: p}
-	return session.Result(c.ID, c.Name, string(body), failed).Of(o)
+	return session.Result(c.ID, c.Name, string(c.out.body), c.out.failed).Of(o)
 }
 
 // commit records a call's outcome. Its row goes with it when all rows before
 // are there, and takes along those that waited for it; else the record holds
 // the body until then.
-func (r *round) commit(c *toolCall, row session.Chunk, body json.RawMessage, d run.Done) error {
+func (r *round) commit(c *toolCall, out outcome, d run.Done) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c.row = &row
+	c.out = &out
 	var content []session.Event
-	n := r.rows
-	for n < len(r.calls) && r.calls[n].row != nil {
-		content = append(content, session.ChunkEvent(*r.calls[n].row))
-		n++
+	n, head := r.rows, r.s.Placement().Head
+	for ; n < len(r.calls) && r.calls[n].out != nil; n++ {
+		if h := r.calls[n].out.head; !h.IsZero() {
+			head = h
+		}
+		content = append(content, session.ChunkEvent(r.row(r.calls[n], head)))
 	}
 	d.Row = n > r.rows && r.calls[r.rows] == c
 	if !d.Row {
-		d.Value = string(body)
+		d.Value = string(out.body)
 	}
 	c.st.s = r.s
 	ack, err := c.st.commit(d, content...)

@@ -174,6 +174,7 @@ type Done struct {
 	Effect  string `json:"effect,omitempty"`
 	Elapsed int64  `json:"elapsed,omitempty"` // milliseconds
 	Error   string `json:"error,omitempty"`
+	Failed  bool   `json:"failed,omitempty"` // a tool's body reports a failure
 	// HeadBefore and HeadAfter are the workspace's around a call that may
 	// change it.
 	HeadAfter  blob.Digest `json:"head_after,omitzero"`

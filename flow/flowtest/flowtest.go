@@ -86,6 +86,9 @@ func newBench(t testing.TB, s session.Session, file string, o *Options) *bench {
 	if o != nil {
 		b.o = *o
 	}
+	if b.o.Sandbox == nil {
+		b.o.Sandbox = local.New(&local.Options{State: filepath.Join(t.TempDir(), "boxes")})
+	}
 	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatalf("flowtest: read script: %v", err)
@@ -133,17 +136,13 @@ func (b *bench) runtime(w *world, log session.Log, incarnation string) *flow.Run
 		b.t.Fatalf("flowtest: %v", err)
 	}
 	values := run.NewValues(log)
-	backend := b.o.Sandbox
-	if backend == nil {
-		backend = local.New(&local.Options{State: filepath.Join(b.t.TempDir(), "boxes")})
-	}
 	return &flow.Runtime{
 		Store:  run.Direct(log, &run.DirectOptions{Incarnation: incarnation, Values: values}),
 		Values: values, Models: model, Node: "test",
 		Blobs:  func(session.Tenant) blob.Store { return w.blobs },
 		Memory: func(context.Context, session.Tenant, string) (memory.Store, error) { return w.memory, nil },
 		Workspaces: flow.Workspaces{
-			Dir: b.t.TempDir(), Backends: map[string]sandbox.Backend{"local": backend}, MinIsolation: process,
+			Dir: b.t.TempDir(), Backends: map[string]sandbox.Backend{"local": b.o.Sandbox}, MinIsolation: process,
 		},
 	}
 }

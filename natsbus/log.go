@@ -3,12 +3,10 @@ package natsbus
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,18 +21,14 @@ const (
 	// lateCheck bounds asking the servers again before a commit that is stored
 	// already is acknowledged.
 	lateCheck = 5 * time.Second
-	// inlineData is the most bytes of one event's data that a commit holds
-	// itself; more lies in a blob.
-	inlineData = 32 << 10
-	// inlineCommit is the size from which a commit's largest data move to
-	// blobs as well.
-	inlineCommit = 512 << 10
 )
 
 // Log returns the event store of sessions: one subject per session in the
-// event stream that its id names, one message per commit. It is also a
-// session.Snapshotter.
-func (c *Conn) Log() session.Log { return &eventLog{c} }
+// event stream that its id names, one message per commit, large data in blobs.
+// It is also a session.Snapshotter.
+func (c *Conn) Log() session.Log {
+	return session.Spill(&eventLog{c}, c.Blobs, nil)
+}
 
 type eventLog struct{ c *Conn }
 
@@ -63,7 +57,7 @@ func EventSubject(k session.Key) (stream, subject string, err error) {
 
 // Append implements session.Log.
 func (l *eventLog) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
-	stream, subject, err := EventSubject(c.Key)
+	stream, subject, err := l.c.place(c.Key)
 	if err != nil {
 		return session.Position{}, err
 	}
@@ -73,7 +67,7 @@ func (l *eventLog) Append(ctx context.Context, at session.Position, c session.Co
 	if err := l.c.readyToStore(ctx); err != nil {
 		return session.Position{}, err
 	}
-	raw, err := l.encode(ctx, at, c)
+	raw, err := encode(at, c)
 	if err != nil {
 		return session.Position{}, err
 	}
@@ -85,19 +79,13 @@ func (l *eventLog) Append(ctx context.Context, at session.Position, c session.Co
 	return session.Position{Seq: c.Seq, Token: token, Hash: session.HashOf(raw)}, nil
 }
 
-// encode checks what would make the commit foreign to its readers, moves large
-// data to blobs, which are there before the commit that names them, and
-// returns the bytes to store.
-func (l *eventLog) encode(ctx context.Context, at session.Position, c session.Commit) ([]byte, error) {
+// encode returns the bytes to store, which are those of a valid successor.
+func encode(at session.Position, c session.Commit) ([]byte, error) {
 	switch {
 	case c.Seq != at.Seq+1 || c.Prev != at.Hash:
 		return nil, fmt.Errorf("natsbus: append %d to %s after %d: the commit does not say the same: %w", c.Seq, c.Key, at.Seq, session.ErrForeign)
 	case len(c.Events) == 0:
 		return nil, fmt.Errorf("natsbus: append %d to %s: no events: %w", c.Seq, c.Key, session.ErrForeign)
-	}
-	c, err := l.spill(ctx, c)
-	if err != nil {
-		return nil, fmt.Errorf("natsbus: append %d to %s: %w", c.Seq, c.Key, err)
 	}
 	return session.Encode(c)
 }
@@ -270,7 +258,7 @@ func (l *eventLog) messages(ctx context.Context, stream, subject string, after u
 // Read implements session.Log.
 func (l *eventLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
 	return func(yield func(session.Entry, error) bool) {
-		stream, subject, err := EventSubject(k)
+		stream, subject, err := l.c.place(k)
 		if err == nil {
 			err = ctx.Err()
 		}
@@ -290,7 +278,7 @@ func (l *eventLog) Read(ctx context.Context, k session.Key, after session.Positi
 		for m, err := range l.messages(ctx, stream, subject, after.Token, last) {
 			if err == nil {
 				var e session.Entry
-				e, err = l.entry(ctx, k, at, m)
+				e, err = entryOf(k, at, m)
 				if errors.Is(err, session.ErrForeign) {
 					continue
 				}
@@ -308,13 +296,10 @@ func (l *eventLog) Read(ctx context.Context, k session.Key, after session.Positi
 	}
 }
 
-// entry reads a message as the successor of a position.
-func (l *eventLog) entry(ctx context.Context, k session.Key, after session.Position, m stored) (session.Entry, error) {
+// entryOf reads a message as the successor of a position.
+func entryOf(k session.Key, after session.Position, m stored) (session.Entry, error) {
 	c, hash, err := session.Successor(k, after, m.Data)
 	if err != nil {
-		return session.Entry{}, err
-	}
-	if err := l.fill(ctx, &c); err != nil {
 		return session.Entry{}, err
 	}
 	return session.Entry{Commit: c, At: session.Position{Seq: c.Seq, Token: m.Seq, Hash: hash}, Raw: string(m.Data)}, nil
@@ -324,7 +309,7 @@ func (l *eventLog) entry(ctx context.Context, k session.Key, after session.Posit
 // before it, which the first one's compare-and-set named; only if the two are
 // not a commit and its predecessor it reads the log.
 func (l *eventLog) Last(ctx context.Context, k session.Key) (session.Entry, error) {
-	stream, subject, err := EventSubject(k)
+	stream, subject, err := l.c.place(k)
 	if err != nil {
 		return session.Entry{}, err
 	}
@@ -338,7 +323,7 @@ func (l *eventLog) Last(ctx context.Context, k session.Key) (session.Entry, erro
 	before, err := l.before(ctx, k, stream, last)
 	if err == nil {
 		var e session.Entry
-		if e, err = l.entry(ctx, k, before, last); err == nil {
+		if e, err = entryOf(k, before, last); err == nil {
 			return e, nil
 		}
 	}
@@ -384,55 +369,8 @@ func (l *eventLog) before(ctx context.Context, k session.Key, stream string, m s
 	return session.Position{Seq: c.Seq, Token: token, Hash: session.HashOf(prev.Data)}, nil
 }
 
-// spill returns the commit with large data named by blobs. What spills follows
-// from the commit's data alone, so that a retry has the same bytes.
-func (l *eventLog) spill(ctx context.Context, c session.Commit) (session.Commit, error) {
-	limit, change := inlineLimit(c.Events), false
-	for _, e := range c.Events {
-		change = change || e.Data != "" && (len(e.Data) > limit || !e.Blob.Digest.IsZero())
-	}
-	if !change {
-		return c, nil
-	}
-	store := l.c.Blobs(c.Tenant)
-	c.Events = slices.Clone(c.Events)
-	for i := range c.Events {
-		e := &c.Events[i]
-		switch {
-		case e.Data == "": // its owner says that the blob is there
-		case len(e.Data) <= limit:
-			e.Blob = blob.Ref{}
-		default:
-			// Encode checks what it holds, which is not this.
-			if !json.Valid([]byte(e.Data)) {
-				return c, fmt.Errorf("data of event %d (%s) is not JSON: %w", i, e.Kind, session.ErrForeign)
-			}
-			var err error
-			if e.Blob, err = store.Put(ctx, strings.NewReader(e.Data)); err != nil {
-				return c, fmt.Errorf("data of event %d (%s): %w", i, e.Kind, err)
-			}
-		}
-	}
-	return c, nil
-}
-
-// inlineLimit is the size of data up to which a commit holds it itself: the
-// usual one, or a smaller one under which all that stays fits.
-func inlineLimit(events []session.Event) int {
-	for limit := inlineData; ; limit /= 2 {
-		total := 0
-		for i := range events {
-			if n := len(events[i].Data); n <= limit {
-				total += n
-			}
-		}
-		if total <= inlineCommit || limit < 1<<10 {
-			return limit
-		}
-	}
-}
-
-// fill reads the data that a commit keeps in blobs.
+// fill reads the data that a commit keeps in blobs, for those who read event
+// streams and not a session's log.
 func (l *eventLog) fill(ctx context.Context, c *session.Commit) error {
 	for i := range c.Events {
 		e := &c.Events[i]
@@ -441,7 +379,7 @@ func (l *eventLog) fill(ctx context.Context, c *session.Commit) error {
 		}
 		data, err := readBlob(ctx, l.c.Blobs(c.Tenant), e.Blob)
 		if err != nil {
-			return fmt.Errorf("data of event %d (%s) in commit %d: %w", i, e.Kind, c.Seq, err)
+			return fmt.Errorf("%w: event %d (%s) of commit %d of %s: %w", session.ErrBlob, i, e.Kind, c.Seq, c.Key, err)
 		}
 		e.Data = string(data)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/session/sessiontest"
 )
 
 var minter = session.Minter{Generation: 1, Partitions: 2}
@@ -204,8 +205,8 @@ func TestAppendRefuses(t *testing.T) {
 	}
 	big := good
 	big.Events = nil
-	for range 3000 {
-		big.Events = append(big.Events, session.Event{Kind: "x", Schema: 1, Data: `"` + strings.Repeat("x", 300) + `"`})
+	for range 6000 { // each of them too small for a blob
+		big.Events = append(big.Events, session.Event{Kind: "x", Schema: 1, Data: `"` + strings.Repeat("x", 100) + `"`})
 	}
 	if _, err := l.Append(t.Context(), at, big); !errors.Is(err, session.ErrTooLarge) {
 		t.Errorf("too large: %v", err)
@@ -570,7 +571,7 @@ func TestLargeData(t *testing.T) {
 		return e
 	}
 	tests := map[string][]session.Event{
-		"one large":   {text(10), text(inlineData + 1), text(3 << 20)},
+		"one large":   {text(10), text(session.DefaultSpillEvent + 1), text(3 << 20)},
 		"many medium": {},
 	}
 	for range 60 {
@@ -589,7 +590,7 @@ func TestLargeData(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(e.Raw) > inlineCommit+64<<10 {
+			if len(e.Raw) > session.DefaultSpillCommit+64<<10 {
 				t.Errorf("the commit has %d bytes", len(e.Raw))
 			}
 			for i := range events {
@@ -603,4 +604,33 @@ func TestLargeData(t *testing.T) {
 			mustAppend(t, l, session.Position{}, cm2)
 		})
 	}
+}
+
+// suiteLog lets the suite put foreign bytes into a log.
+type suiteLog struct {
+	session.Log
+	session.Snapshotter
+	c *Conn
+}
+
+// Foul implements sessiontest.Fouler.
+func (s suiteLog) Foul(ctx context.Context, k session.Key, raw []byte) error {
+	_, subject, err := s.c.place(k)
+	if err != nil {
+		return err
+	}
+	_, err = s.c.js.Publish(ctx, subject, raw)
+	return err
+}
+
+func TestLogSuite(t *testing.T) {
+	sessiontest.TestLog(t, func(t *testing.T) session.Log {
+		c := open(t)
+		c.place = func(k session.Key) (stream, subject string, err error) {
+			// The suite's ids are not minted.
+			return EventStream(1, 0), prefixEvent + "1.0." + string(k.Tenant) + "." + string(k.ID), k.Valid()
+		}
+		l := c.Log()
+		return suiteLog{l, l.(session.Snapshotter), c}
+	})
 }

@@ -36,6 +36,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/session"
 )
 
 const (
@@ -117,6 +119,8 @@ type Conn struct {
 	gate   gate
 	link   atomic.Pointer[link]
 	closed chan struct{}
+	// place is EventSubject, but for tests whose ids are not minted.
+	place func(session.Key) (stream, subject string, err error)
 }
 
 // link is one connection to one server; ctx ends with it.
@@ -150,7 +154,7 @@ func Connect(ctx context.Context, opts *Options) (*Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("natsbus: connect: %w", err)
 	}
-	c := &Conn{o: o, gate: newGate(), closed: make(chan struct{})}
+	c := &Conn{o: o, gate: newGate(), closed: make(chan struct{}), place: EventSubject}
 	c.relink()
 	nopts, err := c.natsOptions(ctx)
 	if err != nil {

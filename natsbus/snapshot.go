@@ -87,36 +87,25 @@ func positionOf(h nats.Header) (session.Position, error) {
 	return at, errors.Join(err, err2, at.Hash.UnmarshalText([]byte(h.Get(headerHash))))
 }
 
-// Load implements session.Snapshotter. It compares the position with the
-// commit in the log, so that a snapshot of something else is none.
+// Load implements session.Snapshotter.
 func (l *eventLog) Load(ctx context.Context, k session.Key) (session.Position, []byte, error) {
-	stream, subject, err := EventSubject(k)
-	if err != nil {
+	if err := k.Valid(); err != nil {
 		return session.Position{}, nil, err
 	}
 	m, err := l.c.last(ctx, StreamSnap, snapSubject(k))
-	if err != nil {
-		return session.Position{}, nil, loadError(k, err)
+	var at session.Position
+	if err == nil {
+		if at, err = positionOf(m.Header); err != nil {
+			err = errNoMessage // not a snapshot
+		}
 	}
-	at, err := positionOf(m.Header)
-	if err != nil {
-		return session.Position{}, nil, loadError(k, errNoMessage)
-	}
-	commit, err := l.c.at(ctx, stream, at.Token)
-	if err == nil && (commit.Subject != subject || session.HashOf(commit.Data) != at.Hash) {
-		err = errNoMessage
-	}
-	if err != nil {
-		return session.Position{}, nil, loadError(k, err)
-	}
-	return at, m.Data, nil
-}
-
-func loadError(k session.Key, err error) error {
 	if errors.Is(err, errNoMessage) {
 		err = session.ErrNotFound
 	}
-	return fmt.Errorf("natsbus: load snapshot of %s: %w", k, err)
+	if err != nil {
+		return session.Position{}, nil, fmt.Errorf("natsbus: load snapshot of %s: %w", k, err)
+	}
+	return at, m.Data, nil
 }
 
 // SavePage implements session.Snapshotter.

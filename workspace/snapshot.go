@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"sync"
 	"syscall"
 
 	"github.com/rathcluster/rath/blob"
@@ -38,21 +39,34 @@ func Snapshot(ctx context.Context, b blob.Store, dir string, base blob.Digest, l
 	if err != nil {
 		return blob.Digest{}, err
 	}
-	if head, same := base, slices.Equal(old.entries, t.entries); same && !head.IsZero() {
-		return head, nil
+	if !base.IsZero() && slices.Equal(old.entries, t.entries) {
+		return base, nil
 	}
 	return t.Store(ctx, b)
 }
+
+// readers is how many files are read and stored at one time.
+const readers = 8
 
 // scan is one walk over a directory.
 type scan struct {
 	ctx     context.Context
 	root    *os.Root
 	blobs   blob.Store
-	stored  map[blob.Digest]bool // known to be in blobs
 	limits  Limits
-	bytes   int64
 	entries []Entry
+	files   []found
+	bytes   int64 // of the files as they were listed
+
+	mu     sync.Mutex
+	stored map[blob.Digest]bool // known to be in blobs; guarded by mu
+	spare  int64                // bytes that files may still grow by; guarded by mu
+}
+
+// found is a regular file that the walk came by.
+type found struct {
+	index int // in entries
+	info  fs.FileInfo
 }
 
 func scanDir(ctx context.Context, b blob.Store, dir string, old *Tree, l Limits) (*Tree, error) {
@@ -70,7 +84,41 @@ func scanDir(ctx context.Context, b blob.Store, dir string, old *Tree, l Limits)
 	if err := s.dir("."); err != nil {
 		return nil, err
 	}
+	s.spare = s.limits.Bytes - s.bytes
+	if err := s.storeFiles(); err != nil {
+		return nil, err
+	}
 	return NewTree(s.entries)
+}
+
+// storeFiles stores the files a few at a time; the first error stops all.
+func (s *scan) storeFiles() error {
+	ctx, cancel := context.WithCancelCause(s.ctx)
+	defer cancel(nil)
+	s.ctx = ctx
+	work := make(chan found)
+	var wg sync.WaitGroup
+	for range min(readers, len(s.files)) {
+		wg.Go(func() {
+			for f := range work {
+				e := &s.entries[f.index]
+				ref, err := s.file(e.Path, f.info)
+				if err != nil {
+					cancel(err)
+				}
+				e.Size, e.Digest = ref.Size, ref.Digest
+			}
+		})
+	}
+	for _, f := range s.files {
+		if ctx.Err() != nil {
+			break
+		}
+		work <- f
+	}
+	close(work)
+	wg.Wait()
+	return context.Cause(ctx)
 }
 
 // dir adds what is in the directory at p; "." is the root.
@@ -140,12 +188,11 @@ func (s *scan) add(p string, fi fs.FileInfo) error {
 		s.entries = append(s.entries, Entry{Path: p, Kind: Symlink, Target: target})
 		return nil
 	case 0:
-		ref, err := s.file(p, fi)
-		if err != nil {
-			return err
+		if s.bytes += fi.Size(); s.bytes > s.limits.Bytes {
+			return &LimitError{Path: p, What: "bytes", Limit: s.limits.Bytes}
 		}
-		s.bytes += ref.Size
-		s.entries = append(s.entries, Entry{Path: p, Kind: File, Exec: fi.Mode()&0o100 != 0, Size: ref.Size, Digest: ref.Digest})
+		s.files = append(s.files, found{len(s.entries), fi})
+		s.entries = append(s.entries, Entry{Path: p, Kind: File, Exec: fi.Mode()&0o100 != 0})
 		return nil
 	default:
 		return &RefusedError{Path: p, Reason: SpecialFile}
@@ -162,15 +209,12 @@ func (s *scan) file(p string, listed fs.FileInfo) (blob.Ref, error) {
 	if !os.SameFile(listed, fi) {
 		return blob.Ref{}, &RefusedError{Path: p, Reason: Unstable}
 	}
-	left := s.limits.Bytes - s.bytes
-	over := &LimitError{Path: p, What: "bytes", Limit: s.limits.Bytes}
-	if fi.Size() > left {
-		return blob.Ref{}, over
-	}
-
+	s.mu.Lock()
+	most := listed.Size() + s.spare
+	s.mu.Unlock()
 	var src io.ReadSeeker = f
 	if fi.Size() <= inMemory {
-		// One byte more than expected shows a file that grew past the bound.
+		// A file that grew past the bound meanwhile is read like a large one.
 		data, err := io.ReadAll(io.LimitReader(f, inMemory+1))
 		if err != nil {
 			return blob.Ref{}, &RefusedError{Path: p, Reason: Unreadable, Err: err}
@@ -182,28 +226,53 @@ func (s *scan) file(p string, listed fs.FileInfo) (blob.Ref, error) {
 		}
 	}
 
-	h := sha256.New()
-	n, err := io.Copy(h, io.LimitReader(&ctxReader{s.ctx, src}, left+1))
+	ref, err := hashFile(s.ctx, io.LimitReader(src, most+1))
 	if err != nil {
 		return blob.Ref{}, readError(s.ctx, p, err)
 	}
-	if n > left {
-		return blob.Ref{}, over
+	if !s.grow(ref.Size - listed.Size()) {
+		return blob.Ref{}, &LimitError{Path: p, What: "bytes", Limit: s.limits.Bytes}
 	}
-	ref := blob.Ref{Digest: blob.Digest(h.Sum(nil)), Size: n}
-	if s.stored[ref.Digest] {
+	if s.isStored(ref.Digest) {
 		return ref, nil
 	}
 	if _, err := src.Seek(0, io.SeekStart); err != nil {
 		return blob.Ref{}, &RefusedError{Path: p, Reason: Unreadable, Err: err}
 	}
 	// The file may have changed since it was hashed: the store's word counts.
-	ref, err = s.blobs.Put(s.ctx, io.LimitReader(src, n))
+	ref, err = s.blobs.Put(s.ctx, io.LimitReader(src, ref.Size))
 	if err != nil {
 		return blob.Ref{}, fmt.Errorf("workspace: store %q: %w", p, err)
 	}
+	s.mu.Lock()
 	s.stored[ref.Digest] = true
+	s.mu.Unlock()
 	return ref, nil
+}
+
+func (s *scan) isStored(d blob.Digest) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stored[d]
+}
+
+// grow takes what a file has grown by since it was listed out of what is to
+// spare.
+func (s *scan) grow(by int64) bool {
+	if by <= 0 {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.spare -= by
+	return s.spare >= 0
+}
+
+// hashFile reads a file to its end.
+func hashFile(ctx context.Context, r io.Reader) (blob.Ref, error) {
+	h := sha256.New()
+	n, err := io.Copy(h, &ctxReader{ctx, r})
+	return blob.Ref{Digest: blob.Digest(h.Sum(nil)), Size: n}, err
 }
 
 // openRegular opens a regular file with one name. It never blocks, whatever
@@ -236,7 +305,7 @@ func openRegular(root *os.Root, p string) (*os.File, fs.FileInfo, error) {
 
 func readError(ctx context.Context, p string, err error) error {
 	if ctx.Err() != nil {
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 	return &RefusedError{Path: p, Reason: Unreadable, Err: err}
 }

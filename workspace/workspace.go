@@ -64,7 +64,7 @@ type Reason string
 
 // The reasons of a RefusedError.
 const (
-	SpecialFile Reason = "is neither a file, a directory nor a symbolic link"
+	SpecialFile Reason = "is a FIFO, socket or device"
 	HardLink    Reason = "has a second name (hard link)"
 	LinkOut     Reason = "is a symbolic link that leads out of the workspace"
 	BadName     Reason = "has a name that is not valid UTF-8, is too long or cannot be used here"
@@ -85,7 +85,7 @@ func (e *RefusedError) Error() string {
 	if e.Err != nil {
 		msg += ": " + e.Err.Error()
 	}
-	return msg + "; remove it or replace it by a regular file"
+	return msg + "; a workspace cannot keep it, remove or replace it"
 }
 
 // Unwrap returns the system's error.

@@ -1,0 +1,249 @@
+package workspace
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/rathcluster/rath/blob"
+)
+
+// Apply carries what changed from head from to head to into a directory that
+// was a copy of from and that somebody else owns: "--apply". Paths that did
+// not change between the heads are not looked at.
+//
+// A path that in dir is neither as it was in from nor as it is in to stops
+// all of it: the *ConflictError names every such path, and nothing was changed.
+// Applying twice is fine. New content is put beside its file first and then
+// renamed, so a reader sees old or new; if the system fails in between, some
+// paths are done and the error says where it stopped. A directory that should
+// go but holds files of somebody else stays.
+func Apply(ctx context.Context, b blob.Store, from, to blob.Digest, dir string) error {
+	changes, err := Diff(ctx, b, from, to)
+	if err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("workspace: apply: %w", err)
+	}
+	defer root.Close()
+	ap := apply{ctx: ctx, blobs: b, root: root}
+	if err := ap.check(changes); err != nil {
+		return err
+	}
+	err = ap.run()
+	for _, tmp := range ap.staged {
+		if rmErr := root.Remove(tmp); rmErr != nil && !errors.Is(rmErr, fs.ErrNotExist) {
+			err = errors.Join(err, rmErr)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("workspace: apply: %w", err)
+	}
+	return nil
+}
+
+type apply struct {
+	ctx    context.Context
+	blobs  blob.Store
+	root   *os.Root
+	todo   []Change
+	staged []string // files that were written and may still be there
+}
+
+// check keeps what is still to be done and refuses what it would destroy.
+func (ap *apply) check(changes []Change) error {
+	var conflicts []string
+	for _, c := range changes {
+		if err := ap.ctx.Err(); err != nil {
+			return err
+		}
+		if _, err := filepath.Localize(c.Path); err != nil {
+			return &RefusedError{Path: c.Path, Reason: BadName, Err: err}
+		}
+		now, err := ap.look(c.Path)
+		if err != nil {
+			return err
+		}
+		switch now {
+		case c.After:
+		case c.Before:
+			ap.todo = append(ap.todo, c)
+		default:
+			conflicts = append(conflicts, c.Path)
+		}
+	}
+	// A directory that becomes something else must be empty by then, and what
+	// comes needs a directory to be in.
+	gone, made := make(map[string]bool), make(map[string]bool)
+	for _, c := range ap.todo {
+		gone[c.Path] = c.Kind != Added
+		made[c.Path] = c.After.Kind == Dir
+	}
+	for _, c := range ap.todo {
+		if dir := path.Dir(c.Path); c.After.Kind != "" && dir != "." && !made[dir] {
+			fi, err := ap.root.Lstat(filepath.FromSlash(dir))
+			if err != nil || !fi.IsDir() {
+				conflicts = append(conflicts, dir)
+				continue
+			}
+		}
+		if c.Before.Kind != Dir || c.Kind != Modified {
+			continue
+		}
+		names, err := ap.names(c.Path)
+		if err != nil {
+			return err
+		}
+		for _, n := range names {
+			if p := path.Join(c.Path, n); !gone[p] {
+				conflicts = append(conflicts, p)
+			}
+		}
+	}
+	if conflicts != nil {
+		slices.Sort(conflicts)
+		return &ConflictError{Paths: slices.Compact(conflicts)}
+	}
+	return nil
+}
+
+// look describes what is at a path as a tree would; absent is the zero Entry.
+// What no tree can hold is unlike any entry.
+func (ap *apply) look(p string) (Entry, error) {
+	name := filepath.FromSlash(p)
+	fi, err := ap.root.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return Entry{}, nil
+	}
+	if err != nil {
+		return Entry{}, fmt.Errorf("workspace: apply: %w", err)
+	}
+	switch fi.Mode().Type() {
+	case fs.ModeDir:
+		return Entry{Path: p, Kind: Dir}, nil
+	case fs.ModeSymlink:
+		target, err := ap.root.Readlink(name)
+		if err != nil {
+			return Entry{}, fmt.Errorf("workspace: apply: %w", err)
+		}
+		return Entry{Path: p, Kind: Symlink, Target: filepath.ToSlash(target)}, nil
+	case 0:
+		f, err := ap.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+		if err != nil {
+			return Entry{}, fmt.Errorf("workspace: apply: %w", err)
+		}
+		defer f.Close()
+		ref, err := hashFile(ap.ctx, f)
+		if err != nil {
+			return Entry{}, fmt.Errorf("workspace: apply: read %q: %w", p, err)
+		}
+		return Entry{Path: p, Kind: File, Exec: fi.Mode()&0o100 != 0, Size: ref.Size, Digest: ref.Digest}, nil
+	}
+	return Entry{Path: p}, nil
+}
+
+func (ap *apply) names(p string) ([]string, error) {
+	f, err := ap.root.Open(filepath.FromSlash(p))
+	if err != nil {
+		return nil, fmt.Errorf("workspace: apply: %w", err)
+	}
+	defer f.Close()
+	names, err := f.Readdirnames(-1)
+	if err != nil && err != io.EOF {
+		return nil, fmt.Errorf("workspace: apply: %w", err)
+	}
+	return names, nil
+}
+
+// run makes the changes: new files are written first, beside their places,
+// as that is what may fail; then what goes is removed from the bottom up, and
+// what comes is put in place from the top down.
+func (ap *apply) run() error {
+	place := make(map[string]string)
+	for _, c := range ap.todo {
+		if c.After.Kind != File {
+			continue
+		}
+		tmp, err := ap.stage(c)
+		if err != nil {
+			return err
+		}
+		place[c.Path] = tmp
+	}
+	for _, c := range slices.Backward(ap.todo) {
+		if c.Before.Kind == "" || c.Before.Kind == File && c.After.Kind == File {
+			continue // nothing there, or replaced by renaming
+		}
+		err := ap.root.Remove(filepath.FromSlash(c.Path))
+		if errors.Is(err, fs.ErrExist) && c.Kind == Removed {
+			continue // a directory that holds files of somebody else
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, c := range ap.todo {
+		name := filepath.FromSlash(c.Path)
+		var err error
+		switch c.After.Kind {
+		case Dir:
+			err = ap.root.Mkdir(name, 0o755)
+		case Symlink:
+			err = ap.root.Symlink(filepath.FromSlash(c.After.Target), name)
+		case File:
+			err = ap.root.Rename(place[c.Path], name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stage writes a new file to the nearest directory that will stay.
+func (ap *apply) stage(c Change) (tmp string, err error) {
+	dir := path.Dir(c.Path)
+	for dir != "." {
+		if fi, err := ap.root.Lstat(filepath.FromSlash(dir)); err == nil && fi.IsDir() && !ap.leaves(dir) {
+			break
+		}
+		dir = path.Dir(dir)
+	}
+	tmp = filepath.Join(filepath.FromSlash(dir), ".rath-apply-"+rand.Text()[:16])
+	ap.staged = append(ap.staged, tmp)
+	if err := fetch(ap.ctx, ap.blobs, ap.root, tmp, c.After); err != nil {
+		return "", err
+	}
+	// A file that stays a file keeps the owner's other permissions.
+	if c.Before.Kind == File {
+		fi, err := ap.root.Lstat(filepath.FromSlash(c.Path))
+		if err != nil {
+			return "", err
+		}
+		perm := fi.Mode().Perm() &^ 0o111
+		if c.After.Exec {
+			perm |= 0o100 | perm>>2&0o011
+		}
+		if err := ap.root.Chmod(tmp, perm); err != nil {
+			return "", err
+		}
+	}
+	return tmp, nil
+}
+
+// leaves reports whether a directory is removed or replaced by this run.
+func (ap *apply) leaves(dir string) bool {
+	i, ok := slices.BinarySearchFunc(ap.todo, dir, func(c Change, p string) int { return strings.Compare(c.Path, p) })
+	return ok && ap.todo[i].Before.Kind == Dir
+}

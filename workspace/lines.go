@@ -1,0 +1,140 @@
+package workspace
+
+// maxEdits bounds the search for a short difference. Files that differ in more
+// lines are told apart as one block from the first to the last difference.
+const maxEdits = 2000
+
+// op is a run of lines that two texts share (a and z advance), or that only
+// one of them has.
+type op struct {
+	kind   byte // ' ', '-', '+'
+	a0, a1 int  // lines of the old text
+	z0, z1 int  // lines of the new text
+}
+
+// diffLines finds a short list of operations that turns a into z, by Myers'
+// greedy algorithm. The list covers both texts, in order.
+func diffLines(a, z []string) []op {
+	// What both begin and end with needs no search.
+	head := 0
+	for head < len(a) && head < len(z) && a[head] == z[head] {
+		head++
+	}
+	tail := 0
+	for tail < len(a)-head && tail < len(z)-head && a[len(a)-1-tail] == z[len(z)-1-tail] {
+		tail++
+	}
+	var ops []op
+	add := func(kind byte, a0, a1, z0, z1 int) {
+		if a0 == a1 && z0 == z1 {
+			return
+		}
+		if n := len(ops); n > 0 && ops[n-1].kind == kind {
+			ops[n-1].a1, ops[n-1].z1 = a1, z1
+			return
+		}
+		ops = append(ops, op{kind, a0, a1, z0, z1})
+	}
+	add(' ', 0, head, 0, head)
+	i, j := head, head
+	endA, endZ := len(a)-tail, len(z)-tail
+	for _, m := range matches(a[head:endA], z[head:endZ]) {
+		x, y := head+m.a, head+m.z
+		add('-', i, x, j, j)
+		add('+', x, x, j, y)
+		add(' ', x, x+m.n, y, y+m.n)
+		i, j = x+m.n, y+m.n
+	}
+	add('-', i, endA, j, j)
+	add('+', endA, endA, j, endZ)
+	add(' ', endA, len(a), endZ, len(z))
+	return ops
+}
+
+// match is a run of n equal lines.
+type match struct{ a, z, n int }
+
+// matches returns the runs that a shortest edit script leaves alone, or none
+// if the script would be longer than maxEdits.
+func matches(a, z []string) []match {
+	if len(a) == 0 || len(z) == 0 {
+		return nil
+	}
+	// Comparing numbers is cheaper than comparing lines.
+	ids := make(map[string]int)
+	number := func(lines []string) []int {
+		out := make([]int, len(lines))
+		for i, l := range lines {
+			id, ok := ids[l]
+			if !ok {
+				id = len(ids)
+				ids[l] = id
+			}
+			out[i] = id
+		}
+		return out
+	}
+	na, nz := number(a), number(z)
+
+	// best[k] is the furthest x reached on diagonal k = x - y; trace keeps the
+	// touched part of it for each number of edits.
+	most := min(maxEdits, len(na)+len(nz))
+	best := make([]int, 2*most+3)
+	at := func(k int) int { return k + most + 1 }
+	var trace [][]int
+	for d := 0; d <= most; d++ {
+		trace = append(trace, append([]int(nil), best[at(-d)-1:at(d)+2]...))
+		for k := -d; k <= d; k += 2 {
+			x := best[at(k-1)] + 1
+			if k == -d || k != d && best[at(k-1)] < best[at(k+1)] {
+				x = best[at(k+1)]
+			}
+			for x < len(na) && x-k < len(nz) && na[x] == nz[x-k] {
+				x++
+			}
+			best[at(k)] = x
+			if x >= len(na) && x-k >= len(nz) {
+				return backtrack(trace, len(na), len(nz))
+			}
+		}
+	}
+	return nil
+}
+
+// backtrack walks the trace from the end and collects the shared runs.
+func backtrack(trace [][]int, x, y int) []match {
+	var runs []match
+	for d := len(trace) - 1; d >= 0; d-- {
+		// trace[d] holds diagonals -d-1 to d+1.
+		v := func(k int) int { return trace[d][k+d+1] }
+		k := x - y
+		var px, py int
+		if d == 0 {
+			px, py = 0, 0
+		} else {
+			pk := k - 1
+			if k == -d || k != d && v(k-1) < v(k+1) {
+				pk = k + 1
+			}
+			px = v(pk)
+			py = px - pk
+		}
+		// One edit from (px, py), then a run to (x, y).
+		sx, sy := px, py
+		if d > 0 {
+			if x-y > px-py {
+				sx++
+			} else {
+				sy++
+			}
+		}
+		if n := x - sx; n > 0 {
+			runs = append(runs, match{sx, sy, n})
+		}
+		x, y = px, py
+	}
+	for i, j := 0, len(runs)-1; i < j; i, j = i+1, j-1 {
+		runs[i], runs[j] = runs[j], runs[i]
+	}
+	return runs
+}

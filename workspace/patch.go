@@ -1,0 +1,259 @@
+package workspace
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/rathcluster/rath/blob"
+)
+
+// Bounds of a Patch.
+const (
+	patchContext = 3       // unchanged lines shown around a change
+	maxText      = 1 << 20 // bytes of a file that is compared line by line
+)
+
+// FileDiff is how one path differs. Hunks are there for text files; what
+// cannot be shown line by line says so instead.
+type FileDiff struct {
+	Path   string
+	Kind   ChangeKind
+	Before Entry // zero if added
+	After  Entry // zero if removed
+	Binary bool  // holds NUL or is not UTF-8
+	Large  bool  // more than 1 MiB
+	Hunks  []Hunk
+}
+
+// Hunk is a run of changed lines with the unchanged ones around them. Starts
+// count from 1; a side without lines starts at the line before, as in diff(1).
+type Hunk struct {
+	OldStart, OldLines int
+	NewStart, NewLines int
+	Lines              []Line
+}
+
+// Line is one line of a hunk.
+type Line struct {
+	Op    byte   // ' ' both, '-' only before, '+' only after
+	Text  string // without its newline
+	NoEOL bool   // the file ends here without a newline
+}
+
+// Patch returns how the files of head z differ from those of head a, sorted
+// by path. Directories that come or go are in it, without hunks.
+func Patch(ctx context.Context, b blob.Store, a, z blob.Digest) ([]FileDiff, error) {
+	changes, err := Diff(ctx, b, a, z)
+	if err != nil {
+		return nil, err
+	}
+	diffs := make([]FileDiff, 0, len(changes))
+	for _, c := range changes {
+		d := FileDiff{Path: c.Path, Kind: c.Kind, Before: c.Before, After: c.After}
+		if c.Before.Digest != c.After.Digest {
+			if err := d.compare(ctx, b); err != nil {
+				return nil, err
+			}
+		}
+		diffs = append(diffs, d)
+	}
+	return diffs, nil
+}
+
+// compare fills the hunks from the two blobs; a side that is no file counts
+// as empty.
+func (d *FileDiff) compare(ctx context.Context, b blob.Store) error {
+	var sides [2][]byte
+	for i, e := range []Entry{d.Before, d.After} {
+		if e.Kind != File {
+			continue
+		}
+		if e.Size > maxText {
+			d.Large = true
+			return nil
+		}
+		data, err := content(ctx, b, e)
+		if err != nil {
+			return err
+		}
+		if !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0 {
+			d.Binary = true
+			return nil
+		}
+		sides[i] = data
+	}
+	d.Hunks = hunks(splitLines(sides[0]), splitLines(sides[1]))
+	return nil
+}
+
+func content(ctx context.Context, b blob.Store, e Entry) ([]byte, error) {
+	rc, err := b.Get(ctx, e.Digest)
+	if err != nil {
+		return nil, fmt.Errorf("workspace: read %q: %w", e.Path, err)
+	}
+	defer rc.Close()
+	data, err := io.ReadAll(io.LimitReader(rc, e.Size+1))
+	if err == nil && int64(len(data)) != e.Size {
+		err = fmt.Errorf("%w: the manifest says %d bytes", ErrMalformed, e.Size)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("workspace: read %q: %w", e.Path, err)
+	}
+	return data, nil
+}
+
+// splitLines keeps the newlines, so a last line without one differs from one
+// that has it.
+func splitLines(data []byte) []string {
+	var lines []string
+	for l := range bytes.Lines(data) {
+		lines = append(lines, string(l))
+	}
+	return lines
+}
+
+func hunks(a, z []string) []Hunk {
+	var out []Hunk
+	ops := diffLines(a, z)
+	for i := 0; i < len(ops); {
+		if ops[i].kind == ' ' {
+			i++
+			continue
+		}
+		// Changes with little between them share a hunk.
+		last := i
+		for j := i + 1; j < len(ops); j++ {
+			if ops[j].kind != ' ' {
+				last = j
+			} else if ops[j].a1-ops[j].a0 > 2*patchContext {
+				break
+			}
+		}
+		before := min(patchContext, ops[i].a0)
+		after := min(patchContext, len(a)-ops[last].a1)
+		h := Hunk{
+			OldStart: ops[i].a0 - before, NewStart: ops[i].z0 - before,
+			OldLines: ops[last].a1 + after - (ops[i].a0 - before),
+			NewLines: ops[last].z1 + after - (ops[i].z0 - before),
+		}
+		h.add(' ', a[h.OldStart:ops[i].a0])
+		for _, o := range ops[i : last+1] {
+			if o.kind == '+' {
+				h.add('+', z[o.z0:o.z1])
+			} else {
+				h.add(o.kind, a[o.a0:o.a1])
+			}
+		}
+		h.add(' ', a[ops[last].a1:ops[last].a1+after])
+		if h.OldLines > 0 {
+			h.OldStart++
+		}
+		if h.NewLines > 0 {
+			h.NewStart++
+		}
+		out = append(out, h)
+		i = last + 1
+	}
+	return out
+}
+
+func (h *Hunk) add(op byte, lines []string) {
+	for _, l := range lines {
+		text, eol := strings.CutSuffix(l, "\n")
+		h.Lines = append(h.Lines, Line{Op: op, Text: text, NoEOL: !eol})
+	}
+}
+
+// WriteUnified writes differences in the unified format that patch(1) and
+// git apply read, as far as they have hunks; the rest is told in a line each.
+func WriteUnified(w io.Writer, diffs []FileDiff) error {
+	out := bufio.NewWriter(w)
+	for _, d := range diffs {
+		d.write(out)
+	}
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("workspace: write patch: %w", err)
+	}
+	return nil
+}
+
+// write relies on the sticky error of the bufio.Writer.
+func (d *FileDiff) write(w *bufio.Writer) {
+	if d.Before.Kind == Dir || d.After.Kind == Dir {
+		if d.Before.Kind != File && d.After.Kind != File && d.Before.Kind != Symlink && d.After.Kind != Symlink {
+			fmt.Fprintf(w, "# %s directory %s\n", d.Kind, quote("", d.Path))
+			return
+		}
+	}
+	old, now := quote("a/", d.Path), quote("b/", d.Path)
+	fmt.Fprintf(w, "diff --git %s %s\n", old, now)
+	switch was, is := mode(d.Before), mode(d.After); {
+	case d.Before.Kind == "":
+		fmt.Fprintf(w, "new file mode %s\n", is)
+	case d.After.Kind == "":
+		fmt.Fprintf(w, "deleted file mode %s\n", was)
+	case was != is:
+		fmt.Fprintf(w, "old mode %s\nnew mode %s\n", was, is)
+	}
+	if d.Before.Kind == Symlink || d.After.Kind == Symlink {
+		fmt.Fprintf(w, "# link %s -> %s\n", quote("", d.Before.Target), quote("", d.After.Target))
+	}
+	if d.Before.Kind != File {
+		old = "/dev/null"
+	}
+	if d.After.Kind != File {
+		now = "/dev/null"
+	}
+	if d.Binary || d.Large {
+		fmt.Fprintf(w, "Binary files %s and %s differ\n", old, now)
+		return
+	}
+	if len(d.Hunks) > 0 {
+		fmt.Fprintf(w, "--- %s\n+++ %s\n", old, now)
+	}
+	for _, h := range d.Hunks {
+		fmt.Fprintf(w, "@@ -%s +%s @@\n", span(h.OldStart, h.OldLines), span(h.NewStart, h.NewLines))
+		for _, l := range h.Lines {
+			fmt.Fprintf(w, "%c%s\n", l.Op, l.Text)
+			if l.NoEOL {
+				fmt.Fprintln(w, `\ No newline at end of file`)
+			}
+		}
+	}
+}
+
+func span(start, n int) string {
+	if n == 1 {
+		return fmt.Sprint(start)
+	}
+	return fmt.Sprintf("%d,%d", start, n)
+}
+
+// mode is how git calls the kind of an entry.
+func mode(e Entry) string {
+	switch {
+	case e.Kind == Symlink:
+		return "120000"
+	case e.Kind == Dir:
+		return "040000"
+	case e.Exec:
+		return "100755"
+	}
+	return "100644"
+}
+
+// quote writes a path as git does: as it is, or in quotes if it could be
+// taken for something else.
+func quote(prefix, path string) string {
+	for _, r := range path {
+		if r < ' ' || r == '"' || r == '\\' || r == 0x7f {
+			return fmt.Sprintf("%q", prefix+path)
+		}
+	}
+	return prefix + path
+}

@@ -15,7 +15,6 @@
 package node
 
 import (
-	"errors"
 	"io"
 	"log/slog"
 	"time"
@@ -83,5 +82,3 @@ type Options struct {
 	// Stderr is for Main; nil is the process's.
 	Stderr io.Writer
 }
-
-var errNoStore = errors.New("node: no store directory")

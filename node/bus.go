@@ -1,0 +1,118 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/run"
+)
+
+// serve starts the services of the node on its connection.
+func (n *Instance) serve(ctx context.Context) error {
+	var services context.Context
+	services, n.stop = context.WithCancelCause(context.WithoutCancel(ctx))
+	if err := n.conn.Register(ctx, natsbus.DefaultPool, n.offered()); err != nil {
+		return err
+	}
+	deliver, err := n.conn.ServeDeliver(services, n.incarnation, func(ctx context.Context, w run.Work) (natsbus.Answer, error) {
+		a, err := n.system.Delivered(ctx, w)
+		return natsbus.Answer(a), err
+	})
+	if err != nil {
+		return err
+	}
+	control, err := n.conn.ServeControl(services, n.system.Signal)
+	if err != nil {
+		return errors.Join(err, deliver.Stop())
+	}
+	n.work.Go(func() {
+		<-services.Done()
+		if err := errors.Join(control.Stop(), deliver.Stop()); err != nil {
+			n.log.Warn("a service did not stop cleanly", "error", err)
+		}
+	})
+	n.background(services, "relay", func(ctx context.Context) error {
+		return n.conn.RelayAll(ctx, &natsbus.RelayOptions{Incarnation: n.incarnation})
+	})
+	n.background(services, "node entry", func(ctx context.Context) error {
+		return n.conn.Announce(ctx, n.incarnation, n.about)
+	})
+	if n.o.Idle {
+		return nil
+	}
+	n.background(services, "tasks", func(ctx context.Context) error {
+		return n.conn.PullTasks(ctx, &natsbus.Intake{Slots: n.system.Free, Offers: n.offers, Accept: n.accept, Signal: n.system.Signal})
+	})
+	n.background(services, "work", func(ctx context.Context) error {
+		return n.conn.PullWork(ctx, natsbus.DefaultPool, n.system.FreeHeld, n.acceptWork)
+	})
+	return nil
+}
+
+// background runs a service until the node closes. One that ends before is a
+// failure of the node.
+func (n *Instance) background(ctx context.Context, name string, service func(context.Context) error) {
+	n.work.Go(func() {
+		err := service(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		select {
+		case n.failed <- fmt.Errorf("node: %s ended: %w", name, errors.Join(err, errors.New("the service is needed as long as the node runs"))):
+		default:
+		}
+	})
+}
+
+func (n *Instance) accept(ctx context.Context, t run.Task) error {
+	_, err := n.system.Accept(ctx, t)
+	return err
+}
+
+func (n *Instance) acceptWork(ctx context.Context, w run.Work) error {
+	if w.Signal != nil {
+		return n.system.Signal(ctx, *w.Signal)
+	}
+	return n.accept(ctx, *w.Task)
+}
+
+func (n *Instance) offers(workflow string) (revision string, ok bool) {
+	g, ok := n.registry.Lookup(workflow)
+	return g.Revision, ok
+}
+
+func (n *Instance) offered() []messages.Workflow {
+	var all []messages.Workflow
+	for _, g := range n.registry.All() {
+		all = append(all, messages.Workflow{Name: g.Name, Description: g.Description, Revision: g.Revision, Input: g.Input})
+	}
+	return all
+}
+
+// about says how the node is.
+func (n *Instance) about() messages.Node {
+	return messages.Node{Incarnation: n.incarnation, Pools: []string{natsbus.DefaultPool}, Slots: n.o.Slots, Free: n.system.Free(), Version: Version()}
+}
+
+// Version is the release of this module in the running program, or the
+// revision that it was built from.
+func Version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	const path = "github.com/rathcluster/rath"
+	if info.Main.Path == path {
+		return info.Main.Version
+	}
+	for _, d := range info.Deps {
+		if d.Path == path {
+			return d.Version
+		}
+	}
+	return "unknown"
+}

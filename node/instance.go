@@ -1,0 +1,296 @@
+package node
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/demo"
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/sandbox/local"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// Instance is a node at work. Close ends it.
+type Instance struct {
+	o           Options
+	log         *slog.Logger
+	incarnation string
+	server      *natsserver.Server // nil with external servers
+	conn        *natsbus.Conn
+	events      session.Log
+	values      *run.Values
+	memories    *memories
+	registry    *flow.Registry
+	runtime     *flow.Runtime
+	system      *actors.System
+
+	stop   context.CancelCauseFunc // ends the services
+	work   sync.WaitGroup
+	failed chan error // the first service that ended by itself
+	closed sync.Once
+	err    error
+}
+
+// Start starts a node and returns once it takes tasks, or with Options.Idle
+// once it answers questions. ctx bounds the start only.
+func Start(ctx context.Context, opts *Options) (_ *Instance, err error) {
+	n := &Instance{failed: make(chan error, 1)}
+	if opts != nil {
+		n.o = *opts
+	}
+	n.defaults()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.Close())
+		}
+	}()
+	if err := n.connect(ctx); err != nil {
+		return nil, err
+	}
+	if err := n.wire(ctx); err != nil {
+		return nil, err
+	}
+	if err := n.serve(ctx); err != nil {
+		return nil, err
+	}
+	return n, n.announce()
+}
+
+func (n *Instance) defaults() {
+	if n.o.Store == "" {
+		n.o.Store = DefaultStore
+	}
+	if n.o.Level == "" {
+		n.o.Level = string(natsbus.Fsync)
+	}
+	if n.o.Slots == 0 {
+		n.o.Slots = actors.DefaultSlots
+	}
+	if n.o.Drain == 0 {
+		n.o.Drain = actors.DefaultDrain
+	}
+	if n.o.Env == nil {
+		n.o.Env = func(string) string { return "" }
+	}
+	if n.log = n.o.Logger; n.log == nil {
+		n.log = slog.New(slog.DiscardHandler)
+	}
+	n.incarnation = "n" + rand.Text()[:12]
+}
+
+// connect starts the embedded server, if it is asked for, and connects to it
+// with all rights of a node.
+func (n *Instance) connect(ctx context.Context) error {
+	level, err := natsbus.ParseLevel(n.o.Level)
+	if err != nil {
+		return err
+	}
+	o := &natsbus.Options{
+		URL: n.o.NATS, User: n.o.User, Password: n.o.Password, CredsFile: n.o.CredsFile, Name: "rath " + n.incarnation,
+		Inbox: natsbus.NodeInbox, Level: level, Replicas: n.o.Replicas, Logger: n.log,
+	}
+	if len(n.o.Monitor) > 0 {
+		o.Probe = natsbus.MonitorProbe(n.o.Monitor...)
+	}
+	if n.o.NATS == "" {
+		if err := os.MkdirAll(n.o.Store, 0o700); err != nil {
+			return fmt.Errorf("node: store directory %s: %w; name another one with --store", n.o.Store, err)
+		}
+		n.server, err = natsserver.Start(ctx, &natsserver.Options{
+			StoreDir: filepath.Join(n.o.Store, "nats"), Port: n.o.Port, Lazy: level == natsbus.Lazy, Logger: n.log,
+		})
+		if err != nil {
+			return err
+		}
+		o.Dialer = func() (net.Conn, error) { return n.server.Dial() }
+		o.User, o.Password = n.server.Node()
+		o.Probe = func(context.Context) ([]natsbus.SyncState, error) {
+			always, interval, err := n.server.Sync()
+			return []natsbus.SyncState{{Server: n.server.Name(), Always: always, Interval: interval}}, err
+		}
+	}
+	if n.conn, err = natsbus.Connect(ctx, o); err != nil {
+		return err
+	}
+	return n.conn.Provision(ctx)
+}
+
+// wire builds what executes runs.
+func (n *Instance) wire(ctx context.Context) error {
+	n.events = n.conn.Log()
+	n.values = run.NewValues(n.events)
+	n.memories = &memories{dir: filepath.Join(n.o.Store, "memory")}
+	if n.o.Models == nil {
+		models, err := DefaultModels(n.o.Env, n.o.Model)
+		if err != nil {
+			return err
+		}
+		n.o.Models = models
+	}
+	places, err := n.workspaces(ctx)
+	if err != nil {
+		return err
+	}
+	n.registry = &flow.Registry{}
+	for _, g := range append([]flow.Registration{agentRegistration(append(tool.Builtins(), n.o.Tools...)), demo.Registration()}, n.o.Workflows...) {
+		if err := n.registry.Register(g); err != nil {
+			return err
+		}
+	}
+	n.runtime = &flow.Runtime{
+		Values: n.values, Models: n.o.Models, Memory: n.memories.get, Blobs: n.Blobs, Workspaces: places,
+		Mint: session.Minter{Generation: n.conn.Generation(), Partitions: n.conn.Partitions()},
+		Node: n.incarnation, Model: n.o.Model, OnDelta: n.conn.Deltas().Publish, OnWarning: n.o.OnWarning,
+	}
+	n.system = actors.New(&actors.Options{
+		Log: n.events, Spills: true, Values: n.values, Incarnation: n.incarnation, Logger: n.log,
+		Runtime: n.runtime, Workflows: n.registry, Slots: n.o.Slots, Drain: n.o.Drain,
+	})
+	return nil
+}
+
+// workspaces prepares the directories of sandboxes and removes what a former
+// process left: this one holds the store, so nothing there is in use.
+func (n *Instance) workspaces(ctx context.Context) (flow.Workspaces, error) {
+	dir, err := filepath.Abs(n.o.Store)
+	if err != nil {
+		return flow.Workspaces{}, fmt.Errorf("node: store directory: %w", err)
+	}
+	boxes, work := filepath.Join(dir, "boxes"), filepath.Join(dir, "work")
+	if _, err := local.Reap(ctx, boxes, nil); err != nil {
+		n.log.Warn("sandboxes of a former process are not all gone", "error", err)
+	}
+	if err := os.RemoveAll(work); err != nil {
+		n.log.Warn("workspaces of a former process are not all gone", "error", err)
+	}
+	w := flow.Workspaces{Dir: work, Backends: map[string]sandbox.Backend{"local": local.New(&local.Options{State: boxes})}}
+	maps.Copy(w.Backends, n.o.Sandboxes)
+	if n.o.Unsafe {
+		w.MinIsolation = sandbox.IsolationProcess
+	}
+	return w, nil
+}
+
+// Log returns the log of all sessions. Only actors write to it.
+func (n *Instance) Log() session.Log { return n.events }
+
+// Blobs returns a tenant's blobs.
+func (n *Instance) Blobs(t session.Tenant) blob.Store { return n.conn.Blobs(t) }
+
+// Values reads sessions at any version.
+func (n *Instance) Values() *run.Values { return n.values }
+
+// Level is the durability that this node promises.
+func (n *Instance) Level() string { return n.o.Level }
+
+// Incarnation names this start of this node.
+func (n *Instance) Incarnation() string { return n.incarnation }
+
+// URL is where clients reach the embedded server; "" if it does not listen.
+func (n *Instance) URL() string {
+	if n.server == nil {
+		return n.o.NATS
+	}
+	return n.server.URL()
+}
+
+// Workflows returns what the node offers.
+func (n *Instance) Workflows() []flow.Registration { return n.registry.All() }
+
+// Failed yields the error of a service that ended by itself; the node should
+// then be closed.
+func (n *Instance) Failed() <-chan error { return n.failed }
+
+// Close drains the node: it takes no more tasks, lets runs go on for at most
+// Options.Drain, releases those that are left, and ends everything that Start
+// began. Closing twice waits for the same end.
+func (n *Instance) Close() error {
+	n.closed.Do(func() { n.err = n.close() })
+	return n.err
+}
+
+func (n *Instance) close() error {
+	var errs []error
+	if n.stop != nil {
+		n.stop(run.ErrShutdown)
+	}
+	if n.system != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), n.o.Drain)
+		errs = append(errs, n.system.Drain(ctx))
+		cancel()
+	}
+	n.work.Wait()
+	if n.server != nil {
+		errs = append(errs, removeIfOurs(n.attachFile()))
+	}
+	if n.memories != nil {
+		errs = append(errs, n.memories.close())
+	}
+	if n.conn != nil {
+		errs = append(errs, n.conn.Close())
+	}
+	if n.server != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), natsserver.DefaultStartTimeout)
+		errs = append(errs, n.server.Shutdown(ctx))
+		cancel()
+	}
+	return errors.Join(errs...)
+}
+
+// attachment is what a node that listens leaves in its store for the tools of
+// the same user.
+type attachment struct {
+	PID      int    `json:"pid"`
+	URL      string `json:"url"`
+	User     string `json:"user"`
+	Password string `json:"password"`
+	Level    string `json:"level"`
+}
+
+func (n *Instance) attachFile() string { return filepath.Join(n.o.Store, "node.json") }
+
+// announce writes how to reach this node into its store, readable by this user
+// only.
+func (n *Instance) announce() error {
+	if n.server == nil || n.server.URL() == "" {
+		return nil
+	}
+	user, password := n.server.Node()
+	data, err := json.Marshal(attachment{os.Getpid(), n.server.URL(), user, password, n.o.Level})
+	if err != nil {
+		return err
+	}
+	tmp := n.attachFile() + ".new"
+	if err := errors.Join(os.WriteFile(tmp, data, 0o600), os.Rename(tmp, n.attachFile())); err != nil {
+		return fmt.Errorf("node: write %s: %w", n.attachFile(), err)
+	}
+	return nil
+}
+
+func removeIfOurs(name string) error {
+	data, err := os.ReadFile(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	var a attachment
+	if err != nil || json.Unmarshal(data, &a) != nil || a.PID != os.Getpid() {
+		return err
+	}
+	return os.Remove(name)
+}

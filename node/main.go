@@ -1,0 +1,95 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/sandbox/local"
+)
+
+// Run starts a node and drains it when ctx ends. It returns when everything
+// that it began has ended.
+func Run(ctx context.Context, opts *Options) error {
+	n, err := Start(ctx, opts)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+	case err = <-n.Failed():
+	}
+	return errors.Join(err, n.Close())
+}
+
+// Main is the main function of a node with your workflows: it reads flags and
+// the environment, runs until SIGINT or SIGTERM, drains and exits. A second
+// signal exits at once.
+func Main(rs ...flow.Registration) {
+	local.Reexec()
+	os.Exit(runMain(os.Args[1:], os.Getenv, os.Stderr, rs))
+}
+
+func runMain(args []string, env func(string) string, stderr io.Writer, rs []flow.Registration) int {
+	o := Options{Workflows: rs, Env: env}
+	flags := flag.NewFlagSet("node", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&o.NATS, "nats", env("NATS_URL"), "`URL` of the NATS servers; without it the node starts one of its own (NATS_URL)")
+	flags.StringVar(&o.CredsFile, "creds", env("NATS_CREDS"), "NATS credentials `file` (NATS_CREDS)")
+	flags.StringVar(&o.User, "user", env("NATS_USER"), "NATS `user` (NATS_USER; the password is NATS_PASSWORD)")
+	flags.StringVar(&o.Store, "store", or(env("RATH_STORE"), DefaultStore), "`directory` of this node (RATH_STORE)")
+	flags.StringVar(&o.Level, "level", or(env("RATH_LEVEL"), "fsync"), "durability: fsync, replicated or lazy (RATH_LEVEL)")
+	flags.IntVar(&o.Replicas, "replicas", 1, "`number` of replicas on external servers")
+	flags.IntVar(&o.Port, "port", 4222, "`port` on 127.0.0.1 of the node's own NATS server; 0 is none")
+	flags.IntVar(&o.Slots, "slots", 0, "`runs` that execute at once (64)")
+	flags.StringVar(&o.Model, "model", "", "default `model`")
+	flags.BoolVar(&o.Unsafe, "unsafe", false, "let models run commands where nothing confines them")
+	flags.Func("monitor", "monitoring `address` of an external server, to verify level fsync; repeat it", func(s string) error {
+		o.Monitor = append(o.Monitor, s)
+		return nil
+	})
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return 0
+		}
+		return 2
+	}
+	if flags.NArg() > 0 {
+		fmt.Fprintf(stderr, "node: unexpected argument %q; see -help\n", flags.Arg(0))
+		return 2
+	}
+	o.Password = env("NATS_PASSWORD")
+	o.Logger = slog.New(slog.NewJSONHandler(stderr, nil))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // the second signal ends the process
+	n, err := Start(ctx, &o)
+	if err != nil {
+		fmt.Fprintln(stderr, "node:", err)
+		return 5
+	}
+	o.Logger.Info("node is up", "incarnation", n.Incarnation(), "nats", n.URL(), "store", o.Store, "level", n.Level())
+	select {
+	case <-ctx.Done():
+	case err = <-n.Failed():
+	}
+	if err = errors.Join(err, n.Close()); err != nil {
+		o.Logger.Error("node ended", "error", err.Error())
+		return 1
+	}
+	return 0
+}
+
+func or(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}

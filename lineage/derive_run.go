@@ -87,7 +87,7 @@ func done(r *Record, v run.Done) {
 	r.Run, r.Step, r.Attempt, r.Effect, r.Elapsed = v.Run, v.Path, v.Attempt, v.Effect, v.Elapsed
 	r.Name, r.Call, r.Code, r.Model = tell(v.Name, 64), v.Call, v.Code, tell(v.Model, 64)
 	r.Head, r.HeadFrom = hexOf(v.HeadAfter), hexOf(v.HeadBefore)
-	r.Revision, r.Source, r.Usage = v.Revision, v.Source, v.Usage
+	r.Revision, r.Source, r.Usage, r.Failure = v.Revision, v.Source, v.Usage, v.Failed
 	switch v.Kind {
 	case run.StepTool:
 		r.Tool = r.Name

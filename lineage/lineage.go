@@ -193,6 +193,7 @@ type Record struct {
 	Effect   string     `json:"effect,omitempty"`  // effect class of the tool
 	Elapsed  int64      `json:"elapsed,omitempty"` // milliseconds
 	Epoch    uint64     `json:"epoch"`             // of the writer
+	Failure  bool       `json:"failed,omitempty"`  // a tool ran and reported a failure
 	Hash     string     `json:"hash"`              // of the commit's stored bytes
 	Head     string     `json:"head_after,omitempty"`
 	HeadFrom string     `json:"head_before,omitempty"`
@@ -250,8 +251,8 @@ func (r *Record) Ref() Ref {
 // When is the time of the record's event.
 func (r *Record) When() time.Time { return time.UnixMilli(r.Time).UTC() }
 
-// Failed reports whether the record tells of an error.
-func (r *Record) Failed() bool { return r.Code != "" }
+// Failed reports whether the record tells of an error or a failure.
+func (r *Record) Failed() bool { return r.Code != "" || r.Failure }
 
 // The first tokens of the subjects that records travel on: they are published
 // on SubjectPrefix and republished, once stored, on TailPrefix.

@@ -1,8 +1,6 @@
 package messages
 
 import (
-	"encoding/json"
-
 	"github.com/rathcluster/rath/lineage"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -36,7 +34,7 @@ type CallDelta struct {
 // MarshalJSON writes the delta, marked as provisional.
 func (d Delta) MarshalJSON() ([]byte, error) {
 	type plainDelta Delta
-	return json.Marshal(struct {
+	return Encode(struct {
 		Provisional bool `json:"provisional"`
 		plainDelta
 	}{true, plainDelta(d)})

@@ -60,7 +60,7 @@ var (
 func fullRecord() lineage.Record {
 	return lineage.Record{
 		Agent: "coder", Attempt: 1, Branches: []lineage.Ref{ref}, By: "s1", Call: "c1", Calls: 1, Code: run.CodeError, Commit: 3, Effect: "sandboxed",
-		Elapsed: 12, Epoch: 1, Hash: digest, Head: digest, HeadFrom: digest, Home: "s1", K: 1, Kind: lineage.Tool, Model: "m", Name: "n", Node: "node-a",
+		Elapsed: 12, Epoch: 1, Failure: true, Hash: digest, Head: digest, HeadFrom: digest, Home: "s1", K: 1, Kind: lineage.Tool, Model: "m", Name: "n", Node: "node-a",
 		Parents: []lineage.Ref{ref}, Partition: 1, Policy: "adopt", Reason: "why", Result: &ref, Revision: "r1", Role: "tool_result", Root: "s1", Rows: 1,
 		Run: "r1", Schema: 1, Seq: 9, Session: "s1", Source: "fix.go:1", State: "running", Step: "1.0", Summary: "coder edits slug.sh", Tenant: "acme",
 		Time: 1, Tool: "edit_file", Usage: usage, Version: 4, Via: "fork", Workflow: "fix",
@@ -331,7 +331,7 @@ func TestCommitSchema(t *testing.T) {
 		Agent: "a", Workflow: "w", Node: "n", Run: "r1", Step: "1", Time: moment, Placement: place, Usage: usage,
 	})
 	done := run.Done{
-		Attempt: 1, Call: "c", Code: "error", Effect: "sandboxed", Elapsed: 1, Error: "x", HeadAfter: place.Head, HeadBefore: place.Head, Input: "i",
+		Attempt: 1, Call: "c", Code: "error", Effect: "sandboxed", Elapsed: 1, Error: "x", Failed: true, HeadAfter: place.Head, HeadBefore: place.Head, Input: "i",
 		Kind: run.StepTool, Links: []session.Link{link}, Model: "m", Name: "n", Path: "1", Prompt: place.Head, Revision: "r1", Row: true, Run: "r1",
 		Source: "f.go:1", Summary: "s", Usage: usage, Value: "{}",
 	}

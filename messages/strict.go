@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -92,6 +93,8 @@ func decodeStruct(what, prefix string, data json.RawMessage, into reflect.Value)
 var (
 	timeType = reflect.TypeFor[time.Time]()
 	rawType  = reflect.TypeFor[json.RawMessage]()
+	// rfc3339 is what other readers take: package time is content with less.
+	rfc3339 = regexp.MustCompile(`^"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})"$`)
 )
 
 func decodeField(what, name string, value json.RawMessage, into reflect.Value) error {
@@ -108,7 +111,8 @@ func decodeField(what, name string, value json.RawMessage, into reflect.Value) e
 	case t.Kind() == reflect.Struct && !custom:
 		return decodeStruct(what, name+".", value, into)
 	}
-	if err := json.Unmarshal(value, into.Addr().Interface()); err != nil {
+	err := json.Unmarshal(value, into.Addr().Interface())
+	if err != nil || t == timeType && !rfc3339.Match(value) {
 		into.SetZero()
 		problem, remedy := shape(t, value)
 		return &FieldError{Message: what, Field: name, Problem: problem, Remedy: remedy}

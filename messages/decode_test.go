@@ -1,0 +1,344 @@
+package messages_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// TestErrorsNameFieldAndRemedy pins what people read who sent a wrong task.
+func TestErrorsNameFieldAndRemedy(t *testing.T) {
+	tests := map[string]string{
+		``:                  "task: the body is empty: send a JSON object",
+		`{`:                 "task: the JSON stops in the middle: send one JSON object",
+		`{"id" "x"}`:        `task: not JSON at byte 7: invalid character '"' after object key: send one JSON object`,
+		`["r1"]`:            "task: not a JSON object: send one, between { and }",
+		"{\"id\":\"\xff\"}": "task: not valid UTF-8: encode the text as UTF-8 before it is sent",
+		`{"input":1}`:       "task: field id: it is missing: choose one per task, of 1 to 64 of A-Z a-z 0-9 _ -; sending a task again under its id is harmless",
+		`{"id":"r1","modle":"x"}`: `task: field "modle": unknown: did you mean "model"? the known ones are budget, deadline, fork_of, id, input, model, not_before, ` +
+			`revision, session, tools, workspace`,
+		`{"id":"r1","Id":"r2"}`: `task: field "Id": unknown: did you mean "id"? the known ones are budget, deadline, fork_of, id, input, model, not_before, revision, ` +
+			`session, tools, workspace`,
+		`{"id":"r1","workflow":"fix"}`:        `task: field "workflow": unknown: leave it out: the subject says it, rath.task.<tenant>.<workflow>`,
+		`{"id":"r1","id":"r1"}`:               "task: field id: it is there twice: send it once",
+		`{"id":"r1","budget":{"token":5}}`:    `task: field budget."token": unknown: did you mean "tokens"? the known ones are micro_usd, steps, time_ms, tokens`,
+		`{"id":"r1","budget":{"tokens":-5}}`:  "task: field budget.tokens: -5 is negative: leave it out for no limit",
+		`{"id":"r1","budget":{"tokens":"5"}}`: `task: field budget.tokens: "5" is no whole number that fits: write it in digits, without sign, quotation marks, fraction and exponent`,
+		`{"id":"r1","deadline":"tomorrow"}`:   `task: field deadline: "tomorrow" is no time: write it as "2026-11-20T15:04:05Z"`,
+		`{"id":"r1","workspace":"./src"}`:     `task: field workspace: "./src" is no head: upload the directory first and send its digest, 64 lower-case hexadecimal digits`,
+		`{"id":"r1","fork_of":"s1:0"}`:        `task: field fork_of: "s1:0" names no version of a session: write it as "session:version", or as "session" for its newest version`,
+		`{"id":"r1","tools":["a","b","a"]}`:   `task: field tools[2]: "a" is there twice: name each once`,
+		`{"id":"r1","deadline":"2026-01-01T00:00:00Z","not_before":"2027-01-01T00:00:00Z"}`: "task: field not_before: it is after the deadline: leave time between them for the run",
+	}
+	for body, want := range tests {
+		_, err := messages.DecodeTask([]byte(body))
+		if err == nil || err.Error() != want {
+			t.Errorf("%s\n got %v\nwant %s", body, err, want)
+		}
+		if !errors.Is(err, run.ErrMalformed) || run.CodeOf(err) != run.CodeMalformed {
+			t.Errorf("%s: code %s, want malformed", body, run.CodeOf(err))
+		}
+		if f, ok := errors.AsType[*messages.FieldError](err); !ok || f.Message != "task" {
+			t.Errorf("%s: %T is no FieldError of a task", body, err)
+		}
+	}
+}
+
+func TestTooLarge(t *testing.T) {
+	input := `"` + strings.Repeat("x", messages.MaxInput) + `"`
+	_, err := messages.DecodeTask([]byte(`{"id":"r1","input":` + input + `}`))
+	if !errors.Is(err, session.ErrTooLarge) || run.CodeOf(err) != run.CodeTooLarge || !strings.Contains(err.Error(), "field input") {
+		t.Errorf("large input: %v", err)
+	}
+	got, err := messages.DecodeTask([]byte(`{"id":"r1","input":"` + strings.Repeat("x", messages.MaxMessage) + `"}`))
+	if !errors.Is(err, session.ErrTooLarge) || got.ID != "" {
+		t.Errorf("large message: %q %v", got.ID, err)
+	}
+	// The largest task there is can travel between nodes.
+	var task messages.Task
+	task.ID, task.Input = "r1", json.RawMessage(`"`+strings.Repeat(`\\`, messages.MaxInput/2-1)+`"`)
+	in, err := task.Run("acme", "agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.Session.ID = "home-1-0"
+	w := messages.WorkOf(run.Work{Task: &in})
+	data, err := w.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := messages.DecodeWork(data)
+	if err != nil || back.Task.Digest() != in.Digest() {
+		t.Errorf("work of %d bytes: %v", len(data), err)
+	}
+}
+
+func TestTaskRoundTrip(t *testing.T) {
+	want := fullTask()
+	data, err := want.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := messages.DecodeTask(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	in, err := got.Run("acme", "fix")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, messages.TaskOf(in)); diff != "" {
+		t.Errorf("through package run:\n%s", diff)
+	}
+	if in.Workflow != "fix" || in.Session != (session.Key{Tenant: "acme", ID: "s1"}) || in.ForkOf.Version != 3 {
+		t.Errorf("%+v", in)
+	}
+	want.Input = json.RawMessage(`{`)
+	if _, err := want.Encode(); !errors.Is(err, run.ErrMalformed) {
+		t.Errorf("input that is not JSON: %v", err)
+	}
+	for _, subject := range [][2]string{{"a.b", "fix"}, {"acme", "*"}} {
+		if _, err := got.Run(session.Tenant(subject[0]), subject[1]); !errors.Is(err, run.ErrMalformed) || !strings.Contains(err.Error(), "rath.task.<tenant>.<workflow>") {
+			t.Errorf("%v: %v", subject, err)
+		}
+	}
+}
+
+func TestControlSignals(t *testing.T) {
+	home := session.Key{Tenant: "acme", ID: "s1"}
+	tests := []struct {
+		verb, body string
+		want       run.Signal
+		err        error
+		names      string
+	}{
+		{verb: "cancel", want: run.Signal{Cancel: &run.CancelRequested{Run: "r1"}}},
+		{verb: "cancel", body: `{"reason":"too dear","by":"ann"}`, want: run.Signal{Cancel: &run.CancelRequested{Run: "r1", By: "ann", Reason: "too dear"}}},
+		{verb: "cancel", body: `{"decision":"fail"}`, err: run.ErrMalformed, names: "verb resolve"},
+		{verb: "resolve", body: `{"decision":"happened","reason":"seen","value":{"n":1}}`, want: run.Signal{Resolve: &run.Resolved{Run: "r1", Decision: "happened", Reason: "seen", Value: `{"n":1}`}}},
+		{verb: "resolve", body: `{"decision":"maybe","reason":"x"}`, err: run.ErrMalformed, names: `"again"`},
+		{verb: "resolve", body: `{"decision":"again"}`, err: run.ErrMalformed, names: "field reason"},
+		{verb: "resolve", body: `{"decision":"again","reason":"x","value":1}`, err: run.ErrMalformed, names: "field value"},
+		{verb: "resolve", err: run.ErrMalformed, names: "field decision"},
+		{verb: "approve", body: `{"step":"3"}`, err: run.ErrNotSupported, names: "approve"},
+		{verb: "reject", err: run.ErrNotSupported, names: "reject"},
+		{verb: "respond", err: run.ErrNotSupported, names: "respond"},
+		{verb: "message", body: `{"text":"hello"}`, err: run.ErrNotSupported, names: "message"},
+		{verb: messages.VerbSessionMessage, err: run.ErrNotSupported, names: "message"},
+		{verb: "explode", err: run.ErrMalformed, names: "cancel, resolve"},
+	}
+	for _, tt := range tests {
+		c, err := messages.DecodeControl([]byte(tt.body))
+		if err != nil {
+			t.Fatalf("%s %s: %v", tt.verb, tt.body, err)
+		}
+		got, err := c.Signal(home, "r1", tt.verb)
+		if tt.err != nil {
+			if !errors.Is(err, tt.err) || !strings.Contains(err.Error(), tt.names) || !messages.Refusal(err) {
+				t.Errorf("%s %s: %v, want %v naming %s", tt.verb, tt.body, err, tt.err, tt.names)
+			}
+			continue
+		}
+		tt.want.To, tt.want.Run = home, "r1"
+		if diff := cmp.Diff(tt.want, got); err != nil || diff != "" {
+			t.Errorf("%s %s: %v\n%s", tt.verb, tt.body, err, diff)
+		}
+	}
+	if messages.Refusal(run.ErrBusy) || messages.Refusal(session.ErrUnavailable) {
+		t.Error("a request that may be sent again is refused for good")
+	}
+}
+
+func TestErrorsTravel(t *testing.T) {
+	for _, err := range []error{run.ErrBusy, run.ErrKeyReused, session.ErrNotFound, run.ErrNotSupported, fmt.Errorf("deep: %w", run.ErrState)} {
+		data, encErr := messages.Encode(messages.AnswerOf(err))
+		if encErr != nil {
+			t.Fatal(encErr)
+		}
+		a, decErr := messages.DecodeAnswer(data)
+		if decErr != nil || a.Done || run.CodeOf(a.Err()) != run.CodeOf(err) || a.Err().Error() != err.Error() {
+			t.Errorf("%v became %s: %v %v", err, data, a.Err(), decErr)
+		}
+		if reply, encErr := messages.Encode(messages.ErrorOf(err)); encErr != nil || run.CodeOf(messages.ReplyError(reply)) != run.CodeOf(err) {
+			t.Errorf("%v became the reply %s", err, reply)
+		}
+	}
+	if a := messages.AnswerOf(nil); !a.Done || a.Err() != nil {
+		t.Errorf("no error became %+v", a)
+	}
+	for _, reply := range []string{`{"runs":[]}`, `{"run":"r1","state":"failed","code":"timeout"}`, `[]`, ``} {
+		if err := messages.ReplyError([]byte(reply)); err != nil {
+			t.Errorf("%s is no error, got %v", reply, err)
+		}
+	}
+	if _, err := messages.DecodeAnswer([]byte(`{}`)); err == nil {
+		t.Error("an answer that says nothing was read")
+	}
+}
+
+func TestResults(t *testing.T) {
+	ended, err := run.NewEvent(run.KindEnded, run.Ended{Run: "r1", State: run.TimedOut, Code: run.CodeDeadline, Error: "too late", Workflow: "fix", Attempt: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended.Time = moment
+	e := session.Entry{
+		Commit: session.Commit{Key: session.Key{Tenant: "acme", ID: "s1"}, Seq: 7, Events: []session.Event{session.ChunkEvent(session.UserText("x")), ended}},
+		At:     session.Position{Seq: 7, Hash: session.HashOf([]byte("x"))},
+	}
+	rs, err := messages.Results(e)
+	if err != nil || len(rs) != 1 {
+		t.Fatalf("%d results, %v", len(rs), err)
+	}
+	data, err := rs[0].Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := messages.DecodeResult(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Chain == nil || r.Chain.Hash != e.At.Hash.String() || r.Chain.Seq != 7 || r.EndedMS != moment.UnixMilli() || r.Session != "s1" {
+		t.Errorf("%+v", r)
+	}
+	if err := r.Err(); !errors.Is(err, run.ErrDeadline) || !strings.Contains(err.Error(), "run r1 timed_out: too late") {
+		t.Errorf("Err() = %v", err)
+	}
+	refused := messages.RefusedResult("r2", "fix", *messages.ErrorOf(run.ErrKeyReused), moment)
+	if err := refused.Err(); !errors.Is(err, run.ErrKeyReused) {
+		t.Errorf("refused: %v", err)
+	}
+	if ok := (&messages.Result{State: run.Succeeded}).Err(); ok != nil {
+		t.Errorf("a success has the error %v", ok)
+	}
+	for _, bad := range []string{`{"schema":2,"run":"r1","state":"failed"}`, `{"schema":1,"run":"r1","state":"running"}`, `{"run":"r1","state":"failed"}`, `x`} {
+		if _, err := messages.DecodeResult([]byte(bad)); err == nil {
+			t.Errorf("%s was read", bad)
+		}
+	}
+}
+
+func TestDeadLetter(t *testing.T) {
+	now := time.UnixMilli(1700000000123)
+	for name, payload := range map[string][]byte{
+		"text": []byte(`{"id":"a.b"}`), "bytes": {0xff, 0xfe, 0}, "empty": nil,
+		"long": []byte(strings.Repeat("語", 200_000)), "long bytes": []byte(strings.Repeat("\xff", 600_000)),
+	} {
+		l := messages.NewDeadLetter("rath.task.acme.fix", "", payload, run.ErrMalformed, now)
+		data, err := messages.Encode(l)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		back, err := messages.DecodeDeadLetter(data)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if got := back.Payload(); !strings.HasPrefix(string(payload), string(got)) || (len(got) == len(payload)) == back.Truncated || back.Bytes != len(payload) {
+			t.Errorf("%s: %d of %d bytes, truncated %v", name, len(got), len(payload), back.Truncated)
+		}
+		if back.Code != run.CodeMalformed || back.Reason == "" || back.TimeMS != now.UnixMilli() {
+			t.Errorf("%s: %+v", name, back)
+		}
+	}
+}
+
+func TestDeltaIsMarked(t *testing.T) {
+	data, err := messages.Encode(messages.Delta{Run: "r1", Session: "s1", Step: "1", Attempt: 1, N: 1, Text: "<b>"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"provisional":true,"run":"r1","session":"s1","step":"1","attempt":1,"n":1,"text":"<b>"}`; string(data) != want {
+		t.Errorf("got  %s\nwant %s", data, want)
+	}
+	back, err := messages.DecodeDelta(data)
+	if err != nil || back.Text != "<b>" {
+		t.Errorf("%+v %v", back, err)
+	}
+}
+
+func TestMoreSubjects(t *testing.T) {
+	tests := map[string]string{
+		messages.RunSubject("acme", "r1", messages.OnResult):                               "rath.run.acme.r1.result",
+		messages.ControlSubject("acme", "r1", messages.VerbCancel):                         "rath.ctl.acme.r1.cancel",
+		messages.SessionMessageSubject(session.Key{Tenant: "acme", ID: "s1"}):              "rath.ctl.acme.session.s1.message",
+		messages.QuerySubject("acme", messages.QueryRuns):                                  "rath.query.acme.runs",
+		messages.ToolSubject("acme", "deploy"):                                             "rath.tool.acme.deploy",
+		messages.WorkSubject("gpu", session.Key{Tenant: "acme", ID: "s1"}):                 "rath.work.gpu.acme.s1",
+		messages.DeadLetterSubject("acme", "fix"):                                          "rath.dlq.acme.fix",
+		messages.DeadLetterSubject("a.b", ""):                                              "rath.dlq._._",
+		messages.TailSubject("acme", "", lineage.Merged, ""):                               "rath.tail.acme.*.merged.*",
+		messages.DeliverSubject("node-a-1"):                                                "rath.node.node-a-1.deliver",
+		messages.RunAliasKey("acme", "r1") + " " + messages.SessionAliasKey("acme", "fix"): "acme.run.r1 acme.session.fix",
+		messages.WorkflowKey("default", "fix") + " " + messages.ToolKey("acme", "deploy"):  "workflow.default.fix tool.acme.deploy",
+	}
+	for got, want := range tests {
+		if got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	if tenant, id, on, ok := messages.ParseRunSubject("rath.run.acme.r1.delta"); !ok || tenant != "acme" || id != "r1" || on != messages.OnDelta {
+		t.Error(tenant, id, on, ok)
+	}
+	if tenant, verb, ok := messages.ParseQuerySubject("rath.query.acme.runs"); !ok || tenant != "acme" || verb != "runs" {
+		t.Error(tenant, verb, ok)
+	}
+	r := fullRecord()
+	for _, subject := range []string{r.Subject(), r.TailSubject()} {
+		if k, root, kind, ok := messages.ParseTailSubject(subject); !ok || k != r.Key() || root != r.Root || kind != r.Kind {
+			t.Error(subject, k, root, kind, ok)
+		}
+	}
+	for _, bad := range []string{"rath.run.acme.r1.other", "rath.run.acme..delta", "rath.run.acme.r1", "rath.query.acme.*", "rath.tail.acme.s.teleported.s", "rath.query.ac me.runs"} {
+		_, _, _, ok1 := messages.ParseRunSubject(bad)
+		_, _, ok2 := messages.ParseQuerySubject(bad)
+		_, _, _, ok3 := messages.ParseTailSubject(bad)
+		if ok1 || ok2 || ok3 {
+			t.Errorf("%s was read", bad)
+		}
+	}
+}
+
+func TestViews(t *testing.T) {
+	c := session.AssistantText(strings.Repeat("語", messages.MaxChunkText), session.ToolCall{ID: "1", Name: "n", Args: "{}"}).
+		Of(session.Origin{Agent: "a", Run: "r1", Step: "1", Time: moment, Usage: usage})
+	v := messages.ChunkOf(3, c)
+	if !v.Truncated || len(v.Text) > messages.MaxChunkText || !strings.HasSuffix(v.Text, "語") || v.Index != 3 || v.Time != moment.UnixMilli() || len(v.Calls) != 1 {
+		t.Errorf("chunk of %d bytes, truncated %v, %+v", len(v.Text), v.Truncated, v.Calls)
+	}
+	info := messages.RunInfoOf(lineage.Run{ID: "r1", Home: session.Key{ID: "s1"}, State: run.Running, Submitted: moment})
+	if info.Run != "r1" || info.Session != "s1" || info.Submitted != moment.UnixMilli() || info.Ended != 0 {
+		t.Errorf("%+v", info)
+	}
+	b := messages.BranchOf(lineage.Session{Key: session.Key{ID: "s2"}, Disposition: "rejected", Reason: "why", Opened: moment, Last: moment})
+	if b.Session != "s2" || b.Disposition != "rejected" || b.Opened != moment.UnixMilli() {
+		t.Errorf("%+v", b)
+	}
+}
+
+func TestRefusedEvent(t *testing.T) {
+	e := messages.Refused("acme", "r1", "fix", messages.Error{Code: run.CodeKeyReused, Text: strings.Repeat("語 ", 200)})
+	data, err := messages.Encode(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := messages.DecodeEvent(data)
+	if err != nil || back.Kind != messages.KindRefused || back.Code != run.CodeKeyReused || len([]rune(back.Summary)) > lineage.MaxSummary {
+		t.Errorf("%s: %v", data, err)
+	}
+	if err := validate(resolved(t, "event.v1"), data); err == nil && len([]rune(back.Reason)) > lineage.MaxReason {
+		t.Error("the schema takes a reason that is too long")
+	}
+}

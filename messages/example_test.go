@@ -1,0 +1,52 @@
+package messages_test
+
+import (
+	"fmt"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/session"
+)
+
+// What a client publishes, and where it listens, before anybody has answered.
+func ExampleTask() {
+	t := messages.Task{ID: "run-1", Input: []byte(`"why is the build red?"`), Budget: messages.Budget{Tokens: 20_000}}
+	body, err := t.Encode()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(messages.TaskSubject("default", "agent"), string(body))
+	fmt.Println(messages.RunSubject("default", t.ID, messages.OnResult))
+	// Output:
+	// rath.task.default.agent {"id":"run-1","input":"why is the build red?","budget":{"tokens":20000}}
+	// rath.run.default.run-1.result
+}
+
+// Errors name the field and the remedy.
+func ExampleDecodeTask() {
+	_, err := messages.DecodeTask([]byte(`{"id":"run-1","budget":{"token":20000}}`))
+	fmt.Println(err)
+	// Output:
+	// task: field budget."token": unknown: did you mean "tokens"? the known ones are micro_usd, steps, time_ms, tokens
+}
+
+// What a control request asks of a run.
+func ExampleControl_Signal() {
+	c, err := messages.DecodeControl([]byte(`{"decision":"again","reason":"the target has no trace of it","by":"ann"}`))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	s, err := c.Signal(session.Key{Tenant: "default", ID: "s1"}, "run-1", messages.VerbResolve)
+	fmt.Println(s.Resolve.By, "decides", s.Resolve.Decision, err)
+	// Output:
+	// ann decides again <nil>
+}
+
+// The schemas are compiled in, for those who validate elsewhere.
+func ExampleSchemaOf() {
+	text, err := messages.SchemaOf("task.v1")
+	fmt.Println(len(text) > 0, err)
+	// Output:
+	// true <nil>
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -327,10 +328,11 @@ func TestAppendThroughOutage(t *testing.T) {
 				ctx := t.Context()
 				opts := &natsserver.Options{StoreDir: t.TempDir(), NodePassword: "fixed"}
 				srv := natstest.Start(t, opts)
-				now := &srv
+				var now atomic.Pointer[natsserver.Server]
+				now.Store(srv)
 				o := nodeOptions(srv)
-				o.Dialer = func() (netConn, error) { return (*now).Dial() }
-				o.Probe = func(ctx context.Context) ([]SyncState, error) { return probe(*now)(ctx) }
+				o.Dialer = func() (netConn, error) { return now.Load().Dial() }
+				o.Probe = func(ctx context.Context) ([]SyncState, error) { return probe(now.Load())(ctx) }
 				c := dial(t, o)
 				if err := c.Provision(ctx); err != nil {
 					t.Fatal(err)
@@ -348,7 +350,7 @@ func TestAppendThroughOutage(t *testing.T) {
 					done <- err
 				}()
 				time.Sleep(outage)
-				*now = natstest.Start(t, opts)
+				now.Store(natstest.Start(t, opts))
 				err := <-done
 				if outage < patience {
 					if err != nil {

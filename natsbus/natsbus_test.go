@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -208,9 +209,10 @@ func TestReconnect(t *testing.T) {
 		ctx := t.Context()
 		opts := &natsserver.Options{StoreDir: t.TempDir(), NodePassword: "fixed"}
 		srv := natstest.Start(t, opts)
-		now := &srv
+		var now atomic.Pointer[natsserver.Server]
+		now.Store(srv)
 		o := nodeOptions(srv)
-		o.Dialer = func() (netConn, error) { return (*now).Dial() }
+		o.Dialer = func() (netConn, error) { return now.Load().Dial() }
 		probes := 0
 		lazy := false
 		o.Probe = func(context.Context) ([]SyncState, error) {
@@ -238,7 +240,7 @@ func TestReconnect(t *testing.T) {
 		if c.Connected() {
 			t.Error("connected to a server that is gone")
 		}
-		*now = natstest.Start(t, opts)
+		now.Store(natstest.Start(t, opts))
 		if err := put(); err != nil {
 			t.Errorf("after the restart: %v", err)
 		}
@@ -247,11 +249,11 @@ func TestReconnect(t *testing.T) {
 		}
 
 		lazy = true
-		if err := (*now).Shutdown(ctx); err != nil {
+		if err := now.Load().Shutdown(ctx); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		*now = natstest.Start(t, opts)
+		now.Store(natstest.Start(t, opts))
 		if err := put(); !errors.Is(err, ErrDurability) {
 			t.Errorf("the restarted server does not sync any more: %v", err)
 		}

@@ -54,20 +54,6 @@ type held struct {
 	w  *Writer
 }
 
-// Load folds a session's log into a writer for an incarnation.
-func Load(ctx context.Context, log session.Log, values *Values, k session.Key, incarnation string) (*Writer, error) {
-	w := NewWriter(k, incarnation, values.Resolver(context.WithoutCancel(ctx)))
-	for e, err := range log.Read(ctx, k, session.Position{}) {
-		if err != nil {
-			return nil, fmt.Errorf("run: load %s: %w", k, err)
-		}
-		if err := w.Fold(e); err != nil {
-			return nil, err
-		}
-	}
-	return w, nil
-}
-
 // with runs decide on the session's writer and makes what it staged durable.
 func (d *direct) with(ctx context.Context, k session.Key, decide func(w *Writer, now time.Time) error) (at session.Position, staged bool, err error) {
 	d.mu.Lock()

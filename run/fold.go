@@ -19,6 +19,7 @@ type Book struct {
 	Active      ID   // the run that holds the session, "" when none does
 	Queue       []ID // submitted runs that wait for the session, oldest first
 	runs        map[ID]*Record
+	ended       sealed[*Record] // in the order of their ends
 }
 
 // Record is what one log says of one run.
@@ -46,6 +47,9 @@ type Record struct {
 	resolved map[Path]resolution
 	children []session.ID // made by the run and not disposed of
 	late     int
+	order    sealed[*Step] // the steps as they were recorded
+	taskPage *session.Page // of a long task
+	place    int           // of a run that ended, in Book.ended
 }
 
 // resolution is what a person decided about calls of attempts up to one.
@@ -205,14 +209,16 @@ func (b *Book) fold(k session.Key, fact any, now time.Time, s session.Session) (
 		}
 	case CancelRequested:
 		if r := b.runs[v.Run]; r != nil && r.Cancel == nil {
+			b.touch(r)
 			r.Cancel = &v
 		}
 	case Warning:
 		if r := b.runs[v.Run]; r != nil {
+			b.touch(r)
 			r.Warnings = append(r.Warnings, v.Text)
 		}
 	case Ended:
-		b.ended(v, now)
+		b.end(v, now)
 	case Intent:
 		if r := b.runs[v.Run]; r != nil && r.intents != nil && v.Attempt >= r.Attempt {
 			r.intents[v.Path] = v
@@ -221,6 +227,7 @@ func (b *Book) fold(k session.Key, fact any, now time.Time, s session.Session) (
 		return b.done(v, now, s)
 	case lateDone:
 		if r := b.runs[v.Run]; r != nil {
+			b.touch(r)
 			r.late++
 		}
 	}
@@ -245,7 +252,14 @@ func (b *Book) claimed(k session.Key, c Claimed, now time.Time, s session.Sessio
 	return made
 }
 
-func (b *Book) ended(v Ended, now time.Time) {
+// touch says that the record of a run which may have ended changes.
+func (b *Book) touch(r *Record) {
+	if r.State.Terminal() {
+		b.ended.unseal(r.place)
+	}
+}
+
+func (b *Book) end(v Ended, now time.Time) {
 	r := b.runs[v.Run]
 	if r == nil || r.State.Terminal() {
 		return
@@ -257,7 +271,10 @@ func (b *Book) ended(v Ended, now time.Time) {
 	b.Queue = slices.DeleteFunc(b.Queue, func(id ID) bool { return id == v.Run })
 	// A run that ended needs no journal any more; the log keeps it.
 	r.steps, r.intents, r.resolved, r.children = nil, nil, nil, nil
-	r.Base = session.Session{}
+	r.Base, r.order, r.taskPage = session.Session{}, sealed[*Step]{}, nil
+	r.Task.Input = nil
+	r.place = len(b.ended.items)
+	b.ended.items = append(b.ended.items, r)
 }
 
 func (b *Book) done(v Done, now time.Time, s session.Session) (made *session.Session) {
@@ -267,6 +284,7 @@ func (b *Book) done(v Done, now time.Time, s session.Session) (made *session.Ses
 	}
 	step := &Step{Done: v, Session: s, Time: now}
 	r.steps[v.Path] = step
+	r.order.items = append(r.order.items, step)
 	delete(r.intents, v.Path)
 	r.Claims = 0
 	for _, l := range v.Links {
@@ -285,6 +303,7 @@ func (r *Record) copy() *Record {
 	cp := *r
 	cp.steps, cp.intents, cp.resolved = maps.Clone(r.steps), maps.Clone(r.intents), maps.Clone(r.resolved)
 	cp.Warnings, cp.children = slices.Clone(r.Warnings), slices.Clone(r.children)
+	cp.order = sealed[*Step]{}
 	return &cp
 }
 

@@ -18,6 +18,9 @@ type Values struct {
 	known map[made]session.Session
 	last  map[session.Ref]session.Hash // of the newest known commit that shows a version
 	order []made
+
+	pages     map[pageName]*session.Page
+	pageOrder []pageName
 }
 
 // made identifies a value by its version and the commit that shows it.
@@ -36,7 +39,7 @@ const (
 
 // NewValues returns a reader of a log.
 func NewValues(log session.Log) *Values {
-	return &Values{log: log, known: map[made]session.Session{}, last: map[session.Ref]session.Hash{}}
+	return &Values{log: log, known: map[made]session.Session{}, last: map[session.Ref]session.Hash{}, pages: map[pageName]*session.Page{}}
 }
 
 // Resolver returns v as a session.Resolver whose reads end with ctx.
@@ -120,42 +123,86 @@ func (v *Values) At(ctx context.Context, r session.Ref) (session.Session, error)
 // fold reads a log up to a version, and up to a commit where l names one.
 // Without a commit, version zero is the newest.
 func (v *Values) fold(ctx context.Context, l session.Link, depth int) (session.Session, error) {
-	s := session.Open(l.Key, l.ID)
-	r := resolver{ctx, v, depth}
-	end := session.Position{}
 	bounded := l.Seq != 0 || l.Version != 0
-	for e, err := range v.log.Read(ctx, l.Key, session.Position{}) {
-		if err != nil {
-			return s, fmt.Errorf("run: read %s: %w", l.Key, err)
+	f := folding{link: l, bounded: bounded, resolver: resolver{ctx, v, depth}, s: session.Open(l.Key, l.ID)}
+	ok := false
+	if s, at, found := v.nearest(ctx, l, bounded); found {
+		f.s, f.end = s, at
+		var err error
+		if ok, err = readTail(ctx, v.log, l.Key, at, f.take); err != nil {
+			return f.s, err
 		}
-		if end.Seq == 0 {
-			s = session.Open(l.Key, e.Commit.Root)
-		}
-		end = e.At
-		past := false
-		for _, ev := range e.Commit.Events {
-			next, err := session.Apply(s, ev, r)
+	}
+	if !ok {
+		f.s, f.end = session.Open(l.Key, l.ID), session.Position{}
+		for e, err := range v.log.Read(ctx, l.Key, session.Position{}) {
 			if err != nil {
-				return s, fmt.Errorf("run: fold %s at commit %d: %w", l.Key, e.Commit.Seq, err)
+				return f.s, fmt.Errorf("run: read %s: %w", l.Key, err)
 			}
-			if past = bounded && next.Ref().Version > l.Version; past {
+			if more, err := f.take(e); err != nil {
+				return f.s, err
+			} else if !more {
 				break
 			}
-			s = next.MadeBy(e.At)
-		}
-		if past || e.At.Seq == l.Seq {
-			break
 		}
 	}
 	switch {
-	case end.Seq == 0:
-		return s, fmt.Errorf("session %s: %w", l.ID, session.ErrNotFound)
-	case bounded && s.Ref().Version != l.Version:
-		return s, fmt.Errorf("version %d of session %s, which ends at %d: %w", l.Version, l.ID, s.Ref().Version, session.ErrNotFound)
+	case f.end.Seq == 0:
+		return f.s, fmt.Errorf("session %s: %w", l.ID, session.ErrNotFound)
+	case bounded && f.s.Ref().Version != l.Version:
+		return f.s, fmt.Errorf("version %d of session %s, which ends at %d: %w", l.Version, l.ID, f.s.Ref().Version, session.ErrNotFound)
 	}
-	if at, _ := s.Link(); l.Seq != 0 && (at.Seq != l.Seq || at.Hash != l.Hash) {
-		return s, fmt.Errorf("run: %s is made by commit %d (%s), the reference names %d (%s): %w",
+	if at, _ := f.s.Link(); l.Seq != 0 && (at.Seq != l.Seq || at.Hash != l.Hash) {
+		return f.s, fmt.Errorf("run: %s is made by commit %d (%s), the reference names %d (%s): %w",
 			l.Ref, at.Seq, at.Hash.Short(), l.Seq, l.Hash.Short(), session.ErrForeign)
 	}
-	return s, nil
+	return f.s, nil
+}
+
+// folding is a value on its way to what a reference names.
+type folding struct {
+	link     session.Link
+	bounded  bool
+	resolver resolver
+	s        session.Session
+	end      session.Position
+}
+
+// take folds the next commit; it returns false once the value is there.
+func (f *folding) take(e session.Entry) (bool, error) {
+	if f.link.Seq != 0 && e.At.Seq > f.link.Seq {
+		return false, nil
+	}
+	if f.end.Seq == 0 {
+		f.s = session.Open(f.link.Key, e.Commit.Root)
+	}
+	f.end = e.At
+	for _, ev := range e.Commit.Events {
+		next, err := session.Apply(f.s, ev, f.resolver)
+		if err != nil {
+			return false, fmt.Errorf("run: fold %s at commit %d: %w", f.link.Key, e.Commit.Seq, err)
+		}
+		if f.bounded && next.Ref().Version > f.link.Version {
+			return false, nil
+		}
+		f.s = next.MadeBy(e.At)
+	}
+	return e.At.Seq != f.link.Seq, nil
+}
+
+// nearest returns the value of the session's snapshot if what l names is that
+// value or comes after it.
+func (v *Values) nearest(ctx context.Context, l session.Link, bounded bool) (session.Session, session.Position, bool) {
+	state, at, load, ok := v.snapshot(ctx, v.log, l.Key)
+	if !ok || l.Seq != 0 && at.Seq > l.Seq {
+		return session.Session{}, at, false
+	}
+	s, err := session.Thaw(string(state.Tables[0]), load)
+	if err != nil || s.Key() != l.Key || bounded && s.Ref().Version > l.Version {
+		return session.Session{}, at, false
+	}
+	if own, ok := s.Link(); !ok || own.Seq != at.Seq || own.Hash != at.Hash {
+		return session.Session{}, at, false
+	}
+	return s, at, true
 }

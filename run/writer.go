@@ -42,6 +42,8 @@ type Writer struct {
 	taken       bool
 	staged      []session.Event
 	fresh       []*session.Session // made by staged events, to be marked with their commit
+
+	sinceSnapshot int // commits
 }
 
 // NewWriter returns the writer of a session whose log is empty or not folded
@@ -82,6 +84,7 @@ func (w *Writer) settle(at session.Position) {
 		*s = s.MadeBy(at)
 	}
 	w.fresh = w.fresh[:0]
+	w.sinceSnapshot++
 }
 
 // change is an event with what it means.

@@ -119,6 +119,9 @@ func (v *value) open(o Opening, r Resolver) error {
 		}
 		pv := p.val()
 		v.version, v.table, v.placement, v.usage = pv.version, pv.table, pv.placement, pv.usage
+		if pv.sealed != nil {
+			v.sealed = &sealed{n: pv.sealed.n, pages: pv.sealed.pages}
+		}
 		if o.Kind == OpenDetach {
 			v.joined = &joint{shares: v.past(pv)}
 		} else {
@@ -136,8 +139,9 @@ func (v *value) join(j Join, r Resolver) error {
 	links := make([]Link, 0, len(j.Parents))
 	var shares []share
 	t := v.table
+	sealed := v.sealed
 	if j.Policy == JoinReplace {
-		t = table{}
+		t, sealed = table{}, nil
 	}
 	for _, part := range j.Parents {
 		p, err := resolve(r, part.Link)
@@ -152,16 +156,21 @@ func (v *value) join(j Join, r Resolver) error {
 		}
 		shares = append(shares, v.past(p.val())...)
 		if part.From == t.n && part.To == p.Len() && t.shares(p.val().table, t.n) {
-			t = p.val().table // the branch is trunk plus its own chunks
+			t, sealed = p.val().table, p.val().sealed // the branch is trunk plus its own chunks
 		} else {
+			chunks := make([]Chunk, 0, part.To-part.From)
 			for _, c := range p.Range(part.From, part.To) {
-				t = t.append(c)
+				chunks = append(chunks, c)
 			}
+			t = t.extend(chunks)
 		}
 		links = append(links, part.Link)
 	}
+	if j.Policy == JoinReplace {
+		v.replaced++
+	}
 	v.version++
-	v.table = t
+	v.table, v.sealed = t, sealed
 	v.usage = v.usage.Add(j.Usage)
 	v.joined = &joint{links: links, shares: shares, prev: v.joined}
 	if j.Placement.Backend != "" {

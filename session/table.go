@@ -39,14 +39,34 @@ func (t table) at(i int) Chunk {
 // append returns the table with c at its end. It copies at most one page and
 // one path of the tree.
 func (t table) append(c Chunk) table {
-	if len(t.tail) < pageSize {
-		tail := make([]Chunk, len(t.tail)+1)
-		copy(tail, t.tail)
-		tail[len(t.tail)] = c
-		t.tail = tail
-		t.n++
-		return t
+	if len(t.tail) == pageSize {
+		t = t.push()
 	}
+	tail := make([]Chunk, len(t.tail)+1)
+	copy(tail, t.tail)
+	tail[len(t.tail)] = c
+	t.tail = tail
+	t.n++
+	return t
+}
+
+// extend returns the table with all of chunks at its end.
+func (t table) extend(chunks []Chunk) table {
+	for len(chunks) > 0 {
+		if len(t.tail) == pageSize {
+			t = t.push()
+		}
+		k := min(pageSize-len(t.tail), len(chunks))
+		tail := make([]Chunk, len(t.tail)+k)
+		copy(tail, t.tail)
+		copy(tail[len(t.tail):], chunks[:k])
+		t.tail, t.n, chunks = tail, t.n+k, chunks[k:]
+	}
+	return t
+}
+
+// push moves a full tail into the tree.
+func (t table) push() table {
 	leaf := &node{page: t.tail}
 	start := t.tailStart()
 	switch {
@@ -61,8 +81,7 @@ func (t table) append(c Chunk) table {
 	default:
 		t.root = t.root.with(start, t.shift, leaf)
 	}
-	t.tail = []Chunk{c}
-	t.n++
+	t.tail = nil
 	return t
 }
 

@@ -1,6 +1,8 @@
 package actors
 
 import (
+	"context"
+	"fmt"
 	"time"
 
 	"github.com/rathcluster/rath/run"
@@ -26,12 +28,12 @@ func (a *sessionActor) passivate() {
 	}
 	quiet := time.Since(a.used)
 	switch {
-	case a.phase != idle || a.executing():
+	case a.phase != idle || a.keeping || a.executing():
 		a.timer.Reset(a.sys.o.Passivate)
 	case quiet < a.sys.o.Passivate:
 		a.timer.Reset(a.sys.o.Passivate - quiet)
 	default:
-		a.save()
+		a.leave()
 	}
 }
 
@@ -42,7 +44,75 @@ func (a *sessionActor) executing() bool {
 	return r != nil && r.State == run.Running && a.w.Epoch() != 0 && r.Epoch == a.w.Epoch()
 }
 
-// save stores a snapshot, after which the actor stops if nothing came in.
-func (a *sessionActor) save() {
-	a.async(saving, func(o *outcome) {})
+// leave stores a snapshot of what the next activation would have to read, and
+// stops the actor if nothing came in meanwhile.
+func (a *sessionActor) leave() {
+	a.async(saving, a.snapshot(a.w.Epoch() != 0))
+}
+
+// keep stores a snapshot while the actor goes on, so that a run of many steps
+// that is cut off is found again at once. One is under way at most.
+func (a *sessionActor) keep() {
+	if a.keeping || a.w.SinceSnapshot() < a.sys.o.SnapshotEvery {
+		return
+	}
+	save := a.snapshot(true)
+	a.keeping = true
+	self, root := a.self, a.sys.protoactor.Root
+	a.sys.work.run(func() {
+		done := &kept{}
+		defer func() {
+			if v := recover(); v != nil {
+				done.err = fmt.Errorf("panic: %v", v)
+			}
+			root.Send(self, done)
+		}()
+		o := &outcome{}
+		save(o)
+		done.err = o.err
+	})
+}
+
+// kept reports the end of keep.
+type kept struct{ err error }
+
+// IgnoreDeadLetterLogging keeps signals that come too late out of the log.
+func (*kept) IgnoreDeadLetterLogging() {}
+
+func (a *sessionActor) kept(err error) {
+	a.keeping = false
+	a.unsaved(err)
+}
+
+// unsaved says that a snapshot could not be stored, which costs time, not data.
+func (a *sessionActor) unsaved(err error) {
+	if err != nil {
+		a.sys.log.Warn("snapshot not saved; the next activation reads more of the log", "session", a.key.String(), "err", err)
+	}
+}
+
+// readTail is how many commits an activation that wrote nothing has to have
+// read before it leaves a snapshot to the next.
+const readTail = 64
+
+// snapshot takes the state as of the last commit, if there is enough that is
+// new in it, and returns what saves it.
+func (a *sessionActor) snapshot(wrote bool) func(o *outcome) {
+	least := 1
+	if !wrote {
+		least = readTail
+	}
+	if !a.sys.snapshots || a.w.SinceSnapshot() < least {
+		return func(*outcome) {}
+	}
+	snap, err := a.w.Snapshot()
+	if err != nil {
+		return func(o *outcome) { o.err = err }
+	}
+	log, timeout := a.sys.o.Log, a.sys.o.AppendTimeout
+	return func(o *outcome) {
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
+		defer cancel()
+		o.err = snap.Save(ctx, log)
+	}
 }

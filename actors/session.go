@@ -51,6 +51,7 @@ type sessionActor struct {
 	pending uint64     // what fresh becomes if the log agrees
 	done    outcome    // of the one operation under way; reused
 	stop    bool       // asked to stop once idle
+	keeping bool       // a snapshot is on its way while the actor goes on
 	timer   *time.Timer
 	used    time.Time // when it last had something to do
 }
@@ -92,6 +93,8 @@ func (a *sessionActor) Receive(c actor.Context) {
 		a.settle(m)
 	case *lookIdle:
 		a.passivate()
+	case *kept:
+		a.kept(m.err)
 	case *quit:
 		a.stop = true
 		if a.phase == idle {
@@ -168,9 +171,7 @@ func (a *sessionActor) settle(o *outcome) {
 		a.fresh = a.pending
 		a.answer(nil)
 	case saving:
-		if o.err != nil {
-			a.sys.log.Warn("snapshot not saved; the next activation reads more of the log", "session", a.key.String(), "err", o.err)
-		}
+		a.unsaved(o.err)
 		if rest, ok := a.box.shut(!a.stop); ok {
 			a.refuse(rest, errAgain)
 			a.finish()
@@ -187,7 +188,7 @@ func (a *sessionActor) advance() {
 	for a.phase == idle {
 		if !a.decide() {
 			if a.stop {
-				a.save()
+				a.leave()
 			}
 			return
 		}
@@ -299,6 +300,7 @@ func (a *sessionActor) committed(o *outcome) {
 	}
 	a.sys.feeds.publish(session.Entry{Commit: o.commit, At: o.at})
 	a.answer(nil)
+	a.keep()
 }
 
 // stand tells the mailbox what the log says now.

@@ -2,6 +2,7 @@ package actors_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -127,7 +128,7 @@ func TestStalledLogIsUnavailable(t *testing.T) {
 		log := &faults{latency: time.Minute}
 		s := start(t, log, actors.Options{AppendTimeout: 30 * time.Second}).Store()
 		_, err := s.Claim(t.Context(), claimOf(task("r1", key("s1"))))
-		if !errors.Is(err, session.ErrUnavailable) || errors.Is(err, t.Context().Err()) {
+		if !errors.Is(err, session.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a stalled log: %v", err)
 		}
 	})
@@ -232,6 +233,54 @@ func TestAnswersFromMemoryAreConfirmed(t *testing.T) {
 		}
 		if log.lasts == before {
 			t.Error("a refusal from memory was not confirmed")
+		}
+	})
+}
+
+// Sessions leave a snapshot when they are passivated or drained, and now and
+// then while they stay, so that the next activation reads little.
+func TestSnapshots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &faults{}
+		sys := start(t, log, actors.Options{SnapshotEvery: 10})
+		saved := func(id string) uint64 {
+			at, _, err := log.Load(t.Context(), key(id))
+			if err != nil && !errors.Is(err, session.ErrNotFound) {
+				t.Fatal(err)
+			}
+			return at.Seq
+		}
+		s, k := sys.Store(), key("s1")
+		g := claim(t, s, task("r1", k))
+		for i := range 12 {
+			if _, err := s.Commit(t.Context(), step(g, k, fmt.Sprint(i), session.Version(i), fmt.Sprint("chunk ", i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		if at := saved("s1"); at != 10 {
+			t.Errorf("after 13 commits the snapshot is at %d, want 10", at)
+		}
+		if _, err := s.Commit(t.Context(), end(g, k, 12)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		if at := saved("s1"); at != 14 || sys.Active() != 0 {
+			t.Errorf("passivated with the snapshot at %d, want 14", at)
+		}
+		claim(t, s, task("r2", key("s2")))
+		stop(t, sys)
+		if at := saved("s2"); at != 1 {
+			t.Errorf("drained with the snapshot at %d, want 1", at)
+		}
+		next := start(t, log, actors.Options{Incarnation: "n2"})
+		log.set(func() { log.reads = 0 })
+		g = claim(t, next.Store(), task("r3", k))
+		if g.Session.Text() != "chunk 11" || g.Session.Len() != 12 || g.Epoch != 2 {
+			t.Errorf("activated with %q, %d chunks, epoch %d", g.Session.Text(), g.Session.Len(), g.Epoch)
+		}
+		if log.reads != 0 {
+			t.Errorf("an activation behind its snapshot read %d commits", log.reads)
 		}
 	})
 }

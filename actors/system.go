@@ -49,6 +49,7 @@ const (
 	DefaultSlotWait      = time.Second
 	DefaultDrain         = 20 * time.Second
 	DefaultSilence       = 3 * time.Second
+	DefaultSnapshotEvery = 256
 )
 
 // Options say what a System works with. Log is required.
@@ -98,6 +99,10 @@ type Options struct {
 	// is activated here; 0 is DefaultSilence.
 	Silence time.Duration
 
+	// SnapshotEvery is after how many commits a session that stays in memory is
+	// saved, so that it is read quickly after a crash; 0 is
+	// DefaultSnapshotEvery. Passivated sessions are always saved.
+	SnapshotEvery int
 	// Passivate is how long an idle session stays in memory; 0 is
 	// DefaultPassivate.
 	Passivate time.Duration
@@ -127,6 +132,7 @@ func (o *Options) defaults() {
 	orElse(&o.SlotWait, DefaultSlotWait)
 	orElse(&o.Drain, DefaultDrain)
 	orElse(&o.Silence, DefaultSilence)
+	orElse(&o.SnapshotEvery, DefaultSnapshotEvery)
 	orElse(&o.Incarnation, "local")
 	if o.Reserved == 0 {
 		o.Reserved = o.Slots / 8
@@ -159,6 +165,7 @@ type System struct {
 	props      []actor.PropsOption
 	top        *actor.PID
 	engine     engine // executes runs; nil without a Runtime
+	snapshots  bool   // the log keeps them
 
 	held     held
 	feeds    feeds
@@ -179,6 +186,7 @@ func New(o *Options) *System {
 	}
 	s.o.defaults()
 	s.log = s.o.Logger
+	_, s.snapshots = s.o.Log.(session.Snapshotter)
 	s.protoactor = actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
 		return slog.New(quietHandler{s.log.Handler()})
 	}))

@@ -97,7 +97,7 @@ func (s *System) claim(ctx context.Context, t run.Task) (Answer, error) {
 	}
 	switch ex.State() {
 	case run.Running:
-		s.execute(ex, t, release)
+		s.execute(ctx, ex, t, release)
 		return Committed, nil
 	case run.Queued:
 		release()
@@ -108,10 +108,11 @@ func (s *System) claim(ctx context.Context, t run.Task) (Answer, error) {
 	}
 }
 
-// execute starts the workflow actor of a claimed run.
-func (s *System) execute(ex execution, t run.Task, release func()) {
+// execute starts the workflow actor of a claimed run. ctx, which never ends,
+// brings what tracing put into it.
+func (s *System) execute(ctx context.Context, ex execution, t run.Task, release func()) {
 	s.executions.start(keyOf(t))
-	ctx, cancel := context.WithCancelCause(context.Background())
+	ctx, cancel := context.WithCancelCause(ctx)
 	w := &workflowActor{sys: s, task: t, ex: ex, release: release, ctx: ctx, cancel: cancel}
 	s.protoactor.Root.Send(s.top, &launch{w})
 }

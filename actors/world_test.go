@@ -3,6 +3,7 @@ package actors_test
 import (
 	"context"
 	"fmt"
+	"iter"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +24,7 @@ type faults struct {
 	latency time.Duration
 	appends int
 	lasts   int
+	reads   int // commits that were read
 }
 
 func (f *faults) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
@@ -43,6 +45,17 @@ func (f *faults) Append(ctx context.Context, at session.Position, c session.Comm
 		err = after(n, c)
 	}
 	return pos, err
+}
+
+func (f *faults) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
+	return func(yield func(session.Entry, error) bool) {
+		for e, err := range f.MemoryLog.Read(ctx, k, after) {
+			f.set(func() { f.reads++ })
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
 }
 
 func (f *faults) Last(ctx context.Context, k session.Key) (session.Entry, error) {

@@ -310,6 +310,9 @@ func (d *decoder) log() (more bool, err error) {
 		if err := json.Unmarshal([]byte(line), &c); err != nil {
 			return false, &Failure{Kind: Altered, Session: l.Session, Commit: n, Line: d.line, Detail: "its line is damaged: " + err.Error()}
 		}
+		if again, err := json.Marshal(c); err != nil || string(again) != line {
+			return false, &Failure{Kind: Altered, Session: l.Session, Commit: n, Line: d.line, Detail: "its line is not in canonical form"}
+		}
 		if got := session.HashOf([]byte(c.Raw)); got != c.Hash {
 			return false, &Failure{Kind: Altered, Session: l.Session, Commit: n, Line: d.line, Detail: fmt.Sprintf("its bytes have the hash %s, the line says %s", got, c.Hash)}
 		}

@@ -21,7 +21,7 @@ type Facts struct {
 	State run.State
 	// Verdict says the same in a sentence.
 	Verdict string
-	Asked   Text // what the run was asked: its input, or the first that a user said
+	Asked   Text // what the run was asked: the first that a user said, or its input
 	Answer  Text // what it answered in the end
 	Numbers Numbers
 
@@ -57,6 +57,7 @@ type Numbers struct {
 
 // Session is one session of the evidence.
 type Session struct {
+	N       int // from 1
 	ID      session.ID
 	Label   string // as in the picture
 	Role    string // "home", "branch", "copy", "summary", "join", "import" or "referred to"
@@ -75,6 +76,7 @@ type Step struct {
 	N       int // from 1
 	Session session.ID
 	Label   string // of the session
+	In      int    // number of the session
 	Commit  uint64
 	Hash    session.Hash
 	Time    time.Time
@@ -111,6 +113,7 @@ type Attempt struct {
 type Rejection struct {
 	Session session.ID
 	Label   string
+	In      int // number of the session, 0 if it is not in the evidence
 	State   string
 	Reason  string
 	Step    int // that decided

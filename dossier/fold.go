@@ -52,7 +52,14 @@ func (a *archive) picture(f *Facts) (map[session.ID]string, error) {
 	if a.byID[root.ID] == nil {
 		root = a.home
 	}
-	if p, err := g.Picture(root, nil); err == nil {
+	number := map[session.ID]int{}
+	for i, c := range a.logs {
+		number[c.key.ID] = i + 1
+	}
+	o := &lineage.PictureOptions{Lines: 5, Link: func(id session.ID, _, _ session.Version) string {
+		return fmt.Sprintf("#session-%d", number[id])
+	}}
+	if p, err := g.Picture(root, o); err == nil {
 		f.Picture = p
 		for _, n := range p.Nodes {
 			names[n.Session] = n.Label
@@ -90,7 +97,7 @@ func (t *teller) sessions() {
 	for _, c := range t.a.logs {
 		at := c.states[c.last()-1]
 		s := Session{
-			ID: c.key.ID, Label: t.name(c.key.ID), Role: "referred to", State: "open", Version: at.version,
+			N: len(f.Sessions) + 1, ID: c.key.ID, Label: t.name(c.key.ID), Role: "referred to", State: "open", Version: at.version,
 			Commits: c.last(), Last: c.head(), Head: at.placement.Head, Step: first[c.key.ID],
 		}
 		o, _ := c.opening()
@@ -128,7 +135,7 @@ func (t *teller) rejections() {
 		c := t.a.byID[s.Session]
 		for _, e := range c.events[s.Commit-1] {
 			if r, ok := e.payload.(session.Rejection); ok && runOf(e) == t.a.run && strings.HasSuffix(e.Batch, "/"+string(s.Path)) {
-				t.f.Rejections = append(t.f.Rejections, Rejection{r.Branch.ID, t.name(r.Branch.ID), one(r.State, 20), one(r.Reason, 400), s.N})
+				t.f.Rejections = append(t.f.Rejections, Rejection{r.Branch.ID, t.name(r.Branch.ID), t.number(r.Branch.ID), one(r.State, 20), one(r.Reason, 400), s.N})
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"html/template"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,7 +39,7 @@ func page(e *Evidence, f *Facts, text []byte) ([]byte, error) {
 	}
 	var b bytes.Buffer
 	err = t.Execute(&b, map[string]any{
-		"F": f, "Style": template.CSS(styleText), "SVG": template.HTML(svg),
+		"F": f, "Style": template.CSS(styleText), "SVG": template.HTML(svg), "Tall": tall(svg),
 		"Policy":  "default-src 'none'; style-src " + styleHashes(styleText, svg) + "; base-uri 'none'; form-action 'none'",
 		"Command": "rath verify --head " + f.Sessions[0].Last.String() + " FILE",
 	})
@@ -51,6 +52,15 @@ func page(e *Evidence, f *Facts, text []byte) ([]byte, error) {
 	out = append(out, htmlBegin...)
 	out = append(out, text...)
 	return append(out, htmlEnd+"\n</body>\n</html>\n"...), nil
+}
+
+// tall reports whether a picture is too high to be shrunk onto the first
+// screen: it scrolls instead.
+func tall(svg string) bool {
+	_, rest, _ := strings.Cut(svg, ` height="`)
+	number, _, _ := strings.Cut(rest, `"`)
+	h, err := strconv.ParseFloat(number, 64)
+	return err == nil && h > 640
 }
 
 // styleHashes allows the page's own style sheets and no others.

@@ -24,6 +24,7 @@ type teller struct {
 	rows  map[spot]session.Chunk
 	place place
 	seen  map[uint64]bool // attempts of the run
+	asked bool            // the first row that a user said was seen
 	left  []string        // contents that could not be shown, with the reason
 }
 
@@ -65,11 +66,16 @@ func (t *teller) name(id session.ID) string {
 	return string(id)
 }
 
+// number is where a session stands in the evidence, from 1.
+func (t *teller) number(id session.ID) int {
+	return 1 + slices.IndexFunc(t.a.logs, func(c *chain) bool { return c.key.ID == id })
+}
+
 // line appends a line of the timeline and returns it.
 func (t *teller) line(e event, kind, actor, text string) *Step {
 	c := t.place.c
 	t.f.Steps = append(t.f.Steps, Step{
-		N: len(t.f.Steps) + 1, Session: c.key.ID, Label: t.name(c.key.ID), Commit: t.place.n, Hash: c.entries[t.place.n-1].At.Hash,
+		N: len(t.f.Steps) + 1, Session: c.key.ID, Label: t.name(c.key.ID), In: t.number(c.key.ID), Commit: t.place.n, Hash: c.entries[t.place.n-1].At.Hash,
 		Time: e.Time, Kind: kind, Actor: one(actor, 60), Text: one(text, 200),
 	})
 	return &t.f.Steps[len(t.f.Steps)-1]
@@ -91,9 +97,10 @@ func (t *teller) event(e event) {
 			if p.Behind != "" {
 				text += ", waits behind run " + string(p.Behind)
 			}
-			t.line(e, "run", "run", text)
-			if p.Task.Input != "" && p.Task.Input != "null" {
-				f.Asked = textOf(p.Task.Input)
+			s := t.line(e, "run", "run", text)
+			if p.Task.Input != "null" {
+				s.Body = textOf(p.Task.Input)
+				f.Asked = s.Body
 			}
 		}
 	case run.Claimed:
@@ -198,8 +205,8 @@ func (t *teller) chunk(e event, c session.Chunk) {
 	s := t.line(e, string(c.Kind()), or(o.Agent, string(c.Kind())), verb+" "+quote(c.Text(), 120))
 	s.Body = textOf(c.Text())
 	s.Whole, _ = c.Body()
-	if c.Kind() == session.User && t.f.Asked.Empty() {
-		t.f.Asked = s.Body
+	if c.Kind() == session.User && !t.asked {
+		t.f.Asked, t.asked = s.Body, true
 	}
 }
 
@@ -326,7 +333,9 @@ func (t *teller) words(s *Step, p run.Done, row session.Chunk) (actor, text stri
 			text = "answers " + quote(row.Text(), 120)
 		}
 	case run.StepTool:
-		actor = or(actor, "workflow")
+		if actor = "workflow"; row.Origin().Agent != "" {
+			actor = row.Origin().Agent
+		}
 		if text = p.Name; p.Summary != "" && p.Summary != p.Name {
 			text += ": " + p.Summary
 		}

@@ -282,22 +282,17 @@ func (w *world) play() {
 	}
 }
 
-// sample plays the fix and collects its evidence.
-func sample(t *testing.T) (w *world, e *dossier.Evidence) {
+// played is the world after the fix, with its evidence.
+func played(t *testing.T) (w *world, e *dossier.Evidence) {
 	t.Helper()
 	w = newWorld(t)
 	synctest.Test(t, func(t *testing.T) {
 		w.play()
-		e = w.collect()
+		var err error
+		e, err = dossier.Collect(context.Background(), &w.log, w.blobs, home, fixRun, &dossier.CollectOptions{Stated: []dossier.Fact{
+			{Name: dossier.FactRelease, Value: "v0.1.0"}, {Name: dossier.FactDurability, Value: "fsync"}, {Name: dossier.FactProvider, Value: "scripted"},
+		}})
+		w.must(err)
 	})
 	return w, e
-}
-
-func (w *world) collect() *dossier.Evidence {
-	w.t.Helper()
-	e, err := dossier.Collect(context.Background(), &w.log, w.blobs, home, fixRun, &dossier.CollectOptions{Stated: []dossier.Fact{
-		{Name: dossier.FactRelease, Value: "v0.1.0"}, {Name: dossier.FactDurability, Value: "fsync"}, {Name: dossier.FactProvider, Value: "scripted"},
-	}})
-	w.must(err)
-	return e
 }

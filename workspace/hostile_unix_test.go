@@ -1,0 +1,127 @@
+//go:build unix
+
+package workspace_test
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/workspace"
+)
+
+// TestRefused puts things into a directory that no workspace can hold.
+func TestRefused(t *testing.T) {
+	outside := t.TempDir()
+	write(t, outside, map[string]string{"canary": "secret"})
+	for name, tt := range map[string]struct {
+		path   string // of what is refused
+		reason workspace.Reason
+		make   func(p string) error
+	}{
+		"FIFO": {"d/x", workspace.SpecialFile, func(p string) error { return syscall.Mkfifo(p, 0o644) }},
+		"hard link out": {"d/x", workspace.HardLink, func(p string) error {
+			return os.Link(filepath.Join(outside, "canary"), p)
+		}},
+		"hard link inside": {"d/f", workspace.HardLink, func(p string) error { return os.Link(filepath.Join(filepath.Dir(p), "f"), p) }},
+		"absolute link":    {"d/x", workspace.LinkOut, func(p string) error { return os.Symlink(outside, p) }},
+		"link to the root": {"d/x", workspace.LinkOut, func(p string) error { return os.Symlink("/", p) }},
+		"link out":         {"d/x", workspace.LinkOut, func(p string) error { return os.Symlink("../../canary", p) }},
+		"link to proc":     {"d/x", workspace.LinkOut, func(p string) error { return os.Symlink("/proc/self/root", p) }},
+		"sly link":         {"d/x", workspace.LinkOut, func(p string) error { return os.Symlink("f/../../../x", p) }},
+		"dangling out":     {"d/x", workspace.LinkOut, func(p string) error { return os.Symlink("../../nothing", p) }},
+	} {
+		dir := t.TempDir()
+		write(t, dir, map[string]string{"a": "1", "d/f": "2", "z": "3"})
+		if err := tt.make(filepath.Join(dir, "d", "x")); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		_, err := workspace.Snapshot(t.Context(), blob.NewMemory(), dir, blob.Digest{}, workspace.Limits{})
+		refused, ok := errors.AsType[*workspace.RefusedError](err)
+		if !ok || refused.Path != tt.path || refused.Reason != tt.reason || !strings.Contains(err.Error(), tt.path) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestRefusedSocketAndName(t *testing.T) {
+	// The path of a socket must be short.
+	dir, err := os.MkdirTemp("", "ws")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	l, err := net.Listen("unix", filepath.Join(dir, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, err = workspace.Snapshot(t.Context(), blob.NewMemory(), dir, blob.Digest{}, workspace.Limits{})
+	if refused, ok := errors.AsType[*workspace.RefusedError](err); !ok || refused.Reason != workspace.SpecialFile {
+		t.Errorf("a socket: %v", err)
+	}
+	if runtime.GOOS == "darwin" {
+		return // its file systems refuse such names themselves
+	}
+	dir = t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "bad\xffname"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err = workspace.Snapshot(t.Context(), blob.NewMemory(), dir, blob.Digest{}, workspace.Limits{})
+	if refused, ok := errors.AsType[*workspace.RefusedError](err); !ok || refused.Reason != workspace.BadName {
+		t.Errorf("a name that is not UTF-8: %v", err)
+	}
+}
+
+// TestDeepTree has a path that is longer than the system takes at once.
+func TestDeepTree(t *testing.T) {
+	dir := t.TempDir()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := strings.Repeat("d", 200)
+	for range 25 {
+		if err := root.Mkdir(name, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		next, err := root.OpenRoot(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		root.Close()
+		root = next
+	}
+	root.Close()
+	_, err = workspace.Snapshot(t.Context(), blob.NewMemory(), dir, blob.Digest{}, workspace.Limits{})
+	if refused, ok := errors.AsType[*workspace.RefusedError](err); !ok || refused.Reason != workspace.BadName {
+		t.Errorf("%.200v", err)
+	}
+}
+
+func TestModes(t *testing.T) {
+	b := blob.NewMemory()
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"run": "#!/bin/sh\n", "suid": "x", "plain": "x", "group": "x"})
+	for name, mode := range map[string]os.FileMode{"run": 0o700, "suid": 0o755 | os.ModeSetuid | os.ModeSetgid, "plain": 0o600, "group": 0o654} {
+		if err := os.Chmod(filepath.Join(dir, name), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	copied := restore(t, b, snapshot(t, b, dir, blob.Digest{}))
+	for name, exec := range map[string]bool{"run": true, "suid": true, "plain": false, "group": false} {
+		fi, err := os.Stat(filepath.Join(copied, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := fi.Mode(); m&(os.ModeSetuid|os.ModeSetgid) != 0 || (m&0o100 != 0) != exec || m&0o600 != 0o600 {
+			t.Errorf("%s is restored as %v", name, m)
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package workspace_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/workspace"
+)
+
+func TestRestoreNeedsAnEmptyDirectory(t *testing.T) {
+	b := blob.NewMemory()
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"f": "x"})
+	head := snapshot(t, b, dir, blob.Digest{})
+	err := workspace.Restore(t.Context(), b, head, dir)
+	if !errors.Is(err, workspace.ErrNotEmpty) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("into a full directory: %v", err)
+	}
+	empty := t.TempDir()
+	if err := workspace.Restore(t.Context(), b, head, empty); err != nil {
+		t.Errorf("into an empty directory: %v", err)
+	}
+	if err := workspace.Restore(t.Context(), b, head, filepath.Join(t.TempDir(), "a", "b")); err != nil {
+		t.Errorf("into an absent directory: %v", err)
+	}
+	if err := workspace.Restore(t.Context(), b, head, filepath.Join(dir, "f")); err == nil {
+		t.Error("into a file")
+	}
+	if err := workspace.Restore(t.Context(), b, blob.Digest{}, filepath.Join(t.TempDir(), "none")); err != nil {
+		t.Errorf("the empty tree: %v", err)
+	}
+}
+
+// TestFailedRestoreLeavesNothing restores trees whose blobs are missing or
+// not as long as the manifest says.
+func TestFailedRestoreLeavesNothing(t *testing.T) {
+	b := blob.NewMemory()
+	ref, err := b.Put(t.Context(), strings.NewReader("some bytes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := workspace.Entry{Path: "good", Kind: workspace.File, Size: ref.Size, Digest: ref.Digest}
+	for name, tt := range map[string]struct {
+		bad  workspace.Entry
+		want error
+	}{
+		"missing": {file("sub/bad"), blob.ErrNotFound},
+		"longer":  {workspace.Entry{Path: "sub/bad", Kind: workspace.File, Size: ref.Size - 1, Digest: ref.Digest}, workspace.ErrMalformed},
+		"shorter": {workspace.Entry{Path: "sub/bad", Kind: workspace.File, Size: ref.Size + 1, Digest: ref.Digest}, workspace.ErrMalformed},
+	} {
+		tree, err := workspace.NewTree([]workspace.Entry{good, dirEntry("sub"), tt.bad})
+		if err != nil {
+			t.Fatal(err)
+		}
+		head, err := tree.Store(t.Context(), b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parent := t.TempDir()
+		if err := workspace.Restore(t.Context(), b, head, filepath.Join(parent, "absent")); !errors.Is(err, tt.want) || !strings.Contains(err.Error(), "sub/bad") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if names, err := os.ReadDir(parent); err != nil || len(names) != 0 {
+			t.Errorf("%s: left behind %v, %v", name, names, err)
+		}
+		empty := t.TempDir()
+		if err := workspace.Restore(t.Context(), b, head, empty); !errors.Is(err, tt.want) {
+			t.Errorf("%s, into an empty directory: %v", name, err)
+		}
+		if names, err := os.ReadDir(empty); err != nil || len(names) != 0 {
+			t.Errorf("%s: left in the empty directory %v, %v", name, names, err)
+		}
+	}
+}
+
+func TestLimits(t *testing.T) {
+	b := blob.NewMemory()
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"a": "12345", "d/b": "12345", "d/c": "1"})
+	for name, tt := range map[string]struct {
+		limits workspace.Limits
+		what   string
+	}{
+		"fits":           {workspace.Limits{Files: 4, Bytes: 11}, ""},
+		"too many":       {workspace.Limits{Files: 3, Bytes: 11}, "files"},
+		"too many above": {workspace.Limits{Files: 1, Bytes: 11}, "files"},
+		"too large":      {workspace.Limits{Files: 4, Bytes: 10}, "bytes"},
+	} {
+		_, err := workspace.Snapshot(t.Context(), b, dir, blob.Digest{}, tt.limits)
+		limit, ok := errors.AsType[*workspace.LimitError](err)
+		if tt.what == "" && err != nil || tt.what != "" && (!ok || limit.What != tt.what || limit.Path == "") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// A file of a terabyte that takes no room is refused without being read.
+	f, err := os.Create(filepath.Join(dir, "sparse"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(f.Truncate(1<<40), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	_, err = workspace.Snapshot(t.Context(), b, dir, blob.Digest{}, workspace.Limits{})
+	if limit, ok := errors.AsType[*workspace.LimitError](err); !ok || limit.Path != "sparse" || limit.Limit != workspace.DefaultBytes {
+		t.Errorf("a sparse file: %v", err)
+	}
+}

@@ -294,3 +294,6 @@ func removeIfOurs(name string) error {
 	}
 	return os.Remove(name)
 }
+
+// HomeOf is the session of a run whose task named none.
+func (n *Instance) HomeOf(t session.Tenant, id run.ID) session.ID { return n.conn.HomeOf(t, id) }

@@ -1,0 +1,371 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/sandbox/local"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+func TestMain(m *testing.M) {
+	local.Reexec()
+	os.Exit(m.Run())
+}
+
+// turns is how many turns a run takes: a model call and a tool call each.
+const turns = 10
+
+// model calls the tool in each of its first turns and then stops.
+type model struct{ delay time.Duration }
+
+func (m model) Client(context.Context, llm.Provider) (llm.Client, error) { return m, nil }
+
+func (m model) Complete(ctx context.Context, r *llm.Request, sink func(llm.Delta)) (*llm.Response, error) {
+	if m.delay > 0 {
+		select {
+		case <-time.After(m.delay):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	answers := 0
+	for _, msg := range r.Messages {
+		if msg.Role == llm.Assistant {
+			answers++
+		}
+	}
+	usage := llm.Usage{Input: int64(100 * len(r.Messages)), Output: 20}
+	if answers >= turns || len(r.Tools) == 0 {
+		if sink != nil {
+			sink(llm.Delta{Text: "done"})
+		}
+		return &llm.Response{Text: "done", Finish: llm.FinishStop, Usage: usage, Model: "bench"}, nil
+	}
+	text := "I look at the next part of the work and call the tool."
+	if sink != nil {
+		sink(llm.Delta{Text: text})
+	}
+	return &llm.Response{
+		Text: text, Finish: llm.FinishTools, Usage: usage, Model: "bench",
+		Calls: []llm.ToolCall{{ID: fmt.Sprint("call_", answers), Name: "noop", Args: `{"path":"a/b/c.go"}`}},
+	}, nil
+}
+
+var noop = tool.Func("noop", "Does nothing.", func(_ context.Context, in struct {
+	Path string `json:"path"`
+}) (string, error) {
+	return "nothing done to " + in.Path, nil
+}, &tool.FuncOptions{Effect: tool.Idempotent})
+
+// start starts a node that offers "turns" and "one".
+func start(b *testing.B, m llm.Models) *node.Instance {
+	b.Helper()
+	n, err := node.Start(b.Context(), &node.Options{
+		Store: b.TempDir(), Port: -1, Models: m, Slots: 128,
+		Workflows: []flow.Registration{
+			{Name: "turns", Revision: "1", New: func() flow.Workflow {
+				return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+					a := &flow.Agent{Name: "a", Prompt: "You work.", Tools: []tool.Tool{noop}}
+					return a.Forward(ctx, s.With(session.UserText("do the work")))
+				})
+			}},
+			{Name: "one", Revision: "1", New: func() flow.Workflow {
+				return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+					_, err := flow.Do(ctx, "step", func(context.Context) (int, error) { return 1, nil }, flow.Effect(tool.Idempotent))
+					return s.With(session.UserText("done")), err
+				})
+			}},
+		},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			b.Error(err)
+		}
+	})
+	return n
+}
+
+func dial(b *testing.B, url string) *nats.Conn {
+	b.Helper()
+	nc, err := nats.Connect(url)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(nc.Close)
+	return nc
+}
+
+// load submits tasks, inFlight at a time, and waits for each one's result. It
+// returns how long each took.
+func load(b *testing.B, nc *nats.Conn, workflow, prefix string, tasks, inFlight int) []time.Duration {
+	b.Helper()
+	took := make([]time.Duration, tasks)
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range inFlight {
+		wg.Go(func() {
+			for i := range next {
+				began := time.Now()
+				if err := submit(nc, workflow, fmt.Sprint(prefix, i)); err != nil {
+					b.Error(err)
+				}
+				took[i] = time.Since(began)
+			}
+		})
+	}
+	for i := range tasks {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	return took
+}
+
+func submit(nc *nats.Conn, workflow, id string) error {
+	sub, err := nc.SubscribeSync("rath.run.default." + id + ".result")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	ack, err := nc.Request("rath.task.default."+workflow, fmt.Appendf(nil, `{"id":%q}`, id), time.Minute)
+	if err != nil {
+		return fmt.Errorf("submit %s: %w", id, err)
+	}
+	var refused struct {
+		Error *struct{ Description string }
+	}
+	if json.Unmarshal(ack.Data, &refused) == nil && refused.Error != nil {
+		return fmt.Errorf("submit %s: %s", id, refused.Error.Description)
+	}
+	m, err := sub.NextMsg(2 * time.Minute)
+	if err != nil {
+		return fmt.Errorf("result of %s: %w", id, err)
+	}
+	var r struct{ State string }
+	if err := json.Unmarshal(m.Data, &r); err != nil || r.State != string(run.Succeeded) {
+		return fmt.Errorf("result of %s: %s", id, m.Data)
+	}
+	return nil
+}
+
+// commits returns the stored bytes of every run's session.
+func commits(b *testing.B, n *node.Instance, prefix string, tasks int) [][][]byte {
+	b.Helper()
+	var all [][][]byte
+	for i := range tasks {
+		k := session.Key{Tenant: session.DefaultTenant, ID: n.HomeOf(session.DefaultTenant, run.ID(fmt.Sprint(prefix, i)))}
+		var raw [][]byte
+		for e, err := range n.Log().Read(b.Context(), k, session.Position{}) {
+			if err != nil {
+				b.Fatal(err)
+			}
+			raw = append(raw, []byte(e.Raw))
+		}
+		all = append(all, raw)
+	}
+	return all
+}
+
+// bare publishes the same bytes with the same compare-and-set to as many
+// streams of a server with the same settings, inFlight sessions at a time, and
+// returns how long it took and how long each publish took.
+func bare(b *testing.B, sessions [][][]byte, inFlight int) (time.Duration, []time.Duration) {
+	b.Helper()
+	srv, err := natsserver.Start(b.Context(), &natsserver.Options{StoreDir: b.TempDir(), Open: true, Port: -1})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() {
+		if err := srv.Shutdown(context.WithoutCancel(b.Context())); err != nil {
+			b.Error(err)
+		}
+	}()
+	nc, err := nats.Connect(srv.URL())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for p := range natsbus.DefaultPartitions {
+		_, err := js.CreateStream(b.Context(), jetstream.StreamConfig{
+			Name: fmt.Sprint("EV_", p), Subjects: []string{fmt.Sprintf("ev.%d.>", p)}, Storage: jetstream.FileStorage,
+			Discard: jetstream.DiscardNew, AllowDirect: true,
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	next := make(chan int)
+	times := make([][]time.Duration, len(sessions))
+	var wg sync.WaitGroup
+	began := time.Now()
+	for range inFlight {
+		wg.Go(func() {
+			for i := range next {
+				var last uint64
+				for _, raw := range sessions[i] {
+					at := time.Now()
+					ack, err := js.PublishMsg(b.Context(), &nats.Msg{Subject: fmt.Sprintf("ev.%d.s%d", i%natsbus.DefaultPartitions, i), Data: raw},
+						jetstream.WithExpectLastSequencePerSubject(last))
+					if err != nil {
+						b.Error(err)
+						return
+					}
+					times[i] = append(times[i], time.Since(at))
+					last = ack.Sequence
+				}
+			}
+		})
+	}
+	for i := range sessions {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	return time.Since(began), slices.Concat(times...)
+}
+
+func median(d []time.Duration) time.Duration {
+	slices.Sort(d)
+	return d[len(d)/2]
+}
+
+// BenchmarkTurns is the session workload: runs of ten turns, each a model call
+// without latency and a tool call that does nothing, all of them durable, with
+// relay, lineage and streaming on. "x-bare" is the rate as a multiple of a bare
+// program that publishes the same commits to as many streams.
+func BenchmarkTurns(b *testing.B) {
+	for _, inFlight := range []int{64, 1} {
+		b.Run(fmt.Sprintf("inflight=%d", inFlight), func(b *testing.B) {
+			n := start(b, model{})
+			nc := dial(b, n.URL())
+			load(b, nc, "turns", "warm", 4, 4)
+			tasks := inFlight * 2
+			for b.Loop() {
+				cpu, began := cpuTime(), time.Now()
+				took := load(b, nc, "turns", fmt.Sprint("r", b.N, "-"), tasks, inFlight)
+				span, used := time.Since(began), cpuTime()-cpu
+				sessions := commits(b, n, fmt.Sprint("r", b.N, "-"), tasks)
+				bareSpan, bareTimes := bare(b, sessions, inFlight)
+				total := float64(tasks * turns)
+				b.ReportMetric(total/span.Seconds(), "turns/s")
+				b.ReportMetric(total/bareSpan.Seconds(), "bare-turns/s")
+				b.ReportMetric(bareSpan.Seconds()/span.Seconds(), "x-bare")
+				b.ReportMetric(float64(used.Microseconds())/1000/total, "cpu-ms/turn")
+				b.ReportMetric(float64(median(took).Microseconds())/float64(2*turns+2), "us/step-p50")
+				b.ReportMetric(float64(median(bareTimes).Microseconds()), "us/bare-publish-p50")
+				b.ReportMetric(float64(len(sessions[0])), "commits/run")
+			}
+		})
+	}
+}
+
+// BenchmarkSlowModel runs 64 sessions with one call of a model that takes 50 ms.
+func BenchmarkSlowModel(b *testing.B) {
+	const delay = 50 * time.Millisecond
+	n := start(b, model{delay: delay})
+	nc := dial(b, n.URL())
+	if err := submitAgent(nc, "warm"); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		began := time.Now()
+		var wg sync.WaitGroup
+		for i := range 64 {
+			wg.Go(func() {
+				if err := submitAgent(nc, fmt.Sprintf("s%d-%d", b.N, i)); err != nil {
+					b.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		span := time.Since(began)
+		b.ReportMetric(float64(span.Milliseconds()), "ms/64")
+		b.ReportMetric(span.Seconds()/delay.Seconds(), "x-ideal")
+	}
+}
+
+func submitAgent(nc *nats.Conn, id string) error {
+	sub, err := nc.SubscribeSync("rath.run.default." + id + ".result")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	if _, err := nc.Request("rath.task.default.agent", fmt.Appendf(nil, `{"id":%q,"input":"go"}`, id), time.Minute); err != nil {
+		return err
+	}
+	_, err = sub.NextMsg(time.Minute)
+	return err
+}
+
+// BenchmarkOneStep counts runs of one durable step. OpenRath v2 publishes 38.3
+// runs/s with a p50 of 24.1 ms for its own.
+func BenchmarkOneStep(b *testing.B) {
+	n := start(b, model{})
+	nc := dial(b, n.URL())
+	load(b, nc, "one", "warm", 4, 4)
+	for b.Loop() {
+		const tasks = 512
+		began := time.Now()
+		took := load(b, nc, "one", fmt.Sprint("o", b.N, "-"), tasks, 64)
+		b.ReportMetric(tasks/time.Since(began).Seconds(), "runs/s")
+		b.ReportMetric(float64(median(took).Microseconds())/1000, "ms-p50/64")
+		alone := load(b, nc, "one", fmt.Sprint("a", b.N, "-"), 64, 1)
+		b.ReportMetric(float64(median(alone).Microseconds())/1000, "ms-p50/1")
+	}
+}
+
+// BenchmarkParallelTools runs rounds of 64 tool calls of 20 ms each.
+func BenchmarkParallelTools(b *testing.B) {
+	const delay = 20 * time.Millisecond
+	slow := tool.Func("slow", "Takes 20 ms.", func(context.Context, struct{}) (int, error) {
+		time.Sleep(delay)
+		return 1, nil
+	}, &tool.FuncOptions{Effect: tool.ReadOnly})
+	rt := &flow.Runtime{Models: calls64{}}
+	for b.Loop() {
+		began := time.Now()
+		if _, err := rt.Run(b.Context(), &flow.Agent{Name: "a", Tools: []tool.Tool{slow}}, session.New(session.UserText("go"))); err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(time.Since(began).Seconds()/delay.Seconds(), "x-ideal")
+	}
+}
+
+type calls64 struct{}
+
+func (calls64) Client(context.Context, llm.Provider) (llm.Client, error) { return calls64{}, nil }
+
+func (calls64) Complete(_ context.Context, r *llm.Request, _ func(llm.Delta)) (*llm.Response, error) {
+	if r.Messages[len(r.Messages)-1].Role == llm.Tool {
+		return &llm.Response{Text: "done", Finish: llm.FinishStop}, nil
+	}
+	resp := &llm.Response{Finish: llm.FinishTools}
+	for i := range 64 {
+		resp.Calls = append(resp.Calls, llm.ToolCall{ID: fmt.Sprint("c", i), Name: "slow", Args: "{}"})
+	}
+	return resp, nil
+}

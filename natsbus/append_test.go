@@ -1,0 +1,215 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/session"
+)
+
+// inBubble runs a test in virtual time, with a node's connection that the
+// wire can disturb.
+func inBubble(t *testing.T, test func(t *testing.T, c *Conn, w *wire)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{}
+		o := nodeOptions(natstest.Start(t, nil))
+		o.Dialer = w.through(o.Dialer)
+		c := dial(t, o)
+		if err := c.Provision(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		test(t, c, w)
+		w.set(nil, nil)
+	})
+}
+
+// TestAppendSurvives disturbs the connection during one append. The commit is
+// stored exactly once and the caller learns its position.
+func TestAppendSurvives(t *testing.T) {
+	const ack = `{"stream":"EV_1`
+	tests := map[string]struct {
+		fromServer, toServer string // the mark that the fault waits for
+		act                  func(b []byte) bool
+	}{
+		"lost publish": {toServer: "rath.ev.", act: drop},
+		"lost ack":     {fromServer: ack, act: drop},
+		"stored, told 10164": {fromServer: ack, act: func(b []byte) bool {
+			i := strings.Index(string(b), ack)
+			j := i + strings.Index(string(b[i:]), "}") + 1
+			return replace(string(b[i:j]), `{"error":{"err_code":10164}}`)(b)
+		}},
+		"false conflict": {
+			toServer: headerExpectLast + ": ",
+			act:      replace(headerExpectLast+": ", headerExpectLast+":9"),
+		},
+		"garbled ack": {fromServer: ack, act: replace(ack, `{"stream":"EV"!`)},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+				l := c.Log()
+				k := key("s")
+				at := grow(t, l, k, session.Position{}, 1)
+				var fired func() bool
+				var hook func([]byte) bool
+				if tc.toServer != "" {
+					hook, fired = once(tc.toServer, tc.act)
+					w.set(nil, hook)
+				} else {
+					hook, fired = once(tc.fromServer, tc.act)
+					w.set(hook, nil)
+				}
+				end := grow(t, l, k, at, 2)
+				if !fired() {
+					t.Fatal("the fault did not happen")
+				}
+				entries := readAll(t, l, k, session.Position{})
+				if len(entries) != 3 || entries[2].At != end {
+					t.Errorf("%d commits, want 3 up to %v", len(entries), end)
+				}
+				if n := stored64(t, c, k); n != 3 {
+					t.Errorf("%d messages stored, want 3", n)
+				}
+			})
+		})
+	}
+}
+
+// stored64 counts the messages in a session's event stream.
+func stored64(t *testing.T, c *Conn, k session.Key) uint64 {
+	t.Helper()
+	name, _, err := EventSubject(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.js.Stream(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.CachedInfo().State.Msgs
+}
+
+// TestAppendLostAckToOther loses the acknowledgement of a commit that another
+// writer then extends: it is stored, and the writer learns that.
+func TestAppendLostAckToOther(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+		ctx := t.Context()
+		l := c.Log()
+		k := key("s")
+		stream, subject, err := EventSubject(k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hook, fired := once(`{"stream":"EV_1`, drop)
+		w.set(hook, nil)
+		first := commit(k, session.Position{}, "mine")
+		done := make(chan error, 1)
+		go func() {
+			_, err := l.Append(ctx, session.Position{}, first)
+			done <- err
+		}()
+		time.Sleep(3 * time.Second) // connected again, not yet asking
+		if !fired() {
+			t.Fatal("the fault did not happen")
+		}
+		m, err := c.leaderLast(ctx, stream, subject)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := session.Position{Seq: 1, Token: m.Seq, Hash: session.HashOf(m.Data)}
+		if _, err := l.Append(ctx, at, commit(k, at, "another's")); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err != nil {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// TestAppendThroughOutage restarts the server while a commit is on its way.
+func TestAppendThroughOutage(t *testing.T) {
+	for _, outage := range []time.Duration{9 * time.Second, 20 * time.Second, time.Minute} {
+		t.Run(outage.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx := t.Context()
+				opts := &natsserver.Options{StoreDir: t.TempDir(), NodePassword: "fixed"}
+				srv := natstest.Start(t, opts)
+				var now atomic.Pointer[natsserver.Server]
+				now.Store(srv)
+				o := nodeOptions(srv)
+				o.Dialer = func() (netConn, error) { return now.Load().Dial() }
+				o.Probe = func(ctx context.Context) ([]SyncState, error) { return probe(now.Load())(ctx) }
+				c := dial(t, o)
+				if err := c.Provision(ctx); err != nil {
+					t.Fatal(err)
+				}
+				l := c.Log()
+				k := key("s")
+				at := grow(t, l, k, session.Position{}, 1)
+				if err := srv.Shutdown(ctx); err != nil {
+					t.Fatal(err)
+				}
+				start := time.Now()
+				done := make(chan error, 1)
+				go func() {
+					_, err := l.Append(ctx, at, commit(k, at, "through"))
+					done <- err
+				}()
+				time.Sleep(outage)
+				now.Store(natstest.Start(t, opts))
+				err := <-done
+				if outage < patience {
+					if err != nil {
+						t.Fatalf("after %v: %v", time.Since(start), err)
+					}
+				} else if d := time.Since(start); !errors.Is(err, session.ErrUnavailable) || d < 20*time.Second {
+					t.Fatalf("after %v: %v, want ErrUnavailable after 20s or more", d, err)
+				}
+				want := 2
+				if err != nil {
+					want = 1
+				}
+				time.Sleep(5 * time.Second) // connected again
+				if n := len(readAll(t, l, k, session.Position{})); n != want {
+					t.Errorf("%d commits, want %d", n, want)
+				}
+			})
+		})
+	}
+}
+
+// TestAppendContext ends the context before and while the outcome is open.
+func TestAppendContext(t *testing.T) {
+	t.Run("before", func(t *testing.T) {
+		c := open(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		k := key("s")
+		if _, err := c.Log().Append(ctx, session.Position{}, commit(k, session.Position{}, "x")); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+		if n := stored64(t, c, k); n != 0 {
+			t.Errorf("%d messages stored", n)
+		}
+	})
+	t.Run("ack lost", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+			hook, _ := once(`{"stream":"EV_1`, drop)
+			w.set(hook, nil)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			k := key("s")
+			pos, err := c.Log().Append(ctx, session.Position{}, commit(k, session.Position{}, "x"))
+			if err != nil || pos.Seq != 1 {
+				t.Errorf("got %v, %v: the commit is stored", pos, err)
+			}
+		})
+	})
+}

@@ -49,13 +49,19 @@ func (c *Conn) publishExpecting(ctx context.Context, subject string, last uint64
 		m.Header = make(nats.Header, 1)
 	}
 	m.Header[headerExpectLast] = []string{strconv.FormatUint(last, 10)}
+	return c.publish(ctx, m)
+}
+
+// publish stores a message and returns its sequence. As with
+// publishExpecting, an error leaves open whether it is stored.
+func (c *Conn) publish(ctx context.Context, m *nats.Msg) (uint64, error) {
 	reply, err := c.request(ctx, m)
 	if err != nil {
 		return 0, err
 	}
 	var ack pubAck
 	if err := json.Unmarshal(reply.Data, &ack); err != nil {
-		return 0, fmt.Errorf("natsbus: publish to %s: acknowledgement: %w", subject, err)
+		return 0, fmt.Errorf("natsbus: publish to %s: acknowledgement: %w", m.Subject, err)
 	}
 	if e := ack.Error; e != nil {
 		switch e.ErrCode {

@@ -1,0 +1,192 @@
+package natsbus
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Aliases are what the bucket ALIAS maps: a run's id, or the name that a user
+// gave a session, to the session whose log it is about. Who is first creates
+// an alias, and nobody changes it after that, but to note that a run was
+// cancelled before a log knew it.
+
+// runAlias is the entry of a run.
+type runAlias struct {
+	Session session.ID `json:"session,omitempty"` // home
+	// Digest is of the task as it was submitted.
+	Digest string `json:"digest,omitempty"`
+	// Cancelled is set when somebody cancelled the run before a log held it.
+	Cancelled *run.CancelRequested `json:"cancelled,omitempty"`
+	// Refused is the code of a task that was not taken.
+	Refused run.Code `json:"refused,omitempty"`
+}
+
+// sessionAlias is the entry of a session's name.
+type sessionAlias struct {
+	Session session.ID `json:"session"`
+}
+
+func runAliasSubject(t session.Tenant, id run.ID) string {
+	return keySubject(BucketAlias, messages.RunAliasKey(t, id))
+}
+
+func sessionAliasSubject(t session.Tenant, name string) string {
+	return keySubject(BucketAlias, messages.SessionAliasKey(t, name))
+}
+
+// keySubject is where an entry of a bucket lies.
+func keySubject(bucket, key string) string { return "$KV." + bucket + "." + key }
+
+// readAlias reads an entry from the leader; revision is zero if there is none.
+func readAlias[T any](ctx context.Context, c *Conn, subject string) (v T, revision uint64, err error) {
+	m, err := c.leaderLast(ctx, "KV_"+BucketAlias, subject)
+	if errors.Is(err, errNoMessage) {
+		return v, 0, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(m.Data, &v)
+	}
+	if err != nil {
+		return v, 0, fmt.Errorf("natsbus: read %s: %w", subject, err)
+	}
+	return v, m.Seq, nil
+}
+
+// createAlias stores an entry unless there is one, and returns the one that
+// is there then; created also if an earlier attempt of the caller stored it.
+func createAlias[T any](ctx context.Context, c *Conn, subject string, v T) (have T, revision uint64, created bool, err error) {
+	return putAlias(ctx, c, subject, 0, v)
+}
+
+// putAlias stores an entry over the one of a revision, zero for none.
+func putAlias[T any](ctx context.Context, c *Conn, subject string, last uint64, v T) (have T, revision uint64, stored bool, err error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return v, 0, false, fmt.Errorf("natsbus: create %s: %w", subject, err)
+	}
+	patient, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for wait := newBackoff(); ; {
+		revision, err = c.publishExpecting(patient, subject, last, nil, data)
+		if err == nil {
+			return v, revision, true, nil
+		}
+		if errors.Is(err, ErrFull) || errors.Is(err, jetstream.ErrStreamNotFound) {
+			return v, 0, false, fmt.Errorf("natsbus: create %s: %w", subject, err)
+		}
+		// There is another one, or the attempt before was stored, or nothing
+		// is known.
+		have, revision, readErr := readAlias[T](patient, c, subject)
+		if readErr == nil && revision != last {
+			now, err := json.Marshal(have)
+			return have, revision, err == nil && bytes.Equal(now, data), err
+		}
+		if waitErr := wait.sleep(patient); waitErr != nil {
+			return v, 0, false, fmt.Errorf("natsbus: create %s: %w", subject, errors.Join(err, readErr, waitErr))
+		}
+	}
+}
+
+// Minter places the sessions that tasks of this connection make.
+func (c *Conn) Minter() session.Minter {
+	return session.Minter{Generation: c.o.Generation, Partitions: c.o.Partitions}
+}
+
+// HomeOf is the id of the session that a run makes when its task names none:
+// the same for each delivery of the task.
+func (c *Conn) HomeOf(t session.Tenant, id run.ID) session.ID {
+	return c.Minter().Child(t, string(id), "home")
+}
+
+// ResolveSession returns the id of the session that a name stands for: an id
+// is its own name. With create a name that is new gets a session; otherwise
+// it is session.ErrNotFound.
+func (c *Conn) ResolveSession(ctx context.Context, t session.Tenant, name string, create bool) (session.ID, error) {
+	k := session.Key{Tenant: t, ID: session.ID(name)}
+	if err := k.Valid(); err != nil {
+		return "", fmt.Errorf("%w: %w", run.ErrMalformed, err)
+	}
+	located, err := c.located(ctx, k.ID)
+	if err != nil {
+		return "", err
+	}
+	if located {
+		return k.ID, nil
+	}
+	subject := sessionAliasSubject(t, name)
+	a, revision, err := readAlias[sessionAlias](ctx, c, subject)
+	if err == nil && revision == 0 {
+		if !create {
+			return "", fmt.Errorf("session %s: %w; ask for the runs to see which there are", name, session.ErrNotFound)
+		}
+		a, _, _, err = createAlias(ctx, c, subject, sessionAlias{c.mintNamed(t, name)})
+	}
+	if err == nil {
+		err = session.ValidID("session", string(a.Session))
+	}
+	return a.Session, err
+}
+
+// mintNamed makes an id that people recognise, if the name is short enough.
+func (c *Conn) mintNamed(t session.Tenant, name string) session.ID {
+	if len(name) > maxNamed {
+		sum := sha256.Sum256([]byte(string(t) + "\x00session\x00" + name))
+		name = hex.EncodeToString(sum[:10])
+	}
+	return c.Minter().Mint(name)
+}
+
+// maxNamed is the longest body of a session id.
+const maxNamed = 40
+
+// located reports whether a session id names an event stream that exists: a
+// name may look like an id.
+func (c *Conn) located(ctx context.Context, id session.ID) (bool, error) {
+	g, p, ok := id.Locate()
+	switch {
+	case !ok:
+		return false, nil
+	case g == c.o.Generation:
+		return p < c.o.Partitions, nil
+	case g > c.o.Generation:
+		return false, nil
+	}
+	return patiently(ctx, func(ctx context.Context) (bool, error) {
+		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+		_, err := c.js.Stream(ctx, EventStream(g, p))
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			return false, nil
+		}
+		return err == nil, err
+	})
+}
+
+// RunSession returns the home session of a run. A branch's run has the id of
+// its session. It is run.ErrUnknownRun if nobody submitted the run.
+func (c *Conn) RunSession(ctx context.Context, t session.Tenant, id run.ID) (session.Key, error) {
+	a, revision, err := readAlias[runAlias](ctx, c, runAliasSubject(t, id))
+	if err != nil {
+		return session.Key{}, err
+	}
+	if revision != 0 && a.Session != "" {
+		return session.Key{Tenant: t, ID: a.Session}, nil
+	}
+	if revision == 0 {
+		if ok, err := c.located(ctx, session.ID(id)); err != nil || ok {
+			return session.Key{Tenant: t, ID: session.ID(id)}, err
+		}
+	}
+	return session.Key{}, fmt.Errorf("run %s: %w", id, run.ErrUnknownRun)
+}

@@ -1,0 +1,133 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/rathcluster/rath/session"
+)
+
+// chain tells the commits of an event stream from foreign bytes, the same ones
+// that every reader of a log skips. It reads the stream in order and remembers
+// where the logs in it stand; what it forgot or never knew it looks up. It is
+// not safe for concurrent use.
+type chain struct {
+	l      *eventLog
+	stream string
+	prefix string // of the partition's subjects
+
+	// Two generations of positions: when the young one is full it becomes the
+	// old one, whose positions move to the young one when they are used.
+	young, old map[string]session.Position
+}
+
+// chainSize bounds the positions of one generation.
+const chainSize = 32 << 10
+
+// refused marks a log that holds a commit of a later release: nobody can say
+// what follows it.
+var refused = session.Position{Seq: 1<<64 - 1}
+
+func newChain(c *Conn, generation, partition uint32) *chain {
+	return &chain{
+		l: &eventLog{c}, stream: EventStream(generation, partition),
+		prefix: fmt.Sprintf("%s%d.%d.", prefixEvent, generation, partition),
+		young:  map[string]session.Position{},
+	}
+}
+
+// next returns a message as a commit; ok is false for one that readers of the
+// log skip. The data of spilled events is not loaded. An error is one of
+// reading the stream, but for session.ErrTooOld, which is returned once per
+// log.
+func (h *chain) next(ctx context.Context, m stored) (e session.Entry, ok bool, err error) {
+	k, ok := h.key(m.Subject)
+	if !ok {
+		return e, false, nil
+	}
+	at, known := h.young[m.Subject]
+	if !known {
+		at, known = h.old[m.Subject]
+	}
+	switch {
+	case at == refused:
+		return e, false, nil
+	case known:
+		e, err = successor(k, at, m)
+	default:
+		e, at, err = h.find(ctx, k, m)
+	}
+	switch {
+	case errors.Is(err, session.ErrTooOld):
+		h.keep(m.Subject, refused)
+		return e, false, fmt.Errorf("natsbus: %s of stream %s: %w", k, h.stream, err)
+	case errors.Is(err, session.ErrForeign):
+		h.keep(m.Subject, at)
+		return e, false, nil
+	case err != nil:
+		return e, false, fmt.Errorf("natsbus: %s of stream %s: %w", k, h.stream, err)
+	}
+	h.keep(m.Subject, e.At)
+	return e, true, nil
+}
+
+// find reads a message of a log whose position is not known, and returns the
+// position before it too.
+func (h *chain) find(ctx context.Context, k session.Key, m stored) (session.Entry, session.Position, error) {
+	if e, err := successor(k, session.Position{}, m); err == nil && e.Commit.Seq == 1 && m.Header.Get(headerExpectLast) == "0" {
+		return e, session.Position{}, nil
+	}
+	if before, err := h.l.before(ctx, k, h.stream, m); err == nil {
+		if e, err := successor(k, before, m); !errors.Is(err, session.ErrForeign) {
+			return e, before, err
+		}
+	} else if !errors.Is(err, session.ErrForeign) && !errors.Is(err, session.ErrTooOld) {
+		return session.Entry{}, before, err
+	}
+	// The message, or the one before it, is not a commit in its place. Only
+	// the whole log tells which.
+	var before session.Position
+	for e, err := range h.l.Read(ctx, k, session.Position{}) {
+		if err != nil {
+			return session.Entry{}, before, err
+		}
+		if e.At.Token >= m.Seq {
+			break
+		}
+		before = e.At
+	}
+	e, err := successor(k, before, m)
+	return e, before, err
+}
+
+func successor(k session.Key, after session.Position, m stored) (session.Entry, error) {
+	c, hash, err := session.Successor(k, after, m.Data)
+	if err != nil {
+		return session.Entry{}, err
+	}
+	return session.Entry{Commit: c, At: session.Position{Seq: c.Seq, Token: m.Seq, Hash: hash}, Raw: string(m.Data)}, nil
+}
+
+func (h *chain) keep(subject string, at session.Position) {
+	if len(h.young) >= chainSize {
+		h.old, h.young = h.young, make(map[string]session.Position, chainSize)
+	}
+	h.young[subject] = at
+}
+
+// key reads the session from a subject of the partition.
+func (h *chain) key(subject string) (session.Key, bool) {
+	rest, ok := strings.CutPrefix(subject, h.prefix)
+	if !ok {
+		return session.Key{}, false
+	}
+	tenant, id, ok := strings.Cut(rest, ".")
+	k := session.Key{Tenant: session.Tenant(tenant), ID: session.ID(id)}
+	if !ok || k.Valid() != nil {
+		return k, false
+	}
+	stream, _, err := EventSubject(k)
+	return k, err == nil && stream == h.stream
+}

@@ -1,0 +1,97 @@
+package natsbus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// A checkpoint says how far somebody has read a stream and what he has
+// gathered, so that the next one need not read all of it again. It lies in
+// the stream SNAP and is a cache like a snapshot: its reader believes only
+// what agrees with the stream that it is about.
+//
+// There is no durable consumer behind it: the position and what was gathered
+// up to there are one message, and a consumer that keeps its own position
+// would have to sync it.
+
+// maxCheckpoint is the most bytes of a checkpoint; a larger one is not saved,
+// and the one before it stays.
+const maxCheckpoint = 900 << 10
+
+// checkpointSubject has more tokens after its prefix than that of a snapshot.
+func checkpointSubject(name string, generation, partition uint32) string {
+	return fmt.Sprintf("%s_.%s.%d.%d", prefixSnap, name, generation, partition)
+}
+
+// loadCheckpoint reads the newest checkpoint into v; ok is false if there is
+// none that can be read.
+func (c *Conn) loadCheckpoint(ctx context.Context, subject string, v any) (ok bool, err error) {
+	m, err := c.leaderLast(ctx, StreamSnap, subject)
+	switch {
+	case errors.Is(err, errNoMessage):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("natsbus: load checkpoint %s: %w", subject, err)
+	}
+	return json.Unmarshal(m.Data, v) == nil, nil
+}
+
+// saveCheckpoint stores a checkpoint. Losing one is harmless, so it is tried
+// once.
+func (c *Conn) saveCheckpoint(ctx context.Context, subject string, v any) error {
+	data, err := json.Marshal(v)
+	if err == nil && len(data) > maxCheckpoint {
+		err = fmt.Errorf("%d bytes, at most %d are kept", len(data), maxCheckpoint)
+	}
+	if err == nil {
+		_, err = c.publish(ctx, &nats.Msg{Subject: subject, Data: data})
+	}
+	if err != nil {
+		return fmt.Errorf("natsbus: save checkpoint %s: %w", subject, err)
+	}
+	return nil
+}
+
+const (
+	// checkpointIdle is how long after the last change a checkpoint is saved.
+	checkpointIdle = 500 * time.Millisecond
+	// checkpointBusy is how often one is saved while changes do not end: what
+	// a crash makes its successor read again.
+	checkpointBusy = 5 * time.Second
+	// checkpointLast bounds the last one, at the end.
+	checkpointLast = 2 * time.Second
+)
+
+// pacer says when to save a checkpoint: a while after the last change, and now
+// and then while there are more. Nothing runs while nothing changes.
+type pacer struct {
+	timer *time.Timer
+	since time.Time // of the first change that is not saved
+}
+
+func newPacer() *pacer {
+	p := &pacer{timer: time.NewTimer(time.Hour)}
+	p.timer.Stop()
+	return p
+}
+
+// changed notes a change.
+func (p *pacer) changed() {
+	now := time.Now()
+	if p.since.IsZero() {
+		p.since = now
+	}
+	p.timer.Reset(min(checkpointIdle, max(p.since.Add(checkpointBusy).Sub(now), 0)))
+}
+
+// dirty reports whether there are changes since saved.
+func (p *pacer) dirty() bool { return !p.since.IsZero() }
+
+func (p *pacer) saved() { p.since = time.Time{} }
+
+func (p *pacer) stop() { p.timer.Stop() }

@@ -1,0 +1,99 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// queueGroup is what the nodes share that answer the same requests.
+const queueGroup = "rath"
+
+// ServeControl answers control requests, each by one of the nodes, once apply
+// has made the fact durable.
+func (c *Conn) ServeControl(ctx context.Context, apply func(ctx context.Context, s run.Signal) error) (*Service, error) {
+	return c.serve(ctx, messages.ControlPrefix+">", queueGroup, func(ctx context.Context, m *nats.Msg) any {
+		note, err := c.control(ctx, m, apply)
+		a := messages.AnswerOf(err)
+		a.Note = note
+		return a
+	})
+}
+
+func (c *Conn) control(ctx context.Context, m *nats.Msg, apply func(ctx context.Context, s run.Signal) error) (note string, err error) {
+	tenant, id, verb, ok := messages.ParseControlSubject(m.Subject)
+	if !ok {
+		return "", fmt.Errorf("subject %q: %w: request rath.ctl.<tenant>.<run>.<verb>", m.Subject, run.ErrMalformed)
+	}
+	body, err := messages.DecodeControl(m.Data)
+	if err != nil {
+		return "", err
+	}
+	// The verb and its body are checked before the run is looked for.
+	s, err := body.Signal(session.Key{Tenant: tenant}, run.ID(id), verb)
+	if err != nil {
+		return "", err
+	}
+	home, err := c.RunSession(ctx, tenant, s.Run)
+	if err == nil {
+		s.To = home
+		err = apply(ctx, s)
+	}
+	if !errors.Is(err, run.ErrUnknownRun) || s.Cancel == nil {
+		return "", err
+	}
+	return c.cancelEarly(ctx, tenant, s, apply)
+}
+
+// cancelEarly cancels a run that no log holds. The note that it leaves is read
+// by whoever takes the task in, before and after he does.
+func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s run.Signal, apply func(ctx context.Context, s run.Signal) error) (string, error) {
+	subject := runAliasSubject(tenant, s.Run)
+	for {
+		have, revision, err := readAlias[runAlias](ctx, c, subject)
+		switch {
+		case err != nil:
+			return "", err
+		case have.Refused != "":
+			return "", fmt.Errorf("run %s: %w: its task was refused", s.Run, run.ErrState)
+		case have.Cancelled != nil:
+			return noteEarly, nil
+		}
+		have.Cancelled = s.Cancel
+		_, _, stored, err := putAlias(ctx, c, subject, revision, have)
+		if err != nil {
+			return "", err
+		}
+		if !stored {
+			continue
+		}
+		if have.Session == "" {
+			return noteEarly, c.putResult(ctx, tenant, cancelledResult(s.Run, "", s.Cancel), true)
+		}
+		// The log may hold it by now; if not, the intake sees the note.
+		s.To = session.Key{Tenant: tenant, ID: have.Session}
+		if err := apply(ctx, s); !errors.Is(err, run.ErrUnknownRun) {
+			return "", err
+		}
+		return noteEarly, nil
+	}
+}
+
+const noteEarly = "cancelled before a session held the run"
+
+func cancelledResult(id run.ID, workflow string, by *run.CancelRequested) messages.Result {
+	reason := by.Reason
+	if reason == "" {
+		reason = noteEarly
+	}
+	r := messages.RefusedResult(id, workflow, messages.Error{Code: run.CodeCancelled, Text: reason}, time.Now())
+	r.State = run.Cancelled
+	return r
+}

@@ -1,0 +1,120 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Answer is what the holder of a session says to work that was delivered to
+// it.
+type Answer string
+
+// The answers.
+const (
+	Committed Answer = "committed" // the log holds what was asked for
+	Queued    Answer = "queued"    // the log holds the run, which waits
+	NotMine   Answer = "not_mine"  // the session is not held there
+)
+
+// pingTimeout bounds the question whether an incarnation lives.
+const pingTimeout = time.Second
+
+// Deliver hands work to the incarnation that holds a session and returns its
+// answer, or the error that it answered. It fails when nobody answers before
+// ctx ends, at once if nobody listens there.
+func (c *Conn) Deliver(ctx context.Context, incarnation string, w run.Work) (Answer, error) {
+	if err := session.ValidID("incarnation", incarnation); err != nil {
+		return "", err
+	}
+	body := messages.WorkOf(w)
+	data, err := body.Encode()
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.link.Load().ctx, cancel)()
+	reply, err := c.nc.RequestWithContext(ctx, messages.DeliverSubject(incarnation), data)
+	if err != nil {
+		return "", fmt.Errorf("natsbus: deliver to %s: %w", incarnation, err)
+	}
+	a, err := messages.DecodeAnswer(reply.Data)
+	if err != nil {
+		return "", fmt.Errorf("natsbus: deliver to %s: %w", incarnation, err)
+	}
+	return Answer(a.Note), a.Err()
+}
+
+// Ping reports whether an incarnation answers.
+func (c *Conn) Ping(ctx context.Context, incarnation string) bool {
+	if session.ValidID("incarnation", incarnation) != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	_, err := c.nc.RequestWithContext(ctx, messages.DeliverSubject(incarnation), nil)
+	return err == nil
+}
+
+// ServeDeliver answers for this incarnation: handle is given each delivered
+// work. The incarnation lives, for others, from now until the service stops.
+func (c *Conn) ServeDeliver(ctx context.Context, incarnation string, handle func(ctx context.Context, w run.Work) (Answer, error)) (*Service, error) {
+	if err := session.ValidID("incarnation", incarnation); err != nil {
+		return nil, err
+	}
+	return c.serve(ctx, messages.DeliverSubject(incarnation), "", func(ctx context.Context, m *nats.Msg) any {
+		if len(m.Data) == 0 {
+			return messages.Answer{Done: true} // a ping
+		}
+		w, err := messages.DecodeWork(m.Data)
+		if err != nil {
+			return messages.AnswerOf(err)
+		}
+		a, err := handle(ctx, w)
+		if err != nil {
+			return messages.AnswerOf(err)
+		}
+		return messages.Answer{Done: a != NotMine, Note: string(a)}
+	})
+}
+
+// PullWork takes work for a pool, as many messages at once as slots returns,
+// until ctx ends: runs to take up and signals. accept returns when a log holds
+// what was asked for. An error that says that nobody ever can drops the work;
+// with any other one it comes again after a while.
+func (c *Conn) PullWork(ctx context.Context, pool string, slots func() int, accept func(ctx context.Context, w run.Work) error) error {
+	if err := session.ValidID("pool", pool); err != nil {
+		return err
+	}
+	p := &puller{c: c, stream: StreamWork, durable: "work-" + pool, filter: prefixWork + pool + ".>", slots: slots}
+	p.handle = func(ctx context.Context, m jsMsg) fate {
+		w, err := messages.DecodeWork(m.Data())
+		if err == nil {
+			err = accept(ctx, w)
+		}
+		switch {
+		case err == nil:
+			return done
+		case errors.Is(err, run.ErrShutdown):
+			return other
+		case errors.Is(err, run.ErrNotSupported):
+			// Not offered here any more; perhaps it is again some time.
+			c.o.Logger.Warn("a run waits for a node that offers its workflow", "subject", m.Subject(), "err", err)
+			return later
+		case messages.Refusal(err):
+			c.o.Logger.Info("work has come too late", "subject", m.Subject(), "err", err)
+			return done
+		}
+		c.o.Logger.Warn("work was not accepted and comes again", "subject", m.Subject(), "err", err)
+		return later
+	}
+	return p.run(ctx)
+}

@@ -1,0 +1,286 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/session"
+)
+
+// lineageRelay publishes the lineage records of one event stream: into the
+// stream LINEAGE, one message per record and one at a time, and then to
+// whoever watches the run. Where to go on after a restart is what LINEAGE
+// itself holds, so that whatever it lost is published again and nothing twice.
+type lineageRelay struct {
+	c                     *Conn
+	generation, partition uint32
+	stream                string
+	at                    lineagePoint
+	pace                  *pacer
+}
+
+// lineagePoint is a record of the partition in LINEAGE.
+type lineagePoint struct {
+	At  uint64 `json:"at"`  // sequence in LINEAGE
+	Seq uint64 `json:"seq"` // of the commit in the event stream
+	K   int    `json:"k"`
+}
+
+func (p *lineageRelay) subject() string {
+	return checkpointSubject("lineage", p.generation, p.partition)
+}
+
+// run publishes until ctx ends.
+func (p *lineageRelay) run(ctx context.Context) error {
+	p.pace = newPacer()
+	defer p.pace.stop()
+	var err error
+	if p.at, err = p.cursor(ctx); err != nil {
+		return err
+	}
+	in := make(chan followed, followAhead)
+	return following(ctx, func(ctx context.Context) error {
+		return p.c.follow(ctx, p.stream, p.prefix()+">", max(p.at.Seq, 1), in)
+	}, func(ctx context.Context) error { return p.pump(ctx, in) })
+}
+
+func (p *lineageRelay) prefix() string {
+	return fmt.Sprintf("%s%d.%d.", prefixEvent, p.generation, p.partition)
+}
+
+// following runs a reader beside the one who takes what it reads, and returns
+// when both have ended.
+func following(ctx context.Context, read, take func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		defer cancel()
+		done <- read(ctx)
+	}()
+	err := take(ctx)
+	cancel()
+	if readErr := <-done; err == nil || errors.Is(err, context.Canceled) && !errors.Is(readErr, context.Canceled) {
+		err = readErr
+	}
+	return err
+}
+
+func (p *lineageRelay) pump(ctx context.Context, in <-chan followed) error {
+	h := newChain(p.c, p.generation, p.partition)
+	defer func() {
+		if !p.pace.dirty() {
+			return
+		}
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkpointLast)
+		defer cancel()
+		p.save(last)
+	}()
+	for {
+		select {
+		case m := <-in:
+			if err := p.take(ctx, h, m); err != nil {
+				return err
+			}
+		case <-p.pace.timer.C:
+			p.save(ctx)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (p *lineageRelay) save(ctx context.Context) {
+	p.pace.saved()
+	if err := p.c.saveCheckpoint(ctx, p.subject(), p.at); err != nil {
+		p.c.o.Logger.Warn("lineage will be looked for from further back after a restart", "stream", p.stream, "err", err)
+	}
+}
+
+// take publishes what a message of the event stream tells.
+func (p *lineageRelay) take(ctx context.Context, h *chain, m followed) error {
+	e, ok, err := patientlyNext(ctx, h, m.stored)
+	if err != nil && !errors.Is(err, session.ErrTooOld) {
+		return err
+	}
+	if err != nil {
+		p.c.o.Logger.Error("a session was written by a later release; its lineage ends here", "stream", p.stream, "seq", m.Seq, "err", err)
+	}
+	if !ok {
+		return nil
+	}
+	if err := p.fill(ctx, h, &e); err != nil {
+		return err
+	}
+	records, err := lineage.Derive(e)
+	if err != nil {
+		p.c.o.Logger.Error("a commit has events without lineage", "stream", p.stream, "seq", m.Seq, "err", err)
+	}
+	for i := range records {
+		r := &records[i]
+		if m.Seq < p.at.Seq || m.Seq == p.at.Seq && r.K <= p.at.K {
+			continue
+		}
+		r.Partition, r.Seq = p.partition, m.Seq
+		if err := p.publish(ctx, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// patientlyNext repeats what a lost connection cut short.
+func patientlyNext(ctx context.Context, h *chain, m stored) (e session.Entry, ok bool, err error) {
+	e, err = patiently(ctx, func(ctx context.Context) (session.Entry, error) {
+		e, ok, err = h.next(ctx, m)
+		return e, err
+	})
+	return e, ok, err
+}
+
+// fill loads spilled data. What is gone is left out: the record of its event
+// is then missing, which Derive reports.
+func (p *lineageRelay) fill(ctx context.Context, h *chain, e *session.Entry) error {
+	_, err := patiently(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, h.l.fill(ctx, &e.Commit) })
+	if err == nil || ctx.Err() != nil {
+		return ctx.Err()
+	}
+	p.c.o.Logger.Error("spilled data of a commit is gone", "stream", p.stream, "seq", e.At.Token, "err", err)
+	return nil
+}
+
+// publish stores a record and tells the watchers of its run.
+func (p *lineageRelay) publish(ctx context.Context, r *lineage.Record) error {
+	data, err := r.Encode()
+	if err != nil {
+		p.c.o.Logger.Error("a lineage record does not encode", "stream", p.stream, "seq", r.Seq, "err", err)
+		return nil
+	}
+	at, err := p.store(ctx, r, data)
+	if err != nil {
+		return err
+	}
+	p.at = lineagePoint{At: at, Seq: r.Seq, K: r.K}
+	p.pace.changed()
+	if r.Run != "" {
+		// Live only: whoever is not there reads LINEAGE.
+		_ = p.c.nc.Publish(messages.RunSubject(r.Tenant, r.Run, messages.OnEvent), data)
+	}
+	return nil
+}
+
+// store publishes a record until LINEAGE holds it. After an attempt that was
+// not answered it looks whether it does: the next record must not be published
+// before this one, and this one not twice.
+func (p *lineageRelay) store(ctx context.Context, r *lineage.Record, data []byte) (uint64, error) {
+	for wait := newBackoff(); ; {
+		at, err := p.c.publish(ctx, &nats.Msg{Subject: r.Subject(), Data: data})
+		if err == nil {
+			return at, nil
+		}
+		p.c.o.Logger.Warn("a lineage record was not stored", "stream", p.stream, "seq", r.Seq, "err", err)
+		if err := wait.sleep(ctx); err != nil {
+			return 0, err
+		}
+		found, err := p.forward(ctx, p.at)
+		if err != nil {
+			if ctx.Err() != nil {
+				return 0, ctx.Err()
+			}
+			continue
+		}
+		if found.Seq == r.Seq && found.K == r.K {
+			return found.At, nil
+		}
+	}
+}
+
+// cursor finds the last record of the partition in LINEAGE; zero if there is
+// none.
+func (p *lineageRelay) cursor(ctx context.Context) (lineagePoint, error) {
+	var from lineagePoint
+	ok, err := p.c.loadCheckpoint(ctx, p.subject(), &from)
+	if err != nil {
+		return from, err
+	}
+	if ok && from.At > 0 {
+		m, err := p.c.leaderGet(ctx, StreamLineage, getRequest{Seq: from.At})
+		if err != nil && !errors.Is(err, errNoMessage) {
+			return from, fmt.Errorf("natsbus: lineage of %s: %w", p.stream, err)
+		}
+		if have, mine := p.point(m); err == nil && mine && have == from {
+			return p.forward(ctx, from)
+		}
+	}
+	return p.backward(ctx)
+}
+
+// point reads a message of LINEAGE; mine is false for a record of another
+// partition or generation.
+func (p *lineageRelay) point(m stored) (at lineagePoint, mine bool) {
+	r, err := lineage.Decode(m.Data)
+	if err != nil || r.Partition != p.partition {
+		return at, false
+	}
+	g, _, ok := r.Session.Locate()
+	return lineagePoint{m.Seq, r.Seq, r.K}, ok && g == p.generation
+}
+
+// forward returns the last record of the partition, which is not before a
+// point.
+func (p *lineageRelay) forward(ctx context.Context, at lineagePoint) (lineagePoint, error) {
+	for next := at.At + 1; ; {
+		start := next
+		for m, err := range p.c.directPage(ctx, StreamLineage, prefixLineage+">", start) {
+			if err != nil {
+				return at, fmt.Errorf("natsbus: lineage of %s: %w", p.stream, err)
+			}
+			if have, mine := p.point(m); mine {
+				at = have
+			}
+			next = m.Seq + 1
+		}
+		if next == start {
+			return at, nil
+		}
+	}
+}
+
+// backward looks for the last record of the partition from the end of LINEAGE.
+func (p *lineageRelay) backward(ctx context.Context) (lineagePoint, error) {
+	end, err := p.c.lastSequence(ctx, StreamLineage)
+	if err != nil {
+		return lineagePoint{}, err
+	}
+	began := time.Now()
+	for end > 0 {
+		start := uint64(1)
+		if end > pageMessages {
+			start = end - pageMessages + 1
+		}
+		var found lineagePoint
+		for m, err := range p.c.directPage(ctx, StreamLineage, prefixLineage+">", start) {
+			if err != nil {
+				return lineagePoint{}, fmt.Errorf("natsbus: lineage of %s: %w", p.stream, err)
+			}
+			if m.Seq > end {
+				break
+			}
+			if have, mine := p.point(m); mine {
+				found = have
+			}
+		}
+		if found.At > 0 {
+			return found, nil
+		}
+		end = start - 1
+	}
+	p.c.o.Logger.Debug("no lineage of a partition yet", "stream", p.stream, "took", time.Since(began))
+	return lineagePoint{}, nil
+}

@@ -1,0 +1,292 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+const (
+	// resultsAtOnce bounds the results of a partition that are being stored:
+	// each waits for a sync, the offers behind it shall not.
+	resultsAtOnce = 32
+	// resultPatience bounds the storing of one result.
+	resultPatience = 30 * time.Second
+	// offerPatience bounds the storing of one offer; a sweep repeats it.
+	offerPatience = 30 * time.Second
+)
+
+// outbox publishes what a partition's commits ask for elsewhere, and sweeps
+// its open runs.
+type outbox struct {
+	c                     *Conn
+	o                     RelayOptions
+	generation, partition uint32
+	stream                string
+
+	open    *openRuns
+	at      session.Position // of the last commit taken; Seq is not used
+	pace    *pacer
+	results sync.WaitGroup
+	slots   chan struct{}
+	// incomplete is set when a result was not stored: no checkpoint goes past
+	// it, so that the next relay tries again.
+	incomplete atomic.Bool
+}
+
+// outboxCheckpoint is the open runs as of a message of the event stream.
+type outboxCheckpoint struct {
+	Token    uint64         `json:"token"`
+	Hash     session.Hash   `json:"hash"`
+	Sessions []*openSession `json:"sessions"`
+}
+
+func (b *outbox) subject() string { return checkpointSubject("outbox", b.generation, b.partition) }
+
+// run pumps until ctx ends.
+func (b *outbox) run(ctx context.Context) error {
+	b.slots = make(chan struct{}, resultsAtOnce)
+	b.pace = newPacer()
+	defer b.pace.stop()
+	if err := b.load(ctx); err != nil {
+		return err
+	}
+	end, err := b.c.lastSequence(ctx, b.stream)
+	if err != nil {
+		return err
+	}
+	in := make(chan followed, followAhead)
+	return following(ctx, func(ctx context.Context) error {
+		return b.c.follow(ctx, b.stream, ">", b.at.Token+1, in)
+	}, func(ctx context.Context) error { return b.pump(ctx, in, end) })
+}
+
+// load starts from the last checkpoint, if the event stream still says the
+// same at its position.
+func (b *outbox) load(ctx context.Context) error {
+	b.open = newOpenRuns(nil)
+	var cp outboxCheckpoint
+	ok, err := b.c.loadCheckpoint(ctx, b.subject(), &cp)
+	if err != nil || !ok || cp.Token == 0 {
+		return err
+	}
+	m, err := b.c.leaderGet(ctx, b.stream, getRequest{Seq: cp.Token})
+	switch {
+	case errors.Is(err, errNoMessage):
+		return nil
+	case err != nil:
+		return fmt.Errorf("natsbus: outbox of %s: %w", b.stream, err)
+	case session.HashOf(m.Data) != cp.Hash:
+		return nil
+	}
+	b.open, b.at = newOpenRuns(cp.Sessions), session.Position{Token: cp.Token, Hash: cp.Hash}
+	return nil
+}
+
+// pump takes the commits. Up to end they are history: what they offer is
+// offered by the pass that follows, if it is still to be done.
+func (b *outbox) pump(ctx context.Context, in <-chan followed, end uint64) error {
+	h := newChain(b.c, b.generation, b.partition)
+	defer b.finish(ctx)
+	sweep := time.NewTimer(b.o.Sweep)
+	defer sweep.Stop()
+	history := b.at.Token < end
+	if !history {
+		b.sweep(ctx, true)
+	}
+	for {
+		select {
+		case m := <-in:
+			if err := b.take(ctx, h, m, m.Seq > end); err != nil {
+				return err
+			}
+			if history && (m.Seq >= end || m.pending == 0) {
+				history = false
+				b.sweep(ctx, true)
+				sweep.Reset(b.o.Sweep)
+			}
+		case <-b.pace.timer.C:
+			b.save(ctx)
+		case <-sweep.C:
+			if !history {
+				b.sweep(ctx, false)
+			}
+			sweep.Reset(b.o.Sweep)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (b *outbox) finish(ctx context.Context) {
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkpointLast)
+	defer cancel()
+	if b.pace.dirty() {
+		b.save(last)
+	}
+	b.results.Wait()
+}
+
+// save waits for the results before it, so that none is lost when the next
+// relay goes on from there.
+func (b *outbox) save(ctx context.Context) {
+	b.results.Wait()
+	b.pace.saved()
+	if b.incomplete.Load() {
+		return
+	}
+	cp := outboxCheckpoint{Token: b.at.Token, Hash: b.at.Hash, Sessions: b.open.saved()}
+	if err := b.c.saveCheckpoint(ctx, b.subject(), cp); err != nil {
+		b.c.o.Logger.Warn("commits will be read again after a restart", "stream", b.stream, "err", err)
+	}
+}
+
+// take does what a message of the event stream asks for.
+func (b *outbox) take(ctx context.Context, h *chain, m followed, live bool) error {
+	e, ok, err := patientlyNext(ctx, h, m.stored)
+	if err != nil && !errors.Is(err, session.ErrTooOld) {
+		return err
+	}
+	if err != nil {
+		b.c.o.Logger.Error("a session was written by a later release; nothing follows from it here", "stream", b.stream, "seq", m.Seq, "err", err)
+	}
+	b.at = session.Position{Token: m.Seq, Hash: session.HashOf(m.Data)}
+	b.pace.changed()
+	if !ok || !concernsRuns(e.Commit) {
+		return nil
+	}
+	if err := b.fill(ctx, h, &e); err != nil {
+		return err
+	}
+	b.open.fold(e)
+	if err := b.putResults(ctx, e, live); err != nil {
+		return err
+	}
+	work, err := run.Derive(e)
+	if err != nil {
+		b.c.o.Logger.Error("a commit asks for work that cannot be read", "stream", b.stream, "seq", m.Seq, "err", err)
+	}
+	for _, w := range work {
+		if w.Task != nil && !live {
+			continue
+		}
+		if err := b.offer(ctx, w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// concernsRuns reports whether a commit has an event of a run or of a writer.
+// Most commits have steps and content only.
+func concernsRuns(c session.Commit) bool {
+	for i := range c.Events {
+		switch c.Events[i].Kind {
+		case run.KindDone, run.KindIntent, session.KindChunk, session.KindPlaced, session.KindJoined:
+		default:
+			return true
+		}
+	}
+	return false
+}
+
+// fill loads spilled data of run events; other events are not looked at.
+func (b *outbox) fill(ctx context.Context, h *chain, e *session.Entry) error {
+	spilled := false
+	for i := range e.Commit.Events {
+		ev := &e.Commit.Events[i]
+		if !ev.Blob.Digest.IsZero() && ev.Data == "" && ev.Kind != run.KindSubmitted && ev.Kind != run.KindEnded && ev.Kind != run.KindReleased {
+			ev.Data = "{}" // not needed
+			continue
+		}
+		spilled = spilled || !ev.Blob.Digest.IsZero() && ev.Data == ""
+	}
+	if !spilled {
+		return nil
+	}
+	_, err := patiently(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, h.l.fill(ctx, &e.Commit) })
+	if err == nil || ctx.Err() != nil {
+		return ctx.Err()
+	}
+	b.c.o.Logger.Error("spilled data of a commit is gone", "stream", b.stream, "seq", e.At.Token, "err", err)
+	return nil
+}
+
+// putResults stores the results of the runs that a commit ended.
+func (b *outbox) putResults(ctx context.Context, e session.Entry, live bool) error {
+	results, err := messages.Results(e)
+	if err != nil {
+		b.c.o.Logger.Error("the end of a run cannot be read", "stream", b.stream, "seq", e.At.Token, "err", err)
+	}
+	for _, r := range results {
+		select {
+		case b.slots <- struct{}{}:
+		case <-ctx.Done():
+			b.incomplete.Store(true)
+			return ctx.Err()
+		}
+		b.results.Go(func() {
+			defer func() { <-b.slots }()
+			// It does not end with the relay, but soon after.
+			patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), resultPatience)
+			defer cancel()
+			defer context.AfterFunc(ctx, func() { time.AfterFunc(checkpointLast, cancel) })()
+			if err := b.c.putResult(patient, e.Commit.Tenant, r, !live); err != nil {
+				b.incomplete.Store(true)
+				b.c.o.Logger.Error("a result was not stored; queries read it from the log", "run", string(r.Run), "err", err)
+			}
+		})
+	}
+	return nil
+}
+
+// offer publishes work for the nodes. What cannot be stored is left to the
+// next sweep.
+func (b *outbox) offer(ctx context.Context, w run.Work) error {
+	pool := DefaultPool
+	if w.Task != nil {
+		pool = b.o.Pool(w.Task.Workflow)
+		if s := b.open.sessions[w.Task.Session]; s != nil {
+			if r := s.run(w.Task.ID); r != nil {
+				r.offered = time.Now()
+			}
+		}
+	}
+	err := b.c.PublishWork(ctx, pool, w)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		b.c.o.Logger.Error("work was not offered; the next sweep does", "stream", b.stream, "err", err)
+	}
+	return nil
+}
+
+// PublishWork offers work to the nodes of a pool.
+func (c *Conn) PublishWork(ctx context.Context, pool string, w run.Work) error {
+	body := messages.WorkOf(w)
+	data, err := body.Encode()
+	if err != nil {
+		return err
+	}
+	subject := messages.WorkSubject(pool, session.Key{Tenant: body.Tenant, ID: body.Session})
+	patient, cancel := context.WithTimeout(ctx, offerPatience)
+	defer cancel()
+	for wait := newBackoff(); ; {
+		if _, err = c.publish(patient, &nats.Msg{Subject: subject, Data: data}); err == nil {
+			return nil
+		}
+		if wait.sleep(patient) != nil {
+			return fmt.Errorf("natsbus: offer run %s to pool %s: %w", body.Run, pool, err)
+		}
+	}
+}

@@ -1,0 +1,190 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// ackWait is how long a node that takes a message may be silent about it
+	// before another one gets it. While a node is at it, it says so.
+	ackWait = 10 * time.Second
+	// maxPull bounds the messages of one request.
+	maxPull = 64
+	// pullFor is how long a request for messages waits for them.
+	pullFor = 5 * time.Second
+	// fullWait is how often a full node looks for a free slot.
+	fullWait = 5 * time.Millisecond
+	// retryFirst and retryMost bound the delay before a message that could not
+	// be taken comes again.
+	retryFirst = 100 * time.Millisecond
+	retryMost  = 5 * time.Second
+)
+
+// jsMsg is a message of a work queue.
+type jsMsg = jetstream.Msg
+
+// fate is what becomes of a message that was handled.
+type fate uint8
+
+const (
+	done  fate = iota // a log holds what it asks for, or nobody ever will
+	later             // nobody could take it now
+	other             // this node cannot take it: at once for another one
+)
+
+// puller takes the messages of a work queue, as many at once as there are
+// slots. A message is removed when handle says that it is done.
+type puller struct {
+	c                       *Conn
+	stream, durable, filter string
+	slots                   func() int
+	handle                  func(ctx context.Context, m jsMsg) fate
+
+	wg   sync.WaitGroup
+	busy chan struct{} // a token for each message that is being handled
+}
+
+// run pulls until ctx ends, and returns when everything that was taken is
+// handled. It fails at once without the stream.
+func (p *puller) run(ctx context.Context) error {
+	p.busy = make(chan struct{}, 4*maxPull)
+	defer p.wg.Wait()
+	for wait, ever := newBackoff(), false; ; {
+		consumer, err := p.consumer(ctx)
+		if err == nil {
+			ever = true
+			err = p.pull(ctx, consumer, &wait)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case !ever && errors.Is(err, jetstream.ErrStreamNotFound):
+			return fmt.Errorf("natsbus: pull from stream %s: %w", p.stream, streamError(err))
+		}
+		p.c.o.Logger.Warn("pulling again", "stream", p.stream, "err", err)
+		if wait.sleep(ctx) != nil {
+			return nil
+		}
+	}
+}
+
+func (p *puller) consumer(ctx context.Context) (jetstream.Consumer, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return p.c.js.CreateOrUpdateConsumer(ctx, p.stream, jetstream.ConsumerConfig{
+		Durable:       p.durable,
+		FilterSubject: p.filter,
+		AckPolicy:     jetstream.AckExplicitPolicy,
+		AckWait:       ackWait,
+		MaxDeliver:    -1,
+		MaxAckPending: 16 << 10,
+	})
+}
+
+// pull asks for messages until that fails.
+func (p *puller) pull(ctx context.Context, consumer jetstream.Consumer, wait **backoff) error {
+	for ctx.Err() == nil {
+		n := min(p.slots()-len(p.busy), maxPull)
+		if n <= 0 {
+			pause(ctx, fullWait)
+			continue
+		}
+		if err := p.batch(ctx, consumer, n); err != nil {
+			return err
+		}
+		*wait = newBackoff()
+	}
+	return ctx.Err()
+}
+
+// batch asks for n messages and starts to handle those that come.
+func (p *puller) batch(ctx context.Context, consumer jetstream.Consumer, n int) error {
+	asking, cancel := context.WithTimeout(ctx, pullFor)
+	defer cancel()
+	defer context.AfterFunc(p.c.link.Load().ctx, cancel)()
+	batch, err := consumer.Fetch(n, jetstream.FetchContext(asking))
+	if err != nil {
+		return err
+	}
+	for m := range batch.Messages() {
+		if ctx.Err() != nil {
+			_ = m.Nak() // else it comes again after ackWait
+			continue
+		}
+		p.busy <- struct{}{}
+		p.wg.Go(func() {
+			defer func() { <-p.busy }()
+			p.one(ctx, m)
+		})
+	}
+	err = batch.Error()
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, nats.ErrTimeout) {
+		return nil
+	}
+	return err
+}
+
+// one handles a message and says what became of it. If that is lost the
+// message comes again, which is harmless.
+func (p *puller) one(ctx context.Context, m jsMsg) {
+	stop := make(chan struct{})
+	var alive sync.WaitGroup
+	alive.Go(func() {
+		t := time.NewTicker(ackWait / 3)
+		defer t.Stop()
+		for {
+			select {
+			case <-t.C:
+				_ = m.InProgress()
+			case <-stop:
+				return
+			}
+		}
+	})
+	f := p.handle(ctx, m)
+	close(stop)
+	alive.Wait()
+	var err error
+	switch {
+	case f == done:
+		err = m.Ack()
+	case f == other || ctx.Err() != nil:
+		err = m.Nak()
+	default:
+		delivered := uint64(1)
+		if meta, err := m.Metadata(); err == nil {
+			delivered = meta.NumDelivered
+		}
+		err = m.NakWithDelay(retryDelay(delivered))
+	}
+	if err != nil {
+		p.c.o.Logger.Warn("a message will come again though it was handled", "stream", p.stream, "subject", m.Subject(), "err", err)
+	}
+}
+
+// retryDelay grows with each delivery and has a random part.
+func retryDelay(delivered uint64) time.Duration {
+	d := retryMost
+	if n := delivered - min(delivered, 1); n < 6 {
+		d = min(retryFirst<<n, retryMost)
+	}
+	return d/2 + rand.N(d)/2
+}
+
+// pause waits, or less if ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

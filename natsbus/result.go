@@ -1,0 +1,101 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// putResult stores the result of a run unless it has one, until ctx ends. look
+// asks first whether it is there: storing it would tell its subscribers again.
+func (c *Conn) putResult(ctx context.Context, t session.Tenant, r messages.Result, look bool) error {
+	data, err := r.Encode()
+	if err != nil {
+		return err
+	}
+	subject := messages.RunSubject(t, r.Run, messages.OnResult)
+	for wait := newBackoff(); ; look = true {
+		if look {
+			_, lookErr := c.leaderLast(ctx, StreamResult, subject)
+			if lookErr == nil {
+				return nil
+			}
+			if !errors.Is(lookErr, errNoMessage) {
+				err = lookErr
+			}
+		}
+		if err == nil {
+			_, err = c.publishExpecting(ctx, subject, 0, nil, data)
+		}
+		if err == nil || errors.Is(err, ErrFull) {
+			return err
+		}
+		if wait.sleep(ctx) != nil {
+			return fmt.Errorf("natsbus: store result of run %s: %w", r.Run, err)
+		}
+		err = nil
+	}
+}
+
+// Result returns the stored result of a run, or what its log says: the stored
+// one follows the log. It is run.ErrState, and says how the run stands, while
+// the run has not ended, and run.ErrUnknownRun for one that nobody submitted.
+func (c *Conn) Result(ctx context.Context, t session.Tenant, id run.ID) (messages.Result, error) {
+	m, err := c.last(ctx, StreamResult, messages.RunSubject(t, id, messages.OnResult))
+	switch {
+	case err == nil:
+		return messages.DecodeResult(m.Data)
+	case !errors.Is(err, errNoMessage):
+		return messages.Result{}, fmt.Errorf("natsbus: result of run %s: %w", id, err)
+	}
+	home, err := c.RunSession(ctx, t, id)
+	if err != nil {
+		return messages.Result{}, err
+	}
+	state := run.Queued
+	for e, err := range c.Log().Read(ctx, home, session.Position{}) {
+		if err != nil {
+			return messages.Result{}, err
+		}
+		results, err := messages.Results(e)
+		if err != nil {
+			return messages.Result{}, err
+		}
+		for _, r := range results {
+			if r.Run == id {
+				return r, nil
+			}
+		}
+		state = stateAfter(state, id, e.Commit)
+	}
+	return messages.Result{}, fmt.Errorf("run %s is %s, it has no result yet: %w", id, state, run.ErrState)
+}
+
+// stateAfter follows the state of a run that has not ended.
+func stateAfter(state run.State, id run.ID, c session.Commit) run.State {
+	for _, ev := range c.Events {
+		switch ev.Kind {
+		case run.KindClaimed:
+			if v, err := run.Read[run.Claimed](ev); err == nil && v.Run == id {
+				state = run.Running
+			}
+		case run.KindReleased:
+			if v, err := run.Read[run.Released](ev); err == nil && v.Run == id {
+				state = run.Queued
+			}
+		case run.KindReview:
+			if v, err := run.Read[run.Review](ev); err == nil && v.Run == id {
+				state = run.NeedsReview
+			}
+		case run.KindResolved:
+			if v, err := run.Read[run.Resolved](ev); err == nil && v.Run == id {
+				state = run.Queued
+			}
+		}
+	}
+	return state
+}

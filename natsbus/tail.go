@@ -1,0 +1,82 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"iter"
+
+	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/session"
+)
+
+// Ordered drops what a stream of lineage records repeats: of each event stream
+// it passes only what is above the last. The zero value is ready to use. It is
+// not safe for concurrent use.
+type Ordered struct {
+	last map[[2]uint32]recordPlace
+}
+
+type recordPlace struct {
+	seq uint64
+	k   int
+}
+
+// Pass reports whether a record is new.
+func (o *Ordered) Pass(r *lineage.Record) bool {
+	g, _, _ := r.Session.Locate()
+	stream := [2]uint32{g, r.Partition}
+	last, known := o.last[stream]
+	if known && (r.Seq < last.seq || r.Seq == last.seq && r.K <= last.k) {
+		return false
+	}
+	if o.last == nil {
+		o.last = map[[2]uint32]recordPlace{}
+	}
+	o.last[stream] = recordPlace{r.Seq, r.K}
+	return true
+}
+
+// Tail yields the lineage of a tree, or of all of a tenant's with an empty
+// root, from after a sequence of LINEAGE on: what is there and then what
+// comes, in order, each record once, also over the loss of a connection. It
+// ends with ctx, whose error it does not yield. What LINEAGE has forgotten is
+// not yielded. It is for nodes; programs outside use package client.
+func (c *Conn) Tail(ctx context.Context, t session.Tenant, root session.ID, after uint64) iter.Seq2[messages.LineageRecord, error] {
+	return func(yield func(messages.LineageRecord, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		in := make(chan followed, followAhead)
+		var ordered Ordered
+		err := following(ctx, func(ctx context.Context) error {
+			return c.follow(ctx, StreamLineage, lineageFilter(t, root), after+1, in)
+		}, func(ctx context.Context) error {
+			for {
+				select {
+				case m := <-in:
+					r, err := lineage.Decode(m.Data)
+					if err == nil && !ordered.Pass(&r) {
+						continue
+					}
+					if !yield(messages.LineageRecord{At: m.Seq, Record: r}, err) || err != nil {
+						return nil
+					}
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+		})
+		if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+			yield(messages.LineageRecord{}, err)
+		}
+	}
+}
+
+// lineageFilter is the subject of the records of a tree; of all for "".
+func lineageFilter(t session.Tenant, root session.ID) string {
+	filter := prefixLineage + string(t) + "."
+	if root == "" {
+		return filter + ">"
+	}
+	return filter + string(root) + ".>"
+}

@@ -1,0 +1,311 @@
+package natsbus
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Intake says what a node does with the tasks that it pulls. All fields are
+// required but Slots and Signal.
+type Intake struct {
+	// Slots returns how many more tasks the node could take now; nil is one at
+	// a time.
+	Slots func() int
+	// Offers returns the revision under which the node offers a workflow.
+	Offers func(workflow string) (revision string, ok bool)
+	// Accept returns when a log holds the task: claimed, queued or known
+	// already. An error that messages.Refusal reports refuses the task for
+	// good; with any other one it comes again, here or on another node.
+	Accept func(ctx context.Context, t run.Task) error
+	// Signal applies a fact to a run. It is needed for a cancel that came
+	// while the task was on its way.
+	Signal func(ctx context.Context, s run.Signal) error
+}
+
+// CodeUnknownWorkflow is the code of a task whose workflow nobody offers.
+const CodeUnknownWorkflow run.Code = "unknown_workflow"
+
+// tasksConsumer is the one consumer of TASKS, shared by all nodes.
+const tasksConsumer = "tasks"
+
+// PullTasks takes submitted tasks until ctx ends, at most as many at once as
+// there are slots. A task is acknowledged when a log holds it, or when it is
+// refused: then it is kept in DLQ with the reason, told on the run's event
+// subject, and the run has a failed result. But a task that reuses the id of
+// another one changes nothing about that one's result.
+func (c *Conn) PullTasks(ctx context.Context, in *Intake) error {
+	i := intake{c: c, Intake: *in}
+	if i.Slots == nil {
+		i.Slots = func() int { return 1 }
+	}
+	p := &puller{c: c, stream: StreamTasks, durable: tasksConsumer, filter: prefixTask + ">", slots: i.Slots}
+	p.handle = i.handle
+	return p.run(ctx)
+}
+
+type intake struct {
+	c *Conn
+	Intake
+}
+
+// letter is a task on its way in.
+type letter struct {
+	msg      jsMsg
+	tenant   session.Tenant
+	workflow string
+	id       run.ID // "" if it cannot be read
+	digest   string // of what was submitted
+}
+
+func (i *intake) handle(ctx context.Context, m jsMsg) fate {
+	l := letter{msg: m}
+	err := i.take(ctx, &l)
+	switch {
+	case err == nil:
+		return done
+	case errors.Is(err, errElsewhere), errors.Is(err, run.ErrShutdown):
+		return other
+	case !messages.Refusal(err) && run.CodeOf(err) != CodeUnknownWorkflow:
+		i.c.o.Logger.Info("a task was not taken and comes again", "subject", m.Subject(), "run", string(l.id), "err", err)
+		return later
+	}
+	if err := i.refuse(ctx, &l, err); err != nil {
+		i.c.o.Logger.Error("a refused task could not be put away and comes again", "subject", m.Subject(), "run", string(l.id), "err", err)
+		return later
+	}
+	return done
+}
+
+// errElsewhere is returned for a task that other nodes take.
+var errElsewhere = errors.New("natsbus: offered elsewhere")
+
+// take gets a task into a log.
+func (i *intake) take(ctx context.Context, l *letter) error {
+	body := l.msg.Data()
+	l.digest = digestOf("body", string(body))
+	in, err := messages.DecodeTask(body)
+	l.id = in.ID
+	tenant, workflow, ok := messages.ParseTaskSubject(l.msg.Subject())
+	if !ok {
+		// A tenant alone is enough to tell the sender.
+		head, _, _ := strings.Cut(strings.TrimPrefix(l.msg.Subject(), prefixTask), ".")
+		if session.ValidID("tenant", head) == nil {
+			l.tenant = session.Tenant(head)
+		}
+		return fmt.Errorf("task on subject %q: %w: publish on rath.task.<tenant>.<workflow>", l.msg.Subject(), run.ErrMalformed)
+	}
+	l.tenant, l.workflow = tenant, workflow
+	if err != nil {
+		return err
+	}
+	t, err := in.Run(tenant, workflow)
+	if err != nil {
+		return err
+	}
+	l.digest = digestOf(t.Digest(), in.Session)
+	if !in.NotBefore.IsZero() {
+		return fmt.Errorf("task %s: field not_before: %w; submit it when it is due", t.ID, run.ErrNotSupported)
+	}
+	if err := i.offered(ctx, t); err != nil {
+		return err
+	}
+	return i.place(ctx, l, t, in.Session)
+}
+
+// digestOf tells two submissions under one id apart.
+func digestOf(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return hex.EncodeToString(sum[:16])
+}
+
+// offered fails for a task that this node cannot run.
+func (i *intake) offered(ctx context.Context, t run.Task) error {
+	revision, ok := i.Offers(t.Workflow)
+	if ok && (t.Revision == "" || t.Revision == revision) {
+		return nil
+	}
+	offers, err := i.c.Workflows(ctx)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, w := range offers {
+		if w.Name == t.Workflow && (t.Revision == "" || t.Revision == w.Revision) {
+			return errElsewhere
+		}
+		names = append(names, w.Name)
+	}
+	if ok {
+		return fmt.Errorf("task %s: field revision: %w: nobody offers revision %q of %s, this node offers %q; leave it out to take that",
+			t.ID, run.ErrNotSupported, t.Revision, t.Workflow, revision)
+	}
+	return &unknownWorkflow{t.Workflow, names}
+}
+
+// unknownWorkflow is the error of a task whose workflow nobody offers.
+type unknownWorkflow struct {
+	name   string
+	offers []string
+}
+
+func (e *unknownWorkflow) Error() string {
+	have := "no workflow is on offer"
+	if len(e.offers) > 0 {
+		have = "on offer: " + strings.Join(e.offers, ", ")
+	}
+	return fmt.Sprintf("unknown workflow %q; %s", e.name, have)
+}
+
+// ErrorCode implements run.Coded.
+func (e *unknownWorkflow) ErrorCode() string { return string(CodeUnknownWorkflow) }
+
+// place finds the session of a task, notes the run's id, and has it accepted.
+func (i *intake) place(ctx context.Context, l *letter, t run.Task, name string) error {
+	subject := runAliasSubject(l.tenant, t.ID)
+	have, revision, err := readAlias[runAlias](ctx, i.c, subject)
+	if err != nil {
+		return err
+	}
+	fresh := revision == 0
+	if fresh {
+		a := runAlias{Digest: l.digest, Session: i.c.HomeOf(l.tenant, t.ID)}
+		if name != "" {
+			if a.Session, err = i.c.ResolveSession(ctx, l.tenant, name, true); err != nil {
+				return err
+			}
+		}
+		if have, revision, _, err = createAlias(ctx, i.c, subject, a); err != nil {
+			return err
+		}
+	}
+	switch {
+	case have.Digest == "" && have.Cancelled != nil:
+		return i.cancelled(ctx, l, have.Cancelled) // before it was submitted
+	case have.Digest != l.digest:
+		return fmt.Errorf("task %s: %w; choose another id, or send the same body", t.ID, run.ErrKeyReused)
+	case have.Refused != "":
+		return i.refused(ctx, l, have.Refused)
+	case have.Cancelled != nil:
+		return i.cancelled(ctx, l, have.Cancelled)
+	}
+	t.Session.ID = have.Session
+	if err := i.fork(ctx, &t, fresh); err != nil {
+		return err
+	}
+	if err := i.Accept(ctx, t); err != nil {
+		return err
+	}
+	return i.cancelledMeanwhile(ctx, subject, revision, t)
+}
+
+// fork resolves the name of the session to fork. A session that exists cannot
+// become a fork.
+func (i *intake) fork(ctx context.Context, t *run.Task, fresh bool) error {
+	if t.ForkOf == nil {
+		return nil
+	}
+	id, err := i.c.ResolveSession(ctx, t.Session.Tenant, string(t.ForkOf.ID), false)
+	if err != nil {
+		return fmt.Errorf("task %s: field fork_of: %w", t.ID, err)
+	}
+	ref := *t.ForkOf
+	ref.ID = id
+	t.ForkOf = &ref
+	if !fresh {
+		return nil // it exists perhaps because an earlier delivery made it
+	}
+	_, err = i.c.Log().Last(ctx, t.Session)
+	switch {
+	case err == nil:
+		return fmt.Errorf("task %s: %w: field fork_of: session %s exists already; leave session out to get a new one", t.ID, run.ErrMalformed, t.Session.ID)
+	case errors.Is(err, session.ErrNotFound):
+		return nil
+	}
+	return err
+}
+
+// refused tells again what became of a task that was refused before, and is
+// offered again.
+func (i *intake) refused(ctx context.Context, l *letter, code run.Code) error {
+	e := messages.Error{Code: code, Text: fmt.Sprintf("task %s was refused before; submit it under another id", l.id)}
+	return i.c.putResult(ctx, l.tenant, messages.RefusedResult(l.id, l.workflow, e, time.Now()), true)
+}
+
+// cancelled ends a task that was cancelled before a log knew it.
+func (i *intake) cancelled(ctx context.Context, l *letter, by *run.CancelRequested) error {
+	return i.c.putResult(ctx, l.tenant, cancelledResult(l.id, l.workflow, by), true)
+}
+
+// cancelledMeanwhile looks whether a cancel came too early for the log, and
+// too late for the task: then it is applied now.
+func (i *intake) cancelledMeanwhile(ctx context.Context, subject string, revision uint64, t run.Task) error {
+	have, now, err := readAlias[runAlias](ctx, i.c, subject)
+	if err != nil || now == revision || have.Cancelled == nil || i.Signal == nil {
+		return err
+	}
+	err = i.Signal(ctx, run.Signal{To: t.Session, Run: t.ID, Cancel: have.Cancelled})
+	if errors.Is(err, run.ErrState) {
+		return nil // it has ended
+	}
+	return err
+}
+
+// refuse puts a task away that nobody will ever run.
+func (i *intake) refuse(ctx context.Context, l *letter, cause error) error {
+	told := l.id != "" && l.tenant != ""
+	if told && !errors.Is(cause, run.ErrKeyReused) {
+		a := runAlias{Digest: l.digest, Refused: run.CodeOf(cause)}
+		have, _, _, err := createAlias(ctx, i.c, runAliasSubject(l.tenant, l.id), a)
+		if err != nil {
+			return err
+		}
+		if have.Digest != l.digest {
+			// Another task has the id: that this one uses it is the worst that
+			// is wrong with it.
+			cause = fmt.Errorf("task %s: %w, and: %s", l.id, run.ErrKeyReused, cause.Error())
+		}
+	}
+	now := time.Now()
+	if err := i.bury(ctx, l, cause, now); err != nil {
+		return err
+	}
+	e := *messages.ErrorOf(cause)
+	i.c.o.Logger.Info("a task was refused", "subject", l.msg.Subject(), "run", string(l.id), "code", string(e.Code), "reason", e.Text)
+	if !told {
+		return nil
+	}
+	ev := messages.Refused(l.tenant, l.id, l.workflow, e)
+	ev.Time = now.UnixMilli()
+	data, err := messages.Encode(ev)
+	if err == nil {
+		err = i.c.nc.Publish(messages.RunSubject(l.tenant, l.id, messages.OnEvent), data)
+	}
+	if err != nil || e.Code == run.CodeKeyReused {
+		return err
+	}
+	return i.c.putResult(ctx, l.tenant, messages.RefusedResult(l.id, l.workflow, e, now), true)
+}
+
+// bury keeps the task in the stream DLQ.
+func (i *intake) bury(ctx context.Context, l *letter, cause error, now time.Time) error {
+	data, err := messages.Encode(messages.NewDeadLetter(l.msg.Subject(), l.id, l.msg.Data(), cause, now))
+	if err != nil {
+		return err
+	}
+	m := &nats.Msg{Subject: messages.DeadLetterSubject(l.tenant, l.workflow), Data: data}
+	if _, err := patiently(ctx, func(ctx context.Context) (uint64, error) { return i.c.publish(ctx, m) }); err != nil {
+		return fmt.Errorf("natsbus: store dead letter: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,202 @@
+package natsbus_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// node is a Rath node for tests: everything of this package around a System
+// that runs the workflows "agent", which answers its input with the scripted
+// model, and "hold", which goes on when the test says so.
+type node struct {
+	t     testing.TB
+	conn  *natsbus.Conn
+	sys   *actors.System
+	index *natsbus.Index
+
+	hold chan struct{} // closed: runs of "hold" end
+
+	services []*natsbus.Service
+	cancel   context.CancelFunc
+	work     sync.WaitGroup
+	mu       sync.Mutex
+	swept    int
+}
+
+// options are those of a node beside the server.
+func options(srv *natsserver.Server, tb testing.TB) *natsbus.Options {
+	user, password := srv.Node()
+	return &natsbus.Options{
+		Dialer: srv.Dial, Name: "node", User: user, Password: password, Inbox: natsbus.NodeInbox, Partitions: 2,
+		Probe: func(context.Context) ([]natsbus.SyncState, error) {
+			always, interval, err := srv.Sync()
+			return []natsbus.SyncState{{Server: srv.Name(), Always: always, Interval: interval}}, err
+		},
+		Logger: slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
+	}
+}
+
+// startNode starts a node as an incarnation. It must be stopped, or killed.
+func startNode(t testing.TB, srv *natsserver.Server, incarnation string) *node {
+	t.Helper()
+	ctx := t.Context()
+	conn, err := natsbus.Connect(ctx, options(srv, t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Provision(ctx); err != nil {
+		t.Fatal(err)
+	}
+	n := &node{t: t, conn: conn, index: conn.NewIndex(), hold: make(chan struct{})}
+	log := conn.Log()
+	values := run.NewValues(log)
+	model, err := scripted.New(scripted.Echo(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	deltas := conn.Deltas()
+	rt := &flow.Runtime{
+		Values: values, Models: model, Mint: conn.Minter(), Node: "node", OnDelta: deltas.Publish,
+		Blobs: func(t session.Tenant) blob.Store { return conn.Blobs(t) },
+	}
+	registry := &flow.Registry{}
+	for _, g := range []flow.Registration{
+		{Name: "agent", Description: "answers", Revision: "1", NewFor: func(s flow.Settings) (flow.Workflow, error) {
+			return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
+				var text string
+				if err := json.Unmarshal(s.Input, &text); err != nil {
+					return v, fmt.Errorf("the input is not text: %w", err)
+				}
+				return (&flow.Agent{Name: "answerer"}).Forward(ctx, v.With(session.UserText(text)))
+			}), nil
+		}},
+		{Name: "hold", Description: "waits", Revision: "1", New: func() flow.Workflow {
+			return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
+				_, err := flow.Do(ctx, "hold", func(ctx context.Context) (string, error) {
+					select {
+					case <-n.hold:
+						return "released", nil
+					case <-ctx.Done():
+						return "", context.Cause(ctx)
+					}
+				})
+				return v.With(session.UserText("held")), err
+			})
+		}},
+	} {
+		if err := registry.Register(g); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.sys = actors.New(&actors.Options{
+		Log: log, Spills: true, Values: values, Incarnation: incarnation, Runtime: rt, Workflows: registry, Slots: 64,
+		Deliver: func(ctx context.Context, incarnation string, w run.Work) (actors.Answer, error) {
+			a, err := conn.Deliver(ctx, incarnation, w)
+			return actors.Answer(a), err
+		},
+		Drain: 50 * time.Millisecond,
+	})
+	n.serve(ctx, registry, values)
+	return n
+}
+
+func (n *node) serve(ctx context.Context, registry *flow.Registry, values *run.Values) {
+	t, conn, sys := n.t, n.conn, n.sys
+	t.Helper()
+	ctx, n.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	keep := func(s *natsbus.Service, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.services = append(n.services, s)
+	}
+	keep(conn.ServeDeliver(ctx, sys.Incarnation(), func(ctx context.Context, w run.Work) (natsbus.Answer, error) {
+		a, err := sys.Delivered(ctx, w)
+		return natsbus.Answer(a), err
+	}))
+	keep(conn.ServeControl(ctx, sys.Signal))
+	keep(conn.ServeQueries(ctx, &natsbus.Queries{Index: n.index, Values: values, Version: "1.0.0"}))
+	var offers []messages.Workflow
+	for _, g := range registry.All() {
+		offers = append(offers, messages.Workflow{Name: g.Name, Description: g.Description, Revision: g.Revision})
+	}
+	if err := conn.Register(ctx, natsbus.DefaultPool, offers); err != nil {
+		t.Fatal(err)
+	}
+	accept := func(ctx context.Context, task run.Task) error { _, err := sys.Accept(ctx, task); return err }
+	for name, f := range map[string]func() error{
+		"index": func() error { return n.index.Run(ctx) },
+		"relay": func() error {
+			return conn.RelayAll(ctx, &natsbus.RelayOptions{Incarnation: sys.Incarnation(), Swept: func(uint32, int, int) {
+				n.mu.Lock()
+				defer n.mu.Unlock()
+				n.swept++
+			}})
+		},
+		"tasks": func() error {
+			return conn.PullTasks(ctx, &natsbus.Intake{
+				Slots: sys.Free, Accept: accept, Signal: sys.Signal,
+				Offers: func(name string) (string, bool) { g, ok := registry.Lookup(name); return g.Revision, ok },
+			})
+		},
+		"work": func() error {
+			return conn.PullWork(ctx, natsbus.DefaultPool, sys.FreeHeld, func(ctx context.Context, w run.Work) error {
+				if w.Signal != nil {
+					return sys.Signal(ctx, *w.Signal)
+				}
+				return accept(ctx, *w.Task)
+			})
+		},
+		"announce": func() error {
+			return conn.Announce(ctx, sys.Incarnation(), func() messages.Node { return messages.Node{Name: "node", Slots: 64, Free: sys.Free()} })
+		},
+	} {
+		n.work.Go(func() {
+			if err := f(); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+}
+
+// stop drains the node.
+func (n *node) stop() {
+	n.t.Helper()
+	drain, cancel := context.WithTimeout(context.WithoutCancel(n.t.Context()), 50*time.Millisecond)
+	defer cancel()
+	if err := n.sys.Drain(drain); err != nil {
+		n.t.Error(err)
+	}
+	n.end()
+}
+
+// end stops everything but the System.
+func (n *node) end() {
+	n.t.Helper()
+	n.cancel()
+	n.work.Wait()
+	var errs []error
+	for _, s := range n.services {
+		errs = append(errs, s.Stop())
+	}
+	if err := errors.Join(append(errs, n.conn.Close())...); err != nil {
+		n.t.Error(err)
+	}
+}

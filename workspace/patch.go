@@ -55,7 +55,7 @@ func Patch(ctx context.Context, b blob.Store, a, z blob.Digest) ([]FileDiff, err
 	diffs := make([]FileDiff, 0, len(changes))
 	for _, c := range changes {
 		d := FileDiff{Path: c.Path, Kind: c.Kind, Before: c.Before, After: c.After}
-		if c.Before.Digest != c.After.Digest {
+		if c.Before.Digest != c.After.Digest || c.Before.Target != c.After.Target {
 			if err := d.compare(ctx, b); err != nil {
 				return nil, err
 			}
@@ -65,11 +65,14 @@ func Patch(ctx context.Context, b blob.Store, a, z blob.Digest) ([]FileDiff, err
 	return diffs, nil
 }
 
-// compare fills the hunks from the two blobs; a side that is no file counts
-// as empty.
+// compare fills the hunks. As in git, a link's text is its target, and a
+// directory is nothing.
 func (d *FileDiff) compare(ctx context.Context, b blob.Store) error {
 	var sides [2][]byte
 	for i, e := range []Entry{d.Before, d.After} {
+		if e.Kind == Symlink {
+			sides[i] = []byte(e.Target)
+		}
 		if e.Kind != File {
 			continue
 		}
@@ -169,8 +172,8 @@ func (h *Hunk) add(op byte, lines []string) {
 	}
 }
 
-// WriteUnified writes differences in the unified format that patch(1) and
-// git apply read, as far as they have hunks; the rest is told in a line each.
+// WriteUnified writes differences in the unified format that git apply reads,
+// as far as they have hunks; the rest is told in a line each.
 func WriteUnified(w io.Writer, diffs []FileDiff) error {
 	out := bufio.NewWriter(w)
 	for _, d := range diffs {
@@ -184,34 +187,34 @@ func WriteUnified(w io.Writer, diffs []FileDiff) error {
 
 // write relies on the sticky error of the bufio.Writer.
 func (d *FileDiff) write(w *bufio.Writer) {
-	if d.Before.Kind == Dir || d.After.Kind == Dir {
-		if d.Before.Kind != File && d.After.Kind != File && d.Before.Kind != Symlink && d.After.Kind != Symlink {
-			fmt.Fprintf(w, "# %s directory %s\n", d.Kind, quote("", d.Path))
-			return
-		}
+	before, after := d.Before, d.After
+	if before.Kind == Dir {
+		before = Entry{}
+	}
+	if after.Kind == Dir {
+		after = Entry{}
+	}
+	if before == after {
+		fmt.Fprintf(w, "# %s directory %s\n", d.Kind, quote("", d.Path))
+		return
 	}
 	old, now := quote("a/", d.Path), quote("b/", d.Path)
 	fmt.Fprintf(w, "diff --git %s %s\n", old, now)
-	switch was, is := mode(d.Before), mode(d.After); {
-	case d.Before.Kind == "":
+	switch was, is := mode(before), mode(after); {
+	case before.Kind == "":
 		fmt.Fprintf(w, "new file mode %s\n", is)
-	case d.After.Kind == "":
+		old = "/dev/null"
+	case after.Kind == "":
 		fmt.Fprintf(w, "deleted file mode %s\n", was)
+		now = "/dev/null"
 	case was != is:
 		fmt.Fprintf(w, "old mode %s\nnew mode %s\n", was, is)
 	}
-	if d.Before.Kind == Symlink || d.After.Kind == Symlink {
-		fmt.Fprintf(w, "# link %s -> %s\n", quote("", d.Before.Target), quote("", d.After.Target))
-	}
-	if d.Before.Kind != File {
-		old = "/dev/null"
-	}
-	if d.After.Kind != File {
-		now = "/dev/null"
-	}
-	if d.Binary || d.Large {
+	switch {
+	case d.Binary:
 		fmt.Fprintf(w, "Binary files %s and %s differ\n", old, now)
-		return
+	case d.Large:
+		fmt.Fprintf(w, "# more than %d bytes, not compared line by line\n", maxText)
 	}
 	if len(d.Hunks) > 0 {
 		fmt.Fprintf(w, "--- %s\n+++ %s\n", old, now)
@@ -239,8 +242,6 @@ func mode(e Entry) string {
 	switch {
 	case e.Kind == Symlink:
 		return "120000"
-	case e.Kind == Dir:
-		return "040000"
 	case e.Exec:
 		return "100755"
 	}

@@ -29,9 +29,15 @@ func (n *Instance) serve(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, deliver.Stop())
 	}
+	index := n.conn.NewIndex()
+	queries, err := n.conn.ServeQueries(services, &natsbus.Queries{Index: index, Values: n.values})
+	if err != nil {
+		return errors.Join(err, control.Stop(), deliver.Stop())
+	}
+	n.background(services, "graph index", index.Run)
 	n.work.Go(func() {
 		<-services.Done()
-		if err := errors.Join(control.Stop(), deliver.Stop()); err != nil {
+		if err := errors.Join(queries.Stop(), control.Stop(), deliver.Stop()); err != nil {
 			n.log.Warn("a service did not stop cleanly", "error", err)
 		}
 	})

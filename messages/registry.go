@@ -38,11 +38,16 @@ func DecodeTool(data []byte) (Tool, error) {
 	return t, nil
 }
 
-// Alias is what a name stands for: the session that it was given to or, for
-// the id of a run, the run's home with the digest of the task's body.
+// Alias is what a name stands for. Of a session's name it is the session; of
+// a run's id the run's home, with what tells two tasks of one id apart.
 type Alias struct {
-	Session session.ID `json:"session"`
-	Digest  string     `json:"digest,omitempty"`
+	Session session.ID `json:"session,omitempty"`
+	// Digest is of the task as it was submitted.
+	Digest string `json:"digest,omitempty"`
+	// Cancelled is set when the run was cancelled before a log held it.
+	Cancelled *run.CancelRequested `json:"cancelled,omitempty"`
+	// Refused is the code of a task that was not taken.
+	Refused run.Code `json:"refused,omitempty"`
 }
 
 // RunAliasKey is the key of a run's entry in the bucket ALIAS.
@@ -60,7 +65,7 @@ func ToolKey(t session.Tenant, name string) string { return "tool." + string(t) 
 // DecodeAlias reads an entry of the bucket ALIAS.
 func DecodeAlias(data []byte) (Alias, error) {
 	a, err := read[Alias]("alias", data)
-	if err == nil && session.ValidID("session", string(a.Session)) != nil {
+	if err == nil && a.Session != "" && session.ValidID("session", string(a.Session)) != nil {
 		err = &FieldError{Message: "alias", Field: "session", Problem: plain(session.ValidID("session", string(a.Session)))}
 	}
 	if err != nil {

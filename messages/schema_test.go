@@ -123,7 +123,7 @@ func full() map[string]any {
 		"node.v1":        node,
 		"nodes.v1":       messages.Nodes{Nodes: []messages.Node{node}},
 		"tool.v1":        messages.Tool{Name: "deploy", Description: "d", Effect: "idempotent", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 5},
-		"alias.v1":       messages.Alias{Session: "s1", Digest: "d"},
+		"alias.v1":       messages.Alias{Session: "s1", Digest: "d", Cancelled: &run.CancelRequested{By: "b", Reason: "r", Run: "r1"}, Refused: "malformed"},
 		"dead-letter.v1": messages.DeadLetter{Schema: 1, Code: "malformed", Reason: "why", Subject: "rath.task.acme.fix", Run: "r1", Text: "x", Base64: []byte{1}, Bytes: 1, Truncated: true, TimeMS: 1},
 		"work.v1": messages.Work{
 			Tenant: "acme", Session: "s1", Run: "r1", Workflow: "fix", Revision: "r1", Cancel: &run.CancelRequested{By: "b", Reason: "r", Run: "r1"},

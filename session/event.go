@@ -228,8 +228,11 @@ func DecodePlacement(e Event) (p Placement, err error) { err = decode(e, KindPla
 // DecodeChunk reads a KindChunk event.
 func DecodeChunk(e Event) (Chunk, error) {
 	var d chunkData
-	if err := decode(e, KindChunk, &d); err != nil {
+	if err := readable(e, KindChunk); err != nil {
 		return Chunk{}, err
+	}
+	if err := unmarshalChunk(e.Data, &d); err != nil {
+		return Chunk{}, fmt.Errorf("session: %s: %w", KindChunk, err)
 	}
 	r := &row{
 		kind: d.Kind, text: d.Text, calls: d.Calls, callID: d.CallID, name: d.Name, failed: d.Failed, opaque: d.Opaque,
@@ -242,14 +245,21 @@ func DecodeChunk(e Event) (Chunk, error) {
 }
 
 func decode(e Event, kind string, into any) error {
+	if err := readable(e, kind); err != nil {
+		return err
+	}
+	if err := json.Unmarshal([]byte(e.Data), into); err != nil {
+		return fmt.Errorf("session: %s: %w", kind, err)
+	}
+	return nil
+}
+
+func readable(e Event, kind string) error {
 	switch {
 	case e.Kind != kind:
 		return fmt.Errorf("session: event is %s, not %s", e.Kind, kind)
 	case e.Schema > Schema || e.Schema < 1:
 		return fmt.Errorf("session: %s has schema %d, this release reads up to %d: %w", kind, e.Schema, Schema, ErrTooOld)
-	}
-	if err := json.Unmarshal([]byte(e.Data), into); err != nil {
-		return fmt.Errorf("session: %s: %w", kind, err)
 	}
 	return nil
 }

@@ -1,0 +1,173 @@
+package session
+
+import (
+	"encoding/json"
+	"math"
+
+	"github.com/rathcluster/rath/blob"
+)
+
+// Chunks are most of what a log holds, and folding one is mostly decoding
+// them. The methods of this file read the canonical encoding of a chunk that
+// this release writes; anything else they leave to encoding/json.
+
+// unmarshalChunk reads the data of a KindChunk event.
+func unmarshalChunk(data string, d *chunkData) error {
+	r := reader{s: data}
+	if r.chunk(d) && r.i == len(data) {
+		return nil
+	}
+	*d = chunkData{}
+	return json.Unmarshal([]byte(data), d)
+}
+
+// fields reads an object; field reads the value of a key.
+func (r *reader) fields(field func(key string) bool) bool {
+	if !r.lit("{") {
+		return false
+	}
+	if r.lit("}") {
+		return true
+	}
+	for {
+		key, ok := r.str()
+		if !ok || !r.lit(":") || !field(key) {
+			return false
+		}
+		if !r.lit(",") {
+			return r.lit("}")
+		}
+	}
+}
+
+// textTo and intTo read a value into a variable.
+func textTo[T ~string](r *reader, into *T) bool {
+	s, ok := r.str()
+	*into = T(s)
+	return ok
+}
+
+func intTo(r *reader, into *int64) bool {
+	n, ok := r.uint(math.MaxInt64)
+	*into = int64(n)
+	return ok
+}
+
+func (r *reader) chunk(d *chunkData) bool {
+	return r.fields(func(key string) bool {
+		switch key {
+		case "agent":
+			return textTo(r, &d.Agent)
+		case "body":
+			d.Body = &blob.Ref{}
+			return r.blob(d.Body)
+		case "call_id":
+			return textTo(r, &d.CallID)
+		case "calls":
+			return r.calls(&d.Calls)
+		case "failed":
+			d.Failed = r.lit("true")
+			return d.Failed
+		case "kind":
+			return textTo(r, &d.Kind)
+		case "name":
+			return textTo(r, &d.Name)
+		case "node":
+			return textTo(r, &d.Node)
+		case "opaque":
+			return textTo(r, &d.Opaque)
+		case "placement":
+			return r.placement(&d.Placement)
+		case "run":
+			return textTo(r, &d.Run)
+		case "step":
+			return textTo(r, &d.Step)
+		case "text":
+			return textTo(r, &d.Text)
+		case "usage":
+			return r.usage(&d.Usage)
+		case "workflow":
+			return textTo(r, &d.Workflow)
+		}
+		return false
+	})
+}
+
+func (r *reader) blob(b *blob.Ref) bool {
+	return r.fields(func(key string) bool {
+		switch key {
+		case "digest":
+			return r.lit(`"`) && r.digest(b.Digest[:]) && r.lit(`"`)
+		case "size":
+			return intTo(r, &b.Size)
+		}
+		return false
+	})
+}
+
+func (r *reader) calls(calls *[]ToolCall) bool {
+	if !r.lit("[") {
+		return false
+	}
+	for {
+		var c ToolCall
+		ok := r.fields(func(key string) bool {
+			switch key {
+			case "args":
+				return textTo(r, &c.Args)
+			case "id":
+				return textTo(r, &c.ID)
+			case "name":
+				return textTo(r, &c.Name)
+			}
+			return false
+		})
+		if !ok {
+			return false
+		}
+		*calls = append(*calls, c)
+		if !r.lit(",") {
+			return r.lit("]")
+		}
+	}
+}
+
+func (r *reader) placement(p *Placement) bool {
+	return r.fields(func(key string) bool {
+		switch key {
+		case "backend":
+			return textTo(r, &p.Backend)
+		case "epoch":
+			n, ok := r.uint(math.MaxUint64)
+			p.Epoch = n
+			return ok
+		case "head":
+			return r.lit(`"`) && r.digest(p.Head[:]) && r.lit(`"`)
+		case "isolation":
+			return textTo(r, &p.Isolation)
+		case "spec":
+			return textTo(r, &p.Spec)
+		}
+		return false
+	})
+}
+
+func (r *reader) usage(u *Usage) bool {
+	return r.fields(func(key string) bool {
+		switch key {
+		case "cache_read":
+			return intTo(r, &u.CacheRead)
+		case "cache_write":
+			return intTo(r, &u.CacheWrite)
+		case "calls":
+			return intTo(r, &u.Calls)
+		case "input":
+			return intTo(r, &u.Input)
+		case "micro_usd":
+			return intTo(r, &u.MicroUSD)
+		case "output":
+			return intTo(r, &u.Output)
+		}
+		return false
+	})
+}

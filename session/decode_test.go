@@ -1,0 +1,131 @@
+package session
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rathcluster/rath/blob"
+)
+
+func fullChunk() Chunk {
+	return AssistantText("a \"b\"\n\u2028 \u00e9", ToolCall{Args: `{"x":"\\"}`, ID: "1", Name: "n"}, ToolCall{}).Of(Origin{
+		"agent", "workflow", "node", "run", "0.1", time.UnixMilli(5).UTC(),
+		Placement{"local", 1 << 63, blob.Digest{1}, "process", "./x"}, Usage{1, 2, 3, 4, 5, 6},
+	}).WithBody(blob.Ref{Digest: blob.Digest{2}, Size: 9}).WithOpaque("o")
+}
+
+// FuzzUnmarshalChunk: the quick way and encoding/json read the same.
+func FuzzUnmarshalChunk(f *testing.F) {
+	f.Add(ChunkEvent(fullChunk()).Data)
+	f.Add(ChunkEvent(Result("1", "n", `{}`, true)).Data)
+	f.Add(ChunkEvent(Chunk{}).Data)
+	f.Add(`{"Kind":"x","text":null,"usage":{"input":1.0}}`)
+	f.Add(`{"calls":[],"kind":"user","text":"\ud800"}`)
+	f.Fuzz(func(t *testing.T, data string) {
+		var quick, slow chunkData
+		quickErr, slowErr := unmarshalChunk(data, &quick), json.Unmarshal([]byte(data), &slow)
+		if (quickErr == nil) != (slowErr == nil) {
+			t.Fatalf("%q: %v and %v", data, quickErr, slowErr)
+		}
+		if diff := cmp.Diff(slow, quick); slowErr == nil && diff != "" {
+			t.Fatalf("%q reads differently (-json +quick):\n%s", data, diff)
+		}
+	})
+}
+
+// TestUnmarshalChunkIsQuick: what this release writes is never left to
+// encoding/json.
+func TestUnmarshalChunkIsQuick(t *testing.T) {
+	for _, c := range []Chunk{fullChunk(), {}, UserText("x"), SystemText(""), Result("1", "n", "{}", true), AssistantText("y")} {
+		var d chunkData
+		r := reader{s: ChunkEvent(c).Data}
+		if !r.chunk(&d) || r.i != len(r.s) {
+			t.Errorf("%s stops at %d", r.s, r.i)
+		}
+	}
+}
+
+func FuzzDecodeChunks(f *testing.F) {
+	rows := []Chunk{fullChunk(), UserText("x"), Result("1", "n", "{}", true), fullChunk()}
+	f.Add(encodeChunks(rows), len(rows))
+	f.Add("", 0)
+	f.Add("\x00\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 1)
+	f.Fuzz(func(t *testing.T, data string, n int) {
+		chunks, err := decodeChunks(data, n)
+		if err != nil {
+			return
+		}
+		again, err := decodeChunks(encodeChunks(chunks), n)
+		if err != nil {
+			t.Fatalf("what was decoded does not decode: %v", err)
+		}
+		for i := range chunks {
+			if diff := cmp.Diff(*chunks[i].c, *again[i].c, cmp.AllowUnexported(row{})); diff != "" {
+				t.Fatalf("chunk %d differs:\n%s", i, diff)
+			}
+		}
+	})
+}
+
+// TestPages: chunks come back from pages as they were, with all that they say.
+func TestPages(t *testing.T) {
+	var chunks []Chunk
+	for i := range 300 {
+		r := *fullChunk().c
+		r.ref = Ref{Key{"t", "s"}, Version(i)}
+		if i%3 == 0 {
+			r = row{kind: User, text: "plain", origin: Origin{Time: time.UnixMilli(int64(i)).UTC()}}
+		}
+		chunks = append(chunks, Chunk{&r})
+	}
+	data := encodeChunks(chunks)
+	back, err := decodeChunks(data, len(chunks))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range chunks {
+		if diff := cmp.Diff(*chunks[i].c, *back[i].c, cmp.AllowUnexported(row{})); diff != "" {
+			t.Fatalf("chunk %d differs:\n%s", i, diff)
+		}
+	}
+	for n := 0; n < len(data); n += 1 + len(data)/200 {
+		if _, err := decodeChunks(data[:n], len(chunks)); err == nil {
+			t.Fatalf("a page cut at byte %d is read", n)
+		}
+	}
+	if _, err := decodeChunks(data, len(chunks)-1); err == nil {
+		t.Error("a page with more than it should hold is read")
+	}
+}
+
+// TestLargePage: a page larger than one part is stored in parts.
+func TestLargePage(t *testing.T) {
+	var log MemoryLog
+	data := make([]byte, 2*MaxPagePart+5)
+	for i := range data {
+		data[i] = byte(i * 7 >> 3)
+	}
+	p := NewPage(3, string(data))
+	if len(p.Ref().Parts) != 3 {
+		t.Fatalf("%d parts", len(p.Ref().Parts))
+	}
+	if err := p.Save(t.Context(), &log, "t"); err != nil {
+		t.Fatal(err)
+	}
+	got, err := LoadPage(t.Context(), &log, "t", p.Ref())
+	if err != nil || got.Data() != string(data) {
+		t.Fatalf("%d bytes, %v", len(got.Data()), err)
+	}
+	for _, n := range []int{0, 1, MaxPagePart, MaxPagePart + 1} {
+		q := NewPage(1, string(data[:n]))
+		if err := q.Save(t.Context(), &log, "t"); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := LoadPage(t.Context(), &log, "t", q.Ref()); err != nil || got.Data() != string(data[:n]) {
+			t.Errorf("%d bytes: %v", n, err)
+		}
+	}
+}

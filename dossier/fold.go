@@ -151,7 +151,10 @@ func (t *teller) verdict() string {
 		}
 	}
 	var parts []string
-	if len(adopted) > 0 {
+	switch n := len(adopted); {
+	case n > 3:
+		parts = append(parts, counted(n, "branch")+" adopted or merged")
+	case n > 0:
 		parts = append(parts, strings.Join(adopted, ", "))
 	}
 	ways := map[string]int{}

@@ -68,11 +68,12 @@ func mutate(t *testing.T, r *rand.Rand, dir string) {
 	t.Helper()
 	names := []string{"a", "b", "c", "a.b", "a-b", "ü", "x y"}
 	pick := func() string {
-		p := names[r.IntN(len(names))]
+		var p strings.Builder
+		p.WriteString(names[r.IntN(len(names))])
 		for r.IntN(2) == 0 {
-			p += "/" + names[r.IntN(len(names))]
+			p.WriteString("/" + names[r.IntN(len(names))])
 		}
-		return p
+		return p.String()
 	}
 	for range 1 + r.IntN(8) {
 		p := filepath.Join(dir, filepath.FromSlash(pick()))

@@ -92,7 +92,11 @@ func (b *box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 	case <-p.done():
 	default:
 		p.abandon()
-		ended = sandbox.End("")
+		ended = ""
+		select {
+		case <-p.done():
+		case <-time.After(stopGrace):
+		}
 	}
 	ioErr := s.finish()
 	exit := sandbox.Exit{Elapsed: elapsed, Stdout: s.out.Output(), Stderr: s.err.Output()}

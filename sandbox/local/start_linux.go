@@ -38,7 +38,7 @@ type supervisor struct {
 	cmd     *exec.Cmd
 	control *os.File // closing it means stop; the kernel does so if the host dies
 	once    sync.Once
-	own     string // the folder of the sandbox
+	own     string // the folder of the sandbox; "" for a probe
 	gone    chan struct{}
 	res     result
 	err     error
@@ -55,16 +55,16 @@ func (b *box) start(c command) (process, error) {
 		Argv: c.argv, Env: c.env, Tmp: b.tmp, ABI: b.o.abi, ReadOnly: b.o.ReadOnly, Tasks: cmp.Or(b.o.tasks, MaxTasks),
 		Confine: b.info.Isolation == sandbox.IsolationKernel,
 	}
-	s, err := launch(j, []*os.File{c.stdin, c.stdout, c.stderr}, []*os.File{dir, c.cwd, b.runs})
+	s, err := launch(j, b.own, []*os.File{c.stdin, c.stdout, c.stderr}, []*os.File{dir, c.cwd, b.runs})
 	if err != nil {
 		return nil, err
 	}
-	s.own = b.own
 	return s, nil
 }
 
-// launch starts a supervisor for a job; more are its files from workspaceFD on.
-func launch(j job, std, more []*os.File) (*supervisor, error) {
+// launch starts a supervisor for a job of the sandbox with the folder own;
+// more are its files from workspaceFD on.
+func launch(j job, own string, std, more []*os.File) (*supervisor, error) {
 	data, err := json.Marshal(j)
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func launch(j job, std, more []*os.File) (*supervisor, error) {
 		statusR.Close()
 		return nil, fmt.Errorf("start supervisor: %w", err)
 	}
-	s := &supervisor{cmd: cmd, control: controlW, gone: make(chan struct{})}
+	s := &supervisor{cmd: cmd, control: controlW, own: own, gone: make(chan struct{})}
 	go s.watch(data, statusR)
 	return s, nil
 }
@@ -164,7 +164,7 @@ func tryConfinement(ctx context.Context, o Options) (detail, why string, err err
 		return "", "", err
 	}
 	defer ws.Close()
-	s, err := launch(job{Probe: canary, Tmp: inside, ABI: o.abi, ReadOnly: o.ReadOnly}, nil, []*os.File{ws})
+	s, err := launch(job{Probe: canary, Tmp: inside, ABI: o.abi, ReadOnly: o.ReadOnly}, "", nil, []*os.File{ws})
 	if err != nil {
 		return "", "", err
 	}

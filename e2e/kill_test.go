@@ -1,0 +1,446 @@
+//go:build e2e && linux
+
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+func init() { children["node"] = nodeChild }
+
+// nodeChild is a node with a workflow of twenty tool calls. It prints where it
+// listens and runs until it is told to stop or killed.
+func nodeChild() error {
+	count := func(effect tool.Effect) tool.Tool {
+		name := "count"
+		if effect == tool.NonIdempotent {
+			name = "pay"
+		}
+		return tool.Func(name, "Writes a line outside of the workspace.", func(ctx context.Context, in struct {
+			Slow bool `json:"slow,omitempty"`
+		}) (string, error) {
+			call, _ := tool.Current(ctx)
+			f, err := os.OpenFile(os.Getenv("RATH_E2E_COUNT"), os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600)
+			if err != nil {
+				return "", err
+			}
+			defer f.Close()
+			if _, err := fmt.Fprintln(f, name, call.ID, call.Attempt); err != nil {
+				return "", err
+			}
+			if in.Slow {
+				select { // until the process is killed
+				case <-time.After(time.Minute):
+				case <-ctx.Done():
+				}
+			}
+			return "counted", f.Sync()
+		}, &tool.FuncOptions{Effect: effect})
+	}
+	agent := &flow.Agent{
+		Name: "worker", Prompt: "You work.", Provider: llm.Provider{Kind: "openai", Model: "m", BaseURL: os.Getenv("RATH_E2E_MODEL")},
+		Tools: append(tool.Builtins(), count(tool.Idempotent), count(tool.NonIdempotent)),
+	}
+	n, err := node.Start(context.Background(), &node.Options{
+		Store: os.Getenv("RATH_E2E_STORE"), Port: -1, Env: func(string) string { return "" },
+		Workflows: []flow.Registration{{Name: "twenty", Revision: "1", NewFor: func(s flow.Settings) (flow.Workflow, error) {
+			var prompt string
+			if err := json.Unmarshal(s.Input, &prompt); err != nil {
+				return nil, err
+			}
+			return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+				return agent.Forward(ctx, s.To("local", os.Getenv("RATH_E2E_DIR")).With(session.UserText(prompt)))
+			}), nil
+		}}},
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Println("listening", n.URL())
+	stop := make(chan os.Signal, 1)
+	signalNotify(stop)
+	select {
+	case <-stop:
+		return n.Close()
+	case err := <-n.Failed():
+		return err
+	}
+}
+
+// installation is what outlives the killed processes.
+type installation struct {
+	t       *testing.T
+	store   string
+	dir     string
+	count   string
+	model   *httptest.Server
+	mu      sync.Mutex
+	witness bytes.Buffer
+}
+
+func (i *installation) Write(p []byte) (int, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.witness.Write(p)
+}
+
+func install(t *testing.T) *installation {
+	t.Helper()
+	i := &installation{t: t, store: t.TempDir(), dir: t.TempDir(), count: filepath.Join(t.TempDir(), "count")}
+	data, err := os.ReadFile("testdata/twenty.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	script, err := scripted.Parse("twenty.txtar", data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range script.Files {
+		if err := os.WriteFile(filepath.Join(i.dir, strings.TrimPrefix(f.Name, "work/")), f.Data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, err := scripted.New(script, &scripted.Options{Log: i})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.model = httptest.NewServer(m)
+	t.Cleanup(i.model.Close)
+	return i
+}
+
+// process is one start of the node.
+type process struct {
+	cmd *exec.Cmd
+	url string
+}
+
+func (i *installation) start() *process {
+	i.t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"=node", "RATH_E2E_STORE="+i.store, "RATH_E2E_DIR="+i.dir,
+		"RATH_E2E_COUNT="+i.count, "RATH_E2E_MODEL="+i.model.URL+"/v1")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	p := &process{cmd: cmd}
+	i.t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		if url, ok := strings.CutPrefix(lines.Text(), "listening "); ok {
+			p.url = url
+			return p
+		}
+	}
+	i.t.Fatal("the node did not start")
+	return nil
+}
+
+func (p *process) kill(t *testing.T) {
+	t.Helper()
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = p.cmd.Wait()
+}
+
+func (p *process) stop(t *testing.T) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Wait(); err != nil {
+		t.Errorf("the node did not stop cleanly: %v", err)
+	}
+}
+
+func (p *process) connect(t *testing.T) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(p.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return nc
+}
+
+func request(t *testing.T, nc *nats.Conn, subject, body string) string {
+	t.Helper()
+	m, err := nc.Request(subject, []byte(body), 20*time.Second)
+	if err != nil {
+		t.Fatalf("request %s: %v", subject, err)
+	}
+	return string(m.Data)
+}
+
+func (p *process) submit(t *testing.T, id, prompt string) {
+	t.Helper()
+	nc := p.connect(t)
+	defer nc.Close()
+	if ack := request(t, nc, "rath.task.default.twenty", fmt.Sprintf(`{"id":%q,"input":%q}`, id, prompt)); !strings.Contains(ack, `"stream":"TASKS"`) {
+		t.Fatalf("submit: %s", ack)
+	}
+}
+
+type result struct {
+	State   string
+	Output  string
+	Session string
+}
+
+// wait asks until the run has the state, or any final one.
+func (p *process) wait(t *testing.T, id, state string) result {
+	t.Helper()
+	nc := p.connect(t)
+	defer nc.Close()
+	deadline := time.Now().Add(40 * time.Second)
+	for {
+		var r result
+		text := request(t, nc, "rath.query.default.run", fmt.Sprintf(`{"run":%q}`, id))
+		if err := json.Unmarshal([]byte(text), &r); err != nil {
+			t.Fatalf("query: %v: %s", err, text)
+		}
+		if r.State == state || r.State == "succeeded" || r.State == "failed" || r.State == "cancelled" {
+			return r
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("run %s is not %s after 40 s: %s", id, state, text)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+var elapsedMS = regexp.MustCompile(`"elapsed_ms":[0-9]+`)
+
+// read opens the store and says what a run left: chunks and heads.
+func (i *installation) read(runs []string) (stories map[string][]string, attempts map[string]uint64, recorded map[string]uint64) {
+	i.t.Helper()
+	ctx, cancel := context.WithTimeout(i.t.Context(), time.Minute)
+	defer cancel()
+	c, stop, err := bus(ctx, filepath.Join(i.store, "nats"), natsbus.Fsync)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	defer func() {
+		if err := stop(); err != nil {
+			i.t.Error(err)
+		}
+	}()
+	stories, attempts, recorded = map[string][]string{}, map[string]uint64{}, map[string]uint64{}
+	values := run.NewValues(c.Log())
+	for _, id := range runs {
+		k := session.Key{Tenant: session.DefaultTenant, ID: c.HomeOf(session.DefaultTenant, run.ID(id))}
+		s, err := values.At(ctx, session.Ref{Key: k})
+		if err != nil {
+			i.t.Fatal(err)
+		}
+		story := []string{fmt.Sprintf("version %d head %s", s.Ref().Version, s.Placement().Head)}
+		for _, c := range s.Chunks() {
+			line := fmt.Sprintf("%s %s head %s %s", c.Kind(), c.Origin().Agent, c.Origin().Placement.Head, elapsedMS.ReplaceAllString(c.Text(), ""))
+			for _, call := range c.Calls() {
+				line += " " + call.Name + call.Args
+			}
+			story = append(story, line)
+		}
+		stories[id] = story
+		for e, err := range c.Log().Read(ctx, k, session.Position{}) {
+			if err != nil {
+				i.t.Fatal(err)
+			}
+			for _, ev := range e.Commit.Events {
+				switch ev.Kind {
+				case run.KindClaimed:
+					v, err := run.Read[run.Claimed](ev)
+					if err != nil {
+						i.t.Fatal(err)
+					}
+					attempts[id] = v.Attempt
+				case run.KindDone:
+					v, err := run.Read[run.Done](ev)
+					if err != nil {
+						i.t.Fatal(err)
+					}
+					if v.Kind == run.StepTool && v.Name == "count" {
+						recorded[v.Call] = v.Attempt
+					}
+				}
+			}
+		}
+	}
+	return stories, attempts, recorded
+}
+
+// TestKill kills a node with -9 at fifty random moments of fifty runs and
+// starts it again: each run ends with the same chunks and the same files as an
+// undisturbed one, and the witnesses outside agree with the log.
+func TestKill(t *testing.T) {
+	i := install(t)
+	p := i.start()
+	began := time.Now()
+	p.submit(t, "calm", "go")
+	if r := p.wait(t, "calm", "succeeded"); r.State != "succeeded" {
+		t.Fatalf("the undisturbed run is %+v", r)
+	}
+	span := time.Since(began)
+	seed := uint64(time.Now().UnixNano())
+	random := rand.New(rand.NewPCG(seed, 1))
+	t.Logf("an undisturbed run takes %v; seed %d", span, seed)
+	runs := []string{"calm"}
+	const kills = 50
+	for k := range kills {
+		id := fmt.Sprintf("k%d", k)
+		runs = append(runs, id)
+		p.submit(t, id, "go")
+		time.Sleep(time.Duration(random.Int64N(int64(span)))) // the random moment
+		p.kill(t)
+		p = i.start()
+		if r := p.wait(t, id, "succeeded"); r.State != "succeeded" {
+			t.Fatalf("run %s is %+v (seed %d)", id, r, seed)
+		}
+	}
+	p.stop(t)
+	stories, attempts, recorded := i.read(runs)
+	resumed := 0
+	for _, id := range runs {
+		if d := cmp.Diff(stories["calm"], stories[id]); d != "" {
+			t.Errorf("run %s differs from the undisturbed one (seed %d):\n%s", id, seed, d)
+		}
+		if attempts[id] > 1 {
+			resumed++
+		}
+	}
+	t.Logf("%d kills, %d runs were resumed in the middle", kills, resumed)
+	if resumed < kills/4 {
+		t.Errorf("only %d of %d kills hit a run at work", resumed, kills)
+	}
+	i.checkModel(seed)
+	i.checkCount(attempts, recorded, seed)
+}
+
+// checkModel compares the model server's own log: one request per step and
+// attempt, but for the client's retries.
+func (i *installation) checkModel(seed uint64) {
+	i.t.Helper()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	seen := map[string]int{}
+	for line := range bytes.Lines(i.witness.Bytes()) {
+		var e scripted.Entry
+		if err := json.Unmarshal(line, &e); err != nil {
+			i.t.Fatal(err)
+		}
+		key := fmt.Sprint(e.Step, " try ", max(e.Try, 1))
+		if seen[key]++; seen[key] > 1 {
+			i.t.Errorf("the model was asked twice for %s (seed %d)", key, seed)
+		}
+	}
+	i.t.Logf("%d model requests, none twice in one attempt", len(seen))
+}
+
+// checkCount compares the counting tool's file: at most one execution per call
+// and attempt, none in an attempt that the log does not know, and the recorded
+// outcome is that of an execution which took place.
+func (i *installation) checkCount(attempts, recorded map[string]uint64, seed uint64) {
+	i.t.Helper()
+	data, err := os.ReadFile(i.count)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	seen := map[string]int{}
+	for line := range strings.Lines(string(data)) {
+		f := strings.Fields(line)
+		if len(f) != 3 {
+			i.t.Fatalf("line %q", line)
+		}
+		key := f[1] + " " + f[2]
+		if seen[key]++; seen[key] > 1 {
+			i.t.Errorf("call %s was executed twice in one attempt (seed %d)", key, seed)
+		}
+		id, _, _ := strings.Cut(f[1], "/")
+		if fmt.Sprint(attempts[id]) < f[2] && len(fmt.Sprint(attempts[id])) <= len(f[2]) {
+			i.t.Errorf("call %s was executed in an attempt that the log does not hold (seed %d)", key, seed)
+		}
+	}
+	for call, attempt := range recorded {
+		if seen[fmt.Sprint(call, " ", attempt)] != 1 {
+			i.t.Errorf("the log holds an outcome of call %s in attempt %d that never ran (seed %d)", call, attempt, seed)
+		}
+	}
+	i.t.Logf("%d executions of the counting tool, %d recorded outcomes", len(seen), len(recorded))
+}
+
+// TestKillInsideEffect kills the node inside a call that must not happen twice:
+// the run waits for a person, and the decision gets it going.
+func TestKillInsideEffect(t *testing.T) {
+	i := install(t)
+	p := i.start()
+	p.submit(t, "pay", "pay once")
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		if data, err := os.ReadFile(i.count); err == nil && strings.HasPrefix(string(data), "pay pay/") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the call did not start")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	p.kill(t)
+	p = i.start()
+	if r := p.wait(t, "pay", "needs_review"); r.State != "needs_review" {
+		t.Fatalf("the run is %+v", r)
+	}
+	nc := p.connect(t)
+	answer := request(t, nc, "rath.ctl.default.pay.resolve", `{"decision":"happened","reason":"the bank shows it","by":"test"}`)
+	nc.Close()
+	if !strings.Contains(answer, `"done":true`) {
+		t.Fatalf("resolve: %s", answer)
+	}
+	if r := p.wait(t, "pay", "succeeded"); r.State != "succeeded" {
+		t.Fatalf("the run is %+v", r)
+	}
+	nc = p.connect(t)
+	if text := request(t, nc, "rath.query.default.result", `{"run":"pay"}`); !strings.Contains(text, `"output":"paid"`) {
+		t.Errorf("the result is %s", text)
+	}
+	nc.Close()
+	p.stop(t)
+	data, err := os.ReadFile(i.count)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(data), "pay pay/"); n != 1 {
+		t.Errorf("the call was executed %d times:\n%s", n, data)
+	}
+}

@@ -273,3 +273,13 @@ func (c *chain) claimed(id run.ID) bool {
 		})
 	})
 }
+
+// tellsOf reports whether a commit concerns the run.
+func (c *chain) tellsOf(id run.ID) bool {
+	for n := uint64(1); n <= c.last(); n++ {
+		if c.concerns(n, id) {
+			return true
+		}
+	}
+	return false
+}

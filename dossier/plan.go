@@ -91,7 +91,8 @@ func plan(id run.ID, home session.Key, source func(session.Key) (*chain, error))
 				return nil // opened, but nothing was ever written to it
 			}
 			w = &work{planned: &planned{c: c}}
-			c.ours = c.claimed(id)
+			// A run that was never claimed is in its home log alone.
+			c.ours = c.claimed(id) || k == home && c.tellsOf(id)
 			for n := c.last(); c.ours && n > w.upTo; n-- {
 				if c.concerns(n, id) {
 					w.upTo = n

@@ -241,6 +241,28 @@ func TestOtherRuns(t *testing.T) {
 	})
 }
 
+// TestQueuedRun checks a run that waits for its session and is cancelled before
+// anybody claimed it.
+func TestQueuedRun(t *testing.T) {
+	w := newWorld(t)
+	synctest.Test(t, func(t *testing.T) {
+		rt := w.node("alpha", &w.log, nil)
+		g := flow.Registration{Name: "shape", New: func() flow.Workflow { return flow.EmptyWorkflow{} }}
+		for _, id := range []run.ID{"first", "second"} {
+			_, err := rt.Begin(t.Context(), g, run.Task{ID: id, Workflow: "shape", Session: home})
+			w.must(err)
+		}
+		if f := w.check("second", home); f.State != run.Queued || f.Numbers.Sessions != 1 {
+			t.Errorf("waiting: state %s, %d sessions", f.State, f.Numbers.Sessions)
+		}
+		w.must(rt.Store.Apply(t.Context(), run.Signal{To: home, Run: "second", Cancel: &run.CancelRequested{By: "ana", Reason: "no need"}}))
+		f := w.check("second", home)
+		if f.State != run.Cancelled || f.Verdict != "The run was cancelled: no need" || len(f.Decisions) != 1 {
+			t.Errorf("cancelled: state %s, %q", f.State, f.Verdict)
+		}
+	})
+}
+
 // TestBlame checks that each line of a hunk leads to the step that made it.
 func TestBlame(t *testing.T) {
 	w := newWorld(t)

@@ -92,7 +92,7 @@ func (t *teller) event(e event) {
 		}
 	case run.Submitted:
 		if p.Task.Run == t.a.run {
-			f.Submitted, f.Workflow, f.Revision = e.Time, p.Task.Workflow, p.Task.Revision
+			f.Submitted, f.State, f.Workflow, f.Revision = e.Time, run.Queued, p.Task.Workflow, p.Task.Revision
 			text := "run of " + p.Task.Workflow + " submitted"
 			if p.Behind != "" {
 				text += ", waits behind run " + string(p.Behind)

@@ -3,6 +3,7 @@ package dossier
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/rathcluster/rath/run"
@@ -96,7 +97,7 @@ func Verify(doc []byte, o *VerifyOptions) (*Report, error) {
 		r.Sessions = append(r.Sessions, c)
 		r.Commits += c.Commits
 	}
-	if err := r.anchor(o); err != nil {
+	if err := r.anchor(e, o); err != nil {
 		return nil, err
 	}
 	if form == FormJSON {
@@ -117,24 +118,27 @@ func Verify(doc []byte, o *VerifyOptions) (*Report, error) {
 }
 
 // anchor compares heads with those that the verifier knows.
-func (r *Report) anchor(o *VerifyOptions) error {
+func (r *Report) anchor(e *Evidence, o *VerifyOptions) error {
 	if o == nil {
 		return nil
 	}
 	known := map[session.ID]session.Hash{}
-	for id, h := range o.Heads {
-		known[id] = h
-	}
+	maps.Copy(known, o.Heads)
 	if o.Head != (session.Hash{}) {
 		known[r.Home.ID] = o.Head
 	}
-	for _, c := range r.Sessions {
+	for i, c := range r.Sessions {
 		h, ok := known[c.Session]
 		if !ok {
 			continue
 		}
 		delete(known, c.Session)
 		if h != c.Head {
+			for n, raw := range e.Logs[i].Commits {
+				if session.HashOf([]byte(raw)) == h {
+					return fail(Foreign, c.Session, uint64(n+2), "it follows the commit that the head %s names: the document is newer than that head", h)
+				}
+			}
 			return fail(Cut, c.Session, uint64(c.Commits)+1, "the document's log ends with commit %d, %s, which is not the head %s: commits are missing at the end, or all of them were written anew",
 				c.Commits, c.Head, h)
 		}

@@ -229,6 +229,11 @@ func TestHeads(t *testing.T) {
 	if f := failure(t, err); f.Kind != dossier.Cut || f.Session != e.Logs[2].Session {
 		t.Errorf("another head of a branch: %v", err)
 	}
+	early := session.HashOf([]byte(e.Logs[0].Commits[9]))
+	_, err = dossier.Verify(doc, &dossier.VerifyOptions{Head: early})
+	if f := failure(t, err); f.Kind != dossier.Foreign || f.Session != home.ID || f.Commit != 11 {
+		t.Errorf("an older head: %v", err)
+	}
 	_, err = dossier.Verify(doc, &dossier.VerifyOptions{Heads: map[session.ID]session.Hash{"nowhere": {1}}})
 	if f := failure(t, err); f.Kind != dossier.Missing || f.Session != "nowhere" {
 		t.Errorf("the head of a session that is not there: %v", err)

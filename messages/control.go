@@ -53,8 +53,12 @@ func DecodeControl(data []byte) (Control, error) {
 		value string
 		limit int
 	}{
-		{"reason", c.Reason, MaxReason}, {"by", c.By, MaxBy}, {"value", string(c.Value), MaxValue}, {"text", c.Text, MaxValue},
-		{"step", string(c.Step), MaxReason}, {"decision", c.Decision, MaxBy},
+		{"reason", c.Reason, MaxReason},
+		{"by", c.By, MaxBy},
+		{"value", string(c.Value), MaxValue},
+		{"text", c.Text, MaxValue},
+		{"step", string(c.Step), MaxReason},
+		{"decision", c.Decision, MaxBy},
 	} {
 		if len(f.value) > f.limit {
 			return Control{}, &FieldError{

@@ -131,8 +131,8 @@ func TestFormatNamesEveryMessage(t *testing.T) {
 			text += "`schema`"
 		}
 		typ := reflect.TypeOf(m.v)
-		for i := range typ.NumField() {
-			name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
+		for field := range typ.Fields() {
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 			demand(t, m.heading, text, name)
 		}
 	}

@@ -407,8 +407,8 @@ func compareEvents(t *testing.T, s *jsonschema.Schema, payloads []struct {
 			continue
 		}
 		typ := reflect.TypeOf(p.data)
-		for i := range typ.NumField() {
-			name, options, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
+		for field := range typ.Fields() {
+			name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
 			if def.Properties[name] == nil {
 				t.Errorf("%s: the schema has no field %s", p.kind, name)
 			}

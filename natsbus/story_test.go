@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -129,6 +130,209 @@ func TestStoryOfATask(t *testing.T) {
 		}
 		if late := ask(t, nc, "rath.query.default.result", `{"run":"r1"}`); late["output"] != "echo: hello there" {
 			t.Errorf("a late reader gets %v", late)
+		}
+	})
+}
+
+func TestStoryOfTheSameTaskTwice(t *testing.T) {
+	story(t, func(t *testing.T, n *node, nc *nats.Conn) {
+		h := listen(t, nc, "r1")
+		body := `{"id":"r1","input":"once"}`
+		submit(t, nc, "agent", body)
+		first := next(t, h.results, "result")
+		submit(t, nc, "agent", body)
+		// Another body under the same id is told, and changes no result.
+		submit(t, nc, "agent", `{"id":"r1","input":"twice"}`)
+		e := next(t, h.events, "event")
+		for e["kind"] != "refused" {
+			e = next(t, h.events, "event of the refusal")
+		}
+		if e["code"] != "key_reused" {
+			t.Errorf("event %v", e)
+		}
+		synctest.Wait()
+		if len(h.results) != 0 {
+			t.Errorf("a second result: %v", <-h.results)
+		}
+		if late := ask(t, nc, "rath.query.default.result", `{"run":"r1"}`); late["output"] != first["output"] || late["output"] != "echo: once" {
+			t.Errorf("result %v, was %v", late, first)
+		}
+		letters := n.letters(t)
+		if len(letters) != 1 || letters[0]["code"] != "key_reused" || letters[0]["text"] != `{"id":"r1","input":"twice"}` {
+			t.Errorf("dead letters %v", letters)
+		}
+		s := ask(t, nc, "rath.query.default.session", `{"session":"`+first["session"].(string)+`"}`)
+		if s["total"] != 2.0 {
+			t.Errorf("session %v, want two chunks: the task ran once", s)
+		}
+	})
+}
+
+func TestStoryOfRefusedTasks(t *testing.T) {
+	tests := map[string]struct{ workflow, id, body, code, names string }{
+		"malformed":        {"agent", "m1", `{"id":"m1","inptu":"x"}`, "malformed", "inptu"},
+		"unknown workflow": {"nobody", "m2", `{"id":"m2"}`, "unknown_workflow", "agent, hold"},
+		"later":            {"agent", "m3", `{"id":"m3","input":"x","not_before":"2030-01-01T00:00:00Z"}`, "not_supported", "not_before"},
+		"no such fork":     {"agent", "m4", `{"id":"m4","input":"x","fork_of":"nothing:3"}`, "not_found", "nothing"},
+		"bad session":      {"agent", "m5", `{"id":"m5","input":"x","session":"a.b"}`, "malformed", "session"},
+		"revision":         {"agent", "m6", `{"id":"m6","input":"x","revision":"9"}`, "not_supported", "revision"},
+	}
+	story(t, func(t *testing.T, n *node, nc *nats.Conn) {
+		for name, tc := range tests {
+			h := listen(t, nc, tc.id)
+			submit(t, nc, tc.workflow, tc.body)
+			r := next(t, h.results, "result")
+			if r["state"] != "failed" || r["code"] != tc.code || !strings.Contains(fmt.Sprint(r["error"]), tc.names) {
+				t.Errorf("%s: result %v, want code %s, naming %s", name, r, tc.code, tc.names)
+			}
+			if e := next(t, h.events, "event"); e["kind"] != "refused" || e["code"] != tc.code {
+				t.Errorf("%s: event %v", name, e)
+			}
+		}
+		if letters := n.letters(t); len(letters) != len(tests) {
+			t.Errorf("%d dead letters, want %d: %v", len(letters), len(tests), letters)
+		}
+		// A task without a readable id is kept, and nobody can be told.
+		submit(t, nc, "agent", "not JSON")
+		time.Sleep(time.Second)
+		letters := n.letters(t)
+		if last := letters[len(letters)-1]; len(letters) != len(tests)+1 || last["text"] != "not JSON" {
+			t.Errorf("dead letters %v", letters)
+		}
+		if n.pending(t) != 0 {
+			t.Errorf("%d tasks are left", n.pending(t))
+		}
+	})
+}
+
+func TestStoryOfAForkThatIsNotThere(t *testing.T) {
+	story(t, func(t *testing.T, n *node, nc *nats.Conn) {
+		h := listen(t, nc, "r1")
+		submit(t, nc, "agent", `{"id":"r1","session":"talk","input":"one"}`)
+		next(t, h.results, "result")
+		h = listen(t, nc, "r2")
+		submit(t, nc, "agent", `{"id":"r2","fork_of":"talk:99","input":"two"}`)
+		if r := next(t, h.results, "result"); r["code"] != "not_found" || !strings.Contains(fmt.Sprint(r["error"]), "version 99") {
+			t.Errorf("result %v", r)
+		}
+		h = listen(t, nc, "r3")
+		submit(t, nc, "agent", `{"id":"r3","fork_of":"talk","input":"three"}`)
+		r := next(t, h.results, "result")
+		s := ask(t, nc, "rath.query.default.session", fmt.Sprintf(`{"session":%q}`, r["session"]))
+		if r["state"] != "succeeded" || s["total"] != 4.0 || s["opened"] != "fork" {
+			t.Errorf("result %v of session %v", r, s)
+		}
+	})
+}
+
+func TestStoryOfASecondRun(t *testing.T) {
+	story(t, func(t *testing.T, n *node, nc *nats.Conn) {
+		first, second := listen(t, nc, "r1"), listen(t, nc, "r2")
+		submit(t, nc, "hold", `{"id":"r1","session":"talk"}`)
+		for e := (object{}); e["kind"] != "claimed"; {
+			e = next(t, first.events, "claim")
+		}
+		submit(t, nc, "agent", `{"id":"r2","session":"talk","input":"me too"}`)
+		if e := next(t, second.events, "event"); e["kind"] != "queued" || e["by"] != "r1" {
+			t.Errorf("event %v, want it queued behind r1", e)
+		}
+		if n.pending(t) != 0 {
+			t.Error("the queued task was not acknowledged")
+		}
+		if r := ask(t, nc, "rath.query.default.run", `{"run":"r2"}`); r["state"] != "queued" || r["behind"] != "r1" {
+			t.Errorf("run %v", r)
+		}
+		close(n.hold)
+		a, b := next(t, first.results, "result"), next(t, second.results, "result")
+		if a["state"] != "succeeded" || b["state"] != "succeeded" || a["session"] != b["session"] {
+			t.Errorf("results %v and %v", a, b)
+		}
+	})
+}
+
+func TestStoryOfACancel(t *testing.T) {
+	story(t, func(t *testing.T, n *node, nc *nats.Conn) {
+		h := listen(t, nc, "r1")
+		submit(t, nc, "hold", `{"id":"r1"}`)
+		for e := (object{}); e["kind"] != "claimed"; {
+			e = next(t, h.events, "claim")
+		}
+		if a := ask(t, nc, "rath.ctl.default.r1.cancel", `{"reason":"enough"}`); a["done"] != true {
+			t.Errorf("answer %v", a)
+		}
+		if r := next(t, h.results, "result"); r["state"] != "cancelled" || r["error"] != "enough" {
+			t.Errorf("result %v", r)
+		}
+		if a := ask(t, nc, "rath.ctl.default.r1.cancel", ``); a["done"] != false || a["code"] != "wrong_state" {
+			t.Errorf("a second cancel: %v", a)
+		}
+		// Nobody has submitted this one yet: it is cancelled when it comes.
+		if a := ask(t, nc, "rath.ctl.default.r2.cancel", `{"reason":"too late"}`); a["done"] != true {
+			t.Errorf("answer %v", a)
+		}
+		submit(t, nc, "agent", `{"id":"r2","input":"x"}`)
+		time.Sleep(time.Second)
+		if r := ask(t, nc, "rath.query.default.result", `{"run":"r2"}`); r["state"] != "cancelled" || r["error"] != "too late" {
+			t.Errorf("result %v", r)
+		}
+		for subject, code := range map[string]string{
+			"rath.ctl.default.r1.approve":         "not_supported",
+			"rath.ctl.default.r1.dance":           "malformed",
+			"rath.ctl.default.r1.cancel.now":      "malformed",
+			"rath.ctl.default.nobody.resolve":     "unknown_run",
+			"rath.ctl.default.session.s1.message": "not_supported",
+		} {
+			if a := ask(t, nc, subject, `{"decision":"again","reason":"I looked"}`); a["code"] != code {
+				t.Errorf("%s: %v, want %s", subject, a, code)
+			}
+		}
+	})
+}
+
+func TestStoryOfQueries(t *testing.T) {
+	story(t, func(t *testing.T, n *node, nc *nats.Conn) {
+		for verb, tc := range map[string]struct{ body, code string }{
+			"session":   {`{"session":"nobody"}`, "not_found"},
+			"run":       {`{"run":"nobody"}`, "unknown_run"},
+			"result":    {`{"run":"nobody"}`, "unknown_run"},
+			"graph":     {`{"session":"nobody"}`, "not_found"},
+			"lineage":   {`{"limit":-1}`, "malformed"},
+			"runs":      {`{"state":"x"}`, "malformed"},
+			"workflows": {`[]`, "malformed"},
+		} {
+			if a := ask(t, nc, "rath.query.default."+verb, tc.body); a["code"] != tc.code || a["error"] == "" {
+				t.Errorf("%s %s: %v, want %s", verb, tc.body, a, tc.code)
+			}
+		}
+		h := listen(t, nc, "r1")
+		submit(t, nc, "agent", `{"id":"r1","session":"talk","input":"hello"}`)
+		next(t, h.results, "result")
+		for e := (object{}); e["kind"] != "ended"; {
+			e = next(t, h.events, "end")
+		}
+		runs := ask(t, nc, "rath.query.default.runs", ``)["runs"].([]any)
+		if len(runs) != 1 || runs[0].(map[string]any)["state"] != "succeeded" {
+			t.Errorf("runs %v", runs)
+		}
+		g := ask(t, nc, "rath.query.default.graph", `{"session":"talk","format":"text"}`)
+		if tree := g["tree"].([]any); len(tree) != 1 || !strings.Contains(g["picture"].(string), "answerer") {
+			t.Errorf("graph %v", g)
+		}
+		if s := ask(t, nc, "rath.query.default.session", `{"session":"talk:9"}`); s["code"] != "not_found" {
+			t.Errorf("version 9: %v", s)
+		}
+		if w := ask(t, nc, "rath.query.default.workflows", ``)["workflows"].([]any); len(w) != 2 {
+			t.Errorf("workflows %v", w)
+		}
+		if ns := ask(t, nc, "rath.query.default.nodes", ``)["nodes"].([]any); len(ns) != 1 {
+			t.Errorf("nodes %v", ns)
+		}
+		if l := ask(t, nc, "rath.query.default.lineage", `{"session":"talk"}`); len(l["records"].([]any)) < 4 || l["next"] != l["last"] {
+			t.Errorf("lineage %v", l)
+		}
+		// Another tenant is out of reach.
+		if _, err := nc.Request("rath.query.acme.runs", nil, time.Second); err == nil {
+			t.Error("a client without credentials read another tenant")
 		}
 	})
 }

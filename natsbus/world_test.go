@@ -8,7 +8,11 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/blob"
@@ -32,6 +36,8 @@ type node struct {
 
 	hold chan struct{} // closed: runs of "hold" end
 
+	srv      *natsserver.Server
+	guests   []*nats.Conn
 	services []*natsbus.Service
 	cancel   context.CancelFunc
 	work     sync.WaitGroup
@@ -63,7 +69,7 @@ func startNode(t testing.TB, srv *natsserver.Server, incarnation string) *node {
 	if err := conn.Provision(ctx); err != nil {
 		t.Fatal(err)
 	}
-	n := &node{t: t, conn: conn, index: conn.NewIndex(), hold: make(chan struct{})}
+	n := &node{t: t, srv: srv, conn: conn, index: conn.NewIndex(), hold: make(chan struct{})}
 	log := conn.Log()
 	values := run.NewValues(log)
 	model, err := scripted.New(scripted.Echo(), nil)
@@ -176,6 +182,59 @@ func (n *node) serve(ctx context.Context, registry *flow.Registry, values *run.V
 	}
 }
 
+// operator reads streams as an operator does.
+func (n *node) operator() jetstream.JetStream {
+	n.t.Helper()
+	user, password := n.srv.Operator()
+	nc, err := nats.Connect("", nats.InProcessServer(inProcess(n.srv.Dial)), nats.UserInfo(user, password))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.guests = append(n.guests, nc)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return js
+}
+
+// stored returns all messages of a stream.
+func (n *node) stored(t *testing.T, stream string) []*jetstream.RawStreamMsg {
+	t.Helper()
+	s, err := n.operator().Stream(t.Context(), stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []*jetstream.RawStreamMsg
+	for seq := s.CachedInfo().State.FirstSeq; seq <= s.CachedInfo().State.LastSeq; seq++ {
+		m, err := s.GetMsg(t.Context(), seq)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+func (n *node) letters(t *testing.T) []object {
+	t.Helper()
+	var out []object
+	for _, m := range n.stored(t, natsbus.StreamDLQ) {
+		out = append(out, read(t, m.Data))
+	}
+	return out
+}
+
+// pending is how many tasks wait in the stream.
+func (n *node) pending(t *testing.T) int {
+	t.Helper()
+	synctest.Wait()
+	return len(n.stored(t, natsbus.StreamTasks))
+}
+
 // stop drains the node.
 func (n *node) stop() {
 	n.t.Helper()
@@ -190,6 +249,9 @@ func (n *node) stop() {
 // end stops everything but the System.
 func (n *node) end() {
 	n.t.Helper()
+	for _, nc := range n.guests {
+		nc.Close()
+	}
 	n.cancel()
 	n.work.Wait()
 	var errs []error

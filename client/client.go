@@ -1,0 +1,196 @@
+// Package client is how programs talk to Rath: they submit tasks, watch runs,
+// read sessions and lineage, and decide about runs.
+//
+//	c, err := client.Dial(ctx, "nats://localhost:4222", nil)
+//	if err != nil {
+//		return err
+//	}
+//	defer c.Close()
+//	id, err := c.Submit(ctx, "agent", messages.Task{Input: json.RawMessage(`"why is the build red?"`)})
+//	if err != nil {
+//		return err
+//	}
+//	result, err := c.Wait(ctx, id)
+//
+// It uses nothing but the subjects that package messages documents, which any
+// NATS client in any language may use too, and it needs no credentials to be
+// the tenant "default". Command line and HTTP server are written on it.
+//
+// Answers come from the nodes; without one, reads fail with ErrNoAnswer and
+// submitted tasks wait.
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Errors to branch on, beside those of packages run and session.
+var (
+	// ErrUnreachable means that there is no connection to NATS.
+	ErrUnreachable = natsbus.ErrUnreachable
+	// ErrDenied means that NATS refuses the credentials.
+	ErrDenied = natsbus.ErrDenied
+	// ErrNoAnswer means that NATS is there and no node is.
+	ErrNoAnswer = natsbus.ErrNoAnswer
+)
+
+// Options say how to connect; nil means the defaults.
+type Options struct {
+	// Tenant to act for; empty means session.DefaultTenant. The credentials
+	// decide which ones are allowed.
+	Tenant session.Tenant
+	// Name tells the connection from others in the server's monitoring; empty
+	// means "rath client".
+	Name string
+	// User and Password, or CredsFile (a JWT and its seed), or NKeyFile (a
+	// seed) log in; none of them is a client without credentials.
+	User, Password, CredsFile, NKeyFile string
+	// RootCAs is a PEM file of certificate authorities; with it, or with a URL
+	// of scheme tls, the connection is encrypted.
+	RootCAs string
+	// Inbox is the subject prefix of answers, for credentials that allow only
+	// one of their own; empty means "_INBOX".
+	Inbox string
+	// Logger receives what happens to the connection in the background; nil
+	// discards it.
+	Logger *slog.Logger
+}
+
+// Client talks to Rath for one tenant. It is safe for concurrent use.
+type Client struct {
+	conn   *natsbus.Conn
+	tenant session.Tenant
+	own    bool // conn is closed with the client
+
+	mu        sync.Mutex
+	submitted map[run.ID]struct{} // by this client: not unknown, if not known yet
+}
+
+// Dial connects to the NATS servers under one or more URLs, separated by
+// commas; "" is the one on this machine. ErrUnreachable and ErrDenied say what
+// to do. The connection is restored by itself until Close.
+func Dial(ctx context.Context, url string, opts *Options) (*Client, error) {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	if o.Name == "" {
+		o.Name = "rath client"
+	}
+	conn, err := natsbus.Connect(ctx, &natsbus.Options{
+		URL: url, Client: true, Name: o.Name, User: o.User, Password: o.Password, CredsFile: o.CredsFile, NKeyFile: o.NKeyFile,
+		RootCAs: o.RootCAs, Inbox: o.Inbox, Logger: o.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	c, err := New(conn, o.Tenant)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	c.own = true
+	return c, nil
+}
+
+// New returns a client on a connection that there is already, such as a
+// node's own; Close leaves it open. An empty tenant is session.DefaultTenant.
+func New(conn *natsbus.Conn, t session.Tenant) (*Client, error) {
+	if t == "" {
+		t = session.DefaultTenant
+	}
+	if err := session.ValidID("tenant", string(t)); err != nil {
+		return nil, err
+	}
+	return &Client{conn: conn, tenant: t, submitted: map[run.ID]struct{}{}}, nil
+}
+
+// Tenant is whom the client acts for.
+func (c *Client) Tenant() session.Tenant { return c.tenant }
+
+// Close ends the connection that Dial made.
+func (c *Client) Close() error {
+	if !c.own {
+		return nil
+	}
+	return c.conn.Close()
+}
+
+// NewID draws the id of a run.
+func NewID() run.ID { return run.ID(strings.ToLower(rand.Text()[:20])) }
+
+// maxSubmitted bounds the ids that a client remembers.
+const maxSubmitted = 10_000
+
+// Submit submits a task for a workflow and returns the run's id, which is
+// drawn if the task has none, once the task is stored. Submitting the same
+// task under the same id again is harmless. That a workflow is unknown, a
+// session busy or the id used for another task is told by the run's events,
+// and by its result, except for a reused id: see Do.
+func (c *Client) Submit(ctx context.Context, workflow string, t messages.Task) (run.ID, error) {
+	if t.ID == "" {
+		t.ID = NewID()
+	}
+	if err := session.ValidID("workflow", workflow); err != nil {
+		return "", err
+	}
+	body, err := t.Encode()
+	if err != nil {
+		return "", err
+	}
+	c.remember(t.ID)
+	if err := c.conn.Submit(ctx, c.tenant, workflow, body); err != nil {
+		return "", fmt.Errorf("submit task %s: %w", t.ID, err)
+	}
+	return t.ID, nil
+}
+
+func (c *Client) remember(id run.ID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.submitted) >= maxSubmitted {
+		clear(c.submitted)
+	}
+	c.submitted[id] = struct{}{}
+}
+
+func (c *Client) mine(id run.ID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.submitted[id]
+	return ok
+}
+
+// Cancel asks a run to stop and returns once that is recorded; the run ends
+// soon after. A run that no node has seen yet is cancelled too. run.ErrState
+// means that it has ended.
+func (c *Client) Cancel(ctx context.Context, id run.ID, reason string) error {
+	return c.control(ctx, id, messages.VerbCancel, messages.Control{Reason: reason})
+}
+
+// Resolve decides about a run that needs review: decision is run.Happened (a
+// value may be the call's result, as JSON), run.Again or run.Fail, and the
+// reason is kept as evidence. It returns once the decision is recorded.
+func (c *Client) Resolve(ctx context.Context, id run.ID, b messages.Control) error {
+	return c.control(ctx, id, messages.VerbResolve, b)
+}
+
+func (c *Client) control(ctx context.Context, id run.ID, verb string, b messages.Control) error {
+	if err := session.ValidID("run", string(id)); err != nil {
+		return err
+	}
+	if _, err := c.conn.Control(ctx, c.tenant, id, verb, b); err != nil {
+		return fmt.Errorf("%s run %s: %w", verb, id, err)
+	}
+	return nil
+}

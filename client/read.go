@@ -1,0 +1,147 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// query asks and decodes the answer.
+func query[T any](ctx context.Context, c *Client, verb string, q messages.Query) (T, error) {
+	var v T
+	data, err := c.conn.Query(ctx, c.tenant, verb, q)
+	if err == nil {
+		if err = json.Unmarshal(data, &v); err != nil {
+			err = fmt.Errorf("answer to %s: %w", verb, err)
+		}
+	}
+	return v, err
+}
+
+// RunsOptions say which runs to list; nil means all.
+type RunsOptions struct {
+	States   []run.State // only those in one of them
+	Workflow string      // only those of one workflow
+	Limit    int         // of rows; 0 means no limit
+}
+
+// Runs returns runs, the newest first.
+func (c *Client) Runs(ctx context.Context, o *RunsOptions) ([]messages.RunInfo, error) {
+	var opts RunsOptions
+	if o != nil {
+		opts = *o
+	}
+	var out []messages.RunInfo
+	q := messages.Query{States: opts.States, Workflow: opts.Workflow}
+	for {
+		if opts.Limit > 0 {
+			q.Limit = min(opts.Limit-len(out), 1000)
+		}
+		page, err := query[messages.Runs](ctx, c, messages.QueryRuns, q)
+		if err != nil {
+			return out, fmt.Errorf("list runs: %w", err)
+		}
+		out = append(out, page.Runs...)
+		if q.After = page.Next; page.Next == 0 || opts.Limit > 0 && len(out) >= opts.Limit {
+			return out, nil
+		}
+	}
+}
+
+// Run returns what is known of a run, messages.Last for the one that was
+// submitted last. It is run.ErrUnknownRun for one that nobody knows.
+func (c *Client) Run(ctx context.Context, id run.ID) (messages.RunInfo, error) {
+	return query[messages.RunInfo](ctx, c, messages.QueryRun, messages.Query{Run: id})
+}
+
+// Result returns how a run ended; run.ErrState says that it has not, and how
+// it stands.
+func (c *Client) Result(ctx context.Context, id run.ID) (messages.Result, error) {
+	return query[messages.Result](ctx, c, messages.QueryResult, messages.Query{Run: id})
+}
+
+// Session returns a session with all its chunks. ref is an id or a name, with
+// ":version" for an older version. It is session.ErrNotFound if there is no
+// such session or version.
+func (c *Client) Session(ctx context.Context, ref string) (messages.Session, error) {
+	q := messages.Query{Session: ref}
+	var out messages.Session
+	for first := true; ; first = false {
+		page, err := query[messages.Session](ctx, c, messages.QuerySession, q)
+		if err != nil {
+			return out, err
+		}
+		if first {
+			out = page
+			// The pages that follow are of the same version.
+			q.Session = string(page.Session) + ":" + strconv.FormatUint(uint64(page.Version), 10)
+		} else {
+			out.Chunks = append(out.Chunks, page.Chunks...)
+		}
+		if q.After = page.Next; page.Next == 0 {
+			out.Next = 0
+			return out, nil
+		}
+	}
+}
+
+// Graph returns the tree of sessions that a session, by id or name, is part
+// of. format "text", "mermaid" or "svg" adds its picture.
+func (c *Client) Graph(ctx context.Context, name, format string) (messages.Graph, error) {
+	if name == "" {
+		return messages.Graph{}, fmt.Errorf("graph: %w: name a session, or list the trees with Roots", run.ErrMalformed)
+	}
+	q := messages.Query{Session: name, Format: format}
+	var out messages.Graph
+	for first := true; ; first = false {
+		page, err := query[messages.Graph](ctx, c, messages.QueryGraph, q)
+		if err != nil {
+			return out, err
+		}
+		if first {
+			out = page
+		} else {
+			out.Tree = append(out.Tree, page.Tree...)
+		}
+		if q.After, q.Format = page.Next, ""; page.Next == 0 {
+			out.Next = 0
+			return out, nil
+		}
+	}
+}
+
+// Roots returns the oldest session of each tree, the newest trees first; at
+// most limit of them, 0 for all.
+func (c *Client) Roots(ctx context.Context, limit int) ([]session.ID, error) {
+	var out []session.ID
+	for q := (messages.Query{}); ; {
+		page, err := query[messages.Graph](ctx, c, messages.QueryGraph, q)
+		if err != nil {
+			return out, err
+		}
+		out = append(out, page.Roots...)
+		if limit > 0 && len(out) >= limit {
+			return out[:limit], nil
+		}
+		if q.After = page.Next; page.Next == 0 {
+			return out, nil
+		}
+	}
+}
+
+// Workflows returns what is on offer, sorted by name.
+func (c *Client) Workflows(ctx context.Context) ([]messages.Workflow, error) {
+	ws, err := query[messages.Workflows](ctx, c, messages.QueryWorkflows, messages.Query{})
+	return ws.Workflows, err
+}
+
+// Nodes returns the nodes that live, sorted by name.
+func (c *Client) Nodes(ctx context.Context) ([]messages.Node, error) {
+	ns, err := query[messages.Nodes](ctx, c, messages.QueryNodes, messages.Query{})
+	return ns.Nodes, err
+}

@@ -1,0 +1,137 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/session"
+)
+
+const (
+	// tailPage is how many records a tail reads at once.
+	tailPage = 500
+	// tailRest is how long a tail waits for more before it reads.
+	tailRest = 2 * time.Millisecond
+)
+
+// Tail yields the lineage of the tree that a session, by id or name, is part
+// of, or of everything in the tenant for "": from after a sequence of the
+// lineage stream on (zero for the beginning), what is there and then what
+// comes. Each record comes once and in order, also over the loss of the
+// connection and the restart of nodes: what is published live only says that
+// there is something to read. Whoever remembers the At of the last record goes
+// on after it later.
+//
+// The sequence ends with ctx, whose error it yields, or with an error that
+// asking again would not change.
+func (c *Client) Tail(ctx context.Context, name string, after uint64) iter.Seq2[messages.LineageRecord, error] {
+	return func(yield func(messages.LineageRecord, error) bool) {
+		fail := func(err error) { yield(messages.LineageRecord{}, err) }
+		var root session.ID
+		if name != "" {
+			g, err := c.Graph(ctx, name, "")
+			if err != nil {
+				fail(fmt.Errorf("tail: %w", err))
+				return
+			}
+			root = g.Root
+		}
+		w, err := c.conn.Watch(ctx, messages.TailSubject(c.tenant, root, "", ""))
+		if err != nil {
+			fail(fmt.Errorf("tail: %w", err))
+			return
+		}
+		defer w.Close()
+		t := tail{c: c, w: w, root: root, at: after}
+		for {
+			more, err := t.page(ctx, yield)
+			if err != nil && !errors.Is(err, errStop) {
+				fail(fmt.Errorf("tail: %w", err))
+			}
+			if err != nil {
+				return
+			}
+			if more {
+				continue
+			}
+			if err := t.wait(ctx); err != nil {
+				fail(err)
+				return
+			}
+		}
+	}
+}
+
+// errStop is returned when the reader wants no more.
+var errStop = errors.New("client: stop")
+
+type tail struct {
+	c       *Client
+	w       *natsbus.Watch
+	root    session.ID
+	at      uint64
+	ordered natsbus.Ordered
+}
+
+// page reads what is there; more says that there is more.
+func (t *tail) page(ctx context.Context, yield func(messages.LineageRecord, error) bool) (more bool, err error) {
+	q := messages.Query{Session: string(t.root), After: t.at, Limit: tailPage}
+	p, err := query[messages.Lineage](ctx, t.c, messages.QueryLineage, q)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return false, ctx.Err()
+	case err != nil && passes(err):
+		return true, t.c.again(ctx)
+	case err != nil:
+		return false, err
+	}
+	for _, r := range p.Records {
+		if r.At <= t.at {
+			continue
+		}
+		t.at = r.At
+		if t.ordered.Pass(&r.Record) && !yield(r, nil) {
+			return false, errStop
+		}
+	}
+	t.at = max(t.at, p.Next)
+	return t.at < p.Last, nil
+}
+
+// wait returns when there may be something to read: something was published,
+// or may have been, or nothing was for a while.
+func (t *tail) wait(ctx context.Context) error {
+	waiting, cancel := context.WithTimeout(ctx, lookEvery)
+	defer cancel()
+	_, err := t.w.Next(waiting)
+	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return nil
+	}
+	// What comes right behind it is read with it.
+	rest, cancelRest := context.WithTimeout(ctx, tailRest)
+	defer cancelRest()
+	for err == nil {
+		_, err = t.w.Next(rest)
+	}
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return nil
+	}
+	return err
+}
+
+// again pauses before a question is asked again.
+func (c *Client) again(ctx context.Context) error {
+	t := time.NewTimer(lookAgain)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

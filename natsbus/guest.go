@@ -1,0 +1,159 @@
+package natsbus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// This file is what any NATS client may do, and all that package client does:
+// requests, and subscriptions to what is published for everybody in a tenant.
+
+// askTimeout bounds one request if its context does not: an answer comes after
+// a commit, which may wait for the election of a leader.
+const askTimeout = 30 * time.Second
+
+// ErrNoAnswer is returned for a request that nobody takes: no node runs that
+// answers it.
+var ErrNoAnswer = errors.New("natsbus: nobody answers")
+
+// ask sends a request and returns the answer's bytes.
+func (c *Conn) ask(ctx context.Context, subject string, data []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	asking, cut := context.WithCancelCause(ctx)
+	defer cut(nil)
+	defer context.AfterFunc(c.link.Load().ctx, func() { cut(errCut) })()
+	m, err := c.nc.RequestWithContext(asking, subject, data)
+	switch {
+	case err == nil:
+		return m.Data, nil
+	case errors.Is(err, nats.ErrNoResponders):
+		return nil, fmt.Errorf("%w at %s: start a node there, or check that %q is a subject of yours", ErrNoAnswer, c.o.where(), subject)
+	case errors.Is(err, nats.ErrMaxPayload):
+		return nil, fmt.Errorf("%d bytes for %s: %w; put what is large into a workspace", len(data), subject, session.ErrTooLarge)
+	case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrConnectionReconnecting):
+		return nil, fmt.Errorf("%w: %s: the connection is lost and being restored; try again", ErrUnreachable, c.o.where())
+	case errors.Is(context.Cause(asking), errCut):
+		return nil, fmt.Errorf("%w: %s: the connection was lost before the answer came; ask again, which is harmless", ErrUnreachable, c.o.where())
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, fmt.Errorf("no answer on %s from %s: %w; the node may be overloaded, or these credentials may not use the subject", subject, c.o.where(), err)
+	}
+	return nil, fmt.Errorf("request to %s at %s: %w", subject, c.o.where(), err)
+}
+
+// Submit publishes a task's body and returns once the stream holds it. Doing
+// that again with the same body is harmless. ErrFull means that too many tasks
+// wait, and nothing was stored.
+func (c *Conn) Submit(ctx context.Context, t session.Tenant, workflow string, body []byte) error {
+	data, err := c.ask(ctx, messages.TaskSubject(t, workflow), body)
+	if err != nil {
+		return err
+	}
+	var ack pubAck
+	if err := json.Unmarshal(data, &ack); err != nil {
+		return fmt.Errorf("natsbus: submit: acknowledgement: %w", err)
+	}
+	switch {
+	case ack.Error == nil && ack.Stream == StreamTasks:
+		return nil
+	case ack.Error == nil:
+		return fmt.Errorf("natsbus: submit: the answer is from %q, not from the stream of tasks", ack.Stream)
+	case ack.Error.ErrCode == codeStoreFailed, ack.Error.ErrCode == codeTooManyPending:
+		return fmt.Errorf("%w: %s; try again later: %w", run.ErrBusy, ack.Error.Description, ErrFull)
+	}
+	return fmt.Errorf("natsbus: submit: the server answers %s (%d)", ack.Error.Description, ack.Error.ErrCode)
+}
+
+// Query asks and returns the body of the answer, or the error that it is.
+func (c *Conn) Query(ctx context.Context, t session.Tenant, verb string, q messages.Query) ([]byte, error) {
+	body, err := messages.Encode(q)
+	if err != nil {
+		return nil, err
+	}
+	data, err := c.ask(ctx, messages.QuerySubject(t, verb), body)
+	if err == nil {
+		err = messages.ReplyError(data)
+	}
+	return data, err
+}
+
+// Control asks something of a run, and returns once it is committed. The note
+// says what success alone does not.
+func (c *Conn) Control(ctx context.Context, t session.Tenant, id run.ID, verb string, b messages.Control) (note string, err error) {
+	body, err := messages.Encode(b)
+	if err != nil {
+		return "", err
+	}
+	data, err := c.ask(ctx, messages.ControlSubject(t, id, verb), body)
+	if err != nil {
+		return "", err
+	}
+	a, err := messages.DecodeAnswer(data)
+	if err != nil {
+		return "", err
+	}
+	return a.Note, a.Err()
+}
+
+// Watch is a subscription to what is published live.
+type Watch struct {
+	c    *Conn
+	sub  *nats.Subscription
+	link *link
+}
+
+// Live is a message of a Watch. Gap says, instead, that messages may have been
+// lost: the connection was, or the reader was too slow.
+type Live struct {
+	Subject string
+	Data    []byte
+	Gap     bool
+}
+
+// Watch subscribes to a subject, from now on.
+func (c *Conn) Watch(ctx context.Context, subject string) (*Watch, error) {
+	w := &Watch{c: c, link: c.link.Load()}
+	var err error
+	if w.sub, err = c.nc.SubscribeSync(subject); err != nil {
+		return nil, fmt.Errorf("natsbus: watch %s: %w", subject, err)
+	}
+	if err := c.flush(ctx); err != nil {
+		w.Close()
+		return nil, fmt.Errorf("%w: watch %s: %s: %w", ErrUnreachable, subject, c.o.where(), err)
+	}
+	return w, nil
+}
+
+// Next waits for a message until ctx ends.
+func (w *Watch) Next(ctx context.Context) (Live, error) {
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(w.link.ctx, cancel)()
+	m, err := w.sub.NextMsgWithContext(waiting)
+	switch {
+	case err == nil:
+		return Live{Subject: m.Subject, Data: m.Data}, nil
+	case errors.Is(err, nats.ErrSlowConsumer):
+		return Live{Gap: true}, nil
+	case ctx.Err() != nil:
+		return Live{}, ctx.Err()
+	case w.link.ctx.Err() != nil && !w.c.nc.IsClosed():
+		// The subscription is restored with the connection: whoever asks after
+		// that, successfully, has missed nothing in between.
+		w.link = w.c.link.Load()
+		return Live{Gap: true}, nil
+	}
+	return Live{}, fmt.Errorf("natsbus: watch %s: %w", w.sub.Subject, err)
+}
+
+// Close ends the subscription.
+func (w *Watch) Close() { _ = w.sub.Unsubscribe() } // fails only when the connection has ended

@@ -360,3 +360,34 @@ func TestCollectErrors(t *testing.T) {
 		t.Errorf("cancelled: %v", err)
 	}
 }
+
+// TestLateOutcome checks that what a superseded attempt brings after the end of
+// the run is told as evidence and not counted.
+func TestLateOutcome(t *testing.T) {
+	w, before := played(t)
+	ev, err := run.NewEvent(run.KindDone, run.Done{
+		Run: fixRun, Attempt: 1, Path: "13.0", Kind: run.StepTool, Name: "announce", Effect: "non_idempotent", Input: "x", Value: `"sent"`,
+		Usage: session.Usage{Input: 1000},
+	})
+	w.must(err)
+	store := run.Direct(&w.log, &run.DirectOptions{Incarnation: "alpha-2"})
+	_, err = store.Commit(t.Context(), run.Batch{Session: home, Run: fixRun, Attempt: 1, Path: "13.0", Events: []session.Event{ev}})
+	if !errors.Is(err, run.ErrSuperseded) {
+		t.Fatalf("the late outcome is answered with %v", err)
+	}
+	was, err := dossier.Read(before)
+	w.must(err)
+	f := w.check(fixRun, home)
+	if f.Numbers.ToolCalls != was.Numbers.ToolCalls || f.Numbers.Tokens != was.Numbers.Tokens || f.Numbers.Commits != was.Numbers.Commits+1 || f.State != run.Succeeded {
+		t.Errorf("numbers %+v, before %+v, state %s", f.Numbers, was.Numbers, f.State)
+	}
+	late := f.Steps[len(f.Steps)-1]
+	if !late.Late || late.Path != "13.0" || late.Body.Shown != `"sent"` {
+		t.Errorf("the last line is %+v", late)
+	}
+	i := slices.IndexFunc(f.Steps, func(s dossier.Step) bool { return s.Path == "13.0" })
+	want := []dossier.Attempt{{N: 1, What: "announced"}, {N: 3, What: "recorded"}, {N: 1, What: "too late"}}
+	if diff := cmp.Diff(want, f.Steps[i].Attempts); diff != "" {
+		t.Errorf("attempts (-want +got):\n%s", diff)
+	}
+}

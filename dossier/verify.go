@@ -2,6 +2,7 @@ package dossier
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -82,7 +83,7 @@ func Verify(doc []byte, o *VerifyOptions) (*Report, error) {
 	}
 	e, err := Decode(text)
 	if err != nil {
-		if f, ok := err.(*Failure); ok && f.Line > 0 {
+		if f, ok := errors.AsType[*Failure](err); ok && f.Line > 0 {
 			f.Line += bytes.Count(doc[:bytes.Index(doc, text)], []byte("\n"))
 		}
 		return nil, err
@@ -112,7 +113,7 @@ func Verify(doc []byte, o *VerifyOptions) (*Report, error) {
 		return nil, err
 	}
 	if n, got, want := differ(string(doc), string(again)); n > 0 {
-		return nil, &Failure{Kind: Rendered, Line: n, Detail: fmt.Sprintf("the document says %q, its commits say %q", around1(got, want), around1(want, got))}
+		return nil, &Failure{Kind: Rendered, Line: n, Detail: fmt.Sprintf("the document says %q, its commits say %q", excerpt(got, want), excerpt(want, got))}
 	}
 	return r, nil
 }
@@ -150,8 +151,8 @@ func (r *Report) anchor(e *Evidence, o *VerifyOptions) error {
 	return nil
 }
 
-// around1 shows where a line differs from another.
-func around1(s, other string) string {
+// excerpt shows where a line differs from another.
+func excerpt(s, other string) string {
 	i := 0
 	for i < len(s) && i < len(other) && s[i] == other[i] {
 		i++

@@ -352,6 +352,9 @@ func (r *Record) Actor() string {
 			}
 		}
 	case Tool, Intent, Late:
+		if r.Agent == "" && (r.Effect == "sandboxed" || r.HeadFrom != "") {
+			return "sandbox"
+		}
 		if r.Agent == "" {
 			return r.Tool
 		}

@@ -2,6 +2,7 @@ package lineage
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -97,7 +98,7 @@ func (g *Graph) tell(root session.Key, all bool, limit int) ([]chapter, int, err
 			if r.Kind == Tool && r.Agent == "" { // its row, which tells, may come later
 				r = t.record(n)
 				r.Agent = agents[stepKey{r.Run, parentStep(r.Step)}]
-				if rest, ok := strings.CutPrefix(r.Summary, r.Tool+" "); ok && r.Agent != "" {
+				if rest, ok := strings.CutPrefix(r.Summary, t.records[n].Actor()+" "); ok && r.Agent != "" {
 					r.Summary = r.Agent + " " + rest
 				}
 			}
@@ -214,6 +215,14 @@ func storyLine(r *Record, v session.Version, name func(session.ID) string) Line 
 		if r.Reason != "" {
 			l.Text += " " + quote(r.Reason, 80)
 		}
+	case Closed:
+		l.Actor, l.Text = strings.ToUpper(line(r.State, 20)), ""
+		if r.By != "" {
+			l.Text = "by " + name(session.ID(r.By))
+		}
+		if r.Reason != "" {
+			l.Text += " " + quote(r.Reason, 80)
+		}
 	case Rejected:
 		if len(r.Branches) > 0 {
 			l.Actor, l.Text = "workflow", disposition(r.State, name(r.Branches[0].Session), r.Reason)
@@ -239,6 +248,11 @@ func (c *chapter) verdict(name func(session.ID) string) (word, text string) {
 		text = quote(s.Reason, MaxSummary)
 	}
 	return word, text
+}
+
+// tellsEnd reports whether the lines tell already how the session ended.
+func (c *chapter) tellsEnd() bool {
+	return slices.ContainsFunc(c.lines, func(l Line) bool { return l.Kind == Closed })
 }
 
 // before reports whether a line of the parent comes before the story of a

@@ -96,7 +96,7 @@ func (w *treeWriter) write() {
 			at.line++
 			continue
 		}
-		if word, text := c.verdict(w.name); word != "" {
+		if word, text := c.verdict(w.name); word != "" && !c.tellsEnd() {
 			w.put(column(c), c.info.Version, word, text)
 		}
 		stack = stack[:len(stack)-1]

@@ -26,6 +26,9 @@ func (w *Writer) Commit(b Batch, now time.Time) (Ack, error) {
 	if r.Cancel != nil && !tidies(b.Events) {
 		return w.afterCancel(r, b, now)
 	}
+	if r.State == NeedsReview && has(b.Events, KindEnded) {
+		return Ack{}, fmt.Errorf("run: %s waits for a person and cannot end: %w", b.Run, ErrState)
+	}
 	content := slices.ContainsFunc(b.Events, func(e session.Event) bool { return session.IsContent(e.Kind) })
 	closed := w.value.Closing().State
 	switch {
@@ -75,7 +78,12 @@ func (w *Writer) complete(r *Record, e session.Event) (session.Event, error) {
 		}
 		v.Next = w.next(r.ID)
 		return event(KindReleased, v), nil
-	case KindReview, KindWarning, KindIntent, KindDone:
+	case KindReview:
+		if r.Home != w.key {
+			return e, fmt.Errorf("run: %s is reviewed in the log of %s, not of %s: %w", r.ID, r.Home, w.key, ErrState)
+		}
+		return e, nil
+	case KindWarning, KindIntent, KindDone:
 		return e, nil
 	}
 	if strings.HasPrefix(e.Kind, "session.") && e.Kind != session.KindOpened {

@@ -203,7 +203,8 @@ func (b *Book) fold(k session.Key, fact any, now time.Time, s session.Session) (
 			r.State, r.Review = NeedsReview, &v
 		}
 	case Resolved:
-		if r := b.runs[v.Run]; r != nil && r.State == NeedsReview {
+		// A run that a person gives up ends by an event of its own.
+		if r := b.runs[v.Run]; r != nil && r.State == NeedsReview && v.Decision != Fail {
 			r.State, r.Review, r.Claims = Queued, nil, 0
 			r.resolved[v.Path] = resolution{v, r.Attempt}
 		}

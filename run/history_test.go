@@ -15,7 +15,7 @@ import (
 // theatre plays random runs on pure writers over an in-memory log, on several
 // nodes one after the other.
 type theatre struct {
-	t       *testing.T
+	t       testing.TB
 	r       *rand.Rand
 	log     *session.MemoryLog
 	values  *Values
@@ -28,7 +28,7 @@ type theatre struct {
 	errs    map[string]int
 }
 
-func newTheatre(t *testing.T, seed uint64) *theatre {
+func newTheatre(t testing.TB, seed uint64) *theatre {
 	h := &theatre{
 		t: t, r: rand.New(rand.NewPCG(seed, 7)), log: &session.MemoryLog{}, writers: map[session.Key]*Writer{},
 		now: time.UnixMilli(1_700_000_000_000).UTC(), errs: map[string]int{},

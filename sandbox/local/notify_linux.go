@@ -83,9 +83,17 @@ type answer struct {
 // notifIDValid is SECCOMP_IOCTL_NOTIF_ID_VALID.
 const notifIDValid = 0x40082102
 
-// serve answers the calls of a command until the process ends.
+// serve answers the calls of a command until nobody is left who could call.
 func serve(listener int, inside []string) {
 	for {
+		// Receiving alone would not tell a caller that died meanwhile from a
+		// tree that is gone.
+		fds := []unix.PollFd{{Fd: int32(listener), Events: unix.POLLIN}}
+		if _, err := unix.Poll(fds, -1); err == unix.EINTR {
+			continue
+		} else if err != nil || fds[0].Revents&unix.POLLIN == 0 {
+			return
+		}
 		var n notification
 		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&n)))
 		switch errno {
@@ -93,7 +101,7 @@ func serve(listener int, inside []string) {
 		case unix.EINTR, unix.ENOENT: // ENOENT: the caller died meanwhile
 			continue
 		default:
-			return // nobody is left who could call
+			return
 		}
 		a := answer{id: n.id}
 		if err := change(listener, &n, inside); err != nil {

@@ -92,8 +92,9 @@ func (t *tree) wait() {
 	}
 }
 
-// reap takes note of every child that has ended.
-func (t *tree) reap() {
+// reap takes note of every child that has ended, and reports whether none is
+// left.
+func (t *tree) reap() (none bool) {
 	for {
 		var ws unix.WaitStatus
 		p, err := unix.Wait4(-1, &ws, unix.WNOHANG|unix.WALL, nil)
@@ -101,7 +102,7 @@ func (t *tree) reap() {
 			continue
 		}
 		if err != nil || p <= 0 {
-			return
+			return err == unix.ECHILD
 		}
 		delete(t.killed, p)
 		if p != t.pid {
@@ -124,6 +125,13 @@ func (t *tree) reap() {
 // our children and killed at once. What was killed once is left to die, which
 // takes it a moment on the processor that this loop must not use up.
 func (t *tree) kill() bool {
+	// Most commands leave nothing, and looking around is what takes time.
+	t.mu.Lock()
+	none := t.reap()
+	t.mu.Unlock()
+	if none {
+		return true
+	}
 	deadline := time.Now().Add(killPatience)
 	wait := minWait
 	for {

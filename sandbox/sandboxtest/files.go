@@ -270,7 +270,7 @@ func testSwapRace(t *testing.T, s *suite) {
 		}
 	})
 	read := 0
-	for range 2000 {
+	for range 600 {
 		if r, err := b.Files().Open(t.Context(), "swap/canary"); err == nil {
 			data, _ := io.ReadAll(r)
 			r.Close()

@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -34,7 +35,7 @@ const (
 	maxValues = 4096
 	// maxAncestors bounds how deep references may lead. Real ones form no
 	// cycle, because they hold hashes; forged ones could.
-	maxAncestors = 50_000
+	maxAncestors = 10_000
 )
 
 // NewValues returns a reader of a log.
@@ -52,8 +53,20 @@ type resolver struct {
 }
 
 func (r resolver) Resolve(l session.Link) (session.Session, error) {
-	return r.v.link(r.ctx, l, r.depth+1)
+	s, err := r.v.link(r.ctx, l, r.depth+1)
+	if err != nil {
+		if _, ok := errors.AsType[*ancestorError](err); !ok {
+			err = &ancestorError{err}
+		}
+	}
+	return s, err
 }
+
+// ancestorError is why an ancestor could not be read. It is passed down as it
+// is: with a text for each generation it would grow with their square.
+type ancestorError struct{ error }
+
+func (e *ancestorError) Unwrap() error { return e.error }
 
 // Keep remembers a committed value, which saves folding it.
 func (v *Values) Keep(s session.Session) {
@@ -179,6 +192,9 @@ func (f *folding) take(e session.Entry) (bool, error) {
 	f.end = e.At
 	for _, ev := range e.Commit.Events {
 		next, err := session.Apply(f.s, ev, f.resolver)
+		if deep, ok := errors.AsType[*ancestorError](err); ok {
+			return false, deep
+		}
 		if err != nil {
 			return false, fmt.Errorf("run: fold %s at commit %d: %w", f.link.Key, e.Commit.Seq, err)
 		}

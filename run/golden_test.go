@@ -1,0 +1,190 @@
+package run
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rathcluster/rath/session"
+)
+
+var update = flag.Bool("update", false, "write the golden files; only for a new schema or fold version")
+
+func golden(t *testing.T, name string, got []byte) []byte {
+	t.Helper()
+	path := filepath.Join("testdata", "golden", name)
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = bytes.ReplaceAll(want, []byte("\r\n"), []byte("\n"))
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s differs (-file +now):\n%s", name, diff)
+	}
+	return want
+}
+
+// play is a history with each event of this package, the same every time.
+func play(t *testing.T) *theatre {
+	t.Helper()
+	h := newTheatre(t, 0)
+	home := h.keys[0]
+	branch := session.Key{Tenant: "t", ID: "branch"}
+	do := func(k session.Key, want error, decide func(*Writer) error) {
+		t.Helper()
+		h.now = fromMillis(1_700_000_000_000 + int64(h.n))
+		h.n++
+		if err := h.do(k, decide); !errors.Is(err, want) {
+			t.Fatalf("move %d: %v, want %v", h.n, err, want)
+		}
+	}
+	claim := func(k session.Key, c Claim) {
+		t.Helper()
+		c.Session = k
+		do(k, nil, func(w *Writer) error { _, err := w.Claim(c, h.now); return err })
+	}
+	commit := func(k session.Key, id ID, p Path, want error, events ...session.Event) {
+		t.Helper()
+		do(k, want, func(w *Writer) error {
+			b := Batch{Session: k, Run: id, Attempt: w.Book().Run(id).Attempt, Path: p, Base: w.Session().Ref().Version, Events: events}
+			_, err := w.Commit(b, h.now)
+			return err
+		})
+	}
+	signal := func(s Signal) {
+		t.Helper()
+		do(s.To, nil, func(w *Writer) error { return w.Signal(s, h.now) })
+	}
+	leaf := session.Opening{Kind: session.OpenLeaf, Run: "r1"}
+	task := func(id ID) *Task {
+		return &Task{ID: id, Workflow: "w", Revision: "7", Session: home, Input: json.RawMessage(`{"x":1.5}`), Tools: []string{"send"}, Budget: Budget{Tokens: 1000}}
+	}
+	claim(home, Claim{Home: home, Run: "r1", Task: task("r1"), Revision: "7", Open: leaf, Events: []session.Event{session.ChunkEvent(session.UserText("go"))}})
+	claim(home, Claim{Home: home, Run: "r2", Task: task("r2")})
+	claim(home, Claim{Home: home, Run: "r3", Task: task("r3")})
+	chunk := session.ChunkEvent(session.AssistantText("hello").Of(session.Origin{Agent: "a", Usage: session.Usage{Calls: 1, Input: 9}}))
+	commit(home, "r1", "0", nil, chunk, event(KindDone, Done{Attempt: 1, Elapsed: 5, Input: "i", Kind: StepModel, Model: "m", Name: "a", Path: "0", Row: true, Run: "r1", Usage: session.Usage{Calls: 1, Input: 9}}))
+	commit(home, "r1", "1", nil, event(KindDone, Done{Attempt: 1, Input: "i", Kind: StepFork, Links: []session.Link{{Ref: session.Ref{Key: branch}}}, Path: "1", Run: "r1"}))
+	l, _ := h.writer(home).Session().Link()
+	claim(branch, Claim{Home: home, Run: "r1", Attempt: 1, Root: "home", Open: session.Opening{Kind: session.OpenFork, Parents: []session.Link{l}, Run: "r1", Step: "1"}})
+	commit(branch, "r1", "2", nil, chunk, event(KindDone, Done{Attempt: 1, Input: "i", Kind: StepModel, Name: "a", Path: "2", Row: true, Run: "r1"}))
+	b := h.writer(branch).Session()
+	j, err := session.JoinOf(h.writer(home).Session(), session.JoinAdopt, "good", 0, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bl, _ := b.Link()
+	commit(home, "r1", "3", nil, session.JoinedEvent(j), event(KindDone, Done{Attempt: 1, Input: "i", Kind: StepJoin, Name: session.JoinAdopt, Links: []session.Link{bl}, Path: "3", Run: "r1"}))
+	commit(branch, "r1", "", nil, session.ClosedEvent(session.Closing{By: home, State: session.ClosedAdopted}))
+	intent := func(attempt uint64) session.Event {
+		return event(KindIntent, Intent{Attempt: attempt, Call: "r1/4", Expires: 1_700_000_005_000, Input: "i", Name: "send", Path: "4", Run: "r1"})
+	}
+	commit(home, "r1", "4", nil, intent(1))
+	h.writers, h.node = map[session.Key]*Writer{}, 1 // the node is gone
+	claim(home, Claim{Home: home, Run: "r1", Revision: "8"})
+	do(home, ErrSuperseded, func(w *Writer) error {
+		_, err := w.Commit(Batch{Session: home, Run: "r1", Attempt: 1, Path: "4", Events: []session.Event{event(KindDone, Done{Attempt: 1, Input: "i", Kind: StepTool, Name: "send", Path: "4", Run: "r1", Value: `{"ok":true}`})}}, h.now)
+		return err
+	})
+	commit(home, "r1", "", nil, event(KindReview, Review{Attempt: 2, Call: "r1/4", Code: CodeReview, Name: "send", Path: "4", Reason: "cut off", Run: "r1"}))
+	signal(Signal{To: home, Run: "r1", Resolve: &Resolved{By: "ops", Decision: Again, Reason: "not sent"}})
+	claim(home, Claim{Home: home, Run: "r1"})
+	commit(home, "r1", "4", nil, intent(3))
+	commit(home, "r1", "4", nil, event(KindDone, Done{Attempt: 3, Code: CodeTimeout, Effect: "non_idempotent", Error: "timed out", Input: "i", Kind: StepTool, Name: "send", Path: "4", Run: "r1"}))
+	commit(home, "r1", "", nil, event(KindWarning, Warning{Run: "r1", Text: "careful"}))
+	commit(home, "r1", "end", nil, event(KindEnded, Ended{Attempt: 3, Output: "hello", Run: "r1", State: Succeeded, Usage: session.Usage{Calls: 2}, Workflow: "w"}))
+	claim(home, Claim{Home: home, Run: "r2"})
+	commit(home, "r2", "0", nil, event(KindDone, Done{Attempt: 1, Input: "i", Kind: StepDo, Name: "n", Path: "0", Run: "r2", Value: "1"}))
+	commit(home, "r2", "", nil, event(KindReleased, Released{Attempt: 1, Reason: "shutdown", Revision: "7", Run: "r2", Workflow: "w"}))
+	signal(Signal{To: home, Run: "r3", Cancel: &CancelRequested{By: "ops", Reason: "not needed"}})
+	claim(home, Claim{Home: home, Run: "r2"})
+	commit(home, "r2", "1", nil, event(KindIntent, Intent{Attempt: 2, Call: "r2/1", Expires: 1, Input: "i", Name: "send", Path: "1", Run: "r2"}))
+	return h
+}
+
+// TestGolden: the bytes that schema 1 stores of runs, what they fold to, and
+// the snapshots of this fold version stay the same for ever.
+func TestGolden(t *testing.T) {
+	h := play(t)
+	var stored bytes.Buffer
+	kinds := map[string]bool{}
+	for _, k := range h.log.Keys() {
+		for e, err := range h.log.Read(t.Context(), k, session.Position{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			stored.WriteString(e.Raw + "\n")
+			for _, ev := range e.Commit.Events {
+				kinds[ev.Kind] = true
+			}
+		}
+	}
+	for _, kind := range []string{
+		KindWriter, KindSubmitted, KindClaimed, KindReleased, KindReview, KindResolved, KindCancel, KindWarning, KindEnded, KindIntent, KindDone, KindLate,
+	} {
+		if !kinds[kind] {
+			t.Errorf("the history has no %s", kind)
+		}
+	}
+	file := golden(t, "schema1.commits.jsonl", stored.Bytes())
+	log := &session.MemoryLog{}
+	for line := range bytes.Lines(file) {
+		c, err := session.Decode(bytes.TrimSuffix(line, []byte("\n")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		last, err := log.Last(t.Context(), c.Key)
+		if err != nil && c.Seq > 1 {
+			t.Fatal(err)
+		}
+		if _, err := log.Append(t.Context(), last.At, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	home := h.keys[0]
+	old, err := Load(t.Context(), log, NewValues(log), home, "reader")
+	if err != nil {
+		t.Fatal(err)
+	}
+	projection, err := json.MarshalIndent(tokenless(h.show(old)), "", "\t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "schema1.projection.json", append(projection, '\n'))
+
+	// A snapshot that this fold version wrote once is still the same state.
+	s, err := old.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := golden(t, fmt.Sprintf("fold%d.snapshot.json", foldVersion), append(s.state, '\n'))
+	if err := log.Save(t.Context(), home, old.At(), state); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Load(t.Context(), log, NewValues(log), home, "reader")
+	if err != nil || again.SinceSnapshot() != 0 {
+		t.Fatalf("the old snapshot is not used: %d commits folded, %v; raise foldVersion if it cannot be", again.SinceSnapshot(), err)
+	}
+	h.same(old, again, "the old snapshot")
+}
+
+// tokenless drops what a log numbers itself.
+func tokenless(w shownWriter) shownWriter {
+	w.At.Token, w.Session.Link.Token, w.CommonLens, w.Joins = 0, 0, nil, nil
+	return w
+}

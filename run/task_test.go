@@ -1,0 +1,182 @@
+package run_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+var home = session.Key{Tenant: "t", ID: "home"}
+
+func fullTask() run.Task {
+	return run.Task{
+		ID: "r1", Workflow: "w", Revision: "7", Session: home, Input: json.RawMessage(`{"x": 1.50}`), Model: "m", Tools: []string{"b", "a"},
+		Workspace: blob.Digest{3}, Budget: run.Budget{MicroUSD: 1, Steps: 2, Time: 3, Tokens: 4},
+		Deadline: time.UnixMilli(1_900_000_000_123).UTC(), NotBefore: time.UnixMilli(1_800_000_000_456).UTC(),
+		ForkOf: &session.Ref{Key: session.Key{Tenant: "t", ID: "other"}, Version: 9},
+	}
+}
+
+// TestTaskDigest: each thing that a task asks for makes it another task.
+func TestTaskDigest(t *testing.T) {
+	seen := map[string]string{}
+	add := func(name string, change func(*run.Task)) {
+		task := fullTask()
+		change(&task)
+		d := task.Digest()
+		if other, ok := seen[d]; ok {
+			t.Errorf("%s and %s have one digest", name, other)
+		}
+		seen[d] = name
+	}
+	add("the task", func(*run.Task) {})
+	add("another id", func(t *run.Task) { t.ID = "r2" })
+	add("another workflow", func(t *run.Task) { t.Workflow = "v" })
+	add("another revision", func(t *run.Task) { t.Revision = "8" })
+	add("another tenant", func(t *run.Task) { t.Session.Tenant = "u" })
+	add("another input", func(t *run.Task) { t.Input = json.RawMessage(`{"x":1.50}`) })
+	add("another model", func(t *run.Task) { t.Model = "n" })
+	add("other tools", func(t *run.Task) { t.Tools = []string{"a", "b"} })
+	add("another workspace", func(t *run.Task) { t.Workspace = blob.Digest{4} })
+	add("another budget", func(t *run.Task) { t.Budget.Tokens++ })
+	add("another deadline", func(t *run.Task) { t.Deadline = t.Deadline.Add(time.Millisecond) })
+	add("another start", func(t *run.Task) { t.NotBefore = time.Time{} })
+	add("another base", func(t *run.Task) { t.ForkOf = nil })
+	same := fullTask()
+	same.Resume = true
+	if seen[same.Digest()] != "the task" {
+		t.Error("an offer of a task has another digest than the task")
+	}
+}
+
+func TestTaskValid(t *testing.T) {
+	if err := fullTask().Valid(); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*run.Task){
+		"no id":           func(t *run.Task) { t.ID = "" },
+		"a bad id":        func(t *run.Task) { t.ID = "a.b" },
+		"no workflow":     func(t *run.Task) { t.Workflow = "" },
+		"a bad tenant":    func(t *run.Task) { t.Session.Tenant = "*" },
+		"no session":      func(t *run.Task) { t.Session.ID = "" },
+		"too large input": func(t *run.Task) { t.Input = make([]byte, run.MaxInput+1) },
+	} {
+		task := fullTask()
+		change(&task)
+		if err := task.Valid(); err == nil {
+			t.Errorf("%s is taken", name)
+		}
+	}
+}
+
+// TestTaskSurvives: what a log records of a task is all of it.
+func TestTaskSurvives(t *testing.T) {
+	log := &session.MemoryLog{}
+	task := fullTask()
+	_, err := run.Direct(log, nil).Claim(t.Context(), run.Claim{Session: home, Home: home, Run: "r1", Task: &task, Open: session.Opening{Kind: session.OpenLeaf}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := run.Direct(log, nil).Claim(t.Context(), run.Claim{Session: home, Home: home, Run: "r1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(task, g.Task); diff != "" {
+		t.Errorf("the task differs (-submitted +claimed):\n%s", diff)
+	}
+}
+
+func TestComparePaths(t *testing.T) {
+	want := []run.Path{"0", "1", "1.0", "1.0.a", "1.2", "1.10", "1.a", "1.b", "2", "2.fast.0", "2.fast.1", "2.slow", "10", "a"}
+	got := slices.Clone(want)
+	slices.Reverse(got)
+	slices.SortFunc(got, run.ComparePaths)
+	if !slices.Equal(got, want) {
+		t.Errorf("sorted as %v, want %v", got, want)
+	}
+	if p := run.Path("").Index(2).Child("fast").Index(0); p != "2.fast.0" {
+		t.Errorf("path %s", p)
+	}
+}
+
+func ev(t *testing.T, kind string, payload any) session.Event {
+	t.Helper()
+	e, err := run.NewEvent(kind, payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestDerive(t *testing.T) {
+	offer := func(id run.ID, workflow, revision string) run.Work {
+		return run.Work{Task: &run.Task{ID: id, Workflow: workflow, Revision: revision, Session: home, Resume: true}}
+	}
+	submitted := func(behind run.ID) session.Event {
+		return session.Event{Kind: run.KindSubmitted, Schema: 1, Data: `{"behind":"` + string(behind) + `","task":{"revision":"7","run":"r1","workflow":"w"}}`}
+	}
+	next := &run.Offer{Run: "r2", Workflow: "v", Revision: "8"}
+	for name, c := range map[string]struct {
+		events []session.Event
+		want   []run.Work
+	}{
+		"content":              {[]session.Event{session.ChunkEvent(session.UserText("x")), ev(t, run.KindDone, run.Done{Run: "r1"})}, nil},
+		"submitted":            {[]session.Event{submitted("")}, []run.Work{offer("r1", "w", "7")}},
+		"submitted, claimed":   {[]session.Event{submitted(""), ev(t, run.KindClaimed, run.Claimed{Run: "r1"})}, nil},
+		"submitted behind":     {[]session.Event{submitted("r0")}, nil},
+		"released":             {[]session.Event{ev(t, run.KindReleased, run.Released{Run: "r1", Workflow: "w", Revision: "7"})}, []run.Work{offer("r1", "w", "7")}},
+		"a branch let go":      {[]session.Event{ev(t, run.KindReleased, run.Released{Run: "r1"})}, nil},
+		"let go with a queue":  {[]session.Event{ev(t, run.KindReleased, run.Released{Run: "r1", Next: next})}, []run.Work{offer("r2", "v", "8")}},
+		"a review":             {[]session.Event{ev(t, run.KindReview, run.Review{Run: "r1"})}, nil},
+		"resolved":             {[]session.Event{ev(t, run.KindResolved, run.Resolved{Run: "r1", Decision: run.Again, Workflow: "w", Revision: "7"})}, []run.Work{offer("r1", "w", "7")}},
+		"given up":             {[]session.Event{ev(t, run.KindResolved, run.Resolved{Run: "r1", Decision: run.Fail, Workflow: "w"})}, nil},
+		"a cancel":             {[]session.Event{ev(t, run.KindCancel, run.CancelRequested{Run: "r1"})}, nil},
+		"ended":                {[]session.Event{ev(t, run.KindEnded, run.Ended{Run: "r1", State: run.Succeeded})}, nil},
+		"ended with a queue":   {[]session.Event{ev(t, run.KindEnded, run.Ended{Run: "r1", State: run.Failed, Next: next})}, []run.Work{offer("r2", "v", "8")}},
+		"ended with a branch":  {[]session.Event{ev(t, run.KindEnded, run.Ended{Run: "r1", State: run.Failed, Children: []session.ID{"b"}})}, []run.Work{{Signal: &run.Signal{To: session.Key{Tenant: "t", ID: "b"}, Run: "r1", Cancel: &run.CancelRequested{By: "r1", Reason: "the run that opened this branch has failed", Run: "r1"}}}}},
+		"two tasks in one":     {[]session.Event{submitted(""), ev(t, run.KindEnded, run.Ended{Run: "r0", Next: next})}, []run.Work{offer("r1", "w", "7"), offer("r2", "v", "8")}},
+		"of other namespaces":  {[]session.Event{{Kind: "other.kind", Schema: 9, Data: "what"}}, nil},
+		"nothing":              {nil, nil},
+		"a writer, a warning":  {[]session.Event{ev(t, run.KindWriter, run.WriterOpened{Epoch: 1}), ev(t, run.KindWarning, run.Warning{Run: "r1"})}, nil},
+		"an intent, late work": {[]session.Event{ev(t, run.KindIntent, run.Intent{Run: "r1"}), ev(t, run.KindLate, run.Done{Run: "r1"})}, nil},
+	} {
+		got, err := run.Derive(session.Entry{Commit: session.Commit{Key: home, Events: c.events}})
+		if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
+			t.Errorf("%s: %v\n%s", name, err, diff)
+		}
+	}
+	for _, kind := range []string{run.KindSubmitted, run.KindClaimed, run.KindReleased, run.KindResolved, run.KindEnded} {
+		for _, bad := range []session.Event{{Kind: kind, Schema: 1, Data: "[]"}, {Kind: kind, Schema: 2, Data: "{}"}} {
+			if w, err := run.Derive(session.Entry{Commit: session.Commit{Key: home, Events: []session.Event{bad}}}); err == nil {
+				t.Errorf("%s %s of schema %d: %v", kind, bad.Data, bad.Schema, w)
+			}
+		}
+	}
+}
+
+func TestEventsAreCanonical(t *testing.T) {
+	big := strings.Repeat("z", 3)
+	for kind, payload := range map[string]any{
+		run.KindWriter: run.WriterOpened{Epoch: 1, Incarnation: big}, run.KindClaimed: run.Claimed{Home: home, Run: "r", Workflow: "w", Revision: "7", Attempt: 1, Epoch: 2, Incarnation: "n"},
+		run.KindReleased: run.Released{Next: &run.Offer{Run: "r", Workflow: "w", Revision: "1"}, Reason: "x", Workflow: "w", Run: "r"},
+		run.KindReview:   run.Review{Call: "c", Code: "d", Name: "n", Path: "p", Reason: "r", Run: "x"}, run.KindResolved: run.Resolved{By: "b", Value: "1", Workflow: "w"},
+		run.KindEnded: run.Ended{Children: []session.ID{"a"}, Result: &session.Link{}, Usage: session.Usage{Calls: 1}}, run.KindIntent: run.Intent{Expires: 1},
+		run.KindDone: run.Done{Links: []session.Link{{}}, Usage: session.Usage{Input: 1}, Row: true, Value: `{"b":1.5,"a":2}`, HeadAfter: blob.Digest{1}, Prompt: blob.Digest{2}},
+	} {
+		e := ev(t, kind, payload)
+		if _, err := session.Encode(session.Commit{Key: home, Root: "r", Seq: 1, Events: []session.Event{e}}); err != nil {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+	if _, err := run.NewEvent("run.x", struct{ F float64 }{1.5}); err == nil {
+		t.Error("an event with a float is encoded")
+	}
+}

@@ -187,7 +187,7 @@ func (st *step) commit(d run.Done, content ...session.Event) (run.Ack, error) {
 	if d.Effect == "" {
 		d.Effect = st.asked.Effect
 	}
-	if d.Elapsed == 0 {
+	if d.Elapsed == 0 && !st.began.IsZero() {
 		d.Elapsed = time.Since(st.began).Milliseconds()
 	}
 	return st.ex.commitDone(st.ctx, st.log, st.s, d, content...)

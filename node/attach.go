@@ -1,0 +1,64 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Client returns a client of the tenant "default" in this process. It works
+// until Close.
+func (n *Instance) Client() (*client.Client, error) { return n.ClientOf(session.DefaultTenant) }
+
+// ClientOf returns a client of a tenant in this process. It works until Close.
+func (n *Instance) ClientOf(t session.Tenant) (*client.Client, error) { return client.New(n.conn, t) }
+
+// Attach connects, with all rights, to the node that runs over
+// Options.Store: to read its logs and blobs, and to ask it. The Instance that
+// it returns takes no tasks and answers nothing; Close only ends the
+// connection. It fails with client.ErrUnreachable when no node runs there.
+func Attach(ctx context.Context, opts *Options) (*Instance, error) {
+	n := &Instance{failed: make(chan error, 1)}
+	if opts != nil {
+		n.o = *opts
+	}
+	n.defaults()
+	a, err := readAttachment(n.attachFile())
+	if err != nil {
+		return nil, err
+	}
+	n.o.NATS, n.o.Level = a.URL, a.Level
+	// The node verified the server's durability; this process only reads.
+	n.conn, err = natsbus.Connect(ctx, &natsbus.Options{
+		URL: a.URL, User: a.User, Password: a.Password, Name: "rath " + n.incarnation, Inbox: natsbus.NodeInbox, Level: natsbus.Lazy, Logger: n.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	n.events = n.conn.Log()
+	n.values = run.NewValues(n.events)
+	return n, nil
+}
+
+func readAttachment(name string) (attachment, error) {
+	var a attachment
+	data, err := os.ReadFile(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return a, fmt.Errorf("node: no node runs here: there is no %s: %w", name, client.ErrUnreachable)
+	case err != nil:
+		return a, fmt.Errorf("node: %w", err)
+	}
+	if err := json.Unmarshal(data, &a); err != nil || a.URL == "" {
+		return a, fmt.Errorf("node: %s does not say where a node listens; remove it: %w", name, client.ErrUnreachable)
+	}
+	return a, nil
+}

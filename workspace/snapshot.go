@@ -135,6 +135,9 @@ func (s *scan) dir(p string) error {
 		if checkPath(child) != nil {
 			return &RefusedError{Path: child, Reason: BadName}
 		}
+		if s.limits.Exclude != nil && s.limits.Exclude(child) {
+			continue
+		}
 		fi, err := s.root.Lstat(child)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // removed since it was listed

@@ -40,6 +40,9 @@ const (
 type Limits struct {
 	Files int   // entries of every kind; zero: DefaultFiles
 	Bytes int64 // bytes of all files together; zero: DefaultBytes
+	// Exclude, if set, is asked about each path (slash separated, relative)
+	// and leaves out those for which it returns true, with all below them.
+	Exclude func(path string) bool
 }
 
 func (l Limits) orDefault() Limits {

@@ -32,8 +32,11 @@ func TestMain(m *testing.M) {
 // turns is how many turns a run takes: a model call and a tool call each.
 const turns = 10
 
-// model calls the tool in each of its first turns and then stops.
-type model struct{ delay time.Duration }
+// model calls the tool in each of its first turns (0: turns) and then stops.
+type model struct {
+	delay time.Duration
+	turns int
+}
 
 func (m model) Client(context.Context, llm.Provider) (llm.Client, error) { return m, nil }
 
@@ -52,7 +55,11 @@ func (m model) Complete(ctx context.Context, r *llm.Request, sink func(llm.Delta
 		}
 	}
 	usage := llm.Usage{Input: int64(100 * len(r.Messages)), Output: 20}
-	if answers >= turns || len(r.Tools) == 0 {
+	want := turns
+	if m.turns > 0 {
+		want = m.turns
+	}
+	if answers >= want || len(r.Tools) == 0 {
 		if sink != nil {
 			sink(llm.Delta{Text: "done"})
 		}

@@ -1,0 +1,21 @@
+package client
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/rathcluster/rath/messages"
+)
+
+// Lineage returns one page of the lineage of the tree that a session, by id or
+// name, is part of, or of everything in the tenant for "": the records after a
+// sequence, at most limit of them, 0 for as many as fit. The page's Next is
+// where the following one begins; it has come to Last when all was read. Tail
+// goes on with what comes.
+func (c *Client) Lineage(ctx context.Context, name string, after uint64, limit int) (messages.Lineage, error) {
+	p, err := query[messages.Lineage](ctx, c, messages.QueryLineage, messages.Query{Session: name, After: after, Limit: limit})
+	if err != nil {
+		return p, fmt.Errorf("lineage: %w", err)
+	}
+	return p, nil
+}

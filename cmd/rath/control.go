@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+func (a *app) cancelCommand() *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "cancel RUN",
+		Short: "Ask a run to stop",
+		Long: `Asks a run to stop, and returns once that is recorded. Calls that are under way
+end first; a run that no node works on ends at once.`,
+		Example: `  rath cancel @last --reason "wrong branch"
+  rath cancel 7f3a`,
+		Args: exactly(1, "one run"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			return a.with(ctx, func(s *system) error {
+				r, err := s.runOf(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				if r.State.Terminal() {
+					return fail(exitConflict, "run %s has ended: %s", r.Run, r.State)
+				}
+				if err := s.Cancel(ctx, r.Run, reason); err != nil {
+					return err
+				}
+				a.remark("run %s is asked to stop", r.Run)
+				return nil
+			})
+		},
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why, kept as evidence")
+	return cmd
+}
+
+func (a *app) resolveCommand() *cobra.Command {
+	var happened, again, failed bool
+	var reason, value, by string
+	cmd := &cobra.Command{
+		Use:   "resolve RUN (--happened | --again | --fail) --reason TEXT",
+		Short: "Decide about a run that needs review",
+		Long: `Decides about a call that was cut off and must not happen twice: it did happen
+(and --value is what it returned), it did not and is to run again, or the run is
+to fail. "show" and "ps" tell which call it is; look at its target first.`,
+		Example: `  rath resolve 7f3a --happened --value '{"id":"rel-1"}' --reason "seen in the forge"
+  rath resolve 7f3a --again --reason "the mail is not in the outbox"
+  rath resolve 7f3a --fail --reason "too late"`,
+		Args: exactly(1, "one run"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c := messages.Control{Reason: reason, By: by}
+			n := 0
+			for decision, on := range map[string]bool{run.Happened: happened, run.Again: again, run.Fail: failed} {
+				if on {
+					c.Decision = decision
+					n++
+				}
+			}
+			switch {
+			case n != 1:
+				return usage(cmd, errors.New("give one of --happened, --again and --fail"))
+			case reason == "":
+				return usage(cmd, errors.New("--reason is needed: it is kept as evidence"))
+			case value != "" && !happened:
+				return usage(cmd, errors.New("--value belongs to --happened"))
+			case value != "" && !json.Valid([]byte(value)):
+				return usage(cmd, errors.New("--value is not JSON; a text is written with quotes: '\"done\"'"))
+			}
+			if value != "" {
+				c.Value = json.RawMessage(value)
+			}
+			return a.resolveRun(cmd.Context(), args[0], c)
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.BoolVar(&happened, "happened", false, "the call did take place")
+	fs.BoolVar(&again, "again", false, "it did not: run it again")
+	fs.BoolVar(&failed, "fail", false, "end the run as failed")
+	fs.StringVar(&value, "value", "", "what the call returned, as JSON")
+	fs.StringVar(&reason, "reason", "", "why, kept as evidence")
+	fs.StringVar(&by, "by", "", "who decides")
+	return cmd
+}
+
+func (a *app) resolveRun(ctx context.Context, name string, c messages.Control) error {
+	return a.with(ctx, func(s *system) error {
+		r, err := s.runOf(ctx, name)
+		if err != nil {
+			return err
+		}
+		if r.State != run.NeedsReview {
+			return fail(exitConflict, "run %s needs no review: it is %s", r.Run, r.State)
+		}
+		if err := s.Resolve(ctx, r.Run, c); err != nil {
+			return err
+		}
+		if s.own() && c.Decision != run.Fail {
+			a.remark("decided; no node runs here: go on with %q", a.hint("resume", string(r.Run)))
+			return nil
+		}
+		a.remark("decided; the run goes on")
+		return nil
+	})
+}
+
+func (a *app) resumeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "resume [RUN]",
+		Short: "Let a parked run go on, in this process, and follow it",
+		Long: `Starts a node in this process and follows a run that was parked or cut off to
+its end. Recorded steps do not run again. Other open runs of the store go on as
+well while it lasts. If a node runs over this store already, the run goes on
+there, and this command follows it.`,
+		Example: `  rath resume            the last run
+  rath resume 7f3a`,
+		Args: atMost(1, "one run"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name := messages.Last
+			if len(args) > 0 {
+				name = args[0]
+			}
+			return a.resume(cmd.Context(), name)
+		},
+	}
+}
+
+func (a *app) resume(ctx context.Context, name string) (err error) {
+	s, err := a.open(ctx, &node.Options{})
+	if err != nil {
+		return err
+	}
+	closed := false
+	end := func() error {
+		if closed {
+			return nil
+		}
+		closed = true
+		return s.close()
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	r, err := s.runOf(ctx, name)
+	if err != nil {
+		return err
+	}
+	if r.State.Terminal() {
+		return fail(exitConflict, "run %s has ended: %s; \"show\" prints what it said", r.Run, r.State)
+	}
+	if r.State == run.NeedsReview && r.Review != nil {
+		a.err.Println("run " + string(r.Run) + " needs review: " + r.Review.Reason)
+		a.err.Println("decide with\n  " + a.hint("resolve", string(r.Run), "--happened, --again or --fail", "--reason", "TEXT"))
+		return silent(exitRefused)
+	}
+	seen, err := s.watch(ctx, r.Run, or2(r.Root, r.Session), 0, a.runWatching(ctx, s))
+	a.err.Note("")
+	if errors.Is(err, errInterrupted) {
+		return a.parked(s, r.Run, end)
+	}
+	if err != nil {
+		return err
+	}
+	return a.finish(ctx, s, r.Run, seen, noHead, &runOptions{})
+}
+
+func (a *app) forkCommand() *cobra.Command {
+	var at uint64
+	cmd := &cobra.Command{
+		Use:   "fork NAME",
+		Short: "Make a branch of a session as it was at a version",
+		Long: `Makes a new session that starts as another one was at a version, with its files,
+and prints its id. It is a task of the workflow "fork", which does nothing, with
+fork_of: the new session is recorded like everything else. Continue it with
+"run --session ID".`,
+		Example: `  rath fork @last
+  rath fork 7f3a --at 4
+  rath run --session "$(rath fork 7f3a:4)" -m "try the other way"`,
+		Args: exactly(1, "one session or run"),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.fork(cmd.Context(), args[0], at) },
+	}
+	cmd.Flags().Uint64Var(&at, "at", 0, "version to fork at (default the newest)")
+	return cmd
+}
+
+func (a *app) fork(ctx context.Context, name string, at uint64) (err error) {
+	s, err := a.open(ctx, &node.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	n, err := s.resolve(ctx, name)
+	if err != nil {
+		return err
+	}
+	if at > 0 {
+		n.version = session.Version(at)
+	}
+	v, err := s.Session(ctx, n.String())
+	if err != nil {
+		return err
+	}
+	n.session, n.version = v.Session, v.Version
+	r, err := s.Do(ctx, "fork", messages.Task{ID: client.NewID(), ForkOf: n.String()}, nil)
+	if err != nil {
+		return err
+	}
+	if err := r.Err(); err != nil {
+		return &exitError{stateCode(r.State), errorf("fork %s: %w", n, err)}
+	}
+	if done, err := emitOne(a, struct {
+		Session session.ID      `json:"session"`
+		Version session.Version `json:"version"`
+		From    string          `json:"from"`
+	}{r.Session, r.Version, n.String()}); done {
+		return err
+	}
+	a.out.Println(r.Session)
+	return nil
+}

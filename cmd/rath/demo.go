@@ -1,0 +1,398 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/dossier"
+	"github.com/rathcluster/rath/internal/demo"
+	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/llm/openai"
+	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/sandbox/local"
+	"github.com/rathcluster/rath/session"
+)
+
+type demoOptions struct {
+	live   bool
+	crash  bool
+	fresh  bool
+	unsafe bool
+	model  string
+}
+
+func (a *app) demoCommand() *cobra.Command {
+	var o demoOptions
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "See what it does: five agents mend a repository; no key, no network",
+		Long: `Five agents mend a small repository in a real sandbox. A patch is rejected with a
+reason, the session forks from before it with its files, the lesson is kept, the
+second patch passes, and a proof is written that anybody can verify offline.
+
+The model is a script, whatever keys the environment holds; --live uses a real
+one. Run it twice: the second time the first patch passes, because the note of
+the first run is in its prompt; --fresh forgets the note. With --crash the
+process kills itself inside a tool call, and the next start resumes.`,
+		Example: `  rath demo
+  rath demo --crash && rath demo
+  OPENAI_API_KEY=... rath demo --live --model gpt-5.5`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.model != "" && !o.live {
+				return usage(cmd, errors.New("--model needs --live: without it the model is a script"))
+			}
+			d := &demonstration{app: a, o: o, start: time.Now()}
+			return d.show(cmd.Context())
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.BoolVar(&o.crash, "crash", false, "kill -9 this process inside a tool call")
+	fs.BoolVar(&o.live, "live", false, "use a real model: OPENAI_API_KEY, OPENAI_BASE_URL")
+	fs.StringVar(&o.model, "model", "", "model of --live")
+	fs.BoolVar(&o.fresh, "fresh", false, "forget the lessons of earlier demos first")
+	fs.BoolVar(&o.unsafe, "unsafe", false, "let a real model run commands where nothing confines them")
+	return cmd
+}
+
+// demonstration is one start of the demo.
+type demonstration struct {
+	*app
+	o     demoOptions
+	start time.Time
+	box   *local.Backend
+}
+
+func (d *demonstration) show(ctx context.Context) (err error) {
+	store := d.config.Store.Value
+	work, err := d.node(store)
+	if err != nil {
+		return err
+	}
+	if d.o.fresh {
+		if err := os.RemoveAll(filepath.Join(store, "memory", string(d.tenant()), demo.Memory)); err != nil {
+			return err
+		}
+	}
+	opening, cancel := context.WithTimeout(ctx, openTimeout)
+	s, err := d.host(opening, work)
+	cancel()
+	if err != nil {
+		return err
+	}
+	closed := false
+	end := func() error {
+		if closed {
+			return nil
+		}
+		closed = true
+		return s.close()
+	}
+	defer func() { err = errors.Join(err, end()) }()
+
+	open, err := d.unfinished(ctx, s)
+	if err != nil {
+		return err
+	}
+	var id run.ID
+	var root session.ID
+	var after uint64
+	if open != nil {
+		id, root = open.Run, or2(open.Root, open.Session)
+		d.header(ctx, s, "", false)
+		d.out.Printf("%s\n\n", d.out.Paint(term.Yellow, fmt.Sprintf("resume      run %s was cut off after %s; recorded steps do not run again",
+			shortRun(id), counted(int64(open.Steps), "recorded step"))))
+	} else {
+		dir := filepath.Join(store, "demo", "repo")
+		if err := errors.Join(os.RemoveAll(dir), demo.Unpack(dir)); err != nil {
+			return fmt.Errorf("demo: unpack the repository: %w", err)
+		}
+		d.header(ctx, s, dir, true)
+		if after, err = s.newest(ctx); err != nil {
+			return err
+		}
+		if id, err = d.submit(ctx, s, dir); err != nil {
+			return err
+		}
+	}
+	seen, err := d.story(ctx, s, id, root, after)
+	if errors.Is(err, errInterrupted) {
+		d.err.Println("parking the run; interrupt again to exit at once")
+		if err := end(); err != nil {
+			return err
+		}
+		d.err.Println("parked; the next start resumes it:\n  " + d.hint("demo"))
+		return silent(exitInterrupted)
+	}
+	if err != nil {
+		return err
+	}
+	if seen.result == nil {
+		d.review(id, seen.review)
+		return silent(exitRefused)
+	}
+	return d.footer(ctx, s, id, seen.result)
+}
+
+// node says what the node of the demo is made of.
+func (d *demonstration) node(store string) (*node.Options, error) {
+	boxes, err := filepath.Abs(filepath.Join(store, "boxes"))
+	if err != nil {
+		return nil, err
+	}
+	d.box = local.New(&local.Options{State: boxes})
+	// What the script runs is known; what a model chooses is not.
+	o := &node.Options{Unsafe: !d.o.live || d.o.unsafe, Model: d.o.model}
+	if d.o.crash {
+		o.Sandboxes = map[string]sandbox.Backend{"local": crashing{d.box, d.beforeCrash}}
+	}
+	script, err := demo.Script()
+	if err != nil {
+		return nil, err
+	}
+	if !d.out.Terminal() { // nobody watches
+		for i := range script.Rules {
+			script.Rules[i].Reply.Delay, script.Rules[i].Reply.Gap = 0, 0
+		}
+	}
+	model, err := scripted.New(script, nil)
+	if err != nil {
+		return nil, err
+	}
+	real := openai.New(&openai.Options{Env: d.getenv, DefaultModel: or(d.o.model, d.config.Model.Value)})
+	o.Models = llm.ByKind{demo.Kind: model, node.KindOpenAI: real, "": real}
+	return o, nil
+}
+
+// unfinished returns the demo's run that has not ended, nil if there is none.
+func (d *demonstration) unfinished(ctx context.Context, s *system) (*messages.RunInfo, error) {
+	runs, err := s.Runs(ctx, &client.RunsOptions{
+		Workflow: demo.Name, Limit: 1, States: []run.State{run.Queued, run.Running, run.Waiting, run.NeedsReview},
+	})
+	if err != nil || len(runs) == 0 {
+		return nil, err
+	}
+	return &runs[0], nil
+}
+
+func (d *demonstration) submit(ctx context.Context, s *system, dir string) (run.ID, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	input := map[string]any{"dir": abs}
+	if d.o.live {
+		input["provider"] = llm.Provider{Kind: node.KindOpenAI, Model: d.o.model}
+	}
+	body, err := json.Marshal(input)
+	if err != nil {
+		return "", err
+	}
+	return s.Submit(ctx, demo.Name, messages.Task{ID: client.NewID(), Input: body})
+}
+
+// story tells the run as it is recorded.
+func (d *demonstration) story(ctx context.Context, s *system, id run.ID, root session.ID, after uint64) (watched, error) {
+	t := newTeller(func(l storyLine) { d.out.Println(storyText(d.out, l)) })
+	t.look = s.look()
+	w := d.storyOf(ctx, t, d.out.Note)
+	record := w.record
+	w.record = func(r lineage.Record) {
+		if r.Kind == lineage.Chunk && r.Role == string(session.User) {
+			return // the header names the issue
+		}
+		record(r)
+	}
+	seen, err := s.watch(ctx, id, root, after, w)
+	t.finish(ctx)
+	d.out.Note("")
+	return seen, err
+}
+
+// settle is how long the demo lets the story catch up before it kills itself.
+const settle = 400 * time.Millisecond
+
+// beforeCrash tells what is about to happen, once the story has come here.
+func (d *demonstration) beforeCrash(command []string) {
+	time.Sleep(settle)
+	what := command[len(command)-1]
+	d.out.Note("")
+	d.out.Printf("%s\n", d.out.Paint(term.Red, fmt.Sprintf("kill -9     process %d, inside the tool call %q", os.Getpid(), term.Line(what, 40))))
+	d.out.Printf("next        %s   (resumes the run)\n", d.hint("demo"))
+}
+
+// header tells what the demo runs on.
+func (d *demonstration) header(ctx context.Context, s *system, dir string, repo bool) {
+	model := "scripted model: no key, no network"
+	if d.o.live {
+		model = "real model " + or(d.o.model, d.config.Model.Value, "of the server")
+	}
+	d.out.Println(d.columns("rath demo", model, fmt.Sprintf("store %s   pid %d", d.storeText(), os.Getpid())))
+	isolation := "local"
+	if c, err := d.box.Probe(ctx); err == nil {
+		isolation += ", " + string(c.Isolation)
+	}
+	level := map[string]string{"fsync": "fsync on every commit", "lazy": "lazy: lost at a power cut"}[s.level]
+	d.out.Println(d.columns("sandbox", isolation, "log   "+or(level, s.level)))
+	if repo {
+		title, about := d.repository(ctx, dir)
+		d.out.Println(d.columns("issue", `"`+title+`"`, "repo  "+about))
+	}
+}
+
+// columns lays out a line of the header.
+func (d *demonstration) columns(name, left, right string) string {
+	return d.out.Paint(term.Bold, term.Pad(name, 11)) + " " + term.Pad(term.Line(left, 41), 41) + " " + right
+}
+
+func (d *demonstration) storeText() string {
+	store := d.config.Store.Value
+	if !filepath.IsAbs(store) && !strings.HasPrefix(store, ".") {
+		store = "./" + store
+	}
+	if store == node.DefaultStore {
+		return "./" + store
+	}
+	return store
+}
+
+// repository reads the issue's title and really runs the tests once.
+func (d *demonstration) repository(ctx context.Context, dir string) (title, about string) {
+	files := 0
+	if entries, err := os.ReadDir(dir); err == nil {
+		files = len(entries)
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "issue.md"))
+	if err == nil {
+		first, _, _ := strings.Cut(string(data), "\n")
+		title = strings.TrimSpace(strings.TrimPrefix(first, "#"))
+	}
+	about = counted(int64(files), "file")
+	box, err := d.box.Open(ctx, sandbox.Spec{Dir: dir, MinIsolation: sandbox.IsolationProcess, Owner: "demo"})
+	if err != nil {
+		return title, about + ", tests not run: " + term.Line(err.Error(), 40)
+	}
+	exit, err := box.Exec(ctx, sandbox.Cmd{ID: "header", Argv: []string{"/bin/sh", "test.sh"}, Timeout: 20 * time.Second})
+	err = errors.Join(err, box.Close())
+	if err != nil {
+		return title, about + ", tests not run: " + term.Line(err.Error(), 40)
+	}
+	tests, red := 0, 0
+	for line := range strings.Lines(string(exit.Stdout.Bytes())) {
+		switch {
+		case strings.HasPrefix(line, "green "):
+			tests++
+		case strings.HasPrefix(line, "red "):
+			tests++
+			red++
+		}
+	}
+	return title, fmt.Sprintf("%s, %s, %d red", about, counted(int64(tests), "test"), red)
+}
+
+// footer writes the proof and says what to look at next.
+func (d *demonstration) footer(ctx context.Context, s *system, id run.ID, r *messages.Result) error {
+	info, err := s.Run(ctx, id)
+	if err != nil {
+		return err
+	}
+	e, err := d.evidence(ctx, s, &info)
+	if err != nil {
+		return err
+	}
+	facts, err := dossier.Read(e)
+	if err != nil {
+		return err
+	}
+	n := facts.Numbers
+	elapsed := time.Since(d.start)
+	d.out.Println(d.tail("done", fmt.Sprintf("%s   %s  %s  %s  %s  %s", took(elapsed), counted(n.Sessions, "session"), counted(n.Commits, "commit"),
+		counted(n.ModelCalls, "model call"), counted(n.ToolCalls, "tool call"), counted(n.Tokens, "token"))))
+	name := filepath.Join(d.config.Store.Value, "dossiers", "run-"+shortRun(id)+".html")
+	page, err := dossier.HTML(e)
+	if err != nil {
+		return err
+	}
+	if err := replaceFile(name, page); err != nil {
+		return err
+	}
+	last, err := s.log.Last(ctx, e.Home)
+	if err != nil {
+		return err
+	}
+	// What is on the disk is what is verified, against the log's own head.
+	written, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	if _, err := dossier.Verify(written, &dossier.VerifyOptions{Head: last.At.Hash}); err != nil {
+		return fmt.Errorf("demo: the proof does not hold: %w", err)
+	}
+	shown := name
+	if !filepath.IsAbs(shown) {
+		shown = "./" + filepath.ToSlash(shown)
+	}
+	d.out.Println(d.tail("proof", fmt.Sprintf("%s  chain head %s..  (rath verify: ok)", shown, last.At.Hash.String()[:6])))
+	d.next(facts)
+	if err := r.Err(); err != nil {
+		return &exitError{stateCode(r.State), fmt.Errorf("run %s: %w", id, err)}
+	}
+	return nil
+}
+
+func (d *demonstration) tail(name, text string) string {
+	return d.out.Paint(term.Bold, term.Pad(name, 5)) + " " + text
+}
+
+// next prints commands that work as they are printed.
+func (d *demonstration) next(f *dossier.Facts) {
+	var hints []string
+	if at := firstAdded(f); at != "" {
+		hints = append(hints, d.hint("why", "@last:"+at))
+	}
+	hints = append(hints, d.hint("graph", "@last"))
+	if !d.o.crash {
+		hints = append(hints, d.hint("demo", "--crash"))
+	}
+	if line := strings.Join(hints, "  |  "); len(line)+6 <= 80 {
+		d.out.Println(d.tail("next", line))
+		return
+	}
+	for i, h := range hints {
+		name := ""
+		if i == 0 {
+			name = "next"
+		}
+		d.out.Println(d.tail(name, h))
+	}
+}
+
+// firstAdded is the first line that the adopted change added.
+func firstAdded(f *dossier.Facts) string {
+	for _, file := range f.Changes.Files {
+		for _, h := range file.Hunks {
+			for _, l := range h.Lines {
+				if l.Op == "+" && strings.TrimSpace(l.Text) != "" {
+					return fmt.Sprintf("%s:%d", file.Path, l.New)
+				}
+			}
+		}
+	}
+	return ""
+}

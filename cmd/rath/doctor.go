@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/llm/openai"
+	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/sandbox/local"
+)
+
+func (a *app) doctorCommand() *cobra.Command {
+	var model bool
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check this installation: sandbox, store, nodes, model",
+		Long: `Tries what runs depend on and says what to do about what does not work: how
+strongly commands are confined here, whether the store opens and how it writes,
+which nodes and workflows answer, and with --model whether the model does.
+
+Exit code 6 if something does not work.`,
+		Example: `  rath doctor
+  rath doctor --model
+  rath doctor -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context(), model) },
+	}
+	cmd.Flags().BoolVar(&model, "model", false, "also ask the model for one word")
+	return cmd
+}
+
+// finding is what one check found.
+type finding struct {
+	Check  string `json:"check"`
+	OK     bool   `json:"ok"`
+	Found  string `json:"found"`
+	Remedy string `json:"remedy,omitempty"`
+}
+
+func (a *app) doctor(ctx context.Context, model bool) error {
+	all := []finding{
+		{Check: "rath", OK: true, Found: release() + ", " + runtime.Version() + ", " + runtime.GOOS + "/" + runtime.GOARCH},
+		a.checkConfig(),
+		checkSandbox(ctx),
+	}
+	all = append(all, a.checkSystem(ctx)...)
+	all = append(all, a.checkModel(ctx, model))
+	bad := 0
+	for _, f := range all {
+		if !f.OK {
+			bad++
+		}
+	}
+	done, err := emit(a, all)
+	if err != nil {
+		return err
+	}
+	if !done {
+		for _, f := range all {
+			mark := a.out.Paint(term.Green, "ok  ")
+			if !f.OK {
+				mark = a.out.Paint(term.Red, "BAD ")
+			}
+			a.out.Println(mark + " " + term.Pad(f.Check, 10) + " " + f.Found)
+			if f.Remedy != "" {
+				for _, l := range term.Wrap(f.Remedy, 64) {
+					a.out.Println(a.out.Dim("                " + l))
+				}
+			}
+		}
+	}
+	if bad > 0 {
+		return silent(exitPartial)
+	}
+	return nil
+}
+
+func (a *app) checkConfig() finding {
+	if a.config.File == "" {
+		return finding{Check: "config", OK: true, Found: "defaults and environment"}
+	}
+	return finding{Check: "config", OK: true, Found: a.config.File}
+}
+
+func checkSandbox(ctx context.Context) finding {
+	f := finding{Check: "sandbox"}
+	c, err := local.New(nil).Probe(ctx)
+	if err != nil {
+		f.Found, f.Remedy = err.Error(), "commands of agents cannot run here"
+		return f
+	}
+	f.OK, f.Found = true, fmt.Sprintf("%s (%s)", c.Isolation, c.Detail)
+	if c.Isolation == sandbox.IsolationProcess {
+		f.Remedy = "nothing confines commands here: what a model chooses runs only with --unsafe. Linux with Landlock (5.19 or later) confines them"
+	}
+	return f
+}
+
+// checkSystem opens what other commands would open.
+func (a *app) checkSystem(ctx context.Context) []finding {
+	where := finding{Check: "system"}
+	s, err := a.open(ctx, nil)
+	if err != nil {
+		if _, missing := os.Stat(a.config.Store.Value); os.IsNotExist(missing) && !a.ambient() {
+			return []finding{{Check: "store", OK: true, Found: "none at " + a.config.Store.Value + " yet", Remedy: "\"demo\" or \"run\" makes one"}}
+		}
+		where.Found, where.Remedy = term.Line(err.Error(), 300), "see \"help exit-codes\"; --server, --context and --store choose another system"
+		return []finding{where}
+	}
+	where.OK, where.Found = true, s.where
+	if s.level != "" {
+		where.Found += ", log " + s.level
+	}
+	out := []finding{where}
+	ws, err := s.Workflows(ctx)
+	w := finding{Check: "workflows", OK: err == nil}
+	if err == nil {
+		var names []string
+		for _, one := range ws {
+			names = append(names, one.Name)
+		}
+		w.Found = list(names)
+	} else {
+		w.Found, w.Remedy = term.Line(err.Error(), 300), "start a node: \"dev\", or the node of your module"
+	}
+	out = append(out, w)
+	if ns, err := s.Nodes(ctx); err == nil && !s.own() {
+		out = append(out, finding{Check: "nodes", OK: len(ns) > 0, Found: counted(int64(len(ns)), "node")})
+	}
+	if err := s.close(); err != nil {
+		out = append(out, finding{Check: "close", Found: term.Line(err.Error(), 300)})
+	}
+	return out
+}
+
+func (a *app) checkModel(ctx context.Context, ask bool) finding {
+	f := finding{Check: "model", OK: true}
+	key, base := a.getenv(openai.EnvKey) != "", a.getenv(openai.EnvBase)
+	switch {
+	case !key && base == "" && a.config.Model.Value == "":
+		f.Found = "echo: it repeats what it is told"
+		f.Remedy = "set OPENAI_API_KEY, or OPENAI_BASE_URL and OPENAI_DEFAULT_MODEL for a server of your own"
+		return f
+	case base != "":
+		f.Found = llm.Redact(base)
+	default:
+		f.Found = openai.DefaultBaseURL
+	}
+	f.Found += ", model " + or(a.config.Model.Value, "not set")
+	if !ask {
+		return f
+	}
+	models, err := node.DefaultModels(a.getenv, a.config.Model.Value)
+	if err == nil {
+		var c llm.Client
+		p := llm.Provider{Model: a.config.Model.Value, MaxTokens: 16}
+		if c, err = models.Client(ctx, p); err == nil {
+			_, err = c.Complete(ctx, &llm.Request{Provider: p, Messages: []llm.Message{{Role: llm.User, Text: "Say ok."}}}, nil)
+		}
+	}
+	if err != nil {
+		f.OK, f.Remedy = false, term.Line(err.Error(), 400)
+		return f
+	}
+	f.Found += ", answers"
+	return f
+}

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// watching says what to do with what is heard of a run. All functions are
+// called from one goroutine; nil ones are left out.
+type watching struct {
+	record func(lineage.Record)  // of the run's tree, in the order of the stream
+	delta  func(messages.Delta)  // provisional pieces of model output
+	idle   func(d time.Duration) // nothing came for so long
+}
+
+// watched is how watching a run ended.
+type watched struct {
+	result *messages.Result // nil for a run that did not end
+	review *lineage.Record  // what a person has to decide
+}
+
+const (
+	// idleEvery is how often a watcher that hears nothing is told so.
+	idleEvery = 100 * time.Millisecond
+	// lastRecords is how long a watcher waits for the records of the end after
+	// the result, which takes another way.
+	lastRecords = 5 * time.Second
+)
+
+// watch follows a run until it ended or a person has to decide. root is the
+// tree of its session; "" finds out, from the lineage after a sequence on.
+func (s *system) watch(ctx context.Context, id run.ID, root session.ID, after uint64, w watching) (watched, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer cancel(nil)
+
+	records := make(chan messages.LineageRecord)
+	updates := make(chan messages.Delta, 256)
+	results := make(chan messages.Result, 1)
+	group.Go(func() {
+		for r, err := range s.Tail(ctx, string(root), after) {
+			if err != nil {
+				cancel(err)
+				return
+			}
+			select {
+			case records <- r:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	follower, err := s.Follow(ctx, id)
+	if err != nil {
+		return watched{}, err
+	}
+	group.Go(func() {
+		for u, err := range follower.All(ctx) {
+			switch {
+			case err != nil:
+				cancel(err)
+				return
+			case u.Result != nil:
+				results <- *u.Result
+			case u.Delta != nil:
+				select {
+				case updates <- *u.Delta:
+				case <-ctx.Done():
+					return
+				}
+			}
+		}
+	})
+	var failed <-chan error
+	if s.node != nil {
+		failed = s.node.Failed()
+	}
+
+	tick := time.NewTicker(idleEvery)
+	defer tick.Stop()
+	heard := time.Now()
+	var out watched
+	var patience <-chan time.Time
+	ended := false
+	for {
+		select {
+		case r := <-records:
+			heard = time.Now()
+			rec := r.Record
+			if root == "" && rec.Run == id {
+				root = rec.Root
+			}
+			if rec.Root != root {
+				continue
+			}
+			if w.record != nil {
+				w.record(rec)
+			}
+			home := rec.Run == id && rec.Home == ""
+			switch {
+			case home && rec.Kind == lineage.Ended:
+				ended = true
+			case home && rec.Kind == lineage.Review:
+				out.review = &rec
+			case home && (rec.Kind == lineage.Resolved || rec.Kind == lineage.Claimed):
+				out.review = nil
+			}
+		case d := <-updates:
+			heard = time.Now()
+			if w.delta != nil {
+				w.delta(d)
+			}
+		case r := <-results:
+			out.result = &r
+			patience = time.After(lastRecords)
+			if r.Attempt == 0 && root == "" {
+				return out, nil // refused before anything was recorded
+			}
+		case <-patience:
+			return out, nil
+		case <-tick.C:
+			if w.idle != nil {
+				w.idle(time.Since(heard))
+			}
+			if out.review != nil && time.Since(heard) > 3*idleEvery {
+				return out, nil
+			}
+		case err := <-failed:
+			return out, err
+		case <-ctx.Done():
+			err := context.Cause(ctx)
+			if errors.Is(err, context.Canceled) {
+				err = errInterrupted
+			}
+			return out, err
+		}
+		if ended && out.result != nil {
+			return out, nil
+		}
+	}
+}
+
+// newest returns the last sequence of the lineage.
+func (s *system) newest(ctx context.Context) (uint64, error) {
+	page, err := s.Lineage(ctx, "", 1<<62, 1)
+	return page.Last, err
+}
+
+// storyOf makes the watching of a run that tells its story.
+func (a *app) storyOf(ctx context.Context, t *teller, note func(string)) watching {
+	writing, chars := "", 0
+	var step run.Path
+	return watching{
+		record: func(r lineage.Record) {
+			t.add(ctx, r)
+			if r.Kind == lineage.Model || r.Kind == lineage.Ended {
+				writing = ""
+				note("")
+			}
+		},
+		delta: func(d messages.Delta) {
+			if d.Step != step {
+				step, chars = d.Step, 0
+			}
+			chars += len(d.Text) + len(d.Reasoning)
+			if d.Call != nil {
+				chars += len(d.Call.Args)
+			}
+			writing = or(d.Agent, "the model")
+			note("    " + writing + " writes, " + counted(int64(chars), "character"))
+		},
+		idle: func(d time.Duration) {
+			if d > 5*idleEvery {
+				t.release(ctx)
+			}
+		},
+	}
+}

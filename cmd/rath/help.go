@@ -1,0 +1,138 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+const usageTemplate = `Usage:
+  {{if .HasAvailableSubCommands}}{{.CommandPath}} COMMAND{{else}}{{.UseLine}}{{end}}
+{{- if .HasExample}}
+
+Examples:
+{{.Example}}
+{{- end}}
+{{- if .HasAvailableSubCommands}}
+{{- $cmds := .Commands}}
+{{- if eq (len .Groups) 0}}
+
+Commands:
+{{- range $cmds}}{{if .IsAvailableCommand}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}
+{{- else}}
+{{- range $group := .Groups}}
+
+{{.Title}}:
+{{- range $cmds}}{{if and (eq .GroupID $group.ID) .IsAvailableCommand}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}
+{{- end}}
+{{- end}}
+{{- if .HasAvailableLocalFlags}}
+
+Flags:
+{{.LocalFlags.FlagUsagesWrapped 80 | trimTrailingWhitespaces}}
+{{- end}}
+{{- if and .HasParent .HasAvailableInheritedFlags}}
+
+Flags of every command: {{.Root.CommandPath}} help flags
+{{- end}}
+{{- if not .HasParent}}
+
+More: {{.CommandPath}} help COMMAND, exit-codes, names or flags
+{{- end}}
+`
+
+const helpTemplate = `{{with (or .Long .Short)}}{{. | trimTrailingWhitespaces}}{{end}}
+{{if or .Runnable .HasSubCommands}}
+{{.UsageString}}{{end}}`
+
+const namesTopic = `How to name sessions, runs and versions:
+
+  @last             the run that was submitted last, or its session
+  7f3a              a run or session by the beginning of its id, if only one
+                    begins so
+  7f3a:12           a session at a version
+  slug.sh:7         a line of a file, as the last run left it
+  @last:slug.sh:7   a line of a file, as a run or session left it
+  7f3a:12:slug.sh:7 the same at a version
+`
+
+// topics are help texts that belong to no command.
+func topics() []*cobra.Command {
+	return []*cobra.Command{
+		{Use: "exit-codes", Short: "What the exit codes mean", Long: exitTopic},
+		{Use: "names", Short: "How to name sessions, runs and versions", Long: namesTopic},
+		flagsTopic(),
+	}
+}
+
+// flagsTopic lists the global flags, which each command would repeat.
+func flagsTopic() *cobra.Command {
+	cmd := &cobra.Command{Use: "flags", Short: "Flags of every command"}
+	cmd.SetHelpFunc(func(c *cobra.Command, _ []string) {
+		c.Println("Flags of every command:\n\n" + strings.TrimRight(c.Root().PersistentFlags().FlagUsagesWrapped(80), "\n"))
+	})
+	return cmd
+}
+
+// invocation is how this program was started, as a person would type it again.
+func (a *app) invocation() string {
+	exe, err := os.Executable()
+	if err == nil && strings.Contains(filepath.ToSlash(exe), "/go-build") {
+		if _, err := os.Stat(filepath.Join("cmd", "rath", "main.go")); err == nil {
+			return "go run ./cmd/rath"
+		}
+		return "go run github.com/rathcluster/rath/cmd/rath"
+	}
+	if a.program == "" {
+		return "rath"
+	}
+	return shellWord(a.program)
+}
+
+func (a *app) completionCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:       "completion SHELL",
+		Short:     "Write a completion script: bash, zsh, fish or powershell",
+		Long:      "Writes a script that completes commands and flags in a shell.",
+		Example:   "  rath completion bash > ~/.local/share/bash-completion/completions/rath\n  rath completion zsh > \"${fpath[1]}/_rath\"\n  rath completion fish > ~/.config/fish/completions/rath.fish",
+		ValidArgs: []string{"bash", "zsh", "fish", "powershell"},
+		Args:      cobra.MatchAll(exactly(1, "a shell"), cobra.OnlyValidArgs),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			root := cmd.Root()
+			switch args[0] {
+			case "bash":
+				return root.GenBashCompletionV2(a.out, true)
+			case "zsh":
+				return root.GenZshCompletion(a.out)
+			case "fish":
+				return root.GenFishCompletion(a.out, true)
+			}
+			return root.GenPowerShellCompletionWithDesc(a.out)
+		},
+	}
+	return cmd
+}
+
+// exactly wants n arguments and says which.
+func exactly(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != n {
+			return usage(cmd, errorf("%s takes %s, got %d arguments", cmd.Name(), what, len(args)))
+		}
+		return nil
+	}
+}
+
+// atMost allows up to n arguments.
+func atMost(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > n {
+			return usage(cmd, errorf("%s takes %s at most, got %d arguments", cmd.Name(), what, len(args)))
+		}
+		return nil
+	}
+}

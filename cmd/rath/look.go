@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/workspace"
+)
+
+// archiveLooker looks into the sessions and files of a store. What it does not
+// find is left out: a story does not depend on it.
+type archiveLooker struct {
+	values *run.Values
+	blobs  func(session.Tenant) blob.Store
+}
+
+func (l archiveLooker) changed(ctx context.Context, t session.Tenant, before, after string) (text, right string) {
+	a, errA := blob.ParseDigest(before)
+	z, errZ := blob.ParseDigest(after)
+	if errA != nil || errZ != nil {
+		return "", ""
+	}
+	patch, err := workspace.Patch(ctx, l.blobs(t), a, z)
+	if err != nil {
+		return "", ""
+	}
+	return told(patch)
+}
+
+// told sums a patch up: "edits slug.sh" and "+3 -1".
+func told(patch []workspace.FileDiff) (text, right string) {
+	names := map[workspace.ChangeKind][]string{}
+	added, removed, files := 0, 0, 0
+	for i := range patch {
+		d := &patch[i]
+		if d.Before.Kind == workspace.Dir || d.After.Kind == workspace.Dir {
+			continue
+		}
+		files++
+		names[d.Kind] = append(names[d.Kind], d.Path)
+		for _, h := range d.Hunks {
+			for _, line := range h.Lines {
+				switch line.Op {
+				case '+':
+					added++
+				case '-':
+					removed++
+				}
+			}
+		}
+	}
+	if files == 0 {
+		return "", ""
+	}
+	var parts []string
+	for _, k := range []struct {
+		kind workspace.ChangeKind
+		verb string
+	}{{workspace.Modified, "edits"}, {workspace.Added, "adds"}, {workspace.Removed, "removes"}} {
+		list := names[k.kind]
+		if len(list) == 0 {
+			continue
+		}
+		more := ""
+		if len(list) > 2 {
+			list, more = list[:1], fmt.Sprintf(" and %d more", len(list)-1)
+		}
+		parts = append(parts, k.verb+" "+strings.Join(list, " and ")+more)
+	}
+	return strings.Join(parts, ", "), fmt.Sprintf("+%d -%d", added, removed)
+}
+
+func (l archiveLooker) printed(ctx context.Context, at session.Ref, call string) string {
+	s, err := l.values.At(ctx, at)
+	if err != nil {
+		return ""
+	}
+	for _, c := range s.LastN(8) {
+		if c.Kind() == session.ToolResult && c.CallID() == call {
+			return ending(c.Text())
+		}
+	}
+	return ""
+}
+
+// ending tells how a command ended: the last line that it printed and its exit
+// code; "" for what is no result of a command.
+func ending(body string) string {
+	var b struct {
+		Exit     *int   `json:"exit_code"`
+		Stdout   string `json:"stdout"`
+		Stderr   string `json:"stderr"`
+		TimedOut bool   `json:"timed_out"`
+	}
+	if json.Unmarshal([]byte(body), &b) != nil || b.Exit == nil {
+		return ""
+	}
+	text := lastLine(b.Stdout)
+	if text == "" && *b.Exit != 0 {
+		text = lastLine(b.Stderr)
+	}
+	if b.TimedOut {
+		return strings.TrimPrefix(text+", timed out", ", ")
+	}
+	return strings.TrimPrefix(fmt.Sprintf("%s, exit %d", text, *b.Exit), ", ")
+}
+
+// lastLine returns the last line that is not blank.
+func lastLine(s string) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	return term.Line(lines[len(lines)-1], 60)
+}

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// named is what a name on the command line stands for.
+type named struct {
+	run     *messages.RunInfo // nil for a session that was named itself
+	session session.ID
+	version session.Version // zero for the newest
+}
+
+func (n named) ref(t session.Tenant) session.Ref {
+	return session.Ref{Key: session.Key{Tenant: t, ID: n.session}, Version: n.version}
+}
+
+// String is "session:version".
+func (n named) String() string {
+	if n.version == 0 {
+		return string(n.session)
+	}
+	return fmt.Sprintf("%s:%d", n.session, n.version)
+}
+
+// home is where a run ended: the session and version of its result, or its
+// session.
+func home(r *messages.RunInfo) named {
+	if r.Result != nil {
+		return named{run: r, session: r.Result.Session, version: r.Result.Version}
+	}
+	return named{run: r, session: r.Session}
+}
+
+// resolve finds what a name stands for: @last, a run or a session by its id or
+// the unique beginning of one, or a session by its name; with ":version".
+func (s *system) resolve(ctx context.Context, name string) (named, error) {
+	base, version, err := splitVersion(name)
+	if err != nil {
+		return named{}, err
+	}
+	n, err := s.find(ctx, base)
+	if err == nil && version != 0 {
+		n.version = version
+	}
+	return n, err
+}
+
+// splitVersion cuts ":12" off a name.
+func splitVersion(name string) (base string, v session.Version, err error) {
+	base, digits, ok := strings.Cut(name, ":")
+	if !ok {
+		return name, 0, nil
+	}
+	n, err := strconv.ParseUint(digits, 10, 63)
+	if err != nil || n == 0 {
+		return "", 0, fail(exitUsage, "%q: want a session and a version, such as %s:3", name, base)
+	}
+	return base, session.Version(n), nil
+}
+
+func (s *system) find(ctx context.Context, name string) (named, error) {
+	if name != messages.Last {
+		if err := session.ValidID("session or run", name); err != nil {
+			return named{}, &exitError{exitUsage, fmt.Errorf("%w; see \"help names\"", err)}
+		}
+	}
+	r, err := s.Run(ctx, run.ID(name))
+	switch {
+	case err == nil:
+		return home(&r), nil
+	case !errors.Is(err, run.ErrUnknownRun) && !errors.Is(err, session.ErrNotFound):
+		return named{}, err
+	case name == messages.Last:
+		return named{}, fail(exitNotFound, "there is no run yet in tenant %s, so %s is nothing: start one with \"run\" or \"submit\"", s.Tenant(), name)
+	}
+	return s.byBeginning(ctx, name)
+}
+
+// byBeginning finds the one run or session whose id begins so. A name that
+// somebody gave a session is tried last.
+func (s *system) byBeginning(ctx context.Context, prefix string) (named, error) {
+	runs, err := s.Runs(ctx, nil)
+	if err != nil {
+		return named{}, err
+	}
+	var hits []named
+	seen := map[session.ID]bool{}
+	for i := range runs {
+		r := &runs[i]
+		if strings.HasPrefix(string(r.Run), prefix) {
+			hits = append(hits, home(r))
+		}
+		for _, id := range append(slices.Clone(r.Sessions), r.Session) {
+			if strings.HasPrefix(string(id), prefix) && !seen[id] {
+				seen[id] = true
+				hits = append(hits, named{session: id})
+			}
+		}
+	}
+	roots, err := s.Roots(ctx, 0)
+	if err != nil {
+		return named{}, err
+	}
+	for _, id := range roots {
+		if strings.HasPrefix(string(id), prefix) && !seen[id] {
+			seen[id] = true
+			hits = append(hits, named{session: id})
+		}
+	}
+	for _, h := range hits {
+		if h.run == nil && string(h.session) == prefix || h.run != nil && string(h.run.Run) == prefix {
+			return h, nil
+		}
+	}
+	switch len(hits) {
+	case 1:
+		return hits[0], nil
+	case 0:
+		g, err := s.Graph(ctx, prefix, "")
+		if err == nil && g.Root != "" {
+			return named{session: g.Root}, nil
+		}
+		return named{}, fail(exitNotFound, "no run or session of tenant %s begins with %q; \"ps\" lists the runs", s.Tenant(), prefix)
+	}
+	var ids []string
+	for _, h := range hits[:min(len(hits), 5)] {
+		if h.run != nil {
+			ids = append(ids, "run "+string(h.run.Run))
+		} else {
+			ids = append(ids, "session "+string(h.session))
+		}
+	}
+	if len(hits) > 5 {
+		ids = append(ids, "...")
+	}
+	return named{}, fail(exitConflict, "%q is the beginning of %d ids: %s; give more of it", prefix, len(hits), strings.Join(ids, ", "))
+}
+
+// runOf resolves the name of a run; that of a session is its last run.
+func (s *system) runOf(ctx context.Context, name string) (messages.RunInfo, error) {
+	n, err := s.resolve(ctx, name)
+	if err != nil {
+		return messages.RunInfo{}, err
+	}
+	if n.run != nil {
+		return *n.run, nil
+	}
+	runs, err := s.Runs(ctx, nil)
+	if err != nil {
+		return messages.RunInfo{}, err
+	}
+	for _, r := range runs { // the newest first
+		if r.Session == n.session || slices.Contains(r.Sessions, n.session) {
+			return r, nil
+		}
+	}
+	return messages.RunInfo{}, fail(exitNotFound, "no run worked on session %s", n.session)
+}
+
+// graph reads the lineage of the tree that a session is part of.
+func (s *system) graph(ctx context.Context, id session.ID) (*lineage.Graph, session.Key, error) {
+	g := lineage.NewGraph()
+	var root session.ID
+	for after := uint64(0); ; {
+		page, err := s.Lineage(ctx, string(id), after, 0)
+		if err != nil {
+			return nil, session.Key{}, err
+		}
+		for i := range page.Records {
+			g.Add(page.Records[i].Record)
+			root = page.Records[i].Record.Root
+		}
+		if after = page.Next; after >= page.Last || after == 0 {
+			break
+		}
+	}
+	if root == "" {
+		return nil, session.Key{}, fail(exitNotFound, "session %s has no lineage yet", id)
+	}
+	return g, session.Key{Tenant: s.Tenant(), ID: root}, nil
+}

@@ -1,0 +1,268 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// noHead is no files.
+var noHead blob.Digest
+
+func (a *app) psCommand() *cobra.Command {
+	var states []string
+	var workflow string
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "ps",
+		Short: "List runs, the newest first",
+		Example: `  rath ps
+  rath ps --state running,needs_review
+  rath ps --workflow review --limit 100 -o jsonl`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o := &client.RunsOptions{Workflow: workflow, Limit: limit}
+			for _, name := range states {
+				st := run.State(strings.TrimSpace(name))
+				if !known(st) {
+					return usage(cmd, fmt.Errorf("%q is no state; the states are %s", name, list(stateNames())))
+				}
+				o.States = append(o.States, st)
+			}
+			return a.with(cmd.Context(), func(s *system) error { return a.ps(cmd.Context(), s, o) })
+		},
+	}
+	cmd.Flags().StringSliceVar(&states, "state", nil, "only runs in these states, separated by commas")
+	cmd.Flags().StringVar(&workflow, "workflow", "", "only runs of this workflow")
+	cmd.Flags().IntVar(&limit, "limit", 20, "at most so many; 0 for all")
+	return cmd
+}
+
+var allStates = []run.State{run.Queued, run.Running, run.Waiting, run.NeedsReview, run.Succeeded, run.Failed, run.Cancelled, run.TimedOut}
+
+func known(s run.State) bool {
+	for _, k := range allStates {
+		if k == s {
+			return true
+		}
+	}
+	return false
+}
+
+func stateNames() []string {
+	names := make([]string, len(allStates))
+	for i, s := range allStates {
+		names[i] = string(s)
+	}
+	return names
+}
+
+func (a *app) ps(ctx context.Context, s *system, o *client.RunsOptions) error {
+	runs, err := s.Runs(ctx, o)
+	if err != nil {
+		return err
+	}
+	if done, err := emit(a, runs); done {
+		return err
+	}
+	now := time.Now()
+	rows := make([][]string, len(runs))
+	for i := range runs {
+		r := &runs[i]
+		rows[i] = []string{
+			shortRun(r.Run), a.state(r.State), r.Workflow, lineage.Short(r.Session), fmt.Sprint(r.Steps), thousands(r.Usage.Tokens()),
+			age(now, time.UnixMilli(r.Submitted)), term.Line(note(r), 60),
+		}
+	}
+	if len(rows) == 0 {
+		a.remark("no runs in tenant %s", s.Tenant())
+		return nil
+	}
+	a.table([]string{"RUN", "STATE", "WORKFLOW", "SESSION", "STEPS", "TOKENS", "AGE", ""}, rows)
+	return nil
+}
+
+// shortRun is the beginning of a run's id that people can type.
+func shortRun(id run.ID) string { return string(id[:min(len(id), 12)]) }
+
+// state writes a state in its colour.
+func (a *app) state(s run.State) string {
+	text := strings.ReplaceAll(string(s), "_", " ")
+	if !a.out.Terminal() {
+		return string(s)
+	}
+	return text
+}
+
+// note says what is special about a run.
+func note(r *messages.RunInfo) string {
+	switch {
+	case r.Behind != "":
+		return "waits for " + shortRun(r.Behind)
+	case r.Review != nil:
+		return r.Review.Reason
+	case r.State.Terminal():
+		return r.Reason
+	case r.Cancelled:
+		return "is asked to stop"
+	case r.Attempt > 1:
+		return fmt.Sprintf("attempt %d", r.Attempt)
+	}
+	return r.Reason
+}
+
+// list writes names with commas.
+func list(names []string) string {
+	if len(names) == 0 {
+		return "nothing"
+	}
+	return strings.Join(names, ", ")
+}
+
+func (a *app) showCommand() *cobra.Command {
+	var full bool
+	cmd := &cobra.Command{
+		Use:   "show NAME",
+		Short: "Show the transcript of a session, or of a run",
+		Long: `Shows what was said in a session: each row with the version it made, who said
+it, and the tools that were called. Long texts are cut; --full shows them whole.
+"help names" tells how to name a session, a version or a run.`,
+		Example: `  rath show @last
+  rath show 7f3a:4 --full
+  rath show 7f3a -o jsonl | jq .text`,
+		Args: exactly(1, "one session or run"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.with(cmd.Context(), func(s *system) error { return a.show(cmd.Context(), s, args[0], full) })
+		},
+	}
+	cmd.Flags().BoolVar(&full, "full", false, "whole texts")
+	return cmd
+}
+
+func (a *app) show(ctx context.Context, s *system, name string, full bool) error {
+	n, err := s.resolve(ctx, name)
+	if err != nil {
+		return err
+	}
+	v, err := s.Session(ctx, n.String())
+	if err != nil {
+		return err
+	}
+	switch a.config.Output.Value {
+	case "json":
+		return a.writeJSON(v)
+	case "jsonl":
+		_, err := emit(a, v.Chunks)
+		return err
+	}
+	if n.run != nil {
+		r := n.run
+		a.out.Printf("run      %s of %s, %s", r.Run, r.Workflow, r.State)
+		if r.Reason != "" {
+			a.out.Printf(": %s", term.Line(r.Reason, 200))
+		}
+		a.out.Println()
+	}
+	a.out.Printf("session  %s:%d  %s, %s", v.Session, v.Version, counted(int64(v.Total), "row"), usageText(v.Usage))
+	if v.Closed != "" {
+		a.out.Printf(", %s", v.Closed)
+		if v.Reason != "" {
+			a.out.Printf(" %q", term.Line(v.Reason, 100))
+		}
+	}
+	a.out.Println()
+	for _, p := range v.Parents {
+		a.out.Printf("from     %s:%d\n", p.Session, p.Version)
+	}
+	if !v.Placement.Head.IsZero() {
+		a.out.Printf("files    %s in %s", v.Placement.Head.Short(), v.Placement.Backend)
+		if v.Placement.Isolation != "" {
+			a.out.Printf(" (%s)", v.Placement.Isolation)
+		}
+		a.out.Println()
+	}
+	for i := range v.Chunks {
+		a.row(&v.Chunks[i], v.Session, full)
+	}
+	return nil
+}
+
+func usageText(u session.Usage) string {
+	return counted(u.Calls, "model call") + ", " + counted(u.Tokens(), "token")
+}
+
+// row prints one row of a transcript.
+func (a *app) row(c *messages.Chunk, in session.ID, full bool) {
+	who := string(c.Kind)
+	switch {
+	case c.Kind == session.ToolResult:
+		who = or(c.Name, "tool") + " answers"
+	case c.Agent != "":
+		who = c.Agent
+	}
+	at := ""
+	if c.Version > 0 {
+		at = fmt.Sprintf("%d", c.Version)
+		if c.Session != "" && c.Session != in {
+			at = lineage.Short(c.Session) + ":" + at
+		}
+	}
+	a.out.Println()
+	a.out.Println(a.out.Paint(term.Bold, who) + a.out.Dim("  "+strings.TrimSpace(at+"  "+a.when(c))))
+	width := a.out.Width() - 2
+	lines := term.Wrap(term.Clean(c.Text), width)
+	if c.Text == "" {
+		lines = nil
+	}
+	const shown = 12
+	left := 0
+	if !full && len(lines) > shown {
+		left = len(lines) - shown
+		lines = lines[:shown]
+	}
+	for _, l := range lines {
+		a.out.Println(strings.TrimRight("  "+l, " "))
+	}
+	if left > 0 {
+		a.out.Println(a.out.Dim("  ... " + counted(int64(left), "more line") + "; --full shows them"))
+	}
+	if c.Truncated {
+		a.out.Println(a.out.Dim("  ... the text goes on"))
+	}
+	for _, call := range c.Calls {
+		args := term.Line(call.Args, width-len(call.Name)-4)
+		if full {
+			args = term.Clean(call.Args)
+		}
+		a.out.Println("  " + a.out.Paint(term.Cyan, "> "+term.Line(call.Name, 60)) + " " + args)
+	}
+}
+
+// when tells the time and the step of a row.
+func (a *app) when(c *messages.Chunk) string {
+	var parts []string
+	if c.Time > 0 {
+		parts = append(parts, time.UnixMilli(c.Time).Local().Format("15:04:05"))
+	}
+	if c.Step != "" {
+		parts = append(parts, "step "+c.Step)
+	}
+	if n := c.Usage.Tokens(); n > 0 {
+		parts = append(parts, counted(n, "token"))
+	}
+	if c.Failed {
+		parts = append(parts, "an error")
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,393 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/workspace"
+)
+
+// taskFlags are what a task may say on the command line.
+type taskFlags struct {
+	message string
+	file    string
+	id      string
+	session string
+	forkOf  string
+	model   string
+	tools   []string
+	tokens  int64
+	steps   int64
+}
+
+func (f *taskFlags) add(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVarP(&f.message, "message", "m", "", "the input: JSON, or text")
+	fs.StringVarP(&f.file, "file", "f", "", "read the input from a file; - is standard input")
+	fs.StringVar(&f.session, "session", "", "continue this session, or one of this name")
+	fs.StringVar(&f.forkOf, "fork-of", "", "start from a session:version as a branch")
+	fs.StringVar(&f.model, "model", "", "model to use")
+	fs.StringSliceVar(&f.tools, "tools", nil, "tools that the agent may use, separated by commas")
+	fs.Int64Var(&f.tokens, "budget-tokens", 0, "stop the run when it has used so many tokens")
+	fs.Int64Var(&f.steps, "budget-steps", 0, "stop the run after so many steps")
+	fs.StringVar(&f.id, "id", "", "id of the run, its idempotency key (default drawn)")
+}
+
+// task reads what the flags say.
+func (a *app) task(cmd *cobra.Command, f *taskFlags) (messages.Task, error) {
+	t := messages.Task{
+		ID: run.ID(f.id), Session: f.session, ForkOf: f.forkOf, Model: f.model, Tools: f.tools,
+		Budget: messages.Budget{Tokens: f.tokens, Steps: f.steps},
+	}
+	if f.id == "" {
+		t.ID = client.NewID()
+	} else if _, err := runID(f.id); err != nil {
+		return t, err
+	}
+	if f.tokens < 0 || f.steps < 0 {
+		return t, usage(cmd, errors.New("a budget is a positive number"))
+	}
+	text := f.message
+	switch {
+	case f.message != "" && f.file != "":
+		return t, usage(cmd, errors.New("give the input with -m or with -f, not both"))
+	case f.file != "":
+		data, err := a.readInput(f.file, run.MaxInput)
+		if err != nil {
+			return t, err
+		}
+		text = string(data)
+	}
+	if len(text) > run.MaxInput {
+		return t, fail(exitUsage, "the input has %s bytes, a task takes %s at most; put it into a file of the workspace (-C) and name that",
+			thousands(int64(len(text))), thousands(run.MaxInput))
+	}
+	t.Input = inputOf(text)
+	return t, nil
+}
+
+// inputOf returns a text as the JSON of an input: itself if it is an object,
+// an array or a quoted text, else as a text.
+func inputOf(text string) json.RawMessage {
+	trimmed := strings.TrimSpace(text)
+	if trimmed == "" {
+		return nil
+	}
+	if strings.ContainsAny(trimmed[:1], `{["`) && json.Valid([]byte(trimmed)) {
+		return json.RawMessage(trimmed)
+	}
+	quoted, err := json.Marshal(strings.TrimRight(text, "\r\n"))
+	if err != nil { // a string always encodes
+		return nil
+	}
+	return quoted
+}
+
+func (a *app) runCommand() *cobra.Command {
+	var f taskFlags
+	var o runOptions
+	cmd := &cobra.Command{
+		Use:   "run [WORKFLOW]",
+		Short: "Run a task in this process and follow it",
+		Long: `Runs a task of a workflow, "agent" without a name, and prints what it answers.
+The node runs in this process, unless one runs over this store already or a
+server is named. The exit code is the outcome.
+
+With -C the session works on a copy of a directory; the diff is printed at the
+end, and --apply carries it back. Ctrl-C parks the run and prints the command
+that resumes it; a second one exits at once.`,
+		Example: `  rath run -m "say hello"
+  rath run -C . -m "make the tests pass" --apply
+  echo "sum this up" | rath run -f -
+  rath run --script model.txtar -m "hello"      no model, no key
+  rath run review -m '{"topic":"tides"}' -o json`,
+		Args: atMost(1, "one workflow"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.workflow = "agent"
+			if len(args) > 0 {
+				o.workflow = args[0]
+			}
+			t, err := a.task(cmd, &f)
+			if err != nil {
+				return err
+			}
+			if o.apply && o.dir == "" {
+				return usage(cmd, errors.New("--apply needs -C DIR"))
+			}
+			if o.workflow == "agent" && len(t.Input) == 0 {
+				return usage(cmd, errors.New("say what to do with -m TEXT, or with -f FILE"))
+			}
+			return a.run(cmd.Context(), t, &o)
+		},
+	}
+	f.add(cmd)
+	fs := cmd.Flags()
+	fs.StringVarP(&o.dir, "chdir", "C", "", "work on a copy of this directory")
+	fs.BoolVar(&o.apply, "apply", false, "carry what the run changed back into the directory of -C")
+	fs.StringVar(&o.script, "script", "", "answer model calls from this txtar file")
+	fs.BoolVar(&o.unsafe, "unsafe", false, "let the model run commands where nothing confines them")
+	fs.StringVar(&o.dossier, "out-dossier", "", "write the evidence of the run to a file: .html, .md or .json")
+	return cmd
+}
+
+type runOptions struct {
+	workflow string
+	dir      string
+	apply    bool
+	script   string
+	unsafe   bool
+	dossier  string
+}
+
+// run submits a task and follows it to its end.
+func (a *app) run(ctx context.Context, t messages.Task, o *runOptions) (err error) {
+	work := &node.Options{Unsafe: o.unsafe, Model: t.Model}
+	if o.script != "" {
+		if work.Models, err = a.scriptModels(o.script); err != nil {
+			return err
+		}
+	}
+	s, err := a.open(ctx, work)
+	if err != nil {
+		return err
+	}
+	closed := false
+	end := func() error {
+		if closed {
+			return nil
+		}
+		closed = true
+		return s.close()
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	if !s.own() {
+		if o.script != "" || o.unsafe {
+			return fail(exitUsage, "--script and --unsafe are settings of a node; %s runs already and has its own", s.where)
+		}
+	}
+	var from blob.Digest
+	if o.dir != "" {
+		if from, err = a.upload(ctx, s, o.dir); err != nil {
+			return err
+		}
+		t.Workspace = from.String()
+	}
+	after, err := s.newest(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := s.Submit(ctx, o.workflow, t); err != nil {
+		return err
+	}
+	seen, err := s.watch(ctx, t.ID, "", after, a.runWatching(ctx, s))
+	a.err.Note("")
+	if errors.Is(err, errInterrupted) {
+		return a.parked(s, t.ID, end)
+	}
+	if err != nil {
+		return err
+	}
+	return a.finish(ctx, s, t.ID, seen, from, o)
+}
+
+// runWatching tells what a run does: on a terminal with a line about what is
+// being written.
+func (a *app) runWatching(ctx context.Context, s *system) watching {
+	t := newTeller(func(l storyLine) {
+		if !a.flags.quiet {
+			a.err.Println(storyText(a.err, l))
+		}
+	})
+	t.look = s.look()
+	t.user = true
+	w := a.storyOf(ctx, t, a.err.Note)
+	record := w.record
+	w.record = func(r lineage.Record) {
+		record(r)
+		if r.Kind == lineage.Ended {
+			t.finish(ctx)
+		}
+	}
+	return w
+}
+
+// scriptModels answers all model calls from a script.
+func (a *app) scriptModels(name string) (llm.Models, error) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	s, err := scripted.Parse(filepath.Base(name), data)
+	if err != nil {
+		return nil, &exitError{exitUsage, err}
+	}
+	m, err := scripted.New(s, nil)
+	if err != nil {
+		return nil, &exitError{exitUsage, err}
+	}
+	return everyKind{m}, nil
+}
+
+// everyKind answers providers of every kind.
+type everyKind struct{ llm.Models }
+
+func (k everyKind) Client(ctx context.Context, p llm.Provider) (llm.Client, error) {
+	p.Kind = ""
+	return k.Models.Client(ctx, p)
+}
+
+// upload stores a copy of a directory and returns its head.
+func (a *app) upload(ctx context.Context, s *system, dir string) (blob.Digest, error) {
+	if err := s.direct("run -C"); err != nil {
+		return blob.Digest{}, err
+	}
+	fi, err := os.Stat(dir)
+	if err != nil {
+		return blob.Digest{}, err
+	}
+	if !fi.IsDir() {
+		return blob.Digest{}, fail(exitUsage, "-C %s: not a directory", dir)
+	}
+	if inside(dir, a.config.Store.Value) {
+		return blob.Digest{}, fail(exitUsage, "-C %s holds the store %s, which would be copied into itself; "+
+			"keep the store elsewhere with --store", dir, a.config.Store.Value)
+	}
+	return workspace.Snapshot(ctx, s.blobs(s.Tenant()), dir, blob.Digest{}, workspace.Limits{})
+}
+
+// inside reports whether a path lies in a directory.
+func inside(dir, path string) bool {
+	d, errD := filepath.Abs(dir)
+	p, errP := filepath.Abs(path)
+	if errD != nil || errP != nil {
+		return false
+	}
+	if real, err := filepath.EvalSymlinks(d); err == nil {
+		d = real
+	}
+	if real, err := filepath.EvalSymlinks(p); err == nil {
+		p = real
+	}
+	rel, err := filepath.Rel(d, p)
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
+}
+
+// parked ends what an interrupt cut short: a run of this process is given back,
+// one of another process goes on.
+func (a *app) parked(s *system, id run.ID, end func() error) error {
+	own := s.own()
+	if own {
+		a.err.Println("parking the run; interrupt again to exit at once")
+	}
+	if err := end(); err != nil {
+		return err
+	}
+	if own {
+		a.err.Println("parked; resume it with\n  " + a.hint("resume", string(id)))
+	} else {
+		a.err.Println("the run goes on; follow it with\n  " + a.hint("trace", "-f", string(id)))
+	}
+	return silent(exitInterrupted)
+}
+
+// finish prints how a run ended.
+func (a *app) finish(ctx context.Context, s *system, id run.ID, seen watched, from blob.Digest, o *runOptions) error {
+	if seen.result == nil {
+		a.review(id, seen.review)
+		return silent(exitRefused)
+	}
+	r := *seen.result
+	var diff string
+	var to blob.Digest
+	if !from.IsZero() && r.Session != "" {
+		v, err := s.at(ctx, session.Ref{Key: session.Key{Tenant: s.Tenant(), ID: r.Session}, Version: r.Version})
+		if err != nil {
+			return err
+		}
+		if to = v.Placement().Head; to.IsZero() {
+			to = from // no tool has opened the sandbox
+		}
+		if diff, err = unified(ctx, s.blobs(s.Tenant()), from, to); err != nil {
+			return err
+		}
+	}
+	if o.dossier != "" {
+		if err := a.writeDossier(ctx, s, id, o.dossier); err != nil {
+			return err
+		}
+	}
+	applied := false
+	if o.apply && r.State == run.Succeeded && diff != "" {
+		if err := workspace.Apply(ctx, s.blobs(s.Tenant()), from, to, o.dir); err != nil {
+			return err
+		}
+		applied = true
+	}
+	done, err := emitOne(a, struct {
+		messages.Result
+		Diff    string `json:"diff,omitempty"`
+		Applied bool   `json:"applied,omitempty"`
+	}{r, diff, applied})
+	if !done {
+		a.answer(&r, diff)
+	}
+	switch {
+	case err != nil:
+		return err
+	case applied:
+		a.remark("applied to %s", o.dir)
+	case diff != "" && o.dir != "" && !o.apply:
+		a.remark("nothing in %s was changed; --apply carries the diff there", o.dir)
+	}
+	if e := r.Err(); e != nil {
+		code := stateCode(r.State)
+		if r.Attempt == 0 { // never began: what is wrong is the task
+			code = codeOf(e)
+		}
+		return &exitError{code, fmt.Errorf("run %s %s: %w", id, strings.ReplaceAll(string(r.State), "_", " "), e)}
+	}
+	return nil
+}
+
+// answer prints the answer and the diff of a run.
+func (a *app) answer(r *messages.Result, diff string) {
+	if r.State == run.Succeeded && r.Output != "" {
+		a.out.Println(strings.TrimRight(term.Clean(r.Output), "\n"))
+	}
+	if diff != "" {
+		if r.Output != "" && a.out.Terminal() {
+			a.out.Println()
+		}
+		a.printDiff(diff)
+	}
+	if r.Attempt > 0 {
+		a.remark("%s, %s, %s tokens   run %s", strings.ReplaceAll(string(r.State), "_", " "), counted(r.Usage.Calls, "model call"), thousands(r.Usage.Tokens()), r.Run)
+	}
+}
+
+// review says what a person has to decide.
+func (a *app) review(id run.ID, r *lineage.Record) {
+	a.err.Println(a.err.Paint(term.Yellow, "needs review:") + " " + term.Line(r.Reason, 400))
+	a.err.Println("a person has to decide:")
+	for _, d := range []string{"--happened", "--again", "--fail"} {
+		a.err.Println("  " + a.hint("resolve", string(id), d, "--reason", "TEXT"))
+	}
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/run"
+)
+
+func (a *app) submitCommand() *cobra.Command {
+	var f taskFlags
+	var wait bool
+	var deadline time.Duration
+	var workspace string
+	cmd := &cobra.Command{
+		Use:   "submit WORKFLOW",
+		Short: "Submit a task and print the id of its run",
+		Long: `Stores a task and prints the run's id, nothing else, as soon as it is stored. A
+node takes it: the one of "rath dev", or those of a cluster. Without one the
+task waits in the store until "rath dev", "rath run" or "rath resume" starts
+one there.
+
+Submitting the same task under the same --id again is harmless: it is one run.`,
+		Example: `  rath submit agent -m "say hello"
+  rath submit review -m tides --id monday --wait
+  rath submit agent -m "and now in French" --session greetings`,
+		Args: exactly(1, "the name of a workflow"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			t, err := a.task(cmd, &f)
+			if err != nil {
+				return err
+			}
+			t.Workspace = workspace
+			if deadline < 0 {
+				return usage(cmd, errors.New("--deadline is a positive duration, such as 10m"))
+			}
+			if deadline > 0 {
+				t.Deadline = time.Now().Add(deadline)
+			}
+			return a.submit(cmd.Context(), args[0], t, wait)
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait for the end and print the result")
+	cmd.Flags().DurationVar(&deadline, "deadline", 0, "time out after this long, such as 10m")
+	cmd.Flags().StringVar(&workspace, "workspace", "", "head of the files to start with, 64 hexadecimal digits")
+	return cmd
+}
+
+func (a *app) submit(ctx context.Context, workflow string, t messages.Task, wait bool) (err error) {
+	s, err := a.open(ctx, &node.Options{Idle: true})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	own := s.own()
+	if wait && own {
+		return fail(exitUsage, "submit --wait: no node runs over %s that could take the task; start %q, or use %q",
+			a.config.Store.Value, a.invocation()+" dev", a.invocation()+" run")
+	}
+	if own {
+		if err := s.offered(ctx, workflow); err != nil {
+			return err
+		}
+	}
+	if _, err := s.Submit(ctx, workflow, t); err != nil {
+		return err
+	}
+	if !wait {
+		if done, err := emitOne(a, struct {
+			Run run.ID `json:"run"`
+		}{t.ID}); done {
+			return err
+		}
+		a.out.Println(t.ID)
+		if own {
+			a.remark("no node runs here: the task waits for %q or %q", a.invocation()+" dev", a.hint("resume", string(t.ID)))
+		}
+		return nil
+	}
+	r, err := s.Wait(ctx, t.ID)
+	if errors.Is(err, context.Canceled) {
+		a.err.Println("the run goes on; follow it with\n  " + a.hint("trace", "-f", string(t.ID)))
+		return silent(exitInterrupted)
+	}
+	if err != nil {
+		return err
+	}
+	return a.finish(ctx, s, t.ID, watched{result: &r}, noHead, &runOptions{})
+}
+
+// offered reports a workflow that nobody has ever offered here. Its task would
+// be refused by the next node.
+func (s *system) offered(ctx context.Context, workflow string) error {
+	all, err := s.Workflows(ctx)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, w := range all {
+		if w.Name == workflow {
+			return nil
+		}
+		names = append(names, w.Name)
+	}
+	return fail(exitNotFound, "unknown workflow %q: %s offers %s; workflows of your own are offered by your node, see \"init\"",
+		workflow, s.where, list(names))
+}

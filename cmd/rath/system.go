@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// system is what a command works on: a server that it talks to, the node that
+// runs in this directory, or the store itself.
+type system struct {
+	*client.Client
+	// log, values and blobs are nil for a server: a client reads what nodes
+	// answer, and nothing else.
+	log    session.Log
+	values *run.Values
+	blobs  func(session.Tenant) blob.Store
+	level  string
+	node   *node.Instance // hosted in this process; nil if it is not
+	where  string         // "store .rath", "nats://host:4222"
+	close  func() error
+}
+
+// openTimeout bounds how long it takes to reach a system.
+const openTimeout = 90 * time.Second
+
+// ambient reports whether the configuration names a server.
+func (a *app) ambient() bool {
+	c := &a.config
+	if c.Store.given() && !c.Server.given() && !c.Context.given() {
+		return false
+	}
+	return c.Server.Value != "" || c.Context.Value != "" || a.useSelected()
+}
+
+// useSelected reports whether the context that the nats command line has
+// selected is used: only where there is no store, because the store of this
+// directory is closer.
+func (a *app) useSelected() bool {
+	if a.config.Store.Origin != "default" || a.selectedContext() == "" {
+		return false
+	}
+	_, err := os.Stat(a.config.Store.Value)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// open reaches the system. With work it becomes a node that takes tasks, unless
+// one runs already.
+func (a *app) open(ctx context.Context, work *node.Options) (*system, error) {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	if a.ambient() {
+		return a.dial(ctx)
+	}
+	store := a.config.Store.Value
+	if _, err := os.Stat(filepath.Join(store, "node.json")); err == nil {
+		s, err := a.attach(ctx, store)
+		if err == nil || !errors.Is(err, client.ErrUnreachable) {
+			return s, err
+		}
+		// What wrote the file does not live any more: the store is ours.
+	}
+	if work == nil {
+		if _, err := os.Stat(store); errors.Is(err, fs.ErrNotExist) {
+			return nil, fail(exitNotFound, "there is no store at %s: start with %q or %q, or name another place with --store or --server",
+				store, a.invocation()+" demo", a.invocation()+" run")
+		}
+		work = &node.Options{Idle: true}
+	}
+	return a.host(ctx, work)
+}
+
+// dial connects to a server as a client.
+func (a *app) dial(ctx context.Context) (*system, error) {
+	c := &a.config
+	o := &client.Options{Tenant: a.tenant(), Name: "rath", CredsFile: c.Creds.Value, Logger: a.logger()}
+	url := c.Server.Value
+	if url == "" {
+		name := or(c.Context.Value, a.selectedContext())
+		nc, err := a.readContext(name)
+		if err != nil {
+			return nil, err
+		}
+		url = nc.URL
+		o.User, o.Password, o.NKeyFile, o.RootCAs, o.Inbox = nc.User, nc.Password, nc.NKey, nc.CA, nc.Inbox
+		o.CredsFile = or(o.CredsFile, nc.Creds)
+	}
+	if o.CredsFile == "" && o.NKeyFile == "" && o.User == "" {
+		o.User, o.Password = a.getenv("NATS_USER"), a.getenv("NATS_PASSWORD")
+	}
+	cl, err := client.Dial(ctx, url, o)
+	if err != nil {
+		return nil, err
+	}
+	return &system{Client: cl, where: url, close: cl.Close}, nil
+}
+
+// attach connects to the node that runs over a store, with its rights.
+func (a *app) attach(ctx context.Context, store string) (*system, error) {
+	n, err := node.Attach(ctx, &node.Options{Store: store, Logger: a.logger()})
+	if err != nil {
+		return nil, err
+	}
+	s, err := a.system(n, "the node over "+store)
+	if err == nil {
+		s.node = nil
+	}
+	return s, err
+}
+
+// host opens the store in this process.
+func (a *app) host(ctx context.Context, o *node.Options) (*system, error) {
+	c := &a.config
+	o.Store, o.Level, o.Logger, o.Env = c.Store.Value, c.Level.Value, a.logger(), a.getenv
+	o.Model = or(o.Model, c.Model.Value)
+	o.Slots, _ = strconv.Atoi(c.Slots.Value) // checked when it was read
+	if unsafe, _ := strconv.ParseBool(c.Unsafe.Value); unsafe {
+		o.Unsafe = true
+	}
+	o.Workflows = append(o.Workflows, forkRegistration())
+	n, err := node.Start(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return a.system(n, "store "+o.Store)
+}
+
+func (a *app) system(n *node.Instance, where string) (*system, error) {
+	c, err := n.ClientOf(a.tenant())
+	if err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	return &system{
+		Client: c, log: n.Log(), values: n.Values(), blobs: n.Blobs, level: n.Level(), node: n, where: where, close: n.Close,
+	}, nil
+}
+
+// own reports whether the node runs in this process.
+func (s *system) own() bool { return s.node != nil }
+
+// with opens the system to look at it, runs fn, and closes it.
+func (a *app) with(ctx context.Context, fn func(*system) error) (err error) {
+	s, err := a.open(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	return fn(s)
+}
+
+// direct explains what a command lacks that needs the log or the blobs.
+func (s *system) direct(what string) error {
+	if s.log != nil {
+		return nil
+	}
+	return fail(exitUsage, "%s reads the log and the files of sessions, which %s gives to nodes only: "+
+		"run it where the store or its node is, or with --store", what, s.where)
+}
+
+// look returns what adds details to stories.
+func (s *system) look() looker {
+	if s.log == nil {
+		return nil
+	}
+	return archiveLooker{s.values, s.blobs}
+}
+
+// session reads a session at a version, zero for the newest.
+func (s *system) at(ctx context.Context, r session.Ref) (session.Session, error) {
+	v, err := s.values.At(ctx, r)
+	if err != nil {
+		return v, fmt.Errorf("session %s: %w", r, err)
+	}
+	return v, nil
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/session"
+)
+
+func (a *app) tailCommand() *cobra.Command {
+	var after uint64
+	var follow bool
+	var kinds []string
+	cmd := &cobra.Command{
+		Use:   "tail [NAME]",
+		Short: "Print lineage records, and with -f those that come",
+		Long: `Prints what was recorded, of the tree of one session or of all, one line per
+record, each with its sequence. A tail that was cut off goes on with --after and
+the last sequence that it printed: no record is missed and none comes twice,
+also over the loss of a connection and the restart of nodes.`,
+		Example: `  rath tail                      everything, from the beginning
+  rath tail -f @last
+  rath tail --after 1204 -o jsonl
+  rath tail -f --kind adopted,rejected`,
+		Args: atMost(1, "one session or run"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, k := range kinds {
+				if !slices.Contains(lineage.Kinds(), lineage.Kind(k)) {
+					return usage(cmd, errorf("%q is no kind of record; the kinds are %s", k, list(kindNames())))
+				}
+			}
+			name := ""
+			if len(args) > 0 {
+				name = args[0]
+			}
+			return a.with(cmd.Context(), func(s *system) error { return a.tail(cmd.Context(), s, name, after, follow, kinds) })
+		},
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what comes")
+	cmd.Flags().Uint64Var(&after, "after", 0, "begin after this sequence")
+	cmd.Flags().StringSliceVar(&kinds, "kind", nil, "only records of these kinds, separated by commas")
+	return cmd
+}
+
+func kindNames() []string {
+	var names []string
+	for _, k := range lineage.Kinds() {
+		names = append(names, string(k))
+	}
+	return names
+}
+
+func (a *app) tail(ctx context.Context, s *system, name string, after uint64, follow bool, kinds []string) error {
+	var root session.ID
+	if name != "" {
+		n, err := s.resolve(ctx, name)
+		if err != nil {
+			return err
+		}
+		root = n.session
+	}
+	put := func(r *messages.LineageRecord) error {
+		if len(kinds) > 0 && !slices.Contains(kinds, string(r.Record.Kind)) {
+			return nil
+		}
+		return a.record(r)
+	}
+	if !follow {
+		return s.recorded(ctx, root, after, put)
+	}
+	for r, err := range s.Tail(ctx, string(root), after) {
+		if errors.Is(err, context.Canceled) {
+			return silent(exitInterrupted)
+		}
+		if err == nil {
+			err = put(&r)
+		}
+		if err == nil {
+			err = a.out.Err()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recorded reads the lineage of a tree, or of all for "", as far as it goes.
+func (s *system) recorded(ctx context.Context, root session.ID, after uint64, each func(*messages.LineageRecord) error) error {
+	for {
+		page, err := s.Lineage(ctx, string(root), after, 0)
+		if err != nil {
+			return err
+		}
+		for i := range page.Records {
+			if err := each(&page.Records[i]); err != nil {
+				return err
+			}
+		}
+		if page.Next <= after || page.Next >= page.Last {
+			return nil
+		}
+		after = page.Next
+	}
+}
+
+// record prints one record: its sequence first.
+func (a *app) record(r *messages.LineageRecord) error {
+	if a.asJSON() { // a stream of records is one object per line in either form
+		return a.writeLine(r)
+	}
+	rec := &r.Record
+	line := term.Pad(strconv.FormatUint(r.At, 10), 6) + " " + time.UnixMilli(rec.Time).Local().Format("15:04:05.000") + "  " +
+		term.Pad(lineage.Short(rec.Session), 9) + " " + term.Pad(string(rec.Kind), 11) + " "
+	text := term.Line(rec.Summary, 200)
+	if a.out.Terminal() {
+		text = term.Clip(text, max(a.out.Width()-term.Width(line), 20))
+	}
+	a.out.Println(a.out.Dim(line) + text)
+	return nil
+}

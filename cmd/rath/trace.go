@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+)
+
+func (a *app) traceCommand() *cobra.Command {
+	var follow bool
+	cmd := &cobra.Command{
+		Use:   "trace [NAME]",
+		Short: "Tell the story of a run, and with -f what happens next",
+		Long: `Tells what the sessions of a run's tree did: one line per turn of an agent, with
+its tool calls folded into it, branches below the session they were forked from,
+and what became of them. With -f it goes on until the run ends.`,
+		Example: `  rath trace
+  rath trace -f @last
+  rath trace 7f3a -o jsonl`,
+		Args: atMost(1, "one run or session"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name := messages.Last
+			if len(args) > 0 {
+				name = args[0]
+			}
+			return a.with(cmd.Context(), func(s *system) error { return a.trace(cmd.Context(), s, name, follow) })
+		},
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the run ends")
+	return cmd
+}
+
+func (a *app) trace(ctx context.Context, s *system, name string, follow bool) error {
+	t := newTeller(func(l storyLine) {
+		if a.asJSON() {
+			_ = a.writeLine(l) // the writer keeps its error
+			return
+		}
+		a.out.Println(storyText(a.out, l))
+	})
+	t.look, t.user = s.look(), true
+	n, err := s.resolve(ctx, name)
+	if err != nil {
+		return err
+	}
+	if !follow {
+		err := s.recorded(ctx, n.session, 0, func(r *messages.LineageRecord) error {
+			t.add(ctx, r.Record)
+			return nil
+		})
+		t.finish(ctx)
+		return err
+	}
+	r, err := s.runOf(ctx, name)
+	if err != nil {
+		return err
+	}
+	w := a.storyOf(ctx, t, a.out.Note)
+	seen, err := s.watch(ctx, r.Run, or2(r.Root, r.Session), 0, w)
+	t.finish(ctx)
+	a.out.Note("")
+	switch {
+	case errors.Is(err, errInterrupted):
+		return silent(exitInterrupted)
+	case err != nil:
+		return err
+	case seen.result == nil:
+		a.review(r.Run, seen.review)
+		return silent(exitRefused)
+	}
+	return a.outcome(r.Run, seen.result)
+}
+
+// outcome turns the result of a run into the exit code of a command that
+// followed it.
+func (a *app) outcome(id run.ID, r *messages.Result) error {
+	if err := r.Err(); err != nil {
+		return &exitError{stateCode(r.State), errorf("run %s: %w", id, err)}
+	}
+	a.remark("succeeded, %s   run %s", usageText(r.Usage), id)
+	return nil
+}
+
+func or2[T ~string](texts ...T) T {
+	for _, t := range texts {
+		if t != "" {
+			return t
+		}
+	}
+	return ""
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/dossier"
+	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/session"
+)
+
+// maxDossier bounds what verify reads into memory.
+const maxDossier = 1 << 30
+
+func (a *app) verifyCommand() *cobra.Command {
+	var head string
+	cmd := &cobra.Command{
+		Use:   "verify FILE",
+		Short: "Check a dossier without a server",
+		Long: `Recomputes every hash chain, every reference between sessions and every digest
+of a dossier, renders it again and compares it byte for byte. It needs no server
+and no store.
+
+A document that was cut at its end, or written anew as a whole, holds together
+too: --head compares the last commit of the home session with a hash that you
+know from elsewhere, and closes that.
+
+Exit code 1 if something does not hold: the message names the first bad commit.`,
+		Example: `  rath verify .rath/dossiers/run-7f3a.html
+  rath verify run.json --head 5be1c0d2...
+  rath verify - < run.md`,
+		Args: exactly(1, "a file"),
+		RunE: func(_ *cobra.Command, args []string) error { return a.verify(args[0], head) },
+	}
+	cmd.Flags().StringVar(&head, "head", "", "hash that the home session's last commit must have")
+	return cmd
+}
+
+func (a *app) verify(name, head string) error {
+	doc, err := a.readInput(name, maxDossier)
+	if err != nil {
+		return err
+	}
+	o := &dossier.VerifyOptions{}
+	if head != "" {
+		if err := o.Head.UnmarshalText([]byte(strings.ToLower(head))); err != nil {
+			return fail(exitUsage, "verify: --head: want the 64 hexadecimal digits of a commit's hash: %w", err)
+		}
+	}
+	report, err := dossier.Verify(doc, o)
+	if err != nil {
+		return err
+	}
+	type chain struct {
+		Session session.ID   `json:"session"`
+		Commits int          `json:"commits"`
+		Head    session.Hash `json:"head"`
+	}
+	view := struct {
+		OK       bool    `json:"ok"`
+		Form     string  `json:"form"`
+		Run      string  `json:"run"`
+		Tenant   string  `json:"tenant"`
+		Home     string  `json:"home"`
+		State    string  `json:"state"`
+		Verdict  string  `json:"verdict"`
+		Commits  int     `json:"commits"`
+		Blobs    int     `json:"blobs"`
+		Anchored bool    `json:"anchored"`
+		Sessions []chain `json:"sessions"`
+	}{true, report.Form, string(report.Run), string(report.Home.Tenant), string(report.Home.ID), string(report.State), report.Verdict, report.Commits, report.Blobs, report.Anchored, nil}
+	for _, c := range report.Sessions {
+		view.Sessions = append(view.Sessions, chain(c))
+	}
+	if done, err := emitOne(a, view); done {
+		return err
+	}
+	a.out.Printf("%s  %s", a.out.Paint(term.Green, "ok"), strings.TrimRight(term.Clean(report.String()), "\n")+"\n")
+	return nil
+}
+
+// readInput reads a file, or standard input for "-", up to a size.
+func (a *app) readInput(name string, limit int64) ([]byte, error) {
+	in := a.in
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		if fi, err := f.Stat(); err == nil && !fi.Mode().IsRegular() {
+			return nil, fail(exitUsage, "%s is no regular file", name)
+		}
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(data)) > limit {
+		return nil, fail(exitUsage, "%s is larger than %s bytes", name, thousands(limit))
+	}
+	return data, nil
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/dossier"
+	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// version is set by the linker in releases.
+var version string
+
+func errorf(format string, args ...any) error { return fmt.Errorf(format, args...) }
+
+// release names this build.
+func release() string {
+	if version != "" {
+		return version
+	}
+	if b, ok := debug.ReadBuildInfo(); ok && b.Main.Version != "" && b.Main.Version != "(devel)" {
+		return b.Main.Version
+	}
+	return "devel"
+}
+
+func (a *app) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		Short:   "Show the release and the formats it reads and writes",
+		Example: "  rath version\n  rath version -o json",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			v := struct {
+				Version string `json:"version"`
+				Go      string `json:"go"`
+				OS      string `json:"os"`
+				Arch    string `json:"arch"`
+				Commit  int    `json:"commit_format"`
+				Session int    `json:"session_schema"`
+				Run     int    `json:"run_schema"`
+				Lineage int    `json:"lineage_schema"`
+				Dossier int    `json:"dossier_format"`
+			}{release(), runtime.Version(), runtime.GOOS, runtime.GOARCH, session.Format, session.Schema, run.Schema, lineage.Schema, dossier.Format}
+			if done, err := emitOne(a, v); done {
+				return err
+			}
+			a.out.Printf("rath %s  %s %s/%s\n", v.Version, v.Go, v.OS, v.Arch)
+			a.out.Printf("commit format %d, session schema %d, run schema %d, lineage schema %d, dossier format %d\n",
+				v.Commit, v.Session, v.Run, v.Lineage, v.Dossier)
+			return nil
+		},
+	}
+}

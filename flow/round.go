@@ -350,34 +350,31 @@ func Call(ctx context.Context, s session.Session, t tool.Tool, args any) (sessio
 	if err != nil {
 		return s, tool.Result{}, err
 	}
-	name := t.Spec().Name
-	st, err := begin(ctx, run.StepOpen, "call", s, true, "", name, string(text))
+	sc, err := scopeOf(ctx)
 	if err != nil {
 		return s, tool.Result{}, err
 	}
-	defer st.end()
-	own := st.s
-	if st.decision == run.Replay {
-		own = st.record.Session
-	} else if own.PendingDigest() != "" || own.Placement().Backend != "" && own.Placement().Isolation == "" {
-		// The round below works on a committed session.
-		ack, err := st.commit(run.Done{Summary: "calls " + name})
-		if err != nil {
-			return s, tool.Result{}, err
-		}
-		own = ack.Session
-	} else if ack, err := st.commit(run.Done{Summary: "calls " + name}); err != nil {
+	path, err := sc.enter()
+	if err != nil {
 		return s, tool.Result{}, err
-	} else {
-		own = ack.Session
 	}
-	own, err = st.ex.placed(ctx, st.asked.Path, own)
+	defer sc.release()
+	ex := sc.ex
+	own, err := ex.own(ctx, path, s, true)
+	if err == nil {
+		own, err = ex.flush(ctx, path, own) // the round works on a committed session
+	}
+	if err != nil {
+		return s, tool.Result{}, ex.failed(err)
+	}
+	own, err = ex.placed(ctx, path, own)
 	if err != nil && run.Control(err) {
-		return s, tool.Result{}, st.fail(err)
+		return s, tool.Result{}, ex.failed(err)
 	}
-	path := st.asked.Path.Index(0)
-	r := &round{ex: st.ex, ctx: ctx, at: st.asked.Path, table: table, base: own, s: own, noBox: err}
-	r.calls = []*toolCall{{ToolCall: session.ToolCall{ID: "call_" + strings.ReplaceAll(string(path), ".", "_"), Name: name, Args: string(text)}, path: path}}
+	r := &round{ex: ex, ctx: ctx, at: path, table: table, base: own, s: own, noBox: err}
+	r.calls = []*toolCall{{ToolCall: session.ToolCall{
+		ID: "call_" + strings.ReplaceAll(string(path), ".", "_"), Name: t.Spec().Name, Args: string(text),
+	}, path: path.Index(0)}}
 	out, err := r.run()
 	if err != nil {
 		return s, tool.Result{}, err

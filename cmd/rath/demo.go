@@ -150,6 +150,10 @@ func (d *demonstration) show(ctx context.Context) (err error) {
 	return d.footer(ctx, s, id, seen.result)
 }
 
+// unhurried is how many times slower than a fast model the demo's is where
+// somebody watches: the story then takes about ten seconds.
+const unhurried = 2
+
 // node says what the node of the demo is made of.
 func (d *demonstration) node(store string) (*node.Options, error) {
 	boxes, err := filepath.Abs(filepath.Join(store, "boxes"))
@@ -166,10 +170,13 @@ func (d *demonstration) node(store string) (*node.Options, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !d.out.Terminal() { // nobody watches
-		for i := range script.Rules {
-			script.Rules[i].Reply.Delay, script.Rules[i].Reply.Gap = 0, 0
-		}
+	pace := time.Duration(0) // nobody watches
+	if d.out.Terminal() {
+		pace = unhurried
+	}
+	for i := range script.Rules {
+		r := &script.Rules[i].Reply
+		r.Delay, r.Gap = pace*r.Delay, pace*r.Gap
 	}
 	model, err := scripted.New(script, nil)
 	if err != nil {
@@ -383,16 +390,27 @@ func (d *demonstration) next(f *dossier.Facts) {
 	}
 }
 
-// firstAdded is the first line that the adopted change added.
+// firstAdded is the first line that the adopted change really added, or else
+// the first one that it replaced.
 func firstAdded(f *dossier.Facts) string {
+	first := ""
 	for _, file := range f.Changes.Files {
 		for _, h := range file.Hunks {
+			gone := 0 // removed lines that no new line has taken the place of yet
 			for _, l := range h.Lines {
-				if l.Op == "+" && strings.TrimSpace(l.Text) != "" {
+				switch {
+				case l.Op == "-":
+					gone++
+				case l.Op != "+" || strings.TrimSpace(l.Text) == "":
+					gone = 0
+				case gone > 0:
+					gone--
+					first = or(first, fmt.Sprintf("%s:%d", file.Path, l.New))
+				default:
 					return fmt.Sprintf("%s:%d", file.Path, l.New)
 				}
 			}
 		}
 	}
-	return ""
+	return first
 }

@@ -76,13 +76,13 @@ func told(patch []workspace.FileDiff) (text, right string) {
 	return strings.Join(parts, ", "), fmt.Sprintf("+%d -%d", added, removed)
 }
 
-func (l archiveLooker) printed(ctx context.Context, at session.Ref, call string) string {
+func (l archiveLooker) printed(ctx context.Context, at session.Ref, step run.Path) string {
 	s, err := l.values.At(ctx, at)
 	if err != nil {
 		return ""
 	}
 	for _, c := range s.LastN(8) {
-		if c.Kind() == session.ToolResult && c.CallID() == call {
+		if c.Kind() == session.ToolResult && c.Origin().Step == string(step) {
 			return ending(c.Text())
 		}
 	}

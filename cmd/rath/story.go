@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -25,6 +26,7 @@ type teller struct {
 	threads map[session.ID]*thread
 	asked   map[stepKey]string // the agent of a model step
 	moved   map[session.ID]bool
+	empty   bool // a search that found nothing was told
 	held    []lineage.Record
 	turn    *turn
 	at      session.ID // whose line was told last
@@ -35,7 +37,7 @@ type looker interface {
 	// changed tells how files differ: "edits slug.sh" and "+1 -1".
 	changed(ctx context.Context, t session.Tenant, before, after string) (text, right string)
 	// printed tells how a command ended: its last line and exit code.
-	printed(ctx context.Context, at session.Ref, call string) string
+	printed(ctx context.Context, at session.Ref, step run.Path) string
 }
 
 // storyLine is one line of a story.
@@ -163,7 +165,14 @@ func (t *teller) record(ctx context.Context, r *lineage.Record) {
 	th.advance(r)
 	switch r.Kind {
 	case lineage.Recalled:
-		t.act(r, th, r.Agent, r.Action(), "")
+		text := r.Action()
+		if strings.Contains(text, " 0 ") {
+			if t.empty { // that there is nothing is worth telling once
+				text = ""
+			}
+			t.empty = true
+		}
+		t.act(r, th, r.Agent, text, "")
 	case lineage.Model:
 		t.model(r, th)
 	case lineage.Tool:
@@ -191,7 +200,8 @@ func (t *teller) record(ctx context.Context, r *lineage.Record) {
 	case lineage.Remembered, lineage.Compressed, lineage.Selected, lineage.FannedOut, lineage.Awaited, lineage.Resolved, lineage.Late:
 		t.alone(r, th, "")
 	case lineage.Did:
-		if r.Failed() || !strings.HasSuffix(string(r.Step), ".commit") && !strings.HasSuffix(string(r.Step), ".open") {
+		// What a call or a join does on its way is told with it.
+		if r.Failed() || r.Name != "call" && !strings.HasSuffix(string(r.Step), ".commit") {
 			t.alone(r, th, "")
 		}
 	case lineage.Placed:
@@ -322,7 +332,7 @@ func (t *teller) tool(ctx context.Context, r *lineage.Record, th *thread) {
 			}
 		}
 		if called {
-			if right = t.look.printed(ctx, session.Ref{Key: r.Key(), Version: th.version}, r.Call); right != "" {
+			if right = t.look.printed(ctx, session.Ref{Key: r.Key(), Version: th.version}, r.Step); right != "" {
 				text = cutExit(text)
 			}
 		}
@@ -355,7 +365,10 @@ func (t *teller) chunk(r *lineage.Record, th *thread) {
 			t.turn.version = th.version
 		}
 	case r.Role == string(session.User) && (t.user || r.Run == ""):
-		t.alone(r, th, "")
+		if t.turn == nil || t.turn.actor != "" { // a recall belongs to who speaks next
+			t.close()
+		}
+		t.say(storyLine{Depth: th.depth, Session: r.Session, Version: th.version, Actor: r.Actor(), Text: r.Action()})
 	}
 }
 
@@ -388,6 +401,10 @@ func (t *teller) close() {
 	if t.turn = nil; u == nil {
 		return
 	}
+	// What was found in memory comes after what was done.
+	slices.SortStableFunc(u.acts, func(a, b string) int {
+		return cmp.Compare(len(a)-len(strings.TrimPrefix(a, "recalls ")), len(b)-len(strings.TrimPrefix(b, "recalls ")))
+	})
 	text := strings.Join(u.acts, ", ")
 	if text == "" {
 		text = u.said

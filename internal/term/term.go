@@ -158,7 +158,7 @@ const (
 // Paint returns s in a style, or s itself where no colours are wanted. Paint
 // what was padded already: the style's characters take no room.
 func (w *Writer) Paint(st Style, s string) string {
-	if !w.color || s == "" {
+	if !w.color || s == "" || st == "" {
 		return s
 	}
 	return "\x1b[" + string(st) + "m" + s + "\x1b[0m"

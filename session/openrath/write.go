@@ -1,0 +1,180 @@
+package openrath
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rathcluster/rath/session"
+)
+
+// Export returns a session as a file. created and closed are when the session
+// began and ended; a zero closed leaves the file open. OpenRath names sessions
+// by UUIDs, so the file's id and those of its parents are made by [UUID].
+func Export(s session.Session, created, closed time.Time) *File {
+	f := &File{Header: Header{ID: UUID(s.Key()), CreatedAt: Timestamp(created)}}
+	h := &f.Header
+	for l := range s.Parents() {
+		h.Parents = append(h.Parents, UUID(l.Key))
+	}
+	h.Kind, h.Operator = lineage(s)
+	if p := s.Placement(); p.Backend != "" {
+		h.Backend = &p.Backend
+		if p.Backend == "local" && p.Spec != "" {
+			h.Spec = json.RawMessage(object([]field{
+				{"image", "null"}, {"entrypoint", "null"}, {"env", "null"}, {"timeout_seconds", "null"}, {"working_dir", text(p.Spec)},
+			}))
+		}
+	}
+	for _, c := range s.Chunks() {
+		f.Rows = append(f.Rows, Row{Chunk: c})
+	}
+	if !closed.IsZero() {
+		f.Trailer = &Trailer{ClosedAt: Timestamp(closed), Chunks: len(f.Rows)}
+		if u := s.Usage(); u != (session.Usage{}) {
+			f.Trailer.Usage = &Usage{Prompt: u.Input, Completion: u.Output, Total: u.Tokens()}
+		}
+	}
+	return f
+}
+
+// lineage returns OpenRath's words for how a session came to be.
+func lineage(s session.Session) (kind, operator string) {
+	switch s.Opening().Kind {
+	case session.OpenFork, session.OpenImplicit:
+		return "op_fork", "Session.fork"
+	case session.OpenDetach:
+		return "op_detach", "Session.detach"
+	case session.OpenMerge:
+		return "op_merge", "Session.merge"
+	case session.OpenCompress:
+		return "op_session_compress", "run_session_compress"
+	case session.OpenLeaf, "":
+		switch c, _ := s.At(0); c.Kind() {
+		case session.User:
+			return "leaf_user", "Session.create"
+		case session.System:
+			return "leaf_system", "Session.create"
+		}
+	}
+	return "unknown", "implicit"
+}
+
+// UUID returns the UUID under which a session of Rath is exported: always the
+// same one, made of its key (version 8).
+func UUID(k session.Key) string {
+	sum := sha256.Sum256([]byte(k.String()))
+	b := sum[:16]
+	b[6], b[8] = b[6]&0x0f|0x80, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// Write writes the file. What was read from a file in the separators of the
+// format is written byte for byte as it was.
+func (f *File) Write(w io.Writer) error {
+	out := bufio.NewWriter(w)
+	line := func(all []field, unknown []field) {
+		out.WriteString(object(append(all[:len(all):len(all)], unknown...)))
+		out.WriteByte('\n')
+	}
+	line(f.Header.fields(), f.Header.unknown)
+	other := f.Other
+	for i := 0; i <= len(f.Rows); i++ {
+		for len(other) > 0 && other[0].Rows <= i {
+			out.WriteString(other[0].JSON)
+			out.WriteByte('\n')
+			other = other[1:]
+		}
+		if i == len(f.Rows) {
+			break
+		}
+		kind, payload := f.Rows[i].fields()
+		line([]field{{"record_type", `"chunk"`}, {"index", strconv.Itoa(i)}, {"kind", text(kind)}, {"payload", payload}}, f.Rows[i].unknown)
+	}
+	if t := f.Trailer; t != nil {
+		usage := "null"
+		if t.Usage != nil {
+			usage = object([]field{
+				{"prompt_tokens", strconv.FormatInt(t.Usage.Prompt, 10)},
+				{"completion_tokens", strconv.FormatInt(t.Usage.Completion, 10)},
+				{"total_tokens", strconv.FormatInt(t.Usage.Total, 10)},
+			})
+		}
+		line([]field{
+			{"record_type", `"trailer"`},
+			{"closed_at", text(t.ClosedAt)},
+			{"final_chunk_count", strconv.Itoa(len(f.Rows))},
+			{"cumulative_usage", usage},
+		}, t.unknown)
+	}
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("openrath: write session %s: %w", f.Header.ID, err)
+	}
+	return nil
+}
+
+func (h *Header) fields() []field {
+	parents := make([]string, len(h.Parents))
+	for i, p := range h.Parents {
+		parents[i] = text(p)
+	}
+	extras := make([]string, len(h.Extras))
+	for i, e := range h.Extras {
+		extras[i] = "[" + text(e.Key) + ", " + string(e.Value) + "]"
+	}
+	spec := "null"
+	if len(h.Spec) > 0 {
+		spec = string(h.Spec)
+	}
+	return []field{
+		{"record_type", `"header"`},
+		{"schema_version", strconv.Itoa(Schema)},
+		{"id", text(h.ID)},
+		{"created_at", text(h.CreatedAt)},
+		{"parent_session_ids", "[" + strings.Join(parents, ", ") + "]"},
+		{"lineage_operator", text(h.Operator)},
+		{"lineage_kind", text(h.Kind)},
+		{"lineage_extras", "[" + strings.Join(extras, ", ") + "]"},
+		{"sandbox_backend", textOrNull(h.Backend)},
+		{"sandbox_spec", spec},
+		{"sandbox_handle_id", textOrNull(h.Handle)},
+	}
+}
+
+// fields returns the kind and the payload of a row.
+func (r Row) fields() (kind, payload string) {
+	c := r.Chunk
+	kind = string(c.Kind())
+	if r.payload != "" {
+		return kind, r.payload
+	}
+	switch c.Kind() {
+	case session.Assistant:
+		content, calls := "null", "null"
+		if c.Text() != "" {
+			content = text(c.Text())
+		}
+		if c.CallCount() > 0 {
+			var all []string
+			for _, call := range c.Calls() {
+				function := object([]field{{"name", text(call.Name)}, {"arguments", text(call.Args)}})
+				all = append(all, object([]field{{"id", text(call.ID)}, {"type", `"function"`}, {"function", function}}))
+			}
+			calls = "[" + strings.Join(all, ", ") + "]"
+		}
+		return kind, object([]field{{"content", content}, {"tool_calls", calls}})
+	case session.ToolResult:
+		return kind, object([]field{{"tool_call_id", text(c.CallID())}, {"name", text(c.Name())}, {"content", text(c.Text())}})
+	case session.System, session.User:
+		return kind, object([]field{{"content", text(c.Text())}})
+	}
+	if raw, err := reprint([]byte(c.Opaque())); err == nil && strings.HasPrefix(raw, "{") {
+		return kind, raw // it came from such a file
+	}
+	return kind, object([]field{{"content", text(c.Text())}})
+}

@@ -29,6 +29,7 @@ func guest(t *testing.T, srv *natsserver.Server) *nats.Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(nc.Close)
 	return nc
 }
 
@@ -171,7 +172,7 @@ func TestStoryOfTheSameTaskTwice(t *testing.T) {
 func TestStoryOfRefusedTasks(t *testing.T) {
 	tests := map[string]struct{ workflow, id, body, code, names string }{
 		"malformed":        {"agent", "m1", `{"id":"m1","inptu":"x"}`, "malformed", "inptu"},
-		"unknown workflow": {"nobody", "m2", `{"id":"m2"}`, "unknown_workflow", "agent, hold"},
+		"unknown workflow": {"nobody", "m2", `{"id":"m2"}`, "unknown_workflow", "agent, hold, once"},
 		"later":            {"agent", "m3", `{"id":"m3","input":"x","not_before":"2030-01-01T00:00:00Z"}`, "not_supported", "not_before"},
 		"no such fork":     {"agent", "m4", `{"id":"m4","input":"x","fork_of":"nothing:3"}`, "not_found", "nothing"},
 		"bad session":      {"agent", "m5", `{"id":"m5","input":"x","session":"a.b"}`, "malformed", "session"},
@@ -321,7 +322,7 @@ func TestStoryOfQueries(t *testing.T) {
 		if s := ask(t, nc, "rath.query.default.session", `{"session":"talk:9"}`); s["code"] != "not_found" {
 			t.Errorf("version 9: %v", s)
 		}
-		if w := ask(t, nc, "rath.query.default.workflows", ``)["workflows"].([]any); len(w) != 2 {
+		if w := ask(t, nc, "rath.query.default.workflows", ``)["workflows"].([]any); len(w) != 3 {
 			t.Errorf("workflows %v", w)
 		}
 		if ns := ask(t, nc, "rath.query.default.nodes", ``)["nodes"].([]any); len(ns) != 1 {

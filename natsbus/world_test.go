@@ -43,6 +43,7 @@ type node struct {
 	work     sync.WaitGroup
 	mu       sync.Mutex
 	swept    int
+	gone     bool
 }
 
 // options are those of a node beside the server.
@@ -94,15 +95,25 @@ func startNode(t testing.TB, srv *natsserver.Server, incarnation string) *node {
 		}},
 		{Name: "hold", Description: "waits", Revision: "1", New: func() flow.Workflow {
 			return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
-				_, err := flow.Do(ctx, "hold", func(ctx context.Context) (string, error) {
+				select {
+				case <-n.hold:
+					return v.With(session.UserText("held")), nil
+				case <-ctx.Done():
+					return v, context.Cause(ctx)
+				}
+			})
+		}},
+		{Name: "once", Description: "does something that must not happen twice", Revision: "1", New: func() flow.Workflow {
+			return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
+				did, err := flow.Do(ctx, "pay", func(ctx context.Context) (string, error) {
 					select {
 					case <-n.hold:
-						return "released", nil
+						return "paid", nil
 					case <-ctx.Done():
 						return "", context.Cause(ctx)
 					}
 				})
-				return v.With(session.UserText("held")), err
+				return v.With(session.UserText(did)), err
 			})
 		}},
 	} {
@@ -119,6 +130,7 @@ func startNode(t testing.TB, srv *natsserver.Server, incarnation string) *node {
 		Drain: 50 * time.Millisecond,
 	})
 	n.serve(ctx, registry, values)
+	t.Cleanup(n.kill) // of a test that failed
 	return n
 }
 
@@ -206,7 +218,7 @@ func (n *node) stored(t *testing.T, stream string) []*jetstream.RawStreamMsg {
 		t.Fatal(err)
 	}
 	var out []*jetstream.RawStreamMsg
-	for seq := s.CachedInfo().State.FirstSeq; seq <= s.CachedInfo().State.LastSeq; seq++ {
+	for seq := max(s.CachedInfo().State.FirstSeq, 1); seq <= s.CachedInfo().State.LastSeq; seq++ {
 		m, err := s.GetMsg(t.Context(), seq)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			continue
@@ -238,6 +250,10 @@ func (n *node) pending(t *testing.T) int {
 // stop drains the node.
 func (n *node) stop() {
 	n.t.Helper()
+	if n.gone {
+		return
+	}
+	n.gone = true
 	drain, cancel := context.WithTimeout(context.WithoutCancel(n.t.Context()), 50*time.Millisecond)
 	defer cancel()
 	if err := n.sys.Drain(drain); err != nil {

@@ -1,0 +1,471 @@
+package natsbus_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// kill ends the node as kill -9 does, as far as anybody else sees.
+func (n *node) kill() {
+	n.t.Helper()
+	if n.gone {
+		return
+	}
+	n.gone = true
+	for _, nc := range n.guests {
+		nc.Close()
+	}
+	n.conn.Kill()
+	n.cancel()
+	n.work.Wait()
+	for _, s := range n.services {
+		_ = s.Stop() // its connection has ended
+	}
+	drain, cancel := context.WithTimeout(context.WithoutCancel(n.t.Context()), time.Millisecond)
+	defer cancel()
+	if err := n.sys.Drain(drain); err != nil {
+		n.t.Error(err)
+	}
+}
+
+// records returns what LINEAGE holds, and what it should hold: the records of
+// the commits in the event streams.
+func (n *node) records(t *testing.T) (have, want []string) {
+	t.Helper()
+	for _, m := range n.stored(t, natsbus.StreamLineage) {
+		r, err := lineage.Decode(m.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Subject() != m.Subject {
+			t.Errorf("record of %s on %s", r.Subject(), m.Subject)
+		}
+		have = append(have, place(&r))
+	}
+	for p := range n.conn.Partitions() {
+		at := map[string]session.Position{}
+		for _, m := range n.stored(t, natsbus.EventStream(n.conn.Generation(), p)) {
+			c, err := session.Decode(m.Data)
+			if err != nil {
+				continue // foreign
+			}
+			_, hash, err := session.Successor(c.Key, at[m.Subject], m.Data)
+			if err != nil {
+				continue
+			}
+			pos := session.Position{Seq: c.Seq, Token: m.Sequence, Hash: hash}
+			at[m.Subject] = pos
+			records, err := lineage.Derive(session.Entry{Commit: c, At: pos, Raw: string(m.Data)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range records {
+				r.Partition, r.Seq = p, m.Sequence
+				want = append(want, place(&r))
+			}
+		}
+	}
+	return have, want
+}
+
+func place(r *lineage.Record) string {
+	return fmt.Sprintf("%d %6d.%02d %s %s %s", r.Partition, r.Seq, r.K, r.Kind, r.Session, r.Summary)
+}
+
+// checkLineage demands each record exactly once, those of each partition in
+// order.
+func (n *node) checkLineage(t *testing.T) {
+	t.Helper()
+	have, want := n.records(t)
+	for p := range n.conn.Partitions() {
+		prefix := fmt.Sprintf("%d ", p)
+		of := func(all []string) []string {
+			return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return s[:len(prefix)] != prefix })
+		}
+		if diff := cmp.Diff(of(want), of(have)); diff != "" {
+			t.Errorf("lineage of partition %d (-event stream +LINEAGE):\n%s", p, diff)
+		}
+	}
+}
+
+func (n *node) submitted(t *testing.T, nc *nats.Conn, from, to int) {
+	t.Helper()
+	for i := from; i < to; i++ {
+		submit(t, nc, "agent", fmt.Sprintf(`{"id":"r%d","input":"number %d"}`, i, i))
+	}
+}
+
+// resultOf waits for the stored result of a run.
+func resultOf(t *testing.T, nc *nats.Conn, id string) object {
+	t.Helper()
+	for began := time.Now(); ; {
+		r := ask(t, nc, "rath.query.default.result", fmt.Sprintf(`{"run":%q}`, id))
+		switch {
+		case r["state"] != nil:
+			return r
+		case r["code"] != "wrong_state" && r["code"] != "unknown_run", time.Since(began) > time.Minute:
+			t.Fatalf("no result of %s: %v", id, r)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// ended waits until all runs have succeeded.
+func ended(t *testing.T, nc *nats.Conn, from, to int) {
+	t.Helper()
+	for i := from; i < to; i++ {
+		if r := resultOf(t, nc, fmt.Sprintf("r%d", i)); r["state"] != "succeeded" {
+			t.Errorf("result %v", r)
+		}
+	}
+}
+
+// TestLineageExactlyOnce restarts and kills nodes while runs are under way.
+func TestLineageExactlyOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		nc := guest(t, srv)
+		defer nc.Close()
+		for i := range 6 {
+			n := startNode(t, srv, fmt.Sprintf("node-%d", i))
+			n.submitted(t, nc, 10*i, 10*i+10)
+			switch i % 3 {
+			case 0: // everything settles, and the checkpoints are saved
+				ended(t, nc, 0, 10*i+10)
+				time.Sleep(2 * time.Second)
+				n.stop()
+			case 1: // drained in the middle
+				time.Sleep(3 * time.Millisecond)
+				n.stop()
+			case 2:
+				time.Sleep(5 * time.Millisecond)
+				n.kill()
+			}
+		}
+		n := startNode(t, srv, "node-last")
+		ended(t, nc, 0, 60)
+		time.Sleep(time.Second)
+		n.checkLineage(t)
+		results := n.stored(t, natsbus.StreamResult)
+		if len(results) != 60 {
+			t.Errorf("%d results are stored, want 60", len(results))
+		}
+		n.stop()
+	})
+}
+
+// TestLineageWithoutCheckpoint loses the checkpoints, and one that names a
+// record which LINEAGE does not hold.
+func TestLineageWithoutCheckpoint(t *testing.T) {
+	for name, spoil := range map[string]func(t *testing.T, n *node){
+		"lost": func(t *testing.T, n *node) {
+			for _, m := range n.stored(t, natsbus.StreamSnap) {
+				s, err := n.operator().Stream(t.Context(), natsbus.StreamSnap)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := s.DeleteMsg(t.Context(), m.Sequence); err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+		"wrong": func(t *testing.T, n *node) {
+			for _, m := range n.stored(t, natsbus.StreamSnap) {
+				if _, err := n.operator().Publish(t.Context(), m.Subject, []byte(`{"at":7,"seq":9999,"k":1,"token":9999}`)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := natstest.Start(t, nil)
+				nc := guest(t, srv)
+				defer nc.Close()
+				n := startNode(t, srv, "node-1")
+				n.submitted(t, nc, 0, 20)
+				ended(t, nc, 0, 20)
+				time.Sleep(2 * time.Second)
+				n.stop()
+
+				n = startNode(t, srv, "node-2")
+				time.Sleep(time.Second)
+				n.cancelRelay()
+				spoil(t, n)
+				n.kill()
+
+				n = startNode(t, srv, "node-3")
+				n.submitted(t, nc, 20, 25)
+				ended(t, nc, 20, 25)
+				time.Sleep(time.Second)
+				n.checkLineage(t)
+				n.stop()
+			})
+		})
+	}
+}
+
+// cancelRelay ends what the node runs in the background.
+func (n *node) cancelRelay() {
+	n.cancel()
+	n.work.Wait()
+}
+
+// TestCutOffCall kills a node in the middle of a call that must not happen
+// twice: the run waits for a person, also on the next node, and goes on with
+// what he decides.
+func TestCutOffCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		nc := guest(t, srv)
+		n := startNode(t, srv, "node-1")
+		for _, id := range []string{"r1", "r2"} {
+			submit(t, nc, "once", fmt.Sprintf(`{"id":%q}`, id))
+		}
+		time.Sleep(time.Second)
+		n.kill()
+		n = startNode(t, srv, "node-2")
+		for _, id := range []string{"r1", "r2"} {
+			for r := (object{}); r["state"] != "needs_review"; time.Sleep(10 * time.Millisecond) {
+				if r = ask(t, nc, "rath.query.default.run", fmt.Sprintf(`{"run":%q}`, id)); r["state"] == "succeeded" || r["state"] == "failed" {
+					t.Fatal(r)
+				}
+			}
+		}
+		r := ask(t, nc, "rath.query.default.run", `{"run":"r1"}`)
+		if v, ok := r["review"].(map[string]any); !ok || v["step"] != "0" || v["reason"] == "" {
+			t.Errorf("run %v, want what is to be decided", r)
+		}
+		if a := ask(t, nc, "rath.ctl.default.r1.resolve", `{"decision":"happened"}`); a["code"] != "malformed" {
+			t.Errorf("without a reason: %v", a)
+		}
+		if a := ask(t, nc, "rath.ctl.default.r1.resolve", `{"decision":"happened","value":"paid by hand","reason":"the bank says so"}`); a["done"] != true {
+			t.Errorf("answer %v", a)
+		}
+		if a := ask(t, nc, "rath.ctl.default.r2.resolve", `{"decision":"fail","reason":"leave it"}`); a["done"] != true {
+			t.Errorf("answer %v", a)
+		}
+		if r := resultOf(t, nc, "r2"); r["state"] != "failed" {
+			t.Errorf("result %v", r)
+		}
+		r = resultOf(t, nc, "r1")
+		s := ask(t, nc, "rath.query.default.session", fmt.Sprintf(`{"session":%q}`, r["session"]))
+		if c := s["chunks"].([]any)[0].(map[string]any); r["state"] != "succeeded" || c["text"] != "paid by hand" {
+			t.Errorf("result %v, session %v", r, s)
+		}
+		nc.Close()
+		n.stop()
+	})
+}
+
+// TestSweepTakesOver kills a node with runs on it: the next one goes on with
+// them as soon as it is there.
+func TestSweepTakesOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		nc := guest(t, srv)
+		defer nc.Close()
+		first := startNode(t, srv, "node-1")
+		const runs = 5
+		for i := range runs {
+			submit(t, nc, "hold", fmt.Sprintf(`{"id":"r%d"}`, i))
+		}
+		submit(t, nc, "agent", `{"id":"behind","session":"talk","input":"x"}`)
+		submit(t, nc, "hold", `{"id":"busy","session":"talk"}`)
+		submit(t, nc, "agent", `{"id":"queued","session":"talk","input":"y"}`)
+		time.Sleep(time.Second)
+		first.kill()
+
+		began := time.Now()
+		second := startNode(t, srv, "node-2")
+		close(second.hold)
+		for _, id := range []string{"r0", "r1", "r2", "r3", "r4", "busy", "queued"} {
+			r := resultOf(t, nc, id)
+			if r["state"] != "succeeded" {
+				t.Errorf("%s: %v", id, r)
+			}
+		}
+		if d := time.Since(began); d > time.Second {
+			t.Errorf("the runs of the dead node went on after %v", d)
+		}
+		time.Sleep(time.Second)
+		second.checkLineage(t)
+		for _, m := range second.stored(t, natsbus.StreamWork) {
+			t.Errorf("work is left: %s %s", m.Subject, m.Data)
+		}
+		second.stop()
+	})
+}
+
+// TestForeignBytes puts messages on event subjects that are no commits:
+// everybody skips them.
+func TestForeignBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		nc := guest(t, srv)
+		defer nc.Close()
+		n := startNode(t, srv, "node-1")
+		h := listen(t, nc, "r1")
+		submit(t, nc, "agent", `{"id":"r1","session":"talk","input":"one"}`)
+		r := next(t, h.results, "result")
+		k := session.Key{Tenant: session.DefaultTenant, ID: session.ID(r["session"].(string))}
+		_, subject, err := natsbus.EventSubject(k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		js := n.operator()
+		for _, body := range []string{"not JSON", `{"epoch":1,"events":[],"format":1}`} {
+			if _, err := js.Publish(t.Context(), subject, []byte(body)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// A session's name that nobody minted, and one of another partition.
+		for _, s := range []string{"rath.ev.1.0.default.x", "rath.ev.1.0.default.a.b", "rath.ev.1.0.default.s-1-1"} {
+			if _, err := js.Publish(t.Context(), s, []byte("junk")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		n.stop()
+
+		n = startNode(t, srv, "node-2") // and its relay meets them first
+		h = listen(t, nc, "r2")
+		submit(t, nc, "agent", `{"id":"r2","session":"talk","input":"two"}`)
+		if r := next(t, h.results, "result"); r["state"] != "succeeded" || r["output"] != "echo: two" {
+			t.Errorf("result %v", r)
+		}
+		time.Sleep(time.Second)
+		n.checkLineage(t)
+		n.stop()
+	})
+}
+
+// TestTail reads lineage over cuts of the connection.
+func TestTail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		nc := guest(t, srv)
+		defer nc.Close()
+		n := startNode(t, srv, "node-1")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		tail, err := natsbus.Connect(ctx, options(srv, t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := map[uint64]int{}
+		var order []uint64
+		done := make(chan error, 1)
+		go func() {
+			for r, err := range tail.Tail(ctx, session.DefaultTenant, "", 0) {
+				if err != nil {
+					done <- err
+					return
+				}
+				seen[r.At]++
+				order = append(order, r.At)
+			}
+			done <- nil
+		}()
+		for i := range 8 {
+			n.submitted(t, nc, 5*i, 5*i+5)
+			time.Sleep(2 * time.Millisecond)
+			if err := tail.Cut(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ended(t, nc, 0, 40)
+		time.Sleep(time.Minute)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		all := n.stored(t, natsbus.StreamLineage)
+		if len(order) != len(all) || len(seen) != len(all) || !slices.IsSorted(order) {
+			t.Errorf("%d records, %d different ones, in order %v; LINEAGE holds %d", len(order), len(seen), slices.IsSorted(order), len(all))
+		}
+		if err := tail.Close(); err != nil {
+			t.Error(err)
+		}
+		n.stop()
+	})
+}
+
+// TestTwoRelays runs two nodes, which both relay all partitions: readers see
+// each record once.
+func TestTwoRelays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		nc := guest(t, srv)
+		defer nc.Close()
+		a, b := startNode(t, srv, "node-a"), startNode(t, srv, "node-b")
+		a.submitted(t, nc, 0, 20)
+		ended(t, nc, 0, 20)
+		time.Sleep(time.Second)
+		_, want := a.records(t)
+		var ordered natsbus.Ordered
+		have := map[string]int{}
+		for _, m := range a.stored(t, natsbus.StreamLineage) {
+			r, err := lineage.Decode(m.Data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ordered.Pass(&r) {
+				have[place(&r)]++
+			}
+		}
+		slices.Sort(want)
+		if diff := cmp.Diff(want, slices.Sorted(maps.Keys(have))); diff != "" {
+			t.Errorf("lineage (-event streams +readers):\n%s", diff)
+		}
+		for r, n := range have {
+			if n != 1 {
+				t.Errorf("%d times: %s", n, r)
+			}
+		}
+		b.stop()
+		a.stop()
+	})
+}
+
+// TestWorkOfAnEndedRun offers a run that has ended: nothing happens, and the
+// message is gone.
+func TestWorkOfAnEndedRun(t *testing.T) {
+	story(t, func(t *testing.T, n *node, nc *nats.Conn) {
+		h := listen(t, nc, "r1")
+		submit(t, nc, "agent", `{"id":"r1","input":"x"}`)
+		r := next(t, h.results, "result")
+		k := session.Key{Tenant: session.DefaultTenant, ID: session.ID(r["session"].(string))}
+		for _, w := range []run.Work{
+			{Task: &run.Task{ID: "r1", Workflow: "agent", Session: k, Resume: true}},
+			{Task: &run.Task{ID: "r7", Workflow: "agent", Session: k, Resume: true}},
+			{Signal: &run.Signal{To: k, Run: "r1", Cancel: &run.CancelRequested{Run: "r1"}}},
+		} {
+			if err := n.conn.PublishWork(t.Context(), natsbus.DefaultPool, w); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		if left := n.stored(t, natsbus.StreamWork); len(left) != 0 {
+			t.Errorf("%d messages are left", len(left))
+		}
+		synctest.Wait()
+		if len(h.results) != 0 {
+			t.Errorf("another result: %v", <-h.results)
+		}
+	})
+}

@@ -175,7 +175,7 @@ func replaceFile(name string, data []byte) error {
 func (s *system) script(ctx context.Context, r *messages.RunInfo) ([]byte, error) {
 	sc := &scripted.Script{
 		Name:    string(r.Run),
-		Comment: fmt.Sprintf("What the model answered in run %s of %s.\n", r.Run, r.Workflow),
+		Comment: fmt.Sprintf("What the model answered in run %s of %s.", r.Run, r.Workflow),
 	}
 	type found struct {
 		path run.Path

@@ -1,11 +1,221 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
 	"github.com/spf13/cobra"
 
+	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/session/openrath"
 )
 
-func (a *app) importCommand() *cobra.Command { return &cobra.Command{Use: "import"} }
+func (a *app) importCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "import FILE|DIR...",
+		Short: "Take over sessions of OpenRath",
+		Long: `Takes over session files of OpenRath (JSON lines), or all of a directory, and
+prints what came in. Each becomes a new session that "show", "run --session" and
+"fork" continue from; importing a file again changes nothing.
 
-func exportOpenRath(v session.Session) ([]byte, error) { return nil, nil }
+Files that were cut off in a crash come in as far as they go; records and kinds
+that are not known are kept. Exit code 6 if some files could not be read.`,
+		Example: `  rath import ~/.openrath/sessions
+  rath import session.jsonl
+  rath import sessions/ -o jsonl`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage(cmd, errors.New("name files or directories"))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return a.importFiles(cmd.Context(), args) },
+	}
+}
+
+// imported is what became of one file.
+type imported struct {
+	File    string     `json:"file"`
+	Session session.ID `json:"session,omitempty"`
+	Rows    int        `json:"rows"`
+	Kind    string     `json:"kind,omitempty"`
+	Created string     `json:"created,omitempty"`
+	Closed  bool       `json:"closed"`
+	Note    string     `json:"note,omitempty"`
+	Error   string     `json:"error,omitempty"`
+}
+
+func (a *app) importFiles(ctx context.Context, args []string) (err error) {
+	var names []string
+	for _, arg := range args {
+		fi, err := os.Stat(arg)
+		if err != nil {
+			return err
+		}
+		if !fi.IsDir() {
+			names = append(names, arg)
+			continue
+		}
+		found, err := openrath.Scan(os.DirFS(arg), ".")
+		if err != nil {
+			return err
+		}
+		for _, l := range found {
+			names = append(names, filepath.Join(arg, filepath.FromSlash(l.Name)))
+		}
+	}
+	if len(names) == 0 {
+		return fail(exitNotFound, "there are no session files in %s", strings.Join(args, ", "))
+	}
+	s, err := a.open(ctx, &node.Options{Idle: true})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	if err := s.direct("import"); err != nil {
+		return err
+	}
+	rows := make([]imported, len(names))
+	bad := 0
+	for i, name := range names {
+		rows[i] = s.importFile(ctx, name)
+		if rows[i].Error != "" {
+			bad++
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	done, err := emit(a, rows)
+	if err != nil {
+		return err
+	}
+	if !done {
+		cells := make([][]string, len(rows))
+		for i, r := range rows {
+			state := "closed"
+			switch {
+			case r.Error != "":
+				state = "refused"
+			case !r.Closed:
+				state = "open"
+			}
+			cells[i] = []string{filepath.Base(r.File), string(r.Session), fmt.Sprint(r.Rows), state, r.Kind, term.Line(or(r.Error, r.Note), 100)}
+		}
+		a.table([]string{"FILE", "SESSION", "ROWS", "STATE", "KIND", ""}, cells)
+	}
+	if bad > 0 {
+		return fail(exitPartial, "%d of %s could not be taken over", bad, counted(int64(len(rows)), "file"))
+	}
+	return nil
+}
+
+func (s *system) importFile(ctx context.Context, name string) imported {
+	out := imported{File: name}
+	file, err := openrath.ReadFile(os.DirFS(filepath.Dir(name)), filepath.Base(name))
+	if err != nil {
+		out.Error = err.Error()
+		return out
+	}
+	out.Rows, out.Kind, out.Created, out.Closed = len(file.Rows), file.Header.Kind, file.Header.CreatedAt, file.Closed()
+	var notes []string
+	if file.Torn {
+		notes = append(notes, "its last line was cut off")
+	}
+	if file.Reopened > 0 {
+		notes = append(notes, fmt.Sprintf("taken up again %d times", file.Reopened))
+	}
+	if n := len(file.Other); n > 0 {
+		notes = append(notes, counted(int64(n), "unknown record"))
+	}
+	id, fresh, err := s.record(ctx, file)
+	if err != nil {
+		out.Error = err.Error()
+		return out
+	}
+	if !fresh {
+		notes = append(notes, "was there already")
+	}
+	out.Session, out.Note = id, strings.Join(notes, ", ")
+	return out
+}
+
+// importBatch is how many bytes of chunks one commit of an import takes.
+const importBatch = 256 << 10
+
+// record writes a file as a new session; fresh is false if it is there.
+func (s *system) record(ctx context.Context, file *openrath.File) (id session.ID, fresh bool, err error) {
+	// The same file makes the same session.
+	key := session.Key{Tenant: s.Tenant(), ID: s.mint("openrath-" + file.Header.ID)}
+	// An import that was cut off goes on after the commits that are there.
+	var at session.Position
+	last, err := s.log.Last(ctx, key)
+	switch {
+	case err == nil:
+		at = last.At
+	case !errors.Is(err, session.ErrNotFound):
+		return "", false, err
+	}
+	opened, err := run.NewEvent(run.KindWriter, run.WriterOpened{Epoch: 1, Incarnation: "import"})
+	if err != nil {
+		return "", false, err
+	}
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	events := []session.Event{opened, session.OpenedEvent(file.Opening())}
+	commit := session.Commit{Key: key, Root: key.ID, Seq: 1, Epoch: 1}
+	seq := uint64(0)
+	put := func() error {
+		if seq++; seq <= at.Seq {
+			events = nil
+			return nil
+		}
+		fresh = true
+		for i := range events {
+			events[i].Time = now
+		}
+		commit.Seq, commit.Prev, commit.Events = seq, at.Hash, events
+		var err error
+		at, err = s.log.Append(ctx, at, commit)
+		events = nil
+		return err
+	}
+	size := 0
+	for _, c := range file.Session().Chunks() {
+		e := session.ChunkEvent(c)
+		if size += len(e.Data); size > importBatch && len(events) > 0 {
+			if err := put(); err != nil {
+				return "", false, err
+			}
+			size = len(e.Data)
+		}
+		events = append(events, e)
+	}
+	if len(events) > 0 {
+		err = put()
+	}
+	return key.ID, fresh, err
+}
+
+// exportOpenRath returns a session as OpenRath reads it.
+func exportOpenRath(v session.Session) ([]byte, error) {
+	var created, closed time.Time
+	for _, c := range v.Chunks() {
+		t := c.Origin().Time
+		if created.IsZero() {
+			created = t
+		}
+		closed = t
+	}
+	var b bytes.Buffer
+	err := openrath.Export(v, created, closed).Write(&b)
+	return b.Bytes(), err
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 
@@ -111,8 +112,8 @@ func (a *app) runCommand() *cobra.Command {
 The node runs in this process, unless one runs over this store already or a
 server is named. The exit code is the outcome.
 
-With -C the session works on a copy of a directory; the diff is printed at the
-end, and --apply carries it back. Ctrl-C parks the run and prints the command
+With -C the session works on a copy of a directory, without .git and the store;
+the diff is printed at the end, and --apply carries it back. Ctrl-C parks the run and prints the command
 that resumes it; a second one exits at once.`,
 		Example: `  rath run -m "say hello"
   rath run -C . -m "make the tests pass" --apply
@@ -266,28 +267,32 @@ func (a *app) upload(ctx context.Context, s *system, dir string) (blob.Digest, e
 	if !fi.IsDir() {
 		return blob.Digest{}, fail(exitUsage, "-C %s: not a directory", dir)
 	}
-	if inside(dir, a.config.Store.Value) {
-		return blob.Digest{}, fail(exitUsage, "-C %s holds the store %s, which would be copied into itself; "+
-			"keep the store elsewhere with --store", dir, a.config.Store.Value)
-	}
-	return workspace.Snapshot(ctx, s.blobs(s.Tenant()), dir, blob.Digest{}, workspace.Limits{})
+	store, inside := relativeTo(dir, a.config.Store.Value)
+	limits := workspace.Limits{Exclude: func(p string) bool {
+		return inside && p == store || path.Base(p) == ".git"
+	}}
+	return workspace.Snapshot(ctx, s.blobs(s.Tenant()), dir, blob.Digest{}, limits)
 }
 
-// inside reports whether a path lies in a directory.
-func inside(dir, path string) bool {
+// relativeTo returns a path relative to a directory that it lies in, slash
+// separated; ok is false if it lies elsewhere.
+func relativeTo(dir, name string) (rel string, ok bool) {
 	d, errD := filepath.Abs(dir)
-	p, errP := filepath.Abs(path)
-	if errD != nil || errP != nil {
-		return false
+	n, errN := filepath.Abs(name)
+	if errD != nil || errN != nil {
+		return "", false
 	}
 	if real, err := filepath.EvalSymlinks(d); err == nil {
 		d = real
 	}
-	if real, err := filepath.EvalSymlinks(p); err == nil {
-		p = real
+	if real, err := filepath.EvalSymlinks(n); err == nil {
+		n = real
 	}
-	rel, err := filepath.Rel(d, p)
-	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
+	rel, err := filepath.Rel(d, n)
+	if err != nil || rel == ".." || strings.HasPrefix(rel, ".."+string(filepath.Separator)) {
+		return "", false
+	}
+	return filepath.ToSlash(rel), true
 }
 
 // parked ends what an interrupt cut short: a run of this process is given back,

@@ -27,8 +27,9 @@ type system struct {
 	values *run.Values
 	blobs  func(session.Tenant) blob.Store
 	level  string
-	node   *node.Instance // hosted in this process; nil if it is not
-	where  string         // "store .rath", "nats://host:4222"
+	node   *node.Instance               // hosted in this process; nil if it is not
+	mint   func(name string) session.ID // the id of a session of this name
+	where  string                       // "store .rath", "nats://host:4222"
 	close  func() error
 }
 
@@ -141,8 +142,9 @@ func (a *app) system(n *node.Instance, where string) (*system, error) {
 	if err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
+	mint := func(name string) session.ID { return n.HomeOf(a.tenant(), run.ID(name)) }
 	return &system{
-		Client: c, log: n.Log(), values: n.Values(), blobs: n.Blobs, level: n.Level(), node: n, where: where, close: n.Close,
+		Client: c, mint: mint, log: n.Log(), values: n.Values(), blobs: n.Blobs, level: n.Level(), node: n, where: where, close: n.Close,
 	}, nil
 }
 

@@ -78,7 +78,7 @@ func (a *app) verify(name, head string) error {
 	if done, err := emitOne(a, view); done {
 		return err
 	}
-	a.out.Printf("%s  %s", a.out.Paint(term.Green, "ok"), strings.TrimRight(term.Clean(report.String()), "\n")+"\n")
+	a.out.Println(a.out.Paint(term.Green, strings.TrimSpace(term.Clean(report.String()))))
 	return nil
 }
 

@@ -34,9 +34,10 @@ type Update struct {
 
 // Follower watches a run from the moment it was made.
 type Follower struct {
-	c  *Client
-	id run.ID
-	w  *natsbus.Watch
+	c    *Client
+	id   run.ID
+	w    *natsbus.Watch
+	born bool // the run is submitted by the caller: an older result is not its
 }
 
 // Follow watches a run, which need not be submitted yet. Close the Follower,
@@ -53,7 +54,7 @@ func (c *Client) follow(ctx context.Context, id run.ID, on string) (*Follower, e
 	if err != nil {
 		return nil, err
 	}
-	return &Follower{c, id, w}, nil
+	return &Follower{c: c, id: id, w: w}, nil
 }
 
 // Close ends the watching.
@@ -67,9 +68,11 @@ func (f *Follower) Close() { f.w.Close() }
 func (f *Follower) All(ctx context.Context) iter.Seq2[Update, error] {
 	return func(yield func(Update, error) bool) {
 		defer f.Close()
-		if r, err := f.c.stored(ctx, f.id); r != nil || err != nil {
-			yield(Update{Result: r}, err)
-			return
+		if !f.born {
+			if r, err := f.c.stored(ctx, f.id); r != nil || err != nil {
+				yield(Update{Result: r}, err)
+				return
+			}
 		}
 		for ctx.Err() == nil {
 			u, r, err := f.next(ctx, lookEvery)
@@ -223,6 +226,7 @@ func (c *Client) Do(ctx context.Context, workflow string, t messages.Task, each 
 	if err != nil {
 		return messages.Result{}, err
 	}
+	f.born = true
 	if _, err := c.Submit(ctx, workflow, t); err != nil {
 		f.Close()
 		return messages.Result{}, err

@@ -142,6 +142,9 @@ func TestStoryOfTheSameTaskTwice(t *testing.T) {
 		submit(t, nc, "agent", body)
 		first := next(t, h.results, "result")
 		submit(t, nc, "agent", body)
+		if again := next(t, h.results, "result"); again["output"] != first["output"] || again["ended_ms"] != first["ended_ms"] {
+			t.Errorf("result %v, was %v", again, first)
+		}
 		// Another body under the same id is told, and changes no result.
 		submit(t, nc, "agent", `{"id":"r1","input":"twice"}`)
 		e := next(t, h.events, "event")
@@ -153,7 +156,7 @@ func TestStoryOfTheSameTaskTwice(t *testing.T) {
 		}
 		synctest.Wait()
 		if len(h.results) != 0 {
-			t.Errorf("a second result: %v", <-h.results)
+			t.Errorf("another result: %v", <-h.results)
 		}
 		if late := ask(t, nc, "rath.query.default.result", `{"run":"r1"}`); late["output"] != first["output"] || late["output"] != "echo: once" {
 			t.Errorf("result %v, was %v", late, first)

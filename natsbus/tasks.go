@@ -206,7 +206,19 @@ func (i *intake) place(ctx context.Context, l *letter, t run.Task, name string) 
 	if err := i.Accept(ctx, t); err != nil {
 		return err
 	}
+	if !fresh {
+		i.tellAgain(ctx, t)
+	}
 	return i.cancelledMeanwhile(ctx, subject, revision, t)
+}
+
+// tellAgain publishes the result of a run that has ended to whoever submitted
+// it again. The stream holds it already, and refuses it.
+func (i *intake) tellAgain(ctx context.Context, t run.Task) {
+	subject := messages.RunSubject(t.Session.Tenant, t.ID, messages.OnResult)
+	if m, err := i.c.last(ctx, StreamResult, subject); err == nil {
+		_ = i.c.nc.Publish(subject, m.Data) // else he asks
+	}
 }
 
 // fork resolves the name of the session to fork. A session that exists cannot

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/flow/flowtest"
+	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+func TestMain(m *testing.M) { flowtest.Main(m) }
+
+const script = "testdata/model.txtar"
+
+// TestTask sends a task to a node that offers the workflow, as any client does.
+func TestTask(t *testing.T) {
+	data, err := os.ReadFile(script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := scripted.Parse(script, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	model, err := scripted.New(parsed, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := node.Start(t.Context(), &node.Options{
+		Store: t.TempDir(), Port: -1, Models: model, Workflows: []flow.Registration{registration()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	c, err := client.Dial(ctx, n.URL(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+
+	var streamed strings.Builder
+	r, err := c.Do(ctx, "summary", messages.Task{Input: json.RawMessage(`"All about the tides."`)}, func(u client.Update) {
+		if u.Delta != nil && u.Delta.Agent == "editor" {
+			streamed.WriteString(u.Delta.Text)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "The moon pulls the sea."
+	if r.State != run.Succeeded || r.Output != want {
+		t.Errorf("the run %s: %q, %s", r.State, r.Output, r.Error)
+	}
+	if streamed.String() != want {
+		t.Errorf("the editor's words came as %q", streamed.String())
+	}
+
+	r, err = c.Do(ctx, "summary", messages.Task{Input: json.RawMessage(`7`)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.State != run.Failed || !strings.Contains(r.Error, "want a text") {
+		t.Errorf("a task with a number: %s, %q", r.State, r.Error)
+	}
+}
+
+func TestSurvivesCrashes(t *testing.T) {
+	flowtest.CrashEverywhere(t, func() flow.Workflow {
+		w, err := newSummary(flow.Settings{Input: json.RawMessage(`"All about the tides."`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}, session.New(), script, nil)
+}

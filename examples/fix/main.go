@@ -1,0 +1,149 @@
+// Command fix shows branches: an attempt works on a fork of the session with
+// files of its own, a rejected one leaves nothing behind but its reason, and
+// the accepted one becomes what the session is.
+//
+//	go run ./examples/fix
+//
+// The model is a script, so that it runs without a key and always tells the
+// same story.
+package main
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/sandbox/local"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/workspace"
+)
+
+//go:embed model.txtar
+var script []byte
+
+// request is what the user asks for.
+const request = "Set VERSION to the next minor version."
+
+func main() {
+	local.Reexec() // first of all: sandboxes start this program again
+	dir, err := os.MkdirTemp("", "fix-")
+	if err == nil {
+		err = errors.Join(fix(context.Background(), os.Stdout, dir), os.RemoveAll(dir))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "fix:", err)
+		os.Exit(1)
+	}
+}
+
+// fix runs the workflow on a small repository below dir and prints what became
+// of each branch and of the files.
+func fix(ctx context.Context, w io.Writer, dir string) error {
+	parsed, err := scripted.Parse("model.txtar", script)
+	if err != nil {
+		return err
+	}
+	model, err := scripted.New(parsed, nil)
+	if err != nil {
+		return err
+	}
+	repo := filepath.Join(dir, "repo")
+	if err := layOut(repo, parsed.Files); err != nil {
+		return err
+	}
+
+	// The parts of a runtime that are looked at afterwards. A node has the same
+	// ones over NATS.
+	log, blobs := &session.MemoryLog{}, blob.NewMemory()
+	values := run.NewValues(log)
+	rt := &flow.Runtime{
+		Store:  run.Direct(log, &run.DirectOptions{Values: values}),
+		Values: values,
+		Models: model,
+		Blobs:  func(session.Tenant) blob.Store { return blobs },
+		Workspaces: flow.Workspaces{
+			Dir:      filepath.Join(dir, "work"),
+			Backends: map[string]sandbox.Backend{"local": local.New(&local.Options{State: filepath.Join(dir, "boxes")})},
+			// No command runs here that a model chose, so this will do where
+			// the system confines nothing.
+			MinIsolation: sandbox.IsolationProcess,
+		},
+	}
+	s, err := rt.Run(ctx, newFix(), session.New(session.UserText(request)).To("local", repo))
+	if err != nil {
+		return err
+	}
+	if err := tell(ctx, w, log, values, blobs, s.Key()); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "result: %s, after %d rows\n", version(ctx, blobs, s), s.Len())
+	return err
+}
+
+// tell reads in the log of a session how its branches ended and prints that,
+// each with its file.
+func tell(ctx context.Context, w io.Writer, log session.Log, values *run.Values, blobs blob.Store, k session.Key) error {
+	for e, err := range log.Read(ctx, k, session.Position{}) {
+		if err != nil {
+			return err
+		}
+		for _, ev := range e.Commit.Events {
+			var branch session.Ref
+			var reason string
+			switch ev.Kind {
+			case session.KindRejected:
+				r, err := session.DecodeRejection(ev)
+				if err != nil {
+					return err
+				}
+				branch, reason = r.Branch.Ref, "rejected: "+r.Reason
+			case session.KindJoined:
+				j, err := session.DecodeJoin(ev)
+				if err != nil {
+					return err
+				}
+				branch, reason = j.Parents[0].Link.Ref, "adopted: "+j.Reason
+			default:
+				continue
+			}
+			v, err := values.At(ctx, branch)
+			if err != nil {
+				return err
+			}
+			if _, err := fmt.Fprintf(w, "%s (%s)\n", reason, version(ctx, blobs, v)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// version reads the file VERSION as a session has it.
+func version(ctx context.Context, blobs blob.Store, s session.Session) string {
+	data, err := workspace.Read(ctx, blobs, s.Placement().Head, "VERSION")
+	if err != nil {
+		return err.Error()
+	}
+	return "VERSION is " + strings.TrimSpace(string(data))
+}
+
+// layOut writes the script's files.
+func layOut(dir string, files []scripted.File) error {
+	for _, f := range files {
+		name := filepath.Join(dir, filepath.FromSlash(strings.TrimPrefix(f.Name, "work/")))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, f.Data, 0o644)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

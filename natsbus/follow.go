@@ -54,7 +54,7 @@ func (c *Conn) followOnce(ctx context.Context, stream, filter string, from uint6
 	if err != nil {
 		return from, fmt.Errorf("natsbus: follow stream %s: %w", stream, err)
 	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(followAhead, followBytes))
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(followAhead))
 	if err != nil {
 		return from, fmt.Errorf("natsbus: follow stream %s: %w", stream, err)
 	}

@@ -79,14 +79,17 @@ func (x *Index) take(m followed, in <-chan followed) {
 }
 
 // CatchUp returns when the index has everything that LINEAGE held when it was
-// called.
+// called, and with relays in this process everything that was committed.
 func (x *Index) CatchUp(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, catchUp)
+	defer cancel()
+	if err := x.c.Relayed(ctx); err != nil {
+		return err
+	}
 	end, err := x.c.lastSequence(ctx, StreamLineage)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, catchUp)
-	defer cancel()
 	for {
 		x.mu.Lock()
 		at, changed := x.at, x.changed

@@ -40,6 +40,8 @@ func (p *lineageRelay) subject() string {
 func (p *lineageRelay) run(ctx context.Context) error {
 	p.pace = newPacer()
 	defer p.pace.stop()
+	p.c.relayed.pass(p.stream, 0)
+	defer p.c.relayed.end(p.stream)
 	var err error
 	if p.at, err = p.cursor(ctx); err != nil {
 		return err
@@ -88,6 +90,7 @@ func (p *lineageRelay) pump(ctx context.Context, in <-chan followed) error {
 			if err := p.take(ctx, h, m); err != nil {
 				return err
 			}
+			p.c.relayed.pass(p.stream, m.Seq)
 		case <-p.pace.timer.C:
 			p.save(ctx)
 		case <-ctx.Done():

@@ -113,12 +113,14 @@ type Options struct {
 // Conn is a connection. It reconnects by itself for as long as it is open. It
 // is safe for concurrent use.
 type Conn struct {
-	nc     *nats.Conn
-	js     jetstream.JetStream
-	o      Options
-	gate   gate
-	link   atomic.Pointer[link]
-	closed chan struct{}
+	nc   *nats.Conn
+	js   jetstream.JetStream
+	o    Options
+	gate gate
+	// relayed is how far the relays of this process are.
+	relayed *relayed
+	link    atomic.Pointer[link]
+	closed  chan struct{}
 	// place is EventSubject, but for tests whose ids are not minted.
 	place func(session.Key) (stream, subject string, err error)
 }
@@ -154,7 +156,7 @@ func Connect(ctx context.Context, opts *Options) (*Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("natsbus: connect: %w", err)
 	}
-	c := &Conn{o: o, gate: newGate(), closed: make(chan struct{}), place: EventSubject}
+	c := &Conn{o: o, gate: newGate(), relayed: newRelayed(), closed: make(chan struct{}), place: EventSubject}
 	c.relink()
 	nopts, err := c.natsOptions(ctx)
 	if err != nil {

@@ -50,10 +50,12 @@ func (n *Instance) serve(ctx context.Context) error {
 	if n.o.Idle {
 		return nil
 	}
-	n.background(services, "tasks", func(ctx context.Context) error {
+	var intake context.Context
+	intake, n.stopIntake = context.WithCancel(services)
+	n.background(intake, "tasks", func(ctx context.Context) error {
 		return n.conn.PullTasks(ctx, &natsbus.Intake{Slots: n.system.Free, Offers: n.offers, Accept: n.accept, Signal: n.system.Signal})
 	})
-	n.background(services, "work", func(ctx context.Context) error {
+	n.background(intake, "work", func(ctx context.Context) error {
 		return n.conn.PullWork(ctx, natsbus.DefaultPool, n.system.FreeHeld, n.acceptWork)
 	})
 	return nil

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/blob"
@@ -40,11 +41,12 @@ type Instance struct {
 	runtime     *flow.Runtime
 	system      *actors.System
 
-	stop   context.CancelCauseFunc // ends the services
-	work   sync.WaitGroup
-	failed chan error // the first service that ended by itself
-	closed sync.Once
-	err    error
+	stopIntake context.CancelFunc      // ends what brings in tasks
+	stop       context.CancelCauseFunc // ends all other services
+	work       sync.WaitGroup
+	failed     chan error // the first service that ended by itself
+	closed     sync.Once
+	err        error
 }
 
 // Start starts a node and returns once it takes tasks, or with Options.Idle
@@ -217,6 +219,10 @@ func (n *Instance) Workflows() []flow.Registration { return n.registry.All() }
 // then be closed.
 func (n *Instance) Failed() <-chan error { return n.failed }
 
+// relayLast bounds how long Close waits for the relay to publish the lineage of
+// the last commits.
+const relayLast = 5 * time.Second
+
 // Close drains the node: it takes no more tasks, lets runs go on for at most
 // Options.Drain, releases those that are left, and ends everything that Start
 // began. Closing twice waits for the same end.
@@ -227,13 +233,22 @@ func (n *Instance) Close() error {
 
 func (n *Instance) close() error {
 	var errs []error
-	if n.stop != nil {
-		n.stop(run.ErrShutdown)
+	if n.stopIntake != nil {
+		n.stopIntake()
 	}
 	if n.system != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), n.o.Drain)
 		errs = append(errs, n.system.Drain(ctx))
 		cancel()
+	}
+	if n.stop != nil {
+		// Watchers see how the last runs ended before the relay stops.
+		ctx, cancel := context.WithTimeout(context.Background(), relayLast)
+		if err := n.conn.Relayed(ctx); err != nil {
+			n.log.Warn("the next start publishes the rest of the lineage", "error", err)
+		}
+		cancel()
+		n.stop(run.ErrShutdown)
 	}
 	n.work.Wait()
 	if n.server != nil {

@@ -99,7 +99,7 @@ func (w *watcher) event(c session.Commit, e session.Event) {
 // states as they may, and a session is held by one run at a time.
 func TestStates(t *testing.T) {
 	moves := map[string]int{}
-	for seed := range uint64(16) {
+	for seed := range uint64(10) {
 		h := newTheatre(t, 1000+seed)
 		for range 400 {
 			h.act()

@@ -20,7 +20,7 @@ func TestValues(t *testing.T) {
 		shown shownSession
 	}
 	var all []value
-	for i := range 250 {
+	for i := range 150 {
 		h.act()
 		for _, k := range h.keys {
 			s := h.writer(k).Session()

@@ -318,8 +318,49 @@ func history(t *testing.T, seed uint64) {
 	for _, p := range old {
 		w.check(p) // nothing that came later changed it
 	}
-	for _, p := range trunks {
+	for i, p := range trunks {
 		w.same(p.s, w.fold(p.s.Key(), 0))
+		if i%4 == int(seed%4) {
+			w.frozen(p.s)
+		}
+	}
+}
+
+// frozen demands that a snapshot of s shows the same, and that older values
+// can be rebuilt from it.
+func (w *world) frozen(s session.Session) {
+	w.t.Helper()
+	kept, f, err := s.With(session.UserText("pending")).Freeze()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.same(s, kept)
+	for _, p := range f.Pages {
+		if err := p.Save(w.t.Context(), &w.log, "t"); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	thawed, err := session.Thaw(f.State, func(r session.PageRef) (*session.Page, error) {
+		return session.LoadPage(w.t.Context(), &w.log, "t", r)
+	})
+	if err != nil {
+		w.t.Fatalf("Thaw of %s: %v", s.Ref(), err)
+	}
+	w.same(s, thawed)
+	if _, again, err := thawed.Freeze(); err != nil || again.State != f.State {
+		w.t.Fatalf("a snapshot of what was loaded differs: %v\n%s\n%s", err, f.State, again.State)
+	}
+	rebuilt := 0
+	for l, old := range w.known {
+		if rebuilt == 4 || l.Key != s.Key() || old.Mark().Table() != s.Mark().Table() {
+			continue
+		}
+		back, err := thawed.Rebuild(old.Mark())
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.same(old, back)
+		rebuilt++
 	}
 }
 

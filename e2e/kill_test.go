@@ -45,7 +45,8 @@ func nodeChild() error {
 		}
 		return tool.Func(name, "Writes a line outside of the workspace.", func(ctx context.Context, in struct {
 			Slow bool `json:"slow,omitempty"`
-		}) (string, error) {
+		},
+		) (string, error) {
 			call, _ := tool.Current(ctx)
 			f, err := os.OpenFile(os.Getenv("RATH_E2E_COUNT"), os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600)
 			if err != nil {

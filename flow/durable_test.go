@@ -323,7 +323,8 @@ func TestParallelTools(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := tool.Func("slow", "Takes a second.", func(_ context.Context, in struct {
 			N int `json:"n"`
-		}) (int, error) {
+		},
+		) (int, error) {
 			time.Sleep(time.Second)
 			return in.N, nil
 		}, &tool.FuncOptions{Effect: tool.ReadOnly})

@@ -76,8 +76,10 @@ func TestApplyConflicts(t *testing.T) {
 		"removed what is edited":  {func(dir string) { remove(t, dir, "edit") }, []string{"edit"}},
 		"replaced by a directory": {func(dir string) { remove(t, dir, "edit"); write(t, dir, map[string]string{"edit/": ""}) }, []string{"edit"}},
 		"removed the directory":   {func(dir string) { remove(t, dir, "in") }, []string{"in"}},
-		"several": {func(dir string) { write(t, dir, map[string]string{"edit": "mine", "add": "mine", "drop": "mine"}) },
-			[]string{"add", "drop", "edit"}},
+		"several": {
+			func(dir string) { write(t, dir, map[string]string{"edit": "mine", "add": "mine", "drop": "mine"}) },
+			[]string{"add", "drop", "edit"},
+		},
 	} {
 		dir := restore(t, b, from)
 		tt.owner(dir)

@@ -22,7 +22,8 @@ type counter struct {
 func (c *counter) tool(effect tool.Effect) tool.Tool {
 	return tool.Func("count", "Counts.", func(ctx context.Context, in struct {
 		N int `json:"n"`
-	}) (int, error) {
+	},
+	) (int, error) {
 		call, ok := tool.Current(ctx)
 		if !ok {
 			return 0, fmt.Errorf("count: not called as a tool")

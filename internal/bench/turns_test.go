@@ -77,7 +77,8 @@ func (m model) Complete(ctx context.Context, r *llm.Request, sink func(llm.Delta
 
 var noop = tool.Func("noop", "Does nothing.", func(_ context.Context, in struct {
 	Path string `json:"path"`
-}) (string, error) {
+},
+) (string, error) {
 	return "nothing done to " + in.Path, nil
 }, &tool.FuncOptions{Effect: tool.Idempotent})
 

@@ -187,6 +187,9 @@ func (p *lineageRelay) store(ctx context.Context, r *lineage.Record, data []byte
 		if err == nil {
 			return at, nil
 		}
+		if ctx.Err() != nil {
+			return 0, ctx.Err() // whether it was stored, the next relay finds out
+		}
 		p.c.o.Logger.Warn("a lineage record was not stored", "stream", p.stream, "seq", r.Seq, "err", err)
 		if err := wait.sleep(ctx); err != nil {
 			return 0, err

@@ -37,7 +37,7 @@ type fate uint8
 const (
 	done  fate = iota // a log holds what it asks for, or nobody ever will
 	later             // nobody could take it now
-	other             // this node cannot take it: at once for another one
+	other             // this node cannot take it: soon for another one
 )
 
 // puller takes the messages of a work queue, as many at once as there are
@@ -156,8 +156,10 @@ func (p *puller) one(ctx context.Context, m jsMsg) {
 	switch {
 	case f == done:
 		err = m.Ack()
-	case f == other || ctx.Err() != nil:
+	case ctx.Err() != nil:
 		err = m.Nak()
+	case f == other:
+		err = m.NakWithDelay(retryFirst)
 	default:
 		delivered := uint64(1)
 		if meta, err := m.Metadata(); err == nil {

@@ -469,3 +469,31 @@ func TestWorkOfAnEndedRun(t *testing.T) {
 		}
 	})
 }
+
+// TestNodeOutlivesCuts breaks the node's connection again and again while runs
+// are under way.
+func TestNodeOutlivesCuts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		nc := guest(t, srv)
+		n := startNode(t, srv, "node-1")
+		for i := range 8 {
+			n.submitted(t, nc, 5*i, 5*i+5)
+			time.Sleep(time.Duration(i) * time.Millisecond)
+			if err := n.conn.Cut(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		ended(t, nc, 0, 40)
+		time.Sleep(30 * time.Second)
+		n.checkLineage(t)
+		for _, stream := range []string{natsbus.StreamTasks, natsbus.StreamWork, natsbus.StreamDLQ} {
+			for _, m := range n.stored(t, stream) {
+				t.Errorf("left in %s: %s %s", stream, m.Subject, m.Data)
+			}
+		}
+		nc.Close()
+		n.stop()
+	})
+}

@@ -179,6 +179,8 @@ func TestStoryOfRefusedTasks(t *testing.T) {
 		"later":            {"agent", "m3", `{"id":"m3","input":"x","not_before":"2030-01-01T00:00:00Z"}`, "not_supported", "not_before"},
 		"no such fork":     {"agent", "m4", `{"id":"m4","input":"x","fork_of":"nothing:3"}`, "not_found", "nothing"},
 		"bad session":      {"agent", "m5", `{"id":"m5","input":"x","session":"a.b"}`, "malformed", "session"},
+		"large input":      {"agent", "m7", `{"id":"m7","input":"` + strings.Repeat("x", 300<<10) + `"}`, "too_large", "workspace"},
+		"large":            {"agent", "m8", `{"id":"m8","input":"` + strings.Repeat("x", 600<<10) + `"}`, "too_large", "workspace"},
 		"revision":         {"agent", "m6", `{"id":"m6","input":"x","revision":"9"}`, "not_supported", "revision"},
 	}
 	story(t, func(t *testing.T, n *node, nc *nats.Conn) {
@@ -338,5 +340,42 @@ func TestStoryOfQueries(t *testing.T) {
 		if _, err := nc.Request("rath.query.acme.runs", nil, time.Second); err == nil {
 			t.Error("a client without credentials read another tenant")
 		}
+	})
+}
+
+// TestStoryOfACancelInTheQueue cancels a task that no node has taken, because
+// all slots are in use.
+func TestStoryOfACancelInTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		n := startNodeWith(t, srv, "node-1", 1)
+		nc := guest(t, srv)
+		h := listen(t, nc, "r2")
+		submit(t, nc, "hold", `{"id":"r1"}`)
+		time.Sleep(time.Second)
+		submit(t, nc, "hold", `{"id":"r2"}`)
+		submit(t, nc, "agent", `{"id":"r3","input":"after them"}`)
+		time.Sleep(20 * time.Second)
+		if left := n.pending(t); left != 2 {
+			t.Errorf("%d tasks wait, want 2", left)
+		}
+		if a := ask(t, nc, "rath.ctl.default.r2.cancel", `{"reason":"changed my mind"}`); a["done"] != true || a["note"] == nil {
+			t.Errorf("answer %v", a)
+		}
+		if r := next(t, h.results, "result"); r["state"] != "cancelled" || r["error"] != "changed my mind" {
+			t.Errorf("result %v", r)
+		}
+		close(n.hold)
+		if r := resultOf(t, nc, "r3"); r["state"] != "succeeded" {
+			t.Errorf("result %v", r)
+		}
+		if left := n.pending(t); left != 0 {
+			t.Errorf("%d tasks are left", left)
+		}
+		if runs := ask(t, nc, "rath.query.default.runs", ``)["runs"].([]any); len(runs) != 2 {
+			t.Errorf("runs %v, want two: the cancelled one never began", runs)
+		}
+		nc.Close()
+		n.stop()
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -107,6 +108,9 @@ func (i *intake) take(ctx context.Context, l *letter) error {
 	}
 	l.tenant, l.workflow = tenant, workflow
 	if err != nil {
+		if errors.Is(err, session.ErrTooLarge) && l.id == "" {
+			l.id = idOf(body)
+		}
 		return err
 	}
 	t, err := in.Run(tenant, workflow)
@@ -121,6 +125,17 @@ func (i *intake) take(ctx context.Context, l *letter) error {
 		return err
 	}
 	return i.place(ctx, l, t, in.Session)
+}
+
+// idOf reads the run's id of a task that is too large to be taken.
+func idOf(body []byte) run.ID {
+	var only struct {
+		ID run.ID `json:"id"`
+	}
+	if json.Unmarshal(body, &only) != nil || session.ValidID("run", string(only.ID)) != nil {
+		return ""
+	}
+	return only.ID
 }
 
 // digestOf tells two submissions under one id apart.

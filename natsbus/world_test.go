@@ -62,6 +62,11 @@ func options(srv *natsserver.Server, tb testing.TB) *natsbus.Options {
 // startNode starts a node as an incarnation. It must be stopped, or killed.
 func startNode(t testing.TB, srv *natsserver.Server, incarnation string) *node {
 	t.Helper()
+	return startNodeWith(t, srv, incarnation, 64)
+}
+
+func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, slots int) *node {
+	t.Helper()
 	ctx := t.Context()
 	conn, err := natsbus.Connect(ctx, options(srv, t))
 	if err != nil {
@@ -122,7 +127,7 @@ func startNode(t testing.TB, srv *natsserver.Server, incarnation string) *node {
 		}
 	}
 	n.sys = actors.New(&actors.Options{
-		Log: log, Spills: true, Values: values, Incarnation: incarnation, Runtime: rt, Workflows: registry, Slots: 64,
+		Log: log, Spills: true, Values: values, Incarnation: incarnation, Runtime: rt, Workflows: registry, Slots: slots,
 		Deliver: func(ctx context.Context, incarnation string, w run.Work) (actors.Answer, error) {
 			a, err := conn.Deliver(ctx, incarnation, w)
 			return actors.Answer(a), err

@@ -145,7 +145,9 @@ func (c *Compressor) Forward(ctx context.Context, s session.Session) (session.Se
 		return s, err
 	}
 	defer st.end()
-	base, text, usage := st.s, "", session.Usage{}
+	var base session.Session
+	var text string
+	var usage session.Usage
 	if st.decision == run.Replay {
 		if err := rebuild(st.record); err != nil {
 			return s, err

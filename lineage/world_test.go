@@ -23,7 +23,6 @@ type world struct {
 	home    session.Key
 	run     run.ID
 	attempt uint64
-	agent   string
 }
 
 func newWorld(t testing.TB) *world {

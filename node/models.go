@@ -1,8 +1,6 @@
 package node
 
 import (
-	"context"
-	"fmt"
 	"strings"
 
 	"github.com/rathcluster/rath/internal/demo"
@@ -40,26 +38,4 @@ func DefaultModels(env func(string) string, model string) (llm.Models, error) {
 		kinds[""] = real
 	}
 	return kinds, nil
-}
-
-// modelsFromScript returns models that answer everything from a script file's
-// content.
-func modelsFromScript(name string, data []byte) (llm.Models, error) {
-	s, err := scripted.Parse(name, data)
-	if err != nil {
-		return nil, err
-	}
-	m, err := scripted.New(s, nil)
-	if err != nil {
-		return nil, fmt.Errorf("node: script %s: %w", name, err)
-	}
-	return anyKind{m}, nil
-}
-
-// anyKind answers providers of every kind.
-type anyKind struct{ llm.Models }
-
-func (a anyKind) Client(ctx context.Context, p llm.Provider) (llm.Client, error) {
-	p.Kind = ""
-	return a.Models.Client(ctx, p)
 }

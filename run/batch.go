@@ -120,21 +120,6 @@ func tidies(events []session.Event) bool {
 	return true
 }
 
-// winds reports whether a batch only says how a branch ends or what the author
-// should know, which a cancelled run still may.
-func winds(events []session.Event) bool {
-	return !slices.ContainsFunc(events, func(e session.Event) bool {
-		switch e.Kind {
-		case KindWarning, session.KindRejected, session.KindClosed:
-			return false
-		case KindDone:
-			d, err := Read[Done](e)
-			return err != nil || d.Kind != StepReject
-		}
-		return true
-	})
-}
-
 // late keeps the outcome of an attempt that lost the run as evidence.
 func (w *Writer) late(r *Record, b Batch, now time.Time) error {
 	var stop error

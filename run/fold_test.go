@@ -252,8 +252,6 @@ func (b *Book) wireForTest() map[string]any {
 func (r *Record) copyForTest() *Record {
 	cp := r.copy()
 	cp.taskPage = nil
-	for _, s := range cp.Steps() {
-		cp.order.items = append(cp.order.items, s)
-	}
+	cp.order.items = append(cp.order.items, cp.Steps()...)
 	return cp
 }

@@ -213,8 +213,7 @@ func TestCommandBodies(t *testing.T) {
 
 func TestCommandArgv(t *testing.T) {
 	t.Parallel()
-	var f *fake
-	f = &fake{exec: func(_ context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
+	f := &fake{exec: func(_ context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 		if c.Argv[0] == "python3" {
 			return sandbox.Exit{Ended: sandbox.Refused}, nil
 		}

@@ -80,6 +80,7 @@ func encode(r *llm.Request, e endpoint) ([]byte, error) {
 	if e.isOpenAI() {
 		w.MaxCompletionTokens = p.MaxTokens
 	} else {
+		//lint:ignore SA1019 servers other than OpenAI know this name
 		w.MaxTokens = p.MaxTokens
 	}
 	if e.knowsCacheKey() {

@@ -83,7 +83,7 @@ func (r *Rule) parse(section string) (at int, err error) {
 	}
 	if body = strings.Trim(body, "\n"); body != "" {
 		if r.Reply.Text != "" {
-			return 0, errors.New("has a text after the blank line and another one in text:")
+			return 0, errors.New("has a text after the blank line and another one in text: give one of them")
 		}
 		r.Reply.Text, said = body, true
 	}

@@ -73,10 +73,10 @@ func testSuperseded(s *suite) {
 }
 
 func testPoison(s *suite) {
-	g := s.running(s.other("n").submit("r1"))
+	s.running(s.other("n").submit("r1"))
 	s.other("x").running(s.other("x").resume("r1"))
 	n := s.other("y")
-	g = n.running(n.resume("r1"))
+	g := n.running(n.resume("r1"))
 	v := n.step(g, g.Session, "0", "one") // progress starts the count again
 	for i := range run.MaxClaims {
 		n := s.other(fmt.Sprint("n", i))

@@ -121,8 +121,7 @@ func (p *program) on(nr uint32, body program) {
 // fsSetXattr is FS_IOC_FSSETXATTR.
 const fsSetXattr = 0x401c5820
 
-func arg(i int) uint32  { return offArgs + 8*uint32(i) }
-func high(i int) uint32 { return arg(i) + 4 }
+func arg(i int) uint32 { return offArgs + 8*uint32(i) }
 
 // filter is the program for a Landlock ABI. What Landlock guards in later
 // ABIs it guards here for earlier ones, by refusing more.

@@ -465,7 +465,6 @@ func testLarge(t *testing.T, log session.Log) {
 }
 
 func testForeign(t *testing.T, log session.Log, f Fouler) {
-	f = log.(Fouler)
 	k := key("t", "s")
 	at := add(t, log, k, session.Position{}, "one")
 	valid, err := session.Encode(Next(k, at, say("two")))

@@ -1,0 +1,313 @@
+//go:build e2e && linux
+
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+)
+
+// readmeAddress is where the README says that a node of `rath dev` listens, and
+// where NATS clients look when they are told nothing else.
+const readmeAddress = "127.0.0.1:4222"
+
+// readmePatience bounds each program of these tests.
+const readmePatience = 2 * time.Minute
+
+// readme returns the README's text.
+func readme(t *testing.T) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// readmeBlock returns the n-th code block of a language, verbatim.
+func readmeBlock(t *testing.T, language string, n int) string {
+	t.Helper()
+	blocks := regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(readme(t), -1)
+	if n >= len(blocks) {
+		t.Fatalf("README.md has %d blocks of %s, want at least %d", len(blocks), language, n+1)
+	}
+	return blocks[n][1]
+}
+
+// need fails the test if a program that it runs is missing.
+func need(t *testing.T, program, debianPackage string) {
+	t.Helper()
+	if _, err := exec.LookPath(program); err != nil {
+		t.Fatalf("this test runs %s, which is not there: apt-get install %s", program, debianPackage)
+	}
+}
+
+// buildRath builds cmd/rath and returns the binary's name.
+func buildRath(t *testing.T) string {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), "rath")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "../cmd/rath").CombinedOutput(); err != nil {
+		t.Fatalf("go build ../cmd/rath: %v\n%s", err, out)
+	}
+	return bin
+}
+
+// cleanEnv is the environment of somebody without keys and settings.
+func cleanEnv(t *testing.T, more ...string) []string {
+	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, more...)
+}
+
+// startDev runs `rath dev` in a new directory until the test ends.
+func startDev(t *testing.T, bin string, args ...string) {
+	t.Helper()
+	l, err := net.Listen("tcp", readmeAddress)
+	if err != nil {
+		t.Fatalf("the README's programs need %s, which something else uses: %v", readmeAddress, err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(bin, append([]string{"dev"}, args...)...)
+	cmd.Dir = t.TempDir()
+	cmd.Env = cleanEnv(t)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// A node that hangs is killed, which also ends the reading below.
+	killer := time.AfterFunc(readmePatience, func() { _ = cmd.Process.Kill() })
+	t.Cleanup(func() {
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			t.Error(err)
+		}
+		if _, err := io.Copy(io.Discard, stdout); err != nil {
+			t.Error(err)
+		}
+		err := cmd.Wait()
+		if !killer.Stop() {
+			t.Errorf("rath dev had to be killed: %v\n%s", err, stderr.String())
+		}
+	})
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil || !strings.Contains(line, "nats://"+readmeAddress) {
+		t.Fatalf("rath dev says %q, %v; want the address %s\n%s", line, err, readmeAddress, stderr.String())
+	}
+}
+
+// installJS installs what the README says to install, and writes its n-th
+// JavaScript block to a file of that name in the same directory.
+func installJS(t *testing.T, files ...string) (dir string) {
+	t.Helper()
+	need(t, "node", "nodejs")
+	need(t, "npm", "npm")
+	install := regexp.MustCompile("`npm (install [^`]+)`").FindStringSubmatch(readme(t))
+	if install == nil {
+		t.Fatal("README.md does not say what to install with npm")
+	}
+	dir = t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), readmePatience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "npm", append(strings.Fields(install[1]), "--no-audit", "--no-fund")...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("npm %s: %v\n%s", install[1], err, out)
+	}
+	for i, name := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(readmeBlock(t, "js", i)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// program runs a program to its end and returns what it printed.
+func program(t *testing.T, dir string, env []string, name string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), readmePatience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir, cmd.Env = dir, env
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s%s", name, strings.Join(args, " "), err, out, stderr.String())
+	}
+	return string(out)
+}
+
+func TestREADMEJavaScript(t *testing.T) {
+	dir := installJS(t, "hello.mjs")
+	startDev(t, buildRath(t))
+	out := program(t, dir, cleanEnv(t), "node", "hello.mjs")
+	streamed, result, _ := strings.Cut(out, "\n")
+	if streamed != "echo: Hello!" {
+		t.Errorf("it streamed %q", streamed)
+	}
+	for _, want := range []string{"workflow: 'agent'", "state: 'succeeded'", "output: 'echo: Hello!'"} {
+		if !strings.Contains(result, want) {
+			t.Errorf("the result has no %s:\n%s", want, result)
+		}
+	}
+}
+
+// TestREADMECancel stops the README's program in the middle of an answer that
+// takes twenty seconds with the README's other one.
+func TestREADMECancel(t *testing.T) {
+	dir := installJS(t, "hello.mjs", "cancel.mjs")
+	script, err := filepath.Abs(filepath.Join("testdata", "readme_slow.txtar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	startDev(t, buildRath(t), "--script", script)
+
+	nc, err := nats.Connect(readmeAddress)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	deltas, err := nc.SubscribeSync("rath.run.default.*.delta")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+
+	ctx, cancel := context.WithTimeout(t.Context(), readmePatience)
+	defer cancel()
+	hello := exec.CommandContext(ctx, "node", "hello.mjs")
+	hello.Dir, hello.Env = dir, cleanEnv(t)
+	var stderr bytes.Buffer
+	hello.Stderr = &stderr
+	stdout, err := hello.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := hello.Start(); err != nil {
+		t.Fatal(err)
+	}
+	m, err := deltas.NextMsgWithContext(ctx)
+	if err != nil {
+		t.Fatalf("no delta: %v\n%s", err, stderr.String())
+	}
+	id := strings.Split(m.Subject, ".")[3]
+
+	// The program has printed the first word before the answer is there.
+	first := make([]byte, len("word000"))
+	if _, err := io.ReadFull(stdout, first); err != nil || string(first) != "word000" {
+		t.Errorf("the program printed %q, %v; want the first word\n%s", first, err, stderr.String())
+	}
+	if out := program(t, dir, cleanEnv(t), "node", "cancel.mjs", id, "changed my mind"); !strings.Contains(out, "done: true") {
+		t.Errorf("the answer to the cancel is %s", out)
+	}
+	rest, err := io.ReadAll(stdout)
+	if err := errors.Join(err, hello.Wait()); err != nil {
+		t.Fatalf("hello.mjs: %v\n%s", err, stderr.String())
+	}
+	for _, want := range []string{"state: 'cancelled'", "code: 'cancelled'", "changed my mind"} {
+		if !strings.Contains(string(rest), want) {
+			t.Errorf("the result has no %s:\n%s", want, rest)
+		}
+	}
+	if strings.Contains(string(rest), "word199") {
+		t.Error("the answer was streamed to its end")
+	}
+	// What was cancelled stays so.
+	out := program(t, dir, cleanEnv(t), "node", "cancel.mjs", id, "again")
+	if !strings.Contains(out, "wrong_state") {
+		t.Errorf("a second cancel is answered with %s", out)
+	}
+}
+
+// TestREADMEPython runs the README's lines in Python with a stand-in for
+// nats-py, which comes from a registry that is not there everywhere.
+func TestREADMEPython(t *testing.T) {
+	need(t, "python3", "python3")
+	dir := t.TempDir()
+	module, err := os.ReadFile(filepath.Join("testdata", "readme_nats.py"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"nats.py": string(module), "hello.py": readmeBlock(t, "python", 0)} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	startDev(t, buildRath(t))
+	out := program(t, dir, cleanEnv(t), "python3", "hello.py")
+	streamed, result, _ := strings.Cut(out, "\n")
+	if streamed != "echo: Hello!" {
+		t.Errorf("it streamed %q", streamed)
+	}
+	for _, want := range []string{"'workflow': 'agent'", "'state': 'succeeded'", "'output': 'echo: Hello!'"} {
+		if !strings.Contains(result, want) {
+			t.Errorf("the result has no %s:\n%s", want, result)
+		}
+	}
+}
+
+// TestREADMELines holds the two languages' lines to the same subjects and the
+// same task, and to 80 columns.
+func TestREADMELines(t *testing.T) {
+	js, python := readmeBlock(t, "js", 0), readmeBlock(t, "python", 0)
+	for _, want := range []string{"rath.run.default.", "rath.task.default.agent", `"Hello!"`} {
+		if !strings.Contains(js, want) || !strings.Contains(python, want) {
+			t.Errorf("%s is not in both:\n%s\n%s", want, js, python)
+		}
+	}
+	for _, block := range []string{js, python, readmeBlock(t, "js", 1)} {
+		for line := range strings.Lines(block) {
+			if n := len(strings.TrimSuffix(line, "\n")); n > 80 {
+				t.Errorf("a line has %d columns: %s", n, line)
+			}
+		}
+	}
+}
+
+// TestREADMEDemo compares the demo with what the README shows, but for ids,
+// times and numbers.
+func TestREADMEDemo(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), buildRath(t), "demo")
+	cmd.Dir, cmd.Env = t.TempDir(), cleanEnv(t)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("rath demo: %v\n%s", err, out)
+	}
+	if diff := cmp.Diff(strings.Split(plain(readmeBlock(t, "text", 0)), "\n"), strings.Split(plain(string(out)), "\n")); diff != "" {
+		t.Errorf("the demo is not what README.md shows (-README +demo):\n%s", diff)
+	}
+}
+
+var (
+	changing  = regexp.MustCompile(`run-[a-z0-9]+|\b[0-9a-f]{6}\b|[0-9][0-9,.]*( ms| s\b)?`)
+	howCalled = regexp.MustCompile(`(?m)^(next)?\s+\S.*? (why|graph|demo) `)
+	blanks    = regexp.MustCompile(`[ \t]+`)
+)
+
+// plain replaces what differs from run to run, and how rath was called.
+func plain(s string) string {
+	s = howCalled.ReplaceAllString(s, "$1 rath $2 ")
+	s = changing.ReplaceAllString(s, "#")
+	return blanks.ReplaceAllString(s, " ")
+}

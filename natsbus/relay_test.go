@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -184,8 +185,16 @@ func TestLineageWithoutCheckpoint(t *testing.T) {
 			}
 		},
 		"wrong": func(t *testing.T, n *node) {
+			// They name the ends of the streams, but not what is there.
+			at := len(n.stored(t, natsbus.StreamLineage))
 			for _, m := range n.stored(t, natsbus.StreamSnap) {
-				if _, err := n.operator().Publish(t.Context(), m.Subject, []byte(`{"at":7,"seq":9999,"k":1,"token":9999}`)); err != nil {
+				var p uint32
+				if strings.HasSuffix(m.Subject, "1") {
+					p = 1
+				}
+				events := n.stored(t, natsbus.EventStream(n.conn.Generation(), p))
+				body := fmt.Sprintf(`{"at":%d,"seq":9999,"k":1,"token":%d}`, at, events[len(events)-1].Sequence)
+				if _, err := n.operator().Publish(t.Context(), m.Subject, []byte(body)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -203,12 +212,21 @@ func TestLineageWithoutCheckpoint(t *testing.T) {
 				n.stop()
 
 				n = startNode(t, srv, "node-2")
-				time.Sleep(time.Second)
+				for i := range 4 {
+					submit(t, nc, "hold", fmt.Sprintf(`{"id":"open%d"}`, i))
+				}
+				time.Sleep(2 * time.Second)
 				n.cancelRelay()
 				spoil(t, n)
 				n.kill()
 
 				n = startNode(t, srv, "node-3")
+				close(n.hold)
+				for i := range 4 {
+					if r := resultOf(t, nc, fmt.Sprintf("open%d", i)); r["state"] != "succeeded" {
+						t.Errorf("result %v", r)
+					}
+				}
 				n.submitted(t, nc, 20, 25)
 				ended(t, nc, 20, 25)
 				time.Sleep(time.Second)

@@ -161,8 +161,13 @@ func TestStoryOfTheSameTaskTwice(t *testing.T) {
 		if late := ask(t, nc, "rath.query.default.result", `{"run":"r1"}`); late["output"] != first["output"] || late["output"] != "echo: once" {
 			t.Errorf("result %v, was %v", late, first)
 		}
+		// So is the same body for another session.
+		submit(t, nc, "agent", `{"id":"r1","input":"once","session":"elsewhere"}`)
+		if e := next(t, h.events, "event"); e["code"] != "key_reused" {
+			t.Errorf("event %v", e)
+		}
 		letters := n.letters(t)
-		if len(letters) != 1 || letters[0]["code"] != "key_reused" || letters[0]["text"] != `{"id":"r1","input":"twice"}` {
+		if len(letters) != 2 || letters[0]["code"] != "key_reused" || letters[0]["text"] != `{"id":"r1","input":"twice"}` {
 			t.Errorf("dead letters %v", letters)
 		}
 		s := ask(t, nc, "rath.query.default.session", `{"session":"`+first["session"].(string)+`"}`)
@@ -280,6 +285,9 @@ func TestStoryOfACancel(t *testing.T) {
 		time.Sleep(time.Second)
 		if r := ask(t, nc, "rath.query.default.result", `{"run":"r2"}`); r["state"] != "cancelled" || r["error"] != "too late" {
 			t.Errorf("result %v", r)
+		}
+		if letters := n.letters(t); len(letters) != 0 {
+			t.Errorf("dead letters %v", letters)
 		}
 		for subject, code := range map[string]string{
 			"rath.ctl.default.r1.approve":         "not_supported",

@@ -1,0 +1,51 @@
+package demo_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/flow/flowtest"
+	"github.com/rathcluster/rath/internal/demo"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/session"
+)
+
+// TestCrashEverywhere stops the demo at every commit, before it is stored,
+// after it is stored and after it is acknowledged.
+func TestCrashEverywhere(t *testing.T) {
+	script, err := demo.Script()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range script.Rules { // instant
+		script.Rules[i].Reply.Delay, script.Rules[i].Reply.Gap = 0, 0
+	}
+	dir := t.TempDir()
+	if err := demo.Unpack(dir); err != nil {
+		t.Fatal(err)
+	}
+	err = fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		script.Files = append(script.Files, scripted.File{Name: "work/" + name, Data: data})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := script.Format()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "demo.txtar")
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	flowtest.CrashEverywhere(t, func() flow.Workflow { return demo.New(llm.Provider{}) }, session.New(session.UserText(demo.Input)), file, nil)
+}

@@ -1,0 +1,218 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// answer is a workflow that has a model answer the task's input.
+func answer(s flow.Settings) (flow.Workflow, error) {
+	var text string
+	if err := json.Unmarshal(s.Input, &text); err != nil {
+		return nil, fmt.Errorf("the input is not text: %w", err)
+	}
+	return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
+		return (&flow.Agent{Name: "answerer"}).Forward(ctx, v.With(session.UserText(text)))
+	}), nil
+}
+
+// startNode runs a NATS server and a node for the examples, and returns the
+// server's address.
+func startNode(ctx context.Context) (url string, stop func(), err error) {
+	dir, err := os.MkdirTemp("", "rath-example-")
+	if err != nil {
+		return "", nil, err
+	}
+	srv, err := natsserver.Start(ctx, &natsserver.Options{StoreDir: dir, Port: -1, MaxStore: 16 << 30})
+	if err != nil {
+		return "", nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	user, password := srv.Node()
+	conn, err := natsbus.Connect(ctx, &natsbus.Options{
+		Dialer: srv.Dial, User: user, Password: password, Inbox: natsbus.NodeInbox,
+		Probe: func(context.Context) ([]natsbus.SyncState, error) {
+			always, interval, err := srv.Sync()
+			return []natsbus.SyncState{{Server: srv.Name(), Always: always, Interval: interval}}, err
+		},
+	})
+	if err == nil {
+		err = conn.Provision(ctx)
+	}
+	if err != nil {
+		return "", nil, errors.Join(err, srv.Shutdown(ctx), os.RemoveAll(dir))
+	}
+	model, err := scripted.New(scripted.Echo(), nil)
+	if err != nil {
+		return "", nil, err
+	}
+	values, index := run.NewValues(conn.Log()), conn.NewIndex()
+	offered := &flow.Registry{}
+	if err := offered.Register(flow.Registration{Name: "agent", Revision: "1", NewFor: answer}); err != nil {
+		return "", nil, err
+	}
+	sys := actors.New(&actors.Options{
+		Log: conn.Log(), Spills: true, Values: values, Incarnation: "example", Workflows: offered,
+		Runtime: &flow.Runtime{Values: values, Models: model, Mint: conn.Minter(), OnDelta: conn.Deltas().Publish},
+	})
+	serving, end := context.WithCancel(context.WithoutCancel(ctx))
+	control, err := conn.ServeControl(serving, sys.Signal)
+	if err != nil {
+		end()
+		return "", nil, err
+	}
+	queries, err := conn.ServeQueries(serving, &natsbus.Queries{Index: index, Values: values})
+	if err != nil {
+		end()
+		return "", nil, err
+	}
+	var work sync.WaitGroup
+	work.Go(func() { _ = index.Run(serving) })
+	work.Go(func() { _ = conn.RelayAll(serving, &natsbus.RelayOptions{Incarnation: "example"}) })
+	work.Go(func() {
+		_ = conn.PullTasks(serving, &natsbus.Intake{
+			Slots: sys.Free, Signal: sys.Signal,
+			Offers: func(name string) (string, bool) { g, ok := offered.Lookup(name); return g.Revision, ok },
+			Accept: func(ctx context.Context, t run.Task) error { _, err := sys.Accept(ctx, t); return err },
+		})
+	})
+	return srv.URL(), func() {
+		end()
+		work.Wait()
+		err := errors.Join(sys.Drain(ctx), control.Stop(), queries.Stop(), conn.Close(), srv.Shutdown(ctx), os.RemoveAll(dir))
+		if err != nil {
+			fmt.Println(err)
+		}
+	}, nil
+}
+
+// Submit a task and wait for its result; read the session that it made.
+func Example() {
+	ctx := context.Background()
+	url, stop, err := startNode(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer stop()
+
+	c, err := client.Dial(ctx, url, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer c.Close()
+	id, err := c.Submit(ctx, "agent", messages.Task{Session: "talk", Input: json.RawMessage(`"Is anybody there?"`)})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	result, err := c.Wait(ctx, id)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(result.State)
+	talk, err := c.Session(ctx, "talk")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, chunk := range talk.Chunks {
+		fmt.Printf("%s: %s\n", chunk.Kind, chunk.Text)
+	}
+	// Output:
+	// succeeded
+	// user: Is anybody there?
+	// assistant: echo: Is anybody there?
+}
+
+// Do shows what happens while it waits: pieces of the model's output as they
+// come, and what was committed.
+func ExampleClient_Do() {
+	ctx := context.Background()
+	url, stop, err := startNode(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer stop()
+
+	c, err := client.Dial(ctx, url, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer c.Close()
+	text := ""
+	task := messages.Task{ID: "greeting", Input: json.RawMessage(`"Hello."`)}
+	result, err := c.Do(ctx, "agent", task, func(u client.Update) {
+		if u.Delta != nil {
+			text += u.Delta.Text
+		}
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(text == result.Output, result.Output)
+	// The same id for something else is refused.
+	task.Input = json.RawMessage(`"Goodbye."`)
+	_, err = c.Do(ctx, "agent", task, nil)
+	fmt.Println(errors.Is(err, run.ErrKeyReused))
+	// Output:
+	// true echo: Hello.
+	// true
+}
+
+// Tail yields lineage from the beginning, or from where a reader stopped.
+func ExampleClient_Tail() {
+	ctx := context.Background()
+	url, stop, err := startNode(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer stop()
+
+	c, err := client.Dial(ctx, url, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer c.Close()
+	if _, err := c.Submit(ctx, "agent", messages.Task{ID: "hello", Input: json.RawMessage(`"Hello."`)}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	for r, err := range c.Tail(ctx, "", 0) {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(r.Record.Summary)
+		if r.Record.Kind == "ended" {
+			break
+		}
+	}
+	// Output:
+	// session opens
+	// run hello of agent submitted
+	// run starts
+	// user asks "Hello."
+	// answerer says "echo: Hello."
+	// run succeeded, 1 model call, 5 tokens
+}

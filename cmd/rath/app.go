@@ -114,7 +114,8 @@ func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "rath",
 		Short: "Run fleets of LLM agents whose every step is durable and can be verified",
-		Long: `rath runs agent workflows on durable sessions, shows what they did, and proves it.
+		Long: `rath runs agent workflows on durable sessions, tells what they did and
+proves it.
 
 Without --server, NATS_URL or a context of the nats command line it uses the
 store in ./.rath: through the node that "rath dev" runs there, or by opening the
@@ -130,6 +131,7 @@ store itself.`,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SuggestionsMinimumDistance = 2
 	root.SetHelpTemplate(helpTemplate)
 	root.SetUsageTemplate(usageTemplate)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, err) })

@@ -55,7 +55,7 @@ func (a *app) resolveCommand() *cobra.Command {
 		Long: `Decides about a call that was cut off and must not happen twice: it did happen
 (and --value is what it returned), it did not and is to run again, or the run is
 to fail. "show" and "ps" tell which call it is; look at its target first.`,
-		Example: `  rath resolve 7f3a --happened --value '{"id":"rel-1"}' --reason "seen in the forge"
+		Example: `  rath resolve 7f3a --happened --value '"rel-1"' --reason "seen in the forge"
   rath resolve 7f3a --again --reason "the mail is not in the outbox"
   rath resolve 7f3a --fail --reason "too late"`,
 		Args: exactly(1, "one run"),

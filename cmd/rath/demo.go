@@ -40,10 +40,10 @@ func (a *app) demoCommand() *cobra.Command {
 	var o demoOptions
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "See what it does: five agents mend a repository; no key, no network",
-		Long: `Five agents mend a small repository in a real sandbox. A patch is rejected with a
-reason, the session forks from before it with its files, the lesson is kept, the
-second patch passes, and a proof is written that anybody can verify offline.
+		Short: "See what it does: five agents, a real sandbox, no key, no network",
+		Long: `Five agents mend a small repository in a real sandbox. A patch is rejected with
+a reason, the session forks from before it with its files, the lesson is kept,
+the second patch passes, and a proof is written that anybody can verify offline.
 
 The model is a script, whatever keys the environment holds; --live uses a real
 one. Run it twice: the second time the first patch passes, because the note of
@@ -358,7 +358,7 @@ func (d *demonstration) footer(ctx context.Context, s *system, id run.ID, r *mes
 	d.out.Println(d.tail("proof", fmt.Sprintf("%s  chain head %s..  (rath verify: ok)", shown, last.At.Hash.String()[:6])))
 	d.next(facts)
 	if err := r.Err(); err != nil {
-		return &exitError{stateCode(r.State), fmt.Errorf("run %s: %w", id, err)}
+		return &exitError{stateCode(r.State), err}
 	}
 	return nil
 }

@@ -80,8 +80,7 @@ func flagsTopic() *cobra.Command {
 
 // invocation is how this program was started, as a person would type it again.
 func (a *app) invocation() string {
-	exe, err := os.Executable()
-	if err == nil && strings.Contains(filepath.ToSlash(exe), "/go-build") {
+	if strings.Contains(filepath.ToSlash(a.program), "/go-build") {
 		if _, err := os.Stat(filepath.Join("cmd", "rath", "main.go")); err == nil {
 			return "go run ./cmd/rath"
 		}

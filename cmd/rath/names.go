@@ -77,8 +77,9 @@ func (s *system) find(ctx context.Context, name string) (named, error) {
 	}
 	r, err := s.Run(ctx, run.ID(name))
 	switch {
-	case err == nil:
+	case err == nil && (r.Submitted > 0 || r.Workflow != "" || r.State.Terminal()):
 		return home(&r), nil
+	case err == nil: // the id is a session's
 	case !errors.Is(err, run.ErrUnknownRun) && !errors.Is(err, session.ErrNotFound):
 		return named{}, err
 	case name == messages.Last:

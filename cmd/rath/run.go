@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -113,8 +113,8 @@ The node runs in this process, unless one runs over this store already or a
 server is named. The exit code is the outcome.
 
 With -C the session works on a copy of a directory, without .git and the store;
-the diff is printed at the end, and --apply carries it back. Ctrl-C parks the run and prints the command
-that resumes it; a second one exits at once.`,
+the diff is printed at the end, and --apply carries it back. Ctrl-C parks the
+run and prints the command that resumes it; a second one exits at once.`,
 		Example: `  rath run -m "say hello"
   rath run -C . -m "make the tests pass" --apply
   echo "sum this up" | rath run -f -
@@ -260,11 +260,12 @@ func (a *app) upload(ctx context.Context, s *system, dir string) (blob.Digest, e
 	if err := s.direct("run -C"); err != nil {
 		return blob.Digest{}, err
 	}
-	fi, err := os.Stat(dir)
-	if err != nil {
+	switch fi, err := os.Stat(dir); {
+	case errors.Is(err, fs.ErrNotExist):
+		return blob.Digest{}, fail(exitNotFound, "-C %s: there is no such directory", dir)
+	case err != nil:
 		return blob.Digest{}, err
-	}
-	if !fi.IsDir() {
+	case !fi.IsDir():
 		return blob.Digest{}, fail(exitUsage, "-C %s: not a directory", dir)
 	}
 	store, inside := relativeTo(dir, a.config.Store.Value)
@@ -367,7 +368,7 @@ func (a *app) finish(ctx context.Context, s *system, id run.ID, seen watched, fr
 		if r.Attempt == 0 { // never began: what is wrong is the task
 			code = codeOf(e)
 		}
-		return &exitError{code, fmt.Errorf("run %s %s: %w", id, strings.ReplaceAll(string(r.State), "_", " "), e)}
+		return &exitError{code, e}
 	}
 	return nil
 }

@@ -193,7 +193,7 @@ func (t *teller) record(ctx context.Context, r *lineage.Record) {
 		for _, b := range r.Branches {
 			text := strings.ToUpper(r.State)
 			if r.Reason != "" {
-				text += `  "` + term.Line(r.Reason, 60) + `"`
+				text += ` "` + term.Line(r.Reason, 60) + `"`
 			}
 			t.verdict(b.Session, text, term.Red)
 		}

@@ -79,7 +79,7 @@ func (a *app) trace(ctx context.Context, s *system, name string, follow bool) er
 // followed it.
 func (a *app) outcome(id run.ID, r *messages.Result) error {
 	if err := r.Err(); err != nil {
-		return &exitError{stateCode(r.State), errorf("run %s: %w", id, err)}
+		return &exitError{stateCode(r.State), err}
 	}
 	a.remark("succeeded, %s   run %s", usageText(r.Usage), id)
 	return nil

@@ -49,6 +49,9 @@ func (a *app) verify(name, head string) error {
 		if err := o.Head.UnmarshalText([]byte(strings.ToLower(head))); err != nil {
 			return fail(exitUsage, "verify: --head: want the 64 hexadecimal digits of a commit's hash: %w", err)
 		}
+		if o.Head == (session.Hash{}) {
+			return fail(exitUsage, "verify: --head: no commit has a hash of zeros")
+		}
 	}
 	report, err := dossier.Verify(doc, o)
 	if err != nil {

@@ -22,10 +22,10 @@ func (a *app) whyCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "why WHAT",
 		Short: "Say who made a version of a session, or a line of a file",
-		Long: `Says which agent, on which branch, with which tool call of which attempt of which
-run made a version of a session, or a line of a file as a session left it. The
-answer follows from the commits: the files before and after each step are part
-of them.`,
+		Long: `Says which agent, on which branch, with which tool call of which attempt of
+which run made a version of a session, or a line of a file as a session left it.
+The answer follows from the commits: the files before and after each step are
+part of them.`,
 		Example: `  rath why @last:slug.sh:7     line 7 of slug.sh, as the last run left it
   rath why slug.sh:7           the same
   rath why 7f3a:5              version 5 of a session
@@ -135,6 +135,7 @@ type reason struct {
 	What     string          `json:"what"`
 	Text     string          `json:"text"`
 	Agent    string          `json:"agent,omitempty"`
+	Actor    string          `json:"actor,omitempty"` // where it was no agent
 	Tool     string          `json:"tool,omitempty"`
 	Call     string          `json:"call,omitempty"`
 	Did      string          `json:"did"`
@@ -179,6 +180,7 @@ func (a *app) whyLine(ctx context.Context, s *system, g *lineage.Graph, n named,
 	}
 	if c.Kind == lineage.Placed || c.Before == "" {
 		r.Did, r.Agent, r.Tool = "was there when the session got its files", "", ""
+		r.Actor = "whoever made the directory that was copied"
 	} else if c.Version > 0 {
 		// The step that changed the files knows less than the row that it made.
 		if m, err := g.Why(session.Key{Tenant: s.Tenant(), ID: c.Session}, c.Version); err == nil && m.Step == c.Step {
@@ -211,7 +213,7 @@ func (a *app) tellMaker(ctx context.Context, s *system, g *lineage.Graph, n name
 	r := reason{
 		What: n.String(), Agent: m.Agent, Tool: m.Tool, Call: m.Call, Did: m.Record.Summary, Session: m.Session, Version: m.Version,
 		Commit: m.Commit, Hash: m.Hash, Run: m.Run, Workflow: m.Workflow, Step: m.Step, Attempt: m.Attempt, Model: m.Model,
-		Before: m.Record.HeadFrom, After: m.Record.Head, Time: m.Time,
+		Before: m.Record.HeadFrom, After: m.Record.Head, Time: m.Time, Actor: m.Record.Actor(),
 	}
 	if v, err := s.Session(ctx, n.String()); err == nil {
 		for i := range v.Chunks {
@@ -249,7 +251,10 @@ func (a *app) tellReason(g *lineage.Graph, s *system, r reason) error {
 		return err
 	}
 	a.out.Println(a.out.Paint(term.Bold, term.Line(r.What, 60)))
-	shown := term.Wrap(strings.TrimRight(term.Clean(r.Text), "\n"), a.out.Width()-2)
+	shown := []string(nil)
+	if r.Text != "" {
+		shown = term.Wrap(strings.TrimRight(term.Clean(r.Text), "\n"), a.out.Width()-2)
+	}
 	for i, l := range shown {
 		if i == 8 && len(shown) > 9 {
 			a.out.Println(a.out.Dim("  ... " + counted(int64(len(shown)-i), "more line")))
@@ -270,7 +275,7 @@ func (a *app) tellReason(g *lineage.Graph, s *system, r reason) error {
 	case r.Tool != "":
 		made = r.Tool
 	case made == "":
-		made = "nobody in this tree"
+		made = or(r.Actor, "the workflow")
 	}
 	if r.Call != "" {
 		made += ", call " + r.Call
@@ -299,8 +304,11 @@ func (a *app) tellReason(g *lineage.Graph, s *system, r reason) error {
 	}
 	field("version", at)
 	field("commit", fmt.Sprintf("%d, %s", r.Commit, short(r.Hash, 16)))
-	if r.Before != "" || r.After != "" {
-		field("files", or(short(r.Before, 12), "none")+" -> "+or(short(r.After, 12), "none"))
+	switch {
+	case r.Before != "" && r.Before != r.After:
+		field("files", short(r.Before, 12)+" -> "+short(r.After, 12))
+	default:
+		field("files", short(r.After, 12))
 	}
 	field("when", r.Time.Local().Format("2006-01-02 15:04:05 MST"))
 	return nil

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/session"
+)
+
+// commands returns every command of the tree.
+func commands(root *cobra.Command) []*cobra.Command {
+	all := []*cobra.Command{root}
+	for _, c := range root.Commands() {
+		if c.Name() != "help" {
+			all = append(all, commands(c)...)
+		}
+	}
+	return all
+}
+
+func helpOf(t *testing.T, path string) string {
+	t.Helper()
+	var out, errs bytes.Buffer
+	args := append(strings.Fields(path), "--help")
+	if code := execute(args, strings.NewReader(""), &out, &errs, func(string) string { return "" }); code != 0 || errs.Len() > 0 {
+		t.Fatalf("%s: exit %d, %s", strings.Join(args, " "), code, errs.String())
+	}
+	return out.String()
+}
+
+func TestEveryCommandHelps(t *testing.T) {
+	a := &app{program: "rath", getenv: func(string) string { return "" }}
+	for _, c := range commands(a.root()) {
+		if c.Short == "" || c.Runnable() && c.Example == "" {
+			t.Errorf("%s has no short text or no example", c.CommandPath())
+		}
+		for line := range strings.Lines(helpOf(t, c.CommandPath())) {
+			if term.Width(strings.TrimRight(line, "\n")) > 80 {
+				t.Errorf("%s: wider than 80 columns: %s", c.CommandPath(), line)
+			}
+		}
+	}
+}
+
+// TestHelpTexts compares the help of every command with testdata/help.txt.
+func TestHelpTexts(t *testing.T) {
+	a := &app{program: "rath", getenv: func(string) string { return "" }}
+	var b strings.Builder
+	for _, c := range commands(a.root()) {
+		b.WriteString("== " + c.CommandPath() + "\n" + helpOf(t, c.CommandPath()) + "\n")
+	}
+	const name = "testdata/help.txt"
+	if *update {
+		if err := os.WriteFile(name, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := b.String(), strings.ReplaceAll(string(want), "\r\n", "\n"); got != want {
+		t.Errorf("the help differs (go test ./cmd/rath -update writes it anew):\n%s", firstDifference(got, want))
+	}
+}
+
+func TestParseWhy(t *testing.T) {
+	for in, want := range map[string]asked{
+		"@last":           {name: "@last"},
+		"@last:5":         {name: "@last", version: 5},
+		"s1:5":            {name: "s1", version: 5},
+		"slug.sh:7":       {name: "@last", path: "slug.sh", line: 7},
+		"./dir/x.go:7":    {name: "@last", path: "dir/x.go", line: 7},
+		"@last:slug.sh:7": {name: "@last", path: "slug.sh", line: 7},
+		"s1:5:slug.sh:7":  {name: "s1", version: 5, path: "slug.sh", line: 7},
+		"s1:a:b.txt:7":    {name: "s1", path: "a:b.txt", line: 7},
+	} {
+		if got, err := parseWhy(in); err != nil || got != want {
+			t.Errorf("parseWhy(%q) = %+v, %v, want %+v", in, got, err, want)
+		}
+	}
+	for _, in := range []string{"", ":", "a:", ":3", "a:0", "a.b", "a:b:", "::3", "a:-1"} {
+		if got, err := parseWhy(in); err == nil || codeOf(err) != exitUsage {
+			t.Errorf("parseWhy(%q) = %+v, %v, want a usage error", in, got, err)
+		}
+	}
+}
+
+func TestShellWord(t *testing.T) {
+	for in, want := range map[string]string{"a": "a", "./a-b_c": "./a-b_c", "a b": "'a b'", "it's": `'it'\''s'`, "": "''", "$x": "'$x'"} {
+		if got := shellWord(in); got != want {
+			t.Errorf("shellWord(%q) = %s, want %s", in, got, want)
+		}
+	}
+}
+
+// TestInitBuilds writes a module outside of the repository, and builds and
+// tests it there.
+func TestInitBuilds(t *testing.T) {
+	checkout, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	var out, errs bytes.Buffer
+	if code := execute([]string{"rath", "init", "review", "--replace", checkout}, nil, &out, &errs, func(string) string { return "" }); code != 0 {
+		t.Fatalf("exit %d: %s", code, errs.String())
+	}
+	for _, args := range [][]string{{"vet", "."}, {"test", "."}} {
+		cmd := exec.CommandContext(t.Context(), "go", args...)
+		cmd.Dir = "review"
+		cmd.Env = append(os.Environ(), "GOFLAGS=-mod=readonly", "GOPROXY=off", "GOWORK=off")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	if gofmt, err := exec.LookPath("gofmt"); err == nil {
+		if out, err := exec.CommandContext(t.Context(), gofmt, "-l", "review").CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("gofmt -l: %v %s", err, out)
+		}
+	}
+}
+
+// TestStoryHoldsBack tells records in an order in which they rest on each
+// other, whatever order they arrive in.
+func TestStoryHoldsBack(t *testing.T) {
+	records := demoRecords()
+	want := tellAll(t, records)
+	if len(want) == 0 {
+		t.Fatal("no story")
+	}
+	// The stream of s2 overtakes that of s1 as a whole.
+	late := append(append(records[:0:0], only(records, "s2")...), only(records, "s1")...)
+	got := tellAll(t, late)
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("out of order:\n%s\nin order:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func only[T interface{ of() session.ID }](all []T, id session.ID) (out []T) {
+	for _, r := range all {
+		if r.of() == id {
+			out = append(out, r)
+		}
+	}
+	return out
+}

@@ -1,0 +1,253 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/tools/txtar"
+
+	"github.com/rathcluster/rath/sandbox/local"
+)
+
+var update = flag.Bool("update", false, "write the transcripts of testdata anew")
+
+func TestMain(m *testing.M) {
+	local.Reexec()
+	os.Exit(m.Run())
+}
+
+// TestTranscripts plays the command lines of testdata/*.txtar in a directory
+// of their own and compares what they print. A transcript's files are there
+// before; what differs between two runs is replaced by a word.
+//
+//	$ rath ps            a command; NAME=value before it sets the environment
+//	> text               a line of standard error
+//	text                 a line of standard output
+//	[exit 3]             the exit code, if it is not 0
+//
+// "< FILE" and "> FILE" redirect, and "sub FILE OLD NEW" changes a file.
+func TestTranscripts(t *testing.T) {
+	names, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no transcripts: %v", err)
+	}
+	for _, name := range names {
+		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) {
+			abs, err := filepath.Abs(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ar, err := txtar.ParseFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := t.TempDir()
+			for _, f := range ar.Files {
+				target := filepath.Join(dir, filepath.FromSlash(f.Name))
+				if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				data := bytes.ReplaceAll(f.Data, []byte("\\-- "), []byte("-- ")) // a txtar file in a txtar file
+				if err := os.WriteFile(target, data, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Chdir(dir)
+			got := play(t, string(ar.Comment), dir)
+			if *update {
+				ar.Comment = []byte(got)
+				if err := os.WriteFile(abs, txtar.Format(ar), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if want := string(ar.Comment); got != want {
+				t.Errorf("%s differs (go test ./cmd/rath -update writes it anew):\n%s", name, firstDifference(got, want))
+			}
+		})
+	}
+}
+
+// play runs the commands of a script and returns it with what they print.
+func play(t *testing.T, script, dir string) string {
+	t.Helper()
+	var b strings.Builder
+	for line := range strings.Lines(script) {
+		line = strings.TrimSuffix(line, "\n")
+		switch {
+		case strings.HasPrefix(line, "# "), line == "" && b.Len() == 0:
+			b.WriteString(line + "\n")
+		case strings.HasPrefix(line, "$ "):
+			if b.Len() > 0 && !strings.HasSuffix(b.String(), "\n\n") && !lastIsComment(b.String()) {
+				b.WriteString("\n")
+			}
+			b.WriteString(line + "\n")
+			b.WriteString(command(t, strings.TrimPrefix(line, "$ "), dir))
+		}
+	}
+	return b.String()
+}
+
+func lastIsComment(s string) bool {
+	lines := strings.Split(strings.TrimSuffix(s, "\n"), "\n")
+	return strings.HasPrefix(lines[len(lines)-1], "# ")
+}
+
+func command(t *testing.T, line, dir string) string {
+	t.Helper()
+	words := split(line)
+	env := map[string]string{"HOME": dir}
+	for len(words) > 0 && strings.Contains(words[0], "=") {
+		k, v, _ := strings.Cut(words[0], "=")
+		env[k], words = v, words[1:]
+	}
+	if words[0] == "sub" {
+		data, err := os.ReadFile(words[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Contains(data, []byte(words[2])) {
+			t.Fatalf("%s: %q is not in it", line, words[2])
+		}
+		if err := os.WriteFile(words[1], bytes.Replace(data, []byte(words[2]), []byte(words[3]), 1), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return ""
+	}
+	var in bytes.Buffer
+	var args []string
+	redirect := ""
+	for i := 0; i < len(words); i++ {
+		switch words[i] {
+		case "<":
+			i++
+			data, err := os.ReadFile(words[i])
+			if err != nil {
+				t.Fatal(err)
+			}
+			in.Write(data)
+		case ">":
+			i++
+			redirect = words[i]
+		default:
+			args = append(args, words[i])
+		}
+	}
+	var out, errs bytes.Buffer
+	code := execute(args, &in, &out, &errs, func(name string) string { return env[name] })
+	if redirect != "" {
+		if err := os.WriteFile(redirect, out.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		out.Reset()
+	}
+	var b strings.Builder
+	b.WriteString(steady(out.String(), dir))
+	if out.Len() > 0 && !strings.HasSuffix(out.String(), "\n") {
+		b.WriteString("\n")
+	}
+	for l := range strings.Lines(steady(errs.String(), dir)) {
+		b.WriteString(strings.TrimRight("> "+l, " \n") + "\n")
+	}
+	if code != 0 {
+		b.WriteString("[exit " + strconv.Itoa(code) + "]\n")
+	}
+	return b.String()
+}
+
+// split cuts a command line into words; quotes group.
+func split(line string) []string {
+	var words []string
+	var word strings.Builder
+	quote, has := rune(0), false
+	for _, r := range line {
+		switch {
+		case quote != 0 && r == quote:
+			quote = 0
+		case quote != 0:
+			word.WriteRune(r)
+		case r == '\'' || r == '"':
+			quote, has = r, true
+		case r == ' ':
+			if has || word.Len() > 0 {
+				words = append(words, word.String())
+			}
+			word.Reset()
+			has = false
+		default:
+			word.WriteRune(r)
+		}
+	}
+	if has || word.Len() > 0 {
+		words = append(words, word.String())
+	}
+	return words
+}
+
+// changing is what differs between two runs, and the word for it.
+var changing = []struct {
+	re   *regexp.Regexp
+	word string
+}{
+	{regexp.MustCompile(`\b[0-9a-f]{20}-\d+-\d+\b`), "SESSION"},
+	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "HASH64"},
+	{regexp.MustCompile(`\b[0-9a-f]{16}\b`), "HASH16"},
+	{regexp.MustCompile(`\b[0-9a-f]{12}\b`), "HEAD"},
+	{regexp.MustCompile(`\b[0-9a-f]{8}\b`), "SHORT_ID"},
+	{regexp.MustCompile(`chain head [0-9a-f]{6}`), "chain head HASH"},
+	{regexp.MustCompile(`files back to [0-9a-f]{6}`), "files back to HEAD"},
+	{regexp.MustCompile(`\b[a-z2-7]{20}\b`), "RUN"},
+	{regexp.MustCompile(`run-[a-z2-7]{12}\.html`), "run-RUN.html"},
+	{regexp.MustCompile(`\b[a-z2-7]*[2-7][a-z2-7]*\b`), ""},
+	{regexp.MustCompile(`(done +)[0-9.]+ m?s`), "${1}TIME"},
+	{regexp.MustCompile(`\d\d:\d\d:\d\d(\.\d+)?`), "CLOCK"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\d CLOCK \S+`), "TIME"},
+	{regexp.MustCompile(`(?m)^\d+ +CLOCK`), "SEQ CLOCK"},
+	{regexp.MustCompile(`(?m) +(now|\d+s)$`), " AGE"},
+	{regexp.MustCompile(`[0-9,]+ tokens`), "N tokens"}, // results tell milliseconds
+	{regexp.MustCompile(`pid \d+`), "pid PID"},
+	{regexp.MustCompile(`process \d+`), "process PID"},
+	{regexp.MustCompile(`, landlock\+seccomp|, process(\s)`), ", ISOLATION$1"},
+	{regexp.MustCompile(`go1\.\d+(\.\d+)?`), "GO"},
+	{regexp.MustCompile(`"(ended_ms|elapsed_ms|time|time_ms)": ?\d+`), `"$1":0`},
+}
+
+// steady replaces what differs between two runs.
+func steady(s, dir string) string {
+	s = strings.ReplaceAll(s, dir, "DIR")
+	for _, c := range changing {
+		if c.word == "" { // the beginning of a run's id: twelve characters
+			s = c.re.ReplaceAllStringFunc(s, func(m string) string {
+				if len(m) == 12 {
+					return "RUN"
+				}
+				return m
+			})
+			continue
+		}
+		s = c.re.ReplaceAllString(s, c.word)
+	}
+	return s
+}
+
+func firstDifference(got, want string) string {
+	g, w := strings.Split(got, "\n"), strings.Split(want, "\n")
+	for i := range max(len(g), len(w)) {
+		line := func(l []string) string {
+			if i < len(l) {
+				return l[i]
+			}
+			return "(the end)"
+		}
+		if line(g) != line(w) {
+			return "line " + strconv.Itoa(i+1) + "\n got: " + line(g) + "\nwant: " + line(w)
+		}
+	}
+	return ""
+}

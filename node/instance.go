@@ -150,7 +150,11 @@ func (n *Instance) wire(ctx context.Context) error {
 		return err
 	}
 	n.registry = &flow.Registry{}
-	for _, g := range append([]flow.Registration{agentRegistration(append(tool.Builtins(), n.o.Tools...)), demo.Registration()}, n.o.Workflows...) {
+	store, err := filepath.Abs(n.o.Store)
+	if err != nil {
+		return fmt.Errorf("node: store directory: %w", err)
+	}
+	for _, g := range append([]flow.Registration{agentRegistration(append(tool.Builtins(), n.o.Tools...)), demo.Registration(filepath.Join(store, "demo"))}, n.o.Workflows...) {
 		if err := n.registry.Register(g); err != nil {
 			return err
 		}

@@ -104,12 +104,29 @@ const Input = "Mend the issue in issue.md: slug drops the last word."
 type task struct {
 	// Model is the provider of every agent; the scripted one without it.
 	Provider *llm.Provider `json:"provider,omitempty"`
-	// Dir is the directory that the demo works on a copy of.
+	// Dir is the directory that the demo works on a copy of; it must lie below
+	// the directory that the workflow was registered with. Without it the
+	// repository that ships with the demo is unpacked there.
 	Dir string `json:"dir,omitempty"`
 }
 
-// Registration offers the workflow.
-func Registration() flow.Registration {
+// directory returns the directory that a task works on. A task comes from
+// anybody, so it cannot name just any directory of this machine.
+func (t *task) directory(root string) (string, error) {
+	if t.Dir == "" {
+		dir := filepath.Join(root, "repo")
+		return dir, Unpack(dir)
+	}
+	rel, err := filepath.Rel(root, t.Dir)
+	if err != nil || !filepath.IsLocal(rel) {
+		return "", fmt.Errorf("demo: directory %s is not below %s, which is all that a task of the demo may name", t.Dir, root)
+	}
+	return t.Dir, nil
+}
+
+// Registration offers the workflow; root is an absolute path, the directory for
+// the repositories that it works on copies of.
+func Registration(root string) flow.Registration {
 	return flow.Registration{
 		Name: Name, Revision: Revision,
 		Description: "Mends a small repository: researcher, planner, coder, verifier; a rejected patch leaves a lesson.",
@@ -124,7 +141,11 @@ func Registration() flow.Registration {
 			if t.Provider != nil {
 				p = *t.Provider
 			}
-			return &start{New(p), t.Dir}, nil
+			dir, err := t.directory(root)
+			if err != nil {
+				return nil, err
+			}
+			return &start{New(p), dir}, nil
 		},
 	}
 }
@@ -136,11 +157,7 @@ type start struct {
 }
 
 func (w *start) Forward(ctx context.Context, s session.Session) (session.Session, error) {
-	s = s.With(session.UserText(Input))
-	if w.dir != "" {
-		s = s.To("local", w.dir)
-	}
-	return w.Workflow.Forward(ctx, s)
+	return w.Workflow.Forward(ctx, s.With(session.UserText(Input)).To("local", w.dir))
 }
 
 // Forward implements flow.Workflow.

@@ -103,3 +103,21 @@ func TestSecondRunKnowsTheLesson(t *testing.T) {
 		t.Fatalf("after the note was removed: %d adopted, %d rejected, want 1 and 1", adopted, rejected)
 	}
 }
+
+// TestDirectories: a task cannot make the demo read any directory.
+func TestDirectories(t *testing.T) {
+	root := t.TempDir()
+	g := demo.Registration(root)
+	for input, ok := range map[string]bool{
+		``:                                true,
+		`{"dir":"` + root + `/mine"}`:     true,
+		`{"dir":"/etc"}`:                  false,
+		`{"dir":"` + root + `/../other"}`: false,
+		`{"dir":"relative"}`:              false,
+	} {
+		_, err := g.NewFor(flow.Settings{Input: []byte(input)})
+		if (err == nil) != ok {
+			t.Errorf("input %s: %v", input, err)
+		}
+	}
+}

@@ -91,19 +91,26 @@ func scanDir(ctx context.Context, b blob.Store, dir string, old *Tree, l Limits)
 	return NewTree(s.entries)
 }
 
-// storeFiles stores the files a few at a time; the first error stops all.
+// storeFiles stores the files a few at a time; an error stops all. Of several
+// the one of the first file is returned, so that it is the same each time.
 func (s *scan) storeFiles() error {
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	defer cancel(nil)
 	s.ctx = ctx
 	work := make(chan found)
 	var wg sync.WaitGroup
+	first, firstErr := len(s.entries), error(nil)
 	for range min(readers, len(s.files)) {
 		wg.Go(func() {
 			for f := range work {
 				e := &s.entries[f.index]
 				ref, err := s.file(e.Path, f.info)
 				if err != nil {
+					s.mu.Lock()
+					if f.index < first {
+						first, firstErr = f.index, err
+					}
+					s.mu.Unlock()
 					cancel(err)
 				}
 				e.Size, e.Digest = ref.Size, ref.Digest
@@ -118,6 +125,9 @@ func (s *scan) storeFiles() error {
 	}
 	close(work)
 	wg.Wait()
+	if firstErr != nil {
+		return firstErr
+	}
 	return context.Cause(ctx)
 }
 

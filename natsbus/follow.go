@@ -8,11 +8,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-const (
-	// followAhead and followBytes bound what is on its way to a follower.
-	followAhead = 256
-	followBytes = 8 << 20
-)
+// followAhead bounds the messages that are on their way to a follower.
+const followAhead = 128
 
 // followed is a message of a stream with the number of those behind it.
 type followed struct {

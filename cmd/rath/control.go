@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
@@ -117,13 +118,14 @@ func (a *app) resolveRun(ctx context.Context, name string, c messages.Control) e
 }
 
 func (a *app) resumeCommand() *cobra.Command {
-	return &cobra.Command{
+	var o runOptions
+	cmd := &cobra.Command{
 		Use:   "resume [RUN]",
 		Short: "Let a parked run go on, in this process, and follow it",
 		Long: `Starts a node in this process and follows a run that was parked or cut off to
 its end. Recorded steps do not run again. Other open runs of the store go on as
 well while it lasts. If a node runs over this store already, the run goes on
-there, and this command follows it.`,
+there, and this command follows it. Of a run that has ended it prints the result.`,
 		Example: `  rath resume            the last run
   rath resume 7f3a`,
 		Args: atMost(1, "one run"),
@@ -132,13 +134,22 @@ there, and this command follows it.`,
 			if len(args) > 0 {
 				name = args[0]
 			}
-			return a.resume(cmd.Context(), name)
+			return a.resume(cmd.Context(), name, &o)
 		},
 	}
+	cmd.Flags().StringVar(&o.script, "script", "", "answer model calls from this txtar file")
+	cmd.Flags().BoolVar(&o.unsafe, "unsafe", false, "let the model run commands where nothing confines them")
+	return cmd
 }
 
-func (a *app) resume(ctx context.Context, name string) (err error) {
-	s, err := a.open(ctx, &node.Options{})
+func (a *app) resume(ctx context.Context, name string, o *runOptions) (err error) {
+	work := &node.Options{Unsafe: o.unsafe}
+	if o.script != "" {
+		if work.Models, err = a.scriptModels(o.script); err != nil {
+			return err
+		}
+	}
+	s, err := a.open(ctx, work)
 	if err != nil {
 		return err
 	}
@@ -155,8 +166,16 @@ func (a *app) resume(ctx context.Context, name string) (err error) {
 	if err != nil {
 		return err
 	}
+	from, err := s.filesOf(ctx, &r)
+	if err != nil {
+		return err
+	}
 	if r.State.Terminal() {
-		return fail(exitConflict, "run %s has ended: %s; \"show\" prints what it said", r.Run, r.State)
+		result, err := s.Result(ctx, r.Run)
+		if err != nil {
+			return err
+		}
+		return a.finish(ctx, s, r.Run, watched{result: &result}, from, o)
 	}
 	if r.State == run.NeedsReview && r.Review != nil {
 		a.err.Println("run " + string(r.Run) + " needs review: " + r.Review.Reason)
@@ -166,12 +185,12 @@ func (a *app) resume(ctx context.Context, name string) (err error) {
 	seen, err := s.watch(ctx, r.Run, or2(r.Root, r.Session), 0, a.runWatching(ctx, s))
 	a.err.Note("")
 	if errors.Is(err, errInterrupted) {
-		return a.parked(s, r.Run, end)
+		return a.parked(s, r.Run, o, end)
 	}
 	if err != nil {
 		return err
 	}
-	return a.finish(ctx, s, r.Run, seen, noHead, &runOptions{})
+	return a.finish(ctx, s, r.Run, seen, from, o)
 }
 
 func (a *app) forkCommand() *cobra.Command {
@@ -227,4 +246,19 @@ func (a *app) fork(ctx context.Context, name string, at uint64) (err error) {
 	}
 	a.out.Println(r.Session)
 	return nil
+}
+
+// filesOf returns the files that a run's task brought; none for a server.
+func (s *system) filesOf(ctx context.Context, r *messages.RunInfo) (blob.Digest, error) {
+	if s.log == nil || r.Session == "" {
+		return noHead, nil
+	}
+	w, err := run.Load(ctx, s.log, s.values, session.Key{Tenant: s.Tenant(), ID: r.Session}, "")
+	if err != nil {
+		return noHead, err
+	}
+	if rec := w.Book().Run(r.Run); rec != nil {
+		return rec.Task.Workspace, nil
+	}
+	return noHead, nil
 }

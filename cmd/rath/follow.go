@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/lineage"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -156,26 +157,28 @@ func (s *system) newest(ctx context.Context) (uint64, error) {
 
 // storyOf makes the watching of a run that tells its story.
 func (a *app) storyOf(ctx context.Context, t *teller, note func(string)) watching {
-	writing, chars := "", 0
 	var step run.Path
+	var text string
 	return watching{
 		record: func(r lineage.Record) {
 			t.add(ctx, r)
-			if r.Kind == lineage.Model || r.Kind == lineage.Ended {
-				writing = ""
+			if r.Kind == lineage.Model && r.Step == step || r.Kind == lineage.Ended {
+				text = ""
 				note("")
 			}
 		},
 		delta: func(d messages.Delta) {
 			if d.Step != step {
-				step, chars = d.Step, 0
+				step, text = d.Step, ""
 			}
-			chars += len(d.Text) + len(d.Reasoning)
+			text += d.Reasoning + d.Text
 			if d.Call != nil {
-				chars += len(d.Call.Args)
+				text += d.Call.Name + d.Call.Args
 			}
-			writing = or(d.Agent, "the model")
-			note("    " + writing + " writes, " + counted(int64(chars), "character"))
+			text = text[max(len(text)-liveText, 0):]
+			who := term.Line(or(d.Agent, "the model"), 24)
+			room := max(a.err.Width()-term.Width(who)-10, 10)
+			note("    " + who + "  " + endOf(term.Line(text, liveText), room))
 		},
 		idle: func(d time.Duration) {
 			if d > 5*idleEvery {
@@ -183,4 +186,17 @@ func (a *app) storyOf(ctx context.Context, t *teller, note func(string)) watchin
 			}
 		},
 	}
+}
+
+// liveText is how many bytes of what a model is writing are kept to be shown.
+const liveText = 400
+
+// endOf returns the end of a text that takes at most width columns.
+func endOf(s string, width int) string {
+	for i := range s {
+		if term.Width(s[i:]) <= width {
+			return s[i:]
+		}
+	}
+	return ""
 }

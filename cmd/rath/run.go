@@ -201,7 +201,7 @@ func (a *app) run(ctx context.Context, t messages.Task, o *runOptions) (err erro
 	seen, err := s.watch(ctx, t.ID, "", after, a.runWatching(ctx, s))
 	a.err.Note("")
 	if errors.Is(err, errInterrupted) {
-		return a.parked(s, t.ID, end)
+		return a.parked(s, t.ID, o, end)
 	}
 	if err != nil {
 		return err
@@ -298,7 +298,7 @@ func relativeTo(dir, name string) (rel string, ok bool) {
 
 // parked ends what an interrupt cut short: a run of this process is given back,
 // one of another process goes on.
-func (a *app) parked(s *system, id run.ID, end func() error) error {
+func (a *app) parked(s *system, id run.ID, o *runOptions, end func() error) error {
 	own := s.own()
 	if own {
 		a.err.Println("parking the run; interrupt again to exit at once")
@@ -307,7 +307,14 @@ func (a *app) parked(s *system, id run.ID, end func() error) error {
 		return err
 	}
 	if own {
-		a.err.Println("parked; resume it with\n  " + a.hint("resume", string(id)))
+		args := []string{"resume", string(id)}
+		if o.script != "" {
+			args = append(args, "--script", shellWord(o.script))
+		}
+		if o.unsafe {
+			args = append(args, "--unsafe")
+		}
+		a.err.Println("parked; resume it with\n  " + a.hint(args...))
 	} else {
 		a.err.Println("the run goes on; follow it with\n  " + a.hint("trace", "-f", string(id)))
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,6 +20,9 @@ var update = flag.Bool("update", false, "write the transcripts of testdata anew"
 
 func TestMain(m *testing.M) {
 	local.Reexec()
+	if os.Getenv(asCommand) != "" {
+		main()
+	}
 	os.Exit(m.Run())
 }
 
@@ -214,6 +218,7 @@ var changing = []struct {
 	{regexp.MustCompile(`pid \d+`), "pid PID"},
 	{regexp.MustCompile(`process \d+`), "process PID"},
 	{regexp.MustCompile(`, landlock\+seccomp|, process(\s)`), ", ISOLATION$1"},
+	{regexp.MustCompile(runtime.GOOS + "/" + runtime.GOARCH), "OS/ARCH"},
 	{regexp.MustCompile(`go1\.\d+(\.\d+)?`), "GO"},
 	{regexp.MustCompile(`"(ended_ms|elapsed_ms|time|time_ms)": ?\d+`), `"$1":0`},
 }

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// asCommand makes this test binary the command itself, for tests that need a
+// process to kill.
+const asCommand = "RATH_TEST_AS_COMMAND"
+
+// start starts the command in a directory.
+func start(t *testing.T, dir string, args ...string) (cmd *exec.Cmd, out *bytes.Buffer) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd = exec.CommandContext(t.Context(), exe, args...)
+	out = new(bytes.Buffer)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, out, out
+	cmd.Env = append(os.Environ(), asCommand+"=1", "HOME="+dir, "XDG_CONFIG_HOME=", "NATS_URL=", "NATS_CONTEXT=", "OPENAI_API_KEY=", "OPENAI_BASE_URL=")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd, out
+}
+
+// TestCrashAndResume kills the demo inside a tool call and starts it again.
+func TestCrashAndResume(t *testing.T) {
+	dir := t.TempDir()
+	cmd, out := start(t, dir, "demo", "--crash")
+	if err := cmd.Wait(); err == nil {
+		t.Fatalf("demo --crash ended well:\n%s", out)
+	}
+	if !strings.Contains(out.String(), "kill -9") || strings.Contains(out.String(), "proof") {
+		t.Fatalf("demo --crash:\n%s", out)
+	}
+	if runtime.GOOS != "windows" && cmd.ProcessState.ExitCode() != -1 {
+		t.Errorf("it exited with %d, want a signal", cmd.ProcessState.ExitCode())
+	}
+	cmd, out = start(t, dir, "demo")
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("the next start: %v\n%s", err, out)
+	}
+	for _, want := range []string{"resume  ", "resumes, attempt 2", "ADOPTED into s1", "(rath verify: ok)"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the next start does not say %q:\n%s", want, out)
+		}
+	}
+}
+
+// TestInterruptParks interrupts a run and resumes it.
+func TestInterruptParks(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Log("a process cannot be interrupted from outside here")
+		return
+	}
+	dir := t.TempDir()
+	script := "A slow model.\n\n-- work --\nnot result: list_workspace_files\ncall: list_workspace_files {}\n\n-- answer --\ndelay: 3s\n\ndone\n"
+	if err := os.WriteFile(filepath.Join(dir, "slow.txtar"), []byte(script), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "work"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd, out := start(t, dir, "run", "-C", "work", "--script", "slow.txtar", "-m", "look around")
+	waitFor(t, func() bool {
+		found, err := filepath.Glob(filepath.Join(dir, ".rath", "work", "*"))
+		return err == nil && len(found) > 0
+	})
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // the exit code tells
+	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted {
+		t.Fatalf("exit %d, want %d\n%s", code, exitInterrupted, out)
+	}
+	_, command, ok := strings.Cut(out.String(), "resume it with\n  ")
+	if !ok {
+		t.Fatalf("no way to resume:\n%s", out)
+	}
+	words := split(strings.TrimSpace(command))
+	cmd, out = start(t, dir, words[slices.Index(words, "resume"):]...)
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%s: %v\n%s", command, err, out)
+	}
+	if !strings.Contains(out.String(), "done") {
+		t.Errorf("it does not go on with the same model:\n%s", out)
+	}
+}
+
+// waitFor waits for something that another process does.
+func waitFor(t *testing.T, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it did not happen within 30 s")
+		}
+	}
+}

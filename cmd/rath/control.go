@@ -125,7 +125,8 @@ func (a *app) resumeCommand() *cobra.Command {
 		Long: `Starts a node in this process and follows a run that was parked or cut off to
 its end. Recorded steps do not run again. Other open runs of the store go on as
 well while it lasts. If a node runs over this store already, the run goes on
-there, and this command follows it. Of a run that has ended it prints the result.`,
+there, and this command follows it. Of a run that has ended it prints the
+result.`,
 		Example: `  rath resume            the last run
   rath resume 7f3a`,
 		Args: atMost(1, "one run"),

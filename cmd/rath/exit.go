@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -128,7 +129,7 @@ func codeOf(err error) int {
 		{exitRefused, []error{run.ErrReview, natsbus.ErrDenied, sandbox.ErrUnsupported}},
 		{exitUnavailable, []error{
 			run.ErrBusy, session.ErrUnavailable, natsbus.ErrUnreachable, natsbus.ErrFull, natsserver.ErrStoreFull, natsserver.ErrStoreReadOnly,
-			context.DeadlineExceeded, run.ErrNotSupported,
+			context.DeadlineExceeded, run.ErrNotSupported, syscall.EROFS, syscall.ENOSPC, fs.ErrPermission,
 		}},
 		{exitInterrupted, []error{errInterrupted, context.Canceled}},
 	} {

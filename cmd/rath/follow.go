@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/lineage"
 	"github.com/rathcluster/rath/messages"
@@ -19,6 +20,8 @@ type watching struct {
 	record func(lineage.Record)  // of the run's tree, in the order of the stream
 	delta  func(messages.Delta)  // provisional pieces of model output
 	idle   func(d time.Duration) // nothing came for so long
+	// follower watches since before the run was submitted; nil follows it now.
+	follower *client.Follower
 }
 
 // watched is how watching a run ended.
@@ -59,9 +62,12 @@ func (s *system) watch(ctx context.Context, id run.ID, root session.ID, after ui
 			}
 		}
 	})
-	follower, err := s.Follow(ctx, id)
-	if err != nil {
-		return watched{}, err
+	follower := w.follower
+	if follower == nil {
+		var err error
+		if follower, err = s.Follow(ctx, id); err != nil {
+			return watched{}, err
+		}
 	}
 	group.Go(func() {
 		for u, err := range follower.All(ctx) {

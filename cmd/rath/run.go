@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -13,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/lineage"
 	"github.com/rathcluster/rath/llm"
@@ -24,83 +22,6 @@ import (
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/workspace"
 )
-
-// taskFlags are what a task may say on the command line.
-type taskFlags struct {
-	message string
-	file    string
-	id      string
-	session string
-	forkOf  string
-	model   string
-	tools   []string
-	tokens  int64
-	steps   int64
-}
-
-func (f *taskFlags) add(cmd *cobra.Command) {
-	fs := cmd.Flags()
-	fs.SortFlags = false
-	fs.StringVarP(&f.message, "message", "m", "", "the input: JSON, or text")
-	fs.StringVarP(&f.file, "file", "f", "", "read the input from a file; - is standard input")
-	fs.StringVar(&f.session, "session", "", "continue this session, or one of this name")
-	fs.StringVar(&f.forkOf, "fork-of", "", "start from a session:version as a branch")
-	fs.StringVar(&f.model, "model", "", "model to use")
-	fs.StringSliceVar(&f.tools, "tools", nil, "tools that the agent may use, separated by commas")
-	fs.Int64Var(&f.tokens, "budget-tokens", 0, "stop the run when it has used so many tokens")
-	fs.Int64Var(&f.steps, "budget-steps", 0, "stop the run after so many steps")
-	fs.StringVar(&f.id, "id", "", "id of the run, its idempotency key (default drawn)")
-}
-
-// task reads what the flags say.
-func (a *app) task(cmd *cobra.Command, f *taskFlags) (messages.Task, error) {
-	t := messages.Task{
-		ID: run.ID(f.id), Session: f.session, ForkOf: f.forkOf, Model: f.model, Tools: f.tools,
-		Budget: messages.Budget{Tokens: f.tokens, Steps: f.steps},
-	}
-	if f.id == "" {
-		t.ID = client.NewID()
-	} else if _, err := runID(f.id); err != nil {
-		return t, err
-	}
-	if f.tokens < 0 || f.steps < 0 {
-		return t, usage(cmd, errors.New("a budget is a positive number"))
-	}
-	text := f.message
-	switch {
-	case f.message != "" && f.file != "":
-		return t, usage(cmd, errors.New("give the input with -m or with -f, not both"))
-	case f.file != "":
-		data, err := a.readInput(f.file, run.MaxInput)
-		if err != nil {
-			return t, err
-		}
-		text = string(data)
-	}
-	if len(text) > run.MaxInput {
-		return t, fail(exitUsage, "the input has %s bytes, a task takes %s at most; put it into a file of the workspace (-C) and name that",
-			thousands(int64(len(text))), thousands(run.MaxInput))
-	}
-	t.Input = inputOf(text)
-	return t, nil
-}
-
-// inputOf returns a text as the JSON of an input: itself if it is an object,
-// an array or a quoted text, else as a text.
-func inputOf(text string) json.RawMessage {
-	trimmed := strings.TrimSpace(text)
-	if trimmed == "" {
-		return nil
-	}
-	if strings.ContainsAny(trimmed[:1], `{["`) && json.Valid([]byte(trimmed)) {
-		return json.RawMessage(trimmed)
-	}
-	quoted, err := json.Marshal(strings.TrimRight(text, "\r\n"))
-	if err != nil { // a string always encodes
-		return nil
-	}
-	return quoted
-}
 
 func (a *app) runCommand() *cobra.Command {
 	var f taskFlags
@@ -195,10 +116,11 @@ func (a *app) run(ctx context.Context, t messages.Task, o *runOptions) (err erro
 	if err != nil {
 		return err
 	}
-	if _, err := s.Submit(ctx, o.workflow, t); err != nil {
+	w := a.runWatching(ctx, s)
+	if w.follower, err = s.Start(ctx, o.workflow, t); err != nil {
 		return err
 	}
-	seen, err := s.watch(ctx, t.ID, "", after, a.runWatching(ctx, s))
+	seen, err := s.watch(ctx, t.ID, "", after, w)
 	a.err.Note("")
 	if errors.Is(err, errInterrupted) {
 		return a.parked(s, t.ID, o, end)

@@ -16,7 +16,6 @@ import (
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/lineage"
 	"github.com/rathcluster/rath/natsbus"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -243,92 +242,6 @@ func (n *node) cancelRelay() {
 	n.work.Wait()
 }
 
-// TestCutOffCall kills a node in the middle of a call that must not happen
-// twice: the run waits for a person, also on the next node, and goes on with
-// what he decides.
-func TestCutOffCall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := natstest.Start(t, nil)
-		nc := guest(t, srv)
-		n := startNode(t, srv, "node-1")
-		for _, id := range []string{"r1", "r2"} {
-			submit(t, nc, "once", fmt.Sprintf(`{"id":%q}`, id))
-		}
-		time.Sleep(time.Second)
-		n.kill()
-		n = startNode(t, srv, "node-2")
-		for _, id := range []string{"r1", "r2"} {
-			for r := (object{}); r["state"] != "needs_review"; time.Sleep(10 * time.Millisecond) {
-				if r = ask(t, nc, "rath.query.default.run", fmt.Sprintf(`{"run":%q}`, id)); r["state"] == "succeeded" || r["state"] == "failed" {
-					t.Fatal(r)
-				}
-			}
-		}
-		r := ask(t, nc, "rath.query.default.run", `{"run":"r1"}`)
-		if v, ok := r["review"].(map[string]any); !ok || v["step"] != "0" || v["reason"] == "" {
-			t.Errorf("run %v, want what is to be decided", r)
-		}
-		if a := ask(t, nc, "rath.ctl.default.r1.resolve", `{"decision":"happened"}`); a["code"] != "malformed" {
-			t.Errorf("without a reason: %v", a)
-		}
-		if a := ask(t, nc, "rath.ctl.default.r1.resolve", `{"decision":"happened","value":"paid by hand","reason":"the bank says so"}`); a["done"] != true {
-			t.Errorf("answer %v", a)
-		}
-		if a := ask(t, nc, "rath.ctl.default.r2.resolve", `{"decision":"fail","reason":"leave it"}`); a["done"] != true {
-			t.Errorf("answer %v", a)
-		}
-		if r := resultOf(t, nc, "r2"); r["state"] != "failed" {
-			t.Errorf("result %v", r)
-		}
-		r = resultOf(t, nc, "r1")
-		s := ask(t, nc, "rath.query.default.session", fmt.Sprintf(`{"session":%q}`, r["session"]))
-		if c := s["chunks"].([]any)[0].(map[string]any); r["state"] != "succeeded" || c["text"] != "paid by hand" {
-			t.Errorf("result %v, session %v", r, s)
-		}
-		nc.Close()
-		n.stop()
-	})
-}
-
-// TestSweepTakesOver kills a node with runs on it: the next one goes on with
-// them as soon as it is there.
-func TestSweepTakesOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := natstest.Start(t, nil)
-		nc := guest(t, srv)
-		defer nc.Close()
-		first := startNode(t, srv, "node-1")
-		const runs = 5
-		for i := range runs {
-			submit(t, nc, "hold", fmt.Sprintf(`{"id":"r%d"}`, i))
-		}
-		submit(t, nc, "agent", `{"id":"behind","session":"talk","input":"x"}`)
-		submit(t, nc, "hold", `{"id":"busy","session":"talk"}`)
-		submit(t, nc, "agent", `{"id":"queued","session":"talk","input":"y"}`)
-		time.Sleep(time.Second)
-		first.kill()
-
-		began := time.Now()
-		second := startNode(t, srv, "node-2")
-		close(second.hold)
-		for _, id := range []string{"r0", "r1", "r2", "r3", "r4", "busy", "queued"} {
-			r := resultOf(t, nc, id)
-			if r["state"] != "succeeded" {
-				t.Errorf("%s: %v", id, r)
-			}
-		}
-		if d := time.Since(began); d > time.Second {
-			t.Errorf("the runs of the dead node went on after %v", d)
-		}
-		time.Sleep(time.Second)
-		second.checkLineage(t)
-		for _, m := range second.stored(t, natsbus.StreamWork) {
-			t.Errorf("work is left: %s %s", m.Subject, m.Data)
-		}
-		second.stop()
-	})
-}
-
 // TestForeignBytes puts messages on event subjects that are no commits:
 // everybody skips them.
 func TestForeignBytes(t *testing.T) {
@@ -457,34 +370,6 @@ func TestTwoRelays(t *testing.T) {
 		}
 		b.stop()
 		a.stop()
-	})
-}
-
-// TestWorkOfAnEndedRun offers a run that has ended: nothing happens, and the
-// message is gone.
-func TestWorkOfAnEndedRun(t *testing.T) {
-	story(t, func(t *testing.T, n *node, nc *nats.Conn) {
-		h := listen(t, nc, "r1")
-		submit(t, nc, "agent", `{"id":"r1","input":"x"}`)
-		r := next(t, h.results, "result")
-		k := session.Key{Tenant: session.DefaultTenant, ID: session.ID(r["session"].(string))}
-		for _, w := range []run.Work{
-			{Task: &run.Task{ID: "r1", Workflow: "agent", Session: k, Resume: true}},
-			{Task: &run.Task{ID: "r7", Workflow: "agent", Session: k, Resume: true}},
-			{Signal: &run.Signal{To: k, Run: "r1", Cancel: &run.CancelRequested{Run: "r1"}}},
-		} {
-			if err := n.conn.PublishWork(t.Context(), natsbus.DefaultPool, w); err != nil {
-				t.Fatal(err)
-			}
-		}
-		time.Sleep(time.Second)
-		if left := n.stored(t, natsbus.StreamWork); len(left) != 0 {
-			t.Errorf("%d messages are left", len(left))
-		}
-		synctest.Wait()
-		if len(h.results) != 0 {
-			t.Errorf("another result: %v", <-h.results)
-		}
 	})
 }
 

@@ -1,0 +1,272 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// answerer answers each verb of the queries.
+type answerer struct {
+	c *Conn
+	*Queries
+}
+
+func limitOf(q messages.Query) int {
+	if q.Limit == 0 {
+		return pageRows
+	}
+	return q.Limit
+}
+
+func (a answerer) runs(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+	if err := a.Index.CatchUp(ctx); err != nil {
+		return nil, err
+	}
+	all := a.Index.graph.Runs(t, q.States...)
+	if q.Workflow != "" {
+		all = slices.DeleteFunc(all, func(r lineage.Run) bool { return r.Workflow != q.Workflow })
+	}
+	out := messages.Runs{Runs: []messages.RunInfo{}}
+	from := min(q.After, uint64(len(all)))
+	rows := all[from:]
+	if n := limitOf(q); len(rows) > n {
+		rows, out.Next = rows[:n], from+uint64(n)
+	}
+	for _, r := range rows {
+		out.Runs = append(out.Runs, a.info(r))
+	}
+	return out, nil
+}
+
+// info adds to what the graph tells of a run what a person has to decide.
+func (a answerer) info(r lineage.Run) messages.RunInfo {
+	out := messages.RunInfoOf(r)
+	if r.State != run.NeedsReview {
+		return out
+	}
+	for _, rec := range a.Index.graph.Records(r.Home) {
+		if rec.Kind == lineage.Review && rec.Run == r.ID {
+			out.Review = &messages.Review{Step: rec.Step, Call: rec.Call, Tool: rec.Tool, Code: rec.Code, Reason: rec.Reason}
+		}
+	}
+	return out
+}
+
+func (a answerer) run(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+	if q.Run == "" {
+		return nil, missing("run", "send the id of a run, or "+messages.Last)
+	}
+	if err := a.Index.CatchUp(ctx); err != nil {
+		return nil, err
+	}
+	if q.Run == messages.Last {
+		r, err := a.Index.graph.LastRun(t)
+		if err != nil {
+			return nil, fmt.Errorf("no run yet: %w", run.ErrUnknownRun)
+		}
+		return a.info(r), nil
+	}
+	r, err := a.Index.graph.Run(t, q.Run)
+	if err == nil {
+		return a.info(r), nil
+	}
+	// Lineage follows the log, and a task that was refused has none.
+	res, err := a.c.Result(ctx, t, q.Run)
+	switch {
+	case err == nil:
+		return messages.RunInfo{
+			Run: res.Run, State: res.State, Workflow: res.Workflow, Session: res.Session, Code: res.Code, Reason: res.Error,
+			Attempt: res.Attempt, Usage: res.Usage, Ended: res.EndedMS,
+		}, nil
+	case errors.Is(err, run.ErrState):
+		home, err := a.c.RunSession(ctx, t, q.Run)
+		return messages.RunInfo{Run: q.Run, State: run.Queued, Session: home.ID}, err
+	}
+	return nil, err
+}
+
+func (a answerer) result(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+	if q.Run == "" || q.Run == messages.Last {
+		return nil, missing("run", "send the id of a run")
+	}
+	return a.c.Result(ctx, t, q.Run)
+}
+
+func missing(field, remedy string) error {
+	return &messages.FieldError{Message: "query", Field: field, Problem: "it is missing", Remedy: remedy}
+}
+
+func (a answerer) session(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+	if q.Session == "" {
+		return nil, missing("session", `send "session" or "session:version"`)
+	}
+	ref, err := session.ParseRef(t, q.Session)
+	if err != nil {
+		return nil, err
+	}
+	if ref.ID, err = a.c.ResolveSession(ctx, t, string(ref.ID), false); err != nil {
+		return nil, err
+	}
+	s, err := a.Values.At(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	a.Values.Keep(s) // the next page is of the same version
+	out := messages.Session{
+		Session: s.Key().ID, Version: s.Ref().Version, Root: s.Root(), Opened: s.Opening().Kind, Name: s.Opening().Name,
+		Closed: s.Closing().State, Reason: s.Closing().Reason, Placement: s.Placement(), Usage: s.Usage(), Total: s.Len(),
+		Chunks: []messages.Chunk{},
+	}
+	for l := range s.Parents() {
+		out.Parents = append(out.Parents, lineage.Ref{Session: l.ID, Version: l.Version, Commit: l.Seq, Hash: l.Hash.String()})
+	}
+	room := pageRoom
+	from := int(min(q.After, uint64(s.Len())))
+	for i, c := range s.Range(from, s.Len()) {
+		row := messages.ChunkOf(i, c)
+		room -= sizeOf(row)
+		if len(out.Chunks) > 0 && (room < 0 || len(out.Chunks) >= limitOf(q)) {
+			out.Next = uint64(i)
+			break
+		}
+		out.Chunks = append(out.Chunks, row)
+	}
+	return out, nil
+}
+
+// sizeOf estimates the bytes of a row; text with many control characters takes
+// more, for which pageRoom leaves room.
+func sizeOf(c messages.Chunk) int {
+	n := len(c.Text) + 512
+	for _, call := range c.Calls {
+		n += len(call.Args) + len(call.Name) + 64
+	}
+	return n
+}
+
+func (a answerer) graph(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+	if err := a.Index.CatchUp(ctx); err != nil {
+		return nil, err
+	}
+	g := a.Index.graph
+	if q.Session == "" {
+		roots := g.Roots(t)
+		from := min(q.After, uint64(len(roots)))
+		out := messages.Graph{Roots: roots[from:]}
+		if n := limitOf(q); len(out.Roots) > n {
+			out.Roots, out.Next = out.Roots[:n], from+uint64(n)
+		}
+		return out, nil
+	}
+	root, err := a.rootOf(ctx, t, q.Session)
+	if err != nil {
+		return nil, err
+	}
+	tree, err := g.Sessions(t, root.ID)
+	if err != nil {
+		return nil, fmt.Errorf("session %s: %w", q.Session, session.ErrNotFound)
+	}
+	out := messages.Graph{Root: root.ID}
+	from := min(q.After, uint64(len(tree)))
+	rows := tree[from:]
+	if n := limitOf(q); len(rows) > n {
+		rows, out.Next = rows[:n], from+uint64(n)
+	}
+	for _, s := range rows {
+		out.Tree = append(out.Tree, messages.BranchOf(s))
+	}
+	out.Picture, err = a.picture(root, q)
+	return out, err
+}
+
+func (a answerer) picture(root session.Key, q messages.Query) (string, error) {
+	g := a.Index.graph
+	switch q.Format {
+	case "":
+		return "", nil
+	case "text":
+		return g.Tree(root, &lineage.TreeOptions{All: q.All})
+	}
+	p, err := g.Picture(root, nil)
+	if err != nil {
+		return "", err
+	}
+	if q.Format == "svg" {
+		return p.SVG(), nil
+	}
+	return p.Mermaid(), nil
+}
+
+// rootOf finds the root of the tree that a session, by name or id, is in.
+func (a answerer) rootOf(ctx context.Context, t session.Tenant, name string) (session.Key, error) {
+	ref, err := session.ParseRef(t, name)
+	if err != nil {
+		return session.Key{}, err
+	}
+	if ref.ID, err = a.c.ResolveSession(ctx, t, string(ref.ID), false); err != nil {
+		return session.Key{}, err
+	}
+	s, err := a.Index.graph.Session(ref.Key)
+	if err != nil {
+		return session.Key{}, fmt.Errorf("session %s: %w", name, session.ErrNotFound)
+	}
+	return session.Key{Tenant: t, ID: s.Root}, nil
+}
+
+// lineage reads a page of the stream itself, so that a reader who goes on from
+// page to page misses nothing.
+func (a answerer) lineage(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+	var root session.Key
+	if q.Session != "" {
+		if err := a.Index.CatchUp(ctx); err != nil {
+			return nil, err
+		}
+		var err error
+		if root, err = a.rootOf(ctx, t, q.Session); err != nil {
+			return nil, err
+		}
+	}
+	end, err := a.c.lastSequence(ctx, StreamLineage)
+	if err != nil {
+		return nil, err
+	}
+	out := messages.Lineage{Records: []messages.LineageRecord{}, Next: q.After, Last: end}
+	room, full := pageRoom, false
+	for !full && out.Next < end {
+		from := out.Next
+		for m, err := range a.c.directPage(ctx, StreamLineage, lineageFilter(t, root.ID), from+1) {
+			if err != nil {
+				return nil, err
+			}
+			if room -= len(m.Data) + 32; len(out.Records) > 0 && (room < 0 || len(out.Records) >= limitOf(q)) {
+				full = true
+				break
+			}
+			out.Next = m.Seq
+			if r, err := lineage.Decode(m.Data); err == nil {
+				out.Records = append(out.Records, messages.LineageRecord{At: m.Seq, Record: r})
+			}
+		}
+		if out.Next == from {
+			out.Next = end // nothing of this tree up to there
+		}
+	}
+	return out, nil
+}
+
+func (a answerer) workflows(ctx context.Context, _ session.Tenant, _ messages.Query) (any, error) {
+	ws, err := a.c.Workflows(ctx)
+	return messages.Workflows{Workflows: slices.Clip(append([]messages.Workflow{}, ws...))}, err
+}
+
+func (a answerer) nodes(ctx context.Context, _ session.Tenant, _ messages.Query) (any, error) {
+	ns, err := a.c.Nodes(ctx)
+	return messages.Nodes{Nodes: append([]messages.Node{}, ns...)}, err
+}

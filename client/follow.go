@@ -37,7 +37,7 @@ type Follower struct {
 	c    *Client
 	id   run.ID
 	w    *natsbus.Watch
-	born bool // the run is submitted by the caller: an older result is not its
+	born bool // it submitted the task itself: an older result may be another task's
 }
 
 // Follow watches a run, which need not be submitted yet. Close the Follower,
@@ -215,20 +215,31 @@ func (f *Follower) wait(ctx context.Context, each func(Update)) (messages.Result
 	return messages.Result{}, fmt.Errorf("wait for run %s: %w", f.id, ctx.Err())
 }
 
-// Do submits a task and waits for its end. each, if not nil, is told what
-// happens meanwhile, in the caller's goroutine. run.ErrKeyReused means that
-// the id names another task.
-func (c *Client) Do(ctx context.Context, workflow string, t messages.Task, each func(Update)) (messages.Result, error) {
+// Start submits a task and watches its run from before it is submitted, so
+// that nothing of it is missed and All tells of a reused id. Close the
+// Follower, or read All to the end.
+func (c *Client) Start(ctx context.Context, workflow string, t messages.Task) (*Follower, error) {
 	if t.ID == "" {
 		t.ID = NewID()
 	}
 	f, err := c.Follow(ctx, t.ID)
 	if err != nil {
-		return messages.Result{}, err
+		return nil, err
 	}
 	f.born = true
 	if _, err := c.Submit(ctx, workflow, t); err != nil {
 		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// Do submits a task and waits for its end. each, if not nil, is told what
+// happens meanwhile, in the caller's goroutine. run.ErrKeyReused means that
+// the id names another task.
+func (c *Client) Do(ctx context.Context, workflow string, t messages.Task, each func(Update)) (messages.Result, error) {
+	f, err := c.Start(ctx, workflow, t)
+	if err != nil {
 		return messages.Result{}, err
 	}
 	return f.wait(ctx, each)

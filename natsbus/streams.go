@@ -279,7 +279,8 @@ func (o *Options) provisionError(want jetstream.StreamConfig, err error) error {
 	remedy := ""
 	switch apiCode(err) {
 	case codeInsufficient, codeMemoryExceeded, codeStorageExceeded:
-		remedy = fmt.Sprintf("; it asks for %d bytes of the %d that all streams share: free some space, raise the servers' limit or ask for less", want.MaxBytes, o.StoreBytes)
+		return fmt.Errorf("natsbus: no space for stream %s: %w; it asks for %d bytes of the %d that all streams share: "+
+			"free some space, raise the servers' limit or use another disk: %w", want.Name, err, want.MaxBytes, o.StoreBytes, ErrFull)
 	case codeNoPeers, codeReplicasSingle:
 		remedy = fmt.Sprintf("; %d replicas need as many servers in one cluster", want.Replicas)
 	default:

@@ -239,6 +239,15 @@ func (s *Server) credentials(user, password string) (string, string) {
 	return user, password
 }
 
+// MaxStore is how many bytes JetStream may keep on disk: what Options say, or
+// what was found to be free at the start.
+func (s *Server) MaxStore() int64 {
+	if c := s.srv.JetStreamConfig(); c != nil {
+		return c.MaxStore
+	}
+	return 0
+}
+
 // Sync reports what the running server says about itself: whether it syncs
 // each write to disk before it acknowledges it, and the interval otherwise.
 func (s *Server) Sync() (always bool, interval time.Duration, err error) {

@@ -268,11 +268,11 @@ func (i *installation) read(runs []string) (stories map[string][]string, attempt
 		}
 		story := []string{fmt.Sprintf("version %d head %s", s.Ref().Version, s.Placement().Head)}
 		for _, c := range s.Chunks() {
-			line := fmt.Sprintf("%s %s head %s %s", c.Kind(), c.Origin().Agent, c.Origin().Placement.Head, elapsedMS.ReplaceAllString(c.Text(), ""))
+			line := []string{fmt.Sprintf("%s %s head %s %s", c.Kind(), c.Origin().Agent, c.Origin().Placement.Head, elapsedMS.ReplaceAllString(c.Text(), ""))}
 			for _, call := range c.Calls() {
-				line += " " + call.Name + call.Args
+				line = append(line, call.Name+call.Args)
 			}
-			story = append(story, line)
+			story = append(story, strings.Join(line, " "))
 		}
 		stories[id] = story
 		for e, err := range c.Log().Read(ctx, k, session.Position{}) {

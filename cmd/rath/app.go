@@ -84,17 +84,13 @@ func interruptible(ctx context.Context) (context.Context, func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for n := 0; ; n++ {
-			select {
-			case _, ok := <-signals:
-				if !ok {
-					return
-				}
-				if n > 0 {
-					os.Exit(exitInterrupted)
-				}
-				cancel(errInterrupted)
+		again := false
+		for range signals {
+			if again {
+				os.Exit(exitInterrupted)
 			}
+			cancel(errInterrupted)
+			again = true
 		}
 	}()
 	return ctx, func() {

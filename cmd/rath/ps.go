@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,12 +53,7 @@ func (a *app) psCommand() *cobra.Command {
 var allStates = []run.State{run.Queued, run.Running, run.Waiting, run.NeedsReview, run.Succeeded, run.Failed, run.Cancelled, run.TimedOut}
 
 func known(s run.State) bool {
-	for _, k := range allStates {
-		if k == s {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(allStates, s)
 }
 
 func stateNames() []string {

@@ -126,9 +126,9 @@ func (a *app) writeDossier(ctx context.Context, s *system, id run.ID, name strin
 	if err := s.direct("--out-dossier"); err != nil {
 		return err
 	}
-	form := strings.TrimPrefix(filepath.Ext(name), ".")
-	if err := oneOf("html", "md", "json")(form); err != nil {
-		return fail(exitUsage, "--out-dossier %s: the name's end says the form: .html, .md or .json", name)
+	form, err := formOf(name)
+	if err != nil {
+		return err
 	}
 	r, err := s.Run(ctx, id)
 	if err != nil {
@@ -143,6 +143,15 @@ func (a *app) writeDossier(ctx context.Context, s *system, id run.ID, name strin
 		return err
 	}
 	return replaceFile(name, data)
+}
+
+// formOf is the form that the name of a dossier's file says.
+func formOf(name string) (string, error) {
+	form := strings.TrimPrefix(filepath.Ext(name), ".")
+	if err := oneOf("html", "md", "json")(form); err != nil {
+		return "", fail(exitUsage, "--out-dossier %s: the name's end says the form: .html, .md or .json", name)
+	}
+	return form, nil
 }
 
 // replaceFile writes a file so that a reader sees the old or the new one whole.

@@ -2,11 +2,14 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -104,5 +107,69 @@ func waitFor(t *testing.T, ok func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatal("it did not happen within 30 s")
 		}
+	}
+}
+
+// TestDev runs a node in a process of its own and reaches it in every way that
+// there is.
+func TestDev(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Log("a process cannot be interrupted from outside here")
+		return
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	if err := errors.Join(err, listener.Close()); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	dev, devOut := start(t, dir, "dev", "--port", port)
+	waitFor(t, func() bool {
+		_, err := os.Stat(filepath.Join(dir, ".rath", "node.json"))
+		return err == nil
+	})
+	t.Chdir(dir)
+	url := "nats://127.0.0.1:" + port
+	contexts := filepath.Join(dir, ".config", "nats", "context")
+	if err := errors.Join(os.MkdirAll(contexts, 0o755), os.WriteFile(filepath.Join(contexts, "here.json"), []byte(`{"url":"`+url+`"}`), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		line, want string
+		code       int
+	}{
+		{"rath submit agent -m one --wait -q", "echo: one\n", 0},
+		{"rath run -m two -q", "echo: two\n", 0},
+		{"rath --server " + url + " run -m three -q", "echo: three\n", 0},
+		{"NATS_URL=" + url + " rath run -m four -q", "echo: four\n", 0},
+		{"NATS_CONTEXT=here rath run -m five -q", "echo: five\n", 0},
+		{"rath --context here show @last", "echo: five", 0},
+		{"rath diff - @last", "never sent to a sandbox", 3},
+		{"rath --server " + url + " diff - @last", "gives to nodes only", 2},
+		{"rath --server " + url + " run -C . -m x", "gives to nodes only", 2},
+		{"rath demo", "in use", 4},
+		{"rath run --unsafe -m x", "has its own", 2},
+		{"rath submit nosuch -m x --wait -q", "unknown workflow", 3},
+		{"rath --server " + url + " doctor", "workflows", 0},
+		{"rath fork @last", "", 0},
+	} {
+		got := command(t, c.line, dir)
+		_, exit, _ := strings.Cut(got, "[exit ")
+		code, _ := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(exit), "]"))
+		if code != c.code || !strings.Contains(got, c.want) {
+			t.Errorf("$ %s\n%swant exit %d and %q", c.line, got, c.code, c.want)
+		}
+	}
+	if err := dev.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := dev.Wait(); err != nil {
+		t.Errorf("dev: %v\n%s", err, devOut)
+	}
+	if _, err := os.Stat(filepath.Join(dir, ".rath", "node.json")); err == nil {
+		t.Error("node.json is left behind")
 	}
 }

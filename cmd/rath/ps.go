@@ -77,7 +77,7 @@ func (a *app) ps(ctx context.Context, s *system, o *client.RunsOptions) error {
 	for i := range runs {
 		r := &runs[i]
 		rows[i] = []string{
-			shortRun(r.Run), a.state(r.State), r.Workflow, lineage.Short(r.Session), fmt.Sprint(r.Steps), thousands(r.Usage.Tokens()),
+			shortRun(r.Run), string(r.State), r.Workflow, lineage.Short(r.Session), fmt.Sprint(r.Steps), thousands(r.Usage.Tokens()),
 			age(now, time.UnixMilli(r.Submitted)), term.Line(note(r), 60),
 		}
 	}
@@ -91,15 +91,6 @@ func (a *app) ps(ctx context.Context, s *system, o *client.RunsOptions) error {
 
 // shortRun is the beginning of a run's id that people can type.
 func shortRun(id run.ID) string { return string(id[:min(len(id), 12)]) }
-
-// state writes a state in its colour.
-func (a *app) state(s run.State) string {
-	text := strings.ReplaceAll(string(s), "_", " ")
-	if !a.out.Terminal() {
-		return string(s)
-	}
-	return text
-}
 
 // note says what is special about a run.
 func note(r *messages.RunInfo) string {

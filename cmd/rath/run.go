@@ -57,6 +57,11 @@ run and prints the command that resumes it; a second one exits at once.`,
 			if o.workflow == "agent" && len(t.Input) == 0 {
 				return usage(cmd, errors.New("say what to do with -m TEXT, or with -f FILE"))
 			}
+			if o.dossier != "" {
+				if _, err := formOf(o.dossier); err != nil {
+					return err
+				}
+			}
 			return a.run(cmd.Context(), t, &o)
 		},
 	}

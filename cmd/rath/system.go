@@ -178,7 +178,7 @@ func (s *system) look() looker {
 	return archiveLooker{s.values, s.blobs}
 }
 
-// session reads a session at a version, zero for the newest.
+// at reads a session at a version, zero for the newest.
 func (s *system) at(ctx context.Context, r session.Ref) (session.Session, error) {
 	v, err := s.values.At(ctx, r)
 	if err != nil {

@@ -199,6 +199,7 @@ var changing = []struct {
 	re   *regexp.Regexp
 	word string
 }{
+	{regexp.MustCompile(`\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`), "UUID"},
 	{regexp.MustCompile(`\b[0-9a-f]{20}-\d+-\d+\b`), "SESSION"},
 	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "HASH64"},
 	{regexp.MustCompile(`\b[0-9a-f]{16}\b`), "HASH16"},
@@ -220,6 +221,8 @@ var changing = []struct {
 	{regexp.MustCompile(`, landlock\+seccomp|, process(\s)`), ", ISOLATION$1"},
 	{regexp.MustCompile(runtime.GOOS + "/" + runtime.GOARCH), "OS/ARCH"},
 	{regexp.MustCompile(`go1\.\d+(\.\d+)?`), "GO"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\dTCLOCK\+00:00`), "TIME"},
+	{regexp.MustCompile(`"node":"\w+"`), `"node":"NODE"`},
 	{regexp.MustCompile(`"(ended_ms|elapsed_ms|time|time_ms)": ?\d+`), `"$1":0`},
 }
 

@@ -10,129 +10,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/lineage"
 	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
-
-// kill ends the node as kill -9 does, as far as anybody else sees.
-func (n *node) kill() {
-	n.t.Helper()
-	if n.gone {
-		return
-	}
-	n.gone = true
-	for _, nc := range n.guests {
-		nc.Close()
-	}
-	n.conn.Kill()
-	n.cancel()
-	n.work.Wait()
-	for _, s := range n.services {
-		_ = s.Stop() // its connection has ended
-	}
-	drain, cancel := context.WithTimeout(context.WithoutCancel(n.t.Context()), time.Millisecond)
-	defer cancel()
-	if err := n.sys.Drain(drain); err != nil {
-		n.t.Error(err)
-	}
-}
-
-// records returns what LINEAGE holds, and what it should hold: the records of
-// the commits in the event streams.
-func (n *node) records(t *testing.T) (have, want []string) {
-	t.Helper()
-	for _, m := range n.stored(t, natsbus.StreamLineage) {
-		r, err := lineage.Decode(m.Data)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r.Subject() != m.Subject {
-			t.Errorf("record of %s on %s", r.Subject(), m.Subject)
-		}
-		have = append(have, place(&r))
-	}
-	for p := range n.conn.Partitions() {
-		at := map[string]session.Position{}
-		for _, m := range n.stored(t, natsbus.EventStream(n.conn.Generation(), p)) {
-			c, err := session.Decode(m.Data)
-			if err != nil {
-				continue // foreign
-			}
-			_, hash, err := session.Successor(c.Key, at[m.Subject], m.Data)
-			if err != nil {
-				continue
-			}
-			pos := session.Position{Seq: c.Seq, Token: m.Sequence, Hash: hash}
-			at[m.Subject] = pos
-			records, err := lineage.Derive(session.Entry{Commit: c, At: pos, Raw: string(m.Data)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, r := range records {
-				r.Partition, r.Seq = p, m.Sequence
-				want = append(want, place(&r))
-			}
-		}
-	}
-	return have, want
-}
-
-func place(r *lineage.Record) string {
-	return fmt.Sprintf("%d %6d.%02d %s %s %s", r.Partition, r.Seq, r.K, r.Kind, r.Session, r.Summary)
-}
-
-// checkLineage demands each record exactly once, those of each partition in
-// order.
-func (n *node) checkLineage(t *testing.T) {
-	t.Helper()
-	have, want := n.records(t)
-	for p := range n.conn.Partitions() {
-		prefix := fmt.Sprintf("%d ", p)
-		of := func(all []string) []string {
-			return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return s[:len(prefix)] != prefix })
-		}
-		if diff := cmp.Diff(of(want), of(have)); diff != "" {
-			t.Errorf("lineage of partition %d (-event stream +LINEAGE):\n%s", p, diff)
-		}
-	}
-}
-
-func (n *node) submitted(t *testing.T, nc *nats.Conn, from, to int) {
-	t.Helper()
-	for i := from; i < to; i++ {
-		submit(t, nc, "agent", fmt.Sprintf(`{"id":"r%d","input":"number %d"}`, i, i))
-	}
-}
-
-// resultOf waits for the stored result of a run.
-func resultOf(t *testing.T, nc *nats.Conn, id string) object {
-	t.Helper()
-	for began := time.Now(); ; {
-		r := ask(t, nc, "rath.query.default.result", fmt.Sprintf(`{"run":%q}`, id))
-		switch {
-		case r["state"] != nil:
-			return r
-		case r["code"] != "wrong_state" && r["code"] != "unknown_run", time.Since(began) > time.Minute:
-			t.Fatalf("no result of %s: %v", id, r)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
-// ended waits until all runs have succeeded.
-func ended(t *testing.T, nc *nats.Conn, from, to int) {
-	t.Helper()
-	for i := from; i < to; i++ {
-		if r := resultOf(t, nc, fmt.Sprintf("r%d", i)); r["state"] != "succeeded" {
-			t.Errorf("result %v", r)
-		}
-	}
-}
 
 // TestLineageExactlyOnce restarts and kills nodes while runs are under way.
 func TestLineageExactlyOnce(t *testing.T) {
@@ -360,7 +246,7 @@ func TestTwoRelays(t *testing.T) {
 			}
 		}
 		slices.Sort(want)
-		if diff := cmp.Diff(want, slices.Sorted(maps.Keys(have))); diff != "" {
+		if diff := gocmp.Diff(want, slices.Sorted(maps.Keys(have))); diff != "" {
 			t.Errorf("lineage (-event streams +readers):\n%s", diff)
 		}
 		for r, n := range have {
@@ -398,5 +284,32 @@ func TestNodeOutlivesCuts(t *testing.T) {
 		}
 		nc.Close()
 		n.stop()
+	})
+}
+
+// TestSpilledCommits relays commits whose data lies in blobs.
+func TestSpilledCommits(t *testing.T) {
+	story(t, func(t *testing.T, n *node, nc *nats.Conn) {
+		h := listen(t, nc, "r1")
+		words := strings.Repeat("many words ", 15_000)
+		submit(t, nc, "agent", fmt.Sprintf(`{"id":"r1","input":%q}`, words))
+		r := next(t, h.results, "result")
+		if out, _ := r["output"].(string); r["state"] != "succeeded" || !strings.HasPrefix(out, "echo: many words") || len(out) > run.MaxOutput {
+			t.Errorf("state %v, %d bytes of output", r["state"], len(out))
+		}
+		for e := (object{}); e["kind"] != "ended"; {
+			e = next(t, h.events, "end")
+		}
+		time.Sleep(time.Second)
+		n.checkLineage(t)
+		spilled := false
+		for p := range n.conn.Partitions() {
+			for _, m := range n.stored(t, natsbus.EventStream(n.conn.Generation(), p)) {
+				spilled = spilled || strings.Contains(string(m.Data), `"blob":{"digest"`)
+			}
+		}
+		if !spilled {
+			t.Error("no commit spilled: the test shows nothing")
+		}
 	})
 }

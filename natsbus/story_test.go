@@ -43,7 +43,7 @@ type heard struct {
 
 func listen(t *testing.T, nc *nats.Conn, id string) heard {
 	t.Helper()
-	h := heard{make(chan object, 100), make(chan object, 100), make(chan object, 100)}
+	h := heard{make(chan object, 1<<16), make(chan object, 1<<10), make(chan object, 1<<10)}
 	for part, out := range map[string]chan object{"delta": h.deltas, "event": h.events, "result": h.results} {
 		if _, err := nc.Subscribe("rath.run.default."+id+"."+part, func(m *nats.Msg) { out <- read(t, m.Data) }); err != nil {
 			t.Fatal(err)

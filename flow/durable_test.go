@@ -232,6 +232,36 @@ func TestShadow(t *testing.T) {
 	t.Log(warnings, texts)
 }
 
+// TestEditsAfterFork: a value with pending edits is forked and then edited
+// further; that is no older value.
+func TestEditsAfterFork(t *testing.T) {
+	var w world
+	rt := w.runtime(echo)
+	rt.OnWarning = func(_ run.ID, text string) { t.Error(text) }
+	agent := &flow.Agent{Name: "a"}
+	ex := start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
+		s = s.With(session.UserText("one"))
+		try, err := flow.Fork(ctx, s)
+		if err != nil {
+			return s, err
+		}
+		if err := flow.Reject(ctx, try, "only a try"); err != nil {
+			return s, err
+		}
+		return agent.Forward(ctx, s.With(session.UserText("two")))
+	})
+	if state, err := ex.Forward(t.Context()); state != run.Succeeded {
+		t.Fatalf("state %s, error %v", state, err)
+	}
+	var texts []string
+	for _, c := range ex.Result().Chunks() {
+		texts = append(texts, c.Text())
+	}
+	if got := strings.Join(texts, ","); got != "one,two,echo two" {
+		t.Errorf("chunks %s", got)
+	}
+}
+
 var echo = model(func(r *llm.Request) *llm.Response {
 	text := "nothing"
 	for _, m := range r.Messages {

@@ -41,9 +41,7 @@ func forkStep(ctx context.Context, kind, opening string, s session.Session) (ses
 // the step that needs them.
 func (ex *Execution) own(ctx context.Context, path run.Path, s session.Session, extends bool) (session.Session, error) {
 	ex.mu.Lock()
-	if same, ok := ex.same[sameKey{s.Ref(), s.PendingDigest()}]; ok && s.PendingDigest() != "" {
-		s = same
-	}
+	s = ex.rebase(s)
 	h := ex.held[s.Key()]
 	ex.mu.Unlock()
 	if !extends || h != nil && s.Ref().Version == h.version {
@@ -126,6 +124,29 @@ func (ex *Execution) fork(st *step, opening, source string) (session.Session, er
 		h.parent = ex.home
 	}
 	return ex.claim(st.ctx, key, root, open, events, h)
+}
+
+// rebase returns s on top of the commit that holds its pending edits, or the
+// first of them, if a step committed those. ex.mu is held.
+func (ex *Execution) rebase(s session.Session) session.Session {
+	if len(ex.same) == 0 || s.PendingDigest() == "" {
+		return s
+	}
+	edits := slices.Collect(s.Pending())
+	prefix, base, done := s.Committed(), s, 0
+	for i, e := range edits {
+		prefix = edit(prefix, e)
+		if committed, ok := ex.same[sameKey{s.Ref(), prefix.PendingDigest()}]; ok {
+			base, done = committed, i+1
+		}
+	}
+	if done == 0 {
+		return s
+	}
+	for _, e := range edits[done:] {
+		base = edit(base, e)
+	}
+	return base
 }
 
 // alias remembers that an author's value with pending edits is now committed.

@@ -50,14 +50,15 @@ func TestTwentyTools(t *testing.T) {
 	}
 	for _, test := range []struct {
 		effect  tool.Effect
+		script  string
 		resolve string
 	}{
-		{tool.Idempotent, ""},
-		{tool.NonIdempotent, run.Again},
+		{tool.Idempotent, "testdata/twenty.txtar", ""},
+		{tool.NonIdempotent, "testdata/pay.txtar", run.Again},
 	} {
 		t.Run(test.effect.String(), func(t *testing.T) {
 			counters = nil
-			flowtest.CrashEverywhere(t, workflow(test.effect), session.New(session.UserText("go")), "testdata/twenty.txtar",
+			flowtest.CrashEverywhere(t, workflow(test.effect), session.New(session.UserText("go")), test.script,
 				&flowtest.Options{Resolve: test.resolve})
 			for _, c := range counters {
 				for call, n := range c.seen {

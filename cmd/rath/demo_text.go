@@ -38,7 +38,7 @@ func (d *demonstration) header(ctx context.Context, s *system, dir string, repo 
 
 // columns lays out a line of the header.
 func (d *demonstration) columns(name, left, right string) string {
-	return d.out.Paint(term.Bold, term.Pad(name, 11)) + " " + term.Pad(term.Line(left, 41), 41) + " " + right
+	return d.out.Paint(term.Bold, term.Pad(name, 11)) + " " + term.Pad(term.Line(left, 37), 37) + " " + right
 }
 
 func (d *demonstration) storeText() string {
@@ -104,7 +104,7 @@ func (d *demonstration) footer(ctx context.Context, s *system, id run.ID, r *mes
 	elapsed := time.Since(d.start)
 	d.out.Println(d.tail("done", fmt.Sprintf("%s   %s  %s  %s  %s  %s", took(elapsed), counted(n.Sessions, "session"), counted(n.Commits, "commit"),
 		counted(n.ModelCalls, "model call"), counted(n.ToolCalls, "tool call"), counted(n.Tokens, "token"))))
-	name := filepath.Join(d.config.Store.Value, "dossiers", "run-"+shortRun(id)+".html")
+	name := filepath.Join(d.config.Store.Value, "dossiers", "run-"+string(id[:min(len(id), 8)])+".html")
 	page, err := dossier.HTML(e)
 	if err != nil {
 		return err

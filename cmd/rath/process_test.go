@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rathcluster/rath/internal/term"
 )
 
 // asCommand makes this test binary the command itself, for tests that need a
@@ -52,6 +54,12 @@ func TestCrashAndResume(t *testing.T) {
 	cmd, out = start(t, dir, "demo")
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("the next start: %v\n%s", err, out)
+	}
+	for line := range strings.Lines(out.String()) {
+		// The commands that it prints are as long as the path of this program.
+		if n := term.Width(strings.TrimRight(line, "\n")); n > 80 && !strings.Contains(line, "go run ") {
+			t.Errorf("%d columns: %s", n, line)
+		}
 	}
 	for _, want := range []string{"resume  ", "resumes, attempt 2", "ADOPTED into s1", "(rath verify: ok)"} {
 		if !strings.Contains(out.String(), want) {

@@ -208,7 +208,7 @@ var changing = []struct {
 	{regexp.MustCompile(`chain head [0-9a-f]{6}`), "chain head HASH"},
 	{regexp.MustCompile(`files back to [0-9a-f]{6}`), "files back to HEAD"},
 	{regexp.MustCompile(`\b[a-z2-7]{20}\b`), "RUN"},
-	{regexp.MustCompile(`run-[a-z2-7]{12}\.html`), "run-RUN.html"},
+	{regexp.MustCompile(`run-[a-z2-7]{8}\.html`), "run-RUN.html"},
 	{regexp.MustCompile(`\b[a-z2-7]*[2-7][a-z2-7]*\b`), ""},
 	{regexp.MustCompile(`(done +)[0-9.]+ m?s`), "${1}TIME"},
 	{regexp.MustCompile(`\d\d:\d\d:\d\d(\.\d+)?`), "CLOCK"},

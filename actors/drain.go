@@ -55,6 +55,17 @@ func (s *System) Drain(ctx context.Context) error {
 	return s.drain.err
 }
 
+// Park is a Drain that lets steps end and not whole runs: each run is released
+// before its next step. ctx bounds how long the steps may take.
+func (s *System) Park(ctx context.Context) error {
+	select {
+	case <-s.drain.begun: // it stops already, perhaps it has ended
+	default:
+		s.protoactor.Root.Send(s.top, &park{})
+	}
+	return s.Drain(ctx)
+}
+
 func (x *executions) close() {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -16,6 +16,7 @@ type supervisor struct {
 	sessions map[session.Key]*child
 	keys     map[string]session.Key // by the actor's id
 	flows    map[string]*actor.PID
+	parked   *park // executions are parked, also those that start later
 	halted   *halt // executions are cut off, also those that start later
 	stopping bool
 }
@@ -38,6 +39,9 @@ func (*activate) IgnoreDeadLetterLogging() {}
 // launch starts the workflow actor of an execution.
 type launch struct{ w *workflowActor }
 
+// park lets all executions end their steps and begin no other.
+type park struct{}
+
 // halt cuts all executions off.
 type halt struct{ cause error }
 
@@ -53,8 +57,16 @@ func (s *supervisor) Receive(c actor.Context) {
 	case *launch:
 		pid := c.Spawn(actor.PropsFromProducer(func() actor.Actor { return m.w }, s.sys.props...))
 		s.flows[pid.Id] = pid
+		if s.parked != nil {
+			c.Send(pid, s.parked)
+		}
 		if s.halted != nil {
 			c.Send(pid, s.halted)
+		}
+	case *park:
+		s.parked = m
+		for _, pid := range s.flows {
+			c.Send(pid, m)
 		}
 	case *halt:
 		s.halted = m

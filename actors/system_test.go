@@ -283,6 +283,44 @@ func TestDrainLetsRunsEnd(t *testing.T) {
 	})
 }
 
+// Park lets the step that is under way end, and releases the run before the
+// next one.
+func TestPark(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, w := &faults{}, &work{hold: map[string]chan struct{}{"step0": make(chan struct{})}}
+		sys := host(t, log, w, actors.Options{})
+		k := key("s1")
+		if _, err := sys.Accept(t.Context(), task("r1", k)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		time.AfterFunc(3*time.Second, func() { close(w.hold["step0"]) })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		before := time.Now()
+		if err := sys.Park(ctx); err != nil || time.Since(before) != 3*time.Second {
+			t.Errorf("parked after %v: %v", time.Since(before), err)
+		}
+		if err := sys.Park(ctx); err != nil {
+			t.Errorf("parked again: %v", err)
+		}
+		if r := state(t, log, k, "r1"); r.State != run.Queued {
+			t.Errorf("the parked run is %q", r.State)
+		}
+		next := host(t, log, w, actors.Options{Incarnation: "n2"})
+		if _, err := next.Accept(t.Context(), run.Task{ID: "r1", Workflow: "w", Session: k, Resume: true}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if r := state(t, log, k, "r1"); r.State != run.Succeeded || r.Attempt != 2 {
+			t.Errorf("resumed: %q at attempt %d", r.State, r.Attempt)
+		}
+		if want := []string{"n1 step0", "n2 step1"}; !slices.Equal(w.done(), want) {
+			t.Errorf("executed %q, want %q", w.done(), want)
+		}
+	})
+}
+
 // The log goes away under a run; when it is back, the run goes on here.
 func TestRunIsTakenUpAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

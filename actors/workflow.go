@@ -24,6 +24,7 @@ type engine interface {
 type execution interface {
 	State() run.State
 	Forward(ctx context.Context) (run.State, error)
+	Park()
 }
 
 type runtimeEngine struct {
@@ -138,12 +139,17 @@ type forwarded struct {
 // IgnoreDeadLetterLogging keeps signals that come too late out of the log.
 func (*halt) IgnoreDeadLetterLogging() {}
 
+// IgnoreDeadLetterLogging does the same.
+func (*park) IgnoreDeadLetterLogging() {}
+
 // Receive implements protoactor's Actor.
 func (w *workflowActor) Receive(c actor.Context) {
 	switch m := c.Message().(type) {
 	case *actor.Started:
 		w.self = c.Self()
 		w.sys.work.run(w.forward)
+	case *park:
+		w.ex.Park()
 	case *halt:
 		w.cancel(m.cause)
 	case *forwarded:

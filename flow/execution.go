@@ -33,6 +33,7 @@ type Execution struct {
 	same    map[sameKey]session.Session
 	account run.Account
 	poison  error
+	parked  bool      // no step may begin that is not recorded
 	lost    bool      // calls that former attempts may have lost are booked
 	last    time.Time // of the last recorded step
 
@@ -70,6 +71,15 @@ func (ex *Execution) Attempt() uint64 { return ex.attempt }
 
 // Result returns the session that the run ended with.
 func (ex *Execution) Result() session.Session { return ex.result }
+
+// Park lets the steps that are under way end and be recorded, and releases the
+// run before the next one: it goes on elsewhere or at the next start. A run
+// that needs no further step ends. It returns at once.
+func (ex *Execution) Park() {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	ex.parked = true
+}
 
 // Forward runs the workflow to its end, or until ctx ends or the run has to
 // stop, and records which. It returns the state that the log then holds;

@@ -119,6 +119,9 @@ func (st *step) decide() error {
 	if st.decision, st.record, err = st.ex.journal.Next(st.asked); err != nil {
 		return err
 	}
+	if st.ex.parked && st.record == nil {
+		return run.ErrShutdown
+	}
 	if st.decision == run.Ambiguous {
 		return st.ambiguous()
 	}

@@ -244,7 +244,7 @@ func (n *Instance) close() error {
 	}
 	if n.system != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), n.o.Drain)
-		errs = append(errs, n.system.Drain(ctx))
+		errs = append(errs, n.system.Park(ctx))
 		cancel()
 	}
 	if n.stop != nil {

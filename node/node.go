@@ -71,7 +71,8 @@ type Options struct {
 	Unsafe bool
 	// Sandboxes are backends besides "local".
 	Sandboxes map[string]sandbox.Backend
-	// Drain bounds how long a stopping node waits for its runs; 0 is 20 s.
+	// Drain bounds how long a stopping node waits for the steps under way, such
+	// as a model call; 0 is 20 s. Its runs go on elsewhere, or at the next start.
 	Drain time.Duration
 	// OnWarning gets what authors of workflows should know.
 	OnWarning func(run.ID, string)

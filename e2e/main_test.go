@@ -30,5 +30,9 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if err := os.RemoveAll(built.dir); err != nil { // "" is nothing
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+	}
+	os.Exit(code)
 }

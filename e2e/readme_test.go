@@ -57,14 +57,10 @@ func need(t *testing.T, program, debianPackage string) {
 	}
 }
 
-// buildRath builds cmd/rath and returns the binary's name.
+// buildRath returns the binary of cmd/rath.
 func buildRath(t *testing.T) string {
 	t.Helper()
-	bin := filepath.Join(t.TempDir(), "rath")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "../cmd/rath").CombinedOutput(); err != nil {
-		t.Fatalf("go build ../cmd/rath: %v\n%s", err, out)
-	}
-	return bin
+	return filepath.Join(rathDir(t), "rath")
 }
 
 // cleanEnv is the environment of somebody without keys and settings.

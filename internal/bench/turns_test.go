@@ -205,7 +205,9 @@ func load(b *testing.B, nc *nats.Conn, workflow, prefix string, tasks, inFlight 
 }
 
 func submit(nc *nats.Conn, workflow, id string) error {
-	sub, err := nc.SubscribeSync("rath.run.default." + id + ".result")
+	// A buffer for one message: the client's own makes room for 64 Ki.
+	results := make(chan *nats.Msg, 1)
+	sub, err := nc.ChanSubscribe("rath.run.default."+id+".result", results)
 	if err != nil {
 		return err
 	}
@@ -220,7 +222,7 @@ func submit(nc *nats.Conn, workflow, id string) error {
 	if json.Unmarshal(ack.Data, &refused) == nil && refused.Error != nil {
 		return fmt.Errorf("submit %s: %s", id, refused.Error.Description)
 	}
-	m, err := sub.NextMsg(2 * time.Minute)
+	m, err := await(results, 2*time.Minute)
 	if err != nil {
 		return fmt.Errorf("result of %s: %w", id, err)
 	}
@@ -229,6 +231,18 @@ func submit(nc *nats.Conn, workflow, id string) error {
 		return fmt.Errorf("result of %s: %s", id, m.Data)
 	}
 	return nil
+}
+
+// await returns the next message.
+func await(in <-chan *nats.Msg, atMost time.Duration) (*nats.Msg, error) {
+	t := time.NewTimer(atMost)
+	defer t.Stop()
+	select {
+	case m := <-in:
+		return m, nil
+	case <-t.C:
+		return nil, nats.ErrTimeout
+	}
 }
 
 // commits returns the stored bytes of every run's session.
@@ -390,7 +404,9 @@ func BenchmarkSlowModel(b *testing.B) {
 }
 
 func submitAgent(nc *nats.Conn, id string) error {
-	sub, err := nc.SubscribeSync("rath.run.default." + id + ".result")
+	// A buffer for one message: the client's own makes room for 64 Ki.
+	results := make(chan *nats.Msg, 1)
+	sub, err := nc.ChanSubscribe("rath.run.default."+id+".result", results)
 	if err != nil {
 		return err
 	}
@@ -398,7 +414,7 @@ func submitAgent(nc *nats.Conn, id string) error {
 	if _, err := nc.Request("rath.task.default.agent", fmt.Appendf(nil, `{"id":%q,"input":"go"}`, id), time.Minute); err != nil {
 		return err
 	}
-	_, err = sub.NextMsg(time.Minute)
+	_, err = await(results, time.Minute)
 	return err
 }
 

@@ -67,10 +67,26 @@ func Derive(e session.Entry) ([]Record, error) {
 
 type deriver struct {
 	entry  session.Entry
-	rows   []int  // content events up to and including each event
-	taken  []bool // told by the record of a step
-	opened bool   // the commit opens the session, so that versions are known
+	rows   []int            // content events up to and including each event
+	taken  []bool           // told by the record of a step
+	steps  map[int]run.Done // by event; each is decoded once
+	opened bool             // the commit opens the session, so that versions are known
 	base   session.Version
+}
+
+// step reads the event that a step is done.
+func (d *deriver) step(i int) (run.Done, error) {
+	if v, ok := d.steps[i]; ok {
+		return v, nil
+	}
+	v, err := run.Read[run.Done](d.entry.Commit.Events[i])
+	if err == nil {
+		if d.steps == nil {
+			d.steps = map[int]run.Done{}
+		}
+		d.steps[i] = v
+	}
+	return v, err
 }
 
 func (d *deriver) blank(i int, ev session.Event) Record {
@@ -85,7 +101,7 @@ func (d *deriver) blank(i int, ev session.Event) Record {
 // model or tool call added, the join, the rejection, the placement. They are
 // in the batch of the step.
 func (d *deriver) outcome(i int, ev session.Event) (int, bool) {
-	done, err := run.Read[run.Done](ev)
+	done, err := d.step(i)
 	if err != nil {
 		return 0, false // fill reports it
 	}

@@ -28,7 +28,7 @@ func (d *deriver) fillStep(r *Record, ev session.Event) error {
 		r.Call, r.Tool = v.Call, tell(v.Name, 64)
 		r.Summary = r.Tool + " is about to start, once"
 	case run.KindDone:
-		v, err := run.Read[run.Done](ev)
+		v, err := d.step(r.K)
 		if err != nil {
 			return err
 		}
@@ -168,7 +168,7 @@ func (d *deriver) complete(r *Record, ev session.Event) error {
 		if a := c.Origin().Agent; a != "" {
 			r.Agent = a
 		}
-		v, err := run.Read[run.Done](d.entry.Commit.Events[r.K])
+		v, err := d.step(r.K)
 		switch {
 		case err != nil:
 			return err

@@ -86,13 +86,14 @@ const (
 // at the other end.
 type gate struct {
 	busy     chan struct{} // holds one token: one probe at a time
-	verified atomic.Uint64 // 1 + the number of reconnects then; 0: never
+	verified atomic.Uint64 // the incarnation then; 0: never
 }
 
 func newGate() gate { return gate{busy: make(chan struct{}, 1)} }
 
-// incarnation counts connections, from 1.
-func (c *Conn) incarnation() uint64 { return c.nc.Stats().Reconnects + 1 }
+// incarnation tells connections apart: it grows with each, from 1, and with
+// attempts over a network that failed.
+func (c *Conn) incarnation() uint64 { return c.dials.Load() }
 
 // Level is the durability that this connection promises.
 func (c *Conn) Level() Level { return c.o.Level }

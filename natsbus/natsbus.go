@@ -32,6 +32,7 @@ import (
 	"net/url"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -120,7 +121,11 @@ type Conn struct {
 	// relayed is how far the relays of this process are.
 	relayed *relayed
 	link    atomic.Pointer[link]
-	closed  chan struct{}
+	// dials counts the connections that were begun, each before anything is
+	// sent over it. The client's own count of reconnects is behind its lock,
+	// which it holds while it writes.
+	dials  atomic.Uint64
+	closed chan struct{}
 	// place is EventSubject, but for tests whose ids are not minted.
 	place func(session.Key) (stream, subject string, err error)
 }
@@ -236,6 +241,10 @@ func (c *Conn) natsOptions(ctx context.Context) ([]nats.Option, error) {
 	opts := []nats.Option{
 		nats.Name(o.Name),
 		nats.Timeout(timeout),
+		nats.Dialer(&net.Dialer{Timeout: timeout, Control: func(string, string, syscall.RawConn) error {
+			c.dials.Add(1)
+			return nil
+		}}),
 		nats.DrainTimeout(o.DrainTimeout),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250 * time.Millisecond),
@@ -266,7 +275,13 @@ func (c *Conn) natsOptions(ctx context.Context) ([]nats.Option, error) {
 		}),
 	}
 	if o.Dialer != nil {
-		opts = append(opts, nats.InProcessServer(inProcess(o.Dialer)))
+		opts = append(opts, nats.InProcessServer(inProcess(func() (net.Conn, error) {
+			conn, err := o.Dialer()
+			if err == nil {
+				c.dials.Add(1)
+			}
+			return conn, err
+		})))
 	}
 	if o.Inbox != "" {
 		opts = append(opts, nats.CustomInboxPrefix(o.Inbox))

@@ -339,9 +339,8 @@ func TestStoreFull(t *testing.T) {
 	fill()
 	d.file("large.txt", strings.Repeat("large ", 30_000))
 	o := d.rath(at("submit", "agent", "-f", "large.txt", "--id", "during")...)
-	t.Logf("a full disk: %v", o)
-	if o.code == 0 {
-		t.Errorf("a task that cannot be stored is acknowledged: %v", o)
+	if o.code != 5 || !strings.Contains(o.stderr, "full") {
+		t.Errorf("a task that cannot be stored: %v; want exit 5, and why", o)
 	}
 	free()
 	node.signal(syscall.SIGTERM) // it may have seen errors of its disk: only what it keeps counts

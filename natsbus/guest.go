@@ -45,7 +45,7 @@ func (c *Conn) ask(ctx context.Context, subject string, data []byte) ([]byte, er
 	case errors.Is(context.Cause(asking), errCut):
 		return nil, fmt.Errorf("%w: %s: the connection was lost before the answer came; ask again, which is harmless", ErrUnreachable, c.o.where())
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, fmt.Errorf("no answer on %s from %s: %w; the node may be overloaded, or these credentials may not use the subject", subject, c.o.where(), err)
+		return nil, fmt.Errorf("no answer on %s from %s: %w; the node may be overloaded or its disk full, or these credentials may not use the subject", subject, c.o.where(), err)
 	}
 	return nil, fmt.Errorf("request to %s at %s: %w", subject, c.o.where(), err)
 }

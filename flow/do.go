@@ -5,7 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"runtime/debug"
 	"strconv"
 	"time"
 
@@ -48,7 +50,10 @@ func Do[T any](ctx context.Context, name string, fn func(context.Context) (T, er
 		d.Value, d.Summary = v.Value, "resolved: "+v.Reason
 		if v.Value != "" {
 			if err := json.Unmarshal([]byte(v.Value), &value); err != nil {
-				return zero, st.fail(fmt.Errorf("flow: the value that resolved step %s is no %T: %w", st.asked.Path, value, err))
+				return zero, st.fail(&reviewError{run.Review{
+					Attempt: st.ex.attempt, Code: run.CodeReview, Name: name, Path: st.asked.Path, Run: st.ex.id,
+					Reason: fmt.Sprintf("the value that resolved step %s is no %T: %v; resolve it again", st.asked.Path, value, err),
+				}})
 			}
 		}
 	} else {
@@ -57,25 +62,49 @@ func Do[T any](ctx context.Context, name string, fn func(context.Context) (T, er
 				return zero, st.fail(err)
 			}
 		}
-		value, err = fn(ctx)
-		failure, ok := st.outcome(err)
-		if !ok {
-			return zero, failure
-		}
-		if failure != nil {
-			d.Code, d.Error = run.CodeOf(failure), clip(failure.Error(), 4<<10)
-		} else {
-			raw, err := json.Marshal(value)
-			if err != nil {
-				return zero, st.fail(fmt.Errorf("flow: step %s (%s) returned a value that JSON cannot hold: %w", st.asked.Path, name, err))
+		value, err = protected(ctx, fn)
+		if err == nil {
+			var raw []byte
+			if raw, err = json.Marshal(value); err != nil {
+				err = fmt.Errorf("flow: step %s (%s) returned a value that JSON cannot hold: %w", st.asked.Path, name, err)
 			}
 			d.Value = string(raw)
+		}
+		if err != nil {
+			d.Code, d.Error = run.CodeOf(err), clip(err.Error(), 4<<10)
+		}
+		if failure, ok := st.outcome(err); !ok {
+			if o.effect == tool.NonIdempotent {
+				st.lastWord(failure, d)
+			}
+			return zero, failure
 		}
 	}
 	if _, err := st.commit(d); err != nil {
 		return zero, err
 	}
 	return value, d.Code.Err(d.Error)
+}
+
+// protected calls fn; a panic is its outcome, like any error.
+func protected[T any](ctx context.Context, fn func(context.Context) (T, error)) (v T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("flow: panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return fn(ctx)
+}
+
+// lastWord records what a call that was announced came to although the run
+// stops, because it was cancelled or its time is up: the effect may have taken
+// place. A run that goes on elsewhere leaves the call open instead, so that a
+// person is asked.
+func (st *step) lastWord(stop error, d run.Done) {
+	if errors.Is(stop, run.ErrCancelled) || errors.Is(stop, run.ErrDeadline) {
+		st.s = session.Session{}
+		_, _ = st.commit(d) // the log keeps it; what is returned is the stop
+	}
 }
 
 func fromRecord[T any](r *run.Step) (T, error) {

@@ -31,6 +31,7 @@ type Execution struct {
 	held    map[session.Key]*heldSession
 	born    []session.Key // branches in the order of their making
 	same    map[sameKey]session.Session
+	visited map[run.Path]bool
 	account run.Account
 	poison  error
 	parked  bool      // no step may begin that is not recorded
@@ -299,6 +300,9 @@ func (ex *Execution) finish(ctx context.Context, err error) (run.State, error) {
 	if err == nil {
 		err = ex.checkResult()
 	}
+	if missed := ex.missed(); missed != nil {
+		return ex.halt(ctx, missed)
+	}
 	if err != nil {
 		return ex.finishFailed(ctx, run.Failed, err)
 	}
@@ -312,6 +316,18 @@ func (ex *Execution) finish(ctx context.Context, err error) (run.State, error) {
 		}
 	}
 	return state, err
+}
+
+// missed reports a recorded step or a call that was cut off which the code never
+// came to: it is not the code that the journal is of.
+func (ex *Execution) missed() error {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	path, name, found := ex.journal.Unvisited(func(p run.Path) bool { return ex.visited[p] })
+	if !found {
+		return nil
+	}
+	return fmt.Errorf("%w: the workflow ended without step %s (%s), which is recorded or was cut off", run.ErrMismatch, path, name)
 }
 
 // halt records that the execution had to stop before its end.

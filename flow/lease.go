@@ -193,13 +193,14 @@ func removeOlder(dir string, epoch uint64, opened int) error {
 }
 
 // snapshot takes the directory's new head after a call that may have changed
-// it. If that fails the directory is given up, so that the next call starts
-// from the head before.
-func (l *lease) snapshot(ctx context.Context, ex *Execution) (blob.Digest, error) {
+// it, which began at a head. A call that never had the directory open at that
+// head changed nothing. If the snapshot fails the directory is given up, so
+// that the next call starts from the head before.
+func (l *lease) snapshot(ctx context.Context, ex *Execution, before blob.Digest) (blob.Digest, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.box == nil {
-		return l.head, nil
+	if l.box == nil || l.head != before {
+		return before, nil
 	}
 	head, err := workspace.Snapshot(ctx, ex.blobs(), l.dir, l.head, ex.rt.Workspaces.Limits)
 	if err != nil {

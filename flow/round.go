@@ -239,12 +239,16 @@ func (r *round) do(c *toolCall) error {
 		out = r.call(c, place)
 	}
 	if err, ok := c.st.outcome(out.Err); !ok {
+		if d.Effect == tool.NonIdempotent.String() {
+			d.Value, d.Failed, d.Code, d.Error = string(out.Body), true, run.Code(out.Kind), clip(errText(out.Err), 300)
+			c.st.lastWord(err, d)
+		}
 		return err
 	}
 	var head blob.Digest
 	if c.mutates() {
 		d.HeadBefore = place.Head
-		after, err := r.ex.lease(r.base.Key()).snapshot(context.WithoutCancel(r.ctx), r.ex)
+		after, err := r.ex.lease(r.base.Key()).snapshot(context.WithoutCancel(r.ctx), r.ex, place.Head)
 		if err != nil {
 			out = tool.ErrorOutcome(&tool.Failure{Kind: "sandbox_lost", Message: "the files could not be kept; they are back to what they were before this call: " + err.Error()})
 			after = place.Head

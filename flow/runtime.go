@@ -164,7 +164,10 @@ func (rt *Runtime) begin(ctx context.Context, g Registration, t run.Task, s sess
 			c.Events = append(c.Events, e)
 		}
 	}
-	if !t.Workspace.IsZero() {
+	if !t.Workspace.IsZero() && !t.Resume {
+		if _, err := workspace.Load(ctx, rt.Blobs(t.Session.Tenant), t.Workspace); err != nil {
+			return nil, fmt.Errorf("flow: workspace %s of task %s is not stored here, upload it first: %w: %w", t.Workspace.Short(), t.ID, session.ErrNotFound, err)
+		}
 		c.Events = append(c.Events, session.PlacedEvent(session.Placement{Backend: "local", Head: t.Workspace, Spec: ""}))
 	}
 	granted, err := rt.Store.Claim(ctx, c)

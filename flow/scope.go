@@ -115,6 +115,10 @@ func (sc *scope) enter() (run.Path, error) {
 func (st *step) decide() error {
 	st.ex.mu.Lock()
 	defer st.ex.mu.Unlock()
+	if st.ex.visited == nil {
+		st.ex.visited = map[run.Path]bool{}
+	}
+	st.ex.visited[st.asked.Path] = true
 	var err error
 	if st.decision, st.record, err = st.ex.journal.Next(st.asked); err != nil {
 		return err

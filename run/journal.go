@@ -3,6 +3,7 @@ package run
 import (
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 )
 
@@ -82,6 +83,24 @@ func (j *Journal) Has(p Path) bool { return j.steps[p] != nil }
 // Step returns the record at a path, nil if there is none.
 func (j *Journal) Step(p Path) *Step { return j.steps[p] }
 
+// Unvisited returns the first step that is recorded, or was announced and cut
+// off, for which visited is false. Steps that end a run ("end...") do not count.
+func (j *Journal) Unvisited(visited func(Path) bool) (p Path, name string, found bool) {
+	look := func(path Path, n string) {
+		if strings.HasPrefix(string(path), "end") || visited(path) || found && ComparePaths(p, path) <= 0 {
+			return
+		}
+		p, name, found = path, n, true
+	}
+	for path, s := range j.steps {
+		look(path, s.Kind+" "+s.Name)
+	}
+	for path, i := range j.intents {
+		look(path, i.Name)
+	}
+	return p, name, found
+}
+
 // Len returns the number of recorded steps.
 func (j *Journal) Len() int { return len(j.steps) }
 
@@ -98,6 +117,9 @@ func (j *Journal) Next(a Asked) (Decision, *Step, error) {
 	}
 	intent, open := j.intents[a.Path]
 	switch {
+	case open && intent.Attempt < j.attempt && (intent.Name != a.Name || intent.Input != a.Input):
+		return Mismatch, nil, fmt.Errorf("%w: call %q at step %s was cut off and nobody knows whether it took effect; the code asks for %s %q there",
+			ErrMismatch, intent.Name, a.Path, a.Kind, a.Name)
 	case open && intent.Attempt < j.attempt:
 		if v, ok := j.Resolution(a.Path); ok && v.Decision == Again {
 			return Repeat, nil, nil

@@ -152,3 +152,41 @@ func TestOutcomeIsAlwaysRecorded(t *testing.T) {
 		}
 	}
 }
+
+// TestCancelOfUnknownEffect: a run that is cancelled while nobody knows whether
+// a call took effect ends by saying so.
+func TestCancelOfUnknownEffect(t *testing.T) {
+	var w world
+	inside := make(chan struct{})
+	pay := func(ctx context.Context, s session.Session) (session.Session, error) {
+		_, err := flow.Do(ctx, "pay", func(context.Context) (int, error) {
+			close(inside)
+			select {} // the process is killed here
+		})
+		return s, err
+	}
+	ex := start(t, w.runtime(nil), pay)
+	go func() { _, _ = ex.Forward(t.Context()) }() // never returns
+	<-inside
+	rt := w.runtime(nil)
+	if state, _ := start(t, rt, pay, resume).Forward(t.Context()); state != run.NeedsReview {
+		t.Fatalf("state %s", state)
+	}
+	if err := rt.Store.Apply(t.Context(), run.Signal{To: home, Run: "r", Cancel: &run.CancelRequested{Reason: "no more"}}); err != nil {
+		t.Fatal(err)
+	}
+	text := ""
+	for e, err := range w.Read(t.Context(), home, session.Position{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, ev := range e.Commit.Events {
+			if v, err := run.Read[run.Ended](ev); err == nil && ev.Kind == run.KindEnded {
+				text = v.Error
+			}
+		}
+	}
+	if want := `no more; nobody knows whether "pay" at step 0 took effect`; text != want {
+		t.Errorf("the run ended with %q, want %q", text, want)
+	}
+}

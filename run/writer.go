@@ -2,6 +2,9 @@ package run
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/rathcluster/rath/session"
@@ -343,7 +346,21 @@ func (w *Writer) end(r *Record, s State, code Code, text string, now time.Time) 
 // promote completes the event that ends a run with what follows from it.
 func (w *Writer) promote(e Ended) session.Event {
 	e.Next = w.next(e.Run)
+	if r := w.book.Run(e.Run); r != nil && e.Code != CodeReview { // CodeReview: a person decided
+		e.Error += r.unknownEffects()
+	}
 	return event(KindEnded, e)
+}
+
+// unknownEffects names the calls that were announced and of which nobody knows
+// whether they took effect, so that no run ends as if there were none.
+func (r *Record) unknownEffects() string {
+	paths := slices.SortedFunc(maps.Keys(r.intents), ComparePaths)
+	var b strings.Builder
+	for _, p := range paths {
+		fmt.Fprintf(&b, "; nobody knows whether %q at step %s took effect", r.intents[p].Name, p)
+	}
+	return b.String()
 }
 
 // next is the queued run that may claim the session once leaving lets it go.

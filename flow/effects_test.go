@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -188,5 +189,18 @@ func TestCancelOfUnknownEffect(t *testing.T) {
 	}
 	if want := `no more; nobody knows whether "pay" at step 0 took effect`; text != want {
 		t.Errorf("the run ended with %q, want %q", text, want)
+	}
+}
+
+// TestWorkspaceNotStored: a task cannot start from files that are not there.
+func TestWorkspaceNotStored(t *testing.T) {
+	var w world
+	task := run.Task{ID: "r", Workflow: "w", Session: home, Workspace: blob.Sum([]byte("nothing"))}
+	_, err := w.runtime(nil).Begin(t.Context(), flow.Registration{Name: "w", New: func() flow.Workflow { return flow.EmptyWorkflow{} }}, task)
+	if !errors.Is(err, session.ErrNotFound) || !strings.Contains(err.Error(), "upload it first") {
+		t.Errorf("error %v", err)
+	}
+	if keys := w.Keys(); len(keys) > 0 {
+		t.Errorf("the refused task left %v", keys)
 	}
 }

@@ -82,7 +82,7 @@ func (a *Agent) rounds() int {
 
 // ask makes one model call and adds its answer to s.
 func (a *Agent) ask(ctx context.Context, s session.Session, table *tool.Table, notes note) (session.Session, *llm.Response, run.Path, error) {
-	c := call{kind: run.StepModel, agent: a.Name, prompt: a.Prompt, provider: a.Provider, notes: notes}
+	c := call{agent: a.Name, prompt: a.Prompt, provider: a.Provider, notes: notes}
 	for _, spec := range table.Specs() {
 		c.tools = append(c.tools, llm.ToolSpec{Name: spec.Name, Description: spec.Description, Schema: string(spec.Schema)})
 	}
@@ -172,14 +172,12 @@ func rebuild(r *run.Step) error {
 
 // call is a model call as the code asks for it.
 type call struct {
-	kind     string
 	agent    string
 	prompt   string
 	provider llm.Provider
 	tools    []llm.ToolSpec
 	notes    note
 	ask      string // a last user message that is not part of the session
-	choice   string
 }
 
 // digest identifies the logical arguments; the session is the step's own.
@@ -210,7 +208,7 @@ func (c call) complete(st *step, s session.Session) (*llm.Response, blob.Digest,
 	if p.Model == "" {
 		p.Model = ex.rt.Model
 	}
-	req := &llm.Request{Provider: p, Messages: render(c, s), Tools: c.tools, ToolChoice: c.choice}
+	req := &llm.Request{Provider: p, Messages: render(c, s), Tools: c.tools}
 	rendered, err := json.Marshal([]any{req.Messages, req.Tools, p})
 	if err != nil {
 		return nil, blob.Digest{}, fmt.Errorf("flow: render prompt: %w", err)

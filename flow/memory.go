@@ -53,8 +53,7 @@ func (a *Agent) recall(ctx context.Context, s *session.Session) (note, error) {
 	if limit == 0 {
 		limit = defaultRecall
 	}
-	hits, n, err := recallStep(ctx, *s, a.Memory, query, limit)
-	_ = hits
+	_, n, err := recallStep(ctx, *s, a.Memory, query, limit)
 	return n, err
 }
 

@@ -164,11 +164,7 @@ func (st *step) end() {
 
 // fail turns the end of a step's own work into what its caller returns: a
 // control error poisons the run, anything else is given back unrecorded.
-func (st *step) fail(err error) error {
-	st.ex.mu.Lock()
-	defer st.ex.mu.Unlock()
-	return st.ex.stop(err)
-}
+func (st *step) fail(err error) error { return st.ex.failed(err) }
 
 // outcome classifies an error of the step's own work: when the run itself must
 // stop it is a control error, otherwise it is an outcome to record.

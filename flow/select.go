@@ -33,7 +33,7 @@ func (sel *Selector) Select(ctx context.Context, s session.Session, ws ...Workfl
 	if len(ws) == 0 {
 		return EmptyWorkflow{}, nil
 	}
-	c := call{kind: run.StepSelection, agent: sel.Name, prompt: sel.Prompt, provider: sel.Provider, choice: llm.ToolsNone}
+	c := call{agent: sel.Name, prompt: sel.Prompt, provider: sel.Provider}
 	if c.prompt == "" {
 		c.prompt = selectorPrompt
 	}
@@ -46,7 +46,6 @@ func (sel *Selector) Select(ctx context.Context, s session.Session, ws ...Workfl
 		fmt.Fprintf(&menu, "\n%d. %s: %s", i, name, description)
 	}
 	c.ask = menu.String()
-	c.choice = ""
 	st, err := begin(ctx, run.StepSelection, sel.Name, s, false, "", c.digest())
 	if err != nil {
 		return nil, err
@@ -136,7 +135,7 @@ const compressInstruction = "Summarise the conversation above so that somebody w
 
 // Forward implements Workflow.
 func (c *Compressor) Forward(ctx context.Context, s session.Session) (session.Session, error) {
-	ask := call{kind: run.StepCompress, agent: c.Name, prompt: c.Prompt, provider: c.Provider, ask: c.Instruction}
+	ask := call{agent: c.Name, prompt: c.Prompt, provider: c.Provider, ask: c.Instruction}
 	if ask.ask == "" {
 		ask.ask = compressInstruction
 	}

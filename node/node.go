@@ -15,7 +15,6 @@
 package node
 
 import (
-	"io"
 	"log/slog"
 	"time"
 
@@ -80,6 +79,4 @@ type Options struct {
 	Logger *slog.Logger
 	// Env looks up environment variables; nil is an empty environment.
 	Env func(string) string
-	// Stderr is for Main; nil is the process's.
-	Stderr io.Writer
 }

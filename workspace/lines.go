@@ -4,17 +4,20 @@ package workspace
 // lines are told apart as one block from the first to the last difference.
 const maxEdits = 2000
 
-// op is a run of lines that two texts share (a and z advance), or that only
-// one of them has.
-type op struct {
-	kind   byte // ' ', '-', '+'
-	a0, a1 int  // lines of the old text
-	z0, z1 int  // lines of the new text
+// Edit is a run of lines that two texts share, or that only one of them has.
+// Ranges are indexes of lines from 0; the second of a pair is exclusive.
+type Edit struct {
+	Op             byte // ' ', '-' or '+'
+	OldFrom, OldTo int  // empty for '+': where the lines would be
+	NewFrom, NewTo int  // empty for '-'
 }
 
-// diffLines finds a short list of operations that turns a into z, by Myers'
-// greedy algorithm. The list covers both texts, in order.
-func diffLines(a, z []string) []op {
+// DiffLines returns a shortest list of edits that turns the lines of a into
+// those of z, by Myers' greedy algorithm: it covers both texts, in order, and of
+// two changes in one place the removal comes first. Texts that differ in more
+// than a few thousand lines are told apart as one block instead. It is a pure
+// function: equal texts have equal edits.
+func DiffLines(a, z []string) []Edit {
 	// What both begin and end with needs no search.
 	head := 0
 	for head < len(a) && head < len(z) && a[head] == z[head] {
@@ -24,16 +27,16 @@ func diffLines(a, z []string) []op {
 	for tail < len(a)-head && tail < len(z)-head && a[len(a)-1-tail] == z[len(z)-1-tail] {
 		tail++
 	}
-	var ops []op
-	add := func(kind byte, a0, a1, z0, z1 int) {
+	var out []Edit
+	add := func(op byte, a0, a1, z0, z1 int) {
 		if a0 == a1 && z0 == z1 {
 			return
 		}
-		if n := len(ops); n > 0 && ops[n-1].kind == kind {
-			ops[n-1].a1, ops[n-1].z1 = a1, z1
+		if n := len(out); n > 0 && out[n-1].Op == op {
+			out[n-1].OldTo, out[n-1].NewTo = a1, z1
 			return
 		}
-		ops = append(ops, op{kind, a0, a1, z0, z1})
+		out = append(out, Edit{op, a0, a1, z0, z1})
 	}
 	add(' ', 0, head, 0, head)
 	i, j := head, head
@@ -48,7 +51,7 @@ func diffLines(a, z []string) []op {
 	add('-', i, endA, j, j)
 	add('+', endA, endA, j, endZ)
 	add(' ', endA, len(a), endZ, len(z))
-	return ops
+	return out
 }
 
 // match is a run of n equal lines.

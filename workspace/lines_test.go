@@ -9,32 +9,32 @@ import (
 
 // rebuild makes both texts again from the operations between them and counts
 // the changed lines.
-func rebuild(t *testing.T, ops []op, a, z []string) (edits int) {
+func rebuild(t *testing.T, ops []Edit, a, z []string) (edits int) {
 	t.Helper()
 	var left, right []string
 	i, j := 0, 0
 	for _, o := range ops {
-		if o.a0 != i || o.z0 != j || o.a1 < o.a0 || o.z1 < o.z0 {
+		if o.OldFrom != i || o.NewFrom != j || o.OldTo < o.OldFrom || o.NewTo < o.NewFrom {
 			t.Fatalf("operation %+v does not follow on %d, %d", o, i, j)
 		}
-		i, j = o.a1, o.z1
-		switch o.kind {
+		i, j = o.OldTo, o.NewTo
+		switch o.Op {
 		case ' ':
-			if !slices.Equal(a[o.a0:o.a1], z[o.z0:o.z1]) {
+			if !slices.Equal(a[o.OldFrom:o.OldTo], z[o.NewFrom:o.NewTo]) {
 				t.Fatalf("operation %+v says that different lines are equal", o)
 			}
 		case '-':
-			if o.z0 != o.z1 {
+			if o.NewFrom != o.NewTo {
 				t.Fatalf("%+v", o)
 			}
-			edits += o.a1 - o.a0
+			edits += o.OldTo - o.OldFrom
 		case '+':
-			if o.a0 != o.a1 {
+			if o.OldFrom != o.OldTo {
 				t.Fatalf("%+v", o)
 			}
-			edits += o.z1 - o.z0
+			edits += o.NewTo - o.NewFrom
 		}
-		left, right = append(left, a[o.a0:o.a1]...), append(right, z[o.z0:o.z1]...)
+		left, right = append(left, a[o.OldFrom:o.OldTo]...), append(right, z[o.NewFrom:o.NewTo]...)
 	}
 	if !slices.Equal(left, a) || !slices.Equal(right, z) {
 		t.Fatalf("the operations make %q and %q of %q and %q", left, right, a, z)
@@ -75,7 +75,7 @@ func TestDiffLines(t *testing.T) {
 	}
 	for range 3000 {
 		a, z := text(), text()
-		if got, want := rebuild(t, diffLines(a, z), a, z), shortest(a, z); got != want {
+		if got, want := rebuild(t, DiffLines(a, z), a, z), shortest(a, z); got != want {
 			t.Fatalf("%d edits between %q and %q, %d would do", got, a, z, want)
 		}
 	}
@@ -92,13 +92,13 @@ func TestDiffLinesIsBounded(t *testing.T) {
 			a[i], z[i] = fmt.Sprint(i), fmt.Sprint(i)
 		}
 	}
-	if edits := rebuild(t, diffLines(a, z), a, z); edits < 20_000 {
+	if edits := rebuild(t, DiffLines(a, z), a, z); edits < 20_000 {
 		t.Errorf("%d edits", edits)
 	}
 	// A short change in a long text is found whatever its length.
 	z = slices.Clone(a)
 	z[10_000] = "changed"
-	if edits := rebuild(t, diffLines(a, z), a, z); edits != 2 {
+	if edits := rebuild(t, DiffLines(a, z), a, z); edits != 2 {
 		t.Errorf("%d edits for one changed line", edits)
 	}
 }

@@ -122,37 +122,37 @@ func splitLines(data []byte) []string {
 
 func hunks(a, z []string) []Hunk {
 	var out []Hunk
-	ops := diffLines(a, z)
-	for i := 0; i < len(ops); {
-		if ops[i].kind == ' ' {
+	edits := DiffLines(a, z)
+	for i := 0; i < len(edits); {
+		if edits[i].Op == ' ' {
 			i++
 			continue
 		}
 		// Changes with little between them share a hunk.
 		last := i
-		for j := i + 1; j < len(ops); j++ {
-			if ops[j].kind != ' ' {
+		for j := i + 1; j < len(edits); j++ {
+			if edits[j].Op != ' ' {
 				last = j
-			} else if ops[j].a1-ops[j].a0 > 2*patchContext {
+			} else if edits[j].OldTo-edits[j].OldFrom > 2*patchContext {
 				break
 			}
 		}
-		before := min(patchContext, ops[i].a0)
-		after := min(patchContext, len(a)-ops[last].a1)
+		before := min(patchContext, edits[i].OldFrom)
+		after := min(patchContext, len(a)-edits[last].OldTo)
 		h := Hunk{
-			OldStart: ops[i].a0 - before, NewStart: ops[i].z0 - before,
-			OldLines: ops[last].a1 + after - (ops[i].a0 - before),
-			NewLines: ops[last].z1 + after - (ops[i].z0 - before),
+			OldStart: edits[i].OldFrom - before, NewStart: edits[i].NewFrom - before,
+			OldLines: edits[last].OldTo + after - (edits[i].OldFrom - before),
+			NewLines: edits[last].NewTo + after - (edits[i].NewFrom - before),
 		}
-		h.add(' ', a[h.OldStart:ops[i].a0])
-		for _, o := range ops[i : last+1] {
-			if o.kind == '+' {
-				h.add('+', z[o.z0:o.z1])
+		h.add(' ', a[h.OldStart:edits[i].OldFrom])
+		for _, o := range edits[i : last+1] {
+			if o.Op == '+' {
+				h.add('+', z[o.NewFrom:o.NewTo])
 			} else {
-				h.add(o.kind, a[o.a0:o.a1])
+				h.add(o.Op, a[o.OldFrom:o.OldTo])
 			}
 		}
-		h.add(' ', a[ops[last].a1:ops[last].a1+after])
+		h.add(' ', a[edits[last].OldTo:edits[last].OldTo+after])
 		if h.OldLines > 0 {
 			h.OldStart++
 		}

@@ -57,6 +57,7 @@ var rules = map[string]rule{
 	"flow/flowtest": {ours: list("blob", "session", "run", "llm", "llm/scripted", "memory", "sandbox", "sandbox/local", "tool", "flow"), others: list("github.com/google/go-cmp")},
 	"dossier":       {ours: list("blob", "session", "run", "workspace", "tool", "lineage"), test: list("flow", "llm", "memory", "sandbox", "sandbox/local", "llm/scripted", "flow/flowtest")},
 	"messages":      {ours: list("session", "run", "lineage", "blob"), test: list("flow", "github.com/google/jsonschema-go")},
+	"cluster":       {others: list("github.com/hashicorp/memberlist")},
 	// Layer 3.
 	"actors": {
 		ours:   list("flow", "run", "messages", "session", "sandbox", "llm", "blob"),

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,6 +27,14 @@ func (w *Writer) Commit(b Batch, now time.Time) (Ack, error) {
 	if r.Cancel != nil && !tidies(b.Events) {
 		return w.afterCancel(r, b, now)
 	}
+	if r.arrived(b.Events) {
+		a := w.ack(r, now)
+		a.Inbox = r.Inbox()
+		return a, nil
+	}
+	if r.State == Waiting && has(b.Events, KindDone) {
+		return Ack{}, fmt.Errorf("run: %s waits and records no step: %w", b.Run, ErrState)
+	}
 	if r.State == NeedsReview && has(b.Events, KindEnded) {
 		return Ack{}, fmt.Errorf("run: %s waits for a person and cannot end: %w", b.Run, ErrState)
 	}
@@ -41,7 +50,7 @@ func (w *Writer) Commit(b Batch, now time.Time) (Ack, error) {
 	}
 	events := make([]session.Event, len(b.Events))
 	for i, e := range b.Events {
-		e, err := w.complete(r, e)
+		e, err := w.complete(r, e, now)
 		if err != nil {
 			return Ack{}, err
 		}
@@ -50,14 +59,18 @@ func (w *Writer) Commit(b Batch, now time.Time) (Ack, error) {
 		}
 		events[i] = e
 	}
-	if err := w.stage(now, events...); err != nil {
+	if err := w.stage(now, w.finale(r, events)...); err != nil {
 		return Ack{}, err
 	}
-	return w.ack(r, now), nil
+	a := w.ack(r, now)
+	if r.State == Waiting {
+		a.Inbox = r.Inbox()
+	}
+	return a, nil
 }
 
 // complete adds to an event of a batch what only the writer knows.
-func (w *Writer) complete(r *Record, e session.Event) (session.Event, error) {
+func (w *Writer) complete(r *Record, e session.Event, now time.Time) (session.Event, error) {
 	switch e.Kind {
 	case KindEnded:
 		v, err := Read[Ended](e)
@@ -70,20 +83,26 @@ func (w *Writer) complete(r *Record, e session.Event) (session.Event, error) {
 		if v.State != Succeeded && v.Children == nil {
 			v.Children = r.children
 		}
-		return w.promote(v), nil
+		v.Branches = r.branches
+		return w.promote(v, now), nil
+	case KindWaiting, KindFanOut:
+		if r.Home != w.key {
+			return e, fmt.Errorf("run: %s waits in the log of %s, not of %s: %w", r.ID, r.Home, w.key, ErrState)
+		}
+		return e, nil
 	case KindReleased:
 		v, err := Read[Released](e)
 		if err != nil || r.Home == w.key {
 			return e, err
 		}
-		v.Next = w.next(r.ID)
+		v.Next = w.next(r.ID, now)
 		return event(KindReleased, v), nil
 	case KindReview:
 		if r.Home != w.key {
 			return e, fmt.Errorf("run: %s is reviewed in the log of %s, not of %s: %w", r.ID, r.Home, w.key, ErrState)
 		}
 		return e, nil
-	case KindWarning, KindIntent, KindDone:
+	case KindWarning, KindIntent, KindDone, KindDisposed:
 		return e, nil
 	}
 	if strings.HasPrefix(e.Kind, "session.") && e.Kind != session.KindOpened {
@@ -108,7 +127,7 @@ func has(events []session.Event, kind string) bool {
 func tidies(events []session.Event) bool {
 	for _, e := range events {
 		switch e.Kind {
-		case KindReleased, KindWarning, session.KindRejected, session.KindClosed:
+		case KindReleased, KindWarning, KindDisposed, session.KindRejected, session.KindClosed:
 		case KindDone:
 			if d, err := Read[Done](e); err != nil || d.Kind != StepReject {
 				return false
@@ -146,6 +165,25 @@ func (w *Writer) late(r *Record, b Batch, now time.Time) error {
 	return stop
 }
 
+// keepLate keeps the outcome of a call of an attempt that lost the run, which
+// another process sends.
+func (w *Writer) keepLate(b Batch, now time.Time) error {
+	r := w.book.Run(b.Run)
+	switch {
+	case r == nil:
+		return fmt.Errorf("run: %s is not in the log of %s: %w", b.Run, w.key, ErrUnknownRun)
+	case r.Attempt <= b.Attempt && !r.State.Terminal():
+		return fmt.Errorf("run: attempt %d of %s is not superseded: %w", b.Attempt, b.Run, ErrState)
+	}
+	if s := r.steps[b.Path]; s != nil && s.Attempt == b.Attempt {
+		return nil
+	}
+	if err := w.late(r, b, now); !errors.Is(err, ErrSuperseded) {
+		return err
+	}
+	return nil
+}
+
 // evidence is an outcome without the row that it would have added; what the
 // row says moves into its value.
 func (b Batch) evidence(e session.Event) (Done, error) {
@@ -179,9 +217,10 @@ func (w *Writer) afterCancel(r *Record, b Batch, now time.Time) (Ack, error) {
 		}
 		// The request came first and wins.
 		e.State, e.Code, e.Error, e.Result, e.Output, e.Children = Cancelled, CodeCancelled, r.Cancel.Reason, nil, "", r.children
-		ev := w.promote(e)
+		e.Branches = r.branches
+		ev := w.promote(e, now)
 		ev.Batch = b.name()
-		if err := w.stage(now, ev); err != nil {
+		if err := w.stage(now, w.finale(r, []session.Event{ev})...); err != nil {
 			return Ack{}, err
 		}
 		return w.ack(r, now), nil

@@ -46,6 +46,8 @@ var (
 	ErrMismatch = errors.New("run: the code does not match its journal")
 	// ErrDeadline is the outcome of a run that ended at its deadline.
 	ErrDeadline = errors.New("run: deadline exceeded")
+	// ErrExpired is the outcome of a question that nobody answered in time.
+	ErrExpired = errors.New("run: nobody answered in time")
 	// ErrPoison ends a run that was claimed too often without progress.
 	ErrPoison = errors.New("run: claimed too often without a new step")
 )
@@ -73,6 +75,7 @@ const (
 	CodeMismatch     Code = "journal_mismatch"
 	CodeDeadline     Code = "deadline_exceeded"
 	CodePoison       Code = "poison"
+	CodeExpired      Code = "expired"
 	CodeCancelled    Code = "cancelled"
 	CodeReview       Code = "needs_review"
 	CodeSuperseded   Code = "superseded"
@@ -102,6 +105,7 @@ var codes = []struct {
 	{CodeMismatch, ErrMismatch},
 	{CodeDeadline, ErrDeadline},
 	{CodePoison, ErrPoison},
+	{CodeExpired, ErrExpired},
 	{CodeCancelled, ErrCancelled},
 	{CodeReview, ErrReview},
 	{CodeSuperseded, ErrSuperseded},

@@ -19,6 +19,10 @@ const (
 	KindCancel    = "run.cancel_requested"
 	KindWarning   = "run.warning"
 	KindEnded     = "run.ended"
+	KindWaiting   = "run.waiting"  // it stopped until something comes
+	KindReceived  = "run.received" // something came from outside
+	KindFanOut    = "run.fanout"   // it opened branches that run on their own
+	KindDisposed  = "run.disposed" // how such branches ended for it
 )
 
 // The events of a step.
@@ -66,6 +70,7 @@ type Released struct {
 	Reason   string `json:"reason"`
 	Revision string `json:"revision,omitempty"`
 	Run      ID     `json:"run"`
+	Step     Path   `json:"step,omitempty"`     // where the code did not match
 	Workflow string `json:"workflow,omitempty"` // to offer the run again
 }
 
@@ -74,7 +79,8 @@ type Review struct {
 	Attempt uint64 `json:"attempt"`
 	Call    string `json:"call,omitempty"`
 	Code    Code   `json:"code"`
-	Name    string `json:"name,omitempty"` // of the tool
+	Expires int64  `json:"expires,omitempty"` // Unix milliseconds: the run fails then
+	Name    string `json:"name,omitempty"`    // of the tool
 	Path    Path   `json:"path,omitempty"`
 	Reason  string `json:"reason"`
 	Run     ID     `json:"run"`
@@ -102,6 +108,7 @@ type Resolved struct {
 // CancelRequested records that a run shall stop.
 type CancelRequested struct {
 	By     string `json:"by,omitempty"`
+	Close  string `json:"close,omitempty"` // how the session of a branch is closed with its end
 	Reason string `json:"reason"`
 	Run    ID     `json:"run"`
 }
@@ -114,17 +121,20 @@ type Warning struct {
 
 // Ended records how a run ended, all that a result needs and what follows.
 type Ended struct {
-	Attempt  uint64        `json:"attempt"`
-	Children []session.ID  `json:"children,omitempty"` // still open; they are cancelled
-	Code     Code          `json:"code,omitempty"`
-	Error    string        `json:"error,omitempty"`
-	Next     *Offer        `json:"next,omitempty"` // the queued run that is promoted
-	Output   string        `json:"output,omitempty"`
-	Result   *session.Link `json:"result,omitempty"`
-	Run      ID            `json:"run"`
-	State    State         `json:"state"`
-	Usage    session.Usage `json:"usage,omitzero"`
-	Workflow string        `json:"workflow"`
+	Attempt  uint64          `json:"attempt"`
+	Branches []session.ID    `json:"branches,omitempty"` // of fan-outs, still open; they are cancelled
+	Children []session.ID    `json:"children,omitempty"` // still open; they are cancelled
+	Code     Code            `json:"code,omitempty"`
+	Error    string          `json:"error,omitempty"`
+	Next     *Offer          `json:"next,omitempty"` // the queued run that is promoted
+	Output   string          `json:"output,omitempty"`
+	Parent   *Parent         `json:"parent,omitempty"` // who is told how a branch ended
+	Result   *session.Link   `json:"result,omitempty"`
+	Run      ID              `json:"run"`
+	State    State           `json:"state"`
+	Usage    session.Usage   `json:"usage,omitzero"`
+	Version  session.Version `json:"version,omitempty"` // of a branch's session after it
+	Workflow string          `json:"workflow"`
 }
 
 // MaxOutput is how many bytes of the last assistant text a result carries.
@@ -163,6 +173,7 @@ const (
 	StepCompress  = "compress"
 	StepSelection = "selection"
 	StepFanOut    = "fanout"
+	StepGather    = "gather" // takes in how the branches of a fan-out ended
 	StepAwait     = "await"
 )
 
@@ -179,8 +190,10 @@ type Done struct {
 	// change it.
 	HeadAfter  blob.Digest `json:"head_after,omitzero"`
 	HeadBefore blob.Digest `json:"head_before,omitzero"`
-	Input      string      `json:"input"` // digest of what was asked
-	Kind       string      `json:"kind"`
+	// Inbox is up to which place the step took messages out of the run's inbox.
+	Inbox uint64 `json:"inbox,omitempty"`
+	Input string `json:"input"` // digest of what was asked
+	Kind  string `json:"kind"`
 	// Links are the sessions that a fork, a join or a rejection names.
 	Links    []session.Link `json:"links,omitempty"`
 	Model    string         `json:"model,omitempty"`

@@ -17,6 +17,7 @@ type Book struct {
 	Epoch       uint64
 	Incarnation string
 	Active      ID   // the run that holds the session, "" when none does
+	branch      ID   // the run that this session is a branch for
 	Queue       []ID // submitted runs that wait for the session, oldest first
 	runs        map[ID]*Record
 	ended       sealed[*Record] // in the order of their ends
@@ -36,6 +37,7 @@ type Record struct {
 	Claims    int    // since the last new step
 	Cancel    *CancelRequested
 	Review    *Review
+	Suspended *Suspended // what a waiting run waits for
 	Ended     *Ended
 	EndedAt   time.Time
 	// Base is the session as it was when the run first claimed it: what a
@@ -46,6 +48,10 @@ type Record struct {
 	intents  map[Path]Intent
 	resolved map[Path]resolution
 	children []session.ID // made by the run and not disposed of
+	branches []session.ID // of fan-outs, not disposed of
+	inbox    []Received
+	inboxed  uint64 // how much was ever received
+	wake     uint64 // how often it was woken
 	late     int
 	order    sealed[*Step] // the steps as they were recorded
 	taskPage *session.Page // of a long task
@@ -161,6 +167,14 @@ func (b *Book) read(e session.Event) (fact any, err error) {
 		return asFact(Read[CancelRequested](e))
 	case KindWarning:
 		return asFact(Read[Warning](e))
+	case KindWaiting:
+		return asFact(Read[Suspended](e))
+	case KindReceived:
+		return asFact(Read[Received](e))
+	case KindFanOut:
+		return asFact(Read[FanOut](e))
+	case KindDisposed:
+		return asFact(Read[Disposed](e))
 	case KindIntent:
 		return asFact(Read[Intent](e))
 	case KindDone:
@@ -186,6 +200,9 @@ func (b *Book) fold(k session.Key, fact any, now time.Time, s session.Session) (
 	case Submitted:
 		r := b.record(v.Task.Run)
 		r.Home, r.State, r.Task, r.Digest, r.Submitted = k, Queued, v.Task.task(k), v.Digest, now
+		if v.Task.Branch != nil {
+			b.branch = r.ID
+		}
 		b.Queue = append(b.Queue, r.ID)
 	case Claimed:
 		return b.claimed(k, v, now, s)
@@ -218,6 +235,22 @@ func (b *Book) fold(k session.Key, fact any, now time.Time, s session.Session) (
 			b.touch(r)
 			r.Warnings = append(r.Warnings, v.Text)
 		}
+	case Suspended:
+		if r := b.runs[v.Run]; r != nil {
+			r.wait(v)
+		}
+	case Received:
+		if r := b.runs[v.Run]; r != nil && !r.State.Terminal() {
+			r.received(v)
+		}
+	case FanOut:
+		if r := b.runs[v.Run]; r != nil && !r.State.Terminal() {
+			r.fanOut(v)
+		}
+	case Disposed:
+		if r := b.runs[v.Run]; r != nil && !r.State.Terminal() {
+			r.disposed(v)
+		}
 	case Ended:
 		b.end(v, now)
 	case Intent:
@@ -240,7 +273,7 @@ func (b *Book) claimed(k session.Key, c Claimed, now time.Time, s session.Sessio
 	if c.Attempt < r.Attempt || r.State.Terminal() {
 		return nil // the fold refuses lower attempts
 	}
-	r.Home, r.State, r.Attempt, r.Epoch, r.Review = c.Home, Running, c.Attempt, c.Epoch, nil
+	r.Home, r.State, r.Attempt, r.Epoch, r.Review, r.Suspended = c.Home, Running, c.Attempt, c.Epoch, nil, nil
 	r.Claims++
 	if r.Started.IsZero() {
 		r.Started, r.Base = now, s
@@ -272,6 +305,7 @@ func (b *Book) end(v Ended, now time.Time) {
 	b.Queue = slices.DeleteFunc(b.Queue, func(id ID) bool { return id == v.Run })
 	// A run that ended needs no journal any more; the log keeps it.
 	r.steps, r.intents, r.resolved, r.children = nil, nil, nil, nil
+	r.branches, r.inbox, r.Suspended = nil, nil, nil
 	r.Base, r.order, r.taskPage = session.Session{}, sealed[*Step]{}, nil
 	r.Task.Input = nil
 	r.place = len(b.ended.items)
@@ -287,6 +321,7 @@ func (b *Book) done(v Done, now time.Time, s session.Session) (made *session.Ses
 	r.steps[v.Path] = step
 	r.order.items = append(r.order.items, step)
 	delete(r.intents, v.Path)
+	r.took(v)
 	r.Claims = 0
 	for _, l := range v.Links {
 		switch {
@@ -304,6 +339,7 @@ func (r *Record) copy() *Record {
 	cp := *r
 	cp.steps, cp.intents, cp.resolved = maps.Clone(r.steps), maps.Clone(r.intents), maps.Clone(r.resolved)
 	cp.Warnings, cp.children = slices.Clone(r.Warnings), slices.Clone(r.children)
+	cp.branches, cp.inbox = slices.Clone(r.branches), slices.Clone(r.inbox)
 	cp.order = sealed[*Step]{}
 	return &cp
 }

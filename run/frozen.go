@@ -112,6 +112,7 @@ type wireResolution struct {
 type wireRecord struct {
 	Attempt   uint64           `json:"attempt,omitempty"`
 	Base      *session.Mark    `json:"base,omitempty"`
+	Branches  []session.ID     `json:"branches,omitempty"`
 	Cancel    *CancelRequested `json:"cancel,omitempty"`
 	Children  []session.ID     `json:"children,omitempty"`
 	Claims    int              `json:"claims,omitempty"`
@@ -121,6 +122,8 @@ type wireRecord struct {
 	Epoch     uint64           `json:"epoch,omitempty"`
 	Home      session.Key      `json:"home"`
 	ID        ID               `json:"id"`
+	Inbox     []Received       `json:"inbox,omitempty"`
+	Inboxed   uint64           `json:"inboxed,omitempty"`
 	Intents   []Intent         `json:"intents,omitempty"`
 	Late      int              `json:"late,omitempty"`
 	Resolved  []wireResolution `json:"resolved,omitempty"`
@@ -129,8 +132,10 @@ type wireRecord struct {
 	State     State            `json:"state"`
 	Steps     wireList         `json:"steps,omitzero"`
 	Submitted int64            `json:"submitted,omitempty"`
+	Suspended *Suspended       `json:"suspended,omitempty"`
 	Task      *wireTask        `json:"task,omitempty"`
 	TaskPage  *session.PageRef `json:"task_page,omitempty"`
+	Wake      uint64           `json:"wake,omitempty"`
 	Warnings  []string         `json:"warnings,omitempty"`
 }
 
@@ -150,6 +155,7 @@ func (r *Record) wire() wireRecord {
 		Attempt: r.Attempt, Cancel: r.Cancel, Children: r.children, Claims: r.Claims, Digest: r.Digest, Ended: r.Ended,
 		EndedAt: millis(r.EndedAt), Epoch: r.Epoch, Home: r.Home, ID: r.ID, Late: r.late, Review: r.Review,
 		Started: millis(r.Started), State: r.State, Submitted: millis(r.Submitted), Warnings: r.Warnings,
+		Branches: r.branches, Inbox: r.inbox, Inboxed: r.inboxed, Suspended: r.Suspended, Wake: r.wake,
 	}
 }
 
@@ -158,6 +164,7 @@ func (w wireRecord) record() *Record {
 		Attempt: w.Attempt, Cancel: w.Cancel, children: w.Children, Claims: w.Claims, Digest: w.Digest, Ended: w.Ended,
 		EndedAt: fromMillis(w.EndedAt), Epoch: w.Epoch, Home: w.Home, ID: w.ID, late: w.Late, Review: w.Review,
 		Started: fromMillis(w.Started), State: w.State, Submitted: fromMillis(w.Submitted), Warnings: w.Warnings,
+		branches: w.Branches, inbox: w.Inbox, inboxed: w.Inboxed, Suspended: w.Suspended, wake: w.Wake,
 	}
 }
 

@@ -326,7 +326,7 @@ func (h *theatre) show(w *Writer) shownWriter {
 	b := w.Book()
 	d := shownWriter{
 		Session: showSession(w.value), Epoch: b.Epoch, Incarnation: b.Incarnation, Active: b.Active, Queue: slices.Clone(b.Queue),
-		At: w.at, Root: w.root, Next: w.next(b.Active),
+		At: w.at, Root: w.root, Next: w.next(b.Active, time.Now()),
 	}
 	for _, c := range w.value.Chunks() {
 		d.Chunks = append(d.Chunks, session.ChunkEvent(c))

@@ -30,6 +30,9 @@ func Derive(e session.Entry) ([]Work, error) {
 	offer := func(o Offer) {
 		work = append(work, Work{Task: &Task{ID: o.Run, Workflow: o.Workflow, Revision: o.Revision, Session: k, Resume: true}})
 	}
+	closed := func(d Disposal) {
+		work = append(work, Work{Signal: &Signal{To: session.Key{Tenant: k.Tenant, ID: d.Session}, Run: ID(d.Session), Close: &d}})
+	}
 	for _, ev := range e.Commit.Events {
 		switch ev.Kind {
 		case KindSubmitted:
@@ -37,7 +40,7 @@ func Derive(e session.Entry) ([]Work, error) {
 			if err != nil {
 				return nil, err
 			}
-			if s.Behind == "" && !claimed[s.Task.Run] {
+			if s.Behind == "" && !claimed[s.Task.Run] && (s.Task.NotBefore == 0 || s.Task.NotBefore <= ev.Time.UnixMilli()) {
 				offer(Offer{Run: s.Task.Run, Workflow: s.Task.Workflow, Revision: s.Task.Revision})
 			}
 		case KindReleased:
@@ -59,6 +62,30 @@ func Derive(e session.Entry) ([]Work, error) {
 			if r.Decision != Fail {
 				offer(Offer{Run: r.Run, Workflow: r.Workflow, Revision: r.Revision})
 			}
+		case KindReceived:
+			r, err := Read[Received](ev)
+			if err != nil {
+				return nil, err
+			}
+			if r.Wake > 0 && !claimed[r.Run] {
+				offer(Offer{Run: r.Run, Workflow: r.Workflow, Revision: r.Revision})
+			}
+		case KindFanOut:
+			f, err := Read[FanOut](ev)
+			if err != nil {
+				return nil, err
+			}
+			for _, t := range f.Tasks(k.Tenant) {
+				work = append(work, Work{Task: &t})
+			}
+		case KindDisposed:
+			d, err := Read[Disposed](ev)
+			if err != nil {
+				return nil, err
+			}
+			for _, b := range d.Branches {
+				closed(b)
+			}
 		case KindEnded:
 			v, err := Read[Ended](ev)
 			if err != nil {
@@ -66,6 +93,12 @@ func Derive(e session.Entry) ([]Work, error) {
 			}
 			if v.Next != nil {
 				offer(*v.Next)
+			}
+			if v.Parent != nil {
+				work = append(work, Work{Signal: report(k, v, e.At)})
+			}
+			for _, id := range v.Branches {
+				closed(Disposal{Session: id, State: session.ClosedCancelled, Reason: "the run that opened this branch has " + string(v.State)})
 			}
 			for _, id := range v.Children {
 				work = append(work, Work{Signal: &Signal{

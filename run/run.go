@@ -80,6 +80,8 @@ type Task struct {
 	Deadline  time.Time
 	NotBefore time.Time
 	ForkOf    *session.Ref
+	// Branch is set for a branch of a fan-out.
+	Branch *Branch
 	// Resume marks an offer of a run that a log already holds.
 	Resume bool
 }
@@ -87,6 +89,7 @@ type Task struct {
 // wireTask is a task as run.submitted records it: all that a later claim
 // needs to run it again. Input is text, because it may hold floats.
 type wireTask struct {
+	Branch    *Branch     `json:"branch,omitempty"`
 	Budget    Budget      `json:"budget,omitzero"`
 	Deadline  int64       `json:"deadline,omitempty"`
 	ForkOf    *wireRef    `json:"fork_of,omitempty"`
@@ -121,7 +124,7 @@ func fromMillis(ms int64) time.Time {
 
 func (t Task) wire() wireTask {
 	w := wireTask{
-		Budget: t.Budget, Deadline: millis(t.Deadline), Input: strings.ToValidUTF8(string(t.Input), "\uFFFD"), Model: t.Model,
+		Branch: t.Branch, Budget: t.Budget, Deadline: millis(t.Deadline), Input: strings.ToValidUTF8(string(t.Input), "\uFFFD"), Model: t.Model,
 		NotBefore: millis(t.NotBefore), Revision: t.Revision, Run: t.ID, Tools: t.Tools, Workflow: t.Workflow, Workspace: t.Workspace,
 	}
 	if t.ForkOf != nil {
@@ -132,7 +135,7 @@ func (t Task) wire() wireTask {
 
 func (w wireTask) task(k session.Key) Task {
 	t := Task{
-		ID: w.Run, Workflow: w.Workflow, Revision: w.Revision, Session: k, Model: w.Model, Tools: w.Tools,
+		ID: w.Run, Branch: w.Branch, Workflow: w.Workflow, Revision: w.Revision, Session: k, Model: w.Model, Tools: w.Tools,
 		Workspace: w.Workspace, Budget: w.Budget, Deadline: fromMillis(w.Deadline), NotBefore: fromMillis(w.NotBefore),
 	}
 	if w.Input != "" {
@@ -165,6 +168,14 @@ func (t Task) Valid() error {
 	}
 	if err := t.Session.Valid(); err != nil {
 		return err
+	}
+	if t.Branch != nil {
+		if err := t.Branch.valid(t.Session); err != nil {
+			return err
+		}
+		if string(t.ID) != string(t.Session.ID) {
+			return fmt.Errorf("run: branch %s is in session %s: %w", t.ID, t.Session, ErrMalformed)
+		}
 	}
 	if len(t.Input) > MaxInput {
 		return fmt.Errorf("run: task %s has %d bytes of input: at most %d are taken; store more as a workspace", t.ID, len(t.Input), MaxInput)

@@ -12,7 +12,7 @@ import (
 
 // foldVersion numbers what a snapshot holds and what folding means. A snapshot
 // of another number is ignored, so it is raised whenever either changes.
-const foldVersion = 1
+const foldVersion = 2
 
 // maxInline is how many bytes of a state may be kept in one piece.
 const maxInline = 256 << 10
@@ -28,6 +28,7 @@ type Snapshot struct {
 
 type wireSnapshot struct {
 	Active      ID                `json:"active,omitempty"`
+	Branch      ID                `json:"branch,omitempty"`
 	Ended       wireEnded         `json:"ended,omitzero"`
 	Epoch       uint64            `json:"epoch"`
 	Fold        int               `json:"fold"`
@@ -56,7 +57,7 @@ func (w *Writer) Snapshot() (*Snapshot, error) {
 	w.value = newest
 	b := &w.book
 	state := wireSnapshot{
-		Active: b.Active, Epoch: b.Epoch, Fold: foldVersion, Incarnation: b.Incarnation, Queue: b.Queue,
+		Active: b.Active, Branch: b.branch, Epoch: b.Epoch, Fold: foldVersion, Incarnation: b.Incarnation, Queue: b.Queue,
 		Tables: []json.RawMessage{json.RawMessage(frozen.State)},
 	}
 	s.pages = frozen.Pages
@@ -218,7 +219,7 @@ func (v *Values) restore(ctx context.Context, log session.Log, k session.Key) *W
 	if l, _ := w.value.Link(); l.Seq != at.Seq || l.Hash != at.Hash {
 		return nil
 	}
-	w.book = Book{Epoch: state.Epoch, Incarnation: state.Incarnation, Active: state.Active, Queue: state.Queue, runs: map[ID]*Record{}}
+	w.book = Book{Epoch: state.Epoch, Incarnation: state.Incarnation, Active: state.Active, branch: state.Branch, Queue: state.Queue, runs: map[ID]*Record{}}
 	for _, rec := range state.Open {
 		r, err := rec.thaw(tables, load)
 		if err != nil {

@@ -16,8 +16,10 @@ type Claim struct {
 	Attempt     uint64 // the home's attempt when claiming another session; 0 at home
 	Revision    string // what the node offers
 	Incarnation string // of the node
-	// Task is recorded when the home log does not know the run yet.
-	Task *Task
+	// Task is recorded when the home log does not know the run yet. With
+	// Enqueue it is only recorded: another node claims it.
+	Task    *Task
+	Enqueue bool
 	// Open says how the session comes to be if it does not exist; Root is then
 	// its oldest ancestor, empty for itself.
 	Open session.Opening
@@ -53,6 +55,9 @@ type Batch struct {
 // Ack is the answer to a committed batch. Recorded is set, and nothing was
 // appended, when the step was there already.
 type Ack struct {
+	// Inbox is what the run received and no step has taken, with a batch that
+	// asked to wait.
+	Inbox    []Received
 	Session  session.Session
 	Recorded *Step
 	At       session.Position
@@ -60,12 +65,17 @@ type Ack struct {
 	State    State     // how the run stands after it: a cancel that came first turns an end into Cancelled
 }
 
-// Signal is a fact for a session from outside its run.
+// Signal is a fact for a session from outside its run. One of the fields after
+// Run says which.
 type Signal struct {
-	To      session.Key
-	Run     ID
-	Cancel  *CancelRequested
-	Resolve *Resolved
+	To       session.Key
+	Run      ID // "" where the fact is for the session
+	Cancel   *CancelRequested
+	Resolve  *Resolved
+	Received *Received // an answer, a message, the end of a branch
+	Close    *Disposal // how the session, a branch, ended for its parent
+	Tick     bool      // something may be due by the clock
+	Late     *Batch    // the outcome of a call of an attempt that lost the run
 }
 
 // Store gives a run the right to write to sessions: [Direct] in memory, the

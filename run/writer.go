@@ -226,7 +226,7 @@ func (w *Writer) Claim(c Claim, now time.Time) (*Granted, error) {
 		return w.grant(r, r.State), nil
 	case r.State == Running && w.opened && r.Epoch == w.book.Epoch:
 		return nil, fmt.Errorf("run: %s executes here already: %w", c.Run, ErrState)
-	case w.book.Active != "" && w.book.Active != c.Run:
+	case w.book.Active != "" && w.book.Active != c.Run, r.Task.NotBefore.After(now):
 		return w.grant(r, Queued), nil
 	case r.Cancel != nil:
 		if err := w.end(r, Cancelled, CodeCancelled, r.Cancel.Reason, now); err != nil {
@@ -253,11 +253,14 @@ func (w *Writer) submit(c Claim, now time.Time) (*Granted, error) {
 	if state := w.value.Closing().State; state != "" {
 		return nil, fmt.Errorf("run: session %s was %s: %w; fork it to go on", w.key, state, session.ErrClosed)
 	}
-	sub := Submitted{Behind: w.book.Active, Digest: c.Task.Digest(), Task: c.Task.wire()}
-	if sub.Behind == "" && len(w.book.Queue) > 0 {
-		sub.Behind = w.book.Queue[0]
+	if w.book.sealed() {
+		return nil, fmt.Errorf("run: session %s is a branch that has ended: %w; fork it to go on", w.key, session.ErrClosed)
 	}
-	if sub.Behind != "" && len(w.book.Queue) >= MaxQueue {
+	sub := Submitted{Behind: w.book.Active, Digest: c.Task.Digest(), Task: c.Task.wire()}
+	if next := w.next("", now); sub.Behind == "" && next != nil {
+		sub.Behind = next.Run
+	}
+	if len(w.book.Queue) >= MaxQueue {
 		return nil, fmt.Errorf("%w: %d runs wait for session %s; retry when some have ended", ErrBusy, len(w.book.Queue), w.key)
 	}
 	events = append(events, event(KindSubmitted, sub))
@@ -269,6 +272,9 @@ func (w *Writer) submit(c Claim, now time.Time) (*Granted, error) {
 	}
 	if err := w.stage(now, events...); err != nil {
 		return nil, err
+	}
+	if c.Enqueue || c.Task.NotBefore.After(now) {
+		return w.grant(w.book.Run(c.Run), Queued), nil // whoever sweeps the log offers it
 	}
 	return w.claim(c.Run, *c.Task, c, 1, now)
 }
@@ -339,13 +345,48 @@ func (w *Writer) grant(r *Record, s State) *Granted {
 
 // end stages the end of a run that no execution will end itself.
 func (w *Writer) end(r *Record, s State, code Code, text string, now time.Time) error {
-	e := Ended{Attempt: r.Attempt, Children: r.children, Code: code, Error: text, Run: r.ID, State: s, Workflow: r.Task.Workflow}
-	return w.stage(now, w.promote(e))
+	e := Ended{Attempt: r.Attempt, Branches: r.branches, Children: r.children, Code: code, Error: text, Run: r.ID, State: s, Workflow: r.Task.Workflow}
+	return w.stage(now, w.finale(r, []session.Event{w.promote(e, now)})...)
+}
+
+// finale adds to the events that end a run what goes with its end: messages
+// that no step took become chunks, and a branch that its parent disposed of
+// is closed.
+func (w *Writer) finale(r *Record, events []session.Event) []session.Event {
+	at := slices.IndexFunc(events, func(e session.Event) bool { return e.Kind == KindEnded })
+	if at < 0 || r.Home != w.key {
+		return events
+	}
+	version := w.value.Ref().Version
+	for _, e := range events {
+		if session.IsContent(e.Kind) {
+			version++
+		}
+	}
+	if w.value.Closing().State == "" {
+		for _, v := range r.inbox {
+			if v.Kind == Message {
+				events, version, at = slices.Insert(events, at, session.ChunkEvent(session.UserText(v.Text))), version+1, at+1
+			}
+		}
+	}
+	if b := r.Task.Branch; b != nil {
+		if v, err := Read[Ended](events[at]); err == nil {
+			v.Parent, v.Version = b.Parent(), version
+			ended := event(KindEnded, v)
+			ended.Batch = events[at].Batch
+			events[at] = ended
+		}
+		if r.Cancel != nil && r.Cancel.Close != "" {
+			events = append(events, w.closing(Disposal{Reason: r.Cancel.Reason, State: r.Cancel.Close}))
+		}
+	}
+	return events
 }
 
 // promote completes the event that ends a run with what follows from it.
-func (w *Writer) promote(e Ended) session.Event {
-	e.Next = w.next(e.Run)
+func (w *Writer) promote(e Ended, now time.Time) session.Event {
+	e.Next = w.next(e.Run, now)
 	if r := w.book.Run(e.Run); r != nil && e.Code != CodeReview { // CodeReview: a person decided
 		e.Error += r.unknownEffects()
 	}
@@ -364,12 +405,13 @@ func (r *Record) unknownEffects() string {
 }
 
 // next is the queued run that may claim the session once leaving lets it go.
-func (w *Writer) next(leaving ID) *Offer {
+func (w *Writer) next(leaving ID, now time.Time) *Offer {
 	if w.book.Active != leaving && w.book.Active != "" {
 		return nil
 	}
 	for _, id := range w.book.Queue {
-		if r := w.book.Run(id); id != leaving && r.Cancel == nil {
+		// What is not due yet does not keep others waiting.
+		if r := w.book.Run(id); id != leaving && r.Cancel == nil && !r.Task.NotBefore.After(now) {
 			return &Offer{Revision: r.Task.Revision, Run: id, Workflow: r.Task.Workflow}
 		}
 	}
@@ -378,6 +420,16 @@ func (w *Writer) next(leaving ID) *Offer {
 
 // Signal decides about a fact from outside a run; see [Store].
 func (w *Writer) Signal(s Signal, now time.Time) error {
+	switch {
+	case s.Tick:
+		return w.tick(now)
+	case s.Close != nil:
+		return w.close(*s.Close, now)
+	case s.Late != nil:
+		return w.keepLate(*s.Late, now)
+	case s.Received != nil && s.Run == "":
+		return w.message(*s.Received, now)
+	}
 	r := w.book.Run(s.Run)
 	if r == nil {
 		return fmt.Errorf("run: %s is not in the log of %s: %w", s.Run, w.key, ErrUnknownRun)
@@ -386,6 +438,8 @@ func (w *Writer) Signal(s Signal, now time.Time) error {
 		return fmt.Errorf("run: %s has %s already: %w", s.Run, r.State, ErrState)
 	}
 	switch {
+	case s.Received != nil:
+		return w.receive(r, *s.Received, now)
 	case s.Cancel != nil:
 		if r.Cancel != nil {
 			return nil

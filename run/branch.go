@@ -1,0 +1,183 @@
+package run
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rathcluster/rath/session"
+)
+
+// MaxBranches is how many branches a fan-out may have.
+const MaxBranches = 1024
+
+// Branch says of a task that it is a branch of a fan-out: a run of its own, in
+// a session of its own, whose id is the session's. It either runs a part of
+// its parent's workflow, which is replayed up to there, or, if it is remote, a
+// workflow by name.
+type Branch struct {
+	// Ancestors are the runs around it, the outermost first; the last one is
+	// told how it ends.
+	Ancestors []Ancestor   `json:"ancestors"`
+	Base      session.Link `json:"base"` // what it starts from
+	Name      string       `json:"name"`
+	Path      Path         `json:"path"` // of its steps: the fan-out's and its name
+	Remote    bool         `json:"remote,omitempty"`
+	Root      session.ID   `json:"root"` // of the tree
+}
+
+// Ancestor is a run with its home session and the path below which its own
+// steps are.
+type Ancestor struct {
+	Path    Path       `json:"path,omitempty"`
+	Run     ID         `json:"run"`
+	Session session.ID `json:"session"`
+}
+
+// Parent says to whom the end of a branch is told.
+type Parent struct {
+	Path    Path       `json:"path"` // of the step that gathers
+	Run     ID         `json:"run"`
+	Session session.ID `json:"session"`
+}
+
+// FanOut records that a run opened branches. All that their tasks say is
+// derived from it.
+type FanOut struct {
+	Ancestors []Ancestor     `json:"ancestors"` // of the branches
+	Base      session.Link   `json:"base"`
+	Branches  []FanOutBranch `json:"branches"`
+	Budget    Budget         `json:"budget,omitzero"` // of each branch
+	Deadline  int64          `json:"deadline,omitempty"`
+	Path      Path           `json:"path"`
+	Revision  string         `json:"revision,omitempty"`
+	Root      session.ID     `json:"root"`
+	Run       ID             `json:"run"`
+	Workflow  string         `json:"workflow"`
+}
+
+// FanOutBranch is one branch of a fan-out. One with a workflow is remote.
+type FanOutBranch struct {
+	Input    string     `json:"input,omitempty"`
+	Name     string     `json:"name"`
+	Revision string     `json:"revision,omitempty"`
+	Session  session.ID `json:"session"`
+	Workflow string     `json:"workflow,omitempty"`
+}
+
+// Disposed records how branches of a fan-out ended for the run that opened
+// them. The branches are told, and accept nothing after it.
+type Disposed struct {
+	Branches []Disposal `json:"branches"`
+	Run      ID         `json:"run"`
+}
+
+// Disposal is the end of one branch; State is one of session.Closed….
+type Disposal struct {
+	Reason  string     `json:"reason,omitempty"`
+	Session session.ID `json:"session"`
+	State   string     `json:"state"`
+}
+
+// GatherPath is the path of the step that takes in the branches of the fan-out
+// at p.
+func GatherPath(p Path) Path { return p.Child("gather") }
+
+// Tasks returns the tasks of the branches, the same whenever they are derived.
+func (f FanOut) Tasks(t session.Tenant) []Task {
+	tasks := make([]Task, 0, len(f.Branches))
+	for _, b := range f.Branches {
+		task := Task{
+			ID: ID(b.Session), Workflow: f.Workflow, Revision: f.Revision, Session: session.Key{Tenant: t, ID: b.Session},
+			Budget: f.Budget, Deadline: fromMillis(f.Deadline),
+			Branch: &Branch{
+				Ancestors: f.Ancestors, Base: f.Base, Name: b.Name, Path: f.Path.Child(b.Name), Remote: b.Workflow != "", Root: f.Root,
+			},
+		}
+		if b.Workflow != "" {
+			task.Workflow, task.Revision = b.Workflow, b.Revision
+			if b.Input != "" {
+				task.Input = json.RawMessage(b.Input)
+			}
+		}
+		tasks = append(tasks, task)
+	}
+	return tasks
+}
+
+// valid checks what a task says of a branch.
+func (b *Branch) valid(k session.Key) error {
+	if len(b.Ancestors) == 0 || b.Base.Seq == 0 || b.Base.Tenant != k.Tenant {
+		return fmt.Errorf("run: branch %s of %s: %w", b.Name, b.Base.Key, ErrMalformed)
+	}
+	for _, a := range b.Ancestors {
+		if err := (session.Key{Tenant: k.Tenant, ID: a.Session}).Valid(); err != nil {
+			return err
+		}
+	}
+	return session.ValidID("branch", b.Name)
+}
+
+// Parent returns whom the branch's end is told to.
+func (b *Branch) Parent() *Parent {
+	a := b.Ancestors[len(b.Ancestors)-1]
+	return &Parent{Path: GatherPath(b.Path[:max(len(b.Path)-len(b.Name)-1, 0)]), Run: a.Run, Session: a.Session}
+}
+
+// sealed reports whether the session is a branch whose run has ended: it takes
+// nothing more but its closing.
+func (b *Book) sealed() bool {
+	r := b.runs[b.branch]
+	return r != nil && r.State.Terminal()
+}
+
+// fanOut folds that a run opened branches.
+func (r *Record) fanOut(f FanOut) {
+	for _, b := range f.Branches {
+		if !slices.Contains(r.branches, b.Session) {
+			r.branches = append(r.branches, b.Session)
+		}
+	}
+}
+
+// disposed folds how branches ended.
+func (r *Record) disposed(d Disposed) {
+	r.branches = slices.DeleteFunc(r.branches, func(id session.ID) bool {
+		return slices.ContainsFunc(d.Branches, func(one Disposal) bool { return one.Session == id })
+	})
+}
+
+// close ends the session of a branch that its parent disposed of. A run that
+// is still open in it is cancelled, and closes the session with its end.
+func (w *Writer) close(d Disposal, now time.Time) error {
+	r := w.book.runs[w.book.branch]
+	switch {
+	case w.at.Seq == 0:
+		return nil // whoever takes the branch's task finds out that it is too late
+	case r == nil:
+		return fmt.Errorf("run: session %s is no branch of a fan-out: %w", w.key, ErrState)
+	case w.value.Closing().State != "" || r.Cancel != nil && r.Cancel.Close != "" && !r.State.Terminal():
+		return nil
+	case r.State.Terminal():
+		return w.stage(now, w.closing(d))
+	}
+	return w.cancel(r, CancelRequested{By: string(r.Task.Branch.Parent().Run), Close: d.State, Reason: d.Reason}, now)
+}
+
+func (w *Writer) closing(d Disposal) session.Event {
+	by := session.Key{Tenant: w.key.Tenant, ID: w.book.runs[w.book.branch].Task.Branch.Parent().Session}
+	return session.ClosedEvent(session.Closing{By: by, Reason: d.Reason, State: d.State})
+}
+
+// report returns the signal that tells a run how its branch ended.
+func report(k session.Key, e Ended, at session.Position) *Signal {
+	link := session.Link{Ref: session.Ref{Key: k, Version: e.Version}, Seq: at.Seq, Hash: at.Hash, Token: at.Token}
+	return &Signal{
+		To: session.Key{Tenant: k.Tenant, ID: e.Parent.Session}, Run: e.Parent.Run,
+		Received: &Received{
+			ID: string(k.ID), Kind: Report, Path: e.Parent.Path, Run: e.Parent.Run,
+			Branch: &BranchEnd{Code: e.Code, Error: e.Error, Link: link, State: e.State, Usage: e.Usage},
+		},
+	}
+}

@@ -1,0 +1,309 @@
+package run
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rathcluster/rath/session"
+)
+
+// What a run can wait for.
+const (
+	WaitApproval = "approval" // a person's yes or no
+	WaitResponse = "response" // a value from outside
+	WaitMessage  = "message"  // words of the user
+	WaitTimer    = "timer"    // a point in time
+	WaitBranches = "branches" // the ends of a fan-out's branches
+)
+
+// Suspended records that a run stopped until all that it waits for has come.
+// It then holds its session, and nothing else.
+type Suspended struct {
+	Attempt uint64 `json:"attempt"`
+	For     []Wait `json:"for"`
+	Run     ID     `json:"run"`
+}
+
+// Wait is one thing that a run waits for.
+type Wait struct {
+	Branches []session.ID `json:"branches,omitempty"` // of a fan-out
+	Detail   string       `json:"detail,omitempty"`
+	Due      int64        `json:"due,omitempty"` // Unix milliseconds: a timer decides it then
+	Kind     string       `json:"kind"`
+	Name     string       `json:"name,omitempty"` // of the tool or the step
+	// Need is how many branches must succeed; zero waits for the ends of all.
+	Need  int    `json:"need,omitempty"`
+	Path  Path   `json:"path"` // of the step; answers name it
+	Title string `json:"title,omitempty"`
+}
+
+// The kinds of what a run receives.
+const (
+	Approve = "approve"
+	Refuse  = "reject"
+	Respond = "respond"
+	Message = "message"
+	Timer   = "timer"
+	Report  = "branch" // a branch ended
+)
+
+// Received records what reached a run from outside. It lies in the run's inbox
+// until a step takes it.
+type Received struct {
+	Branch *BranchEnd `json:"branch,omitempty"`
+	By     string     `json:"by,omitempty"`
+	// ID makes the signal that brought it idempotent; "" is for those that can
+	// be taken twice.
+	ID        string `json:"id,omitempty"`
+	Interrupt bool   `json:"interrupt,omitempty"` // a message that cuts off the model call under way
+	Kind      string `json:"kind"`
+	N         uint64 `json:"n"`              // its place in the run's inbox, from one
+	Path      Path   `json:"path,omitempty"` // of the step that it answers
+	Reason    string `json:"reason,omitempty"`
+	Revision  string `json:"revision,omitempty"`
+	Run       ID     `json:"run"`
+	Text      string `json:"text,omitempty"`  // of a message
+	Value     string `json:"value,omitempty"` // JSON
+	// Wake is set when nothing is left to wait for: the run goes on, and this
+	// is how often it was woken.
+	Wake     uint64 `json:"wake,omitempty"`
+	Workflow string `json:"workflow,omitempty"`
+}
+
+// BranchEnd is how a branch of a fan-out ended.
+type BranchEnd struct {
+	Code  Code          `json:"code,omitempty"`
+	Error string        `json:"error,omitempty"`
+	Link  session.Link  `json:"link"` // its last commit
+	State State         `json:"state"`
+	Usage session.Usage `json:"usage,omitzero"`
+}
+
+// Bounds of what waits in one run's inbox, and of one piece of it.
+const (
+	MaxInbox   = 1024
+	MaxMessage = 64 << 10
+)
+
+// ReviewLife is how long a run waits for a person to resolve it.
+const ReviewLife = 14 * 24 * time.Hour
+
+// answers reports whether a received fact decides a question at a path.
+func (v Received) answers(p Path) bool {
+	switch v.Kind {
+	case Approve, Refuse, Respond, Timer:
+		return v.Path == p
+	}
+	return false
+}
+
+// Came reports whether what w waits for is in an inbox.
+func (w Wait) Came(inbox []Received) bool {
+	ended, succeeded := 0, 0
+	for _, v := range inbox {
+		switch {
+		case v.answers(w.Path):
+			return true
+		case w.Kind == WaitMessage && v.Kind == Message:
+			return true
+		case w.Kind == WaitBranches && v.Kind == Report && slices.Contains(w.Branches, v.Branch.Link.ID):
+			ended++
+			if v.Branch.State == Succeeded {
+				succeeded++
+			}
+		}
+	}
+	return w.Kind == WaitBranches && (ended == len(w.Branches) || w.Need > 0 && succeeded >= w.Need)
+}
+
+// came reports whether everything that a run waits for is in its inbox.
+func (w *Suspended) came(inbox []Received) bool {
+	return !slices.ContainsFunc(w.For, func(one Wait) bool { return !one.Came(inbox) })
+}
+
+// Inbox returns what the run received and no step has taken yet, oldest first.
+func (r *Record) Inbox() []Received { return slices.Clone(r.inbox) }
+
+// Woken returns how often the run's waits were decided.
+func (r *Record) Woken() uint64 { return r.wake }
+
+// wait folds that a run waits.
+func (r *Record) wait(v Suspended) {
+	if r.State == Running && v.Attempt == r.Attempt {
+		r.State, r.Suspended, r.Claims = Waiting, &v, 0
+	}
+}
+
+// received folds a fact into the run's inbox.
+func (r *Record) received(v Received) {
+	if v.N <= r.inboxed {
+		return
+	}
+	r.inboxed = v.N
+	r.inbox = append(r.inbox, v)
+	if v.Wake > r.wake && r.State == Waiting {
+		r.State, r.Suspended, r.wake = Queued, nil, v.Wake
+	}
+}
+
+// took removes from the inbox what a step consumed.
+func (r *Record) took(d Done) {
+	if len(r.inbox) == 0 {
+		return
+	}
+	r.inbox = slices.DeleteFunc(r.inbox, func(v Received) bool {
+		return v.Kind == Message && v.N <= d.Inbox || v.Path == d.Path && v.Kind != Message
+	})
+}
+
+// arrived reports whether the events of a batch only let a run wait for what
+// has come already. Nothing is recorded then, and the run goes on.
+func (r *Record) arrived(events []session.Event) bool {
+	if len(events) != 1 || events[0].Kind != KindWaiting {
+		return false
+	}
+	v, err := Read[Suspended](events[0])
+	return err == nil && v.came(r.inbox)
+}
+
+// receive decides about a fact for a run.
+func (w *Writer) receive(r *Record, v Received, now time.Time) error {
+	switch {
+	case r.Home != w.key:
+		return fmt.Errorf("run: %s is told in the log of %s, not of %s: %w", r.ID, r.Home, w.key, ErrState)
+	case v.ID != "" && slices.ContainsFunc(r.inbox, func(o Received) bool { return o.ID == v.ID }):
+		return nil // taken before
+	case len(r.inbox) >= MaxInbox:
+		return fmt.Errorf("%w: run %s has %d messages that no step has taken", ErrBusy, r.ID, len(r.inbox))
+	case len(v.Text)+len(v.Value)+len(v.Reason) > MaxMessage:
+		return fmt.Errorf("run: a message to %s has more than %d bytes: %w", r.ID, MaxMessage, session.ErrTooLarge)
+	}
+	switch v.Kind {
+	case Approve, Refuse, Respond:
+		if err := r.open(v); err != nil {
+			return err
+		}
+	case Report:
+		if v.Branch == nil {
+			return fmt.Errorf("run: a report to %s names no branch: %w", r.ID, ErrMalformed)
+		}
+		if r.steps[v.Path] != nil {
+			return fmt.Errorf("run: %s went on without branch %s: %w", r.ID, v.Branch.Link.ID, ErrState)
+		}
+		for _, o := range r.inbox {
+			if o.Kind == Report && o.Branch.Link.ID == v.Branch.Link.ID {
+				return nil // told before
+			}
+		}
+	case Message, Timer:
+	default:
+		return fmt.Errorf("run: %q for %s: %w", v.Kind, r.ID, ErrNotSupported)
+	}
+	return w.stage(now, event(KindReceived, w.place(r, v)))
+}
+
+// place gives a fact its place in a run's inbox, and wakes the run if nothing
+// is left to wait for.
+func (w *Writer) place(r *Record, v Received) Received {
+	v.Run, v.N = r.ID, r.inboxed+1
+	v.Wake, v.Workflow, v.Revision = 0, "", ""
+	if r.State == Waiting && r.Suspended.came(append(slices.Clone(r.inbox), v)) {
+		v.Wake, v.Workflow, v.Revision = r.wake+1, r.Task.Workflow, r.Task.Revision
+	}
+	return v
+}
+
+// open fails for an answer to a question that is not asked, or decided.
+func (r *Record) open(v Received) error {
+	if r.State == Waiting {
+		for _, q := range r.Suspended.For {
+			if q.Path != v.Path {
+				continue
+			}
+			asks := q.Kind == WaitApproval && (v.Kind == Approve || v.Kind == Refuse) || q.Kind == WaitResponse && v.Kind == Respond
+			switch {
+			case !asks:
+				return fmt.Errorf("run: step %s of %s waits for %s; %q does not answer it: %w", v.Path, r.ID, q.Kind, v.Kind, ErrState)
+			case q.Came(r.inbox):
+				return fmt.Errorf("run: step %s of %s was decided before: %w", v.Path, r.ID, ErrState)
+			}
+			return nil
+		}
+	}
+	if s := r.steps[v.Path]; s != nil {
+		return fmt.Errorf("run: step %s of %s was decided before (%s): %w", v.Path, r.ID, s.Summary, ErrState)
+	}
+	return fmt.Errorf("run: step %s of %s asks nothing now; the run is %s: %w", v.Path, r.ID, r.State, ErrState)
+}
+
+// message takes words of a user for a session: as a chunk at once when no run
+// is open, else into the inbox of the run that holds the session.
+func (w *Writer) message(v Received, now time.Time) error {
+	if w.book.Active != "" {
+		return w.receive(w.book.runs[w.book.Active], v, now)
+	}
+	switch closed := w.value.Closing().State; {
+	case w.at.Seq == 0 && len(w.staged) == 0:
+		return fmt.Errorf("run: session %s: %w", w.key, session.ErrNotFound)
+	case closed != "" || w.book.sealed():
+		return fmt.Errorf("run: session %s has ended (%s): %w; fork it to go on", w.key, closed, session.ErrClosed)
+	}
+	return w.stage(now, session.ChunkEvent(session.UserText(v.Text)))
+}
+
+// tick fires what is due: questions nobody answered, reviews nobody resolved,
+// and the deadlines of runs that do not execute.
+func (w *Writer) tick(now time.Time) error {
+	fired := false
+	for _, r := range w.book.open() {
+		if r.Home != w.key {
+			continue
+		}
+		done, err := w.tickRun(r, now)
+		if err != nil {
+			return err
+		}
+		fired = fired || done
+	}
+	if !fired {
+		return fmt.Errorf("run: nothing is due in session %s: %w", w.key, ErrState)
+	}
+	return nil
+}
+
+func (w *Writer) tickRun(r *Record, now time.Time) (fired bool, err error) {
+	idle := r.State == Queued || r.State == Waiting || r.State == NeedsReview
+	switch end := r.Deadline(); {
+	case idle && !end.IsZero() && !now.Before(end):
+		return true, w.end(r, TimedOut, CodeDeadline, "the run was "+string(r.State)+" at its deadline", now)
+	case r.State == NeedsReview && r.Review.Expires != 0 && now.UnixMilli() >= r.Review.Expires:
+		return true, w.end(r, Failed, CodeExpired, "nobody resolved the review: "+r.Review.Reason, now)
+	case r.State != Waiting:
+		return false, nil
+	}
+	for _, q := range r.Suspended.For {
+		if q.Due == 0 || now.UnixMilli() < q.Due || q.Came(r.inbox) {
+			continue
+		}
+		if err := w.stage(now, event(KindReceived, w.place(r, Received{Kind: Timer, Path: q.Path}))); err != nil {
+			return fired, err
+		}
+		if fired = true; r.State != Waiting {
+			break
+		}
+	}
+	return fired, nil
+}
+
+// Deadline returns when the run must have ended: the task's deadline or, if
+// that is earlier, the end of its time budget. Zero is never.
+func (r *Record) Deadline() time.Time {
+	end := r.Task.Deadline
+	if b := r.Task.Budget.Time; b > 0 && !r.Started.IsZero() {
+		if t := r.Started.Add(b); end.IsZero() || t.Before(end) {
+			end = t
+		}
+	}
+	return end
+}

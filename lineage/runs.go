@@ -49,12 +49,17 @@ func (g *Graph) Run(t session.Tenant, id run.ID) (Run, error) {
 func (g *Graph) Runs(t session.Tenant, states ...run.State) []Run {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	return g.runsOf(t, func(_ runKey, r *Run) bool { return len(states) == 0 || slices.Contains(states, r.State) })
+}
+
+// runsOf returns the runs of a tenant that are wanted, the newest first.
+func (g *Graph) runsOf(t session.Tenant, wanted func(runKey, *Run) bool) []Run {
 	var out []Run
 	for k := range g.runs {
 		if k.tenant != t {
 			continue
 		}
-		if r, ok := g.run(k); ok && (len(states) == 0 || slices.Contains(states, r.State)) {
+		if r, ok := g.run(k); ok && wanted(k, &r) {
 			out = append(out, r)
 		}
 	}

@@ -1,0 +1,361 @@
+package lineage
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Selector chooses runs by what the graph tells of them:
+//
+//	tool=run_shell and state in (failed, timed_out) and not agent=critic
+//	under=7f3a2b1c and older=2h
+//
+// A condition asks something of a whole run, and one that could have several
+// answers holds if one of them fits: tool=grep means that some step of the run
+// called grep, tool!=grep that none did. A star in a value stands for any
+// text. [SelectorFields] lists what can be asked.
+//
+// A Selector is immutable and safe for concurrent use.
+type Selector struct{ root expr }
+
+// Limits of a selector's text.
+const (
+	MaxSelector      = 4096 // bytes
+	MaxSelectorDepth = 50   // parentheses and nots within each other
+)
+
+// String returns the selector in one form for all ways of writing it, which
+// [ParseSelector] reads.
+func (s *Selector) String() string {
+	var b strings.Builder
+	s.root.write(&b, 0)
+	return b.String()
+}
+
+// Bind returns a selector in which each value of a field that names a run or a
+// session was replaced: by the whole id, say, of one that a person abbreviated.
+// Values with a star are left alone. It fails with the first error of resolve.
+func (s *Selector) Bind(resolve func(field, value string) (string, error)) (*Selector, error) {
+	root, err := s.root.bind(resolve)
+	if err != nil {
+		return nil, err
+	}
+	return &Selector{root}, nil
+}
+
+// SelectorField is something that a condition can ask about a run.
+type SelectorField struct {
+	Name string
+	Doc  string
+
+	id     bool // names a run or a session
+	plain  bool // takes no star
+	check  func(value string) (problem string)
+	answer func(s *subject, value string) bool // instead of facts
+	facts  func(s *subject) []string
+}
+
+// SelectorFields returns the fields, in the order of the documentation.
+func SelectorFields() []SelectorField { return slices.Clone(selectorFields) }
+
+// fieldAliases are other words for fields.
+var fieldAliases = map[string]string{"status": "state"}
+
+var selectorFields = []SelectorField{
+	{Name: "run", Doc: "its id", id: true, facts: func(s *subject) []string { return []string{string(s.run.ID)} }},
+	{Name: "workflow", Doc: "that it executes", facts: func(s *subject) []string { return []string{s.run.Workflow} }},
+	{Name: "revision", Doc: "of the workflow", facts: func(s *subject) []string { return []string{s.run.Revision} }},
+	{
+		Name: "state", Doc: "queued, running, waiting, needs_review, succeeded, failed, cancelled, timed_out",
+		check: func(v string) string {
+			if strings.Contains(v, "*") || slices.Contains(runStates, run.State(v)) {
+				return ""
+			}
+			return "a state: " + orList(runStates)
+		},
+		facts: func(s *subject) []string { return []string{string(s.run.State)} },
+	},
+	{Name: "code", Doc: "of the error that it ended with, or waits with", facts: func(s *subject) []string { return []string{string(s.run.Code)} }},
+	{Name: "session", Doc: "that it wrote to", id: true, facts: func(s *subject) []string { return texts(s.run.Sessions) }},
+	{Name: "under", Doc: "a session that its own is, or came from by forks", id: true, plain: true, answer: (*subject).under},
+	{Name: "name", Doc: "of a branch that it wrote to", facts: func(s *subject) []string { return s.steps().names }},
+	{Name: "agent", Doc: "that took part", facts: func(s *subject) []string { return s.steps().agents }},
+	{Name: "tool", Doc: "that it called", facts: func(s *subject) []string { return s.steps().tools }},
+	{Name: "model", Doc: "that answered", facts: func(s *subject) []string { return s.steps().models }},
+	{Name: "node", Doc: "that worked on it, by name or incarnation", facts: func(s *subject) []string { return s.steps().nodes }},
+	{
+		Name: "older", Doc: "submitted longer ago than this: 90s, 15m, 2h, 7d", plain: true,
+		check: func(v string) string {
+			if _, err := parseAge(v); err != nil {
+				return "an age, such as 90s, 15m, 2h or 7d"
+			}
+			return ""
+		},
+		answer: func(s *subject, v string) bool {
+			d, err := parseAge(v)
+			return err == nil && s.now.Sub(s.run.Submitted) > d
+		},
+	},
+}
+
+var runStates = []run.State{run.Queued, run.Running, run.Waiting, run.NeedsReview, run.Succeeded, run.Failed, run.Cancelled, run.TimedOut}
+
+func texts[T ~string](in []T) []string {
+	out := make([]string, len(in))
+	for i, v := range in {
+		out[i] = string(v)
+	}
+	return out
+}
+
+// orList writes "a, b or c".
+func orList[T ~string](in []T) string {
+	words := texts(in)
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
+}
+
+// parseAge reads a duration of Go, or days: "7d".
+func parseAge(v string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(v, "d"); ok {
+		var n int64
+		if _, err := fmt.Sscanf(days+" ", "%d ", &n); err != nil || n < 0 || n > 36500 || strings.TrimLeft(days, "0123456789") != "" {
+			return 0, fmt.Errorf("lineage: %q is no number of days", v)
+		}
+		return time.Duration(n) * 24 * time.Hour, nil
+	}
+	d, err := time.ParseDuration(v)
+	if err == nil && d < 0 {
+		err = fmt.Errorf("lineage: %q is negative", v)
+	}
+	return d, err
+}
+
+// Select returns the runs of a tenant that a selector chooses, the newest
+// first; nil chooses all. now is what ages are counted from.
+func (g *Graph) Select(t session.Tenant, s *Selector, now time.Time) []Run {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	trees := map[session.ID]map[session.Key]bool{}
+	return g.runsOf(t, func(k runKey, r *Run) bool {
+		return s == nil || s.root.holds(&subject{g: g, key: k, run: r, now: now, trees: trees})
+	})
+}
+
+// subject is a run that conditions are asked about.
+type subject struct {
+	g     *Graph
+	key   runKey
+	run   *Run
+	now   time.Time
+	trees map[session.ID]map[session.Key]bool // of the sessions asked for, for all subjects
+	told  *stepFacts
+}
+
+// stepFacts is what the records of a run's steps tell. A text may be there
+// more than once.
+type stepFacts struct{ agents, tools, models, nodes, names []string }
+
+func (s *subject) steps() *stepFacts {
+	if s.told != nil {
+		return s.told
+	}
+	s.told = &stepFacts{}
+	put := func(list *[]string, text string) {
+		if text != "" && !slices.Contains(*list, text) {
+			*list = append(*list, text)
+		}
+	}
+	for k := range s.g.runs[s.key] {
+		t := s.g.sessions[k].tidy()
+		if t.opening != nil {
+			put(&s.told.names, t.opening.Name)
+		}
+		for _, r := range t.records {
+			if r.Run != s.key.run {
+				continue
+			}
+			put(&s.told.agents, r.Agent)
+			put(&s.told.tools, r.Tool)
+			put(&s.told.models, r.Model)
+			put(&s.told.nodes, r.Node)
+		}
+	}
+	return s.told
+}
+
+// under reports whether the run's home is a session, or was opened from it,
+// directly or not.
+func (s *subject) under(id string) bool {
+	root := session.ID(id)
+	tree, ok := s.trees[root]
+	if !ok {
+		tree = map[session.Key]bool{}
+		for queue := []session.Key{{Tenant: s.key.tenant, ID: root}}; len(queue) > 0; queue = queue[1:] {
+			if k := queue[0]; !tree[k] {
+				tree[k] = true
+				queue = append(queue, s.g.kids(k)...)
+			}
+		}
+		s.trees[root] = tree
+	}
+	return tree[s.run.Home]
+}
+
+// expr is a node of a selector. Numbers of write say how tightly the place
+// binds: 0 nothing, 1 within or, 2 within and, 3 after not.
+type expr interface {
+	holds(s *subject) bool
+	write(b *strings.Builder, place int)
+	bind(resolve func(field, value string) (string, error)) (expr, error)
+}
+
+type (
+	anyOf  []expr
+	allOf  []expr
+	notExp struct{ of expr }
+	// condition holds if one of the values fits one of the answers.
+	condition struct {
+		field  *SelectorField
+		not    bool
+		values []string
+	}
+)
+
+func (e anyOf) holds(s *subject) bool {
+	return slices.ContainsFunc(e, func(x expr) bool { return x.holds(s) })
+}
+
+func (e allOf) holds(s *subject) bool {
+	return !slices.ContainsFunc(e, func(x expr) bool { return !x.holds(s) })
+}
+
+func (e notExp) holds(s *subject) bool { return !e.of.holds(s) }
+
+func (e condition) holds(s *subject) bool {
+	if e.field.answer != nil {
+		return e.not != slices.ContainsFunc(e.values, func(v string) bool { return e.field.answer(s, v) })
+	}
+	facts := e.field.facts(s)
+	return e.not != slices.ContainsFunc(e.values, func(v string) bool {
+		return slices.ContainsFunc(facts, func(f string) bool { return fits(v, f) })
+	})
+}
+
+// fits reports whether a text is what a pattern says, in which a star stands
+// for any text.
+func fits(pattern, text string) bool {
+	head, rest, star := strings.Cut(pattern, "*")
+	if !star {
+		return pattern == text
+	}
+	text, ok := strings.CutPrefix(text, head)
+	if !ok {
+		return false
+	}
+	for {
+		part, more, star := strings.Cut(rest, "*")
+		if !star {
+			return strings.HasSuffix(text, part)
+		}
+		_, after, found := strings.Cut(text, part)
+		if !found {
+			return false
+		}
+		text, rest = after, more
+	}
+}
+
+func (e anyOf) write(b *strings.Builder, place int) { writeList(b, e, " or ", 1, place) }
+func (e allOf) write(b *strings.Builder, place int) { writeList(b, e, " and ", 2, place) }
+
+func writeList(b *strings.Builder, list []expr, word string, own, place int) {
+	if place > own {
+		b.WriteByte('(')
+		defer b.WriteByte(')')
+	}
+	for i, x := range list {
+		if i > 0 {
+			b.WriteString(word)
+		}
+		x.write(b, own+1)
+	}
+}
+
+func (e notExp) write(b *strings.Builder, _ int) {
+	b.WriteString("not ")
+	e.of.write(b, 3)
+}
+
+func (e condition) write(b *strings.Builder, _ int) {
+	b.WriteString(e.field.Name)
+	if len(e.values) == 1 {
+		if e.not {
+			b.WriteByte('!')
+		}
+		b.WriteString("=" + quoteValue(e.values[0]))
+		return
+	}
+	if e.not {
+		b.WriteString(" not")
+	}
+	b.WriteString(" in (")
+	for i, v := range e.values {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(quoteValue(v))
+	}
+	b.WriteByte(')')
+}
+
+func bindList(list []expr, resolve func(field, value string) (string, error)) ([]expr, error) {
+	out := make([]expr, len(list))
+	for i, x := range list {
+		var err error
+		if out[i], err = x.bind(resolve); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func (e anyOf) bind(resolve func(field, value string) (string, error)) (expr, error) {
+	list, err := bindList(e, resolve)
+	return anyOf(list), err
+}
+
+func (e allOf) bind(resolve func(field, value string) (string, error)) (expr, error) {
+	list, err := bindList(e, resolve)
+	return allOf(list), err
+}
+
+func (e notExp) bind(resolve func(field, value string) (string, error)) (expr, error) {
+	of, err := e.of.bind(resolve)
+	return notExp{of}, err
+}
+
+func (e condition) bind(resolve func(field, value string) (string, error)) (expr, error) {
+	if !e.field.id {
+		return e, nil
+	}
+	e.values = slices.Clone(e.values)
+	for i, v := range e.values {
+		if strings.Contains(v, "*") {
+			continue
+		}
+		id, err := resolve(e.field.Name, v)
+		if err != nil {
+			return nil, err
+		}
+		e.values[i] = id
+	}
+	return e, nil
+}

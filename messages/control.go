@@ -35,7 +35,13 @@ type Control struct {
 	Value json.RawMessage `json:"value,omitempty"`
 	// Step is the path of the question that approve, reject and respond answer.
 	Step run.Path `json:"step,omitempty"`
-	Text string   `json:"text,omitempty"`
+	// Text is what message says.
+	Text string `json:"text,omitempty"`
+	// ID of a message or an answer makes sending it again harmless.
+	ID string `json:"id,omitempty"`
+	// Interrupt cuts off the model call that is under way, so that it is made
+	// again with the message.
+	Interrupt bool `json:"interrupt,omitempty"`
 }
 
 // DecodeControl reads the body of a control request; an empty one is allowed.
@@ -59,6 +65,7 @@ func DecodeControl(data []byte) (Control, error) {
 		{"text", c.Text, MaxValue},
 		{"step", string(c.Step), MaxReason},
 		{"decision", c.Decision, MaxBy},
+		{"id", c.ID, MaxBy},
 	} {
 		if len(f.value) > f.limit {
 			return Control{}, &FieldError{
@@ -98,8 +105,30 @@ func (c Control) Signal(home session.Key, id run.ID, verb string) (run.Signal, e
 		}
 		s.Resolve = &run.Resolved{By: c.By, Decision: c.Decision, Reason: c.Reason, Run: id, Value: string(c.Value)}
 		return s, nil
-	case VerbApprove, VerbReject, VerbRespond, VerbMessage, VerbSessionMessage:
-		return run.Signal{}, fmt.Errorf("%w: %s; this release serves %s and %s", run.ErrNotSupported, verb, VerbCancel, VerbResolve)
+	case VerbApprove, VerbReject, VerbRespond:
+		if c.Step == "" {
+			return bad("step", "it is missing", "send the path of the question, as run.waiting and `rath approvals ls` tell it")
+		}
+		if verb == VerbReject && strings.TrimSpace(c.Reason) == "" {
+			return bad("reason", "it is missing", "say why; the agent and the evidence get it")
+		}
+		if verb == VerbRespond && c.Value == nil {
+			return bad("value", "it is missing", "send the answer as JSON")
+		}
+		if verb == VerbReject && c.Value != nil {
+			return bad("value", "a rejection changes nothing", "leave it out, or approve with the changed arguments")
+		}
+		s.Received = &run.Received{By: c.By, ID: c.ID, Kind: verb, Path: c.Step, Reason: c.Reason, Run: id, Value: string(c.Value)}
+		return s, nil
+	case VerbMessage, VerbSessionMessage:
+		if strings.TrimSpace(c.Text) == "" {
+			return bad("text", "it is empty", "send what the user says")
+		}
+		s.Received = &run.Received{By: c.By, ID: c.ID, Interrupt: c.Interrupt, Kind: run.Message, Run: id, Text: strings.ToValidUTF8(c.Text, "\uFFFD")}
+		if verb == VerbSessionMessage { // the id is a session's
+			s.To.ID, s.Run, s.Received.Run = session.ID(id), "", ""
+		}
+		return s, nil
 	}
 	return bad("", "unknown verb", "use "+strings.Join([]string{
 		VerbCancel, VerbResolve, VerbApprove, VerbReject, VerbRespond, VerbMessage,

@@ -18,10 +18,16 @@ type Work struct {
 	Revision string               `json:"revision,omitempty"`
 	Cancel   *run.CancelRequested `json:"cancel,omitempty"`
 	Resolve  *run.Resolved        `json:"resolve,omitempty"`
+	Received *run.Received        `json:"received,omitempty"`
+	Close    *run.Disposal        `json:"close,omitempty"`
+	Tick     bool                 `json:"tick,omitempty"`
+	Late     *run.Done            `json:"late,omitempty"`
 	// Task is set for a task that no log holds yet. Its input is apart, as
 	// text: the task's digest covers every byte of it.
 	Task  *Task  `json:"task,omitempty"`
 	Input string `json:"input,omitempty"`
+	// Branch is set for the task of a fan-out's branch.
+	Branch *run.Branch `json:"branch,omitempty"`
 }
 
 // WorkOf returns what travels of work.
@@ -29,14 +35,17 @@ func WorkOf(w run.Work) Work {
 	switch {
 	case w.Signal != nil:
 		s := w.Signal
-		return Work{Tenant: s.To.Tenant, Session: s.To.ID, Run: s.Run, Cancel: s.Cancel, Resolve: s.Resolve}
+		return Work{
+			Tenant: s.To.Tenant, Session: s.To.ID, Run: s.Run, Cancel: s.Cancel, Resolve: s.Resolve,
+			Received: s.Received, Close: s.Close, Tick: s.Tick, Late: s.Late,
+		}
 	case w.Task == nil:
 		return Work{}
 	}
 	t := w.Task
 	out := Work{Tenant: t.Session.Tenant, Session: t.Session.ID, Run: t.ID, Workflow: t.Workflow, Revision: t.Revision}
 	if !t.Resume {
-		out.Task, out.Input = taskOf(*t), string(t.Input)
+		out.Task, out.Input, out.Branch = taskOf(*t), string(t.Input), t.Branch
 	}
 	return out
 }
@@ -70,11 +79,14 @@ func DecodeWork(data []byte) (run.Work, error) {
 	if err := k.Valid(); err != nil {
 		return run.Work{}, fmt.Errorf("work: %w: %w", run.ErrMalformed, err)
 	}
-	if err := session.ValidID("run", string(w.Run)); err != nil {
+	signal := w.Cancel != nil || w.Resolve != nil || w.Received != nil || w.Close != nil || w.Tick || w.Late != nil
+	if err := session.ValidID("run", string(w.Run)); err != nil && (!signal || w.Run != "") {
 		return run.Work{}, fmt.Errorf("work: %w: %w", run.ErrMalformed, err)
 	}
-	if w.Cancel != nil || w.Resolve != nil {
-		return run.Work{Signal: &run.Signal{To: k, Run: w.Run, Cancel: w.Cancel, Resolve: w.Resolve}}, nil
+	if signal {
+		return run.Work{Signal: &run.Signal{
+			To: k, Run: w.Run, Cancel: w.Cancel, Resolve: w.Resolve, Received: w.Received, Close: w.Close, Tick: w.Tick, Late: w.Late,
+		}}, nil
 	}
 	if err := session.ValidID("workflow", w.Workflow); err != nil {
 		return run.Work{}, fmt.Errorf("work: %w: %w", run.ErrMalformed, err)
@@ -85,6 +97,7 @@ func DecodeWork(data []byte) (run.Work, error) {
 		if t, err = w.Task.Run(w.Tenant, w.Workflow); err != nil {
 			return run.Work{}, err
 		}
+		t.Branch = w.Branch
 		if t.Session = k; w.Input != "" {
 			t.Input = json.RawMessage(w.Input)
 		}

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -167,19 +166,29 @@ func (w *Writer) late(r *Record, b Batch, now time.Time) error {
 
 // keepLate keeps the outcome of a call of an attempt that lost the run, which
 // another process sends.
-func (w *Writer) keepLate(b Batch, now time.Time) error {
-	r := w.book.Run(b.Run)
+func (w *Writer) keepLate(d Done, now time.Time) error {
+	r := w.book.Run(d.Run)
 	switch {
 	case r == nil:
-		return fmt.Errorf("run: %s is not in the log of %s: %w", b.Run, w.key, ErrUnknownRun)
-	case r.Attempt <= b.Attempt && !r.State.Terminal():
-		return fmt.Errorf("run: attempt %d of %s is not superseded: %w", b.Attempt, b.Run, ErrState)
+		return fmt.Errorf("run: %s is not in the log of %s: %w", d.Run, w.key, ErrUnknownRun)
+	case r.Attempt <= d.Attempt && !r.State.Terminal():
+		return fmt.Errorf("run: attempt %d of %s is not superseded: %w", d.Attempt, d.Run, ErrState)
 	}
-	if s := r.steps[b.Path]; s != nil && s.Attempt == b.Attempt {
-		return nil
+	if s := r.steps[d.Path]; s != nil && s.Attempt == d.Attempt {
+		return nil // it was recorded in time
 	}
-	if err := w.late(r, b, now); !errors.Is(err, ErrSuperseded) {
-		return err
+	return w.stage(now, event(KindLate, d))
+}
+
+// Late returns the signal that brings the outcome in a batch, which its
+// session's log refused, to who holds the session now; nil if it has none.
+func (b Batch) Late() *Signal {
+	for _, e := range b.Events {
+		if e.Kind == KindDone {
+			if d, err := b.evidence(e); err == nil {
+				return &Signal{To: b.Session, Run: b.Run, Late: &d}
+			}
+		}
 	}
 	return nil
 }

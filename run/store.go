@@ -75,7 +75,7 @@ type Signal struct {
 	Received *Received // an answer, a message, the end of a branch
 	Close    *Disposal // how the session, a branch, ended for its parent
 	Tick     bool      // something may be due by the clock
-	Late     *Batch    // the outcome of a call of an attempt that lost the run
+	Late     *Done     // the outcome of a call of an attempt that lost the run
 }
 
 // Store gives a run the right to write to sessions: [Direct] in memory, the

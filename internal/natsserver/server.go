@@ -19,8 +19,9 @@
 // the node may do everything but delete and purge; the operator may do
 // everything.
 //
-// The package does not know Rath's streams and does not cluster: production
-// runs an external three-server cluster.
+// Servers with [Options.Cluster] form a JetStream cluster: that is for tests of
+// a fleet, one server per process. Production runs an external three-server
+// cluster. The package does not know Rath's streams.
 package natsserver
 
 import (
@@ -65,7 +66,18 @@ type Options struct {
 	// "node" or "operator". Empty means a generated one that lives in memory
 	// only, see Node and Operator.
 	NodePassword, OperatorPassword string
-	// StartTimeout bounds Start; zero means DefaultStartTimeout.
+	// Cluster makes the server one of a cluster; it needs a Port and a Name of
+	// its own, and the same passwords as the others.
+	Cluster *Cluster
+	// MonitorPort answers monitoring requests on Host; 0 is none.
+	MonitorPort int
+	// PingInterval is how often the server asks whether its clients and peers
+	// still answer; two unanswered questions end the connection. Zero is
+	// nats-server's own, two minutes.
+	PingInterval time.Duration
+	// StartTimeout bounds Start; zero means DefaultStartTimeout. A server of a
+	// cluster is started when clients can connect: whether the cluster has a
+	// leader tells /healthz at MonitorPort.
 	StartTimeout time.Duration
 	// Logger receives the server's log; nil discards it. Notices are logged
 	// at debug level.
@@ -112,8 +124,10 @@ func Start(ctx context.Context, opts *Options) (_ *Server, err error) {
 	if err := probeWritable(o.StoreDir); err != nil {
 		return nil, err
 	}
-	if err := probePort(ctx, o.Host, o.Port); err != nil {
-		return nil, err
+	for _, port := range o.ports() {
+		if err := probePort(ctx, o.Host, port); err != nil {
+			return nil, err
+		}
 	}
 
 	s := &Server{
@@ -180,6 +194,13 @@ func (o *Options) server() (*server.Options, error) {
 	conf.SyncAlways = !o.Lazy
 	conf.JetStreamMaxStore, conf.JetStreamMaxMemory = o.MaxStore, o.MaxMemory
 	conf.DisableJetStreamBanner = true
+	conf.PingInterval = o.PingInterval
+	if o.MonitorPort != 0 {
+		conf.HTTPHost, conf.HTTPPort = o.Host, o.MonitorPort
+	}
+	if o.Cluster != nil {
+		o.Cluster.apply(conf)
+	}
 	return conf, nil
 }
 
@@ -272,16 +293,29 @@ func (s *Server) Done() <-chan struct{} { return s.done }
 // and the server goes on ending; a further call waits again. It may be called
 // more than once and concurrently.
 func (s *Server) Shutdown(ctx context.Context) error {
-	s.stop.Do(func() {
-		go func() {
-			defer close(s.done)
-			s.srv.Shutdown()
-			s.srv.WaitForShutdown()
-			if err := s.lock.release(); err != nil {
-				s.log.Errorf("release store directory %s: %v", s.dir, err)
-			}
-		}()
-	})
+	s.stop.Do(func() { go s.end(s.srv.Shutdown) })
+	return s.ended(ctx)
+}
+
+// Retire is Shutdown for a server of a cluster whose other servers go on: it
+// first hands what it leads to them and asks its clients, over as long as the
+// Cluster says, to connect to another server.
+func (s *Server) Retire(ctx context.Context) error {
+	s.stop.Do(func() { go s.end(s.srv.LameDuckShutdown) })
+	return s.ended(ctx)
+}
+
+func (s *Server) end(shutdown func()) {
+	defer close(s.done)
+	shutdown()
+	s.srv.Shutdown() // does nothing if it is done
+	s.srv.WaitForShutdown()
+	if err := s.lock.release(); err != nil {
+		s.log.Errorf("release store directory %s: %v", s.dir, err)
+	}
+}
+
+func (s *Server) ended(ctx context.Context) error {
 	select {
 	case <-s.done:
 		return nil

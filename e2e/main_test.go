@@ -7,6 +7,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/fleet"
 	"github.com/rathcluster/rath/sandbox/local"
 )
 
@@ -18,6 +19,7 @@ const childEnv = "RATH_E2E_CHILD"
 
 func TestMain(m *testing.M) {
 	local.Reexec()
+	fleet.Child()
 	if name := os.Getenv(childEnv); name != "" {
 		child, ok := children[name]
 		if !ok {

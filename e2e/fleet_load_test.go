@@ -1,0 +1,436 @@
+//go:build e2e && linux
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/internal/fleet"
+)
+
+// load submits tasks and asks questions as clients of a fleet do, whatever
+// becomes of the answers, and writes down what it was told.
+type load struct {
+	nc      *nats.Conn
+	began   time.Time
+	witness string // file of the witnessing tools
+
+	mu      sync.Mutex
+	random  *rand.Rand
+	log     *os.File
+	next    int
+	tasks   map[string]*task
+	order   []string // of the tasks
+	arrived map[string]chan struct{}
+	heads   []head
+	asked   int // questions that were answered
+	refused map[string]int
+	broken  []string // what must not be
+}
+
+// task is what the client knows of a run.
+type task struct {
+	ID       string `json:"run"`
+	Workflow string `json:"workflow"`
+	Prompt   string `json:"prompt"`
+	Session  string `json:"session,omitempty"` // a name that was asked for
+	Acked    bool   `json:"acked"`
+	Sent     int    `json:"sent"` // how often it was submitted
+	Cancel   bool   `json:"cancel,omitempty"`
+	Result   string `json:"result,omitempty"` // its first bytes: there are no others
+	outcome  taskResult
+}
+
+type taskResult struct {
+	Run     string `json:"run"`
+	State   string `json:"state"`
+	Session string `json:"session"`
+	Version int    `json:"version"`
+	Code    string `json:"code"`
+	Error   string `json:"error"`
+}
+
+// head is an answer about the newest version of a session, or, if it was told
+// unasked, that the session has at least that version.
+type head struct {
+	Session string        `json:"session"`
+	Start   time.Duration `json:"start_ns"`
+	End     time.Duration `json:"end_ns"`
+	Version int           `json:"version"`
+	Asked   bool          `json:"asked"`
+}
+
+func newLoad(f *fleet.Fleet, seed uint64, history, witness string) (*load, error) {
+	l := &load{
+		began: time.Now(), witness: witness, random: rand.New(rand.NewPCG(seed, 2)),
+		tasks: map[string]*task{}, arrived: map[string]chan struct{}{}, refused: map[string]int{},
+	}
+	var err error
+	if l.log, err = os.Create(history); err != nil {
+		return nil, err
+	}
+	l.nc, err = nats.Connect(f.URLs(0), nats.Name("load"), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
+		nats.PingInterval(time.Second), nats.MaxPingsOutstanding(2), nats.RetryOnFailedConnect(true), nats.Timeout(time.Second),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	if err == nil {
+		_, err = l.nc.Subscribe("rath.run.default.*.result", func(m *nats.Msg) { l.told(m.Data) })
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.log.Close())
+	}
+	return l, nil
+}
+
+func (l *load) close() error {
+	l.nc.Close()
+	return l.log.Close()
+}
+
+// write adds a line to the history.
+func (l *load) write(op string, start time.Time, v any, err error) {
+	line := map[string]any{"op": op, "start_ns": start.Sub(l.began), "end_ns": time.Since(l.began), "of": v}
+	if err != nil {
+		line["error"] = err.Error()
+	}
+	data, _ := json.Marshal(line)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, _ = l.log.Write(append(data, '\n'))
+}
+
+func (l *load) wrong(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.broken = append(l.broken, fmt.Sprintf(format, args...))
+}
+
+// told takes a result. All that arrive for one run must be the same.
+func (l *load) told(data []byte) {
+	var r taskResult
+	if err := json.Unmarshal(data, &r); err != nil || r.Run == "" {
+		l.wrong("a result that cannot be read: %v: %s", err, data)
+		return
+	}
+	l.mu.Lock()
+	t := l.tasks[r.Run]
+	switch {
+	case t == nil:
+		l.broken = append(l.broken, fmt.Sprintf("a result of run %s, which nobody submitted: %s", r.Run, data))
+	case t.Result == "":
+		t.Result, t.outcome = string(data), r
+		close(l.arrived[r.Run])
+		if r.Session != "" && r.Version > 0 {
+			now := time.Since(l.began)
+			l.heads = append(l.heads, head{Session: r.Session, Start: now, End: now, Version: r.Version})
+		}
+	case t.Result != string(data):
+		l.broken = append(l.broken, fmt.Sprintf("two results of run %s:\n%s\n%s", r.Run, t.Result, data))
+	}
+	l.mu.Unlock()
+	l.write("result", time.Now(), r, nil)
+}
+
+// request asks once. What is not answered in time counts as not answered.
+func (l *load) request(ctx context.Context, subject string, body any) ([]byte, error) {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	m, err := l.nc.RequestWithContext(ctx, subject, data)
+	if err != nil {
+		return nil, err
+	}
+	var e struct {
+		Error json.RawMessage `json:"error"`
+		Code  string          `json:"code"`
+	}
+	if err := json.Unmarshal(m.Data, &e); err != nil {
+		return nil, fmt.Errorf("answer %q: %w", m.Data, err)
+	}
+	if len(e.Error) > 0 && string(e.Error) != `""` {
+		return m.Data, fmt.Errorf("answer: %s", m.Data)
+	}
+	return m.Data, nil
+}
+
+// names are sessions that several tasks work on, one after the other.
+const names = 4
+
+// task invents the next task.
+func (l *load) task() *task {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.next++
+	t := &task{ID: fmt.Sprintf("t%d", l.next)}
+	switch n := l.random.IntN(20); {
+	case n < 9:
+		t.Workflow, t.Prompt = "work", "plain"
+	case n < 12:
+		t.Workflow, t.Prompt = "work", "pay"
+	case n < 15:
+		t.Workflow, t.Prompt = "files", "write"
+	default:
+		t.Workflow, t.Prompt = "split", "plain"
+	}
+	t.Prompt += " " + t.ID
+	if t.Workflow == "work" && l.random.IntN(4) == 0 {
+		t.Session = fmt.Sprintf("shared%d", l.random.IntN(names))
+	}
+	t.Cancel = l.random.IntN(20) == 0
+	l.tasks[t.ID], l.arrived[t.ID] = t, make(chan struct{})
+	l.order = append(l.order, t.ID)
+	return t
+}
+
+func (l *load) chance(n int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.random.IntN(n) == 0
+}
+
+func (l *load) upTo(d time.Duration) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Duration(l.random.Int64N(int64(d)))
+}
+
+// submit sends a task once and says whether it was acknowledged.
+func (l *load) submit(ctx context.Context, t *task) bool {
+	body := map[string]any{"id": t.ID, "input": t.Prompt}
+	if t.Session != "" {
+		body["session"] = t.Session
+	}
+	start := time.Now()
+	data, err := l.request(ctx, "rath.task.default."+t.Workflow, body)
+	var ack struct {
+		Stream string `json:"stream"`
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &ack)
+	}
+	if err == nil && ack.Stream != "TASKS" {
+		err = fmt.Errorf("answer %s", data)
+	}
+	l.mu.Lock()
+	t.Sent++
+	t.Acked = t.Acked || err == nil
+	if err != nil {
+		l.refused["submit"]++
+	}
+	l.mu.Unlock()
+	l.write("submit", start, map[string]string{"run": t.ID, "workflow": t.Workflow}, err)
+	return err == nil
+}
+
+// run works until ctx ends, with so many tasks at once.
+func (l *load) run(ctx context.Context, atOnce int) {
+	var wg sync.WaitGroup
+	for range atOnce {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				l.one(ctx, l.task())
+			}
+		})
+	}
+	wg.Go(func() { every(ctx, 30*time.Millisecond, func() { l.look(ctx) }) })
+	wg.Wait()
+}
+
+// every calls f until ctx ends, with pauses.
+func every(ctx context.Context, pause time.Duration, f func()) {
+	for {
+		f()
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// one submits a task until that is acknowledged, sometimes again, and waits
+// for the result for a while.
+func (l *load) one(ctx context.Context, t *task) {
+	for !l.submit(ctx, t) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	if l.chance(10) {
+		l.submit(ctx, t) // duplicates change nothing
+	}
+	if t.Cancel {
+		select {
+		case <-time.After(l.upTo(time.Second)):
+		case <-ctx.Done():
+		}
+		start := time.Now()
+		_, err := l.request(ctx, "rath.ctl.default."+t.ID+".cancel", map[string]string{"by": "load", "reason": "not needed"})
+		l.write("cancel", start, t.ID, err)
+	}
+	l.mu.Lock()
+	arrived := l.arrived[t.ID]
+	l.mu.Unlock()
+	select {
+	case <-arrived:
+	case <-ctx.Done():
+	case <-time.After(10 * time.Second): // others may do better
+	}
+}
+
+// look reads the newest version of a session that a run has ended with.
+func (l *load) look(ctx context.Context) {
+	l.mu.Lock()
+	var id string
+	if len(l.heads) > 0 {
+		id = l.heads[l.random.IntN(len(l.heads))].Session
+		if l.random.IntN(2) == 0 {
+			id = fmt.Sprintf("shared%d", l.random.IntN(names))
+		}
+	}
+	l.mu.Unlock()
+	if id == "" {
+		return
+	}
+	start := time.Now()
+	data, err := l.request(ctx, "rath.query.default.session", map[string]any{"session": id, "limit": 1})
+	var s struct {
+		Session string `json:"session"`
+		Version int    `json:"version"`
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &s)
+	}
+	if err != nil {
+		l.mu.Lock()
+		l.refused["look"]++
+		l.mu.Unlock()
+		return
+	}
+	h := head{Session: s.Session, Start: start.Sub(l.began), End: time.Since(l.began), Version: s.Version, Asked: true}
+	l.mu.Lock()
+	l.heads = append(l.heads, h)
+	l.asked++
+	l.mu.Unlock()
+	l.write("head", start, h, nil)
+}
+
+// runInfo is what a query tells of a run.
+type runInfo struct {
+	Run    string `json:"run"`
+	State  string `json:"state"`
+	Review *struct {
+		Call string `json:"call"`
+		Code string `json:"code"`
+		Tool string `json:"tool"`
+	} `json:"review"`
+}
+
+// decide resolves the runs that wait for a person, as one who looks at the
+// witness: what was seen has happened.
+func (l *load) decide(ctx context.Context) {
+	data, err := l.request(ctx, "rath.query.default.runs", map[string]any{"states": []string{"needs_review"}, "limit": 1000})
+	var all struct {
+		Runs []runInfo `json:"runs"`
+	}
+	if err != nil || json.Unmarshal(data, &all) != nil || len(all.Runs) == 0 {
+		return
+	}
+	seen, err := sightings(l.witness)
+	if err != nil {
+		l.wrong("%v", err)
+		return
+	}
+	happened := map[string]bool{}
+	for _, s := range seen {
+		happened[s.Call] = true
+	}
+	for _, r := range all.Runs {
+		body := map[string]any{"by": "load", "decision": "again", "reason": "the witness has not seen it"}
+		if r.Review != nil && happened[r.Review.Call] {
+			body = map[string]any{"by": "load", "decision": "happened", "reason": "the witness has seen it", "value": "pay done"}
+		}
+		start := time.Now()
+		_, err := l.request(ctx, "rath.ctl.default."+r.Run+".resolve", body)
+		l.write("resolve", start, map[string]any{"run": r, "decision": body["decision"]}, err)
+	}
+}
+
+// open returns the acknowledged tasks without a result.
+func (l *load) open() (ids []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, id := range l.order {
+		if t := l.tasks[id]; t.Acked && t.Result == "" {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// finish waits until every acknowledged task has a result, asking for those
+// that were told while the connection was away.
+func (l *load) finish(ctx context.Context) error {
+	for {
+		l.decide(ctx)
+		ids := l.open()
+		if len(ids) == 0 {
+			return nil
+		}
+		for _, id := range ids {
+			if data, err := l.request(ctx, "rath.query.default.result", map[string]string{"run": id}); err == nil {
+				l.told(data)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			var story strings.Builder
+			open := l.open()
+			for _, id := range open[:min(len(open), 10)] {
+				last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
+				data, err := l.request(last, "rath.query.default.run", map[string]string{"run": id})
+				cancel()
+				fmt.Fprintf(&story, "\n%s: %s %v", id, data, err)
+			}
+			return fmt.Errorf("%d acknowledged tasks have no result: %v%s", len(open), open, story.String())
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}
+
+// sightings reads the witness file.
+func sightings(name string) ([]sighting, error) {
+	data, err := os.ReadFile(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var all []sighting
+	for line := range strings.Lines(string(data)) {
+		var s sighting
+		if !strings.HasSuffix(line, "\n") {
+			break // it is being written
+		}
+		if err := json.Unmarshal([]byte(line), &s); err != nil {
+			return nil, fmt.Errorf("witness: %w: %q", err, line)
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}

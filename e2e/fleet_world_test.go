@@ -1,0 +1,241 @@
+//go:build e2e && linux
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/internal/fleet"
+)
+
+var (
+	flagSeed   = flag.Uint64("seed", 0, "the one seed of TestNemesis; 0 draws them")
+	flagSeeds  = flag.Int("seeds", 3, "how many seeds TestNemesis plays")
+	flagLength = flag.Duration("length", time.Minute, "how long TestNemesis plays a seed")
+	flagKeep   = flag.String("keep", "", "directory that keeps what the tests of fleets leave, logs and histories")
+)
+
+// world is a fleet at work with its model, load and witnesses.
+type world struct {
+	t     *testing.T
+	seed  uint64
+	dir   string
+	f     *fleet.Fleet
+	model *modelHost
+	load  *load
+	// heal is when the last fault ended, as asked for.
+	random *rand.Rand
+	// again is the command that repeats what happens here.
+	again string
+}
+
+// shape is what a world consists of.
+type shape struct {
+	servers, nodes, routers int
+	disks                   []int64
+	slots                   int
+}
+
+// newWorld starts a fleet for a test. Everything random in it comes from seed.
+func newWorld(t *testing.T, seed uint64, s shape) *world {
+	t.Helper()
+	w := &world{t: t, seed: seed, random: rand.New(rand.NewPCG(seed, 1))}
+	w.again = fmt.Sprintf("go test -tags=e2e -count=1 -run '^%s$' -seed %d -length %v ./e2e", t.Name(), seed, *flagLength)
+	if *flagKeep != "" {
+		w.dir = filepath.Join(*flagKeep, fmt.Sprintf("%s-%d", strings.ReplaceAll(t.Name(), "/", "-"), seed))
+		if err := os.MkdirAll(w.dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		w.dir = t.TempDir()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	var err error
+	if w.f, err = fleet.Start(ctx, &fleet.Options{Dir: w.dir, Servers: s.servers, Disks: s.disks}); err != nil {
+		w.fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if w.model, err = newModelHost(w.f.Self(), "testdata/fleet.txtar", w.path("model.jsonl"), 30*time.Millisecond); err != nil {
+		w.fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.model.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := errors.Join(os.Mkdir(w.path("files"), 0o700), os.WriteFile(w.path("files", "all.txt"), []byte("start\n"), 0o600)); err != nil {
+		w.fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		w.fatal(err)
+	}
+	program := fleet.Program{Path: self, Env: []string{
+		childEnv + "=fleet-node", envWitness + "=" + w.path("witness.jsonl"), envModel + "=" + w.model.url, envFiles + "=" + w.path("files"),
+	}}
+	if s.slots > 0 {
+		program.Args = []string{"-slots", fmt.Sprint(s.slots)}
+	}
+	if err := w.f.AddNodes(ctx, s.nodes, program); err != nil {
+		w.fatal(err)
+	}
+	if err := w.f.AddRouters(ctx, s.routers, program); err != nil {
+		w.fatal(err)
+	}
+	if w.load, err = newLoad(w.f, seed, w.path("history.jsonl"), w.path("witness.jsonl")); err != nil {
+		w.fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.load.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+func (w *world) path(parts ...string) string {
+	return filepath.Join(append([]string{w.dir}, parts...)...)
+}
+
+// fail reports a violation with the seed and the command that repeats it.
+func (w *world) fail(format string, args ...any) {
+	w.t.Helper()
+	w.t.Errorf("%s\n\tseed %d; again: %s", fmt.Sprintf(format, args...), w.seed, w.again)
+}
+
+func (w *world) fatal(err error) {
+	w.t.Helper()
+	w.t.Fatalf("%v\n\tseed %d; again: %s", err, w.seed, w.again)
+}
+
+// work lets the load run while f does harm, then heals everything, and waits
+// until every acknowledged task has its result.
+func (w *world) work(length time.Duration, atOnce int, f func(ctx context.Context)) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), length)
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.load.run(ctx, atOnce)
+	}()
+	deciding := make(chan struct{})
+	go func() {
+		defer close(deciding)
+		every(ctx, time.Second, func() { w.load.decide(ctx) })
+	}()
+	f(ctx)
+	<-ctx.Done()
+	<-done
+	<-deciding
+	w.heal()
+	finish, cancel := context.WithTimeout(w.t.Context(), settle)
+	defer cancel()
+	began := time.Now()
+	if err := w.load.finish(finish); err != nil {
+		w.fail("%v after everything was healed: %v", settle, err)
+		return
+	}
+	w.t.Logf("all tasks have a result %v after everything was healed", time.Since(began).Round(time.Millisecond))
+}
+
+// settle bounds how long the last runs may take when nothing disturbs them.
+const settle = 90 * time.Second
+
+// heal ends all faults and starts what does not run.
+func (w *world) heal() {
+	w.t.Helper()
+	w.model.sick.Store(nil)
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	defer cancel()
+	if err := w.f.HealAll(); err != nil {
+		w.fatal(err)
+	}
+	for _, p := range w.f.All() {
+		if p.Frozen() {
+			if err := p.Thaw(); err != nil {
+				w.fatal(err)
+			}
+		}
+		if err := p.Start(); err != nil {
+			w.fatal(err)
+		}
+	}
+	if err := w.f.ServersUp(ctx); err != nil {
+		w.fatal(err)
+	}
+	// A node that cannot reach NATS ends; a service manager starts it again.
+	for _, p := range append(w.f.Nodes(), w.f.Routers()...) {
+		for err := p.Up(ctx); err != nil; err = p.Up(ctx) {
+			if ctx.Err() != nil || !errors.Is(err, fleet.ErrNotRunning) {
+				w.fatal(err)
+			}
+			if err := p.Start(); err != nil {
+				w.fatal(err)
+			}
+		}
+	}
+}
+
+// check compares what clients, tools and logs say.
+func (w *world) check() {
+	w.t.Helper()
+	l := w.load
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, b := range l.broken {
+		w.fail("%s", b)
+	}
+	states, attempts := map[string]int{}, 0
+	acked := 0
+	for _, id := range l.order {
+		t := l.tasks[id]
+		if t.Acked {
+			acked++
+		}
+		state := t.outcome.State
+		states[state]++
+		switch state {
+		case "succeeded", "":
+		case "cancelled":
+			if !t.Cancel {
+				w.fail("run %s is cancelled, which nobody asked for: %s", id, t.Result)
+			}
+		default:
+			w.fail("run %s ended %s: %s", id, state, t.Result)
+		}
+	}
+	seen, err := sightings(w.path("witness.jsonl"))
+	if err != nil {
+		w.fatal(err)
+	}
+	once := map[string]int{}
+	for _, s := range seen {
+		key := fmt.Sprint(s.Call, " attempt ", s.Attempt)
+		if once[key]++; once[key] == 2 {
+			w.fail("tool %s: call %s was executed twice", s.Tool, key)
+		}
+		if s.Attempt > 1 {
+			attempts++
+		}
+	}
+	w.t.Logf("%d tasks, %d acknowledged, states %v; %d executions of tools, %d of them in a later attempt; %d heads read; not answered: %v; %d model requests",
+		len(l.order), acked, states, len(seen), attempts, l.asked, l.refused, w.model.served.Load())
+	if acked < 5 {
+		w.fail("only %d tasks were acknowledged: this shows nothing", acked)
+	}
+}

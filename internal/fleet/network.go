@@ -1,0 +1,147 @@
+//go:build linux
+
+package fleet
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+)
+
+// network is a bridge in a namespace of its own, with this process and each
+// host on it.
+type network struct {
+	t    *thread
+	hub  *os.File
+	name string // of this process's end
+	net  string // the first three numbers of its addresses, from 198.18.0.0/15, which is set aside for tests
+	self *host
+
+	mu    sync.Mutex
+	hosts int
+	cuts  map[[2]*host]int
+}
+
+// host is one end of the network: a namespace, or this process.
+type host struct {
+	ns  *os.File // nil is this process
+	ip  string
+	dev string
+}
+
+// nowhere is the hardware address of no host: what is sent there is lost, and
+// nobody is told.
+const nowhere = "02:00:00:00:00:fe"
+
+func newNetwork(t *thread) (_ *network, err error) {
+	n := &network{t: t, cuts: map[[2]*host]int{}}
+	if n.hub, err = t.namespace(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.hub.Close())
+		}
+	}()
+	if err = n.ip(n.hub, "link add br0 type bridge", "link set br0 up"); err != nil {
+		return nil, err
+	}
+	// Another fleet on this machine has taken a number when its name exists.
+	for i := range 512 {
+		n.name = fmt.Sprintf("rath%d", i)
+		err = n.ip(nil, fmt.Sprintf("link add %s type veth peer name up0 netns %s", n.name, path(n.hub)))
+		if err == nil {
+			n.net = fmt.Sprintf("198.%d.%d", 18+i/256, i%256)
+			break
+		}
+		if !strings.Contains(err.Error(), "File exists") {
+			return nil, err
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	n.self = &host{ip: n.net + ".1", dev: n.name}
+	err = errors.Join(
+		n.ip(nil, fmt.Sprintf("addr add %s/24 dev %s", n.self.ip, n.name), "link set "+n.name+" up"),
+		n.ip(n.hub, "link set up0 master br0", "link set up0 up"),
+	)
+	return n, err
+}
+
+// host adds a host.
+func (n *network) host() (*host, error) {
+	ns, err := n.t.namespace()
+	if err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	n.hosts++
+	h := &host{ns: ns, ip: fmt.Sprintf("%s.%d", n.net, 9+n.hosts), dev: "eth0"}
+	link := fmt.Sprintf("h%d", n.hosts)
+	n.mu.Unlock()
+	err = n.ip(n.hub, fmt.Sprintf("link add %s type veth peer name eth0 netns %s", link, path(ns)), fmt.Sprintf("link set %s master br0", link), fmt.Sprintf("link set %s up", link))
+	if err == nil {
+		err = n.ip(ns, "link set lo up", fmt.Sprintf("addr add %s/24 dev eth0", h.ip), "link set eth0 up")
+	}
+	return h, err
+}
+
+// cut loses what from sends to to, and counts: each cut is healed once.
+func (n *network) cut(from, to *host) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	k := [2]*host{from, to}
+	if n.cuts[k]++; n.cuts[k] > 1 {
+		return nil
+	}
+	return n.ip(from.ns, fmt.Sprintf("neigh replace %s lladdr %s dev %s nud permanent", to.ip, nowhere, from.dev))
+}
+
+func (n *network) heal(from, to *host) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	k := [2]*host{from, to}
+	if n.cuts[k] == 0 {
+		return nil
+	}
+	if n.cuts[k]--; n.cuts[k] > 0 {
+		return nil
+	}
+	delete(n.cuts, k)
+	return n.ip(from.ns, fmt.Sprintf("neigh del %s dev %s", to.ip, from.dev))
+}
+
+func (n *network) healAll() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var errs []error
+	for k := range n.cuts {
+		errs = append(errs, n.ip(k[0].ns, fmt.Sprintf("neigh del %s dev %s", k[1].ip, k[0].dev)))
+	}
+	clear(n.cuts)
+	return errors.Join(errs...)
+}
+
+// ip runs commands of the program ip in a namespace.
+func (n *network) ip(ns *os.File, commands ...string) error {
+	return n.t.do(ns, func() error {
+		cmd := exec.Command("ip", "-batch", "-")
+		cmd.Stdin = strings.NewReader(strings.Join(commands, "\n") + "\n")
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("fleet: ip %s: %w: %s (it needs root and the package iproute2)", strings.Join(commands, "; "), err, strings.TrimSpace(out.String()))
+		}
+		return nil
+	})
+}
+
+// close removes this process's end; the rest goes with the last process.
+func (n *network) close() error {
+	return errors.Join(n.ip(nil, "link del "+n.name), n.hub.Close())
+}

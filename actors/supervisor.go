@@ -54,6 +54,8 @@ func (s *supervisor) Receive(c actor.Context) {
 			return
 		}
 		m.reply <- s.session(c, m.key)
+	case *greeting:
+		m.reply <- struct{}{}
 	case *launch:
 		pid := c.Spawn(actor.PropsFromProducer(func() actor.Actor { return m.w }, s.sys.props...))
 		s.flows[pid.Id] = pid

@@ -106,9 +106,15 @@ func (n *Instance) about() messages.Node {
 	return messages.Node{Incarnation: n.incarnation, Pools: []string{natsbus.DefaultPool}, Slots: n.o.Slots, Free: n.system.Free(), Version: Version()}
 }
 
+// version is set by the linker in releases.
+var version string
+
 // Version is the release of this module in the running program, or the
 // revision that it was built from.
 func Version() string {
+	if version != "" {
+		return version
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"

@@ -37,6 +37,7 @@ type Instance struct {
 	events      session.Log
 	values      *run.Values
 	memories    *memories
+	health      *health // nil without Options.Health
 	registry    *flow.Registry
 	runtime     *flow.Runtime
 	system      *actors.System
@@ -62,7 +63,12 @@ func Start(ctx context.Context, opts *Options) (_ *Instance, err error) {
 			err = errors.Join(err, n.Close())
 		}
 	}()
-	if err := n.connect(ctx); err != nil {
+	if n.o.Health != "" {
+		if n.health, err = startHealth(ctx, n.o.Health, n.incarnation, n.log); err != nil {
+			return nil, err
+		}
+	}
+	if err := n.reach(ctx); err != nil {
 		return nil, err
 	}
 	if err := n.wire(ctx); err != nil {
@@ -70,6 +76,9 @@ func Start(ctx context.Context, opts *Options) (_ *Instance, err error) {
 	}
 	if err := n.serve(ctx); err != nil {
 		return nil, err
+	}
+	if n.health != nil {
+		n.health.serves(n.system.Answering, n.conn.Answering)
 	}
 	return n, n.announce()
 }
@@ -104,7 +113,7 @@ func (n *Instance) connect(ctx context.Context) error {
 		return err
 	}
 	o := &natsbus.Options{
-		URL: n.o.NATS, User: n.o.User, Password: n.o.Password, CredsFile: n.o.CredsFile, Name: "rath " + n.incarnation,
+		URL: n.o.NATS, User: n.o.User, Password: n.o.Password, CredsFile: n.o.CredsFile, RootCAs: n.o.RootCAs, Name: "rath " + n.incarnation,
 		Inbox: natsbus.NodeInbox, Level: level, Replicas: n.o.Replicas, Logger: n.log,
 	}
 	if len(n.o.Monitor) > 0 {
@@ -239,6 +248,14 @@ func (n *Instance) Close() error {
 
 func (n *Instance) close() error {
 	var errs []error
+	if n.health != nil {
+		n.health.drains()
+		defer func() {
+			if err := n.health.stop(); err != nil {
+				n.log.Warn("the health endpoints did not stop cleanly", "error", err)
+			}
+		}()
+	}
 	if n.stopIntake != nil {
 		n.stopIntake()
 	}

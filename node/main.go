@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/sandbox/local"
 )
@@ -43,12 +44,15 @@ func runMain(args []string, env func(string) string, stderr io.Writer, rs []flow
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.NATS, "nats", env("NATS_URL"), "`URL` of the NATS servers; without it the node starts one of its own (NATS_URL)")
 	flags.StringVar(&o.CredsFile, "creds", env("NATS_CREDS"), "NATS credentials `file` (NATS_CREDS)")
+	flags.StringVar(&o.RootCAs, "ca", env("NATS_CA"), "PEM `file` of the authorities that NATS servers' certificates are checked against (NATS_CA)")
 	flags.StringVar(&o.User, "user", env("NATS_USER"), "NATS `user` (NATS_USER; the password is NATS_PASSWORD)")
 	flags.StringVar(&o.Store, "store", or(env("RATH_STORE"), DefaultStore), "`directory` of this node (RATH_STORE)")
 	flags.StringVar(&o.Level, "level", or(env("RATH_LEVEL"), "fsync"), "durability: fsync, replicated or lazy (RATH_LEVEL)")
 	flags.IntVar(&o.Replicas, "replicas", 1, "`number` of replicas on external servers")
 	flags.IntVar(&o.Port, "port", 4222, "`port` on 127.0.0.1 of the node's own NATS server; 0 is none")
 	flags.IntVar(&o.Slots, "slots", 0, "`runs` that execute at once (64)")
+	flags.StringVar(&o.Health, "health", env("RATH_HEALTH"), "`address` of /livez and /readyz; a port alone is this machine only (RATH_HEALTH)")
+	flags.DurationVar(&o.Drain, "drain", actors.DefaultDrain, "how `long` steps under way may take when the node stops")
 	flags.StringVar(&o.Model, "model", "", "default `model`")
 	flags.BoolVar(&o.Unsafe, "unsafe", false, "let models run commands where nothing confines them")
 	flags.Func("monitor", "monitoring `address` of an external server, to verify level fsync; repeat it", func(s string) error {
@@ -71,6 +75,9 @@ func runMain(args []string, env func(string) string, stderr io.Writer, rs []flow
 	defer stop()
 	context.AfterFunc(ctx, stop) // the second signal ends the process
 	n, err := Start(ctx, &o)
+	if err != nil && ctx.Err() != nil {
+		return 0 // told to stop before it had begun
+	}
 	if err != nil {
 		fmt.Fprintln(stderr, "node:", err)
 		return 5

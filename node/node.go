@@ -35,6 +35,9 @@ type Options struct {
 	NATS string
 	// User and Password, or CredsFile, log in at external servers.
 	User, Password, CredsFile string
+	// RootCAs is a PEM file of the certificate authorities of external servers;
+	// with it, or with a URL of scheme tls, the connection is encrypted.
+	RootCAs string
 	// Monitor are the external servers' monitoring addresses, asked whether
 	// they sync every write.
 	Monitor []string
@@ -73,6 +76,11 @@ type Options struct {
 	// Drain bounds how long a stopping node waits for the steps under way, such
 	// as a model call; 0 is 20 s. Its runs go on elsewhere, or at the next start.
 	Drain time.Duration
+	// Health is the address of the HTTP endpoints /livez and /readyz; without a
+	// host it is this machine only, "" is none. With it a node whose external
+	// servers cannot be reached yet waits for them, until the context of Start
+	// ends, instead of failing: who watches the endpoints need not restart it.
+	Health string
 	// OnWarning gets what authors of workflows should know.
 	OnWarning func(run.ID, string)
 	// Logger receives what happens in the background; nil discards it.

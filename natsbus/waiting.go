@@ -1,0 +1,47 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// WillPass reports whether an error of Connect, Provision or Verify is one that
+// may pass without anybody changing a setting: no server answers yet, a stream
+// has no leader, too few servers of a cluster are up, or the servers cannot be
+// asked yet how they store. Refused credentials, other settings than this
+// release needs, less durability than was asked for and full disks do not pass.
+func WillPass(err error) bool {
+	if e, ok := errors.AsType[*DurabilityError](err); ok {
+		return e.Cause != nil
+	}
+	switch {
+	case err == nil, errors.Is(err, ErrFull), errors.Is(err, ErrDenied), errors.Is(err, context.Canceled):
+		return false
+	case apiCode(err) == codeReplicasSingle: // the servers are no cluster
+		return false
+	case errors.Is(err, ErrUnreachable), apiCode(err) == codeNoPeers:
+		return true
+	}
+	return passing(err)
+}
+
+// Answering returns nil if this connection can take work at this moment: it is
+// connected, the servers store as the level demands, and the leader of the
+// stream of tasks answers. Otherwise it says what is in the way. ctx bounds the
+// wait; nothing is tried twice.
+func (c *Conn) Answering(ctx context.Context) error {
+	if !c.nc.IsConnected() {
+		return fmt.Errorf("%w: %s: the connection is lost and is being made again", ErrUnreachable, c.o.where())
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.link.Load().ctx, cancel)()
+	if err := c.Durable(ctx); err != nil {
+		return err
+	}
+	if _, err := c.js.Stream(ctx, StreamTasks); err != nil {
+		return fmt.Errorf("natsbus: stream %s of %s: %w", StreamTasks, c.o.where(), streamError(err))
+	}
+	return nil
+}

@@ -1,0 +1,102 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
+)
+
+// TestWillPass makes the errors that a starting node meets and tells those that
+// pass by themselves from those that somebody has to do something about.
+func TestWillPass(t *testing.T) {
+	srv := natstest.Start(t, &natsserver.Options{Port: -1, Lazy: true})
+	plain, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain.Start()
+	t.Cleanup(func() {
+		plain.Shutdown()
+		plain.WaitForShutdown()
+	})
+	if !plain.ReadyForConnections(30 * time.Second) {
+		t.Fatal("the server without JetStream is not ready")
+	}
+	user, password := srv.Node()
+	node := func(change func(*Options)) Options {
+		o := Options{URL: srv.URL(), User: user, Password: password, Inbox: NodeInbox, Probe: probe(srv)}
+		change(&o)
+		return o
+	}
+	broken := func(context.Context) ([]SyncState, error) { return nil, errors.New("connection refused") }
+	tests := map[string]struct {
+		opts Options
+		want bool
+	}{
+		"nobody there":             {Options{URL: "nats://127.0.0.1:1", Level: Lazy}, true},
+		"no such name":             {Options{URL: "nats://nats.invalid:4222", Level: Lazy}, true},
+		"no JetStream yet":         {Options{URL: plain.ClientURL(), Level: Lazy}, true},
+		"servers cannot be asked":  {node(func(o *Options) { o.Probe = broken }), true},
+		"three servers are needed": {node(func(o *Options) { o.Level, o.Replicas = Replicated, 3 }), false},
+		"wrong password":           {node(func(o *Options) { o.Password = "wrong" }), false},
+		"servers store less":       {node(func(*Options) {}), false},
+		"no way to ask":            {node(func(o *Options) { o.Probe = nil }), false},
+		"two replicas":             {node(func(o *Options) { o.Replicas = 2 }), false},
+		"too small a disk":         {node(func(o *Options) { o.Level, o.StoreBytes = Lazy, 1<<60 }), false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			c, err := Connect(ctx, &tc.opts)
+			if err == nil {
+				err = c.Provision(ctx)
+				defer c.Close()
+			}
+			if err == nil || WillPass(err) != tc.want {
+				t.Errorf("want %v: %v", tc.want, err)
+			}
+		})
+	}
+	if WillPass(nil) || WillPass(context.Canceled) {
+		t.Error("no error, and the caller's own end, do not pass")
+	}
+}
+
+// TestAnswering follows what a node would say of itself: without streams,
+// with them, and without a server.
+func TestAnswering(t *testing.T) {
+	srv := natstest.Start(t, nil)
+	c := dial(t, nodeOptions(srv))
+	ask := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		return c.Answering(ctx)
+	}
+	if err := ask(); err == nil || !strings.Contains(err.Error(), StreamTasks) || !strings.Contains(err.Error(), "Provision") {
+		t.Errorf("without streams: %v", err)
+	}
+	if err := c.Provision(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := ask(); err != nil {
+		t.Errorf("with streams: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := srv.Shutdown(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for err := ask(); !errors.Is(err, ErrUnreachable); err = ask() {
+		if err == nil && ctx.Err() != nil {
+			t.Fatal("still answering without a server")
+		}
+	}
+}

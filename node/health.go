@@ -1,0 +1,248 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rathcluster/rath/natsbus"
+)
+
+const (
+	// answerFor bounds how long an endpoint waits for the answer that it needs,
+	// so probes need a timeout that is longer.
+	answerFor = 3 * time.Second
+	// answerFresh is how long an answer of NATS is given again, so that no
+	// number of questions loads the servers.
+	answerFresh = 500 * time.Millisecond
+	// healthStop bounds how long requests under way keep the endpoints open.
+	healthStop = 2 * time.Second
+)
+
+// phase is how far a node is.
+type phase string
+
+const (
+	starting phase = "starting" // connecting, or waiting for servers
+	serving  phase = "serving"
+	draining phase = "draining" // takes no work any more
+)
+
+// Health is the answer of an endpoint.
+type Health struct {
+	// OK is the answer, as the status code says it too: 200 or 503.
+	OK bool `json:"ok"`
+	// Phase is starting, serving or draining.
+	Phase string `json:"phase"`
+	// Reason says why the answer is no.
+	Reason string `json:"reason,omitempty"`
+	// Incarnation and Version say who answers.
+	Incarnation string `json:"incarnation"`
+	Version     string `json:"version"`
+}
+
+// health answers over HTTP how a node is:
+//
+//	/livez    the process can do its work. It asks nothing outside of the
+//	          process, so that servers that are away never make anybody restart
+//	          a fleet; it fails when the actors are stuck, which a restart cures.
+//	/readyz   the node takes work now: it is connected, the streams are there
+//	          and their leader answers, and the node is not about to stop.
+//
+// Both answer while the node starts and until it has ended.
+type health struct {
+	incarnation string
+	listener    net.Listener
+	server      *http.Server
+	work        sync.WaitGroup
+	alive       question // of the process
+	nats        question // of the servers
+
+	mu     sync.Mutex
+	phase  phase
+	reason string // why it still starts
+	actors func(ctx context.Context) error
+	bus    func(ctx context.Context) error
+}
+
+// startHealth serves the endpoints at an address, see Options.Health.
+func startHealth(ctx context.Context, address, incarnation string, log *slog.Logger) (*health, error) {
+	at, err := healthAddress(address)
+	if err != nil {
+		return nil, err
+	}
+	h := &health{incarnation: incarnation, phase: starting, reason: "the node begins to start"}
+	h.alive = question{limit: answerFor, ask: func(ctx context.Context) error {
+		if ask := h.known(&h.actors); ask != nil {
+			return ask(ctx)
+		}
+		return nil // there is nothing yet that could be stuck
+	}}
+	h.nats = question{limit: answerFor, fresh: answerFresh, ask: func(ctx context.Context) error {
+		return h.known(&h.bus)(ctx)
+	}}
+	if h.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", at); err != nil {
+		return nil, fmt.Errorf("node: health endpoints: %w; name another address", err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", h.livez)
+	mux.HandleFunc("GET /readyz", h.readyz)
+	h.server = &http.Server{
+		Handler: mux, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ReadTimeout: 5 * time.Second, WriteTimeout: 2 * answerFor, IdleTimeout: time.Minute, MaxHeaderBytes: 8 << 10,
+	}
+	log.Info("health endpoints", "url", h.URL())
+	h.work.Go(func() {
+		if err := h.server.Serve(h.listener); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("the health endpoints ended", "err", err)
+		}
+	})
+	return h, nil
+}
+
+// healthAddress completes an address: without a host it is this machine only.
+func healthAddress(s string) (string, error) {
+	if !strings.Contains(s, ":") {
+		s = ":" + s
+	}
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return "", fmt.Errorf("node: health address %q: %w; write a port, or host:port", s, err)
+	}
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// URL is where the endpoints are.
+func (h *health) URL() string { return "http://" + h.listener.Addr().String() }
+
+// waits notes why the node has not started yet.
+func (h *health) waits(reason string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.reason = reason
+}
+
+// serves says that the node has started, and whom to ask from now on.
+func (h *health) serves(actors, bus func(ctx context.Context) error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.phase, h.reason, h.actors, h.bus = serving, "", actors, bus
+}
+
+// drains says that the node is about to end.
+func (h *health) drains() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.phase, h.reason = draining, "the node stops and takes no more work"
+}
+
+// stop ends the endpoints. Connections are cut after a moment.
+func (h *health) stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), healthStop)
+	defer cancel()
+	err := h.server.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = h.server.Close()
+	}
+	h.work.Wait()
+	h.alive.wait()
+	h.nats.wait()
+	return err
+}
+
+func (h *health) known(f *func(context.Context) error) func(context.Context) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return *f
+}
+
+func (h *health) now() (phase, string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.phase, h.reason
+}
+
+func (h *health) livez(w http.ResponseWriter, r *http.Request) {
+	at, _ := h.now()
+	reason := ""
+	if at == serving { // a node that stops has a limit of its own
+		if err := h.alive.put(r.Context()); err != nil {
+			reason = err.Error()
+		}
+	}
+	h.write(w, at, reason)
+}
+
+func (h *health) readyz(w http.ResponseWriter, r *http.Request) {
+	at, reason := h.now()
+	if at == serving {
+		if err := h.nats.put(r.Context()); err != nil {
+			reason = err.Error()
+		}
+	}
+	h.write(w, at, reason)
+}
+
+func (h *health) write(w http.ResponseWriter, at phase, reason string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if reason != "" {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	// What cannot be written has nobody who reads it.
+	_ = json.NewEncoder(w).Encode(Health{OK: reason == "", Phase: string(at), Reason: reason, Incarnation: h.incarnation, Version: Version()})
+}
+
+const (
+	// reachFirst and reachMost bound the time between attempts to reach servers
+	// that were not there.
+	reachFirst = 250 * time.Millisecond
+	reachMost  = 5 * time.Second
+)
+
+// reach connects. With health endpoints it waits for external servers as long
+// as their absence may pass.
+func (n *Instance) reach(ctx context.Context) error {
+	for wait := reachFirst; ; wait = min(2*wait, reachMost) {
+		err := n.connect(ctx)
+		if err == nil || n.health == nil || n.o.NATS == "" || !natsbus.WillPass(err) {
+			return err
+		}
+		n.health.waits(err.Error())
+		n.log.Warn("waiting for the NATS servers", "err", err, "retry", wait.String())
+		if n.conn != nil {
+			// Connected, but without its streams.
+			if err := n.conn.Close(); err != nil {
+				n.log.Info("a connection did not close cleanly", "err", err)
+			}
+			n.conn = nil
+		}
+		t := time.NewTimer(wait/2 + rand.N(wait))
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return fmt.Errorf("node: told to stop while it waited for servers: %w: %w", ctx.Err(), err)
+		}
+	}
+}
+
+// HealthURL is where the health endpoints are; "" without Options.Health.
+func (n *Instance) HealthURL() string {
+	if n.health == nil {
+		return ""
+	}
+	return n.health.URL()
+}

@@ -98,8 +98,8 @@ func (d *deriver) blank(i int, ev session.Event) Record {
 }
 
 // outcome finds the event that a step's record already tells: the row that a
-// model or tool call added, the join, the rejection, the placement. They are
-// in the batch of the step.
+// model or tool call added, the join, the rejection, the placement, the
+// branches. They are in the batch of the step.
 func (d *deriver) outcome(i int, ev session.Event) (int, bool) {
 	done, err := d.step(i)
 	if err != nil {
@@ -108,8 +108,9 @@ func (d *deriver) outcome(i int, ev session.Event) (int, bool) {
 	want := map[string]string{
 		run.StepModel: session.KindChunk, run.StepTool: session.KindChunk, run.StepJoin: session.KindJoined,
 		run.StepReject: session.KindRejected, run.StepOpen: session.KindPlaced, run.StepCompress: session.KindChunk,
+		run.StepFanOut: run.KindFanOut,
 	}[done.Kind]
-	if want == session.KindChunk && !done.Row {
+	if want == "" || want == session.KindChunk && !done.Row {
 		return 0, false
 	}
 	for j := len(d.entry.Commit.Events) - 1; j >= 0; j-- {
@@ -157,11 +158,13 @@ func (d *deriver) fill(r *Record, ev session.Event) (ok bool, err error) {
 	case ev.Kind == run.KindWriter:
 		return false, nil // each record carries the epoch
 	case strings.HasPrefix(ev.Kind, "writer."):
-		return false, fmt.Errorf("unknown event %s: %w", ev.Kind, session.ErrTooOld)
+		return false, unknown(ev)
 	}
 	return false, nil
 }
 
+// fillSession tells of an event of the session itself: in a record of its own
+// or, where r is that of the step whose outcome the event is, in addition.
 func (d *deriver) fillSession(r *Record, ev session.Event) error {
 	switch ev.Kind {
 	case session.KindOpened:
@@ -175,7 +178,9 @@ func (d *deriver) fillSession(r *Record, ev session.Event) error {
 		if err != nil {
 			return err
 		}
-		r.Kind = Chunk
+		if r.Kind == "" {
+			r.Kind = Chunk
+		}
 		chunk(r, c)
 		r.Summary = says(r.Actor(), c)
 	case session.KindPlaced:
@@ -196,7 +201,9 @@ func (d *deriver) fillSession(r *Record, ev session.Event) error {
 		if err != nil {
 			return err
 		}
-		rejected(r, v)
+		r.Kind, r.State, r.Reason = Rejected, v.State, v.Reason
+		r.Branches = []Ref{refOf(v.Branch)}
+		r.Summary = disposition(v.State, Short(v.Branch.ID), v.Reason)
 	case session.KindClosed:
 		c, err := session.DecodeClosing(ev)
 		if err != nil {
@@ -205,9 +212,14 @@ func (d *deriver) fillSession(r *Record, ev session.Event) error {
 		r.Kind, r.State, r.Reason, r.By = Closed, c.State, c.Reason, string(c.By.ID)
 		r.Summary = disposition(c.State, "", c.Reason)
 	default:
-		return fmt.Errorf("unknown event %s: %w", ev.Kind, session.ErrTooOld)
+		return unknown(ev)
 	}
 	return nil
+}
+
+// unknown refuses an event of a namespace that this release folds.
+func unknown(ev session.Event) error {
+	return fmt.Errorf("unknown event %s: %w", ev.Kind, session.ErrTooOld)
 }
 
 func (d *deriver) opening(r *Record, o session.Opening) {
@@ -247,7 +259,7 @@ func (d *deriver) opening(r *Record, o session.Opening) {
 func chunk(r *Record, c session.Chunk) {
 	o := c.Origin()
 	r.Role, r.Calls = string(c.Kind()), c.CallCount()
-	r.Agent, r.Workflow, r.Node = or(r.Agent, o.Agent), or(r.Workflow, o.Workflow), or(r.Node, o.Node)
+	r.Agent, r.Workflow, r.Node = or(o.Agent, r.Agent), or(r.Workflow, o.Workflow), or(r.Node, o.Node)
 	r.Tool, r.Call = or(r.Tool, c.Name()), or(r.Call, c.CallID())
 	if r.Run == "" {
 		r.Run, r.Step = run.ID(o.Run), run.Path(o.Step)
@@ -307,12 +319,6 @@ func joined(r *Record, j session.Join) {
 	if j.Reason != "" {
 		r.Summary += " " + quote(j.Reason, max(MaxSummary-len(r.Summary)-1, 20))
 	}
-}
-
-func rejected(r *Record, v session.Rejection) {
-	r.Kind, r.State, r.Reason = Rejected, v.State, v.Reason
-	r.Branches = []Ref{refOf(v.Branch)}
-	r.Summary = disposition(v.State, Short(v.Branch.ID), v.Reason)
 }
 
 // disposition is how the end of a branch is told: `REJECTED s2 "too slow"`.

@@ -4,308 +4,280 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
-// stepKinds says which records steps become.
-var stepKinds = map[string]Kind{
-	run.StepModel: Model, run.StepTool: Tool, run.StepDo: Did, run.StepFork: Branched, run.StepDetach: Branched,
-	run.StepJoin: Merged, run.StepReject: Rejected, run.StepRecall: Recalled, run.StepRemember: Remembered,
-	run.StepOpen: Placed, run.StepCompress: Compressed, run.StepSelection: Selected, run.StepFanOut: FannedOut,
-	run.StepAwait: Awaited,
-}
-
-func (d *deriver) fillStep(r *Record, ev session.Event) error {
-	switch ev.Kind {
-	case run.KindIntent:
-		v, err := run.Read[run.Intent](ev)
-		if err != nil {
-			return err
-		}
-		r.Kind, r.Run, r.Step, r.Attempt = Intent, v.Run, v.Path, v.Attempt
-		r.Call, r.Tool = v.Call, tell(v.Name, 64)
-		r.Summary = r.Tool + " is about to start, once"
-	case run.KindDone:
-		v, err := d.step(r.K)
-		if err != nil {
-			return err
-		}
-		kind, ok := stepKinds[v.Kind]
-		if !ok {
-			return fmt.Errorf("unknown kind of step %q: %w", v.Kind, session.ErrTooOld)
-		}
-		r.Kind = kind
-		done(r, v)
-		switch {
-		case v.Kind == run.StepJoin && !d.has(session.KindJoined, ev.Batch):
-			r.Kind = Branched // the session that it makes tells of the join
-			r.Branches = newborn(v.Links)
-		case v.Kind == run.StepOpen && v.Code == "" && !d.has(session.KindPlaced, ev.Batch):
-			r.Kind = Did // the beginning of a call without a model
-			r.Summary = r.doneText(v)
-		}
-	case run.KindLate:
-		v, err := run.Read[run.Done](ev)
-		if err != nil {
-			return err
-		}
-		r.Kind = Late
-		done(r, v)
-		r.Summary = fmt.Sprintf("%s answered attempt %d too late: kept as evidence", or(r.Actor(), r.Name), v.Attempt)
-	default:
-		return fmt.Errorf("unknown event %s: %w", ev.Kind, session.ErrTooOld)
-	}
-	return nil
-}
-
-// has reports whether a batch holds an event of a kind.
-func (d *deriver) has(kind, batch string) bool {
-	for _, ev := range d.entry.Commit.Events {
-		if ev.Kind == kind && ev.Batch == batch {
-			return true
-		}
-	}
-	return false
-}
-
-// newborn returns the sessions among links that no commit had made yet.
-func newborn(links []session.Link) []Ref {
-	var out []Ref
-	for _, l := range links {
-		if l.Seq == 0 {
-			out = append(out, refOf(l))
-		}
-	}
-	return out
-}
-
-// done takes over what a step's record says. The summary is what its author
-// gave, or else what its fields tell.
-func done(r *Record, v run.Done) {
-	r.Run, r.Step, r.Attempt, r.Effect, r.Elapsed = v.Run, v.Path, v.Attempt, v.Effect, v.Elapsed
-	r.Name, r.Call, r.Code, r.Model = tell(v.Name, 64), v.Call, v.Code, tell(v.Model, 64)
-	r.Head, r.HeadFrom = hexOf(v.HeadAfter), hexOf(v.HeadBefore)
-	r.Revision, r.Source, r.Usage, r.Failure = v.Revision, v.Source, v.Usage, v.Failed
-	switch v.Kind {
-	case run.StepTool:
-		r.Tool = r.Name
-	case run.StepModel, run.StepCompress, run.StepSelection:
-		r.Agent = r.Name
-	case run.StepFork, run.StepDetach, run.StepFanOut:
-		for _, l := range v.Links {
-			r.Branches = append(r.Branches, refOf(l))
-		}
-	}
-	if v.Error != "" {
-		r.Reason = v.Error
-	}
-	r.Summary = r.doneText(v)
-}
-
-func (r *Record) doneText(v run.Done) string {
-	actor := r.Actor()
-	text := tell(v.Summary, MaxSummary)
-	switch {
-	case text != "":
-	case v.Code != "":
-		text = "fails: " + string(v.Code)
-		if v.Error != "" {
-			text += " " + quote(v.Error, 60)
-		}
-	default:
-		switch v.Kind {
-		case run.StepTool:
-			text = "answers"
-			if r.HeadFrom != r.Head {
-				text = "changes files"
-			}
-		case run.StepModel:
-			text = "answers"
-		case run.StepDo:
-			text = "did " + r.Name
-		case run.StepFork, run.StepDetach, run.StepFanOut:
-			var to []string
-			for _, l := range v.Links {
-				to = append(to, Short(l.ID))
-			}
-			text = "branches " + strings.Join(to, ", ")
-			if v.Source != "" {
-				text += " (implicit, " + tell(v.Source, 40) + ")"
-			}
-		case run.StepRecall:
-			text = "recalls"
-		case run.StepRemember:
-			text = "remembers"
-		case run.StepCompress:
-			text = "summarises"
-		case run.StepSelection:
-			text = "selects " + r.Name
-		case run.StepAwait:
-			text = "waited for " + r.Name
-		default:
-			text = v.Kind + " " + r.Name
-		}
-	}
-	if actor == "" || strings.HasPrefix(text, actor+" ") || text == actor {
-		return text
-	}
-	return actor + " " + text
-}
-
-// complete adds to a step's record what the event says that it made.
-func (d *deriver) complete(r *Record, ev session.Event) error {
-	told := r.Summary
-	switch ev.Kind {
-	case session.KindChunk:
-		c, err := session.DecodeChunk(ev)
-		if err != nil {
-			return err
-		}
-		agent := r.Agent
-		chunk(r, c)
-		if a := c.Origin().Agent; a != "" {
-			r.Agent = a
-		}
-		v, err := d.step(r.K)
-		switch {
-		case err != nil:
-			return err
-		case v.Code == "" && c.Kind() == session.Assistant:
-			r.Summary = says(r.Actor(), c)
-		case r.Agent != agent:
-			r.Summary = r.doneText(v)
-		}
-	case session.KindJoined:
-		j, err := session.DecodeJoin(ev)
-		if err != nil {
-			return err
-		}
-		joined(r, j)
-	case session.KindRejected:
-		v, err := session.DecodeRejection(ev)
-		if err != nil {
-			return err
-		}
-		rejected(r, v)
-	case session.KindPlaced:
-		p, err := session.DecodePlacement(ev)
-		if err != nil {
-			return err
-		}
-		placed(r, p)
-		if r.Code != "" {
-			r.Summary = told
-		}
-	}
-	return nil
-}
-
 func (d *deriver) fillRun(r *Record, ev session.Event) error {
 	switch ev.Kind {
 	case run.KindSubmitted:
-		v, err := run.Read[run.Submitted](ev)
-		if err != nil {
-			return err
-		}
-		r.Kind, r.Run, r.Workflow, r.Revision, r.State = Submitted, v.Task.Run, v.Task.Workflow, v.Task.Revision, string(run.Queued)
-		r.Summary = "run " + Short(session.ID(r.Run)) + " of " + r.Workflow + " submitted"
-		if v.Behind != "" {
-			r.Kind, r.By = Queued, string(v.Behind)
-			r.Summary = "run " + Short(session.ID(r.Run)) + " of " + r.Workflow + " waits behind " + Short(session.ID(v.Behind))
-		}
+		return read(ev, r.submitted)
 	case run.KindClaimed:
-		v, err := run.Read[run.Claimed](ev)
-		if err != nil {
-			return err
-		}
-		r.Kind, r.Run, r.Attempt, r.Workflow, r.Revision, r.Node = Claimed, v.Run, v.Attempt, v.Workflow, v.Revision, v.Incarnation
-		r.State = string(run.Running)
-		if v.Home.ID != r.Session {
-			r.Home = v.Home.ID
-		}
-		r.Summary = "run starts"
-		if v.Attempt > 1 {
-			r.Summary = fmt.Sprintf("run resumes, attempt %d", v.Attempt)
-		}
+		return read(ev, r.claimed)
 	case run.KindReleased:
-		v, err := run.Read[run.Released](ev)
-		if err != nil {
-			return err
-		}
-		r.Kind, r.Run, r.Attempt, r.Workflow, r.Revision = Released, v.Run, v.Attempt, v.Workflow, v.Revision
-		r.Reason = v.Reason
-		r.Summary = "run lets the session go"
-		if v.Workflow != "" {
-			r.State, r.Summary = string(run.Queued), "run parks: "+tell(v.Reason, 60)
-		}
+		return read(ev, r.released)
 	case run.KindReview:
-		v, err := run.Read[run.Review](ev)
-		if err != nil {
-			return err
-		}
-		r.Kind, r.Run, r.Attempt, r.Step, r.Code = Review, v.Run, v.Attempt, v.Path, v.Code
-		r.Call, r.Tool, r.Reason, r.State = v.Call, tell(v.Name, 64), v.Reason, string(run.NeedsReview)
-		r.Summary = "run needs review: " + tell(v.Reason, 80)
+		return read(ev, r.review)
 	case run.KindResolved:
-		v, err := run.Read[run.Resolved](ev)
-		if err != nil {
-			return err
-		}
-		r.Kind, r.Run, r.Step, r.By, r.Reason = Resolved, v.Run, v.Path, tell(v.By, 64), v.Reason
-		r.Workflow, r.Revision, r.State = v.Workflow, v.Revision, string(run.Queued)
-		r.Name = tell(v.Decision, 20)
-		r.Summary = r.Actor() + " decides: " + r.Name
-		if v.Reason != "" {
-			r.Summary += " " + quote(v.Reason, 60)
-		}
+		return read(ev, r.resolved)
 	case run.KindCancel:
-		v, err := run.Read[run.CancelRequested](ev)
-		if err != nil {
-			return err
-		}
-		r.Kind, r.Run, r.By, r.Reason = Cancel, v.Run, tell(v.By, 64), v.Reason
-		r.Summary = "run is asked to stop"
-		if v.Reason != "" {
-			r.Summary += ": " + quote(v.Reason, 60)
-		}
+		return read(ev, r.cancel)
 	case run.KindWarning:
-		v, err := run.Read[run.Warning](ev)
-		if err != nil {
-			return err
-		}
-		r.Kind, r.Run, r.Reason = Warning, v.Run, v.Text
-		r.Summary = "run warns: " + tell(v.Text, 90)
+		return read(ev, func(v run.Warning) {
+			r.Kind, r.Run, r.Reason = Warning, v.Run, v.Text
+			r.Summary = "run warns: " + tell(v.Text, 90)
+		})
 	case run.KindEnded:
-		v, err := run.Read[run.Ended](ev)
-		if err != nil {
-			return err
+		return read(ev, r.ended)
+	case run.KindWaiting:
+		return read(ev, r.waiting)
+	case run.KindReceived:
+		return read(ev, r.received)
+	case run.KindFanOut:
+		return read(ev, func(v run.FanOut) { fannedOut(r, v) })
+	case run.KindDisposed:
+		return read(ev, r.disposed)
+	}
+	return unknown(ev)
+}
+
+func (r *Record) submitted(v run.Submitted) {
+	r.Kind, r.Run, r.Workflow, r.Revision, r.State = Submitted, v.Task.Run, v.Task.Workflow, v.Task.Revision, string(run.Queued)
+	named := "run " + Short(session.ID(r.Run)) + " of " + r.Workflow
+	if b := v.Task.Branch; b != nil {
+		up := b.Parent()
+		r.BranchOf = &Place{Run: up.Run, Session: up.Session, Step: up.Path}
+		r.Name = tell(b.Name, MaxSummary)
+		named = "branch " + clip(r.Name, 30) + " of run " + Short(session.ID(up.Run))
+		if b.Remote {
+			named += ", workflow " + r.Workflow + ","
 		}
-		r.Kind, r.Run, r.Attempt, r.Workflow, r.State = Ended, v.Run, v.Attempt, v.Workflow, string(v.State)
-		r.Code, r.Reason, r.Usage = v.Code, v.Error, v.Usage
-		if v.Result != nil {
-			r.Result = new(refOf(*v.Result))
+	}
+	r.Due = v.Task.NotBefore
+	switch {
+	case v.Behind != "":
+		r.Kind, r.By = Queued, string(v.Behind)
+		r.Summary = named + " waits behind " + Short(session.ID(v.Behind))
+	default:
+		r.Summary = named + " submitted"
+	}
+	if r.Due > 0 {
+		r.Summary += ", not before " + moment(r.Due)
+	}
+}
+
+func (r *Record) claimed(v run.Claimed) {
+	r.Kind, r.Run, r.Attempt, r.Workflow, r.Revision, r.Node = Claimed, v.Run, v.Attempt, v.Workflow, v.Revision, v.Incarnation
+	r.State = string(run.Running)
+	if v.Home.ID != r.Session {
+		r.Home = v.Home.ID
+	}
+	r.Summary = "run starts"
+	if v.Attempt > 1 {
+		r.Summary = fmt.Sprintf("run resumes, attempt %d", v.Attempt)
+	}
+}
+
+func (r *Record) released(v run.Released) {
+	r.Kind, r.Run, r.Attempt, r.Workflow, r.Revision = Released, v.Run, v.Attempt, v.Workflow, v.Revision
+	r.Reason, r.Step = v.Reason, v.Step
+	switch {
+	case v.Workflow == "":
+		r.Summary = "run lets the session go"
+	case v.Step != "":
+		r.State = string(run.Queued)
+		r.Summary = "run parks for a node with revision " + quote(v.Revision, 30) + ": step " + string(v.Step) + " is another one here"
+	default:
+		r.State, r.Summary = string(run.Queued), "run parks: "+tell(v.Reason, 60)
+	}
+}
+
+func (r *Record) review(v run.Review) {
+	r.Kind, r.Run, r.Attempt, r.Step, r.Code = Review, v.Run, v.Attempt, v.Path, v.Code
+	r.Call, r.Tool, r.Reason, r.State, r.Due = v.Call, tell(v.Name, 64), v.Reason, string(run.NeedsReview), v.Expires
+	r.Summary = "run needs review: " + tell(v.Reason, 80)
+}
+
+func (r *Record) resolved(v run.Resolved) {
+	r.Kind, r.Run, r.Step, r.By, r.Reason = Resolved, v.Run, v.Path, tell(v.By, 64), v.Reason
+	r.Workflow, r.Revision, r.State = v.Workflow, v.Revision, string(run.Queued)
+	r.Name = tell(v.Decision, 20)
+	r.Summary = r.Actor() + " decides: " + r.Name
+	if v.Reason != "" {
+		r.Summary += " " + quote(v.Reason, 60)
+	}
+}
+
+func (r *Record) cancel(v run.CancelRequested) {
+	r.Kind, r.Run, r.By, r.Reason = Cancel, v.Run, tell(v.By, 64), v.Reason
+	r.Summary = "run is asked to stop"
+	if v.Reason != "" {
+		r.Summary += ": " + quote(v.Reason, 60)
+	}
+}
+
+func (r *Record) ended(v run.Ended) {
+	r.Kind, r.Run, r.Attempt, r.Workflow, r.State = Ended, v.Run, v.Attempt, v.Workflow, string(v.State)
+	r.Code, r.Reason, r.Usage = v.Code, v.Error, v.Usage
+	if v.Result != nil {
+		r.Result = new(refOf(*v.Result))
+	}
+	if v.Parent != nil {
+		r.BranchOf = &Place{Run: v.Parent.Run, Session: v.Parent.Session, Step: v.Parent.Path}
+	}
+	for _, id := range v.Branches {
+		r.Ends = append(r.Ends, End{Session: id, State: session.ClosedCancelled, Reason: "the run that opened it has " + string(v.State)})
+	}
+	r.Summary = "run " + strings.ReplaceAll(string(v.State), "_", " ")
+	switch {
+	case v.Error != "":
+		r.Summary += ": " + tell(v.Error, 80)
+	case v.Usage.Calls > 0:
+		r.Summary += fmt.Sprintf(", %s, %s tokens", counted(int(v.Usage.Calls), "model call"), thousands(v.Usage.Tokens()))
+	}
+}
+
+func (r *Record) waiting(v run.Suspended) {
+	r.Kind, r.Run, r.Attempt, r.State = Waiting, v.Run, v.Attempt, string(run.Waiting)
+	for _, w := range v.For {
+		one := Wait{Due: w.Due, Kind: w.Kind, Name: tell(w.Name, 64), Need: w.Need, Step: w.Path, Title: tell(w.Title, MaxSummary)}
+		for _, id := range w.Branches {
+			one.Branches = append(one.Branches, id)
 		}
-		r.Summary = "run " + strings.ReplaceAll(string(v.State), "_", " ")
+		r.Waits = append(r.Waits, one)
+	}
+	if len(r.Waits) == 0 {
+		r.Summary = "waits for nothing"
+		return
+	}
+	r.Step = r.Waits[0].Step
+	r.Summary = "waits " + r.Waits[0].String()
+	if n := len(r.Waits) - 1; n > 0 {
+		r.Summary = clip(r.Summary, MaxSummary-20) + fmt.Sprintf(" and %d more", n)
+	}
+}
+
+// String tells what is waited for: "for approval: Publish?", "until
+// 2026-11-20 09:00 UTC", "for 2 of 3 branches".
+func (w Wait) String() string {
+	until := ""
+	if w.Due > 0 {
+		until = "until " + moment(w.Due)
+	}
+	text := ""
+	switch w.Kind {
+	case run.WaitTimer:
+		return or(until, "for a time")
+	case run.WaitBranches:
+		text = "for " + countedAs(len(w.Branches), "branch", "branches")
+		if w.Need > 0 && w.Need < len(w.Branches) {
+			text = fmt.Sprintf("for %d of %s", w.Need, countedAs(len(w.Branches), "branch", "branches"))
+		}
+	case run.WaitMessage:
+		text = "for a message"
+	default:
+		text = "for " + or(w.Kind, "something")
+		if what := or(w.Title, w.Name); what != "" {
+			text += ": " + clip(what, 70-len(until)/2)
+		}
+	}
+	if until != "" {
+		text += " (" + until + ")"
+	}
+	return text
+}
+
+// moment writes a time of a record, in the zone that all of them share.
+func moment(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02 15:04 MST") }
+
+func (r *Record) received(v run.Received) {
+	r.Run, r.Step, r.By, r.Reason, r.Wake = v.Run, v.Path, tell(v.By, 64), v.Reason, v.Wake
+	r.Workflow, r.Revision, r.Name = v.Workflow, v.Revision, tell(v.Kind, 20)
+	if v.Wake > 0 {
+		r.State = string(run.Queued)
+	}
+	by := or(r.By, "somebody")
+	switch v.Kind {
+	case run.Approve, run.Refuse, run.Respond:
+		verb := map[string]string{run.Approve: "approved", run.Refuse: "rejected", run.Respond: "answered"}[v.Kind]
+		r.Kind, r.Summary = Answered, verb+" by "+by
 		switch {
-		case v.Error != "":
-			r.Summary += ": " + tell(v.Error, 80)
-		case v.Usage.Calls > 0:
-			r.Summary += fmt.Sprintf(", %s, %s tokens", counted(int(v.Usage.Calls), "model call"), thousands(v.Usage.Tokens()))
+		case v.Reason != "":
+			r.Summary += ": " + tell(v.Reason, 80)
+		case v.Kind == run.Respond && v.Value != "":
+			r.Summary += ": " + tell(v.Value, 60)
+		case v.Kind == run.Approve && v.Value != "":
+			r.Summary += ", edited"
+		}
+	case run.Message:
+		verb := " says "
+		if v.Interrupt {
+			verb = " interrupts: "
+		}
+		r.Kind, r.By = Message, or(r.By, string(session.User))
+		r.Summary = r.By + verb + quote(v.Text, MaxSummary-len(r.By)-len(verb))
+	case run.Timer:
+		r.Kind, r.Summary = Due, "the time of step "+string(v.Path)+" has come"
+	case run.Report:
+		r.Kind = Reported
+		if b := v.Branch; b != nil {
+			r.Branches, r.Code, r.Usage = []Ref{refOf(b.Link)}, b.Code, b.Usage
+			r.Reason = b.Error
+			r.State = or(r.State, string(run.Waiting))
+			r.Ends = []End{{Session: b.Link.ID, State: string(b.State), Reason: tell(b.Error, MaxReason)}}
+			r.Summary = "branch " + Short(b.Link.ID) + " " + strings.ReplaceAll(string(b.State), "_", " ")
+			if b.Error != "" {
+				r.Summary += ": " + tell(b.Error, 60)
+			}
 		}
 	default:
-		return fmt.Errorf("unknown event %s: %w", ev.Kind, session.ErrTooOld)
+		r.Kind, r.Summary = Message, by+" sends "+r.Name
 	}
-	return nil
+}
+
+func (r *Record) disposed(v run.Disposed) {
+	r.Kind, r.Run = Disposed, v.Run
+	for _, b := range v.Branches {
+		r.Ends = append(r.Ends, End{Session: b.Session, State: b.State, Reason: tell(b.Reason, MaxReason)})
+	}
+	r.Summary = dispositions(r.Ends, Short)
+}
+
+// dispositions is how the ends of several branches are told.
+func dispositions(ends []End, name func(session.ID) string) string {
+	var states []string
+	of := map[string][]string{}
+	reason, same := "", true
+	for i, e := range ends {
+		if of[e.State] == nil {
+			states = append(states, e.State)
+		}
+		of[e.State] = append(of[e.State], name(e.Session))
+		if i == 0 {
+			reason = e.Reason
+		}
+		same = same && e.Reason == reason
+	}
+	for i, s := range states {
+		states[i] = disposition(s, strings.Join(of[s], ", "), "")
+	}
+	text := strings.Join(states, "; ")
+	if same && reason != "" && len(text) < MaxSummary-12 {
+		text += " " + quote(reason, MaxSummary-len(text)-1)
+	}
+	return text
 }
 
 // counted returns "1 step", "2 steps".
-func counted(n int, noun string) string {
+func counted(n int, noun string) string { return countedAs(n, noun, noun+"s") }
+
+func countedAs(n int, one, many string) string {
 	if n == 1 {
-		return "1 " + noun
+		return "1 " + one
 	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 // thousands writes 12345 as "12,345".

@@ -86,6 +86,16 @@ func TestDeriveSummaries(t *testing.T) {
 		d.Run, d.Attempt, d.Path = "r1", 1, "1"
 		return runEvent(t, run.KindDone, d)
 	}
+	suspended := func(w ...run.Wait) session.Event {
+		return runEvent(t, run.KindWaiting, run.Suspended{Attempt: 1, For: w, Run: "r1"})
+	}
+	received := func(v run.Received) session.Event {
+		v.Run, v.N = "r1", 1
+		return runEvent(t, run.KindReceived, v)
+	}
+	branch := run.Submitted{}
+	branch.Task.Run, branch.Task.Workflow = "s1", "fix"
+	branch.Task.Branch = &run.Branch{Ancestors: []run.Ancestor{{Run: "r1", Session: "s0"}}, Base: link, Name: "fast", Path: "2.fast", Root: "s0"}
 	queued := run.Submitted{Behind: "r0"}
 	queued.Task.Run, queued.Task.Workflow = "r1", "fix"
 	tests := []struct {
@@ -123,11 +133,54 @@ func TestDeriveSummaries(t *testing.T) {
 		{"remembered", done(run.Done{Kind: run.StepRemember, Name: "local"}), lineage.Remembered, "memory remembers"},
 		{"compressed", done(run.Done{Kind: run.StepCompress, Name: "scribe", Summary: "compresses 9 chunks into one"}), lineage.Compressed, "scribe compresses 9 chunks into one"},
 		{"selected", done(run.Done{Kind: run.StepSelection, Name: "router", Summary: "selects review"}), lineage.Selected, "router selects review"},
-		{"fanned out", done(run.Done{Kind: run.StepFanOut, Links: []session.Link{link, link}}), lineage.FannedOut, "branches s2, s2"},
+		{"fanned out", done(run.Done{Kind: run.StepFanOut, Links: []session.Link{link, link}}), lineage.FannedOut, "fans out into 2 branches: s2, s2"},
+		{"fan-out event", runEvent(t, run.KindFanOut, run.FanOut{Run: "r1", Path: "2", Branches: []run.FanOutBranch{
+			{Name: "a", Session: "s2"}, {Name: "b", Session: "s3"}, {Name: "c", Session: "s4"},
+		}}), lineage.FannedOut, "fans out into 3 branches: a, b, c"},
+		{
+			"gathered", done(run.Done{Kind: run.StepGather, Value: `[{"name":"a","state":"succeeded"},{"name":"b","state":"succeeded"},{"name":"c","state":"cancelled"}]`}),
+			lineage.Gathered, "2 of 3 branches joined; c cancelled",
+		},
+		{"gathered without outcomes", done(run.Done{Kind: run.StepGather, Links: []session.Link{link}}), lineage.Gathered, "joins 1 branch"},
 		{"awaited", done(run.Done{Kind: run.StepAwait, Name: "approval"}), lineage.Awaited, "workflow waited for approval"},
 		{"intent", runEvent(t, run.KindIntent, run.Intent{Run: "r1", Path: "1", Name: "deploy"}), lineage.Intent, "deploy is about to start, once"},
 		{"late", runEvent(t, run.KindLate, run.Done{Run: "r1", Path: "1", Attempt: 2, Kind: run.StepTool, Name: "deploy"}), lineage.Late, "deploy answered attempt 2 too late: kept as evidence"},
 
+		{
+			"waits for approval", suspended(run.Wait{Kind: run.WaitApproval, Path: "3", Title: "Publish?", Due: 1700604800000}), lineage.Waiting,
+			"waits for approval: Publish? (until 2023-11-21 22:13 UTC)",
+		},
+		{"waits for a call", suspended(run.Wait{Kind: run.WaitApproval, Path: "3.0", Name: "deploy"}), lineage.Waiting, "waits for approval: deploy"},
+		{"waits for a response", suspended(run.Wait{Kind: run.WaitResponse, Path: "3", Title: "Which region?"}), lineage.Waiting, "waits for response: Which region?"},
+		{"waits for a message", suspended(run.Wait{Kind: run.WaitMessage, Path: "3"}), lineage.Waiting, "waits for a message"},
+		{"waits until", suspended(run.Wait{Kind: run.WaitTimer, Path: "3", Due: 1700604800000}), lineage.Waiting, "waits until 2023-11-21 22:13 UTC"},
+		{"waits for branches", suspended(run.Wait{Kind: run.WaitBranches, Path: "3", Branches: []session.ID{"a", "b", "c"}, Need: 2}), lineage.Waiting, "waits for 2 of 3 branches"},
+		{
+			"waits for two", suspended(run.Wait{Kind: run.WaitApproval, Path: "3.0", Title: "Deploy?"}, run.Wait{Kind: run.WaitApproval, Path: "3.1"}), lineage.Waiting,
+			"waits for approval: Deploy? and 1 more",
+		},
+		{"approved", received(run.Received{Kind: run.Approve, Path: "3", By: "ana", Reason: "looks good"}), lineage.Answered, "approved by ana: looks good"},
+		{"approved with an edit", received(run.Received{Kind: run.Approve, Path: "3", By: "ana", Value: `{"n":2}`}), lineage.Answered, "approved by ana, edited"},
+		{"rejected by", received(run.Received{Kind: run.Refuse, Path: "3", Reason: "too risky"}), lineage.Answered, "rejected by somebody: too risky"},
+		{"responded", received(run.Received{Kind: run.Respond, Path: "3", By: "ana", Value: `"eu-1"`}), lineage.Answered, `answered by ana: "eu-1"`},
+		{"message", received(run.Received{Kind: run.Message, By: "ana", Text: "use tabs"}), lineage.Message, `ana says "use tabs"`},
+		{"interrupt", received(run.Received{Kind: run.Message, Interrupt: true, Text: "stop"}), lineage.Message, `user interrupts: "stop"`},
+		{"due", received(run.Received{Kind: run.Timer, Path: "3"}), lineage.Due, "the time of step 3 has come"},
+		{
+			"reported", received(run.Received{Kind: run.Report, Path: "2.gather", Branch: &run.BranchEnd{Link: link, State: run.TimedOut, Error: "too slow"}}), lineage.Reported,
+			"branch s2 timed out: too slow",
+		},
+		{"disposed", runEvent(t, run.KindDisposed, run.Disposed{Run: "r1", Branches: []run.Disposal{
+			{Session: "s2", State: session.ClosedCancelled, Reason: "2 are enough"}, {Session: "s3", State: session.ClosedCancelled, Reason: "2 are enough"},
+		}}), lineage.Disposed, `CANCELLED s2, s3 "2 are enough"`},
+		{"disposed in two ways", runEvent(t, run.KindDisposed, run.Disposed{Run: "r1", Branches: []run.Disposal{
+			{Session: "s2", State: session.ClosedMerged}, {Session: "s3", State: session.ClosedFailed, Reason: "no luck"},
+		}}), lineage.Disposed, "MERGED s2; FAILED s3"},
+		{"branch", runEvent(t, run.KindSubmitted, branch), lineage.Submitted, "branch fast of run r1 submitted"},
+		{
+			"another revision", runEvent(t, run.KindReleased, run.Released{Run: "r1", Workflow: "fix", Revision: "v1", Step: "4", Reason: "x"}), lineage.Released,
+			`run parks for a node with revision "v1": step 4 is another one here`,
+		},
 		{"queued", runEvent(t, run.KindSubmitted, queued), lineage.Queued, "run r1 of fix waits behind r0"},
 		{"claimed", runEvent(t, run.KindClaimed, run.Claimed{Attempt: 1, Run: "r1", Home: ref}), lineage.Claimed, "run starts"},
 		{"resumed", runEvent(t, run.KindClaimed, run.Claimed{Attempt: 3, Run: "r1", Home: ref}), lineage.Claimed, "run resumes, attempt 3"},

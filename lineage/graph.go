@@ -125,6 +125,9 @@ func (g *Graph) link(k session.Key, r *Record) {
 			put(g.decided, b.Session)
 		}
 	}
+	for _, e := range r.Ends {
+		put(g.decided, e.Session)
+	}
 	if r.Run != "" {
 		rk := runKey{k.Tenant, r.Run}
 		if g.runs[rk] == nil {

@@ -83,6 +83,7 @@ const (
 	Compressed Kind = "compressed"
 	Selected   Kind = "selected"
 	FannedOut  Kind = "fanned_out"
+	Gathered   Kind = "gathered"
 	Awaited    Kind = "awaited"
 	Intent     Kind = "intent"
 	Late       Kind = "late"
@@ -95,6 +96,12 @@ const (
 	Resolved  Kind = "resolved"
 	Cancel    Kind = "cancel"
 	Warning   Kind = "warning"
+	Waiting   Kind = "waiting"
+	Answered  Kind = "answered"
+	Message   Kind = "message"
+	Due       Kind = "due"
+	Reported  Kind = "reported"
+	Disposed  Kind = "disposed"
 	Ended     Kind = "ended"
 )
 
@@ -122,6 +129,7 @@ var kinds = []struct {
 	{Compressed, "a session was summarised"},
 	{Selected, "the next workflow was chosen"},
 	{FannedOut, "a step opened branches that run at the same time"},
+	{Gathered, "a step took in how the branches of a fan-out ended"},
 	{Awaited, "a wait was satisfied"},
 	{Intent, "a call is about to start whose effect must not happen twice"},
 	{Late, "an outcome came from a superseded attempt and is kept as evidence"},
@@ -133,6 +141,12 @@ var kinds = []struct {
 	{Resolved, "a person decided about a run that had stopped"},
 	{Cancel, "somebody asked a run to stop"},
 	{Warning, "something the author of the workflow should know"},
+	{Waiting, "a run stopped, and holds nothing, until what it waits for has come"},
+	{Answered, "a person answered what a run had asked: approved, rejected, or with a value"},
+	{Message, "words for a run reached it"},
+	{Due, "a time for which a run waited, or up to which, has come"},
+	{Reported, "a branch of a fan-out told its parent how it ended"},
+	{Disposed, "a run said how branches of its fan-out ended for it; they accept nothing after it"},
 	{Ended, "a run ended"},
 }
 
@@ -178,20 +192,51 @@ func refOf(l session.Link) Ref {
 	return r
 }
 
+// Place names a step of a run, by the session whose log decides about the run.
+type Place struct {
+	Run     run.ID     `json:"run"`
+	Session session.ID `json:"session"`
+	Step    run.Path   `json:"step,omitempty"`
+}
+
+// Wait is one thing that a run waits for.
+type Wait struct {
+	Branches []session.ID `json:"branches,omitempty"`
+	Due      int64        `json:"due,omitempty"` // Unix milliseconds: the wait ends then, whatever came
+	Kind     string       `json:"kind"`          // approval, response, message, timer or branches
+	Name     string       `json:"name,omitempty"`
+	Need     int          `json:"need,omitempty"` // so many branches must succeed; 0 waits for all to end
+	Step     run.Path     `json:"step"`           // answers name it
+	Title    string       `json:"title,omitempty"`
+}
+
+// End is how a branch ended, by the word of the run that opened it or, in a
+// Reported record, by its own.
+type End struct {
+	Reason  string     `json:"reason,omitempty"`
+	Session session.ID `json:"session"`
+	State   string     `json:"state"`
+}
+
 // Record is one fact of a commit, small enough to be read by people and
 // plain subscribers. Fields are zero where they do not apply.
 type Record struct {
 	Agent   string `json:"agent,omitempty"`
 	Attempt uint64 `json:"attempt,omitempty"` // of the run
-	// Branches are the sessions that a branched or rejected record names.
+	// BranchOf is the step that opened the branch whose run the record tells of.
+	BranchOf *Place `json:"branch_of,omitempty"`
+	// Branches are the sessions that a branched, fanned_out, gathered, reported
+	// or rejected record names.
 	Branches []Ref      `json:"branches,omitempty"`
 	By       string     `json:"by,omitempty"`      // who decided: a session, a run or a person
 	Call     string     `json:"call,omitempty"`    // id of the tool call
 	Calls    int        `json:"calls,omitempty"`   // tool calls that the model asked for
 	Code     run.Code   `json:"code,omitempty"`    // of an error
 	Commit   uint64     `json:"commit"`            // number of the commit in its log, from one
+	Due      int64      `json:"due,omitempty"`     // Unix milliseconds: a review expires, a run may start
 	Effect   string     `json:"effect,omitempty"`  // effect class of the tool
 	Elapsed  int64      `json:"elapsed,omitempty"` // milliseconds
+	Ends     []End      `json:"ends,omitempty"`    // of branches
 	Epoch    uint64     `json:"epoch"`             // of the writer
 	Failure  bool       `json:"failed,omitempty"`  // a tool ran and reported a failure
 	Hash     string     `json:"hash"`              // of the commit's stored bytes
@@ -235,9 +280,14 @@ type Record struct {
 	// Version of the session right after the record's event, if the commit
 	// alone tells it: only the one that opens a session does. A Graph that
 	// holds the session's records from the first on knows it for all.
-	Version  session.Version `json:"version,omitempty"`
-	Via      string          `json:"via,omitempty"` // how the session was opened
-	Workflow string          `json:"workflow,omitempty"`
+	Version session.Version `json:"version,omitempty"`
+	Via     string          `json:"via,omitempty"` // how the session was opened
+	// Waits is what a run waits for.
+	Waits []Wait `json:"waits,omitempty"`
+	// Wake is set where nothing is left to wait for: the run goes on, and this
+	// is how often it was woken.
+	Wake     uint64 `json:"wake,omitempty"`
+	Workflow string `json:"workflow,omitempty"`
 }
 
 // Key names the record's session everywhere.
@@ -320,6 +370,11 @@ func (r *Record) valid() error {
 			}
 		}
 	}
+	for _, e := range r.Ends {
+		if err := session.ValidID("session", string(e.Session)); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -327,8 +382,15 @@ func (r *Record) valid() error {
 func (r *Record) clone() *Record {
 	c := *r
 	c.Parents, c.Branches = slices.Clone(r.Parents), slices.Clone(r.Branches)
+	c.Ends, c.Waits = slices.Clone(r.Ends), slices.Clone(r.Waits)
+	for i, w := range c.Waits {
+		c.Waits[i].Branches = slices.Clone(w.Branches)
+	}
 	if r.Result != nil {
 		c.Result = new(*r.Result)
+	}
+	if r.BranchOf != nil {
+		c.BranchOf = new(*r.BranchOf)
 	}
 	return &c
 }
@@ -358,8 +420,10 @@ func (r *Record) Actor() string {
 		if r.Agent == "" {
 			return r.Tool
 		}
-	case Submitted, Queued, Claimed, Released, Review, Cancel, Warning, Ended:
+	case Submitted, Queued, Claimed, Released, Review, Cancel, Warning, Waiting, Answered, Due, Reported, Ended:
 		return "run"
+	case Message:
+		return r.By
 	case Resolved:
 		if r.By != "" {
 			return r.By
@@ -369,7 +433,7 @@ func (r *Record) Actor() string {
 		if r.Agent == "" {
 			return "model"
 		}
-	case Did, Awaited:
+	case Did, Awaited, FannedOut, Gathered, Disposed:
 		return "workflow"
 	}
 	return r.Agent

@@ -67,11 +67,7 @@ func (g *Graph) info(t *thread) Session {
 	}
 	slices.Sort(s.Runs)
 	if d := g.decision(t); d != nil {
-		s.Disposition, s.Reason = dispositionOf(d), d.Reason
-		s.By = d.Session
-		if d.Kind == Closed {
-			s.By = session.ID(d.By)
-		}
+		s.Disposition, s.Reason, s.By = d.state, d.reason, d.by
 	}
 	return s
 }
@@ -80,7 +76,7 @@ func (g *Graph) info(t *thread) Session {
 // records tell, and not that of a row whose step has a record beside it.
 func spends(r *Record) bool {
 	switch r.Kind {
-	case Ended, Adopted, Merged, Late:
+	case Ended, Reported, Adopted, Merged, Late:
 		return false
 	case Chunk:
 		return r.Step == ""
@@ -88,28 +84,24 @@ func spends(r *Record) bool {
 	return true
 }
 
-func dispositionOf(r *Record) string {
-	switch r.Kind {
-	case Adopted:
-		return session.ClosedAdopted
-	case Merged:
-		return session.ClosedMerged
-	}
-	return r.State
+// decision is how a session ended, by whose word.
+type decision struct {
+	state, reason string
+	by            session.ID
 }
 
-// decision returns the record that ended a session: the first one of its
-// parent that names it, because a branch's disposition is a fact of the
-// parent, else what the session itself says.
-func (g *Graph) decision(t *thread) *Record {
-	var found *Record
+// decision returns how a session ended; nil while it is open. The run that
+// opened a branch of a fan-out says so of each branch by name. Otherwise it is
+// the first record of a parent that names the session, because a branch's
+// disposition is a fact of the parent, and else what the session itself says.
+func (g *Graph) decision(t *thread) *decision {
 	parents := map[session.ID]bool{}
 	if t.opening != nil {
 		for _, p := range t.opening.Parents {
 			parents[p.Session] = true
 		}
 	}
-	var own *Record
+	var own, found, named *Record
 	for _, r := range t.records {
 		if r.Kind == Closed {
 			own = r
@@ -117,24 +109,50 @@ func (g *Graph) decision(t *thread) *Record {
 			break
 		}
 	}
+	earlier := func(r, than *Record) bool {
+		return than == nil || cmp.Or(cmp.Compare(r.Time, than.Time), cmp.Compare(r.Session, than.Session), cmp.Compare(r.Commit, than.Commit)) < 0
+	}
 	for by := range g.decided[t.key] {
-		if !parents[by.ID] {
-			continue // merely took chunks of it
-		}
 		for _, r := range g.sessions[by].tidy().records {
-			if !decides(r, t.key.ID) {
-				continue
-			}
-			if found == nil || cmp.Or(cmp.Compare(r.Time, found.Time), cmp.Compare(r.Session, found.Session), cmp.Compare(r.Commit, found.Commit)) < 0 {
+			switch {
+			case r.ends(t.key.ID) != nil && earlier(r, named):
+				named = r
+			case parents[by.ID] && decides(r, t.key.ID) && earlier(r, found): // others merely took chunks of it
 				found = r
 			}
-			break
 		}
 	}
-	if found == nil {
-		return own
+	switch {
+	case named != nil:
+		e := named.ends(t.key.ID)
+		return &decision{e.State, e.Reason, named.Session}
+	case found != nil:
+		state := found.State
+		switch found.Kind {
+		case Adopted:
+			state = session.ClosedAdopted
+		case Merged:
+			state = session.ClosedMerged
+		}
+		return &decision{state, found.Reason, found.Session}
+	case own != nil:
+		return &decision{own.State, own.Reason, session.ID(own.By)}
 	}
-	return found
+	return nil
+}
+
+// ends returns what a record says about the end of a branch. A report is no
+// word about it: the run that opened the branch decides.
+func (r *Record) ends(id session.ID) *End {
+	if r.Kind != Disposed && r.Kind != Ended {
+		return nil
+	}
+	for i := range r.Ends {
+		if r.Ends[i].Session == id {
+			return &r.Ends[i]
+		}
+	}
+	return nil
 }
 
 func decides(r *Record, id session.ID) bool {

@@ -12,15 +12,22 @@ import (
 
 // Run is what the graph tells of one run.
 type Run struct {
-	ID        run.ID
-	Home      session.Key // the log that decides about it
-	Root      session.ID
-	Workflow  string
-	Revision  string
-	State     run.State // "" while the records of its home are missing
-	Attempt   uint64
-	Behind    run.ID // that it waits for, while queued
-	Cancelled bool   // somebody asked it to stop
+	ID       run.ID
+	Home     session.Key // the log that decides about it
+	Root     session.ID
+	Workflow string
+	Revision string
+	State    run.State // "" while the records of its home are missing
+	Attempt  uint64
+	Behind   run.ID // that it waits for, while queued
+	BranchOf *Place // the step that opened it, for a branch of a fan-out
+	Branch   string // its name
+	Waits    []Wait // what has not come yet, while it waits
+	Wake     uint64 // how often it was woken
+	// Due is when the clock decides: of a review the end of its patience, of a
+	// waiting run the first of its waits, of a queued one when it may start.
+	Due       time.Time
+	Cancelled bool // somebody asked it to stop
 	Code      run.Code
 	Reason    string // of its end, or of its review
 	Result    *Ref
@@ -175,11 +182,16 @@ func (r *Run) fold(rec *Record) {
 	switch rec.Kind {
 	case Submitted, Queued:
 		r.State, r.Submitted, r.Workflow, r.Revision, r.Behind = run.Queued, rec.When(), rec.Workflow, rec.Revision, run.ID(rec.By)
+		r.Due = rec.due()
+		if rec.BranchOf != nil {
+			r.BranchOf, r.Branch = new(*rec.BranchOf), rec.Name
+		}
 	case Claimed:
 		if rec.Attempt < r.Attempt {
 			return
 		}
 		r.State, r.Attempt, r.Behind, r.Code, r.Reason = run.Running, rec.Attempt, "", "", ""
+		r.Waits, r.Due = nil, time.Time{}
 		r.Workflow, r.Revision = or(rec.Workflow, r.Workflow), or(rec.Revision, r.Revision)
 		if r.Started.IsZero() {
 			r.Started = rec.When()
@@ -188,11 +200,18 @@ func (r *Run) fold(rec *Record) {
 		if r.State == run.Running && r.Attempt == rec.Attempt {
 			r.State, r.Reason = run.Queued, rec.Reason
 		}
+	case Waiting:
+		if r.State == run.Running && r.Attempt == rec.Attempt {
+			r.State = run.Waiting
+			r.waitFor(rec.clone().Waits)
+		}
+	case Answered, Due, Message, Reported:
+		r.receive(rec)
 	case Review:
-		r.State, r.Code, r.Reason = run.NeedsReview, rec.Code, rec.Reason
+		r.State, r.Code, r.Reason, r.Due = run.NeedsReview, rec.Code, rec.Reason, rec.due()
 	case Resolved:
 		if r.State == run.NeedsReview {
-			r.State, r.Code, r.Reason = run.Queued, "", rec.Reason
+			r.State, r.Code, r.Reason, r.Due = run.Queued, "", rec.Reason, time.Time{}
 		}
 	case Cancel:
 		r.Cancelled = true
@@ -200,9 +219,41 @@ func (r *Run) fold(rec *Record) {
 		r.Warnings = append(r.Warnings, rec.Reason)
 	case Ended:
 		r.State, r.Code, r.Reason, r.Usage = run.State(rec.State), rec.Code, rec.Reason, rec.Usage
-		r.Ended = rec.When()
+		r.Ended, r.Due, r.Waits = rec.When(), time.Time{}, nil
 		if rec.Result != nil {
 			r.Result = new(*rec.Result)
 		}
 	}
+}
+
+// due is the record's time to come; zero for none.
+func (r *Record) due() time.Time {
+	if r.Due == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(r.Due).UTC()
+}
+
+func (r *Run) waitFor(waits []Wait) {
+	r.Waits, r.Due = waits, time.Time{}
+	for _, w := range waits {
+		if at := time.UnixMilli(w.Due).UTC(); w.Due > 0 && (r.Due.IsZero() || at.Before(r.Due)) {
+			r.Due = at
+		}
+	}
+}
+
+// receive takes what has come off the list of waits.
+func (r *Run) receive(rec *Record) {
+	if r.State != run.Waiting {
+		return
+	}
+	if rec.Wake > r.Wake {
+		r.State, r.Wake = run.Queued, rec.Wake
+		r.waitFor(nil)
+		return
+	}
+	r.waitFor(slices.DeleteFunc(r.Waits, func(w Wait) bool {
+		return rec.Kind == Message && w.Kind == run.WaitMessage || (rec.Kind == Answered || rec.Kind == Due) && w.Step == rec.Step
+	}))
 }

@@ -173,9 +173,15 @@ func worthTelling(r *Record, called map[stepKey]bool) bool {
 	switch r.Kind {
 	case Model:
 		return r.Calls == 0 || r.Failed() || !called[stepKey{r.Run, r.Step}]
-	case Tool, Recalled, Remembered, Compressed, Selected, FannedOut, Awaited, Adopted, Merged, Late, Review, Resolved, Cancel,
-		Warning, Ended:
+	case Tool, Recalled, Remembered, Compressed, Selected, FannedOut, Gathered, Awaited, Adopted, Merged, Late, Review, Resolved, Cancel,
+		Warning, Answered, Message, Ended:
 		return true
+	case Waiting: // its branches, if it waits for them, tell themselves
+		return !slices.ContainsFunc(r.Waits, func(w Wait) bool { return w.Kind == run.WaitBranches })
+	case Disposed:
+		return slices.ContainsFunc(r.Ends, func(e End) bool {
+			return e.State != session.ClosedAdopted && e.State != session.ClosedMerged // which are told
+		})
 	case Did: // but not what a call or a join does on its way
 		return r.Failed() || !called[stepKey{r.Run, r.Step}] && !strings.HasSuffix(string(r.Step), ".commit")
 	case Placed:
@@ -222,6 +228,13 @@ func storyLine(r *Record, v session.Version, name func(session.ID) string) Line 
 		}
 		if r.Reason != "" {
 			l.Text += " " + quote(r.Reason, 80)
+		}
+	case Disposed:
+		l.Text = dispositions(r.Ends, name)
+	case Reported:
+		if len(r.Ends) > 0 {
+			e := r.Ends[0]
+			l.Text = strings.Replace(l.Text, Short(e.Session), name(e.Session), 1)
 		}
 	case Rejected:
 		if len(r.Branches) > 0 {

@@ -59,7 +59,9 @@ var (
 
 func fullRecord() lineage.Record {
 	return lineage.Record{
-		Agent: "coder", Attempt: 1, Branches: []lineage.Ref{ref}, By: "s1", Call: "c1", Calls: 1, Code: run.CodeError, Commit: 3, Effect: "sandboxed",
+		Agent: "coder", Attempt: 1, BranchOf: &lineage.Place{Run: "r0", Session: "s0", Step: "2.gather"}, Branches: []lineage.Ref{ref}, Due: 1,
+		Ends:  []lineage.End{{Reason: "why", Session: "s2", State: "cancelled"}},
+		Waits: []lineage.Wait{{Branches: []session.ID{"s2"}, Due: 1, Kind: "approval", Name: "deploy", Need: 1, Step: "3", Title: "Deploy?"}}, Wake: 1, By: "s1", Call: "c1", Calls: 1, Code: run.CodeError, Commit: 3, Effect: "sandboxed",
 		Elapsed: 12, Epoch: 1, Failure: true, Hash: digest, Head: digest, HeadFrom: digest, Home: "s1", K: 1, Kind: lineage.Tool, Model: "m", Name: "n", Node: "node-a",
 		Parents: []lineage.Ref{ref}, Partition: 1, Policy: "adopt", Reason: "why", Result: &ref, Revision: "r1", Role: "tool_result", Root: "s1", Rows: 1,
 		Run: "r1", Schema: 1, Seq: 9, Session: "s1", Source: "fix.go:1", State: "running", Step: "1.0", Summary: "coder edits slug.sh", Tenant: "acme",
@@ -71,6 +73,29 @@ func fullTask() messages.Task {
 	return messages.Task{
 		ID: "run-1", Session: "s1", Input: json.RawMessage(`{"q":1.5}`), Model: "m", Tools: []string{"edit_file"}, Workspace: digest,
 		Budget: messages.Budget{MicroUSD: 1, Steps: 2, TimeMS: 3, Tokens: 4}, Deadline: moment.Add(time.Hour), NotBefore: moment, ForkOf: "s0:3", Revision: "r1",
+	}
+}
+
+var linked = session.Link{Ref: session.Ref{Key: session.Key{Tenant: "acme", ID: "s2"}, Version: 4}, Seq: 3, Hash: session.HashOf([]byte("x")), Token: 7}
+
+func fullBranch() *run.Branch {
+	return &run.Branch{
+		Ancestors: []run.Ancestor{{Path: "1", Run: "r0", Session: "s0"}}, Base: linked, Name: "a", Path: "2.a", Remote: true, Root: "s0",
+	}
+}
+
+func fullReceived() *run.Received {
+	return &run.Received{
+		Branch: &run.BranchEnd{Code: "error", Error: "x", Link: linked, State: run.Failed, Usage: usage}, By: "ana", ID: "i", Interrupt: true, Kind: run.Report, N: 1,
+		Path: "2.gather", Reason: "r", Revision: "r1", Run: "r1", Text: "t", Value: "1", Wake: 1, Workflow: "fix",
+	}
+}
+
+func fullDone(kind string) run.Done {
+	return run.Done{
+		Attempt: 1, Call: "c", Code: "error", Effect: "sandboxed", Elapsed: 1, Error: "x", Failed: true, HeadAfter: place.Head, HeadBefore: place.Head, Inbox: 1, Input: "i",
+		Kind: kind, Links: []session.Link{linked}, Model: "m", Name: "n", Path: "1", Prompt: place.Head, Revision: "r1", Row: true, Run: "r1",
+		Source: "f.go:1", Summary: "s", Usage: usage, Value: "{}",
 	}
 }
 
@@ -92,7 +117,7 @@ func full() map[string]any {
 		Index: 1, Kind: session.ToolResult, Text: "x", Truncated: true, Calls: []session.ToolCall{{ID: "1", Name: "n", Args: "{}"}}, CallID: "c", Name: "n",
 		Failed: true, Body: digest, Agent: "a", Workflow: "w", Node: "n", Run: "r1", Step: "1", Time: 1, Placement: place, Usage: usage, Session: "s1", Version: 2,
 	}
-	workflow := messages.Workflow{Name: "fix", Description: "d", Revision: "r1", Pool: "default", Input: json.RawMessage(`{"type":"object"}`)}
+	workflow := messages.Workflow{Name: "fix", Description: "d", Revision: "r1", Pool: "default", Class: messages.ClassBatch, Input: json.RawMessage(`{"type":"object"}`)}
 	node := messages.Node{
 		Incarnation: "node-a-1", Name: "node-a", Pools: []string{"default"}, Slots: 4, Free: 3, Version: "v1", Isolation: "landlock", Durability: "fsync",
 		Draining: true, Started: 1,
@@ -126,7 +151,9 @@ func full() map[string]any {
 		"alias.v1":       messages.Alias{Session: "s1", Digest: "d", Cancelled: &run.CancelRequested{By: "b", Reason: "r", Run: "r1"}, Refused: "malformed"},
 		"dead-letter.v1": messages.DeadLetter{Schema: 1, Code: "malformed", Reason: "why", Subject: "rath.task.acme.fix", Run: "r1", Text: "x", Base64: []byte{1}, Bytes: 1, Truncated: true, TimeMS: 1},
 		"work.v1": messages.Work{
-			Tenant: "acme", Session: "s1", Run: "r1", Workflow: "fix", Revision: "r1", Cancel: &run.CancelRequested{By: "b", Reason: "r", Run: "r1"},
+			Tenant: "acme", Session: "s1", Run: "r1", Workflow: "fix", Revision: "r1", Cancel: &run.CancelRequested{By: "b", Close: "cancelled", Reason: "r", Run: "r1"},
+			Received: fullReceived(), Close: &run.Disposal{Reason: "r", Session: "s2", State: session.ClosedCancelled}, Tick: true, Late: new(fullDone(run.StepTool)),
+			Branch:  fullBranch(),
 			Resolve: &run.Resolved{By: "b", Decision: run.Again, Path: "1", Reason: "r", Revision: "r1", Run: "r1", Value: "1", Workflow: "fix"}, Task: &inner, Input: "{}",
 		},
 	}
@@ -324,19 +351,16 @@ func TestDecodersAndSchemasAgree(t *testing.T) {
 // event.
 func TestCommitSchema(t *testing.T) {
 	r := resolved(t, "commit.v1")
-	link := session.Link{Ref: session.Ref{Key: session.Key{Tenant: "acme", ID: "s2"}, Version: 4}, Seq: 3, Hash: session.HashOf([]byte("x")), Token: 7}
+	link := linked
 	key := session.Key{Tenant: "acme", ID: "s1"}
 	offer := &run.Offer{Revision: "r1", Run: "r2", Workflow: "fix"}
 	chunk := session.Result("c1", "edit_file", `{}`, true).WithOpaque("o").WithBody(blob.Ref{Digest: place.Head, Size: 3}).Of(session.Origin{
 		Agent: "a", Workflow: "w", Node: "n", Run: "r1", Step: "1", Time: moment, Placement: place, Usage: usage,
 	})
-	done := run.Done{
-		Attempt: 1, Call: "c", Code: "error", Effect: "sandboxed", Elapsed: 1, Error: "x", Failed: true, HeadAfter: place.Head, HeadBefore: place.Head, Input: "i",
-		Kind: run.StepTool, Links: []session.Link{link}, Model: "m", Name: "n", Path: "1", Prompt: place.Head, Revision: "r1", Row: true, Run: "r1",
-		Source: "f.go:1", Summary: "s", Usage: usage, Value: "{}",
-	}
+	done := fullDone(run.StepTool)
 	submitted := run.Submitted{Behind: "r0", Digest: "d"}
 	submitted.Task.Run, submitted.Task.Workflow, submitted.Task.Input, submitted.Task.Tools = "r1", "fix", "1.5", []string{"t"}
+	submitted.Task.Branch = fullBranch()
 	submitted.Task.Budget, submitted.Task.Workspace, submitted.Task.Deadline = run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, place.Head, 5
 	payloads := []struct {
 		kind string
@@ -345,15 +369,28 @@ func TestCommitSchema(t *testing.T) {
 		{run.KindWriter, run.WriterOpened{Epoch: 1, Incarnation: "n"}},
 		{run.KindSubmitted, submitted},
 		{run.KindClaimed, run.Claimed{Attempt: 1, Epoch: 1, Home: key, Incarnation: "n", Revision: "r", Run: "r1", Workflow: "w"}},
-		{run.KindReleased, run.Released{Attempt: 1, Next: offer, Reason: "r", Revision: "r", Run: "r1", Workflow: "w"}},
-		{run.KindReview, run.Review{Attempt: 1, Call: "c", Code: "needs_review", Name: "n", Path: "1", Reason: "r", Run: "r1"}},
+		{run.KindReleased, run.Released{Attempt: 1, Next: offer, Reason: "r", Revision: "r", Run: "r1", Step: "3", Workflow: "w"}},
+		{run.KindReview, run.Review{Attempt: 1, Call: "c", Code: "needs_review", Expires: 1, Name: "n", Path: "1", Reason: "r", Run: "r1"}},
 		{run.KindResolved, run.Resolved{By: "b", Decision: run.Happened, Path: "1", Reason: "r", Revision: "r", Run: "r1", Value: "1", Workflow: "w"}},
-		{run.KindCancel, run.CancelRequested{By: "b", Reason: "r", Run: "r1"}},
+		{run.KindCancel, run.CancelRequested{By: "b", Close: session.ClosedCancelled, Reason: "r", Run: "r1"}},
 		{run.KindWarning, run.Warning{Run: "r1", Text: "t"}},
-		{run.KindEnded, run.Ended{Attempt: 1, Children: []session.ID{"s2"}, Code: "error", Error: "x", Next: offer, Output: "o", Result: &link, Run: "r1", State: run.Succeeded, Usage: usage, Workflow: "w"}},
+		{run.KindEnded, run.Ended{
+			Attempt: 1, Branches: []session.ID{"s3"}, Children: []session.ID{"s2"}, Code: "error", Error: "x", Next: offer, Output: "o",
+			Parent: &run.Parent{Path: "2.gather", Run: "r0", Session: "s0"}, Result: &link, Run: "r1", State: run.Succeeded, Usage: usage, Version: 4, Workflow: "w",
+		}},
+		{run.KindWaiting, run.Suspended{Attempt: 1, For: []run.Wait{{
+			Branches: []session.ID{"s2"}, Detail: "d", Due: 1, Kind: run.WaitApproval, Name: "n", Need: 1, Path: "3", Title: "t",
+		}}, Run: "r1"}},
+		{run.KindReceived, *fullReceived()},
+		{run.KindFanOut, run.FanOut{
+			Ancestors: []run.Ancestor{{Path: "1", Run: "r0", Session: "s0"}}, Base: link, Branches: []run.FanOutBranch{{Input: "{}", Name: "a", Revision: "r", Session: "s2", Workflow: "w"}},
+			Budget: run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, Deadline: 1, Path: "2", Revision: "r", Root: "s0", Run: "r1", Workflow: "w",
+		}},
+		{run.KindDisposed, run.Disposed{Branches: []run.Disposal{{Reason: "r", Session: "s2", State: session.ClosedMerged}}, Run: "r1"}},
 		{run.KindIntent, run.Intent{Attempt: 1, Call: "c", Expires: 1, Input: "i", Name: "n", Path: "1", Run: "r1"}},
 		{run.KindDone, done},
 		{run.KindLate, done},
+		{run.KindDone, fullDone(run.StepGather)},
 	}
 	events := []session.Event{
 		session.OpenedEvent(session.Opening{Kind: session.OpenFork, Name: "n", Parents: []session.Link{link}, Run: "r1", Step: "1"}),

@@ -1,0 +1,240 @@
+package lineage
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// stepKinds says which records steps become.
+var stepKinds = map[string]Kind{
+	run.StepModel: Model, run.StepTool: Tool, run.StepDo: Did, run.StepFork: Branched, run.StepDetach: Branched,
+	run.StepJoin: Merged, run.StepReject: Rejected, run.StepRecall: Recalled, run.StepRemember: Remembered,
+	run.StepOpen: Placed, run.StepCompress: Compressed, run.StepSelection: Selected, run.StepFanOut: FannedOut,
+	run.StepGather: Gathered, run.StepAwait: Awaited,
+}
+
+func (d *deriver) fillStep(r *Record, ev session.Event) error {
+	switch ev.Kind {
+	case run.KindIntent:
+		return read(ev, func(v run.Intent) {
+			r.Kind, r.Run, r.Step, r.Attempt = Intent, v.Run, v.Path, v.Attempt
+			r.Call, r.Tool = v.Call, tell(v.Name, 64)
+			r.Summary = r.Tool + " is about to start, once"
+		})
+	case run.KindDone:
+		v, err := d.step(r.K)
+		if err != nil {
+			return err
+		}
+		kind, ok := stepKinds[v.Kind]
+		if !ok {
+			return fmt.Errorf("unknown kind of step %q: %w", v.Kind, session.ErrTooOld)
+		}
+		r.Kind = kind
+		done(r, v)
+		switch {
+		case v.Kind == run.StepJoin && !d.has(session.KindJoined, ev.Batch):
+			r.Kind = Branched // the session that it makes tells of the join
+			r.Branches = newborn(v.Links)
+		case v.Kind == run.StepOpen && v.Code == "" && !d.has(session.KindPlaced, ev.Batch):
+			r.Kind = Did // the beginning of a call without a model
+			r.Summary = r.doneText(v)
+		}
+		return nil
+	case run.KindLate:
+		return read(ev, func(v run.Done) {
+			r.Kind = Late
+			done(r, v)
+			r.Summary = fmt.Sprintf("%s answered attempt %d too late: kept as evidence", or(r.Actor(), r.Name), v.Attempt)
+		})
+	}
+	return unknown(ev)
+}
+
+// read decodes an event of package run and tells it.
+func read[T any](ev session.Event, tell func(T)) error {
+	v, err := run.Read[T](ev)
+	if err == nil {
+		tell(v)
+	}
+	return err
+}
+
+// has reports whether a batch holds an event of a kind.
+func (d *deriver) has(kind, batch string) bool {
+	for _, ev := range d.entry.Commit.Events {
+		if ev.Kind == kind && ev.Batch == batch {
+			return true
+		}
+	}
+	return false
+}
+
+// newborn returns the sessions among links that no commit had made yet.
+func newborn(links []session.Link) []Ref {
+	var out []Ref
+	for _, l := range links {
+		if l.Seq == 0 {
+			out = append(out, refOf(l))
+		}
+	}
+	return out
+}
+
+// done takes over what a step's record says. The summary is what its author
+// gave, or else what its fields tell.
+func done(r *Record, v run.Done) {
+	r.Run, r.Step, r.Attempt, r.Effect, r.Elapsed = v.Run, v.Path, v.Attempt, v.Effect, v.Elapsed
+	r.Name, r.Call, r.Code, r.Model = tell(v.Name, 64), v.Call, v.Code, tell(v.Model, 64)
+	r.Head, r.HeadFrom = hexOf(v.HeadAfter), hexOf(v.HeadBefore)
+	r.Revision, r.Source, r.Usage, r.Failure = v.Revision, v.Source, v.Usage, v.Failed
+	switch v.Kind {
+	case run.StepTool:
+		r.Tool = r.Name
+	case run.StepModel, run.StepCompress, run.StepSelection:
+		r.Agent = r.Name
+	case run.StepFork, run.StepDetach, run.StepFanOut, run.StepGather:
+		for _, l := range v.Links {
+			r.Branches = append(r.Branches, refOf(l))
+		}
+	}
+	if v.Error != "" {
+		r.Reason = v.Error
+	}
+	r.Summary = r.doneText(v)
+}
+
+func (r *Record) doneText(v run.Done) string {
+	actor := r.Actor()
+	text := tell(v.Summary, MaxSummary)
+	switch {
+	case text != "":
+	case v.Code != "":
+		text = "fails: " + string(v.Code)
+		if v.Error != "" {
+			text += " " + quote(v.Error, 60)
+		}
+	default:
+		switch v.Kind {
+		case run.StepTool:
+			text = "answers"
+			if r.HeadFrom != r.Head {
+				text = "changes files"
+			}
+		case run.StepModel:
+			text = "answers"
+		case run.StepDo:
+			text = "did " + r.Name
+		case run.StepFork, run.StepDetach:
+			text = "branches " + strings.Join(shorts(v.Links), ", ")
+			if v.Source != "" {
+				text += " (implicit, " + tell(v.Source, 40) + ")"
+			}
+		case run.StepFanOut:
+			return fansOut(shorts(v.Links))
+		case run.StepGather:
+			return gathers(v)
+		case run.StepRecall:
+			text = "recalls"
+		case run.StepRemember:
+			text = "remembers"
+		case run.StepCompress:
+			text = "summarises"
+		case run.StepSelection:
+			text = "selects " + r.Name
+		case run.StepAwait:
+			text = "waited for " + r.Name
+		default:
+			text = v.Kind + " " + r.Name
+		}
+	}
+	if actor == "" || strings.HasPrefix(text, actor+" ") || text == actor || v.Kind == run.StepFanOut || v.Kind == run.StepGather {
+		return text
+	}
+	return actor + " " + text
+}
+
+func shorts(links []session.Link) []string {
+	out := make([]string, len(links))
+	for i, l := range links {
+		out[i] = Short(l.ID)
+	}
+	return out
+}
+
+// fansOut tells of branches by their names.
+func fansOut(names []string) string {
+	return "fans out into " + countedAs(len(names), "branch", "branches") + ": " + strings.Join(names, ", ")
+}
+
+// fannedOut adds to a fan-out's record what its event says.
+func fannedOut(r *Record, v run.FanOut) {
+	r.Kind, r.Run, r.Step, r.Workflow, r.Revision = FannedOut, v.Run, v.Path, v.Workflow, v.Revision
+	r.Branches = nil
+	var names []string
+	for _, b := range v.Branches {
+		r.Branches = append(r.Branches, Ref{Session: b.Session, Version: v.Base.Version})
+		names = append(names, tell(b.Name, 40))
+	}
+	if r.Code == "" {
+		r.Summary = fansOut(names)
+	}
+}
+
+// gathers tells how the branches of a fan-out ended for the step that takes
+// them in: "2 of 3 branches joined; c cancelled".
+func gathers(v run.Done) string {
+	var ends []struct {
+		Name  string    `json:"name"`
+		State run.State `json:"state"`
+	}
+	if json.Unmarshal([]byte(v.Value), &ends) != nil || len(ends) == 0 {
+		return "joins " + countedAs(len(v.Links), "branch", "branches")
+	}
+	joined := 0
+	var others []run.State
+	names := map[run.State][]string{}
+	for _, e := range ends {
+		if e.State == run.Succeeded {
+			joined++
+			continue
+		}
+		if names[e.State] == nil {
+			others = append(others, e.State)
+		}
+		names[e.State] = append(names[e.State], tell(e.Name, 40))
+	}
+	text := fmt.Sprintf("%d of %s joined", joined, countedAs(len(ends), "branch", "branches"))
+	for _, s := range others {
+		text += "; " + strings.Join(names[s], ", ") + " " + strings.ReplaceAll(string(s), "_", " ")
+	}
+	return text
+}
+
+// complete adds to a step's record what the event says that it made.
+func (d *deriver) complete(r *Record, ev session.Event) error {
+	if ev.Kind == run.KindFanOut {
+		return read(ev, func(v run.FanOut) { fannedOut(r, v) })
+	}
+	agent, told := r.Agent, r.Summary
+	if err := d.fillSession(r, ev); err != nil {
+		return err
+	}
+	v, err := d.step(r.K)
+	switch {
+	case err != nil:
+		return err
+	case ev.Kind == session.KindPlaced && r.Code != "":
+		r.Summary = told
+	case ev.Kind != session.KindChunk || r.Role == string(session.Assistant) && v.Code == "":
+	case r.Agent != agent:
+		r.Summary = r.doneText(v)
+	default:
+		r.Summary = told
+	}
+	return nil
+}

@@ -33,7 +33,9 @@ type load struct {
 	order   []string // of the tasks
 	arrived map[string]chan struct{}
 	heads   []head
-	asked   int // questions that were answered
+	rows    map[string]map[int]string // of each session: what was seen at an index
+	length  map[string]int            // of each session, as last seen
+	asked   int                       // questions that were answered
 	refused map[string]int
 	broken  []string // what must not be
 }
@@ -49,6 +51,7 @@ type task struct {
 	Cancel   bool   `json:"cancel,omitempty"`
 	Result   string `json:"result,omitempty"` // its first bytes: there are no others
 	outcome  taskResult
+	twice    bool // another result was told
 }
 
 type taskResult struct {
@@ -74,6 +77,7 @@ func newLoad(f *fleet.Fleet, seed uint64, history, witness string) (*load, error
 	l := &load{
 		began: time.Now(), witness: witness, random: rand.New(rand.NewPCG(seed, 2)),
 		tasks: map[string]*task{}, arrived: map[string]chan struct{}{}, refused: map[string]int{},
+		rows: map[string]map[int]string{}, length: map[string]int{},
 	}
 	var err error
 	if l.log, err = os.Create(history); err != nil {
@@ -133,7 +137,8 @@ func (l *load) told(data []byte) {
 			now := time.Since(l.began)
 			l.heads = append(l.heads, head{Session: r.Session, Start: now, End: now, Version: r.Version})
 		}
-	case t.Result != string(data):
+	case t.Result != string(data) && !t.twice:
+		t.twice = true
 		l.broken = append(l.broken, fmt.Sprintf("two results of run %s:\n%s\n%s", r.Run, t.Result, data))
 	}
 	l.mu.Unlock()
@@ -302,15 +307,18 @@ func (l *load) look(ctx context.Context) {
 			id = fmt.Sprintf("shared%d", l.random.IntN(names))
 		}
 	}
+	after := max(0, l.length[id]-2)
 	l.mu.Unlock()
 	if id == "" {
 		return
 	}
 	start := time.Now()
-	data, err := l.request(ctx, "rath.query.default.session", map[string]any{"session": id, "limit": 1})
+	data, err := l.request(ctx, "rath.query.default.session", map[string]any{"session": id, "limit": 20, "after": after})
 	var s struct {
 		Session string `json:"session"`
 		Version int    `json:"version"`
+		Total   int    `json:"total"`
+		Chunks  []row  `json:"chunks"`
 	}
 	if err == nil {
 		err = json.Unmarshal(data, &s)
@@ -325,8 +333,35 @@ func (l *load) look(ctx context.Context) {
 	l.mu.Lock()
 	l.heads = append(l.heads, h)
 	l.asked++
+	l.length[id] = s.Total
+	for _, r := range s.Chunks {
+		l.row(s.Session, r)
+	}
 	l.mu.Unlock()
 	l.write("head", start, h, nil)
+}
+
+// row is a chunk of a session.
+type row struct {
+	Index int    `json:"index"`
+	Kind  string `json:"kind"`
+	Text  string `json:"text"`
+	Run   string `json:"run"`
+	Step  string `json:"step"`
+	Time  int64  `json:"time_ms"`
+}
+
+// row notes what was read at an index of a session: it never changes. It is
+// called with the lock held.
+func (l *load) row(id string, r row) {
+	if l.rows[id] == nil {
+		l.rows[id] = map[int]string{}
+	}
+	text := fmt.Sprintf("%s %q of %s/%s at %d", r.Kind, r.Text, r.Run, r.Step, r.Time)
+	if was := l.rows[id][r.Index]; was != "" && was != text {
+		l.broken = append(l.broken, fmt.Sprintf("chunk %d of session %s was read as %s and as %s", r.Index, id, was, text))
+	}
+	l.rows[id][r.Index] = text
 }
 
 // runInfo is what a query tells of a run.

@@ -219,6 +219,9 @@ func (w *world) check() {
 			w.fail("run %s ended %s: %s", id, state, t.Result)
 		}
 	}
+	if err := staleHead(l.heads); err != nil {
+		w.fail("%v", err)
+	}
 	seen, err := sightings(w.path("witness.jsonl"))
 	if err != nil {
 		w.fatal(err)

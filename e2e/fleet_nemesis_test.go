@@ -1,0 +1,520 @@
+//go:build e2e && linux
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/internal/fleet"
+)
+
+// nemesis does harm to a world, in an order that its seed decides.
+type nemesis struct {
+	w  *world
+	nc *nats.Conn // as operator
+	js jetstream.JetStream
+
+	mu     sync.Mutex
+	down   map[*fleet.Process]bool // stays down, because a fault says so
+	done   map[string]int          // faults
+	ended  map[string]int          // processes that ended by themselves
+	work   []*nats.Msg             // that was published for nodes
+	worked int
+}
+
+// fault does one kind of harm and ends it before it returns, or when ctx ends.
+// What it does is decided by random alone.
+type fault struct {
+	name   string
+	weight int
+	do     func(n *nemesis, ctx context.Context, random *rand.Rand) error
+}
+
+// The faults of processes and networks, and those of what surrounds them. One
+// of each kind is at work at a time.
+var (
+	hardFaults = []fault{
+		{"kill -9 of nodes", 4, (*nemesis).killNodes},
+		{"kill -9 of a NATS server", 2, (*nemesis).killServer},
+		{"kill -9 of the leader of a stream of events", 2, (*nemesis).killLeader},
+		{"kill -9 of all NATS servers", 1, (*nemesis).killServers},
+		{"freeze of a node past every timeout", 3, (*nemesis).freezeNode},
+		{"freeze of a NATS server", 1, (*nemesis).freezeServer},
+		{"node cut off from NATS", 3, (*nemesis).cutNode},
+		{"node cut off from NATS in one direction", 3, (*nemesis).cutNodeOneWay},
+		{"NATS server cut off from the others", 2, (*nemesis).cutServer},
+		{"nodes cut off from each other", 1, (*nemesis).cutNodes},
+		{"loss of packets", 2, (*nemesis).losePackets},
+		{"flapping of a node", 1, (*nemesis).flap},
+		{"rolling restart of the nodes", 1, (*nemesis).rollNodes},
+		{"rolling restart of the NATS servers", 1, (*nemesis).rollServers},
+		{"full disk of a NATS server", 1, (*nemesis).fillDisk},
+	}
+	softFaults = []fault{
+		{"sick model", 4, (*nemesis).sicken},
+		{"purge of the derived work", 2, (*nemesis).purgeWork},
+		{"late and duplicate deliveries of work", 3, (*nemesis).repeatWork},
+		{"old tasks submitted again", 2, (*nemesis).repeatTasks},
+	}
+)
+
+func newNemesis(w *world) *nemesis {
+	w.t.Helper()
+	n := &nemesis{w: w, down: map[*fleet.Process]bool{}, done: map[string]int{}, ended: map[string]int{}}
+	user, password := w.f.OperatorLogin()
+	var err error
+	n.nc, err = nats.Connect(w.f.URLs(1), nats.Name("nemesis"), nats.UserInfo(user, password), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
+		nats.PingInterval(time.Second), nats.MaxPingsOutstanding(2), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	if err == nil {
+		w.t.Cleanup(n.nc.Close)
+		n.js, err = jetstream.New(n.nc)
+	}
+	if err == nil {
+		_, err = n.nc.Subscribe("rath.work.>", n.see)
+	}
+	if err != nil {
+		w.fatal(err)
+	}
+	return n
+}
+
+// run does harm until ctx ends, with both kinds of faults at a time.
+func (n *nemesis) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for i, faults := range [][]fault{hardFaults, softFaults} {
+		random := rand.New(rand.NewPCG(n.w.seed, uint64(10+i)))
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				n.one(ctx, pick(faults, random), random)
+				sleep(ctx, time.Duration(200+random.IntN(1300))*time.Millisecond)
+			}
+		})
+	}
+	wg.Go(func() { every(ctx, 100*time.Millisecond, n.supervise) })
+	wg.Wait()
+}
+
+func pick(faults []fault, random *rand.Rand) fault {
+	total := 0
+	for _, f := range faults {
+		total += f.weight
+	}
+	at := random.IntN(total)
+	for _, f := range faults {
+		if at -= f.weight; at < 0 {
+			return f
+		}
+	}
+	panic("not reached")
+}
+
+func (n *nemesis) one(ctx context.Context, f fault, random *rand.Rand) {
+	start := time.Now()
+	// Each fault draws from numbers of its own, so that how many it needs does
+	// not change the ones after it.
+	err := f.do(n, ctx, rand.New(rand.NewPCG(random.Uint64(), random.Uint64())))
+	n.w.load.write("fault", start, f.name, err)
+	if errors.Is(err, fleet.ErrNotRunning) || ctx.Err() != nil {
+		err = nil
+	}
+	if err != nil {
+		n.w.fail("fault %q: %v", f.name, err)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.done[f.name]++
+}
+
+// supervise starts again what has ended by itself, as a service manager does.
+func (n *nemesis) supervise() {
+	for _, p := range n.w.f.All() {
+		n.mu.Lock()
+		stays := n.down[p]
+		if !stays && !p.Running() {
+			n.ended[p.Name]++
+			if err := p.Start(); err != nil {
+				n.mu.Unlock()
+				n.w.fatal(err)
+				return
+			}
+		}
+		n.mu.Unlock()
+	}
+}
+
+// hold keeps processes down until it is released.
+func (n *nemesis) hold(ps ...*fleet.Process) (release func() error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, p := range ps {
+		n.down[p] = true
+	}
+	return func() error {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		var errs []error
+		for _, p := range ps {
+			delete(n.down, p)
+			errs = append(errs, p.Start())
+		}
+		return errors.Join(errs...)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+func between(random *rand.Rand, from, to time.Duration) time.Duration {
+	return from + time.Duration(random.Int64N(int64(to-from)))
+}
+
+func one(random *rand.Rand, ps []*fleet.Process) *fleet.Process { return ps[random.IntN(len(ps))] }
+
+func (n *nemesis) workers() []*fleet.Process {
+	return append(slices.Clone(n.w.f.Nodes()), n.w.f.Routers()...)
+}
+
+// kill kills processes and starts them again after a while.
+func (n *nemesis) kill(ctx context.Context, after time.Duration, ps ...*fleet.Process) error {
+	release := n.hold(ps...)
+	var errs []error
+	for _, p := range ps {
+		if err := p.Kill(); !errors.Is(err, fleet.ErrNotRunning) {
+			errs = append(errs, err)
+		}
+	}
+	sleep(ctx, after)
+	return errors.Join(append(errs, release())...)
+}
+
+func (n *nemesis) killNodes(ctx context.Context, random *rand.Rand) error {
+	ps := n.workers()
+	random.Shuffle(len(ps), func(i, j int) { ps[i], ps[j] = ps[j], ps[i] })
+	return n.kill(ctx, between(random, 0, 3*time.Second), ps[:1+random.IntN(len(ps))]...)
+}
+
+func (n *nemesis) killServer(ctx context.Context, random *rand.Rand) error {
+	return n.kill(ctx, between(random, 0, 5*time.Second), one(random, n.w.f.Servers()))
+}
+
+func (n *nemesis) killServers(ctx context.Context, random *rand.Rand) error {
+	return n.kill(ctx, between(random, 0, 2*time.Second), n.w.f.Servers()...)
+}
+
+func (n *nemesis) killLeader(ctx context.Context, random *rand.Rand) error {
+	victim := n.leader(ctx, fmt.Sprintf("EV_1_%d", random.IntN(4)))
+	if victim == nil {
+		victim = one(random, n.w.f.Servers())
+	}
+	return n.kill(ctx, between(random, 0, 5*time.Second), victim)
+}
+
+// leader is the server that leads a stream, nil if nobody says.
+func (n *nemesis) leader(ctx context.Context, stream string) *fleet.Process {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	s, err := n.js.Stream(ctx, stream)
+	if err != nil || s.CachedInfo().Cluster == nil {
+		return nil
+	}
+	for _, p := range n.w.f.Servers() {
+		if p.Name == s.CachedInfo().Cluster.Leader {
+			return p
+		}
+	}
+	return nil
+}
+
+func (n *nemesis) freeze(ctx context.Context, d time.Duration, p *fleet.Process) error {
+	if err := p.Freeze(); err != nil {
+		return err
+	}
+	sleep(ctx, d)
+	return p.Thaw()
+}
+
+func (n *nemesis) freezeNode(ctx context.Context, random *rand.Rand) error {
+	return n.freeze(ctx, between(random, 8*time.Second, 13*time.Second), one(random, n.workers()))
+}
+
+func (n *nemesis) freezeServer(ctx context.Context, random *rand.Rand) error {
+	return n.freeze(ctx, between(random, 2*time.Second, 9*time.Second), one(random, n.w.f.Servers()))
+}
+
+// way is a direction of the network.
+type way struct{ from, to *fleet.Process }
+
+// cut cuts directions for a while.
+func (n *nemesis) cut(ctx context.Context, d time.Duration, ways ...way) error {
+	var errs []error
+	for _, w := range ways {
+		errs = append(errs, n.w.f.Cut(w.from, w.to))
+	}
+	sleep(ctx, d)
+	for _, w := range ways {
+		errs = append(errs, n.w.f.Heal(w.from, w.to))
+	}
+	return errors.Join(errs...)
+}
+
+func (n *nemesis) cutNode(ctx context.Context, random *rand.Rand) error {
+	p := one(random, n.workers())
+	var ways []way
+	for _, s := range n.w.f.Servers() {
+		ways = append(ways, way{p, s}, way{s, p})
+	}
+	return n.cut(ctx, between(random, time.Second, 12*time.Second), ways...)
+}
+
+func (n *nemesis) cutNodeOneWay(ctx context.Context, random *rand.Rand) error {
+	p, out := one(random, n.workers()), random.IntN(2) == 0
+	var ways []way
+	for _, s := range n.w.f.Servers() {
+		if out {
+			ways = append(ways, way{p, s})
+		} else {
+			ways = append(ways, way{s, p})
+		}
+	}
+	return n.cut(ctx, between(random, time.Second, 12*time.Second), ways...)
+}
+
+func (n *nemesis) cutServer(ctx context.Context, random *rand.Rand) error {
+	p, kind := one(random, n.w.f.Servers()), random.IntN(3)
+	var ways []way
+	for _, s := range n.w.f.Servers() {
+		if s == p {
+			continue
+		}
+		if kind != 1 {
+			ways = append(ways, way{p, s})
+		}
+		if kind != 2 {
+			ways = append(ways, way{s, p})
+		}
+	}
+	return n.cut(ctx, between(random, time.Second, 10*time.Second), ways...)
+}
+
+// cutNodes separates one node from the others, but not from NATS.
+func (n *nemesis) cutNodes(ctx context.Context, random *rand.Rand) error {
+	p, both := one(random, n.workers()), random.IntN(2) == 0
+	var ways []way
+	for _, other := range n.workers() {
+		if other != p {
+			ways = append(ways, way{p, other})
+			if both {
+				ways = append(ways, way{other, p})
+			}
+		}
+	}
+	return n.cut(ctx, between(random, time.Second, 8*time.Second), ways...)
+}
+
+// losePackets loses what is sent in short moments, everywhere.
+func (n *nemesis) losePackets(ctx context.Context, random *rand.Rand) error {
+	ctx, cancel := context.WithTimeout(ctx, between(random, 2*time.Second, 6*time.Second))
+	defer cancel()
+	all := n.w.f.All()
+	for ctx.Err() == nil {
+		from, to := one(random, all), one(random, all)
+		if from == to {
+			continue
+		}
+		if err := n.cut(ctx, between(random, 20*time.Millisecond, 150*time.Millisecond), way{from, to}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// flap lets a node come and go for the others.
+func (n *nemesis) flap(ctx context.Context, random *rand.Rand) error {
+	p := one(random, n.workers())
+	for range 3 + random.IntN(4) {
+		if err := n.freeze(ctx, between(random, 300*time.Millisecond, 2*time.Second), p); err != nil {
+			return err
+		}
+		sleep(ctx, between(random, 100*time.Millisecond, time.Second))
+	}
+	return nil
+}
+
+// rollNodes restarts one node after the other in the orderly way.
+func (n *nemesis) rollNodes(ctx context.Context, _ *rand.Rand) error {
+	for _, p := range n.workers() {
+		if err := n.roll(ctx, p, 40*time.Second); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *nemesis) rollServers(ctx context.Context, _ *rand.Rand) error {
+	for _, p := range n.w.f.Servers() {
+		if err := n.roll(ctx, p, 30*time.Second); err != nil {
+			return err
+		}
+		ready, cancel := context.WithTimeout(ctx, 20*time.Second)
+		_ = n.w.f.ServersUp(ready) // whatever it says, the next one goes
+		cancel()
+	}
+	return nil
+}
+
+func (n *nemesis) roll(ctx context.Context, p *fleet.Process, patience time.Duration) error {
+	release := n.hold(p)
+	ending, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err := p.Drain(ending)
+	if ctx.Err() != nil {
+		err = nil // it was killed because the time is over
+	}
+	if err := errors.Join(err, release()); err != nil {
+		return err
+	}
+	up, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := p.Up(up); err != nil && ctx.Err() == nil && !errors.Is(err, fleet.ErrNotRunning) {
+		return err
+	}
+	return nil
+}
+
+// fillDisk fills the disk of the server that has one of its own. With space
+// again it has to be restarted: it stops storing for good after a failure.
+func (n *nemesis) fillDisk(ctx context.Context, random *rand.Rand) error {
+	p := n.w.f.Servers()[len(n.w.f.Servers())-1]
+	if err := n.w.f.Fill(p); err != nil {
+		return err
+	}
+	sleep(ctx, between(random, 2*time.Second, 6*time.Second))
+	return errors.Join(n.w.f.Free(p), n.kill(ctx, 0, p))
+}
+
+func (n *nemesis) sicken(ctx context.Context, random *rand.Rand) error {
+	n.w.model.sick.Store(&sicknesses[random.IntN(len(sicknesses))])
+	sleep(ctx, between(random, time.Second, 6*time.Second))
+	n.w.model.sick.Store(nil)
+	return nil
+}
+
+// purgeWork removes all derived work, as the loss of a stream in memory does.
+func (n *nemesis) purgeWork(ctx context.Context, _ *rand.Rand) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	s, err := n.js.Stream(ctx, "WORK")
+	if err == nil {
+		err = s.Purge(ctx)
+	}
+	if err != nil && !n.away(err) {
+		return err
+	}
+	return nil
+}
+
+// away reports whether an error only says that NATS is not there at the moment.
+func (n *nemesis) away(err error) bool {
+	var api *jetstream.APIError
+	return errors.Is(err, nats.ErrTimeout) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders) ||
+		errors.Is(err, nats.ErrDisconnected) || errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrReconnectBufExceeded) ||
+		errors.As(err, &api) && api.Code >= 500
+}
+
+// see keeps some of the work that is published.
+func (n *nemesis) see(m *nats.Msg) {
+	if m.Header.Get(again) != "" {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	const most = 500
+	c := &nats.Msg{Subject: m.Subject, Data: slices.Clone(m.Data), Header: nats.Header{again: {"yes"}}}
+	if n.worked++; len(n.work) < most {
+		n.work = append(n.work, c)
+	} else {
+		n.work[n.worked%most] = c
+	}
+}
+
+// again marks what the nemesis publishes.
+const again = "Again"
+
+func (n *nemesis) repeatWork(_ context.Context, random *rand.Rand) error {
+	n.mu.Lock()
+	var old []*nats.Msg
+	for range min(20, len(n.work)) {
+		old = append(old, n.work[random.IntN(len(n.work))])
+	}
+	n.mu.Unlock()
+	for _, m := range old {
+		if err := n.nc.PublishMsg(m); err != nil && !n.away(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *nemesis) repeatTasks(ctx context.Context, random *rand.Rand) error {
+	for range 5 {
+		n.w.load.mu.Lock()
+		var t *task
+		if order := n.w.load.order; len(order) > 0 {
+			t = n.w.load.tasks[order[random.IntN(len(order))]]
+		}
+		n.w.load.mu.Unlock()
+		if t != nil {
+			n.w.load.submit(ctx, t)
+		}
+	}
+	return nil
+}
+
+// TestNemesis plays seeds: a fleet under load with everything going wrong that
+// can. Each acknowledged task ends with one result, no call is executed twice
+// in one attempt, no read of a head is older than one before.
+//
+//	go test -tags=e2e -count=1 -timeout=2h -run '^TestNemesis$' -seeds 20 -length 3m ./e2e
+func TestNemesis(t *testing.T) {
+	seeds := []uint64{*flagSeed}
+	if *flagSeed == 0 {
+		seeds = nil
+		for range *flagSeeds {
+			seeds = append(seeds, rand.Uint64N(1_000_000))
+		}
+	}
+	for _, seed := range seeds {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) { play(t, seed, *flagLength) })
+	}
+}
+
+func play(t *testing.T, seed uint64, length time.Duration) {
+	w := newWorld(t, seed, shape{servers: 3, nodes: 3, routers: 2, slots: 8, disks: []int64{0, 0, 1 << 30}})
+	w.again = fmt.Sprintf("go test -tags=e2e -count=1 -run '^TestNemesis$' -seed %d -length %v ./e2e", seed, length)
+	n := newNemesis(w)
+	w.work(length, 8, n.run)
+	n.mu.Lock()
+	var lines []string
+	for name, count := range n.done {
+		lines = append(lines, fmt.Sprintf("%dx %s", count, name))
+	}
+	slices.Sort(lines)
+	t.Logf("seed %d: %s; ended by themselves: %v", seed, strings.Join(lines, ", "), n.ended)
+	n.mu.Unlock()
+	w.check()
+}

@@ -38,8 +38,9 @@ func Main(rs ...flow.Registration) {
 	os.Exit(runMain(os.Args[1:], os.Getenv, os.Stderr, rs))
 }
 
-func runMain(args []string, env func(string) string, stderr io.Writer, rs []flow.Registration) int {
-	o := Options{Workflows: rs, Env: env}
+// options reads the flags and the environment of a node.
+func options(args []string, env func(string) string, stderr io.Writer) (*Options, error) {
+	o := &Options{Env: env, Password: env("NATS_PASSWORD")}
 	flags := flag.NewFlagSet("node", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.NATS, "nats", env("NATS_URL"), "`URL` of the NATS servers; without it the node starts one of its own (NATS_URL)")
@@ -60,21 +61,30 @@ func runMain(args []string, env func(string) string, stderr io.Writer, rs []flow
 		return nil
 	})
 	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return 0
-		}
-		return 2
+		return nil, err // it was told to stderr
 	}
 	if flags.NArg() > 0 {
-		fmt.Fprintf(stderr, "node: unexpected argument %q; see -help\n", flags.Arg(0))
+		err := fmt.Errorf("node: unexpected argument %q; see -help", flags.Arg(0))
+		fmt.Fprintln(stderr, err)
+		return nil, err
+	}
+	return o, nil
+}
+
+func runMain(args []string, env func(string) string, stderr io.Writer, rs []flow.Registration) int {
+	o, err := options(args, env, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
 		return 2
 	}
-	o.Password = env("NATS_PASSWORD")
+	o.Workflows = rs
 	o.Logger = slog.New(slog.NewJSONHandler(stderr, nil))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // the second signal ends the process
-	n, err := Start(ctx, &o)
+	n, err := Start(ctx, o)
 	if err != nil && ctx.Err() != nil {
 		return 0 // told to stop before it had begun
 	}

@@ -203,7 +203,7 @@ func (c call) complete(st *step, s session.Session) (*llm.Response, blob.Digest,
 	ex := st.ex
 	p := c.provider
 	if p.Model == "" {
-		p.Model = ex.task.Model
+		p.Model = ex.settings().Model
 	}
 	if p.Model == "" {
 		p.Model = ex.rt.Model

@@ -180,6 +180,7 @@ func NewID(ctx context.Context) string {
 	sc.ex.mu.Lock()
 	defer sc.ex.mu.Unlock()
 	sc.ids++
-	sum := sha256.Sum256([]byte(sc.ex.home.String() + "\x00" + string(sc.ex.id) + "\x00" + string(sc.prefix) + "\x00" + strconv.Itoa(sc.ids)))
+	owner := sc.ex.owner(sc.prefix)
+	sum := sha256.Sum256([]byte(owner.home.String() + "\x00" + string(owner.run) + "\x00" + string(sc.prefix) + "\x00" + strconv.Itoa(sc.ids)))
 	return hex.EncodeToString(sum[:16])
 }

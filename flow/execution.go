@@ -34,9 +34,17 @@ type Execution struct {
 	visited map[run.Path]bool
 	account run.Account
 	poison  error
-	parked  bool      // no step may begin that is not recorded
-	lost    bool      // calls that former attempts may have lost are booked
-	last    time.Time // of the last recorded step
+	inbox   []run.Received // what no step has taken, by place
+	heard   uint64         // messages up to this place were taken
+	notice  chan struct{}  // closed when something is received
+	levels  []level        // the runs around this one and itself, outermost first
+	root    *run.Task      // of the outermost one; nil when it is this run
+	gone    string         // why the run around this one needs it no more
+	inner   *unwound       // what a branch came to
+	fanned  []*fanned      // branches of fan-outs that are not disposed of
+	parked  bool           // no step may begin that is not recorded
+	lost    bool           // calls that former attempts may have lost are booked
+	last    time.Time      // of the last recorded step
 
 	leaseMu sync.Mutex
 	leases  map[session.Key]*lease
@@ -52,6 +60,7 @@ type sameKey struct {
 // heldSession is a session that the run writes to.
 type heldSession struct {
 	version  session.Version // the newest that the code has seen: during replay older than the log
+	outer    bool            // of a run around this one: read, never written
 	parent   session.Key     // zero for the home and for detached sessions
 	detached bool
 	source   string // file:line of an implicit fork
@@ -93,12 +102,19 @@ func (ex *Execution) Forward(ctx context.Context) (run.State, error) {
 	if ex.state != run.Running {
 		return ex.state, fmt.Errorf("flow: run %s is %s: %w", ex.id, ex.state, run.ErrState)
 	}
-	w, err := ex.reg.build(Settings{Input: ex.task.Input, Model: ex.task.Model, Tools: ex.task.Tools})
+	if ex.gone != "" {
+		return ex.giveUp(ctx)
+	}
+	settings := ex.settings()
+	w, err := ex.reg.build(settings)
 	ex.ctx = ctx
 	if err == nil {
 		var stop func()
 		ex.ctx, stop = ex.watch(ctx)
 		ex.result, err = ex.protect(ex.ctx, w)
+		if len(ex.levels) > 1 {
+			ex.result, err = ex.unwind(err)
+		}
 		ex.mu.Lock()
 		if why := ex.stopped(); why != nil && err != nil && ex.poison == nil {
 			ex.poison = why
@@ -125,13 +141,7 @@ const finishTimeout = 40 * time.Second
 func (ex *Execution) watch(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	release := func() {}
-	deadline := ex.task.Deadline
-	if b := ex.task.Budget.Time; b > 0 && !ex.granted.Started.IsZero() {
-		if end := ex.granted.Started.Add(b); deadline.IsZero() || end.Before(deadline) {
-			deadline = end
-		}
-	}
-	if !deadline.IsZero() {
+	if deadline := ex.granted.Record.Deadline(); !deadline.IsZero() {
 		t := time.AfterFunc(time.Until(deadline), func() { cancel(run.ErrDeadline) })
 		release = func() { t.Stop() }
 	}
@@ -143,6 +153,11 @@ func (ex *Execution) watch(ctx context.Context) (context.Context, func()) {
 					return // the next commit will tell
 				}
 				for _, ev := range e.Commit.Events {
+					if ev.Kind == run.KindReceived {
+						if v, err := run.Read[run.Received](ev); err == nil && v.Run == ex.id {
+							ex.receive(v)
+						}
+					}
 					if ev.Kind != run.KindCancel {
 						continue
 					}
@@ -161,15 +176,21 @@ func (ex *Execution) watch(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// protect calls the workflow and turns a panic into an error.
-func (ex *Execution) protect(ctx context.Context, w Workflow) (s session.Session, err error) {
+// protect calls the workflow in the outermost scope.
+func (ex *Execution) protect(ctx context.Context, w Workflow) (session.Session, error) {
+	return ex.shielded(func() (session.Session, error) {
+		return w.Forward(context.WithValue(ctx, scopeKey{}, &scope{ex: ex}), ex.input)
+	})
+}
+
+// shielded calls code of the workflow's author and turns a panic into an error.
+func (ex *Execution) shielded(forward func() (session.Session, error)) (s session.Session, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("flow: workflow %s panicked: %v", ex.reg.Name, p)
 		}
 	}()
-	sc := &scope{ex: ex}
-	return w.Forward(context.WithValue(ctx, scopeKey{}, sc), ex.input)
+	return forward()
 }
 
 // stopped returns why the execution must stop, if it must. ex.mu is held.
@@ -196,7 +217,9 @@ func (ex *Execution) stop(err error) error {
 // replayed takes over what a recorded step says. ex.mu is held.
 func (ex *Execution) replayed(s *run.Step) {
 	ex.last = s.Time
-	ex.account = ex.account.Settle(0, s.Usage)
+	if !ex.outer(s.Path) {
+		ex.account = ex.account.Settle(0, s.Usage)
+	}
 	ex.saw(s.Session)
 }
 
@@ -221,11 +244,20 @@ func (ex *Execution) older(s session.Session) bool {
 	return h != nil && s.Ref().Version != h.version
 }
 
-// holds reports whether the run writes to a session.
-func (ex *Execution) holds(k session.Key) bool {
+// holds reports whether the run that a path belongs to writes to a session.
+func (ex *Execution) holds(path run.Path, k session.Key) bool {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	return ex.held[k] != nil
+	return ex.heldAt(path, k) != nil
+}
+
+// heldAt returns a session that the run at a path may extend; nil if it is
+// somebody else's. ex.mu is held.
+func (ex *Execution) heldAt(path run.Path, k session.Key) *heldSession {
+	if h := ex.held[k]; h != nil && (!h.outer || ex.outer(path)) {
+		return h
+	}
+	return nil
 }
 
 // commitDone appends a step's record with the pending edits of s and content.
@@ -323,7 +355,7 @@ func (ex *Execution) finish(ctx context.Context, err error) (run.State, error) {
 func (ex *Execution) missed() error {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	path, name, found := ex.journal.Unvisited(func(p run.Path) bool { return ex.visited[p] })
+	path, name, found := ex.journal.Unvisited(func(p run.Path) bool { return ex.visited[p] || ex.outer(p) })
 	if !found {
 		return nil
 	}
@@ -346,6 +378,8 @@ func (ex *Execution) halt(ctx context.Context, why error) (run.State, error) {
 		return ex.finishFailed(ctx, run.Cancelled, why)
 	case errors.Is(why, run.ErrDeadline):
 		return ex.finishFailed(ctx, run.TimedOut, why)
+	case errors.Is(why, run.ErrSuspended):
+		return run.Waiting, why // the log says so already
 	case errors.Is(why, run.ErrShutdown):
 		return ex.pause(ctx, run.Queued, why, run.KindReleased, run.Released{
 			Attempt: ex.attempt, Reason: "shutdown", Revision: ex.task.Revision, Run: ex.id, Workflow: ex.task.Workflow,
@@ -469,7 +503,7 @@ func (ex *Execution) closeBranches(ctx context.Context, keep session.Session, st
 	for i, k := range born {
 		h := ex.held[k]
 		switch {
-		case h.disposed || line[k] && h.parent != (session.Key{}) || h.closed != "":
+		case h.outer || h.disposed || line[k] && h.parent != (session.Key{}) || h.closed != "":
 			continue
 		case h.detached:
 			if _, err := ex.note(ctx, k, run.KindReleased, run.Released{Attempt: ex.attempt, Reason: "ended", Run: ex.id}); err != nil {
@@ -488,7 +522,7 @@ func (ex *Execution) closeBranches(ctx context.Context, keep session.Session, st
 			return err
 		}
 	}
-	return nil
+	return ex.closeFanned(ctx, state, reason)
 }
 
 // note commits one event outside of any step.

@@ -42,7 +42,7 @@ func forkStep(ctx context.Context, kind, opening string, s session.Session) (ses
 func (ex *Execution) own(ctx context.Context, path run.Path, s session.Session, extends bool) (session.Session, error) {
 	ex.mu.Lock()
 	s = ex.rebase(s)
-	h := ex.held[s.Key()]
+	h := ex.heldAt(path, s.Key())
 	ex.mu.Unlock()
 	if !extends || h != nil && s.Ref().Version == h.version {
 		return s, nil
@@ -54,7 +54,7 @@ func (ex *Execution) own(ctx context.Context, path run.Path, s session.Session, 
 	case h != nil:
 		opening, source = session.OpenImplicit, caller()
 	}
-	sub := &step{ex: ex, ctx: ctx, s: s, log: ex.home}
+	sub := &step{ex: ex, ctx: ctx, s: s, log: ex.owner(path).home}
 	sub.asked = run.Asked{Path: path.Child("fork"), Kind: run.StepFork, Name: opening, Input: inputDigest(s, nil)}
 	if h != nil {
 		sub.log, sub.old = s.Key(), true
@@ -71,7 +71,7 @@ func (ex *Execution) own(ctx context.Context, path run.Path, s session.Session, 
 // fork records a step that makes a branch and then claims it: first the
 // parent's commit, then the child's.
 func (ex *Execution) fork(st *step, opening, source string) (session.Session, error) {
-	key := session.Key{Tenant: ex.home.Tenant, ID: ex.rt.Mint.Child(ex.home.Tenant, string(ex.id), string(st.asked.Path))}
+	key := session.Key{Tenant: ex.home.Tenant, ID: ex.rt.Mint.Child(ex.home.Tenant, string(ex.owner(st.asked.Path).run), string(st.asked.Path))}
 	own := st.log == st.s.Key() && !st.old
 	base := st.s
 	switch {
@@ -96,7 +96,7 @@ func (ex *Execution) fork(st *step, opening, source string) (session.Session, er
 			base = ack.Session
 		}
 	}
-	open := session.Opening{Kind: opening, Run: string(ex.id), Step: string(st.asked.Path)}
+	open := session.Opening{Kind: opening, Run: string(ex.owner(st.asked.Path).run), Step: string(st.asked.Path)}
 	var events []session.Event
 	root := base.Root()
 	if own {
@@ -121,9 +121,9 @@ func (ex *Execution) fork(st *step, opening, source string) (session.Session, er
 	if st.log == st.s.Key() && !h.detached {
 		h.parent = st.s.Key()
 	} else {
-		h.parent = ex.home
+		h.parent = ex.owner(st.asked.Path).home
 	}
-	return ex.claim(st.ctx, key, root, open, events, h)
+	return ex.claim(st.ctx, st.asked.Path, key, root, open, events, h)
 }
 
 // rebase returns s on top of the commit that holds its pending edits, or the
@@ -161,12 +161,18 @@ func (ex *Execution) alias(s, committed session.Session) {
 
 // claim takes a session that this run made. On a later attempt it also brings
 // what that session's log recorded.
-func (ex *Execution) claim(ctx context.Context, k session.Key, root session.ID, open session.Opening, events []session.Event, h *heldSession) (session.Session, error) {
+func (ex *Execution) claim(ctx context.Context, path run.Path, k session.Key, root session.ID, open session.Opening, events []session.Event, h *heldSession) (session.Session, error) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
-	g, err := ex.rt.Store.Claim(bounded, run.Claim{
-		Session: k, Home: ex.home, Run: ex.id, Attempt: ex.attempt, Revision: ex.reg.Revision, Open: open, Root: root, Events: events,
-	})
+	var g *run.Granted
+	var err error
+	if h.outer = ex.outer(path); h.outer {
+		g, err = ex.rt.Values.Recorded(bounded, k, ex.owner(path).run)
+	} else {
+		g, err = ex.rt.Store.Claim(bounded, run.Claim{
+			Session: k, Home: ex.home, Run: ex.id, Attempt: ex.attempt, Revision: ex.reg.Revision, Open: open, Root: root, Events: events,
+		})
+	}
 	if err != nil {
 		return session.Session{}, err
 	}
@@ -177,7 +183,7 @@ func (ex *Execution) claim(ctx context.Context, k session.Key, root session.ID, 
 	if l, ok := g.Base.Link(); ok {
 		h.link = l
 	}
-	if ex.held[k] == nil {
+	if ex.held[k] == nil && !h.outer {
 		ex.born = append(ex.born, k)
 	}
 	ex.held[k] = h
@@ -199,18 +205,18 @@ func Reject(ctx context.Context, branch session.Session, reason string) error {
 	}
 	defer sc.release()
 	ex := sc.ex
-	if err := ex.mayDispose(branch.Key()); err != nil {
+	if err := ex.mayDispose(path, branch.Key()); err != nil {
 		return err
 	}
 	return ex.failed(ex.dispose(ctx, path, branch.Key(), session.ClosedRejected, reason))
 }
 
-func (ex *Execution) mayDispose(k session.Key) error {
+func (ex *Execution) mayDispose(path run.Path, k session.Key) error {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	h := ex.held[k]
 	switch {
-	case h == nil || k == ex.home:
+	case h == nil || k == ex.home || k == ex.owner(path).home:
 		return fmt.Errorf("flow: session %s is no branch of this run: only what flow.Fork returned can be adopted or rejected", k.ID)
 	case h.disposed:
 		return fmt.Errorf("flow: branch %s was adopted or rejected before", k.ID)
@@ -224,7 +230,7 @@ func (ex *Execution) dispose(ctx context.Context, path run.Path, k session.Key, 
 	h := ex.held[k]
 	link, parent := h.link, h.parent
 	if ex.held[parent] == nil || ex.held[parent].closed != "" || ex.held[parent].disposed {
-		parent = ex.home
+		parent = ex.owner(path).home
 	}
 	h.disposed = true
 	ex.mu.Unlock()
@@ -246,7 +252,7 @@ func (ex *Execution) dispose(ctx context.Context, path run.Path, k session.Key, 
 func (ex *Execution) close(ctx context.Context, k session.Key, c session.Closing) error {
 	ex.mu.Lock()
 	h := ex.held[k]
-	done := h.closed != ""
+	done := h.closed != "" || h.outer
 	h.disposed = true
 	ex.mu.Unlock()
 	if done {
@@ -269,7 +275,7 @@ func Adopt(ctx context.Context, trunk, branch session.Session, reason string) (s
 		return trunk, err
 	}
 	defer st.end()
-	if err := st.ex.mayDispose(branch.Key()); err != nil {
+	if err := st.ex.mayDispose(st.asked.Path, branch.Key()); err != nil {
 		return trunk, st.fail(err)
 	}
 	s, err := st.ex.adopt(st, branch, session.JoinAdopt, reason)
@@ -368,7 +374,7 @@ func Concatenate(ctx context.Context, a, b session.Session) (session.Session, er
 	ex := st.ex
 	parts := []session.Session{a, b}
 	for i := range parts {
-		if !ex.holds(parts[i].Key()) {
+		if !ex.holds(st.asked.Path, parts[i].Key()) {
 			continue
 		}
 		if parts[i], err = ex.flush(ctx, st.asked.Path.Index(i), parts[i]); err != nil {
@@ -379,7 +385,8 @@ func Concatenate(ctx context.Context, a, b session.Session) (session.Session, er
 	if err != nil {
 		return a, st.fail(err)
 	}
-	key := session.Key{Tenant: ex.home.Tenant, ID: ex.rt.Mint.Child(ex.home.Tenant, string(ex.id), string(st.asked.Path))}
+	owner := ex.owner(st.asked.Path)
+	key := session.Key{Tenant: ex.home.Tenant, ID: ex.rt.Mint.Child(ex.home.Tenant, string(owner.run), string(st.asked.Path))}
 	links := make([]session.Link, 0, len(parts))
 	for _, p := range join.Parents {
 		if p.Link.Tenant != ex.home.Tenant {
@@ -392,8 +399,8 @@ func Concatenate(ctx context.Context, a, b session.Session) (session.Session, er
 			return a, st.fail(err)
 		}
 	}
-	open := session.Opening{Kind: session.OpenMerge, Parents: links, Run: string(ex.id), Step: string(st.asked.Path)}
-	s, err := ex.claim(ctx, key, ex.input.Root(), open, []session.Event{session.JoinedEvent(join)}, &heldSession{parent: ex.home})
+	open := session.Opening{Kind: session.OpenMerge, Parents: links, Run: string(owner.run), Step: string(st.asked.Path)}
+	s, err := ex.claim(ctx, st.asked.Path, key, ex.input.Root(), open, []session.Event{session.JoinedEvent(join)}, &heldSession{parent: owner.home})
 	if err != nil {
 		return a, st.fail(err)
 	}

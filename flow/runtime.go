@@ -44,6 +44,9 @@ type Runtime struct {
 	Node string
 	// Model is taken where neither agent nor task names one.
 	Model string
+	// Workflows are what remote branches name when Run runs them in this
+	// process; nil has none. Nodes take what the fleet offers.
+	Workflows *Registry
 	// OnDelta, if set, gets the pieces of model output as they come. They are
 	// provisional. It is called from many goroutines and must not block.
 	OnDelta func(Delta)
@@ -51,8 +54,9 @@ type Runtime struct {
 	// as an implicit fork. The same text is recorded in the run.
 	OnWarning func(run.ID, string)
 
-	once sync.Once
-	mem  *session.MemoryLog
+	once   sync.Once
+	mem    *session.MemoryLog
+	driver Driver
 }
 
 // Workspaces is where the directories of sandboxes are made.
@@ -79,12 +83,13 @@ type Delta struct {
 
 func (rt *Runtime) init() {
 	rt.once.Do(func() {
+		rt.driver.Workflows = rt.Workflows
 		if rt.Store == nil {
 			rt.mem = &session.MemoryLog{}
 			if rt.Values == nil {
 				rt.Values = run.NewValues(rt.mem)
 			}
-			rt.Store = run.Direct(rt.mem, &run.DirectOptions{Values: rt.Values})
+			rt.Store = run.Direct(rt.mem, &run.DirectOptions{Values: rt.Values, OnCommit: rt.driver.Committed})
 		}
 		if rt.Blobs == nil {
 			mem := map[session.Tenant]blob.Store{}
@@ -115,19 +120,16 @@ func (rt *Runtime) Run(ctx context.Context, w Workflow, s session.Session) (sess
 	if s.Unborn() {
 		k = session.Key{Tenant: session.DefaultTenant, ID: rt.Mint.Mint(body)}
 	}
-	ex, err := rt.begin(ctx, Registration{Name: "run", New: func() Workflow { return w }}, run.Task{
+	ex, state, err := rt.driver.run(ctx, rt, Registration{Name: "run", New: func() Workflow { return w }}, run.Task{
 		ID: run.ID("r" + body), Workflow: "run", Session: k,
-	}, s)
-	if err != nil {
+	}, s, nil)
+	switch {
+	case ex == nil:
 		return s, err
-	}
-	if ex.state != run.Running {
+	case state == run.Queued && err == nil:
 		return s, fmt.Errorf("flow: session %s is held by another run: %w", k, run.ErrBusy)
 	}
-	if _, err := ex.Forward(ctx); err != nil {
-		return ex.result, err
-	}
-	return ex.result, nil
+	return ex.result, err
 }
 
 // Begin claims a run: the task's if no log holds it, else the one that the log
@@ -159,6 +161,12 @@ func (rt *Runtime) begin(ctx context.Context, g Registration, t run.Task, s sess
 		c.Open = session.Opening{Kind: session.OpenFork, Parents: []session.Link{l}, Run: string(t.ID)}
 		c.Root = base.Root()
 	}
+	if b := t.Branch; b != nil {
+		c.Open = session.Opening{
+			Kind: session.OpenFork, Name: b.Name, Parents: []session.Link{b.Base}, Run: string(b.Ancestors[len(b.Ancestors)-1].Run), Step: string(b.Path),
+		}
+		c.Root = b.Root
+	}
 	if s.Unborn() {
 		for e := range s.Pending() {
 			c.Events = append(c.Events, e)
@@ -177,7 +185,7 @@ func (rt *Runtime) begin(ctx context.Context, g Registration, t run.Task, s sess
 	ex := &Execution{
 		rt: rt, reg: g, id: t.ID, home: t.Session, granted: granted, state: granted.State, task: granted.Task,
 		attempt: granted.Attempt, journal: granted.Journal, held: map[session.Key]*heldSession{}, leases: map[session.Key]*lease{},
-		last: granted.Started,
+		last: granted.Started, inbox: granted.Record.Inbox(), notice: make(chan struct{}), levels: []level{{run: t.ID, home: t.Session}},
 	}
 	ex.account.Limit = ex.task.Budget
 	if granted.State == run.Running {
@@ -189,6 +197,11 @@ func (rt *Runtime) begin(ctx context.Context, g Registration, t run.Task, s sess
 		}
 		ex.input = base
 		ex.held[ex.home] = &heldSession{version: granted.Base.Ref().Version, closed: granted.Session.Closing().State}
+		if ex.task.Branch != nil {
+			if err := ex.enclose(ctx); err != nil {
+				return nil, err
+			}
+		}
 	}
 	return ex, nil
 }
@@ -243,8 +256,9 @@ func RunInfo(ctx context.Context) (i Info, ok bool) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	path := sc.prefix.Index(sc.next)
+	owner, settings := ex.owner(path), ex.settings()
 	return Info{
-		Run: ex.id, Session: ex.home, Workflow: ex.reg.Name, Attempt: ex.attempt, Path: path, Tenant: ex.home.Tenant,
-		Input: ex.task.Input, Model: ex.task.Model, Tools: ex.task.Tools, Deadline: ex.task.Deadline, Replaying: ex.journal.Has(path),
+		Run: owner.run, Session: owner.home, Workflow: ex.reg.Name, Attempt: ex.attempt, Path: path, Tenant: ex.home.Tenant,
+		Input: settings.Input, Model: settings.Model, Tools: settings.Tools, Deadline: ex.task.Deadline, Replaying: ex.journal.Has(path),
 	}, true
 }

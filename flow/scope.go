@@ -70,17 +70,17 @@ func begin(ctx context.Context, kind, name string, s session.Session, extends bo
 	if err != nil {
 		return nil, err
 	}
-	st := &step{sc: sc, ex: ex, ctx: ctx, s: s, log: ex.home, began: time.Now()}
+	st := &step{sc: sc, ex: ex, ctx: ctx, s: s, log: ex.owner(path).home, began: time.Now()}
 	// The digest is of the value as the author holds it, so that it is the
 	// same on every execution.
 	st.asked = run.Asked{Path: path, Kind: kind, Name: name, Input: inputDigest(s, args), Effect: effect}
-	if extends || ex.holds(s.Key()) {
+	if extends || ex.holds(path, s.Key()) {
 		if st.s, err = ex.own(ctx, path, s, extends); err != nil {
 			st.end()
 			return nil, st.fail(err)
 		}
 	}
-	if ex.holds(st.s.Key()) {
+	if ex.holds(path, st.s.Key()) {
 		st.log, st.old = st.s.Key(), ex.older(st.s)
 	}
 	if err := st.decide(); err != nil {
@@ -122,6 +122,10 @@ func (st *step) decide() error {
 	var err error
 	if st.decision, st.record, err = st.ex.journal.Next(st.asked); err != nil {
 		return err
+	}
+	if st.record == nil && st.ex.outer(st.asked.Path) {
+		return fmt.Errorf("%w: on its way to branch %s the code asks for %s %q at step %s, which the run around it never recorded",
+			run.ErrMismatch, st.ex.task.Branch.Name, st.asked.Kind, st.asked.Name, st.asked.Path)
 	}
 	if st.ex.parked && st.record == nil {
 		return run.ErrShutdown

@@ -182,7 +182,7 @@ func (c *Compressor) Forward(ctx context.Context, s session.Session) (session.Se
 		}
 		base = ack.Session
 	}
-	if !st.ex.holds(base.Key()) {
+	if !st.ex.holds(st.asked.Path, base.Key()) {
 		base = st.s.Committed()
 	}
 	l, ok := base.Link()
@@ -193,10 +193,10 @@ func (c *Compressor) Forward(ctx context.Context, s session.Session) (session.Se
 	ex.mu.Lock()
 	ex.alias(st.s, base)
 	ex.mu.Unlock()
-	key := session.Key{Tenant: ex.home.Tenant, ID: ex.rt.Mint.Child(ex.home.Tenant, string(ex.id), string(st.asked.Path))}
+	key := session.Key{Tenant: ex.home.Tenant, ID: ex.rt.Mint.Child(ex.home.Tenant, string(ex.owner(st.asked.Path).run), string(st.asked.Path))}
 	o := session.Origin{Agent: c.Name, Workflow: ex.reg.Name, Node: ex.rt.Node, Run: string(ex.id), Step: string(st.asked.Path), Usage: usage, Placement: base.Placement()}
-	open := session.Opening{Kind: session.OpenCompress, Parents: []session.Link{l}, Run: string(ex.id), Step: string(st.asked.Path)}
-	out, err := ex.claim(ctx, key, base.Root(), open, []session.Event{session.ChunkEvent(session.UserText(text).Of(o))}, &heldSession{parent: base.Key()})
+	open := session.Opening{Kind: session.OpenCompress, Parents: []session.Link{l}, Run: string(ex.owner(st.asked.Path).run), Step: string(st.asked.Path)}
+	out, err := ex.claim(ctx, st.asked.Path, key, base.Root(), open, []session.Event{session.ChunkEvent(session.UserText(text).Of(o))}, &heldSession{parent: base.Key()})
 	if err != nil {
 		return s, st.fail(err)
 	}

@@ -25,20 +25,21 @@ type Account struct {
 	Limit    Budget
 	Spent    session.Usage
 	Steps    int64
-	Reserved int64 // tokens
+	Reserved int64  // tokens
+	Allotted Budget // to branches that are not back
 }
 
 // Reserve sets tokens aside for a call before it starts; it fails with
 // ErrBudget when the budget is used up. The last call may exceed the limit,
 // because its size is not known before it ends: by one call, never by two.
 func (a Account) Reserve(tokens int64) (Account, error) {
-	if l := a.Limit.Steps; l > 0 && a.Steps >= l {
+	if l := a.Limit.Steps; l > 0 && a.Steps+a.Allotted.Steps >= l {
 		return a, fmt.Errorf("%w: %d of %d steps used; raise budget.steps", ErrBudget, a.Steps, l)
 	}
-	if l := a.Limit.Tokens; l > 0 && a.Spent.Tokens()+a.Reserved >= l {
+	if l := a.Limit.Tokens; l > 0 && a.Spent.Tokens()+a.Reserved+a.Allotted.Tokens >= l {
 		return a, fmt.Errorf("%w: %d of %d tokens used, %d reserved; raise budget.tokens", ErrBudget, a.Spent.Tokens(), l, a.Reserved)
 	}
-	if l := a.Limit.MicroUSD; l > 0 && a.Spent.MicroUSD >= l {
+	if l := a.Limit.MicroUSD; l > 0 && a.Spent.MicroUSD+a.Allotted.MicroUSD >= l {
 		return a, fmt.Errorf("%w: %d of %d micro-USD used; raise budget.micro_usd", ErrBudget, a.Spent.MicroUSD, l)
 	}
 	a.Reserved += tokens
@@ -64,16 +65,28 @@ func (a Account) Lost(reserved int64) Account {
 func (a Account) Left() Budget {
 	left := Budget{Time: a.Limit.Time}
 	if l := a.Limit.Tokens; l > 0 {
-		left.Tokens = max(l-a.Spent.Tokens()-a.Reserved, 0)
+		left.Tokens = max(l-a.Spent.Tokens()-a.Reserved-a.Allotted.Tokens, 0)
 	}
 	if l := a.Limit.MicroUSD; l > 0 {
-		left.MicroUSD = max(l-a.Spent.MicroUSD, 0)
+		left.MicroUSD = max(l-a.Spent.MicroUSD-a.Allotted.MicroUSD, 0)
 	}
 	if l := a.Limit.Steps; l > 0 {
-		left.Steps = max(l-a.Steps, 0)
+		left.Steps = max(l-a.Steps-a.Allotted.Steps, 0)
 	}
 	return left
 }
+
+// Allot sets a part aside for each of n branches.
+func (a Account) Allot(part Budget, n int) Account {
+	a.Allotted.Tokens += part.Tokens * int64(n)
+	a.Allotted.MicroUSD += part.MicroUSD * int64(n)
+	a.Allotted.Steps += part.Steps * int64(n)
+	return a
+}
+
+// Recall takes back what Allot set aside; what the branches used is settled
+// apart.
+func (a Account) Recall(part Budget, n int) Account { return a.Allot(part, -n) }
 
 // Split gives each of n branches an equal part of what is left. The parts
 // never add up to more, and a limited part that rounds to nothing is

@@ -15,6 +15,9 @@ type DirectOptions struct {
 	Incarnation string           // of the writer; "" is "direct"
 	Now         func() time.Time // nil is time.Now
 	Values      *Values          // shared cache; nil makes one
+	// OnCommit, if set, gets every commit after it is durable. It is called
+	// while the session is locked, so it must not wait for the Store.
+	OnCommit func(session.Entry)
 }
 
 // Direct returns a Store that writes to a log without actors: one lock per
@@ -88,6 +91,9 @@ func (d *direct) with(ctx context.Context, k session.Key, decide func(w *Writer,
 	}
 	h.w.Committed(at)
 	d.o.Values.Keep(h.w.Session())
+	if d.o.OnCommit != nil {
+		d.o.OnCommit(session.Entry{Commit: c, At: at})
+	}
 	d.mu.Lock()
 	close(d.changed)
 	d.changed = make(chan struct{})

@@ -68,6 +68,46 @@ type ancestorError struct{ error }
 
 func (e *ancestorError) Unwrap() error { return e.error }
 
+// Recorded returns what a session's log says of a run, without a claim: it is
+// read to replay a run around a branch. ErrUnknownRun: the log does not hold it.
+func (v *Values) Recorded(ctx context.Context, k session.Key, id ID) (*Granted, error) {
+	w, err := Load(ctx, v.log, v, k, "")
+	if err != nil {
+		return nil, err
+	}
+	r := w.book.Run(id)
+	if r == nil {
+		return nil, fmt.Errorf("run: %s is not in the log of %s: %w", id, k, ErrUnknownRun)
+	}
+	return w.grant(r, r.State), nil
+}
+
+// Disposition returns how a run's log says that a branch ended for it. One that
+// the log says nothing of is cancelled: the run went on without it.
+func (v *Values) Disposition(ctx context.Context, parent session.Key, branch session.ID) (Disposal, error) {
+	d := Disposal{Session: branch, State: session.ClosedCancelled, Reason: "the run that opened this branch went on without it"}
+	for e, err := range v.log.Read(ctx, parent, session.Position{}) {
+		if err != nil {
+			return d, fmt.Errorf("run: read %s: %w", parent, err)
+		}
+		for _, ev := range e.Commit.Events {
+			if ev.Kind != KindDisposed {
+				continue
+			}
+			all, err := Read[Disposed](ev)
+			if err != nil {
+				return d, err
+			}
+			for _, one := range all.Branches {
+				if one.Session == branch {
+					return one, nil
+				}
+			}
+		}
+	}
+	return d, nil
+}
+
 // Keep remembers a committed value, which saves folding it.
 func (v *Values) Keep(s session.Session) {
 	l, ok := s.Link()

@@ -128,7 +128,8 @@ const (
 	JoinAdopt         = "adopt"
 	JoinSinceAncestor = "since_ancestor"
 	JoinConcatenate   = "concatenate"
-	JoinReplace       = "replace" // the parent stands for everything before it
+	JoinReplace       = "replace"   // the parent stands for everything before it
+	JoinSummarise     = "summarise" // refers to the parents; a chunk beside it says what they came to
 )
 
 // Join adds chunks of other sessions to this one, by reference: of each

@@ -1,0 +1,175 @@
+package flow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// level is a run whose code an execution goes through: the runs around a
+// branch, whose journals are replayed and never written, and the run itself,
+// which is the last one.
+type level struct {
+	run  run.ID
+	home session.Key
+	path run.Path // below which its own steps are
+	base session.Session
+}
+
+// owner returns the run that a path belongs to.
+func (ex *Execution) owner(p run.Path) level {
+	for _, l := range slices.Backward(ex.levels) {
+		if l.path == "" || p == l.path || strings.HasPrefix(string(p), string(l.path)+".") {
+			return l
+		}
+	}
+	return ex.levels[0]
+}
+
+// outer reports whether a path belongs to a run around this one.
+func (ex *Execution) outer(p run.Path) bool {
+	return len(ex.levels) > 1 && ex.owner(p).run != ex.id
+}
+
+// settings are what the task of the outermost run asks for: all branches see
+// the same.
+func (ex *Execution) settings() Settings {
+	t := &ex.task
+	if ex.root != nil {
+		t = ex.root
+	}
+	return Settings{Input: t.Input, Model: t.Model, Tools: t.Tools}
+}
+
+// enclose reads what the runs around a branch recorded. It is called after the
+// claim, so that a parent which has gone on without the branch is noticed
+// here, or tells the branch's session.
+func (ex *Execution) enclose(ctx context.Context) error {
+	b := ex.task.Branch
+	own := ex.levels[0]
+	if !b.Remote {
+		ex.levels, own.path = nil, b.Path
+	}
+	for i, a := range b.Ancestors {
+		last := i == len(b.Ancestors)-1
+		if b.Remote && !last {
+			continue
+		}
+		home := session.Key{Tenant: ex.home.Tenant, ID: a.Session}
+		g, err := ex.rt.Values.Recorded(ctx, home, a.Run)
+		if err != nil {
+			return fmt.Errorf("flow: branch %s of run %s: %w", b.Name, a.Run, err)
+		}
+		switch {
+		case g.State.Terminal():
+			ex.gone = fmt.Sprintf("the run that opened this branch has %s", g.State)
+			return nil
+		case last && g.Journal.Has(b.Parent().Path):
+			ex.gone = "the run that opened this branch went on without it"
+			return nil
+		case b.Remote:
+			return nil
+		}
+		ex.journal.Merge(g.Journal)
+		ex.held[home] = &heldSession{version: g.Base.Ref().Version, closed: g.Session.Closing().State, outer: true}
+		ex.levels = append(ex.levels, level{run: a.Run, home: home, path: a.Path, base: g.Base})
+		if i == 0 {
+			ex.root, ex.input = &g.Task, g.Base
+		}
+	}
+	own.base = ex.granted.Base
+	ex.levels = append(ex.levels, own)
+	return nil
+}
+
+// giveUp ends a branch that nobody waits for.
+func (ex *Execution) giveUp(ctx context.Context) (run.State, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
+	defer cancel()
+	err := ex.rt.Store.Apply(ctx, run.Signal{To: ex.home, Run: ex.id, Close: &run.Disposal{
+		Session: ex.home.ID, State: session.ClosedCancelled, Reason: ex.gone,
+	}})
+	if err != nil && !errors.Is(err, run.ErrState) {
+		return run.Running, err
+	}
+	state, err := ex.finishFailed(ctx, run.Cancelled, fmt.Errorf("%w: %s", run.ErrCancelled, ex.gone))
+	ex.mu.Lock()
+	ex.state = state
+	ex.mu.Unlock()
+	return state, err
+}
+
+// unwound is what a branch's own part of the workflow came to.
+type unwound struct {
+	s   session.Session
+	err error
+}
+
+// errUnwound takes an execution out of the code around its branch.
+var errUnwound = errors.New("flow: the branch has run")
+
+// enter runs the part of a fan-out that this execution is for, on its way to
+// the branch or as the branch itself.
+func (ex *Execution) enter(ctx context.Context, fan run.Path, bs []Branch) error {
+	at := slices.IndexFunc(ex.levels, func(l level) bool { return l.run == ex.owner(fan).run }) + 1
+	to := ex.levels[at]
+	i := slices.IndexFunc(bs, func(b Branch) bool { return fan.Child(b.Name) == to.path })
+	if i < 0 {
+		return ex.failed(fmt.Errorf("%w: the fan-out at step %s has no branch for %s any more", run.ErrMismatch, fan, to.path))
+	}
+	inside := context.WithValue(ctx, scopeKey{}, &scope{ex: ex, prefix: to.path})
+	s, err := ex.shielded(func() (session.Session, error) { return bs[i].Workflow.Forward(inside, to.base) })
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	if at == len(ex.levels)-1 {
+		ex.inner = &unwound{s, err}
+	}
+	if ex.poison == nil {
+		ex.poison = errUnwound
+	}
+	return ex.poison
+}
+
+// leads reports whether the fan-out at a path is on the way to this branch.
+func (ex *Execution) leads(fan run.Path) bool {
+	if !ex.outer(fan) {
+		return false
+	}
+	owner := ex.owner(fan)
+	for i, l := range ex.levels {
+		if l.run == owner.run {
+			next := string(ex.levels[i+1].path)
+			cut := strings.LastIndexByte(next, '.')
+			return cut > 0 && next[:cut] == string(fan)
+		}
+	}
+	return false
+}
+
+// unwind returns what the branch came to, once the code around it returned err.
+func (ex *Execution) unwind(err error) (session.Session, error) {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	if errors.Is(ex.poison, errUnwound) {
+		ex.poison = nil
+	}
+	switch {
+	case ex.inner != nil:
+		return ex.inner.s, ex.inner.err
+	case ex.poison != nil:
+		return session.Session{}, ex.poison
+	case err != nil && ex.stopped() != nil:
+		return session.Session{}, ex.stopped()
+	case err != nil:
+		err = fmt.Errorf("%w: the code failed on its way to branch %s: %w", run.ErrMismatch, ex.task.Branch.Name, err)
+	default:
+		err = fmt.Errorf("%w: the code ended on its way to branch %s", run.ErrMismatch, ex.task.Branch.Name)
+	}
+	ex.poison = err
+	return session.Session{}, err
+}

@@ -1,0 +1,181 @@
+package flow_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// say adds a chunk through a step, so that it is content of the branch.
+func say(text string) flow.Workflow {
+	return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		v, err := flow.Do(ctx, "say", func(context.Context) (string, error) { return text, nil })
+		if err != nil {
+			return s, err
+		}
+		return s.With(session.UserText(v)), nil
+	})
+}
+
+func failing(text string) flow.Workflow {
+	return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		return s, errors.New(text)
+	})
+}
+
+func texts(s session.Session) []string {
+	var all []string
+	for _, c := range s.Chunks() {
+		all = append(all, c.Text())
+	}
+	return all
+}
+
+func TestFanOutMerge(t *testing.T) {
+	var before atomic.Int32
+	w := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		id, err := flow.Do(ctx, "before", func(context.Context) (int32, error) { return before.Add(1), nil })
+		if err != nil {
+			return s, err
+		}
+		s = s.With(session.UserText(fmt.Sprintf("base %d", id)))
+		j, err := flow.FanOut(ctx, s, []flow.Branch{
+			{Name: "a", Workflow: say("from a")},
+			{Name: "bad", Workflow: failing("broken")},
+			{Name: "b", Workflow: flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+				return say(fmt.Sprintf("from b after %d", id)).Forward(ctx, s)
+			})},
+		}, nil)
+		if err != nil {
+			return s, err
+		}
+		if len(j.Succeeded()) != 2 || j.Outcomes[1].State != run.Failed || !strings.Contains(fmt.Sprint(j.Outcomes[1].Err), "broken") {
+			t.Errorf("the outcomes are %+v", j.Outcomes)
+		}
+		return flow.Merge(ctx, j, flow.SinceAncestor())
+	})
+	rt := &flow.Runtime{}
+	s, err := rt.Run(t.Context(), w, session.New(session.UserText("go")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"go", "base 1", "from a", "from b after 1"}
+	if got := texts(s); !slices.Equal(got, want) {
+		t.Errorf("the session says %q, want %q", got, want)
+	}
+	if n := before.Load(); n != 1 {
+		t.Errorf("a step before the fan-out ran %d times", n)
+	}
+}
+
+func TestFanOutNested(t *testing.T) {
+	leaf := func(name string) flow.Workflow { return say("leaf " + name) }
+	inner := func(name string) flow.Workflow {
+		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			s, err := say("in " + name).Forward(ctx, s)
+			if err != nil {
+				return s, err
+			}
+			j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "x", Workflow: leaf(name + "x")}, {Name: "y", Workflow: leaf(name + "y")}}, nil)
+			if err != nil {
+				return s, err
+			}
+			return flow.Merge(ctx, j, flow.SinceAncestor())
+		})
+	}
+	w := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "p", Workflow: inner("p")}, {Name: "q", Workflow: inner("q")}}, nil)
+		if err != nil {
+			return s, err
+		}
+		if s, err = flow.Merge(ctx, j, flow.SinceAncestor()); err != nil {
+			return s, err
+		}
+		return say("end").Forward(ctx, s)
+	})
+	s, err := (&flow.Runtime{}).Run(t.Context(), w, session.New(session.UserText("go")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"go", "in p", "leaf px", "leaf py", "in q", "leaf qx", "leaf qy", "end"}
+	if got := texts(s); !slices.Equal(got, want) {
+		t.Errorf("the session says %q, want %q", got, want)
+	}
+}
+
+func TestFanOutFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			_, err := flow.Do(ctx, "slow", func(ctx context.Context) (int, error) {
+				select {
+				case <-ctx.Done():
+					return 0, ctx.Err()
+				case <-time.After(time.Hour):
+					return 1, nil
+				}
+			}, flow.Effect(2))
+			return s, err
+		})
+		w := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "slow", Workflow: slow}, {Name: "quick", Workflow: say("quick")}},
+				&flow.FanOutOptions{Join: flow.Join{First: true}})
+			if err != nil {
+				return s, err
+			}
+			if j.Outcomes[0].State != run.Cancelled {
+				t.Errorf("the slow branch is %s", j.Outcomes[0].State)
+			}
+			return flow.Merge(ctx, j, flow.Pick(-1))
+		})
+		began := time.Now()
+		s, err := (&flow.Runtime{}).Run(t.Context(), w, session.New(session.UserText("go")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := texts(s); !slices.Equal(got, []string{"go", "quick"}) {
+			t.Errorf("the session says %q", got)
+		}
+		if d := time.Since(began); d > time.Minute {
+			t.Errorf("it took %s", d)
+		}
+	})
+}
+
+func TestApproveAndSleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			if err := flow.Sleep(ctx, 48*time.Hour); err != nil {
+				return s, err
+			}
+			a, err := flow.Approve(ctx, flow.Question{Title: "Publish?", Expires: time.Hour})
+			if run.Control(err) {
+				return s, err
+			}
+			if !errors.Is(err, run.ErrExpired) {
+				t.Errorf("nobody answered: %+v, %v", a, err)
+			}
+			return s.With(session.UserText("went on")), nil
+		})
+		began := time.Now()
+		s, err := (&flow.Runtime{}).Run(t.Context(), w, session.New(session.UserText("go")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := texts(s); !slices.Equal(got, []string{"go", "went on"}) {
+			t.Errorf("the session says %q", got)
+		}
+		if d := time.Since(began); d < 49*time.Hour || d > 50*time.Hour {
+			t.Errorf("it took %s", d)
+		}
+	})
+}

@@ -230,6 +230,7 @@ type Workflow struct {
 	Description string          `json:"description,omitempty"`
 	Revision    string          `json:"revision,omitempty"`
 	Pool        string          `json:"pool,omitempty"`
+	Class       string          `json:"class,omitempty"` // ClassInteractive (also if empty) or ClassBatch
 	Input       json.RawMessage `json:"input,omitempty"` // JSON Schema
 }
 

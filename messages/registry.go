@@ -38,6 +38,13 @@ func DecodeTool(data []byte) (Tool, error) {
 	return t, nil
 }
 
+// The classes of workflows: within a pool the work of interactive ones is taken
+// before that of batches.
+const (
+	ClassInteractive = "interactive"
+	ClassBatch       = "batch"
+)
+
 // Alias is what a name stands for. Of a session's name it is the session; of
 // a run's id the run's home, with what tells two tasks of one id apart.
 type Alias struct {

@@ -132,9 +132,19 @@ func ParseQuerySubject(subject string) (t session.Tenant, verb string, ok bool) 
 // ToolSubject is where a tool of another process is called.
 func ToolSubject(t session.Tenant, name string) string { return ToolPrefix + string(t) + "." + name }
 
-// WorkSubject is where work for a session waits for a pool.
-func WorkSubject(pool string, k session.Key) string {
-	return WorkPrefix + pool + "." + string(k.Tenant) + "." + string(k.ID)
+// WorkSubject is where runs of a session wait for a pool, by the class of their
+// workflow: ClassInteractive or ClassBatch.
+func WorkSubject(pool, class string, k session.Key) string {
+	return WorkPrefix + pool + "." + class + "." + string(k.Tenant) + "." + string(k.ID)
+}
+
+// SignalPool stands in the place of a pool in the subjects of signals, which
+// every node takes: no pool has this name.
+const SignalPool = "signals"
+
+// SignalSubject is where signals for a session wait for any node.
+func SignalSubject(k session.Key) string {
+	return WorkPrefix + SignalPool + "." + string(k.Tenant) + "." + string(k.ID)
 }
 
 // DeadLetterSubject is where a refused task is kept, by what its own subject

@@ -2,7 +2,6 @@ package natsbus
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -84,37 +83,4 @@ func (c *Conn) ServeDeliver(ctx context.Context, incarnation string, handle func
 		}
 		return messages.Answer{Done: a != NotMine, Note: string(a)}
 	})
-}
-
-// PullWork takes work for a pool, as many messages at once as slots returns,
-// until ctx ends: runs to take up and signals. accept returns when a log holds
-// what was asked for. An error that says that nobody ever can drops the work;
-// with any other one it comes again after a while.
-func (c *Conn) PullWork(ctx context.Context, pool string, slots func() int, accept func(ctx context.Context, w run.Work) error) error {
-	if err := session.ValidID("pool", pool); err != nil {
-		return err
-	}
-	p := &puller{c: c, stream: StreamWork, durable: "work-" + pool, filter: prefixWork + pool + ".>", slots: slots}
-	p.handle = func(ctx context.Context, m jsMsg) fate {
-		w, err := messages.DecodeWork(m.Data())
-		if err == nil {
-			err = accept(ctx, w)
-		}
-		switch {
-		case err == nil:
-			return done
-		case errors.Is(err, run.ErrShutdown):
-			return other
-		case errors.Is(err, run.ErrNotSupported):
-			// Not offered here any more; perhaps it is again some time.
-			c.o.Logger.Warn("a run waits for a node that offers its workflow", "subject", m.Subject(), "err", err)
-			return later
-		case messages.Refusal(err):
-			c.o.Logger.Info("work has come too late", "subject", m.Subject(), "err", err)
-			return done
-		}
-		c.o.Logger.Warn("work was not accepted and comes again", "subject", m.Subject(), "err", err)
-		return later
-	}
-	return p.run(ctx)
 }

@@ -23,6 +23,7 @@ type lineageRelay struct {
 	stream                string
 	at                    lineagePoint
 	pace                  *pacer
+	onDuty                func() bool
 }
 
 // lineagePoint is a record of the partition in LINEAGE.
@@ -40,9 +41,13 @@ func (p *lineageRelay) subject() string {
 func (p *lineageRelay) run(ctx context.Context) error {
 	p.pace = newPacer()
 	defer p.pace.stop()
+	service, err := p.c.serveRelayed(context.WithoutCancel(ctx), p.stream)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = service.Stop() }() // who still asks asks again
 	p.c.relayed.pass(p.stream, 0)
 	defer p.c.relayed.end(p.stream)
-	var err error
 	if p.at, err = p.cursor(ctx); err != nil {
 		return err
 	}
@@ -183,6 +188,9 @@ func (p *lineageRelay) publish(ctx context.Context, r *lineage.Record) error {
 // before this one, and this one not twice.
 func (p *lineageRelay) store(ctx context.Context, r *lineage.Record, data []byte) (uint64, error) {
 	for wait := newBackoff(); ; {
+		if !p.onDuty() {
+			return 0, errOffDuty // another relay publishes it
+		}
 		at, err := p.c.publish(ctx, &nats.Msg{Subject: r.Subject(), Data: data})
 		if err == nil {
 			return at, nil

@@ -53,6 +53,10 @@ const (
 	DefaultConnectTimeout = 5 * time.Second
 	// DefaultDrainTimeout bounds Close.
 	DefaultDrainTimeout = 10 * time.Second
+	// pingEvery is how often a connection that is silent is tested, and
+	// writeFor how long a write may take before it counts as lost.
+	pingEvery = 2 * time.Second
+	writeFor  = 10 * time.Second
 	// NodeInbox is the inbox prefix of a node. Clients without credentials may
 	// subscribe to the common one.
 	NodeInbox = "_RATH"
@@ -250,6 +254,11 @@ func (c *Conn) natsOptions(ctx context.Context) ([]nats.Option, error) {
 		nats.ReconnectWait(250 * time.Millisecond),
 		nats.ReconnectJitter(250*time.Millisecond, 250*time.Millisecond),
 		nats.IgnoreAuthErrorAbort(),
+		// A host that is gone says nothing: without these it takes minutes to
+		// notice.
+		nats.PingInterval(pingEvery),
+		nats.MaxPingsOutstanding(2),
+		nats.FlusherTimeout(writeFor),
 		// What cannot be sent now is the caller's to retry: a buffer would
 		// send it at a time that nobody expects.
 		nats.ReconnectBufSize(-1),

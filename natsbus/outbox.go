@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -21,8 +19,6 @@ const (
 	resultsAtOnce = 32
 	// resultPatience bounds the storing of one result.
 	resultPatience = 30 * time.Second
-	// offerPatience bounds the storing of one offer; a sweep repeats it.
-	offerPatience = 30 * time.Second
 )
 
 // outbox publishes what a partition's commits ask for elsewhere, and sweeps
@@ -32,6 +28,8 @@ type outbox struct {
 	o                     RelayOptions
 	generation, partition uint32
 	stream                string
+	poke                  <-chan struct{} // look through the open runs now
+	onDuty                func() bool
 
 	open    *openRuns
 	at      session.Position // of the last commit taken; Seq is not used
@@ -121,6 +119,10 @@ func (b *outbox) pump(ctx context.Context, in <-chan followed, end uint64) error
 				b.sweep(ctx, false)
 			}
 			sweep.Reset(b.o.Sweep)
+		case <-b.poke:
+			if !history {
+				b.sweep(ctx, false)
+			}
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -252,16 +254,16 @@ func (b *outbox) putResults(ctx context.Context, e session.Entry, live bool) err
 // offer publishes work for the nodes. What cannot be stored is left to the
 // next sweep.
 func (b *outbox) offer(ctx context.Context, w run.Work) error {
-	pool := DefaultPool
+	var pool, class string
 	if w.Task != nil {
-		pool = b.o.Pool(w.Task.Workflow)
+		pool, class = b.o.Pool(ctx, w.Task.Workflow, w.Task.Revision)
 		if s := b.open.sessions[w.Task.Session]; s != nil {
 			if r := s.run(w.Task.ID); r != nil {
 				r.offered = time.Now()
 			}
 		}
 	}
-	err := b.c.PublishWork(ctx, pool, w)
+	err := b.c.PublishWork(ctx, pool, class, w)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -269,24 +271,4 @@ func (b *outbox) offer(ctx context.Context, w run.Work) error {
 		b.c.o.Logger.Error("work was not offered; the next sweep does", "stream", b.stream, "err", err)
 	}
 	return nil
-}
-
-// PublishWork offers work to the nodes of a pool.
-func (c *Conn) PublishWork(ctx context.Context, pool string, w run.Work) error {
-	body := messages.WorkOf(w)
-	data, err := body.Encode()
-	if err != nil {
-		return err
-	}
-	subject := messages.WorkSubject(pool, session.Key{Tenant: body.Tenant, ID: body.Session})
-	patient, cancel := context.WithTimeout(ctx, offerPatience)
-	defer cancel()
-	for wait := newBackoff(); ; {
-		if _, err = c.publish(patient, &nats.Msg{Subject: subject, Data: data}); err == nil {
-			return nil
-		}
-		if wait.sleep(patient) != nil {
-			return fmt.Errorf("natsbus: offer run %s to pool %s: %w", body.Run, pool, err)
-		}
-	}
 }

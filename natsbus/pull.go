@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -47,9 +48,14 @@ type puller struct {
 	stream, durable, filter string
 	slots                   func() int
 	handle                  func(ctx context.Context, m jsMsg) fate
+	// lobby, if set, sees to it that tenants take turns when slots are scarce.
+	lobby *lobby
+	// behind, if set, goes first: this puller asks when that one finds nothing.
+	behind *puller
 
-	wg   sync.WaitGroup
-	busy chan struct{} // a token for each message that is being handled
+	wg    sync.WaitGroup
+	busy  chan struct{} // a token for each message that is being handled
+	eager atomic.Bool   // there is more than there are slots
 }
 
 // run pulls until ctx ends, and returns when everything that was taken is
@@ -63,13 +69,16 @@ func (p *puller) run(ctx context.Context) error {
 			ever = true
 			err = p.pull(ctx, consumer, &wait)
 		}
+		if p.lobby != nil {
+			p.lobby.empty()
+		}
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case !ever && errors.Is(err, jetstream.ErrStreamNotFound):
 			return fmt.Errorf("natsbus: pull from stream %s: %w", p.stream, streamError(err))
 		}
-		p.c.o.Logger.Warn("pulling again", "stream", p.stream, "err", err)
+		p.c.o.Logger.Warn("pulling again", "stream", p.stream, "consumer", p.durable, "err", err)
 		if wait.sleep(ctx) != nil {
 			return nil
 		}
@@ -91,12 +100,27 @@ func (p *puller) consumer(ctx context.Context) (jetstream.Consumer, error) {
 
 // pull asks for messages until that fails.
 func (p *puller) pull(ctx context.Context, consumer jetstream.Consumer, wait **backoff) error {
-	for ctx.Err() == nil {
+	for full := false; ctx.Err() == nil; {
 		n := min(p.slots()-len(p.busy), maxPull)
-		if n <= 0 {
+		if n <= 0 || p.behind != nil && p.behind.eager.Load() {
+			full = true
+			if p.lobby != nil {
+				p.lobby.release(lobbyHold)
+			}
 			pause(ctx, fullWait)
 			continue
 		}
+		if full && p.lobby != nil {
+			served, err := p.lobby.serve(ctx, p, consumer, n)
+			if err != nil {
+				return err
+			}
+			if served {
+				p.eager.Store(true)
+				continue
+			}
+		}
+		full = false
 		if err := p.batch(ctx, consumer, n); err != nil {
 			return err
 		}
@@ -110,26 +134,48 @@ func (p *puller) batch(ctx context.Context, consumer jetstream.Consumer, n int) 
 	asking, cancel := context.WithTimeout(ctx, pullFor)
 	defer cancel()
 	defer context.AfterFunc(p.c.link.Load().ctx, cancel)()
-	batch, err := consumer.Fetch(n, jetstream.FetchContext(asking))
+	// Who goes behind this one must not wait for the end of an idle request.
+	fetch := func() (jetstream.MessageBatch, error) { return consumer.Fetch(n, jetstream.FetchContext(asking)) }
+	if p.eager.Load() {
+		fetch = func() (jetstream.MessageBatch, error) { return consumer.FetchNoWait(n) }
+	}
+	batch, err := fetch()
 	if err != nil {
 		return err
 	}
+	took := 0
 	for m := range batch.Messages() {
+		took++
 		if ctx.Err() != nil {
 			_ = m.Nak() // else it comes again after ackWait
 			continue
 		}
-		p.busy <- struct{}{}
-		p.wg.Go(func() {
-			defer func() { <-p.busy }()
-			p.one(ctx, m)
-		})
+		p.start(ctx, m)
 	}
-	err = batch.Error()
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, nats.ErrTimeout) {
-		return nil
+	p.eager.Store(took == n)
+	return waited(batch.Error())
+}
+
+// waited drops the errors that only say that no more messages came in time.
+func waited(err error) error {
+	for _, none := range []error{context.DeadlineExceeded, context.Canceled, nats.ErrTimeout, jetstream.ErrNoMessages} {
+		if errors.Is(err, none) {
+			return nil
+		}
 	}
 	return err
+}
+
+// start handles a message in the background.
+func (p *puller) start(ctx context.Context, m jsMsg) {
+	if p.lobby != nil {
+		p.lobby.note(m)
+	}
+	p.busy <- struct{}{}
+	p.wg.Go(func() {
+		defer func() { <-p.busy }()
+		p.one(ctx, m)
+	})
 }
 
 // one handles a message and says what became of it. If that is lost the

@@ -19,12 +19,18 @@ const (
 
 // RelayOptions say what a relay works with; nil means the defaults.
 type RelayOptions struct {
-	// Incarnation is this process: it lives.
+	// Incarnation is this process: it lives. Empty is one that holds no
+	// sessions.
 	Incarnation string
-	// Alive reports whether another incarnation lives; nil asks it.
+	// Alive reports, without waiting, whether another incarnation lives; nil
+	// asks it.
 	Alive func(incarnation string) bool
-	// Pool says which pool offers a workflow; nil is DefaultPool for all.
-	Pool func(workflow string) string
+	// Changed tells that what Alive says may have changed: runs that a dead
+	// node held are then offered at once, not only with the next sweep.
+	Changed <-chan struct{}
+	// Pool says which pool offers a workflow in a revision ("" for any), and
+	// in which class; nil reads the registry.
+	Pool func(ctx context.Context, workflow, revision string) (pool, class string)
 	// Sweep is how often the open runs are looked through after the pass at
 	// the start; zero means DefaultSweep.
 	Sweep time.Duration
@@ -33,13 +39,13 @@ type RelayOptions struct {
 	Swept func(partition uint32, open, offered int)
 }
 
-func (o *RelayOptions) complete() RelayOptions {
+func (o *RelayOptions) complete(c *Conn) RelayOptions {
 	var r RelayOptions
 	if o != nil {
 		r = *o
 	}
 	if r.Pool == nil {
-		r.Pool = func(string) string { return DefaultPool }
+		r.Pool = c.newCatalog().pool
 	}
 	if r.Sweep <= 0 {
 		r.Sweep = DefaultSweep
@@ -47,27 +53,39 @@ func (o *RelayOptions) complete() RelayOptions {
 	return r
 }
 
-// Relay passes on what follows from the commits of one event stream, until
-// ctx ends. Two pumps do so independently of each other:
+// RelayAll passes on what follows from the commits of the connection's
+// generation, together with all other processes that do: each event stream is
+// relayed by one of them at a time. Who leaves gives up his part at once; the
+// part of one that crashes is taken over within some three seconds, and one
+// that was frozen finds out before it goes on. It returns nil when ctx has
+// ended and everything here has; another error is one that does not pass, such
+// as a missing stream.
+//
+// Of each stream two pumps take care, independently of each other.
 //
 // One offers runs to the nodes (stream WORK), delivers signals between
-// sessions and publishes results (stream RESULT). At its start, and now and
-// then after that, it offers the open runs again that nobody executes: those
-// that were queued and those whose holder does not answer. Offering a run
-// twice is harmless.
+// sessions and publishes results (stream RESULT). At its start, now and then
+// after that and when a node has died, it sweeps the open runs: those that
+// nobody executes are offered again, those for which something is due are told
+// so. Doing that twice is harmless.
 //
-// The other publishes lineage records (stream LINEAGE), each exactly once and
-// in the order of the stream, and tells them to who watches their run.
+// The other publishes lineage records (stream LINEAGE) in the order of the
+// stream, and tells them to who watches their run. Where relays overlap some
+// records are repeated, which readers recognise: see Ordered.
 //
-// Both go on after a restart where they were. One relay per partition suffices;
-// two do no harm but repeat records, which readers recognise.
-//
-// Relay returns nil when ctx has ended and both pumps have; another error is
-// one that does not pass, such as a missing stream.
-func (c *Conn) Relay(ctx context.Context, generation, partition uint32, o *RelayOptions) error {
-	opts := o.complete()
-	out := &outbox{c: c, o: opts, generation: generation, partition: partition, stream: EventStream(generation, partition)}
-	told := &lineageRelay{c: c, generation: generation, partition: partition, stream: EventStream(generation, partition)}
+// Both go on after a restart where they were.
+func (c *Conn) RelayAll(ctx context.Context, o *RelayOptions) error {
+	if err := c.newRoster(o).run(ctx); err != nil {
+		return fmt.Errorf("natsbus: relay: %w", err)
+	}
+	return nil
+}
+
+// relay relays one partition until ctx ends.
+func (c *Conn) relay(ctx context.Context, r *roster, partition uint32, poke <-chan struct{}) error {
+	g := c.o.Generation
+	out := &outbox{c: c, o: r.o, generation: g, partition: partition, stream: EventStream(g, partition), poke: poke, onDuty: r.onDuty}
+	told := &lineageRelay{c: c, generation: g, partition: partition, stream: EventStream(g, partition), onDuty: r.onDuty}
 	return together(ctx, c.again("outbox", out.stream, out.run), c.again("lineage", told.stream, told.run))
 }
 
@@ -75,7 +93,7 @@ func (c *Conn) Relay(ctx context.Context, generation, partition uint32, o *Relay
 // not there when it starts for the first time.
 func (c *Conn) again(name, stream string, pump func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
-		if _, err := c.lastSequence(ctx, stream); errors.Is(err, jetstream.ErrStreamNotFound) {
+		if err := c.streamThere(ctx, stream); err != nil {
 			return err
 		}
 		for wait := newBackoff(); ; {
@@ -84,7 +102,9 @@ func (c *Conn) again(name, stream string, pump func(context.Context) error) func
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			c.o.Logger.Error("a relay pump failed and starts over", "pump", name, "stream", stream, "err", err)
+			if !errors.Is(err, errOffDuty) {
+				c.o.Logger.Error("a relay pump failed and starts over", "pump", name, "stream", stream, "err", err)
+			}
 			if time.Since(began) > time.Minute {
 				wait = newBackoff()
 			}
@@ -95,13 +115,12 @@ func (c *Conn) again(name, stream string, pump func(context.Context) error) func
 	}
 }
 
-// RelayAll is Relay for every partition of the connection's generation.
-func (c *Conn) RelayAll(ctx context.Context, o *RelayOptions) error {
-	var relays []func(context.Context) error
-	for p := range c.o.Partitions {
-		relays = append(relays, func(ctx context.Context) error { return c.Relay(ctx, c.o.Generation, p, o) })
+// streamThere fails for a stream that does not exist.
+func (c *Conn) streamThere(ctx context.Context, stream string) error {
+	if _, err := c.lastSequence(ctx, stream); errors.Is(err, jetstream.ErrStreamNotFound) {
+		return err
 	}
-	return together(ctx, relays...)
+	return nil
 }
 
 // together runs all functions until ctx ends or one fails, waits for all of
@@ -119,7 +138,7 @@ func together(ctx context.Context, fs ...func(context.Context) error) error {
 	}
 	wg.Wait()
 	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("natsbus: relay: %w", err)
+		return err
 	}
 	return nil
 }

@@ -2,8 +2,12 @@ package natsbus
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
 	"sync"
+
+	"github.com/nats-io/nats.go"
 )
 
 // relayed says how far the relays of this process have got: the sequence of
@@ -26,36 +30,82 @@ func (r *relayed) pass(stream string, seq uint64) {
 	r.changed = make(chan struct{})
 }
 
+// end reports that the relay of a stream has ended.
 func (r *relayed) end(stream string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.at, stream)
+	close(r.changed)
+	r.changed = make(chan struct{})
 }
 
-// Relayed waits until the relays of this process have published the lineage of
-// everything that was committed when it was called. It returns at once where
-// no relay runs here.
-func (c *Conn) Relayed(ctx context.Context) error {
-	for p := range c.o.Partitions {
-		stream := EventStream(c.o.Generation, p)
-		end, err := c.lastSequence(ctx, stream)
-		if err != nil {
-			return err
+// wait returns when the lineage of a stream is published up to a sequence;
+// here is false when no relay of it runs in this process.
+func (r *relayed) wait(ctx context.Context, stream string, seq uint64) (here bool, err error) {
+	for {
+		r.mu.Lock()
+		at, here := r.at[stream]
+		changed := r.changed
+		r.mu.Unlock()
+		if !here || at >= seq {
+			return here, nil
 		}
-		for {
-			c.relayed.mu.Lock()
-			at, here := c.relayed.at[stream]
-			changed := c.relayed.changed
-			c.relayed.mu.Unlock()
-			if !here || at >= end {
-				break
-			}
-			select {
-			case <-changed:
-			case <-ctx.Done():
-				return fmt.Errorf("natsbus: lineage of %s is at %d of %d; ask again later: %w", stream, at, end, ctx.Err())
-			}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return true, fmt.Errorf("natsbus: lineage of %s is at %d of %d; ask again later: %w", stream, at, seq, ctx.Err())
 		}
 	}
-	return nil
+}
+
+// relayedSubject is where the relay of an event stream is asked to say when it
+// has passed a sequence.
+func relayedSubject(stream string) string { return "rath.node.relayed." + stream }
+
+// serveRelayed answers other processes while a relay of the stream runs here.
+func (c *Conn) serveRelayed(ctx context.Context, stream string) (*Service, error) {
+	return c.serve(ctx, relayedSubject(stream), "", func(ctx context.Context, m *nats.Msg) any {
+		seq, err := strconv.ParseUint(string(m.Data), 10, 64)
+		if err != nil {
+			return false
+		}
+		here, err := c.relayed.wait(ctx, stream, seq)
+		return here && err == nil
+	})
+}
+
+// Relayed waits until the lineage of everything that was committed when it was
+// called is published, by this process or by those that relay. What nobody
+// relays at the moment it does not wait for.
+func (c *Conn) Relayed(ctx context.Context) error {
+	var wg sync.WaitGroup
+	errs := make([]error, c.o.Partitions)
+	for p := range c.o.Partitions {
+		wg.Go(func() { errs[p] = c.relayedOf(ctx, EventStream(c.o.Generation, p)) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (c *Conn) relayedOf(ctx context.Context, stream string) error {
+	end, err := c.lastSequence(ctx, stream)
+	if err != nil || end == 0 {
+		return err
+	}
+	here, err := c.relayed.wait(ctx, stream, end)
+	if here || err != nil {
+		return err
+	}
+	for wait := newBackoff(); ; {
+		m, err := c.nc.RequestWithContext(ctx, relayedSubject(stream), strconv.AppendUint(nil, end, 10))
+		switch {
+		case errors.Is(err, nats.ErrNoResponders), err == nil && string(m.Data) == "true":
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("natsbus: lineage of %s is not at %d yet; ask again later: %w", stream, end, ctx.Err())
+		}
+		if wait.sleep(ctx) != nil {
+			return nil
+		}
+	}
 }

@@ -181,7 +181,7 @@ func TestStoryOfRefusedTasks(t *testing.T) {
 	tests := map[string]struct{ workflow, id, body, code, names string }{
 		"malformed":        {"agent", "m1", `{"id":"m1","inptu":"x"}`, "malformed", "inptu"},
 		"unknown workflow": {"nobody", "m2", `{"id":"m2"}`, "unknown_workflow", "agent, hold, once"},
-		"later":            {"agent", "m3", `{"id":"m3","input":"x","not_before":"2030-01-01T00:00:00Z"}`, "not_supported", "not_before"},
+		"some time":        {"agent", "m3", `{"id":"m3","input":"x","not_before":"some time"}`, "malformed", "not_before"},
 		"no such fork":     {"agent", "m4", `{"id":"m4","input":"x","fork_of":"nothing:3"}`, "not_found", "nothing"},
 		"bad session":      {"agent", "m5", `{"id":"m5","input":"x","session":"a.b"}`, "malformed", "session"},
 		"large input":      {"agent", "m7", `{"id":"m7","input":"` + strings.Repeat("x", 300<<10) + `"}`, "too_large", "workspace"},
@@ -290,11 +290,11 @@ func TestStoryOfACancel(t *testing.T) {
 			t.Errorf("dead letters %v", letters)
 		}
 		for subject, code := range map[string]string{
-			"rath.ctl.default.r1.approve":         "not_supported",
+			"rath.ctl.default.r1.approve":         "malformed",
 			"rath.ctl.default.r1.dance":           "malformed",
 			"rath.ctl.default.r1.cancel.now":      "malformed",
 			"rath.ctl.default.nobody.resolve":     "unknown_run",
-			"rath.ctl.default.session.s1.message": "not_supported",
+			"rath.ctl.default.session.s1.message": "malformed",
 		} {
 			if a := ask(t, nc, subject, `{"decision":"again","reason":"I looked"}`); a["code"] != code {
 				t.Errorf("%s: %v, want %s", subject, a, code)

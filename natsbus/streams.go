@@ -54,8 +54,9 @@ const (
 	// NodeTTL is how long a node's entry outlives its last renewal.
 	NodeTTL = 30 * time.Second
 	// maxQueued bounds the tasks that wait on one subject, which is one
-	// workflow of one tenant, so that one of them cannot fill the stream.
-	maxQueued = 100_000
+	// workflow of one tenant: more are answered as busy. It is what nodes may
+	// have to look through for the tasks of other tenants.
+	maxQueued = 1000
 	// minDuplicates is the shortest window that the server takes: nothing here
 	// relies on its duplicate detection, and each id in it costs memory.
 	minDuplicates = 100 * time.Millisecond
@@ -331,7 +332,12 @@ var fields = []struct {
 		return "unbounded"
 	}},
 	{"max messages", true, func(c *jetstream.StreamConfig) string { return limit(c.MaxMsgs) }},
-	{"max messages per subject", true, func(c *jetstream.StreamConfig) string { return limit(c.MaxMsgsPerSubject) }},
+	{"max messages per subject", true, func(c *jetstream.StreamConfig) string {
+		if c.Name == StreamTasks && c.MaxMsgsPerSubject > 0 {
+			return "bounded" // how many may wait is the operator's choice
+		}
+		return limit(c.MaxMsgsPerSubject)
+	}},
 	{"max message size", true, func(c *jetstream.StreamConfig) string { return limit(int64(c.MaxMsgSize)) }},
 	{"max age", true, func(c *jetstream.StreamConfig) string { return c.MaxAge.String() }},
 	{"duplicate window", true, func(c *jetstream.StreamConfig) string { return c.Duplicates.String() }},

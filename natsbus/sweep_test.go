@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -113,7 +114,7 @@ func TestWorkOfAnEndedRun(t *testing.T) {
 			{Task: &run.Task{ID: "r7", Workflow: "agent", Session: k, Resume: true}},
 			{Signal: &run.Signal{To: k, Run: "r1", Cancel: &run.CancelRequested{Run: "r1"}}},
 		} {
-			if err := n.conn.PublishWork(t.Context(), natsbus.DefaultPool, w); err != nil {
+			if err := n.conn.PublishWork(t.Context(), natsbus.DefaultPool, messages.ClassInteractive, w); err != nil {
 				t.Fatal(err)
 			}
 		}

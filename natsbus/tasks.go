@@ -7,10 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -18,7 +20,7 @@ import (
 )
 
 // Intake says what a node does with the tasks that it pulls. All fields are
-// required but Slots and Signal.
+// required but Slots, Enqueue and Signal.
 type Intake struct {
 	// Slots returns how many more tasks the node could take now; nil is one at
 	// a time.
@@ -29,6 +31,9 @@ type Intake struct {
 	// already. An error that messages.Refusal reports refuses the task for
 	// good; with any other one it comes again, here or on another node.
 	Accept func(ctx context.Context, t run.Task) error
+	// Enqueue returns when a log holds the task without a claim: the relay
+	// offers it to the pool whose nodes run it. Nil leaves it to those nodes.
+	Enqueue func(ctx context.Context, t run.Task) error
 	// Signal applies a fact to a run. It is needed for a cancel that came
 	// while the task was on its way.
 	Signal func(ctx context.Context, s run.Signal) error
@@ -37,8 +42,9 @@ type Intake struct {
 // CodeUnknownWorkflow is the code of a task whose workflow nobody offers.
 const CodeUnknownWorkflow run.Code = "unknown_workflow"
 
-// tasksConsumer is the one consumer of TASKS, shared by all nodes.
-const tasksConsumer = "tasks"
+// TasksConsumer is the one consumer of TASKS, shared by all nodes: what is
+// pending there no log holds yet.
+const TasksConsumer = "tasks"
 
 // PullTasks takes submitted tasks until ctx ends, at most as many at once as
 // there are slots. A task is acknowledged when a log holds it, or when it is
@@ -46,17 +52,18 @@ const tasksConsumer = "tasks"
 // subject, and the run has a failed result. But a task that reuses the id of
 // another one changes nothing about that one's result.
 func (c *Conn) PullTasks(ctx context.Context, in *Intake) error {
-	i := intake{c: c, Intake: *in}
+	i := intake{c: c, Intake: *in, offers: c.newCatalog()}
 	if i.Slots == nil {
 		i.Slots = func() int { return 1 }
 	}
-	p := &puller{c: c, stream: StreamTasks, durable: tasksConsumer, filter: prefixTask + ">", slots: i.Slots}
+	p := &puller{c: c, stream: StreamTasks, durable: TasksConsumer, filter: prefixTask + ">", slots: i.Slots, lobby: newLobby(len(prefixTask))}
 	p.handle = i.handle
 	return p.run(ctx)
 }
 
 type intake struct {
-	c *Conn
+	c      *Conn
+	offers *catalog
 	Intake
 }
 
@@ -118,13 +125,11 @@ func (i *intake) take(ctx context.Context, l *letter) error {
 		return err
 	}
 	l.digest = digestOf(t.Digest(), in.Session)
-	if !in.NotBefore.IsZero() {
-		return fmt.Errorf("task %s: field not_before: %w; submit it when it is due", t.ID, run.ErrNotSupported)
-	}
-	if err := i.offered(ctx, t); err != nil {
+	accept, err := i.who(ctx, t)
+	if err != nil {
 		return err
 	}
-	return i.place(ctx, l, t, in.Session)
+	return i.place(ctx, l, t, in.Session, accept)
 }
 
 // idOf reads the run's id of a task that is too large to be taken.
@@ -144,28 +149,64 @@ func digestOf(parts ...string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// offered fails for a task that this node cannot run.
-func (i *intake) offered(ctx context.Context, t run.Task) error {
+// who says how a log gets a task: by a claim here, or for the nodes that offer
+// its workflow. It fails for a task that nobody runs.
+func (i *intake) who(ctx context.Context, t run.Task) (accept func(context.Context, run.Task) error, err error) {
 	revision, ok := i.Offers(t.Workflow)
 	if ok && (t.Revision == "" || t.Revision == revision) {
-		return nil
+		return i.Accept, nil
 	}
-	offers, err := i.c.Workflows(ctx)
+	found, all, err := i.offers.find(ctx, t.Workflow, t.Revision)
+	switch {
+	case err != nil:
+		return nil, err
+	case found != nil && i.Enqueue == nil:
+		return nil, errElsewhere
+	case found != nil:
+		return func(ctx context.Context, t run.Task) error { return i.forPool(ctx, t, found) }, nil
+	case ok:
+		return nil, fmt.Errorf("task %s: field revision: %w: nobody offers revision %q of %s, this node offers %q; leave it out to take that",
+			t.ID, run.ErrNotSupported, t.Revision, t.Workflow, revision)
+	}
+	var names []string
+	for _, w := range all {
+		names = append(names, w.Name)
+	}
+	return nil, &unknownWorkflow{t.Workflow, slices.Compact(names)}
+}
+
+// maxForPool bounds the runs of a tenant that wait for a pool in logs: more
+// wait in TASKS, which is bounded.
+const maxForPool = 64
+
+// forPool gets a task into a log for the nodes of another pool, unless enough
+// runs of its tenant wait for them.
+func (i *intake) forPool(ctx context.Context, t run.Task, w *messages.Workflow) error {
+	subject := prefixWork + w.Pool + "." + classOf(w.Class) + "." + string(t.Session.Tenant) + ".>"
+	n, err := i.c.countSubjects(ctx, StreamWork, subject)
 	if err != nil {
 		return err
 	}
-	var names []string
-	for _, w := range offers {
-		if w.Name == t.Workflow && (t.Revision == "" || t.Revision == w.Revision) {
-			return errElsewhere
-		}
-		names = append(names, w.Name)
+	if n >= maxForPool {
+		return fmt.Errorf("%w: %d runs of tenant %s wait for pool %s", run.ErrBusy, n, t.Session.Tenant, w.Pool)
 	}
-	if ok {
-		return fmt.Errorf("task %s: field revision: %w: nobody offers revision %q of %s, this node offers %q; leave it out to take that",
-			t.ID, run.ErrNotSupported, t.Revision, t.Workflow, revision)
+	return i.Enqueue(ctx, t)
+}
+
+// countSubjects returns how many messages a stream holds under a subject, at
+// most one of which need be counted per subject.
+func (c *Conn) countSubjects(ctx context.Context, stream, filter string) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	s, err := c.js.Stream(ctx, stream)
+	if err != nil {
+		return 0, err
 	}
-	return &unknownWorkflow{t.Workflow, names}
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(filter))
+	if err != nil {
+		return 0, err
+	}
+	return len(info.State.Subjects), nil
 }
 
 // unknownWorkflow is the error of a task whose workflow nobody offers.
@@ -186,7 +227,7 @@ func (e *unknownWorkflow) Error() string {
 func (e *unknownWorkflow) ErrorCode() string { return string(CodeUnknownWorkflow) }
 
 // place finds the session of a task, notes the run's id, and has it accepted.
-func (i *intake) place(ctx context.Context, l *letter, t run.Task, name string) error {
+func (i *intake) place(ctx context.Context, l *letter, t run.Task, name string, accept func(context.Context, run.Task) error) error {
 	subject := runAliasSubject(l.tenant, t.ID)
 	have, revision, err := readAlias[runAlias](ctx, i.c, subject)
 	if err != nil {
@@ -218,7 +259,7 @@ func (i *intake) place(ctx context.Context, l *letter, t run.Task, name string) 
 	if err := i.fork(ctx, &t, fresh); err != nil {
 		return err
 	}
-	if err := i.Accept(ctx, t); err != nil {
+	if err := accept(ctx, t); err != nil {
 		return err
 	}
 	if !fresh {

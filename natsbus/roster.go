@@ -1,0 +1,321 @@
+package natsbus
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// A roster spreads the partitions over the processes that relay, so that each
+// partition is relayed by one of them at a time.
+//
+// Every relay process says once a second that it is there and what it relays.
+// From who is heard, all of them work out the same plan: the partitions go
+// round robin over their names. Who gains a partition starts when the one who
+// had it no longer names it. Nothing of this is stored, and nothing depends on
+// it: two relays of one partition do the same twice, which readers drop and
+// streams refuse. It only keeps that rare and short.
+//
+// A process that does not hear itself, because it was frozen or has lost its
+// connection, stops before the others miss it, and looks around again before
+// it starts anything.
+type roster struct {
+	c    *Conn
+	o    RelayOptions
+	id   string
+	subj string
+
+	heard   chan beat
+	ended   chan relayEnd
+	members map[string]*member // the others
+	running map[uint32]*duty   // what is relayed here, or still ends
+
+	// sent is when the last beats went out, by number. The last one that came
+	// back says until when this process may take itself for one of them.
+	sent  [beatsKept]time.Time
+	n     uint64
+	valid atomic.Int64 // Unix nanoseconds, from the monotonic clock by epoch
+	epoch time.Time
+
+	settle time.Time // nothing is started before
+	gone   bool      // it was silent, and looks around
+}
+
+const (
+	beatEvery = time.Second
+	// beatValid is how long a process may go on after the last sign of itself;
+	// beatTTL is when the others take over. The difference is for clocks that
+	// run at different speeds, and for what is being sent.
+	beatValid = 2 * time.Second
+	beatTTL   = 3 * time.Second
+	beatsKept = 8
+	// lookAround is how long a process listens to the others before it starts.
+	lookAround = 250 * time.Millisecond
+)
+
+// errOffDuty is returned by a pump that finds itself without the right to go
+// on, a moment before it is told to end.
+var errOffDuty = errors.New("natsbus: this relay is off duty")
+
+// beat is the sign of a relay process.
+type beat struct {
+	Relay string   `json:"relay"`
+	N     uint64   `json:"n"`
+	Holds []uint32 `json:"holds,omitempty"`
+	Hello bool     `json:"hello,omitempty"` // please answer
+	Bye   bool     `json:"bye,omitempty"`
+}
+
+type member struct {
+	last  time.Time
+	holds []uint32
+}
+
+// duty is a partition that is relayed here.
+type duty struct {
+	cancel context.CancelFunc
+	poke   chan struct{} // look through the open runs now
+	ending bool
+}
+
+type relayEnd struct {
+	partition uint32
+	err       error
+}
+
+func (c *Conn) newRoster(o *RelayOptions) *roster {
+	r := &roster{
+		c: c, o: o.complete(c), heard: make(chan beat, 256), ended: make(chan relayEnd),
+		members: map[string]*member{}, running: map[uint32]*duty{}, epoch: time.Now(),
+		subj: fmt.Sprintf("rath.node.relay.%d", c.o.Generation),
+	}
+	if r.id = r.o.Incarnation; r.id == "" {
+		r.id = rand.Text()[:12]
+	}
+	return r
+}
+
+// onDuty reports whether this process may take itself for one of the relays.
+func (r *roster) onDuty() bool {
+	return time.Since(r.epoch)-time.Duration(r.valid.Load()) < beatValid
+}
+
+// run keeps the roster until ctx ends or a relay fails for good.
+func (r *roster) run(ctx context.Context) error {
+	if err := r.c.streamThere(ctx, EventStream(r.c.o.Generation, 0)); err != nil {
+		return err
+	}
+	alone := r.alone(ctx)
+	sub, err := r.c.nc.Subscribe(r.subj, r.hear)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sub.Unsubscribe() }() // fails only when the connection has ended
+	r.valid.Store(int64(time.Since(r.epoch)))
+	if !alone {
+		r.settle = time.Now().Add(lookAround)
+	}
+	var work sync.WaitGroup
+	defer work.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	err = r.keep(ctx, &work)
+	cancel()
+	for len(r.running) > 0 {
+		delete(r.running, (<-r.ended).partition)
+	}
+	r.say(beat{Bye: true})
+	return err
+}
+
+func (r *roster) keep(ctx context.Context, work *sync.WaitGroup) error {
+	tick := time.NewTicker(beatEvery)
+	defer tick.Stop()
+	settled := time.NewTimer(time.Until(r.settle))
+	defer settled.Stop()
+	r.say(beat{Hello: true})
+	for {
+		r.plan(ctx, work)
+		select {
+		case b := <-r.heard:
+			r.note(b, settled)
+		case <-tick.C:
+			if !r.onDuty() {
+				r.silent(settled)
+			}
+			r.say(beat{Hello: r.gone})
+		case <-settled.C:
+		case e := <-r.ended:
+			delete(r.running, e.partition)
+			if e.err != nil {
+				return e.err
+			}
+			r.say(beat{})
+		case _, ok := <-r.o.Changed:
+			if !ok {
+				r.o.Changed = nil
+				continue
+			}
+			r.poke()
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// alone reports whether certainly nobody else relays.
+func (r *roster) alone(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, lookAround)
+	defer cancel()
+	data, _ := json.Marshal(beat{Relay: r.id, Hello: true})
+	_, err := r.c.nc.RequestWithContext(ctx, r.subj, data)
+	return errors.Is(err, nats.ErrNoResponders)
+}
+
+// say publishes a beat. One that is lost is followed by others.
+func (r *roster) say(b beat) {
+	r.n++
+	b.Relay, b.N = r.id, r.n
+	for p := range r.running {
+		b.Holds = append(b.Holds, p)
+	}
+	slices.Sort(b.Holds)
+	r.sent[r.n%beatsKept] = time.Now()
+	data, err := json.Marshal(b)
+	if err == nil {
+		err = r.c.nc.Publish(r.subj, data)
+	}
+	if err != nil {
+		r.c.o.Logger.Debug("a sign of this relay was not sent", "err", err)
+	}
+}
+
+// hear takes a beat from the connection.
+func (r *roster) hear(m *nats.Msg) {
+	var b beat
+	if json.Unmarshal(m.Data, &b) != nil || b.Relay == "" {
+		return
+	}
+	if m.Reply != "" {
+		_ = m.Respond(nil) // somebody asks whether he is alone
+	}
+	select {
+	case r.heard <- b:
+	default: // others follow
+	}
+}
+
+// note takes what a member says.
+func (r *roster) note(b beat, settled *time.Timer) {
+	now := time.Now()
+	if b.Relay == r.id {
+		if b.N+beatsKept <= r.n || b.N > r.n {
+			return
+		}
+		if !r.onDuty() {
+			r.silent(settled)
+		}
+		sent := r.sent[b.N%beatsKept]
+		r.valid.Store(max(r.valid.Load(), int64(sent.Sub(r.epoch))))
+		if r.gone && r.onDuty() {
+			r.gone, r.settle = false, now.Add(lookAround)
+			settled.Reset(lookAround)
+		}
+		return
+	}
+	if b.Bye {
+		delete(r.members, b.Relay)
+		r.poke()
+		return
+	}
+	m := r.members[b.Relay]
+	if m == nil {
+		m = &member{}
+		r.members[b.Relay] = m
+	}
+	m.last, m.holds = now, b.Holds
+	if b.Hello {
+		r.say(beat{})
+	}
+}
+
+// silent notes that this process has not heard itself for too long: the others
+// have taken over, or will.
+func (r *roster) silent(settled *time.Timer) {
+	if r.gone {
+		return
+	}
+	r.gone = true
+	settled.Stop()
+	clear(r.members) // what they last said is old
+	if len(r.running) > 0 {
+		r.c.o.Logger.Warn("this relay was silent for too long and gives up its partitions", "generation", r.c.o.Generation)
+	}
+}
+
+// plan ends and begins relays so that this process does its part.
+func (r *roster) plan(ctx context.Context, work *sync.WaitGroup) {
+	now := time.Now()
+	names := []string{r.id}
+	for id, m := range r.members {
+		if now.Sub(m.last) >= beatTTL {
+			delete(r.members, id)
+			r.c.o.Logger.Info("a relay is not heard any more", "relay", id)
+			r.poke()
+			continue
+		}
+		names = append(names, id)
+	}
+	slices.Sort(names)
+	for p := range r.c.o.Partitions {
+		mine := !r.gone && r.onDuty() && names[int(p)%len(names)] == r.id
+		d := r.running[p]
+		switch {
+		case d != nil && !mine && !d.ending:
+			d.ending = true
+			d.cancel()
+		case d == nil && mine && !now.Before(r.settle) && !r.held(p):
+			r.begin(ctx, work, p)
+		}
+	}
+}
+
+// held reports whether another process still relays a partition.
+func (r *roster) held(p uint32) bool {
+	for _, m := range r.members {
+		if slices.Contains(m.holds, p) {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *roster) begin(ctx context.Context, work *sync.WaitGroup, p uint32) {
+	ctx, cancel := context.WithCancel(ctx)
+	d := &duty{cancel: cancel, poke: make(chan struct{}, 1)}
+	r.running[p] = d
+	r.say(beat{})
+	work.Go(func() {
+		defer cancel()
+		err := r.c.relay(ctx, r, p, d.poke)
+		r.ended <- relayEnd{p, err}
+	})
+}
+
+// poke has the open runs of all partitions here looked through.
+func (r *roster) poke() {
+	for _, d := range r.running {
+		select {
+		case d.poke <- struct{}{}:
+		default: // it is about to
+		}
+	}
+}

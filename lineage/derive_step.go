@@ -112,6 +112,8 @@ func (r *Record) doneText(v run.Done) string {
 	actor := r.Actor()
 	text := tell(v.Summary, MaxSummary)
 	switch {
+	case v.Kind == run.StepGather && v.Code == "":
+		return gathers(v, text)
 	case text != "":
 	case v.Code != "":
 		text = "fails: " + string(v.Code)
@@ -136,8 +138,6 @@ func (r *Record) doneText(v run.Done) string {
 			}
 		case run.StepFanOut:
 			return fansOut(shorts(v.Links))
-		case run.StepGather:
-			return gathers(v)
 		case run.StepRecall:
 			text = "recalls"
 		case run.StepRemember:
@@ -152,7 +152,7 @@ func (r *Record) doneText(v run.Done) string {
 			text = v.Kind + " " + r.Name
 		}
 	}
-	if actor == "" || strings.HasPrefix(text, actor+" ") || text == actor || v.Kind == run.StepFanOut || v.Kind == run.StepGather {
+	if actor == "" || strings.HasPrefix(text, actor+" ") || text == actor {
 		return text
 	}
 	return actor + " " + text
@@ -186,14 +186,15 @@ func fannedOut(r *Record, v run.FanOut) {
 }
 
 // gathers tells how the branches of a fan-out ended for the step that takes
-// them in: "2 of 3 branches joined; c cancelled".
-func gathers(v run.Done) string {
+// them in: "2 of 3 branches joined; c cancelled". A value that it cannot read
+// is told as the author did.
+func gathers(v run.Done, author string) string {
 	var ends []struct {
 		Name  string    `json:"name"`
 		State run.State `json:"state"`
 	}
 	if json.Unmarshal([]byte(v.Value), &ends) != nil || len(ends) == 0 {
-		return "joins " + countedAs(len(v.Links), "branch", "branches")
+		return or(author, "joins "+countedAs(len(v.Links), "branch", "branches"))
 	}
 	joined := 0
 	var others []run.State

@@ -76,7 +76,7 @@ func (g *Graph) info(t *thread) Session {
 // records tell, and not that of a row whose step has a record beside it.
 func spends(r *Record) bool {
 	switch r.Kind {
-	case Ended, Reported, Adopted, Merged, Late:
+	case Ended, Reported, Gathered, Adopted, Merged, Late:
 		return false
 	case Chunk:
 		return r.Step == ""

@@ -100,13 +100,13 @@ func (g *Graph) run(k runKey) (Run, bool) {
 		t := g.sessions[key].tidy()
 		first := int64(-1)
 		for _, rec := range t.records {
-			if rec.Run != k.run {
+			if rec.Run != k.run || opens(rec.Kind) { // who opened a branch need not write to it
 				continue
 			}
 			if first < 0 {
 				first = rec.Time
 			}
-			if spends(rec) {
+			if spends(rec) || rec.Kind == Gathered { // which tells what its branches spent
 				used = used.Add(rec.Usage)
 			}
 			if rec.Step != "" && stepDone(rec.Kind) {

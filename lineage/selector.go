@@ -175,12 +175,12 @@ func (s *subject) steps() *stepFacts {
 	}
 	for k := range s.g.runs[s.key] {
 		t := s.g.sessions[k].tidy()
-		if t.opening != nil {
-			put(&s.told.names, t.opening.Name)
-		}
 		for _, r := range t.records {
-			if r.Run != s.key.run {
+			if r.Run != s.key.run || opens(r.Kind) {
 				continue
+			}
+			if t.opening != nil {
+				put(&s.told.names, t.opening.Name)
 			}
 			put(&s.told.agents, r.Agent)
 			put(&s.told.tools, r.Tool)

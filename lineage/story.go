@@ -85,13 +85,15 @@ func (g *Graph) tell(root session.Key, all bool, limit int) ([]chapter, int, err
 				}
 			}
 		}
-		agents, called := map[stepKey]string{}, map[stepKey]bool{}
+		agents, told := map[stepKey]string{}, telling{called: map[stepKey]bool{}, answered: map[stepKey]bool{}, woken: map[run.ID]bool{}}
 		for _, r := range t.records {
 			switch r.Kind {
 			case Model:
 				agents[stepKey{r.Run, r.Step}] = r.Agent
 			case Tool:
-				called[stepKey{r.Run, parentStep(r.Step)}] = true
+				told.called[stepKey{r.Run, parentStep(r.Step)}] = true
+			case Answered:
+				told.answered[stepKey{r.Run, r.Step}] = true
 			}
 		}
 		for n, r := range t.records {
@@ -103,7 +105,7 @@ func (g *Graph) tell(root session.Key, all bool, limit int) ([]chapter, int, err
 				}
 			}
 			c.commits, c.version = append(c.commits, r.Commit), append(c.version, t.versions[n])
-			if all || worthTelling(r, called) {
+			if told.worth(r) || all {
 				c.lines = append(c.lines, storyLine(r, t.versions[n], name))
 			}
 		}
@@ -166,34 +168,55 @@ func title(s Session, name func(session.ID) string) string {
 	return text
 }
 
-// worthTelling reports whether a record is part of the story that people read
-// first: what agents and tools did, and what stopped or changed a run. A step
-// whose tool calls are told needs no line of its own.
-func worthTelling(r *Record, called map[stepKey]bool) bool {
+// telling is what the story of a session tells elsewhere, or has told.
+type telling struct {
+	called   map[stepKey]bool // steps with tool calls
+	answered map[stepKey]bool // questions
+	woken    map[run.ID]bool  // by what has come, so that going on is no news
+}
+
+// worth reports whether a record is part of the story that people read first:
+// what agents and tools did, and what stopped or changed a run. A step whose
+// tool calls are told needs no line of its own. It is asked about the records
+// in order.
+func (t telling) worth(r *Record) bool {
+	if r.Wake > 0 {
+		t.woken[r.Run] = true
+	}
 	switch r.Kind {
 	case Model:
-		return r.Calls == 0 || r.Failed() || !called[stepKey{r.Run, r.Step}]
-	case Tool, Recalled, Remembered, Compressed, Selected, FannedOut, Gathered, Awaited, Adopted, Merged, Late, Review, Resolved, Cancel,
+		return r.Calls == 0 || r.Failed() || !t.called[stepKey{r.Run, r.Step}]
+	case Awaited:
+		return !t.answered[stepKey{r.Run, r.Step}]
+	case Tool, Recalled, Remembered, Compressed, Selected, FannedOut, Gathered, Adopted, Merged, Late, Review, Resolved, Cancel,
 		Warning, Answered, Message, Ended:
 		return true
 	case Waiting: // its branches, if it waits for them, tell themselves
 		return !slices.ContainsFunc(r.Waits, func(w Wait) bool { return w.Kind == run.WaitBranches })
 	case Disposed:
-		return slices.ContainsFunc(r.Ends, func(e End) bool {
-			return e.State != session.ClosedAdopted && e.State != session.ClosedMerged // which are told
-		})
+		return len(r.news()) > 0
 	case Did: // but not what a call or a join does on its way
-		return r.Failed() || !called[stepKey{r.Run, r.Step}] && !strings.HasSuffix(string(r.Step), ".commit")
+		return r.Failed() || !t.called[stepKey{r.Run, r.Step}] && !strings.HasSuffix(string(r.Step), ".commit")
 	case Placed:
 		return r.Failed()
 	case Chunk:
 		return r.Role == string(session.User) || r.Run == "" && r.Role != string(session.System)
 	case Claimed:
-		return r.Home == "" && r.Attempt > 1
+		woken := t.woken[r.Run]
+		t.woken[r.Run] = false
+		return r.Home == "" && r.Attempt > 1 && !woken
 	case Released:
 		return r.State != ""
 	}
 	return false
+}
+
+// news returns the ends of branches of which nothing else in the parent's
+// story tells: a join does of what it took, a gather of what it cancelled.
+func (r *Record) news() []End {
+	return slices.DeleteFunc(slices.Clone(r.Ends), func(e End) bool {
+		return e.State != session.ClosedRejected && e.State != session.ClosedFailed
+	})
 }
 
 func storyLine(r *Record, v session.Version, name func(session.ID) string) Line {
@@ -230,7 +253,7 @@ func storyLine(r *Record, v session.Version, name func(session.ID) string) Line 
 			l.Text += " " + quote(r.Reason, 80)
 		}
 	case Disposed:
-		l.Text = dispositions(r.Ends, name)
+		l.Text = dispositions(r.news(), name)
 	case Reported:
 		if len(r.Ends) > 0 {
 			e := r.Ends[0]

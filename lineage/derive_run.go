@@ -119,6 +119,11 @@ func (r *Record) cancel(v run.CancelRequested) {
 }
 
 func (r *Record) ended(v run.Ended) {
+	if v.Workflow == "" { // in the log of a session that is not the run's home
+		r.Kind, r.Run, r.Attempt, r.Reason = Released, v.Run, v.Attempt, v.Error
+		r.Summary = "run lets the session go: " + strings.ReplaceAll(string(v.State), "_", " ")
+		return
+	}
 	r.Kind, r.Run, r.Attempt, r.Workflow, r.State = Ended, v.Run, v.Attempt, v.Workflow, string(v.State)
 	r.Code, r.Reason, r.Usage = v.Code, v.Error, v.Usage
 	if v.Result != nil {

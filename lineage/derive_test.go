@@ -189,8 +189,9 @@ func TestDeriveSummaries(t *testing.T) {
 		{"resolved", runEvent(t, run.KindResolved, run.Resolved{Run: "r1", By: "ann", Decision: run.Again, Reason: "not in the target"}), lineage.Resolved, `ann decides: again "not in the target"`},
 		{"cancel", runEvent(t, run.KindCancel, run.CancelRequested{Run: "r1", Reason: "too dear"}), lineage.Cancel, `run is asked to stop: "too dear"`},
 		{"warning", runEvent(t, run.KindWarning, run.Warning{Run: "r1", Text: "did you shadow s?"}), lineage.Warning, "run warns: did you shadow s?"},
-		{"ended", runEvent(t, run.KindEnded, run.Ended{Run: "r1", State: run.Succeeded, Usage: session.Usage{Calls: 6, Input: 4000, Output: 120}}), lineage.Ended, "run succeeded, 6 model calls, 4,120 tokens"},
-		{"failed", runEvent(t, run.KindEnded, run.Ended{Run: "r1", State: run.TimedOut, Code: run.CodeDeadline, Error: "deadline exceeded"}), lineage.Ended, "run timed out: deadline exceeded"},
+		{"ended", runEvent(t, run.KindEnded, run.Ended{Run: "r1", State: run.Succeeded, Workflow: "fix", Usage: session.Usage{Calls: 6, Input: 4000, Output: 120}}), lineage.Ended, "run succeeded, 6 model calls, 4,120 tokens"},
+		{"ended elsewhere", runEvent(t, run.KindEnded, run.Ended{Run: "r1", State: run.Cancelled}), lineage.Released, "run lets the session go: cancelled"},
+		{"failed", runEvent(t, run.KindEnded, run.Ended{Run: "r1", State: run.TimedOut, Workflow: "fix", Code: run.CodeDeadline, Error: "deadline exceeded"}), lineage.Ended, "run timed out: deadline exceeded"},
 	}
 	seen := map[lineage.Kind]bool{lineage.Submitted: true} // in TestDeriveDemo
 	for _, tt := range tests {

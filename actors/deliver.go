@@ -54,7 +54,34 @@ func (s *System) Signal(ctx context.Context, sig run.Signal) error {
 	_, err := s.settle(ctx, sig.To, run.Work{Signal: &sig}, func() (Answer, error) {
 		return Committed, s.apply(ctx, sig, s.o.Deliver == nil)
 	})
+	report := sig.Received != nil && sig.Received.Kind == run.Report
+	if report && (errors.Is(err, run.ErrState) || errors.Is(err, run.ErrUnknownRun)) {
+		return s.closeBranch(ctx, sig)
+	}
 	return err
+}
+
+// closeBranch ends the session of a branch whose end nobody waits for any more:
+// as its parent's log says, should the signal that says so have been lost.
+func (s *System) closeBranch(ctx context.Context, sig run.Signal) error {
+	branch := sig.Received.Branch.Link.Key
+	d, err := s.o.Values.Disposition(ctx, sig.To, branch.ID)
+	if err != nil {
+		return err
+	}
+	return s.Signal(ctx, run.Signal{To: branch, Run: run.ID(branch.ID), Close: &d})
+}
+
+// Enqueue records a task in its session's log without claiming it, so that the
+// nodes which offer its workflow are offered the run.
+func (s *System) Enqueue(ctx context.Context, t run.Task) error {
+	if err := t.Valid(); err != nil {
+		return fmt.Errorf("%w: %w", run.ErrMalformed, err)
+	}
+	if s.o.Runtime == nil {
+		return fmt.Errorf("actors: this process takes no tasks: %w", run.ErrNotSupported)
+	}
+	return s.o.Runtime.Enqueue(ctx, t)
 }
 
 // settle gets work to the holder of a session: elsewhere, or here. A conflict

@@ -243,7 +243,7 @@ func (a *sessionActor) put(r *request, now time.Time) {
 			// This activation holds nothing and another incarnation does. Even
 			// to keep the outcome as evidence it must not append: that would
 			// take the session from its holder.
-			r.err = fmt.Errorf("actors: run %s: %s was written by %s since: %w", r.batch.Run, a.key, holder, run.ErrSuperseded)
+			r.err = fmt.Errorf("actors: run %s: %s was written by %s since: %w", r.batch.Run, a.key, holder, errTaken)
 			return
 		}
 		r.ack, r.err = a.w.Commit(r.batch, now)

@@ -59,12 +59,32 @@ func (s *store) Commit(ctx context.Context, b run.Batch) (run.Ack, error) {
 	r.batch, r.size = b, size
 	back, err := s.sys.ask(r, false)
 	if err != nil {
+		if errors.Is(err, errTaken) || errors.Is(err, session.ErrConflict) {
+			s.sys.keepLate(ctx, b)
+		}
 		return run.Ack{}, err
 	}
 	a := back.ack
 	s.sys.requests.put(back)
 	return a, nil
 }
+
+// keepLate sends the outcome of a call, which came after another process took
+// the session over, to that process: it is kept as evidence.
+func (s *System) keepLate(ctx context.Context, b run.Batch) {
+	late := b.Late()
+	if late == nil {
+		return
+	}
+	if err := s.Signal(ctx, *late); err != nil && !errors.Is(err, run.ErrState) {
+		s.log.Error("the outcome of a superseded attempt was not kept",
+			"run", string(b.Run), "step", string(b.Path), "attempt", b.Attempt, "session", b.Session.String(), "err", err)
+	}
+}
+
+// errTaken marks a commit that was refused because another process has the
+// session.
+var errTaken = fmt.Errorf("actors: taken over: %w", run.ErrSuperseded)
 
 // Apply implements run.Store.
 func (s *store) Apply(ctx context.Context, sig run.Signal) error {

@@ -17,6 +17,9 @@ type Registration struct {
 	// Revision is the author's string for this version of the code; it is
 	// recorded with each run.
 	Revision string
+	// Class says who waits for the results: "" or ClassInteractive for people,
+	// ClassBatch for work that may take what is left.
+	Class string
 	// Input is the JSON Schema of a task's input; nil accepts anything.
 	Input json.RawMessage
 	// New makes the workflow for one run. NewFor, if set, is called instead
@@ -31,6 +34,12 @@ type Settings struct {
 	Model string
 	Tools []string
 }
+
+// The classes of workflows.
+const (
+	ClassInteractive = "interactive"
+	ClassBatch       = "batch"
+)
 
 // Registry holds the workflows that a node offers. The zero value is ready to
 // use. It is safe for concurrent use.
@@ -47,6 +56,9 @@ func (r *Registry) Register(g Registration) error {
 	}
 	if g.New == nil && g.NewFor == nil {
 		return fmt.Errorf("flow: workflow %q has no New: set flow.Registration.New", g.Name)
+	}
+	if g.Class != "" && g.Class != ClassInteractive && g.Class != ClassBatch {
+		return fmt.Errorf("flow: workflow %q has class %q: use %s or %s", g.Name, g.Class, ClassInteractive, ClassBatch)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -140,10 +140,23 @@ func (rt *Runtime) Begin(ctx context.Context, g Registration, t run.Task) (*Exec
 	return rt.begin(ctx, g, t, session.Session{})
 }
 
-func (rt *Runtime) begin(ctx context.Context, g Registration, t run.Task, s session.Session) (*Execution, error) {
+// Enqueue records a task in its session's log without claiming it: somebody
+// who offers its workflow does. A task that a log holds already is left alone.
+func (rt *Runtime) Enqueue(ctx context.Context, t run.Task) error {
 	rt.init()
+	c, err := rt.claimOf(ctx, Registration{}, t, session.Session{})
+	if err != nil {
+		return err
+	}
+	c.Enqueue = true
+	_, err = rt.Store.Claim(ctx, c)
+	return err
+}
+
+// claimOf is the claim of a task, with the opening of its session.
+func (rt *Runtime) claimOf(ctx context.Context, g Registration, t run.Task, s session.Session) (run.Claim, error) {
 	if err := t.Valid(); err != nil {
-		return nil, err
+		return run.Claim{}, err
 	}
 	c := run.Claim{Session: t.Session, Home: t.Session, Run: t.ID, Revision: g.Revision, Open: session.Opening{Kind: session.OpenLeaf, Run: string(t.ID)}}
 	if !t.Resume {
@@ -152,11 +165,11 @@ func (rt *Runtime) begin(ctx context.Context, g Registration, t run.Task, s sess
 	if t.ForkOf != nil {
 		base, err := rt.value(ctx, *t.ForkOf)
 		if err != nil {
-			return nil, err
+			return c, err
 		}
 		l, ok := base.Link()
 		if !ok || base.Key().Tenant != t.Session.Tenant {
-			return nil, fmt.Errorf("flow: fork of %s: %w", t.ForkOf, session.ErrTenant)
+			return c, fmt.Errorf("flow: fork of %s: %w", t.ForkOf, session.ErrTenant)
 		}
 		c.Open = session.Opening{Kind: session.OpenFork, Parents: []session.Link{l}, Run: string(t.ID)}
 		c.Root = base.Root()
@@ -174,9 +187,18 @@ func (rt *Runtime) begin(ctx context.Context, g Registration, t run.Task, s sess
 	}
 	if !t.Workspace.IsZero() && !t.Resume {
 		if _, err := workspace.Load(ctx, rt.Blobs(t.Session.Tenant), t.Workspace); err != nil {
-			return nil, fmt.Errorf("flow: workspace %s of task %s is not stored here, upload it first: %w: %w", t.Workspace.Short(), t.ID, session.ErrNotFound, err)
+			return c, fmt.Errorf("flow: workspace %s of task %s is not stored here, upload it first: %w: %w", t.Workspace.Short(), t.ID, session.ErrNotFound, err)
 		}
 		c.Events = append(c.Events, session.PlacedEvent(session.Placement{Backend: "local", Head: t.Workspace, Spec: ""}))
+	}
+	return c, nil
+}
+
+func (rt *Runtime) begin(ctx context.Context, g Registration, t run.Task, s session.Session) (*Execution, error) {
+	rt.init()
+	c, err := rt.claimOf(ctx, g, t, s)
+	if err != nil {
+		return nil, err
 	}
 	granted, err := rt.Store.Claim(ctx, c)
 	if err != nil {

@@ -73,10 +73,19 @@ func (s *store) Commit(ctx context.Context, b run.Batch) (run.Ack, error) {
 // the session over, to that process: it is kept as evidence.
 func (s *System) keepLate(ctx context.Context, b run.Batch) {
 	late := b.Late()
-	if late == nil {
+	if late == nil || s.o.Deliver == nil {
 		return
 	}
-	if err := s.Signal(ctx, *late); err != nil && !errors.Is(err, run.ErrState) {
+	// Evidence is no reason to take a session from anybody who may live.
+	_, handled, err := s.elsewhere(ctx, b.Session, run.Work{Signal: late})
+	if h, holderErr := s.holder(ctx, b.Session); !handled && err == nil {
+		if err = holderErr; err == nil && h.busy && s.yields(h.incarnation) {
+			err = fmt.Errorf("actors: %s, which holds the session, does not answer: %w", h.incarnation, session.ErrUnavailable)
+		} else if err == nil {
+			err = s.apply(ctx, *late, true)
+		}
+	}
+	if err != nil && !errors.Is(err, run.ErrState) {
 		s.log.Error("the outcome of a superseded attempt was not kept",
 			"run", string(b.Run), "step", string(b.Path), "attempt", b.Attempt, "session", b.Session.String(), "err", err)
 	}

@@ -217,6 +217,15 @@ func TestResults(t *testing.T) {
 	if err := r.Err(); !errors.Is(err, run.ErrDeadline) || !strings.Contains(err.Error(), "run r1 timed_out: too late") {
 		t.Errorf("Err() = %v", err)
 	}
+	// A branch that lets go of the run.
+	away, err := run.NewEvent(run.KindEnded, run.Ended{Run: "r1", State: run.Cancelled, Code: run.CodeCancelled, Attempt: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Commit.Events = []session.Event{away}
+	if rs, err := messages.Results(e); err != nil || len(rs) > 0 {
+		t.Errorf("a session that is not the run's home ends it: %+v, %v", rs, err)
+	}
 	refused := messages.RefusedResult("r2", "fix", *messages.ErrorOf(run.ErrKeyReused), moment)
 	if err := refused.Err(); !errors.Is(err, run.ErrKeyReused) {
 		t.Errorf("refused: %v", err)

@@ -59,7 +59,9 @@ func ResultOf(home session.ID, e run.Ended, at time.Time) Result {
 
 // Results returns the results of the runs that a commit ended, with the
 // commit itself as their chain. The workspace is not in the commit: who has
-// the session at hand fills it in.
+// the session at hand fills it in. A session that is not the run's home records
+// the end of the run too when it lets go of it, without the workflow: that is
+// no result.
 func Results(e session.Entry) ([]Result, error) {
 	var out []Result
 	for _, ev := range e.Commit.Events {
@@ -69,6 +71,9 @@ func Results(e session.Entry) ([]Result, error) {
 		v, err := run.Read[run.Ended](ev)
 		if err != nil {
 			return out, err
+		}
+		if v.Workflow == "" {
+			continue
 		}
 		r := ResultOf(e.Commit.ID, v, ev.Time)
 		r.Chain = &Chain{Hash: e.At.Hash.String(), Seq: e.Commit.Seq, Session: e.Commit.ID}

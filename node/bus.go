@@ -15,7 +15,7 @@ import (
 func (n *Instance) serve(ctx context.Context) error {
 	var services context.Context
 	services, n.stop = context.WithCancelCause(context.WithoutCancel(ctx))
-	if err := n.conn.Register(ctx, natsbus.DefaultPool, n.offered()); err != nil {
+	if err := n.conn.Register(ctx, n.o.Pool, n.offered()); err != nil {
 		return err
 	}
 	deliver, err := n.conn.ServeDeliver(services, n.incarnation, func(ctx context.Context, w run.Work) (natsbus.Answer, error) {
@@ -42,7 +42,7 @@ func (n *Instance) serve(ctx context.Context) error {
 		}
 	})
 	n.background(services, "relay", func(ctx context.Context) error {
-		return n.conn.RelayAll(ctx, &natsbus.RelayOptions{Incarnation: n.incarnation})
+		return n.conn.RelayAll(ctx, n.relay(ctx))
 	})
 	n.background(services, "node entry", func(ctx context.Context) error {
 		return n.conn.Announce(ctx, n.incarnation, n.about)
@@ -53,10 +53,10 @@ func (n *Instance) serve(ctx context.Context) error {
 	var intake context.Context
 	intake, n.stopIntake = context.WithCancel(services)
 	n.background(intake, "tasks", func(ctx context.Context) error {
-		return n.conn.PullTasks(ctx, &natsbus.Intake{Slots: n.system.Free, Offers: n.offers, Accept: n.accept, Signal: n.system.Signal})
+		return n.conn.PullTasks(ctx, &natsbus.Intake{Slots: n.system.Free, Offers: n.offers, Accept: n.accept, Enqueue: n.system.Enqueue, Signal: n.system.Signal})
 	})
 	n.background(intake, "work", func(ctx context.Context) error {
-		return n.conn.PullWork(ctx, natsbus.DefaultPool, n.system.FreeHeld, n.acceptWork)
+		return n.conn.PullWork(ctx, n.o.Pool, n.system.FreeHeld, n.acceptWork)
 	})
 	return nil
 }
@@ -96,14 +96,14 @@ func (n *Instance) offers(workflow string) (revision string, ok bool) {
 func (n *Instance) offered() []messages.Workflow {
 	var all []messages.Workflow
 	for _, g := range n.registry.All() {
-		all = append(all, messages.Workflow{Name: g.Name, Description: g.Description, Revision: g.Revision, Input: g.Input})
+		all = append(all, messages.Workflow{Name: g.Name, Description: g.Description, Revision: g.Revision, Input: g.Input, Class: g.Class})
 	}
 	return all
 }
 
 // about says how the node is.
 func (n *Instance) about() messages.Node {
-	return messages.Node{Incarnation: n.incarnation, Pools: []string{natsbus.DefaultPool}, Slots: n.o.Slots, Free: n.system.Free(), Version: Version()}
+	return messages.Node{Name: n.o.Name, Incarnation: n.incarnation, Pools: []string{n.o.Pool}, Draining: n.draining.Load(), Slots: n.o.Slots, Free: n.system.Free(), Version: Version()}
 }
 
 // version is set by the linker in releases.

@@ -12,10 +12,12 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/cluster"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/demo"
 	"github.com/rathcluster/rath/internal/natsserver"
@@ -41,6 +43,8 @@ type Instance struct {
 	registry    *flow.Registry
 	runtime     *flow.Runtime
 	system      *actors.System
+	members     *cluster.Members // nil without gossip
+	draining    atomic.Bool
 
 	stopIntake context.CancelFunc      // ends what brings in tasks
 	stop       context.CancelCauseFunc // ends all other services
@@ -69,6 +73,9 @@ func Start(ctx context.Context, opts *Options) (_ *Instance, err error) {
 		}
 	}
 	if err := n.reach(ctx); err != nil {
+		return nil, err
+	}
+	if err := n.join(ctx); err != nil {
 		return nil, err
 	}
 	if err := n.wire(ctx); err != nil {
@@ -103,6 +110,12 @@ func (n *Instance) defaults() {
 		n.log = slog.New(slog.DiscardHandler)
 	}
 	n.incarnation = "n" + rand.Text()[:12]
+	if n.o.Name == "" {
+		n.o.Name = n.incarnation
+	}
+	if n.o.Pool == "" {
+		n.o.Pool = natsbus.DefaultPool
+	}
 }
 
 // connect starts the embedded server, if it is asked for, and connects to it
@@ -178,6 +191,10 @@ func (n *Instance) wire(ctx context.Context) error {
 	n.system = actors.New(&actors.Options{
 		Log: n.events, Spills: true, Values: n.values, Incarnation: n.incarnation, Logger: n.log,
 		Runtime: n.runtime, Workflows: n.registry, Slots: n.o.Slots, Drain: n.o.Drain,
+		Alive: n.alive(), Deliver: func(ctx context.Context, incarnation string, w run.Work) (actors.Answer, error) {
+			a, err := n.conn.Deliver(ctx, incarnation, w)
+			return actors.Answer(a), err
+		},
 	})
 	return nil
 }
@@ -238,6 +255,10 @@ func (n *Instance) Failed() <-chan error { return n.failed }
 // the last commits.
 const relayLast = 5 * time.Second
 
+// leaveLast bounds how long Close waits until the others know that the node
+// leaves.
+const leaveLast = 2 * time.Second
+
 // Close drains the node: it takes no more tasks, lets runs go on for at most
 // Options.Drain, releases those that are left, and ends everything that Start
 // began. Closing twice waits for the same end.
@@ -255,6 +276,12 @@ func (n *Instance) close() error {
 				n.log.Warn("the health endpoints did not stop cleanly", "error", err)
 			}
 		}()
+	}
+	n.draining.Store(true)
+	if n.members != nil {
+		if err := n.members.Update(); err != nil {
+			n.log.Warn("the others do not know yet that this node drains", "error", err)
+		}
 	}
 	if n.stopIntake != nil {
 		n.stopIntake()
@@ -274,6 +301,11 @@ func (n *Instance) close() error {
 		n.stop(run.ErrShutdown)
 	}
 	n.work.Wait()
+	if n.members != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), leaveLast)
+		errs = append(errs, n.members.Leave(ctx), n.members.Close())
+		cancel()
+	}
 	if n.server != nil {
 		errs = append(errs, removeIfOurs(n.attachFile()))
 	}

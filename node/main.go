@@ -56,6 +56,13 @@ func options(args []string, env func(string) string, stderr io.Writer) (*Options
 	flags.DurationVar(&o.Drain, "drain", actors.DefaultDrain, "how `long` steps under way may take when the node stops")
 	flags.StringVar(&o.Model, "model", "", "default `model`")
 	flags.BoolVar(&o.Unsafe, "unsafe", false, "let models run commands where nothing confines them")
+	flags.StringVar(&o.Name, "name", env("RATH_NAME"), "stable `name` of the node, such as its pod's (RATH_NAME)")
+	flags.StringVar(&o.Pool, "pool", env("RATH_POOL"), "`pool` of the node; all nodes of one offer the same workflows (RATH_POOL; default)")
+	bind := flags.String("gossip", env("RATH_GOSSIP"), "`address` to listen on for the other nodes of a fleet, UDP and TCP (RATH_GOSSIP)")
+	advertise := flags.String("advertise", env("RATH_ADVERTISE"), "`address` at which they reach this one (RATH_ADVERTISE)")
+	join := flags.String("join", env("RATH_JOIN"), "`addresses` of other nodes, or a name that has them, with commas between (RATH_JOIN)")
+	keyFile := flags.String("gossip-key-file", env("RATH_GOSSIP_KEY_FILE"), "`file` with the key that the nodes share (RATH_GOSSIP_KEY_FILE)")
+	label := flags.String("label", env("RATH_GOSSIP_LABEL"), "`name` of the fleet; others are refused (RATH_GOSSIP_LABEL)")
 	flags.Func("monitor", "monitoring `address` of an external server, to verify level fsync; repeat it", func(s string) error {
 		o.Monitor = append(o.Monitor, s)
 		return nil
@@ -68,7 +75,11 @@ func options(args []string, env func(string) string, stderr io.Writer) (*Options
 		fmt.Fprintln(stderr, err)
 		return nil, err
 	}
-	return o, nil
+	var err error
+	if o.Gossip, err = gossipFrom(*bind, *advertise, *join, *keyFile, *label); err != nil {
+		fmt.Fprintln(stderr, err)
+	}
+	return o, err
 }
 
 func runMain(args []string, env func(string) string, stderr io.Writer, rs []flow.Registration) int {

@@ -47,6 +47,14 @@ type Options struct {
 	// Replicas of each stream on external servers; 0 is 1.
 	Replicas int
 
+	// Name is the node's stable name, such as its pod's; "" is its incarnation.
+	Name string
+	// Pool is the set of workflows that this node belongs to: the nodes of one
+	// pool offer the same ones. "" is natsbus.DefaultPool.
+	Pool string
+	// Gossip makes the node a member of a fleet; nil is a node by itself.
+	Gossip *Gossip
+
 	// Store is the directory of this node: the embedded server's files,
 	// memories, sandboxes; "" is DefaultStore.
 	Store string

@@ -1,0 +1,115 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/rathcluster/rath/cluster"
+	"github.com/rathcluster/rath/natsbus"
+)
+
+// Protocol is what nodes of this release say to each other; see
+// cluster.Config.Protocol.
+const Protocol = 1
+
+// Gossip makes a node a member of a fleet: the nodes tell each other which of
+// them live, so that the runs of one that dies go on elsewhere within seconds.
+// Without it that takes until somebody asks the dead node in vain. The fields
+// are those of cluster.Config.
+type Gossip struct {
+	Bind, Advertise string
+	Join            []string
+	Key             cluster.Key
+	Label           string
+}
+
+// join makes the node a member, if it is to be one. Gossip begins before the
+// node takes anything.
+func (n *Instance) join(ctx context.Context) error {
+	g := n.o.Gossip
+	if g == nil {
+		return nil
+	}
+	var err error
+	n.members, err = cluster.Start(ctx, cluster.Config{
+		Name: n.o.Name, Incarnation: n.incarnation, Bind: g.Bind, Advertise: g.Advertise, Join: g.Join, Key: g.Key, Label: g.Label,
+		Protocol: Protocol, About: n.member, Logger: n.log,
+	})
+	if err != nil {
+		return fmt.Errorf("node: gossip: %w", err)
+	}
+	return nil
+}
+
+// member describes the node to the others.
+func (n *Instance) member() cluster.Node {
+	m := cluster.Node{Version: Version(), Pools: []string{n.o.Pool}, Slots: n.o.Slots, Draining: n.draining.Load()}
+	if n.system != nil {
+		m.FreeSlots = n.system.Free()
+	}
+	return m
+}
+
+// alive says which incarnations live, nil without gossip.
+func (n *Instance) alive() func(string) bool {
+	if n.members == nil {
+		return nil
+	}
+	return n.members.Alive
+}
+
+// changes tells the relay that nodes have come or gone, until ctx ends.
+func (n *Instance) changes(ctx context.Context) <-chan struct{} {
+	if n.members == nil {
+		return nil
+	}
+	out := make(chan struct{}, 1)
+	n.work.Go(func() {
+		for {
+			select {
+			case <-n.members.Changed():
+			case <-ctx.Done():
+				return
+			}
+			select {
+			case out <- struct{}{}:
+			default:
+			}
+		}
+	})
+	return out
+}
+
+// relay is what the relay of this node works with.
+func (n *Instance) relay(ctx context.Context) *natsbus.RelayOptions {
+	return &natsbus.RelayOptions{Incarnation: n.incarnation, Alive: n.alive(), Changed: n.changes(ctx)}
+}
+
+// gossipFrom reads the settings of gossip: bind is empty for none.
+func gossipFrom(bind, advertise, join, keyFile, label string) (*Gossip, error) {
+	if bind == "" {
+		if join != "" || keyFile != "" {
+			return nil, fmt.Errorf("node: gossip needs an address to listen on: set -gossip (RATH_GOSSIP), such as 0.0.0.0:%d", cluster.DefaultPort)
+		}
+		return nil, nil
+	}
+	g := &Gossip{Bind: bind, Advertise: advertise, Label: label}
+	for host := range strings.SplitSeq(join, ",") {
+		if host = strings.TrimSpace(host); host != "" {
+			g.Join = append(g.Join, host)
+		}
+	}
+	if keyFile == "" {
+		return nil, fmt.Errorf("node: gossip needs a key that all nodes share: write one with `rath key` into a file and name it with -gossip-key-file (RATH_GOSSIP_KEY_FILE)")
+	}
+	text, err := os.ReadFile(keyFile)
+	if err != nil {
+		return nil, fmt.Errorf("node: gossip key: %w", err)
+	}
+	if g.Key, err = cluster.ParseKey(strings.TrimSpace(string(text))); err != nil {
+		return nil, fmt.Errorf("node: gossip key in %s: %w", keyFile, err)
+	}
+	return g, nil
+}

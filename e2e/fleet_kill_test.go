@@ -45,3 +45,27 @@ func TestFleetKill(t *testing.T) {
 	t.Logf("%d kills", kills)
 	w.check()
 }
+
+// TestRollingRestart restarts every node and router in the orderly way, twice,
+// under load: whatever clients ask in the meantime is answered, at the first
+// try.
+func TestRollingRestart(t *testing.T) {
+	w := newWorld(t, drawSeed(), shape{servers: 3, nodes: 3, routers: 2, slots: 8})
+	w.work(time.Minute, 6, func(ctx context.Context) {
+		n := newNemesis(w)
+		for range 2 {
+			if err := n.rollNodes(ctx, w.random); err != nil && ctx.Err() == nil {
+				w.fail("%v", err)
+			}
+		}
+		if ctx.Err() != nil {
+			w.fail("not all were restarted within a minute")
+		}
+	})
+	w.load.mu.Lock()
+	for what, n := range w.load.refused {
+		w.fail("%d of the requests to %s were not answered", n, what)
+	}
+	w.load.mu.Unlock()
+	w.check()
+}

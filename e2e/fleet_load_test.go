@@ -231,7 +231,7 @@ func (l *load) submit(ctx context.Context, t *task) bool {
 	l.mu.Lock()
 	t.Sent++
 	t.Acked = t.Acked || err == nil
-	if err != nil {
+	if err != nil && ctx.Err() == nil {
 		l.refused["submit"]++
 	}
 	l.mu.Unlock()
@@ -285,6 +285,11 @@ func (l *load) one(ctx context.Context, t *task) {
 		}
 		start := time.Now()
 		_, err := l.request(ctx, "rath.ctl.default."+t.ID+".cancel", map[string]string{"by": "load", "reason": "not needed"})
+		if err != nil && !strings.Contains(err.Error(), `"code":"wrong_state"`) && ctx.Err() == nil { // it has not ended
+			l.mu.Lock()
+			l.refused["cancel"]++
+			l.mu.Unlock()
+		}
 		l.write("cancel", start, t.ID, err)
 	}
 	l.mu.Lock()
@@ -323,10 +328,16 @@ func (l *load) look(ctx context.Context) {
 	if err == nil {
 		err = json.Unmarshal(data, &s)
 	}
+	if err != nil && strings.Contains(err.Error(), `"code":"not_found"`) && strings.HasPrefix(id, "shared") {
+		return // nobody has worked on it yet
+	}
 	if err != nil {
-		l.mu.Lock()
-		l.refused["look"]++
-		l.mu.Unlock()
+		if ctx.Err() == nil {
+			l.mu.Lock()
+			l.refused["look"]++
+			l.mu.Unlock()
+			l.write("head", start, id, err)
+		}
 		return
 	}
 	h := head{Session: s.Session, Start: start.Sub(l.began), End: time.Since(l.began), Version: s.Version, Asked: true}
@@ -349,6 +360,32 @@ type row struct {
 	Run   string `json:"run"`
 	Step  string `json:"step"`
 	Time  int64  `json:"time_ms"`
+}
+
+// chunks reads all chunks of a session, trying again for as long as ctx allows.
+func (l *load) chunks(ctx context.Context, id string) ([]row, error) {
+	var all []row
+	for {
+		data, err := l.request(ctx, "rath.query.default.session", map[string]any{"session": id, "after": len(all)})
+		var s struct {
+			Chunks []row `json:"chunks"`
+			Next   int   `json:"next"`
+		}
+		if err == nil {
+			err = json.Unmarshal(data, &s)
+		}
+		if err != nil {
+			select {
+			case <-ctx.Done():
+				return nil, err
+			case <-time.After(100 * time.Millisecond):
+				continue
+			}
+		}
+		if all = append(all, s.Chunks...); s.Next == 0 {
+			return all, nil
+		}
+	}
 }
 
 // row notes what was read at an index of a session: it never changes. It is

@@ -14,6 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/rathcluster/rath/internal/fleet"
 )
 
@@ -150,6 +153,8 @@ func (w *world) work(length time.Duration, atOnce int, f func(ctx context.Contex
 		w.fail("%v after everything was healed: %v", settle, err)
 		return
 	}
+	w.stored(finish)
+	w.transcripts(finish)
 	w.t.Logf("all tasks have a result %v after everything was healed", time.Since(began).Round(time.Millisecond))
 }
 
@@ -222,6 +227,7 @@ func (w *world) check() {
 	if err := staleHead(l.heads); err != nil {
 		w.fail("%v", err)
 	}
+	w.crashes()
 	seen, err := sightings(w.path("witness.jsonl"))
 	if err != nil {
 		w.fatal(err)
@@ -240,5 +246,84 @@ func (w *world) check() {
 		len(l.order), acked, states, len(seen), attempts, l.asked, l.refused, w.model.served.Load())
 	if acked < 5 {
 		w.fail("only %d tasks were acknowledged: this shows nothing", acked)
+	}
+}
+
+// stored compares the results that are kept with those that were told.
+func (w *world) stored(ctx context.Context) {
+	w.t.Helper()
+	user, password := w.f.OperatorLogin()
+	nc, err := nats.Connect(w.f.URLs(0), nats.UserInfo(user, password))
+	if err != nil {
+		w.fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		w.fatal(err)
+	}
+	s, err := js.Stream(ctx, "RESULT")
+	if err != nil {
+		w.fatal(err)
+	}
+	w.load.mu.Lock()
+	defer w.load.mu.Unlock()
+	for _, id := range w.load.order {
+		t := w.load.tasks[id]
+		m, err := s.GetLastMsgForSubject(ctx, "rath.run.default."+id+".result")
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound) && t.Result == "" && !t.Acked:
+		case err != nil:
+			w.fail("the result of run %s is not stored: %v", id, err)
+		case t.Result != "" && t.Result != string(m.Data):
+			w.fail("the result of run %s is stored as\n%s\nand was told as\n%s", id, m.Data, t.Result)
+		}
+	}
+}
+
+// transcripts compares what each run left in its session with what an
+// undisturbed one leaves.
+func (w *world) transcripts(ctx context.Context) {
+	w.t.Helper()
+	w.load.mu.Lock()
+	var done []*task
+	for _, id := range w.load.order {
+		if t := w.load.tasks[id]; t.outcome.State == "succeeded" {
+			done = append(done, t)
+		}
+	}
+	w.load.mu.Unlock()
+	for _, t := range done {
+		rows, err := w.load.chunks(ctx, t.outcome.Session)
+		if err != nil {
+			w.fail("read session %s of run %s: %v", t.outcome.Session, t.ID, err)
+			return
+		}
+		var kinds []string
+		for _, r := range rows {
+			// What the author said before the first step has no run.
+			if r.Run == t.ID || r.Kind == "user" && (r.Text == t.Prompt || strings.HasSuffix(r.Text, " of "+t.Prompt)) {
+				kinds = append(kinds, r.Kind)
+			}
+		}
+		if got, want := strings.Join(kinds, " "), chunksOf(t.Workflow, t.Prompt); got != want {
+			w.fail("run %s (%s %q) left\n%s\nwant\n%s", t.ID, t.Workflow, t.Prompt, got, want)
+		}
+	}
+}
+
+// crashes looks into the logs of all processes for ends that no fault made.
+func (w *world) crashes() {
+	w.t.Helper()
+	for _, p := range w.f.All() {
+		data, err := os.ReadFile(p.Log)
+		if err != nil {
+			w.fatal(err)
+		}
+		for _, sign := range []string{"panic:", "fatal error:", "DATA RACE", "unexpected fault address"} {
+			if _, after, found := strings.Cut(string(data), sign); found {
+				w.fail("%s crashed: %s%.2000s", p.Name, sign, after)
+			}
+		}
 	}
 }

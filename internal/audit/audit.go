@@ -1,0 +1,368 @@
+// Package audit checks from stored bytes alone that a system kept its
+// promises. It imports nothing else of this module: what it knows is in
+// messages/FORMAT.md and in the JSON Schemas, which the caller hands over.
+//
+// Its input are the messages of the streams, as [Message]s: from NATS, or from
+// a dump that [NewWriter] wrote and [ReadDump] reads. The event streams (EV_…)
+// come first, each in the order of its sequence; LINEAGE, RESULT, DLQ, TASKS
+// and KV_ALIAS follow in any order and may be absent. A blob that holds the
+// data of an event comes as a message of stream BLOB before the commit that
+// names it, with all of its bytes as data. A message without a subject says
+// that a stream was read, so that what is missing in it is missed.
+//
+//	report, err := audit.Run(ctx, audit.ReadDump(file), &audit.Options{Schemas: schemas})
+//	if err != nil {
+//		return err // the input could not be read
+//	}
+//	for _, v := range report.Violations {
+//		fmt.Println(v)
+//	}
+//
+// What the logs cannot tell, witnesses do, see [Options]: tools that note each
+// execution, the request log of the model server, and clients that note what
+// they were told. [Invariants] lists what is checked; the names are stable.
+//
+// One pass over the messages is made. In memory stay 32 bytes for each commit
+// and one for each event, some hundred bytes for each session and run, the
+// steps of open runs with 16 bytes for each recorded one, and the witnesses.
+// A report is made by one goroutine; nothing here is safe for concurrent use.
+package audit
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The invariants, by the names that reports use.
+const (
+	Chain         = "chain"
+	Format        = "format"
+	OneWriter     = "one-writer"
+	OneEnd        = "one-end"
+	NoRepeat      = "no-silent-repeat"
+	ReadClaim     = "read-before-claim"
+	Waits         = "waits"
+	Graph         = "graph"
+	BranchResults = "branch-results"
+	Budgets       = "budgets"
+	Tenant        = "tenant"
+	Workspace     = "workspace"
+	Blobs         = "blobs"
+	Lineage       = "lineage"
+	Results       = "results"
+	Aliases       = "aliases"
+	Acknowledged  = "persist-before-reply"
+	Secrets       = "secrets"
+)
+
+// Invariant is something that holds in every state of the stored bytes.
+type Invariant struct {
+	Name string `json:"name"`
+	Doc  string `json:"doc"`
+}
+
+// Invariants returns what is checked, in the order of reports.
+func Invariants() []Invariant {
+	return []Invariant{
+		{Chain, "each log is one chain of hashes and numbers without a gap"},
+		{Format, "commits and events are as their schemas say"},
+		{OneWriter, "epochs and attempts grow; who was superseded writes no more"},
+		{OneEnd, "each run has one home and one end, and nothing after it"},
+		{NoRepeat, "no effect happens twice without somebody having said so"},
+		{ReadClaim, "a step that is recorded never runs again"},
+		{Waits, "a run that waits goes on once, when all it waits for has come"},
+		{Graph, "references name commits that are there; branches end with a reason"},
+		{BranchResults, "a fan-out is told what its branches' own logs say"},
+		{Budgets, "branches get no more than is left; one call at most exceeds"},
+		{Tenant, "no reference leaves its tenant"},
+		{Workspace, "a step finds the files that the one before it left"},
+		{Blobs, "data kept outside of commits are there and have their digest"},
+		{Lineage, "each record agrees with its commit, and none is missing"},
+		{Results, "each result agrees with the commit that ended its run"},
+		{Aliases, "the alias of a run names its home"},
+		{Acknowledged, "what clients were told is in the logs"},
+		{Secrets, "no credential is stored"},
+	}
+}
+
+// Message is one message as a stream holds it.
+type Message struct {
+	Stream  string
+	Seq     uint64
+	Subject string
+	Time    time.Time
+	Header  map[string][]string
+	Data    []byte // not kept and not changed
+}
+
+// DefaultLimit is how many violations of one invariant a report holds.
+const DefaultLimit = 100
+
+// Options say what to check beside the messages.
+type Options struct {
+	// Schemas holds commit.v1.json, record.v1.json, result.v1.json and
+	// alias.v1.json.
+	Schemas fs.FS
+	// Tenant limits the audit to one tenant; empty means all.
+	Tenant string
+	// Open says that the system still works: what only a settled one owes
+	// (the end of branches, results, all of the lineage) is not missed.
+	Open bool
+	// Limit is how many violations of one invariant the report holds; all are
+	// counted. Zero means DefaultLimit.
+	Limit int
+	// Secrets are credentials that must not be stored anywhere.
+	Secrets []string
+	// Tools, Models and Clients are witness files, JSON lines of Execution,
+	// Request and Told.
+	Tools, Models, Clients []io.Reader
+}
+
+// Violation is one breach of an invariant.
+type Violation struct {
+	Invariant string `json:"invariant"`
+	Tenant    string `json:"tenant,omitempty"`
+	Session   string `json:"session,omitempty"`
+	Run       string `json:"run,omitempty"`
+	Commit    uint64 `json:"commit,omitempty"` // number in the session's log
+	Stream    string `json:"stream,omitempty"`
+	Seq       uint64 `json:"seq,omitempty"` // of the message in the stream
+	Expected  string `json:"expected"`
+	Found     string `json:"found"`
+}
+
+// String returns one line.
+func (v Violation) String() string {
+	var b strings.Builder
+	b.WriteString(v.Invariant + ":")
+	if v.Session != "" {
+		b.WriteString(" " + v.Tenant + "/" + v.Session)
+	}
+	if v.Commit > 0 {
+		fmt.Fprintf(&b, " commit %d", v.Commit)
+	}
+	if v.Run != "" && v.Run != v.Session {
+		b.WriteString(" run " + v.Run)
+	}
+	if v.Session == "" && v.Stream != "" {
+		fmt.Fprintf(&b, " %s/%d", v.Stream, v.Seq)
+	}
+	return b.String() + ": want " + v.Expected + ", found " + v.Found
+}
+
+// Count tells how often an invariant was looked at and broken.
+type Count struct {
+	Invariant  string `json:"invariant"`
+	Checked    uint64 `json:"checked"`
+	Violations uint64 `json:"violations"`
+}
+
+// Report is what an audit found.
+type Report struct {
+	Violations []Violation `json:"violations"`
+	Counts     []Count     `json:"counts"` // in the order of Invariants
+	Messages   uint64      `json:"messages"`
+	Bytes      uint64      `json:"bytes"`
+	Commits    uint64      `json:"commits"`
+	Events     uint64      `json:"events"`
+	Sessions   uint64      `json:"sessions"`
+	Runs       uint64      `json:"runs"`
+	Open       uint64      `json:"open"`    // runs that have not ended
+	Foreign    uint64      `json:"foreign"` // messages in event streams that are no commits: readers skip them
+}
+
+// OK reports whether nothing was broken.
+func (r *Report) OK() bool { return len(r.Violations) == 0 }
+
+// Run reads messages to their end and returns what it found. The error is one
+// of the input: a message that cannot be read, a schema that is missing, a
+// witness that is no JSON, messages out of order.
+func Run(ctx context.Context, messages iter.Seq2[Message, error], opts *Options) (*Report, error) {
+	a, err := newAudit(opts)
+	if err != nil {
+		return nil, err
+	}
+	for m, err := range messages {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err == nil {
+			err = a.message(m)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("audit: %w", err)
+		}
+	}
+	a.finish()
+	return a.report, nil
+}
+
+// audit is one audit under way.
+type audit struct {
+	o       Options
+	report  *Report
+	counts  map[string]*Count
+	schemas *schemas
+
+	streams map[string]uint64 // the last sequence
+	late    bool              // a message of another than the event streams came
+	blobs   map[string]string // of the next commit, by digest
+
+	logs      map[key]*log
+	runs      map[key]*runState
+	links     map[key][]claimOf // on commits that have not come yet
+	promised  map[key]promise   // sessions that a step made
+	disposed  map[key][]key     // by the session that decided: what it disposed of
+	fanouts   map[key]*fanout   // by the session of a branch
+	told      []toldBranch
+	repeated  []openQuestion
+	witness   witnesses
+	lineage   lineageState
+	resultsOf map[key]bool
+	refused   map[key]bool // runs of which a result says that they were not taken
+	pending   map[key]bool // runs that are still in TASKS
+	aliases   map[key]alias
+	hasStream map[string]bool
+	secrets   [][]byte
+}
+
+// key names a session or a run within its tenant.
+type key struct{ tenant, id string }
+
+func newAudit(opts *Options) (*audit, error) {
+	a := &audit{
+		report: &Report{Violations: []Violation{}}, counts: map[string]*Count{}, streams: map[string]uint64{}, blobs: map[string]string{},
+		logs: map[key]*log{}, runs: map[key]*runState{}, links: map[key][]claimOf{}, promised: map[key]promise{}, disposed: map[key][]key{},
+		fanouts: map[key]*fanout{}, resultsOf: map[key]bool{}, refused: map[key]bool{}, pending: map[key]bool{}, aliases: map[key]alias{},
+		hasStream: map[string]bool{},
+	}
+	if opts != nil {
+		a.o = *opts
+	}
+	if a.o.Limit <= 0 {
+		a.o.Limit = DefaultLimit
+	}
+	for _, i := range Invariants() {
+		a.counts[i.Name] = &Count{Invariant: i.Name}
+	}
+	var err error
+	if a.schemas, err = readSchemas(a.o.Schemas); err != nil {
+		return nil, err
+	}
+	if a.witness, err = readWitnesses(&a.o); err != nil {
+		return nil, err
+	}
+	a.lineage.init()
+	for _, s := range a.o.Secrets {
+		if s != "" {
+			a.secrets = append(a.secrets, []byte(s))
+		}
+	}
+	return a, nil
+}
+
+// message takes the next message.
+func (a *audit) message(m Message) error {
+	a.hasStream[m.Stream] = true
+	if m.Subject == "" {
+		return nil // the stream was read
+	}
+	a.report.Messages++
+	a.report.Bytes += uint64(len(m.Data))
+	if last := a.streams[m.Stream]; m.Stream != streamBlob && m.Seq <= last {
+		return fmt.Errorf("message %d of stream %s comes after %d: messages of a stream come in their order", m.Seq, m.Stream, last)
+	}
+	a.streams[m.Stream] = m.Seq
+	if strings.HasPrefix(m.Stream, "EV_") {
+		if a.late {
+			return fmt.Errorf("message %d of %s comes after those of other streams: the event streams come first", m.Seq, m.Stream)
+		}
+		a.commit(m)
+		return nil
+	}
+	if m.Stream == streamBlob {
+		a.blob(m)
+		return nil
+	}
+	a.late = true
+	switch m.Stream {
+	case streamLineage:
+		a.record(m)
+	case streamResult:
+		a.result(m)
+	case streamDLQ:
+		a.deadLetter(m)
+	case streamTasks:
+		a.task(m)
+	case streamAlias:
+		a.alias(m)
+	default:
+		a.spoken(m, "", 0)
+	}
+	return nil
+}
+
+const (
+	streamBlob    = "BLOB"
+	streamLineage = "LINEAGE"
+	streamResult  = "RESULT"
+	streamDLQ     = "DLQ"
+	streamTasks   = "TASKS"
+	streamAlias   = "KV_ALIAS"
+)
+
+// check notes that an invariant was looked at, and whether it holds.
+func (a *audit) check(invariant string, holds bool, v func() Violation) {
+	a.counts[invariant].Checked++
+	if !holds {
+		a.violate(invariant, v())
+	}
+}
+
+func (a *audit) violate(invariant string, v Violation) {
+	c := a.counts[invariant]
+	c.Violations++
+	if c.Violations <= uint64(a.o.Limit) {
+		v.Invariant = invariant
+		a.report.Violations = append(a.report.Violations, v)
+	}
+}
+
+// wanted reports whether a tenant is audited.
+func (a *audit) wanted(tenant string) bool { return a.o.Tenant == "" || a.o.Tenant == tenant }
+
+// finish makes the checks that need everything.
+func (a *audit) finish() {
+	a.finishLinks()
+	a.finishRuns()
+	a.finishBranches()
+	a.finishLineage()
+	a.finishResults()
+	a.finishWitnesses()
+	a.report.Sessions = uint64(len(a.logs))
+	for _, r := range a.runs {
+		if r.home != nil {
+			a.report.Runs++
+			if r.end == nil {
+				a.report.Open++
+			}
+		}
+	}
+	order := map[string]int{}
+	for i, inv := range Invariants() {
+		order[inv.Name] = i
+		a.report.Counts = append(a.report.Counts, *a.counts[inv.Name])
+	}
+	slices.SortStableFunc(a.report.Violations, func(x, y Violation) int {
+		return cmp.Or(cmp.Compare(order[x.Invariant], order[y.Invariant]), cmp.Compare(x.Tenant, y.Tenant), cmp.Compare(x.Session, y.Session),
+			cmp.Compare(x.Commit, y.Commit), cmp.Compare(x.Stream, y.Stream), cmp.Compare(x.Seq, y.Seq), cmp.Compare(x.Run, y.Run),
+			cmp.Compare(x.Expected, y.Expected), cmp.Compare(x.Found, y.Found))
+	})
+}

@@ -1,0 +1,360 @@
+package audit_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rathcluster/rath/internal/audit"
+)
+
+func TestHealthy(t *testing.T) {
+	r := story(newWorld(t, nil)).audited()
+	if !r.OK() {
+		t.Errorf("violations in a healthy system:\n%s", violations(r))
+	}
+	for _, c := range r.Counts {
+		if c.Checked == 0 && c.Invariant != audit.Acknowledged && c.Invariant != audit.Secrets {
+			t.Errorf("%s was never looked at", c.Invariant)
+		}
+	}
+	if r.Sessions != 10 || r.Runs != 8 || r.Open != 0 || r.Foreign != 0 {
+		t.Errorf("%d sessions, %d runs, %d open, %d foreign", r.Sessions, r.Runs, r.Open, r.Foreign)
+	}
+}
+
+// at is a hook that changes one commit.
+func at(session string, seq uint64, change func(*envelope)) func(*envelope) {
+	return func(e *envelope) {
+		if e.session == session && e.seq == seq {
+			change(e)
+		}
+	}
+}
+
+// set is a hook that changes a field of the n-th fact of a kind in a commit.
+func set(session string, seq uint64, kind, field string, value any) func(*envelope) {
+	return at(session, seq, func(e *envelope) { e.fact(kind).data[field] = value })
+}
+
+func (e *envelope) fact(kind string) *fact {
+	i := slices.IndexFunc(e.facts, func(f fact) bool { return f.kind == kind })
+	if i < 0 {
+		panic("no " + kind + " in commit of " + e.session)
+	}
+	return &e.facts[i]
+}
+
+// without drops facts of a kind from a commit.
+func without(session string, seq uint64, kind string) func(*envelope) {
+	return at(session, seq, func(e *envelope) {
+		e.facts = slices.DeleteFunc(e.facts, func(f fact) bool { return f.kind == kind })
+	})
+}
+
+// with adds a fact to a commit.
+func with(session string, seq uint64, kind, batch string, data object) func(*envelope) {
+	return at(session, seq, func(e *envelope) { e.facts = append(e.facts, fact{kind: kind, batch: batch, data: data}) })
+}
+
+// instead replaces all facts of a commit.
+func instead(session string, seq uint64, kind, batch string, data object) func(*envelope) {
+	return at(session, seq, func(e *envelope) {
+		e.facts = []fact{{kind: kind, batch: batch, data: data, time: e.facts[0].time}}
+	})
+}
+
+func both(hooks ...func(*envelope)) func(*envelope) {
+	return func(e *envelope) {
+		for _, h := range hooks {
+			h(e)
+		}
+	}
+}
+
+func replace(old, by string) func([]byte) []byte {
+	return func(b []byte) []byte { return bytes.Replace(b, []byte(old), []byte(by), 1) }
+}
+
+func chunkOf(text string) object { return object{"kind": "user", "text": text} }
+
+func doneOf(run, path, kind string, attempt int) object {
+	return object{"attempt": attempt, "input": "i", "kind": kind, "name": "n", "path": path, "run": run}
+}
+
+// TestViolations breaks a healthy system in one place each.
+func TestViolations(t *testing.T) {
+	link := func(e *envelope, kind string) object {
+		switch kind {
+		case "session.opened":
+			return e.fact(kind).data["parents"].([]any)[0].(object)
+		case "session.joined":
+			return e.fact(kind).data["parents"].([]any)[0].(object)["link"].(object)
+		case "session.rejected":
+			return e.fact(kind).data["branch"].(object)
+		case "run.received":
+			return e.fact(kind).data["branch"].(object)["link"].(object)
+		}
+		return e.fact(kind).data["result"].(object)
+	}
+	relink := func(session string, seq uint64, kind, field string, value any) func(*envelope) {
+		return at(session, seq, func(e *envelope) { link(e, kind)[field] = value })
+	}
+	for _, c := range []struct {
+		name      string
+		invariant string
+		text      string
+		hook      func(*envelope)
+	}{
+		// Chain.
+		{"a byte is not as it is hashed", audit.Chain, "want prev", at("s1", 3, func(e *envelope) { e.prev = strings.Repeat("ab", 32) })},
+		{"a number is left out", audit.Chain, "want commit 3, found commit 4", at("s1", 3, func(e *envelope) { e.seq = 4 })},
+		{"white space", audit.Chain, "canonical form", at("s1", 3, func(e *envelope) { e.raw = replace(`,"events"`, ` ,"events"`) })},
+		{"keys out of order", audit.Chain, "canonical form", at("s1", 3, func(e *envelope) { e.raw = replace(`"attempt":1,"call":"r1/2"`, `"call":"r1/2","attempt":1`) })},
+		{"a float", audit.Chain, "canonical form", at("s1", 3, func(e *envelope) { e.raw = replace(`"attempt":1`, `"attempt":1.0`) })},
+		{"two streams", audit.Chain, "one stream", at("s1", 3, func(e *envelope) { e.stream, e.subject = "EV_1_1", "rath.ev.1.1.acme.s1" })},
+		{"a subject of no stream", audit.Chain, "want a subject", at("s1", 3, func(e *envelope) { e.subject = "rath.ev.1.1.acme.s1" })},
+		{"another session's commit", audit.Chain, "one of acme/s9", at("s1", 3, func(e *envelope) { e.session = "s9" })},
+		{"the beginning is missing", audit.Chain, "begins with commit 1", at("t1", 1, func(e *envelope) { e.drop = true })},
+		// Format.
+		{"a field of another type", audit.Format, "attempt: type string", set("s1", 3, "step.intent", "attempt", "one")},
+		{"a field is missing", audit.Format, "required", at("s1", 3, func(e *envelope) { delete(e.fact("step.intent").data, "call") })},
+		{"an unknown kind", audit.Format, "unknown kind", at("s1", 3, func(e *envelope) { e.facts[0].kind = "step.guess" })},
+		{"a later schema", audit.Format, "schema 2", at("s1", 3, func(e *envelope) { e.raw = replace(`"schema":1`, `"schema":2`) })},
+		{"a row that is not there", audit.Format, "the row", without("s1", 2, "session.chunk")},
+		{"a batch of another step", audit.Format, "batch r1/2", at("s1", 4, func(e *envelope) { e.facts[1].batch = "r1/9" })},
+		// One writer.
+		{"no compare-and-set", audit.OneWriter, "no such header", at("s1", 3, func(e *envelope) { e.header = nil })},
+		{"compare-and-set of another state", audit.OneWriter, "Nats-Expected-Last-Subject-Sequence 2, found 7", at("s1", 3, func(e *envelope) { e.header["Nats-Expected-Last-Subject-Sequence"] = []string{"7"} })},
+		{"a message id", audit.OneWriter, "no message id", at("s1", 3, func(e *envelope) { e.header["Nats-Msg-Id"] = []string{"x"} })},
+		{"stored twice", audit.OneWriter, "commit 3 again", at("s1", 3, func(e *envelope) { e.twice = true })},
+		{"two writers", audit.OneWriter, "two writers", at("s1", 4, func(e *envelope) { e.seq = 3 })},
+		{"an epoch without its writer", audit.OneWriter, "epoch 1, of the last writer.opened", at("s1", 3, func(e *envelope) { e.epoch = 2 })},
+		{"an epoch that does not grow", audit.OneWriter, "an epoch above 1", both(set("t1", 5, "writer.opened", "epoch", 1), at("t1", 5, func(e *envelope) { e.epoch = 1 }))},
+		{"a claim of somebody else", audit.OneWriter, "a claim by the writer", set("t1", 5, "run.claimed", "incarnation", "n9")},
+		{"an attempt is left out", audit.OneWriter, "want attempt 2", set("t1", 5, "run.claimed", "attempt", 3)},
+		{"a lower attempt goes on", audit.OneWriter, "attempt 3, which claimed the session", set("t1", 10, "step.done", "attempt", 2)},
+		{"an attempt of an older epoch", audit.OneWriter, "a claim in epoch 3 before", both(without("t1", 15, "run.claimed"), at("t1", 15, func(e *envelope) {
+			e.facts = append(e.facts, fact{kind: "run.warning", data: object{"run": "q1", "text": "x"}, time: e.facts[0].time})
+		}))},
+		{"it goes on after it was given back", audit.OneWriter, "a claim after the run was given back", instead("t1", 19, "step.done", "q1/9", doneOf("q1", "9", "do", 4))},
+		{"two runs hold a session", audit.OneWriter, "run q1 to let the session go", instead("t1", 20, "run.claimed", "", object{
+			"attempt": 1, "epoch": 4, "home": object{"session": "t1", "tenant": "acme"}, "incarnation": "n4", "run": "q9",
+		})},
+		{"content without a claim", audit.OneWriter, "a claim of the session by the run of batch x9/1", at("s1", 2, func(e *envelope) { e.facts[0].batch = "x9/1" })},
+		{"a timely outcome called late", audit.OneWriter, "step.late of an attempt", set("t1", 11, "step.late", "attempt", 3)},
+		// One end.
+		{"two ends", audit.OneEnd, "run.ended (succeeded) again", with("s1", 9, "run.ended", "", object{"attempt": 1, "run": "r1", "state": "succeeded", "workflow": "fix"})},
+		{"a step after the end", audit.OneEnd, "found step.done 9", with("s1", 9, "step.done", "r1/9", doneOf("r1", "9", "do", 1))},
+		{"a claim after the end", audit.OneEnd, "run.claimed, attempt 2", with("s1", 9, "run.claimed", "", object{
+			"attempt": 2, "epoch": 1, "home": object{"session": "s1", "tenant": "acme"}, "incarnation": "n1", "run": "r1",
+		})},
+		{"a message after the end", audit.OneEnd, "run.received (message)", with("s1", 9, "run.received", "", object{"kind": "message", "n": 1, "run": "r1", "text": "x"})},
+		{"two homes", audit.OneEnd, "run.submitted once", with("c1", 2, "run.submitted", "", object{"digest": "d", "task": object{"run": "r1", "workflow": "fix"}})},
+		{"success after a cancel", audit.OneEnd, "state cancelled", set("c1", 4, "run.ended", "state", "succeeded")},
+		{"an intent after a cancel", audit.OneEnd, "no intent after", with("c1", 3, "step.intent", "k1/2", object{
+			"attempt": 1, "call": "k1/2", "expires": 9_795_165_200_000, "input": "i", "name": "pay", "path": "2", "run": "k1",
+		})},
+		{"content after a cancel", audit.OneEnd, "no content of a run after run.cancel_requested", with("c1", 3, "session.chunk", "k1/2", chunkOf("x"))},
+		{"an end elsewhere", audit.OneEnd, "run.ended in its home", set("c2", 2, "run.ended", "state", "succeeded")},
+		{"a home that knows nothing", audit.OneEnd, "home t1 of the run", set("c2", 1, "run.claimed", "home", object{"session": "t1", "tenant": "acme"})},
+		{"a claim of a run that nobody submitted", audit.OneEnd, "run.submitted before run.claimed", without("t1", 21, "run.submitted")},
+		{"content after the run of a branch", audit.OneEnd, "nothing but its closing", with("p2", 3, "session.chunk", "", chunkOf("x"))},
+		// No silent repeat.
+		{"an effect without an intent", audit.NoRepeat, `run.resolved "happened" for step 2`, instead("s1", 3, "run.warning", "", object{"run": "r1", "text": "x"})},
+		{"an intent of another attempt", audit.NoRepeat, `run.resolved "happened" for step 3`, instead("t1", 9, "run.warning", "", object{"run": "q1", "text": "x"})},
+		{"a second intent that nobody allowed", audit.NoRepeat, `run.resolved "again" for step 3`, set("t1", 7, "run.resolved", "decision", "happened")},
+		{"an intent within the life of another", audit.NoRepeat, "to have expired", with("s1", 3, "step.intent", "r1/2", object{
+			"attempt": 1, "call": "r1/2", "expires": 9_795_165_200_000, "input": "i", "name": "pay", "path": "2", "run": "r1",
+		})},
+		{"an intent that was too old", audit.NoRepeat, "that had not expired", set("s1", 3, "step.intent", "expires", 1)},
+		{"a step twice", audit.NoRepeat, "step 2 recorded once", with("s1", 5, "step.done", "r1/2", doneOf("r1", "2", "tool", 1))},
+		{"a step in two logs", audit.NoRepeat, "recorded in one log", set("s2", 2, "step.done", "path", "1")},
+		{"an intent for a recorded step", audit.ReadClaim, "step 3 not to run again, attempt 3", with("t1", 11, "step.intent", "q1/3", object{
+			"attempt": 3, "call": "q1/3", "expires": 9_795_165_200_000, "input": "i", "name": "pay", "path": "3", "run": "q1",
+		})},
+		// Waits.
+		{"claimed while it waits", audit.Waits, "before a waiting run is claimed", instead("t1", 14, "run.claimed", "", object{
+			"attempt": 4, "epoch": 2, "home": object{"session": "t1", "tenant": "acme"}, "incarnation": "n2", "run": "q1",
+		})},
+		{"claimed in review", audit.Waits, "before a run in review is claimed", instead("t1", 7, "run.warning", "", object{"run": "q1", "text": "x"})},
+		{"a wake number twice", audit.Waits, "want wake 1, found wake 2", set("t1", 14, "run.received", "wake", 2)},
+		{"a wake too early", audit.Waits, "once all has come", set("t1", 13, "run.received", "wake", 1)},
+		{"nothing wakes it", audit.Waits, "it would wait for ever", at("t1", 14, func(e *envelope) { delete(e.fact("run.received").data, "wake") })},
+		{"a wake of a run that runs", audit.Waits, "a wake of a run that waits only", instead("t1", 11, "run.received", "", object{"kind": "message", "n": 1, "run": "q1", "wake": 1})},
+		{"a place in the inbox twice", audit.Waits, "want place 2 in the inbox", set("t1", 14, "run.received", "n", 1)},
+		{"a signal twice", audit.Waits, "signal m1 taken once", set("t1", 14, "run.received", "id", "m1")},
+		{"a step while it waits", audit.Waits, "no step while the run waits", instead("t1", 13, "step.done", "q1/9", doneOf("q1", "9", "do", 3))},
+		{"an inbox that is not there", audit.Waits, "an inbox of at most 2", set("t1", 17, "step.done", "inbox", 7)},
+		{"success in review", audit.Waits, "a run that succeeds to run", instead("t1", 7, "run.ended", "", object{"attempt": 2, "run": "q1", "state": "succeeded", "workflow": "fix"})},
+		{"resolved, but in no review", audit.Waits, "run.resolved of a run in review", instead("t1", 6, "run.warning", "", object{"run": "q1", "text": "x"})},
+		{"a wait for what has come", audit.Waits, "has come already", instead("t1", 17, "run.waiting", "", object{"attempt": 4, "for": []any{object{"kind": "message", "path": "5"}}, "run": "q1"})},
+		// Graph.
+		{"a parent that is not there", audit.Graph, "no such session", relink("s2", 1, "session.opened", "session", "s99")},
+		{"a commit that is not there", audit.Graph, "commit 70 of s1", relink("s2", 1, "session.opened", "seq", 70)},
+		{"another hash", audit.Graph, "as its parent, hash", relink("s2", 1, "session.opened", "hash", headA)},
+		{"another version", audit.Graph, "want version 3 of commit 5 of s1", relink("s2", 1, "session.opened", "version", 9)},
+		{"another hash in a join", audit.Graph, "what it joins", relink("s1", 8, "session.joined", "hash", headA)},
+		{"another hash in a result", audit.Graph, "ended with", relink("s1", 9, "run.ended", "hash", headA)},
+		{"its own future", audit.Graph, "a cycle", both(relink("s1", 8, "session.joined", "session", "s1"), relink("s1", 8, "session.joined", "seq", 9))},
+		{"another root", audit.Graph, "root s1 of its parent", at("s2", 1, func(e *envelope) { e.root = "s2" })},
+		{"the root changes", audit.Graph, "root s1 as in commit 1", at("s1", 4, func(e *envelope) { e.root = "s2" })},
+		{"not opened", audit.Graph, "session.opened in commit 1", without("t1", 1, "session.opened")},
+		{"opened twice", audit.Graph, "session.opened once", with("t1", 2, "session.opened", "", object{"kind": "leaf"})},
+		{"content after the end of a branch", audit.Graph, "no content after session.closed", with("s2", 3, "session.chunk", "", chunkOf("x"))},
+		{"an open branch", audit.Graph, "an open branch", instead("s2", 3, "run.released", "", object{"attempt": 1, "reason": "x", "run": "r1"})},
+		{"an end without a reason", audit.Graph, "a reason why", set("s2", 3, "session.closed", "reason", "")},
+		{"a rejection without a reason", audit.Graph, "a reason why branch s2", set("s1", 6, "session.rejected", "reason", "")},
+		{"closed by nobody", audit.Graph, "session t1 to record", set("s2", 3, "session.closed", "by", object{"session": "t1", "tenant": "acme"})},
+		{"nobody made it", audit.Graph, "step 3 of the run that opened it", at("s1", 5, func(e *envelope) { delete(e.fact("step.done").data, "links") })},
+		// Branch results.
+		{"a report of another state", audit.BranchResults, "the report of branch p3 to say failed", at("p1", 3, func(e *envelope) {
+			e.fact("run.received").data["branch"].(object)["state"] = "succeeded"
+		})},
+		{"an outcome of another state", audit.BranchResults, "the outcome of branch p3 to say failed", at("p1", 5, func(e *envelope) {
+			d := e.fact("step.done").data
+			d["value"] = strings.Replace(d["value"].(string), `"state":"failed"`, `"state":"succeeded"`, 1)
+		})},
+		{"a report of an older commit", audit.BranchResults, "to name commit 3", relink("p1", 4, "run.received", "seq", 2)},
+		{"a branch given up in silence", audit.BranchResults, "to be given up", without("p1", 5, "run.disposed")},
+		{"another base", audit.BranchResults, "base commit 1 of p1", at("p2", 1, func(e *envelope) {
+			e.fact("run.submitted").data["task"].(object)["branch"].(object)["base"].(object)["version"] = 0
+		})},
+		{"another parent is told", audit.BranchResults, "the parent run", at("p2", 3, func(e *envelope) {
+			e.fact("run.ended").data["parent"].(object)["run"] = "f9"
+		})},
+		{"another version at the end", audit.BranchResults, "version 2, that of the session", set("p2", 3, "run.ended", "version", 7)},
+		{"disposed of twice", audit.BranchResults, "disposed of once", with("p1", 6, "run.disposed", "f1/2", object{
+			"branches": []any{object{"reason": "x", "session": "p4", "state": "rejected"}}, "run": "f1",
+		})},
+		{"nobody opened it", audit.BranchResults, "a run.fanout that opened", without("p1", 2, "run.fanout")},
+		// Budgets.
+		{"branches get too much", audit.Budgets, "3 branches to get at most 3000 tokens", set("p1", 2, "run.fanout", "budget", object{"steps": 10, "tokens": 1001})},
+		{"branches get no limit", audit.Budgets, "no limit", set("p1", 2, "run.fanout", "budget", object{"steps": 10})},
+		{"a branch takes more", audit.Budgets, "that its fan-out gave", at("p2", 1, func(e *envelope) {
+			e.fact("run.submitted").data["task"].(object)["budget"] = object{"tokens": 5000}
+		})},
+		{"two calls beyond the limit", audit.Budgets, "at most one call beyond 1000 tokens", both(
+			set("s1", 2, "step.done", "usage", object{"calls": 1, "input": 2000}), set("s2", 2, "step.done", "usage", object{"calls": 1, "input": 2000}))},
+		// Tenants, files, blobs.
+		{"a parent of another tenant", audit.Tenant, "names tenant evil", relink("s2", 1, "session.opened", "tenant", "evil")},
+		{"a home of another tenant", audit.Tenant, "names tenant evil", set("c2", 1, "run.claimed", "home", object{"session": "c1", "tenant": "evil"})},
+		{"a commit of another tenant", audit.Tenant, "one of evil/s1", at("s1", 3, func(e *envelope) { e.tenant = "evil" })},
+		{"other files than the step before left", audit.Workspace, "step 2 to start from files aaaaaaaa", set("t1", 3, "step.done", "head_before", strings.Repeat("b", 64))},
+		{"data that are not there", audit.Blobs, "found nothing", at("s3", 2, func(e *envelope) { e.noBlobs = true })},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := story(newWorld(t, c.hook)).audited()
+			if !slices.ContainsFunc(r.Violations, func(v audit.Violation) bool {
+				return v.Invariant == c.invariant && strings.Contains(v.String(), c.text)
+			}) {
+				t.Errorf("not found: %s with %q; found:\n%s", c.invariant, c.text, violations(r))
+			}
+			for _, v := range r.Violations {
+				if strings.ContainsAny(v.String(), "\n\r") {
+					t.Errorf("more than a line: %q", v)
+				}
+			}
+		})
+	}
+}
+
+// change is a hook on the messages of streams that hold no events.
+func change(w *world, stream string, n int, edit func(*audit.Message, object)) {
+	i := 0
+	for k := range w.others {
+		m := &w.others[k]
+		if m.Stream != stream {
+			continue
+		}
+		if i++; i != n {
+			continue
+		}
+		var o object
+		if err := json.Unmarshal(m.Data, &o); err != nil {
+			w.t.Fatal(err)
+		}
+		edit(m, o)
+		m.Data = canonicalJSON(w.t, o)
+		return
+	}
+	w.t.Fatalf("no message %d in %s", n, stream)
+}
+
+func drop(w *world, stream string, n int) {
+	i := 0
+	w.others = slices.DeleteFunc(w.others, func(m audit.Message) bool {
+		if m.Stream == stream {
+			i++
+		}
+		return m.Stream == stream && i == n
+	})
+}
+
+// TestProjections breaks what is derived from logs.
+func TestProjections(t *testing.T) {
+	field := func(stream string, n int, name string, value any) func(*world) {
+		return func(w *world) { change(w, stream, n, func(_ *audit.Message, o object) { o[name] = value }) }
+	}
+	for _, c := range []struct {
+		name, invariant, text string
+		edit                  func(*world)
+	}{
+		{"a record is missing", audit.Lineage, "want a record of event", func(w *world) { drop(w, "LINEAGE", 5) }},
+		{"a record of another commit", audit.Lineage, "hash", field("LINEAGE", 3, "hash", headA)},
+		{"a record of no commit", audit.Lineage, "no such commit", field("LINEAGE", 3, "commit", 700)},
+		{"a record of no event", audit.Lineage, "events, found event 40", field("LINEAGE", 3, "k", 40)},
+		{"a record of another kind", audit.Lineage, "found kind chunk", func(w *world) {
+			change(w, "LINEAGE", 3, func(m *audit.Message, o object) {
+				o["kind"] = "chunk"
+				m.Subject = "rath.lineage.acme.s1.chunk.s1"
+			})
+		}},
+		{"a record elsewhere", audit.Lineage, "want subject", func(w *world) {
+			change(w, "LINEAGE", 3, func(m *audit.Message, _ object) { m.Subject = "rath.lineage.evil.s1.claimed.s1" })
+		}},
+		{"records out of order", audit.Lineage, "for the first time", func(w *world) {
+			w.others[2].Data, w.others[12].Data = w.others[12].Data, w.others[2].Data
+			w.others[2].Subject, w.others[12].Subject = w.others[12].Subject, w.others[2].Subject
+		}},
+		{"a record of another partition", audit.Lineage, "partition and seq", field("LINEAGE", 3, "partition", 4)},
+		{"a record that is none", audit.Lineage, "as in record.v1", field("LINEAGE", 3, "kind", 4)},
+		{"a result is missing", audit.Results, "none in RESULT", func(w *world) { drop(w, "RESULT", 1) }},
+		{"a result of another state", audit.Results, "state succeeded", field("RESULT", 1, "state", "failed")},
+		{"a result of another commit", audit.Results, "the chain to end", field("RESULT", 1, "chain", object{"hash": headA, "seq": 9, "session": "s1"})},
+		{"a result with another output", audit.Results, "the output", field("RESULT", 1, "output", "nothing")},
+		{"a result of another version", audit.Results, "s1:", field("RESULT", 1, "version", 1)},
+		{"two results", audit.Results, "one result", func(w *world) {
+			for _, m := range w.others {
+				if m.Stream == "RESULT" {
+					w.seqs["RESULT"]++
+					m.Seq = w.seqs["RESULT"]
+					w.others = append(w.others, m)
+					return
+				}
+			}
+		}},
+		{"a result of no run", audit.Results, "a run in the logs", func(w *world) {
+			w.other("RESULT", "rath.run.acme.r99.result", object{"ended_ms": 1, "run": "r99", "schema": 1, "state": "succeeded"})
+		}},
+		{"an alias of another session", audit.Aliases, "the alias to name", field("KV_ALIAS", 1, "session", "s9")},
+		{"an alias of another task", audit.Aliases, "digest", field("KV_ALIAS", 1, "digest", "other")},
+		{"an alias is missing", audit.Aliases, "none in ALIAS", func(w *world) { drop(w, "KV_ALIAS", 1) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := story(newWorld(t, nil))
+			for range w.messages() {
+				break // the results are written
+			}
+			c.edit(w)
+			r := w.audited()
+			if !slices.ContainsFunc(r.Violations, func(v audit.Violation) bool {
+				return v.Invariant == c.invariant && strings.Contains(v.String(), c.text)
+			}) {
+				t.Errorf("not found: %s with %q; found:\n%s", c.invariant, c.text, violations(r))
+			}
+		})
+	}
+}

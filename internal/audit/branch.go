@@ -1,0 +1,183 @@
+package audit
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// fanout is one branch as the fan-out that opened it describes it.
+type fanout struct {
+	parent *runState
+	log    *log
+	seq    uint64
+	path   string // of the fan-out
+	name   string
+	base   link
+	budget budget
+	root   string
+	remote bool
+	state  string // how it was disposed of
+}
+
+// toldBranch is what a parent says of a branch: in a report that it received,
+// or in the step that takes in the outcomes.
+type toldBranch struct {
+	log     *log
+	seq     uint64
+	run     string
+	branch  key
+	what    string
+	state   string
+	code    string
+	commit  uint64
+	version uint64
+	usage   *usage
+}
+
+func (f *folding) fanOut(_ *event, d fanoutData) {
+	r, g := f.here(d.Run)
+	if !f.lives(d.Run, r, runFanOut) {
+		return
+	}
+	f.a.check(BranchResults, r.home, f.says(d.Run, "run.fanout in the home of the run", "it elsewhere"))
+	f.a.link(claimOf{from: f.l, seq: f.c.seq, link: d.Base, what: "what the branches start from"})
+	f.escrow(&d, g)
+	for _, b := range d.Branches {
+		k := key{f.l.tenant, b.Session}
+		before := f.a.fanouts[k]
+		f.a.check(BranchResults, before == nil, f.says(d.Run, "branch "+b.Session+" opened once", "it again"))
+		if before == nil {
+			f.a.fanouts[k] = &fanout{g, f.l, f.c.seq, d.Path, b.Name, d.Base, d.Budget, d.Root, b.Workflow != "", ""}
+		}
+	}
+}
+
+func (f *folding) disposed(_ *event, d disposedData) {
+	r, g := f.here(d.Run)
+	if !f.lives(d.Run, r, runDisposed) {
+		return
+	}
+	for _, b := range d.Branches {
+		f.a.dispose(f.l, b.Session)
+		known := f.a.fanouts[key{f.l.tenant, b.Session}]
+		f.a.check(BranchResults, known != nil && known.parent == g, f.says(d.Run, "a branch that the run opened", "run.disposed of "+b.Session))
+		if b.State != "adopted" && b.State != "merged" {
+			f.a.check(Graph, b.Reason != "", f.says(d.Run, "a reason why branch "+b.Session+" was "+b.State, "none"))
+		}
+		if known != nil {
+			f.a.check(BranchResults, known.state == "", f.says(d.Run, "branch "+b.Session+" disposed of once, it was "+known.state, b.State))
+			known.state = b.State
+		}
+	}
+}
+
+// reported takes the report of a branch's end.
+func (f *folding) reported(d *receivedData) {
+	b := d.Branch
+	f.a.link(claimOf{from: f.l, seq: f.c.seq, link: b.Link, what: "the end of a branch"})
+	f.a.told = append(f.a.told, toldBranch{
+		f.l, f.c.seq, d.Run, key{f.l.tenant, b.Link.Session}, "the report", b.State, b.Code, b.Link.Seq, b.Link.Version, &b.Usage,
+	})
+}
+
+// gathered takes what the step that takes in the outcomes says. An outcome
+// without a link is of a branch that was given up, whatever it came to.
+func (f *folding) gathered(d *doneData) {
+	var outcomes []struct {
+		Code    string `json:"code"`
+		Link    link   `json:"link"`
+		Session string `json:"session"`
+		State   string `json:"state"`
+	}
+	if d.Code != "" {
+		return // the step failed as a whole
+	}
+	err := json.Unmarshal([]byte(d.Value), &outcomes)
+	f.a.check(Format, err == nil, f.says(d.Run, "the outcomes of branches as the value of step "+d.Path, clip(d.Value, 60)))
+	for _, o := range outcomes {
+		k := key{f.l.tenant, o.Session}
+		if o.Link.Seq == 0 {
+			b := f.a.fanouts[k]
+			f.a.check(BranchResults, o.State == "cancelled" && b != nil && b.state == "cancelled",
+				f.says(d.Run, "branch "+o.Session+", of which no end came, to be given up as cancelled", "outcome "+o.State))
+			continue
+		}
+		f.a.check(Tenant, o.Link.Tenant == f.l.tenant, f.says(d.Run, "outcomes within tenant "+f.l.tenant, "one in "+o.Link.Tenant))
+		f.a.check(BranchResults, o.Link.Session == o.Session, f.says(d.Run, "the outcome of branch "+o.Session+" to link it", o.Link.Session))
+		f.a.link(claimOf{from: f.l, seq: f.c.seq, link: o.Link, what: "the outcome of a branch"})
+		f.a.told = append(f.a.told, toldBranch{f.l, f.c.seq, d.Run, k, "the outcome", o.State, o.Code, o.Link.Seq, o.Link.Version, nil})
+	}
+}
+
+// finishFanOuts compares what parents were told with the logs of the branches.
+func (a *audit) finishFanOuts() {
+	for _, t := range a.told {
+		a.finishTold(&t)
+	}
+	a.told = nil
+	for k, b := range a.fanouts {
+		g := a.runs[k]
+		if g != nil && g.home != nil {
+			a.finishBranch(k, b, g)
+		}
+	}
+	for k, g := range a.runs {
+		if g.branch != nil && a.fanouts[k] == nil && !a.o.Open {
+			a.check(BranchResults, false, func() Violation {
+				return g.home.says(1, g.id, "a run.fanout that opened the branch", "none")
+			})
+		}
+	}
+}
+
+func (a *audit) finishTold(t *toldBranch) {
+	g := a.runs[t.branch]
+	if a.o.Open && (g == nil || g.end == nil) {
+		return
+	}
+	name := t.what + " of branch " + t.branch.id
+	if g == nil || g.end == nil {
+		a.check(BranchResults, false, func() Violation {
+			return t.log.says(t.seq, t.run, name+" after the end of its run", "no run.ended there")
+		})
+		return
+	}
+	e := g.end
+	a.check(BranchResults, e.state == t.state, func() Violation { return t.log.says(t.seq, t.run, name+" to say "+e.state, t.state) })
+	a.check(BranchResults, e.code == t.code, func() Violation {
+		return t.log.says(t.seq, t.run, fmt.Sprintf("%s to say code %q", name, e.code), fmt.Sprintf("%q", t.code))
+	})
+	a.check(BranchResults, t.version == e.version, func() Violation {
+		return t.log.says(t.seq, t.run, fmt.Sprintf("%s to say version %d", name, e.version), fmt.Sprintf("%d", t.version))
+	})
+	a.check(BranchResults, t.commit == e.commit, func() Violation {
+		return t.log.says(t.seq, t.run, fmt.Sprintf("%s to name commit %d", name, e.commit), fmt.Sprintf("commit %d", t.commit))
+	})
+	if t.usage != nil {
+		a.check(BranchResults, *t.usage == e.usage, func() Violation {
+			return t.log.says(t.seq, t.run, fmt.Sprintf("%s to say usage %+v", name, e.usage), fmt.Sprintf("%+v", *t.usage))
+		})
+	}
+}
+
+// finishBranch compares the task of a branch with what its fan-out says.
+func (a *audit) finishBranch(k key, b *fanout, g *runState) {
+	wrong := func(expected, found string) func() Violation {
+		return func() Violation { return g.home.says(1, k.id, expected, found) }
+	}
+	t := g.branch
+	a.check(BranchResults, t != nil, wrong("the task of a branch of run "+b.parent.id, "another task"))
+	if t == nil {
+		return
+	}
+	a.check(BranchResults, t.Name == b.name && t.Remote == b.remote && t.Path == b.path+"."+b.name,
+		wrong(fmt.Sprintf("branch %s at %s.%s", b.name, b.path, b.name), fmt.Sprintf("%s at %s", t.Name, t.Path)))
+	a.check(BranchResults, t.Base == b.base, wrong(fmt.Sprintf("base commit %d of %s", b.base.Seq, b.base.Session), fmt.Sprintf("commit %d of %s", t.Base.Seq, t.Base.Session)))
+	a.check(BranchResults, len(t.Ancestors) > 0 && t.Ancestors[len(t.Ancestors)-1].Run == b.parent.id,
+		wrong("run "+b.parent.id+" as the last ancestor", "another one"))
+	a.check(Budgets, g.budget == b.budget, wrong(fmt.Sprintf("the budget %+v that its fan-out gave", b.budget), fmt.Sprintf("%+v", g.budget)))
+	a.check(Graph, g.home.root == b.root, wrong("root "+b.root, g.home.root))
+	if o := g.home.opened; o.Kind == "fork" && len(o.Parents) == 1 {
+		a.check(BranchResults, o.Parents[0] == b.base, wrong(fmt.Sprintf("a fork of commit %d of %s", b.base.Seq, b.base.Session), fmt.Sprintf("commit %d of %s", o.Parents[0].Seq, o.Parents[0].Session)))
+	}
+}

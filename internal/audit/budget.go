@@ -1,0 +1,98 @@
+package audit
+
+import "fmt"
+
+// account follows what a run may still give away. It never underrates what is
+// left: what other logs spent meanwhile is not counted.
+type account struct {
+	limit budget
+	spent budget
+	given map[string]budget // to fan-outs that were not taken in, by path
+}
+
+// spend counts what a recorded step used.
+func (g *runState) spend(d *doneData, home bool) {
+	u := d.Usage
+	if u.Calls > 0 && d.Kind != "gather" && d.Kind != "join" {
+		g.spent.Calls += u.Calls
+		g.spent.Input += u.Input
+		g.spent.Output += u.Output
+		g.spent.MicroUSD += u.MicroUSD
+		g.largest.Input = max(g.largest.Input, u.tokens())
+		g.largest.MicroUSD = max(g.largest.MicroUSD, u.MicroUSD)
+	}
+	if !home {
+		return
+	}
+	g.account.spent.Tokens += u.tokens()
+	g.account.spent.MicroUSD += u.MicroUSD
+	g.account.spent.Steps++
+	if d.Kind == "gather" {
+		delete(g.account.given, fanoutOf(d.Path))
+	}
+}
+
+// fanoutOf is the path of the fan-out that a step takes in.
+func fanoutOf(path string) string {
+	before, last, ok := cutLast(path, ".")
+	if ok && last == "gather" {
+		return before
+	}
+	return path
+}
+
+// escrow checks that a fan-out gives away no more than is left.
+func (f *folding) escrow(d *fanoutData, g *runState) {
+	n := int64(len(d.Branches))
+	acc := &g.account
+	for _, dim := range []struct {
+		name string
+		of   func(budget) int64
+	}{
+		{"tokens", func(b budget) int64 { return b.Tokens }},
+		{"micro_usd", func(b budget) int64 { return b.MicroUSD }},
+		{"steps", func(b budget) int64 { return b.Steps }},
+	} {
+		limit := dim.of(acc.limit)
+		if limit == 0 {
+			continue
+		}
+		left := limit - dim.of(acc.spent)
+		for _, b := range acc.given {
+			left -= dim.of(b)
+		}
+		each := dim.of(d.Budget)
+		f.a.check(Budgets, each > 0 && each*n <= left, f.says(d.Run,
+			fmt.Sprintf("%d branches to get at most %d %s together", n, max(left, 0), dim.name), given(each, n)))
+	}
+	if acc.given == nil {
+		acc.given = map[string]budget{}
+	}
+	acc.given[d.Path] = budget{d.Budget.MicroUSD * n, d.Budget.Steps * n, d.Budget.Tokens * n}
+}
+
+func given(each, n int64) string {
+	if each == 0 {
+		return "no limit"
+	}
+	return fmt.Sprintf("%d each, %d together", each, each*n)
+}
+
+// finishBudget checks that a run exceeded its budget by one call at most.
+func (a *audit) finishBudget(g *runState) {
+	if g.home == nil {
+		return
+	}
+	if l := g.budget.Tokens; l > 0 {
+		spent := g.spent.tokens()
+		a.check(Budgets, spent-g.largest.Input < l || spent == 0, func() Violation {
+			return g.home.says(0, g.id, fmt.Sprintf("at most one call beyond %d tokens", l), fmt.Sprintf("%d, of which one call took at most %d", spent, g.largest.Input))
+		})
+	}
+	if l := g.budget.MicroUSD; l > 0 {
+		spent := g.spent.MicroUSD
+		a.check(Budgets, spent-g.largest.MicroUSD < l || spent == 0, func() Violation {
+			return g.home.says(0, g.id, fmt.Sprintf("at most one call beyond %d micro-USD", l), fmt.Sprintf("%d, of which one call took at most %d", spent, g.largest.MicroUSD))
+		})
+	}
+}

@@ -1,0 +1,287 @@
+package audit
+
+import "encoding/json"
+
+// The kinds of events that the auditor folds. All others are held against
+// their schema only.
+const (
+	sessionOpened   = "session.opened"
+	sessionChunk    = "session.chunk"
+	sessionPlaced   = "session.placed"
+	sessionJoined   = "session.joined"
+	sessionRejected = "session.rejected"
+	sessionClosed   = "session.closed"
+	writerOpened    = "writer.opened"
+	runSubmitted    = "run.submitted"
+	runClaimed      = "run.claimed"
+	runReleased     = "run.released"
+	runReview       = "run.review"
+	runResolved     = "run.resolved"
+	runCancel       = "run.cancel_requested"
+	runWarning      = "run.warning"
+	runWaiting      = "run.waiting"
+	runReceived     = "run.received"
+	runFanOut       = "run.fanout"
+	runDisposed     = "run.disposed"
+	runEnded        = "run.ended"
+	stepIntent      = "step.intent"
+	stepDone        = "step.done"
+	stepLate        = "step.late"
+)
+
+// content reports whether an event advances the session's version.
+func content(kind string) bool {
+	return kind == sessionChunk || kind == sessionPlaced || kind == sessionJoined
+}
+
+type link struct {
+	Hash    string `json:"hash"`
+	Seq     uint64 `json:"seq"`
+	Session string `json:"session"`
+	Tenant  string `json:"tenant"`
+	Version uint64 `json:"version"`
+}
+
+type sessionKey struct {
+	Session string `json:"session"`
+	Tenant  string `json:"tenant"`
+}
+
+type usage struct {
+	CacheRead  int64 `json:"cache_read,omitempty"`
+	CacheWrite int64 `json:"cache_write,omitempty"`
+	Calls      int64 `json:"calls,omitempty"`
+	Input      int64 `json:"input,omitempty"`
+	MicroUSD   int64 `json:"micro_usd,omitempty"`
+	Output     int64 `json:"output,omitempty"`
+}
+
+func (u usage) tokens() int64 { return u.Input + u.Output }
+
+type placement struct {
+	Backend string `json:"backend"`
+	Head    string `json:"head"`
+}
+
+type openedData struct {
+	Kind    string `json:"kind"`
+	Parents []link `json:"parents"`
+	Run     string `json:"run"`
+	Step    string `json:"step"`
+}
+
+type chunkData struct {
+	Kind      string    `json:"kind"`
+	Body      *blobRef  `json:"body"`
+	Run       string    `json:"run"`
+	Placement placement `json:"placement"`
+}
+
+type blobRef struct {
+	Digest string `json:"digest"`
+}
+
+type joinedData struct {
+	Parents []struct {
+		From int  `json:"from"`
+		Link link `json:"link"`
+		To   int  `json:"to"`
+	} `json:"parents"`
+	Placement placement `json:"placement"`
+	Policy    string    `json:"policy"`
+}
+
+type rejectedData struct {
+	Branch link   `json:"branch"`
+	Reason string `json:"reason"`
+	State  string `json:"state"`
+}
+
+type closedData struct {
+	By     sessionKey `json:"by"`
+	Reason string     `json:"reason"`
+	State  string     `json:"state"`
+}
+
+type writerData struct {
+	Epoch       uint64 `json:"epoch"`
+	Incarnation string `json:"incarnation"`
+}
+
+type budget struct {
+	MicroUSD int64 `json:"micro_usd"`
+	Steps    int64 `json:"steps"`
+	Tokens   int64 `json:"tokens"`
+}
+
+type ancestor struct {
+	Path    string `json:"path"`
+	Run     string `json:"run"`
+	Session string `json:"session"`
+}
+
+type submittedData struct {
+	Behind string `json:"behind"`
+	Digest string `json:"digest"`
+	Task   struct {
+		Run      string      `json:"run"`
+		Workflow string      `json:"workflow"`
+		Budget   budget      `json:"budget"`
+		Branch   *branchData `json:"branch"`
+	} `json:"task"`
+}
+
+type branchData struct {
+	Ancestors []ancestor `json:"ancestors"`
+	Base      link       `json:"base"`
+	Name      string     `json:"name"`
+	Path      string     `json:"path"`
+	Remote    bool       `json:"remote"`
+	Root      string     `json:"root"`
+}
+
+type claimedData struct {
+	Attempt     uint64     `json:"attempt"`
+	Epoch       uint64     `json:"epoch"`
+	Home        sessionKey `json:"home"`
+	Incarnation string     `json:"incarnation"`
+	Run         string     `json:"run"`
+}
+
+type releasedData struct {
+	Attempt uint64 `json:"attempt"`
+	Run     string `json:"run"`
+}
+
+type reviewData struct {
+	Attempt uint64 `json:"attempt"`
+	Run     string `json:"run"`
+}
+
+type resolvedData struct {
+	Decision string `json:"decision"`
+	Path     string `json:"path"`
+	Run      string `json:"run"`
+}
+
+type cancelData struct {
+	Run string `json:"run"`
+}
+
+type waitingData struct {
+	Attempt uint64 `json:"attempt"`
+	For     []wait `json:"for"`
+	Run     string `json:"run"`
+}
+
+type wait struct {
+	Branches []string `json:"branches"`
+	Kind     string   `json:"kind"`
+	Need     int      `json:"need"`
+	Path     string   `json:"path"`
+}
+
+type receivedData struct {
+	Branch *struct {
+		Code  string `json:"code"`
+		Link  link   `json:"link"`
+		State string `json:"state"`
+		Usage usage  `json:"usage"`
+	} `json:"branch"`
+	By     string `json:"by"`
+	ID     string `json:"id"`
+	Kind   string `json:"kind"`
+	N      uint64 `json:"n"`
+	Path   string `json:"path"`
+	Reason string `json:"reason"`
+	Run    string `json:"run"`
+	Text   string `json:"text"`
+	Value  string `json:"value"`
+	Wake   uint64 `json:"wake"`
+}
+
+type fanoutData struct {
+	Ancestors []ancestor `json:"ancestors"`
+	Base      link       `json:"base"`
+	Branches  []struct {
+		Name     string `json:"name"`
+		Session  string `json:"session"`
+		Workflow string `json:"workflow"`
+	} `json:"branches"`
+	Budget budget `json:"budget"`
+	Path   string `json:"path"`
+	Root   string `json:"root"`
+	Run    string `json:"run"`
+}
+
+type disposedData struct {
+	Branches []struct {
+		Reason  string `json:"reason"`
+		Session string `json:"session"`
+		State   string `json:"state"`
+	} `json:"branches"`
+	Run string `json:"run"`
+}
+
+type endedData struct {
+	Attempt  uint64   `json:"attempt"`
+	Branches []string `json:"branches"`
+	Children []string `json:"children"`
+	Code     string   `json:"code"`
+	Error    string   `json:"error"`
+	Output   string   `json:"output"`
+	Parent   *struct {
+		Path    string `json:"path"`
+		Run     string `json:"run"`
+		Session string `json:"session"`
+	} `json:"parent"`
+	Result   *link  `json:"result"`
+	Run      string `json:"run"`
+	State    string `json:"state"`
+	Usage    usage  `json:"usage"`
+	Version  uint64 `json:"version"`
+	Workflow string `json:"workflow"`
+}
+
+type intentData struct {
+	Attempt uint64 `json:"attempt"`
+	Call    string `json:"call"`
+	Expires int64  `json:"expires"`
+	Input   string `json:"input"`
+	Name    string `json:"name"`
+	Path    string `json:"path"`
+	Run     string `json:"run"`
+}
+
+type doneData struct {
+	Attempt    uint64 `json:"attempt"`
+	Call       string `json:"call"`
+	Code       string `json:"code"`
+	Effect     string `json:"effect"`
+	Failed     bool   `json:"failed"`
+	HeadBefore string `json:"head_before"`
+	Inbox      uint64 `json:"inbox"`
+	Kind       string `json:"kind"`
+	Links      []link `json:"links"`
+	Name       string `json:"name"`
+	Path       string `json:"path"`
+	Row        bool   `json:"row"`
+	Run        string `json:"run"`
+	Summary    string `json:"summary"`
+	Usage      usage  `json:"usage"`
+	Value      string `json:"value"`
+}
+
+// read decodes the data of an event, which were held against the schema.
+func read[T any](data string) (v T, ok bool) {
+	return v, json.Unmarshal([]byte(data), &v) == nil
+}
+
+// terminal reports whether a state is an end.
+func terminal(state string) bool {
+	switch state {
+	case "succeeded", "failed", "cancelled", "timed_out":
+		return true
+	}
+	return false
+}

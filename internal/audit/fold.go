@@ -1,0 +1,204 @@
+package audit
+
+import (
+	"fmt"
+	"slices"
+)
+
+// folding takes the events of one commit, one after the other.
+type folding struct {
+	a *audit
+	l *log
+	c *commit
+	i int // of the event
+
+	rows    []string // batches that added a row
+	waiting []string // batches of steps whose outcome is their row
+	heads   []headMark
+}
+
+// headMark is the workspace head as it was before a batch.
+type headMark struct {
+	batch, head string
+	known       bool
+}
+
+// says makes a violation about the commit.
+func (f *folding) says(run, expected, found string) func() Violation {
+	return func() Violation { return f.l.says(f.c.seq, run, expected, found) }
+}
+
+// event takes an event whose data are as the schema says.
+func (f *folding) event(e *event) {
+	switch e.kind {
+	case writerOpened:
+		take(f, e, f.writer)
+	case sessionOpened:
+		take(f, e, f.opened)
+	case sessionChunk:
+		f.rows = append(f.rows, e.batch)
+		take(f, e, f.chunk)
+	case sessionPlaced:
+		take(f, e, f.placed)
+	case sessionJoined:
+		take(f, e, f.joined)
+	case sessionRejected:
+		take(f, e, f.rejected)
+	case sessionClosed:
+		take(f, e, f.closed)
+	case runSubmitted:
+		take(f, e, f.submitted)
+	case runClaimed:
+		take(f, e, f.claimed)
+	case runReleased:
+		take(f, e, f.released)
+	case runReview:
+		take(f, e, f.review)
+	case runResolved:
+		take(f, e, f.resolved)
+	case runCancel:
+		take(f, e, f.cancel)
+	case runWarning:
+		take(f, e, f.warned)
+	case runWaiting:
+		take(f, e, f.waits)
+	case runReceived:
+		take(f, e, f.received)
+	case runFanOut:
+		take(f, e, f.fanOut)
+	case runDisposed:
+		take(f, e, f.disposed)
+	case runEnded:
+		take(f, e, f.ended)
+	case stepIntent:
+		take(f, e, f.intent)
+	case stepDone:
+		take(f, e, f.done)
+	case stepLate:
+		take(f, e, f.late)
+	}
+}
+
+// take decodes the data of an event and folds them.
+func take[T any](f *folding, e *event, fold func(*event, T)) {
+	v, ok := read[T](e.data)
+	f.a.check(Format, ok, f.says("", e.kind+" with data that decode", clip(e.data, 60)))
+	if ok {
+		fold(e, v)
+	}
+}
+
+// end checks what the commit must hold as a whole.
+func (f *folding) end() {
+	if f.c.seq == 1 && f.l.opened.Kind == "" {
+		f.a.check(Graph, false, f.says("", "session.opened in commit 1", "none"))
+	}
+	for _, batch := range f.waiting {
+		f.a.check(Format, slices.Contains(f.rows, batch), f.says("", "the row that step.done "+batch+" says it added", "none in its batch"))
+	}
+}
+
+func (f *folding) writer(_ *event, d writerData) {
+	f.a.check(OneWriter, f.i == 0, f.says("", "writer.opened as the first event of a commit", fmt.Sprintf("event %d", f.i)))
+	f.a.check(OneWriter, d.Epoch > f.l.epoch, f.says("", fmt.Sprintf("an epoch above %d", f.l.epoch), fmt.Sprintf("writer.opened with epoch %d", d.Epoch)))
+	f.a.check(OneWriter, d.Epoch == f.c.epoch, f.says("", fmt.Sprintf("epoch %d of its writer.opened", d.Epoch), fmt.Sprintf("a commit of epoch %d", f.c.epoch)))
+	f.l.epoch, f.l.incarnation = max(f.l.epoch, d.Epoch), d.Incarnation
+}
+
+func (f *folding) opened(_ *event, d openedData) {
+	l := f.l
+	first := f.i == 0 || f.i == 1 && f.c.events[0].kind == writerOpened
+	f.a.check(Graph, l.opened.Kind == "" && first && f.c.seq == 1,
+		f.says("", "session.opened once, as the first event of the log", fmt.Sprintf("it as event %d", f.i)))
+	if l.opened.Kind != "" {
+		return
+	}
+	l.opened = d
+	l.headKnown = true
+	switch d.Kind {
+	case "fork", "implicit", "detach":
+		f.a.check(Graph, len(d.Parents) == 1, f.says("", "one parent of a "+d.Kind, fmt.Sprintf("%d parents", len(d.Parents))))
+		l.headKnown = false // it is what the parent had then
+	case "concatenate":
+		f.a.check(Graph, len(d.Parents) >= 2, f.says("", "two or more parents", fmt.Sprintf("%d", len(d.Parents))))
+	case "leaf":
+		f.a.check(Graph, len(d.Parents) == 0, f.says("", "no parents of a leaf", fmt.Sprintf("%d", len(d.Parents))))
+	}
+	l.version = l.base()
+	for _, p := range d.Parents {
+		root := ""
+		if d.Kind == "fork" || d.Kind == "implicit" {
+			root = f.c.root
+		}
+		f.a.link(claimOf{from: l, seq: f.c.seq, link: p, what: "its parent", root: root})
+	}
+}
+
+// grow counts a content event.
+func (f *folding) grow(e *event) {
+	l := f.l
+	if l.closed != nil {
+		f.a.check(Graph, false, f.says("", "no content after session.closed ("+l.closed.State+")", e.kind))
+	}
+	if l.branch != "" && l.runs[l.branch] != nil {
+		f.a.check(OneEnd, !terminal(l.runs[l.branch].state), f.says(l.branch, "nothing but its closing after the run of a branch ended", e.kind))
+	}
+	l.version++
+	if e.batch != "" {
+		if !slices.ContainsFunc(f.heads, func(h headMark) bool { return h.batch == e.batch }) {
+			f.heads = append(f.heads, headMark{e.batch, l.head, l.headKnown})
+		}
+		run, _, _ := cutBatch(e.batch)
+		if r := l.runs[run]; r != nil {
+			f.a.check(OneEnd, !terminal(r.state), f.says(run, "no content of a run that has ended", e.kind+" in batch "+e.batch))
+			f.a.check(OneEnd, !r.cancelled || slices.ContainsFunc(f.c.events, func(o event) bool { return o.kind == runEnded }),
+				f.says(run, "no content of a run after run.cancel_requested", e.kind))
+		} else {
+			f.a.check(OneWriter, false, f.says(run, "a claim of the session by the run of batch "+e.batch, "none"))
+		}
+	}
+}
+
+func (f *folding) moved(p placement) {
+	if p.Backend != "" {
+		f.l.head, f.l.headKnown = p.Head, true
+	}
+}
+
+func (f *folding) chunk(e *event, d chunkData) {
+	f.grow(e)
+	f.moved(d.Placement)
+}
+
+func (f *folding) placed(e *event, d placement) {
+	f.grow(e)
+	f.l.head, f.l.headKnown = d.Head, true
+}
+
+func (f *folding) joined(e *event, d joinedData) {
+	f.grow(e)
+	f.moved(d.Placement)
+	for _, p := range d.Parents {
+		f.a.check(Graph, p.From >= 0 && p.To >= p.From, f.says("", "a range of chunks", fmt.Sprintf("%d to %d", p.From, p.To)))
+		f.a.link(claimOf{from: f.l, seq: f.c.seq, link: p.Link, what: "what it joins"})
+		if d.Policy != "concatenate" {
+			f.a.dispose(f.l, p.Link.Session)
+		}
+	}
+}
+
+func (f *folding) rejected(_ *event, d rejectedData) {
+	f.a.link(claimOf{from: f.l, seq: f.c.seq, link: d.Branch, what: "the branch that it rejects"})
+	f.a.check(Graph, d.Reason != "", f.says("", "a reason why branch "+d.Branch.Session+" was "+d.State, "none"))
+	f.a.dispose(f.l, d.Branch.Session)
+}
+
+func (f *folding) closed(_ *event, d closedData) {
+	f.a.check(Graph, f.l.closed == nil, f.says("", "session.closed once", "it again"))
+	if d.State != "adopted" && d.State != "merged" {
+		f.a.check(Graph, d.Reason != "", f.says("", "a reason why the session was "+d.State, "none"))
+	}
+	if f.l.closed == nil {
+		f.l.closed = &d
+	}
+}

@@ -1,0 +1,251 @@
+package audit
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// lineageState is how far the records of each partition are. What a commit
+// owes lies in the codes of its log, one byte for each event: the number of
+// its kind, and what is known of its record.
+type lineageState struct {
+	kinds map[string]byte // number of an event's kind
+	last  map[string]recordPoint
+	whole bool // LINEAGE was read from its first message on
+	any   bool
+}
+
+// recordPoint is a place in the order of one partition's records.
+type recordPoint struct {
+	seq uint64
+	k   int
+}
+
+const (
+	codeKind = 0x3f
+	codeOwed = 0x40 // the event must have a record
+	codeSeen = 0x80
+)
+
+// recordKinds says which records tell of an event. Those of content events, of
+// rejections and of fan-outs are owed unless a step of the same batch tells
+// of them; everything else is owed, but for writer.opened.
+var recordKinds = []struct {
+	event   string
+	records []string
+}{
+	{writerOpened, nil},
+	{sessionOpened, []string{"opened", "forked", "detached", "concatenated", "imported"}},
+	{sessionChunk, []string{"chunk"}},
+	{sessionPlaced, []string{"placed"}},
+	{sessionJoined, []string{"adopted", "merged"}},
+	{sessionRejected, []string{"rejected"}},
+	{sessionClosed, []string{"closed"}},
+	{runSubmitted, []string{"submitted", "queued"}},
+	{runClaimed, []string{"claimed"}},
+	{runReleased, []string{"released"}},
+	{runReview, []string{"review"}},
+	{runResolved, []string{"resolved"}},
+	{runCancel, []string{"cancel"}},
+	{runWarning, []string{"warning"}},
+	{runWaiting, []string{"waiting"}},
+	{runReceived, []string{"answered", "message", "due", "reported"}},
+	{runFanOut, []string{"fanned_out"}},
+	{runDisposed, []string{"disposed"}},
+	{runEnded, []string{"ended"}},
+	{stepIntent, []string{"intent"}},
+	{stepLate, []string{"late"}},
+	{stepDone, []string{
+		"model", "tool", "did", "branched", "merged", "adopted", "rejected", "recalled", "remembered", "placed", "compressed",
+		"selected", "fanned_out", "gathered", "awaited",
+	}},
+}
+
+func (s *lineageState) init() {
+	s.kinds, s.last = map[string]byte{}, map[string]recordPoint{}
+	for i, k := range recordKinds {
+		s.kinds[k.event] = byte(i + 1) //nolint:gosec // a short table
+	}
+}
+
+// note keeps what a commit owes.
+func (s *lineageState) note(a *audit, l *log, c *commit) {
+	for i := range c.events {
+		e := &c.events[i]
+		code := s.kinds[e.kind]
+		if code != 0 && e.kind != writerOpened && !taken(c, e) {
+			code |= codeOwed
+		}
+		l.codes = append(l.codes, code)
+	}
+	_ = a
+}
+
+// taken reports whether a step may tell of an event.
+func taken(c *commit, e *event) bool {
+	if !content(e.kind) && e.kind != sessionRejected && e.kind != runFanOut {
+		return false
+	}
+	return e.batch != "" && slices.ContainsFunc(c.events, func(o event) bool { return o.kind == stepDone && o.batch == e.batch })
+}
+
+// codesOf returns what the events of a commit owe.
+func (l *log) codesOf(seq uint64) []byte {
+	m := l.at(seq)
+	if m == nil {
+		return nil
+	}
+	end := len(l.codes)
+	if next := l.at(seq + 1); next != nil {
+		end = int(next.codes)
+	}
+	return l.codes[m.codes:end]
+}
+
+type recordData struct {
+	Commit    uint64 `json:"commit"`
+	Epoch     uint64 `json:"epoch"`
+	Hash      string `json:"hash"`
+	K         int    `json:"k"`
+	Kind      string `json:"kind"`
+	Partition uint64 `json:"partition"`
+	Root      string `json:"root"`
+	Run       string `json:"run"`
+	Seq       uint64 `json:"seq"`
+	Session   string `json:"session"`
+	Tenant    string `json:"tenant"`
+}
+
+// record takes a message of LINEAGE.
+func (a *audit) record(m Message) {
+	s := &a.lineage
+	if !s.any {
+		s.any, s.whole = true, m.Seq == 1
+	}
+	wrong := func(r *recordData, expected, found string) {
+		v := Violation{Stream: m.Stream, Seq: m.Seq, Expected: expected, Found: found}
+		if r != nil {
+			v.Tenant, v.Session, v.Run, v.Commit = r.Tenant, r.Session, r.Run, r.Commit
+		}
+		a.violate(Lineage, v)
+	}
+	a.counts[Lineage].Checked++
+	text := string(m.Data)
+	if !canonical(text) {
+		wrong(nil, "a record in canonical form", clip(text, 60))
+		return
+	}
+	if problem := a.schemas.record.check(text); problem != "" {
+		wrong(nil, "a record as in record.v1", problem)
+		return
+	}
+	r, ok := read[recordData](text)
+	if !ok {
+		wrong(nil, "a record that decodes", clip(text, 60))
+		return
+	}
+	if !a.wanted(r.Tenant) {
+		return
+	}
+	a.spoken(m, r.Session, r.Commit)
+	if want := "rath.lineage." + r.Tenant + "." + r.Root + "." + r.Kind + "." + r.Session; m.Subject != want {
+		wrong(&r, "subject "+want, m.Subject)
+	}
+	l := a.logs[key{r.Tenant, r.Session}]
+	if l == nil || l.seq < r.Commit {
+		if !a.o.Open {
+			wrong(&r, fmt.Sprintf("commit %d of the session", r.Commit), "no such commit")
+		}
+		return
+	}
+	c := l.at(r.Commit)
+	if c == nil {
+		return // of a log that was cut, which is reported
+	}
+	stream := l.stream[:strings.LastIndexByte(l.stream, '_')+1] + strconv.FormatUint(r.Partition, 10)
+	switch {
+	case stream != l.stream || r.Seq != c.token:
+		wrong(&r, fmt.Sprintf("partition and seq of the commit, %s/%d", l.stream, c.token), fmt.Sprintf("%s/%d", stream, r.Seq))
+		return
+	case markOf(r.Hash) != c.hash || len(r.Hash) != 64:
+		wrong(&r, fmt.Sprintf("hash %x of the commit", c.hash[:4]), clip(r.Hash, 8))
+	case r.Root != l.root:
+		wrong(&r, "root "+l.root, r.Root)
+	}
+	codes := l.codesOf(r.Commit)
+	if r.K >= len(codes) {
+		wrong(&r, fmt.Sprintf("one of %d events", len(codes)), fmt.Sprintf("event %d", r.K))
+		return
+	}
+	s.place(a, l, &r, codes, wrong)
+}
+
+// place puts a record into the order of its partition.
+func (s *lineageState) place(a *audit, l *log, r *recordData, codes []byte, wrong func(*recordData, string, string)) {
+	last, known := s.last[l.stream]
+	if known && (r.Seq < last.seq || r.Seq == last.seq && r.K <= last.k) {
+		// Readers drop it: it must be one that they have.
+		if codes[r.K]&codeSeen == 0 && s.whole {
+			wrong(r, fmt.Sprintf("a record above %d.%d of %s, or one again", last.seq, last.k, l.stream), fmt.Sprintf("%d.%d for the first time", r.Seq, r.K))
+		}
+		return
+	}
+	s.last[l.stream] = recordPoint{r.Seq, r.K}
+	if n := codes[r.K] & codeKind; n > 0 {
+		kind := recordKinds[n-1]
+		if !slices.Contains(kind.records, r.Kind) {
+			wrong(r, "a record of "+kind.event, "kind "+r.Kind)
+		}
+	}
+	codes[r.K] |= codeSeen
+	if !known && !s.whole {
+		s.forgive(a, l.stream, r.Seq, r.K)
+	}
+}
+
+// forgive clears what was owed before the first record that is still there.
+func (s *lineageState) forgive(a *audit, stream string, seq uint64, k int) {
+	for _, l := range a.logs {
+		if l.stream != stream {
+			continue
+		}
+		for i := range l.marks {
+			if l.marks[i].token > seq {
+				break
+			}
+			codes := l.codesOf(uint64(i) + 1)
+			if l.marks[i].token == seq {
+				codes = codes[:min(k, len(codes))]
+			}
+			for j := range codes {
+				codes[j] &^= codeOwed
+			}
+		}
+	}
+}
+
+// finishLineage looks for events without a record.
+func (a *audit) finishLineage() {
+	if !a.hasStream[streamLineage] {
+		return
+	}
+	for _, l := range a.logs {
+		last := a.lineage.last[l.stream]
+		for i := range l.marks {
+			token := l.marks[i].token
+			if a.o.Open && token >= last.seq {
+				break // it may be on its way
+			}
+			for k, code := range l.codesOf(uint64(i) + 1) {
+				if code&codeOwed == 0 {
+					continue
+				}
+				a.check(Lineage, code&codeSeen != 0, func() Violation {
+					return l.says(uint64(i)+1, "", fmt.Sprintf("a record of event %d, %s", k, recordKinds[code&codeKind-1].event), "none in LINEAGE")
+				})
+			}
+		}
+	}
+}

@@ -1,0 +1,336 @@
+package audit
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// log is what the commits of one session said so far.
+type log struct {
+	key
+	stream      string
+	last        uint64 // sequence of the last message on the subject
+	root        string
+	seq         uint64
+	hash        string // of the last commit
+	cut         bool   // the log does not begin at commit 1
+	epoch       uint64 // of the last writer.opened
+	incarnation string
+	version     uint64
+	opened      openedData
+	head        string // of the workspace
+	headKnown   bool
+	closed      *closedData
+	branch      string // the run of which the session is a branch of a fan-out
+	active      string // the run that holds the session
+	runs        map[string]*logRun
+	marks       []commitMark // of the commits from 1 on
+	codes       []byte       // one for each event, see lineageState
+}
+
+// commitMark is what stays of a commit.
+type commitMark struct {
+	hash    mark
+	token   uint64 // sequence in the stream
+	version uint32 // after it
+	codes   uint32 // where the codes of its events begin
+}
+
+// at returns the mark of a commit, nil for one that is not there.
+func (l *log) at(seq uint64) *commitMark {
+	if seq == 0 || seq > uint64(len(l.marks)) || l.marks[seq-1].hash == (mark{}) {
+		return nil
+	}
+	return &l.marks[seq-1]
+}
+
+// before returns the version before a commit.
+func (l *log) before(seq uint64) uint64 {
+	if m := l.at(seq - 1); m != nil {
+		return uint64(m.version)
+	}
+	if seq == 1 {
+		return l.base()
+	}
+	return 0
+}
+
+// base is the version that the session starts at.
+func (l *log) base() uint64 {
+	switch l.opened.Kind {
+	case "fork", "implicit", "detach":
+		if len(l.opened.Parents) == 1 {
+			return l.opened.Parents[0].Version
+		}
+	}
+	return 0
+}
+
+// says makes a violation about a commit of the log.
+func (l *log) says(seq uint64, run, expected, found string) Violation {
+	v := Violation{Tenant: l.tenant, Session: l.id, Run: run, Commit: seq, Stream: l.stream, Expected: expected, Found: found}
+	if m := l.at(seq); m != nil {
+		v.Seq = m.token
+	}
+	return v
+}
+
+// keyOf reads tenant and session from a subject of an event stream.
+func keyOf(stream, subject string) (key, bool) {
+	parts := strings.Split(subject, ".")
+	if len(parts) != 6 || parts[0] != "rath" || parts[1] != "ev" || stream != "EV_"+parts[2]+"_"+parts[3] || !isID(parts[4]) || !isID(parts[5]) {
+		return key{}, false
+	}
+	return key{parts[4], parts[5]}, true
+}
+
+const (
+	headerExpected = "Nats-Expected-Last-Subject-Sequence"
+	headerID       = "Nats-Msg-Id"
+)
+
+// commit takes a message of an event stream.
+func (a *audit) commit(m Message) {
+	blobs := a.blobs
+	if len(blobs) > 0 {
+		a.blobs = map[string]string{}
+	}
+	k, ok := keyOf(m.Stream, m.Subject)
+	if !ok {
+		a.violate(Chain, Violation{Stream: m.Stream, Seq: m.Seq, Expected: "a subject rath.ev.<generation>.<partition>.<tenant>.<session> of this stream", Found: m.Subject})
+		return
+	}
+	if !a.wanted(k.tenant) {
+		return
+	}
+	l := a.logs[k]
+	if l == nil {
+		l = &log{key: k, stream: m.Stream, hash: strings.Repeat("0", 64), runs: map[string]*logRun{}}
+	}
+	a.place(l, m)
+	before := l.last
+	l.last = m.Seq
+	raw := string(m.Data)
+	c, ok := readCommit(raw)
+	if !ok {
+		a.foreign(l, m)
+		if len(l.marks) > 0 {
+			a.logs[k] = l
+		}
+		return
+	}
+	a.logs[k] = l
+	a.guarded(l, m, &c, before)
+	sum := sha256.Sum256(m.Data)
+	hash := hex.EncodeToString(sum[:])
+	if !a.successor(l, m, &c, hash) {
+		return
+	}
+	a.spoken(m, l.id, c.seq)
+	l.marks = append(l.marks, commitMark{hash: mark(sum[:16]), token: m.Seq, version: uint32(l.version), codes: uint32(len(l.codes))}) //nolint:gosec // bounded by the size of a stream
+	l.seq, l.hash = c.seq, hash
+	a.report.Commits++
+	a.fold(l, m, &c, blobs)
+	l.marks[len(l.marks)-1].version = uint32(l.version) //nolint:gosec // likewise
+	a.settleLinks(l)
+}
+
+// place checks that a session has one log, where its id says.
+func (a *audit) place(l *log, m Message) {
+	a.check(Chain, l.stream == m.Stream, func() Violation {
+		v := l.says(0, "", "all commits of a session in one stream ("+l.stream+")", "a message in "+m.Stream)
+		v.Stream, v.Seq = m.Stream, m.Seq
+		return v
+	})
+	if place, ok := placeOf(l.id); ok {
+		want := "EV_" + strings.ReplaceAll(place, ".", "_")
+		a.check(Chain, want == m.Stream, func() Violation {
+			return Violation{Tenant: l.tenant, Session: l.id, Stream: m.Stream, Seq: m.Seq, Expected: "the log in stream " + want + ", as the id says", Found: m.Stream}
+		})
+	}
+}
+
+// foreign takes a message that is no commit: readers skip it. What was meant
+// as one lost its writer a commit.
+func (a *audit) foreign(l *log, m Message) {
+	a.report.Foreign++
+	a.spoken(m, l.id, 0)
+	a.check(Chain, !looksLikeCommit(m.Data), func() Violation {
+		v := l.says(0, "", "a commit in canonical form, or something that is plainly none", "bytes that were meant as a commit and that every reader skips")
+		v.Stream, v.Seq, v.Commit = m.Stream, m.Seq, l.seq+1
+		return v
+	})
+}
+
+// guarded checks that the message was stored under a compare-and-set.
+func (a *audit) guarded(l *log, m Message, c *commit, before uint64) {
+	want := strconv.FormatUint(before, 10)
+	got := "no such header"
+	if h := m.Header[headerExpected]; len(h) > 0 {
+		got = h[0]
+	}
+	a.check(OneWriter, got == want, func() Violation {
+		v := l.says(c.seq, "", headerExpected+" "+want, got)
+		v.Stream, v.Seq = m.Stream, m.Seq
+		return v
+	})
+	a.check(OneWriter, len(m.Header[headerID]) == 0, func() Violation {
+		v := l.says(c.seq, "", "no message id: a duplicate would be acknowledged and lost", headerID+" "+strings.Join(m.Header[headerID], " "))
+		v.Stream, v.Seq = m.Stream, m.Seq
+		return v
+	})
+}
+
+// successor checks that a commit is the log's next one. Readers skip one that
+// is not, and so does the auditor: but somebody was told that it is stored.
+func (a *audit) successor(l *log, m Message, c *commit, hash string) bool {
+	wrong := func(invariant, expected, found string) bool {
+		a.violate(invariant, Violation{
+			Tenant: l.tenant, Session: l.id, Commit: c.seq, Stream: m.Stream, Seq: m.Seq, Expected: expected, Found: found + ": every reader skips it",
+		})
+		return false
+	}
+	a.counts[Chain].Checked++
+	if c.tenant != l.tenant || c.session != l.id {
+		invariant := Chain
+		if c.tenant != l.tenant {
+			invariant = Tenant
+		}
+		return wrong(invariant, "a commit of "+l.tenant+"/"+l.id+" on its subject", "one of "+c.tenant+"/"+c.session)
+	}
+	switch {
+	case l.seq == 0 && c.seq > 1:
+		a.violate(Chain, Violation{Tenant: l.tenant, Session: l.id, Commit: c.seq, Stream: m.Stream, Seq: m.Seq, Expected: "a log that begins with commit 1", Found: fmt.Sprintf("commit %d first", c.seq)})
+		l.cut = true
+		l.epoch, l.root = c.epoch, c.root
+		l.marks = make([]commitMark, min(c.seq-1, 1<<20))
+		if uint64(len(l.marks)) != c.seq-1 {
+			return false
+		}
+		return true
+	case c.seq <= l.seq:
+		if m := l.at(c.seq); m != nil && m.hash == markOf(hash) {
+			return wrong(OneWriter, "each commit stored once", fmt.Sprintf("commit %d again", c.seq))
+		}
+		return wrong(OneWriter, fmt.Sprintf("commit %d to follow commit %d", l.seq+1, l.seq), fmt.Sprintf("another commit %d, of epoch %d: two writers", c.seq, c.epoch))
+	case c.seq != l.seq+1:
+		return wrong(Chain, fmt.Sprintf("commit %d", l.seq+1), fmt.Sprintf("commit %d", c.seq))
+	case c.prev != l.hash:
+		return wrong(Chain, fmt.Sprintf("prev %.8s, the hash of commit %d", l.hash, l.seq), fmt.Sprintf("%.8s", c.prev))
+	}
+	return true
+}
+
+// fold takes the events of a commit.
+func (a *audit) fold(l *log, m Message, c *commit, blobs map[string]string) {
+	if l.root == "" {
+		l.root = c.root
+	}
+	a.check(Graph, c.root == l.root, func() Violation { return l.says(c.seq, "", "root "+l.root+" as in commit 1", c.root) })
+	if c.events[0].kind != writerOpened {
+		a.check(OneWriter, c.epoch == l.epoch, func() Violation {
+			return l.says(c.seq, "", fmt.Sprintf("epoch %d, of the last writer.opened", l.epoch), fmt.Sprintf("epoch %d", c.epoch))
+		})
+	}
+	a.lineage.note(a, l, c)
+	f := folding{a: a, l: l, c: c}
+	for i := range c.events {
+		e := &c.events[i]
+		a.report.Events++
+		if !a.load(l, c.seq, e, blobs) || !a.fits(l, c.seq, e) {
+			continue
+		}
+		f.i = i
+		f.event(e)
+	}
+	f.end()
+	a.tenants(l, m, c)
+}
+
+// load brings the data of an event that lies in a blob.
+func (a *audit) load(l *log, seq uint64, e *event, blobs map[string]string) bool {
+	if e.blob == "" {
+		return true
+	}
+	data, there := blobs[e.blob]
+	a.check(Blobs, there, func() Violation { return l.says(seq, "", "blob "+e.blob+", the data of "+e.kind, "nothing") })
+	if !there {
+		return false
+	}
+	ok := uint64(len(data)) == e.size && canonical(data)
+	a.check(Blobs, ok, func() Violation {
+		return l.says(seq, "", fmt.Sprintf("%d bytes of canonical JSON in blob %s", e.size, e.blob), fmt.Sprintf("%d other bytes", len(data)))
+	})
+	e.data = data
+	return ok
+}
+
+// fits holds an event against its schema.
+func (a *audit) fits(l *log, seq uint64, e *event) bool {
+	s := a.schemas.events[e.kind]
+	wrong := ""
+	switch {
+	case s == nil && !ownNamespace(e.kind):
+		return false // readers skip what they do not know
+	case s == nil:
+		wrong = "unknown kind"
+	case e.schema != 1:
+		wrong = fmt.Sprintf("schema %d", e.schema)
+	default:
+		wrong = s.check(e.data)
+	}
+	a.check(Format, wrong == "", func() Violation { return l.says(seq, "", e.kind+" as in commit.v1", wrong) })
+	return wrong == ""
+}
+
+func ownNamespace(kind string) bool {
+	ns, _, _ := strings.Cut(kind, ".")
+	return slices.Contains([]string{"session", "run", "step", "writer"}, ns)
+}
+
+// tenants looks at each reference in the structure of the events, whatever its
+// field: inside of texts quotes are escaped, so the pattern is only found there.
+func (a *audit) tenants(l *log, m Message, c *commit) {
+	const field = `"tenant":"`
+	for i := range c.events {
+		data := c.events[i].data
+		for {
+			at := strings.Index(data, field)
+			if at < 0 {
+				break
+			}
+			if at == 0 || data[at-1] != '{' && data[at-1] != ',' {
+				data = data[at+len(field):]
+				continue
+			}
+			data = data[at+len(field):]
+			tenant, _, _ := strings.Cut(data, `"`)
+			a.check(Tenant, tenant == l.tenant, func() Violation {
+				return l.says(c.seq, "", "references within tenant "+l.tenant, c.events[i].kind+" names tenant "+tenant)
+			})
+		}
+	}
+}
+
+// blob takes bytes that the next commit names.
+func (a *audit) blob(m Message) {
+	digest := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
+	sum := sha256.Sum256(m.Data)
+	got := hex.EncodeToString(sum[:])
+	a.check(Blobs, got == digest, func() Violation {
+		return Violation{Stream: m.Stream, Seq: m.Seq, Expected: "bytes with the digest " + digest, Found: got}
+	})
+	a.spoken(m, "", 0)
+	if got == digest {
+		a.blobs[digest] = string(m.Data)
+	}
+}
+
+func base36(s string) (string, bool) {
+	n, err := strconv.ParseUint(s, 36, 32)
+	return strconv.FormatUint(n, 10), err == nil
+}

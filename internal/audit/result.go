@@ -1,0 +1,214 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// alias is an entry of the bucket ALIAS about a run.
+type alias struct {
+	Session   string          `json:"session"`
+	Digest    string          `json:"digest"`
+	Cancelled json.RawMessage `json:"cancelled"`
+	Refused   string          `json:"refused"`
+}
+
+type resultData struct {
+	Attempt uint64 `json:"attempt"`
+	Chain   *struct {
+		Hash    string `json:"hash"`
+		Seq     uint64 `json:"seq"`
+		Session string `json:"session"`
+	} `json:"chain"`
+	Code     string `json:"code"`
+	EndedMS  int64  `json:"ended_ms"`
+	Error    string `json:"error"`
+	Output   string `json:"output"`
+	Run      string `json:"run"`
+	Session  string `json:"session"`
+	State    string `json:"state"`
+	Usage    usage  `json:"usage"`
+	Version  uint64 `json:"version"`
+	Workflow string `json:"workflow"`
+}
+
+// compact returns JSON as a text that schemas can be held against: no white
+// space, keys sorted. ok is false for what is no JSON.
+func compact(data []byte) (string, bool) {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	var v any
+	if d.Decode(&v) != nil || d.More() {
+		return "", false
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if e.Encode(v) != nil {
+		return "", false
+	}
+	return strings.TrimSuffix(b.String(), "\n"), true
+}
+
+// result takes a message of RESULT.
+func (a *audit) result(m Message) {
+	parts := strings.Split(m.Subject, ".")
+	if len(parts) != 5 || !a.wanted(parts[2]) {
+		return
+	}
+	a.spoken(m, "", 0)
+	k := key{parts[2], parts[3]}
+	wrong := func(expected, found string) func() Violation {
+		return func() Violation {
+			return Violation{Tenant: k.tenant, Run: k.id, Stream: m.Stream, Seq: m.Seq, Expected: expected, Found: found}
+		}
+	}
+	text, ok := compact(m.Data)
+	problem := "no JSON"
+	if ok {
+		problem = a.schemas.result.check(text)
+	}
+	var r resultData
+	if problem == "" && json.Unmarshal(m.Data, &r) != nil {
+		problem = "it does not decode"
+	}
+	a.check(Results, problem == "", wrong("a result as in result.v1", problem))
+	if problem != "" {
+		return
+	}
+	a.check(Results, r.Run == k.id, wrong("run "+k.id+" as in the subject", r.Run))
+	a.check(Results, !a.resultsOf[k], wrong("one result of the run", "another one"))
+	a.resultsOf[k] = true
+	g := a.runs[k]
+	if g == nil || g.home == nil {
+		a.refused[k] = true
+		a.check(Results, a.o.Open || r.Chain == nil && r.State == "failed", wrong("a run in the logs, or state failed without a chain", "state "+r.State))
+		return
+	}
+	if g.end == nil {
+		a.check(Results, a.o.Open && r.Chain != nil && r.Chain.Seq > g.home.seq, wrong("run.ended in the home log", "a run that has not ended, and a result "+r.State))
+		return
+	}
+	a.agrees(g, &r, wrong)
+}
+
+// agrees compares a result with the end of its run.
+func (a *audit) agrees(g *runState, r *resultData, wrong func(string, string) func() Violation) {
+	e := g.end
+	a.check(Results, r.Chain != nil && r.Chain.Session == g.home.id && r.Chain.Seq == e.commit && markOf(r.Chain.Hash) == e.hash,
+		wrong(fmt.Sprintf("the chain to end with commit %d of %s, hash %x", e.commit, g.home.id, e.hash[:4]), fmt.Sprintf("%+v", r.Chain)))
+	a.check(Results, r.State == e.state, wrong("state "+e.state, r.State))
+	a.check(Results, r.Attempt == e.attempt, wrong(fmt.Sprintf("attempt %d", e.attempt), fmt.Sprintf("%d", r.Attempt)))
+	a.check(Results, r.Code == e.code, wrong(fmt.Sprintf("code %q", e.code), fmt.Sprintf("%q", r.Code)))
+	a.check(Results, digestOf(r.Error) == e.error, wrong("the error of run.ended", clip(r.Error, 60)))
+	a.check(Results, digestOf(r.Output) == e.output, wrong("the output of run.ended", clip(r.Output, 60)))
+	a.check(Results, r.Usage == e.usage, wrong(fmt.Sprintf("usage %+v", e.usage), fmt.Sprintf("%+v", r.Usage)))
+	a.check(Results, r.EndedMS == e.time, wrong(fmt.Sprintf("ended_ms %d", e.time), fmt.Sprintf("%d", r.EndedMS)))
+	a.check(Results, r.Workflow == e.workflow, wrong("workflow "+e.workflow, r.Workflow))
+	session, version := g.home.id, uint64(0)
+	if e.result != nil {
+		session, version = e.result.Session, e.result.Version
+	}
+	a.check(Results, r.Session == session && r.Version == version, wrong(fmt.Sprintf("%s:%d", session, version), fmt.Sprintf("%s:%d", r.Session, r.Version)))
+}
+
+// deadLetter takes a message of DLQ.
+func (a *audit) deadLetter(m Message) {
+	parts := strings.Split(m.Subject, ".")
+	if len(parts) < 3 || !a.wanted(parts[2]) {
+		return
+	}
+	a.spoken(m, "", 0)
+	var d struct {
+		Run string `json:"run"`
+	}
+	if json.Unmarshal(m.Data, &d) == nil && d.Run != "" {
+		a.refused[key{parts[2], d.Run}] = true
+	}
+}
+
+// task takes a message of TASKS: submitted, and in no log yet.
+func (a *audit) task(m Message) {
+	parts := strings.Split(m.Subject, ".")
+	if len(parts) != 4 || !a.wanted(parts[2]) {
+		return
+	}
+	var d struct {
+		ID string `json:"id"`
+	}
+	if json.Unmarshal(m.Data, &d) == nil {
+		a.pending[key{parts[2], d.ID}] = true
+	}
+}
+
+// alias takes an entry of the bucket ALIAS.
+func (a *audit) alias(m Message) {
+	rest, ok := strings.CutPrefix(m.Subject, "$KV.ALIAS.")
+	parts := strings.SplitN(rest, ".", 3)
+	if !ok || len(parts) != 3 || !a.wanted(parts[0]) || len(m.Data) == 0 {
+		return
+	}
+	a.spoken(m, "", 0)
+	text, ok := compact(m.Data)
+	problem := "no JSON"
+	if ok {
+		problem = a.schemas.alias.check(text)
+	}
+	var v alias
+	if problem == "" && json.Unmarshal(m.Data, &v) != nil {
+		problem = "it does not decode"
+	}
+	a.check(Aliases, problem == "", func() Violation {
+		return Violation{Tenant: parts[0], Stream: m.Stream, Seq: m.Seq, Expected: "an entry as in alias.v1", Found: problem}
+	})
+	if problem == "" && parts[1] == "run" {
+		a.aliases[key{parts[0], parts[2]}] = v
+	}
+}
+
+// finishResults makes the checks that need all results and aliases.
+func (a *audit) finishResults() {
+	for k, g := range a.runs {
+		if g.home == nil {
+			continue
+		}
+		if g.end != nil && a.hasStream[streamResult] && !a.o.Open {
+			a.check(Results, a.resultsOf[k], func() Violation {
+				return g.home.says(g.end.commit, k.id, "a result of the run, which has "+g.end.state, "none in RESULT")
+			})
+		}
+		v, ok := a.aliases[k]
+		if !ok {
+			// The run of a branch needs no alias: it has its session's id.
+			a.check(Aliases, !a.hasStream[streamAlias] || g.branch != nil || a.o.Open, func() Violation {
+				return g.home.says(0, k.id, "an alias of the run", "none in ALIAS")
+			})
+			continue
+		}
+		a.check(Aliases, v.Session == g.home.id, func() Violation {
+			return g.home.says(0, k.id, "the alias to name "+g.home.id, fmt.Sprintf("%q", v.Session))
+		})
+		a.check(Aliases, v.Digest == "" || v.Digest == g.digest, func() Violation {
+			return g.home.says(0, k.id, "the alias with the digest of run.submitted, "+short(g.digest), short(v.Digest))
+		})
+	}
+}
+
+// spoken looks for secrets in a message.
+func (a *audit) spoken(m Message, session string, commit uint64) {
+	for i, secret := range a.secrets {
+		found := bytes.Contains(m.Data, secret)
+		for name, values := range m.Header {
+			found = found || strings.Contains(name+" "+strings.Join(values, " "), string(secret))
+		}
+		a.check(Secrets, !found, func() Violation {
+			v := Violation{Session: session, Commit: commit, Stream: m.Stream, Seq: m.Seq, Expected: "no credential in the message", Found: fmt.Sprintf("number %d of those given, %d bytes", i+1, len(secret))}
+			if k, ok := keyOf(m.Stream, m.Subject); ok {
+				v.Tenant = k.tenant
+			}
+			return v
+		})
+	}
+}

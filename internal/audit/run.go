@@ -1,0 +1,298 @@
+package audit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// logRun is what one log says of a run.
+type logRun struct {
+	home      bool
+	state     string // "" before the first claim of a session that is not its home
+	attempt   uint64
+	epoch     uint64 // of the claim
+	cancelled bool
+	steps     map[string]uint64 // attempt by path; nil once the run has ended here
+	intents   map[string]intentMark
+	inbox     []receivedData // what no step has taken
+	inboxed   uint64
+	wake      uint64
+	ids       map[string]uint64 // of signals that were taken: their place in the inbox
+	suspended *waitingData
+	parting   parting
+}
+
+// parting is the batch with which a run began to wait: the step that asks is
+// recorded in it too.
+type parting struct {
+	commit uint64
+	batch  string
+}
+
+type intentMark struct {
+	attempt uint64
+	expires int64
+	time    int64
+}
+
+// runState is what all logs say of a run.
+type runState struct {
+	key
+	home      *log
+	digest    string
+	budget    budget
+	branch    *branchData
+	attempt   uint64 // the highest that claimed the home
+	end       *endMark
+	child     string // home that claims of other sessions name
+	childSeen *log
+	children  uint64 // highest attempt that claimed another session
+	cancelled bool
+	resolved  bool
+	again     map[string]int
+	happened  map[string]bool
+	spent     usage // of its model calls
+	largest   usage
+	account   account
+	paths     []pathMark
+}
+
+// endMark is how a run ended.
+type endMark struct {
+	attempt  uint64
+	code     string
+	commit   uint64
+	hash     mark
+	output   string // digest
+	error    string // digest
+	result   *link
+	state    string
+	time     int64
+	usage    usage
+	version  uint64
+	workflow string
+}
+
+// pathMark is a recorded step, for finding one that two logs record.
+type pathMark struct {
+	path uint64 // hash
+	log  *log
+}
+
+func (a *audit) run(k key) *runState {
+	r := a.runs[k]
+	if r == nil {
+		r = &runState{key: k}
+		a.runs[k] = r
+	}
+	return r
+}
+
+// here returns what this log says of a run and what all say.
+func (f *folding) here(id string) (*logRun, *runState) {
+	r := f.l.runs[id]
+	if r == nil {
+		r = &logRun{steps: map[string]uint64{}, intents: map[string]intentMark{}}
+		f.l.runs[id] = r
+	}
+	return r, f.a.run(key{f.l.tenant, id})
+}
+
+// lives checks that an event of a run does not follow its end, and returns
+// whether it makes sense to go on.
+func (f *folding) lives(id string, r *logRun, what string) bool {
+	f.a.check(OneEnd, !terminal(r.state), f.says(id, "nothing but late outcomes after run.ended ("+r.state+")", what))
+	return !terminal(r.state)
+}
+
+func (f *folding) submitted(_ *event, d submittedData) {
+	id := d.Task.Run
+	r, g := f.here(id)
+	f.a.check(OneEnd, g.home == nil, f.says(id, "run.submitted once in all logs", "it again"))
+	if g.home != nil {
+		return
+	}
+	g.home, g.digest, g.budget, g.branch = f.l, d.Digest, d.Task.Budget, d.Task.Branch
+	g.account.limit = d.Task.Budget
+	r.home, r.state = true, "queued"
+	if d.Task.Branch != nil {
+		f.a.check(BranchResults, id == f.l.id, f.says(id, "the run of a branch to have its session's id", id))
+		f.l.branch = id
+	}
+}
+
+func (f *folding) claimed(_ *event, d claimedData) {
+	r, g := f.here(d.Run)
+	if !f.lives(d.Run, r, fmt.Sprintf("run.claimed, attempt %d", d.Attempt)) {
+		return
+	}
+	f.a.check(OneWriter, d.Epoch == f.c.epoch && d.Incarnation == f.l.incarnation,
+		f.says(d.Run, fmt.Sprintf("a claim by the writer, epoch %d of %s", f.c.epoch, f.l.incarnation), fmt.Sprintf("epoch %d of %s", d.Epoch, d.Incarnation)))
+	f.a.check(OneWriter, f.l.active == "" || f.l.active == d.Run, f.says(d.Run, "run "+f.l.active+" to let the session go first", "another claim"))
+	if d.Home.Session == f.l.id {
+		f.a.check(OneEnd, r.home, f.says(d.Run, "run.submitted before run.claimed in the home log", "none"))
+		f.a.check(OneWriter, d.Attempt == r.attempt+1, f.says(d.Run, fmt.Sprintf("attempt %d", r.attempt+1), fmt.Sprintf("run.claimed with attempt %d", d.Attempt)))
+		f.a.check(OneWriter, r.state != "running" || r.epoch != d.Epoch, f.says(d.Run, "the attempt before to end first", "a claim within its epoch"))
+		f.a.check(Waits, r.state != "waiting", f.says(d.Run, "run.received with a wake before a waiting run is claimed", "a claim while it waits"))
+		f.a.check(Waits, r.state != "needs_review", f.says(d.Run, "run.resolved before a run in review is claimed", "a claim"))
+		f.a.check(OneEnd, !r.cancelled, f.says(d.Run, "run.ended after run.cancel_requested", "a claim"))
+		g.attempt = max(g.attempt, d.Attempt)
+	} else {
+		f.a.check(OneEnd, !r.home, f.says(d.Run, "one home of the run", "a claim that names "+d.Home.Session))
+		f.a.check(OneWriter, d.Attempt >= r.attempt, f.says(d.Run, fmt.Sprintf("an attempt of at least %d", r.attempt), fmt.Sprintf("run.claimed with attempt %d", d.Attempt)))
+		if g.child == "" {
+			g.child = d.Home.Session
+		}
+		f.a.check(OneEnd, g.child == d.Home.Session, f.says(d.Run, "home "+g.child+" as in other claims", d.Home.Session))
+		g.children, g.childSeen = max(g.children, d.Attempt), f.l
+	}
+	if d.Attempt >= r.attempt {
+		r.state, r.attempt, r.epoch, r.suspended = "running", d.Attempt, d.Epoch, nil
+	}
+	f.l.active = d.Run
+}
+
+func (f *folding) released(_ *event, d releasedData) {
+	r, _ := f.here(d.Run)
+	if !f.lives(d.Run, r, "run.released") {
+		return
+	}
+	f.attempt(d.Run, r, d.Attempt, runReleased)
+	if r.state != "running" {
+		return
+	}
+	r.state = "queued"
+	if !r.home && f.l.active == d.Run {
+		f.l.active = ""
+	}
+}
+
+// attempt checks that an event belongs to the attempt that holds the session.
+func (f *folding) attempt(id string, r *logRun, attempt uint64, what string) {
+	f.a.check(OneWriter, attempt == r.attempt, f.says(id, fmt.Sprintf("nothing but of attempt %d, which claimed the session", r.attempt), fmt.Sprintf("%s of attempt %d", what, attempt)))
+}
+
+func (f *folding) review(_ *event, d reviewData) {
+	r, _ := f.here(d.Run)
+	if f.lives(d.Run, r, runReview) {
+		f.attempt(d.Run, r, d.Attempt, runReview)
+		r.state = "needs_review"
+	}
+}
+
+func (f *folding) resolved(_ *event, d resolvedData) {
+	r, g := f.here(d.Run)
+	if !f.lives(d.Run, r, runResolved) {
+		return
+	}
+	f.a.check(Waits, r.state == "needs_review", f.says(d.Run, "run.resolved of a run in review", "it while "+r.state))
+	g.resolved = true
+	switch d.Decision {
+	case "again":
+		if g.again == nil {
+			g.again = map[string]int{}
+		}
+		g.again[d.Path]++
+	case "happened":
+		if g.happened == nil {
+			g.happened = map[string]bool{}
+		}
+		g.happened[d.Path] = true
+	default:
+		return
+	}
+	r.state = "queued"
+}
+
+func (f *folding) cancel(_ *event, d cancelData) {
+	r, g := f.here(d.Run)
+	if f.lives(d.Run, r, runCancel) {
+		r.cancelled, g.cancelled = true, true
+	}
+}
+
+func (f *folding) warned(_ *event, d cancelData) {
+	r, _ := f.here(d.Run)
+	f.lives(d.Run, r, runWarning)
+}
+
+func (f *folding) ended(e *event, d endedData) {
+	r, g := f.here(d.Run)
+	if !f.lives(d.Run, r, "run.ended ("+d.State+") again") {
+		return
+	}
+	f.attempt(d.Run, r, d.Attempt, runEnded)
+	f.a.check(OneEnd, !r.cancelled || d.State == "cancelled", f.says(d.Run, "state cancelled, since run.cancel_requested came first", d.State))
+	if d.State == "succeeded" {
+		f.a.check(Waits, r.state == "running", f.says(d.Run, "a run that succeeds to run", "it "+r.state))
+	}
+	for _, child := range slices.Concat(d.Children, d.Branches) {
+		f.a.dispose(f.l, child)
+	}
+	if r.home {
+		f.endedHome(e, &d, g)
+	} else {
+		f.a.check(OneEnd, d.State == "cancelled", f.says(d.Run, "run.ended in its home, or cancelled outside of it", d.State+" in a session that is not its home"))
+	}
+	if d.Result != nil {
+		f.a.link(claimOf{from: f.l, seq: f.c.seq, link: *d.Result, what: "what run " + d.Run + " ended with"})
+	}
+	r.state = d.State
+	if f.l.active == d.Run {
+		f.l.active = ""
+	}
+	r.steps, r.intents, r.inbox, r.ids, r.suspended = nil, nil, nil, nil, nil
+}
+
+func (f *folding) endedHome(e *event, d *endedData, g *runState) {
+	if g.branch != nil {
+		f.a.check(BranchResults, d.Parent != nil && len(g.branch.Ancestors) > 0 && d.Parent.Run == g.branch.Ancestors[len(g.branch.Ancestors)-1].Run,
+			f.says(d.Run, "the parent run that is told of the end", "another one or none"))
+		f.a.check(BranchResults, d.Version == f.l.version, f.says(d.Run, fmt.Sprintf("version %d, that of the session", f.l.version), fmt.Sprintf("run.ended with version %d", d.Version)))
+	}
+	end := &endMark{
+		attempt: d.Attempt, code: d.Code, commit: f.c.seq, hash: f.l.marks[len(f.l.marks)-1].hash, state: d.State, time: e.time, usage: d.Usage,
+		version: f.l.version, result: d.Result, output: digestOf(d.Output), error: digestOf(d.Error), workflow: d.Workflow,
+	}
+	g.end = end
+}
+
+// finishRuns makes the checks of runs that need all logs.
+func (a *audit) finishRuns() {
+	for _, g := range a.runs {
+		if g.childSeen != nil {
+			known := g.home != nil && g.home.id == g.child && g.attempt >= g.children
+			if !a.o.Open || g.home != nil && g.home.id != g.child {
+				a.check(OneEnd, known, func() Violation {
+					return g.childSeen.says(0, g.id, fmt.Sprintf("home %s of the run to be claimed by attempt %d", g.child, g.children), "no such claim")
+				})
+			}
+		}
+		a.finishPaths(g)
+		a.finishBudget(g)
+	}
+	a.finishQuestions()
+}
+
+// finishPaths finds steps that two logs record.
+func (a *audit) finishPaths(g *runState) {
+	if len(g.paths) == 0 {
+		return
+	}
+	slices.SortFunc(g.paths, func(x, y pathMark) int {
+		switch {
+		case x.path < y.path:
+			return -1
+		case x.path > y.path:
+			return 1
+		}
+		return strings.Compare(x.log.id, y.log.id)
+	})
+	for i := 1; i < len(g.paths); i++ {
+		x, y := g.paths[i-1], g.paths[i]
+		a.check(NoRepeat, x.path != y.path || x.log == y.log, func() Violation {
+			return y.log.says(0, g.id, "a step recorded in one log", "one step also in the log of "+x.log.id)
+		})
+	}
+}

@@ -1,0 +1,388 @@
+package audit
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// schemas are the JSON Schemas that stored messages are held against. Each is
+// compiled once; a keyword that this compiler does not know is an error, so
+// that nothing is left unchecked in silence.
+type schemas struct {
+	events map[string]*schema // by kind
+	record *schema
+	result *schema
+	alias  *schema
+}
+
+func readSchemas(files fs.FS) (*schemas, error) {
+	if files == nil {
+		return nil, errors.New("audit: no schemas given")
+	}
+	s := &schemas{events: map[string]*schema{}}
+	commit, err := readSchema(files, "commit.v1.json")
+	if err != nil {
+		return nil, err
+	}
+	for kind := range commit.defs {
+		if !strings.Contains(kind, ".") {
+			continue
+		}
+		if s.events[kind], err = commit.ref("#/$defs/" + kind); err != nil {
+			return nil, fmt.Errorf("audit: schema of %s: %w", kind, err)
+		}
+	}
+	for name, into := range map[string]**schema{"record.v1.json": &s.record, "result.v1.json": &s.result, "alias.v1.json": &s.alias} {
+		c, err := readSchema(files, name)
+		if err == nil {
+			*into, err = c.compile(c.root)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("audit: schema %s: %w", name, err)
+		}
+	}
+	return s, nil
+}
+
+// schema is a compiled part of a JSON Schema.
+type schema struct {
+	types    []string // empty allows all
+	props    map[string]*schema
+	required []string
+	closed   bool // no properties but those of props
+	items    *schema
+	minItems int
+	maxItems int
+	only     []string // values that are allowed, as JSON texts
+	min, max int64
+	chars    int // at most this many in a string
+	pattern  func(string) bool
+	anyOf    []*schema
+}
+
+// compiler holds one schema document.
+type compiler struct {
+	root json.RawMessage
+	defs map[string]json.RawMessage
+	done map[string]*schema
+}
+
+func readSchema(files fs.FS, name string) (*compiler, error) {
+	text, err := fs.ReadFile(files, name)
+	if err != nil {
+		return nil, fmt.Errorf("audit: schema: %w", err)
+	}
+	var doc struct {
+		Defs map[string]json.RawMessage `json:"$defs"`
+	}
+	if err := json.Unmarshal(text, &doc); err != nil {
+		return nil, fmt.Errorf("audit: schema %s: %w", name, err)
+	}
+	return &compiler{root: text, defs: doc.Defs, done: map[string]*schema{}}, nil
+}
+
+func (c *compiler) ref(name string) (*schema, error) {
+	if s := c.done[name]; s != nil {
+		return s, nil
+	}
+	text, ok := c.defs[strings.TrimPrefix(name, "#/$defs/")]
+	if !ok {
+		return nil, fmt.Errorf("%s is not defined", name)
+	}
+	s := &schema{}
+	c.done[name] = s
+	made, err := c.compile(text)
+	if err == nil {
+		*s = *made
+	}
+	return s, err
+}
+
+func (c *compiler) compile(text json.RawMessage) (*schema, error) {
+	var keywords map[string]json.RawMessage
+	if err := json.Unmarshal(text, &keywords); err != nil {
+		return nil, err
+	}
+	if name, ok := keywords["$ref"]; ok {
+		var to string
+		if err := json.Unmarshal(name, &to); err != nil {
+			return nil, err
+		}
+		return c.ref(to)
+	}
+	s := &schema{min: math.MinInt64, max: math.MaxInt64, chars: -1, maxItems: -1}
+	for word, value := range keywords {
+		if err := c.keyword(s, word, value); err != nil {
+			return nil, fmt.Errorf("%s: %w", word, err)
+		}
+	}
+	return s, nil
+}
+
+func (c *compiler) keyword(s *schema, word string, value json.RawMessage) (err error) {
+	switch word {
+	case "$schema", "$id", "$defs", "title", "description", "format", "contentEncoding", "uniqueItems", "default", "examples":
+		return nil // they demand nothing that is checked here
+	case "type":
+		if json.Unmarshal(value, &s.types) == nil {
+			return nil
+		}
+		s.types = make([]string, 1)
+		return json.Unmarshal(value, &s.types[0])
+	case "properties":
+		var props map[string]json.RawMessage
+		if err := json.Unmarshal(value, &props); err != nil {
+			return err
+		}
+		s.props = make(map[string]*schema, len(props))
+		for name, text := range props {
+			if s.props[name], err = c.compile(text); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		return nil
+	case "required":
+		return json.Unmarshal(value, &s.required)
+	case "additionalProperties":
+		var allowed bool
+		err := json.Unmarshal(value, &allowed)
+		s.closed = !allowed
+		return err
+	case "items":
+		s.items, err = c.compile(value)
+		return err
+	case "minItems":
+		return json.Unmarshal(value, &s.minItems)
+	case "maxItems":
+		return json.Unmarshal(value, &s.maxItems)
+	case "minimum":
+		return json.Unmarshal(value, &s.min)
+	case "maximum":
+		return json.Unmarshal(value, &s.max)
+	case "maxLength":
+		return json.Unmarshal(value, &s.chars)
+	case "const":
+		s.only = []string{string(value)}
+		return nil
+	case "enum":
+		var values []json.RawMessage
+		err := json.Unmarshal(value, &values)
+		for _, v := range values {
+			s.only = append(s.only, string(v))
+		}
+		return err
+	case "pattern":
+		var text string
+		if err := json.Unmarshal(value, &text); err != nil {
+			return err
+		}
+		s.pattern, err = pattern(text)
+		return err
+	case "anyOf":
+		var all []json.RawMessage
+		if err := json.Unmarshal(value, &all); err != nil {
+			return err
+		}
+		for _, text := range all {
+			one, err := c.compile(text)
+			if err != nil {
+				return err
+			}
+			s.anyOf = append(s.anyOf, one)
+		}
+		return nil
+	}
+	return errors.New("the auditor does not know this keyword")
+}
+
+func pattern(text string) (func(string) bool, error) {
+	switch text {
+	case "^[A-Za-z0-9_-]{1,64}$":
+		return isID, nil
+	case "^[0-9a-f]{64}$":
+		return isHex64, nil
+	}
+	re, err := regexp.Compile(text)
+	if err != nil {
+		return nil, err
+	}
+	return re.MatchString, nil
+}
+
+// check returns what is wrong with canonical JSON, "" if nothing is.
+func (s *schema) check(text string) string {
+	c := scanner{s: text}
+	return s.value(&c, "")
+}
+
+func (s *schema) value(c *scanner, at string) string {
+	if len(s.anyOf) > 0 {
+		start, wrong := c.i, ""
+		if !slices.ContainsFunc(s.anyOf, func(one *schema) bool {
+			c.i = start
+			wrong = one.value(c, at)
+			return wrong == ""
+		}) {
+			return wrong
+		}
+		c.i = start
+	}
+	start := c.i
+	var wrong string
+	switch is := kindAt(c); {
+	case is == "":
+		return named(at) + "no JSON"
+	case len(s.types) > 0 && !slices.Contains(s.types, is):
+		return named(at) + "type " + is + " instead of " + strings.Join(s.types, " or ")
+	case is == "object":
+		wrong = s.object(c, at)
+	case is == "array":
+		wrong = s.array(c, at)
+	case is == "string":
+		wrong = s.text(c, at)
+	case is == "integer":
+		wrong = s.integer(c, at)
+	default:
+		c.value(0)
+	}
+	if wrong == "" && len(s.only) > 0 && !slices.Contains(s.only, c.s[start:c.i]) {
+		wrong = named(at) + clip(c.s[start:c.i], 40) + " instead of one of " + strings.Join(s.only, " ")
+	}
+	return wrong
+}
+
+func named(at string) string {
+	if at == "" {
+		return ""
+	}
+	return strings.TrimPrefix(at, ".") + ": "
+}
+
+func kindAt(c *scanner) string {
+	if c.i >= len(c.s) {
+		return ""
+	}
+	switch c.s[c.i] {
+	case '{':
+		return "object"
+	case '[':
+		return "array"
+	case '"':
+		return "string"
+	case 't', 'f':
+		return "boolean"
+	case 'n':
+		return "null"
+	}
+	return "integer"
+}
+
+func (s *schema) object(c *scanner, at string) string {
+	c.i++
+	missing := len(s.required)
+	for first := true; !c.eat("}"); first = false {
+		if !first && !c.eat(",") {
+			return named(at) + "no JSON"
+		}
+		name, ok := c.string()
+		if !ok || !c.eat(":") {
+			return named(at) + "no JSON"
+		}
+		if slices.Contains(s.required, name) {
+			missing--
+		}
+		p := s.props[name]
+		if p == nil {
+			if s.closed {
+				return named(at) + "field " + strconv.Quote(name) + " is unknown"
+			}
+			if !c.value(0) {
+				return named(at) + "no JSON"
+			}
+			continue
+		}
+		if wrong := p.value(c, at+"."+name); wrong != "" {
+			return wrong
+		}
+	}
+	if missing > 0 {
+		return named(at) + "a required field is missing (" + strings.Join(s.required, ", ") + ")"
+	}
+	return ""
+}
+
+func (s *schema) array(c *scanner, at string) string {
+	c.i++
+	n := 0
+	for ; !c.eat("]"); n++ {
+		if n > 0 && !c.eat(",") {
+			return named(at) + "no JSON"
+		}
+		if s.items == nil {
+			if !c.value(0) {
+				return named(at) + "no JSON"
+			}
+			continue
+		}
+		if wrong := s.items.value(c, at+"[]"); wrong != "" {
+			return wrong
+		}
+	}
+	if n < s.minItems || s.maxItems >= 0 && n > s.maxItems {
+		return named(at) + strconv.Itoa(n) + " items"
+	}
+	return ""
+}
+
+func (s *schema) text(c *scanner, at string) string {
+	if s.pattern == nil && s.chars < 0 {
+		if !c.text() {
+			return named(at) + "no JSON"
+		}
+		return ""
+	}
+	v, ok := c.string()
+	switch {
+	case !ok:
+		return named(at) + "no JSON"
+	case s.pattern != nil && !s.pattern(v):
+		return named(at) + strconv.Quote(clip(v, 40)) + " does not match"
+	case s.chars >= 0 && utf8.RuneCountInString(v) > s.chars:
+		return named(at) + "more than " + strconv.Itoa(s.chars) + " characters"
+	}
+	return ""
+}
+
+func (s *schema) integer(c *scanner, at string) string {
+	start := c.i
+	if !c.integer() {
+		return named(at) + "no integer"
+	}
+	n, err := strconv.ParseInt(c.s[start:c.i], 10, 64)
+	if err != nil {
+		if s.max == math.MaxInt64 && c.s[start] != '-' {
+			return "" // an unsigned number of 64 bits
+		}
+		return named(at) + "out of range"
+	}
+	if n < s.min || n > s.max {
+		return named(at) + c.s[start:c.i] + " is out of range"
+	}
+	return ""
+}
+
+// clip returns at most n bytes of s, cut between characters.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}

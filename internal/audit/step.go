@@ -1,0 +1,182 @@
+package audit
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash/fnv"
+	"strings"
+)
+
+// openQuestion is something about an effect that a decision in another log may
+// explain.
+type openQuestion struct {
+	run     *runState
+	log     *log
+	commit  uint64
+	path    string
+	attempt uint64
+	again   int // the decisions "again" that are needed; 0 asks for "happened"
+	found   string
+}
+
+const nonIdempotent = "non_idempotent"
+
+// works checks that an event of a step comes from the attempt and the writer
+// that hold the session.
+func (f *folding) works(e *event, id string, r *logRun, attempt uint64, what string) {
+	f.attempt(id, r, attempt, what)
+	f.a.check(OneWriter, r.epoch == f.c.epoch, f.says(id, fmt.Sprintf("a claim in epoch %d before %s", f.c.epoch, what), fmt.Sprintf("the last one in epoch %d", r.epoch)))
+	f.a.check(Waits, r.state != "waiting" || e.batch != "" && r.parting == parting{f.c.seq, e.batch}, f.says(id, "no step while the run waits", what))
+	f.a.check(OneWriter, r.state != "queued" && r.state != "", f.says(id, "a claim after the run was given back", what))
+}
+
+func (f *folding) intent(e *event, d intentData) {
+	r, g := f.here(d.Run)
+	what := "step.intent " + d.Path
+	if !f.lives(d.Run, r, what) {
+		return
+	}
+	f.works(e, d.Run, r, d.Attempt, what)
+	f.a.check(OneEnd, !r.cancelled, f.says(d.Run, "no intent after run.cancel_requested", what))
+	by, done := r.steps[d.Path]
+	f.a.check(ReadClaim, !done, f.says(d.Run, fmt.Sprintf("step %s not to run again, attempt %d recorded it", d.Path, by), fmt.Sprintf("an intent of attempt %d", d.Attempt)))
+	before, open := r.intents[d.Path]
+	switch {
+	case open && before.attempt == d.Attempt:
+		f.a.check(NoRepeat, before.expires <= e.time, f.says(d.Run, "the intent before at step "+d.Path+" to have expired", "another one of the same attempt"))
+	case open:
+		f.a.repeated = append(f.a.repeated, openQuestion{g, f.l, f.c.seq, d.Path, d.Attempt, 1, "a second intent for the call"})
+	default:
+		f.a.counts[NoRepeat].Checked++
+	}
+	r.intents[d.Path] = intentMark{d.Attempt, d.Expires, e.time}
+	f.a.witness.intent(f.l, f.c.seq, &d)
+}
+
+func (f *folding) done(e *event, d doneData) {
+	r, g := f.here(d.Run)
+	what := "step.done " + d.Path
+	if !f.lives(d.Run, r, what) {
+		return
+	}
+	f.works(e, d.Run, r, d.Attempt, what)
+	f.a.check(Format, e.batch == d.Run+"/"+d.Path, f.says(d.Run, "batch "+d.Run+"/"+d.Path, e.batch))
+	if d.Row {
+		f.waiting = append(f.waiting, e.batch)
+	}
+	by, twice := r.steps[d.Path]
+	f.a.check(NoRepeat, !twice, f.says(d.Run, fmt.Sprintf("step %s recorded once, attempt %d did", d.Path, by), fmt.Sprintf("it again by attempt %d", d.Attempt)))
+	intent, announced := r.intents[d.Path]
+	f.a.check(OneEnd, !r.cancelled || announced || d.Kind == "reject", f.says(d.Run, "no step after run.cancel_requested but of calls under way", what))
+	if d.Effect == nonIdempotent {
+		f.once(&d, g, intent, announced)
+	}
+	if head, known := f.before(e.batch); d.HeadBefore != "" && known {
+		f.a.check(Workspace, d.HeadBefore == head, f.says(d.Run, "step "+d.Path+" to start from files "+short(head), short(d.HeadBefore)))
+	}
+	f.a.check(Waits, d.Inbox <= r.inboxed, f.says(d.Run, fmt.Sprintf("an inbox of at most %d messages", r.inboxed), fmt.Sprintf("step %s takes up to %d", d.Path, d.Inbox)))
+	if !twice {
+		r.steps[d.Path] = d.Attempt
+		g.paths = append(g.paths, pathMark{hashOf(d.Path), f.l})
+	}
+	delete(r.intents, d.Path)
+	r.took(&d)
+	g.spend(&d, r.home)
+	f.links(&d)
+	if d.Kind == "gather" {
+		f.gathered(&d)
+	}
+	f.a.witness.done(f.l, f.c.seq, &d)
+}
+
+// before returns the workspace head as it was before a batch.
+func (f *folding) before(batch string) (head string, known bool) {
+	for _, h := range f.heads {
+		if h.batch == batch {
+			return h.head, h.known
+		}
+	}
+	return f.l.head, f.l.headKnown
+}
+
+// once checks that an effect which must not happen twice was announced, in the
+// attempt that records it, by an intent that was alive when it was stored.
+func (f *folding) once(d *doneData, g *runState, intent intentMark, announced bool) {
+	switch {
+	case announced && intent.attempt == d.Attempt:
+		f.a.check(NoRepeat, intent.expires >= intent.time,
+			f.says(d.Run, "an intent that had not expired when it was stored", fmt.Sprintf("step %s after one that was %d ms too old", d.Path, intent.time-intent.expires)))
+	case d.Kind == "tool", d.Kind == "do":
+		f.a.repeated = append(f.a.repeated, openQuestion{g, f.l, f.c.seq, d.Path, d.Attempt, 0, "an effect without an intent of its attempt"})
+	}
+}
+
+// finishQuestions looks for the decisions that explain repeated effects.
+func (a *audit) finishQuestions() {
+	needed := map[*runState]map[string]int{}
+	for _, q := range a.repeated {
+		want := "run.resolved \"happened\" for step " + q.path
+		ok := q.run.happened[q.path]
+		if q.again > 0 {
+			if needed[q.run] == nil {
+				needed[q.run] = map[string]int{}
+			}
+			needed[q.run][q.path]++
+			want = "run.resolved \"again\" for step " + q.path
+			ok = q.run.again[q.path] >= needed[q.run][q.path]
+		}
+		if !ok && a.o.Open && q.run.home != q.log {
+			continue // the decision may be in a log that was read before it came
+		}
+		a.check(NoRepeat, ok, func() Violation {
+			return q.log.says(q.commit, q.run.id, want, fmt.Sprintf("%s, attempt %d", q.found, q.attempt))
+		})
+	}
+}
+
+func (f *folding) late(_ *event, d doneData) {
+	r, _ := f.here(d.Run)
+	f.a.check(OneWriter, d.Attempt < r.attempt || terminal(r.state) || r.state == "queued" || r.epoch != f.c.epoch,
+		f.says(d.Run, "step.late of an attempt that was superseded", fmt.Sprintf("one of attempt %d, which holds the session", d.Attempt)))
+	f.a.witness.late(&d)
+}
+
+// links takes the sessions that a step made, joined or rejected.
+func (f *folding) links(d *doneData) {
+	for _, l := range d.Links {
+		if l.Seq > 0 {
+			f.a.link(claimOf{from: f.l, seq: f.c.seq, link: l, what: "what step " + d.Path + " names"})
+			continue
+		}
+		f.a.check(Graph, strings.Trim(l.Hash, "0") == "", f.says(d.Run, "a hash of zeros in a link to a session that does not exist yet", l.Hash))
+		k := key{f.l.tenant, l.Session}
+		if _, ok := f.a.promised[k]; !ok {
+			f.a.promised[k] = promise{run: d.Run, path: d.Path}
+		}
+	}
+}
+
+func cutBatch(batch string) (run, path string, ok bool) { return strings.Cut(batch, "/") }
+
+func short(hex string) string {
+	if hex == "" {
+		return "none"
+	}
+	return clip(hex, 8)
+}
+
+func hashOf(s string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(s)) // never fails
+	return h.Sum64()
+}
+
+// digestOf is short for texts that are only compared.
+func digestOf(s string) string {
+	if len(s) <= 64 {
+		return s
+	}
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:])
+}

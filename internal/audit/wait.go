@@ -1,0 +1,103 @@
+package audit
+
+import (
+	"fmt"
+	"slices"
+)
+
+// maxSignals is how many ids of signals are remembered for each open run.
+const maxSignals = 16 << 10
+
+func (f *folding) waits(e *event, d waitingData) {
+	r, _ := f.here(d.Run)
+	if !f.lives(d.Run, r, runWaiting) {
+		return
+	}
+	f.attempt(d.Run, r, d.Attempt, runWaiting)
+	f.a.check(Waits, r.home, f.says(d.Run, "run.waiting in the home of the run", "it elsewhere"))
+	f.a.check(Waits, r.state == "running", f.says(d.Run, "a run that waits to run before", "it "+r.state))
+	f.a.check(Waits, len(d.For) > 0, f.says(d.Run, "something to wait for", "nothing"))
+	f.a.check(Waits, slices.ContainsFunc(d.For, func(w wait) bool { return !w.came(r.inbox) }),
+		f.says(d.Run, "no wait for what has come already", "one that nothing would end"))
+	r.state, r.suspended, r.parting = "waiting", &d, parting{f.c.seq, e.batch}
+}
+
+func (f *folding) received(e *event, d receivedData) {
+	r, _ := f.here(d.Run)
+	if !f.lives(d.Run, r, runReceived+" ("+d.Kind+")") {
+		return
+	}
+	f.a.check(Waits, r.home, f.says(d.Run, "run.received in the home of the run", "it elsewhere"))
+	f.a.check(Waits, d.N == r.inboxed+1, f.says(d.Run, fmt.Sprintf("place %d in the inbox", r.inboxed+1), fmt.Sprintf("place %d", d.N)))
+	r.inboxed = max(r.inboxed, d.N)
+	if d.ID != "" {
+		at, twice := r.ids[d.ID]
+		f.a.check(Waits, !twice, f.says(d.Run, fmt.Sprintf("signal %s taken once, at place %d", d.ID, at), fmt.Sprintf("it again at place %d", d.N)))
+		if r.ids == nil {
+			r.ids = map[string]uint64{}
+		}
+		if len(r.ids) < maxSignals {
+			r.ids[d.ID] = d.N
+		}
+	}
+	if d.Branch != nil {
+		f.reported(&d)
+	}
+	f.a.witness.received(f.l, e, &d)
+	d.Text, d.Value, d.Reason = "", "", "" // what they say plays no role in waits
+	r.inbox = append(r.inbox, d)
+	f.woken(r, &d)
+}
+
+// woken checks that a run goes on if, and only if, all that it waits for has
+// come.
+func (f *folding) woken(r *logRun, d *receivedData) {
+	if r.state != "waiting" {
+		f.a.check(Waits, d.Wake == 0, f.says(d.Run, "a wake of a run that waits only", fmt.Sprintf("wake %d while it is %s", d.Wake, r.state)))
+		return
+	}
+	came := !slices.ContainsFunc(r.suspended.For, func(w wait) bool { return !w.came(r.inbox) })
+	switch {
+	case d.Wake > 0:
+		f.a.check(Waits, d.Wake == r.wake+1, f.says(d.Run, fmt.Sprintf("wake %d", r.wake+1), fmt.Sprintf("wake %d", d.Wake)))
+		f.a.check(Waits, came, f.says(d.Run, "a wake once all has come that the run waits for", "one before"))
+		r.state, r.suspended, r.wake = "queued", nil, max(r.wake, d.Wake)
+	default:
+		f.a.check(Waits, !came, f.says(d.Run, "a wake with the last that the run waits for", "none: it would wait for ever"))
+	}
+}
+
+// came reports whether what is waited for is in an inbox.
+func (w wait) came(inbox []receivedData) bool {
+	ended, succeeded := 0, 0
+	for i := range inbox {
+		v := &inbox[i]
+		switch v.Kind {
+		case "approve", "reject", "respond", "timer":
+			if v.Path == w.Path {
+				return true
+			}
+		case "message":
+			if w.Kind == "message" {
+				return true
+			}
+		case "branch":
+			if w.Kind == "branches" && v.Branch != nil && slices.Contains(w.Branches, v.Branch.Link.Session) {
+				ended++
+				if v.Branch.State == "succeeded" {
+					succeeded++
+				}
+			}
+		}
+	}
+	return w.Kind == "branches" && (ended == len(w.Branches) || w.Need > 0 && succeeded >= w.Need)
+}
+
+// took removes from the inbox what a step consumed.
+func (r *logRun) took(d *doneData) {
+	if len(r.inbox) > 0 {
+		r.inbox = slices.DeleteFunc(r.inbox, func(v receivedData) bool {
+			return v.Kind == "message" && v.N <= d.Inbox || v.Kind != "message" && v.Path == d.Path
+		})
+	}
+}

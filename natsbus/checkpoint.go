@@ -1,10 +1,13 @@
 package natsbus
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -23,6 +26,31 @@ import (
 // and the one before it stays.
 const maxCheckpoint = 900 << 10
 
+// zipCheckpoint is from how many bytes on one is compressed: that of ten
+// thousand open runs fits then.
+const zipCheckpoint = 64 << 10
+
+// maxUnzipped bounds what a compressed checkpoint may hold.
+const maxUnzipped = 64 << 20
+
+var gzipMagic = []byte{0x1f, 0x8b}
+
+func zip(data []byte) ([]byte, error) {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, err := w.Write(data)
+	err = errors.Join(err, w.Close())
+	return b.Bytes(), err
+}
+
+func unzip(data []byte) ([]byte, error) {
+	r, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(r, maxUnzipped))
+}
+
 // checkpointSubject has more tokens after its prefix than that of a snapshot.
 func checkpointSubject(name string, generation, partition uint32) string {
 	return fmt.Sprintf("%s_.%s.%d.%d", prefixSnap, name, generation, partition)
@@ -38,13 +66,22 @@ func (c *Conn) loadCheckpoint(ctx context.Context, subject string, v any) (ok bo
 	case err != nil:
 		return false, fmt.Errorf("natsbus: load checkpoint %s: %w", subject, err)
 	}
-	return json.Unmarshal(m.Data, v) == nil, nil
+	data := m.Data
+	if bytes.HasPrefix(data, gzipMagic) {
+		if data, err = unzip(data); err != nil {
+			return false, nil
+		}
+	}
+	return json.Unmarshal(data, v) == nil, nil
 }
 
 // saveCheckpoint stores a checkpoint. Losing one is harmless, so it is tried
 // once.
 func (c *Conn) saveCheckpoint(ctx context.Context, subject string, v any) error {
 	data, err := json.Marshal(v)
+	if err == nil && len(data) > zipCheckpoint {
+		data, err = zip(data)
+	}
 	if err == nil && len(data) > maxCheckpoint {
 		err = fmt.Errorf("%d bytes, at most %d are kept", len(data), maxCheckpoint)
 	}

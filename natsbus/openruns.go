@@ -8,14 +8,19 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// openRuns is the set of a partition's runs that have not ended: a fold of its
+// openRuns is what a partition's runs still need from outside: a fold of its
 // event stream over the few events that matter. It knows less than run.Book,
-// and decides nothing: what is offered again because of it is claimed by the
-// log's rules.
+// and decides nothing: what is done because of it, again and again, the log's
+// rules take once.
 type openRuns struct {
 	sessions map[session.Key]*openSession
+	// closings are the commits that dispose of branches, by their sequence,
+	// until those are closed.
+	closings map[uint64]*attempts
 }
 
+// openSession is a session with runs that have not ended, or a branch whose
+// run has ended and that is not closed.
 type openSession struct {
 	Tenant  session.Tenant `json:"tenant"`
 	Session session.ID     `json:"session"`
@@ -23,7 +28,12 @@ type openSession struct {
 	// lives.
 	Writer string     `json:"writer,omitempty"`
 	Active run.ID     `json:"active,omitempty"` // claimed, not ended
-	Runs   []*openRun `json:"runs"`             // in the order of their submission
+	Runs   []*openRun `json:"runs,omitempty"`   // in the order of their submission
+	// Ended is the sequence of the commit that ended a branch's run: its
+	// parent is told until it closes the session.
+	Ended uint64 `json:"ended,omitempty"`
+
+	told attempts // the parent, by this relay
 }
 
 type openRun struct {
@@ -32,14 +42,62 @@ type openRun struct {
 	Revision    string    `json:"revision,omitempty"`
 	State       run.State `json:"state"`
 	Incarnation string    `json:"incarnation,omitempty"` // that claimed it
+	// Times in Unix milliseconds; zero is never.
+	NotBefore int64     `json:"not_before,omitempty"`
+	Deadline  int64     `json:"deadline,omitempty"`
+	Expires   int64     `json:"expires,omitempty"` // of a review
+	Waits     []dueWait `json:"waits,omitempty"`   // with a time, that nothing has answered
+	// Life is the task's budget of time in milliseconds, which becomes a
+	// deadline with the first claim.
+	Life int64 `json:"life,omitempty"`
+	// FanOuts are the fan-outs whose branches have not all reported.
+	FanOuts []openFanOut `json:"fan_outs,omitempty"`
 
-	offered time.Time // by this relay
+	offered attempts // by this relay, while a dead incarnation holds it
+	due     attempts // what this relay told of a time that has come
+	armed   int64    // the time that a timer is set for
 }
 
-func newOpenRuns(saved []*openSession) *openRuns {
-	o := &openRuns{sessions: map[session.Key]*openSession{}}
+// dueWait is a question that a timer decides.
+type dueWait struct {
+	Path run.Path `json:"path"`
+	Due  int64    `json:"due"`
+}
+
+// openFanOut is a fan-out by the sequence of its commit.
+type openFanOut struct {
+	Token uint64   `json:"token"`
+	Path  run.Path `json:"path"`
+	Left  int      `json:"left"` // branches that have not reported
+}
+
+// attempts paces what is repeated until a log shows that it was taken.
+type attempts struct {
+	n    int
+	next time.Time // not before
+}
+
+// again reports whether it is time for an attempt, and counts it. The time
+// between attempts doubles from first to most.
+func (a *attempts) again(now time.Time, first, most time.Duration) bool {
+	if now.Before(a.next) {
+		return false
+	}
+	wait := most
+	if a.n < 16 {
+		wait = min(first<<a.n, most)
+	}
+	a.n, a.next = a.n+1, now.Add(wait)
+	return true
+}
+
+func newOpenRuns(saved []*openSession, closings []uint64) *openRuns {
+	o := &openRuns{sessions: map[session.Key]*openSession{}, closings: map[uint64]*attempts{}}
 	for _, s := range saved {
 		o.sessions[s.key()] = s
+	}
+	for _, token := range closings {
+		o.closings[token] = &attempts{}
 	}
 	return o
 }
@@ -56,12 +114,15 @@ func (s *openSession) run(id run.ID) *openRun {
 }
 
 // saved returns the set for a checkpoint.
-func (o *openRuns) saved() []*openSession {
-	all := make([]*openSession, 0, len(o.sessions))
+func (o *openRuns) saved() (sessions []*openSession, closings []uint64) {
+	sessions = make([]*openSession, 0, len(o.sessions))
 	for _, s := range o.sessions {
-		all = append(all, s)
+		sessions = append(sessions, s)
 	}
-	return all
+	for token := range o.closings {
+		closings = append(closings, token)
+	}
+	return sessions, closings
 }
 
 // len returns the number of open runs.
@@ -73,9 +134,10 @@ func (o *openRuns) len() int {
 	return n
 }
 
-// fold takes the next commit. An event that does not decode is skipped: it
-// stops the session's own writer too.
-func (o *openRuns) fold(e session.Entry) {
+// fold takes the next commit, and returns its session if runs are open in it.
+// An event that does not decode is skipped: it stops the session's own writer
+// too.
+func (o *openRuns) fold(e session.Entry) *openSession {
 	k := e.Commit.Key
 	s := o.sessions[k]
 	for _, ev := range e.Commit.Events {
@@ -90,16 +152,32 @@ func (o *openRuns) fold(e session.Entry) {
 				o.sessions[k] = s
 			}
 			if s.run(v.Task.Run) == nil {
-				s.Runs = append(s.Runs, &openRun{ID: v.Task.Run, Workflow: v.Task.Workflow, Revision: v.Task.Revision, State: run.Queued})
+				s.Runs = append(s.Runs, &openRun{
+					ID: v.Task.Run, Workflow: v.Task.Workflow, Revision: v.Task.Revision, State: run.Queued,
+					NotBefore: v.Task.NotBefore, Deadline: v.Task.Deadline, Life: v.Task.Budget.Time.Milliseconds(),
+				})
 			}
-		case run.KindWriter, run.KindClaimed, run.KindReleased, run.KindReview, run.KindResolved, run.KindEnded:
-			if s != nil {
-				s.fold(k, ev)
+		case run.KindDisposed:
+			o.closing(e)
+		case run.KindEnded:
+			if v, err := run.Read[run.Ended](ev); err == nil && len(v.Branches)+len(v.Children) > 0 {
+				o.closing(e)
 			}
 		}
+		if s != nil {
+			s.fold(e, ev)
+		}
 	}
-	if s != nil && len(s.Runs) == 0 {
+	if s != nil && len(s.Runs) == 0 && s.Ended == 0 {
 		delete(o.sessions, k)
+		return nil
+	}
+	return s
+}
+
+func (o *openRuns) closing(e session.Entry) {
+	if o.closings[e.At.Token] == nil {
+		o.closings[e.At.Token] = &attempts{}
 	}
 }
 
@@ -122,7 +200,7 @@ func writerOf(e session.Entry) string {
 	return ""
 }
 
-func (s *openSession) fold(k session.Key, ev session.Event) {
+func (s *openSession) fold(e session.Entry, ev session.Event) {
 	switch ev.Kind {
 	case run.KindWriter:
 		if v, err := run.Read[run.WriterOpened](ev); err == nil {
@@ -130,20 +208,40 @@ func (s *openSession) fold(k session.Key, ev session.Event) {
 		}
 	case run.KindClaimed:
 		v, err := run.Read[run.Claimed](ev)
-		if r := s.run(v.Run); err == nil && r != nil && v.Home == k {
-			r.State, r.Incarnation, s.Active, s.Writer = run.Running, v.Incarnation, v.Run, v.Incarnation
+		if r := s.run(v.Run); err == nil && r != nil && v.Home == e.Commit.Key {
+			r.to(run.Running)
+			r.Incarnation, s.Active, s.Writer = v.Incarnation, v.Run, v.Incarnation
+			r.NotBefore = 0
+			r.live(ev.Time)
 		}
 	case run.KindReleased:
 		if v, err := run.Read[run.Released](ev); err == nil {
 			s.to(v.Run, run.Queued)
 		}
 	case run.KindReview:
-		if v, err := run.Read[run.Review](ev); err == nil {
-			s.to(v.Run, run.NeedsReview)
+		v, err := run.Read[run.Review](ev)
+		if r := s.run(v.Run); err == nil && r != nil {
+			r.to(run.NeedsReview)
+			r.Expires = v.Expires
 		}
 	case run.KindResolved:
 		if v, err := run.Read[run.Resolved](ev); err == nil {
 			s.to(v.Run, run.Queued)
+		}
+	case run.KindWaiting:
+		v, err := run.Read[run.Suspended](ev)
+		if r := s.run(v.Run); err == nil && r != nil {
+			r.wait(v.For)
+		}
+	case run.KindReceived:
+		v, err := run.Read[run.Received](ev)
+		if r := s.run(v.Run); err == nil && r != nil {
+			r.received(v)
+		}
+	case run.KindFanOut:
+		v, err := run.Read[run.FanOut](ev)
+		if r := s.run(v.Run); err == nil && r != nil {
+			r.FanOuts = append(r.FanOuts, openFanOut{e.At.Token, v.Path, len(v.Branches)})
 		}
 	case run.KindEnded:
 		v, err := run.Read[run.Ended](ev)
@@ -154,32 +252,99 @@ func (s *openSession) fold(k session.Key, ev session.Event) {
 		if s.Active == v.Run {
 			s.Active = ""
 		}
+		if v.Parent != nil {
+			s.Ended = e.At.Token
+		}
+	case session.KindClosed:
+		s.Ended = 0
 	}
 }
 
 func (s *openSession) to(id run.ID, state run.State) {
 	if r := s.run(id); r != nil {
-		r.State, r.Incarnation = state, ""
+		r.to(state)
 	}
 }
 
-// due returns the run that somebody should take up, if the incarnation that
+// to folds a change of state, which ends what was offered and due before.
+func (r *openRun) to(state run.State) {
+	r.State, r.Incarnation, r.Expires, r.Waits = state, "", 0, nil
+	r.offered, r.due = attempts{}, attempts{}
+}
+
+// live turns a budget of time into a deadline.
+func (r *openRun) live(since time.Time) {
+	if r.Life == 0 {
+		return
+	}
+	if end := since.UnixMilli() + r.Life; r.Deadline == 0 || end < r.Deadline {
+		r.Deadline = end
+	}
+	r.Life = 0
+}
+
+func (r *openRun) wait(waits []run.Wait) {
+	r.to(run.Waiting)
+	for _, w := range waits {
+		if w.Due != 0 {
+			r.Waits = append(r.Waits, dueWait{w.Path, w.Due})
+		}
+	}
+}
+
+func (r *openRun) received(v run.Received) {
+	if v.Kind == run.Report {
+		for i := range r.FanOuts {
+			if run.GatherPath(r.FanOuts[i].Path) == v.Path {
+				r.FanOuts[i].Left--
+			}
+		}
+		r.FanOuts = slices.DeleteFunc(r.FanOuts, func(f openFanOut) bool { return f.Left <= 0 })
+	}
+	r.Waits = slices.DeleteFunc(r.Waits, func(w dueWait) bool { return w.Path == v.Path })
+	if v.Wake > 0 {
+		r.to(run.Queued)
+	}
+}
+
+// next returns the run that somebody should take up, if the incarnation that
 // holds the session's run does not live: nil if there is nothing to do.
-func (s *openSession) due(lives func(incarnation string) bool) *openRun {
-	if len(s.Runs) == 0 {
-		return nil
+func (s *openSession) next(now time.Time, lives func(incarnation string) bool) *openRun {
+	if r := s.run(s.Active); r != nil {
+		switch {
+		case r.State == run.Running && r.Incarnation == s.Writer && lives(r.Incarnation):
+			return nil
+		case r.State == run.Running, r.State == run.Queued:
+			return r
+		}
+		return nil // it waits, and holds the session
 	}
-	r := s.run(s.Active)
-	if r == nil {
-		r = s.Runs[0]
-	}
-	switch {
-	case r.State == run.Running && r.Incarnation == s.Writer && lives(r.Incarnation):
-		return nil
-	case r.State == run.Running, r.State == run.Queued:
-		return r
+	for _, r := range s.Runs {
+		// What is not due yet does not keep others waiting.
+		if r.State == run.Queued && r.NotBefore <= now.UnixMilli() {
+			return r
+		}
 	}
 	return nil
+}
+
+// times yields when something about a run is due by the clock.
+func (r *openRun) times(yield func(int64) bool) {
+	idle := r.State == run.Queued || r.State == run.Waiting || r.State == run.NeedsReview
+	if r.State == run.Queued && r.NotBefore != 0 && !yield(r.NotBefore) {
+		return
+	}
+	if idle && r.Deadline != 0 && !yield(r.Deadline) {
+		return
+	}
+	if r.State == run.NeedsReview && r.Expires != 0 && !yield(r.Expires) {
+		return
+	}
+	for _, w := range r.Waits {
+		if !yield(w.Due) {
+			return
+		}
+	}
 }
 
 // offer returns the offer of a run.

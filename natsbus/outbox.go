@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,6 +33,7 @@ type outbox struct {
 	onDuty                func() bool
 
 	open    *openRuns
+	timers  timers
 	at      session.Position // of the last commit taken; Seq is not used
 	pace    *pacer
 	results sync.WaitGroup
@@ -46,6 +48,7 @@ type outboxCheckpoint struct {
 	Token    uint64         `json:"token"`
 	Hash     session.Hash   `json:"hash"`
 	Sessions []*openSession `json:"sessions"`
+	Closings []uint64       `json:"closings,omitempty"`
 }
 
 func (b *outbox) subject() string { return checkpointSubject("outbox", b.generation, b.partition) }
@@ -71,7 +74,7 @@ func (b *outbox) run(ctx context.Context) error {
 // load starts from the last checkpoint, if the event stream still says the
 // same at its position.
 func (b *outbox) load(ctx context.Context) error {
-	b.open = newOpenRuns(nil)
+	b.open, b.at, b.timers = newOpenRuns(nil, nil), session.Position{}, nil
 	var cp outboxCheckpoint
 	ok, err := b.c.loadCheckpoint(ctx, b.subject(), &cp)
 	if err != nil || !ok || cp.Token == 0 {
@@ -86,7 +89,10 @@ func (b *outbox) load(ctx context.Context) error {
 	case session.HashOf(m.Data) != cp.Hash:
 		return nil
 	}
-	b.open, b.at = newOpenRuns(cp.Sessions), session.Position{Token: cp.Token, Hash: cp.Hash}
+	b.open, b.at = newOpenRuns(cp.Sessions, cp.Closings), session.Position{Token: cp.Token, Hash: cp.Hash}
+	for _, s := range b.open.sessions {
+		b.arm(s)
+	}
 	return nil
 }
 
@@ -97,9 +103,11 @@ func (b *outbox) pump(ctx context.Context, in <-chan followed, end uint64) error
 	defer b.finish(ctx)
 	sweep := time.NewTimer(b.o.Sweep)
 	defer sweep.Stop()
+	due := time.NewTimer(0)
+	defer due.Stop()
 	history := b.at.Token < end
 	if !history {
-		b.sweep(ctx, true)
+		b.sweep(ctx)
 	}
 	for {
 		select {
@@ -109,19 +117,27 @@ func (b *outbox) pump(ctx context.Context, in <-chan followed, end uint64) error
 			}
 			if history && (m.Seq >= end || m.pending == 0) {
 				history = false
-				b.sweep(ctx, true)
+				b.sweep(ctx)
 				sweep.Reset(b.o.Sweep)
+			}
+			due.Reset(b.timers.wait(time.Now()))
+		case <-due.C:
+			if !history {
+				if err := b.tell(ctx); err != nil {
+					return err
+				}
+				due.Reset(b.timers.wait(time.Now()))
 			}
 		case <-b.pace.timer.C:
 			b.save(ctx)
 		case <-sweep.C:
 			if !history {
-				b.sweep(ctx, false)
+				b.sweep(ctx)
 			}
 			sweep.Reset(b.o.Sweep)
 		case <-b.poke:
 			if !history {
-				b.sweep(ctx, false)
+				b.sweep(ctx)
 			}
 		case <-ctx.Done():
 			return ctx.Err()
@@ -146,7 +162,8 @@ func (b *outbox) save(ctx context.Context) {
 	if b.incomplete.Load() {
 		return
 	}
-	cp := outboxCheckpoint{Token: b.at.Token, Hash: b.at.Hash, Sessions: b.open.saved()}
+	cp := outboxCheckpoint{Token: b.at.Token, Hash: b.at.Hash}
+	cp.Sessions, cp.Closings = b.open.saved()
 	if err := b.c.saveCheckpoint(ctx, b.subject(), cp); err != nil {
 		b.c.o.Logger.Warn("commits will be read again after a restart", "stream", b.stream, "err", err)
 	}
@@ -169,7 +186,13 @@ func (b *outbox) take(ctx context.Context, h *chain, m followed, live bool) erro
 	if err := b.fill(ctx, h, &e); err != nil {
 		return err
 	}
-	b.open.fold(e)
+	s := b.open.fold(e)
+	if s != nil {
+		b.arm(s)
+	}
+	if live {
+		b.pause(s, m.Seq)
+	}
 	if err := b.putResults(ctx, e, live); err != nil {
 		return err
 	}
@@ -179,7 +202,7 @@ func (b *outbox) take(ctx context.Context, h *chain, m followed, live bool) erro
 	}
 	for _, w := range work {
 		if w.Task != nil && !live {
-			continue
+			continue // the pass that follows offers what is still to be done
 		}
 		if err := b.offer(ctx, w); err != nil {
 			return err
@@ -193,7 +216,7 @@ func (b *outbox) take(ctx context.Context, h *chain, m followed, live bool) erro
 func concernsRuns(c session.Commit) bool {
 	for i := range c.Events {
 		switch c.Events[i].Kind {
-		case run.KindDone, run.KindIntent, session.KindChunk, session.KindPlaced, session.KindJoined:
+		case run.KindDone, run.KindIntent, run.KindLate, session.KindChunk, session.KindPlaced, session.KindJoined:
 		default:
 			return true
 		}
@@ -201,12 +224,31 @@ func concernsRuns(c session.Commit) bool {
 	return false
 }
 
+// pause leaves time for what a new commit tells, before a sweep does it again.
+func (b *outbox) pause(s *openSession, token uint64) {
+	next := time.Now().Add(b.o.Sweep)
+	if s != nil && s.Ended == token {
+		s.told.next = next
+	}
+	if a := b.open.closings[token]; a != nil {
+		a.next = next
+	}
+}
+
+// arm sets the timers of a session's runs.
+func (b *outbox) arm(s *openSession) {
+	now := time.Now()
+	for _, r := range s.Runs {
+		b.timers.arm(s.key(), r, now)
+	}
+}
+
 // fill loads spilled data of run events; other events are not looked at.
 func (b *outbox) fill(ctx context.Context, h *chain, e *session.Entry) error {
 	spilled := false
 	for i := range e.Commit.Events {
 		ev := &e.Commit.Events[i]
-		if !ev.Blob.Digest.IsZero() && ev.Data == "" && ev.Kind != run.KindSubmitted && ev.Kind != run.KindEnded && ev.Kind != run.KindReleased {
+		if !ev.Blob.Digest.IsZero() && ev.Data == "" && !strings.HasPrefix(ev.Kind, "run.") {
 			ev.Data = "{}" // not needed
 			continue
 		}
@@ -257,11 +299,6 @@ func (b *outbox) offer(ctx context.Context, w run.Work) error {
 	var pool, class string
 	if w.Task != nil {
 		pool, class = b.o.Pool(ctx, w.Task.Workflow, w.Task.Revision)
-		if s := b.open.sessions[w.Task.Session]; s != nil {
-			if r := s.run(w.Task.ID); r != nil {
-				r.offered = time.Now()
-			}
-		}
 	}
 	err := b.c.PublishWork(ctx, pool, class, w)
 	if ctx.Err() != nil {

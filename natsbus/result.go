@@ -95,6 +95,14 @@ func stateAfter(state run.State, id run.ID, c session.Commit) run.State {
 			if v, err := run.Read[run.Resolved](ev); err == nil && v.Run == id {
 				state = run.Queued
 			}
+		case run.KindWaiting:
+			if v, err := run.Read[run.Suspended](ev); err == nil && v.Run == id {
+				state = run.Waiting
+			}
+		case run.KindReceived:
+			if v, err := run.Read[run.Received](ev); err == nil && v.Run == id && v.Wake > 0 {
+				state = run.Queued
+			}
 		}
 	}
 	return state

@@ -2,53 +2,307 @@ package natsbus
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
 )
 
-// sweep looks through the open runs and offers those that nobody executes:
-// queued ones that nobody took, and those held by an incarnation that does not
-// answer. The first pass offers all of them, later ones leave out what this
-// relay has offered since the pass before.
-func (b *outbox) sweep(ctx context.Context, first bool) {
-	began, offered := time.Now(), 0
-	asked := map[string]bool{}
-	lives := func(incarnation string) bool {
-		alive, known := asked[incarnation]
-		if !known {
-			alive = b.lives(ctx, incarnation)
-			asked[incarnation] = alive
-		}
-		return alive
+// sweepMost is how long the pauses become between the attempts to tell the
+// parent of a branch how it ended.
+const sweepMost = time.Hour
+
+// sweep looks through what is open and does again what may have been lost: it
+// offers the runs that nobody executes, unless the queue holds their offers,
+// and branches that no log knows; it tells parents how branches ended, and
+// branches that they are over.
+func (b *outbox) sweep(ctx context.Context) {
+	began := time.Now()
+	s := sweeping{outbox: b, now: began, asked: map[string]bool{}}
+	if err := s.run(ctx); err != nil && ctx.Err() == nil {
+		b.c.o.Logger.Warn("a sweep was cut short; the next one goes on", "stream", b.stream, "err", err)
 	}
-	for _, s := range b.open.sessions {
-		r := s.due(lives)
-		if r == nil || !first && time.Since(r.offered) < b.o.Sweep {
-			continue
-		}
-		t := s.offer(r)
-		if b.offer(ctx, run.Work{Task: &t}) != nil {
-			return // ctx has ended
-		}
-		offered++
+	if ctx.Err() != nil {
+		return
 	}
-	if offered > 0 {
-		b.c.o.Logger.Info("offered open runs again", "stream", b.stream, "open", b.open.len(), "offered", offered, "took", time.Since(began))
+	if s.offered > 0 {
+		b.c.o.Logger.Info("offered open runs again", "stream", b.stream, "open", b.open.len(), "offered", s.offered, "took", time.Since(began))
 	}
 	if b.o.Swept != nil {
-		b.o.Swept(b.partition, b.open.len(), offered)
+		b.o.Swept(b.partition, b.open.len(), s.offered)
 	}
 }
 
-// lives reports whether an incarnation answers. One that is silent may be
-// frozen; its runs are offered, and whoever takes them asks it again.
-func (b *outbox) lives(ctx context.Context, incarnation string) bool {
-	switch {
-	case incarnation == b.o.Incarnation:
-		return true
-	case b.o.Alive != nil:
-		return b.o.Alive(incarnation)
+// sweeping is one pass.
+type sweeping struct {
+	*outbox
+	now     time.Time
+	asked   map[string]bool   // incarnations: do they live
+	waiting map[string]uint64 // subjects with messages in WORK; nil before it was asked
+	offered int
+}
+
+func (s *sweeping) run(ctx context.Context) error {
+	for _, o := range s.open.sessions {
+		if r := o.next(s.now, func(incarnation string) bool { return s.alive(ctx, incarnation) }); r != nil {
+			if err := s.resume(ctx, o, r); err != nil {
+				return err
+			}
+		}
+		for _, r := range o.Runs {
+			for _, f := range r.FanOuts {
+				if err := s.branches(ctx, f); err != nil {
+					return err
+				}
+			}
+		}
+		if o.Ended != 0 && o.told.again(s.now, s.o.Sweep, sweepMost) {
+			if err := s.report(ctx, o); err != nil {
+				return err
+			}
+		}
 	}
-	return b.c.Ping(ctx, incarnation)
+	for token, a := range s.open.closings {
+		if a.again(s.now, s.o.Sweep, sweepMost) {
+			if err := s.close(ctx, token); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// alive reports whether an incarnation answers, asked once per pass. One that
+// is silent may be frozen; its runs are offered, and whoever takes them asks it
+// again.
+func (s *sweeping) alive(ctx context.Context, incarnation string) bool {
+	alive, known := s.asked[incarnation]
+	if !known {
+		switch {
+		case incarnation == s.o.Incarnation:
+			alive = true
+		case s.o.Alive != nil:
+			alive = s.o.Alive(incarnation)
+		default:
+			alive = s.c.Ping(ctx, incarnation)
+		}
+		s.asked[incarnation] = alive
+	}
+	return alive
+}
+
+// resume offers a run that nobody executes. What the queue holds for one whose
+// holder died may be in the hands of the dead too.
+func (s *sweeping) resume(ctx context.Context, o *openSession, r *openRun) error {
+	t := o.offer(r)
+	if r.State != run.Running {
+		return s.again(ctx, t)
+	}
+	if !r.offered.again(s.now, s.o.Sweep, s.o.Sweep) {
+		return nil
+	}
+	s.offered++
+	return s.offer(ctx, run.Work{Task: &t})
+}
+
+// again offers a run unless its offer waits in the queue.
+func (s *sweeping) again(ctx context.Context, t run.Task) error {
+	if s.waiting == nil {
+		var err error
+		if s.waiting, err = s.c.subjects(ctx, StreamWork, prefixWork+">"); err != nil {
+			return err
+		}
+	}
+	pool, class := s.o.Pool(ctx, t.Workflow, t.Revision)
+	if s.waiting[messages.WorkSubject(pool, class, t.Session)] > 0 {
+		return nil
+	}
+	s.offered++
+	return s.offer(ctx, run.Work{Task: &t})
+}
+
+// subjects returns how many messages a stream holds under each subject that
+// matches a filter.
+func (c *Conn) subjects(ctx context.Context, stream, filter string) (map[string]uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	s, err := c.js.Stream(ctx, stream)
+	if err != nil {
+		return nil, fmt.Errorf("natsbus: look at stream %s: %w", stream, streamError(err))
+	}
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(filter))
+	if err != nil {
+		return nil, fmt.Errorf("natsbus: look at stream %s: %w", stream, err)
+	}
+	if info.State.Subjects == nil {
+		return map[string]uint64{}, nil
+	}
+	return info.State.Subjects, nil
+}
+
+// work derives again what follows from a commit of the stream.
+func (s *sweeping) work(ctx context.Context, token uint64) ([]run.Work, error) {
+	m, err := s.c.at(ctx, s.stream, token)
+	if errors.Is(err, errNoMessage) {
+		return nil, nil // archived
+	}
+	if err != nil {
+		return nil, err
+	}
+	c, err := session.Decode(m.Data)
+	if err == nil {
+		err = (&eventLog{s.c}).fill(ctx, &c)
+	}
+	var work []run.Work
+	if err == nil {
+		work, err = run.Derive(session.Entry{Commit: c, At: session.Position{Seq: c.Seq, Token: token, Hash: session.HashOf(m.Data)}})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("natsbus: commit %d of stream %s: %w", token, s.stream, err)
+	}
+	return work, nil
+}
+
+// branches offers the branches of a fan-out that no log knows.
+func (s *sweeping) branches(ctx context.Context, f openFanOut) error {
+	work, err := s.work(ctx, f.Token)
+	if err != nil {
+		return err
+	}
+	for _, w := range work {
+		if w.Task == nil || w.Task.Resume {
+			continue
+		}
+		last, err := s.last(ctx, w.Task.Session)
+		if err == nil && last == nil {
+			err = s.again(ctx, *w.Task)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// last returns the last commit of a session, nil if it has none.
+func (s *sweeping) last(ctx context.Context, k session.Key) (*session.Commit, error) {
+	stream, subject, err := EventSubject(k)
+	if err != nil {
+		return nil, err
+	}
+	m, err := s.c.last(ctx, stream, subject)
+	if errors.Is(err, errNoMessage) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	c, err := session.Decode(m.Data)
+	if err != nil {
+		return nil, fmt.Errorf("natsbus: %s: %w", k, err)
+	}
+	return &c, nil
+}
+
+// report tells the parent of a branch again how it ended. A parent that went
+// on without it has the branch closed.
+func (s *sweeping) report(ctx context.Context, o *openSession) error {
+	work, err := s.work(ctx, o.Ended)
+	if err != nil {
+		return err
+	}
+	for _, w := range work {
+		if w.Signal == nil || w.Signal.Received == nil {
+			continue
+		}
+		if err := s.offer(ctx, w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// close tells the branches again that a commit disposed of, until all of them
+// are closed. One without a log finds out when it begins.
+func (s *sweeping) close(ctx context.Context, token uint64) error {
+	work, err := s.work(ctx, token)
+	if err != nil {
+		return err
+	}
+	left := 0
+	for _, w := range work {
+		if w.Signal == nil || w.Signal.Close == nil && w.Signal.Cancel == nil {
+			continue
+		}
+		last, err := s.last(ctx, w.Signal.To)
+		if err != nil {
+			return err
+		}
+		if last == nil || closes(last) {
+			continue
+		}
+		left++
+		if err := s.offer(ctx, w); err != nil {
+			return err
+		}
+	}
+	if left == 0 {
+		delete(s.open.closings, token)
+		s.pace.changed()
+	}
+	return nil
+}
+
+// closes reports whether a commit closes its session.
+func closes(c *session.Commit) bool {
+	for i := range c.Events {
+		if c.Events[i].Kind == session.KindClosed {
+			return true
+		}
+	}
+	return false
+}
+
+// tell does what is due by the clock: it offers runs whose time has come, and
+// has sessions look at theirs.
+func (b *outbox) tell(ctx context.Context) error {
+	told := map[session.Key]bool{}
+	for {
+		now := time.Now()
+		s, r := b.timers.pop(b.open, now)
+		if s == nil {
+			return nil
+		}
+		if err := b.tellRun(ctx, s, r, now, told); err != nil {
+			return err
+		}
+		b.timers.arm(s.key(), r, now)
+	}
+}
+
+func (b *outbox) tellRun(ctx context.Context, s *openSession, r *openRun, now time.Time, told map[session.Key]bool) error {
+	if r.State == run.Queued && r.NotBefore != 0 && r.NotBefore <= now.UnixMilli() {
+		r.NotBefore = 0
+		if s.Active != "" {
+			return nil // its end promotes the next one
+		}
+		t := s.offer(r)
+		return b.offer(ctx, run.Work{Task: &t})
+	}
+	for at := range r.times {
+		if at > now.UnixMilli() || !r.due.again(now, dueFirst, dueMost) {
+			continue
+		}
+		if told[s.key()] {
+			break
+		}
+		told[s.key()] = true
+		return b.offer(ctx, run.Work{Signal: &run.Signal{To: s.key(), Run: r.ID, Tick: true}})
+	}
+	return nil
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -183,30 +182,14 @@ const maxForPool = 64
 // runs of its tenant wait for them.
 func (i *intake) forPool(ctx context.Context, t run.Task, w *messages.Workflow) error {
 	subject := prefixWork + w.Pool + "." + classOf(w.Class) + "." + string(t.Session.Tenant) + ".>"
-	n, err := i.c.countSubjects(ctx, StreamWork, subject)
+	waiting, err := i.c.subjects(ctx, StreamWork, subject)
 	if err != nil {
 		return err
 	}
-	if n >= maxForPool {
+	if n := len(waiting); n >= maxForPool {
 		return fmt.Errorf("%w: %d runs of tenant %s wait for pool %s", run.ErrBusy, n, t.Session.Tenant, w.Pool)
 	}
 	return i.Enqueue(ctx, t)
-}
-
-// countSubjects returns how many messages a stream holds under a subject, at
-// most one of which need be counted per subject.
-func (c *Conn) countSubjects(ctx context.Context, stream, filter string) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	s, err := c.js.Stream(ctx, stream)
-	if err != nil {
-		return 0, err
-	}
-	info, err := s.Info(ctx, jetstream.WithSubjectFilter(filter))
-	if err != nil {
-		return 0, err
-	}
-	return len(info.State.Subjects), nil
 }
 
 // unknownWorkflow is the error of a task whose workflow nobody offers.

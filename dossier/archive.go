@@ -12,9 +12,14 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
+// family is a run with the branches of its fan-outs, which are runs of their
+// own, and the branches of those.
+type family map[run.ID]bool
+
 // archive is evidence whose hash chains hold, decoded.
 type archive struct {
 	run  run.ID
+	runs family
 	home session.Key
 	logs []*chain // in the order of the evidence
 	byID map[session.ID]*chain
@@ -27,7 +32,7 @@ type chain struct {
 	key     session.Key
 	entries []session.Entry
 	events  [][]event
-	ours    bool // the run wrote to it
+	ours    bool // the run, or a branch of it, wrote to it
 
 	// The light fold: what the session is after each commit. states grows as
 	// far as somebody asked; busy guards against references in a circle.
@@ -185,6 +190,14 @@ func decode(e session.Event) (any, error) {
 		return run.Read[run.Warning](e)
 	case run.KindEnded:
 		return run.Read[run.Ended](e)
+	case run.KindWaiting:
+		return run.Read[run.Suspended](e)
+	case run.KindReceived:
+		return run.Read[run.Received](e)
+	case run.KindFanOut:
+		return run.Read[run.FanOut](e)
+	case run.KindDisposed:
+		return run.Read[run.Disposed](e)
 	case run.KindIntent:
 		return run.Read[run.Intent](e)
 	case run.KindDone, run.KindLate:
@@ -223,6 +236,14 @@ func runOf(e event) run.ID {
 		return p.Run
 	case run.Ended:
 		return p.Run
+	case run.Suspended:
+		return p.Run
+	case run.Received:
+		return p.Run
+	case run.FanOut:
+		return p.Run
+	case run.Disposed:
+		return p.Run
 	case run.Intent:
 		return p.Run
 	case run.Done:
@@ -232,15 +253,15 @@ func runOf(e event) run.ID {
 	return run.ID(id)
 }
 
-// concerns reports whether a commit of a log tells of the run. A branch's end
-// has no run of its own: it concerns the run that made the branch.
-func (c *chain) concerns(n uint64, id run.ID) bool {
+// concerns reports whether a commit of a log tells of one of the runs. A
+// branch's end has no run of its own: it concerns the run that made the branch.
+func (c *chain) concerns(n uint64, runs family) bool {
 	for _, e := range c.events[n-1] {
-		if runOf(e) == id {
+		if runs[runOf(e)] {
 			return true
 		}
 		if _, closes := e.payload.(session.Closing); closes {
-			if o, ok := c.opening(); ok && run.ID(o.Run) == id {
+			if o, ok := c.opening(); ok && runs[run.ID(o.Run)] {
 				return true
 			}
 		}
@@ -264,20 +285,20 @@ func (c *chain) last() uint64 { return uint64(len(c.entries)) }
 // head is the hash of the last commit.
 func (c *chain) head() session.Hash { return c.entries[len(c.entries)-1].At.Hash }
 
-// claimed reports whether the run wrote to the log.
-func (c *chain) claimed(id run.ID) bool {
+// claimed reports whether one of the runs wrote to the log.
+func (c *chain) claimed(runs family) bool {
 	return slices.ContainsFunc(c.events, func(evs []event) bool {
 		return slices.ContainsFunc(evs, func(e event) bool {
 			v, ok := e.payload.(run.Claimed)
-			return ok && v.Run == id
+			return ok && runs[v.Run]
 		})
 	})
 }
 
-// tellsOf reports whether a commit concerns the run.
-func (c *chain) tellsOf(id run.ID) bool {
+// tellsOf reports whether a commit concerns one of the runs.
+func (c *chain) tellsOf(runs family) bool {
 	for n := uint64(1); n <= c.last(); n++ {
-		if c.concerns(n, id) {
+		if c.concerns(n, runs) {
 			return true
 		}
 	}

@@ -11,10 +11,11 @@ import (
 // its commit, that nothing is there to which nobody refers, that each session
 // keeps the rules of a log, and that parents and branches agree.
 func (a *archive) check() error {
-	want, err := plan(a.run, a.home, func(k session.Key) (*chain, error) { return a.byID[k.ID], nil })
+	want, runs, err := plan(a.run, a.home, func(k session.Key) (*chain, error) { return a.byID[k.ID], nil })
 	if err != nil {
 		return err
 	}
+	a.runs = runs
 	wanted := map[session.ID]bool{}
 	for _, p := range want {
 		id := p.c.key.ID
@@ -172,13 +173,14 @@ type disposition struct {
 	by            session.ID
 	commit        uint64
 	implied       bool // the branch is an ancestor of one that was joined
+	named         bool // the run that opened the branch says so
 }
 
 // decided returns how parents disposed of branches.
 func (a *archive) decided() map[session.ID]disposition {
 	out := map[session.ID]disposition{}
 	put := func(id session.ID, d disposition) {
-		if old, ok := out[id]; !ok || old.implied && !d.implied {
+		if old, ok := out[id]; !ok || old.implied && !d.implied || d.named && !old.named {
 			out[id] = d
 		}
 	}
@@ -187,12 +189,20 @@ func (a *archive) decided() map[session.ID]disposition {
 			for _, e := range events {
 				switch p := e.payload.(type) {
 				case session.Rejection:
-					put(p.Branch.ID, disposition{p.State, p.Reason, c.key.ID, uint64(i + 1), false})
+					put(p.Branch.ID, disposition{state: p.State, reason: p.Reason, by: c.key.ID, commit: uint64(i + 1)})
+				case run.Disposed:
+					for _, b := range p.Branches {
+						put(b.Session, disposition{state: b.State, reason: b.Reason, by: c.key.ID, commit: uint64(i + 1), named: true})
+					}
+				case run.Ended:
+					for _, id := range p.Branches {
+						put(id, disposition{state: session.ClosedCancelled, by: c.key.ID, commit: uint64(i + 1), named: true})
+					}
 				case session.Join:
 					if p.Policy == session.JoinConcatenate {
 						break // both stay as they are
 					}
-					d := disposition{session.ClosedMerged, p.Reason, c.key.ID, uint64(i + 1), false}
+					d := disposition{state: session.ClosedMerged, reason: p.Reason, by: c.key.ID, commit: uint64(i + 1)}
 					if p.Policy == session.JoinAdopt || p.Policy == session.JoinReplace {
 						d.state = session.ClosedAdopted
 					}
@@ -254,10 +264,10 @@ func (a *archive) dispositions() error {
 }
 
 // branch reports whether the run forked the session, so that its end must be
-// recorded.
+// recorded. A branch of a fan-out is told of its end afterwards.
 func (a *archive) branch(c *chain) bool {
 	o, ok := c.opening()
-	return ok && run.ID(o.Run) == a.run && (o.Kind == session.OpenFork || o.Kind == session.OpenImplicit)
+	return ok && !a.runs[run.ID(c.key.ID)] && run.ID(o.Run) == a.run && (o.Kind == session.OpenFork || o.Kind == session.OpenImplicit)
 }
 
 // closing returns how a session ended, and the commit that says so.

@@ -56,7 +56,7 @@ func Collect(ctx context.Context, log session.Log, blobs blob.Store, home sessio
 	if c.o.Commits == 0 {
 		c.o.Commits = DefaultCommits
 	}
-	all, err := plan(id, home, c.chain)
+	all, _, err := plan(id, home, c.chain)
 	if err != nil {
 		return nil, err
 	}

@@ -31,9 +31,11 @@
 //   - Commits at the end may be missing. Of the home session only Head finds
 //     that, because nothing in the document refers to its last commits. Of a
 //     branch it is found as far as its parent refers to the branch's commits,
-//     and for all branches that are not detached once the run succeeded. A
-//     detached session may be missing altogether: nothing but the step that
-//     made it names it. [VerifyOptions.Heads] closes that.
+//     and for all branches that are not detached once the run succeeded, but
+//     for those of a fan-out: they are told of their end afterwards. A
+//     detached session, or a branch that never reported to its fan-out, may be
+//     missing altogether: nothing but the step that made it names it.
+//     [VerifyOptions.Heads] closes that.
 //   - A blob may be left out with a reason that nobody can check, so that the
 //     document shows less. It cannot be replaced.
 //   - What the commits say is what the node recorded. That a model really gave
@@ -64,16 +66,16 @@ const Format = 1
 // Layout is the version of the rendering. It changes whenever the same
 // evidence renders to other bytes, be it because of this package, its style
 // sheet or the pictures of package lineage.
-const Layout = 1
+const Layout = 2
 
 // Evidence is what a dossier is made of. It is plain data: [Collect] reads it
 // from a log, [Decode] from a document.
 type Evidence struct {
 	Run  run.ID
 	Home session.Key
-	// Logs are the run's home session, the sessions that it made, and what
-	// these refer to, each from its first commit on, in the order of their
-	// discovery.
+	// Logs are the run's home session, the sessions that it made, those of the
+	// branches of its fan-outs, which are runs of their own, and what these
+	// refer to, each from its first commit on, in the order of their discovery.
 	Logs []Log
 	// Blobs are the contents that the rendering shows, by digest.
 	Blobs map[blob.Digest][]byte

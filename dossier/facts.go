@@ -28,6 +28,7 @@ type Facts struct {
 	Submitted, Started, Ended time.Time
 
 	Sessions   []Session
+	Branches   []Branch // of fan-outs, in the order in which they were opened
 	Steps      []Step
 	Rejections []Rejection
 	Changes    Changes
@@ -69,6 +70,24 @@ type Session struct {
 	Last    session.Hash // the head of its hash chain
 	Head    blob.Digest  // of its files
 	Step    int          // number of its first step in the timeline, 0 for none
+}
+
+// Branch is a branch of a fan-out: a run of its own, in a session of its own.
+type Branch struct {
+	Name     string
+	Session  session.ID
+	Label    string
+	In       int    // number of the session, 0 if it never began
+	Workflow string // that it runs by name; "" is a part of its parent's
+	State    run.State
+	End      string // how it ended for the run that opened it, "" if nobody said
+	Reason   string
+	Nodes    []string
+	Tokens   int64
+	Step     int // that opened it
+	Decided  int // the step that ended it
+
+	opened, decided spot
 }
 
 // Step is one line of the timeline: a step of the run, or an event of it.

@@ -108,7 +108,7 @@ func (t *teller) moves(c *chain, n uint64, limit session.Version) []move {
 			if head.IsZero() || len(out) > 0 && out[len(out)-1].head == head {
 				continue
 			}
-			out = append(out, move{head, t.movedBy(c, i+1, e), runOf(e) == t.a.run})
+			out = append(out, move{head, t.movedBy(c, i+1, e), t.a.runs[runOf(e)]})
 		}
 	}
 	return out
@@ -119,7 +119,7 @@ func (t *teller) movedBy(c *chain, n uint64, e event) []int {
 	path := ""
 	if ch, ok := e.payload.(session.Chunk); ok {
 		path = ch.Origin().Step
-	} else if id, p, ok := strings.Cut(e.Batch, "/"); ok && run.ID(id) == t.a.run {
+	} else if id, p, ok := strings.Cut(e.Batch, "/"); ok && t.a.runs[run.ID(id)] {
 		path = p
 	}
 	if at, ok := t.index[spot{c.key.ID, run.Path(path)}]; ok {

@@ -22,6 +22,7 @@ func (a *archive) facts() (*Facts, error) {
 	}
 	t := a.tell(f, names)
 	t.sessions()
+	t.branches()
 	t.rejections()
 	if err := t.notes(); err != nil {
 		return nil, err
@@ -126,7 +127,7 @@ func (t *teller) sessions() {
 }
 
 // rejections lists the branches that were not taken, in the order of the
-// decisions.
+// decisions; then those of fan-outs.
 func (t *teller) rejections() {
 	for _, s := range t.f.Steps {
 		if s.Kind != run.StepReject || s.Late {
@@ -134,9 +135,15 @@ func (t *teller) rejections() {
 		}
 		c := t.a.byID[s.Session]
 		for _, e := range c.events[s.Commit-1] {
-			if r, ok := e.payload.(session.Rejection); ok && runOf(e) == t.a.run && strings.HasSuffix(e.Batch, "/"+string(s.Path)) {
+			if r, ok := e.payload.(session.Rejection); ok && t.a.runs[runOf(e)] && strings.HasSuffix(e.Batch, "/"+string(s.Path)) {
 				t.f.Rejections = append(t.f.Rejections, Rejection{r.Branch.ID, t.name(r.Branch.ID), t.number(r.Branch.ID), one(r.State, 20), one(r.Reason, 400), s.N})
 			}
+		}
+	}
+	for _, b := range t.f.Branches {
+		known := slices.ContainsFunc(t.f.Rejections, func(r Rejection) bool { return r.Session == b.Session })
+		if !known && b.End != "" && b.End != session.ClosedAdopted && b.End != session.ClosedMerged {
+			t.f.Rejections = append(t.f.Rejections, Rejection{b.Session, b.Label, b.In, b.End, b.Reason, b.Decided})
 		}
 	}
 }
@@ -188,6 +195,8 @@ func (t *teller) verdict() string {
 		return "The run was cancelled: " + or(why, "no reason is recorded")
 	case run.TimedOut:
 		return "The run timed out: " + or(why, "no reason is recorded")
+	case run.Waiting:
+		return "The run waits " + or(one(t.unanswered(), 240), "for something") + tail + "."
 	case run.NeedsReview:
 		return "The run waits for a person: " + or(why, "no reason is recorded")
 	}
@@ -208,7 +217,7 @@ func (t *teller) environment() {
 			continue
 		}
 		for n := uint64(1); n <= c.last(); n++ {
-			ours := c.concerns(n, t.a.run)
+			ours := c.concerns(n, t.a.runs)
 			for _, e := range c.events[n-1] {
 				switch p := e.payload.(type) {
 				case run.WriterOpened:
@@ -216,12 +225,14 @@ func (t *teller) environment() {
 						put(&writers, fmt.Sprintf("%s (epoch %d of %s)", p.Incarnation, p.Epoch, t.name(c.key.ID)))
 					}
 				case run.Claimed:
-					if p.Run == t.a.run {
+					if t.a.runs[p.Run] {
 						put(&revisions, p.Revision)
+					}
+					if p.Run == t.a.run {
 						attempts = max(attempts, p.Attempt)
 					}
 				case session.Chunk:
-					if run.ID(p.Origin().Run) == t.a.run {
+					if t.a.runs[run.ID(p.Origin().Run)] {
 						put(&nodes, p.Origin().Node)
 					}
 				case session.Placement:
@@ -229,7 +240,7 @@ func (t *teller) environment() {
 						put(&boxes, p.Backend+", isolation "+p.Isolation)
 					}
 				case run.Done:
-					if p.Run == t.a.run {
+					if t.a.runs[p.Run] {
 						put(&models, p.Model)
 					}
 				}
@@ -321,7 +332,7 @@ func (t *teller) omitted() {
 	earlier, open := 0, 0
 	for _, c := range t.a.logs {
 		for n := uint64(1); n <= c.last(); n++ {
-			if !c.ours || !c.concerns(n, t.a.run) {
+			if !c.ours || !c.concerns(n, t.a.runs) {
 				earlier++
 			}
 		}

@@ -129,8 +129,10 @@ func mark(state any) string {
 
 func word(s run.State) string {
 	switch s {
-	case "", run.Running, run.Queued, run.Waiting:
+	case "", run.Running, run.Queued:
 		return "not ended"
+	case run.Waiting:
+		return "waiting"
 	}
 	return strings.ReplaceAll(string(s), "_", " ")
 }

@@ -9,6 +9,7 @@ import (
 func markdown(_ *Evidence, f *Facts, text []byte) ([]byte, error) {
 	m := marker{f: f}
 	m.first()
+	m.branches()
 	m.timeline()
 	m.rest()
 	// As in the page: what is still hidden is made visible.
@@ -138,6 +139,27 @@ func (m *marker) file(file FileChange) {
 		m.block("diff", b.String())
 		m.put("\n")
 	}
+}
+
+// branches lists the branches of fan-outs, if there are any.
+func (m *marker) branches() {
+	if len(m.f.Branches) == 0 {
+		return
+	}
+	m.put("\n## Branches\n\n| branch | session | its run | for the run that opened it | worked on | tokens | opened |\n|---|---|---|---|---|---:|---|\n")
+	for _, b := range m.f.Branches {
+		name := cell(b.Name)
+		if b.Workflow != "" {
+			name += ", workflow " + cell(b.Workflow)
+		}
+		end := "not decided"
+		if b.End != "" {
+			end = strings.TrimSpace(mark(b.End) + " " + cell(b.End) + " " + cell(b.Reason))
+		}
+		m.put("| %s | %s %s | %s %s | %s | %s | %s | %s |\n", name, cell(b.Label), cell(string(b.Session)), mark(b.State), cell(string(b.State)), end,
+			or(cell(strings.Join(b.Nodes, ", ")), "no node"), thousands(b.Tokens), m.link(b.Step))
+	}
+	m.put("\n")
 }
 
 func (m *marker) timeline() {

@@ -28,7 +28,7 @@ func (a *archive) story() []place {
 	for i, c := range a.logs {
 		q := &queue{c: c, next: 1}
 		for n := uint64(1); n <= c.last(); n++ {
-			q.refs = append(q.refs, c.references(n, a.run))
+			q.refs = append(q.refs, c.references(n, a.runs))
 		}
 		queues[i] = q
 		total += len(c.entries)
@@ -69,27 +69,27 @@ func (a *archive) earlier(x *chain, n uint64, y *chain, m uint64) bool {
 	if d := x.when(n).Compare(y.when(m)); d != 0 {
 		return d < 0
 	}
-	p, q := x.path(n, a.run), y.path(m, a.run)
+	p, q := x.path(n, a.runs), y.path(m, a.runs)
 	return p != "" && q != "" && run.ComparePaths(p, q) < 0
 }
 
 // when is the time of a commit.
 func (c *chain) when(n uint64) time.Time { return c.events[n-1][0].Time }
 
-// path is the step that a commit records, "" for none.
-func (c *chain) path(n uint64, id run.ID) run.Path {
+// path is the step of one of the runs that a commit records, "" for none.
+func (c *chain) path(n uint64, runs family) run.Path {
 	for _, e := range c.events[n-1] {
 		switch p := e.payload.(type) {
 		case run.Done:
-			if p.Run == id {
+			if runs[p.Run] {
 				return p.Path
 			}
 		case run.Intent:
-			if p.Run == id {
+			if runs[p.Run] {
 				return p.Path
 			}
 		case session.Opening:
-			if run.ID(p.Run) == id {
+			if runs[run.ID(p.Run)] {
 				return run.Path(p.Step)
 			}
 		}

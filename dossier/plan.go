@@ -14,11 +14,14 @@ type reference struct {
 }
 
 // references returns what a commit refers to: what every fold of the log needs
-// and, of the run, also what its steps opened and decided about.
-func (c *chain) references(n uint64, id run.ID) []reference {
+// and, of the runs, also what their steps opened and decided about.
+func (c *chain) references(n uint64, runs family) []reference {
 	var out []reference
 	add := func(l session.Link, needed bool) {
 		out = append(out, reference{l, c.key.ID, n, needed && l.Seq > 0})
+	}
+	named := func(id session.ID) {
+		add(session.Link{Ref: session.Ref{Key: session.Key{Tenant: c.key.Tenant, ID: id}}}, false)
 	}
 	for _, e := range c.events[n-1] {
 		switch p := e.payload.(type) {
@@ -31,25 +34,37 @@ func (c *chain) references(n uint64, id run.ID) []reference {
 				add(part.Link, true)
 			}
 		case session.Rejection:
-			if runOf(e) == id {
+			if runs[runOf(e)] {
 				add(p.Branch, true)
 			}
 		case run.Done:
-			if p.Run != id || e.Kind != run.KindDone {
+			if !runs[p.Run] || e.Kind != run.KindDone {
 				break
 			}
 			for _, l := range p.Links {
 				add(l, true)
 			}
 		case run.Ended:
-			if p.Run != id {
+			if !runs[p.Run] {
 				break
 			}
 			if p.Result != nil {
 				add(*p.Result, true)
 			}
 			for _, child := range p.Children {
-				add(session.Link{Ref: session.Ref{Key: session.Key{Tenant: c.key.Tenant, ID: child}}}, false)
+				named(child)
+			}
+		case run.FanOut:
+			if !runs[p.Run] {
+				break
+			}
+			add(p.Base, true)
+			for _, b := range p.Branches {
+				named(b.Session)
+			}
+		case run.Received:
+			if runs[p.Run] && p.Branch != nil {
+				add(p.Branch.Link, true)
 			}
 		}
 	}
@@ -62,11 +77,26 @@ type planned struct {
 	upTo uint64
 }
 
-// plan finds the sessions that the evidence of a run consists of. The home
-// session and those that the run made are there up to the last commit that
-// concerns the run, others as far as somebody refers to them. source returns
-// nil for a session that does not exist.
-func plan(id run.ID, home session.Key, source func(session.Key) (*chain, error)) ([]planned, error) {
+// plan finds the sessions that the evidence of a run consists of, and the runs
+// that it is of: the run itself and the branches of its fan-outs. The home
+// session and those that the runs made are there up to the last commit that
+// concerns them, others as far as somebody refers to them. source returns nil
+// for a session that does not exist.
+func plan(id run.ID, home session.Key, source func(session.Key) (*chain, error)) ([]planned, family, error) {
+	runs := family{id: true}
+	for {
+		n := len(runs)
+		all, err := planFor(runs, id, home, source)
+		// A branch may have been met before the fan-out that opened it.
+		if err != nil || len(runs) == n {
+			return all, runs, err
+		}
+	}
+}
+
+// planFor is plan as far as the runs are known; it adds the branches that it
+// finds to them.
+func planFor(runs family, id run.ID, home session.Key, source func(session.Key) (*chain, error)) ([]planned, error) {
 	type work struct {
 		*planned
 		done uint64
@@ -92,9 +122,9 @@ func plan(id run.ID, home session.Key, source func(session.Key) (*chain, error))
 			}
 			w = &work{planned: &planned{c: c}}
 			// A run that was never claimed is in its home log alone.
-			c.ours = c.claimed(id) || k == home && c.tellsOf(id)
+			c.ours = c.claimed(runs) || (k == home || runs[run.ID(k.ID)]) && c.tellsOf(runs)
 			for n := c.last(); c.ours && n > w.upTo; n-- {
-				if c.concerns(n, id) {
+				if c.concerns(n, runs) {
 					w.upTo = n
 				}
 			}
@@ -129,7 +159,14 @@ func plan(id run.ID, home session.Key, source func(session.Key) (*chain, error))
 			for w.done < w.upTo {
 				w.done++
 				more = true
-				for _, r := range w.c.references(w.done, id) {
+				for _, e := range w.c.events[w.done-1] {
+					if f, ok := e.payload.(run.FanOut); ok && runs[f.Run] {
+						for _, b := range f.Branches {
+							runs[run.ID(b.Session)] = true
+						}
+					}
+				}
+				for _, r := range w.c.references(w.done, runs) {
 					if err := need(r); err != nil {
 						return nil, err
 					}

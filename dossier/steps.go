@@ -23,16 +23,23 @@ type teller struct {
 	index map[spot]int // number of a step's line
 	rows  map[spot]session.Chunk
 	place place
-	seen  map[uint64]bool // attempts of the run
+	seen  map[attempt]bool
 	asked bool            // the first row that a user said was seen
 	left  []string        // contents that could not be shown, with the reason
+	asks  map[spot]string // questions that were asked, by the step that waits
+	fans  map[run.ID]int  // of a branch's run: its place among the branches, from 1
+}
+
+type attempt struct {
+	run run.ID
+	n   uint64
 }
 
 // tell fills the timeline and everything that is a list of its lines.
 func (a *archive) tell(f *Facts, names map[session.ID]string) *teller {
-	t := &teller{a: a, f: f, names: names, index: map[spot]int{}, rows: map[spot]session.Chunk{}}
+	t := &teller{a: a, f: f, names: names, index: map[spot]int{}, rows: map[spot]session.Chunk{}, seen: map[attempt]bool{}, asks: map[spot]string{}, fans: map[run.ID]int{}}
 	for _, p := range a.story() {
-		if !p.c.ours || !p.c.concerns(p.n, a.run) {
+		if !p.c.ours || !p.c.concerns(p.n, a.runs) {
 			continue
 		}
 		f.Numbers.Commits++
@@ -91,6 +98,9 @@ func (t *teller) event(e event) {
 			t.line(e, "placed", "run", "starts from given files in "+p.Backend).After = p.Head
 		}
 	case run.Submitted:
+		if b := t.branch(p.Task.Run); b != nil {
+			b.State = run.Queued
+		}
 		if p.Task.Run == t.a.run {
 			f.Submitted, f.State, f.Workflow, f.Revision = e.Time, run.Queued, p.Task.Workflow, p.Task.Revision
 			text := "run of " + p.Task.Workflow + " submitted"
@@ -106,40 +116,52 @@ func (t *teller) event(e event) {
 	case run.Claimed:
 		t.claimed(e, p)
 	case run.Released:
-		if p.Run == t.a.run && t.home() {
-			f.State = run.Queued
-			t.line(e, "run", "run", fmt.Sprintf("attempt %d gives the run back: %s", p.Attempt, p.Reason))
+		if t.decides(p.Run) {
+			t.state(p.Run, run.Queued)
+			text := fmt.Sprintf("attempt %d gives the run back: %s", p.Attempt, p.Reason)
+			if p.Step != "" {
+				text += fmt.Sprintf(" (for a node with revision %q, because of step %s)", p.Revision, p.Step)
+			}
+			t.line(e, "run", "run", text)
 		}
 	case run.Review:
-		if p.Run == t.a.run {
-			f.State = run.NeedsReview
+		if t.a.runs[p.Run] {
+			t.state(p.Run, run.NeedsReview)
 			s := t.line(e, "review", "run", "needs review: "+p.Reason)
 			s.Code = p.Code
 			f.Decisions = append(f.Decisions, Decision{s.N, "asked for review", "", one(p.Reason, 400)})
 		}
 	case run.Resolved:
-		if p.Run == t.a.run {
-			f.State = run.Queued
+		if t.a.runs[p.Run] {
+			t.state(p.Run, run.Queued)
 			s := t.line(e, "resolved", or(p.By, "somebody"), fmt.Sprintf("decides %q about step %s: %s", p.Decision, p.Path, p.Reason))
 			s.Body = textOf(p.Value)
 			f.Decisions = append(f.Decisions, Decision{s.N, "decided: " + one(p.Decision, 40), one(p.By, 60), one(p.Reason, 400)})
 		}
 	case run.CancelRequested:
-		if p.Run == t.a.run {
+		if t.a.runs[p.Run] {
 			s := t.line(e, "cancel", or(p.By, "somebody"), "asks the run to stop: "+p.Reason)
 			f.Decisions = append(f.Decisions, Decision{s.N, "asked to stop", one(p.By, 60), one(p.Reason, 400)})
 		}
 	case run.Warning:
-		if p.Run == t.a.run {
+		if t.a.runs[p.Run] {
 			t.line(e, "warning", "run", "warns: "+p.Text)
 			f.Warnings = append(f.Warnings, textOf(p.Text))
 		}
 	case run.Ended:
 		t.ended(e, p)
+	case run.Suspended:
+		t.waits(e, p)
+	case run.Received:
+		t.received(e, p)
+	case run.FanOut:
+		t.fanOut(p)
+	case run.Disposed:
+		t.disposed(p)
 	case run.Intent:
 		t.intent(e, p)
 	case run.Done:
-		if p.Run != t.a.run {
+		if !t.a.runs[p.Run] {
 			return
 		}
 		if e.Kind == run.KindLate {
@@ -150,29 +172,59 @@ func (t *teller) event(e event) {
 	}
 }
 
-func (t *teller) home() bool { return t.place.c.key.ID == t.a.home.ID }
+// decides reports whether the log that is told is the one that decides about a
+// run: its home.
+func (t *teller) decides(id run.ID) bool {
+	switch {
+	case id == t.a.run:
+		return t.place.c.key.ID == t.a.home.ID
+	case t.a.runs[id]:
+		return run.ID(t.place.c.key.ID) == id
+	}
+	return false
+}
+
+// state notes how a run stands.
+func (t *teller) state(id run.ID, s run.State) {
+	if id == t.a.run {
+		t.f.State = s
+	}
+	if b := t.branch(id); b != nil {
+		b.State = s
+	}
+}
 
 func (t *teller) claimed(e event, p run.Claimed) {
-	if p.Run != t.a.run || !t.home() || t.seen[p.Attempt] {
+	at := attempt{p.Run, p.Attempt}
+	if !t.decides(p.Run) || t.seen[at] {
 		return
 	}
-	if t.seen == nil {
-		t.seen = map[uint64]bool{}
-		t.f.Started = e.Time
+	t.seen[at] = true
+	t.state(p.Run, run.Running)
+	if b, node := t.branch(p.Run), one(p.Incarnation, 60); b != nil && !slices.Contains(b.Nodes, node) {
+		b.Nodes = append(b.Nodes, node)
 	}
-	t.seen[p.Attempt] = true
-	t.f.State = run.Running
-	t.f.Revision = or(p.Revision, t.f.Revision)
+	if p.Run == t.a.run {
+		if t.f.Started.IsZero() {
+			t.f.Started = e.Time
+		}
+		t.f.Revision = or(p.Revision, t.f.Revision)
+	}
 	t.line(e, "run", "run", fmt.Sprintf("attempt %d begins on %s, epoch %d", p.Attempt, p.Incarnation, p.Epoch))
 }
 
 func (t *teller) ended(e event, p run.Ended) {
-	if p.Run != t.a.run || !t.home() {
+	if !t.decides(p.Run) {
 		return
 	}
 	f := t.f
-	f.State, f.Ended, f.Answer = p.State, e.Time, textOf(p.Output)
-	f.Workflow = or(f.Workflow, p.Workflow)
+	t.state(p.Run, p.State)
+	if p.Run == t.a.run {
+		f.Ended, f.Answer, f.Workflow = e.Time, textOf(p.Output), or(f.Workflow, p.Workflow)
+	}
+	if b := t.branch(p.Run); b != nil {
+		b.Tokens = p.Usage.Tokens()
+	}
 	text := "run " + strings.ReplaceAll(string(p.State), "_", " ")
 	if p.Error != "" {
 		text += ": " + p.Error
@@ -184,7 +236,7 @@ func (t *teller) ended(e event, p run.Ended) {
 // chunk attaches a row to the step that made it, or tells it as a line.
 func (t *teller) chunk(e event, c session.Chunk) {
 	o := c.Origin()
-	if o.Run != "" && run.ID(o.Run) != t.a.run {
+	if o.Run != "" && !t.a.runs[run.ID(o.Run)] {
 		return
 	}
 	at := spot{t.place.c.key.ID, run.Path(o.Step)}
@@ -220,7 +272,7 @@ func (t *teller) attach(s *Step, c session.Chunk) {
 }
 
 func (t *teller) intent(e event, p run.Intent) {
-	if p.Run != t.a.run {
+	if !t.a.runs[p.Run] {
 		return
 	}
 	at := spot{t.place.c.key.ID, p.Path}
@@ -269,7 +321,9 @@ func (t *teller) done(e event, p run.Done) {
 	} else if !p.Row {
 		s.Body = textOf(p.Value)
 	}
-	t.f.Numbers.Tokens += p.Usage.Tokens()
+	if p.Kind != run.StepGather { // which sums up what the branches' own steps tell
+		t.f.Numbers.Tokens += p.Usage.Tokens()
+	}
 	switch p.Kind {
 	case run.StepModel, run.StepSelection, run.StepCompress:
 		t.f.Numbers.ModelCalls++
@@ -347,7 +401,10 @@ func (t *teller) words(s *Step, p run.Done, row session.Chunk) (actor, text stri
 	case run.StepDetach:
 		actor, text = "workflow", "copies the session as "+which
 	case run.StepFanOut:
-		actor, text = "workflow", "opens branches "+which
+		actor, text = "workflow", or(t.opened(p), "opens branches "+which)
+	case run.StepGather:
+		actor, text = "workflow", or(gathered(p), "gathers "+p.Name)
+		s.Body = Text{}
 	case run.StepReject:
 		actor, text = "workflow", fmt.Sprintf("closes %s as %s: %s", which, p.Name, quote(p.Summary, 160))
 	case run.StepJoin:
@@ -366,7 +423,6 @@ func (t *teller) words(s *Step, p run.Done, row session.Chunk) (actor, text stri
 		actor, text = "workflow", or(p.Summary, "opens "+p.Name)
 	case run.StepAwait:
 		actor, text = "workflow", or(p.Summary, "waited for "+p.Name)
-		t.f.Decisions = append(t.f.Decisions, Decision{s.N, "waited for " + one(p.Name, 60), "", one(p.Summary, 400)})
 	case run.StepSelection, run.StepCompress:
 		actor = p.Name
 	case run.StepDo:

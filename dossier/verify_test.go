@@ -119,8 +119,8 @@ func TestTampering(t *testing.T) {
 		{"another run", func(e *dossier.Evidence) { e.Run = "fix-8" }, dossier.Missing, home.ID, 0},
 		{"another home", func(e *dossier.Evidence) { e.Home.ID = branch }, dossier.Missing, branch, 0},
 		{"another tenant", func(e *dossier.Evidence) { e.Home.Tenant = "globex" }, dossier.Foreign, home.ID, 1},
-		{"the home's end is cut", func(e *dossier.Evidence) { cut(&e.Logs[0], 1) }, dossier.Cut, home.ID, 16},
-		{"the home's last decision is cut", func(e *dossier.Evidence) { cut(&e.Logs[0], 3) }, dossier.Cut, home.ID, 14},
+		{"the home's end is cut", func(e *dossier.Evidence) { cut(&e.Logs[0], 1) }, dossier.Cut, home.ID, 15},
+		{"the home's last decision is cut", func(e *dossier.Evidence) { cut(&e.Logs[0], 3) }, dossier.Cut, home.ID, 13},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bad := clone(e)
@@ -245,7 +245,7 @@ func TestRenderedFacts(t *testing.T) {
 	e := sample(t)
 	docs := render(t, e)
 	for _, tt := range []struct{ form, name, old, new string }{
-		{dossier.FormHTML, "a number", "<dd>33</dd>", "<dd>34</dd>"},
+		{dossier.FormHTML, "a number", "<dd>32</dd>", "<dd>34</dd>"},
 		{dossier.FormHTML, "the verdict", "1 branch rejected.</h1>", "0 branches rejected.</h1>"},
 		{dossier.FormHTML, "the state", `<span class="badge">✓ succeeded`, `<span class="badge">✓ Succeeded`},
 		{dossier.FormHTML, "a line of the diff", "- Empty titles give", "- Empty titles gave"},
@@ -258,7 +258,7 @@ func TestRenderedFacts(t *testing.T) {
 		{dossier.FormHTML, "a script", "</main>", "<script>alert(1)</script></main>"},
 		{dossier.FormHTML, "something behind the end", "</html>\n", "</html>\n "},
 		{dossier.FormHTML, "a second body of evidence", "</body>", "<p>more</p></body>"},
-		{dossier.FormMarkdown, "a number", "| 33 |", "| 34 |"},
+		{dossier.FormMarkdown, "a number", "| 32 |", "| 34 |"},
 		{dossier.FormMarkdown, "the verdict", "1 branch rejected.`", "0 branches rejected.`"},
 		{dossier.FormMarkdown, "a line of the diff", "+- Empty titles give", "+- Empty titles gave"},
 		{dossier.FormMarkdown, "the step of a hunk", "by [step 17](#t17)", "by [step 9](#t9)"},
@@ -304,7 +304,7 @@ func TestOtherReleases(t *testing.T) {
 	later = append([]byte(nil), later...)
 	for name, doc := range map[string][]byte{
 		"format": later,
-		"layout": bytes.Replace(docs[dossier.FormHTML], []byte(`"layout":1`), []byte(`"layout":9`), 1),
+		"layout": bytes.Replace(docs[dossier.FormHTML], []byte(`"layout":2`), []byte(`"layout":9`), 1),
 	} {
 		_, err := dossier.Verify(doc, nil)
 		if f := failure(t, err); f.Kind != dossier.Release {

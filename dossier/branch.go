@@ -1,0 +1,262 @@
+package dossier
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rathcluster/rath/run"
+)
+
+// branch returns what is told of a branch by its run, nil if it is none.
+func (t *teller) branch(id run.ID) *Branch {
+	if n := t.fans[id]; n > 0 {
+		return &t.f.Branches[n-1]
+	}
+	return nil
+}
+
+// fanOut lists the branches that a step opened.
+func (t *teller) fanOut(p run.FanOut) {
+	if !t.a.runs[p.Run] {
+		return
+	}
+	for _, b := range p.Branches {
+		id := run.ID(b.Session)
+		if t.fans[id] > 0 {
+			continue
+		}
+		one := Branch{
+			Name: one(b.Name, 60), Session: b.Session, Label: t.name(b.Session), In: t.number(b.Session), Workflow: one(b.Workflow, 60),
+			opened: spot{t.place.c.key.ID, p.Path},
+		}
+		t.f.Branches = append(t.f.Branches, one)
+		t.fans[id] = len(t.f.Branches)
+	}
+}
+
+// opened names the branches of a fan-out; its event is in the same commit.
+func (t *teller) opened(p run.Done) string {
+	for _, e := range t.place.c.events[t.place.n-1] {
+		f, ok := e.payload.(run.FanOut)
+		if !ok || f.Run != p.Run || f.Path != p.Path {
+			continue
+		}
+		var names []string
+		for _, b := range f.Branches {
+			names = append(names, b.Name)
+		}
+		return fmt.Sprintf("fans out into %s: %s", counted(len(names), "branch"), strings.Join(names, ", "))
+	}
+	return ""
+}
+
+// gathered tells how the branches of a fan-out ended.
+func gathered(p run.Done) string {
+	var ends []struct {
+		Name  string    `json:"name"`
+		State run.State `json:"state"`
+	}
+	if p.Code != "" || json.Unmarshal([]byte(p.Value), &ends) != nil || len(ends) == 0 {
+		return p.Summary
+	}
+	succeeded := 0
+	var others []string
+	for _, e := range ends {
+		if e.State == run.Succeeded {
+			succeeded++
+			continue
+		}
+		others = append(others, e.Name+" "+strings.ReplaceAll(string(e.State), "_", " "))
+	}
+	text := fmt.Sprintf("%d of %s succeeded", succeeded, counted(len(ends), "branch"))
+	if len(others) > 0 {
+		text += "; " + strings.Join(others, ", ")
+	}
+	return text
+}
+
+// disposed notes how branches ended for the run that opened them.
+func (t *teller) disposed(p run.Disposed) {
+	for _, d := range p.Branches {
+		if b := t.branch(run.ID(d.Session)); b != nil {
+			b.End, b.Reason, b.decided = one(d.State, 20), one(d.Reason, 400), t.recorded(p.Run)
+		}
+	}
+}
+
+// recorded is the step of a run that the commit is of.
+func (t *teller) recorded(id run.ID) spot {
+	for _, e := range t.place.c.events[t.place.n-1] {
+		if d, ok := e.payload.(run.Done); ok && d.Run == id {
+			return spot{t.place.c.key.ID, d.Path}
+		}
+	}
+	return spot{}
+}
+
+// waits tells what a run stopped for. What it asks people is a decision to
+// come.
+func (t *teller) waits(e event, p run.Suspended) {
+	if !t.decides(p.Run) {
+		return
+	}
+	t.state(p.Run, run.Waiting)
+	var what []string
+	for _, w := range p.For {
+		text := asked(w)
+		what = append(what, text)
+		if w.Kind == run.WaitApproval || w.Kind == run.WaitResponse {
+			t.asks[spot{t.place.c.key.ID, w.Path}] = or(w.Title, w.Name)
+		}
+	}
+	s := t.line(e, "waiting", "run", "waits "+strings.Join(what, " and "))
+	for _, w := range p.For {
+		s.Path = w.Path
+		if w.Detail != "" {
+			s.Body = textOf(w.Detail)
+		}
+		if w.Kind == run.WaitApproval || w.Kind == run.WaitResponse {
+			t.f.Decisions = append(t.f.Decisions, Decision{s.N, "asked: " + one(or(w.Title, w.Name), 200), "run " + one(string(p.Run), 64), one(due(w), 60)})
+		}
+	}
+}
+
+// asked tells what is waited for.
+func asked(w run.Wait) string {
+	text := "for " + w.Kind
+	switch w.Kind {
+	case run.WaitTimer:
+		return due(w)
+	case run.WaitMessage:
+		text = "for a message"
+	case run.WaitBranches:
+		text = "for " + counted(len(w.Branches), "branch")
+		if w.Need > 0 && w.Need < len(w.Branches) {
+			text = fmt.Sprintf("for %d of %s", w.Need, counted(len(w.Branches), "branch"))
+		}
+	default:
+		if what := or(w.Title, w.Name); what != "" {
+			text += ": " + what
+		}
+	}
+	if d := due(w); d != "" {
+		text += ", " + d
+	}
+	return text
+}
+
+func due(w run.Wait) string {
+	if w.Due == 0 {
+		return ""
+	}
+	return "until " + when(time.UnixMilli(w.Due))
+}
+
+// received tells what reached a run. Answers are decisions.
+func (t *teller) received(e event, p run.Received) {
+	if !t.decides(p.Run) {
+		return
+	}
+	if p.Wake > 0 {
+		t.state(p.Run, run.Queued)
+	}
+	question := t.asks[spot{t.place.c.key.ID, p.Path}]
+	decide := func(s *Step, what string) {
+		if question != "" {
+			what += ": " + question
+		}
+		t.f.Decisions = append(t.f.Decisions, Decision{s.N, one(what, 200), one(p.By, 60), one(p.Reason, 400)})
+	}
+	var s *Step
+	switch p.Kind {
+	case run.Approve, run.Refuse, run.Respond:
+		verb := map[string]string{run.Approve: "approve", run.Refuse: "reject", run.Respond: "answer"}[p.Kind]
+		text, past := verb+"s", strings.TrimSuffix(verb, "e")+"ed"
+		if p.Kind == run.Approve && p.Value != "" {
+			text, past = text+" with changes", past+" with changes"
+		}
+		if question != "" {
+			text += ": " + question
+		}
+		if p.Reason != "" {
+			text += " " + quote(p.Reason, 120)
+		}
+		s = t.line(e, "answer", or(p.By, "somebody"), text)
+		s.Body = textOf(p.Value)
+		decide(s, past)
+	case run.Message:
+		text := "says " + quote(p.Text, 120)
+		if p.Interrupt {
+			text = "interrupts: " + quote(p.Text, 120)
+		}
+		s = t.line(e, "message", or(p.By, "user"), text)
+		s.Body = textOf(p.Text)
+	case run.Timer:
+		s = t.line(e, "timer", "clock", "the time of step "+string(p.Path)+" has come")
+		if question != "" {
+			decide(s, "nobody answered in time")
+		}
+	case run.Report:
+		if p.Branch == nil {
+			return
+		}
+		name := t.name(p.Branch.Link.ID)
+		if b := t.branch(run.ID(p.Branch.Link.ID)); b != nil {
+			name += " (" + b.Name + ")"
+		}
+		s = t.line(e, "branch", "branch", name+" "+strings.ReplaceAll(string(p.Branch.State), "_", " "))
+		s.Code, s.Error = p.Branch.Code, textOf(p.Branch.Error)
+	default:
+		s = t.line(e, p.Kind, or(p.By, "somebody"), "sends "+p.Kind)
+	}
+	s.Path = p.Path
+}
+
+// branches completes the list with what the sessions tell.
+func (t *teller) branches() {
+	decided := t.a.decided()
+	for i := range t.f.Branches {
+		b := &t.f.Branches[i]
+		b.Step, b.Decided = t.index[b.opened], t.index[b.decided]
+		if d, ok := decided[b.Session]; ok && b.End == "" {
+			b.End, b.Reason = one(d.state, 20), one(d.reason, 400)
+		}
+		if b.State == "" {
+			b.State = "never began"
+		}
+		if b.Tokens == 0 && b.In > 0 { // it has not ended: what its steps tell so far
+			for _, e := range slices.Concat(t.a.byID[b.Session].events...) {
+				if d, ok := e.payload.(run.Done); ok && e.Kind == run.KindDone && d.Kind != run.StepGather && run.ID(b.Session) == d.Run {
+					b.Tokens += d.Usage.Tokens()
+				}
+			}
+		}
+	}
+}
+
+// unanswered returns the questions of a waiting run that are open.
+func (t *teller) unanswered() string {
+	var open []string
+	for _, events := range t.a.logs[0].events {
+		for _, e := range events {
+			switch p := e.payload.(type) {
+			case run.Suspended:
+				if p.Run != t.a.run {
+					break
+				}
+				open = nil
+				for _, w := range p.For {
+					open = append(open, asked(w))
+				}
+			case run.Claimed:
+				if p.Run == t.a.run {
+					open = nil
+				}
+			}
+		}
+	}
+	return strings.Join(open, " and ")
+}

@@ -1,0 +1,213 @@
+package dossier_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rathcluster/rath/dossier"
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// drive runs a workflow with its branches, as the nodes of a fleet would. A
+// question is answered by answer.
+func (w *world) drive(ctx context.Context, f flow.Func, answer func(run.Wait) run.Received) run.State {
+	w.t.Helper()
+	var d flow.Driver
+	rt := w.node("alpha", &w.log, model(func(r *llm.Request) *llm.Response {
+		return &llm.Response{Text: fmt.Sprintf("answer %d", len(r.Messages))}
+	}))
+	var asked []run.Wait
+	rt.Store = run.Direct(&w.log, &run.DirectOptions{Incarnation: "alpha-1", Values: rt.Values, OnCommit: func(e session.Entry) {
+		d.Committed(e)
+		for _, ev := range e.Commit.Events {
+			if s, err := run.Read[run.Suspended](ev); ev.Kind == run.KindWaiting && err == nil && s.For[0].Kind == run.WaitApproval {
+				asked = append(asked, s.For[0])
+				go func() {
+					v := answer(s.For[0])
+					v.Run, v.Path = s.Run, s.For[0].Path
+					w.must(rt.Signal(ctx, run.Signal{To: home, Run: s.Run, Received: &v}))
+				}()
+			}
+		}
+	}})
+	g := flow.Registration{Name: "shape", Revision: "r1", New: func() flow.Workflow { return f }}
+	_, state, err := d.Run(ctx, rt, g, run.Task{ID: fixRun, Workflow: "shape", Revision: "r1", Session: home})
+	if err != nil && !errors.Is(err, errUnlucky) {
+		w.t.Logf("the run ends with %v", err)
+	}
+	return state
+}
+
+var errUnlucky = errors.New("no luck")
+
+// three branches: one changes a file, one fails, one is too slow.
+func three(quick string) []flow.Branch {
+	return []flow.Branch{
+		{Name: "good", Workflow: flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			return put(ctx, say(ctx, s.To("local", "testdata/work"), "try"), "notes.md", quick+"\n"), nil
+		})},
+		{Name: "bad", Workflow: flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			return say(ctx, s, "try"), errUnlucky
+		})},
+		{Name: "slow", Workflow: flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			_, err := flow.Do(ctx, "dawdle", func(ctx context.Context) (int, error) {
+				select {
+				case <-time.After(time.Hour):
+				case <-ctx.Done():
+				}
+				return 0, ctx.Err()
+			}, flow.Effect(tool.ReadOnly))
+			return s, err
+		})},
+	}
+}
+
+func publish(ctx context.Context, s session.Session) (session.Session, error) {
+	s = say(ctx, s, "go")
+	j, err := flow.FanOut(ctx, s, three("quick"), &flow.FanOutOptions{Deadline: 10 * time.Minute})
+	if err != nil {
+		return s, err
+	}
+	if s, err = flow.Merge(ctx, j, flow.Pick(0)); err != nil {
+		return s, err
+	}
+	a, err := flow.Approve(ctx, flow.Question{Title: "Publish?", Detail: "notes.md " + hostile, Expires: 24 * time.Hour})
+	switch {
+	case err != nil:
+		return s, err
+	case !a.Approved:
+		return s, errUnlucky
+	}
+	return say(ctx, s, "published"), nil
+}
+
+func TestBranches(t *testing.T) {
+	w := newWorld(t)
+	var f *dossier.Facts
+	synctest.Test(t, func(t *testing.T) {
+		state := w.drive(t.Context(), publish, func(q run.Wait) run.Received {
+			time.Sleep(time.Hour)
+			return run.Received{Kind: run.Approve, By: "ana", Reason: "looks good " + hostile}
+		})
+		if state != run.Succeeded {
+			t.Fatalf("the run ended as %s", state)
+		}
+		synctest.Wait()
+		f = w.check(fixRun, home)
+	})
+	var got []string
+	for _, b := range f.Branches {
+		got = append(got, fmt.Sprintf("%s: %s, %s %q, on %v, %d tokens", b.Name, b.State, b.End, b.Reason, b.Nodes, b.Tokens))
+		if b.Step == 0 || b.In == 0 || b.Decided == 0 || f.Steps[b.Step-1].Kind != run.StepFanOut {
+			t.Errorf("branch %+v", b)
+		}
+	}
+	want := []string{
+		`good: succeeded, adopted "", on [alpha-1], 500 tokens`,
+		`bad: failed, failed "failed: no luck", on [alpha-1], 500 tokens`,
+		`slow: timed_out, cancelled "the join was decided without it", on [alpha-1], 0 tokens`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("branches (-want +got):\n%s", diff)
+	}
+	if f.Numbers.Sessions != 4 || f.Numbers.ModelCalls != 4 {
+		t.Errorf("numbers %+v", f.Numbers)
+	}
+	var rejected []string
+	for _, r := range f.Rejections {
+		rejected = append(rejected, r.State)
+	}
+	slices.Sort(rejected)
+	if diff := cmp.Diff([]string{"cancelled", "failed"}, rejected); diff != "" {
+		t.Errorf("rejections (-want +got):\n%s", diff)
+	}
+	var decisions []string
+	for _, d := range f.Decisions {
+		decisions = append(decisions, d.What+" by "+d.By)
+		if !strings.HasSuffix(d.What, "Publish?") {
+			continue
+		}
+		if s := f.Steps[d.Step-1]; s.Path == "" || s.Session != home.ID {
+			t.Errorf("decision of %+v", s)
+		}
+	}
+	wantDecisions := []string{"asked: Publish? by run " + string(fixRun), "approved: Publish? by ana"}
+	if diff := cmp.Diff(wantDecisions, decisions); diff != "" {
+		t.Errorf("decisions (-want +got):\n%s", diff)
+	}
+	if !strings.Contains(f.Verdict, "succeeded") || !strings.Contains(f.Verdict, "adopted") {
+		t.Errorf("verdict %q", f.Verdict)
+	}
+	if len(f.Changes.Files) != 1 || f.Changes.Files[0].Path != "notes.md" {
+		t.Errorf("changes %+v", f.Changes)
+	}
+}
+
+// TestBranchesAtEveryMoment collects while branches run, a question is open and
+// signals are under way.
+func TestBranchesAtEveryMoment(t *testing.T) {
+	w := newWorld(t)
+	synctest.Test(t, func(t *testing.T) {
+		w.drive(t.Context(), publish, func(run.Wait) run.Received {
+			time.Sleep(time.Hour)
+			return run.Received{Kind: run.Refuse, By: "ana", Reason: "not now"}
+		})
+		synctest.Wait()
+	})
+	var all []session.Entry
+	for _, k := range w.log.Keys() {
+		for e, err := range w.log.Read(t.Context(), k, session.Position{}) {
+			w.must(err)
+			all = append(all, e)
+		}
+	}
+	slices.SortFunc(all, func(a, b session.Entry) int { return int(a.At.Token) - int(b.At.Token) })
+	early := &world{t: t, blobs: w.blobs}
+	states := map[run.State]bool{}
+	for _, e := range all {
+		last, err := early.log.Last(t.Context(), e.Commit.Key)
+		if err != nil && !errors.Is(err, session.ErrNotFound) {
+			t.Fatal(err)
+		}
+		if _, err := early.log.Append(t.Context(), last.At, e.Commit); err != nil {
+			t.Fatal(err)
+		}
+		f := early.check(fixRun, home)
+		states[f.State] = true
+		if f.State == run.Waiting && !strings.Contains(f.Verdict, "for 3 branches") && !strings.Contains(f.Verdict, "Publish?") {
+			t.Errorf("while it waits the verdict is %q", f.Verdict)
+		}
+	}
+	for _, want := range []run.State{run.Running, run.Waiting, run.Queued, run.Failed} {
+		if !states[want] {
+			t.Errorf("the run was never told as %s: %v", want, states)
+		}
+	}
+}
+
+// TestBranchByItself is the evidence of a branch's own run.
+func TestBranchByItself(t *testing.T) {
+	w := newWorld(t)
+	synctest.Test(t, func(t *testing.T) {
+		w.drive(t.Context(), publish, func(run.Wait) run.Received { return run.Received{Kind: run.Approve, By: "ana"} })
+		synctest.Wait()
+		for _, b := range w.check(fixRun, home).Branches {
+			f := w.check(run.ID(b.Session), session.Key{Tenant: home.Tenant, ID: b.Session})
+			if f.Numbers.Sessions != 1 || f.State != b.State || f.Sessions[0].ID != b.Session {
+				t.Errorf("branch %s: %+v, state %s", b.Name, f.Numbers, f.State)
+			}
+		}
+	})
+}

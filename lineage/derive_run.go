@@ -2,6 +2,7 @@ package lineage
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -147,11 +148,9 @@ func (r *Record) ended(v run.Ended) {
 func (r *Record) waiting(v run.Suspended) {
 	r.Kind, r.Run, r.Attempt, r.State = Waiting, v.Run, v.Attempt, string(run.Waiting)
 	for _, w := range v.For {
-		one := Wait{Due: w.Due, Kind: w.Kind, Name: tell(w.Name, 64), Need: w.Need, Step: w.Path, Title: tell(w.Title, MaxSummary)}
-		for _, id := range w.Branches {
-			one.Branches = append(one.Branches, id)
-		}
-		r.Waits = append(r.Waits, one)
+		r.Waits = append(r.Waits, Wait{
+			Branches: slices.Clone(w.Branches), Due: w.Due, Kind: w.Kind, Name: tell(w.Name, 64), Need: w.Need, Step: w.Path, Title: tell(w.Title, MaxSummary),
+		})
 	}
 	if len(r.Waits) == 0 {
 		r.Summary = "waits for nothing"

@@ -102,7 +102,7 @@ func playBranches(t testing.TB) *world {
 		}}))
 	j, err := session.JoinOf(s, session.JoinAdopt, "it is short", 0, w.claimed(tasks[0].Session))
 	w.must(err)
-	s = w.commit(w.home, s, "2", session.JoinedEvent(j), w.done(run.Done{Path: "2", Kind: run.StepJoin, Name: session.JoinAdopt, Links: []session.Link{w.link(w.claimed(tasks[0].Session))}}),
+	w.commit(w.home, s, "2", session.JoinedEvent(j), w.done(run.Done{Path: "2", Kind: run.StepJoin, Name: session.JoinAdopt, Links: []session.Link{w.link(w.claimed(tasks[0].Session))}}),
 		w.event(run.KindDisposed, run.Disposed{Run: w.run, Branches: []run.Disposal{
 			{Session: tasks[0].Session.ID, State: session.ClosedAdopted, Reason: "it is short"},
 			{Session: tasks[1].Session.ID, State: session.ClosedRejected, Reason: "too warm"},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/llm"
@@ -37,6 +38,13 @@ type Agent struct {
 	MaxRounds int
 	// Budget bounds this agent's part of the run.
 	Budget run.Budget
+	// Approve says which calls a person has to approve before they run; nil is
+	// none. It must answer the same for the same call. Calls that are rejected
+	// do not run, and the model is told why.
+	Approve func(spec tool.Spec, args json.RawMessage) bool
+	// ApproveWithin is how long a person has; zero is for good. A call that
+	// nobody approved in time counts as rejected.
+	ApproveWithin time.Duration
 }
 
 // Forward implements Workflow.
@@ -50,6 +58,7 @@ func (a *Agent) Forward(ctx context.Context, s session.Session) (session.Session
 		return s, err
 	}
 	account := run.Account{Limit: a.Budget}
+	more := false // the agent was done, and the user said something
 	for range a.rounds() {
 		if _, err := account.Reserve(0); err != nil {
 			return s, fmt.Errorf("flow: agent %s: %w", a.Name, err)
@@ -57,7 +66,7 @@ func (a *Agent) Forward(ctx context.Context, s session.Session) (session.Session
 		before := s.Usage()
 		var resp *llm.Response
 		var at run.Path
-		if s, resp, at, err = a.ask(ctx, s, table, notes); err != nil {
+		if s, resp, at, err = a.ask(ctx, s, table, notes, more); err != nil {
 			return s, err
 		}
 		account = account.Settle(0, s.Usage().Sub(before))
@@ -67,7 +76,9 @@ func (a *Agent) Forward(ctx context.Context, s session.Session) (session.Session
 				return s, err
 			}
 		case resp.Finish != llm.FinishTools:
-			return s, nil
+			if more = told(ctx, s, a.call(table, notes, true)); !more {
+				return s, nil
+			}
 		}
 	}
 	return s, fmt.Errorf("%w: %s made %d; raise Agent.MaxRounds", ErrMaxRounds, a.Name, a.rounds())
@@ -80,12 +91,18 @@ func (a *Agent) rounds() int {
 	return DefaultMaxRounds
 }
 
-// ask makes one model call and adds its answer to s.
-func (a *Agent) ask(ctx context.Context, s session.Session, table *tool.Table, notes note) (session.Session, *llm.Response, run.Path, error) {
-	c := call{agent: a.Name, prompt: a.Prompt, provider: a.Provider, notes: notes}
+// call is the agent's model call; more says that it had been done.
+func (a *Agent) call(table *tool.Table, notes note, more bool) call {
+	c := call{agent: a.Name, prompt: a.Prompt, provider: a.Provider, notes: notes, more: more}
 	for _, spec := range table.Specs() {
 		c.tools = append(c.tools, llm.ToolSpec{Name: spec.Name, Description: spec.Description, Schema: string(spec.Schema)})
 	}
+	return c
+}
+
+// ask makes one model call and adds its answer to s.
+func (a *Agent) ask(ctx context.Context, s session.Session, table *tool.Table, notes note, more bool) (session.Session, *llm.Response, run.Path, error) {
+	c := a.call(table, notes, more)
 	st, err := begin(ctx, run.StepModel, a.Name, s, true, "", c.digest())
 	if err != nil {
 		return s, nil, "", err
@@ -99,13 +116,24 @@ func (a *Agent) ask(ctx context.Context, s session.Session, table *tool.Table, n
 		chunk, _ := st.record.Session.At(st.record.Session.Len() - 1)
 		return st.record.Session, &llm.Response{Text: chunk.Text(), Calls: callsOf(chunk), Finish: llm.Finish(st.record.Value)}, path, nil
 	}
-	resp, prompt, err := c.complete(st, st.s)
+	// What the user said meanwhile goes before the answer, in the same commit.
+	words, heardTo := st.ex.messages(st)
+	resp, prompt, err := c.complete(st, st.s.With(words...))
+	for errors.Is(err, errInterrupted) {
+		words, heardTo = st.ex.messages(st)
+		resp, prompt, err = c.complete(st, st.s.With(words...))
+	}
 	err, ok := st.outcome(err)
 	if !ok {
 		return s, nil, path, err
 	}
+	content := make([]session.Event, len(words), len(words)+1)
+	for i, w := range words {
+		content[i] = session.ChunkEvent(w)
+	}
+	defer st.ex.take(heardTo, "")
 	if err != nil {
-		ack, commitErr := st.commit(run.Done{Code: codeOf(err), Error: clip(err.Error(), 4<<10), Prompt: prompt, Model: a.Provider.Model})
+		ack, commitErr := st.commit(run.Done{Code: codeOf(err), Error: clip(err.Error(), 4<<10), Inbox: heardTo, Prompt: prompt, Model: a.Provider.Model}, content...)
 		if commitErr != nil {
 			return s, nil, path, commitErr
 		}
@@ -120,8 +148,8 @@ func (a *Agent) ask(ctx context.Context, s session.Session, table *tool.Table, n
 	}
 	chunk := session.AssistantText(resp.Text, calls...).WithOpaque(resp.Opaque).Of(st.ex.origin(a.Name, path, st.s.Placement(), resp.Usage))
 	ack, err := st.commit(run.Done{
-		Row: true, Prompt: prompt, Model: resp.Model, Value: string(resp.Finish), Summary: clip(firstLine(resp.Text), 100),
-	}, session.ChunkEvent(chunk))
+		Inbox: heardTo, Row: true, Prompt: prompt, Model: resp.Model, Value: string(resp.Finish), Summary: clip(firstLine(resp.Text), 100),
+	}, append(content, session.ChunkEvent(chunk))...)
 	if err != nil {
 		return s, nil, path, err
 	}
@@ -178,6 +206,7 @@ type call struct {
 	tools    []llm.ToolSpec
 	notes    note
 	ask      string // a last user message that is not part of the session
+	more     bool   // it answers what the user said after the agent was done
 }
 
 // digest identifies the logical arguments; the session is the step's own.
@@ -186,7 +215,11 @@ func (c call) digest() string {
 	for i, t := range c.tools {
 		names[i] = t.Name
 	}
-	data, err := json.Marshal([]any{c.prompt, c.provider.Model, names, c.notes.Digest.String(), c.ask})
+	parts := []any{c.prompt, c.provider.Model, names, c.notes.Digest.String(), c.ask}
+	if c.more {
+		parts = append(parts, "more")
+	}
+	data, err := json.Marshal(parts)
 	if err != nil {
 		return ""
 	}
@@ -251,6 +284,8 @@ func (c call) complete(st *step, s session.Session) (*llm.Response, blob.Digest,
 	}
 	ctx, cancel := ex.callContext(st.ctx)
 	defer cancel()
+	ctx, done := ex.interruptible(ctx, st.heard)
+	defer done()
 	var sink func(llm.Delta)
 	if ex.rt.OnDelta != nil {
 		sink = func(d llm.Delta) {
@@ -266,6 +301,10 @@ func (c call) complete(st *step, s session.Session) (*llm.Response, blob.Digest,
 		if err == nil {
 			settle(int(resp.Usage.Input + resp.Usage.Output))
 			return resp, digest, nil
+		}
+		if cause := context.Cause(ctx); errors.Is(cause, errInterrupted) {
+			settle(0)
+			return nil, digest, cause
 		}
 		broken := errors.Is(err, llm.CodeTruncated) || errors.Is(err, llm.CodeIdleTimeout) || errors.Is(err, llm.CodeMalformed)
 		if try == maxTries || !broken || ctx.Err() != nil {

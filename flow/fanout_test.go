@@ -82,7 +82,7 @@ func TestFanOutNested(t *testing.T) {
 	leaf := func(name string) flow.Workflow { return say("leaf " + name) }
 	inner := func(name string) flow.Workflow {
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-			s, err := say("in " + name).Forward(ctx, s)
+			s, err := say("in "+name).Forward(ctx, s)
 			if err != nil {
 				return s, err
 			}

@@ -34,7 +34,7 @@ func (a *Agent) round(ctx context.Context, at run.Path, s session.Session, table
 	}
 	// Any other error of opening is what the tools that need the sandbox tell
 	// the model.
-	r := &round{ex: sc.ex, ctx: ctx, agent: a.Name, at: at, table: table, base: s, s: s, noBox: err}
+	r := &round{ex: sc.ex, ctx: ctx, agent: a.Name, at: at, table: table, base: s, s: s, noBox: err, gate: gate{a.Approve, a.ApproveWithin}}
 	for _, call := range asked.Calls() {
 		r.calls = append(r.calls, &toolCall{ToolCall: call, path: at.Index(len(r.calls))})
 	}
@@ -98,6 +98,7 @@ type round struct {
 	table *tool.Table
 	base  session.Session // what every call of the round sees
 	noBox error
+	gate  gate
 	calls []*toolCall
 
 	mu   sync.Mutex
@@ -107,6 +108,9 @@ type round struct {
 
 func (r *round) run() (session.Session, error) {
 	if err := r.replay(); err != nil {
+		return r.s, r.ex.failed(err)
+	}
+	if err := r.approvals(); err != nil {
 		return r.s, r.ex.failed(err)
 	}
 	for i := 0; i < len(r.calls); {

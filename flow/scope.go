@@ -55,6 +55,7 @@ type step struct {
 	decision run.Decision
 	record   *run.Step
 	began    time.Time
+	heard    uint64 // up to which place in the inbox the step knows of messages
 }
 
 // begin opens the next step of the scope. extends says that the step will add

@@ -28,6 +28,7 @@ const (
 	SandboxUnavailable Kind = "sandbox_unavailable"      // it has one that cannot be opened
 	SandboxClosed      Kind = "sandbox_closed"           // it was closed
 	SandboxLost        Kind = "sandbox_lost"             // it died; what the call did is unknown
+	Rejected           Kind = "rejected"                 // a person did not approve the call
 )
 
 // The longest texts, in bytes, that a failure's body holds.

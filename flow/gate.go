@@ -1,0 +1,102 @@
+package flow
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/tool"
+)
+
+// gate is which calls of an agent a person has to approve.
+type gate struct {
+	asks   func(spec tool.Spec, args json.RawMessage) bool
+	within time.Duration
+}
+
+// gated is a call with its question.
+type gated struct {
+	c  *toolCall
+	st *step
+	w  run.Wait
+}
+
+// approvals asks for all calls of the round that need it at once, before any of
+// them runs, and marks those that may not.
+func (r *round) approvals() error {
+	if r.gate.asks == nil {
+		return nil
+	}
+	var open []gated
+	for _, c := range r.calls {
+		if c.bad != nil || !r.gate.asks(c.bound.Spec, c.bound.Args) {
+			continue
+		}
+		g := gated{c: c, st: &step{ex: r.ex, ctx: r.ctx, log: r.ex.home, began: time.Now()}}
+		g.st.asked = run.Asked{Path: c.path.Child("approval"), Kind: run.StepAwait, Name: c.Name, Input: blob.Sum([]byte(c.Args)).Short()}
+		if err := g.st.decide(); err != nil {
+			return err
+		}
+		if g.st.decision == run.Replay {
+			if err := r.decided(c, g.st.record.Done); err != nil {
+				return err
+			}
+			continue
+		}
+		g.w = run.Wait{
+			Detail: clip(c.Args, 4<<10), Kind: run.WaitApproval, Name: c.Name, Path: g.st.asked.Path, Title: "run " + c.Name + "?",
+		}
+		open = append(open, g)
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	waits := make([]run.Wait, len(open))
+	for i, g := range open {
+		waits[i] = g.w
+	}
+	inbox, err := r.ex.wait(r.ctx, waits, r.gate.within)
+	if err != nil {
+		return err
+	}
+	for _, g := range open {
+		d, err := answer(g.w, inbox)
+		if err != nil {
+			return err
+		}
+		if _, err := g.st.commit(d); err != nil {
+			return err
+		}
+		r.ex.take(0, g.w.Path)
+		if err := r.decided(g.c, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decided applies a person's decision to a call.
+func (r *round) decided(c *toolCall, d run.Done) error {
+	reject := func(message string) {
+		out := tool.ErrorOutcome(&tool.Failure{Kind: tool.Rejected, Message: message, Detail: c.Name})
+		c.bad = &out
+	}
+	if d.Code != "" {
+		reject("nobody approved this call in time; it did not run")
+		return nil
+	}
+	a, err := fromRecord[Approval](&run.Step{Done: d})
+	switch {
+	case err != nil:
+		return err
+	case !a.Approved:
+		reject("a person rejected this call: " + a.Reason)
+	case len(a.Value) > 0:
+		if c.bound, err = r.table.Bind(c.Name, string(a.Value)); err != nil {
+			out := tool.ErrorOutcome(err)
+			c.bad = &out
+		}
+	}
+	return nil
+}

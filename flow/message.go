@@ -1,0 +1,83 @@
+package flow
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// errInterrupted ends a model call that the user talked into; it is made again
+// with what he said.
+var errInterrupted = errors.New("flow: interrupted by a message")
+
+// messages returns what the user said since the last step that took it, and up
+// to which place in the inbox that is. Only the run's own session hears it.
+func (ex *Execution) messages(st *step) (words []session.Chunk, upTo uint64) {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	if st.s.Key() != ex.home {
+		return nil, 0
+	}
+	for _, v := range ex.inbox {
+		if v.Kind == run.Message && v.N > ex.heard {
+			words, upTo = append(words, session.UserText(v.Text)), v.N
+		}
+	}
+	st.heard = max(upTo, ex.heard)
+	return words, upTo
+}
+
+// told reports whether an agent that is done with s has to answer once more:
+// the user said something meanwhile. On a later execution the journal says so,
+// because c, the call that follows then, differs from any other.
+func told(ctx context.Context, s session.Session, c call) bool {
+	sc, err := scopeOf(ctx)
+	if err != nil || s.PendingDigest() != "" {
+		return false
+	}
+	ex := sc.ex
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	if next := ex.journal.Step(sc.prefix.Index(sc.next)); next != nil {
+		return next.Kind == run.StepModel && next.Name == c.agent && next.Input == inputDigest(s, []string{c.digest()})
+	}
+	if s.Key() != ex.home || ex.poison != nil {
+		return false
+	}
+	for _, v := range ex.inbox {
+		if v.Kind == run.Message && v.N > ex.heard {
+			return true
+		}
+	}
+	return false
+}
+
+// interruptible returns a context that ends with errInterrupted when a message
+// after a place in the inbox asks for it.
+func (ex *Execution) interruptible(ctx context.Context, after uint64) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			ex.mu.Lock()
+			notice, cut := ex.notice, false
+			for _, v := range ex.inbox {
+				cut = cut || v.Kind == run.Message && v.Interrupt && v.N > after
+			}
+			ex.mu.Unlock()
+			if cut {
+				cancel(errInterrupted)
+				return
+			}
+			select {
+			case <-notice:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return ctx, func() { cancel(nil); wg.Wait() }
+}

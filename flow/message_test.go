@@ -1,0 +1,204 @@
+package flow_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// client is a model that may take its time.
+type client func(ctx context.Context, r *llm.Request) (*llm.Response, error)
+
+func (c client) Complete(ctx context.Context, r *llm.Request, _ func(llm.Delta)) (*llm.Response, error) {
+	return c(ctx, r)
+}
+
+func (c client) Client(context.Context, llm.Provider) (llm.Client, error) { return c, nil }
+
+// talk sends a fact to the home run as `rath message` and `rath approve` do.
+func talk(t *testing.T, rt *flow.Runtime, v run.Received) error {
+	t.Helper()
+	return rt.Store.Apply(t.Context(), run.Signal{To: home, Run: "r", Received: &v})
+}
+
+// parrot answers with what the user said last, after a while.
+func parrot(d time.Duration, asked *[]string) client {
+	return func(ctx context.Context, r *llm.Request) (*llm.Response, error) {
+		last := r.Messages[len(r.Messages)-1].Text
+		*asked = append(*asked, last)
+		select {
+		case <-time.After(d):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		return &llm.Response{Text: "re: " + last, Finish: llm.FinishStop}, nil
+	}
+}
+
+func TestMessageWhileRunning(t *testing.T) {
+	for _, interrupt := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			var w world
+			var asked []string
+			rt := w.runtime(parrot(time.Minute, &asked))
+			agent := &flow.Agent{Name: "a"}
+			ex := start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
+				return agent.Forward(ctx, s.With(session.UserText("one")))
+			})
+			go func() {
+				time.Sleep(time.Second)
+				v := run.Received{Kind: run.Message, Text: "two", Interrupt: interrupt}
+				if err := rt.Store.Apply(t.Context(), run.Signal{To: home, Run: "r", Received: &v}); err != nil {
+					t.Error(err)
+				}
+			}()
+			began := time.Now()
+			state, err := ex.Forward(t.Context())
+			if state != run.Succeeded {
+				t.Fatalf("state %s: %v", state, err)
+			}
+			want, took := []string{"one", "re: one", "two", "re: two"}, 2*time.Minute
+			if interrupt {
+				want, took = []string{"one", "two", "re: two"}, time.Minute+time.Second
+			}
+			if got := texts(ex.Result()); !slices.Equal(got, want) {
+				t.Errorf("interrupt %v: the session says %q, want %q", interrupt, got, want)
+			}
+			if d := time.Since(began); d != took {
+				t.Errorf("interrupt %v: it took %s, want %s", interrupt, d, took)
+			}
+			if !slices.Equal(asked, []string{"one", "two"}) {
+				t.Errorf("the model was asked %q", asked)
+			}
+		})
+	}
+}
+
+// TestMessageReplayed: what the user said is at the same place on every
+// execution, although nobody says it again.
+func TestMessageReplayed(t *testing.T) {
+	var w world
+	var asked []string
+	rt := w.runtime(parrot(0, &asked))
+	agent := &flow.Agent{Name: "a"}
+	stop := true
+	work := func(ctx context.Context, s session.Session) (session.Session, error) {
+		s, err := agent.Forward(ctx, s.With(session.UserText("one")))
+		if err != nil {
+			return s, err
+		}
+		if stop {
+			stop = false
+			v := run.Received{Kind: run.Message, Text: "two"}
+			if err := rt.Store.Apply(ctx, run.Signal{To: home, Run: "r", Received: &v}); err != nil {
+				t.Error(err)
+			}
+			return s, run.ErrShutdown
+		}
+		return agent.Forward(ctx, s)
+	}
+	if state, err := start(t, rt, work).Forward(t.Context()); state != run.Queued {
+		t.Fatalf("state %s: %v", state, err)
+	}
+	// The agent, replayed up to its first answer, finds the message and answers
+	// it, in this attempt and, cut off after it, in the next one.
+	cut := true
+	again := func(ctx context.Context, s session.Session) (session.Session, error) {
+		s, err := work(ctx, s)
+		if err == nil && cut {
+			cut = false
+			return s, run.ErrShutdown
+		}
+		return s, err
+	}
+	if state, err := start(t, rt, again, resume).Forward(t.Context()); state != run.Queued {
+		t.Fatalf("state %s: %v", state, err)
+	}
+	ex := start(t, rt, again, resume)
+	state, err := ex.Forward(t.Context())
+	if state != run.Succeeded {
+		t.Fatalf("state %s: %v", state, err)
+	}
+	if got := strings.Join(texts(ex.Result()), "|"); got != "one|re: one|two|re: two|re: re: two" {
+		t.Errorf("the session says %q", got)
+	}
+}
+
+// TestMessageLeft: a message that nobody took is a chunk in the end.
+func TestMessageLeft(t *testing.T) {
+	var w world
+	rt := w.runtime(nil)
+	ex := start(t, rt, func(_ context.Context, s session.Session) (session.Session, error) {
+		return s, talk(t, rt, run.Received{Kind: run.Message, Text: "too late"})
+	})
+	if state, err := ex.Forward(t.Context()); state != run.Succeeded {
+		t.Fatalf("state %s: %v", state, err)
+	}
+	if got := texts(ex.Result()); !slices.Equal(got, []string{"too late"}) {
+		t.Errorf("the session says %q", got)
+	}
+}
+
+func TestToolApproval(t *testing.T) {
+	type in struct {
+		N int `json:"n"`
+	}
+	var ran []int
+	pay := tool.Func("pay", "Pays.", func(_ context.Context, v in) (int, error) {
+		ran = append(ran, v.N)
+		return v.N, nil
+	}, nil)
+	var w world
+	calls := client(func(_ context.Context, r *llm.Request) (*llm.Response, error) {
+		if r.Messages[len(r.Messages)-1].Role == llm.Tool {
+			return &llm.Response{Text: "done", Finish: llm.FinishStop}, nil
+		}
+		return &llm.Response{Finish: llm.FinishTools, Calls: []llm.ToolCall{
+			{ID: "1", Name: "pay", Args: `{"n":1}`}, {ID: "2", Name: "pay", Args: `{"n":2}`}, {ID: "3", Name: "pay", Args: `{"n":3}`},
+		}}, nil
+	})
+	agent := &flow.Agent{Name: "a", Tools: []tool.Tool{pay}, Approve: func(_ tool.Spec, args json.RawMessage) bool {
+		return !strings.Contains(string(args), "1")
+	}}
+	work := func(ctx context.Context, s session.Session) (session.Session, error) {
+		return agent.Forward(ctx, s.With(session.UserText("go")))
+	}
+	rt := w.runtime(calls)
+	state, err := start(t, rt, work).Forward(t.Context())
+	if state != run.Waiting || !errors.Is(err, run.ErrSuspended) {
+		t.Fatalf("state %s: %v", state, err)
+	}
+	for _, v := range []run.Received{
+		{Kind: run.Approve, Path: "0.1.approval", By: "ana", Value: `{"n":20}`},
+		{Kind: run.Refuse, Path: "0.2.approval", By: "ana", Reason: "too much"},
+	} {
+		if err := talk(t, rt, v); err != nil {
+			t.Fatal(err)
+		}
+		if err := talk(t, rt, v); !errors.Is(err, run.ErrState) {
+			t.Errorf("answered twice: %v", err)
+		}
+	}
+	ex := start(t, w.runtime(calls), work, resume)
+	if state, err := ex.Forward(t.Context()); state != run.Succeeded {
+		t.Fatalf("state %s: %v", state, err)
+	}
+	if !slices.Equal(ran, []int{1, 20}) {
+		t.Errorf("the tool ran with %v", ran)
+	}
+	all := strings.Join(texts(ex.Result()), "|")
+	if !strings.Contains(all, "too much") || !strings.HasSuffix(all, "done") {
+		t.Errorf("the session says %q", all)
+	}
+}

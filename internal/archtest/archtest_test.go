@@ -67,7 +67,7 @@ var rules = map[string]rule{
 	"natsbus": {
 		ours:   list("blob", "session", "run", "lineage", "messages", "flow", "memory", "sandbox"),
 		others: list("github.com/nats-io/nats.go"),
-		test:   list("internal/natstest", "internal/natsserver", "session/sessiontest", "blob/blobtest", "run/runtest", "actors", "llm", "llm/scripted", "client", "tool", "github.com/nats-io/nats-server/v2"),
+		test:   list("internal/natstest", "internal/natsserver", "internal/audit", "session/sessiontest", "blob/blobtest", "run/runtest", "actors", "llm", "llm/scripted", "client", "tool", "github.com/nats-io/nats-server/v2"),
 	},
 	"client": {
 		ours: list("natsbus", "messages", "session", "run", "lineage", "flow", "blob"),

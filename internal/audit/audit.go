@@ -222,6 +222,7 @@ type audit struct {
 	disposed  map[key][]key     // by the session that decided: what it disposed of
 	fanouts   map[key]*fanout   // by the session of a branch
 	told      []toldBranch
+	disposals []disposal
 	repeated  []openQuestion
 	witness   witnesses
 	lineage   lineageState

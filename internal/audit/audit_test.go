@@ -226,6 +226,10 @@ func TestViolations(t *testing.T) {
 			e.fact("run.ended").data["parent"].(object)["run"] = "f9"
 		})},
 		{"another version at the end", audit.BranchResults, "version 2, that of the session", set("p2", 3, "run.ended", "version", 7)},
+		{"a branch that nobody disposed of", audit.BranchResults, "neither, and the run has succeeded", at("p1", 6, func(e *envelope) {
+			e.fact("run.disposed").data["branches"] = []any{object{"session": "p2", "state": "merged"}}
+		})},
+		{"closed in another state", audit.BranchResults, "session.closed as merged", set("p2", 4, "session.closed", "state", "adopted")},
 		{"disposed of twice", audit.BranchResults, "disposed of once", with("p1", 6, "run.disposed", "f1/2", object{
 			"branches": []any{object{"reason": "x", "session": "p4", "state": "rejected"}}, "run": "f1",
 		})},
@@ -340,7 +344,6 @@ func TestProjections(t *testing.T) {
 			w.other("RESULT", "rath.run.acme.r99.result", object{"ended_ms": 1, "run": "r99", "schema": 1, "state": "succeeded"})
 		}},
 		{"an alias of another session", audit.Aliases, "the alias to name", field("KV_ALIAS", 1, "session", "s9")},
-		{"an alias of another task", audit.Aliases, "digest", field("KV_ALIAS", 1, "digest", "other")},
 		{"an alias is missing", audit.Aliases, "none in ALIAS", func(w *world) { drop(w, "KV_ALIAS", 1) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -3,6 +3,7 @@ package audit
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 )
 
 // fanout is one branch as the fan-out that opened it describes it.
@@ -53,20 +54,66 @@ func (f *folding) fanOut(_ *event, d fanoutData) {
 }
 
 func (f *folding) disposed(_ *event, d disposedData) {
-	r, g := f.here(d.Run)
+	r, _ := f.here(d.Run)
 	if !f.lives(d.Run, r, runDisposed) {
 		return
 	}
 	for _, b := range d.Branches {
+		k := key{f.l.tenant, b.Session}
 		f.a.dispose(f.l, b.Session)
-		known := f.a.fanouts[key{f.l.tenant, b.Session}]
-		f.a.check(BranchResults, known != nil && known.parent == g, f.says(d.Run, "a branch that the run opened", "run.disposed of "+b.Session))
+		f.a.disposals = append(f.a.disposals, disposal{f.l, f.c.seq, d.Run, k, b.State})
 		if b.State != "adopted" && b.State != "merged" {
 			f.a.check(Graph, b.Reason != "", f.says(d.Run, "a reason why branch "+b.Session+" was "+b.State, "none"))
 		}
-		if known != nil {
-			f.a.check(BranchResults, known.state == "", f.says(d.Run, "branch "+b.Session+" disposed of once, it was "+known.state, b.State))
-			known.state = b.State
+		if known := f.a.fanouts[k]; known != nil {
+			known.state = b.State // what the step that gathers, in this log, rests on
+		}
+	}
+}
+
+// disposal is how a branch of a fan-out ended for the run that opened it. It
+// is told in the run's home and in the session that the branch started from.
+type disposal struct {
+	log    *log
+	seq    uint64
+	run    string
+	branch key
+	state  string
+}
+
+// finishDisposals checks that each branch was disposed of, once, by the run
+// that opened it, and that its log says the same.
+func (a *audit) finishDisposals() {
+	first := map[key]disposal{}
+	for _, d := range a.disposals {
+		b, ok := a.fanouts[d.branch]
+		if !ok && a.o.Open {
+			continue
+		}
+		a.check(BranchResults, ok && b.parent.id == d.run, func() Violation {
+			return d.log.says(d.seq, d.run, "a branch that the run opened", "run.disposed of "+d.branch.id)
+		})
+		one, again := first[d.branch]
+		a.check(BranchResults, !again || one.state == d.state && one.log != d.log, func() Violation {
+			return d.log.says(d.seq, d.run, "branch "+d.branch.id+" disposed of once, it was "+one.state, d.state)
+		})
+		if !again {
+			first[d.branch] = d
+		}
+	}
+	for k, b := range a.fanouts {
+		d, ok := first[k]
+		if !ok && b.parent.end != nil {
+			left := slices.Contains(a.disposed[b.parent.home.key], k)
+			a.check(BranchResults, left, func() Violation {
+				return b.log.says(b.seq, b.parent.id, "branch "+k.id+" in a run.disposed or in branches of run.ended", "neither, and the run has "+b.parent.end.state)
+			})
+			d, ok = disposal{state: "cancelled"}, left
+		}
+		if l := a.logs[k]; ok && l != nil && l.closed != nil {
+			a.check(BranchResults, l.closed.State == d.state, func() Violation {
+				return l.says(l.seq, k.id, "session.closed as "+d.state+", as run "+b.parent.id+" says", l.closed.State)
+			})
 		}
 	}
 }
@@ -115,6 +162,7 @@ func (a *audit) finishFanOuts() {
 		a.finishTold(&t)
 	}
 	a.told = nil
+	a.finishDisposals()
 	for k, b := range a.fanouts {
 		g := a.runs[k]
 		if g != nil && g.home != nil {

@@ -54,7 +54,7 @@ var recordKinds = []struct {
 	{runReceived, []string{"answered", "message", "due", "reported"}},
 	{runFanOut, []string{"fanned_out"}},
 	{runDisposed, []string{"disposed"}},
-	{runEnded, []string{"ended"}},
+	{runEnded, []string{"ended", "released"}}, // the latter outside of its home,
 	{stepIntent, []string{"intent"}},
 	{stepLate, []string{"late"}},
 	{stepDone, []string{

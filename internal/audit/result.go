@@ -10,7 +10,6 @@ import (
 // alias is an entry of the bucket ALIAS about a run.
 type alias struct {
 	Session   string          `json:"session"`
-	Digest    string          `json:"digest"`
 	Cancelled json.RawMessage `json:"cancelled"`
 	Refused   string          `json:"refused"`
 }
@@ -189,9 +188,6 @@ func (a *audit) finishResults() {
 		}
 		a.check(Aliases, v.Session == g.home.id, func() Violation {
 			return g.home.says(0, k.id, "the alias to name "+g.home.id, fmt.Sprintf("%q", v.Session))
-		})
-		a.check(Aliases, v.Digest == "" || v.Digest == g.digest, func() Violation {
-			return g.home.says(0, k.id, "the alias with the digest of run.submitted, "+short(g.digest), short(v.Digest))
 		})
 	}
 }

@@ -40,7 +40,6 @@ type intentMark struct {
 type runState struct {
 	key
 	home      *log
-	digest    string
 	budget    budget
 	branch    *branchData
 	attempt   uint64 // the highest that claimed the home
@@ -113,7 +112,7 @@ func (f *folding) submitted(_ *event, d submittedData) {
 	if g.home != nil {
 		return
 	}
-	g.home, g.digest, g.budget, g.branch = f.l, d.Digest, d.Task.Budget, d.Task.Branch
+	g.home, g.budget, g.branch = f.l, d.Task.Budget, d.Task.Branch
 	g.account.limit = d.Task.Budget
 	r.home, r.state = true, "queued"
 	if d.Task.Branch != nil {
@@ -233,7 +232,8 @@ func (f *folding) ended(e *event, d endedData) {
 	if r.home {
 		f.endedHome(e, &d, g)
 	} else {
-		f.a.check(OneEnd, d.State == "cancelled", f.says(d.Run, "run.ended in its home, or cancelled outside of it", d.State+" in a session that is not its home"))
+		f.a.check(OneEnd, d.State == "cancelled" && d.Workflow == "",
+			f.says(d.Run, "run.ended in its home, or outside of it cancelled and without a workflow", d.State+" of "+d.Workflow+" in a session that is not its home"))
 	}
 	if d.Result != nil {
 		f.a.link(claimOf{from: f.l, seq: f.c.seq, link: *d.Result, what: "what run " + d.Run + " ended with"})

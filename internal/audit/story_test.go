@@ -160,7 +160,7 @@ func cancels(w *world) {
 	l.commit(l.ev("run.cancel_requested", `{"by":"ann","reason":"stop","run":"k1"}`))
 	l.commit(in("k1/end", l.end("k1", "cancelled", `,"children":["c2"],"code":"cancelled","error":"stop"`)))
 	ended := c.end("k1", "cancelled", `,"code":"cancelled","error":"stop"`)
-	ended.child = true
+	ended.child, ended.data["workflow"] = true, ""
 	c.commit(c.open("n2"), c.ev("run.cancel_requested", `{"reason":"the run has ended","run":"k1"}`),
 		c.ev("session.closed", `{"by":{"session":"c1","tenant":"acme"},"reason":"the run has ended","state":"cancelled"}`), ended)
 }

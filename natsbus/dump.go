@@ -1,0 +1,188 @@
+package natsbus
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/session"
+)
+
+// Stored is a message as a stream holds it. Its data belong to the receiver.
+type Stored struct {
+	Stream  string
+	Seq     uint64
+	Subject string
+	Time    time.Time
+	Header  map[string][]string
+	Data    []byte
+}
+
+// dumpQuiet is how long Dump waits for the next message of a stream that holds
+// more.
+const dumpQuiet = 30 * time.Second
+
+// dumped are the streams that Dump reads after the event streams.
+var dumped = []string{StreamLineage, StreamResult, StreamDLQ, StreamTasks, "KV_" + BucketAlias}
+
+// Dump reads what an auditor looks at, as it is stored, in the order of each
+// stream's sequence: the event streams of all generations up to where they end
+// now, then lineage, results, refused and waiting tasks, and aliases. Before a
+// commit come the blobs that hold data of its events, each as one message of
+// stream BLOB with all of its bytes and no sequence. A message without a
+// subject says that a stream was read to its end.
+//
+// It ends with the first error, its own or that of fn. The connection needs
+// the rights of a node or an operator; Options.Client is enough otherwise.
+func (c *Conn) Dump(ctx context.Context, fn func(Stored) error) error {
+	events, err := c.eventStreams(ctx)
+	if err != nil {
+		return err
+	}
+	for _, stream := range events {
+		if err := c.dumpStream(ctx, stream, true, fn); err != nil {
+			return err
+		}
+	}
+	for _, stream := range dumped {
+		if err := c.dumpStream(ctx, stream, false, fn); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eventStreams returns the names of all event streams, oldest generation first.
+func (c *Conn) eventStreams(ctx context.Context) ([]string, error) {
+	type place struct{ generation, partition uint64 }
+	found := map[string]place{}
+	names := c.js.StreamNames(ctx, jetstream.WithStreamListSubject(prefixEvent+">"))
+	for name := range names.Name() {
+		g, p, ok := strings.Cut(strings.TrimPrefix(name, "EV_"), "_")
+		gn, errG := strconv.ParseUint(g, 10, 32)
+		pn, errP := strconv.ParseUint(p, 10, 32)
+		if ok && errG == nil && errP == nil {
+			found[name] = place{gn, pn}
+		}
+	}
+	if err := names.Err(); err != nil {
+		return nil, fmt.Errorf("natsbus: list the event streams: %w; reading them needs the rights of a node", err)
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("natsbus: %s has no event streams: %w", c.o.where(), session.ErrNotFound)
+	}
+	list := make([]string, 0, len(found))
+	for name := range found {
+		list = append(list, name)
+	}
+	slices.SortFunc(list, func(a, b string) int {
+		x, y := found[a], found[b]
+		return cmp.Or(cmp.Compare(x.generation, y.generation), cmp.Compare(x.partition, y.partition))
+	})
+	return list, nil
+}
+
+// dumpStream yields a stream's messages up to its present end.
+func (c *Conn) dumpStream(ctx context.Context, stream string, events bool, fn func(Stored) error) error {
+	s, err := patiently(ctx, func(ctx context.Context) (jetstream.Stream, error) {
+		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+		return c.js.Stream(ctx, stream)
+	})
+	if err != nil {
+		return fmt.Errorf("natsbus: dump stream %s: %w", stream, streamError(err))
+	}
+	state := s.CachedInfo().State
+	in := make(chan followed, followAhead)
+	err = following(ctx, func(ctx context.Context) error {
+		if state.Msgs == 0 {
+			return nil
+		}
+		return c.follow(ctx, stream, ">", state.FirstSeq, in)
+	}, func(ctx context.Context) error {
+		for last := state.Msgs == 0; !last; {
+			timer := time.NewTimer(dumpQuiet)
+			select {
+			case m := <-in:
+				timer.Stop()
+				if m.Seq > state.LastSeq {
+					return nil
+				}
+				last = m.Seq == state.LastSeq || m.pending == 0
+				if err := c.dumpMessage(ctx, stream, events, m.stored, fn); err != nil {
+					return err
+				}
+			case <-timer.C:
+				return fmt.Errorf("natsbus: dump stream %s: no message for %v, and %d is its last", stream, dumpQuiet, state.LastSeq)
+			case <-ctx.Done():
+				timer.Stop()
+				return ctx.Err()
+			}
+		}
+		return nil
+	})
+	// Reading is stopped when the last message came.
+	if err != nil && (!errors.Is(err, context.Canceled) || ctx.Err() != nil) {
+		return err
+	}
+	return fn(Stored{Stream: stream})
+}
+
+func (c *Conn) dumpMessage(ctx context.Context, stream string, events bool, m stored, fn func(Stored) error) error {
+	if events {
+		if err := c.dumpBlobs(ctx, m, fn); err != nil {
+			return err
+		}
+	}
+	return fn(Stored{Stream: stream, Seq: m.Seq, Subject: m.Subject, Time: m.Time, Header: m.Header, Data: m.Data})
+}
+
+// dumpBlobs yields the blobs that hold data of a commit's events. One that is
+// not there is left out: an auditor finds that.
+func (c *Conn) dumpBlobs(ctx context.Context, m stored, fn func(Stored) error) error {
+	if !bytes.Contains(m.Data, []byte(`"blob":{"digest":"`)) {
+		return nil
+	}
+	var commit struct {
+		Events []struct {
+			Blob *blob.Ref `json:"blob"`
+		} `json:"events"`
+		Tenant session.Tenant `json:"tenant"`
+	}
+	if json.Unmarshal(m.Data, &commit) != nil || session.ValidID("tenant", string(commit.Tenant)) != nil {
+		return nil // no commit
+	}
+	for _, e := range commit.Events {
+		if e.Blob == nil {
+			continue
+		}
+		r, err := c.Blobs(commit.Tenant).Get(ctx, e.Blob.Digest)
+		if errors.Is(err, blob.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		data, err := io.ReadAll(r)
+		if err := errors.Join(err, r.Close()); errors.Is(err, blob.ErrNotFound) || errors.Is(err, blob.ErrCorrupt) {
+			continue
+		} else if err != nil {
+			return err
+		}
+		if err := fn(Stored{Stream: StreamBlob, Subject: prefixBlob + string(commit.Tenant) + "." + e.Blob.Digest.String(), Data: data}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+package natsbus_test
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/internal/audit"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/natsbus"
+)
+
+// dump yields what Dump reads.
+func (n *node) dump(t *testing.T) iter.Seq2[audit.Message, error] {
+	return func(yield func(audit.Message, error) bool) {
+		stop := errors.New("stop")
+		err := n.conn.Dump(t.Context(), func(m natsbus.Stored) error {
+			if !yield(audit.Message(m), nil) {
+				return stop
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, stop) {
+			yield(audit.Message{}, err)
+		}
+	}
+}
+
+// TestDumpIsAudited reads the streams of nodes that were killed in the middle
+// of runs, one of which has an input that lies in a blob.
+func TestDumpIsAudited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		nc := guest(t, srv)
+		defer nc.Close()
+		n := startNode(t, srv, "node-1")
+		n.submitted(t, nc, 0, 20)
+		submit(t, nc, "agent", fmt.Sprintf(`{"id":"big","input":%q}`, strings.Repeat("long ", 20<<10)))
+		time.Sleep(5 * time.Millisecond)
+		n.kill()
+		n = startNode(t, srv, "node-2")
+		ended(t, nc, 0, 20)
+		resultOf(t, nc, "big")
+		time.Sleep(time.Second) // the last records are stored
+		r, err := audit.Run(t.Context(), n.dump(t), &audit.Options{Schemas: os.DirFS("../messages/schema")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range r.Violations {
+			t.Error(v)
+		}
+		if r.Runs != 21 || r.Open != 0 || r.Commits < 40 {
+			t.Errorf("%d runs, %d open, %d commits", r.Runs, r.Open, r.Commits)
+		}
+		for _, c := range r.Counts {
+			switch c.Invariant {
+			case audit.Blobs, audit.Lineage, audit.Results, audit.Aliases, audit.Chain, audit.OneWriter:
+				if c.Checked == 0 {
+					t.Errorf("%s was never looked at", c.Invariant)
+				}
+			}
+		}
+		n.stop()
+	})
+}

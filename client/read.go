@@ -27,7 +27,10 @@ func query[T any](ctx context.Context, c *Client, verb string, q messages.Query)
 type RunsOptions struct {
 	States   []run.State // only those in one of them
 	Workflow string      // only those of one workflow
-	Limit    int         // of rows; 0 means no limit
+	// Where chooses among them, like "tool=grep and state=failed"; see
+	// lineage.ParseSelector. A mistake in it is run.ErrMalformed.
+	Where string
+	Limit int // of rows; 0 means no limit
 }
 
 // Runs returns runs, the newest first.
@@ -37,7 +40,7 @@ func (c *Client) Runs(ctx context.Context, o *RunsOptions) ([]messages.RunInfo, 
 		opts = *o
 	}
 	var out []messages.RunInfo
-	q := messages.Query{States: opts.States, Workflow: opts.Workflow}
+	q := messages.Query{States: opts.States, Workflow: opts.Workflow, Where: opts.Where}
 	for {
 		if opts.Limit > 0 {
 			q.Limit = min(opts.Limit-len(out), 1000)

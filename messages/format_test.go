@@ -109,6 +109,12 @@ func TestFormatNamesEveryMessage(t *testing.T) {
 	for _, k := range lineage.Kinds() {
 		demand(t, "lineage records", section(t, "## Lineage records"), string(k))
 	}
+	for _, f := range lineage.SelectorFields() {
+		demand(t, "selectors", section(t, "## Selectors"), f.Name)
+		if !strings.Contains(section(t, "## Selectors"), f.Doc) {
+			t.Errorf("FORMAT.md does not say of the field %s that it is %q", f.Name, f.Doc)
+		}
+	}
 	for _, name := range messages.Schemas() {
 		if !strings.Contains(messages.Format(), "`"+name+"`") {
 			t.Errorf("FORMAT.md does not name the schema %s", name)

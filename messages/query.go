@@ -3,6 +3,7 @@ package messages
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/rathcluster/rath/lineage"
 	"github.com/rathcluster/rath/run"
@@ -19,6 +20,7 @@ const (
 	QueryLineage   = "lineage"   // [Lineage], a page of records
 	QueryWorkflows = "workflows" // [Workflows]
 	QueryNodes     = "nodes"     // [Nodes]
+	QueryLetters   = "dlq"       // [DeadLetters], a page
 )
 
 // Query is the body of a query. Each verb reads the fields that it knows.
@@ -30,6 +32,8 @@ type Query struct {
 	States  []run.State `json:"states,omitempty"` // runs: only those
 	// Workflow keeps the runs of one workflow.
 	Workflow string `json:"workflow,omitempty"`
+	// Where keeps the runs that a selector chooses, see lineage.ParseSelector.
+	Where string `json:"where,omitempty"`
 	// Limit bounds the rows of a page; zero is the server's own limit.
 	Limit int `json:"limit,omitempty"`
 	// After is where the page begins: a chunk index, a LINEAGE sequence, or
@@ -88,6 +92,11 @@ func (q *Query) check() error {
 	default:
 		return bad("format", fmt.Sprintf("%q is none", cleanText(q.Format, 40)), "use text, mermaid or svg")
 	}
+	if q.Where != "" {
+		if _, err := lineage.ParseSelector(q.Where); err != nil {
+			return bad("where", strings.TrimPrefix(plain(err), "lineage: "), `write it like "state=failed and tool=grep"`)
+		}
+	}
 	if q.Workflow != "" && session.ValidID("workflow", q.Workflow) != nil {
 		return bad("workflow", plain(session.ValidID("workflow", q.Workflow)), "send the name of a workflow")
 	}
@@ -100,26 +109,34 @@ const Last = "@last"
 // RunInfo is what is known of a run. Times are Unix milliseconds, zero for
 // what has not happened.
 type RunInfo struct {
-	Run       run.ID        `json:"run"`
-	State     run.State     `json:"state"`
-	Workflow  string        `json:"workflow,omitempty"`
-	Revision  string        `json:"revision,omitempty"`
-	Session   session.ID    `json:"session,omitempty"`
-	Root      session.ID    `json:"root,omitempty"`
-	Attempt   uint64        `json:"attempt,omitempty"`
-	Behind    run.ID        `json:"behind,omitempty"`
-	Cancelled bool          `json:"cancelled,omitempty"`
-	Code      run.Code      `json:"code,omitempty"`
-	Reason    string        `json:"reason,omitempty"`
-	Result    *lineage.Ref  `json:"result,omitempty"`
-	Review    *Review       `json:"review,omitempty"`
-	Steps     int           `json:"steps,omitempty"`
-	Sessions  []session.ID  `json:"sessions,omitempty"`
-	Usage     session.Usage `json:"usage,omitzero"`
-	Warnings  []string      `json:"warnings,omitempty"`
-	Submitted int64         `json:"submitted_ms,omitempty"`
-	Started   int64         `json:"started_ms,omitempty"`
-	Ended     int64         `json:"ended_ms,omitempty"`
+	Run      run.ID     `json:"run"`
+	State    run.State  `json:"state"`
+	Workflow string     `json:"workflow,omitempty"`
+	Revision string     `json:"revision,omitempty"`
+	Session  session.ID `json:"session,omitempty"`
+	Root     session.ID `json:"root,omitempty"`
+	Attempt  uint64     `json:"attempt,omitempty"`
+	Behind   run.ID     `json:"behind,omitempty"`
+	// Branch is the name of a branch of a fan-out, and BranchOf the step that
+	// gathers it.
+	Branch    string         `json:"branch,omitempty"`
+	BranchOf  *lineage.Place `json:"branch_of,omitempty"`
+	Cancelled bool           `json:"cancelled,omitempty"`
+	Code      run.Code       `json:"code,omitempty"`
+	Reason    string         `json:"reason,omitempty"`
+	Result    *lineage.Ref   `json:"result,omitempty"`
+	Review    *Review        `json:"review,omitempty"`
+	Steps     int            `json:"steps,omitempty"`
+	Sessions  []session.ID   `json:"sessions,omitempty"`
+	Usage     session.Usage  `json:"usage,omitzero"`
+	Warnings  []string       `json:"warnings,omitempty"`
+	// Waits is what has not come yet, while it waits; Due when the clock decides
+	// it, a review expires or a queued run may start.
+	Waits     []lineage.Wait `json:"waits,omitempty"`
+	Due       int64          `json:"due_ms,omitempty"`
+	Submitted int64          `json:"submitted_ms,omitempty"`
+	Started   int64          `json:"started_ms,omitempty"`
+	Ended     int64          `json:"ended_ms,omitempty"`
 }
 
 // Review is what a person has to decide about.
@@ -263,7 +280,10 @@ func RunInfoOf(r lineage.Run) RunInfo {
 	out := RunInfo{
 		Run: r.ID, State: r.State, Workflow: r.Workflow, Revision: r.Revision, Session: r.Home.ID, Root: r.Root, Attempt: r.Attempt,
 		Behind: r.Behind, Cancelled: r.Cancelled, Code: r.Code, Reason: r.Reason, Result: r.Result, Steps: r.Steps,
-		Sessions: r.Sessions, Usage: r.Usage, Warnings: r.Warnings,
+		Sessions: r.Sessions, Usage: r.Usage, Warnings: r.Warnings, Branch: r.Branch, BranchOf: r.BranchOf, Waits: r.Waits,
+	}
+	if !r.Due.IsZero() {
+		out.Due = r.Due.UnixMilli()
 	}
 	if !r.Submitted.IsZero() {
 		out.Submitted = r.Submitted.UnixMilli()

@@ -105,6 +105,8 @@ func full() map[string]any {
 	inner := fullTask()
 	inner.Input = nil
 	info := messages.RunInfo{
+		Branch: "a", BranchOf: &lineage.Place{Run: "r0", Session: "s0", Step: "2.gather"}, Due: 1,
+		Waits: []lineage.Wait{{Branches: []session.ID{"s2"}, Due: 1, Kind: "approval", Name: "deploy", Need: 1, Step: "3", Title: "Deploy?"}},
 		Run: "r1", State: run.Failed, Workflow: "fix", Revision: "r1", Session: "s1", Root: "s1", Attempt: 1, Behind: "r0", Cancelled: true, Code: "error",
 		Reason: "why", Result: &ref, Review: &messages.Review{Step: "1", Call: "c", Tool: "t", Code: "needs_review", Reason: "why"}, Steps: 3,
 		Sessions: []session.ID{"s1"}, Usage: usage, Warnings: []string{"w"}, Submitted: 1, Started: 2, Ended: 3,
@@ -137,7 +139,7 @@ func full() map[string]any {
 		},
 		"record.v1":      event,
 		"event.v1":       event,
-		"query.v1":       messages.Query{Run: "r1", Session: "s1:4", States: []run.State{run.Running}, Workflow: "fix", Limit: 5, After: 9, Format: "svg", All: true},
+		"query.v1":       messages.Query{Run: "r1", Session: "s1:4", States: []run.State{run.Running}, Workflow: "fix", Where: "tool=grep", Limit: 5, After: 9, Format: "svg", All: true},
 		"runs.v1":        messages.Runs{Runs: []messages.RunInfo{info}, Next: 3},
 		"run.v1":         info,
 		"session.v1":     messages.Session{Session: "s1", Version: 4, Root: "s1", Opened: "fork", Name: "n", Parents: []lineage.Ref{ref}, Closed: "rejected", Reason: "why", Placement: place, Usage: usage, Total: 9, Chunks: []messages.Chunk{chunk}, Next: 4},
@@ -321,6 +323,8 @@ func TestDecodersAndSchemasAgree(t *testing.T) {
 		{"control", control, false, `[]`},
 		{"query", query, true, `{}`},
 		{"query", query, true, `{"run":"@last","limit":10,"states":["running"],"format":"svg"}`},
+		{"query", query, true, `{"where":"state=failed and not agent=critic"}`},
+		{"query", query, false, `{"where":5}`},
 		{"query", query, false, `{"states":["lost"]}`},
 		{"query", query, false, `{"limit":-1}`},
 		{"query", query, false, `{"limit":100000}`},

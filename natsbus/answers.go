@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/rathcluster/rath/lineage"
 	"github.com/rathcluster/rath/messages"
@@ -29,9 +30,18 @@ func (a answerer) runs(ctx context.Context, t session.Tenant, q messages.Query) 
 	if err := a.Index.CatchUp(ctx); err != nil {
 		return nil, err
 	}
-	all := a.Index.graph.Runs(t, q.States...)
-	if q.Workflow != "" {
-		all = slices.DeleteFunc(all, func(r lineage.Run) bool { return r.Workflow != q.Workflow })
+	var where *lineage.Selector
+	if q.Where != "" {
+		var err error
+		if where, err = lineage.ParseSelector(q.Where); err != nil {
+			return nil, fmt.Errorf("%w: %w", run.ErrMalformed, err) // it was read before
+		}
+	}
+	all := a.Index.graph.Select(t, where, time.Now())
+	if len(q.States) > 0 || q.Workflow != "" {
+		all = slices.DeleteFunc(all, func(r lineage.Run) bool {
+			return q.Workflow != "" && r.Workflow != q.Workflow || len(q.States) > 0 && !slices.Contains(q.States, r.State)
+		})
 	}
 	out := messages.Runs{Runs: []messages.RunInfo{}}
 	from := min(q.After, uint64(len(all)))

@@ -1,0 +1,91 @@
+package helm
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"helm.sh/helm/v4/pkg/chart/v2/lint"
+	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
+)
+
+// TestGolden holds what the cases render to, so that each change of a template
+// shows what it changes. Package node reads the same files.
+func TestGolden(t *testing.T) {
+	each(t, func(t *testing.T, all []object) {
+		var b strings.Builder
+		for _, o := range all {
+			b.WriteString("---\n# Source: " + o.file + "\n" + o.yaml + "\n")
+		}
+		compare(t, filepath.Join("testdata", filepath.Base(t.Name())+".yaml"), b.String())
+	})
+}
+
+// TestNotes holds what people read after an installation.
+func TestNotes(t *testing.T) {
+	for name, v := range cases(t) {
+		t.Run(name, func(t *testing.T) {
+			out, err := files(t, v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			compare(t, filepath.Join("testdata", name+".txt"), out["rath/templates/NOTES.txt"])
+		})
+	}
+}
+
+func compare(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got; -update rewrites it):\n%s", file, diff)
+	}
+}
+
+// TestLint is `helm lint --strict` for each of the cases.
+func TestLint(t *testing.T) {
+	for name, v := range cases(t) {
+		for _, m := range lint.RunAll(chartDir, clone(t, v), namespace).Messages {
+			if m.Severity > support.InfoSev {
+				t.Errorf("%s: %v", name, m)
+			}
+		}
+	}
+}
+
+// TestImage holds that the image has what the pods start, and the user that they
+// run under.
+func TestImage(t *testing.T) {
+	dockerfile, err := os.ReadFile(filepath.Join("..", "Dockerfile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	build := regexp.MustCompile(`(?m)^\s*(\./cmd/.*)$`).FindSubmatch(dockerfile)
+	if build == nil {
+		t.Fatal("the Dockerfile builds no commands")
+	}
+	built := map[string]bool{}
+	for _, dir := range strings.Fields(string(build[1])) {
+		built[filepath.Base(dir)] = true
+	}
+	for _, w := range workloads(render(t, minimal(t))) {
+		if c := w.spec.Containers[0]; !built[c.Command[0]] {
+			t.Errorf("%s starts %s, the image has %v", w.name, c.Command[0], built)
+		}
+		id := *w.spec.SecurityContext.RunAsUser
+		if !strings.Contains(string(dockerfile), "\nUSER 65532:65532\n") || id != 65532 {
+			t.Errorf("%s runs as %d, which is not the user of the image", w.name, id)
+		}
+	}
+}

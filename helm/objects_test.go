@@ -1,0 +1,314 @@
+package helm
+
+import (
+	"encoding/base64"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+func TestNamesAndLabels(t *testing.T) {
+	each(t, func(t *testing.T, all []object) {
+		seen := map[string]bool{}
+		for _, o := range all {
+			id := o.kind + " " + o.meta.GetName()
+			if seen[id] {
+				t.Errorf("%s twice", id)
+			}
+			seen[id] = true
+			if o.meta.GetNamespace() != namespace {
+				t.Errorf("%s is in namespace %q", id, o.meta.GetNamespace())
+			}
+			if bad := validation.IsDNS1035Label(o.meta.GetName()); len(bad) > 0 {
+				t.Errorf("%s: %v", id, bad)
+			}
+			for k, v := range o.meta.GetLabels() {
+				if bad := append(validation.IsQualifiedName(k), validation.IsValidLabelValue(v)...); len(bad) > 0 {
+					t.Errorf("%s: label %s=%s: %v", id, k, v, bad)
+				}
+			}
+			for _, k := range []string{"app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/version", "app.kubernetes.io/managed-by", "helm.sh/chart"} {
+				if o.meta.GetLabels()[k] == "" {
+					t.Errorf("%s has no label %s", id, k)
+				}
+			}
+		}
+	})
+}
+
+// TestLongNames holds that the name of a pod is the name of a node: at most 64
+// characters, no dots.
+func TestLongNames(t *testing.T) {
+	node := regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+	for _, name := range []string{strings.Repeat("a", 63), "my.release.of-agents", strings.Repeat("long-", 12) + "x"} {
+		all := render(t, with(t, minimal(t), "fullnameOverride", name))
+		for _, w := range members(all) {
+			pod := w.name + "-0"
+			if w.role == "router" {
+				pod = w.name + "-5d4f8c7b9f-x2x7k"
+			}
+			if !node.MatchString(pod) || len(validation.IsDNS1123Label(pod)) > 0 {
+				t.Errorf("fullnameOverride %s: pod %s", name, pod)
+			}
+		}
+		for _, s := range of[*corev1.Service](all) {
+			if bad := validation.IsDNS1035Label(s.Name); len(bad) > 0 {
+				t.Errorf("service %s: %v", s.Name, bad)
+			}
+		}
+	}
+}
+
+// selected are the roles of the pods that labels select.
+func selected(all []object, selector labels.Selector) []string {
+	var roles []string
+	for _, w := range workloads(all) {
+		if selector.Matches(labels.Set(w.meta.Labels)) {
+			role := w.role
+			if role == "" {
+				role = "test"
+			}
+			roles = append(roles, role)
+		}
+	}
+	slices.Sort(roles)
+	return roles
+}
+
+func selectorOf(t testing.TB, s *metav1.LabelSelector) labels.Selector {
+	t.Helper()
+	sel, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sel
+}
+
+// roles are those that the values have.
+func roles(all []object) []string {
+	var r []string
+	for _, w := range members(all) {
+		r = append(r, w.role)
+	}
+	slices.Sort(r)
+	return r
+}
+
+// TestSelectors holds that everything selects the pods that it is about, and no
+// other ones.
+func TestSelectors(t *testing.T) {
+	each(t, func(t *testing.T, all []object) {
+		expect := func(what string, selector labels.Selector, want ...string) {
+			t.Helper()
+			if got := selected(all, selector); !slices.Equal(got, want) {
+				t.Errorf("%s selects %v, want %v", what, got, want)
+			}
+		}
+		for _, w := range members(all) {
+			expect(w.name, selectorOf(t, w.selector), w.role)
+			for _, c := range w.spec.TopologySpreadConstraints {
+				expect(w.name+" spread", selectorOf(t, c.LabelSelector), w.role)
+			}
+			if len(w.spec.TopologySpreadConstraints) != 2 {
+				t.Errorf("%s spreads by %d", w.name, len(w.spec.TopologySpreadConstraints))
+			}
+			for k := range w.selector.MatchLabels {
+				if strings.Contains(k, "version") || strings.Contains(k, "chart") {
+					t.Errorf("%s selects by %s, which changes with each release", w.name, k)
+				}
+			}
+		}
+		for _, s := range of[*corev1.Service](all) {
+			want := []string{"router"}
+			if s.Spec.ClusterIP == corev1.ClusterIPNone {
+				want = roles(all)
+			}
+			expect("service "+s.Name, labels.SelectorFromSet(s.Spec.Selector), want...)
+			for _, w := range members(all) {
+				if !labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(w.meta.Labels)) {
+					continue
+				}
+				for _, p := range s.Spec.Ports {
+					target := portOf(t, w.spec.Containers[0], p.TargetPort.StrVal)
+					if protocol(target.Protocol) != protocol(p.Protocol) {
+						t.Errorf("service %s: port %s leads to %s", s.Name, p.Name, target.Protocol)
+					}
+				}
+			}
+		}
+		budgets := map[string]bool{}
+		for _, b := range of[*policyv1.PodDisruptionBudget](all) {
+			role := b.Labels["app.kubernetes.io/component"]
+			budgets[role] = true
+			expect("budget "+b.Name, selectorOf(t, b.Spec.Selector), role)
+		}
+		for _, r := range roles(all) {
+			if !budgets[r] {
+				t.Errorf("%s pods have no disruption budget", r)
+			}
+		}
+		for _, p := range of[*networkingv1.NetworkPolicy](all) {
+			if p.Labels["app.kubernetes.io/component"] == "router" {
+				expect("policy "+p.Name, selectorOf(t, &p.Spec.PodSelector), "router")
+			} else {
+				expect("policy "+p.Name, selectorOf(t, &p.Spec.PodSelector), append(roles(all), "test")...)
+				expect("gossip of "+p.Name, selectorOf(t, p.Spec.Ingress[0].From[0].PodSelector), roles(all)...)
+				expect("gossip of "+p.Name, selectorOf(t, p.Spec.Egress[0].To[0].PodSelector), roles(all)...)
+			}
+		}
+	})
+}
+
+func protocol(p corev1.Protocol) corev1.Protocol {
+	if p == "" {
+		return corev1.ProtocolTCP
+	}
+	return p
+}
+
+// TestGossipService holds what nodes need to find each other before any of them
+// is ready.
+func TestGossipService(t *testing.T) {
+	each(t, func(t *testing.T, all []object) {
+		var gossip *corev1.Service
+		for _, s := range of[*corev1.Service](all) {
+			if s.Spec.ClusterIP == corev1.ClusterIPNone {
+				gossip = s
+			}
+		}
+		if gossip == nil || !gossip.Spec.PublishNotReadyAddresses {
+			t.Fatalf("no headless service that names pods which are not ready: %+v", gossip)
+		}
+		if s := one[*appsv1.StatefulSet](t, all); s.Spec.ServiceName != gossip.Name || s.Spec.PodManagementPolicy != appsv1.ParallelPodManagement {
+			t.Errorf("nodes are named by %s and start %s", s.Spec.ServiceName, s.Spec.PodManagementPolicy)
+		}
+		for _, w := range members(all) {
+			c := w.spec.Containers[0]
+			if join := flagOf(c, "join"); join != gossip.Name+"."+namespace+".svc" {
+				t.Errorf("%s joins %s", w.name, join)
+			}
+			for name, want := range map[string]string{"name": "$(POD_NAME)", "gossip": "$(POD_IP)"} {
+				if got := flagOf(c, name); got != want {
+					t.Errorf("%s: -%s=%s, want %s", w.name, name, got, want)
+				}
+			}
+			vars := map[string]string{}
+			for _, e := range c.Env {
+				if e.ValueFrom != nil && e.ValueFrom.FieldRef != nil {
+					vars[e.Name] = e.ValueFrom.FieldRef.FieldPath
+				}
+			}
+			if want := map[string]string{"POD_NAME": "metadata.name", "POD_IP": "status.podIP"}; !maps.Equal(vars, want) {
+				t.Errorf("%s: %v, want %v", w.name, vars, want)
+			}
+		}
+	})
+}
+
+// TestGossipKey holds that the chart makes a key of 32 bytes in the form that
+// nodes read, none when one is named, and that the pods mount it.
+func TestGossipKey(t *testing.T) {
+	all := render(t, with(t, minimal(t), "gossip.secret", ""))
+	secret := one[*corev1.Secret](t, all)
+	key, err := base64.StdEncoding.DecodeString(string(secret.Data["key"]))
+	if err != nil || len(key) != 32 {
+		t.Errorf("a key of %d bytes: %v", len(key), err)
+	}
+	again := one[*corev1.Secret](t, render(t, with(t, minimal(t), "gossip.secret", "")))
+	if string(again.Data["key"]) == string(secret.Data["key"]) {
+		t.Error("two releases have the same key")
+	}
+	for _, w := range members(all) {
+		mounted := slices.ContainsFunc(w.spec.Volumes, func(v corev1.Volume) bool {
+			return v.Secret != nil && v.Secret.SecretName == secret.Name
+		})
+		if file := flagOf(w.spec.Containers[0], "gossip-key-file"); !mounted || file != "/etc/rath/gossip/key" {
+			t.Errorf("%s: secret %s mounted %v, key file %s", w.name, secret.Name, mounted, file)
+		}
+	}
+	if n := len(of[*corev1.Secret](render(t, minimal(t)))); n != 0 {
+		t.Errorf("%d secrets though one is named", n)
+	}
+}
+
+// TestNATSPorts holds that the policy opens exactly the ports that addresses
+// name, or leave to their scheme.
+func TestNATSPorts(t *testing.T) {
+	for _, tc := range []struct {
+		url        string
+		monitoring []string
+		want       []string
+	}{
+		{"nats://a:4222", []string{"http://a:8222"}, []string{"4222", "8222"}},
+		{"nats://a,tls://b:4333", []string{"https://a", "http://b/"}, []string{"4222", "4333", "443", "80"}},
+		{"tls://[fd00::1]:4444", []string{"http://[fd00::1]:8222"}, []string{"4444", "8222"}},
+	} {
+		v := with(t, with(t, minimal(t), "nats.url", tc.url), "nats.monitoring", tc.monitoring)
+		var policy *networkingv1.NetworkPolicy
+		for _, p := range of[*networkingv1.NetworkPolicy](render(t, v)) {
+			if len(p.Spec.Egress) > 0 {
+				policy = p
+			}
+		}
+		var got []string
+		for _, p := range policy.Spec.Egress[2].Ports {
+			got = append(got, p.Port.String())
+		}
+		slices.Sort(got)
+		slices.Sort(tc.want)
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%s %v: ports %v, want %v", tc.url, tc.monitoring, got, tc.want)
+		}
+	}
+}
+
+// TestAutoscaling holds what KEDA needs; that the consumers are those of a node
+// is shown by package node, from the golden files.
+func TestAutoscaling(t *testing.T) {
+	if n := len(of[*ScaledObject](render(t, minimal(t)))); n != 0 {
+		t.Errorf("%d scaled objects though autoscaling is off", n)
+	}
+	v := with(t, cases(t)["full"], "node.pool", "review")
+	all := render(t, v)
+	scaled, nodes := one[*ScaledObject](t, all), one[*appsv1.StatefulSet](t, all)
+	if nodes.Spec.Replicas != nil {
+		t.Errorf("helm and KEDA both set replicas: %d", *nodes.Spec.Replicas)
+	}
+	if target := scaled.Spec.ScaleTargetRef; target.Name != nodes.Name || target.Kind != "StatefulSet" || target.APIVersion != "apps/v1" {
+		t.Errorf("it scales %+v", target)
+	}
+	if *scaled.Spec.MinReplicaCount < 1 || *scaled.Spec.MaxReplicaCount != 40 {
+		t.Errorf("%d to %d", *scaled.Spec.MinReplicaCount, *scaled.Spec.MaxReplicaCount)
+	}
+	down := scaled.Spec.Advanced.HorizontalPodAutoscalerConfig.Behavior.ScaleDown
+	grace := *nodes.Spec.Template.Spec.TerminationGracePeriodSeconds
+	if p := down.Policies; len(p) != 1 || p[0].Value != 1 || int64(p[0].PeriodSeconds) < grace || p[0].PeriodSeconds > 1800 {
+		t.Errorf("nodes that need %d s to stop are taken away by %+v", grace, p)
+	}
+	want := map[string]string{"tasks": "TASKS", "work-review-interactive": "WORK", "work-review-batch": "WORK"}
+	for _, trigger := range scaled.Spec.Triggers {
+		m := trigger.Metadata
+		if trigger.Type != "nats-jetstream" || want[m["consumer"]] != m["stream"] || m["account"] != "$G" || m["lagThreshold"] != "8" ||
+			m["natsServerMonitoringEndpoint"] != "nats-0.nats-headless.nats:8222" || m["useHttps"] != "false" {
+			t.Errorf("trigger %+v", trigger)
+		}
+		delete(want, m["consumer"])
+	}
+	if len(want) > 0 {
+		t.Errorf("no trigger for %v", want)
+	}
+	secure := one[*ScaledObject](t, render(t, with(t, v, "autoscaling.endpoint", "https://monitor.nats:443/")))
+	if m := secure.Spec.Triggers[0].Metadata; m["useHttps"] != "true" || m["natsServerMonitoringEndpoint"] != "monitor.nats:443" {
+		t.Errorf("an address of its own: %v", m)
+	}
+}

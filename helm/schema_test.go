@@ -1,0 +1,286 @@
+package helm
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// property is a value that the schema describes.
+type property struct {
+	Type                 any                 `json:"type"`
+	Description          string              `json:"description"`
+	Properties           map[string]property `json:"properties"`
+	AdditionalProperties any                 `json:"additionalProperties"`
+	Minimum              *int                `json:"minimum"`
+	Enum                 []any               `json:"enum"`
+}
+
+func readSchema(t testing.TB) property {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(chartDir, "values.schema.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p property
+	if err := json.Unmarshal(data, &p); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// leaves are the properties that are set, by their path: those below which the
+// schema describes nothing more.
+func leaves(p property, at string, out map[string]property) map[string]property {
+	if len(p.Properties) == 0 || strings.HasSuffix(at, ".resources") {
+		out[at] = p
+		return out
+	}
+	for name, sub := range p.Properties {
+		leaves(sub, strings.TrimPrefix(at+"."+name, "."), out)
+	}
+	return out
+}
+
+func defaults(t testing.TB) values {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(chartDir, "values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parse(t, data)
+}
+
+// at is the value at a path.
+func at(v values, path string) (any, bool) {
+	var it any = v
+	for k := range strings.SplitSeq(path, ".") {
+		m, ok := it.(values)
+		if !ok {
+			return nil, false
+		}
+		if it, ok = m[k]; !ok {
+			return nil, false
+		}
+	}
+	return it, true
+}
+
+// TestSchemaIsClosed holds that a misspelt key is refused wherever it stands,
+// and that each value says what it is for and has a default.
+func TestSchemaIsClosed(t *testing.T) {
+	var walk func(path string, p property)
+	walk = func(path string, p property) {
+		if p.Description == "" && path != "" {
+			t.Errorf("%s has no description", path)
+		}
+		if len(p.Properties) > 0 && p.AdditionalProperties != false {
+			t.Errorf("%q takes any key", path)
+		}
+		if strings.HasSuffix(path, ".resources") {
+			return // Kubernetes' own words
+		}
+		for name, sub := range p.Properties {
+			walk(strings.TrimPrefix(path+"."+name, "."), sub)
+		}
+	}
+	schema := readSchema(t)
+	walk("", schema)
+	set := defaults(t)
+	for path := range leaves(schema, "", map[string]property{}) {
+		if _, ok := at(set, path); !ok && path != "global" {
+			t.Errorf("%s is not in values.yaml", path)
+		}
+	}
+}
+
+// TestSchemaRefuses lists mistakes and the place that the refusal names.
+func TestSchemaRefuses(t *testing.T) {
+	tests := []struct {
+		at   string
+		to   any
+		want []string
+	}{
+		{"nodes", 3, []string{"nodes"}},
+		{"node.replica", 3, []string{"/node", "replica"}},
+		{"node.store.sizes", "1Gi", []string{"/node/store", "sizes"}},
+		{"node.replicas", 0, []string{"/node/replicas", "minimum"}},
+		{"node.replicas", "3", []string{"/node/replicas", "integer"}},
+		{"node.slots", -1, []string{"/node/slots"}},
+		{"node.drainSeconds", "20s", []string{"/node/drainSeconds", "integer"}},
+		{"node.drainSeconds", 0, []string{"/node/drainSeconds"}},
+		{"node.command", []string{}, []string{"/node/command"}},
+		{"node.pool", "a.b", []string{"/node/pool"}},
+		{"node.store.size", "lots", []string{"/node/store/size"}},
+		{"node.env", []any{values{"value": "x"}}, []string{"/node/env/0", "name"}},
+		{"node.env", []any{values{"name": "A", "valeu": "x"}}, []string{"/node/env/0", "valeu"}},
+		{"node.extraArgs", []string{"port=0"}, []string{"/node/extraArgs/0"}},
+		{"node.resources.limit", values{}, []string{"/node/resources", "limit"}},
+		{"node.image.digest", "sha256:12", []string{"/node/image/digest"}},
+		{"router.service.type", "Ingress", []string{"/router/service/type", "ClusterIP"}},
+		{"router.service.port", 70000, []string{"/router/service/port"}},
+		{"router.preStopSeconds", -1, []string{"/router/preStopSeconds"}},
+		{"image.pullPolicy", "never", []string{"/image/pullPolicy"}},
+		{"image.pullSecrets", []string{"registry"}, []string{"/image/pullSecrets/0"}},
+		{"image.repository", "", []string{"/image/repository"}},
+		{"nats.url", "nats://user:password@nats:4222", []string{"/nats/url"}},
+		{"nats.url", "http://nats:8222", []string{"/nats/url"}},
+		{"nats.url", "nats://a nats://b", []string{"/nats/url"}},
+		{"nats.monitoring", []string{}, []string{"/nats/monitoring"}},
+		{"nats.monitoring", []string{"nats:8222"}, []string{"/nats/monitoring/0"}},
+		{"nats.replicas", 2, []string{"/nats/replicas"}},
+		{"nats.durability", "strong", []string{"/nats/durability", "fsync"}},
+		{"nats", values{"url": "nats://a", "durability": "replicated", "replicas": 1}, []string{"/nats/replicas"}},
+		{"nats.auth.kind", "creds", []string{"/nats/auth/secret"}},
+		{"nats.auth", values{"kind": "user", "secret": ""}, []string{"/nats/auth/secret"}},
+		{"nats.auth.kind", "token", []string{"/nats/auth/kind"}},
+		{"gossip.secretKey", "a/b", []string{"/gossip/secretKey"}},
+		{"stopMarginSeconds", 5, []string{"/stopMarginSeconds"}},
+		{"autoscaling.minReplicas", 0, []string{"/autoscaling/minReplicas"}},
+		{"autoscaling.account", "", []string{"/autoscaling/account"}},
+		{"security.runAsUser", 0, []string{"/security/runAsUser"}},
+		{"networkPolicy.enabled", "yes", []string{"/networkPolicy/enabled", "boolean"}},
+		{"fullnameOverride", "Fleet", []string{"/fullnameOverride"}},
+	}
+	c := load(t)
+	if _, err := toRender(t, c, minimal(t)); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range tests {
+		_, err := toRender(t, c, with(t, minimal(t), tc.at, tc.to))
+		if err == nil {
+			t.Errorf("%s = %v is accepted", tc.at, tc.to)
+			continue
+		}
+		for _, want := range tc.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s = %v: the error does not name %q: %v", tc.at, tc.to, want, err)
+			}
+		}
+	}
+}
+
+// TestTemplatesRefuse lists what no schema can say.
+func TestTemplatesRefuse(t *testing.T) {
+	for name, tc := range map[string]struct {
+		v    values
+		want string
+	}{
+		"no servers":         {values{}, "nats.url is required"},
+		"min more than max":  {with(t, cases(t)["full"], "autoscaling.maxReplicas", 2), "autoscaling.minReplicas 3"},
+		"nothing to measure": {with(t, cases(t)["user"], "autoscaling.enabled", true), "autoscaling.endpoint"},
+	} {
+		if _, err := files(t, tc.v); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v, want %q", name, err, tc.want)
+		}
+	}
+}
+
+// samples are values for properties of which the schema alone does not say what
+// another valid one is.
+var samples = map[string]any{
+	"image.digest":             "sha256:" + strings.Repeat("a", 64),
+	"image.pullSecrets":        []any{values{"name": "other"}},
+	"nats.url":                 "nats://other:4444",
+	"nats.monitoring":          []any{"http://other:8333"},
+	"node.image.digest":        "sha256:" + strings.Repeat("b", 64),
+	"router.image.digest":      "sha256:" + strings.Repeat("c", 64),
+	"node.store.size":          "77Gi",
+	"networkPolicy.routerFrom": []any{values{"podSelector": values{}}},
+	"networkPolicy.egress":     []any{values{"ports": []any{values{"port": 9999}}}},
+	"autoscaling.endpoint":     "other:8333",
+}
+
+// sample is another valid value than the one that is set.
+func sample(path string, p property, old any) any {
+	if v, ok := samples[path]; ok {
+		return v
+	}
+	switch name := path[strings.LastIndex(path, ".")+1:]; name {
+	case "env":
+		return []any{values{"name": "OTHER", "value": "x"}}
+	case "envFrom":
+		return []any{values{"configMapRef": values{"name": "other"}}}
+	case "extraArgs":
+		return []any{"-other"}
+	case "command":
+		return []any{"other"}
+	case "tolerations":
+		return []any{values{"key": "other", "operator": "Exists"}}
+	case "resources":
+		return values{"limits": values{"memory": "3Gi"}}
+	case "affinity":
+		return values{"podAntiAffinity": values{}}
+	case "nodeSelector", "annotations", "podAnnotations", "podLabels":
+		return values{"example.com/other": "x"}
+	}
+	for _, e := range p.Enum {
+		if !reflect.DeepEqual(e, old) {
+			return e
+		}
+	}
+	if text := fmt.Sprint(p.Type); strings.Contains(text, "integer") {
+		return float64(*p.Minimum + 11)
+	} else if text == "boolean" {
+		return old != true
+	}
+	return "other"
+}
+
+// TestEachValueDoesSomething changes each value that the schema knows and
+// expects another output: what nobody reads is not offered.
+func TestEachValueDoesSomething(t *testing.T) {
+	render := func(v values) string {
+		out, err := files(t, v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b strings.Builder
+		for _, name := range slices.Sorted(maps.Keys(out)) {
+			b.WriteString(name + "\n" + out[name])
+		}
+		return b.String()
+	}
+	// Values whose effect needs another one.
+	needs := map[string]values{
+		"nats.auth.userKey":     {"nats.auth.kind": "user"},
+		"nats.auth.passwordKey": {"nats.auth.kind": "user"},
+		"node.replicas":         {"autoscaling.enabled": false},
+		"image.tag":             {"image.digest": ""},
+		"nameOverride":          {"fullnameOverride": ""},
+		"serviceAccount.name":   {"serviceAccount.create": false},
+	}
+	base := cases(t)["full"]
+	base = with(t, base, "security", values{"runAsUser": 1, "runAsGroup": 1, "fsGroup": 1})
+	schema := readSchema(t)
+	all := leaves(schema, "", map[string]property{})
+	if len(all) < 80 {
+		t.Fatalf("only %d values: the schema is not read whole", len(all))
+	}
+	for path, p := range all {
+		if path == "global" {
+			continue
+		}
+		v := base
+		for k, to := range needs[path] {
+			v = with(t, v, k, to)
+		}
+		old, ok := at(v, path)
+		if !ok {
+			old, _ = at(defaults(t), path)
+		}
+		to := sample(path, p, old)
+		if reflect.DeepEqual(old, to) {
+			t.Errorf("%s: the sample %v is no change", path, to)
+		}
+		if render(with(t, v, path, to)) == render(v) {
+			t.Errorf("%s = %v changes nothing", path, to)
+		}
+	}
+}

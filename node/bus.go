@@ -18,29 +18,29 @@ func (n *Instance) serve(ctx context.Context) error {
 	if err := n.conn.Register(ctx, n.o.Pool, n.offered()); err != nil {
 		return err
 	}
-	deliver, err := n.conn.ServeDeliver(services, n.incarnation, func(ctx context.Context, w run.Work) (natsbus.Answer, error) {
+	// Requests that were taken are answered although the services end: close
+	// stops each of them and waits.
+	answering := context.WithoutCancel(services)
+	deliver, err := n.conn.ServeDeliver(answering, n.incarnation, func(ctx context.Context, w run.Work) (natsbus.Answer, error) {
 		a, err := n.system.Delivered(ctx, w)
 		return natsbus.Answer(a), err
 	})
 	if err != nil {
 		return err
 	}
-	control, err := n.conn.ServeControl(services, n.system.Signal)
+	n.deliver = deliver
+	control, err := n.conn.ServeControl(answering, n.system.Signal)
 	if err != nil {
-		return errors.Join(err, deliver.Stop())
+		return err
 	}
+	n.front = append(n.front, control)
 	index := n.conn.NewIndex()
-	queries, err := n.conn.ServeQueries(services, &natsbus.Queries{Index: index, Values: n.values})
+	queries, err := n.conn.ServeQueries(answering, &natsbus.Queries{Index: index, Values: n.values})
 	if err != nil {
-		return errors.Join(err, control.Stop(), deliver.Stop())
+		return err
 	}
+	n.front = append(n.front, queries)
 	n.background(services, "graph index", index.Run)
-	n.work.Go(func() {
-		<-services.Done()
-		if err := errors.Join(queries.Stop(), control.Stop(), deliver.Stop()); err != nil {
-			n.log.Warn("a service did not stop cleanly", "error", err)
-		}
-	})
 	n.background(services, "relay", func(ctx context.Context) error {
 		return n.conn.RelayAll(ctx, n.relay(ctx))
 	})

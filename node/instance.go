@@ -46,6 +46,8 @@ type Instance struct {
 	members     *cluster.Members // nil without gossip
 	draining    atomic.Bool
 
+	front      []*natsbus.Service      // what any node answers: others do while this one drains
+	deliver    *natsbus.Service        // what only this one can answer
 	stopIntake context.CancelFunc      // ends what brings in tasks
 	stop       context.CancelCauseFunc // ends all other services
 	work       sync.WaitGroup
@@ -286,6 +288,9 @@ func (n *Instance) close() error {
 	if n.stopIntake != nil {
 		n.stopIntake()
 	}
+	for _, s := range n.front {
+		errs = append(errs, s.Stop())
+	}
 	if n.system != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), n.o.Drain)
 		errs = append(errs, n.system.Park(ctx))
@@ -298,6 +303,9 @@ func (n *Instance) close() error {
 			n.log.Warn("the next start publishes the rest of the lineage", "error", err)
 		}
 		cancel()
+		if n.deliver != nil {
+			errs = append(errs, n.deliver.Stop())
+		}
 		n.stop(run.ErrShutdown)
 	}
 	n.work.Wait()

@@ -43,6 +43,7 @@ type Execution struct {
 	inner   *unwound       // what a branch came to
 	fanned  []*fanned      // branches of fan-outs that are not disposed of
 	parked  bool           // no step may begin that is not recorded
+	tape    *tape          // of a replay
 	lost    bool           // calls that former attempts may have lost are booked
 	last    time.Time      // of the last recorded step
 

@@ -120,6 +120,9 @@ func (st *step) decide() error {
 		st.ex.visited = map[run.Path]bool{}
 	}
 	st.ex.visited[st.asked.Path] = true
+	if t := st.ex.tape; t != nil {
+		t.asked = append(t.asked, st.asked)
+	}
 	var err error
 	if st.decision, st.record, err = st.ex.journal.Next(st.asked); err != nil {
 		return err

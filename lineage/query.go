@@ -387,24 +387,34 @@ type Maker struct {
 func (g *Graph) Why(k session.Key, v session.Version) (Maker, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	t, err := g.thread(k)
+	t, i, err := g.made(k, v)
 	if err != nil {
 		return Maker{}, err
 	}
+	return g.maker(t, i), nil
+}
+
+// made returns the place of the record that made a version of a session: in
+// an ancestor, for what a fork shows of its parent.
+func (g *Graph) made(k session.Key, v session.Version) (*thread, int, error) {
+	t, err := g.thread(k)
+	if err != nil {
+		return nil, 0, err
+	}
 	if v == 0 || v > t.version() {
-		return Maker{}, fmt.Errorf("lineage: version %d of session %s, which ends at %d: %w", v, k.ID, t.version(), ErrNotFound)
+		return nil, 0, fmt.Errorf("lineage: version %d of session %s, which ends at %d: %w", v, k.ID, t.version(), ErrNotFound)
 	}
 	for base, ok := t.base(); ok && v <= base.Version; base, ok = t.base() {
 		up := session.Key{Tenant: k.Tenant, ID: base.Session}
 		if t, err = g.thread(up); err != nil {
-			return Maker{}, fmt.Errorf("lineage: version %d of session %s was made in %s: %w", v, k.ID, base.Session, ErrNotFound)
+			return nil, 0, fmt.Errorf("lineage: version %d of session %s was made in %s: %w", v, k.ID, base.Session, ErrNotFound)
 		}
 	}
 	i := t.content(v)
 	if i < 0 {
-		return Maker{}, fmt.Errorf("lineage: version %d of session %s: the record is missing: %w", v, t.key.ID, ErrNotFound)
+		return nil, 0, fmt.Errorf("lineage: version %d of session %s: the record is missing: %w", v, t.key.ID, ErrNotFound)
 	}
-	return g.maker(t, i), nil
+	return t, i, nil
 }
 
 // content returns the index of the record that made a version, -1 if it is

@@ -1,0 +1,298 @@
+package lineage
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Impact is what came after one chunk, placement, join or step and could see
+// it: everything that it may have touched. A join takes some chunks of a
+// branch and may leave others, and a summary may drop what it sums up, so that
+// not all of it must have been touched.
+type Impact struct {
+	Of       Ref      // where it was made
+	Record   Record   // of it
+	Sessions []Reach  // that include it: where it was made, then in the order of time
+	Steps    []Record // that came after it in those sessions, in the order of time
+	Runs     []Touched
+	Files    []HeadChange // by those steps
+	Written  []Record     // notes that they wrote to memories
+	// Recalls read one of those memories later, in other sessions: they may
+	// have found such a note.
+	Recalls []Record
+}
+
+// Reach is a session that includes something.
+type Reach struct {
+	Session Session
+	Version session.Version // from this one on
+	// Via says how it came there: "" where it was made, else the kind of the
+	// record that took it over (forked, merged and so on).
+	Via  Kind
+	From session.ID // the session that it came from
+}
+
+// Touched is a run that worked on something afterwards.
+type Touched struct {
+	Run   Run
+	First Record // of its steps that could see it
+	Steps int    // that could
+}
+
+// Impact returns what one version of a session touched afterwards: the chunk,
+// the placement or the join that made it.
+func (g *Graph) Impact(k session.Key, v session.Version) (Impact, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t, i, err := g.made(k, v)
+	if err != nil {
+		return Impact{}, err
+	}
+	return g.impact(t, i), nil
+}
+
+// ImpactOfStep returns what a step of a run touched afterwards.
+func (g *Graph) ImpactOfStep(tenant session.Tenant, id run.ID, path run.Path) (Impact, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t, i, err := g.find(tenant, id, path)
+	if err != nil {
+		return Impact{}, err
+	}
+	return g.impact(t, i), nil
+}
+
+// Step returns who recorded a step of a run, and with what outcome.
+func (g *Graph) Step(tenant session.Tenant, id run.ID, path run.Path) (Maker, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t, i, err := g.find(tenant, id, path)
+	if err != nil {
+		return Maker{}, err
+	}
+	return g.maker(t, i), nil
+}
+
+// Calls returns the records of the tool calls with an id, of a tenant: the id
+// that Rath gave it, which is unique, or the model's own, which need not be.
+func (g *Graph) Calls(tenant session.Tenant, call string) []Record {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var out []Record
+	for k, t := range g.sessions {
+		if k.Tenant != tenant {
+			continue
+		}
+		for i, r := range t.tidy().records {
+			if r.Call == call && (r.Kind == Tool || r.Kind == Intent) {
+				out = append(out, *t.record(i))
+			}
+		}
+	}
+	slices.SortFunc(out, byTime)
+	return slices.CompactFunc(out, func(a, b Record) bool { return a.Run == b.Run && a.Step == b.Step })
+}
+
+// Opening returns the record that tells how a session came to be.
+func (g *Graph) Opening(k session.Key) (Record, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t, err := g.thread(k)
+	if err != nil {
+		return Record{}, err
+	}
+	for i, r := range t.records {
+		if r == t.opening {
+			return *t.record(i), nil
+		}
+	}
+	return Record{}, fmt.Errorf("lineage: the beginning of session %s is missing: %w", k.ID, ErrNotFound)
+}
+
+func byTime(a, b Record) int {
+	return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.Session, b.Session), cmp.Compare(a.Commit, b.Commit), cmp.Compare(a.K, b.K))
+}
+
+// find returns the place of a step's record. Its outcome counts, not an
+// announcement before it.
+func (g *Graph) find(tenant session.Tenant, id run.ID, path run.Path) (*thread, int, error) {
+	var found *thread
+	at, rank := -1, 0
+	for k := range g.runs[runKey{tenant, id}] {
+		t := g.sessions[k].tidy()
+		for i, r := range t.records {
+			if r.Run != id || r.Step != path || path == "" || opens(r.Kind) {
+				continue
+			}
+			own := 1
+			if stepDone(r.Kind) {
+				own = 2
+			}
+			if own > rank || own == rank && k.ID < found.key.ID {
+				found, at, rank = t, i, own
+			}
+		}
+	}
+	if found != nil {
+		return found, at, nil
+	}
+	if len(g.runs[runKey{tenant, id}]) == 0 {
+		return nil, 0, fmt.Errorf("lineage: run %s of tenant %s: %w", id, tenant, ErrNotFound)
+	}
+	return nil, 0, fmt.Errorf("lineage: run %s has no step %s: %w", id, path, ErrNotFound)
+}
+
+// reach is how far into a session something is included: from a record on.
+type reach struct {
+	t       *thread
+	i       int // the record that brought it; -1 for what was there from the start
+	version session.Version
+	via     Kind
+	from    session.ID
+}
+
+// impact follows a record through the sessions that include it.
+func (g *Graph) impact(t *thread, i int) Impact {
+	r := t.record(i)
+	out := Impact{Of: r.Ref(), Record: *r}
+	start := &reach{t: t, i: i, version: t.shown(i)}
+	found := map[session.Key]*reach{t.key: start}
+	for queue := []*reach{start}; len(queue) > 0; queue = queue[1:] {
+		at := queue[0]
+		if found[at.t.key] != at {
+			continue // it was found to begin earlier
+		}
+		for _, next := range g.spread(at) {
+			old := found[next.t.key]
+			if old == nil || next.i < old.i {
+				found[next.t.key] = next
+				queue = append(queue, next)
+			}
+		}
+	}
+	for _, at := range found {
+		out.Sessions = append(out.Sessions, Reach{g.info(at.t), at.version, at.via, at.from})
+		g.after(at, &out)
+	}
+	slices.SortFunc(out.Sessions, func(a, b Reach) int {
+		return cmp.Or(min(len(a.Via), 1)-min(len(b.Via), 1), a.Session.Opened.Compare(b.Session.Opened), cmp.Compare(a.Session.Key.ID, b.Session.Key.ID))
+	})
+	slices.SortFunc(out.Steps, byTime)
+	slices.SortFunc(out.Written, byTime)
+	slices.SortFunc(out.Files, func(a, b HeadChange) int {
+		return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Session, b.Session), cmp.Compare(a.Commit, b.Commit))
+	})
+	g.touched(t.key.Tenant, &out)
+	g.recalled(t.key.Tenant, found, &out)
+	return out
+}
+
+// shown is the version from which on a record's content is there: its own, or
+// that of the row which a later commit added.
+func (t *thread) shown(i int) session.Version {
+	r := t.records[i]
+	if r.content() || r.Step == "" {
+		return t.versions[i]
+	}
+	for j := i + 1; j < len(t.records); j++ {
+		if o := t.records[j]; o.Kind == Chunk && o.Run == r.Run && o.Step == r.Step {
+			return t.versions[j]
+		}
+	}
+	return t.versions[i]
+}
+
+// spread returns the sessions that take over what a session includes.
+func (g *Graph) spread(at *reach) []*reach {
+	var out []*reach
+	for _, kid := range g.kids(at.t.key) {
+		t := g.sessions[kid]
+		for _, p := range t.opening.Parents {
+			if p.Session == at.t.key.ID && p.Version >= at.version {
+				out = append(out, &reach{t: t, i: -1, version: t.opening.Version, via: t.opening.Kind, from: at.t.key.ID})
+				break
+			}
+		}
+	}
+	for by := range g.decided[at.t.key] {
+		t := g.sessions[by].tidy()
+		for i, r := range t.records {
+			if r.Kind != Adopted && r.Kind != Merged || by == at.t.key {
+				continue
+			}
+			if slices.ContainsFunc(r.Parents, func(p Ref) bool { return p.Session == at.t.key.ID && p.Version >= at.version }) {
+				out = append(out, &reach{t: t, i: i, version: t.versions[i], via: r.Kind, from: at.t.key.ID})
+				break
+			}
+		}
+	}
+	return out
+}
+
+// after collects what a session recorded once it included something.
+func (g *Graph) after(at *reach, out *Impact) {
+	head := ""
+	for i, r := range at.t.records {
+		before := or(r.HeadFrom, head)
+		head = or(r.Head, head)
+		if i <= at.i || !stepDone(r.Kind) || r.Run == out.Record.Run && r.Step == out.Record.Step && r.Step != "" {
+			continue
+		}
+		out.Steps = append(out.Steps, *at.t.record(i))
+		if r.Kind == Remembered && !r.Failed() {
+			out.Written = append(out.Written, *at.t.record(i))
+		}
+		if r.Head != "" && before != "" && r.Head != before && movesHead(r.Kind) {
+			out.Files = append(out.Files, at.t.headChange(i))
+		}
+	}
+}
+
+// touched lists the runs of the steps.
+func (g *Graph) touched(tenant session.Tenant, out *Impact) {
+	index := map[run.ID]int{}
+	for _, s := range out.Steps {
+		if s.Run == "" {
+			continue
+		}
+		n, ok := index[s.Run]
+		if !ok {
+			r, known := g.run(runKey{tenant, s.Run})
+			if !known {
+				continue
+			}
+			n = len(out.Runs)
+			index[s.Run] = n
+			out.Runs = append(out.Runs, Touched{Run: r, First: s})
+		}
+		out.Runs[n].Steps++
+	}
+}
+
+// recalled lists the later searches of the memories that were written to.
+func (g *Graph) recalled(tenant session.Tenant, within map[session.Key]*reach, out *Impact) {
+	first := map[string]int64{}
+	for _, w := range out.Written {
+		if at, ok := first[w.Name]; !ok || w.Time < at {
+			first[w.Name] = w.Time
+		}
+	}
+	if len(first) == 0 {
+		return
+	}
+	for k, t := range g.sessions {
+		if k.Tenant != tenant || within[k] != nil {
+			continue
+		}
+		for i, r := range t.tidy().records {
+			if at, ok := first[r.Name]; ok && r.Kind == Recalled && r.Time > at {
+				out.Recalls = append(out.Recalls, *t.record(i))
+			}
+		}
+	}
+	slices.SortFunc(out.Recalls, byTime)
+}

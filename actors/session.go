@@ -9,6 +9,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/rathcluster/rath/internal/protection"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -260,6 +261,9 @@ func (a *sessionActor) put(r *request, now time.Time) {
 func (a *sessionActor) append(commit session.Commit) {
 	a.pending = a.sys.tick()
 	at := a.w.At()
+	if !protection.PersistBeforeReply {
+		a.answer(nil)
+	}
 	a.async(appending, func(o *outcome) {
 		o.commit = commit
 		ctx, cancel := context.WithTimeout(context.Background(), a.sys.o.AppendTimeout)

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/rathcluster/rath/internal/protection"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -150,7 +151,7 @@ func (st *step) intend(call string) error {
 		if stop != nil {
 			return stop
 		}
-		if time.Now().Before(expires) {
+		if !protection.IntentExpiry || time.Now().Before(expires) {
 			return nil
 		}
 		// The commit took longer than the intent lives, so nothing may start

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/protection"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
@@ -200,9 +201,16 @@ func (rt *Runtime) begin(ctx context.Context, g Registration, t run.Task, s sess
 	if err != nil {
 		return nil, err
 	}
+	var before *run.Granted
+	if !protection.ClaimBeforeRead {
+		before, _ = rt.Values.Recorded(ctx, c.Session, t.ID)
+	}
 	granted, err := rt.Store.Claim(ctx, c)
 	if err != nil {
 		return nil, err
+	}
+	if before != nil && before.Attempt > 0 {
+		granted.Journal = before.Journal
 	}
 	ex := &Execution{
 		rt: rt, reg: g, id: t.ID, home: t.Session, granted: granted, state: granted.State, task: granted.Task,

@@ -10,6 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/internal/protection"
 )
 
 const (
@@ -48,7 +50,9 @@ func (c *Conn) publishExpecting(ctx context.Context, subject string, last uint64
 	if m.Header == nil {
 		m.Header = make(nats.Header, 1)
 	}
-	m.Header[headerExpectLast] = []string{strconv.FormatUint(last, 10)}
+	if protection.AppendCAS || !strings.HasPrefix(m.Subject, prefixEvent) {
+		m.Header[headerExpectLast] = []string{strconv.FormatUint(last, 10)}
+	}
 	return c.publish(ctx, m)
 }
 

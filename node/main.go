@@ -13,6 +13,7 @@ import (
 
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/protection"
 	"github.com/rathcluster/rath/sandbox/local"
 )
 
@@ -102,6 +103,9 @@ func runMain(args []string, env func(string) string, stderr io.Writer, rs []flow
 	if err != nil {
 		fmt.Fprintln(stderr, "node:", err)
 		return 5
+	}
+	if off := protection.Off(); len(off) > 0 {
+		o.Logger.Error("this program is for tests only: it leaves out protections and will lose or repeat work", "off", off)
 	}
 	o.Logger.Info("node is up", "incarnation", n.Incarnation(), "nats", n.URL(), "store", o.Store, "level", n.Level())
 	select {

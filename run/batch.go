@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/protection"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -20,7 +21,8 @@ func (w *Writer) Commit(b Batch, now time.Time) (Ack, error) {
 		return Ack{Session: s.Session, Recorded: s, At: w.at, Time: s.Time, State: r.State}, nil
 	}
 	// A run that was given back belongs to nobody until it is claimed again.
-	if r.Attempt != b.Attempt || r.Epoch != w.Epoch() || r.State.Terminal() || r.State == Queued {
+	stale := r.Attempt != b.Attempt || r.Epoch != w.Epoch() || r.State.Terminal() || r.State == Queued
+	if stale && (protection.AttemptFence || r.State.Terminal()) {
 		return Ack{}, w.late(r, b, now)
 	}
 	if r.Cancel != nil && !tidies(b.Events) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/protection"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -222,7 +223,7 @@ func (w *Writer) Claim(c Claim, now time.Time) (*Granted, error) {
 		return nil, fmt.Errorf("run: id %s: %w; choose another id or send the same body", c.Run, ErrKeyReused)
 	}
 	switch {
-	case r.State.Terminal(), r.State == NeedsReview, r.State == Waiting, c.Enqueue:
+	case r.State.Terminal(), r.State == NeedsReview, r.State == Waiting && protection.WakeNumbers, c.Enqueue:
 		return w.grant(r, r.State), nil
 	case r.State == Running && w.opened && r.Epoch == w.book.Epoch:
 		return nil, fmt.Errorf("run: %s executes here already: %w", c.Run, ErrState)

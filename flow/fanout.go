@@ -52,6 +52,10 @@ type Remote struct {
 	Workflow string
 	Revision string          // "" is what is offered
 	Input    json.RawMessage // JSON; nil is none
+	// Model and Tools are what its task asks for; "" and nil are what the
+	// workflow takes by itself.
+	Model string
+	Tools []string
 	// Description is shown by a Selector.
 	Description string
 }
@@ -273,7 +277,7 @@ func (f *fan) open(st *step, deadline time.Duration) error {
 	for i, b := range f.bs {
 		one := run.FanOutBranch{Name: b.Name, Session: f.ids[i]}
 		if r, ok := b.Workflow.(Remote); ok {
-			one.Workflow, one.Revision, one.Input = r.Workflow, r.Revision, string(r.Input)
+			one.Workflow, one.Revision, one.Input, one.Model, one.Tools = r.Workflow, r.Revision, string(r.Input), r.Model, r.Tools
 		}
 		out.Branches = append(out.Branches, one)
 	}

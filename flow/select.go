@@ -114,6 +114,8 @@ func describe(w Workflow) (name, description string) {
 	switch w := w.(type) {
 	case described:
 		return w.name, w.description
+	case Remote:
+		return w.Workflow, w.Description
 	case *Agent:
 		return w.Name, clip(firstLine(w.Prompt), 200)
 	}

@@ -60,9 +60,11 @@ type FanOut struct {
 // FanOutBranch is one branch of a fan-out. One with a workflow is remote.
 type FanOutBranch struct {
 	Input    string     `json:"input,omitempty"`
+	Model    string     `json:"model,omitempty"` // of the task of a remote branch
 	Name     string     `json:"name"`
 	Revision string     `json:"revision,omitempty"`
 	Session  session.ID `json:"session"`
+	Tools    []string   `json:"tools,omitempty"` // of the task of a remote branch
 	Workflow string     `json:"workflow,omitempty"`
 }
 
@@ -96,7 +98,7 @@ func (f FanOut) Tasks(t session.Tenant) []Task {
 			},
 		}
 		if b.Workflow != "" {
-			task.Workflow, task.Revision = b.Workflow, b.Revision
+			task.Workflow, task.Revision, task.Model, task.Tools = b.Workflow, b.Revision, b.Model, b.Tools
 			if b.Input != "" {
 				task.Input = json.RawMessage(b.Input)
 			}

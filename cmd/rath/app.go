@@ -148,7 +148,7 @@ store itself.`,
 	add("start", a.demoCommand(), a.runCommand(), a.devCommand(), a.initCommand())
 	add("work", a.submitCommand(), a.cancelCommand(), a.resumeCommand(), a.resolveCommand(), a.forkCommand())
 	add("look", a.psCommand(), a.showCommand(), a.tailCommand(), a.traceCommand(), a.whyCommand(), a.graphCommand(), a.diffCommand())
-	add("files", a.exportCommand(), a.verifyCommand(), a.importCommand())
+	add("files", a.exportCommand(), a.verifyCommand(), a.auditCommand(), a.importCommand())
 	add("own", a.doctorCommand(), a.configCommand(), a.versionCommand(), a.completionCommand())
 	root.AddCommand(topics()...)
 	root.SetHelpCommandGroupID("own")

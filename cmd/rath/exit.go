@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rathcluster/rath/dossier"
+	"github.com/rathcluster/rath/internal/audit"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/lineage"
@@ -120,7 +121,7 @@ func codeOf(err error) int {
 		code int
 		errs []error
 	}{
-		{exitUsage, []error{run.ErrMalformed, session.ErrTooLarge, session.ErrTenant}},
+		{exitUsage, []error{run.ErrMalformed, session.ErrTooLarge, session.ErrTenant, audit.ErrInput}},
 		{exitNotFound, []error{session.ErrNotFound, lineage.ErrNotFound, run.ErrUnknownRun, fs.ErrNotExist}},
 		{exitConflict, []error{
 			run.ErrKeyReused, run.ErrState, session.ErrConflict, session.ErrClosed, session.ErrStale, natsserver.ErrStoreInUse,

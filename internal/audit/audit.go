@@ -31,6 +31,7 @@ package audit
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -181,9 +182,12 @@ type Report struct {
 // OK reports whether nothing was broken.
 func (r *Report) OK() bool { return len(r.Violations) == 0 }
 
+// ErrInput marks what cannot be audited: a file that is no dump, a witness that
+// is no JSON, messages out of order.
+var ErrInput = errors.New("audit: bad input")
+
 // Run reads messages to their end and returns what it found. The error is one
-// of the input: a message that cannot be read, a schema that is missing, a
-// witness that is no JSON, messages out of order.
+// of reading them, of a schema that is missing, or ErrInput.
 func Run(ctx context.Context, messages iter.Seq2[Message, error], opts *Options) (*Report, error) {
 	a, err := newAudit(opts)
 	if err != nil {
@@ -197,7 +201,7 @@ func Run(ctx context.Context, messages iter.Seq2[Message, error], opts *Options)
 			err = a.message(m)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("audit: %w", err)
+			return nil, err
 		}
 	}
 	a.finish()
@@ -278,12 +282,12 @@ func (a *audit) message(m Message) error {
 	a.report.Messages++
 	a.report.Bytes += uint64(len(m.Data))
 	if last := a.streams[m.Stream]; m.Stream != streamBlob && m.Seq <= last {
-		return fmt.Errorf("message %d of stream %s comes after %d: messages of a stream come in their order", m.Seq, m.Stream, last)
+		return fmt.Errorf("%w: message %d of stream %s comes after %d: messages of a stream come in their order", ErrInput, m.Seq, m.Stream, last)
 	}
 	a.streams[m.Stream] = m.Seq
 	if strings.HasPrefix(m.Stream, "EV_") {
 		if a.late {
-			return fmt.Errorf("message %d of %s comes after those of other streams: the event streams come first", m.Seq, m.Stream)
+			return fmt.Errorf("%w: message %d of %s comes after those of other streams: the event streams come first", ErrInput, m.Seq, m.Stream)
 		}
 		a.commit(m)
 		return nil

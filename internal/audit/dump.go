@@ -86,14 +86,14 @@ func ReadDump(r io.Reader) iter.Seq2[Message, error] {
 			if n == 1 {
 				var head dumpHead
 				if err := json.Unmarshal(s.Bytes(), &head); err != nil || head.Dump != dumpFormat {
-					yield(Message{}, fmt.Errorf("line 1 is not {\"rath_dump\":%d}: this is no dump that this release reads", dumpFormat))
+					yield(Message{}, fmt.Errorf("%w: line 1 is not {\"rath_dump\":%d}: this is no dump that this release reads", ErrInput, dumpFormat))
 					return
 				}
 				continue
 			}
 			var l dumpLine
 			if err := json.Unmarshal(s.Bytes(), &l); err != nil {
-				yield(Message{}, fmt.Errorf("dump, line %d: %w", n, err))
+				yield(Message{}, fmt.Errorf("%w: dump, line %d: %w", ErrInput, n, err))
 				return
 			}
 			m := Message{Stream: l.Stream, Seq: l.Seq, Subject: l.Subject, Header: l.Header, Data: l.Data}
@@ -104,8 +104,12 @@ func ReadDump(r io.Reader) iter.Seq2[Message, error] {
 				return
 			}
 		}
-		if err := s.Err(); err != nil {
-			yield(Message{}, fmt.Errorf("dump: %w", err))
+		err := s.Err()
+		if errors.Is(err, bufio.ErrTooLong) {
+			err = fmt.Errorf("%w: dump: a line of more than %d bytes", ErrInput, maxLine)
+		}
+		if err != nil {
+			yield(Message{}, fmt.Errorf("audit: dump: %w", err))
 		}
 	}
 }

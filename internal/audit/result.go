@@ -116,10 +116,13 @@ func (a *audit) agrees(g *runState, r *resultData, wrong func(string, string) fu
 // deadLetter takes a message of DLQ.
 func (a *audit) deadLetter(m Message) {
 	parts := strings.Split(m.Subject, ".")
-	if len(parts) < 3 || !a.wanted(parts[2]) {
+	if len(parts) < 4 || !a.wanted(parts[2]) {
 		return
 	}
 	a.spoken(m, "", 0)
+	if len(parts) > 4 {
+		return // what became of a refused task
+	}
 	var d struct {
 		Run string `json:"run"`
 	}

@@ -149,7 +149,7 @@ func lines[T any](files []io.Reader, what string, take func(T) error) error {
 					bad = nil
 				}
 				if bad != nil {
-					return fmt.Errorf("audit: witness of %s, file %d, line %d: %w", what, i+1, n, bad)
+					return fmt.Errorf("%w: witness of %s, file %d, line %d: %w", ErrInput, what, i+1, n, bad)
 				}
 			}
 			if errors.Is(err, io.EOF) {

@@ -1,0 +1,241 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/internal/audit"
+	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/natsbus"
+)
+
+// auditFlags are those of audit.
+type auditFlags struct {
+	dump, secret           string
+	open                   bool
+	limit                  int
+	tools, models, clients []string
+}
+
+func (a *app) auditCommand() *cobra.Command {
+	var f auditFlags
+	cmd := &cobra.Command{
+		Use:   "audit [DUMP]",
+		Short: "Check from the stored bytes that every promise was kept",
+		Long: `Reads all streams, or a dump of them, and checks what the system promises: whole
+chains, one writer, one end for each run, no effect twice in silence, waits that
+go on once, branches that end with a reason, budgets, tenants, lineage, results.
+The auditor shares no code with the system: it knows the format and the schemas.
+
+Witnesses tell it what no log can: --tools is what tools noted, one JSON line
+{"call","attempt","tool","time"} for each execution; --models the model server's
+requests {"run","step","attempt","try","time"}; --clients what clients were told
+{"op":"submit","run"}, and "commit", "result" and "control". --secret is a file
+with credentials, one a line, that must be stored nowhere.
+
+A system at rest owes an end to each branch, a result to each run and a record
+to each event. While it works, --open leaves out what may only be on its way.
+Reading a server takes the credentials of a node or an operator.
+
+Exit code 1 if a promise was broken: each line names it, with the session, the
+commit, what had to be there and what is.`,
+		Example: `  rath audit
+  rath audit --server nats://nats:4222 --creds node.creds --dump all.jsonl
+  rath audit all.jsonl --tools tools.jsonl --secret keys.txt -o json`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.audit(cmd.Context(), args, &f) },
+	}
+	cmd.Flags().StringVar(&f.dump, "dump", "", "file to write what was read to")
+	cmd.Flags().StringArrayVar(&f.tools, "tools", nil, "witness file of tools; can be given again")
+	cmd.Flags().StringArrayVar(&f.models, "models", nil, "request log of the model server; can be given again")
+	cmd.Flags().StringArrayVar(&f.clients, "clients", nil, "log of what a client was told; can be given again")
+	cmd.Flags().StringVar(&f.secret, "secret", "", "file with credentials, one a line")
+	cmd.Flags().BoolVar(&f.open, "open", false, "the system still works")
+	cmd.Flags().IntVar(&f.limit, "limit", audit.DefaultLimit, "violations of one promise that are told")
+	return cmd
+}
+
+// schemaFiles are the schemas that this program carries.
+type schemaFiles struct{}
+
+func (schemaFiles) Open(name string) (fs.File, error) {
+	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
+}
+
+func (schemaFiles) ReadFile(name string) ([]byte, error) {
+	return messages.SchemaOf(strings.TrimSuffix(name, ".json"))
+}
+
+func (a *app) audit(ctx context.Context, args []string, f *auditFlags) (err error) {
+	o := &audit.Options{Schemas: schemaFiles{}, Open: f.open, Limit: f.limit}
+	if a.config.Tenant.given() {
+		o.Tenant = a.config.Tenant.Value
+	}
+	var files []io.Closer
+	defer func() {
+		for _, c := range files {
+			err = errors.Join(err, c.Close())
+		}
+	}()
+	for _, w := range []struct {
+		names []string
+		into  *[]io.Reader
+	}{{f.tools, &o.Tools}, {f.models, &o.Models}, {f.clients, &o.Clients}} {
+		for _, name := range w.names {
+			file, err := os.Open(name)
+			if err != nil {
+				return err
+			}
+			files = append(files, file)
+			*w.into = append(*w.into, file)
+		}
+	}
+	if f.secret != "" {
+		if o.Secrets, err = a.secrets(f.secret); err != nil {
+			return err
+		}
+	}
+	source, close, err := a.stored(ctx, args)
+	if err != nil {
+		return err
+	}
+	files = append(files, closer(close))
+	if f.dump != "" {
+		file, err := os.OpenFile(f.dump, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+		if err != nil {
+			return err
+		}
+		files = append(files, file)
+		source = dumping(source, audit.NewWriter(file))
+	}
+	report, err := audit.Run(ctx, source, o)
+	if err != nil {
+		return err
+	}
+	return a.audited(report)
+}
+
+type closer func() error
+
+func (c closer) Close() error { return c() }
+
+// secrets reads the lines of a file.
+func (a *app) secrets(name string) ([]string, error) {
+	data, err := a.readInput(name, 1<<20)
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for s := bufio.NewScanner(strings.NewReader(string(data))); s.Scan(); {
+		if line := strings.TrimSpace(s.Text()); line != "" {
+			all = append(all, line)
+		}
+	}
+	return all, nil
+}
+
+// stored returns the messages of a dump, or of the streams.
+func (a *app) stored(ctx context.Context, args []string) (iter.Seq2[audit.Message, error], func() error, error) {
+	if len(args) == 1 {
+		if args[0] == "-" {
+			return audit.ReadDump(a.in), func() error { return nil }, nil
+		}
+		file, err := os.Open(args[0])
+		if err != nil {
+			return nil, nil, err
+		}
+		return audit.ReadDump(file), file.Close, nil
+	}
+	conn, close, err := a.openStreams(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return func(yield func(audit.Message, error) bool) {
+		err := conn.Dump(ctx, func(m natsbus.Stored) error {
+			if !yield(audit.Message(m), nil) {
+				return errStopped
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, errStopped) {
+			yield(audit.Message{}, err)
+		}
+	}, close, nil
+}
+
+var errStopped = errors.New("nobody reads on")
+
+// dumping writes messages as they are read.
+func dumping(source iter.Seq2[audit.Message, error], to *audit.Writer) iter.Seq2[audit.Message, error] {
+	return func(yield func(audit.Message, error) bool) {
+		for m, err := range source {
+			if err == nil {
+				err = to.Write(m)
+			}
+			if !yield(m, err) || err != nil {
+				return
+			}
+		}
+		if err := to.Flush(); err != nil {
+			yield(audit.Message{}, err)
+		}
+	}
+}
+
+// audited tells what an audit found.
+func (a *app) audited(r *audit.Report) error {
+	done, err := emitOne(a, r)
+	if !done {
+		for _, v := range r.Violations {
+			a.out.Println(a.out.Paint(term.Red, term.Line(v.String(), 1000)))
+		}
+		if !r.OK() {
+			a.out.Println()
+		}
+		docs := map[string]string{}
+		for _, i := range audit.Invariants() {
+			docs[i.Name] = i.Doc
+		}
+		var rows [][]string
+		broken := uint64(0)
+		for _, c := range r.Counts {
+			broken += c.Violations
+			found := thousands(int64(c.Violations)) //nolint:gosec // counted one by one
+			if c.Violations == 0 {
+				found = "-"
+			}
+			rows = append(rows, []string{c.Invariant, thousands(int64(c.Checked)), found}) //nolint:gosec // likewise
+		}
+		a.table([]string{"PROMISE", "CHECKED", "BROKEN"}, rows)
+		a.out.Println()
+		total := fmt.Sprintf("%s, %s, %s, %s", counted(int64(r.Commits), "commit"), counted(int64(r.Events), "event"), //nolint:gosec // likewise
+			counted(int64(r.Sessions), "session"), counted(int64(r.Runs), "run")) //nolint:gosec // likewise
+		if r.Open > 0 {
+			total += fmt.Sprintf(", %s of them open", thousands(int64(r.Open))) //nolint:gosec // likewise
+		}
+		verdict := a.out.Paint(term.Green, "every promise was kept")
+		if broken > 0 {
+			verdict = a.out.Paint(term.Red, counted(int64(broken), "violation")) //nolint:gosec // likewise
+			for _, c := range r.Counts {
+				if c.Violations > 0 {
+					a.remark("%s: %s", c.Invariant, docs[c.Invariant])
+				}
+			}
+		}
+		a.out.Println(total + ": " + verdict)
+	}
+	if err == nil && !r.OK() {
+		err = silent(exitFailed)
+	}
+	return err
+}

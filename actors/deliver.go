@@ -65,7 +65,7 @@ func (s *System) Signal(ctx context.Context, sig run.Signal) error {
 // as its parent's log says, should the signal that says so have been lost.
 func (s *System) closeBranch(ctx context.Context, sig run.Signal) error {
 	branch := sig.Received.Branch.Link.Key
-	d, err := s.o.Values.Disposition(ctx, sig.To, branch.ID)
+	d, err := s.o.Values.Disposition(ctx, sig.To, sig.Run, branch.ID)
 	if err != nil {
 		return err
 	}

@@ -283,7 +283,10 @@ func (rt *Runtime) apply(ctx context.Context, s run.Signal) error {
 	err := rt.Store.Apply(ctx, s)
 	if s.Received != nil && s.Received.Kind == run.Report && (errors.Is(err, run.ErrState) || errors.Is(err, run.ErrUnknownRun)) {
 		child := s.Received.Branch.Link.Key
-		d, readErr := rt.Values.Disposition(ctx, s.To, child.ID)
+		d, readErr := rt.Values.Disposition(ctx, s.To, s.Run, child.ID)
+		if errors.Is(readErr, run.ErrState) {
+			return nil // it will be decided, and told
+		}
 		if readErr != nil {
 			return readErr
 		}

@@ -82,28 +82,45 @@ func (v *Values) Recorded(ctx context.Context, k session.Key, id ID) (*Granted, 
 	return w.grant(r, r.State), nil
 }
 
-// Disposition returns how a run's log says that a branch ended for it. One that
-// the log says nothing of is cancelled: the run went on without it.
-func (v *Values) Disposition(ctx context.Context, parent session.Key, branch session.ID) (Disposal, error) {
+// Disposition returns how the log of a run that opened a branch says that the
+// branch ended for it. One that the run ended without is cancelled. ErrState:
+// the run goes on and has not decided yet; its decision will be told.
+func (v *Values) Disposition(ctx context.Context, parent session.Key, id ID, branch session.ID) (Disposal, error) {
 	d := Disposal{Session: branch, State: session.ClosedCancelled, Reason: "the run that opened this branch went on without it"}
+	open := false
 	for e, err := range v.log.Read(ctx, parent, session.Position{}) {
 		if err != nil {
 			return d, fmt.Errorf("run: read %s: %w", parent, err)
 		}
 		for _, ev := range e.Commit.Events {
-			if ev.Kind != KindDisposed {
-				continue
-			}
-			all, err := Read[Disposed](ev)
-			if err != nil {
-				return d, err
-			}
-			for _, one := range all.Branches {
-				if one.Session == branch {
-					return one, nil
+			switch ev.Kind {
+			case KindSubmitted:
+				v, err := Read[Submitted](ev)
+				if err != nil {
+					return d, err
+				}
+				open = open || v.Task.Run == id
+			case KindEnded:
+				v, err := Read[Ended](ev)
+				if err != nil {
+					return d, err
+				}
+				open = open && v.Run != id
+			case KindDisposed:
+				all, err := Read[Disposed](ev)
+				if err != nil {
+					return d, err
+				}
+				for _, one := range all.Branches {
+					if one.Session == branch {
+						return one, nil
+					}
 				}
 			}
 		}
+	}
+	if open {
+		return d, fmt.Errorf("run: %s has not decided about branch %s: %w", id, branch, ErrState)
 	}
 	return d, nil
 }

@@ -22,7 +22,7 @@ const RejoinEvery = 30 * time.Second
 const (
 	// A node that sees nobody tries again after firstRetry, then after twice that,
 	// and so on up to lastRetry.
-	firstRetry = 500 * time.Millisecond
+	firstRetry = 250 * time.Millisecond
 	lastRetry  = 5 * time.Second
 	// refusals is how often in a row a node that just started must be refused until
 	// it gives up: a node that stops looks like a refusal.
@@ -33,8 +33,6 @@ const (
 	resolveWithin = 5 * time.Second
 	// atOnce is how many nodes are contacted at the same time.
 	atOnce = 8
-	// stalled is a pause of this process after which it contacts others at once.
-	stalled = 3 * time.Second
 )
 
 // round is what came of contacting the others once.
@@ -50,15 +48,8 @@ func (m *Members) keepJoined(ctx context.Context, first chan<- error) {
 	defer tick.Stop()
 	var due time.Time
 	retry, refused := firstRetry, 0
-	last := time.Now()
 	for {
 		now := time.Now()
-		if gap := now.Sub(last); gap > stalled {
-			// The others may have forgotten this node, and it may not notice.
-			m.log.Warn("cluster: this process stood still", "for", gap.Round(time.Millisecond))
-			m.meet(ctx, m.anyThree())
-			due = now
-		}
 		if !now.Before(due) {
 			r := m.join(ctx)
 			if ctx.Err() != nil {
@@ -90,7 +81,6 @@ func (m *Members) keepJoined(ctx context.Context, first chan<- error) {
 		} else if len(m.view.others()) == 0 && due.Sub(now) > lastRetry {
 			due = now // the last other node is gone
 		}
-		last = time.Now()
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -181,17 +171,6 @@ func (m *Members) meet(ctx context.Context, addrs []netip.AddrPort) map[netip.Ad
 	}
 	work.Wait()
 	return failed
-}
-
-// anyThree returns the addresses of some nodes of the list.
-func (m *Members) anyThree() []netip.AddrPort {
-	var out []netip.AddrPort
-	for _, n := range m.view.others() { // in random order
-		if a, err := netip.ParseAddrPort(n.Addr); err == nil && len(out) < 3 {
-			out = append(out, a)
-		}
-	}
-	return out
 }
 
 // refusal says why a join failed if the other side answered and did not want it.

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"log/slog"
+	"strings"
 )
 
 // Key encrypts and authenticates what nodes say to each other, with AES-GCM: 16,
@@ -19,9 +20,9 @@ func NewKey() Key {
 	return k
 }
 
-// ParseKey reads the text of a key: base64, as [Key.Text] writes it.
+// ParseKey reads the text of a key: base64, as [Key.Text] writes it, with or without space around it.
 func ParseKey(text string) (Key, error) {
-	b, err := base64.StdEncoding.DecodeString(text)
+	b, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
 	if err != nil {
 		// The cause would quote a byte of the key.
 		return nil, fmt.Errorf("cluster: key: not base64: take the output of `openssl rand -base64 32`")

@@ -136,6 +136,9 @@ func (m *Members) Changed() <-chan struct{} { return m.view.next() }
 func (m *Members) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.err != nil && !errors.Is(m.err, ErrRefused) && len(m.view.others()) > 0 {
+		return nil // somebody came since
+	}
 	return m.err
 }
 

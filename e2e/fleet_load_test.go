@@ -15,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/audit"
 	"github.com/rathcluster/rath/internal/fleet"
 )
 
@@ -28,6 +29,7 @@ type load struct {
 	mu      sync.Mutex
 	random  *rand.Rand
 	log     *os.File
+	heard   *os.File // what clients were told, for the audit
 	next    int
 	tasks   map[string]*task
 	order   []string // of the tasks
@@ -61,6 +63,11 @@ type taskResult struct {
 	Version int    `json:"version"`
 	Code    string `json:"code"`
 	Error   string `json:"error"`
+	Chain   *struct {
+		Session string `json:"session"`
+		Seq     uint64 `json:"seq"`
+		Hash    string `json:"hash"`
+	} `json:"chain"`
 }
 
 // head is an answer about the newest version of a session, or, if it was told
@@ -73,7 +80,7 @@ type head struct {
 	Asked   bool          `json:"asked"`
 }
 
-func newLoad(f *fleet.Fleet, seed uint64, history, witness string) (*load, error) {
+func newLoad(f *fleet.Fleet, seed uint64, history, told, witness string) (*load, error) {
 	l := &load{
 		began: time.Now(), witness: witness, random: rand.New(rand.NewPCG(seed, 2)),
 		tasks: map[string]*task{}, arrived: map[string]chan struct{}{}, refused: map[string]int{},
@@ -83,6 +90,9 @@ func newLoad(f *fleet.Fleet, seed uint64, history, witness string) (*load, error
 	if l.log, err = os.Create(history); err != nil {
 		return nil, err
 	}
+	if l.heard, err = os.Create(told); err != nil {
+		return nil, errors.Join(err, l.log.Close())
+	}
 	l.nc, err = nats.Connect(f.URLs(0), nats.Name("load"), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
 		nats.PingInterval(time.Second), nats.MaxPingsOutstanding(2), nats.RetryOnFailedConnect(true), nats.Timeout(time.Second),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
@@ -90,14 +100,24 @@ func newLoad(f *fleet.Fleet, seed uint64, history, witness string) (*load, error
 		_, err = l.nc.Subscribe("rath.run.default.*.result", func(m *nats.Msg) { l.told(m.Data) })
 	}
 	if err != nil {
-		return nil, errors.Join(err, l.log.Close())
+		return nil, errors.Join(err, l.close())
 	}
 	return l, nil
 }
 
 func (l *load) close() error {
-	l.nc.Close()
-	return l.log.Close()
+	if l.nc != nil {
+		l.nc.Close()
+	}
+	return errors.Join(l.log.Close(), l.heard.Close())
+}
+
+// tell notes what a client was told, for the audit. It is called with the lock
+// held.
+func (l *load) tell(t audit.Told) {
+	t.Time = time.Now()
+	data, _ := json.Marshal(t)
+	_, _ = l.heard.Write(append(data, '\n'))
 }
 
 // write adds a line to the history.
@@ -127,12 +147,19 @@ func (l *load) told(data []byte) {
 	}
 	l.mu.Lock()
 	t := l.tasks[r.Run]
+	if t == nil { // of a branch that the system runs
+		t = &task{ID: r.Run}
+		l.tasks[r.Run], l.arrived[r.Run] = t, make(chan struct{})
+	}
 	switch {
-	case t == nil:
-		l.broken = append(l.broken, fmt.Sprintf("a result of run %s, which nobody submitted: %s", r.Run, data))
 	case t.Result == "":
 		t.Result, t.outcome = string(data), r
 		close(l.arrived[r.Run])
+		told := audit.Told{Op: "result", Run: r.Run, State: r.State}
+		if r.Chain != nil {
+			told.Session, told.Seq, told.Hash = r.Chain.Session, r.Chain.Seq, r.Chain.Hash
+		}
+		l.tell(told)
 		if r.Session != "" && r.Version > 0 {
 			now := time.Since(l.began)
 			l.heads = append(l.heads, head{Session: r.Session, Start: now, End: now, Version: r.Version})
@@ -180,14 +207,20 @@ func (l *load) task() *task {
 	l.next++
 	t := &task{ID: fmt.Sprintf("t%d", l.next)}
 	switch n := l.random.IntN(20); {
-	case n < 9:
+	case n < 6:
 		t.Workflow, t.Prompt = "work", "plain"
-	case n < 12:
+	case n < 9:
 		t.Workflow, t.Prompt = "work", "pay"
-	case n < 15:
+	case n < 11:
 		t.Workflow, t.Prompt = "files", "write"
-	default:
+	case n < 13:
 		t.Workflow, t.Prompt = "split", "plain"
+	case n < 15:
+		t.Workflow, t.Prompt = "fan", "all"
+	case n < 17:
+		t.Workflow, t.Prompt = "fan", "first"
+	default:
+		t.Workflow, t.Prompt = "ask", "plain"
 	}
 	t.Prompt += " " + t.ID
 	if t.Workflow == "work" && l.random.IntN(4) == 0 {
@@ -230,7 +263,10 @@ func (l *load) submit(ctx context.Context, t *task) bool {
 	}
 	l.mu.Lock()
 	t.Sent++
-	t.Acked = t.Acked || err == nil
+	if err == nil && !t.Acked {
+		t.Acked = true
+		l.tell(audit.Told{Op: "submit", Run: t.ID})
+	}
 	if err != nil && ctx.Err() == nil {
 		l.refused["submit"]++
 	}
@@ -284,7 +320,7 @@ func (l *load) one(ctx context.Context, t *task) {
 		case <-ctx.Done():
 		}
 		start := time.Now()
-		_, err := l.request(ctx, "rath.ctl.default."+t.ID+".cancel", map[string]string{"by": "load", "reason": "not needed"})
+		err := l.control(ctx, t.ID, "cancel", map[string]any{"by": "load", "reason": "not needed"})
 		if err != nil && !strings.Contains(err.Error(), `"code":"wrong_state"`) && ctx.Err() == nil { // it has not ended
 			l.mu.Lock()
 			l.refused["cancel"]++
@@ -300,6 +336,18 @@ func (l *load) one(ctx context.Context, t *task) {
 	case <-ctx.Done():
 	case <-time.After(10 * time.Second): // others may do better
 	}
+}
+
+// control sends a verb to a run and notes that it was acknowledged.
+func (l *load) control(ctx context.Context, id, verb string, body map[string]any) error {
+	_, err := l.request(ctx, "rath.ctl.default."+id+"."+verb, body)
+	if err == nil {
+		reason, _ := body["reason"].(string)
+		l.mu.Lock()
+		l.tell(audit.Told{Op: "control", Run: id, Verb: verb, By: "load", Text: reason})
+		l.mu.Unlock()
+	}
+	return err
 }
 
 // look reads the newest version of a session that a run has ended with.
@@ -437,8 +485,38 @@ func (l *load) decide(ctx context.Context) {
 			body = map[string]any{"by": "load", "decision": "happened", "reason": "the witness has seen it", "value": "pay done"}
 		}
 		start := time.Now()
-		_, err := l.request(ctx, "rath.ctl.default."+r.Run+".resolve", body)
+		err := l.control(ctx, r.Run, "resolve", body)
 		l.write("resolve", start, map[string]any{"run": r, "decision": body["decision"]}, err)
+	}
+}
+
+// approve answers the questions of runs, with a yes most of the time.
+func (l *load) approve(ctx context.Context) {
+	data, err := l.request(ctx, "rath.query.default.runs", map[string]any{"states": []string{"waiting"}, "workflow": "ask", "limit": 1000})
+	var all struct {
+		Runs []struct {
+			Run   string `json:"run"`
+			Waits []struct {
+				Kind string `json:"kind"`
+				Step string `json:"step"`
+			} `json:"waits"`
+		} `json:"runs"`
+	}
+	if err != nil || json.Unmarshal(data, &all) != nil {
+		return
+	}
+	for _, r := range all.Runs {
+		if len(r.Waits) != 1 || r.Waits[0].Kind != "approval" {
+			continue // for the time
+		}
+		step := r.Waits[0].Step
+		verb, body := "approve", map[string]any{"by": "load", "step": step, "reason": "the test says so"}
+		if l.chance(4) {
+			verb = "reject"
+		}
+		start := time.Now()
+		err := l.control(ctx, r.Run, verb, body)
+		l.write(verb, start, map[string]string{"run": r.Run, "step": step}, err)
 	}
 }
 
@@ -459,6 +537,7 @@ func (l *load) open() (ids []string) {
 func (l *load) finish(ctx context.Context) error {
 	for {
 		l.decide(ctx)
+		l.approve(ctx)
 		ids := l.open()
 		if len(ids) == 0 {
 			return nil

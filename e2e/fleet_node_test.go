@@ -31,12 +31,13 @@ const (
 // sighting is one line of the witness file: an execution of a tool that took
 // place, written before its effect could be known to anybody.
 type sighting struct {
-	Tool    string `json:"tool"`
-	Call    string `json:"call"`
-	Attempt uint64 `json:"attempt"`
-	Node    string `json:"node"`
-	PID     int    `json:"pid"`
-	Time    int64  `json:"time_ms"`
+	Tool    string    `json:"tool"`
+	Call    string    `json:"call"`
+	Attempt uint64    `json:"attempt"`
+	Effect  string    `json:"effect"`
+	Node    string    `json:"node"`
+	PID     int       `json:"pid"`
+	Time    time.Time `json:"time"`
 }
 
 // witnessing is a tool that leaves a line outside of the workspace.
@@ -46,7 +47,9 @@ func witnessing(name string, effect tool.Effect) tool.Tool {
 	},
 	) (string, error) {
 		call, _ := tool.Current(ctx)
-		line, err := json.Marshal(sighting{name, call.ID, call.Attempt, os.Getenv("RATH_FLEET_NAME"), os.Getpid(), time.Now().UnixMilli()})
+		line, err := json.Marshal(sighting{
+			Tool: name, Call: call.ID, Attempt: call.Attempt, Effect: effect.String(), Node: os.Getenv("RATH_FLEET_NAME"), PID: os.Getpid(), Time: time.Now(),
+		})
 		if err != nil {
 			return "", err
 		}
@@ -99,6 +102,12 @@ func fleetNode() error {
 		prompted("split", func(ctx context.Context, s session.Session, prompt string) (session.Session, error) {
 			return split(ctx, worker, s, prompt)
 		}),
+		prompted("fan", func(ctx context.Context, s session.Session, prompt string) (session.Session, error) {
+			return fan(ctx, worker, s, prompt)
+		}),
+		prompted("ask", func(ctx context.Context, s session.Session, prompt string) (session.Session, error) {
+			return ask(ctx, worker, s, prompt)
+		}),
 	)
 	return nil
 }
@@ -126,6 +135,50 @@ func split(ctx context.Context, worker *flow.Agent, s session.Session, prompt st
 	return flow.Adopt(ctx, s, branches[1], "it is better")
 }
 
+// fan works on three branches at the same time, wherever there is room. With
+// the prompt "first" one of them is enough.
+func fan(ctx context.Context, worker *flow.Agent, s session.Session, prompt string) (session.Session, error) {
+	s, err := worker.Forward(ctx, s.With(session.UserText("branch of "+prompt)))
+	if err != nil {
+		return s, err
+	}
+	var branches []flow.Branch
+	for i := range 3 {
+		name := "way" + strconv.Itoa(i)
+		branches = append(branches, flow.Branch{Name: name, Workflow: flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			return worker.Forward(ctx, s.With(session.UserText("branch "+name+" of "+prompt)))
+		})})
+	}
+	first := strings.HasPrefix(prompt, "first")
+	j, err := flow.FanOut(ctx, s, branches, &flow.FanOutOptions{Join: flow.Join{First: first}})
+	if err != nil {
+		return s, err
+	}
+	if first {
+		return flow.Merge(ctx, j, flow.Pick(j.Succeeded()[0]))
+	}
+	return flow.Merge(ctx, j, flow.SinceAncestor())
+}
+
+// ask waits for a person, for a while, and for a person again.
+func ask(ctx context.Context, worker *flow.Agent, s session.Session, prompt string) (session.Session, error) {
+	s, err := worker.Forward(ctx, s.With(session.UserText("branch of "+prompt)))
+	if err != nil {
+		return s, err
+	}
+	for _, title := range []string{"May it go on?", "May it end?"} {
+		a, err := flow.Approve(ctx, flow.Question{Title: title})
+		if err != nil {
+			return s, err
+		}
+		s = s.With(session.UserText(fmt.Sprintf("%s %v", title, a.Approved)))
+		if err := flow.Sleep(ctx, time.Second); err != nil {
+			return s, err
+		}
+	}
+	return worker.Forward(ctx, s.With(session.UserText("branch of "+prompt)))
+}
+
 // chunksOf says what an undisturbed run of a workflow leaves in its session,
 // by the kinds of its chunks.
 func chunksOf(workflow, prompt string) string {
@@ -136,8 +189,16 @@ func chunksOf(workflow, prompt string) string {
 		"branch": "user assistant tool_result assistant",
 	}
 	word, _, _ := strings.Cut(prompt, " ")
-	if workflow == "split" {
+	repeat := func(n int) string { return strings.TrimSpace(strings.Repeat(kinds["branch"]+" ", n)) }
+	switch {
+	case workflow == "split":
 		return kinds["plain"] + " " + kinds["branch"]
+	case workflow == "fan" && word == "first":
+		return repeat(2)
+	case workflow == "fan":
+		return repeat(4)
+	case workflow == "ask":
+		return kinds["branch"] + " user user " + kinds["branch"]
 	}
 	k, ok := kinds[word]
 	if !ok {

@@ -55,7 +55,7 @@ func newWorld(t *testing.T, seed uint64, s shape) *world {
 	w.again = fmt.Sprintf("go test -tags=e2e -count=1 -run '^%s$' -seed %d -length %v ./e2e", t.Name(), seed, *flagLength)
 	if *flagKeep != "" {
 		w.dir = filepath.Join(*flagKeep, fmt.Sprintf("%s-%d", strings.ReplaceAll(t.Name(), "/", "-"), seed))
-		if err := os.MkdirAll(w.dir, 0o700); err != nil {
+		if err := errors.Join(os.RemoveAll(w.dir), os.MkdirAll(w.dir, 0o700)); err != nil {
 			t.Fatal(err)
 		}
 	} else {
@@ -99,7 +99,7 @@ func newWorld(t *testing.T, seed uint64, s shape) *world {
 	if err := w.f.AddRouters(ctx, s.routers, program); err != nil {
 		w.fatal(err)
 	}
-	if w.load, err = newLoad(w.f, seed, w.path("history.jsonl"), w.path("witness.jsonl")); err != nil {
+	if w.load, err = newLoad(w.f, seed, w.path("history.jsonl"), w.path("told.jsonl"), w.path("witness.jsonl")); err != nil {
 		w.fatal(err)
 	}
 	t.Cleanup(func() {
@@ -139,7 +139,10 @@ func (w *world) work(length time.Duration, atOnce int, f func(ctx context.Contex
 	deciding := make(chan struct{})
 	go func() {
 		defer close(deciding)
-		every(ctx, time.Second, func() { w.load.decide(ctx) })
+		every(ctx, 500*time.Millisecond, func() {
+			w.load.decide(ctx)
+			w.load.approve(ctx)
+		})
 	}()
 	f(ctx)
 	<-ctx.Done()
@@ -155,6 +158,8 @@ func (w *world) work(length time.Duration, atOnce int, f func(ctx context.Contex
 	}
 	w.stored(finish)
 	w.transcripts(finish)
+	w.empty(finish)
+	w.audit(finish)
 	w.t.Logf("all tasks have a result %v after everything was healed", time.Since(began).Round(time.Millisecond))
 }
 
@@ -301,8 +306,9 @@ func (w *world) transcripts(ctx context.Context) {
 		}
 		var kinds []string
 		for _, r := range rows {
-			// What the author said before the first step has no run.
-			if r.Run == t.ID || r.Kind == "user" && (r.Text == t.Prompt || strings.HasSuffix(r.Text, " of "+t.Prompt)) {
+			// Of a session that others work on too, only what is the run's. What
+			// the author said before the first step has no run.
+			if t.Session == "" || r.Run == t.ID || r.Kind == "user" && (r.Text == t.Prompt || strings.HasSuffix(r.Text, " of "+t.Prompt)) {
 				kinds = append(kinds, r.Kind)
 			}
 		}

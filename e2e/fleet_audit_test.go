@@ -1,0 +1,200 @@
+//go:build e2e && linux
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"iter"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/internal/audit"
+	"github.com/rathcluster/rath/llm/scripted"
+)
+
+// audited are the streams that the audit reads, in its order.
+var audited = []string{"EV_1_0", "EV_1_1", "EV_1_2", "EV_1_3", "LINEAGE", "RESULT", "DLQ", "TASKS", "KV_ALIAS"}
+
+// audit dumps the streams and checks what they hold against what tools, the
+// model server and the clients have noted.
+func (w *world) audit(ctx context.Context) {
+	w.t.Helper()
+	dump, err := os.Create(w.path("dump.jsonl"))
+	if err != nil {
+		w.fatal(err)
+	}
+	defer dump.Close()
+	out := audit.NewWriter(dump)
+	for m, err := range w.messages(ctx) {
+		if err == nil {
+			err = out.Write(m)
+		}
+		if err != nil {
+			w.fatal(err)
+		}
+	}
+	if err := out.Flush(); err != nil {
+		w.fatal(err)
+	}
+	if _, err := dump.Seek(0, io.SeekStart); err != nil {
+		w.fatal(err)
+	}
+	o := &audit.Options{Schemas: os.DirFS("../messages/schema"), Limit: 5}
+	for name, to := range map[string]*[]io.Reader{"witness.jsonl": &o.Tools, "told.jsonl": &o.Clients} {
+		data, err := os.ReadFile(w.path(name))
+		if err != nil {
+			w.fatal(err)
+		}
+		*to = append(*to, bytes.NewReader(data))
+	}
+	requests, err := w.requests()
+	if err != nil {
+		w.fatal(err)
+	}
+	o.Models = []io.Reader{requests}
+	began := time.Now()
+	report, err := audit.Run(ctx, audit.ReadDump(dump), o)
+	if err != nil {
+		w.fail("audit: %v", err)
+		return
+	}
+	for _, v := range report.Violations {
+		w.fail("audit: %v", v)
+	}
+	w.t.Logf("audit: %d messages, %d commits, %d sessions, %d runs in %v: %d violations",
+		report.Messages, report.Commits, report.Sessions, report.Runs, time.Since(began).Round(time.Millisecond), len(report.Violations))
+}
+
+// messages reads the streams to their ends.
+func (w *world) messages(ctx context.Context) iter.Seq2[audit.Message, error] {
+	return func(yield func(audit.Message, error) bool) {
+		user, password := w.f.OperatorLogin()
+		nc, err := nats.Connect(w.f.URLs(0), nats.UserInfo(user, password))
+		if err != nil {
+			yield(audit.Message{}, err)
+			return
+		}
+		defer nc.Close()
+		js, err := jetstream.New(nc)
+		if err != nil {
+			yield(audit.Message{}, err)
+			return
+		}
+		for _, name := range audited {
+			// Without a subject: the stream was read.
+			if !yield(audit.Message{Stream: name}, nil) || !readStream(ctx, js, name, yield) {
+				return
+			}
+		}
+	}
+}
+
+func readStream(ctx context.Context, js jetstream.JetStream, name string, yield func(audit.Message, error) bool) bool {
+	s, err := js.Stream(ctx, name)
+	if err != nil {
+		return yield(audit.Message{}, err)
+	}
+	if s.CachedInfo().State.Msgs == 0 {
+		return true
+	}
+	if s.CachedInfo().Config.Retention == jetstream.WorkQueuePolicy {
+		return true // nobody may read it beside its consumer; it is empty, see empty
+	}
+	c, err := js.OrderedConsumer(ctx, name, jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		return yield(audit.Message{}, err)
+	}
+	for {
+		m, err := c.Next(jetstream.FetchMaxWait(10 * time.Second))
+		if err != nil {
+			return yield(audit.Message{}, err)
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return yield(audit.Message{}, err)
+		}
+		if !yield(audit.Message{Stream: name, Seq: meta.Sequence.Stream, Subject: m.Subject(), Time: meta.Timestamp, Header: m.Headers(), Data: m.Data()}, nil) {
+			return false
+		}
+		if meta.NumPending == 0 {
+			return true
+		}
+	}
+}
+
+// requests is the model's log in the form that the audit reads.
+func (w *world) requests() (io.Reader, error) {
+	data, err := os.ReadFile(w.path("model.jsonl"))
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	for line := range bytes.Lines(data) {
+		var e scripted.Entry
+		if err := json.Unmarshal(line, &e); err != nil {
+			return nil, err
+		}
+		run, rest, ok := strings.Cut(e.Step, "/")
+		i := strings.LastIndexByte(rest, '/')
+		if !ok || i < 0 {
+			return nil, errors.New("a model request without a step: " + string(line))
+		}
+		attempt, err := strconv.ParseUint(rest[i+1:], 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		text, err := json.Marshal(audit.Request{Run: run, Step: rest[:i], Attempt: attempt, Try: uint64(max(e.Try, 1)), Time: e.Time})
+		if err != nil {
+			return nil, err
+		}
+		out.Write(append(text, '\n'))
+	}
+	return &out, nil
+}
+
+// empty waits until the queues are: nothing is left that comes again and again.
+func (w *world) empty(ctx context.Context) {
+	w.t.Helper()
+	user, password := w.f.OperatorLogin()
+	nc, err := nats.Connect(w.f.URLs(0), nats.UserInfo(user, password))
+	if err != nil {
+		w.fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		w.fatal(err)
+	}
+	for _, name := range []string{"TASKS", "WORK"} {
+		for {
+			s, err := js.Stream(ctx, name)
+			if err != nil {
+				w.fatal(err)
+			}
+			n := s.CachedInfo().State.Msgs
+			if n == 0 {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				m, err := s.GetMsg(context.WithoutCancel(ctx), s.CachedInfo().State.FirstSeq)
+				text := ""
+				if err == nil {
+					text = m.Subject + " " + string(m.Data)
+				}
+				w.fail("%d messages are left in stream %s; the first one is %.1000s", n, name, text)
+				return
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	}
+}

@@ -5,12 +5,19 @@ package fleet
 import (
 	"context"
 	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+)
+
+const (
+	gossipPort = 7946
+	keyFile    = "gossip.key"
 )
 
 // Options say what a fleet begins with. Dir is required.
@@ -31,7 +38,6 @@ type Fleet struct {
 	thread                         *thread
 	network                        *network
 	nodePassword, operatorPassword string
-	clusterKey                     string
 
 	servers, nodes, routers []*Process
 
@@ -42,7 +48,7 @@ type Fleet struct {
 // Start starts the NATS servers of a fleet and returns when they are up; nodes
 // and routers are added to it. ctx bounds the start.
 func Start(ctx context.Context, opts *Options) (_ *Fleet, err error) {
-	f := &Fleet{o: *opts, nodePassword: rand.Text(), operatorPassword: rand.Text(), clusterKey: rand.Text()}
+	f := &Fleet{o: *opts, nodePassword: rand.Text(), operatorPassword: rand.Text()}
 	if f.o.Servers == 0 {
 		f.o.Servers = 1
 	}
@@ -59,6 +65,15 @@ func Start(ctx context.Context, opts *Options) (_ *Fleet, err error) {
 	}()
 	if f.network, err = newNetwork(f.thread); err != nil {
 		return nil, err
+	}
+	// Nodes find each other by the key.
+	key := make([]byte, 32)
+	rand.Read(key) //nolint:errcheck // never fails, by its contract
+	if err = os.MkdirAll(f.o.Dir, 0o700); err == nil {
+		err = os.WriteFile(f.dir(keyFile), []byte(base64.StdEncoding.EncodeToString(key)), 0o600)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("fleet: %w", err)
 	}
 	if err = f.startServers(ctx); err != nil {
 		return nil, err
@@ -114,8 +129,13 @@ func (f *Fleet) addNode(kind string, i int, program Program) (*Process, error) {
 		return nil, err
 	}
 	return f.add(name, h, "is up", func() Program {
+		var peers []string
+		for _, p := range append(slices.Clone(f.nodes), f.routers...) {
+			peers = append(peers, fmt.Sprintf("%s:%d", p.IP(), gossipPort))
+		}
 		args := append(append([]string(nil), program.Args...),
-			"-nats", f.URLs(i), "-user", "node", "-replicas", fmt.Sprint(f.o.Servers), "-store", f.dir(name, "store"))
+			"-nats", f.URLs(i), "-user", "node", "-replicas", fmt.Sprint(f.o.Servers), "-store", f.dir(name, "store"),
+			"-name", name, "-gossip", fmt.Sprintf("%s:%d", h.ip, gossipPort), "-join", strings.Join(peers, ","), "-gossip-key-file", f.dir(keyFile))
 		for _, s := range f.servers {
 			args = append(args, "-monitor", fmt.Sprintf("http://%s:%d", s.IP(), monitorPort))
 		}
@@ -147,7 +167,7 @@ func (f *Fleet) Routers() []*Process { return f.routers }
 
 // All are all processes: servers, nodes, routers.
 func (f *Fleet) All() []*Process {
-	return append(append(append([]*Process(nil), f.servers...), f.nodes...), f.routers...)
+	return slices.Concat(f.servers, f.nodes, f.routers)
 }
 
 // URLs are the addresses of the NATS servers, separated by commas, the given

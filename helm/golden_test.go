@@ -76,7 +76,7 @@ func TestImage(t *testing.T) {
 		t.Fatal("the Dockerfile builds no commands")
 	}
 	built := map[string]bool{}
-	for _, dir := range strings.Fields(string(build[1])) {
+	for dir := range strings.FieldsSeq(string(build[1])) {
 		built[filepath.Base(dir)] = true
 	}
 	for _, w := range workloads(render(t, minimal(t))) {

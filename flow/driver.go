@@ -40,6 +40,7 @@ type tree struct {
 	timers map[*time.Timer]struct{}
 	over   bool
 	failed error
+	broken chan struct{} // closed with failed
 	work   sync.WaitGroup
 	slots  chan struct{}
 }
@@ -95,6 +96,23 @@ func (t *tree) owns(w run.Work) bool {
 	return t.has(w.Task.ID)
 }
 
+// adopt finds the runs of the tree in a history, whose sessions may come in any
+// order.
+func (t *tree) adopt(history []session.Entry) {
+	for known := 0; known != len(t.runs); {
+		known = len(t.runs)
+		for _, e := range history {
+			for _, ev := range e.Commit.Events {
+				if f, err := run.Read[run.FanOut](ev); ev.Kind == run.KindFanOut && err == nil && t.runs[f.Run] {
+					for _, b := range f.Branches {
+						t.runs[run.ID(b.Session)] = true
+					}
+				}
+			}
+		}
+	}
+}
+
 func (t *tree) has(id run.ID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -117,7 +135,7 @@ func (d *Driver) run(ctx context.Context, rt *Runtime, g Registration, task run.
 	}
 	t := &tree{
 		d: d, rt: rt, reg: g, main: task.ID, ctx: inside, wake: make(chan struct{}, 1),
-		runs: map[run.ID]bool{task.ID: true}, timers: map[*time.Timer]struct{}{}, slots: make(chan struct{}, localBranches),
+		broken: make(chan struct{}), runs: map[run.ID]bool{task.ID: true}, timers: map[*time.Timer]struct{}{}, slots: make(chan struct{}, localBranches),
 	}
 	d.mu.Lock()
 	if d.trees == nil {
@@ -135,6 +153,7 @@ func (d *Driver) run(ctx context.Context, rt *Runtime, g Registration, task run.
 		}
 		d.mu.Unlock()
 	}()
+	t.adopt(history)
 	for _, e := range history {
 		d.Committed(e)
 	}
@@ -150,6 +169,8 @@ func (d *Driver) run(ctx context.Context, rt *Runtime, g Registration, task run.
 		}
 		select {
 		case <-t.wake:
+		case <-t.broken:
+			return ex, state, t.settled(nil)
 		case <-ctx.Done():
 			return ex, state, ctx.Err()
 		}
@@ -160,12 +181,7 @@ func (d *Driver) run(ctx context.Context, rt *Runtime, g Registration, task run.
 // settled waits for what a run that ended left to its branches, such as their
 // cancellation.
 func (t *tree) settled(err error) error {
-	done := make(chan struct{})
-	go func() { t.work.Wait(); close(done) }()
-	select {
-	case <-done:
-	case <-t.ctx.Done():
-	}
+	t.work.Wait() // it ends with ctx
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err == nil {
@@ -188,6 +204,7 @@ func (t *tree) fail(err error) {
 	defer t.mu.Unlock()
 	if t.failed == nil {
 		t.failed = err
+		close(t.broken)
 	}
 }
 
@@ -238,7 +255,7 @@ func (t *tree) do(w run.Work) {
 			}
 			pause.Stop()
 		}
-		if err != nil && t.ctx.Err() == nil {
+		if err != nil {
 			t.fail(err)
 		}
 	})

@@ -32,6 +32,8 @@ type crashLog struct {
 	at   int
 	when moment
 
+	died func() // told when it happens
+
 	mu      sync.Mutex
 	appends int
 	dead    bool
@@ -49,6 +51,9 @@ func (c *crashLog) Append(ctx context.Context, at session.Position, commit sessi
 		c.dead = true
 	}
 	c.mu.Unlock()
+	if hit && c.died != nil {
+		defer c.died()
+	}
 	if hit && c.when == beforeStore {
 		return session.Position{}, errors.Join(errDead, session.ErrUnavailable)
 	}

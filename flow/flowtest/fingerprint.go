@@ -25,7 +25,9 @@ func fingerprint(t testing.TB, w *world) string {
 	t.Helper()
 	var b strings.Builder
 	values := run.NewValues(w.log)
-	for _, k := range w.log.Keys() {
+	keys := w.log.Keys()
+	slices.SortFunc(keys, func(a, b session.Key) int { return strings.Compare(string(a.ID), string(b.ID)) })
+	for _, k := range keys {
 		s, err := values.At(t.Context(), session.Ref{Key: k})
 		if err != nil {
 			t.Fatalf("flowtest: read %s: %v", k, err)

@@ -56,6 +56,8 @@ type Options struct {
 	Resolve string
 	// Task is what the run was asked for besides its session.
 	Task run.Task
+	// Workflows are what remote branches name; nil has none.
+	Workflows *flow.Registry
 }
 
 // Main is for TestMain: it lets this program supervise sandboxed commands,
@@ -66,9 +68,8 @@ func Main(m *testing.M) {
 }
 
 const (
-	runID   = "test"
-	homeID  = session.ID("home")
-	process = sandbox.IsolationProcess
+	runID  = "test"
+	homeID = session.ID("home")
 )
 
 // bench is one workflow under test with everything around it.
@@ -128,23 +129,31 @@ func (b *bench) world() *world {
 	return w
 }
 
-// runtime is one process over a world.
-func (b *bench) runtime(w *world, log session.Log, incarnation string) *flow.Runtime {
+// process is one process over a world.
+type process struct {
+	rt     *flow.Runtime
+	driver *flow.Driver
+	log    *session.MemoryLog
+}
+
+func (b *bench) process(w *world, log session.Log, incarnation string) *process {
 	b.t.Helper()
 	model, err := scripted.New(b.script, &scripted.Options{Log: &w.witness})
 	if err != nil {
 		b.t.Fatalf("flowtest: %v", err)
 	}
 	values := run.NewValues(log)
-	return &flow.Runtime{
-		Store:  run.Direct(log, &run.DirectOptions{Incarnation: incarnation, Values: values}),
+	driver := &flow.Driver{Workflows: b.o.Workflows}
+	rt := &flow.Runtime{
+		Store:  run.Direct(log, &run.DirectOptions{Incarnation: incarnation, Values: values, OnCommit: driver.Committed}),
 		Values: values, Models: model, Node: "test",
 		Blobs:  func(session.Tenant) blob.Store { return w.blobs },
 		Memory: func(context.Context, session.Tenant, string) (memory.Store, error) { return w.memory, nil },
 		Workspaces: flow.Workspaces{
-			Dir: b.t.TempDir(), Backends: map[string]sandbox.Backend{"local": b.o.Sandbox}, MinIsolation: process,
+			Dir: b.t.TempDir(), Backends: map[string]sandbox.Backend{"local": b.o.Sandbox}, MinIsolation: sandbox.IsolationProcess,
 		},
 	}
+	return &process{rt, driver, w.log}
 }
 
 // task is the run under test. The session's first chunks are its input.
@@ -156,7 +165,7 @@ func (b *bench) task() run.Task {
 }
 
 // start runs the workflow on a runtime: from its task, or as the log holds it.
-func (b *bench) start(ctx context.Context, rt *flow.Runtime, w flow.Workflow, resume bool) (*flow.Execution, run.State, error) {
+func (b *bench) start(ctx context.Context, p *process, w flow.Workflow, resume bool) (*flow.Execution, run.State, error) {
 	t := b.task()
 	t.Resume = resume
 	// The given session becomes the first step's input: the workflow starts
@@ -172,15 +181,16 @@ func (b *bench) start(ctx context.Context, rt *flow.Runtime, w flow.Workflow, re
 		}
 		return w.Forward(ctx, s)
 	})
-	ex, err := rt.Begin(ctx, flow.Registration{Name: "test", Revision: "1", New: func() flow.Workflow { return start }}, t)
-	if err != nil {
-		return nil, "", err
+	var history []session.Entry
+	for _, k := range p.log.Keys() {
+		for e, err := range p.log.Read(ctx, k, session.Position{}) {
+			if err != nil {
+				return nil, "", err
+			}
+			history = append(history, e)
+		}
 	}
-	if ex.State() != run.Running {
-		return ex, ex.State(), nil
-	}
-	state, err := ex.Forward(ctx)
-	return ex, state, err
+	return p.driver.Run(ctx, p.rt, flow.Registration{Name: "test", Revision: "1", New: func() flow.Workflow { return start }}, t, history...)
 }
 
 // Run runs w on s in memory against a scripted model and returns the resulting
@@ -190,10 +200,10 @@ func Run(t testing.TB, w flow.Workflow, s session.Session, script string, o *Opt
 	t.Helper()
 	b := newBench(t, s, script, o)
 	world := b.world()
-	rt := b.runtime(world, world.log, "one")
+	p := b.process(world, world.log, "one")
 	var warnings []string
-	rt.OnWarning = func(_ run.ID, text string) { warnings = append(warnings, text) }
-	ex, state, err := b.start(t.Context(), rt, w, false)
+	p.rt.OnWarning = func(_ run.ID, text string) { warnings = append(warnings, text) }
+	ex, state, err := b.start(t.Context(), p, w, false)
 	if err != nil {
 		t.Fatalf("flowtest: the run ended as %s: %v", state, err)
 	}
@@ -215,7 +225,7 @@ func CrashEverywhere(t testing.TB, newWorkflow func() flow.Workflow, s session.S
 	b := newBench(t, s, script, o)
 	calm := b.world()
 	counter := &crashLog{Log: calm.log}
-	if _, state, err := b.start(t.Context(), b.runtime(calm, counter, "one"), newWorkflow(), false); err != nil {
+	if _, state, err := b.start(t.Context(), b.process(calm, counter, "one"), newWorkflow(), false); err != nil {
 		t.Fatalf("flowtest: the undisturbed run ended as %s: %v", state, err)
 	}
 	want := fingerprint(t, calm)
@@ -232,23 +242,18 @@ func CrashEverywhere(t testing.TB, newWorkflow func() flow.Workflow, s session.S
 func (b *bench) crash(newWorkflow func() flow.Workflow, n int, when moment) string {
 	b.t.Helper()
 	w := b.world()
-	broken := &crashLog{Log: w.log, at: n, when: when}
-	if _, state, err := b.start(b.t.Context(), b.runtime(w, broken, "one"), newWorkflow(), false); err == nil && when != afterReply {
+	alive, die := context.WithCancel(b.t.Context())
+	defer die()
+	broken := &crashLog{Log: w.log, at: n, when: when, died: die}
+	if _, state, err := b.start(alive, b.process(w, broken, "one"), newWorkflow(), false); err == nil && when != afterReply {
 		b.t.Fatalf("flowtest: the run ended as %s although its log died %s commit %d", state, when, n)
 	}
 	for i := range maxResumes {
-		rt := b.runtime(w, w.log, fmt.Sprintf("again-%d", i))
+		p := b.process(w, w.log, fmt.Sprintf("again-%d", i))
 		_, held := w.log.Last(b.t.Context(), session.Key{Tenant: session.DefaultTenant, ID: homeID})
-		_, state, err := b.start(b.t.Context(), rt, newWorkflow(), held == nil)
+		_, state, err := b.start(b.t.Context(), p, newWorkflow(), held == nil)
 		switch {
-		case state == run.NeedsReview && b.o.Resolve != "":
-			err := rt.Store.Apply(b.t.Context(), run.Signal{
-				To: session.Key{Tenant: session.DefaultTenant, ID: homeID}, Run: runID,
-				Resolve: &run.Resolved{Decision: b.o.Resolve, Reason: "flowtest"},
-			})
-			if err != nil {
-				b.t.Fatalf("flowtest: resolve: %v", err)
-			}
+		case b.o.Resolve != "" && b.resolve(p):
 		case err != nil && !state.Terminal():
 			b.t.Fatalf("flowtest: after a crash %s commit %d the run is %s: %v", when, n, state, err)
 		case state.Terminal():
@@ -258,6 +263,29 @@ func (b *bench) crash(newWorkflow func() flow.Workflow, n int, when moment) stri
 	}
 	b.t.Fatalf("flowtest: after a crash %s commit %d the run did not end in %d resumes", when, n, maxResumes)
 	return ""
+}
+
+// resolve decides what becomes of the runs that wait for a person, in all
+// sessions, and reports whether there were any.
+func (b *bench) resolve(p *process) (any bool) {
+	b.t.Helper()
+	for _, k := range p.log.Keys() {
+		w, err := run.Load(b.t.Context(), p.log, p.rt.Values, k, "")
+		if err != nil {
+			b.t.Fatalf("flowtest: read %s: %v", k, err)
+		}
+		for _, r := range w.Book().Runs() {
+			if r.State != run.NeedsReview || r.Home != k {
+				continue
+			}
+			any = true
+			err := p.rt.Store.Apply(b.t.Context(), run.Signal{To: k, Run: r.ID, Resolve: &run.Resolved{Decision: b.o.Resolve, Reason: "flowtest"}})
+			if err != nil {
+				b.t.Fatalf("flowtest: resolve: %v", err)
+			}
+		}
+	}
+	return any
 }
 
 // maxResumes bounds the resumes after one crash; each review takes one.

@@ -1,0 +1,61 @@
+package flowtest_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/flow/flowtest"
+	"github.com/rathcluster/rath/session"
+)
+
+// fan plans, lets two branches write in their own copies of the files, one of
+// them with branches of its own, and picks one.
+type fan struct{ plan, write, judge *flow.Agent }
+
+func (w *fan) Forward(ctx context.Context, s session.Session) (session.Session, error) {
+	s, err := w.plan.Forward(ctx, s)
+	if err != nil {
+		return s, err
+	}
+	goal := s.Text()
+	nested := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		j, err := flow.FanOut(ctx, s.With(session.UserText("both ways: "+goal)), flow.Repeat(2, w.write), nil)
+		if err != nil {
+			return s, err
+		}
+		return flow.Merge(ctx, j, flow.SinceAncestor())
+	})
+	j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "one", Workflow: w.write}, {Name: "two", Workflow: nested}}, nil)
+	if err != nil {
+		return s, err
+	}
+	if s, err = flow.Merge(ctx, j, flow.PickBest(flow.AgentJudge(w.judge))); err != nil {
+		return s, err
+	}
+	n, err := flow.Do(ctx, "count", func(context.Context) (int, error) { return s.Len(), nil }, flow.Effect(2))
+	if err != nil {
+		return s, err
+	}
+	return s.With(session.UserText(fmt.Sprintf("%d rows", n))), nil
+}
+
+func newFan() flow.Workflow {
+	return &fan{
+		plan:  &flow.Agent{Name: "plan", Prompt: "You plan."},
+		write: &flow.Agent{Name: "write", Prompt: "You write."},
+		judge: &flow.Agent{Name: "judge", Prompt: "You judge."},
+	}
+}
+
+func TestFanOut(t *testing.T) {
+	s := flowtest.Run(t, newFan(), session.New(session.UserText("a song")), "testdata/fan.txtar", nil)
+	if got, want := s.Text(), "la la"; got != want {
+		t.Errorf("it says %q, want %q", got, want)
+	}
+}
+
+func TestFanOutCrashEverywhere(t *testing.T) {
+	flowtest.CrashEverywhere(t, newFan, session.New(session.UserText("a song")), "testdata/fan.txtar", nil)
+}

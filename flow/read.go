@@ -1,0 +1,66 @@
+package flow
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Read returns a session that the run does not hold, at a version; version zero
+// is the newest when the step is executed. It is a step: later executions get
+// the same value. The session stays as it is: what extends it makes a fork.
+// A session of another tenant is session.ErrTenant, one that there is not
+// session.ErrNotFound.
+func Read(ctx context.Context, r session.Ref) (session.Session, error) {
+	st, err := begin(ctx, run.StepDo, "read", session.Session{}, false, "", r.String())
+	if err != nil {
+		return session.Session{}, err
+	}
+	defer st.end()
+	ex := st.ex
+	if st.decision == run.Replay {
+		if st.record.Code != "" {
+			return session.Session{}, st.record.Code.Err(st.record.Error)
+		}
+		var l session.Link
+		if err := json.Unmarshal([]byte(st.record.Value), &l); err != nil {
+			return session.Session{}, fmt.Errorf("%w: step %s recorded no reference: %w", run.ErrMismatch, st.asked.Path, err)
+		}
+		s, err := ex.rt.Values.Link(ctx, l)
+		if err != nil {
+			return s, st.fail(fmt.Errorf("flow: read %s: %w: %w", l.Ref, session.ErrUnavailable, err))
+		}
+		return s, nil
+	}
+	s, err := ex.read(ctx, r)
+	err, ok := st.outcome(err)
+	if !ok {
+		return session.Session{}, err
+	}
+	d := run.Done{Summary: "reads " + s.Ref().String()}
+	if err != nil {
+		d.Code, d.Error, d.Summary = run.CodeOf(err), clip(err.Error(), 4<<10), ""
+	} else if l, ok := s.Link(); ok {
+		if d.Value, err = session.Marshal(l); err != nil {
+			return s, err
+		}
+	}
+	if _, err := st.commit(d); err != nil {
+		return session.Session{}, err
+	}
+	return s, d.Code.Err(d.Error)
+}
+
+func (ex *Execution) read(ctx context.Context, r session.Ref) (session.Session, error) {
+	if r.Tenant != ex.home.Tenant {
+		return session.Session{}, fmt.Errorf("flow: read %s of tenant %s in tenant %s: %w", r, r.Tenant, ex.home.Tenant, session.ErrTenant)
+	}
+	s, err := ex.rt.value(ctx, r)
+	if err != nil {
+		return session.Session{}, fmt.Errorf("flow: read %s: %w", r, err)
+	}
+	return s, nil
+}

@@ -53,9 +53,11 @@ func compare(t *testing.T, file, got string) {
 	}
 }
 
-// TestLint is `helm lint --strict` for each of the cases.
+// TestLint is `helm lint --strict` for each of the cases, and without any values.
 func TestLint(t *testing.T) {
-	for name, v := range cases(t) {
+	all := cases(t)
+	all["no values"] = values{}
+	for name, v := range all {
 		for _, m := range lint.RunAll(chartDir, clone(t, v), namespace).Messages {
 			if m.Severity > support.InfoSev {
 				t.Errorf("%s: %v", name, m)

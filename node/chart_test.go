@@ -97,9 +97,9 @@ func TestChartFlags(t *testing.T) {
 			if o.Health == "" || o.NATS == "" || o.Gossip == nil || len(o.Gossip.Join) != 1 || o.Name == "" || o.Pool == "" {
 				t.Errorf("%s: %s: %+v", name, m.Kind, o)
 			}
-			// After the drain: the last of the lineage, the connection, the
+			// After the drain: the last of the lineage, gossip, the connection, the
 			// endpoints.
-			least := o.Drain + relayLast + natsbus.DefaultDrainTimeout + healthStop
+			least := o.Drain + relayLast + leaveLast + natsbus.DefaultDrainTimeout + healthStop
 			if grace := time.Duration(m.Spec.Template.Spec.Grace) * time.Second; grace < least {
 				t.Errorf("%s: %s is killed after %v, it may take %v", name, m.Kind, grace, least)
 			}

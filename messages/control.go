@@ -20,6 +20,9 @@ const (
 	VerbRespond        = "respond"
 	VerbMessage        = "message"
 	VerbSessionMessage = "session.message"
+	// VerbRerun submits the run's task again; the note of the answer is the new
+	// run's id.
+	VerbRerun = "rerun"
 )
 
 // Control is the body of a control request. All fields are optional but those
@@ -131,7 +134,7 @@ func (c Control) Signal(home session.Key, id run.ID, verb string) (run.Signal, e
 		return s, nil
 	}
 	return bad("", "unknown verb", "use "+strings.Join([]string{
-		VerbCancel, VerbResolve, VerbApprove, VerbReject, VerbRespond, VerbMessage,
+		VerbCancel, VerbResolve, VerbApprove, VerbReject, VerbRespond, VerbMessage, VerbRerun,
 	}, ", "))
 }
 

@@ -1,6 +1,8 @@
 package messages
 
 import (
+	"encoding/json"
+	"fmt"
 	"time"
 	"unicode/utf8"
 
@@ -65,4 +67,84 @@ func DecodeDeadLetter(data []byte) (DeadLetter, error) {
 		return DeadLetter{}, err
 	}
 	return l, nil
+}
+
+// The ends of dead letters.
+const (
+	LetterRetried = "retried" // its task was submitted again
+	LetterDropped = "dropped"
+)
+
+// LetterEnd says that somebody has dealt with a dead letter, which is listed no
+// more. It lies in the same stream; the letter is kept as long as the stream
+// has room.
+type LetterEnd struct {
+	Schema int    `json:"schema"`
+	At     uint64 `json:"at"`  // sequence of the letter
+	End    string `json:"end"` // LetterRetried or LetterDropped
+	By     string `json:"by,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	Run    run.ID `json:"run,omitempty"` // that a retry submitted
+	TimeMS int64  `json:"time_ms"`
+}
+
+// DecodeLetterEnd reads the end of a letter.
+func DecodeLetterEnd(data []byte) (LetterEnd, error) {
+	e, err := read[LetterEnd]("end of a dead letter", data)
+	if err == nil {
+		err = checkSchema("end of a dead letter", e.Schema)
+	}
+	if err != nil {
+		return LetterEnd{}, err
+	}
+	return e, nil
+}
+
+// DeadLetters is a page of a tenant's dead letters, oldest first. Next is the
+// After of the next page, zero on the last one.
+type DeadLetters struct {
+	Letters []StoredLetter `json:"letters"`
+	Next    uint64         `json:"next,omitempty"`
+}
+
+// StoredLetter is a dead letter with its sequence in the stream DLQ, which
+// names it.
+type StoredLetter struct {
+	At     uint64     `json:"at"`
+	Letter DeadLetter `json:"letter"`
+}
+
+// DecodeDeadLetters reads the answer of the query QueryLetters.
+func DecodeDeadLetters(data []byte) (DeadLetters, error) {
+	return read[DeadLetters]("dead letters", data)
+}
+
+// The verbs of dead letters, as subjects end with and as ParseControlSubject
+// returns them.
+const (
+	VerbRetry       = "retry"
+	VerbDrop        = "drop"
+	VerbLetterRetry = "dlq.retry"
+	VerbLetterDrop  = "dlq.drop"
+)
+
+// Retry returns the body to submit the letter's task again with, under the run
+// id given. run.ErrState marks one that would be refused for the same reason.
+func (l *DeadLetter) Retry(id run.ID) ([]byte, error) {
+	switch {
+	case l.Truncated:
+		return nil, fmt.Errorf("dead letter: %d bytes were sent and not all of them are kept: %w; submit the task yourself", l.Bytes, run.ErrState)
+	case l.Code == run.CodeMalformed, l.Code == run.CodeTooLarge:
+		return nil, fmt.Errorf("dead letter: the task would be refused again as %s: %w; submit it corrected", l.Code, run.ErrState)
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(l.Payload(), &fields); err != nil {
+		return nil, fmt.Errorf("dead letter: the task is not a JSON object: %w; submit it corrected", run.ErrState)
+	}
+	name, err := json.Marshal(id)
+	if err != nil {
+		return nil, fmt.Errorf("dead letter: %w", err)
+	}
+	fields["id"] = name
+	return Encode(fields)
 }

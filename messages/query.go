@@ -20,12 +20,13 @@ const (
 	QueryLineage   = "lineage"   // [Lineage], a page of records
 	QueryWorkflows = "workflows" // [Workflows]
 	QueryNodes     = "nodes"     // [Nodes]
+	QueryReplay    = "replay"    // [Replay] of a run
 	QueryLetters   = "dlq"       // [DeadLetters], a page
 )
 
 // Query is the body of a query. Each verb reads the fields that it knows.
 type Query struct {
-	Run run.ID `json:"run,omitempty"` // run, result
+	Run run.ID `json:"run,omitempty"` // run, result, replay
 	// Session is an id or a name, with ":version" for an older version
 	// (session), or the root of a tree (graph, lineage); "" is every tree.
 	Session string      `json:"session,omitempty"`

@@ -1,6 +1,7 @@
 package messages
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/rathcluster/rath/lineage"
@@ -57,8 +58,14 @@ func ControlSubject(t session.Tenant, id run.ID, verb string) string {
 	return ControlPrefix + string(t) + "." + string(id) + "." + verb
 }
 
+// LetterSubject is where a dead letter takes a verb: VerbRetry or VerbDrop.
+func LetterSubject(t session.Tenant, at uint64, verb string) string {
+	return ControlPrefix + string(t) + ".dlq." + strconv.FormatUint(at, 10) + "." + verb
+}
+
 // ParseControlSubject reads tenant, run and verb. The verb of a session's own
-// subject is "session.message", and id is then the session's.
+// subject is "session.message", and id is then the session's; those of a dead
+// letter are "dlq.retry" and "dlq.drop", and id is its sequence.
 func ParseControlSubject(subject string) (t session.Tenant, id, verb string, ok bool) {
 	rest, ok := strings.CutPrefix(subject, ControlPrefix)
 	if !ok {
@@ -68,8 +75,8 @@ func ParseControlSubject(subject string) (t session.Tenant, id, verb string, ok 
 	switch {
 	case len(p) == 3:
 		id, verb = p[1], p[2]
-	case len(p) == 4 && p[1] == "session":
-		id, verb = p[2], "session."+p[3]
+	case len(p) == 4 && (p[1] == "session" || p[1] == "dlq"):
+		id, verb = p[2], p[1]+"."+p[3]
 	default:
 		return "", "", "", false
 	}
@@ -157,6 +164,22 @@ func DeadLetterSubject(t session.Tenant, workflow string) string {
 		}
 	}
 	return DeadLetterPrefix + p[0] + "." + p[1]
+}
+
+// ParseDeadLetterSubject reads tenant and workflow from the subject of a dead
+// letter.
+func ParseDeadLetterSubject(subject string) (t session.Tenant, workflow string, ok bool) {
+	p := tokens(subject, DeadLetterPrefix, 2)
+	if p == nil {
+		return "", "", false
+	}
+	return session.Tenant(p[0]), p[1], true
+}
+
+// LetterEndSubject is where the end of a dead letter is kept, by the letter's
+// own subject and its sequence.
+func LetterEndSubject(letter string, at uint64) string {
+	return letter + "." + strconv.FormatUint(at, 10)
 }
 
 // TailSubject is a subscription to lineage as soon as it is stored: of a

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -36,10 +37,24 @@ func (c *Conn) control(ctx context.Context, m *nats.Msg, apply func(ctx context.
 	if err != nil {
 		return "", err
 	}
+	if strings.HasPrefix(verb, "dlq.") {
+		return c.controlDead(ctx, tenant, id, verb, body)
+	}
+	if verb == messages.VerbRerun {
+		again, err := c.rerun(ctx, tenant, run.ID(id))
+		return string(again), err
+	}
 	// The verb and its body are checked before the run is looked for.
 	s, err := body.Signal(session.Key{Tenant: tenant}, run.ID(id), verb)
 	if err != nil {
 		return "", err
+	}
+	if s.Run == "" {
+		// The session may be named by its alias.
+		if s.To.ID, err = c.ResolveSession(ctx, tenant, string(s.To.ID), false); err != nil {
+			return "", err
+		}
+		return "", apply(ctx, s)
 	}
 	home, err := c.RunSession(ctx, tenant, s.Run)
 	if err == nil {

@@ -17,3 +17,16 @@ func (c *Conn) Kill() { c.nc.Close() }
 
 // Cut breaks the connection, which is restored by itself.
 func (c *Conn) Cut() error { return c.nc.ForceReconnect() }
+
+// Relays returns the partitions whose lineage is relayed here.
+func (c *Conn) Relays() []uint32 {
+	c.relayed.mu.Lock()
+	defer c.relayed.mu.Unlock()
+	var out []uint32
+	for p := range c.o.Partitions {
+		if _, here := c.relayed.at[EventStream(c.o.Generation, p)]; here {
+			out = append(out, p)
+		}
+	}
+	return out
+}

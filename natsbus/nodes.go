@@ -18,20 +18,13 @@ import (
 // values yields the entries of a bucket under a key filter.
 func (c *Conn) values(ctx context.Context, bucket, filter string) iter.Seq2[stored, error] {
 	return func(yield func(stored, error) bool) {
-		for from := uint64(1); ; {
-			start := from
-			for m, err := range c.directPage(ctx, "KV_"+bucket, keySubject(bucket, filter), start) {
-				if err == nil {
-					from = m.Seq + 1
-					if op := m.Header.Get("KV-Operation"); op == "DEL" || op == "PURGE" {
-						continue
-					}
-				}
-				if !yield(m, err) || err != nil {
-					return
+		for m, err := range c.each(ctx, "KV_"+bucket, keySubject(bucket, filter), 1) {
+			if err == nil {
+				if op := m.Header.Get("KV-Operation"); op == "DEL" || op == "PURGE" {
+					continue
 				}
 			}
-			if from == start {
+			if !yield(m, err) || err != nil {
 				return
 			}
 		}

@@ -28,6 +28,8 @@ type Queries struct {
 	Index *Index
 	// Values reads sessions.
 	Values *run.Values
+	// Replay runs the code of a run against its journal; nil replays nothing.
+	Replay func(ctx context.Context, home session.Key, id run.ID) (messages.Replay, error)
 	// Version of the program, as service discovery shows it: "1.2.3".
 	Version string
 }
@@ -82,6 +84,8 @@ func (a answerer) verbs() []verb {
 		{messages.QueryLineage, a.lineage},
 		{messages.QueryWorkflows, a.workflows},
 		{messages.QueryNodes, a.nodes},
+		{messages.QueryLetters, a.letters},
+		{messages.QueryReplay, a.replay},
 	}
 }
 

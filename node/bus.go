@@ -35,11 +35,14 @@ func (n *Instance) serve(ctx context.Context) error {
 	}
 	n.front = append(n.front, control)
 	index := n.conn.NewIndex()
-	queries, err := n.conn.ServeQueries(answering, &natsbus.Queries{Index: index, Values: n.values})
+	queries, err := n.conn.ServeQueries(answering, &natsbus.Queries{Index: index, Values: n.values, Replay: n.replay})
 	if err != nil {
 		return err
 	}
 	n.front = append(n.front, queries)
+	if err := n.serveNode(answering); err != nil {
+		return err
+	}
 	n.background(services, "graph index", index.Run)
 	n.background(services, "relay", func(ctx context.Context) error {
 		return n.conn.RelayAll(ctx, n.relay(ctx))

@@ -52,6 +52,8 @@ type Instance struct {
 	stop       context.CancelCauseFunc // ends all other services
 	work       sync.WaitGroup
 	failed     chan error // the first service that ended by itself
+	drained    chan struct{}
+	drainOnce  sync.Once
 	closed     sync.Once
 	err        error
 }
@@ -59,7 +61,7 @@ type Instance struct {
 // Start starts a node and returns once it takes tasks, or with Options.Idle
 // once it answers questions. ctx bounds the start only.
 func Start(ctx context.Context, opts *Options) (_ *Instance, err error) {
-	n := &Instance{failed: make(chan error, 1)}
+	n := &Instance{failed: make(chan error, 1), drained: make(chan struct{})}
 	if opts != nil {
 		n.o = *opts
 	}

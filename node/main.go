@@ -26,6 +26,7 @@ func Run(ctx context.Context, opts *Options) error {
 	}
 	select {
 	case <-ctx.Done():
+	case <-n.Drained():
 	case err = <-n.Failed():
 	}
 	return errors.Join(err, n.Close())
@@ -110,6 +111,7 @@ func runMain(args []string, env func(string) string, stderr io.Writer, rs []flow
 	o.Logger.Info("node is up", "incarnation", n.Incarnation(), "nats", n.URL(), "store", o.Store, "level", n.Level())
 	select {
 	case <-ctx.Done():
+	case <-n.Drained():
 	case err = <-n.Failed():
 	}
 	if err = errors.Join(err, n.Close()); err != nil {

@@ -1,0 +1,186 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Question is something that a run waits for and that only somebody outside
+// can give: an approval or a response.
+type Question struct {
+	Run       run.ID       `json:"run"`
+	Workflow  string       `json:"workflow,omitempty"`
+	Session   session.ID   `json:"session,omitempty"`
+	Step      run.Path     `json:"step"`
+	Kind      string       `json:"kind"` // run.WaitApproval or run.WaitResponse
+	Name      string       `json:"name,omitempty"`
+	Title     string       `json:"title,omitempty"`
+	Expires   int64        `json:"expires_ms,omitempty"`   // Unix milliseconds; zero is never
+	Submitted int64        `json:"submitted_ms,omitempty"` // when the run was
+	BranchOf  run.ID       `json:"branch_of,omitempty"`    // the run that opened this one as a branch
+	wait      lineage.Wait // as lineage tells it
+}
+
+// String is the question in one line.
+func (q Question) String() string { return fmt.Sprintf("step %s %s", q.Step, q.wait) }
+
+func questions(r *messages.RunInfo) []Question {
+	var qs []Question
+	for _, w := range r.Waits {
+		if w.Kind != run.WaitApproval && w.Kind != run.WaitResponse {
+			continue
+		}
+		q := Question{
+			Run: r.Run, Workflow: r.Workflow, Session: r.Session, Step: w.Step, Kind: w.Kind, Name: w.Name, Title: w.Title,
+			Expires: w.Due, Submitted: r.Submitted, wait: w,
+		}
+		if r.BranchOf != nil {
+			q.BranchOf = r.BranchOf.Run
+		}
+		qs = append(qs, q)
+	}
+	return qs
+}
+
+// Approvals returns the open questions of all runs, those of the oldest run
+// first.
+func (c *Client) Approvals(ctx context.Context) ([]Question, error) {
+	rs, err := c.Runs(ctx, &RunsOptions{States: []run.State{run.Waiting}})
+	if err != nil {
+		return nil, fmt.Errorf("approvals: %w", err)
+	}
+	var all []Question
+	for _, r := range slices.Backward(rs) {
+		all = append(all, questions(&r)...)
+	}
+	return all, nil
+}
+
+// Decision is what somebody says to a question of a run.
+type Decision struct {
+	// Step is the path of the question; "" is the only one that the run asks.
+	Step run.Path
+	// By says who decides. It is recorded as said, and proves nothing.
+	By string
+	// Reason is why; a rejection needs one.
+	Reason string
+	// Value is JSON: the answer to Respond, or what an approval changes, such as
+	// the arguments of a tool call.
+	Value json.RawMessage
+	// ID makes sending the decision again harmless; "" is for those that are
+	// sent once.
+	ID string
+}
+
+// Approve says yes to a question, and with Value what is to be changed. It
+// returns once that is recorded; the run then goes on. run.ErrState means that
+// the question is not open: it was decided, has expired, or was never asked.
+func (c *Client) Approve(ctx context.Context, id run.ID, d Decision) error {
+	return c.decide(ctx, id, messages.VerbApprove, d)
+}
+
+// Reject says no to a question, with a reason that the agent and the evidence
+// get. Otherwise it is like Approve.
+func (c *Client) Reject(ctx context.Context, id run.ID, d Decision) error {
+	return c.decide(ctx, id, messages.VerbReject, d)
+}
+
+// Respond answers a question with a value. Otherwise it is like Approve.
+func (c *Client) Respond(ctx context.Context, id run.ID, d Decision) error {
+	return c.decide(ctx, id, messages.VerbRespond, d)
+}
+
+func (c *Client) decide(ctx context.Context, id run.ID, verb string, d Decision) error {
+	if d.Step == "" {
+		q, err := c.question(ctx, id, verb)
+		if err != nil {
+			return fmt.Errorf("%s run %s: %w", verb, id, err)
+		}
+		d.Step = q.Step
+	}
+	if len(d.Value) > 0 && !json.Valid(d.Value) {
+		return fmt.Errorf("%s run %s: the value is not JSON: %w; a text is written with quotes", verb, id, run.ErrMalformed)
+	}
+	return c.control(ctx, id, verb, messages.Control{Step: d.Step, By: d.By, Reason: d.Reason, Value: d.Value, ID: d.ID})
+}
+
+// question finds the one question that a verb can answer.
+func (c *Client) question(ctx context.Context, id run.ID, verb string) (Question, error) {
+	r, err := c.Run(ctx, id)
+	if err != nil {
+		return Question{}, err
+	}
+	kind := run.WaitApproval
+	if verb == messages.VerbRespond {
+		kind = run.WaitResponse
+	}
+	var fit, other []Question
+	for _, q := range questions(&r) {
+		if q.Kind == kind {
+			fit = append(fit, q)
+		} else {
+			other = append(other, q)
+		}
+	}
+	switch {
+	case len(fit) == 1:
+		return fit[0], nil
+	case len(fit) > 1:
+		return Question{}, fmt.Errorf("the run asks %d questions, name the step of one: %s: %w", len(fit), list(fit), run.ErrMalformed)
+	case len(other) > 0:
+		return Question{}, fmt.Errorf("the run waits %s, which %s does not answer: %w", list(other), verb, run.ErrState)
+	case r.State.Terminal():
+		return Question{}, fmt.Errorf("the run asks nothing any more, it has ended (%s): %w", r.State, run.ErrState)
+	}
+	return Question{}, fmt.Errorf("the run asks nothing now, it is %s: %w; Approvals lists what is asked", r.State, run.ErrState)
+}
+
+func list(qs []Question) string {
+	var all []string
+	for _, q := range qs {
+		all = append(all, q.String())
+	}
+	return strings.Join(all, "; ")
+}
+
+// Message is what a user says to a run or a session.
+type Message struct {
+	Text string
+	By   string
+	// ID makes sending the message again harmless.
+	ID string
+	// Interrupt cuts off the model call that is under way, so that it is made
+	// again with the message.
+	Interrupt bool
+}
+
+func (m Message) control() messages.Control {
+	return messages.Control{Text: m.Text, By: m.By, ID: m.ID, Interrupt: m.Interrupt}
+}
+
+// Message says something to an open run: its next model call hears it, or the
+// step that listens for it. It returns once the message is recorded.
+func (c *Client) Message(ctx context.Context, id run.ID, m Message) error {
+	return c.control(ctx, id, messages.VerbMessage, m.control())
+}
+
+// MessageSession says something to a session, by id or name: to the run that
+// holds it or, if there is none, as the session's next user chunk.
+func (c *Client) MessageSession(ctx context.Context, name string, m Message) error {
+	if err := session.ValidID("session", name); err != nil {
+		return err
+	}
+	// The subject of a session is that of a run with "session" before the id.
+	if _, err := c.conn.Control(ctx, c.tenant, run.ID("session."+name), messages.VerbMessage, m.control()); err != nil {
+		return fmt.Errorf("message to session %s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,52 @@
+package client
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+)
+
+// DeadLetters returns the tasks that were refused and that nobody has dealt
+// with, oldest first: all of them, or at most limit.
+func (c *Client) DeadLetters(ctx context.Context, limit int) ([]messages.StoredLetter, error) {
+	var all []messages.StoredLetter
+	for after := uint64(0); ; {
+		page, err := c.conn.DeadLetters(ctx, c.tenant, after, 0)
+		if err != nil {
+			return all, fmt.Errorf("dead letters: %w", err)
+		}
+		all = append(all, page.Letters...)
+		if limit > 0 && len(all) >= limit {
+			return all[:limit], nil
+		}
+		if after = page.Next; after == 0 {
+			return all, nil
+		}
+	}
+}
+
+// DeadLetter returns one refused task by its sequence, with what was sent.
+func (c *Client) DeadLetter(ctx context.Context, at uint64) (messages.DeadLetter, error) {
+	return c.conn.DeadLetter(ctx, c.tenant, at)
+}
+
+// RetryDeadLetter submits a refused task again and returns the run's id. by is
+// kept as evidence. run.ErrState marks one that would be refused again.
+func (c *Client) RetryDeadLetter(ctx context.Context, at uint64, by string) (run.ID, error) {
+	id, err := c.conn.RetryDeadLetter(ctx, c.tenant, at, by)
+	if err != nil {
+		return "", fmt.Errorf("retry: %w", err)
+	}
+	c.remember(id)
+	return id, nil
+}
+
+// DropDeadLetter takes a refused task off the list, for a reason that is kept.
+func (c *Client) DropDeadLetter(ctx context.Context, at uint64, by, reason string) error {
+	if err := c.conn.DropDeadLetter(ctx, c.tenant, at, by, reason); err != nil {
+		return fmt.Errorf("drop: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,53 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Node returns the node that lives under a name, or whose incarnation begins
+// so. session.ErrNotFound lists those that there are.
+func (c *Client) Node(ctx context.Context, name string) (messages.Node, error) {
+	all, err := c.Nodes(ctx)
+	if err != nil {
+		return messages.Node{}, fmt.Errorf("node %s: %w", name, err)
+	}
+	var hits []messages.Node
+	var names []string
+	for _, n := range all {
+		names = append(names, n.Name)
+		if n.Name == name || n.Incarnation == name {
+			hits = append(hits, n)
+		}
+	}
+	if len(hits) == 0 && name != "" {
+		for _, n := range all {
+			if strings.HasPrefix(n.Incarnation, name) {
+				hits = append(hits, n)
+			}
+		}
+	}
+	switch len(hits) {
+	case 1:
+		return hits[0], nil
+	case 0:
+		return messages.Node{}, fmt.Errorf("node %q: %w; these live: %s", name, session.ErrNotFound, strings.Join(names, ", "))
+	}
+	var ids []string
+	for _, n := range hits {
+		ids = append(ids, n.Incarnation)
+	}
+	return messages.Node{}, fmt.Errorf("node %q stands for %d: %w; name one of %s", name, len(hits), run.ErrMalformed, strings.Join(ids, ", "))
+}
+
+// DrainNode asks an incarnation to take no more work, to give its runs to
+// others and to end. It returns when the node has begun to, and takes the
+// rights of a node: for others it is ErrNoAnswer, or ErrDenied.
+func (c *Client) DrainNode(ctx context.Context, incarnation string) error {
+	return c.conn.Drain(ctx, incarnation)
+}

@@ -1,0 +1,236 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// The letters of a tenant and their ends lie in one stream that forgets its
+// oldest messages. Nodes delete nothing there: a letter that somebody has
+// dealt with has an end, and is listed no more.
+
+// DeadLetters returns a page of a tenant's dead letters: those after a
+// sequence, oldest first, at most limit; zero is as many as a page holds.
+func (c *Conn) DeadLetters(ctx context.Context, t session.Tenant, after uint64, limit int) (messages.DeadLetters, error) {
+	data, err := c.Query(ctx, t, messages.QueryLetters, messages.Query{After: after, Limit: limit})
+	if err != nil {
+		return messages.DeadLetters{}, err
+	}
+	return messages.DecodeDeadLetters(data)
+}
+
+// DeadLetter returns one of a tenant's dead letters by its sequence, or
+// session.ErrNotFound.
+func (c *Conn) DeadLetter(ctx context.Context, t session.Tenant, at uint64) (messages.DeadLetter, error) {
+	page, err := c.DeadLetters(ctx, t, max(at, 1)-1, 1)
+	if err == nil && (len(page.Letters) == 0 || page.Letters[0].At != at) {
+		err = noLetter(at)
+	}
+	if err != nil {
+		return messages.DeadLetter{}, err
+	}
+	return page.Letters[0].Letter, nil
+}
+
+func noLetter(at uint64) error {
+	return fmt.Errorf("dead letter %d: %w; list them to see which there are", at, session.ErrNotFound)
+}
+
+// RetryDeadLetter submits the task of a dead letter again and returns its run.
+// The run keeps its id if nothing has been told about it; otherwise it gets
+// another one, the same for each retry of the letter. run.ErrState marks a task
+// that would be refused for the same reason.
+func (c *Conn) RetryDeadLetter(ctx context.Context, t session.Tenant, at uint64, by string) (run.ID, error) {
+	note, err := c.controlLetter(ctx, t, at, messages.VerbRetry, messages.Control{By: by})
+	return run.ID(note), err
+}
+
+// DropDeadLetter says that nothing is to be done about a dead letter.
+func (c *Conn) DropDeadLetter(ctx context.Context, t session.Tenant, at uint64, by, reason string) error {
+	_, err := c.controlLetter(ctx, t, at, messages.VerbDrop, messages.Control{By: by, Reason: reason})
+	return err
+}
+
+func (c *Conn) controlLetter(ctx context.Context, t session.Tenant, at uint64, verb string, b messages.Control) (note string, err error) {
+	body, err := messages.Encode(b)
+	if err != nil {
+		return "", err
+	}
+	data, err := c.ask(ctx, messages.LetterSubject(t, at, verb), body)
+	if err != nil {
+		return "", err
+	}
+	a, err := messages.DecodeAnswer(data)
+	if err != nil {
+		return "", err
+	}
+	return a.Note, a.Err()
+}
+
+// letters answers a query for a page of dead letters.
+func (a answerer) letters(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
+	ended, err := a.c.endedLetters(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	out := messages.DeadLetters{Letters: []messages.StoredLetter{}}
+	room := pageRoom
+	for m, err := range a.c.each(ctx, StreamDLQ, prefixDLQ+string(t)+".*", q.After+1) {
+		if err != nil {
+			return nil, err
+		}
+		l, err := messages.DecodeDeadLetter(m.Data)
+		if err != nil || ended[m.Seq] {
+			continue
+		}
+		room -= len(m.Data)
+		if n := len(out.Letters); n > 0 && (room < 0 || n >= limitOf(q)) {
+			out.Next = out.Letters[n-1].At
+			break
+		}
+		out.Letters = append(out.Letters, messages.StoredLetter{At: m.Seq, Letter: l})
+	}
+	return out, nil
+}
+
+// endedLetters returns the letters of a tenant that have an end.
+func (c *Conn) endedLetters(ctx context.Context, t session.Tenant) (map[uint64]bool, error) {
+	ended := map[uint64]bool{}
+	for m, err := range c.each(ctx, StreamDLQ, prefixDLQ+string(t)+".*.*", 1) {
+		if err != nil {
+			return nil, err
+		}
+		if e, err := messages.DecodeLetterEnd(m.Data); err == nil {
+			ended[e.At] = true
+		}
+	}
+	return ended, nil
+}
+
+// controlDead deals with a dead letter; the note of a retry is the run.
+func (c *Conn) controlDead(ctx context.Context, t session.Tenant, id, verb string, body messages.Control) (note string, err error) {
+	at, err := strconv.ParseUint(id, 10, 64)
+	if err != nil || at == 0 {
+		return "", fmt.Errorf("dead letter %q: %w: name it by its sequence", id, run.ErrMalformed)
+	}
+	m, err := patiently(ctx, func(ctx context.Context) (stored, error) {
+		return c.leaderGet(ctx, StreamDLQ, getRequest{Seq: at})
+	})
+	tenant, workflow, ok := messages.ParseDeadLetterSubject(m.Subject)
+	switch {
+	case errors.Is(err, errNoMessage), err == nil && (!ok || tenant != t):
+		return "", noLetter(at)
+	case err != nil:
+		return "", err
+	}
+	end := messages.LetterEnd{Schema: messages.Schema, At: at, End: messages.LetterDropped, By: body.By, Reason: body.Reason, TimeMS: time.Now().UnixMilli()}
+	switch verb {
+	case messages.VerbLetterRetry:
+		l, err := messages.DecodeDeadLetter(m.Data)
+		if err != nil {
+			return "", err
+		}
+		if end.Run, err = c.retry(ctx, t, workflow, at, &l); err != nil {
+			return "", err
+		}
+		end.End = messages.LetterRetried
+	case messages.VerbLetterDrop:
+	default:
+		return "", fmt.Errorf("dead letter %d: verb %q: %w: %s or %s", at, verb, run.ErrMalformed, messages.VerbRetry, messages.VerbDrop)
+	}
+	data, err := messages.Encode(end)
+	if err != nil {
+		return "", err
+	}
+	subject := messages.LetterEndSubject(m.Subject, at)
+	have, err := c.leaderLast(ctx, StreamDLQ, subject)
+	switch {
+	case err == nil:
+		e, err := messages.DecodeLetterEnd(have.Data)
+		if err == nil && (e.End != end.End || end.End == messages.LetterDropped) {
+			err = fmt.Errorf("dead letter %d was %s before: %w", at, e.End, run.ErrState)
+		}
+		return string(e.Run), err
+	case !errors.Is(err, errNoMessage):
+		return "", err
+	}
+	_, err = patiently(ctx, func(ctx context.Context) (uint64, error) {
+		return c.publish(ctx, &nats.Msg{Subject: subject, Data: data})
+	})
+	return string(end.Run), err
+}
+
+// retry submits a letter's task again.
+func (c *Conn) retry(ctx context.Context, t session.Tenant, workflow string, at uint64, l *messages.DeadLetter) (run.ID, error) {
+	id, err := c.retryID(ctx, t, at, l)
+	if err != nil {
+		return "", err
+	}
+	body, err := l.Retry(id)
+	if err != nil {
+		return "", err
+	}
+	subject := messages.TaskSubject(t, workflow)
+	if subject != l.Subject {
+		return "", fmt.Errorf("dead letter %d: it came on %q, which is no subject of tasks: %w; submit it corrected", at, l.Subject, run.ErrState)
+	}
+	_, err = patiently(ctx, func(ctx context.Context) (uint64, error) {
+		return c.publish(ctx, &nats.Msg{Subject: subject, Data: body})
+	})
+	if errors.Is(err, ErrFull) {
+		err = fmt.Errorf("%w: %w", run.ErrBusy, err)
+	}
+	return id, err
+}
+
+// retryID is the id for the next try of a letter's task: its own one unless
+// another task has it or a result was told under it, which is for ever.
+func (c *Conn) retryID(ctx context.Context, t session.Tenant, at uint64, l *messages.DeadLetter) (run.ID, error) {
+	other := "-r" + strconv.FormatUint(at, 10)
+	if l.Run == "" {
+		return run.ID("letter" + other), nil
+	}
+	_, revision, err := readAlias[runAlias](ctx, c, runAliasSubject(t, l.Run))
+	if err != nil {
+		return "", err
+	}
+	if revision == 0 {
+		return l.Run, nil
+	}
+	id := string(l.Run)
+	return run.ID(id[:min(len(id), maxID-len(other))] + other), nil
+}
+
+// maxID is the longest id.
+const maxID = 64
+
+// each yields a stream's messages under a filter from a sequence on, page by
+// page, from any replica.
+func (c *Conn) each(ctx context.Context, stream, filter string, from uint64) iter.Seq2[stored, error] {
+	return func(yield func(stored, error) bool) {
+		for next := from; ; {
+			start := next
+			for m, err := range c.directPage(ctx, stream, filter, start) {
+				if err == nil {
+					next = m.Seq + 1
+				}
+				if !yield(m, err) || err != nil {
+					return
+				}
+			}
+			if next == start {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// maxReruns bounds how often one task is run again.
+const maxReruns = 1000
+
+// rerunID is what the id of a rerun ends with.
+var rerunID = regexp.MustCompile(`-r[0-9]+$`)
+
+// rerun submits the task of a run again and returns the new run's id. The task
+// is what the run's home log recorded, without its times.
+func (c *Conn) rerun(ctx context.Context, t session.Tenant, id run.ID) (run.ID, error) {
+	home, err := c.RunSession(ctx, t, id)
+	if err != nil {
+		return "", err
+	}
+	values := run.NewValues(c.Log())
+	h, err := values.History(ctx, home, id)
+	if err != nil {
+		return "", err
+	}
+	if b := h.Task.Branch; b != nil {
+		return "", fmt.Errorf("run %s is the branch %s of run %s: %w; rerun that one", id, b.Name, b.Ancestors[0].Run, run.ErrState)
+	}
+	task := messages.TaskOf(h.Task)
+	task.Deadline, task.NotBefore, task.Session = messages.Task{}.Deadline, messages.Task{}.NotBefore, ""
+	// A session that the run opened itself is opened again; one that it went on
+	// with is forked as it was.
+	if base := h.Base.Ref(); h.Session.Opening().Run != string(id) && base.Version > 0 {
+		task.ForkOf = base.String()
+	}
+	if task.ID, err = c.nextRerun(ctx, t, id); err != nil {
+		return "", err
+	}
+	body, err := task.Encode()
+	if err != nil {
+		return "", err
+	}
+	_, err = patiently(ctx, func(ctx context.Context) (uint64, error) {
+		return c.publish(ctx, &nats.Msg{Subject: messages.TaskSubject(t, h.Task.Workflow), Data: body})
+	})
+	if errors.Is(err, ErrFull) {
+		err = fmt.Errorf("%w: %w", run.ErrBusy, err)
+	}
+	return task.ID, err
+}
+
+// nextRerun finds the first id that no rerun has.
+func (c *Conn) nextRerun(ctx context.Context, t session.Tenant, id run.ID) (run.ID, error) {
+	base := rerunID.ReplaceAllString(string(id), "")
+	for n := 1; n <= maxReruns; n++ {
+		next := base + "-r" + strconv.Itoa(n)
+		if len(next) > maxID {
+			return "", fmt.Errorf("run %s: its id leaves no room for a number: %w; submit the task under another id", id, run.ErrState)
+		}
+		_, revision, err := readAlias[runAlias](ctx, c, runAliasSubject(t, run.ID(next)))
+		if err != nil {
+			return "", err
+		}
+		if revision == 0 {
+			return run.ID(next), nil
+		}
+	}
+	return "", fmt.Errorf("run %s was rerun %d times: %w", id, maxReruns, run.ErrBusy)
+}

@@ -1,0 +1,155 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Drained is closed when somebody asked this node to drain: `rath nodes drain`.
+// The program should then close the node, which gives its runs to others.
+func (n *Instance) Drained() <-chan struct{} { return n.drained }
+
+// serveNode answers what is asked of this incarnation itself.
+func (n *Instance) serveNode(ctx context.Context) error {
+	drain, err := n.conn.ServeNode(ctx, n.incarnation, messages.NodeDrain, func(context.Context, []byte) (any, error) {
+		n.drainOnce.Do(func() {
+			n.log.Info("asked to drain")
+			close(n.drained)
+		})
+		return messages.Answer{Done: true}, nil
+	})
+	if err != nil {
+		return err
+	}
+	n.front = append(n.front, drain)
+	replay, err := n.conn.ServeNode(ctx, n.incarnation, messages.NodeReplay, func(ctx context.Context, body []byte) (any, error) {
+		r, err := messages.DecodeNodeRun(body)
+		if err != nil {
+			return nil, err
+		}
+		home := session.Key{Tenant: r.Tenant, ID: r.Session}
+		g, err := n.workflowOf(ctx, home, r.Run)
+		if err != nil {
+			return nil, err
+		}
+		return n.rehearse(ctx, g, home, r.Run)
+	})
+	if err != nil {
+		return err
+	}
+	n.front = append(n.front, replay)
+	return nil
+}
+
+// workflowOf returns the registration of a run's workflow, or an error that
+// says run.ErrNotSupported and names it.
+func (n *Instance) workflowOf(ctx context.Context, home session.Key, id run.ID) (flow.Registration, error) {
+	granted, err := n.values.Recorded(ctx, home, id)
+	if err != nil {
+		return flow.Registration{}, err
+	}
+	g, ok := n.registry.Lookup(granted.Task.Workflow)
+	if !ok {
+		g.Name = granted.Task.Workflow
+		err = fmt.Errorf("node %s does not offer workflow %q: %w", n.o.Name, g.Name, run.ErrNotSupported)
+	}
+	return g, err
+}
+
+// replay runs the code of a run against its journal, here or on a node that
+// offers the workflow.
+func (n *Instance) replay(ctx context.Context, home session.Key, id run.ID) (messages.Replay, error) {
+	g, err := n.workflowOf(ctx, home, id)
+	if err == nil {
+		return n.rehearse(ctx, g, home, id)
+	}
+	if !errors.Is(err, run.ErrNotSupported) {
+		return messages.Replay{}, err
+	}
+	nodes, err := n.offering(ctx, g.Name)
+	if err != nil {
+		return messages.Replay{}, err
+	}
+	for _, other := range nodes {
+		var out messages.Replay
+		data, err := n.conn.AskNode(ctx, other, messages.NodeReplay, messages.NodeRun{Tenant: home.Tenant, Session: home.ID, Run: id})
+		if errors.Is(err, natsbus.ErrNoAnswer) {
+			continue // it has gone meanwhile
+		}
+		if err == nil {
+			if err = json.Unmarshal(data, &out); err != nil {
+				err = fmt.Errorf("node %s: replay: %w", other, err)
+			}
+		}
+		return out, err
+	}
+	return messages.Replay{}, fmt.Errorf("no node that lives offers workflow %q, whose code is needed: %w; start one that does", g.Name, run.ErrNotSupported)
+}
+
+// offering returns the incarnations of the pool that offers a workflow.
+func (n *Instance) offering(ctx context.Context, workflow string) ([]string, error) {
+	ws, err := n.conn.Workflows(ctx)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(ws, func(w messages.Workflow) bool { return w.Name == workflow })
+	if i < 0 {
+		return nil, nil
+	}
+	all, err := n.conn.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, o := range all {
+		if o.Incarnation != n.incarnation && !o.Draining && slices.Contains(o.Pools, ws[i].Pool) {
+			out = append(out, o.Incarnation)
+		}
+	}
+	return out, nil
+}
+
+// maxReplaySteps is how many steps an answer holds.
+const maxReplaySteps = 3000
+
+// rehearse replays a run with the code of this node.
+func (n *Instance) rehearse(ctx context.Context, g flow.Registration, home session.Key, id run.ID) (messages.Replay, error) {
+	rt := &flow.Runtime{Values: n.values, Blobs: n.Blobs, Mint: n.conn.Minter(), Node: n.incarnation, Model: n.o.Model, Workflows: n.registry}
+	r, err := flow.Replay(ctx, rt, g, home, id)
+	if err != nil {
+		return messages.Replay{}, err
+	}
+	out := messages.Replay{Matches: r.Matches(), Node: n.o.Name}
+	room := maxReplaySteps
+	var add func(r *flow.Replayed, of run.ID)
+	add = func(r *flow.Replayed, of run.ID) {
+		one := messages.ReplayedRun{
+			Run: r.Run, Branch: r.Branch, BranchOf: of, Workflow: r.Workflow, Session: r.Session, State: r.State, Code: r.Code,
+			Revisions: r.Revisions, Differs: r.Differs, Steps: []messages.ReplayStep{},
+		}
+		for _, s := range r.Steps {
+			if room--; room < 0 && s.Verdict == flow.StepMatches {
+				out.Truncated = true
+				continue
+			}
+			one.Steps = append(one.Steps, messages.ReplayStep{
+				Path: s.Path, Verdict: s.Verdict, Recorded: s.Recorded, Asked: s.Asked, Input: s.Input, Summary: s.Summary,
+			})
+		}
+		out.Runs = append(out.Runs, one)
+		for _, b := range r.Branches {
+			add(b, r.Run)
+		}
+	}
+	add(r, "")
+	return out, nil
+}

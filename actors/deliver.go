@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -108,10 +109,10 @@ func (s *System) elsewhere(ctx context.Context, k session.Key, w run.Work) (a An
 		return "", false, nil
 	}
 	h, err := s.holder(ctx, k)
-	if err != nil || !h.busy || !s.yields(h.incarnation) {
+	if err != nil || !h.busy || !s.other(h.incarnation) {
 		return "", false, err
 	}
-	asked, cancel := context.WithTimeout(ctx, s.o.Silence)
+	asked, cancel := context.WithTimeout(ctx, s.silence(h.incarnation))
 	defer cancel()
 	a, err = s.o.Deliver(asked, h.incarnation, w)
 	switch {
@@ -127,12 +128,29 @@ func (s *System) elsewhere(ctx context.Context, k session.Key, w run.Work) (a An
 	return "", false, nil
 }
 
-// yields reports whether a session that an incarnation wrote last is not to be
-// written here without asking: it is another one, as far as anybody knows it
-// lives, and it can be asked.
+// other reports whether a session that an incarnation wrote last is not to be
+// written here without asking: it is another one, and it can be asked.
+func (s *System) other(incarnation string) bool {
+	return s.o.Deliver != nil && incarnation != "" && incarnation != s.o.Incarnation
+}
+
+// yields reports whether an incarnation is another one which, as far as anybody
+// knows, lives.
 func (s *System) yields(incarnation string) bool {
-	return s.o.Deliver != nil && incarnation != "" && incarnation != s.o.Incarnation &&
-		(s.o.Alive == nil || s.o.Alive(incarnation))
+	return s.other(incarnation) && (s.o.Alive == nil || s.o.Alive(incarnation))
+}
+
+// deadSilence is how long an incarnation is asked that membership calls dead: a
+// process that ended is known at once, and one that only lost touch with the
+// other nodes still answers.
+const deadSilence = 300 * time.Millisecond
+
+// silence is how long an incarnation may take to answer.
+func (s *System) silence(incarnation string) time.Duration {
+	if s.yields(incarnation) {
+		return s.o.Silence
+	}
+	return min(deadSilence, s.o.Silence)
 }
 
 // decided reports whether err is the holder's answer, not the lack of one.

@@ -240,7 +240,7 @@ func (a *sessionActor) put(r *request, now time.Time) {
 	case askClaim:
 		r.granted, r.err = a.w.Claim(r.claim, now)
 	case askCommit:
-		if holder := a.w.Book().Incarnation; a.w.Epoch() == 0 && a.sys.yields(holder) {
+		if holder := a.w.Book().Incarnation; a.w.Epoch() == 0 && a.sys.other(holder) {
 			// This activation holds nothing and another incarnation does. Even
 			// to keep the outcome as evidence it must not append: that would
 			// take the session from its holder.

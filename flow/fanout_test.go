@@ -179,3 +179,27 @@ func TestApproveAndSleep(t *testing.T) {
 		}
 	})
 }
+
+// TestAdoptPendingReplayed: a branch is adopted with an edit that no step had
+// committed, and the run goes on after a wait.
+func TestAdoptPendingReplayed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			branch, err := flow.Fork(ctx, s)
+			if err != nil {
+				return s, err
+			}
+			if s, err = flow.Adopt(ctx, s, branch.With(session.UserText("better")), "it is better"); err != nil {
+				return s, err
+			}
+			return s, flow.Sleep(ctx, time.Hour)
+		})
+		s, err := (&flow.Runtime{}).Run(t.Context(), w, session.New(session.UserText("go")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := texts(s); !slices.Equal(got, []string{"go", "better"}) {
+			t.Errorf("the session says %q", got)
+		}
+	})
+}

@@ -287,13 +287,13 @@ func Adopt(ctx context.Context, trunk, branch session.Session, reason string) (s
 
 func (ex *Execution) adopt(st *step, branch session.Session, policy, reason string) (session.Session, error) {
 	var joined session.Session
+	branch, err := ex.flush(st.ctx, st.asked.Path, branch)
+	if err != nil {
+		return st.s, err
+	}
 	if st.decision == run.Replay {
 		joined = st.record.Session
 	} else {
-		branch, err := ex.flush(st.ctx, st.asked.Path, branch)
-		if err != nil {
-			return st.s, err
-		}
 		join, err := session.JoinOf(st.s, policy, reason, 0, branch)
 		if err != nil {
 			return st.s, err

@@ -67,12 +67,13 @@ func (n *Instance) changes(ctx context.Context) <-chan struct{} {
 	}
 	out := make(chan struct{}, 1)
 	n.work.Go(func() {
-		for {
+		for changed := n.members.Changed(); ; {
 			select {
-			case <-n.members.Changed():
+			case <-changed:
 			case <-ctx.Done():
 				return
 			}
+			changed = n.members.Changed() // before anybody looks
 			select {
 			case out <- struct{}{}:
 			default:

@@ -182,7 +182,7 @@ func (n *Instance) wire(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("node: store directory: %w", err)
 	}
-	for _, g := range append([]flow.Registration{agentRegistration(append(tool.Builtins(), n.o.Tools...)), demo.Registration(filepath.Join(store, "demo"))}, n.o.Workflows...) {
+	for _, g := range append([]flow.Registration{agentRegistration(append(tool.Builtins(), n.o.Tools...)), demo.Registration(filepath.Join(store, "demo")), forkRegistration(), mergeRegistration()}, n.o.Workflows...) {
 		if err := n.registry.Register(g); err != nil {
 			return err
 		}

@@ -50,8 +50,9 @@ type Record struct {
 	children []session.ID // made by the run and not disposed of
 	branches []session.ID // of fan-outs, not disposed of
 	inbox    []Received
-	inboxed  uint64 // how much was ever received
-	wake     uint64 // how often it was woken
+	inboxed  uint64   // how much was ever received
+	told     []string // the ids of what was received, the newest MaxInbox
+	wake     uint64   // how often it was woken
 	late     int
 	order    sealed[*Step] // the steps as they were recorded
 	taskPage *session.Page // of a long task
@@ -305,7 +306,7 @@ func (b *Book) end(v Ended, now time.Time) {
 	b.Queue = slices.DeleteFunc(b.Queue, func(id ID) bool { return id == v.Run })
 	// A run that ended needs no journal any more; the log keeps it.
 	r.steps, r.intents, r.resolved, r.children = nil, nil, nil, nil
-	r.branches, r.inbox, r.Suspended = nil, nil, nil
+	r.branches, r.inbox, r.told, r.Suspended = nil, nil, nil, nil
 	r.Base, r.order, r.taskPage = session.Session{}, sealed[*Step]{}, nil
 	r.Task.Input = nil
 	r.place = len(b.ended.items)
@@ -340,6 +341,7 @@ func (r *Record) copy() *Record {
 	cp.steps, cp.intents, cp.resolved = maps.Clone(r.steps), maps.Clone(r.intents), maps.Clone(r.resolved)
 	cp.Warnings, cp.children = slices.Clone(r.Warnings), slices.Clone(r.children)
 	cp.branches, cp.inbox = slices.Clone(r.branches), slices.Clone(r.inbox)
+	cp.told = nil
 	cp.order = sealed[*Step]{}
 	return &cp
 }

@@ -135,6 +135,7 @@ type wireRecord struct {
 	Suspended *Suspended       `json:"suspended,omitempty"`
 	Task      *wireTask        `json:"task,omitempty"`
 	TaskPage  *session.PageRef `json:"task_page,omitempty"`
+	Told      []string         `json:"told,omitempty"`
 	Wake      uint64           `json:"wake,omitempty"`
 	Warnings  []string         `json:"warnings,omitempty"`
 }
@@ -155,7 +156,7 @@ func (r *Record) wire() wireRecord {
 		Attempt: r.Attempt, Cancel: r.Cancel, Children: r.children, Claims: r.Claims, Digest: r.Digest, Ended: r.Ended,
 		EndedAt: millis(r.EndedAt), Epoch: r.Epoch, Home: r.Home, ID: r.ID, Late: r.late, Review: r.Review,
 		Started: millis(r.Started), State: r.State, Submitted: millis(r.Submitted), Warnings: r.Warnings,
-		Branches: r.branches, Inbox: r.inbox, Inboxed: r.inboxed, Suspended: r.Suspended, Wake: r.wake,
+		Branches: r.branches, Inbox: r.inbox, Inboxed: r.inboxed, Suspended: r.Suspended, Told: r.told, Wake: r.wake,
 	}
 }
 
@@ -164,7 +165,7 @@ func (w wireRecord) record() *Record {
 		Attempt: w.Attempt, Cancel: w.Cancel, children: w.Children, Claims: w.Claims, Digest: w.Digest, Ended: w.Ended,
 		EndedAt: fromMillis(w.EndedAt), Epoch: w.Epoch, Home: w.Home, ID: w.ID, late: w.Late, Review: w.Review,
 		Started: fromMillis(w.Started), State: w.State, Submitted: fromMillis(w.Submitted), Warnings: w.Warnings,
-		branches: w.Branches, inbox: w.Inbox, inboxed: w.Inboxed, Suspended: w.Suspended, wake: w.Wake,
+		branches: w.Branches, inbox: w.Inbox, inboxed: w.Inboxed, Suspended: w.Suspended, told: w.Told, wake: w.Wake,
 	}
 }
 

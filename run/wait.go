@@ -142,6 +142,9 @@ func (r *Record) received(v Received) {
 	}
 	r.inboxed = v.N
 	r.inbox = append(r.inbox, v)
+	if v.ID != "" {
+		r.told = append(r.told[max(len(r.told)+1-MaxInbox, 0):], v.ID)
+	}
 	if v.Wake > r.wake && r.State == Waiting {
 		r.State, r.Suspended, r.wake = Queued, nil, v.Wake
 	}
@@ -172,8 +175,8 @@ func (w *Writer) receive(r *Record, v Received, now time.Time) error {
 	switch {
 	case r.Home != w.key:
 		return fmt.Errorf("run: %s is told in the log of %s, not of %s: %w", r.ID, r.Home, w.key, ErrState)
-	case v.ID != "" && slices.ContainsFunc(r.inbox, func(o Received) bool { return o.ID == v.ID }):
-		return nil // taken before
+	case v.ID != "" && slices.Contains(r.told, v.ID):
+		return nil // it came before
 	case len(r.inbox) >= MaxInbox:
 		return fmt.Errorf("%w: run %s has %d messages that no step has taken", ErrBusy, r.ID, len(r.inbox))
 	case len(v.Text)+len(v.Value)+len(v.Reason) > MaxMessage:

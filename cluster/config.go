@@ -70,7 +70,21 @@ type Config struct {
 // it asks others to probe and tries TCP until the interval is over. Then the node
 // is a suspect for suspicionMult x probeInterval (x log10 of the fleet above 10),
 // at most suspicionMaxMult times as long while nobody else confirms it, and can
-// refute. BenchmarkDetect measures the time until it is called dead.
+// refute. BenchmarkDetect measures the time until all others call it dead, with
+// four processes on two busy cores, 20 times each (median, worst, in seconds):
+//
+//	                                killed        frozen
+//	these settings                  1.13  1.71    0.96  1.37
+//	suspicionMult 4                 1.42  2.68    1.28  1.62
+//	probe 500/250 ms, max mult 3    2.79  3.69    2.42  3.80
+//	probe 100/50 ms, mult 2, max 1  0.47  0.66    0.38  0.59
+//
+// With four threads burning the two cores, and with a node stopped for 0.8 s of
+// each second, none was called dead that lived. A node that was frozen for 45 s
+// was back for all within 2 ms of waking up. In a bubble with 2 % loss, 100 nodes
+// saw each other 1.0 s after the start and a crash after 1.6 s. An idle node uses
+// 3 ms of CPU per second. The fastest settings would leave no room for a pod
+// whose CPU is throttled: a false death costs a takeover.
 const (
 	probeInterval    = 200 * time.Millisecond
 	probeTimeout     = 100 * time.Millisecond

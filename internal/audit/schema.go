@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -70,8 +71,8 @@ type schema struct {
 
 // compiler holds one schema document.
 type compiler struct {
-	root json.RawMessage
-	defs map[string]json.RawMessage
+	root any
+	defs map[string]any
 	done map[string]*schema
 }
 
@@ -80,43 +81,40 @@ func readSchema(files fs.FS, name string) (*compiler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("audit: schema: %w", err)
 	}
-	var doc struct {
-		Defs map[string]json.RawMessage `json:"$defs"`
-	}
-	if err := json.Unmarshal(text, &doc); err != nil {
+	var doc map[string]any
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if err := d.Decode(&doc); err != nil {
 		return nil, fmt.Errorf("audit: schema %s: %w", name, err)
 	}
-	return &compiler{root: text, defs: doc.Defs, done: map[string]*schema{}}, nil
+	defs, _ := doc["$defs"].(map[string]any)
+	return &compiler{root: doc, defs: defs, done: map[string]*schema{}}, nil
 }
 
 func (c *compiler) ref(name string) (*schema, error) {
 	if s := c.done[name]; s != nil {
 		return s, nil
 	}
-	text, ok := c.defs[strings.TrimPrefix(name, "#/$defs/")]
+	def, ok := c.defs[strings.TrimPrefix(name, "#/$defs/")]
 	if !ok {
 		return nil, fmt.Errorf("%s is not defined", name)
 	}
 	s := &schema{}
 	c.done[name] = s
-	made, err := c.compile(text)
+	made, err := c.compile(def)
 	if err == nil {
 		*s = *made
 	}
 	return s, err
 }
 
-func (c *compiler) compile(text json.RawMessage) (*schema, error) {
-	var keywords map[string]json.RawMessage
-	if err := json.Unmarshal(text, &keywords); err != nil {
-		return nil, err
+func (c *compiler) compile(v any) (*schema, error) {
+	keywords, ok := v.(map[string]any)
+	if !ok {
+		return nil, errors.New("no schema")
 	}
-	if name, ok := keywords["$ref"]; ok {
-		var to string
-		if err := json.Unmarshal(name, &to); err != nil {
-			return nil, err
-		}
-		return c.ref(to)
+	if name, ok := keywords["$ref"].(string); ok {
+		return c.ref(name)
 	}
 	s := &schema{min: math.MinInt64, max: math.MaxInt64, chars: -1, maxItems: -1}
 	for word, value := range keywords {
@@ -127,80 +125,102 @@ func (c *compiler) compile(text json.RawMessage) (*schema, error) {
 	return s, nil
 }
 
-func (c *compiler) keyword(s *schema, word string, value json.RawMessage) (err error) {
+func (c *compiler) keyword(s *schema, word string, value any) (err error) {
+	ok := true
 	switch word {
 	case "$schema", "$id", "$defs", "title", "description", "format", "contentEncoding", "uniqueItems", "default", "examples":
-		return nil // they demand nothing that is checked here
+		// They demand nothing that is checked here.
 	case "type":
-		if json.Unmarshal(value, &s.types) == nil {
-			return nil
+		var one string
+		if one, ok = value.(string); ok {
+			s.types = []string{one}
+		} else {
+			s.types, ok = texts(value)
 		}
-		s.types = make([]string, 1)
-		return json.Unmarshal(value, &s.types[0])
 	case "properties":
-		var props map[string]json.RawMessage
-		if err := json.Unmarshal(value, &props); err != nil {
-			return err
-		}
+		props, isMap := value.(map[string]any)
+		ok = isMap
 		s.props = make(map[string]*schema, len(props))
-		for name, text := range props {
-			if s.props[name], err = c.compile(text); err != nil {
+		for name, v := range props {
+			if s.props[name], err = c.compile(v); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 		}
-		return nil
 	case "required":
-		return json.Unmarshal(value, &s.required)
+		s.required, ok = texts(value)
 	case "additionalProperties":
 		var allowed bool
-		err := json.Unmarshal(value, &allowed)
+		allowed, ok = value.(bool)
 		s.closed = !allowed
-		return err
 	case "items":
 		s.items, err = c.compile(value)
-		return err
-	case "minItems":
-		return json.Unmarshal(value, &s.minItems)
-	case "maxItems":
-		return json.Unmarshal(value, &s.maxItems)
-	case "minimum":
-		return json.Unmarshal(value, &s.min)
-	case "maximum":
-		return json.Unmarshal(value, &s.max)
-	case "maxLength":
-		return json.Unmarshal(value, &s.chars)
-	case "const":
-		s.only = []string{string(value)}
-		return nil
-	case "enum":
-		var values []json.RawMessage
-		err := json.Unmarshal(value, &values)
-		for _, v := range values {
-			s.only = append(s.only, string(v))
+	case "minItems", "maxItems", "minimum", "maximum", "maxLength":
+		n, isNumber := value.(json.Number)
+		var i int64
+		if ok = isNumber; ok {
+			i, err = n.Int64()
 		}
-		return err
+		switch word {
+		case "minItems":
+			s.minItems = int(i)
+		case "maxItems":
+			s.maxItems = int(i)
+		case "minimum":
+			s.min = i
+		case "maximum":
+			s.max = i
+		default:
+			s.chars = int(i)
+		}
+	case "const":
+		s.only = []string{jsonText(value)}
+	case "enum":
+		var all []any
+		all, ok = value.([]any)
+		for _, v := range all {
+			s.only = append(s.only, jsonText(v))
+		}
 	case "pattern":
 		var text string
-		if err := json.Unmarshal(value, &text); err != nil {
-			return err
+		if text, ok = value.(string); ok {
+			s.pattern, err = pattern(text)
 		}
-		s.pattern, err = pattern(text)
-		return err
 	case "anyOf":
-		var all []json.RawMessage
-		if err := json.Unmarshal(value, &all); err != nil {
-			return err
-		}
-		for _, text := range all {
-			one, err := c.compile(text)
+		var all []any
+		all, ok = value.([]any)
+		for _, v := range all {
+			one, err := c.compile(v)
 			if err != nil {
 				return err
 			}
 			s.anyOf = append(s.anyOf, one)
 		}
-		return nil
+	default:
+		return errors.New("the auditor does not know this keyword")
 	}
-	return errors.New("the auditor does not know this keyword")
+	if !ok {
+		return fmt.Errorf("%T is no value of it", value)
+	}
+	return err
+}
+
+func texts(v any) ([]string, bool) {
+	list, ok := v.([]any)
+	out := make([]string, 0, len(list))
+	for _, one := range list {
+		text, isText := one.(string)
+		ok = ok && isText
+		out = append(out, text)
+	}
+	return out, ok
+}
+
+func jsonText(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return "" // it came out of JSON
+	}
+	return string(text)
 }
 
 func pattern(text string) (func(string) bool, error) {

@@ -1,0 +1,197 @@
+package audit_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/rathcluster/rath/internal/audit"
+)
+
+// FuzzMessages changes a byte range of a message of a healthy system. The
+// audit ends, with violations or without, and never panics; so do messages
+// that make no sense at all.
+func FuzzMessages(f *testing.F) {
+	f.Add(uint16(3), uint16(10), []byte("x"))
+	f.Add(uint16(0), uint16(0), []byte(`{"epoch":1,"events":[]}`))
+	f.Add(uint16(40), uint16(300), []byte(`"seq":18446744073709551615`))
+	f.Add(uint16(70), uint16(9), []byte(`{"commit":99999999999,"k":-1}`))
+	base := story(newWorld(f, nil))
+	var all []audit.Message
+	for m, err := range base.messages() {
+		if err != nil {
+			f.Fatal(err)
+		}
+		all = append(all, m)
+	}
+	f.Fuzz(func(t *testing.T, n, offset uint16, with []byte) {
+		changed := slices.Clone(all)
+		i := int(n) % len(changed)
+		data := bytes.Clone(changed[i].Data)
+		if int(offset) < len(data) {
+			copy(data[offset:], with)
+		} else {
+			data = with
+		}
+		changed[i].Data = data
+		for _, open := range []bool{false, true} {
+			if _, err := audit.Run(t.Context(), streamed(changed), &audit.Options{Schemas: schemas, Open: open, Secrets: []string{"k"}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+func streamed(all []audit.Message) func(func(audit.Message, error) bool) {
+	return func(yield func(audit.Message, error) bool) {
+		for _, m := range all {
+			if !yield(m, nil) {
+				return
+			}
+		}
+	}
+}
+
+// FuzzEvent changes fields of an event in all ways that keep the commit whole:
+// what the schema allows reaches every check.
+func FuzzEvent(f *testing.F) {
+	f.Add("s1", uint8(3), uint8(0), "attempt", "7")
+	f.Add("p1", uint8(2), uint8(0), "branches", `[{"name":"a","session":"p1"}]`)
+	f.Add("t1", uint8(12), uint8(0), "for", `[]`)
+	f.Add("p1", uint8(5), uint8(1), "value", `"[{}]"`)
+	f.Add("s2", uint8(1), uint8(1), "parents", `[]`)
+	f.Add("p2", uint8(1), uint8(2), "task", `{"branch":{"ancestors":[],"base":{"hash":"`+zeros+`","seq":0,"session":"x","tenant":"acme","token":0,"version":0},"name":"","path":"","root":"p1"},"run":"p2","workflow":"w"}`)
+	f.Fuzz(func(t *testing.T, session string, seq, n uint8, field, value string) {
+		var v any
+		d := json.NewDecoder(strings.NewReader(value))
+		d.UseNumber()
+		if d.Decode(&v) != nil || strings.ContainsAny(value, ".eE") {
+			return
+		}
+		w := newWorld(t, nil)
+		w.hook = func(e *envelope) {
+			if e.session == session && e.seq == uint64(seq) && len(e.facts) > 0 {
+				// The world goes on with the fact as it was.
+				fact := &e.facts[int(n)%len(e.facts)]
+				changed := object{}
+				for k, v := range fact.data {
+					changed[k] = v
+				}
+				changed[field] = v
+				e.instead = map[int]object{int(n) % len(e.facts): changed}
+			}
+		}
+		story(w).audited()
+	})
+}
+
+// FuzzDump reads any bytes as a dump.
+func FuzzDump(f *testing.F) {
+	var b bytes.Buffer
+	w := audit.NewWriter(&b)
+	for m := range story(newWorld(f, nil)).messages() {
+		if err := w.Write(m); err != nil {
+			f.Fatal(err)
+		}
+	}
+	if err := w.Flush(); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes())
+	f.Add([]byte(`{"rath_dump":1}` + "\n" + `{"stream":"EV_1_0","seq":1,"subject":"rath.ev.1.0.a.b","data":"e30="}`))
+	f.Add([]byte("\n\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		_, _ = audit.Run(t.Context(), audit.ReadDump(bytes.NewReader(data)), &audit.Options{Schemas: schemas})
+	})
+}
+
+// TestDump writes and reads a dump: the audit finds the same.
+func TestDump(t *testing.T) {
+	var b bytes.Buffer
+	w := audit.NewWriter(&b)
+	for m := range story(newWorld(t, set("t1", 14, "run.received", "wake", 2))).messages() {
+		if err := w.Write(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	want := story(newWorld(t, set("t1", 14, "run.received", "wake", 2))).audited()
+	got, err := audit.Run(t.Context(), audit.ReadDump(&b), &audit.Options{Schemas: schemas})
+	if err != nil || violations(got) != violations(want) || got.OK() {
+		t.Errorf("error %v, found\n%swant\n%s", err, violations(got), violations(want))
+	}
+}
+
+// TestSchemaAgrees compares the auditor's reading of the schemas with another
+// implementation's, on each event of the story with each of its fields spoilt.
+func TestSchemaAgrees(t *testing.T) {
+	text, err := schemas.(interface {
+		ReadFile(string) ([]byte, error)
+	}).ReadFile("commit.v1.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s jsonschema.Schema
+	if err := json.Unmarshal(text, &s); err != nil {
+		t.Fatal(err)
+	}
+	other, err := s.Resolve(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := story(newWorld(t, nil))
+	n := 0
+	done := map[string]bool{}
+	for _, m := range w.events {
+		if m.Stream == "BLOB" {
+			continue
+		}
+		for _, by := range []any{nil, "", "zz zz", json.Number("-1"), true, []any{}, object{}, headA} {
+			commit := parse(t, string(m.Data))
+			events := commit["events"].([]any)
+			for _, e := range events {
+				data, ok := e.(object)["data"].(object)
+				if !ok {
+					continue
+				}
+				for field, was := range data {
+					name := fmt.Sprint(e.(object)["kind"], field, by)
+					if done[name] {
+						continue
+					}
+					done[name] = true
+					data[field] = by
+					raw := canonicalJSON(t, commit)
+					data[field] = was
+					var v any
+					if err := json.Unmarshal(raw, &v); err != nil {
+						t.Fatal(err)
+					}
+					wrong := other.Validate(v) != nil
+					alone := m
+					alone.Data, alone.Seq = raw, 1
+					r, err := audit.Run(t.Context(), streamed([]audit.Message{alone}), &audit.Options{Schemas: schemas})
+					if err != nil {
+						t.Fatal(err)
+					}
+					found := slices.ContainsFunc(r.Violations, func(v audit.Violation) bool {
+						return v.Invariant == audit.Format && strings.Contains(v.Expected, "as in commit.v1")
+					})
+					if n++; wrong != found {
+						t.Errorf("%s = %v in %s: the other says wrong %v, the auditor %v\n%s", field, by, e.(object)["kind"], wrong, found, violations(r))
+					}
+				}
+			}
+		}
+	}
+	if n < 500 {
+		t.Errorf("%d comparisons", n)
+	}
+}

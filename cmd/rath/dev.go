@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/node"
 )
 
@@ -69,13 +68,4 @@ func (a *app) dev(ctx context.Context, o *node.Options) error {
 	case err = <-s.node.Failed():
 	}
 	return errors.Join(err, s.close())
-}
-
-// forkRegistration offers the workflow that does nothing: with fork_of it makes
-// a branch.
-func forkRegistration() flow.Registration {
-	return flow.Registration{
-		Name: "fork", Revision: "1", Description: "Does nothing: with fork_of it makes a branch of a session.",
-		New: func() flow.Workflow { return flow.EmptyWorkflow{} },
-	}
 }

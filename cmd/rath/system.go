@@ -129,7 +129,6 @@ func (a *app) host(ctx context.Context, o *node.Options) (*system, error) {
 	if unsafe, _ := strconv.ParseBool(c.Unsafe.Value); unsafe {
 		o.Unsafe = true
 	}
-	o.Workflows = append(o.Workflows, forkRegistration())
 	n, err := node.Start(ctx, o)
 	if err != nil {
 		return nil, err

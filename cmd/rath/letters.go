@@ -1,0 +1,170 @@
+package main
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/messages"
+)
+
+func (a *app) dlqCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "dlq",
+		Short: "List, show, retry or drop tasks that were refused",
+		Args:  noSubcommand,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(a.dlqLsCommand(), a.dlqShowCommand(), a.dlqRetryCommand(), a.dlqDropCommand())
+	return cmd
+}
+
+func (a *app) dlqLsCommand() *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "ls",
+		Short: "List the tasks that were refused and that nobody has dealt with",
+		Long: `Lists the dead letters, oldest first: tasks that were refused because they are
+malformed, their workflow is unknown, or their id was used for another one. The
+first column names a letter.`,
+		Example: "  rath dlq ls\n  rath dlq show 12",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx := cmd.Context()
+			return a.with(ctx, func(s *system) error {
+				all, err := s.DeadLetters(ctx, limit)
+				if err != nil {
+					return err
+				}
+				if done, err := emit(a, all); done {
+					return err
+				}
+				if len(all) == 0 {
+					a.remark("no dead letters in tenant %s", s.Tenant())
+					return nil
+				}
+				now := time.Now()
+				rows := make([][]string, len(all))
+				for i, l := range all {
+					_, workflow, _ := messages.ParseTaskSubject(l.Letter.Subject)
+					rows[i] = []string{
+						strconv.FormatUint(l.At, 10), or(workflow, "-"), or(shortRun(l.Letter.Run), "-"), string(l.Letter.Code),
+						age(now, time.UnixMilli(l.Letter.TimeMS)), term.Line(l.Letter.Reason, 60),
+					}
+				}
+				a.table([]string{"AT", "WORKFLOW", "RUN", "CODE", "AGE", "REASON"}, rows)
+				return nil
+			})
+		},
+	}
+	cmd.Flags().IntVar(&limit, "limit", 100, "at most so many; 0 for all")
+	return cmd
+}
+
+// letterArg reads the number of a letter.
+func letterArg(cmd *cobra.Command, arg string) (uint64, error) {
+	at, err := strconv.ParseUint(arg, 10, 63)
+	if err != nil || at == 0 {
+		return 0, usage(cmd, errorf("%q: want the number of a dead letter, as \"dlq ls\" lists them", arg))
+	}
+	return at, nil
+}
+
+func (a *app) dlqShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "show NUMBER",
+		Short:   "Show a refused task: why, and what was sent",
+		Long:    "Shows a refused task: why it was refused, and below an empty line what was sent.",
+		Example: "  rath dlq show 12\n  rath dlq show 12 -o json | jq -r .text",
+		Args:    exactly(1, "one number"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			at, err := letterArg(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			ctx := cmd.Context()
+			return a.with(ctx, func(s *system) error {
+				l, err := s.DeadLetter(ctx, at)
+				if err != nil {
+					return err
+				}
+				if done, err := emitOne(a, l); done {
+					return err
+				}
+				a.out.Rows(nil, [][]string{
+					{"code", string(l.Code)},
+					{"reason", term.Line(l.Reason, 400)},
+					{"subject", l.Subject},
+					{"run", or(string(l.Run), "-")},
+					{"sent", time.UnixMilli(l.TimeMS).UTC().Format(time.DateTime) + " UTC, " + thousands(int64(l.Bytes)) + " bytes"},
+				})
+				a.out.Println()
+				a.out.Println(term.Clean(string(l.Payload())))
+				if l.Truncated {
+					a.remark("the rest was not kept")
+				}
+				return nil
+			})
+		},
+	}
+}
+
+func (a *app) dlqRetryCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "retry NUMBER",
+		Short: "Submit a refused task again, and print the id of its run",
+		Long: `Submits a refused task again and prints the id of its run: after its workflow is
+offered, for instance. A task that would be refused for the same reason again,
+because it is malformed, has to be submitted corrected.`,
+		Example: "  rath dlq retry 12",
+		Args:    exactly(1, "one number"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			at, err := letterArg(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			ctx := cmd.Context()
+			return a.with(ctx, func(s *system) error {
+				id, err := s.RetryDeadLetter(ctx, at, a.getenv("USER"))
+				if err != nil {
+					return err
+				}
+				if done, err := emitOne(a, submitted{id}); done {
+					return err
+				}
+				a.out.Println(id)
+				return nil
+			})
+		},
+	}
+	return cmd
+}
+
+func (a *app) dlqDropCommand() *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use:     "drop NUMBER",
+		Short:   "Take a refused task off the list",
+		Long:    "Takes a refused task off the list. The letter itself is kept as evidence, with\nwho dropped it and why.",
+		Example: `  rath dlq drop 12 --reason "sent by mistake"`,
+		Args:    exactly(1, "one number"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			at, err := letterArg(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			ctx := cmd.Context()
+			return a.with(ctx, func(s *system) error {
+				if err := s.DropDeadLetter(ctx, at, a.getenv("USER"), reason); err != nil {
+					return err
+				}
+				a.remark("dropped")
+				return nil
+			})
+		},
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why, kept as evidence")
+	return cmd
+}

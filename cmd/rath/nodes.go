@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/cluster"
+	"github.com/rathcluster/rath/messages"
+)
+
+func (a *app) nodesCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "nodes",
+		Short: "List nodes, look at one, or drain it",
+		Args:  noSubcommand,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(a.nodesLsCommand(), a.nodesShowCommand(), a.nodesDrainCommand())
+	return cmd
+}
+
+func (a *app) nodesLsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "ls",
+		Short: "List the nodes that live",
+		Long: `Lists the nodes that live: their pools, and how many of their slots are free. A
+node that dies is listed for up to 30 seconds.`,
+		Example: "  rath nodes ls\n  rath nodes ls -o jsonl | jq -r .name",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx := cmd.Context()
+			return a.with(ctx, func(s *system) error {
+				all, err := s.Nodes(ctx)
+				if err != nil {
+					return err
+				}
+				if done, err := emit(a, all); done {
+					return err
+				}
+				rows := make([][]string, len(all))
+				for i, n := range all {
+					rows[i] = []string{n.Name, n.Incarnation, strings.Join(n.Pools, ","), stateOf(n), fmt.Sprintf("%d/%d", n.Free, n.Slots), n.Version}
+				}
+				a.table([]string{"NAME", "INCARNATION", "POOLS", "STATE", "FREE", "VERSION"}, rows)
+				return nil
+			})
+		},
+	}
+}
+
+func stateOf(n messages.Node) string {
+	if n.Draining {
+		return "draining"
+	}
+	return "serving"
+}
+
+func (a *app) nodesShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "show NODE",
+		Short:   "Show a node and what it offers",
+		Long:    "Shows a node, by its name or the beginning of its incarnation, and the workflows\nof its pools.",
+		Example: "  rath nodes show rath-0",
+		Args:    exactly(1, "one node"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			return a.with(ctx, func(s *system) error {
+				n, err := s.Node(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				ws, err := s.Workflows(ctx)
+				if err != nil {
+					return err
+				}
+				var offers []string
+				for _, w := range ws {
+					if slices.Contains(n.Pools, w.Pool) {
+						offers = append(offers, w.Name)
+					}
+				}
+				if done, err := emitOne(a, struct {
+					messages.Node
+					Workflows []string `json:"workflows"`
+				}{n, offers}); done {
+					return err
+				}
+				rows := [][]string{
+					{"name", n.Name},
+					{"incarnation", n.Incarnation},
+					{"state", stateOf(n)},
+					{"slots", fmt.Sprintf("%d, %d free", n.Slots, n.Free)},
+					{"pools", strings.Join(n.Pools, ", ")},
+					{"offers", strings.Join(offers, ", ")},
+					{"version", n.Version},
+				}
+				if n.Started > 0 {
+					rows = append(rows, []string{"up since", time.UnixMilli(n.Started).UTC().Format(time.DateTime) + " UTC"})
+				}
+				a.out.Rows(nil, rows)
+				return nil
+			})
+		},
+	}
+}
+
+// drainWait bounds how long "nodes drain --wait" waits.
+const drainWait = 10 * time.Minute
+
+func (a *app) nodesDrainCommand() *cobra.Command {
+	var wait bool
+	cmd := &cobra.Command{
+		Use:   "drain NODE",
+		Short: "Let a node give its runs to others and end",
+		Long: `Asks a node to take no more work, to let the steps under way end, to give its
+runs to others and to end, as at SIGTERM. Nothing is lost: the runs go on
+elsewhere at their next step. It takes the rights of a node: run it where the
+store is, or with the credentials of one.`,
+		Example: "  rath nodes drain rath-2 --wait\n  rath nodes drain n3XK2 --creds node.creds",
+		Args:    exactly(1, "one node"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			return a.with(ctx, func(s *system) error { return a.drain(ctx, s, args[0], wait) })
+		},
+	}
+	cmd.Flags().BoolVar(&wait, "wait", false, "return when the node has ended")
+	return cmd
+}
+
+func (a *app) drain(ctx context.Context, s *system, name string, wait bool) error {
+	if s.own() {
+		return fail(exitConflict, "no node runs over %s: this command opened the store itself", a.config.Store.Value)
+	}
+	n, err := s.Node(ctx, name)
+	if err != nil {
+		return err
+	}
+	err = s.DrainNode(ctx, n.Incarnation)
+	if errors.Is(err, client.ErrNoAnswer) {
+		return fmt.Errorf("%w; these credentials may lack the rights of a node", err)
+	}
+	if err != nil {
+		return err
+	}
+	a.remark("node %s drains", n.Name)
+	if !wait {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, drainWait)
+	defer cancel()
+	for {
+		all, err := s.Nodes(ctx)
+		if err == nil && !slices.ContainsFunc(all, func(o messages.Node) bool { return o.Incarnation == n.Incarnation }) ||
+			errors.Is(err, client.ErrNoAnswer) || errors.Is(err, client.ErrUnreachable) { // it was the last one
+			a.remark("node %s has ended", n.Name)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (a *app) keyCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "key",
+		Short: "Print a new key for the gossip of a fleet",
+		Long: `Prints a new random key. The nodes of a fleet share one: it keeps others out and
+encrypts what the nodes tell each other.`,
+		Example: "  rath key > gossip.key && chmod 600 gossip.key",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			a.out.Println(cluster.NewKey().Text())
+			return nil
+		},
+	}
+}

@@ -44,8 +44,9 @@
 // # For operators
 //
 // Each node needs UDP and TCP on its gossip port (7946 unless told otherwise)
-// from and to every other node, the same key, and the same label. A service mesh
-// that carries only TCP is noticed as a warning and costs detection time.
+// from and to every other node, the same key, and the same label. Where only TCP
+// gets through (some service meshes) nodes still see each other, the log says so,
+// and detection takes longer.
 //
 // Bind is loopback unless told otherwise. In a pod bind to 0.0.0.0 and advertise
 // the pod's address (status.podIP through the downward API): nothing is guessed
@@ -66,7 +67,7 @@
 // log a warning with its address. If the misfits meet only later, both sides log
 // it and [Members.Err] tells.
 //
-// A killed node is called dead after about 1 s, a frozen or unplugged one after
-// about 1.2 s, a node that leaves at once; see the settings in config.go for what
+// A killed, frozen or unplugged node is called dead after about 1 s, 2 s at the
+// worst, one that leaves at once; see the settings in config.go for what
 // was measured. A node that wakes up is back after a fraction of a second.
 package cluster

@@ -296,7 +296,7 @@ func TestPartitionHeals(t *testing.T) {
 		if nodes[0].Alive("node-3-a") || nodes[3].Alive("node-0-a") {
 			t.Error("the other side of a partition is said to live")
 		}
-		time.Sleep(10 * time.Minute)
+		time.Sleep(2 * time.Minute)
 		f.net.heal()
 		took := f.see(RejoinEvery+10*time.Second, nodes, nodes)
 		t.Logf("healed after %v", took)
@@ -369,7 +369,7 @@ func TestKnowsNothingAtFirst(t *testing.T) {
 			return f.resolve(ctx, host)
 		}
 		a := f.start(cfg) // that a name does not resolve is no error
-		time.Sleep(10 * time.Minute)
+		time.Sleep(2 * time.Minute)
 		if alive, known := a.Known("stranger"); known || alive || !a.Alive("stranger") {
 			t.Errorf("alone and lost: alive %v, known %v", alive, known)
 		}

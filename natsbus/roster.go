@@ -17,7 +17,7 @@ import (
 // A roster spreads the partitions over the processes that relay, so that each
 // partition is relayed by one of them at a time.
 //
-// Every relay process says once a second that it is there and what it relays.
+// Every relay process says twice a second that it is there and what it relays.
 // From who is heard, all of them work out the same plan: the partitions go
 // round robin over their names. Who gains a partition starts when the one who
 // had it no longer names it. Nothing of this is stored, and nothing depends on
@@ -50,12 +50,12 @@ type roster struct {
 }
 
 const (
-	beatEvery = time.Second
+	beatEvery = 500 * time.Millisecond
 	// beatValid is how long a process may go on after the last sign of itself;
 	// beatTTL is when the others take over. The difference is for clocks that
 	// run at different speeds, and for what is being sent.
-	beatValid = 2 * time.Second
-	beatTTL   = 3 * time.Second
+	beatValid = 1500 * time.Millisecond
+	beatTTL   = 2500 * time.Millisecond
 	beatsKept = 8
 	// lookAround is how long a process listens to the others before it starts.
 	lookAround = 250 * time.Millisecond

@@ -1,0 +1,464 @@
+package natsbus_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/session"
+)
+
+// relayer is a process that only relays.
+type relayer struct {
+	t    *testing.T
+	conn *natsbus.Conn
+	ice  *ice
+	stop context.CancelFunc
+	done chan error
+	dead bool
+}
+
+const relayPartitions = 4
+
+func startRelay(t *testing.T, srv *natsserver.Server, o *natsbus.RelayOptions) *relayer {
+	t.Helper()
+	opts := options(srv, t)
+	opts.Partitions = relayPartitions
+	r := &relayer{t: t, ice: newIce(), done: make(chan error, 1)}
+	opts.Dialer = r.ice.dial(opts.Dialer)
+	conn, err := natsbus.Connect(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.conn = conn
+	if err := conn.Provision(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var ctx context.Context
+	ctx, r.stop = context.WithCancel(context.WithoutCancel(t.Context()))
+	go func() { r.done <- conn.RelayAll(ctx, o) }()
+	t.Cleanup(r.leave)
+	return r
+}
+
+// leave ends the relay as a node does that stops.
+func (r *relayer) leave() {
+	if r.dead {
+		return
+	}
+	r.dead = true
+	r.stop()
+	if err := <-r.done; err != nil {
+		r.t.Error(err)
+	}
+	if err := r.conn.Close(); err != nil {
+		r.t.Error(err)
+	}
+}
+
+// crash ends it as kill -9 does: nothing is said to anybody.
+func (r *relayer) crash() {
+	r.dead = true
+	r.conn.Kill()
+	r.stop()
+	if err := <-r.done; err != nil {
+		r.t.Error(err)
+	}
+}
+
+// within polls until ok, in virtual time, and returns how long it took.
+func within(t *testing.T, limit time.Duration, what string, ok func() bool) time.Duration {
+	t.Helper()
+	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		switch d := time.Since(began); {
+		case ok():
+			return d
+		case d > limit:
+			t.Fatalf("not within %v: %s", limit, what)
+		}
+	}
+}
+
+// spread reports whether each partition is relayed once, and nobody relays more
+// than most.
+func spread(most int, relays ...*relayer) func() bool {
+	return func() bool {
+		var all []uint32
+		for _, r := range relays {
+			mine := r.conn.Relays()
+			if len(mine) > most {
+				return false
+			}
+			all = append(all, mine...)
+		}
+		slices.Sort(all)
+		return slices.Equal(all, []uint32{0, 1, 2, 3})
+	}
+}
+
+// TestRelaysSpread starts, stops and kills relays over one server: the
+// partitions spread over those that live, each on one of them.
+func TestRelaysSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		a := startRelay(t, srv, &natsbus.RelayOptions{Incarnation: "a"})
+		if d := within(t, time.Second, "one relay has all", spread(4, a)); d > 100*time.Millisecond {
+			t.Errorf("a relay that is alone waited for %v", d)
+		}
+		b := startRelay(t, srv, &natsbus.RelayOptions{Incarnation: "b"})
+		within(t, 2*time.Second, "two relays share", spread(2, a, b))
+		c := startRelay(t, srv, &natsbus.RelayOptions{Incarnation: "c"})
+		within(t, 2*time.Second, "three relays share", spread(2, a, b, c))
+		if d := within(t, time.Second, "it stays so", spread(2, a, b, c)); d != 0 {
+			t.Errorf("it took %v", d)
+		}
+
+		b.leave()
+		if d := within(t, time.Second, "two are left", spread(2, a, c)); d > 500*time.Millisecond {
+			t.Errorf("the part of one who left was taken over after %v", d)
+		}
+		a.crash()
+		if d := within(t, 5*time.Second, "one is left", spread(4, c)); d < time.Second || d > 3100*time.Millisecond {
+			t.Errorf("the part of one who crashed was taken over after %v", d)
+		}
+		// A server that restarts, or a network that comes back.
+		if err := c.conn.Cut(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		within(t, time.Second, "it goes on", spread(4, c))
+	})
+}
+
+// TestRelayFrozen freezes a relay between two records until another one has
+// taken over: it stores at most what it was storing.
+func TestRelayFrozen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		a := startRelay(t, srv, &natsbus.RelayOptions{Incarnation: "a"})
+		within(t, time.Second, "one relay has all", spread(4, a))
+		b := startRelay(t, srv, &natsbus.RelayOptions{Incarnation: "b"})
+		within(t, 2*time.Second, "two relays share", spread(2, a, b))
+
+		thaw := a.ice.freeze()
+		within(t, 5*time.Second, "the other one has all", func() bool { return len(b.conn.Relays()) == 4 })
+		log := b.conn.Log()
+		for i := range 40 {
+			turns(t, log, session.Key{Tenant: session.DefaultTenant, ID: b.conn.Minter().Mint(fmt.Sprintf("s%d", i))}, 3, true)
+		}
+		time.Sleep(time.Second)
+		thaw()
+		within(t, 3*time.Second, "two relays share again", spread(2, a, b))
+		for i := range 20 {
+			turns(t, log, session.Key{Tenant: session.DefaultTenant, ID: b.conn.Minter().Mint(fmt.Sprintf("z%d", i))}, 3, true)
+		}
+		time.Sleep(time.Second)
+		if extra := checkReaders(t, srv, b.conn); extra > 4 {
+			t.Errorf("%d records are repeated, want at most one per partition", extra)
+		}
+	})
+}
+
+// TestRelaysTakeOver has relays come, go and die while sessions are written.
+// Readers see each record once and in order, and each run has one result.
+func TestRelaysTakeOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		next := 0
+		relay := func() *relayer {
+			next++
+			return startRelay(t, srv, &natsbus.RelayOptions{Incarnation: fmt.Sprintf("r%02d", next)})
+		}
+		writer := startRelay(t, srv, &natsbus.RelayOptions{Incarnation: "writer"})
+		log := writer.conn.Log()
+		live := []*relayer{relay(), relay()}
+		n := 0
+		write := func(sessions int) {
+			for range sessions {
+				turns(t, log, session.Key{Tenant: session.DefaultTenant, ID: writer.conn.Minter().Mint(fmt.Sprintf("s%d", n))}, 2, true)
+				n++
+			}
+		}
+		for round := range 6 {
+			write(10)
+			switch round % 3 {
+			case 0:
+				live[0].leave()
+				live = live[1:]
+			case 1:
+				live[0].crash()
+				live = live[1:]
+			case 2:
+				live = append(live, relay(), relay())
+			}
+			write(10)
+			write(10)
+			time.Sleep(time.Duration(round) * 700 * time.Millisecond)
+		}
+		time.Sleep(10 * time.Second)
+		for _, r := range live {
+			r.leave()
+		}
+		within(t, time.Second, "one relay has all", spread(4, writer))
+		time.Sleep(time.Second)
+		extra := checkReaders(t, srv, writer.conn)
+		t.Logf("%d sessions, %d records repeated", n, extra)
+		js, closeOperator := operatorOf(t, srv)
+		defer closeOperator()
+		s, err := js.Stream(t.Context(), natsbus.StreamResult)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if state := s.CachedInfo().State; state.Msgs != uint64(n) || state.LastSeq != uint64(n) {
+			t.Errorf("%d results, %d were stored, want %d", state.Msgs, state.LastSeq, n)
+		}
+	})
+}
+
+// checkReaders demands that a reader who drops repetitions gets each record
+// once, those of each partition in order. It returns how many were repeated.
+func checkReaders(t *testing.T, srv *natsserver.Server, conn *natsbus.Conn) (extra int) {
+	t.Helper()
+	n := &node{t: t, srv: srv, conn: conn}
+	have, want := n.records(t)
+	extra = len(have) - len(want)
+	var ordered natsbus.Ordered
+	read := map[uint32][]string{}
+	for _, m := range n.stored(t, natsbus.StreamLineage) {
+		r, err := lineage.Decode(m.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ordered.Pass(&r) {
+			read[r.Partition] = append(read[r.Partition], place(&r))
+		}
+	}
+	var got []string
+	for _, p := range slices.Sorted(maps.Keys(read)) {
+		got = append(got, read[p]...)
+	}
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Errorf("lineage (-event streams +readers):\n%s", diff)
+	}
+	for _, nc := range n.guests {
+		nc.Close()
+	}
+	return extra
+}
+
+// TestDeadNodesRuns tells the relays of a membership: the runs of a node that
+// dies are offered at once, not with the next sweep.
+func TestDeadNodesRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		changed := make(chan struct{}, 1)
+		var dead atomic.Bool
+		swept := make(chan int, 1<<10)
+		r := startRelay(t, srv, &natsbus.RelayOptions{
+			Incarnation: "a", Changed: changed, Alive: func(incarnation string) bool { return incarnation != "dead" || !dead.Load() },
+			Swept: func(_ uint32, _, offered int) { swept <- offered },
+		})
+		within(t, time.Second, "it relays", spread(4, r))
+		for i := range 12 {
+			turns(t, r.conn.Log(), session.Key{Tenant: session.DefaultTenant, ID: r.conn.Minter().Mint(fmt.Sprintf("s%d", i))}, 1, false)
+		}
+		time.Sleep(45 * time.Second) // a sweep sees that their node lives
+		js, closeOperator := operatorOf(t, srv)
+		defer closeOperator()
+		offers := func() uint64 {
+			s, err := js.Stream(t.Context(), natsbus.StreamWork)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s.CachedInfo().State.Msgs
+		}
+		if n := offers(); n != 0 {
+			t.Fatalf("%d runs of a live node were offered", n)
+		}
+		dead.Store(true)
+		changed <- struct{}{}
+		if d := within(t, time.Second, "all are offered", func() bool { return offers() == 12 }); d > 100*time.Millisecond {
+			t.Errorf("the runs were offered after %v", d)
+		}
+		for range 5 { // a membership that flaps repeats nothing
+			changed <- struct{}{}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n := offers(); n != 12 {
+			t.Errorf("%d offers", n)
+		}
+	})
+}
+
+// TestRelayedElsewhere asks a process that relays nothing how far the lineage
+// is.
+func TestRelayedElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		a := startRelay(t, srv, nil)
+		within(t, time.Second, "one relay has all", spread(4, a))
+		opts := options(srv, t)
+		opts.Partitions = relayPartitions
+		other, err := natsbus.Connect(t.Context(), opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := &node{t: t, srv: srv, conn: other}
+		for i := range 20 {
+			turns(t, other.Log(), session.Key{Tenant: session.DefaultTenant, ID: other.Minter().Mint(fmt.Sprintf("s%d", i))}, 5, true)
+			if err := other.Relayed(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if have, want := n.records(t); len(have) != len(want) {
+				t.Fatalf("%d of %d records are published", len(have), len(want))
+			}
+		}
+		a.leave()
+		if err := other.Relayed(t.Context()); err != nil {
+			t.Errorf("with nobody who relays: %v", err)
+		}
+		for _, nc := range n.guests {
+			nc.Close()
+		}
+		if err := other.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// operatorOf reads streams as an operator does.
+func operatorOf(t *testing.T, srv *natsserver.Server) (jetstream.JetStream, func()) {
+	t.Helper()
+	n := &node{t: t, srv: srv}
+	js := n.operator()
+	return js, n.guests[0].Close
+}
+
+// ice is a network that can be frozen: nothing passes, and nothing is lost.
+// Writes do not block then: a lock that is held meanwhile would stop virtual
+// time.
+type ice struct {
+	mu   sync.Mutex
+	melt chan struct{} // closed unless frozen
+}
+
+func newIce() *ice {
+	i := &ice{melt: make(chan struct{})}
+	close(i.melt)
+	return i
+}
+
+// freeze returns how to thaw.
+func (i *ice) freeze() (thaw func()) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	melt := make(chan struct{})
+	i.melt = melt
+	return func() { close(melt) }
+}
+
+func (i *ice) melted() <-chan struct{} {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.melt
+}
+
+func (i *ice) dial(dial func() (net.Conn, error)) func() (net.Conn, error) {
+	return func() (net.Conn, error) {
+		c, err := dial()
+		if err != nil {
+			return nil, err
+		}
+		out := &iced{Conn: c, in: make(chan []byte, 1<<12), out: make(chan []byte, 1<<12), closed: make(chan struct{})}
+		go out.pass(i, out.out, func(b []byte) { _, _ = c.Write(b) })
+		go func() {
+			defer close(out.in)
+			for {
+				b := make([]byte, 32<<10)
+				n, err := c.Read(b)
+				if err != nil {
+					return
+				}
+				<-i.melted()
+				select {
+				case out.in <- b[:n]:
+				case <-out.closed:
+					return
+				}
+			}
+		}()
+		return out, nil
+	}
+}
+
+type iced struct {
+	net.Conn
+	in, out chan []byte
+	rest    []byte
+	closed  chan struct{}
+	once    sync.Once
+}
+
+func (c *iced) pass(i *ice, from <-chan []byte, write func([]byte)) {
+	for {
+		select {
+		case b := <-from:
+			<-i.melted()
+			write(b)
+		case <-c.closed:
+			return
+		}
+	}
+}
+
+// Read implements net.Conn.
+func (c *iced) Read(b []byte) (int, error) {
+	if len(c.rest) == 0 {
+		select {
+		case next, ok := <-c.in:
+			if !ok {
+				return 0, io.EOF
+			}
+			c.rest = next
+		case <-c.closed:
+			return 0, net.ErrClosed
+		}
+	}
+	n := copy(b, c.rest)
+	c.rest = c.rest[n:]
+	return n, nil
+}
+
+// Write implements net.Conn.
+func (c *iced) Write(b []byte) (int, error) {
+	select {
+	case c.out <- bytes.Clone(b):
+		return len(b), nil
+	case <-c.closed:
+		return 0, net.ErrClosed
+	}
+}
+
+// Close implements net.Conn.
+func (c *iced) Close() error {
+	c.once.Do(func() {
+		close(c.closed)
+	})
+	return c.Conn.Close()
+}

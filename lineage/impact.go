@@ -19,7 +19,7 @@ type Impact struct {
 	Sessions []Reach  // that include it: where it was made, then in the order of time
 	Steps    []Record // that came after it in those sessions, in the order of time
 	Runs     []Touched
-	Files    []HeadChange // by those steps
+	Files    []HeadChange // by it and by those steps
 	Written  []Record     // notes that they wrote to memories
 	// Recalls read one of those memories later, in other sessions: they may
 	// have found such a note.
@@ -239,15 +239,16 @@ func (g *Graph) after(at *reach, out *Impact) {
 	for i, r := range at.t.records {
 		before := or(r.HeadFrom, head)
 		head = or(r.Head, head)
+		moved := r.Head != "" && before != "" && r.Head != before && movesHead(r.Kind)
+		if moved && i >= at.i {
+			out.Files = append(out.Files, at.t.headChange(i))
+		}
 		if i <= at.i || !stepDone(r.Kind) || r.Run == out.Record.Run && r.Step == out.Record.Step && r.Step != "" {
 			continue
 		}
 		out.Steps = append(out.Steps, *at.t.record(i))
 		if r.Kind == Remembered && !r.Failed() {
 			out.Written = append(out.Written, *at.t.record(i))
-		}
-		if r.Head != "" && before != "" && r.Head != before && movesHead(r.Kind) {
-			out.Files = append(out.Files, at.t.headChange(i))
 		}
 	}
 }

@@ -59,7 +59,8 @@ func TestImpact(t *testing.T) {
 		"session "+first+" from 5  ",
 		"step "+first+" 5 sandbox sh test.sh: 2 of 3 green, exit 1",
 		`step `+first+` 6 verifier says "reject: breaks empty input"`,
-		"run run-7f3a succeeded from 5, 2 steps")
+		"run run-7f3a succeeded from 5, 2 steps",
+		"files 4.0 edit_file")
 	// That on the other one came into the trunk.
 	i, err = g.ImpactOfStep("acme", w.run, "10.0")
 	w.must(err)
@@ -68,7 +69,8 @@ func TestImpact(t *testing.T) {
 		"session "+home+" from 4 adopted "+second,
 		"step "+second+" 11 sandbox sh test.sh: 3 of 3 green, exit 0",
 		`step `+second+` 12 verifier says "accept"`,
-		"run run-7f3a succeeded from 11, 2 steps")
+		"run run-7f3a succeeded from 11, 2 steps",
+		"files 10.0 edit_file")
 	// What the planner said is in both branches, and led to everything.
 	k := w.home
 	i, err = g.Impact(k, 3)

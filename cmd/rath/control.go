@@ -17,34 +17,37 @@ import (
 
 func (a *app) cancelCommand() *cobra.Command {
 	var reason string
+	var o selection
 	cmd := &cobra.Command{
-		Use:   "cancel RUN",
-		Short: "Ask a run to stop",
-		Long: `Asks a run to stop, and returns once that is recorded. Calls that are under way
-end first; a run that no node works on ends at once.`,
+		Use:   "cancel [RUN]",
+		Short: "Ask runs to stop",
+		Long: `Asks a run to stop, or all that --where chooses, and returns once that is
+recorded. Calls that are under way end first; a run that no node works on ends
+at once. The branches of a run end with it.`,
 		Example: `  rath cancel @last --reason "wrong branch"
-  rath cancel 7f3a`,
-		Args: exactly(1, "one run"),
+  rath cancel --where 'workflow=fix and older=2h' --dry-run`,
+		Args: o.args,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			return a.with(ctx, func(s *system) error {
-				r, err := s.runOf(ctx, args[0])
-				if err != nil {
-					return err
-				}
-				if r.State.Terminal() {
-					return fail(exitConflict, "run %s has ended: %s", r.Run, r.State)
-				}
-				if err := s.Cancel(ctx, r.Run, reason); err != nil {
-					return err
-				}
-				a.remark("run %s is asked to stop", r.Run)
-				return nil
+				return a.each(ctx, s, &o, args, verb{
+					name: "cancel", past: "asked to stop", skip: ended,
+					do: func(ctx context.Context, r *messages.RunInfo) (string, error) { return "", s.Cancel(ctx, r.Run, reason) },
+				})
 			})
 		},
 	}
+	o.flags(cmd.Flags())
 	cmd.Flags().StringVar(&reason, "reason", "", "why, kept as evidence")
 	return cmd
+}
+
+// ended says of a run that has ended that nothing can be done about it.
+func ended(r *messages.RunInfo) string {
+	if r.State.Terminal() {
+		return "has ended: " + string(r.State)
+	}
+	return ""
 }
 
 func (a *app) resolveCommand() *cobra.Command {

@@ -41,7 +41,7 @@ Flags of every command: {{.Root.CommandPath}} help flags
 {{- end}}
 {{- if not .HasParent}}
 
-More: {{.CommandPath}} help COMMAND, exit-codes, names or flags
+More: {{.CommandPath}} help COMMAND, exit-codes, names, where or flags
 {{- end}}
 `
 
@@ -55,6 +55,8 @@ const namesTopic = `How to name sessions, runs and versions:
   7f3a              a run or session by the beginning of its id, if only one
                     begins so
   7f3a:12           a session at a version
+  7f3a#3            a row of a session, counted from 0
+  RUN/2.0           a step of a run: here the first tool call of its third step
   slug.sh:7         a line of a file, as the last run left it
   @last:slug.sh:7   a line of a file, as a run or session left it
   7f3a:12:slug.sh:7 the same at a version
@@ -64,6 +66,7 @@ const namesTopic = `How to name sessions, runs and versions:
 func topics() []*cobra.Command {
 	return []*cobra.Command{
 		{Use: "exit-codes", Short: "What the exit codes mean", Long: exitTopic},
+		{Use: "where", Short: "How to choose runs with --where", Long: selectTopic()},
 		{Use: "names", Short: "How to name sessions, runs and versions", Long: namesTopic},
 		flagsTopic(),
 	}

@@ -72,28 +72,6 @@ func TestHelpTexts(t *testing.T) {
 	}
 }
 
-func TestParseWhy(t *testing.T) {
-	for in, want := range map[string]asked{
-		"@last":           {name: "@last"},
-		"@last:5":         {name: "@last", version: 5},
-		"s1:5":            {name: "s1", version: 5},
-		"slug.sh:7":       {name: "@last", path: "slug.sh", line: 7},
-		"./dir/x.go:7":    {name: "@last", path: "dir/x.go", line: 7},
-		"@last:slug.sh:7": {name: "@last", path: "slug.sh", line: 7},
-		"s1:5:slug.sh:7":  {name: "s1", version: 5, path: "slug.sh", line: 7},
-		"s1:a:b.txt:7":    {name: "s1", path: "a:b.txt", line: 7},
-	} {
-		if got, err := parseWhy(in); err != nil || got != want {
-			t.Errorf("parseWhy(%q) = %+v, %v, want %+v", in, got, err, want)
-		}
-	}
-	for _, in := range []string{"", ":", "a:", ":3", "a:0", "a.b", "a:b:", "::3", "a:-1"} {
-		if got, err := parseWhy(in); err == nil || codeOf(err) != exitUsage {
-			t.Errorf("parseWhy(%q) = %+v, %v, want a usage error", in, got, err)
-		}
-	}
-}
-
 func TestShellWord(t *testing.T) {
 	for in, want := range map[string]string{"a": "a", "./a-b_c": "./a-b_c", "a b": "'a b'", "it's": `'it'\''s'`, "": "''", "$x": "'$x'"} {
 		if got := shellWord(in); got != want {

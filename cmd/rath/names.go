@@ -98,6 +98,9 @@ func (s *system) byBeginning(ctx context.Context, prefix string) (named, error) 
 	var hits []named
 	seen := map[session.ID]bool{}
 	for i := range runs {
+		seen[session.ID(runs[i].Run)] = true // a branch's run has the id of its session
+	}
+	for i := range runs {
 		r := &runs[i]
 		if strings.HasPrefix(string(r.Run), prefix) {
 			hits = append(hits, home(r))

@@ -23,17 +23,23 @@ var noHead blob.Digest
 
 func (a *app) psCommand() *cobra.Command {
 	var states []string
-	var workflow string
+	var workflow, where string
 	var limit int
+	var watch bool
 	cmd := &cobra.Command{
 		Use:   "ps",
 		Short: "List runs, the newest first",
+		Long: `Lists runs. --where chooses some by what they did and how they stand, see "help
+where". With --watch it goes on: on a terminal the list is drawn anew when
+something changes; otherwise each run that is new or has changed is a line.`,
 		Example: `  rath ps
   rath ps --state running,needs_review
+  rath ps --where 'tool=run_shell_command and state=failed and not older=1d'
+  rath ps --where under=@last --watch
   rath ps --workflow review --limit 100 -o jsonl`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o := &client.RunsOptions{Workflow: workflow, Limit: limit}
+			o := &client.RunsOptions{Workflow: workflow, Where: where, Limit: limit}
 			for _, name := range states {
 				st := run.State(strings.TrimSpace(name))
 				if !known(st) {
@@ -41,12 +47,27 @@ func (a *app) psCommand() *cobra.Command {
 				}
 				o.States = append(o.States, st)
 			}
-			return a.with(cmd.Context(), func(s *system) error { return a.ps(cmd.Context(), s, o) })
+			ctx := cmd.Context()
+			return a.with(ctx, func(s *system) error {
+				if o.Where != "" {
+					sel, err := a.selector(ctx, s, o.Where)
+					if err != nil {
+						return err
+					}
+					o.Where = sel.String()
+				}
+				if watch {
+					return a.watchRuns(ctx, s, o)
+				}
+				return a.ps(ctx, s, o)
+			})
 		},
 	}
 	cmd.Flags().StringSliceVar(&states, "state", nil, "only runs in these states, separated by commas")
 	cmd.Flags().StringVar(&workflow, "workflow", "", "only runs of this workflow")
+	cmd.Flags().StringVar(&where, "where", "", `only runs that this chooses, such as 'tool=grep and state=failed'; see "help where"`)
 	cmd.Flags().IntVar(&limit, "limit", 20, "at most so many; 0 for all")
+	cmd.Flags().BoolVar(&watch, "watch", false, "go on, and show what changes")
 	return cmd
 }
 
@@ -72,6 +93,19 @@ func (a *app) ps(ctx context.Context, s *system, o *client.RunsOptions) error {
 	if done, err := emit(a, runs); done {
 		return err
 	}
+	if len(runs) == 0 {
+		if o.Where != "" || o.Workflow != "" || len(o.States) > 0 {
+			a.remark("no such runs in tenant %s", s.Tenant())
+		} else {
+			a.remark("no runs in tenant %s", s.Tenant())
+		}
+		return nil
+	}
+	a.tableOf(runs)
+	return nil
+}
+
+func (a *app) tableOf(runs []messages.RunInfo) {
 	now := time.Now()
 	rows := make([][]string, len(runs))
 	for i := range runs {
@@ -81,12 +115,7 @@ func (a *app) ps(ctx context.Context, s *system, o *client.RunsOptions) error {
 			age(now, time.UnixMilli(r.Submitted)), term.Line(note(r), 60),
 		}
 	}
-	if len(rows) == 0 {
-		a.remark("no runs in tenant %s", s.Tenant())
-		return nil
-	}
 	a.table([]string{"RUN", "STATE", "WORKFLOW", "SESSION", "STEPS", "TOKENS", "AGE", ""}, rows)
-	return nil
 }
 
 // shortRun is the beginning of a run's id that people can type.
@@ -99,12 +128,16 @@ func note(r *messages.RunInfo) string {
 		return "waits for " + shortRun(r.Behind)
 	case r.Review != nil:
 		return r.Review.Reason
+	case r.State == run.Waiting && len(r.Waits) > 0:
+		return r.Waits[0].String()
 	case r.State.Terminal():
 		return r.Reason
 	case r.Cancelled:
 		return "is asked to stop"
-	case r.Attempt > 1:
+	case r.Attempt > 1 && r.BranchOf == nil:
 		return fmt.Sprintf("attempt %d", r.Attempt)
+	case r.Branch != "":
+		return "branch " + r.Branch + " of " + shortRun(r.BranchOf.Run)
 	}
 	return r.Reason
 }

@@ -223,7 +223,7 @@ var changing = []struct {
 	{regexp.MustCompile(`go1\.\d+(\.\d+)?`), "GO"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dTCLOCK\+00:00`), "TIME"},
 	{regexp.MustCompile(`"node":"\w+"`), `"node":"NODE"`},
-	{regexp.MustCompile(`"(ended_ms|elapsed_ms|time|time_ms)": ?\d+`), `"$1":0`},
+	{regexp.MustCompile(`"(ended_ms|elapsed_ms|submitted_ms|started_ms|time|time_ms)": ?\d+`), `"$1":0`},
 }
 
 // steady replaces what differs between two runs.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
-	"strconv"
 	"strings"
 	"time"
 
@@ -13,7 +11,6 @@ import (
 
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/lineage"
-	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -21,113 +18,112 @@ import (
 func (a *app) whyCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "why WHAT",
-		Short: "Say who made a version of a session, or a line of a file",
-		Long: `Says which agent, on which branch, with which tool call of which attempt of
-which run made a version of a session, or a line of a file as a session left it.
-The answer follows from the commits: the files before and after each step are
-part of them.`,
+		Short: "Say what produced a version, a step, a session, a run or a line",
+		Long: `Says what produced something: a row or version of a session, a tool call or
+another step, a session, a run, a file or one line of it. Of what agents made it
+tells which agent, on which branch, with which tool call of which attempt of
+which run. The answer follows from the commits: the files before and after each
+step are part of them. "impact" asks the other way round.`,
 		Example: `  rath why @last:slug.sh:7     line 7 of slug.sh, as the last run left it
   rath why slug.sh:7           the same
+  rath why slug.sh             which steps changed the file
   rath why 7f3a:5              version 5 of a session
-  rath why 7f3a:5:slug.sh:7    the line as it was at that version`,
-		Args: exactly(1, "a version or a line"),
+  rath why 7f3a#3              row 3 of a session, counted from 0
+  rath why 7f3a/2.0            a step of a run, or a tool call by its id
+  rath why 7f3a                where a run, or a session, comes from`,
+		Args: exactly(1, "one thing"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.with(cmd.Context(), func(s *system) error { return a.why(cmd.Context(), s, args[0]) })
 		},
 	}
 }
 
-// asked is what why is asked about.
-type asked struct {
-	name    string          // of a session or run
-	version session.Version // zero for the newest
-	path    string          // "" asks for the version itself
-	line    int
-}
-
-// parseWhy reads SESSION:VERSION, PATH:LINE, SESSION:PATH:LINE and
-// SESSION:VERSION:PATH:LINE. Of two words the first may be either; session is
-// then tried first.
-func parseWhy(text string) (asked, error) {
-	wrong := func() (asked, error) {
-		return asked{}, fail(exitUsage, "%q: want SESSION:VERSION, FILE:LINE or SESSION:FILE:LINE; see \"why --help\"", text)
-	}
-	rest, digits, ok := cutLast(text, ":")
-	if !ok {
-		if session.ValidID("session", strings.TrimPrefix(text, "@")) != nil {
-			return wrong()
-		}
-		return asked{name: text}, nil
-	}
-	n, err := strconv.ParseUint(digits, 10, 31)
-	if err != nil || n == 0 || rest == "" {
-		return wrong()
-	}
-	first, file, two := strings.Cut(rest, ":")
-	if !two {
-		if session.ValidID("session", strings.TrimPrefix(rest, "@")) == nil {
-			return asked{name: rest, version: session.Version(n)}, nil
-		}
-		return asked{name: messages.Last, path: path.Clean(rest), line: int(n)}, nil
-	}
-	q := asked{name: first, path: path.Clean(file), line: int(n)}
-	if version, more, three := strings.Cut(file, ":"); three {
-		if v, err := strconv.ParseUint(version, 10, 63); err == nil && v > 0 {
-			q.version, q.path = session.Version(v), path.Clean(more)
-		}
-	}
-	if file == "" || first == "" {
-		return wrong()
-	}
-	return q, nil
-}
-
-func cutLast(s, sep string) (before, after string, ok bool) {
-	i := strings.LastIndex(s, sep)
-	if i < 0 {
-		return s, "", false
-	}
-	return s[:i], s[i+len(sep):], true
-}
-
 func (a *app) why(ctx context.Context, s *system, text string) error {
-	q, err := parseWhy(text)
+	t, err := parseThing(text)
 	if err != nil {
 		return err
 	}
-	n, err := s.resolve(ctx, q.name)
-	if err != nil && q.path == "" && q.version > 0 && codeOf(err) == exitNotFound {
-		// A file without a dot in its name.
-		q = asked{name: messages.Last, path: q.name, line: int(q.version)}
-		var other error
-		if n, other = s.resolve(ctx, q.name); other != nil {
-			return err
-		}
-	} else if err != nil {
-		return err
-	}
-	if q.version > 0 {
-		n.version = q.version
-	}
-	g, _, err := s.graph(ctx, n.session)
+	f, err := s.findThing(ctx, t, false)
 	if err != nil {
 		return err
 	}
-	if q.path != "" {
-		return a.whyLine(ctx, s, g, n, q)
-	}
-	if n.version == 0 {
-		info, err := g.Session(n.ref(s.Tenant()).Key)
+	key := f.ref(s.Tenant()).Key
+	switch {
+	case f.path != "":
+		return a.whyFile(ctx, s, f)
+	case f.row >= 0:
+		r, err := s.chunkOf(ctx, f)
 		if err != nil {
 			return err
 		}
-		n.version = info.Version
+		f.named.session, f.named.version = r.ID, r.Version
+		return a.whyVersion(ctx, s, f, r)
+	case f.call != nil:
+		return a.whyStep(ctx, s, f, f.call.Run, f.call.Step)
+	case f.step != "":
+		return a.whyStep(ctx, s, f, f.run.Run, f.step)
+	case t.version > 0:
+		return a.whyVersion(ctx, s, f, session.Ref{Key: key, Version: t.version})
+	case f.run != nil:
+		return a.whyRun(s, f)
 	}
-	m, err := g.Why(n.ref(s.Tenant()).Key, n.version)
+	return a.whySession(s, f)
+}
+
+func (a *app) whyVersion(ctx context.Context, s *system, f *found, r session.Ref) error {
+	m, err := f.graph.Why(r.Key, r.Version)
 	if err != nil {
 		return err
 	}
-	return a.tellMaker(ctx, s, g, n, m)
+	return a.tellMaker(ctx, s, f, m)
+}
+
+func (a *app) whyStep(ctx context.Context, s *system, f *found, id run.ID, step run.Path) error {
+	m, err := f.graph.Step(s.Tenant(), id, step)
+	if err != nil {
+		return err
+	}
+	f.named.session, f.named.version = m.Session, m.Version
+	return a.tellMaker(ctx, s, f, m)
+}
+
+// whyRun answers for a run: who asked for it.
+func (a *app) whyRun(s *system, f *found) error {
+	r, err := f.graph.Run(s.Tenant(), f.run.Run)
+	if err != nil {
+		return err
+	}
+	out := reason{What: "run " + string(r.ID), Run: r.ID, Workflow: r.Workflow, Session: r.Home.ID, Time: r.Submitted, Did: "was submitted as a task", Actor: "whoever sent the task"}
+	for _, rec := range f.graph.Records(r.Home) {
+		if rec.Run == r.ID && (rec.Kind == lineage.Submitted || rec.Kind == lineage.Queued) {
+			out.Did, out.Version, out.Commit, out.Hash = rec.Summary, rec.Version, rec.Commit, rec.Hash
+		}
+	}
+	if b := r.BranchOf; b != nil {
+		out.Actor = fmt.Sprintf("run %s, its fan-out at step %s", b.Run, strings.TrimSuffix(string(b.Step), ".gather"))
+	}
+	return a.tellReason(f.graph, s, out)
+}
+
+// whySession answers for a session: how it came to be.
+func (a *app) whySession(s *system, f *found) error {
+	o, err := f.graph.Opening(f.ref(s.Tenant()).Key)
+	if err != nil {
+		return err
+	}
+	r := reason{
+		What: "session " + string(o.Session), Did: o.Summary, Session: o.Session, Version: o.Version, Commit: o.Commit, Hash: o.Hash,
+		Run: o.Run, Step: o.Step, Time: o.When(), After: o.Head,
+	}
+	if o.Step == "" {
+		r.Actor = "the task of its first run"
+	} else if m, err := f.graph.Step(s.Tenant(), o.Run, o.Step); err == nil {
+		r.Attempt, r.Agent = m.Attempt, m.Agent
+	}
+	if o.Kind == lineage.Imported {
+		r.Actor = "whoever imported it"
+	}
+	return a.tellReason(f.graph, s, r)
 }
 
 // reason is the answer of why.
@@ -153,45 +149,78 @@ type reason struct {
 	Before   string          `json:"head_before,omitempty"`
 	After    string          `json:"head_after,omitempty"`
 	Time     time.Time       `json:"time"`
+	Changes  []fileStep      `json:"changes,omitempty"` // of a file, the oldest first
 }
 
-// whyLine answers for a line of a file.
-func (a *app) whyLine(ctx context.Context, s *system, g *lineage.Graph, n named, q asked) error {
-	if err := s.direct("why FILE:LINE"); err != nil {
+// fileStep is a step that changed a file.
+type fileStep struct {
+	fileChange
+	Run     run.ID     `json:"run,omitempty"`
+	Step    run.Path   `json:"step,omitempty"`
+	Session session.ID `json:"session"`
+	Did     string     `json:"did"`
+}
+
+// whyFile answers for a file, or a line of it.
+func (a *app) whyFile(ctx context.Context, s *system, f *found) error {
+	if err := s.direct("why FILE"); err != nil {
 		return err
 	}
-	changes, err := g.Heads(n.ref(s.Tenant()).Key, n.version)
+	changes, err := f.graph.Heads(f.ref(s.Tenant()).Key, f.named.version)
 	if err != nil {
 		return err
 	}
-	lines, err := blame(ctx, s.blobs(s.Tenant()), changes, q.path)
-	if err != nil {
-		return err
+	var r reason
+	var by *lineage.HeadChange
+	if f.line > 0 {
+		lines, err := blame(ctx, s.blobs(s.Tenant()), changes, f.path)
+		if err != nil {
+			return err
+		}
+		if f.line > len(lines) {
+			return fail(exitNotFound, "%s has %s there, no line %d", f.path, counted(int64(len(lines)), "line"), f.line)
+		}
+		l := lines[f.line-1]
+		r, by = reason{What: fmt.Sprintf("%s:%d", f.path, f.line), Text: l.text}, l.by
+	} else {
+		r.What = f.path
+		all, err := fileChanges(ctx, s.blobs(s.Tenant()), changes)
+		if err != nil {
+			return err
+		}
+		for _, c := range all {
+			if c.Path != f.path {
+				continue
+			}
+			by = c.by
+			r.Changes = append(r.Changes, fileStep{fileChange: c, Run: c.by.Run, Step: c.by.Step, Session: c.by.Session, Did: c.by.Summary})
+		}
+		if by == nil {
+			_, err := blame(ctx, s.blobs(s.Tenant()), changes, f.path)
+			return err
+		}
 	}
-	if q.line > len(lines) {
-		return fail(exitNotFound, "%s has %s there, no line %d", q.path, counted(int64(len(lines)), "line"), q.line)
-	}
-	l := lines[q.line-1]
-	c := l.by
-	r := reason{
-		What: fmt.Sprintf("%s:%d", q.path, q.line), Text: l.text, Agent: c.Agent, Tool: c.Tool, Call: c.Call, Did: c.Summary,
-		Session: c.Session, Version: c.Version, Commit: c.Commit, Hash: c.Hash, Run: c.Run, Step: c.Step, Attempt: c.Attempt, Model: c.Model,
-		Before: c.Before, After: c.After, Time: c.Time,
-	}
+	return a.tellReason(f.graph, s, r.changedBy(f.graph, s.Tenant(), by))
+}
+
+// changedBy completes the answer with the change of the files that made it.
+func (r reason) changedBy(g *lineage.Graph, t session.Tenant, c *lineage.HeadChange) reason {
+	r.Agent, r.Tool, r.Call, r.Did, r.Session, r.Version, r.Commit, r.Hash = c.Agent, c.Tool, c.Call, c.Summary, c.Session, c.Version, c.Commit, c.Hash
+	r.Run, r.Step, r.Attempt, r.Model, r.Before, r.After, r.Time = c.Run, c.Step, c.Attempt, c.Model, c.Before, c.After, c.Time
 	if c.Kind == lineage.Placed || c.Before == "" {
 		r.Did, r.Agent, r.Tool = "was there when the session got its files", "", ""
 		r.Actor = "whoever made the directory that was copied"
 	} else if c.Version > 0 {
 		// The step that changed the files knows less than the row that it made.
-		if m, err := g.Why(session.Key{Tenant: s.Tenant(), ID: c.Session}, c.Version); err == nil && m.Step == c.Step {
+		if m, err := g.Why(session.Key{Tenant: t, ID: c.Session}, c.Version); err == nil && m.Step == c.Step {
 			r.Agent, r.Model, r.Workflow, r.Call = or(r.Agent, m.Agent), or(r.Model, m.Model), m.Workflow, or(r.Call, m.Call)
 			r.Attempt = max(r.Attempt, m.Attempt)
 		}
 	}
 	if r.Agent == "" && r.Tool != "" {
-		r.Agent = askedBy(g, s.Tenant(), c)
+		r.Agent = askedBy(g, t, c)
 	}
-	return a.tellReason(g, s, r)
+	return r
 }
 
 // askedBy finds the agent whose model asked for the call that moved the files.
@@ -208,25 +237,28 @@ func askedBy(g *lineage.Graph, t session.Tenant, c *lineage.HeadChange) string {
 	return ""
 }
 
-// tellMaker answers for a version.
-func (a *app) tellMaker(ctx context.Context, s *system, g *lineage.Graph, n named, m lineage.Maker) error {
+// tellMaker answers for a version, or for the step that a version came of.
+func (a *app) tellMaker(ctx context.Context, s *system, f *found, m lineage.Maker) error {
 	r := reason{
-		What: n.String(), Agent: m.Agent, Tool: m.Tool, Call: m.Call, Did: m.Record.Summary, Session: m.Session, Version: m.Version,
+		What: or(f.text, f.named.String()), Agent: m.Agent, Tool: m.Tool, Call: m.Call, Did: m.Record.Summary, Session: m.Session, Version: m.Version,
 		Commit: m.Commit, Hash: m.Hash, Run: m.Run, Workflow: m.Workflow, Step: m.Step, Attempt: m.Attempt, Model: m.Model,
 		Before: m.Record.HeadFrom, After: m.Record.Head, Time: m.Time, Actor: m.Record.Actor(),
 	}
-	if v, err := s.Session(ctx, n.String()); err == nil {
-		for i := range v.Chunks {
-			c := &v.Chunks[i]
-			if c.Version == m.Version && (c.Session == "" || c.Session == m.Session) {
-				r.Text = c.Text
-				for _, call := range c.Calls {
-					r.Text += fmt.Sprintf("\n> %s %s", call.Name, call.Args)
+	if m.Version > 0 && m.Record.Role != "" {
+		at := session.Ref{Key: session.Key{Tenant: s.Tenant(), ID: m.Session}, Version: m.Version}
+		if v, err := s.Session(ctx, fmt.Sprintf("%s:%d", at.ID, at.Version)); err == nil {
+			for i := range v.Chunks {
+				c := &v.Chunks[i]
+				if c.Version == m.Version && (c.Session == "" || c.Session == m.Session) {
+					r.Text = c.Text
+					for _, call := range c.Calls {
+						r.Text += fmt.Sprintf("\n> %s %s", call.Name, call.Args)
+					}
 				}
 			}
 		}
 	}
-	return a.tellReason(g, s, r)
+	return a.tellReason(f.graph, s, r)
 }
 
 func (a *app) tellReason(g *lineage.Graph, s *system, r reason) error {
@@ -311,6 +343,14 @@ func (a *app) tellReason(g *lineage.Graph, s *system, r reason) error {
 		field("files", short(r.After, 12))
 	}
 	field("when", r.Time.Local().Format("2006-01-02 15:04:05 MST"))
+	if len(r.Changes) > 1 {
+		a.out.Println("\nall changes:")
+		rows := make([][]string, len(r.Changes))
+		for i, c := range r.Changes {
+			rows[i] = []string{shortRun(c.Run), string(c.Step), fmt.Sprintf("+%d -%d", c.Added, c.Removed), term.Line(c.Did, 60)}
+		}
+		a.table([]string{"RUN", "STEP", "LINES", ""}, rows)
+	}
 	return nil
 }
 

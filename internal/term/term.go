@@ -115,6 +115,19 @@ func (w *Writer) Note(text string) {
 	w.show()
 }
 
+// Clear empties the screen, for a list that is drawn anew. It does nothing
+// where nobody looks.
+func (w *Writer) Clear() {
+	if !w.terminal {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.hide()
+	_, err := io.WriteString(w.out, "\x1b[H\x1b[2J")
+	w.keep(err)
+}
+
 // Err returns the first error of the underlying writer.
 func (w *Writer) Err() error {
 	w.mu.Lock()

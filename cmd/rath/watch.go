@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+)
+
+const (
+	// redrawRest is how long a list is not drawn anew after it was: a busy
+	// fleet changes it many times in a second.
+	redrawRest = 250 * time.Millisecond
+	// redrawAll is when it is drawn although nothing came: ages grow.
+	redrawAll = 10 * time.Second
+)
+
+// watchRuns shows a list of runs, and what changes in it, until it is
+// interrupted.
+func (a *app) watchRuns(ctx context.Context, s *system, o *client.RunsOptions) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer cancel(nil)
+	at, err := s.newest(ctx)
+	if err != nil {
+		return err
+	}
+	changed := make(chan struct{}, 1)
+	group.Go(func() {
+		for _, err := range s.Tail(ctx, "", at) {
+			if err != nil {
+				cancel(err)
+				return
+			}
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+		}
+	})
+	shown := map[run.ID]messages.RunInfo{}
+	for {
+		runs, err := s.Runs(ctx, o)
+		if err == nil {
+			err = a.redraw(runs, shown)
+		}
+		if err == nil {
+			err = a.out.Err()
+		}
+		if err == nil {
+			err = rest(ctx, redrawRest)
+		}
+		if err == nil {
+			wait, cancelWait := context.WithTimeout(ctx, redrawAll)
+			select {
+			case <-changed:
+			case <-wait.Done():
+			}
+			cancelWait()
+			err = ctx.Err()
+		}
+		if err == nil {
+			continue
+		}
+		if cause := context.Cause(ctx); errors.Is(cause, errInterrupted) || errors.Is(cause, context.Canceled) {
+			return silent(exitInterrupted)
+		} else if ctx.Err() != nil {
+			return cause
+		}
+		return err
+	}
+}
+
+// rest waits, or less if ctx ends.
+func rest(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// redraw shows runs: all of them on a terminal, else those that are not as they
+// were shown.
+func (a *app) redraw(runs []messages.RunInfo, shown map[run.ID]messages.RunInfo) error {
+	if a.out.Terminal() && !a.asJSON() {
+		a.out.Clear()
+		a.out.Println(a.out.Dim(time.Now().Local().Format("15:04:05") + "  " + counted(int64(len(runs)), "run")))
+		if len(runs) > 0 {
+			a.tableOf(runs)
+		}
+		return nil
+	}
+	for i := len(runs) - 1; i >= 0; i-- { // the oldest first, as they came
+		r := &runs[i]
+		if old, ok := shown[r.Run]; ok && reflect.DeepEqual(old, *r) {
+			continue
+		}
+		shown[r.Run] = *r
+		if a.asJSON() { // a stream is one object per line in either form
+			if err := a.writeLine(r); err != nil {
+				return err
+			}
+			continue
+		}
+		line := fmt.Sprintf("%s  %s %s %s %s", time.Now().Local().Format("15:04:05"), term.Pad(shortRun(r.Run), 12), term.Pad(string(r.State), 12),
+			term.Pad(term.Line(r.Workflow, 12), 12), term.Pad(lineage.Short(r.Session), 9))
+		a.out.Println(strings.TrimRight(term.Clip(fmt.Sprintf("%s %s", line, term.Line(note(r), 60)), 120), " "))
+	}
+	return nil
+}

@@ -32,7 +32,9 @@ at once. The branches of a run end with it.`,
 			return a.with(ctx, func(s *system) error {
 				return a.each(ctx, s, &o, args, verb{
 					name: "cancel", past: "asked to stop", skip: ended,
-					do: func(ctx context.Context, r *messages.RunInfo) (string, error) { return "", s.Cancel(ctx, r.Run, reason) },
+					do: func(ctx context.Context, r *messages.RunInfo) (string, error) {
+						return "", s.Cancel(ctx, r.Run, reason)
+					},
 				})
 			})
 		},

@@ -71,6 +71,7 @@ type called struct {
 	intents   []intentMark
 	done      bool
 	by        uint64 // attempt that recorded it
+	code      string // of an outcome that is an error: the call may not have begun
 	log       *log
 	commit    uint64
 	effect    string
@@ -183,25 +184,15 @@ func (w *witnesses) intent(_ *log, _ uint64, d *intentData) {
 
 func (w *witnesses) done(l *log, seq uint64, d *doneData) {
 	c := w.named(d.Call, d.Run, d.Path)
-	if c == nil && d.Kind == "tool" && w.counted[d.Name] && d.Code == "" && !strings.HasPrefix(d.Summary, "resolved:") {
+	if c == nil && d.Kind == "tool" && w.counted[d.Name] && d.Code == "" {
 		c = add(w.calls, d.Run+"/"+d.Path, d.Run, d.Path) // recorded, and no execution of it
 	}
 	for _, c := range []*called{c, w.requests[d.Run+"/"+d.Path]} {
 		if c != nil && !c.done {
 			c.run, c.step = d.Run, d.Path
-			c.done, c.by, c.log, c.commit, c.effect = true, d.Attempt, l, seq, d.Effect
-			if d.Code != "" || strings.HasPrefix(d.Summary, "resolved:") {
-				c.by = max(c.by, lastOf(c.runs)) // it was not the call that made this outcome
-			}
+			c.done, c.by, c.code, c.log, c.commit, c.effect = true, d.Attempt, d.Code, l, seq, d.Effect
 		}
 	}
-}
-
-func lastOf(runs []execution) (attempt uint64) {
-	for _, r := range runs {
-		attempt = max(attempt, r.attempt)
-	}
-	return attempt
 }
 
 func (w *witnesses) late(d *doneData) {
@@ -276,7 +267,9 @@ func (a *audit) finishCall(name string, c *called, attempts uint64, model bool) 
 			a.announced(c, r, what, says)
 		}
 	}
-	if c.done && !model {
+	// What a person said happened was done by an attempt before.
+	resolved := c.done && a.runs[key{c.log.tenant, c.run}].happened[c.step]
+	if c.done && !model && !resolved && c.code == "" {
 		a.check(NoRepeat, slices.ContainsFunc(c.runs, func(r execution) bool { return r.attempt == c.by }),
 			says(fmt.Sprintf("an execution of %s by attempt %d, which recorded it", what, c.by), "none in the witness"))
 	}

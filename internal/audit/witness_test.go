@@ -43,6 +43,11 @@ func TestWitnesses(t *testing.T) {
 	if r := witnessed(t, seenTools, seenModels, seenClients, nil); !r.OK() {
 		t.Errorf("honest witnesses:\n%s", violations(r))
 	}
+	// A person says that the call of the first attempt took place.
+	happened := both(set("t1", 7, "run.resolved", "decision", "happened"), instead("t1", 9, "run.warning", "", object{"run": "q1", "text": "x"}))
+	if r := witnessed(t, seenTools[:2], nil, nil, happened); !r.OK() {
+		t.Errorf("a resolved call:\n%s", violations(r))
+	}
 	with := func(base []string, more ...string) []string { return append(slices.Clone(base), more...) }
 	for _, c := range []struct {
 		name, invariant, text  string

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"os"
@@ -98,8 +99,25 @@ func (w *world) messages(ctx context.Context) iter.Seq2[audit.Message, error] {
 	}
 }
 
+// stream looks at a stream. The servers may be about to elect its leader.
+func stream(ctx context.Context, js jetstream.JetStream, name string) (jetstream.Stream, error) {
+	for {
+		try, cancel := context.WithTimeout(ctx, 2*time.Second)
+		s, err := js.Stream(try, name)
+		cancel()
+		if err == nil {
+			return s, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("stream %s: %w", name, err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
 func readStream(ctx context.Context, js jetstream.JetStream, name string, yield func(audit.Message, error) bool) bool {
-	s, err := js.Stream(ctx, name)
+	s, err := stream(ctx, js, name)
 	if err != nil {
 		return yield(audit.Message{}, err)
 	}
@@ -111,12 +129,15 @@ func readStream(ctx context.Context, js jetstream.JetStream, name string, yield 
 	}
 	c, err := js.OrderedConsumer(ctx, name, jetstream.OrderedConsumerConfig{})
 	if err != nil {
-		return yield(audit.Message{}, err)
+		return yield(audit.Message{}, fmt.Errorf("read stream %s: consumer: %w", name, err))
 	}
 	for {
 		m, err := c.Next(jetstream.FetchMaxWait(10 * time.Second))
+		if errors.Is(err, nats.ErrNoResponders) && ctx.Err() == nil {
+			continue // the server that we talk to does not know of the consumer yet
+		}
 		if err != nil {
-			return yield(audit.Message{}, err)
+			return yield(audit.Message{}, fmt.Errorf("read stream %s: %w", name, err))
 		}
 		meta, err := m.Metadata()
 		if err != nil {
@@ -148,11 +169,18 @@ func (w *world) requests() (io.Reader, error) {
 		if !ok || i < 0 {
 			return nil, errors.New("a model request without a step: " + string(line))
 		}
-		attempt, err := strconv.ParseUint(rest[i+1:], 10, 64)
+		// "1.2" is the second answer that attempt 1 asked for, because the first
+		// one was no good.
+		number, again, _ := strings.Cut(rest[i+1:], ".")
+		attempt, err := strconv.ParseUint(number, 10, 64)
 		if err != nil {
 			return nil, err
 		}
-		text, err := json.Marshal(audit.Request{Run: run, Step: rest[:i], Attempt: attempt, Try: uint64(max(e.Try, 1)), Time: e.Time})
+		try := max(e.Try, 1)
+		if n, err := strconv.Atoi(again); err == nil {
+			try += n * 1000
+		}
+		text, err := json.Marshal(audit.Request{Run: run, Step: rest[:i], Attempt: attempt, Try: uint64(try), Time: e.Time})
 		if err != nil {
 			return nil, err
 		}
@@ -174,15 +202,20 @@ func (w *world) empty(ctx context.Context) {
 	if err != nil {
 		w.fatal(err)
 	}
+	began, told := time.Now(), false
 	for _, name := range []string{"TASKS", "WORK"} {
 		for {
-			s, err := js.Stream(ctx, name)
+			s, err := stream(ctx, js, name)
 			if err != nil {
 				w.fatal(err)
 			}
 			n := s.CachedInfo().State.Msgs
 			if n == 0 {
 				break
+			}
+			if waited := time.Since(began); waited > 15*time.Second && !told {
+				told = true
+				w.t.Logf("%d messages are in stream %s %v after the last run has ended", n, name, waited.Round(time.Second))
 			}
 			select {
 			case <-ctx.Done():

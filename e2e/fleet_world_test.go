@@ -156,11 +156,11 @@ func (w *world) work(length time.Duration, atOnce int, f func(ctx context.Contex
 		w.fail("%v after everything was healed: %v", settle, err)
 		return
 	}
+	w.t.Logf("all tasks have a result %v after everything was healed", time.Since(began).Round(time.Millisecond))
+	w.empty(finish)
 	w.stored(finish)
 	w.transcripts(finish)
-	w.empty(finish)
 	w.audit(finish)
-	w.t.Logf("all tasks have a result %v after everything was healed", time.Since(began).Round(time.Millisecond))
 }
 
 // settle bounds how long the last runs may take when nothing disturbs them.
@@ -267,7 +267,7 @@ func (w *world) stored(ctx context.Context) {
 	if err != nil {
 		w.fatal(err)
 	}
-	s, err := js.Stream(ctx, "RESULT")
+	s, err := stream(ctx, js, "RESULT")
 	if err != nil {
 		w.fatal(err)
 	}

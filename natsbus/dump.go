@@ -104,6 +104,9 @@ func (c *Conn) dumpStream(ctx context.Context, stream string, events bool, fn fu
 		return fmt.Errorf("natsbus: dump stream %s: %w", stream, streamError(err))
 	}
 	state := s.CachedInfo().State
+	if s.CachedInfo().Config.Retention == jetstream.WorkQueuePolicy {
+		return c.dumpQueue(ctx, stream, state.LastSeq, fn)
+	}
 	in := make(chan followed, followAhead)
 	err = following(ctx, func(ctx context.Context) error {
 		if state.Msgs == 0 {
@@ -135,6 +138,27 @@ func (c *Conn) dumpStream(ctx context.Context, stream string, events bool, fn fu
 	// Reading is stopped when the last message came.
 	if err != nil && (!errors.Is(err, context.Canceled) || ctx.Err() != nil) {
 		return err
+	}
+	return fn(Stored{Stream: stream})
+}
+
+// dumpQueue reads a work queue message by message: it has no consumer but its
+// own.
+func (c *Conn) dumpQueue(ctx context.Context, stream string, last uint64, fn func(Stored) error) error {
+	for next := uint64(1); next <= last; {
+		m, err := patiently(ctx, func(ctx context.Context) (stored, error) {
+			return c.leaderGet(ctx, stream, getRequest{Seq: next, NextBySubject: ">"})
+		})
+		if errors.Is(err, errNoMessage) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if err := c.dumpMessage(ctx, stream, false, m, fn); err != nil {
+			return err
+		}
+		next = m.Seq + 1
 	}
 	return fn(Stored{Stream: stream})
 }

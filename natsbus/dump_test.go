@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/audit"
+	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/natsbus"
 )
@@ -31,6 +32,17 @@ func (n *node) dump(t *testing.T) iter.Seq2[audit.Message, error] {
 	}
 }
 
+// connectOperator connects as the auditor of a fleet does.
+func connectOperator(t *testing.T, srv *natsserver.Server) *natsbus.Conn {
+	t.Helper()
+	user, password := srv.Operator()
+	c, err := natsbus.Connect(t.Context(), &natsbus.Options{Dialer: srv.Dial, User: user, Password: password, Client: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 // TestDumpIsAudited reads the streams of nodes that were killed in the middle
 // of runs, one of which has an input that lies in a blob.
 func TestDumpIsAudited(t *testing.T) {
@@ -43,9 +55,25 @@ func TestDumpIsAudited(t *testing.T) {
 		submit(t, nc, "agent", fmt.Sprintf(`{"id":"big","input":%q}`, strings.Repeat("long ", 20<<10)))
 		time.Sleep(5 * time.Millisecond)
 		n.kill()
+		// While no node lives, tasks wait.
+		submit(t, nc, "agent", `{"id":"waits","input":"x"}`)
+		waiting := 0
+		operator := connectOperator(t, srv)
+		if err := operator.Dump(t.Context(), func(m natsbus.Stored) error {
+			if m.Stream == natsbus.StreamTasks && m.Subject == "rath.task.default.agent" && strings.Contains(string(m.Data), "waits") {
+				waiting++
+			}
+			return nil
+		}); err != nil || waiting != 1 {
+			t.Errorf("the dump holds the task that waits %d times, error %v", waiting, err)
+		}
+		if err := operator.Close(); err != nil {
+			t.Error(err)
+		}
 		n = startNode(t, srv, "node-2")
 		ended(t, nc, 0, 20)
 		resultOf(t, nc, "big")
+		resultOf(t, nc, "waits")
 		time.Sleep(time.Second) // the last records are stored
 		r, err := audit.Run(t.Context(), n.dump(t), &audit.Options{Schemas: os.DirFS("../messages/schema")})
 		if err != nil {
@@ -54,7 +82,7 @@ func TestDumpIsAudited(t *testing.T) {
 		for _, v := range r.Violations {
 			t.Error(v)
 		}
-		if r.Runs != 21 || r.Open != 0 || r.Commits < 40 {
+		if r.Runs != 22 || r.Open != 0 || r.Commits < 40 {
 			t.Errorf("%d runs, %d open, %d commits", r.Runs, r.Open, r.Commits)
 		}
 		for _, c := range r.Counts {

@@ -159,7 +159,21 @@ func (ex *Execution) watch(ctx context.Context) (context.Context, func()) {
 							ex.receive(v)
 						}
 					}
-					if ev.Kind != run.KindCancel {
+					switch ev.Kind {
+					case run.KindQuarantined:
+						if q, err := run.Read[run.Quarantined](ev); err == nil && !q.Released {
+							ex.Park()
+						}
+						continue
+					case run.KindRebudgeted:
+						if b, err := run.Read[run.Rebudgeted](ev); err == nil && b.Run == ex.id {
+							ex.mu.Lock()
+							ex.account.Limit = b.Budget
+							ex.mu.Unlock()
+						}
+						continue
+					case run.KindCancel:
+					default:
 						continue
 					}
 					if c, err := run.Read[run.CancelRequested](ev); err == nil && c.Run == ex.id {

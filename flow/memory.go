@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/rathcluster/rath/blob"
@@ -140,7 +141,21 @@ func (st *step) find(query string, limit int) ([]memory.Hit, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m.Find(st.ctx, memory.Query{Text: query, Limit: limit})
+	hits, err := m.Find(st.ctx, memory.Query{Text: query, Limit: limit})
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(hits, st.quarantined), nil
+}
+
+// quarantined reports whether a note is of a session that was set apart.
+func (st *step) quarantined(h memory.Hit) bool {
+	k := session.Key{Tenant: st.ex.home.Tenant, ID: session.ID(h.Session)}
+	if h.Session == "" || st.ex.rt.Values == nil || k.Valid() != nil {
+		return false
+	}
+	q, err := st.ex.rt.Values.Quarantined(st.ctx, k)
+	return err == nil && q != nil
 }
 
 func (st *step) memory(name string) (memory.Store, error) {

@@ -234,6 +234,17 @@ func (j *Joined) merge(ctx context.Context, v Verdict) (session.Session, error) 
 	}
 	var taken []session.Session
 	for _, i := range v.Take {
+		k := j.Outcomes[i].Session.Key()
+		q, err := ex.rt.Values.Quarantined(ctx, k)
+		if err != nil {
+			return j.Base, st.fail(fmt.Errorf("flow: branch %s: %w: %w", j.Outcomes[i].Name, session.ErrUnavailable, err))
+		}
+		if q != nil {
+			return j.Base, st.fail(&reviewError{run.Review{
+				Attempt: ex.attempt, Code: run.CodeQuarantined, Name: j.Outcomes[i].Name, Path: st.asked.Path, Run: ex.id,
+				Reason: fmt.Sprintf("branch %s (session %s) is quarantined: %s; release it and resolve with %q", j.Outcomes[i].Name, k.ID, q.Reason, run.Again),
+			}})
+		}
 		taken = append(taken, j.Outcomes[i].Session)
 	}
 	reason := v.reason(v.Take[0], "taken")

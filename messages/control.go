@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -20,6 +21,9 @@ const (
 	VerbRespond        = "respond"
 	VerbMessage        = "message"
 	VerbSessionMessage = "session.message"
+	VerbQuarantine     = "quarantine" // the run's session
+	VerbRelease        = "release"
+	VerbRebudget       = "rebudget"
 	// VerbRerun submits the run's task again; the note of the answer is the new
 	// run's id.
 	VerbRerun = "rerun"
@@ -45,6 +49,8 @@ type Control struct {
 	// Interrupt cuts off the model call that is under way, so that it is made
 	// again with the message.
 	Interrupt bool `json:"interrupt,omitempty"`
+	// Budget is what rebudget gives the run in place of what it had.
+	Budget *Budget `json:"budget,omitempty"`
 }
 
 // DecodeControl reads the body of a control request; an empty one is allowed.
@@ -122,6 +128,24 @@ func (c Control) Signal(home session.Key, id run.ID, verb string) (run.Signal, e
 			return bad("value", "a rejection changes nothing", "leave it out, or approve with the changed arguments")
 		}
 		s.Received = &run.Received{By: c.By, ID: c.ID, Kind: verb, Path: c.Step, Reason: c.Reason, Run: id, Value: string(c.Value)}
+		return s, nil
+	case VerbQuarantine, VerbRelease:
+		if strings.TrimSpace(c.Reason) == "" {
+			return bad("reason", "it is missing", "say why; it is kept as evidence")
+		}
+		s.Quarantine = &run.Quarantined{By: c.By, Reason: c.Reason, Released: verb == VerbRelease}
+		return s, nil
+	case VerbRebudget:
+		if c.Budget == nil {
+			return bad("budget", "it is missing", "send what the run may consume in all; a field of 0 is unlimited")
+		}
+		if err := (&Task{ID: "x", Budget: *c.Budget}).check(); err != nil {
+			return run.Signal{}, err
+		}
+		b := c.Budget
+		s.Rebudget = &run.Rebudgeted{By: c.By, Reason: c.Reason, Run: id, Budget: run.Budget{
+			MicroUSD: b.MicroUSD, Steps: b.Steps, Time: time.Duration(b.TimeMS) * time.Millisecond, Tokens: b.Tokens,
+		}}
 		return s, nil
 	case VerbMessage, VerbSessionMessage:
 		if strings.TrimSpace(c.Text) == "" {

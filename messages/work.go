@@ -21,7 +21,10 @@ type Work struct {
 	Received *run.Received        `json:"received,omitempty"`
 	Close    *run.Disposal        `json:"close,omitempty"`
 	Tick     bool                 `json:"tick,omitempty"`
-	Late     *run.Done            `json:"late,omitempty"`
+	// Quarantine and Rebudget are what ops decide about a session and a run.
+	Quarantine *run.Quarantined `json:"quarantine,omitempty"`
+	Rebudget   *run.Rebudgeted  `json:"rebudget,omitempty"`
+	Late       *run.Done        `json:"late,omitempty"`
 	// Task is set for a task that no log holds yet. Its input is apart, as
 	// text: the task's digest covers every byte of it.
 	Task  *Task  `json:"task,omitempty"`
@@ -37,7 +40,7 @@ func WorkOf(w run.Work) Work {
 		s := w.Signal
 		return Work{
 			Tenant: s.To.Tenant, Session: s.To.ID, Run: s.Run, Cancel: s.Cancel, Resolve: s.Resolve,
-			Received: s.Received, Close: s.Close, Tick: s.Tick, Late: s.Late,
+			Received: s.Received, Close: s.Close, Tick: s.Tick, Late: s.Late, Quarantine: s.Quarantine, Rebudget: s.Rebudget,
 		}
 	case w.Task == nil:
 		return Work{}
@@ -79,13 +82,14 @@ func DecodeWork(data []byte) (run.Work, error) {
 	if err := k.Valid(); err != nil {
 		return run.Work{}, fmt.Errorf("work: %w: %w", run.ErrMalformed, err)
 	}
-	signal := w.Cancel != nil || w.Resolve != nil || w.Received != nil || w.Close != nil || w.Tick || w.Late != nil
+	signal := w.Cancel != nil || w.Resolve != nil || w.Received != nil || w.Close != nil || w.Tick || w.Late != nil || w.Quarantine != nil || w.Rebudget != nil
 	if err := session.ValidID("run", string(w.Run)); err != nil && (!signal || w.Run != "") {
 		return run.Work{}, fmt.Errorf("work: %w: %w", run.ErrMalformed, err)
 	}
 	if signal {
 		return run.Work{Signal: &run.Signal{
 			To: k, Run: w.Run, Cancel: w.Cancel, Resolve: w.Resolve, Received: w.Received, Close: w.Close, Tick: w.Tick, Late: w.Late,
+			Quarantine: w.Quarantine, Rebudget: w.Rebudget,
 		}}, nil
 	}
 	if err := session.ValidID("workflow", w.Workflow); err != nil {

@@ -76,6 +76,7 @@ const (
 	CodeDeadline     Code = "deadline_exceeded"
 	CodePoison       Code = "poison"
 	CodeExpired      Code = "expired"
+	CodeQuarantined  Code = "quarantined"
 	CodeCancelled    Code = "cancelled"
 	CodeReview       Code = "needs_review"
 	CodeSuperseded   Code = "superseded"
@@ -106,6 +107,7 @@ var codes = []struct {
 	{CodeDeadline, ErrDeadline},
 	{CodePoison, ErrPoison},
 	{CodeExpired, ErrExpired},
+	{CodeQuarantined, ErrQuarantined},
 	{CodeCancelled, ErrCancelled},
 	{CodeReview, ErrReview},
 	{CodeSuperseded, ErrSuperseded},

@@ -23,6 +23,9 @@ const (
 	KindReceived  = "run.received" // something came from outside
 	KindFanOut    = "run.fanout"   // it opened branches that run on their own
 	KindDisposed  = "run.disposed" // how such branches ended for it
+
+	KindQuarantined = "run.quarantined" // the session was set apart, or released
+	KindRebudgeted  = "run.rebudgeted"  // a run has another budget now
 )
 
 // The events of a step.

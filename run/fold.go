@@ -16,8 +16,9 @@ import (
 type Book struct {
 	Epoch       uint64
 	Incarnation string
-	Active      ID   // the run that holds the session, "" when none does
-	branch      ID   // the run that this session is a branch for
+	Active      ID // the run that holds the session, "" when none does
+	branch      ID // the run that this session is a branch for
+	quarantine  *Quarantined
 	Queue       []ID // submitted runs that wait for the session, oldest first
 	runs        map[ID]*Record
 	ended       sealed[*Record] // in the order of their ends
@@ -176,6 +177,10 @@ func (b *Book) read(e session.Event) (fact any, err error) {
 		return asFact(Read[FanOut](e))
 	case KindDisposed:
 		return asFact(Read[Disposed](e))
+	case KindQuarantined:
+		return asFact(Read[Quarantined](e))
+	case KindRebudgeted:
+		return asFact(Read[Rebudgeted](e))
 	case KindIntent:
 		return asFact(Read[Intent](e))
 	case KindDone:
@@ -251,6 +256,14 @@ func (b *Book) fold(k session.Key, fact any, now time.Time, s session.Session) (
 	case Disposed:
 		if r := b.runs[v.Run]; r != nil && !r.State.Terminal() {
 			r.disposed(v)
+		}
+	case Quarantined:
+		if b.quarantine = &v; v.Released {
+			b.quarantine = nil
+		}
+	case Rebudgeted:
+		if r := b.runs[v.Run]; r != nil && !r.State.Terminal() {
+			r.Task.Budget, r.taskPage = v.Budget, nil
 		}
 	case Ended:
 		b.end(v, now)

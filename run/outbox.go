@@ -70,6 +70,14 @@ func Derive(e session.Entry) ([]Work, error) {
 			if r.Wake > 0 && !claimed[r.Run] {
 				offer(Offer{Run: r.Run, Workflow: r.Workflow, Revision: r.Revision})
 			}
+		case KindQuarantined:
+			q, err := Read[Quarantined](ev)
+			if err != nil {
+				return nil, err
+			}
+			if q.Next != nil {
+				offer(*q.Next)
+			}
 		case KindFanOut:
 			f, err := Read[FanOut](ev)
 			if err != nil {

@@ -34,6 +34,7 @@ type wireSnapshot struct {
 	Fold        int               `json:"fold"`
 	Incarnation string            `json:"incarnation,omitempty"`
 	Open        []wireRecord      `json:"open,omitempty"`
+	Quarantine  *Quarantined      `json:"quarantine,omitempty"`
 	Queue       []ID              `json:"queue,omitempty"`
 	Tables      []json.RawMessage `json:"tables"` // values of the session: the newest, then one for each former table
 	// Whole names the pages that hold the whole state when it is long.
@@ -57,7 +58,7 @@ func (w *Writer) Snapshot() (*Snapshot, error) {
 	w.value = newest
 	b := &w.book
 	state := wireSnapshot{
-		Active: b.Active, Branch: b.branch, Epoch: b.Epoch, Fold: foldVersion, Incarnation: b.Incarnation, Queue: b.Queue,
+		Active: b.Active, Branch: b.branch, Quarantine: b.quarantine, Epoch: b.Epoch, Fold: foldVersion, Incarnation: b.Incarnation, Queue: b.Queue,
 		Tables: []json.RawMessage{json.RawMessage(frozen.State)},
 	}
 	s.pages = frozen.Pages
@@ -219,7 +220,7 @@ func (v *Values) restore(ctx context.Context, log session.Log, k session.Key) *W
 	if l, _ := w.value.Link(); l.Seq != at.Seq || l.Hash != at.Hash {
 		return nil
 	}
-	w.book = Book{Epoch: state.Epoch, Incarnation: state.Incarnation, Active: state.Active, branch: state.Branch, Queue: state.Queue, runs: map[ID]*Record{}}
+	w.book = Book{Epoch: state.Epoch, Incarnation: state.Incarnation, Active: state.Active, branch: state.Branch, quarantine: state.Quarantine, Queue: state.Queue, runs: map[ID]*Record{}}
 	for _, rec := range state.Open {
 		r, err := rec.thaw(tables, load)
 		if err != nil {

@@ -74,8 +74,11 @@ type Signal struct {
 	Resolve  *Resolved
 	Received *Received // an answer, a message, the end of a branch
 	Close    *Disposal // how the session, a branch, ended for its parent
-	Tick     bool      // something may be due by the clock
-	Late     *Done     // the outcome of a call of an attempt that lost the run
+	// Quarantine sets the session apart, or releases it; Run is not looked at.
+	Quarantine *Quarantined
+	Rebudget   *Rebudgeted
+	Tick       bool  // something may be due by the clock
+	Late       *Done // the outcome of a call of an attempt that lost the run
 }
 
 // Store gives a run the right to write to sessions: [Direct] in memory, the

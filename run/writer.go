@@ -227,13 +227,13 @@ func (w *Writer) Claim(c Claim, now time.Time) (*Granted, error) {
 		return w.grant(r, r.State), nil
 	case r.State == Running && w.opened && r.Epoch == w.book.Epoch:
 		return nil, fmt.Errorf("run: %s executes here already: %w", c.Run, ErrState)
-	case w.book.Active != "" && w.book.Active != c.Run, r.Task.NotBefore.After(now):
-		return w.grant(r, Queued), nil
 	case r.Cancel != nil:
 		if err := w.end(r, Cancelled, CodeCancelled, r.Cancel.Reason, now); err != nil {
 			return nil, err
 		}
 		return w.grant(r, Cancelled), nil
+	case w.book.Active != "" && w.book.Active != c.Run, r.Task.NotBefore.After(now), w.book.quarantine != nil:
+		return w.grant(r, Queued), nil
 	case r.Claims >= MaxClaims:
 		v := Review{
 			Attempt: r.Attempt, Code: CodePoison, Run: r.ID,
@@ -274,7 +274,7 @@ func (w *Writer) submit(c Claim, now time.Time) (*Granted, error) {
 	if err := w.stage(now, events...); err != nil {
 		return nil, err
 	}
-	if c.Enqueue || c.Task.NotBefore.After(now) {
+	if c.Enqueue || c.Task.NotBefore.After(now) || w.book.quarantine != nil {
 		return w.grant(w.book.Run(c.Run), Queued), nil // whoever sweeps the log offers it
 	}
 	return w.claim(c.Run, *c.Task, c, 1, now)
@@ -426,6 +426,8 @@ func (w *Writer) Signal(s Signal, now time.Time) error {
 		return w.tick(now)
 	case s.Close != nil:
 		return w.close(*s.Close, now)
+	case s.Quarantine != nil:
+		return w.quarantine(*s.Quarantine, now)
 	case s.Late != nil:
 		return w.keepLate(*s.Late, now)
 	case s.Received != nil && s.Run == "":
@@ -439,6 +441,8 @@ func (w *Writer) Signal(s Signal, now time.Time) error {
 		return fmt.Errorf("run: %s has %s already: %w", s.Run, r.State, ErrState)
 	}
 	switch {
+	case s.Rebudget != nil:
+		return w.rebudget(r, *s.Rebudget, now)
 	case s.Received != nil:
 		return w.receive(r, *s.Received, now)
 	case s.Cancel != nil:

@@ -1,0 +1,71 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rathcluster/rath/session"
+)
+
+// ErrQuarantined is returned for what a quarantine forbids: nobody claims a
+// run on the session, merges it or recalls what it said, until it is released.
+var ErrQuarantined = errors.New("run: the session is quarantined")
+
+// Quarantined records that a session was set apart, or with Released that it
+// is not any more. The step under way ends and is recorded; none follows.
+type Quarantined struct {
+	By       string `json:"by,omitempty"`
+	Next     *Offer `json:"next,omitempty"` // the run that goes on, with Released
+	Reason   string `json:"reason"`
+	Released bool   `json:"released,omitempty"`
+}
+
+// Rebudgeted records that a run may consume more, or less, than its task said.
+type Rebudgeted struct {
+	Budget Budget `json:"budget"`
+	By     string `json:"by,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	Run    ID     `json:"run"`
+}
+
+// Quarantine returns why the session is set apart, nil if it is not.
+func (b *Book) Quarantine() *Quarantined { return b.quarantine }
+
+// quarantine decides about setting the session apart or releasing it.
+func (w *Writer) quarantine(q Quarantined, now time.Time) error {
+	switch set := w.book.quarantine != nil; {
+	case w.at.Seq == 0:
+		return fmt.Errorf("run: session %s: %w", w.key, session.ErrNotFound)
+	case set == !q.Released:
+		return fmt.Errorf("run: session %s: %w: it is quarantined: %v", w.key, ErrState, set)
+	}
+	if q.Released {
+		if r := w.book.runs[w.book.Active]; r != nil && r.State == Queued {
+			q.Next = &Offer{Revision: r.Task.Revision, Run: r.ID, Workflow: r.Task.Workflow}
+		} else if r == nil {
+			q.Next = w.next("", now)
+		}
+	}
+	return w.stage(now, event(KindQuarantined, q))
+}
+
+// rebudget decides about a new budget of a run.
+func (w *Writer) rebudget(r *Record, b Rebudgeted, now time.Time) error {
+	if r.Home != w.key {
+		return fmt.Errorf("run: the budget of %s is in the log of %s, not of %s: %w", r.ID, r.Home, w.key, ErrState)
+	}
+	b.Run = r.ID
+	return w.stage(now, event(KindRebudgeted, b))
+}
+
+// Quarantined returns the quarantine of a session as its log has it now, nil if
+// there is none.
+func (v *Values) Quarantined(ctx context.Context, k session.Key) (*Quarantined, error) {
+	w, err := Load(ctx, v.log, v, k, "")
+	if err != nil {
+		return nil, err
+	}
+	return w.book.quarantine, nil
+}

@@ -110,6 +110,8 @@ func decodeField(what, name string, value json.RawMessage, into reflect.Value) e
 		return decodeStruct(what, name+".", value, into.Elem())
 	case t.Kind() == reflect.Struct && !custom:
 		return decodeStruct(what, name+".", value, into)
+	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct && !custom:
+		return decodeList(what, name, value, into)
 	}
 	err := json.Unmarshal(value, into.Addr().Interface())
 	if err != nil || t == timeType && !rfc3339.Match(value) {
@@ -117,6 +119,22 @@ func decodeField(what, name string, value json.RawMessage, into reflect.Value) e
 		problem, remedy := shape(t, value)
 		return &FieldError{Message: what, Field: name, Problem: problem, Remedy: remedy}
 	}
+	return nil
+}
+
+// decodeList fills a list of structs and returns the first error.
+func decodeList(what, name string, value json.RawMessage, into reflect.Value) error {
+	var items []json.RawMessage
+	if json.Unmarshal(value, &items) != nil {
+		return &FieldError{Message: what, Field: name, Problem: cleanText(string(value), 60) + " is no list", Remedy: "write it as [{…},{…}]"}
+	}
+	list := reflect.MakeSlice(into.Type(), len(items), len(items))
+	for i, item := range items {
+		if err := decodeStruct(what, fmt.Sprintf("%s[%d].", name, i), item, list.Index(i)); err != nil {
+			return err
+		}
+	}
+	into.Set(list)
 	return nil
 }
 

@@ -80,6 +80,7 @@ var rules = map[string]rule{
 	"internal/audit":      {test: list("session", "run", "flow", "tool", "github.com/google/jsonschema-go")}, // it shares no code; its tests record logs
 	"internal/protection": {},
 	"internal/archtest":   {},
+	"internal/router":     {ours: list("flow", "llm", "memory", "messages", "run", "session", "tool"), others: list("github.com/google/jsonschema-go"), test: list("flow/flowtest", "llm/scripted")},
 	"internal/...":        {ours: anything, others: list("golang.org/x/sync", "golang.org/x/sys", "golang.org/x/term", "github.com/nats-io/nats.go")},
 	"cmd/...":             {ours: anything, others: list("github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", "golang.org/x/sys", "gopkg.in/yaml.v3"), test: list("golang.org/x/tools", "github.com/nats-io/nats.go")},
 	"examples/...":        {ours: anything},

@@ -1,0 +1,159 @@
+package router
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/rathcluster/rath/memory"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/session"
+)
+
+const (
+	// maxCandidates is how many workflows one selection shows a model. With
+	// maxDescription it bounds the prompt, however many are on offer.
+	maxCandidates = 64
+	// maxDescription is how much of a description is shown, in bytes.
+	maxDescription = 240
+	// maxTopic is how much of what was said last decides which workflows are
+	// shown when there are more than maxCandidates, in bytes.
+	maxTopic = 4 << 10
+)
+
+// candidate is a workflow that a model may choose.
+type candidate struct {
+	Name        string `json:"name"`
+	Description string `json:"description,omitempty"`
+}
+
+// menu is what one selection chooses from, as the journal keeps it: the
+// registry changes, a decision that was made does not.
+type menu struct {
+	Candidates []candidate `json:"candidates"`
+	// Offered is how many there were before those that match best were taken.
+	Offered int `json:"offered"`
+}
+
+// never are the workflows that are never chosen: they choose themselves, or
+// show how Rath works.
+var never = []string{Auto, FanOut, "demo"}
+
+// candidates returns the workflows that may go on with a session of which
+// topic was said last.
+//
+// They run without an input, on the session. So one that a task must give
+// something to is none of them: a schema of inputs that does not accept null.
+// Of more than maxCandidates those are taken whose names and descriptions match
+// the topic best, by BM25, and then the first by name.
+func candidates(ctx context.Context, offers Offers, in *AutoInput, topic string) (menu, error) {
+	all, err := offers(ctx)
+	if err != nil {
+		return menu{}, err
+	}
+	slices.SortFunc(all, func(a, b messages.Workflow) int { return strings.Compare(a.Name+" "+a.Pool, b.Name+" "+b.Pool) })
+	all = slices.CompactFunc(all, func(a, b messages.Workflow) bool { return a.Name == b.Name })
+	if len(in.Workflows) > 0 {
+		if all, err = named(all, in.Workflows); err != nil {
+			return menu{}, err
+		}
+	}
+	all = slices.DeleteFunc(all, func(w messages.Workflow) bool {
+		return slices.Contains(never, w.Name) && !slices.Contains(in.Workflows, w.Name) || slices.Contains(in.Exclude, w.Name) || !takesNothing(w.Input)
+	})
+	m := menu{Offered: len(all)}
+	if all, err = best(ctx, all, topic); err != nil {
+		return menu{}, err
+	}
+	for _, w := range all {
+		m.Candidates = append(m.Candidates, candidate{w.Name, clip(strings.Join(strings.Fields(w.Description), " "), maxDescription)})
+	}
+	return m, nil
+}
+
+// named returns the workflows of the given names.
+func named(all []messages.Workflow, names []string) ([]messages.Workflow, error) {
+	var found []messages.Workflow
+	var missing []string
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(w messages.Workflow) bool { return w.Name == name })
+		switch {
+		case i < 0:
+			missing = append(missing, name)
+		case !takesNothing(all[i].Input):
+			return nil, refuse(Auto, "workflows", fmt.Sprintf("%s needs an input of its own", name), "name workflows that go on with a session: their schema accepts null")
+		default:
+			found = append(found, all[i])
+		}
+	}
+	if len(missing) > 0 {
+		return nil, notOffered(Auto, missing)
+	}
+	return found, nil
+}
+
+// takesNothing reports whether a workflow runs without an input.
+func takesNothing(schema json.RawMessage) bool {
+	if len(schema) == 0 || string(schema) == "null" {
+		return true
+	}
+	var s jsonschema.Schema
+	if json.Unmarshal(schema, &s) != nil {
+		return false
+	}
+	r, err := s.Resolve(nil)
+	return err == nil && r.Validate(nil) == nil
+}
+
+// best returns the workflows that match a topic best, at most maxCandidates,
+// sorted by name.
+func best(ctx context.Context, all []messages.Workflow, topic string) ([]messages.Workflow, error) {
+	if len(all) <= maxCandidates {
+		return all, nil
+	}
+	notes := memory.New(&memory.Options{MaxNotes: len(all)})
+	const dir = "memory://resources/"
+	for _, w := range all {
+		words := strings.NewReplacer("_", " ", "-", " ").Replace(w.Name)
+		if err := notes.Write(ctx, dir+w.Name, words+"\n"+clip(w.Description, 4*maxDescription)); err != nil {
+			return nil, fmt.Errorf("auto: workflow %s: %w", w.Name, err)
+		}
+	}
+	hits, err := notes.Find(ctx, memory.Query{Text: topic, Limit: maxCandidates})
+	if err != nil {
+		return nil, fmt.Errorf("auto: workflows that match: %w", err)
+	}
+	chosen := map[string]bool{}
+	for _, h := range hits {
+		chosen[strings.TrimPrefix(h.URI, dir)] = true
+	}
+	for _, w := range all {
+		if len(chosen) >= maxCandidates {
+			break
+		}
+		chosen[w.Name] = true
+	}
+	return slices.DeleteFunc(all, func(w messages.Workflow) bool { return !chosen[w.Name] }), nil
+}
+
+// topicOf is what was said last: the words of the user and the last answer.
+func topicOf(s session.Session) string {
+	user, _ := s.Last(session.User)
+	return clip(user.Text(), maxTopic) + "\n" + clip(s.Text(), maxTopic)
+}
+
+// clip cuts text to a number of bytes, between characters.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}

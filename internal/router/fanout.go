@@ -1,0 +1,311 @@
+package router
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// FanOutInput is the input of "fanout".
+type FanOutInput struct {
+	// Prompt is what the user says before the branches part; it may be empty.
+	Prompt   string        `json:"prompt"`
+	Branches []BranchInput `json:"branches"`
+	Join     JoinInput     `json:"join"`
+	// DeadlineMS is how long the branches have, in milliseconds; 0 is as long
+	// as the task has.
+	DeadlineMS int64 `json:"deadline_ms"`
+	// Merge is one of the policies below; "" is MergeSinceAncestor.
+	Merge string `json:"merge"`
+	// Pick names the branch that MergePick takes; "" is the first that
+	// succeeded.
+	Pick string `json:"pick"`
+	// Judge chooses for MergeBest, Summariser writes for MergeSummarise.
+	Judge      AskInput `json:"judge"`
+	Summariser AskInput `json:"summariser"`
+}
+
+// BranchInput is one branch, or Count of them.
+type BranchInput struct {
+	// Name is unique; of Count branches it is followed by "-0", "-1" and so on.
+	Name     string          `json:"name"`
+	Workflow string          `json:"workflow"`
+	Revision string          `json:"revision"` // "" is what is on offer
+	Input    json.RawMessage `json:"input"`    // of the workflow; may be absent
+	Model    string          `json:"model"`    // "" is the task's
+	Tools    []string        `json:"tools"`    // none is the task's
+	Count    *int            `json:"count"`
+}
+
+// JoinInput says when there is enough: after Quorum branches succeeded, or the
+// First. Without either all branches are waited for.
+type JoinInput struct {
+	Quorum *int `json:"quorum"`
+	First  bool `json:"first"`
+}
+
+// AskInput is a model that is asked; what is empty is the task's or a default.
+type AskInput struct {
+	Prompt string `json:"prompt"`
+	Model  string `json:"model"`
+}
+
+// The merge policies of "fanout".
+const (
+	MergeSinceAncestor = "since_ancestor" // what each branch added, one after the other
+	MergePick          = "pick"           // one branch, as it is
+	MergeBest          = "best"           // the branch that a judge prefers
+	MergeSummarise     = "summarise"      // a summary of what the branches came to
+)
+
+var merges = []string{MergeSinceAncestor, MergePick, MergeBest, MergeSummarise}
+
+const fanOutSchema = `{"type":"object","additionalProperties":false,"required":["branches"],"properties":{` +
+	`"prompt":{"type":"string","description":"what the user says before the branches part"},` +
+	`"branches":{"type":"array","minItems":1,"maxItems":1024,"items":{"type":"object","additionalProperties":false,"required":["name","workflow"],"properties":{` +
+	`"name":{"type":"string","pattern":"^[A-Za-z0-9_-]{1,64}$","description":"unique"},` +
+	`"workflow":{"type":"string","pattern":"^[A-Za-z0-9_-]{1,64}$"},"revision":{"type":"string"},` +
+	`"input":{"description":"of the workflow"},"model":{"type":"string"},"tools":{"type":"array","items":{"type":"string"}},` +
+	`"count":{"type":"integer","minimum":1,"maximum":1024,"description":"so many branches: name-0, name-1 and so on"}}}},` +
+	`"join":{"type":"object","additionalProperties":false,"properties":{` +
+	`"quorum":{"type":"integer","minimum":1,"description":"enough when so many branches succeeded"},"first":{"type":"boolean","description":"a quorum of one"}}},` +
+	`"deadline_ms":{"type":"integer","minimum":1,"description":"how long the branches have"},` +
+	`"merge":{"type":"string","enum":["since_ancestor","pick","best","summarise"]},` +
+	`"pick":{"type":"string","description":"the branch to take; the first that succeeded without it"},` +
+	`"judge":{"$ref":"#/$defs/ask"},"summariser":{"$ref":"#/$defs/ask"}},` +
+	`"$defs":{"ask":{"type":"object","additionalProperties":false,"properties":{"prompt":{"type":"string"},"model":{"type":"string"}}}}}`
+
+func fanOutRegistration(offers Offers) flow.Registration {
+	return flow.Registration{
+		Name: FanOut, Revision: "1", Input: json.RawMessage(fanOutSchema),
+		Description: "Runs workflows side by side on branches of the session, wherever there is room, and merges what they come to.",
+		NewFor: func(s flow.Settings) (flow.Workflow, error) {
+			in := &FanOutInput{}
+			if err := messages.DecodeInput(FanOut, s.Input, in); err != nil {
+				return nil, err
+			}
+			w := &fanOut{in: in, task: s, offers: offers}
+			return w, w.prepare()
+		},
+	}
+}
+
+// fanOut is one run of the workflow.
+type fanOut struct {
+	in       *FanOutInput
+	task     flow.Settings
+	offers   Offers
+	branches []flow.Branch
+	join     flow.Join
+	deadline time.Duration
+}
+
+// maxDeadline is the longest deadline; a longer one is a slip of the unit.
+const maxDeadline = 366 * 24 * time.Hour
+
+// prepare checks the input and makes of it what package flow takes.
+func (w *fanOut) prepare() error {
+	in := w.in
+	bad := func(field, problem, remedy string) error { return refuse(FanOut, field, problem, remedy) }
+	if err := w.spread(); err != nil {
+		return err
+	}
+	n := len(w.branches)
+	if q := in.Join.Quorum; q != nil {
+		switch {
+		case *q < 1:
+			return bad("join.quorum", fmt.Sprintf("%d is no number of branches", *q), "leave it out to wait for all")
+		case *q > n:
+			return bad("join.quorum", fmt.Sprintf("%d of %d branches", *q, n), fmt.Sprintf("choose 1 to %d", n))
+		case in.Join.First && *q != 1:
+			return bad("join", "first is a quorum of one, and another one is given", "leave one of them out")
+		}
+		w.join.Quorum = *q
+	}
+	if in.Join.First {
+		w.join = flow.Join{First: true}
+	}
+	w.deadline = time.Duration(in.DeadlineMS) * time.Millisecond
+	if in.DeadlineMS < 0 || in.DeadlineMS > maxDeadline.Milliseconds() {
+		return bad("deadline_ms", fmt.Sprintf("%d is not from 1 to %d, a year", in.DeadlineMS, maxDeadline.Milliseconds()), "it counts milliseconds; leave it out for none")
+	}
+	if in.Merge == "" {
+		in.Merge = MergeSinceAncestor
+	}
+	if !slices.Contains(merges, in.Merge) {
+		return bad("merge", fmt.Sprintf("%q is no policy", clip(in.Merge, 40)), "choose one of "+strings.Join(merges, ", "))
+	}
+	for _, f := range []struct {
+		field  string
+		given  bool
+		policy string
+	}{{"pick", in.Pick != "", MergePick}, {"judge", in.Judge != AskInput{}, MergeBest}, {"summariser", in.Summariser != AskInput{}, MergeSummarise}} {
+		if f.given && in.Merge != f.policy {
+			return bad(f.field, "the merge policy is "+in.Merge, fmt.Sprintf("leave it out, or set merge to %q", f.policy))
+		}
+	}
+	if in.Pick != "" && !slices.ContainsFunc(w.branches, func(b flow.Branch) bool { return b.Name == in.Pick }) {
+		return bad("pick", fmt.Sprintf("no branch is named %q", clip(in.Pick, 80)), "name one of the branches")
+	}
+	if err := errors.Join(checkPrompt(FanOut, "judge.prompt", in.Judge.Prompt), checkPrompt(FanOut, "summariser.prompt", in.Summariser.Prompt)); err != nil {
+		return err
+	}
+	return checkPrompt(FanOut, "prompt", in.Prompt)
+}
+
+// spread makes the branches.
+func (w *fanOut) spread() error {
+	bad := func(field, problem, remedy string) error { return refuse(FanOut, field, problem, remedy) }
+	if len(w.in.Branches) == 0 {
+		return bad("branches", "there are none", `send at least one, such as {"name":"a","workflow":"agent"}`)
+	}
+	seen := map[string]bool{}
+	for i, b := range w.in.Branches {
+		at := fmt.Sprintf("branches[%d].", i)
+		for _, id := range []struct{ field, value string }{{"name", b.Name}, {"workflow", b.Workflow}} {
+			if id.value == "" {
+				return bad(at+id.field, "it is missing", "every branch has a name of its own and the name of a workflow")
+			}
+			if err := session.ValidID(id.field, id.value); err != nil {
+				return bad(at+id.field, strings.TrimPrefix(err.Error(), "session: "), "choose another")
+			}
+		}
+		if len(b.Model) > messages.MaxModel || len(b.Revision) > messages.MaxModel {
+			return bad(at+"model", fmt.Sprintf("model or revision has more than %d bytes", messages.MaxModel), "shorten it")
+		}
+		if len(b.Tools) > messages.MaxTools {
+			return bad(at+"tools", fmt.Sprintf("%d entries, at most %d are taken", len(b.Tools), messages.MaxTools), "name the ones that the work needs")
+		}
+		r := flow.Remote{Workflow: b.Workflow, Revision: b.Revision, Input: b.Input, Model: b.Model, Tools: b.Tools}
+		if r.Model == "" {
+			r.Model = w.task.Model
+		}
+		if r.Tools == nil {
+			r.Tools = w.task.Tools
+		}
+		names := []string{b.Name}
+		if b.Count != nil {
+			if *b.Count < 1 || *b.Count > run.MaxBranches {
+				return bad(at+"count", fmt.Sprintf("%d is not from 1 to %d", *b.Count, run.MaxBranches), "leave it out for one")
+			}
+			names = make([]string, *b.Count)
+			for n := range names {
+				names[n] = fmt.Sprintf("%s-%d", b.Name, n)
+			}
+		}
+		for _, name := range names {
+			switch {
+			case len(name) > 64:
+				return bad(at+"name", fmt.Sprintf("%q has more than 64 characters with its number", name), "choose a shorter one")
+			case name == "gather":
+				return bad(at+"name", `"gather" is the name of the step that takes the branches in`, "choose another")
+			case seen[name]:
+				return bad(at+"name", fmt.Sprintf("%q is the name of another branch", name), "give every branch a name of its own")
+			case len(w.branches) == run.MaxBranches:
+				return bad("branches", fmt.Sprintf("more than %d", run.MaxBranches), "nest them: a branch may be a fanout")
+			}
+			seen[name] = true
+			w.branches = append(w.branches, flow.Branch{Name: name, Workflow: r})
+		}
+	}
+	return nil
+}
+
+// Forward implements flow.Workflow.
+func (w *fanOut) Forward(ctx context.Context, s session.Session) (session.Session, error) {
+	if strings.TrimSpace(w.in.Prompt) != "" {
+		s = s.With(session.UserText(w.in.Prompt))
+	}
+	missing, err := flow.Do(ctx, "offers", w.missing, flow.Effect(tool.ReadOnly))
+	if err != nil {
+		return s, err
+	}
+	if len(missing) > 0 {
+		return s, notOffered(FanOut, missing)
+	}
+	j, err := flow.FanOut(ctx, s, w.branches, &flow.FanOutOptions{Join: w.join, Deadline: w.deadline})
+	if err != nil {
+		return s, err
+	}
+	need := max(w.join.Quorum, 1)
+	if got := len(j.Succeeded()); got < need {
+		return s, tooFew(j, need)
+	}
+	return flow.Merge(ctx, j, w.policy(j))
+}
+
+// missing returns the workflows of branches that nobody offers: a branch of
+// one would wait for ever.
+func (w *fanOut) missing(ctx context.Context) ([]string, error) {
+	all, err := w.offers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, b := range w.in.Branches {
+		offered := slices.ContainsFunc(all, func(o messages.Workflow) bool { return o.Name == b.Workflow })
+		if !offered && !slices.Contains(names, b.Workflow) {
+			names = append(names, b.Workflow)
+		}
+	}
+	return names, nil
+}
+
+// policy is how the outcomes are merged.
+func (w *fanOut) policy(j *flow.Joined) flow.Policy {
+	model := func(a AskInput) llm.Provider {
+		if a.Model == "" {
+			a.Model = w.task.Model
+		}
+		return llm.Provider{Model: a.Model}
+	}
+	switch w.in.Merge {
+	case MergePick:
+		i := -1
+		if w.in.Pick != "" {
+			i = slices.IndexFunc(j.Outcomes, func(o flow.Outcome) bool { return o.Name == w.in.Pick })
+		}
+		return flow.Pick(i)
+	case MergeBest:
+		return flow.PickBest(flow.AgentJudge(&flow.Agent{Name: "judge", Prompt: w.in.Judge.Prompt, Provider: model(w.in.Judge)}))
+	case MergeSummarise:
+		return flow.Summarise(&flow.Compressor{Name: "summariser", Prompt: w.in.Summariser.Prompt, Provider: model(w.in.Summariser)})
+	}
+	return flow.SinceAncestor()
+}
+
+// toldFailures is how many branches that failed an error names.
+const toldFailures = 5
+
+// tooFew says why a fan-out comes to nothing. errors.Is finds
+// flow.ErrNoOutcome.
+func tooFew(j *flow.Joined, need int) error {
+	var why []string
+	for _, o := range j.Outcomes {
+		if o.State == run.Succeeded {
+			continue
+		}
+		if len(why) == toldFailures {
+			why = append(why, "and others")
+			break
+		}
+		text := fmt.Sprintf("%s has %s", o.Name, o.State)
+		if o.Err != nil {
+			text += ": " + clip(o.Err.Error(), 200)
+		}
+		why = append(why, text)
+	}
+	return fmt.Errorf("fanout: %d of %d branches succeeded, %d are needed: %s: %w",
+		len(j.Succeeded()), len(j.Outcomes), need, strings.Join(why, "; "), flow.ErrNoOutcome)
+}

@@ -191,6 +191,8 @@ func TestViolations(t *testing.T) {
 		{"success in review", audit.Waits, "a run that succeeds to run", instead("t1", 7, "run.ended", "", object{"attempt": 2, "run": "q1", "state": "succeeded", "workflow": "fix"})},
 		{"resolved, but in no review", audit.Waits, "run.resolved of a run in review", instead("t1", 6, "run.warning", "", object{"run": "q1", "text": "x"})},
 		{"a wait for what has come", audit.Waits, "has come already", instead("t1", 17, "run.waiting", "", object{"attempt": 4, "for": []any{object{"kind": "message", "path": "5"}}, "run": "q1"})},
+		{"claimed in quarantine", audit.Waits, "the quarantine of the session", with("t1", 18, "run.quarantined", "", object{"reason": "odd"})},
+		{"set apart twice", audit.Waits, "set, or lifted, once", both(with("t1", 20, "run.quarantined", "", object{"reason": "odd"}), with("t1", 20, "run.quarantined", "", object{"reason": "odd"}))},
 		// Graph.
 		{"a parent that is not there", audit.Graph, "no such session", relink("s2", 1, "session.opened", "session", "s99")},
 		{"a commit that is not there", audit.Graph, "commit 70 of s1", relink("s2", 1, "session.opened", "seq", 70)},
@@ -237,6 +239,7 @@ func TestViolations(t *testing.T) {
 		// Budgets.
 		{"branches get too much", audit.Budgets, "3 branches to get at most 3000 tokens", set("p1", 2, "run.fanout", "budget", object{"steps": 10, "tokens": 1001})},
 		{"branches get no limit", audit.Budgets, "no limit", set("p1", 2, "run.fanout", "budget", object{"steps": 10})},
+		{"a budget that was lowered", audit.Budgets, "3 branches to get at most 900 tokens", with("p1", 1, "run.rebudgeted", "", object{"budget": object{"steps": 90, "tokens": 900}, "run": "f1"})},
 		{"a branch takes more", audit.Budgets, "that its fan-out gave", at("p2", 1, func(e *envelope) {
 			e.fact("run.submitted").data["task"].(object)["budget"] = object{"tokens": 5000}
 		})},

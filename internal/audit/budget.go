@@ -32,6 +32,25 @@ func (g *runState) spend(d *doneData, home bool) {
 	}
 }
 
+// rebudgeted gives a run another budget.
+func (f *folding) rebudgeted(_ *event, d rebudgetedData) {
+	r, g := f.here(d.Run)
+	if !f.lives(d.Run, r, runRebudgeted) {
+		return
+	}
+	f.a.check(Budgets, r.home, f.says(d.Run, "run.rebudgeted in the home of the run", "it elsewhere"))
+	g.account.limit = d.Budget
+	g.most = budget{higher(g.most.MicroUSD, d.Budget.MicroUSD), higher(g.most.Steps, d.Budget.Steps), higher(g.most.Tokens, d.Budget.Tokens)}
+}
+
+// higher returns the higher of two limits, of which zero is none.
+func higher(a, b int64) int64 {
+	if a == 0 || b == 0 {
+		return 0
+	}
+	return max(a, b)
+}
+
 // fanoutOf is the path of the fan-out that a step takes in.
 func fanoutOf(path string) string {
 	before, last, ok := cutLast(path, ".")
@@ -83,13 +102,13 @@ func (a *audit) finishBudget(g *runState) {
 	if g.home == nil {
 		return
 	}
-	if l := g.budget.Tokens; l > 0 {
+	if l := g.most.Tokens; l > 0 {
 		spent := g.spent.tokens()
 		a.check(Budgets, spent-g.largest.Input < l || spent == 0, func() Violation {
 			return g.home.says(0, g.id, fmt.Sprintf("at most one call beyond %d tokens", l), fmt.Sprintf("%d, of which one call took at most %d", spent, g.largest.Input))
 		})
 	}
-	if l := g.budget.MicroUSD; l > 0 {
+	if l := g.most.MicroUSD; l > 0 {
 		spent := g.spent.MicroUSD
 		a.check(Budgets, spent-g.largest.MicroUSD < l || spent == 0, func() Violation {
 			return g.home.says(0, g.id, fmt.Sprintf("at most one call beyond %d micro-USD", l), fmt.Sprintf("%d, of which one call took at most %d", spent, g.largest.MicroUSD))

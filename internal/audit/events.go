@@ -24,6 +24,8 @@ const (
 	runFanOut       = "run.fanout"
 	runDisposed     = "run.disposed"
 	runEnded        = "run.ended"
+	runQuarantined  = "run.quarantined"
+	runRebudgeted   = "run.rebudgeted"
 	stepIntent      = "step.intent"
 	stepDone        = "step.done"
 	stepLate        = "step.late"
@@ -221,6 +223,15 @@ type disposedData struct {
 		State   string `json:"state"`
 	} `json:"branches"`
 	Run string `json:"run"`
+}
+
+type quarantinedData struct {
+	Released bool `json:"released"`
+}
+
+type rebudgetedData struct {
+	Budget budget `json:"budget"`
+	Run    string `json:"run"`
 }
 
 type endedData struct {

@@ -70,6 +70,10 @@ func (f *folding) event(e *event) {
 		take(f, e, f.disposed)
 	case runEnded:
 		take(f, e, f.ended)
+	case runQuarantined:
+		take(f, e, f.quarantined)
+	case runRebudgeted:
+		take(f, e, f.rebudgeted)
 	case stepIntent:
 		take(f, e, f.intent)
 	case stepDone:

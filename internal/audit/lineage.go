@@ -55,6 +55,8 @@ var recordKinds = []struct {
 	{runFanOut, []string{"fanned_out"}},
 	{runDisposed, []string{"disposed"}},
 	{runEnded, []string{"ended", "released"}}, // the latter outside of its home,
+	{runQuarantined, []string{"quarantined", "readmitted"}},
+	{runRebudgeted, []string{"rebudgeted"}},
 	{stepIntent, []string{"intent"}},
 	{stepLate, []string{"late"}},
 	{stepDone, []string{

@@ -40,7 +40,8 @@ type intentMark struct {
 type runState struct {
 	key
 	home      *log
-	budget    budget
+	budget    budget // of the task
+	most      budget // the highest that it ever had
 	branch    *branchData
 	attempt   uint64 // the highest that claimed the home
 	end       *endMark
@@ -113,7 +114,7 @@ func (f *folding) submitted(_ *event, d submittedData) {
 		return
 	}
 	g.home, g.budget, g.branch = f.l, d.Task.Budget, d.Task.Branch
-	g.account.limit = d.Task.Budget
+	g.account.limit, g.most = d.Task.Budget, d.Task.Budget
 	r.home, r.state = true, "queued"
 	if d.Task.Branch != nil {
 		f.a.check(BranchResults, id == f.l.id, f.says(id, "the run of a branch to have its session's id", id))
@@ -136,6 +137,7 @@ func (f *folding) claimed(_ *event, d claimedData) {
 		f.a.check(Waits, r.state != "waiting", f.says(d.Run, "run.received with a wake before a waiting run is claimed", "a claim while it waits"))
 		f.a.check(Waits, r.state != "needs_review", f.says(d.Run, "run.resolved before a run in review is claimed", "a claim"))
 		f.a.check(OneEnd, !r.cancelled, f.says(d.Run, "run.ended after run.cancel_requested", "a claim"))
+		f.a.check(Waits, !f.l.apart, f.says(d.Run, "the quarantine of the session to be lifted first", "a claim"))
 		g.attempt = max(g.attempt, d.Attempt)
 	} else {
 		f.a.check(OneEnd, !r.home, f.says(d.Run, "one home of the run", "a claim that names "+d.Home.Session))
@@ -214,6 +216,11 @@ func (f *folding) cancel(_ *event, d cancelData) {
 func (f *folding) warned(_ *event, d cancelData) {
 	r, _ := f.here(d.Run)
 	f.lives(d.Run, r, runWarning)
+}
+
+func (f *folding) quarantined(_ *event, d quarantinedData) {
+	f.a.check(Waits, f.l.apart == d.Released, f.says("", "a quarantine that was set, or lifted, once", "it again"))
+	f.l.apart = !d.Released
 }
 
 func (f *folding) ended(e *event, d endedData) {

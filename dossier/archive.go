@@ -198,6 +198,10 @@ func decode(e session.Event) (any, error) {
 		return run.Read[run.FanOut](e)
 	case run.KindDisposed:
 		return run.Read[run.Disposed](e)
+	case run.KindQuarantined:
+		return run.Read[run.Quarantined](e)
+	case run.KindRebudgeted:
+		return run.Read[run.Rebudgeted](e)
 	case run.KindIntent:
 		return run.Read[run.Intent](e)
 	case run.KindDone, run.KindLate:
@@ -244,6 +248,8 @@ func runOf(e event) run.ID {
 		return p.Run
 	case run.Disposed:
 		return p.Run
+	case run.Rebudgeted:
+		return p.Run
 	case run.Intent:
 		return p.Run
 	case run.Done:
@@ -260,7 +266,8 @@ func (c *chain) concerns(n uint64, runs family) bool {
 		if runs[runOf(e)] {
 			return true
 		}
-		if _, closes := e.payload.(session.Closing); closes {
+		switch e.payload.(type) {
+		case session.Closing, run.Quarantined: // of the session, whatever runs in it
 			if o, ok := c.opening(); ok && runs[run.ID(o.Run)] {
 				return true
 			}

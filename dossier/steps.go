@@ -141,7 +141,9 @@ func (t *teller) event(e event) {
 	case run.CancelRequested:
 		if t.a.runs[p.Run] {
 			s := t.line(e, "cancel", or(p.By, "somebody"), "asks the run to stop: "+p.Reason)
-			f.Decisions = append(f.Decisions, Decision{s.N, "asked to stop", one(p.By, 60), one(p.Reason, 400)})
+			if !t.a.runs[run.ID(p.By)] { // else it is the run around a branch, which decides by itself
+				f.Decisions = append(f.Decisions, Decision{s.N, "asked to stop", one(p.By, 60), one(p.Reason, 400)})
+			}
 		}
 	case run.Warning:
 		if t.a.runs[p.Run] {
@@ -158,6 +160,18 @@ func (t *teller) event(e event) {
 		t.fanOut(p)
 	case run.Disposed:
 		t.disposed(p)
+	case run.Quarantined:
+		text, what := "sets the session apart: ", "quarantined"
+		if p.Released {
+			text, what = "lets the session go on: ", "readmitted"
+		}
+		s := t.line(e, what, or(p.By, "somebody"), text+p.Reason)
+		f.Decisions = append(f.Decisions, Decision{s.N, what + " session " + t.name(t.place.c.key.ID), one(p.By, 60), one(p.Reason, 400)})
+	case run.Rebudgeted:
+		if t.a.runs[p.Run] {
+			s := t.line(e, "rebudgeted", or(p.By, "somebody"), "sets the budget: "+budgetText(p.Budget))
+			f.Decisions = append(f.Decisions, Decision{s.N, "budget set: " + budgetText(p.Budget), one(p.By, 60), one(p.Reason, 400)})
+		}
 	case run.Intent:
 		t.intent(e, p)
 	case run.Done:
@@ -192,6 +206,22 @@ func (t *teller) state(id run.ID, s run.State) {
 	if b := t.branch(id); b != nil {
 		b.State = s
 	}
+}
+
+func budgetText(b run.Budget) string {
+	var parts []string
+	for _, part := range []struct {
+		n    int64
+		noun string
+	}{{b.Tokens, "tokens"}, {b.MicroUSD, "micro-USD"}, {b.Steps, "steps"}} {
+		if part.n > 0 {
+			parts = append(parts, thousands(part.n)+" "+part.noun)
+		}
+	}
+	if b.Time > 0 {
+		parts = append(parts, b.Time.String())
+	}
+	return or(strings.Join(parts, ", "), "no limit")
 }
 
 func (t *teller) claimed(e event, p run.Claimed) {

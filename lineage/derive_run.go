@@ -40,6 +40,10 @@ func (d *deriver) fillRun(r *Record, ev session.Event) error {
 		return read(ev, func(v run.FanOut) { fannedOut(r, v) })
 	case run.KindDisposed:
 		return read(ev, r.disposed)
+	case run.KindQuarantined:
+		return read(ev, r.quarantined)
+	case run.KindRebudgeted:
+		return read(ev, r.rebudgeted)
 	}
 	return unknown(ev)
 }
@@ -247,6 +251,42 @@ func (r *Record) disposed(v run.Disposed) {
 		r.Ends = append(r.Ends, End{Session: b.Session, State: b.State, Reason: tell(b.Reason, MaxReason)})
 	}
 	r.Summary = dispositions(r.Ends, Short)
+}
+
+func (r *Record) quarantined(v run.Quarantined) {
+	r.Kind, r.By, r.Reason = Quarantined, tell(v.By, 64), v.Reason
+	verb := "sets the session apart"
+	if v.Released {
+		r.Kind, verb = Readmitted, "lets the session go on"
+	}
+	r.Summary = or(r.By, "somebody") + " " + verb
+	if v.Reason != "" {
+		r.Summary += ": " + tell(v.Reason, 70)
+	}
+}
+
+func (r *Record) rebudgeted(v run.Rebudgeted) {
+	r.Kind, r.Run, r.By, r.Reason = Rebudgeted, v.Run, tell(v.By, 64), v.Reason
+	var parts []string
+	for _, part := range []struct {
+		n    int64
+		noun string
+	}{{v.Budget.Tokens, "token"}, {v.Budget.MicroUSD, "micro-USD"}, {v.Budget.Steps, "step"}} {
+		switch {
+		case part.n == 0:
+		case part.n == 1 || part.noun == "micro-USD":
+			parts = append(parts, thousands(part.n)+" "+part.noun)
+		default:
+			parts = append(parts, thousands(part.n)+" "+part.noun+"s")
+		}
+	}
+	if v.Budget.Time > 0 {
+		parts = append(parts, v.Budget.Time.String())
+	}
+	r.Summary = or(r.By, "somebody") + " sets the budget: " + or(strings.Join(parts, ", "), "no limit")
+	if v.Reason != "" {
+		r.Summary += " " + quote(v.Reason, 40)
+	}
 }
 
 // dispositions is how the ends of several branches are told.

@@ -181,6 +181,13 @@ func TestDeriveSummaries(t *testing.T) {
 			"another revision", runEvent(t, run.KindReleased, run.Released{Run: "r1", Workflow: "fix", Revision: "v1", Step: "4", Reason: "x"}), lineage.Released,
 			`run parks for a node with revision "v1": step 4 is another one here`,
 		},
+		{"quarantined", runEvent(t, run.KindQuarantined, run.Quarantined{By: "ana", Reason: "leaks the key"}), lineage.Quarantined, "ana sets the session apart: leaks the key"},
+		{"readmitted", runEvent(t, run.KindQuarantined, run.Quarantined{Released: true, Reason: "it was a fake"}), lineage.Readmitted, "somebody lets the session go on: it was a fake"},
+		{
+			"rebudgeted", runEvent(t, run.KindRebudgeted, run.Rebudgeted{By: "ana", Run: "r1", Budget: run.Budget{Tokens: 50_000, Steps: 20, Time: time.Hour}}), lineage.Rebudgeted,
+			"ana sets the budget: 50,000 tokens, 20 steps, 1h0m0s",
+		},
+		{"unlimited", runEvent(t, run.KindRebudgeted, run.Rebudgeted{Run: "r1", Reason: "it matters"}), lineage.Rebudgeted, `somebody sets the budget: no limit "it matters"`},
 		{"queued", runEvent(t, run.KindSubmitted, queued), lineage.Queued, "run r1 of fix waits behind r0"},
 		{"claimed", runEvent(t, run.KindClaimed, run.Claimed{Attempt: 1, Run: "r1", Home: ref}), lineage.Claimed, "run starts"},
 		{"resumed", runEvent(t, run.KindClaimed, run.Claimed{Attempt: 3, Run: "r1", Home: ref}), lineage.Claimed, "run resumes, attempt 3"},

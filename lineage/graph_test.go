@@ -238,6 +238,17 @@ func TestRunStates(t *testing.T) {
 	state(run.Running)
 	w.commit(w.home, session.Session{}, "", w.event(run.KindReleased, run.Released{Attempt: 1, Reason: "shutdown", Run: "r1", Workflow: "fix"}))
 	state(run.Queued)
+	w.must(w.store.Apply(context.Background(), run.Signal{To: w.home, Quarantine: &run.Quarantined{By: "ana", Reason: "odd"}}))
+	if r := state(run.Queued); r.Quarantine != "odd" {
+		t.Errorf("quarantine %q", r.Quarantine)
+	}
+	if s, err := w.graph().Session(w.home); err != nil || s.Quarantine != "odd" || len(selected(t, w.graph(), w.now, "quarantined=yes")) != 1 {
+		t.Errorf("session %+v, %v", s, err)
+	}
+	w.must(w.store.Apply(context.Background(), run.Signal{To: w.home, Quarantine: &run.Quarantined{By: "ana", Reason: "it was not", Released: true}}))
+	if r := state(run.Queued); r.Quarantine != "" {
+		t.Errorf("quarantine %q after the release", r.Quarantine)
+	}
 	w.store = run.Direct(&w.log, &run.DirectOptions{Incarnation: "node-b", Values: w.values})
 	g, err := w.store.Claim(context.Background(), run.Claim{Session: w.home, Home: w.home, Run: "r1"})
 	w.must(err)

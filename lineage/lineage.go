@@ -103,6 +103,10 @@ const (
 	Reported  Kind = "reported"
 	Disposed  Kind = "disposed"
 	Ended     Kind = "ended"
+
+	Quarantined Kind = "quarantined"
+	Readmitted  Kind = "readmitted"
+	Rebudgeted  Kind = "rebudgeted"
 )
 
 var kinds = []struct {
@@ -148,6 +152,9 @@ var kinds = []struct {
 	{Reported, "a branch of a fan-out told its parent how it ended"},
 	{Disposed, "a run said how branches of its fan-out ended for it; they accept nothing after it"},
 	{Ended, "a run ended"},
+	{Quarantined, "a session was set apart: no step begins in it, nobody merges it or recalls what it wrote"},
+	{Readmitted, "a session that was set apart goes on"},
+	{Rebudgeted, "a run may consume more, or less, than its task said"},
 }
 
 // Kinds returns every kind, in the order of the documentation.
@@ -424,7 +431,7 @@ func (r *Record) Actor() string {
 		return "run"
 	case Message:
 		return r.By
-	case Resolved:
+	case Resolved, Quarantined, Readmitted, Rebudgeted:
 		if r.By != "" {
 			return r.By
 		}

@@ -28,6 +28,7 @@ type Session struct {
 	Disposition string
 	Reason      string        // of the disposition
 	By          session.ID    // the session that decided
+	Quarantine  string        // why it is set apart, "" if it is not
 	Usage       session.Usage // of its own steps, without those of its parents
 	Opened      time.Time
 	Last        time.Time
@@ -54,6 +55,12 @@ func (g *Graph) info(t *thread) Session {
 		s.Commits = max(s.Commits, r.Commit)
 		if r.Head != "" {
 			s.Head = r.Head
+		}
+		switch r.Kind {
+		case Quarantined:
+			s.Quarantine = or(r.Reason, r.Summary)
+		case Readmitted:
+			s.Quarantine = ""
 		}
 		if spends(r) {
 			s.Usage = s.Usage.Add(r.Usage)

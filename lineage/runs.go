@@ -28,16 +28,18 @@ type Run struct {
 	// waiting run the first of its waits, of a queued one when it may start.
 	Due       time.Time
 	Cancelled bool // somebody asked it to stop
-	Code      run.Code
-	Reason    string // of its end, or of its review
-	Result    *Ref
-	Usage     session.Usage
-	Steps     int
-	Warnings  []string
-	Sessions  []session.ID // that it wrote to: the home first, then by time
-	Submitted time.Time
-	Started   time.Time
-	Ended     time.Time
+	// Quarantine says why its session is set apart, "" if it is not.
+	Quarantine string
+	Code       run.Code
+	Reason     string // of its end, or of its review
+	Result     *Ref
+	Usage      session.Usage
+	Steps      int
+	Warnings   []string
+	Sessions   []session.ID // that it wrote to: the home first, then by time
+	Submitted  time.Time
+	Started    time.Time
+	Ended      time.Time
 }
 
 // Run returns what the graph tells of a run.
@@ -100,6 +102,14 @@ func (g *Graph) run(k runKey) (Run, bool) {
 		t := g.sessions[key].tidy()
 		first := int64(-1)
 		for _, rec := range t.records {
+			if key == home {
+				switch rec.Kind {
+				case Quarantined:
+					r.Quarantine = or(rec.Reason, rec.Summary)
+				case Readmitted:
+					r.Quarantine = ""
+				}
+			}
 			if rec.Run != k.run || opens(rec.Kind) { // who opened a branch need not write to it
 				continue
 			}

@@ -89,6 +89,16 @@ var selectorFields = []SelectorField{
 	{Name: "model", Doc: "that answered", facts: func(s *subject) []string { return s.steps().models }},
 	{Name: "node", Doc: "that worked on it, by name or incarnation", facts: func(s *subject) []string { return s.steps().nodes }},
 	{
+		Name: "quarantined", Doc: "yes or no: whether its session is set apart", plain: true,
+		check: func(v string) string {
+			if v == "yes" || v == "no" {
+				return ""
+			}
+			return "yes or no"
+		},
+		answer: func(s *subject, v string) bool { return (s.run.Quarantine != "") == (v == "yes") },
+	},
+	{
 		Name: "older", Doc: "submitted longer ago than this: 90s, 15m, 2h, 7d", plain: true,
 		check: func(v string) string {
 			if _, err := parseAge(v); err != nil {

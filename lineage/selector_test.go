@@ -96,6 +96,8 @@ func TestSelect(t *testing.T) {
 		{"under=" + string(demo), "run-2 run-7f3a"},
 		{"under=again", "run-2"},
 		{"under=nothing", ""},
+		{"quarantined=yes", ""},
+		{"quarantined=no", all},
 		{"older=90m", "run-7f3a"},
 		{"older=30m", "run-2 run-7f3a"},
 		{"older=1d", ""},
@@ -148,6 +150,7 @@ func TestSelectorErrors(t *testing.T) {
 		{"tool not x", 9, `want "in", found "x"`},
 		{"state=lost", 6, `want a state: queued, running, waiting`},
 		{"under=s*", 6, "want under without a star"},
+		{"quarantined=maybe", 12, "want yes or no"},
 		{"older=soon", 6, "want an age, such as"},
 		{"older=-5m", 6, "want an age, such as"},
 		{"older=99999999999d", 6, "want an age, such as"},
@@ -212,7 +215,7 @@ func TestSelectorFieldsAreDocumented(t *testing.T) {
 		if f.Name == "" || f.Doc == "" || len(f.Doc) > 90 {
 			t.Errorf("%+v", f)
 		}
-		value := map[string]string{"state": "failed", "older": "1h"}[f.Name]
+		value := map[string]string{"state": "failed", "older": "1h", "quarantined": "no"}[f.Name]
 		if value == "" {
 			value = "x"
 		}

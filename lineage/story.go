@@ -189,7 +189,7 @@ func (t telling) worth(r *Record) bool {
 	case Awaited:
 		return !t.answered[stepKey{r.Run, r.Step}]
 	case Tool, Recalled, Remembered, Compressed, Selected, FannedOut, Gathered, Adopted, Merged, Late, Review, Resolved, Cancel,
-		Warning, Answered, Message, Ended:
+		Warning, Answered, Message, Quarantined, Readmitted, Rebudgeted, Ended:
 		return true
 	case Waiting: // its branches, if it waits for them, tell themselves
 		return !slices.ContainsFunc(r.Waits, func(w Wait) bool { return w.Kind == run.WaitBranches })

@@ -123,14 +123,16 @@ type RunInfo struct {
 	Branch    string         `json:"branch,omitempty"`
 	BranchOf  *lineage.Place `json:"branch_of,omitempty"`
 	Cancelled bool           `json:"cancelled,omitempty"`
-	Code      run.Code       `json:"code,omitempty"`
-	Reason    string         `json:"reason,omitempty"`
-	Result    *lineage.Ref   `json:"result,omitempty"`
-	Review    *Review        `json:"review,omitempty"`
-	Steps     int            `json:"steps,omitempty"`
-	Sessions  []session.ID   `json:"sessions,omitempty"`
-	Usage     session.Usage  `json:"usage,omitzero"`
-	Warnings  []string       `json:"warnings,omitempty"`
+	// Quarantine says why its session is set apart, "" if it is not.
+	Quarantine string        `json:"quarantine,omitempty"`
+	Code       run.Code      `json:"code,omitempty"`
+	Reason     string        `json:"reason,omitempty"`
+	Result     *lineage.Ref  `json:"result,omitempty"`
+	Review     *Review       `json:"review,omitempty"`
+	Steps      int           `json:"steps,omitempty"`
+	Sessions   []session.ID  `json:"sessions,omitempty"`
+	Usage      session.Usage `json:"usage,omitzero"`
+	Warnings   []string      `json:"warnings,omitempty"`
 	// Waits is what has not come yet, while it waits; Due when the clock decides
 	// it, a review expires or a queued run may start.
 	Waits     []lineage.Wait `json:"waits,omitempty"`
@@ -268,7 +270,9 @@ type Node struct {
 	Isolation   string   `json:"isolation,omitempty"`
 	Durability  string   `json:"durability,omitempty"`
 	Draining    bool     `json:"draining,omitempty"`
-	Started     int64    `json:"started_ms"`
+	// Offers are the workflows of this node, as "name@revision".
+	Offers  []string `json:"offers,omitempty"`
+	Started int64    `json:"started_ms"`
 }
 
 // Nodes are the nodes that live, sorted by name.
@@ -281,7 +285,7 @@ func RunInfoOf(r lineage.Run) RunInfo {
 	out := RunInfo{
 		Run: r.ID, State: r.State, Workflow: r.Workflow, Revision: r.Revision, Session: r.Home.ID, Root: r.Root, Attempt: r.Attempt,
 		Behind: r.Behind, Cancelled: r.Cancelled, Code: r.Code, Reason: r.Reason, Result: r.Result, Steps: r.Steps,
-		Sessions: r.Sessions, Usage: r.Usage, Warnings: r.Warnings, Branch: r.Branch, BranchOf: r.BranchOf, Waits: r.Waits,
+		Sessions: r.Sessions, Usage: r.Usage, Warnings: r.Warnings, Branch: r.Branch, BranchOf: r.BranchOf, Waits: r.Waits, Quarantine: r.Quarantine,
 	}
 	if !r.Due.IsZero() {
 		out.Due = r.Due.UnixMilli()

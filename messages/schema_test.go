@@ -105,7 +105,8 @@ func full() map[string]any {
 	inner := fullTask()
 	inner.Input = nil
 	info := messages.RunInfo{
-		Branch: "a", BranchOf: &lineage.Place{Run: "r0", Session: "s0", Step: "2.gather"}, Due: 1,
+		Quarantine: "odd",
+		Branch:     "a", BranchOf: &lineage.Place{Run: "r0", Session: "s0", Step: "2.gather"}, Due: 1,
 		Waits: []lineage.Wait{{Branches: []session.ID{"s2"}, Due: 1, Kind: "approval", Name: "deploy", Need: 1, Step: "3", Title: "Deploy?"}},
 		Run:   "r1", State: run.Failed, Workflow: "fix", Revision: "r1", Session: "s1", Root: "s1", Attempt: 1, Behind: "r0", Cancelled: true, Code: "error",
 		Reason: "why", Result: &ref, Review: &messages.Review{Step: "1", Call: "c", Tool: "t", Code: "needs_review", Reason: "why"}, Steps: 3,
@@ -164,7 +165,9 @@ func full() map[string]any {
 		"letter-end.v1": messages.LetterEnd{Schema: 1, At: 1, End: messages.LetterRetried, By: "b", Reason: "r", Run: "r1-r1", TimeMS: 1},
 		"work.v1": messages.Work{
 			Tenant: "acme", Session: "s1", Run: "r1", Workflow: "fix", Revision: "r1", Cancel: &run.CancelRequested{By: "b", Close: "cancelled", Reason: "r", Run: "r1"},
-			Received: fullReceived(), Close: &run.Disposal{Reason: "r", Session: "s2", State: session.ClosedCancelled}, Tick: true, Late: new(fullDone(run.StepTool)),
+			Received: fullReceived(), Close: &run.Disposal{Reason: "r", Session: "s2", State: session.ClosedCancelled}, Tick: true,
+			Quarantine: &run.Quarantined{By: "b", Next: &run.Offer{Revision: "r1", Run: "r2", Workflow: "fix"}, Reason: "r", Released: true},
+			Rebudget:   &run.Rebudgeted{Budget: run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, By: "b", Reason: "r", Run: "r1"}, Late: new(fullDone(run.StepTool)),
 			Branch:  fullBranch(),
 			Resolve: &run.Resolved{By: "b", Decision: run.Again, Path: "1", Reason: "r", Revision: "r1", Run: "r1", Value: "1", Workflow: "fix"}, Task: &inner, Input: "{}",
 		},
@@ -405,6 +408,8 @@ func TestCommitSchema(t *testing.T) {
 		{run.KindDone, done},
 		{run.KindLate, done},
 		{run.KindDone, fullDone(run.StepGather)},
+		{run.KindQuarantined, run.Quarantined{By: "b", Next: offer, Reason: "r", Released: true}},
+		{run.KindRebudgeted, run.Rebudgeted{Budget: run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, By: "b", Reason: "r", Run: "r1"}},
 	}
 	events := []session.Event{
 		session.OpenedEvent(session.Opening{Kind: session.OpenFork, Name: "n", Parents: []session.Link{link}, Run: "r1", Step: "1"}),

@@ -164,6 +164,14 @@ func TestSelectors(t *testing.T) {
 				expect("policy "+p.Name, selectorOf(t, &p.Spec.PodSelector), append(roles(all), "test")...)
 				expect("gossip of "+p.Name, selectorOf(t, p.Spec.Ingress[0].From[0].PodSelector), roles(all)...)
 				expect("gossip of "+p.Name, selectorOf(t, p.Spec.Egress[0].To[0].PodSelector), roles(all)...)
+				for _, ports := range [][]networkingv1.NetworkPolicyPort{p.Spec.Ingress[0].Ports, p.Spec.Egress[0].Ports} {
+					for i, name := range []string{"gossip-tcp", "gossip-udp"} {
+						want := portOf(t, members(all)[0].spec.Containers[0], name)
+						if ports[i].Port.IntVal != want.ContainerPort || *ports[i].Protocol != protocol(want.Protocol) {
+							t.Errorf("policy %s: %v %v, want %s", p.Name, ports[i].Port, *ports[i].Protocol, name)
+						}
+					}
+				}
 			}
 		}
 	})

@@ -30,8 +30,12 @@ type manifest struct {
 			Spec struct {
 				Grace      int `yaml:"terminationGracePeriodSeconds"`
 				Containers []struct {
-					Name string
-					Args []string
+					Name  string
+					Args  []string
+					Ports []struct {
+						Name string
+						Port int `yaml:"containerPort"`
+					}
 				}
 			}
 		}
@@ -96,6 +100,11 @@ func TestChartFlags(t *testing.T) {
 			o := charted(t, m)
 			if o.Health == "" || o.NATS == "" || o.Gossip == nil || len(o.Gossip.Join) != 1 || o.Name == "" || o.Pool == "" {
 				t.Errorf("%s: %s: %+v", name, m.Kind, o)
+			}
+			for _, p := range m.Spec.Template.Spec.Containers[0].Ports {
+				if strings.HasPrefix(p.Name, "gossip-") && p.Port != cluster.DefaultPort {
+					t.Errorf("%s: %s: port %s is %d, a node listens on %d", name, m.Kind, p.Name, p.Port, cluster.DefaultPort)
+				}
 			}
 			// After the drain: the last of the lineage, gossip, the connection, the
 			// endpoints.

@@ -143,8 +143,12 @@ seccompProfile:
 
 {{- define "rath.pod" -}}
 metadata:
+  # Without the chart's version, so that a chart that changes nothing about the
+  # pods does not restart them.
   labels:
-    {{- include "rath.labels" .root | nindent 4 }}
+    {{- include "rath.selector" .root | nindent 4 }}
+    app.kubernetes.io/part-of: rath
+    app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
     app.kubernetes.io/component: {{ .role }}
     rath/member: "true"
     {{- with .values.podLabels }}

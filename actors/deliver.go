@@ -42,7 +42,22 @@ func (s *System) Accept(ctx context.Context, t run.Task) (Answer, error) {
 	if s.engine == nil || !s.engine.offers(t.Workflow) {
 		return "", fmt.Errorf("actors: workflow %q is not offered here: %w", t.Workflow, run.ErrNotSupported)
 	}
+	if err := s.elsewhereOffered(ctx, t); err != nil {
+		return "", err
+	}
 	return s.settle(ctx, t.Session, run.Work{Task: &t}, func() (Answer, error) { return s.begin(ctx, t) })
+}
+
+// elsewhereOffered fails for a run that goes on under another revision than
+// that of this node, as long as some node offers it.
+func (s *System) elsewhereOffered(ctx context.Context, t run.Task) error {
+	if !t.Resume || t.Revision == "" || s.o.Workflows == nil || s.o.Runtime == nil || s.o.Runtime.Offered == nil {
+		return nil
+	}
+	if g, ok := s.o.Workflows.Lookup(t.Workflow); ok && g.Revision != t.Revision && s.o.Runtime.Offered(ctx, t.Workflow, t.Revision) {
+		return fmt.Errorf("actors: run %s goes on under revision %q of %s, offered here is %q: %w", t.ID, t.Revision, t.Workflow, g.Revision, run.ErrNotSupported)
+	}
+	return nil
 }
 
 // Signal applies a fact from outside a run: at the incarnation that holds the

@@ -39,6 +39,7 @@ type Execution struct {
 	notice  chan struct{}  // closed when something is received
 	levels  []level        // the runs around this one and itself, outermost first
 	root    *run.Task      // of the outermost one; nil when it is this run
+	odd     run.Step       // the recorded step that the code did not match
 	gone    string         // why the run around this one needs it no more
 	inner   *unwound       // what a branch came to
 	fanned  []*fanned      // branches of fan-outs that are not disposed of
@@ -374,6 +375,9 @@ func (ex *Execution) missed() error {
 	if !found {
 		return nil
 	}
+	if s := ex.journal.Step(path); s != nil {
+		ex.odd = *s
+	}
 	return fmt.Errorf("%w: the workflow ended without step %s (%s), which is recorded or was cut off", run.ErrMismatch, path, name)
 }
 
@@ -387,6 +391,14 @@ func (ex *Execution) halt(ctx context.Context, why error) (run.State, error) {
 		}
 		if errors.Is(why, session.ErrStale) {
 			v.Code = run.CodeMismatch
+		}
+		if v.Code == run.CodeMismatch && ex.odd.Revision != ex.reg.Revision {
+			v.Revision = ex.odd.Revision
+			if v.Revision != "" && ex.rt.Offered != nil && ex.rt.Offered(ctx, ex.reg.Name, v.Revision) {
+				return ex.pause(ctx, run.Queued, why, run.KindReleased, run.Released{
+					Attempt: ex.attempt, Reason: clip(why.Error(), 1<<10), Revision: v.Revision, Run: ex.id, Step: ex.odd.Path, Workflow: ex.reg.Name,
+				})
+			}
 		}
 		return ex.pause(ctx, run.NeedsReview, why, run.KindReview, v)
 	case errors.Is(why, run.ErrCancelled):

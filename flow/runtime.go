@@ -48,6 +48,9 @@ type Runtime struct {
 	// Workflows are what remote branches name when Run runs them in this
 	// process; nil has none. Nodes take what the fleet offers.
 	Workflows *Registry
+	// Offered reports whether some node offers a workflow in a revision; nil
+	// knows of none. A run that does not match the code of this node goes there.
+	Offered func(ctx context.Context, workflow, revision string) bool
 	// OnDelta, if set, gets the pieces of model output as they come. They are
 	// provisional. It is called from many goroutines and must not block.
 	OnDelta func(Delta)

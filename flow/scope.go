@@ -125,6 +125,9 @@ func (st *step) decide() error {
 	}
 	var err error
 	if st.decision, st.record, err = st.ex.journal.Next(st.asked); err != nil {
+		if st.record != nil {
+			st.ex.odd = *st.record
+		}
 		return err
 	}
 	if st.record == nil && st.ex.outer(st.asked.Path) {

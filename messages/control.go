@@ -102,9 +102,9 @@ func (c Control) Signal(home session.Key, id run.ID, verb string) (run.Signal, e
 		s.Cancel = &run.CancelRequested{By: c.By, Reason: c.Reason, Run: id}
 		return s, nil
 	case VerbResolve:
-		if c.Decision != run.Happened && c.Decision != run.Again && c.Decision != run.Fail {
+		if c.Decision != run.Happened && c.Decision != run.Again && c.Decision != run.Fail && c.Decision != run.Pin {
 			return bad("decision", fmt.Sprintf("%q is none", cleanText(c.Decision, 40)), fmt.Sprintf(
-				"send %q if the call took place, %q to run it again, %q to end the run", run.Happened, run.Again, run.Fail))
+				"send %q if the call took place, %q to run it again, %q to wait for a node with the recorded revision, %q to end the run", run.Happened, run.Again, run.Pin, run.Fail))
 		}
 		if strings.TrimSpace(c.Reason) == "" {
 			return bad("reason", "it is missing", "say how you know; it is kept as evidence")

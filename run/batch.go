@@ -102,7 +102,12 @@ func (w *Writer) complete(r *Record, e session.Event, now time.Time) (session.Ev
 		if r.Home != w.key {
 			return e, fmt.Errorf("run: %s is reviewed in the log of %s, not of %s: %w", r.ID, r.Home, w.key, ErrState)
 		}
-		return e, nil
+		v, err := Read[Review](e)
+		if err != nil || v.Expires != 0 {
+			return e, err
+		}
+		v.Expires = now.Add(ReviewLife).UnixMilli()
+		return event(KindReview, v), nil
 	case KindWarning, KindIntent, KindDone, KindDisposed:
 		return e, nil
 	}

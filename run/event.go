@@ -86,7 +86,10 @@ type Review struct {
 	Name    string `json:"name,omitempty"`    // of the tool
 	Path    Path   `json:"path,omitempty"`
 	Reason  string `json:"reason"`
-	Run     ID     `json:"run"`
+	// Revision is the one that the step was recorded under, if the code does
+	// not match it.
+	Revision string `json:"revision,omitempty"`
+	Run      ID     `json:"run"`
 }
 
 // The decisions that end a review.
@@ -94,6 +97,7 @@ const (
 	Happened = "happened" // the call did take place: go on with Value as its result
 	Again    = "again"    // it did not: run it again
 	Fail     = "fail"     // end the run as failed
+	Pin      = "pin"      // the run waits for a node that offers the revision it was recorded under
 )
 
 // Resolved records a person's decision on a review.

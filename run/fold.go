@@ -54,6 +54,7 @@ type Record struct {
 	inboxed  uint64   // how much was ever received
 	told     []string // the ids of what was received, the newest MaxInbox
 	wake     uint64   // how often it was woken
+	pinned   string   // the only revision that may go on with it
 	late     int
 	order    sealed[*Step] // the steps as they were recorded
 	taskPage *session.Page // of a long task
@@ -229,6 +230,10 @@ func (b *Book) fold(k session.Key, fact any, now time.Time, s session.Session) (
 		// A run that a person gives up ends by an event of its own.
 		if r := b.runs[v.Run]; r != nil && r.State == NeedsReview && v.Decision != Fail {
 			r.State, r.Review, r.Claims = Queued, nil, 0
+			if v.Decision == Pin {
+				r.pinned = v.Revision
+				return nil
+			}
 			r.resolved[v.Path] = resolution{v, r.Attempt}
 		}
 	case CancelRequested:

@@ -126,6 +126,7 @@ type wireRecord struct {
 	Inboxed   uint64           `json:"inboxed,omitempty"`
 	Intents   []Intent         `json:"intents,omitempty"`
 	Late      int              `json:"late,omitempty"`
+	Pinned    string           `json:"pinned,omitempty"`
 	Resolved  []wireResolution `json:"resolved,omitempty"`
 	Review    *Review          `json:"review,omitempty"`
 	Started   int64            `json:"started,omitempty"`
@@ -156,7 +157,7 @@ func (r *Record) wire() wireRecord {
 		Attempt: r.Attempt, Cancel: r.Cancel, Children: r.children, Claims: r.Claims, Digest: r.Digest, Ended: r.Ended,
 		EndedAt: millis(r.EndedAt), Epoch: r.Epoch, Home: r.Home, ID: r.ID, Late: r.late, Review: r.Review,
 		Started: millis(r.Started), State: r.State, Submitted: millis(r.Submitted), Warnings: r.Warnings,
-		Branches: r.branches, Inbox: r.inbox, Inboxed: r.inboxed, Suspended: r.Suspended, Told: r.told, Wake: r.wake,
+		Branches: r.branches, Inbox: r.inbox, Inboxed: r.inboxed, Suspended: r.Suspended, Pinned: r.pinned, Told: r.told, Wake: r.wake,
 	}
 }
 
@@ -165,7 +166,7 @@ func (w wireRecord) record() *Record {
 		Attempt: w.Attempt, Cancel: w.Cancel, children: w.Children, Claims: w.Claims, Digest: w.Digest, Ended: w.Ended,
 		EndedAt: fromMillis(w.EndedAt), Epoch: w.Epoch, Home: w.Home, ID: w.ID, late: w.Late, Review: w.Review,
 		Started: fromMillis(w.Started), State: w.State, Submitted: fromMillis(w.Submitted), Warnings: w.Warnings,
-		branches: w.Branches, inbox: w.Inbox, inboxed: w.Inboxed, Suspended: w.Suspended, told: w.Told, wake: w.Wake,
+		branches: w.Branches, inbox: w.Inbox, inboxed: w.Inboxed, Suspended: w.Suspended, pinned: w.Pinned, told: w.Told, wake: w.Wake,
 	}
 }
 

@@ -232,11 +232,12 @@ func (w *Writer) Claim(c Claim, now time.Time) (*Granted, error) {
 			return nil, err
 		}
 		return w.grant(r, Cancelled), nil
-	case w.book.Active != "" && w.book.Active != c.Run, r.Task.NotBefore.After(now), w.book.quarantine != nil:
+	case w.book.Active != "" && w.book.Active != c.Run, r.Task.NotBefore.After(now), w.book.quarantine != nil,
+		r.pinned != "" && r.pinned != c.Revision:
 		return w.grant(r, Queued), nil
 	case r.Claims >= MaxClaims:
 		v := Review{
-			Attempt: r.Attempt, Code: CodePoison, Run: r.ID,
+			Attempt: r.Attempt, Code: CodePoison, Expires: now.Add(ReviewLife).UnixMilli(), Run: r.ID,
 			Reason: fmt.Sprintf("claimed %d times without a new step", r.Claims),
 		}
 		if err := w.stage(now, event(KindReview, v)); err != nil {
@@ -459,13 +460,18 @@ func (w *Writer) Signal(s Signal, now time.Time) error {
 		switch v.Decision {
 		case Happened, Again:
 			return w.stage(now, event(KindResolved, v))
+		case Pin:
+			if v.Revision = r.Review.Revision; v.Revision == "" {
+				return fmt.Errorf("run: %s stopped for another reason than its code; it cannot be pinned to a revision: %w", s.Run, ErrState)
+			}
+			return w.stage(now, event(KindResolved, v))
 		case Fail:
 			if err := w.stage(now, event(KindResolved, v)); err != nil {
 				return err
 			}
 			return w.end(r, Failed, CodeReview, v.Reason, now)
 		}
-		return fmt.Errorf("run: decision %q: want %s, %s or %s", v.Decision, Happened, Again, Fail)
+		return fmt.Errorf("run: decision %q: want %s, %s, %s or %s", v.Decision, Happened, Again, Pin, Fail)
 	}
 	return fmt.Errorf("run: signal for %s: %w", s.Run, ErrNotSupported)
 }

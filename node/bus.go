@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
@@ -15,7 +16,7 @@ import (
 func (n *Instance) serve(ctx context.Context) error {
 	var services context.Context
 	services, n.stop = context.WithCancelCause(context.WithoutCancel(ctx))
-	if err := n.conn.Register(ctx, n.o.Pool, n.offered()); err != nil {
+	if err := n.offer(ctx); err != nil {
 		return err
 	}
 	// Requests that were taken are answered although the services end: close
@@ -106,7 +107,28 @@ func (n *Instance) offered() []messages.Workflow {
 
 // about says how the node is.
 func (n *Instance) about() messages.Node {
-	return messages.Node{Name: n.o.Name, Incarnation: n.incarnation, Pools: []string{n.o.Pool}, Draining: n.draining.Load(), Slots: n.o.Slots, Free: n.system.Free(), Version: Version()}
+	return messages.Node{Name: n.o.Name, Incarnation: n.incarnation, Pools: []string{n.o.Pool}, Draining: n.draining.Load(), Offers: n.revisions(), Slots: n.o.Slots, Free: n.system.Free(), Version: Version()}
+}
+
+// revisions are the workflows of this node with their revisions.
+func (n *Instance) revisions() []string {
+	var all []string
+	for _, g := range n.registry.All() {
+		all = append(all, g.Name+"@"+g.Revision)
+	}
+	return all
+}
+
+// offeredBy reports whether a node that lives offers a workflow in a revision.
+func (n *Instance) offeredBy(ctx context.Context, workflow, revision string) bool {
+	nodes, err := n.conn.Nodes(ctx)
+	if err != nil {
+		n.log.Warn("which revisions are offered is not known", "error", err)
+		return false
+	}
+	return slices.ContainsFunc(nodes, func(o messages.Node) bool {
+		return !o.Draining && slices.Contains(o.Offers, workflow+"@"+revision)
+	})
 }
 
 // version is set by the linker in releases.

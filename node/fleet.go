@@ -46,7 +46,7 @@ func (n *Instance) join(ctx context.Context) error {
 // member describes the node to the others.
 func (n *Instance) member() cluster.Node {
 	m := cluster.Node{Version: Version(), Pools: []string{n.o.Pool}, Slots: n.o.Slots, Draining: n.draining.Load()}
-	if n.system != nil {
+	if n.wired.Load() {
 		m.FreeSlots = n.system.Free()
 	}
 	return m

@@ -45,6 +45,7 @@ type Instance struct {
 	system      *actors.System
 	members     *cluster.Members // nil without gossip
 	draining    atomic.Bool
+	wired       atomic.Bool // system is set: gossip begins before
 
 	front      []*natsbus.Service      // what any node answers: others do while this one drains
 	deliver    *natsbus.Service        // what only this one can answer
@@ -71,8 +72,8 @@ func Start(ctx context.Context, opts *Options) (_ *Instance, err error) {
 			err = errors.Join(err, n.Close())
 		}
 	}()
-	if n.o.Health != "" {
-		if n.health, err = startHealth(ctx, n.o.Health, n.incarnation, n.log); err != nil {
+	if n.o.Health != "" || n.o.HTTP != "" {
+		if n.health, err = startHealth(ctx, n.incarnation, n.log, n.o.Health, n.o.HTTP); err != nil {
 			return nil, err
 		}
 	}
@@ -119,6 +120,9 @@ func (n *Instance) defaults() {
 	}
 	if n.o.Pool == "" {
 		n.o.Pool = natsbus.DefaultPool
+		if n.o.Routing == RouteOnly {
+			n.o.Pool = RouterPool
+		}
 	}
 }
 
@@ -182,7 +186,9 @@ func (n *Instance) wire(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("node: store directory: %w", err)
 	}
-	for _, g := range append([]flow.Registration{agentRegistration(append(tool.Builtins(), n.o.Tools...)), demo.Registration(filepath.Join(store, "demo")), forkRegistration(), mergeRegistration()}, n.o.Workflows...) {
+	for _, g := range n.routed([]flow.Registration{
+		agentRegistration(append(tool.Builtins(), n.o.Tools...)), demo.Registration(filepath.Join(store, "demo")), forkRegistration(), mergeRegistration(),
+	}) {
 		if err := n.registry.Register(g); err != nil {
 			return err
 		}
@@ -190,7 +196,7 @@ func (n *Instance) wire(ctx context.Context) error {
 	n.runtime = &flow.Runtime{
 		Values: n.values, Models: n.o.Models, Memory: n.memories.get, Blobs: n.Blobs, Workspaces: places,
 		Mint: session.Minter{Generation: n.conn.Generation(), Partitions: n.conn.Partitions()},
-		Node: n.incarnation, Model: n.o.Model, OnDelta: n.conn.Deltas().Publish, OnWarning: n.o.OnWarning,
+		Node: n.incarnation, Model: n.o.Model, OnDelta: n.conn.Deltas().Publish, OnWarning: n.o.OnWarning, Offered: n.offeredBy,
 	}
 	n.system = actors.New(&actors.Options{
 		Log: n.events, Spills: true, Values: n.values, Incarnation: n.incarnation, Logger: n.log,
@@ -200,6 +206,7 @@ func (n *Instance) wire(ctx context.Context) error {
 			return actors.Answer(a), err
 		},
 	})
+	n.wired.Store(true)
 	return nil
 }
 

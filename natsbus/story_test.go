@@ -356,7 +356,7 @@ func TestStoryOfQueries(t *testing.T) {
 func TestStoryOfACancelInTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)
-		n := startNodeWith(t, srv, "node-1", 1)
+		n := startNodeWith(t, srv, "node-1", &spec{slots: 1})
 		nc := guest(t, srv)
 		h := listen(t, nc, "r2")
 		submit(t, nc, "hold", `{"id":"r1"}`)

@@ -1,6 +1,7 @@
 package natsbus_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -62,12 +63,21 @@ func options(srv *natsserver.Server, tb testing.TB) *natsbus.Options {
 // startNode starts a node as an incarnation. It must be stopped, or killed.
 func startNode(t testing.TB, srv *natsserver.Server, incarnation string) *node {
 	t.Helper()
-	return startNodeWith(t, srv, incarnation, 64)
+	return startNodeWith(t, srv, incarnation, &spec{})
 }
 
-func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, slots int) *node {
+// spec says how a node differs from the usual one.
+type spec struct {
+	slots int    // zero is 64
+	pool  string // empty is natsbus.DefaultPool
+	// more are workflows beside the usual ones, only those instead of them.
+	more, only []flow.Registration
+}
+
+func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp *spec) *node {
 	t.Helper()
 	ctx := t.Context()
+	slots, pool := cmp.Or(sp.slots, 64), cmp.Or(sp.pool, natsbus.DefaultPool)
 	conn, err := natsbus.Connect(ctx, options(srv, t))
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +98,7 @@ func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, slo
 		Blobs: func(t session.Tenant) blob.Store { return conn.Blobs(t) },
 	}
 	registry := &flow.Registry{}
-	for _, g := range []flow.Registration{
+	usual := []flow.Registration{
 		{Name: "agent", Description: "answers", Revision: "1", NewFor: func(s flow.Settings) (flow.Workflow, error) {
 			return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
 				var text string
@@ -121,7 +131,11 @@ func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, slo
 				return v.With(session.UserText(did)), err
 			})
 		}},
-	} {
+	}
+	if sp.only != nil {
+		usual = sp.only
+	}
+	for _, g := range append(usual, sp.more...) {
 		if err := registry.Register(g); err != nil {
 			t.Fatal(err)
 		}
@@ -134,12 +148,12 @@ func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, slo
 		},
 		Drain: 50 * time.Millisecond,
 	})
-	n.serve(ctx, registry, values)
+	n.serve(ctx, pool, registry, values)
 	t.Cleanup(n.kill) // of a test that failed
 	return n
 }
 
-func (n *node) serve(ctx context.Context, registry *flow.Registry, values *run.Values) {
+func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, values *run.Values) {
 	t, conn, sys := n.t, n.conn, n.sys
 	t.Helper()
 	ctx, n.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -158,9 +172,9 @@ func (n *node) serve(ctx context.Context, registry *flow.Registry, values *run.V
 	keep(conn.ServeQueries(ctx, &natsbus.Queries{Index: n.index, Values: values, Version: "1.0.0"}))
 	var offers []messages.Workflow
 	for _, g := range registry.All() {
-		offers = append(offers, messages.Workflow{Name: g.Name, Description: g.Description, Revision: g.Revision})
+		offers = append(offers, messages.Workflow{Name: g.Name, Description: g.Description, Revision: g.Revision, Class: g.Class})
 	}
-	if err := conn.Register(ctx, natsbus.DefaultPool, offers); err != nil {
+	if err := conn.Register(ctx, pool, offers); err != nil {
 		t.Fatal(err)
 	}
 	accept := func(ctx context.Context, task run.Task) error { _, err := sys.Accept(ctx, task); return err }
@@ -175,12 +189,12 @@ func (n *node) serve(ctx context.Context, registry *flow.Registry, values *run.V
 		},
 		"tasks": func() error {
 			return conn.PullTasks(ctx, &natsbus.Intake{
-				Slots: sys.Free, Accept: accept, Signal: sys.Signal,
+				Slots: sys.Free, Accept: accept, Enqueue: sys.Enqueue, Signal: sys.Signal,
 				Offers: func(name string) (string, bool) { g, ok := registry.Lookup(name); return g.Revision, ok },
 			})
 		},
 		"work": func() error {
-			return conn.PullWork(ctx, natsbus.DefaultPool, sys.FreeHeld, func(ctx context.Context, w run.Work) error {
+			return conn.PullWork(ctx, pool, sys.FreeHeld, func(ctx context.Context, w run.Work) error {
 				if w.Signal != nil {
 					return sys.Signal(ctx, *w.Signal)
 				}

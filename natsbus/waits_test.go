@@ -1,0 +1,219 @@
+package natsbus_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/session"
+)
+
+// nap sleeps as long as its input says.
+var nap = flow.Registration{Name: "nap", Revision: "1", NewFor: func(s flow.Settings) (flow.Workflow, error) {
+	var text string
+	if err := json.Unmarshal(s.Input, &text); err != nil {
+		return nil, err
+	}
+	d, err := time.ParseDuration(text)
+	return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
+		if err := flow.Sleep(ctx, d); err != nil {
+			return v, err
+		}
+		return v.With(session.UserText("slept " + text)), nil
+	}), err
+}}
+
+// question asks a person, who has a minute.
+var question = flow.Registration{Name: "question", Revision: "1", New: func() flow.Workflow {
+	return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
+		a, err := flow.Approve(ctx, flow.Question{Title: "May I?", Expires: time.Minute})
+		if err != nil {
+			return v, err
+		}
+		return v.With(session.UserText(fmt.Sprint("approved: ", a.Approved))), nil
+	})
+}}
+
+// fan opens branches that sleep for a while and end with a text each.
+func fan(branches int) flow.Registration {
+	return flow.Registration{Name: "fan", Revision: "1", New: func() flow.Workflow {
+		return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
+			j, err := flow.FanOut(ctx, v, flow.Repeat(branches, flow.Func(func(ctx context.Context, b session.Session) (session.Session, error) {
+				if err := flow.Sleep(ctx, 100*time.Millisecond); err != nil {
+					return b, err
+				}
+				return b.With(session.UserText("a branch was here")), nil
+			})), nil)
+			if err != nil {
+				return v, err
+			}
+			if n := len(j.Succeeded()); n != branches {
+				return v, fmt.Errorf("%d of %d branches succeeded", n, branches)
+			}
+			return flow.Merge(ctx, j, flow.Pick(0))
+		})
+	}}
+}
+
+// TestDueTimes lets times come while no node, another node or the same node
+// is there.
+func TestDueTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		nc := guest(t, srv)
+		sp := &spec{more: []flow.Registration{nap, question}}
+		first := startNodeWith(t, srv, "node-1", sp)
+		start := time.Now()
+		at := func(d time.Duration) string { return start.Add(d).Format(time.RFC3339) }
+		submit(t, nc, "nap", `{"id":"soon","input":"10s"}`)
+		submit(t, nc, "nap", `{"id":"away","input":"60s"}`)
+		submit(t, nc, "nap", `{"id":"late","input":"150s"}`)
+		submit(t, nc, "agent", fmt.Sprintf(`{"id":"planned","input":"x","not_before":%q}`, at(20*time.Second)))
+		submit(t, nc, "agent", fmt.Sprintf(`{"id":"planned2","input":"x","not_before":%q}`, at(130*time.Second)))
+		submit(t, nc, "question", `{"id":"asked"}`)
+		submit(t, nc, "nap", fmt.Sprintf(`{"id":"tired","input":"1h","deadline":%q}`, at(30*time.Second)))
+		submit(t, nc, "hold", `{"id":"holds","session":"talk"}`)
+		time.Sleep(time.Second)
+		submit(t, nc, "agent", fmt.Sprintf(`{"id":"behind","session":"talk","input":"x","deadline":%q}`, at(25*time.Second)))
+
+		ended := func(id string, want time.Duration, state string) {
+			t.Helper()
+			time.Sleep(time.Until(start.Add(want)))
+			r := resultOf(t, nc, id)
+			if d := time.UnixMilli(int64(r["ended_ms"].(float64))).Sub(start); r["state"] != state || d < want || d > want+500*time.Millisecond {
+				t.Errorf("%s is %v after %v, want %s after %v", id, r["state"], d, state, want)
+			}
+		}
+		ended("soon", 10*time.Second, "succeeded")
+		ended("planned", 20*time.Second, "succeeded")
+		ended("behind", 25*time.Second, "timed_out")
+		ended("tired", 30*time.Second, "timed_out")
+
+		first.kill()
+		time.Sleep(time.Until(start.Add(90 * time.Second))) // nobody is there
+		began := time.Since(start)
+		second := startNodeWith(t, srv, "node-2", sp)
+		ended("away", began, "succeeded")
+		ended("asked", began, "failed")
+		ended("planned2", 130*time.Second, "succeeded")
+		ended("late", 150*time.Second, "succeeded")
+		close(second.hold)
+		if r := resultOf(t, nc, "holds"); r["state"] != "succeeded" {
+			t.Errorf("result %v", r)
+		}
+		time.Sleep(time.Second)
+		for _, stream := range []string{natsbus.StreamWork, natsbus.StreamTasks} {
+			for _, m := range second.stored(t, stream) {
+				t.Errorf("left in %s: %s %s", stream, m.Subject, m.Data)
+			}
+		}
+		second.checkLineage(t)
+		nc.Close()
+		second.stop()
+	})
+}
+
+// TestWorkIsWiped purges the stream of derived work again and again, while two
+// nodes run fan-outs, sleepers, queued runs and a cancel: everything ends.
+func TestWorkIsWiped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		nc := guest(t, srv)
+		sp := &spec{slots: 2, more: []flow.Registration{nap, question, fan(5)}}
+		a, b := startNodeWith(t, srv, "node-a", sp), startNodeWith(t, srv, "node-b", sp)
+		want := map[string]string{}
+		for i := range 4 {
+			id := fmt.Sprintf("fan%d", i)
+			submit(t, nc, "fan", fmt.Sprintf(`{"id":%q}`, id))
+			want[id] = "succeeded"
+			id = fmt.Sprintf("nap%d", i)
+			submit(t, nc, "nap", fmt.Sprintf(`{"id":%q,"input":"%dms"}`, id, 300*i+1))
+			want[id] = "succeeded"
+			id = fmt.Sprintf("talk%d", i)
+			submit(t, nc, "nap", fmt.Sprintf(`{"id":%q,"session":"talk","input":"50ms"}`, id))
+			want[id] = "succeeded"
+			id = fmt.Sprintf("asks%d", i)
+			submit(t, nc, "question", fmt.Sprintf(`{"id":%q}`, id))
+			want[id] = "failed"
+		}
+		wiped := a.wipe(2 * time.Second)
+		if wiped < 30 {
+			t.Errorf("%d messages were wiped: the test shows little", wiped)
+		}
+		for id, state := range want {
+			r := object{}
+			for began := time.Now(); r["state"] == nil && time.Since(began) < 20*time.Minute; time.Sleep(time.Second) {
+				r = ask(t, nc, "rath.query.default.result", fmt.Sprintf(`{"run":%q}`, id))
+			}
+			if r["state"] != state {
+				t.Errorf("%s: %v, want %s", id, r, state)
+			}
+		}
+		time.Sleep(3 * time.Minute)
+		closedBranches(t, nc)
+		a.stop()
+		b.stop()
+	})
+}
+
+// wipe removes what is in the stream of derived work, as soon as something is,
+// for a while, and returns how many messages it removed.
+func (n *node) wipe(d time.Duration) (wiped int) {
+	n.t.Helper()
+	n.operator()
+	nc := n.guests[len(n.guests)-1]
+	work, err := nc.SubscribeSync("rath.work.>")
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		if _, err := work.NextMsg(100 * time.Millisecond); err != nil {
+			continue // nothing new
+		}
+		m, err := nc.Request("$JS.API.STREAM.PURGE."+natsbus.StreamWork, nil, time.Second)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		var answer struct{ Purged int }
+		if err := json.Unmarshal(m.Data, &answer); err != nil {
+			n.t.Fatal(err)
+		}
+		wiped += answer.Purged
+	}
+	return wiped
+}
+
+// closedBranches demands that every branch of a fan-out is closed.
+func closedBranches(t *testing.T, nc *nats.Conn) {
+	t.Helper()
+	roots, ok := ask(t, nc, "rath.query.default.graph", `{"limit":500}`)["roots"].([]any)
+	if !ok {
+		t.Fatal("no roots")
+	}
+	branches := 0
+	for _, root := range roots {
+		tree, _ := ask(t, nc, "rath.query.default.graph", fmt.Sprintf(`{"session":%q}`, root))["tree"].([]any)
+		for _, row := range tree {
+			v := row.(map[string]any)
+			if v["session"] == root {
+				continue
+			}
+			branches++
+			s := ask(t, nc, "rath.query.default.session", fmt.Sprintf(`{"session":%q}`, v["session"]))
+			if s["closed"] == nil {
+				t.Errorf("branch %v is open: %v", v["session"], v)
+			}
+		}
+	}
+	if branches == 0 {
+		t.Error("no branches: the test shows nothing")
+	}
+}

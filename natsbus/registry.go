@@ -49,6 +49,41 @@ func (c *Conn) Register(ctx context.Context, pool string, workflows []messages.W
 	return nil
 }
 
+// Withdraw takes workflows off a pool. Those that it does not offer are left
+// alone.
+func (c *Conn) Withdraw(ctx context.Context, pool string, workflows ...string) error {
+	if err := validPool(pool); err != nil {
+		return err
+	}
+	for _, name := range workflows {
+		if err := session.ValidID("workflow", name); err != nil {
+			return err
+		}
+		if err := c.unregister(ctx, messages.WorkflowKey(pool, name)); err != nil {
+			return fmt.Errorf("natsbus: withdraw workflow %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// unregister deletes an entry of the registry, if there is one.
+func (c *Conn) unregister(ctx context.Context, key string) error {
+	subject := keySubject(BucketRegistry, key)
+	have, err := patiently(ctx, func(ctx context.Context) (stored, error) {
+		return c.leaderLast(ctx, "KV_"+BucketRegistry, subject)
+	})
+	switch {
+	case errors.Is(err, errNoMessage), err == nil && have.Header.Get("KV-Operation") != "":
+		return nil
+	case err != nil:
+		return err
+	}
+	_, err = patiently(ctx, func(ctx context.Context) (uint64, error) {
+		return c.publish(ctx, &nats.Msg{Subject: subject, Header: nats.Header{"KV-Operation": {"DEL"}}})
+	})
+	return err
+}
+
 // validPool refuses a name that cannot be a pool's.
 func validPool(pool string) error {
 	if pool == messages.SignalPool {

@@ -69,10 +69,11 @@ func charted(t *testing.T, m manifest) *Options {
 	t.Helper()
 	etc := t.TempDir()
 	var args []string
+	role := RouteHere
+	if m.Kind == "Deployment" {
+		role = RouteOnly
+	}
 	for _, a := range m.Spec.Template.Spec.Containers[0].Args {
-		if strings.HasPrefix(a, "-http=") {
-			continue // the router's own
-		}
 		a = strings.NewReplacer("$(POD_NAME)", "prod-rath-node-0", "$(POD_IP)", "127.0.0.1", "/etc/rath", etc, "/var/lib/rath", t.TempDir()).Replace(a)
 		if file, ok := strings.CutPrefix(a, "-gossip-key-file="); ok {
 			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(cluster.NewKey().Text()+"\n"), 0o600)); err != nil {
@@ -82,7 +83,7 @@ func charted(t *testing.T, m manifest) *Options {
 		args = append(args, a)
 	}
 	var said bytes.Buffer
-	o, err := options(args, func(string) string { return "" }, &said)
+	o, err := options(args, func(string) string { return "" }, &said, role)
 	if err != nil {
 		t.Fatalf("%q: %v\n%s", args, err, said.Bytes())
 	}
@@ -98,6 +99,9 @@ func TestChartFlags(t *testing.T) {
 				continue
 			}
 			o := charted(t, m)
+			if router := o.Routing == RouteOnly; router != (o.HTTP != "") {
+				t.Errorf("%s: %s: HTTP at %q", name, m.Kind, o.HTTP)
+			}
 			if o.Health == "" || o.NATS == "" || o.Gossip == nil || len(o.Gossip.Join) != 1 || o.Name == "" || o.Pool == "" {
 				t.Errorf("%s: %s: %+v", name, m.Kind, o)
 			}

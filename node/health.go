@@ -60,7 +60,7 @@ type Health struct {
 // Both answer while the node starts and until it has ended.
 type health struct {
 	incarnation string
-	listener    net.Listener
+	listeners   []net.Listener
 	server      *http.Server
 	work        sync.WaitGroup
 	alive       question // of the process
@@ -73,12 +73,9 @@ type health struct {
 	bus    func(ctx context.Context) error
 }
 
-// startHealth serves the endpoints at an address, see Options.Health.
-func startHealth(ctx context.Context, address, incarnation string, log *slog.Logger) (*health, error) {
-	at, err := healthAddress(address)
-	if err != nil {
-		return nil, err
-	}
+// startHealth serves the endpoints at each address that is not empty, see
+// Options.Health.
+func startHealth(ctx context.Context, incarnation string, log *slog.Logger, addresses ...string) (*health, error) {
 	h := &health{incarnation: incarnation, phase: starting, reason: "the node begins to start"}
 	h.alive = question{limit: answerFor, ask: func(ctx context.Context) error {
 		if ask := h.known(&h.actors); ask != nil {
@@ -89,8 +86,11 @@ func startHealth(ctx context.Context, address, incarnation string, log *slog.Log
 	h.nats = question{limit: answerFor, fresh: answerFresh, ask: func(ctx context.Context) error {
 		return h.known(&h.bus)(ctx)
 	}}
-	if h.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", at); err != nil {
-		return nil, fmt.Errorf("node: health endpoints: %w; name another address", err)
+	if err := h.listen(ctx, addresses); err != nil {
+		for _, l := range h.listeners {
+			_ = l.Close() // nobody has connected yet
+		}
+		return nil, err
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", h.livez)
@@ -99,13 +99,33 @@ func startHealth(ctx context.Context, address, incarnation string, log *slog.Log
 		Handler: mux, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		ReadTimeout: 5 * time.Second, WriteTimeout: 2 * answerFor, IdleTimeout: time.Minute, MaxHeaderBytes: 8 << 10,
 	}
-	log.Info("health endpoints", "url", h.URL())
-	h.work.Go(func() {
-		if err := h.server.Serve(h.listener); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("the health endpoints ended", "err", err)
-		}
-	})
+	for _, l := range h.listeners {
+		log.Info("health endpoints", "url", "http://"+l.Addr().String())
+		h.work.Go(func() {
+			if err := h.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				log.Error("the health endpoints ended", "err", err)
+			}
+		})
+	}
 	return h, nil
+}
+
+func (h *health) listen(ctx context.Context, addresses []string) error {
+	for _, address := range addresses {
+		if address == "" {
+			continue
+		}
+		at, err := healthAddress(address)
+		if err != nil {
+			return err
+		}
+		l, err := new(net.ListenConfig).Listen(ctx, "tcp", at)
+		if err != nil {
+			return fmt.Errorf("node: health endpoints: %w; name another address", err)
+		}
+		h.listeners = append(h.listeners, l)
+	}
+	return nil
 }
 
 // healthAddress completes an address: without a host it is this machine only.
@@ -123,8 +143,8 @@ func healthAddress(s string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// URL is where the endpoints are.
-func (h *health) URL() string { return "http://" + h.listener.Addr().String() }
+// URL is where the endpoints are, by the first address.
+func (h *health) URL() string { return "http://" + h.listeners[0].Addr().String() }
 
 // waits notes why the node has not started yet.
 func (h *health) waits(reason string) {

@@ -37,13 +37,26 @@ func Run(ctx context.Context, opts *Options) error {
 // signal exits at once.
 func Main(rs ...flow.Registration) {
 	local.Reexec()
-	os.Exit(runMain(os.Args[1:], os.Getenv, os.Stderr, rs))
+	os.Exit(runMain(os.Args[1:], os.Getenv, os.Stderr, RouteHere, rs))
+}
+
+// RouterMain is the main function of a router, with the flags of a node.
+func RouterMain() {
+	local.Reexec()
+	os.Exit(runMain(os.Args[1:], os.Getenv, os.Stderr, RouteOnly, nil))
 }
 
 // options reads the flags and the environment of a node.
-func options(args []string, env func(string) string, stderr io.Writer) (*Options, error) {
-	o := &Options{Env: env, Password: env("NATS_PASSWORD")}
-	flags := flag.NewFlagSet("node", flag.ContinueOnError)
+func options(args []string, env func(string) string, stderr io.Writer, r Routing) (*Options, error) {
+	o := &Options{Env: env, Password: env("NATS_PASSWORD"), Routing: r}
+	name := "node"
+	if r == RouteOnly {
+		name = "router"
+	} else if err := o.Routing.set(or(env("RATH_ROUTERS"), "false")); err != nil {
+		fmt.Fprintf(stderr, "node: RATH_ROUTERS: %v\n", err)
+		return nil, err
+	}
+	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.NATS, "nats", env("NATS_URL"), "`URL` of the NATS servers; without it the node starts one of its own (NATS_URL)")
 	flags.StringVar(&o.CredsFile, "creds", env("NATS_CREDS"), "NATS credentials `file` (NATS_CREDS)")
@@ -60,6 +73,13 @@ func options(args []string, env func(string) string, stderr io.Writer) (*Options
 	flags.BoolVar(&o.Unsafe, "unsafe", false, "let models run commands where nothing confines them")
 	flags.StringVar(&o.Name, "name", env("RATH_NAME"), "stable `name` of the node, such as its pod's (RATH_NAME)")
 	flags.StringVar(&o.Pool, "pool", env("RATH_POOL"), "`pool` of the node; all nodes of one offer the same workflows (RATH_POOL; default)")
+	if o.Routing == RouteOnly {
+		flags.StringVar(&o.HTTP, "http", env("RATH_HTTP"), "`address` to serve HTTP at; a port alone is this machine only (RATH_HTTP)")
+	} else {
+		flags.BoolFunc("routers", "routers run beside this node: leave the workflows auto and fanout to them (RATH_ROUTERS=true)", func(s string) error {
+			return o.Routing.set(s)
+		})
+	}
 	bind := flags.String("gossip", env("RATH_GOSSIP"), "`address` to listen on for the other nodes of a fleet, UDP and TCP (RATH_GOSSIP)")
 	advertise := flags.String("advertise", env("RATH_ADVERTISE"), "`address` at which they reach this one (RATH_ADVERTISE)")
 	join := flags.String("join", env("RATH_JOIN"), "`addresses` of other nodes, or a name that has them, with commas between (RATH_JOIN)")
@@ -84,8 +104,8 @@ func options(args []string, env func(string) string, stderr io.Writer) (*Options
 	return o, err
 }
 
-func runMain(args []string, env func(string) string, stderr io.Writer, rs []flow.Registration) int {
-	o, err := options(args, env, stderr)
+func runMain(args []string, env func(string) string, stderr io.Writer, r Routing, rs []flow.Registration) int {
+	o, err := options(args, env, stderr, r)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return 0

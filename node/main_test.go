@@ -14,7 +14,7 @@ const asNode = "RATH_TEST_AS_NODE"
 func TestMain(m *testing.M) {
 	local.Reexec()
 	if os.Getenv(asNode) != "" {
-		os.Exit(runMain(os.Args[1:], os.Getenv, os.Stderr, nil))
+		os.Exit(runMain(os.Args[1:], os.Getenv, os.Stderr, RouteHere, nil))
 	}
 	natstest.Main(m)
 }

@@ -50,8 +50,11 @@ type Options struct {
 	// Name is the node's stable name, such as its pod's; "" is its incarnation.
 	Name string
 	// Pool is the set of workflows that this node belongs to: the nodes of one
-	// pool offer the same ones. "" is natsbus.DefaultPool.
+	// pool offer the same ones. "" is natsbus.DefaultPool, or RouterPool for a
+	// router.
 	Pool string
+	// Routing says who runs the workflows "auto" and "fanout".
+	Routing Routing
 	// Gossip makes the node a member of a fleet; nil is a node by itself.
 	Gossip *Gossip
 
@@ -89,6 +92,9 @@ type Options struct {
 	// servers cannot be reached yet waits for them, until the context of Start
 	// ends, instead of failing: who watches the endpoints need not restart it.
 	Health string
+	// HTTP is the address at which a router serves programs that do not speak
+	// NATS, written like Health and answering the same endpoints; "" is none.
+	HTTP string
 	// OnWarning gets what authors of workflows should know.
 	OnWarning func(run.ID, string)
 	// Logger receives what happens in the background; nil discards it.

@@ -40,9 +40,9 @@ type menu struct {
 	Offered int `json:"offered"`
 }
 
-// never are the workflows that are never chosen: they choose themselves, or
-// show how Rath works.
-var never = []string{Auto, FanOut, "demo"}
+// never are the workflows that are chosen only by name: the two of this
+// package would choose for ever, the others do no work that a user asks for.
+var never = []string{Auto, FanOut, "demo", "fork", "merge"}
 
 // candidates returns the workflows that may go on with a session of which
 // topic was said last.

@@ -1,0 +1,82 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/router"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/session"
+)
+
+// RouterPool is the pool of routers.
+const RouterPool = "router"
+
+// Routing says what a node has to do with the workflows "auto" and "fanout",
+// which put the workflows of others to work.
+//
+// By itself every node offers them, so that one process is all there is to
+// start. In a fleet routers may take them over: then choosing and waiting do
+// not compete with the work itself, and the two scale by themselves. A workflow
+// that several pools offer goes to the first of them by name, so the nodes must
+// leave both to the routers.
+type Routing string
+
+const (
+	// RouteHere offers both beside the node's other workflows.
+	RouteHere Routing = ""
+	// RouteElsewhere leaves both to routers, and takes them off the node's pool.
+	RouteElsewhere Routing = "elsewhere"
+	// RouteOnly makes the node a router, which offers nothing else. Routers run
+	// side by side like any nodes of a pool.
+	RouteOnly Routing = "only"
+)
+
+// set reads whether routers run beside a node.
+func (r *Routing) set(text string) error {
+	elsewhere, err := strconv.ParseBool(text)
+	if err != nil {
+		return fmt.Errorf("%q is neither true nor false", text)
+	}
+	*r = RouteHere
+	if elsewhere {
+		*r = RouteElsewhere
+	}
+	return nil
+}
+
+// routed returns what the node offers: the built-in workflows, those of its
+// author, and the two that route.
+func (n *Instance) routed(builtin []flow.Registration) []flow.Registration {
+	routing := router.Registrations(n.onOffer)
+	switch n.o.Routing {
+	case RouteOnly:
+		return append(routing, n.o.Workflows...)
+	case RouteElsewhere:
+		return append(builtin, n.o.Workflows...)
+	}
+	return append(append(builtin, routing...), n.o.Workflows...)
+}
+
+// onOffer returns what all pools offer. A registry that cannot be read ends
+// this attempt of a run, and not the run.
+func (n *Instance) onOffer(ctx context.Context) ([]messages.Workflow, error) {
+	all, err := n.conn.Workflows(ctx)
+	if err != nil && ctx.Err() == nil && !errors.Is(err, session.ErrUnavailable) {
+		err = fmt.Errorf("%w: %w", session.ErrUnavailable, err)
+	}
+	return all, err
+}
+
+// offer puts the node's workflows into the registry.
+func (n *Instance) offer(ctx context.Context) error {
+	if n.o.Routing == RouteElsewhere {
+		if err := n.conn.Withdraw(ctx, n.o.Pool, router.Auto, router.FanOut); err != nil {
+			return err
+		}
+	}
+	return n.conn.Register(ctx, n.o.Pool, n.offered())
+}

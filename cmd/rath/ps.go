@@ -124,6 +124,8 @@ func shortRun(id run.ID) string { return string(id[:min(len(id), 12)]) }
 // note says what is special about a run.
 func note(r *messages.RunInfo) string {
 	switch {
+	case r.Quarantine != "":
+		return "set apart: " + r.Quarantine
 	case r.Behind != "":
 		return "waits for " + shortRun(r.Behind)
 	case r.Review != nil:

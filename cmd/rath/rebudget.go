@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/messages"
+)
+
+func (a *app) rebudgetCommand() *cobra.Command {
+	var o selection
+	var b messages.Budget
+	var limit time.Duration
+	var unlimited bool
+	var by, reason string
+	cmd := &cobra.Command{
+		Use:   "rebudget [RUN]",
+		Short: "Give open runs another budget",
+		Long: `Gives an open run a budget in place of the one that it has, or all open runs
+that --where chooses. The budget counts in all, from the run's beginning; a
+limit that is not named is lifted. A run that has used more ends with its next
+step.`,
+		Example: `  rath rebudget 7f3a --budget-tokens 200000
+  rath rebudget --where 'state=running and workflow=fix' --budget-steps 40 --dry-run`,
+		Args: o.args,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			b.TimeMS = limit.Milliseconds()
+			switch {
+			case b == messages.Budget{} && !unlimited:
+				return usage(cmd, errors.New("name a limit, or --unlimited"))
+			case b != messages.Budget{} && unlimited:
+				return usage(cmd, errors.New("--unlimited goes with no limit"))
+			case b.Tokens < 0 || b.Steps < 0 || b.MicroUSD < 0 || b.TimeMS < 0:
+				return usage(cmd, errors.New("a limit is negative"))
+			}
+			ctx := cmd.Context()
+			return a.with(ctx, func(s *system) error {
+				return a.each(ctx, s, &o, args, verb{
+					name: "rebudget", past: "given another budget", skip: ended,
+					plan: func(*messages.RunInfo) string { return "to " + budgetText(b) },
+					do: func(ctx context.Context, r *messages.RunInfo) (string, error) {
+						return "may use " + budgetText(b), s.Rebudget(ctx, r.Run, b, by, reason)
+					},
+				})
+			})
+		},
+	}
+	o.flags(cmd.Flags())
+	cmd.Flags().Int64Var(&b.Tokens, "budget-tokens", 0, "so many tokens")
+	cmd.Flags().Int64Var(&b.Steps, "budget-steps", 0, "so many steps")
+	cmd.Flags().Int64Var(&b.MicroUSD, "budget-micro-usd", 0, "so many millionths of a US dollar")
+	cmd.Flags().DurationVar(&limit, "budget-time", 0, "so long from its first claim, such as 30m")
+	cmd.Flags().BoolVar(&unlimited, "unlimited", false, "no limit at all")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, kept as evidence")
+	cmd.Flags().StringVar(&by, "by", "", "who decides")
+	return cmd
+}
+
+func budgetText(b messages.Budget) string {
+	var parts []string
+	if b.Tokens > 0 {
+		parts = append(parts, counted(b.Tokens, "token"))
+	}
+	if b.Steps > 0 {
+		parts = append(parts, counted(b.Steps, "step"))
+	}
+	if b.MicroUSD > 0 {
+		parts = append(parts, fmt.Sprintf("%d.%06d USD", b.MicroUSD/1_000_000, b.MicroUSD%1_000_000))
+	}
+	if b.TimeMS > 0 {
+		parts = append(parts, (time.Duration(b.TimeMS) * time.Millisecond).String())
+	}
+	if len(parts) == 0 {
+		return "without limit"
+	}
+	return strings.Join(parts, ", ")
+}

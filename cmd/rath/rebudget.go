@@ -26,7 +26,7 @@ that --where chooses. The budget counts in all, from the run's beginning; a
 limit that is not named is lifted. A run that has used more ends with its next
 step.`,
 		Example: `  rath rebudget 7f3a --budget-tokens 200000
-  rath rebudget --where 'state=running and workflow=fix' --budget-steps 40 --dry-run`,
+  rath rebudget --where 'state=running and name=slow' --budget-steps 40`,
 		Args: o.args,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			b.TimeMS = limit.Milliseconds()

@@ -1,0 +1,306 @@
+package natsbus_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// taskTime is how long a run of "busy" takes.
+const taskTime = 500 * time.Millisecond
+
+// busy takes a slot for a while.
+func busy(class string, began func()) flow.Registration {
+	return flow.Registration{Name: "busy" + class, Revision: "1", Class: class, New: func() flow.Workflow {
+		return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
+			if began != nil {
+				began()
+			}
+			time.Sleep(taskTime)
+			return v.With(session.UserText("done")), nil
+		})
+	}}
+}
+
+// TestTenantsTakeTurns lets one tenant submit ten thousand tasks, most of which
+// are answered as busy, to nodes whose slots are all taken. The first task of
+// another tenant waits for at most two task times, also the first one of a
+// third.
+func TestTenantsTakeTurns(t *testing.T) {
+	for _, slots := range []int{1, 4} {
+		t.Run(fmt.Sprintf("%d slots", slots), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := natstest.Start(t, nil)
+				sp := &spec{slots: slots, more: []flow.Registration{busy("", nil)}}
+				nodes := []*node{startNodeWith(t, srv, "node-a", sp), startNodeWith(t, srv, "node-b", sp)}
+				a := nodes[0]
+				a.operator()
+				nc := a.guests[0] // for all tenants
+				refused, sent := 0, 0
+				flood := func(n int) {
+					for range n {
+						sent++
+						ack := ask(t, nc, "rath.task.greedy.busy", fmt.Sprintf(`{"id":"g%d"}`, sent))
+						switch e, _ := ack["error"].(map[string]any); {
+						case ack["error"] == nil:
+						case e["err_code"] == 10077.0:
+							refused++
+						default:
+							t.Fatalf("acknowledgement: %v", ack)
+						}
+					}
+				}
+				flood(10_000)
+				if refused < 8_000 {
+					t.Errorf("%d of 10,000 tasks were refused, want most", refused)
+				}
+				time.Sleep(3 * taskTime)
+				for _, tenant := range []session.Tenant{"modest", "third"} {
+					for i := range 3 {
+						id := fmt.Sprintf("%s%d", tenant, i)
+						began := time.Now()
+						if ack := ask(t, nc, "rath.task."+string(tenant)+".busy", fmt.Sprintf(`{"id":%q}`, id)); ack["error"] != nil {
+							t.Fatalf("acknowledgement: %v", ack)
+						}
+						r := tenantResult(t, a.conn, tenant, run.ID(id))
+						waited := time.UnixMilli(r.EndedMS).Sub(began) - taskTime
+						t.Logf("%s waited %.1f task times", id, float64(waited)/float64(taskTime))
+						if r.State != run.Succeeded || waited > 2*taskTime {
+							t.Errorf("%s %s after a wait of %v, want at most %v", id, r.State, waited, 2*taskTime)
+						}
+					}
+				}
+				// The slots were in use all the time.
+				began, before := time.Now(), results(t, a, "greedy")
+				time.Sleep(10 * taskTime)
+				done := results(t, a, "greedy") - before
+				if want := int(time.Since(began)/taskTime) * 2 * slots * 9 / 10; done < want {
+					t.Errorf("%d tasks in %v, want %d", done, time.Since(began), want)
+				}
+				for _, n := range nodes {
+					n.stop()
+				}
+			})
+		})
+	}
+}
+
+func tenantResult(t *testing.T, c *natsbus.Conn, tenant session.Tenant, id run.ID) messages.Result {
+	t.Helper()
+	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		data, err := c.Query(t.Context(), tenant, messages.QueryResult, messages.Query{Run: id})
+		if err == nil {
+			var r messages.Result
+			if err := json.Unmarshal(data, &r); err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		if time.Since(began) > time.Minute {
+			t.Fatalf("no result of %s: %v", id, err)
+		}
+	}
+}
+
+// results counts a tenant's results.
+func results(t *testing.T, n *node, tenant session.Tenant) int {
+	t.Helper()
+	s, err := n.operator().Stream(t.Context(), natsbus.StreamResult)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := s.Info(t.Context(), jetstream.WithSubjectFilter("rath.run."+string(tenant)+".*.result"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(info.State.Subjects)
+}
+
+// TestPools submits tasks of one pool's workflows where only another pool has
+// nodes, and has both kinds of work wait.
+func TestPools(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		nc := guest(t, srv)
+		var order []string
+		note := func(what string) func() { return func() { order = append(order, what) } }
+		gpu := &spec{slots: 1, pool: "gpu", only: []flow.Registration{busy("", note("interactive")), busy("batch", note("batch"))}}
+		a, g := startNode(t, srv, "node-a"), startNodeWith(t, srv, "node-g", gpu)
+		submit(t, nc, "busy", `{"id":"r1"}`)
+		submit(t, nc, "agent", `{"id":"r2","input":"x"}`)
+		for _, id := range []string{"r1", "r2"} {
+			if r := resultOf(t, nc, id); r["state"] != "succeeded" {
+				t.Errorf("result %v", r)
+			}
+		}
+		g.stop()
+		for i := range 5 {
+			submit(t, nc, "busybatch", fmt.Sprintf(`{"id":"b%d"}`, i))
+			submit(t, nc, "busy", fmt.Sprintf(`{"id":"i%d"}`, i))
+		}
+		time.Sleep(5 * time.Second)
+		if n := a.pending(t); n != 0 {
+			t.Errorf("%d tasks are in no log", n)
+		}
+		if r := ask(t, nc, "rath.query.default.run", `{"run":"b0"}`); r["state"] != "queued" {
+			t.Errorf("run %v", r)
+		}
+		// What autoscalers see.
+		for consumer, want := range map[string]uint64{
+			natsbus.WorkConsumer("gpu", messages.ClassInteractive): 5, natsbus.WorkConsumer("gpu", messages.ClassBatch): 5,
+			natsbus.WorkConsumer(natsbus.DefaultPool, messages.ClassInteractive): 0,
+		} {
+			c, err := a.operator().Consumer(t.Context(), natsbus.StreamWork, consumer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i := c.CachedInfo(); i.NumPending != want || i.NumAckPending != 0 {
+				t.Errorf("%s: %d are pending and %d delivered, want %d", consumer, i.NumPending, i.NumAckPending, want)
+			}
+		}
+		order = nil
+		g = startNodeWith(t, srv, "node-g2", gpu)
+		for i := range 5 {
+			for _, id := range []string{"b", "i"} {
+				if r := resultOf(t, nc, fmt.Sprintf("%s%d", id, i)); r["state"] != "succeeded" {
+					t.Errorf("result %v", r)
+				}
+			}
+		}
+		late := 0
+		for _, what := range order[:6] {
+			if what == "interactive" {
+				late++
+			}
+		}
+		if len(order) != 10 || late < 5 {
+			t.Errorf("the order was %v, want interactive runs first", order)
+		}
+		nc.Close()
+		g.stop()
+		a.stop()
+	})
+}
+
+// TestPoolIsBounded submits more tasks of a pool without nodes than may wait in
+// logs.
+func TestPoolIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		nc := guest(t, srv)
+		a := startNode(t, srv, "node-a")
+		if err := a.conn.Register(t.Context(), "gpu", []messages.Workflow{{Name: "busy", Revision: "1"}}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 200 {
+			submit(t, nc, "busy", fmt.Sprintf(`{"id":"r%d"}`, i))
+		}
+		time.Sleep(30 * time.Second)
+		if n := a.pending(t); n == 0 || n > 136 {
+			t.Errorf("%d of 200 tasks are in no log, want about 136", n)
+		}
+		submit(t, nc, "agent", `{"id":"other","input":"x"}`)
+		if r := resultOf(t, nc, "other"); r["state"] != "succeeded" {
+			t.Errorf("result %v", r)
+		}
+		g := startNodeWith(t, srv, "node-g", &spec{pool: "gpu", only: []flow.Registration{busy("", nil)}})
+		for i := range 200 {
+			if r := resultOf(t, nc, fmt.Sprintf("r%d", i)); r["state"] != "succeeded" {
+				t.Errorf("result %v", r)
+			}
+		}
+		nc.Close()
+		g.stop()
+		a.stop()
+	})
+}
+
+// TestDeadLetters lists, retries and drops the refused tasks of a tenant.
+func TestDeadLetters(t *testing.T) {
+	story(t, func(t *testing.T, n *node, nc *nats.Conn) {
+		submit(t, nc, "agent", `{"id":"r1","input":"once"}`)
+		if r := resultOf(t, nc, "r1"); r["state"] != "succeeded" {
+			t.Fatal(r)
+		}
+		submit(t, nc, "nap", `{"id":"n1","input":"1ms"}`)         // nobody offers it yet
+		submit(t, nc, "agent", `{"id":"r1","input":"another"}`)   // an id that is taken
+		submit(t, nc, "agent", `{"id":"m1","inptu":"a mistake"}`) // refused for ever
+		time.Sleep(time.Second)
+		c, err := natsbus.Connect(t.Context(), &natsbus.Options{Dialer: n.srv.Dial, Client: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		tenant := session.DefaultTenant
+		page := func(after uint64, limit int) messages.DeadLetters {
+			t.Helper()
+			p, err := c.DeadLetters(t.Context(), tenant, after, limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		all := page(0, 0)
+		if len(all.Letters) != 3 || all.Next != 0 {
+			t.Fatalf("letters %+v", all)
+		}
+		at := map[run.ID]uint64{}
+		for _, l := range all.Letters {
+			at[l.Letter.Run] = l.At
+		}
+		if p := page(0, 2); len(p.Letters) != 2 || p.Next == 0 || len(page(p.Next, 2).Letters) != 1 {
+			t.Errorf("page %+v", p)
+		}
+		if l, err := c.DeadLetter(t.Context(), tenant, at["m1"]); err != nil || l.Code != run.CodeMalformed || string(l.Payload()) != `{"id":"m1","inptu":"a mistake"}` {
+			t.Errorf("letter %+v, %v", l, err)
+		}
+
+		if _, err := c.RetryDeadLetter(t.Context(), tenant, at["m1"], "ann"); run.CodeOf(err) != run.CodeOf(run.ErrState) {
+			t.Errorf("retry of a malformed task: %v", err)
+		}
+		if _, err := c.RetryDeadLetter(t.Context(), tenant, 999, "ann"); run.CodeOf(err) != run.CodeOf(session.ErrNotFound) {
+			t.Errorf("retry of no letter: %v", err)
+		}
+		if err := c.DropDeadLetter(t.Context(), tenant, at["m1"], "ann", "a typing mistake"); err != nil {
+			t.Error(err)
+		}
+		if err := c.DropDeadLetter(t.Context(), tenant, at["m1"], "ann", ""); run.CodeOf(err) != run.CodeOf(run.ErrState) {
+			t.Errorf("dropped twice: %v", err)
+		}
+		id, err := c.RetryDeadLetter(t.Context(), tenant, at["r1"], "ann")
+		if err != nil || id == "r1" {
+			t.Fatalf("run %s, %v", id, err)
+		}
+		if r := resultOf(t, nc, string(id)); r["output"] != "echo: another" {
+			t.Errorf("result %v", r)
+		}
+		if again, err := c.RetryDeadLetter(t.Context(), tenant, at["r1"], "ann"); err != nil || again != id {
+			t.Errorf("retried twice: %s, %v", again, err)
+		}
+		// Now somebody offers the other one.
+		m := startNodeWith(t, n.srv, "node-2", &spec{only: []flow.Registration{nap}, pool: "sleepers"})
+		if id, err = c.RetryDeadLetter(t.Context(), tenant, at["n1"], "ann"); err != nil {
+			t.Fatal(err)
+		}
+		if r := resultOf(t, nc, string(id)); r["state"] != "succeeded" {
+			t.Errorf("result %v", r)
+		}
+		if p := page(0, 0); len(p.Letters) != 0 {
+			t.Errorf("left: %+v", p)
+		}
+		m.stop()
+	})
+}

@@ -227,10 +227,13 @@ func (s *System) deliveredTask(ctx context.Context, t run.Task) (Answer, error) 
 	if err := t.Valid(); err != nil {
 		return "", fmt.Errorf("%w: %w", run.ErrMalformed, err)
 	}
-	if s.engine == nil || !s.engine.offers(t.Workflow) {
+	if s.engine == nil || !s.engine.offers(t.Workflow) || s.elsewhereOffered(ctx, t) != nil {
 		return NotMine, nil
 	}
 	a, err := s.begin(ctx, t)
+	if errors.Is(err, run.ErrNotSupported) {
+		return NotMine, nil // it needs another revision of the workflow
+	}
 	if errors.Is(err, run.ErrShutdown) {
 		// The session is still held while its run is let go on: who activated
 		// it elsewhere now would cut the run off.

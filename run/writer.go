@@ -232,8 +232,9 @@ func (w *Writer) Claim(c Claim, now time.Time) (*Granted, error) {
 			return nil, err
 		}
 		return w.grant(r, Cancelled), nil
-	case w.book.Active != "" && w.book.Active != c.Run, r.Task.NotBefore.After(now), w.book.quarantine != nil,
-		r.pinned != "" && r.pinned != c.Revision:
+	case r.pinned != "" && r.pinned != c.Revision:
+		return nil, fmt.Errorf("run: %s is pinned to revision %q of %s, offered here is %q: %w", r.ID, r.pinned, r.Task.Workflow, c.Revision, ErrNotSupported)
+	case w.book.Active != "" && w.book.Active != c.Run, r.Task.NotBefore.After(now), w.book.quarantine != nil:
 		return w.grant(r, Queued), nil
 	case r.Claims >= MaxClaims:
 		v := Review{

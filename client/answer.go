@@ -136,11 +136,11 @@ func (c *Client) question(ctx context.Context, id run.ID, verb string) (Question
 	case len(fit) > 1:
 		return Question{}, fmt.Errorf("the run asks %d questions, name the step of one: %s: %w", len(fit), list(fit), run.ErrMalformed)
 	case len(other) > 0:
-		return Question{}, fmt.Errorf("the run waits %s, which %s does not answer: %w", list(other), verb, run.ErrState)
+		return Question{}, fmt.Errorf("the run waits at %s, which %s does not answer: %w", list(other), verb, run.ErrState)
 	case r.State.Terminal():
 		return Question{}, fmt.Errorf("the run asks nothing any more, it has ended (%s): %w", r.State, run.ErrState)
 	}
-	return Question{}, fmt.Errorf("the run asks nothing now, it is %s: %w; Approvals lists what is asked", r.State, run.ErrState)
+	return Question{}, fmt.Errorf("the run asks nothing now, it is %s: %w", r.State, run.ErrState)
 }
 
 func list(qs []Question) string {

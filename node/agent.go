@@ -22,10 +22,13 @@ type AgentInput struct {
 	Name   string `json:"name,omitempty"`   // of the agent; "agent" without it
 	Memory string `json:"memory,omitempty"` // the memory to recall from
 	Rounds int    `json:"rounds,omitempty"` // model calls at most
+	// Approve names the tools whose calls a person has to approve; "*" is all.
+	Approve []string `json:"approve,omitempty"`
 }
 
 const agentSchema = `{"oneOf":[{"type":"string"},{"type":"object","required":["prompt"],"additionalProperties":false,"properties":{` +
-	`"prompt":{"type":"string"},"system":{"type":"string"},"name":{"type":"string"},"memory":{"type":"string"},"rounds":{"type":"integer","minimum":1}}}]}`
+	`"prompt":{"type":"string"},"system":{"type":"string"},"name":{"type":"string"},"memory":{"type":"string"},"rounds":{"type":"integer","minimum":1},` +
+	`"approve":{"type":"array","items":{"type":"string"}}}}]}`
 
 // agentRegistration offers one agent whose prompt, model, tools, workspace and
 // budget come from the task. tools are those that a task may name.
@@ -47,6 +50,11 @@ func agentRegistration(tools []tool.Tool) flow.Registration {
 			}
 			if agent.Name == "" {
 				agent.Name = "agent"
+			}
+			if len(in.Approve) > 0 {
+				agent.Approve = func(spec tool.Spec, _ json.RawMessage) bool {
+					return slices.Contains(in.Approve, "*") || slices.Contains(in.Approve, spec.Name)
+				}
 			}
 			return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
 				if v.Placement().Backend != "" && len(s.Tools) == 0 {
@@ -74,7 +82,7 @@ func readAgentInput(raw json.RawMessage) (AgentInput, error) {
 		dec := json.NewDecoder(strings.NewReader(text))
 		dec.DisallowUnknownFields()
 		if err := dec.Decode(&in); err != nil {
-			return in, fmt.Errorf(`agent: input: %w; send text, or an object with "prompt" and optionally system, name, memory, rounds`, err)
+			return in, fmt.Errorf(`agent: input: %w; send text, or an object with "prompt" and optionally system, name, memory, rounds, approve`, err)
 		}
 	}
 	if strings.TrimSpace(in.Prompt) == "" {

@@ -16,10 +16,11 @@ import (
 
 func (a *app) approvalsCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "approvals",
-		Short: "List what runs wait for that a person has to say",
-		Args:  noSubcommand,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Use:     "approvals",
+		Short:   "List what runs wait for that a person has to say",
+		Example: "  rath approvals ls",
+		Args:    noSubcommand,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(&cobra.Command{
 		Use:   "ls",
@@ -245,18 +246,13 @@ func (a *app) message(ctx context.Context, s *system, name string, m client.Mess
 	return nil
 }
 
-// askedFor says how to answer what a run that is watched waits for.
-func (a *app) askedFor(own bool, id run.ID, kind string) string {
-	verb := map[string]string{run.WaitApproval: "approve", run.WaitResponse: "respond"}[kind]
-	if verb == "" {
-		return ""
+// answerWith is the command that answers what a run waits for.
+func (a *app) answerWith(id run.ID, kind string) string {
+	switch kind {
+	case run.WaitResponse:
+		return a.hint("respond", string(id), "JSON")
+	case run.WaitMessage:
+		return a.hint("message", string(id), "TEXT")
 	}
-	args := []string{verb, string(id)}
-	if verb == "respond" {
-		args = append(args, "JSON")
-	}
-	if own {
-		return "answer: interrupt this command, then " + a.hint(args...) + " and " + a.hint("resume", string(id))
-	}
-	return "answer: " + a.hint(args...)
+	return a.hint("approve", string(id))
 }

@@ -136,6 +136,7 @@ store itself.`,
 		&cobra.Group{ID: "start", Title: "Start"},
 		&cobra.Group{ID: "work", Title: "Work"},
 		&cobra.Group{ID: "look", Title: "Look"},
+		&cobra.Group{ID: "fleet", Title: "Fleet"},
 		&cobra.Group{ID: "files", Title: "Evidence and files"},
 		&cobra.Group{ID: "own", Title: "This installation"},
 	)
@@ -146,9 +147,11 @@ store itself.`,
 		}
 	}
 	add("start", a.demoCommand(), a.runCommand(), a.devCommand(), a.initCommand())
-	add("work", a.submitCommand(), a.cancelCommand(), a.resumeCommand(), a.resolveCommand(), a.forkCommand())
-	add("look", a.psCommand(), a.showCommand(), a.tailCommand(), a.traceCommand(), a.whyCommand(), a.graphCommand(), a.diffCommand())
-	add("files", a.exportCommand(), a.verifyCommand(), a.auditCommand(), a.importCommand())
+	add("work", a.submitCommand(), a.cancelCommand(), a.rerunCommand(), a.resumeCommand(), a.resolveCommand(), a.forkCommand())
+	add("look", a.psCommand(), a.showCommand(), a.tailCommand(), a.traceCommand(), a.whyCommand(), a.impactCommand(), a.graphCommand(), a.diffCommand())
+	add("work", a.approvalsCommand(), a.approveCommand(), a.rejectCommand(), a.respondCommand(), a.messageCommand(), a.rewindCommand(), a.mergeCommand())
+	add("fleet", a.nodesCommand(), a.dlqCommand(), a.quarantineCommand(), a.releaseCommand(), a.rebudgetCommand(), a.keyCommand())
+	add("files", a.exportCommand(), a.verifyCommand(), a.replayCommand(), a.auditCommand(), a.importCommand())
 	add("own", a.doctorCommand(), a.configCommand(), a.versionCommand(), a.completionCommand())
 	root.AddCommand(topics()...)
 	root.SetHelpCommandGroupID("own")

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,6 +30,9 @@ type watching struct {
 type watched struct {
 	result *messages.Result // nil for a run that did not end
 	review *lineage.Record  // what a person has to decide
+	// asked are the questions that runs of the tree wait for, where nobody can
+	// answer while this process holds the store.
+	asked []lineage.Record
 }
 
 const (
@@ -36,6 +41,9 @@ const (
 	// lastRecords is how long a watcher waits for the records of the end after
 	// the result, which takes another way.
 	lastRecords = 5 * time.Second
+	// askedAfter is how long nothing must have come before a question ends the
+	// watching.
+	askedAfter = time.Second
 )
 
 // watch follows a run until it ended or a person has to decide. root is the
@@ -97,6 +105,7 @@ func (s *system) watch(ctx context.Context, id run.ID, root session.ID, after ui
 	var out watched
 	var patience <-chan time.Time
 	ended := false
+	asked := map[run.ID]lineage.Record{}
 	for {
 		select {
 		case r := <-records:
@@ -110,6 +119,12 @@ func (s *system) watch(ctx context.Context, id run.ID, root session.ID, after ui
 			}
 			if w.record != nil {
 				w.record(rec)
+			}
+			switch {
+			case rec.Kind == lineage.Waiting && asks(&rec) != "":
+				asked[rec.Run] = rec
+			case rec.Kind == lineage.Claimed || rec.Kind == lineage.Ended || rec.Kind == lineage.Answered:
+				delete(asked, rec.Run)
 			}
 			home := rec.Run == id && rec.Home == ""
 			switch {
@@ -140,6 +155,10 @@ func (s *system) watch(ctx context.Context, id run.ID, root session.ID, after ui
 			if out.review != nil && time.Since(heard) > 3*idleEvery {
 				return out, nil
 			}
+			if s.own() && len(asked) > 0 && out.result == nil && time.Since(heard) > askedAfter {
+				out.asked = slices.Collect(maps.Values(asked))
+				return out, nil
+			}
 		case err := <-failed:
 			return out, err
 		case <-ctx.Done():
@@ -153,6 +172,17 @@ func (s *system) watch(ctx context.Context, id run.ID, root session.ID, after ui
 			return out, nil
 		}
 	}
+}
+
+// asks returns what somebody outside has to give before a run goes on, "" if
+// nothing.
+func asks(r *lineage.Record) string {
+	for _, w := range r.Waits {
+		if w.Kind == run.WaitApproval || w.Kind == run.WaitResponse || w.Kind == run.WaitMessage {
+			return w.Kind
+		}
+	}
+	return ""
 }
 
 // newest returns the last sequence of the lineage.

@@ -12,10 +12,11 @@ import (
 
 func (a *app) dlqCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "dlq",
-		Short: "List, show, retry or drop tasks that were refused",
-		Args:  noSubcommand,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Use:     "dlq",
+		Short:   "List, show, retry or drop tasks that were refused",
+		Example: "  rath dlq ls\n  rath dlq retry 12",
+		Args:    noSubcommand,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(a.dlqLsCommand(), a.dlqShowCommand(), a.dlqRetryCommand(), a.dlqDropCommand())
 	return cmd

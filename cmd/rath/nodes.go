@@ -17,10 +17,11 @@ import (
 
 func (a *app) nodesCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "nodes",
-		Short: "List nodes, look at one, or drain it",
-		Args:  noSubcommand,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Use:     "nodes",
+		Short:   "List nodes, look at one, or drain it",
+		Example: "  rath nodes ls\n  rath nodes drain rath-2 --wait",
+		Args:    noSubcommand,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(a.nodesLsCommand(), a.nodesShowCommand(), a.nodesDrainCommand())
 	return cmd

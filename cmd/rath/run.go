@@ -150,8 +150,13 @@ func (a *app) runWatching(ctx context.Context, s *system) watching {
 	record := w.record
 	w.record = func(r lineage.Record) {
 		record(r)
-		if r.Kind == lineage.Ended {
+		switch {
+		case r.Kind == lineage.Ended:
 			t.finish(ctx)
+		case r.Kind == lineage.Waiting && !s.own():
+			if kind := asks(&r); kind != "" {
+				a.remark("answer with %s", a.answerWith(r.Run, kind))
+			}
 		}
 	}
 	return w
@@ -250,6 +255,10 @@ func (a *app) parked(s *system, id run.ID, o *runOptions, end func() error) erro
 
 // finish prints how a run ended.
 func (a *app) finish(ctx context.Context, s *system, id run.ID, seen watched, from blob.Digest, o *runOptions) error {
+	if seen.result == nil && seen.review == nil {
+		a.questions(id, seen.asked)
+		return silent(exitRefused)
+	}
 	if seen.result == nil {
 		a.review(id, seen.review)
 		return silent(exitRefused)
@@ -321,6 +330,15 @@ func (a *app) answer(r *messages.Result, diff string) {
 	if r.Attempt > 0 {
 		a.remark("%s, %s, %s tokens   run %s", strings.ReplaceAll(string(r.State), "_", " "), counted(r.Usage.Calls, "model call"), thousands(r.Usage.Tokens()), r.Run)
 	}
+}
+
+// questions says what a run of this process waits for, and how to answer.
+func (a *app) questions(id run.ID, asked []lineage.Record) {
+	a.err.Println("parked: the run holds nothing while it waits. Answer, and let it go on:")
+	for _, r := range asked {
+		a.err.Println("  " + a.answerWith(r.Run, asks(&r)))
+	}
+	a.err.Println("  " + a.hint("resume", string(id)))
 }
 
 // review says what a person has to decide.

@@ -187,8 +187,12 @@ func (t *teller) record(ctx context.Context, r *lineage.Record) {
 		if r.Failed() {
 			t.alone(r, th, term.Red)
 		}
-	case lineage.Review, lineage.Cancel, lineage.Warning:
+	case lineage.Review, lineage.Cancel, lineage.Warning, lineage.Message:
 		t.alone(r, th, term.Yellow)
+	case lineage.Waiting:
+		if asks(r) != "" || len(r.Waits) > 0 && r.Waits[0].Kind == run.WaitTimer {
+			t.alone(r, th, term.Yellow)
+		}
 	case lineage.Claimed:
 		if r.Home == "" && r.Attempt > 1 {
 			t.alone(r, th, term.Yellow)

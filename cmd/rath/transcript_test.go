@@ -215,10 +215,13 @@ var changing = []struct {
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d CLOCK \S+`), "TIME"},
 	{regexp.MustCompile(`(?m)^\d+ +CLOCK`), "SEQ CLOCK"},
 	{regexp.MustCompile(`(?m) +(now|\d+s)$`), " AGE"},
+	{regexp.MustCompile(`  (now|\d+s)  `), "  AGE  "},
 	{regexp.MustCompile(`[0-9,]+ tokens`), "N tokens"}, // results tell milliseconds
+	{regexp.MustCompile(`\bn[A-Z2-7]{12}\b`), "NODE"},
 	{regexp.MustCompile(`pid \d+`), "pid PID"},
 	{regexp.MustCompile(`process \d+`), "process PID"},
 	{regexp.MustCompile(`, landlock\+seccomp|, process(\s)`), ", ISOLATION$1"},
+	{regexp.MustCompile(`\((landlock\+seccomp|process)\)`), "(ISOLATION)"},
 	{regexp.MustCompile(runtime.GOOS + "/" + runtime.GOARCH), "OS/ARCH"},
 	{regexp.MustCompile(`go1\.\d+(\.\d+)?`), "GO"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dTCLOCK\+00:00`), "TIME"},

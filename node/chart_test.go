@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -94,13 +95,21 @@ func charted(t *testing.T, m manifest) *Options {
 // that they are given the time to stop that they take.
 func TestChartFlags(t *testing.T) {
 	for _, name := range []string{"minimal", "full", "user"} {
-		for _, m := range manifests(t, name) {
+		all := manifests(t, name)
+		want := RouteHere
+		if slices.ContainsFunc(all, func(m manifest) bool { return m.Kind == "Deployment" }) {
+			want = RouteElsewhere
+		}
+		for _, m := range all {
 			if m.Kind != "StatefulSet" && m.Kind != "Deployment" {
 				continue
 			}
 			o := charted(t, m)
 			if router := o.Routing == RouteOnly; router != (o.HTTP != "") {
 				t.Errorf("%s: %s: HTTP at %q", name, m.Kind, o.HTTP)
+			}
+			if m.Kind == "StatefulSet" && o.Routing != want {
+				t.Errorf("%s: nodes route %q, want %q", name, o.Routing, want)
 			}
 			if o.Health == "" || o.NATS == "" || o.Gossip == nil || len(o.Gossip.Join) != 1 || o.Name == "" || o.Pool == "" {
 				t.Errorf("%s: %s: %+v", name, m.Kind, o)

@@ -50,6 +50,8 @@ the limit is not a whole number of Mi or Gi. */}}
 - -label={{ include "rath.gossipLabel" .root }}
 {{- if eq .role "router" }}
 - -http=0.0.0.0:8080
+{{- else if $v.router.enabled }}
+- -routers
 {{- end }}
 {{- range .values.extraArgs }}
 - {{ . | quote }}

@@ -77,6 +77,7 @@ func (d *Driver) Committed(e session.Entry) {
 				for _, w := range s.For {
 					t.at(w.Due, e.Commit.Key)
 				}
+				t.tell(e.Commit.Key, s)
 			}
 		}
 	}
@@ -226,6 +227,15 @@ func (t *tree) at(due int64, k session.Key) {
 		t.do(run.Work{Signal: &run.Signal{To: k, Tick: true}})
 	})
 	t.timers[timer] = struct{}{}
+}
+
+// tell lets the program know that a run waits.
+func (t *tree) tell(k session.Key, s run.Suspended) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.rt.OnWait != nil && !t.over {
+		t.work.Go(func() { t.rt.OnWait(t.ctx, k, s) })
+	}
 }
 
 // do starts a piece of work.

@@ -54,6 +54,10 @@ type Runtime struct {
 	// OnDelta, if set, gets the pieces of model output as they come. They are
 	// provisional. It is called from many goroutines and must not block.
 	OnDelta func(Delta)
+	// OnWait, if set, is told by Run when a run begins to wait: for whom wants to
+	// answer in the same process, with Signal. It is called in a goroutine of its
+	// own, which should end with ctx.
+	OnWait func(ctx context.Context, k session.Key, w run.Suspended)
 	// OnWarning, if set, gets what the author of a workflow should know, such
 	// as an implicit fork. The same text is recorded in the run.
 	OnWarning func(run.ID, string)

@@ -1,0 +1,452 @@
+package protection_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/audit"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/protection"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+func TestMain(m *testing.M) { natstest.Main(m) }
+
+// schedule is a sequence of events that one protection has to survive. What
+// goes wrong without it is decided by nothing but the order that the schedule
+// sets: there is no chance in it.
+type schedule struct {
+	protection string
+	play       func(*testing.T) *evidence
+	invariant  string // that is broken without the protection
+	text       string // of the violation
+}
+
+var schedules = []schedule{
+	{"append_cas", zombieAppends, audit.OneWriter, "two writers"},
+	{"attempt_fence", supersededAttempt, audit.OneWriter, "nothing but of attempt 2"},
+	{"claim_before_read", outcomeBeforeClaim, audit.ReadClaim, "not to run again, attempt 1 recorded it"},
+	{"intent_expiry", slowIntent, audit.NoRepeat, "to begin before its intent expires"},
+	{"persist_before_reply", deathBeforeAppend, audit.Acknowledged, "of which the submit was acknowledged"},
+	{"wake_numbers", staleResume, audit.Waits, "before a waiting run is claimed"},
+}
+
+// TestFound plays the schedules. With all protections none breaks a promise;
+// in a build that leaves one out, its schedule does, and the auditor names it.
+func TestFound(t *testing.T) {
+	off := protection.Off()
+	for _, s := range schedules {
+		if len(off) > 0 && !slices.Contains(off, s.protection) {
+			continue
+		}
+		t.Run(s.protection, func(t *testing.T) {
+			var r *audit.Report
+			synctest.Test(t, func(t *testing.T) { r = s.play(t).audited(t) })
+			found := slices.ContainsFunc(r.Violations, func(v audit.Violation) bool {
+				return v.Invariant == s.invariant && strings.Contains(v.String(), s.text)
+			})
+			for _, v := range r.Violations {
+				t.Log(v)
+			}
+			switch {
+			case len(off) == 0 && !r.OK():
+				t.Error("a promise was broken with all protections on")
+			case len(off) > 0 && !found:
+				t.Errorf("without %s nothing broke %s (%q)", s.protection, s.invariant, s.text)
+			}
+		})
+	}
+}
+
+// TestEveryProtection: no protection that can be left out is without a
+// schedule.
+func TestEveryProtection(t *testing.T) {
+	files, err := filepath.Glob("*_off.go")
+	if err != nil || len(files) != len(schedules) {
+		t.Errorf("%d protections, %d schedules, error %v", len(files), len(schedules), err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(file, "_off.go")
+		if !slices.ContainsFunc(schedules, func(s schedule) bool { return s.protection == name }) {
+			t.Errorf("no schedule for %s", name)
+		}
+	}
+}
+
+// evidence is what an auditor gets to see.
+type evidence struct {
+	log      session.MemoryLog
+	messages []audit.Message // instead of log
+	mu       sync.Mutex
+	tools    bytes.Buffer
+	told     bytes.Buffer
+}
+
+func (e *evidence) executed(x audit.Execution) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	x.Time = time.Now()
+	if err := json.NewEncoder(&e.tools).Encode(x); err != nil {
+		panic(err)
+	}
+}
+
+func (e *evidence) tell(x audit.Told) {
+	if err := json.NewEncoder(&e.told).Encode(x); err != nil {
+		panic(err)
+	}
+}
+
+// stored yields the log in memory as streams hold it.
+func (e *evidence) stored(t *testing.T) iter.Seq2[audit.Message, error] {
+	all := e.messages
+	if all == nil {
+		var entries []session.Entry
+		for _, k := range e.log.Keys() {
+			for entry, err := range e.log.Read(t.Context(), k, session.Position{}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				entries = append(entries, entry)
+			}
+		}
+		slices.SortFunc(entries, func(a, b session.Entry) int { return cmp.Compare(a.At.Token, b.At.Token) })
+		last := map[session.Key]uint64{}
+		for _, en := range entries {
+			k := en.Commit.Key
+			all = append(all, audit.Message{
+				Stream: "EV_1_0", Seq: en.At.Token, Subject: fmt.Sprintf("rath.ev.1.0.%s.%s", k.Tenant, k.ID), Data: []byte(en.Raw),
+				Header: map[string][]string{"Nats-Expected-Last-Subject-Sequence": {fmt.Sprint(last[k])}},
+			})
+			last[k] = en.At.Token
+		}
+	}
+	return func(yield func(audit.Message, error) bool) {
+		for _, m := range all {
+			if !yield(m, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (e *evidence) audited(t *testing.T) *audit.Report {
+	t.Helper()
+	r, err := audit.Run(t.Context(), e.stored(t), &audit.Options{
+		Schemas: os.DirFS("../../messages/schema"), Tools: []io.Reader{&e.tools}, Clients: []io.Reader{&e.told},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+var home = session.Key{Tenant: session.DefaultTenant, ID: "s1-1-0"}
+
+func task() *run.Task { return &run.Task{ID: "r1", Workflow: "w", Session: home} }
+
+// done is a step's record as a batch of an attempt.
+func done(t *testing.T, attempt uint64, path run.Path) run.Batch {
+	t.Helper()
+	e, err := run.NewEvent(run.KindDone, run.Done{Attempt: attempt, Input: "i", Kind: run.StepDo, Name: "n", Path: path, Run: "r1", Effect: "read_only"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run.Batch{Session: home, Run: "r1", Attempt: attempt, Path: path, Events: []session.Event{e}}
+}
+
+func ended(t *testing.T, attempt uint64) run.Batch {
+	t.Helper()
+	e, err := run.NewEvent(run.KindEnded, run.Ended{Attempt: attempt, Run: "r1", State: run.Succeeded, Workflow: "w"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run.Batch{Session: home, Run: "r1", Attempt: attempt, Path: "end", Events: []session.Event{e}}
+}
+
+// mustFence fails unless an error says that somebody else goes on; without the
+// protection there may be none.
+func mustFence(t *testing.T, what string, err error) {
+	t.Helper()
+	if err == nil && len(protection.Off()) == 0 {
+		t.Errorf("%s went through", what)
+	}
+}
+
+// zombieAppends: a writer goes on after another one took the session.
+func zombieAppends(t *testing.T) *evidence {
+	srv := natstest.Start(t, nil)
+	user, password := srv.Node()
+	conn, err := natsbus.Connect(t.Context(), &natsbus.Options{Dialer: srv.Dial, User: user, Password: password, Level: natsbus.Lazy, Partitions: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.Provision(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	zombie := run.Direct(conn.Log(), &run.DirectOptions{Incarnation: "i1"})
+	if _, err := zombie.Claim(t.Context(), run.Claim{Session: home, Home: home, Run: "r1", Task: task()}); err != nil {
+		t.Fatal(err)
+	}
+	next := run.Direct(conn.Log(), &run.DirectOptions{Incarnation: "i2"})
+	if _, err := next.Claim(t.Context(), run.Claim{Session: home, Home: home, Run: "r1"}); err != nil {
+		t.Fatal(err)
+	}
+	stale, cancel := context.WithTimeout(t.Context(), time.Minute)
+	_, err = zombie.Commit(stale, done(t, 1, "0"))
+	cancel()
+	mustFence(t, "a zombie's append", err)
+	_, _ = next.Commit(t.Context(), ended(t, 2)) // it may not find its way any more
+	e := &evidence{}
+	err = conn.Dump(t.Context(), func(m natsbus.Stored) error {
+		if strings.HasPrefix(m.Stream, "EV_") { // there is no relay here
+			e.messages = append(e.messages, audit.Message(m))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// supersededAttempt: a goroutine of the first attempt wakes up when the second
+// one, of the same process, is at work.
+func supersededAttempt(t *testing.T) *evidence {
+	e := &evidence{}
+	s := run.Direct(&e.log, nil)
+	if _, err := s.Claim(t.Context(), run.Claim{Session: home, Home: home, Run: "r1", Task: task()}); err != nil {
+		t.Fatal(err)
+	}
+	released, err := run.NewEvent(run.KindReleased, run.Released{Attempt: 1, Reason: "shutdown", Run: "r1", Workflow: "w"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Commit(t.Context(), run.Batch{Session: home, Run: "r1", Attempt: 1, Events: []session.Event{released}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Claim(t.Context(), run.Claim{Session: home, Home: home, Run: "r1"}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Commit(t.Context(), done(t, 1, "0"))
+	mustFence(t, "the outcome of a superseded attempt", err)
+	if _, err := s.Commit(t.Context(), ended(t, 2)); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// claiming is a store in which something happens right before a claim.
+type claiming struct {
+	run.Store
+	before func()
+}
+
+func (s *claiming) Claim(ctx context.Context, c run.Claim) (*run.Granted, error) {
+	s.before()
+	return s.Store.Claim(ctx, c)
+}
+
+func registration(fn flow.Func) flow.Registration {
+	return flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return fn }}
+}
+
+// outcomeBeforeClaim: the outcome of a call reaches the log in the moment
+// before another node claims the run.
+func outcomeBeforeClaim(t *testing.T) *evidence {
+	e := &evidence{}
+	answer, stored := make(chan struct{}), make(chan struct{})
+	work := func(after func(context.Context) error) flow.Func {
+		return func(ctx context.Context, s session.Session) (session.Session, error) {
+			i, _ := flow.RunInfo(ctx)
+			_, err := flow.Do(ctx, "ask", func(context.Context) (int, error) {
+				e.executed(audit.Execution{Run: string(i.Run), Step: string(i.Path), Attempt: i.Attempt, Tool: "ask"})
+				<-answer
+				return 1, nil
+			}, flow.Effect(tool.Idempotent))
+			if err == nil {
+				err = after(ctx)
+			}
+			return s, err
+		}
+	}
+	values := run.NewValues(&e.log)
+	first := &flow.Runtime{Store: run.Direct(&e.log, &run.DirectOptions{Incarnation: "i1", Values: values}), Values: values}
+	ex, err := first.Begin(t.Context(), registration(work(func(ctx context.Context) error {
+		close(stored)
+		<-ctx.Done() // the process hangs from here on
+		return ctx.Err()
+	})), *task())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, kill := context.WithCancel(t.Context())
+	var zombie sync.WaitGroup
+	zombie.Go(func() { _, _ = ex.Forward(ctx) })
+	synctest.Wait() // the call is under way
+
+	later := run.NewValues(&e.log)
+	second := &flow.Runtime{Values: later, Store: &claiming{run.Direct(&e.log, &run.DirectOptions{Incarnation: "i2", Values: later}), func() {
+		close(answer)
+		<-stored
+	}}}
+	resume := *task()
+	resume.Resume = true
+	ex, err = second.Begin(t.Context(), registration(work(func(context.Context) error { return nil })), resume)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if state, err := ex.Forward(t.Context()); err != nil || state != run.Succeeded {
+		t.Errorf("state %s, error %v", state, err)
+	}
+	kill()
+	zombie.Wait()
+	return e
+}
+
+// slow is a log that takes its time to store the first intent.
+type slow struct {
+	session.Log
+	once sync.Once
+	wait time.Duration
+}
+
+func (l *slow) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
+	pos, err := l.Log.Append(ctx, at, c)
+	if slices.ContainsFunc(c.Events, func(e session.Event) bool { return e.Kind == run.KindIntent }) {
+		l.once.Do(func() { time.Sleep(l.wait) })
+	}
+	return pos, err
+}
+
+// slowIntent: the log is silent for longer than an intent lives, as when a
+// leader is elected.
+func slowIntent(t *testing.T) *evidence {
+	e := &evidence{}
+	log := &slow{Log: &e.log, wait: run.IntentLife + time.Second}
+	values := run.NewValues(log)
+	rt := &flow.Runtime{Store: run.Direct(log, &run.DirectOptions{Values: values}), Values: values}
+	ex, err := rt.Begin(t.Context(), registration(func(ctx context.Context, s session.Session) (session.Session, error) {
+		i, _ := flow.RunInfo(ctx)
+		_, err := flow.Do(ctx, "pay", func(context.Context) (int, error) {
+			e.executed(audit.Execution{Run: string(i.Run), Step: string(i.Path), Attempt: i.Attempt, Tool: "pay", Effect: "non_idempotent"})
+			return 1, nil
+		})
+		return s, err
+	}), *task())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if state, err := ex.Forward(t.Context()); err != nil || state != run.Succeeded {
+		t.Errorf("state %s, error %v", state, err)
+	}
+	return e
+}
+
+// dying is a log whose process dies at an append: nothing is stored any more.
+type dying struct {
+	session.Log
+	left int
+}
+
+func (l *dying) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
+	if l.left--; l.left < 0 {
+		return session.Position{}, errors.Join(errors.New("the process died"), session.ErrUnavailable)
+	}
+	return l.Log.Append(ctx, at, c)
+}
+
+// deathBeforeAppend: a node dies between a request and the commit of it.
+func deathBeforeAppend(t *testing.T) *evidence {
+	e := &evidence{}
+	log := &dying{Log: &e.log, left: 1}
+	sys := actors.New(&actors.Options{Log: log, AppendTimeout: time.Second})
+	for _, id := range []run.ID{"r1", "r2"} {
+		tk := task()
+		tk.ID, tk.Session.ID = id, session.ID("s-"+id)
+		c := run.Claim{Session: tk.Session, Home: tk.Session, Run: id, Task: tk, Enqueue: true}
+		if _, err := sys.Store().Claim(t.Context(), c); err == nil {
+			e.tell(audit.Told{Op: "submit", Run: string(id)})
+		} else if id == "r1" {
+			t.Error(err)
+		}
+	}
+	drain, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := sys.Drain(drain); err != nil {
+		t.Error(err)
+	}
+	// What was accepted is done elsewhere.
+	r1 := task()
+	r1.Session.ID, r1.Resume = "s-r1", true
+	values := run.NewValues(&e.log)
+	rt := &flow.Runtime{Store: run.Direct(&e.log, &run.DirectOptions{Incarnation: "i2", Values: values}), Values: values}
+	ex, err := rt.Begin(t.Context(), registration(func(_ context.Context, s session.Session) (session.Session, error) {
+		return s.With(session.UserText("done")), nil
+	}), *r1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if state, err := ex.Forward(t.Context()); err != nil || state != run.Succeeded {
+		t.Errorf("state %s, error %v", state, err)
+	}
+	return e
+}
+
+// staleResume: an offer of a run that was delivered long ago comes again while
+// the run waits for a person.
+func staleResume(t *testing.T) *evidence {
+	e := &evidence{}
+	values := run.NewValues(&e.log)
+	rt := &flow.Runtime{Store: run.Direct(&e.log, &run.DirectOptions{Values: values}), Values: values}
+	g := registration(func(ctx context.Context, s session.Session) (session.Session, error) {
+		_, err := flow.Approve(ctx, flow.Question{Title: "go on?"})
+		return s.With(session.UserText("approved")), err
+	})
+	forward := func(t *testing.T, tk run.Task) run.State {
+		ex, err := rt.Begin(t.Context(), g, tk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ex.State() != run.Running {
+			return ex.State()
+		}
+		state, _ := ex.Forward(t.Context())
+		return state
+	}
+	resume := *task()
+	resume.Resume = true
+	for _, tk := range []run.Task{*task(), resume} {
+		if state := forward(t, tk); state != run.Waiting {
+			t.Errorf("state %s", state)
+		}
+	}
+	yes := run.Signal{To: home, Run: "r1", Received: &run.Received{Kind: run.Approve, By: "ann", Path: "0"}}
+	if err := rt.Store.Apply(t.Context(), yes); err != nil {
+		t.Error(err)
+	}
+	if state := forward(t, resume); state != run.Succeeded {
+		t.Errorf("state %s", state)
+	}
+	return e
+}

@@ -1,6 +1,9 @@
 package natsbus
 
 import (
+	"context"
+	"errors"
+	"iter"
 	"net"
 
 	"github.com/nats-io/nats.go"
@@ -29,4 +32,30 @@ func (c *Conn) Relays() []uint32 {
 		}
 	}
 	return out
+}
+
+// Stored yields the messages of a stream, and those that come.
+func (c *Conn) Stored(ctx context.Context, stream, filter string) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		in := make(chan followed, followAhead)
+		err := following(ctx, func(ctx context.Context) error {
+			return c.follow(ctx, stream, filter, 1, in)
+		}, func(ctx context.Context) error {
+			for {
+				select {
+				case m := <-in:
+					if !yield(m.Data, nil) {
+						return nil
+					}
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+		})
+		if err != nil && !errors.Is(err, context.Canceled) {
+			yield(nil, err)
+		}
+	}
 }

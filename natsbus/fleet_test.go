@@ -1,0 +1,166 @@
+//go:build e2e
+
+package natsbus_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/session"
+)
+
+// TestClusterRelays relays on a cluster of three servers, from three processes,
+// while sessions are written, a relay dies and a server is stopped. Readers get
+// each record once and in order, and each run has one result.
+func TestClusterRelays(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	cluster := natstest.StartCluster(t, 3)
+	open := func(first int) *natsbus.Conn {
+		t.Helper()
+		c, err := natsbus.Connect(ctx, &natsbus.Options{
+			URL: cluster.URLs(first), Replicas: 3, Partitions: 2,
+			Probe: func(context.Context) ([]natsbus.SyncState, error) {
+				return []natsbus.SyncState{{Server: "all", Always: true}}, nil
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	writer := open(0)
+	if err := writer.Provision(ctx); err != nil {
+		t.Fatal(err)
+	}
+	var relays sync.WaitGroup
+	relay := func(c *natsbus.Conn, name string) (stop func()) {
+		ctx, cancel := context.WithCancel(ctx)
+		relays.Go(func() {
+			if err := c.RelayAll(ctx, &natsbus.RelayOptions{Incarnation: name}); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+		return cancel
+	}
+	var conns []*natsbus.Conn
+	var stops []func()
+	for i := range 3 {
+		conns = append(conns, open(i))
+		stops = append(stops, relay(conns[i], fmt.Sprintf("r%d", i)))
+	}
+	const writers, each = 8, 30
+	var ids [writers * each]session.ID
+	var writing sync.WaitGroup
+	began := time.Now()
+	for w := range writers {
+		writing.Go(func() {
+			for i := range each {
+				id := writer.Minter().Mint(fmt.Sprintf("w%d-%d", w, i))
+				ids[w*each+i] = id
+				turns(t, writer.Log(), session.Key{Tenant: session.DefaultTenant, ID: id}, 2, true)
+			}
+		})
+	}
+	time.Sleep(2 * time.Second)
+	conns[1].Kill()
+	stops[1]()
+	time.Sleep(2 * time.Second)
+	victim := cluster.Leader(natsbus.StreamLineage)
+	cluster.Stop(victim)
+	time.Sleep(8 * time.Second)
+	cluster.Start(t, victim)
+	writing.Wait()
+	t.Logf("wrote %d sessions in %v", writers*each, time.Since(began))
+	caught := time.Now()
+	reader := open(0)
+	want := 0
+	for _, id := range ids {
+		for e, err := range reader.Log().Read(ctx, session.Key{Tenant: session.DefaultTenant, ID: id}, session.Position{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			records, err := lineage.Derive(e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want += len(records)
+		}
+	}
+	var ordered natsbus.Ordered
+	var have, kept int
+	ends := map[session.ID]int{}
+	for r, err := range tailAll(ctx, reader) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		have++
+		if !ordered.Pass(&r) {
+			continue
+		}
+		kept++
+		if r.Kind == lineage.Ended {
+			ends[r.Session]++
+		}
+		if kept == want {
+			break
+		}
+	}
+	t.Logf("%d records, %d of them repeated; the last came %v after the last commit", kept, have-kept, time.Since(caught))
+	for _, id := range ids {
+		if ends[id] != 1 {
+			t.Errorf("session %s ended %d times", id, ends[id])
+		}
+	}
+	nc, err := nats.Connect(cluster.URLs(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := uint64(0); n != writers*each; time.Sleep(50 * time.Millisecond) {
+		s, err := js.Stream(ctx, natsbus.StreamResult)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n = s.CachedInfo().State.LastSeq; n > writers*each {
+			t.Fatalf("%d results for %d runs", n, writers*each)
+		}
+	}
+	stops[0]()
+	stops[2]()
+	relays.Wait()
+	for _, c := range []*natsbus.Conn{writer, conns[0], conns[2], reader} {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// tailAll yields every record that LINEAGE holds, repetitions too.
+func tailAll(ctx context.Context, c *natsbus.Conn) func(func(lineage.Record, error) bool) {
+	return func(yield func(lineage.Record, error) bool) {
+		for m, err := range c.Stored(ctx, natsbus.StreamLineage, "rath.lineage.>") {
+			if err != nil {
+				yield(lineage.Record{}, err)
+				return
+			}
+			r, err := lineage.Decode(m)
+			if !yield(r, err) {
+				return
+			}
+		}
+	}
+}

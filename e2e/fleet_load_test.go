@@ -206,7 +206,11 @@ func (l *load) task() *task {
 	defer l.mu.Unlock()
 	l.next++
 	t := &task{ID: fmt.Sprintf("t%d", l.next)}
-	switch n := l.random.IntN(20); {
+	switch n := l.random.IntN(24); {
+	case n >= 22:
+		t.Workflow, t.Prompt = "auto", "branch"
+	case n >= 20:
+		t.Workflow, t.Prompt = "fanout", "both"
 	case n < 6:
 		t.Workflow, t.Prompt = "work", "plain"
 	case n < 9:
@@ -232,6 +236,20 @@ func (l *load) task() *task {
 	return t
 }
 
+// input is what a workflow is given: the prompt, or what routers take.
+func (t *task) input() any {
+	switch t.Workflow {
+	case "auto":
+		return map[string]any{"prompt": t.Prompt, "workflows": []string{"step"}, "rounds": 4}
+	case "fanout":
+		branch := func(name string) map[string]any {
+			return map[string]any{"name": name, "workflow": "work", "input": "branch " + name + " of " + t.Prompt}
+		}
+		return map[string]any{"prompt": t.Prompt, "branches": []any{branch("a"), branch("b")}}
+	}
+	return t.Prompt
+}
+
 func (l *load) chance(n int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -246,7 +264,7 @@ func (l *load) upTo(d time.Duration) time.Duration {
 
 // submit sends a task once and says whether it was acknowledged.
 func (l *load) submit(ctx context.Context, t *task) bool {
-	body := map[string]any{"id": t.ID, "input": t.Prompt}
+	body := map[string]any{"id": t.ID, "input": t.input()}
 	if t.Session != "" {
 		body["session"] = t.Session
 	}

@@ -24,6 +24,7 @@ type modelHost struct {
 	listen net.Listener
 	sick   atomic.Pointer[sickness]
 	served atomic.Int64
+	ill    atomic.Bool // it was sick at some time
 }
 
 // sickness is what a model server has.
@@ -66,6 +67,7 @@ func newModelHost(ip, script, witness string, delay time.Duration) (*modelHost, 
 				return
 			}
 			if s.oneOf > 0 && n%s.oneOf == 0 {
+				m.ill.Store(true)
 				s.bad(w, r)
 				return
 			}

@@ -31,6 +31,8 @@ type nemesis struct {
 	ended  map[string]int          // processes that ended by themselves
 	work   []*nats.Msg             // that was published for nodes
 	worked int
+	// revision of the workflows that the last upgrade brought.
+	revision int
 }
 
 // fault does one kind of harm and ends it before it returns, or when ctx ends.
@@ -58,6 +60,7 @@ var (
 		{"loss of packets", 2, (*nemesis).losePackets},
 		{"flapping of a node", 1, (*nemesis).flap},
 		{"rolling restart of the nodes", 1, (*nemesis).rollNodes},
+		{"rolling upgrade of the nodes", 1, (*nemesis).upgradeNodes},
 		{"rolling restart of the NATS servers", 1, (*nemesis).rollServers},
 		{"full disk of a NATS server", 1, (*nemesis).fillDisk},
 	}
@@ -71,7 +74,7 @@ var (
 
 func newNemesis(w *world) *nemesis {
 	w.t.Helper()
-	n := &nemesis{w: w, down: map[*fleet.Process]bool{}, done: map[string]int{}, ended: map[string]int{}}
+	n := &nemesis{w: w, down: map[*fleet.Process]bool{}, done: map[string]int{}, ended: map[string]int{}, revision: 1}
 	user, password := w.f.OperatorLogin()
 	var err error
 	n.nc, err = nats.Connect(w.f.URLs(1), nats.Name("nemesis"), nats.UserInfo(user, password), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
@@ -358,6 +361,23 @@ func (n *nemesis) flap(ctx context.Context, random *rand.Rand) error {
 // rollNodes restarts one node after the other in the orderly way.
 func (n *nemesis) rollNodes(ctx context.Context, _ *rand.Rand) error {
 	for _, p := range n.workers() {
+		if err := n.roll(ctx, p, 40*time.Second); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// upgradeNodes restarts the nodes with another revision of the workflows; it
+// may leave some with the old one.
+func (n *nemesis) upgradeNodes(ctx context.Context, random *rand.Rand) error {
+	n.mu.Lock()
+	n.revision++
+	revision := n.revision
+	n.mu.Unlock()
+	nodes := n.w.f.Nodes()
+	for _, p := range nodes[random.IntN(len(nodes)):] {
+		p.Set(envRevision, fmt.Sprint(revision))
 		if err := n.roll(ctx, p, 40*time.Second); err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -18,7 +19,10 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-func init() { children["fleet-node"] = fleetNode }
+func init() {
+	children["fleet-node"] = fleetNode
+	children["fleet-router"] = func() error { node.RouterMain(); return nil }
+}
 
 // The environment of a node of a fleet.
 const (
@@ -86,8 +90,10 @@ func fleetNode() error {
 		}
 		return flow.Registration{Name: name, Revision: revision, Description: "Load of the end-to-end tests.", NewFor: func(in flow.Settings) (flow.Workflow, error) {
 			var prompt string
-			if err := json.Unmarshal(in.Input, &prompt); err != nil {
-				return nil, err
+			if len(in.Input) > 0 { // chosen by a router, it has none
+				if err := json.Unmarshal(in.Input, &prompt); err != nil {
+					return nil, err
+				}
 			}
 			return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) { return forward(ctx, s, prompt) }), nil
 		}}
@@ -101,6 +107,9 @@ func fleetNode() error {
 		}),
 		prompted("split", func(ctx context.Context, s session.Session, prompt string) (session.Session, error) {
 			return split(ctx, worker, s, prompt)
+		}),
+		prompted("step", func(ctx context.Context, s session.Session, _ string) (session.Session, error) {
+			return worker.Forward(ctx, s)
 		}),
 		prompted("fan", func(ctx context.Context, s session.Session, prompt string) (session.Session, error) {
 			return fan(ctx, worker, s, prompt)
@@ -154,6 +163,12 @@ func fan(ctx context.Context, worker *flow.Agent, s session.Session, prompt stri
 	if err != nil {
 		return s, err
 	}
+	if n := len(j.Succeeded()); n < 3 && !first || n == 0 {
+		for _, o := range j.Outcomes {
+			err = errors.Join(err, o.Err)
+		}
+		return s, err
+	}
 	if first {
 		return flow.Merge(ctx, j, flow.Pick(j.Succeeded()[0]))
 	}
@@ -197,6 +212,10 @@ func chunksOf(workflow, prompt string) string {
 		return repeat(2)
 	case workflow == "fan":
 		return repeat(4)
+	case workflow == "fanout":
+		return "user " + repeat(2)
+	case workflow == "auto":
+		return kinds["branch"]
 	case workflow == "ask":
 		return kinds["branch"] + " user user " + kinds["branch"]
 	}

@@ -87,16 +87,21 @@ func newWorld(t *testing.T, seed uint64, s shape) *world {
 	if err != nil {
 		w.fatal(err)
 	}
-	program := fleet.Program{Path: self, Env: []string{
-		childEnv + "=fleet-node", envWitness + "=" + w.path("witness.jsonl"), envModel + "=" + w.model.url, envFiles + "=" + w.path("files"),
+	node := fleet.Program{Path: self, Env: []string{
+		childEnv + "=fleet-node", "OPENAI_BASE_URL=" + w.model.url, envWitness + "=" + w.path("witness.jsonl"), envModel + "=" + w.model.url, envFiles + "=" + w.path("files"),
 	}}
+	node.Args = []string{"-model", "m"} // nodes without routers choose themselves
 	if s.slots > 0 {
-		program.Args = []string{"-slots", fmt.Sprint(s.slots)}
+		node.Args = append(node.Args, "-slots", fmt.Sprint(s.slots))
 	}
-	if err := w.f.AddNodes(ctx, s.nodes, program); err != nil {
+	if s.routers > 0 {
+		node.Args = append(node.Args, "-routers")
+	}
+	if err := w.f.AddNodes(ctx, s.nodes, node); err != nil {
 		w.fatal(err)
 	}
-	if err := w.f.AddRouters(ctx, s.routers, program); err != nil {
+	router := fleet.Program{Path: self, Args: []string{"-model", "m"}, Env: []string{childEnv + "=fleet-router", "OPENAI_BASE_URL=" + w.model.url}}
+	if err := w.f.AddRouters(ctx, s.routers, router); err != nil {
 		w.fatal(err)
 	}
 	if w.load, err = newLoad(w.f, seed, w.path("history.jsonl"), w.path("told.jsonl"), w.path("witness.jsonl")); err != nil {
@@ -224,6 +229,11 @@ func (w *world) check() {
 		case "cancelled":
 			if !t.Cancel {
 				w.fail("run %s is cancelled, which nobody asked for: %s", id, t.Result)
+			}
+		case "failed":
+			// A model that is sick for long enough makes runs fail.
+			if !w.model.ill.Load() || !strings.Contains(t.outcome.Error, "llm: ") {
+				w.fail("run %s failed: %s", id, t.Result)
 			}
 		default:
 			w.fail("run %s ended %s: %s", id, state, t.Result)

@@ -101,7 +101,7 @@ func (r *Record) released(v run.Released) {
 
 func (r *Record) review(v run.Review) {
 	r.Kind, r.Run, r.Attempt, r.Step, r.Code = Review, v.Run, v.Attempt, v.Path, v.Code
-	r.Call, r.Tool, r.Reason, r.State, r.Due = v.Call, tell(v.Name, 64), v.Reason, string(run.NeedsReview), v.Expires
+	r.Call, r.Tool, r.Reason, r.State, r.Due, r.Revision = v.Call, tell(v.Name, 64), v.Reason, string(run.NeedsReview), v.Expires, v.Revision
 	r.Summary = "run needs review: " + tell(v.Reason, 80)
 }
 

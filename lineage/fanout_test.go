@@ -184,7 +184,7 @@ func TestFanOut(t *testing.T) {
 		t.Errorf("the run wrote to %v; its branches are runs of their own", r.Sessions)
 	}
 	for where, want := range map[string]string{
-		"state=waiting": "run-9", "agent=editor": "run-9", "name=warm": string(branches[1].Runs[0]), "state=cancelled": string(branches[2].Runs[0]),
+		"branch=no": "run-9", "parent=run-9 and name=warm": string(branches[1].Runs[0]), "state=waiting": "run-9", "agent=editor": "run-9", "name=warm": string(branches[1].Runs[0]), "state=cancelled": string(branches[2].Runs[0]),
 	} {
 		if ids := selected(t, g, w.now, where); !slices.Equal(ids, []string{want}) {
 			t.Errorf("%s chooses %v, want %s", where, ids, want)
@@ -192,6 +192,9 @@ func TestFanOut(t *testing.T) {
 	}
 	if n := len(selected(t, g, w.now, "under=release")); n != 4 {
 		t.Errorf("%d runs under the root, want 4", n)
+	}
+	if last, err := g.LastRun("acme"); err != nil || last.ID != "run-9" {
+		t.Errorf("the last run is %s (%v)", last.ID, err)
 	}
 	w.answer()
 	g = w.graph()
@@ -209,6 +212,47 @@ func TestFanOut(t *testing.T) {
 	p, err := g.Picture(w.home, nil)
 	w.must(err)
 	golden(t, "branches.mmd", []byte(p.Mermaid()))
+}
+
+// TestManyBranches folds what would fill pages, and shows all on request.
+func TestManyBranches(t *testing.T) {
+	w := newWorld(t)
+	s := w.start("many", "r1", session.UserText("go"))
+	var names []string
+	for i := range 40 {
+		names = append(names, fmt.Sprintf("b%d", i))
+	}
+	_, tasks := w.fanOut(s, "0", 0, names...)
+	var ends []run.Disposal
+	for i, task := range tasks {
+		w.branch(task, func(s session.Session) {
+			w.end(w.model(s, task.Branch.Path.Child("0"), "a", "done"), run.Succeeded, "")
+		})
+		state := session.ClosedMerged
+		if i == 33 {
+			state = session.ClosedRejected
+		}
+		if i != 20 {
+			ends = append(ends, run.Disposal{Session: task.Session.ID, State: state})
+		}
+	}
+	w.deliver()
+	w.reclaim()
+	w.commit(w.home, session.Session{}, "1", w.event(run.KindDisposed, run.Disposed{Branches: ends, Run: w.run}))
+	g := w.graph()
+	tree, err := g.Tree(w.home, nil)
+	w.must(err)
+	for _, want := range []string{"(b20)", "(b33)", "(b0)", "  ... 34 sessions more from here: 34 merged\n"} {
+		if !strings.Contains(tree, want) {
+			t.Errorf("%q is not in\n%s", want, tree)
+		}
+	}
+	if n := strings.Count(tree, "fork of"); n != 6 {
+		t.Errorf("%d branches are shown", n)
+	}
+	if tree, err = g.Tree(w.home, &lineage.TreeOptions{Expand: true}); err != nil || strings.Count(tree, "fork of") != 40 || strings.Contains(tree, "more") {
+		t.Errorf("expanded (%v):\n%s", err, tree)
+	}
 }
 
 // TestFanOutOfAnEndedRun: branches that nobody disposed of end with the run.

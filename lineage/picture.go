@@ -77,7 +77,7 @@ func (g *Graph) Picture(root session.Key, o *PictureOptions) (*Picture, error) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	chapters, left, err := g.tell(root, false, opt.MaxSessions)
+	chapters, left, err := g.tell(root, false, opt.MaxSessions, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -178,7 +178,7 @@ func decides(r *Record, id session.ID) bool {
 func (g *Graph) Sessions(t session.Tenant, root session.ID) ([]Session, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	rows, err := g.rows(session.Key{Tenant: t, ID: root})
+	rows, err := g.rows(session.Key{Tenant: t, ID: root}, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -191,12 +191,15 @@ func (g *Graph) Sessions(t session.Tenant, root session.ID) ([]Session, error) {
 
 // row is a session with its place in a tree.
 type row struct {
-	info  Session
-	depth int
+	info   Session
+	depth  int
+	folded string // what is told of the sessions opened from it that are left out
 }
 
 // rows walks a tree without recursion: a chain of forks may be of any length.
-func (g *Graph) rows(root session.Key) ([]row, error) {
+// Where more than foldFrom sessions were opened from one, only fold of them are
+// there; zero leaves out none.
+func (g *Graph) rows(root session.Key, fold int) ([]row, error) {
 	if _, err := g.thread(root); err != nil {
 		return nil, err
 	}
@@ -208,8 +211,11 @@ func (g *Graph) rows(root session.Key) ([]row, error) {
 		stack = stack[:len(stack)-1]
 		t := g.sessions[top.info.Key].tidy()
 		top.info = g.info(t)
-		out = append(out, top)
 		kids := g.kids(t.key)
+		if fold > 0 && len(kids) > foldFrom {
+			kids, top.folded = g.fold(kids, fold)
+		}
+		out = append(out, top)
 		for _, k := range slices.Backward(kids) {
 			if !seen[k] {
 				seen[k] = true
@@ -218,6 +224,38 @@ func (g *Graph) rows(root session.Key) ([]row, error) {
 		}
 	}
 	return out, nil
+}
+
+// foldOrder says which of many branches are shown first: those that became
+// something, that somebody has to look at, and then the others.
+var foldOrder = []string{session.ClosedAdopted, Open, session.ClosedFailed, session.ClosedRejected, session.ClosedMerged, session.ClosedCancelled}
+
+// fold keeps n of many sessions, in their order, and tells of the others.
+func (g *Graph) fold(kids []session.Key, n int) (kept []session.Key, rest string) {
+	ends := make(map[session.Key]string, len(kids))
+	for _, k := range kids {
+		ends[k] = Open
+		if d := g.decision(g.sessions[k]); d != nil {
+			ends[k] = d.state
+		}
+	}
+	chosen := slices.Clone(kids)
+	slices.SortStableFunc(chosen, func(a, b session.Key) int {
+		return cmp.Compare(slices.Index(foldOrder, ends[a]), slices.Index(foldOrder, ends[b]))
+	})
+	count := map[string]int{}
+	for _, k := range chosen[n:] {
+		count[ends[k]]++
+	}
+	var parts []string
+	for _, state := range foldOrder {
+		if count[state] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", count[state], state))
+		}
+	}
+	chosen = chosen[:n]
+	kept = slices.DeleteFunc(slices.Clone(kids), func(k session.Key) bool { return !slices.Contains(chosen, k) })
+	return kept, "... " + counted(len(kids)-n, "session") + " more from here: " + strings.Join(parts, ", ")
 }
 
 // kids returns the sessions that were opened from one, in the order of time.

@@ -78,13 +78,15 @@ func (g *Graph) runsOf(t session.Tenant, wanted func(runKey, *Run) bool) []Run {
 	return out
 }
 
-// LastRun returns the run of a tenant that was submitted last: "@last".
+// LastRun returns the run of a tenant that was submitted last: "@last". A
+// branch of a fan-out was submitted by nobody.
 func (g *Graph) LastRun(t session.Tenant) (Run, error) {
-	all := g.Runs(t)
-	if len(all) == 0 {
-		return Run{}, fmt.Errorf("lineage: no run of tenant %s: %w", t, ErrNotFound)
+	for _, r := range g.Runs(t) {
+		if r.BranchOf == nil {
+			return r, nil
+		}
 	}
-	return all[0], nil
+	return Run{}, fmt.Errorf("lineage: no run of tenant %s: %w", t, ErrNotFound)
 }
 
 // run folds the records of a run. Like the log's own fold it follows the home

@@ -83,6 +83,19 @@ var selectorFields = []SelectorField{
 	{Name: "code", Doc: "of the error that it ended with, or waits with", facts: func(s *subject) []string { return []string{string(s.run.Code)} }},
 	{Name: "session", Doc: "that it wrote to", id: true, facts: func(s *subject) []string { return texts(s.run.Sessions) }},
 	{Name: "under", Doc: "a session that its own is, or came from by forks", id: true, plain: true, answer: (*subject).under},
+	{
+		Name: "parent", Doc: "the run that opened it as a branch of a fan-out", id: true,
+		facts: func(s *subject) []string {
+			if s.run.BranchOf == nil {
+				return nil
+			}
+			return []string{string(s.run.BranchOf.Run)}
+		},
+	},
+	{
+		Name: "branch", Doc: "yes or no: whether it is a branch of a fan-out", plain: true, check: yesOrNo,
+		answer: func(s *subject, v string) bool { return (s.run.BranchOf != nil) == (v == "yes") },
+	},
 	{Name: "name", Doc: "of a branch that it wrote to", facts: func(s *subject) []string { return s.steps().names }},
 	{Name: "agent", Doc: "that took part", facts: func(s *subject) []string { return s.steps().agents }},
 	{Name: "tool", Doc: "that it called", facts: func(s *subject) []string { return s.steps().tools }},
@@ -90,12 +103,7 @@ var selectorFields = []SelectorField{
 	{Name: "node", Doc: "that worked on it, by name or incarnation", facts: func(s *subject) []string { return s.steps().nodes }},
 	{
 		Name: "quarantined", Doc: "yes or no: whether its session is set apart", plain: true,
-		check: func(v string) string {
-			if v == "yes" || v == "no" {
-				return ""
-			}
-			return "yes or no"
-		},
+		check:  yesOrNo,
 		answer: func(s *subject, v string) bool { return (s.run.Quarantine != "") == (v == "yes") },
 	},
 	{
@@ -111,6 +119,13 @@ var selectorFields = []SelectorField{
 			return err == nil && s.now.Sub(s.run.Submitted) > d
 		},
 	},
+}
+
+func yesOrNo(v string) string {
+	if v == "yes" || v == "no" {
+		return ""
+	}
+	return "yes or no"
 }
 
 var runStates = []run.State{run.Queued, run.Running, run.Waiting, run.NeedsReview, run.Succeeded, run.Failed, run.Cancelled, run.TimedOut}

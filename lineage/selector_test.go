@@ -215,7 +215,7 @@ func TestSelectorFieldsAreDocumented(t *testing.T) {
 		if f.Name == "" || f.Doc == "" || len(f.Doc) > 90 {
 			t.Errorf("%+v", f)
 		}
-		value := map[string]string{"state": "failed", "older": "1h", "quarantined": "no"}[f.Name]
+		value := map[string]string{"state": "failed", "older": "1h", "quarantined": "no", "branch": "yes"}[f.Name]
 		if value == "" {
 			value = "x"
 		}

@@ -34,6 +34,7 @@ type chapter struct {
 	kids    []int  // indexes of the chapters opened from this one, by time
 	fork    uint64 // commit of the parent that it was opened from
 	depth   int
+	folded  string            // of the sessions opened from it that are left out
 	until   []uint64          // commits of this session that others were opened from
 	commits []uint64          // of all records, for versions
 	version []session.Version // after each of them
@@ -45,8 +46,8 @@ type stepKey struct {
 }
 
 // tell builds the chapters of a tree, parents before children.
-func (g *Graph) tell(root session.Key, all bool, limit int) ([]chapter, int, error) {
-	rows, err := g.rows(root)
+func (g *Graph) tell(root session.Key, all bool, limit, fold int) ([]chapter, int, error) {
+	rows, err := g.rows(root, fold)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -59,7 +60,7 @@ func (g *Graph) tell(root session.Key, all bool, limit int) ([]chapter, int, err
 	out := make([]chapter, len(rows))
 	for i, r := range rows {
 		index[r.info.Key.ID] = i
-		out[i] = chapter{info: r.info, label: labels[r.info.Key.ID], depth: r.depth}
+		out[i] = chapter{info: r.info, label: labels[r.info.Key.ID], depth: r.depth, folded: r.folded}
 	}
 	name := func(id session.ID) string {
 		if l, ok := labels[id]; ok {

@@ -13,6 +13,9 @@ import (
 type TreeOptions struct {
 	Width int  // columns; 0 means 80, and less than 40 means 40
 	All   bool // every record, not only those of the story
+	// Expand shows every session. Without it only some are shown where many
+	// were opened from one, as a fan-out does.
+	Expand bool
 	// MaxSessions bounds how many sessions are told; 0 means 200.
 	MaxSessions int
 }
@@ -20,7 +23,11 @@ type TreeOptions struct {
 const (
 	defaultWidth    = 80
 	defaultSessions = 200
-	actorWidth      = 11
+	// foldTo is how many sessions are shown where more than foldFrom were
+	// opened from one.
+	foldTo     = 6
+	foldFrom   = 10
+	actorWidth = 11
 )
 
 // Tree returns the story of a tree as text: one line per step, branches
@@ -44,7 +51,11 @@ func (g *Graph) Tree(root session.Key, o *TreeOptions) (string, error) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	chapters, left, err := g.tell(root, opt.All, opt.MaxSessions)
+	fold := foldTo
+	if opt.Expand {
+		fold = 0
+	}
+	chapters, left, err := g.tell(root, opt.All, opt.MaxSessions, fold)
 	if err != nil {
 		return "", err
 	}
@@ -72,7 +83,10 @@ type treeWriter struct {
 // it, the branch, and then the rest. Its own stack, because branches of
 // branches may be of any depth.
 func (w *treeWriter) write() {
-	type cursor struct{ chapter, line, kid int }
+	type cursor struct {
+		chapter, line, kid int
+		folded             bool
+	}
 	w.begin(0)
 	stack := []cursor{{}}
 	for len(stack) > 0 {
@@ -89,6 +103,11 @@ func (w *treeWriter) write() {
 			next := c.kids[at.kid-1]
 			w.begin(next)
 			stack = append(stack, cursor{chapter: next})
+			continue
+		}
+		if c.folded != "" && !at.folded {
+			at.folded = true
+			w.row(strings.Repeat(" ", column(c)-2)+c.folded, "")
 			continue
 		}
 		if at.line < len(c.lines) {

@@ -123,7 +123,7 @@ func full() map[string]any {
 	workflow := messages.Workflow{Name: "fix", Description: "d", Revision: "r1", Pool: "default", Class: messages.ClassBatch, Input: json.RawMessage(`{"type":"object"}`)}
 	node := messages.Node{
 		Incarnation: "node-a-1", Name: "node-a", Pools: []string{"default"}, Slots: 4, Free: 3, Version: "v1", Isolation: "landlock", Durability: "fsync",
-		Draining: true, Started: 1,
+		Draining: true, Offers: []string{"fix@r1"}, Started: 1,
 	}
 	event := fullRecord()
 	return map[string]any{
@@ -387,7 +387,7 @@ func TestCommitSchema(t *testing.T) {
 		{run.KindSubmitted, submitted},
 		{run.KindClaimed, run.Claimed{Attempt: 1, Epoch: 1, Home: key, Incarnation: "n", Revision: "r", Run: "r1", Workflow: "w"}},
 		{run.KindReleased, run.Released{Attempt: 1, Next: offer, Reason: "r", Revision: "r", Run: "r1", Step: "3", Workflow: "w"}},
-		{run.KindReview, run.Review{Attempt: 1, Call: "c", Code: "needs_review", Expires: 1, Name: "n", Path: "1", Reason: "r", Run: "r1"}},
+		{run.KindReview, run.Review{Attempt: 1, Call: "c", Code: "needs_review", Expires: 1, Name: "n", Path: "1", Reason: "r", Revision: "v1", Run: "r1"}},
 		{run.KindResolved, run.Resolved{By: "b", Decision: run.Happened, Path: "1", Reason: "r", Revision: "r", Run: "r1", Value: "1", Workflow: "w"}},
 		{run.KindCancel, run.CancelRequested{By: "b", Close: session.ClosedCancelled, Reason: "r", Run: "r1"}},
 		{run.KindWarning, run.Warning{Run: "r1", Text: "t"}},

@@ -11,14 +11,15 @@ import (
 
 func (a *app) graphCommand() *cobra.Command {
 	var format string
-	var all bool
+	var all, expand bool
 	cmd := &cobra.Command{
 		Use:   "graph NAME",
 		Short: "Draw where sessions come from: a tree, Mermaid, SVG or JSON",
 		Long: `Draws the tree of sessions that a session or run is part of: forks, joins, what
 was rejected and why. Nothing is drawn by hand: the picture follows from the
-commits.`,
+commits. Of many branches of one fan-out a tree shows a few; --expand shows all.`,
 		Example: `  rath graph @last
+  rath graph @last --expand
   rath graph @last --format mermaid
   rath graph @last --format svg > run.svg`,
 		Args: exactly(1, "one session or run"),
@@ -29,15 +30,18 @@ commits.`,
 			if err := oneOf("tree", "mermaid", "svg", "json")(format); err != nil {
 				return usage(cmd, errorf("--format %w", err))
 			}
-			return a.with(cmd.Context(), func(s *system) error { return a.graph(cmd.Context(), s, args[0], format, all) })
+			return a.with(cmd.Context(), func(s *system) error {
+				return a.graph(cmd.Context(), s, args[0], format, &lineage.TreeOptions{All: all, Expand: expand})
+			})
 		},
 	}
 	cmd.Flags().StringVar(&format, "format", "tree", "tree, mermaid, svg or json")
 	cmd.Flags().BoolVar(&all, "all", false, "of a tree: every record, not the story alone")
+	cmd.Flags().BoolVar(&expand, "expand", false, "of a tree: every branch of large fan-outs")
 	return cmd
 }
 
-func (a *app) graph(ctx context.Context, s *system, name, format string, all bool) error {
+func (a *app) graph(ctx context.Context, s *system, name, format string, o *lineage.TreeOptions) error {
 	n, err := s.resolve(ctx, name)
 	if err != nil {
 		return err
@@ -47,7 +51,11 @@ func (a *app) graph(ctx context.Context, s *system, name, format string, all boo
 		return err
 	}
 	if format == "tree" {
-		text, err := g.Tree(root, &lineage.TreeOptions{Width: min(a.out.Width(), 120), All: all})
+		o.Width = min(a.out.Width(), 120)
+		if o.Expand {
+			o.MaxSessions = 10_000
+		}
+		text, err := g.Tree(root, o)
 		if err == nil {
 			a.out.Printf("%s", text)
 		}

@@ -25,13 +25,14 @@ func (a *app) psCommand() *cobra.Command {
 	var states []string
 	var workflow, where string
 	var limit int
-	var watch bool
+	var watch, branches bool
 	cmd := &cobra.Command{
 		Use:   "ps",
 		Short: "List runs, the newest first",
 		Long: `Lists runs. --where chooses some by what they did and how they stand, see "help
 where". With --watch it goes on: on a terminal the list is drawn anew when
-something changes; otherwise each run that is new or has changed is a line.`,
+something changes; otherwise each run that is new or has changed is a line.
+Branches of fan-outs are runs too: --branches, or any --where, lists them.`,
 		Example: `  rath ps
   rath ps --state running,needs_review
   rath ps --where 'tool=run_shell_command and state=failed and not older=1d'
@@ -56,6 +57,9 @@ something changes; otherwise each run that is new or has changed is a line.`,
 					}
 					o.Where = sel.String()
 				}
+				if where == "" && !branches {
+					o.Where = "branch=no"
+				}
 				if watch {
 					return a.watchRuns(ctx, s, o)
 				}
@@ -66,6 +70,7 @@ something changes; otherwise each run that is new or has changed is a line.`,
 	cmd.Flags().StringSliceVar(&states, "state", nil, "only runs in these states, separated by commas")
 	cmd.Flags().StringVar(&workflow, "workflow", "", "only runs of this workflow")
 	cmd.Flags().StringVar(&where, "where", "", `only runs that this chooses, such as 'tool=grep and state=failed'; see "help where"`)
+	cmd.Flags().BoolVar(&branches, "branches", false, "also branches of fan-outs")
 	cmd.Flags().IntVar(&limit, "limit", 20, "at most so many; 0 for all")
 	cmd.Flags().BoolVar(&watch, "watch", false, "go on, and show what changes")
 	return cmd
@@ -94,7 +99,7 @@ func (a *app) ps(ctx context.Context, s *system, o *client.RunsOptions) error {
 		return err
 	}
 	if len(runs) == 0 {
-		if o.Where != "" || o.Workflow != "" || len(o.States) > 0 {
+		if o.Where != "" && o.Where != "branch=no" || o.Workflow != "" || len(o.States) > 0 {
 			a.remark("no such runs in tenant %s", s.Tenant())
 		} else {
 			a.remark("no runs in tenant %s", s.Tenant())

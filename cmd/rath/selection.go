@@ -91,9 +91,9 @@ func (a *app) selector(ctx context.Context, s *system, where string) (*lineage.S
 			return "", fmt.Errorf("--where: %s=%s: %w", field, value, err)
 		case n.version != 0 && n.run == nil:
 			return "", fail(exitUsage, "--where: %s=%s: a selector chooses by sessions, not by versions", field, value)
-		case field == "run" && n.run == nil:
-			return "", fail(exitNotFound, "--where: %s=%s: that is a session; ask for session=%s", field, value, value)
-		case field == "run":
+		case (field == "run" || field == "parent") && n.run == nil:
+			return "", fail(exitNotFound, "--where: %s=%s: that is a session, not a run", field, value)
+		case field == "run" || field == "parent":
 			return string(n.run.Run), nil
 		case n.run != nil:
 			return string(n.run.Session), nil

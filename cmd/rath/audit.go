@@ -52,7 +52,12 @@ commit, what had to be there and what is.`,
 		Example: `  rath audit
   rath audit --server nats://nats:4222 --creds node.creds --dump all.jsonl
   rath audit all.jsonl --tools tools.jsonl --secret keys.txt -o json`,
-		Args: cobra.MaximumNArgs(1),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usage(cmd, fmt.Errorf("want at most one dump, got %d", len(args)))
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error { return a.audit(cmd.Context(), args, &f) },
 	}
 	cmd.Flags().StringVar(&f.dump, "dump", "", "file to write what was read to")

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rathcluster/rath/internal/audit"
+	"github.com/rathcluster/rath/internal/term"
+)
+
+// rath runs a command line in the present directory.
+func rath(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = execute(append([]string{"rath"}, args...), strings.NewReader(""), &out, &errs, func(string) string { return "" })
+	return code, out.String(), errs.String()
+}
+
+// TestAudit audits what the demo leaves behind, its dump, and a dump that
+// somebody has changed.
+func TestAudit(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if code, _, errs := rath(t, "audit"); code != exitNotFound || !strings.Contains(errs, "--server") {
+		t.Errorf("without a store: exit %d, %s", code, errs)
+	}
+	if code, _, errs := rath(t, "demo", "--quiet"); code != 0 {
+		t.Fatalf("demo: exit %d: %s", code, errs)
+	}
+	code, out, errs := rath(t, "audit", "--dump", "all.jsonl")
+	if code != 0 || !strings.Contains(out, "every promise was kept") || errs != "" {
+		t.Fatalf("exit %d\n%s%s", code, out, errs)
+	}
+	for line := range strings.Lines(out) {
+		if term.Width(strings.TrimRight(line, "\n")) > 80 {
+			t.Errorf("wider than 80 columns: %s", line)
+		}
+	}
+	if info, err := os.Stat("all.jsonl"); err != nil || info.Mode().Perm()&0o077 != 0 {
+		t.Errorf("the dump is readable by others: %v %v", info.Mode(), err)
+	}
+	if code, again, _ := rath(t, "audit", "all.jsonl"); code != 0 || again != out {
+		t.Errorf("the dump: exit %d\n%s", code, again)
+	}
+
+	spoil(t, "all.jsonl", "spoilt.jsonl", "run.ended", `"state":"succeeded"`, `"state":"cancelled"`)
+	code, out, _ = rath(t, "audit", "spoilt.jsonl", "-o", "json")
+	var report audit.Report
+	if err := json.Unmarshal([]byte(out), &report); err != nil || code != exitFailed || report.OK() {
+		t.Errorf("exit %d, error %v\n%s", code, err, out)
+	}
+	code, out, errs = rath(t, "audit", "spoilt.jsonl")
+	if code != exitFailed || !strings.Contains(out, "results: ") || !strings.Contains(out, "BROKEN") || !strings.Contains(errs, "each result agrees") {
+		t.Errorf("exit %d\n%s%s", code, out, errs)
+	}
+
+	write := func(name, text string) string {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"all.jsonl", "--secret", write("keys", "\n  slug.sh \nother\n")}, exitFailed, "number 1 of those given"},
+		{[]string{"all.jsonl", "--clients", write("told", `{"op":"submit","run":"lost"}`)}, exitFailed, "run lost, of which the submit was acknowledged"},
+		{[]string{"all.jsonl", "--tenant", "other"}, exitOK, "0 commits"},
+		{[]string{"all.jsonl", "--tools", write("bad", "x\n")}, exitUsage, "line 1"},
+		{[]string{"all.jsonl", "--tools", "nowhere"}, exitNotFound, "nowhere"},
+		{[]string{write("junk", "hello\n")}, exitUsage, "no dump"},
+		{[]string{filepath.Join("no", "where")}, exitNotFound, "no"},
+		{[]string{"a", "b"}, exitUsage, "at most one dump"},
+	} {
+		code, out, errs := rath(t, append([]string{"audit"}, c.args...)...)
+		if code != c.code || !strings.Contains(out+errs, c.want) {
+			t.Errorf("%v: exit %d, want %d and %q\n%s%s", c.args, code, c.code, c.want, out, errs)
+		}
+	}
+}
+
+// spoil changes the last message of a dump that holds a word.
+func spoil(t *testing.T, from, to, word, old, by string) {
+	t.Helper()
+	file, err := os.Open(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	var all []audit.Message
+	last := -1
+	for m, err := range audit.ReadDump(file) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(m.Data, []byte(word)) && strings.HasPrefix(m.Stream, "EV_") {
+			last = len(all)
+		}
+		all = append(all, m)
+	}
+	if last < 0 || !bytes.Contains(all[last].Data, []byte(old)) {
+		t.Fatalf("no %s with %s", word, old)
+	}
+	all[last].Data = bytes.Replace(all[last].Data, []byte(old), []byte(by), 1)
+	made, err := os.Create(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer made.Close()
+	w := audit.NewWriter(made)
+	for _, m := range all {
+		if err := w.Write(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -48,6 +48,21 @@ func Attach(ctx context.Context, opts *Options) (*Instance, error) {
 	return n, nil
 }
 
+// Member returns the Options with which another process of this machine
+// becomes a node on the server of this one, which has to listen: the address,
+// how to log in, and how to verify that every write is synced. They hold a
+// password, so they do not belong into arguments or files.
+func (n *Instance) Member() *Options {
+	o := &Options{NATS: n.URL(), Level: n.o.Level}
+	if n.server != nil {
+		o.User, o.Password = n.server.Node()
+	}
+	if n.o.MonitorPort != 0 {
+		o.Monitor = []string{fmt.Sprintf("http://127.0.0.1:%d", n.o.MonitorPort)}
+	}
+	return o
+}
+
 func readAttachment(name string) (attachment, error) {
 	var a attachment
 	data, err := os.ReadFile(name)

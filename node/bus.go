@@ -107,6 +107,9 @@ func (n *Instance) offered() []messages.Workflow {
 
 // about says how the node is.
 func (n *Instance) about() messages.Node {
+	if n.o.Idle { // it answers, and takes nothing
+		return messages.Node{Name: n.o.Name, Incarnation: n.incarnation, Draining: n.draining.Load(), Version: Version()}
+	}
 	return messages.Node{Name: n.o.Name, Incarnation: n.incarnation, Pools: []string{n.o.Pool}, Draining: n.draining.Load(), Offers: n.revisions(), Slots: n.o.Slots, Free: n.system.Free(), Version: Version()}
 }
 

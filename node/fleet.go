@@ -45,6 +45,9 @@ func (n *Instance) join(ctx context.Context) error {
 
 // member describes the node to the others.
 func (n *Instance) member() cluster.Node {
+	if n.o.Idle {
+		return cluster.Node{Version: Version(), Draining: n.draining.Load()}
+	}
 	m := cluster.Node{Version: Version(), Pools: []string{n.o.Pool}, Slots: n.o.Slots, Draining: n.draining.Load()}
 	if n.wired.Load() {
 		m.FreeSlots = n.system.Free()

@@ -145,7 +145,7 @@ func (n *Instance) connect(ctx context.Context) error {
 			return fmt.Errorf("node: store directory %s: %w; name another one with --store", n.o.Store, err)
 		}
 		n.server, err = natsserver.Start(ctx, &natsserver.Options{
-			StoreDir: filepath.Join(n.o.Store, "nats"), Port: n.o.Port, Lazy: level == natsbus.Lazy, Logger: n.log,
+			StoreDir: filepath.Join(n.o.Store, "nats"), Port: n.o.Port, MonitorPort: n.o.MonitorPort, Lazy: level == natsbus.Lazy, Logger: n.log,
 		})
 		if err != nil {
 			return err
@@ -187,7 +187,7 @@ func (n *Instance) wire(ctx context.Context) error {
 		return fmt.Errorf("node: store directory: %w", err)
 	}
 	for _, g := range n.routed([]flow.Registration{
-		agentRegistration(append(tool.Builtins(), n.o.Tools...)), demo.Registration(filepath.Join(store, "demo")), forkRegistration(), mergeRegistration(),
+		agentRegistration(append(tool.Builtins(), n.o.Tools...), n.announced), demo.Registration(filepath.Join(store, "demo")), forkRegistration(), mergeRegistration(),
 	}) {
 		if err := n.registry.Register(g); err != nil {
 			return err
@@ -348,6 +348,9 @@ type attachment struct {
 	User     string `json:"user"`
 	Password string `json:"password"`
 	Level    string `json:"level"`
+	// ToolUser and ToolPassword are for programs that have tools.
+	ToolUser     string `json:"tool_user"`
+	ToolPassword string `json:"tool_password"`
 }
 
 func (n *Instance) attachFile() string { return filepath.Join(n.o.Store, "node.json") }
@@ -359,7 +362,8 @@ func (n *Instance) announce() error {
 		return nil
 	}
 	user, password := n.server.Node()
-	data, err := json.Marshal(attachment{os.Getpid(), n.server.URL(), user, password, n.o.Level})
+	toolUser, toolPassword := n.server.Tool()
+	data, err := json.Marshal(attachment{os.Getpid(), n.server.URL(), user, password, n.o.Level, toolUser, toolPassword})
 	if err != nil {
 		return err
 	}

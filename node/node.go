@@ -64,6 +64,10 @@ type Options struct {
 	// Port makes the embedded server listen on 127.0.0.1; 0 listens on no
 	// socket, -1 picks a free port.
 	Port int
+	// MonitorPort is where the embedded server answers monitoring requests on
+	// 127.0.0.1, with which other nodes verify that it syncs every write; 0 is
+	// none.
+	MonitorPort int
 
 	// Idle keeps the node from taking tasks: it only answers questions and
 	// control requests about what the store holds.

@@ -3,7 +3,10 @@ package demo_test
 import (
 	"context"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/flow/flowtest"
@@ -119,5 +122,41 @@ func TestDirectories(t *testing.T) {
 		if (err == nil) != ok {
 			t.Errorf("input %s: %v", input, err)
 		}
+	}
+}
+
+// TestFleet runs the demo of several nodes in one process: three ways at once,
+// the careful one is adopted, the others are rejected with a reason.
+func TestFleet(t *testing.T) {
+	b := newBench(t)
+	values := run.NewValues(&b.log)
+	d := &flow.Driver{}
+	rt := &flow.Runtime{
+		Store: run.Direct(&b.log, &run.DirectOptions{Values: values, OnCommit: d.Committed}), Values: values,
+		Models: b.rt.Models, Workspaces: b.rt.Workspaces,
+	}
+	g := demo.FleetRegistration(t.TempDir())
+	k := session.Key{Tenant: session.DefaultTenant, ID: "home"}
+	ex, state, err := d.Run(t.Context(), rt, g, run.Task{ID: "fleet", Workflow: demo.FleetName, Session: k})
+	if err != nil || state != run.Succeeded {
+		t.Fatalf("the run is %s: %v", state, err)
+	}
+	if text := ex.Result().Text(); !strings.HasPrefix(text, "ACCEPT") {
+		t.Errorf("it ends with %q", text)
+	}
+	ends := map[string]string{}
+	for _, key := range b.log.Keys() {
+		v, err := values.At(t.Context(), session.Ref{Key: key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends[v.Opening().Name] = v.Closing().State + " " + v.Closing().Reason
+	}
+	want := map[string]string{
+		"": " ", "careful": "adopted all tests are green and the change does what the issue asks",
+		"hasty": "rejected breaks a trailing space", "radical": "rejected as good as careful",
+	}
+	if diff := cmp.Diff(want, ends); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -1,0 +1,116 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// FleetName is the name that the workflow of `rath demo --nodes` is registered
+// under.
+const FleetName = "demo-fleet"
+
+// Coders are the branches of the workflow: each mends the repository in its own
+// way, on whatever node takes it.
+var Coders = []string{"careful", "hasty", "radical"}
+
+// FleetRegistration offers the workflow of `rath demo --nodes`: one researcher,
+// three coders on three nodes, and the first patch whose tests pass is adopted.
+// root is the directory for the repositories, the same for all nodes.
+func FleetRegistration(root string) flow.Registration {
+	return flow.Registration{
+		Name: FleetName, Revision: Revision,
+		Description: "Mends a small repository in three ways at once, on several nodes; the best one is adopted.",
+		NewFor: func(s flow.Settings) (flow.Workflow, error) {
+			var t task
+			if len(s.Input) > 0 {
+				if err := json.Unmarshal(s.Input, &t); err != nil {
+					return nil, fmt.Errorf("%s: input: %w", FleetName, err)
+				}
+			}
+			p := llm.Provider{Kind: Kind}
+			if t.Provider != nil {
+				p = *t.Provider
+			}
+			dir, err := t.directory(root)
+			if err != nil {
+				return nil, err
+			}
+			return &fleet{base: New(p), dir: dir, provider: p}, nil
+		},
+	}
+}
+
+// fleet fans out over the coders.
+type fleet struct {
+	base     *Workflow
+	dir      string
+	provider llm.Provider
+}
+
+// Forward implements flow.Workflow.
+func (w *fleet) Forward(ctx context.Context, s session.Session) (session.Session, error) {
+	research := *w.base.research
+	research.Memory = ""
+	s, err := research.Forward(ctx, s.With(session.UserText(Input)).To("local", w.dir))
+	if err != nil {
+		return s, err
+	}
+	var branches []flow.Branch
+	for _, name := range Coders {
+		branches = append(branches, flow.Branch{Name: name, Workflow: w.branch(name)})
+	}
+	j, err := flow.FanOut(ctx, s, branches, nil)
+	if err != nil {
+		return s, err
+	}
+	return flow.Merge(ctx, j, flow.PickBest(best))
+}
+
+// branch is one coder's way: a patch, its tests, and a verdict.
+func (w *fleet) branch(name string) flow.Workflow {
+	code := &flow.Agent{
+		Name: name, Provider: w.provider, Tools: w.base.code.Tools,
+		Prompt: "You are the " + name + " coder. Mend what the researcher found: read a file before you replace it. Do not run the tests. End with one sentence about what you changed.",
+	}
+	return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		s, err := code.Forward(ctx, s)
+		if err != nil {
+			return s, err
+		}
+		if s, _, err = flow.Call(ctx, s, tests, map[string]string{"cmd": "sh test.sh"}); err != nil {
+			return s, err
+		}
+		return w.base.verify.Forward(ctx, s)
+	})
+}
+
+// best takes the first branch that the verifier accepted, and gives each the
+// verifier's reason.
+func best(_ context.Context, j *flow.Joined) (int, []string, error) {
+	taken := -1
+	reasons := make([]string, len(j.Outcomes))
+	for i, o := range j.Outcomes {
+		if o.State != run.Succeeded {
+			continue
+		}
+		accepted, reason, _ := judge(o.Session.Text())
+		reasons[i] = reason
+		if accepted && taken < 0 {
+			taken = i
+		} else if accepted {
+			reasons[i] = "as good as " + j.Outcomes[taken].Name
+		}
+	}
+	if taken < 0 {
+		return 0, nil, errors.New("no patch passes: " + strings.Join(reasons, "; "))
+	}
+	return taken, reasons, nil
+}

@@ -22,6 +22,7 @@ const (
 	QueryNodes     = "nodes"     // [Nodes]
 	QueryReplay    = "replay"    // [Replay] of a run
 	QueryLetters   = "dlq"       // [DeadLetters], a page
+	QueryTools     = "tools"     // [Tools] of other processes
 )
 
 // Query is the body of a query. Each verb reads the fields that it knows.

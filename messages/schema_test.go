@@ -157,6 +157,9 @@ func full() map[string]any {
 		"tool.v1":        messages.Tool{Name: "deploy", Description: "d", Effect: "idempotent", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 5},
 		"alias.v1":       messages.Alias{Session: "s1", Digest: "d", Cancelled: &run.CancelRequested{By: "b", Reason: "r", Run: "r1"}, Refused: "malformed"},
 		"dead-letter.v1": messages.DeadLetter{Schema: 1, Code: "malformed", Reason: "why", Subject: "rath.task.acme.fix", Run: "r1", Text: "x", Base64: []byte{1}, Bytes: 1, Truncated: true, TimeMS: 1},
+		"tools.v1":       messages.Tools{Tools: []messages.Tool{{Name: "deploy", Description: "d", Effect: "idempotent", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 5}}},
+		"tool-call.v1":   messages.ToolCall{ID: "c1", Attempt: 1, Args: json.RawMessage(`{}`)},
+		"tool-answer.v1": messages.ToolAnswer{Body: json.RawMessage(`[1.5]`), IsError: true},
 		"dead-letters.v1": messages.DeadLetters{
 			Letters: []messages.StoredLetter{{At: 1, Letter: messages.DeadLetter{
 				Schema: 1, Code: "malformed", Reason: "why", Subject: "rath.task.acme.fix", Run: "r1", Text: "x", Base64: []byte{1}, Bytes: 1, Truncated: true, TimeMS: 1,

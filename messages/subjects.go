@@ -65,7 +65,8 @@ func LetterSubject(t session.Tenant, at uint64, verb string) string {
 
 // ParseControlSubject reads tenant, run and verb. The verb of a session's own
 // subject is "session.message", and id is then the session's; those of a dead
-// letter are "dlq.retry" and "dlq.drop", and id is its sequence.
+// letter are "dlq.retry" and "dlq.drop", and id is its sequence; those of a tool
+// are "tool.announce" and "tool.withdraw", and id is its name.
 func ParseControlSubject(subject string) (t session.Tenant, id, verb string, ok bool) {
 	rest, ok := strings.CutPrefix(subject, ControlPrefix)
 	if !ok {
@@ -75,7 +76,7 @@ func ParseControlSubject(subject string) (t session.Tenant, id, verb string, ok 
 	switch {
 	case len(p) == 3:
 		id, verb = p[1], p[2]
-	case len(p) == 4 && (p[1] == "session" || p[1] == "dlq"):
+	case len(p) == 4 && (p[1] == "session" || p[1] == "dlq" || p[1] == "tool"):
 		id, verb = p[2], p[1]+"."+p[3]
 	default:
 		return "", "", "", false

@@ -33,6 +33,9 @@ func (c *Conn) control(ctx context.Context, m *nats.Msg, apply func(ctx context.
 	if !ok {
 		return "", fmt.Errorf("subject %q: %w: request rath.ctl.<tenant>.<run>.<verb>", m.Subject, run.ErrMalformed)
 	}
+	if strings.HasPrefix(verb, "tool.") {
+		return "", c.controlTool(ctx, tenant, id, verb, m.Data)
+	}
 	body, err := messages.DecodeControl(m.Data)
 	if err != nil {
 		return "", err

@@ -85,6 +85,7 @@ func (a answerer) verbs() []verb {
 		{messages.QueryWorkflows, a.workflows},
 		{messages.QueryNodes, a.nodes},
 		{messages.QueryLetters, a.letters},
+		{messages.QueryTools, a.tools},
 		{messages.QueryReplay, a.replay},
 	}
 }

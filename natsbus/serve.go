@@ -25,6 +25,7 @@ type Service struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	busy   chan struct{}
+	limit  time.Duration // for answering one request
 	wg     sync.WaitGroup
 	close  func() error // ends the subscriptions
 	once   sync.Once
@@ -32,7 +33,7 @@ type Service struct {
 }
 
 func newService(ctx context.Context) *Service {
-	s := &Service{busy: make(chan struct{}, handleAtOnce)}
+	s := &Service{busy: make(chan struct{}, handleAtOnce), limit: handleFor}
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	return s
 }
@@ -59,7 +60,7 @@ func (s *Service) goes(handle func(ctx context.Context), busy func()) {
 	}
 	s.wg.Go(func() {
 		defer func() { <-s.busy }()
-		ctx, cancel := context.WithTimeout(s.ctx, handleFor)
+		ctx, cancel := context.WithTimeout(s.ctx, s.limit)
 		defer cancel()
 		handle(ctx)
 	})

@@ -3,13 +3,13 @@ package node
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
@@ -17,7 +17,7 @@ import (
 // AgentInput is the input of the built-in workflow "agent". A task may send
 // plain JSON text instead, which is the prompt.
 type AgentInput struct {
-	Prompt string `json:"prompt"`           // what the user says
+	Prompt string `json:"prompt,omitempty"` // what the user says; without it the session says what to do
 	System string `json:"system,omitempty"` // instructs the model
 	Name   string `json:"name,omitempty"`   // of the agent; "agent" without it
 	Memory string `json:"memory,omitempty"` // the memory to recall from
@@ -26,13 +26,14 @@ type AgentInput struct {
 	Approve []string `json:"approve,omitempty"`
 }
 
-const agentSchema = `{"oneOf":[{"type":"string"},{"type":"object","required":["prompt"],"additionalProperties":false,"properties":{` +
+const agentSchema = `{"oneOf":[{"type":"null"},{"type":"string"},{"type":"object","additionalProperties":false,"properties":{` +
 	`"prompt":{"type":"string"},"system":{"type":"string"},"name":{"type":"string"},"memory":{"type":"string"},"rounds":{"type":"integer","minimum":1},` +
 	`"approve":{"type":"array","items":{"type":"string"}}}}]}`
 
 // agentRegistration offers one agent whose prompt, model, tools, workspace and
-// budget come from the task. tools are those that a task may name.
-func agentRegistration(tools []tool.Tool) flow.Registration {
+// budget come from the task. tools are those of this node that a task may name;
+// elsewhere finds those of other processes.
+func agentRegistration(tools []tool.Tool, elsewhere func(ctx context.Context, names []string) ([]tool.Tool, error)) flow.Registration {
 	return flow.Registration{
 		Name: "agent", Revision: "1", Input: json.RawMessage(agentSchema),
 		Description: "One agent: prompt, model, tools, workspace and budget come from the task.",
@@ -41,10 +42,7 @@ func agentRegistration(tools []tool.Tool) flow.Registration {
 			if err != nil {
 				return nil, err
 			}
-			chosen, err := pickTools(tools, s.Tools)
-			if err != nil {
-				return nil, err
-			}
+			chosen, others := pickTools(tools, s.Tools)
 			agent := &flow.Agent{
 				Name: in.Name, Prompt: in.System, Provider: llm.Provider{Model: s.Model}, Memory: in.Memory, MaxRounds: in.Rounds, Tools: chosen,
 			}
@@ -57,12 +55,24 @@ func agentRegistration(tools []tool.Tool) flow.Registration {
 				}
 			}
 			return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
+				equipped := *agent
 				if v.Placement().Backend != "" && len(s.Tools) == 0 {
-					withFiles := *agent
-					withFiles.Tools = tool.Builtins()
-					return withFiles.Forward(ctx, v.With(session.UserText(in.Prompt)))
+					equipped.Tools = tool.Builtins()
 				}
-				return agent.Forward(ctx, v.With(session.UserText(in.Prompt)))
+				if len(others) > 0 {
+					found, err := elsewhere(ctx, others)
+					if err != nil {
+						return v, err
+					}
+					equipped.Tools = append(slices.Clone(chosen), found...)
+				}
+				switch {
+				case strings.TrimSpace(in.Prompt) != "":
+					v = v.With(session.UserText(in.Prompt))
+				case v.Len() == 0:
+					return v, fmt.Errorf(`agent: there is nothing to do: send "input": "what to do", or a session that says it: %w`, run.ErrMalformed)
+				}
+				return equipped.Forward(ctx, v)
 			}), nil
 		},
 	}
@@ -71,8 +81,8 @@ func agentRegistration(tools []tool.Tool) flow.Registration {
 func readAgentInput(raw json.RawMessage) (AgentInput, error) {
 	var in AgentInput
 	text := strings.TrimSpace(string(raw))
-	if text == "" {
-		return in, errors.New(`agent: the task has no input: send "input": "what to do"`)
+	if text == "" || text == "null" {
+		return in, nil
 	}
 	if text[0] == '"' {
 		if err := json.Unmarshal(raw, &in.Prompt); err != nil {
@@ -85,26 +95,18 @@ func readAgentInput(raw json.RawMessage) (AgentInput, error) {
 			return in, fmt.Errorf(`agent: input: %w; send text, or an object with "prompt" and optionally system, name, memory, rounds, approve`, err)
 		}
 	}
-	if strings.TrimSpace(in.Prompt) == "" {
-		return in, errors.New("agent: the prompt is empty")
-	}
 	return in, nil
 }
 
-// pickTools returns the tools of the given names.
-func pickTools(all []tool.Tool, names []string) ([]tool.Tool, error) {
-	var picked []tool.Tool
+// pickTools returns the tools of the given names, and the names of those that
+// are not there.
+func pickTools(all []tool.Tool, names []string) (picked []tool.Tool, others []string) {
 	for _, name := range names {
-		i := slices.IndexFunc(all, func(t tool.Tool) bool { return t.Spec().Name == name })
-		if i < 0 {
-			have := make([]string, len(all))
-			for i, t := range all {
-				have[i] = t.Spec().Name
-			}
-			slices.Sort(have)
-			return nil, fmt.Errorf("agent: this node has no tool %q; it has: %s", name, strings.Join(have, ", "))
+		if i := slices.IndexFunc(all, func(t tool.Tool) bool { return t.Spec().Name == name }); i >= 0 {
+			picked = append(picked, all[i])
+		} else {
+			others = append(others, name)
 		}
-		picked = append(picked, all[i])
 	}
-	return picked, nil
+	return picked, others
 }

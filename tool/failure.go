@@ -29,6 +29,7 @@ const (
 	SandboxClosed      Kind = "sandbox_closed"           // it was closed
 	SandboxLost        Kind = "sandbox_lost"             // it died; what the call did is unknown
 	Rejected           Kind = "rejected"                 // a person did not approve the call
+	Unavailable        Kind = "tool_unavailable"         // the process that has the tool does not answer
 )
 
 // The longest texts, in bytes, that a failure's body holds.

@@ -65,12 +65,12 @@ var rules = map[string]rule{
 		test:   list("run/runtest", "session/sessiontest", "flow/flowtest", "tool", "memory", "llm/scripted"),
 	},
 	"natsbus": {
-		ours:   list("blob", "session", "run", "lineage", "messages", "flow", "memory", "sandbox", "internal/protection"),
+		ours:   list("blob", "session", "run", "lineage", "messages", "flow", "memory", "sandbox", "tool", "internal/protection"),
 		others: list("github.com/nats-io/nats.go"),
 		test:   list("internal/natstest", "internal/natsserver", "internal/audit", "session/sessiontest", "blob/blobtest", "run/runtest", "actors", "llm", "llm/scripted", "client", "tool", "github.com/nats-io/nats-server/v2"),
 	},
 	"client": {
-		ours: list("natsbus", "messages", "session", "run", "lineage", "flow", "blob"),
+		ours: list("natsbus", "messages", "session", "run", "lineage", "flow", "blob", "tool"),
 		test: list("internal/natstest", "internal/natsserver", "actors", "llm", "llm/scripted", "tool"),
 	},
 	// Layer 4 and 5: wiring, everything is allowed but the server elsewhere.

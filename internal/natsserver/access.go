@@ -10,6 +10,7 @@ import (
 const (
 	nodeUser     = "node"
 	operatorUser = "operator"
+	toolUser     = "tool"
 )
 
 func newPassword() string { return rand.Text() }
@@ -20,6 +21,10 @@ func newPassword() string { return rand.Text() }
 // would not do: a request names the subject of its answer, so a client could
 // have a node, or JetStream itself, publish an answer into an event stream.
 // Across accounts an answer can only end in the asker's account.
+//
+// A tool is a client that may also announce tools and answer their calls: a
+// service in the other direction, exported by the clients' account. A client
+// without credentials could otherwise take the place of any tool.
 //
 // The node may not delete or purge what is stored; an operator may.
 var access = template.Must(template.New("access").Parse(`
@@ -39,13 +44,24 @@ accounts {
       {stream: "rath.run.default.>"}
       {stream: "rath.tail.default.>"}
     ]
+    imports: [
+      {service: {account: CLIENTS, subject: "rath.tool.default.*"}}
+    ]
   }
   CLIENTS {
     users: [
       {user: default, password: "{{.DefaultPassword}}", permissions: {
-        publish: {allow: ["rath.task.default.*", "rath.ctl.default.>", "rath.query.default.>"]}
+        publish: {allow: ["rath.task.default.*", "rath.ctl.default.>", "rath.query.default.>"], deny: ["rath.ctl.default.tool.>"]}
         subscribe: {allow: ["rath.run.default.>", "rath.tail.default.>", "_INBOX.>"]}
       }}
+      {user: {{.Tool}}, password: "{{.ToolPassword}}", permissions: {
+        publish: {allow: ["rath.task.default.*", "rath.ctl.default.>", "rath.query.default.>"]}
+        subscribe: {allow: ["rath.run.default.>", "rath.tail.default.>", "rath.tool.default.*", "_INBOX.>"]}
+        allow_responses: {max: 1, expires: "10m"}
+      }}
+    ]
+    exports: [
+      {service: "rath.tool.default.*"}
     ]
     imports: [
       {service: {account: RATH, subject: "rath.task.default.*"}}
@@ -61,8 +77,8 @@ no_auth_user: default
 
 // accessConfig is the part of the server's configuration that says who may do
 // what.
-func accessConfig(nodePassword, operatorPassword string) (string, error) {
-	for _, p := range []string{nodePassword, operatorPassword} {
+func accessConfig(nodePassword, operatorPassword, toolPassword string) (string, error) {
+	for _, p := range []string{nodePassword, operatorPassword, toolPassword} {
 		if strings.ContainsAny(p, "\"\\\n") {
 			return "", fmt.Errorf("natsserver: a password may not contain quotes, backslashes or line ends")
 		}
@@ -71,6 +87,7 @@ func accessConfig(nodePassword, operatorPassword string) (string, error) {
 	err := access.Execute(&b, map[string]string{
 		"Node": nodeUser, "NodePassword": nodePassword,
 		"Operator": operatorUser, "OperatorPassword": operatorPassword,
+		"Tool": toolUser, "ToolPassword": toolPassword,
 		// Nobody logs in as the default user by name.
 		"DefaultPassword": newPassword(),
 	})

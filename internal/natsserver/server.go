@@ -62,10 +62,10 @@ type Options struct {
 	// Open switches access control off: every client may do everything. It is
 	// for tests and benchmarks.
 	Open bool
-	// NodePassword and OperatorPassword let another process log in as user
-	// "node" or "operator". Empty means a generated one that lives in memory
-	// only, see Node and Operator.
-	NodePassword, OperatorPassword string
+	// NodePassword, OperatorPassword and ToolPassword let another process log
+	// in as user "node", "operator" or "tool". Empty means a generated one that
+	// lives in memory only, see Node, Operator and Tool.
+	NodePassword, OperatorPassword, ToolPassword string
 	// Cluster makes the server one of a cluster; it needs a Port and a Name of
 	// its own, and the same passwords as the others.
 	Cluster *Cluster
@@ -93,6 +93,7 @@ type Server struct {
 	open     bool
 	node     string
 	operator string
+	tool     string
 
 	stop sync.Once
 	done chan struct{}
@@ -132,7 +133,7 @@ func Start(ctx context.Context, opts *Options) (_ *Server, err error) {
 
 	s := &Server{
 		lock: lock, log: newAdapter(o.Logger), dir: o.StoreDir, open: o.Open,
-		node: o.NodePassword, operator: o.OperatorPassword, done: make(chan struct{}),
+		node: o.NodePassword, operator: o.OperatorPassword, tool: o.ToolPassword, done: make(chan struct{}),
 	}
 	conf, err := o.server()
 	if err != nil {
@@ -168,13 +169,16 @@ func (o *Options) setDefaults() {
 	if o.OperatorPassword == "" {
 		o.OperatorPassword = newPassword()
 	}
+	if o.ToolPassword == "" {
+		o.ToolPassword = newPassword()
+	}
 }
 
 // server translates the options into those of nats-server.
 func (o *Options) server() (*server.Options, error) {
 	conf := new(server.Options)
 	if !o.Open {
-		text, err := accessConfig(o.NodePassword, o.OperatorPassword)
+		text, err := accessConfig(o.NodePassword, o.OperatorPassword, o.ToolPassword)
 		if err != nil {
 			return nil, err
 		}
@@ -252,6 +256,10 @@ func (s *Server) Node() (user, password string) { return s.credentials(nodeUser,
 // Operator returns the credentials of the operator, both empty when access is
 // open.
 func (s *Server) Operator() (user, password string) { return s.credentials(operatorUser, s.operator) }
+
+// Tool returns the credentials of programs that have tools, both empty when
+// access is open.
+func (s *Server) Tool() (user, password string) { return s.credentials(toolUser, s.tool) }
 
 func (s *Server) credentials(user, password string) (string, string) {
 	if s.open {

@@ -237,6 +237,71 @@ func TestClientAccess(t *testing.T) {
 	})
 }
 
+// TestToolAccess shows that a tool's program takes the calls of its tenant, and
+// that a client without credentials can neither take them nor announce a tool.
+func TestToolAccess(t *testing.T) {
+	srv := start(t, natsserver.Options{})
+	user, password := srv.Node()
+	node, _ := connect(t, srv, user, password)
+	user, password = srv.Tool()
+	program, denied := connect(t, srv, user, password)
+	client, refused := connect(t, srv, "", "")
+
+	const subject = "rath.tool.default.weather"
+	if _, err := node.Request(subject, nil, time.Second); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("a call that nobody takes: %v", err)
+	}
+	sub, err := program.QueueSubscribe(subject, "rath.tool", func(m *nats.Msg) { _ = m.Respond([]byte("sunny")) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := program.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := node.Request(subject, []byte("?"), 5*time.Second); err != nil || string(m.Data) != "sunny" {
+		t.Errorf("a call: %v, %v", m, err)
+	}
+	if err := sub.Unsubscribe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := program.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := node.Request(subject, nil, time.Second); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("a call after the program has left: %v", err)
+	}
+	const announce = "rath.ctl.default.tool.weather.announce"
+	if _, err := node.Subscribe("rath.ctl.>", func(m *nats.Msg) { _ = m.Respond([]byte("ok")) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := node.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := program.Request(announce, nil, 5*time.Second); err != nil || string(m.Data) != "ok" {
+		t.Errorf("announce: %v, %v", m, err)
+	}
+	for _, subject := range []string{announce, "rath.tool.default.weather"} {
+		if err := client.Publish(subject, nil); err != nil {
+			t.Fatal(err)
+		}
+		expectRefusal(t, client, refused, subject)
+	}
+	if _, err := client.SubscribeSync(subject); err != nil {
+		t.Fatal(err)
+	}
+	expectRefusal(t, client, refused, subject)
+	for _, subject := range []string{"rath.tool.other.weather", "rath.tool.>", "rath.ev.>"} {
+		if _, err := program.SubscribeSync(subject); err != nil {
+			t.Fatal(err)
+		}
+		expectRefusal(t, program, denied, subject)
+	}
+	if err := program.Publish("rath.ev.1.0.default.s", nil); err != nil {
+		t.Fatal(err)
+	}
+	expectRefusal(t, program, denied, "rath.ev.1.0.default.s")
+}
+
 func expectRefusal(t *testing.T, nc *nats.Conn, refused <-chan error, subject string) {
 	t.Helper()
 	if err := nc.Flush(); err != nil {

@@ -1,0 +1,94 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/tool"
+)
+
+// ToolOptions change how a tool is served; nil is the defaults.
+type ToolOptions struct {
+	// Timeout is how long a call may take, at most 10 minutes; 0 is a minute.
+	// The context of a call ends after it.
+	Timeout time.Duration
+}
+
+// toolLast is how long calls under way go on when a tool is served no more.
+const toolLast = 10 * time.Second
+
+// ServeTool puts a tool of this program on offer to the agents of the tenant,
+// and answers their calls until ctx ends: then it takes no more, lets those
+// under way go on for a moment and returns. Several programs may serve one tool;
+// each call goes to one of them. The tool stays announced when nobody serves
+// it; see WithdrawTool.
+//
+//	err := c.ServeTool(ctx, tool.Func("weather", "Current weather of a city.", weather,
+//		&tool.FuncOptions{Effect: tool.ReadOnly}), nil)
+//
+// A call whose program dies may come again, with the same ID (see
+// tool.Current) and the next attempt, if the tool's effect allows that. Calls
+// have no sandbox and no session. The credentials must allow to announce the
+// tool and to subscribe to its calls, see FORMAT.md of package messages.
+func (c *Client) ServeTool(ctx context.Context, t tool.Tool, o *ToolOptions) error {
+	if o == nil {
+		o = &ToolOptions{}
+	}
+	table, err := tool.NewTable(t)
+	if err != nil {
+		return err
+	}
+	spec := t.Spec()
+	effect, err := spec.Effect.MarshalText()
+	if err != nil {
+		return err
+	}
+	v := messages.Tool{Name: spec.Name, Description: spec.Description, Input: spec.Schema, Effect: string(effect), TimeoutMS: o.Timeout.Milliseconds()}
+	if err := v.Check(spec.Name); err != nil {
+		return err
+	}
+	limit := o.Timeout
+	if limit == 0 {
+		limit = messages.ToolTimeoutMS * time.Millisecond
+	}
+	working, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	// It answers before anybody can know of it.
+	s, err := c.conn.ServeTool(working, c.tenant, spec.Name, func(ctx context.Context, call messages.ToolCall) messages.ToolAnswer {
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		out := table.Call(ctx, spec.Name, string(call.Args), tool.Call{ID: call.ID, Attempt: call.Attempt})
+		return messages.ToolAnswer{Body: out.Body, IsError: out.IsError}
+	})
+	if err != nil {
+		return err
+	}
+	if err = c.conn.AnnounceTool(ctx, c.tenant, v); err != nil {
+		err = fmt.Errorf("tool %s was not announced: %w", spec.Name, err)
+	} else {
+		<-ctx.Done()
+	}
+	last := time.AfterFunc(toolLast, stop)
+	defer last.Stop()
+	return errors.Join(err, s.Stop())
+}
+
+// Tools returns the tools that programs have announced, sorted by name. Whether
+// somebody answers their calls is seen when they are called.
+func (c *Client) Tools(ctx context.Context) ([]messages.Tool, error) {
+	data, err := c.conn.Query(ctx, c.tenant, messages.QueryTools, messages.Query{})
+	if err != nil {
+		return nil, err
+	}
+	all, err := messages.DecodeTools(data)
+	return all.Tools, err
+}
+
+// WithdrawTool takes a tool away; one that is not there is no error. Runs that
+// have begun with it go on calling it.
+func (c *Client) WithdrawTool(ctx context.Context, name string) error {
+	return c.conn.WithdrawTool(ctx, c.tenant, name)
+}

@@ -1,0 +1,285 @@
+package natsbus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// A tool of another process is an entry in the registry and somebody who
+// answers requests on its subject. The entry stays when nobody answers: its
+// calls fail then, and the model is told.
+
+const (
+	// maxTools is how many tools a tenant may have.
+	maxTools = 1024
+	// toolQueue is what the processes share that answer the calls of one tool.
+	toolQueue = "rath.tool"
+)
+
+// Tools returns the tools that processes have announced to a tenant, sorted by
+// name.
+func (c *Conn) Tools(ctx context.Context, t session.Tenant) ([]messages.Tool, error) {
+	var all []messages.Tool
+	for m, err := range c.values(ctx, BucketRegistry, messages.ToolKey(t, "*")) {
+		if err != nil {
+			return nil, fmt.Errorf("natsbus: tools of %s: %w", t, err)
+		}
+		if v, err := messages.DecodeTool(m.Data); err == nil {
+			all = append(all, v)
+		}
+	}
+	slices.SortFunc(all, func(a, b messages.Tool) int { return strings.Compare(a.Name, b.Name) })
+	return all, nil
+}
+
+// tools answers a query for the tools of a tenant.
+func (a answerer) tools(ctx context.Context, t session.Tenant, _ messages.Query) (any, error) {
+	all, err := a.c.Tools(ctx, t)
+	return messages.Tools{Tools: append([]messages.Tool{}, all...)}, err
+}
+
+// controlTool announces a tool or takes it away.
+func (c *Conn) controlTool(ctx context.Context, t session.Tenant, name, verb string, data []byte) error {
+	switch verb {
+	case messages.VerbToolAnnounce:
+		return c.announceTool(ctx, t, name, data)
+	case messages.VerbToolWithdraw:
+		return c.unregister(ctx, messages.ToolKey(t, name))
+	}
+	return fmt.Errorf("tool %q: verb %q: %w: %s or %s", name, verb, run.ErrMalformed, messages.VerbAnnounce, messages.VerbWithdraw)
+}
+
+func (c *Conn) announceTool(ctx context.Context, t session.Tenant, name string, data []byte) error {
+	v, err := messages.DecodeTool(data)
+	if err == nil {
+		err = v.Check(name)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := tool.NewTable(c.ToolOf(t, v)); err != nil {
+		return &messages.FieldError{Message: "tool", Field: "input", Problem: strings.TrimPrefix(err.Error(), "tool: unusable spec: "), Remedy: "send the JSON Schema of an object"}
+	}
+	all, err := c.Tools(ctx, t)
+	if err != nil {
+		return err
+	}
+	known := slices.ContainsFunc(all, func(o messages.Tool) bool { return o.Name == name })
+	if !known && len(all) >= maxTools {
+		return fmt.Errorf("tool %s: %w: there are %d already; withdraw some", name, run.ErrBusy, len(all))
+	}
+	entry, err := messages.Encode(v)
+	if err != nil {
+		return err
+	}
+	subject := keySubject(BucketRegistry, messages.ToolKey(t, name))
+	have, err := c.leaderLast(ctx, "KV_"+BucketRegistry, subject)
+	if err == nil && string(have.Data) == string(entry) {
+		return nil
+	}
+	if _, err := patiently(ctx, func(ctx context.Context) (uint64, error) {
+		return c.publish(ctx, &nats.Msg{Subject: subject, Data: entry})
+	}); err != nil {
+		return fmt.Errorf("natsbus: announce tool %s: %w", name, err)
+	}
+	return nil
+}
+
+// AnnounceTool puts a tool on offer to a tenant, and replaces what was there
+// under its name. It needs the right to request its ToolControlSubject.
+func (c *Conn) AnnounceTool(ctx context.Context, t session.Tenant, v messages.Tool) error {
+	body, err := messages.Encode(v)
+	if err != nil {
+		return err
+	}
+	return c.askDone(ctx, messages.ToolControlSubject(t, v.Name, messages.VerbAnnounce), body)
+}
+
+// WithdrawTool takes a tool away; one that is not there is no error.
+func (c *Conn) WithdrawTool(ctx context.Context, t session.Tenant, name string) error {
+	return c.askDone(ctx, messages.ToolControlSubject(t, name, messages.VerbWithdraw), nil)
+}
+
+func (c *Conn) askDone(ctx context.Context, subject string, body []byte) error {
+	data, err := c.ask(ctx, subject, body)
+	if err != nil {
+		return err
+	}
+	a, err := messages.DecodeAnswer(data)
+	if err != nil {
+		return err
+	}
+	return a.Err()
+}
+
+// ServeTool answers the calls of a tool until the service is stopped; several
+// processes that do share them. It does not announce the tool.
+func (c *Conn) ServeTool(ctx context.Context, t session.Tenant, name string, handle func(ctx context.Context, call messages.ToolCall) messages.ToolAnswer) (*Service, error) {
+	if err := session.ValidID("tool", name); err != nil {
+		return nil, err
+	}
+	subject := messages.ToolSubject(t, name)
+	s := newService(ctx)
+	s.limit = messages.MaxToolTimeoutMS * time.Millisecond
+	answer := func(m *nats.Msg, a messages.ToolAnswer) {
+		data, err := messages.Encode(a)
+		if errors.Is(err, session.ErrTooLarge) {
+			data, err = messages.Encode(failedAnswer(&tool.Failure{Kind: tool.TooLarge, Message: err.Error()}))
+		}
+		if err == nil {
+			err = m.Respond(data)
+		}
+		if err != nil {
+			c.o.Logger.Warn("a tool call was not answered", "tool", name, "err", err)
+		}
+	}
+	sub, err := c.nc.QueueSubscribe(subject, toolQueue, func(m *nats.Msg) {
+		if m.Reply == "" {
+			return
+		}
+		call, err := messages.DecodeToolCall(m.Data)
+		if err != nil {
+			answer(m, failedAnswer(err))
+			return
+		}
+		s.goes(func(ctx context.Context) { answer(m, handle(ctx, call)) }, func() {
+			answer(m, failedAnswer(fmt.Errorf("%w: %d calls are being answered; try again in a second", run.ErrBusy, handleAtOnce)))
+		})
+	})
+	if err == nil {
+		err = c.flush(ctx)
+	}
+	if err == nil && errors.Is(c.nc.LastError(), nats.ErrPermissionViolation) && strings.Contains(c.nc.LastError().Error(), `"`+subject+`"`) {
+		err = fmt.Errorf("%w: these credentials may not subscribe to it", ErrDenied)
+	}
+	if err != nil {
+		s.cancel()
+		return nil, fmt.Errorf("natsbus: answer %s: %w", subject, err)
+	}
+	s.close = func() error { return c.drainSubscription(sub) }
+	return s, nil
+}
+
+// failedAnswer tells a model what went wrong.
+func failedAnswer(err error) messages.ToolAnswer {
+	o := tool.ErrorOutcome(err)
+	return messages.ToolAnswer{Body: o.Body, IsError: true}
+}
+
+// ToolOf returns a tool that a process announced, for an agent: its calls are
+// requests on its subject. Arguments are checked here before.
+func (c *Conn) ToolOf(t session.Tenant, v messages.Tool) tool.Tool { return &remoteTool{c, t, v} }
+
+// remoteTool calls a tool of another process.
+type remoteTool struct {
+	c      *Conn
+	tenant session.Tenant
+	v      messages.Tool
+}
+
+// Spec implements tool.Tool.
+func (r *remoteTool) Spec() tool.Spec {
+	var e tool.Effect
+	if e.UnmarshalText([]byte(r.v.Effect)) != nil || e == tool.Sandboxed {
+		e = tool.NonIdempotent
+	}
+	return tool.Spec{Name: r.v.Name, Description: r.v.Description, Schema: r.v.Input, Effect: e}
+}
+
+// toolAbsence is how long a call waits for somebody who answers: one process
+// may be about to take the place of another.
+const toolAbsence = 5 * time.Second
+
+// Call implements tool.Tool. A request that nobody took is made again for a
+// moment, whatever the effect. One that may have been taken is made again, under
+// the same id, only if the effect allows it.
+func (r *remoteTool) Call(ctx context.Context, call tool.Call) (tool.Result, error) {
+	limit := time.Duration(r.v.TimeoutMS) * time.Millisecond
+	if limit <= 0 {
+		limit = messages.ToolTimeoutMS * time.Millisecond
+	}
+	body, err := messages.Encode(messages.ToolCall{ID: call.ID, Attempt: call.Attempt, Args: call.Args})
+	if err != nil {
+		return tool.Result{}, &tool.Failure{Kind: tool.TooLarge, Message: "the arguments are too large to be sent; pass large data by reference", Err: err}
+	}
+	inside, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	began := time.Now()
+	again := r.Spec().Effect != tool.NonIdempotent
+	for wait := newBackoff(); ; {
+		m, err := r.request(inside, body)
+		switch {
+		case err == nil:
+			return r.answer(m.Data)
+		case ctx.Err() != nil:
+			return tool.Result{}, context.Cause(ctx)
+		case inside.Err() != nil:
+			return tool.Result{}, r.silent(limit)
+		case errors.Is(err, nats.ErrMaxPayload):
+			return tool.Result{}, &tool.Failure{Kind: tool.TooLarge, Message: "the arguments are too large to be sent; pass large data by reference", Err: err}
+		case errors.Is(err, nats.ErrNoResponders):
+			if time.Since(began) > toolAbsence {
+				return tool.Result{}, &tool.Failure{
+					Kind: tool.Unavailable, Detail: r.v.Name, Err: err,
+					Message: fmt.Sprintf("nobody answers the tool %s: the program that announced it does not run; do without it", r.v.Name),
+				}
+			}
+		case !again:
+			// Whether it was done is not known: the run finds its intent open.
+			return tool.Result{}, fmt.Errorf("%w: tool %s: %w", session.ErrUnavailable, r.v.Name, err)
+		}
+		if wait.sleep(inside) != nil {
+			continue // the next turn tells which of the two contexts has ended
+		}
+	}
+}
+
+// request makes one request, whose answer does not come any more when the
+// connection is lost.
+func (r *remoteTool) request(ctx context.Context, body []byte) (*nats.Msg, error) {
+	asking, cut := context.WithCancelCause(ctx)
+	defer cut(nil)
+	defer context.AfterFunc(r.c.link.Load().ctx, func() { cut(errCut) })()
+	m, err := r.c.nc.RequestWithContext(asking, messages.ToolSubject(r.tenant, r.v.Name), body)
+	if err != nil && errors.Is(context.Cause(asking), errCut) {
+		err = errCut
+	}
+	return m, err
+}
+
+func (r *remoteTool) silent(limit time.Duration) error {
+	text := fmt.Sprintf("the tool %s gave no answer within %v", r.v.Name, limit)
+	if r.Spec().Effect == tool.NonIdempotent {
+		text += "; whether it did its work is not known: find out before you call it again"
+	}
+	return &tool.Failure{Kind: tool.Timeout, Message: text, Detail: r.v.Name}
+}
+
+func (r *remoteTool) answer(data []byte) (tool.Result, error) {
+	a, err := messages.DecodeToolAnswer(data)
+	switch {
+	case errors.Is(err, session.ErrTooLarge):
+		return tool.Result{}, &tool.Failure{
+			Kind: tool.TooLarge, Detail: r.v.Name, Err: err,
+			Message: fmt.Sprintf("the answer of %s has %d bytes, at most %d are taken; ask for less", r.v.Name, len(data), messages.MaxReply),
+		}
+	case err != nil:
+		return tool.Result{}, &tool.Failure{
+			Kind: tool.Exception, Detail: r.v.Name, Err: err,
+			Message: fmt.Sprintf("%s gave an answer that is none (%v); its author has to send {\"body\": …, \"is_error\": false}", r.v.Name, err),
+		}
+	}
+	return tool.Result{Body: json.RawMessage(a.Body), IsError: a.IsError}, nil
+}

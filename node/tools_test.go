@@ -1,0 +1,270 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// scriptOf is a model that answers from a file of this package.
+func scriptOf(t *testing.T, name string, o *scripted.Options) *scripted.Model {
+	t.Helper()
+	data, err := os.ReadFile("testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := scripted.Parse(name, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := scripted.New(s, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// toolProgram connects to a node's server as a program that has tools.
+func toolProgram(t *testing.T, n *Instance) (*client.Client, *natsbus.Conn) {
+	t.Helper()
+	user, password := n.server.Tool()
+	conn, err := natsbus.Connect(t.Context(), &natsbus.Options{Dialer: n.server.Dial, Client: true, Name: "program", User: user, Password: password})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	c, err := client.New(conn, session.DefaultTenant)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, conn
+}
+
+// toolTexts are the results that a session's tools gave.
+func toolTexts(t *testing.T, c *client.Client, id session.ID) []string {
+	t.Helper()
+	s, err := c.Session(t.Context(), string(id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, chunk := range s.Chunks {
+		if chunk.Kind == session.ToolResult {
+			all = append(all, chunk.Text)
+		}
+	}
+	return all
+}
+
+func TestToolsOfOtherPrograms(t *testing.T) {
+	n := begin(t, &Options{
+		Store: t.TempDir(), Level: "lazy", Models: scriptOf(t, "tools.txtar", nil), Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	}).started(t)
+	mine, err := n.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, conn := toolProgram(t, n)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
+	defer cancel()
+	ask := func(input string, tools ...string) messages.Result {
+		t.Helper()
+		text, err := json.Marshal(input)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := mine.Do(ctx, "agent", messages.Task{Input: text, Tools: tools}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+
+	if r := ask("weather", "weather"); r.Code != run.CodeNotFound || !strings.Contains(r.Error, `there is no tool "weather"`) || !strings.Contains(r.Error, "read_workspace_file") {
+		t.Errorf("a tool that nobody announced: %+v", r)
+	}
+
+	// A program in Go serves one.
+	var mu sync.Mutex
+	var calls []string
+	serving, stop := context.WithCancel(ctx)
+	served := make(chan error, 1)
+	go func() {
+		served <- program.ServeTool(serving, tool.Func("weather", "Weather of a city.", func(ctx context.Context, in struct {
+			City string `json:"city"`
+		},
+		) (map[string]string, error) {
+			call, _ := tool.Current(ctx)
+			mu.Lock()
+			calls = append(calls, call.ID+" "+string(call.Args))
+			mu.Unlock()
+			return map[string]string{in.City: "sunny"}, nil
+		}, &tool.FuncOptions{Effect: tool.ReadOnly}), nil)
+	}()
+	announced(t, mine, "weather")
+	r := ask("weather", "weather")
+	if r.State != run.Succeeded || r.Output != "It is sunny in Rome." {
+		t.Fatalf("the run: %+v", r)
+	}
+	mu.Lock()
+	if len(calls) != 1 || !strings.HasSuffix(calls[0], ` {"city":"Rome"}`) || strings.HasPrefix(calls[0], " ") {
+		t.Errorf("the program was called with %q", calls)
+	}
+	mu.Unlock()
+	// Arguments that do not match the schema never reach the program.
+	if got := toolTexts(t, mine, ask("weather wrong", "weather").Session); len(got) != 1 || !strings.Contains(got[0], "invalid_tool_arguments") {
+		t.Errorf("wrong arguments: %q", got)
+	}
+	mu.Lock()
+	if len(calls) != 1 {
+		t.Errorf("the program was called with wrong arguments: %q", calls)
+	}
+	mu.Unlock()
+	stop()
+	if err := <-served; err != nil {
+		t.Errorf("the program ended with %v", err)
+	}
+	// Nobody answers any more: the model is told, the run goes on.
+	r = ask("weather", "weather")
+	if got := toolTexts(t, mine, r.Session); r.State != run.Succeeded || len(got) != 1 || !strings.Contains(got[0], "tool_unavailable") {
+		t.Errorf("nobody answers: %+v %q", r, got)
+	}
+
+	// A program that speaks nothing but NATS.
+	for _, tt := range []struct{ name, answer, want string }{
+		{"plain", `{"body":{"sky":"grey"}}`, `{"sky":"grey"}`},
+		{"failed", `{"body":"no such city","is_error":true}`, `no such city`},
+		{"malformed", `grey`, `gave an answer that is none`},
+		{"unknown", `{"result":1}`, `unknown`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			raw := rawResponder(t, n, messages.ToolSubject(session.DefaultTenant, "weather"), tt.answer)
+			defer raw()
+			r := ask("weather", "weather")
+			got := toolTexts(t, mine, r.Session)
+			if r.State != run.Succeeded || len(got) != 1 {
+				t.Fatalf("%+v %q", r, got)
+			}
+			if !strings.Contains(got[0], tt.want) {
+				t.Errorf("the model reads %q, want %q", got[0], tt.want)
+			}
+		})
+	}
+
+	// One that takes a call and never answers.
+	if err := conn.AnnounceTool(ctx, session.DefaultTenant, messages.Tool{Name: "weather", Description: "Slow.", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 300}); err != nil {
+		t.Fatal(err)
+	}
+	raw := rawResponder(t, n, messages.ToolSubject(session.DefaultTenant, "weather"), "")
+	defer raw()
+	r = ask("weather", "weather")
+	if got := toolTexts(t, mine, r.Session); r.State != run.Succeeded || len(got) != 1 || !strings.Contains(got[0], "timeout") || !strings.Contains(got[0], "whether it did its work is not known") {
+		t.Errorf("no answer: %+v %q", r, got)
+	}
+
+	if err := program.WithdrawTool(ctx, "weather"); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := mine.Tools(ctx); err != nil || len(all) != 0 {
+		t.Errorf("after it was withdrawn: %v, %v", all, err)
+	}
+}
+
+// announced waits until a tool is on offer.
+func announced(t *testing.T, c *client.Client, name string) {
+	t.Helper()
+	for end := time.Now().Add(soon); ; time.Sleep(5 * time.Millisecond) {
+		all, err := c.Tools(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(all) == 1 && all[0].Name == name {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("on offer is %v", all)
+		}
+	}
+}
+
+func TestToolsThatAreRefused(t *testing.T) {
+	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy"}).started(t)
+	_, conn := toolProgram(t, n)
+	good := messages.Tool{Name: "weather", Description: "Weather."}
+	for _, tt := range []struct {
+		change func(v *messages.Tool)
+		want   string
+	}{
+		{func(v *messages.Tool) { v.Description = " " }, "field description"},
+		{func(v *messages.Tool) { v.Effect = "sandboxed" }, "field effect"},
+		{func(v *messages.Tool) { v.Effect = "safe" }, "field effect"},
+		{func(v *messages.Tool) { v.TimeoutMS = 3_600_000 }, "field timeout_ms"},
+		{func(v *messages.Tool) { v.Input = json.RawMessage(`{"type":"string"}`) }, "field input"},
+		{func(v *messages.Tool) {
+			v.Input = json.RawMessage(`{"type":"object","properties":{"a":{"$ref":"#/nowhere"}}}`)
+		}, "field input"},
+		{func(v *messages.Tool) { v.Description = strings.Repeat("x", 5000) }, "field description"},
+	} {
+		v := good
+		tt.change(&v)
+		if err := conn.AnnounceTool(t.Context(), session.DefaultTenant, v); !errors.Is(err, run.ErrMalformed) || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%+v: %v, want %q", v, err, tt.want)
+		}
+	}
+	// A client without the right can neither announce nor serve.
+	guest, err := natsbus.Connect(t.Context(), &natsbus.Options{Dialer: n.server.Dial, Client: true, Name: "guest"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer guest.Close()
+	if _, err := guest.ServeTool(t.Context(), session.DefaultTenant, "weather", nil); !errors.Is(err, natsbus.ErrDenied) {
+		t.Errorf("a guest serves a tool: %v", err)
+	}
+}
+
+// rawResponder answers a subject with fixed bytes, as a program in any language
+// would; without bytes it takes requests and says nothing.
+func rawResponder(t *testing.T, n *Instance, subject, answer string) (stop func()) {
+	t.Helper()
+	user, password := n.server.Tool()
+	nc, err := nats.Connect("", nats.InProcessServer(dialFunc(n.server.Dial)), nats.UserInfo(user, password))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := nc.QueueSubscribe(subject, "rath.tool", func(m *nats.Msg) {
+		if answer != "" {
+			_ = m.Respond([]byte(answer))
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return nc.Close
+}
+
+type dialFunc func() (net.Conn, error)
+
+func (f dialFunc) InProcessConn() (net.Conn, error) { return f() }

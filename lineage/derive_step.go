@@ -209,11 +209,11 @@ func gathers(v run.Done, author string) string {
 		}
 		names[e.State] = append(names[e.State], tell(e.Name, 40))
 	}
-	text := fmt.Sprintf("%d of %s joined", joined, countedAs(len(ends), "branch", "branches"))
+	parts := []string{fmt.Sprintf("%d of %s joined", joined, countedAs(len(ends), "branch", "branches"))}
 	for _, s := range others {
-		text += "; " + strings.Join(names[s], ", ") + " " + strings.ReplaceAll(string(s), "_", " ")
+		parts = append(parts, strings.Join(names[s], ", ")+" "+strings.ReplaceAll(string(s), "_", " "))
 	}
-	return text
+	return strings.Join(parts, "; ")
 }
 
 // complete adds to a step's record what the event says that it made.

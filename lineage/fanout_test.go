@@ -204,7 +204,7 @@ func TestFanOut(t *testing.T) {
 	tree, err := g.Tree(w.home, nil)
 	w.must(err)
 	golden(t, "branches.tree.txt", []byte(tree))
-	for _, l := range strings.Split(tree, "\n") {
+	for l := range strings.SplitSeq(tree, "\n") {
 		if len([]rune(l)) > 80 {
 			t.Errorf("%d columns: %s", len([]rune(l)), l)
 		}

@@ -33,8 +33,8 @@ func (w *Writer) Commit(b Batch, now time.Time) (Ack, error) {
 		a.Inbox = r.Inbox()
 		return a, nil
 	}
-	if r.State == Waiting && has(b.Events, KindDone) {
-		return Ack{}, fmt.Errorf("run: %s waits and records no step: %w", b.Run, ErrState)
+	if r.State == Waiting {
+		return Ack{}, fmt.Errorf("run: %s waits and records nothing: %w", b.Run, ErrState)
 	}
 	if r.State == NeedsReview && has(b.Events, KindEnded) {
 		return Ack{}, fmt.Errorf("run: %s waits for a person and cannot end: %w", b.Run, ErrState)

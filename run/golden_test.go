@@ -114,6 +114,43 @@ func play(t *testing.T) *theatre {
 	signal(Signal{To: home, Run: "r3", Cancel: &CancelRequested{By: "ops", Reason: "not needed"}})
 	claim(home, Claim{Home: home, Run: "r2"})
 	commit(home, "r2", "1", nil, event(KindIntent, Intent{Attempt: 2, Call: "r2/1", Expires: 1, Input: "i", Name: "send", Path: "1", Run: "r2"}))
+
+	// A run that fans out, is asked, talked to and set apart.
+	whole, fanned := session.Key{Tenant: "t", ID: "whole"}, session.Key{Tenant: "t", ID: "fanned"}
+	r4 := &Task{ID: "r4", Workflow: "w", Revision: "7", Session: whole}
+	claim(whole, Claim{Home: whole, Run: "r4", Task: r4, Open: session.Opening{Kind: session.OpenLeaf, Run: "r4"}, Events: []session.Event{session.ChunkEvent(session.UserText("go"))}})
+	base, _ := h.writer(whole).Session().Link()
+	out := FanOut{
+		Ancestors: []Ancestor{{Run: "r4", Session: whole.ID}}, Base: base, Budget: Budget{Tokens: 500}, Path: "0", Revision: "7", Root: whole.ID, Run: "r4", Workflow: "w",
+		Branches: []FanOutBranch{{Name: "a", Session: fanned.ID}, {Input: `{"x":1}`, Name: "b", Session: "remote", Workflow: "other"}},
+	}
+	branches := Wait{Branches: []session.ID{fanned.ID, "remote"}, Due: 1_700_000_900_000, Kind: WaitBranches, Need: 1, Path: "0.gather", Title: "waits for 2 branches"}
+	commit(whole, "r4", "0", nil, event(KindFanOut, out), event(KindWaiting, Suspended{Attempt: 1, For: []Wait{branches}, Run: "r4"}),
+		event(KindDone, Done{Attempt: 1, Input: "i", Kind: StepFanOut, Path: "0", Run: "r4", Value: `{"budget":{"tokens":500}}`}))
+	branch4 := out.Tasks("t")[0]
+	claim(fanned, Claim{Home: fanned, Run: branch4.ID, Task: &branch4, Root: whole.ID, Open: session.Opening{Kind: session.OpenFork, Name: "a", Parents: []session.Link{base}, Run: "r4", Step: "0.a"}})
+	commit(fanned, branch4.ID, "end", nil, event(KindEnded, Ended{Attempt: 1, Run: branch4.ID, State: Succeeded, Workflow: "w"}))
+	last := h.writer(fanned).At()
+	report := Received{ID: "fanned", Kind: Report, Path: "0.gather", Branch: &BranchEnd{
+		Link: session.Link{Ref: session.Ref{Key: fanned}, Seq: last.Seq, Hash: last.Hash, Token: last.Token}, State: Succeeded, Usage: session.Usage{Calls: 1},
+	}}
+	signal(Signal{To: whole, Run: "r4", Received: &report})
+	claim(whole, Claim{Home: whole, Run: "r4"})
+	commit(whole, "r4", "0.gather", nil, event(KindDone, Done{Attempt: 2, Input: "i", Kind: StepGather, Path: "0.gather", Run: "r4", Value: "[]"}),
+		event(KindDisposed, Disposed{Run: "r4", Branches: []Disposal{{Reason: "not needed", Session: "remote", State: session.ClosedCancelled}}}))
+	signal(Signal{To: fanned, Run: "fanned", Close: &Disposal{Session: fanned.ID, State: session.ClosedMerged}})
+	question := Wait{Detail: "the notes", Kind: WaitApproval, Name: "send", Path: "1", Title: "send?"}
+	commit(whole, "r4", "", nil, event(KindWaiting, Suspended{Attempt: 2, For: []Wait{question}, Run: "r4"}))
+	signal(Signal{To: whole, Received: &Received{By: "ana", ID: "m1", Interrupt: true, Kind: Message, Text: "be quick"}})
+	signal(Signal{To: whole, Run: "r4", Received: &Received{By: "ana", Kind: Approve, Path: "1", Reason: "fine", Value: `{"to":"all"}`}})
+	signal(Signal{To: whole, Quarantine: &Quarantined{By: "ops", Reason: "odd"}})
+	signal(Signal{To: whole, Quarantine: &Quarantined{By: "ops", Reason: "looked at", Released: true}})
+	claim(whole, Claim{Home: whole, Run: "r4"})
+	signal(Signal{To: whole, Run: "r4", Rebudget: &Rebudgeted{Budget: Budget{Tokens: 9000}, By: "ops", Reason: "it needs more"}})
+	commit(whole, "r4", "", nil, event(KindReview, Review{Attempt: 3, Code: CodeMismatch, Path: "1", Reason: "other code", Revision: "7", Run: "r4"}))
+	signal(Signal{To: whole, Run: "r4", Resolve: &Resolved{Decision: Pin, Reason: "as it began"}})
+	claim(whole, Claim{Home: whole, Run: "r4", Revision: "7"})
+	commit(whole, "r4", "1", nil, event(KindDone, Done{Attempt: 4, Inbox: 2, Input: "i", Kind: StepAwait, Path: "1", Run: "r4", Value: `{"approved":true}`}))
 	return h
 }
 
@@ -136,6 +173,7 @@ func TestGolden(t *testing.T) {
 	}
 	for _, kind := range []string{
 		KindWriter, KindSubmitted, KindClaimed, KindReleased, KindReview, KindResolved, KindCancel, KindWarning, KindEnded, KindIntent, KindDone, KindLate,
+		KindWaiting, KindReceived, KindFanOut, KindDisposed, KindQuarantined, KindRebudgeted,
 	} {
 		if !kinds[kind] {
 			t.Errorf("the history has no %s", kind)

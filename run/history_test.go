@@ -112,7 +112,7 @@ func (h *theatre) act() {
 		h.claim(w, r)
 		return
 	}
-	switch h.r.IntN(18) {
+	switch h.r.IntN(24) {
 	case 0, 1:
 		task := &Task{ID: ID(h.name("run")), Workflow: "w", Session: k, Input: []byte(`"` + strings.Repeat("i", h.r.IntN(2)*6000) + `"`), Tools: []string{"a"}}
 		c := Claim{Session: k, Home: k, Run: task.ID, Task: task, Open: session.Opening{Kind: session.OpenLeaf}, Events: []session.Event{h.chunk()}}
@@ -146,7 +146,7 @@ func (h *theatre) act() {
 		h.join(w, id)
 	case 12:
 		s := Signal{To: k, Run: id, Cancel: &CancelRequested{Reason: "r"}}
-		if h.r.IntN(3) == 0 {
+		if h.r.IntN(2) == 0 {
 			_ = h.do(k, func(w *Writer) error { return w.Signal(s, h.now) })
 		}
 	case 13:
@@ -169,11 +169,87 @@ func (h *theatre) act() {
 			event(KindEnded, Ended{Run: id, State: []State{Succeeded, Failed, TimedOut}[h.r.IntN(3)], Output: "o", Workflow: "w"}),
 		}
 		_ = h.do(k, func(w *Writer) error { _, err := w.Commit(h.batch(w, id, "end", events...), h.now); return err })
-	case 17:
+	case 17, 18, 19, 20, 21, 22:
+		h.outside(w, id)
+	case 23:
 		if h.r.IntN(4) == 0 { // another node takes over
 			h.node++
 			h.writers = map[session.Key]*Writer{}
 			h.values = NewValues(h.log)
+		}
+	}
+}
+
+// outside plays what a run waits for, what comes from outside, and branches
+// that are runs of their own.
+func (h *theatre) outside(w *Writer, id ID) {
+	r := w.Book().Run(id)
+	if r == nil {
+		return
+	}
+	k, p := w.key, Path(h.name(""))
+	commit := func(events ...session.Event) {
+		_ = h.do(k, func(w *Writer) error { _, err := w.Commit(h.batch(w, id, p, events...), h.now); return err })
+	}
+	signal := func(s Signal) {
+		s.To = k
+		_ = h.do(k, func(w *Writer) error { return w.Signal(s, h.now) })
+	}
+	wait := Wait{Kind: []string{WaitApproval, WaitResponse, WaitMessage, WaitTimer}[h.r.IntN(4)], Path: p, Title: "t"}
+	if h.r.IntN(3) == 0 {
+		wait.Due = h.now.UnixMilli() + int64(h.r.IntN(400))
+	}
+	asked := p
+	if r.Suspended != nil {
+		asked = r.Suspended.For[0].Path
+	}
+	switch h.r.IntN(10) {
+	case 0:
+		commit(event(KindWaiting, Suspended{Attempt: r.Attempt, For: []Wait{wait}, Run: id}))
+	case 1, 2:
+		v := Received{Kind: []string{Approve, Refuse, Respond}[h.r.IntN(3)], Path: asked, By: "b", Value: "1"}
+		signal(Signal{Run: id, Received: &v})
+	case 3:
+		signal(Signal{Run: []ID{"", id}[h.r.IntN(2)], Received: &Received{Kind: Message, ID: fmt.Sprint("m", h.r.IntN(20)), Text: h.name("says ")}})
+	case 4:
+		signal(Signal{Tick: true})
+	case 5:
+		f := FanOut{Ancestors: []Ancestor{{Run: id, Session: k.ID}}, Path: p, Root: k.ID, Run: id, Workflow: "w"}
+		f.Base, _ = w.Session().Link()
+		for range 1 + h.r.IntN(3) {
+			f.Branches = append(f.Branches, FanOutBranch{Name: h.name("b"), Session: session.ID(h.name("fan"))})
+		}
+		var ids []session.ID
+		for _, b := range f.Branches {
+			ids = append(ids, b.Session)
+		}
+		waits := Suspended{Attempt: r.Attempt, Run: id, For: []Wait{{Branches: ids, Kind: WaitBranches, Need: h.r.IntN(2), Path: GatherPath(p)}}}
+		commit(event(KindFanOut, f), event(KindDone, Done{Attempt: r.Attempt, Input: "i", Kind: StepFanOut, Path: p, Run: id}), event(KindWaiting, waits))
+	case 6:
+		if r.Suspended == nil || len(r.branches) == 0 {
+			return
+		}
+		child, _ := pick(h.r, r.branches)
+		end := BranchEnd{Link: session.Link{Ref: session.Ref{Key: session.Key{Tenant: "t", ID: child}}, Seq: 3}, State: []State{Succeeded, Failed}[h.r.IntN(2)]}
+		signal(Signal{Run: id, Received: &Received{ID: string(child), Kind: Report, Path: asked, Branch: &end}})
+	case 7:
+		if child, ok := pick(h.r, r.branches); ok {
+			commit(event(KindDisposed, Disposed{Run: id, Branches: []Disposal{{Session: child, State: session.ClosedMerged}}}),
+				event(KindDone, Done{Attempt: r.Attempt, Inbox: uint64(h.r.IntN(9)), Input: "i", Kind: StepGather, Path: asked, Run: id}))
+		}
+	case 8:
+		switch h.r.IntN(3) {
+		case 0:
+			signal(Signal{Quarantine: &Quarantined{Reason: "r", Released: w.Book().Quarantine() != nil}})
+		case 1:
+			signal(Signal{Run: id, Rebudget: &Rebudgeted{Budget: Budget{Tokens: int64(h.r.IntN(1000))}}})
+		case 2:
+			if h.r.IntN(8) > 0 {
+				return // a pinned run goes on nowhere here
+			}
+			v := event(KindReview, Review{Code: CodeMismatch, Reason: "r", Revision: "6", Run: id})
+			commit(v)
+			signal(Signal{Run: id, Resolve: &Resolved{Decision: Pin, Reason: "r"}})
 		}
 	}
 }
@@ -303,6 +379,12 @@ type shownRun struct {
 	Decisions []string
 	Late      int
 	Children  []session.ID
+	Branches  []session.ID
+	Inbox     []Received
+	Inboxed   uint64
+	Wake      uint64
+	Told      []string
+	Pinned    string
 }
 
 type shownWriter struct {
@@ -312,6 +394,8 @@ type shownWriter struct {
 	Epoch       uint64
 	Incarnation string
 	Active      ID
+	Branch      ID
+	Quarantine  *Quarantined
 	Queue       []ID
 	Runs        []shownRun
 	Ended       []ID
@@ -325,7 +409,7 @@ type shownWriter struct {
 func (h *theatre) show(w *Writer) shownWriter {
 	b := w.Book()
 	d := shownWriter{
-		Session: showSession(w.value), Epoch: b.Epoch, Incarnation: b.Incarnation, Active: b.Active, Queue: slices.Clone(b.Queue),
+		Session: showSession(w.value), Epoch: b.Epoch, Incarnation: b.Incarnation, Active: b.Active, Branch: b.branch, Quarantine: b.quarantine, Queue: slices.Clone(b.Queue),
 		At: w.at, Root: w.root, Next: w.next(b.Active, time.Now()),
 	}
 	for _, c := range w.value.Chunks() {
@@ -339,7 +423,10 @@ func (h *theatre) show(w *Writer) shownWriter {
 		rec := *r
 		rec.Base, rec.steps, rec.intents, rec.resolved, rec.order, rec.taskPage = session.Session{}, nil, nil, nil, sealed[*Step]{}, nil
 		rec.children, rec.late = nil, 0
+		rec.branches, rec.inbox, rec.inboxed, rec.wake, rec.told, rec.pinned = nil, nil, 0, 0, nil, ""
 		v := shownRun{Record: rec, Base: showSession(r.Base), Late: r.late, Children: slices.Clone(r.children)}
+		v.Branches, v.Inbox, v.Inboxed = slices.Clone(r.branches), slices.Clone(r.inbox), r.inboxed
+		v.Wake, v.Told, v.Pinned = r.wake, slices.Clone(r.told), r.pinned
 		paths := []Path{"never"}
 		for _, s := range r.Steps() {
 			v.Steps = append(v.Steps, shownStep{s.Done, showSession(s.Session), s.Time})

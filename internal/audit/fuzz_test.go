@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -79,9 +80,7 @@ func FuzzEvent(f *testing.F) {
 				// The world goes on with the fact as it was.
 				fact := &e.facts[int(n)%len(e.facts)]
 				changed := object{}
-				for k, v := range fact.data {
-					changed[k] = v
-				}
+				maps.Copy(changed, fact.data)
 				changed[field] = v
 				e.instead = map[int]object{int(n) % len(e.facts): changed}
 			}

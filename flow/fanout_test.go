@@ -2,16 +2,19 @@ package flow_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -200,6 +203,61 @@ func TestAdoptPendingReplayed(t *testing.T) {
 		}
 		if got := texts(s); !slices.Equal(got, []string{"go", "better"}) {
 			t.Errorf("the session says %q", got)
+		}
+	})
+}
+
+// TestFanOutWide: 256 branches ask a model; their requests share every byte up
+// to the branch's own words, so that a provider's cache serves them.
+func TestFanOutWide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var requests []string
+		m := client(func(ctx context.Context, r *llm.Request) (*llm.Response, error) {
+			raw, err := json.Marshal(r.Messages)
+			if err != nil {
+				return nil, err
+			}
+			mu.Lock()
+			requests = append(requests, string(raw))
+			mu.Unlock()
+			select {
+			case <-time.After(50 * time.Millisecond):
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+			return &llm.Response{Text: "ok", Finish: llm.FinishStop}, nil
+		})
+		agent := &flow.Agent{Name: "a", Prompt: "You answer."}
+		var bs []flow.Branch
+		for i := range 256 {
+			bs = append(bs, flow.Branch{Name: fmt.Sprintf("n%03d", i), Workflow: flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+				return agent.Forward(ctx, s.With(session.UserText(fmt.Sprintf("part %03d", i))))
+			})})
+		}
+		w := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			j, err := flow.FanOut(ctx, s, bs, nil)
+			if err != nil {
+				return s, err
+			}
+			return flow.Merge(ctx, j, flow.SinceAncestor())
+		})
+		began := time.Now()
+		s, err := (&flow.Runtime{Models: m}).Run(t.Context(), w, session.New(session.UserText(strings.Repeat("context ", 500))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := s.Len(); n != 1+2*256 {
+			t.Errorf("the session has %d chunks", n)
+		}
+		if d := time.Since(began); d > 75*time.Millisecond {
+			t.Errorf("256 branches of 50 ms took %s of model time", d)
+		}
+		shared := strings.Index(requests[0], "part ")
+		for _, r := range requests {
+			if len(requests) != 256 || shared < 4000 || r[:shared] != requests[0][:shared] {
+				t.Fatalf("%d requests; one begins with %.80q", len(requests), r)
+			}
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -162,5 +163,77 @@ func tailAll(ctx context.Context, c *natsbus.Conn) func(func(lineage.Record, err
 				return
 			}
 		}
+	}
+}
+
+// BenchmarkClusterRelay relays commits that a cluster of three servers holds
+// already: how fast lineage is stored there.
+func BenchmarkClusterRelay(b *testing.B) {
+	cluster := natstest.StartCluster(b, 3)
+	c, err := natsbus.Connect(b.Context(), &natsbus.Options{
+		URL: cluster.URLs(0), Replicas: 3, Partitions: 2,
+		Probe: func(context.Context) ([]natsbus.SyncState, error) {
+			return []natsbus.SyncState{{Server: "all", Always: true}}, nil
+		},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.Provision(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	var writing sync.WaitGroup
+	commits := make([]int, 16)
+	for w := range commits {
+		writing.Go(func() {
+			for i := 0; commits[w]*len(commits) < b.N; i++ {
+				commits[w] += turns(b, c.Log(), session.Key{Tenant: session.DefaultTenant, ID: c.Minter().Mint(fmt.Sprintf("s%d-%d", w, i))}, 10, true)
+			}
+		})
+	}
+	writing.Wait()
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	nc, err := nats.Connect(cluster.URLs(1))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer nc.Close()
+	var tails atomic.Int64
+	if _, err := nc.Subscribe("rath.tail.>", func(*nats.Msg) { tails.Add(1) }); err != nil {
+		b.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		b.Fatal(err)
+	}
+	b.ResetTimer()
+	go func() { done <- c.RelayAll(ctx, nil) }()
+	ended, sessions, records := 0, 0, 0
+	for _, n := range commits {
+		sessions += n / 22
+	}
+	for r, err := range tailAll(ctx, c) {
+		if err != nil {
+			b.Fatal(err)
+		}
+		records++
+		if r.Kind == lineage.Ended {
+			if ended++; ended == sessions {
+				break
+			}
+		}
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(records)/b.Elapsed().Seconds(), "records/s")
+	for end := time.Now().Add(10 * time.Second); tails.Load() < int64(records); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			b.Fatalf("%d of %d records were republished", tails.Load(), records)
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		b.Error(err)
 	}
 }

@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/rathcluster/rath/lineage"
-	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -24,6 +21,7 @@ type lineageRelay struct {
 	at                    lineagePoint
 	pace                  *pacer
 	onDuty                func() bool
+	atomic                bool // LINEAGE takes batches
 }
 
 // lineagePoint is a record of the partition in LINEAGE.
@@ -31,6 +29,11 @@ type lineagePoint struct {
 	At  uint64 `json:"at"`  // sequence in LINEAGE
 	Seq uint64 `json:"seq"` // of the commit in the event stream
 	K   int    `json:"k"`
+}
+
+// covers reports whether a record is not after the point.
+func (at lineagePoint) covers(r *lineage.Record) bool {
+	return r.Seq < at.Seq || r.Seq == at.Seq && r.K <= at.K
 }
 
 func (p *lineageRelay) subject() string {
@@ -49,6 +52,9 @@ func (p *lineageRelay) run(ctx context.Context) error {
 	p.c.relayed.pass(p.stream, 0)
 	defer p.c.relayed.end(p.stream)
 	if p.at, err = p.cursor(ctx); err != nil {
+		return err
+	}
+	if p.atomic, err = p.batches(ctx); err != nil {
 		return err
 	}
 	in := make(chan followed, followAhead)
@@ -89,13 +95,17 @@ func (p *lineageRelay) pump(ctx context.Context, in <-chan followed) error {
 		defer cancel()
 		p.save(last)
 	}()
+	var ms []followed
 	for {
 		select {
 		case m := <-in:
-			if err := p.take(ctx, h, m); err != nil {
+			ms = append(ms[:0], m)
+			for p.atomic && len(in) > 0 && len(ms) < batchMost/2 {
+				ms = append(ms, <-in)
+			}
+			if err := p.take(ctx, h, ms...); err != nil {
 				return err
 			}
-			p.c.relayed.pass(p.stream, m.Seq)
 		case <-p.pace.timer.C:
 			p.save(ctx)
 		case <-ctx.Done():
@@ -111,36 +121,46 @@ func (p *lineageRelay) save(ctx context.Context) {
 	}
 }
 
-// take publishes what a message of the event stream tells.
-func (p *lineageRelay) take(ctx context.Context, h *chain, m followed) error {
+// take publishes what messages of the event stream tell.
+func (p *lineageRelay) take(ctx context.Context, h *chain, ms ...followed) error {
+	var all []lineage.Record
+	for _, m := range ms {
+		records, err := p.derive(ctx, h, m)
+		if err != nil {
+			return err
+		}
+		all = append(all, records...)
+	}
+	if err := p.publish(ctx, all); err != nil {
+		return err
+	}
+	p.c.relayed.pass(p.stream, ms[len(ms)-1].Seq)
+	return nil
+}
+
+// derive returns the records of a message.
+func (p *lineageRelay) derive(ctx context.Context, h *chain, m followed) ([]lineage.Record, error) {
 	e, ok, err := patientlyNext(ctx, h, m.stored)
 	if err != nil && !errors.Is(err, session.ErrTooOld) {
-		return err
+		return nil, err
 	}
 	if err != nil {
 		p.c.o.Logger.Error("a session was written by a later release; its lineage ends here", "stream", p.stream, "seq", m.Seq, "err", err)
 	}
 	if !ok {
-		return nil
+		return nil, nil
 	}
 	if err := p.fill(ctx, h, &e); err != nil {
-		return err
+		return nil, err
 	}
 	records, err := lineage.Derive(e)
 	if err != nil {
 		p.c.o.Logger.Error("a commit has events without lineage", "stream", p.stream, "seq", m.Seq, "err", err)
 	}
 	for i := range records {
-		r := &records[i]
-		if m.Seq < p.at.Seq || m.Seq == p.at.Seq && r.K <= p.at.K {
-			continue
-		}
-		r.Partition, r.Seq = p.partition, m.Seq
-		if err := p.publish(ctx, r); err != nil {
-			return err
-		}
+		records[i].Partition, records[i].Seq = p.partition, m.Seq
 	}
-	return nil
+	return records, nil
 }
 
 // patientlyNext repeats what a lost connection cut short.
@@ -161,58 +181,6 @@ func (p *lineageRelay) fill(ctx context.Context, h *chain, e *session.Entry) err
 	}
 	p.c.o.Logger.Error("spilled data of a commit is gone", "stream", p.stream, "seq", e.At.Token, "err", err)
 	return nil
-}
-
-// publish stores a record and tells the watchers of its run.
-func (p *lineageRelay) publish(ctx context.Context, r *lineage.Record) error {
-	data, err := r.Encode()
-	if err != nil {
-		p.c.o.Logger.Error("a lineage record does not encode", "stream", p.stream, "seq", r.Seq, "err", err)
-		return nil
-	}
-	at, err := p.store(ctx, r, data)
-	if err != nil {
-		return err
-	}
-	p.at = lineagePoint{At: at, Seq: r.Seq, K: r.K}
-	p.pace.changed()
-	if r.Run != "" {
-		// Live only: whoever is not there reads LINEAGE.
-		_ = p.c.nc.Publish(messages.RunSubject(r.Tenant, r.Run, messages.OnEvent), data)
-	}
-	return nil
-}
-
-// store publishes a record until LINEAGE holds it. After an attempt that was
-// not answered it looks whether it does: the next record must not be published
-// before this one, and this one not twice.
-func (p *lineageRelay) store(ctx context.Context, r *lineage.Record, data []byte) (uint64, error) {
-	for wait := newBackoff(); ; {
-		if !p.onDuty() {
-			return 0, errOffDuty // another relay publishes it
-		}
-		at, err := p.c.publish(ctx, &nats.Msg{Subject: r.Subject(), Data: data})
-		if err == nil {
-			return at, nil
-		}
-		if ctx.Err() != nil {
-			return 0, ctx.Err() // whether it was stored, the next relay finds out
-		}
-		p.c.o.Logger.Warn("a lineage record was not stored", "stream", p.stream, "seq", r.Seq, "err", err)
-		if err := wait.sleep(ctx); err != nil {
-			return 0, err
-		}
-		found, err := p.forward(ctx, p.at)
-		if err != nil {
-			if ctx.Err() != nil {
-				return 0, ctx.Err()
-			}
-			continue
-		}
-		if found.Seq == r.Seq && found.K == r.K {
-			return found.At, nil
-		}
-	}
 }
 
 // cursor finds the last record of the partition in LINEAGE; zero if there is

@@ -138,6 +138,9 @@ func layout(o *Options) []jetstream.StreamConfig {
 		Discard:     jetstream.DiscardOld,
 		AllowDirect: true,
 		RePublish:   &jetstream.RePublish{Source: prefixLineage + ">", Destination: prefixTail + ">"},
+		// Replicas agree on a batch at once. On one replica, which stores this
+		// stream later, there are none.
+		AllowAtomicPublish: o.Replicas > 1,
 	})
 	add(truth, 20, jetstream.StreamConfig{
 		Name:                 StreamResult,

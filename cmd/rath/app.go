@@ -153,6 +153,7 @@ store itself.`,
 	add("fleet", a.nodesCommand(), a.dlqCommand(), a.quarantineCommand(), a.releaseCommand(), a.rebudgetCommand(), a.keyCommand())
 	add("files", a.exportCommand(), a.verifyCommand(), a.replayCommand(), a.auditCommand(), a.importCommand())
 	add("own", a.doctorCommand(), a.configCommand(), a.versionCommand(), a.completionCommand())
+	root.AddCommand(a.memberCommand())
 	root.AddCommand(topics()...)
 	root.SetHelpCommandGroupID("own")
 	return root

@@ -17,6 +17,7 @@ import (
 
 const (
 	gossipPort = 7946
+	healthPort = 8080
 	keyFile    = "gossip.key"
 )
 
@@ -135,7 +136,8 @@ func (f *Fleet) addNode(kind string, i int, program Program) (*Process, error) {
 		}
 		args := append(append([]string(nil), program.Args...),
 			"-nats", f.URLs(i), "-user", "node", "-replicas", fmt.Sprint(f.o.Servers), "-store", f.dir(name, "store"),
-			"-name", name, "-gossip", fmt.Sprintf("%s:%d", h.ip, gossipPort), "-join", strings.Join(peers, ","), "-gossip-key-file", f.dir(keyFile))
+			"-name", name, "-gossip", fmt.Sprintf("%s:%d", h.ip, gossipPort), "-join", strings.Join(peers, ","), "-gossip-key-file", f.dir(keyFile),
+			"-health", fmt.Sprintf("%s:%d", h.ip, healthPort))
 		for _, s := range f.servers {
 			args = append(args, "-monitor", fmt.Sprintf("http://%s:%d", s.IP(), monitorPort))
 		}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -42,6 +43,7 @@ type Process struct {
 	ended  error
 	frozen bool
 	starts int
+	env    []string
 	from   int64 // where this start's log begins
 }
 
@@ -69,7 +71,7 @@ func (p *Process) Start() error {
 	}
 	program := p.program()
 	cmd := exec.Command(program.Path, program.Args...)
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH")}, program.Env...)
+	cmd.Env = slices.Concat([]string{"PATH=" + os.Getenv("PATH")}, program.Env, p.env)
 	cmd.Dir = p.f.o.Dir
 	cmd.Stdout, cmd.Stderr = log, log
 	// A group of its own: a Ctrl-C for the test is not one for the fleet.
@@ -88,6 +90,13 @@ func (p *Process) Start() error {
 		close(done)
 	}()
 	return nil
+}
+
+// Set gives the process an environment variable, from its next start on.
+func (p *Process) Set(key, value string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.env = append(p.env, key+"="+value) // the last one counts
 }
 
 // running is called with the lock held.

@@ -243,7 +243,7 @@ func (g *Graph) after(at *reach, out *Impact) {
 		if moved && i >= at.i {
 			out.Files = append(out.Files, at.t.headChange(i))
 		}
-		if i <= at.i || !stepDone(r.Kind) || r.Run == out.Record.Run && r.Step == out.Record.Step && r.Step != "" {
+		if i <= at.i || !stepDone(r.Kind) || r.flushes() || r.Run == out.Record.Run && r.Step == out.Record.Step && r.Step != "" {
 			continue
 		}
 		out.Steps = append(out.Steps, *at.t.record(i))

@@ -197,7 +197,7 @@ func (t telling) worth(r *Record) bool {
 	case Disposed:
 		return len(r.news()) > 0
 	case Did: // but not what a call or a join does on its way
-		return r.Failed() || !t.called[stepKey{r.Run, r.Step}] && !strings.HasSuffix(string(r.Step), ".commit")
+		return r.Failed() || !t.called[stepKey{r.Run, r.Step}] && !r.flushes()
 	case Placed:
 		return r.Failed()
 	case Chunk:
@@ -210,6 +210,12 @@ func (t telling) worth(r *Record) bool {
 		return r.State != ""
 	}
 	return false
+}
+
+// flushes reports whether the record is of a step that only records edits which
+// were pending, on the way of another step.
+func (r *Record) flushes() bool {
+	return r.Kind == Did && strings.HasSuffix(string(r.Step), ".commit")
 }
 
 // news returns the ends of branches of which nothing else in the parent's

@@ -36,12 +36,12 @@ this is what may have been touched. "why" asks the other way round.`,
 			return a.with(cmd.Context(), func(s *system) error { return a.impact(cmd.Context(), s, args[0], all) })
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "every step, not only the first ones")
+	cmd.Flags().BoolVar(&all, "all", false, "all of each list, not only the first rows")
 	return cmd
 }
 
-// impactSteps is how many steps are listed without --all.
-const impactSteps = 20
+// impactRows is how many rows of each list are shown without --all.
+const impactRows = 20
 
 func (a *app) impact(ctx context.Context, s *system, text string, all bool) error {
 	t, err := parseThing(text)
@@ -218,12 +218,12 @@ func (a *app) tellImpact(text string, o *impactInfo, all bool) {
 		}
 		rows = append(rows, []string{lineage.Short(s.Session), fmt.Sprint(s.From), how, s.State})
 	}
-	a.list("SESSION", []string{"FROM", "", "STATE"}, rows)
+	a.list("session", all, "SESSION", []string{"FROM", "", "STATE"}, rows)
 	rows = rows[:0]
 	for _, r := range o.Runs {
 		rows = append(rows, []string{shortRun(r.Run), string(r.State), r.Workflow, string(r.First), fmt.Sprint(r.Steps)})
 	}
-	a.list("RUN", []string{"STATE", "WORKFLOW", "FROM", "STEPS"}, rows)
+	a.list("run", all, "RUN", []string{"STATE", "WORKFLOW", "FROM", "STEPS"}, rows)
 	rows = rows[:0]
 	for _, f := range o.Files {
 		name := f.Path
@@ -232,7 +232,7 @@ func (a *app) tellImpact(text string, o *impactInfo, all bool) {
 		}
 		rows = append(rows, []string{term.Line(name, 40), fmt.Sprintf("+%d -%d", f.Added, f.Removed), pathsOf(f.Steps)})
 	}
-	a.list("FILE", []string{"LINES", "STEPS"}, rows)
+	a.list("file", all, "FILE", []string{"LINES", "STEPS"}, rows)
 	rows = rows[:0]
 	for _, w := range o.Written {
 		rows = append(rows, []string{term.Line(or(w.Name, "memory"), 20), string(w.Step), term.Line(w.Did, 50)})
@@ -240,27 +240,28 @@ func (a *app) tellImpact(text string, o *impactInfo, all bool) {
 	for _, r := range o.Recalls {
 		rows = append(rows, []string{term.Line(or(r.Name, "memory"), 20), string(r.Step), term.Line("may have been found by "+lineage.Short(r.Session)+": "+r.Did, 50)})
 	}
-	a.list("MEMORY", []string{"STEP", ""}, rows)
+	a.list("note", all, "MEMORY", []string{"STEP", ""}, rows)
 	rows = rows[:0]
-	for i, s := range o.Steps {
-		if i == impactSteps && !all && len(o.Steps) > impactSteps+1 {
-			break
-		}
+	for _, s := range o.Steps {
 		rows = append(rows, []string{lineage.Short(s.Session), fmt.Sprint(s.Version), string(s.Step), term.Line(s.Did, max(a.out.Width()-28, 30))})
 	}
-	a.list("SESSION", []string{"VERSION", "STEP", ""}, rows)
-	if more := len(o.Steps) - len(rows); more > 0 {
-		a.out.Println(a.out.Dim("... " + counted(int64(more), "more step") + "; --all shows them"))
-	}
+	a.list("step", all, "SESSION", []string{"VERSION", "STEP", ""}, rows)
 }
 
-// list writes a table after an empty line, or nothing.
-func (a *app) list(first string, headers []string, rows [][]string) {
+// list writes a table after an empty line, or nothing; without all its beginning.
+func (a *app) list(noun string, all bool, first string, headers []string, rows [][]string) {
 	if len(rows) == 0 {
 		return
 	}
+	more := len(rows) - impactRows
+	if all || more < 2 {
+		more = 0
+	}
 	a.out.Println()
-	a.table(append([]string{first}, headers...), rows)
+	a.table(append([]string{first}, headers...), rows[:len(rows)-more])
+	if more > 0 {
+		a.out.Println(a.out.Dim("... " + counted(int64(more), "more "+noun) + "; --all shows them"))
+	}
 }
 
 func pathsOf(steps []run.Path) string {

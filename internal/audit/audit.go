@@ -231,7 +231,8 @@ type audit struct {
 	witness   witnesses
 	lineage   lineageState
 	resultsOf map[key]bool
-	refused   map[key]bool // runs of which a result says that they were not taken
+	refused   map[key]bool // runs of which a dead letter says that they were not taken
+	untaken   map[key]untaken
 	pending   map[key]bool // runs that are still in TASKS
 	aliases   map[key]alias
 	hasStream map[string]bool
@@ -245,7 +246,7 @@ func newAudit(opts *Options) (*audit, error) {
 	a := &audit{
 		report: &Report{Violations: []Violation{}}, counts: map[string]*Count{}, streams: map[string]uint64{}, blobs: map[string]string{},
 		logs: map[key]*log{}, runs: map[key]*runState{}, links: map[key][]claimOf{}, promised: map[key]promise{}, disposed: map[key][]key{},
-		fanouts: map[key]*fanout{}, resultsOf: map[key]bool{}, refused: map[key]bool{}, pending: map[key]bool{}, aliases: map[key]alias{},
+		fanouts: map[key]*fanout{}, resultsOf: map[key]bool{}, refused: map[key]bool{}, untaken: map[key]untaken{}, pending: map[key]bool{}, aliases: map[key]alias{},
 		hasStream: map[string]bool{},
 	}
 	if opts != nil {

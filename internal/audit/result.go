@@ -82,8 +82,7 @@ func (a *audit) result(m Message) {
 	a.resultsOf[k] = true
 	g := a.runs[k]
 	if g == nil || g.home == nil {
-		a.refused[k] = true
-		a.check(Results, a.o.Open || r.Chain == nil && r.State == "failed", wrong("a run in the logs, or state failed without a chain", "state "+r.State))
+		a.untaken[k] = untaken{r.State, r.Chain != nil, m.Seq}
 		return
 	}
 	if g.end == nil {
@@ -91,6 +90,14 @@ func (a *audit) result(m Message) {
 		return
 	}
 	a.agrees(g, &r, wrong)
+}
+
+// untaken is the result of a run that no log holds: its task was refused, or
+// somebody cancelled it before.
+type untaken struct {
+	state string
+	chain bool
+	seq   uint64
 }
 
 // agrees compares a result with the end of its run.
@@ -172,6 +179,15 @@ func (a *audit) alias(m Message) {
 
 // finishResults makes the checks that need all results and aliases.
 func (a *audit) finishResults() {
+	for k, u := range a.untaken {
+		ok := u.state == "failed" || u.state == "cancelled" && len(a.aliases[k].Cancelled) > 0
+		a.check(Results, a.o.Open || ok && !u.chain, func() Violation {
+			return Violation{
+				Tenant: k.tenant, Run: k.id, Stream: streamResult, Seq: u.seq,
+				Expected: "a run in the logs, or without a chain the result of a task that was refused or cancelled before", Found: "state " + u.state,
+			}
+		})
+	}
 	for k, g := range a.runs {
 		if g.home == nil {
 			continue

@@ -314,7 +314,8 @@ func (a *audit) finishTelling(t *Told) {
 	held := g != nil && g.home != nil
 	switch t.Op {
 	case "submit":
-		ok := held || a.refused[k] || a.pending[k] || a.aliases[k].Refused != "" || len(a.aliases[k].Cancelled) > 0
+		_, untaken := a.untaken[k]
+		ok := held || untaken || a.refused[k] || a.pending[k] || a.aliases[k].Refused != "" || len(a.aliases[k].Cancelled) > 0
 		a.check(Acknowledged, ok, says("run "+t.Run+", of which the submit was acknowledged", "it in no log, queue or refusal"))
 		if !a.o.Open && held {
 			a.check(OneEnd, g.end != nil, says("one end of run "+t.Run+", which was accepted", "none"))
@@ -322,7 +323,8 @@ func (a *audit) finishTelling(t *Told) {
 	case "commit":
 		a.heldCommit(t, says)
 	case "result":
-		ok := held && g.end != nil && g.end.state == t.State || !held && a.refused[k] && t.State == "failed"
+		u, untaken := a.untaken[k]
+		ok := held && g.end != nil && g.end.state == t.State || !held && untaken && u.state == t.State
 		found := "no end of it"
 		if held && g.end != nil {
 			found = "state " + g.end.state

@@ -103,6 +103,24 @@ func TestWitnessInput(t *testing.T) {
 	}
 }
 
+// TestUntaken: tasks that no log holds, because they were refused or somebody
+// cancelled them before.
+func TestUntaken(t *testing.T) {
+	w := story(newWorld(t, nil))
+	w.other("RESULT", "rath.run.acme.x1.result", object{"code": "malformed", "ended_ms": 1, "run": "x1", "schema": 1, "state": "failed"})
+	w.other("RESULT", "rath.run.acme.x2.result", object{"code": "cancelled", "ended_ms": 1, "run": "x2", "schema": 1, "state": "cancelled"})
+	w.other("KV_ALIAS", "$KV.ALIAS.acme.run.x2", object{"cancelled": object{"reason": "stop", "run": "x2"}})
+	w.other("DLQ", "rath.dlq.acme.fix", object{"run": "x3"})
+	w.other("DLQ", "rath.dlq.acme.fix.7", object{"run": "x4"})
+	w.other("TASKS", "rath.task.acme.fix", object{"id": "x5"})
+	told := lines(`{"op":"submit","tenant":"acme","run":"x1"}`, `{"op":"submit","tenant":"acme","run":"x2"}`, `{"op":"submit","tenant":"acme","run":"x3"}`,
+		`{"op":"submit","tenant":"acme","run":"x5"}`, `{"op":"result","tenant":"acme","run":"x2","state":"cancelled"}`,
+		`{"op":"control","tenant":"acme","run":"x2","verb":"cancel"}`, `{"op":"result","tenant":"acme","run":"x1","state":"failed"}`)
+	if r := w.audited(func(o *audit.Options) { o.Clients = told }); !r.OK() {
+		t.Error(violations(r))
+	}
+}
+
 // TestSecrets stores a credential in each place.
 func TestSecrets(t *testing.T) {
 	const secret = "sk-12345678"

@@ -1,0 +1,173 @@
+package load
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/sandbox/local"
+)
+
+func TestMain(m *testing.M) {
+	local.Reexec()
+	os.Exit(m.Run())
+}
+
+// start starts a node whose model takes a while, and connects as a client.
+func start(t *testing.T, latency time.Duration) (*natsbus.Conn, *Model, *node.Instance) {
+	t.Helper()
+	m, err := ServeModel("127.0.0.1:0", nil, latency)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	n, err := node.Start(t.Context(), &node.Options{
+		Store: t.TempDir(), Port: -1, Slots: 8, Level: string(natsbus.Lazy), Env: func(key string) string {
+			if key == "OPENAI_BASE_URL" {
+				return m.URL
+			}
+			return ""
+		}, Model: "m",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	c, err := natsbus.Connect(t.Context(), &natsbus.Options{URL: n.URL(), Client: true, Name: "load"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c, m, n
+}
+
+func TestRun(t *testing.T) {
+	const latency = 20 * time.Millisecond
+	c, m, _ := start(t, latency)
+	lag := int64(0)
+	heard := 0
+	r, err := Run(t.Context(), c, &Options{
+		Tasks: 30, InFlight: 10, First: m.First, Processes: []Process{Self("test")},
+		Lag:   func(context.Context) (int64, error) { lag++; return lag, nil },
+		Ended: func(run.ID, messages.Result) { heard++ },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Submitted != 30 || r.Succeeded != 30 || r.Failed+r.Busy+r.Unfinished != 0 || heard != 30 {
+		t.Errorf("got %+v, and heard of %d ends, want 30 runs that succeeded", r, heard)
+	}
+	if n := m.Answered(); n != 30 || m.Busy() != 0 {
+		t.Errorf("the model answered %d calls and is at %d, want 30 and 0", n, m.Busy())
+	}
+	if r.FirstStep == nil || r.FirstStep.N != 30 || r.End.N != 30 || r.Submit.N != 30 {
+		t.Fatalf("latencies of %d, %d, %v runs, want 30 each", r.Submit.N, r.End.N, r.FirstStep)
+	}
+	if r.End.Min < r.FirstStep.Min+latency {
+		t.Errorf("a run ended after %v, its first step began after %v at least and took %v", r.End.Min, r.FirstStep.Min, latency)
+	}
+	if want := float64(30) / (3 * latency.Seconds()); r.Throughput <= 0 || r.Throughput > want {
+		t.Errorf("%f runs/s, want at most %f", r.Throughput, want)
+	}
+	if r.Lag == nil || r.Lag.Max != lag {
+		t.Errorf("lag %+v, want a maximum of %d", r.Lag, lag)
+	}
+	if len(r.CPU) != 1 || r.CPU[0].Error == "" && r.CPU[0].CPU < 0 {
+		t.Errorf("processor time %+v", r.CPU)
+	}
+	for line := range strings.Lines(r.Table()) {
+		if len([]rune(strings.TrimSuffix(line, "\n"))) > 80 {
+			t.Errorf("wider than 80 columns: %q", line)
+		}
+	}
+	if _, err := json.Marshal(r); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRate(t *testing.T) {
+	c, _, _ := start(t, 0)
+	r, err := Run(t.Context(), c, &Options{Tasks: 20, Rate: 40})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Succeeded != 20 || r.Elapsed < 19*time.Second/40 {
+		t.Errorf("%d runs in %v, want 20 in at least %v", r.Succeeded, r.Elapsed, 19*time.Second/40)
+	}
+}
+
+func TestFailures(t *testing.T) {
+	c, _, _ := start(t, 0)
+	r, err := Run(t.Context(), c, &Options{Tasks: 3, Workflow: "nobody"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Failed != 3 || len(r.Errors) != 1 {
+		t.Errorf("got %d failed with %v, want 3 with one text", r.Failed, r.Errors)
+	}
+}
+
+func TestInterrupted(t *testing.T) {
+	c, m, _ := start(t, 30*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
+	r, err := Run(ctx, c, &Options{Tasks: 1000, InFlight: 2, First: m.First, Ended: func(run.ID, messages.Result) { cancel() }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Stopped != "interrupted" || r.Succeeded == 0 || r.Succeeded > 3 || r.Succeeded+r.Unfinished < r.Submitted {
+		t.Errorf("got %+v, want few runs and the reason", r)
+	}
+}
+
+func TestBounds(t *testing.T) {
+	for _, o := range []Options{{Tasks: -1}, {InFlight: MaxInFlight + 1}, {Rate: -1}, {Duration: -1}, {Settle: 25 * time.Hour}} {
+		if _, err := Run(t.Context(), nil, &o); !errors.Is(err, ErrOptions) {
+			t.Errorf("%+v: got %v, want %v", o, err, ErrOptions)
+		}
+	}
+	c, _, _ := start(t, 50*time.Millisecond)
+	r, err := Run(t.Context(), c, &Options{Tasks: 1000, InFlight: 1, Duration: 200 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Submitted == 0 || r.Submitted > 5 || !strings.Contains(r.Stopped, "200ms") {
+		t.Errorf("submitted %d, stopped %q, want at most 5 in 200ms", r.Submitted, r.Stopped)
+	}
+}
+
+func TestDistribute(t *testing.T) {
+	var d []time.Duration
+	for i := range 100 {
+		d = append(d, time.Duration(100-i)*time.Millisecond)
+	}
+	want := Distribution{N: 100, Min: 1e6, P50: 50e6, P90: 90e6, P99: 99e6, Max: 100e6}
+	if got := Distribute(d); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got := Distribute([]time.Duration{7}); got.P50 != 7 || got.P99 != 7 {
+		t.Errorf("of one: %+v", got)
+	}
+	if got := Distribute(nil); got != (Distribution{}) {
+		t.Errorf("of none: %+v", got)
+	}
+}

@@ -1,0 +1,66 @@
+package load
+
+import (
+	"errors"
+	"os"
+	"time"
+)
+
+// Process is a process of this machine whose processor time is measured.
+type Process struct {
+	Name string
+	PID  int
+}
+
+// Self is the process that makes the load.
+func Self(name string) Process { return Process{Name: name, PID: os.Getpid()} }
+
+// Use is the processor time that a process used while the load went on.
+type Use struct {
+	Name  string        `json:"name"`
+	PID   int           `json:"pid"`
+	CPU   time.Duration `json:"cpu_ns"`
+	Share float64       `json:"share"` // of one processor
+	// Error says why it is not known.
+	Error string `json:"error,omitempty"`
+}
+
+// errNoCPU is returned where the system does not tell the processor time of
+// other processes.
+var errNoCPU = errors.New("load: the processor time of other processes is read on Linux only")
+
+// Meter measures the processor time of processes.
+type Meter struct {
+	began     time.Time
+	processes []Process
+	before    []time.Duration
+	errs      []error
+}
+
+// NewMeter begins to measure.
+func NewMeter(ps ...Process) *Meter {
+	m := &Meter{began: time.Now(), processes: ps}
+	for _, p := range ps {
+		used, err := CPUTime(p.PID)
+		m.before, m.errs = append(m.before, used), append(m.errs, err)
+	}
+	return m
+}
+
+// Read returns what each process has used since the meter was made.
+func (m *Meter) Read() []Use {
+	span := time.Since(m.began)
+	var out []Use
+	for i, p := range m.processes {
+		u := Use{Name: p.Name, PID: p.PID}
+		used, err := CPUTime(p.PID)
+		if err = errors.Join(m.errs[i], err); err != nil {
+			u.Error = err.Error()
+		} else {
+			u.CPU = used - m.before[i]
+			u.Share = u.CPU.Seconds() / span.Seconds()
+		}
+		out = append(out, u)
+	}
+	return out
+}

@@ -1,0 +1,42 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Lag is how far the nodes are behind with one work queue: what an autoscaler
+// looks at.
+type Lag struct {
+	Stream   string `json:"stream"`
+	Consumer string `json:"consumer"`
+	// Pending messages were not delivered yet, Unacked ones were delivered and
+	// no log holds yet what they ask for.
+	Pending int64 `json:"pending"`
+	Unacked int64 `json:"unacked"`
+}
+
+// Lag returns how far each work queue is behind. It takes the rights of a node.
+func (c *Conn) Lag(ctx context.Context) ([]Lag, error) {
+	var out []Lag
+	for _, name := range []string{StreamTasks, StreamWork} {
+		s, err := c.js.Stream(ctx, name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			continue // nothing was ever asked for
+		}
+		if err != nil {
+			return nil, fmt.Errorf("natsbus: lag of stream %s: %w; it takes the credentials of a node", name, err)
+		}
+		list := s.ListConsumers(ctx)
+		for i := range list.Info() {
+			out = append(out, Lag{Stream: name, Consumer: i.Name, Pending: int64(i.NumPending), Unacked: int64(i.NumAckPending)})
+		}
+		if err := list.Err(); err != nil {
+			return nil, fmt.Errorf("natsbus: lag of stream %s: %w", name, err)
+		}
+	}
+	return out, nil
+}

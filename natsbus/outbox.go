@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -200,15 +201,36 @@ func (b *outbox) take(ctx context.Context, h *chain, m followed, live bool) erro
 	if err != nil {
 		b.c.o.Logger.Error("a commit asks for work that cannot be read", "stream", b.stream, "seq", m.Seq, "err", err)
 	}
-	for _, w := range work {
-		if w.Task != nil && !live {
-			continue // the pass that follows offers what is still to be done
-		}
-		if err := b.offer(ctx, w); err != nil {
-			return err
-		}
+	if !live {
+		// The pass that follows offers what is still to be done.
+		work = slices.DeleteFunc(work, func(w run.Work) bool { return w.Task != nil })
 	}
-	return nil
+	return b.offerAll(ctx, work)
+}
+
+// offersAtOnce bounds the offers of one commit that are on their way: a
+// fan-out has hundreds.
+const offersAtOnce = 32
+
+// offerAll publishes what follows from one commit, in any order.
+func (b *outbox) offerAll(ctx context.Context, work []run.Work) error {
+	if len(work) <= 1 {
+		for _, w := range work {
+			return b.offer(ctx, w)
+		}
+		return nil
+	}
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, offersAtOnce)
+	for _, w := range work {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			_ = b.offer(ctx, w) // fails when ctx has ended, which is asked below
+		})
+	}
+	wg.Wait()
+	return ctx.Err()
 }
 
 // concernsRuns reports whether a commit has an event of a run or of a writer.

@@ -36,6 +36,7 @@ type tree struct {
 	wake chan struct{} // the main run may go on
 
 	mu     sync.Mutex
+	heard  bool            // of a commit
 	runs   map[run.ID]bool // of the tree
 	timers map[*time.Timer]struct{}
 	over   bool
@@ -63,6 +64,9 @@ func (d *Driver) Committed(e session.Entry) {
 	}
 	work, err := run.Derive(e)
 	for _, t := range trees {
+		t.mu.Lock()
+		t.heard = true
+		t.mu.Unlock()
 		if err != nil {
 			t.fail(err)
 			continue
@@ -168,6 +172,9 @@ func (d *Driver) run(ctx context.Context, rt *Runtime, g Registration, task run.
 		if state != run.Waiting {
 			return ex, state, t.settled(err)
 		}
+		if !t.hears() {
+			return ex, state, errDeaf
+		}
 		select {
 		case <-t.wake:
 		case <-t.broken:
@@ -177,6 +184,17 @@ func (d *Driver) run(ctx context.Context, rt *Runtime, g Registration, task run.
 		}
 		task.Resume = true
 	}
+}
+
+// errDeaf is returned instead of waiting for what can never come.
+var errDeaf = errors.New("flow: the run waits, and the runtime does not learn of commits, so nothing will go on: " +
+	"set run.DirectOptions.OnCommit of its Store to Runtime.Committed, or leave Store empty")
+
+// hears reports whether the log tells the Driver of its commits.
+func (t *tree) hears() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.heard
 }
 
 // settled waits for what a run that ended left to its branches, such as their
@@ -324,6 +342,15 @@ func (rt *Runtime) apply(ctx context.Context, s run.Signal) error {
 	}
 	return err
 }
+
+// Committed takes a commit of the runtime's Store, so that Run can run branches
+// and go on with runs that waited:
+//
+//	rt := &flow.Runtime{Values: values}
+//	rt.Store = run.Direct(log, &run.DirectOptions{Values: values, OnCommit: rt.Committed})
+//
+// A runtime without a Store of its own does not need it.
+func (rt *Runtime) Committed(e session.Entry) { rt.driver.Committed(e) }
 
 // Signal brings a fact from outside to a run of this runtime: an answer, a
 // message, a cancel.

@@ -261,3 +261,31 @@ func TestFanOutWide(t *testing.T) {
 		}
 	})
 }
+
+// TestFanOutOverOwnLog: a program that keeps its own log tells the runtime of
+// commits, and is told if it forgot to.
+func TestFanOutOverOwnLog(t *testing.T) {
+	for _, told := range []bool{true, false} {
+		log := &session.MemoryLog{}
+		values := run.NewValues(log)
+		rt := &flow.Runtime{Values: values}
+		o := &run.DirectOptions{Values: values}
+		if told {
+			o.OnCommit = rt.Committed
+		}
+		rt.Store = run.Direct(log, o)
+		s, err := rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "a", Workflow: say("from a")}}, nil)
+			if err != nil {
+				return s, err
+			}
+			return flow.Merge(ctx, j, flow.SinceAncestor())
+		}), session.New(session.UserText("go")))
+		switch {
+		case told && (err != nil || s.Len() != 2):
+			t.Errorf("%d chunks: %v", s.Len(), err)
+		case !told && (err == nil || !strings.Contains(err.Error(), "OnCommit")):
+			t.Errorf("a run that nobody goes on with ended with %v", err)
+		}
+	}
+}

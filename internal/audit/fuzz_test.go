@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -192,5 +193,46 @@ func TestSchemaAgrees(t *testing.T) {
 	}
 	if n < 500 {
 		t.Errorf("%d comparisons", n)
+	}
+}
+
+// TestDamaged drops, doubles, swaps and spoils facts all over the story. The
+// audit never panics, and finds something nearly always.
+func TestDamaged(t *testing.T) {
+	values := []any{nil, 0, 1, 2, 99, "", "s1", "p2", "r1", "q1", "x/y", headA, zeros, true, []any{}, []any{"p2"}, object{}, object{"session": "s1", "tenant": "acme"}, "waiting", "[]", "[{}]"}
+	broken := 0
+	const tries = 300
+	for seed := range tries {
+		r := rand.New(rand.NewPCG(uint64(seed), 7)) //nolint:gosec // a test's own numbers
+		w := newWorld(t, nil)
+		w.hook = func(e *envelope) {
+			if r.IntN(12) != 0 {
+				return
+			}
+			i := r.IntN(len(e.facts))
+			switch r.IntN(6) {
+			case 0:
+				e.skip = map[int]bool{i: true}
+			case 1:
+				e.again = map[int]bool{i: true}
+			case 2, 3:
+				changed := maps.Clone(e.facts[i].data)
+				fields := slices.Sorted(maps.Keys(changed))
+				if len(fields) > 0 {
+					changed[fields[r.IntN(len(fields))]] = values[r.IntN(len(values))]
+				}
+				e.instead = map[int]object{i: changed}
+			case 4:
+				e.twice = true
+			case 5:
+				e.epoch += uint64(r.IntN(3)) //nolint:gosec // small
+			}
+		}
+		if !story(w).audited(func(o *audit.Options) { o.Open = seed%5 == 0 }).OK() {
+			broken++
+		}
+	}
+	if broken < tries*9/10 {
+		t.Errorf("%d of %d damaged systems passed", tries-broken, tries)
 	}
 }

@@ -47,6 +47,7 @@ type envelope struct {
 	drop                  bool                // never stored
 	noBlobs               bool
 	instead               map[int]object // data of facts that are stored instead
+	skip, again           map[int]bool   // facts that are not stored, or twice
 }
 
 // logbook writes the log of one session.
@@ -239,7 +240,12 @@ func (e *envelope) encode(t testing.TB) (raw []byte, blobs []audit.Message) {
 		} else {
 			o["data"] = json.RawMessage(data)
 		}
-		events = append(events, o)
+		if e.skip[i] {
+			continue
+		}
+		if events = append(events, o); e.again[i] {
+			events = append(events, o)
+		}
 	}
 	return canonicalJSON(t, object{
 		"epoch": e.epoch, "events": events, "format": 1, "prev": e.prev, "root": e.root, "seq": e.seq, "session": e.session, "tenant": e.tenant,

@@ -3,6 +3,7 @@ package lineage
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -46,6 +47,8 @@ type thread struct {
 	versions []session.Version // of the session right after each record
 	opening  *Record           // nil while it is missing
 	gaps     []uint64          // commits that are missing below the last one
+	runs     map[run.ID][]int  // indexes of the records that tell of a run
+	apart    string            // why the session is set apart, "" if it is not
 }
 
 // NewGraph returns an empty graph.
@@ -211,12 +214,19 @@ func (t *thread) tidy() *thread {
 		return cmp.Or(cmp.Compare(a.Commit, b.Commit), cmp.Compare(a.K, b.K))
 	})
 	t.versions = make([]session.Version, len(t.records))
-	t.opening, t.gaps = nil, nil
+	t.opening, t.gaps, t.apart, t.runs = nil, nil, "", map[run.ID][]int{}
 	t.root = t.records[0].Root
-	for _, r := range t.records {
-		if opens(r.Kind) && r.Commit == 1 {
+	for i, r := range t.records {
+		switch {
+		case opens(r.Kind) && r.Commit == 1 && t.opening == nil:
 			t.opening = r
-			break
+		case r.Kind == Quarantined:
+			t.apart = or(r.Reason, r.Summary)
+		case r.Kind == Readmitted:
+			t.apart = ""
+		}
+		if r.Run != "" {
+			t.runs[r.Run] = append(t.runs[r.Run], i)
 		}
 	}
 	var base session.Version
@@ -244,6 +254,19 @@ func (t *thread) tidy() *thread {
 		}
 	}
 	return t
+}
+
+// of yields the records that tell of a run, with their indexes, in the order of
+// the log.
+func (t *thread) of(id run.ID) iter.Seq2[int, *Record] {
+	t.tidy()
+	return func(yield func(int, *Record) bool) {
+		for _, i := range t.runs[id] {
+			if !yield(i, t.records[i]) {
+				return
+			}
+		}
+	}
 }
 
 // maxGaps bounds how many missing commits are listed per session.

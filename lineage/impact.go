@@ -123,9 +123,9 @@ func (g *Graph) find(tenant session.Tenant, id run.ID, path run.Path) (*thread, 
 	var found *thread
 	at, rank := -1, 0
 	for k := range g.runs[runKey{tenant, id}] {
-		t := g.sessions[k].tidy()
-		for i, r := range t.records {
-			if r.Run != id || r.Step != path || path == "" || opens(r.Kind) {
+		t := g.sessions[k]
+		for i, r := range t.of(id) {
+			if r.Step != path || path == "" || opens(r.Kind) {
 				continue
 			}
 			own := 1

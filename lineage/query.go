@@ -3,6 +3,7 @@ package lineage
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -47,7 +48,7 @@ func (g *Graph) Session(k session.Key) (Session, error) {
 }
 
 func (g *Graph) info(t *thread) Session {
-	s := Session{Key: t.key, Root: t.root, Version: t.version(), Opened: t.records[0].When(), Disposition: Open}
+	s := Session{Key: t.key, Root: t.root, Version: t.version(), Opened: t.records[0].When(), Disposition: Open, Quarantine: t.apart}
 	if t.opening != nil {
 		s.Via, s.Name, s.Parents = t.opening.Via, t.opening.Name, slices.Clone(t.opening.Parents)
 	}
@@ -56,23 +57,14 @@ func (g *Graph) info(t *thread) Session {
 		if r.Head != "" {
 			s.Head = r.Head
 		}
-		switch r.Kind {
-		case Quarantined:
-			s.Quarantine = or(r.Reason, r.Summary)
-		case Readmitted:
-			s.Quarantine = ""
-		}
 		if spends(r) {
 			s.Usage = s.Usage.Add(r.Usage)
 		}
 		if w := r.When(); w.After(s.Last) {
 			s.Last = w
 		}
-		if r.Run != "" && !slices.Contains(s.Runs, r.Run) {
-			s.Runs = append(s.Runs, r.Run)
-		}
 	}
-	slices.Sort(s.Runs)
+	s.Runs = slices.Sorted(maps.Keys(t.runs))
 	if d := g.decision(t); d != nil {
 		s.Disposition, s.Reason, s.By = d.state, d.reason, d.by
 	}
@@ -536,8 +528,8 @@ func (g *Graph) step(t *thread, id run.ID, path run.Path, want ...Kind) *Record 
 		return nil
 	}
 	in := func(t *thread) *Record {
-		for i, r := range t.tidy().records {
-			if r.Run == id && r.Step == path && slices.Contains(want, r.Kind) {
+		for i, r := range t.of(id) {
+			if r.Step == path && slices.Contains(want, r.Kind) {
 				return t.record(i)
 			}
 		}

@@ -103,16 +103,11 @@ func (g *Graph) run(k runKey) (Run, bool) {
 	for key := range g.runs[k] {
 		t := g.sessions[key].tidy()
 		first := int64(-1)
-		for _, rec := range t.records {
-			if key == home {
-				switch rec.Kind {
-				case Quarantined:
-					r.Quarantine = or(rec.Reason, rec.Summary)
-				case Readmitted:
-					r.Quarantine = ""
-				}
-			}
-			if rec.Run != k.run || opens(rec.Kind) { // who opened a branch need not write to it
+		if key == home {
+			r.Quarantine = t.apart
+		}
+		for _, rec := range t.of(k.run) {
+			if opens(rec.Kind) { // who opened a branch need not write to it
 				continue
 			}
 			if first < 0 {
@@ -171,10 +166,7 @@ func stepDone(k Kind) bool {
 func (g *Graph) home(k runKey) session.Key {
 	var named session.ID
 	for key := range g.runs[k] {
-		for _, r := range g.sessions[key].tidy().records {
-			if r.Run != k.run {
-				continue
-			}
+		for _, r := range g.sessions[key].of(k.run) {
 			switch {
 			case r.Kind == Submitted, r.Kind == Queued, r.Kind == Claimed && r.Home == "":
 				return key

@@ -200,8 +200,8 @@ func (s *subject) steps() *stepFacts {
 	}
 	for k := range s.g.runs[s.key] {
 		t := s.g.sessions[k].tidy()
-		for _, r := range t.records {
-			if r.Run != s.key.run || opens(r.Kind) {
+		for _, r := range t.of(s.key.run) {
+			if opens(r.Kind) {
 				continue
 			}
 			if t.opening != nil {

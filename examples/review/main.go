@@ -1,0 +1,55 @@
+// Command review shows a fan-out: two reviewers work at the same time on
+// branches of one session, and a judge picks what becomes of it.
+//
+//	go run ./examples/review
+//
+// The model is a script, so that it runs without a key and always tells the
+// same story.
+package main
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/session"
+)
+
+//go:embed model.txtar
+var script []byte
+
+func main() {
+	parsed, err := scripted.Parse("model.txtar", script)
+	if err == nil {
+		var model llm.Models
+		if model, err = scripted.New(parsed, nil); err == nil {
+			err = review(context.Background(), os.Stdout, model)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "review:", err)
+		os.Exit(1)
+	}
+}
+
+// review runs the workflow and prints the session that it ended with.
+func review(ctx context.Context, w io.Writer, model llm.Models) error {
+	rt := &flow.Runtime{Models: model}
+	s, err := rt.Run(ctx, newReview(), session.New(session.UserText("Review the change to login.go.")))
+	if err != nil {
+		return err
+	}
+	for _, c := range s.Chunks() {
+		who := c.Origin().Agent
+		if who == "" {
+			who = string(c.Kind())
+		}
+		fmt.Fprintf(w, "%-8s %s\n", who, c.Text())
+	}
+	return nil
+}

@@ -3,6 +3,7 @@ package lineage_test
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/rathcluster/rath/lineage"
 	"github.com/rathcluster/rath/run"
@@ -47,25 +48,32 @@ func ExampleDerive() {
 	// rath.tail.default.s1.claimed.s1 - run starts
 }
 
-// A graph answers questions about the records it was fed, in any order.
-func ExampleGraph() {
+// exampleGraph is the graph of that log.
+func exampleGraph() (*lineage.Graph, session.Key, error) {
+	g := lineage.NewGraph()
 	log, k, err := exampleLog()
 	if err != nil {
-		fmt.Println(err)
-		return
+		return g, k, err
 	}
-	g := lineage.NewGraph()
 	for e, err := range log.Read(context.Background(), k, session.Position{}) {
 		if err != nil {
-			fmt.Println(err)
-			return
+			return g, k, err
 		}
 		records, err := lineage.Derive(e)
 		if err != nil {
-			fmt.Println(err)
-			return
+			return g, k, err
 		}
 		g.Add(records...)
+	}
+	return g, k, nil
+}
+
+// A graph answers questions about the records it was fed, in any order.
+func ExampleGraph() {
+	g, k, err := exampleGraph()
+	if err != nil {
+		fmt.Println(err)
+		return
 	}
 	r, err := g.LastRun("default")
 	fmt.Println(r.ID, "of", r.Workflow, "is", r.State, err)
@@ -76,4 +84,44 @@ func ExampleGraph() {
 	// run-1 of fix is running <nil>
 	// s1  1 user        asks "mend slug.sh"
 	// [] <nil>
+}
+
+// A selector chooses runs by what they did and how they stand.
+func ExampleGraph_Select() {
+	g, _, err := exampleGraph()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, where := range []string{"state=running and not tool=*", "older=1h or workflow=review", "state=runing"} {
+		s, err := lineage.ParseSelector(where)
+		if err != nil {
+			fmt.Println(err)
+			continue
+		}
+		fmt.Println(s, "chooses", len(g.Select("default", s, time.Now().Add(time.Minute))))
+	}
+	// Output:
+	// state=running and not tool=* chooses 1
+	// older=1h or workflow=review chooses 0
+	// lineage: selector: want a state: queued, running, waiting, needs_review, succeeded, failed, cancelled or timed_out, found "runing" at character 7
+}
+
+// Impact follows a row to everything that could see it.
+func ExampleGraph_Impact() {
+	g, k, err := exampleGraph()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	i, err := g.Impact(k, 1)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(i.Record.Summary)
+	fmt.Println(len(i.Sessions), "session,", len(i.Steps), "steps")
+	// Output:
+	// user asks "mend slug.sh"
+	// 1 session, 0 steps
 }

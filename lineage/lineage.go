@@ -10,9 +10,10 @@
 // subscriber reads a story, and carries nothing else of a transcript. A
 // [Graph] is an index of records: fed with the same ones in any order and any
 // number of times, it answers the same. It tells ancestors, descendants,
-// branches with what became of them, runs with their states, who made a chunk
-// and how a workspace's head moved, and it draws all of that as text, Mermaid,
-// SVG and JSON.
+// branches with what became of them, runs with their states, who made a chunk,
+// what it touched afterwards and how a workspace's head moved; a [Selector]
+// chooses runs by all of that, and the graph draws it as text, Mermaid, SVG and
+// JSON.
 //
 //	g := lineage.NewGraph()
 //	for e := range log {

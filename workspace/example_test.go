@@ -102,3 +102,21 @@ func ExampleApply() {
 	// Output:
 	// workspace: changed in the directory meanwhile: plan; put them back or move them away, then apply again
 }
+
+// Two texts are compared line by line.
+func ExampleDiffLines() {
+	old, now := []string{"one", "two", "three"}, []string{"one", "2", "three", "four"}
+	for _, e := range workspace.DiffLines(old, now) {
+		lines := old[e.OldFrom:e.OldTo]
+		if e.Op == '+' {
+			lines = now[e.NewFrom:e.NewTo]
+		}
+		fmt.Println(string(e.Op), lines)
+	}
+	// Output:
+	//   [one]
+	// - [two]
+	// + [2]
+	//   [three]
+	// + [four]
+}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -210,4 +212,37 @@ func TestBranchByItself(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestGoldenBranches renders the evidence of a fan-out with a question as it
+// was recorded once.
+func TestGoldenBranches(t *testing.T) {
+	if *record {
+		w := newWorld(t)
+		synctest.Test(t, func(t *testing.T) {
+			w.drive(t.Context(), publish, func(run.Wait) run.Received {
+				time.Sleep(time.Hour)
+				return run.Received{Kind: run.Approve, By: "ana", Reason: "looks good " + hostile}
+			})
+			synctest.Wait()
+			e, err := dossier.Collect(t.Context(), &w.log, w.blobs, home, fixRun, nil)
+			w.must(err)
+			doc, err := e.Encode()
+			w.must(err)
+			w.must(os.WriteFile(filepath.Join("testdata", "branches.json"), doc, 0o644))
+		})
+	}
+	e, err := dossier.Decode(read(t, "branches.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs := render(t, e)
+	golden(t, "branches.html", docs[dossier.FormHTML])
+	golden(t, "branches.md", docs[dossier.FormMarkdown])
+	golden(t, "branches.json", docs[dossier.FormJSON])
+	for form, doc := range docs {
+		if r, err := dossier.Verify(doc, nil); err != nil || r.Run != fixRun || len(r.Sessions) != 4 {
+			t.Errorf("%s: %+v, %v", form, r, err)
+		}
+	}
 }

@@ -107,6 +107,9 @@ type Options struct {
 	// StoreBytes is shared among the streams that Provision creates; zero
 	// means DefaultStoreBytes.
 	StoreBytes int64
+	// KeepResults is for how long Provision has stored results kept; zero is as
+	// long as there is room. Later they are read from the logs.
+	KeepResults time.Duration
 	// ConnectTimeout and DrainTimeout are bounded waits; zero means
 	// DefaultConnectTimeout and DefaultDrainTimeout.
 	ConnectTimeout, DrainTimeout time.Duration

@@ -146,6 +146,7 @@ func layout(o *Options) []jetstream.StreamConfig {
 		Name:                 StreamResult,
 		Description:          "results of runs, one each",
 		Subjects:             []string{subjectResult},
+		MaxAge:               o.KeepResults,
 		MaxMsgsPerSubject:    1,
 		Discard:              jetstream.DiscardNew,
 		DiscardNewPerSubject: true,
@@ -342,7 +343,12 @@ var fields = []struct {
 		return limit(c.MaxMsgsPerSubject)
 	}},
 	{"max message size", true, func(c *jetstream.StreamConfig) string { return limit(int64(c.MaxMsgSize)) }},
-	{"max age", true, func(c *jetstream.StreamConfig) string { return c.MaxAge.String() }},
+	{"max age", true, func(c *jetstream.StreamConfig) string {
+		if c.Name == StreamResult {
+			return "" // how long results are kept is the operator's choice
+		}
+		return c.MaxAge.String()
+	}},
 	{"duplicate window", true, func(c *jetstream.StreamConfig) string { return c.Duplicates.String() }},
 	{"no ack", true, func(c *jetstream.StreamConfig) string { return strconv.FormatBool(c.NoAck) }},
 	{"sealed", false, func(c *jetstream.StreamConfig) string { return strconv.FormatBool(c.Sealed) }},

@@ -32,6 +32,7 @@ type demoOptions struct {
 	fresh  bool
 	unsafe bool
 	model  string
+	nodes  int
 }
 
 func (a *app) demoCommand() *cobra.Command {
@@ -46,9 +47,13 @@ the second patch passes, and a proof is written that anybody can verify offline.
 The model is a script, whatever keys the environment holds; --live uses a real
 one. Run it twice: the second time the first patch passes, because the note of
 the first run is in its prompt; --fresh forgets the note. With --crash the
-process kills itself inside a tool call, and the next start resumes.`,
+process kills itself inside a tool call, and the next start resumes.
+
+With --nodes the patch is written in three ways at once, on nodes that are
+processes of their own, and one of them is killed in the middle of its branch.`,
 		Example: `  rath demo
   rath demo --crash && rath demo
+  rath demo --nodes 3
   OPENAI_API_KEY=... rath demo --live --model gpt-5.5`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -56,11 +61,20 @@ process kills itself inside a tool call, and the next start resumes.`,
 				return usage(cmd, errors.New("--model needs --live: without it the model is a script"))
 			}
 			d := &demonstration{app: a, o: o, start: time.Now()}
+			switch {
+			case o.nodes < 0 || o.nodes == 1 || o.nodes > maxNodes:
+				return usage(cmd, errorf("--nodes %d: want a number from 2 to %d", o.nodes, maxNodes))
+			case o.nodes > 0 && (o.live || o.crash || o.fresh):
+				return usage(cmd, errors.New("--nodes does not go with --live, --crash and --fresh"))
+			case o.nodes > 0:
+				return d.showFleet(cmd.Context(), o.nodes)
+			}
 			return d.show(cmd.Context())
 		},
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
+	fs.IntVar(&o.nodes, "nodes", 0, "show a fleet of so many nodes, one of which is killed")
 	fs.BoolVar(&o.crash, "crash", false, "kill -9 this process inside a tool call")
 	fs.BoolVar(&o.live, "live", false, "use a real model: OPENAI_API_KEY, OPENAI_BASE_URL")
 	fs.StringVar(&o.model, "model", "", "model of --live")

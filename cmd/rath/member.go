@@ -62,10 +62,12 @@ type memberUp struct {
 // memberCommand is the hidden command that a fleet starts its nodes with.
 func (a *app) memberCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:    "member",
-		Short:  "Run one node of a fleet that \"dev --nodes\" started",
-		Hidden: true,
-		Args:   cobra.NoArgs,
+		Use:     "member",
+		Short:   "Run one node of a fleet that \"dev --nodes\" started",
+		Long:    "Runs one node of a fleet of this machine. \"dev --nodes\" starts it.",
+		Example: "  rath dev --nodes 3",
+		Hidden:  true,
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := a.member(cmd.Context())
 			if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/internal/demo"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -129,6 +130,11 @@ func (a *app) host(ctx context.Context, o *node.Options) (*system, error) {
 	if unsafe, _ := strconv.ParseBool(c.Unsafe.Value); unsafe {
 		o.Unsafe = true
 	}
+	store, err := filepath.Abs(o.Store)
+	if err != nil {
+		return nil, err
+	}
+	o.Workflows = append(o.Workflows, demo.FleetRegistration(filepath.Join(store, "demo")))
 	n, err := node.Start(ctx, o)
 	if err != nil {
 		return nil, err

@@ -63,6 +63,7 @@ func TestTranscripts(t *testing.T) {
 				}
 			}
 			t.Chdir(dir)
+			t.Setenv(asCommand, "1") // for the nodes of a fleet
 			got := play(t, string(ar.Comment), dir)
 			if *update {
 				ar.Comment = []byte(got)
@@ -218,7 +219,10 @@ var changing = []struct {
 	{regexp.MustCompile(`  (now|\d+s)  `), "  AGE  "},
 	{regexp.MustCompile(`[0-9,]+ tokens`), "N tokens"}, // results tell milliseconds
 	{regexp.MustCompile(`\bn[A-Z2-7]{12}\b`), "NODE"},
+	{regexp.MustCompile(`pid \d+ +log`), "pid PID  log"},
 	{regexp.MustCompile(`pid \d+`), "pid PID"},
+	{regexp.MustCompile(`goes on at node \w after [0-9.]+ m?s`), "goes on at node OTHER after TIME"},
+	{regexp.MustCompile(`(4 sessions  )\d+ commits`), "${1}N commits"},
 	{regexp.MustCompile(`process \d+`), "process PID"},
 	{regexp.MustCompile(`, landlock\+seccomp|, process(\s)`), ", ISOLATION$1"},
 	{regexp.MustCompile(`\((landlock\+seccomp|process)\)`), "(ISOLATION)"},
@@ -229,9 +233,25 @@ var changing = []struct {
 	{regexp.MustCompile(`"(ended_ms|elapsed_ms|submitted_ms|started_ms|time|time_ms)": ?\d+`), `"$1":0`},
 }
 
+// whose matches the names of nodes that took work; who takes what differs.
+var whose = regexp.MustCompile(`(?m)(  on node |^kill -9     node )([a-z])\b`)
+
+// letters names the nodes that took work p, q and r, in the order in which they
+// are told.
+func letters(s string) string {
+	names := map[string]string{}
+	return whose.ReplaceAllStringFunc(s, func(m string) string {
+		old := m[len(m)-1:]
+		if names[old] == "" {
+			names[old] = string(rune('p' + len(names)))
+		}
+		return m[:len(m)-1] + names[old]
+	})
+}
+
 // steady replaces what differs between two runs.
 func steady(s, dir string) string {
-	s = strings.ReplaceAll(s, dir, "DIR")
+	s = letters(strings.ReplaceAll(s, dir, "DIR"))
 	for _, c := range changing {
 		if c.word == "" { // the beginning of a run's id: twelve characters
 			s = c.re.ReplaceAllStringFunc(s, func(m string) string {

@@ -144,6 +144,9 @@ func TestFleet(t *testing.T) {
 	if text := ex.Result().Text(); !strings.HasPrefix(text, "ACCEPT") {
 		t.Errorf("it ends with %q", text)
 	}
+	if want, err := demo.FleetResult(t.Context()); err != nil || ex.Result().Placement().Head != want {
+		t.Errorf("the files are %s, want %s: %v", ex.Result().Placement().Head.Short(), want.Short(), err)
+	}
 	ends := map[string]string{}
 	for _, key := range b.log.Keys() {
 		v, err := values.At(t.Context(), session.Ref{Key: key})

@@ -5,12 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 
+	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/workspace"
 )
 
 // FleetName is the name that the workflow of `rath demo --nodes` is registered
@@ -113,4 +117,36 @@ func best(_ context.Context, j *flow.Joined) (int, []string, error) {
 		return 0, nil, errors.New("no patch passes: " + strings.Join(reasons, "; "))
 	}
 	return taken, reasons, nil
+}
+
+// FleetResult is the head of the files that the workflow comes to, whatever
+// happens on its way: the repository with the careful coder's patch.
+func FleetResult(ctx context.Context) (_ blob.Digest, err error) {
+	script, err := Script()
+	if err != nil {
+		return blob.Digest{}, err
+	}
+	dir, err := os.MkdirTemp("", "rath-demo-")
+	if err != nil {
+		return blob.Digest{}, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := Unpack(dir); err != nil {
+		return blob.Digest{}, err
+	}
+	for _, r := range script.Rules {
+		if r.Name != "fleet-careful" {
+			continue
+		}
+		for _, c := range r.Reply.Calls {
+			var file struct{ Path, Content string }
+			if err := json.Unmarshal([]byte(c.Args), &file); err != nil {
+				return blob.Digest{}, fmt.Errorf("demo: rule %s: %w", r.Name, err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, file.Path), []byte(file.Content), 0o644); err != nil {
+				return blob.Digest{}, err
+			}
+		}
+	}
+	return workspace.Snapshot(ctx, blob.NewMemory(), dir, blob.Digest{}, workspace.Limits{})
 }

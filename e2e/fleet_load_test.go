@@ -19,9 +19,9 @@ import (
 	"github.com/rathcluster/rath/internal/fleet"
 )
 
-// load submits tasks and asks questions as clients of a fleet do, whatever
-// becomes of the answers, and writes down what it was told.
-type load struct {
+// clients submit tasks and ask questions as users of a fleet do, whatever
+// becomes of the answers, and write down what they were told.
+type clients struct {
 	nc      *nats.Conn
 	began   time.Time
 	witness string // file of the witnessing tools
@@ -80,8 +80,8 @@ type head struct {
 	Asked   bool          `json:"asked"`
 }
 
-func newLoad(f *fleet.Fleet, seed uint64, history, told, witness string) (*load, error) {
-	l := &load{
+func newClients(f *fleet.Fleet, seed uint64, history, told, witness string) (*clients, error) {
+	l := &clients{
 		began: time.Now(), witness: witness, random: rand.New(rand.NewPCG(seed, 2)),
 		tasks: map[string]*task{}, arrived: map[string]chan struct{}{}, refused: map[string]int{},
 		rows: map[string]map[int]string{}, length: map[string]int{},
@@ -105,7 +105,7 @@ func newLoad(f *fleet.Fleet, seed uint64, history, told, witness string) (*load,
 	return l, nil
 }
 
-func (l *load) close() error {
+func (l *clients) close() error {
 	if l.nc != nil {
 		l.nc.Close()
 	}
@@ -114,14 +114,14 @@ func (l *load) close() error {
 
 // tell notes what a client was told, for the audit. It is called with the lock
 // held.
-func (l *load) tell(t audit.Told) {
+func (l *clients) tell(t audit.Told) {
 	t.Time = time.Now()
 	data, _ := json.Marshal(t)
 	_, _ = l.heard.Write(append(data, '\n'))
 }
 
 // write adds a line to the history.
-func (l *load) write(op string, start time.Time, v any, err error) {
+func (l *clients) write(op string, start time.Time, v any, err error) {
 	line := map[string]any{"op": op, "start_ns": start.Sub(l.began), "end_ns": time.Since(l.began), "of": v}
 	if err != nil {
 		line["error"] = err.Error()
@@ -132,14 +132,14 @@ func (l *load) write(op string, start time.Time, v any, err error) {
 	_, _ = l.log.Write(append(data, '\n'))
 }
 
-func (l *load) wrong(format string, args ...any) {
+func (l *clients) wrong(format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.broken = append(l.broken, fmt.Sprintf(format, args...))
 }
 
 // told takes a result. All that arrive for one run must be the same.
-func (l *load) told(data []byte) {
+func (l *clients) told(data []byte) {
 	var r taskResult
 	if err := json.Unmarshal(data, &r); err != nil || r.Run == "" {
 		l.wrong("a result that cannot be read: %v: %s", err, data)
@@ -173,7 +173,7 @@ func (l *load) told(data []byte) {
 }
 
 // request asks once. What is not answered in time counts as not answered.
-func (l *load) request(ctx context.Context, subject string, body any) ([]byte, error) {
+func (l *clients) request(ctx context.Context, subject string, body any) ([]byte, error) {
 	data, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
@@ -201,7 +201,7 @@ func (l *load) request(ctx context.Context, subject string, body any) ([]byte, e
 const names = 4
 
 // task invents the next task.
-func (l *load) task() *task {
+func (l *clients) task() *task {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.next++
@@ -250,20 +250,20 @@ func (t *task) input() any {
 	return t.Prompt
 }
 
-func (l *load) chance(n int) bool {
+func (l *clients) chance(n int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.random.IntN(n) == 0
 }
 
-func (l *load) upTo(d time.Duration) time.Duration {
+func (l *clients) upTo(d time.Duration) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return time.Duration(l.random.Int64N(int64(d)))
 }
 
 // submit sends a task once and says whether it was acknowledged.
-func (l *load) submit(ctx context.Context, t *task) bool {
+func (l *clients) submit(ctx context.Context, t *task) bool {
 	body := map[string]any{"id": t.ID, "input": t.input()}
 	if t.Session != "" {
 		body["session"] = t.Session
@@ -294,7 +294,7 @@ func (l *load) submit(ctx context.Context, t *task) bool {
 }
 
 // run works until ctx ends, with so many tasks at once.
-func (l *load) run(ctx context.Context, atOnce int) {
+func (l *clients) run(ctx context.Context, atOnce int) {
 	var wg sync.WaitGroup
 	for range atOnce {
 		wg.Go(func() {
@@ -321,7 +321,7 @@ func every(ctx context.Context, pause time.Duration, f func()) {
 
 // one submits a task until that is acknowledged, sometimes again, and waits
 // for the result for a while.
-func (l *load) one(ctx context.Context, t *task) {
+func (l *clients) one(ctx context.Context, t *task) {
 	for !l.submit(ctx, t) {
 		select {
 		case <-ctx.Done():
@@ -357,7 +357,7 @@ func (l *load) one(ctx context.Context, t *task) {
 }
 
 // control sends a verb to a run and notes that it was acknowledged.
-func (l *load) control(ctx context.Context, id, verb string, body map[string]any) error {
+func (l *clients) control(ctx context.Context, id, verb string, body map[string]any) error {
 	_, err := l.request(ctx, "rath.ctl.default."+id+"."+verb, body)
 	if err == nil {
 		reason, _ := body["reason"].(string)
@@ -369,7 +369,7 @@ func (l *load) control(ctx context.Context, id, verb string, body map[string]any
 }
 
 // look reads the newest version of a session that a run has ended with.
-func (l *load) look(ctx context.Context) {
+func (l *clients) look(ctx context.Context) {
 	l.mu.Lock()
 	var id string
 	if len(l.heads) > 0 {
@@ -429,7 +429,7 @@ type row struct {
 }
 
 // chunks reads all chunks of a session, trying again for as long as ctx allows.
-func (l *load) chunks(ctx context.Context, id string) ([]row, error) {
+func (l *clients) chunks(ctx context.Context, id string) ([]row, error) {
 	var all []row
 	for {
 		data, err := l.request(ctx, "rath.query.default.session", map[string]any{"session": id, "after": len(all)})
@@ -456,7 +456,7 @@ func (l *load) chunks(ctx context.Context, id string) ([]row, error) {
 
 // row notes what was read at an index of a session: it never changes. It is
 // called with the lock held.
-func (l *load) row(id string, r row) {
+func (l *clients) row(id string, r row) {
 	if l.rows[id] == nil {
 		l.rows[id] = map[int]string{}
 	}
@@ -480,7 +480,7 @@ type runInfo struct {
 
 // decide resolves the runs that wait for a person, as one who looks at the
 // witness: what was seen has happened.
-func (l *load) decide(ctx context.Context) {
+func (l *clients) decide(ctx context.Context) {
 	data, err := l.request(ctx, "rath.query.default.runs", map[string]any{"states": []string{"needs_review"}, "limit": 1000})
 	var all struct {
 		Runs []runInfo `json:"runs"`
@@ -509,7 +509,7 @@ func (l *load) decide(ctx context.Context) {
 }
 
 // approve answers the questions of runs, with a yes most of the time.
-func (l *load) approve(ctx context.Context) {
+func (l *clients) approve(ctx context.Context) {
 	data, err := l.request(ctx, "rath.query.default.runs", map[string]any{"states": []string{"waiting"}, "workflow": "ask", "limit": 1000})
 	var all struct {
 		Runs []struct {
@@ -539,7 +539,7 @@ func (l *load) approve(ctx context.Context) {
 }
 
 // open returns the acknowledged tasks without a result.
-func (l *load) open() (ids []string) {
+func (l *clients) open() (ids []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, id := range l.order {
@@ -552,7 +552,7 @@ func (l *load) open() (ids []string) {
 
 // finish waits until every acknowledged task has a result, asking for those
 // that were told while the connection was away.
-func (l *load) finish(ctx context.Context) error {
+func (l *clients) finish(ctx context.Context) error {
 	for {
 		l.decide(ctx)
 		l.approve(ctx)

@@ -524,7 +524,7 @@ func TestNemesis(t *testing.T) {
 }
 
 func play(t *testing.T, seed uint64, length time.Duration) {
-	w := newWorld(t, seed, shape{servers: 3, nodes: 3, routers: 2, slots: 8, disks: []int64{0, 0, 1 << 30}})
+	w := newWorld(t, seed, shape{servers: 3, nodes: 3, routers: 2, slots: 8, disks: []fleet.Disk{{}, {}, {Size: 1 << 30}}})
 	w.again = fmt.Sprintf("go test -tags=e2e -count=1 -run '^TestNemesis$' -seed %d -length %v ./e2e", seed, length)
 	n := newNemesis(w)
 	w.work(length, 8, n.run)

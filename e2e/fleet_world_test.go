@@ -34,7 +34,7 @@ type world struct {
 	dir   string
 	f     *fleet.Fleet
 	model *modelHost
-	load  *load
+	load  *clients
 	// heal is when the last fault ended, as asked for.
 	random *rand.Rand
 	// again is the command that repeats what happens here.
@@ -44,8 +44,9 @@ type world struct {
 // shape is what a world consists of.
 type shape struct {
 	servers, nodes, routers int
-	disks                   []int64
+	disks                   []fleet.Disk
 	slots                   int
+	lazy                    bool // the servers acknowledge before they sync
 }
 
 // newWorld starts a fleet for a test. Everything random in it comes from seed.
@@ -64,7 +65,7 @@ func newWorld(t *testing.T, seed uint64, s shape) *world {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var err error
-	if w.f, err = fleet.Start(ctx, &fleet.Options{Dir: w.dir, Servers: s.servers, Disks: s.disks}); err != nil {
+	if w.f, err = fleet.Start(ctx, &fleet.Options{Dir: w.dir, Servers: s.servers, Disks: s.disks, Lazy: s.lazy}); err != nil {
 		w.fatal(err)
 	}
 	t.Cleanup(func() {
@@ -97,6 +98,9 @@ func newWorld(t *testing.T, seed uint64, s shape) *world {
 	if s.routers > 0 {
 		node.Args = append(node.Args, "-routers")
 	}
+	if s.nodes == 0 {
+		return w
+	}
 	if err := w.f.AddNodes(ctx, s.nodes, node); err != nil {
 		w.fatal(err)
 	}
@@ -104,7 +108,7 @@ func newWorld(t *testing.T, seed uint64, s shape) *world {
 	if err := w.f.AddRouters(ctx, s.routers, router); err != nil {
 		w.fatal(err)
 	}
-	if w.load, err = newLoad(w.f, seed, w.path("history.jsonl"), w.path("told.jsonl"), w.path("witness.jsonl")); err != nil {
+	if w.load, err = newClients(w.f, seed, w.path("history.jsonl"), w.path("told.jsonl"), w.path("witness.jsonl")); err != nil {
 		w.fatal(err)
 	}
 	t.Cleanup(func() {
@@ -322,7 +326,12 @@ func (w *world) transcripts(ctx context.Context) {
 				kinds = append(kinds, r.Kind)
 			}
 		}
-		if got, want := strings.Join(kinds, " "), chunksOf(t.Workflow, t.Prompt); got != want {
+		got, want := strings.Join(kinds, " "), chunksOf(t.Workflow, t.Prompt)
+		if t.Workflow == "fanout" && w.model.ill.Load() {
+			// A sick model fails branches, which does not fail the fan-out.
+			got, want = got[:min(len(got), len(want))], want[:min(len(got), len(want))]
+		}
+		if got != want {
 			w.fail("run %s (%s %q) left\n%s\nwant\n%s", t.ID, t.Workflow, t.Prompt, got, want)
 		}
 	}

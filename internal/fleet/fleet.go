@@ -27,9 +27,11 @@ type Options struct {
 	Dir string
 	// Servers is the number of NATS servers: 1, or 3 as a cluster.
 	Servers int
-	// Disks gives the NATS servers, in their order, a disk of so many bytes
-	// each, which can be filled with Fill; 0 is the disk of Dir.
-	Disks []int64
+	// Disks are those of the NATS servers, in their order.
+	Disks []Disk
+	// Lazy lets the NATS servers acknowledge before they sync: for tests that
+	// show what that loses.
+	Lazy bool
 }
 
 // Fleet is a number of processes and the network between them. It is safe for

@@ -89,7 +89,7 @@ func (f *Fleet) startServers(ctx context.Context) error {
 		name := fmt.Sprintf("nats-%d", i)
 		o := natsserver.Options{
 			StoreDir: f.dir(name, "store"), Host: h.ip, Port: clientPort, MonitorPort: monitorPort, Name: name,
-			NodePassword: f.nodePassword, OperatorPassword: f.operatorPassword, PingInterval: ping,
+			NodePassword: f.nodePassword, OperatorPassword: f.operatorPassword, PingInterval: ping, Lazy: f.o.Lazy,
 			// What streams may reserve; nothing is allocated.
 			MaxStore: 64 << 30, MaxMemory: 4 << 30,
 		}
@@ -107,8 +107,8 @@ func (f *Fleet) startServers(ctx context.Context) error {
 			return err
 		}
 		f.servers = append(f.servers, p)
-		if i < len(f.o.Disks) && f.o.Disks[i] > 0 {
-			if err := f.disk(name, f.o.Disks[i]); err != nil {
+		if i < len(f.o.Disks) && f.o.Disks[i].Size > 0 {
+			if err := f.insert(name, f.o.Disks[i]); err != nil {
 				return err
 			}
 		}

@@ -1,0 +1,186 @@
+//go:build e2e && linux
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/internal/fleet"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// committers append to sessions of their own as fast as they can, as nodes do,
+// and remember what was acknowledged.
+type committers struct {
+	c    *natsbus.Conn
+	mu   sync.Mutex
+	acks []acked
+}
+
+func commitTo(ctx context.Context, w *world, level natsbus.Level) (*committers, error) {
+	user, password := w.f.NodeLogin()
+	var monitors []string
+	for _, p := range w.f.Servers() {
+		monitors = append(monitors, fmt.Sprintf("http://%s:8222", p.IP()))
+	}
+	c, err := natsbus.Connect(ctx, &natsbus.Options{
+		URL: w.f.URLs(0), User: user, Password: password, Inbox: natsbus.NodeInbox, Level: level, Replicas: len(w.f.Servers()),
+		Probe: natsbus.MonitorProbe(monitors...),
+	})
+	if err == nil {
+		err = c.Provision(ctx)
+	}
+	return &committers{c: c}, err
+}
+
+// run appends until ctx ends.
+func (m *committers) run(ctx context.Context, sessions int) {
+	mint := session.Minter{Generation: m.c.Generation(), Partitions: m.c.Partitions()}
+	var wg sync.WaitGroup
+	for i := range sessions {
+		wg.Go(func() {
+			k := session.Key{Tenant: "power", ID: mint.Mint(fmt.Sprint("s", i))}
+			var at session.Position
+			for n := 0; ; n++ {
+				events := []session.Event{session.ChunkEvent(session.UserText(fmt.Sprint("row ", n, strings.Repeat(" and more", n%50))))}
+				if n == 0 {
+					opened, err := run.NewEvent(run.KindWriter, run.WriterOpened{Epoch: 1, Incarnation: "committer"})
+					if err != nil {
+						panic(err)
+					}
+					events = append([]session.Event{opened, session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})}, events...)
+				}
+				next, err := m.c.Log().Append(ctx, at, session.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: events})
+				if err != nil {
+					return // the time is over, or what was acknowledged is gone
+				}
+				at = next
+				m.mu.Lock()
+				m.acks = append(m.acks, acked{k.ID, at.Seq, at.Hash})
+				m.mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// lost counts the acknowledged commits that the log does not hold any more.
+func (m *committers) lost(ctx context.Context) (lost int, err error) {
+	kept := map[session.ID]map[uint64]session.Hash{}
+	for _, a := range m.acks {
+		if kept[a.id] == nil {
+			kept[a.id] = map[uint64]session.Hash{}
+			for e, err := range m.c.Log().Read(ctx, session.Key{Tenant: "power", ID: a.id}, session.Position{}) {
+				if err != nil && !errors.Is(err, session.ErrNotFound) {
+					return 0, err
+				}
+				if err == nil {
+					kept[a.id][e.At.Seq] = e.At.Hash
+				}
+			}
+		}
+		if kept[a.id][a.seq] != a.hash {
+			lost++
+		}
+	}
+	return lost, nil
+}
+
+// cutAll cuts the power of all NATS servers and brings it back.
+func (w *world) cutAll(ctx context.Context) {
+	w.t.Helper()
+	if err := w.f.CutPower(w.f.Servers()...); err != nil {
+		w.fatal(err)
+	}
+	if err := w.f.RestorePower(w.f.Servers()...); err != nil {
+		w.fatal(err)
+	}
+	for _, p := range w.f.Servers() {
+		if err := p.Start(); err != nil {
+			w.fatal(err)
+		}
+	}
+	if err := w.f.ServersUp(ctx); err != nil {
+		w.fatal(err)
+	}
+}
+
+// powered are disks whose power can be cut.
+func powered() []fleet.Disk {
+	d := fleet.Disk{Size: 1 << 30, Power: true}
+	return []fleet.Disk{d, d, d}
+}
+
+// TestFleetPowerCut cuts the power of all three NATS servers at once, twice,
+// under load: no acknowledged commit is lost, and every run ends.
+func TestFleetPowerCut(t *testing.T) {
+	w := newWorld(t, drawSeed(), shape{servers: 3, nodes: 2, slots: 8, disks: powered()})
+	m, err := commitTo(t.Context(), w, natsbus.Fsync)
+	if err != nil {
+		w.fatal(err)
+	}
+	defer m.c.Close()
+	w.work(40*time.Second, 6, func(ctx context.Context) {
+		var wg sync.WaitGroup
+		wg.Go(func() { m.run(ctx, 8) })
+		for range 2 {
+			sleep(ctx, time.Duration(4000+w.random.IntN(3000))*time.Millisecond)
+			w.cutAll(ctx)
+		}
+		wg.Wait()
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	lost, err := m.lost(ctx)
+	if err != nil {
+		w.fatal(err)
+	}
+	t.Logf("level fsync: %d of %d acknowledged commits lost", lost, len(m.acks))
+	if lost > 0 {
+		w.fail("level fsync lost %d of %d acknowledged commits", lost, len(m.acks))
+	}
+	if len(m.acks) < 500 {
+		w.fail("only %d commits: this shows nothing", len(m.acks))
+	}
+	w.check()
+}
+
+// TestFleetPowerCutLazy: the same cut at level lazy loses commits, which shows
+// that the test can see it.
+func TestFleetPowerCutLazy(t *testing.T) {
+	w := newWorld(t, drawSeed(), shape{servers: 3, disks: powered(), lazy: true})
+	m, err := commitTo(t.Context(), w, natsbus.Lazy)
+	if err != nil {
+		w.fatal(err)
+	}
+	defer m.c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	committing, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { m.run(committing, 8) })
+	sleep(ctx, 5*time.Second)
+	w.cutAll(ctx)
+	stop()
+	wg.Wait()
+	if err := m.c.Provision(ctx); err != nil {
+		t.Logf("the streams are not there any more: %v", err)
+	}
+	lost, err := m.lost(ctx)
+	if err != nil {
+		t.Logf("the logs cannot be read any more: %v", err)
+		lost = len(m.acks)
+	}
+	t.Logf("level lazy: %d of %d acknowledged commits lost", lost, len(m.acks))
+	if lost == 0 {
+		t.Errorf("level lazy lost none of %d commits: this test cannot see a loss", len(m.acks))
+	}
+}

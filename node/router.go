@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/rathcluster/rath/flow"
@@ -71,12 +72,44 @@ func (n *Instance) onOffer(ctx context.Context) ([]messages.Workflow, error) {
 	return all, err
 }
 
-// offer puts the node's workflows into the registry.
+// offer puts the node's workflows into the registry, and takes off its pool
+// what the node leaves to routers. A node that finds its pool without any other
+// says what the pool is: what it does not have goes, since "auto" would choose
+// it in vain. With others there, one of them may have it still, or already.
 func (n *Instance) offer(ctx context.Context) error {
+	var gone []string
 	if n.o.Routing == RouteElsewhere {
-		if err := n.conn.Withdraw(ctx, n.o.Pool, router.Auto, router.FanOut); err != nil {
+		gone = []string{router.Auto, router.FanOut}
+	}
+	if !n.o.Idle {
+		stale, err := n.stale(ctx)
+		if err != nil {
 			return err
 		}
+		gone = append(gone, stale...)
+	}
+	if err := n.conn.Withdraw(ctx, n.o.Pool, gone...); err != nil {
+		return err
 	}
 	return n.conn.Register(ctx, n.o.Pool, n.offered())
+}
+
+// stale returns what the pool offers and this node has not, if no other node of
+// the pool is there.
+func (n *Instance) stale(ctx context.Context) ([]string, error) {
+	nodes, err := n.conn.Nodes(ctx)
+	if err != nil || slices.ContainsFunc(nodes, func(o messages.Node) bool { return slices.Contains(o.Pools, n.o.Pool) }) {
+		return nil, err
+	}
+	all, err := n.conn.Workflows(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, w := range all {
+		if _, has := n.registry.Lookup(w.Name); w.Pool == n.o.Pool && !has {
+			names = append(names, w.Name)
+		}
+	}
+	return names, nil
 }

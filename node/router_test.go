@@ -1,0 +1,384 @@
+package node
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// witnessed is a scripted model with a log of what it was asked.
+type witnessed struct {
+	*scripted.Model
+	mu      sync.Mutex
+	log     bytes.Buffer
+	longest atomic.Int64 // of the last messages of all requests, in bytes
+}
+
+// Write takes an entry of the log.
+func (w *witnessed) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.log.Write(p)
+}
+
+// Client implements llm.Models.
+func (w *witnessed) Client(context.Context, llm.Provider) (llm.Client, error) { return w, nil }
+
+// Complete implements llm.Client.
+func (w *witnessed) Complete(ctx context.Context, r *llm.Request, sink func(llm.Delta)) (*llm.Response, error) {
+	n := int64(len(r.Messages[len(r.Messages)-1].Text))
+	for old := w.longest.Load(); n > old && !w.longest.CompareAndSwap(old, n); old = w.longest.Load() {
+	}
+	return w.Model.Complete(ctx, r, sink)
+}
+
+func newWitnessed(t *testing.T, script string) *witnessed {
+	t.Helper()
+	w := &witnessed{}
+	w.Model = scriptOf(t, script, &scripted.Options{Log: w})
+	return w
+}
+
+// asked returns how often each rule answered.
+func (w *witnessed) asked(t *testing.T) map[string]int {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := map[string]int{}
+	for lines := bufio.NewScanner(bytes.NewReader(w.log.Bytes())); lines.Scan(); {
+		var e scripted.Entry
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			t.Fatal(err)
+		}
+		n[e.Rule]++
+	}
+	return n
+}
+
+// writers are the workflows of a pool beside the routers'.
+func writers() []flow.Registration {
+	agent := func(name, prompt string) func() flow.Workflow {
+		return func() flow.Workflow { return &flow.Agent{Name: name, Prompt: prompt} }
+	}
+	return []flow.Registration{
+		{Name: "write", Description: "Writes a draft.", Revision: "1", New: agent("writer", "You write.")},
+		{Name: "review", Description: "Reads a draft and says what is wrong.", Revision: "1", New: agent("reviewer", "You review.")},
+	}
+}
+
+// autoInput leaves out what is not part of these tests.
+const autoInput = `{"prompt":"write a note","exclude":["agent"]}`
+
+// member starts a node of a fleet on external servers.
+func member(t *testing.T, srv *natsserver.Server, o Options) *Instance {
+	t.Helper()
+	o.NATS, o.Level, o.Store = srv.URL(), "lazy", t.TempDir()
+	o.User, o.Password = srv.Node()
+	o.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	return begin(t, &o).started(t)
+}
+
+// records are the lineage of a tree until so many runs in it have ended.
+func records(t *testing.T, c *client.Client, name string, runs int) []lineage.Record {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	var all []lineage.Record
+	for r, err := range c.Tail(ctx, name, 0) {
+		if err != nil {
+			t.Fatalf("after %d records: %v", len(all), err)
+		}
+		all = append(all, r.Record)
+		if r.Record.Kind == lineage.Ended {
+			if runs--; runs == 0 {
+				return all
+			}
+		}
+	}
+	return all
+}
+
+// events are those in a session's log.
+func events(t *testing.T, n *Instance, id session.ID) iter.Seq[session.Event] {
+	t.Helper()
+	return func(yield func(session.Event) bool) {
+		for e, err := range n.Log().Read(t.Context(), session.Key{Tenant: session.DefaultTenant, ID: id}, session.Position{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, ev := range e.Commit.Events {
+				if !yield(ev) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// TestRouters has two routers and a node of another pool work side by side:
+// each choice is made once, by a router, and what is chosen runs elsewhere.
+func TestRouters(t *testing.T) {
+	srv := natstest.Start(t, &natsserver.Options{Port: -1})
+	model := newWitnessed(t, "auto.txtar")
+	worker := member(t, srv, Options{Pool: "writing", Routing: RouteElsewhere, Models: model, Workflows: writers()})
+	routers := []string{
+		member(t, srv, Options{Routing: RouteOnly, Models: model}).Incarnation(),
+		member(t, srv, Options{Routing: RouteOnly, Models: model}).Incarnation(),
+	}
+	c, err := worker.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	on, err := c.Workflows(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range on {
+		if routing := w.Name == "auto" || w.Name == "fanout"; routing != (w.Pool == RouterPool) {
+			t.Errorf("workflow %s is on offer in pool %s", w.Name, w.Pool)
+		}
+	}
+
+	const runs = 8
+	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
+	defer cancel()
+	results := make([]messages.Result, runs)
+	var wg sync.WaitGroup
+	for i := range runs {
+		wg.Go(func() {
+			var err error
+			results[i], err = c.Do(ctx, "auto", messages.Task{ID: run.ID(fmt.Sprintf("auto-%d", i)), Input: json.RawMessage(autoInput), Model: "big"}, nil)
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for _, r := range results {
+		if r.State != run.Succeeded || r.Output != "The draft is fine." {
+			t.Errorf("%+v", r)
+		}
+	}
+	want := map[string]int{"first": runs, "second": runs, "done": runs, "write": runs, "review": runs}
+	if got := model.asked(t); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("the model was asked %v, want %v", got, want)
+	}
+
+	selected, elsewhere := 0, 0
+	for _, r := range records(t, c, string(results[0].Session), 3) {
+		switch {
+		case r.Kind == lineage.Selected:
+			selected++
+			if r.Usage.Calls != 1 || r.Usage.Input == 0 || r.Model == "" {
+				t.Errorf("a choice is told as %+v", r)
+			}
+		case r.Kind == lineage.Claimed && r.Workflow == "auto":
+			if !slices.Contains(routers, r.Node) {
+				t.Errorf("auto was claimed by %s, the routers are %v", r.Node, routers)
+			}
+		case r.Kind == lineage.Claimed:
+			elsewhere++
+			if r.Node != worker.Incarnation() {
+				t.Errorf("%s was claimed by %s, the worker is %s", r.Workflow, r.Node, worker.Incarnation())
+			}
+		}
+	}
+	if selected != 3 || elsewhere != 2 {
+		t.Errorf("%d choices and %d runs of what was chosen", selected, elsewhere)
+	}
+
+	// What the journal keeps of the first choice.
+	var decided []string
+	for e := range events(t, worker, results[0].Session) {
+		if d, err := run.Read[run.Done](e); e.Kind == run.KindDone && err == nil && d.Kind == run.StepSelection {
+			decided = append(decided, d.Value)
+		}
+	}
+	if len(decided) != 3 || decided[0] != `{"answer":"I choose 1.","candidates":["review","write"],"choice":1}` {
+		t.Errorf("the choices are recorded as %q", decided)
+	}
+}
+
+// TestOneNodeRoutes holds that a single process needs nothing else to route.
+func TestOneNodeRoutes(t *testing.T) {
+	model := newWitnessed(t, "auto.txtar")
+	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy", Models: model, Workflows: writers()}).started(t)
+	c, err := n.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
+	defer cancel()
+	r, err := c.Do(ctx, "auto", messages.Task{Input: json.RawMessage(autoInput)}, nil)
+	if err != nil || r.State != run.Succeeded || r.Output != "The draft is fine." {
+		t.Fatalf("auto: %+v, %v", r, err)
+	}
+	r, err = c.Do(ctx, "fanout", messages.Task{Input: json.RawMessage(`{"prompt":"go","branches":[{"name":"w","workflow":"write","count":64}],"join":{"quorum":60}}`)}, nil)
+	if err != nil || r.State != run.Succeeded || r.Output != "A draft of the note." {
+		t.Fatalf("fanout: %+v, %v", r, err)
+	}
+	for input, want := range map[string]string{
+		`{"branches":[]}`: "field branches: there are none",
+		`{"branches":[{"name":"a","workflow":"write"}],"join":{"quorum":3}}`: "choose 1 to 1",
+	} {
+		r, err := c.Do(ctx, "fanout", messages.Task{Input: json.RawMessage(input)}, nil)
+		if err != nil || r.State != run.Failed || r.Code != run.CodeMalformed || !strings.Contains(r.Error, want) {
+			t.Errorf("%s: %+v, %v", input, r, err)
+		}
+	}
+	r, err = c.Do(ctx, "fanout", messages.Task{Input: json.RawMessage(`{"branches":[{"name":"a","workflow":"nowhere"}]}`)}, nil)
+	if err != nil || r.State != run.Failed || r.Code != run.CodeNotFound {
+		t.Errorf("a workflow that nobody offers: %+v, %v", r, err)
+	}
+}
+
+// TestPoolForgets holds that a node which starts alone in its pool takes off
+// what the pool no longer has, and one among others does not.
+func TestPoolForgets(t *testing.T) {
+	srv := natstest.Start(t, &natsserver.Options{Port: -1})
+	model := newWitnessed(t, "auto.txtar")
+	offered := func(n *Instance) string {
+		t.Helper()
+		all, err := n.conn.Workflows(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, w := range all {
+			if w.Pool == "writing" && (w.Name == "write" || w.Name == "review" || w.Name == "auto") {
+				names = append(names, w.Name)
+			}
+		}
+		return strings.Join(names, " ")
+	}
+	first := member(t, srv, Options{Pool: "writing", Models: model, Workflows: writers()})
+	if got := offered(first); got != "auto review write" {
+		t.Errorf("the first node's pool offers %q", got)
+	}
+	for end := time.Now().Add(soon); ; time.Sleep(5 * time.Millisecond) { // it announces itself in the background
+		if all, err := first.conn.Nodes(t.Context()); err == nil && len(all) == 1 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the node has no entry")
+		}
+	}
+	second := member(t, srv, Options{Pool: "writing", Routing: RouteElsewhere, Models: model, Workflows: writers()[:1]})
+	if got := offered(second); got != "review write" {
+		t.Errorf("with a second node that leaves auto to routers the pool offers %q", got)
+	}
+	if err := errors.Join(first.Close(), second.Close()); err != nil {
+		t.Fatal(err)
+	}
+	third := member(t, srv, Options{Pool: "writing", Models: model, Workflows: writers()[:1]})
+	if got := offered(third); got != "auto write" {
+		t.Errorf("after a new start with less the pool offers %q", got)
+	}
+}
+
+// TestManyWorkflowsOnOffer holds that a workflow on offer that nobody asks for
+// is an entry in the registry and nothing else, and that a choice among many
+// stays small.
+func TestManyWorkflowsOnOffer(t *testing.T) {
+	model := newWitnessed(t, "auto.txtar")
+	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy", Models: model, Workflows: writers()}).started(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*soon)
+	defer cancel()
+	c, err := n.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, done := nodeConnection(t, n.server)
+	defer done()
+	consumers := func() int {
+		info, err := nc.AccountInfo()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Consumers
+	}
+	// A run has every service of the node at work.
+	if r, err := c.Do(ctx, "auto", messages.Task{Input: json.RawMessage(autoInput)}, nil); err != nil || r.State != run.Succeeded {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	before, goroutines := consumers(), settled()
+	many := make([]messages.Workflow, 1000)
+	for i := range many {
+		many[i] = messages.Workflow{Name: fmt.Sprintf("sort-%03d", i), Revision: "1", Description: strings.Repeat("Sorts invoices of customers by their numbers. ", 20)}
+	}
+	began := time.Now()
+	if err := n.conn.Register(ctx, "sorting", many); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("1000 workflows were registered in %v", time.Since(began).Round(time.Millisecond))
+	if after := consumers(); after != before {
+		t.Errorf("%d consumers with 1000 more workflows, %d before", after, before)
+	}
+	if after := settled(); after > goroutines+4 {
+		t.Errorf("%d goroutines with 1000 more workflows, %d before", after, goroutines)
+	}
+	began = time.Now()
+	r, err := c.Do(ctx, "auto", messages.Task{Input: json.RawMessage(`{"prompt":"write a draft, and let somebody read it","workflows":["review","write"]}`)}, nil)
+	if err != nil || r.State != run.Succeeded {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	t.Logf("a run of 3 choices took %v", time.Since(began).Round(time.Millisecond))
+	// The number that the script chooses is another one here; what matters is
+	// what it was asked.
+	if r, err := c.Do(ctx, "auto", messages.Task{Input: json.RawMessage(`{"prompt":"write a draft","rounds":1}`), Deadline: time.Now().Add(2 * time.Second)}, nil); err != nil || !r.State.Terminal() {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if most := model.longest.Load(); most > 24<<10 || most < 8<<10 {
+		t.Errorf("the longest menu has %d bytes", most)
+	}
+}
+
+// settled is the number of goroutines once it does not fall any more.
+func settled() int {
+	least := runtime.NumGoroutine()
+	for range 20 {
+		time.Sleep(5 * time.Millisecond)
+		least = min(least, runtime.NumGoroutine())
+	}
+	return least
+}
+
+// nodeConnection is a connection to JetStream with the rights of a node.
+func nodeConnection(t *testing.T, srv *natsserver.Server) (nats.JetStreamContext, func()) {
+	t.Helper()
+	user, password := srv.Node()
+	nc, err := nats.Connect("", nats.InProcessServer(dialFunc(srv.Dial)), nats.UserInfo(user, password))
+	if err != nil {
+		t.Fatal(err)
+	}
+	js, err := nc.JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js, nc.Close
+}

@@ -166,8 +166,25 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// Freeze stops the process where it is; its connections stay.
-func (p *Process) Freeze() error { return p.signal(syscall.SIGSTOP) }
+// Freeze stops the process where it is, and returns when it has stopped; its
+// connections stay.
+func (p *Process) Freeze() error {
+	if err := p.signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	for range 1000 {
+		// "pid (name) state …"; the name may hold anything.
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
+		if err != nil {
+			return fmt.Errorf("fleet: freeze %s: %w", p.Name, err)
+		}
+		if i := bytes.LastIndexByte(stat, ')'); i >= 0 && bytes.HasPrefix(stat[i:], []byte(") T")) {
+			return nil
+		}
+		time.Sleep(time.Millisecond) // the kernel stops one thread after the other
+	}
+	return fmt.Errorf("fleet: %s did not stop", p.Name)
+}
 
 // Thaw lets a frozen process go on.
 func (p *Process) Thaw() error { return p.signal(syscall.SIGCONT) }

@@ -1,0 +1,277 @@
+//go:build e2e && linux
+
+package fleet_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/internal/fleet"
+)
+
+const asPeer = "RATH_FLEET_TEST_PEER"
+
+func TestMain(m *testing.M) {
+	fleet.Child()
+	if os.Getenv(asPeer) != "" {
+		if err := peer(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// peer stands for a node: it answers on its health address, and sends what it
+// is asked to, once, to another address.
+func peer(args []string) error {
+	var at string
+	for i, a := range args {
+		if a == "-health" {
+			at = args[i+1]
+		}
+	}
+	l, err := net.Listen("tcp", at)
+	if err != nil {
+		return err
+	}
+	http.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "here") })
+	http.HandleFunc("/send", func(w http.ResponseWriter, r *http.Request) {
+		c, err := net.Dial("udp", r.FormValue("to"))
+		if err == nil {
+			_, err = c.Write([]byte(r.FormValue("text")))
+			err = errors.Join(err, c.Close())
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		}
+	})
+	fmt.Println("peer is up at", at, "round", os.Getenv("ROUND"))
+	return http.Serve(l, nil)
+}
+
+func start(t *testing.T, o fleet.Options, peers int) *fleet.Fleet {
+	t.Helper()
+	o.Dir = t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	f, err := fleet.Start(ctx, &o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.AddNodes(ctx, peers, fleet.Program{Path: self, Env: []string{asPeer + "=yes"}}); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// ask asks a peer; a connection of its own each time.
+func ask(p *fleet.Process, path string, patience time.Duration) (string, error) {
+	c := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := c.Get("http://" + p.IP() + ":8080" + path)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	var b strings.Builder
+	_, err = fmt.Fprint(&b, resp.Status)
+	return b.String(), err
+}
+
+// TestCutOneWay cuts one direction: the other one still delivers.
+func TestCutOneWay(t *testing.T) {
+	f := start(t, fleet.Options{}, 1)
+	p := f.Nodes()[0]
+	l, err := net.ListenPacket("udp", f.Self()+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	// send lets the peer send, asked over a connection that works.
+	hear := func(text string, patience time.Duration) bool {
+		t.Helper()
+		if err := l.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
+		buf := make([]byte, 100)
+		for {
+			n, _, err := l.ReadFrom(buf)
+			if err != nil {
+				return false
+			}
+			if string(buf[:n]) == text {
+				return true
+			}
+		}
+	}
+	send := func(text string) {
+		t.Helper()
+		_, err := ask(p, "/send?to="+l.LocalAddr().String()+"&text="+text, 500*time.Millisecond)
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) && !os.IsTimeout(err) {
+			t.Fatal(err)
+		}
+	}
+	// delivers sends until it is heard: it may take the network a moment.
+	delivers := func(text string) bool {
+		for range 20 {
+			if send(text); hear(text, 500*time.Millisecond) {
+				return true
+			}
+		}
+		return false
+	}
+	if !delivers("before") {
+		t.Fatal("nothing is heard over the whole network")
+	}
+	// What the peer sends is lost; what it is sent still arrives, though its
+	// TCP answers do not.
+	if err := f.Cut(p, nil); err != nil {
+		t.Fatal(err)
+	}
+	if send("cut"); hear("cut", 300*time.Millisecond) {
+		t.Error("the cut direction delivers")
+	}
+	if err := f.Heal(p, nil); err != nil {
+		t.Fatal(err)
+	}
+	if !delivers("healed") {
+		t.Error("the healed direction does not deliver")
+	}
+	// The other direction: the peer cannot be asked.
+	if err := f.Cut(nil, p); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ask(p, "/", 300*time.Millisecond); err == nil {
+		t.Error("the cut direction delivers")
+	}
+	if err := f.HealAll(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ask(p, "/", 5*time.Second); err != nil {
+		t.Errorf("after healing all: %v", err)
+	}
+}
+
+// TestProcess kills, freezes, drains and starts one again.
+func TestProcess(t *testing.T) {
+	f := start(t, fleet.Options{}, 1)
+	p := f.Nodes()[0]
+	if err := p.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ask(p, "/", 300*time.Millisecond); err == nil || !p.Frozen() {
+		t.Errorf("a frozen process answers (%v)", err)
+	}
+	if err := p.Thaw(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ask(p, "/", 5*time.Second); err != nil || p.Frozen() {
+		t.Errorf("after the thaw: %v", err)
+	}
+	if err := p.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if p.Running() || !errors.Is(p.Kill(), fleet.ErrNotRunning) {
+		t.Error("it runs after kill -9")
+	}
+	p.Set("ROUND", "two")
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := p.Up(ctx); err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.ReadFile(p.Log)
+	if err != nil || !strings.Contains(string(log), "round two") || p.Starts() != 2 {
+		t.Errorf("%d starts, log %s, %v", p.Starts(), log, err)
+	}
+	if err := p.Drain(ctx); err == nil { // the peer does not know SIGTERM
+		t.Error("it ended cleanly by a signal")
+	}
+}
+
+// TestFullDisk: a server with a full disk of its own does not take messages,
+// and does with space again. Nobody outside of the fleet sees the disk.
+func TestFullDisk(t *testing.T) {
+	f := start(t, fleet.Options{Disks: []fleet.Disk{{Size: 64 << 20}}}, 0)
+	p := f.Servers()[0]
+	if err := f.Fill(p); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(filepath.Dir(p.Log), "store", "full")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the disk is seen outside: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := p.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Up(ctx); !errors.Is(err, fleet.ErrNotRunning) || !strings.Contains(err.Error(), "full") {
+		t.Errorf("it started on a full disk: %v", err)
+	}
+	if err := f.Free(p); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.ServersUp(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNothingStays: what a fleet made on this machine ends with it.
+func TestNothingStays(t *testing.T) {
+	before := devices(t)
+	f := start(t, fleet.Options{}, 2)
+	pid := f.Nodes()[1].PID()
+	if len(devices(t)) != len(before)+1 {
+		t.Errorf("devices %v, before %v: want one more", devices(t), before)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if after := devices(t); len(after) != len(before) {
+		t.Errorf("devices %v, before %v", after, before)
+	}
+	if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("process %d is still there: %v", pid, err)
+	}
+}
+
+func devices(t *testing.T) []string {
+	t.Helper()
+	all, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, i := range all {
+		if strings.HasPrefix(i.Name, "rath") {
+			names = append(names, i.Name)
+		}
+	}
+	return names
+}

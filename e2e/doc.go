@@ -5,4 +5,24 @@
 //	go test -tags=e2e ./e2e/...
 //
 // Nothing here skips: what is missing fails the test and says what to install.
+//
+// # Fleets
+//
+// The tests in fleet_*_test.go start whole fleets, with package
+// internal/fleet: NATS servers, nodes and routers, each in a network of its
+// own. A load generator submits tasks, answers questions, cancels and reads,
+// and writes down what it was told; tools, the model server and the logs of
+// the system are compared with that by internal/audit and porcupine.
+//
+// TestNemesis does everything to a fleet that can go wrong, in an order that a
+// seed decides. A failure prints its seed and the command that repeats it; the
+// faults come in the same order then, at nearly the same times.
+//
+//	go test -tags=e2e -count=1 -run '^TestNemesis$' ./e2e                               # 3 seeds of a minute each
+//	go test -tags=e2e -count=1 -run '^TestNemesis$' -seed 4711 -keep /tmp/kept ./e2e    # one seed; what it left is kept
+//	go test -tags=e2e -count=1 -timeout=2h -run '^TestNemesis$' -seeds 20 -length 3m ./e2e  # the long one
+//
+// In the kept directory, history.jsonl is what the clients did and were told,
+// with the faults between, dump.jsonl the streams as `rath audit` reads them,
+// and each process has its log.
 package e2e

@@ -47,6 +47,7 @@ type roster struct {
 
 	settle time.Time // nothing is started before
 	gone   bool      // it was silent, and looks around
+	echoed bool      // it has heard itself
 }
 
 const (
@@ -57,6 +58,8 @@ const (
 	beatValid = 1500 * time.Millisecond
 	beatTTL   = 2500 * time.Millisecond
 	beatsKept = 8
+	// echoPatience is when a relay that never heard itself says so.
+	echoPatience = 15 * time.Second
 	// lookAround is how long a process listens to the others before it starts.
 	lookAround = 250 * time.Millisecond
 )
@@ -151,6 +154,9 @@ func (r *roster) keep(ctx context.Context, work *sync.WaitGroup) error {
 			if !r.onDuty() {
 				r.silent(settled)
 			}
+			if !r.echoed && time.Since(r.epoch) > echoPatience && r.c.nc.IsConnected() {
+				return fmt.Errorf("no sign of this relay comes back on %s: these credentials need the permissions to publish and to subscribe to rath.node.>", r.subj)
+			}
 			r.say(beat{Hello: r.gone})
 		case <-settled.C:
 		case e := <-r.ended:
@@ -223,6 +229,7 @@ func (r *roster) note(b beat, settled *time.Timer) {
 		if !r.onDuty() {
 			r.silent(settled)
 		}
+		r.echoed = true
 		sent := r.sent[b.N%beatsKept]
 		r.valid.Store(max(r.valid.Load(), int64(sent.Sub(r.epoch))))
 		if r.gone && r.onDuty() {

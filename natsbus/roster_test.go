@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -340,6 +341,53 @@ func TestRelayedElsewhere(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestRelayDenied gives a relay credentials that may not talk to other relays:
+// it says which permissions are missing.
+func TestRelayDenied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		r := startRelay(t, srv, nil)
+		r.leave()
+		opts := options(srv, t)
+		opts.Dialer = deaf(opts.Dialer, "SUB rath.node.relay.")
+		c, err := natsbus.Connect(t.Context(), opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		err = c.RelayAll(t.Context(), nil)
+		if err == nil || !strings.Contains(err.Error(), "permission") || !strings.Contains(err.Error(), "rath.node.") {
+			t.Errorf("error %v, want one that names the permission", err)
+		}
+	})
+}
+
+// deaf drops what a client sends of a subscription, as a server does that
+// denies it.
+func deaf(dial func() (net.Conn, error), what string) func() (net.Conn, error) {
+	return func() (net.Conn, error) {
+		c, err := dial()
+		return &deafConn{c, []byte(what)}, err
+	}
+}
+
+type deafConn struct {
+	net.Conn
+	what []byte
+}
+
+// Write implements net.Conn.
+func (c *deafConn) Write(b []byte) (int, error) {
+	var rest []byte
+	for line := range bytes.SplitAfterSeq(b, []byte("\r\n")) {
+		if !bytes.HasPrefix(line, c.what) {
+			rest = append(rest, line...)
+		}
+	}
+	_, err := c.Conn.Write(rest)
+	return len(b), err
 }
 
 // operatorOf reads streams as an operator does.

@@ -13,9 +13,14 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// sweepMost is how long the pauses become between the attempts to tell the
-// parent of a branch how it ended.
-const sweepMost = time.Hour
+const (
+	// sweepMost is how long the pauses become between the attempts to tell a
+	// parent how its branch ended, or a branch that it is over.
+	sweepMost = time.Hour
+	// closeMost bounds the attempts to tell a branch: with the pauses between
+	// them more than a day.
+	closeMost = 32
+)
 
 // sweep looks through what is open and does again what may have been lost: it
 // offers the runs that nobody executes, unless the queue holds their offers,
@@ -69,7 +74,7 @@ func (s *sweeping) run(ctx context.Context) error {
 	}
 	for token, a := range s.open.closings {
 		if a.again(s.now, s.o.Sweep, sweepMost) {
-			if err := s.close(ctx, token); err != nil {
+			if err := s.close(ctx, token, a.n >= closeMost); err != nil {
 				return err
 			}
 		}
@@ -228,8 +233,8 @@ func (s *sweeping) report(ctx context.Context, o *openSession) error {
 }
 
 // close tells the branches again that a commit disposed of, until all of them
-// are closed. One without a log finds out when it begins.
-func (s *sweeping) close(ctx context.Context, token uint64) error {
+// are closed, or enough was tried. One without a log finds out when it begins.
+func (s *sweeping) close(ctx context.Context, token uint64, enough bool) error {
 	work, err := s.work(ctx, token)
 	if err != nil {
 		return err
@@ -243,7 +248,7 @@ func (s *sweeping) close(ctx context.Context, token uint64) error {
 		if err != nil {
 			return err
 		}
-		if last == nil || closes(last) {
+		if last == nil || closes(last, w.Signal) {
 			continue
 		}
 		left++
@@ -251,17 +256,18 @@ func (s *sweeping) close(ctx context.Context, token uint64) error {
 			return err
 		}
 	}
-	if left == 0 {
+	if left == 0 || enough {
 		delete(s.open.closings, token)
 		s.pace.changed()
 	}
 	return nil
 }
 
-// closes reports whether a commit closes its session.
-func closes(c *session.Commit) bool {
-	for i := range c.Events {
-		if c.Events[i].Kind == session.KindClosed {
+// closes reports whether a session needs a signal no more after its last
+// commit: that closes it or, where the signal only cancels a run, lets it go.
+func closes(last *session.Commit, sig *run.Signal) bool {
+	for _, ev := range last.Events {
+		if ev.Kind == session.KindClosed || sig.Cancel != nil && ev.Kind == run.KindEnded {
 			return true
 		}
 	}

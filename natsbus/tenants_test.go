@@ -195,6 +195,36 @@ func TestPools(t *testing.T) {
 	})
 }
 
+// TestFormerConsumer starts a node over the streams of a build whose pools had
+// no classes.
+func TestFormerConsumer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		nc := guest(t, srv)
+		a := startNode(t, srv, "node-1")
+		js := a.operator()
+		a.cancelRelay()
+		for _, class := range []string{messages.ClassInteractive, messages.ClassBatch} {
+			if err := js.DeleteConsumer(t.Context(), natsbus.StreamWork, natsbus.WorkConsumer(natsbus.DefaultPool, class)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := js.CreateConsumer(t.Context(), natsbus.StreamWork, jetstream.ConsumerConfig{
+			Durable: "work-default", FilterSubject: "rath.work.default.>", AckPolicy: jetstream.AckExplicitPolicy,
+		}); err != nil {
+			t.Fatal(err)
+		}
+		a.kill()
+		b := startNodeWith(t, srv, "node-2", &spec{more: []flow.Registration{nap}})
+		submit(t, nc, "nap", `{"id":"r1","input":"1s"}`)
+		if r := resultOf(t, nc, "r1"); r["state"] != "succeeded" {
+			t.Errorf("result %v", r)
+		}
+		nc.Close()
+		b.stop()
+	})
+}
+
 // TestPoolIsBounded submits more tasks of a pool without nodes than may wait in
 // logs.
 func TestPoolIsBounded(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -62,6 +63,9 @@ func (c *Conn) PullWork(ctx context.Context, pool string, slots func() int, acce
 	if err := validPool(pool); err != nil {
 		return err
 	}
+	if err := c.retireConsumer(ctx, "work-"+pool, prefixWork+pool+".>"); err != nil {
+		return err
+	}
 	handle := func(ctx context.Context, m jsMsg) fate { return c.handleWork(ctx, m, accept) }
 	of := func(class string) *puller {
 		return &puller{
@@ -76,6 +80,26 @@ func (c *Conn) PullWork(ctx context.Context, pool string, slots func() int, acce
 		slots: func() int { return signalsAtOnce }, handle: handle,
 	}
 	return together(ctx, first.run, batch.run, signals.run)
+}
+
+// retireConsumer removes the consumer of a pool without classes, as former
+// builds made it: the server takes no two with the same messages. Another
+// pool's consumer may have its name.
+func (c *Conn) retireConsumer(ctx context.Context, durable, filter string) error {
+	_, err := patiently(ctx, func(ctx context.Context) (struct{}, error) {
+		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+		old, err := c.js.Consumer(ctx, StreamWork, durable)
+		if err == nil && old.CachedInfo().Config.FilterSubject == filter {
+			err = c.js.DeleteConsumer(ctx, StreamWork, durable)
+		}
+		return struct{}{}, err
+	})
+	switch {
+	case err == nil, errors.Is(err, jetstream.ErrConsumerNotFound), ctx.Err() != nil:
+		return nil
+	}
+	return fmt.Errorf("natsbus: pull from stream %s: %w", StreamWork, streamError(err))
 }
 
 func (c *Conn) handleWork(ctx context.Context, m jsMsg, accept func(ctx context.Context, w run.Work) error) fate {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -24,18 +25,46 @@ const asCommand = "RATH_TEST_AS_COMMAND"
 // start starts the command in a directory.
 func start(t *testing.T, dir string, args ...string) (cmd *exec.Cmd, out *bytes.Buffer) {
 	t.Helper()
+	out = new(bytes.Buffer)
+	return startTo(t, dir, out, args...), out
+}
+
+// startTo is start with a writer of its own for what the command prints.
+func startTo(t *testing.T, dir string, out io.Writer, args ...string) *exec.Cmd {
+	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd = exec.CommandContext(t.Context(), exe, args...)
-	out = new(bytes.Buffer)
+	cmd := exec.CommandContext(t.Context(), exe, args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, out, out
 	cmd.Env = append(os.Environ(), asCommand+"=1", "HOME="+dir, "XDG_CONFIG_HOME=", "NATS_URL=", "NATS_CONTEXT=", "OPENAI_API_KEY=", "OPENAI_BASE_URL=")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	return cmd, out
+	return cmd
+}
+
+// startFile is start with the output in a file, which can be read meanwhile.
+func startFile(t *testing.T, dir string, args ...string) (cmd *exec.Cmd, name string) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name = filepath.Join(t.TempDir(), "out")
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	cmd = exec.CommandContext(t.Context(), exe, args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, f, f
+	cmd.Env = append(os.Environ(), asCommand+"=1", "HOME="+dir, "XDG_CONFIG_HOME=", "NATS_URL=", "NATS_CONTEXT=", "OPENAI_API_KEY=", "OPENAI_BASE_URL=")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd, name
 }
 
 // TestCrashAndResume kills the demo inside a tool call and starts it again.

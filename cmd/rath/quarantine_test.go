@@ -70,6 +70,7 @@ func TestSetApart(t *testing.T) {
 	}
 	waitFor(t, held)
 	rath("ps --where run=second -q --no-headers", "set apart: odd")
+	waitFor(t, func() bool { return strings.Contains(seen.String(), "set apart: odd") })
 	rath("release --where quarantined=yes --reason fine", "is released")
 	waitFor(t, func() bool {
 		return strings.Contains(command(t, "rath ps --where 'run=second and state=succeeded' --no-headers -q", dir), "second")
@@ -86,9 +87,7 @@ func TestSetApart(t *testing.T) {
 			t.Logf("ps --watch printed\n%s", &seen)
 		}
 	})
-	waitFor(t, func() bool {
-		return strings.Contains(seen.String(), "second-r1") && strings.Contains(seen.String(), "set apart: odd")
-	})
+	waitFor(t, func() bool { return strings.Contains(seen.String(), "second-r1") })
 	if err := watch.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}

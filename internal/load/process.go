@@ -25,10 +25,6 @@ type Use struct {
 	Error string `json:"error,omitempty"`
 }
 
-// errNoCPU is returned where the system does not tell the processor time of
-// other processes.
-var errNoCPU = errors.New("load: the processor time of other processes is read on Linux only")
-
 // Meter measures the processor time of processes.
 type Meter struct {
 	began     time.Time

@@ -2,7 +2,12 @@
 
 package load
 
-import "time"
+import (
+	"errors"
+	"time"
+)
+
+var errNoCPU = errors.New("load: the processor time of other processes is read on Linux only")
 
 // CPUTime is the processor time that a process has used so far; this system
 // does not tell it.

@@ -1,0 +1,117 @@
+//go:build e2e && linux
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/internal/load"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/run"
+)
+
+// benchWaiting lets 1,000 runs ask a person, looks at what they hold meanwhile,
+// and says yes to all.
+func benchWaiting(b *testing.B, t *table) {
+	const (
+		runs      = 1000
+		atOnce    = 64
+		resumeBar = 10 * time.Second
+		logBar    = 4096
+	)
+	a := newArena(b, 3, 3, 64, 0)
+	o := a.observe()
+	ask := func(n int, name string) []run.ID {
+		var ids []run.ID
+		for i := range n {
+			ids = append(ids, run.ID(fmt.Sprint(name, "-", i)))
+		}
+		before := o.count("run.waiting")
+		together(n, atOnce, func(i int) {
+			for {
+				_, err := a.client.Submit(b.Context(), "question", messages.Task{ID: ids[i]})
+				if !errors.Is(err, run.ErrBusy) {
+					a.check(err)
+					return
+				}
+				time.Sleep(20 * time.Millisecond) // as it asks for
+			}
+		})
+		a.until(fmt.Sprint(n, " runs wait"), 2*time.Minute, func() bool { return o.count("run.waiting") >= before+n })
+		return ids
+	}
+	say := func(ids []run.ID) (committed, resumed time.Duration) {
+		before := o.count("run.ended")
+		began := time.Now()
+		committed = together(len(ids), atOnce, func(i int) {
+			a.check(a.client.Approve(b.Context(), ids[i], client.Decision{By: "bench"}))
+		})
+		a.until("all runs go on and end", 2*time.Minute, func() bool { return o.count("run.ended") >= before+len(ids) })
+		return committed, time.Since(began)
+	}
+	say(ask(30, "warm"))
+	idle := a.restingGoroutines(1 << 20)
+	consumers, before := a.consumers(), a.ends(natsbus.DefaultGeneration)
+
+	began := time.Now()
+	ids := ask(runs, "asked")
+	asked := time.Since(began)
+	// What waits may not grow with the number of runs: a few may be under way.
+	held := a.restingGoroutines(idle + runs/100)
+	more := a.consumers() - consumers
+	size := 0
+	for _, l := range a.since(natsbus.DefaultGeneration, before) {
+		for _, raw := range l {
+			size += len(raw)
+		}
+	}
+	meter := load.NewMeter(a.processes()...)
+	committed, resumed := say(ids)
+	uses := meter.Read()
+
+	what := fmt.Sprint(runs, " waiting runs")
+	t.bar(b, held-idle <= runs/100, what, fmt.Sprintf("%d goroutines more than %d on 3 nodes", held-idle, idle), "0")
+	t.bar(b, more == 0, what, fmt.Sprintf("%d consumers more than %d", more, consumers), "0")
+	t.bar(b, size/runs < logBar, what, fmt.Sprintf("%d bytes of log each", size/runs), "< 4096")
+	t.bar(b, resumed < resumeBar, what, fmt.Sprintf("all went on and ended in %s", load.Short(resumed)), "< 10s")
+	t.note("", fmt.Sprintf("asked in %s, approved in %s", load.Short(asked), load.Short(committed)))
+	t.note("", cpu(uses)+", machine "+busyness())
+	b.ReportMetric(resumed.Seconds(), "s-resumed")
+	b.ReportMetric(float64(size)/runs, "B/run")
+}
+
+// restingGoroutines is how many goroutines the nodes have in all, once they are
+// at most so many or do not get fewer.
+func (a *arena) restingGoroutines(most int) int {
+	a.b.Helper()
+	least, since := 1<<30, time.Now()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(250 * time.Millisecond) {
+		n := 0
+		for _, p := range a.f.Nodes() {
+			n += a.stats(p).Goroutines
+		}
+		if n < least {
+			least, since = n, time.Now()
+		}
+		if n <= most && time.Since(since) > 5*time.Second || time.Now().After(end) {
+			return least
+		}
+	}
+}
+
+// consumers is how many there are on all streams.
+func (a *arena) consumers() int {
+	a.b.Helper()
+	n := 0
+	all := a.js.ListStreams(a.b.Context())
+	for s := range all.Info() {
+		n += s.State.Consumers
+	}
+	a.must(all.Err())
+	return n
+}

@@ -21,7 +21,7 @@ func (n *Instance) announced(ctx context.Context, names []string) ([]tool.Tool, 
 	if !ok {
 		return nil, flow.ErrNoRun
 	}
-	specs, err := flow.Do(ctx, "tools", func(ctx context.Context) ([]messages.Tool, error) {
+	specs, err := flow.Do(ctx, "tool look-up", func(ctx context.Context) ([]messages.Tool, error) {
 		return n.toolsNamed(ctx, info.Tenant, names)
 	}, flow.Effect(tool.ReadOnly))
 	if err != nil {

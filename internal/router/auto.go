@@ -130,7 +130,7 @@ func (a *auto) Forward(ctx context.Context, s session.Session) (session.Session,
 	sel := &flow.Selector{Name: Auto, Prompt: a.in.System, Provider: llm.Provider{Model: a.in.Model}}
 	for round := range a.in.Rounds {
 		topic := topicOf(s)
-		m, err := flow.Do(ctx, "offers", func(ctx context.Context) (menu, error) {
+		m, err := flow.Do(ctx, "registry look-up", func(ctx context.Context) (menu, error) {
 			return candidates(ctx, a.offers, a.in, topic)
 		}, flow.Effect(tool.ReadOnly))
 		if err != nil {

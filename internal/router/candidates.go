@@ -42,7 +42,7 @@ type menu struct {
 
 // never are the workflows that are chosen only by name: the two of this
 // package would choose for ever, the others do no work that a user asks for.
-var never = []string{Auto, FanOut, "demo", "fork", "merge"}
+var never = []string{Auto, FanOut, "demo", "demo-fleet", "fork", "merge"}
 
 // candidates returns the workflows that may go on with a session of which
 // topic was said last.

@@ -227,7 +227,7 @@ func (w *fanOut) Forward(ctx context.Context, s session.Session) (session.Sessio
 	if strings.TrimSpace(w.in.Prompt) != "" {
 		s = s.With(session.UserText(w.in.Prompt))
 	}
-	missing, err := flow.Do(ctx, "offers", w.missing, flow.Effect(tool.ReadOnly))
+	missing, err := flow.Do(ctx, "registry look-up", w.missing, flow.Effect(tool.ReadOnly))
 	if err != nil {
 		return s, err
 	}

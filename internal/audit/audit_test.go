@@ -189,6 +189,7 @@ func TestViolations(t *testing.T) {
 		{"a step while it waits", audit.Waits, "no step while the run waits", instead("t1", 13, "step.done", "q1/9", doneOf("q1", "9", "do", 3))},
 		{"an inbox that is not there", audit.Waits, "an inbox of at most 2", set("t1", 17, "step.done", "inbox", 7)},
 		{"success in review", audit.Waits, "a run that succeeds to run", instead("t1", 7, "run.ended", "", object{"attempt": 2, "run": "q1", "state": "succeeded", "workflow": "fix"})},
+		{"a review without an end", audit.Waits, "expires some day", set("t1", 6, "run.review", "expires", 0)},
 		{"resolved, but in no review", audit.Waits, "run.resolved of a run in review", instead("t1", 6, "run.warning", "", object{"run": "q1", "text": "x"})},
 		{"a wait for what has come", audit.Waits, "has come already", instead("t1", 17, "run.waiting", "", object{"attempt": 4, "for": []any{object{"kind": "message", "path": "5"}}, "run": "q1"})},
 		{"claimed in quarantine", audit.Waits, "the quarantine of the session", with("t1", 18, "run.quarantined", "", object{"reason": "odd"})},

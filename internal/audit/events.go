@@ -157,6 +157,7 @@ type releasedData struct {
 
 type reviewData struct {
 	Attempt uint64 `json:"attempt"`
+	Expires int64  `json:"expires"`
 	Run     string `json:"run"`
 }
 

@@ -174,9 +174,10 @@ func (f *folding) attempt(id string, r *logRun, attempt uint64, what string) {
 	f.a.check(OneWriter, attempt == r.attempt, f.says(id, fmt.Sprintf("nothing but of attempt %d, which claimed the session", r.attempt), fmt.Sprintf("%s of attempt %d", what, attempt)))
 }
 
-func (f *folding) review(_ *event, d reviewData) {
+func (f *folding) review(e *event, d reviewData) {
 	r, _ := f.here(d.Run)
 	if f.lives(d.Run, r, runReview) {
+		f.a.check(Waits, d.Expires > e.time, f.says(d.Run, "a review that expires some day", fmt.Sprintf("expires %d at %d", d.Expires, e.time)))
 		f.attempt(d.Run, r, d.Attempt, runReview)
 		r.state = "needs_review"
 	}

@@ -86,7 +86,7 @@ func waits(w *world) {
 	l.commit(in("q1/3", l.intent("q1", "3", 5000)))
 	// The node dies; another one does not know whether the call took effect.
 	l.commit(l.open("n2"), l.claim("q1", "t1", "n2"))
-	l.commit(l.ev("run.review", `{"attempt":@a,"code":"needs_review","path":"3","reason":"cut off","run":"q1"}`, "@a", l.runs["q1"]))
+	l.commit(l.ev("run.review", `{"attempt":@a,"code":"needs_review","expires":9795165200000,"path":"3","reason":"cut off","run":"q1"}`, "@a", l.runs["q1"]))
 	l.commit(l.ev("run.resolved", `{"by":"ann","decision":"again","path":"3","reason":"not there","run":"q1"}`))
 	l.commit(l.claim("q1", "t1", "n2"))
 	l.commit(in("q1/3", l.intent("q1", "3", 5000)))

@@ -78,7 +78,7 @@ var rules = map[string]rule{
 	"internal/natsserver": {others: list("github.com/nats-io/nats-server/v2", "golang.org/x/sys"), test: list("github.com/nats-io/nats.go")},
 	"internal/natstest":   {ours: list("internal/natsserver"), others: list("github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go")},
 	"internal/audit":      {test: list("session", "run", "flow", "tool", "github.com/google/jsonschema-go")}, // it shares no code; its tests record logs
-	"internal/protection": {test: anything},
+	"internal/protection": {test: list("actors", "flow", "internal/audit", "internal/natstest", "natsbus", "run", "session", "tool")},
 	"internal/archtest":   {},
 	"internal/router":     {ours: list("flow", "llm", "memory", "messages", "run", "session", "tool"), others: list("github.com/google/jsonschema-go"), test: list("flow/flowtest", "llm/scripted")},
 	"internal/...":        {ours: anything, others: list("golang.org/x/sync", "golang.org/x/sys", "golang.org/x/term", "github.com/nats-io/nats.go")},

@@ -2,6 +2,7 @@ package natsbus
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -65,7 +66,7 @@ func (c *Conn) ServeQueries(ctx context.Context, q *Queries) (*Service, error) {
 		}
 		return nil, fmt.Errorf("natsbus: serve queries: %w", err)
 	}
-	s.close = svc.Stop
+	s.close = func() error { return errors.Join(svc.Stop(), c.heard()) }
 	return s, nil
 }
 

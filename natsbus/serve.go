@@ -112,6 +112,30 @@ func (c *Conn) flush(ctx context.Context) error {
 	return c.nc.FlushWithContext(ctx)
 }
 
+// heard returns when the subscriptions have taken what the server had sent them
+// before the last one was ended. A service of package micro ends its own ones
+// without waiting for that, and would answer the last requests with an error.
+func (c *Conn) heard() error {
+	if !c.nc.IsConnected() {
+		return nil
+	}
+	if err := c.flush(context.Background()); err != nil {
+		return fmt.Errorf("natsbus: end a service: %w", err)
+	}
+	done := make(chan struct{})
+	if err := c.nc.Barrier(func() { close(done) }); err != nil {
+		return fmt.Errorf("natsbus: end a service: %w", err)
+	}
+	t := time.NewTimer(c.o.DrainTimeout)
+	defer t.Stop()
+	select {
+	case <-done:
+		return nil
+	case <-t.C:
+		return fmt.Errorf("natsbus: end a service: requests are not taken after %v", c.o.DrainTimeout)
+	}
+}
+
 // drainSubscription ends a subscription after what it has received.
 func (c *Conn) drainSubscription(sub *nats.Subscription) error {
 	if !c.nc.IsConnected() {

@@ -1,0 +1,131 @@
+//go:build unix
+
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rathcluster/rath/messages"
+)
+
+// devNode matches what "dev --nodes" says of a node that it started.
+var devNode = regexp.MustCompile(`(?m)^node (\w) +pid (\d+) +(n\w+)`)
+
+// TestDevFleet runs a fleet as somebody would who has read the README: a run
+// waits for a person, a node is killed and another drained, a refused task is
+// dealt with, and an interrupt ends everything.
+func TestDevFleet(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	t.Setenv("NATS_URL", "")
+	script := "-- work --\nnot result: run_shell_command\nuser: \"write\"\ncall: run_shell_command {\"cmd\":\"true\"}\n\n-- other --\n\ndone\n"
+	if err := os.WriteFile("m.txtar", []byte(script), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	port, err := freePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd, out := startFile(t, dir, "dev", "--nodes", "3", "--restart", "--unsafe", "--script", "m.txtar", "--port", strconv.Itoa(port))
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	said := func() string {
+		data, err := os.ReadFile(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	waitFor(t, func() bool { return strings.Contains(said(), "try  ") })
+	nodes := devNode.FindAllStringSubmatch(said(), -1)
+	if len(nodes) != 3 {
+		t.Fatalf("%d nodes:\n%s", len(nodes), said())
+	}
+	rath := func(line string, want ...string) string {
+		t.Helper()
+		got := command(t, "rath "+line, dir)
+		for _, w := range want {
+			if !strings.Contains(got, w) {
+				t.Errorf("$ rath %s\n%swant %q", line, got, w)
+			}
+		}
+		return got
+	}
+
+	// A run waits for a person while the node that ran it is killed.
+	rath(`submit agent --id one --tools run_shell_command -m '{"prompt":"write it","approve":["*"]}'`, "one")
+	waitFor(t, func() bool { return strings.Contains(rath("approvals ls"), "0.0.approval") })
+	rath("nodes ls", " serving ", "server ")
+	pid, err := strconv.Atoi(nodes[0][2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool {
+		return strings.Contains(said(), "died: killed") && strings.Contains(said(), "takes its place")
+	})
+	rath("approve one --by ann", "goes on")
+	waitFor(t, func() bool { return strings.Contains(rath("ps"), "succeeded") })
+	rath("replay one --verify", "matches: ")
+	rath("approve one", "has ended (succeeded)", "[exit 4]")
+
+	// Once more, as a run of its own.
+	if id := strings.TrimSpace(rath("rerun one -q -o jsonl")); !strings.Contains(id, "one-r1") {
+		t.Errorf("rerun says %q", id)
+	}
+	waitFor(t, func() bool { return strings.Contains(rath("approvals ls"), "one-r1") })
+	rath(`reject one-r1 --reason "once is enough" --by ann`, "goes on")
+	waitFor(t, func() bool { return strings.Contains(rath("ps --state succeeded"), "one-r1") })
+	rath("show one-r1", "once is enough")
+
+	// A session that nobody works on hears a message at once.
+	rath("submit agent --session talk -m hello --wait -q", "done")
+	rath(`message talk "and thanks"`, "told session")
+	rath("show talk", "and thanks")
+
+	// A refused task.
+	rath("submit nosuch -m x --id lost --wait", "unknown workflow", "[exit 3]")
+	var letters []messages.StoredLetter
+	waitFor(t, func() bool {
+		letters = nil
+		err := json.Unmarshal([]byte(rath("dlq ls -o json -q")), &letters)
+		return err == nil && len(letters) == 1
+	})
+	number := strconv.FormatUint(letters[0].At, 10)
+	rath("dlq ls", "unknown_workflow", "lost")
+	rath("dlq show "+number, "rath.task.default.nosuch", `"input":"x"`)
+	rath("dlq drop "+number+` --reason "a slip"`, "dropped")
+	rath("dlq ls", "no dead letters")
+	rath("dlq drop "+number, "[exit 4]")
+
+	// A node drains because it is asked to.
+	rath("nodes show b", "agent", "serving")
+	rath("nodes drain b --wait", "has ended")
+	waitFor(t, func() bool { return strings.Contains(said(), "drained") })
+	rath("nodes show b", "not found", "[exit 3]")
+	rath("submit agent -m more --wait -q", "done")
+
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("dev: %v\n%s", err, said())
+	}
+	for _, n := range devNode.FindAllStringSubmatch(said(), -1) {
+		if pid, err := strconv.Atoi(n[2]); err != nil || syscall.Kill(pid, 0) == nil {
+			t.Errorf("node %s, process %d, is left behind: %v", n[1], pid, err)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(".rath", "node.json")); len(left) > 0 {
+		t.Error("node.json is left behind")
+	}
+}

@@ -18,9 +18,11 @@
 // seed decides. A failure prints its seed and the command that repeats it; the
 // faults come in the same order then, at nearly the same times.
 //
-//	go test -tags=e2e -count=1 -run '^TestNemesis$' ./e2e                               # 3 seeds of a minute each
-//	go test -tags=e2e -count=1 -run '^TestNemesis$' -seed 4711 -keep /tmp/kept ./e2e    # one seed; what it left is kept
-//	go test -tags=e2e -count=1 -timeout=2h -run '^TestNemesis$' -seeds 20 -length 3m ./e2e  # the long one
+//	go test -tags=e2e -count=1 -run '^TestNemesis$' ./e2e                  # 3 seeds of a minute each
+//	go test -tags=e2e -count=1 -run '^TestNemesis$' ./e2e -seed 4711 -keep /tmp/kept
+//	go test -tags=e2e -count=1 -timeout=2h -run '^TestNemesis$' ./e2e -seeds 20 -length 3m
+//
+// The last one is the long one: twenty seeds of three minutes each.
 //
 // In the kept directory, history.jsonl is what the clients did and were told,
 // with the faults between, dump.jsonl the streams as `rath audit` reads them,

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"os"
 	"strconv"
 	"strings"
@@ -20,10 +19,8 @@ import (
 
 	"github.com/rathcluster/rath/internal/audit"
 	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/natsbus"
 )
-
-// audited are the streams that the audit reads, in its order.
-var audited = []string{"EV_1_0", "EV_1_1", "EV_1_2", "EV_1_3", "LINEAGE", "RESULT", "DLQ", "TASKS", "KV_ALIAS"}
 
 // audit dumps the streams and checks what they hold against what tools, the
 // model server and the clients have noted. Lineage follows the commits, so that
@@ -62,14 +59,15 @@ func (w *world) auditOnce(ctx context.Context) (*audit.Report, error) {
 		return nil, err
 	}
 	defer dump.Close()
+	user, password := w.f.OperatorLogin()
+	c, err := natsbus.Connect(ctx, &natsbus.Options{URL: w.f.URLs(0), User: user, Password: password, Client: true})
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
 	out := audit.NewWriter(dump)
-	for m, err := range w.messages(ctx) {
-		if err == nil {
-			err = out.Write(m)
-		}
-		if err != nil {
-			return nil, err
-		}
+	if err := c.Dump(ctx, func(m natsbus.Stored) error { return out.Write(audit.Message(m)) }); err != nil {
+		return nil, err
 	}
 	if err := out.Flush(); err != nil {
 		return nil, err
@@ -93,30 +91,6 @@ func (w *world) auditOnce(ctx context.Context) (*audit.Report, error) {
 	return audit.Run(ctx, audit.ReadDump(dump), o)
 }
 
-// messages reads the streams to their ends.
-func (w *world) messages(ctx context.Context) iter.Seq2[audit.Message, error] {
-	return func(yield func(audit.Message, error) bool) {
-		user, password := w.f.OperatorLogin()
-		nc, err := nats.Connect(w.f.URLs(0), nats.UserInfo(user, password))
-		if err != nil {
-			yield(audit.Message{}, err)
-			return
-		}
-		defer nc.Close()
-		js, err := jetstream.New(nc)
-		if err != nil {
-			yield(audit.Message{}, err)
-			return
-		}
-		for _, name := range audited {
-			// Without a subject: the stream was read.
-			if !yield(audit.Message{Stream: name}, nil) || !readStream(ctx, js, name, yield) {
-				return
-			}
-		}
-	}
-}
-
 // stream looks at a stream. The servers may be about to elect its leader.
 func stream(ctx context.Context, js jetstream.JetStream, name string) (jetstream.Stream, error) {
 	for {
@@ -130,44 +104,6 @@ func stream(ctx context.Context, js jetstream.JetStream, name string) (jetstream
 		case <-ctx.Done():
 			return nil, fmt.Errorf("stream %s: %w", name, err)
 		case <-time.After(100 * time.Millisecond):
-		}
-	}
-}
-
-func readStream(ctx context.Context, js jetstream.JetStream, name string, yield func(audit.Message, error) bool) bool {
-	s, err := stream(ctx, js, name)
-	if err != nil {
-		return yield(audit.Message{}, err)
-	}
-	if s.CachedInfo().State.Msgs == 0 {
-		return true
-	}
-	if s.CachedInfo().Config.Retention == jetstream.WorkQueuePolicy {
-		return true // nobody may read it beside its consumer; it is empty, see empty
-	}
-	c, err := js.OrderedConsumer(ctx, name, jetstream.OrderedConsumerConfig{})
-	if err != nil {
-		return yield(audit.Message{}, fmt.Errorf("read stream %s: consumer: %w", name, err))
-	}
-	all, err := c.Messages()
-	if err != nil {
-		return yield(audit.Message{}, fmt.Errorf("read stream %s: %w", name, err))
-	}
-	defer all.Stop()
-	for {
-		m, err := all.Next(jetstream.NextContext(ctx))
-		if err != nil {
-			return yield(audit.Message{}, fmt.Errorf("read stream %s: %w", name, err))
-		}
-		meta, err := m.Metadata()
-		if err != nil {
-			return yield(audit.Message{}, err)
-		}
-		if !yield(audit.Message{Stream: name, Seq: meta.Sequence.Stream, Subject: m.Subject(), Time: meta.Timestamp, Header: m.Headers(), Data: m.Data()}, nil) {
-			return false
-		}
-		if meta.NumPending == 0 {
-			return true
 		}
 	}
 }

@@ -47,7 +47,8 @@ type sighting struct {
 // witnessing is a tool that leaves a line outside of the workspace.
 func witnessing(name string, effect tool.Effect) tool.Tool {
 	return tool.Func(name, "Writes a line outside of the workspace.", func(ctx context.Context, in struct {
-		MS int `json:"ms,omitempty"` // how long it takes
+		MS   int  `json:"ms,omitempty"`   // how long it takes
+		Deaf bool `json:"deaf,omitempty"` // it takes that long whatever happens
 	},
 	) (string, error) {
 		call, _ := tool.Current(ctx)
@@ -65,9 +66,14 @@ func witnessing(name string, effect tool.Effect) tool.Tool {
 		if _, err := f.Write(append(line, '\n')); err != nil { // one write: lines of other nodes do not mix
 			return "", err
 		}
+		stop := ctx.Done()
+		if in.Deaf {
+			// The run's goroutine stands still while its node lives on.
+			stop = nil
+		}
 		select {
 		case <-time.After(time.Duration(in.MS) * time.Millisecond):
-		case <-ctx.Done():
+		case <-stop:
 			return "", ctx.Err()
 		}
 		return name + " done", nil
@@ -200,6 +206,7 @@ func chunksOf(workflow, prompt string) string {
 	kinds := map[string]string{
 		"plain":  "user assistant tool_result tool_result assistant tool_result assistant",
 		"pay":    "user assistant tool_result assistant",
+		"drag":   "user assistant tool_result assistant",
 		"write":  "user assistant tool_result tool_result assistant tool_result assistant",
 		"branch": "user assistant tool_result assistant",
 	}

@@ -53,7 +53,7 @@ type shape struct {
 func newWorld(t *testing.T, seed uint64, s shape) *world {
 	t.Helper()
 	w := &world{t: t, seed: seed, random: rand.New(rand.NewPCG(seed, 1))}
-	w.again = fmt.Sprintf("go test -tags=e2e -count=1 -run '^%s$' -seed %d -length %v ./e2e", t.Name(), seed, *flagLength)
+	w.again = fmt.Sprintf("go test -tags=e2e -count=1 -run '^%s$' ./e2e -seed %d", t.Name(), seed)
 	if *flagKeep != "" {
 		w.dir = filepath.Join(*flagKeep, fmt.Sprintf("%s-%d", strings.ReplaceAll(t.Name(), "/", "-"), seed))
 		if err := errors.Join(os.RemoveAll(w.dir), os.MkdirAll(w.dir, 0o700)); err != nil {

@@ -1,0 +1,150 @@
+//go:build e2e && linux
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+)
+
+// runInfo is what a query tells of a run.
+type runInfo struct {
+	Run    string `json:"run"`
+	State  string `json:"state"`
+	Review *struct {
+		Call string `json:"call"`
+		Code string `json:"code"`
+		Tool string `json:"tool"`
+	} `json:"review"`
+}
+
+// decide resolves the runs that wait for a person, as one who looks at the
+// witness: what was seen has happened.
+func (l *clients) decide(ctx context.Context) {
+	data, err := l.request(ctx, "rath.query.default.runs", map[string]any{"states": []string{"needs_review"}, "limit": 1000})
+	var all struct {
+		Runs []runInfo `json:"runs"`
+	}
+	if err != nil || json.Unmarshal(data, &all) != nil || len(all.Runs) == 0 {
+		return
+	}
+	seen, err := sightings(l.witness)
+	if err != nil {
+		l.wrong("%v", err)
+		return
+	}
+	happened := map[string]bool{}
+	for _, s := range seen {
+		happened[s.Call] = true
+	}
+	for _, r := range all.Runs {
+		body := map[string]any{"by": "load", "decision": "again", "reason": "the witness has not seen it"}
+		if r.Review != nil && happened[r.Review.Call] {
+			body = map[string]any{"by": "load", "decision": "happened", "reason": "the witness has seen it", "value": "pay done"}
+		}
+		start := time.Now()
+		err := l.control(ctx, r.Run, "resolve", body)
+		l.write("resolve", start, map[string]any{"run": r, "decision": body["decision"]}, err)
+	}
+}
+
+// approve answers the questions of runs, with a yes most of the time.
+func (l *clients) approve(ctx context.Context) {
+	data, err := l.request(ctx, "rath.query.default.runs", map[string]any{"states": []string{"waiting"}, "workflow": "ask", "limit": 1000})
+	var all struct {
+		Runs []struct {
+			Run   string `json:"run"`
+			Waits []struct {
+				Kind string `json:"kind"`
+				Step string `json:"step"`
+			} `json:"waits"`
+		} `json:"runs"`
+	}
+	if err != nil || json.Unmarshal(data, &all) != nil {
+		return
+	}
+	for _, r := range all.Runs {
+		if len(r.Waits) != 1 || r.Waits[0].Kind != "approval" {
+			continue // for the time
+		}
+		step := r.Waits[0].Step
+		verb, body := "approve", map[string]any{"by": "load", "step": step, "reason": "the test says so"}
+		if l.chance(4) {
+			verb = "reject"
+		}
+		start := time.Now()
+		err := l.control(ctx, r.Run, verb, body)
+		l.write(verb, start, map[string]string{"run": r.Run, "step": step}, err)
+	}
+}
+
+// open returns the acknowledged tasks without a result.
+func (l *clients) open() (ids []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, id := range l.order {
+		if t := l.tasks[id]; t.Acked && t.Result == "" {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// finish waits until every acknowledged task has a result, asking for those
+// that were told while the connection was away.
+func (l *clients) finish(ctx context.Context) error {
+	for {
+		l.decide(ctx)
+		l.approve(ctx)
+		ids := l.open()
+		if len(ids) == 0 {
+			return nil
+		}
+		for _, id := range ids {
+			if data, err := l.request(ctx, "rath.query.default.result", map[string]string{"run": id}); err == nil {
+				l.told(data)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			var story strings.Builder
+			open := l.open()
+			for _, id := range open[:min(len(open), 10)] {
+				last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
+				data, err := l.request(last, "rath.query.default.run", map[string]string{"run": id})
+				cancel()
+				fmt.Fprintf(&story, "\n%s: %s %v", id, data, err)
+			}
+			return fmt.Errorf("%d acknowledged tasks have no result: %v%s", len(open), open, story.String())
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}
+
+// sightings reads the witness file.
+func sightings(name string) ([]sighting, error) {
+	data, err := os.ReadFile(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var all []sighting
+	for line := range strings.Lines(string(data)) {
+		var s sighting
+		if !strings.HasSuffix(line, "\n") {
+			break // it is being written
+		}
+		if err := json.Unmarshal([]byte(line), &s); err != nil {
+			return nil, fmt.Errorf("witness: %w: %q", err, line)
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}

@@ -1,0 +1,146 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// counts is a workflow with one step, whose name is its code's.
+func counts(step string) flow.Registration {
+	return flow.Registration{Name: "counts", Revision: step, New: func() flow.Workflow {
+		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			n, err := flow.Do(ctx, step, func(context.Context) (int, error) { return s.Len() + 1, nil })
+			if err != nil {
+				return s, err
+			}
+			text, err := json.Marshal(n)
+			return s.With(session.UserText(string(text))), err
+		})
+	}}
+}
+
+// TestAskOtherNodes: a node that offers nothing has a run replayed by one that
+// offers its workflow, reruns it and drains that node.
+func TestAskOtherNodes(t *testing.T) {
+	host, err := Start(t.Context(), &Options{Store: t.TempDir(), Level: "lazy", Port: -1, Idle: true, Name: "host"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := host.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	other := func(g flow.Registration) *Instance {
+		o := host.Member()
+		o.Store, o.Name, o.Workflows = t.TempDir(), "other", []flow.Registration{g}
+		n, err := Start(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	n := other(counts("add"))
+	c, err := host.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := c.Do(t.Context(), "counts", messages.Task{ID: "one", Session: "talk"}, nil)
+	if err != nil || r.State != run.Succeeded {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	home := session.Key{Tenant: session.DefaultTenant, ID: r.Session}
+	replay, err := host.replay(t.Context(), home, "one")
+	if err != nil || !replay.Matches || replay.Node != "other" || len(replay.Runs[0].Steps) != 1 {
+		t.Fatalf("%+v, %v", replay, err)
+	}
+
+	// A rerun starts from what the run started from, not from what it left.
+	if r, err = c.Do(t.Context(), "counts", messages.Task{ID: "two", Session: "talk"}, nil); err != nil || r.State != run.Succeeded {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	for i, want := range []run.ID{"two-r1", "two-r2"} {
+		id, err := c.Rerun(t.Context(), []run.ID{"two", "two-r1"}[i])
+		if err != nil || id != want {
+			t.Fatalf("rerun: %s, %v", id, err)
+		}
+		again, err := c.Wait(t.Context(), id)
+		if err != nil || again.State != run.Succeeded || again.Session == r.Session || again.Version != r.Version {
+			t.Fatalf("rerun %s: %+v, %v; want another session at version %d", id, again, err, r.Version)
+		}
+	}
+	if _, err := c.Rerun(t.Context(), "nobody"); !errors.Is(err, run.ErrUnknownRun) {
+		t.Errorf("rerun of a run that nobody knows: %v", err)
+	}
+
+	// Going back.
+	if _, err := c.Rewind(t.Context(), "talk:9", "counts", messages.Task{}); !errors.Is(err, session.ErrNotFound) {
+		t.Errorf("rewind past the end: %v", err)
+	}
+	if _, err := c.Rewind(t.Context(), "talk", "counts", messages.Task{}); !errors.Is(err, run.ErrMalformed) {
+		t.Errorf("rewind to no version: %v", err)
+	}
+	id, err := c.Rewind(t.Context(), "talk:1", "counts", messages.Task{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := c.Wait(t.Context(), id)
+	if err != nil || back.State != run.Succeeded || back.Session == r.Session {
+		t.Fatalf("rewind: %+v, %v", back, err)
+	}
+	if v, err := c.Session(t.Context(), string(back.Session)); err != nil || v.Version != 2 || len(v.Chunks) != 2 {
+		t.Errorf("after the rewind: version %d, %d chunks, %v", v.Version, len(v.Chunks), err)
+	}
+
+	// It drains when it is asked to.
+	if err := c.DrainNode(t.Context(), n.Incarnation()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-n.Drained():
+	case <-time.After(10 * time.Second):
+		t.Fatal("the node does not know that it is to drain")
+	}
+	if err := n.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := c.DrainNode(t.Context(), n.Incarnation()); !errors.Is(err, client.ErrNoAnswer) {
+		t.Errorf("drain of a node that has ended: %v", err)
+	}
+	if _, err := host.replay(t.Context(), home, "one"); !errors.Is(err, run.ErrNotSupported) {
+		t.Errorf("replay without a node that has the code: %v", err)
+	}
+
+	// Other code does not do what is recorded.
+	n = other(counts("sum"))
+	defer func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	replay, err = c.Replay(t.Context(), "one")
+	if err != nil || replay.Matches || replay.Runs[0].Steps[0].Verdict != flow.StepDiffers || replay.Runs[0].Code != "sum" {
+		t.Fatalf("%+v, %v", replay, err)
+	}
+}
+
+// TestMergeInput: what cannot be merged is refused with what to do.
+func TestMergeInput(t *testing.T) {
+	for _, names := range [][]string{nil, {"a"}, {"a", "a"}, {"a:1", "a:2"}, {"a", "b/c"}, {"a", ""}} {
+		if err := (MergeInput{Sessions: names}).Check(); !errors.Is(err, run.ErrMalformed) {
+			t.Errorf("%q: %v", names, err)
+		}
+	}
+	if err := (MergeInput{Sessions: []string{"a:1", "b"}}).Check(); err != nil {
+		t.Error(err)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -38,35 +39,55 @@ func (c *Conn) follow(ctx context.Context, stream, filter string, from uint64, o
 	}
 }
 
+const (
+	// followPull is how long a follower's request for messages stands, and
+	// followBeat how often the server says that it does: a request that was
+	// lost, as while servers elect, is noticed after two of them.
+	followPull = 10 * time.Second
+	followBeat = time.Second
+	// followGone is how long a consumer outlives its follower.
+	followGone = 30 * time.Second
+)
+
+// errGap is returned when messages were lost on the way to the follower.
+var errGap = errors.New("natsbus: messages were lost on the way")
+
 // followOnce follows with one consumer and returns the sequence to go on from.
 func (c *Conn) followOnce(ctx context.Context, stream, filter string, from uint64, out chan<- followed) (uint64, error) {
+	failed := func(err error) (uint64, error) { return from, fmt.Errorf("natsbus: follow stream %s: %w", stream, err) }
 	// The consumer lives in the memory of one server and acknowledges nothing:
-	// the follower knows where it is. The client makes a new one when it is
-	// lost.
-	consumer, err := c.js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{filter},
-		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:    from,
+	// the follower knows where it is, and makes a new one when this is lost.
+	making, cancel := context.WithTimeout(ctx, requestTimeout)
+	consumer, err := c.js.CreateConsumer(making, stream, jetstream.ConsumerConfig{
+		FilterSubject:     filter,
+		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq:       from,
+		AckPolicy:         jetstream.AckNonePolicy,
+		MemoryStorage:     true,
+		Replicas:          1,
+		InactiveThreshold: followGone,
 	})
+	cancel()
 	if err != nil {
-		return from, fmt.Errorf("natsbus: follow stream %s: %w", stream, err)
+		return failed(err)
 	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessages(followAhead))
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(followAhead), jetstream.PullExpiry(followPull), jetstream.PullHeartbeat(followBeat))
 	if err != nil {
-		return from, fmt.Errorf("natsbus: follow stream %s: %w", stream, err)
+		return failed(err)
 	}
 	defer messages.Stop()
-	for {
+	defer context.AfterFunc(c.link.Load().ctx, messages.Stop)()
+	for n := uint64(1); ; n++ {
 		m, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
-			return from, fmt.Errorf("natsbus: follow stream %s: %w", stream, err)
+			return failed(err)
 		}
 		meta, err := m.Metadata()
 		if err != nil {
-			return from, fmt.Errorf("natsbus: follow stream %s: %w", stream, err)
+			return failed(err)
 		}
-		if meta.Sequence.Stream < from {
-			continue
+		if meta.Sequence.Consumer != n {
+			return failed(errGap)
 		}
 		f := followed{stored{m.Subject(), meta.Sequence.Stream, meta.Timestamp, m.Headers(), m.Data()}, meta.NumPending}
 		select {

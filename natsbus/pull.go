@@ -21,6 +21,9 @@ const (
 	maxPull = 64
 	// pullFor is how long a request for messages waits for them.
 	pullFor = 5 * time.Second
+	// pullBeat is how often the server says that a request stands: one that
+	// was lost is noticed after two.
+	pullBeat = time.Second
 	// fullWait is how often a full node looks for a free slot.
 	fullWait = 5 * time.Millisecond
 	// retryFirst and retryMost bound the delay before a message that could not
@@ -135,7 +138,9 @@ func (p *puller) batch(ctx context.Context, consumer jetstream.Consumer, n int) 
 	defer cancel()
 	defer context.AfterFunc(p.c.link.Load().ctx, cancel)()
 	// Who goes behind this one must not wait for the end of an idle request.
-	fetch := func() (jetstream.MessageBatch, error) { return consumer.Fetch(n, jetstream.FetchContext(asking)) }
+	fetch := func() (jetstream.MessageBatch, error) {
+		return consumer.Fetch(n, jetstream.FetchContext(asking), jetstream.FetchHeartbeat(pullBeat))
+	}
 	if p.eager.Load() {
 		fetch = func() (jetstream.MessageBatch, error) { return consumer.FetchNoWait(n) }
 	}

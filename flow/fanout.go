@@ -171,15 +171,14 @@ func FanOut(ctx context.Context, s session.Session, bs []Branch, o *FanOutOption
 	ex.mu.Unlock()
 	f := &fan{ex: ex, ctx: ctx, path: path, base: base, bs: bs, need: need, name: clip(name, 200), log: ex.owner(path).home}
 	f.identify()
-	if st.decision == run.Replay {
-		if err := json.Unmarshal([]byte(st.record.Value), &f.terms); err != nil {
-			return nil, st.fail(fmt.Errorf("%w: fan-out at step %s: %w", run.ErrMismatch, path, err))
-		}
-		if ex.leads(path) {
-			return nil, ex.enter(ctx, path, bs)
-		}
-	} else if err := f.open(st, o.Deadline); err != nil {
-		return nil, st.fail(err)
+	if st.decision != run.Replay {
+		return nil, st.fail(f.open(st, o.Deadline))
+	}
+	if err := json.Unmarshal([]byte(st.record.Value), &f.terms); err != nil {
+		return nil, st.fail(fmt.Errorf("%w: fan-out at step %s: %w", run.ErrMismatch, path, err))
+	}
+	if ex.leads(path) {
+		return nil, ex.enter(ctx, path, bs)
 	}
 	f.allot()
 	j, err := f.gather()
@@ -246,7 +245,8 @@ func (f *fan) identify() {
 	}
 }
 
-// open records the fan-out: from here on the branches run.
+// open records the fan-out: from here on the branches run. It returns
+// run.ErrSuspended once that is durable.
 func (f *fan) open(st *step, deadline time.Duration) error {
 	ex := f.ex
 	link, ok := f.base.Link()

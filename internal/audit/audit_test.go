@@ -162,6 +162,7 @@ func TestViolations(t *testing.T) {
 		{"a home that knows nothing", audit.OneEnd, "home t1 of the run", set("c2", 1, "run.claimed", "home", object{"session": "t1", "tenant": "acme"})},
 		{"a claim of a run that nobody submitted", audit.OneEnd, "run.submitted before run.claimed", without("t1", 21, "run.submitted")},
 		{"content after the run of a branch", audit.OneEnd, "nothing but its closing", with("p2", 3, "session.chunk", "", chunkOf("x"))},
+		{"a task for a branch that ended", audit.OneEnd, "nothing but its closing", with("p2", 3, "run.submitted", "", object{"digest": "d", "task": object{"run": "z1", "workflow": "fix"}})},
 		// No silent repeat.
 		{"an effect without an intent", audit.NoRepeat, `run.resolved "happened" for step 2`, instead("s1", 3, "run.warning", "", object{"run": "r1", "text": "x"})},
 		{"an intent of another attempt", audit.NoRepeat, `run.resolved "happened" for step 3`, instead("t1", 9, "run.warning", "", object{"run": "q1", "text": "x"})},
@@ -207,6 +208,7 @@ func TestViolations(t *testing.T) {
 		{"not opened", audit.Graph, "session.opened in commit 1", without("t1", 1, "session.opened")},
 		{"opened twice", audit.Graph, "session.opened once", with("t1", 2, "session.opened", "", object{"kind": "leaf"})},
 		{"content after the end of a branch", audit.Graph, "no content after session.closed", with("s2", 3, "session.chunk", "", chunkOf("x"))},
+		{"a task for a closed session", audit.Graph, "no task for a session that was closed", with("s2", 3, "run.submitted", "", object{"digest": "d", "task": object{"run": "z1", "workflow": "fix"}})},
 		{"an open branch", audit.Graph, "an open branch", instead("s2", 3, "run.released", "", object{"attempt": 1, "reason": "x", "run": "r1"})},
 		{"an end without a reason", audit.Graph, "a reason why", set("s2", 3, "session.closed", "reason", "")},
 		{"a rejection without a reason", audit.Graph, "a reason why branch s2", set("s1", 6, "session.rejected", "reason", "")},

@@ -113,6 +113,9 @@ func (f *folding) submitted(_ *event, d submittedData) {
 	if g.home != nil {
 		return
 	}
+	f.a.check(Graph, f.l.closed == nil, f.says(id, "no task for a session that was closed", "run.submitted"))
+	sealed := f.l.branch != "" && terminal(f.l.runs[f.l.branch].state)
+	f.a.check(OneEnd, !sealed, f.says(id, "nothing but its closing after the run of a branch ended", "run.submitted"))
 	g.home, g.budget, g.branch = f.l, d.Task.Budget, d.Task.Branch
 	g.account.limit, g.most = d.Task.Budget, d.Task.Budget
 	r.home, r.state = true, "queued"

@@ -59,7 +59,7 @@ func TestServer(t *testing.T) {
 			}
 			for _, w := range members(all) {
 				pod := &corev1.Pod{ObjectMeta: w.meta, Spec: w.spec}
-				pod.Name, pod.Namespace = w.name+"-0", namespace
+				pod.Name, pod.Namespace = w.name+"-trial", namespace
 				for _, s := range w.spec.Containers[0].VolumeMounts {
 					if s.Name == "store" && !slices.ContainsFunc(w.spec.Volumes, func(v corev1.Volume) bool { return v.Name == "store" }) {
 						claim := &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "store"} // what the StatefulSet's controller adds
@@ -91,7 +91,12 @@ func restrict(t *testing.T, client kubernetes.Interface) {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Labels: map[string]string{
 		"pod-security.kubernetes.io/enforce": "restricted", "pod-security.kubernetes.io/warn": "restricted",
 	}}}
-	if _, err := client.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
+	_, err := client.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{})
+	for end := time.Now().Add(patience); apierrors.IsAlreadyExists(err) && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		// That of the test before goes away in the background.
+		_, err = client.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{})
+	}
+	if err != nil {
 		t.Fatalf("the namespace must be this test's own: %v", err)
 	}
 	class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "agents"}, Value: 1}

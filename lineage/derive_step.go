@@ -102,10 +102,28 @@ func done(r *Record, v run.Done) {
 			r.Branches = append(r.Branches, refOf(l))
 		}
 	}
+	if v.Kind == run.StepSelection {
+		r.selection(v.Value)
+	}
 	if v.Error != "" {
 		r.Reason = v.Error
 	}
 	r.Summary = r.doneText(v)
+}
+
+// selection takes over what a model chose from and what it answered.
+func (r *Record) selection(value string) {
+	var s struct {
+		Answer     string   `json:"answer"`
+		Candidates []string `json:"candidates"`
+	}
+	if json.Unmarshal([]byte(value), &s) != nil {
+		return // of a selection that failed, or too long to be kept in the record
+	}
+	r.Reason = s.Answer
+	for _, name := range s.Candidates[:min(len(s.Candidates), MaxCandidates)] {
+		r.Candidates = append(r.Candidates, tell(name, 64))
+	}
 }
 
 func (r *Record) doneText(v run.Done) string {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -132,6 +134,9 @@ func TestDeriveSummaries(t *testing.T) {
 		{"recalled", done(run.Done{Kind: run.StepRecall, Name: "local", Summary: "recalls 2 notes"}), lineage.Recalled, "memory recalls 2 notes"},
 		{"remembered", done(run.Done{Kind: run.StepRemember, Name: "local"}), lineage.Remembered, "memory remembers"},
 		{"compressed", done(run.Done{Kind: run.StepCompress, Name: "scribe", Summary: "compresses 9 chunks into one"}), lineage.Compressed, "scribe compresses 9 chunks into one"},
+		{"selected among", done(run.Done{
+			Kind: run.StepSelection, Name: "auto", Summary: "selects review", Value: `{"answer":"1, it has to be read","candidates":["write","review"],"choice":1}`,
+		}), lineage.Selected, "auto selects review"},
 		{"selected", done(run.Done{Kind: run.StepSelection, Name: "router", Summary: "selects review"}), lineage.Selected, "router selects review"},
 		{"fanned out", done(run.Done{Kind: run.StepFanOut, Links: []session.Link{link, link}}), lineage.FannedOut, "fans out into 2 branches: s2, s2"},
 		{"fan-out event", runEvent(t, run.KindFanOut, run.FanOut{Run: "r1", Path: "2", Branches: []run.FanOutBranch{
@@ -392,5 +397,28 @@ func BenchmarkDerive(b *testing.B) {
 			b.Fatal(err)
 		}
 		i++
+	}
+}
+
+// TestSelectionIsTold holds that a choice is told with what it was made from.
+func TestSelectionIsTold(t *testing.T) {
+	many := make([]string, 100)
+	for i := range many {
+		many[i] = fmt.Sprintf("w%d", i)
+	}
+	value, err := json.Marshal(map[string]any{"answer": "7, because", "candidates": many, "choice": 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	usage := session.Usage{Calls: 1, Input: 9, Output: 2}
+	rs, err := lineage.Derive(entry(t, 2, runEvent(t, run.KindDone, run.Done{
+		Kind: run.StepSelection, Name: "auto", Path: "1", Run: "r1", Value: string(value), Usage: usage, Model: "m", Summary: "selects w7",
+	})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rs[0]
+	if r.Reason != "7, because" || !slices.Equal(r.Candidates, many[:lineage.MaxCandidates]) || r.Usage != usage || r.Model != "m" {
+		t.Errorf("%+v", r)
 	}
 }

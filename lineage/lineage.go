@@ -48,6 +48,9 @@ const (
 	MaxReason  = 300
 )
 
+// MaxCandidates is how many candidates of a selection a record names.
+const MaxCandidates = 64
+
 var (
 	// ErrMalformed marks bytes that are not a record.
 	ErrMalformed = errors.New("lineage: not a record")
@@ -235,27 +238,30 @@ type Record struct {
 	BranchOf *Place `json:"branch_of,omitempty"`
 	// Branches are the sessions that a branched, fanned_out, gathered, reported
 	// or rejected record names.
-	Branches []Ref      `json:"branches,omitempty"`
-	By       string     `json:"by,omitempty"`      // who decided: a session, a run or a person
-	Call     string     `json:"call,omitempty"`    // id of the tool call
-	Calls    int        `json:"calls,omitempty"`   // tool calls that the model asked for
-	Code     run.Code   `json:"code,omitempty"`    // of an error
-	Commit   uint64     `json:"commit"`            // number of the commit in its log, from one
-	Due      int64      `json:"due,omitempty"`     // Unix milliseconds: a review expires, a run may start
-	Effect   string     `json:"effect,omitempty"`  // effect class of the tool
-	Elapsed  int64      `json:"elapsed,omitempty"` // milliseconds
-	Ends     []End      `json:"ends,omitempty"`    // of branches
-	Epoch    uint64     `json:"epoch"`             // of the writer
-	Failure  bool       `json:"failed,omitempty"`  // a tool ran and reported a failure
-	Hash     string     `json:"hash"`              // of the commit's stored bytes
-	Head     string     `json:"head_after,omitempty"`
-	HeadFrom string     `json:"head_before,omitempty"`
-	Home     session.ID `json:"home,omitempty"` // of a claim outside of the run's home session
-	K        int        `json:"k"`              // index of the event in the commit
-	Kind     Kind       `json:"kind"`
-	Model    string     `json:"model,omitempty"`
-	Name     string     `json:"name,omitempty"` // of the branch, the step or the backend
-	Node     string     `json:"node,omitempty"` // node or incarnation
+	Branches []Ref  `json:"branches,omitempty"`
+	By       string `json:"by,omitempty"`    // who decided: a session, a run or a person
+	Call     string `json:"call,omitempty"`  // id of the tool call
+	Calls    int    `json:"calls,omitempty"` // tool calls that the model asked for
+	// Candidates are what a selection chose from, at most MaxCandidates; the
+	// model's answer is the Reason.
+	Candidates []string   `json:"candidates,omitempty"`
+	Code       run.Code   `json:"code,omitempty"`    // of an error
+	Commit     uint64     `json:"commit"`            // number of the commit in its log, from one
+	Due        int64      `json:"due,omitempty"`     // Unix milliseconds: a review expires, a run may start
+	Effect     string     `json:"effect,omitempty"`  // effect class of the tool
+	Elapsed    int64      `json:"elapsed,omitempty"` // milliseconds
+	Ends       []End      `json:"ends,omitempty"`    // of branches
+	Epoch      uint64     `json:"epoch"`             // of the writer
+	Failure    bool       `json:"failed,omitempty"`  // a tool ran and reported a failure
+	Hash       string     `json:"hash"`              // of the commit's stored bytes
+	Head       string     `json:"head_after,omitempty"`
+	HeadFrom   string     `json:"head_before,omitempty"`
+	Home       session.ID `json:"home,omitempty"` // of a claim outside of the run's home session
+	K          int        `json:"k"`              // index of the event in the commit
+	Kind       Kind       `json:"kind"`
+	Model      string     `json:"model,omitempty"`
+	Name       string     `json:"name,omitempty"` // of the branch, the step or the backend
+	Node       string     `json:"node,omitempty"` // node or incarnation
 	// Parents are the sessions that the record's session came from or took
 	// chunks of: the edges of the graph.
 	Parents []Ref `json:"parents,omitempty"`

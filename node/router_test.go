@@ -194,7 +194,7 @@ func TestRouters(t *testing.T) {
 		switch {
 		case r.Kind == lineage.Selected:
 			selected++
-			if r.Usage.Calls != 1 || r.Usage.Input == 0 || r.Model == "" {
+			if r.Usage.Calls != 1 || r.Usage.Input == 0 || r.Model == "" || r.Reason == "" || fmt.Sprint(r.Candidates) != "[review write]" {
 				t.Errorf("a choice is told as %+v", r)
 			}
 		case r.Kind == lineage.Claimed && r.Workflow == "auto":
@@ -238,7 +238,7 @@ func TestOneNodeRoutes(t *testing.T) {
 	if err != nil || r.State != run.Succeeded || r.Output != "The draft is fine." {
 		t.Fatalf("auto: %+v, %v", r, err)
 	}
-	r, err = c.Do(ctx, "fanout", messages.Task{Input: json.RawMessage(`{"prompt":"go","branches":[{"name":"w","workflow":"write","count":64}],"join":{"quorum":60}}`)}, nil)
+	r, err = c.Do(ctx, "fanout", messages.Task{Input: json.RawMessage(`{"prompt":"go","branches":[{"name":"w","workflow":"write","count":256}],"join":{"quorum":250}}`)}, nil)
 	if err != nil || r.State != run.Succeeded || r.Output != "A draft of the note." {
 		t.Fatalf("fanout: %+v, %v", r, err)
 	}

@@ -144,7 +144,7 @@ func (w *fanOut) prepare() error {
 		in.Merge = MergeSinceAncestor
 	}
 	if !slices.Contains(merges, in.Merge) {
-		return bad("merge", fmt.Sprintf("%q is no policy", clip(in.Merge, 40)), "choose one of "+strings.Join(merges, ", "))
+		return bad("merge", fmt.Sprintf("%q is no policy", clip(in.Merge, 40)), "choose one of "+strings.Join(merges, ", ")+"; the workflow merge joins whole sessions")
 	}
 	for _, f := range []struct {
 		field  string

@@ -396,7 +396,7 @@ func (r *Record) valid() error {
 func (r *Record) clone() *Record {
 	c := *r
 	c.Parents, c.Branches = slices.Clone(r.Parents), slices.Clone(r.Branches)
-	c.Ends, c.Waits = slices.Clone(r.Ends), slices.Clone(r.Waits)
+	c.Ends, c.Waits, c.Candidates = slices.Clone(r.Ends), slices.Clone(r.Waits), slices.Clone(r.Candidates)
 	for i, w := range c.Waits {
 		c.Waits[i].Branches = slices.Clone(w.Branches)
 	}

@@ -19,8 +19,8 @@ type openRuns struct {
 	closings map[uint64]*attempts
 }
 
-// openSession is a session with runs that have not ended, or a branch whose
-// run has ended and that is not closed.
+// openSession is a session with runs that have not ended, a branch whose run
+// has ended and that is not closed, or a session in quarantine.
 type openSession struct {
 	Tenant  session.Tenant `json:"tenant"`
 	Session session.ID     `json:"session"`
@@ -32,6 +32,8 @@ type openSession struct {
 	// Ended is the sequence of the commit that ended a branch's run: its
 	// parent is told until it closes the session.
 	Ended uint64 `json:"ended,omitempty"`
+	// Apart is set while the session is in quarantine: nothing executes.
+	Apart bool `json:"apart,omitempty"`
 
 	told attempts // the parent, by this relay
 }
@@ -47,9 +49,10 @@ type openRun struct {
 	Deadline  int64     `json:"deadline,omitempty"`
 	Expires   int64     `json:"expires,omitempty"` // of a review
 	Waits     []dueWait `json:"waits,omitempty"`   // with a time, that nothing has answered
-	// Life is the task's budget of time in milliseconds, which becomes a
-	// deadline with the first claim.
-	Life int64 `json:"life,omitempty"`
+	// Life is the budget of time in milliseconds, which counts from the first
+	// claim.
+	Life    int64 `json:"life,omitempty"`
+	Started int64 `json:"started,omitempty"`
 	// FanOuts are the fan-outs whose branches have not all reported.
 	FanOuts []openFanOut `json:"fan_outs,omitempty"`
 
@@ -157,6 +160,16 @@ func (o *openRuns) fold(e session.Entry) *openSession {
 					NotBefore: v.Task.NotBefore, Deadline: v.Task.Deadline, Life: v.Task.Budget.Time.Milliseconds(),
 				})
 			}
+		case run.KindQuarantined:
+			v, err := run.Read[run.Quarantined](ev)
+			if err != nil {
+				continue
+			}
+			if s == nil {
+				s = &openSession{Tenant: k.Tenant, Session: k.ID, Writer: writerOf(e)}
+				o.sessions[k] = s
+			}
+			s.Apart = !v.Released
 		case run.KindDisposed:
 			o.closing(e)
 		case run.KindEnded:
@@ -168,7 +181,7 @@ func (o *openRuns) fold(e session.Entry) *openSession {
 			s.fold(e, ev)
 		}
 	}
-	if s != nil && len(s.Runs) == 0 && s.Ended == 0 {
+	if s != nil && len(s.Runs) == 0 && s.Ended == 0 && !s.Apart {
 		delete(o.sessions, k)
 		return nil
 	}
@@ -212,11 +225,13 @@ func (s *openSession) fold(e session.Entry, ev session.Event) {
 			r.to(run.Running)
 			r.Incarnation, s.Active, s.Writer = v.Incarnation, v.Run, v.Incarnation
 			r.NotBefore = 0
-			r.live(ev.Time)
+			if r.Started == 0 {
+				r.Started = ev.Time.UnixMilli()
+			}
 		}
 	case run.KindReleased:
 		if v, err := run.Read[run.Released](ev); err == nil {
-			s.to(v.Run, run.Queued)
+			s.queue(v.Run, v.Workflow, v.Revision)
 		}
 	case run.KindReview:
 		v, err := run.Read[run.Review](ev)
@@ -226,7 +241,12 @@ func (s *openSession) fold(e session.Entry, ev session.Event) {
 		}
 	case run.KindResolved:
 		if v, err := run.Read[run.Resolved](ev); err == nil {
-			s.to(v.Run, run.Queued)
+			s.queue(v.Run, v.Workflow, v.Revision)
+		}
+	case run.KindRebudgeted:
+		v, err := run.Read[run.Rebudgeted](ev)
+		if r := s.run(v.Run); err == nil && r != nil {
+			r.Life = v.Budget.Time.Milliseconds()
 		}
 	case run.KindWaiting:
 		v, err := run.Read[run.Suspended](ev)
@@ -260,9 +280,13 @@ func (s *openSession) fold(e session.Entry, ev session.Event) {
 	}
 }
 
-func (s *openSession) to(id run.ID, state run.State) {
+// queue folds that a run waits to be taken up, by those who offer a revision.
+func (s *openSession) queue(id run.ID, workflow, revision string) {
 	if r := s.run(id); r != nil {
-		r.to(state)
+		r.to(run.Queued)
+		if workflow != "" {
+			r.Revision = revision
+		}
 	}
 }
 
@@ -272,15 +296,16 @@ func (r *openRun) to(state run.State) {
 	r.offered, r.due = attempts{}, attempts{}
 }
 
-// live turns a budget of time into a deadline.
-func (r *openRun) live(since time.Time) {
-	if r.Life == 0 {
-		return
+// end returns when the run must have ended, in Unix milliseconds; zero is
+// never.
+func (r *openRun) end() int64 {
+	if r.Life == 0 || r.Started == 0 {
+		return r.Deadline
 	}
-	if end := since.UnixMilli() + r.Life; r.Deadline == 0 || end < r.Deadline {
-		r.Deadline = end
+	if end := r.Started + r.Life; r.Deadline == 0 || end < r.Deadline {
+		return end
 	}
-	r.Life = 0
+	return r.Deadline
 }
 
 func (r *openRun) wait(waits []run.Wait) {
@@ -310,6 +335,9 @@ func (r *openRun) received(v run.Received) {
 // next returns the run that somebody should take up, if the incarnation that
 // holds the session's run does not live: nil if there is nothing to do.
 func (s *openSession) next(now time.Time, lives func(incarnation string) bool) *openRun {
+	if s.Apart {
+		return nil
+	}
 	if r := s.run(s.Active); r != nil {
 		switch {
 		case r.State == run.Running && r.Incarnation == s.Writer && lives(r.Incarnation):
@@ -334,7 +362,7 @@ func (r *openRun) times(yield func(int64) bool) {
 	if r.State == run.Queued && r.NotBefore != 0 && !yield(r.NotBefore) {
 		return
 	}
-	if idle && r.Deadline != 0 && !yield(r.Deadline) {
+	if end := r.end(); idle && end != 0 && !yield(end) {
 		return
 	}
 	if r.State == run.NeedsReview && r.Expires != 0 && !yield(r.Expires) {

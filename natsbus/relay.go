@@ -14,7 +14,7 @@ const (
 	// DefaultPool is the pool of nodes and workflows that name none.
 	DefaultPool = "default"
 	// DefaultSweep is how often open runs are looked through.
-	DefaultSweep = 30 * time.Second
+	DefaultSweep = 10 * time.Second
 )
 
 // RelayOptions say what a relay works with; nil means the defaults.

@@ -63,15 +63,24 @@ func (r *relayed) wait(ctx context.Context, stream string, seq uint64) (here boo
 func relayedSubject(stream string) string { return "rath.node.relayed." + stream }
 
 // serveRelayed answers other processes while a relay of the stream runs here.
+// Whoever is not answered asks the next relay.
 func (c *Conn) serveRelayed(ctx context.Context, stream string) (*Service, error) {
-	return c.serve(ctx, relayedSubject(stream), "", func(ctx context.Context, m *nats.Msg) any {
-		seq, err := strconv.ParseUint(string(m.Data), 10, 64)
-		if err != nil {
-			return false
-		}
-		here, err := c.relayed.wait(ctx, stream, seq)
-		return here && err == nil
+	s := newService(ctx)
+	sub, err := c.nc.Subscribe(relayedSubject(stream), func(m *nats.Msg) {
+		s.goes(func(ctx context.Context) {
+			seq, err := strconv.ParseUint(string(m.Data), 10, 64)
+			if err != nil {
+				return
+			}
+			here, err := c.relayed.wait(ctx, stream, seq)
+			_ = m.Respond(strconv.AppendBool(nil, here && err == nil)) // fails with the connection
+		}, func() {})
 	})
+	if err != nil {
+		return nil, fmt.Errorf("natsbus: answer %s: %w", relayedSubject(stream), err)
+	}
+	s.close = sub.Unsubscribe // at once: the next relay waits
+	return s, nil
 }
 
 // Relayed waits until the lineage of everything that was committed when it was

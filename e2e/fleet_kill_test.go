@@ -48,9 +48,10 @@ func TestFleetKill(t *testing.T) {
 
 // TestRollingRestart restarts every node and router in the orderly way, twice,
 // under load: whatever clients ask in the meantime is answered, at the first
-// try.
+// try, and who waits for results gets them without asking.
 func TestRollingRestart(t *testing.T) {
 	w := newWorld(t, drawSeed(), shape{servers: 3, nodes: 3, routers: 2, slots: 8})
+	w.load.patient = true
 	w.work(time.Minute, 6, func(ctx context.Context) {
 		n := newNemesis(w)
 		for range 2 {

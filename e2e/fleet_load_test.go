@@ -38,6 +38,7 @@ type clients struct {
 	rows    map[string]map[int]string // of each session: what was seen at an index
 	length  map[string]int            // of each session, as last seen
 	asked   int                       // questions that were answered
+	patient bool                      // results are waited for, not asked for
 	refused map[string]int
 	broken  []string // what must not be
 }

@@ -79,6 +79,11 @@ func (l *clients) approve(ctx context.Context) {
 		}
 		start := time.Now()
 		err := l.control(ctx, r.Run, verb, body)
+		if err != nil && ctx.Err() == nil && !strings.Contains(err.Error(), `"code":"wrong_state"`) { // answered, or cancelled
+			l.mu.Lock()
+			l.refused[verb]++
+			l.mu.Unlock()
+		}
 		l.write(verb, start, map[string]string{"run": r.Run, "step": step}, err)
 	}
 }
@@ -106,6 +111,9 @@ func (l *clients) finish(ctx context.Context) error {
 			return nil
 		}
 		for _, id := range ids {
+			if l.patient {
+				break
+			}
 			if data, err := l.request(ctx, "rath.query.default.result", map[string]string{"run": id}); err == nil {
 				l.told(data)
 			}

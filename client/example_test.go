@@ -30,6 +30,18 @@ func answer(s flow.Settings) (flow.Workflow, error) {
 	}), nil
 }
 
+// publish is a workflow that asks a person first.
+func publish(ctx context.Context, s session.Session) (session.Session, error) {
+	a, err := flow.Approve(ctx, flow.Question{Title: "Publish the notes?"})
+	if err != nil {
+		return s, err
+	}
+	if !a.Approved {
+		return s, errors.New("not published: " + a.Reason)
+	}
+	return s.With(session.UserText("published, says " + a.By)), nil
+}
+
 // startNode runs a NATS server and a node for the examples, and returns the
 // server's address.
 func startNode(ctx context.Context) (url string, stop func(), err error) {
@@ -64,6 +76,16 @@ func startNode(ctx context.Context) (url string, stop func(), err error) {
 	if err := offered.Register(flow.Registration{Name: "agent", Revision: "1", NewFor: answer}); err != nil {
 		return "", nil, err
 	}
+	if err := offered.Register(flow.Registration{Name: "publish", Revision: "1", New: func() flow.Workflow { return flow.Func(publish) }}); err != nil {
+		return "", nil, err
+	}
+	var all []messages.Workflow
+	for _, g := range offered.All() {
+		all = append(all, messages.Workflow{Name: g.Name, Revision: g.Revision})
+	}
+	if err := conn.Register(ctx, natsbus.DefaultPool, all); err != nil {
+		return "", nil, err
+	}
 	sys := actors.New(&actors.Options{
 		Log: conn.Log(), Spills: true, Values: values, Incarnation: "example", Workflows: offered,
 		Runtime: &flow.Runtime{Values: values, Models: model, Mint: conn.Minter(), OnDelta: conn.Deltas().Publish},
@@ -87,6 +109,15 @@ func startNode(ctx context.Context) (url string, stop func(), err error) {
 			Slots: sys.Free, Signal: sys.Signal,
 			Offers: func(name string) (string, bool) { g, ok := offered.Lookup(name); return g.Revision, ok },
 			Accept: func(ctx context.Context, t run.Task) error { _, err := sys.Accept(ctx, t); return err },
+		})
+	})
+	work.Go(func() {
+		_ = conn.PullWork(serving, natsbus.DefaultPool, sys.FreeHeld, func(ctx context.Context, w run.Work) error {
+			if w.Signal != nil {
+				return sys.Signal(ctx, *w.Signal)
+			}
+			_, err := sys.Accept(ctx, *w.Task)
+			return err
 		})
 	})
 	return srv.URL(), func() {
@@ -215,4 +246,52 @@ func ExampleClient_Tail() {
 	// user asks "Hello."
 	// answerer says "echo: Hello."
 	// run succeeded, 1 model call, 5 tokens
+}
+
+// A run that waits for a person holds nothing. Approvals lists what is asked.
+func ExampleClient_Approve() {
+	ctx := context.Background()
+	url, stop, err := startNode(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer stop()
+
+	c, err := client.Dial(ctx, url, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer c.Close()
+	id, err := c.Submit(ctx, "publish", messages.Task{ID: "notes", Session: "notes"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	var asked []client.Question
+	for len(asked) == 0 {
+		if asked, err = c.Approvals(ctx); err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+	fmt.Println(asked[0].Run, asked[0].Kind, asked[0].Title)
+	if err := c.Approve(ctx, id, client.Decision{By: "ann", Reason: "read them"}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	result, err := c.Wait(ctx, id)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(result.State)
+	// It cannot be decided twice.
+	err = c.Reject(ctx, id, client.Decision{Step: asked[0].Step, Reason: "too late"})
+	fmt.Println(errors.Is(err, run.ErrState))
+	// Output:
+	// notes approval Publish the notes?
+	// succeeded
+	// true
 }

@@ -237,3 +237,110 @@ func BenchmarkClusterRelay(b *testing.B) {
 		b.Error(err)
 	}
 }
+
+// TestClusterHandover has relays of a cluster leave and die in turn, and
+// measures after how long the lineage of what is written then comes.
+func TestClusterHandover(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	cluster := natstest.StartCluster(t, 3)
+	open := func(first int) *natsbus.Conn {
+		t.Helper()
+		c, err := natsbus.Connect(ctx, &natsbus.Options{
+			URL: cluster.URLs(first), Replicas: 3, Partitions: 4,
+			Probe: func(context.Context) ([]natsbus.SyncState, error) {
+				return []natsbus.SyncState{{Server: "all", Always: true}}, nil
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	writer := open(0)
+	if err := writer.Provision(ctx); err != nil {
+		t.Fatal(err)
+	}
+	ends := make(chan session.ID, 1<<10)
+	reading, stopReading := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	work.Go(func() {
+		for r, err := range tailAll(reading, writer) {
+			if err == nil && r.Kind == lineage.Ended {
+				ends <- r.Session
+			}
+		}
+	})
+	type process struct {
+		c    *natsbus.Conn
+		stop context.CancelFunc
+		done chan error
+	}
+	start := func(n int) *process {
+		p := &process{c: open(n % 3), done: make(chan error, 1)}
+		var ctx context.Context
+		ctx, p.stop = context.WithCancel(reading)
+		go func() { p.done <- p.c.RelayAll(ctx, &natsbus.RelayOptions{Incarnation: fmt.Sprintf("r%d", n)}) }()
+		return p
+	}
+	live := []*process{start(0), start(1), start(2)}
+	written := 0
+	lag := func() time.Duration {
+		began := time.Now()
+		missing := map[session.ID]bool{}
+		for range 12 {
+			id := writer.Minter().Mint(fmt.Sprintf("s%d", written))
+			written++
+			missing[id] = true
+			turns(t, writer.Log(), session.Key{Tenant: session.DefaultTenant, ID: id}, 1, true)
+		}
+		for len(missing) > 0 {
+			select {
+			case id := <-ends:
+				delete(missing, id)
+			case <-ctx.Done():
+				t.Fatal("no lineage")
+			}
+		}
+		return time.Since(began)
+	}
+	t.Logf("at the start: %v", lag())
+	t.Logf("in peace: %v", lag())
+	for i := range 8 {
+		p := live[0]
+		live = append(live[1:], start(3+i))
+		how, most := "leaves", 3*time.Second
+		if i%2 == 1 {
+			how, most = "dies", 6*time.Second
+			p.c.Kill()
+		}
+		p.stop()
+		d := lag()
+		t.Logf("one %s: %v", how, d)
+		if d > most {
+			t.Errorf("one %s: lineage came after %v, want at most %v", how, d, most)
+		}
+		if err := <-p.done; err != nil {
+			t.Error(err)
+		}
+		if how == "leaves" {
+			if err := p.c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		t.Logf("after that: %v", lag())
+	}
+	stopReading()
+	for _, p := range live {
+		if err := <-p.done; err != nil {
+			t.Error(err)
+		}
+		if err := p.c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	work.Wait()
+	if err := writer.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -28,6 +28,7 @@ type lobby struct {
 	stream  jetstream.Stream
 	waiting []string // tenants with messages in the queue
 	asked   time.Time
+	every   time.Duration
 }
 
 const (
@@ -36,7 +37,8 @@ const (
 	// lobbyHold bounds how long messages are at hand: other nodes may have
 	// slots for them.
 	lobbyHold = 500 * time.Millisecond
-	// lobbyAsk is how often the lobby asks who waits.
+	// lobbyAsk is how often the lobby asks who waits: less often where the
+	// answer takes more than a twentieth of that.
 	lobbyAsk = 25 * time.Millisecond
 	// lobbyBack is when a message that was passed over may come again.
 	lobbyBack = 250 * time.Millisecond
@@ -88,7 +90,7 @@ func (l *lobby) release(hold time.Duration) {
 // turn. It reports false, and does nothing, if only one tenant has any.
 func (l *lobby) serve(ctx context.Context, p *puller, consumer jetstream.Consumer, n int) (bool, error) {
 	l.release(lobbyHold)
-	if time.Since(l.asked) > lobbyAsk {
+	if time.Since(l.asked) > l.every {
 		if err := l.ask(ctx, p); err != nil {
 			return false, err
 		}
@@ -138,7 +140,11 @@ func (l *lobby) first() string {
 
 // ask asks the stream whose messages it holds.
 func (l *lobby) ask(ctx context.Context, p *puller) error {
-	l.asked = time.Now()
+	began := time.Now()
+	defer func() {
+		l.asked = time.Now()
+		l.every = max(lobbyAsk, 20*l.asked.Sub(began))
+	}()
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if l.stream == nil {

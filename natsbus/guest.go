@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -17,9 +18,16 @@ import (
 // This file is what any NATS client may do, and all that package client does:
 // requests, and subscriptions to what is published for everybody in a tenant.
 
-// askTimeout bounds one request if its context does not: an answer comes after
-// a commit, which may wait for the election of a leader.
-const askTimeout = 30 * time.Second
+const (
+	// askTimeout bounds one request if its context does not: an answer comes
+	// after a commit, which may wait for the election of a leader.
+	askTimeout = 30 * time.Second
+	// askElse is how long a question waits before it is put to another node as
+	// well, twice as long before the next one: a frozen node takes its part of
+	// the questions until its connection is given up. askMost bounds that.
+	askElse = 300 * time.Millisecond
+	askMost = 5
+)
 
 // ErrNoAnswer is returned for a request that nobody takes: no node runs that
 // answers it.
@@ -50,6 +58,37 @@ func (c *Conn) ask(ctx context.Context, subject string, data []byte) ([]byte, er
 	return nil, fmt.Errorf("request to %s at %s: %w", subject, c.o.where(), err)
 }
 
+// question asks for something that may be answered twice, and takes the first
+// answer.
+func (c *Conn) question(ctx context.Context, subject string, data []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	type answer struct {
+		data []byte
+		err  error
+	}
+	answers := make(chan answer, askMost)
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	defer cancel()
+	wait := time.NewTimer(0)
+	defer wait.Stop()
+	for asked, next := 0, askElse; ; {
+		select {
+		case a := <-answers:
+			return a.data, a.err
+		case <-wait.C:
+			asking.Go(func() {
+				d, err := c.ask(ctx, subject, data)
+				answers <- answer{d, err}
+			})
+			if asked++; asked < askMost {
+				wait.Reset(next)
+				next *= 2
+			}
+		}
+	}
+}
+
 // Submit publishes a task's body and returns once the stream holds it. Doing
 // that again with the same body is harmless. ErrFull means that too many tasks
 // wait, and nothing was stored.
@@ -73,13 +112,14 @@ func (c *Conn) Submit(ctx context.Context, t session.Tenant, workflow string, bo
 	return fmt.Errorf("natsbus: submit: the server answers %s (%d)", ack.Error.Description, ack.Error.ErrCode)
 }
 
-// Query asks and returns the body of the answer, or the error that it is.
+// Query asks and returns the body of the answer, or the error that it is. More
+// than one node may be asked, when none answers soon.
 func (c *Conn) Query(ctx context.Context, t session.Tenant, verb string, q messages.Query) ([]byte, error) {
 	body, err := messages.Encode(q)
 	if err != nil {
 		return nil, err
 	}
-	data, err := c.ask(ctx, messages.QuerySubject(t, verb), body)
+	data, err := c.question(ctx, messages.QuerySubject(t, verb), body)
 	if err == nil {
 		err = messages.ReplyError(data)
 	}

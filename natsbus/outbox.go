@@ -106,9 +106,18 @@ func (b *outbox) pump(ctx context.Context, in <-chan followed, end uint64) error
 	defer sweep.Stop()
 	due := time.NewTimer(0)
 	defer due.Stop()
+	orphans := time.NewTimer(b.o.Sweep)
+	defer orphans.Stop()
+	look := func(pass func(context.Context) time.Time) {
+		if next := pass(ctx); next.IsZero() {
+			orphans.Stop()
+		} else {
+			orphans.Reset(time.Until(next))
+		}
+	}
 	history := b.at.Token < end
 	if !history {
-		b.sweep(ctx)
+		look(b.sweep)
 	}
 	for {
 		select {
@@ -118,7 +127,7 @@ func (b *outbox) pump(ctx context.Context, in <-chan followed, end uint64) error
 			}
 			if history && (m.Seq >= end || m.pending == 0) {
 				history = false
-				b.sweep(ctx)
+				look(b.sweep)
 				sweep.Reset(b.o.Sweep)
 			}
 			due.Reset(b.timers.wait(time.Now()))
@@ -133,12 +142,16 @@ func (b *outbox) pump(ctx context.Context, in <-chan followed, end uint64) error
 			b.save(ctx)
 		case <-sweep.C:
 			if !history {
-				b.sweep(ctx)
+				look(b.sweep)
 			}
 			sweep.Reset(b.o.Sweep)
+		case <-orphans.C:
+			if !history {
+				look(func(ctx context.Context) time.Time { return b.pass(ctx, (*sweeping).orphans) })
+			}
 		case <-b.poke:
 			if !history {
-				b.sweep(ctx)
+				look(b.sweep)
 			}
 		case <-ctx.Done():
 			return ctx.Err()

@@ -19,11 +19,11 @@ const (
 	ackWait = 6 * time.Second
 	// maxPull bounds the messages of one request.
 	maxPull = 64
-	// pullFor is how long a request for messages waits for them.
-	pullFor = 5 * time.Second
-	// pullBeat is how often the server says that a request stands: one that
-	// was lost is noticed after two.
-	pullBeat = time.Second
+	// pullFor is how long a request for messages waits for them. What the
+	// server sends to a node that froze while it waited comes again only after
+	// ackWait: this bounds for how long after it froze it gets any. A request
+	// that was lost, as while servers elect, is noticed by its end.
+	pullFor = time.Second
 	// fullWait is how often a full node looks for a free slot.
 	fullWait = 5 * time.Millisecond
 	// retryFirst and retryMost bound the delay before a message that could not
@@ -139,7 +139,7 @@ func (p *puller) batch(ctx context.Context, consumer jetstream.Consumer, n int) 
 	defer context.AfterFunc(p.c.link.Load().ctx, cancel)()
 	// Who goes behind this one must not wait for the end of an idle request.
 	fetch := func() (jetstream.MessageBatch, error) {
-		return consumer.Fetch(n, jetstream.FetchContext(asking), jetstream.FetchHeartbeat(pullBeat))
+		return consumer.Fetch(n, jetstream.FetchContext(asking))
 	}
 	if p.eager.Load() {
 		fetch = func() (jetstream.MessageBatch, error) { return consumer.FetchNoWait(n) }

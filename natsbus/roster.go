@@ -57,6 +57,8 @@ const (
 	// run at different speeds, and for what is being sent.
 	beatValid = 1500 * time.Millisecond
 	beatTTL   = 2500 * time.Millisecond
+	// beatDead is when they do that if membership calls it dead, too.
+	beatDead  = 2 * beatEvery
 	beatsKept = 8
 	// echoPatience is when a relay that never heard itself says so.
 	echoPatience = 15 * time.Second
@@ -273,7 +275,7 @@ func (r *roster) plan(ctx context.Context, work *sync.WaitGroup) {
 	now := time.Now()
 	names := []string{r.id}
 	for id, m := range r.members {
-		if now.Sub(m.last) >= beatTTL {
+		if silence := now.Sub(m.last); silence >= beatTTL || silence >= beatDead && r.dead(id) {
 			delete(r.members, id)
 			r.c.o.Logger.Info("a relay is not heard any more", "relay", id)
 			r.poke()
@@ -294,6 +296,10 @@ func (r *roster) plan(ctx context.Context, work *sync.WaitGroup) {
 		}
 	}
 }
+
+// dead reports whether membership calls another relay dead. If it is wrong,
+// that one comes back with its next beat.
+func (r *roster) dead(id string) bool { return r.o.Alive != nil && !r.o.Alive(id) }
 
 // held reports whether another process still relays a partition.
 func (r *roster) held(p uint32) bool {

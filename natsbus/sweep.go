@@ -14,6 +14,9 @@ import (
 )
 
 const (
+	// resumeFirst is the first pause between the offers of a run whose holder
+	// is dead: one may have come into the hands of another dead node.
+	resumeFirst = 500 * time.Millisecond
 	// sweepMost is how long the pauses become between the attempts to tell a
 	// parent how its branch ended, or a branch that it is over.
 	sweepMost = time.Hour
@@ -25,15 +28,21 @@ const (
 // sweep looks through what is open and does again what may have been lost: it
 // offers the runs that nobody executes, unless the queue holds their offers,
 // and branches that no log knows; it tells parents how branches ended, and
-// branches that they are over.
-func (b *outbox) sweep(ctx context.Context) {
+// branches that they are over. It returns when to look again for runs whose
+// holder is dead, the zero time if there are none.
+func (b *outbox) sweep(ctx context.Context) time.Time {
+	return b.pass(ctx, (*sweeping).run)
+}
+
+// pass is one of those that look through what is open.
+func (b *outbox) pass(ctx context.Context, look func(*sweeping, context.Context) error) time.Time {
 	began := time.Now()
 	s := sweeping{outbox: b, now: began, asked: map[string]bool{}}
-	if err := s.run(ctx); err != nil && ctx.Err() == nil {
+	if err := look(&s, ctx); err != nil && ctx.Err() == nil {
 		b.c.o.Logger.Warn("a sweep was cut short; the next one goes on", "stream", b.stream, "err", err)
 	}
 	if ctx.Err() != nil {
-		return
+		return time.Time{}
 	}
 	if s.offered > 0 {
 		b.c.o.Logger.Info("offered open runs again", "stream", b.stream, "open", b.open.len(), "offered", s.offered, "took", time.Since(began))
@@ -41,6 +50,7 @@ func (b *outbox) sweep(ctx context.Context) {
 	if b.o.Swept != nil {
 		b.o.Swept(b.partition, b.open.len(), s.offered)
 	}
+	return s.next
 }
 
 // sweeping is one pass.
@@ -50,34 +60,63 @@ type sweeping struct {
 	asked   map[string]bool   // incarnations: do they live
 	waiting map[string]uint64 // subjects with messages in WORK; nil before it was asked
 	offered int
+	next    time.Time // when to offer the runs of dead holders again; zero is never
 }
 
-func (s *sweeping) run(ctx context.Context) error {
+// orphans offers the runs whose holder is dead, and nothing else.
+func (s *sweeping) orphans(ctx context.Context) error {
 	for _, o := range s.open.sessions {
-		if r := o.next(s.now, func(incarnation string) bool { return s.alive(ctx, incarnation) }); r != nil {
+		if r := o.next(s.now, func(incarnation string) bool { return s.alive(ctx, incarnation) }); r != nil && r.State == run.Running {
 			if err := s.resume(ctx, o, r); err != nil {
 				return err
 			}
 		}
-		for _, r := range o.Runs {
-			for _, f := range r.FanOuts {
-				if err := s.branches(ctx, f); err != nil {
-					return err
-				}
-			}
+	}
+	return nil
+}
+
+func (s *sweeping) run(ctx context.Context) error {
+	for _, o := range s.open.sessions {
+		if err := s.skip(ctx, s.session(ctx, o)); err != nil {
+			return err
 		}
-		if o.Ended != 0 && o.told.again(s.now, s.o.Sweep, sweepMost) {
-			if err := s.report(ctx, o); err != nil {
+	}
+	for token, a := range s.open.closings {
+		if !a.again(s.now, s.o.Sweep, sweepMost) {
+			continue
+		}
+		if err := s.skip(ctx, s.close(ctx, token, a.n >= closeMost)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// skip drops an error that concerns one session only, so that the others do
+// not wait for it.
+func (s *sweeping) skip(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil || passing(err) {
+		return err
+	}
+	s.c.o.Logger.Warn("a sweep leaves something out", "stream", s.stream, "err", err)
+	return nil
+}
+
+func (s *sweeping) session(ctx context.Context, o *openSession) error {
+	if r := o.next(s.now, func(incarnation string) bool { return s.alive(ctx, incarnation) }); r != nil {
+		if err := s.resume(ctx, o, r); err != nil {
+			return err
+		}
+	}
+	for _, r := range o.Runs {
+		for _, f := range r.FanOuts {
+			if err := s.branches(ctx, f); err != nil {
 				return err
 			}
 		}
 	}
-	for token, a := range s.open.closings {
-		if a.again(s.now, s.o.Sweep, sweepMost) {
-			if err := s.close(ctx, token, a.n >= closeMost); err != nil {
-				return err
-			}
-		}
+	if o.Ended != 0 && o.told.again(s.now, s.o.Sweep, sweepMost) {
+		return s.report(ctx, o)
 	}
 	return nil
 }
@@ -101,22 +140,26 @@ func (s *sweeping) alive(ctx context.Context, incarnation string) bool {
 	return alive
 }
 
-// resume offers a run that nobody executes. What the queue holds for one whose
-// holder died may be in the hands of the dead too.
+// resume offers a run that nobody executes. The offer that the queue holds for
+// one whose holder died may be in the hands of the dead too, so that there may
+// be two.
 func (s *sweeping) resume(ctx context.Context, o *openSession, r *openRun) error {
 	t := o.offer(r)
 	if r.State != run.Running {
-		return s.again(ctx, t)
+		return s.again(ctx, t, 1)
 	}
-	if !r.offered.again(s.now, s.o.Sweep, s.o.Sweep) {
+	due := r.offered.again(s.now, resumeFirst, s.o.Sweep)
+	if s.next.IsZero() || r.offered.next.Before(s.next) {
+		s.next = r.offered.next
+	}
+	if !due {
 		return nil
 	}
-	s.offered++
-	return s.offer(ctx, run.Work{Task: &t})
+	return s.again(ctx, t, 2)
 }
 
-// again offers a run unless its offer waits in the queue.
-func (s *sweeping) again(ctx context.Context, t run.Task) error {
+// again offers a run unless so many offers of it wait in the queue.
+func (s *sweeping) again(ctx context.Context, t run.Task, most uint64) error {
 	if s.waiting == nil {
 		var err error
 		if s.waiting, err = s.c.subjects(ctx, StreamWork, prefixWork+">"); err != nil {
@@ -124,7 +167,7 @@ func (s *sweeping) again(ctx context.Context, t run.Task) error {
 		}
 	}
 	pool, class := s.o.Pool(ctx, t.Workflow, t.Revision)
-	if s.waiting[messages.WorkSubject(pool, class, t.Session)] > 0 {
+	if s.waiting[messages.WorkSubject(pool, class, t.Session)] >= most {
 		return nil
 	}
 	s.offered++
@@ -185,7 +228,7 @@ func (s *sweeping) branches(ctx context.Context, f openFanOut) error {
 		}
 		last, err := s.last(ctx, w.Task.Session)
 		if err == nil && last == nil {
-			err = s.again(ctx, *w.Task)
+			err = s.again(ctx, *w.Task, 1)
 		}
 		if err != nil {
 			return err
@@ -294,8 +337,8 @@ func (b *outbox) tell(ctx context.Context) error {
 func (b *outbox) tellRun(ctx context.Context, s *openSession, r *openRun, now time.Time, told map[session.Key]bool) error {
 	if r.State == run.Queued && r.NotBefore != 0 && r.NotBefore <= now.UnixMilli() {
 		r.NotBefore = 0
-		if s.Active != "" {
-			return nil // its end promotes the next one
+		if s.Active != "" || s.Apart {
+			return nil // what ends that offers the next one
 		}
 		t := s.offer(r)
 		return b.offer(ctx, run.Work{Task: &t})

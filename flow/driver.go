@@ -37,6 +37,8 @@ type tree struct {
 
 	mu     sync.Mutex
 	heard  bool            // of a commit
+	busy   int             // pieces of work under way
+	idle   chan struct{}   // closed when there is none any more; made by who waits
 	runs   map[run.ID]bool // of the tree
 	timers map[*time.Timer]struct{}
 	over   bool
@@ -197,16 +199,42 @@ func (t *tree) hears() bool {
 	return t.heard
 }
 
+// begin starts a piece of work in a goroutine. t.mu is held.
+func (t *tree) begin(f func()) {
+	t.busy++
+	t.work.Go(func() {
+		f()
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.busy--; t.busy == 0 && t.idle != nil {
+			close(t.idle)
+			t.idle = nil
+		}
+	})
+}
+
 // settled waits for what a run that ended left to its branches, such as their
 // cancellation.
 func (t *tree) settled(err error) error {
-	t.work.Wait() // it ends with ctx
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if err == nil {
-		err = t.failed
+	for {
+		t.mu.Lock()
+		if t.busy == 0 || t.ctx.Err() != nil {
+			if err == nil {
+				err = t.failed
+			}
+			t.mu.Unlock()
+			return err
+		}
+		if t.idle == nil {
+			t.idle = make(chan struct{})
+		}
+		idle := t.idle
+		t.mu.Unlock()
+		select {
+		case <-idle:
+		case <-t.ctx.Done():
+		}
 	}
-	return err
 }
 
 func (t *tree) end() {
@@ -252,7 +280,7 @@ func (t *tree) tell(k session.Key, s run.Suspended) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.rt.OnWait != nil && !t.over {
-		t.work.Go(func() { t.rt.OnWait(t.ctx, k, s) })
+		t.begin(func() { t.rt.OnWait(t.ctx, k, s) })
 	}
 }
 
@@ -270,7 +298,7 @@ func (t *tree) do(w run.Work) {
 		}
 		return
 	}
-	t.work.Go(func() {
+	t.begin(func() {
 		var err error
 		for try := range localTries {
 			if err = t.attempt(w); err == nil || t.ctx.Err() != nil || !errors.Is(err, session.ErrUnavailable) && !errors.Is(err, session.ErrConflict) {

@@ -147,9 +147,7 @@ func (n *nemesis) supervise() {
 		if !stays && !p.Running() {
 			n.ended[p.Name]++
 			if err := p.Start(); err != nil {
-				n.mu.Unlock()
-				n.w.fatal(err)
-				return
+				n.w.fail("%v", err)
 			}
 		}
 		n.mu.Unlock()

@@ -29,13 +29,12 @@ var (
 
 // world is a fleet at work with its model, load and witnesses.
 type world struct {
-	t     *testing.T
-	seed  uint64
-	dir   string
-	f     *fleet.Fleet
-	model *modelHost
-	load  *clients
-	// heal is when the last fault ended, as asked for.
+	t      *testing.T
+	seed   uint64
+	dir    string
+	f      *fleet.Fleet
+	model  *modelHost
+	load   *clients
 	random *rand.Rand
 	// again is the command that repeats what happens here.
 	again string
@@ -65,7 +64,8 @@ func newWorld(t *testing.T, seed uint64, s shape) *world {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var err error
-	if w.f, err = fleet.Start(ctx, &fleet.Options{Dir: w.dir, Servers: s.servers, Disks: s.disks, Lazy: s.lazy}); err != nil {
+	w.f, err = fleet.Start(ctx, &fleet.Options{Dir: w.dir, Servers: s.servers, Disks: s.disks, Lazy: s.lazy})
+	if err != nil {
 		w.fatal(err)
 	}
 	t.Cleanup(func() {

@@ -84,7 +84,11 @@ func (n *network) host() (*host, error) {
 	h := &host{ns: ns, ip: fmt.Sprintf("%s.%d", n.net, 9+n.hosts), dev: "eth0"}
 	link := fmt.Sprintf("h%d", n.hosts)
 	n.mu.Unlock()
-	err = n.ip(n.hub, fmt.Sprintf("link add %s type veth peer name eth0 netns %s", link, path(ns)), fmt.Sprintf("link set %s master br0", link), fmt.Sprintf("link set %s up", link))
+	err = n.ip(n.hub,
+		fmt.Sprintf("link add %s type veth peer name eth0 netns %s", link, path(ns)),
+		fmt.Sprintf("link set %s master br0", link),
+		fmt.Sprintf("link set %s up", link),
+	)
 	if err == nil {
 		err = n.ip(ns, "link set lo up", fmt.Sprintf("addr add %s/24 dev eth0", h.ip), "link set eth0 up")
 	}

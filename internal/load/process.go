@@ -2,6 +2,7 @@ package load
 
 import (
 	"errors"
+	"math"
 	"os"
 	"time"
 )
@@ -54,9 +55,12 @@ func (m *Meter) Read() []Use {
 			u.Error = err.Error()
 		} else {
 			u.CPU = used - m.before[i]
-			u.Share = u.CPU.Seconds() / span.Seconds()
+			u.Share = thousandths(u.CPU.Seconds() / span.Seconds())
 		}
 		out = append(out, u)
 	}
 	return out
 }
+
+// thousandths leaves out digits that say nothing.
+func thousandths(f float64) float64 { return math.Round(f*1000) / 1000 }

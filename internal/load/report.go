@@ -62,7 +62,7 @@ func (g *generator) report(ctx context.Context) *Report {
 	}
 	if !g.last.IsZero() {
 		r.Elapsed = g.last.Sub(g.began)
-		r.Throughput = float64(r.Succeeded) / r.Elapsed.Seconds()
+		r.Throughput = thousandths(float64(r.Succeeded) / r.Elapsed.Seconds())
 	}
 	r.Submit, r.Claim, r.End = Distribute(g.submit), Distribute(g.claim), Distribute(g.end)
 	if g.o.First != nil {

@@ -1,0 +1,7 @@
+package client
+
+import "github.com/rathcluster/rath/natsbus"
+
+// Conn is the connection that the client works on, for what a client does not
+// offer, such as measuring. It ends with the client that dialled it.
+func (c *Client) Conn() *natsbus.Conn { return c.conn }

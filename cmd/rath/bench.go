@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/internal/load"
+	"github.com/rathcluster/rath/internal/router"
+	"github.com/rathcluster/rath/messages"
+)
+
+// benchOptions are the flags of "bench".
+type benchOptions struct {
+	load    load.Options
+	input   string
+	fanout  int
+	nodes   int
+	latency time.Duration
+	pids    []string
+}
+
+func (a *app) benchCommand() *cobra.Command {
+	var o benchOptions
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Put bounded load on a cluster and measure what becomes of it",
+		Long: `Submits tasks to the cluster of --server, to the node of this directory or, with
+--nodes, to a fleet of this machine that is there for it alone. It tells how
+many runs end per second, how long they take, how many tasks wait, the
+processors' time of the processes of this machine, and what failed or was
+refused as busy.
+
+Latencies are from the submission: to its acknowledgement (submit), until a node
+has begun the run, as a client hears it (claim), and to the result (end). The
+runs stay in the store of the cluster like any others. An interrupt ends the
+load and prints what there is.`,
+		Example: `  rath bench --nodes 3 --tasks 500 --in-flight 64 --model-latency 50ms
+  rath bench --nodes 3 --tasks 5 --in-flight 1 --fanout 64
+  rath bench --server nats://nats:4222 --rate 20 --tasks 1200 -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := a.checkBench(&o); err != nil {
+				return usage(cmd, err)
+			}
+			if o.nodes > 0 {
+				return a.benchFleet(cmd.Context(), &o)
+			}
+			return a.with(cmd.Context(), func(s *system) error {
+				if s.own() {
+					return fail(exitUnavailable, "no node runs over %s that could take the tasks: start %q, or use --nodes", a.config.Store.Value, a.invocation()+" dev")
+				}
+				return a.bench(cmd.Context(), s, &o)
+			})
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.IntVar(&o.load.Tasks, "tasks", load.DefaultTasks, "tasks to submit at most")
+	fs.IntVar(&o.load.InFlight, "in-flight", load.DefaultInFlight, "tasks without a result at most")
+	fs.Float64Var(&o.load.Rate, "rate", 0, "tasks per second (default as fast as they end)")
+	fs.DurationVar(&o.load.Duration, "duration", load.DefaultDuration, "submit for this long at most")
+	fs.StringVar(&o.load.Workflow, "workflow", load.DefaultWorkflow, "workflow of the tasks, or of their branches")
+	fs.StringVar(&o.input, "input", `"say hello"`, "input of the workflow, as JSON")
+	fs.IntVar(&o.fanout, "fanout", 0, "make each task a fan-out of so many branches")
+	fs.IntVar(&o.nodes, "nodes", 0, "start so many nodes for it, over a temporary store")
+	fs.DurationVar(&o.latency, "model-latency", 0, "how long the model of these nodes takes, such as 50ms")
+	fs.StringSliceVar(&o.pids, "pid", nil, "further processes to measure: PID or NAME=PID")
+	return cmd
+}
+
+// maxBranches bounds --fanout, as the workflow does.
+const maxBranches = 1024
+
+// checkBench checks the flags and completes the load.
+func (a *app) checkBench(o *benchOptions) error {
+	switch {
+	case o.nodes < 0 || o.nodes > maxNodes:
+		return errorf("--nodes %d: want a number from 1 to %d", o.nodes, maxNodes)
+	case o.nodes > 0 && (a.config.Server.given() || a.config.Context.given() || a.config.Store.given()):
+		return errorf("--nodes starts a fleet of its own: leave --server, --context and --store out")
+	case o.latency != 0 && o.nodes == 0:
+		return errorf("--model-latency needs --nodes: the nodes of a cluster choose their models")
+	case o.latency < 0 || o.latency > time.Hour:
+		return errorf("--model-latency %v: want at most an hour", o.latency)
+	case o.fanout < 0 || o.fanout > maxBranches:
+		return errorf("--fanout %d: want a number from 1 to %d", o.fanout, maxBranches)
+	case !json.Valid([]byte(o.input)):
+		return errorf(`--input %s: want JSON, such as '"say hello"'`, o.input)
+	case o.load.Tasks < 1 || o.load.Tasks > load.MaxTasks:
+		return errorf("--tasks %d: want a number from 1 to %d", o.load.Tasks, load.MaxTasks)
+	case o.load.InFlight < 1 || o.load.InFlight > load.MaxInFlight:
+		return errorf("--in-flight %d: want a number from 1 to %d", o.load.InFlight, load.MaxInFlight)
+	case o.load.Rate < 0 || o.load.Rate > 1e6:
+		return errorf("--rate %g: want at most 1000000", o.load.Rate)
+	case o.load.Duration <= 0 || o.load.Duration > 24*time.Hour:
+		return errorf("--duration %v: want more than nothing and at most 24h", o.load.Duration)
+	}
+	for _, text := range o.pids {
+		name, number, named := strings.Cut(text, "=")
+		if !named {
+			name, number = "process", text
+		}
+		pid, err := strconv.Atoi(number)
+		if err != nil || pid < 1 {
+			return errorf("--pid %s: want PID or NAME=PID", text)
+		}
+		o.load.Processes = append(o.load.Processes, load.Process{Name: name, PID: pid})
+	}
+	o.load.Tenant = a.tenant()
+	input := json.RawMessage(o.input)
+	if o.fanout > 0 {
+		var err error
+		if input, err = json.Marshal(map[string]any{"branches": []any{
+			map[string]any{"name": "branch", "workflow": o.load.Workflow, "input": input, "count": o.fanout},
+		}}); err != nil {
+			return err
+		}
+		o.load.Workflow = router.FanOut
+	}
+	o.load.Task = func(int) (messages.Task, error) { return messages.Task{Input: input, Model: a.config.Model.Value}, nil }
+	return nil
+}
+
+// benchFleet measures a fleet that it starts for that.
+func (a *app) benchFleet(ctx context.Context, o *benchOptions) (err error) {
+	store, err := os.MkdirTemp("", "rath-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(store)) }()
+	a.config.Store.Value = store
+	opening, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	port, err := freePort()
+	if err != nil {
+		return err
+	}
+	s, base, err := a.fleetHost(opening, port)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	base.Slots, _ = strconv.Atoi(a.config.Slots.Value) // checked when it was read
+	base.Script = filepath.Join(store, "model.txtar")
+	script := fmt.Sprintf("-- all --\ndelay: %s\necho: true\ntext: \"echo: \"\n", o.latency)
+	if err := os.WriteFile(base.Script, []byte(script), 0o600); err != nil {
+		return err
+	}
+	f, err := a.startFleet(opening, s, nodeNames(o.nodes), base)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.stop()) }()
+	for _, m := range f.living() {
+		o.load.Processes = append(o.load.Processes, load.Process{Name: "node " + m.name, PID: m.pid})
+	}
+	a.remark("%s of %d slots each are up; the NATS server is in this process", counted(int64(o.nodes), "node"), base.Slots)
+	return a.bench(ctx, s, o)
+}
+
+// bench puts the load on a system and tells what became of it.
+func (a *app) bench(ctx context.Context, s *system, o *benchOptions) error {
+	if err := s.offered(ctx, o.load.Workflow); err != nil {
+		return err
+	}
+	o.load.Processes = append(o.load.Processes, load.Self("this process"))
+	o.load.Lag = func(ctx context.Context) (int64, error) {
+		all, err := s.Conn().Lag(ctx)
+		n := int64(0)
+		for _, l := range all {
+			n += l.Pending + l.Unacked
+		}
+		return n, err
+	}
+	r, err := load.Run(ctx, s.Conn(), &o.load)
+	if err != nil {
+		return err
+	}
+	if done, err := emitOne(a, r); err != nil {
+		return err
+	} else if !done {
+		a.out.Printf("%s", r.Table())
+	}
+	switch {
+	case context.Cause(ctx) == errInterrupted:
+		return silent(exitInterrupted)
+	case r.Failed+r.Unfinished > 0:
+		return silent(exitFailed)
+	}
+	return nil
+}

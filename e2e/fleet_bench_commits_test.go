@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -178,8 +179,13 @@ func (a *arena) bare(logs map[string][][]byte, writers int) time.Duration {
 	return together(len(all), writers, func(i int) {
 		var last uint64
 		for _, raw := range all[i] {
-			ack, err := a.js.PublishMsg(ctx, &nats.Msg{Subject: fmt.Sprintf("bare.%d.s%d", i%natsbus.DefaultPartitions, i), Data: raw},
-				jetstream.WithExpectLastSequencePerSubject(last))
+			m := &nats.Msg{Subject: fmt.Sprintf("bare.%d.s%d", i%natsbus.DefaultPartitions, i), Data: raw}
+			ack, err := a.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(last))
+			// Replicated streams refuse some publishes without a reason; nothing
+			// was stored then.
+			for tries := 0; err != nil && falseConflict(err) && tries < 100; tries++ {
+				ack, err = a.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(last))
+			}
 			if err != nil {
 				a.b.Error(err)
 				return
@@ -187,6 +193,13 @@ func (a *arena) bare(logs map[string][][]byte, writers int) time.Duration {
 			last = ack.Sequence
 		}
 	})
+}
+
+// falseConflict reports whether a stream refuses a publish because another one
+// to its subject is in flight, or was.
+func falseConflict(err error) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && api.ErrorCode == 10164
 }
 
 // appends writes n logs of so many commits, of about so many bytes each, as a

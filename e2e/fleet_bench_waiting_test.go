@@ -26,15 +26,11 @@ func benchWaiting(b *testing.B, t *table) {
 	)
 	a := newArena(b, 3, 3, 64, 0)
 	o := a.observe()
-	ask := func(n int, name string) []run.ID {
-		var ids []run.ID
-		for i := range n {
-			ids = append(ids, run.ID(fmt.Sprint(name, "-", i)))
-		}
+	ask := func(n int, name string) {
 		before := o.count("run.waiting")
 		together(n, atOnce, func(i int) {
 			for {
-				_, err := a.client.Submit(b.Context(), "question", messages.Task{ID: ids[i]})
+				_, err := a.client.Submit(b.Context(), "question", messages.Task{ID: run.ID(fmt.Sprint(name, "-", i))})
 				if !errors.Is(err, run.ErrBusy) {
 					a.check(err)
 					return
@@ -43,23 +39,31 @@ func benchWaiting(b *testing.B, t *table) {
 			}
 		})
 		a.until(fmt.Sprint(n, " runs wait"), 2*time.Minute, func() bool { return o.count("run.waiting") >= before+n })
-		return ids
 	}
-	say := func(ids []run.ID) (committed, resumed time.Duration) {
+	// say answers n questions, as somebody does who has read the list.
+	say := func(n int) (committed, resumed time.Duration) {
+		var open []client.Question
+		a.until("the questions are on the list", time.Minute, func() bool {
+			var err error
+			open, err = a.client.Approvals(b.Context())
+			a.must(err)
+			return len(open) == n
+		})
 		before := o.count("run.ended")
 		began := time.Now()
-		committed = together(len(ids), atOnce, func(i int) {
-			a.check(a.client.Approve(b.Context(), ids[i], client.Decision{By: "bench"}))
+		committed = together(n, atOnce, func(i int) {
+			a.check(a.client.Approve(b.Context(), open[i].Run, client.Decision{Step: open[i].Step, By: "bench"}))
 		})
-		a.until("all runs go on and end", 2*time.Minute, func() bool { return o.count("run.ended") >= before+len(ids) })
+		a.until("all runs go on and end", 2*time.Minute, func() bool { return o.count("run.ended") >= before+n })
 		return committed, time.Since(began)
 	}
-	say(ask(30, "warm"))
+	ask(30, "warm")
+	say(30)
 	idle := a.restingGoroutines(1 << 20)
 	consumers, before := a.consumers(), a.ends(natsbus.DefaultGeneration)
 
 	began := time.Now()
-	ids := ask(runs, "asked")
+	ask(runs, "asked")
 	asked := time.Since(began)
 	// What waits may not grow with the number of runs: a few may be under way.
 	held := a.restingGoroutines(idle + runs/100)
@@ -71,7 +75,7 @@ func benchWaiting(b *testing.B, t *table) {
 		}
 	}
 	meter := load.NewMeter(a.processes()...)
-	committed, resumed := say(ids)
+	committed, resumed := say(runs)
 	uses := meter.Read()
 
 	what := fmt.Sprint(runs, " waiting runs")

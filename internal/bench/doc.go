@@ -5,5 +5,6 @@
 //
 // Every figure stands beside its limit: turns of an agent beside a bare program
 // that publishes the same bytes to the same streams, a fan of slow model calls
-// beside their ideal. It holds no code of its own.
+// beside their ideal. It holds no code of its own. Package internal/load tells how
+// a fleet of processes is measured.
 package bench

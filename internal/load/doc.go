@@ -27,23 +27,35 @@
 // # The benchmarks of a fleet
 //
 // Package e2e measures real processes on one machine against their limits, in
-// one run: nodes and NATS servers in namespaces of their own, and the model
-// server in the test. It needs Linux and root, prints one table and fails where
-// a bar is missed:
+// one run: nodes and NATS servers in namespaces of their own, three servers with
+// replicas 3 that sync every write, and the model server in the test. It needs
+// Linux and root, takes about ten minutes, prints one table and fails where a
+// bar is missed:
 //
-//	go test -tags=e2e -count=1 -timeout=30m -run TestFleetBench -bench-fleet ./e2e
+//	go test -tags=e2e -run '^$' -bench Fleet -benchtime 1x -timeout 30m ./e2e
 //
-// Single rows:
+// Its rows, each of which runs alone too:
 //
-//	-run 'TestFleetBench/continuation/kill'    kill -9 of a node, 20 times
-//	-run 'TestFleetBench/continuation/freeze'  SIGSTOP of a node, 20 times
-//	-run 'TestFleetBench/scaling'              1 to 4 nodes with full slots
-//	-run 'TestFleetBench/fanout'               64 and 256 branches on 3 nodes
-//	-run 'TestFleetBench/commits'              64 sessions against bare JetStream
-//	-run 'TestFleetBench/dispatch'             publish to first step, idle
-//	-run 'TestFleetBench/waiting'              1,000 runs that wait
+//	-bench Fleet/continuation/kill    20 times kill -9 of one of three nodes at
+//	                                  work: when its open runs are claimed, and
+//	                                  when they go on, elsewhere; and how long the
+//	                                  first read of one of them takes
+//	-bench Fleet/continuation/freeze  the same with SIGSTOP
+//	-bench Fleet/scaling              1 to 4 nodes of 8 slots that are always
+//	                                  full, models of 500 ms: model calls per
+//	                                  second, beside the processors' time
+//	-bench Fleet/fanout               64 and 256 branches with a model call of
+//	                                  50 ms each, on 3 nodes, against 50 ms
+//	-bench Fleet/commits              appends of 64 writers to the log, and
+//	                                  commits of 64 sessions at work, against bare
+//	                                  publishes of the same bytes
+//	-bench Fleet/dispatch             publish to first model call, idle fleet
+//	-bench Fleet/waiting              1,000 runs that ask a person: what they
+//	                                  hold, and when all have gone on after a yes
 //
-// -bench-tries sets the tries of the first two, -keep the directory where the
-// logs of all processes stay. What one node does against the limits of its
+// -bench-tries sets the tries of the first two, and -keep the directory that
+// keeps the logs of all processes. Each node serves pprof at port 6060 of its
+// address. The load of the machine stands beside the figures: with one above 1
+// they measure its other work too. What one node does against the limits of its
 // machine is measured by package internal/bench.
 package load

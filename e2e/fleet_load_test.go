@@ -52,6 +52,8 @@ type task struct {
 	Acked    bool   `json:"acked"`
 	Sent     int    `json:"sent"` // how often it was submitted
 	Cancel   bool   `json:"cancel,omitempty"`
+	Hint     bool   `json:"hint,omitempty"`   // it gets a message
+	Hinted   bool   `json:"hinted,omitempty"` // which was acknowledged
 	Result   string `json:"result,omitempty"` // its first bytes: there are no others
 	outcome  taskResult
 	twice    bool // another result was told
@@ -234,6 +236,7 @@ func (l *clients) task() *task {
 		t.Session = fmt.Sprintf("shared%d", l.random.IntN(names))
 	}
 	t.Cancel = l.random.IntN(20) == 0
+	t.Hint = t.Workflow == "work" && strings.HasPrefix(t.Prompt, "plain") && l.random.IntN(5) == 0
 	l.tasks[t.ID], l.arrived[t.ID] = t, make(chan struct{})
 	l.order = append(l.order, t.ID)
 	return t
@@ -335,6 +338,9 @@ func (l *clients) one(ctx context.Context, t *task) {
 	if l.chance(10) {
 		l.submit(ctx, t) // duplicates change nothing
 	}
+	if t.Hint {
+		l.hint(ctx, t)
+	}
 	if t.Cancel {
 		select {
 		case <-time.After(l.upTo(time.Second)):
@@ -359,13 +365,34 @@ func (l *clients) one(ctx context.Context, t *task) {
 	}
 }
 
+// hint says something to a run that is at work, twice under one id.
+func (l *clients) hint(ctx context.Context, t *task) {
+	sleep(ctx, l.upTo(300*time.Millisecond))
+	for range 2 {
+		start := time.Now()
+		err := l.control(ctx, t.ID, "message", map[string]any{"by": "load", "id": "h" + t.ID, "text": hintFor(t.ID)})
+		l.mu.Lock()
+		t.Hinted = t.Hinted || err == nil
+		if err != nil && ctx.Err() == nil && !strings.Contains(err.Error(), `"code":"wrong_state"`) { // it has ended
+			l.refused["message"]++
+		}
+		l.mu.Unlock()
+		l.write("message", start, t.ID, err)
+	}
+}
+
+func hintFor(id string) string { return "hint for " + id }
+
 // control sends a verb to a run and notes that it was acknowledged.
 func (l *clients) control(ctx context.Context, id, verb string, body map[string]any) error {
 	_, err := l.request(ctx, "rath.ctl.default."+id+"."+verb, body)
 	if err == nil {
-		reason, _ := body["reason"].(string)
+		text, ok := body["reason"].(string)
+		if !ok {
+			text, _ = body["text"].(string)
+		}
 		l.mu.Lock()
-		l.tell(audit.Told{Op: "control", Run: id, Verb: verb, By: "load", Text: reason})
+		l.tell(audit.Told{Op: "control", Run: id, Verb: verb, By: "load", Text: text})
 		l.mu.Unlock()
 	}
 	return err

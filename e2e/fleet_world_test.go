@@ -318,6 +318,19 @@ func (w *world) transcripts(ctx context.Context) {
 			w.fail("read session %s of run %s: %v", t.outcome.Session, t.ID, err)
 			return
 		}
+		if t.Hint {
+			// When it was heard is nobody's choice; that it was, once, is.
+			heard := 0
+			for _, r := range rows {
+				if r.Text == hintFor(t.ID) {
+					heard++
+				}
+			}
+			if heard > 1 || heard == 0 && t.Hinted {
+				w.fail("the message to run %s (acknowledged: %v) is in its session %d times", t.ID, t.Hinted, heard)
+			}
+			continue
+		}
 		var kinds []string
 		for _, r := range rows {
 			// Of a session that others work on too, only what is the run's. What

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -102,6 +103,49 @@ func TestRun(t *testing.T) {
 	}
 	if _, err := json.Marshal(r); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestLag reads how far the work queues are behind, which takes the rights of a
+// node.
+func TestLag(t *testing.T) {
+	c, _, n := start(t, 300*time.Millisecond)
+	own, err := n.ClientOf("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lag := func(ctx context.Context) (int64, error) {
+		all, err := own.Conn().Lag(ctx)
+		var names []string
+		sum := int64(0)
+		for _, l := range all {
+			names = append(names, l.Stream+"/"+l.Consumer)
+			sum += l.Pending + l.Unacked
+		}
+		if want := "TASKS/" + natsbus.TasksConsumer; err == nil && !slices.Contains(names, want) {
+			t.Errorf("consumers %v, want %s among them", names, want)
+		}
+		return sum, err
+	}
+	// 8 slots: the other tasks wait.
+	if r, err := Run(t.Context(), c, &Options{Tasks: 24, InFlight: 24, Lag: lag}); err != nil || r.Lag == nil || r.Lag.Max == 0 || r.Lag.Max > 24 {
+		t.Errorf("lag %+v, %v, want up to 16 tasks that wait", r.Lag, err)
+	}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		sum, err := lag(t.Context())
+		if err == nil && sum == 0 {
+			break // the last acknowledgements are on their way until then
+		}
+		if err != nil || time.Now().After(end) {
+			t.Fatalf("in the end %d wait, %v", sum, err)
+		}
+	}
+	r, err := Run(t.Context(), c, &Options{Tasks: 1, Lag: func(ctx context.Context) (int64, error) {
+		_, err := c.Lag(ctx)
+		return 0, err
+	}})
+	if err != nil || r.Lag != nil || r.LagError == "" || r.Succeeded != 1 {
+		t.Errorf("got %+v, %v, want no lag for a client, and why", r, err)
 	}
 }
 

@@ -97,7 +97,8 @@ func (s *System) Enqueue(ctx context.Context, t run.Task) error {
 	if s.o.Runtime == nil {
 		return fmt.Errorf("actors: this process takes no tasks: %w", run.ErrNotSupported)
 	}
-	return s.o.Runtime.Enqueue(ctx, t)
+	_, err := s.settle(ctx, t.Session, run.Work{Task: &t}, func() (Answer, error) { return Queued, s.o.Runtime.Enqueue(ctx, t) })
+	return err
 }
 
 // settle gets work to the holder of a session: elsewhere, or here. A conflict
@@ -228,7 +229,12 @@ func (s *System) deliveredTask(ctx context.Context, t run.Task) (Answer, error) 
 		return "", fmt.Errorf("%w: %w", run.ErrMalformed, err)
 	}
 	if s.engine == nil || !s.engine.offers(t.Workflow) || s.elsewhereOffered(ctx, t) != nil {
-		return NotMine, nil
+		if t.Resume || s.o.Runtime == nil {
+			return NotMine, nil
+		}
+		// A new task of another pool's workflow: whoever wrote it into this log
+		// himself would cut off the run that executes here.
+		return Queued, s.o.Runtime.Enqueue(ctx, t)
 	}
 	a, err := s.begin(ctx, t)
 	if errors.Is(err, run.ErrNotSupported) {

@@ -340,3 +340,36 @@ func TestDeadLetters(t *testing.T) {
 		m.stop()
 	})
 }
+
+// TestEnqueueBesideARun puts tasks into the log of a session in which another
+// pool's node executes a run: that is not disturbed.
+func TestEnqueueBesideARun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		nc := guest(t, srv)
+		began := 0
+		a := startNode(t, srv, "node-a")
+		g := startNodeWith(t, srv, "node-g", &spec{pool: "gpu", only: []flow.Registration{busy("", func() { began++ })}})
+		const runs = 8
+		for i := range runs {
+			submit(t, nc, "busy", fmt.Sprintf(`{"id":"r%d","session":"talk"}`, i))
+			time.Sleep(taskTime / 10)
+		}
+		start := time.Now()
+		for i := range runs {
+			r := resultOf(t, nc, fmt.Sprintf("r%d", i))
+			if r["state"] != "succeeded" || r["attempt"] != 1.0 {
+				t.Errorf("result %v, want a first attempt that succeeds", r)
+			}
+		}
+		if began != runs {
+			t.Errorf("%d executions of %d runs", began, runs)
+		}
+		if d := time.Since(start); d > runs*taskTime+time.Second {
+			t.Errorf("%d runs took %v", runs, d)
+		}
+		nc.Close()
+		g.stop()
+		a.stop()
+	})
+}

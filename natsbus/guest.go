@@ -2,6 +2,7 @@ package natsbus
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,10 +24,13 @@ const (
 	// after a commit, which may wait for the election of a leader.
 	askTimeout = 30 * time.Second
 	// askElse is how long a question waits before it is put to another node as
-	// well, twice as long before the next one: a frozen node takes its part of
-	// the questions until its connection is given up. askMost bounds that.
+	// well, longer before the next one: a frozen node takes its part of the
+	// questions until its connection is given up. askMost bounds that.
 	askElse = 300 * time.Millisecond
-	askMost = 5
+	askMost = 9
+	// controlElse is that for what is answered after a commit, and the longest
+	// pause for all others.
+	controlElse = 3 * time.Second
 )
 
 // ErrNoAnswer is returned for a request that nobody takes: no node runs that
@@ -59,8 +63,8 @@ func (c *Conn) ask(ctx context.Context, subject string, data []byte) ([]byte, er
 }
 
 // question asks for something that may be answered twice, and takes the first
-// answer.
-func (c *Conn) question(ctx context.Context, subject string, data []byte) ([]byte, error) {
+// answer. It asks again after a first pause, then after longer ones.
+func (c *Conn) question(ctx context.Context, subject string, data []byte, pause time.Duration) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	type answer struct {
 		data []byte
@@ -72,7 +76,7 @@ func (c *Conn) question(ctx context.Context, subject string, data []byte) ([]byt
 	defer cancel()
 	wait := time.NewTimer(0)
 	defer wait.Stop()
-	for asked, next := 0, askElse; ; {
+	for asked, next := 0, pause; ; {
 		select {
 		case a := <-answers:
 			return a.data, a.err
@@ -83,7 +87,7 @@ func (c *Conn) question(ctx context.Context, subject string, data []byte) ([]byt
 			})
 			if asked++; asked < askMost {
 				wait.Reset(next)
-				next *= 2
+				next = min(2*next, controlElse)
 			}
 		}
 	}
@@ -119,7 +123,7 @@ func (c *Conn) Query(ctx context.Context, t session.Tenant, verb string, q messa
 	if err != nil {
 		return nil, err
 	}
-	data, err := c.question(ctx, messages.QuerySubject(t, verb), body)
+	data, err := c.question(ctx, messages.QuerySubject(t, verb), body, askElse)
 	if err == nil {
 		err = messages.ReplyError(data)
 	}
@@ -129,11 +133,22 @@ func (c *Conn) Query(ctx context.Context, t session.Tenant, verb string, q messa
 // Control asks something of a run, and returns once it is committed. The note
 // says what success alone does not.
 func (c *Conn) Control(ctx context.Context, t session.Tenant, id run.ID, verb string, b messages.Control) (note string, err error) {
+	ask := c.ask
+	switch verb {
+	case messages.VerbApprove, messages.VerbReject, messages.VerbRespond, messages.VerbMessage:
+		// With an id they may be sent again.
+		if b.ID == "" {
+			b.ID = rand.Text()
+		}
+		ask = func(ctx context.Context, subject string, body []byte) ([]byte, error) {
+			return c.question(ctx, subject, body, controlElse)
+		}
+	}
 	body, err := messages.Encode(b)
 	if err != nil {
 		return "", err
 	}
-	data, err := c.ask(ctx, messages.ControlSubject(t, id, verb), body)
+	data, err := ask(ctx, messages.ControlSubject(t, id, verb), body)
 	if err != nil {
 		return "", err
 	}

@@ -12,7 +12,9 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -216,4 +218,46 @@ func closedBranches(t *testing.T, nc *nats.Conn) {
 	if branches == 0 {
 		t.Error("no branches: the test shows nothing")
 	}
+}
+
+// TestFrozenAnswerer has a node that took part in answering freeze: questions
+// and answers that reach it are put to another node.
+func TestFrozenAnswerer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		nc := guest(t, srv)
+		n := startNodeWith(t, srv, "node-1", &spec{more: []flow.Registration{question}})
+		other := startNodeWith(t, srv, "node-2", &spec{more: []flow.Registration{question}})
+		n.operator()
+		asked := make(chan *nats.Msg, 64) // and never answered
+		for _, subject := range []string{"rath.ctl.>", "rath.query.*.result"} {
+			if _, err := n.guests[0].ChanQueueSubscribe(subject, "rath", asked); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := n.guests[0].Flush(); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 8 {
+			id := run.ID(fmt.Sprintf("r%d", i))
+			submit(t, nc, "question", fmt.Sprintf(`{"id":%q}`, id))
+			time.Sleep(100 * time.Millisecond)
+			began := time.Now()
+			if _, err := n.conn.Control(t.Context(), session.DefaultTenant, id, messages.VerbApprove, messages.Control{Step: "0", By: "ann"}); err != nil {
+				t.Errorf("%s: %v", id, err)
+			}
+			if d := time.Since(began); d > 28*time.Second {
+				t.Errorf("%s was approved after %v", id, d)
+			}
+			if r := tenantResult(t, n.conn, session.DefaultTenant, id); r.State != run.Succeeded {
+				t.Errorf("result %+v", r)
+			}
+		}
+		if len(asked) == 0 {
+			t.Error("the frozen node was never asked: the test shows nothing")
+		}
+		nc.Close()
+		other.stop()
+		n.stop()
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -59,6 +60,7 @@ func TestAskOtherNodes(t *testing.T) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	home := session.Key{Tenant: session.DefaultTenant, ID: r.Session}
+	listed(t, c, n)
 	replay, err := host.replay(t.Context(), home, "one")
 	if err != nil || !replay.Matches || replay.Node != "other" || len(replay.Runs[0].Steps) != 1 {
 		t.Fatalf("%+v, %v", replay, err)
@@ -127,9 +129,24 @@ func TestAskOtherNodes(t *testing.T) {
 			t.Error(err)
 		}
 	}()
+	listed(t, c, n)
 	replay, err = c.Replay(t.Context(), "one")
 	if err != nil || replay.Matches || replay.Runs[0].Steps[0].Verdict != flow.StepDiffers || replay.Runs[0].Code != "sum" {
 		t.Fatalf("%+v, %v", replay, err)
+	}
+}
+
+// listed waits until others know of a node.
+func listed(t *testing.T, c *client.Client, n *Instance) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		nodes, err := c.Nodes(t.Context())
+		if err == nil && slices.ContainsFunc(nodes, func(o messages.Node) bool { return o.Incarnation == n.Incarnation() }) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("node %s is not listed: %v, %v", n.Incarnation(), nodes, err)
+		}
 	}
 }
 

@@ -127,6 +127,19 @@ func TestLag(t *testing.T) {
 		}
 		return sum, err
 	}
+	// The node makes its consumers after it is up.
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		all, err := own.Conn().Lag(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(all) > 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the node has no consumers")
+		}
+	}
 	// 8 slots: the other tasks wait.
 	if r, err := Run(t.Context(), c, &Options{Tasks: 24, InFlight: 24, Lag: lag}); err != nil || r.Lag == nil || r.Lag.Max == 0 || r.Lag.Max > 24 {
 		t.Errorf("lag %+v, %v, want up to 16 tasks that wait", r.Lag, err)

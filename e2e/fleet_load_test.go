@@ -40,6 +40,7 @@ type clients struct {
 	asked   int                       // questions that were answered
 	patient bool                      // results are waited for, not asked for
 	refused map[string]int
+	why     error    // the last message was not answered
 	broken  []string // what must not be
 }
 
@@ -373,8 +374,11 @@ func (l *clients) hint(ctx context.Context, t *task) {
 		err := l.control(ctx, t.ID, "message", map[string]any{"by": "load", "id": "h" + t.ID, "text": hintFor(t.ID)})
 		l.mu.Lock()
 		t.Hinted = t.Hinted || err == nil
-		if err != nil && ctx.Err() == nil && !strings.Contains(err.Error(), `"code":"wrong_state"`) { // it has ended
+		// A run that has ended, or that no log holds yet, is a proper answer.
+		answered := err == nil || strings.Contains(err.Error(), `"code":"wrong_state"`) || strings.Contains(err.Error(), `"code":"unknown_run"`)
+		if !answered && ctx.Err() == nil {
 			l.refused["message"]++
+			l.why = err
 		}
 		l.mu.Unlock()
 		l.write("message", start, t.ID, err)

@@ -79,7 +79,10 @@ func (d *Driver) Committed(e session.Entry) {
 			}
 		}
 		for _, ev := range e.Commit.Events {
-			if s, err := run.Read[run.Suspended](ev); ev.Kind == run.KindWaiting && err == nil && t.has(s.Run) {
+			if ev.Kind != run.KindWaiting {
+				continue
+			}
+			if s, err := run.Read[run.Suspended](ev); err == nil && t.has(s.Run) {
 				for _, w := range s.For {
 					t.at(w.Due, e.Commit.Key)
 				}
@@ -110,7 +113,10 @@ func (t *tree) adopt(history []session.Entry) {
 		known = len(t.runs)
 		for _, e := range history {
 			for _, ev := range e.Commit.Events {
-				if f, err := run.Read[run.FanOut](ev); ev.Kind == run.KindFanOut && err == nil && t.runs[f.Run] {
+				if ev.Kind != run.KindFanOut {
+					continue
+				}
+				if f, err := run.Read[run.FanOut](ev); err == nil && t.runs[f.Run] {
 					for _, b := range f.Branches {
 						t.runs[run.ID(b.Session)] = true
 					}

@@ -63,11 +63,7 @@ func (w *Writer) Commit(b Batch, now time.Time) (Ack, error) {
 	if err := w.stage(now, w.finale(r, events)...); err != nil {
 		return Ack{}, err
 	}
-	a := w.ack(r, now)
-	if r.State == Waiting {
-		a.Inbox = r.Inbox()
-	}
-	return a, nil
+	return w.ack(r, now), nil
 }
 
 // complete adds to an event of a batch what only the writer knows.

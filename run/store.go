@@ -55,8 +55,8 @@ type Batch struct {
 // Ack is the answer to a committed batch. Recorded is set, and nothing was
 // appended, when the step was there already.
 type Ack struct {
-	// Inbox is what the run received and no step has taken, with a batch that
-	// asked to wait.
+	// Inbox is what the run received and no step has taken, for a batch that
+	// asked to wait for what had come already.
 	Inbox    []Received
 	Session  session.Session
 	Recorded *Step

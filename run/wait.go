@@ -80,7 +80,9 @@ type BranchEnd struct {
 	Usage session.Usage `json:"usage,omitzero"`
 }
 
-// Bounds of what waits in one run's inbox, and of one piece of it.
+// Bounds of the messages that wait in one run's inbox, and of one piece of it.
+// Answers and the reports of branches always get in: the run waits for them,
+// and its questions and branches bound them.
 const (
 	MaxInbox   = 1024
 	MaxMessage = 64 << 10
@@ -177,7 +179,7 @@ func (w *Writer) receive(r *Record, v Received, now time.Time) error {
 		return fmt.Errorf("run: %s is told in the log of %s, not of %s: %w", r.ID, r.Home, w.key, ErrState)
 	case v.ID != "" && slices.Contains(r.told, v.ID):
 		return nil // it came before
-	case len(r.inbox) >= MaxInbox:
+	case v.Kind == Message && len(r.inbox) >= MaxInbox:
 		return fmt.Errorf("%w: run %s has %d messages that no step has taken", ErrBusy, r.ID, len(r.inbox))
 	case len(v.Text)+len(v.Value)+len(v.Reason) > MaxMessage:
 		return fmt.Errorf("run: a message to %s has more than %d bytes: %w", r.ID, MaxMessage, session.ErrTooLarge)

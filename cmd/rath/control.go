@@ -159,15 +159,7 @@ func (a *app) resume(ctx context.Context, name string, o *runOptions) (err error
 	if err != nil {
 		return err
 	}
-	closed := false
-	end := func() error {
-		if closed {
-			return nil
-		}
-		closed = true
-		return s.close()
-	}
-	defer func() { err = errors.Join(err, end()) }()
+	defer func() { err = errors.Join(err, s.end()) }()
 	r, err := s.runOf(ctx, name)
 	if err != nil {
 		return err
@@ -191,7 +183,7 @@ func (a *app) resume(ctx context.Context, name string, o *runOptions) (err error
 	seen, err := s.watch(ctx, r.Run, or2(r.Root, r.Session), 0, a.runWatching(ctx, s))
 	a.err.Note("")
 	if errors.Is(err, errInterrupted) {
-		return a.parked(s, r.Run, o, end)
+		return a.parked(s, r.Run, o)
 	}
 	if err != nil {
 		return err

@@ -108,15 +108,7 @@ func (d *demonstration) show(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	closed := false
-	end := func() error {
-		if closed {
-			return nil
-		}
-		closed = true
-		return s.close()
-	}
-	defer func() { err = errors.Join(err, end()) }()
+	defer func() { err = errors.Join(err, s.end()) }()
 
 	open, err := d.unfinished(ctx, s)
 	if err != nil {
@@ -146,7 +138,7 @@ func (d *demonstration) show(ctx context.Context) (err error) {
 	seen, err := d.story(ctx, s, id, root, after)
 	if errors.Is(err, errInterrupted) {
 		d.err.Println("parking the run; interrupt again to exit at once")
-		if err := end(); err != nil {
+		if err := s.end(); err != nil {
 			return err
 		}
 		d.err.Println("parked; the next start resumes it:\n  " + d.hint("demo"))

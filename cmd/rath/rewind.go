@@ -64,15 +64,7 @@ func (a *app) rewind(ctx context.Context, name, workflow string, t messages.Task
 	if err != nil {
 		return err
 	}
-	closed := false
-	end := func() error {
-		if closed {
-			return nil
-		}
-		closed = true
-		return s.close()
-	}
-	defer func() { err = errors.Join(err, end()) }()
+	defer func() { err = errors.Join(err, s.end()) }()
 	n, err := s.resolve(ctx, name)
 	if err != nil {
 		return err
@@ -109,7 +101,7 @@ func (a *app) rewind(ctx context.Context, name, workflow string, t messages.Task
 	seen, err := s.watch(ctx, id, "", after, a.runWatching(ctx, s))
 	a.err.Note("")
 	if errors.Is(err, errInterrupted) {
-		return a.parked(s, id, &runOptions{}, end)
+		return a.parked(s, id, &runOptions{})
 	}
 	if err != nil {
 		return err

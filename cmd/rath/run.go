@@ -96,15 +96,7 @@ func (a *app) run(ctx context.Context, t messages.Task, o *runOptions) (err erro
 	if err != nil {
 		return err
 	}
-	closed := false
-	end := func() error {
-		if closed {
-			return nil
-		}
-		closed = true
-		return s.close()
-	}
-	defer func() { err = errors.Join(err, end()) }()
+	defer func() { err = errors.Join(err, s.end()) }()
 	if !s.own() {
 		if o.script != "" || o.unsafe {
 			return fail(exitUsage, "--script and --unsafe are settings of a node; %s runs already and has its own", s.where)
@@ -128,7 +120,7 @@ func (a *app) run(ctx context.Context, t messages.Task, o *runOptions) (err erro
 	seen, err := s.watch(ctx, t.ID, "", after, w)
 	a.err.Note("")
 	if errors.Is(err, errInterrupted) {
-		return a.parked(s, t.ID, o, end)
+		return a.parked(s, t.ID, o)
 	}
 	if err != nil {
 		return err
@@ -230,12 +222,12 @@ func relativeTo(dir, name string) (rel string, ok bool) {
 
 // parked ends what an interrupt cut short: a run of this process is given back,
 // one of another process goes on.
-func (a *app) parked(s *system, id run.ID, o *runOptions, end func() error) error {
+func (a *app) parked(s *system, id run.ID, o *runOptions) error {
 	own := s.own()
 	if own {
 		a.err.Println("parking the run; interrupt again to exit at once")
 	}
-	if err := end(); err != nil {
+	if err := s.end(); err != nil {
 		return err
 	}
 	if own {

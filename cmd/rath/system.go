@@ -32,6 +32,17 @@ type system struct {
 	mint   func(name string) session.ID // the id of a session of this name
 	where  string                       // "store .rath", "nats://host:4222"
 	close  func() error
+	ended  bool
+}
+
+// end closes the system, once: a command that follows a run to its end closes
+// it before it prints the last lines, and again on its way out.
+func (s *system) end() error {
+	if s.ended {
+		return nil
+	}
+	s.ended = true
+	return s.close()
 }
 
 // openTimeout bounds how long it takes to reach a system.

@@ -394,8 +394,9 @@ func (a *sessionActor) end(decided, waiting error) {
 	if a.current != nil {
 		a.batch, a.current = append(a.batch, a.current), nil
 	}
-	a.answer(decided)
+	// Shut first: who has his answer and asks again reaches the next activation.
 	rest, _ := a.box.shut(false)
+	a.answer(decided)
 	a.refuse(rest, waiting)
 	a.finish()
 }

@@ -188,6 +188,27 @@ func TestZombieIsRefused(t *testing.T) {
 	})
 }
 
+// Whoever was told that another writer took the session asks an activation that
+// knows of it, however soon the next request follows: the one that ended takes
+// none any more.
+func TestNextRequestAfterConflict(t *testing.T) {
+	log := &session.MemoryLog{}
+	zombie, other := start(t, log, actors.Options{}).Store(), start(t, log, actors.Options{Incarnation: "n2"}).Store()
+	for i := range 300 {
+		k := key(fmt.Sprint("s", i))
+		g := claim(t, zombie, task("r1", k))
+		if _, err := other.Claim(t.Context(), run.Claim{Session: k, Home: k, Run: "r1"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := zombie.Commit(t.Context(), step(g, k, "0", 0, "")); !errors.Is(err, session.ErrConflict) {
+			t.Fatalf("the first step after the other writer: %v", err)
+		}
+		if _, err := zombie.Commit(t.Context(), step(g, k, "0", 0, "")); !errors.Is(err, run.ErrSuperseded) {
+			t.Fatalf("the next step: %v", err)
+		}
+	}
+}
+
 func TestCallerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &faults{latency: time.Second}

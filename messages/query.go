@@ -150,6 +150,9 @@ type Review struct {
 	Tool   string   `json:"tool,omitempty"`
 	Code   run.Code `json:"code,omitempty"`
 	Reason string   `json:"reason,omitempty"`
+	// Revision is the one that the run was recorded under, if the code that is on
+	// offer does not match it.
+	Revision string `json:"revision,omitempty"`
 }
 
 // Runs is a page of runs, the newest first. Next is the After of the next

@@ -63,7 +63,7 @@ func (a answerer) info(r lineage.Run) messages.RunInfo {
 	}
 	for _, rec := range a.Index.graph.Records(r.Home) {
 		if rec.Kind == lineage.Review && rec.Run == r.ID {
-			out.Review = &messages.Review{Step: rec.Step, Call: rec.Call, Tool: rec.Tool, Code: rec.Code, Reason: rec.Reason}
+			out.Review = &messages.Review{Step: rec.Step, Call: rec.Call, Tool: rec.Tool, Code: rec.Code, Reason: rec.Reason, Revision: rec.Revision}
 		}
 	}
 	return out

@@ -53,22 +53,27 @@ func ended(r *messages.RunInfo) string {
 }
 
 func (a *app) resolveCommand() *cobra.Command {
-	var happened, again, failed bool
+	var happened, again, pin, failed bool
 	var reason, value, by string
 	cmd := &cobra.Command{
-		Use:   "resolve RUN (--happened | --again | --fail) --reason TEXT",
+		Use:   "resolve RUN (--happened | --again | --pin | --fail) --reason TEXT",
 		Short: "Decide about a run that needs review",
 		Long: `Decides about a call that was cut off and must not happen twice: it did happen
 (and --value is what it returned), it did not and is to run again, or the run is
-to fail. "show" and "ps" tell which call it is; look at its target first.`,
+to fail. "show" and "ps" tell which call it is; look at its target first.
+
+A run that stopped because the code does not match what it recorded is tried
+with the code that is on offer now (--again), or waits for a node that offers
+the revision that it was recorded under (--pin).`,
 		Example: `  rath resolve 7f3a --happened --value '"rel-1"' --reason "seen in the forge"
   rath resolve 7f3a --again --reason "the mail is not in the outbox"
+  rath resolve 7f3a --pin --reason "finish it as it began"
   rath resolve 7f3a --fail --reason "too late"`,
 		Args: exactly(1, "one run"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := messages.Control{Reason: reason, By: by}
 			n := 0
-			for decision, on := range map[string]bool{run.Happened: happened, run.Again: again, run.Fail: failed} {
+			for decision, on := range map[string]bool{run.Happened: happened, run.Again: again, run.Pin: pin, run.Fail: failed} {
 				if on {
 					c.Decision = decision
 					n++
@@ -76,7 +81,7 @@ to fail. "show" and "ps" tell which call it is; look at its target first.`,
 			}
 			switch {
 			case n != 1:
-				return usage(cmd, errors.New("give one of --happened, --again and --fail"))
+				return usage(cmd, errors.New("give one of --happened, --again, --pin and --fail"))
 			case reason == "":
 				return usage(cmd, errors.New("--reason is needed: it is kept as evidence"))
 			case value != "" && !happened:
@@ -94,6 +99,7 @@ to fail. "show" and "ps" tell which call it is; look at its target first.`,
 	fs.SortFlags = false
 	fs.BoolVar(&happened, "happened", false, "the call did take place")
 	fs.BoolVar(&again, "again", false, "it did not: run it again")
+	fs.BoolVar(&pin, "pin", false, "wait for a node that offers the recorded revision")
 	fs.BoolVar(&failed, "fail", false, "end the run as failed")
 	fs.StringVar(&value, "value", "", "what the call returned, as JSON")
 	fs.StringVar(&reason, "reason", "", "why, kept as evidence")
@@ -113,7 +119,18 @@ func (a *app) resolveRun(ctx context.Context, name string, c messages.Control) e
 		if err := s.Resolve(ctx, r.Run, c); err != nil {
 			return err
 		}
-		if s.own() && c.Decision != run.Fail {
+		revision := ""
+		if r.Review != nil {
+			revision = r.Review.Revision
+		}
+		switch {
+		case c.Decision == run.Fail:
+			a.remark("decided; the run ends as failed")
+			return nil
+		case c.Decision == run.Pin:
+			a.remark("pinned; the run goes on when a node offers revision %s of %s", revision, r.Workflow)
+			return nil
+		case s.own():
 			a.remark("decided; no node runs here: go on with %q", a.hint("resume", string(r.Run)))
 			return nil
 		}
@@ -177,7 +194,7 @@ func (a *app) resume(ctx context.Context, name string, o *runOptions) (err error
 	}
 	if r.State == run.NeedsReview && r.Review != nil {
 		a.err.Println("run " + string(r.Run) + " needs review: " + r.Review.Reason)
-		a.err.Println("decide with\n  " + a.hint("resolve", string(r.Run), "--happened, --again or --fail", "--reason", "TEXT"))
+		a.decisions(r.Run, r.Review.Revision)
 		return silent(exitRefused)
 	}
 	seen, err := s.watch(ctx, r.Run, or2(r.Root, r.Session), 0, a.runWatching(ctx, s))

@@ -336,8 +336,18 @@ func (a *app) questions(id run.ID, asked []lineage.Record) {
 // review says what a person has to decide.
 func (a *app) review(id run.ID, r *lineage.Record) {
 	a.err.Println(a.err.Paint(term.Yellow, "needs review:") + " " + term.Line(r.Reason, 400))
+	a.decisions(id, r.Revision)
+}
+
+// decisions says how to decide about a run that stopped: at a call, or, with the
+// revision that it was recorded under, because the code is another one.
+func (a *app) decisions(id run.ID, revision string) {
+	flags := []string{"--happened", "--again", "--fail"}
+	if revision != "" {
+		flags[0] = "--pin"
+	}
 	a.err.Println("a person has to decide:")
-	for _, d := range []string{"--happened", "--again", "--fail"} {
+	for _, d := range flags {
 		a.err.Println("  " + a.hint("resolve", string(id), d, "--reason", "TEXT"))
 	}
 }

@@ -35,7 +35,9 @@ func TestMain(m *testing.M) {
 //	text                 a line of standard output
 //	[exit 3]             the exit code, if it is not 0
 //
-// "< FILE" and "> FILE" redirect, and "sub FILE OLD NEW" changes a file.
+// "< FILE" and "> FILE" redirect, and "sub FILE OLD NEW" changes a file. "offer
+// REVISION" starts a node that offers the workflow release in place of the one
+// before, and "await RUN STATE" waits for one of its runs.
 func TestTranscripts(t *testing.T) {
 	names, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(names) == 0 {
@@ -83,6 +85,8 @@ func TestTranscripts(t *testing.T) {
 func play(t *testing.T, script, dir string) string {
 	t.Helper()
 	var b strings.Builder
+	var node offering
+	defer node.offer(t, dir, "nothing")
 	for line := range strings.Lines(script) {
 		line = strings.TrimSuffix(line, "\n")
 		switch {
@@ -93,7 +97,9 @@ func play(t *testing.T, script, dir string) string {
 				b.WriteString("\n")
 			}
 			b.WriteString(line + "\n")
-			b.WriteString(command(t, strings.TrimPrefix(line, "$ "), dir))
+			if words := split(strings.TrimPrefix(line, "$ ")); !node.command(t, words, dir) {
+				b.WriteString(command(t, strings.TrimPrefix(line, "$ "), dir))
+			}
 		}
 	}
 	return b.String()

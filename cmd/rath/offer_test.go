@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// offering is the node of a transcript. Command lines reach it as they reach
+// that of "rath dev".
+type offering struct{ node *node.Instance }
+
+// notes writes release notes, and publishes what a person has approved. Revision 2
+// begins with another step.
+func notes(revision string) flow.Registration {
+	text := "notes"
+	if revision != "1" {
+		text = "changes"
+	}
+	return flow.Registration{Name: "release", Description: "Publishes a release.", Revision: revision, New: func() flow.Workflow {
+		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			text, err := flow.Do(ctx, text, func(context.Context) (string, error) { return "the " + text, nil })
+			if err != nil {
+				return s, err
+			}
+			a, err := flow.Approve(ctx, flow.Question{Title: "Publish?", Detail: text})
+			if err != nil {
+				return s, err
+			}
+			return s.With(session.UserText(text + " by revision " + revision + ", approved by " + a.By)), nil
+		})
+	}}
+}
+
+// offer ends the node that there is and starts one that offers a revision of
+// the workflow release; "nothing" starts none.
+func (o *offering) offer(t *testing.T, dir, revision string) {
+	t.Helper()
+	if o.node != nil {
+		if err := o.node.Close(); err != nil {
+			t.Fatal(err)
+		}
+		o.node = nil
+	}
+	if revision == "nothing" {
+		return
+	}
+	var err error
+	o.node, err = node.Start(t.Context(), &node.Options{
+		Store: filepath.Join(dir, ".rath"), Name: "host", Port: -1, Workflows: []flow.Registration{notes(revision)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// await waits until a run of the node has a state.
+func (o *offering) await(t *testing.T, id run.ID, want run.State) {
+	t.Helper()
+	c, err := o.node.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last messages.RunInfo
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for last.State != want {
+		if last, err = c.Run(ctx, id); ctx.Err() != nil {
+			t.Fatalf("run %s is %s, want %s: %v", id, last.State, want, err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// command plays a line that is for the node; ok is false for all others.
+func (o *offering) command(t *testing.T, words []string, dir string) (ok bool) {
+	t.Helper()
+	switch words[0] {
+	case "offer":
+		o.offer(t, dir, words[1])
+	case "await":
+		if !slices.Contains(allStates, run.State(words[2])) {
+			t.Fatalf("await: %q is no state", words[2])
+		}
+		o.await(t, run.ID(words[1]), run.State(words[2]))
+	default:
+		return false
+	}
+	return true
+}

@@ -7,16 +7,21 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
 )
 
 // offering is the node of a transcript. Command lines reach it as they reach
 // that of "rath dev".
-type offering struct{ node *node.Instance }
+type offering struct {
+	node *node.Instance
+	ends []func() // the programs that serve tools
+}
 
 // notes writes release notes, and publishes what a person has approved. Revision 2
 // begins with another step.
@@ -44,6 +49,10 @@ func notes(revision string) flow.Registration {
 // the workflow release; "nothing" starts none.
 func (o *offering) offer(t *testing.T, dir, revision string) {
 	t.Helper()
+	for _, end := range o.ends {
+		end()
+	}
+	o.ends = nil
 	if o.node != nil {
 		if err := o.node.Close(); err != nil {
 			t.Fatal(err)
@@ -80,12 +89,43 @@ func (o *offering) await(t *testing.T, id run.ID, want run.State) {
 	}
 }
 
+// serve announces a tool and answers its calls, as another program does, until
+// the node ends.
+func (o *offering) serve(t *testing.T, name string) {
+	t.Helper()
+	c, err := o.node.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	weather := tool.Func(name, "Current weather of a city.", func(_ context.Context, in struct {
+		City string `json:"city"`
+	},
+	) (string, error) {
+		return "clear in " + in.City, nil
+	}, &tool.FuncOptions{Effect: tool.ReadOnly})
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- c.ServeTool(ctx, weather, &client.ToolOptions{Timeout: 90 * time.Second}) }()
+	o.ends = append(o.ends, func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	waitFor(t, func() bool {
+		all, err := c.Tools(ctx)
+		return err == nil && slices.ContainsFunc(all, func(v messages.Tool) bool { return v.Name == name })
+	})
+}
+
 // command plays a line that is for the node; ok is false for all others.
 func (o *offering) command(t *testing.T, words []string, dir string) (ok bool) {
 	t.Helper()
 	switch words[0] {
 	case "offer":
 		o.offer(t, dir, words[1])
+	case "serve":
+		o.serve(t, words[1])
 	case "await":
 		if !slices.Contains(allStates, run.State(words[2])) {
 			t.Fatalf("await: %q is no state", words[2])

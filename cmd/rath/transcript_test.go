@@ -37,7 +37,8 @@ func TestMain(m *testing.M) {
 //
 // "< FILE" and "> FILE" redirect, and "sub FILE OLD NEW" changes a file. "offer
 // REVISION" starts a node that offers the workflow release in place of the one
-// before, and "await RUN STATE" waits for one of its runs.
+// before, "await RUN STATE" waits for one of its runs, and "serve TOOL" is a
+// program with a tool.
 func TestTranscripts(t *testing.T) {
 	names, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(names) == 0 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -47,6 +48,11 @@ const (
 	followBeat = time.Second
 	// followGone is how long a consumer outlives its follower.
 	followGone = 30 * time.Second
+	// reachFirst is how long a new consumer may take to answer before it is
+	// asked again, and after twice the time again.
+	reachFirst = 25 * time.Millisecond
+	// apiNext is where a consumer is asked for messages.
+	apiNext = "$JS.API.CONSUMER.MSG.NEXT."
 )
 
 // errGap is returned when messages were lost on the way to the follower.
@@ -66,8 +72,12 @@ func (c *Conn) followOnce(ctx context.Context, stream, filter string, from uint6
 		MemoryStorage:     true,
 		Replicas:          1,
 		InactiveThreshold: followGone,
+		MaxRequestBatch:   followAhead,
 	})
 	cancel()
+	if err == nil {
+		err = c.reach(ctx, stream, consumer.CachedInfo().Name)
+	}
 	if err != nil {
 		return failed(err)
 	}
@@ -95,6 +105,32 @@ func (c *Conn) followOnce(ctx context.Context, stream, filter string, from uint6
 			from = meta.Sequence.Stream + 1
 		case <-ctx.Done():
 			return from, ctx.Err()
+		}
+	}
+}
+
+// reach returns when a new consumer of a follower hears what this process asks
+// of it. In a cluster the news that it was made comes by another way than the
+// news of where it listens, and may be earlier: what it is asked meanwhile is
+// lost without a word, and a request for messages is missed only after two
+// beats. What is asked here is more than it may give: it says so, and gives
+// nothing.
+func (c *Conn) reach(ctx context.Context, stream, consumer string) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	body := fmt.Appendf(nil, `{"batch":%d}`, followAhead+1)
+	for wait := reachFirst; ; wait *= 2 {
+		attempt, cancel := context.WithTimeout(ctx, wait)
+		_, err := c.request(attempt, &nats.Msg{Subject: apiNext + stream + "." + consumer, Data: body})
+		if errors.Is(err, nats.ErrNoResponders) {
+			<-attempt.Done() // the same at once
+		}
+		cancel()
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrNoResponders) {
+			return fmt.Errorf("reach consumer %s: %w", consumer, err)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,9 +19,11 @@ import (
 // partition is relayed by one of them at a time.
 //
 // Every relay process says twice a second that it is there and what it relays.
-// From who is heard, all of them work out the same plan: the partitions go
-// round robin over their names. Who gains a partition starts when the one who
-// had it no longer names it. Nothing of this is stored, and nothing depends on
+// From what is heard, all of them work out the same plan, see shares: everybody
+// keeps what he has up to his share, so that the death of one moves nothing
+// between the others, and what nobody has goes to those with less. Who gains a
+// partition starts when the one who had it no longer names it. Nothing of this
+// is stored, and nothing depends on
 // it: two relays of one partition do the same twice, which readers drop and
 // streams refuse. It only keeps that rare and short.
 //
@@ -57,8 +60,9 @@ const (
 	// run at different speeds, and for what is being sent.
 	beatValid = 1500 * time.Millisecond
 	beatTTL   = 2500 * time.Millisecond
-	// beatDead is when they do that if membership calls it dead, too.
-	beatDead  = 2 * beatEvery
+	// beatDead is when they do that if membership calls it dead, too: a beat is
+	// missing.
+	beatDead  = beatEvery + beatEvery/2
 	beatsKept = 8
 	// echoPatience is when a relay that never heard itself says so.
 	echoPatience = 15 * time.Second
@@ -273,19 +277,20 @@ func (r *roster) silent(settled *time.Timer) {
 // plan ends and begins relays so that this process does its part.
 func (r *roster) plan(ctx context.Context, work *sync.WaitGroup) {
 	now := time.Now()
-	names := []string{r.id}
 	for id, m := range r.members {
 		if silence := now.Sub(m.last); silence >= beatTTL || silence >= beatDead && r.dead(id) {
 			delete(r.members, id)
 			r.c.o.Logger.Info("a relay is not heard any more", "relay", id)
 			r.poke()
-			continue
 		}
-		names = append(names, id)
 	}
-	slices.Sort(names)
+	holds := map[string][]uint32{r.id: slices.Collect(maps.Keys(r.running))}
+	for id, m := range r.members {
+		holds[id] = m.holds
+	}
+	owners := shares(r.c.o.Partitions, holds)
 	for p := range r.c.o.Partitions {
-		mine := !r.gone && r.onDuty() && names[int(p)%len(names)] == r.id
+		mine := !r.gone && r.onDuty() && owners[p] == r.id
 		d := r.running[p]
 		switch {
 		case d != nil && !mine && !d.ending:
@@ -295,6 +300,49 @@ func (r *roster) plan(ctx context.Context, work *sync.WaitGroup) {
 			r.begin(ctx, work, p)
 		}
 	}
+}
+
+// shares says who is to relay each partition, given who relays what now. The
+// shares differ by one at most. Each relay keeps what it has, the lower numbers
+// first if that is more than its share; what is left goes to those who have
+// least, in the order of their names. Of two that have the same partition the
+// first by name keeps it.
+func shares(partitions uint32, holds map[string][]uint32) []string {
+	owners := make([]string, partitions)
+	names := slices.Sorted(maps.Keys(holds))
+	have := map[string]int{}
+	for _, id := range names {
+		for _, p := range holds[id] {
+			if p < partitions && owners[p] == "" {
+				owners[p] = id
+				have[id]++
+			}
+		}
+	}
+	// Who has most gets the larger shares.
+	slices.SortStableFunc(names, func(a, b string) int { return have[b] - have[a] })
+	room := map[string]int{}
+	for i, id := range names {
+		room[id] = int(partitions) / len(names)
+		if i < int(partitions)%len(names) {
+			room[id]++
+		}
+	}
+	for p, id := range owners {
+		if id != "" && room[id] == 0 {
+			owners[p] = ""
+		} else if id != "" {
+			room[id]--
+		}
+	}
+	slices.Sort(names)
+	for p, id := range owners {
+		if id == "" {
+			owners[p] = slices.MaxFunc(names, func(a, b string) int { return room[a] - room[b] })
+			room[owners[p]]--
+		}
+	}
+	return owners
 }
 
 // dead reports whether membership calls another relay dead. If it is wrong,

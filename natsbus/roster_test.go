@@ -16,6 +16,7 @@ import (
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/internal/natsserver"
@@ -307,6 +308,81 @@ func TestDeadNodesRuns(t *testing.T) {
 			t.Errorf("%d offers of 12 runs, want two each", n)
 		}
 	})
+}
+
+// TestDeadRelaysRuns kills one of three nodes that relay: as soon as membership
+// calls it dead its runs are offered, those of its own partitions too, and the
+// others keep the partitions that they have.
+func TestDeadRelaysRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		var dead atomic.Bool
+		var changes []chan struct{}
+		relay := func(name string) *relayer {
+			changed := make(chan struct{}, 1)
+			changes = append(changes, changed)
+			return startRelay(t, srv, &natsbus.RelayOptions{
+				Incarnation: name, Changed: changed, Alive: func(incarnation string) bool { return incarnation != "dead" || !dead.Load() },
+			})
+		}
+		a, b := relay("m"), relay("n")
+		victim := relay("dead")
+		within(t, 5*time.Second, "three relays share", func() bool { return len(victim.conn.Relays()) > 0 && spread(2, a, b, victim)() })
+		for i := range 40 {
+			turns(t, a.conn.Log(), session.Key{Tenant: session.DefaultTenant, ID: a.conn.Minter().Mint(fmt.Sprintf("s%d", i))}, 1, false)
+		}
+		js, closeOperator := operatorOf(t, srv)
+		defer closeOperator()
+		offers := func() int {
+			s, err := js.Stream(t.Context(), natsbus.StreamWork)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return int(s.CachedInfo().State.Msgs)
+		}
+		before := [][]uint32{a.conn.Relays(), b.conn.Relays()}
+		// Just after a beat it is missed last.
+		beats, closeGuest := listener(t, srv, "rath.node.relay.>")
+		defer closeGuest()
+		for {
+			if m := <-beats; strings.Contains(m, `"relay":"dead"`) {
+				break
+			}
+		}
+		victim.crash()
+		time.Sleep(800 * time.Millisecond)
+		if n := offers(); n != 0 {
+			t.Fatalf("%d runs of a live node were offered", n)
+		}
+		dead.Store(true)
+		for _, c := range changes {
+			c <- struct{}{}
+		}
+		if d := within(t, 5*time.Second, "all are offered", func() bool { return offers() >= 40 }); d > 50*time.Millisecond {
+			t.Errorf("the runs were offered after %v", d)
+		}
+		for i, r := range []*relayer{a, b} {
+			now := r.conn.Relays()
+			if moved := slices.ContainsFunc(before[i], func(p uint32) bool { return !slices.Contains(now, p) }); moved || len(now) != 2 {
+				t.Errorf("a relay had the partitions %v and has %v", before[i], now)
+			}
+		}
+	})
+}
+
+// listener hears a subject as an operator does.
+func listener(t *testing.T, srv *natsserver.Server, subject string) (<-chan string, func()) {
+	t.Helper()
+	n := &node{t: t, srv: srv}
+	n.operator()
+	heard := make(chan string, 1<<10)
+	if _, err := n.guests[0].Subscribe(subject, func(m *nats.Msg) { heard <- string(m.Data) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.guests[0].Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return heard, n.guests[0].Close
 }
 
 // TestRelayedElsewhere asks a process that relays nothing how far the lineage

@@ -25,6 +25,7 @@ import (
 
 func (a *app) runCommand() *cobra.Command {
 	var f taskFlags
+	var fan fanOutFlags
 	var o runOptions
 	cmd := &cobra.Command{
 		Use:   "run [WORKFLOW]",
@@ -35,12 +36,18 @@ server is named. The exit code is the outcome.
 
 With -C the session works on a copy of a directory, without .git and the store;
 the diff is printed at the end, and --apply carries it back. Ctrl-C parks the
-run and prints the command that resumes it; a second one exits at once.`,
+run and prints the command that resumes it; a second one exits at once.
+
+The workflow "fanout" runs workflows side by side, each on a branch of the
+session, and merges what they come to. --branch names one, with the workflow
+(default agent) and what it is to do; the message is said before they part.`,
 		Example: `  rath run -m "say hello"
   rath run -C . -m "make the tests pass" --apply
   echo "sum this up" | rath run -f -
   rath run --script model.txtar -m "hello"      no model, no key
-  rath run review -m '{"topic":"tides"}' -o json`,
+  rath run review -m '{"topic":"tides"}' -o json
+  rath run fanout -m "a slogan" --branch 'try*3' --quorum 2 --merge best
+  rath run fanout --branch 'bugs: look for bugs' --branch style=review`,
 		Args: atMost(1, "one workflow"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.workflow = "agent"
@@ -49,6 +56,9 @@ run and prints the command that resumes it; a second one exits at once.`,
 			}
 			t, err := a.task(cmd, &f)
 			if err != nil {
+				return err
+			}
+			if o.branches, err = fan.input(cmd, o.workflow, &t); err != nil {
 				return err
 			}
 			if o.apply && o.dir == "" {
@@ -66,6 +76,7 @@ run and prints the command that resumes it; a second one exits at once.`,
 		},
 	}
 	f.add(cmd)
+	fan.add(cmd)
 	fs := cmd.Flags()
 	fs.StringVarP(&o.dir, "chdir", "C", "", "work on a copy of this directory")
 	fs.BoolVar(&o.apply, "apply", false, "carry what the run changed back into the directory of -C")
@@ -77,6 +88,7 @@ run and prints the command that resumes it; a second one exits at once.`,
 
 type runOptions struct {
 	workflow string
+	branches []string // workflows that it would run as well
 	dir      string
 	apply    bool
 	script   string
@@ -101,6 +113,9 @@ func (a *app) run(ctx context.Context, t messages.Task, o *runOptions) (err erro
 		if o.script != "" || o.unsafe {
 			return fail(exitUsage, "--script and --unsafe are settings of a node; %s runs already and has its own", s.where)
 		}
+	}
+	if err := s.offersAll(ctx, o.branches); err != nil {
+		return err
 	}
 	var from blob.Digest
 	if o.dir != "" {

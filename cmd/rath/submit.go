@@ -14,6 +14,7 @@ import (
 
 func (a *app) submitCommand() *cobra.Command {
 	var f taskFlags
+	var fan fanOutFlags
 	var wait bool
 	var deadline time.Duration
 	var workspace string
@@ -28,10 +29,15 @@ one there.
 Submitting the same task under the same --id again is harmless: it is one run.`,
 		Example: `  rath submit agent -m "say hello"
   rath submit review -m tides --id monday --wait
-  rath submit agent -m "and now in French" --session greetings`,
+  rath submit agent -m "and now in French" --session greetings
+  rath submit fanout -m "a slogan" --branch 'try*3' --merge best --wait`,
 		Args: exactly(1, "the name of a workflow"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t, err := a.task(cmd, &f)
+			if err != nil {
+				return err
+			}
+			branches, err := fan.input(cmd, args[0], &t)
 			if err != nil {
 				return err
 			}
@@ -42,17 +48,19 @@ Submitting the same task under the same --id again is harmless: it is one run.`,
 			if deadline > 0 {
 				t.Deadline = time.Now().Add(deadline)
 			}
-			return a.submit(cmd.Context(), args[0], t, wait)
+			return a.submit(cmd.Context(), args[0], branches, t, wait)
 		},
 	}
 	f.add(cmd)
+	fan.add(cmd)
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait for the end and print the result")
 	cmd.Flags().DurationVar(&deadline, "deadline", 0, "time out after this long, such as 10m")
 	cmd.Flags().StringVar(&workspace, "workspace", "", "head of the files to start with, 64 hexadecimal digits")
 	return cmd
 }
 
-func (a *app) submit(ctx context.Context, workflow string, t messages.Task, wait bool) (err error) {
+// submit stores a task. branches are the workflows that it would run as well.
+func (a *app) submit(ctx context.Context, workflow string, branches []string, t messages.Task, wait bool) (err error) {
 	s, err := a.open(ctx, &node.Options{Idle: true})
 	if err != nil {
 		return err
@@ -67,6 +75,9 @@ func (a *app) submit(ctx context.Context, workflow string, t messages.Task, wait
 		if err := s.offered(ctx, workflow); err != nil {
 			return err
 		}
+	}
+	if err := s.offersAll(ctx, branches); err != nil {
+		return err
 	}
 	if _, err := s.Submit(ctx, workflow, t); err != nil {
 		return err
@@ -108,6 +119,9 @@ func (s *system) offered(ctx context.Context, workflow string) error {
 		}
 		names = append(names, w.Name)
 	}
-	return fail(exitNotFound, "unknown workflow %q: %s offers %s; workflows of your own are offered by your node, see \"init\"",
-		workflow, s.where, list(names))
+	return unknownWorkflow(workflow, s.where, names)
+}
+
+func unknownWorkflow(workflow, where string, names []string) error {
+	return fail(exitNotFound, "unknown workflow %q: %s offers %s; workflows of your own are offered by your node, see \"init\"", workflow, where, list(names))
 }

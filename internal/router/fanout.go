@@ -20,20 +20,20 @@ import (
 // FanOutInput is the input of "fanout".
 type FanOutInput struct {
 	// Prompt is what the user says before the branches part; it may be empty.
-	Prompt   string        `json:"prompt"`
+	Prompt   string        `json:"prompt,omitzero"`
 	Branches []BranchInput `json:"branches"`
-	Join     JoinInput     `json:"join"`
+	Join     JoinInput     `json:"join,omitzero"`
 	// DeadlineMS is how long the branches have, in milliseconds; 0 is as long
 	// as the task has.
-	DeadlineMS int64 `json:"deadline_ms"`
+	DeadlineMS int64 `json:"deadline_ms,omitzero"`
 	// Merge is one of the policies below; "" is MergeSinceAncestor.
-	Merge string `json:"merge"`
+	Merge string `json:"merge,omitzero"`
 	// Pick names the branch that MergePick takes; "" is the first that
 	// succeeded.
-	Pick string `json:"pick"`
+	Pick string `json:"pick,omitzero"`
 	// Judge chooses for MergeBest, Summariser writes for MergeSummarise.
-	Judge      AskInput `json:"judge"`
-	Summariser AskInput `json:"summariser"`
+	Judge      AskInput `json:"judge,omitzero"`
+	Summariser AskInput `json:"summariser,omitzero"`
 }
 
 // BranchInput is one branch, or Count of them.
@@ -41,24 +41,24 @@ type BranchInput struct {
 	// Name is unique; of Count branches it is followed by "-0", "-1" and so on.
 	Name     string          `json:"name"`
 	Workflow string          `json:"workflow"`
-	Revision string          `json:"revision"` // "" is what is on offer
-	Input    json.RawMessage `json:"input"`    // of the workflow; may be absent
-	Model    string          `json:"model"`    // "" is the task's
-	Tools    []string        `json:"tools"`    // none is the task's
-	Count    *int            `json:"count"`
+	Revision string          `json:"revision,omitzero"` // "" is what is on offer
+	Input    json.RawMessage `json:"input,omitzero"`    // of the workflow; may be absent
+	Model    string          `json:"model,omitzero"`    // "" is the task's
+	Tools    []string        `json:"tools,omitzero"`    // none is the task's
+	Count    *int            `json:"count,omitzero"`
 }
 
 // JoinInput says when there is enough: after Quorum branches succeeded, or the
 // First. Without either all branches are waited for.
 type JoinInput struct {
-	Quorum *int `json:"quorum"`
-	First  bool `json:"first"`
+	Quorum *int `json:"quorum,omitzero"`
+	First  bool `json:"first,omitzero"`
 }
 
 // AskInput is a model that is asked; what is empty is the task's or a default.
 type AskInput struct {
-	Prompt string `json:"prompt"`
-	Model  string `json:"model"`
+	Prompt string `json:"prompt,omitzero"`
+	Model  string `json:"model,omitzero"`
 }
 
 // The merge policies of "fanout".
@@ -99,6 +99,12 @@ func fanOutRegistration(offers Offers) flow.Registration {
 			return w, w.prepare()
 		},
 	}
+}
+
+// Check says what is wrong with an input, as the workflow itself does.
+func (in *FanOutInput) Check() error {
+	copied := *in
+	return (&fanOut{in: &copied}).prepare()
 }
 
 // fanOut is one run of the workflow.

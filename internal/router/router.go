@@ -67,7 +67,7 @@ func checkPrompt(workflow, field, text string) error {
 
 // notOffered is the error of workflows that nobody offers.
 func notOffered(workflow string, names []string) error {
-	return fmt.Errorf("%s: nobody offers the workflow %s; see `rath workflows` for what is on offer, or start a node that has it: %w",
+	return fmt.Errorf("%s: nobody offers the workflow %s; `rath nodes show NODE` tells what a node offers; start one that has it: %w",
 		workflow, strings.Join(names, ", "), session.ErrNotFound)
 }
 

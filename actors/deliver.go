@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/rathcluster/rath/run"
@@ -128,15 +129,15 @@ func (s *System) elsewhere(ctx context.Context, k session.Key, w run.Work) (a An
 	if err != nil || !h.busy || !s.other(h.incarnation) {
 		return "", false, err
 	}
-	asked, cancel := context.WithTimeout(ctx, s.silence(h.incarnation))
-	defer cancel()
+	asked, answered := s.asking(ctx, h.incarnation)
+	defer answered()
 	a, err = s.o.Deliver(asked, h.incarnation, w)
 	switch {
 	case ctx.Err() != nil:
 		return "", false, ctx.Err()
 	case err == nil:
 		return a, a == Committed || a == Queued, nil
-	case decided(err):
+	case asked.Err() == nil && decided(err):
 		return "", false, err
 	}
 	s.log.Info("the last writer of a session does not answer; activating it here",
@@ -167,6 +168,40 @@ func (s *System) silence(incarnation string) time.Duration {
 		return s.o.Silence
 	}
 	return min(deadSilence, s.o.Silence)
+}
+
+// asking bounds a request to an incarnation by the silence that it is allowed,
+// also if membership calls it dead only while it is asked.
+func (s *System) asking(ctx context.Context, incarnation string) (asked context.Context, answered func()) {
+	asked, cancel := context.WithTimeout(ctx, s.silence(incarnation))
+	if s.o.Changed == nil || !s.yields(incarnation) {
+		return asked, cancel
+	}
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		for {
+			changed := s.o.Changed()
+			if !s.yields(incarnation) {
+				break
+			}
+			select {
+			case <-changed:
+			case <-asked.Done():
+				return
+			}
+		}
+		t := time.NewTimer(min(deadSilence, s.o.Silence))
+		defer t.Stop()
+		select {
+		case <-t.C:
+			cancel()
+		case <-asked.Done():
+		}
+	})
+	return asked, func() {
+		cancel()
+		watch.Wait()
+	}
 }
 
 // decided reports whether err is the holder's answer, not the lack of one.

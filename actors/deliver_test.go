@@ -23,6 +23,7 @@ type cluster struct {
 	systems   map[string]*actors.System
 	frozen    map[string]bool // takes deliveries and does not answer
 	gone      map[string]bool // membership says so
+	changed   chan struct{}   // closed with the next change of it
 	delivered []string
 }
 
@@ -30,14 +31,17 @@ var errNobody = errors.New("no responders")
 
 func (c *cluster) deliver(ctx context.Context, incarnation string, w run.Work) (actors.Answer, error) {
 	c.mu.Lock()
-	sys, frozen := c.systems[incarnation], c.frozen[incarnation]
+	sys := c.systems[incarnation]
 	c.delivered = append(c.delivered, incarnation)
 	c.mu.Unlock()
-	switch {
-	case frozen:
-		<-ctx.Done()
-		return "", ctx.Err()
-	case sys == nil:
+	for changed := c.next(); c.isFrozen(incarnation); changed = c.next() {
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
+	if sys == nil {
 		return "", errNobody
 	}
 	return sys.Delivered(ctx, w)
@@ -47,6 +51,12 @@ func (c *cluster) alive(incarnation string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return !c.gone[incarnation]
+}
+
+func (c *cluster) isFrozen(incarnation string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.frozen[incarnation]
 }
 
 func (c *cluster) asked() []string {
@@ -59,12 +69,25 @@ func (c *cluster) change(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f()
+	if c.changed != nil {
+		close(c.changed)
+		c.changed = nil
+	}
+}
+
+func (c *cluster) next() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.changed == nil {
+		c.changed = make(chan struct{})
+	}
+	return c.changed
 }
 
 // join starts a system of the cluster.
 func (c *cluster) join(t testing.TB, log session.Log, w *work, incarnation string) *actors.System {
 	t.Helper()
-	sys := host(t, log, w, actors.Options{Incarnation: incarnation, Deliver: c.deliver, Alive: c.alive})
+	sys := host(t, log, w, actors.Options{Incarnation: incarnation, Deliver: c.deliver, Alive: c.alive, Changed: c.next})
 	c.change(func() {
 		if c.systems == nil {
 			c.systems, c.frozen, c.gone = map[string]*actors.System{}, map[string]bool{}, map[string]bool{}
@@ -178,6 +201,51 @@ func TestSilentHolderLosesTheSession(t *testing.T) {
 				}
 				if got := r.Attempt; got != attempts {
 					t.Errorf("%d attempts, want %d", got, attempts)
+				}
+			})
+		})
+	}
+}
+
+// TestHolderDiesWhileAsked asks a holder that dies, or comes back, while it is
+// asked, as the others learn after a second.
+func TestHolderDiesWhileAsked(t *testing.T) {
+	for how, want := range map[string]time.Duration{"dies": 1300 * time.Millisecond, "wakes up": 1200 * time.Millisecond, "other dies": actors.DefaultSilence} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log, w, c := &faults{}, &work{hold: map[string]chan struct{}{"step0": make(chan struct{})}}, &cluster{}
+				a, b := c.join(t, log, w, "a"), c.join(t, log, w, "b")
+				k := key("s1")
+				if _, err := a.Accept(t.Context(), task("r1", k)); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				c.change(func() { c.frozen["a"] = true })
+				go func() {
+					time.Sleep(500 * time.Millisecond)
+					c.change(func() {}) // somebody else came
+					time.Sleep(500 * time.Millisecond)
+					c.change(func() { c.gone[map[bool]string{true: "c", false: "a"}[how == "other dies"]] = true })
+					if how == "wakes up" {
+						time.Sleep(200 * time.Millisecond)
+						c.change(func() { c.frozen["a"] = false })
+					}
+				}()
+				before := time.Now()
+				if got, err := b.Accept(t.Context(), run.Task{ID: "r1", Workflow: "w", Session: k, Resume: true}); err != nil || got != actors.Committed {
+					t.Fatalf("offered to b: %q, %v", got, err)
+				}
+				if d := time.Since(before); d != want {
+					t.Errorf("taken after %v, want %v", d, want)
+				}
+				close(w.hold["step0"])
+				time.Sleep(time.Minute)
+				attempts := uint64(2)
+				if how == "wakes up" {
+					attempts = 1 // its answer was heard
+				}
+				if r := state(t, log, k, "r1"); r.State != run.Succeeded || r.Attempt != attempts {
+					t.Errorf("the run is %q at attempt %d, want %d", r.State, r.Attempt, attempts)
 				}
 			})
 		})

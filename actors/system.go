@@ -92,6 +92,10 @@ type Options struct {
 	// Alive reports whether an incarnation is a live member, without waiting;
 	// nil does not know, so that every one is asked.
 	Alive func(incarnation string) bool
+	// Changed returns a channel that is closed when what Alive says may have
+	// changed; nil does not tell. Who is called dead while it is asked is not
+	// waited for much longer.
+	Changed func() <-chan struct{}
 	// Deliver hands work to the incarnation that holds a session; nil on a
 	// single node. It returns an error when nobody answers.
 	Deliver func(ctx context.Context, incarnation string, w run.Work) (Answer, error)

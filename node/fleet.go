@@ -63,6 +63,14 @@ func (n *Instance) alive() func(string) bool {
 	return n.members.Alive
 }
 
+// changed is closed at the next change of what alive says, nil without gossip.
+func (n *Instance) changed() func() <-chan struct{} {
+	if n.members == nil {
+		return nil
+	}
+	return n.members.Changed
+}
+
 // changes tells the relay that nodes have come or gone, until ctx ends.
 func (n *Instance) changes(ctx context.Context) <-chan struct{} {
 	if n.members == nil {

@@ -201,7 +201,7 @@ func (n *Instance) wire(ctx context.Context) error {
 	n.system = actors.New(&actors.Options{
 		Log: n.events, Spills: true, Values: n.values, Incarnation: n.incarnation, Logger: n.log,
 		Runtime: n.runtime, Workflows: n.registry, Slots: n.o.Slots, Drain: n.o.Drain,
-		Alive: n.alive(), Deliver: func(ctx context.Context, incarnation string, w run.Work) (actors.Answer, error) {
+		Alive: n.alive(), Changed: n.changed(), Deliver: func(ctx context.Context, incarnation string, w run.Work) (actors.Answer, error) {
 			a, err := n.conn.Deliver(ctx, incarnation, w)
 			return actors.Answer(a), err
 		},

@@ -26,7 +26,8 @@ type teller struct {
 	threads map[session.ID]*thread
 	asked   map[stepKey]string // the agent of a model step
 	moved   map[session.ID]bool
-	empty   bool // a search that found nothing was told
+	woken   map[run.ID]bool // by what has come, so that going on is no news
+	empty   bool            // a search that found nothing was told
 	held    []lineage.Record
 	turn    *turn
 	at      session.ID // whose line was told last
@@ -62,7 +63,7 @@ type turn struct {
 }
 
 func newTeller(tell func(storyLine)) *teller {
-	return &teller{tell: tell, threads: map[session.ID]*thread{}, asked: map[stepKey]string{}, moved: map[session.ID]bool{}}
+	return &teller{tell: tell, threads: map[session.ID]*thread{}, asked: map[stepKey]string{}, moved: map[session.ID]bool{}, woken: map[run.ID]bool{}}
 }
 
 // add takes the next record. Records of one session come in order.
@@ -142,6 +143,9 @@ func (t *teller) record(ctx context.Context, r *lineage.Record) {
 		th = t.open(r)
 	}
 	th.advance(r)
+	if r.Wake > 0 {
+		t.woken[r.Run] = true
+	}
 	switch r.Kind {
 	case lineage.Recalled:
 		text := r.Action()
@@ -163,10 +167,11 @@ func (t *teller) record(ctx context.Context, r *lineage.Record) {
 		if r.Kind == lineage.Merged {
 			word = "MERGED"
 		}
-		for _, p := range r.Parents {
-			if p.Session != r.Session {
-				t.verdict(p.Session, word+" into "+th.label, term.Green)
-			}
+		from := slices.DeleteFunc(slices.Clone(r.Parents), func(p lineage.Ref) bool { return p.Session == r.Session || t.threads[p.Session] == nil })
+		if len(from) == 1 {
+			t.verdict(from[0].Session, word+" into "+th.label, term.Green)
+		} else if len(from) > 1 {
+			t.joined(r, th, word, from)
 		}
 	case lineage.Rejected:
 		for _, b := range r.Branches {
@@ -176,7 +181,7 @@ func (t *teller) record(ctx context.Context, r *lineage.Record) {
 			}
 			t.verdict(b.Session, text, term.Red)
 		}
-	case lineage.Remembered, lineage.Compressed, lineage.Selected, lineage.FannedOut, lineage.Awaited, lineage.Resolved, lineage.Late:
+	case lineage.Remembered, lineage.Compressed, lineage.Selected, lineage.FannedOut, lineage.Gathered, lineage.Awaited, lineage.Resolved, lineage.Late:
 		t.alone(r, th, "")
 	case lineage.Did:
 		// What a call or a join does on its way is told with it.
@@ -194,9 +199,10 @@ func (t *teller) record(ctx context.Context, r *lineage.Record) {
 			t.alone(r, th, term.Yellow)
 		}
 	case lineage.Claimed:
-		if r.Home == "" && r.Attempt > 1 {
+		if r.Home == "" && r.Attempt > 1 && !t.woken[r.Run] {
 			t.alone(r, th, term.Yellow)
 		}
+		t.woken[r.Run] = t.woken[r.Run] && r.Home != ""
 	case lineage.Released:
 		if r.State != "" {
 			t.alone(r, th, term.Yellow)
@@ -364,6 +370,16 @@ func (t *teller) alone(r *lineage.Record, th *thread, style term.Style) {
 	t.say(storyLine{Depth: th.depth, Session: r.Session, Version: th.version, Actor: r.Actor(), Text: r.Action(), style: style})
 }
 
+// joined tells what became of several branches at once.
+func (t *teller) joined(r *lineage.Record, th *thread, word string, from []lineage.Ref) {
+	labels := make([]string, len(from))
+	for i, p := range from {
+		labels[i] = t.threads[p.Session].label
+	}
+	t.close()
+	t.say(storyLine{Depth: th.depth, Session: r.Session, Version: th.version, Actor: "workflow", Text: word + " " + strings.Join(labels, ", "), style: term.Green})
+}
+
 // verdict tells what became of a branch, in place of the answer that decided
 // it.
 func (t *teller) verdict(id session.ID, text string, style term.Style) {
@@ -406,13 +422,8 @@ func (t *teller) close() {
 }
 
 func (t *teller) say(l storyLine) {
-	th := t.threads[l.Session]
 	if l.Session != t.at && !l.heading {
-		if th.depth > 0 && t.at != "" {
-			t.tell(storyLine{Depth: th.depth, Label: th.label, Session: l.Session, Text: "goes on", heading: true})
-		} else {
-			l.Label = th.label
-		}
+		l.Label = t.threads[l.Session].label
 	}
 	t.at = l.Session
 	t.tell(l)

@@ -45,9 +45,6 @@ func storyText(w *term.Writer, l storyLine) string {
 		return term.Clip(indent+"  "+l.Label+"  "+term.Line(l.Text, width), width)
 	}
 	label := term.Pad(l.Label, 3)
-	if l.Depth > 0 {
-		label = "   "
-	}
 	version := "  "
 	if l.Version > 0 {
 		version = fmt.Sprintf("%2d", l.Version)

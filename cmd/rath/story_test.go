@@ -6,6 +6,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -75,3 +76,62 @@ func TestStoryOfHostileText(t *testing.T) {
 		}
 	}
 }
+
+// TestStoryOfManyBranches tells branches that work at once, whose lines take
+// turns, and a run that goes on when what it waited for has come.
+func TestStoryOfManyBranches(t *testing.T) {
+	var all []told1
+	commits := map[session.ID]uint64{}
+	add := func(id session.ID, r lineage.Record) {
+		commits[id]++
+		r.Session, r.Root, r.Tenant, r.Commit = id, "s1", "default", commits[id]
+		all = append(all, told1{r})
+	}
+	add("s1", lineage.Record{Kind: lineage.Opened, Run: "r1"})
+	add("s1", lineage.Record{Kind: lineage.FannedOut, Run: "r1", Step: "1", Summary: "fans out into 3 branches: a, b, c"})
+	for _, id := range []session.ID{"s2", "s3", "s4"} {
+		add(id, lineage.Record{Kind: lineage.Forked, Run: "r" + runOf(id), Parents: []lineage.Ref{{Session: "s1", Commit: 2}}})
+	}
+	for _, id := range []session.ID{"s2", "s3", "s4"} {
+		add(id, lineage.Record{Kind: lineage.Model, Run: "r" + runOf(id), Agent: "coder", Step: "0", Rows: 1, Calls: 1})
+	}
+	for _, id := range []session.ID{"s3", "s2", "s4"} {
+		add(id, lineage.Record{Kind: lineage.Tool, Run: "r" + runOf(id), Tool: "write", Step: "0.0", Rows: 1, Summary: "coder writes a.txt", Agent: "coder"})
+	}
+	for _, id := range []session.ID{"s2", "s3"} {
+		add(id, lineage.Record{Kind: lineage.Model, Run: "r" + runOf(id), Agent: "coder", Step: "1", Rows: 1, Summary: `coder says "done"`})
+	}
+	add("s4", lineage.Record{Kind: lineage.Claimed, Run: "r4", Attempt: 2, Summary: "run resumes, attempt 2"}) // its node died
+	add("s4", lineage.Record{Kind: lineage.Model, Run: "r4", Agent: "coder", Step: "1", Rows: 1, Summary: `coder says "done"`})
+	add("s1", lineage.Record{Kind: lineage.Reported, Run: "r1", Wake: 1, Summary: "branch s4 succeeded"})
+	add("s1", lineage.Record{Kind: lineage.Claimed, Run: "r1", Attempt: 2, Summary: "run resumes, attempt 2"})
+	add("s1", lineage.Record{Kind: lineage.Gathered, Run: "r1", Step: "1.gather", Summary: "3 of 3 branches joined"})
+	add("s1", lineage.Record{Kind: lineage.Merged, Run: "r1", Step: "2", Rows: 3, Parents: []lineage.Ref{{Session: "s2", Commit: 4}, {Session: "s3", Commit: 4}, {Session: "s4", Commit: 5}}})
+	add("s1", lineage.Record{Kind: lineage.Answered, Run: "r1", Wake: 2, Summary: "ann approves"})
+	add("s1", lineage.Record{Kind: lineage.Claimed, Run: "r1", Attempt: 3, Summary: "run resumes, attempt 3"})
+	add("s1", lineage.Record{Kind: lineage.Awaited, Run: "r1", Step: "3", Summary: "workflow approved by ann"})
+	add("s1", lineage.Record{Kind: lineage.Claimed, Run: "r1", Attempt: 4, Summary: "run resumes, attempt 4"}) // no wake: its node died
+	add("s1", lineage.Record{Kind: lineage.Ended, Run: "r1", State: "succeeded"})
+	got := strings.Join(tellAll(t, all), "\n")
+	want := `s1    workflow    fans out into 3 branches: a, b, c
+  s2  fork of s1 at 0
+  s3  fork of s1 at 0
+  s4  fork of s1 at 0
+s3  2 coder       writes a.txt
+s2  2 coder       writes a.txt
+s4  2 coder       writes a.txt
+s2  3 coder       "done"
+s3  3 coder       "done"
+s4  2 run         resumes, attempt 2
+    3 coder       "done"
+s1    workflow    3 of 3 branches joined
+    3 workflow    MERGED s2, s3, s4
+    3 workflow    approved by ann
+    3 run         resumes, attempt 4`
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// runOf is the number of the run that works on a session.
+func runOf(id session.ID) run.ID { return run.ID(strings.TrimPrefix(string(id), "s")) }

@@ -19,6 +19,9 @@ const (
 	// resultsAtOnce bounds the results of a partition that are being stored:
 	// each waits for a sync, the offers behind it shall not.
 	resultsAtOnce = 32
+	// offersAtOnce bounds the offers and signals of a partition that are being
+	// stored: a fan-out has hundreds.
+	offersAtOnce = 64
 	// resultPatience bounds the storing of one result.
 	resultPatience = 30 * time.Second
 )
@@ -39,8 +42,11 @@ type outbox struct {
 	pace    *pacer
 	results sync.WaitGroup
 	slots   chan struct{}
-	// incomplete is set when a result was not stored: no checkpoint goes past
-	// it, so that the next relay tries again.
+	offers  sync.WaitGroup
+	// offerSlots has a token for each offer on its way.
+	offerSlots chan struct{}
+	// incomplete is set when a result was not stored, or an offer because this
+	// relay ended: no checkpoint goes past it, so that the next relay tries again.
 	incomplete atomic.Bool
 }
 
@@ -56,7 +62,7 @@ func (b *outbox) subject() string { return checkpointSubject("outbox", b.generat
 
 // run pumps until ctx ends.
 func (b *outbox) run(ctx context.Context) error {
-	b.slots = make(chan struct{}, resultsAtOnce)
+	b.slots, b.offerSlots = make(chan struct{}, resultsAtOnce), make(chan struct{}, offersAtOnce)
 	b.pace = newPacer()
 	defer b.pace.stop()
 	if err := b.load(ctx); err != nil {
@@ -101,7 +107,11 @@ func (b *outbox) load(ctx context.Context) error {
 // offered by the pass that follows, if it is still to be done.
 func (b *outbox) pump(ctx context.Context, in <-chan followed, end uint64) error {
 	h := newChain(b.c, b.generation, b.partition)
-	defer b.finish(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() {
+		cancel() // what is still being offered is offered by the next relay
+		b.finish(ctx)
+	}()
 	sweep := time.NewTimer(b.o.Sweep)
 	defer sweep.Stop()
 	due := time.NewTimer(0)
@@ -162,15 +172,17 @@ func (b *outbox) pump(ctx context.Context, in <-chan followed, end uint64) error
 func (b *outbox) finish(ctx context.Context) {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkpointLast)
 	defer cancel()
+	b.offers.Wait()
 	if b.pace.dirty() {
 		b.save(last)
 	}
 	b.results.Wait()
 }
 
-// save waits for the results before it, so that none is lost when the next
-// relay goes on from there.
+// save waits for the results and offers before it, so that none is lost when
+// the next relay goes on from there.
 func (b *outbox) save(ctx context.Context) {
+	b.offers.Wait()
 	b.results.Wait()
 	b.pace.saved()
 	if b.incomplete.Load() {
@@ -221,29 +233,24 @@ func (b *outbox) take(ctx context.Context, h *chain, m followed, live bool) erro
 	return b.offerAll(ctx, work)
 }
 
-// offersAtOnce bounds the offers of one commit that are on their way: a
-// fan-out has hundreds.
-const offersAtOnce = 32
-
-// offerAll publishes what follows from one commit, in any order.
+// offerAll starts to publish what follows from a commit. The order in which it
+// is stored is of no meaning, so nothing waits for what came before.
 func (b *outbox) offerAll(ctx context.Context, work []run.Work) error {
-	if len(work) <= 1 {
-		for _, w := range work {
-			return b.offer(ctx, w)
-		}
-		return nil
-	}
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, offersAtOnce)
 	for _, w := range work {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			_ = b.offer(ctx, w) // fails when ctx has ended, which is asked below
+		select {
+		case b.offerSlots <- struct{}{}:
+		case <-ctx.Done():
+			b.incomplete.Store(true)
+			return ctx.Err()
+		}
+		b.offers.Go(func() {
+			defer func() { <-b.offerSlots }()
+			if b.offer(ctx, w) != nil {
+				b.incomplete.Store(true)
+			}
 		})
 	}
-	wg.Wait()
-	return ctx.Err()
+	return nil
 }
 
 // concernsRuns reports whether a commit has an event of a run or of a writer.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/rathcluster/rath/session"
 )
@@ -22,6 +23,10 @@ type Values struct {
 
 	pages     map[pageName]*session.Page
 	pageOrder []pageName
+
+	folds     map[session.Key]*fold
+	foldOrder []session.Key // the least recently asked for first
+	ticks     atomic.Uint64 // orders requests and reads
 }
 
 // made identifies a value by its version and the commit that shows it.
@@ -40,7 +45,7 @@ const (
 
 // NewValues returns a reader of a log.
 func NewValues(log session.Log) *Values {
-	return &Values{log: log, known: map[made]session.Session{}, last: map[session.Ref]session.Hash{}, pages: map[pageName]*session.Page{}}
+	return &Values{log: log, known: map[made]session.Session{}, last: map[session.Ref]session.Hash{}, pages: map[pageName]*session.Page{}, folds: map[session.Key]*fold{}}
 }
 
 // Resolver returns v as a session.Resolver whose reads end with ctx.
@@ -67,20 +72,6 @@ func (r resolver) Resolve(l session.Link) (session.Session, error) {
 type ancestorError struct{ error }
 
 func (e *ancestorError) Unwrap() error { return e.error }
-
-// Recorded returns what a session's log says of a run, without a claim: it is
-// read to replay a run around a branch. ErrUnknownRun: the log does not hold it.
-func (v *Values) Recorded(ctx context.Context, k session.Key, id ID) (*Granted, error) {
-	w, err := Load(ctx, v.log, v, k, "")
-	if err != nil {
-		return nil, err
-	}
-	r := w.book.Run(id)
-	if r == nil {
-		return nil, fmt.Errorf("run: %s is not in the log of %s: %w", id, k, ErrUnknownRun)
-	}
-	return w.grant(r, r.State), nil
-}
 
 // Disposition returns how the log of a run that opened a branch says that the
 // branch ended for it. One that the run ended without is cancelled. ErrState:

@@ -1,0 +1,77 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/session"
+)
+
+// fanOutDelay is what the model takes for its one call in each branch: the
+// ideal is that all branches together take no more.
+const fanOutDelay = 50 * time.Millisecond
+
+// fanOut opens so many branches that ask a model once each, and takes in what
+// all of them said.
+func fanOut(branches int) flow.Workflow {
+	return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		j, err := flow.FanOut(ctx, s, flow.Repeat(branches, &flow.Agent{Name: "a", Prompt: "You work."}), nil)
+		if err != nil {
+			return s, err
+		}
+		if n := len(j.Succeeded()); n != branches {
+			return s, fmt.Errorf("%d of %d branches succeeded", n, branches)
+		}
+		return flow.Merge(ctx, j, flow.Pick(0))
+	})
+}
+
+// BenchmarkFanOut measures fan-outs on one node, in memory and durable, against
+// one call of the model.
+func BenchmarkFanOut(b *testing.B) {
+	m := model{delay: fanOutDelay}
+	bar := func(b *testing.B, spans []time.Duration, most float64) {
+		x := median(spans).Seconds() / fanOutDelay.Seconds()
+		b.ReportMetric(x, "x-ideal")
+		b.ReportMetric(most, "x-bar")
+	}
+	b.Run("memory/64", func(b *testing.B) {
+		var spans []time.Duration
+		for b.Loop() {
+			began := time.Now()
+			rt := &flow.Runtime{Models: m}
+			if _, err := rt.Run(b.Context(), fanOut(64), session.New(session.UserText("go"))); err != nil {
+				b.Fatal(err)
+			}
+			spans = append(spans, time.Since(began))
+		}
+		bar(b, spans, 1.5)
+	})
+	for _, branches := range []int{64, 256} {
+		b.Run(fmt.Sprint("durable/", branches), func(b *testing.B) {
+			n, err := node.Start(b.Context(), &node.Options{
+				Store: b.TempDir(), Port: -1, Models: m, Slots: 300,
+				Workflows: []flow.Registration{{Name: "fanned", Revision: "1", New: func() flow.Workflow { return fanOut(branches) }}},
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Cleanup(func() {
+				if err := n.Close(); err != nil {
+					b.Error(err)
+				}
+			})
+			nc := dial(b, n.URL())
+			load(b, nc, "fanned", newPrefix(), 1, 1)
+			var spans []time.Duration
+			for b.Loop() {
+				spans = append(spans, load(b, nc, "fanned", newPrefix(), 1, 1)...)
+			}
+			bar(b, spans, 3)
+		})
+	}
+}

@@ -189,13 +189,14 @@ func (l *clients) request(ctx context.Context, subject string, body any) ([]byte
 		return nil, err
 	}
 	var e struct {
-		Error json.RawMessage `json:"error"`
-		Code  string          `json:"code"`
+		Error string `json:"error"`
+		State string `json:"state"`
 	}
 	if err := json.Unmarshal(m.Data, &e); err != nil {
 		return nil, fmt.Errorf("answer %q: %w", m.Data, err)
 	}
-	if len(e.Error) > 0 && string(e.Error) != `""` {
+	// The result of a run that failed or was cancelled says why, too.
+	if e.Error != "" && e.State == "" {
 		return m.Data, fmt.Errorf("answer: %s", m.Data)
 	}
 	return m.Data, nil

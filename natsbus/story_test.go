@@ -11,8 +11,11 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/natsbus"
 )
 
 // The stories in this file are what a program in another language does: a
@@ -385,5 +388,85 @@ func TestStoryOfACancelInTheQueue(t *testing.T) {
 		}
 		nc.Close()
 		n.stop()
+	})
+}
+
+// TestStoryOfACancelBetweenDeliveries: a task that a log holds is delivered
+// again after a cancel that found it in none. Its log says how it ends.
+func TestStoryOfACancelBetweenDeliveries(t *testing.T) {
+	story(t, func(t *testing.T, n *node, nc *nats.Conn) {
+		h := listen(t, nc, "r1")
+		submit(t, nc, "hold", `{"id":"r1"}`)
+		for e := (object{}); e["kind"] != "claimed"; {
+			e = next(t, h.events, "claim")
+		}
+		kv, err := n.operator().KeyValue(t.Context(), natsbus.BucketAlias)
+		if err != nil {
+			t.Fatal(err)
+		}
+		entry, err := kv.Get(t.Context(), messages.RunAliasKey("default", "r1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var alias object
+		if err := json.Unmarshal(entry.Value(), &alias); err != nil {
+			t.Fatal(err)
+		}
+		alias["cancelled"] = object{"reason": "not needed"}
+		noted, err := json.Marshal(alias)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := kv.Update(t.Context(), entry.Key(), noted, entry.Revision()); err != nil {
+			t.Fatal(err)
+		}
+		submit(t, nc, "hold", `{"id":"r1"}`)
+		if r := next(t, h.results, "result"); r["state"] != "cancelled" || r["error"] != "not needed" || r["chain"] == nil {
+			t.Errorf("result %v, want that of the log", r)
+		}
+		time.Sleep(time.Minute)
+		if r := ask(t, nc, "rath.query.default.result", `{"run":"r1"}`); r["chain"] == nil {
+			t.Errorf("stored result %v", r)
+		}
+		if left := n.pending(t); left != 0 {
+			t.Errorf("%d tasks are left", left)
+		}
+	})
+}
+
+// TestStoryOfATaskThatNobodyOffersAnyMore: a task that a log holds is delivered
+// again while no node offers its workflow. It is not refused: its run goes on
+// as soon as one does.
+func TestStoryOfATaskThatNobodyOffersAnyMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		first := startNode(t, srv, "node-1")
+		nc := guest(t, srv)
+		h := listen(t, nc, "r1")
+		submit(t, nc, "hold", `{"id":"r1"}`)
+		for e := (object{}); e["kind"] != "claimed"; {
+			e = next(t, h.events, "claim")
+		}
+		first.kill()
+		other := startNodeWith(t, srv, "node-2", &spec{pool: "others", only: []flow.Registration{}})
+		if err := other.conn.Withdraw(t.Context(), natsbus.DefaultPool, "hold"); err != nil {
+			t.Fatal(err)
+		}
+		submit(t, nc, "hold", `{"id":"r1"}`)
+		time.Sleep(time.Minute)
+		if letters := other.letters(t); len(letters) != 0 {
+			t.Errorf("dead letters %v", letters)
+		}
+		again := startNode(t, srv, "node-3")
+		close(again.hold)
+		if r := next(t, h.results, "result"); r["state"] != "succeeded" {
+			t.Errorf("result %v", r)
+		}
+		if left := again.pending(t); left != 0 {
+			t.Errorf("%d tasks are left", left)
+		}
+		nc.Close()
+		other.stop()
+		again.stop()
 	})
 }

@@ -73,6 +73,7 @@ type letter struct {
 	workflow string
 	id       run.ID // "" if it cannot be read
 	digest   string // of what was submitted
+	placed   bool   // a session was looked for: what refuses it after that is its log or its body
 }
 
 func (i *intake) handle(ctx context.Context, m jsMsg) fate {
@@ -211,6 +212,7 @@ func (e *unknownWorkflow) ErrorCode() string { return string(CodeUnknownWorkflow
 
 // place finds the session of a task, notes the run's id, and has it accepted.
 func (i *intake) place(ctx context.Context, l *letter, t run.Task, name string, accept func(context.Context, run.Task) error) error {
+	l.placed = true
 	subject := runAliasSubject(l.tenant, t.ID)
 	have, revision, err := readAlias[runAlias](ctx, i.c, subject)
 	if err != nil {
@@ -235,12 +237,13 @@ func (i *intake) place(ctx context.Context, l *letter, t run.Task, name string, 
 		return fmt.Errorf("task %s: %w; choose another id, or send the same body", t.ID, run.ErrKeyReused)
 	case have.Refused != "":
 		return i.refused(ctx, l, have.Refused)
-	case have.Cancelled != nil:
-		return i.cancelled(ctx, l, have.Cancelled)
 	}
 	t.Session.ID = have.Session
 	if err := i.fork(ctx, &t, fresh); err != nil {
 		return err
+	}
+	if have.Cancelled != nil && i.Enqueue != nil {
+		accept = i.Enqueue // it shall end, not begin
 	}
 	if err := accept(ctx, t); err != nil {
 		return err
@@ -248,7 +251,7 @@ func (i *intake) place(ctx context.Context, l *letter, t run.Task, name string, 
 	if !fresh {
 		i.tellAgain(ctx, t)
 	}
-	return i.cancelledMeanwhile(ctx, subject, revision, t)
+	return i.cancelledMeanwhile(ctx, subject, t)
 }
 
 // tellAgain publishes the result of a run that has ended to whoever submitted
@@ -298,11 +301,12 @@ func (i *intake) cancelled(ctx context.Context, l *letter, by *run.CancelRequest
 	return i.c.putResult(ctx, l.tenant, cancelledResult(l.id, l.workflow, by), true)
 }
 
-// cancelledMeanwhile looks whether a cancel came too early for the log, and
-// too late for the task: then it is applied now.
-func (i *intake) cancelledMeanwhile(ctx context.Context, subject string, revision uint64, t run.Task) error {
-	have, now, err := readAlias[runAlias](ctx, i.c, subject)
-	if err != nil || now == revision || have.Cancelled == nil || i.Signal == nil {
+// cancelledMeanwhile looks whether a cancel came too early for the log: then it
+// is applied now. Once a session was chosen for a task its log alone says how
+// the run ends, because another delivery of the task may be on its way there.
+func (i *intake) cancelledMeanwhile(ctx context.Context, subject string, t run.Task) error {
+	have, _, err := readAlias[runAlias](ctx, i.c, subject)
+	if err != nil || have.Cancelled == nil || i.Signal == nil {
 		return err
 	}
 	err = i.Signal(ctx, run.Signal{To: t.Session, Run: t.ID, Cancel: have.Cancelled})
@@ -325,6 +329,10 @@ func (i *intake) refuse(ctx context.Context, l *letter, cause error) error {
 			// Another task has the id: that this one uses it is the worst that
 			// is wrong with it.
 			cause = fmt.Errorf("task %s: %w, and: %s", l.id, run.ErrKeyReused, cause.Error())
+		} else if have.Session != "" && !l.placed {
+			if held, err := i.held(ctx, l, have.Session); held || err != nil {
+				return err
+			}
 		}
 	}
 	now := time.Now()
@@ -346,6 +354,33 @@ func (i *intake) refuse(ctx context.Context, l *letter, cause error) error {
 		return err
 	}
 	return i.c.putResult(ctx, l.tenant, messages.RefusedResult(l.id, l.workflow, e, now), true)
+}
+
+// placing is how long a delivery of a task that chose a session for it may
+// still bring it there.
+const placing = time.Minute
+
+// held reports whether a log holds a task that an earlier delivery found a
+// session for. It fails while that may be under way.
+func (i *intake) held(ctx context.Context, l *letter, home session.ID) (bool, error) {
+	for e, err := range i.c.Log().Read(ctx, session.Key{Tenant: l.tenant, ID: home}, session.Position{}) {
+		if err != nil {
+			return false, err
+		}
+		for _, ev := range e.Commit.Events {
+			if ev.Kind != run.KindSubmitted {
+				continue
+			}
+			if v, err := run.Read[run.Submitted](ev); err == nil && v.Task.Run == l.id {
+				return true, nil
+			}
+		}
+	}
+	meta, err := l.msg.Metadata()
+	if err == nil && time.Since(meta.Timestamp) < placing {
+		err = fmt.Errorf("natsbus: task %s: session %s was chosen for it, whose log does not hold it yet", l.id, home)
+	}
+	return false, err
 }
 
 // bury keeps the task in the stream DLQ.

@@ -170,16 +170,17 @@ func FanOut(ctx context.Context, s session.Session, bs []Branch, o *FanOutOption
 	ex.alias(s, base)
 	ex.mu.Unlock()
 	f := &fan{ex: ex, ctx: ctx, path: path, base: base, bs: bs, need: need, name: clip(name, 200), log: ex.owner(path).home}
-	f.identify()
 	if st.decision != run.Replay {
+		f.identify()
 		return nil, st.fail(f.open(st, o.Deadline))
 	}
 	if err := json.Unmarshal([]byte(st.record.Value), &f.terms); err != nil {
 		return nil, st.fail(fmt.Errorf("%w: fan-out at step %s: %w", run.ErrMismatch, path, err))
 	}
 	if ex.leads(path) {
-		return nil, ex.enter(ctx, path, bs)
+		return nil, ex.enter(ctx, path, bs) // a branch does not need to know the others
 	}
+	f.identify()
 	f.allot()
 	j, err := f.gather()
 	if err != nil {

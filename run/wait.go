@@ -109,7 +109,7 @@ func (w Wait) Came(inbox []Received) bool {
 			return true
 		case w.Kind == WaitMessage && v.Kind == Message:
 			return true
-		case w.Kind == WaitBranches && v.Kind == Report && slices.Contains(w.Branches, v.Branch.Link.ID):
+		case w.Kind == WaitBranches && v.Kind == Report && v.Path == w.Path:
 			ended++
 			if v.Branch.State == Succeeded {
 				succeeded++
@@ -213,7 +213,8 @@ func (w *Writer) receive(r *Record, v Received, now time.Time) error {
 func (w *Writer) place(r *Record, v Received) Received {
 	v.Run, v.N = r.ID, r.inboxed+1
 	v.Wake, v.Workflow, v.Revision = 0, "", ""
-	if r.State == Waiting && r.Suspended.came(append(slices.Clone(r.inbox), v)) {
+	// What append may write behind the inbox nobody else sees.
+	if r.State == Waiting && r.Suspended.came(append(r.inbox, v)) {
 		v.Wake, v.Workflow, v.Revision = r.wake+1, r.Task.Workflow, r.Task.Revision
 	}
 	return v

@@ -3,12 +3,14 @@ package messages_test
 import (
 	"encoding/json"
 	"errors"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/lineage"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -66,6 +68,59 @@ func TestWorkKeepsDigest(t *testing.T) {
 	}
 	if want := (run.Budget{Tokens: 5, Time: 1500 * time.Millisecond}); task.Budget != want {
 		t.Errorf("budget %+v", task.Budget)
+	}
+}
+
+var objects = regexp.MustCompile(`(^|[:,\[])\{`)
+
+// TestLaterReleases: in a fleet that is upgraded node by node, nodes send each
+// other what the other release does not know. A field more is skipped; a signal
+// of a kind that is unknown is not taken for another one, and not for a mistake:
+// a node that knows it takes it.
+func TestLaterReleases(t *testing.T) {
+	later := func(v any) string {
+		data, err := messages.Encode(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.ReplaceAll(objects.ReplaceAllString(string(data), `$1{"added":[1.5],`), ",}", "}")
+	}
+	k := session.Key{Tenant: "acme", ID: "s1"}
+	task := run.Task{ID: "r1", Workflow: "w", Session: k, Budget: run.Budget{Steps: 3}}
+	resume := task
+	resume.Resume, resume.Budget = true, run.Budget{}
+	for name, want := range map[string]run.Work{
+		"task":    {Task: &task},
+		"resume":  {Task: &resume},
+		"report":  {Signal: &run.Signal{To: k, Run: "r1", Received: fullReceived()}},
+		"cancel":  {Signal: &run.Signal{To: k, Run: "r1", Cancel: &run.CancelRequested{By: "b", Reason: "r", Run: "r1"}}},
+		"dispose": {Signal: &run.Signal{To: k, Run: "r1", Close: &run.Disposal{Session: "s1", State: session.ClosedCancelled}}},
+	} {
+		got, err := messages.DecodeWork([]byte(later(messages.WorkOf(want))))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+	_, err := messages.DecodeWork([]byte(`{"tenant":"acme","session":"s1","run":"r1","applaud":{"loud":true}}`))
+	if !errors.Is(err, run.ErrNotSupported) {
+		t.Errorf("a signal of a later release: %v, want not_supported", err)
+	}
+	for name, decode := range map[string]func([]byte) error{
+		"answer.v1":      func(data []byte) error { _, err := messages.DecodeAnswer(data); return err },
+		"result.v1":      func(data []byte) error { _, err := messages.DecodeResult(data); return err },
+		"event.v1":       func(data []byte) error { _, err := messages.DecodeEvent(data); return err },
+		"delta.v1":       func(data []byte) error { _, err := messages.DecodeDelta(data); return err },
+		"dead-letter.v1": func(data []byte) error { _, err := messages.DecodeDeadLetter(data); return err },
+		"alias.v1":       func(data []byte) error { _, err := messages.DecodeAlias(data); return err },
+		"tool-call.v1":   func(data []byte) error { _, err := messages.DecodeToolCall(data); return err },
+		"record.v1":      func(data []byte) error { _, err := lineage.Decode(data); return err },
+	} {
+		if err := decode([]byte(later(full()[name]))); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

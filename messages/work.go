@@ -72,10 +72,12 @@ func taskOf(t run.Task) *Task {
 func (w *Work) Encode() ([]byte, error) { return Encode(w) }
 
 // DecodeWork reads work and checks its ids. Work is larger than the task in
-// it, whose input is text within text.
+// it, whose input is text within text. Nodes of several releases send each other
+// work while a fleet is upgraded, so fields of later ones are skipped; a signal
+// that this release does not know is run.ErrNotSupported: another node knows it.
 func DecodeWork(data []byte) (run.Work, error) {
-	var w Work
-	if err := decodeWithin(MaxReply, "work", data, &w); err != nil {
+	w, err := read[Work]("work", data)
+	if err != nil {
 		return run.Work{}, err
 	}
 	k := session.Key{Tenant: w.Tenant, ID: w.Session}
@@ -91,6 +93,9 @@ func DecodeWork(data []byte) (run.Work, error) {
 			To: k, Run: w.Run, Cancel: w.Cancel, Resolve: w.Resolve, Received: w.Received, Close: w.Close, Tick: w.Tick, Late: w.Late,
 			Quarantine: w.Quarantine, Rebudget: w.Rebudget,
 		}}, nil
+	}
+	if w.Workflow == "" && w.Task == nil {
+		return run.Work{}, fmt.Errorf("work: nothing that this release knows, for session %s: %w; a node of the release that sent it takes it", w.Session, run.ErrNotSupported)
 	}
 	if err := session.ValidID("workflow", w.Workflow); err != nil {
 		return run.Work{}, fmt.Errorf("work: %w: %w", run.ErrMalformed, err)

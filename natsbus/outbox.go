@@ -50,8 +50,14 @@ type outbox struct {
 	incomplete atomic.Bool
 }
 
+// outboxFold numbers what a checkpoint of the outbox holds. One of another
+// number is ignored: in a fleet that is upgraded node by node, a relay may go on
+// where one of another release stopped, which gathers something else.
+const outboxFold = 1
+
 // outboxCheckpoint is the open runs as of a message of the event stream.
 type outboxCheckpoint struct {
+	Fold     int            `json:"fold"`
 	Token    uint64         `json:"token"`
 	Hash     session.Hash   `json:"hash"`
 	Sessions []*openSession `json:"sessions"`
@@ -84,7 +90,7 @@ func (b *outbox) load(ctx context.Context) error {
 	b.open, b.at, b.timers = newOpenRuns(nil, nil), session.Position{}, nil
 	var cp outboxCheckpoint
 	ok, err := b.c.loadCheckpoint(ctx, b.subject(), &cp)
-	if err != nil || !ok || cp.Token == 0 {
+	if err != nil || !ok || cp.Fold != outboxFold || cp.Token == 0 {
 		return err
 	}
 	m, err := b.c.leaderGet(ctx, b.stream, getRequest{Seq: cp.Token})
@@ -188,7 +194,7 @@ func (b *outbox) save(ctx context.Context) {
 	if b.incomplete.Load() {
 		return
 	}
-	cp := outboxCheckpoint{Token: b.at.Token, Hash: b.at.Hash}
+	cp := outboxCheckpoint{Fold: outboxFold, Token: b.at.Token, Hash: b.at.Hash}
 	cp.Sessions, cp.Closings = b.open.saved()
 	if err := b.c.saveCheckpoint(ctx, b.subject(), cp); err != nil {
 		b.c.o.Logger.Warn("commits will be read again after a restart", "stream", b.stream, "err", err)

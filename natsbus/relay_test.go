@@ -2,6 +2,7 @@ package natsbus_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -82,6 +83,29 @@ func TestLineageWithoutCheckpoint(t *testing.T) {
 				if _, err := n.operator().Publish(t.Context(), m.Subject, []byte(body)); err != nil {
 					t.Fatal(err)
 				}
+			}
+		},
+		"of another release": func(t *testing.T, n *node) {
+			// They are about what is there, and hold the open runs otherwise.
+			spoiled := 0
+			for _, m := range n.stored(t, natsbus.StreamSnap) {
+				var fields map[string]json.RawMessage
+				if json.Unmarshal(m.Data, &fields) != nil || fields["sessions"] == nil {
+					continue
+				}
+				fields["open"], fields["fold"] = fields["sessions"], json.RawMessage("99")
+				delete(fields, "sessions")
+				body, err := json.Marshal(fields)
+				if err == nil {
+					_, err = n.operator().Publish(t.Context(), m.Subject, body)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				spoiled++
+			}
+			if spoiled == 0 {
+				t.Error("there is no checkpoint of open runs")
 			}
 		},
 	} {

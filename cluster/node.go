@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/rathcluster/rath/internal/release"
 )
 
 // Node is one start of a node, as it described itself last.
@@ -62,6 +64,7 @@ func encode(n Node, oldest int) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cluster: describe node %s: %w", n.Name, err)
 	}
+	data = release.Extend(data)
 	if len(data) > MaxMetadata {
 		return nil, fmt.Errorf("cluster: describe node %s: %w: %d bytes, at most %d: offer fewer pools (%d now) or give them shorter names",
 			n.Name, ErrTooLarge, len(data), MaxMetadata, len(n.Pools))

@@ -146,5 +146,5 @@ func (l *DeadLetter) Retry(id run.ID) ([]byte, error) {
 		return nil, fmt.Errorf("dead letter: %w", err)
 	}
 	fields["id"] = name
-	return Encode(fields)
+	return encode(fields)
 }

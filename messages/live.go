@@ -34,7 +34,7 @@ type CallDelta struct {
 // MarshalJSON writes the delta, marked as provisional.
 func (d Delta) MarshalJSON() ([]byte, error) {
 	type plainDelta Delta
-	return Encode(struct {
+	return encode(struct {
 		Provisional bool `json:"provisional"`
 		plainDelta
 	}{true, plainDelta(d)})

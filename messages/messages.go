@@ -29,6 +29,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/rathcluster/rath/internal/release"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -115,6 +116,14 @@ func ReplyError(data []byte) error {
 // would take. Unlike json.Marshal it leaves < > and & as they are, which may
 // otherwise make a message several times as long.
 func Encode(v any) ([]byte, error) {
+	data, err := encode(v)
+	if err == nil && !strict(v) {
+		data = release.Extend(data)
+	}
+	return data, err
+}
+
+func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
@@ -126,6 +135,16 @@ func Encode(v any) ([]byte, error) {
 		return nil, fmt.Errorf("messages: %T has %d bytes, at most %d can be sent: %w", v, len(data), MaxReply, session.ErrTooLarge)
 	}
 	return data, nil
+}
+
+// strict reports whether readers refuse a field that they do not know, because
+// clients and programs in other languages write the message.
+func strict(v any) bool {
+	switch v.(type) {
+	case Task, *Task, Control, *Control, Query, *Query, Tool, *Tool, ToolAnswer, *ToolAnswer:
+		return true
+	}
+	return false
 }
 
 // read decodes a message that this module wrote. Fields of later releases are

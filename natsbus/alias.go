@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rathcluster/rath/internal/release"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -78,7 +79,7 @@ func putAlias[T any](ctx context.Context, c *Conn, subject string, last uint64, 
 	patient, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for wait := newBackoff(); ; {
-		revision, err = c.publishExpecting(patient, subject, last, nil, data)
+		revision, err = c.publishExpecting(patient, subject, last, nil, release.Extend(data))
 		if err == nil {
 			return v, revision, true, nil
 		}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rathcluster/rath/internal/release"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -53,7 +54,7 @@ type outbox struct {
 // outboxFold numbers what a checkpoint of the outbox holds. One of another
 // number is ignored: in a fleet that is upgraded node by node, a relay may go on
 // where one of another release stopped, which gathers something else.
-const outboxFold = 1
+const outboxFold = 1 + release.Ahead
 
 // outboxCheckpoint is the open runs as of a message of the event stream.
 type outboxCheckpoint struct {

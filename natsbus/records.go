@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rathcluster/rath/internal/release"
 	"github.com/rathcluster/rath/lineage"
 	"github.com/rathcluster/rath/messages"
 )
@@ -57,7 +58,7 @@ func (p *lineageRelay) publish(ctx context.Context, records []lineage.Record) er
 			p.c.o.Logger.Error("a lineage record does not encode", "stream", p.stream, "seq", r.Seq, "err", err)
 			continue
 		}
-		all = append(all, encoded{r, data})
+		all = append(all, encoded{r, release.Extend(data)})
 	}
 	for {
 		all = p.fresh(all)

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/internal/release"
 )
 
 // A roster spreads the partitions over the processes that relay, so that each
@@ -203,7 +205,7 @@ func (r *roster) say(b beat) {
 	r.sent[r.n%beatsKept] = time.Now()
 	data, err := json.Marshal(b)
 	if err == nil {
-		err = r.c.nc.Publish(r.subj, data)
+		err = r.c.nc.Publish(r.subj, release.Extend(data))
 	}
 	if err != nil {
 		r.c.o.Logger.Debug("a sign of this relay was not sent", "err", err)

@@ -7,12 +7,16 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/cluster"
+	"github.com/rathcluster/rath/internal/release"
 	"github.com/rathcluster/rath/natsbus"
 )
 
-// Protocol is what nodes of this release say to each other; see
-// cluster.Config.Protocol.
-const Protocol = 1
+// Protocol is what nodes of this release say to each other, OldestProtocol what
+// they understand; see cluster.Config.
+const (
+	Protocol       = 1 + release.Ahead
+	OldestProtocol = 1
+)
 
 // Gossip makes a node a member of a fleet: the nodes tell each other which of
 // them live, so that the runs of one that dies go on elsewhere within seconds.
@@ -35,7 +39,7 @@ func (n *Instance) join(ctx context.Context) error {
 	var err error
 	n.members, err = cluster.Start(ctx, cluster.Config{
 		Name: n.o.Name, Incarnation: n.incarnation, Bind: g.Bind, Advertise: g.Advertise, Join: g.Join, Key: g.Key, Label: g.Label,
-		Protocol: Protocol, About: n.member, Logger: n.log,
+		Protocol: Protocol, OldestProtocol: OldestProtocol, About: n.member, Logger: n.log,
 	})
 	if err != nil {
 		return fmt.Errorf("node: gossip: %w", err)

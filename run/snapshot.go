@@ -7,12 +7,13 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rathcluster/rath/internal/release"
 	"github.com/rathcluster/rath/session"
 )
 
 // foldVersion numbers what a snapshot holds and what folding means. A snapshot
 // of another number is ignored, so it is raised whenever either changes.
-const foldVersion = 2
+const foldVersion = 2 + release.Ahead
 
 // maxInline is how many bytes of a state may be kept in one piece.
 const maxInline = 256 << 10
@@ -24,21 +25,6 @@ type Snapshot struct {
 	at    session.Position
 	state []byte
 	pages []*session.Page
-}
-
-type wireSnapshot struct {
-	Active      ID                `json:"active,omitempty"`
-	Branch      ID                `json:"branch,omitempty"`
-	Ended       wireEnded         `json:"ended,omitzero"`
-	Epoch       uint64            `json:"epoch"`
-	Fold        int               `json:"fold"`
-	Incarnation string            `json:"incarnation,omitempty"`
-	Open        []wireRecord      `json:"open,omitempty"`
-	Quarantine  *Quarantined      `json:"quarantine,omitempty"`
-	Queue       []ID              `json:"queue,omitempty"`
-	Tables      []json.RawMessage `json:"tables"` // values of the session: the newest, then one for each former table
-	// Whole names the pages that hold the whole state when it is long.
-	Whole *session.PageRef `json:"whole,omitempty"`
 }
 
 // Snapshot returns the state after the last commit. It fails while events are

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/protection"
+	"github.com/rathcluster/rath/internal/release"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -150,9 +151,13 @@ func (w *Writer) stage(now time.Time, events ...session.Event) error {
 	}
 	if !w.opened {
 		events = append([]session.Event{event(KindWriter, WriterOpened{Epoch: w.book.Epoch + 1, Incarnation: w.incarnation})}, events...)
+		if release.Ahead > 0 {
+			events = append(events, session.Event{Kind: "release.wrote", Schema: release.Ahead, Data: "{}"})
+		}
 	}
 	for i := range events {
 		events[i].Time = time.UnixMilli(now.UnixMilli()).UTC()
+		events[i].Data = release.Extend(events[i].Data)
 	}
 	changes, err := w.plan(w.value, events)
 	if err != nil {

@@ -43,7 +43,7 @@ var rules = map[string]rule{
 	"memory/local":        {ours: list("memory"), others: list("golang.org/x/sys"), test: list("memory/memorytest")},
 	"memory/memorytest":   {ours: list("memory")},
 	// Layer 1.
-	"run":         {ours: list("session", "blob", "internal/protection"), test: list("run/runtest", "session/sessiontest")},
+	"run":         {ours: list("session", "blob", "internal/protection", "internal/release"), test: list("run/runtest", "session/sessiontest")},
 	"run/runtest": {ours: list("run", "session", "session/sessiontest", "blob")},
 	"workspace":   {ours: list("blob")},
 	"tool":        {ours: list("session", "sandbox", "blob"), others: list("github.com/google/jsonschema-go")},
@@ -56,8 +56,8 @@ var rules = map[string]rule{
 	},
 	"flow/flowtest": {ours: list("blob", "session", "run", "llm", "llm/scripted", "memory", "sandbox", "sandbox/local", "tool", "flow"), others: list("github.com/google/go-cmp")},
 	"dossier":       {ours: list("blob", "session", "run", "workspace", "tool", "lineage"), test: list("flow", "llm", "memory", "sandbox", "sandbox/local", "llm/scripted", "flow/flowtest")},
-	"messages":      {ours: list("session", "run", "lineage", "blob"), test: list("flow", "github.com/google/jsonschema-go")},
-	"cluster":       {others: list("github.com/hashicorp/memberlist")},
+	"messages":      {ours: list("session", "run", "lineage", "blob", "internal/release"), test: list("flow", "github.com/google/jsonschema-go")},
+	"cluster":       {ours: list("internal/release"), others: list("github.com/hashicorp/memberlist")},
 	// Layer 3.
 	"actors": {
 		ours:   list("flow", "run", "messages", "session", "sandbox", "llm", "blob", "internal/protection"),
@@ -65,7 +65,7 @@ var rules = map[string]rule{
 		test:   list("run/runtest", "session/sessiontest", "flow/flowtest", "tool", "memory", "llm/scripted"),
 	},
 	"natsbus": {
-		ours:   list("blob", "session", "run", "lineage", "messages", "flow", "memory", "sandbox", "tool", "internal/protection"),
+		ours:   list("blob", "session", "run", "lineage", "messages", "flow", "memory", "sandbox", "tool", "internal/protection", "internal/release"),
 		others: list("github.com/nats-io/nats.go"),
 		test:   list("internal/natstest", "internal/natsserver", "internal/audit", "session/sessiontest", "blob/blobtest", "run/runtest", "actors", "llm", "llm/scripted", "client", "tool", "github.com/nats-io/nats-server/v2"),
 	},
@@ -79,6 +79,7 @@ var rules = map[string]rule{
 	"internal/natstest":   {ours: list("internal/natsserver"), others: list("github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go")},
 	"internal/audit":      {test: list("session", "run", "flow", "tool", "github.com/google/jsonschema-go")}, // it shares no code; its tests record logs
 	"internal/protection": {test: list("actors", "flow", "internal/audit", "internal/natstest", "natsbus", "run", "session", "tool")},
+	"internal/release":    {},
 	"internal/archtest":   {},
 	"internal/router":     {ours: list("flow", "llm", "memory", "messages", "run", "session", "tool"), others: list("github.com/google/jsonschema-go"), test: list("flow/flowtest", "llm/scripted")},
 	"internal/...":        {ours: anything, others: list("golang.org/x/sync", "golang.org/x/sys", "golang.org/x/term", "github.com/nats-io/nats.go")},

@@ -24,6 +24,10 @@
 //
 // The last one is the long one: twenty seeds of three minutes each.
 //
+// One of the faults moves nodes and routers to the next release, or back, and
+// TestRollingUpgrade does nothing else: internal/release says what that release
+// is.
+//
 // In the kept directory, history.jsonl is what the clients did and were told,
 // with the faults between, dump.jsonl the streams as `rath audit` reads them,
 // and each process has its log.

@@ -75,7 +75,12 @@ func (w *world) auditOnce(ctx context.Context) (*audit.Report, error) {
 	if _, err := dump.Seek(0, io.SeekStart); err != nil {
 		return nil, err
 	}
-	o := &audit.Options{Schemas: os.DirFS("../messages/schema"), Limit: 5}
+	// The auditor is of the newer release of the two that may have written.
+	schemas, err := laterSchemas(os.DirFS("../messages/schema"))
+	if err != nil {
+		return nil, err
+	}
+	o := &audit.Options{Schemas: schemas, Limit: 5}
 	for name, to := range map[string]*[]io.Reader{"witness.jsonl": &o.Tools, "told.jsonl": &o.Clients} {
 		data, err := os.ReadFile(w.path(name))
 		if err != nil {

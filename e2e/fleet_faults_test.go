@@ -209,15 +209,32 @@ func (n *nemesis) rollNodes(ctx context.Context, _ *rand.Rand) error {
 	return nil
 }
 
-// upgradeNodes restarts the nodes with another revision of the workflows; it
-// may leave some with the old one.
+// upgradeNodes moves nodes and routers one by one to the next release, or back,
+// with another revision of the workflows each time; some may stay behind until
+// another fault like this one, so that releases are mixed for longer.
 func (n *nemesis) upgradeNodes(ctx context.Context, random *rand.Rand) error {
+	ps, to := n.workers(), n.next
+	ahead := 0
+	for _, p := range ps {
+		if p.Uses() == n.next {
+			ahead++
+		}
+	}
+	if 2*ahead > len(ps) {
+		to = "" // back
+	}
+	random.Shuffle(len(ps), func(i, j int) { ps[i], ps[j] = ps[j], ps[i] })
+	return n.upgrade(ctx, to, ps[random.IntN(len(ps)):]...)
+}
+
+// upgrade moves processes one by one to a program file, "" for this release's.
+func (n *nemesis) upgrade(ctx context.Context, to string, ps ...*fleet.Process) error {
 	n.mu.Lock()
 	n.revision++
 	revision := n.revision
 	n.mu.Unlock()
-	nodes := n.w.f.Nodes()
-	for _, p := range nodes[random.IntN(len(nodes)):] {
+	for _, p := range ps {
+		p.Use(to)
 		p.Set(envRevision, fmt.Sprint(revision))
 		if err := n.roll(ctx, p, 40*time.Second); err != nil {
 			return err

@@ -4,9 +4,13 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/internal/fleet"
 )
@@ -51,22 +55,115 @@ func TestFleetKill(t *testing.T) {
 // try, and who waits for results gets them without asking.
 func TestRollingRestart(t *testing.T) {
 	w := newWorld(t, drawSeed(), shape{servers: 3, nodes: 3, routers: 2, slots: 8})
-	w.load.patient = true
-	w.work(time.Minute, 6, func(ctx context.Context) {
-		n := newNemesis(w)
+	w.orderly(func(ctx context.Context, n *nemesis) error {
 		for range 2 {
-			if err := n.rollNodes(ctx, w.random); err != nil && ctx.Err() == nil {
-				w.fail("%v", err)
+			if err := n.rollNodes(ctx, w.random); err != nil {
+				return err
 			}
 		}
+		return nil
+	})
+	w.check()
+}
+
+// TestRollingUpgrade moves every node and router to the next release and back,
+// one by one under load, with the same demands: both releases are at work at the
+// same time on the same sessions.
+func TestRollingUpgrade(t *testing.T) {
+	w := newWorld(t, drawSeed(), shape{servers: 3, nodes: 3, routers: 2, slots: 8})
+	var versions []map[string]int
+	var folds []map[int]int
+	w.orderly(func(ctx context.Context, n *nemesis) error {
+		for _, to := range []string{n.next, ""} {
+			if err := n.upgrade(ctx, to, n.workers()...); err != nil {
+				return err
+			}
+			versions, folds = append(versions, w.versions(ctx)), append(folds, w.folds(ctx, n.js))
+		}
+		return nil
+	})
+	t.Logf("versions after each half: %v; snapshots by the number of their fold: %v", versions, folds)
+	if len(versions) == 2 && (versions[0][nextVersion] != 5 || versions[1][nextVersion] != 0) {
+		t.Error("not every node and router was at the next release and came back")
+	}
+	if len(folds) == 2 && len(folds[1]) != 2 {
+		t.Error("no snapshots of both releases were there together")
+	}
+	w.check()
+}
+
+// orderly lets the load run for a minute while something is done that nobody
+// must notice: every request is answered, and results are waited for.
+func (w *world) orderly(do func(ctx context.Context, n *nemesis) error) {
+	w.t.Helper()
+	n := newNemesis(w)
+	w.load.patient = true
+	w.work(time.Minute, 6, func(ctx context.Context) {
+		if err := do(ctx, n); err != nil && ctx.Err() == nil {
+			w.fail("%v", err)
+		}
 		if ctx.Err() != nil {
-			w.fail("not all were restarted within a minute")
+			w.fail("it was not done within a minute")
 		}
 	})
 	w.load.mu.Lock()
+	defer w.load.mu.Unlock()
 	for what, n := range w.load.refused {
-		w.fail("%d of the requests to %s were not answered (messages to runs: %v)", n, what, w.load.why)
+		w.fail("%d of the requests to %s were not answered (the last one: %v)", n, what, w.load.why)
 	}
-	w.load.mu.Unlock()
-	w.check()
+}
+
+// versions counts the nodes that live by the release that they say they are.
+func (w *world) versions(ctx context.Context) map[string]int {
+	data, err := w.load.request(ctx, "rath.query.default.nodes", map[string]any{})
+	var all struct {
+		Nodes []struct {
+			Version string `json:"version"`
+		} `json:"nodes"`
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &all)
+	}
+	if err != nil {
+		w.fail("nodes: %v", err)
+	}
+	count := map[string]int{}
+	for _, n := range all.Nodes {
+		count[n.Version]++
+	}
+	return count
+}
+
+// folds counts the snapshots of sessions by the number of the fold that wrote
+// them.
+func (w *world) folds(ctx context.Context, js jetstream.JetStream) map[int]int {
+	count := map[int]int{}
+	err := func() error {
+		s, err := stream(ctx, js, "SNAP")
+		if err != nil {
+			return err
+		}
+		info, err := s.Info(ctx, jetstream.WithSubjectFilter("rath.snap.default.*"))
+		if err != nil {
+			return err
+		}
+		for subject := range info.State.Subjects {
+			m, err := s.GetLastMsgForSubject(ctx, subject)
+			var state struct {
+				Fold int `json:"fold"`
+			}
+			if err == nil {
+				err = json.Unmarshal(m.Data, &state)
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", subject, err)
+			}
+			count[state.Fold]++
+		}
+		return nil
+	}()
+	if err != nil {
+		w.fail("snapshots: %v", err)
+	}
+	return count
 }

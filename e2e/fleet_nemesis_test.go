@@ -33,6 +33,7 @@ type nemesis struct {
 	worked int
 	// revision of the workflows that the last upgrade brought.
 	revision int
+	next     string // program file of the next release
 }
 
 // fault does one kind of harm and ends it before it returns, or when ctx ends.
@@ -60,7 +61,7 @@ var (
 		{"loss of packets", 2, (*nemesis).losePackets},
 		{"flapping of a node", 1, (*nemesis).flap},
 		{"rolling restart of the nodes", 1, (*nemesis).rollNodes},
-		{"rolling upgrade of the nodes", 1, (*nemesis).upgradeNodes},
+		{"rolling upgrade to the next release, or back", 3, (*nemesis).upgradeNodes},
 		{"rolling restart of the NATS servers", 1, (*nemesis).rollServers},
 		{"full disk of a NATS server", 1, (*nemesis).fillDisk},
 	}
@@ -74,7 +75,7 @@ var (
 
 func newNemesis(w *world) *nemesis {
 	w.t.Helper()
-	n := &nemesis{w: w, down: map[*fleet.Process]bool{}, done: map[string]int{}, ended: map[string]int{}, revision: 1}
+	n := &nemesis{w: w, next: programWith(w.t, "next"), down: map[*fleet.Process]bool{}, done: map[string]int{}, ended: map[string]int{}, revision: 1}
 	user, password := w.f.OperatorLogin()
 	var err error
 	n.nc, err = nats.Connect(w.f.URLs(1), nats.Name("nemesis"), nats.UserInfo(user, password), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -33,7 +34,7 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	code := m.Run()
-	if err := os.RemoveAll(built.dir); err != nil { // "" is nothing
+	if err := errors.Join(os.RemoveAll(built.dir), removePrograms()); err != nil { // "" is nothing
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 	}
 	os.Exit(code)

@@ -44,7 +44,8 @@ type Process struct {
 	frozen bool
 	starts int
 	env    []string
-	from   int64 // where this start's log begins
+	path   string // instead of the program's
+	from   int64  // where this start's log begins
 }
 
 // ErrNotRunning is returned for what only a running process can be told.
@@ -70,6 +71,9 @@ func (p *Process) Start() error {
 		return fmt.Errorf("fleet: log of %s: %w", p.Name, err)
 	}
 	program := p.program()
+	if p.path != "" {
+		program.Path = p.path
+	}
 	cmd := exec.Command(program.Path, program.Args...)
 	cmd.Env = slices.Concat([]string{"PATH=" + os.Getenv("PATH")}, program.Env, p.env)
 	cmd.Dir = p.f.o.Dir
@@ -97,6 +101,21 @@ func (p *Process) Set(key, value string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.env = append(p.env, key+"="+value) // the last one counts
+}
+
+// Use makes the process another program file, with the same arguments, from its
+// next start on; "" is the one that it was added with.
+func (p *Process) Use(path string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.path = path
+}
+
+// Uses returns what Use was told last.
+func (p *Process) Uses() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.path
 }
 
 // running is called with the lock held.

@@ -36,6 +36,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/rathcluster/rath/messages"
 )
 
 // DefaultStartTimeout bounds how long Start waits for the server, including
@@ -66,6 +68,10 @@ type Options struct {
 	// in as user "node", "operator" or "tool". Empty means a generated one that
 	// lives in memory only, see Node, Operator and Tool.
 	NodePassword, OperatorPassword, ToolPassword string
+	// Grant returns what a role may do, nil for everything. Without it clients
+	// and tools have what messages.GrantOf lists, the node may do everything but
+	// delete and purge, and the operator everything.
+	Grant func(r messages.Role, at messages.Place) *messages.Grant
 	// Cluster makes the server one of a cluster; it needs a Port and a Name of
 	// its own, and the same passwords as the others.
 	Cluster *Cluster
@@ -178,7 +184,7 @@ func (o *Options) setDefaults() {
 func (o *Options) server() (*server.Options, error) {
 	conf := new(server.Options)
 	if !o.Open {
-		text, err := accessConfig(o.NodePassword, o.OperatorPassword, o.ToolPassword)
+		text, err := o.accessConfig()
 		if err != nil {
 			return nil, err
 		}

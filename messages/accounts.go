@@ -1,0 +1,162 @@
+package messages
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/rathcluster/rath/session"
+)
+
+// Accounts is the part of a NATS server's configuration that says who may do
+// what. It keeps clients in accounts of their own, one for each tenant. They
+// reach the account that holds the streams only through the services it
+// exports, and see only the streams of messages it exports. Permissions alone
+// would not do: a request names the subject of its answer, so a client could
+// have a node, or JetStream itself, publish an answer into an event stream.
+// Across accounts an answer can only end in the asker's account.
+//
+// A tool is a client that may also announce tools and answer their calls: a
+// service in the other direction, exported by the clients' account. A client
+// without that right could otherwise take the place of any tool.
+type Accounts struct {
+	// Tenants each get an account of clients.
+	Tenants []session.Tenant
+	// Place says which event streams there are; its tenant is not used.
+	Place Place
+	// Login returns how a user logs in, as the configuration has it, such as
+	// `user: node, password: "…"`; the tenant is empty for nodes and operators.
+	Login func(r Role, t session.Tenant) string
+	// Grant returns what a role may do; nil is GrantOf. A nil *Grant is
+	// everything.
+	Grant func(r Role, at Place) *Grant
+	// Anonymous is the user that clients without credentials are; "" refuses
+	// them.
+	Anonymous string
+}
+
+// AccountOf is the name of the account of a tenant's clients.
+func AccountOf(t session.Tenant) string { return "CLIENTS_" + string(t) }
+
+// AccountMain is the name of the account that holds the streams.
+const AccountMain = "RATH"
+
+// Config writes the configuration.
+func (a *Accounts) Config() string {
+	var b strings.Builder
+	b.WriteString("accounts {\n")
+	fmt.Fprintf(&b, "  %s {\n    jetstream: enabled\n    users: [\n", AccountMain)
+	for _, r := range []Role{RoleNode, RoleOperator} {
+		a.user(&b, r, a.Place, "")
+	}
+	b.WriteString("    ]\n    exports: [\n")
+	for _, t := range a.Tenants {
+		for _, s := range served(t) {
+			fmt.Fprintf(&b, "      {service: %s%s}\n", quoted(s.subject), s.response())
+		}
+		for _, s := range told(t) {
+			fmt.Fprintf(&b, "      {stream: %s}\n", quoted(s))
+		}
+	}
+	b.WriteString("    ]\n    imports: [\n")
+	for _, t := range a.Tenants {
+		fmt.Fprintf(&b, "      {service: {account: %s, subject: %s}}\n", AccountOf(t), quoted(ToolPrefix+string(t)+".*"))
+	}
+	b.WriteString("    ]\n  }\n")
+	for _, t := range a.Tenants {
+		at := a.Place
+		at.Tenant = t
+		fmt.Fprintf(&b, "  %s {\n    users: [\n", AccountOf(t))
+		for _, r := range []Role{RoleClient, RoleTool} {
+			a.user(&b, r, at, t)
+		}
+		fmt.Fprintf(&b, "    ]\n    exports: [\n      {service: %s}\n    ]\n    imports: [\n", quoted(ToolPrefix+string(t)+".*"))
+		for _, s := range served(t) {
+			fmt.Fprintf(&b, "      {service: {account: %s, subject: %s}}\n", AccountMain, quoted(s.subject))
+		}
+		for _, s := range told(t) {
+			fmt.Fprintf(&b, "      {stream: {account: %s, subject: %s}}\n", AccountMain, quoted(s))
+		}
+		b.WriteString("    ]\n  }\n")
+	}
+	b.WriteString("}\n")
+	if a.Anonymous != "" {
+		fmt.Fprintf(&b, "no_auth_user: %s\n", a.Anonymous)
+	}
+	return b.String()
+}
+
+// service is what the account of the streams does for clients.
+type service struct {
+	subject string
+	stream  bool // answers in several messages
+}
+
+func (s service) response() string {
+	if s.stream {
+		return ", response_type: stream"
+	}
+	return ""
+}
+
+func served(t session.Tenant) []service {
+	return []service{{TaskPrefix + string(t) + ".*", false}, {ControlPrefix + string(t) + ".>", false}, {QueryPrefix + string(t) + ".>", true}}
+}
+
+func told(t session.Tenant) []string {
+	return []string{RunPrefix + string(t) + ".>", "rath.tail." + string(t) + ".>"}
+}
+
+func (a *Accounts) user(b *strings.Builder, r Role, at Place, t session.Tenant) {
+	grant := a.Grant
+	if grant == nil {
+		grant = func(r Role, at Place) *Grant { return new(GrantOf(r, at)) }
+	}
+	g := grant(r, at)
+	if g == nil {
+		fmt.Fprintf(b, "      {%s}\n", a.Login(r, t))
+		return
+	}
+	fmt.Fprintf(b, "      {%s, permissions: {\n%s      }}\n", a.Login(r, t), g.config("        "))
+}
+
+// config writes the permissions of a user.
+func (g *Grant) config(indent string) string {
+	var b strings.Builder
+	for _, op := range []string{OpPublish, OpSubscribe} {
+		allow, deny := subjectsOf(g.Allow, op), subjectsOf(g.Deny, op)
+		if len(allow)+len(deny) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "%s%s: {\n", indent, op)
+		for _, l := range []struct {
+			name     string
+			subjects []string
+		}{{"allow", allow}, {"deny", deny}} {
+			if len(l.subjects) == 0 {
+				continue
+			}
+			fmt.Fprintf(&b, "%s  %s: [\n", indent, l.name)
+			for _, s := range l.subjects {
+				fmt.Fprintf(&b, "%s    %s\n", indent, quoted(s))
+			}
+			fmt.Fprintf(&b, "%s  ]\n", indent)
+		}
+		fmt.Fprintf(&b, "%s}\n", indent)
+	}
+	if g.Responses {
+		fmt.Fprintf(&b, "%sallow_responses: {max: 1, expires: %q}\n", indent, ResponsesFor)
+	}
+	return b.String()
+}
+
+func subjectsOf(all []Permission, op string) []string {
+	var out []string
+	for _, p := range all {
+		if p.Op == op {
+			out = append(out, p.Subject)
+		}
+	}
+	return out
+}
+
+func quoted(s string) string { return `"` + s + `"` }

@@ -1,0 +1,314 @@
+package messages
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rathcluster/rath/session"
+)
+
+// This file is the one list of what NATS users may do. The embedded server,
+// the configuration that operators are given, the check at a node's start and
+// the tests are all made from it.
+
+// Role is what a NATS user is for.
+type Role string
+
+// The roles.
+const (
+	// RoleNode runs workflows.
+	RoleNode Role = "node"
+	// RoleRouter chooses and waits for others; it is a node of another pool and
+	// needs the same.
+	RoleRouter Role = "router"
+	// RoleClient is a program of a tenant that submits, asks and watches.
+	RoleClient Role = "client"
+	// RoleTool is a client that also has tools.
+	RoleTool Role = "tool"
+	// RoleOperator provisions, audits, prunes and drains.
+	RoleOperator Role = "operator"
+)
+
+// Roles returns all roles.
+func Roles() []Role { return []Role{RoleNode, RoleRouter, RoleClient, RoleTool, RoleOperator} }
+
+// ParseRole reads a role's name.
+func ParseRole(s string) (Role, error) {
+	if r := Role(s); slices.Contains(Roles(), r) {
+		return r, nil
+	}
+	return "", fmt.Errorf("role %q: want node, router, client, tool or operator", s)
+}
+
+// Doc says in a few words what a role is for.
+func (r Role) Doc() string {
+	switch r {
+	case RoleNode:
+		return "runs workflows"
+	case RoleRouter:
+		return "runs the workflows auto and fanout; the same as a node"
+	case RoleClient:
+		return "submits tasks of one tenant, asks and watches"
+	case RoleTool:
+		return "a client that also answers calls of its tools"
+	case RoleOperator:
+		return "provisions, audits, prunes, drains"
+	}
+	return ""
+}
+
+// What a permission is about.
+const (
+	OpPublish   = "publish"
+	OpSubscribe = "subscribe"
+)
+
+// SubjectUserInfo is where a user asks the server what it may do.
+const SubjectUserInfo = "$SYS.REQ.USER.INFO"
+
+// Inboxes of answers, as subject prefixes: of clients, of nodes and operators,
+// and the one that answers to another account have.
+const (
+	InboxClient  = "_INBOX"
+	InboxNode    = "_RATH"
+	inboxAccount = "_R_"
+)
+
+// Permission lets a user publish or subscribe to what a subject matches.
+type Permission struct {
+	Op      string `json:"op"` // OpPublish or OpSubscribe
+	Subject string `json:"subject"`
+	Why     string `json:"why"`
+	// Answer marks inboxes of others: permission to respond does instead.
+	Answer bool `json:"answer,omitempty"`
+}
+
+// String is "publish to rath.task.acme.*".
+func (p Permission) String() string { return p.Op + " to " + p.Subject }
+
+// Place is what the subjects of a role depend on. Its zero value is tenant
+// "default" and the first generation with no event streams.
+type Place struct {
+	Tenant                 session.Tenant
+	Generation, Partitions uint32
+}
+
+// Grant is what a user of a role needs, no more and no less.
+type Grant struct {
+	Role  Role         `json:"role"`
+	Allow []Permission `json:"allow"`
+	// Deny is taken away from what Allow matches.
+	Deny []Permission `json:"deny,omitempty"`
+	// Responses lets the user answer requests, once each.
+	Responses bool `json:"responses,omitempty"`
+}
+
+// ResponsesFor is how long a request may be answered under Grant.Responses: as
+// long as the longest call of a tool, in the notation of the server.
+const ResponsesFor = "10m"
+
+// GrantOf lists what a role needs.
+func GrantOf(r Role, at Place) Grant {
+	if at.Tenant == "" {
+		at.Tenant = session.DefaultTenant
+	}
+	if at.Generation == 0 {
+		at.Generation = 1
+	}
+	g := Grant{Role: r}
+	switch r {
+	case RoleNode, RoleRouter:
+		g.Allow = nodeNeeds(at)
+	case RoleClient:
+		g.Allow, g.Deny = clientNeeds(at.Tenant), []Permission{toolControl(at.Tenant)}
+	case RoleTool:
+		g.Allow = append(clientNeeds(at.Tenant), toolControl(at.Tenant), subscribe(ToolPrefix+string(at.Tenant)+".*", "calls of its tools"))
+		g.Responses = true
+	case RoleOperator:
+		g.Allow = operatorNeeds()
+	}
+	return g
+}
+
+func publish(subject, why string) Permission {
+	return Permission{Op: OpPublish, Subject: subject, Why: why}
+}
+
+func subscribe(subject, why string) Permission {
+	return Permission{Op: OpSubscribe, Subject: subject, Why: why}
+}
+
+func toolControl(t session.Tenant) Permission {
+	return publish(ControlPrefix+string(t)+".tool.>", "announcing tools")
+}
+
+func clientNeeds(t session.Tenant) []Permission {
+	return []Permission{
+		publish(TaskPrefix+string(t)+".*", "tasks"),
+		publish(ControlPrefix+string(t)+".>", "cancels, approvals, messages"),
+		publish(QueryPrefix+string(t)+".>", "questions"),
+		subscribe(RunPrefix+string(t)+".>", "deltas, events and results of its runs"),
+		subscribe("rath.tail."+string(t)+".>", "lineage as it happens"),
+		subscribe(InboxClient+".>", "answers"),
+	}
+}
+
+// nodeNeeds has no permission to respond: the server notes the reply subject of
+// each message that it delivers to a user with it, and to a node it delivers
+// every commit.
+func nodeNeeds(at Place) []Permission {
+	answer := func(prefix, why string) Permission {
+		return Permission{Op: OpPublish, Subject: prefix + ".>", Why: why, Answer: true}
+	}
+	all := []Permission{
+		publish(fmt.Sprintf("rath.ev.%d.>", at.Generation), "commits of sessions"),
+		publish("rath.snap.>", "snapshots"),
+		publish("rath.page.>", "pages of snapshots"),
+		publish("rath.blob.>", "blobs"),
+		publish(TaskPrefix+">", "tasks that are submitted again"),
+		publish(WorkPrefix+">", "runs and signals that wait for a node"),
+		publish("rath.lineage.>", "lineage"),
+		publish(RunPrefix+">", "deltas, events and results"),
+		publish(DeadLetterPrefix+">", "tasks that were refused"),
+		publish(NodePrefix+">", "what nodes tell and ask each other"),
+		publish(ToolPrefix+">", "calls of tools of other programs"),
+		publish("$KV."+BucketNode+".>", "which nodes live"),
+		publish("$KV."+BucketRegistry+".>", "workflows and tools on offer"),
+		publish("$KV."+BucketAlias+".>", "names of runs and sessions"),
+		publish("$JS.API.STREAM.INFO.*", "how streams are set up, and how full"),
+		publish("$JS.API.STREAM.MSG.GET.*", "reading from the leader of a stream"),
+		publish("$JS.API.DIRECT.GET.>", "reading from any replica"),
+		publish("$JS.API.CONSUMER.INFO.*.*", "how work queues are set up"),
+		publish("$JS.API.CONSUMER.MSG.NEXT.*.*", "taking tasks and work, reading commits in order"),
+	}
+	for p := range at.Partitions {
+		all = append(all, publish("$JS.API.CONSUMER.CREATE."+EventStream(at.Generation, p)+".>", "reading commits in order"))
+	}
+	return append(all,
+		publish("$JS.API.CONSUMER.CREATE."+StreamLineage+".>", "reading lineage in order"),
+		publish("$JS.ACK.>", "acknowledging tasks and work"),
+		publish(SubjectUserInfo, "asking at the start what these credentials may do"),
+		answer(InboxClient, "answers to clients of the same account"),
+		answer(InboxNode, "answers to nodes and operators"),
+		answer(inboxAccount, "answers to clients of other accounts"),
+		subscribe(ControlPrefix+">", "cancels, approvals, messages"),
+		subscribe(QueryPrefix+">", "questions"),
+		subscribe(NodePrefix+">", "what nodes tell and ask each other"),
+		subscribe("$SRV.>", "being listed by `nats micro ls`"),
+		subscribe(InboxNode+".>", "answers"),
+	)
+}
+
+func operatorNeeds() []Permission {
+	return []Permission{
+		publish("$JS.API.STREAM.CREATE.*", "provisioning"),
+		publish("$JS.API.STREAM.UPDATE.*", "provisioning"),
+		publish("$JS.API.CONSUMER.CREATE.>", "provisioning work queues; reading streams in order"),
+		publish("$JS.API.CONSUMER.DELETE.*.*", "provisioning: work queues of former releases"),
+		publish("$JS.API.STREAM.INFO.*", "how streams are set up, and how full"),
+		publish("$JS.API.STREAM.NAMES", "which event streams there are"),
+		publish("$JS.API.STREAM.MSG.GET.*", "reading from the leader of a stream"),
+		publish("$JS.API.STREAM.PURGE.*", "retention: archived sessions"),
+		publish("$JS.API.STREAM.MSG.DELETE.*", "retention: what is archived"),
+		publish("$JS.API.DIRECT.GET.>", "reading from any replica"),
+		publish("$JS.API.CONSUMER.INFO.*.*", "how work queues are set up"),
+		publish("$JS.API.CONSUMER.LIST.*", "how far nodes are behind"),
+		publish("$JS.API.CONSUMER.MSG.NEXT.*.*", "reading streams in order"),
+		publish(SubjectUserInfo, "asking what these credentials may do"),
+		publish(TaskPrefix+">", "tasks of any tenant"),
+		publish(ControlPrefix+">", "cancels, approvals, messages"),
+		publish(QueryPrefix+">", "questions"),
+		publish(NodePrefix+">", "draining nodes"),
+		subscribe(RunPrefix+">", "deltas, events and results"),
+		subscribe("rath.tail.>", "lineage as it happens"),
+		subscribe(InboxClient+".>", "answers to what clients ask, too"),
+		subscribe(InboxNode+".>", "answers"),
+	}
+}
+
+// Needed returns the permission that a refused subject falls under, of any role;
+// it is the subject itself if none names it.
+func Needed(op, subject string) Permission {
+	at := Place{Tenant: "*", Partitions: 0}
+	if p := strings.Split(subject, "."); len(p) > 2 && p[0] == "rath" && session.ValidID("tenant", p[2]) == nil {
+		at.Tenant = session.Tenant(p[2])
+	}
+	for _, r := range []Role{RoleClient, RoleTool, RoleNode, RoleOperator} {
+		var best Permission
+		for _, p := range GrantOf(r, at).Allow {
+			if p.Op == op && Covers(p.Subject, subject) && len(p.Subject) > len(best.Subject) {
+				best = p
+			}
+		}
+		if best.Subject != "" {
+			return best
+		}
+	}
+	return Permission{Op: op, Subject: subject}
+}
+
+// Covers reports whether everything that a subject matches, which may have
+// wildcards itself, is matched by a pattern.
+func Covers(pattern, subject string) bool {
+	p, s := strings.Split(pattern, "."), strings.Split(subject, ".")
+	for i, token := range p {
+		switch {
+		case token == ">":
+			return len(s) > i
+		case i >= len(s), s[i] == ">":
+			return false
+		case token == "*":
+		case token != s[i]:
+			return false
+		}
+	}
+	return len(p) == len(s)
+}
+
+// Overlap reports whether there is a subject that both patterns match.
+func Overlap(a, b string) bool {
+	x, y := strings.Split(a, "."), strings.Split(b, ".")
+	for i := 0; ; i++ {
+		switch {
+		case i == len(x) || i == len(y):
+			return len(x) == len(y)
+		case x[i] == ">" || y[i] == ">":
+			return true
+		case x[i] != y[i] && x[i] != "*" && y[i] != "*":
+			return false
+		}
+	}
+}
+
+// Held is what a server says that a user may do. An empty list allows every
+// subject; an entry of a queue is "subject queue".
+type Held struct {
+	Publish, Subscribe struct {
+		Allow []string `json:"allow"`
+		Deny  []string `json:"deny"`
+	}
+	// Responses: the user may answer requests.
+	Responses bool
+}
+
+// Missing returns what a user with these permissions lacks for a grant.
+func (g *Grant) Missing(h *Held) []Permission {
+	var out []Permission
+	for _, p := range g.Allow {
+		has := &h.Publish
+		if p.Op == OpSubscribe {
+			has = &h.Subscribe
+		}
+		covers := func(pattern string) bool { return Covers(pattern, p.Subject) }
+		allowed := len(has.Allow) == 0 || slices.ContainsFunc(has.Allow, covers) || p.Answer && h.Responses
+		denied := slices.ContainsFunc(has.Deny, func(pattern string) bool {
+			pattern, _, _ = strings.Cut(pattern, " ")
+			return Overlap(pattern, p.Subject)
+		})
+		if !allowed || denied {
+			out = append(out, p)
+		}
+	}
+	return out
+}

@@ -1,0 +1,207 @@
+package messages_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/session"
+)
+
+func TestCovers(t *testing.T) {
+	for _, tc := range []struct {
+		pattern, subject string
+		covers, overlap  bool
+	}{
+		{"a.b", "a.b", true, true},
+		{"a.*", "a.b", true, true},
+		{"a.>", "a.b.c", true, true},
+		{">", "a", true, true},
+		{"a.>", "a", false, false},
+		{"a.*", "a.*", true, true},
+		{"a.*", "a.>", false, true},
+		{"a.b", "a.*", false, true},
+		{"a.>", "a.*.c", true, true},
+		{"*.b", "a.*", false, true},
+		{"a.b", "a.c", false, false},
+		{"a.b", "a.b.c", false, false},
+		{"a.b.c", "a.b", false, false},
+		{"a.*.c", "a.b.*", false, true},
+	} {
+		if got := messages.Covers(tc.pattern, tc.subject); got != tc.covers {
+			t.Errorf("%s covers %s: %v", tc.pattern, tc.subject, got)
+		}
+		if a, b := messages.Overlap(tc.pattern, tc.subject), messages.Overlap(tc.subject, tc.pattern); a != tc.overlap || b != tc.overlap {
+			t.Errorf("%s and %s overlap: %v, %v", tc.pattern, tc.subject, a, b)
+		}
+	}
+}
+
+func TestMissing(t *testing.T) {
+	g := messages.GrantOf(messages.RoleNode, messages.Place{Partitions: 2})
+	var exact messages.Held
+	for _, p := range g.Allow {
+		if p.Op == messages.OpPublish {
+			exact.Publish.Allow = append(exact.Publish.Allow, p.Subject)
+		} else {
+			exact.Subscribe.Allow = append(exact.Subscribe.Allow, p.Subject)
+		}
+	}
+	with := func(change func(h *messages.Held)) *messages.Held {
+		h := exact
+		change(&h)
+		return &h
+	}
+	for name, tc := range map[string]struct {
+		held *messages.Held
+		want string
+	}{
+		"everything":     {&messages.Held{}, "[]"},
+		"what is listed": {&exact, "[]"},
+		"wider": {with(func(h *messages.Held) {
+			h.Publish.Allow = []string{"rath.>", "$KV.>", "$JS.>", "$SYS.>", "_INBOX.>", "_RATH.>", "_R_.>"}
+		}), "[]"},
+		"may respond": {with(func(h *messages.Held) {
+			h.Publish.Allow, h.Responses = []string{"rath.>", "$KV.>", "$JS.>", "$SYS.>"}, true
+		}), "[]"},
+		"may not delete":   {with(func(h *messages.Held) { h.Publish.Deny = []string{"$JS.API.STREAM.DELETE.>"} }), "[]"},
+		"denied":           {with(func(h *messages.Held) { h.Publish.Deny = []string{"rath.ev.1.0.>"} }), "[publish to rath.ev.1.>]"},
+		"denied in part":   {with(func(h *messages.Held) { h.Subscribe.Deny = []string{"rath.ctl.acme.> rath"} }), "[subscribe to rath.ctl.>]"},
+		"subscribes a few": {with(func(h *messages.Held) { h.Subscribe.Allow = []string{"rath.>", "_RATH.>"} }), "[subscribe to $SRV.>]"},
+		"only in a queue": {with(func(h *messages.Held) {
+			h.Subscribe.Allow = []string{"rath.> rath", "rath.query.>", "rath.node.>", "$SRV.>", "_RATH.>"}
+		}), "[subscribe to rath.ctl.>]"},
+		"other generation": {with(func(h *messages.Held) {
+			h.Publish.Allow = []string{"rath.ev.2.>", "rath.*.>", "$KV.>", "$JS.>", "$SYS.>", "_INBOX.>", "_RATH.>", "_R_.>"}
+		}), "[]"},
+	} {
+		if got := fmt.Sprint(g.Missing(tc.held)); got != tc.want {
+			t.Errorf("%s: lacks %s, want %s", name, got, tc.want)
+		}
+	}
+}
+
+// TestNeeded names the permission of a subject as its role has it.
+func TestNeeded(t *testing.T) {
+	for _, tc := range []struct{ op, subject, want string }{
+		{messages.OpPublish, "rath.task.acme.review", "rath.task.acme.*"},
+		{messages.OpPublish, "rath.ctl.acme.tool.x.announce", "rath.ctl.acme.>"},
+		{messages.OpSubscribe, "rath.tool.acme.x", "rath.tool.acme.*"},
+		{messages.OpPublish, "$JS.API.STREAM.INFO.TASKS", "$JS.API.STREAM.INFO.*"},
+		{messages.OpPublish, "$JS.API.STREAM.CREATE.TASKS", "$JS.API.STREAM.CREATE.*"},
+		{messages.OpSubscribe, "_INBOX.x.y", "_INBOX.>"},
+		{messages.OpPublish, "elsewhere", "elsewhere"},
+	} {
+		if got := messages.Needed(tc.op, tc.subject); got.Subject != tc.want || got.Op != tc.op {
+			t.Errorf("%s to %s needs %+v, want %s", tc.op, tc.subject, got, tc.want)
+		}
+	}
+}
+
+// TestGrants holds what must not be granted: a node removes nothing, and a
+// client is kept to its tenant.
+func TestGrants(t *testing.T) {
+	for _, r := range messages.Roles() {
+		if parsed, err := messages.ParseRole(string(r)); err != nil || parsed != r || r.Doc() == "" {
+			t.Errorf("role %s: %v, %q", r, err, r.Doc())
+		}
+		g := messages.GrantOf(r, messages.Place{Tenant: "acme", Partitions: 3})
+		seen := map[string]bool{}
+		for _, p := range g.Allow {
+			if seen[p.String()] || p.Why == "" {
+				t.Errorf("%s: %s: twice, or nobody says why", r, p)
+			}
+			seen[p.String()] = true
+			switch r {
+			case messages.RoleNode, messages.RoleRouter:
+				for _, remove := range []string{
+					"$JS.API.STREAM.DELETE.x", "$JS.API.STREAM.PURGE.x", "$JS.API.STREAM.MSG.DELETE.x", "$JS.API.STREAM.CREATE.x",
+					"$JS.API.STREAM.UPDATE.x", "$JS.API.CONSUMER.DELETE.x.y", "$JS.API.CONSUMER.CREATE.TASKS.x", "$JS.API.CONSUMER.CREATE.WORK.x",
+				} {
+					if messages.Covers(p.Subject, remove) {
+						t.Errorf("%s: %s covers %s", r, p, remove)
+					}
+				}
+			case messages.RoleClient, messages.RoleTool:
+				if !strings.Contains(p.Subject, ".acme.") && p.Subject != "_INBOX.>" {
+					t.Errorf("%s: %s is not of its tenant", r, p)
+				}
+			}
+		}
+	}
+	if _, err := messages.ParseRole("root"); err == nil {
+		t.Error("there is a role root")
+	}
+}
+
+func ExampleAccounts() {
+	a := messages.Accounts{
+		Tenants: []session.Tenant{"acme"},
+		Login: func(r messages.Role, t session.Tenant) string {
+			return "user: " + strings.TrimSuffix(string(r)+"-"+string(t), "-")
+		},
+		Grant: func(r messages.Role, at messages.Place) *messages.Grant {
+			if r != messages.RoleClient {
+				return nil
+			}
+			g := messages.GrantOf(r, at)
+			return &g
+		},
+	}
+	fmt.Print(a.Config())
+	// Output:
+	// accounts {
+	//   RATH {
+	//     jetstream: enabled
+	//     users: [
+	//       {user: node}
+	//       {user: operator}
+	//     ]
+	//     exports: [
+	//       {service: "rath.task.acme.*"}
+	//       {service: "rath.ctl.acme.>"}
+	//       {service: "rath.query.acme.>", response_type: stream}
+	//       {stream: "rath.run.acme.>"}
+	//       {stream: "rath.tail.acme.>"}
+	//     ]
+	//     imports: [
+	//       {service: {account: CLIENTS_acme, subject: "rath.tool.acme.*"}}
+	//     ]
+	//   }
+	//   CLIENTS_acme {
+	//     users: [
+	//       {user: client-acme, permissions: {
+	//         publish: {
+	//           allow: [
+	//             "rath.task.acme.*"
+	//             "rath.ctl.acme.>"
+	//             "rath.query.acme.>"
+	//           ]
+	//           deny: [
+	//             "rath.ctl.acme.tool.>"
+	//           ]
+	//         }
+	//         subscribe: {
+	//           allow: [
+	//             "rath.run.acme.>"
+	//             "rath.tail.acme.>"
+	//             "_INBOX.>"
+	//           ]
+	//         }
+	//       }}
+	//       {user: tool-acme}
+	//     ]
+	//     exports: [
+	//       {service: "rath.tool.acme.*"}
+	//     ]
+	//     imports: [
+	//       {service: {account: RATH, subject: "rath.task.acme.*"}}
+	//       {service: {account: RATH, subject: "rath.ctl.acme.>"}}
+	//       {service: {account: RATH, subject: "rath.query.acme.>"}}
+	//       {stream: {account: RATH, subject: "rath.run.acme.>"}}
+	//       {stream: {account: RATH, subject: "rath.tail.acme.>"}}
+	//     ]
+	//   }
+	// }
+}

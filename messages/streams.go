@@ -1,0 +1,23 @@
+package messages
+
+import "strconv"
+
+// The streams and buckets of an installation, apart from the event streams,
+// see EventStream. A bucket is the stream of its name after "KV_".
+const (
+	StreamSnap     = "SNAP"
+	StreamTasks    = "TASKS"
+	StreamWork     = "WORK"
+	StreamLineage  = "LINEAGE"
+	StreamResult   = "RESULT"
+	StreamDLQ      = "DLQ"
+	StreamBlob     = "BLOB"
+	BucketNode     = "NODE"
+	BucketRegistry = "REGISTRY"
+	BucketAlias    = "ALIAS"
+)
+
+// EventStream is the name of the stream that holds a partition's events.
+func EventStream(generation, partition uint32) string {
+	return "EV_" + strconv.FormatUint(uint64(generation), 10) + "_" + strconv.FormatUint(uint64(partition), 10)
+}

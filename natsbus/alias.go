@@ -164,13 +164,8 @@ func (c *Conn) located(ctx context.Context, id session.ID) (bool, error) {
 		return false, nil
 	}
 	return patiently(ctx, func(ctx context.Context) (bool, error) {
-		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-		defer cancel()
-		_, err := c.js.Stream(ctx, EventStream(g, p))
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			return false, nil
-		}
-		return err == nil, err
+		info, err := c.lookStream(ctx, EventStream(g, p))
+		return info != nil, err
 	})
 }
 

@@ -146,7 +146,7 @@ func TestClientErrors(t *testing.T) {
 			"unknown session":   {noSession, session.ErrNotFound, "nobody"},
 			"unknown version":   {noVersion, session.ErrNotFound, "77"},
 			"wait for nobody":   {nobody, run.ErrUnknownRun, "nobody"},
-			"another tenant":    {foreign, context.DeadlineExceeded, "credentials"},
+			"another tenant":    {foreign, natsbus.ErrDenied, "publish to rath.query.acme.runs"},
 		} {
 			if tc.err == nil || tc.is != nil && !errors.Is(tc.err, tc.is) || !strings.Contains(tc.err.Error(), tc.names) {
 				t.Errorf("%s: %v, want %v, naming %q", name, tc.err, tc.is, tc.names)

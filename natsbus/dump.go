@@ -44,7 +44,7 @@ var dumped = []string{StreamLineage, StreamResult, StreamDLQ, StreamTasks, "KV_"
 // subject says that a stream was read to its end.
 //
 // It ends with the first error, its own or that of fn. The connection needs
-// the rights of a node or an operator; Options.Client is enough otherwise.
+// the rights of an operator; Options.Client is enough otherwise.
 func (c *Conn) Dump(ctx context.Context, fn func(Stored) error) error {
 	events, err := c.eventStreams(ctx)
 	if err != nil {
@@ -67,17 +67,20 @@ func (c *Conn) Dump(ctx context.Context, fn func(Stored) error) error {
 func (c *Conn) eventStreams(ctx context.Context) ([]string, error) {
 	type place struct{ generation, partition uint64 }
 	found := map[string]place{}
-	names := c.js.StreamNames(ctx, jetstream.WithStreamListSubject(prefixEvent+">"))
-	for name := range names.Name() {
-		g, p, ok := strings.Cut(strings.TrimPrefix(name, "EV_"), "_")
-		gn, errG := strconv.ParseUint(g, 10, 32)
-		pn, errP := strconv.ParseUint(p, 10, 32)
-		if ok && errG == nil && errP == nil {
-			found[name] = place{gn, pn}
+	_, err := apiWithin(ctx, c, apiStreamNames, askStream, func(ctx context.Context) (struct{}, error) {
+		names := c.js.StreamNames(ctx, jetstream.WithStreamListSubject(prefixEvent+">"))
+		for name := range names.Name() {
+			g, p, ok := strings.Cut(strings.TrimPrefix(name, "EV_"), "_")
+			gn, errG := strconv.ParseUint(g, 10, 32)
+			pn, errP := strconv.ParseUint(p, 10, 32)
+			if ok && errG == nil && errP == nil {
+				found[name] = place{gn, pn}
+			}
 		}
-	}
-	if err := names.Err(); err != nil {
-		return nil, fmt.Errorf("natsbus: list the event streams: %w; reading them needs the rights of a node", err)
+		return struct{}{}, names.Err()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("natsbus: list the event streams: %w; reading them needs the rights of an operator", err)
 	}
 	if len(found) == 0 {
 		return nil, fmt.Errorf("natsbus: %s has no event streams: %w", c.o.where(), session.ErrNotFound)
@@ -96,9 +99,7 @@ func (c *Conn) eventStreams(ctx context.Context) ([]string, error) {
 // dumpStream yields a stream's messages up to its present end.
 func (c *Conn) dumpStream(ctx context.Context, stream string, events bool, fn func(Stored) error) error {
 	s, err := patiently(ctx, func(ctx context.Context) (jetstream.Stream, error) {
-		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-		defer cancel()
-		return c.js.Stream(ctx, stream)
+		return api(ctx, c, apiStreamInfo+stream, func(ctx context.Context) (jetstream.Stream, error) { return c.js.Stream(ctx, stream) })
 	})
 	if err != nil {
 		return fmt.Errorf("natsbus: dump stream %s: %w", stream, streamError(err))

@@ -63,18 +63,18 @@ func (c *Conn) followOnce(ctx context.Context, stream, filter string, from uint6
 	failed := func(err error) (uint64, error) { return from, fmt.Errorf("natsbus: follow stream %s: %w", stream, err) }
 	// The consumer lives in the memory of one server and acknowledges nothing:
 	// the follower knows where it is, and makes a new one when this is lost.
-	making, cancel := context.WithTimeout(ctx, requestTimeout)
-	consumer, err := c.js.CreateConsumer(making, stream, jetstream.ConsumerConfig{
-		FilterSubject:     filter,
-		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:       from,
-		AckPolicy:         jetstream.AckNonePolicy,
-		MemoryStorage:     true,
-		Replicas:          1,
-		InactiveThreshold: followGone,
-		MaxRequestBatch:   followAhead,
+	consumer, err := api(ctx, c, apiConsumerCreate+stream, func(ctx context.Context) (jetstream.Consumer, error) {
+		return c.js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
+			FilterSubject:     filter,
+			DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
+			OptStartSeq:       from,
+			AckPolicy:         jetstream.AckNonePolicy,
+			MemoryStorage:     true,
+			Replicas:          1,
+			InactiveThreshold: followGone,
+			MaxRequestBatch:   followAhead,
+		})
 	})
-	cancel()
 	if err == nil {
 		err = c.reach(ctx, stream, consumer.CachedInfo().Name)
 	}
@@ -139,9 +139,7 @@ func (c *Conn) reach(ctx context.Context, stream, consumer string) error {
 // for an empty one. The stream's leader answers.
 func (c *Conn) lastSequence(ctx context.Context, stream string) (uint64, error) {
 	return patiently(ctx, func(ctx context.Context) (uint64, error) {
-		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-		defer cancel()
-		s, err := c.js.Stream(ctx, stream)
+		s, err := api(ctx, c, apiStreamInfo+stream, func(ctx context.Context) (jetstream.Stream, error) { return c.js.Stream(ctx, stream) })
 		if err != nil {
 			return 0, fmt.Errorf("natsbus: look at stream %s: %w", stream, streamError(err))
 		}
@@ -152,7 +150,7 @@ func (c *Conn) lastSequence(ctx context.Context, stream string) (uint64, error) 
 // streamError says what to do about a missing stream.
 func streamError(err error) error {
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return fmt.Errorf("%w: run Provision first", err)
+		return fmt.Errorf("%w: run Provision first (rath provision)", err)
 	}
 	return err
 }

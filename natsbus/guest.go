@@ -44,10 +44,14 @@ func (c *Conn) ask(ctx context.Context, subject string, data []byte) ([]byte, er
 	asking, cut := context.WithCancelCause(ctx)
 	defer cut(nil)
 	defer context.AfterFunc(c.link.Load().ctx, func() { cut(errCut) })()
+	a := c.refusals.enter(subject, func() { cut(ErrDenied) })
 	m, err := c.nc.RequestWithContext(asking, subject, data)
+	err = c.refusals.leave(a, err)
 	switch {
 	case err == nil:
 		return m.Data, nil
+	case errors.Is(err, ErrDenied):
+		return nil, fmt.Errorf("request to %s: %w", c.o.where(), err)
 	case errors.Is(err, nats.ErrNoResponders):
 		return nil, fmt.Errorf("%w at %s: start a node there, or check that %q is a subject of yours", ErrNoAnswer, c.o.where(), subject)
 	case errors.Is(err, nats.ErrMaxPayload):
@@ -181,7 +185,10 @@ func (c *Conn) Watch(ctx context.Context, subject string) (*Watch, error) {
 	if w.sub, err = c.nc.SubscribeSync(subject); err != nil {
 		return nil, fmt.Errorf("natsbus: watch %s: %w", subject, err)
 	}
-	if err := c.flush(ctx); err != nil {
+	if err := c.inEffect(ctx, subject); errors.Is(err, ErrDenied) {
+		w.Close()
+		return nil, fmt.Errorf("natsbus: watch: %w", err)
+	} else if err != nil {
 		w.Close()
 		return nil, fmt.Errorf("%w: watch %s: %s: %w", ErrUnreachable, subject, c.o.where(), err)
 	}

@@ -19,22 +19,26 @@ type Lag struct {
 	Unacked int64 `json:"unacked"`
 }
 
-// Lag returns how far each work queue is behind. It takes the rights of a node.
+// Lag returns how far each work queue is behind. It takes the
+// rights of an operator.
 func (c *Conn) Lag(ctx context.Context) ([]Lag, error) {
 	var out []Lag
 	for _, name := range []string{StreamTasks, StreamWork} {
-		s, err := c.js.Stream(ctx, name)
+		s, err := api(ctx, c, apiStreamInfo+name, func(ctx context.Context) (jetstream.Stream, error) { return c.js.Stream(ctx, name) })
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			continue // nothing was ever asked for
 		}
 		if err != nil {
-			return nil, fmt.Errorf("natsbus: lag of stream %s: %w; it takes the credentials of a node", name, err)
+			return nil, fmt.Errorf("natsbus: lag of stream %s: %w; it takes the credentials of an operator", name, err)
 		}
-		list := s.ListConsumers(ctx)
-		for i := range list.Info() {
-			out = append(out, Lag{Stream: name, Consumer: i.Name, Pending: int64(i.NumPending), Unacked: int64(i.NumAckPending)})
-		}
-		if err := list.Err(); err != nil {
+		_, err = api(ctx, c, apiConsumerList+name, func(ctx context.Context) (struct{}, error) {
+			list := s.ListConsumers(ctx)
+			for i := range list.Info() {
+				out = append(out, Lag{Stream: name, Consumer: i.Name, Pending: int64(i.NumPending), Unacked: int64(i.NumAckPending)})
+			}
+			return struct{}{}, list.Err()
+		})
+		if err != nil {
 			return nil, fmt.Errorf("natsbus: lag of stream %s: %w", name, err)
 		}
 	}

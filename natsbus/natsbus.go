@@ -38,6 +38,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -59,7 +60,7 @@ const (
 	writeFor  = 10 * time.Second
 	// NodeInbox is the inbox prefix of a node. Clients without credentials may
 	// subscribe to the common one.
-	NodeInbox = "_RATH"
+	NodeInbox = messages.InboxNode
 )
 
 var (
@@ -98,10 +99,13 @@ type Options struct {
 	Level Level
 	// Probe asks the servers how they store. Level Fsync needs one.
 	Probe Probe
-	// Generation and Partitions say which event streams new sessions use;
-	// zero means DefaultGeneration and DefaultPartitions. Partitions are fixed
-	// per generation.
+	// Generation and Partitions say which event streams new sessions use; zero
+	// means DefaultGeneration, and as many partitions as the generation has, or
+	// DefaultPartitions if it is new. Partitions are fixed per generation.
 	Generation, Partitions uint32
+	// Pools are those whose work this connection takes: Provision sees to their
+	// consumers.
+	Pools []string
 	// Replicas of each stream; zero means 1.
 	Replicas int
 	// StoreBytes is shared among the streams that Provision creates; zero
@@ -125,6 +129,8 @@ type Conn struct {
 	js   jetstream.JetStream
 	o    Options
 	gate gate
+	// refusals ends requests that the servers refuse.
+	refusals refusals
 	// relayed is how far the relays of this process are.
 	relayed *relayed
 	link    atomic.Pointer[link]
@@ -170,6 +176,10 @@ func Connect(ctx context.Context, opts *Options) (*Conn, error) {
 	}
 	c := &Conn{o: o, gate: newGate(), relayed: newRelayed(), closed: make(chan struct{}), place: EventSubject}
 	c.relink()
+	found := o.Partitions != 0 || o.Client
+	if o.Partitions == 0 {
+		c.o.Partitions = DefaultPartitions
+	}
 	nopts, err := c.natsOptions(ctx)
 	if err != nil {
 		return nil, err
@@ -180,6 +190,9 @@ func Connect(ctx context.Context, opts *Options) (*Conn, error) {
 	c.js, err = jetstream.New(c.nc)
 	if err == nil && !o.Client {
 		err = c.Durable(ctx)
+	}
+	if err == nil && !found {
+		err = c.findPartitions(ctx)
 	}
 	if err != nil {
 		c.nc.Close()
@@ -197,9 +210,6 @@ func (o *Options) setDefaults() {
 	}
 	if o.Generation == 0 {
 		o.Generation = DefaultGeneration
-	}
-	if o.Partitions == 0 {
-		o.Partitions = DefaultPartitions
 	}
 	if o.Replicas == 0 {
 		o.Replicas = 1
@@ -239,6 +249,24 @@ func (o *Options) validate() error {
 	return nil
 }
 
+// findPartitions asks how many partitions the generation has, if it is there.
+func (c *Conn) findPartitions(ctx context.Context) error {
+	name := EventStream(c.o.Generation, 0)
+	first, err := c.lookStream(ctx, name)
+	if err != nil {
+		return c.o.provisionError(jetstream.StreamConfig{Name: name}, err)
+	}
+	if first == nil {
+		return nil
+	}
+	// A build that did not note the number made as many as are the default.
+	n, err := partitionsOf(&first.Config)
+	if n != 0 {
+		c.o.Partitions = n
+	}
+	return err
+}
+
 func (c *Conn) natsOptions(ctx context.Context) ([]nats.Option, error) {
 	o := &c.o
 	timeout := o.ConnectTimeout
@@ -271,6 +299,7 @@ func (c *Conn) natsOptions(ctx context.Context) ([]nats.Option, error) {
 		}),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			c.relink()
+			c.refusals.forget()
 			if err != nil {
 				o.Logger.Warn("NATS connection lost, reconnecting", "err", err)
 			}
@@ -279,6 +308,11 @@ func (c *Conn) natsOptions(ctx context.Context) ([]nats.Option, error) {
 			o.Logger.Info("NATS connection restored", "server", nc.ConnectedServerName())
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			if e := violated(err); e != nil {
+				if c.refusals.refuse(e, o.inbox()) {
+					return // whoever asked is told
+				}
+			}
 			subject := ""
 			if sub != nil {
 				subject = sub.Subject
@@ -321,6 +355,14 @@ type inProcess func() (net.Conn, error)
 
 // InProcessConn implements nats.InProcessConnProvider.
 func (d inProcess) InProcessConn() (net.Conn, error) { return d() }
+
+// inbox is the subject prefix of answers.
+func (o *Options) inbox() string {
+	if o.Inbox == "" {
+		return messages.InboxClient
+	}
+	return o.Inbox
+}
 
 // where names the servers without the credentials a URL may hold.
 func (o *Options) where() string {

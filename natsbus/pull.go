@@ -47,10 +47,10 @@ const (
 // puller takes the messages of a work queue, as many at once as there are
 // slots. A message is removed when handle says that it is done.
 type puller struct {
-	c                       *Conn
-	stream, durable, filter string
-	slots                   func() int
-	handle                  func(ctx context.Context, m jsMsg) fate
+	c *Conn
+	pullQueue
+	slots  func() int
+	handle func(ctx context.Context, m jsMsg) fate
 	// lobby, if set, sees to it that tenants take turns when slots are scarce.
 	lobby *lobby
 	// behind, if set, goes first: this puller asks when that one finds nothing.
@@ -67,7 +67,7 @@ func (p *puller) run(ctx context.Context) error {
 	p.busy = make(chan struct{}, 4*maxPull)
 	defer p.wg.Wait()
 	for wait, ever := newBackoff(), false; ; {
-		consumer, err := p.consumer(ctx)
+		consumer, err := p.c.openQueue(ctx, p.pullQueue)
 		if err == nil {
 			ever = true
 			err = p.pull(ctx, consumer, &wait)
@@ -78,7 +78,7 @@ func (p *puller) run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case !ever && errors.Is(err, jetstream.ErrStreamNotFound):
+		case !ever && (errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, ErrDenied)):
 			return fmt.Errorf("natsbus: pull from stream %s: %w", p.stream, streamError(err))
 		}
 		p.c.o.Logger.Warn("pulling again", "stream", p.stream, "consumer", p.durable, "err", err)
@@ -86,19 +86,6 @@ func (p *puller) run(ctx context.Context) error {
 			return nil
 		}
 	}
-}
-
-func (p *puller) consumer(ctx context.Context) (jetstream.Consumer, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	return p.c.js.CreateOrUpdateConsumer(ctx, p.stream, jetstream.ConsumerConfig{
-		Durable:       p.durable,
-		FilterSubject: p.filter,
-		AckPolicy:     jetstream.AckExplicitPolicy,
-		AckWait:       ackWait,
-		MaxDeliver:    -1,
-		MaxAckPending: 16 << 10,
-	})
 }
 
 // pull asks for messages until that fails.

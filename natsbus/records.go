@@ -31,9 +31,9 @@ const (
 // one by one they would come slower than commits.
 func (p *lineageRelay) batches(ctx context.Context) (bool, error) {
 	return patiently(ctx, func(ctx context.Context) (bool, error) {
-		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-		defer cancel()
-		s, err := p.c.js.Stream(ctx, StreamLineage)
+		s, err := api(ctx, p.c, apiStreamInfo+StreamLineage, func(ctx context.Context) (jetstream.Stream, error) {
+			return p.c.js.Stream(ctx, StreamLineage)
+		})
 		if err != nil {
 			return false, fmt.Errorf("natsbus: look at stream %s: %w", StreamLineage, streamError(err))
 		}

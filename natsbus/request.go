@@ -29,11 +29,12 @@ func (c *Conn) request(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 	attempt, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	defer context.AfterFunc(c.link.Load().ctx, cancel)()
+	a := c.refusals.enter(m.Subject, cancel)
 	reply, err := c.nc.RequestMsgWithContext(attempt, m)
 	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
 		err = errCut
 	}
-	return reply, err
+	return reply, c.refusals.leave(a, err)
 }
 
 // patiently repeats a read while its error may pass.

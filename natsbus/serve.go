@@ -94,7 +94,7 @@ func (c *Conn) serve(ctx context.Context, subject, queue string, handle func(ctx
 		sub, err = c.nc.QueueSubscribe(subject, queue, take)
 	}
 	if err == nil {
-		err = c.flush(ctx)
+		err = c.inEffect(ctx, subject)
 	}
 	if err != nil {
 		s.cancel()

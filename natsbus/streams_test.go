@@ -53,7 +53,7 @@ func TestProvisionTogether(t *testing.T) {
 // TestLayoutForThree checks what changes with three replicas; the settings
 // themselves are checked by a server that clusters, in the end-to-end tests.
 func TestLayoutForThree(t *testing.T) {
-	o := Options{Replicas: 3}
+	o := Options{Replicas: 3, Partitions: DefaultPartitions}
 	o.setDefaults()
 	memory := map[string]bool{StreamWork: true, "KV_" + BucketNode: true}
 	for _, cfg := range layout(&o) {
@@ -70,7 +70,7 @@ func TestLayoutForThree(t *testing.T) {
 }
 
 func TestLayoutSharesAtMostEverything(t *testing.T) {
-	o := Options{}
+	o := Options{Partitions: DefaultPartitions}
 	o.setDefaults()
 	var sum int64
 	for _, cfg := range layout(&o) {
@@ -139,7 +139,7 @@ func TestMismatch(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := compare(altered, &after.Config); len(diff) > 0 {
+			if diff := differences(&altered, &after.Config); len(diff) > 0 {
 				t.Errorf("Provision altered the stream: %v", diff)
 			}
 			// Not every change can be taken back, so the next one starts anew.
@@ -238,7 +238,7 @@ func TestStreamsKeepTheirPromises(t *testing.T) {
 		if _, err := c.js.Publish(ctx, "rath.task.default.w", []byte("{}")); err != nil {
 			t.Fatal(err)
 		}
-		cons, err := c.js.CreateConsumer(ctx, StreamTasks, jetstream.ConsumerConfig{Durable: "t", AckPolicy: jetstream.AckExplicitPolicy})
+		cons, err := c.openQueue(ctx, tasksQueue())
 		if err != nil {
 			t.Fatal(err)
 		}

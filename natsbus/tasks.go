@@ -41,10 +41,6 @@ type Intake struct {
 // CodeUnknownWorkflow is the code of a task whose workflow nobody offers.
 const CodeUnknownWorkflow run.Code = "unknown_workflow"
 
-// TasksConsumer is the one consumer of TASKS, shared by all nodes: what is
-// pending there no log holds yet.
-const TasksConsumer = "tasks"
-
 // PullTasks takes submitted tasks until ctx ends, at most as many at once as
 // there are slots. A task is acknowledged when a log holds it, or when it is
 // refused: then it is kept in DLQ with the reason, told on the run's event
@@ -55,7 +51,7 @@ func (c *Conn) PullTasks(ctx context.Context, in *Intake) error {
 	if i.Slots == nil {
 		i.Slots = func() int { return 1 }
 	}
-	p := &puller{c: c, stream: StreamTasks, durable: TasksConsumer, filter: prefixTask + ">", slots: i.Slots, lobby: newLobby(len(prefixTask))}
+	p := &puller{c: c, pullQueue: tasksQueue(), slots: i.Slots, lobby: newLobby(len(prefixTask))}
 	p.handle = i.handle
 	return p.run(ctx)
 }

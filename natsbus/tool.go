@@ -159,10 +159,7 @@ func (c *Conn) ServeTool(ctx context.Context, t session.Tenant, name string, han
 		})
 	})
 	if err == nil {
-		err = c.flush(ctx)
-	}
-	if err == nil && errors.Is(c.nc.LastError(), nats.ErrPermissionViolation) && strings.Contains(c.nc.LastError().Error(), `"`+subject+`"`) {
-		err = fmt.Errorf("%w: these credentials may not subscribe to it", ErrDenied)
+		err = c.inEffect(ctx, subject)
 	}
 	if err != nil {
 		s.cancel()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // WillPass reports whether an error of Connect, Provision or Verify is one that
@@ -40,7 +42,9 @@ func (c *Conn) Answering(ctx context.Context) error {
 	if err := c.Durable(ctx); err != nil {
 		return err
 	}
-	if _, err := c.js.Stream(ctx, StreamTasks); err != nil {
+	if _, err := api(ctx, c, apiStreamInfo+StreamTasks, func(ctx context.Context) (jetstream.Stream, error) {
+		return c.js.Stream(ctx, StreamTasks)
+	}); err != nil {
 		return fmt.Errorf("natsbus: stream %s of %s: %w", StreamTasks, c.o.where(), streamError(err))
 	}
 	return nil

@@ -7,24 +7,15 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
-// SignalConsumer is the consumer of WORK that all nodes share for signals.
-const SignalConsumer = "work-signals"
-
 // signalsAtOnce bounds the signals that a node applies at the same time. They
 // need no slot: a cancel makes one free.
 const signalsAtOnce = 64
-
-// WorkConsumer is the consumer of WORK that the nodes of a pool share for a
-// class of workflows. What is pending there, delivered or not, is what the
-// pool has still to begin.
-func WorkConsumer(pool, class string) string { return "work-" + pool + "-" + class }
 
 // offerPatience bounds the storing of one offer; a sweep repeats it.
 const offerPatience = 30 * time.Second
@@ -63,43 +54,20 @@ func (c *Conn) PullWork(ctx context.Context, pool string, slots func() int, acce
 	if err := validPool(pool); err != nil {
 		return err
 	}
-	if err := c.retireConsumer(ctx, "work-"+pool, prefixWork+pool+".>"); err != nil {
-		return err
-	}
 	handle := func(ctx context.Context, m jsMsg) fate { return c.handleWork(ctx, m, accept) }
 	of := func(class string) *puller {
 		return &puller{
-			c: c, stream: StreamWork, durable: WorkConsumer(pool, class), filter: prefixWork + pool + "." + class + ".>",
+			c: c, pullQueue: workQueue(pool, class),
 			slots: slots, handle: handle, lobby: newLobby(len(prefixWork + pool + "." + class + ".")),
 		}
 	}
 	first, batch := of(messages.ClassInteractive), of(messages.ClassBatch)
 	batch.behind = first
 	signals := &puller{
-		c: c, stream: StreamWork, durable: SignalConsumer, filter: prefixWork + messages.SignalPool + ".>",
+		c: c, pullQueue: signalsQueue(),
 		slots: func() int { return signalsAtOnce }, handle: handle,
 	}
 	return together(ctx, first.run, batch.run, signals.run)
-}
-
-// retireConsumer removes the consumer of a pool without classes, as former
-// builds made it: the server takes no two with the same messages. Another
-// pool's consumer may have its name.
-func (c *Conn) retireConsumer(ctx context.Context, durable, filter string) error {
-	_, err := patiently(ctx, func(ctx context.Context) (struct{}, error) {
-		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-		defer cancel()
-		old, err := c.js.Consumer(ctx, StreamWork, durable)
-		if err == nil && old.CachedInfo().Config.FilterSubject == filter {
-			err = c.js.DeleteConsumer(ctx, StreamWork, durable)
-		}
-		return struct{}{}, err
-	})
-	switch {
-	case err == nil, errors.Is(err, jetstream.ErrConsumerNotFound), ctx.Err() != nil:
-		return nil
-	}
-	return fmt.Errorf("natsbus: pull from stream %s: %w", StreamWork, streamError(err))
 }
 
 func (c *Conn) handleWork(ctx context.Context, m jsMsg, accept func(ctx context.Context, w run.Work) error) fate {

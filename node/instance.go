@@ -21,6 +21,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/demo"
 	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
@@ -135,7 +136,7 @@ func (n *Instance) connect(ctx context.Context) error {
 	}
 	o := &natsbus.Options{
 		URL: n.o.NATS, User: n.o.User, Password: n.o.Password, CredsFile: n.o.CredsFile, RootCAs: n.o.RootCAs, Name: "rath " + n.incarnation,
-		Inbox: natsbus.NodeInbox, Level: level, Replicas: n.o.Replicas, Logger: n.log,
+		Inbox: natsbus.NodeInbox, Level: level, Replicas: n.o.Replicas, Pools: []string{n.o.Pool}, Logger: n.log,
 	}
 	if len(n.o.Monitor) > 0 {
 		o.Probe = natsbus.MonitorProbe(n.o.Monitor...)
@@ -162,7 +163,18 @@ func (n *Instance) connect(ctx context.Context) error {
 	if n.conn, err = natsbus.Connect(ctx, o); err != nil {
 		return err
 	}
+	if err := n.conn.Require(ctx, n.role()); err != nil {
+		return err
+	}
 	return n.conn.Provision(ctx)
+}
+
+// role is what the node's credentials are for.
+func (n *Instance) role() messages.Role {
+	if n.o.Routing == RouteOnly {
+		return messages.RoleRouter
+	}
+	return messages.RoleNode
 }
 
 // wire builds what executes runs.

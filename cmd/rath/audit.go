@@ -45,7 +45,7 @@ with credentials, one a line, that must be stored nowhere.
 
 A system at rest owes an end to each branch, a result to each run and a record
 to each event. While it works, --open leaves out what may only be on its way.
-Reading a server takes the credentials of a node or an operator.
+Reading a server takes the credentials of an operator.
 
 Exit code 1 if a promise was broken: each line names it, with the session, the
 commit, what had to be there and what is.`,

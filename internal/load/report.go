@@ -110,7 +110,7 @@ func (r *Report) Table() string {
 	case r.Lag != nil:
 		row("lag", "mean %d, max %d messages in the work queues", r.Lag.Mean, r.Lag.Max)
 	case r.LagError != "":
-		row("lag", "not known: the credentials of a node are needed")
+		row("lag", "not known: the credentials of an operator are needed")
 	}
 	if len(r.CPU) > 0 {
 		fmt.Fprintf(&b, "\n%-24s %9s %9s %9s\n", "process", "pid", "cpu", "share")

@@ -1,0 +1,232 @@
+package natsbus
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
+)
+
+// operatorOf connects as an operator does to provision: it stores nothing.
+func operatorOf(t *testing.T, srv *natsserver.Server) *Conn {
+	t.Helper()
+	user, password := srv.Operator()
+	return dial(t, &Options{Dialer: srv.Dial, User: user, Password: password, Inbox: NodeInbox, Client: true})
+}
+
+// planned plans and applies.
+func planned(t *testing.T, c *Conn, p *Provisioning) *Plan {
+	t.Helper()
+	plan, err := c.Plan(t.Context(), p)
+	if err == nil {
+		err = c.Apply(t.Context(), plan)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}
+
+func actions(p *Plan) map[Action][]string {
+	all := map[Action][]string{}
+	for _, ch := range p.Changes {
+		all[ch.Action] = append(all[ch.Action], ch.Name)
+	}
+	return all
+}
+
+// TestPlan provisions a new installation, again, and with other wishes.
+func TestPlan(t *testing.T) {
+	ctx := t.Context()
+	srv := natstest.Start(t, nil)
+	c := operatorOf(t, srv)
+	plan, err := c.Plan(ctx, &Provisioning{Partitions: 3, Replicas: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"EV_1_0", "EV_1_1", "EV_1_2", "SNAP", "BLOB", "TASKS", "WORK", "LINEAGE", "RESULT", "DLQ", "NODE", "REGISTRY", "ALIAS", "TASKS/tasks", "WORK/work-signals",
+		"WORK/work-default-interactive", "WORK/work-default-batch", "WORK/work-router-interactive", "WORK/work-router-batch",
+	}
+	if got := actions(plan)[Create]; !slices.Equal(got, want) {
+		t.Errorf("creates %v, want %v", got, want)
+	}
+	if info, err := c.lookStream(ctx, StreamTasks); info != nil || err != nil {
+		t.Errorf("a plan made a stream: %v, %v", info, err)
+	}
+	if err := c.Apply(ctx, plan); err != nil {
+		t.Fatal(err)
+	}
+	if p := planned(t, c, nil); len(p.Pending()) != 0 || p.Partitions != 3 || p.Replicas != 1 || len(actions(p)[Keep]) != len(want) {
+		t.Errorf("a second time: %+v", p)
+	}
+
+	// A node finds everything, also how many partitions there are.
+	o := nodeOptions(srv)
+	o.Partitions, o.Pools = 0, []string{DefaultPool}
+	node := dial(t, o)
+	if err := node.Verify(ctx); err != nil || node.Partitions() != 3 {
+		t.Errorf("a node finds %d partitions and %v", node.Partitions(), err)
+	}
+	o.Partitions = 5
+	if err := dial(t, o).Verify(ctx); err == nil || !strings.Contains(err.Error(), "partitions of the generation is 3, want 5") {
+		t.Errorf("a node that was told 5: %v", err)
+	}
+
+	// What an operator may choose.
+	p := planned(t, c, &Provisioning{StoreBytes: 16 << 30, KeepResults: 48 * time.Hour, Pools: []string{"review"}, Tags: nil})
+	if got := actions(p); len(got[Update]) != 13 || !slices.Equal(got[Create], []string{"WORK/work-review-interactive", "WORK/work-review-batch"}) {
+		t.Errorf("more bytes, results for two days, another pool: %v", got)
+	}
+	result, err := c.lookStream(ctx, StreamResult)
+	if err != nil || result.Config.MaxAge != 48*time.Hour || result.Config.MaxBytes != 16<<30/1000*20 {
+		t.Errorf("results: %+v, %v", result.Config, err)
+	}
+	if p := planned(t, c, &Provisioning{Pools: []string{"review"}}); len(p.Pending()) != 0 {
+		t.Errorf("what was chosen is not kept: %+v", p.Pending())
+	}
+}
+
+// TestPlanRefuses asks for what would lose or hide data.
+func TestPlanRefuses(t *testing.T) {
+	ctx := t.Context()
+	srv := natstest.Start(t, nil)
+	c := operatorOf(t, srv)
+	planned(t, c, &Provisioning{Replicas: 1})
+	if _, err := c.Plan(ctx, &Provisioning{Partitions: 6}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "4 partitions, not 6") {
+		t.Errorf("another number of partitions: %v", err)
+	}
+	refuses := func(name string, p *Provisioning, words ...string) {
+		t.Helper()
+		plan, err := c.Plan(ctx, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = c.Apply(ctx, plan)
+		if !errors.Is(err, ErrRefused) {
+			t.Errorf("%s: %v", name, err)
+			return
+		}
+		for _, w := range words {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: %v, want %q", name, err, w)
+			}
+		}
+	}
+	// From one to three replicas what lies in files would lie in memory.
+	refuses("more replicas", &Provisioning{Replicas: 3}, "stream WORK: storage is file, not memory", "stop all nodes", "stream SNAP: persist mode is Async")
+
+	node := dial(t, nodeOptions(srv))
+	for range 5 {
+		if _, err := node.js.Publish(ctx, prefixDLQ+"acme.w", make([]byte, 900<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refuses("less than there is", &Provisioning{StoreBytes: MinStoreBytes}, "stream DLQ: max bytes", "it holds 4.4 MiB")
+	if info, err := c.lookStream(ctx, StreamTasks); err != nil || info.Config.MaxBytes != DefaultStoreBytes/1000*40 {
+		t.Errorf("a refused plan changed something: %+v, %v", info.Config, err)
+	}
+
+	alter := func(name string, change func(*jetstream.StreamConfig)) {
+		t.Helper()
+		s, err := c.js.Stream(ctx, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := s.CachedInfo().Config
+		change(&cfg)
+		if _, err := c.js.UpdateStream(ctx, cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	alter(StreamDLQ, func(s *jetstream.StreamConfig) { s.Discard = jetstream.DiscardNew; s.Description = "ours" })
+	p := planned(t, c, nil)
+	if got := actions(p)[Update]; !slices.Equal(got, []string{StreamDLQ}) {
+		t.Errorf("repairs %v", got)
+	}
+	if info, err := c.lookStream(ctx, StreamDLQ); err != nil || info.Config.Discard != jetstream.DiscardOld || info.Config.Description != "ours" {
+		t.Errorf("repaired, and what is not ours kept: %+v, %v", info.Config, err)
+	}
+	alter(StreamDLQ, func(s *jetstream.StreamConfig) { s.Subjects = []string{"letters.>"} })
+	refuses("somebody else's stream", nil, "stream DLQ: subjects is letters.>", "not Rath's")
+}
+
+// TestPlanFewerReplicas needs no cluster: what is asked for is compared with
+// what a stream says.
+func TestPlanFewerReplicas(t *testing.T) {
+	o := Options{Replicas: 3, Partitions: 1}
+	o.setDefaults()
+	have := layout(&o)[0]
+	for agreed, want := range map[bool]Action{false: Refuse, true: Update} {
+		less := o
+		less.Replicas = 1
+		ch := streamChange(layout(&less)[0])
+		ch.found(&have)
+		p := &Provisioning{Replicas: 1, FewerReplicas: agreed}
+		p.choose(&ch, jetstream.StreamState{})
+		ch.decide()
+		if ch.Action != want {
+			t.Errorf("agreed %v: %s %+v", agreed, ch.Action, ch.Differences)
+		}
+	}
+}
+
+// TestPlanOfFormerBuild takes over what builds left that noted no number of
+// partitions and had one consumer for a pool.
+func TestPlanOfFormerBuild(t *testing.T) {
+	ctx := t.Context()
+	srv := natstest.Start(t, nil)
+	o := nodeOptions(srv)
+	o.Partitions = 2
+	former := dial(t, o)
+	for _, cfg := range layout(&former.o) {
+		cfg.Metadata = nil
+		if _, err := former.js.CreateStream(ctx, cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := former.js.CreateConsumer(ctx, StreamWork, jetstream.ConsumerConfig{
+		Durable: "work-default", FilterSubject: prefixWork + "default.>", AckPolicy: jetstream.AckExplicitPolicy,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := former.Verify(ctx); err == nil || strings.Contains(err.Error(), settingPartitions) {
+		t.Errorf("a node with the streams of a former build: %v", err)
+	}
+	c := operatorOf(t, srv)
+	p := planned(t, c, nil)
+	if got := actions(p)[Update]; !slices.Equal(got, []string{"EV_1_0", "EV_1_1"}) || p.Partitions != 2 {
+		t.Errorf("updates %v with %d partitions", got, p.Partitions)
+	}
+	if old, err := c.lookQueue(ctx, pullQueue{stream: StreamWork, durable: "work-default"}); old != nil || err != nil {
+		t.Errorf("the former consumer is there: %v, %v", old, err)
+	}
+	if err := former.Provision(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestProvisionMendsConsumers changes a consumer; it holds nothing that anybody
+// chose, so that a node mends it.
+func TestProvisionMendsConsumers(t *testing.T) {
+	ctx := t.Context()
+	c := open(t)
+	cfg := tasksQueue().config()
+	cfg.AckWait = time.Hour
+	if _, err := c.js.UpdateConsumer(ctx, StreamTasks, cfg); err != nil {
+		t.Fatal(err)
+	}
+	e, ok := errors.AsType[*MismatchError](c.Verify(ctx))
+	if !ok || len(e.Mismatches) != 1 || e.Mismatches[0].Field != "consumer tasks: ack wait" || e.Mismatches[0].Got != "1h0m0s" {
+		t.Errorf("Verify: %v", e)
+	}
+	if err := errors.Join(c.Provision(ctx), c.Verify(ctx)); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,149 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/messages"
+)
+
+// pullQueue is a durable consumer that nodes share: what is pending there is work
+// for one of them.
+type pullQueue struct {
+	stream, durable, filter string
+	// former is the consumer of all messages of the pool, as builds without
+	// classes made it: the server takes no two with the same messages.
+	former, formerFilter string
+}
+
+// SignalConsumer is the consumer of WORK that all nodes share for signals.
+const SignalConsumer = "work-signals"
+
+// TasksConsumer is the one consumer of TASKS, shared by all nodes: what is
+// pending there no log holds yet.
+const TasksConsumer = "tasks"
+
+// WorkConsumer is the consumer of WORK that the nodes of a pool share for a
+// class of workflows. What is pending there, delivered or not, is what the
+// pool has still to begin.
+func WorkConsumer(pool, class string) string { return "work-" + pool + "-" + class }
+
+func tasksQueue() pullQueue {
+	return pullQueue{stream: StreamTasks, durable: TasksConsumer, filter: prefixTask + ">"}
+}
+
+func signalsQueue() pullQueue {
+	return pullQueue{stream: StreamWork, durable: SignalConsumer, filter: prefixWork + messages.SignalPool + ".>"}
+}
+
+func workQueue(pool, class string) pullQueue {
+	return pullQueue{
+		stream: StreamWork, durable: WorkConsumer(pool, class), filter: prefixWork + pool + "." + class + ".>",
+		former: "work-" + pool, formerFilter: prefixWork + pool + ".>",
+	}
+}
+
+// queues are the consumers that the nodes of some pools work with.
+func queues(pools []string) []pullQueue {
+	all := []pullQueue{tasksQueue(), signalsQueue()}
+	for _, p := range pools {
+		all = append(all, workQueue(p, messages.ClassInteractive), workQueue(p, messages.ClassBatch))
+	}
+	return all
+}
+
+func (q pullQueue) config() jetstream.ConsumerConfig {
+	return jetstream.ConsumerConfig{
+		Durable:       q.durable,
+		FilterSubject: q.filter,
+		AckPolicy:     jetstream.AckExplicitPolicy,
+		AckWait:       ackWait,
+		MaxDeliver:    -1,
+		MaxAckPending: 16 << 10,
+	}
+}
+
+// differences compares the consumer with how it should be.
+func (q pullQueue) differences(have *jetstream.ConsumerConfig) []Difference {
+	want := q.config()
+	var out []Difference
+	for _, s := range []struct {
+		name       string
+		have, want any
+		fixed      bool
+	}{
+		{"filter", have.FilterSubject, want.FilterSubject, false},
+		{"ack policy", have.AckPolicy, want.AckPolicy, true},
+		{"ack wait", have.AckWait, want.AckWait, false},
+		{"max deliver", have.MaxDeliver, want.MaxDeliver, false},
+		{"max ack pending", have.MaxAckPending, want.MaxAckPending, false},
+		{"deliver policy", have.DeliverPolicy, want.DeliverPolicy, true},
+		{"inactive threshold", have.InactiveThreshold, time.Duration(0), false},
+	} {
+		if s.have == s.want {
+			continue
+		}
+		d := Difference{Setting: s.name, Have: fmt.Sprint(s.have), Want: fmt.Sprint(s.want)}
+		if s.fixed {
+			d.Refused = "a server does not change that: stop all nodes, remove the consumer (nats consumer rm " + q.stream + " " + q.durable + ") and provision again"
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// lookQueue returns the consumer, nil if it is not there.
+func (c *Conn) lookQueue(ctx context.Context, q pullQueue) (jetstream.Consumer, error) {
+	consumer, err := api(ctx, c, apiConsumerInfo+q.stream+"."+q.durable, func(ctx context.Context) (jetstream.Consumer, error) {
+		return c.js.Consumer(ctx, q.stream, q.durable)
+	})
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return nil, nil
+	}
+	return consumer, err
+}
+
+// putQueue makes the consumer, or makes it as it should be.
+func (c *Conn) putQueue(ctx context.Context, q pullQueue) (jetstream.Consumer, error) {
+	if q.former != "" {
+		if err := c.retireQueue(ctx, q); err != nil {
+			return nil, err
+		}
+	}
+	return api(ctx, c, apiConsumerCreate+q.stream+"."+q.durable, func(ctx context.Context) (jetstream.Consumer, error) {
+		return c.js.CreateOrUpdateConsumer(ctx, q.stream, q.config())
+	})
+}
+
+// retireQueue removes the former consumer. Another pool's consumer may have its
+// name.
+func (c *Conn) retireQueue(ctx context.Context, q pullQueue) error {
+	old, err := c.lookQueue(ctx, pullQueue{stream: q.stream, durable: q.former})
+	if err != nil || old == nil || old.CachedInfo().Config.FilterSubject != q.formerFilter {
+		return err
+	}
+	_, err = api(ctx, c, apiConsumerDelete+q.stream+"."+q.former, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, c.js.DeleteConsumer(ctx, q.stream, q.former)
+	})
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return nil // another node was faster
+	}
+	return err
+}
+
+// openQueue returns the consumer to take messages from. One that is not there
+// is made, by whoever may.
+func (c *Conn) openQueue(ctx context.Context, q pullQueue) (jetstream.Consumer, error) {
+	consumer, err := c.lookQueue(ctx, q)
+	if err == nil && consumer == nil {
+		consumer, err = c.putQueue(ctx, q)
+	}
+	if errors.Is(err, ErrDenied) {
+		return nil, fmt.Errorf("consumer %s of stream %s is missing: %s: %w", q.durable, q.stream, c.o.provision(), err)
+	}
+	return consumer, err
+}

@@ -1,0 +1,343 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// granted are users with what messages.GrantOf lists and nothing else, but for
+// what take takes away.
+func granted(take func(r messages.Role, g *messages.Grant)) func(messages.Role, messages.Place) *messages.Grant {
+	return func(r messages.Role, at messages.Place) *messages.Grant {
+		at.Partitions = natsbus.DefaultPartitions
+		g := messages.GrantOf(r, at)
+		if take != nil {
+			take(r, &g)
+		}
+		return &g
+	}
+}
+
+// without takes one permission away from a role.
+func without(role messages.Role, p messages.Permission) func(messages.Role, messages.Place) *messages.Grant {
+	return granted(func(r messages.Role, g *messages.Grant) {
+		if r == role {
+			g.Allow = slices.DeleteFunc(g.Allow, func(o messages.Permission) bool { return o == p })
+		}
+	})
+}
+
+// refusedLog keeps what a server refuses.
+type refusedLog struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+// Write takes a line of the server's log.
+func (l *refusedLog) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if bytes.Contains(line, []byte("Violation")) {
+		l.all.Write(line)
+	}
+	return len(line), nil
+}
+
+func (l *refusedLog) lines() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.String()
+}
+
+// operator connects with the rights of an operator.
+func operator(t *testing.T, srv *natsserver.Server) *natsbus.Conn {
+	t.Helper()
+	user, password := srv.Operator()
+	return connection(t, &natsbus.Options{Dialer: srv.Dial, User: user, Password: password, Inbox: natsbus.NodeInbox, Client: true})
+}
+
+func connection(t *testing.T, o *natsbus.Options) *natsbus.Conn {
+	t.Helper()
+	c, err := natsbus.Connect(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// TestExactPermissions has nodes, a router, a client, a program with tools and
+// an operator do their work with exactly the permissions that are listed for
+// them: the server refuses nothing.
+func TestExactPermissions(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
+	defer cancel()
+	refused := &refusedLog{}
+	srv := natstest.Start(t, &natsserver.Options{Port: -1, Grant: granted(nil), Logger: slog.New(slog.NewTextHandler(refused, nil))})
+	op := operator(t, srv)
+	plan, err := op.Plan(ctx, &natsbus.Provisioning{Replicas: 1, Pools: []string{"writing", RouterPool, natsbus.DefaultPool}})
+	if err == nil {
+		err = op.Apply(ctx, plan)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	model := newWitnessed(t, "auto.txtar")
+	worker := member(t, srv, Options{Pool: "writing", Routing: RouteElsewhere, Models: model, Workflows: writers()})
+	member(t, srv, Options{Pool: "writing", Routing: RouteElsewhere, Models: model, Workflows: writers()})
+	member(t, srv, Options{Routing: RouteOnly, Models: model})
+	member(t, srv, Options{Routing: RouteElsewhere, Models: scriptOf(t, "tools.txtar", nil)})
+
+	c, err := client.Dial(ctx, srv.URL(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	heard := 0
+	r, err := c.Do(ctx, "auto", messages.Task{ID: "auto-1", Input: json.RawMessage(autoInput), Model: "big"}, func(client.Update) { heard++ })
+	if err != nil || r.State != run.Succeeded || r.Output != "The draft is fine." || heard == 0 {
+		t.Fatalf("auto: %+v, %v, heard %d", r, err, heard)
+	}
+	if all := records(t, c, string(r.Session), 3); !slices.ContainsFunc(all, func(r lineage.Record) bool { return r.Kind == lineage.Merged || r.Kind == lineage.Selected }) {
+		t.Errorf("lineage of %d records without a choice", len(all))
+	}
+	if err := c.Cancel(ctx, "auto-1", ""); !errors.Is(err, run.ErrState) {
+		t.Errorf("a cancel of what has ended: %v", err)
+	}
+	if _, err := c.Rerun(ctx, "auto-1"); err != nil {
+		t.Errorf("rerun: %v", err)
+	}
+	if rep, err := c.Replay(ctx, "auto-1"); err != nil {
+		t.Errorf("replay: %+v, %v", rep, err)
+	}
+	if r, err := c.Do(ctx, "nobody", messages.Task{ID: "lost"}, nil); err != nil || r.Code != natsbus.CodeUnknownWorkflow {
+		t.Errorf("an unknown workflow: %+v, %v", r, err)
+	}
+	if l, err := c.DeadLetters(ctx, 0); err != nil || len(l) != 1 {
+		t.Errorf("dead letters %v, %v", l, err)
+	}
+
+	user, password := srv.Tool()
+	p, err := client.New(connection(t, &natsbus.Options{Dialer: srv.Dial, Client: true, User: user, Password: password}), session.DefaultTenant)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serving, stop := context.WithCancel(ctx)
+	served := make(chan error, 1)
+	type where struct {
+		City string `json:"city"`
+	}
+	go func() {
+		served <- p.ServeTool(serving, tool.Func("weather", "Current weather of a city.", func(context.Context, where) (string, error) {
+			return "sunny", nil
+		}, &tool.FuncOptions{Effect: tool.ReadOnly}), nil)
+	}()
+	for {
+		if ts, err := c.Tools(ctx); err != nil {
+			t.Fatal(err)
+		} else if len(ts) == 1 {
+			break
+		}
+	}
+	r, err = c.Do(ctx, "agent", messages.Task{Input: json.RawMessage(`"weather"`), Tools: []string{"weather"}}, nil)
+	if err != nil || r.Output != "It is sunny in Rome." {
+		t.Errorf("a tool of another program: %+v, %v", r, err)
+	}
+	stop()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+
+	// What an operator does.
+	if _, err := op.Lag(ctx); err != nil {
+		t.Error(err)
+	}
+	dumped := 0
+	if err := op.Dump(ctx, func(natsbus.Stored) error { dumped++; return nil }); err != nil || dumped < 20 {
+		t.Errorf("dumped %d messages, %v", dumped, err)
+	}
+	if plan, err = op.Plan(ctx, &natsbus.Provisioning{Pools: []string{"writing"}}); err != nil || len(plan.Pending()) != 0 {
+		t.Errorf("provisioned, and there is still %+v to do, %v", plan.Pending(), err)
+	}
+	oc, err := client.New(op, session.DefaultTenant)
+	if err == nil {
+		err = oc.DrainNode(ctx, worker.Incarnation())
+	}
+	if err != nil {
+		t.Errorf("drain: %v", err)
+	}
+	if all := refused.lines(); all != "" {
+		t.Errorf("the server refused\n%s", all)
+	}
+}
+
+// TestMissingPermission takes away each permission that a node and a router
+// need: they do not start, and say which it is.
+func TestMissingPermission(t *testing.T) {
+	at := messages.Place{Partitions: natsbus.DefaultPartitions}
+	for role, routing := range map[messages.Role]Routing{messages.RoleNode: RouteElsewhere, messages.RoleRouter: RouteOnly} {
+		for _, p := range messages.GrantOf(role, at).Allow {
+			t.Run(string(role)+" without "+p.String(), func(t *testing.T) {
+				srv := natstest.Start(t, &natsserver.Options{Port: -1, Grant: without(messages.RoleNode, p)})
+				o := Options{NATS: srv.URL(), Level: "lazy", Store: t.TempDir(), Routing: routing, Health: "127.0.0.1:0"}
+				o.User, o.Password = srv.Node()
+				n, err := Start(t.Context(), &o)
+				if err == nil {
+					t.Fatalf("it started; %v", n.Close())
+				}
+				if !errors.Is(err, natsbus.ErrDenied) || !strings.Contains(err.Error(), p.Op) || !strings.Contains(err.Error(), p.Subject) || !strings.Contains(err.Error(), "--print-permissions") {
+					t.Errorf("it says %v", err)
+				}
+			})
+		}
+	}
+}
+
+// TestNotProvisioned starts a node that may not make streams: it says what is
+// missing, why it does not make it, and what to do.
+func TestNotProvisioned(t *testing.T) {
+	srv := natstest.Start(t, &natsserver.Options{Port: -1, Grant: granted(nil)})
+	start := func(pool string) error {
+		o := Options{NATS: srv.URL(), Level: "lazy", Store: t.TempDir(), Pool: pool, Health: "127.0.0.1:0"}
+		o.User, o.Password = srv.Node()
+		n, err := Start(t.Context(), &o)
+		if err == nil {
+			err = n.Close()
+		}
+		return err
+	}
+	says := func(err error, all ...string) {
+		t.Helper()
+		for _, want := range all {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("it says %v, want %q", err, want)
+			}
+		}
+	}
+	says(start("review"), "stream EV_1_0: stream is missing", "stream KV_ALIAS", "these credentials may not make it", "rath provision --replicas 1 --pool review")
+	op := operator(t, srv)
+	plan, err := op.Plan(t.Context(), &natsbus.Provisioning{Replicas: 1})
+	if err == nil {
+		err = op.Apply(t.Context(), plan)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	says(start("review"), "stream WORK: consumer work-review-interactive is missing", "these credentials may not make it", "rath provision --replicas 1 --pool review")
+	if err := start(natsbus.DefaultPool); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMissingPermissionOfPrograms takes away each permission of a client, a
+// program with tools and an operator: what needs it fails, and says which it is.
+func TestMissingPermissionOfPrograms(t *testing.T) {
+	type use func(ctx context.Context, c *client.Client) error
+	submit := func(ctx context.Context, c *client.Client) error {
+		_, err := c.Submit(ctx, "agent", messages.Task{ID: "r"})
+		return err
+	}
+	follow := func(ctx context.Context, c *client.Client) error {
+		f, err := c.Follow(ctx, "r")
+		if err == nil {
+			f.Close()
+		}
+		return err
+	}
+	tail := func(ctx context.Context, c *client.Client) error {
+		for _, err := range c.Tail(ctx, "", 0) {
+			return err
+		}
+		return nil
+	}
+	ask := func(ctx context.Context, c *client.Client) error {
+		_, err := c.Runs(ctx, nil)
+		return err
+	}
+	cancelRun := func(ctx context.Context, c *client.Client) error { return c.Cancel(ctx, "r", "") }
+	serve := func(ctx context.Context, c *client.Client) error {
+		return c.ServeTool(ctx, tool.Func("t", "A tool.", func(context.Context, struct{}) (string, error) { return "", nil }, nil), nil)
+	}
+	plan := func(ctx context.Context, c *client.Client) error {
+		p, err := c.Conn().Plan(ctx, &natsbus.Provisioning{Replicas: 1})
+		if err == nil {
+			err = c.Conn().Apply(ctx, p)
+		}
+		return err
+	}
+	uses := map[messages.Role]map[string]use{
+		messages.RoleClient: {
+			"rath.task.default.*": submit, "rath.ctl.default.>": cancelRun, "rath.query.default.>": ask,
+			"rath.run.default.>": follow, "rath.tail.default.>": tail, "_INBOX.>": ask,
+		},
+		messages.RoleTool: {
+			"rath.task.default.*": submit, "rath.ctl.default.>": cancelRun, "rath.query.default.>": ask,
+			"rath.run.default.>": follow, "rath.tail.default.>": tail, "_INBOX.>": ask,
+			"rath.ctl.default.tool.>": nil, // part of rath.ctl.default.>, which the server denies to clients only
+			"rath.tool.default.*":     serve,
+		},
+		messages.RoleOperator: {
+			"$JS.API.STREAM.CREATE.*": plan, "$JS.API.CONSUMER.CREATE.>": plan, "$JS.API.STREAM.INFO.*": plan,
+			"$JS.API.STREAM.NAMES": func(ctx context.Context, c *client.Client) error {
+				return c.Conn().Dump(ctx, func(natsbus.Stored) error { return nil })
+			},
+			"$JS.API.CONSUMER.INFO.*.*": plan, "_RATH.>": plan,
+			"rath.task.>": submit, "rath.ctl.>": cancelRun, "rath.query.>": ask, "rath.run.>": follow, "rath.tail.>": tail,
+			"rath.node.>": func(ctx context.Context, c *client.Client) error { return c.DrainNode(ctx, "n1") },
+		},
+	}
+	for role, all := range uses {
+		for _, p := range messages.GrantOf(role, messages.Place{}).Allow {
+			use := all[p.Subject]
+			if use == nil {
+				if role != messages.RoleOperator && p.Subject != "rath.ctl.default.tool.>" {
+					t.Errorf("%s: nothing tries %s", role, p)
+				}
+				continue
+			}
+			t.Run(string(role)+" without "+p.String(), func(t *testing.T) {
+				srv := natstest.Start(t, &natsserver.Options{Port: -1, Grant: without(role, p)})
+				o := &natsbus.Options{Dialer: srv.Dial, Client: true}
+				switch role {
+				case messages.RoleTool:
+					o.User, o.Password = srv.Tool()
+				case messages.RoleOperator:
+					o.User, o.Password = srv.Operator()
+					o.Inbox = natsbus.NodeInbox
+				}
+				c, err := client.New(connection(t, o), session.DefaultTenant)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), soon)
+				defer cancel()
+				err = use(ctx, c)
+				if !errors.Is(err, natsbus.ErrDenied) || !strings.Contains(err.Error(), p.Op) || !strings.Contains(err.Error(), strings.TrimSuffix(p.Subject, ">")) {
+					t.Errorf("it says %v", err)
+				}
+			})
+		}
+	}
+}

@@ -15,6 +15,8 @@ import (
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
@@ -87,6 +89,21 @@ func connection(t *testing.T, o *natsbus.Options) *natsbus.Conn {
 	return c
 }
 
+// byTools answers requests with tools by one script and others by another: any
+// node may take an agent.
+type byTools struct{ with, without *scripted.Model }
+
+// Client implements llm.Models.
+func (m *byTools) Client(context.Context, llm.Provider) (llm.Client, error) { return m, nil }
+
+// Complete implements llm.Client.
+func (m *byTools) Complete(ctx context.Context, r *llm.Request, sink func(llm.Delta)) (*llm.Response, error) {
+	if len(r.Tools) > 0 {
+		return m.with.Complete(ctx, r, sink)
+	}
+	return m.without.Complete(ctx, r, sink)
+}
+
 // TestExactPermissions has nodes, a router, a client, a program with tools and
 // an operator do their work with exactly the permissions that are listed for
 // them: the server refuses nothing.
@@ -104,11 +121,11 @@ func TestExactPermissions(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	model := newWitnessed(t, "auto.txtar")
+	model := &byTools{with: scriptOf(t, "tools.txtar", nil), without: scriptOf(t, "auto.txtar", nil)}
 	worker := member(t, srv, Options{Pool: "writing", Routing: RouteElsewhere, Models: model, Workflows: writers()})
 	member(t, srv, Options{Pool: "writing", Routing: RouteElsewhere, Models: model, Workflows: writers()})
 	member(t, srv, Options{Routing: RouteOnly, Models: model})
-	member(t, srv, Options{Routing: RouteElsewhere, Models: scriptOf(t, "tools.txtar", nil)})
+	member(t, srv, Options{Routing: RouteElsewhere, Models: model})
 
 	c, err := client.Dial(ctx, srv.URL(), nil)
 	if err != nil {

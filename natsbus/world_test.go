@@ -72,6 +72,7 @@ type spec struct {
 	pool  string // empty is natsbus.DefaultPool
 	// more are workflows beside the usual ones, only those instead of them.
 	more, only []flow.Registration
+	members    *members // nil: it asks who lives
 }
 
 func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp *spec) *node {
@@ -146,14 +147,14 @@ func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp 
 			a, err := conn.Deliver(ctx, incarnation, w)
 			return actors.Answer(a), err
 		},
-		Drain: 50 * time.Millisecond,
+		Drain: 50 * time.Millisecond, Alive: sp.members.alive(), Changed: sp.members.next(),
 	})
-	n.serve(ctx, pool, registry, values)
+	n.serve(ctx, pool, registry, values, sp.members)
 	t.Cleanup(n.kill) // of a test that failed
 	return n
 }
 
-func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, values *run.Values) {
+func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, values *run.Values, m *members) {
 	t, conn, sys := n.t, n.conn, n.sys
 	t.Helper()
 	ctx, n.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -181,7 +182,7 @@ func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, 
 	for name, f := range map[string]func() error{
 		"index": func() error { return n.index.Run(ctx) },
 		"relay": func() error {
-			return conn.RelayAll(ctx, &natsbus.RelayOptions{Incarnation: sys.Incarnation(), Swept: func(uint32, int, int) {
+			return conn.RelayAll(ctx, &natsbus.RelayOptions{Incarnation: sys.Incarnation(), Alive: m.alive(), Changed: m.news(), Swept: func(uint32, int, int) {
 				n.mu.Lock()
 				defer n.mu.Unlock()
 				n.swept++

@@ -1,0 +1,195 @@
+package natsbus_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// members is what membership tells one node. A nil one tells nothing.
+type members struct {
+	mu      sync.Mutex
+	dead    []string
+	changed chan struct{} // closed with the next death
+	relay   chan struct{}
+}
+
+func newMembers() *members {
+	return &members{changed: make(chan struct{}), relay: make(chan struct{}, 1)}
+}
+
+// die tells of a death.
+func (m *members) die(incarnation string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.dead = append(m.dead, incarnation)
+	close(m.changed)
+	m.changed = make(chan struct{})
+	m.relay <- struct{}{}
+}
+
+func (m *members) alive() func(string) bool {
+	if m == nil {
+		return nil
+	}
+	return func(incarnation string) bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return !slices.Contains(m.dead, incarnation)
+	}
+}
+
+func (m *members) next() func() <-chan struct{} {
+	if m == nil {
+		return nil
+	}
+	return func() <-chan struct{} {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.changed
+	}
+}
+
+func (m *members) news() <-chan struct{} {
+	if m == nil {
+		return nil
+	}
+	return m.relay
+}
+
+// TestNodeDies kills one of three nodes at work, at some moment and with some
+// delays until membership tells the others, again and again: all of its runs
+// go on elsewhere soon after both know.
+func TestNodeDies(t *testing.T) {
+	for seed := range uint64(3) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { nodeDies(t, rand.New(rand.NewPCG(seed, 1))) })
+		})
+	}
+}
+
+func nodeDies(t *testing.T, dice *rand.Rand) {
+	const step, steps, inFlight = 100 * time.Millisecond, 30, 12
+	srv := natstest.Start(t, nil)
+	work := flow.Registration{Name: "work", Description: "takes a while", Revision: "1", New: func() flow.Workflow {
+		return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
+			for i := range steps {
+				if _, err := flow.Do(ctx, "step", func(ctx context.Context) (int, error) {
+					select {
+					case <-time.After(step):
+						return i, nil
+					case <-ctx.Done():
+						return 0, context.Cause(ctx)
+					}
+				}, flow.Effect(tool.Idempotent)); err != nil {
+					return v, err
+				}
+			}
+			return v, nil
+		})
+	}}
+	var nodes []*node
+	var told []*members
+	for i := range 3 {
+		told = append(told, newMembers())
+		nodes = append(nodes, startNodeWith(t, srv, fmt.Sprint("node-", i), &spec{slots: 8, more: []flow.Registration{work}, members: told[i]}))
+		time.Sleep(time.Second)
+	}
+	nc := guest(t, srv)
+	ctx, cancel := context.WithCancel(t.Context())
+	var load sync.WaitGroup
+	for i := range inFlight {
+		load.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				id := fmt.Sprintf("r%d-%d", i, n)
+				sub, err := nc.SubscribeSync("rath.run.default." + id + ".result")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				submit(t, nc, "work", fmt.Sprintf(`{"id":%q}`, id))
+				m, err := sub.NextMsg(time.Minute)
+				if err != nil {
+					t.Errorf("%s: no result: %v", id, err)
+					return
+				}
+				if r := read(t, m.Data); r["state"] != "succeeded" {
+					t.Errorf("result %v", r)
+				}
+				_ = sub.Unsubscribe() // the connection ends
+			}
+		})
+	}
+	time.Sleep(4*time.Second + time.Duration(dice.Int64N(int64(3*time.Second))))
+	victim := dice.IntN(3)
+	name := fmt.Sprint("node-", victim)
+	began := time.Now()
+	var dying sync.WaitGroup
+	dying.Go(nodes[victim].kill)
+	time.Sleep(800*time.Millisecond + time.Duration(dice.Int64N(int64(700*time.Millisecond))))
+	first := (victim + 1 + dice.IntN(2)) % 3
+	told[first].die(name)
+	known := time.Now()
+	time.Sleep(time.Duration(dice.Int64N(int64(100 * time.Millisecond))))
+	told[3-victim-first].die(name)
+	both := time.Since(known)
+	time.Sleep(8 * time.Second)
+	cancel()
+	load.Wait()
+	dying.Wait()
+
+	reader := nodes[first]
+	taken := 0
+	var worst time.Duration
+	for p := range reader.conn.Partitions() {
+		held := map[session.Key]bool{}
+		for _, m := range reader.stored(t, natsbus.EventStream(reader.conn.Generation(), p)) {
+			c, err := session.Decode(m.Data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, ev := range c.Events {
+				switch ev.Kind {
+				case run.KindClaimed:
+					v, err := run.Read[run.Claimed](ev)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if held[c.Key] && v.Incarnation != name {
+						taken++
+						worst = max(worst, m.Time.Sub(known))
+					}
+					held[c.Key] = v.Incarnation == name
+				case run.KindEnded:
+					held[c.Key] = false
+				}
+			}
+		}
+		for k, open := range held {
+			if open {
+				t.Errorf("%s does not go on", k)
+			}
+		}
+	}
+	t.Logf("%d runs, known after %v, by both %v later: all go on after %v more", taken, known.Sub(began), both, worst)
+	if taken == 0 || worst > both+50*time.Millisecond {
+		t.Errorf("%d runs of the dead node went on elsewhere, the last of them %v after the first node knew and %v after the second", taken, worst, worst-both)
+	}
+	for i, n := range nodes {
+		if i != victim {
+			n.stop()
+		}
+	}
+}

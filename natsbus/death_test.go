@@ -193,3 +193,52 @@ func nodeDies(t *testing.T, dice *rand.Rand) {
 		}
 	}
 }
+
+// TestUnclaimed kills a node that has taken a task from the queue, and no log
+// knows it yet: another one has it within three seconds.
+func TestUnclaimed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		nc := guest(t, srv)
+		n := startNode(t, srv, "node-1")
+		n.stop()
+		dying, err := natsbus.Connect(t.Context(), options(srv, t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken := make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		var pulling sync.WaitGroup
+		pulling.Go(func() {
+			err := dying.PullTasks(ctx, &natsbus.Intake{
+				Offers: func(string) (string, bool) { return "1", true },
+				Accept: func(ctx context.Context, _ run.Task) error {
+					close(taken)
+					<-ctx.Done()
+					return ctx.Err()
+				},
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		submit(t, nc, "agent", `{"id":"r1","input":"x"}`)
+		<-taken
+		n = startNode(t, srv, "node-2")
+		time.Sleep(30 * time.Second) // it is at it, and says so
+		if r := ask(t, nc, "rath.query.default.result", `{"run":"r1"}`); r["state"] != nil {
+			t.Errorf("somebody else has taken it: %v", r)
+		}
+		dying.Kill()
+		began := time.Now()
+		cancel()
+		pulling.Wait()
+		if r := resultOf(t, nc, "r1"); r["state"] != "succeeded" {
+			t.Errorf("result %v", r)
+		}
+		if d := time.Since(began); d > 3200*time.Millisecond {
+			t.Errorf("it was taken after %v", d)
+		}
+		n.stop()
+	})
+}

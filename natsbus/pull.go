@@ -16,7 +16,7 @@ import (
 const (
 	// ackWait is how long a node that takes a message may be silent about it
 	// before another one gets it. While a node is at it, it says so.
-	ackWait = 6 * time.Second
+	ackWait = 3 * time.Second
 	// maxPull bounds the messages of one request.
 	maxPull = 64
 	// pullFor is how long a request for messages waits for them. What the

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -48,6 +49,50 @@ func TestPassivation(t *testing.T) {
 		if g.Epoch != 2 || g.Session.Text() != "zero" || g.Base.Ref() != a.Session.Ref() {
 			t.Errorf("activated again with epoch %d and %q", g.Epoch, g.Session.Text())
 		}
+	})
+}
+
+// TestRestingGoroutines has many sessions at work at once. Once they are
+// passivated no goroutine is left of them.
+func TestRestingGoroutines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sys := start(t, &faults{latency: 10 * time.Millisecond}, actors.Options{Passivate: time.Minute})
+		synctest.Wait()
+		before := runtime.NumGoroutine()
+		const sessions = 300
+		round := func(n int) {
+			t.Helper()
+			var all sync.WaitGroup
+			for i := range sessions {
+				all.Go(func() {
+					k := key(fmt.Sprint("s", i))
+					g := claim(t, sys.Store(), task(fmt.Sprint("r", n), k))
+					if _, err := sys.Store().Commit(t.Context(), end(g, k, g.Session.Ref().Version)); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			all.Wait()
+			synctest.Wait()
+		}
+		rests := func(after string) {
+			t.Helper()
+			time.Sleep(2 * time.Minute)
+			synctest.Wait()
+			if n := runtime.NumGoroutine() - before; n != 0 || sys.Active() != 0 {
+				t.Errorf("after %s %d goroutines are left, of %d sessions in memory", after, n, sys.Active())
+			}
+		}
+		round(1)
+		if n := runtime.NumGoroutine() - before; n < 32 {
+			t.Errorf("%d goroutines are kept for more of the same: the test shows little", n)
+		}
+		rests("a round")
+		for n := range 5 {
+			round(2 + n)
+			time.Sleep(7 * time.Second)
+		}
+		rests("five")
 	})
 }
 

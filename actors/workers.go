@@ -3,20 +3,28 @@ package actors
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
-// maxParked is how many goroutines a System keeps for later work. It starts as
-// many as it needs.
-const maxParked = 64
+const (
+	// maxParked is how many goroutines a System keeps for later work. It starts
+	// as many as it needs.
+	maxParked = 64
+	// parkedFor is after how long without any work it keeps none. It may take
+	// twice as long.
+	parkedFor = 10 * time.Second
+)
 
 // workers runs functions in goroutines that it reuses: the stack of a fresh
 // one has to grow several times for every commit, which costs as much as all
 // the rest of an actor's work.
 type workers struct {
-	next   chan func()
-	stop   chan struct{}
-	parked atomic.Int32
-	wg     sync.WaitGroup
+	next    chan func() // nil ends a parked goroutine
+	stop    chan struct{}
+	parked  atomic.Int32
+	used    atomic.Bool // something was run since thin last looked
+	watched atomic.Bool // thin is going to look
+	wg      sync.WaitGroup
 }
 
 func newWorkers() *workers {
@@ -25,18 +33,22 @@ func newWorkers() *workers {
 
 // run runs f in a goroutine of its own.
 func (w *workers) run(f func()) {
+	if !w.used.Load() {
+		w.used.Store(true)
+	}
 	select {
 	case w.next <- f:
 		return
 	default:
 	}
 	w.wg.Go(func() {
-		for {
+		for f != nil {
 			f()
 			if w.parked.Add(1) > maxParked {
 				w.parked.Add(-1)
 				return
 			}
+			w.watch()
 			select {
 			case f = <-w.next:
 				w.parked.Add(-1)
@@ -45,6 +57,33 @@ func (w *workers) run(f func()) {
 			}
 		}
 	})
+}
+
+// watch sees to it that thin looks after the parked goroutines.
+func (w *workers) watch() {
+	if !w.watched.Load() && w.watched.CompareAndSwap(false, true) {
+		time.AfterFunc(parkedFor, w.thin)
+	}
+}
+
+// thin ends the parked goroutines if nothing was run since it last looked, and
+// goes on looking while there are some.
+func (w *workers) thin() {
+	for idle := !w.used.Swap(false); idle; {
+		select {
+		case w.next <- nil:
+		default:
+			idle = false
+		}
+	}
+	w.watched.Store(false)
+	select {
+	case <-w.stop:
+	default:
+		if w.parked.Load() > 0 {
+			w.watch() // those that parked meanwhile did not
+		}
+	}
 }
 
 // end waits until all that was run has returned. Nothing may be run after it.

@@ -127,7 +127,7 @@ func codeOf(err error) int {
 			run.ErrKeyReused, run.ErrState, session.ErrConflict, session.ErrClosed, session.ErrStale, natsserver.ErrStoreInUse,
 			natsserver.ErrPortInUse, natsbus.ErrDurability, session.ErrTooOld, fs.ErrExist,
 		}},
-		{exitRefused, []error{run.ErrReview, natsbus.ErrDenied, sandbox.ErrUnsupported}},
+		{exitRefused, []error{run.ErrReview, natsbus.ErrDenied, natsbus.ErrRefused, sandbox.ErrUnsupported}},
 		{exitUnavailable, []error{
 			run.ErrBusy, session.ErrUnavailable, natsbus.ErrUnreachable, natsbus.ErrFull, natsserver.ErrStoreFull, natsserver.ErrStoreReadOnly,
 			context.DeadlineExceeded, run.ErrNotSupported, syscall.EROFS, syscall.ENOSPC, fs.ErrPermission,

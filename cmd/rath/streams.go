@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"net"
 	"os"
@@ -80,7 +79,7 @@ func (a *app) login(o *natsbus.Options) error {
 	if o.URL == "" {
 		nc, err := a.readContext(or(c.Context.Value, a.selectedContext()))
 		if err != nil {
-			return fmt.Errorf("audit: %w", err)
+			return err
 		}
 		o.URL, o.User, o.Password, o.NKeyFile, o.RootCAs = nc.URL, nc.User, nc.Password, nc.NKey, nc.CA
 		o.CredsFile, o.Inbox = or(o.CredsFile, nc.Creds), or(nc.Inbox, o.Inbox)

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/natsbus"
+)
+
+// exactServer is a server whose users may do what is listed for them.
+func exactServer(t *testing.T) *natsserver.Server {
+	t.Helper()
+	srv, err := natsserver.Start(t.Context(), &natsserver.Options{
+		StoreDir: t.TempDir(), Port: -1, Lazy: true, MaxStore: 64 << 30,
+		Grant: func(r messages.Role, at messages.Place) *messages.Grant {
+			at.Partitions = natsbus.DefaultPartitions
+			return new(messages.GrantOf(r, at))
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if err := srv.Shutdown(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return srv
+}
+
+// TestProvision plays what an operator does with a new server, and with wishes
+// that would lose data.
+func TestProvision(t *testing.T) {
+	srv := exactServer(t)
+	_, password := srv.Operator()
+	home := t.TempDir()
+	run := func(user, password string, args ...string) (string, int) {
+		var out, errs bytes.Buffer
+		args = append([]string{"rath", "provision", "--server", srv.URL()}, args...)
+		code := execute(args, strings.NewReader(""), &out, &errs, func(name string) string {
+			return map[string]string{"HOME": home, "NATS_USER": user, "NATS_PASSWORD": password}[name]
+		})
+		return strings.ReplaceAll(out.String()+errs.String(), srv.URL(), "URL"), code
+	}
+	operator := func(args ...string) (string, int) { return run("operator", password, args...) }
+
+	var story strings.Builder
+	for _, step := range []struct {
+		args string
+		code int
+	}{
+		{"--replicas 1 --partitions 2 --pool review --dry-run", exitPartial},
+		{"--replicas 1 --partitions 2 --pool review", exitOK},
+		{"--pool review", exitOK},
+		{"--pool review --pool batch --keep-results 48h --dry-run", exitPartial},
+		{"--partitions 3", exitRefused},
+		{"--replicas 3 --dry-run", exitRefused},
+		{"--store-bytes 1potato", exitUsage},
+	} {
+		text, code := operator(strings.Fields(step.args)...)
+		if code != step.code {
+			t.Errorf("%s: exit %d, want %d", step.args, code, step.code)
+		}
+		story.WriteString("$ rath provision " + step.args + "\n" + text + "\n")
+	}
+	const name = "testdata/provision.txt"
+	if *update {
+		if err := os.WriteFile(name, []byte(story.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := story.String(); got != string(want) {
+		t.Errorf("%s differs (go test ./cmd/rath -update writes it anew):\n%s", name, firstDifference(got, string(want)))
+	}
+
+	text, code := operator("-o", "json", "-q")
+	var plan natsbus.Plan
+	if err := json.Unmarshal([]byte(text), &plan); err != nil || code != exitOK || plan.Partitions != 2 || len(plan.Changes) != 18 || !plan.Changes[0].Done {
+		t.Errorf("exit %d, %v: %s", code, err, text)
+	}
+	user, password := srv.Node()
+	if text, code := run(user, password, "--pool", "other"); code != exitRefused || !strings.Contains(text, "no permission to publish to $JS.API.CONSUMER.CREATE.WORK") {
+		t.Errorf("with the credentials of a node: exit %d, %s", code, text)
+	}
+}
+
+// TestProvisionWaits starts before the server does.
+func TestProvisionWaits(t *testing.T) {
+	port, err := freePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &natsserver.Options{StoreDir: t.TempDir(), Port: port, Lazy: true, MaxStore: 64 << 30, Open: true}
+	address := "nats://127.0.0.1:" + strconv.Itoa(port)
+	run := func(wait string) (string, int) {
+		var out, errs bytes.Buffer
+		code := execute([]string{"rath", "provision", "--server", address, "--replicas", "1", "--wait", wait}, strings.NewReader(""), &out, &errs, func(string) string { return "" })
+		return out.String() + errs.String(), code
+	}
+	if text, code := run("0s"); code != exitUnavailable {
+		t.Fatalf("exit %d: %s", code, text)
+	}
+	type result struct {
+		text string
+		code int
+	}
+	done := make(chan result, 1)
+	go func() {
+		text, code := run("1m")
+		done <- result{text, code}
+	}()
+	srv, err := natsserver.Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := <-done
+	if r.code != exitOK || !strings.Contains(r.text, "created") {
+		t.Errorf("exit %d: %s", r.code, r.text)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := srv.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPermissionConfig has a server read what --as nats prints.
+func TestPermissionConfig(t *testing.T) {
+	at := messages.Place{Tenant: "acme", Generation: 1, Partitions: 4}
+	text := natsAccounts(at)
+	for _, user := range []string{"NODE", "OPERATOR", "CLIENT_ACME", "TOOL_ACME"} {
+		t.Setenv(user+"_PASSWORD", "secret"+user)
+		if !strings.Contains(text, "$"+user+"_PASSWORD") {
+			t.Errorf("nobody logs in as %s", user)
+		}
+	}
+	if err := natsserver.CheckConfig(text); err != nil {
+		t.Error(err)
+	}
+	if err := natsserver.CheckConfig(strings.ReplaceAll(text, "$NODE_PASSWORD", "$NO_SUCH_PASSWORD")); err == nil {
+		t.Error("a password that is nowhere is accepted")
+	}
+}
+
+func TestParseBytes(t *testing.T) {
+	for in, want := range map[string]int64{"40GiB": 40 << 30, "512Mi": 512 << 20, "1073741824": 1 << 30, "1TiB": 1 << 40, "64KiB": 64 << 10} {
+		if got, err := parseBytes(in); err != nil || got != want {
+			t.Errorf("%s: %d, %v", in, got, err)
+		}
+	}
+	for _, in := range []string{"", "GiB", "-1", "0", "1GB", "1.5GiB", "9223372036854775807KiB", "1 GiB"} {
+		if n, err := parseBytes(in); err == nil {
+			t.Errorf("%q is %d", in, n)
+		}
+	}
+}

@@ -1,0 +1,440 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Action is what becomes of a stream, a bucket or a consumer.
+type Action string
+
+// The actions.
+const (
+	Create Action = "create"
+	Update Action = "update"
+	Keep   Action = "keep"   // it is as it should be
+	Refuse Action = "refuse" // at least one of its differences is not changed
+)
+
+// What a Change is about.
+const (
+	KindStream   = "stream"
+	KindBucket   = "bucket"
+	KindConsumer = "consumer"
+)
+
+// Change is what provisioning does about one stream, bucket or consumer.
+type Change struct {
+	Kind   string `json:"kind"`
+	Name   string `json:"name"` // of a consumer: "STREAM/consumer"
+	Action Action `json:"action"`
+	// About says in a few words what it is like, once everything is done.
+	About       string       `json:"about"`
+	Differences []Difference `json:"differences,omitempty"`
+	// Done: the servers hold what was asked for.
+	Done bool `json:"done"`
+
+	want, have *jetstream.StreamConfig // of a stream or bucket
+	queue      pullQueue
+	denied     *PermissionError
+}
+
+// Plan is what provisioning would do. It holds for the streams as they were
+// when it was made.
+type Plan struct {
+	Generation uint32   `json:"generation"`
+	Partitions uint32   `json:"partitions"`
+	Replicas   int      `json:"replicas"`
+	Changes    []Change `json:"changes"`
+
+	o Options
+}
+
+// Pending returns the changes that something is to be done about.
+func (p *Plan) Pending() []Change {
+	return slices.DeleteFunc(slices.Clone(p.Changes), func(c Change) bool { return c.Action == Keep || c.Done })
+}
+
+// Provisioning says how streams, buckets and consumers are to be. The zero value
+// keeps what an operator chose before.
+type Provisioning struct {
+	// Partitions is the number of event streams of a new generation; 0 is
+	// DefaultPartitions. For one that exists it can only be repeated.
+	Partitions uint32
+	// Replicas of each stream; 0 is as many as there are, 3 in a new
+	// installation.
+	Replicas int
+	// StoreBytes is shared among all streams, on each server that holds
+	// replicas of all; 0 leaves those that exist as large as they are, and
+	// makes new ones as large as DefaultStoreBytes says.
+	StoreBytes int64
+	// KeepResults is for how long stored results are kept; 0 leaves that, and
+	// in a new installation keeps them while there is room.
+	KeepResults time.Duration
+	// Pools get consumers for their work; DefaultPool and RouterPool if there
+	// are none.
+	Pools []string
+	// Cluster and Tags say on which servers streams may lie; empty leaves that.
+	Cluster string
+	Tags    []string
+	// FewerReplicas agrees to lower the number of replicas.
+	FewerReplicas bool
+}
+
+// RouterPool is the pool of routers that are told no other.
+const RouterPool = "router"
+
+// NewReplicas is what a new installation gets if nobody says otherwise.
+const NewReplicas = 3
+
+// provisionFor bounds one request that makes or changes something: servers
+// choose a leader for it.
+const provisionFor = 15 * time.Second
+
+// Plan compares what is there with what is asked for, and changes nothing. It
+// takes the rights of an operator; Options.Client is enough otherwise.
+func (c *Conn) Plan(ctx context.Context, p *Provisioning) (*Plan, error) {
+	if p == nil {
+		p = &Provisioning{}
+	}
+	o := c.o
+	o.Partitions, o.Replicas, o.StoreBytes, o.KeepResults = p.Partitions, p.Replicas, p.StoreBytes, p.KeepResults
+	o.Pools = p.Pools
+	if len(o.Pools) == 0 {
+		o.Pools = []string{DefaultPool, RouterPool}
+	}
+	for _, pool := range o.Pools {
+		if err := validPool(pool); err != nil {
+			return nil, err
+		}
+	}
+	first, err := c.lookStream(ctx, EventStream(o.Generation, 0))
+	if err != nil {
+		return nil, o.provisionError(jetstream.StreamConfig{Name: EventStream(o.Generation, 0)}, err)
+	}
+	if first != nil {
+		if err := c.follows(ctx, &o, &first.Config); err != nil {
+			return nil, err
+		}
+	}
+	if o.Replicas == 0 {
+		o.Replicas = NewReplicas
+	}
+	if o.Partitions == 0 {
+		o.Partitions = DefaultPartitions
+	}
+	o.setDefaults()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	changes, err := c.changes(ctx, &o, func(ch *Change, state jetstream.StreamState) { p.choose(ch, state) })
+	if err != nil {
+		return nil, err
+	}
+	return &Plan{Generation: o.Generation, Partitions: o.Partitions, Replicas: o.Replicas, Changes: changes, o: o}, nil
+}
+
+// follows takes what is fixed, or was chosen, from the first event stream of a
+// generation that exists.
+func (c *Conn) follows(ctx context.Context, o *Options, first *jetstream.StreamConfig) error {
+	have, err := partitionsOf(first)
+	if err == nil && have == 0 {
+		have, err = c.countPartitions(ctx, o.Generation)
+	}
+	if err != nil {
+		return err
+	}
+	if o.Partitions != 0 && o.Partitions != have {
+		return fmt.Errorf("natsbus: generation %d has %d partitions, not %d: %w: the ids of sessions name their partition, so that their number "+
+			"is fixed for a generation; ask for %d", o.Generation, have, o.Partitions, ErrRefused, have)
+	}
+	o.Partitions = have
+	if o.Replicas == 0 {
+		o.Replicas = first.Replicas
+	}
+	return nil
+}
+
+// partitionsOf reads the number of partitions of the generation of an event
+// stream; 0 if it was made by a build that did not note it.
+func partitionsOf(first *jetstream.StreamConfig) (uint32, error) {
+	text := first.Metadata[metaPartitions]
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil || n == 0 || n > MaxPartitions {
+		return 0, fmt.Errorf("natsbus: stream %s: metadata %s is %q, want a number from 1 to %d", first.Name, metaPartitions, text, MaxPartitions)
+	}
+	return uint32(n), nil
+}
+
+// countPartitions counts the event streams of a generation.
+func (c *Conn) countPartitions(ctx context.Context, generation uint32) (uint32, error) {
+	all, err := c.eventStreams(ctx)
+	if err != nil {
+		return 0, err
+	}
+	n := uint32(0)
+	for slices.Contains(all, EventStream(generation, n)) {
+		n++
+	}
+	return n, nil
+}
+
+// ErrRefused is returned for a change that would lose or hide data. Nothing was
+// changed.
+var ErrRefused = errors.New("refused")
+
+// choose adds to a change what only an operator may ask for, and refuses what
+// would lose data.
+func (p *Provisioning) choose(ch *Change, state jetstream.StreamState) {
+	want := ch.want
+	if p.Cluster != "" || len(p.Tags) > 0 {
+		want.Placement = &jetstream.Placement{Cluster: p.Cluster, Tags: p.Tags}
+	}
+	if ch.have == nil {
+		return
+	}
+	differ := func(name, have, want string, take func(dst, src *jetstream.StreamConfig)) *Difference {
+		if have == want {
+			return &Difference{}
+		}
+		ch.Differences = append(ch.Differences, Difference{Setting: name, Have: have, Want: want, take: take})
+		return &ch.Differences[len(ch.Differences)-1]
+	}
+	if want.Placement != nil {
+		differ("placement", placed(ch.have.Placement), placed(want.Placement), func(dst, src *jetstream.StreamConfig) { dst.Placement = src.Placement })
+	}
+	if p.StoreBytes > 0 && ch.have.MaxBytes > 0 {
+		d := differ("max bytes", bytesText(ch.have.MaxBytes), bytesText(want.MaxBytes), func(dst, src *jetstream.StreamConfig) { dst.MaxBytes = src.MaxBytes })
+		if uint64(want.MaxBytes) < state.Bytes {
+			d.Refused = fmt.Sprintf("it holds %s: ask for more, or archive and purge first", bytesText(int64(state.Bytes)))
+		}
+	}
+	if p.KeepResults > 0 && want.Name == StreamResult {
+		differ("max age", ch.have.MaxAge.String(), want.MaxAge.String(), func(dst, src *jetstream.StreamConfig) { dst.MaxAge = src.MaxAge })
+	}
+	for i := range ch.Differences {
+		d := &ch.Differences[i]
+		if d.Setting == "replicas" && want.Replicas < ch.have.Replicas && !p.FewerReplicas {
+			d.Refused = fmt.Sprintf("acknowledged commits would survive the loss of fewer servers: agree to that to have it, or ask for %d replicas", ch.have.Replicas)
+		}
+	}
+}
+
+func placed(p *jetstream.Placement) string {
+	if p == nil || p.Cluster == "" && len(p.Tags) == 0 {
+		return "anywhere"
+	}
+	text := strings.Join(p.Tags, ",")
+	if p.Cluster != "" {
+		text = strings.TrimSuffix("cluster "+p.Cluster+" "+text, " ")
+	}
+	return text
+}
+
+// bytesText writes a number of bytes for people.
+func bytesText(n int64) string {
+	switch {
+	case n >= 1<<30:
+		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	case n >= 1<<20:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	}
+	return fmt.Sprintf("%d B", n)
+}
+
+// lookStream returns how a stream is, nil if it is not there.
+func (c *Conn) lookStream(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
+	s, err := apiWithin(ctx, c, apiStreamInfo+name, askStream, func(ctx context.Context) (jetstream.Stream, error) {
+		return c.js.Stream(ctx, name)
+	})
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.CachedInfo(), nil
+}
+
+// askStream bounds the question how a stream is.
+const askStream = 5 * time.Second
+
+// changes compares everything that options ask for with what is there. more, if
+// set, is given each stream.
+func (c *Conn) changes(ctx context.Context, o *Options, more func(*Change, jetstream.StreamState)) ([]Change, error) {
+	if o.StoreBytes < MinStoreBytes {
+		return nil, fmt.Errorf("natsbus: %d bytes for all streams: at least %d are needed", o.StoreBytes, MinStoreBytes)
+	}
+	var all []Change
+	there := map[string]bool{}
+	for _, want := range layout(o) {
+		info, err := c.lookStream(ctx, want.Name)
+		if err != nil {
+			return nil, o.provisionError(want, err)
+		}
+		ch := streamChange(want)
+		state := jetstream.StreamState{}
+		if info != nil {
+			there[want.Name], state = true, info.State
+			ch.found(&info.Config)
+		}
+		if more != nil {
+			more(&ch, state)
+		}
+		ch.decide()
+		all = append(all, ch)
+	}
+	for _, q := range queues(o.Pools) {
+		ch := Change{Kind: KindConsumer, Name: q.stream + "/" + q.durable, Action: Create, About: q.filter, queue: q}
+		if there[q.stream] {
+			consumer, err := c.lookQueue(ctx, q)
+			if err != nil {
+				return nil, fmt.Errorf("natsbus: consumer %s of stream %s: %w", q.durable, q.stream, err)
+			}
+			if consumer != nil {
+				ch.Action, ch.Differences = Keep, q.differences(&consumer.CachedInfo().Config)
+				ch.decide()
+			}
+		}
+		all = append(all, ch)
+	}
+	return all, nil
+}
+
+func streamChange(want jetstream.StreamConfig) Change {
+	ch := Change{Kind: KindStream, Name: want.Name, Action: Create, want: &want}
+	if name, ok := strings.CutPrefix(want.Name, "KV_"); ok {
+		ch.Kind, ch.Name = KindBucket, name
+	}
+	return ch
+}
+
+// merged is how a stream is once the change is made.
+func (ch *Change) merged() jetstream.StreamConfig {
+	if ch.have == nil {
+		return *ch.want
+	}
+	cfg := *ch.have
+	cfg.Metadata = maps.Clone(cfg.Metadata)
+	for _, d := range ch.Differences {
+		if d.take != nil {
+			d.take(&cfg, ch.want)
+		}
+	}
+	return cfg
+}
+
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// found takes in how a stream is.
+func (ch *Change) found(have *jetstream.StreamConfig) {
+	ch.Action, ch.have, ch.Differences = Keep, have, differences(ch.want, have)
+}
+
+// decide says what becomes of what is there.
+func (ch *Change) decide() {
+	if ch.want != nil {
+		cfg := ch.merged()
+		ch.About = fmt.Sprintf("%s, %s, %s", strings.ToLower(cfg.Storage.String()), counted(cfg.Replicas, "replica"), bytesText(cfg.MaxBytes))
+	}
+	if ch.Action == Create {
+		return
+	}
+	ch.Done = len(ch.Differences) == 0
+	for _, d := range ch.Differences {
+		if d.Refused != "" {
+			ch.Action = Refuse
+			return
+		}
+		ch.Action = Update
+	}
+}
+
+// Refused returns a *RefusedError if anything in the plan is refused.
+func (p *Plan) Refused() error {
+	if slices.ContainsFunc(p.Changes, func(ch Change) bool { return ch.Action == Refuse }) {
+		return &RefusedError{p}
+	}
+	return nil
+}
+
+// Apply carries a plan out. It refuses as a whole, and changes nothing, if
+// anything in it is refused; a *RefusedError says what. When it fails in the
+// middle, what it did is Done in the plan, and planning again goes on from
+// there.
+func (c *Conn) Apply(ctx context.Context, p *Plan) error {
+	if err := p.Refused(); err != nil {
+		return err
+	}
+	for i := range p.Changes {
+		if ch := &p.Changes[i]; !ch.Done {
+			if err := c.carryOut(ctx, ch); err != nil {
+				return p.o.provisionError(ch.config(), err)
+			}
+			ch.Done = true
+		}
+	}
+	return nil
+}
+
+// RefusedError says which changes of a plan are refused. errors.Is(err,
+// ErrRefused) holds.
+type RefusedError struct{ Plan *Plan }
+
+// Error has a line for each difference that is refused.
+func (e *RefusedError) Error() string {
+	lines := []string{"natsbus: nothing was changed: " + ErrRefused.Error()}
+	for _, ch := range e.Plan.Changes {
+		for _, d := range ch.Differences {
+			if d.Refused != "" {
+				lines = append(lines, fmt.Sprintf("%s %s: %s is %s, not %s: %s", ch.Kind, ch.Name, d.Setting, d.Have, d.Want, d.Refused))
+			}
+		}
+	}
+	return strings.Join(lines, "\n\t")
+}
+
+// Is reports whether target is ErrRefused.
+func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
+
+func (ch *Change) config() jetstream.StreamConfig {
+	if ch.want != nil {
+		return *ch.want
+	}
+	return jetstream.StreamConfig{Name: ch.queue.stream}
+}
+
+// carryOut does what a change says.
+func (c *Conn) carryOut(ctx context.Context, ch *Change) error {
+	switch {
+	case ch.Kind == KindConsumer:
+		_, err := c.putQueue(ctx, ch.queue)
+		return err
+	case ch.Action == Create:
+		_, err := apiWithin(ctx, c, apiStreamCreate+ch.want.Name, provisionFor, func(ctx context.Context) (jetstream.Stream, error) {
+			return c.js.CreateStream(ctx, *ch.want)
+		})
+		return err
+	}
+	cfg := ch.merged()
+	_, err := apiWithin(ctx, c, apiStreamUpdate+cfg.Name, provisionFor, func(ctx context.Context) (jetstream.Stream, error) {
+		return c.js.UpdateStream(ctx, cfg)
+	})
+	return err
+}

@@ -182,7 +182,7 @@ func TestErrorsTravel(t *testing.T) {
 	if a := messages.AnswerOf(nil); !a.Done || a.Err() != nil {
 		t.Errorf("no error became %+v", a)
 	}
-	for _, reply := range []string{`{"runs":[]}`, `{"run":"r1","state":"failed","code":"timeout"}`, `[]`, ``} {
+	for _, reply := range []string{`{"runs":[]}`, `{"run":"r1","state":"failed","code":"timeout","error":"too slow"}`, `[]`, ``} {
 		if err := messages.ReplyError([]byte(reply)); err != nil {
 			t.Errorf("%s is no error, got %v", reply, err)
 		}

@@ -103,10 +103,14 @@ func (e *Error) Err() error {
 	return e.Code.Err(e.Text)
 }
 
-// ReplyError returns the error that a reply to a query is, nil if it is none.
+// ReplyError returns the error that a reply to a query is, nil if it is none:
+// the result of a run that failed has an error as well, and a state.
 func ReplyError(data []byte) error {
-	var e Error
-	if json.Unmarshal(data, &e) != nil || e.Text == "" {
+	var e struct {
+		Error
+		State run.State `json:"state"`
+	}
+	if json.Unmarshal(data, &e) != nil || e.Text == "" || e.State != "" {
 		return nil
 	}
 	return e.Err()

@@ -154,7 +154,8 @@ func (d *deriver) fill(r *Record, ev session.Event) (ok bool, err error) {
 	case strings.HasPrefix(ev.Kind, "step."):
 		return true, d.fillStep(r, ev)
 	case strings.HasPrefix(ev.Kind, "run."):
-		return true, d.fillRun(r, ev)
+		err := d.fillRun(r, ev)
+		return ev.Kind != run.KindReceived || r.Run != "", err // a message that no run got is told by its chunk
 	case ev.Kind == run.KindWriter:
 		return false, nil // each record carries the epoch
 	case strings.HasPrefix(ev.Kind, "writer."):

@@ -205,6 +205,9 @@ func TestDeriveSummaries(t *testing.T) {
 		{"ended elsewhere", runEvent(t, run.KindEnded, run.Ended{Run: "r1", State: run.Cancelled}), lineage.Released, "run lets the session go: cancelled"},
 		{"failed", runEvent(t, run.KindEnded, run.Ended{Run: "r1", State: run.TimedOut, Workflow: "fix", Code: run.CodeDeadline, Error: "deadline exceeded"}), lineage.Ended, "run timed out: deadline exceeded"},
 	}
+	if rs, err := lineage.Derive(entry(t, 2, runEvent(t, run.KindReceived, run.Received{ID: "m1", Kind: run.Message}))); err != nil || len(rs) != 0 {
+		t.Errorf("a message that no run got has %d records besides that of its chunk, %v", len(rs), err)
+	}
 	seen := map[lineage.Kind]bool{lineage.Submitted: true} // in TestDeriveDemo
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

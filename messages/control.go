@@ -36,7 +36,7 @@ type Control struct {
 	// By says who asks. It is recorded as said: whoever may publish the
 	// request may write what he likes here.
 	By string `json:"by,omitempty"`
-	// Decision of resolve: run.Happened, run.Again or run.Fail.
+	// Decision of resolve: run.Happened, run.Again, run.Pin or run.Fail.
 	Decision string `json:"decision,omitempty"`
 	// Value is the result of a call that happened, as JSON.
 	Value json.RawMessage `json:"value,omitempty"`
@@ -44,7 +44,7 @@ type Control struct {
 	Step run.Path `json:"step,omitempty"`
 	// Text is what message says.
 	Text string `json:"text,omitempty"`
-	// ID of a message or an answer makes sending it again harmless.
+	// ID makes sending the request again harmless, whatever the verb but rerun.
 	ID string `json:"id,omitempty"`
 	// Interrupt cuts off the model call that is under way, so that it is made
 	// again with the message.
@@ -99,7 +99,7 @@ func (c Control) Signal(home session.Key, id run.ID, verb string) (run.Signal, e
 		if c.Decision != "" || c.Value != nil {
 			return bad("decision", "a cancel decides nothing", "send it to the verb "+VerbResolve)
 		}
-		s.Cancel = &run.CancelRequested{By: c.By, Reason: c.Reason, Run: id}
+		s.Cancel = &run.CancelRequested{By: c.By, ID: c.ID, Reason: c.Reason, Run: id}
 		return s, nil
 	case VerbResolve:
 		if c.Decision != run.Happened && c.Decision != run.Again && c.Decision != run.Fail && c.Decision != run.Pin {
@@ -112,7 +112,7 @@ func (c Control) Signal(home session.Key, id run.ID, verb string) (run.Signal, e
 		if c.Value != nil && c.Decision != run.Happened {
 			return bad("value", "only a call that happened has a result", "leave it out, or decide "+run.Happened)
 		}
-		s.Resolve = &run.Resolved{By: c.By, Decision: c.Decision, Reason: c.Reason, Run: id, Value: string(c.Value)}
+		s.Resolve = &run.Resolved{By: c.By, Decision: c.Decision, ID: c.ID, Reason: c.Reason, Run: id, Value: string(c.Value)}
 		return s, nil
 	case VerbApprove, VerbReject, VerbRespond:
 		if c.Step == "" {
@@ -133,7 +133,7 @@ func (c Control) Signal(home session.Key, id run.ID, verb string) (run.Signal, e
 		if strings.TrimSpace(c.Reason) == "" {
 			return bad("reason", "it is missing", "say why; it is kept as evidence")
 		}
-		s.Quarantine = &run.Quarantined{By: c.By, Reason: c.Reason, Released: verb == VerbRelease}
+		s.Quarantine = &run.Quarantined{By: c.By, ID: c.ID, Reason: c.Reason, Released: verb == VerbRelease}
 		return s, nil
 	case VerbRebudget:
 		if c.Budget == nil {
@@ -143,7 +143,7 @@ func (c Control) Signal(home session.Key, id run.ID, verb string) (run.Signal, e
 			return run.Signal{}, err
 		}
 		b := c.Budget
-		s.Rebudget = &run.Rebudgeted{By: c.By, Reason: c.Reason, Run: id, Budget: run.Budget{
+		s.Rebudget = &run.Rebudgeted{By: c.By, ID: c.ID, Reason: c.Reason, Run: id, Budget: run.Budget{
 			MicroUSD: b.MicroUSD, Steps: b.Steps, Time: time.Duration(b.TimeMS) * time.Millisecond, Tokens: b.Tokens,
 		}}
 		return s, nil

@@ -169,7 +169,7 @@ func full() map[string]any {
 		"work.v1": messages.Work{
 			Tenant: "acme", Session: "s1", Run: "r1", Workflow: "fix", Revision: "r1", Cancel: &run.CancelRequested{By: "b", Close: "cancelled", Reason: "r", Run: "r1"},
 			Received: fullReceived(), Close: &run.Disposal{Reason: "r", Session: "s2", State: session.ClosedCancelled}, Tick: true,
-			Quarantine: &run.Quarantined{By: "b", Next: &run.Offer{Revision: "r1", Run: "r2", Workflow: "fix"}, Reason: "r", Released: true},
+			Quarantine: &run.Quarantined{By: "b", ID: "i", Next: &run.Offer{Revision: "r1", Run: "r2", Workflow: "fix"}, Reason: "r", Released: true},
 			Rebudget:   &run.Rebudgeted{Budget: run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, By: "b", Reason: "r", Run: "r1"}, Late: new(fullDone(run.StepTool)),
 			Branch:  fullBranch(),
 			Resolve: &run.Resolved{By: "b", Decision: run.Again, Path: "1", Reason: "r", Revision: "r1", Run: "r1", Value: "1", Workflow: "fix"}, Task: &inner, Input: "{}",
@@ -391,8 +391,8 @@ func TestCommitSchema(t *testing.T) {
 		{run.KindClaimed, run.Claimed{Attempt: 1, Epoch: 1, Home: key, Incarnation: "n", Revision: "r", Run: "r1", Workflow: "w"}},
 		{run.KindReleased, run.Released{Attempt: 1, Next: offer, Reason: "r", Revision: "r", Run: "r1", Step: "3", Workflow: "w"}},
 		{run.KindReview, run.Review{Attempt: 1, Call: "c", Code: "needs_review", Expires: 1, Name: "n", Path: "1", Reason: "r", Revision: "v1", Run: "r1"}},
-		{run.KindResolved, run.Resolved{By: "b", Decision: run.Happened, Path: "1", Reason: "r", Revision: "r", Run: "r1", Value: "1", Workflow: "w"}},
-		{run.KindCancel, run.CancelRequested{By: "b", Close: session.ClosedCancelled, Reason: "r", Run: "r1"}},
+		{run.KindResolved, run.Resolved{By: "b", Decision: run.Happened, ID: "i", Path: "1", Reason: "r", Revision: "r", Run: "r1", Value: "1", Workflow: "w"}},
+		{run.KindCancel, run.CancelRequested{By: "b", Close: session.ClosedCancelled, ID: "i", Reason: "r", Run: "r1"}},
 		{run.KindWarning, run.Warning{Run: "r1", Text: "t"}},
 		{run.KindEnded, run.Ended{
 			Attempt: 1, Branches: []session.ID{"s3"}, Children: []session.ID{"s2"}, Code: "error", Error: "x", Next: offer, Output: "o",
@@ -402,6 +402,7 @@ func TestCommitSchema(t *testing.T) {
 			Branches: []session.ID{"s2"}, Detail: "d", Due: 1, Kind: run.WaitApproval, Name: "n", Need: 1, Path: "3", Title: "t",
 		}}, Run: "r1"}},
 		{run.KindReceived, *fullReceived()},
+		{run.KindReceived, run.Received{By: "b", ID: "i", Kind: run.Message}},
 		{run.KindFanOut, run.FanOut{
 			Ancestors: []run.Ancestor{{Path: "1", Run: "r0", Session: "s0"}}, Base: link, Branches: []run.FanOutBranch{{Input: "{}", Name: "a", Revision: "r", Session: "s2", Workflow: "w"}},
 			Budget: run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, Deadline: 1, Path: "2", Revision: "r", Root: "s0", Run: "r1", Workflow: "w",
@@ -412,7 +413,7 @@ func TestCommitSchema(t *testing.T) {
 		{run.KindLate, done},
 		{run.KindDone, fullDone(run.StepGather)},
 		{run.KindQuarantined, run.Quarantined{By: "b", Next: offer, Reason: "r", Released: true}},
-		{run.KindRebudgeted, run.Rebudgeted{Budget: run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, By: "b", Reason: "r", Run: "r1"}},
+		{run.KindRebudgeted, run.Rebudgeted{Budget: run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, By: "b", ID: "i", Reason: "r", Run: "r1"}},
 	}
 	events := []session.Event{
 		session.OpenedEvent(session.Opening{Kind: session.OpenFork, Name: "n", Parents: []session.Link{link}, Run: "r1", Step: "1"}),

@@ -81,19 +81,19 @@ func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s run.Sig
 			return "", err
 		case have.Refused != "":
 			return "", fmt.Errorf("run %s: %w: its task was refused", s.Run, run.ErrState)
-		case have.Cancelled != nil:
-			return noteEarly, nil
+		case have.Cancelled == nil:
+			have.Cancelled = s.Cancel
+			_, _, stored, err := putAlias(ctx, c, subject, revision, have)
+			if err != nil {
+				return "", err
+			}
+			if !stored {
+				continue
+			}
 		}
-		have.Cancelled = s.Cancel
-		_, _, stored, err := putAlias(ctx, c, subject, revision, have)
-		if err != nil {
-			return "", err
-		}
-		if !stored {
-			continue
-		}
+		// Whoever left the note may have got no further.
 		if have.Session == "" {
-			return noteEarly, c.putResult(ctx, tenant, cancelledResult(s.Run, "", s.Cancel), true)
+			return noteEarly, c.putResult(ctx, tenant, cancelledResult(s.Run, "", have.Cancelled), true)
 		}
 		// The log may hold it by now; if not, the intake sees the note.
 		s.To = session.Key{Tenant: tenant, ID: have.Session}

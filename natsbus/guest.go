@@ -28,9 +28,10 @@ const (
 	// questions until its connection is given up. askMost bounds that.
 	askElse = 300 * time.Millisecond
 	askMost = 9
-	// controlElse is that for what is answered after a commit, and the longest
-	// pause for all others.
-	controlElse = 3 * time.Second
+	// controlElse is that for what is answered after a commit, and longestElse
+	// the longest pause for all.
+	controlElse = time.Second
+	longestElse = 3 * time.Second
 )
 
 // ErrNoAnswer is returned for a request that nobody takes: no node runs that
@@ -91,7 +92,7 @@ func (c *Conn) question(ctx context.Context, subject string, data []byte, pause 
 			})
 			if asked++; asked < askMost {
 				wait.Reset(next)
-				next = min(2*next, controlElse)
+				next = min(2*next, longestElse)
 			}
 		}
 	}
@@ -135,24 +136,24 @@ func (c *Conn) Query(ctx context.Context, t session.Tenant, verb string, q messa
 }
 
 // Control asks something of a run, and returns once it is committed. The note
-// says what success alone does not.
+// says what success alone does not. All verbs but rerun have an id, drawn if
+// there is none, with which more than one node may be asked when none answers
+// soon: the session takes one of them, and the others are told the same.
 func (c *Conn) Control(ctx context.Context, t session.Tenant, id run.ID, verb string, b messages.Control) (note string, err error) {
-	ask := c.ask
-	switch verb {
-	case messages.VerbApprove, messages.VerbReject, messages.VerbRespond, messages.VerbMessage:
-		// With an id they may be sent again.
-		if b.ID == "" {
-			b.ID = rand.Text()
-		}
-		ask = func(ctx context.Context, subject string, body []byte) ([]byte, error) {
-			return c.question(ctx, subject, body, controlElse)
-		}
+	again := verb != messages.VerbRerun
+	if again && b.ID == "" {
+		b.ID = rand.Text()
 	}
 	body, err := messages.Encode(b)
 	if err != nil {
 		return "", err
 	}
-	data, err := ask(ctx, messages.ControlSubject(t, id, verb), body)
+	var data []byte
+	if subject := messages.ControlSubject(t, id, verb); again {
+		data, err = c.question(ctx, subject, body, controlElse)
+	} else {
+		data, err = c.ask(ctx, subject, body)
+	}
 	if err != nil {
 		return "", err
 	}

@@ -104,6 +104,7 @@ const (
 type Resolved struct {
 	By       string `json:"by,omitempty"`
 	Decision string `json:"decision"`
+	ID       string `json:"id,omitempty"` // of the signal that brought it, see Received
 	Path     Path   `json:"path,omitempty"`
 	Reason   string `json:"reason"`
 	Revision string `json:"revision,omitempty"`
@@ -116,6 +117,7 @@ type Resolved struct {
 type CancelRequested struct {
 	By     string `json:"by,omitempty"`
 	Close  string `json:"close,omitempty"` // how the session of a branch is closed with its end
+	ID     string `json:"id,omitempty"`    // of the signal that brought it, see Received
 	Reason string `json:"reason"`
 	Run    ID     `json:"run"`
 }

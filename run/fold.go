@@ -19,6 +19,7 @@ type Book struct {
 	Active      ID // the run that holds the session, "" when none does
 	branch      ID // the run that this session is a branch for
 	quarantine  *Quarantined
+	heard       []heard
 	Queue       []ID // submitted runs that wait for the session, oldest first
 	runs        map[ID]*Record
 	ended       sealed[*Record] // in the order of their ends
@@ -227,6 +228,7 @@ func (b *Book) fold(k session.Key, fact any, now time.Time, s session.Session) (
 			r.State, r.Review = NeedsReview, &v
 		}
 	case Resolved:
+		b.hear(v.ID, v.Run)
 		// A run that a person gives up ends by an event of its own.
 		if r := b.runs[v.Run]; r != nil && r.State == NeedsReview && v.Decision != Fail {
 			r.State, r.Review, r.Claims = Queued, nil, 0
@@ -237,6 +239,7 @@ func (b *Book) fold(k session.Key, fact any, now time.Time, s session.Session) (
 			r.resolved[v.Path] = resolution{v, r.Attempt}
 		}
 	case CancelRequested:
+		b.hear(v.ID, v.Run)
 		if r := b.runs[v.Run]; r != nil && r.Cancel == nil {
 			b.touch(r)
 			r.Cancel = &v
@@ -251,6 +254,9 @@ func (b *Book) fold(k session.Key, fact any, now time.Time, s session.Session) (
 			r.wait(v)
 		}
 	case Received:
+		if v.Kind != Report {
+			b.hear(v.ID, v.Run)
+		}
 		if r := b.runs[v.Run]; r != nil && !r.State.Terminal() {
 			r.received(v)
 		}
@@ -263,10 +269,12 @@ func (b *Book) fold(k session.Key, fact any, now time.Time, s session.Session) (
 			r.disposed(v)
 		}
 	case Quarantined:
+		b.hear(v.ID, "")
 		if b.quarantine = &v; v.Released {
 			b.quarantine = nil
 		}
 	case Rebudgeted:
+		b.hear(v.ID, v.Run)
 		if r := b.runs[v.Run]; r != nil && !r.State.Terminal() {
 			r.Task.Budget, r.taskPage = v.Budget, nil
 		}

@@ -397,6 +397,7 @@ type shownWriter struct {
 	Branch      ID
 	Quarantine  *Quarantined
 	Queue       []ID
+	Heard       []heard
 	Runs        []shownRun
 	Ended       []ID
 	At          session.Position
@@ -409,7 +410,7 @@ type shownWriter struct {
 func (h *theatre) show(w *Writer) shownWriter {
 	b := w.Book()
 	d := shownWriter{
-		Session: showSession(w.value), Epoch: b.Epoch, Incarnation: b.Incarnation, Active: b.Active, Branch: b.branch, Quarantine: b.quarantine, Queue: slices.Clone(b.Queue),
+		Session: showSession(w.value), Epoch: b.Epoch, Incarnation: b.Incarnation, Active: b.Active, Branch: b.branch, Quarantine: b.quarantine, Queue: slices.Clone(b.Queue), Heard: slices.Clone(b.heard),
 		At: w.at, Root: w.root, Next: w.next(b.Active, time.Now()),
 	}
 	for _, c := range w.value.Chunks() {

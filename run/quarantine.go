@@ -17,6 +17,7 @@ var ErrQuarantined = errors.New("run: the session is quarantined")
 // is not any more. The step under way ends and is recorded; none follows.
 type Quarantined struct {
 	By       string `json:"by,omitempty"`
+	ID       string `json:"id,omitempty"`   // of the signal that brought it, see Received
 	Next     *Offer `json:"next,omitempty"` // the run that goes on, with Released
 	Reason   string `json:"reason"`
 	Released bool   `json:"released,omitempty"`
@@ -26,6 +27,7 @@ type Quarantined struct {
 type Rebudgeted struct {
 	Budget Budget `json:"budget"`
 	By     string `json:"by,omitempty"`
+	ID     string `json:"id,omitempty"` // of the signal that brought it, see Received
 	Reason string `json:"reason,omitempty"`
 	Run    ID     `json:"run"`
 }

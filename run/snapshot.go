@@ -13,7 +13,7 @@ import (
 
 // foldVersion numbers what a snapshot holds and what folding means. A snapshot
 // of another number is ignored, so it is raised whenever either changes.
-const foldVersion = 2 + release.Ahead
+const foldVersion = 3 + release.Ahead
 
 // maxInline is how many bytes of a state may be kept in one piece.
 const maxInline = 256 << 10
@@ -44,7 +44,7 @@ func (w *Writer) Snapshot() (*Snapshot, error) {
 	w.value = newest
 	b := &w.book
 	state := wireSnapshot{
-		Active: b.Active, Branch: b.branch, Quarantine: b.quarantine, Epoch: b.Epoch, Fold: foldVersion, Incarnation: b.Incarnation, Queue: b.Queue,
+		Active: b.Active, Branch: b.branch, Quarantine: b.quarantine, Epoch: b.Epoch, Fold: foldVersion, Incarnation: b.Incarnation, Heard: b.heard, Queue: b.Queue,
 		Tables: []json.RawMessage{json.RawMessage(frozen.State)},
 	}
 	s.pages = frozen.Pages
@@ -206,7 +206,7 @@ func (v *Values) restore(ctx context.Context, log session.Log, k session.Key) *W
 	if l, _ := w.value.Link(); l.Seq != at.Seq || l.Hash != at.Hash {
 		return nil
 	}
-	w.book = Book{Epoch: state.Epoch, Incarnation: state.Incarnation, Active: state.Active, branch: state.Branch, quarantine: state.Quarantine, Queue: state.Queue, runs: map[ID]*Record{}}
+	w.book = Book{Epoch: state.Epoch, Incarnation: state.Incarnation, Active: state.Active, branch: state.Branch, quarantine: state.Quarantine, heard: state.Heard, Queue: state.Queue, runs: map[ID]*Record{}}
 	for _, rec := range state.Open {
 		r, err := rec.thaw(tables, load)
 		if err != nil {

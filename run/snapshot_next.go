@@ -17,6 +17,7 @@ type wireSnapshot struct {
 	Ended       wireEnded         `json:"ended,omitzero"`
 	Epoch       uint64            `json:"epoch"`
 	Fold        int               `json:"fold"`
+	Heard       []heard           `json:"heard,omitempty"`
 	Incarnation string            `json:"incarnation,omitempty"`
 	Open        []wireRecord      `json:"open,omitempty"`
 	Quarantine  *Quarantined      `json:"quarantine,omitempty"`

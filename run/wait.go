@@ -49,12 +49,13 @@ const (
 )
 
 // Received records what reached a run from outside. It lies in the run's inbox
-// until a step takes it.
+// until a step takes it. Without a run it is the id of a message to a session
+// that no run held: what it says is the chunk after it.
 type Received struct {
 	Branch *BranchEnd `json:"branch,omitempty"`
 	By     string     `json:"by,omitempty"`
-	// ID makes the signal that brought it idempotent; "" is for those that can
-	// be taken twice.
+	// ID makes the signal that brought it idempotent, as long as the session
+	// keeps it, see MaxHeard; "" is for those that can be taken twice.
 	ID        string `json:"id,omitempty"`
 	Interrupt bool   `json:"interrupt,omitempty"` // a message that cuts off the model call under way
 	Kind      string `json:"kind"`
@@ -255,7 +256,11 @@ func (w *Writer) message(v Received, now time.Time) error {
 	case closed != "" || w.book.sealed():
 		return fmt.Errorf("run: session %s has ended (%s): %w; fork it to go on", w.key, closed, session.ErrClosed)
 	}
-	return w.stage(now, session.ChunkEvent(session.UserText(v.Text)))
+	chunk := session.ChunkEvent(session.UserText(v.Text))
+	if v.ID == "" {
+		return w.stage(now, chunk)
+	}
+	return w.stage(now, event(KindReceived, Received{By: v.By, ID: v.ID, Kind: Message}), chunk)
 }
 
 // tick fires what is due: questions nobody answered, reviews nobody resolved,

@@ -428,6 +428,9 @@ func (w *Writer) next(leaving ID, now time.Time) *Offer {
 
 // Signal decides about a fact from outside a run; see [Store].
 func (w *Writer) Signal(s Signal, now time.Time) error {
+	if w.book.knows(s) {
+		return nil // it came before
+	}
 	switch {
 	case s.Tick:
 		return w.tick(now)

@@ -152,6 +152,14 @@ func TestViolations(t *testing.T) {
 			"attempt": 2, "epoch": 1, "home": object{"session": "s1", "tenant": "acme"}, "incarnation": "n1", "run": "r1",
 		})},
 		{"a message after the end", audit.OneEnd, "run.received (message)", with("s1", 9, "run.received", "", object{"kind": "message", "n": 1, "run": "r1", "text": "x"})},
+		{"a message beside the run that holds the session", audit.Waits, "in the inbox of the run that holds the session, r1", with("s1", 3, "run.received", "", object{"id": "i1", "kind": "message", "n": 0, "run": ""})},
+		{"an id without its message", audit.Waits, "the chunk of the message after its id", with("s1", 9, "run.received", "", object{"id": "i1", "kind": "message", "n": 0, "run": ""})},
+		{"a message to an idle session twice", audit.Waits, "signal i1 taken once", at("s1", 9, func(e *envelope) {
+			for range 2 {
+				e.facts = append(e.facts, fact{kind: "run.received", data: object{"id": "i1", "kind": "message", "n": 0, "run": ""}, time: e.facts[0].time},
+					fact{kind: "session.chunk", data: chunkOf("x"), time: e.facts[0].time})
+			}
+		})},
 		{"two homes", audit.OneEnd, "run.submitted once", with("c1", 2, "run.submitted", "", object{"digest": "d", "task": object{"run": "r1", "workflow": "fix"}})},
 		{"success after a cancel", audit.OneEnd, "state cancelled", set("c1", 4, "run.ended", "state", "succeeded")},
 		{"an intent after a cancel", audit.OneEnd, "no intent after", with("c1", 3, "step.intent", "k1/2", object{

@@ -34,6 +34,7 @@ func (g *runState) spend(d *doneData, home bool) {
 
 // rebudgeted gives a run another budget.
 func (f *folding) rebudgeted(_ *event, d rebudgetedData) {
+	f.hear(d.ID, d.Run)
 	r, g := f.here(d.Run)
 	if !f.lives(d.Run, r, runRebudgeted) {
 		return

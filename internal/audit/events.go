@@ -163,11 +163,13 @@ type reviewData struct {
 
 type resolvedData struct {
 	Decision string `json:"decision"`
+	ID       string `json:"id"`
 	Path     string `json:"path"`
 	Run      string `json:"run"`
 }
 
 type cancelData struct {
+	ID  string `json:"id"`
 	Run string `json:"run"`
 }
 
@@ -227,11 +229,13 @@ type disposedData struct {
 }
 
 type quarantinedData struct {
-	Released bool `json:"released"`
+	ID       string `json:"id"`
+	Released bool   `json:"released"`
 }
 
 type rebudgetedData struct {
 	Budget budget `json:"budget"`
+	ID     string `json:"id"`
 	Run    string `json:"run"`
 }
 

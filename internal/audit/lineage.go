@@ -77,7 +77,7 @@ func (s *lineageState) note(a *audit, l *log, c *commit) {
 	for i := range c.events {
 		e := &c.events[i]
 		code := s.kinds[e.kind]
-		if code != 0 && e.kind != writerOpened && !taken(c, e) {
+		if code != 0 && e.kind != writerOpened && !taken(c, e) && !idle(e) {
 			code |= codeOwed
 		}
 		l.codes = append(l.codes, code)
@@ -91,6 +91,15 @@ func taken(c *commit, e *event) bool {
 		return false
 	}
 	return e.batch != "" && slices.ContainsFunc(c.events, func(o event) bool { return o.kind == stepDone && o.batch == e.batch })
+}
+
+// idle reports whether an event is the id of a message that its chunk tells.
+func idle(e *event) bool {
+	if e.kind != runReceived {
+		return false
+	}
+	d, ok := read[receivedData](e.data)
+	return ok && d.Run == ""
 }
 
 // codesOf returns what the events of a commit owe.

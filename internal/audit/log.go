@@ -28,6 +28,7 @@ type log struct {
 	branch      string // the run of which the session is a branch of a fan-out
 	active      string // the run that holds the session
 	apart       bool   // quarantined
+	heard       []signalMark
 	runs        map[string]*logRun
 	marks       []commitMark // of the commits from 1 on
 	codes       []byte       // one for each event, see lineageState

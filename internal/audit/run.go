@@ -187,6 +187,7 @@ func (f *folding) review(e *event, d reviewData) {
 }
 
 func (f *folding) resolved(_ *event, d resolvedData) {
+	f.hear(d.ID, d.Run)
 	r, g := f.here(d.Run)
 	if !f.lives(d.Run, r, runResolved) {
 		return
@@ -211,6 +212,7 @@ func (f *folding) resolved(_ *event, d resolvedData) {
 }
 
 func (f *folding) cancel(_ *event, d cancelData) {
+	f.hear(d.ID, d.Run)
 	r, g := f.here(d.Run)
 	if f.lives(d.Run, r, runCancel) {
 		r.cancelled, g.cancelled = true, true
@@ -223,6 +225,7 @@ func (f *folding) warned(_ *event, d cancelData) {
 }
 
 func (f *folding) quarantined(_ *event, d quarantinedData) {
+	f.hear(d.ID, "")
 	f.a.check(Waits, f.l.apart == d.Released, f.says("", "a quarantine that was set, or lifted, once", "it again"))
 	f.l.apart = !d.Released
 }

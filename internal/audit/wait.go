@@ -23,6 +23,13 @@ func (f *folding) waits(e *event, d waitingData) {
 }
 
 func (f *folding) received(e *event, d receivedData) {
+	if d.Kind != "branch" {
+		f.hear(d.ID, d.Run)
+	}
+	if d.Run == "" {
+		f.idle(&d)
+		return
+	}
 	r, _ := f.here(d.Run)
 	if !f.lives(d.Run, r, runReceived+" ("+d.Kind+")") {
 		return
@@ -47,6 +54,30 @@ func (f *folding) received(e *event, d receivedData) {
 	d.Text, d.Value, d.Reason = "", "", "" // what they say plays no role in waits
 	r.inbox = append(r.inbox, d)
 	f.woken(r, &d)
+}
+
+// maxHeard is how many ids of signals a log keeps, the newest.
+const maxHeard = 128
+
+// signalMark is a signal that was taken; run is empty for one about the session.
+type signalMark struct{ id, run string }
+
+// hear checks that a signal was not taken before.
+func (f *folding) hear(id, run string) {
+	if id == "" {
+		return
+	}
+	twice := slices.ContainsFunc(f.l.heard, func(m signalMark) bool { return m.id == id && (run == "" || m.run == run) })
+	f.a.check(Waits, !twice, f.says(run, "signal "+id+" taken once", "it again"))
+	f.l.heard = append(f.l.heard[max(len(f.l.heard)+1-maxHeard, 0):], signalMark{id, run})
+}
+
+// idle takes a message to a session that no run holds.
+func (f *folding) idle(d *receivedData) {
+	f.a.check(Waits, d.Kind == "message" && d.ID != "" && d.N == 0 && d.Text == "", f.says("", "the id of a message, for the session", d.Kind+" "+d.ID))
+	f.a.check(Waits, f.l.active == "", f.says("", "a message in the inbox of the run that holds the session, "+f.l.active, "it beside"))
+	said := f.i+1 < len(f.c.events) && f.c.events[f.i+1].kind == sessionChunk
+	f.a.check(Waits, said, f.says("", "the chunk of the message after its id", "none"))
 }
 
 // woken checks that a run goes on if, and only if, all that it waits for has

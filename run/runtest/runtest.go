@@ -49,6 +49,7 @@ func TestStore(t *testing.T, open func(t *testing.T) (run.Store, session.Log)) {
 		{"branch of another run", testBranchBusy},
 		{"closed branch", testClosed},
 		{"branches of a run that failed", testOrphans},
+		{"signal sent again", testAgain},
 		{"follow", testFollow},
 		{"concurrency", testConcurrency},
 		{"ended context", testContext},

@@ -294,8 +294,9 @@ func (c call) complete(st *step, s session.Session) (*llm.Response, blob.Digest,
 	}
 	for try := 1; ; try++ {
 		req.StepKey = fmt.Sprintf("%s/%s/%d", ex.id, st.asked.Path, ex.attempt)
-		if try > 1 {
-			req.StepKey += fmt.Sprintf(".%d", try)
+		// Also the one before a message that interrupted counts.
+		if st.requests++; st.requests > 1 {
+			req.StepKey += fmt.Sprintf(".%d", st.requests)
 		}
 		resp, err := client.Complete(ctx, req, sink)
 		if err == nil {

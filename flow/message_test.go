@@ -51,7 +51,12 @@ func TestMessageWhileRunning(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var w world
 			var asked []string
-			rt := w.runtime(parrot(time.Minute, &asked))
+			steps := map[string]int{}
+			answer := parrot(time.Minute, &asked)
+			rt := w.runtime(client(func(ctx context.Context, r *llm.Request) (*llm.Response, error) {
+				steps[r.StepKey]++
+				return answer(ctx, r)
+			}))
 			agent := &flow.Agent{Name: "a"}
 			ex := start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
 				return agent.Forward(ctx, s.With(session.UserText("one")))
@@ -80,6 +85,10 @@ func TestMessageWhileRunning(t *testing.T) {
 			}
 			if !slices.Equal(asked, []string{"one", "two"}) {
 				t.Errorf("the model was asked %q", asked)
+			}
+			// Two requests are never the same one to who counts them.
+			if len(steps) != 2 {
+				t.Errorf("interrupt %v: the requests were for the steps %v", interrupt, steps)
 			}
 		})
 	}

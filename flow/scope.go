@@ -56,6 +56,7 @@ type step struct {
 	record   *run.Step
 	began    time.Time
 	heard    uint64 // up to which place in the inbox the step knows of messages
+	requests int    // how often a model was asked in this attempt
 }
 
 // begin opens the next step of the scope. extends says that the step will add

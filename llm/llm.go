@@ -93,7 +93,8 @@ type Request struct {
 	// CacheKey is a hint: requests with the same key share a long prefix.
 	CacheKey string `json:"cache_key,omitempty"`
 	// StepKey names the durable step on whose behalf the call is made, as
-	// run/path/attempt. It travels as the header [StepHeader] and changes
+	// run/path/attempt, with ".2", ".3" and so on after it when an attempt asks
+	// again. It travels as the header [StepHeader] and changes
 	// nothing about the answer.
 	StepKey string `json:"step_key,omitempty"`
 }

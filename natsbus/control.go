@@ -2,10 +2,10 @@ package natsbus
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -93,7 +93,7 @@ func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s run.Sig
 		}
 		// Whoever left the note may have got no further.
 		if have.Session == "" {
-			return noteEarly, c.putResult(ctx, tenant, cancelledResult(s.Run, "", have.Cancelled), true)
+			return noteEarly, c.putCancelled(ctx, tenant, s.Run)
 		}
 		// The log may hold it by now; if not, the intake sees the note.
 		s.To = session.Key{Tenant: tenant, ID: have.Session}
@@ -106,12 +106,27 @@ func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s run.Sig
 
 const noteEarly = "cancelled before a session held the run"
 
-func cancelledResult(id run.ID, workflow string, by *run.CancelRequested) messages.Result {
-	reason := by.Reason
+// putCancelled stores and tells how a run ended that was cancelled before a log
+// held it. Who takes the cancel does that, and who takes the task; a client may
+// hear both, so they say the same to the byte: what the note says.
+func (c *Conn) putCancelled(ctx context.Context, tenant session.Tenant, id run.ID) error {
+	subject := runAliasSubject(tenant, id)
+	m, err := c.leaderLast(ctx, "KV_"+BucketAlias, subject)
+	var note runAlias
+	if err == nil {
+		err = json.Unmarshal(m.Data, &note)
+	}
+	if err == nil && note.Cancelled == nil {
+		err = errNoMessage
+	}
+	if err != nil {
+		return fmt.Errorf("natsbus: read %s: %w", subject, err)
+	}
+	reason := note.Cancelled.Reason
 	if reason == "" {
 		reason = noteEarly
 	}
-	r := messages.RefusedResult(id, workflow, messages.Error{Code: run.CodeCancelled, Text: reason}, time.Now())
+	r := messages.RefusedResult(id, "", messages.Error{Code: run.CodeCancelled, Text: reason}, m.Time)
 	r.State = run.Cancelled
-	return r
+	return c.putResult(ctx, tenant, r, true)
 }

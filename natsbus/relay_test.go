@@ -1,6 +1,7 @@
 package natsbus_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -52,6 +53,40 @@ func TestLineageExactlyOnce(t *testing.T) {
 			t.Errorf("%d results are stored, want 60", len(results))
 		}
 		n.stop()
+	})
+}
+
+// TestCancelledEarly: the end of a run that was cancelled before its task came
+// is told by the one who takes the cancel, and by the one who takes the task if
+// the result is not there yet. As both may do so at once, they say the same.
+func TestCancelledEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		nc := guest(t, srv)
+		defer nc.Close()
+		n := startNode(t, srv, "node-1")
+		defer n.stop()
+		if _, err := nc.Request("rath.ctl.default.r1.cancel", []byte(`{"by":"ann","reason":"not needed"}`), time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		first := n.stored(t, natsbus.StreamResult)
+		s, err := n.operator().Stream(t.Context(), natsbus.StreamResult)
+		if err == nil {
+			err = s.Purge(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		submit(t, nc, "hold", `{"id":"r1"}`)
+		time.Sleep(2 * time.Second)
+		second := n.stored(t, natsbus.StreamResult)
+		if len(first) != 1 || len(second) != 1 {
+			t.Fatalf("%d results were stored, then %d", len(first), len(second))
+		}
+		if a, b := first[0].Data, second[0].Data; !bytes.Equal(a, b) {
+			t.Errorf("told first %s, then %s", a, b)
+		}
 	})
 }
 

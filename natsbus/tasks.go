@@ -228,7 +228,7 @@ func (i *intake) place(ctx context.Context, l *letter, t run.Task, name string, 
 	}
 	switch {
 	case have.Digest == "" && have.Cancelled != nil:
-		return i.cancelled(ctx, l, have.Cancelled) // before it was submitted
+		return i.c.putCancelled(ctx, l.tenant, l.id) // before it was submitted
 	case have.Digest != l.digest:
 		return fmt.Errorf("task %s: %w; choose another id, or send the same body", t.ID, run.ErrKeyReused)
 	case have.Refused != "":
@@ -290,11 +290,6 @@ func (i *intake) fork(ctx context.Context, t *run.Task, fresh bool) error {
 func (i *intake) refused(ctx context.Context, l *letter, code run.Code) error {
 	e := messages.Error{Code: code, Text: fmt.Sprintf("task %s was refused before; submit it under another id", l.id)}
 	return i.c.putResult(ctx, l.tenant, messages.RefusedResult(l.id, l.workflow, e, time.Now()), true)
-}
-
-// cancelled ends a task that was cancelled before a log knew it.
-func (i *intake) cancelled(ctx context.Context, l *letter, by *run.CancelRequested) error {
-	return i.c.putResult(ctx, l.tenant, cancelledResult(l.id, l.workflow, by), true)
 }
 
 // cancelledMeanwhile looks whether a cancel came too early for the log: then it

@@ -5,9 +5,12 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/load"
 	"github.com/rathcluster/rath/messages"
@@ -59,15 +62,19 @@ func benchWaiting(b *testing.B, t *table) {
 	}
 	ask(30, "warm")
 	say(30)
-	idle := a.restingGoroutines(1 << 20)
-	consumers, before := a.consumers(), a.ends(natsbus.DefaultGeneration)
+	idle, consumers := a.atRest()
+	before := a.ends(natsbus.DefaultGeneration)
 
 	began := time.Now()
 	ask(runs, "asked")
 	asked := time.Since(began)
-	// What waits may not grow with the number of runs: a few may be under way.
-	held := a.restingGoroutines(idle + runs/100)
-	more := a.consumers() - consumers
+	// What is held may not grow with the number of runs: a few goroutines of
+	// something else may be under way.
+	held, more := a.atRest()
+	held, more = held-idle, more-consumers
+	if held > runs/100 {
+		a.logGoroutines()
+	}
 	size := 0
 	for _, l := range a.since(natsbus.DefaultGeneration, before) {
 		for _, raw := range l {
@@ -79,8 +86,8 @@ func benchWaiting(b *testing.B, t *table) {
 	uses := meter.Read()
 
 	what := fmt.Sprint(runs, " waiting runs")
-	t.bar(b, held-idle <= runs/100, what, fmt.Sprintf("%d goroutines more than %d on 3 nodes", held-idle, idle), "0")
-	t.bar(b, more == 0, what, fmt.Sprintf("%d consumers more than %d", more, consumers), "0")
+	t.bar(b, held <= runs/100, what, fmt.Sprintf("%+d goroutines to %d on 3 nodes", held, idle), "+0")
+	t.bar(b, more <= 0, what, fmt.Sprintf("%+d consumers to %d", more, consumers), "+0")
 	t.bar(b, size/runs < logBar, what, fmt.Sprintf("%d bytes of log each", size/runs), "< 4096")
 	t.bar(b, resumed < resumeBar, what, fmt.Sprintf("all went on and ended in %s", load.Short(resumed)), "< 10s")
 	t.note("", fmt.Sprintf("asked in %s, approved in %s", load.Short(asked), load.Short(committed)))
@@ -89,22 +96,41 @@ func benchWaiting(b *testing.B, t *table) {
 	b.ReportMetric(float64(size)/runs, "B/run")
 }
 
-// restingGoroutines is how many goroutines the nodes have in all, once they are
-// at most so many or do not get fewer.
-func (a *arena) restingGoroutines(most int) int {
+// restAfter is when nothing is left of what was done before: sessions were
+// passivated, goroutines that were kept for more of them have ended, and so have
+// the consumers of relays that are gone.
+const restAfter = actors.DefaultPassivate + 30*time.Second
+
+// atRest waits until nothing is left of what was done, and returns how many
+// goroutines the nodes have in all and how many consumers there are. With what
+// is measured before and after something, both times at rest, nothing of the
+// first can hide what the second left.
+func (a *arena) atRest() (goroutines, consumers int) {
 	a.b.Helper()
-	least, since := 1<<30, time.Now()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(250 * time.Millisecond) {
+	time.Sleep(restAfter)
+	goroutines, since := 1<<30, time.Now()
+	for end := time.Now().Add(30 * time.Second); time.Since(since) < 5*time.Second && time.Now().Before(end); time.Sleep(250 * time.Millisecond) {
 		n := 0
 		for _, p := range a.f.Nodes() {
 			n += a.stats(p).Goroutines
 		}
-		if n < least {
-			least, since = n, time.Now()
+		if n < goroutines {
+			goroutines, since = n, time.Now()
 		}
-		if n <= most && time.Since(since) > 5*time.Second || time.Now().After(end) {
-			return least
-		}
+	}
+	return goroutines, a.consumers()
+}
+
+// logGoroutines tells what most of the goroutines of the nodes are.
+func (a *arena) logGoroutines() {
+	a.b.Helper()
+	for _, p := range a.f.Nodes() {
+		c := http.Client{Timeout: 30 * time.Second}
+		resp, err := c.Get(fmt.Sprintf("http://%s:%s/debug/pprof/goroutine?debug=1", p.IP(), statsPort))
+		a.must(err)
+		text, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+		a.must(errors.Join(err, resp.Body.Close()))
+		a.b.Logf("%s: %s", p.Name, text)
 	}
 }
 

@@ -29,7 +29,7 @@
 // Package e2e measures real processes on one machine against their limits, in
 // one run: nodes and NATS servers in namespaces of their own, three servers with
 // replicas 3 that sync every write, and the model server in the test. It needs
-// Linux and root, takes about ten minutes, prints one table and fails where a
+// Linux and root, takes about twelve minutes, prints one table and fails where a
 // bar is missed:
 //
 //	go test -tags=e2e -run '^$' -bench Fleet -benchtime 1x -timeout 30m ./e2e

@@ -5,6 +5,7 @@ package natsbus_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -456,5 +457,65 @@ func TestClusterTurns(t *testing.T) {
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestClusterFollow begins to follow streams of a cluster, from all servers and
+// many at a time, as the relays do when one of them dies: a consumer that was
+// just made does not hear what is asked of it on another server at once.
+func TestClusterFollow(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	cluster := natstest.StartCluster(t, 3)
+	var conns []*natsbus.Conn
+	for i := range 3 {
+		c, err := natsbus.Connect(ctx, &natsbus.Options{
+			URL: cluster.URLs(i), Replicas: 3, Partitions: 4,
+			Probe: func(context.Context) ([]natsbus.SyncState, error) {
+				return []natsbus.SyncState{{Server: "all", Always: true}}, nil
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		conns = append(conns, c)
+	}
+	if err := conns[0].Provision(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for p, written := uint32(0), 0; p < 4; written++ {
+		id := conns[0].Minter().Mint(fmt.Sprint("s", written))
+		if stream, _, err := natsbus.EventSubject(session.Key{Tenant: session.DefaultTenant, ID: id}); err != nil {
+			t.Fatal(err)
+		} else if stream == natsbus.EventStream(natsbus.DefaultGeneration, p) {
+			turns(t, conns[0].Log(), session.Key{Tenant: session.DefaultTenant, ID: id}, 1, true)
+			p++
+		}
+	}
+	var mu sync.Mutex
+	var all []time.Duration
+	for range 40 {
+		var work sync.WaitGroup
+		for i := range 12 {
+			work.Go(func() {
+				began := time.Now()
+				for _, err := range conns[i%3].Stored(ctx, natsbus.EventStream(natsbus.DefaultGeneration, uint32(i/3)), ">") {
+					if err != nil {
+						t.Error(err)
+					}
+					break
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				all = append(all, time.Since(began))
+			})
+		}
+		work.Wait()
+	}
+	slices.Sort(all)
+	t.Logf("%d followers had their first message after p50 %v, p99 %v, at most %v", len(all), all[len(all)/2], all[len(all)*99/100], all[len(all)-1])
+	if worst := all[len(all)-1]; worst > time.Second {
+		t.Errorf("a follower had its first message after %v", worst)
 	}
 }

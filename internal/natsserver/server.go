@@ -70,7 +70,8 @@ type Options struct {
 	NodePassword, OperatorPassword, ToolPassword string
 	// Grant returns what a role may do, nil for everything. Without it clients
 	// and tools have what messages.GrantOf lists, the node may do everything but
-	// delete and purge, and the operator everything. It stays in this process.
+	// delete and purge, and the operator everything.
+	// It stays here when options travel to another process.
 	Grant func(r messages.Role, at messages.Place) *messages.Grant `json:"-"`
 	// Cluster makes the server one of a cluster; it needs a Port and a Name of
 	// its own, and the same passwords as the others.

@@ -35,6 +35,7 @@ func (g *runState) spend(d *doneData, home bool) {
 // rebudgeted gives a run another budget.
 func (f *folding) rebudgeted(_ *event, d rebudgetedData) {
 	f.hear(d.ID, d.Run)
+	f.a.witness.decided(f.l, "run "+d.Run, "rebudget", d.By, d.Reason)
 	r, g := f.here(d.Run)
 	if !f.lives(d.Run, r, runRebudgeted) {
 		return

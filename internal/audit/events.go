@@ -230,12 +230,16 @@ type disposedData struct {
 
 type quarantinedData struct {
 	ID       string `json:"id"`
+	By       string `json:"by"`
+	Reason   string `json:"reason"`
 	Released bool   `json:"released"`
 }
 
 type rebudgetedData struct {
 	Budget budget `json:"budget"`
 	ID     string `json:"id"`
+	By     string `json:"by"`
+	Reason string `json:"reason"`
 	Run    string `json:"run"`
 }
 

@@ -228,6 +228,11 @@ func (f *folding) quarantined(_ *event, d quarantinedData) {
 	f.hear(d.ID, "")
 	f.a.check(Waits, f.l.apart == d.Released, f.says("", "a quarantine that was set, or lifted, once", "it again"))
 	f.l.apart = !d.Released
+	verb := "quarantine"
+	if d.Released {
+		verb = "release"
+	}
+	f.a.witness.decided(f.l, "session "+f.l.id, verb, d.By, d.Reason)
 }
 
 func (f *folding) ended(e *event, d endedData) {

@@ -212,6 +212,13 @@ func (w *witnesses) received(l *log, _ *event, d *receivedData) {
 	}
 }
 
+// decided notes what somebody decided about a run or a session.
+func (w *witnesses) decided(l *log, target, verb, by, reason string) {
+	if len(w.told) > 0 {
+		w.heard[heard(l.tenant, target, verb, by, reason)]++
+	}
+}
+
 func heard(tenant, target, verb, by, text string) string {
 	return strings.Join([]string{tenant, target, verb, by, text}, "\x00")
 }
@@ -362,8 +369,11 @@ func (a *audit) heldControl(t *Told, g *runState, says func(string, string) func
 		ok = g != nil && g.resolved
 	default:
 		target := "run " + t.Run
-		if t.Run == "" {
+		switch {
+		case t.Run == "":
 			target = "session " + t.Session
+		case (t.Verb == "quarantine" || t.Verb == "release") && g != nil && g.home != nil:
+			target = "session " + g.home.id // what is set apart is the session
 		}
 		ok = a.witness.heard[heard(t.Tenant, target, t.Verb, t.By, t.Text)] > 0
 		if t.Run == "" && t.Verb == "message" {

@@ -48,6 +48,14 @@ func TestWitnesses(t *testing.T) {
 	if r := witnessed(t, seenTools[:2], nil, nil, happened); !r.OK() {
 		t.Errorf("a resolved call:\n%s", violations(r))
 	}
+	// Somebody sets the session of a run apart, lets it go on, and gives it more.
+	decided := both(with("t1", 20, "run.quarantined", "", object{"by": "eve", "reason": "odd"}),
+		with("t1", 20, "run.quarantined", "", object{"by": "eve", "reason": "fine", "released": true}))
+	told := append(slices.Clone(seenClients), `{"op":"control","tenant":"acme","run":"q1","verb":"quarantine","by":"eve","text":"odd"}`,
+		`{"op":"control","tenant":"acme","run":"q1","verb":"release","by":"eve","text":"fine"}`)
+	if r := witnessed(t, seenTools, nil, told, decided); !r.OK() {
+		t.Errorf("decisions that were told:\n%s", violations(r))
+	}
 	with := func(base []string, more ...string) []string { return append(slices.Clone(base), more...) }
 	for _, c := range []struct {
 		name, invariant, text  string
@@ -73,6 +81,8 @@ func TestWitnesses(t *testing.T) {
 		{name: "a commit is another one", invariant: audit.Acknowledged, text: "hash aaaaaaaa", clients: with(seenClients, `{"op":"commit","tenant":"acme","session":"s1","seq":2,"hash":"`+headA+`"}`)},
 		{name: "a result is another one", invariant: audit.Acknowledged, text: "run r1 to have failed", clients: with(seenClients, `{"op":"result","tenant":"acme","run":"r1","state":"failed"}`)},
 		{name: "an approval is lost", invariant: audit.Acknowledged, text: "approve eve of run q1", clients: with(seenClients, `{"op":"control","tenant":"acme","run":"q1","verb":"approve","by":"eve"}`)},
+		{name: "a quarantine is lost", invariant: audit.Acknowledged, text: "quarantine eve of run q1", clients: with(seenClients, `{"op":"control","tenant":"acme","run":"q1","verb":"quarantine","by":"eve","text":"odd"}`)},
+		{name: "a budget is lost", invariant: audit.Acknowledged, text: "rebudget eve of run q1", clients: with(seenClients, `{"op":"control","tenant":"acme","run":"q1","verb":"rebudget","by":"eve","text":"more"}`)},
 		{name: "a cancel is lost", invariant: audit.Acknowledged, text: "cancel of run r1", clients: with(seenClients, `{"op":"control","tenant":"acme","run":"r1","verb":"cancel"}`)},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -24,9 +24,21 @@
 //
 // The last one is the long one: twenty seeds of three minutes each.
 //
+// What the clients ask for is the same at each seed: tasks of every kind, with
+// budgets, deadlines and times before which they shall not begin, on sessions of
+// their own, shared ones and earlier versions; messages to runs and to sessions,
+// interrupts, cancels, quarantine and release, new budgets, approvals, changes,
+// rejections and responses, the same task again and another one under its id.
+// Whatever was acknowledged is looked for afterwards: in the sessions, the logs,
+// the witnesses of the tools or among the dead letters. A seed of three minutes
+// fails if one of them did not happen.
+//
 // One of the faults moves nodes and routers to the next release, or back, and
 // TestRollingUpgrade does nothing else: internal/release says what that release
-// is.
+// is. With -off a protection of internal/protection is left out, and the seed
+// fails if nobody notices:
+//
+//	go test -tags=e2e -count=1 -v -run '^TestNemesis$' ./e2e -off append_cas -seeds 1 -length 60s
 //
 // In the kept directory, history.jsonl is what the clients did and were told,
 // with the faults between, dump.jsonl the streams as `rath audit` reads them,

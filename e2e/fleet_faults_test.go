@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"time"
 
@@ -290,6 +291,23 @@ func (n *nemesis) sicken(ctx context.Context, random *rand.Rand) error {
 	sleep(ctx, between(random, time.Second, 6*time.Second))
 	n.w.model.sick.Store(nil)
 	return nil
+}
+
+// stallRuns stops the goroutines of the runs of a node that come to the end of a
+// call, past every timeout, while the node and the actors of their sessions live
+// on: whatever is decided about those runs in the meantime, they do not know it
+// when they go on.
+func (n *nemesis) stallRuns(ctx context.Context, random *rand.Rand) error {
+	name := n.w.path("stalls", one(random, n.w.f.Nodes()).Name)
+	if err := os.WriteFile(name, nil, 0o600); err != nil {
+		return err
+	}
+	sleep(ctx, between(random, time.Second, 12*time.Second))
+	return os.Remove(name)
+}
+
+func (n *nemesis) killTool(ctx context.Context, random *rand.Rand) error {
+	return n.kill(ctx, between(random, 0, 3*time.Second), one(random, n.w.f.Others()))
 }
 
 // purgeWork removes all derived work, as the loss of a stream in memory does.

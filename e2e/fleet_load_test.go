@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -40,38 +39,10 @@ type clients struct {
 	asked   int                       // questions that were answered
 	patient bool                      // results are waited for, not asked for
 	refused map[string]int
-	why     error    // the last message was not answered
+	why     error          // the last of these
+	deeds   map[string]int // what was acknowledged
+	words   []*word
 	broken  []string // what must not be
-}
-
-// task is what the client knows of a run.
-type task struct {
-	ID       string `json:"run"`
-	Workflow string `json:"workflow"`
-	Prompt   string `json:"prompt"`
-	Session  string `json:"session,omitempty"` // a name that was asked for
-	Acked    bool   `json:"acked"`
-	Sent     int    `json:"sent"` // how often it was submitted
-	Cancel   bool   `json:"cancel,omitempty"`
-	Hint     bool   `json:"hint,omitempty"`   // it gets a message
-	Hinted   bool   `json:"hinted,omitempty"` // which was acknowledged
-	Result   string `json:"result,omitempty"` // its first bytes: there are no others
-	outcome  taskResult
-	twice    bool // another result was told
-}
-
-type taskResult struct {
-	Run     string `json:"run"`
-	State   string `json:"state"`
-	Session string `json:"session"`
-	Version int    `json:"version"`
-	Code    string `json:"code"`
-	Error   string `json:"error"`
-	Chain   *struct {
-		Session string `json:"session"`
-		Seq     uint64 `json:"seq"`
-		Hash    string `json:"hash"`
-	} `json:"chain"`
 }
 
 // head is an answer about the newest version of a session, or, if it was told
@@ -87,7 +58,7 @@ type head struct {
 func newClients(f *fleet.Fleet, seed uint64, history, told, witness string) (*clients, error) {
 	l := &clients{
 		began: time.Now(), witness: witness, random: rand.New(rand.NewPCG(seed, 2)),
-		tasks: map[string]*task{}, arrived: map[string]chan struct{}{}, refused: map[string]int{},
+		tasks: map[string]*task{}, arrived: map[string]chan struct{}{}, refused: map[string]int{}, deeds: map[string]int{},
 		rows: map[string]map[int]string{}, length: map[string]int{},
 	}
 	var err error
@@ -149,6 +120,7 @@ func (l *clients) told(data []byte) {
 		l.wrong("a result that cannot be read: %v: %s", err, data)
 		return
 	}
+	text := common(data)
 	l.mu.Lock()
 	t := l.tasks[r.Run]
 	if t == nil { // of a branch that the system runs
@@ -157,7 +129,7 @@ func (l *clients) told(data []byte) {
 	}
 	switch {
 	case t.Result == "":
-		t.Result, t.outcome = string(data), r
+		t.Result, t.outcome = text, r
 		close(l.arrived[r.Run])
 		told := audit.Told{Op: "result", Run: r.Run, State: r.State}
 		if r.Chain != nil {
@@ -168,9 +140,9 @@ func (l *clients) told(data []byte) {
 			now := time.Since(l.began)
 			l.heads = append(l.heads, head{Session: r.Session, Start: now, End: now, Version: r.Version})
 		}
-	case t.Result != string(data) && !t.twice:
+	case t.Result != text && !t.twice:
 		t.twice = true
-		l.broken = append(l.broken, fmt.Sprintf("two results of run %s:\n%s\n%s", r.Run, t.Result, data))
+		l.broken = append(l.broken, fmt.Sprintf("two results of run %s:\n%s\n%s", r.Run, t.Result, text))
 	}
 	l.mu.Unlock()
 	l.write("result", time.Now(), r, nil)
@@ -202,62 +174,6 @@ func (l *clients) request(ctx context.Context, subject string, body any) ([]byte
 	return m.Data, nil
 }
 
-// names are sessions that several tasks work on, one after the other.
-const names = 4
-
-// task invents the next task.
-func (l *clients) task() *task {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.next++
-	t := &task{ID: fmt.Sprintf("t%d", l.next)}
-	switch n := l.random.IntN(25); {
-	case n == 24:
-		t.Workflow, t.Prompt = "work", "drag"
-	case n >= 22:
-		t.Workflow, t.Prompt = "auto", "branch"
-	case n >= 20:
-		t.Workflow, t.Prompt = "fanout", "both"
-	case n < 6:
-		t.Workflow, t.Prompt = "work", "plain"
-	case n < 9:
-		t.Workflow, t.Prompt = "work", "pay"
-	case n < 11:
-		t.Workflow, t.Prompt = "files", "write"
-	case n < 13:
-		t.Workflow, t.Prompt = "split", "plain"
-	case n < 15:
-		t.Workflow, t.Prompt = "fan", "all"
-	case n < 17:
-		t.Workflow, t.Prompt = "fan", "first"
-	default:
-		t.Workflow, t.Prompt = "ask", "plain"
-	}
-	t.Prompt += " " + t.ID
-	if t.Workflow == "work" && l.random.IntN(4) == 0 {
-		t.Session = fmt.Sprintf("shared%d", l.random.IntN(names))
-	}
-	t.Cancel = l.random.IntN(20) == 0
-	t.Hint = t.Workflow == "work" && strings.HasPrefix(t.Prompt, "plain") && l.random.IntN(5) == 0
-	l.tasks[t.ID], l.arrived[t.ID] = t, make(chan struct{})
-	l.order = append(l.order, t.ID)
-	return t
-}
-
-// input is what a workflow is given: the prompt, or what routers take.
-func (t *task) input() any {
-	switch t.Workflow {
-	case "auto":
-		return map[string]any{"prompt": t.Prompt, "workflows": []string{"step"}, "rounds": 4}
-	case "fanout":
-		branch := func(name string) map[string]any {
-			return map[string]any{"name": name, "workflow": "work", "input": "branch " + name + " of " + t.Prompt}
-		}
-		return map[string]any{"prompt": t.Prompt, "branches": []any{branch("a"), branch("b")}}
-	}
-	return t.Prompt
-}
-
 func (l *clients) chance(n int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -272,12 +188,26 @@ func (l *clients) upTo(d time.Duration) time.Duration {
 
 // submit sends a task once and says whether it was acknowledged.
 func (l *clients) submit(ctx context.Context, t *task) bool {
-	body := map[string]any{"id": t.ID, "input": t.input()}
-	if t.Session != "" {
-		body["session"] = t.Session
-	}
 	start := time.Now()
-	data, err := l.request(ctx, "rath.task.default."+t.Workflow, body)
+	err := l.publish(ctx, t.Workflow, t.body())
+	l.mu.Lock()
+	t.Sent++
+	if err == nil && !t.Acked {
+		t.Acked = true
+		l.tell(audit.Told{Op: "submit", Run: t.ID})
+	}
+	if err != nil && ctx.Err() == nil {
+		l.refused["submit"]++
+		l.why = err
+	}
+	l.mu.Unlock()
+	l.write("submit", start, map[string]string{"run": t.ID, "workflow": t.Workflow}, err)
+	return err == nil
+}
+
+// publish returns nil when the stream of tasks holds a body.
+func (l *clients) publish(ctx context.Context, workflow string, body map[string]any) error {
+	data, err := l.request(ctx, "rath.task.default."+workflow, body)
 	var ack struct {
 		Stream string `json:"stream"`
 	}
@@ -287,18 +217,7 @@ func (l *clients) submit(ctx context.Context, t *task) bool {
 	if err == nil && ack.Stream != "TASKS" {
 		err = fmt.Errorf("answer %s", data)
 	}
-	l.mu.Lock()
-	t.Sent++
-	if err == nil && !t.Acked {
-		t.Acked = true
-		l.tell(audit.Told{Op: "submit", Run: t.ID})
-	}
-	if err != nil && ctx.Err() == nil {
-		l.refused["submit"]++
-	}
-	l.mu.Unlock()
-	l.write("submit", start, map[string]string{"run": t.ID, "workflow": t.Workflow}, err)
-	return err == nil
+	return err
 }
 
 // run works until ctx ends, with so many tasks at once.
@@ -312,6 +231,7 @@ func (l *clients) run(ctx context.Context, atOnce int) {
 		})
 	}
 	wg.Go(func() { every(ctx, 30*time.Millisecond, func() { l.look(ctx) }) })
+	wg.Go(func() { every(ctx, 2*time.Second, func() { l.talk(ctx) }) })
 	wg.Wait()
 }
 
@@ -325,80 +245,4 @@ func every(ctx context.Context, pause time.Duration, f func()) {
 		case <-time.After(pause):
 		}
 	}
-}
-
-// one submits a task until that is acknowledged, sometimes again, and waits
-// for the result for a while.
-func (l *clients) one(ctx context.Context, t *task) {
-	for !l.submit(ctx, t) {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-	if l.chance(10) {
-		l.submit(ctx, t) // duplicates change nothing
-	}
-	if t.Hint {
-		l.hint(ctx, t)
-	}
-	if t.Cancel {
-		select {
-		case <-time.After(l.upTo(time.Second)):
-		case <-ctx.Done():
-		}
-		start := time.Now()
-		err := l.control(ctx, t.ID, "cancel", map[string]any{"by": "load", "reason": "not needed"})
-		if err != nil && !strings.Contains(err.Error(), `"code":"wrong_state"`) && ctx.Err() == nil { // it has not ended
-			l.mu.Lock()
-			l.refused["cancel"]++
-			l.mu.Unlock()
-		}
-		l.write("cancel", start, t.ID, err)
-	}
-	l.mu.Lock()
-	arrived := l.arrived[t.ID]
-	l.mu.Unlock()
-	select {
-	case <-arrived:
-	case <-ctx.Done():
-	case <-time.After(10 * time.Second): // others may do better
-	}
-}
-
-// hint says something to a run that is at work, twice under one id.
-func (l *clients) hint(ctx context.Context, t *task) {
-	sleep(ctx, l.upTo(300*time.Millisecond))
-	for range 2 {
-		start := time.Now()
-		err := l.control(ctx, t.ID, "message", map[string]any{"by": "load", "id": "h" + t.ID, "text": hintFor(t.ID)})
-		l.mu.Lock()
-		t.Hinted = t.Hinted || err == nil
-		// A run that has ended, or that no log holds yet, is a proper answer.
-		answered := err == nil || strings.Contains(err.Error(), `"code":"wrong_state"`) || strings.Contains(err.Error(), `"code":"unknown_run"`)
-		if !answered && ctx.Err() == nil {
-			l.refused["message"]++
-			l.why = err
-		}
-		l.mu.Unlock()
-		l.write("message", start, t.ID, err)
-	}
-}
-
-func hintFor(id string) string { return "hint for " + id }
-
-// control sends a verb to a run and notes that it was acknowledged.
-func (l *clients) control(ctx context.Context, id, verb string, body map[string]any) error {
-	_, err := l.request(ctx, "rath.ctl.default."+id+"."+verb, body)
-	if err == nil {
-		text, ok := body["reason"].(string)
-		if !ok {
-			text, _ = body["text"].(string)
-		}
-		l.mu.Lock()
-		l.tell(audit.Told{Op: "control", Run: id, Verb: verb, By: "load", Text: text})
-		l.mu.Unlock()
-	}
-	return err
 }

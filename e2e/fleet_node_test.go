@@ -8,12 +8,18 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
+	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -21,6 +27,7 @@ import (
 
 func init() {
 	children["fleet-node"] = fleetNode
+	children["fleet-tool"] = fleetTool
 	children["fleet-router"] = func() error { node.RouterMain(); return nil }
 }
 
@@ -30,6 +37,7 @@ const (
 	envModel    = "RATH_E2E_MODEL"    // base URL
 	envFiles    = "RATH_E2E_FILES"    // directory to copy as a workspace
 	envRevision = "RATH_E2E_REVISION" // of the workflows
+	envStall    = "RATH_E2E_STALL"    // directory; a file with a node's name in it stops the node's runs
 )
 
 // sighting is one line of the witness file: an execution of a tool that took
@@ -41,6 +49,7 @@ type sighting struct {
 	Effect  string    `json:"effect"`
 	Node    string    `json:"node"`
 	PID     int       `json:"pid"`
+	Loud    int       `json:"loud,omitempty"`
 	Time    time.Time `json:"time"`
 }
 
@@ -49,11 +58,12 @@ func witnessing(name string, effect tool.Effect) tool.Tool {
 	return tool.Func(name, "Writes a line outside of the workspace.", func(ctx context.Context, in struct {
 		MS   int  `json:"ms,omitempty"`   // how long it takes
 		Deaf bool `json:"deaf,omitempty"` // it takes that long whatever happens
+		Loud int  `json:"loud,omitempty"` // only noted
 	},
 	) (string, error) {
 		call, _ := tool.Current(ctx)
 		line, err := json.Marshal(sighting{
-			Tool: name, Call: call.ID, Attempt: call.Attempt, Effect: effect.String(), Node: os.Getenv("RATH_FLEET_NAME"), PID: os.Getpid(), Time: time.Now(),
+			Tool: name, Call: call.ID, Attempt: call.Attempt, Effect: effect.String(), Node: os.Getenv("RATH_FLEET_NAME"), PID: os.Getpid(), Loud: in.Loud, Time: time.Now(),
 		})
 		if err != nil {
 			return "", err
@@ -76,8 +86,48 @@ func witnessing(name string, effect tool.Effect) tool.Tool {
 		case <-stop:
 			return "", ctx.Err()
 		}
+		stall()
 		return name + " done", nil
 	}, &tool.FuncOptions{Effect: effect})
+}
+
+// stall stops the goroutine of a run, whatever happens to the run, while the
+// nemesis wants that: the node, and the actor of the session, live on.
+func stall() {
+	dir := os.Getenv(envStall)
+	if dir == "" {
+		return
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, os.Getenv("RATH_FLEET_NAME"))); err != nil {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// fleetTool is a program that has a tool for the agents of the fleet.
+func fleetTool() error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	c, err := client.Dial(ctx, os.Getenv("NATS_URL"), &client.Options{User: os.Getenv("NATS_USER"), Password: os.Getenv("NATS_PASSWORD")})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	told := make(chan error, 1)
+	go func() { told <- c.ServeTool(ctx, witnessing("sound", tool.Idempotent), nil) }()
+	for {
+		if all, err := c.Tools(ctx); err == nil && slices.ContainsFunc(all, func(t messages.Tool) bool { return t.Name == "sound" }) {
+			fmt.Println("the tool is up")
+			return <-told
+		}
+		select {
+		case err := <-told:
+			return err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 // fleetNode is a node with the workflows that the load generator submits. What
@@ -120,6 +170,9 @@ func fleetNode() error {
 		prompted("fan", func(ctx context.Context, s session.Session, prompt string) (session.Session, error) {
 			return fan(ctx, worker, s, prompt)
 		}),
+		prompted("answer", func(ctx context.Context, s session.Session, prompt string) (session.Session, error) {
+			return respond(ctx, worker, s, prompt)
+		}),
 		prompted("ask", func(ctx context.Context, s session.Session, prompt string) (session.Session, error) {
 			return ask(ctx, worker, s, prompt)
 		}),
@@ -150,35 +203,81 @@ func split(ctx context.Context, worker *flow.Agent, s session.Session, prompt st
 	return flow.Adopt(ctx, s, branches[1], "it is better")
 }
 
-// fan works on three branches at the same time, wherever there is room. With
-// the prompt "first" one of them is enough.
+// fan works on three branches at the same time, wherever there is room, and
+// takes all of them. With the prompt "first" one of them is enough, with "quorum"
+// two are, and with "nest" there are two, which do the same themselves.
 func fan(ctx context.Context, worker *flow.Agent, s session.Session, prompt string) (session.Session, error) {
 	s, err := worker.Forward(ctx, s.With(session.UserText("branch of "+prompt)))
 	if err != nil {
 		return s, err
 	}
-	var branches []flow.Branch
-	for i := range 3 {
-		name := "way" + strconv.Itoa(i)
-		branches = append(branches, flow.Branch{Name: name, Workflow: flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+	word, _, _ := strings.Cut(prompt, " ")
+	way := func(name string) flow.Workflow {
+		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 			return worker.Forward(ctx, s.With(session.UserText("branch "+name+" of "+prompt)))
-		})})
+		})
 	}
-	first := strings.HasPrefix(prompt, "first")
-	j, err := flow.FanOut(ctx, s, branches, &flow.FanOutOptions{Join: flow.Join{First: first}})
+	var o flow.FanOutOptions
+	ways := []string{"way0", "way1", "way2"}
+	switch word {
+	case "first":
+		o.Join.First = true
+	case "quorum":
+		o.Join.Quorum = 2
+	case "nest":
+		ways = ways[:2]
+		leaf := way
+		way = func(name string) flow.Workflow {
+			return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+				s, err := leaf(name).Forward(ctx, s)
+				if err != nil {
+					return s, err
+				}
+				return branchOut(ctx, s, ways, leaf, nil)
+			})
+		}
+	}
+	return branchOut(ctx, s, ways, way, &o)
+}
+
+// branchOut makes branches and merges those that succeed: one of them if not all
+// are needed.
+func branchOut(ctx context.Context, s session.Session, ways []string, way func(name string) flow.Workflow, o *flow.FanOutOptions) (session.Session, error) {
+	branches := make([]flow.Branch, len(ways))
+	for i, name := range ways {
+		branches[i] = flow.Branch{Name: name, Workflow: way(name)}
+	}
+	j, err := flow.FanOut(ctx, s, branches, o)
 	if err != nil {
 		return s, err
 	}
-	if n := len(j.Succeeded()); n < 3 && !first || n == 0 {
+	need, some := len(ways), o != nil && (o.Join.First || o.Join.Quorum > 0)
+	if some {
+		need = max(o.Join.Quorum, 1)
+	}
+	if len(j.Succeeded()) < need {
 		for _, o := range j.Outcomes {
 			err = errors.Join(err, o.Err)
 		}
 		return s, err
 	}
-	if first {
+	if some {
 		return flow.Merge(ctx, j, flow.Pick(j.Succeeded()[0]))
 	}
 	return flow.Merge(ctx, j, flow.SinceAncestor())
+}
+
+// respond waits for a value from outside.
+func respond(ctx context.Context, worker *flow.Agent, s session.Session, prompt string) (session.Session, error) {
+	s, err := worker.Forward(ctx, s.With(session.UserText("branch of "+prompt)))
+	if err != nil {
+		return s, err
+	}
+	v, err := flow.Await[string](ctx, "number", &flow.AwaitOptions{Title: "Which number?"})
+	if err != nil {
+		return s, err
+	}
+	return worker.Forward(ctx, s.With(session.UserText("The number is "+v)).With(session.UserText("branch of "+prompt)))
 }
 
 // ask waits for a person, for a while, and for a person again.
@@ -192,43 +291,10 @@ func ask(ctx context.Context, worker *flow.Agent, s session.Session, prompt stri
 		if err != nil {
 			return s, err
 		}
-		s = s.With(session.UserText(fmt.Sprintf("%s %v", title, a.Approved)))
+		s = s.With(session.UserText(fmt.Sprintf("%s %v %s", title, a.Approved, a.Value)))
 		if err := flow.Sleep(ctx, time.Second); err != nil {
 			return s, err
 		}
 	}
 	return worker.Forward(ctx, s.With(session.UserText("branch of "+prompt)))
-}
-
-// chunksOf says what an undisturbed run of a workflow leaves in its session,
-// by the kinds of its chunks.
-func chunksOf(workflow, prompt string) string {
-	kinds := map[string]string{
-		"plain":  "user assistant tool_result tool_result assistant tool_result assistant",
-		"pay":    "user assistant tool_result assistant",
-		"drag":   "user assistant tool_result assistant",
-		"write":  "user assistant tool_result tool_result assistant tool_result assistant",
-		"branch": "user assistant tool_result assistant",
-	}
-	word, _, _ := strings.Cut(prompt, " ")
-	repeat := func(n int) string { return strings.TrimSpace(strings.Repeat(kinds["branch"]+" ", n)) }
-	switch {
-	case workflow == "split":
-		return kinds["plain"] + " " + kinds["branch"]
-	case workflow == "fan" && word == "first":
-		return repeat(2)
-	case workflow == "fan":
-		return repeat(4)
-	case workflow == "fanout":
-		return "user " + repeat(2)
-	case workflow == "auto":
-		return kinds["branch"]
-	case workflow == "ask":
-		return kinds["branch"] + " user user " + kinds["branch"]
-	}
-	k, ok := kinds[word]
-	if !ok {
-		panic(fmt.Sprintf("no load %q of workflow %s", prompt, workflow))
-	}
-	return k
 }

@@ -14,8 +14,14 @@ import (
 
 // runInfo is what a query tells of a run.
 type runInfo struct {
-	Run    string `json:"run"`
-	State  string `json:"state"`
+	Run   string `json:"run"`
+	State string `json:"state"`
+	// Quarantine says why the session is set apart.
+	Quarantine string `json:"quarantine"`
+	Waits      []struct {
+		Kind string `json:"kind"`
+		Step string `json:"step"`
+	} `json:"waits"`
 	Review *struct {
 		Call string `json:"call"`
 		Code string `json:"code"`
@@ -53,38 +59,49 @@ func (l *clients) decide(ctx context.Context) {
 	}
 }
 
-// approve answers the questions of runs, with a yes most of the time.
-func (l *clients) approve(ctx context.Context) {
-	data, err := l.request(ctx, "rath.query.default.runs", map[string]any{"states": []string{"waiting"}, "workflow": "ask", "limit": 1000})
+// answer answers the questions of runs: with a yes most of the time, and to
+// some with a change.
+func (l *clients) answer(ctx context.Context) {
+	data, err := l.request(ctx, "rath.query.default.runs", map[string]any{"states": []string{"waiting"}, "limit": 1000})
 	var all struct {
-		Runs []struct {
-			Run   string `json:"run"`
-			Waits []struct {
-				Kind string `json:"kind"`
-				Step string `json:"step"`
-			} `json:"waits"`
-		} `json:"runs"`
+		Runs []runInfo `json:"runs"`
 	}
 	if err != nil || json.Unmarshal(data, &all) != nil {
 		return
 	}
 	for _, r := range all.Runs {
-		if len(r.Waits) != 1 || r.Waits[0].Kind != "approval" {
+		l.mu.Lock()
+		t := l.tasks[r.Run]
+		l.mu.Unlock()
+		if len(r.Waits) != 1 || t == nil {
+			continue // a branch; or for branches
+		}
+		w := r.Waits[0]
+		a := answer{verb: "approve"}
+		switch {
+		case w.Kind == "response":
+			a = answer{verb: "respond", value: fmt.Sprintf("%q", fmt.Sprint(l.upTo(1000).Nanoseconds(), " for ", r.Run))}
+		case w.Kind != "approval":
 			continue // for the time
+		case l.chance(4):
+			a.verb = "reject"
+		case l.chance(2):
+			a.value = fmt.Sprintf(`{"loud":%d}`, 2+l.upTo(100).Nanoseconds())
 		}
-		step := r.Waits[0].Step
-		verb, body := "approve", map[string]any{"by": "load", "step": step, "reason": "the test says so"}
-		if l.chance(4) {
-			verb = "reject"
+		body := map[string]any{"step": w.Step, "reason": "the test says so"}
+		if a.value != "" {
+			body["value"] = json.RawMessage(a.value)
 		}
-		start := time.Now()
-		err := l.control(ctx, r.Run, verb, body)
-		if err != nil && ctx.Err() == nil && !strings.Contains(err.Error(), `"code":"wrong_state"`) { // answered, or cancelled
-			l.mu.Lock()
-			l.refused[verb]++
-			l.mu.Unlock()
+		a.acked = l.do(ctx, t, a.verb, body) == nil
+		if a.acked && a.verb == "approve" && a.value != "" {
+			l.did("approve with a change")
 		}
-		l.write(verb, start, map[string]string{"run": r.Run, "step": step}, err)
+		l.mu.Lock()
+		if t.answers == nil {
+			t.answers = map[string][]answer{}
+		}
+		t.answers[w.Step] = append(t.answers[w.Step], a)
+		l.mu.Unlock()
 	}
 }
 
@@ -105,8 +122,16 @@ func (l *clients) open() (ids []string) {
 func (l *clients) finish(ctx context.Context) error {
 	for {
 		l.decide(ctx)
-		l.approve(ctx)
+		l.answer(ctx)
 		ids := l.open()
+		for _, id := range ids {
+			l.mu.Lock()
+			t := l.tasks[id]
+			l.mu.Unlock()
+			if t.Deed == deedApart { // the one who released it may have lost his way, or been too early
+				l.do(ctx, t, "release", map[string]any{"reason": "everything was looked at"})
+			}
+		}
 		if len(ids) == 0 {
 			return nil
 		}

@@ -11,11 +11,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
-
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/internal/fleet"
 )
@@ -24,6 +22,7 @@ var (
 	flagSeed   = flag.Uint64("seed", 0, "the one seed of TestNemesis; 0 draws them")
 	flagSeeds  = flag.Int("seeds", 3, "how many seeds TestNemesis plays")
 	flagLength = flag.Duration("length", time.Minute, "how long TestNemesis plays a seed")
+	flagOff    = flag.String("off", "", "the protection that TestNemesis leaves out, to show that this is noticed: append_cas and so on")
 	flagKeep   = flag.String("keep", "", "directory that keeps what the tests of fleets leave, logs and histories")
 )
 
@@ -38,6 +37,11 @@ type world struct {
 	random *rand.Rand
 	// again is the command that repeats what happens here.
 	again string
+	// off is the protection that the fleet does without: what goes wrong is
+	// gathered in found, and no failure of the test.
+	off   string
+	mu    sync.Mutex
+	found []string
 }
 
 // shape is what a world consists of.
@@ -45,13 +49,14 @@ type shape struct {
 	servers, nodes, routers int
 	disks                   []fleet.Disk
 	slots                   int
-	lazy                    bool // the servers acknowledge before they sync
+	lazy                    bool   // the servers acknowledge before they sync
+	off                     string // the protection that nodes and routers leave out
 }
 
 // newWorld starts a fleet for a test. Everything random in it comes from seed.
 func newWorld(t *testing.T, seed uint64, s shape) *world {
 	t.Helper()
-	w := &world{t: t, seed: seed, random: rand.New(rand.NewPCG(seed, 1))}
+	w := &world{t: t, seed: seed, off: s.off, random: rand.New(rand.NewPCG(seed, 1))}
 	w.again = fmt.Sprintf("go test -tags=e2e -count=1 -run '^%s$' ./e2e -seed %d", t.Name(), seed)
 	if *flagKeep != "" {
 		w.dir = filepath.Join(*flagKeep, fmt.Sprintf("%s-%d", strings.ReplaceAll(t.Name(), "/", "-"), seed))
@@ -81,15 +86,19 @@ func newWorld(t *testing.T, seed uint64, s shape) *world {
 			t.Error(err)
 		}
 	})
-	if err := errors.Join(os.Mkdir(w.path("files"), 0o700), os.WriteFile(w.path("files", "all.txt"), []byte("start\n"), 0o600)); err != nil {
+	if err := errors.Join(os.Mkdir(w.path("files"), 0o700), os.Mkdir(w.path("stalls"), 0o700), os.WriteFile(w.path("files", "all.txt"), []byte("start\n"), 0o600)); err != nil {
 		w.fatal(err)
 	}
 	self, err := os.Executable()
 	if err != nil {
 		w.fatal(err)
 	}
+	if s.off != "" {
+		self = programWith(t, "off_"+s.off)
+	}
 	node := fleet.Program{Path: self, Env: []string{
 		childEnv + "=fleet-node", "OPENAI_BASE_URL=" + w.model.url, envWitness + "=" + w.path("witness.jsonl"), envModel + "=" + w.model.url, envFiles + "=" + w.path("files"),
+		envStall + "=" + w.path("stalls"),
 	}}
 	node.Args = []string{"-model", "m"} // nodes without routers choose themselves
 	if s.slots > 0 {
@@ -106,6 +115,10 @@ func newWorld(t *testing.T, seed uint64, s shape) *world {
 	}
 	router := fleet.Program{Path: self, Args: []string{"-model", "m"}, Env: []string{childEnv + "=fleet-router", "OPENAI_BASE_URL=" + w.model.url}}
 	if err := w.f.AddRouters(ctx, s.routers, router); err != nil {
+		w.fatal(err)
+	}
+	toolProgram := fleet.Program{Path: self, Env: []string{childEnv + "=fleet-tool", envWitness + "=" + w.path("witness.jsonl"), envStall + "=" + w.path("stalls")}}
+	if err := w.f.AddProgram(ctx, "tool-0", "the tool is up", toolProgram); err != nil {
 		w.fatal(err)
 	}
 	if w.load, err = newClients(w.f, seed, w.path("history.jsonl"), w.path("told.jsonl"), w.path("witness.jsonl")); err != nil {
@@ -126,6 +139,12 @@ func (w *world) path(parts ...string) string {
 // fail reports a violation with the seed and the command that repeats it.
 func (w *world) fail(format string, args ...any) {
 	w.t.Helper()
+	if w.off != "" {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.found = append(w.found, fmt.Sprintf(format, args...))
+		return
+	}
 	w.t.Errorf("%s\n\tseed %d; again: %s", fmt.Sprintf(format, args...), w.seed, w.again)
 }
 
@@ -150,7 +169,7 @@ func (w *world) work(length time.Duration, atOnce int, f func(ctx context.Contex
 		defer close(deciding)
 		every(ctx, 500*time.Millisecond, func() {
 			w.load.decide(ctx)
-			w.load.approve(ctx)
+			w.load.answer(ctx)
 		})
 	}()
 	f(ctx)
@@ -161,6 +180,10 @@ func (w *world) work(length time.Duration, atOnce int, f func(ctx context.Contex
 	finish, cancel := context.WithTimeout(w.t.Context(), settle)
 	defer cancel()
 	began := time.Now()
+	if w.off != "" {
+		w.wreck()
+		return
+	}
 	if err := w.load.finish(finish); err != nil {
 		w.fail("%v after everything was healed: %v", settle, err)
 		return
@@ -170,6 +193,21 @@ func (w *world) work(length time.Duration, atOnce int, f func(ctx context.Contex
 	w.stored(finish)
 	w.transcripts(finish)
 	w.audit(finish)
+}
+
+// wreck looks at what is left of a fleet without one of its protections. It may
+// be stuck for good.
+func (w *world) wreck() {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), settle)
+	defer cancel()
+	most, cancelMost := context.WithTimeout(ctx, settle/3)
+	defer cancelMost()
+	if err := w.load.finish(most); err != nil {
+		text, _, _ := strings.Cut(err.Error(), "\n")
+		w.fail("%v after everything was healed: %s", settle/3, text)
+	}
+	w.audit(ctx)
 }
 
 // settle bounds how long the last runs may take when nothing disturbs them.
@@ -205,162 +243,6 @@ func (w *world) heal() {
 			}
 			if err := p.Start(); err != nil {
 				w.fatal(err)
-			}
-		}
-	}
-}
-
-// check compares what clients, tools and logs say.
-func (w *world) check() {
-	w.t.Helper()
-	l := w.load
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, b := range l.broken {
-		w.fail("%s", b)
-	}
-	states, attempts := map[string]int{}, 0
-	acked := 0
-	for _, id := range l.order {
-		t := l.tasks[id]
-		if t.Acked {
-			acked++
-		}
-		state := t.outcome.State
-		states[state]++
-		switch state {
-		case "succeeded", "":
-		case "cancelled":
-			if !t.Cancel {
-				w.fail("run %s is cancelled, which nobody asked for: %s", id, t.Result)
-			}
-		case "failed":
-			// A model that is sick for long enough makes runs fail.
-			if !w.model.ill.Load() || !strings.Contains(t.outcome.Error, "llm: ") {
-				w.fail("run %s failed: %s", id, t.Result)
-			}
-		default:
-			w.fail("run %s ended %s: %s", id, state, t.Result)
-		}
-	}
-	if err := staleHead(l.heads); err != nil {
-		w.fail("%v", err)
-	}
-	w.crashes()
-	seen, err := sightings(w.path("witness.jsonl"))
-	if err != nil {
-		w.fatal(err)
-	}
-	once := map[string]int{}
-	for _, s := range seen {
-		key := fmt.Sprint(s.Call, " attempt ", s.Attempt)
-		if once[key]++; once[key] == 2 {
-			w.fail("tool %s: call %s was executed twice", s.Tool, key)
-		}
-		if s.Attempt > 1 {
-			attempts++
-		}
-	}
-	w.t.Logf("%d tasks, %d acknowledged, states %v; %d executions of tools, %d of them in a later attempt; %d heads read; not answered: %v; %d model requests",
-		len(l.order), acked, states, len(seen), attempts, l.asked, l.refused, w.model.served.Load())
-	if acked < 5 {
-		w.fail("only %d tasks were acknowledged: this shows nothing", acked)
-	}
-}
-
-// stored compares the results that are kept with those that were told.
-func (w *world) stored(ctx context.Context) {
-	w.t.Helper()
-	user, password := w.f.OperatorLogin()
-	nc, err := nats.Connect(w.f.URLs(0), nats.UserInfo(user, password))
-	if err != nil {
-		w.fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		w.fatal(err)
-	}
-	s, err := stream(ctx, js, "RESULT")
-	if err != nil {
-		w.fatal(err)
-	}
-	w.load.mu.Lock()
-	defer w.load.mu.Unlock()
-	for _, id := range w.load.order {
-		t := w.load.tasks[id]
-		m, err := s.GetLastMsgForSubject(ctx, "rath.run.default."+id+".result")
-		switch {
-		case errors.Is(err, jetstream.ErrMsgNotFound) && t.Result == "" && !t.Acked:
-		case err != nil:
-			w.fail("the result of run %s is not stored: %v", id, err)
-		case t.Result != "" && t.Result != string(m.Data):
-			w.fail("the result of run %s is stored as\n%s\nand was told as\n%s", id, m.Data, t.Result)
-		}
-	}
-}
-
-// transcripts compares what each run left in its session with what an
-// undisturbed one leaves.
-func (w *world) transcripts(ctx context.Context) {
-	w.t.Helper()
-	w.load.mu.Lock()
-	var done []*task
-	for _, id := range w.load.order {
-		if t := w.load.tasks[id]; t.outcome.State == "succeeded" {
-			done = append(done, t)
-		}
-	}
-	w.load.mu.Unlock()
-	for _, t := range done {
-		rows, err := w.load.chunks(ctx, t.outcome.Session)
-		if err != nil {
-			w.fail("read session %s of run %s: %v", t.outcome.Session, t.ID, err)
-			return
-		}
-		if t.Hint {
-			// When it was heard is nobody's choice; that it was, once, is.
-			heard := 0
-			for _, r := range rows {
-				if r.Text == hintFor(t.ID) {
-					heard++
-				}
-			}
-			if heard > 1 || heard == 0 && t.Hinted {
-				w.fail("the message to run %s (acknowledged: %v) is in its session %d times", t.ID, t.Hinted, heard)
-			}
-			continue
-		}
-		var kinds []string
-		for _, r := range rows {
-			// Of a session that others work on too, only what is the run's. What
-			// the author said before the first step has no run.
-			if t.Session == "" || r.Run == t.ID || r.Kind == "user" && (r.Text == t.Prompt || strings.HasSuffix(r.Text, " of "+t.Prompt)) {
-				kinds = append(kinds, r.Kind)
-			}
-		}
-		got, want := strings.Join(kinds, " "), chunksOf(t.Workflow, t.Prompt)
-		if t.Workflow == "fanout" && w.model.ill.Load() {
-			// A sick model fails branches, which does not fail the fan-out.
-			got, want = got[:min(len(got), len(want))], want[:min(len(got), len(want))]
-		}
-		if got != want {
-			w.fail("run %s (%s %q) left\n%s\nwant\n%s", t.ID, t.Workflow, t.Prompt, got, want)
-		}
-	}
-}
-
-// crashes looks into the logs of all processes for ends that no fault made.
-func (w *world) crashes() {
-	w.t.Helper()
-	for _, p := range w.f.All() {
-		data, err := os.ReadFile(p.Log)
-		if err != nil {
-			w.fatal(err)
-		}
-		for _, sign := range []string{"panic:", "fatal error:", "DATA RACE", "unexpected fault address"} {
-			if _, after, found := strings.Cut(string(data), sign); found {
-				w.fail("%s crashed: %s%.2000s", p.Name, sign, after)
 			}
 		}
 	}

@@ -37,12 +37,12 @@ type Options struct {
 // Fleet is a number of processes and the network between them. It is safe for
 // concurrent use.
 type Fleet struct {
-	o                              Options
-	thread                         *thread
-	network                        *network
-	nodePassword, operatorPassword string
+	o                                            Options
+	thread                                       *thread
+	network                                      *network
+	nodePassword, operatorPassword, toolPassword string
 
-	servers, nodes, routers []*Process
+	servers, nodes, routers, others []*Process
 
 	closing sync.Once
 	err     error
@@ -51,7 +51,7 @@ type Fleet struct {
 // Start starts the NATS servers of a fleet and returns when they are up; nodes
 // and routers are added to it. ctx bounds the start.
 func Start(ctx context.Context, opts *Options) (_ *Fleet, err error) {
-	f := &Fleet{o: *opts, nodePassword: rand.Text(), operatorPassword: rand.Text()}
+	f := &Fleet{o: *opts, nodePassword: rand.Text(), operatorPassword: rand.Text(), toolPassword: rand.Text()}
 	if f.o.Servers == 0 {
 		f.o.Servers = 1
 	}
@@ -149,6 +149,29 @@ func (f *Fleet) addNode(kind string, i int, program Program) (*Process, error) {
 	})
 }
 
+// AddProgram adds a program that is no part of the system, such as one with a
+// tool, and returns when it has written up to its output. It finds the servers
+// in NATS_URL, and the login of tools in NATS_USER and NATS_PASSWORD.
+func (f *Fleet) AddProgram(ctx context.Context, name, up string, program Program) error {
+	h, err := f.network.host()
+	if err != nil {
+		return err
+	}
+	p, err := f.add(name, h, up, func() Program {
+		user, password := f.ToolLogin()
+		env := append([]string{"NATS_URL=" + f.URLs(0), "NATS_USER=" + user, "NATS_PASSWORD=" + password, "HOME=" + f.dir(name), "RATH_FLEET_NAME=" + name}, program.Env...)
+		return Program{Path: program.Path, Args: program.Args, Env: env}
+	})
+	if err != nil {
+		return err
+	}
+	f.others = append(f.others, p)
+	if err := p.Start(); err != nil {
+		return err
+	}
+	return p.Up(ctx)
+}
+
 func (f *Fleet) add(name string, h *host, up string, program func() Program) (*Process, error) {
 	if err := os.MkdirAll(f.dir(name, "store"), 0o700); err != nil {
 		return nil, fmt.Errorf("fleet: %w", err)
@@ -169,9 +192,12 @@ func (f *Fleet) Nodes() []*Process { return f.nodes }
 // Routers are the routers.
 func (f *Fleet) Routers() []*Process { return f.routers }
 
-// All are all processes: servers, nodes, routers.
+// Others are the programs of AddProgram.
+func (f *Fleet) Others() []*Process { return f.others }
+
+// All are all processes: servers, nodes, routers, others.
 func (f *Fleet) All() []*Process {
-	return slices.Concat(f.servers, f.nodes, f.routers)
+	return slices.Concat(f.servers, f.nodes, f.routers, f.others)
 }
 
 // URLs are the addresses of the NATS servers, separated by commas, the given
@@ -193,6 +219,9 @@ func (f *Fleet) NodeLogin() (user, password string) { return "node", f.nodePassw
 
 // OperatorLogin is the login that may delete and purge.
 func (f *Fleet) OperatorLogin() (user, password string) { return "operator", f.operatorPassword }
+
+// ToolLogin is the login that may announce tools and answer their calls.
+func (f *Fleet) ToolLogin() (user, password string) { return "tool", f.toolPassword }
 
 // Cut loses everything that from sends to to; nil stands for this process. The
 // other direction works on. Each cut is healed once.

@@ -89,7 +89,7 @@ func (f *Fleet) startServers(ctx context.Context) error {
 		name := fmt.Sprintf("nats-%d", i)
 		o := natsserver.Options{
 			StoreDir: f.dir(name, "store"), Host: h.ip, Port: clientPort, MonitorPort: monitorPort, Name: name,
-			NodePassword: f.nodePassword, OperatorPassword: f.operatorPassword, PingInterval: ping, Lazy: f.o.Lazy,
+			NodePassword: f.nodePassword, OperatorPassword: f.operatorPassword, ToolPassword: f.toolPassword, PingInterval: ping, Lazy: f.o.Lazy,
 			// What streams may reserve; nothing is allocated.
 			MaxStore: 64 << 30, MaxMemory: 4 << 30,
 		}

@@ -1,0 +1,387 @@
+//go:build e2e && linux
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// check compares what clients, tools and logs say.
+func (w *world) check() {
+	w.t.Helper()
+	l := w.load
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, b := range l.broken {
+		w.fail("%s", b)
+	}
+	states, attempts := map[string]int{}, 0
+	acked := 0
+	for _, id := range l.order {
+		t := l.tasks[id]
+		if t.Acked {
+			acked++
+		}
+		states[t.outcome.State]++
+		if wrong := w.outcome(t); wrong != "" {
+			w.fail("run %s (%s %q, %s) %s: %s", id, t.Workflow, t.Prompt, t.Deed, wrong, t.Result)
+		}
+	}
+	if err := staleHead(l.heads); err != nil {
+		w.fail("%v", err)
+	}
+	w.crashes()
+	seen, err := sightings(w.path("witness.jsonl"))
+	if err != nil {
+		w.fatal(err)
+	}
+	once := map[string]int{}
+	for _, s := range seen {
+		key := fmt.Sprint(s.Call, " attempt ", s.Attempt)
+		if once[key]++; once[key] == 2 {
+			w.fail("tool %s: call %s was executed twice", s.Tool, key)
+		}
+		if s.Attempt > 1 {
+			attempts++
+		}
+		run, _, _ := strings.Cut(s.Call, "/")
+		if t := l.tasks[run]; t != nil {
+			if s.Time.Before(t.NotBefore) {
+				w.fail("run %s called %s %v before its time", run, s.Tool, t.NotBefore.Sub(s.Time))
+			}
+			w.heeded(t, s)
+		}
+	}
+	w.t.Logf("%d tasks, %d acknowledged, states %v; %d executions of tools, %d of them in a later attempt; %d heads read; not answered: %v; %d model requests",
+		len(l.order), acked, states, len(seen), attempts, l.asked, l.refused, w.model.served.Load())
+	w.t.Logf("acknowledged besides: %v", l.deeds)
+	if acked < 5 {
+		w.fail("only %d tasks were acknowledged: this shows nothing", acked)
+	}
+}
+
+// outcome says what is wrong with how a run ended, "" if nothing is. It is
+// called with the lock of the load held.
+func (w *world) outcome(t *task) string {
+	o := t.outcome
+	switch o.State {
+	case "succeeded", "":
+	case "cancelled":
+		if t.Deed != deedCancel {
+			return "is cancelled, which nobody asked for"
+		}
+	case "timed_out":
+		if t.Deadline.IsZero() || o.Ended < t.Deadline.UnixMilli() {
+			return "timed out before its deadline"
+		}
+	case "failed":
+		switch {
+		// A model that is sick for long enough makes runs fail.
+		case w.model.ill.Load() && strings.Contains(o.Error, "llm: "):
+		case o.Code == "budget_exceeded" && len(t.Budget) > 0 && !t.inTime:
+		default:
+			return "failed"
+		}
+	default:
+		return "ended " + o.State
+	}
+	return ""
+}
+
+// heeded checks that a call which a person decided about was made as he said.
+// It is called with the lock of the load held.
+func (w *world) heeded(t *task, s sighting) {
+	if s.Tool != "sound" || !strings.HasPrefix(t.Prompt, "gate") {
+		return
+	}
+	for _, all := range t.answers {
+		for _, a := range all {
+			want := 1
+			if a.value != "" {
+				if _, err := fmt.Sscanf(a.value, `{"loud":%d}`, &want); err != nil {
+					w.fail("answer %q: %v", a.value, err)
+				}
+			}
+			switch {
+			case !a.acked:
+			case a.verb == "reject":
+				w.fail("run %s made a call that was rejected: %+v", t.ID, s)
+			case s.Loud != want:
+				w.fail("run %s made the call %+v, and %s was approved", t.ID, s, a.value)
+			}
+		}
+	}
+}
+
+// stored compares the results that are kept with those that were told.
+func (w *world) stored(ctx context.Context) {
+	w.t.Helper()
+	user, password := w.f.OperatorLogin()
+	nc, err := nats.Connect(w.f.URLs(0), nats.UserInfo(user, password))
+	if err != nil {
+		w.fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		w.fatal(err)
+	}
+	s, err := stream(ctx, js, "RESULT")
+	if err != nil {
+		w.fatal(err)
+	}
+	w.load.mu.Lock()
+	defer w.load.mu.Unlock()
+	for _, id := range w.load.order {
+		t := w.load.tasks[id]
+		m, err := s.GetLastMsgForSubject(ctx, "rath.run.default."+id+".result")
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound) && t.Result == "" && !t.Acked:
+		case err != nil:
+			w.fail("the result of run %s is not stored: %v", id, err)
+		case t.Result != "" && t.Result != common(m.Data):
+			w.fail("the result of run %s is stored as\n%s\nand was told as\n%s", id, m.Data, t.Result)
+		}
+	}
+}
+
+// crashes looks into the logs of all processes for ends that no fault made.
+func (w *world) crashes() {
+	w.t.Helper()
+	for _, p := range w.f.All() {
+		data, err := os.ReadFile(p.Log)
+		if err != nil {
+			w.fatal(err)
+		}
+		for _, sign := range []string{"panic:", "fatal error:", "DATA RACE", "unexpected fault address"} {
+			if _, after, found := strings.Cut(string(data), sign); found {
+				w.fail("%s crashed: %s%.2000s", p.Name, sign, after)
+			}
+		}
+	}
+}
+
+// transcripts compares what each run left in its session with what an
+// undisturbed one leaves, and what clients said with what is there.
+func (w *world) transcripts(ctx context.Context) {
+	w.t.Helper()
+	l := w.load
+	l.mu.Lock()
+	var ended []*task
+	for _, id := range l.order {
+		if t := l.tasks[id]; t.outcome.Session != "" {
+			ended = append(ended, t)
+		}
+	}
+	words := slices.Clone(l.words)
+	l.mu.Unlock()
+	read := map[string][]row{}
+	rows := func(id string) []row {
+		if all, ok := read[id]; ok {
+			return all
+		}
+		all, err := l.chunks(ctx, id)
+		if err != nil {
+			w.fail("read session %s: %v", id, err)
+		}
+		read[id] = all
+		return all
+	}
+	for _, t := range ended {
+		if ctx.Err() != nil {
+			return
+		}
+		w.transcript(t, rows)
+	}
+	for _, one := range words {
+		n := count(rows(one.name), one.text)
+		if n > 1 || n == 0 && one.acked {
+			w.fail("%q (acknowledged: %v) is in session %s %d times", one.text, one.acked, one.name, n)
+		}
+	}
+	w.letters(ctx)
+}
+
+func count(rows []row, text string) (n int) {
+	for _, r := range rows {
+		if r.Text == text {
+			n++
+		}
+	}
+	return n
+}
+
+// transcript checks the session that a run ended with.
+func (w *world) transcript(t *task, read func(id string) []row) {
+	w.t.Helper()
+	rows := read(t.outcome.Session)
+	if t.Deed == deedHint || t.Deed == deedCutIn {
+		// When it was heard is nobody's choice; that it was, once, is.
+		if n := count(rows, hintFor(t.ID)); n > 1 || n == 0 && t.done {
+			w.fail("the message to run %s, which %s (acknowledged: %v), is in its session %d times", t.ID, t.outcome.State, t.done, n)
+		}
+		return
+	}
+	if t.outcome.State != "succeeded" || strings.HasPrefix(t.Session, "talk") {
+		return
+	}
+	if t.ForkOf != "" {
+		w.rewound(t, rows, read)
+	}
+	var kinds []string
+	for _, r := range rows {
+		// Of a session that others work on or worked on, only what is the run's.
+		// What the author said before the first step has no run.
+		if t.Session == "" && t.ForkOf == "" || r.Run == t.ID || r.Kind == "user" && (r.Text == t.Prompt || strings.HasSuffix(r.Text, " of "+t.Prompt)) {
+			kinds = append(kinds, r.Kind)
+		}
+	}
+	got, want := strings.Join(kinds, " "), chunksOf(t.Workflow, t.Prompt)
+	if t.Workflow == "fanout" && w.model.ill.Load() {
+		// A sick model fails branches, which does not fail the fan-out.
+		got, want = got[:min(len(got), len(want))], want[:min(len(got), len(want))]
+	}
+	if got != want {
+		w.fail("run %s (%s %q) left\n%s\nwant\n%s", t.ID, t.Workflow, t.Prompt, got, want)
+	}
+	for _, step := range slices.Sorted(maps.Keys(t.answers)) {
+		w.answered(t, step, rows)
+	}
+}
+
+// rewound checks that the session of a rewind begins as the one that it was
+// forked from.
+func (w *world) rewound(t *task, rows []row, read func(id string) []row) {
+	w.t.Helper()
+	id, text, _ := strings.Cut(t.ForkOf, ":")
+	at, err := strconv.Atoi(text)
+	from := read(id)
+	if err != nil || at > len(from) || at > len(rows) {
+		w.fail("run %s, a fork of %s: %d rows there, %d here, %v", t.ID, t.ForkOf, len(from), len(rows), err)
+		return
+	}
+	for i := range at {
+		if a, b := from[i], rows[i]; a.Kind != b.Kind || a.Text != b.Text {
+			w.fail("run %s, a fork of %s, begins with %+v instead of %+v", t.ID, t.ForkOf, b, a)
+		}
+	}
+}
+
+// answered checks that one answer to a question was taken, and had its effect.
+func (w *world) answered(t *task, step string, rows []row) {
+	w.t.Helper()
+	taken := 0
+	for _, a := range t.answers[step] {
+		if !a.acked {
+			continue
+		}
+		taken++
+		var said string
+		switch t.Workflow {
+		case "ask":
+			said = fmt.Sprintf("? %v %s", a.verb == "approve", a.value)
+		case "answer":
+			text, err := strconv.Unquote(a.value)
+			if err != nil {
+				w.fail("answer %s: %v", a.value, err)
+			}
+			said = "The number is " + text
+		default:
+			continue // see heeded
+		}
+		if !slices.ContainsFunc(rows, func(r row) bool { return r.Kind == "user" && strings.HasSuffix(r.Text, said) }) {
+			w.fail("run %s was answered %q at step %s, which it does not know", t.ID, said, step)
+		}
+	}
+	if taken > 1 {
+		w.fail("%d answers to the question of run %s at step %s were acknowledged: %+v", taken, t.ID, step, t.answers[step])
+	}
+}
+
+// letters checks that each body that came under the id of another task was
+// refused, and that somebody can see it.
+func (w *world) letters(ctx context.Context) {
+	w.t.Helper()
+	refused := map[string]bool{}
+	for after := uint64(0); ; {
+		data, err := w.load.request(ctx, "rath.query.default.dlq", map[string]any{"limit": 100, "after": after})
+		var page struct {
+			Letters []struct {
+				Letter struct {
+					Code string `json:"code"`
+					Run  string `json:"run"`
+				} `json:"letter"`
+			} `json:"letters"`
+			Next uint64 `json:"next"`
+		}
+		if err == nil {
+			err = json.Unmarshal(data, &page)
+		}
+		if err != nil {
+			w.fail("dead letters: %v", err)
+			return
+		}
+		for _, one := range page.Letters {
+			refused[one.Letter.Run] = refused[one.Letter.Run] || one.Letter.Code == "key_reused"
+		}
+		if after = page.Next; after == 0 {
+			break
+		}
+	}
+	w.load.mu.Lock()
+	defer w.load.mu.Unlock()
+	for _, id := range w.load.order {
+		t := w.load.tasks[id]
+		if t.reused && !refused[id] {
+			w.fail("another body under the id %s was acknowledged, and is no dead letter", id)
+		}
+	}
+}
+
+// everything checks that a seed that is long enough has asked for everything that
+// clients can ask for, and got it.
+func (w *world) everything() {
+	w.t.Helper()
+	w.load.mu.Lock()
+	defer w.load.mu.Unlock()
+	for _, what := range []string{
+		"another body under the same id", "approve", "approve with a change", "cancel", "interrupt", "message", "message to a session", "quarantine",
+		"rebudget", "reject", "release", "rerun", "respond", "same body again",
+	} {
+		if w.load.deeds[what] == 0 {
+			w.fail("nobody was told that this was done: %s", what)
+		}
+	}
+	ended := map[string]bool{}
+	for _, id := range w.load.order {
+		t := w.load.tasks[id]
+		word, _, _ := strings.Cut(t.Prompt, " ")
+		if t.outcome.State == "succeeded" {
+			ended[t.Workflow+" "+word] = true
+			ended["rewind"] = ended["rewind"] || t.ForkOf != ""
+			ended["not before"] = ended["not before"] || !t.NotBefore.IsZero()
+		}
+		ended["deadline"] = ended["deadline"] || t.outcome.State == "timed_out"
+	}
+	for _, k := range kinds {
+		if !ended[k.workflow+" "+k.prompt] {
+			w.fail("no run of %s %q succeeded", k.workflow, k.prompt)
+		}
+	}
+	for _, what := range []string{"rewind", "not before", "deadline"} {
+		if !ended[what] {
+			w.fail("no run shows this: %s", what)
+		}
+	}
+}

@@ -1,0 +1,251 @@
+//go:build e2e && linux
+
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// task is what the client knows of a run.
+type task struct {
+	ID        string         `json:"run"`
+	Workflow  string         `json:"workflow"`
+	Prompt    string         `json:"prompt"`
+	Session   string         `json:"session,omitempty"` // a name that was asked for
+	Tools     []string       `json:"tools,omitempty"`
+	Budget    map[string]int `json:"budget,omitempty"`
+	NotBefore time.Time      `json:"not_before,omitzero"`
+	Deadline  time.Time      `json:"deadline,omitzero"`
+	ForkOf    string         `json:"fork_of,omitempty"` // session:version of a run before: a rewind
+	Deed      string         `json:"deed,omitempty"`    // what is done to the run while it is open
+	Acked     bool           `json:"acked"`
+	Sent      int            `json:"sent"` // how often it was submitted
+	Result    string         `json:"result,omitempty"`
+	outcome   taskResult
+	twice     bool // another result was told
+	// done is set when the deed was acknowledged, inTime if that was before the
+	// run could begin.
+	done, inTime bool
+	answers      map[string][]answer // to the questions of the run, by step
+	reused       bool                // another body under the same id was acknowledged
+}
+
+// answer is what was said to a question, and whether that was acknowledged.
+type answer struct {
+	verb, value string
+	acked       bool
+}
+
+type taskResult struct {
+	Run     string `json:"run"`
+	State   string `json:"state"`
+	Session string `json:"session"`
+	Version int    `json:"version"`
+	Code    string `json:"code"`
+	Error   string `json:"error"`
+	Ended   int64  `json:"ended_ms"`
+	Chain   *struct {
+		Session string `json:"session"`
+		Seq     uint64 `json:"seq"`
+		Hash    string `json:"hash"`
+	} `json:"chain"`
+}
+
+// What is done to runs while they are open.
+const (
+	deedCancel   = "cancel"
+	deedHint     = "hint"     // a message, twice under one id
+	deedCutIn    = "cut in"   // a message that interrupts, likewise
+	deedApart    = "apart"    // quarantine, and release after a while
+	deedRebudget = "rebudget" // it begins with too little
+)
+
+// names are sessions that several tasks work on, one after the other; talks
+// likewise, and words are said to those whether a run is open or not.
+const (
+	names = 4
+	talks = 2
+)
+
+// kinds of work are drawn by their weights.
+var kinds = []struct {
+	weight           int
+	workflow, prompt string
+}{
+	{7, "work", "plain"},
+	{3, "work", "pay"},
+	{1, "work", "drag"},
+	{2, "files", "write"},
+	{2, "split", "plain"},
+	{2, "fan", "all"},
+	{2, "fan", "first"},
+	{1, "fan", "quorum"},
+	{1, "fan", "nest"},
+	{2, "fanout", "both"},
+	{2, "auto", "branch"},
+	{3, "ask", "plain"},
+	{2, "answer", "plain"},
+	{1, "agent", "far"},
+	{2, "agent", "gate"},
+}
+
+// task invents the next task.
+func (l *clients) task() *task {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.next++
+	t := &task{ID: fmt.Sprintf("t%d", l.next)}
+	total := 0
+	for _, k := range kinds {
+		total += k.weight
+	}
+	at := l.random.IntN(total)
+	for _, k := range kinds {
+		if at -= k.weight; at < 0 {
+			t.Workflow, t.Prompt = k.workflow, k.prompt
+			break
+		}
+	}
+	// The numbers are drawn whether they are needed or not.
+	place, fate, number := l.random.IntN(8), l.random.IntN(20), rand.New(rand.NewPCG(l.random.Uint64(), 0))
+	plain := t.Workflow == "work" && t.Prompt == "plain"
+	t.Prompt += " " + t.ID
+	switch {
+	case t.Workflow == "agent":
+		t.Tools = []string{"sound"}
+	case t.Workflow == "work" && place < 2:
+		t.Session = fmt.Sprintf("shared%d", number.IntN(names))
+	case plain && place == 2:
+		t.Session = fmt.Sprintf("talk%d", number.IntN(talks))
+	}
+	switch own := plain && t.Session == ""; {
+	case fate == 0:
+		t.Deed = deedCancel
+	case t.Workflow == "ask" && fate < 6:
+		t.Deadline = time.Now().Add(2500 * time.Millisecond)
+	case fate == 1:
+		t.NotBefore = time.Now().Add(time.Second)
+	case plain && fate < 4 && !strings.HasPrefix(t.Session, "talk"):
+		t.Deed = deedHint
+	case plain && fate < 6 && !strings.HasPrefix(t.Session, "talk"):
+		t.Deed = deedCutIn
+	case own && fate < 9:
+		t.Deed = deedApart
+	case own && fate < 12:
+		t.Deed, t.Budget, t.NotBefore = deedRebudget, map[string]int{"steps": 2}, time.Now().Add(1500*time.Millisecond)
+	case own && fate < 16:
+		t.ForkOf = l.past(number)
+	}
+	l.add(t)
+	return t
+}
+
+// add is called with the lock held.
+func (l *clients) add(t *task) {
+	if was := l.tasks[t.ID]; was != nil { // its result came first
+		t.Result, t.outcome = was.Result, was.outcome
+	} else {
+		l.arrived[t.ID] = make(chan struct{})
+	}
+	l.tasks[t.ID] = t
+	l.order = append(l.order, t.ID)
+}
+
+// past names a version of the session of a plain run that succeeded, "" if
+// there is none yet. It is called with the lock held.
+func (l *clients) past(random *rand.Rand) string {
+	var all []*task
+	for _, id := range l.order {
+		if t := l.tasks[id]; t.plain() && t.outcome.State == "succeeded" && t.outcome.Version > 0 {
+			all = append(all, t)
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	o := all[random.IntN(len(all))].outcome
+	return fmt.Sprintf("%s:%d", o.Session, 1+random.IntN(o.Version))
+}
+
+// plain reports whether the run had a session of its own and nothing was done
+// to it.
+func (t *task) plain() bool {
+	return t.Workflow == "work" && strings.HasPrefix(t.Prompt, "plain ") && t.Session == "" && t.Deed == "" && t.ForkOf == ""
+}
+
+// input is what a workflow is given: the prompt, or what routers take.
+func (t *task) input() any {
+	switch t.Workflow {
+	case "auto":
+		return map[string]any{"prompt": t.Prompt, "workflows": []string{"step"}, "rounds": 4}
+	case "fanout":
+		branch := func(name string) map[string]any {
+			return map[string]any{"name": name, "workflow": "work", "input": "branch " + name + " of " + t.Prompt}
+		}
+		return map[string]any{"prompt": t.Prompt, "branches": []any{branch("a"), branch("b")}}
+	case "agent":
+		in := map[string]any{"prompt": t.Prompt}
+		if strings.HasPrefix(t.Prompt, "gate") {
+			in["approve"] = t.Tools
+		}
+		return in
+	}
+	return t.Prompt
+}
+
+// body is the task as it is submitted.
+func (t *task) body() map[string]any {
+	body := map[string]any{"id": t.ID, "input": t.input()}
+	for field, v := range map[string]string{"session": t.Session, "fork_of": t.ForkOf} {
+		if v != "" {
+			body[field] = v
+		}
+	}
+	for field, v := range map[string]time.Time{"not_before": t.NotBefore, "deadline": t.Deadline} {
+		if !v.IsZero() {
+			body[field] = v.UTC().Format("2006-01-02T15:04:05.000Z")
+		}
+	}
+	if len(t.Budget) > 0 {
+		body["budget"] = t.Budget
+	}
+	if len(t.Tools) > 0 {
+		body["tools"] = t.Tools
+	}
+	return body
+}
+
+// chunksOf says what an undisturbed run of a workflow leaves in its session,
+// by the kinds of its chunks.
+func chunksOf(workflow, prompt string) string {
+	long, short := "user assistant tool_result tool_result assistant tool_result assistant", "user assistant tool_result assistant"
+	word, _, _ := strings.Cut(prompt, " ")
+	repeat := func(n int) string { return strings.Join(slices.Repeat([]string{short}, n), " ") }
+	switch {
+	case workflow == "split":
+		return long + " " + short
+	case workflow == "fan" && (word == "first" || word == "quorum"):
+		return repeat(2)
+	case workflow == "fan" && word == "nest":
+		return repeat(7)
+	case workflow == "fan":
+		return repeat(4)
+	case workflow == "fanout":
+		return "user " + repeat(2)
+	case workflow == "auto", workflow == "agent":
+		return short
+	case workflow == "ask":
+		return short + " user user " + short
+	case workflow == "answer":
+		return short + " user " + short
+	case word == "plain", word == "write":
+		return long
+	case word == "pay", word == "drag":
+		return short
+	}
+	panic(fmt.Sprintf("no load %q of workflow %s", prompt, workflow))
+}

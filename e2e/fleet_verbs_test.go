@@ -1,0 +1,233 @@
+//go:build e2e && linux
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/rathcluster/rath/internal/audit"
+)
+
+// one submits a task until that is acknowledged, sometimes again, does to the
+// run what is to be done, and waits for the result for a while.
+func (l *clients) one(ctx context.Context, t *task) {
+	for !l.submit(ctx, t) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	if l.chance(10) && l.submit(ctx, t) { // duplicates change nothing
+		l.did("same body again")
+	}
+	switch t.Deed {
+	case deedCancel:
+		sleep(ctx, l.upTo(time.Second))
+		l.do(ctx, t, "cancel", map[string]any{"reason": "not needed"})
+	case deedHint, deedCutIn:
+		l.hint(ctx, t)
+	case deedApart:
+		l.apart(ctx, t)
+	case deedRebudget:
+		l.rebudget(ctx, t)
+	}
+	l.mu.Lock()
+	arrived := l.arrived[t.ID]
+	l.mu.Unlock()
+	select {
+	case <-arrived:
+		l.after(ctx, t)
+	case <-ctx.Done():
+	case <-time.After(10 * time.Second): // others may do better
+	}
+}
+
+// did counts what was acknowledged.
+func (l *clients) did(what string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.deeds[what]++
+}
+
+// proper reports whether a request was answered: it was done, or it cannot be
+// done any more, or not yet.
+func proper(err error) bool {
+	if err == nil {
+		return true
+	}
+	for _, code := range []string{"wrong_state", "unknown_run", "not_found"} {
+		if strings.Contains(err.Error(), `"code":"`+code+`"`) {
+			return true
+		}
+	}
+	return false
+}
+
+// do sends a verb to a run, and counts it if nobody answers properly.
+func (l *clients) do(ctx context.Context, t *task, verb string, body map[string]any) error {
+	start := time.Now()
+	err := l.control(ctx, t.ID, verb, body)
+	l.mu.Lock()
+	if err == nil {
+		l.deeds[verb]++
+		t.done = t.done || verb == t.Deed || verb == "message" || verb == "quarantine"
+	} else if !proper(err) && ctx.Err() == nil {
+		l.refused[verb]++
+		l.why = err
+	}
+	l.mu.Unlock()
+	l.write(verb, start, map[string]any{"run": t.ID, "body": body}, err)
+	return err
+}
+
+// hint says something to a run that is at work, twice under one id.
+func (l *clients) hint(ctx context.Context, t *task) {
+	sleep(ctx, l.upTo(300*time.Millisecond))
+	body := map[string]any{"id": "h" + t.ID, "text": hintFor(t.ID)}
+	if t.Deed == deedCutIn {
+		body["interrupt"] = true
+	}
+	for range 2 {
+		if l.do(ctx, t, "message", body) == nil && t.Deed == deedCutIn {
+			l.did("interrupt")
+		}
+	}
+}
+
+func hintFor(id string) string { return "hint for " + id }
+
+// apart sets the session of a run apart, and lets it go on after a while.
+func (l *clients) apart(ctx context.Context, t *task) {
+	sleep(ctx, l.upTo(300*time.Millisecond))
+	l.do(ctx, t, "quarantine", map[string]any{"reason": "it looks odd"})
+	sleep(ctx, l.upTo(time.Second))
+	l.release(ctx, t)
+}
+
+// release lets a session go on, whether the one who asked for the quarantine
+// learned that it was set apart or not; what cannot be done now is done when
+// everything is healed.
+func (l *clients) release(ctx context.Context, t *task) {
+	for l.do(ctx, t, "release", map[string]any{"reason": "it was looked at"}) != nil && ctx.Err() == nil {
+		data, err := l.request(ctx, "rath.query.default.run", map[string]string{"run": t.ID})
+		var r runInfo
+		if err == nil && json.Unmarshal(data, &r) == nil && r.Quarantine == "" {
+			return
+		}
+		sleep(ctx, 200*time.Millisecond)
+	}
+}
+
+// rebudget gives a run enough before it begins.
+func (l *clients) rebudget(ctx context.Context, t *task) {
+	for ctx.Err() == nil {
+		err := l.do(ctx, t, "rebudget", map[string]any{"budget": map[string]int{"steps": 1000}, "reason": "it needs more"})
+		if err == nil {
+			l.mu.Lock()
+			t.inTime = time.Now().Before(t.NotBefore)
+			l.mu.Unlock()
+			return
+		}
+		if proper(err) && !strings.Contains(err.Error(), "unknown_run") {
+			return
+		}
+		sleep(ctx, 100*time.Millisecond)
+	}
+}
+
+// after is what users do with a run that has ended: some use its id for
+// something else, which is refused, and some let it run again.
+func (l *clients) after(ctx context.Context, t *task) {
+	switch l.upTo(12) {
+	case 0:
+		if t.Deed == deedCancel {
+			return // it may have ended before anybody looked at its body
+		}
+		body := t.body()
+		body["input"] = "something else"
+		start := time.Now()
+		err := l.publish(ctx, t.Workflow, body)
+		if err == nil {
+			l.mu.Lock()
+			t.reused = true
+			l.deeds["another body under the same id"]++
+			l.mu.Unlock()
+		}
+		l.write("reuse", start, t.ID, err)
+	case 1:
+		if !t.plain() {
+			return
+		}
+		start := time.Now()
+		data, err := l.request(ctx, "rath.ctl.default."+t.ID+".rerun", map[string]any{})
+		var told struct {
+			Note string `json:"note"`
+		}
+		if err == nil {
+			err = json.Unmarshal(data, &told)
+		}
+		if err == nil && told.Note != "" {
+			l.mu.Lock()
+			l.deeds["rerun"]++
+			if !l.known(told.Note) {
+				l.add(&task{ID: told.Note, Workflow: t.Workflow, Prompt: t.Prompt, Acked: true})
+				l.tell(audit.Told{Op: "submit", Run: told.Note})
+			}
+			l.mu.Unlock()
+		}
+		l.write("rerun", start, map[string]string{"run": t.ID, "new": told.Note}, err)
+	}
+}
+
+// known reports whether a run was submitted here. It is called with the lock
+// held.
+func (l *clients) known(id string) bool { return l.tasks[id] != nil && l.tasks[id].Workflow != "" }
+
+// word is what was said to a session, whatever it was doing.
+type word struct {
+	name, text string
+	acked      bool
+}
+
+// talk says something to a session that has a name. Each word is said once: one
+// to a session without an open run is a chunk at once, and has no id there.
+func (l *clients) talk(ctx context.Context) {
+	l.mu.Lock()
+	w := &word{name: fmt.Sprintf("talk%d", l.random.IntN(talks)), text: fmt.Sprintf("word %d", len(l.words))}
+	l.words = append(l.words, w)
+	l.mu.Unlock()
+	start := time.Now()
+	_, err := l.request(ctx, "rath.ctl.default.session."+w.name+".message", map[string]any{"by": "load", "id": fmt.Sprint("w", start.UnixNano()), "text": w.text})
+	l.mu.Lock()
+	if w.acked = err == nil; w.acked {
+		l.deeds["message to a session"]++
+	} else if !proper(err) && ctx.Err() == nil {
+		l.refused["session message"]++
+		l.why = err
+	}
+	l.mu.Unlock()
+	l.write("word", start, map[string]string{"session": w.name, "text": w.text}, err)
+}
+
+// control sends a verb to a run and notes that it was acknowledged.
+func (l *clients) control(ctx context.Context, id, verb string, body map[string]any) error {
+	body = maps.Clone(body)
+	body["by"] = "load"
+	_, err := l.request(ctx, "rath.ctl.default."+id+"."+verb, body)
+	if err == nil {
+		text, ok := body["reason"].(string)
+		if !ok {
+			text, _ = body["text"].(string)
+		}
+		l.mu.Lock()
+		l.tell(audit.Told{Op: "control", Run: id, Verb: verb, By: "load", Text: text})
+		l.mu.Unlock()
+	}
+	return err
+}

@@ -7,6 +7,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -56,6 +57,7 @@ func (s *ScaledObject) DeepCopyObject() runtime.Object { c := *s; return &c }
 var allowed = []schema.GroupVersionKind{
 	appsv1.SchemeGroupVersion.WithKind("StatefulSet"),
 	appsv1.SchemeGroupVersion.WithKind("Deployment"),
+	batchv1.SchemeGroupVersion.WithKind("Job"),
 	corev1.SchemeGroupVersion.WithKind("Service"),
 	corev1.SchemeGroupVersion.WithKind("ServiceAccount"),
 	corev1.SchemeGroupVersion.WithKind("Secret"),
@@ -69,7 +71,7 @@ var kedaVersion = schema.GroupVersion{Group: "keda.sh", Version: "v1alpha1"}
 
 var strict = func() runtime.Decoder {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{appsv1.AddToScheme, corev1.AddToScheme, policyv1.AddToScheme, networkingv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{appsv1.AddToScheme, batchv1.AddToScheme, corev1.AddToScheme, policyv1.AddToScheme, networkingv1.AddToScheme} {
 		utilruntime.Must(add(s))
 	}
 	s.AddKnownTypeWithName(kedaVersion.WithKind("ScaledObject"), &ScaledObject{})
@@ -118,7 +120,7 @@ func one[T runtime.Object](t testing.TB, all []object) T {
 // workload is what makes pods, or is one.
 type workload struct {
 	name     string
-	role     string // node, router, or empty for a test
+	role     string // node, router, or empty for a test or a job
 	replicas *int32
 	selector *metav1.LabelSelector // nil for a pod
 	meta     metav1.ObjectMeta
@@ -132,6 +134,9 @@ func workloads(all []object) []workload {
 	}
 	for _, d := range of[*appsv1.Deployment](all) {
 		out = append(out, workload{d.Name, "router", d.Spec.Replicas, d.Spec.Selector, d.Spec.Template.ObjectMeta, d.Spec.Template.Spec})
+	}
+	for _, j := range of[*batchv1.Job](all) {
+		out = append(out, workload{j.Name, "", nil, nil, j.Spec.Template.ObjectMeta, j.Spec.Template.Spec})
 	}
 	for _, p := range of[*corev1.Pod](all) {
 		out = append(out, workload{p.Name, "", nil, nil, p.ObjectMeta, p.Spec})

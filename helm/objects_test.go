@@ -104,6 +104,15 @@ func roles(all []object) []string {
 	return r
 }
 
+// others are the roles with those of pods that are not of the fleet.
+func others(all []object) []string {
+	r := roles(all)
+	for range len(workloads(all)) - len(r) {
+		r = append(r, "test")
+	}
+	return r
+}
+
 // TestSelectors holds that everything selects the pods that it is about, and no
 // other ones.
 func TestSelectors(t *testing.T) {
@@ -161,7 +170,7 @@ func TestSelectors(t *testing.T) {
 			if p.Labels["app.kubernetes.io/component"] == "router" {
 				expect("policy "+p.Name, selectorOf(t, &p.Spec.PodSelector), "router")
 			} else {
-				expect("policy "+p.Name, selectorOf(t, &p.Spec.PodSelector), append(roles(all), "test")...)
+				expect("policy "+p.Name, selectorOf(t, &p.Spec.PodSelector), others(all)...)
 				expect("gossip of "+p.Name, selectorOf(t, p.Spec.Ingress[0].From[0].PodSelector), roles(all)...)
 				expect("gossip of "+p.Name, selectorOf(t, p.Spec.Egress[0].To[0].PodSelector), roles(all)...)
 				for _, ports := range [][]networkingv1.NetworkPolicyPort{p.Spec.Ingress[0].Ports, p.Spec.Egress[0].Ports} {
@@ -307,13 +316,24 @@ func TestAutoscaling(t *testing.T) {
 	for _, trigger := range scaled.Spec.Triggers {
 		m := trigger.Metadata
 		if trigger.Type != "nats-jetstream" || want[m["consumer"]] != m["stream"] || m["account"] != "$G" || m["lagThreshold"] != "8" ||
-			m["natsServerMonitoringEndpoint"] != "nats-0.nats-headless.nats:8222" || m["useHttps"] != "false" {
+			m["natsServerMonitoringEndpoint"] != "nats-headless.nats:8222" || m["useHttps"] != "false" {
 			t.Errorf("trigger %+v", trigger)
 		}
 		delete(want, m["consumer"])
 	}
 	if len(want) > 0 {
 		t.Errorf("no trigger for %v", want)
+	}
+	// Several servers that have no service in common, and a single one.
+	for want, monitoring := range map[string][]string{
+		"a.nats:8222":             {"http://a.nats:8222", "http://b.other:8222"},
+		"nats-0.headless.ns:8222": {"http://nats-0.headless.ns:8222"},
+		"headless.ns:443":         {"https://nats-0.headless.ns:443", "https://nats-1.headless.ns:443"},
+	} {
+		scaled := one[*ScaledObject](t, render(t, with(t, v, "nats.monitoring", monitoring)))
+		if got := scaled.Spec.Triggers[0].Metadata["natsServerMonitoringEndpoint"]; got != want {
+			t.Errorf("%v: KEDA asks %s, want %s", monitoring, got, want)
+		}
 	}
 	secure := one[*ScaledObject](t, render(t, with(t, v, "autoscaling.endpoint", "https://monitor.nats:443/")))
 	if m := secure.Spec.Triggers[0].Metadata; m["useHttps"] != "true" || m["natsServerMonitoringEndpoint"] != "monitor.nats:443" {

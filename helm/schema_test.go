@@ -140,6 +140,13 @@ func TestSchemaRefuses(t *testing.T) {
 		{"nats.auth.kind", "creds", []string{"/nats/auth/secret"}},
 		{"nats.auth", values{"kind": "user", "secret": ""}, []string{"/nats/auth/secret"}},
 		{"nats.auth.kind", "token", []string{"/nats/auth/kind"}},
+		{"provision.enabled", true, []string{"/provision/auth/secret"}},
+		{"provision.auth.kind", "token", []string{"/provision/auth/kind"}},
+		{"provision.storeBytes", "40GB", []string{"/provision/storeBytes"}},
+		{"provision.keepResults", "30d", []string{"/provision/keepResults"}},
+		{"provision.partitions", 65, []string{"/provision/partitions"}},
+		{"provision.pools", []string{"a.b"}, []string{"/provision/pools/0"}},
+		{"provision.pool", "a", []string{"/provision", "pool"}},
 		{"gossip.secretKey", "a/b", []string{"/gossip/secretKey"}},
 		{"stopMarginSeconds", 5, []string{"/stopMarginSeconds"}},
 		{"autoscaling.minReplicas", 0, []string{"/autoscaling/minReplicas"}},
@@ -192,6 +199,10 @@ var samples = map[string]any{
 	"node.image.digest":        "sha256:" + strings.Repeat("b", 64),
 	"router.image.digest":      "sha256:" + strings.Repeat("c", 64),
 	"node.store.size":          "77Gi",
+	"provision.storeBytes":     "77Gi",
+	"provision.keepResults":    "77h",
+	"provision.pools":          []any{"other"},
+	"provision.placement.tags": []any{"other"},
 	"networkPolicy.routerFrom": []any{values{"podSelector": values{}}},
 	"networkPolicy.egress":     []any{values{"ports": []any{values{"port": 9999}}}},
 	"autoscaling.endpoint":     "other:8333",
@@ -249,12 +260,14 @@ func TestEachValueDoesSomething(t *testing.T) {
 	}
 	// Values whose effect needs another one.
 	needs := map[string]values{
-		"nats.auth.userKey":     {"nats.auth.kind": "user"},
-		"nats.auth.passwordKey": {"nats.auth.kind": "user"},
-		"node.replicas":         {"autoscaling.enabled": false},
-		"image.tag":             {"image.digest": ""},
-		"nameOverride":          {"fullnameOverride": ""},
-		"serviceAccount.name":   {"serviceAccount.create": false},
+		"nats.auth.userKey":          {"nats.auth.kind": "user"},
+		"nats.auth.passwordKey":      {"nats.auth.kind": "user"},
+		"provision.auth.userKey":     {"provision.auth.kind": "user"},
+		"provision.auth.passwordKey": {"provision.auth.kind": "user"},
+		"node.replicas":              {"autoscaling.enabled": false},
+		"image.tag":                  {"image.digest": ""},
+		"nameOverride":               {"fullnameOverride": ""},
+		"serviceAccount.name":        {"serviceAccount.create": false},
 	}
 	base := cases(t)["full"]
 	base = with(t, base, "security", values{"runAsUser": 1, "runAsGroup": 1, "fsGroup": 1})

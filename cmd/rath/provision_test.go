@@ -5,10 +5,14 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"gopkg.in/yaml.v3"
 
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/messages"
@@ -135,6 +139,57 @@ func TestProvisionWaits(t *testing.T) {
 	defer cancel()
 	if err := srv.Shutdown(ctx); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestChartProvision runs the job of the chart, with the server and the secret
+// of this test in the place of its own: the command knows the job's flags.
+func TestChartProvision(t *testing.T) {
+	for _, name := range []string{"full", "user"} {
+		data, err := os.ReadFile(filepath.Join("..", "..", "helm", "testdata", name+".yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var job struct {
+			Kind string
+			Spec struct {
+				Template struct {
+					Spec struct {
+						Containers []struct{ Command, Args []string }
+					}
+				}
+			}
+		}
+		for dec := yaml.NewDecoder(bytes.NewReader(data)); job.Kind != "Job"; {
+			if err := dec.Decode(&job); err != nil {
+				t.Fatalf("%s: no job: %v", name, err)
+			}
+		}
+		c := job.Spec.Template.Spec.Containers[0]
+		srv := exactServer(t)
+		user, password := srv.Operator()
+		args := slices.Clone(c.Command)
+		for _, a := range c.Args {
+			flag, _, _ := strings.Cut(a, "=")
+			switch flag {
+			case "--server":
+				a = flag + "=" + srv.URL()
+			case "--replicas":
+				a = flag + "=1"
+			case "--monitor", "--creds", "--placement-cluster", "--placement-tag":
+				continue // of servers and files that are not here; they parse below
+			}
+			args = append(args, a)
+		}
+		var out, errs bytes.Buffer
+		env := map[string]string{"NATS_USER": user, "NATS_PASSWORD": password, "RATH_STORE": "/tmp/none", "HOME": t.TempDir()}
+		if code := execute(args, strings.NewReader(""), &out, &errs, func(name string) string { return env[name] }); code != exitOK || !strings.Contains(out.String(), "created") {
+			t.Errorf("%s: %q: exit %d\n%s%s", name, args, code, out.String(), errs.String())
+		}
+		out.Reset()
+		if code := execute(append(slices.Concat(c.Command, c.Args), "--print-permissions"), strings.NewReader(""), &out, &errs, func(string) string { return "" }); code != exitOK {
+			t.Errorf("%s: %q: exit %d\n%s", name, c.Args, code, errs.String())
+		}
 	}
 }
 

@@ -34,7 +34,7 @@ func TestProvision(t *testing.T) {
 	}
 	args := pod.Containers[0].Args
 	for _, want := range []string{
-		"--creds=/etc/rath/operator/operator.creds", "--replicas=3", "--pool=review", "--pool=router", "--pool=batch", "--partitions=6",
+		"--creds=/etc/rath/nats/operator.creds", "--replicas=3", "--pool=review", "--pool=router", "--pool=batch", "--partitions=6",
 		"--store-bytes=40Gi", "--keep-results=720h", "--placement-cluster=east", "--placement-tag=ssd", "--level=fsync", "--wait=300s",
 		"--monitor=http://nats-2.nats-headless.nats:8222",
 	} {

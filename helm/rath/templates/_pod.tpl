@@ -71,19 +71,8 @@ the limit is not a whole number of Mi or Gi. */}}
 - name: GOMEMLIMIT
   value: {{ . }}
 {{- end }}
-{{- with .root.Values.nats.auth }}
-{{- if eq .kind "user" }}
-- name: NATS_USER
-  valueFrom:
-    secretKeyRef:
-      name: {{ .secret }}
-      key: {{ .userKey }}
-- name: NATS_PASSWORD
-  valueFrom:
-    secretKeyRef:
-      name: {{ .secret }}
-      key: {{ .passwordKey }}
-{{- end }}
+{{- with include "rath.natsUser" (dict "auth" .root.Values.nats.auth) }}
+{{ . | trim }}
 {{- end }}
 {{- with .values.env }}
 {{ toYaml . }}
@@ -115,13 +104,15 @@ seccompProfile:
   type: RuntimeDefault
 {{- end -}}
 
+{{/* How to log in at NATS, and whom to believe there:
+dict "auth" .Values.nats.auth "ca" .Values.nats.ca */}}
 {{- define "rath.natsMounts" -}}
-{{- if eq .Values.nats.auth.kind "creds" }}
+{{- if eq .auth.kind "creds" }}
 - name: nats
   mountPath: /etc/rath/nats
   readOnly: true
 {{- end }}
-{{- if .Values.nats.ca.secret }}
+{{- if .ca.secret }}
 - name: ca
   mountPath: /etc/rath/ca
   readOnly: true
@@ -129,17 +120,32 @@ seccompProfile:
 {{- end -}}
 
 {{- define "rath.natsVolumes" -}}
-{{- if eq .Values.nats.auth.kind "creds" }}
+{{- if eq .auth.kind "creds" }}
 - name: nats
   secret:
-    secretName: {{ .Values.nats.auth.secret }}
+    secretName: {{ .auth.secret }}
     defaultMode: 0440
 {{- end }}
-{{- if .Values.nats.ca.secret }}
+{{- if .ca.secret }}
 - name: ca
   secret:
-    secretName: {{ .Values.nats.ca.secret }}
+    secretName: {{ .ca.secret }}
     defaultMode: 0440
+{{- end }}
+{{- end -}}
+
+{{- define "rath.natsUser" -}}
+{{- if eq .auth.kind "user" }}
+- name: NATS_USER
+  valueFrom:
+    secretKeyRef:
+      name: {{ .auth.secret }}
+      key: {{ .auth.userKey }}
+- name: NATS_PASSWORD
+  valueFrom:
+    secretKeyRef:
+      name: {{ .auth.secret }}
+      key: {{ .auth.passwordKey }}
 {{- end }}
 {{- end -}}
 
@@ -271,7 +277,7 @@ spec:
         - name: gossip
           mountPath: /etc/rath/gossip
           readOnly: true
-        {{- with include "rath.natsMounts" .root }}
+        {{- with include "rath.natsMounts" (dict "auth" .root.Values.nats.auth "ca" .root.Values.nats.ca) }}
         {{- . | trim | nindent 8 }}
         {{- end }}
   volumes:
@@ -286,7 +292,7 @@ spec:
       secret:
         secretName: {{ include "rath.gossipSecret" .root }}
         defaultMode: 0440
-    {{- with include "rath.natsVolumes" .root }}
+    {{- with include "rath.natsVolumes" (dict "auth" .root.Values.nats.auth "ca" .root.Values.nats.ca) }}
     {{- . | trim | nindent 4 }}
     {{- end }}
 {{- end -}}

@@ -187,6 +187,10 @@ func nodeNeeds(at Place) []Permission {
 	}
 	return append(all,
 		publish("$JS.API.CONSUMER.CREATE."+StreamLineage+".>", "reading lineage in order"),
+		publish("$JS.API.CONSUMER.CREATE."+StreamTasks+".>", "queues of a pool, and one that lost count of its stream"),
+		publish("$JS.API.CONSUMER.CREATE."+StreamWork+".>", "queues of a pool, and one that lost count of its stream"),
+		publish("$JS.API.CONSUMER.DELETE."+StreamTasks+".*", "queues of a pool, and one that lost count of its stream"),
+		publish("$JS.API.CONSUMER.DELETE."+StreamWork+".*", "queues of a pool, and one that lost count of its stream"),
 		publish("$JS.ACK.>", "acknowledging tasks and work"),
 		publish(SubjectUserInfo, "asking at the start what these credentials may do"),
 		answer(InboxClient, "answers to clients of the same account"),

@@ -117,7 +117,7 @@ func TestGrants(t *testing.T) {
 			case messages.RoleNode, messages.RoleRouter:
 				for _, remove := range []string{
 					"$JS.API.STREAM.DELETE.x", "$JS.API.STREAM.PURGE.x", "$JS.API.STREAM.MSG.DELETE.x", "$JS.API.STREAM.CREATE.x",
-					"$JS.API.STREAM.UPDATE.x", "$JS.API.CONSUMER.DELETE.x.y", "$JS.API.CONSUMER.CREATE.TASKS.x", "$JS.API.CONSUMER.CREATE.WORK.x",
+					"$JS.API.STREAM.UPDATE.x", "$JS.API.CONSUMER.DELETE.EV_1_0.x", "$JS.API.CONSUMER.CREATE.RESULT.x",
 				} {
 					if messages.Covers(p.Subject, remove) {
 						t.Errorf("%s: %s covers %s", r, p, remove)

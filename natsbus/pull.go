@@ -90,10 +90,11 @@ func (p *puller) run(ctx context.Context) error {
 
 // pull asks for messages until that fails.
 func (p *puller) pull(ctx context.Context, consumer jetstream.Consumer, wait **backoff) error {
+	var idle idleness
 	for full := false; ctx.Err() == nil; {
 		n := min(p.slots()-len(p.busy), maxPull)
 		if n <= 0 || p.behind != nil && p.behind.eager.Load() {
-			full = true
+			full, idle = true, idleness{}
 			if p.lobby != nil {
 				p.lobby.release(lobbyHold)
 			}
@@ -111,16 +112,24 @@ func (p *puller) pull(ctx context.Context, consumer jetstream.Consumer, wait **b
 			}
 		}
 		full = false
-		if err := p.batch(ctx, consumer, n); err != nil {
+		took, err := p.batch(ctx, consumer, n)
+		if err != nil {
 			return err
+		}
+		idle.asked(took)
+		if stuck, err := idle.look(ctx, p, consumer); err != nil {
+			return err
+		} else if stuck {
+			return p.revive(ctx)
 		}
 		*wait = newBackoff()
 	}
 	return ctx.Err()
 }
 
-// batch asks for n messages and starts to handle those that come.
-func (p *puller) batch(ctx context.Context, consumer jetstream.Consumer, n int) error {
+// batch asks for n messages, starts to handle those that come, and returns how
+// many did.
+func (p *puller) batch(ctx context.Context, consumer jetstream.Consumer, n int) (took int, err error) {
 	asking, cancel := context.WithTimeout(ctx, pullFor)
 	defer cancel()
 	defer context.AfterFunc(p.c.link.Load().ctx, cancel)()
@@ -133,9 +142,8 @@ func (p *puller) batch(ctx context.Context, consumer jetstream.Consumer, n int) 
 	}
 	batch, err := fetch()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	took := 0
 	for m := range batch.Messages() {
 		took++
 		if ctx.Err() != nil {
@@ -145,7 +153,7 @@ func (p *puller) batch(ctx context.Context, consumer jetstream.Consumer, n int) 
 		p.start(ctx, m)
 	}
 	p.eager.Store(took == n)
-	return waited(batch.Error())
+	return took, waited(batch.Error())
 }
 
 // waited drops the errors that only say that no more messages came in time.

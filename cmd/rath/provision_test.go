@@ -56,6 +56,9 @@ func TestProvision(t *testing.T) {
 		})
 		return strings.ReplaceAll(out.String()+errs.String(), srv.URL(), "URL"), code
 	}
+	if text, code := run(srv.Node()); code != exitRefused || !strings.Contains(text, "no permission to publish to $JS.API.STREAM.CREATE") {
+		t.Errorf("with the credentials of a node: exit %d, %s", code, text)
+	}
 	operator := func(args ...string) (string, int) { return run("operator", password, args...) }
 
 	var story strings.Builder
@@ -95,10 +98,6 @@ func TestProvision(t *testing.T) {
 	var plan natsbus.Plan
 	if err := json.Unmarshal([]byte(text), &plan); err != nil || code != exitOK || plan.Partitions != 2 || len(plan.Changes) != 18 || !plan.Changes[0].Done {
 		t.Errorf("exit %d, %v: %s", code, err, text)
-	}
-	user, password := srv.Node()
-	if text, code := run(user, password, "--pool", "other"); code != exitRefused || !strings.Contains(text, "no permission to publish to $JS.API.CONSUMER.CREATE.WORK") {
-		t.Errorf("with the credentials of a node: exit %d, %s", code, text)
 	}
 }
 

@@ -20,8 +20,8 @@ const (
 	lookEvery = 5 * time.Second
 	// lookAgain is the pause after a question that could not be answered.
 	lookAgain = 500 * time.Millisecond
-	// lastWords is how long a follower waits for the event of the end after the
-	// result, which takes another way.
+	// lastWords is how long a follower of events waits for that of the end after
+	// the result, which takes another way.
 	lastWords = 250 * time.Millisecond
 )
 
@@ -37,6 +37,7 @@ type Follower struct {
 	c    *Client
 	id   run.ID
 	w    *natsbus.Watch
+	only bool // it hears results, and nothing else
 	born bool // it submitted the task itself: an older result may be another task's
 }
 
@@ -54,7 +55,7 @@ func (c *Client) follow(ctx context.Context, id run.ID, on string) (*Follower, e
 	if err != nil {
 		return nil, err
 	}
-	return &Follower{c: c, id: id, w: w}, nil
+	return &Follower{c: c, id: id, w: w, only: on == messages.OnResult}, nil
 }
 
 // Close ends the watching.
@@ -141,7 +142,7 @@ func (f *Follower) read(live natsbus.Live) (Update, error) {
 func (f *Follower) finish(ctx context.Context, r *messages.Result, yield func(Update, error) bool) {
 	words, cancel := context.WithTimeout(ctx, lastWords)
 	defer cancel()
-	for r.Attempt > 0 { // a refused task has no more to say
+	for r.Attempt > 0 && !f.only { // a refused task has no more to say
 		live, err := f.w.Next(words)
 		if err != nil || live.Gap {
 			break

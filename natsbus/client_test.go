@@ -304,3 +304,24 @@ func TestClientTail(t *testing.T) {
 		n.stop()
 	})
 }
+
+// TestWaitReturnsWithTheResult: who waits has the result when it is there.
+func TestWaitReturnsWithTheResult(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		n := startNode(t, srv, "node-1")
+		c, _ := visitor(t, srv)
+		if _, err := c.Submit(t.Context(), "hold", messages.Task{ID: "r1"}); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Second, func() { close(n.hold) })
+		r, err := c.Wait(t.Context(), "r1")
+		if err != nil || r.State != run.Succeeded {
+			t.Fatalf("result %+v: %v", r, err)
+		}
+		if late := time.Since(time.UnixMilli(r.EndedMS)); late > 20*time.Millisecond {
+			t.Errorf("Wait returned %v after the end of the run", late)
+		}
+		n.stop()
+	})
+}

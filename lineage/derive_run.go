@@ -134,6 +134,9 @@ func (r *Record) ended(v run.Ended) {
 	if v.Result != nil {
 		r.Result = new(refOf(*v.Result))
 	}
+	if v.State == run.Succeeded && v.Version > 0 && (r.Result == nil || r.Result.Version != v.Version) { // with what was committed together with the end
+		r.Result = &Ref{Commit: r.Commit, Hash: r.Hash, Session: r.Session, Version: v.Version}
+	}
 	if v.Parent != nil {
 		r.BranchOf = &Place{Run: v.Parent.Run, Session: v.Parent.Session, Step: v.Parent.Path}
 	}

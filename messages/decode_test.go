@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/lineage"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -219,6 +220,23 @@ func TestResults(t *testing.T) {
 	}
 	if err := r.Err(); !errors.Is(err, run.ErrDeadline) || !strings.Contains(err.Error(), "run r1 timed_out: too late") {
 		t.Errorf("Err() = %v", err)
+	}
+	head := blob.Sum([]byte("files"))
+	link := session.Link{Ref: session.Ref{Key: e.Commit.Key, Version: 3}, Seq: 6}
+	for want, ended := range map[session.Version]run.Ended{
+		3: {Run: "r1", State: run.Succeeded, Workflow: "fix", Result: &link},                         // of an earlier release
+		5: {Run: "r1", State: run.Succeeded, Workflow: "fix", Result: &link, Version: 5, Head: head}, // the commit adds two
+		2: {Run: "r1", State: run.Succeeded, Workflow: "fix", Version: 2},                            // it is the session's first
+		0: {Run: "r1", State: run.Failed, Workflow: "fix", Version: 4, Head: head},
+	} {
+		r := messages.ResultOf("s1", ended, moment)
+		files := ""
+		if !ended.Head.IsZero() {
+			files = head.String()
+		}
+		if r.Session != "s1" || r.Version != want || r.Workspace != files {
+			t.Errorf("%s with version %d: the result is %s:%d with files %q", ended.State, ended.Version, r.Session, r.Version, r.Workspace)
+		}
 	}
 	// A branch that lets go of the run.
 	away, err := run.NewEvent(run.KindEnded, run.Ended{Run: "r1", State: run.Cancelled, Code: run.CodeCancelled, Attempt: 2})

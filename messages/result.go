@@ -54,12 +54,17 @@ func ResultOf(home session.ID, e run.Ended, at time.Time) Result {
 	if e.Result != nil {
 		r.Session, r.Version = e.Result.ID, e.Result.Version
 	}
+	if e.State == run.Succeeded && e.Version > 0 { // with what was committed together with the end
+		r.Session, r.Version = home, e.Version
+	}
+	if !e.Head.IsZero() {
+		r.Workspace = e.Head.String()
+	}
 	return r
 }
 
 // Results returns the results of the runs that a commit ended, with the
-// commit itself as their chain. The workspace is not in the commit: who has
-// the session at hand fills it in. A session that is not the run's home records
+// commit itself as their chain. A session that is not the run's home records
 // the end of the run too when it lets go of it, without the workflow: that is
 // no result.
 func Results(e session.Entry) ([]Result, error) {

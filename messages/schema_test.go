@@ -395,7 +395,7 @@ func TestCommitSchema(t *testing.T) {
 		{run.KindCancel, run.CancelRequested{By: "b", Close: session.ClosedCancelled, ID: "i", Reason: "r", Run: "r1"}},
 		{run.KindWarning, run.Warning{Run: "r1", Text: "t"}},
 		{run.KindEnded, run.Ended{
-			Attempt: 1, Branches: []session.ID{"s3"}, Children: []session.ID{"s2"}, Code: "error", Error: "x", Next: offer, Output: "o",
+			Attempt: 1, Branches: []session.ID{"s3"}, Children: []session.ID{"s2"}, Code: "error", Error: "x", Head: place.Head, Next: offer, Output: "o",
 			Parent: &run.Parent{Path: "2.gather", Run: "r0", Session: "s0"}, Result: &link, Run: "r1", State: run.Succeeded, Usage: usage, Version: 4, Workflow: "w",
 		}},
 		{run.KindWaiting, run.Suspended{Attempt: 1, For: []run.Wait{{

@@ -319,6 +319,9 @@ func TestWaitReturnsWithTheResult(t *testing.T) {
 		if err != nil || r.State != run.Succeeded {
 			t.Fatalf("result %+v: %v", r, err)
 		}
+		if s, err := c.Session(t.Context(), string(r.Session)); err != nil || r.Version != 1 || s.Version != r.Version {
+			t.Errorf("the result is version %d, the session is at %d: %v", r.Version, s.Version, err)
+		}
 		if late := time.Since(time.UnixMilli(r.EndedMS)); late > 20*time.Millisecond {
 			t.Errorf("Wait returned %v after the end of the run", late)
 		}

@@ -135,6 +135,7 @@ type Ended struct {
 	Children []session.ID    `json:"children,omitempty"` // still open; they are cancelled
 	Code     Code            `json:"code,omitempty"`
 	Error    string          `json:"error,omitempty"`
+	Head     blob.Digest     `json:"head,omitzero"`  // of the session's files after it
 	Next     *Offer          `json:"next,omitempty"` // the queued run that is promoted
 	Output   string          `json:"output,omitempty"`
 	Parent   *Parent         `json:"parent,omitempty"` // who is told how a branch ended
@@ -142,7 +143,7 @@ type Ended struct {
 	Run      ID              `json:"run"`
 	State    State           `json:"state"`
 	Usage    session.Usage   `json:"usage,omitzero"`
-	Version  session.Version `json:"version,omitempty"` // of a branch's session after it
+	Version  session.Version `json:"version,omitempty"` // of the session after it
 	Workflow string          `json:"workflow"`
 }
 

@@ -180,30 +180,8 @@ func TestGolden(t *testing.T) {
 		}
 	}
 	file := golden(t, "schema1.commits.jsonl", stored.Bytes())
-	log := &session.MemoryLog{}
-	for line := range bytes.Lines(file) {
-		c, err := session.Decode(bytes.TrimSuffix(line, []byte("\n")))
-		if err != nil {
-			t.Fatal(err)
-		}
-		last, err := log.Last(t.Context(), c.Key)
-		if err != nil && c.Seq > 1 {
-			t.Fatal(err)
-		}
-		if _, err := log.Append(t.Context(), last.At, c); err != nil {
-			t.Fatal(err)
-		}
-	}
 	home := h.keys[0]
-	old, err := Load(t.Context(), log, NewValues(log), home, "reader")
-	if err != nil {
-		t.Fatal(err)
-	}
-	projection, err := json.MarshalIndent(tokenless(h.show(old)), "", "\t")
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "schema1.projection.json", append(projection, '\n'))
+	log, old := h.reads(t, file, "schema1.projection.json")
 
 	// A snapshot that this fold version wrote once is still the same state.
 	s, err := old.Snapshot()
@@ -219,6 +197,45 @@ func TestGolden(t *testing.T) {
 		t.Fatalf("the old snapshot is not used: %d commits folded, %v; raise foldVersion if it cannot be", again.SinceSnapshot(), err)
 	}
 	h.same(old, again, "the old snapshot")
+}
+
+// TestGoldenFormer: what was stored before fields were added to schema 1 is
+// read as it was.
+func TestGoldenFormer(t *testing.T) {
+	file, err := os.ReadFile(filepath.Join("testdata", "golden", "former1.commits.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	newTheatre(t, 0).reads(t, bytes.ReplaceAll(file, []byte("\r\n"), []byte("\n")), "former1.projection.json")
+}
+
+// reads folds stored commits and compares what they say with a file.
+func (h *theatre) reads(t *testing.T, file []byte, name string) (*session.MemoryLog, *Writer) {
+	t.Helper()
+	log := &session.MemoryLog{}
+	for line := range bytes.Lines(file) {
+		c, err := session.Decode(bytes.TrimSuffix(line, []byte("\n")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		last, err := log.Last(t.Context(), c.Key)
+		if err != nil && c.Seq > 1 {
+			t.Fatal(err)
+		}
+		if _, err := log.Append(t.Context(), last.At, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	old, err := Load(t.Context(), log, NewValues(log), h.keys[0], "reader")
+	if err != nil {
+		t.Fatal(err)
+	}
+	projection, err := json.MarshalIndent(tokenless(h.show(old)), "", "\t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, name, append(projection, '\n'))
+	return log, old
 }
 
 // tokenless drops what a log numbers itself.

@@ -358,36 +358,37 @@ func (w *Writer) end(r *Record, s State, code Code, text string, now time.Time) 
 }
 
 // finale adds to the events that end a run what goes with its end: messages
-// that no step took become chunks, and a branch that its parent disposed of
-// is closed.
+// that no step took become chunks, the end says what the session is after it,
+// and a branch that its parent disposed of is closed.
 func (w *Writer) finale(r *Record, events []session.Event) []session.Event {
 	at := slices.IndexFunc(events, func(e session.Event) bool { return e.Kind == KindEnded })
 	if at < 0 || r.Home != w.key {
 		return events
 	}
-	version := w.value.Ref().Version
-	for _, e := range events {
-		if session.IsContent(e.Kind) {
-			version++
-		}
-	}
 	if w.value.Closing().State == "" {
 		for _, v := range r.inbox {
 			if v.Kind == Message {
-				events, version, at = slices.Insert(events, at, session.ChunkEvent(session.UserText(v.Text))), version+1, at+1
+				events, at = slices.Insert(events, at, session.ChunkEvent(session.UserText(v.Text))), at+1
 			}
 		}
 	}
-	if b := r.Task.Branch; b != nil {
-		if v, err := Read[Ended](events[at]); err == nil {
-			v.Parent, v.Version = b.Parent(), version
-			ended := event(KindEnded, v)
-			ended.Batch = events[at].Batch
-			events[at] = ended
+	if v, err := Read[Ended](events[at]); err == nil {
+		after := w.value
+		for _, e := range events {
+			if next, err := session.Apply(after, e, w.resolver); err == nil { // else stage refuses it
+				after = next
+			}
 		}
-		if r.Cancel != nil && r.Cancel.Close != "" {
-			events = append(events, w.closing(Disposal{Reason: r.Cancel.Reason, State: r.Cancel.Close}))
+		v.Version, v.Head = after.Ref().Version, after.Placement().Head
+		if b := r.Task.Branch; b != nil {
+			v.Parent = b.Parent()
 		}
+		ended := event(KindEnded, v)
+		ended.Batch = events[at].Batch
+		events[at] = ended
+	}
+	if r.Task.Branch != nil && r.Cancel != nil && r.Cancel.Close != "" {
+		events = append(events, w.closing(Disposal{Reason: r.Cancel.Reason, State: r.Cancel.Close}))
 	}
 	return events
 }

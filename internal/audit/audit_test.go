@@ -160,6 +160,8 @@ func TestViolations(t *testing.T) {
 					fact{kind: "session.chunk", data: chunkOf("x"), time: e.facts[0].time})
 			}
 		})},
+		{"an end at a version that the session has not", audit.Results, "that of the session, found run.ended with version 77", set("s1", 9, "run.ended", "version", 77)},
+		{"an end with other files", audit.Results, "those of the session, found run.ended with files bbbbbbbb", set("t1", 20, "run.ended", "head", strings.Repeat("b", 64))},
 		{"two homes", audit.OneEnd, "run.submitted once", with("c1", 2, "run.submitted", "", object{"digest": "d", "task": object{"run": "r1", "workflow": "fix"}})},
 		{"success after a cancel", audit.OneEnd, "state cancelled", set("c1", 4, "run.ended", "state", "succeeded")},
 		{"an intent after a cancel", audit.OneEnd, "no intent after", with("c1", 3, "step.intent", "k1/2", object{

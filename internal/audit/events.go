@@ -249,6 +249,7 @@ type endedData struct {
 	Children []string `json:"children"`
 	Code     string   `json:"code"`
 	Error    string   `json:"error"`
+	Head     string   `json:"head"`
 	Output   string   `json:"output"`
 	Parent   *struct {
 		Path    string `json:"path"`

@@ -21,16 +21,17 @@ type resultData struct {
 		Seq     uint64 `json:"seq"`
 		Session string `json:"session"`
 	} `json:"chain"`
-	Code     string `json:"code"`
-	EndedMS  int64  `json:"ended_ms"`
-	Error    string `json:"error"`
-	Output   string `json:"output"`
-	Run      string `json:"run"`
-	Session  string `json:"session"`
-	State    string `json:"state"`
-	Usage    usage  `json:"usage"`
-	Version  uint64 `json:"version"`
-	Workflow string `json:"workflow"`
+	Code      string `json:"code"`
+	EndedMS   int64  `json:"ended_ms"`
+	Error     string `json:"error"`
+	Output    string `json:"output"`
+	Run       string `json:"run"`
+	Session   string `json:"session"`
+	State     string `json:"state"`
+	Usage     usage  `json:"usage"`
+	Version   uint64 `json:"version"`
+	Workflow  string `json:"workflow"`
+	Workspace string `json:"workspace"`
 }
 
 // compact returns JSON as a text that schemas can be held against: no white
@@ -117,6 +118,10 @@ func (a *audit) agrees(g *runState, r *resultData, wrong func(string, string) fu
 	if e.result != nil {
 		session, version = e.result.Session, e.result.Version
 	}
+	if e.state == "succeeded" && e.told {
+		session, version = g.home.id, e.version
+	}
+	a.check(Results, r.Workspace == e.head, wrong("files "+clip(e.head, 8), clip(r.Workspace, 8)))
 	a.check(Results, r.Session == session && r.Version == version, wrong(fmt.Sprintf("%s:%d", session, version), fmt.Sprintf("%s:%d", r.Session, r.Version)))
 }
 

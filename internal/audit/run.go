@@ -64,6 +64,8 @@ type endMark struct {
 	code     string
 	commit   uint64
 	hash     mark
+	head     string // of the files, as run.ended says
+	told     bool   // whether run.ended says the version
 	output   string // digest
 	error    string // digest
 	result   *link
@@ -270,8 +272,15 @@ func (f *folding) endedHome(e *event, d *endedData, g *runState) {
 			f.says(d.Run, "the parent run that is told of the end", "another one or none"))
 		f.a.check(BranchResults, d.Version == f.l.version, f.says(d.Run, fmt.Sprintf("version %d, that of the session", f.l.version), fmt.Sprintf("run.ended with version %d", d.Version)))
 	}
+	if d.Version > 0 && g.branch == nil {
+		f.a.check(Results, d.Version == f.l.version, f.says(d.Run, fmt.Sprintf("version %d, that of the session", f.l.version), fmt.Sprintf("run.ended with version %d", d.Version)))
+	}
+	if d.Head != "" && f.l.headKnown {
+		f.a.check(Results, d.Head == f.l.head, f.says(d.Run, "files "+clip(f.l.head, 8)+", those of the session", "run.ended with files "+clip(d.Head, 8)))
+	}
 	end := &endMark{
 		attempt: d.Attempt, code: d.Code, commit: f.c.seq, hash: f.l.marks[len(f.l.marks)-1].hash, state: d.State, time: e.time, usage: d.Usage,
+		head: d.Head, told: d.Version > 0,
 		version: f.l.version, result: d.Result, output: digestOf(d.Output), error: digestOf(d.Error), workflow: d.Workflow,
 	}
 	g.end = end

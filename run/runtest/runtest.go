@@ -50,6 +50,7 @@ func TestStore(t *testing.T, open func(t *testing.T) (run.Store, session.Log)) {
 		{"closed branch", testClosed},
 		{"branches of a run that failed", testOrphans},
 		{"signal sent again", testAgain},
+		{"end", testEnded},
 		{"follow", testFollow},
 		{"concurrency", testConcurrency},
 		{"ended context", testContext},

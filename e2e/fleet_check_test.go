@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -124,6 +125,9 @@ func (w *world) heeded(t *task, s sighting) {
 	}
 }
 
+// storing is how long a result that was told may take to be stored.
+const storing = 30 * time.Second
+
 // stored compares the results that are kept with those that were told.
 func (w *world) stored(ctx context.Context) {
 	w.t.Helper()
@@ -146,6 +150,11 @@ func (w *world) stored(ctx context.Context) {
 	for _, id := range w.load.order {
 		t := w.load.tasks[id]
 		m, err := s.GetLastMsgForSubject(ctx, "rath.run.default."+id+".result")
+		// Who listens hears a result before it is stored.
+		for end := time.Now().Add(storing); errors.Is(err, jetstream.ErrMsgNotFound) && t.Result != "" && time.Now().Before(end); {
+			sleep(ctx, 200*time.Millisecond)
+			m, err = s.GetLastMsgForSubject(ctx, "rath.run.default."+id+".result")
+		}
 		switch {
 		case errors.Is(err, jetstream.ErrMsgNotFound) && t.Result == "" && !t.Acked:
 		case err != nil:

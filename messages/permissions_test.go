@@ -2,6 +2,7 @@ package messages_test
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -204,4 +205,24 @@ func ExampleAccounts() {
 	//     ]
 	//   }
 	// }
+}
+
+// TestFormatPermissions holds that FORMAT.md names each permission of each role,
+// and nothing else.
+func TestFormatPermissions(t *testing.T) {
+	text := section(t, "### Permissions")
+	known := map[string]bool{messages.ResponsesFor: true, "allow_responses": true, "rath provision\n--print-permissions": true}
+	for _, r := range messages.Roles() {
+		g := messages.GrantOf(r, messages.Place{Tenant: "<tenant>", Partitions: 1})
+		for _, p := range append(g.Allow, g.Deny...) {
+			name := strings.NewReplacer("rath.ev.1.", "rath.ev.<generation>.", "EV_1_0", "EV_<generation>_<partition>").Replace(p.Subject)
+			known[name] = true
+			demand(t, string(r), text, name)
+		}
+	}
+	for _, m := range regexp.MustCompile("(?s)`([^`]*)`").FindAllStringSubmatch(text, -1) {
+		if !known[m[1]] {
+			t.Errorf("FORMAT.md has the permission %q, and no role does", m[1])
+		}
+	}
 }

@@ -16,8 +16,10 @@
 //	}
 //
 // A connection that stores promises a durability, see [Level], and refuses to
-// store when the servers run with less. Streams are created by [Conn.Provision]
-// and never altered.
+// store when the servers run with less. Streams are created by [Conn.Provision],
+// which alters none, or by an operator, see [Conn.Plan]. What these credentials
+// lack is a [PermissionError], at the start by [Conn.Require] and later where the
+// servers refuse a request.
 //
 // The package holds no workflow logic and decides nothing about who may write:
 // the log's compare-and-set does.

@@ -162,17 +162,18 @@ func TestPlanRefuses(t *testing.T) {
 func TestPlanFewerReplicas(t *testing.T) {
 	o := Options{Replicas: 3, Partitions: 1}
 	o.setDefaults()
-	have := layout(&o)[0]
-	for agreed, want := range map[bool]Action{false: Refuse, true: Update} {
-		less := o
-		less.Replicas = 1
-		ch := streamChange(layout(&less)[0])
-		ch.found(&have)
-		p := &Provisioning{Replicas: 1, FewerReplicas: agreed}
-		p.choose(&ch, jetstream.StreamState{})
-		ch.decide()
-		if ch.Action != want {
-			t.Errorf("agreed %v: %s %+v", agreed, ch.Action, ch.Differences)
+	less := o
+	less.Replicas = 1
+	for i, have := range layout(&o) {
+		for agreed, want := range map[bool]Action{false: Refuse, true: Update} {
+			ch := streamChange(layout(&less)[i])
+			ch.found(&have)
+			p := &Provisioning{Replicas: 1, FewerReplicas: agreed}
+			p.choose(&ch, jetstream.StreamState{})
+			ch.decide()
+			if ch.Action != want {
+				t.Errorf("agreed %v: %s %+v", agreed, ch.Action, ch.Differences)
+			}
 		}
 	}
 }

@@ -19,84 +19,87 @@ type setting struct {
 	take func(dst, src *jetstream.StreamConfig)
 	// lax: a node works with a stream that does not have it at all.
 	lax bool
+	// replicated is the value that a stream which is made again has on several
+	// servers. It keeps it when there are fewer, and works as well.
+	replicated string
 }
 
 // settings are compared by Provision, Verify and Plan.
 var settings = []setting{
 	{"subjects", func(c *jetstream.StreamConfig) string {
 		return strings.Join(slices.Sorted(slices.Values(c.Subjects)), " ")
-	}, func(dst, src *jetstream.StreamConfig) { dst.Subjects = src.Subjects }, false},
-	{"storage", func(c *jetstream.StreamConfig) string { return strings.ToLower(c.Storage.String()) }, nil, false},
-	{"persist mode", func(c *jetstream.StreamConfig) string { return c.PersistMode.String() }, nil, false},
-	{"retention", func(c *jetstream.StreamConfig) string { return c.Retention.String() }, nil, false},
+	}, func(dst, src *jetstream.StreamConfig) { dst.Subjects = src.Subjects }, false, ""},
+	{"storage", func(c *jetstream.StreamConfig) string { return strings.ToLower(c.Storage.String()) }, nil, false, "memory"},
+	{"persist mode", func(c *jetstream.StreamConfig) string { return c.PersistMode.String() }, nil, false, jetstream.DefaultPersistMode.String()},
+	{"retention", func(c *jetstream.StreamConfig) string { return c.Retention.String() }, nil, false, ""},
 	{"replicas", func(c *jetstream.StreamConfig) string { return strconv.Itoa(c.Replicas) }, func(dst, src *jetstream.StreamConfig) {
 		dst.Replicas = src.Replicas
-	}, false},
+	}, false, ""},
 	{"discard", func(c *jetstream.StreamConfig) string { return c.Discard.String() }, func(dst, src *jetstream.StreamConfig) {
 		dst.Discard = src.Discard
-	}, false},
+	}, false, ""},
 	{"discard new per subject", func(c *jetstream.StreamConfig) string { return strconv.FormatBool(c.DiscardNewPerSubject) }, func(dst, src *jetstream.StreamConfig) {
 		dst.DiscardNewPerSubject = src.DiscardNewPerSubject
-	}, false},
+	}, false, ""},
 	{"max bytes", func(c *jetstream.StreamConfig) string {
 		// How much is the operator's choice; that there is a bound is not.
 		if c.MaxBytes > 0 {
 			return "bounded"
 		}
 		return "unbounded"
-	}, func(dst, src *jetstream.StreamConfig) { dst.MaxBytes = src.MaxBytes }, false},
+	}, func(dst, src *jetstream.StreamConfig) { dst.MaxBytes = src.MaxBytes }, false, ""},
 	{"max messages", func(c *jetstream.StreamConfig) string { return limit(c.MaxMsgs) }, func(dst, src *jetstream.StreamConfig) {
 		dst.MaxMsgs = src.MaxMsgs
-	}, false},
+	}, false, ""},
 	{"max messages per subject", func(c *jetstream.StreamConfig) string {
 		if c.Name == StreamTasks && c.MaxMsgsPerSubject > 0 {
 			return "bounded" // how many may wait is the operator's choice
 		}
 		return limit(c.MaxMsgsPerSubject)
-	}, func(dst, src *jetstream.StreamConfig) { dst.MaxMsgsPerSubject = src.MaxMsgsPerSubject }, false},
+	}, func(dst, src *jetstream.StreamConfig) { dst.MaxMsgsPerSubject = src.MaxMsgsPerSubject }, false, ""},
 	{"max message size", func(c *jetstream.StreamConfig) string { return limit(int64(c.MaxMsgSize)) }, func(dst, src *jetstream.StreamConfig) {
 		dst.MaxMsgSize = src.MaxMsgSize
-	}, false},
+	}, false, ""},
 	{"max age", func(c *jetstream.StreamConfig) string {
 		if c.Name == StreamResult {
 			return "" // how long results are kept is the operator's choice
 		}
 		return c.MaxAge.String()
-	}, func(dst, src *jetstream.StreamConfig) { dst.MaxAge = src.MaxAge }, false},
+	}, func(dst, src *jetstream.StreamConfig) { dst.MaxAge = src.MaxAge }, false, ""},
 	{"duplicate window", func(c *jetstream.StreamConfig) string { return c.Duplicates.String() }, func(dst, src *jetstream.StreamConfig) {
 		dst.Duplicates = src.Duplicates
-	}, false},
+	}, false, ""},
 	{"no ack", func(c *jetstream.StreamConfig) string { return strconv.FormatBool(c.NoAck) }, func(dst, src *jetstream.StreamConfig) {
 		dst.NoAck = src.NoAck
-	}, false},
-	{"sealed", func(c *jetstream.StreamConfig) string { return strconv.FormatBool(c.Sealed) }, nil, false},
-	{"deny delete", func(c *jetstream.StreamConfig) string { return strconv.FormatBool(c.DenyDelete) }, nil, false},
-	{"deny purge", func(c *jetstream.StreamConfig) string { return strconv.FormatBool(c.DenyPurge) }, nil, false},
+	}, false, ""},
+	{"sealed", func(c *jetstream.StreamConfig) string { return strconv.FormatBool(c.Sealed) }, nil, false, ""},
+	{"deny delete", func(c *jetstream.StreamConfig) string { return strconv.FormatBool(c.DenyDelete) }, nil, false, ""},
+	{"deny purge", func(c *jetstream.StreamConfig) string { return strconv.FormatBool(c.DenyPurge) }, nil, false, ""},
 	{"rollup allowed", func(c *jetstream.StreamConfig) string { return strconv.FormatBool(c.AllowRollup) }, func(dst, src *jetstream.StreamConfig) {
 		dst.AllowRollup = src.AllowRollup
-	}, false},
+	}, false, ""},
 	{"direct get", func(c *jetstream.StreamConfig) string { return strconv.FormatBool(c.AllowDirect) }, func(dst, src *jetstream.StreamConfig) {
 		dst.AllowDirect = src.AllowDirect
-	}, false},
-	{"message TTL allowed", func(c *jetstream.StreamConfig) string { return strconv.FormatBool(c.AllowMsgTTL) }, nil, false},
+	}, false, ""},
+	{"message TTL allowed", func(c *jetstream.StreamConfig) string { return strconv.FormatBool(c.AllowMsgTTL) }, nil, false, ""},
 	{"batches", func(c *jetstream.StreamConfig) string { return strconv.FormatBool(c.AllowAtomicPublish) }, func(dst, src *jetstream.StreamConfig) {
 		dst.AllowAtomicPublish = src.AllowAtomicPublish
-	}, true},
+	}, true, ""},
 	{"republish", func(c *jetstream.StreamConfig) string {
 		if c.RePublish == nil {
 			return "none"
 		}
 		return fmt.Sprintf("%s to %s, headers only %v", c.RePublish.Source, c.RePublish.Destination, c.RePublish.HeadersOnly)
-	}, func(dst, src *jetstream.StreamConfig) { dst.RePublish = src.RePublish }, false},
+	}, func(dst, src *jetstream.StreamConfig) { dst.RePublish = src.RePublish }, false, ""},
 	{"mirror, sources or transform", func(c *jetstream.StreamConfig) string {
 		return strconv.FormatBool(c.Mirror != nil || len(c.Sources) > 0 || c.SubjectTransform != nil)
-	}, nil, false},
+	}, nil, false, ""},
 	{settingPartitions, func(c *jetstream.StreamConfig) string { return c.Metadata[metaPartitions] }, func(dst, src *jetstream.StreamConfig) {
 		meta := map[string]string{}
 		maps.Copy(meta, dst.Metadata)
 		meta[metaPartitions] = src.Metadata[metaPartitions]
 		dst.Metadata = meta
-	}, true},
+	}, true, ""},
 }
 
 const settingPartitions = "partitions of the generation"
@@ -129,7 +132,7 @@ func differences(want, have *jetstream.StreamConfig) []Difference {
 	var out []Difference
 	for _, s := range settings {
 		w, h := s.value(want), s.value(have)
-		if w == h {
+		if w == h || rebuilt[want.Name] && h == s.replicated {
 			continue
 		}
 		d := Difference{Setting: s.name, Have: h, Want: w, take: s.take, lax: s.lax && unset(h)}

@@ -30,6 +30,9 @@ type clients struct {
 	log     *os.File
 	heard   *os.File // what clients were told, for the audit
 	next    int
+	kinds   deck // of the tasks
+	fates   deck // of those with sessions of their own
+	ends    deck // what is done with the ids of those that have ended
 	tasks   map[string]*task
 	order   []string // of the tasks
 	arrived map[string]chan struct{}
@@ -61,6 +64,7 @@ func newClients(f *fleet.Fleet, seed uint64, history, told, witness string) (*cl
 		tasks: map[string]*task{}, arrived: map[string]chan struct{}{}, refused: map[string]int{}, deeds: map[string]int{},
 		rows: map[string]map[int]string{}, length: map[string]int{},
 	}
+	l.kinds, l.fates, l.ends = newDecks()
 	var err error
 	if l.log, err = os.Create(history); err != nil {
 		return nil, err

@@ -296,6 +296,7 @@ func play(t *testing.T, seed uint64, length time.Duration) {
 	w.again = fmt.Sprintf("go test -tags=e2e -count=1 -run '^TestNemesis$' ./e2e -seed %d -length %v", seed, length)
 	n := newNemesis(w)
 	n.mix()
+	w.thorough = length >= 3*time.Minute
 	w.work(length, 8, n.run)
 	n.mu.Lock()
 	var lines []string
@@ -303,10 +304,10 @@ func play(t *testing.T, seed uint64, length time.Duration) {
 		lines = append(lines, fmt.Sprintf("%dx %s", count, name))
 	}
 	slices.Sort(lines)
-	if length >= 3*time.Minute {
-		w.everything()
-	}
 	t.Logf("seed %d: %s; ended by themselves: %v", seed, strings.Join(lines, ", "), n.ended)
 	n.mu.Unlock()
+	if missing := w.missing(); w.thorough && len(missing) > 0 {
+		w.fail("this seed shows nothing of: %s", strings.Join(missing, ", "))
+	}
 	w.check()
 }

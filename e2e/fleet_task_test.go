@@ -71,26 +71,58 @@ const (
 	talks = 2
 )
 
-// kinds of work are drawn by their weights.
-var kinds = []struct {
-	weight           int
-	workflow, prompt string
-}{
-	{7, "work", "plain"},
-	{3, "work", "pay"},
-	{1, "work", "drag"},
-	{2, "files", "write"},
-	{2, "split", "plain"},
-	{2, "fan", "all"},
-	{2, "fan", "first"},
-	{1, "fan", "quorum"},
-	{1, "fan", "nest"},
-	{2, "fanout", "both"},
-	{2, "auto", "branch"},
-	{3, "ask", "plain"},
-	{2, "answer", "plain"},
-	{1, "agent", "far"},
-	{2, "agent", "gate"},
+// kinds of work are drawn by their weights, and fates for those of plain runs
+// with sessions of their own; "" is nothing.
+var (
+	fates = []string{"", "", "", "", deedCancel, deedHint, deedCutIn, deedApart, deedRebudget, "later", "rewind", "rewind"}
+	kinds = []struct {
+		weight           int
+		workflow, prompt string
+	}{
+		{10, "work", "plain"},
+		{3, "work", "pay"},
+		{1, "work", "drag"},
+		{2, "files", "write"},
+		{2, "split", "plain"},
+		{2, "fan", "all"},
+		{2, "fan", "first"},
+		{1, "fan", "quorum"},
+		{1, "fan", "nest"},
+		{2, "fanout", "both"},
+		{2, "auto", "branch"},
+		{3, "ask", "plain"},
+		{2, "answer", "plain"},
+		{1, "agent", "far"},
+		{2, "agent", "gate"},
+	}
+)
+
+// deck holds numbers in the order in which they are drawn. Each comes as often as
+// its weight before any comes again, so that a short history has everything too.
+type deck struct {
+	weights []int
+	left    []int
+}
+
+func (d *deck) draw(random *rand.Rand) int {
+	if len(d.left) == 0 {
+		for i, n := range d.weights {
+			d.left = append(d.left, slices.Repeat([]int{i}, n)...)
+		}
+		random.Shuffle(len(d.left), func(i, j int) { d.left[i], d.left[j] = d.left[j], d.left[i] })
+	}
+	n := d.left[0]
+	d.left = d.left[1:]
+	return n
+}
+
+func newDecks() (kindsDeck, fatesDeck, endsDeck deck) {
+	for _, k := range kinds {
+		kindsDeck.weights = append(kindsDeck.weights, k.weight)
+	}
+	fatesDeck.weights = slices.Repeat([]int{1}, len(fates))
+	endsDeck.weights = []int{1, 1, 2}
+	return kindsDeck, fatesDeck, endsDeck
 }
 
 // task invents the next task.
@@ -99,46 +131,34 @@ func (l *clients) task() *task {
 	defer l.mu.Unlock()
 	l.next++
 	t := &task{ID: fmt.Sprintf("t%d", l.next)}
-	total := 0
-	for _, k := range kinds {
-		total += k.weight
-	}
-	at := l.random.IntN(total)
-	for _, k := range kinds {
-		if at -= k.weight; at < 0 {
-			t.Workflow, t.Prompt = k.workflow, k.prompt
-			break
-		}
-	}
-	// The numbers are drawn whether they are needed or not.
-	place, fate, number := l.random.IntN(8), l.random.IntN(20), rand.New(rand.NewPCG(l.random.Uint64(), 0))
+	k := kinds[l.kinds.draw(l.random)]
+	t.Workflow, t.Prompt = k.workflow, k.prompt
 	plain := t.Workflow == "work" && t.Prompt == "plain"
 	t.Prompt += " " + t.ID
-	switch {
+	switch place := l.random.IntN(8); {
 	case t.Workflow == "agent":
 		t.Tools = []string{"sound"}
 	case t.Workflow == "work" && place < 2:
-		t.Session = fmt.Sprintf("shared%d", number.IntN(names))
+		t.Session = fmt.Sprintf("shared%d", l.random.IntN(names))
 	case plain && place == 2:
-		t.Session = fmt.Sprintf("talk%d", number.IntN(talks))
+		t.Session = fmt.Sprintf("talk%d", l.random.IntN(talks))
 	}
-	switch own := plain && t.Session == ""; {
-	case fate == 0:
-		t.Deed = deedCancel
-	case t.Workflow == "ask" && fate < 6:
+	switch {
+	case plain && t.Session == "":
+		switch fate := fates[l.fates.draw(l.random)]; fate {
+		case "later":
+			t.NotBefore = time.Now().Add(time.Second)
+		case "rewind":
+			t.ForkOf = l.past()
+		case deedRebudget:
+			t.Deed, t.Budget, t.NotBefore = fate, map[string]int{"steps": 2}, time.Now().Add(1500*time.Millisecond)
+		default:
+			t.Deed = fate
+		}
+	case t.Workflow == "ask" && l.random.IntN(3) == 0:
 		t.Deadline = time.Now().Add(2500 * time.Millisecond)
-	case fate == 1:
-		t.NotBefore = time.Now().Add(time.Second)
-	case plain && fate < 4 && !strings.HasPrefix(t.Session, "talk"):
-		t.Deed = deedHint
-	case plain && fate < 6 && !strings.HasPrefix(t.Session, "talk"):
-		t.Deed = deedCutIn
-	case own && fate < 9:
-		t.Deed = deedApart
-	case own && fate < 12:
-		t.Deed, t.Budget, t.NotBefore = deedRebudget, map[string]int{"steps": 2}, time.Now().Add(1500*time.Millisecond)
-	case own && fate < 16:
-		t.ForkOf = l.past(number)
+	case l.random.IntN(20) == 0:
+		t.Deed = deedCancel
 	}
 	l.add(t)
 	return t
@@ -157,7 +177,7 @@ func (l *clients) add(t *task) {
 
 // past names a version of the session of a plain run that succeeded, "" if
 // there is none yet. It is called with the lock held.
-func (l *clients) past(random *rand.Rand) string {
+func (l *clients) past() string {
 	var all []*task
 	for _, id := range l.order {
 		if t := l.tasks[id]; t.plain() && t.outcome.State == "succeeded" && t.outcome.Version > 0 {
@@ -167,8 +187,8 @@ func (l *clients) past(random *rand.Rand) string {
 	if len(all) == 0 {
 		return ""
 	}
-	o := all[random.IntN(len(all))].outcome
-	return fmt.Sprintf("%s:%d", o.Session, 1+random.IntN(o.Version))
+	o := all[l.random.IntN(len(all))].outcome
+	return fmt.Sprintf("%s:%d", o.Session, 1+l.random.IntN(o.Version))
 }
 
 // plain reports whether the run had a session of its own and nothing was done

@@ -144,11 +144,14 @@ func (l *clients) rebudget(ctx context.Context, t *task) {
 // after is what users do with a run that has ended: some use its id for
 // something else, which is refused, and some let it run again.
 func (l *clients) after(ctx context.Context, t *task) {
-	switch l.upTo(12) {
+	if !t.plain() {
+		return
+	}
+	l.mu.Lock()
+	end := l.ends.draw(l.random)
+	l.mu.Unlock()
+	switch end {
 	case 0:
-		if t.Deed == deedCancel {
-			return // it may have ended before anybody looked at its body
-		}
 		body := t.body()
 		body["input"] = "something else"
 		start := time.Now()
@@ -161,9 +164,6 @@ func (l *clients) after(ctx context.Context, t *task) {
 		}
 		l.write("reuse", start, t.ID, err)
 	case 1:
-		if !t.plain() {
-			return
-		}
 		start := time.Now()
 		data, err := l.request(ctx, "rath.ctl.default."+t.ID+".rerun", map[string]any{})
 		var told struct {

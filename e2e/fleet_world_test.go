@@ -37,6 +37,8 @@ type world struct {
 	random *rand.Rand
 	// again is the command that repeats what happens here.
 	again string
+	// thorough demands that everything was asked for, see missing.
+	thorough bool
 	// off is the protection that the fleet does without: what goes wrong is
 	// gathered in found, and no failure of the test.
 	off   string
@@ -159,24 +161,21 @@ func (w *world) work(length time.Duration, atOnce int, f func(ctx context.Contex
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), length)
 	defer cancel()
-	done := make(chan struct{})
+	busy := make(chan struct{})
 	go func() {
-		defer close(done)
-		w.load.run(ctx, atOnce)
-	}()
-	deciding := make(chan struct{})
-	go func() {
-		defer close(deciding)
-		every(ctx, 500*time.Millisecond, func() {
-			w.load.decide(ctx)
-			w.load.answer(ctx)
-		})
+		defer close(busy)
+		w.busy(ctx, atOnce)
 	}()
 	f(ctx)
 	<-ctx.Done()
-	<-done
-	<-deciding
+	<-busy
 	w.heal()
+	// What the clients did not get to while everything went wrong, they do now.
+	for end := time.Now().Add(time.Minute); w.thorough && len(w.missing()) > 0 && time.Now().Before(end); {
+		more, cancel := context.WithTimeout(w.t.Context(), 5*time.Second)
+		w.busy(more, atOnce)
+		cancel()
+	}
 	finish, cancel := context.WithTimeout(w.t.Context(), settle)
 	defer cancel()
 	began := time.Now()
@@ -193,6 +192,19 @@ func (w *world) work(length time.Duration, atOnce int, f func(ctx context.Contex
 	w.stored(finish)
 	w.transcripts(finish)
 	w.audit(finish)
+}
+
+// busy lets clients work until ctx ends, and people answer them.
+func (w *world) busy(ctx context.Context, atOnce int) {
+	var people sync.WaitGroup
+	people.Go(func() {
+		every(ctx, 500*time.Millisecond, func() {
+			w.load.decide(ctx)
+			w.load.answer(ctx)
+		})
+	})
+	w.load.run(ctx, atOnce)
+	people.Wait()
 }
 
 // wreck looks at what is left of a fleet without one of its protections. It may

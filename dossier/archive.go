@@ -156,6 +156,9 @@ func (c *chain) add(e session.Entry) error {
 	return nil
 }
 
+// spread is a fan-out whose other branches begin.
+type spread struct{ run.FanOut }
+
 // decode reads an event's data. Events of namespaces that nobody folds have
 // none.
 func decode(e session.Event) (any, error) {
@@ -196,6 +199,11 @@ func decode(e session.Event) (any, error) {
 		return run.Read[run.Received](e)
 	case run.KindFanOut:
 		return run.Read[run.FanOut](e)
+	case run.KindSpread:
+		f, err := run.Read[run.FanOut](e)
+		return spread{f}, err
+	case run.KindWarmed:
+		return run.Read[run.Warmed](e)
 	case run.KindDisposed:
 		return run.Read[run.Disposed](e)
 	case run.KindQuarantined:
@@ -245,6 +253,10 @@ func runOf(e event) run.ID {
 	case run.Received:
 		return p.Run
 	case run.FanOut:
+		return p.Run
+	case spread:
+		return p.Run
+	case run.Warmed:
 		return p.Run
 	case run.Disposed:
 		return p.Run

@@ -158,6 +158,10 @@ func (t *teller) event(e event) {
 		t.received(e, p)
 	case run.FanOut:
 		t.fanOut(p)
+	case spread:
+		if t.a.runs[p.Run] {
+			t.line(e, "spread", "run", "spreads to "+counted(max(len(p.Branches)-1, 0), "more branch")).Path = p.Path
+		}
 	case run.Disposed:
 		t.disposed(p)
 	case run.Quarantined:

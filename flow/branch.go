@@ -87,6 +87,29 @@ func (ex *Execution) enclose(ctx context.Context) error {
 	return nil
 }
 
+// warmed returns what the record of a step tells the other branches of the
+// fan-out, if they wait for this one: once that a model has answered. Telling
+// it again, which steps at the same time may do, is harmless.
+func (ex *Execution) warmed(d run.Done) ([]session.Event, error) {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	if !ex.warms || !answered(d) {
+		return nil, nil
+	}
+	e, err := run.NewEvent(run.KindWarmed, run.Warmed{Parent: *ex.task.Branch.Parent(), Run: ex.id})
+	ex.warms = err != nil
+	return []session.Event{e}, err
+}
+
+// answered reports whether a step got an answer of a model.
+func answered(d run.Done) bool {
+	switch d.Kind {
+	case run.StepModel, run.StepCompress, run.StepSelection:
+		return d.Code == ""
+	}
+	return false
+}
+
 // giveUp ends a branch that nobody waits for.
 func (ex *Execution) giveUp(ctx context.Context) (run.State, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)

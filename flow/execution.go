@@ -46,6 +46,7 @@ type Execution struct {
 	parked  bool           // no step may begin that is not recorded
 	tape    *tape          // of a replay
 	lost    bool           // calls that former attempts may have lost are booked
+	warms   bool           // other branches wait for its first answer of a model
 	last    time.Time      // of the last recorded step
 
 	leaseMu sync.Mutex
@@ -235,6 +236,7 @@ func (ex *Execution) replayed(s *run.Step) {
 	ex.last = s.Time
 	if !ex.outer(s.Path) {
 		ex.account = ex.account.Settle(0, s.Usage)
+		ex.warms = ex.warms && !answered(s.Done)
 	}
 	ex.saw(s.Session)
 }
@@ -291,11 +293,15 @@ func (ex *Execution) commitDone(ctx context.Context, log session.Key, s session.
 		}
 	}
 	events = append(events, content...)
+	warmed, err := ex.warmed(d)
+	if err != nil {
+		return run.Ack{}, err
+	}
 	done, err := run.NewEvent(run.KindDone, d)
 	if err != nil {
 		return run.Ack{}, err
 	}
-	return ex.commit(ctx, log, s, d.Path, d.Usage, append(events, done)...)
+	return ex.commit(ctx, log, s, d.Path, d.Usage, append(append(events, warmed...), done)...)
 }
 
 func usageOf(e session.Event, sum session.Usage) session.Usage {

@@ -88,6 +88,13 @@ type FanOutOptions struct {
 	// Deadline is how long the branches have; those that have not ended are
 	// cancelled. Zero is no limit but the run's own.
 	Deadline time.Duration
+	// WarmFirst lets the first branch begin alone. The others begin once it has
+	// its first answer of a model: a provider that caches prompts then holds the
+	// beginning that the branches share, so they pay for it at the price of the
+	// cache. If it ends before, however it ends, they begin then; if its end
+	// decides the join, they never do. What it does before its first answer,
+	// waits included, keeps the others waiting.
+	WarmFirst bool
 }
 
 // Outcome is how a branch ended.
@@ -172,7 +179,7 @@ func FanOut(ctx context.Context, s session.Session, bs []Branch, o *FanOutOption
 	f := &fan{ex: ex, ctx: ctx, path: path, base: base, bs: bs, need: need, name: clip(name, 200), log: ex.owner(path).home}
 	if st.decision != run.Replay {
 		f.identify()
-		return nil, st.fail(f.open(st, o.Deadline))
+		return nil, st.fail(f.open(st, o))
 	}
 	if err := json.Unmarshal([]byte(st.record.Value), &f.terms); err != nil {
 		return nil, st.fail(fmt.Errorf("%w: fan-out at step %s: %w", run.ErrMismatch, path, err))
@@ -248,7 +255,7 @@ func (f *fan) identify() {
 
 // open records the fan-out: from here on the branches run. It returns
 // run.ErrSuspended once that is durable.
-func (f *fan) open(st *step, deadline time.Duration) error {
+func (f *fan) open(st *step, o *FanOutOptions) error {
 	ex := f.ex
 	link, ok := f.base.Link()
 	if !ok {
@@ -262,8 +269,8 @@ func (f *fan) open(st *step, deadline time.Duration) error {
 	}
 	budget.Time = 0 // the deadline says it
 	end := ex.granted.Record.Deadline()
-	if deadline > 0 {
-		if d := time.Now().Add(deadline); end.IsZero() || d.Before(end) {
+	if o.Deadline > 0 {
+		if d := time.Now().Add(o.Deadline); end.IsZero() || d.Before(end) {
 			end = d
 		}
 	}
@@ -273,7 +280,7 @@ func (f *fan) open(st *step, deadline time.Duration) error {
 	}
 	out := run.FanOut{
 		Ancestors: ex.ancestors(), Base: link, Budget: budget, Deadline: f.terms.Deadline, Path: f.path,
-		Revision: ex.task.Revision, Root: f.base.Root(), Run: ex.id, Workflow: ex.reg.Name,
+		Revision: ex.task.Revision, Root: f.base.Root(), Run: ex.id, Warm: o.WarmFirst && len(f.bs) > 1, Workflow: ex.reg.Name,
 	}
 	for i, b := range f.bs {
 		one := run.FanOutBranch{Name: b.Name, Session: f.ids[i]}

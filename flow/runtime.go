@@ -225,6 +225,7 @@ func (rt *Runtime) begin(ctx context.Context, g Registration, t run.Task, s sess
 		last: granted.Started, inbox: granted.Record.Inbox(), notice: make(chan struct{}), levels: []level{{run: t.ID, home: t.Session}},
 	}
 	ex.account.Limit = ex.task.Budget
+	ex.warms = ex.task.Branch != nil && ex.task.Branch.Warm
 	if granted.State == run.Running {
 		base := granted.Base
 		if !s.Unborn() { // pending edits of a value that goes on

@@ -153,6 +153,8 @@ func (d *deriver) fill(r *Record, ev session.Event) (ok bool, err error) {
 		return true, d.fillSession(r, ev)
 	case strings.HasPrefix(ev.Kind, "step."):
 		return true, d.fillStep(r, ev)
+	case ev.Kind == run.KindWarmed:
+		return false, nil // the parent's log tells what follows
 	case strings.HasPrefix(ev.Kind, "run."):
 		err := d.fillRun(r, ev)
 		return ev.Kind != run.KindReceived || r.Run != "", err // a message that no run got is told by its chunk

@@ -38,6 +38,8 @@ func (d *deriver) fillRun(r *Record, ev session.Event) error {
 		return read(ev, r.received)
 	case run.KindFanOut:
 		return read(ev, func(v run.FanOut) { fannedOut(r, v) })
+	case run.KindSpread:
+		return read(ev, r.spread)
 	case run.KindDisposed:
 		return read(ev, r.disposed)
 	case run.KindQuarantined:
@@ -246,6 +248,13 @@ func (r *Record) received(v run.Received) {
 	default:
 		r.Kind, r.Summary = Message, by+" sends "+r.Name
 	}
+}
+
+// spread tells that the other branches of a fan-out begin. It names none: the
+// record of the fan-out does.
+func (r *Record) spread(v run.FanOut) {
+	r.Kind, r.Run, r.Step, r.Workflow, r.Revision = Spread, v.Run, v.Path, v.Workflow, v.Revision
+	r.Summary = "spreads to " + countedAs(max(len(v.Branches)-1, 0), "more branch", "more branches")
 }
 
 func (r *Record) disposed(v run.Disposed) {

@@ -139,6 +139,9 @@ func TestDeriveSummaries(t *testing.T) {
 		}), lineage.Selected, "auto selects review"},
 		{"selected", done(run.Done{Kind: run.StepSelection, Name: "router", Summary: "selects review"}), lineage.Selected, "router selects review"},
 		{"fanned out", done(run.Done{Kind: run.StepFanOut, Links: []session.Link{link, link}}), lineage.FannedOut, "fans out into 2 branches: s2, s2"},
+		{"spread", runEvent(t, run.KindSpread, run.FanOut{Run: "r1", Path: "2", Warm: true, Branches: []run.FanOutBranch{
+			{Name: "a", Session: "s2"}, {Name: "b", Session: "s3"}, {Name: "c", Session: "s4"},
+		}}), lineage.Spread, "spreads to 2 more branches"},
 		{"fan-out event", runEvent(t, run.KindFanOut, run.FanOut{Run: "r1", Path: "2", Branches: []run.FanOutBranch{
 			{Name: "a", Session: "s2"}, {Name: "b", Session: "s3"}, {Name: "c", Session: "s4"},
 		}}), lineage.FannedOut, "fans out into 3 branches: a, b, c"},

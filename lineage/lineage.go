@@ -87,6 +87,7 @@ const (
 	Compressed Kind = "compressed"
 	Selected   Kind = "selected"
 	FannedOut  Kind = "fanned_out"
+	Spread     Kind = "spread"
 	Gathered   Kind = "gathered"
 	Awaited    Kind = "awaited"
 	Intent     Kind = "intent"
@@ -137,6 +138,7 @@ var kinds = []struct {
 	{Compressed, "a session was summarised"},
 	{Selected, "the next workflow was chosen"},
 	{FannedOut, "a step opened branches that run at the same time"},
+	{Spread, "the other branches of a fan-out begin, now that the first one was answered or has ended"},
 	{Gathered, "a step took in how the branches of a fan-out ended"},
 	{Awaited, "a wait was satisfied"},
 	{Intent, "a call is about to start whose effect must not happen twice"},
@@ -447,7 +449,7 @@ func (r *Record) Actor() string {
 		if r.Agent == "" {
 			return "model"
 		}
-	case Did, Awaited, FannedOut, Gathered, Disposed:
+	case Did, Awaited, FannedOut, Spread, Gathered, Disposed:
 		return "workflow"
 	}
 	return r.Agent

@@ -67,7 +67,7 @@ func TestFormatNamesEveryEvent(t *testing.T) {
 	for _, kind := range []string{
 		session.KindOpened, session.KindChunk, session.KindPlaced, session.KindJoined, session.KindRejected, session.KindClosed,
 		run.KindSubmitted, run.KindClaimed, run.KindReleased, run.KindReview, run.KindResolved, run.KindCancel, run.KindWarning, run.KindEnded,
-		run.KindWaiting, run.KindReceived, run.KindFanOut, run.KindDisposed, run.KindQuarantined, run.KindRebudgeted,
+		run.KindWaiting, run.KindReceived, run.KindFanOut, run.KindSpread, run.KindWarmed, run.KindDisposed, run.KindQuarantined, run.KindRebudgeted,
 		run.KindIntent, run.KindDone, run.KindLate, run.KindWriter,
 	} {
 		if s.Defs[kind] == nil {

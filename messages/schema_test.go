@@ -80,7 +80,7 @@ var linked = session.Link{Ref: session.Ref{Key: session.Key{Tenant: "acme", ID: 
 
 func fullBranch() *run.Branch {
 	return &run.Branch{
-		Ancestors: []run.Ancestor{{Path: "1", Run: "r0", Session: "s0"}}, Base: linked, Name: "a", Path: "2.a", Remote: true, Root: "s0",
+		Ancestors: []run.Ancestor{{Path: "1", Run: "r0", Session: "s0"}}, Base: linked, Name: "a", Path: "2.a", Remote: true, Root: "s0", Warm: true,
 	}
 }
 
@@ -382,6 +382,10 @@ func TestCommitSchema(t *testing.T) {
 	submitted.Task.Run, submitted.Task.Workflow, submitted.Task.Input, submitted.Task.Tools = "r1", "fix", "1.5", []string{"t"}
 	submitted.Task.Branch = fullBranch()
 	submitted.Task.Budget, submitted.Task.Workspace, submitted.Task.Deadline = run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, place.Head, 5
+	fanOut := run.FanOut{
+		Ancestors: []run.Ancestor{{Path: "1", Run: "r0", Session: "s0"}}, Base: link, Branches: []run.FanOutBranch{{Input: "{}", Name: "a", Revision: "r", Session: "s2", Workflow: "w"}},
+		Budget: run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, Deadline: 1, Path: "2", Revision: "r", Root: "s0", Run: "r1", Warm: true, Workflow: "w",
+	}
 	payloads := []struct {
 		kind string
 		data any
@@ -403,10 +407,9 @@ func TestCommitSchema(t *testing.T) {
 		}}, Run: "r1"}},
 		{run.KindReceived, *fullReceived()},
 		{run.KindReceived, run.Received{By: "b", ID: "i", Kind: run.Message}},
-		{run.KindFanOut, run.FanOut{
-			Ancestors: []run.Ancestor{{Path: "1", Run: "r0", Session: "s0"}}, Base: link, Branches: []run.FanOutBranch{{Input: "{}", Name: "a", Revision: "r", Session: "s2", Workflow: "w"}},
-			Budget: run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, Deadline: 1, Path: "2", Revision: "r", Root: "s0", Run: "r1", Workflow: "w",
-		}},
+		{run.KindFanOut, fanOut},
+		{run.KindSpread, fanOut},
+		{run.KindWarmed, run.Warmed{Parent: run.Parent{Path: "2.gather", Run: "r0", Session: "s0"}, Run: "r1"}},
 		{run.KindDisposed, run.Disposed{Branches: []run.Disposal{{Reason: "r", Session: "s2", State: session.ClosedMerged}}, Run: "r1"}},
 		{run.KindIntent, run.Intent{Attempt: 1, Call: "c", Expires: 1, Input: "i", Name: "n", Path: "1", Run: "r1"}},
 		{run.KindDone, done},

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -104,6 +105,11 @@ func (w *Writer) complete(r *Record, e session.Event, now time.Time) (session.Ev
 		}
 		v.Expires = now.Add(ReviewLife).UnixMilli()
 		return event(KindReview, v), nil
+	case KindWarmed:
+		if v, err := Read[Warmed](e); err != nil || v.Run != r.ID {
+			return e, fmt.Errorf("run: %s cannot tell what warmed %s: %w", r.ID, v.Run, errors.Join(ErrState, err))
+		}
+		return e, nil
 	case KindWarning, KindIntent, KindDone, KindDisposed:
 		return e, nil
 	}

@@ -25,6 +25,9 @@ type Branch struct {
 	Path      Path         `json:"path"` // of its steps: the fan-out's and its name
 	Remote    bool         `json:"remote,omitempty"`
 	Root      session.ID   `json:"root"` // of the tree
+	// Warm says that the others wait for it: with its first answer of a model it
+	// records [Warmed].
+	Warm bool `json:"warm,omitempty"`
 }
 
 // Ancestor is a run with its home session and the path below which its own
@@ -54,7 +57,10 @@ type FanOut struct {
 	Revision  string         `json:"revision,omitempty"`
 	Root      session.ID     `json:"root"`
 	Run       ID             `json:"run"`
-	Workflow  string         `json:"workflow"`
+	// Warm says that only the first branch begins; the others do when [KindSpread]
+	// records the same fan-out again.
+	Warm     bool   `json:"warm,omitempty"`
+	Workflow string `json:"workflow"`
 }
 
 // FanOutBranch is one branch of a fan-out. One with a workflow is remote.
@@ -89,12 +95,13 @@ func GatherPath(p Path) Path { return p.Child("gather") }
 // Tasks returns the tasks of the branches, the same whenever they are derived.
 func (f FanOut) Tasks(t session.Tenant) []Task {
 	tasks := make([]Task, 0, len(f.Branches))
-	for _, b := range f.Branches {
+	for i, b := range f.Branches {
 		task := Task{
 			ID: ID(b.Session), Workflow: f.Workflow, Revision: f.Revision, Session: session.Key{Tenant: t, ID: b.Session},
 			Budget: f.Budget, Deadline: fromMillis(f.Deadline),
 			Branch: &Branch{
 				Ancestors: f.Ancestors, Base: f.Base, Name: b.Name, Path: f.Path.Child(b.Name), Remote: b.Workflow != "", Root: f.Root,
+				Warm: f.Warm && i == 0,
 			},
 		}
 		if b.Workflow != "" {
@@ -140,6 +147,9 @@ func (r *Record) fanOut(f FanOut) {
 		if !slices.Contains(r.branches, b.Session) {
 			r.branches = append(r.branches, b.Session)
 		}
+	}
+	if f.Warm && len(f.Branches) > 1 {
+		r.held = &f
 	}
 }
 

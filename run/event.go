@@ -22,6 +22,8 @@ const (
 	KindWaiting   = "run.waiting"  // it stopped until something comes
 	KindReceived  = "run.received" // something came from outside
 	KindFanOut    = "run.fanout"   // it opened branches that run on their own
+	KindSpread    = "run.spread"   // the other branches of a warm-first fan-out begin
+	KindWarmed    = "run.warmed"   // the branch that the others wait for has its first answer
 	KindDisposed  = "run.disposed" // how such branches ended for it
 
 	KindQuarantined = "run.quarantined" // the session was set apart, or released

@@ -51,6 +51,7 @@ type Record struct {
 	resolved map[Path]resolution
 	children []session.ID // made by the run and not disposed of
 	branches []session.ID // of fan-outs, not disposed of
+	held     *FanOut      // of which only the first branch has begun
 	inbox    []Received
 	inboxed  uint64   // how much was ever received
 	told     []string // the ids of what was received, the newest MaxInbox
@@ -137,6 +138,9 @@ func (b *Book) Apply(k session.Key, e session.Event, s session.Session) error {
 // lateDone is an outcome of a superseded attempt.
 type lateDone struct{ Done }
 
+// spreadOut is a held fan-out whose other branches begin.
+type spreadOut struct{ FanOut }
+
 // read decodes an event and checks that it can be folded now. The fact is nil
 // for events of other namespaces.
 func (b *Book) read(e session.Event) (fact any, err error) {
@@ -177,6 +181,11 @@ func (b *Book) read(e session.Event) (fact any, err error) {
 		return asFact(Read[Received](e))
 	case KindFanOut:
 		return asFact(Read[FanOut](e))
+	case KindSpread:
+		f, err := Read[FanOut](e)
+		return spreadOut{f}, err
+	case KindWarmed:
+		return asFact(Read[Warmed](e)) // the parent's log decides what follows
 	case KindDisposed:
 		return asFact(Read[Disposed](e))
 	case KindQuarantined:
@@ -264,6 +273,10 @@ func (b *Book) fold(k session.Key, fact any, now time.Time, s session.Session) (
 		if r := b.runs[v.Run]; r != nil && !r.State.Terminal() {
 			r.fanOut(v)
 		}
+	case spreadOut:
+		if r := b.runs[v.Run]; r != nil && r.held != nil && r.held.Path == v.Path {
+			r.held = nil
+		}
 	case Disposed:
 		if r := b.runs[v.Run]; r != nil && !r.State.Terminal() {
 			r.disposed(v)
@@ -332,7 +345,7 @@ func (b *Book) end(v Ended, now time.Time) {
 	b.Queue = slices.DeleteFunc(b.Queue, func(id ID) bool { return id == v.Run })
 	// A run that ended needs no journal any more; the log keeps it.
 	r.steps, r.intents, r.resolved, r.children = nil, nil, nil, nil
-	r.branches, r.inbox, r.told, r.Suspended = nil, nil, nil, nil
+	r.branches, r.held, r.inbox, r.told, r.Suspended = nil, nil, nil, nil, nil
 	r.Base, r.order, r.taskPage = session.Session{}, sealed[*Step]{}, nil
 	r.Task.Input = nil
 	r.place = len(b.ended.items)
@@ -349,6 +362,9 @@ func (b *Book) done(v Done, now time.Time, s session.Session) (made *session.Ses
 	r.order.items = append(r.order.items, step)
 	delete(r.intents, v.Path)
 	r.took(v)
+	if r.held != nil && v.Path == GatherPath(r.held.Path) {
+		r.held = nil
+	}
 	r.Claims = 0
 	for _, l := range v.Links {
 		switch {

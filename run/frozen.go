@@ -120,6 +120,7 @@ type wireRecord struct {
 	Ended     *Ended           `json:"ended,omitempty"`
 	EndedAt   int64            `json:"ended_at,omitempty"`
 	Epoch     uint64           `json:"epoch,omitempty"`
+	Held      *FanOut          `json:"held,omitempty"`
 	Home      session.Key      `json:"home"`
 	ID        ID               `json:"id"`
 	Inbox     []Received       `json:"inbox,omitempty"`
@@ -157,7 +158,7 @@ func (r *Record) wire() wireRecord {
 		Attempt: r.Attempt, Cancel: r.Cancel, Children: r.children, Claims: r.Claims, Digest: r.Digest, Ended: r.Ended,
 		EndedAt: millis(r.EndedAt), Epoch: r.Epoch, Home: r.Home, ID: r.ID, Late: r.late, Review: r.Review,
 		Started: millis(r.Started), State: r.State, Submitted: millis(r.Submitted), Warnings: r.Warnings,
-		Branches: r.branches, Inbox: r.inbox, Inboxed: r.inboxed, Suspended: r.Suspended, Pinned: r.pinned, Told: r.told, Wake: r.wake,
+		Branches: r.branches, Held: r.held, Inbox: r.inbox, Inboxed: r.inboxed, Suspended: r.Suspended, Pinned: r.pinned, Told: r.told, Wake: r.wake,
 	}
 }
 
@@ -166,7 +167,7 @@ func (w wireRecord) record() *Record {
 		Attempt: w.Attempt, Cancel: w.Cancel, children: w.Children, Claims: w.Claims, Digest: w.Digest, Ended: w.Ended,
 		EndedAt: fromMillis(w.EndedAt), Epoch: w.Epoch, Home: w.Home, ID: w.ID, late: w.Late, Review: w.Review,
 		Started: fromMillis(w.Started), State: w.State, Submitted: fromMillis(w.Submitted), Warnings: w.Warnings,
-		branches: w.Branches, inbox: w.Inbox, inboxed: w.Inboxed, Suspended: w.Suspended, pinned: w.Pinned, told: w.Told, wake: w.Wake,
+		branches: w.Branches, held: w.Held, inbox: w.Inbox, inboxed: w.Inboxed, Suspended: w.Suspended, pinned: w.Pinned, told: w.Told, wake: w.Wake,
 	}
 }
 

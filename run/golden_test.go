@@ -151,6 +151,18 @@ func play(t *testing.T) *theatre {
 	signal(Signal{To: whole, Run: "r4", Resolve: &Resolved{Decision: Pin, Reason: "as it began"}})
 	claim(whole, Claim{Home: whole, Run: "r4", Revision: "7"})
 	commit(whole, "r4", "1", nil, event(KindDone, Done{Attempt: 4, Inbox: 2, Input: "i", Kind: StepAwait, Path: "1", Run: "r4", Value: `{"approved":true}`}))
+
+	// A fan-out of which the first branch begins alone.
+	out.Path, out.Warm, out.Base = "2", true, base
+	out.Branches = []FanOutBranch{{Name: "a", Session: "warming"}, {Name: "b", Session: "held"}}
+	branches = Wait{Branches: []session.ID{"warming", "held"}, Kind: WaitBranches, Path: "2.gather"}
+	commit(whole, "r4", "2", nil, event(KindFanOut, out), event(KindWaiting, Suspended{Attempt: 4, For: []Wait{branches}, Run: "r4"}),
+		event(KindDone, Done{Attempt: 4, Input: "i", Kind: StepFanOut, Path: "2", Run: "r4", Value: `{"budget":{"tokens":500}}`}))
+	warming := out.Tasks("t")[0]
+	claim(warming.Session, Claim{Home: warming.Session, Run: warming.ID, Task: &warming, Root: whole.ID, Open: session.Opening{Kind: session.OpenFork, Name: "a", Parents: []session.Link{base}, Run: "r4", Step: "2.a"}})
+	warmed := Warmed{Parent: *warming.Branch.Parent(), Run: warming.ID}
+	commit(warming.Session, warming.ID, "2.a.0", nil, chunk, event(KindWarmed, warmed), event(KindDone, Done{Attempt: 1, Input: "i", Kind: StepModel, Name: "a", Path: "2.a.0", Row: true, Run: warming.ID}))
+	signal(*warmed.signal("t"))
 	return h
 }
 
@@ -173,7 +185,7 @@ func TestGolden(t *testing.T) {
 	}
 	for _, kind := range []string{
 		KindWriter, KindSubmitted, KindClaimed, KindReleased, KindReview, KindResolved, KindCancel, KindWarning, KindEnded, KindIntent, KindDone, KindLate,
-		KindWaiting, KindReceived, KindFanOut, KindDisposed, KindQuarantined, KindRebudgeted,
+		KindWaiting, KindReceived, KindFanOut, KindDisposed, KindQuarantined, KindRebudgeted, KindSpread, KindWarmed,
 	} {
 		if !kinds[kind] {
 			t.Errorf("the history has no %s", kind)

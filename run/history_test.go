@@ -214,7 +214,7 @@ func (h *theatre) outside(w *Writer, id ID) {
 	case 4:
 		signal(Signal{Tick: true})
 	case 5:
-		f := FanOut{Ancestors: []Ancestor{{Run: id, Session: k.ID}}, Path: p, Root: k.ID, Run: id, Workflow: "w"}
+		f := FanOut{Ancestors: []Ancestor{{Run: id, Session: k.ID}}, Path: p, Root: k.ID, Run: id, Warm: h.r.IntN(2) == 0, Workflow: "w"}
 		f.Base, _ = w.Session().Link()
 		for range 1 + h.r.IntN(3) {
 			f.Branches = append(f.Branches, FanOutBranch{Name: h.name("b"), Session: session.ID(h.name("fan"))})
@@ -228,6 +228,9 @@ func (h *theatre) outside(w *Writer, id ID) {
 	case 6:
 		if r.Suspended == nil || len(r.branches) == 0 {
 			return
+		}
+		if h.r.IntN(4) == 0 {
+			signal(Signal{Run: id, Received: &Received{Kind: Warm, Path: asked}})
 		}
 		child, _ := pick(h.r, r.branches)
 		end := BranchEnd{Link: session.Link{Ref: session.Ref{Key: session.Key{Tenant: "t", ID: child}}, Seq: 3}, State: []State{Succeeded, Failed}[h.r.IntN(2)]}

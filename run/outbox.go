@@ -30,6 +30,11 @@ func Derive(e session.Entry) ([]Work, error) {
 	offer := func(o Offer) {
 		work = append(work, Work{Task: &Task{ID: o.Run, Workflow: o.Workflow, Revision: o.Revision, Session: k, Resume: true}})
 	}
+	begin := func(tasks []Task) {
+		for _, t := range tasks {
+			work = append(work, Work{Task: &t})
+		}
+	}
 	closed := func(d Disposal) {
 		work = append(work, Work{Signal: &Signal{To: session.Key{Tenant: k.Tenant, ID: d.Session}, Run: ID(d.Session), Close: &d}})
 	}
@@ -83,9 +88,23 @@ func Derive(e session.Entry) ([]Work, error) {
 			if err != nil {
 				return nil, err
 			}
-			for _, t := range f.Tasks(k.Tenant) {
-				work = append(work, Work{Task: &t})
+			tasks := f.Tasks(k.Tenant)
+			if f.Warm {
+				tasks = tasks[:min(1, len(tasks))]
 			}
+			begin(tasks)
+		case KindSpread:
+			f, err := Read[FanOut](ev)
+			if err != nil {
+				return nil, err
+			}
+			begin(f.Tasks(k.Tenant)[min(1, len(f.Branches)):])
+		case KindWarmed:
+			v, err := Read[Warmed](ev)
+			if err != nil {
+				return nil, err
+			}
+			work = append(work, Work{Signal: v.signal(k.Tenant)})
 		case KindDisposed:
 			d, err := Read[Disposed](ev)
 			if err != nil {

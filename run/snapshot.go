@@ -13,7 +13,7 @@ import (
 
 // foldVersion numbers what a snapshot holds and what folding means. A snapshot
 // of another number is ignored, so it is raised whenever either changes.
-const foldVersion = 3 + release.Ahead
+const foldVersion = 4 + release.Ahead
 
 // maxInline is how many bytes of a state may be kept in one piece.
 const maxInline = 256 << 10

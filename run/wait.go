@@ -46,6 +46,9 @@ const (
 	Message = "message"
 	Timer   = "timer"
 	Report  = "branch" // a branch ended
+	// Warm is told by the first branch of a fan-out that is warm-first, once it
+	// has its first answer of a model. It never lies in an inbox.
+	Warm = "warm"
 )
 
 // Received records what reached a run from outside. It lies in the run's inbox
@@ -202,6 +205,13 @@ func (w *Writer) receive(r *Record, v Received, now time.Time) error {
 				return nil // told before
 			}
 		}
+		v = w.place(r, v)
+		return w.stage(now, append([]session.Event{event(KindReceived, v)}, r.spread(v)...)...)
+	case Warm:
+		if events := r.spread(v); len(events) > 0 {
+			return w.stage(now, events...)
+		}
+		return nil
 	case Message, Timer:
 	default:
 		return fmt.Errorf("run: %q for %s: %w", v.Kind, r.ID, ErrNotSupported)

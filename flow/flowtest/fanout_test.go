@@ -12,7 +12,10 @@ import (
 
 // fan plans, lets two branches write in their own copies of the files, one of
 // them with branches of its own, and picks one.
-type fan struct{ plan, write, judge *flow.Agent }
+type fan struct {
+	plan, write, judge *flow.Agent
+	o                  *flow.FanOutOptions
+}
 
 func (w *fan) Forward(ctx context.Context, s session.Session) (session.Session, error) {
 	s, err := w.plan.Forward(ctx, s)
@@ -21,13 +24,13 @@ func (w *fan) Forward(ctx context.Context, s session.Session) (session.Session, 
 	}
 	goal := s.Text()
 	nested := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-		j, err := flow.FanOut(ctx, s.With(session.UserText("both ways: "+goal)), flow.Repeat(2, w.write), nil)
+		j, err := flow.FanOut(ctx, s.With(session.UserText("both ways: "+goal)), flow.Repeat(2, w.write), w.o)
 		if err != nil {
 			return s, err
 		}
 		return flow.Merge(ctx, j, flow.SinceAncestor())
 	})
-	j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "one", Workflow: w.write}, {Name: "two", Workflow: nested}}, nil)
+	j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "one", Workflow: w.write}, {Name: "two", Workflow: nested}}, w.o)
 	if err != nil {
 		return s, err
 	}
@@ -58,4 +61,15 @@ func TestFanOut(t *testing.T) {
 
 func TestFanOutCrashEverywhere(t *testing.T) {
 	flowtest.CrashEverywhere(t, newFan, session.New(session.UserText("a song")), "testdata/fan.txtar", nil)
+}
+
+// TestWarmFirstCrashEverywhere: likewise where the branches wait for the first
+// one's first answer.
+func TestWarmFirstCrashEverywhere(t *testing.T) {
+	newWarm := func() flow.Workflow {
+		w := newFan()
+		w.(*fan).o = &flow.FanOutOptions{WarmFirst: true}
+		return w
+	}
+	flowtest.CrashEverywhere(t, newWarm, session.New(session.UserText("a song")), "testdata/fan.txtar", nil)
 }

@@ -1,0 +1,44 @@
+package run
+
+import (
+	"slices"
+
+	"github.com/rathcluster/rath/session"
+)
+
+// Warmed records, in the batch of the first answer of a model in a branch with
+// Branch.Warm, that the provider's cache now holds the beginning that the
+// branches share, so that the others may begin. It may lie in the log of any
+// session of the run, and there may be two.
+type Warmed struct {
+	Parent Parent `json:"parent"` // who is told
+	Run    ID     `json:"run"`
+}
+
+// signal returns what tells the parent.
+func (v Warmed) signal(t session.Tenant) *Signal {
+	return &Signal{
+		To: session.Key{Tenant: t, ID: v.Parent.Session}, Run: v.Parent.Run,
+		Received: &Received{Kind: Warm, Path: v.Parent.Path, Run: v.Parent.Run},
+	}
+}
+
+// spread returns the event that lets the other branches of the held fan-out
+// begin, if v is what they wait for: the first branch has its first answer, or
+// has ended. There is none once the join is decided: nobody needs them then.
+func (r *Record) spread(v Received) []session.Event {
+	if r.held == nil || r.State != Waiting || v.Path != GatherPath(r.held.Path) {
+		return nil
+	}
+	inbox := r.inbox
+	if v.Kind == Report {
+		if v.Branch.Link.ID != r.held.Branches[0].Session {
+			return nil
+		}
+		inbox = append(slices.Clone(inbox), v)
+	}
+	if !slices.ContainsFunc(r.Suspended.For, func(w Wait) bool { return w.Path == v.Path && !w.Came(inbox) }) {
+		return nil
+	}
+	return []session.Event{event(KindSpread, *r.held)}
+}

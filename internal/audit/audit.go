@@ -227,6 +227,8 @@ type audit struct {
 	fanouts   map[key]*fanout   // by the session of a branch
 	told      []toldBranch
 	disposals []disposal
+	spreads   []*held
+	warm      []warmTold
 	repeated  []openQuestion
 	witness   witnesses
 	lineage   lineageState

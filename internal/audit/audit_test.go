@@ -20,7 +20,7 @@ func TestHealthy(t *testing.T) {
 			t.Errorf("%s was never looked at", c.Invariant)
 		}
 	}
-	if r.Sessions != 10 || r.Runs != 8 || r.Open != 0 || r.Foreign != 0 {
+	if r.Sessions != 13 || r.Runs != 11 || r.Open != 0 || r.Foreign != 0 {
 		t.Errorf("%d sessions, %d runs, %d open, %d foreign", r.Sessions, r.Runs, r.Open, r.Foreign)
 	}
 }
@@ -45,6 +45,20 @@ func (e *envelope) fact(kind string) *fact {
 		panic("no " + kind + " in commit of " + e.session)
 	}
 	return &e.facts[i]
+}
+
+// later moves a fact to the end of another commit.
+func later(session string, from, to uint64, kind string) func(*envelope) {
+	var moved fact
+	return func(e *envelope) {
+		switch {
+		case e.session == session && e.seq == from:
+			moved = *e.fact(kind)
+			e.facts = []fact{{kind: "run.warning", data: object{"run": "w1", "text": "x"}, time: moved.time}}
+		case e.session == session && e.seq == to:
+			e.facts = append(e.facts, moved)
+		}
+	}
 }
 
 // without drops facts of a kind from a commit.
@@ -249,6 +263,26 @@ func TestViolations(t *testing.T) {
 			"branches": []any{object{"reason": "x", "session": "p4", "state": "rejected"}}, "run": "f1",
 		})},
 		{"nobody opened it", audit.BranchResults, "a run.fanout that opened", without("p1", 2, "run.fanout")},
+		{"a branch that did not wait", audit.BranchResults, "no branch but the first before run.spread of step 1, found a log of branch b", instead("u1", 3, "run.warning", "", object{"run": "w1", "text": "x"})},
+		{"let begin twice", audit.BranchResults, "to be let begin once", at("u1", 3, func(e *envelope) { e.facts = append(e.facts, e.facts[0]) })},
+		{"let begin with other data", audit.BranchResults, "to repeat a warm run.fanout at step 1", set("u1", 3, "run.spread", "budget", object{"steps": 11, "tokens": 900})},
+		{"let begin what did not wait", audit.BranchResults, "to repeat a warm run.fanout at step 1", at("u1", 2, func(e *envelope) { delete(e.fact("run.fanout").data, "warm") })},
+		{"let begin after the join was decided", audit.Waits, "while the run is queued", later("u1", 3, 5, "run.spread")},
+		{"let begin without a cause", audit.BranchResults, "or its report before, found neither", without("u2", 2, "run.warmed")},
+		{"let begin by another branch", audit.BranchResults, "run.warmed of the first branch", with("u3", 2, "run.warmed", "u3/1.b.0", object{
+			"parent": object{"path": "1.gather", "run": "w1", "session": "u1"}, "run": "u3",
+		})},
+		{"let begin before the answer", audit.BranchResults, "run.warmed in the batch of a model's answer", at("u2", 2, func(e *envelope) { e.fact("run.warmed").batch = "" })},
+		{"another is told of the answer", audit.BranchResults, "for the run that opened it", at("u2", 2, func(e *envelope) {
+			e.fact("run.warmed").data["parent"].(object)["run"] = "f1"
+		})},
+		{"the first does not know that others wait", audit.BranchResults, "warm true as its fan-out says", at("u2", 1, func(e *envelope) {
+			delete(e.fact("run.submitted").data["task"].(object)["branch"].(object), "warm")
+		})},
+		{"nobody waits for the first", audit.BranchResults, "branches that wait for the first one", at("u1", 2, func(e *envelope) {
+			d := e.fact("run.fanout").data
+			d["branches"] = d["branches"].([]any)[:1]
+		})},
 		// Budgets.
 		{"branches get too much", audit.Budgets, "3 branches to get at most 3000 tokens", set("p1", 2, "run.fanout", "budget", object{"steps": 10, "tokens": 1001})},
 		{"branches get no limit", audit.Budgets, "no limit", set("p1", 2, "run.fanout", "budget", object{"steps": 10})},

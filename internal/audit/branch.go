@@ -17,6 +17,8 @@ type fanout struct {
 	budget budget
 	root   string
 	remote bool
+	warm   bool   // the others wait for it
+	held   *held  // what it waits for, nil if for nothing
 	state  string // how it was disposed of
 }
 
@@ -43,12 +45,20 @@ func (f *folding) fanOut(_ *event, d fanoutData) {
 	f.a.check(BranchResults, r.home, f.says(d.Run, "run.fanout in the home of the run", "it elsewhere"))
 	f.a.link(claimOf{from: f.l, seq: f.c.seq, link: d.Base, what: "what the branches start from"})
 	f.escrow(&d, g)
-	for _, b := range d.Branches {
+	h := f.holds(&d, r)
+	for i, b := range d.Branches {
 		k := key{f.l.tenant, b.Session}
 		before := f.a.fanouts[k]
 		f.a.check(BranchResults, before == nil, f.says(d.Run, "branch "+b.Session+" opened once", "it again"))
 		if before == nil {
-			f.a.fanouts[k] = &fanout{g, f.l, f.c.seq, d.Path, b.Name, d.Base, d.Budget, d.Root, b.Workflow != "", ""}
+			opened := &fanout{
+				parent: g, log: f.l, seq: f.c.seq, path: d.Path, name: b.Name, base: d.Base, budget: d.Budget, root: d.Root, remote: b.Workflow != "",
+				warm: d.Warm && i == 0,
+			}
+			if i > 0 {
+				opened.held = h
+			}
+			f.a.fanouts[k] = opened
 		}
 	}
 }
@@ -163,6 +173,7 @@ func (a *audit) finishFanOuts() {
 	}
 	a.told = nil
 	a.finishDisposals()
+	a.finishSpreads()
 	for k, b := range a.fanouts {
 		g := a.runs[k]
 		if g != nil && g.home != nil {
@@ -218,6 +229,7 @@ func (a *audit) finishBranch(k key, b *fanout, g *runState) {
 	if t == nil {
 		return
 	}
+	a.check(BranchResults, t.Warm == b.warm, wrong(fmt.Sprintf("warm %v as its fan-out says", b.warm), fmt.Sprintf("%v", t.Warm)))
 	a.check(BranchResults, t.Name == b.name && t.Remote == b.remote && t.Path == b.path+"."+b.name,
 		wrong(fmt.Sprintf("branch %s at %s.%s", b.name, b.path, b.name), fmt.Sprintf("%s at %s", t.Name, t.Path)))
 	a.check(BranchResults, t.Base == b.base, wrong(fmt.Sprintf("base commit %d of %s", b.base.Seq, b.base.Session), fmt.Sprintf("commit %d of %s", t.Base.Seq, t.Base.Session)))

@@ -22,6 +22,8 @@ const (
 	runWaiting      = "run.waiting"
 	runReceived     = "run.received"
 	runFanOut       = "run.fanout"
+	runSpread       = "run.spread"
+	runWarmed       = "run.warmed"
 	runDisposed     = "run.disposed"
 	runEnded        = "run.ended"
 	runQuarantined  = "run.quarantined"
@@ -140,6 +142,7 @@ type branchData struct {
 	Path      string     `json:"path"`
 	Remote    bool       `json:"remote"`
 	Root      string     `json:"root"`
+	Warm      bool       `json:"warm"`
 }
 
 type claimedData struct {
@@ -217,6 +220,18 @@ type fanoutData struct {
 	Path   string `json:"path"`
 	Root   string `json:"root"`
 	Run    string `json:"run"`
+	Warm   bool   `json:"warm"`
+}
+
+type warmedData struct {
+	Parent parentData `json:"parent"`
+	Run    string     `json:"run"`
+}
+
+type parentData struct {
+	Path    string `json:"path"`
+	Run     string `json:"run"`
+	Session string `json:"session"`
 }
 
 type disposedData struct {
@@ -244,24 +259,20 @@ type rebudgetedData struct {
 }
 
 type endedData struct {
-	Attempt  uint64   `json:"attempt"`
-	Branches []string `json:"branches"`
-	Children []string `json:"children"`
-	Code     string   `json:"code"`
-	Error    string   `json:"error"`
-	Head     string   `json:"head"`
-	Output   string   `json:"output"`
-	Parent   *struct {
-		Path    string `json:"path"`
-		Run     string `json:"run"`
-		Session string `json:"session"`
-	} `json:"parent"`
-	Result   *link  `json:"result"`
-	Run      string `json:"run"`
-	State    string `json:"state"`
-	Usage    usage  `json:"usage"`
-	Version  uint64 `json:"version"`
-	Workflow string `json:"workflow"`
+	Attempt  uint64      `json:"attempt"`
+	Branches []string    `json:"branches"`
+	Children []string    `json:"children"`
+	Code     string      `json:"code"`
+	Error    string      `json:"error"`
+	Head     string      `json:"head"`
+	Output   string      `json:"output"`
+	Parent   *parentData `json:"parent"`
+	Result   *link       `json:"result"`
+	Run      string      `json:"run"`
+	State    string      `json:"state"`
+	Usage    usage       `json:"usage"`
+	Version  uint64      `json:"version"`
+	Workflow string      `json:"workflow"`
 }
 
 type intentData struct {

@@ -66,6 +66,10 @@ func (f *folding) event(e *event) {
 		take(f, e, f.received)
 	case runFanOut:
 		take(f, e, f.fanOut)
+	case runSpread:
+		take(f, e, f.spread)
+	case runWarmed:
+		take(f, e, f.warmed)
 	case runDisposed:
 		take(f, e, f.disposed)
 	case runEnded:

@@ -31,7 +31,7 @@ const (
 
 // recordKinds says which records tell of an event. Those of content events, of
 // rejections and of fan-outs are owed unless a step of the same batch tells
-// of them; everything else is owed, but for writer.opened.
+// of them; everything else is owed, but for what tells nobody anything.
 var recordKinds = []struct {
 	event   string
 	records []string
@@ -53,6 +53,8 @@ var recordKinds = []struct {
 	{runWaiting, []string{"waiting"}},
 	{runReceived, []string{"answered", "message", "due", "reported"}},
 	{runFanOut, []string{"fanned_out"}},
+	{runSpread, []string{"spread"}},
+	{runWarmed, nil},
 	{runDisposed, []string{"disposed"}},
 	{runEnded, []string{"ended", "released"}}, // the latter outside of its home,
 	{runQuarantined, []string{"quarantined", "readmitted"}},
@@ -77,7 +79,7 @@ func (s *lineageState) note(a *audit, l *log, c *commit) {
 	for i := range c.events {
 		e := &c.events[i]
 		code := s.kinds[e.kind]
-		if code != 0 && e.kind != writerOpened && !taken(c, e) && !idle(e) {
+		if code != 0 && e.kind != writerOpened && e.kind != runWarmed && !taken(c, e) && !idle(e) {
 			code |= codeOwed
 		}
 		l.codes = append(l.codes, code)

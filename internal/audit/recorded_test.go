@@ -17,6 +17,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/audit"
+	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -119,7 +120,11 @@ func (f *fleet) life(t testing.TB, w flow.Workflow, at int, stored bool) (run.St
 	values := run.NewValues(log)
 	driver := &flow.Driver{}
 	answers := sync.WaitGroup{}
-	rt := &flow.Runtime{Values: values, Mint: session.Minter{Generation: 1, Partitions: 1}}
+	models, err := scripted.New(scripted.Echo(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rt := &flow.Runtime{Values: values, Models: models, Mint: session.Minter{Generation: 1, Partitions: 1}}
 	answer := func(e session.Entry) {
 		for _, ev := range e.Commit.Events {
 			if c, err := run.Read[run.Review](ev); ev.Kind == run.KindReview && err == nil && c.Run != "r" { // of a branch
@@ -187,8 +192,17 @@ func (f *fleet) workflow() flow.Workflow {
 			return s.With(session.UserText(text)), pay(ctx, "pay in "+text)
 		})
 	}
+	asks := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		s, err := (&flow.Agent{Name: "echo"}).Forward(ctx, s.With(session.UserText("well?")))
+		if err != nil {
+			return s, err
+		}
+		return say("x").Forward(ctx, s)
+	})
+	// The branches of the one wait for an answer, those of the other for an end.
+	warm := &flow.FanOutOptions{WarmFirst: true}
 	nested := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-		j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "x", Workflow: say("x")}, {Name: "y", Workflow: say("y")}}, nil)
+		j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "x", Workflow: asks}, {Name: "y", Workflow: say("y")}}, warm)
 		if err != nil {
 			return s, err
 		}
@@ -227,7 +241,7 @@ func (f *fleet) workflow() flow.Workflow {
 		if s, err = flow.Adopt(ctx, s, better, "it is better"); err != nil {
 			return s, err
 		}
-		j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "a", Workflow: say("a")}, {Name: "bad", Workflow: broken}, {Name: "deep", Workflow: nested}}, nil)
+		j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "a", Workflow: say("a")}, {Name: "bad", Workflow: broken}, {Name: "deep", Workflow: nested}}, warm)
 		if err != nil {
 			return s, err
 		}

@@ -21,6 +21,7 @@ type logRun struct {
 	ids       map[string]uint64 // of signals that were taken: their place in the inbox
 	suspended *waitingData
 	parting   parting
+	held      map[string]*held // fan-outs that are warm-first, by path
 }
 
 // parting is the batch with which a run began to wait: the step that asks is
@@ -56,6 +57,7 @@ type runState struct {
 	largest   usage
 	account   account
 	paths     []pathMark
+	warmed    bool // it said that a model has answered it
 }
 
 // endMark is how a run ended.
@@ -263,7 +265,7 @@ func (f *folding) ended(e *event, d endedData) {
 	if f.l.active == d.Run {
 		f.l.active = ""
 	}
-	r.steps, r.intents, r.inbox, r.ids, r.suspended = nil, nil, nil, nil, nil
+	r.steps, r.intents, r.inbox, r.ids, r.suspended, r.held = nil, nil, nil, nil, nil, nil
 }
 
 func (f *folding) endedHome(e *event, d *endedData, g *runState) {

@@ -3,7 +3,8 @@ package audit_test
 // The whole story: a run with a model call, a call that must not happen twice,
 // a branch that is rejected and one that is joined; a run that waits for a
 // person and survives a crash; a fan-out with budgets, one of whose branches
-// is given up; and a run that is cancelled.
+// is given up, and one whose second branch waits for the first one's answer; and
+// a run that is cancelled.
 
 const claim = `{"attempt":@a,"epoch":@e,"home":{"session":"@h","tenant":"acme"},"incarnation":"@n","run":"@r","workflow":"fix"}`
 
@@ -39,6 +40,7 @@ func story(w *world) *world {
 	forks(w)
 	waits(w)
 	fans(w)
+	warms(w)
 	cancels(w)
 	return w
 }
@@ -115,7 +117,7 @@ func fans(w *world) {
 	waiting := l.ev("run.waiting", `{"attempt":1,"for":[{"branches":["p2","p3","p4"],"kind":"branches","need":1,"path":"1.gather"}],"run":"f1"}`)
 	l.commit(l.step("f1", "1", "fanout", `,"value":"{}"`, opens, waiting))
 	for _, b := range []string{"a p2", "b p3", "c p4"} {
-		w.branch(b[:1], b[2:], base)
+		w.branch("f1", "p1", b[:1], b[2:], base, "")
 	}
 	a, b, c := w.logs["p2"], w.logs["p3"], w.logs["p4"]
 	b.commit(in("p3/end", b.end("p3", "failed", `,"code":"error","error":"no","parent":{"path":"1.gather","run":"f1","session":"p1"},"version":@v`)))
@@ -143,11 +145,49 @@ func fans(w *world) {
 	l.commit(in("f1/end", l.end("f1", "succeeded", `,"result":`+l.link()+`,"usage":{"calls":1,"input":100,"output":20}`)))
 }
 
-// branch takes up a branch of the fan-out.
-func (w *world) branch(name, id, base string) {
-	l := w.log(id, "p1")
-	l.commit(l.open("n2"), l.ev("session.opened", `{"kind":"fork","name":"@n","parents":[@l],"run":"f1","step":"1.@n"}`, "@n", name, "@l", base),
-		l.submit(id, `,"branch":{"ancestors":[{"run":"f1","session":"p1"}],"base":`+base+`,"name":"`+name+`","path":"1.`+name+`","root":"p1"},"budget":{"steps":10,"tokens":900}`),
+// warms has a fan-out whose second branch waits for the first one's answer.
+func warms(w *world) {
+	l := w.log("u1", "u1")
+	l.commit(l.open("n1"), l.ev("session.opened", `{"kind":"leaf"}`), l.chunk("user", "go"), l.submit("w1", `,"budget":{"steps":90,"tokens":3000}`), l.claim("w1", "u1", "n1"))
+	base := l.link()
+	const said = `{"ancestors":[{"run":"w1","session":"u1"}],"base":@l,"branches":[{"name":"a","session":"u2"},{"name":"b","session":"u3"}],
+		"budget":{"steps":10,"tokens":900},"path":"1","root":"u1","run":"w1","warm":true,"workflow":"fix"}`
+	waiting := l.ev("run.waiting", `{"attempt":1,"for":[{"branches":["u2","u3"],"kind":"branches","path":"1.gather"}],"run":"w1"}`)
+	l.commit(l.step("w1", "1", "fanout", `,"value":"{}"`, l.ev("run.fanout", said, "@l", base), waiting))
+	w.branch("w1", "u1", "a", "u2", base, `,"warm":true`)
+	a := w.logs["u2"]
+	a.commit(a.step("u2", "1.a.0", "model", model, a.chunk("assistant", "mine"), a.ev("run.warmed", `{"parent":{"path":"1.gather","run":"w1","session":"u1"},"run":"u2"}`)))
+	l.commit(l.ev("run.spread", said, "@l", base))
+	w.branch("w1", "u1", "b", "u3", base, "")
+	const tells = `{"branch":{"link":@l,"state":"succeeded","usage":{"calls":1,"input":100,"output":20}},"id":"@i","kind":"branch","n":@n,"path":"1.gather","run":"w1"@w}`
+	var outcomes, ends string
+	for i, id := range []string{"u2", "u3"} {
+		b := w.logs[id]
+		if i == 1 {
+			b.commit(b.step("u3", "1.b.0", "model", model, b.chunk("assistant", "mine too")))
+		}
+		b.commit(in(id+"/end", b.end(id, "succeeded", `,"parent":{"path":"1.gather","run":"w1","session":"u1"},"result":`+b.link()+`,"usage":{"calls":1,"input":100,"output":20},"version":@v`)))
+		l.commit(l.ev("run.received", tells, "@l", b.link(), "@i", id, "@n", i+1, "@w", []string{"", `,"wake":1`}[i]))
+		outcomes += `,{"link":` + b.link() + `,"name":"` + []string{"a", "b"}[i] + `","session":"` + id + `","state":"succeeded"}`
+		ends += `,{"reason":"seen","session":"` + id + `","state":"rejected"}`
+	}
+	l.commit(l.claim("w1", "u1", "n1"))
+	gather := l.step("w1", "1.gather", "gather", `,"usage":{"calls":2,"input":200,"output":40}`, l.ev("run.disposed", `{"branches":[`+ends[1:]+`],"run":"w1"}`))
+	gather[1].data["value"] = "[" + outcomes[1:] + "]"
+	l.commit(gather)
+	for _, id := range []string{"u2", "u3"} {
+		b := w.logs[id]
+		l.commit(l.ev("session.rejected", `{"branch":@l,"reason":"seen","state":"rejected"}`, "@l", b.link()))
+		b.commit(b.ev("session.closed", `{"by":{"session":"u1","tenant":"acme"},"reason":"seen","state":"rejected"}`))
+	}
+	l.commit(in("w1/end", l.end("w1", "succeeded", `,"result":`+l.link()+`,"usage":{"calls":2,"input":200,"output":40}`)))
+}
+
+// branch takes up a branch of a fan-out at step 1.
+func (w *world) branch(run, home, name, id, base, more string) {
+	l := w.log(id, home)
+	l.commit(l.open("n2"), l.ev("session.opened", `{"kind":"fork","name":"@n","parents":[@l],"run":"@r","step":"1.@n"}`, "@n", name, "@l", base, "@r", run),
+		l.submit(id, `,"branch":{"ancestors":[{"run":"`+run+`","session":"`+home+`"}],"base":`+base+`,"name":"`+name+`","path":"1.`+name+`","root":"`+home+`"`+more+`},"budget":{"steps":10,"tokens":900}`),
 		l.claim(id, id, "n2"))
 }
 

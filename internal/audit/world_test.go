@@ -257,7 +257,7 @@ var recordKind = map[string]string{
 	"session.opened": "opened", "session.chunk": "chunk", "session.placed": "placed", "session.joined": "merged", "session.rejected": "rejected",
 	"session.closed": "closed", "run.submitted": "submitted", "run.claimed": "claimed", "run.released": "released", "run.review": "review",
 	"run.resolved": "resolved", "run.cancel_requested": "cancel", "run.warning": "warning", "run.waiting": "waiting", "run.received": "answered",
-	"run.fanout": "fanned_out", "run.quarantined": "quarantined", "run.rebudgeted": "rebudgeted", "run.disposed": "disposed", "run.ended": "ended", "step.intent": "intent", "step.late": "late", "step.done": "did",
+	"run.fanout": "fanned_out", "run.spread": "spread", "run.quarantined": "quarantined", "run.rebudgeted": "rebudgeted", "run.disposed": "disposed", "run.ended": "ended", "step.intent": "intent", "step.late": "late", "step.done": "did",
 }
 
 // derive writes the lineage of a commit, and what its runs ended with.

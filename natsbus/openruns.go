@@ -32,10 +32,14 @@ type openSession struct {
 	// Ended is the sequence of the commit that ended a branch's run: its
 	// parent is told until it closes the session.
 	Ended uint64 `json:"ended,omitempty"`
+	// Warmed is the sequence of the commit with the first answer in a branch
+	// that others wait for: its parent is told until the branch's run ends.
+	Warmed uint64 `json:"warmed,omitempty"`
 	// Apart is set while the session is in quarantine: nothing executes.
 	Apart bool `json:"apart,omitempty"`
 
-	told attempts // the parent, by this relay
+	told   attempts // the parent, by this relay
+	warmed attempts // likewise, of the first answer
 }
 
 type openRun struct {
@@ -263,6 +267,19 @@ func (s *openSession) fold(e session.Entry, ev session.Event) {
 		if r := s.run(v.Run); err == nil && r != nil {
 			r.FanOuts = append(r.FanOuts, openFanOut{e.At.Token, v.Path, len(v.Branches)})
 		}
+	case run.KindSpread:
+		v, err := run.Read[run.FanOut](ev)
+		if r := s.run(v.Run); err == nil && r != nil {
+			for i := range r.FanOuts {
+				if r.FanOuts[i].Path == v.Path {
+					r.FanOuts[i].Token = e.At.Token // the tasks of its branches follow from here now
+				}
+			}
+		}
+	case run.KindWarmed:
+		if v, err := run.Read[run.Warmed](ev); err == nil && s.run(v.Run) != nil {
+			s.Warmed = e.At.Token
+		}
 	case run.KindEnded:
 		v, err := run.Read[run.Ended](ev)
 		if err != nil {
@@ -273,7 +290,7 @@ func (s *openSession) fold(e session.Entry, ev session.Event) {
 			s.Active = ""
 		}
 		if v.Parent != nil {
-			s.Ended = e.At.Token
+			s.Ended, s.Warmed = e.At.Token, 0
 		}
 	case session.KindClosed:
 		s.Ended = 0

@@ -54,7 +54,7 @@ type outbox struct {
 // outboxFold numbers what a checkpoint of the outbox holds. One of another
 // number is ignored: in a fleet that is upgraded node by node, a relay may go on
 // where one of another release stopped, which gathers something else.
-const outboxFold = 1 + release.Ahead
+const outboxFold = 2 + release.Ahead
 
 // outboxCheckpoint is the open runs as of a message of the event stream.
 type outboxCheckpoint struct {
@@ -278,6 +278,9 @@ func (b *outbox) pause(s *openSession, token uint64) {
 	next := time.Now().Add(b.o.Sweep)
 	if s != nil && s.Ended == token {
 		s.told.next = next
+	}
+	if s != nil && s.Warmed == token {
+		s.warmed.next = next
 	}
 	if a := b.open.closings[token]; a != nil {
 		a.next = next

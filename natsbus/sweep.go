@@ -115,8 +115,11 @@ func (s *sweeping) session(ctx context.Context, o *openSession) error {
 			}
 		}
 	}
+	if o.Warmed != 0 && o.warmed.again(s.now, s.o.Sweep, sweepMost) {
+		return s.report(ctx, o.Warmed)
+	}
 	if o.Ended != 0 && o.told.again(s.now, s.o.Sweep, sweepMost) {
-		return s.report(ctx, o)
+		return s.report(ctx, o.Ended)
 	}
 	return nil
 }
@@ -257,10 +260,11 @@ func (s *sweeping) last(ctx context.Context, k session.Key) (*session.Commit, er
 	return &c, nil
 }
 
-// report tells the parent of a branch again how it ended. A parent that went
-// on without it has the branch closed.
-func (s *sweeping) report(ctx context.Context, o *openSession) error {
-	work, err := s.work(ctx, o.Ended)
+// report tells the parent of a branch again what a commit of the branch says:
+// how it ended, or that it has its first answer. A parent that went on without
+// it has a branch that ended closed.
+func (s *sweeping) report(ctx context.Context, token uint64) error {
+	work, err := s.work(ctx, token)
 	if err != nil {
 		return err
 	}

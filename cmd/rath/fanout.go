@@ -24,12 +24,13 @@ type fanOutFlags struct {
 	join     string
 	quorum   int
 	deadline time.Duration
+	warm     bool
 	merge    string
 	pick     string
 }
 
 // fanOutNames are the flags in the order of the help.
-var fanOutNames = []string{"branch", "join", "quorum", "branch-deadline", "merge", "pick"}
+var fanOutNames = []string{"branch", "join", "quorum", "branch-deadline", "warm-first", "merge", "pick"}
 
 func (f *fanOutFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
@@ -37,6 +38,7 @@ func (f *fanOutFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.join, "join", "", "of fanout: all, or first: the first success is enough (default all)")
 	fs.IntVar(&f.quorum, "quorum", 0, "of fanout: so many branches that succeed are enough")
 	fs.DurationVar(&f.deadline, "branch-deadline", 0, "of fanout: how long the branches have, such as 5m")
+	fs.BoolVar(&f.warm, "warm-first", false, "of fanout: the others begin once the first branch has its first answer of a model, so that they find the prompt in the provider's cache")
 	fs.StringVar(&f.merge, "merge", "", "of fanout: since_ancestor, pick, best or summarise (default since_ancestor)")
 	fs.StringVar(&f.pick, "pick", "", "of fanout: the branch that --merge pick takes (default the first success)")
 }
@@ -53,7 +55,7 @@ func (f *fanOutFlags) input(cmd *cobra.Command, workflow string, t *messages.Tas
 	case len(f.branches) == 0:
 		return nil, nil
 	}
-	in := router.FanOutInput{Merge: f.merge, Pick: f.pick, DeadlineMS: f.deadline.Milliseconds()}
+	in := router.FanOutInput{Merge: f.merge, Pick: f.pick, DeadlineMS: f.deadline.Milliseconds(), WarmFirst: f.warm}
 	if len(t.Input) > 0 && json.Unmarshal(t.Input, &in.Prompt) != nil {
 		return nil, usage(cmd, errors.New("with --branch the message is what the user says before the branches part, a text; leave --branch out to give the whole input as JSON"))
 	}

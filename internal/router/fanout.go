@@ -26,6 +26,10 @@ type FanOutInput struct {
 	// DeadlineMS is how long the branches have, in milliseconds; 0 is as long
 	// as the task has.
 	DeadlineMS int64 `json:"deadline_ms,omitzero"`
+	// WarmFirst lets the branches after the first one begin only once that one
+	// has its first answer of a model, so that the provider's cache holds the
+	// beginning that they share, or has ended.
+	WarmFirst bool `json:"warm_first,omitzero"`
 	// Merge is one of the policies below; "" is MergeSinceAncestor.
 	Merge string `json:"merge,omitzero"`
 	// Pick names the branch that MergePick takes; "" is the first that
@@ -81,6 +85,7 @@ const fanOutSchema = `{"type":"object","additionalProperties":false,"required":[
 	`"join":{"type":"object","additionalProperties":false,"properties":{` +
 	`"quorum":{"type":"integer","minimum":1,"description":"enough when so many branches succeeded"},"first":{"type":"boolean","description":"a quorum of one"}}},` +
 	`"deadline_ms":{"type":"integer","minimum":1,"description":"how long the branches have"},` +
+	`"warm_first":{"type":"boolean","description":"the others begin once the first branch has its first answer of a model, or has ended"},` +
 	`"merge":{"type":"string","enum":["since_ancestor","pick","best","summarise"]},` +
 	`"pick":{"type":"string","description":"the branch to take; the first that succeeded without it"},` +
 	`"judge":{"$ref":"#/$defs/ask"},"summariser":{"$ref":"#/$defs/ask"}},` +
@@ -240,7 +245,7 @@ func (w *fanOut) Forward(ctx context.Context, s session.Session) (session.Sessio
 	if len(missing) > 0 {
 		return s, notOffered(FanOut, missing)
 	}
-	j, err := flow.FanOut(ctx, s, w.branches, &flow.FanOutOptions{Join: w.join, Deadline: w.deadline})
+	j, err := flow.FanOut(ctx, s, w.branches, &flow.FanOutOptions{Join: w.join, Deadline: w.deadline, WarmFirst: w.in.WarmFirst})
 	if err != nil {
 		return s, err
 	}

@@ -176,6 +176,7 @@ func TestFanOutMerges(t *testing.T) {
 		{"judged", `{` + branches + `,"merge":"best","judge":{"prompt":"You judge."}}`, []string{"go", "The draft is fine."}},
 		{"summarised", `{` + branches + `,"merge":"summarise"}`, []string{"go", "Both agree."}},
 		{"counted", `{"prompt":"go","branches":[{"name":"a","workflow":"write","count":3}]}`, []string{"go", "A draft of the note.", "A draft of the note.", "A draft of the note."}},
+		{"warm first", `{` + branches + `,"warm_first":true}`, []string{"go", "A draft of the note.", "The draft is fine."}},
 		{"one fails", `{"prompt":"go","branches":[{"name":"a","workflow":"broken"},{"name":"b","workflow":"review"}]}`, []string{"go", "The draft is fine."}},
 		{"nested", `{"prompt":"go","branches":[{"name":"a","workflow":"fanout","input":{"branches":[{"name":"x","workflow":"write"},{"name":"y","workflow":"review"}],"merge":"pick","pick":"y"}},{"name":"b","workflow":"write"}]}`, []string{"go", "The draft is fine.", "A draft of the note."}},
 	} {

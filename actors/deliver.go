@@ -249,7 +249,7 @@ func (s *System) Delivered(ctx context.Context, w run.Work) (Answer, error) {
 	}
 	var a Answer
 	if w.Task != nil {
-		a, err = s.deliveredTask(ctx, *w.Task)
+		a, err = s.deliveredTask(ctx, *w.Task, h.active)
 	} else {
 		a, err = Committed, s.apply(ctx, *w.Signal, false)
 	}
@@ -259,9 +259,21 @@ func (s *System) Delivered(ctx context.Context, w run.Work) (Answer, error) {
 	return a, err
 }
 
-func (s *System) deliveredTask(ctx context.Context, t run.Task) (Answer, error) {
+// deliveredTask takes a task for a session that is held here, by the run that is
+// active if there is one. An offer of a run that may not go on now is answered
+// here, also if this node could not take it: whoever asks would claim it.
+func (s *System) deliveredTask(ctx context.Context, t run.Task, active run.ID) (Answer, error) {
 	if err := t.Valid(); err != nil {
 		return "", fmt.Errorf("%w: %w", run.ErrMalformed, err)
+	}
+	if t.Resume && s.o.Runtime != nil {
+		// The log is asked, since this memory may be outdated.
+		switch {
+		case s.executions.has(keyOf(t)): // also under another revision than the offer says
+			return Committed, s.o.Runtime.Enqueue(ctx, t)
+		case active != "" && active != t.ID: // whose end offers it again
+			return Queued, s.o.Runtime.Enqueue(ctx, t)
+		}
 	}
 	if s.engine == nil || !s.engine.offers(t.Workflow) || s.elsewhereOffered(ctx, t) != nil {
 		if t.Resume || s.o.Runtime == nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/session/sessiontest"
@@ -87,7 +88,17 @@ func (c *cluster) next() <-chan struct{} {
 // join starts a system of the cluster.
 func (c *cluster) join(t testing.TB, log session.Log, w *work, incarnation string) *actors.System {
 	t.Helper()
-	sys := host(t, log, w, actors.Options{Incarnation: incarnation, Deliver: c.deliver, Alive: c.alive, Changed: c.next})
+	return c.joinAs(t, log, w, incarnation, "w", "1")
+}
+
+// joinAs is join for a node that offers another workflow, or another revision:
+// 1 is always on offer somewhere.
+func (c *cluster) joinAs(t testing.TB, log session.Log, w *work, incarnation, workflow, revision string) *actors.System {
+	t.Helper()
+	sys := host(t, log, w, actors.Options{
+		Incarnation: incarnation, Deliver: c.deliver, Alive: c.alive, Changed: c.next, Workflows: w.offers(t, incarnation, workflow, revision),
+		Runtime: &flow.Runtime{Offered: func(_ context.Context, _, revision string) bool { return revision == "1" }},
+	})
 	c.change(func() {
 		if c.systems == nil {
 			c.systems, c.frozen, c.gone = map[string]*actors.System{}, map[string]bool{}, map[string]bool{}
@@ -126,6 +137,52 @@ func TestWorkGoesToTheHolder(t *testing.T) {
 		synctest.Wait()
 		if r := state(t, log, k, "r1"); r.State != run.Succeeded || r.Attempt != 1 {
 			t.Errorf("a's run: %q at attempt %d", r.State, r.Attempt)
+		}
+	})
+}
+
+// TestStaleOffers: an offer that was made before the session's run began does
+// not disturb it, whoever gets the offer.
+func TestStaleOffers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hold := make(chan struct{})
+		log, w, c := &faults{}, &work{hold: map[string]chan struct{}{"step1": hold}}, &cluster{}
+		a := c.joinAs(t, log, w, "a", "w", "2")
+		old, other := c.join(t, log, w, "old"), c.joinAs(t, log, w, "other", "x", "1")
+		k := key("s1")
+		if _, err := a.Accept(t.Context(), task("r1", k)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		second := run.Task{ID: "r2", Workflow: "x", Session: k}
+		if got, err := other.Accept(t.Context(), second); err != nil || got != actors.Queued {
+			t.Fatalf("a run of another workflow: %q, %v", got, err)
+		}
+		before := log.count()
+		second.Resume = true
+		if got, err := other.Accept(t.Context(), second); err != nil || got != actors.Queued {
+			t.Errorf("an offer of a run that waits: %q, %v", got, err)
+		}
+		for _, revision := range []string{"", "1"} {
+			stale := run.Task{ID: "r1", Workflow: "w", Session: k, Resume: true, Revision: revision}
+			if got, err := old.Accept(t.Context(), stale); err != nil || got != actors.Committed {
+				t.Errorf("an offer under revision %q of the run that executes: %q, %v", revision, got, err)
+			}
+		}
+		if n := log.count() - before; n > 0 {
+			t.Errorf("%d commits beside the run that executes", n)
+		}
+		close(hold)
+		synctest.Wait()
+		if r := state(t, log, k, "r1"); r.State != run.Succeeded || r.Attempt != 1 {
+			t.Errorf("the run is %s, attempt %d: %v", r.State, r.Attempt, w.done())
+		}
+		if got, err := other.Accept(t.Context(), second); err != nil || got != actors.Committed {
+			t.Errorf("the next run, offered: %q, %v", got, err)
+		}
+		synctest.Wait()
+		if r := state(t, log, k, "r2"); r.State != run.Succeeded || r.Attempt != 1 {
+			t.Errorf("the next run is %s, attempt %d: %v", r.State, r.Attempt, w.done())
 		}
 	})
 }

@@ -46,6 +46,7 @@ type holder struct {
 	incarnation string // "" for a log without commits
 	here        bool   // this activation wrote it
 	busy        bool   // a run holds the session or waits for it
+	active      run.ID // the one that holds it, if any
 }
 
 // requestPool recycles requests with their channels. Each System has its own:

@@ -252,7 +252,7 @@ func (a *sessionActor) put(r *request, now time.Time) {
 		r.err = a.w.Signal(r.signal, now)
 	case askHolder:
 		b := a.w.Book()
-		r.holder = holder{incarnation: b.Incarnation, here: a.w.Epoch() != 0, busy: b.Active != "" || len(b.Queue) > 0}
+		r.holder = holder{incarnation: b.Incarnation, here: a.w.Epoch() != 0, busy: b.Active != "" || len(b.Queue) > 0, active: b.Active}
 	}
 	r.staged = a.w.StagedBytes() > 0
 }

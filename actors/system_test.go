@@ -67,13 +67,25 @@ func host(t testing.TB, log session.Log, w *work, o actors.Options) *actors.Syst
 		o.Incarnation = "n1"
 	}
 	o.Values = run.NewValues(log)
-	o.Workflows = &flow.Registry{}
 	node := o.Incarnation
-	if err := o.Workflows.Register(flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return w.workflow(node, 2) }}); err != nil {
+	if o.Workflows == nil {
+		o.Workflows = w.offers(t, node, "w", "1")
+	}
+	if o.Runtime == nil {
+		o.Runtime = &flow.Runtime{}
+	}
+	o.Runtime.Values, o.Runtime.Mint, o.Runtime.Node = o.Values, session.Minter{}, node
+	return start(t, log, o)
+}
+
+// offers is a registry with one workflow of two steps.
+func (w *work) offers(t testing.TB, node, name, revision string) *flow.Registry {
+	t.Helper()
+	g := &flow.Registry{}
+	if err := g.Register(flow.Registration{Name: name, Revision: revision, New: func() flow.Workflow { return w.workflow(node, 2) }}); err != nil {
 		t.Fatal(err)
 	}
-	o.Runtime = &flow.Runtime{Values: o.Values, Mint: session.Minter{}, Node: node}
-	return start(t, log, o)
+	return g
 }
 
 func state(t testing.TB, log session.Log, k session.Key, id run.ID) *run.Record {

@@ -140,11 +140,11 @@ func (o *Options) mismatches(all []Change) []Mismatch {
 // provision is what an operator does so that nodes with these options find
 // everything.
 func (o *Options) provision() string {
-	text := fmt.Sprintf("as operator run: rath provision --replicas %d", o.Replicas)
+	words := []string{fmt.Sprintf("as operator run: rath provision --replicas %d", o.Replicas)}
 	for _, p := range o.Pools {
-		text += " --pool " + p
+		words = append(words, "--pool "+p)
 	}
-	return text
+	return strings.Join(words, " ")
 }
 
 // The codes of the server that mean that a stream asks for more than is left.

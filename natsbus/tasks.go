@@ -222,7 +222,7 @@ func (i *intake) place(ctx context.Context, l *letter, t run.Task, name string, 
 				return err
 			}
 		}
-		if have, revision, _, err = createAlias(ctx, i.c, subject, a); err != nil {
+		if have, _, _, err = createAlias(ctx, i.c, subject, a); err != nil {
 			return err
 		}
 	}

@@ -338,28 +338,44 @@ func (j *Joined) key(i int) session.ID {
 	return ""
 }
 
-// closeFanned disposes of branches that the workflow gathered and never merged.
+// closeFanned disposes of branches that the workflow gathered and never merged,
+// in one step. Those that did not succeed are no loss: they ended as what they
+// are.
 func (ex *Execution) closeFanned(ctx context.Context, state, reason string) error {
-	d := run.Disposed{Run: ex.id}
-	var rejected []session.Event
+	var open []*fanned
 	for _, f := range ex.fanned {
-		if f.disposed {
-			continue
+		if !f.disposed {
+			open, f.disposed = append(open, f), true
 		}
-		f.disposed = true
-		if state == session.ClosedRejected {
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	// After a crash the run may end for another reason: what was recorded stays.
+	st := &step{ex: ex, ctx: ctx, log: ex.home}
+	st.asked = run.Asked{Path: "end.branches", Kind: run.StepReject, Name: "branches", Input: inputDigest(session.Session{}, nil)}
+	if err := st.decide(); err != nil || st.decision == run.Replay {
+		return err
+	}
+	d := run.Disposed{Run: ex.id}
+	var links []session.Link
+	var events []session.Event
+	for _, f := range open {
+		state, reason := state, clip(reason, 1<<10)
+		switch {
+		case state == session.ClosedRejected && f.state != run.Succeeded:
+			state, reason = session.ClosedFailed, string(f.state)
+		case state == session.ClosedRejected:
 			ex.warn(ctx, fmt.Sprintf("branch %s (%s) was not merged: use flow.Merge, or the branch is lost", f.name, f.key.ID))
 		}
-		rejected = append(rejected, session.RejectedEvent(session.Rejection{Branch: f.link, Reason: clip(reason, 1<<10), State: state}))
-		d.Branches = append(d.Branches, run.Disposal{Session: f.key.ID, State: state, Reason: clip(reason, 1<<10)})
-	}
-	if len(d.Branches) == 0 {
-		return nil
+		links = append(links, f.link)
+		events = append(events, session.RejectedEvent(session.Rejection{Branch: f.link, Reason: reason, State: state}))
+		d.Branches = append(d.Branches, run.Disposal{Session: f.key.ID, State: state, Reason: reason})
 	}
 	disposed, err := run.NewEvent(run.KindDisposed, d)
 	if err != nil {
 		return err
 	}
-	_, err = ex.commit(ctx, ex.home, session.Session{}, "", session.Usage{}, append(rejected, disposed)...)
+	_, err = st.commit(run.Done{Links: links, Summary: fmt.Sprintf("closes %s", count(len(open), "branch"))}, append(events, disposed)...)
 	return err
 }

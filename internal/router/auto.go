@@ -3,6 +3,7 @@ package router
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
@@ -50,7 +52,7 @@ const autoSchema = `{"oneOf":[{"type":"null"},{"type":"string"},{"type":"object"
 func autoRegistration(offers Offers) flow.Registration {
 	return flow.Registration{
 		Name: Auto, Revision: "1", Input: json.RawMessage(autoSchema),
-		Description: "Chooses a workflow on offer by its description, runs it on the session, and chooses again until the work is done.",
+		Description: "Chooses a workflow on offer by its description, runs it on the session, and chooses again until the work is done, or when it failed.",
 		NewFor: func(s flow.Settings) (flow.Workflow, error) {
 			in, err := readAuto(s.Input)
 			if err != nil {
@@ -127,6 +129,11 @@ func (a *auto) Forward(ctx context.Context, s session.Session) (session.Session,
 	if err != nil {
 		return s, err
 	}
+	var last struct { // the choice before, if it came to nothing
+		name string
+		err  error
+	}
+	failures := map[string]string{}
 	sel := &flow.Selector{Name: Auto, Prompt: a.in.System, Provider: llm.Provider{Model: a.in.Model}}
 	for round := range a.in.Rounds {
 		topic := topicOf(s)
@@ -141,19 +148,44 @@ func (a *auto) Forward(ctx context.Context, s session.Session) (session.Session,
 		}
 		ws := make([]flow.Workflow, len(m.Candidates))
 		for i, c := range m.Candidates {
-			ws[i] = flow.Remote{Workflow: c.Name, Description: c.Description, Model: a.task.Model, Tools: a.task.Tools}
+			ws[i] = flow.Remote{Workflow: c.Name, Description: c.Description + failures[c.Name], Model: a.task.Model, Tools: a.task.Tools}
 		}
 		w, err := sel.Select(ctx, s, ws...)
 		if err != nil {
 			return s, err
 		}
 		chosen, ok := w.(flow.Remote)
-		if !ok {
-			return s, nil // flow.EmptyWorkflow: the work is done
+		if !ok { // flow.EmptyWorkflow: the work is done, or nobody can do it
+			return s, failed(Auto, last.name, last.err)
 		}
-		if s, err = chosen.Forward(ctx, s); err != nil {
+		last.name = chosen.Workflow
+		if s, last.err, err = a.try(ctx, s, chosen); err != nil {
 			return s, failed(Auto, chosen.Workflow, err)
 		}
+		if last.err != nil {
+			failures[chosen.Workflow] = " It was chosen before and failed: " + clip(strings.Join(strings.Fields(last.err.Error()), " "), maxDescription)
+		}
+	}
+	if last.err != nil {
+		return s, fmt.Errorf("%w: auto chose %d workflows, and the last one, %s, failed: %w", flow.ErrMaxRounds, a.in.Rounds, last.name, last.err)
 	}
 	return s, fmt.Errorf("%w: auto chose %d workflows and the model never said that the work is done; raise rounds in the input", flow.ErrMaxRounds, a.in.Rounds)
+}
+
+// try runs a workflow on a branch of s and adopts what it comes to. That it
+// failed is a result: the model sees it and may choose another one. Then s is
+// as it was, and the branch is kept as evidence.
+func (a *auto) try(ctx context.Context, s session.Session, chosen flow.Remote) (next session.Session, failure, err error) {
+	j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: chosen.Workflow, Workflow: chosen}}, nil)
+	if err != nil {
+		return s, nil, err
+	}
+	if o := j.Outcomes[0]; o.Err != nil {
+		if run.Control(o.Err) || errors.Is(o.Err, run.ErrDeadline) { // the branch's, not this run's
+			return j.Base, fmt.Errorf("it has %s: %s", o.State, o.Err.Error()), nil
+		}
+		return j.Base, o.Err, nil
+	}
+	next, err = flow.Merge(ctx, j, flow.Pick(0))
+	return next, nil, err
 }

@@ -121,6 +121,71 @@ func TestAutoIsBounded(t *testing.T) {
 	}
 }
 
+// flaky adds a workflow to a fleet that fails whenever it is chosen.
+func flaky(t *testing.T, ran *atomic.Int32) *flow.Registry {
+	t.Helper()
+	r, _ := fleet(t)
+	if err := r.Register(flow.Registration{Name: "flaky", Description: "Does everything.", Revision: "1", New: func() flow.Workflow {
+		return flow.Func(func(_ context.Context, s session.Session) (session.Session, error) {
+			ran.Add(1)
+			return s.With(session.UserText("half of it")), errors.New("the press\n is broken")
+		})
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestAutoChoosesAgain: that a choice failed is a result. The model sees it and
+// may choose another one; only if it gives up, or always fails, the run fails.
+func TestAutoChoosesAgain(t *testing.T) {
+	for _, tt := range []struct {
+		name, script, input, want string
+		rounds                    int32
+		says                      []string
+	}{
+		{"another one", "again", `"write a note"`, "", 1, []string{"write a note", "A draft of the note."}},
+		{"none", "giveup", `"write a note"`, "auto: workflow flaky: the press", 1, nil},
+		{"the same again", "stubborn", `{"prompt":"write a note","rounds":3}`, "auto chose 3 workflows, and the last one, flaky, failed: the press", 3, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var ran atomic.Int32
+			r := flaky(t, &ran)
+			w, err := build(r, Auto, tt.input)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rt := &flow.Runtime{
+				Models: model(t, "testdata/"+tt.script+".txtar"), Workflows: r, OnWarning: func(_ run.ID, text string) { t.Errorf("warning: %s", text) },
+			}
+			s, err := rt.Run(t.Context(), w, session.Session{})
+			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("it ends with %v, want %q", err, tt.want)
+			}
+			if got := texts(s); tt.says != nil && !slices.Equal(got, tt.says) {
+				t.Errorf("the session says %q, want %q", got, tt.says)
+			}
+			if ran.Load() != tt.rounds {
+				t.Errorf("flaky ran %d times, want %d", ran.Load(), tt.rounds)
+			}
+		})
+	}
+}
+
+// TestAutoChoosesAgainAfterCrashes stops the router at every commit around a
+// choice that fails.
+func TestAutoChoosesAgainAfterCrashes(t *testing.T) {
+	var ran atomic.Int32
+	r := flaky(t, &ran)
+	flowtest.CrashEverywhere(t, func() flow.Workflow {
+		w, err := build(r, Auto, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}, session.New(session.UserText("write a note")), "testdata/again.txtar", &flowtest.Options{Workflows: r})
+}
+
 // TestAutoSurvivesCrashes stops the router at every commit; flowtest compares
 // what the model was asked with what the log says.
 func TestAutoSurvivesCrashes(t *testing.T) {

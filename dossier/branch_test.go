@@ -246,3 +246,32 @@ func TestGoldenBranches(t *testing.T) {
 		}
 	}
 }
+
+// TestWarmFirst: the evidence tells one fan-out, and that the other branches
+// began later.
+func TestWarmFirst(t *testing.T) {
+	w := newWorld(t)
+	var f *dossier.Facts
+	synctest.Test(t, func(t *testing.T) {
+		w.drive(t.Context(), func(ctx context.Context, s session.Session) (session.Session, error) {
+			answered := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) { return say(ctx, s, "try"), nil })
+			j, err := flow.FanOut(ctx, say(ctx, s, "go"), flow.Repeat(3, answered), &flow.FanOutOptions{WarmFirst: true})
+			if err != nil {
+				return s, err
+			}
+			return flow.Merge(ctx, j, flow.Pick(0))
+		}, nil)
+		synctest.Wait()
+		f = w.check(fixRun, home)
+	})
+	got := map[string]int{}
+	for _, s := range f.Steps {
+		got[s.Kind]++
+		if s.Kind == "spread" && (s.Text != "spreads to 2 more branches" || s.Session != home.ID) {
+			t.Errorf("step %+v", s)
+		}
+	}
+	if got[run.StepFanOut] != 1 || got["spread"] != 1 || len(f.Branches) != 3 {
+		t.Errorf("%d branches, steps %v", len(f.Branches), got)
+	}
+}

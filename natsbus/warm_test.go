@@ -63,19 +63,28 @@ func (w *warmFan) registration() flow.Registration {
 	}}
 }
 
-// lose holds back what a consumer of WORK would be given while do goes on, and
-// removes it then. It returns how many messages below a subject that were.
-func (n *node) lose(t *testing.T, consumer, subject string, do func()) (lost int) {
+// lose holds back what a consumer of WORK would be given, has do bring it
+// about, and removes so many messages below a subject as soon as they are there.
+func (n *node) lose(t *testing.T, consumer, subject string, most int, do func()) {
 	t.Helper()
 	js := n.operator()
 	if _, err := js.PauseConsumer(t.Context(), natsbus.StreamWork, consumer, time.Now().Add(24*time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	do()
-	for _, m := range n.stored(t, natsbus.StreamWork) {
-		if strings.HasPrefix(m.Subject, subject) {
-			lost++
+	lost := 0
+	for end := time.Now().Add(4 * natsbus.DefaultSweep); lost < most; time.Sleep(500 * time.Millisecond) {
+		if lost = 0; time.Now().After(end) {
+			t.Fatalf("%s has got fewer than %d messages", subject, most)
 		}
+		for _, m := range n.stored(t, natsbus.StreamWork) {
+			if strings.HasPrefix(m.Subject, subject) {
+				lost++
+			}
+		}
+	}
+	if lost > most {
+		t.Fatalf("%s has got %d messages, want %d", subject, lost, most)
 	}
 	s, err := js.Stream(t.Context(), natsbus.StreamWork)
 	if err != nil {
@@ -87,7 +96,6 @@ func (n *node) lose(t *testing.T, consumer, subject string, do func()) (lost int
 	if _, err := js.ResumeConsumer(t.Context(), natsbus.StreamWork, consumer); err != nil {
 		t.Fatal(err)
 	}
-	return lost
 }
 
 // TestWarmFirstWorkIsWiped loses what tells a run that its first branch has an
@@ -113,22 +121,13 @@ func TestWarmFirstWorkIsWiped(t *testing.T) {
 				submit(t, nc, "warm", `{"id":"r1"}`)
 				time.Sleep(5 * natsbus.DefaultSweep)
 				begun("before the first answer", "b0")
-				if lost := n.lose(t, natsbus.SignalConsumer, "rath.work.signals.", func() {
-					close(w.ask)
-					time.Sleep(time.Second)
-				}); lost != 1 {
-					t.Fatalf("%d messages of the first answer are lost, want one", lost)
-				}
+				n.lose(t, natsbus.SignalConsumer, "rath.work.signals.", 1, func() { close(w.ask) })
 				begun("while nobody knows of the first answer", "b0")
 				if dies {
 					n.kill()
 					n = startNodeWith(t, srv, "node-2", sp)
 				}
-				if lost := n.lose(t, natsbus.WorkConsumer(natsbus.DefaultPool, messages.ClassInteractive), "rath.work.default.", func() {
-					time.Sleep(3 * natsbus.DefaultSweep)
-				}); lost != 2 {
-					t.Fatalf("%d offers of branches are lost, want two", lost)
-				}
+				n.lose(t, natsbus.WorkConsumer(natsbus.DefaultPool, messages.ClassInteractive), "rath.work.default.", 2, func() {})
 				begun("while nobody is offered the others", "b0")
 				time.Sleep(3 * natsbus.DefaultSweep)
 				begun("after the sweeps", "b0", "b1", "b2")

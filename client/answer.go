@@ -75,8 +75,8 @@ type Decision struct {
 	// Value is JSON: the answer to Respond, or what an approval changes, such as
 	// the arguments of a tool call.
 	Value json.RawMessage
-	// ID makes sending the decision again harmless; "" is for those that are
-	// sent once.
+	// ID makes sending the decision again harmless; "" draws one, which covers
+	// what the client itself sends again to another node.
 	ID string
 }
 
@@ -155,7 +155,7 @@ func list(qs []Question) string {
 type Message struct {
 	Text string
 	By   string
-	// ID makes sending the message again harmless.
+	// ID makes sending the message again harmless, like that of a Decision.
 	ID string
 	// Interrupt cuts off the model call that is under way, so that it is made
 	// again with the message.

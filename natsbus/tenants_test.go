@@ -206,8 +206,12 @@ func TestFormerConsumer(t *testing.T) {
 		a := startNode(t, srv, "node-1")
 		js := a.operator()
 		within(t, time.Second, "the consumers are there", func() bool {
-			_, err := js.Consumer(t.Context(), natsbus.StreamWork, natsbus.WorkConsumer(natsbus.DefaultPool, messages.ClassBatch))
-			return err == nil
+			for _, class := range []string{messages.ClassInteractive, messages.ClassBatch} {
+				if _, err := js.Consumer(t.Context(), natsbus.StreamWork, natsbus.WorkConsumer(natsbus.DefaultPool, class)); err != nil {
+					return false
+				}
+			}
+			return true
 		})
 		a.cancelRelay()
 		for _, class := range []string{messages.ClassInteractive, messages.ClassBatch} {

@@ -143,7 +143,7 @@ func (a *sessionActor) settle(o *outcome) {
 	switch o.phase {
 	case loading:
 		if err := o.err; err != nil {
-			if !errors.Is(err, session.ErrTooOld) && !errors.Is(err, session.ErrForeign) {
+			if !errors.Is(err, session.ErrTooOld) && !errors.Is(err, session.ErrForeign) && !errors.Is(err, session.ErrArchived) {
 				err = unavailable(err)
 			}
 			a.end(err, err)

@@ -179,6 +179,9 @@ func (rt *Runtime) claimOf(ctx context.Context, g Registration, t run.Task, s se
 		if !ok || base.Key().Tenant != t.Session.Tenant {
 			return c, fmt.Errorf("flow: fork of %s: %w", t.ForkOf, session.ErrTenant)
 		}
+		if err := rt.Values.Archived(ctx, base.Key()); err != nil {
+			return c, fmt.Errorf("flow: fork of %s: %w", t.ForkOf, err)
+		}
 		c.Open = session.Opening{Kind: session.OpenFork, Parents: []session.Link{l}, Run: string(t.ID)}
 		c.Root = base.Root()
 	}

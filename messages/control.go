@@ -189,7 +189,7 @@ func DecodeAnswer(data []byte) (Answer, error) {
 func Refusal(err error) bool {
 	for _, target := range []error{
 		run.ErrMalformed, run.ErrKeyReused, run.ErrNotSupported, run.ErrUnknownRun, run.ErrState, session.ErrNotFound,
-		session.ErrTenant, session.ErrTooLarge, session.ErrClosed,
+		session.ErrTenant, session.ErrTooLarge, session.ErrClosed, session.ErrArchived,
 	} {
 		if errors.Is(err, target) {
 			return true

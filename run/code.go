@@ -85,6 +85,7 @@ const (
 	CodeTimeout      Code = "timeout"
 	CodeConflict     Code = "conflict"
 	CodeClosed       Code = "closed"
+	CodeArchived     Code = "archived"
 	CodeTooLarge     Code = "too_large"
 	CodeMalformed    Code = "malformed"
 	CodeUnavailable  Code = "unavailable"
@@ -116,6 +117,7 @@ var codes = []struct {
 	{CodeTenant, session.ErrTenant},
 	{CodeConflict, session.ErrConflict},
 	{CodeClosed, session.ErrClosed},
+	{CodeArchived, session.ErrArchived},
 	{CodeTooLarge, session.ErrTooLarge},
 	{CodeUnavailable, session.ErrUnavailable},
 	{CodeTimeout, context.DeadlineExceeded},

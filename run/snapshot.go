@@ -34,8 +34,10 @@ func (w *Writer) Snapshot() (*Snapshot, error) {
 		return nil, fmt.Errorf("run: snapshot of %s while events are staged: %w", w.key, ErrState)
 	}
 	s := &Snapshot{key: w.key, at: w.at}
-	if w.at.Seq == 0 {
-		return s, nil
+	if w.at.Seq == 0 || w.value.Archived() != nil {
+		// Nothing follows in an archived session, and what is saved of it must
+		// not outlive its log.
+		return &Snapshot{}, nil
 	}
 	newest, frozen, err := w.value.Freeze()
 	if err != nil {

@@ -77,8 +77,11 @@ type Signal struct {
 	// Quarantine sets the session apart, or releases it; Run is not looked at.
 	Quarantine *Quarantined
 	Rebudget   *Rebudgeted
-	Tick       bool  // something may be due by the clock
-	Late       *Done // the outcome of a call of an attempt that lost the run
+	// Archive fences the session, Restore lifts the fence; Run is not looked at.
+	Archive *session.Archival
+	Restore *session.Restoration
+	Tick    bool  // something may be due by the clock
+	Late    *Done // the outcome of a call of an attempt that lost the run
 }
 
 // Store gives a run the right to write to sessions: [Direct] in memory, the

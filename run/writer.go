@@ -149,6 +149,9 @@ func (w *Writer) stage(now time.Time, events ...session.Event) error {
 	if w.taken {
 		return fmt.Errorf("run: a commit to %s is under way: %w", w.key, ErrState)
 	}
+	if a := w.value.Archived(); a != nil && events[0].Kind != session.KindRestored {
+		return a
+	}
 	if !w.opened {
 		events = append([]session.Event{event(KindWriter, WriterOpened{Epoch: w.book.Epoch + 1, Incarnation: w.incarnation})}, events...)
 		if release.Ahead > 0 {
@@ -441,6 +444,10 @@ func (w *Writer) Signal(s Signal, now time.Time) error {
 		return w.quarantine(*s.Quarantine, now)
 	case s.Late != nil:
 		return w.keepLate(*s.Late, now)
+	case s.Archive != nil:
+		return w.archive(*s.Archive, now)
+	case s.Restore != nil:
+		return w.restore(*s.Restore, now)
 	case s.Received != nil && s.Run == "":
 		return w.message(*s.Received, now)
 	}

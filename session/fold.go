@@ -91,6 +91,17 @@ func Apply(s Session, e Event, r Resolver) (Session, error) {
 		if _, err := DecodeRejection(e); err != nil {
 			return s, err
 		}
+	case KindArchived:
+		a, err := DecodeArchival(e)
+		if err != nil {
+			return s, err
+		}
+		v.archived = &ArchivedError{Key: v.key, File: a.File, Time: e.Time}
+	case KindRestored:
+		if _, err := DecodeRestoration(e); err != nil {
+			return s, err
+		}
+		v.archived = nil
 	default:
 		return s, fmt.Errorf("session: unknown event %s: %w", e.Kind, ErrTooOld)
 	}

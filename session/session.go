@@ -40,9 +40,10 @@ type value struct {
 	line      *line  // ancestors, nearest first
 	joined    *joint // parents that were merged in, newest first
 	closed    Closing
-	replaced  int      // how often a join replaced the table
-	sealed    *sealed  // pages of the table that snapshots hold
-	at        Position // the commit that made this version
+	archived  *ArchivedError // nil unless the log is fenced
+	replaced  int            // how often a join replaced the table
+	sealed    *sealed        // pages of the table that snapshots hold
+	at        Position       // the commit that made this version
 	pending   []Event
 	committed *value // the value without its pending events; nil when there are none
 }

@@ -124,7 +124,7 @@ func codeOf(err error) int {
 		{exitUsage, []error{run.ErrMalformed, session.ErrTooLarge, session.ErrTenant, audit.ErrInput}},
 		{exitNotFound, []error{session.ErrNotFound, lineage.ErrNotFound, run.ErrUnknownRun, fs.ErrNotExist}},
 		{exitConflict, []error{
-			run.ErrKeyReused, run.ErrState, session.ErrConflict, session.ErrClosed, session.ErrStale, natsserver.ErrStoreInUse,
+			run.ErrKeyReused, run.ErrState, session.ErrConflict, session.ErrClosed, session.ErrArchived, session.ErrStale, natsserver.ErrStoreInUse,
 			natsserver.ErrPortInUse, natsbus.ErrDurability, session.ErrTooOld, fs.ErrExist,
 		}},
 		{exitRefused, []error{run.ErrReview, natsbus.ErrDenied, natsbus.ErrRefused, sandbox.ErrUnsupported}},

@@ -1,0 +1,92 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// The events around an archive. They change no content.
+const (
+	// KindArchived fences a log: nothing but KindRestored follows it. Of a log
+	// that was purged it is the only commit left, the tombstone, whose number
+	// and hash stand for all the commits before it.
+	KindArchived = "session.archived"
+	// KindRestored says that the session goes on: its commits were brought
+	// back, or never purged.
+	KindRestored = "session.restored"
+)
+
+// ErrArchived is returned for a session that was archived. It is an
+// *ArchivedError.
+var ErrArchived = errors.New("session: archived")
+
+// Archival says where the commits of an archived session are.
+type Archival struct {
+	By   string `json:"by,omitempty"`
+	File string `json:"file"` // name of the archive, without its directory
+}
+
+// Restoration says who let an archived session go on, and why.
+type Restoration struct {
+	By     string `json:"by,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// ArchivedError says when a session was archived and how it comes back.
+// errors.Is(err, ErrArchived) holds.
+type ArchivedError struct {
+	Key  Key
+	File string    // name of the archive
+	Time time.Time // when
+	// Partial is set while the session is being brought back.
+	Partial bool
+}
+
+// Error names the session, the cause and the remedy.
+func (e *ArchivedError) Error() string {
+	if e.Partial {
+		return fmt.Sprintf("session %s is being brought back from its archive, and not all of it is there yet; "+
+			"wait for \"rath import\" to end, or run it again", e.Key.ID)
+	}
+	return fmt.Sprintf("session %s was archived at %s; bring it back with: rath import %s",
+		e.Key.ID, e.Time.UTC().Format(time.RFC3339), e.File)
+}
+
+// Is reports whether target is ErrArchived.
+func (e *ArchivedError) Is(target error) bool { return target == ErrArchived }
+
+// ArchivedEvent records that a session was archived.
+func ArchivedEvent(a Archival) Event {
+	a.By, a.File = clean(a.By), clean(a.File)
+	return Event{Kind: KindArchived, Schema: Schema, Data: mustMarshal(a)}
+}
+
+// RestoredEvent records that an archived session goes on.
+func RestoredEvent(r Restoration) Event {
+	r.By, r.Reason = clean(r.By), clean(r.Reason)
+	return Event{Kind: KindRestored, Schema: Schema, Data: mustMarshal(r)}
+}
+
+// DecodeArchival reads a KindArchived event.
+func DecodeArchival(e Event) (a Archival, err error) { err = decode(e, KindArchived, &a); return }
+
+// DecodeRestoration reads a KindRestored event.
+func DecodeRestoration(e Event) (r Restoration, err error) { err = decode(e, KindRestored, &r); return }
+
+// Tombstone reports whether a commit archives its session: it may then be all
+// that is left of the log. The error says so to whoever wants the session.
+func Tombstone(c Commit) (*ArchivedError, bool) {
+	if len(c.Events) == 0 {
+		return nil, false
+	}
+	last := c.Events[len(c.Events)-1]
+	a, err := DecodeArchival(last)
+	if err != nil {
+		return nil, false
+	}
+	return &ArchivedError{Key: c.Key, File: a.File, Time: last.Time}, true
+}
+
+// Archived returns nil, or why nothing can be written to the session.
+func (s Session) Archived() *ArchivedError { return s.val().archived }

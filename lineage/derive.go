@@ -214,6 +214,20 @@ func (d *deriver) fillSession(r *Record, ev session.Event) error {
 		}
 		r.Kind, r.State, r.Reason, r.By = Closed, c.State, c.Reason, string(c.By.ID)
 		r.Summary = disposition(c.State, "", c.Reason)
+	case session.KindArchived:
+		a, err := session.DecodeArchival(ev)
+		if err != nil {
+			return err
+		}
+		r.Kind, r.By, r.Name = Archived, a.By, tell(a.File, MaxSummary)
+		r.Summary = "session archived as " + a.File
+	case session.KindRestored:
+		v, err := session.DecodeRestoration(ev)
+		if err != nil {
+			return err
+		}
+		r.Kind, r.By, r.Reason = Restored, v.By, v.Reason
+		r.Summary = "session goes on: " + v.Reason
 	default:
 		return unknown(ev)
 	}

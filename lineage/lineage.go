@@ -78,6 +78,9 @@ const (
 	Rejected Kind = "rejected"
 	Closed   Kind = "closed"
 
+	Archived Kind = "archived"
+	Restored Kind = "restored"
+
 	Model      Kind = "model"
 	Tool       Kind = "tool"
 	Did        Kind = "did"
@@ -129,6 +132,8 @@ var kinds = []struct {
 	{Merged, "a session took chunks of others by reference"},
 	{Rejected, "a parent recorded how a branch ended that it did not take: rejected, cancelled or failed"},
 	{Closed, "a session ended: nothing follows in it"},
+	{Archived, "a session was archived: its commits may only be in a file"},
+	{Restored, "a session that was archived goes on"},
 	{Model, "a model was called"},
 	{Tool, "a tool was called"},
 	{Did, "the workflow's own code ran as a recorded step"},

@@ -109,13 +109,13 @@ var selectorFields = []SelectorField{
 	{
 		Name: "older", Doc: "submitted longer ago than this: 90s, 15m, 2h, 7d", plain: true,
 		check: func(v string) string {
-			if _, err := parseAge(v); err != nil {
+			if _, err := ParseAge(v); err != nil {
 				return "an age, such as 90s, 15m, 2h or 7d"
 			}
 			return ""
 		},
 		answer: func(s *subject, v string) bool {
-			d, err := parseAge(v)
+			d, err := ParseAge(v)
 			return err == nil && s.now.Sub(s.run.Submitted) > d
 		},
 	},
@@ -147,8 +147,8 @@ func orList[T ~string](in []T) string {
 	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
 }
 
-// parseAge reads a duration of Go, or days: "7d".
-func parseAge(v string) (time.Duration, error) {
+// ParseAge reads how long ago something may be: a duration of Go, or days: "7d".
+func ParseAge(v string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(v, "d"); ok {
 		var n int64
 		if _, err := fmt.Sscanf(days+" ", "%d ", &n); err != nil || n < 0 || n > 36500 || strings.TrimLeft(days, "0123456789") != "" {

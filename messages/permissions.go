@@ -220,6 +220,7 @@ func operatorNeeds() []Permission {
 		publish("$JS.API.CONSUMER.LIST.*", "how far nodes are behind"),
 		publish("$JS.API.CONSUMER.MSG.NEXT.*.*", "reading streams in order"),
 		publish(SubjectUserInfo, "asking what these credentials may do"),
+		publish("rath.ev.>", "retention: archiving sessions in their logs"),
 		publish(TaskPrefix+">", "tasks of any tenant"),
 		publish(ControlPrefix+">", "cancels, approvals, messages"),
 		publish(QueryPrefix+">", "questions"),

@@ -175,6 +175,10 @@ func decode(e session.Event) (any, error) {
 		return session.DecodeRejection(e)
 	case session.KindClosed:
 		return session.DecodeClosing(e)
+	case session.KindArchived:
+		return session.DecodeArchival(e)
+	case session.KindRestored:
+		return session.DecodeRestoration(e)
 	case run.KindWriter:
 		return run.Read[run.WriterOpened](e)
 	case run.KindSubmitted:

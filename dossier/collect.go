@@ -141,6 +141,9 @@ func (c *collector) chain(k session.Key) (*chain, error) {
 	return ch, nil
 }
 
+// tooMuch is why a blob was left out that did not fit.
+const tooMuch = "the dossier's limit of contents is reached"
+
 // fetch reads a blob, or says why it is not there.
 func (c *collector) fetch(d blob.Digest) (data []byte, why string, err error) {
 	if c.store == nil {
@@ -163,7 +166,7 @@ func (c *collector) fetch(d blob.Digest) (data []byte, why string, err error) {
 	case err != nil:
 		return nil, "", fmt.Errorf("dossier: read blob %s: %w", d.Short(), err)
 	case int64(len(data)) > c.o.Blobs:
-		return nil, "the dossier's limit of contents is reached", nil
+		return nil, tooMuch, nil
 	case blob.Sum(data) != d:
 		return nil, "what is stored does not match its digest", nil
 	}

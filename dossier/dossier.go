@@ -147,11 +147,16 @@ type wireLeft struct {
 
 // Encode returns the evidence as JSON. Equal evidence has equal bytes.
 func (e *Evidence) Encode() ([]byte, error) {
-	w := writer{}
 	head := wireHead{Format: Format, Layout: e.layout(), Run: e.Run, Tenant: e.Home.Tenant, Home: e.Home.ID, Stated: e.Stated}
 	if head.Stated == nil {
 		head.Stated = []Fact{}
 	}
+	return e.encode(head)
+}
+
+// encode writes the evidence after its first line.
+func (e *Evidence) encode(head any) ([]byte, error) {
+	w := writer{}
 	w.text(strings.TrimSuffix(w.json(head), "}") + ",\n" + textLogs + "\n")
 	for i, l := range e.Logs {
 		w.text(`{"session":` + w.json(l.Session) + `,"commits":[` + "\n")
@@ -268,6 +273,11 @@ func (d *decoder) evidence() error {
 	if err := session.ValidID("run", string(e.Run)); err != nil {
 		return d.bad("%v", err)
 	}
+	return d.body()
+}
+
+// body reads what follows the first line.
+func (d *decoder) body() error {
 	if d.next() != textLogs {
 		return d.bad("want %s", textLogs)
 	}

@@ -1,0 +1,162 @@
+package dossier
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/workspace"
+)
+
+// archivedTree writes a session with files and a fork of it into a log, and
+// archives both.
+func archivedTree(t *testing.T) (log session.Log, store blob.Store, ids []session.ID) {
+	t.Helper()
+	ctx := t.Context()
+	blobs := blob.NewMemory()
+	store = blobs
+	file, err := store.Put(ctx, strings.NewReader("a file's text"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := workspace.NewTree([]workspace.Entry{
+		{Path: "a.txt", Kind: workspace.File, Size: file.Size, Digest: file.Digest},
+		{Path: "gone.txt", Kind: workspace.File, Size: 4, Digest: blob.Sum([]byte("gone"))},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, err := files.Store(ctx, store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log = session.Spill(&session.MemoryLog{}, func(session.Tenant) blob.Store { return store }, nil)
+	// It returns where the commits end before the one that archives.
+	put := func(id session.ID, commits ...session.Event) (last session.Position) {
+		var at session.Position
+		for i, e := range append(commits, session.ArchivedEvent(session.Archival{File: "tree.json"})) {
+			at, err = log.Append(ctx, at, session.Commit{
+				Key: session.Key{Tenant: "acme", ID: id}, Root: "s1", Seq: uint64(i + 1), Epoch: 1, Prev: at.Hash, Events: []session.Event{e},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i == len(commits)-1 {
+				last = at
+			}
+		}
+		ids = append(ids, id)
+		return last
+	}
+	last := put("s1", session.OpenedEvent(session.Opening{Kind: session.OpenLeaf}), session.PlacedEvent(session.Placement{Backend: "local", Head: head}),
+		session.ChunkEvent(session.UserText(strings.Repeat("long ", 10<<10))))
+	l := session.Link{Ref: session.Ref{Key: session.Key{Tenant: "acme", ID: "s1"}, Version: 2}, Seq: last.Seq, Hash: last.Hash, Token: last.Token}
+	put("s2", session.OpenedEvent(session.Opening{Kind: session.OpenFork, Parents: []session.Link{l}}))
+	return log, store, ids
+}
+
+// TestTree writes an archive, reads it back, and finds what was changed in it.
+func TestTree(t *testing.T) {
+	log, store, ids := archivedTree(t)
+	tree, err := CollectTree(t.Context(), log, store, "acme", "s1", ids, &TreeOptions{Stated: []Fact{{FactRelease, "v1"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The spilled text, the manifest and the file that is there.
+	if len(tree.Logs) != 2 || len(tree.Blobs) != 3 || len(tree.Left) != 1 {
+		t.Fatalf("%d logs, %d blobs, %d left out", len(tree.Logs), len(tree.Blobs), len(tree.Left))
+	}
+	doc, err := tree.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !IsTree(doc) || IsTree([]byte(`{"format":1,"layout":2,"run":"r"}`)) || IsTree(nil) {
+		t.Error("what an archive is")
+	}
+	same := slices.Clone(doc)
+	heads := map[session.ID]session.Hash{}
+	for _, id := range ids {
+		h, ok := tree.Head(id)
+		if !ok {
+			t.Fatalf("no head of %s", id)
+		}
+		heads[id] = h
+	}
+	again, r, err := VerifyTree(doc, &VerifyOptions{Head: heads["s1"], Heads: heads})
+	if err != nil || r.Anchored != 2 || r.Commits != 6 || r.Left != 1 || !slices.Equal(r.Stated, tree.Stated) {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if back, err := again.Encode(); err != nil || string(back) != string(same) || string(doc) != string(same) {
+		t.Errorf("it changes when it is read: %v", err)
+	}
+	if text := r.String(); !strings.Contains(text, "archive of tree s1 of acme, 2 sessions, 6 commits, 3 blobs") {
+		t.Errorf("report: %s", text)
+	}
+	for name, bad := range map[string]func(string) string{
+		"a byte of a commit":  func(s string) string { return strings.Replace(s, `\"seq\":2`, `\"seq\":3`, 1) },
+		"a byte of a blob":    func(s string) string { return strings.Replace(s, "a file's text", "a file's test", 1) },
+		"cut":                 func(s string) string { return s[:len(s)/2] },
+		"more":                func(s string) string { return s + "\n" },
+		"another tenant":      func(s string) string { return strings.Replace(s, `"tenant":"acme"`, `"tenant":"evil"`, 1) },
+		"a later format":      func(s string) string { return strings.Replace(s, `{"format":1`, `{"format":2`, 1) },
+		"white space":         func(s string) string { return strings.Replace(s, `{"format":1`, `{ "format":1`, 1) },
+		"a session left out":  func(s string) string { return withoutLog(s) },
+		"the end of a log":    func(s string) string { return withoutLine(s, 6) },
+		"a commit in between": func(s string) string { return withoutLine(s, 4) },
+	} {
+		doc := bad(string(same))
+		_, _, err := VerifyTree([]byte(doc), nil)
+		if _, ok := errors.AsType[*Failure](err); !ok || doc == string(same) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, o := range map[string]*VerifyOptions{
+		"another head":    {Head: session.HashOf([]byte("x"))},
+		"another session": {Heads: map[session.ID]session.Hash{"s9": heads["s1"]}},
+	} {
+		if _, _, err := VerifyTree(same, o); err == nil {
+			t.Errorf("%s: verified", name)
+		}
+	}
+}
+
+// withoutLine drops a line, counted from 0, and mends the comma of the one
+// before it.
+func withoutLine(s string, n int) string {
+	lines := strings.Split(s, "\n")
+	if !strings.HasSuffix(lines[n], ",") {
+		lines[n-1] = strings.TrimSuffix(lines[n-1], ",")
+	}
+	return strings.Join(slices.Delete(lines, n, n+1), "\n")
+}
+
+// withoutLog drops the first session.
+func withoutLog(s string) string {
+	before, _, _ := strings.Cut(s, `{"session":"s1"`)
+	j := strings.Index(s, `{"session":"s2"`)
+	return before + s[j:]
+}
+
+// TestCollectTreeRefuses are trees that do not become an archive.
+func TestCollectTreeRefuses(t *testing.T) {
+	log, store, ids := archivedTree(t)
+	for name, c := range map[string]struct {
+		ids []session.ID
+		o   *TreeOptions
+		is  func(error) bool
+	}{
+		"without its parent":  {ids[1:], nil, func(err error) bool { f, ok := errors.AsType[*Failure](err); return ok && f.Kind == Link }},
+		"no such session":     {[]session.ID{"s9"}, nil, func(err error) bool { return errors.Is(err, session.ErrNotFound) }},
+		"too many commits":    {ids, &TreeOptions{Commits: 100}, func(err error) bool { return errors.Is(err, ErrTooLarge) }},
+		"too much in blobs":   {ids, &TreeOptions{Blobs: 100}, func(err error) bool { return errors.Is(err, ErrTooLarge) }},
+		"a blob over the top": {ids, &TreeOptions{Blobs: 55 << 10}, func(err error) bool { return err == nil }},
+	} {
+		_, err := CollectTree(t.Context(), log, store, "acme", "s1", c.ids, c.o)
+		if !c.is(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -173,6 +173,8 @@ func (c *Client) stored(ctx context.Context, id run.ID) (*messages.Result, error
 			return nil, nil
 		case errors.Is(err, run.ErrUnknownRun) && c.mine(id):
 			return nil, nil // on its way
+		case errors.Is(err, session.ErrArchived) && c.mine(id):
+			return nil, nil // it is about to be refused
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case errors.Is(err, ErrNoAnswer) && c.mine(id):

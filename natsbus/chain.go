@@ -18,9 +18,28 @@ type chain struct {
 	stream string
 	prefix string // of the partition's subjects
 
+	// copies says which commits of logs that were brought back are returned;
+	// the others are skipped.
+	copies copies
+
 	// Two generations of positions: when the young one is full it becomes the
 	// old one, whose positions move to the young one when they are used.
 	young, old map[string]session.Position
+}
+
+// copies are commits that were stored again when an archived session was
+// brought back.
+type copies uint8
+
+const (
+	noCopies    copies = iota // somebody has taken them already
+	freshCopies               // those of logs that had never been in this store
+	allCopies
+)
+
+// takes reports whether a message is taken, by whether it is a copy.
+func (c copies) takes(m stored) bool {
+	return restoredOf(m) == 0 || c == allCopies || c == freshCopies && m.Header.Get(headerFresh) != ""
 }
 
 // chainSize bounds the positions of one generation.
@@ -44,7 +63,11 @@ func newChain(c *Conn, generation, partition uint32) *chain {
 // log.
 func (h *chain) next(ctx context.Context, m stored) (e session.Entry, ok bool, err error) {
 	k, ok := h.key(m.Subject)
-	if !ok {
+	if !ok || !h.copies.takes(m) {
+		return e, false, nil
+	}
+	if h.copies == freshCopies && restoredOf(m) > 0 && m.Header.Get(headerExpectLast) == "0" {
+		h.keep(m.Subject, session.Position{}) // the tombstone that such a log begins with
 		return e, false, nil
 	}
 	at, known := h.young[m.Subject]
@@ -70,6 +93,9 @@ func (h *chain) next(ctx context.Context, m stored) (e session.Entry, ok bool, e
 		return e, false, fmt.Errorf("natsbus: %s of stream %s: %w", k, h.stream, err)
 	}
 	h.keep(m.Subject, e.At)
+	if h.copies == allCopies && e.At.Seq > at.Seq+1 {
+		h.keep(m.Subject, session.Position{}) // a tombstone; what was brought back follows it
+	}
 	return e, true, nil
 }
 
@@ -78,6 +104,15 @@ func (h *chain) next(ctx context.Context, m stored) (e session.Entry, ok bool, e
 func (h *chain) find(ctx context.Context, k session.Key, m stored) (session.Entry, session.Position, error) {
 	if e, err := successor(k, session.Position{}, m); err == nil && e.Commit.Seq == 1 && m.Header.Get(headerExpectLast) == "0" {
 		return e, session.Position{}, nil
+	}
+	if t, ok := tombstoneOf(k, m); ok {
+		first, err := h.first(ctx, m.Subject)
+		if err != nil && !errors.Is(err, errNoMessage) {
+			return session.Entry{}, session.Position{}, err
+		}
+		if err != nil || first.Seq >= m.Seq { // what was before it is purged, or even the message itself
+			return session.Entry{Commit: t.commit, At: t.at(m), Raw: string(m.Data)}, session.Position{}, nil
+		}
 	}
 	if before, err := h.l.before(ctx, k, h.stream, m); err == nil {
 		if e, err := successor(k, before, m); !errors.Is(err, session.ErrForeign) {
@@ -90,6 +125,16 @@ func (h *chain) find(ctx context.Context, k session.Key, m stored) (session.Entr
 	// the whole log tells which.
 	var before session.Position
 	for e, err := range h.l.Read(ctx, k, session.Position{}) {
+		if errors.Is(err, session.ErrArchived) {
+			first, err := h.first(ctx, m.Subject)
+			if err != nil && !errors.Is(err, errNoMessage) {
+				return session.Entry{}, before, err
+			}
+			if t, ok := tombstoneOf(k, first); ok && h.copies == noCopies {
+				before = t.at(first)
+			}
+			break
+		}
 		if err != nil {
 			return session.Entry{}, before, err
 		}
@@ -100,6 +145,11 @@ func (h *chain) find(ctx context.Context, k session.Key, m stored) (session.Entr
 	}
 	e, err := successor(k, before, m)
 	return e, before, err
+}
+
+// first returns the oldest message that a subject holds.
+func (h *chain) first(ctx context.Context, subject string) (stored, error) {
+	return h.l.c.leaderGet(ctx, h.stream, getRequest{Seq: 1, NextBySubject: subject})
 }
 
 func successor(k session.Key, after session.Position, m stored) (session.Entry, error) {

@@ -87,6 +87,7 @@ func following(ctx context.Context, read, take func(context.Context) error) erro
 
 func (p *lineageRelay) pump(ctx context.Context, in <-chan followed) error {
 	h := newChain(p.c, p.generation, p.partition)
+	h.copies = freshCopies
 	defer func() {
 		if !p.pace.dirty() {
 			return

@@ -199,6 +199,11 @@ func (w *write) resolve(ctx context.Context, expect uint64) (token, next uint64,
 		if err == nil || errors.Is(err, session.ErrTooOld) {
 			return 0, 0, true, session.ErrConflict
 		}
+		// The commits between may be gone: then it is no successor, and all
+		// that says that the session was there.
+		if t, ok := tombstoneOf(w.key, m); ok && t.seq > w.at.Seq {
+			return 0, 0, true, session.ErrConflict
+		}
 	}
 	return 0, last.Seq, false, nil
 }
@@ -255,7 +260,8 @@ func (l *eventLog) messages(ctx context.Context, stream, subject string, after u
 	}
 }
 
-// Read implements session.Log.
+// Read implements session.Log. A log that was purged, or is being brought
+// back, ends with a *session.ArchivedError.
 func (l *eventLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
 	return func(yield func(session.Entry, error) bool) {
 		stream, subject, err := l.c.place(k)
@@ -275,15 +281,20 @@ func (l *eventLog) Read(ctx context.Context, k session.Key, after session.Positi
 			return
 		}
 		at := after
+		var grave tombstone // of the commits that would come first
+		var whole uint64    // commits that there are when a log was brought back
 		for m, err := range l.messages(ctx, stream, subject, after.Token, last) {
 			if err == nil {
 				var e session.Entry
 				e, err = entryOf(k, at, m)
 				if errors.Is(err, session.ErrForeign) {
+					if t, ok := tombstoneOf(k, m); ok && at == (session.Position{}) {
+						grave = t
+					}
 					continue
 				}
 				if err == nil {
-					at = e.At
+					at, whole = e.At, restoredOf(m)
 					if !yield(e, nil) {
 						return
 					}
@@ -292,6 +303,13 @@ func (l *eventLog) Read(ctx context.Context, k session.Key, after session.Positi
 			}
 			yield(session.Entry{}, fmt.Errorf("natsbus: read %s: %w", k, err))
 			return
+		}
+		switch {
+		case at.Seq < whole:
+			yield(session.Entry{}, &session.ArchivedError{Key: k, Partial: true})
+		case grave.why != nil && at == (session.Position{}):
+			grave.why.Partial = restoredOf(last) > 0
+			yield(session.Entry{}, grave.why)
 		}
 	}
 }
@@ -321,6 +339,9 @@ func (l *eventLog) Last(ctx context.Context, k session.Key) (session.Entry, erro
 		return session.Entry{}, fmt.Errorf("natsbus: last commit of %s: %w", k, err)
 	}
 	before, err := l.before(ctx, k, stream, last)
+	if restoredOf(last) > 0 {
+		err = session.ErrForeign // whether all of it is back, only the whole log tells
+	}
 	if err == nil {
 		var e session.Entry
 		if e, err = entryOf(k, before, last); err == nil {

@@ -314,7 +314,7 @@ func (s *sweeping) close(ctx context.Context, token uint64, enough bool) error {
 // commit: that closes it or, where the signal only cancels a run, lets it go.
 func closes(last *session.Commit, sig *run.Signal) bool {
 	for _, ev := range last.Events {
-		if ev.Kind == session.KindClosed || sig.Cancel != nil && ev.Kind == run.KindEnded {
+		if ev.Kind == session.KindClosed || ev.Kind == session.KindArchived || sig.Cancel != nil && ev.Kind == run.KindEnded {
 			return true
 		}
 	}

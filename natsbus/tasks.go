@@ -241,13 +241,23 @@ func (i *intake) place(ctx context.Context, l *letter, t run.Task, name string, 
 	if have.Cancelled != nil && i.Enqueue != nil {
 		accept = i.Enqueue // it shall end, not begin
 	}
-	if err := accept(ctx, t); err != nil {
+	err = accept(ctx, t)
+	if errors.Is(err, session.ErrArchived) && !fresh && i.told(ctx, t) {
+		err = nil // its log is archived, and it ended long ago
+	}
+	if err != nil {
 		return err
 	}
 	if !fresh {
 		i.tellAgain(ctx, t)
 	}
 	return i.cancelledMeanwhile(ctx, subject, t)
+}
+
+// told reports whether a run has its result.
+func (i *intake) told(ctx context.Context, t run.Task) bool {
+	_, err := i.c.last(ctx, StreamResult, messages.RunSubject(t.Session.Tenant, t.ID, messages.OnResult))
+	return err == nil
 }
 
 // tellAgain publishes the result of a run that has ended to whoever submitted

@@ -1,0 +1,94 @@
+package natsbus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/session"
+)
+
+const apiPurge = "$JS.API.STREAM.PURGE."
+
+// ErrMayNot is returned for what the credentials do not allow.
+var ErrMayNot = errors.New("natsbus: not allowed with these credentials")
+
+type purgeRequest struct {
+	Filter string `json:"filter"`
+	Seq    uint64 `json:"seq,omitempty"` // up to this one, which stays
+}
+
+// MayPurge reports, as an error, whether the connection may not purge: nodes
+// may not, operators may.
+func (c *Conn) MayPurge(ctx context.Context) error {
+	streams, err := c.eventStreams(ctx)
+	if err != nil {
+		return err
+	}
+	// No session has such a subject.
+	return c.purge(ctx, streams[0], purgeRequest{Filter: prefixEvent + "none"})
+}
+
+// Purge removes the commits of an archived session but for its tombstone, the
+// commit at a position, and the session's snapshot. It fails with
+// session.ErrForeign, and removes nothing, if another commit is there or if it
+// archives nothing. Purging again changes nothing. The connection needs the
+// rights of an operator: ErrMayNot.
+func (c *Conn) Purge(ctx context.Context, k session.Key, at session.Position) error {
+	stream, subject, err := c.place(k)
+	if err != nil {
+		return err
+	}
+	m, err := patiently(ctx, func(ctx context.Context) (stored, error) {
+		return c.leaderGet(ctx, stream, getRequest{Seq: at.Token})
+	})
+	if err != nil {
+		return fmt.Errorf("natsbus: purge %s: %w", k, err)
+	}
+	if t, ok := tombstoneOf(k, m); !ok || m.Subject != subject || t.seq != at.Seq || t.hash != at.Hash {
+		return fmt.Errorf("natsbus: purge %s: message %d of %s is not its commit %d that archives it: %w", k, at.Token, stream, at.Seq, session.ErrForeign)
+	}
+	if err := c.purge(ctx, stream, purgeRequest{Filter: subject, Seq: at.Token}); err != nil {
+		return fmt.Errorf("natsbus: purge %s: %w", k, err)
+	}
+	if err := c.purge(ctx, StreamSnap, purgeRequest{Filter: snapSubject(k)}); err != nil {
+		return fmt.Errorf("natsbus: purge the snapshot of %s: %w", k, err)
+	}
+	return nil
+}
+
+// purge sends one request, and again while servers elect.
+func (c *Conn) purge(ctx context.Context, stream string, r purgeRequest) error {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	_, err = patiently(ctx, func(ctx context.Context) (struct{}, error) {
+		m, err := c.request(ctx, &nats.Msg{Subject: apiPurge + stream, Data: body})
+		if err != nil {
+			// What may not be published is not answered; the server says why
+			// beside it.
+			if last := c.nc.LastError(); last != nil && errors.Is(last, nats.ErrPermissionViolation) && strings.Contains(last.Error(), apiPurge+stream) {
+				return struct{}{}, fmt.Errorf("%w: they lack the permission to publish on %s; use those of the operator", ErrMayNot, apiPurge+">")
+			}
+			return struct{}{}, fmt.Errorf("natsbus: purge stream %s: %w", stream, err)
+		}
+		var reply struct {
+			Error   *jetstream.APIError `json:"error"`
+			Success bool                `json:"success"`
+		}
+		if err := json.Unmarshal(m.Data, &reply); err != nil {
+			return struct{}{}, fmt.Errorf("natsbus: purge stream %s: answer: %w", stream, err)
+		}
+		if reply.Error != nil {
+			return struct{}{}, fmt.Errorf("natsbus: purge stream %s: %w", stream, reply.Error)
+		}
+		return struct{}{}, nil
+	})
+	return err
+}

@@ -1,0 +1,69 @@
+package natsbus
+
+import (
+	"bytes"
+	"context"
+	"strconv"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Of an archived session that was purged one message is left on its subject:
+// the commit with session.archived, the tombstone. It is no successor of
+// anything, but it keeps everybody from beginning the session again, and its
+// number and hash stand for the commits before it.
+//
+// When a session is brought back its commits are stored behind the tombstone,
+// from the first to a copy of the tombstone itself, each with a header that says
+// how many there are. Until all are there the log is archived for every reader.
+
+// headerRestored is the number of commits that a log brought back has.
+const headerRestored = "Rath-Restored"
+
+// headerFresh marks what was brought back to where it had never been: nobody
+// published its lineage here.
+const headerFresh = "Rath-Fresh"
+
+// tombstone is the commit that archives a session.
+type tombstone struct {
+	commit session.Commit
+	seq    uint64
+	hash   session.Hash
+	why    *session.ArchivedError
+}
+
+// at is the position of the tombstone's message.
+func (t tombstone) at(m stored) session.Position {
+	return session.Position{Seq: t.seq, Token: m.Seq, Hash: t.hash}
+}
+
+// tombstoneOf reads a message as the commit that archives a session, which may
+// be all that is left of its log.
+func tombstoneOf(k session.Key, m stored) (t tombstone, ok bool) {
+	if !bytes.Contains(m.Data, []byte(session.KindArchived)) {
+		return t, false
+	}
+	c, err := session.Decode(m.Data)
+	if err != nil || c.Key != k || c.Seq < 2 {
+		return t, false
+	}
+	why, ok := session.Tombstone(c)
+	return tombstone{c, c.Seq, session.HashOf(m.Data), why}, ok
+}
+
+// restoredOf returns how many commits are being brought back, zero for a
+// message that is no part of that.
+func restoredOf(m stored) uint64 {
+	n, err := strconv.ParseUint(m.Header.Get(headerRestored), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// Archived returns a *session.ArchivedError if a session is archived, as the
+// stream's leader says.
+func (c *Conn) Archived(ctx context.Context, k session.Key) error {
+	return run.NewValues(c.Log()).Archived(ctx, k)
+}

@@ -61,6 +61,7 @@ const (
 	Aliases       = "aliases"
 	Acknowledged  = "persist-before-reply"
 	Secrets       = "secrets"
+	Archives      = "archives"
 )
 
 // Invariant is something that holds in every state of the stored bytes.
@@ -90,6 +91,7 @@ func Invariants() []Invariant {
 		{Aliases, "the alias of a run names its home"},
 		{Acknowledged, "what clients were told is in the logs"},
 		{Secrets, "no credential is stored"},
+		{Archives, "nothing follows an archive; a tombstone stands for what was purged"},
 	}
 }
 
@@ -239,6 +241,7 @@ type audit struct {
 	aliases   map[key]alias
 	hasStream map[string]bool
 	secrets   [][]byte
+	graves    map[string]bool // archives that hold what is purged
 }
 
 // key names a session or a run within its tenant.
@@ -348,6 +351,7 @@ func (a *audit) wanted(tenant string) bool { return a.o.Tenant == "" || a.o.Tena
 
 // finish makes the checks that need everything.
 func (a *audit) finish() {
+	a.dig()
 	a.finishLinks()
 	a.finishRuns()
 	a.finishBranches()

@@ -96,6 +96,9 @@ type disposal struct {
 func (a *audit) finishDisposals() {
 	first := map[key]disposal{}
 	for _, d := range a.disposals {
+		if a.torn(d.log) {
+			continue
+		}
 		b, ok := a.fanouts[d.branch]
 		if !ok && a.o.Open {
 			continue
@@ -112,6 +115,9 @@ func (a *audit) finishDisposals() {
 		}
 	}
 	for k, b := range a.fanouts {
+		if a.torn(b.log) {
+			continue
+		}
 		d, ok := first[k]
 		if !ok && b.parent.end != nil {
 			left := slices.Contains(a.disposed[b.parent.home.key], k)
@@ -176,12 +182,12 @@ func (a *audit) finishFanOuts() {
 	a.finishSpreads()
 	for k, b := range a.fanouts {
 		g := a.runs[k]
-		if g != nil && g.home != nil {
+		if g != nil && g.home != nil && !a.torn(g.home) {
 			a.finishBranch(k, b, g)
 		}
 	}
 	for k, g := range a.runs {
-		if g.branch != nil && a.fanouts[k] == nil && !a.o.Open {
+		if g.branch != nil && a.fanouts[k] == nil && !a.o.Open && !a.torn(g.home) {
 			a.check(BranchResults, false, func() Violation {
 				return g.home.says(1, g.id, "a run.fanout that opened the branch", "none")
 			})
@@ -191,7 +197,7 @@ func (a *audit) finishFanOuts() {
 
 func (a *audit) finishTold(t *toldBranch) {
 	g := a.runs[t.branch]
-	if a.o.Open && (g == nil || g.end == nil) {
+	if a.torn(t.log) || a.o.Open && (g == nil || g.end == nil) {
 		return
 	}
 	name := t.what + " of branch " + t.branch.id

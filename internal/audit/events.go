@@ -26,6 +26,8 @@ const (
 	runWarmed       = "run.warmed"
 	runDisposed     = "run.disposed"
 	runEnded        = "run.ended"
+	sessionArchived = "session.archived"
+	sessionRestored = "session.restored"
 	runQuarantined  = "run.quarantined"
 	runRebudgeted   = "run.rebudgeted"
 	stepIntent      = "step.intent"
@@ -242,6 +244,12 @@ type disposedData struct {
 	} `json:"branches"`
 	Run string `json:"run"`
 }
+
+type archivedData struct {
+	File string `json:"file"`
+}
+
+type restoredData struct{}
 
 type quarantinedData struct {
 	ID       string `json:"id"`

@@ -30,6 +30,9 @@ func (f *folding) says(run, expected, found string) func() Violation {
 
 // event takes an event whose data are as the schema says.
 func (f *folding) event(e *event) {
+	if f.l.fence != "" && e.kind != writerOpened && e.kind != sessionRestored && ownNamespace(e.kind) {
+		f.a.check(Archives, false, f.says("", "nothing but session.restored after session.archived", e.kind))
+	}
 	switch e.kind {
 	case writerOpened:
 		take(f, e, f.writer)
@@ -46,6 +49,10 @@ func (f *folding) event(e *event) {
 		take(f, e, f.rejected)
 	case sessionClosed:
 		take(f, e, f.closed)
+	case sessionArchived:
+		take(f, e, f.archived)
+	case sessionRestored:
+		take(f, e, f.restored)
 	case runSubmitted:
 		take(f, e, f.submitted)
 	case runClaimed:

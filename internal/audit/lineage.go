@@ -43,6 +43,8 @@ var recordKinds = []struct {
 	{sessionJoined, []string{"adopted", "merged"}},
 	{sessionRejected, []string{"rejected"}},
 	{sessionClosed, []string{"closed"}},
+	{sessionArchived, []string{"archived"}},
+	{sessionRestored, []string{"restored"}},
 	{runSubmitted, []string{"submitted", "queued"}},
 	{runClaimed, []string{"claimed"}},
 	{runReleased, []string{"released"}},
@@ -167,6 +169,9 @@ func (a *audit) record(m Message) {
 		wrong(&r, "subject "+want, m.Subject)
 	}
 	l := a.logs[key{r.Tenant, r.Session}]
+	if l != nil && l.grave != nil && l.grave.tells(l, &r) {
+		return
+	}
 	if l == nil || l.seq < r.Commit {
 		if !a.o.Open {
 			wrong(&r, fmt.Sprintf("commit %d of the session", r.Commit), "no such commit")

@@ -93,6 +93,9 @@ func (a *audit) finishLinks() {
 	for k, waiting := range a.links {
 		l := a.logs[k]
 		for _, c := range waiting {
+			if a.buried(l, c) || a.torn(c.from) {
+				continue
+			}
 			if a.o.Open && c.link.Seq > 0 {
 				continue // it may have come after the streams were read
 			}
@@ -114,7 +117,7 @@ func (a *audit) finishLinks() {
 // finishOpening checks that a step of another log said that it makes the
 // session, before the session was made.
 func (a *audit) finishOpening(k key, l *log) {
-	if l.opened.Step == "" || l.branch != "" {
+	if l.opened.Step == "" || l.branch != "" || a.torn(l) {
 		return
 	}
 	p, ok := a.promised[k]
@@ -133,7 +136,7 @@ func (a *audit) finishOpening(k key, l *log) {
 // finishClosing checks that who closed a session recorded it, for the session
 // or for one that came of it.
 func (a *audit) finishClosing(l *log) {
-	if l.closed == nil || l.closed.By.Session == "" {
+	if l.closed == nil || l.closed.By.Session == "" || a.torn(l) {
 		return
 	}
 	ok := slices.ContainsFunc(a.disposed[key{l.tenant, l.closed.By.Session}], func(k key) bool { return a.cameOf(k, l.key) })
@@ -175,7 +178,7 @@ func (a *audit) finishBranches() {
 	}
 	for _, l := range a.logs {
 		branch := l.branch != "" || l.opened.Step != "" && (l.opened.Kind == "fork" || l.opened.Kind == "implicit")
-		if !branch || busy[key{l.tenant, l.root}] || strings.Contains(l.opened.Kind, "detach") {
+		if !branch || a.torn(l) || busy[key{l.tenant, l.root}] || strings.Contains(l.opened.Kind, "detach") {
 			continue
 		}
 		a.check(Graph, l.closed != nil, func() Violation {

@@ -29,6 +29,8 @@ type log struct {
 	active      string // the run that holds the session
 	apart       bool   // quarantined
 	heard       []signalMark
+	fence       string // the archive that nothing follows; "" if the session is not archived
+	grave       *grave // the tombstone that the log begins with
 	runs        map[string]*logRun
 	marks       []commitMark // of the commits from 1 on
 	codes       []byte       // one for each event, see lineageState
@@ -126,9 +128,13 @@ func (a *audit) commit(m Message) {
 		return
 	}
 	a.logs[k] = l
-	a.guarded(l, m, &c, before)
 	sum := sha256.Sum256(m.Data)
 	hash := hex.EncodeToString(sum[:])
+	if l.seq == 0 && l.grave == nil && c.seq > 1 && c.tenant == l.tenant && c.session == l.id && c.events[len(c.events)-1].kind == sessionArchived {
+		a.tombstone(l, m, &c, hash)
+		return
+	}
+	a.guarded(l, m, &c, before)
 	if !a.successor(l, m, &c, hash) {
 		return
 	}
@@ -137,6 +143,7 @@ func (a *audit) commit(m Message) {
 	l.seq, l.hash = c.seq, hash
 	a.report.Commits++
 	a.fold(l, m, &c, blobs)
+	a.resurrected(l, m, &c)
 	l.marks[len(l.marks)-1].version = uint32(l.version) //nolint:gosec // likewise
 	a.settleLinks(l)
 }

@@ -83,8 +83,16 @@ func (a *audit) result(m Message) {
 	a.resultsOf[k] = true
 	g := a.runs[k]
 	if g == nil || g.home == nil {
+		if r.Chain != nil {
+			if l := a.logs[key{k.tenant, r.Chain.Session}]; l != nil && l.purged() && r.Chain.Seq <= l.grave.seq {
+				return // its run is archived
+			}
+		}
 		a.untaken[k] = untaken{r.State, r.Chain != nil, m.Seq}
 		return
+	}
+	if g.home.purged() {
+		return // not all of it was brought back
 	}
 	if g.end == nil {
 		a.check(Results, a.o.Open && r.Chain != nil && r.Chain.Seq > g.home.seq, wrong("run.ended in the home log", "a run that has not ended, and a result "+r.State))
@@ -194,7 +202,7 @@ func (a *audit) finishResults() {
 		})
 	}
 	for k, g := range a.runs {
-		if g.home == nil {
+		if g.home == nil || g.home.purged() {
 			continue
 		}
 		if g.end != nil && a.hasStream[streamResult] && !a.o.Open {

@@ -291,7 +291,7 @@ func (f *folding) endedHome(e *event, d *endedData, g *runState) {
 // finishRuns makes the checks of runs that need all logs.
 func (a *audit) finishRuns() {
 	for _, g := range a.runs {
-		if g.childSeen != nil {
+		if g.childSeen != nil && !a.torn(g.childSeen) {
 			known := g.home != nil && g.home.id == g.child && g.attempt >= g.children
 			if !a.o.Open || g.home != nil && g.home.id != g.child {
 				a.check(OneEnd, known, func() Violation {

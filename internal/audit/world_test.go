@@ -255,7 +255,7 @@ func (e *envelope) encode(t testing.TB) (raw []byte, blobs []audit.Message) {
 // recordKind says which record tells of an event.
 var recordKind = map[string]string{
 	"session.opened": "opened", "session.chunk": "chunk", "session.placed": "placed", "session.joined": "merged", "session.rejected": "rejected",
-	"session.closed": "closed", "run.submitted": "submitted", "run.claimed": "claimed", "run.released": "released", "run.review": "review",
+	"session.closed": "closed", "session.archived": "archived", "session.restored": "restored", "run.submitted": "submitted", "run.claimed": "claimed", "run.released": "released", "run.review": "review",
 	"run.resolved": "resolved", "run.cancel_requested": "cancel", "run.warning": "warning", "run.waiting": "waiting", "run.received": "answered",
 	"run.fanout": "fanned_out", "run.spread": "spread", "run.quarantined": "quarantined", "run.rebudgeted": "rebudgeted", "run.disposed": "disposed", "run.ended": "ended", "step.intent": "intent", "step.late": "late", "step.done": "did",
 }

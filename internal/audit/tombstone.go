@@ -1,0 +1,134 @@
+package audit
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// grave is a tombstone: the commit that archives a session, as the first one on
+// its subject. The commits before it are purged, and may be brought back behind
+// it (FORMAT.md, commits).
+type grave struct {
+	seq   uint64
+	token uint64
+	hash  string
+	file  string
+}
+
+// purged reports whether the commits of a log are not all there.
+func (l *log) purged() bool { return l.grave != nil && l.seq < l.grave.seq }
+
+// tombstone takes a tombstone. Nothing is known of the commits before it, so
+// that it is held against its schema and nothing else.
+func (a *audit) tombstone(l *log, m Message, c *commit, hash string) {
+	a.spoken(m, l.id, c.seq)
+	a.report.Commits++
+	g := &grave{seq: c.seq, token: m.Seq, hash: hash}
+	l.grave, l.root = g, c.root
+	says := func(expected, found string) func() Violation {
+		return func() Violation {
+			v := l.says(c.seq, "", expected, found)
+			v.Seq = m.Seq
+			return v
+		}
+	}
+	// It was stored behind the last of the commits that are purged, or here for
+	// the first time.
+	got := "no such header"
+	if h := m.Header[headerExpected]; len(h) > 0 {
+		got = h[0]
+	}
+	expected, err := strconv.ParseUint(got, 10, 64)
+	fresh := len(m.Header[headerFresh]) > 0
+	a.check(OneWriter, err == nil && expected < m.Seq && fresh == (expected == 0), says(headerExpected+" of a message that is purged", got))
+	a.check(Archives, c.events[0].kind == writerOpened && len(c.events) == 2, says("a tombstone of writer.opened and session.archived", fmt.Sprintf("%d events", len(c.events))))
+	for i := range c.events {
+		e := &c.events[i]
+		a.report.Events++
+		if e.blob != "" || !a.fits(l, c.seq, e) {
+			continue
+		}
+		if e.kind == sessionArchived {
+			if d, ok := read[archivedData](e.data); ok {
+				g.file = d.File
+			}
+		}
+	}
+	a.check(Archives, g.file != "", says("the name of an archive", "none"))
+	a.tenants(l, m, c)
+}
+
+const (
+	headerRestored = "Rath-Restored"
+	headerFresh    = "Rath-Fresh"
+)
+
+// resurrected checks a commit of a log that begins with a tombstone.
+func (a *audit) resurrected(l *log, m Message, c *commit) {
+	h := m.Header[headerRestored]
+	if l.grave == nil || c.seq > l.grave.seq {
+		a.check(Archives, len(h) == 0, func() Violation {
+			return l.says(c.seq, "", "no header "+headerRestored+" on a commit that was not brought back", fmt.Sprint(h))
+		})
+		return
+	}
+	a.check(Archives, len(h) == 1 && h[0] == strconv.FormatUint(l.grave.seq, 10), func() Violation {
+		return l.says(c.seq, "", fmt.Sprintf("header %s %d on a commit that was brought back", headerRestored, l.grave.seq), fmt.Sprint(h))
+	})
+	if c.seq == l.grave.seq {
+		a.check(Archives, l.hash == l.grave.hash, func() Violation {
+			return l.says(c.seq, "", fmt.Sprintf("the commit of the tombstone, %.8s", l.grave.hash), fmt.Sprintf("%.8s", l.hash))
+		})
+	}
+	if len(m.Header[headerFresh]) == 0 {
+		// Its records were published before, about the messages that are purged.
+		for i := len(l.codes) - len(c.events); i < len(l.codes); i++ {
+			l.codes[i] &^= codeOwed
+		}
+	}
+}
+
+// tells reports whether a record is of a commit that is purged, or was.
+func (g *grave) tells(l *log, r *recordData) bool {
+	return r.Commit <= g.seq && r.Seq <= g.token && r.Root == l.root && (r.Commit != g.seq || r.Hash == g.hash)
+}
+
+func (f *folding) archived(_ *event, d archivedData) {
+	f.a.check(Archives, f.i == len(f.c.events)-1, f.says("", "session.archived as the last event of its commit", fmt.Sprintf("event %d", f.i)))
+	f.a.check(Archives, d.File != "", f.says("", "the name of an archive", "none"))
+	for id, r := range f.l.runs {
+		f.a.check(Archives, !r.home || terminal(r.state), f.says(id, "no open run in a session that is archived", "it "+r.state))
+	}
+	f.l.fence = d.File
+}
+
+func (f *folding) restored(_ *event, _ restoredData) {
+	f.a.check(Archives, f.l.fence != "", f.says("", "session.archived before session.restored", "none"))
+	f.l.fence = ""
+}
+
+// torn reports whether a log is archived and some of those that are in the same
+// archive are purged: what it owes them is not to be found any more.
+func (a *audit) torn(l *log) bool { return l.purged() || l.fence != "" && a.graves[l.fence] }
+
+// dig finds which archives hold what is purged.
+func (a *audit) dig() {
+	a.graves = map[string]bool{}
+	for _, l := range a.logs {
+		if l.purged() {
+			a.graves[l.grave.file] = true
+		}
+	}
+}
+
+// buried checks a reference to a log of which some commits are purged; ok is
+// false for another log.
+func (a *audit) buried(l *log, c claimOf) (ok bool) {
+	if l == nil || !l.purged() || c.link.Seq > l.grave.seq {
+		return false
+	}
+	a.check(Archives, a.torn(c.from), func() Violation {
+		return c.from.says(c.seq, "", fmt.Sprintf("commit %d of %s, %s", c.link.Seq, l.id, c.what), "it is purged, and this session is not archived")
+	})
+	return true
+}

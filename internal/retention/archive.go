@@ -1,0 +1,101 @@
+package retention
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/rathcluster/rath/dossier"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/session"
+)
+
+// archive writes the archive of a fenced tree and reads it back, or finds that
+// it was written before. It returns its size.
+func (p *pruning) archive(ctx context.Context, t *natsbus.Tree, name string) (int64, error) {
+	heads := map[session.ID]session.Hash{}
+	var ids []session.ID
+	for _, s := range t.Sessions {
+		heads[s.ID] = s.At.Hash
+		ids = append(ids, s.ID)
+	}
+	size, err := verified(name, heads)
+	if err == nil {
+		return size, nil
+	}
+	if _, purged := marks(t); purged > 0 {
+		// Nothing can write it again.
+		return 0, fmt.Errorf("retention: tree %s is purged in part, and its archive %s does not serve: %w; name the directory where it is", t.Root, name, err)
+	}
+	tree, err := dossier.CollectTree(ctx, p.c.Log(), p.c.Blobs(t.Tenant), t.Tenant, t.Root, ids, &dossier.TreeOptions{
+		Stated: p.o.Stated, Commits: p.o.Limit, Blobs: p.o.Limit,
+	})
+	if err != nil {
+		return 0, err
+	}
+	data, err := tree.Encode()
+	if err != nil {
+		return 0, err
+	}
+	if err := p.write(name, data); err != nil {
+		return 0, fmt.Errorf("retention: write %s: %w", name, err)
+	}
+	if size, err = verified(name, heads); err != nil {
+		return 0, fmt.Errorf("retention: %s does not read as it was written: %w", name, err)
+	}
+	return size, p.o.after("archive")
+}
+
+// verified checks that a file is the archive of sessions that end with these
+// heads, and no others.
+func verified(name string, heads map[session.ID]session.Hash) (int64, error) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return 0, err
+	}
+	tree, _, err := dossier.VerifyTree(data, &dossier.VerifyOptions{Heads: heads})
+	if err == nil && len(tree.Logs) != len(heads) {
+		err = fmt.Errorf("it holds %d sessions, the tree has %d", len(tree.Logs), len(heads))
+	}
+	return int64(len(data)), err
+}
+
+// write makes a file durable before it has its name.
+func (p *pruning) write(name string, data []byte) (err error) {
+	tmp := name + ".part"
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = p.o.after("write")
+	}
+	if err == nil {
+		err = os.Rename(tmp, name)
+	}
+	if err != nil {
+		return err
+	}
+	if err := p.o.after("rename"); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(name))
+}
+
+// syncDir makes the names in a directory durable, where the system can.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	if errors.Is(err, fs.ErrInvalid) || errors.Is(err, errors.ErrUnsupported) || errors.Is(err, fs.ErrPermission) {
+		err = nil // not on this system
+	}
+	return errors.Join(err, d.Close())
+}

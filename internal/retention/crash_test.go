@@ -1,0 +1,322 @@
+package retention
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/dossier"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+var errCrash = errors.New("crash")
+
+// TestCrashes ends a prune after each of its steps. Whatever came before, each
+// session can be read from its log or from an archive that verifies; the next
+// prune does the rest, and what it archived comes back.
+func TestCrashes(t *testing.T) {
+	steps := []string{"fence 0", "fence 1", "fence 2", "write", "rename", "archive", "purge 2", "purge 1", "purge 0"}
+	for i, step := range append(steps, "none") {
+		t.Run(strings.ReplaceAll(step, " ", "-"), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				root := w.done("tree", messages.Task{ID: "r1"})
+				before, err := w.texts(root)
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(keep)
+				var seen []string
+				o := w.options()
+				o.after = func(at string) error {
+					if seen = append(seen, at); at == step {
+						return errCrash
+					}
+					return nil
+				}
+				_, err = Prune(t.Context(), w.op, o)
+				if step == "none" {
+					if err != nil || !slices.Equal(seen, steps) {
+						t.Fatalf("steps %q, want %q: %v", seen, steps, err)
+					}
+				} else if !errors.Is(err, errCrash) || !slices.Equal(seen, steps[:i+1]) {
+					t.Fatalf("steps %q: %v", seen, err)
+				}
+				w.nothingLost()
+				w.audited()
+
+				// Somebody else goes on, with another idea of what is old.
+				later := w.options()
+				later.Keep = func(session.Tenant) (time.Duration, bool) { return time.Hour, true }
+				out := w.prune(later)
+				if done := i >= len(steps)-1; done && len(out) != 0 || !done && (len(out) != 1 || out[0].State != Archived) {
+					t.Fatalf("the next prune: %q", states(out))
+				}
+				w.nothingLost()
+				doc := w.archives()[0]
+				if len(w.archives()) != 1 {
+					t.Errorf("%d archives", len(w.archives()))
+				}
+				if _, _, err := Restore(t.Context(), w.conn, doc, "ana"); err != nil {
+					t.Fatal(err)
+				}
+				if now, err := w.texts(root); err != nil || now != before {
+					t.Errorf("brought back: %q, want %q: %v", now, before, err)
+				}
+				w.audited()
+			})
+		})
+	}
+}
+
+// archives are the files that verify.
+func (w *world) archives() (docs [][]byte) {
+	w.t.Helper()
+	files, err := os.ReadDir(w.dir)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, f := range files {
+		doc, err := os.ReadFile(w.dir + "/" + f.Name())
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if strings.HasSuffix(f.Name(), ".json") {
+			if _, _, err := dossier.VerifyTree(doc, nil); err != nil {
+				w.t.Errorf("%s: %v", f.Name(), err)
+			}
+			docs = append(docs, doc)
+		}
+	}
+	return docs
+}
+
+// nothingLost demands each session from its log or from an archive, whose last
+// commit its tombstone is.
+func (w *world) nothingLost() {
+	w.t.Helper()
+	kept := map[session.ID]session.Hash{}
+	for _, doc := range w.archives() {
+		tree, _, err := dossier.VerifyTree(doc, nil)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, l := range tree.Logs {
+			kept[l.Session], _ = tree.Head(l.Session)
+		}
+	}
+	trees, err := w.op.Trees(w.t.Context(), "")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	n := 0
+	for _, t := range trees {
+		for _, s := range t.Sessions {
+			n++
+			if s.Purged && kept[s.ID] != s.At.Hash {
+				w.t.Errorf("session %s is purged, and no archive ends with its tombstone", s.ID)
+			}
+			if _, err := w.texts(s.ID); err != nil && !s.Purged {
+				w.t.Errorf("session %s is not purged: %v", s.ID, err)
+			}
+		}
+	}
+	if n != 3 {
+		w.t.Errorf("%d sessions are known, want 3", n)
+	}
+}
+
+// TestPartOfAnArchiveIsMissed: a tree that is purged in part goes no further
+// without the archive of the rest.
+func TestPartOfAnArchiveIsMissed(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.done("tree", messages.Task{ID: "r1"})
+		time.Sleep(keep)
+		o := w.options()
+		o.after = func(at string) error {
+			if at == "purge 2" {
+				return errCrash
+			}
+			return nil
+		}
+		if _, err := Prune(t.Context(), w.op, o); !errors.Is(err, errCrash) {
+			t.Fatal(err)
+		}
+		elsewhere := w.options()
+		elsewhere.Dir = t.TempDir()
+		out, err := Prune(t.Context(), w.op, elsewhere)
+		if err == nil || !strings.Contains(err.Error(), "name the directory where it is") || len(out) != 1 || out[0].State != Failed {
+			t.Errorf("%q, %v", states(out), err)
+		}
+		w.nothingLost()
+		if got := states(w.prune(w.options())); !slices.Equal(got, []string{"archived 3"}) {
+			t.Errorf("with the right directory: %q", got)
+		}
+	})
+}
+
+// TestRaces: whoever uses a tree while it is being archived keeps it, at
+// whatever moment.
+func TestRaces(t *testing.T) {
+	for _, tc := range []struct {
+		name, at string
+		do       func(w *world, root, other session.ID)
+		want     string
+	}{
+		{"a run before the fence", "fence 0", func(w *world, _, other session.ID) {
+			w.begin("hold", messages.Task{ID: "late", Session: string(other)})
+			w.started("late", other)
+		}, "run: late is running in session"},
+		{"a message before the fence", "fence 0", func(w *world, _, other session.ID) {
+			err := w.sys.Signal(w.t.Context(), run.Signal{To: key(other), Received: &run.Received{Kind: run.Message, Text: "wait"}})
+			if err != nil {
+				w.t.Fatal(err)
+			}
+		}, ""}, // it is archived with it
+		{"a run at the fence", "fence 1", func(w *world, _, other session.ID) {
+			w.begin("hold", messages.Task{ID: "late", Session: string(other)})
+			if r := w.result("late"); r.Code != run.CodeArchived {
+				w.t.Errorf("the run: %+v", r)
+			}
+		}, ""},
+		{"a fork of what was read before", "fence 1", func(w *world, root, _ session.ID) {
+			s, err := run.NewValues(w.conn.Log()).At(w.t.Context(), session.Ref{Key: key(root)})
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			l, _ := s.Link()
+			child := w.conn.Minter().Mint("child")
+			_, err = run.Direct(w.conn.Log(), nil).Claim(w.t.Context(), run.Claim{
+				Session: key(child), Home: key(child), Run: "late", Root: root, Revision: "1",
+				Task: &run.Task{ID: "late", Workflow: "agent", Session: key(child), Input: []byte(`"x"`)},
+				Open: session.Opening{Kind: session.OpenFork, Parents: []session.Link{l}},
+			})
+			if err != nil {
+				w.t.Fatal(err)
+			}
+		}, "run late is "},
+	} {
+		t.Run(strings.ReplaceAll(tc.name, " ", "-"), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				root := w.done("agent", messages.Task{ID: "r1"})
+				time.Sleep(time.Second)
+				other := w.done("agent", messages.Task{ID: "r2", ForkOf: string(root)})
+				time.Sleep(keep)
+				o := w.options()
+				o.after = func(at string) error {
+					if at == tc.at {
+						tc.do(w, root, other)
+					}
+					return nil
+				}
+				out := w.prune(o)
+				if tc.want == "" {
+					if len(out) != 1 || out[0].State != Archived {
+						t.Fatalf("%q", states(out))
+					}
+					return
+				}
+				if len(out) != 1 || out[0].State != Kept || !strings.Contains(out[0].Reason, tc.want) {
+					t.Fatalf("%q, want %q", states(out), tc.want)
+				}
+				close(w.hold)
+				w.done("agent", messages.Task{ID: "r3", Session: string(root)}) // nothing is fenced any more
+			})
+		})
+	}
+}
+
+// started waits until a run executes.
+func (w *world) started(id run.ID, home session.ID) {
+	w.t.Helper()
+	for range 100 {
+		g, err := run.NewValues(w.conn.Log()).Recorded(w.t.Context(), key(home), id)
+		if err == nil && g.State == run.Running {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	w.t.Fatalf("run %s does not start", id)
+}
+
+// TestRestoreElsewhere brings an archive into another store, where it is told
+// and goes on; and refuses it where another history is.
+func TestRestoreElsewhere(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		root := w.done("tree", messages.Task{ID: "r1"})
+		before, err := w.texts(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(keep)
+		w.prune(w.options())
+		doc := w.archives()[0]
+
+		other := newWorld(t)
+		if _, back, err := Restore(t.Context(), other.conn, doc, "ana"); err != nil || len(back) != 3 || back[0].There {
+			t.Fatalf("%+v, %v", back, err)
+		}
+		if now, err := other.texts(root); err != nil || now != before {
+			t.Errorf("%q, want %q: %v", now, before, err)
+		}
+		if err := other.conn.Relayed(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r, err := other.client.Run(t.Context(), "r1")
+		if err != nil || r.State != run.Succeeded || r.Session != root {
+			t.Errorf("its run: %+v, %v", r, err)
+		}
+		other.begin("agent", messages.Task{ID: "r1"})
+		live, err := other.client.Run(t.Context(), "r1")
+		if err != nil || live.Workflow != "tree" {
+			t.Errorf("the id was used again: %+v, %v", live, err)
+		}
+		other.done("agent", messages.Task{ID: "r2", Session: string(root)})
+		other.audited()
+
+		// The two histories are different now.
+		time.Sleep(keep)
+		if got := states(other.prune(other.options())); !slices.Equal(got, []string{"archived 3"}) {
+			t.Fatalf("%q", got)
+		}
+		longer := other.archives()[0]
+		if _, _, err := Restore(t.Context(), w.conn, longer, "ana"); !errors.Is(err, session.ErrForeign) || !strings.Contains(err.Error(), "not of what was purged") {
+			t.Errorf("an archive of another history: %v", err)
+		}
+		if _, _, err := Restore(t.Context(), other.conn, doc, "ana"); !errors.Is(err, session.ErrForeign) {
+			t.Errorf("an older archive over a newer tombstone: %v", err)
+		}
+		w.audited()
+		other.audited()
+	})
+}
+
+// TestNotAnArchive are files that are not brought back.
+func TestNotAnArchive(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.done("agent", messages.Task{ID: "r1"})
+		time.Sleep(keep)
+		w.prune(w.options())
+		doc := string(w.archives()[0])
+		lines := strings.SplitAfter(doc, "\n")
+		for name, bad := range map[string]string{
+			"cut":       strings.Join(lines[:len(lines)-2], ""),
+			"altered":   strings.Replace(doc, "hello", "hullo", 1),
+			"shortened": strings.Join(slices.Delete(slices.Clone(lines), 4, 5), ""),
+			"no json":   "archive",
+			"empty":     "",
+		} {
+			_, back, err := Restore(t.Context(), w.conn, []byte(bad), "ana")
+			if _, ok := errors.AsType[*dossier.Failure](err); !ok || len(back) > 0 {
+				t.Errorf("%s: %+v, %v", name, back, err)
+			}
+		}
+		if err := w.op.Purge(t.Context(), key(w.conn.HomeOf("default", "r1")), session.Position{Seq: 9, Token: 1}); err == nil {
+			t.Error("something else than a tombstone was left")
+		}
+	})
+}

@@ -1,0 +1,108 @@
+package retention
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/rathcluster/rath/dossier"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Restored tells of one session that was brought back.
+type Restored struct {
+	Session session.ID
+	Commits int
+	// There is set if the session's commits were in the store already.
+	There bool
+}
+
+// Restore brings the sessions of an archive back under their own ids, and lets
+// them go on: what was purged here, or what was archived in another store. It
+// verifies the archive first. A session that is purged here must have been
+// archived with the same last commit; a session that is here must have the same
+// commits: session.ErrForeign otherwise. Restoring again changes nothing.
+//
+// Until all of it is there every session of it stays archived, for readers too.
+// The connection has to store; the rights of a node are enough.
+func Restore(ctx context.Context, c *natsbus.Conn, doc []byte, by string) (*dossier.Tree, []Restored, error) {
+	t, _, err := dossier.VerifyTree(doc, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	store := c.Blobs(t.Tenant)
+	for d, data := range t.Blobs {
+		if _, err := store.Put(ctx, bytes.NewReader(data)); err != nil {
+			return t, nil, fmt.Errorf("retention: store blob %s: %w", d.Short(), err)
+		}
+	}
+	var all []Restored
+	for _, l := range t.Logs {
+		k := session.Key{Tenant: t.Tenant, ID: l.Session}
+		back, err := c.Restore(ctx, k, l.Commits)
+		if err != nil {
+			return t, all, err
+		}
+		all = append(all, Restored{Session: l.Session, Commits: len(l.Commits), There: !back})
+		if err := runs(ctx, c, t, k, l.Commits); err != nil {
+			return t, all, err
+		}
+	}
+	direct := run.Direct(c.Log(), &run.DirectOptions{Incarnation: "operator"})
+	for _, l := range t.Logs {
+		k := session.Key{Tenant: t.Tenant, ID: l.Session}
+		if err := c.Archived(ctx, k); err == nil {
+			continue // it goes on already
+		} else if !errors.Is(err, session.ErrArchived) {
+			return t, all, fmt.Errorf("retention: %w", err)
+		}
+		err := direct.Apply(ctx, run.Signal{To: k, Restore: &session.Restoration{By: by, Reason: "brought back from its archive"}})
+		if err != nil && !errors.Is(err, run.ErrState) {
+			return t, all, fmt.Errorf("retention: let %s go on: %w", k, err)
+		}
+	}
+	return t, all, nil
+}
+
+// runs brings back what is kept of a log's runs beside it.
+func runs(ctx context.Context, c *natsbus.Conn, t *dossier.Tree, k session.Key, raws []string) error {
+	ends := map[run.ID]*messages.Result{}
+	var all []run.Submitted
+	for _, raw := range raws {
+		commit, err := session.Decode([]byte(raw))
+		if err != nil {
+			return err
+		}
+		for i := range commit.Events {
+			ev := &commit.Events[i]
+			if d := ev.Blob.Digest; !d.IsZero() {
+				ev.Data = string(t.Blobs[d]) // verified to be there
+			}
+			if ev.Kind != run.KindSubmitted {
+				continue
+			}
+			v, err := run.Read[run.Submitted](*ev)
+			if err != nil {
+				return err
+			}
+			all = append(all, v)
+		}
+		results, err := messages.Results(session.Entry{Commit: commit, At: session.Position{Seq: commit.Seq, Hash: session.HashOf([]byte(raw))}})
+		if err != nil {
+			return err
+		}
+		for _, r := range results {
+			ends[r.Run] = &r
+		}
+	}
+	for _, v := range all {
+		if err := c.RestoreRun(ctx, k, v.Task.Run, v.Digest, ends[v.Task.Run]); err != nil {
+			return fmt.Errorf("retention: bring back run %s: %w", v.Task.Run, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,328 @@
+package retention
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/audit"
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+func TestMain(m *testing.M) { natstest.Main(m) }
+
+// keep is how long trees are kept here. Virtual time is not free while a node
+// and its server tell each other every second that they live.
+const keep = 2 * time.Minute
+
+// world is a store with a node at work and an operator beside it.
+type world struct {
+	t        testing.TB
+	srv      *natsserver.Server
+	conn     *natsbus.Conn // of the node
+	op       *natsbus.Conn // of the operator
+	client   *client.Client
+	values   *run.Values
+	sys      *actors.System
+	dir      string // of archives
+	hold     chan struct{}
+	end      context.CancelFunc
+	services []*natsbus.Service
+	work     sync.WaitGroup
+}
+
+// connect connects with the rights of a node or of the operator.
+func connect(t testing.TB, srv *natsserver.Server, user, password string) *natsbus.Conn {
+	t.Helper()
+	c, err := natsbus.Connect(t.Context(), &natsbus.Options{
+		Dialer: srv.Dial, User: user, Password: password, Inbox: natsbus.NodeInbox, Partitions: 2,
+		Probe: func(context.Context) ([]natsbus.SyncState, error) {
+			always, interval, err := srv.Sync()
+			return []natsbus.SyncState{{Server: srv.Name(), Always: always, Interval: interval}}, err
+		},
+		Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// newWorld starts a node, which ends with the test.
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	ctx := t.Context()
+	srv := natstest.Start(t, nil)
+	w := &world{t: t, srv: srv, dir: t.TempDir(), hold: make(chan struct{})}
+	user, password := srv.Node()
+	w.conn = connect(t, srv, user, password)
+	if err := w.conn.Provision(ctx); err != nil {
+		t.Fatal(err)
+	}
+	user, password = srv.Operator()
+	w.op = connect(t, srv, user, password)
+	var err error
+	if w.client, err = client.New(w.conn, session.DefaultTenant); err != nil {
+		t.Fatal(err)
+	}
+	w.start("node-1")
+	t.Cleanup(w.close)
+	return w
+}
+
+// start starts the node's services as an incarnation.
+func (w *world) start(incarnation string) {
+	t, ctx := w.t, w.t.Context()
+	t.Helper()
+	model, err := scripted.New(scripted.Echo(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry := &flow.Registry{}
+	var offers []messages.Workflow
+	for name, f := range map[string]func(context.Context, flow.Settings, session.Session) (session.Session, error){
+		"agent": answer, "tree": w.tree, "copy": func(ctx context.Context, _ flow.Settings, s session.Session) (session.Session, error) {
+			return flow.Detach(ctx, s)
+		},
+		"hold": func(ctx context.Context, _ flow.Settings, s session.Session) (session.Session, error) {
+			select {
+			case <-w.hold:
+				return s.With(session.UserText("held")), nil
+			case <-ctx.Done():
+				return s, context.Cause(ctx)
+			}
+		},
+	} {
+		g := flow.Registration{Name: name, Revision: "1", NewFor: func(set flow.Settings) (flow.Workflow, error) {
+			return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) { return f(ctx, set, s) }), nil
+		}}
+		if err := registry.Register(g); err != nil {
+			t.Fatal(err)
+		}
+		offers = append(offers, messages.Workflow{Name: name, Revision: "1"})
+	}
+	if err := w.conn.Register(ctx, natsbus.DefaultPool, offers); err != nil {
+		t.Fatal(err)
+	}
+	log := w.conn.Log()
+	w.values = run.NewValues(log)
+	w.sys = actors.New(&actors.Options{
+		Log: log, Spills: true, Values: w.values, Incarnation: incarnation, Workflows: registry, Drain: 50 * time.Millisecond,
+		Runtime: &flow.Runtime{Values: w.values, Models: model, Mint: w.conn.Minter(), Node: incarnation, Blobs: func(t session.Tenant) blob.Store { return w.conn.Blobs(t) }},
+	})
+	serving, end := context.WithCancel(context.WithoutCancel(ctx))
+	w.end = end
+	control, err := w.conn.ServeControl(serving, w.sys.Signal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	index := w.conn.NewIndex()
+	queries, err := w.conn.ServeQueries(serving, &natsbus.Queries{Index: index, Values: w.values})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.services = []*natsbus.Service{control, queries}
+	sys := w.sys
+	w.work.Go(func() { _ = index.Run(serving) })
+	w.work.Go(func() {
+		if err := w.conn.RelayAll(serving, &natsbus.RelayOptions{Incarnation: incarnation}); err != nil {
+			t.Errorf("relay: %v", err)
+		}
+	})
+	w.work.Go(func() {
+		_ = w.conn.PullTasks(serving, &natsbus.Intake{
+			Slots: sys.Free, Signal: sys.Signal, Enqueue: sys.Enqueue,
+			Offers: func(name string) (string, bool) { g, ok := registry.Lookup(name); return g.Revision, ok },
+			Accept: func(ctx context.Context, t run.Task) error { _, err := sys.Accept(ctx, t); return err },
+		})
+	})
+	w.work.Go(func() {
+		_ = w.conn.PullWork(serving, natsbus.DefaultPool, sys.FreeHeld, func(ctx context.Context, k run.Work) error {
+			if k.Signal != nil {
+				return sys.Signal(ctx, *k.Signal)
+			}
+			_, err := sys.Accept(ctx, *k.Task)
+			return err
+		})
+	})
+}
+
+// stop ends the node's services.
+func (w *world) stop() {
+	w.t.Helper()
+	drain, cancel := context.WithTimeout(context.WithoutCancel(w.t.Context()), 50*time.Millisecond)
+	defer cancel()
+	if err := w.sys.Drain(drain); err != nil {
+		w.t.Error(err)
+	}
+	w.end()
+	w.work.Wait()
+	for _, s := range w.services {
+		if err := s.Stop(); err != nil {
+			w.t.Error(err)
+		}
+	}
+}
+
+func (w *world) close() {
+	w.t.Helper()
+	w.stop()
+	if err := errors.Join(w.op.Close(), w.conn.Close()); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// answer has a model answer the input.
+func answer(ctx context.Context, set flow.Settings, s session.Session) (session.Session, error) {
+	var text string
+	if err := json.Unmarshal(set.Input, &text); err != nil {
+		return s, err
+	}
+	return (&flow.Agent{Name: "answerer"}).Forward(ctx, s.With(session.UserText(text)))
+}
+
+// tree makes two branches, of which one is taken, and keeps a long text in a
+// blob.
+func (w *world) tree(ctx context.Context, set flow.Settings, s session.Session) (session.Session, error) {
+	s, err := answer(ctx, set, s.With(session.UserText(strings.Repeat("long ", 10<<10))))
+	if err != nil {
+		return s, err
+	}
+	a, err := flow.Fork(ctx, s)
+	if err != nil {
+		return s, err
+	}
+	b, err := flow.Fork(ctx, s)
+	if err != nil {
+		return s, err
+	}
+	agent := &flow.Agent{Name: "branch"}
+	if a, err = agent.Forward(ctx, a.With(session.UserText("left"))); err != nil {
+		return s, err
+	}
+	if b, err = agent.Forward(ctx, b.With(session.UserText("right"))); err != nil {
+		return s, err
+	}
+	if err := flow.Reject(ctx, b, "the other is better"); err != nil {
+		return s, err
+	}
+	return flow.Adopt(ctx, s, a, "it is good")
+}
+
+// begin submits a run.
+func (w *world) begin(workflow string, task messages.Task) {
+	w.t.Helper()
+	if task.Input == nil {
+		task.Input = json.RawMessage(`"hello"`)
+	}
+	if _, err := w.client.Submit(w.t.Context(), workflow, task); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// done submits a run, waits for its end and returns its session.
+func (w *world) done(workflow string, task messages.Task) session.ID {
+	w.t.Helper()
+	w.begin(workflow, task)
+	r := w.result(task.ID)
+	if r.State != run.Succeeded {
+		w.t.Fatalf("run %s %s: %s", task.ID, r.State, r.Error)
+	}
+	return r.Session
+}
+
+func (w *world) result(id run.ID) messages.Result {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Minute)
+	defer cancel()
+	r, err := w.client.Wait(ctx, id)
+	if err != nil {
+		w.t.Fatalf("run %s: %v", id, err)
+	}
+	if err := w.conn.Relayed(ctx); err != nil {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+// options keep what was used just now.
+func (w *world) options() *Options {
+	return &Options{Dir: w.dir, Keep: func(session.Tenant) (time.Duration, bool) { return keep, true }, Grace: 5 * time.Second}
+}
+
+func (w *world) prune(o *Options) []Outcome {
+	w.t.Helper()
+	out, err := Prune(w.t.Context(), w.op, o)
+	if err != nil {
+		w.t.Fatalf("Prune: %v", err)
+	}
+	return out
+}
+
+// states is what became of the trees, in one line each.
+func states(out []Outcome) (lines []string) {
+	for _, o := range out {
+		lines = append(lines, strings.TrimSpace(fmt.Sprintf("%s %d %s", o.State, len(o.Sessions), o.Reason)))
+	}
+	return lines
+}
+
+func key(id session.ID) session.Key { return session.Key{Tenant: session.DefaultTenant, ID: id} }
+
+// texts reads a session anew, not from a node's memory.
+func (w *world) texts(id session.ID) (string, error) {
+	s, err := run.NewValues(w.conn.Log()).At(w.t.Context(), session.Ref{Key: key(id)})
+	if err != nil {
+		return "", err
+	}
+	var all []string
+	for _, c := range s.Chunks() {
+		text := c.Text()
+		all = append(all, text[:min(len(text), 20)])
+	}
+	return strings.Join(all, "|"), nil
+}
+
+// audited demands that the stored bytes keep every promise.
+func (w *world) audited() {
+	w.t.Helper()
+	if err := w.conn.Relayed(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+	time.Sleep(time.Second) // results are stored beside
+	stop := errors.New("stop")
+	r, err := audit.Run(w.t.Context(), func(yield func(audit.Message, error) bool) {
+		err := w.op.Dump(w.t.Context(), func(m natsbus.Stored) error {
+			if !yield(audit.Message(m), nil) {
+				return stop
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, stop) {
+			yield(audit.Message{}, err)
+		}
+	}, &audit.Options{Schemas: os.DirFS("../../messages/schema")})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, v := range r.Violations {
+		w.t.Error(v)
+	}
+}

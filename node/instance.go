@@ -363,6 +363,9 @@ type attachment struct {
 	// ToolUser and ToolPassword are for programs that have tools.
 	ToolUser     string `json:"tool_user"`
 	ToolPassword string `json:"tool_password"`
+	// OperatorUser and OperatorPassword may delete and purge.
+	OperatorUser     string `json:"operator_user"`
+	OperatorPassword string `json:"operator_password"`
 }
 
 func (n *Instance) attachFile() string { return filepath.Join(n.o.Store, "node.json") }
@@ -375,7 +378,11 @@ func (n *Instance) announce() error {
 	}
 	user, password := n.server.Node()
 	toolUser, toolPassword := n.server.Tool()
-	data, err := json.Marshal(attachment{os.Getpid(), n.server.URL(), user, password, n.o.Level, toolUser, toolPassword})
+	operatorUser, operatorPassword := n.server.Operator()
+	data, err := json.Marshal(attachment{
+		PID: os.Getpid(), URL: n.server.URL(), User: user, Password: password, Level: n.o.Level,
+		ToolUser: toolUser, ToolPassword: toolPassword, OperatorUser: operatorUser, OperatorPassword: operatorPassword,
+	})
 	if err != nil {
 		return err
 	}

@@ -150,7 +150,7 @@ store itself.`,
 	add("work", a.submitCommand(), a.cancelCommand(), a.rerunCommand(), a.resumeCommand(), a.resolveCommand(), a.forkCommand())
 	add("look", a.psCommand(), a.showCommand(), a.tailCommand(), a.traceCommand(), a.whyCommand(), a.impactCommand(), a.graphCommand(), a.diffCommand())
 	add("work", a.approvalsCommand(), a.approveCommand(), a.rejectCommand(), a.respondCommand(), a.messageCommand(), a.rewindCommand(), a.mergeCommand())
-	add("fleet", a.nodesCommand(), a.toolsCommand(), a.dlqCommand(), a.quarantineCommand(), a.releaseCommand(), a.rebudgetCommand(), a.keyCommand(), a.provisionCommand(), a.benchCommand())
+	add("fleet", a.nodesCommand(), a.toolsCommand(), a.dlqCommand(), a.quarantineCommand(), a.releaseCommand(), a.rebudgetCommand(), a.pruneCommand(), a.keyCommand(), a.provisionCommand(), a.benchCommand())
 	add("files", a.exportCommand(), a.verifyCommand(), a.replayCommand(), a.auditCommand(), a.importCommand())
 	add("own", a.doctorCommand(), a.configCommand(), a.versionCommand(), a.completionCommand())
 	root.AddCommand(a.memberCommand())

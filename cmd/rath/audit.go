@@ -161,7 +161,7 @@ func (a *app) stored(ctx context.Context, args []string) (iter.Seq2[audit.Messag
 		}
 		return audit.ReadDump(file), file.Close, nil
 	}
-	conn, close, err := a.openStreams(ctx)
+	conn, err := a.openStreams(ctx, toRead, nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -175,7 +175,7 @@ func (a *app) stored(ctx context.Context, args []string) (iter.Seq2[audit.Messag
 		if err != nil && !errors.Is(err, errStopped) {
 			yield(audit.Message{}, err)
 		}
-	}, close, nil
+	}, conn.close, nil
 }
 
 var errStopped = errors.New("nobody reads on")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rathcluster/rath/dossier"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
@@ -20,16 +22,28 @@ import (
 )
 
 func (a *app) importCommand() *cobra.Command {
-	return &cobra.Command{
+	var monitor []string
+	cmd := &cobra.Command{
 		Use:   "import FILE|DIR...",
-		Short: "Take over sessions of OpenRath",
-		Long: `Takes over session files of OpenRath (JSON lines), or all of a directory, and
-prints what came in. Each becomes a new session that "show", "run --session" and
-"fork" continue from; importing a file again changes nothing.
+		Short: "Bring archived sessions back, or take over those of OpenRath",
+		Long: `Brings back what "prune" archived, takes over session files of OpenRath (JSON
+lines), or all of a directory, and prints what came in. Importing a file again
+changes nothing.
 
-Files that were cut off in a crash come in as far as they go; records and kinds
-that are not known are kept. Exit code 6 if some files could not be read.`,
-		Example: `  rath import ~/.openrath/sessions
+The sessions of an archive come back under their own ids and go on as if they
+had never been away. Where they were purged the archive has to end with the very
+commits that stayed there; it can be brought into another store too, but for the
+names that were given to sessions.
+
+A file of OpenRath becomes a new session that "show", "run --session" and "fork"
+continue from. Files that were cut off in a crash come in as far as they go;
+records and kinds that are not known are kept.
+
+Archives can be brought to a server with the credentials of a node, and the
+addresses of --monitor to store there at level fsync. Exit code 6 if some files
+could not be read.`,
+		Example: `  rath import .rath/archives/default-7f3a-1-0-20260701T020000Z.json
+  rath import ~/.openrath/sessions
   rath import session.jsonl
   rath import sessions/ -o jsonl`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -38,8 +52,58 @@ that are not known are kept. Exit code 6 if some files could not be read.`,
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return a.importFiles(cmd.Context(), args) },
+		RunE: func(cmd *cobra.Command, args []string) error { return a.importFiles(cmd.Context(), args, monitor) },
 	}
+	cmd.Flags().StringArrayVar(&monitor, "monitor", nil, "monitoring address of a NATS server; can be given again")
+	return cmd
+}
+
+// importNames lists the files that are meant, archives apart from those of
+// OpenRath.
+func importNames(args []string) (archives, others []string, err error) {
+	for _, arg := range args {
+		fi, err := os.Stat(arg)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !fi.IsDir() {
+			if isArchive(arg) {
+				archives = append(archives, arg)
+			} else {
+				others = append(others, arg)
+			}
+			continue
+		}
+		found, err := filepath.Glob(filepath.Join(arg, "*.json"))
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, name := range found {
+			if isArchive(name) {
+				archives = append(archives, name)
+			}
+		}
+		sessions, err := openrath.Scan(os.DirFS(arg), ".")
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, l := range sessions {
+			others = append(others, filepath.Join(arg, filepath.FromSlash(l.Name)))
+		}
+	}
+	return archives, others, nil
+}
+
+// isArchive looks at the beginning of a file.
+func isArchive(name string) bool {
+	f, err := os.Open(name)
+	if err != nil {
+		return false // whoever reads it says so
+	}
+	defer f.Close()
+	head := make([]byte, 4<<10)
+	n, _ := io.ReadFull(f, head) // a short file is as good
+	return dossier.IsTree(head[:n])
 }
 
 // imported is what became of one file.
@@ -54,45 +118,73 @@ type imported struct {
 	Error   string     `json:"error,omitempty"`
 }
 
-func (a *app) importFiles(ctx context.Context, args []string) (err error) {
-	var names []string
-	for _, arg := range args {
-		fi, err := os.Stat(arg)
-		if err != nil {
-			return err
-		}
-		if !fi.IsDir() {
-			names = append(names, arg)
-			continue
-		}
-		found, err := openrath.Scan(os.DirFS(arg), ".")
-		if err != nil {
-			return err
-		}
-		for _, l := range found {
-			names = append(names, filepath.Join(arg, filepath.FromSlash(l.Name)))
-		}
-	}
-	if len(names) == 0 {
-		return fail(exitNotFound, "there are no session files in %s", strings.Join(args, ", "))
-	}
-	s, err := a.open(ctx, &node.Options{Idle: true})
+func (a *app) importFiles(ctx context.Context, args, monitor []string) error {
+	archives, others, err := importNames(args)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
-	if err := s.direct("import"); err != nil {
+	if len(archives)+len(others) == 0 {
+		return fail(exitNotFound, "there are no session files in %s", strings.Join(args, ", "))
+	}
+	rows, err := a.importArchives(ctx, archives, monitor)
+	if err == nil {
+		var more []imported
+		more, err = a.importSessions(ctx, others)
+		rows = append(rows, more...)
+	}
+	if err != nil {
 		return err
 	}
-	rows := make([]imported, len(names))
-	bad := 0
-	for i, name := range names {
-		rows[i] = s.importFile(ctx, name)
-		if rows[i].Error != "" {
-			bad++
-		}
+	return a.importedRows(rows)
+}
+
+// importArchives brings archives back.
+func (a *app) importArchives(ctx context.Context, names, monitor []string) (rows []imported, err error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	s, err := a.openStreams(ctx, toStore, monitor)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	for _, name := range names {
+		rows = append(rows, a.restoreFile(ctx, s.Conn, name)...)
 		if err := ctx.Err(); err != nil {
-			return err
+			return nil, err
+		}
+	}
+	return rows, nil
+}
+
+// importSessions takes over files of OpenRath.
+func (a *app) importSessions(ctx context.Context, names []string) (rows []imported, err error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	s, err := a.open(ctx, &node.Options{Idle: true})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	if err := s.direct("import"); err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		rows = append(rows, s.importFile(ctx, name))
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
+}
+
+// importedRows tells what came in.
+func (a *app) importedRows(rows []imported) error {
+	bad := 0
+	for _, r := range rows {
+		if r.Error != "" {
+			bad++
 		}
 	}
 	done, err := emit(a, rows)

@@ -14,41 +14,77 @@ import (
 	"github.com/rathcluster/rath/natsbus"
 )
 
-// openStreams connects to where the streams are, to read them as they are
-// stored: to a server, to the one of the node that runs over the store, or to
-// one that it starts on the store and that executes nothing.
-func (a *app) openStreams(ctx context.Context) (*natsbus.Conn, func() error, error) {
+// rights say what a connection to the streams is for.
+type rights uint8
+
+const (
+	toRead  rights = iota // what is stored
+	toStore               // commits and blobs, as a node does
+	toPurge               // and to purge, as the operator does
+)
+
+// streams is a connection to where the streams are.
+type streams struct {
+	*natsbus.Conn
+	level string
+	// alone is set if nobody else has the store open.
+	alone bool
+	close func() error
+}
+
+// openStreams connects to where the streams are: to a server, to the one of the
+// node that runs over the store, or to one that it starts on the store and that
+// executes nothing. monitor are the monitoring addresses of a server, needed to
+// store there.
+func (a *app) openStreams(ctx context.Context, r rights, monitor []string) (*streams, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	o := &natsbus.Options{Name: "rath", Client: true, Inbox: natsbus.NodeInbox, Logger: a.logger()}
+	level, err := natsbus.ParseLevel(a.config.Level.Value)
+	if err != nil {
+		return nil, err
+	}
+	o := &natsbus.Options{Name: "rath", Client: r == toRead, Inbox: natsbus.NodeInbox, Level: level, Logger: a.logger()}
 	if a.ambient() {
 		if err := a.login(o); err != nil {
-			return nil, nil, err
+			return nil, err
+		}
+		if len(monitor) > 0 {
+			o.Probe = natsbus.MonitorProbe(monitor...)
 		}
 		return connected(ctx, o)
 	}
 	store := a.config.Store.Value
 	var running struct {
-		URL      string `json:"url"`
-		User     string `json:"user"`
-		Password string `json:"password"`
+		URL              string        `json:"url"`
+		User             string        `json:"user"`
+		Password         string        `json:"password"`
+		Level            natsbus.Level `json:"level"`
+		OperatorUser     string        `json:"operator_user"`
+		OperatorPassword string        `json:"operator_password"`
 	}
 	if data, err := os.ReadFile(filepath.Join(store, "node.json")); err == nil && json.Unmarshal(data, &running) == nil && running.URL != "" {
 		o.URL, o.User, o.Password = running.URL, running.User, running.Password
-		conn, close, err := connected(ctx, o)
+		if r == toPurge {
+			o.User, o.Password = running.OperatorUser, running.OperatorPassword
+		}
+		o.Level = natsbus.Lazy // the node verified its own server
+		s, err := connected(ctx, o)
+		if err == nil {
+			s.level = string(running.Level)
+		}
 		if !errors.Is(err, natsbus.ErrUnreachable) {
-			return conn, close, err
+			return s, err
 		}
 		// What wrote the file does not live any more: the store is ours.
-		o.URL = ""
+		o.URL, o.Level = "", level
 	}
 	dir := filepath.Join(store, "nats")
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, fail(exitNotFound, "there is no store at %s: name another place with --store or --server, or a dump", store)
+		return nil, fail(exitNotFound, "there is no store at %s: name another place with --store or --server", store)
 	}
-	server, err := natsserver.Start(ctx, &natsserver.Options{StoreDir: dir, Logger: a.logger()})
+	server, err := natsserver.Start(ctx, &natsserver.Options{StoreDir: dir, Lazy: level == natsbus.Lazy, Logger: a.logger()})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	shutdown := func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -57,19 +93,28 @@ func (a *app) openStreams(ctx context.Context) (*natsbus.Conn, func() error, err
 	}
 	o.Dialer = func() (net.Conn, error) { return server.Dial() }
 	o.User, o.Password = server.Node()
-	conn, close, err := connected(ctx, o)
-	if err != nil {
-		return nil, nil, errors.Join(err, shutdown())
+	if r == toPurge {
+		o.User, o.Password = server.Operator()
 	}
-	return conn, func() error { return errors.Join(close(), shutdown()) }, nil
+	o.Probe = func(context.Context) ([]natsbus.SyncState, error) {
+		always, interval, err := server.Sync()
+		return []natsbus.SyncState{{Server: server.Name(), Always: always, Interval: interval}}, err
+	}
+	s, err := connected(ctx, o)
+	if err != nil {
+		return nil, errors.Join(err, shutdown())
+	}
+	s.alone = true
+	s.close = func() error { return errors.Join(s.Close(), shutdown()) }
+	return s, nil
 }
 
-func connected(ctx context.Context, o *natsbus.Options) (*natsbus.Conn, func() error, error) {
+func connected(ctx context.Context, o *natsbus.Options) (*streams, error) {
 	conn, err := natsbus.Connect(ctx, o)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return conn, conn.Close, nil
+	return &streams{Conn: conn, level: string(o.Level), close: conn.Close}, nil
 }
 
 // login fills in the server and the credentials that the configuration names.

@@ -237,7 +237,11 @@ var changing = []struct {
 	{regexp.MustCompile(`\((landlock\+seccomp|process)\)`), "(ISOLATION)"},
 	{regexp.MustCompile(runtime.GOOS + "/" + runtime.GOARCH), "OS/ARCH"},
 	{regexp.MustCompile(`go1\.\d+(\.\d+)?`), "GO"},
-	{regexp.MustCompile(`\d{4}-\d\d-\d\dTCLOCK\+00:00`), "TIME"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\dTCLOCK(\+00:00|Z)`), "TIME"},
+	{regexp.MustCompile(`\b\d{8}T\d{6}Z\b`), "STAMP"}, // in the name of an archive
+	{regexp.MustCompile(`used \S+ ago`), "used AGE ago"},
+	{regexp.MustCompile(`[0-9,]+ bytes of commits`), "N bytes of commits"}, // they hold milliseconds
+	{regexp.MustCompile(`(?m)^(\S+ +default +\d+ +)[0-9,]+ +AGE +`), "${1}N  AGE  "},
 	{regexp.MustCompile(`"node":"\w+"`), `"node":"NODE"`},
 	{regexp.MustCompile(`"(ended_ms|elapsed_ms|submitted_ms|started_ms|time|time_ms)": ?\d+`), `"$1":0`},
 }

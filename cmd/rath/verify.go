@@ -18,22 +18,42 @@ const maxDossier = 1 << 30
 func (a *app) verifyCommand() *cobra.Command {
 	var head string
 	cmd := &cobra.Command{
-		Use:   "verify FILE",
-		Short: "Check a dossier without a server",
+		Use:   "verify FILE|DIR...",
+		Short: "Check a dossier or an archive without a server",
 		Long: `Recomputes every hash chain, every reference between sessions and every digest
-of a dossier, renders it again and compares it byte for byte. It needs no server
-and no store.
+of a dossier, renders it again and compares it byte for byte; or of an archive
+that "prune" wrote, and of all archives in a directory. It needs no server and
+no store.
 
 A document that was cut at its end, or written anew as a whole, holds together
-too: --head compares the last commit of the home session with a hash that you
-know from elsewhere, and closes that.
+too: --head compares the last commit of the home session, of an archive that of
+its root, with a hash that you know from elsewhere, and closes that.
 
 Exit code 1 if something does not hold: the message names the first bad commit.`,
 		Example: `  rath verify .rath/dossiers/run-7f3a.html
   rath verify run.json --head 5be1c0d2...
+  rath verify .rath/archives
   rath verify - < run.md`,
-		Args: exactly(1, "a file"),
-		RunE: func(_ *cobra.Command, args []string) error { return a.verify(args[0], head) },
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 || len(args) > 1 && head != "" {
+				return usage(cmd, errorf("verify takes files, or one file with --head, got %d", len(args)))
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			for _, name := range args {
+				archives, err := archivesIn(name)
+				if err != nil {
+					return err
+				}
+				for _, name := range archives {
+					if err := a.verify(name, head); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		},
 	}
 	cmd.Flags().StringVar(&head, "head", "", "hash that the home session's last commit must have")
 	return cmd
@@ -53,35 +73,78 @@ func (a *app) verify(name, head string) error {
 			return fail(exitUsage, "verify: --head: no commit has a hash of zeros")
 		}
 	}
+	if dossier.IsTree(doc) {
+		return a.verifyTree(doc, o)
+	}
 	report, err := dossier.Verify(doc, o)
 	if err != nil {
 		return err
 	}
-	type chain struct {
-		Session session.ID   `json:"session"`
-		Commits int          `json:"commits"`
-		Head    session.Hash `json:"head"`
-	}
 	view := struct {
-		OK       bool    `json:"ok"`
-		Form     string  `json:"form"`
-		Run      string  `json:"run"`
-		Tenant   string  `json:"tenant"`
-		Home     string  `json:"home"`
-		State    string  `json:"state"`
-		Verdict  string  `json:"verdict"`
-		Commits  int     `json:"commits"`
-		Blobs    int     `json:"blobs"`
-		Anchored bool    `json:"anchored"`
-		Sessions []chain `json:"sessions"`
+		OK       bool        `json:"ok"`
+		Form     string      `json:"form"`
+		Run      string      `json:"run"`
+		Tenant   string      `json:"tenant"`
+		Home     string      `json:"home"`
+		State    string      `json:"state"`
+		Verdict  string      `json:"verdict"`
+		Commits  int         `json:"commits"`
+		Blobs    int         `json:"blobs"`
+		Anchored bool        `json:"anchored"`
+		Sessions []chainView `json:"sessions"`
 	}{true, report.Form, string(report.Run), string(report.Home.Tenant), string(report.Home.ID), string(report.State), report.Verdict, report.Commits, report.Blobs, report.Anchored, nil}
 	for _, c := range report.Sessions {
-		view.Sessions = append(view.Sessions, chain(c))
+		view.Sessions = append(view.Sessions, chainView(c))
 	}
 	if done, err := emitOne(a, view); done {
 		return err
 	}
 	a.out.Println(a.out.Paint(term.Green, strings.TrimSpace(term.Clean(report.String()))))
+	return nil
+}
+
+// archivesIn lists the archives in a directory; a file is one name.
+func archivesIn(name string) ([]string, error) {
+	if fi, err := os.Stat(name); name == "-" || err != nil || !fi.IsDir() {
+		return []string{name}, nil // whoever reads it says what is wrong
+	}
+	archives, _, err := importNames([]string{name})
+	if err == nil && len(archives) == 0 {
+		err = fail(exitNotFound, "there are no archives in %s", name)
+	}
+	return archives, err
+}
+
+// chainView is one verified hash chain.
+type chainView struct {
+	Session session.ID   `json:"session"`
+	Commits int          `json:"commits"`
+	Head    session.Hash `json:"head"`
+}
+
+func (a *app) verifyTree(doc []byte, o *dossier.VerifyOptions) error {
+	_, r, err := dossier.VerifyTree(doc, o)
+	if err != nil {
+		return err
+	}
+	view := struct {
+		OK       bool           `json:"ok"`
+		Form     string         `json:"form"`
+		Tenant   session.Tenant `json:"tenant"`
+		Root     session.ID     `json:"root"`
+		Commits  int            `json:"commits"`
+		Blobs    int            `json:"blobs"`
+		Left     int            `json:"left"`
+		Anchored int            `json:"anchored"`
+		Sessions []chainView    `json:"sessions"`
+	}{true, dossier.FormTree, r.Tenant, r.Root, r.Commits, r.Blobs, r.Left, r.Anchored, nil}
+	for _, c := range r.Sessions {
+		view.Sessions = append(view.Sessions, chainView(c))
+	}
+	if done, err := emitOne(a, view); done {
+		return err
+	}
+	a.out.Println(a.out.Paint(term.Green, strings.TrimSpace(term.Clean(r.String()))))
 	return nil
 }
 

@@ -1,0 +1,251 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/dossier"
+	"github.com/rathcluster/rath/internal/retention"
+	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/session"
+)
+
+// pruneFlags are those of prune.
+type pruneFlags struct {
+	older, out string
+	keep       []string
+	dry        bool
+	monitor    []string
+}
+
+func (a *app) pruneCommand() *cobra.Command {
+	var f pruneFlags
+	cmd := &cobra.Command{
+		Use:   "prune --older-than AGE",
+		Short: "Archive old finished sessions into files, and purge them",
+		Long: `Archives each tree of sessions that has finished and that nobody used for a
+while, one file for each, and purges it from the streams. A tree is a session
+with all its forks and branches, and the trees that these refer to. It is kept
+if anything in it is open: a run, a branch, a quarantine.
+
+A file holds everything: all commits, the blobs and the workspaces that they
+name. "verify" checks it offline, "import" brings its sessions back. It is
+written, synced and read back before anything is purged. A prune that was cut
+off goes on with the next one, with the same directory.
+
+Of a purged session the last commit stays, whose hash stands for all of them:
+the session cannot begin again, and whoever wants it is told which file to
+import. Aliases, lineage, results and blobs stay too.
+
+Age is counted from a tree's last commit: 90s, 36h, 30d. --keep gives a tenant
+an age of its own, or "forever". Without --tenant all tenants are pruned.
+
+It takes the operator's credentials on a server (nodes may not purge), and the
+addresses of --monitor, as a node does, to store there at level fsync. Over a
+store it takes none. --dry-run takes those of a node.`,
+		Example: `  rath prune --older-than 30d --dry-run
+  rath prune --older-than 30d --keep acme=365d --keep legal=forever
+  rath prune --older-than 30d --creds operator.creds --monitor http://nats:8222`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o, err := a.retention(&f)
+			if err != nil {
+				return usage(cmd, err)
+			}
+			return a.prune(cmd.Context(), &f, o)
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&f.older, "older-than", "", "age from which on a tree is archived: 36h, 30d")
+	fs.StringArrayVar(&f.keep, "keep", nil, "TENANT=AGE or TENANT=forever; can be given again")
+	fs.StringVar(&f.out, "out", "", "directory of the archives (default archives, in the store if there is one)")
+	fs.BoolVar(&f.dry, "dry-run", false, "only tell what would be archived, and what is kept, why")
+	fs.StringArrayVar(&f.monitor, "monitor", nil, "monitoring address of a NATS server; can be given again")
+	return cmd
+}
+
+// retention reads what is kept for how long.
+func (a *app) retention(f *pruneFlags) (*retention.Options, error) {
+	if f.older == "" {
+		return nil, errors.New("prune needs --older-than: 36h, 30d")
+	}
+	older, err := lineage.ParseAge(f.older)
+	if err != nil {
+		return nil, fmt.Errorf("--older-than: %w", err)
+	}
+	const forever = time.Duration(-1)
+	own := map[session.Tenant]time.Duration{}
+	for _, k := range f.keep {
+		tenant, text, ok := strings.Cut(k, "=")
+		if !ok {
+			return nil, fmt.Errorf("--keep %q: want TENANT=AGE or TENANT=forever", k)
+		}
+		if err := session.ValidID("tenant", tenant); err != nil {
+			return nil, fmt.Errorf("--keep %q: %w", k, err)
+		}
+		if text == "forever" {
+			own[session.Tenant(tenant)] = forever
+			continue
+		}
+		if own[session.Tenant(tenant)], err = lineage.ParseAge(text); err != nil {
+			return nil, fmt.Errorf("--keep %q: %w", k, err)
+		}
+	}
+	o := &retention.Options{Dir: f.out, DryRun: f.dry, Keep: func(t session.Tenant) (time.Duration, bool) {
+		if d, ok := own[t]; ok {
+			return d, d != forever
+		}
+		return older, true
+	}}
+	if a.config.Tenant.given() {
+		o.Tenant = a.tenant()
+	}
+	if o.Dir == "" {
+		o.Dir = "archives"
+		if !a.ambient() {
+			o.Dir = filepath.Join(a.config.Store.Value, "archives")
+		}
+	}
+	return o, nil
+}
+
+func (a *app) prune(ctx context.Context, f *pruneFlags, o *retention.Options) (err error) {
+	r := toPurge
+	if o.DryRun {
+		r = toRead
+	}
+	s, err := a.openStreams(ctx, r, f.monitor)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	if s.alone {
+		o.Grace = -1
+	} else if !o.DryRun {
+		a.remark("what is due is purged after %s, in which nobody may have used it", retention.DefaultGrace)
+	}
+	o.Stated = []dossier.Fact{{Name: dossier.FactRelease, Value: release()}, {Name: dossier.FactDurability, Value: s.level}}
+	out, pruneErr := retention.Prune(ctx, s.Conn, o)
+	if err := a.pruned(out); err != nil {
+		return errors.Join(err, pruneErr)
+	}
+	if pruneErr != nil {
+		return pruneErr
+	}
+	failed := 0
+	for _, t := range out {
+		if t.State == retention.Failed {
+			failed++
+		}
+	}
+	if failed > 0 {
+		return fail(exitPartial, "%s could not be archived", counted(int64(failed), "tree"))
+	}
+	return nil
+}
+
+// prunedTree is what became of one tree.
+type prunedTree struct {
+	Tenant   session.Tenant  `json:"tenant"`
+	Root     session.ID      `json:"root"`
+	Sessions []session.ID    `json:"sessions"`
+	State    retention.State `json:"state"`
+	Reason   string          `json:"reason,omitempty"`
+	File     string          `json:"file,omitempty"`
+	Size     int64           `json:"size,omitempty"`
+	Bytes    int64           `json:"bytes"`
+	LastMS   int64           `json:"last_ms"`
+}
+
+func (a *app) pruned(out []retention.Outcome) error {
+	views := make([]prunedTree, len(out))
+	for i, o := range out {
+		v := prunedTree{
+			Tenant: o.Tenant, Root: o.Root, State: o.State, Reason: o.Reason, File: o.File, Size: o.Size,
+			Bytes: o.Bytes, LastMS: o.Last.UnixMilli(),
+		}
+		for _, s := range o.Sessions {
+			v.Sessions = append(v.Sessions, s.ID)
+		}
+		views[i] = v
+	}
+	if done, err := emit(a, views); done {
+		return err
+	}
+	var rows [][]string
+	var bytes int64
+	n := map[retention.State]int{}
+	now := time.Now()
+	for _, v := range views {
+		n[v.State]++
+		if v.State == retention.Due || v.State == retention.Archived {
+			bytes += v.Bytes
+		}
+		what := v.Reason
+		if what == "" {
+			what = v.File
+		}
+		rows = append(rows, []string{
+			string(v.Root), string(v.Tenant), fmt.Sprint(len(v.Sessions)), thousands(v.Bytes), age(now, time.UnixMilli(v.LastMS)), string(v.State), term.Line(what, 200),
+		})
+	}
+	if len(rows) > 0 {
+		a.table([]string{"TREE", "TENANT", "SESSIONS", "BYTES", "USED", "STATE", ""}, rows)
+	}
+	switch {
+	case n[retention.Due] > 0:
+		a.remark("%s would be archived and purged, %s of commits", counted(int64(n[retention.Due]), "tree"), counted(bytes, "byte"))
+	case n[retention.Archived] > 0:
+		a.remark("archived and purged %s, %s of commits", counted(int64(n[retention.Archived]), "tree"), counted(bytes, "byte"))
+	default:
+		a.remark("nothing is due")
+	}
+	return nil
+}
+
+// restoreFile brings the sessions of an archive back.
+func (a *app) restoreFile(ctx context.Context, c *natsbus.Conn, name string) []imported {
+	refused := func(err error) []imported {
+		return []imported{{File: name, Kind: dossier.FormTree, Error: err.Error()}}
+	}
+	doc, err := a.readInput(name, maxDossier)
+	if err != nil {
+		return refused(err)
+	}
+	tree, back, err := retention.Restore(ctx, c, doc, "import")
+	if err != nil {
+		return refused(err)
+	}
+	var all []imported
+	for i, r := range back {
+		v := imported{File: name, Session: r.Session, Kind: dossier.FormTree}
+		for _, raw := range tree.Logs[i].Commits {
+			commit, err := session.Decode([]byte(raw))
+			if err != nil {
+				return refused(err)
+			}
+			for _, ev := range commit.Events {
+				switch ev.Kind {
+				case session.KindChunk:
+					v.Rows++
+				case session.KindClosed:
+					v.Closed = true
+				}
+			}
+		}
+		if r.There {
+			v.Note = "was there already"
+		}
+		all = append(all, v)
+	}
+	return all
+}

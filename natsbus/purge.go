@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -26,12 +25,8 @@ type purgeRequest struct {
 // MayPurge reports, as an error, whether the connection may not purge: nodes
 // may not, operators may.
 func (c *Conn) MayPurge(ctx context.Context) error {
-	streams, err := c.eventStreams(ctx)
-	if err != nil {
-		return err
-	}
 	// No session has such a subject.
-	return c.purge(ctx, streams[0], purgeRequest{Filter: prefixEvent + "none"})
+	return c.purge(ctx, EventStream(c.o.Generation, 0), purgeRequest{Filter: prefixEvent + "none"})
 }
 
 // Purge removes the commits of an archived session but for its tombstone, the
@@ -71,10 +66,8 @@ func (c *Conn) purge(ctx context.Context, stream string, r purgeRequest) error {
 	_, err = patiently(ctx, func(ctx context.Context) (struct{}, error) {
 		m, err := c.request(ctx, &nats.Msg{Subject: apiPurge + stream, Data: body})
 		if err != nil {
-			// What may not be published is not answered; the server says why
-			// beside it.
-			if last := c.nc.LastError(); last != nil && errors.Is(last, nats.ErrPermissionViolation) && strings.Contains(last.Error(), apiPurge+stream) {
-				return struct{}{}, fmt.Errorf("%w: they lack the permission to publish on %s; use those of the operator", ErrMayNot, apiPurge+">")
+			if errors.Is(err, ErrDenied) {
+				return struct{}{}, fmt.Errorf("%w: they lack the permission to publish on %s; use those of the operator: %w", ErrMayNot, apiPurge+">", err)
 			}
 			return struct{}{}, fmt.Errorf("natsbus: purge stream %s: %w", stream, err)
 		}

@@ -50,7 +50,7 @@ an age of its own, or "forever". Without --tenant all tenants are pruned.
 
 It takes the operator's credentials on a server (nodes may not purge), and the
 addresses of --monitor, as a node does, to store there at level fsync. Over a
-store it takes none. --dry-run takes those of a node.`,
+store it takes none.`,
 		Example: `  rath prune --older-than 30d --dry-run
   rath prune --older-than 30d --keep acme=365d --keep legal=forever
   rath prune --older-than 30d --creds operator.creds --monitor http://nats:8222`,

@@ -38,6 +38,7 @@ type world struct {
 	srv      *natsserver.Server
 	conn     *natsbus.Conn // of the node
 	op       *natsbus.Conn // of the operator
+	guest    *natsbus.Conn // of the client
 	client   *client.Client
 	values   *run.Values
 	sys      *actors.System
@@ -69,17 +70,26 @@ func connect(t testing.TB, srv *natsserver.Server, user, password string) *natsb
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	ctx := t.Context()
-	srv := natstest.Start(t, nil)
+	// Everybody may do what his role needs, and nothing else.
+	srv := natstest.Start(t, &natsserver.Options{Grant: func(r messages.Role, at messages.Place) *messages.Grant {
+		at.Partitions = 2
+		g := messages.GrantOf(r, at)
+		return &g
+	}})
 	w := &world{t: t, srv: srv, dir: t.TempDir(), hold: make(chan struct{})}
-	user, password := srv.Node()
-	w.conn = connect(t, srv, user, password)
-	if err := w.conn.Provision(ctx); err != nil {
+	user, password := srv.Operator()
+	w.op = connect(t, srv, user, password)
+	if err := w.op.Provision(ctx); err != nil {
 		t.Fatal(err)
 	}
-	user, password = srv.Operator()
-	w.op = connect(t, srv, user, password)
+	user, password = srv.Node()
+	w.conn = connect(t, srv, user, password)
 	var err error
-	if w.client, err = client.New(w.conn, session.DefaultTenant); err != nil {
+	// A client without credentials.
+	if w.guest, err = natsbus.Connect(ctx, &natsbus.Options{Dialer: srv.Dial, Client: true}); err != nil {
+		t.Fatal(err)
+	}
+	if w.client, err = client.New(w.guest, session.DefaultTenant); err != nil {
 		t.Fatal(err)
 	}
 	w.start("node-1")
@@ -184,7 +194,7 @@ func (w *world) stop() {
 func (w *world) close() {
 	w.t.Helper()
 	w.stop()
-	if err := errors.Join(w.op.Close(), w.conn.Close()); err != nil {
+	if err := errors.Join(w.guest.Close(), w.op.Close(), w.conn.Close()); err != nil {
 		w.t.Error(err)
 	}
 }

@@ -200,8 +200,9 @@ func (r *remoteTool) Spec() tool.Spec {
 const toolAbsence = 5 * time.Second
 
 // Call implements tool.Tool. A request that nobody took is made again for a
-// moment, whatever the effect. One that may have been taken is made again, under
-// the same id, only if the effect allows it.
+// moment. One that may have been taken is not: whether it was done is not known,
+// so the attempt ends, and what may be done about it, such as calling again
+// under the same id, the next one records.
 func (r *remoteTool) Call(ctx context.Context, call tool.Call) (tool.Result, error) {
 	limit := time.Duration(r.v.TimeoutMS) * time.Millisecond
 	if limit <= 0 {
@@ -214,7 +215,6 @@ func (r *remoteTool) Call(ctx context.Context, call tool.Call) (tool.Result, err
 	inside, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	began := time.Now()
-	again := r.Spec().Effect != tool.NonIdempotent
 	for wait := newBackoff(); ; {
 		m, err := r.request(inside, body)
 		switch {
@@ -233,8 +233,7 @@ func (r *remoteTool) Call(ctx context.Context, call tool.Call) (tool.Result, err
 					Message: fmt.Sprintf("nobody answers the tool %s: the program that announced it does not run; do without it", r.v.Name),
 				}
 			}
-		case !again:
-			// Whether it was done is not known: the run finds its intent open.
+		default:
 			return tool.Result{}, fmt.Errorf("%w: tool %s: %w", session.ErrUnavailable, r.v.Name, err)
 		}
 		if wait.sleep(inside) != nil {

@@ -28,19 +28,7 @@ func TestClusterRelays(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	cluster := natstest.StartCluster(t, 3)
-	open := func(first int) *natsbus.Conn {
-		t.Helper()
-		c, err := natsbus.Connect(ctx, &natsbus.Options{
-			URL: cluster.URLs(first), Replicas: 3, Partitions: 2,
-			Probe: func(context.Context) ([]natsbus.SyncState, error) {
-				return []natsbus.SyncState{{Server: "all", Always: true}}, nil
-			},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c
-	}
+	open := func(first int) *natsbus.Conn { return clustered(ctx, t, cluster.URLs(first)) }
 	writer := open(0)
 	if err := writer.Provision(ctx); err != nil {
 		t.Fatal(err)
@@ -354,19 +342,7 @@ func TestClusterTurns(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cluster := natstest.StartCluster(t, 3)
-	open := func(first int) *natsbus.Conn {
-		t.Helper()
-		c, err := natsbus.Connect(ctx, &natsbus.Options{
-			URL: cluster.URLs(first), Replicas: 3, Partitions: 2,
-			Probe: func(context.Context) ([]natsbus.SyncState, error) {
-				return []natsbus.SyncState{{Server: "all", Always: true}}, nil
-			},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c
-	}
+	open := func(first int) *natsbus.Conn { return clustered(ctx, t, cluster.URLs(first)) }
 	const slots, task = 4, 300 * time.Millisecond
 	writer := open(0)
 	if err := writer.Provision(ctx); err != nil {
@@ -518,4 +494,19 @@ func TestClusterFollow(t *testing.T) {
 	if worst := all[len(all)-1]; worst > time.Second {
 		t.Errorf("a follower had its first message after %v", worst)
 	}
+}
+
+// clustered connects to a cluster of three, which is said to sync every write.
+func clustered(ctx context.Context, tb testing.TB, urls string) *natsbus.Conn {
+	tb.Helper()
+	c, err := natsbus.Connect(ctx, &natsbus.Options{
+		URL: urls, Replicas: 3, Partitions: 2,
+		Probe: func(context.Context) ([]natsbus.SyncState, error) {
+			return []natsbus.SyncState{{Server: "all", Always: true}}, nil
+		},
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return c
 }

@@ -3,6 +3,7 @@ package lineage
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -147,20 +148,17 @@ func orList[T ~string](in []T) string {
 	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
 }
 
-// ParseAge reads how long ago something may be: a duration of Go, or days: "7d".
+// ParseAge reads how long ago something may be: a duration of Go, or days, as
+// 36h or 30d.
 func ParseAge(v string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(v, "d"); ok {
-		var n int64
-		if _, err := fmt.Sscanf(days+" ", "%d ", &n); err != nil || n < 0 || n > 36500 || strings.TrimLeft(days, "0123456789") != "" {
-			return 0, fmt.Errorf("lineage: %q is no number of days", v)
+		if n, err := strconv.ParseUint(days, 10, 16); err == nil && n <= 36500 {
+			return time.Duration(n) * 24 * time.Hour, nil
 		}
-		return time.Duration(n) * 24 * time.Hour, nil
+	} else if d, err := time.ParseDuration(v); err == nil && d >= 0 {
+		return d, nil
 	}
-	d, err := time.ParseDuration(v)
-	if err == nil && d < 0 {
-		err = fmt.Errorf("lineage: %q is negative", v)
-	}
-	return d, err
+	return 0, fmt.Errorf("lineage: %q is no age, such as 36h or 30d", v)
 }
 
 // Select returns the runs of a tenant that a selector chooses, the newest

@@ -44,6 +44,7 @@ type Change struct {
 
 	want, have *jetstream.StreamConfig // of a stream or bucket
 	queue      pullQueue
+	lost       bool // a consumer that is there, but served by nobody
 	denied     *PermissionError
 }
 
@@ -298,9 +299,12 @@ func (c *Conn) changes(ctx context.Context, o *Options, more func(*Change, jetst
 	for _, q := range queues(o.Pools) {
 		ch := Change{Kind: KindConsumer, Name: q.stream + "/" + q.durable, Action: Create, About: q.filter, queue: q}
 		if there[q.stream] {
-			consumer, err := c.lookQueue(ctx, q)
-			if err != nil {
+			consumer, lost, err := c.seekQueue(ctx, q)
+			if err != nil && !lost {
 				return nil, fmt.Errorf("natsbus: consumer %s of stream %s: %w", q.durable, q.stream, err)
+			}
+			if ch.lost = lost; lost {
+				ch.About += ", anew: no server serves the one that is there"
 			}
 			if consumer != nil {
 				ch.Action, ch.Differences = Keep, q.differences(&consumer.CachedInfo().Config)
@@ -423,6 +427,9 @@ func (ch *Change) config() jetstream.StreamConfig {
 // carryOut does what a change says.
 func (c *Conn) carryOut(ctx context.Context, ch *Change) error {
 	switch {
+	case ch.lost:
+		_, err := c.renewQueue(ctx, ch.queue)
+		return err
 	case ch.Kind == KindConsumer:
 		_, err := c.putQueue(ctx, ch.queue)
 		return err

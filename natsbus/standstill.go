@@ -79,10 +79,7 @@ func (p *puller) standsStill(ctx context.Context, consumer jetstream.Consumer) (
 
 // revive takes the consumer away, so that it is made anew.
 func (p *puller) revive(ctx context.Context) error {
-	_, err := api(ctx, p.c, apiConsumerDelete+p.stream+"."+p.durable, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, p.c.js.DeleteConsumer(ctx, p.stream, p.durable)
-	})
-	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+	if err := p.c.removeQueue(ctx, p.pullQueue); err != nil {
 		return fmt.Errorf("natsbus: consumer %s of stream %s gives nothing though messages wait, and cannot be made anew: %w", p.durable, p.stream, err)
 	}
 	return errStandstill

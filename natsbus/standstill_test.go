@@ -1,7 +1,9 @@
 package natsbus
 
 import (
+	"bytes"
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,4 +92,70 @@ func consumerOf(t *testing.T, c *Conn, q pullQueue) *jetstream.ConsumerInfo {
 		t.Fatal(err)
 	}
 	return consumer.CachedInfo()
+}
+
+// TestLostConsumer has no server answer for a consumer, nor for its removal,
+// though its stream is served. It is made anew by a node that pulls from it,
+// and by one that starts.
+func TestLostConsumer(t *testing.T) {
+	queue := workQueue(DefaultPool, messages.ClassInteractive)
+	pull := func(t *testing.T, c *Conn) {
+		task := run.Task{ID: "r1", Workflow: "w", Session: key("s1"), Resume: true}
+		if err := c.PublishWork(t.Context(), DefaultPool, messages.ClassInteractive, run.Work{Task: &task}); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		got := false
+		err := c.PullWork(ctx, DefaultPool, func() int { return 4 }, func(_ context.Context, w run.Work) error {
+			got = w.Task != nil && w.Task.ID == "r1"
+			cancel()
+			return nil
+		})
+		if err != nil || !got {
+			t.Errorf("the work: %v, %v", got, err)
+		}
+	}
+	provision := func(t *testing.T, c *Conn) {
+		if err := c.Provision(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	for name, begin := range map[string]func(*testing.T, *Conn){"pull": pull, "start": provision} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+				var removed atomic.Bool
+				c.o.Pools = []string{DefaultPool}
+				provision(t, c)
+				made := consumerOf(t, c, queue).Created
+				const answer = `{"type":"io.nats.jetstream.api.v1.`
+				const noLeader = `{"error":{"code":503,"err_code":10008},"d":"d"`
+				lost := func(b []byte) bool {
+					const info, removal = answer + `consumer_info_response"`, answer + `consumer_delete_response"`
+					if bytes.Contains(b, []byte(removal)) {
+						replace(removal, noLeader)(b)
+					}
+					if !removed.Load() && bytes.Contains(b, []byte(info)) && bytes.Contains(b, []byte(`"name":"`+queue.durable)) {
+						replace(info, noLeader)(b)
+					}
+					return true
+				}
+				w.set(lost, func(b []byte) bool {
+					if bytes.Contains(b, []byte(apiConsumerDelete+queue.stream+"."+queue.durable)) {
+						removed.Store(true)
+					}
+					return true
+				})
+				began := time.Now()
+				begin(t, c)
+				if d := time.Since(began); d > 4*leaderless {
+					t.Errorf("it took %v", d)
+				}
+				w.set(nil, nil)
+				if again := consumerOf(t, c, queue).Created; !removed.Load() || !again.After(made) {
+					t.Errorf("the consumer of %v is that of %v", again, made)
+				}
+			})
+		})
+	}
 }

@@ -171,21 +171,20 @@ func (n *nemesis) cutNodes(ctx context.Context, random *rand.Rand) error {
 	return n.cut(ctx, between(random, time.Second, 8*time.Second), ways...)
 }
 
-// losePackets loses what is sent in short moments, everywhere.
+// losePackets loses some of the packets that reach some processes.
 func (n *nemesis) losePackets(ctx context.Context, random *rand.Rand) error {
-	ctx, cancel := context.WithTimeout(ctx, between(random, 2*time.Second, 6*time.Second))
-	defer cancel()
 	all := n.w.f.All()
-	for ctx.Err() == nil {
-		from, to := one(random, all), one(random, all)
-		if from == to {
-			continue
-		}
-		if err := n.cut(ctx, between(random, 20*time.Millisecond, 150*time.Millisecond), way{from, to}); err != nil {
-			return err
-		}
+	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	all = all[:1+random.IntN(len(all))]
+	var errs []error
+	for _, p := range all {
+		errs = append(errs, n.w.f.Lose(p, 0.01+0.3*random.Float64()))
 	}
-	return nil
+	sleep(ctx, between(random, 2*time.Second, 10*time.Second))
+	for _, p := range all {
+		errs = append(errs, n.w.f.Lose(p, 0))
+	}
+	return errors.Join(errs...)
 }
 
 // flap lets a node come and go for the others.

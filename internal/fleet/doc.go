@@ -3,8 +3,9 @@
 //
 // Each process lives in a network namespace of its own, with an address of its
 // own on a bridge that belongs to the fleet, so that the network between any
-// two of them can be cut in one direction or in both, see [Fleet.Cut]. Nothing
-// is looked up in or sent to other networks. All processes, and with them the
+// two of them can be cut in one direction or in both, see [Fleet.Cut], and can
+// lose packets, see [Fleet.Lose]. Nothing is looked up in or sent to other
+// networks. All processes, and with them the
 // namespaces and the bridge, end with the process that started them, however
 // that ends.
 //

@@ -230,7 +230,11 @@ func (f *Fleet) Cut(from, to *Process) error { return f.network.cut(f.end(from),
 // Heal ends a cut.
 func (f *Fleet) Heal(from, to *Process) error { return f.network.heal(f.end(from), f.end(to)) }
 
-// HealAll ends all cuts.
+// Lose has p lose that part, from 0 to 1, of the packets that reach it from
+// others, each by chance. It is for the fleet's processes, not this one.
+func (f *Fleet) Lose(p *Process, part float64) error { return f.network.lose(p.host, part) }
+
+// HealAll ends all cuts and losses.
 func (f *Fleet) HealAll() error { return f.network.healAll() }
 
 func (f *Fleet) end(p *Process) *host {

@@ -169,6 +169,66 @@ func TestCutOneWay(t *testing.T) {
 	}
 }
 
+// TestLose counts the echoes of a host that loses a quarter of what reaches it.
+func TestLose(t *testing.T) {
+	f := start(t, fleet.Options{}, 1)
+	p := f.Nodes()[0]
+	echoes := func() int {
+		t.Helper()
+		l, err := net.ListenPacket("ip4:icmp", f.Self())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		const sent = 200 // as many as a socket keeps
+		for i := range sent {
+			// An echo request of RFC 792 with i as its number: the last two
+			// fields of the header and the checksum over all of it.
+			m := []byte{8, 0, 0, 0, 0, 0, byte(i >> 8), byte(i)}
+			sum := ^(uint16(8)<<8 + uint16(i))
+			m[2], m[3] = byte(sum>>8), byte(sum)
+			if _, err := l.WriteTo(m, &net.IPAddr{IP: net.ParseIP(p.IP())}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := l.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for buf := make([]byte, 100); n < sent; {
+			size, from, err := l.ReadFrom(buf)
+			if err != nil {
+				break
+			}
+			if size == 8 && buf[0] == 0 && from.String() == p.IP() {
+				n++
+			}
+		}
+		return n
+	}
+	if n := echoes(); n != 200 {
+		t.Fatalf("%d of 200 echoes over the whole network", n)
+	}
+	if err := f.Lose(p, 0.25); err != nil {
+		t.Fatal(err)
+	}
+	if n := echoes(); n < 110 || n > 185 {
+		t.Errorf("%d of 200 echoes from who loses a quarter", n)
+	}
+	if err := f.Lose(p, 0); err != nil {
+		t.Fatal(err)
+	}
+	if n := echoes(); n != 200 {
+		t.Errorf("%d of 200 echoes after the loss", n)
+	}
+	if err := errors.Join(f.Lose(p, 1), f.HealAll()); err != nil {
+		t.Fatal(err)
+	}
+	if n := echoes(); n != 200 {
+		t.Errorf("%d of 200 echoes after healing all", n)
+	}
+}
+
 // TestProcess kills, freezes, drains and starts one again.
 func TestProcess(t *testing.T) {
 	f := start(t, fleet.Options{}, 1)

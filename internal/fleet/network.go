@@ -24,6 +24,7 @@ type network struct {
 	mu    sync.Mutex
 	hosts int
 	cuts  map[[2]*host]int
+	lossy map[*host]bool
 }
 
 // host is one end of the network: a namespace, or this process.
@@ -38,7 +39,7 @@ type host struct {
 const nowhere = "02:00:00:00:00:fe"
 
 func newNetwork(t *thread) (_ *network, err error) {
-	n := &network{t: t, cuts: map[[2]*host]int{}}
+	n := &network{t: t, cuts: map[[2]*host]int{}, lossy: map[*host]bool{}}
 	if n.hub, err = t.namespace(); err != nil {
 		return nil, err
 	}
@@ -120,6 +121,22 @@ func (n *network) heal(from, to *host) error {
 	return n.ip(from.ns, fmt.Sprintf("neigh del %s dev %s", to.ip, from.dev))
 }
 
+// lose has a host lose that part of the packets that reach it, each by chance;
+// 0 ends that.
+func (n *network) lose(at *host, part float64) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if part == 0 && !n.lossy[at] {
+		return nil
+	}
+	rules := "*filter\n"
+	if part > 0 {
+		rules += fmt.Sprintf("-A INPUT -i %s -m statistic --mode random --probability %.4f -j DROP\n", at.dev, part)
+	}
+	n.lossy[at] = part > 0
+	return n.run(at.ns, "iptables", rules+"COMMIT\n", "iptables-restore")
+}
+
 func (n *network) healAll() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -128,18 +145,29 @@ func (n *network) healAll() error {
 		errs = append(errs, n.ip(k[0].ns, fmt.Sprintf("neigh del %s dev %s", k[1].ip, k[0].dev)))
 	}
 	clear(n.cuts)
+	for at, lossy := range n.lossy {
+		if lossy {
+			errs = append(errs, n.run(at.ns, "iptables", "*filter\nCOMMIT\n", "iptables-restore"))
+		}
+	}
+	clear(n.lossy)
 	return errors.Join(errs...)
 }
 
 // ip runs commands of the program ip in a namespace.
 func (n *network) ip(ns *os.File, commands ...string) error {
+	return n.run(ns, "iproute2", strings.Join(commands, "\n")+"\n", "ip", "-batch", "-")
+}
+
+// run runs a program of a package in a namespace, with what it reads.
+func (n *network) run(ns *os.File, pkg, input, name string, args ...string) error {
 	return n.t.do(ns, func() error {
-		cmd := exec.Command("ip", "-batch", "-")
-		cmd.Stdin = strings.NewReader(strings.Join(commands, "\n") + "\n")
+		cmd := exec.Command(name, args...)
+		cmd.Stdin = strings.NewReader(input)
 		var out bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &out
 		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("fleet: ip %s: %w: %s (it needs root and the package iproute2)", strings.Join(commands, "; "), err, strings.TrimSpace(out.String()))
+			return fmt.Errorf("fleet: %s %s: %w: %s (it needs root and the package %s)", name, strings.ReplaceAll(strings.TrimSpace(input), "\n", "; "), err, strings.TrimSpace(out.String()), pkg)
 		}
 		return nil
 	})

@@ -39,7 +39,8 @@ import (
 var (
 	// ErrUnreachable means that there is no connection to NATS.
 	ErrUnreachable = natsbus.ErrUnreachable
-	// ErrDenied means that NATS refuses the credentials.
+	// ErrDenied means that NATS refuses the credentials, or that they do not
+	// allow this.
 	ErrDenied = natsbus.ErrDenied
 	// ErrNoAnswer means that NATS is there and no node is.
 	ErrNoAnswer = natsbus.ErrNoAnswer

@@ -68,7 +68,8 @@ const (
 var (
 	// ErrUnreachable is returned by Connect when no server answers.
 	ErrUnreachable = errors.New("natsbus: no NATS server reachable")
-	// ErrDenied is returned by Connect when the servers refuse the credentials.
+	// ErrDenied is returned by Connect when the servers refuse the credentials,
+	// and by what needs a permission that these lack (a *PermissionError).
 	ErrDenied = errors.New("natsbus: NATS refused the credentials")
 	// ErrClientOnly is returned for what a connection with Options.Client
 	// cannot do.

@@ -14,16 +14,13 @@ import (
 
 const apiPurge = "$JS.API.STREAM.PURGE."
 
-// ErrMayNot is returned for what the credentials do not allow.
-var ErrMayNot = errors.New("natsbus: not allowed with these credentials")
-
 type purgeRequest struct {
 	Filter string `json:"filter"`
 	Seq    uint64 `json:"seq,omitempty"` // up to this one, which stays
 }
 
-// MayPurge reports, as an error, whether the connection may not purge: nodes
-// may not, operators may.
+// MayPurge returns ErrDenied if the connection may not purge: nodes may not,
+// operators may.
 func (c *Conn) MayPurge(ctx context.Context) error {
 	// No session has such a subject.
 	return c.purge(ctx, EventStream(c.o.Generation, 0), purgeRequest{Filter: prefixEvent + "none"})
@@ -33,7 +30,7 @@ func (c *Conn) MayPurge(ctx context.Context) error {
 // commit at a position, and the session's snapshot. It fails with
 // session.ErrForeign, and removes nothing, if another commit is there or if it
 // archives nothing. Purging again changes nothing. The connection needs the
-// rights of an operator: ErrMayNot.
+// rights of an operator: ErrDenied.
 func (c *Conn) Purge(ctx context.Context, k session.Key, at session.Position) error {
 	stream, subject, err := c.place(k)
 	if err != nil {
@@ -67,7 +64,7 @@ func (c *Conn) purge(ctx context.Context, stream string, r purgeRequest) error {
 		m, err := c.request(ctx, &nats.Msg{Subject: apiPurge + stream, Data: body})
 		if err != nil {
 			if errors.Is(err, ErrDenied) {
-				return struct{}{}, fmt.Errorf("%w: they lack the permission to publish on %s; use those of the operator: %w", ErrMayNot, apiPurge+">", err)
+				return struct{}{}, fmt.Errorf("natsbus: purge stream %s, which takes the credentials of an operator: %w", stream, err)
 			}
 			return struct{}{}, fmt.Errorf("natsbus: purge stream %s: %w", stream, err)
 		}

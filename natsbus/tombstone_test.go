@@ -49,7 +49,7 @@ func buried(t *testing.T, c, op *Conn) (k session.Key, raws []string, at session
 		}
 		raws = append(raws, e.Raw)
 	}
-	if err := c.Purge(ctx, k, at); !errors.Is(err, ErrMayNot) {
+	if err := c.Purge(ctx, k, at); !errors.Is(err, ErrDenied) {
 		t.Fatalf("the node purged: %v", err)
 	}
 	if err := op.Purge(ctx, k, at); err != nil {

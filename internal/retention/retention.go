@@ -99,7 +99,7 @@ type Outcome struct {
 // that is stored, the longest unused first. Trees that are purged already are
 // left out. An error ends it; the outcomes up to there are returned too. The
 // connection has to store, and needs the rights of an operator unless
-// Options.DryRun is set: natsbus.ErrMayNot.
+// Options.DryRun is set: natsbus.ErrDenied.
 func Prune(ctx context.Context, c *natsbus.Conn, opts *Options) ([]Outcome, error) {
 	o := *opts
 	o.Grace, o.By, o.Limit = cmp.Or(o.Grace, DefaultGrace), cmp.Or(o.By, "operator"), cmp.Or(o.Limit, dossier.DefaultTree)

@@ -15,6 +15,24 @@ import (
 // of another number is ignored, so it is raised whenever either changes.
 const foldVersion = 4 + release.Ahead
 
+// wireSnapshot is what a snapshot holds under foldVersion. What another release
+// may name otherwise is embedded.
+type wireSnapshot struct {
+	wireActive
+	Branch      ID           `json:"branch,omitempty"`
+	Ended       wireEnded    `json:"ended,omitzero"`
+	Epoch       uint64       `json:"epoch"`
+	Fold        int          `json:"fold"`
+	Heard       []heard      `json:"heard,omitempty"`
+	Incarnation string       `json:"incarnation,omitempty"`
+	Open        []wireRecord `json:"open,omitempty"`
+	Quarantine  *Quarantined `json:"quarantine,omitempty"`
+	wireQueue
+	Tables []json.RawMessage `json:"tables"` // values of the session: the newest, then one for each former table
+	// Whole names the pages that hold the whole state when it is long.
+	Whole *session.PageRef `json:"whole,omitempty"`
+}
+
 // maxInline is how many bytes of a state may be kept in one piece.
 const maxInline = 256 << 10
 
@@ -46,7 +64,8 @@ func (w *Writer) Snapshot() (*Snapshot, error) {
 	w.value = newest
 	b := &w.book
 	state := wireSnapshot{
-		Active: b.Active, Branch: b.branch, Quarantine: b.quarantine, Epoch: b.Epoch, Fold: foldVersion, Incarnation: b.Incarnation, Heard: b.heard, Queue: b.Queue,
+		wireActive: wireActive{b.Active}, Branch: b.branch, Quarantine: b.quarantine, Epoch: b.Epoch, Fold: foldVersion,
+		Incarnation: b.Incarnation, Heard: b.heard, wireQueue: wireQueue{b.Queue},
 		Tables: []json.RawMessage{json.RawMessage(frozen.State)},
 	}
 	s.pages = frozen.Pages

@@ -2,27 +2,13 @@
 
 package run
 
-import (
-	"encoding/json"
-
-	"github.com/rathcluster/rath/session"
+// Two fields of a snapshot have other names than in this release, so that a
+// reader that took one for the other would not know which runs there are.
+type (
+	wireActive struct {
+		Active ID `json:"holder,omitempty"`
+	}
+	wireQueue struct {
+		Queue []ID `json:"queued,omitempty"`
+	}
 )
-
-// wireSnapshot is what a snapshot holds under foldVersion. Two fields have other
-// names than in this release, so that a reader that took one for the other would
-// not know which runs there are.
-type wireSnapshot struct {
-	Active      ID                `json:"holder,omitempty"`
-	Branch      ID                `json:"branch,omitempty"`
-	Ended       wireEnded         `json:"ended,omitzero"`
-	Epoch       uint64            `json:"epoch"`
-	Fold        int               `json:"fold"`
-	Heard       []heard           `json:"heard,omitempty"`
-	Incarnation string            `json:"incarnation,omitempty"`
-	Open        []wireRecord      `json:"open,omitempty"`
-	Quarantine  *Quarantined      `json:"quarantine,omitempty"`
-	Queue       []ID              `json:"queued,omitempty"`
-	Tables      []json.RawMessage `json:"tables"` // values of the session: the newest, then one for each former table
-	// Whole names the pages that hold the whole state when it is long.
-	Whole *session.PageRef `json:"whole,omitempty"`
-}

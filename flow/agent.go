@@ -63,16 +63,15 @@ func (a *Agent) Forward(ctx context.Context, s session.Session) (session.Session
 		if _, err := account.Reserve(0); err != nil {
 			return s, fmt.Errorf("flow: agent %s: %w", a.Name, err)
 		}
-		before := s.Usage()
 		var resp *llm.Response
-		var at run.Path
-		if s, resp, at, err = a.ask(ctx, s, table, notes, more); err != nil {
+		var done run.Done
+		if s, resp, done, err = a.ask(ctx, s, table, notes, more); err != nil {
 			return s, err
 		}
-		account = account.Settle(0, s.Usage().Sub(before))
+		account = account.Settle(0, done.Usage)
 		switch {
 		case len(resp.Calls) > 0:
-			if s, err = a.round(ctx, at, s, table); err != nil {
+			if s, err = a.round(ctx, done.Path, s, table); err != nil {
 				return s, err
 			}
 		case resp.Finish != llm.FinishTools:
@@ -100,21 +99,24 @@ func (a *Agent) call(table *tool.Table, notes note, more bool) call {
 	return c
 }
 
-// ask makes one model call and adds its answer to s.
-func (a *Agent) ask(ctx context.Context, s session.Session, table *tool.Table, notes note, more bool) (session.Session, *llm.Response, run.Path, error) {
+// ask makes one model call and adds its answer to s. Of the step's record it
+// returns the path and the usage.
+func (a *Agent) ask(ctx context.Context, s session.Session, table *tool.Table, notes note, more bool) (session.Session, *llm.Response, run.Done, error) {
 	c := a.call(table, notes, more)
 	st, err := begin(ctx, run.StepModel, a.Name, s, true, "", c.digest())
 	if err != nil {
-		return s, nil, "", err
+		return s, nil, run.Done{}, err
 	}
 	defer st.end()
 	path := st.asked.Path
+	done := run.Done{Path: path}
 	if st.decision == run.Replay {
+		done.Usage = st.record.Usage
 		if err := rebuild(st.record); err != nil {
-			return st.record.Session, nil, path, err
+			return st.record.Session, nil, done, err
 		}
 		chunk, _ := st.record.Session.At(st.record.Session.Len() - 1)
-		return st.record.Session, &llm.Response{Text: chunk.Text(), Calls: callsOf(chunk), Finish: llm.Finish(st.record.Value)}, path, nil
+		return st.record.Session, &llm.Response{Text: chunk.Text(), Calls: callsOf(chunk), Finish: llm.Finish(st.record.Value)}, done, nil
 	}
 	// What the user said meanwhile goes before the answer, in the same commit.
 	words, heardTo := st.ex.messages(st)
@@ -125,7 +127,7 @@ func (a *Agent) ask(ctx context.Context, s session.Session, table *tool.Table, n
 	}
 	err, ok := st.outcome(err)
 	if !ok {
-		return s, nil, path, err
+		return s, nil, done, err
 	}
 	content := make([]session.Event, len(words), len(words)+1)
 	for i, w := range words {
@@ -135,9 +137,9 @@ func (a *Agent) ask(ctx context.Context, s session.Session, table *tool.Table, n
 	if err != nil {
 		ack, commitErr := st.commit(run.Done{Code: codeOf(err), Error: clip(err.Error(), 4<<10), Inbox: heardTo, Prompt: prompt, Model: a.Provider.Model}, content...)
 		if commitErr != nil {
-			return s, nil, path, commitErr
+			return s, nil, done, commitErr
 		}
-		return ack.Session, nil, path, err
+		return ack.Session, nil, done, err
 	}
 	calls := make([]session.ToolCall, len(resp.Calls))
 	for i, call := range resp.Calls {
@@ -151,11 +153,12 @@ func (a *Agent) ask(ctx context.Context, s session.Session, table *tool.Table, n
 		Inbox: heardTo, Row: true, Prompt: prompt, Model: resp.Model, Value: string(resp.Finish), Summary: clip(firstLine(resp.Text), 100),
 	}, append(content, session.ChunkEvent(chunk))...)
 	if err != nil {
-		return s, nil, path, err
+		return s, nil, done, err
 	}
+	done.Usage = chunk.Origin().Usage.Add(st.lost)
 	chunk, _ = ack.Session.At(ack.Session.Len() - 1)
 	resp.Calls = callsOf(chunk)
-	return ack.Session, resp, path, nil
+	return ack.Session, resp, done, nil
 }
 
 func callsOf(c session.Chunk) []llm.ToolCall {
@@ -252,26 +255,12 @@ func (c call) complete(st *step, s session.Session) (*llm.Response, blob.Digest,
 		reserve = defaultReply
 	}
 	reserve += llm.Estimate(len(rendered))
-	ex.mu.Lock()
-	if ex.attempt > 1 && !ex.lost { // a call of each former attempt may have been cut off
-		ex.lost = true
-		if ex.account.Limit.Tokens > 0 {
-			ex.account = ex.account.Lost(reserve * int64(ex.attempt-1))
-		}
-	}
-	account, err := ex.account.Reserve(reserve)
-	if err == nil {
-		ex.account = account
-	}
-	ex.mu.Unlock()
+	st.bookKilled(reserve)
+	free, err := ex.reserve(reserve)
 	if err != nil {
 		return nil, digest, err
 	}
-	defer func() {
-		ex.mu.Lock()
-		ex.account.Reserved -= reserve
-		ex.mu.Unlock()
-	}()
+	defer func() { free() }()
 	client, err := ex.rt.client(st.ctx, p)
 	if err != nil {
 		return nil, digest, err
@@ -286,13 +275,23 @@ func (c call) complete(st *step, s session.Session) (*llm.Response, blob.Digest,
 	defer cancel()
 	ctx, done := ex.interruptible(ctx, st.heard)
 	defer done()
-	var sink func(llm.Delta)
-	if ex.rt.OnDelta != nil {
-		sink = func(d llm.Delta) {
+	spent := int64(0) // tokens, by answers that were cut off
+	came := 0         // bytes of the answer under way
+	sink := func(d llm.Delta) {
+		came += len(d.Text) + len(d.Reasoning)
+		if d.Call != nil {
+			came += len(d.Call.Name) + len(d.Call.Args)
+		}
+		if ex.rt.OnDelta != nil {
 			ex.rt.OnDelta(Delta{Session: st.s.Key(), Run: ex.id, Path: st.asked.Path, Attempt: ex.attempt, Agent: c.agent, Delta: d})
 		}
 	}
 	for try := 1; ; try++ {
+		if ctx.Err() != nil { // nothing was sent
+			settle(int(spent))
+			return nil, digest, context.Cause(ctx)
+		}
+		came = 0
 		req.StepKey = fmt.Sprintf("%s/%s/%d", ex.id, st.asked.Path, ex.attempt)
 		// Also the one before a message that interrupted counts.
 		if st.requests++; st.requests > 1 {
@@ -300,18 +299,24 @@ func (c call) complete(st *step, s session.Session) (*llm.Response, blob.Digest,
 		}
 		resp, err := client.Complete(ctx, req, sink)
 		if err == nil {
-			settle(int(resp.Usage.Input + resp.Usage.Output))
+			settle(int(spent + resp.Usage.Total()))
 			return resp, digest, nil
 		}
+		cut := cutOff(ctx, err, len(rendered), came)
+		st.book(cut)
+		spent += cut.Tokens()
 		if cause := context.Cause(ctx); errors.Is(cause, errInterrupted) {
-			settle(0)
-			return nil, digest, cause
+			err = cause
 		}
 		broken := errors.Is(err, llm.CodeTruncated) || errors.Is(err, llm.CodeIdleTimeout) || errors.Is(err, llm.CodeMalformed)
-		if try == maxTries || !broken || ctx.Err() != nil {
-			settle(0)
-			return nil, digest, err
+		if try < maxTries && broken && ctx.Err() == nil {
+			free()
+			if free, err = ex.reserve(reserve); err == nil {
+				continue
+			}
 		}
+		settle(int(spent))
+		return nil, digest, err
 	}
 }
 

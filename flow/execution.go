@@ -45,7 +45,10 @@ type Execution struct {
 	fanned  []*fanned      // branches of fan-outs that are not disposed of
 	parked  bool           // no step may begin that is not recorded
 	tape    *tape          // of a replay
-	lost    bool           // calls that former attempts may have lost are booked
+	lost    session.Usage  // the part of what was spent that is estimated, see run.Done
+	unsaid  session.Usage  // the part of it that no event says yet
+	killed  int            // former attempts that may have been killed in a model call, not booked yet
+	newest  uint64         // the attempt of the newest recorded step
 	warms   bool           // other branches wait for its first answer of a model
 	last    time.Time      // of the last recorded step
 
@@ -236,6 +239,8 @@ func (ex *Execution) replayed(s *run.Step) {
 	ex.last = s.Time
 	if !ex.outer(s.Path) {
 		ex.account = ex.account.Settle(0, s.Usage)
+		ex.lost = ex.lost.Add(s.Lost)
+		ex.newest = max(ex.newest, s.Attempt)
 		ex.warms = ex.warms && !answered(s.Done)
 	}
 	ex.saw(s.Session)
@@ -292,6 +297,9 @@ func (ex *Execution) commitDone(ctx context.Context, log session.Key, s session.
 			d.Usage = usageOf(e, d.Usage)
 		}
 	}
+	// What was cut off is booked already.
+	used := d.Usage
+	d.Usage = d.Usage.Add(d.Lost)
 	events = append(events, content...)
 	warmed, err := ex.warmed(d)
 	if err != nil {
@@ -301,7 +309,9 @@ func (ex *Execution) commitDone(ctx context.Context, log session.Key, s session.
 	if err != nil {
 		return run.Ack{}, err
 	}
-	return ex.commit(ctx, log, s, d.Path, d.Usage, append(append(events, warmed...), done)...)
+	ack, err := ex.commit(ctx, log, s, d.Path, used, append(append(events, warmed...), done)...)
+	ex.said(d.Lost, used, err)
+	return ack, err
 }
 
 func usageOf(e session.Event, sum session.Usage) session.Usage {
@@ -415,7 +425,7 @@ func (ex *Execution) halt(ctx context.Context, why error) (run.State, error) {
 		return run.Waiting, why // the log says so already
 	case errors.Is(why, run.ErrShutdown):
 		return ex.pause(ctx, run.Queued, why, run.KindReleased, run.Released{
-			Attempt: ex.attempt, Reason: "shutdown", Revision: ex.task.Revision, Run: ex.id, Workflow: ex.task.Workflow,
+			Attempt: ex.attempt, Lost: ex.unsaid, Reason: "shutdown", Revision: ex.task.Revision, Run: ex.id, Workflow: ex.task.Workflow,
 		})
 	}
 	// Superseded, or the log was lost: somebody else decides how the run stands.
@@ -451,7 +461,7 @@ func (ex *Execution) ended(ctx context.Context, s session.Session, e run.Ended, 
 		e.Workflow = ex.reg.Name
 	}
 	ex.mu.Lock()
-	e.Usage = ex.account.Spent
+	e.Usage, e.Lost = ex.account.Spent, ex.lost
 	ex.mu.Unlock()
 	ev, err := run.NewEvent(run.KindEnded, e)
 	if err != nil {

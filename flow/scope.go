@@ -55,8 +55,9 @@ type step struct {
 	decision run.Decision
 	record   *run.Step
 	began    time.Time
-	heard    uint64 // up to which place in the inbox the step knows of messages
-	requests int    // how often a model was asked in this attempt
+	heard    uint64        // up to which place in the inbox the step knows of messages
+	requests int           // how often a model was asked in this attempt
+	lost     session.Usage // what those are taken to have used that were cut off
 }
 
 // begin opens the next step of the scope. extends says that the step will add
@@ -202,6 +203,7 @@ func (st *step) commit(d run.Done, content ...session.Event) (run.Ack, error) {
 	if d.Effect == "" {
 		d.Effect = st.asked.Effect
 	}
+	d.Lost = st.lost
 	if d.Elapsed == 0 && !st.began.IsZero() {
 		d.Elapsed = time.Since(st.began).Milliseconds()
 	}

@@ -153,7 +153,7 @@ func (c *Compressor) Forward(ctx context.Context, s session.Session) (session.Se
 		if err := rebuild(st.record); err != nil {
 			return s, err
 		}
-		base, text, usage = st.record.Session, st.record.Value, st.record.Usage
+		base, text, usage = st.record.Session, st.record.Value, st.record.Usage.Sub(st.record.Lost)
 	} else {
 		resp, prompt, err := ask.complete(st, st.s)
 		err, ok := st.outcome(err)

@@ -29,6 +29,9 @@ type Result struct {
 	Error   string        `json:"error,omitempty"`
 	Attempt uint64        `json:"attempt,omitempty"`
 	Usage   session.Usage `json:"usage,omitzero"`
+	// Lost is the part of Usage that is estimated: of model calls that were cut
+	// off, of which no server says what they used.
+	Lost session.Usage `json:"lost,omitzero"`
 	// Workspace is the head of the files that the session ended with.
 	Workspace string `json:"workspace,omitempty"`
 	// Chain is the commit that ended the run: its hash stands for everything
@@ -49,7 +52,7 @@ type Chain struct {
 func ResultOf(home session.ID, e run.Ended, at time.Time) Result {
 	r := Result{
 		Schema: Schema, Run: e.Run, State: e.State, Workflow: e.Workflow, Session: home, Output: e.Output,
-		Code: e.Code, Error: e.Error, Attempt: e.Attempt, Usage: e.Usage, EndedMS: at.UnixMilli(),
+		Code: e.Code, Error: e.Error, Attempt: e.Attempt, Usage: e.Usage, Lost: e.Lost, EndedMS: at.UnixMilli(),
 	}
 	if e.Result != nil {
 		r.Session, r.Version = e.Result.ID, e.Result.Version

@@ -95,7 +95,7 @@ func fullDone(kind string) run.Done {
 	return run.Done{
 		Attempt: 1, Call: "c", Code: "error", Effect: "sandboxed", Elapsed: 1, Error: "x", Failed: true, HeadAfter: place.Head, HeadBefore: place.Head, Inbox: 1, Input: "i",
 		Kind: kind, Links: []session.Link{linked}, Model: "m", Name: "n", Path: "1", Prompt: place.Head, Revision: "r1", Row: true, Run: "r1",
-		Source: "f.go:1", Summary: "s", Usage: usage, Value: "{}",
+		Lost: usage, Source: "f.go:1", Summary: "s", Usage: usage, Value: "{}",
 	}
 }
 
@@ -133,7 +133,7 @@ func full() map[string]any {
 		"error.v1":   messages.Error{Code: "not_found", Text: "no"},
 		"result.v1": messages.Result{
 			Schema: 1, Run: "r1", State: run.Succeeded, Workflow: "fix", Session: "s1", Version: 9, Output: "done", Code: "error", Error: "x", Attempt: 1,
-			Usage: usage, Workspace: digest, Chain: &messages.Chain{Hash: digest, Seq: 9, Session: "s1"}, EndedMS: 1,
+			Usage: usage, Lost: usage, Workspace: digest, Chain: &messages.Chain{Hash: digest, Seq: 9, Session: "s1"}, EndedMS: 1,
 		},
 		"delta.v1": messages.Delta{
 			Run: "r1", Session: "s1", Step: "1", Attempt: 1, N: 1, Agent: "a", Text: "t", Reasoning: "r", Call: &messages.CallDelta{Index: 0, ID: "i", Name: "n", Args: "{"},
@@ -393,13 +393,13 @@ func TestCommitSchema(t *testing.T) {
 		{run.KindWriter, run.WriterOpened{Epoch: 1, Incarnation: "n"}},
 		{run.KindSubmitted, submitted},
 		{run.KindClaimed, run.Claimed{Attempt: 1, Epoch: 1, Home: key, Incarnation: "n", Revision: "r", Run: "r1", Workflow: "w"}},
-		{run.KindReleased, run.Released{Attempt: 1, Next: offer, Reason: "r", Revision: "r", Run: "r1", Step: "3", Workflow: "w"}},
+		{run.KindReleased, run.Released{Attempt: 1, Lost: usage, Next: offer, Reason: "r", Revision: "r", Run: "r1", Step: "3", Workflow: "w"}},
 		{run.KindReview, run.Review{Attempt: 1, Call: "c", Code: "needs_review", Expires: 1, Name: "n", Path: "1", Reason: "r", Revision: "v1", Run: "r1"}},
 		{run.KindResolved, run.Resolved{By: "b", Decision: run.Happened, ID: "i", Path: "1", Reason: "r", Revision: "r", Run: "r1", Value: "1", Workflow: "w"}},
 		{run.KindCancel, run.CancelRequested{By: "b", Close: session.ClosedCancelled, ID: "i", Reason: "r", Run: "r1"}},
 		{run.KindWarning, run.Warning{Run: "r1", Text: "t"}},
 		{run.KindEnded, run.Ended{
-			Attempt: 1, Branches: []session.ID{"s3"}, Children: []session.ID{"s2"}, Code: "error", Error: "x", Head: place.Head, Next: offer, Output: "o",
+			Attempt: 1, Branches: []session.ID{"s3"}, Children: []session.ID{"s2"}, Code: "error", Error: "x", Head: place.Head, Lost: usage, Next: offer, Output: "o",
 			Parent: &run.Parent{Path: "2.gather", Run: "r0", Session: "s0"}, Result: &link, Run: "r1", State: run.Succeeded, Usage: usage, Version: 4, Workflow: "w",
 		}},
 		{run.KindWaiting, run.Suspended{Attempt: 1, For: []run.Wait{{

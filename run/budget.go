@@ -54,10 +54,12 @@ func (a Account) Settle(reserved int64, used session.Usage) Account {
 	return a
 }
 
-// Lost books a call that was cut off: nobody knows what it used, so it counts
-// as all that was reserved.
-func (a Account) Lost(reserved int64) Account {
-	a.Spent.Input += reserved
+// Lost books calls that were cut off, with what they are taken to have used. No
+// server says it: what came of the answer is known, the prompt can be counted,
+// and of a call whose process died all that was reserved counts. What they cost
+// in money stays unknown.
+func (a Account) Lost(used session.Usage) Account {
+	a.Spent = a.Spent.Add(used)
 	return a
 }
 

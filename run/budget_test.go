@@ -48,8 +48,8 @@ func branch(t *testing.T, r *rand.Rand, limit run.Budget, depth int) (used sessi
 		cost.Output = call - cost.Input
 		switch {
 		case r.IntN(8) == 0: // cut off: it counts as all that was reserved
-			a = next.Settle(call, session.Usage{}).Lost(call)
-			cost = session.Usage{Input: call}
+			a = next.Settle(call, session.Usage{}).Lost(session.Usage{Calls: 1, Input: call})
+			cost = session.Usage{Calls: 1, Input: call}
 		default:
 			a = next.Settle(call, cost)
 		}

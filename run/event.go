@@ -70,13 +70,16 @@ type Claimed struct {
 // Released records that an attempt gave the run back or, in the log of a
 // session that is not the run's home, that the run needs it no more.
 type Released struct {
-	Attempt  uint64 `json:"attempt"`
-	Next     *Offer `json:"next,omitempty"` // the queued run that is promoted
-	Reason   string `json:"reason"`
-	Revision string `json:"revision,omitempty"`
-	Run      ID     `json:"run"`
-	Step     Path   `json:"step,omitempty"`     // where the code did not match
-	Workflow string `json:"workflow,omitempty"` // to offer the run again
+	Attempt uint64 `json:"attempt"`
+	// Lost is what a call is taken to have used that was cut off with the
+	// attempt; see Done.
+	Lost     session.Usage `json:"lost,omitzero"`
+	Next     *Offer        `json:"next,omitempty"` // the queued run that is promoted
+	Reason   string        `json:"reason"`
+	Revision string        `json:"revision,omitempty"`
+	Run      ID            `json:"run"`
+	Step     Path          `json:"step,omitempty"`     // where the code did not match
+	Workflow string        `json:"workflow,omitempty"` // to offer the run again
 }
 
 // Review records why a run stopped for a person.
@@ -138,6 +141,7 @@ type Ended struct {
 	Code     Code            `json:"code,omitempty"`
 	Error    string          `json:"error,omitempty"`
 	Head     blob.Digest     `json:"head,omitzero"`  // of the session's files after it
+	Lost     session.Usage   `json:"lost,omitzero"`  // the part of Usage that is estimated, see Done
 	Next     *Offer          `json:"next,omitempty"` // the queued run that is promoted
 	Output   string          `json:"output,omitempty"`
 	Parent   *Parent         `json:"parent,omitempty"` // who is told how a branch ended
@@ -207,12 +211,15 @@ type Done struct {
 	Input string `json:"input"` // digest of what was asked
 	Kind  string `json:"kind"`
 	// Links are the sessions that a fork, a join or a rejection names.
-	Links    []session.Link `json:"links,omitempty"`
-	Model    string         `json:"model,omitempty"`
-	Name     string         `json:"name"`
-	Path     Path           `json:"path"`
-	Prompt   blob.Digest    `json:"prompt,omitzero"` // of the rendered request
-	Revision string         `json:"revision,omitempty"`
+	Links []session.Link `json:"links,omitempty"`
+	// Lost is the part of Usage that calls are taken to have used which were
+	// cut off before they ended: an estimate, because no server says it.
+	Lost     session.Usage `json:"lost,omitzero"`
+	Model    string        `json:"model,omitempty"`
+	Name     string        `json:"name"`
+	Path     Path          `json:"path"`
+	Prompt   blob.Digest   `json:"prompt,omitzero"` // of the rendered request
+	Revision string        `json:"revision,omitempty"`
 	// Row reports that the outcome is the chunk that the same batch adds, so
 	// that nothing is stored twice.
 	Row     bool          `json:"row,omitempty"`

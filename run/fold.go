@@ -58,6 +58,8 @@ type Record struct {
 	wake     uint64   // how often it was woken
 	pinned   string   // the only revision that may go on with it
 	late     int
+	cut      int           // see CutOff
+	lost     session.Usage // see Lost
 	order    sealed[*Step] // the steps as they were recorded
 	taskPage *session.Page // of a long task
 	place    int           // of a run that ended, in Book.ended
@@ -228,7 +230,7 @@ func (b *Book) fold(k session.Key, fact any, now time.Time, s session.Session) (
 		if r == nil || r.State != Running || r.Attempt != v.Attempt {
 			return nil
 		}
-		r.State, r.Claims = Queued, 0
+		r.State, r.Claims, r.lost = Queued, 0, r.lost.Add(v.Lost)
 		if r.Home != k && b.Active == r.ID {
 			b.Active = "" // the run is done with this session, not over
 		}
@@ -313,6 +315,9 @@ func (b *Book) claimed(k session.Key, c Claimed, now time.Time, s session.Sessio
 	if c.Attempt < r.Attempt || r.State.Terminal() {
 		return nil // the fold refuses lower attempts
 	}
+	if r.State == Running && c.Home == k && c.Attempt > r.Attempt {
+		r.cut++
+	}
 	r.Home, r.State, r.Attempt, r.Epoch, r.Review, r.Suspended = c.Home, Running, c.Attempt, c.Epoch, nil, nil
 	r.Claims++
 	if r.Started.IsZero() {
@@ -365,7 +370,7 @@ func (b *Book) done(v Done, now time.Time, s session.Session) (made *session.Ses
 	if r.held != nil && v.Path == GatherPath(r.held.Path) {
 		r.held = nil
 	}
-	r.Claims = 0
+	r.Claims, r.cut = 0, 0
 	for _, l := range v.Links {
 		switch {
 		case l.Seq == 0: // not committed when the step was: the step makes it
@@ -375,6 +380,25 @@ func (b *Book) done(v Done, now time.Time, s session.Session) (made *session.Ses
 		}
 	}
 	return &step.Session
+}
+
+// CutOff is how many claims since the last new step found an attempt at work:
+// each may have ended a call of a model of which nothing is known. Steps in the
+// logs of other sessions are not seen here.
+func (r *Record) CutOff() int { return r.cut }
+
+// Lost is what calls are taken to have used that were cut off when attempts
+// gave the run back; see [Done].
+func (r *Record) Lost() session.Usage { return r.lost }
+
+// spent sums up what the log says of a run's usage, and the part of it that is
+// estimated. Steps in the logs of other sessions are not in it.
+func (r *Record) spent() (used, lost session.Usage) {
+	used, lost = r.lost, r.lost
+	for _, s := range r.order.items {
+		used, lost = used.Add(s.Usage), lost.Add(s.Lost)
+	}
+	return used, lost
 }
 
 // copy returns a record that does not change with the book.

@@ -357,6 +357,7 @@ func (w *Writer) grant(r *Record, s State) *Granted {
 // end stages the end of a run that no execution will end itself.
 func (w *Writer) end(r *Record, s State, code Code, text string, now time.Time) error {
 	e := Ended{Attempt: r.Attempt, Branches: r.branches, Children: r.children, Code: code, Error: text, Run: r.ID, State: s, Workflow: r.Task.Workflow}
+	e.Usage, e.Lost = r.spent()
 	return w.stage(now, w.finale(r, []session.Event{w.promote(e, now)})...)
 }
 

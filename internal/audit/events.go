@@ -273,6 +273,7 @@ type endedData struct {
 	Code     string      `json:"code"`
 	Error    string      `json:"error"`
 	Head     string      `json:"head"`
+	Lost     usage       `json:"lost"`
 	Output   string      `json:"output"`
 	Parent   *parentData `json:"parent"`
 	Result   *link       `json:"result"`

@@ -74,6 +74,7 @@ type endMark struct {
 	state    string
 	time     int64
 	usage    usage
+	lost     usage // the part of it that is estimated
 	version  uint64
 	workflow string
 }
@@ -281,7 +282,7 @@ func (f *folding) endedHome(e *event, d *endedData, g *runState) {
 		f.a.check(Results, d.Head == f.l.head, f.says(d.Run, "files "+clip(f.l.head, 8)+", those of the session", "run.ended with files "+clip(d.Head, 8)))
 	}
 	end := &endMark{
-		attempt: d.Attempt, code: d.Code, commit: f.c.seq, hash: f.l.marks[len(f.l.marks)-1].hash, state: d.State, time: e.time, usage: d.Usage,
+		attempt: d.Attempt, code: d.Code, commit: f.c.seq, hash: f.l.marks[len(f.l.marks)-1].hash, state: d.State, time: e.time, usage: d.Usage, lost: d.Lost,
 		head: d.Head, told: d.Version > 0,
 		version: f.l.version, result: d.Result, output: digestOf(d.Output), error: digestOf(d.Error), workflow: d.Workflow,
 	}

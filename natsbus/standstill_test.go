@@ -85,6 +85,36 @@ func TestStandstill(t *testing.T) {
 	})
 }
 
+// TestIdleLooks: while nothing lies in its stream, a puller asks of its consumer
+// and how much the stream holds, and no more.
+func TestIdleLooks(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			done <- c.PullWork(ctx, DefaultPool, func() int { return 4 }, func(context.Context, run.Work) error { return nil })
+		}()
+		time.Sleep(standstill / 2)
+		queues := []pullQueue{workQueue(DefaultPool, messages.ClassInteractive), workQueue(DefaultPool, messages.ClassBatch), signalsQueue()}
+		var consumers, streams atomic.Int64
+		w.set(nil, func(b []byte) bool {
+			consumers.Add(int64(bytes.Count(b, []byte("PUB "+apiConsumerInfo))))
+			streams.Add(int64(bytes.Count(b, []byte("PUB "+apiStreamInfo))))
+			return true
+		})
+		const looks = 6
+		time.Sleep(looks * (standstill + pullFor))
+		w.set(nil, nil)
+		if n, m := consumers.Load(), streams.Load(); n < looks || n > int64(looks*len(queues)) || m != n {
+			t.Errorf("%d looks of %d pullers: asked of consumers %d times, of streams %d times", looks, len(queues), n, m)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func consumerOf(t *testing.T, c *Conn, q pullQueue) *jetstream.ConsumerInfo {
 	t.Helper()
 	consumer, err := c.js.Consumer(t.Context(), q.stream, q.durable)

@@ -186,6 +186,9 @@ func (c *Conn) subjects(ctx context.Context, stream, filter string) (map[string]
 	if err != nil {
 		return nil, fmt.Errorf("natsbus: look at stream %s: %w", stream, streamError(err))
 	}
+	if s.CachedInfo().State.Msgs == 0 {
+		return map[string]uint64{}, nil
+	}
 	info, err := s.Info(ctx, jetstream.WithSubjectFilter(filter))
 	if err != nil {
 		return nil, fmt.Errorf("natsbus: look at stream %s: %w", stream, err)

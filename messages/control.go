@@ -44,7 +44,7 @@ type Control struct {
 	Step run.Path `json:"step,omitempty"`
 	// Text is what message says.
 	Text string `json:"text,omitempty"`
-	// ID makes sending the request again harmless, whatever the verb but rerun.
+	// ID makes sending the request again harmless, whatever the verb.
 	ID string `json:"id,omitempty"`
 	// Interrupt cuts off the model call that is under way, so that it is made
 	// again with the message.

@@ -301,19 +301,19 @@ func TestDeltaIsMarked(t *testing.T) {
 
 func TestMoreSubjects(t *testing.T) {
 	tests := map[string]string{
-		messages.RunSubject("acme", "r1", messages.OnResult):                               "rath.run.acme.r1.result",
-		messages.ControlSubject("acme", "r1", messages.VerbCancel):                         "rath.ctl.acme.r1.cancel",
-		messages.SessionMessageSubject(session.Key{Tenant: "acme", ID: "s1"}):              "rath.ctl.acme.session.s1.message",
-		messages.QuerySubject("acme", messages.QueryRuns):                                  "rath.query.acme.runs",
-		messages.ToolSubject("acme", "deploy"):                                             "rath.tool.acme.deploy",
-		messages.WorkSubject("gpu", "batch", session.Key{Tenant: "acme", ID: "s1"}):        "rath.work.gpu.batch.acme.s1",
-		messages.SignalSubject(session.Key{Tenant: "acme", ID: "s1"}):                      "rath.work.signals.acme.s1",
-		messages.DeadLetterSubject("acme", "fix"):                                          "rath.dlq.acme.fix",
-		messages.DeadLetterSubject("a.b", ""):                                              "rath.dlq._._",
-		messages.TailSubject("acme", "", lineage.Merged, ""):                               "rath.tail.acme.*.merged.*",
-		messages.DeliverSubject("node-a-1"):                                                "rath.node.node-a-1.deliver",
-		messages.RunAliasKey("acme", "r1") + " " + messages.SessionAliasKey("acme", "fix"): "acme.run.r1 acme.session.fix",
-		messages.WorkflowKey("default", "fix") + " " + messages.ToolKey("acme", "deploy"):  "workflow.default.fix tool.acme.deploy",
+		messages.RunSubject("acme", "r1", messages.OnResult):                        "rath.run.acme.r1.result",
+		messages.ControlSubject("acme", "r1", messages.VerbCancel):                  "rath.ctl.acme.r1.cancel",
+		messages.SessionMessageSubject(session.Key{Tenant: "acme", ID: "s1"}):       "rath.ctl.acme.session.s1.message",
+		messages.QuerySubject("acme", messages.QueryRuns):                           "rath.query.acme.runs",
+		messages.ToolSubject("acme", "deploy"):                                      "rath.tool.acme.deploy",
+		messages.WorkSubject("gpu", "batch", session.Key{Tenant: "acme", ID: "s1"}): "rath.work.gpu.batch.acme.s1",
+		messages.SignalSubject(session.Key{Tenant: "acme", ID: "s1"}):               "rath.work.signals.acme.s1",
+		messages.DeadLetterSubject("acme", "fix"):                                   "rath.dlq.acme.fix",
+		messages.DeadLetterSubject("a.b", ""):                                       "rath.dlq._._",
+		messages.TailSubject("acme", "", lineage.Merged, ""):                        "rath.tail.acme.*.merged.*",
+		messages.DeliverSubject("node-a-1"):                                         "rath.node.node-a-1.deliver",
+		messages.RunAliasKey("acme", "r1") + " " + messages.RerunAliasKey("acme", "r1-r1") + " " + messages.SessionAliasKey("acme", "fix"): "acme.run.r1 acme.rerun.r1-r1 acme.session.fix",
+		messages.WorkflowKey("default", "fix") + " " + messages.ToolKey("acme", "deploy"):                                                  "workflow.default.fix tool.acme.deploy",
 	}
 	for got, want := range tests {
 		if got != want {

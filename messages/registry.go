@@ -55,10 +55,16 @@ type Alias struct {
 	Cancelled *run.CancelRequested `json:"cancelled,omitempty"`
 	// Refused is the code of a task that was not taken.
 	Refused run.Code `json:"refused,omitempty"`
+	// Request is, in the entry of a rerun's id, of the request that has it.
+	Request string `json:"request,omitempty"`
 }
 
 // RunAliasKey is the key of a run's entry in the bucket ALIAS.
 func RunAliasKey(t session.Tenant, id run.ID) string { return string(t) + ".run." + string(id) }
+
+// RerunAliasKey is the key of the entry in the bucket ALIAS that says which
+// request the id of a rerun is for.
+func RerunAliasKey(t session.Tenant, id run.ID) string { return string(t) + ".rerun." + string(id) }
 
 // SessionAliasKey is the key of a session's name in the bucket ALIAS.
 func SessionAliasKey(t session.Tenant, name string) string { return string(t) + ".session." + name }

@@ -155,7 +155,7 @@ func full() map[string]any {
 			Steps: []messages.ReplayStep{{Path: "1", Verdict: "differs", Recorded: "do a", Asked: "do b", Input: true, Summary: "x"}},
 		}}},
 		"tool.v1":        messages.Tool{Name: "deploy", Description: "d", Effect: "idempotent", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 5},
-		"alias.v1":       messages.Alias{Session: "s1", Digest: "d", Cancelled: &run.CancelRequested{By: "b", Reason: "r", Run: "r1"}, Refused: "malformed"},
+		"alias.v1":       messages.Alias{Session: "s1", Digest: "d", Cancelled: &run.CancelRequested{By: "b", Reason: "r", Run: "r1"}, Refused: "malformed", Request: "q"},
 		"dead-letter.v1": messages.DeadLetter{Schema: 1, Code: "malformed", Reason: "why", Subject: "rath.task.acme.fix", Run: "r1", Text: "x", Base64: []byte{1}, Bytes: 1, Truncated: true, TimeMS: 1},
 		"tools.v1":       messages.Tools{Tools: []messages.Tool{{Name: "deploy", Description: "d", Effect: "idempotent", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 5}}},
 		"tool-call.v1":   messages.ToolCall{ID: "c1", Attempt: 1, Args: json.RawMessage(`{}`)},

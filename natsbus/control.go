@@ -2,6 +2,7 @@ package natsbus
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -44,7 +45,10 @@ func (c *Conn) control(ctx context.Context, m *nats.Msg, apply func(ctx context.
 		return c.controlDead(ctx, tenant, id, verb, body)
 	}
 	if verb == messages.VerbRerun {
-		again, err := c.rerun(ctx, tenant, run.ID(id))
+		if body.ID == "" { // whoever asks without one asks for another run each time
+			body.ID = rand.Text()
+		}
+		again, err := c.rerun(ctx, tenant, run.ID(id), body.ID)
 		return string(again), err
 	}
 	// The verb and its body are checked before the run is looked for.

@@ -2,6 +2,7 @@ package natsbus_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -133,7 +134,24 @@ func TestControlAgain(t *testing.T) {
 				t.Errorf("result %+v, %v", r, err)
 			}
 		}
-		if muted.Load() < 5 {
+		for _, id := range []run.ID{"r1", "r2", "r3", "r4"} {
+			began := time.Now()
+			again, err := c.Rerun(t.Context(), id)
+			quick("rerun "+string(id), err, began)
+			if again != id+"-r1" {
+				t.Errorf("run %s goes on as %q", id, again)
+			}
+			control(again, messages.VerbCancel, messages.Control{Reason: "enough"})
+			if _, err := c.Run(t.Context(), id+"-r2"); !errors.Is(err, run.ErrUnknownRun) {
+				t.Errorf("run %s was asked for once, and there is a second rerun: %v", id, err)
+			}
+			// Who asks for another one gets it, although the tasks are the same.
+			if again, err = c.Rerun(t.Context(), id); err != nil || again != id+"-r2" {
+				t.Errorf("rerun %s: %q, %v", id, again, err)
+			}
+			control(again, messages.VerbCancel, messages.Control{Reason: "enough"})
+		}
+		if muted.Load() < 8 {
 			t.Errorf("%d requests reached the frozen node: the test shows nothing", muted.Load())
 		}
 		n.stop()

@@ -136,24 +136,18 @@ func (c *Conn) Query(ctx context.Context, t session.Tenant, verb string, q messa
 }
 
 // Control asks something of a run, and returns once it is committed. The note
-// says what success alone does not. All verbs but rerun have an id, drawn if
-// there is none, with which more than one node may be asked when none answers
-// soon: the session takes one of them, and the others are told the same.
+// says what success alone does not. Each request has an id, drawn if there is none, with
+// which more than one node may be asked when none answers soon: it is taken once,
+// and all are told the same.
 func (c *Conn) Control(ctx context.Context, t session.Tenant, id run.ID, verb string, b messages.Control) (note string, err error) {
-	again := verb != messages.VerbRerun
-	if again && b.ID == "" {
+	if b.ID == "" {
 		b.ID = rand.Text()
 	}
 	body, err := messages.Encode(b)
 	if err != nil {
 		return "", err
 	}
-	var data []byte
-	if subject := messages.ControlSubject(t, id, verb); again {
-		data, err = c.question(ctx, subject, body, controlElse)
-	} else {
-		data, err = c.ask(ctx, subject, body)
-	}
+	data, err := c.question(ctx, messages.ControlSubject(t, id, verb), body, controlElse)
 	if err != nil {
 		return "", err
 	}

@@ -20,9 +20,10 @@ const maxReruns = 1000
 // rerunID is what the id of a rerun ends with.
 var rerunID = regexp.MustCompile(`-r[0-9]+$`)
 
-// rerun submits the task of a run again and returns the new run's id. The task
-// is what the run's home log recorded, without its times.
-func (c *Conn) rerun(ctx context.Context, t session.Tenant, id run.ID) (run.ID, error) {
+// rerun submits the task of a run again and returns the new run's id, the same
+// one for each time that the same request comes. The task is what the run's home
+// log recorded, without its times.
+func (c *Conn) rerun(ctx context.Context, t session.Tenant, id run.ID, request string) (run.ID, error) {
 	home, err := c.RunSession(ctx, t, id)
 	if err != nil {
 		return "", err
@@ -42,7 +43,7 @@ func (c *Conn) rerun(ctx context.Context, t session.Tenant, id run.ID) (run.ID, 
 	if base := h.Base.Ref(); h.Session.Opening().Run != string(id) && base.Version > 0 {
 		task.ForkOf = base.String()
 	}
-	if task.ID, err = c.nextRerun(ctx, t, id); err != nil {
+	if task.ID, err = c.nextRerun(ctx, t, id, request); err != nil {
 		return "", err
 	}
 	body, err := task.Encode()
@@ -58,19 +59,33 @@ func (c *Conn) rerun(ctx context.Context, t session.Tenant, id run.ID) (run.ID, 
 	return task.ID, err
 }
 
-// nextRerun finds the first id that no rerun has.
-func (c *Conn) nextRerun(ctx context.Context, t session.Tenant, id run.ID) (run.ID, error) {
+// rerunAlias is the entry of a rerun's id: which request has it. Who is first
+// creates it, before the task is submitted that makes the run's own entry.
+type rerunAlias struct {
+	Request string `json:"request"`
+}
+
+// nextRerun finds the id that a request has, or else takes the first one that no
+// rerun has.
+func (c *Conn) nextRerun(ctx context.Context, t session.Tenant, id run.ID, request string) (run.ID, error) {
 	base := rerunID.ReplaceAllString(string(id), "")
 	for n := 1; n <= maxReruns; n++ {
 		next := base + "-r" + strconv.Itoa(n)
 		if len(next) > maxID {
 			return "", fmt.Errorf("run %s: its id leaves no room for a number: %w; submit the task under another id", id, run.ErrState)
 		}
-		_, revision, err := readAlias[runAlias](ctx, c, runAliasSubject(t, run.ID(next)))
+		subject := keySubject(BucketAlias, messages.RerunAliasKey(t, run.ID(next)))
+		have, taken, err := readAlias[rerunAlias](ctx, c, subject)
+		if err == nil && taken == 0 {
+			// A run that was submitted under such an id is no rerun.
+			if _, taken, err = readAlias[runAlias](ctx, c, runAliasSubject(t, run.ID(next))); taken == 0 && err == nil {
+				have, _, _, err = createAlias(ctx, c, subject, rerunAlias{request})
+			}
+		}
 		if err != nil {
 			return "", err
 		}
-		if revision == 0 {
+		if have.Request == request {
 			return run.ID(next), nil
 		}
 	}

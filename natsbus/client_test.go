@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
@@ -229,9 +231,7 @@ func TestClientWaitsForANode(t *testing.T) {
 // TestClientTail reads lineage while nodes come and go and connections break:
 // every record once and in order.
 func TestClientTail(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := natstest.Start(t, nil)
-		nc := guest(t, srv)
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		n := startNode(t, srv, "node-1")
 		c, conn := visitor(t, srv)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -10,7 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
@@ -197,9 +200,7 @@ func nodeDies(t *testing.T, dice *rand.Rand) {
 // TestUnclaimed kills a node that has taken a task from the queue, and no log
 // knows it yet: another one has it within three seconds.
 func TestUnclaimed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := natstest.Start(t, nil)
-		nc := guest(t, srv)
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		n := startNode(t, srv, "node-1")
 		n.stop()
 		dying, err := natsbus.Connect(t.Context(), options(srv, t))
@@ -233,9 +234,7 @@ func TestUnclaimed(t *testing.T) {
 		began := time.Now()
 		cancel()
 		pulling.Wait()
-		if r := resultOf(t, nc, "r1"); r["state"] != "succeeded" {
-			t.Errorf("result %v", r)
-		}
+		succeeded(t, nc, "r1")
 		if d := time.Since(began); d > 3200*time.Millisecond {
 			t.Errorf("it was taken after %v", d)
 		}

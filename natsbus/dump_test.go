@@ -7,12 +7,12 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/internal/audit"
 	"github.com/rathcluster/rath/internal/natsserver"
-	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/natsbus"
 )
 
@@ -46,10 +46,7 @@ func connectOperator(t *testing.T, srv *natsserver.Server) *natsbus.Conn {
 // TestDumpIsAudited reads the streams of nodes that were killed in the middle
 // of runs, one of which has an input that lies in a blob.
 func TestDumpIsAudited(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := natstest.Start(t, nil)
-		nc := guest(t, srv)
-		defer nc.Close()
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		n := startNode(t, srv, "node-1")
 		n.submitted(t, nc, 0, 20)
 		submit(t, nc, "agent", fmt.Sprintf(`{"id":"big","input":%q}`, strings.Repeat("long ", 20<<10)))

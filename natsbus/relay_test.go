@@ -9,13 +9,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 
-	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/lineage"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
@@ -24,10 +23,7 @@ import (
 
 // TestLineageExactlyOnce restarts and kills nodes while runs are under way.
 func TestLineageExactlyOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := natstest.Start(t, nil)
-		nc := guest(t, srv)
-		defer nc.Close()
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		for i := range 6 {
 			n := startNode(t, srv, fmt.Sprintf("node-%d", i))
 			n.submitted(t, nc, 10*i, 10*i+10)
@@ -60,10 +56,7 @@ func TestLineageExactlyOnce(t *testing.T) {
 // is told by the one who takes the cancel, and by the one who takes the task if
 // the result is not there yet. As both may do so at once, they say the same.
 func TestCancelledEarly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := natstest.Start(t, nil)
-		nc := guest(t, srv)
-		defer nc.Close()
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		n := startNode(t, srv, "node-1")
 		defer n.stop()
 		if _, err := nc.Request("rath.ctl.default.r1.cancel", []byte(`{"by":"ann","reason":"not needed"}`), time.Minute); err != nil {
@@ -145,10 +138,7 @@ func TestLineageWithoutCheckpoint(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				srv := natstest.Start(t, nil)
-				nc := guest(t, srv)
-				defer nc.Close()
+			withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 				n := startNode(t, srv, "node-1")
 				n.submitted(t, nc, 0, 20)
 				ended(t, nc, 0, 20)
@@ -167,9 +157,7 @@ func TestLineageWithoutCheckpoint(t *testing.T) {
 				n = startNode(t, srv, "node-3")
 				close(n.hold)
 				for i := range 4 {
-					if r := resultOf(t, nc, fmt.Sprintf("open%d", i)); r["state"] != "succeeded" {
-						t.Errorf("result %v", r)
-					}
+					succeeded(t, nc, fmt.Sprintf("open%d", i))
 				}
 				n.submitted(t, nc, 20, 25)
 				ended(t, nc, 20, 25)
@@ -190,10 +178,7 @@ func (n *node) cancelRelay() {
 // TestForeignBytes puts messages on event subjects that are no commits:
 // everybody skips them.
 func TestForeignBytes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := natstest.Start(t, nil)
-		nc := guest(t, srv)
-		defer nc.Close()
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		n := startNode(t, srv, "node-1")
 		h := listen(t, nc, "r1")
 		submit(t, nc, "agent", `{"id":"r1","session":"talk","input":"one"}`)
@@ -232,10 +217,7 @@ func TestForeignBytes(t *testing.T) {
 
 // TestTail reads lineage over cuts of the connection.
 func TestTail(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := natstest.Start(t, nil)
-		nc := guest(t, srv)
-		defer nc.Close()
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		n := startNode(t, srv, "node-1")
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -284,10 +266,7 @@ func TestTail(t *testing.T) {
 // TestTwoRelays runs two nodes, which both relay all partitions: readers see
 // each record once.
 func TestTwoRelays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := natstest.Start(t, nil)
-		nc := guest(t, srv)
-		defer nc.Close()
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		a, b := startNode(t, srv, "node-a"), startNode(t, srv, "node-b")
 		a.submitted(t, nc, 0, 20)
 		ended(t, nc, 0, 20)
@@ -321,9 +300,7 @@ func TestTwoRelays(t *testing.T) {
 // TestNodeOutlivesCuts breaks the node's connection again and again while runs
 // are under way.
 func TestNodeOutlivesCuts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := natstest.Start(t, nil)
-		nc := guest(t, srv)
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		n := startNode(t, srv, "node-1")
 		for i := range 8 {
 			n.submitted(t, nc, 5*i, 5*i+5)
@@ -341,7 +318,6 @@ func TestNodeOutlivesCuts(t *testing.T) {
 				t.Errorf("left in %s: %s %s", stream, m.Subject, m.Data)
 			}
 		}
-		nc.Close()
 		n.stop()
 	})
 }

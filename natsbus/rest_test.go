@@ -32,8 +32,7 @@ func TestWaitingRunsHoldNothing(t *testing.T) {
 			nodes = append(nodes, startNodeWith(t, srv, fmt.Sprint("node-", i), &spec{more: []flow.Registration{question}, members: newMembers()}))
 		}
 		nc := guest(t, srv)
-		js, closeOperator := operatorOf(t, srv)
-		defer closeOperator()
+		_, js := operatorOf(t, srv)
 		rest := func() (goroutines, consumers int) {
 			t.Helper()
 			time.Sleep(3 * time.Minute)

@@ -17,7 +17,6 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
@@ -221,8 +220,7 @@ func TestRelaysTakeOver(t *testing.T) {
 		time.Sleep(time.Second)
 		extra := checkReaders(t, srv, writer.conn)
 		t.Logf("%d sessions, %d records repeated", n, extra)
-		js, closeOperator := operatorOf(t, srv)
-		defer closeOperator()
+		_, js := operatorOf(t, srv)
 		s, err := js.Stream(t.Context(), natsbus.StreamResult)
 		if err != nil {
 			t.Fatal(err)
@@ -258,9 +256,6 @@ func checkReaders(t *testing.T, srv *natsserver.Server, conn *natsbus.Conn) (ext
 	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Errorf("lineage (-event streams +readers):\n%s", diff)
 	}
-	for _, nc := range n.guests {
-		nc.Close()
-	}
 	return extra
 }
 
@@ -281,8 +276,7 @@ func TestDeadNodesRuns(t *testing.T) {
 			turns(t, r.conn.Log(), session.Key{Tenant: session.DefaultTenant, ID: r.conn.Minter().Mint(fmt.Sprintf("s%d", i))}, 1, false)
 		}
 		time.Sleep(45 * time.Second) // a sweep sees that their node lives
-		js, closeOperator := operatorOf(t, srv)
-		defer closeOperator()
+		_, js := operatorOf(t, srv)
 		offers := func() uint64 {
 			s, err := js.Stream(t.Context(), natsbus.StreamWork)
 			if err != nil {
@@ -331,8 +325,7 @@ func TestDeadRelaysRuns(t *testing.T) {
 		for i := range 40 {
 			turns(t, a.conn.Log(), session.Key{Tenant: session.DefaultTenant, ID: a.conn.Minter().Mint(fmt.Sprintf("s%d", i))}, 1, false)
 		}
-		js, closeOperator := operatorOf(t, srv)
-		defer closeOperator()
+		_, js := operatorOf(t, srv)
 		offers := func() int {
 			s, err := js.Stream(t.Context(), natsbus.StreamWork)
 			if err != nil {
@@ -342,8 +335,7 @@ func TestDeadRelaysRuns(t *testing.T) {
 		}
 		before := [][]uint32{a.conn.Relays(), b.conn.Relays()}
 		// Just after a beat it is missed last.
-		beats, closeGuest := listener(t, srv, "rath.node.relay.>")
-		defer closeGuest()
+		beats := listener(t, srv, "rath.node.relay.>")
 		for {
 			if m := <-beats; strings.Contains(m, `"relay":"dead"`) {
 				break
@@ -371,18 +363,17 @@ func TestDeadRelaysRuns(t *testing.T) {
 }
 
 // listener hears a subject as an operator does.
-func listener(t *testing.T, srv *natsserver.Server, subject string) (<-chan string, func()) {
+func listener(t *testing.T, srv *natsserver.Server, subject string) <-chan string {
 	t.Helper()
-	n := &node{t: t, srv: srv}
-	n.operator()
+	nc, _ := operatorOf(t, srv)
 	heard := make(chan string, 1<<10)
-	if _, err := n.guests[0].Subscribe(subject, func(m *nats.Msg) { heard <- string(m.Data) }); err != nil {
+	if _, err := nc.Subscribe(subject, func(m *nats.Msg) { heard <- string(m.Data) }); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.guests[0].Flush(); err != nil {
+	if err := nc.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	return heard, n.guests[0].Close
+	return heard
 }
 
 // TestRelayedElsewhere asks a process that relays nothing how far the lineage
@@ -411,9 +402,6 @@ func TestRelayedElsewhere(t *testing.T) {
 		a.leave()
 		if err := other.Relayed(t.Context()); err != nil {
 			t.Errorf("with nobody who relays: %v", err)
-		}
-		for _, nc := range n.guests {
-			nc.Close()
 		}
 		if err := other.Close(); err != nil {
 			t.Error(err)
@@ -466,14 +454,6 @@ func (c *deafConn) Write(b []byte) (int, error) {
 	}
 	_, err := c.Conn.Write(rest)
 	return len(b), err
-}
-
-// operatorOf reads streams as an operator does.
-func operatorOf(t *testing.T, srv *natsserver.Server) (jetstream.JetStream, func()) {
-	t.Helper()
-	n := &node{t: t, srv: srv}
-	js := n.operator()
-	return js, n.guests[0].Close
 }
 
 // ice is a network that can be frozen: nothing passes, and nothing is lost.

@@ -98,14 +98,19 @@ func next(t *testing.T, from chan object, what string) object {
 	}
 }
 
-// story runs f beside a node, in virtual time.
-func story(t *testing.T, f func(t *testing.T, n *node, nc *nats.Conn)) {
+// withGuest runs f beside a server and a guest, in virtual time.
+func withGuest(t *testing.T, f func(t *testing.T, srv *natsserver.Server, nc *nats.Conn)) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)
+		f(t, srv, guest(t, srv))
+	})
+}
+
+// story runs f beside a node, in virtual time.
+func story(t *testing.T, f func(t *testing.T, n *node, nc *nats.Conn)) {
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		n := startNode(t, srv, "node-1")
-		nc := guest(t, srv)
 		f(t, n, nc)
-		nc.Close()
 		n.stop()
 	})
 }
@@ -357,10 +362,8 @@ func TestStoryOfQueries(t *testing.T) {
 // TestStoryOfACancelInTheQueue cancels a task that no node has taken, because
 // all slots are in use.
 func TestStoryOfACancelInTheQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := natstest.Start(t, nil)
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		n := startNodeWith(t, srv, "node-1", &spec{slots: 1})
-		nc := guest(t, srv)
 		h := listen(t, nc, "r2")
 		submit(t, nc, "hold", `{"id":"r1"}`)
 		time.Sleep(time.Second)
@@ -377,16 +380,13 @@ func TestStoryOfACancelInTheQueue(t *testing.T) {
 			t.Errorf("result %v", r)
 		}
 		close(n.hold)
-		if r := resultOf(t, nc, "r3"); r["state"] != "succeeded" {
-			t.Errorf("result %v", r)
-		}
+		succeeded(t, nc, "r3")
 		if left := n.pending(t); left != 0 {
 			t.Errorf("%d tasks are left", left)
 		}
 		if runs := ask(t, nc, "rath.query.default.runs", ``)["runs"].([]any); len(runs) != 2 {
 			t.Errorf("runs %v, want two: the cancelled one never began", runs)
 		}
-		nc.Close()
 		n.stop()
 	})
 }
@@ -438,10 +438,8 @@ func TestStoryOfACancelBetweenDeliveries(t *testing.T) {
 // again while no node offers its workflow. It is not refused: its run goes on
 // as soon as one does.
 func TestStoryOfATaskThatNobodyOffersAnyMore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := natstest.Start(t, nil)
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		first := startNode(t, srv, "node-1")
-		nc := guest(t, srv)
 		h := listen(t, nc, "r1")
 		submit(t, nc, "hold", `{"id":"r1"}`)
 		for e := (object{}); e["kind"] != "claimed"; {
@@ -465,7 +463,6 @@ func TestStoryOfATaskThatNobodyOffersAnyMore(t *testing.T) {
 		if left := again.pending(t); left != 0 {
 			t.Errorf("%d tasks are left", left)
 		}
-		nc.Close()
 		other.stop()
 		again.stop()
 	})

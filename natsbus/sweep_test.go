@@ -8,7 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
@@ -19,9 +19,7 @@ import (
 // twice: the run waits for a person, also on the next node, and goes on with
 // what he decides.
 func TestCutOffCall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := natstest.Start(t, nil)
-		nc := guest(t, srv)
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		n := startNode(t, srv, "node-1")
 		for _, id := range []string{"r1", "r2"} {
 			submit(t, nc, "once", fmt.Sprintf(`{"id":%q}`, id))
@@ -57,7 +55,6 @@ func TestCutOffCall(t *testing.T) {
 		if c := s["chunks"].([]any)[0].(map[string]any); r["state"] != "succeeded" || c["text"] != "paid by hand" {
 			t.Errorf("result %v, session %v", r, s)
 		}
-		nc.Close()
 		n.stop()
 	})
 }
@@ -65,10 +62,7 @@ func TestCutOffCall(t *testing.T) {
 // TestSweepTakesOver kills a node with runs on it: the next one goes on with
 // them as soon as it is there.
 func TestSweepTakesOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := natstest.Start(t, nil)
-		nc := guest(t, srv)
-		defer nc.Close()
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		first := startNode(t, srv, "node-1")
 		const runs = 5
 		for i := range runs {
@@ -83,12 +77,7 @@ func TestSweepTakesOver(t *testing.T) {
 		began := time.Now()
 		second := startNode(t, srv, "node-2")
 		close(second.hold)
-		for _, id := range []string{"r0", "r1", "r2", "r3", "r4", "busy", "queued"} {
-			r := resultOf(t, nc, id)
-			if r["state"] != "succeeded" {
-				t.Errorf("%s: %v", id, r)
-			}
-		}
+		succeeded(t, nc, "r0", "r1", "r2", "r3", "r4", "busy", "queued")
 		if d := time.Since(began); d > time.Second {
 			t.Errorf("the runs of the dead node went on after %v", d)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
@@ -48,8 +49,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 				sp := &spec{slots: slots, more: []flow.Registration{busy("", nil)}}
 				nodes := []*node{startNodeWith(t, srv, "node-a", sp), startNodeWith(t, srv, "node-b", sp)}
 				a := nodes[0]
-				a.operator()
-				nc := a.guests[0] // for all tenants
+				nc, _ := operatorOf(t, srv) // for all tenants
 				refused, sent := 0, 0
 				flood := func(n int) {
 					for range n {
@@ -133,20 +133,14 @@ func results(t *testing.T, n *node, tenant session.Tenant) int {
 // TestPools submits tasks of one pool's workflows where only another pool has
 // nodes, and has both kinds of work wait.
 func TestPools(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := natstest.Start(t, nil)
-		nc := guest(t, srv)
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		var order []string
 		note := func(what string) func() { return func() { order = append(order, what) } }
 		gpu := &spec{slots: 1, pool: "gpu", only: []flow.Registration{busy("", note("interactive")), busy("batch", note("batch"))}}
 		a, g := startNode(t, srv, "node-a"), startNodeWith(t, srv, "node-g", gpu)
 		submit(t, nc, "busy", `{"id":"r1"}`)
 		submit(t, nc, "agent", `{"id":"r2","input":"x"}`)
-		for _, id := range []string{"r1", "r2"} {
-			if r := resultOf(t, nc, id); r["state"] != "succeeded" {
-				t.Errorf("result %v", r)
-			}
-		}
+		succeeded(t, nc, "r1", "r2")
 		g.stop()
 		for i := range 5 {
 			submit(t, nc, "busybatch", fmt.Sprintf(`{"id":"b%d"}`, i))
@@ -176,16 +170,13 @@ func TestPools(t *testing.T) {
 		g = startNodeWith(t, srv, "node-g2", gpu)
 		for i := range 5 {
 			for _, id := range []string{"b", "i"} {
-				if r := resultOf(t, nc, fmt.Sprintf("%s%d", id, i)); r["state"] != "succeeded" {
-					t.Errorf("result %v", r)
-				}
+				succeeded(t, nc, fmt.Sprintf("%s%d", id, i))
 			}
 		}
 		// What was asked for before the first answer came may be a batch's.
 		if last := len(order) - 1 - slices.Index(reversed(order), "interactive"); len(order) != 10 || last > 6 {
 			t.Errorf("the order was %v, want interactive runs first", order)
 		}
-		nc.Close()
 		g.stop()
 		a.stop()
 	})
@@ -200,9 +191,7 @@ func reversed(all []string) []string {
 // TestFormerConsumer starts a node over the streams of a build whose pools had
 // no classes.
 func TestFormerConsumer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := natstest.Start(t, nil)
-		nc := guest(t, srv)
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		a := startNode(t, srv, "node-1")
 		js := a.operator()
 		within(t, time.Second, "the consumers are there", func() bool {
@@ -227,10 +216,7 @@ func TestFormerConsumer(t *testing.T) {
 		a.kill()
 		b := startNodeWith(t, srv, "node-2", &spec{more: []flow.Registration{nap}})
 		submit(t, nc, "nap", `{"id":"r1","input":"1s"}`)
-		if r := resultOf(t, nc, "r1"); r["state"] != "succeeded" {
-			t.Errorf("result %v", r)
-		}
-		nc.Close()
+		succeeded(t, nc, "r1")
 		b.stop()
 	})
 }
@@ -238,9 +224,7 @@ func TestFormerConsumer(t *testing.T) {
 // TestPoolIsBounded submits more tasks of a pool without nodes than may wait in
 // logs.
 func TestPoolIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := natstest.Start(t, nil)
-		nc := guest(t, srv)
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		a := startNode(t, srv, "node-a")
 		if err := a.conn.Register(t.Context(), "gpu", []messages.Workflow{{Name: "busy", Revision: "1"}}); err != nil {
 			t.Fatal(err)
@@ -253,16 +237,11 @@ func TestPoolIsBounded(t *testing.T) {
 			t.Errorf("%d of 200 tasks are in no log, want about 136", n)
 		}
 		submit(t, nc, "agent", `{"id":"other","input":"x"}`)
-		if r := resultOf(t, nc, "other"); r["state"] != "succeeded" {
-			t.Errorf("result %v", r)
-		}
+		succeeded(t, nc, "other")
 		g := startNodeWith(t, srv, "node-g", &spec{pool: "gpu", only: []flow.Registration{busy("", nil)}})
 		for i := range 200 {
-			if r := resultOf(t, nc, fmt.Sprintf("r%d", i)); r["state"] != "succeeded" {
-				t.Errorf("result %v", r)
-			}
+			succeeded(t, nc, fmt.Sprintf("r%d", i))
 		}
-		nc.Close()
 		g.stop()
 		a.stop()
 	})
@@ -335,9 +314,7 @@ func TestDeadLetters(t *testing.T) {
 		if id, err = c.RetryDeadLetter(t.Context(), tenant, at["n1"], "ann"); err != nil {
 			t.Fatal(err)
 		}
-		if r := resultOf(t, nc, string(id)); r["state"] != "succeeded" {
-			t.Errorf("result %v", r)
-		}
+		succeeded(t, nc, string(id))
 		if p := page(0, 0); len(p.Letters) != 0 {
 			t.Errorf("left: %+v", p)
 		}
@@ -348,9 +325,7 @@ func TestDeadLetters(t *testing.T) {
 // TestEnqueueBesideARun puts tasks into the log of a session in which another
 // pool's node executes a run: that is not disturbed.
 func TestEnqueueBesideARun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := natstest.Start(t, nil)
-		nc := guest(t, srv)
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		began := 0
 		a := startNode(t, srv, "node-a")
 		g := startNodeWith(t, srv, "node-g", &spec{pool: "gpu", only: []flow.Registration{busy("", func() { began++ })}})
@@ -372,7 +347,6 @@ func TestEnqueueBesideARun(t *testing.T) {
 		if d := time.Since(start); d > runs*taskTime+time.Second {
 			t.Errorf("%d runs took %v", runs, d)
 		}
-		nc.Close()
 		g.stop()
 		a.stop()
 	})

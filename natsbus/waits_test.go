@@ -5,13 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
@@ -68,9 +67,7 @@ func fan(branches int) flow.Registration {
 // TestDueTimes lets times come while no node, another node or the same node
 // is there.
 func TestDueTimes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := natstest.Start(t, nil)
-		nc := guest(t, srv)
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		sp := &spec{more: []flow.Registration{nap, question}}
 		first := startNodeWith(t, srv, "node-1", sp)
 		start := time.Now()
@@ -108,9 +105,7 @@ func TestDueTimes(t *testing.T) {
 		ended("planned2", 130*time.Second, "succeeded")
 		ended("late", 150*time.Second, "succeeded")
 		close(second.hold)
-		if r := resultOf(t, nc, "holds"); r["state"] != "succeeded" {
-			t.Errorf("result %v", r)
-		}
+		succeeded(t, nc, "holds")
 		time.Sleep(time.Second)
 		for _, stream := range []string{natsbus.StreamWork, natsbus.StreamTasks} {
 			for _, m := range second.stored(t, stream) {
@@ -118,7 +113,6 @@ func TestDueTimes(t *testing.T) {
 			}
 		}
 		second.checkLineage(t)
-		nc.Close()
 		second.stop()
 	})
 }
@@ -126,9 +120,7 @@ func TestDueTimes(t *testing.T) {
 // TestWorkIsWiped purges the stream of derived work again and again, while two
 // nodes run fan-outs, sleepers, queued runs and a cancel: everything ends.
 func TestWorkIsWiped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := natstest.Start(t, nil)
-		nc := guest(t, srv)
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		sp := &spec{slots: 2, more: []flow.Registration{nap, question, fan(5)}}
 		a, b := startNodeWith(t, srv, "node-a", sp), startNodeWith(t, srv, "node-b", sp)
 		want := map[string]string{}
@@ -170,8 +162,7 @@ func TestWorkIsWiped(t *testing.T) {
 // for a while, and returns how many messages it removed.
 func (n *node) wipe(d time.Duration) (wiped int) {
 	n.t.Helper()
-	n.operator()
-	nc := n.guests[len(n.guests)-1]
+	nc, _ := operatorOf(n.t, n.srv)
 	work, err := nc.SubscribeSync("rath.work.>")
 	if err != nil {
 		n.t.Fatal(err)
@@ -223,19 +214,17 @@ func closedBranches(t *testing.T, nc *nats.Conn) {
 // TestFrozenAnswerer has a node that took part in answering freeze: questions
 // and answers that reach it are put to another node.
 func TestFrozenAnswerer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := natstest.Start(t, nil)
-		nc := guest(t, srv)
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		n := startNodeWith(t, srv, "node-1", &spec{more: []flow.Registration{question}})
 		other := startNodeWith(t, srv, "node-2", &spec{more: []flow.Registration{question}})
-		n.operator()
+		frozen, _ := operatorOf(t, srv)
 		asked := make(chan *nats.Msg, 64) // and never answered
 		for _, subject := range []string{"rath.ctl.>", "rath.query.*.result"} {
-			if _, err := n.guests[0].ChanQueueSubscribe(subject, "rath", asked); err != nil {
+			if _, err := frozen.ChanQueueSubscribe(subject, "rath", asked); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := n.guests[0].Flush(); err != nil {
+		if err := frozen.Flush(); err != nil {
 			t.Fatal(err)
 		}
 		for i := range 8 {
@@ -256,7 +245,6 @@ func TestFrozenAnswerer(t *testing.T) {
 		if len(asked) == 0 {
 			t.Error("the frozen node was never asked: the test shows nothing")
 		}
-		nc.Close()
 		other.stop()
 		n.stop()
 	})

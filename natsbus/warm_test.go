@@ -6,11 +6,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/session"
@@ -104,10 +105,7 @@ func (n *node) lose(t *testing.T, consumer, subject string, most int, do func())
 func TestWarmFirstWorkIsWiped(t *testing.T) {
 	for _, dies := range []bool{false, true} {
 		t.Run(map[bool]string{false: "same node", true: "another node"}[dies], func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				srv := natstest.Start(t, nil)
-				nc := guest(t, srv)
-				defer nc.Close()
+			withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 				w := &warmFan{ask: make(chan struct{})}
 				sp := &spec{more: []flow.Registration{w.registration()}}
 				n := startNodeWith(t, srv, "node-1", sp)
@@ -132,9 +130,7 @@ func TestWarmFirstWorkIsWiped(t *testing.T) {
 				time.Sleep(3 * natsbus.DefaultSweep)
 				begun("after the sweeps", "b0", "b1", "b2")
 				time.Sleep(time.Until(began.Add(15 * time.Minute)))
-				if r := resultOf(t, nc, "r1"); r["state"] != "succeeded" {
-					t.Errorf("result %v", r)
-				}
+				succeeded(t, nc, "r1")
 				spreads := 0
 				for _, m := range slices.Concat(n.stored(t, natsbus.EventStream(1, 0)), n.stored(t, natsbus.EventStream(1, 1))) {
 					spreads += strings.Count(string(m.Data), `"kind":"run.spread"`)

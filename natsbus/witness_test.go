@@ -23,9 +23,6 @@ func (n *node) kill() {
 		return
 	}
 	n.gone = true
-	for _, nc := range n.guests {
-		nc.Close()
-	}
 	n.conn.Kill()
 	n.cancel()
 	n.work.Wait()
@@ -126,12 +123,20 @@ func resultOf(t *testing.T, nc *nats.Conn, id string) object {
 	}
 }
 
-// ended waits until all runs have succeeded.
+// succeeded waits until runs have.
+func succeeded(t *testing.T, nc *nats.Conn, ids ...string) {
+	t.Helper()
+	for _, id := range ids {
+		if r := resultOf(t, nc, id); r["state"] != "succeeded" {
+			t.Errorf("run %s: %v", id, r)
+		}
+	}
+}
+
+// ended waits until runs that were submitted have succeeded.
 func ended(t *testing.T, nc *nats.Conn, from, to int) {
 	t.Helper()
 	for i := from; i < to; i++ {
-		if r := resultOf(t, nc, fmt.Sprintf("r%d", i)); r["state"] != "succeeded" {
-			t.Errorf("result %v", r)
-		}
+		succeeded(t, nc, fmt.Sprintf("r%d", i))
 	}
 }

@@ -38,7 +38,7 @@ type node struct {
 	hold chan struct{} // closed: runs of "hold" end
 
 	srv      *natsserver.Server
-	guests   []*nats.Conn
+	js       jetstream.JetStream // an operator's
 	services []*natsbus.Service
 	cancel   context.CancelFunc
 	work     sync.WaitGroup
@@ -214,20 +214,30 @@ func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, 
 	}
 }
 
+// operatorOf is a connection with the rights of an operator, up to the end of
+// the test.
+func operatorOf(t testing.TB, srv *natsserver.Server) (*nats.Conn, jetstream.JetStream) {
+	t.Helper()
+	user, password := srv.Operator()
+	nc, err := nats.Connect("", nats.InProcessServer(inProcess(srv.Dial)), nats.UserInfo(user, password))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return nc, js
+}
+
 // operator reads streams as an operator does.
 func (n *node) operator() jetstream.JetStream {
 	n.t.Helper()
-	user, password := n.srv.Operator()
-	nc, err := nats.Connect("", nats.InProcessServer(inProcess(n.srv.Dial)), nats.UserInfo(user, password))
-	if err != nil {
-		n.t.Fatal(err)
+	if n.js == nil {
+		_, n.js = operatorOf(n.t, n.srv)
 	}
-	n.guests = append(n.guests, nc)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	return js
+	return n.js
 }
 
 // stored returns all messages of a stream.
@@ -285,9 +295,6 @@ func (n *node) stop() {
 // end stops everything but the System.
 func (n *node) end() {
 	n.t.Helper()
-	for _, nc := range n.guests {
-		nc.Close()
-	}
 	n.cancel()
 	n.work.Wait()
 	var errs []error

@@ -121,11 +121,12 @@ func TestWarmFirstWorkIsWiped(t *testing.T) {
 				begun("before the first answer", "b0")
 				n.lose(t, natsbus.SignalConsumer, "rath.work.signals.", 1, func() { close(w.ask) })
 				begun("while nobody knows of the first answer", "b0")
-				if dies {
-					n.kill()
-					n = startNodeWith(t, srv, "node-2", sp)
-				}
-				n.lose(t, natsbus.WorkConsumer(natsbus.DefaultPool, messages.ClassInteractive), "rath.work.default.", 2, func() {})
+				n.lose(t, natsbus.WorkConsumer(natsbus.DefaultPool, messages.ClassInteractive), "rath.work.default.", 2, func() {
+					if dies {
+						n.kill()
+						n = startNodeWith(t, srv, "node-2", sp)
+					}
+				})
 				begun("while nobody is offered the others", "b0")
 				time.Sleep(3 * natsbus.DefaultSweep)
 				begun("after the sweeps", "b0", "b1", "b2")

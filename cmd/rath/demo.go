@@ -148,8 +148,7 @@ func (d *demonstration) show(ctx context.Context) (err error) {
 		return err
 	}
 	if seen.result == nil {
-		d.review(id, seen.review)
-		return silent(exitRefused)
+		return d.stopped(id, seen)
 	}
 	return d.footer(ctx, s, id, seen.result)
 }

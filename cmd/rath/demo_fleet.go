@@ -131,8 +131,7 @@ func (d *fleetDemo) story(ctx context.Context, s *system, root string) error {
 		return errors.Join(d.failed, err)
 	}
 	if seen.result == nil {
-		d.review(d.id, seen.review)
-		return silent(exitRefused)
+		return d.stopped(d.id, seen)
 	}
 	slices.Sort(d.ends)
 	for _, text := range d.ends {

@@ -22,6 +22,9 @@ type watching struct {
 	record func(lineage.Record)  // of the run's tree, in the order of the stream
 	delta  func(messages.Delta)  // provisional pieces of model output
 	idle   func(d time.Duration) // nothing came for so long
+	// person is told once of each run of the tree that waits for a person, and
+	// goes on waiting: the record is of kind Waiting or Review.
+	person func(lineage.Record)
 	// follower watches since before the run was submitted; nil follows it now.
 	follower *client.Follower
 }
@@ -29,9 +32,9 @@ type watching struct {
 // watched is how watching a run ended.
 type watched struct {
 	result *messages.Result // nil for a run that did not end
-	review *lineage.Record  // what a person has to decide
-	// asked are the questions that runs of the tree wait for, where nobody can
-	// answer while this process holds the store.
+	review *lineage.Record  // what a person has to decide about the run itself
+	// asked is what runs of the tree wait for, where nobody can answer while this
+	// process holds the store.
 	asked []lineage.Record
 }
 
@@ -42,8 +45,11 @@ const (
 	// the result, which takes another way.
 	lastRecords = 5 * time.Second
 	// askedAfter is how long nothing must have come before a question ends the
-	// watching.
+	// watching, or before a watcher asks how the run stands: it may have stopped
+	// before it was watched.
 	askedAfter = time.Second
+	// askedAgain is when it asks again after a question that nobody answered.
+	askedAgain = 5 * time.Second
 )
 
 // watch follows a run until it ended or a person has to decide. root is the
@@ -105,7 +111,18 @@ func (s *system) watch(ctx context.Context, id run.ID, root session.ID, after ui
 	var out watched
 	var patience <-chan time.Time
 	ended := false
-	asked := map[run.ID]lineage.Record{}
+	asked, told := map[run.ID]lineage.Record{}, map[run.ID]bool{}
+	ask := func(rec lineage.Record) {
+		if rec.Run == id && rec.Kind == lineage.Review {
+			out.review = &rec
+			return
+		}
+		asked[rec.Run] = rec
+		delete(told, rec.Run)
+	}
+	known := map[run.ID]bool{} // runs that records came of
+	stands := make(chan []lineage.Record, 1)
+	look := time.After(askedAfter)
 	for {
 		select {
 		case r := <-records:
@@ -120,20 +137,46 @@ func (s *system) watch(ctx context.Context, id run.ID, root session.ID, after ui
 			if w.record != nil {
 				w.record(rec)
 			}
-			switch {
-			case rec.Kind == lineage.Waiting && asks(&rec) != "":
-				asked[rec.Run] = rec
-			case rec.Kind == lineage.Claimed || rec.Kind == lineage.Ended || rec.Kind == lineage.Answered:
-				delete(asked, rec.Run)
+			known[rec.Run] = true
+			if rec.Home != "" {
+				continue // of the run in another session than its own
 			}
-			home := rec.Run == id && rec.Home == ""
-			switch {
-			case home && rec.Kind == lineage.Ended:
-				ended = true
-			case home && rec.Kind == lineage.Review:
-				out.review = &rec
-			case home && (rec.Kind == lineage.Resolved || rec.Kind == lineage.Claimed):
-				out.review = nil
+			switch rec.Kind {
+			case lineage.Waiting:
+				if asks(&rec) != "" {
+					ask(rec)
+				}
+			case lineage.Review:
+				ask(rec)
+			case lineage.Claimed, lineage.Ended, lineage.Answered, lineage.Resolved:
+				delete(asked, rec.Run)
+				if rec.Run == id {
+					out.review = nil
+					ended = rec.Kind == lineage.Ended
+				}
+			}
+		case <-look:
+			if len(known) > 0 {
+				break
+			}
+			group.Go(func() {
+				all, err := s.standing(ctx, id)
+				if err != nil {
+					all = nil // asked again
+				}
+				stands <- all
+			})
+		case all := <-stands:
+			if len(all) == 0 {
+				look = time.After(askedAgain)
+			}
+			for _, rec := range all {
+				if root == "" {
+					root = rec.Root
+				}
+				if !known[rec.Run] && rec.Kind != "" {
+					ask(rec)
+				}
 			}
 		case d := <-updates:
 			heard = time.Now()
@@ -152,11 +195,22 @@ func (s *system) watch(ctx context.Context, id run.ID, root session.ID, after ui
 			if w.idle != nil {
 				w.idle(time.Since(heard))
 			}
-			if out.review != nil && time.Since(heard) > 3*idleEvery {
+			quiet := out.result == nil && time.Since(heard) > 3*idleEvery
+			if out.review != nil && quiet {
 				return out, nil
 			}
+			if w.person != nil && quiet && !s.own() {
+				for _, who := range slices.Sorted(maps.Keys(asked)) {
+					if !told[who] {
+						told[who] = true
+						w.person(asked[who])
+					}
+				}
+			}
 			if s.own() && len(asked) > 0 && out.result == nil && time.Since(heard) > askedAfter {
-				out.asked = slices.Collect(maps.Values(asked))
+				for _, who := range slices.Sorted(maps.Keys(asked)) {
+					out.asked = append(out.asked, asked[who])
+				}
 				return out, nil
 			}
 		case err := <-failed:

@@ -45,6 +45,17 @@ func notes(revision string) flow.Registration {
 	}}
 }
 
+// notesApart writes release notes on a branch.
+var notesApart = flow.Registration{Name: "releases", Description: "Publishes a release from a branch.", Revision: "1", New: func() flow.Workflow {
+	return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "only", Workflow: flow.Remote{Workflow: "release"}}}, nil)
+		if err != nil {
+			return s, err
+		}
+		return flow.Merge(ctx, j, flow.SinceAncestor())
+	})
+}}
+
 // offer ends the node that there is and starts one that offers a revision of
 // the workflow release; "nothing" starts none.
 func (o *offering) offer(t *testing.T, dir, revision string) {
@@ -64,7 +75,7 @@ func (o *offering) offer(t *testing.T, dir, revision string) {
 	}
 	var err error
 	o.node, err = node.Start(t.Context(), &node.Options{
-		Store: filepath.Join(dir, ".rath"), Name: "host", Port: -1, Workflows: []flow.Registration{notes(revision)},
+		Store: filepath.Join(dir, ".rath"), Name: "host", Port: -1, Workflows: []flow.Registration{notes(revision), notesApart},
 	})
 	if err != nil {
 		t.Fatal(err)

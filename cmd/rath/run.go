@@ -32,7 +32,10 @@ func (a *app) runCommand() *cobra.Command {
 		Short: "Run a task in this process and follow it",
 		Long: `Runs a task of a workflow, "agent" without a name, and prints what it answers.
 The node runs in this process, unless one runs over this store already or a
-server is named. The exit code is the outcome.
+server is named. The exit code is the outcome. A run that stops for a person
+(needs_review) ends the command with 7. So does one that asks something, if its
+node runs in this process; elsewhere it is followed on, and the command that
+answers is printed once.
 
 With -C the session works on a copy of a directory, without .git and the store;
 the diff is printed at the end, and --apply carries it back. Ctrl-C parks the
@@ -157,15 +160,11 @@ func (a *app) runWatching(ctx context.Context, s *system) watching {
 	record := w.record
 	w.record = func(r lineage.Record) {
 		record(r)
-		switch {
-		case r.Kind == lineage.Ended:
+		if r.Kind == lineage.Ended {
 			t.finish(ctx)
-		case r.Kind == lineage.Waiting && !s.own():
-			if kind := asks(&r); kind != "" {
-				a.remark("answer with %s", a.answerWith(r.Run, kind))
-			}
 		}
 	}
+	w.person = a.person
 	return w
 }
 
@@ -262,13 +261,8 @@ func (a *app) parked(s *system, id run.ID, o *runOptions) error {
 
 // finish prints how a run ended.
 func (a *app) finish(ctx context.Context, s *system, id run.ID, seen watched, from blob.Digest, o *runOptions) error {
-	if seen.result == nil && seen.review == nil {
-		a.questions(id, seen.asked)
-		return silent(exitRefused)
-	}
 	if seen.result == nil {
-		a.review(id, seen.review)
-		return silent(exitRefused)
+		return a.stopped(id, seen)
 	}
 	r := *seen.result
 	var diff string
@@ -339,13 +333,44 @@ func (a *app) answer(r *messages.Result, diff string) {
 	}
 }
 
-// questions says what a run of this process waits for, and how to answer.
-func (a *app) questions(id run.ID, asked []lineage.Record) {
+// stopped says what a person has to do about a run that is followed no more.
+func (a *app) stopped(id run.ID, seen watched) error {
+	if seen.review != nil {
+		a.review(id, seen.review)
+		return silent(exitRefused)
+	}
 	a.err.Println("parked: the run holds nothing while it waits. Answer, and let it go on:")
-	for _, r := range asked {
+	for _, r := range seen.asked {
+		if r.Kind == lineage.Review {
+			a.person(r)
+			continue
+		}
 		a.err.Println("  " + a.answerWith(r.Run, asks(&r)))
 	}
 	a.err.Println("  " + a.hint("resume", string(id)))
+	return silent(exitRefused)
+}
+
+// person says that a run waits for a person, while it is followed, and how it
+// goes on.
+func (a *app) person(r lineage.Record) {
+	who := "run " + string(r.Run)
+	if r.Kind == lineage.Review {
+		a.err.Note("")
+		a.err.Println(who + " " + a.err.Paint(term.Yellow, "needs review:") + " " + term.Line(r.Reason, 400))
+		a.decisions(r.Run, r.Revision)
+		return
+	}
+	kind := asks(&r)
+	what := ""
+	for _, w := range r.Waits {
+		if w.Kind == kind && w.Title != "" {
+			what = ": " + term.Line(w.Title, 200)
+		}
+	}
+	a.err.Note("")
+	a.err.Println(who + " waits for " + kind + what)
+	a.err.Println("answer with\n  " + a.answerWith(r.Run, kind))
 }
 
 // review says what a person has to decide.

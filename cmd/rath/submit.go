@@ -26,7 +26,11 @@ node takes it: the one of "rath dev", or those of a cluster. Without one the
 task waits in the store until "rath dev", "rath run" or "rath resume" starts
 one there.
 
-Submitting the same task under the same --id again is harmless: it is one run.`,
+Submitting the same task under the same --id again is harmless: it is one run.
+
+With --wait the exit code is the outcome. A run that stops for a person
+(needs_review) ends the command with 7; one that asks something is waited for,
+and the command that answers is printed once.`,
 		Example: `  rath submit agent -m "say hello"
   rath submit review -m tides --id monday --wait
   rath submit agent -m "and now in French" --session greetings
@@ -79,30 +83,39 @@ func (a *app) submit(ctx context.Context, workflow string, branches []string, t 
 	if err := s.offersAll(ctx, branches); err != nil {
 		return err
 	}
+	if wait {
+		return a.submitAndWait(ctx, s, workflow, t)
+	}
 	if _, err := s.Submit(ctx, workflow, t); err != nil {
 		return err
 	}
-	if !wait {
-		if done, err := emitOne(a, struct {
-			Run run.ID `json:"run"`
-		}{t.ID}); done {
-			return err
-		}
-		a.out.Println(t.ID)
-		if own {
-			a.remark("no node runs here: the task waits for %q or %q", a.invocation()+" dev", a.hint("resume", string(t.ID)))
-		}
-		return nil
+	if done, err := emitOne(a, struct {
+		Run run.ID `json:"run"`
+	}{t.ID}); done {
+		return err
 	}
-	r, err := s.Wait(ctx, t.ID)
-	if errors.Is(err, context.Canceled) {
+	a.out.Println(t.ID)
+	if own {
+		a.remark("no node runs here: the task waits for %q or %q", a.invocation()+" dev", a.hint("resume", string(t.ID)))
+	}
+	return nil
+}
+
+// submitAndWait stores a task and prints how its run ends.
+func (a *app) submitAndWait(ctx context.Context, s *system, workflow string, t messages.Task) error {
+	follower, err := s.Start(ctx, workflow, t)
+	if err != nil {
+		return err
+	}
+	seen, err := s.await(ctx, follower, t.ID, a.person)
+	if errors.Is(err, errInterrupted) {
 		a.err.Println("the run goes on; follow it with\n  " + a.hint("trace", "-f", string(t.ID)))
 		return silent(exitInterrupted)
 	}
 	if err != nil {
 		return err
 	}
-	return a.finish(ctx, s, t.ID, watched{result: &r}, noHead, &runOptions{})
+	return a.finish(ctx, s, t.ID, seen, noHead, &runOptions{})
 }
 
 // offered reports a workflow that nobody has ever offered here. Its task would

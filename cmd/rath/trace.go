@@ -60,6 +60,7 @@ func (a *app) trace(ctx context.Context, s *system, name string, follow bool) er
 		return err
 	}
 	w := a.storyOf(ctx, t, a.out.Note)
+	w.person = a.person
 	seen, err := s.watch(ctx, r.Run, or2(r.Root, r.Session), 0, w)
 	t.finish(ctx)
 	a.out.Note("")
@@ -69,8 +70,7 @@ func (a *app) trace(ctx context.Context, s *system, name string, follow bool) er
 	case err != nil:
 		return err
 	case seen.result == nil:
-		a.review(r.Run, seen.review)
-		return silent(exitRefused)
+		return a.stopped(r.Run, seen)
 	}
 	return a.outcome(r.Run, seen.result)
 }

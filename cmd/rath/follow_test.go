@@ -1,0 +1,79 @@
+//go:build unix
+
+package main
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+)
+
+// TestFollowTellsOfPeople follows a run on a node whose branch asks a person, and
+// then stops for one: who follows is told how the run goes on, once, also one who
+// comes later, and follows to the end.
+func TestFollowTellsOfPeople(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	var node offering
+	defer node.offer(t, dir, "nothing")
+	node.offer(t, dir, "1")
+	branch := func(state run.State) string {
+		t.Helper()
+		c, err := node.node.Client()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []messages.RunInfo
+		waitFor(t, func() bool {
+			all, err = c.Runs(t.Context(), &client.RunsOptions{States: []run.State{state}, Where: "branch=yes"})
+			return err == nil && len(all) == 1
+		})
+		return string(all[0].Run)
+	}
+	var outs [2]shared
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("submit --wait printed\n%s\nrun printed\n%s", &outs[0], &outs[1])
+		}
+	})
+	early := startTo(t, dir, &outs[0], "submit", "releases", "--id", "one", "--wait")
+	id := branch(run.Waiting)
+	late := startTo(t, dir, &outs[1], "run", "releases", "--id", "one", "-q")
+	for i := range outs {
+		waitFor(t, func() bool { return strings.Contains(outs[i].String(), " approve "+id) })
+	}
+	command(t, "rath approve "+id+" --by ann", dir)
+	for i, follower := range []*exec.Cmd{early, late} {
+		if err := follower.Wait(); err != nil {
+			t.Errorf("%v:\n%s", err, &outs[i])
+		}
+		if n := strings.Count(outs[i].String(), "approve "+id); n != 1 {
+			t.Errorf("the question was told %d times:\n%s", n, &outs[i])
+		}
+	}
+	if !strings.Contains(outs[0].String(), "succeeded") {
+		t.Errorf("nothing is said of the end:\n%s", &outs[0])
+	}
+
+	// The branch stops, because the code is another one.
+	command(t, "rath submit releases --id two", dir)
+	id = branch(run.Waiting)
+	node.offer(t, dir, "2")
+	command(t, "rath approve "+id+" --by ann", dir)
+	node.await(t, run.ID(id), run.NeedsReview)
+	var second shared
+	follower := startTo(t, dir, &second, "run", "releases", "--id", "two")
+	waitFor(t, func() bool { return strings.Contains(second.String(), " resolve "+id+" --fail") })
+	command(t, "rath resolve "+id+" --fail --reason 'it is another release'", dir)
+	_ = follower.Wait() // the exit code tells
+	if code := follower.ProcessState.ExitCode(); code != exitFailed {
+		t.Errorf("exit code %d:\n%s", code, &second)
+	}
+	if n := strings.Count(second.String(), "needs review"); n != 1 {
+		t.Errorf("that a person has to decide was told %d times:\n%s", n, &second)
+	}
+}

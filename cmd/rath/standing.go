@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+)
+
+// await waits for a run to end, or to stop for a person. person is told once of
+// what runs of its tree ask a person meanwhile.
+func (s *system) await(ctx context.Context, f *client.Follower, id run.ID, person func(lineage.Record)) (watched, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type end struct {
+		result *messages.Result
+		err    error
+	}
+	ended := make(chan end, 1)
+	go func() {
+		for u, err := range f.All(ctx) {
+			if u.Result != nil || err != nil {
+				ended <- end{u.Result, err}
+				return
+			}
+		}
+	}()
+	told := map[string]bool{}
+	look := time.After(askedAfter)
+	for {
+		select {
+		case e := <-ended:
+			if errors.Is(e.err, context.Canceled) {
+				e.err = errInterrupted
+			}
+			return watched{result: e.result}, e.err
+		case <-look:
+		}
+		look = time.After(askedAgain)
+		all, err := s.standing(ctx, id)
+		if err != nil {
+			continue // asked again
+		}
+		open := map[string]bool{}
+		for _, r := range all {
+			if r.Run == id && r.Kind == lineage.Review {
+				cancel()
+				<-ended
+				return watched{review: &r}, nil
+			}
+			if r.Kind == "" {
+				continue
+			}
+			key := string(r.Run) + " " + asks(&r) + " " + string(r.Step)
+			for _, w := range r.Waits {
+				key += " " + string(w.Step)
+			}
+			if open[key] = true; !told[key] {
+				person(r)
+			}
+		}
+		told = open
+	}
+}
+
+// standing returns a record for the run, without a kind if nobody has to do
+// anything about it, and for each other run below its session that waits for a
+// person: what the lineage told before it was watched.
+func (s *system) standing(ctx context.Context, id run.ID) ([]lineage.Record, error) {
+	r, err := s.Run(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	below, err := s.Runs(ctx, &client.RunsOptions{States: []run.State{run.Waiting, run.NeedsReview}, Where: "under=" + string(r.Session)})
+	if err != nil {
+		return nil, err
+	}
+	all := []lineage.Record{stands(&r)}
+	for i := range below {
+		if rec := stands(&below[i]); rec.Run != id && rec.Kind != "" {
+			all = append(all, rec)
+		}
+	}
+	return all, nil
+}
+
+// stands is the record that told of what a run waits for from a person.
+func stands(r *messages.RunInfo) lineage.Record {
+	rec := lineage.Record{Run: r.Run, Root: or2(r.Root, r.Session), Session: r.Session, Workflow: r.Workflow, Waits: r.Waits}
+	switch {
+	case r.State == run.NeedsReview && r.Review != nil:
+		rec.Kind, rec.Step, rec.Code, rec.Reason, rec.Revision = lineage.Review, r.Review.Step, r.Review.Code, r.Review.Reason, r.Review.Revision
+	case r.State == run.Waiting && asks(&rec) != "":
+		rec.Kind = lineage.Waiting
+	}
+	return rec
+}

@@ -86,7 +86,7 @@ func benchWaiting(b *testing.B, t *table) {
 	uses := meter.Read()
 
 	what := fmt.Sprint(runs, " waiting runs")
-	t.bar(b, held <= runs/100, what, fmt.Sprintf("%+d goroutines to %d on 3 nodes", held, idle), "+0")
+	t.bar(b, held <= runs/100, what, fmt.Sprintf("%+d goroutines to %d on 3 nodes", held, idle), fmt.Sprintf("<= %+d", runs/100))
 	t.bar(b, more <= 0, what, fmt.Sprintf("%+d consumers to %d", more, consumers), "+0")
 	t.bar(b, size/runs < logBar, what, fmt.Sprintf("%d bytes of log each", size/runs), "< 4096")
 	t.bar(b, resumed < resumeBar, what, fmt.Sprintf("all went on and ended in %s", load.Short(resumed)), "< 10s")

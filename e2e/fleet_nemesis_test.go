@@ -184,15 +184,17 @@ func (n *nemesis) hold(ps ...*fleet.Process) (release func() error) {
 
 // TestNemesis plays seeds: a fleet under load with everything going wrong that
 // can. Each acknowledged task ends with one result, no call is executed twice
-// in one attempt, no read of a head is older than one before.
+// in one attempt, no read of a head is older than one before. Seeds of half an
+// hour together have to show every kind of fault.
 //
 //	go test -tags=e2e -count=1 -timeout=2h -run '^TestNemesis$' ./e2e -seeds 20 -length 3m
 //
 // With -off it leaves a protection out and fails if nothing of what that
 // protects is broken. A seed of a minute found append_cas, persist_before_reply
 // and wake_numbers. It missed attempt_fence and intent_expiry, which guard against
-// moments that are too rare for that: TestFound of internal/protection plays each
-// of the six on purpose.
+// moments that are too rare for that, and was not played without
+// claim_before_read: TestFound of internal/protection plays each of the six on
+// purpose.
 //
 //	go test -tags=e2e -count=1 -v -run '^TestNemesis$' ./e2e -off append_cas -seeds 1 -length 60s
 func TestNemesis(t *testing.T) {
@@ -203,14 +205,26 @@ func TestNemesis(t *testing.T) {
 			seeds = append(seeds, rand.Uint64N(1_000_000))
 		}
 	}
+	done := map[string]int{}
 	for _, seed := range seeds {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			if *flagOff != "" {
 				playWithout(t, seed, *flagLength, *flagOff)
 				return
 			}
-			play(t, seed, *flagLength)
+			for name, n := range play(t, seed, *flagLength) {
+				done[name] += n
+			}
 		})
+	}
+	if *flagOff != "" || *flagLength*time.Duration(len(seeds)) < 30*time.Minute {
+		return
+	}
+	for _, f := range slices.Concat(hardFaults, softFaults) {
+		t.Logf("%4dx %s", done[f.name], f.name)
+		if done[f.name] == 0 {
+			t.Errorf("no seed shows %q", f.name)
+		}
 	}
 }
 
@@ -292,7 +306,8 @@ func playground(t *testing.T, seed uint64, off string) *world {
 	return newWorld(t, seed, shape{servers: 3, nodes: 3, routers: 2, slots: 8, disks: []fleet.Disk{{}, {}, {Size: 1 << 30}}, off: off})
 }
 
-func play(t *testing.T, seed uint64, length time.Duration) {
+// play plays a seed and returns how often it did what harm.
+func play(t *testing.T, seed uint64, length time.Duration) map[string]int {
 	w := playground(t, seed, "")
 	w.again = fmt.Sprintf("go test -tags=e2e -count=1 -run '^TestNemesis$' ./e2e -seed %d -length %v", seed, length)
 	n := newNemesis(w)
@@ -311,4 +326,5 @@ func play(t *testing.T, seed uint64, length time.Duration) {
 		w.fail("this seed shows nothing of: %s", strings.Join(missing, ", "))
 	}
 	w.check()
+	return n.done
 }

@@ -46,7 +46,24 @@ func (s *System) Accept(ctx context.Context, t run.Task) (Answer, error) {
 	if err := s.elsewhereOffered(ctx, t); err != nil {
 		return "", err
 	}
+	if t.Branch != nil && !t.Resume {
+		if err := s.presume(ctx, t.Session); err != nil {
+			return "", err
+		}
+	}
 	return s.settle(ctx, t.Session, run.Work{Task: &t}, func() (Answer, error) { return s.begin(ctx, t) })
+}
+
+// presume activates the session of a branch that is offered for the first time
+// as one that is not born yet, which it nearly always is: then nothing has to be
+// read. If it is, the claim meets a conflict and is decided again, by what the
+// log says.
+func (s *System) presume(ctx context.Context, k session.Key) error {
+	if box := s.held.get(k); box != nil && !box.isClosed() {
+		return nil // what is known is better
+	}
+	_, err := s.activate(ctx, k, true)
+	return err
 }
 
 // elsewhereOffered fails for a run that goes on under another revision than

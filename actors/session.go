@@ -38,17 +38,23 @@ var errAgain = errors.New("actors: the activation ended before the request was d
 // An activation that only reads leaves no trace in the log; the writer opens
 // its epoch with the first commit. Whatever puts the writer's memory in doubt
 // ends the activation, and the next request folds the log anew.
+//
+// One that is presumed unborn folds nothing: its first commit is appended to an
+// empty log or not at all, so that the log itself says whether there was
+// anything to read. Until it has, nothing is answered from memory that would
+// stand if there was.
 type sessionActor struct {
-	sys   *System
-	key   session.Key
-	box   *mailbox
-	self  *actor.PID
-	phase phase
-	w     *run.Writer
+	sys    *System
+	key    session.Key
+	box    *mailbox
+	self   *actor.PID
+	phase  phase
+	w      *run.Writer
+	unborn bool // presumed: w was not read from the log
 
 	batch   []*request // decided, not answered
 	current *request   // being decided
-	fresh   uint64     // tick up to which w is known to be all there is
+	fresh   uint64     // tick up to which w is known to be all there is; zero: presumed
 	pending uint64     // what fresh becomes if the log agrees
 	done    outcome    // of the one operation under way; reused
 	stop    bool       // asked to stop once idle
@@ -87,7 +93,11 @@ func (a *sessionActor) Receive(c actor.Context) {
 	switch m := c.Message().(type) {
 	case *actor.Started:
 		a.self = c.Self()
-		a.load()
+		if a.unborn {
+			a.presume()
+		} else {
+			a.load()
+		}
 	case *wakeUp:
 		a.advance()
 	case *outcome:
@@ -133,6 +143,14 @@ func (a *sessionActor) load() {
 		defer cancel()
 		o.w, o.err = run.Load(ctx, a.sys.o.Log, a.sys.o.Values, a.key, a.sys.o.Incarnation)
 	})
+}
+
+// presume begins with an empty log instead of reading it.
+func (a *sessionActor) presume() {
+	a.w = run.NewWriter(a.key, a.sys.o.Incarnation, a.sys.o.Values.Resolver(context.Background()))
+	a.schedule(a.sys.o.Passivate)
+	a.phase = idle
+	a.advance()
 }
 
 // settle takes the outcome of an operation and goes on.
@@ -327,11 +345,20 @@ func (a *sessionActor) answer(err error) {
 // doubtful reports whether the batch, for which nothing is appended, has
 // answers that another writer may have made wrong since this one last heard of
 // the log. What a step recorded is right for ever; a claim or a signal that is
-// refused or answered from memory has to be confirmed.
+// refused or answered from memory has to be confirmed, and everything that is
+// while the log was never read. But who asks for the holder may be told that
+// nobody is known: whatever follows from it is decided by the log.
 func (a *sessionActor) doubtful() bool {
 	for _, r := range a.batch {
-		if (r.ask == askClaim || r.ask == askApply) && r.tick > a.fresh {
-			return true
+		switch r.ask {
+		case askClaim, askApply:
+			if r.tick > a.fresh {
+				return true
+			}
+		case askCommit:
+			if a.fresh == 0 {
+				return true
+			}
 		}
 	}
 	return false

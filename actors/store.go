@@ -151,7 +151,7 @@ func (s *System) post(r *request) error {
 		box := s.held.get(r.key)
 		if box == nil || box.isClosed() {
 			var err error
-			if box, err = s.activate(r.ctx, r.key); err != nil {
+			if box, err = s.activate(r.ctx, r.key, false); err != nil {
 				return err
 			}
 		}
@@ -164,8 +164,8 @@ func (s *System) post(r *request) error {
 	}
 }
 
-func (s *System) activate(ctx context.Context, k session.Key) (*mailbox, error) {
-	m := &activate{key: k, reply: make(chan *mailbox, 1)}
+func (s *System) activate(ctx context.Context, k session.Key, unborn bool) (*mailbox, error) {
+	m := &activate{key: k, unborn: unborn, reply: make(chan *mailbox, 1)}
 	s.protoactor.Root.Send(s.top, m)
 	select {
 	case box := <-m.reply:

@@ -27,10 +27,12 @@ type child struct {
 }
 
 // activate asks for the actor of a session; reply gets nil if there will be
-// none any more.
+// none any more. An actor that is made for it presumes that the log is empty
+// if unborn says so.
 type activate struct {
-	key   session.Key
-	reply chan *mailbox
+	key    session.Key
+	unborn bool
+	reply  chan *mailbox
 }
 
 // IgnoreDeadLetterLogging: whoever asks a System that has ended is told so.
@@ -53,7 +55,7 @@ func (s *supervisor) Receive(c actor.Context) {
 			m.reply <- nil
 			return
 		}
-		m.reply <- s.session(c, m.key)
+		m.reply <- s.session(c, m.key, m.unborn)
 	case *greeting:
 		m.reply <- struct{}{}
 	case *launch:
@@ -92,7 +94,7 @@ func (s *supervisor) Receive(c actor.Context) {
 // session returns the mailbox of the actor that a session has or gets now. An
 // actor whose mailbox is closed writes no more; its successor need not wait
 // for its end.
-func (s *supervisor) session(c actor.Context, k session.Key) *mailbox {
+func (s *supervisor) session(c actor.Context, k session.Key, unborn bool) *mailbox {
 	if ch := s.sessions[k]; ch != nil {
 		if !ch.box.isClosed() {
 			return ch.box
@@ -100,7 +102,7 @@ func (s *supervisor) session(c actor.Context, k session.Key) *mailbox {
 		delete(s.keys, ch.pid.Id)
 	}
 	box := &mailbox{bound: s.sys.o.MaxPending, awake: true}
-	a := &sessionActor{sys: s.sys, key: k, box: box}
+	a := &sessionActor{sys: s.sys, key: k, box: box, unborn: unborn}
 	pid := c.Spawn(actor.PropsFromProducer(func() actor.Actor { return a }, s.sys.props...))
 	root := s.sys.protoactor.Root
 	box.tell = func(signal any) { root.Send(pid, signal) }

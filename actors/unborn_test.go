@@ -1,0 +1,202 @@
+package actors_test
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// watched is a log that notes which sessions it was asked about.
+type watched struct {
+	*faults
+	mu    sync.Mutex
+	asked []session.ID
+}
+
+func (w *watched) note(k session.Key) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asked = append(w.asked, k.ID)
+}
+
+func (w *watched) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
+	w.note(k)
+	return w.faults.Read(ctx, k, after)
+}
+
+func (w *watched) Last(ctx context.Context, k session.Key) (session.Entry, error) {
+	w.note(k)
+	return w.faults.Last(ctx, k)
+}
+
+func (w *watched) Load(context.Context, session.Key) (session.Position, []byte, error) {
+	return session.Position{}, nil, session.ErrNotFound
+}
+
+func (w *watched) Save(context.Context, session.Key, session.Position, []byte) error { return nil }
+
+func (w *watched) SavePage(context.Context, session.Tenant, string, []byte) error { return nil }
+
+func (w *watched) LoadPage(context.Context, session.Tenant, string) ([]byte, error) {
+	return nil, session.ErrNotFound
+}
+
+// questions is how often the log was asked about a session.
+func (w *watched) questions(k session.Key) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := 0
+	for _, id := range w.asked {
+		if id == k.ID {
+			n++
+		}
+	}
+	return n
+}
+
+var _ session.Snapshotter = (*watched)(nil)
+
+// branches are the tasks of branches that a run in the log waits for.
+func branches(t testing.TB, log session.Log, n int) []run.Task {
+	t.Helper()
+	parent := start(t, log, actors.Options{Incarnation: "parent"})
+	g := claim(t, parent.Store(), task("root", key("root")))
+	base, ok := g.Session.Link()
+	if !ok {
+		t.Fatal("the parent is not committed")
+	}
+	f := run.FanOut{
+		Ancestors: []run.Ancestor{{Run: "root", Session: "root"}}, Base: base, Path: "0", Root: "root", Run: "root", Workflow: "w",
+	}
+	for i := range n {
+		f.Branches = append(f.Branches, run.FanOutBranch{Name: fmt.Sprint("b", i), Session: session.ID(fmt.Sprint("branch", i)), Workflow: "w"})
+	}
+	return f.Tasks("t")
+}
+
+// TestBranchIsNotLookedFor: a branch begins and ends without a question to its
+// log, which nobody has written to.
+func TestBranchIsNotLookedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hold := make(chan struct{})
+		log, w, c := &watched{faults: &faults{}}, &work{hold: map[string]chan struct{}{"step0": hold}}, &cluster{}
+		all := branches(t, log, 8)
+		sys := c.join(t, log, w, "a")
+		for _, b := range all {
+			if got, err := sys.Accept(t.Context(), b); err != nil || got != actors.Committed {
+				t.Fatalf("%s: %q, %v", b.ID, got, err)
+			}
+		}
+		synctest.Wait() // who watches a run for a cancel begins before its first step ends
+		close(hold)
+		synctest.Wait()
+		for _, b := range all {
+			if n := log.questions(b.Session); n != 0 {
+				t.Errorf("the log was asked about %s %d times", b.ID, n)
+			}
+			if r := state(t, log, b.Session, b.ID); r.State != run.Succeeded || r.Attempt != 1 {
+				t.Errorf("%s is %q at attempt %d", b.ID, r.State, r.Attempt)
+			}
+		}
+	})
+}
+
+// TestBranchIsOfferedAgain offers branches that a node executes, and those that
+// have ended, to nodes that know nothing of them: one attempt executes.
+func TestBranchIsOfferedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hold := make(chan struct{})
+		log, w, c := &watched{faults: &faults{}}, &work{hold: map[string]chan struct{}{"step1": hold}}, &cluster{}
+		b := branches(t, log, 1)[0]
+		first, second := c.join(t, log, w, "a"), c.join(t, log, w, "b")
+		alone := host(t, log, w, actors.Options{Incarnation: "alone"})
+		offer := func(sys *actors.System) {
+			t.Helper()
+			if got, err := sys.Accept(t.Context(), b); err != nil || got != actors.Committed {
+				t.Errorf("offered to %s: %q, %v", sys.Incarnation(), got, err)
+			}
+			synctest.Wait()
+		}
+		offer(first)
+		before := log.count()
+		offer(second)
+		offer(first)
+		if n := log.count() - before; n > 1 { // which the log refused
+			t.Errorf("%d commits were tried beside the run that executes", n)
+		}
+		if got := c.asked(); !slices.Equal(got, []string{"a"}) {
+			t.Errorf("asked %q", got)
+		}
+		close(hold)
+		synctest.Wait()
+		offer(second)
+		offer(alone)
+		time.Sleep(2 * actors.DefaultPassivate)
+		offer(first)
+		if r := state(t, log, b.Session, b.ID); r.State != run.Succeeded || r.Attempt != 1 {
+			t.Errorf("%q at attempt %d", r.State, r.Attempt)
+		}
+		if want := []string{"a step0", "a step1"}; !slices.Equal(w.done(), want) {
+			t.Errorf("executed %q, want %q", w.done(), want)
+		}
+	})
+}
+
+// TestBranchIsBornElsewhere: what a node presumed of a branch that it could not
+// take does not decide about what reaches the branch later.
+func TestBranchIsBornElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hold := make(chan struct{})
+		log, w, c := &watched{faults: &faults{}}, &work{hold: map[string]chan struct{}{"step1": hold}}, &cluster{}
+		all := branches(t, log, 3)
+		full, other := host(t, log, w, actors.Options{
+			Incarnation: "full", Deliver: c.deliver, Slots: 1, Workflows: w.offers(t, "full", "w", "1"),
+		}), c.join(t, log, w, "other")
+		c.change(func() { c.systems["full"] = full })
+		if got, err := full.Accept(t.Context(), all[0]); err != nil || got != actors.Committed {
+			t.Fatalf("%q, %v", got, err)
+		}
+		for _, b := range all[1:] {
+			if _, err := full.Accept(t.Context(), b); run.CodeOf(err) != run.CodeBusy {
+				t.Fatalf("a node without a slot: %v", err)
+			}
+			if got, err := other.Accept(t.Context(), b); err != nil || got != actors.Committed {
+				t.Fatalf("%q, %v", got, err)
+			}
+		}
+		synctest.Wait()
+		cancelled, closed := all[1], all[2]
+		cancel := &run.CancelRequested{Reason: "enough"}
+		if err := full.Signal(t.Context(), run.Signal{To: cancelled.Session, Run: cancelled.ID, Cancel: cancel}); err != nil {
+			t.Errorf("a cancel: %v", err)
+		}
+		d := &run.Disposal{Session: closed.Session.ID, State: session.ClosedRejected, Reason: "not taken"}
+		if err := full.Signal(t.Context(), run.Signal{To: closed.Session, Run: closed.ID, Close: d}); err != nil {
+			t.Errorf("a closing: %v", err)
+		}
+		synctest.Wait()
+		for _, b := range all[1:] {
+			if r := state(t, log, b.Session, b.ID); r.State != run.Cancelled || r.Attempt != 1 {
+				t.Errorf("branch %s is %q at attempt %d", b.ID, r.State, r.Attempt)
+			}
+		}
+		s, err := run.NewValues(log).At(t.Context(), session.Ref{Key: closed.Session})
+		if err != nil || s.Closing().State != session.ClosedRejected {
+			t.Errorf("it is closed as %q, %v", s.Closing().State, err)
+		}
+		close(hold)
+		synctest.Wait()
+		if r := state(t, log, all[0].Session, all[0].ID); r.State != run.Succeeded {
+			t.Errorf("the other branch is %q", r.State)
+		}
+	})
+}

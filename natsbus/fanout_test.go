@@ -1,0 +1,126 @@
+package natsbus_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/session"
+)
+
+// asks opens branches that ask the model once each.
+func asks(branches int) flow.Registration {
+	return flow.Registration{Name: "asks", Revision: "1", New: func() flow.Workflow {
+		return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
+			j, err := flow.FanOut(ctx, v, flow.Repeat(branches, &flow.Agent{Name: "a", Prompt: "You work."}), nil)
+			if err != nil {
+				return v, err
+			}
+			if n := len(j.Succeeded()); n != branches {
+				return v, fmt.Errorf("%d of %d branches succeeded", n, branches)
+			}
+			return flow.Merge(ctx, j, flow.Pick(0))
+		})
+	}}
+}
+
+// traffic counts what a fan-out asks of the servers: reads of streams by what
+// they are for, and by stream what was stored.
+func traffic(t *testing.T, branches int) map[string]int {
+	counts := map[string]int{}
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		n := startNodeWith(t, srv, "node-1", &spec{slots: 128, more: []flow.Registration{asks(branches)}})
+		nc := guest(t, srv)
+		_, js := operatorOf(t, srv)
+		time.Sleep(15 * time.Second) // what a start does is over
+		stored := func(sign int) {
+			all := js.ListStreams(t.Context())
+			for s := range all.Info() {
+				name, _, _ := strings.Cut(s.Config.Name, "_")
+				counts[name] += sign * int(s.State.LastSeq)
+			}
+			if all.Err() != nil {
+				t.Fatal(all.Err())
+			}
+		}
+		stored(-1)
+		stop := reads(t, srv, counts)
+		submit(t, nc, "asks", `{"id":"r1"}`)
+		if r := resultOf(t, nc, "r1"); r["state"] != "succeeded" {
+			t.Errorf("%v", r)
+		}
+		time.Sleep(time.Second) // the branches are closed, and told of
+		stop()
+		stored(1)
+		nc.Close()
+		n.stop()
+	})
+	return counts
+}
+
+// reads counts the requests for messages of the truth and of snapshots until
+// the returned function is called.
+func reads(t *testing.T, srv *natsserver.Server, counts map[string]int) (stop func()) {
+	t.Helper()
+	user, password := srv.Node()
+	tap, err := nats.Connect("", nats.InProcessServer(inProcess(srv.Dial)), nats.UserInfo(user, password))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	for _, subject := range []string{"$JS.API.STREAM.MSG.GET.", "$JS.API.DIRECT.GET."} {
+		if _, err := tap.Subscribe(subject+">", func(m *nats.Msg) {
+			mu.Lock()
+			defer mu.Unlock()
+			switch stream := strings.TrimPrefix(m.Subject, subject); {
+			case strings.HasPrefix(stream, "EV_"):
+				counts["reads of logs"]++
+			case strings.HasPrefix(stream, "SNAP"):
+				counts["reads of snapshots"]++
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tap.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		tap.Close()
+	}
+}
+
+// TestTrafficOfABranch holds what each branch of a fan-out costs: with many
+// branches they cost more than what they do.
+func TestTrafficOfABranch(t *testing.T) {
+	const few, many = 8, 40
+	a, b := traffic(t, few), traffic(t, many)
+	for what, most := range map[string]float64{
+		"EV":                 4, // its claim, its step, its end, its closing
+		"WORK":               3, // its task, its report, its closing
+		"LINEAGE":            8,
+		"RESULT":             1,
+		"reads of logs":      0,
+		"reads of snapshots": 0,
+	} {
+		// The reports that reach the parent together share a commit, and the
+		// readings of its log: a few more or less.
+		const share = 0.3
+		if got := float64(b[what]-a[what]) / (many - few); got > most+share {
+			t.Errorf("%s: %.2f per branch, want %.0f at most (%d branches: %d, %d branches: %d)", what, got, most, few, a[what], many, b[what])
+		}
+	}
+}

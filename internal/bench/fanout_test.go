@@ -68,9 +68,11 @@ func BenchmarkFanOut(b *testing.B) {
 			nc := dial(b, n.URL())
 			load(b, nc, "fanned", newPrefix(), 1, 1)
 			var spans []time.Duration
+			cpu := cpuTime()
 			for b.Loop() {
 				spans = append(spans, load(b, nc, "fanned", newPrefix(), 1, 1)...)
 			}
+			b.ReportMetric((cpuTime()-cpu).Seconds()*1e3/float64(b.N*branches), "cpu-ms/branch")
 			bar(b, spans, 3)
 		})
 	}

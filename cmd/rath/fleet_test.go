@@ -33,20 +33,11 @@ func TestDevFleet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd, out := startFile(t, dir, "dev", "--nodes", "3", "--restart", "--unsafe", "--script", "m.txtar", "--port", strconv.Itoa(port))
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	said := func() string {
-		data, err := os.ReadFile(out)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(data)
-	}
-	waitFor(t, func() bool { return strings.Contains(said(), "try  ") })
-	nodes := devNode.FindAllStringSubmatch(said(), -1)
+	dev := start(t, dir, "dev", "--nodes", "3", "--restart", "--unsafe", "--script", "m.txtar", "--port", strconv.Itoa(port))
+	waitFor(t, func() bool { return strings.Contains(dev.said(), "try  ") })
+	nodes := devNode.FindAllStringSubmatch(dev.said(), -1)
 	if len(nodes) != 3 {
-		t.Fatalf("%d nodes:\n%s", len(nodes), said())
+		t.Fatalf("%d nodes", len(nodes))
 	}
 	rath := func(line string, want ...string) string {
 		t.Helper()
@@ -71,7 +62,7 @@ func TestDevFleet(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitFor(t, func() bool {
-		return strings.Contains(said(), "died: killed") && strings.Contains(said(), "takes its place")
+		return strings.Contains(dev.said(), "died: killed") && strings.Contains(dev.said(), "takes its place")
 	})
 	rath("approve one --by ann", "goes on")
 	waitFor(t, func() bool { return strings.Contains(rath("ps"), "succeeded") })
@@ -110,17 +101,14 @@ func TestDevFleet(t *testing.T) {
 	// A node drains because it is asked to.
 	rath("nodes show b", "agent", "serving")
 	rath("nodes drain b --wait", "has ended")
-	waitFor(t, func() bool { return strings.Contains(said(), "drained") })
+	waitFor(t, func() bool { return strings.Contains(dev.said(), "drained") })
 	rath("nodes show b", "not found", "[exit 3]")
 	rath("submit agent -m more --wait -q", "done")
 
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
+	if code := dev.interrupt(); code != exitOK {
+		t.Errorf("dev: exit %d", code)
 	}
-	if err := <-ended; err != nil {
-		t.Errorf("dev: %v\n%s", err, said())
-	}
-	for _, n := range devNode.FindAllStringSubmatch(said(), -1) {
+	for _, n := range devNode.FindAllStringSubmatch(dev.said(), -1) {
 		if pid, err := strconv.Atoi(n[2]); err != nil || syscall.Kill(pid, 0) == nil {
 			t.Errorf("node %s, process %d, is left behind: %v", n[1], pid, err)
 		}

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -34,29 +33,23 @@ func TestFollowTellsOfPeople(t *testing.T) {
 		})
 		return string(all[0].Run)
 	}
-	var outs [2]shared
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("submit --wait printed\n%s\nrun printed\n%s", &outs[0], &outs[1])
-		}
-	})
-	early := startTo(t, dir, &outs[0], "submit", "releases", "--id", "one", "--wait")
+	early := start(t, dir, "submit", "releases", "--id", "one", "--wait")
 	id := branch(run.Waiting)
-	late := startTo(t, dir, &outs[1], "run", "releases", "--id", "one", "-q")
-	for i := range outs {
-		waitFor(t, func() bool { return strings.Contains(outs[i].String(), " approve "+id) })
+	late := start(t, dir, "run", "releases", "--id", "one", "-q")
+	for _, follower := range []*child{early, late} {
+		waitFor(t, func() bool { return strings.Contains(follower.said(), " approve "+id) })
 	}
 	command(t, "rath approve "+id+" --by ann", dir)
-	for i, follower := range []*exec.Cmd{early, late} {
+	for _, follower := range []*child{early, late} {
 		if err := follower.Wait(); err != nil {
-			t.Errorf("%v:\n%s", err, &outs[i])
+			t.Error(err)
 		}
-		if n := strings.Count(outs[i].String(), "approve "+id); n != 1 {
-			t.Errorf("the question was told %d times:\n%s", n, &outs[i])
+		if n := strings.Count(follower.said(), "approve "+id); n != 1 {
+			t.Errorf("the question was told %d times", n)
 		}
 	}
-	if !strings.Contains(outs[0].String(), "succeeded") {
-		t.Errorf("nothing is said of the end:\n%s", &outs[0])
+	if !strings.Contains(early.said(), "succeeded") {
+		t.Error("nothing is said of the end")
 	}
 
 	// The branch stops, because the code is another one.
@@ -65,15 +58,14 @@ func TestFollowTellsOfPeople(t *testing.T) {
 	node.offer(t, dir, "2")
 	command(t, "rath approve "+id+" --by ann", dir)
 	node.await(t, run.ID(id), run.NeedsReview)
-	var second shared
-	follower := startTo(t, dir, &second, "run", "releases", "--id", "two")
-	waitFor(t, func() bool { return strings.Contains(second.String(), " resolve "+id+" --fail") })
+	follower := start(t, dir, "run", "releases", "--id", "two")
+	waitFor(t, func() bool { return strings.Contains(follower.said(), " resolve "+id+" --fail") })
 	command(t, "rath resolve "+id+" --fail --reason 'it is another release'", dir)
 	_ = follower.Wait() // the exit code tells
 	if code := follower.ProcessState.ExitCode(); code != exitFailed {
-		t.Errorf("exit code %d:\n%s", code, &second)
+		t.Errorf("exit code %d", code)
 	}
-	if n := strings.Count(second.String(), "needs review"); n != 1 {
-		t.Errorf("that a person has to decide was told %d times:\n%s", n, &second)
+	if n := strings.Count(follower.said(), "needs review"); n != 1 {
+		t.Errorf("that a person has to decide was told %d times", n)
 	}
 }

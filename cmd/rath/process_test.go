@@ -1,98 +1,44 @@
 package main
 
 import (
-	"bytes"
 	"errors"
-	"io"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rathcluster/rath/internal/term"
 )
 
-// asCommand makes this test binary the command itself, for tests that need a
-// process to kill.
-const asCommand = "RATH_TEST_AS_COMMAND"
-
-// start starts the command in a directory.
-func start(t *testing.T, dir string, args ...string) (cmd *exec.Cmd, out *bytes.Buffer) {
-	t.Helper()
-	out = new(bytes.Buffer)
-	return startTo(t, dir, out, args...), out
-}
-
-// startTo is start with a writer of its own for what the command prints.
-func startTo(t *testing.T, dir string, out io.Writer, args ...string) *exec.Cmd {
-	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), exe, args...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, out, out
-	cmd.Env = append(os.Environ(), asCommand+"=1", "HOME="+dir, "XDG_CONFIG_HOME=", "NATS_URL=", "NATS_CONTEXT=", "OPENAI_API_KEY=", "OPENAI_BASE_URL=")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	return cmd
-}
-
-// startFile is start with the output in a file, which can be read meanwhile.
-func startFile(t *testing.T, dir string, args ...string) (cmd *exec.Cmd, name string) {
-	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	name = filepath.Join(t.TempDir(), "out")
-	f, err := os.Create(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	cmd = exec.CommandContext(t.Context(), exe, args...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, f, f
-	cmd.Env = append(os.Environ(), asCommand+"=1", "HOME="+dir, "XDG_CONFIG_HOME=", "NATS_URL=", "NATS_CONTEXT=", "OPENAI_API_KEY=", "OPENAI_BASE_URL=")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	return cmd, name
-}
-
 // TestCrashAndResume kills the demo inside a tool call and starts it again.
 func TestCrashAndResume(t *testing.T) {
 	dir := t.TempDir()
-	cmd, out := start(t, dir, "demo", "--crash")
+	cmd := start(t, dir, "demo", "--crash")
 	if err := cmd.Wait(); err == nil {
-		t.Fatalf("demo --crash ended well:\n%s", out)
+		t.Fatal("demo --crash ended well")
 	}
-	if !strings.Contains(out.String(), "kill -9") || strings.Contains(out.String(), "proof") {
-		t.Fatalf("demo --crash:\n%s", out)
+	if out := cmd.said(); !strings.Contains(out, "kill -9") || strings.Contains(out, "proof") {
+		t.Fatal("demo --crash was not killed, or has shown the proof")
 	}
 	if runtime.GOOS != "windows" && cmd.ProcessState.ExitCode() != -1 {
 		t.Errorf("it exited with %d, want a signal", cmd.ProcessState.ExitCode())
 	}
-	cmd, out = start(t, dir, "demo")
+	cmd = start(t, dir, "demo")
 	if err := cmd.Wait(); err != nil {
-		t.Fatalf("the next start: %v\n%s", err, out)
+		t.Fatalf("the next start: %v", err)
 	}
-	for line := range strings.Lines(out.String()) {
+	for line := range strings.Lines(cmd.said()) {
 		// The commands that it prints are as long as the path of this program.
 		if n := term.Width(strings.TrimRight(line, "\n")); n > 80 && !strings.Contains(line, "go run ") {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}
 	for _, want := range []string{"resume  ", "resumes, attempt 2", "ADOPTED into s1", "(rath verify: ok)"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("the next start does not say %q:\n%s", want, out)
+		if !strings.Contains(cmd.said(), want) {
+			t.Errorf("the next start does not say %q", want)
 		}
 	}
 }
@@ -111,39 +57,25 @@ func TestInterruptParks(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "work"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	cmd, out := start(t, dir, "run", "-C", "work", "--script", "slow.txtar", "-m", "look around")
+	cmd := start(t, dir, "run", "-C", "work", "--script", "slow.txtar", "-m", "look around")
 	waitFor(t, func() bool {
 		found, err := filepath.Glob(filepath.Join(dir, ".rath", "work", "*"))
 		return err == nil && len(found) > 0
 	})
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
+	if code := cmd.interrupt(); code != exitInterrupted {
+		t.Fatalf("exit %d, want %d", code, exitInterrupted)
 	}
-	_ = cmd.Wait() // the exit code tells
-	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted {
-		t.Fatalf("exit %d, want %d\n%s", code, exitInterrupted, out)
-	}
-	_, command, ok := strings.Cut(out.String(), "resume it with\n  ")
+	_, command, ok := strings.Cut(cmd.said(), "resume it with\n  ")
 	if !ok {
-		t.Fatalf("no way to resume:\n%s", out)
+		t.Fatal("no way to resume")
 	}
 	words := split(strings.TrimSpace(command))
-	cmd, out = start(t, dir, words[slices.Index(words, "resume"):]...)
+	cmd = start(t, dir, words[slices.Index(words, "resume"):]...)
 	if err := cmd.Wait(); err != nil {
-		t.Fatalf("%s: %v\n%s", command, err, out)
+		t.Fatalf("%s: %v", command, err)
 	}
-	if !strings.Contains(out.String(), "done") {
-		t.Errorf("it does not go on with the same model:\n%s", out)
-	}
-}
-
-// waitFor waits for something that another process does.
-func waitFor(t *testing.T, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it did not happen within 30 s")
-		}
+	if !strings.Contains(cmd.said(), "done") {
+		t.Error("it does not go on with the same model")
 	}
 }
 
@@ -154,22 +86,8 @@ func TestDev(t *testing.T) {
 		t.Log("a process cannot be interrupted from outside here")
 		return
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, err := net.SplitHostPort(listener.Addr().String())
-	if err := errors.Join(err, listener.Close()); err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
-	dev, devOut := start(t, dir, "dev", "--port", port)
-	waitFor(t, func() bool {
-		_, err := os.Stat(filepath.Join(dir, ".rath", "node.json"))
-		return err == nil
-	})
-	t.Chdir(dir)
-	url := "nats://127.0.0.1:" + port
+	dev, url := startDev(t, dir)
 	contexts := filepath.Join(dir, ".config", "nats", "context")
 	if err := errors.Join(os.MkdirAll(contexts, 0o755), os.WriteFile(filepath.Join(contexts, "here.json"), []byte(`{"url":"`+url+`"}`), 0o600)); err != nil {
 		t.Fatal(err)
@@ -200,11 +118,8 @@ func TestDev(t *testing.T) {
 			t.Errorf("$ %s\n%swant exit %d and %q", c.line, got, c.code, c.want)
 		}
 	}
-	if err := dev.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	if err := dev.Wait(); err != nil {
-		t.Errorf("dev: %v\n%s", err, devOut)
+	if code := dev.interrupt(); code != exitOK {
+		t.Errorf("dev: exit %d", code)
 	}
 	if _, err := os.Stat(filepath.Join(dir, ".rath", "node.json")); err == nil {
 		t.Error("node.json is left behind")

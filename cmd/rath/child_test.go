@@ -1,0 +1,99 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// asCommand makes this test binary the command itself, for tests that need a
+// process to kill.
+const asCommand = "RATH_TEST_AS_COMMAND"
+
+// child is the command in a process of its own.
+type child struct {
+	*exec.Cmd
+	t      *testing.T
+	output string // file that it prints to
+}
+
+// start starts the command in a directory. The end of the test ends it.
+func start(t *testing.T, dir string, args ...string) *child {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &child{exec.CommandContext(t.Context(), exe, args...), t, filepath.Join(t.TempDir(), "out")}
+	out, err := os.Create(c.output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	c.Dir, c.Stdout, c.Stderr = dir, out, out
+	c.Env = append(os.Environ(), asCommand+"=1", "HOME="+dir, "XDG_CONFIG_HOME=", "NATS_URL=", "NATS_CONTEXT=", "OPENAI_API_KEY=", "OPENAI_BASE_URL=")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if c.ProcessState == nil { // of a test that failed
+			_ = c.Process.Kill()
+			_ = c.Wait()
+		}
+		if t.Failed() {
+			t.Logf("rath %s printed\n%s", strings.Join(args, " "), c.said())
+		}
+	})
+	return c
+}
+
+// said is what it has printed so far.
+func (c *child) said() string {
+	c.t.Helper()
+	data, err := os.ReadFile(c.output)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return string(data)
+}
+
+// interrupt interrupts it, and returns its exit code when it has ended.
+func (c *child) interrupt() int {
+	c.t.Helper()
+	if err := c.Process.Signal(os.Interrupt); err != nil {
+		c.t.Fatal(err)
+	}
+	_ = c.Wait() // the exit code tells
+	return c.ProcessState.ExitCode()
+}
+
+// waitFor waits for something that another process does.
+func waitFor(t *testing.T, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it did not happen within 30 s")
+		}
+	}
+}
+
+// startDev starts a node in a directory, where the test goes on, and returns
+// the address of its server.
+func startDev(t *testing.T, dir string) (dev *child, url string) {
+	t.Helper()
+	port, err := freePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev = start(t, dir, "dev", "--port", strconv.Itoa(port))
+	waitFor(t, func() bool {
+		_, err := os.Stat(filepath.Join(dir, ".rath", "node.json"))
+		return err == nil
+	})
+	t.Chdir(dir)
+	return dev, "nats://127.0.0.1:" + strconv.Itoa(port)
+}

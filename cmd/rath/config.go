@@ -164,9 +164,9 @@ func (a *app) readConfig(s *settings) (map[string]setting, error) {
 	return parseConfig(name, data)
 }
 
-// defaultConfig is the configuration file of this user; "" if there is no
-// place for one.
-func (a *app) defaultConfig() string {
+// userConfig is a name below where programs keep the configuration of this
+// user; "" if there is no place for that.
+func (a *app) userConfig(names ...string) string {
 	dir := a.getenv("XDG_CONFIG_HOME")
 	if dir == "" {
 		home := a.getenv("HOME")
@@ -175,8 +175,12 @@ func (a *app) defaultConfig() string {
 		}
 		dir = filepath.Join(home, ".config")
 	}
-	return filepath.Join(dir, "rath", "config.yaml")
+	return filepath.Join(dir, filepath.Join(names...))
 }
+
+// defaultConfig is the configuration file of this user; "" if there is no
+// place for one.
+func (a *app) defaultConfig() string { return a.userConfig("rath", "config.yaml") }
 
 // parseConfig reads a flat YAML mapping. Errors name file and line.
 func parseConfig(name string, data []byte) (map[string]setting, error) {

@@ -167,10 +167,8 @@ result.`,
 
 func (a *app) resume(ctx context.Context, name string, o *runOptions) (err error) {
 	work := &node.Options{Unsafe: o.unsafe}
-	if o.script != "" {
-		if work.Models, err = a.scriptModels(o.script); err != nil {
-			return err
-		}
+	if work.Models, err = a.scriptModels(o.script); err != nil {
+		return err
 	}
 	s, err := a.open(ctx, work)
 	if err != nil {

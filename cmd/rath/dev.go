@@ -51,11 +51,9 @@ at the others. --restart starts another one in its place.`,
 				return a.devFleet(cmd.Context(), port, nodeNames(nodes), restart, memberConfig{Model: model, Script: script, Unsafe: unsafe})
 			}
 			o := &node.Options{Port: port, Model: model, Unsafe: unsafe}
-			if script != "" {
-				var err error
-				if o.Models, err = a.scriptModels(script); err != nil {
-					return err
-				}
+			var err error
+			if o.Models, err = a.scriptModels(script); err != nil {
+				return err
 			}
 			return a.dev(cmd.Context(), o)
 		},

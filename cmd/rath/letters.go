@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"strconv"
 	"time"
 
@@ -64,13 +65,16 @@ first column names a letter.`,
 	return cmd
 }
 
-// letterArg reads the number of a letter.
-func letterArg(cmd *cobra.Command, arg string) (uint64, error) {
-	at, err := strconv.ParseUint(arg, 10, 63)
-	if err != nil || at == 0 {
-		return 0, usage(cmd, errorf("%q: want the number of a dead letter, as \"dlq ls\" lists them", arg))
+// aboutLetter does something about the letter whose number is the argument.
+func (a *app) aboutLetter(do func(ctx context.Context, s *system, at uint64) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		at, err := strconv.ParseUint(args[0], 10, 63)
+		if err != nil || at == 0 {
+			return usage(cmd, errorf("%q: want the number of a dead letter, as \"dlq ls\" lists them", args[0]))
+		}
+		ctx := cmd.Context()
+		return a.with(ctx, func(s *system) error { return do(ctx, s, at) })
 	}
-	return at, nil
 }
 
 func (a *app) dlqShowCommand() *cobra.Command {
@@ -80,40 +84,33 @@ func (a *app) dlqShowCommand() *cobra.Command {
 		Long:    "Shows a refused task: why it was refused, and below an empty line what was sent.",
 		Example: "  rath dlq show 12\n  rath dlq show 12 -o json | jq -r .text",
 		Args:    exactly(1, "one number"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			at, err := letterArg(cmd, args[0])
+		RunE: a.aboutLetter(func(ctx context.Context, s *system, at uint64) error {
+			l, err := s.DeadLetter(ctx, at)
 			if err != nil {
 				return err
 			}
-			ctx := cmd.Context()
-			return a.with(ctx, func(s *system) error {
-				l, err := s.DeadLetter(ctx, at)
-				if err != nil {
-					return err
-				}
-				if done, err := emitOne(a, l); done {
-					return err
-				}
-				a.out.Rows(nil, [][]string{
-					{"code", string(l.Code)},
-					{"reason", term.Line(l.Reason, 400)},
-					{"subject", l.Subject},
-					{"run", or(string(l.Run), "-")},
-					{"sent", time.UnixMilli(l.TimeMS).UTC().Format(time.DateTime) + " UTC, " + thousands(int64(l.Bytes)) + " bytes"},
-				})
-				a.out.Println()
-				a.out.Println(term.Clean(string(l.Payload())))
-				if l.Truncated {
-					a.remark("the rest was not kept")
-				}
-				return nil
+			if done, err := emitOne(a, l); done {
+				return err
+			}
+			a.out.Rows(nil, [][]string{
+				{"code", string(l.Code)},
+				{"reason", term.Line(l.Reason, 400)},
+				{"subject", l.Subject},
+				{"run", or(string(l.Run), "-")},
+				{"sent", moment(time.UnixMilli(l.TimeMS)) + ", " + counted(int64(l.Bytes), "byte")},
 			})
-		},
+			a.out.Println()
+			a.out.Println(term.Clean(string(l.Payload())))
+			if l.Truncated {
+				a.remark("the rest was not kept")
+			}
+			return nil
+		}),
 	}
 }
 
 func (a *app) dlqRetryCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:   "retry NUMBER",
 		Short: "Submit a refused task again, and print the id of its run",
 		Long: `Submits a refused task again and prints the id of its run: after its workflow is
@@ -121,26 +118,18 @@ offered, for instance. A task that would be refused for the same reason again,
 because it is malformed, has to be submitted corrected.`,
 		Example: "  rath dlq retry 12",
 		Args:    exactly(1, "one number"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			at, err := letterArg(cmd, args[0])
+		RunE: a.aboutLetter(func(ctx context.Context, s *system, at uint64) error {
+			id, err := s.RetryDeadLetter(ctx, at, a.getenv("USER"))
 			if err != nil {
 				return err
 			}
-			ctx := cmd.Context()
-			return a.with(ctx, func(s *system) error {
-				id, err := s.RetryDeadLetter(ctx, at, a.getenv("USER"))
-				if err != nil {
-					return err
-				}
-				if done, err := emitOne(a, submitted{id}); done {
-					return err
-				}
-				a.out.Println(id)
-				return nil
-			})
-		},
+			if done, err := emitOne(a, submitted{id}); done {
+				return err
+			}
+			a.out.Println(id)
+			return nil
+		}),
 	}
-	return cmd
 }
 
 func (a *app) dlqDropCommand() *cobra.Command {
@@ -151,20 +140,13 @@ func (a *app) dlqDropCommand() *cobra.Command {
 		Long:    "Takes a refused task off the list. The letter itself is kept as evidence, with\nwho dropped it and why.",
 		Example: `  rath dlq drop 12 --reason "sent by mistake"`,
 		Args:    exactly(1, "one number"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			at, err := letterArg(cmd, args[0])
-			if err != nil {
+		RunE: a.aboutLetter(func(ctx context.Context, s *system, at uint64) error {
+			if err := s.DropDeadLetter(ctx, at, a.getenv("USER"), reason); err != nil {
 				return err
 			}
-			ctx := cmd.Context()
-			return a.with(ctx, func(s *system) error {
-				if err := s.DropDeadLetter(ctx, at, a.getenv("USER"), reason); err != nil {
-					return err
-				}
-				a.remark("dropped")
-				return nil
-			})
-		},
+			a.remark("dropped")
+			return nil
+		}),
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, kept as evidence")
 	return cmd

@@ -101,16 +101,14 @@ func (a *app) member(ctx context.Context) error {
 		Model: c.Model, Unsafe: c.Unsafe, Env: a.getenv, Logger: slog.New(slog.NewJSONHandler(os.Stderr, nil)),
 		Gossip: &node.Gossip{Bind: c.Bind, Join: c.Join, Key: key, Label: fleetLabel},
 	}
-	switch {
-	case c.Demo != "":
+	if c.Demo != "" {
 		o.Workflows = append(o.Workflows, demo.FleetRegistration(c.Demo))
-		if o.Models, err = demoModels(c.Pace); err != nil {
-			return err
-		}
-	case c.Script != "":
-		if o.Models, err = a.scriptModels(c.Script); err != nil {
-			return err
-		}
+		o.Models, err = demoModels(c.Pace)
+	} else {
+		o.Models, err = a.scriptModels(c.Script)
+	}
+	if err != nil {
+		return err
 	}
 	n, err := node.Start(ctx, o)
 	if err != nil {

@@ -26,17 +26,7 @@ type natsContext struct {
 
 // natsDir is where the nats command line keeps its contexts; "" if there is no
 // place.
-func (a *app) natsDir() string {
-	dir := a.getenv("XDG_CONFIG_HOME")
-	if dir == "" {
-		home := a.getenv("HOME")
-		if home == "" {
-			return ""
-		}
-		dir = filepath.Join(home, ".config")
-	}
-	return filepath.Join(dir, "nats")
-}
+func (a *app) natsDir() string { return a.userConfig("nats") }
 
 // selectedContext is the context that the nats command line uses by itself.
 func (a *app) selectedContext() string {

@@ -103,7 +103,7 @@ func (a *app) nodesShowCommand() *cobra.Command {
 					{"version", n.Version},
 				}
 				if n.Started > 0 {
-					rows = append(rows, []string{"up since", time.UnixMilli(n.Started).UTC().Format(time.DateTime) + " UTC"})
+					rows = append(rows, []string{"up since", moment(time.UnixMilli(n.Started))})
 				}
 				a.out.Rows(nil, rows)
 				return nil

@@ -83,6 +83,12 @@ func age(now, then time.Time) string {
 	}
 }
 
+// moment writes a date and a time, in the zone of whoever looks.
+func moment(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05 MST") }
+
+// clock writes the time of a day, likewise.
+func clock(t time.Time) string { return t.Local().Format(time.TimeOnly) }
+
 // took writes a duration for people.
 func took(d time.Duration) string {
 	switch {

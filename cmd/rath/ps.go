@@ -280,7 +280,7 @@ func (a *app) row(c *messages.Chunk, in session.ID, full bool) {
 func (a *app) when(c *messages.Chunk) string {
 	var parts []string
 	if c.Time > 0 {
-		parts = append(parts, time.UnixMilli(c.Time).Local().Format("15:04:05"))
+		parts = append(parts, clock(time.UnixMilli(c.Time)))
 	}
 	if c.Step != "" {
 		parts = append(parts, "step "+c.Step)

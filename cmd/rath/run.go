@@ -102,10 +102,8 @@ type runOptions struct {
 // run submits a task and follows it to its end.
 func (a *app) run(ctx context.Context, t messages.Task, o *runOptions) (err error) {
 	work := &node.Options{Unsafe: o.unsafe, Model: t.Model}
-	if o.script != "" {
-		if work.Models, err = a.scriptModels(o.script); err != nil {
-			return err
-		}
+	if work.Models, err = a.scriptModels(o.script); err != nil {
+		return err
 	}
 	s, err := a.open(ctx, work)
 	if err != nil {
@@ -168,8 +166,12 @@ func (a *app) runWatching(ctx context.Context, s *system) watching {
 	return w
 }
 
-// scriptModels answers all model calls from a script.
+// scriptModels answers all model calls from a script. Without the name of one
+// it returns nil: the models are the usual ones.
 func (a *app) scriptModels(name string) (llm.Models, error) {
+	if name == "" {
+		return nil, nil
+	}
 	data, err := os.ReadFile(name)
 	if err != nil {
 		return nil, err

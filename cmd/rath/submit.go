@@ -9,7 +9,6 @@ import (
 
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
-	"github.com/rathcluster/rath/run"
 )
 
 func (a *app) submitCommand() *cobra.Command {
@@ -89,9 +88,7 @@ func (a *app) submit(ctx context.Context, workflow string, branches []string, t 
 	if _, err := s.Submit(ctx, workflow, t); err != nil {
 		return err
 	}
-	if done, err := emitOne(a, struct {
-		Run run.ID `json:"run"`
-	}{t.ID}); done {
+	if done, err := emitOne(a, submitted{t.ID}); done {
 		return err
 	}
 	a.out.Println(t.ID)

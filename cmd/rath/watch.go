@@ -98,7 +98,7 @@ func rest(ctx context.Context, d time.Duration) error {
 func (a *app) redraw(runs []messages.RunInfo, shown map[run.ID]messages.RunInfo) error {
 	if a.out.Terminal() && !a.asJSON() {
 		a.out.Clear()
-		a.out.Println(a.out.Dim(time.Now().Local().Format("15:04:05") + "  " + counted(int64(len(runs)), "run")))
+		a.out.Println(a.out.Dim(clock(time.Now()) + "  " + counted(int64(len(runs)), "run")))
 		if len(runs) > 0 {
 			a.tableOf(runs)
 		}
@@ -116,7 +116,7 @@ func (a *app) redraw(runs []messages.RunInfo, shown map[run.ID]messages.RunInfo)
 			}
 			continue
 		}
-		line := fmt.Sprintf("%s  %s %s %s %s", time.Now().Local().Format("15:04:05"), term.Pad(shortRun(r.Run), 12), term.Pad(string(r.State), 12),
+		line := fmt.Sprintf("%s  %s %s %s %s", clock(time.Now()), term.Pad(shortRun(r.Run), 12), term.Pad(string(r.State), 12),
 			term.Pad(term.Line(r.Workflow, 12), 12), term.Pad(lineage.Short(r.Session), 9))
 		a.out.Println(strings.TrimRight(term.Clip(fmt.Sprintf("%s %s", line, term.Line(note(r), 60)), 120), " "))
 	}

@@ -342,7 +342,7 @@ func (a *app) tellReason(g *lineage.Graph, s *system, r reason) error {
 	default:
 		field("files", short(r.After, 12))
 	}
-	field("when", r.Time.Local().Format("2006-01-02 15:04:05 MST"))
+	field("when", moment(r.Time))
 	if len(r.Changes) > 1 {
 		a.out.Println("\nall changes:")
 		rows := make([][]string, len(r.Changes))

@@ -54,6 +54,7 @@ const namesTopic = `How to name sessions, runs and versions:
   @last             the run that was submitted last, or its session
   7f3a              a run or session by the beginning of its id, if only one
                     begins so
+  greetings         a session by the name that it was begun with
   7f3a:12           a session at a version
   7f3a#3            a row of a session, counted from 0
   RUN/2.0           a step of a run: here the first tool call of its third step

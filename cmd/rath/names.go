@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/lineage"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -88,12 +89,11 @@ func (s *system) find(ctx context.Context, name string) (named, error) {
 	return s.byBeginning(ctx, name)
 }
 
-// byBeginning finds the one run or session whose id begins so. A name that
-// somebody gave a session is tried last.
-func (s *system) byBeginning(ctx context.Context, prefix string) (named, error) {
+// beginning finds the runs and sessions whose ids begin so.
+func (s *system) beginning(ctx context.Context, prefix string) ([]named, error) {
 	runs, err := s.Runs(ctx, nil)
 	if err != nil {
-		return named{}, err
+		return nil, err
 	}
 	var hits []named
 	seen := map[session.ID]bool{}
@@ -114,13 +114,23 @@ func (s *system) byBeginning(ctx context.Context, prefix string) (named, error) 
 	}
 	roots, err := s.Roots(ctx, 0)
 	if err != nil {
-		return named{}, err
+		return nil, err
 	}
 	for _, id := range roots {
 		if strings.HasPrefix(string(id), prefix) && !seen[id] {
 			seen[id] = true
 			hits = append(hits, named{session: id})
 		}
+	}
+	return hits, nil
+}
+
+// byBeginning finds the one run or session whose id begins so. A name that
+// somebody gave a session is tried last.
+func (s *system) byBeginning(ctx context.Context, prefix string) (named, error) {
+	hits, err := s.beginning(ctx, prefix)
+	if err != nil {
+		return named{}, err
 	}
 	for _, h := range hits {
 		if h.run == nil && string(h.session) == prefix || h.run != nil && string(h.run.Run) == prefix {
@@ -137,6 +147,11 @@ func (s *system) byBeginning(ctx context.Context, prefix string) (named, error) 
 		}
 		return named{}, fail(exitNotFound, "no run or session of tenant %s begins with %q; \"ps\" lists the runs", s.Tenant(), prefix)
 	}
+	return named{}, ambiguous(prefix, hits)
+}
+
+// ambiguous says which ids begin alike.
+func ambiguous(prefix string, hits []named) error {
 	var ids []string
 	for _, h := range hits[:min(len(hits), 5)] {
 		if h.run != nil {
@@ -148,7 +163,60 @@ func (s *system) byBeginning(ctx context.Context, prefix string) (named, error) 
 	if len(hits) > 5 {
 		ids = append(ids, "...")
 	}
-	return named{}, fail(exitConflict, "%q is the beginning of %d ids: %s; give more of it", prefix, len(hits), strings.Join(ids, ", "))
+	return fail(exitConflict, "%q is the beginning of %d ids: %s; give more of it", prefix, len(hits), strings.Join(ids, ", "))
+}
+
+// continued returns the session that a task is to work on: one that exists, by
+// its id or name or else by the beginning of its id, or a new one of this name.
+func (a *app) continued(ctx context.Context, s *system, t messages.Task) (string, error) {
+	name := t.Session
+	if name == "" || t.ForkOf != "" { // a branch is a new session
+		return name, nil
+	}
+	if name == messages.Last {
+		n, err := s.find(ctx, name)
+		return string(n.session), err
+	}
+	if err := session.ValidID("session", name); err != nil {
+		return "", &exitError{exitUsage, fmt.Errorf("--session: %w", err)}
+	}
+	switch there, err := s.exists(ctx, name); {
+	case errors.Is(err, client.ErrNoAnswer):
+		return name, nil // the node that takes the task finds out
+	case err != nil || there:
+		return name, err
+	}
+	hits, err := s.beginning(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	var sessions []named // of which a run may be another hit
+	for _, h := range hits {
+		if h = (named{session: h.session}); strings.HasPrefix(string(h.session), name) && !slices.Contains(sessions, h) {
+			sessions = append(sessions, h)
+		}
+	}
+	switch len(sessions) {
+	case 0:
+		a.remark("new session %s", name)
+		return name, nil
+	case 1:
+		a.remark("goes on with session %s", sessions[0].session)
+		return string(sessions[0].session), nil
+	}
+	return "", ambiguous(name, sessions)
+}
+
+// exists reports whether there is a session of this id or name.
+func (s *system) exists(ctx context.Context, name string) (bool, error) {
+	_, err := s.Lineage(ctx, name, 0, 1)
+	if errors.Is(err, session.ErrNotFound) { // lineage follows the log
+		_, err = s.Session(ctx, name)
+	}
+	if errors.Is(err, session.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // runOf resolves the name of a run; that of a session is its last run.

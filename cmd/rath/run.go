@@ -118,6 +118,9 @@ func (a *app) run(ctx context.Context, t messages.Task, o *runOptions) (err erro
 	if err := s.offersAll(ctx, o.branches); err != nil {
 		return err
 	}
+	if t.Session, err = a.continued(ctx, s, t); err != nil {
+		return err
+	}
 	var from blob.Digest
 	if o.dir != "" {
 		if from, err = a.upload(ctx, s, o.dir); err != nil {

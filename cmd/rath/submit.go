@@ -82,6 +82,9 @@ func (a *app) submit(ctx context.Context, workflow string, branches []string, t 
 	if err := s.offersAll(ctx, branches); err != nil {
 		return err
 	}
+	if t.Session, err = a.continued(ctx, s, t); err != nil {
+		return err
+	}
 	if wait {
 		return a.submitAndWait(ctx, s, workflow, t)
 	}

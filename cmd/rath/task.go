@@ -30,7 +30,7 @@ func (f *taskFlags) add(cmd *cobra.Command) {
 	fs.SortFlags = false
 	fs.StringVarP(&f.message, "message", "m", "", "the input: JSON, or text")
 	fs.StringVarP(&f.file, "file", "f", "", "read the input from a file; - is standard input")
-	fs.StringVar(&f.session, "session", "", "continue this session, or one of this name")
+	fs.StringVar(&f.session, "session", "", "continue this session, by its id, the beginning of it, or a name; or begin one of this name")
 	fs.StringVar(&f.forkOf, "fork-of", "", "start from a session:version as a branch")
 	fs.StringVar(&f.model, "model", "", "model to use")
 	fs.StringSliceVar(&f.tools, "tools", nil, "tools that the agent may use, separated by commas")

@@ -32,7 +32,7 @@ run holds nothing but its session: it may wait for weeks.`,
   rath approvals ls -o jsonl
   rath approve 7f3a
   rath reject 7f3a 2.0 --reason "not on a Friday"`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
 			return a.with(ctx, func(s *system) error { return a.approvals(ctx, s) })

@@ -46,7 +46,7 @@ load and prints what there is.`,
 		Example: `  rath bench --nodes 3 --tasks 500 --in-flight 64 --model-latency 50ms
   rath bench --nodes 3 --tasks 5 --in-flight 1 --fanout 64
   rath bench --server nats://nats:4222 --rate 20 --tasks 1200 -o json`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := a.checkBench(&o); err != nil {
 				return usage(cmd, err)

@@ -23,14 +23,14 @@ OPENAI_API_KEY, which OpenAI-compatible servers without a key do not need.`,
 		Example: `  rath config                  every setting and its origin
   rath config init             write a file with the defaults as comments
   rath config -o json`,
-		Args: cobra.NoArgs,
+		Args: noSubcommand,
 		RunE: func(*cobra.Command, []string) error { return a.showConfig() },
 	}
 	cmd.AddCommand(&cobra.Command{
 		Use:     "init [FILE]",
 		Short:   "Write a configuration file with every setting as a comment",
 		Example: `  rath config init`,
-		Args:    cobra.MaximumNArgs(1),
+		Args:    atMost(1, "one file"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			name := a.defaultConfig()
 			if len(args) > 0 {

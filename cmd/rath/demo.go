@@ -55,7 +55,7 @@ processes of their own, and one of them is killed in the middle of its branch.`,
   rath demo --crash && rath demo
   rath demo --nodes 3
   OPENAI_API_KEY=... rath demo --live --model gpt-5.5`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.model != "" && !o.live {
 				return usage(cmd, errors.New("--model needs --live: without it the model is a script"))

@@ -36,7 +36,7 @@ at the others. --restart starts another one in its place.`,
   rath dev --port 4333 --script model.txtar
   rath dev --nodes 3
   rath submit agent -m "say hello" --wait      in another terminal`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if port < 1 || port > 65535 {
 				return usage(cmd, errorf("--port %d: want a number from 1 to 65535", port))

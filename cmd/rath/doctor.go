@@ -29,7 +29,7 @@ Exit code 6 if something does not work.`,
 		Example: `  rath doctor
   rath doctor --model
   rath doctor -o json`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context(), model) },
 	}
 	cmd.Flags().BoolVar(&model, "model", false, "also ask the model for one word")

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -103,7 +104,15 @@ func (a *app) completionCommand() *cobra.Command {
 		Long:      "Writes a script that completes commands and flags in a shell.",
 		Example:   "  rath completion bash > ~/.local/share/bash-completion/completions/rath\n  rath completion zsh > \"${fpath[1]}/_rath\"\n  rath completion fish > ~/.config/fish/completions/rath.fish",
 		ValidArgs: []string{"bash", "zsh", "fish", "powershell"},
-		Args:      cobra.MatchAll(exactly(1, "a shell"), cobra.OnlyValidArgs),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := exactly(1, "a shell")(cmd, args); err != nil {
+				return err
+			}
+			if !slices.Contains(cmd.ValidArgs, args[0]) {
+				return usage(cmd, errorf("completion %q: want %s", args[0], list(cmd.ValidArgs)))
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			root := cmd.Root()
 			switch args[0] {
@@ -118,6 +127,14 @@ func (a *app) completionCommand() *cobra.Command {
 		},
 	}
 	return cmd
+}
+
+// noArguments is for commands that are told everything by flags.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage(cmd, errorf("%s takes no arguments, got %q", cmd.Name(), args[0]))
+	}
+	return nil
 }
 
 // exactly wants n arguments and says which.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,6 +70,33 @@ func TestHelpTexts(t *testing.T) {
 	}
 	if got, want := b.String(), strings.ReplaceAll(string(want), "\r\n", "\n"); got != want {
 		t.Errorf("the help differs (go test ./cmd/rath -update writes it anew):\n%s", firstDifference(got, want))
+	}
+}
+
+// TestArgumentsAreUsage gives every command as many arguments as there may be: a
+// number or a word that it does not take is a wrong command line, and says so in
+// our words.
+func TestArgumentsAreUsage(t *testing.T) {
+	a := &app{program: "rath", getenv: func(string) string { return "" }}
+	unbounded := []string{"rath import", "rath verify"}
+	for _, c := range commands(a.root()) {
+		if !c.Runnable() {
+			continue
+		}
+		refused := 0
+		for n := range 8 {
+			err := c.ValidateArgs(slices.Repeat([]string{"foo"}, n))
+			if err == nil {
+				continue
+			}
+			refused++
+			if codeOf(err) != exitUsage || strings.Contains(err.Error(), " for \"rath") {
+				t.Errorf("%s with %d arguments: exit %d, %v", c.CommandPath(), n, codeOf(err), err)
+			}
+		}
+		if refused == 0 && !slices.Contains(unbounded, c.CommandPath()) {
+			t.Errorf("%s takes any number of arguments", c.CommandPath())
+		}
 	}
 }
 

@@ -32,7 +32,7 @@ func (a *app) dlqLsCommand() *cobra.Command {
 malformed, their workflow is unknown, or their id was used for another one. The
 first column names a letter.`,
 		Example: "  rath dlq ls\n  rath dlq show 12",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
 			return a.with(ctx, func(s *system) error {

@@ -67,7 +67,7 @@ func (a *app) memberCommand() *cobra.Command {
 		Long:    "Runs one node of a fleet of this machine. \"dev --nodes\" starts it.",
 		Example: "  rath dev --nodes 3",
 		Hidden:  true,
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := a.member(cmd.Context())
 			if err != nil {

@@ -34,7 +34,7 @@ func (a *app) nodesLsCommand() *cobra.Command {
 		Long: `Lists the nodes that live: their pools, and how many of their slots are free. A
 node that dies is listed for up to 30 seconds.`,
 		Example: "  rath nodes ls\n  rath nodes ls -o jsonl | jq -r .name",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
 			return a.with(ctx, func(s *system) error {
@@ -181,7 +181,7 @@ func (a *app) keyCommand() *cobra.Command {
 		Long: `Prints a new random key. The nodes of a fleet share one: it keeps others out and
 encrypts what the nodes tell each other.`,
 		Example: "  rath key > gossip.key && chmod 600 gossip.key",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			a.out.Println(cluster.NewKey().Text())
 			return nil

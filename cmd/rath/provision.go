@@ -59,7 +59,7 @@ Exit code 6 if --dry-run finds something to do, 7 if something is refused.`,
   rath provision --server nats://nats:4222 --creds operator.creds --pool review
   rath provision --print-permissions --role node
   rath provision --print-permissions --as nats > accounts.conf`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.permissions {
 				return a.printPermissions(&f)

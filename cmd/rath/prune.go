@@ -54,7 +54,7 @@ store it takes none.`,
 		Example: `  rath prune --older-than 30d --dry-run
   rath prune --older-than 30d --keep acme=365d --keep legal=forever
   rath prune --older-than 30d --creds operator.creds --monitor http://nats:8222`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o, err := a.retention(&f)
 			if err != nil {

@@ -38,7 +38,7 @@ Branches of fan-outs are runs too: --branches, or any --where, lists them.`,
   rath ps --where 'tool=run_shell_command and state=failed and not older=1d'
   rath ps --where under=@last --watch
   rath ps --workflow review --limit 100 -o jsonl`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o := &client.RunsOptions{Workflow: workflow, Where: where, Limit: limit}
 			for _, name := range states {

@@ -36,7 +36,7 @@ and what models are told of the tool. A task names those that its agent may use:
 A tool stays announced when its program ends; its calls fail then. "tools
 withdraw" takes it away.`,
 		Example: "  rath tools ls\n  rath tools ls -o jsonl | jq .input",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
 			return a.with(ctx, func(s *system) error { return a.listTools(ctx, s) })

@@ -255,7 +255,7 @@ func (o *Options) validate() error {
 // findPartitions asks how many partitions the generation has, if it is there.
 func (c *Conn) findPartitions(ctx context.Context) error {
 	name := EventStream(c.o.Generation, 0)
-	first, err := c.lookStream(ctx, name)
+	first, err := c.findStream(ctx, &election{}, name)
 	if err != nil {
 		return c.o.provisionError(jetstream.StreamConfig{Name: name}, err)
 	}

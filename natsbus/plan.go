@@ -117,7 +117,8 @@ func (c *Conn) Plan(ctx context.Context, p *Provisioning) (*Plan, error) {
 			return nil, err
 		}
 	}
-	first, err := c.lookStream(ctx, EventStream(o.Generation, 0))
+	var e election
+	first, err := c.findStream(ctx, &e, EventStream(o.Generation, 0))
 	if err != nil {
 		return nil, o.provisionError(jetstream.StreamConfig{Name: EventStream(o.Generation, 0)}, err)
 	}
@@ -136,7 +137,7 @@ func (c *Conn) Plan(ctx context.Context, p *Provisioning) (*Plan, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	changes, err := c.changes(ctx, &o, func(ch *Change, state jetstream.StreamState) { p.choose(ch, state) })
+	changes, err := c.changes(ctx, &o, &e, func(ch *Change, state jetstream.StreamState) { p.choose(ch, state) })
 	if err != nil {
 		return nil, err
 	}
@@ -273,14 +274,14 @@ const askStream = 5 * time.Second
 
 // changes compares everything that options ask for with what is there. more, if
 // set, is given each stream.
-func (c *Conn) changes(ctx context.Context, o *Options, more func(*Change, jetstream.StreamState)) ([]Change, error) {
+func (c *Conn) changes(ctx context.Context, o *Options, e *election, more func(*Change, jetstream.StreamState)) ([]Change, error) {
 	if o.StoreBytes < MinStoreBytes {
 		return nil, fmt.Errorf("natsbus: %d bytes for all streams: at least %d are needed", o.StoreBytes, MinStoreBytes)
 	}
 	var all []Change
 	there := map[string]bool{}
 	for _, want := range layout(o) {
-		info, err := c.lookStream(ctx, want.Name)
+		info, err := c.findStream(ctx, e, want.Name)
 		if err != nil {
 			return nil, o.provisionError(want, err)
 		}
@@ -386,9 +387,10 @@ func (c *Conn) Apply(ctx context.Context, p *Plan) error {
 	if err := p.Refused(); err != nil {
 		return err
 	}
+	var e election
 	for i := range p.Changes {
 		if ch := &p.Changes[i]; !ch.Done {
-			if err := c.carryOut(ctx, ch); err != nil {
+			if err := c.carryOut(ctx, &e, ch); err != nil {
 				return p.o.provisionError(ch.config(), err)
 			}
 			ch.Done = true
@@ -424,8 +426,13 @@ func (ch *Change) config() jetstream.StreamConfig {
 	return jetstream.StreamConfig{Name: ch.queue.stream}
 }
 
-// carryOut does what a change says.
-func (c *Conn) carryOut(ctx context.Context, ch *Change) error {
+// carryOut does what a change says. Doing it again is harmless.
+func (c *Conn) carryOut(ctx context.Context, e *election, ch *Change) error {
+	_, err := during(ctx, c, e, ch.Kind+" "+ch.Name, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.carryOutOnce(ctx, ch) })
+	return err
+}
+
+func (c *Conn) carryOutOnce(ctx context.Context, ch *Change) error {
 	switch {
 	case ch.lost:
 		_, err := c.renewQueue(ctx, ch.queue)

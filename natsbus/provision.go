@@ -45,12 +45,13 @@ func (c *Conn) setUp(ctx context.Context, make bool) error {
 	if c.o.Client {
 		return ErrClientOnly
 	}
-	all, err := c.changes(ctx, &c.o, nil)
+	var e election
+	all, err := c.changes(ctx, &c.o, &e, nil)
 	if err != nil {
 		return err
 	}
 	if make {
-		if err := c.makeMissing(ctx, all); err != nil {
+		if err := c.makeMissing(ctx, &e, all); err != nil {
 			return err
 		}
 	}
@@ -62,7 +63,7 @@ func (c *Conn) setUp(ctx context.Context, make bool) error {
 
 // makeMissing makes what is missing, until the server says that these
 // credentials may not.
-func (c *Conn) makeMissing(ctx context.Context, all []Change) error {
+func (c *Conn) makeMissing(ctx context.Context, e *election, all []Change) error {
 	denied := map[bool]*PermissionError{} // for consumers, and for streams
 	absent := map[string]bool{}
 	for i := range all {
@@ -75,11 +76,11 @@ func (c *Conn) makeMissing(ctx context.Context, all []Change) error {
 			absent[ch.config().Name] = true
 			continue
 		}
-		err := c.carryOut(ctx, ch)
+		err := c.carryOut(ctx, e, ch)
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			// Another node was faster, with other settings.
 			var info *jetstream.StreamInfo
-			if info, err = c.lookStream(ctx, ch.want.Name); err == nil && info != nil {
+			if info, err = c.findStream(ctx, e, ch.want.Name); err == nil && info != nil {
 				ch.found(&info.Config)
 				ch.decide()
 				continue

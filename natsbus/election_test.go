@@ -1,0 +1,162 @@
+package natsbus
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/internal/natstest"
+)
+
+// deputy is a server whose JetStream is that of another one: what is asked of
+// its API goes through refuse first.
+type deputy struct {
+	*server.Server
+	mu     sync.Mutex
+	refuse func(subject string) (answer string, refused bool) // "" is none
+}
+
+func (d *deputy) set(refuse func(subject string) (string, bool)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.refuse = refuse
+}
+
+// startDeputy starts a server without JetStream; with a principal, somebody
+// answers for it there.
+func startDeputy(t *testing.T, principal *nats.Conn) *deputy {
+	t.Helper()
+	s, err := server.NewServer(&server.Options{DontListen: true, NoSigs: true, NoLog: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	d := &deputy{Server: s, refuse: func(string) (string, bool) { return "", false }}
+	var passing sync.WaitGroup
+	t.Cleanup(func() {
+		passing.Wait()
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	if principal == nil {
+		return d
+	}
+	nc, err := nats.Connect("", nats.InProcessServer(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	if _, err := nc.Subscribe("$JS.API.>", func(m *nats.Msg) {
+		d.mu.Lock()
+		answer, refused := d.refuse(m.Subject)
+		d.mu.Unlock()
+		switch {
+		case refused && answer != "":
+			_ = m.Respond([]byte(answer)) // whoever asks finds out
+		case !refused:
+			passing.Go(func() {
+				a, err := principal.Request(m.Subject, m.Data, 10*time.Second)
+				if err == nil {
+					err = m.Respond(a.Data)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// refusal is an answer of JetStream's API.
+func refusal(code, errCode int) string {
+	return fmt.Sprintf(`{"type":"io.nats.jetstream.api.v1.stream_info_response","error":{"code":%d,"err_code":%d,"description":"no"}}`, code, errCode)
+}
+
+// TestStartWhileLeadersAreElected starts nodes while servers elect: they wait,
+// say so once, and go on; what does not pass they are told at once.
+func TestStartWhileLeadersAreElected(t *testing.T) {
+	const election = 8 * time.Second
+	tests := map[string]struct {
+		answer  string // to what is asked during the election
+		only    string // of which subjects
+		forever bool
+		alone   bool // nobody has JetStream
+		want    error
+		within  time.Duration
+	}{
+		"nobody answers":             {},
+		"temporarily unavailable":    {answer: refusal(503, codeNotAvailable)},
+		"the makers do not answer":   {only: "STREAM.CREATE"},
+		"one stream has no leader":   {only: "STREAM.INFO.WORK"},
+		"nobody ever answers":        {forever: true, want: context.DeadlineExceeded, within: patience + 2*askStream},
+		"not enabled for the user":   {answer: refusal(503, 10039), forever: true, want: jetstream.ErrJetStreamNotEnabledForAccount, within: time.Second},
+		"no servers with JetStream":  {alone: true, forever: true, want: nats.ErrNoResponders, within: time.Second},
+		"one server for three":       {answer: refusal(500, codeReplicasSingle), only: "STREAM.CREATE", forever: true, want: &jetstream.APIError{ErrorCode: codeReplicasSingle}, within: time.Second},
+		"no space for another store": {answer: refusal(500, codeStorageExceeded), only: "STREAM.CREATE", forever: true, want: ErrFull, within: time.Second},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := natstest.Start(t, nil)
+				user, password := srv.Node()
+				principal, err := nats.Connect("", nats.InProcessServer(inProcess(srv.Dial)), nats.UserInfo(user, password), nats.CustomInboxPrefix(NodeInbox))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer principal.Close()
+				var d *deputy
+				if tc.alone {
+					d = startDeputy(t, nil)
+				} else {
+					d = startDeputy(t, principal)
+				}
+				began := time.Now()
+				d.set(func(subject string) (string, bool) {
+					return tc.answer, strings.Contains(subject, tc.only) && (tc.forever || time.Since(began) < election)
+				})
+				var said bytes.Buffer
+				o := nodeOptions(srv)
+				o.Dialer, o.User, o.Password, o.Partitions = d.InProcessConn, "", "", 0
+				o.Logger = slog.New(slog.NewTextHandler(&said, nil))
+				c, err := Connect(t.Context(), o)
+				if err == nil {
+					defer c.Close()
+					err = c.Provision(t.Context())
+				}
+				took := time.Since(began)
+				if tc.forever {
+					if !errors.Is(err, tc.want) || took > tc.within {
+						t.Errorf("after %v: %v", took, err)
+					}
+					return
+				}
+				if err != nil || took < election {
+					t.Errorf("after %v: %v", took, err)
+				}
+				if n := strings.Count(said.String(), "elect"); n != 1 {
+					t.Errorf("that it waits was told %d times:\n%s", n, &said)
+				}
+				if err := c.Verify(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/rathcluster/rath/run"
@@ -114,7 +115,7 @@ type Joined struct {
 	Outcomes []Outcome // in the order of the branches
 
 	path run.Path
-	of   map[session.ID]*fanned
+	of   map[string]*fanned // by the branches' names
 }
 
 // Succeeded returns the indexes of the branches that succeeded.
@@ -207,7 +208,7 @@ func (j Join) check(bs []Branch) (need int, err error) {
 	case j.First && j.Quorum > 1:
 		return 0, fmt.Errorf("flow: a join cannot be First and a quorum of %d", j.Quorum)
 	}
-	seen := map[string]bool{}
+	seen := make(map[string]bool, len(bs))
 	for i, b := range bs {
 		switch {
 		case session.ValidID("branch", b.Name) != nil:
@@ -423,18 +424,15 @@ func (f *fan) record(st *step, inbox []run.Received) ([]gathered, error) {
 
 // joined rebuilds what FanOut returns.
 func (f *fan) joined(all []gathered) (*Joined, error) {
-	j := &Joined{Base: f.base, path: f.path, of: map[session.ID]*fanned{}}
-	for _, g := range all {
-		o := Outcome{Name: g.Name, State: g.State, Err: g.Code.Err(g.Error)}
+	values, err := f.values(all)
+	if err != nil {
+		return nil, err
+	}
+	j := &Joined{Base: f.base, path: f.path, of: make(map[string]*fanned, len(all))}
+	for i, g := range all {
+		o := Outcome{Name: g.Name, Session: values[i], State: g.State, Err: g.Code.Err(g.Error)}
 		one := &fanned{key: session.Key{Tenant: f.ex.home.Tenant, ID: g.Session}, name: g.Name, link: g.Link, state: g.State, disposed: g.Link.Seq == 0}
-		if g.Link.Seq != 0 {
-			s, err := f.ex.rt.Values.Link(f.ctx, g.Link)
-			if err != nil {
-				return nil, fmt.Errorf("flow: branch %s: %w: %w", g.Name, session.ErrUnavailable, err)
-			}
-			o.Session = s
-		}
-		j.Outcomes, j.of[g.Session] = append(j.Outcomes, o), one
+		j.Outcomes, j.of[g.Name] = append(j.Outcomes, o), one
 		if !f.ex.outer(f.path) {
 			f.ex.mu.Lock()
 			f.ex.fanned = append(f.ex.fanned, one)
@@ -442,4 +440,38 @@ func (f *fan) joined(all []gathered) (*Joined, error) {
 		}
 	}
 	return j, nil
+}
+
+// valuesAtOnce bounds the branches whose sessions are read at the same time.
+const valuesAtOnce = 16
+
+// values reads the sessions of branches, unborn for those that never began.
+// Those that ran on other nodes come from the log, side by side.
+func (f *fan) values(all []gathered) ([]session.Session, error) {
+	ctx, cancel := context.WithCancelCause(f.ctx)
+	defer cancel(nil)
+	out := make([]session.Session, len(all))
+	slots := make(chan struct{}, valuesAtOnce)
+	var reads sync.WaitGroup
+	for i, g := range all {
+		if g.Link.Seq == 0 {
+			continue
+		}
+		slots <- struct{}{}
+		if ctx.Err() != nil {
+			break
+		}
+		reads.Go(func() {
+			defer func() { <-slots }()
+			var err error
+			if out[i], err = f.ex.rt.Values.Link(ctx, g.Link); err != nil {
+				cancel(fmt.Errorf("branch %s: %w", g.Name, err))
+			}
+		})
+	}
+	reads.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return nil, fmt.Errorf("flow: read how the fan-out at step %s ended: %w: %w", f.path, session.ErrUnavailable, err)
+	}
+	return out, nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"sync"
@@ -288,4 +289,59 @@ func TestFanOutOverOwnLog(t *testing.T) {
 			t.Errorf("a run that nobody goes on with ended with %v", err)
 		}
 	}
+}
+
+// distant is a log that takes a while to answer.
+type distant struct{ *session.MemoryLog }
+
+const distance = 10 * time.Millisecond
+
+func (d distant) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
+	time.Sleep(distance)
+	return d.MemoryLog.Read(ctx, k, after)
+}
+
+// TestGatherReadsSideBySide: what branches came to that ran elsewhere is not
+// read one after the other, and comes in the order of the branches.
+func TestGatherReadsSideBySide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const wide = 64
+		var bs []flow.Branch
+		for i := range wide {
+			bs = append(bs, flow.Branch{Name: fmt.Sprint("n", i), Workflow: say(fmt.Sprint("part ", i))})
+		}
+		var id run.ID
+		var took time.Duration
+		w := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			info, _ := flow.RunInfo(ctx)
+			began := time.Now()
+			j, err := flow.FanOut(ctx, s, bs, nil)
+			if err != nil {
+				return s, err
+			}
+			id, took = info.Run, time.Since(began)
+			for i, o := range j.Outcomes {
+				if o.Name != bs[i].Name || !slices.Equal(texts(o.Session), []string{"go", fmt.Sprint("part ", i)}) {
+					t.Errorf("outcome %d is %s with %q", i, o.Name, texts(o.Session))
+				}
+			}
+			return flow.Merge(ctx, j, flow.Pick(0)) // the log does not name the values of the others
+		})
+		log := &session.MemoryLog{}
+		there := &flow.Runtime{Values: run.NewValues(log)}
+		there.Store = run.Direct(log, &run.DirectOptions{Values: there.Values, OnCommit: there.Committed})
+		s, err := there.Run(t.Context(), w, session.New(session.UserText("go")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		took = 0
+		here := &flow.Runtime{Values: run.NewValues(distant{log})}
+		r, err := flow.Replay(t.Context(), here, flow.Registration{Name: "run", New: func() flow.Workflow { return w }}, s.Key(), id)
+		if err != nil || !r.Matches() {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		if took < distance || took > 10*distance {
+			t.Errorf("reading %d branches took %v, one read %v", wide, took, distance)
+		}
+	})
 }

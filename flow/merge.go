@@ -302,7 +302,7 @@ func (j *Joined) settled() {
 func (j *Joined) disposals(id run.ID, v Verdict) (rejected []session.Event, disposed session.Event, err error) {
 	d := run.Disposed{Run: id}
 	for i, o := range j.Outcomes {
-		f := j.of[j.key(i)]
+		f := j.of[o.Name]
 		switch {
 		case f.link.Seq == 0:
 			continue // it never began, or was cancelled when the others were gathered
@@ -326,16 +326,6 @@ func (j *Joined) disposals(id run.ID, v Verdict) (rejected []session.Event, disp
 	}
 	disposed, err = run.NewEvent(run.KindDisposed, d)
 	return rejected, disposed, err
-}
-
-// key returns the session of the outcome at an index.
-func (j *Joined) key(i int) session.ID {
-	for id, f := range j.of {
-		if f.name == j.Outcomes[i].Name {
-			return id
-		}
-	}
-	return ""
 }
 
 // closeFanned disposes of branches that the workflow gathered and never merged,

@@ -1,0 +1,148 @@
+package run
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/rathcluster/rath/internal/protection"
+	"github.com/rathcluster/rath/session"
+)
+
+// Claim decides about a claim; see [Store].
+func (w *Writer) Claim(c Claim, now time.Time) (*Granted, error) {
+	if c.Home != c.Session {
+		return w.claimChild(c, now)
+	}
+	r := w.book.Run(c.Run)
+	if r == nil || r.Home != w.key && c.Task == nil {
+		if c.Task == nil {
+			return nil, fmt.Errorf("run: %s is not in the log of %s: %w", c.Run, w.key, ErrUnknownRun)
+		}
+		return w.submit(c, now)
+	}
+	if c.Task != nil && c.Task.Digest() != r.Digest {
+		return nil, fmt.Errorf("run: id %s: %w; choose another id or send the same body", c.Run, ErrKeyReused)
+	}
+	switch {
+	case r.State.Terminal(), r.State == NeedsReview, r.State == Waiting && protection.WakeNumbers, c.Enqueue:
+		return w.grant(r, r.State), nil
+	case r.State == Running && w.opened && r.Epoch == w.book.Epoch:
+		return nil, fmt.Errorf("run: %s executes here already: %w", c.Run, ErrState)
+	case r.Cancel != nil:
+		if err := w.end(r, Cancelled, CodeCancelled, r.Cancel.Reason, now); err != nil {
+			return nil, err
+		}
+		return w.grant(r, Cancelled), nil
+	case r.pinned != "" && r.pinned != c.Revision:
+		return nil, fmt.Errorf("run: %s is pinned to revision %q of %s, offered here is %q: %w", r.ID, r.pinned, r.Task.Workflow, c.Revision, ErrNotSupported)
+	case w.book.Active != "" && w.book.Active != c.Run, r.Task.NotBefore.After(now), w.book.quarantine != nil:
+		return w.grant(r, Queued), nil
+	case r.Claims >= MaxClaims:
+		v := Review{
+			Attempt: r.Attempt, Code: CodePoison, Expires: now.Add(ReviewLife).UnixMilli(), Run: r.ID,
+			Reason: fmt.Sprintf("claimed %d times without a new step", r.Claims),
+		}
+		if err := w.stage(now, event(KindReview, v)); err != nil {
+			return nil, err
+		}
+		return w.grant(r, NeedsReview), nil
+	}
+	return w.claim(r.ID, r.Task, c, r.Attempt+1, now)
+}
+
+// submit records a task that the log does not know, and claims it at once
+// unless another run holds the session.
+func (w *Writer) submit(c Claim, now time.Time) (*Granted, error) {
+	events := w.opening(c)
+	if state := w.value.Closing().State; state != "" {
+		return nil, fmt.Errorf("run: session %s was %s: %w; fork it to go on", w.key, state, session.ErrClosed)
+	}
+	if w.book.sealed() {
+		return nil, fmt.Errorf("run: session %s is a branch that has ended: %w; fork it to go on", w.key, session.ErrClosed)
+	}
+	sub := Submitted{Behind: w.book.Active, Digest: c.Task.Digest(), Task: c.Task.wire()}
+	if next := w.next("", now); sub.Behind == "" && next != nil {
+		sub.Behind = next.Run
+	}
+	if len(w.book.Queue) >= MaxQueue {
+		return nil, fmt.Errorf("%w: %d runs wait for session %s; retry when some have ended", ErrBusy, len(w.book.Queue), w.key)
+	}
+	events = append(events, event(KindSubmitted, sub))
+	if sub.Behind != "" {
+		if err := w.stage(now, events...); err != nil {
+			return nil, err
+		}
+		return w.grant(w.book.Run(c.Run), Queued), nil
+	}
+	if err := w.stage(now, events...); err != nil {
+		return nil, err
+	}
+	if c.Enqueue || c.Task.NotBefore.After(now) || w.book.quarantine != nil {
+		return w.grant(w.book.Run(c.Run), Queued), nil // whoever sweeps the log offers it
+	}
+	return w.claim(c.Run, *c.Task, c, 1, now)
+}
+
+func (w *Writer) claim(id ID, t Task, c Claim, attempt uint64, now time.Time) (*Granted, error) {
+	ev := Claimed{
+		Attempt: attempt, Epoch: w.nextEpoch(), Home: c.Home, Incarnation: w.incarnation,
+		Revision: c.Revision, Run: id, Workflow: t.Workflow,
+	}
+	if err := w.stage(now, event(KindClaimed, ev)); err != nil {
+		return nil, err
+	}
+	return w.grant(w.book.Run(id), Running), nil
+}
+
+func (w *Writer) nextEpoch() uint64 {
+	if w.opened {
+		return w.book.Epoch
+	}
+	return w.book.Epoch + 1
+}
+
+func (w *Writer) claimChild(c Claim, now time.Time) (*Granted, error) {
+	r := w.book.Run(c.Run)
+	switch {
+	case r != nil && c.Attempt < r.Attempt:
+		return nil, fmt.Errorf("run: %s attempt %d, %s is at %d: %w", c.Run, c.Attempt, w.key, r.Attempt, ErrSuperseded)
+	case r != nil && r.State == Cancelled:
+		return nil, fmt.Errorf("%w: %s in session %s: %s", ErrCancelled, c.Run, w.key, r.Ended.Error)
+	case r != nil && w.value.Closing().State != "":
+		return w.grant(r, Running), nil // nothing follows the end of a branch, but its journal is read
+	case w.book.Active != "" && w.book.Active != c.Run:
+		return nil, fmt.Errorf("run: session %s is held by run %s: %w", w.key, w.book.Active, ErrBusy)
+	case r != nil && r.Attempt == c.Attempt && w.opened && r.Epoch == w.book.Epoch:
+		return w.grant(r, Running), nil
+	}
+	events := append(w.opening(c), event(KindClaimed, Claimed{
+		Attempt: c.Attempt, Epoch: w.nextEpoch(), Home: c.Home, Incarnation: w.incarnation, Revision: c.Revision, Run: c.Run,
+	}))
+	if err := w.stage(now, events...); err != nil {
+		return nil, err
+	}
+	return w.grant(w.book.Run(c.Run), Running), nil
+}
+
+// opening returns the first events of a session that does not exist yet.
+func (w *Writer) opening(c Claim) []session.Event {
+	if w.at.Seq > 0 || len(w.staged) > 0 {
+		return nil
+	}
+	w.root = w.key.ID
+	if c.Root != "" {
+		w.root = c.Root
+	}
+	w.value = session.Open(w.key, w.root)
+	if c.Open.Kind == "" {
+		c.Open.Kind = session.OpenLeaf
+	}
+	return append([]session.Event{session.OpenedEvent(c.Open)}, c.Events...)
+}
+
+func (w *Writer) grant(r *Record, s State) *Granted {
+	g := &Granted{State: s, Session: w.value, Journal: w.book.JournalOf(r.ID), Epoch: w.book.Epoch}
+	cp := r.copy()
+	g.Record, g.Attempt, g.Task, g.Started, g.Base = cp, r.Attempt, r.Task, r.Started, r.Base
+	return g
+}

@@ -1,0 +1,167 @@
+package lineage
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Maker says who made one version of a session.
+type Maker struct {
+	Ref // where it was made: an ancestor, for what a fork shows of its parent
+	// Record is the one of the row, the placement or the join.
+	Record Record
+	// Asked is the model step that asked for the tool call, where Record tells
+	// of one and the graph holds it.
+	Asked    *Record
+	Agent    string
+	Run      run.ID
+	Step     run.Path
+	Attempt  uint64
+	Tool     string
+	Call     string
+	Model    string
+	Workflow string
+	Branch   string // name of the branch it was made on
+	Time     time.Time
+}
+
+// Why returns who made a version of a session: which agent, run, step,
+// attempt, tool call, model and branch.
+func (g *Graph) Why(k session.Key, v session.Version) (Maker, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t, i, err := g.made(k, v)
+	if err != nil {
+		return Maker{}, err
+	}
+	return g.maker(t, i), nil
+}
+
+// made returns the place of the record that made a version of a session: in
+// an ancestor, for what a fork shows of its parent.
+func (g *Graph) made(k session.Key, v session.Version) (*thread, int, error) {
+	t, err := g.thread(k)
+	if err != nil {
+		return nil, 0, err
+	}
+	if v == 0 || v > t.version() {
+		return nil, 0, fmt.Errorf("lineage: version %d of session %s, which ends at %d: %w", v, k.ID, t.version(), ErrNotFound)
+	}
+	for base, ok := t.base(); ok && v <= base.Version; base, ok = t.base() {
+		up := session.Key{Tenant: k.Tenant, ID: base.Session}
+		if t, err = g.thread(up); err != nil {
+			return nil, 0, fmt.Errorf("lineage: version %d of session %s was made in %s: %w", v, k.ID, base.Session, ErrNotFound)
+		}
+	}
+	i := t.content(v)
+	if i < 0 {
+		return nil, 0, fmt.Errorf("lineage: version %d of session %s: the record is missing: %w", v, t.key.ID, ErrNotFound)
+	}
+	return t, i, nil
+}
+
+// content returns the index of the record that made a version, -1 if it is
+// missing.
+func (t *thread) content(v session.Version) int {
+	t.tidy()
+	for i, r := range t.records {
+		if t.versions[i] == v && r.content() {
+			return i
+		}
+	}
+	return -1
+}
+
+// content reports whether the record tells of an event that moved the version.
+func (r *Record) content() bool {
+	switch r.Kind {
+	case Chunk, Placed, Adopted, Merged:
+		return r.Rows > 0
+	case Model, Tool, Compressed:
+		return r.Role != ""
+	}
+	return false
+}
+
+func (g *Graph) maker(t *thread, i int) Maker {
+	r := t.record(i)
+	m := Maker{
+		Ref: r.Ref(), Record: *r, Agent: r.Agent, Run: r.Run, Step: r.Step, Attempt: r.Attempt, Tool: r.Tool, Call: r.Call,
+		Model: r.Model, Workflow: r.Workflow, Time: r.When(),
+	}
+	if t.opening != nil {
+		m.Branch = t.opening.Name
+	}
+	if r.Run == "" {
+		return m
+	}
+	step := g.step(t, r.Run, r.Step, Tool, Model)
+	if step != nil { // the row of a tool's result is committed after the call's end
+		m.Attempt, m.Call, m.Tool = max(m.Attempt, step.Attempt), or(step.Call, m.Call), or(m.Tool, step.Tool)
+		m.Agent, m.Model = or(m.Agent, step.Agent), or(m.Model, step.Model)
+	}
+	if m.Tool != "" {
+		if m.Asked = g.step(t, r.Run, parentStep(r.Step), Model); m.Asked != nil {
+			m.Agent, m.Model = or(m.Agent, m.Asked.Agent), or(m.Model, m.Asked.Model)
+		}
+	}
+	if m.Workflow == "" {
+		if rec, ok := g.run(runKey{t.key.Tenant, r.Run}); ok {
+			m.Workflow = rec.Workflow
+			if m.Attempt == 0 {
+				m.Attempt = t.attempt(i, r.Run)
+			}
+		}
+	}
+	return m
+}
+
+// attempt returns the attempt of a run that had claimed the session when a
+// record was made.
+func (t *thread) attempt(i int, id run.ID) uint64 {
+	var n uint64
+	for _, r := range t.records[:i+1] {
+		if r.Run == id {
+			n = max(n, r.Attempt)
+		}
+	}
+	return n
+}
+
+// step finds the record of a step, first where it is expected.
+func (g *Graph) step(t *thread, id run.ID, path run.Path, want ...Kind) *Record {
+	if path == "" {
+		return nil
+	}
+	in := func(t *thread) *Record {
+		for i, r := range t.of(id) {
+			if r.Step == path && slices.Contains(want, r.Kind) {
+				return t.record(i)
+			}
+		}
+		return nil
+	}
+	if r := in(t); r != nil {
+		return r
+	}
+	var found *Record
+	for k := range g.runs[runKey{t.key.Tenant, id}] {
+		if k == t.key {
+			continue
+		}
+		if r := in(g.sessions[k]); r != nil && (found == nil || r.Session < found.Session) {
+			found = r
+		}
+	}
+	return found
+}
+
+func parentStep(p run.Path) run.Path {
+	i := strings.LastIndexByte(string(p), '.')
+	return p[:max(i, 0)]
+}

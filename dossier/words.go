@@ -1,0 +1,107 @@
+package dossier
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// words returns who did what in a step.
+func (t *teller) words(s *Step, p run.Done, row session.Chunk) (actor, text string) {
+	actor, text = s.Actor, p.Summary
+	var branches []string
+	for _, l := range p.Links {
+		branches = append(branches, t.name(l.ID))
+	}
+	which := strings.Join(branches, ", ")
+	switch p.Kind {
+	case run.StepModel:
+		actor = p.Name
+		switch {
+		case p.Code != "":
+			text = "the model failed: " + string(p.Code)
+		case row.CallCount() > 0:
+			text = "calls " + callNames(row)
+		default:
+			text = "answers " + quote(row.Text(), 120)
+		}
+	case run.StepTool:
+		if actor = "workflow"; row.Origin().Agent != "" {
+			actor = row.Origin().Agent
+		}
+		if text = p.Name; p.Summary != "" && p.Summary != p.Name {
+			text += ": " + p.Summary
+		}
+	case run.StepFork:
+		actor, text = "workflow", "forks "+which
+		if p.Name == session.OpenImplicit {
+			text = fmt.Sprintf("forks %s by extending an older value (%s)", which, p.Source)
+		}
+	case run.StepDetach:
+		actor, text = "workflow", "copies the session as "+which
+	case run.StepFanOut:
+		actor, text = "workflow", or(t.opened(p), "opens branches "+which)
+	case run.StepGather:
+		actor, text = "workflow", or(gathered(p), "gathers "+p.Name)
+		s.Body = Text{}
+	case run.StepReject:
+		actor, text = "workflow", fmt.Sprintf("closes %s as %s: %s", which, p.Name, quote(p.Summary, 160))
+	case run.StepJoin:
+		verb := map[string]string{session.JoinAdopt: "adopts", session.JoinReplace: "goes on with", session.JoinConcatenate: "joins"}[p.Name]
+		if p.Name == session.JoinConcatenate && len(branches) > 1 {
+			which = strings.Join(branches[1:], " and ") + " into " + branches[0]
+		}
+		actor, text = "workflow", or(verb, "merges")+" "+which
+		if p.Summary != "" && p.Name != session.JoinConcatenate {
+			text += ": " + quote(p.Summary, 160)
+		}
+	case run.StepRecall, run.StepRemember:
+		actor, text = "memory "+p.Name, or(p.Summary, p.Kind)
+		t.memory(s, p)
+	case run.StepOpen:
+		actor, text = "workflow", or(p.Summary, "opens "+p.Name)
+	case run.StepAwait:
+		actor, text = "workflow", or(p.Summary, "waited for "+p.Name)
+	case run.StepSelection, run.StepCompress:
+		actor = p.Name
+	case run.StepDo:
+		actor, text = "workflow", or(p.Summary, "did "+p.Name)
+		if p.Name == "commit" {
+			text = or(p.Summary, "records pending edits")
+		}
+	default:
+		actor, text = or(actor, "workflow"), or(text, p.Kind+" "+p.Name)
+	}
+	if p.Code != "" && p.Kind != run.StepModel {
+		text += " (" + string(p.Code) + ")"
+	}
+	return one(actor, 60), one(text, 200)
+}
+
+func or(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// quote returns the beginning of a text between quotation marks.
+func quote(s string, limit int) string { return "“" + one(s, limit) + "”" }
+
+func callNames(c session.Chunk) string {
+	var names []string
+	count := map[string]int{}
+	for _, call := range c.Calls() {
+		if count[call.Name]++; count[call.Name] == 1 {
+			names = append(names, call.Name)
+		}
+	}
+	for i, n := range names {
+		if count[n] > 1 {
+			names[i] = fmt.Sprintf("%s ×%d", n, count[n])
+		}
+	}
+	return strings.Join(names, ", ")
+}

@@ -182,11 +182,7 @@ func (a *app) decide(cmd *cobra.Command, args []string, d client.Decision, value
 			}
 			return err
 		}
-		if s.own() {
-			a.remark("%s; no node runs here: go on with %q", done, a.hint("resume", string(r.Run)))
-			return nil
-		}
-		a.remark("%s; run %s goes on", done, shortRun(r.Run))
+		a.goesOn(s, done, r.Run)
 		return nil
 	})
 }

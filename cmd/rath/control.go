@@ -130,11 +130,8 @@ func (a *app) resolveRun(ctx context.Context, name string, c messages.Control) e
 		case c.Decision == run.Pin:
 			a.remark("pinned; the run goes on when a node offers revision %s of %s", revision, r.Workflow)
 			return nil
-		case s.own():
-			a.remark("decided; no node runs here: go on with %q", a.hint("resume", string(r.Run)))
-			return nil
 		}
-		a.remark("decided; the run goes on")
+		a.goesOn(s, "decided", r.Run)
 		return nil
 	})
 }

@@ -148,7 +148,7 @@ func (d *demonstration) show(ctx context.Context) (err error) {
 		return err
 	}
 	if seen.result == nil {
-		return d.stopped(id, seen)
+		return d.stopped(id, seen, &runOptions{})
 	}
 	return d.footer(ctx, s, id, seen.result)
 }

@@ -131,7 +131,7 @@ func (d *fleetDemo) story(ctx context.Context, s *system, root string) error {
 		return errors.Join(d.failed, err)
 	}
 	if seen.result == nil {
-		return d.stopped(d.id, seen)
+		return d.stopped(d.id, seen, &runOptions{})
 	}
 	slices.Sort(d.ends)
 	for _, text := range d.ends {

@@ -250,24 +250,43 @@ func (a *app) parked(s *system, id run.ID, o *runOptions) error {
 		return err
 	}
 	if own {
-		args := []string{"resume", string(id)}
-		if o.script != "" {
-			args = append(args, "--script", shellWord(o.script))
-		}
-		if o.unsafe {
-			args = append(args, "--unsafe")
-		}
-		a.err.Println("parked; resume it with\n  " + a.hint(args...))
+		a.err.Println("parked; resume it with\n  " + a.resumeWith(id, o))
 	} else {
 		a.err.Println("the run goes on; follow it with\n  " + a.hint("trace", "-f", string(id)))
 	}
 	return silent(exitInterrupted)
 }
 
+// resumeWith is the command that lets a run go on in a node of its own, with the
+// settings of the one before; o is nil where nobody knows them.
+func (a *app) resumeWith(id run.ID, o *runOptions) string {
+	args := []string{"resume", string(id)}
+	if o != nil && o.script != "" {
+		args = append(args, "--script", shellWord(o.script))
+	}
+	if o != nil && o.unsafe {
+		args = append(args, "--unsafe")
+	}
+	return a.hint(args...)
+}
+
+// asBegun is what a command that did not start a run cannot know of its node.
+const asBegun = "the --script and --unsafe that it began with"
+
+// goesOn says, once something was done about a run, that it goes on or how to
+// let it.
+func (a *app) goesOn(s *system, done string, id run.ID) {
+	if s.own() {
+		a.remark("%s; no node runs here: go on with %q, and %s", done, a.resumeWith(id, nil), asBegun)
+		return
+	}
+	a.remark("%s; run %s goes on", done, id)
+}
+
 // finish prints how a run ended.
 func (a *app) finish(ctx context.Context, s *system, id run.ID, seen watched, from blob.Digest, o *runOptions) error {
 	if seen.result == nil {
-		return a.stopped(id, seen)
+		return a.stopped(id, seen, o)
 	}
 	r := *seen.result
 	var diff string
@@ -338,8 +357,9 @@ func (a *app) answer(r *messages.Result, diff string) {
 	}
 }
 
-// stopped says what a person has to do about a run that is followed no more.
-func (a *app) stopped(id run.ID, seen watched) error {
+// stopped says what a person has to do about a run that is followed no more. o
+// is as for resumeWith.
+func (a *app) stopped(id run.ID, seen watched, o *runOptions) error {
 	if seen.review != nil {
 		a.review(id, seen.review)
 		return silent(exitRefused)
@@ -352,7 +372,10 @@ func (a *app) stopped(id run.ID, seen watched) error {
 		}
 		a.err.Println("  " + a.answerWith(r.Run, asks(&r)))
 	}
-	a.err.Println("  " + a.hint("resume", string(id)))
+	a.err.Println("  " + a.resumeWith(id, o))
+	if o == nil {
+		a.err.Println("  with " + asBegun)
+	}
 	return silent(exitRefused)
 }
 

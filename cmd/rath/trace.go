@@ -70,7 +70,7 @@ func (a *app) trace(ctx context.Context, s *system, name string, follow bool) er
 	case err != nil:
 		return err
 	case seen.result == nil:
-		return a.stopped(r.Run, seen)
+		return a.stopped(r.Run, seen, nil)
 	}
 	return a.outcome(r.Run, seen.result)
 }

@@ -35,7 +35,7 @@ func start(t *testing.T, dir string, args ...string) *child {
 	}
 	defer out.Close()
 	c.Dir, c.Stdout, c.Stderr = dir, out, out
-	c.Env = append(os.Environ(), asCommand+"=1", "HOME="+dir, "XDG_CONFIG_HOME=", "NATS_URL=", "NATS_CONTEXT=", "OPENAI_API_KEY=", "OPENAI_BASE_URL=")
+	c.Env = ownEnv(dir)
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -49,6 +49,11 @@ func start(t *testing.T, dir string, args ...string) *child {
 		}
 	})
 	return c
+}
+
+// ownEnv is the environment of a child: without keys and settings.
+func ownEnv(dir string) []string {
+	return append(os.Environ(), asCommand+"=1", "HOME="+dir, "XDG_CONFIG_HOME=", "NATS_URL=", "NATS_CONTEXT=", "OPENAI_API_KEY=", "OPENAI_BASE_URL=")
 }
 
 // said is what it has printed so far.

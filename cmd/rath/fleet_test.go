@@ -18,7 +18,7 @@ import (
 // devNode matches what "dev --nodes" says of a node that it started.
 var devNode = regexp.MustCompile(`(?m)^node (\w) +pid (\d+) +(n\w+)`)
 
-// TestDevFleet runs a fleet as somebody would who has read the README: a run
+// TestDevFleet runs a fleet whose dead nodes are started again: a run
 // waits for a person, a node is killed and another drained, a refused task is
 // dealt with, and an interrupt ends everything.
 func TestDevFleet(t *testing.T) {

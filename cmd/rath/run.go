@@ -123,7 +123,7 @@ func (a *app) run(ctx context.Context, t messages.Task, o *runOptions) (err erro
 	}
 	var from blob.Digest
 	if o.dir != "" {
-		if from, err = a.upload(ctx, s, o.dir); err != nil {
+		if from, err = a.upload(ctx, s, "run -C", o.dir); err != nil {
 			return err
 		}
 		t.Workspace = from.String()
@@ -198,9 +198,9 @@ func (k everyKind) Client(ctx context.Context, p llm.Provider) (llm.Client, erro
 	return k.Models.Client(ctx, p)
 }
 
-// upload stores a copy of a directory and returns its head.
-func (a *app) upload(ctx context.Context, s *system, dir string) (blob.Digest, error) {
-	if err := s.direct("run -C"); err != nil {
+// upload stores a copy of a directory, for the command what, and returns its head.
+func (a *app) upload(ctx context.Context, s *system, what, dir string) (blob.Digest, error) {
+	if err := s.direct(what); err != nil {
 		return blob.Digest{}, err
 	}
 	switch fi, err := os.Stat(dir); {

@@ -16,7 +16,7 @@ func (a *app) submitCommand() *cobra.Command {
 	var fan fanOutFlags
 	var wait bool
 	var deadline time.Duration
-	var workspace string
+	var workspace, dir string
 	cmd := &cobra.Command{
 		Use:   "submit WORKFLOW",
 		Short: "Submit a task and print the id of its run",
@@ -31,6 +31,7 @@ With --wait the exit code is the outcome. A run that stops for a person
 (needs_review) ends the command with 7; one that asks something is waited for,
 and the command that answers is printed once.`,
 		Example: `  rath submit agent -m "say hello"
+  rath submit agent -C . -m "fix the tests"
   rath submit review -m tides --id monday --wait
   rath submit agent -m "and now in French" --session greetings
   rath submit fanout -m "a slogan" --branch 'try*3' --merge best --wait`,
@@ -44,26 +45,30 @@ and the command that answers is printed once.`,
 			if err != nil {
 				return err
 			}
-			t.Workspace = workspace
+			if t.Workspace = workspace; workspace != "" && dir != "" {
+				return usage(cmd, errors.New("give the files with -C or with --workspace, not both"))
+			}
 			if deadline < 0 {
 				return usage(cmd, errors.New("--deadline is a positive duration, such as 10m"))
 			}
 			if deadline > 0 {
 				t.Deadline = time.Now().Add(deadline)
 			}
-			return a.submit(cmd.Context(), args[0], branches, t, wait)
+			return a.submit(cmd.Context(), args[0], branches, t, dir, wait)
 		},
 	}
 	f.add(cmd)
 	fan.add(cmd)
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait for the end and print the result")
 	cmd.Flags().DurationVar(&deadline, "deadline", 0, "time out after this long, such as 10m")
+	cmd.Flags().StringVarP(&dir, "chdir", "C", "", "start with a copy of this directory")
 	cmd.Flags().StringVar(&workspace, "workspace", "", "head of the files to start with, 64 hexadecimal digits")
 	return cmd
 }
 
-// submit stores a task. branches are the workflows that it would run as well.
-func (a *app) submit(ctx context.Context, workflow string, branches []string, t messages.Task, wait bool) (err error) {
+// submit stores a task. branches are the workflows that it would run as well, and
+// dir the directory whose files it starts with, "" for none.
+func (a *app) submit(ctx context.Context, workflow string, branches []string, t messages.Task, dir string, wait bool) (err error) {
 	s, err := a.open(ctx, &node.Options{Idle: true})
 	if err != nil {
 		return err
@@ -84,6 +89,13 @@ func (a *app) submit(ctx context.Context, workflow string, branches []string, t 
 	}
 	if t.Session, err = a.continued(ctx, s, t); err != nil {
 		return err
+	}
+	if dir != "" {
+		head, err := a.upload(ctx, s, "submit -C", dir)
+		if err != nil {
+			return err
+		}
+		t.Workspace = head.String()
 	}
 	if wait {
 		return a.submitAndWait(ctx, s, workflow, t)

@@ -1,0 +1,127 @@
+//go:build unix
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// readmeCommands returns the indented lines of a section of the README, as a
+// person types them.
+func readmeCommands(t *testing.T, section string) []string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, ok := strings.Cut(string(data), "\n## "+section+"\n")
+	if !ok {
+		t.Fatalf("README.md has no section %q", section)
+	}
+	text, _, _ = strings.Cut(text, "\n## ")
+	var lines []string
+	more := false
+	for line := range strings.Lines(text) {
+		switch typed, ok := strings.CutPrefix(line, "    "); {
+		case more:
+			lines[len(lines)-1] += line
+		case ok:
+			lines = append(lines, typed)
+		default:
+			continue
+		}
+		more = strings.HasSuffix(line, "\\\n")
+	}
+	return lines
+}
+
+// TestREADMEFleet types the lines of the README's section about fleets into a
+// shell. Only the port is another one, and PID is that of a node.
+func TestREADMEFleet(t *testing.T) {
+	lines := readmeCommands(t, "A fleet")
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, bin := t.TempDir(), t.TempDir()
+	if err := os.Symlink(exe, filepath.Join(bin, "rath")); err != nil {
+		t.Fatal(err)
+	}
+	examples, err := filepath.Abs(filepath.Join("..", "..", "examples"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(examples, filepath.Join(dir, "examples")); err != nil {
+		t.Fatal(err)
+	}
+	const goRun = "go run ./cmd/rath "
+	if len(lines) == 0 || !strings.HasPrefix(lines[0], goRun) {
+		t.Fatalf("the section does not begin with %q: %q", goRun, lines)
+	}
+	port, err := freePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev := start(t, dir, append(strings.Fields(strings.TrimPrefix(lines[0], goRun)), "--port", strconv.Itoa(port))...)
+	waitFor(t, func() bool { return strings.Contains(dev.said(), "try  ") })
+	nodes := devNode.FindAllStringSubmatch(dev.said(), -1)
+	if len(nodes) != 3 {
+		t.Fatalf("%d nodes", len(nodes))
+	}
+
+	// What a line shows. What only looks is typed until it does: a person is
+	// slower than a test.
+	looks := []string{"rath approvals ls", "rath show", "rath replay"}
+	shows := map[string]string{
+		"rath submit":       "one\n",
+		"rath approvals ls": "write_workspace_file",
+		"rath approve":      "run one goes on",
+		"rath show":         "hello.txt is written",
+		"rath run fanout":   "echo: louder",
+		"kill -9":           "",
+		"rath nodes drain":  "node b drains",
+		"rath replay":       "matches: 5 of 5 steps",
+	}
+	for _, line := range lines[1:] {
+		line = strings.ReplaceAll(line, "PID", nodes[0][2])
+		command := ""
+		for begins := range shows {
+			if strings.HasPrefix(line, begins) {
+				command = begins
+			}
+		}
+		if command == "" {
+			t.Fatalf("this test does not say what comes of %q", line)
+		}
+		want := shows[command]
+		delete(shows, command)
+		var out []byte
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("$ %s%s", line, out)
+			}
+		})
+		waitFor(t, func() bool {
+			cmd := exec.CommandContext(t.Context(), "sh", "-c", line)
+			cmd.Dir, cmd.Env = dir, append(ownEnv(dir), "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+			out, err = cmd.CombinedOutput()
+			shown := err == nil && strings.Contains(string(out), want)
+			if !shown && (err != nil || !slices.Contains(looks, command)) {
+				t.Fatalf("$ %swant %q, %v", line, want, err)
+			}
+			return shown
+		})
+	}
+	for begins := range shows {
+		t.Errorf("the README has no %q", begins)
+	}
+	if code := dev.interrupt(); code != exitOK {
+		t.Errorf("dev: exit %d", code)
+	}
+}

@@ -15,12 +15,17 @@ import (
 )
 
 // Drained is closed when somebody asked this node to drain: `rath nodes drain`.
-// The program should then close the node, which gives its runs to others.
+// The program should then close the node, which gives its runs to others. With
+// Options.Idle who asks is refused, because there is nothing to give.
 func (n *Instance) Drained() <-chan struct{} { return n.drained }
 
-// serveNode answers what is asked of this incarnation itself.
+// serveNode answers what is asked of this incarnation itself, also while it
+// drains: who waits for its end asks until nobody answers.
 func (n *Instance) serveNode(ctx context.Context) error {
 	drain, err := n.conn.ServeNode(ctx, n.incarnation, messages.NodeDrain, func(context.Context, []byte) (any, error) {
+		if n.o.Idle {
+			return nil, fmt.Errorf("node %s relays only and has no work to give away: %w", n.o.Name, run.ErrState)
+		}
 		n.drainOnce.Do(func() {
 			n.log.Info("asked to drain")
 			close(n.drained)
@@ -30,7 +35,7 @@ func (n *Instance) serveNode(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.front = append(n.front, drain)
+	n.own = append(n.own, drain)
 	replay, err := n.conn.ServeNode(ctx, n.incarnation, messages.NodeReplay, func(ctx context.Context, body []byte) (any, error) {
 		r, err := messages.DecodeNodeRun(body)
 		if err != nil {
@@ -46,7 +51,7 @@ func (n *Instance) serveNode(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.front = append(n.front, replay)
+	n.own = append(n.own, replay)
 	return nil
 }
 

@@ -103,6 +103,16 @@ func TestAskOtherNodes(t *testing.T) {
 		t.Errorf("after the rewind: version %d, %d chunks, %v", v.Version, len(v.Chunks), err)
 	}
 
+	// What takes no work has none to give away.
+	if err := c.DrainNode(t.Context(), host.Incarnation()); !errors.Is(err, run.ErrState) {
+		t.Errorf("drain of an idle node: %v", err)
+	}
+	select {
+	case <-host.Drained():
+		t.Error("the idle node means to drain")
+	default:
+	}
+
 	// It drains when it is asked to.
 	if err := c.DrainNode(t.Context(), n.Incarnation()); err != nil {
 		t.Fatal(err)

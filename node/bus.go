@@ -29,7 +29,7 @@ func (n *Instance) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.deliver = deliver
+	n.own = append(n.own, deliver)
 	control, err := n.conn.ServeControl(answering, n.system.Signal)
 	if err != nil {
 		return err

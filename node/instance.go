@@ -49,7 +49,7 @@ type Instance struct {
 	wired       atomic.Bool // system is set: gossip begins before
 
 	front      []*natsbus.Service      // what any node answers: others do while this one drains
-	deliver    *natsbus.Service        // what only this one can answer
+	own        []*natsbus.Service      // what only this one can answer: they end with it
 	stopIntake context.CancelFunc      // ends what brings in tasks
 	stop       context.CancelCauseFunc // ends all other services
 	work       sync.WaitGroup
@@ -324,8 +324,8 @@ func (n *Instance) close() error {
 			n.log.Warn("the next start publishes the rest of the lineage", "error", err)
 		}
 		cancel()
-		if n.deliver != nil {
-			errs = append(errs, n.deliver.Stop())
+		for _, s := range n.own {
+			errs = append(errs, s.Stop())
 		}
 		n.stop(run.ErrShutdown)
 	}

@@ -23,8 +23,9 @@ func (a *app) devCommand() *cobra.Command {
 		Use:   "dev",
 		Short: "Run a node with a NATS server of its own over this directory",
 		Long: `Runs a node with a NATS server on 127.0.0.1 over the store of this directory,
-until it is interrupted. Programs in any language submit tasks there and need no
-credentials; other rath commands of this directory find it by themselves.
+until it is interrupted, or drained as node "dev". Programs in any language
+submit tasks there and need no credentials; other rath commands of this
+directory find it by themselves.
 
 Without a key of a model it repeats what it is told; --script answers from a
 file. Runs that are under way when it stops go on at the next start.
@@ -50,7 +51,7 @@ at the others. --restart starts another one in its place.`,
 			if nodes > 0 {
 				return a.devFleet(cmd.Context(), port, nodeNames(nodes), restart, memberConfig{Model: model, Script: script, Unsafe: unsafe})
 			}
-			o := &node.Options{Port: port, Model: model, Unsafe: unsafe}
+			o := &node.Options{Name: "dev", Port: port, Model: model, Unsafe: unsafe}
 			var err error
 			if o.Models, err = a.scriptModels(script); err != nil {
 				return err
@@ -84,6 +85,8 @@ func (a *app) dev(ctx context.Context, o *node.Options) error {
 	select {
 	case <-ctx.Done():
 		a.err.Println("stopping; what is under way goes on at the next start. Interrupt again to exit at once")
+	case <-s.node.Drained():
+		a.err.Println("asked to drain; what is under way goes on at the next start")
 	case err = <-s.node.Failed():
 	}
 	return errors.Join(err, s.close())

@@ -98,6 +98,11 @@ func TestDevFleet(t *testing.T) {
 	rath("dlq ls", "no dead letters")
 	rath("dlq drop "+number, "[exit 4]")
 
+	// The process of the server has no work to give away.
+	if got := rath("nodes drain server", "relays only", "[exit 4]"); !regexp.MustCompile(`these can be drained: a, b, c\b`).MatchString(got) {
+		t.Errorf("it does not say whom to drain:\n%s", got)
+	}
+
 	// A node drains because it is asked to.
 	rath("nodes show b", "agent", "serving")
 	rath("nodes drain b --wait", "has ended")

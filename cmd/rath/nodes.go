@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cluster"
 	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
 )
 
 func (a *app) nodesCommand() *cobra.Command {
@@ -144,10 +145,12 @@ func (a *app) drain(ctx context.Context, s *system, name string, wait bool) erro
 		return err
 	}
 	err = s.DrainNode(ctx, n.Incarnation)
-	if errors.Is(err, client.ErrNoAnswer) {
+	switch {
+	case errors.Is(err, client.ErrNoAnswer):
 		return fmt.Errorf("%w; these credentials may lack the rights of a node", err)
-	}
-	if err != nil {
+	case errors.Is(err, run.ErrState):
+		return drainOther(ctx, s, err)
+	case err != nil:
 		return err
 	}
 	a.remark("node %s drains", n.Name)
@@ -157,21 +160,63 @@ func (a *app) drain(ctx context.Context, s *system, name string, wait bool) erro
 	ctx, cancel := context.WithTimeout(ctx, drainWait)
 	defer cancel()
 	for {
-		all, err := s.Nodes(ctx)
-		if err == nil && !slices.ContainsFunc(all, func(o messages.Node) bool { return o.Incarnation == n.Incarnation }) ||
-			errors.Is(err, client.ErrNoAnswer) || errors.Is(err, client.ErrUnreachable) { // it was the last one
-			a.remark("node %s has ended", n.Name)
-			return nil
-		}
+		ended, err := drainEnded(ctx, s, n.Incarnation)
 		if err != nil {
 			return err
+		}
+		if ended {
+			a.remark("node %s has ended", n.Name)
+			return nil
 		}
 		select {
 		case <-time.After(200 * time.Millisecond):
 		case <-ctx.Done():
-			return ctx.Err()
+			return fmt.Errorf("node %s still drains after %s: %w", n.Name, drainWait, ctx.Err())
 		}
 	}
+}
+
+// drainOther adds to a node's refusal to drain which ones would.
+func drainOther(ctx context.Context, s *system, refused error) error {
+	all, err := s.Nodes(ctx)
+	if err != nil {
+		return errors.Join(refused, err)
+	}
+	var names []string
+	for _, n := range all {
+		if len(n.Pools) > 0 && !n.Draining && !slices.Contains(names, n.Name) {
+			names = append(names, n.Name)
+		}
+	}
+	if len(names) == 0 {
+		return fmt.Errorf("%w; no node that lives can be drained", refused)
+	}
+	return fmt.Errorf("%w; these can be drained: %s", refused, strings.Join(names, ", "))
+}
+
+// drainEnded reports whether a node that was asked to drain has ended. It
+// answers until its runs are given away, and is listed until its last service
+// has ended.
+func drainEnded(ctx context.Context, s *system, incarnation string) (bool, error) {
+	err := s.DrainNode(ctx, incarnation)
+	switch {
+	case err == nil, errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+		return false, nil
+	case errors.Is(err, client.ErrUnreachable): // its server has ended with it
+		return true, nil
+	case !errors.Is(err, client.ErrNoAnswer):
+		return false, err
+	}
+	all, err := s.Nodes(ctx)
+	switch {
+	case errors.Is(err, client.ErrUnreachable):
+		return true, nil
+	case errors.Is(err, client.ErrNoAnswer): // it was the last one; a server that it keeps ends after it
+		return s.log == nil, nil
+	case err != nil:
+		return false, err
+	}
+	return !slices.ContainsFunc(all, func(o messages.Node) bool { return o.Incarnation == incarnation }), nil
 }
 
 func (a *app) keyCommand() *cobra.Command {

@@ -79,6 +79,23 @@ func TestInterruptParks(t *testing.T) {
 	}
 }
 
+// TestDevDrains: the node of "rath dev" ends when it is asked to, and whoever
+// waits for that is told when its store is free.
+func TestDevDrains(t *testing.T) {
+	dir := t.TempDir()
+	dev, _ := startDev(t, dir)
+	waitFor(t, func() bool { return strings.Contains(command(t, "rath nodes ls", dir), "dev ") })
+	if got := command(t, "rath nodes drain dev --wait", dir); got != "> node dev drains\n> node dev has ended\n" {
+		t.Fatalf("drain --wait:\n%s", got)
+	}
+	if err := dev.Wait(); err != nil || !strings.Contains(dev.said(), "asked to drain") {
+		t.Errorf("dev: %v", err)
+	}
+	if got := command(t, "rath ps", dir); strings.Contains(got, "[exit") {
+		t.Errorf("the store is not free:\n%s", got)
+	}
+}
+
 // TestDev runs a node in a process of its own and reaches it in every way that
 // there is.
 func TestDev(t *testing.T) {

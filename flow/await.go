@@ -234,6 +234,11 @@ func (ex *Execution) receive(all ...run.Received) {
 	defer ex.mu.Unlock()
 	fresh := false
 	for _, v := range all {
+		if v.Kind == run.Report && ex.escrow.Awaits(v.Path, v.Branch.Link.ID) {
+			ex.escrow.Settle(v.Path, v.Branch.Link.ID, v.Branch.Usage)
+			ex.account = ex.account.Holding(&ex.escrow)
+			continue
+		}
 		i, found := slices.BinarySearchFunc(ex.inbox, v.N, func(o run.Received, n uint64) int { return int(int64(o.N) - int64(n)) })
 		if !found && (v.Kind != run.Message || v.N > ex.heard) {
 			ex.inbox, fresh = slices.Insert(ex.inbox, i, v), true

@@ -33,6 +33,7 @@ type Execution struct {
 	same    map[sameKey]session.Session
 	visited map[run.Path]bool
 	account run.Account
+	escrow  run.Escrow // what account holds for branches
 	poison  error
 	inbox   []run.Received // what no step has taken, by place
 	heard   uint64         // messages up to this place were taken

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -146,7 +148,9 @@ type fanned struct {
 // A branch's workflow may be any Go value: the node that takes a branch runs
 // the code around it against this run's journal, without doing anything again,
 // up to the fan-out, and then only the branch. What a budget leaves is divided
-// equally among the branches; what they do not use comes back.
+// equally among the branches; what they do not use comes back. The part of a
+// branch that is cancelled, because the join was decided without it, comes back
+// once it has told what it used; until then it counts as spent.
 //
 // Branches that fail do not fail the fan-out. Every branch has to be disposed
 // of by [Merge]; those that are not are rejected when the run ends.
@@ -189,7 +193,6 @@ func FanOut(ctx context.Context, s session.Session, bs []Branch, o *FanOutOption
 		return nil, ex.enter(ctx, path, bs) // a branch does not need to know the others
 	}
 	f.identify()
-	f.allot()
 	j, err := f.gather()
 	if err != nil {
 		return nil, st.fail(err)
@@ -325,16 +328,6 @@ func (f *fan) wait() run.Wait {
 	}
 }
 
-// allot sets aside what the branches may spend, until they are gathered.
-func (f *fan) allot() {
-	ex := f.ex
-	ex.mu.Lock()
-	defer ex.mu.Unlock()
-	if !ex.outer(f.path) {
-		ex.account = ex.account.Allot(f.terms.Budget, len(f.bs))
-	}
-}
-
 // gathered is what the record of a gather keeps of a branch.
 type gathered struct {
 	Code    run.Code     `json:"code,omitempty"`
@@ -367,11 +360,6 @@ func (f *fan) gather() (*Joined, error) {
 			return nil, err
 		}
 	}
-	ex.mu.Lock()
-	if !ex.outer(f.path) {
-		ex.account = ex.account.Recall(f.terms.Budget, len(f.bs))
-	}
-	ex.mu.Unlock()
 	return f.joined(all)
 }
 
@@ -418,8 +406,23 @@ func (f *fan) record(st *step, inbox []run.Received) ([]gathered, error) {
 	if err != nil {
 		return nil, err
 	}
+	f.ex.settle(st.asked.Path, slices.Collect(maps.Keys(ended)))
 	f.ex.take(0, st.asked.Path)
 	return all, nil
+}
+
+// settle gives back what was set aside for branches whose ends were gathered.
+// The others have told by now, or will be late.
+func (ex *Execution) settle(gather run.Path, counted []session.ID) {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	ex.escrow.Gather(gather, counted)
+	for _, v := range ex.inbox {
+		if v.Kind == run.Report && v.Path == gather {
+			ex.escrow.Settle(gather, v.Branch.Link.ID, v.Branch.Usage)
+		}
+	}
+	ex.account = ex.account.Holding(&ex.escrow)
 }
 
 // joined rebuilds what FanOut returns.

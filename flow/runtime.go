@@ -227,7 +227,8 @@ func (rt *Runtime) begin(ctx context.Context, g Registration, t run.Task, s sess
 		attempt: granted.Attempt, journal: granted.Journal, held: map[session.Key]*heldSession{}, leases: map[session.Key]*lease{},
 		last: granted.Started, inbox: granted.Record.Inbox(), notice: make(chan struct{}), levels: []level{{run: t.ID, home: t.Session}},
 	}
-	ex.account = run.Account{Limit: ex.task.Budget}.Lost(granted.Record.Lost())
+	ex.escrow = granted.Record.Escrow()
+	ex.account = run.Account{Limit: ex.task.Budget}.Lost(granted.Record.Lost()).Holding(&ex.escrow)
 	ex.lost, ex.killed = granted.Record.Lost(), granted.Record.CutOff()
 	ex.warms = ex.task.Branch != nil && ex.task.Branch.Warm
 	if granted.State == run.Running {

@@ -30,7 +30,8 @@ type Result struct {
 	Attempt uint64        `json:"attempt,omitempty"`
 	Usage   session.Usage `json:"usage,omitzero"`
 	// Lost is the part of Usage that is estimated: of model calls that were cut
-	// off, of which no server says what they used.
+	// off, of which no server says what they used, and of branches that had not
+	// told.
 	Lost session.Usage `json:"lost,omitzero"`
 	// Workspace is the head of the files that the session ended with.
 	Workspace string `json:"workspace,omitempty"`

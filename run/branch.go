@@ -148,13 +148,31 @@ func (r *Record) fanOut(f FanOut) {
 			r.branches = append(r.branches, b.Session)
 		}
 	}
+	r.escrow.opened(f)
 	if f.Warm && len(f.Branches) > 1 {
 		r.held = &f
 	}
 }
 
-// disposed folds how branches ended.
+// gathered folds that the reports in the inbox were taken in.
+func (r *Record) gathered(p Path) {
+	var counted []session.ID
+	for _, v := range r.inbox {
+		if v.Kind == Report && v.Path == p && v.Branch != nil {
+			counted = append(counted, v.Branch.Link.ID)
+		}
+	}
+	r.escrow.Gather(p, counted)
+}
+
+// disposed folds how branches ended. A step that gathers disposes, before its
+// own record, of those whose report it has not seen: one may have come since.
 func (r *Record) disposed(d Disposed) {
+	for _, v := range r.inbox {
+		if v.Kind == Report && v.Branch != nil && slices.ContainsFunc(d.Branches, func(one Disposal) bool { return one.Session == v.Branch.Link.ID }) {
+			r.escrow.Settle(v.Path, v.Branch.Link.ID, v.Branch.Usage)
+		}
+	}
 	r.branches = slices.DeleteFunc(r.branches, func(id session.ID) bool {
 		return slices.ContainsFunc(d.Branches, func(one Disposal) bool { return one.Session == id })
 	})

@@ -25,8 +25,9 @@ type Account struct {
 	Limit    Budget
 	Spent    session.Usage
 	Steps    int64
-	Reserved int64  // tokens
-	Allotted Budget // to branches that are not back
+	Reserved int64         // tokens
+	Allotted Budget        // to branches that have not told what they used
+	Late     session.Usage // of branches, beside Spent; see Escrow
 }
 
 // Reserve sets tokens aside for a call before it starts; it fails with
@@ -34,16 +35,25 @@ type Account struct {
 // because its size is not known before it ends: by one call, never by two.
 func (a Account) Reserve(tokens int64) (Account, error) {
 	if l := a.Limit.Steps; l > 0 && a.Steps+a.Allotted.Steps >= l {
-		return a, fmt.Errorf("%w: %d of %d steps used; raise budget.steps", ErrBudget, a.Steps, l)
+		return a, fmt.Errorf("%w: %d of %d steps used%s; raise budget.steps", ErrBudget, a.Steps, l, unsettled(a.Allotted.Steps))
 	}
-	if l := a.Limit.Tokens; l > 0 && a.Spent.Tokens()+a.Reserved+a.Allotted.Tokens >= l {
-		return a, fmt.Errorf("%w: %d of %d tokens used, %d reserved; raise budget.tokens", ErrBudget, a.Spent.Tokens(), l, a.Reserved)
+	used := a.Spent.Add(a.Late)
+	if l := a.Limit.Tokens; l > 0 && used.Tokens()+a.Reserved+a.Allotted.Tokens >= l {
+		return a, fmt.Errorf("%w: %d of %d tokens used, %d reserved%s; raise budget.tokens", ErrBudget, used.Tokens(), l, a.Reserved, unsettled(a.Allotted.Tokens))
 	}
-	if l := a.Limit.MicroUSD; l > 0 && a.Spent.MicroUSD+a.Allotted.MicroUSD >= l {
-		return a, fmt.Errorf("%w: %d of %d micro-USD used; raise budget.micro_usd", ErrBudget, a.Spent.MicroUSD, l)
+	if l := a.Limit.MicroUSD; l > 0 && used.MicroUSD+a.Allotted.MicroUSD >= l {
+		return a, fmt.Errorf("%w: %d of %d micro-USD used%s; raise budget.micro_usd", ErrBudget, used.MicroUSD, l, unsettled(a.Allotted.MicroUSD))
 	}
 	a.Reserved += tokens
 	return a, nil
+}
+
+// unsettled says what branches may still use.
+func unsettled(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d set aside for branches that have not told what they used", n)
 }
 
 // Settle books what a call used and gives its reservation back.
@@ -65,12 +75,12 @@ func (a Account) Lost(used session.Usage) Account {
 
 // Left returns what may still be spent; unlimited fields stay zero.
 func (a Account) Left() Budget {
-	left := Budget{Time: a.Limit.Time}
+	left, used := Budget{Time: a.Limit.Time}, a.Spent.Add(a.Late)
 	if l := a.Limit.Tokens; l > 0 {
-		left.Tokens = max(l-a.Spent.Tokens()-a.Reserved-a.Allotted.Tokens, 0)
+		left.Tokens = max(l-used.Tokens()-a.Reserved-a.Allotted.Tokens, 0)
 	}
 	if l := a.Limit.MicroUSD; l > 0 {
-		left.MicroUSD = max(l-a.Spent.MicroUSD-a.Allotted.MicroUSD, 0)
+		left.MicroUSD = max(l-used.MicroUSD-a.Allotted.MicroUSD, 0)
 	}
 	if l := a.Limit.Steps; l > 0 {
 		left.Steps = max(l-a.Steps-a.Allotted.Steps, 0)
@@ -78,17 +88,12 @@ func (a Account) Left() Budget {
 	return left
 }
 
-// Allot sets a part aside for each of n branches.
-func (a Account) Allot(part Budget, n int) Account {
-	a.Allotted.Tokens += part.Tokens * int64(n)
-	a.Allotted.MicroUSD += part.MicroUSD * int64(n)
-	a.Allotted.Steps += part.Steps * int64(n)
+// Holding returns the account with what is set aside for branches now. What a
+// step that gathers records of their usage is settled as that of other steps.
+func (a Account) Holding(e *Escrow) Account {
+	a.Allotted, a.Late = e.Allotted(), e.Late
 	return a
 }
-
-// Recall takes back what Allot set aside; what the branches used is settled
-// apart.
-func (a Account) Recall(part Budget, n int) Account { return a.Allot(part, -n) }
 
 // Split gives each of n branches an equal part of what is left. The parts
 // never add up to more, and a limited part that rounds to nothing is

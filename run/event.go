@@ -141,7 +141,7 @@ type Ended struct {
 	Code     Code            `json:"code,omitempty"`
 	Error    string          `json:"error,omitempty"`
 	Head     blob.Digest     `json:"head,omitzero"`  // of the session's files after it
-	Lost     session.Usage   `json:"lost,omitzero"`  // the part of Usage that is estimated, see Done
+	Lost     session.Usage   `json:"lost,omitzero"`  // the part of Usage that is estimated, see Done and Escrow
 	Next     *Offer          `json:"next,omitempty"` // the queued run that is promoted
 	Output   string          `json:"output,omitempty"`
 	Parent   *Parent         `json:"parent,omitempty"` // who is told how a branch ended

@@ -60,6 +60,7 @@ type Record struct {
 	late     int
 	cut      int           // see CutOff
 	lost     session.Usage // see Lost
+	escrow   Escrow
 	order    sealed[*Step] // the steps as they were recorded
 	taskPage *session.Page // of a long task
 	place    int           // of a run that ended, in Book.ended
@@ -278,6 +279,7 @@ func (b *Book) fold(k session.Key, fact any, now time.Time, s session.Session) (
 	case spreadOut:
 		if r := b.runs[v.Run]; r != nil && r.held != nil && r.held.Path == v.Path {
 			r.held = nil
+			r.escrow.spread(v.FanOut)
 		}
 	case Disposed:
 		if r := b.runs[v.Run]; r != nil && !r.State.Terminal() {
@@ -351,6 +353,7 @@ func (b *Book) end(v Ended, now time.Time) {
 	// A run that ended needs no journal any more; the log keeps it.
 	r.steps, r.intents, r.resolved, r.children = nil, nil, nil, nil
 	r.branches, r.held, r.inbox, r.told, r.Suspended = nil, nil, nil, nil, nil
+	r.escrow = Escrow{}
 	r.Base, r.order, r.taskPage = session.Session{}, sealed[*Step]{}, nil
 	r.Task.Input = nil
 	r.place = len(b.ended.items)
@@ -366,6 +369,9 @@ func (b *Book) done(v Done, now time.Time, s session.Session) (made *session.Ses
 	r.steps[v.Path] = step
 	r.order.items = append(r.order.items, step)
 	delete(r.intents, v.Path)
+	if v.Kind == StepGather {
+		r.gathered(v.Path)
+	}
 	r.took(v)
 	if r.held != nil && v.Path == GatherPath(r.held.Path) {
 		r.held = nil
@@ -407,7 +413,7 @@ func (r *Record) copy() *Record {
 	cp.steps, cp.intents, cp.resolved = maps.Clone(r.steps), maps.Clone(r.intents), maps.Clone(r.resolved)
 	cp.Warnings, cp.children = slices.Clone(r.Warnings), slices.Clone(r.children)
 	cp.branches, cp.inbox = slices.Clone(r.branches), slices.Clone(r.inbox)
-	cp.told = nil
+	cp.told, cp.escrow = nil, r.escrow.clone()
 	cp.order = sealed[*Step]{}
 	return &cp
 }

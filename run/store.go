@@ -98,7 +98,8 @@ type Signal struct {
 // the batch extends a version that is no longer the newest.
 //
 // Apply records a signal and returns once it is durable; a signal that changes
-// nothing any more returns ErrState and says why.
+// nothing any more returns ErrState and says why. So does the report of a branch
+// that the run went on without, although it records what the branch used.
 //
 // Follow yields the commits of a session that is held here, from a position
 // on, and goes on until ctx ends.

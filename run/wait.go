@@ -147,6 +147,10 @@ func (r *Record) received(v Received) {
 		return
 	}
 	r.inboxed = v.N
+	if v.Kind == Report && v.Branch != nil && r.escrow.Awaits(v.Path, v.Branch.Link.ID) {
+		r.escrow.Settle(v.Path, v.Branch.Link.ID, v.Branch.Usage)
+		return // it only says what the branch used
+	}
 	r.inbox = append(r.inbox, v)
 	if v.ID != "" {
 		r.told = append(r.told[max(len(r.told)+1-MaxInbox, 0):], v.ID)
@@ -198,7 +202,7 @@ func (w *Writer) receive(r *Record, v Received, now time.Time) error {
 			return fmt.Errorf("run: a report to %s names no branch: %w", r.ID, ErrMalformed)
 		}
 		if r.steps[v.Path] != nil {
-			return fmt.Errorf("run: %s went on without branch %s: %w", r.ID, v.Branch.Link.ID, ErrState)
+			return w.comesLate(r, v, now)
 		}
 		for _, o := range r.inbox {
 			if o.Kind == Report && o.Branch.Link.ID == v.Branch.Link.ID {
@@ -217,6 +221,18 @@ func (w *Writer) receive(r *Record, v Received, now time.Time) error {
 		return fmt.Errorf("run: %q for %s: %w", v.Kind, r.ID, ErrNotSupported)
 	}
 	return w.stage(now, event(KindReceived, w.place(r, v)))
+}
+
+// comesLate takes the report of a branch that the join was decided without: what
+// it used is recorded, and the answer is ErrState, because its end decides
+// nothing any more.
+func (w *Writer) comesLate(r *Record, v Received, now time.Time) error {
+	if r.escrow.Awaits(v.Path, v.Branch.Link.ID) {
+		if err := w.stage(now, event(KindReceived, w.place(r, v))); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("run: %s went on without branch %s: %w", r.ID, v.Branch.Link.ID, ErrState)
 }
 
 // place gives a fact its place in a run's inbox, and wakes the run if nothing

@@ -260,9 +260,15 @@ func (w *Writer) finale(r *Record, events []session.Event) []session.Event {
 // promote completes the event that ends a run with what follows from it.
 func (w *Writer) promote(e Ended, now time.Time) session.Event {
 	e.Next = w.next(e.Run, now)
-	if r := w.book.Run(e.Run); r != nil && e.Code != CodeReview { // CodeReview: a person decided
+	r := w.book.Run(e.Run)
+	if r == nil {
+		return event(KindEnded, e)
+	}
+	if e.Code != CodeReview { // CodeReview: a person decided
 		e.Error += r.unknownEffects()
 	}
+	used, bound := r.owed()
+	e.Usage, e.Lost = e.Usage.Add(used), e.Lost.Add(bound)
 	return event(KindEnded, e)
 }
 

@@ -3,6 +3,7 @@ package audit_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -96,6 +97,18 @@ func chunkOf(text string) object { return object{"kind": "user", "text": text} }
 
 func doneOf(run, path, kind string, attempt int) object {
 	return object{"attempt": attempt, "input": "i", "kind": kind, "name": "n", "path": path, "run": run}
+}
+
+// calls adds n steps to a commit that use 100 tokens each.
+func calls(session string, seq uint64, run, below string, n int) func(*envelope) {
+	return at(session, seq, func(e *envelope) {
+		for i := range n {
+			path := fmt.Sprintf("%s.%d", below, 10+i)
+			d := doneOf(run, path, "model", map[string]int{"f1": 2, "p4": 1}[run])
+			d["usage"] = object{"calls": 1, "input": 100}
+			e.facts = append(e.facts, fact{kind: "step.done", batch: run + "/" + path, data: d})
+		}
+	})
 }
 
 // TestViolations breaks a healthy system in one place each.
@@ -292,6 +305,9 @@ func TestViolations(t *testing.T) {
 		})},
 		{"two calls beyond the limit", audit.Budgets, "at most one call beyond 1000 tokens", both(
 			set("s1", 2, "step.done", "usage", object{"calls": 1, "input": 2000}), set("s2", 2, "step.done", "usage", object{"calls": 1, "input": 2000}))},
+		{"a branch that was given up spent for nothing", audit.Budgets, "at most 3000 tokens for the run and its 3 branches", both(
+			calls("p1", 6, "f1", "2", 27), calls("p4", 2, "p4", "1.c", 8))},
+		{"what a branch told late is not in the usage", audit.Budgets, "a usage of at least what its branches told", set("p1", 8, "run.ended", "usage", object{"calls": 1, "input": 100, "output": 20})},
 		// Tenants, files, blobs.
 		{"a parent of another tenant", audit.Tenant, "names tenant evil", relink("s2", 1, "session.opened", "tenant", "evil")},
 		{"a home of another tenant", audit.Tenant, "names tenant evil", set("c2", 1, "run.claimed", "home", object{"session": "c1", "tenant": "evil"})},

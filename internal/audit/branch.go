@@ -138,6 +138,8 @@ func (a *audit) finishDisposals() {
 func (f *folding) reported(d *receivedData) {
 	b := d.Branch
 	f.a.link(claimOf{from: f.l, seq: f.c.seq, link: b.Link, what: "the end of a branch"})
+	g := f.a.run(key{f.l.tenant, d.Run})
+	g.reported = g.reported.plus(b.Usage)
 	f.a.told = append(f.a.told, toldBranch{
 		f.l, f.c.seq, d.Run, key{f.l.tenant, b.Link.Session}, "the report", b.State, b.Code, b.Link.Seq, b.Link.Version, &b.Usage,
 	})

@@ -99,10 +99,16 @@ func given(each, n int64) string {
 	return fmt.Sprintf("%d each, %d together", each, each*n)
 }
 
-// finishBudget checks that a run exceeded its budget by one call at most.
+// finishBudget checks that a run exceeded its budget by one call at most, and
+// that its end says what its branches told it.
 func (a *audit) finishBudget(g *runState) {
 	if g.home == nil {
 		return
+	}
+	if g.end != nil {
+		a.check(Budgets, g.end.usage.covers(g.reported), func() Violation {
+			return g.home.says(g.end.commit, g.id, fmt.Sprintf("a usage of at least what its branches told, %+v", g.reported), fmt.Sprintf("%+v", g.end.usage))
+		})
 	}
 	if l := g.most.Tokens; l > 0 {
 		spent := g.spent.tokens()
@@ -115,5 +121,55 @@ func (a *audit) finishBudget(g *runState) {
 		a.check(Budgets, spent-g.largest.MicroUSD < l || spent == 0, func() Violation {
 			return g.home.says(0, g.id, fmt.Sprintf("at most one call beyond %d micro-USD", l), fmt.Sprintf("%d, of which one call took at most %d", spent, g.largest.MicroUSD))
 		})
+	}
+}
+
+// treeUse is what a run and all branches below it used, by their own logs.
+type treeUse struct {
+	spent    usage
+	beyond   usage // one call of each run: so much more than its budget it may use
+	branches int
+	raised   bool // a branch got another budget than its fan-out gave it
+}
+
+// finishTrees checks that runs and their branches together stay within the
+// budgets, whatever the runs were told: by one call each they may exceed.
+func (a *audit) finishTrees() {
+	below := map[*runState][]*runState{}
+	for k, b := range a.fanouts {
+		if g := a.runs[k]; g != nil && g.home != nil {
+			below[b.parent] = append(below[b.parent], g)
+		}
+	}
+	known := map[*runState]*treeUse{}
+	var use func(g *runState) treeUse
+	use = func(g *runState) treeUse {
+		if u := known[g]; u != nil {
+			return *u
+		}
+		u := &treeUse{spent: g.spent, beyond: usage{Input: g.largest.Input, MicroUSD: g.largest.MicroUSD}}
+		known[g] = u // of runs that claim to be each other's branches each counts once
+		for _, b := range below[g] {
+			of := use(b)
+			u.spent, u.beyond, u.branches = u.spent.plus(of.spent), u.beyond.plus(of.beyond), u.branches+1+of.branches
+			u.raised = u.raised || of.raised || b.most != b.budget
+		}
+		return *u
+	}
+	for g := range below {
+		u := use(g)
+		if g.home == nil || u.raised {
+			continue
+		}
+		within := func(unit string, limit, spent, beyond int64) {
+			if limit > 0 {
+				a.check(Budgets, spent-beyond < limit || spent == 0, func() Violation {
+					return g.home.says(0, g.id, fmt.Sprintf("at most %d %s for the run and its %d branches, and one call of each beyond", limit, unit, u.branches),
+						fmt.Sprintf("%d, of which such calls took at most %d", spent, beyond))
+				})
+			}
+		}
+		within("tokens", g.most.Tokens, u.spent.tokens(), u.beyond.Input)
+		within("micro-USD", g.most.MicroUSD, u.spent.MicroUSD, u.beyond.MicroUSD)
 	}
 }

@@ -64,6 +64,18 @@ type usage struct {
 
 func (u usage) tokens() int64 { return u.Input + u.Output }
 
+func (u usage) plus(v usage) usage {
+	return usage{
+		CacheRead: u.CacheRead + v.CacheRead, CacheWrite: u.CacheWrite + v.CacheWrite, Calls: u.Calls + v.Calls,
+		Input: u.Input + v.Input, MicroUSD: u.MicroUSD + v.MicroUSD, Output: u.Output + v.Output,
+	}
+}
+
+// covers reports whether u is at least v in all that a budget can limit.
+func (u usage) covers(v usage) bool {
+	return u.Calls >= v.Calls && u.tokens() >= v.tokens() && u.MicroUSD >= v.MicroUSD
+}
+
 type placement struct {
 	Backend string `json:"backend"`
 	Head    string `json:"head"`

@@ -55,6 +55,7 @@ type runState struct {
 	happened  map[string]bool
 	spent     usage // of its model calls
 	largest   usage
+	reported  usage // what its branches told
 	account   account
 	paths     []pathMark
 	warmed    bool // it said that a model has answered it
@@ -303,6 +304,7 @@ func (a *audit) finishRuns() {
 		a.finishPaths(g)
 		a.finishBudget(g)
 	}
+	a.finishTrees()
 	a.finishQuestions()
 }
 

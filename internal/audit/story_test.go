@@ -139,10 +139,14 @@ func fans(w *world) {
 		l.ev("run.disposed", `{"branches":[{"session":"p2","state":"merged"},{"reason":"failed","session":"p3","state":"failed"}],"run":"f1"}`)))
 	a.commit(a.ev("session.closed", `{"by":{"session":"p1","tenant":"acme"},"state":"merged"}`))
 	b.commit(b.ev("session.closed", `{"by":{"session":"p1","tenant":"acme"},"reason":"failed","state":"failed"}`))
+	c.commit(c.step("p4", "1.c.0", "model", model, c.chunk("assistant", "mine three")))
 	c.commit(c.ev("run.cancel_requested", `{"close":"cancelled","reason":"enough","run":"p4"}`))
-	c.commit(c.end("p4", "cancelled", `,"code":"cancelled","error":"enough","parent":{"path":"1.gather","run":"f1","session":"p1"},"version":@v`),
+	c.commit(c.end("p4", "cancelled", `,"code":"cancelled","error":"enough","parent":{"path":"1.gather","run":"f1","session":"p1"},"usage":{"calls":1,"input":100,"output":20},"version":@v`),
 		c.ev("session.closed", `{"by":{"session":"p1","tenant":"acme"},"reason":"enough","state":"cancelled"}`))
-	l.commit(in("f1/end", l.end("f1", "succeeded", `,"result":`+l.link()+`,"usage":{"calls":1,"input":100,"output":20}`)))
+	result := l.link()
+	// The branch that was given up tells late what it used.
+	l.commit(l.ev("run.received", `{"branch":{"code":"cancelled","error":"enough","link":@l,"state":"cancelled","usage":{"calls":1,"input":100,"output":20}},"id":"p4","kind":"branch","n":3,"path":"1.gather","run":"f1"}`, "@l", c.link()))
+	l.commit(in("f1/end", l.end("f1", "succeeded", `,"result":`+result+`,"usage":{"calls":2,"input":200,"output":40}`)))
 }
 
 // warms has a fan-out whose second branch waits for the first one's answer.

@@ -51,8 +51,10 @@ func (f *folding) received(e *event, d receivedData) {
 		f.reported(&d)
 	}
 	f.a.witness.received(f.l, e, &d)
-	d.Text, d.Value, d.Reason = "", "", "" // what they say plays no role in waits
-	r.inbox = append(r.inbox, d)
+	d.Text, d.Value, d.Reason = "", "", ""                    // what they say plays no role in waits
+	if _, late := r.steps[d.Path]; d.Branch == nil || !late { // a late report only says what the branch used
+		r.inbox = append(r.inbox, d)
+	}
 	f.woken(r, &d)
 }
 

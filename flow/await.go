@@ -200,9 +200,10 @@ func by(v run.Received) string {
 func (ex *Execution) wait(ctx context.Context, ws []run.Wait, timeout time.Duration, with ...session.Event) ([]run.Received, error) {
 	ex.mu.Lock()
 	inbox, stop := slices.Clone(ex.inbox), ex.stopped()
+	told, err := ex.letGo()
 	ex.mu.Unlock()
-	if stop != nil {
-		return nil, stop
+	if stop != nil || err != nil {
+		return nil, errors.Join(stop, err)
 	}
 	if !slices.ContainsFunc(ws, func(w run.Wait) bool { return !w.Came(inbox) }) {
 		return inbox, nil
@@ -217,7 +218,7 @@ func (ex *Execution) wait(ctx context.Context, ws []run.Wait, timeout time.Durat
 	if err != nil {
 		return nil, err
 	}
-	ack, err := ex.commit(ctx, ex.home, session.Session{}, "", session.Usage{}, append(with, e)...)
+	ack, err := ex.commit(ctx, ex.home, session.Session{}, "", session.Usage{}, append(append(with, told...), e)...)
 	if err != nil {
 		return nil, err
 	}

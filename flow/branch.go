@@ -88,16 +88,28 @@ func (ex *Execution) enclose(ctx context.Context) error {
 }
 
 // warmed returns what the record of a step tells the other branches of the
-// fan-out, if they wait for this one: once that a model has answered. Telling
-// it again, which steps at the same time may do, is harmless.
+// fan-out, if they wait for this one: once that a model has answered, or that it
+// opens branches itself and waits for them. Telling it again, which steps at the
+// same time may do, is harmless.
 func (ex *Execution) warmed(d run.Done) ([]session.Event, error) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	if !ex.warms || !answered(d) {
+	if !answered(d) && d.Kind != run.StepFanOut {
+		return nil, nil
+	}
+	told, err := ex.letGo()
+	ex.warms = ex.warms && err != nil
+	return told, err
+}
+
+// letGo returns what lets the other branches begin, if they wait for this one: it
+// has an answer, or waits for something itself and warms nothing meanwhile. ex.mu
+// is held.
+func (ex *Execution) letGo() ([]session.Event, error) {
+	if !ex.warms {
 		return nil, nil
 	}
 	e, err := run.NewEvent(run.KindWarmed, run.Warmed{Parent: *ex.task.Branch.Parent(), Run: ex.id})
-	ex.warms = err != nil
 	return []session.Event{e}, err
 }
 

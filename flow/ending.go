@@ -93,7 +93,17 @@ func (ex *Execution) halt(ctx context.Context, why error) (run.State, error) {
 
 // pause commits the one event that ends the execution without ending the run.
 func (ex *Execution) pause(ctx context.Context, s run.State, why error, kind string, payload any) (run.State, error) {
-	ack, err := ex.note(ctx, ex.home, kind, payload)
+	var told []session.Event
+	var err error
+	if s == run.NeedsReview { // it may take days
+		ex.mu.Lock()
+		told, err = ex.letGo()
+		ex.mu.Unlock()
+	}
+	var ack run.Ack
+	if err == nil {
+		ack, err = ex.note(ctx, ex.home, kind, payload, told...)
+	}
 	if err != nil {
 		return run.Running, errors.Join(why, err)
 	}

@@ -351,13 +351,13 @@ func (ex *Execution) commit(ctx context.Context, log session.Key, s session.Sess
 	return ack, nil
 }
 
-// note commits one event outside of any step.
-func (ex *Execution) note(ctx context.Context, k session.Key, kind string, payload any) (run.Ack, error) {
+// note commits an event outside of any step, after those that go with it.
+func (ex *Execution) note(ctx context.Context, k session.Key, kind string, payload any, with ...session.Event) (run.Ack, error) {
 	e, err := run.NewEvent(kind, payload)
 	if err != nil {
 		return run.Ack{}, err
 	}
-	return ex.rt.Store.Commit(ctx, run.Batch{Session: k, Run: ex.id, Attempt: ex.attempt, Events: []session.Event{e}})
+	return ex.rt.Store.Commit(ctx, run.Batch{Session: k, Run: ex.id, Attempt: ex.attempt, Events: append(with, e)})
 }
 
 func (ex *Execution) warn(ctx context.Context, text string) {

@@ -94,9 +94,9 @@ type FanOutOptions struct {
 	// WarmFirst lets the first branch begin alone. The others begin once it has
 	// its first answer of a model: a provider that caches prompts then holds the
 	// beginning that the branches share, so they pay for it at the price of the
-	// cache. If it ends before, however it ends, they begin then; if its end
-	// decides the join, they never do. What it does before its first answer,
-	// waits included, keeps the others waiting.
+	// cache. If it waits for something before, as for branches of its own, or ends,
+	// however it ends, they begin then; if its end decides the join, they never
+	// do. All else that it does before its first answer keeps the others waiting.
 	WarmFirst bool
 }
 

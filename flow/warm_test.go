@@ -125,11 +125,87 @@ func count(all []string, one string) (n int) {
 	return n
 }
 
+// TestWarmFirstWaits: a first branch that waits before it asks a model warms
+// nothing meanwhile, and the others begin.
+func TestWarmFirstWaits(t *testing.T) {
+	ask := asking("a", 1).Workflow
+	forks := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		j, err := flow.FanOut(ctx, s, []flow.Branch{asking("x", 3), asking("y", 3)}, nil)
+		if err != nil {
+			return s, err
+		}
+		return flow.Merge(ctx, j, flow.SinceAncestor())
+	})
+	sleeps := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		if err := flow.Sleep(ctx, time.Minute); err != nil {
+			return s, err
+		}
+		return ask.Forward(ctx, s)
+	})
+	for name, c := range map[string]struct {
+		first  flow.Workflow
+		before string
+	}{
+		"opens branches": {forks, "answers x1"},
+		"sleeps":         {sleeps, "asks a0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				notes, states, kinds := warmed(t, &scribe{}, flow.Join{}, flow.Branch{Name: "first", Workflow: c.first}, asking("b", 1), asking("c", 1))
+				for _, one := range []string{"answers b0", "answers c0"} {
+					if at := slices.Index(notes, one); at < 0 || at > slices.Index(notes, c.before) {
+						t.Errorf("the model %s not before it %s: %q", one, c.before, notes)
+					}
+				}
+				if want := []run.State{run.Succeeded, run.Succeeded, run.Succeeded}; !slices.Equal(states, want) {
+					t.Errorf("the branches are %v", states)
+				}
+				if n := count(kinds, run.KindSpread); n != 1 {
+					t.Errorf("%d events let the others begin: %v", n, kinds)
+				}
+			})
+		})
+	}
+}
+
+// TestWarmFirstNeedsReview: nor do the others wait for a person.
+func TestWarmFirstNeedsReview(t *testing.T) {
+	log := &session.MemoryLog{}
+	values := run.NewValues(log)
+	rt := &flow.Runtime{Values: values}
+	rt.Store = run.Direct(log, &run.DirectOptions{Values: values, OnCommit: rt.Committed})
+	stuck := flow.Func(func(_ context.Context, s session.Session) (session.Session, error) {
+		return s, fmt.Errorf("look at it: %w", run.ErrReview)
+	})
+	_, err := rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		_, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "a", Workflow: stuck}, {Name: "b", Workflow: say("b")}}, &flow.FanOutOptions{WarmFirst: true})
+		return s, err
+	}), session.New(session.UserText("go")))
+	if !errors.Is(err, run.ErrReview) { // in one process nobody decides
+		t.Fatal(err)
+	}
+	told := 0
+	for _, k := range log.Keys() {
+		for e, err := range log.Read(t.Context(), k, session.Position{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ev := e.Commit.Events; ev[len(ev)-1].Kind == run.KindReview && ev[0].Kind == run.KindWarmed {
+				told++
+			}
+		}
+	}
+	if told != 1 {
+		t.Errorf("%d commits let the others begin with the review", told)
+	}
+}
+
 // TestWarmFirstWithoutAnswer: the others begin once the first branch has
 // ended, if it asks no model, gets no answer, or fails.
 func TestWarmFirstWithoutAnswer(t *testing.T) {
 	slow := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-		return s, flow.Sleep(ctx, time.Hour)
+		_, err := flow.Do(ctx, "look", func(context.Context) (int, error) { time.Sleep(time.Hour); return 0, nil })
+		return s, err
 	})
 	broken := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		return s, errors.New("broken")

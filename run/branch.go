@@ -25,8 +25,8 @@ type Branch struct {
 	Path      Path         `json:"path"` // of its steps: the fan-out's and its name
 	Remote    bool         `json:"remote,omitempty"`
 	Root      session.ID   `json:"root"` // of the tree
-	// Warm says that the others wait for it: with its first answer of a model it
-	// records [Warmed].
+	// Warm says that the others wait for it: with its first answer of a model, or
+	// its first wait, it records [Warmed].
 	Warm bool `json:"warm,omitempty"`
 }
 

@@ -42,7 +42,11 @@ func (w *Writer) Claim(c Claim, now time.Time) (*Granted, error) {
 			Attempt: r.Attempt, Code: CodePoison, Expires: now.Add(ReviewLife).UnixMilli(), Run: r.ID,
 			Reason: fmt.Sprintf("claimed %d times without a new step", r.Claims),
 		}
-		if err := w.stage(now, event(KindReview, v)); err != nil {
+		events := []session.Event{event(KindReview, v)}
+		if b := r.Task.Branch; b != nil && b.Warm { // whoever waits for it need not wait for a person
+			events = append(events, event(KindWarmed, Warmed{Parent: *b.Parent(), Run: r.ID}))
+		}
+		if err := w.stage(now, events...); err != nil {
 			return nil, err
 		}
 		return w.grant(r, NeedsReview), nil

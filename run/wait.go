@@ -173,10 +173,11 @@ func (r *Record) took(d Done) {
 // arrived reports whether the events of a batch only let a run wait for what
 // has come already. Nothing is recorded then, and the run goes on.
 func (r *Record) arrived(events []session.Event) bool {
-	if len(events) != 1 || events[0].Kind != KindWaiting {
+	last := len(events) - 1
+	if last < 0 || events[last].Kind != KindWaiting || slices.ContainsFunc(events[:last], func(e session.Event) bool { return e.Kind != KindWarmed }) {
 		return false
 	}
-	v, err := Read[Suspended](events[0])
+	v, err := Read[Suspended](events[last])
 	return err == nil && v.came(r.inbox)
 }
 

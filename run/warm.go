@@ -9,7 +9,8 @@ import (
 // Warmed records, in the batch of the first answer of a model in a branch with
 // Branch.Warm, that the provider's cache now holds the beginning that the
 // branches share, so that the others may begin. It may lie in the log of any
-// session of the run, and there may be two.
+// session of the run. It is also recorded together with each wait before that
+// answer, also for a person: the branch warms nothing as long as it waits. So there may be several.
 type Warmed struct {
 	Parent Parent `json:"parent"` // who is told
 	Run    ID     `json:"run"`
@@ -24,8 +25,8 @@ func (v Warmed) signal(t session.Tenant) *Signal {
 }
 
 // spread returns the event that lets the other branches of the held fan-out
-// begin, if v is what they wait for: the first branch has its first answer, or
-// has ended. There is none once the join is decided: nobody needs them then.
+// begin, if v is what they wait for: the first branch has its first answer,
+// waits for something itself, or has ended. There is none once the join is decided: nobody needs them then.
 func (r *Record) spread(v Received) []session.Event {
 	if r.held == nil || r.State != Waiting || v.Path != GatherPath(r.held.Path) {
 		return nil

@@ -193,13 +193,16 @@ func (f *fleet) workflow() flow.Workflow {
 		})
 	}
 	asks := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		if err := flow.Sleep(ctx, time.Millisecond); err != nil {
+			return s, err
+		}
 		s, err := (&flow.Agent{Name: "echo"}).Forward(ctx, s.With(session.UserText("well?")))
 		if err != nil {
 			return s, err
 		}
 		return say("x").Forward(ctx, s)
 	})
-	// The branches of the one wait for an answer, those of the other for an end.
+	// The branches of the one wait for a wait, those of the other for an end.
 	warm := &flow.FanOutOptions{WarmFirst: true}
 	nested := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "x", Workflow: asks}, {Name: "y", Workflow: say("y")}}, warm)

@@ -58,7 +58,7 @@ type runState struct {
 	reported  usage // what its branches told
 	account   account
 	paths     []pathMark
-	warmed    bool // it said that a model has answered it
+	warmed    bool // it said that a model has answered it, or that it waits
 }
 
 // endMark is how a run ended.

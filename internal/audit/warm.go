@@ -6,7 +6,7 @@ import (
 )
 
 // held is a fan-out that is warm-first: all branches but the first wait until
-// that one is answered by a model or has ended.
+// that one is answered by a model, waits itself or has ended.
 type held struct {
 	parent *runState
 	first  key
@@ -17,7 +17,8 @@ type held struct {
 	ended  bool   // the report of the first branch came before
 }
 
-// warmTold is what a run said of itself: that a model has answered it.
+// warmTold is what a run said of itself: that a model has answered it, or that it
+// waits.
 type warmTold struct {
 	log    *log
 	seq    uint64
@@ -65,6 +66,10 @@ func (f *folding) warmed(e *event, d warmedData) {
 	if !f.lives(d.Run, r, runWarmed) {
 		return
 	}
+	waits := slices.ContainsFunc(f.c.events, func(o event) bool {
+		v, ok := read[waitingData](o.data)
+		return (o.kind == runWaiting || o.kind == runReview) && ok && v.Run == d.Run
+	})
 	answered := e.batch != "" && slices.ContainsFunc(f.c.events, func(o event) bool {
 		if o.kind != stepDone || o.batch != e.batch {
 			return false
@@ -72,7 +77,7 @@ func (f *folding) warmed(e *event, d warmedData) {
 		v, ok := read[doneData](o.data)
 		return ok && v.Code == "" && (v.Kind == "model" || v.Kind == "compress" || v.Kind == "selection")
 	})
-	f.a.check(BranchResults, answered, f.says(d.Run, "run.warmed in the batch of a model's answer", "it in batch "+e.batch))
+	f.a.check(BranchResults, answered || waits, f.says(d.Run, "run.warmed in the batch of a model's answer, or with run.waiting or run.review", "it in batch "+e.batch))
 	g.warmed = true
 	f.a.warm = append(f.a.warm, warmTold{f.l, f.c.seq, g, d.Parent})
 }

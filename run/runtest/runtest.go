@@ -52,6 +52,7 @@ func TestStore(t *testing.T, open func(t *testing.T) (run.Store, session.Log)) {
 		{"signal sent again", testAgain},
 		{"end", testEnded},
 		{"warm-first", testWarmFirst},
+		{"warm-first, which waits", testWarmWaits},
 		{"warm-first, without an answer", testWarmEnded},
 		{"warm-first, decided by the first", testWarmDecided},
 		{"warm-first, cancelled", testWarmCancelled},

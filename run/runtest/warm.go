@@ -133,6 +133,35 @@ func testWarmFirst(s *suite) {
 	})
 }
 
+// testWarmWaits: a first branch that waits, or that a person has to look at, lets
+// the others begin; one that need not wait after all does not.
+func testWarmWaits(s *suite) {
+	f := s.warmFirst(s.running(s.submit("r1")), 0)
+	b := s.first(f)
+	id := b.Record.ID
+	told := s.event(run.KindWarmed, run.Warmed{Parent: *b.Task.Branch.Parent(), Run: id})
+	waits := s.event(run.KindWaiting, run.Suspended{Attempt: b.Attempt, For: []run.Wait{{Kind: run.WaitMessage, Path: "0.a.0"}}, Run: id})
+	s.apply("a message", run.Signal{To: b.Session.Key(), Run: id, Received: &run.Received{Kind: run.Message, Text: "hello"}})
+	s.unchanged("a wait for what has come", b.Session.Key(), func() {
+		if a, err := s.commit(b.Session, id, b.Attempt, "", told, waits); err != nil || a.State != run.Running || len(a.Inbox) != 1 {
+			s.Errorf("Commit: %+v, %v", a, err)
+		}
+	})
+	for i := range run.MaxClaims {
+		t := f.Tasks(s.home.Tenant)[0]
+		p, err := s.other(string(rune('A'+i))).store.Claim(s.Context(), run.Claim{Session: t.Session, Home: t.Session, Run: t.ID})
+		if err != nil {
+			s.Fatalf("claim %d: %v", i, err)
+		}
+		b = p
+	}
+	if b.State != run.NeedsReview {
+		s.Fatalf("the branch is %s", b.State)
+	}
+	s.apply("that it needs review", s.only(b.Session.Key(), run.Warm))
+	s.wantBegun("then", f, "a", "b", "c")
+}
+
 // testWarmEnded: a first branch that ends without an answer lets the others
 // begin too, however it ended.
 func testWarmEnded(s *suite) {

@@ -95,6 +95,15 @@ func (s *System) Signal(ctx context.Context, sig run.Signal) error {
 	return err
 }
 
+// SignalHere is Signal for a session that is in memory here; held is false, and
+// nothing is done, if it is not.
+func (s *System) SignalHere(ctx context.Context, sig run.Signal) (held bool, err error) {
+	if box := s.held.get(sig.To); box == nil || box.isClosed() {
+		return false, nil
+	}
+	return true, s.Signal(ctx, sig)
+}
+
 // closeBranch ends the session of a branch whose end nobody waits for any more:
 // as its parent's log says, should the signal that says so have been lost.
 func (s *System) closeBranch(ctx context.Context, sig run.Signal) error {

@@ -23,6 +23,9 @@ const (
 	// offersAtOnce bounds the offers and signals of a partition that are being
 	// stored: a fan-out has hundreds.
 	offersAtOnce = 64
+	// herePatience is how long a signal may take in this process before it goes
+	// the way that all others go: nothing behind it shall wait.
+	herePatience = time.Second
 	// resultPatience bounds the storing of one result.
 	resultPatience = 30 * time.Second
 )
@@ -348,6 +351,9 @@ func (b *outbox) putResults(ctx context.Context, e session.Entry, live bool) err
 // offer publishes work for the nodes. What cannot be stored is left to the
 // next sweep.
 func (b *outbox) offer(ctx context.Context, w run.Work) error {
+	if w.Signal != nil && b.here(ctx, *w.Signal) {
+		return nil
+	}
 	var pool, class string
 	if w.Task != nil {
 		pool, class = b.o.Pool(ctx, w.Task.Workflow, w.Task.Revision)
@@ -360,4 +366,17 @@ func (b *outbox) offer(ctx context.Context, w run.Work) error {
 		b.c.o.Logger.Error("work was not offered; the next sweep does", "stream", b.stream, "err", err)
 	}
 	return nil
+}
+
+// here reports whether a signal is settled because its session is in the memory
+// of this process: applied, or of no use any more. What it left open is stored,
+// and applied once more.
+func (b *outbox) here(ctx context.Context, s run.Signal) bool {
+	if b.o.Here == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, herePatience)
+	defer cancel()
+	held, err := b.o.Here(ctx, s)
+	return held && (err == nil || messages.Refusal(err) && !errors.Is(err, run.ErrNotSupported))
 }

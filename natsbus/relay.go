@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/run"
 )
 
 const (
@@ -31,6 +33,11 @@ type RelayOptions struct {
 	// Pool says which pool offers a workflow in a revision ("" for any), and
 	// in which class; nil reads the registry.
 	Pool func(ctx context.Context, workflow, revision string) (pool, class string)
+	// Here gives a signal to the process that relays, and reports whether it has
+	// the signal's session in memory, and what came of it: then the signal needs
+	// no way over the servers. It is asked for at most a second, and may be
+	// given a signal twice. Nil has no sessions.
+	Here func(ctx context.Context, s run.Signal) (held bool, err error)
 	// Sweep is how often the open runs are looked through after the pass at
 	// the start; zero means DefaultSweep.
 	Sweep time.Duration

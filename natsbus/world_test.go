@@ -36,6 +36,7 @@ type node struct {
 	index *natsbus.Index
 
 	hold chan struct{} // closed: runs of "hold" end
+	here func(context.Context, run.Signal) (bool, error)
 
 	srv      *natsserver.Server
 	js       jetstream.JetStream // an operator's
@@ -73,6 +74,9 @@ type spec struct {
 	// more are workflows beside the usual ones, only those instead of them.
 	more, only []flow.Registration
 	members    *members // nil: it asks who lives
+	// here, if set, is the relay's way to the sessions of this process: made
+	// from the one that nodes have.
+	here func(own func(context.Context, run.Signal) (bool, error)) func(context.Context, run.Signal) (bool, error)
 }
 
 func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp *spec) *node {
@@ -149,6 +153,9 @@ func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp 
 		},
 		Drain: 50 * time.Millisecond, Alive: sp.members.alive(), Changed: sp.members.next(),
 	})
+	if sp.here != nil {
+		n.here = sp.here(n.sys.SignalHere)
+	}
 	n.serve(ctx, pool, registry, values, sp.members)
 	t.Cleanup(n.kill) // of a test that failed
 	return n
@@ -182,7 +189,7 @@ func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, 
 	for name, f := range map[string]func() error{
 		"index": func() error { return n.index.Run(ctx) },
 		"relay": func() error {
-			return conn.RelayAll(ctx, &natsbus.RelayOptions{Incarnation: sys.Incarnation(), Alive: m.alive(), Changed: m.news(), Swept: func(uint32, int, int) {
+			return conn.RelayAll(ctx, &natsbus.RelayOptions{Incarnation: sys.Incarnation(), Alive: m.alive(), Changed: m.news(), Here: n.here, Swept: func(uint32, int, int) {
 				n.mu.Lock()
 				defer n.mu.Unlock()
 				n.swept++

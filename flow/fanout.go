@@ -50,7 +50,8 @@ func Repeat(n int, w Workflow) []Branch {
 
 // Remote is a workflow by name, run by a node that offers it. As the workflow
 // of a [Branch] it runs there; by itself it goes on with the session there and
-// comes back with the result.
+// comes back with the result. Workflows that submit each other without end fail
+// at run.MaxDepth.
 type Remote struct {
 	Workflow string
 	Revision string          // "" is what is offered
@@ -151,6 +152,9 @@ type fanned struct {
 // equally among the branches; what they do not use comes back. The part of a
 // branch that is cancelled, because the join was decided without it, comes back
 // once it has told what it used; until then it counts as spent.
+//
+// A fan-out within run.MaxDepth others, which a workflow that submits itself comes
+// to, fails with run.ErrTooDeep.
 //
 // Branches that fail do not fail the fan-out. Every branch has to be disposed
 // of by [Merge]; those that are not are rejected when the run ends.

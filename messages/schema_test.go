@@ -80,7 +80,7 @@ var linked = session.Link{Ref: session.Ref{Key: session.Key{Tenant: "acme", ID: 
 
 func fullBranch() *run.Branch {
 	return &run.Branch{
-		Ancestors: []run.Ancestor{{Path: "1", Run: "r0", Session: "s0"}}, Base: linked, Name: "a", Path: "2.a", Remote: true, Root: "s0", Warm: true,
+		Ancestors: []run.Ancestor{{Path: "1", Run: "r0", Session: "s0"}}, Base: linked, Name: "a", Path: "2.a", Remote: true, Root: "s0", Warm: true, Within: []string{"w"},
 	}
 }
 
@@ -384,7 +384,7 @@ func TestCommitSchema(t *testing.T) {
 	submitted.Task.Budget, submitted.Task.Workspace, submitted.Task.Deadline = run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, place.Head, 5
 	fanOut := run.FanOut{
 		Ancestors: []run.Ancestor{{Path: "1", Run: "r0", Session: "s0"}}, Base: link, Branches: []run.FanOutBranch{{Input: "{}", Name: "a", Revision: "r", Session: "s2", Workflow: "w"}},
-		Budget: run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, Deadline: 1, Path: "2", Revision: "r", Root: "s0", Run: "r1", Warm: true, Workflow: "w",
+		Budget: run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, Deadline: 1, Path: "2", Revision: "r", Root: "s0", Run: "r1", Warm: true, Within: []string{"w"}, Workflow: "w",
 	}
 	payloads := []struct {
 		kind string

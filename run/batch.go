@@ -87,7 +87,17 @@ func (w *Writer) complete(r *Record, e session.Event, now time.Time) (session.Ev
 		if r.Home != w.key {
 			return e, fmt.Errorf("run: %s waits in the log of %s, not of %s: %w", r.ID, r.Home, w.key, ErrState)
 		}
-		return e, nil
+		if e.Kind == KindWaiting {
+			return e, nil
+		}
+		v, err := Read[FanOut](e)
+		if err != nil {
+			return e, err
+		}
+		if v.Within, err = r.within(); err != nil || v.Within == nil {
+			return e, err
+		}
+		return NewEvent(KindFanOut, v)
 	case KindReleased:
 		v, err := Read[Released](e)
 		if err != nil || r.Home == w.key {

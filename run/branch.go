@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rathcluster/rath/session"
@@ -11,6 +12,11 @@ import (
 
 // MaxBranches is how many branches a fan-out may have.
 const MaxBranches = 1024
+
+// MaxDepth is how many fan-outs may lie around a branch, those of the workflows
+// that submitted each other included: without a bound a workflow that submits
+// itself would never end.
+const MaxDepth = 32
 
 // Branch says of a task that it is a branch of a fan-out: a run of its own, in
 // a session of its own, whose id is the session's. It either runs a part of
@@ -28,6 +34,9 @@ type Branch struct {
 	// Warm says that the others wait for it: with its first answer of a model, or
 	// its first wait, it records [Warmed].
 	Warm bool `json:"warm,omitempty"`
+	// Within names the workflows of the branches around it, the outermost first;
+	// the run at the root is not among them. It has less than MaxDepth.
+	Within []string `json:"within,omitempty"`
 }
 
 // Ancestor is a run with its home session and the path below which its own
@@ -59,8 +68,9 @@ type FanOut struct {
 	Run       ID             `json:"run"`
 	// Warm says that only the first branch begins; the others do when [KindSpread]
 	// records the same fan-out again.
-	Warm     bool   `json:"warm,omitempty"`
-	Workflow string `json:"workflow"`
+	Warm     bool     `json:"warm,omitempty"`
+	Within   []string `json:"within,omitempty"` // of the branches; the writer says it
+	Workflow string   `json:"workflow"`
 }
 
 // FanOutBranch is one branch of a fan-out. One with a workflow is remote.
@@ -101,7 +111,7 @@ func (f FanOut) Tasks(t session.Tenant) []Task {
 			Budget: f.Budget, Deadline: fromMillis(f.Deadline),
 			Branch: &Branch{
 				Ancestors: f.Ancestors, Base: f.Base, Name: b.Name, Path: f.Path.Child(b.Name), Remote: b.Workflow != "", Root: f.Root,
-				Warm: f.Warm && i == 0,
+				Warm: f.Warm && i == 0, Within: f.Within,
 			},
 		}
 		if b.Workflow != "" {
@@ -120,12 +130,39 @@ func (b *Branch) valid(k session.Key) error {
 	if len(b.Ancestors) == 0 || b.Base.Seq == 0 || b.Base.Tenant != k.Tenant {
 		return fmt.Errorf("run: branch %s of %s: %w", b.Name, b.Base.Key, ErrMalformed)
 	}
+	if len(b.Within) >= MaxDepth {
+		return tooDeep(b.Within)
+	}
 	for _, a := range b.Ancestors {
 		if err := (session.Key{Tenant: k.Tenant, ID: a.Session}).Valid(); err != nil {
 			return err
 		}
 	}
 	return session.ValidID("branch", b.Name)
+}
+
+// within returns the workflows of the branches around those that a run opens,
+// and fails if they are too many.
+func (r *Record) within() ([]string, error) {
+	b := r.Task.Branch
+	if b == nil {
+		return nil, nil
+	}
+	all := append(slices.Clone(b.Within), r.Task.Workflow)
+	if len(all) >= MaxDepth {
+		return nil, tooDeep(all)
+	}
+	return all, nil
+}
+
+// tooDeep names the first and the last workflows of a chain.
+func tooDeep(all []string) error {
+	const first, last = 4, 2
+	text := strings.Join(all[:min(first, len(all))], " -> ")
+	if n := len(all); n > first+last {
+		text += " -> … -> " + strings.Join(all[n-last:], " -> ")
+	}
+	return fmt.Errorf("%w: %d branches lie around each other (%s), at most %d may; end the loop, or fan out side by side", ErrTooDeep, len(all)+1, text, MaxDepth)
 }
 
 // Parent returns whom the branch's end is told to.

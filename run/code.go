@@ -44,6 +44,8 @@ var (
 	// ErrMismatch means that the workflow's code no longer asks for the steps
 	// that its journal holds.
 	ErrMismatch = errors.New("run: the code does not match its journal")
+	// ErrTooDeep refuses a fan-out that lies within too many others, see MaxDepth.
+	ErrTooDeep = errors.New("run: too many fan-outs within each other")
 	// ErrDeadline is the outcome of a run that ended at its deadline.
 	ErrDeadline = errors.New("run: deadline exceeded")
 	// ErrExpired is the outcome of a question that nobody answered in time.
@@ -89,6 +91,7 @@ const (
 	CodeTooLarge     Code = "too_large"
 	CodeMalformed    Code = "malformed"
 	CodeUnavailable  Code = "unavailable"
+	CodeTooDeep      Code = "too_deep"
 )
 
 // ErrMalformed marks a task or a request that does not decode.
@@ -113,6 +116,7 @@ var codes = []struct {
 	{CodeReview, ErrReview},
 	{CodeSuperseded, ErrSuperseded},
 	{CodeMalformed, ErrMalformed},
+	{CodeTooDeep, ErrTooDeep},
 	{CodeNotFound, session.ErrNotFound},
 	{CodeTenant, session.ErrTenant},
 	{CodeConflict, session.ErrConflict},

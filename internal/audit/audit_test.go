@@ -275,6 +275,11 @@ func TestViolations(t *testing.T) {
 		{"disposed of twice", audit.BranchResults, "disposed of once", with("p1", 6, "run.disposed", "f1/2", object{
 			"branches": []any{object{"reason": "x", "session": "p4", "state": "rejected"}}, "run": "f1",
 		})},
+		{"a branch around itself", audit.BranchResults, "at most 32 fan-outs around the branch", at("p1", 2, func(e *envelope) {
+			d := e.fact("run.fanout").data
+			d["branches"] = append(d["branches"].([]any), object{"name": "d", "session": "f1"})
+		})},
+		{"it lies within others than its fan-out says", audit.BranchResults, `want a branch within ["fix"] as its fan-out says`, set("p1", 2, "run.fanout", "within", []any{"fix"})},
 		{"nobody opened it", audit.BranchResults, "a run.fanout that opened", without("p1", 2, "run.fanout")},
 		{"a branch that did not wait", audit.BranchResults, "no branch but the first before run.spread of step 1, found a log of branch b", instead("u1", 3, "run.warning", "", object{"run": "w1", "text": "x"})},
 		{"let begin twice", audit.BranchResults, "to be let begin once", at("u1", 3, func(e *envelope) { e.facts = append(e.facts, e.facts[0]) })},

@@ -17,7 +17,8 @@ type fanout struct {
 	budget budget
 	root   string
 	remote bool
-	warm   bool   // the others wait for it
+	warm   bool // the others wait for it
+	within []string
 	held   *held  // what it waits for, nil if for nothing
 	state  string // how it was disposed of
 }
@@ -53,7 +54,7 @@ func (f *folding) fanOut(_ *event, d fanoutData) {
 		if before == nil {
 			opened := &fanout{
 				parent: g, log: f.l, seq: f.c.seq, path: d.Path, name: b.Name, base: d.Base, budget: d.Budget, root: d.Root, remote: b.Workflow != "",
-				warm: d.Warm && i == 0,
+				warm: d.Warm && i == 0, within: d.Within,
 			}
 			if i > 0 {
 				opened.held = h
@@ -237,6 +238,8 @@ func (a *audit) finishBranch(k key, b *fanout, g *runState) {
 	if t == nil {
 		return
 	}
+	a.check(BranchResults, slices.Equal(t.Within, b.within), wrong(fmt.Sprintf("a branch within %q as its fan-out says", b.within), fmt.Sprintf("%q", t.Within)))
+	a.check(BranchResults, a.depth(b) <= maxAround, wrong(fmt.Sprintf("at most %d fan-outs around the branch", maxAround), "more"))
 	a.check(BranchResults, t.Warm == b.warm, wrong(fmt.Sprintf("warm %v as its fan-out says", b.warm), fmt.Sprintf("%v", t.Warm)))
 	a.check(BranchResults, t.Name == b.name && t.Remote == b.remote && t.Path == b.path+"."+b.name,
 		wrong(fmt.Sprintf("branch %s at %s.%s", b.name, b.path, b.name), fmt.Sprintf("%s at %s", t.Name, t.Path)))
@@ -248,4 +251,17 @@ func (a *audit) finishBranch(k key, b *fanout, g *runState) {
 	if o := g.home.opened; o.Kind == "fork" && len(o.Parents) == 1 {
 		a.check(BranchResults, o.Parents[0] == b.base, wrong(fmt.Sprintf("a fork of commit %d of %s", b.base.Seq, b.base.Session), fmt.Sprintf("commit %d of %s", o.Parents[0].Seq, o.Parents[0].Session)))
 	}
+}
+
+// maxAround is how many fan-outs may lie around a branch.
+const maxAround = 32
+
+// depth counts the fan-outs around a branch, as far as their logs are there, and
+// stops behind the bound.
+func (a *audit) depth(b *fanout) int {
+	n := 0
+	for ; b != nil && n <= maxAround; n++ {
+		b = a.fanouts[b.parent.key]
+	}
+	return n
 }

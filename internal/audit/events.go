@@ -157,6 +157,7 @@ type branchData struct {
 	Remote    bool       `json:"remote"`
 	Root      string     `json:"root"`
 	Warm      bool       `json:"warm"`
+	Within    []string   `json:"within"`
 }
 
 type claimedData struct {
@@ -235,6 +236,9 @@ type fanoutData struct {
 	Root   string `json:"root"`
 	Run    string `json:"run"`
 	Warm   bool   `json:"warm"`
+
+	Within   []string `json:"within"`
+	Workflow string   `json:"workflow"`
 }
 
 type warmedData struct {

@@ -283,7 +283,11 @@ func TestFanOutOf256(t *testing.T) {
 // failure that names them.
 func TestFanOutWithoutEnough(t *testing.T) {
 	r, _ := fleet(t)
+	if err := r.Register(flow.Registration{Name: "loop", New: func() flow.Workflow { return flow.Remote{Workflow: "loop"} }}); err != nil {
+		t.Fatal(err)
+	}
 	for input, want := range map[string]string{
+		`{"prompt":"go","branches":[{"name":"a","workflow":"loop"}]}`:                                                                          "loop -> loop -> … -> loop -> loop), at most 32 may; end the loop",
 		`{"prompt":"go","branches":[{"name":"a","workflow":"broken"},{"name":"b","workflow":"broken"}]}`:                                       "0 of 2 branches succeeded, 1 are needed: a has failed: it is broken",
 		`{"prompt":"go","branches":[{"name":"a","workflow":"broken"},{"name":"b","workflow":"write"}],"join":{"quorum":2}}`:                    "1 of 2 branches succeeded, 2 are needed: a has failed",
 		`{"prompt":"go","branches":[{"name":"a","workflow":"broken"},{"name":"b","workflow":"write"}],"merge":"pick","pick":"a"}`:              "a",

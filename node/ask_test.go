@@ -60,7 +60,10 @@ func TestAskOtherNodes(t *testing.T) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	home := session.Key{Tenant: session.DefaultTenant, ID: r.Session}
-	listed(t, c, n)
+	about := listed(t, c, n)
+	if age := time.Since(time.UnixMilli(about.Started)); age < 0 || age > time.Minute {
+		t.Errorf("node %s says that it is up for %s", about.Name, age)
+	}
 	replay, err := host.replay(t.Context(), home, "one")
 	if err != nil || !replay.Matches || replay.Node != "other" || len(replay.Runs[0].Steps) != 1 {
 		t.Fatalf("%+v, %v", replay, err)
@@ -146,13 +149,13 @@ func TestAskOtherNodes(t *testing.T) {
 	}
 }
 
-// listed waits until others know of a node.
-func listed(t *testing.T, c *client.Client, n *Instance) {
+// listed waits until others know of a node, and returns what they know.
+func listed(t *testing.T, c *client.Client, n *Instance) messages.Node {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		nodes, err := c.Nodes(t.Context())
-		if err == nil && slices.ContainsFunc(nodes, func(o messages.Node) bool { return o.Incarnation == n.Incarnation() }) {
-			return
+		if i := slices.IndexFunc(nodes, func(o messages.Node) bool { return o.Incarnation == n.Incarnation() }); err == nil && i >= 0 {
+			return nodes[i]
 		}
 		if time.Now().After(end) {
 			t.Fatalf("node %s is not listed: %v, %v", n.Incarnation(), nodes, err)

@@ -107,10 +107,11 @@ func (n *Instance) offered() []messages.Workflow {
 
 // about says how the node is.
 func (n *Instance) about() messages.Node {
-	if n.o.Idle { // it answers, and takes nothing
-		return messages.Node{Name: n.o.Name, Incarnation: n.incarnation, Draining: n.draining.Load(), Version: Version()}
+	a := messages.Node{Name: n.o.Name, Incarnation: n.incarnation, Draining: n.draining.Load(), Version: Version(), Started: n.started.UnixMilli()}
+	if !n.o.Idle { // one that is idle answers, and takes nothing
+		a.Pools, a.Offers, a.Slots, a.Free = []string{n.o.Pool}, n.revisions(), n.o.Slots, n.system.Free()
 	}
-	return messages.Node{Name: n.o.Name, Incarnation: n.incarnation, Pools: []string{n.o.Pool}, Draining: n.draining.Load(), Offers: n.revisions(), Slots: n.o.Slots, Free: n.system.Free(), Version: Version()}
+	return a
 }
 
 // revisions are the workflows of this node with their revisions.

@@ -35,6 +35,7 @@ type Instance struct {
 	o           Options
 	log         *slog.Logger
 	incarnation string
+	started     time.Time
 	server      *natsserver.Server // nil with external servers
 	conn        *natsbus.Conn
 	events      session.Log
@@ -63,7 +64,7 @@ type Instance struct {
 // Start starts a node and returns once it takes tasks, or with Options.Idle
 // once it answers questions. ctx bounds the start only.
 func Start(ctx context.Context, opts *Options) (_ *Instance, err error) {
-	n := &Instance{failed: make(chan error, 1), drained: make(chan struct{})}
+	n := &Instance{started: time.Now(), failed: make(chan error, 1), drained: make(chan struct{})}
 	if opts != nil {
 		n.o = *opts
 	}

@@ -104,7 +104,7 @@ func TestDevFleet(t *testing.T) {
 	}
 
 	// A node drains because it is asked to.
-	rath("nodes show b", "agent", "serving")
+	rath("nodes show b", "agent", "serving", "up since")
 	rath("nodes drain b --wait", "has ended")
 	waitFor(t, func() bool { return strings.Contains(dev.said(), "drained") })
 	rath("nodes show b", "not found", "[exit 3]")

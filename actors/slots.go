@@ -123,6 +123,9 @@ func (s *System) Free() int {
 	return min(cap(s.executions.fresh)-len(s.executions.fresh), cap(s.executions.slots)-len(s.executions.slots))
 }
 
+// Reserved returns how many slots only runs may take that a log holds already.
+func (s *System) Reserved() int { return cap(s.executions.slots) - cap(s.executions.fresh) }
+
 // FreeHeld returns how many runs that a log holds already could begin to
 // execute now: those of Free and the reserved ones.
 func (s *System) FreeHeld() int { return cap(s.executions.slots) - len(s.executions.slots) }

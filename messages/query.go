@@ -269,11 +269,14 @@ type Node struct {
 	Name        string   `json:"name"`
 	Pools       []string `json:"pools,omitempty"`
 	Slots       int      `json:"slots"`
-	Free        int      `json:"free"`
-	Version     string   `json:"version,omitempty"`
-	Isolation   string   `json:"isolation,omitempty"`
-	Durability  string   `json:"durability,omitempty"`
-	Draining    bool     `json:"draining,omitempty"`
+	// Reserved are the slots that only runs may take which a log holds already.
+	Reserved int `json:"reserved,omitempty"`
+	// Free is how many new runs could begin now.
+	Free       int    `json:"free"`
+	Version    string `json:"version,omitempty"`
+	Isolation  string `json:"isolation,omitempty"`
+	Durability string `json:"durability,omitempty"`
+	Draining   bool   `json:"draining,omitempty"`
 	// Offers are the workflows of this node, as "name@revision".
 	Offers  []string `json:"offers,omitempty"`
 	Started int64    `json:"started_ms"`

@@ -109,7 +109,8 @@ func (n *Instance) offered() []messages.Workflow {
 func (n *Instance) about() messages.Node {
 	a := messages.Node{Name: n.o.Name, Incarnation: n.incarnation, Draining: n.draining.Load(), Version: Version(), Started: n.started.UnixMilli()}
 	if !n.o.Idle { // one that is idle answers, and takes nothing
-		a.Pools, a.Offers, a.Slots, a.Free = []string{n.o.Pool}, n.revisions(), n.o.Slots, n.system.Free()
+		a.Pools, a.Offers = []string{n.o.Pool}, n.revisions()
+		a.Slots, a.Reserved, a.Free = n.o.Slots, n.system.Reserved(), n.system.Free()
 	}
 	return a
 }

@@ -53,7 +53,7 @@ func TestDevFleet(t *testing.T) {
 	// A run waits for a person while the node that ran it is killed.
 	rath(`submit agent --id one --tools run_shell_command -m '{"prompt":"write it","approve":["*"]}'`, "one")
 	waitFor(t, func() bool { return strings.Contains(rath("approvals ls"), "0.0.approval") })
-	rath("nodes ls", " serving ", "server ")
+	rath("nodes ls", " serving     56/56 ", " relay only  - ", "server ")
 	pid, err := strconv.Atoi(nodes[0][2])
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +104,7 @@ func TestDevFleet(t *testing.T) {
 	}
 
 	// A node drains because it is asked to.
-	rath("nodes show b", "agent", "serving", "up since")
+	rath("nodes show b", "agent", "serving", "56 of 56 for new runs are free, 8 are kept", "up since")
 	rath("nodes drain b --wait", "has ended")
 	waitFor(t, func() bool { return strings.Contains(dev.said(), "drained") })
 	rath("nodes show b", "not found", "[exit 3]")

@@ -32,8 +32,13 @@ func (a *app) nodesLsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "ls",
 		Short: "List the nodes that live",
-		Long: `Lists the nodes that live: their pools, and how many of their slots are free. A
-node that dies is listed for up to 30 seconds.`,
+		Long: `Lists the nodes that live, and the pools whose work they take. A node that dies
+is listed for up to 30 seconds.
+
+FREE is how many new runs a node could begin now, of how many it takes at once.
+It keeps an eighth of its slots for runs that have begun already, such as
+branches and runs that it takes over; these slots are not counted. A node that
+only relays, such as the server of "dev --nodes", takes no runs.`,
 		Example: "  rath nodes ls\n  rath nodes ls -o jsonl | jq -r .name",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -43,12 +48,19 @@ node that dies is listed for up to 30 seconds.`,
 				if err != nil {
 					return err
 				}
+				if s.own() { // this command is no node that anybody could use
+					all = slices.DeleteFunc(all, func(n messages.Node) bool { return n.Incarnation == s.node.Incarnation() })
+				}
 				if done, err := emit(a, all); done {
 					return err
 				}
+				if len(all) == 0 {
+					a.remark("no node runs over %s: start one with %q", a.config.Store.Value, a.invocation()+" dev")
+					return nil
+				}
 				rows := make([][]string, len(all))
 				for i, n := range all {
-					rows[i] = []string{n.Name, n.Incarnation, strings.Join(n.Pools, ","), stateOf(n), fmt.Sprintf("%d/%d", n.Free, n.Slots), n.Version}
+					rows[i] = []string{n.Name, n.Incarnation, strings.Join(n.Pools, ","), stateOf(n), freeOf(n), n.Version}
 				}
 				a.table([]string{"NAME", "INCARNATION", "POOLS", "STATE", "FREE", "VERSION"}, rows)
 				return nil
@@ -58,10 +70,35 @@ node that dies is listed for up to 30 seconds.`,
 }
 
 func stateOf(n messages.Node) string {
-	if n.Draining {
+	switch {
+	case n.Draining:
 		return "draining"
+	case relaysOnly(n):
+		return "relay only"
 	}
 	return "serving"
+}
+
+// relaysOnly reports whether a node takes no work.
+func relaysOnly(n messages.Node) bool { return len(n.Pools) == 0 }
+
+// freeOf says how many new runs a node could begin, of how many.
+func freeOf(n messages.Node) string {
+	if relaysOnly(n) {
+		return "-"
+	}
+	return fmt.Sprintf("%d/%d", n.Free, n.Slots-n.Reserved)
+}
+
+// slotsOf says the same in words.
+func slotsOf(n messages.Node) string {
+	switch {
+	case relaysOnly(n):
+		return "none"
+	case n.Reserved == 0:
+		return fmt.Sprintf("%d of %d are free", n.Free, n.Slots)
+	}
+	return fmt.Sprintf("%d of %d for new runs are free, %d are kept for runs that have begun", n.Free, n.Slots-n.Reserved, n.Reserved)
 }
 
 func (a *app) nodesShowCommand() *cobra.Command {
@@ -74,6 +111,9 @@ func (a *app) nodesShowCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			return a.with(ctx, func(s *system) error {
+				if s.own() {
+					return a.noNode(exitNotFound)
+				}
 				n, err := s.Node(ctx, args[0])
 				if err != nil {
 					return err
@@ -98,7 +138,7 @@ func (a *app) nodesShowCommand() *cobra.Command {
 					{"name", n.Name},
 					{"incarnation", n.Incarnation},
 					{"state", stateOf(n)},
-					{"slots", fmt.Sprintf("%d, %d free", n.Slots, n.Free)},
+					{"slots", slotsOf(n)},
 					{"pools", strings.Join(n.Pools, ", ")},
 					{"offers", strings.Join(offers, ", ")},
 					{"version", n.Version},
@@ -111,6 +151,12 @@ func (a *app) nodesShowCommand() *cobra.Command {
 			})
 		},
 	}
+}
+
+// noNode is the error of a command that needs a node and had to open the store
+// itself.
+func (a *app) noNode(code int) error {
+	return fail(code, "no node runs over %s: this command opened the store itself; start one with %q", a.config.Store.Value, a.invocation()+" dev")
 }
 
 // drainWait bounds how long "nodes drain --wait" waits.
@@ -138,7 +184,7 @@ store is, or with the credentials of one.`,
 
 func (a *app) drain(ctx context.Context, s *system, name string, wait bool) error {
 	if s.own() {
-		return fail(exitConflict, "no node runs over %s: this command opened the store itself", a.config.Store.Value)
+		return a.noNode(exitConflict)
 	}
 	n, err := s.Node(ctx, name)
 	if err != nil {
@@ -184,7 +230,7 @@ func drainOther(ctx context.Context, s *system, refused error) error {
 	}
 	var names []string
 	for _, n := range all {
-		if len(n.Pools) > 0 && !n.Draining && !slices.Contains(names, n.Name) {
+		if !relaysOnly(n) && !n.Draining && !slices.Contains(names, n.Name) {
 			names = append(names, n.Name)
 		}
 	}

@@ -67,7 +67,7 @@ func (ex *Execution) enclose(ctx context.Context) error {
 		}
 		switch {
 		case g.State.Terminal():
-			ex.gone = fmt.Sprintf("the run that opened this branch has %s", g.State)
+			ex.gone = "the run that opened this branch " + g.State.Past()
 			return nil
 		case last && g.Journal.Has(b.Parent().Path):
 			ex.gone = "the run that opened this branch went on without it"

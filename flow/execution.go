@@ -118,7 +118,9 @@ func (ex *Execution) Forward(ctx context.Context) (run.State, error) {
 	if err == nil {
 		var stop func()
 		ex.ctx, stop = ex.watch(ctx)
-		ex.result, err = ex.protect(ex.ctx, w)
+		if err = context.Cause(ex.ctx); !errors.Is(err, run.ErrDeadline) {
+			ex.result, err = ex.protect(ex.ctx, w)
+		}
 		if len(ex.levels) > 1 {
 			ex.result, err = ex.unwind(err)
 		}
@@ -149,7 +151,11 @@ func (ex *Execution) watch(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	release := func() {}
 	if deadline := ex.granted.Record.Deadline(); !deadline.IsZero() {
-		t := time.AfterFunc(time.Until(deadline), func() { cancel(run.ErrDeadline) })
+		left := time.Until(deadline)
+		if left <= 0 {
+			cancel(run.ErrDeadline) // before the workflow is called
+		}
+		t := time.AfterFunc(left, func() { cancel(run.ErrDeadline) })
 		release = func() { t.Stop() }
 	}
 	var wg sync.WaitGroup

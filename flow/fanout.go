@@ -370,9 +370,14 @@ func (f *fan) gather() (*Joined, error) {
 // record commits how the branches ended; those that did not end are cancelled.
 func (f *fan) record(st *step, inbox []run.Received) ([]gathered, error) {
 	ended := map[session.ID]*run.BranchEnd{}
+	why := "the join was decided without it"
 	for _, v := range inbox {
-		if v.Kind == run.Report && v.Path == st.asked.Path {
+		switch {
+		case v.Path != st.asked.Path:
+		case v.Kind == run.Report:
 			ended[v.Branch.Link.ID] = v.Branch
+		case v.Kind == run.Timer:
+			why = "the deadline of the fan-out passed"
 		}
 	}
 	all := make([]gathered, len(f.bs))
@@ -380,7 +385,7 @@ func (f *fan) record(st *step, inbox []run.Received) ([]gathered, error) {
 	var usage session.Usage
 	succeeded := 0
 	for i, b := range f.bs {
-		g := gathered{Name: b.Name, Session: f.ids[i], State: run.Cancelled, Code: run.CodeCancelled, Error: "the join was decided without it"}
+		g := gathered{Name: b.Name, Session: f.ids[i], State: run.Cancelled, Code: run.CodeCancelled, Error: why}
 		if e := ended[f.ids[i]]; e != nil {
 			g.Code, g.Error, g.Link, g.State = e.Code, clip(e.Error, 1<<10), e.Link, e.State
 			usage = usage.Add(e.Usage)

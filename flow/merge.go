@@ -202,7 +202,7 @@ func (v Verdict) check(j *Joined) error {
 		case seen[i]:
 			return fmt.Errorf("flow: a merge takes branch %s twice", j.Outcomes[i].Name)
 		case j.Outcomes[i].State != run.Succeeded:
-			return fmt.Errorf("flow: a merge takes branch %s, which has %s", j.Outcomes[i].Name, j.Outcomes[i].State)
+			return fmt.Errorf("flow: a merge takes branch %s, which %s", j.Outcomes[i].Name, j.Outcomes[i].State.Past())
 		}
 		seen[i] = true
 	}

@@ -162,7 +162,7 @@ func (w *Writer) late(r *Record, b Batch, now time.Time) error {
 	var stop error
 	switch {
 	case r.State.Terminal():
-		stop = fmt.Errorf("run: %s has %s: %w", b.Run, r.State, ErrSuperseded)
+		stop = fmt.Errorf("run: %s %s: %w", b.Run, r.State.Past(), ErrSuperseded)
 	case r.Attempt != b.Attempt:
 		stop = fmt.Errorf("run: attempt %d of %s, the log of %s is at %d: %w", b.Attempt, b.Run, w.key, r.Attempt, ErrSuperseded)
 	default:

@@ -125,12 +125,12 @@ func Derive(e session.Entry) ([]Work, error) {
 				work = append(work, Work{Signal: report(k, v, e.At)})
 			}
 			for _, id := range v.Branches {
-				closed(Disposal{Session: id, State: session.ClosedCancelled, Reason: "the run that opened this branch has " + string(v.State)})
+				closed(Disposal{Session: id, State: session.ClosedCancelled, Reason: "the run that opened this branch " + v.State.Past()})
 			}
 			for _, id := range v.Children {
 				work = append(work, Work{Signal: &Signal{
 					To: session.Key{Tenant: k.Tenant, ID: id}, Run: v.Run,
-					Cancel: &CancelRequested{By: string(v.Run), Reason: "the run that opened this branch has " + string(v.State), Run: v.Run},
+					Cancel: &CancelRequested{By: string(v.Run), Reason: "the run that opened this branch " + v.State.Past(), Run: v.Run},
 				}})
 			}
 		}

@@ -49,6 +49,18 @@ func (s State) Terminal() bool {
 	return s == Succeeded || s == Failed || s == Cancelled || s == TimedOut
 }
 
+// Past says in words how a run in a final state ended, such as "has failed" or
+// "was cancelled".
+func (s State) Past() string {
+	switch s {
+	case Cancelled:
+		return "was cancelled"
+	case TimedOut:
+		return "has timed out"
+	}
+	return "has " + string(s)
+}
+
 // Path names a step within its run, the same on every execution: "3" is the
 // third step, "3.0" the first tool call of its round, "2.fast.1" the first
 // step of the branch "fast" that step 2 opened.

@@ -323,7 +323,7 @@ func (w *Writer) Signal(s Signal, now time.Time) error {
 		return fmt.Errorf("run: %s is not in the log of %s: %w", s.Run, w.key, ErrUnknownRun)
 	}
 	if r.State.Terminal() {
-		return fmt.Errorf("run: %s has %s already: %w", s.Run, r.State, ErrState)
+		return fmt.Errorf("run: %s %s already: %w", s.Run, r.State.Past(), ErrState)
 	}
 	switch {
 	case s.Rebudget != nil:

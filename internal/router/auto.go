@@ -182,7 +182,7 @@ func (a *auto) try(ctx context.Context, s session.Session, chosen flow.Remote) (
 	}
 	if o := j.Outcomes[0]; o.Err != nil {
 		if run.Control(o.Err) || errors.Is(o.Err, run.ErrDeadline) { // the branch's, not this run's
-			return j.Base, fmt.Errorf("it has %s: %s", o.State, o.Err.Error()), nil
+			return j.Base, fmt.Errorf("it %s: %s", o.State.Past(), o.Err.Error()), nil
 		}
 		return j.Base, o.Err, nil
 	}

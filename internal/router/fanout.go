@@ -311,7 +311,7 @@ func tooFew(j *flow.Joined, need int) error {
 			why = append(why, "and others")
 			break
 		}
-		text := fmt.Sprintf("%s has %s", o.Name, o.State)
+		text := o.Name + " " + o.State.Past()
 		if o.Err != nil {
 			text += ": " + clip(o.Err.Error(), 200)
 		}

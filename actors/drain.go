@@ -17,13 +17,24 @@ type drain struct {
 	done   chan struct{}
 	once   sync.Once
 	begins sync.WaitGroup // claims on their way
-	err    error          // of the drain, set before done is closed
+	claims context.Context
+	cut    context.CancelFunc // ends claims
+	err    error              // of the drain, set before done is closed
 }
 
-func (d *drain) init() { d.begun, d.done = make(chan struct{}), make(chan struct{}) }
+func (d *drain) init() {
+	d.begun, d.done = make(chan struct{}), make(chan struct{})
+	d.claims, d.cut = context.WithCancel(context.Background())
+}
 
-// cutOff bounds how long executions that were cut off may take to end.
-const cutOff = time.Minute
+const (
+	// cutOff bounds how long everything may take to end once executions were
+	// cut off.
+	cutOff = time.Minute
+	// claimLast is how much of that claims on their way may take: what they
+	// wait for is then given up.
+	claimLast = 5 * time.Second
+)
 
 // Run waits until ctx ends and then drains, for at most Options.Drain. It
 // returns when everything that the System started has ended.
@@ -40,8 +51,9 @@ func (s *System) Run(ctx context.Context) error {
 // everything that the System started has ended. Calling it again waits for the
 // same end.
 //
-// It fails, and leaves goroutines behind, only when a run does not end within
-// a minute of being cut off.
+// It fails, and leaves goroutines behind, only when something does not end
+// within a minute of being cut off: a run whose code does not heed its context,
+// or a log that does not.
 func (s *System) Drain(ctx context.Context) error {
 	s.drain.once.Do(func() {
 		close(s.drain.begun)
@@ -74,24 +86,39 @@ func (x *executions) close() {
 
 func (s *System) wind(ctx context.Context) error {
 	err := s.executions.wait(ctx)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), cutOff)
+	defer cancel()
 	if err != nil {
 		s.protoactor.Root.Send(s.top, &halt{run.ErrShutdown})
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), cutOff)
+		defer time.AfterFunc(claimLast, s.drain.cut).Stop()
 		err = s.executions.wait(last)
-		cancel()
 	}
-	if err != nil {
-		err = fmt.Errorf("actors: %d runs do not end though they were cut off: %s", s.Running(), strings.Join(s.executions.names(), ", "))
+	ended := make(chan struct{})
+	go func() { // stays behind if last ends first
+		s.end()
+		close(ended)
+	}()
+	if err == nil {
+		select {
+		case <-ended:
+			return nil
+		case <-last.Done():
+		}
 	}
+	if names := s.executions.names(); len(names) > 0 {
+		return fmt.Errorf("actors: %d runs do not end though they were cut off: %s", len(names), strings.Join(names, ", "))
+	}
+	return fmt.Errorf("actors: the actors of %d sessions do not end", s.Active())
+}
+
+// end stops what remains once nothing executes.
+func (s *System) end() {
 	s.drain.begins.Wait()
+	s.drain.cut() // there are none left
 	s.protoactor.Root.Send(s.top, &quit{})
-	if err != nil {
-		return err
-	}
 	<-s.stopped
 	s.work.end()
 	s.protoactor.Shutdown()
-	return nil
 }
 
 // wait returns when nothing executes and nothing is about to, or with ctx's
@@ -112,6 +139,7 @@ func (x *executions) wait(ctx context.Context) error {
 	}
 }
 
+// names are the runs that execute or are about to.
 func (x *executions) names() []string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -119,6 +147,9 @@ func (x *executions) names() []string {
 	for k := range x.running {
 		names = append(names, string(k.id))
 	}
+	for k := range x.starting {
+		names = append(names, string(k.id))
+	}
 	slices.Sort(names)
-	return names
+	return slices.Compact(names)
 }

@@ -63,6 +63,13 @@ func (w *work) workflow(node string, steps int) flow.Workflow {
 // host is a System that offers a workflow "w" of two steps.
 func host(t testing.TB, log session.Log, w *work, o actors.Options) *actors.System {
 	t.Helper()
+	return start(t, log, w.hosted(t, log, o))
+}
+
+// hosted completes the options of a System that offers the workflow.
+func (w *work) hosted(t testing.TB, log session.Log, o actors.Options) actors.Options {
+	t.Helper()
+	o.Log = log
 	if o.Incarnation == "" {
 		o.Incarnation = "n1"
 	}
@@ -75,7 +82,7 @@ func host(t testing.TB, log session.Log, w *work, o actors.Options) *actors.Syst
 		o.Runtime = &flow.Runtime{}
 	}
 	o.Runtime.Values, o.Runtime.Mint, o.Runtime.Node = o.Values, session.Minter{}, node
-	return start(t, log, o)
+	return o
 }
 
 // offers is a registry with one workflow of two steps.

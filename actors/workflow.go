@@ -49,7 +49,8 @@ func (e runtimeEngine) begin(ctx context.Context, t run.Task) (execution, error)
 }
 
 // begin claims a task here and, if it got it, executes it. It goes on when
-// ctx ends: a claim that nobody executes would hold the session.
+// ctx ends: a claim that nobody executes would hold the session. Only a drain
+// that has lost patience ends it.
 func (s *System) begin(ctx context.Context, t run.Task) (Answer, error) {
 	type result struct {
 		answer Answer
@@ -78,7 +79,7 @@ func (s *System) claim(ctx context.Context, t run.Task) (Answer, error) {
 	if err != nil {
 		return "", err
 	}
-	ex, err := s.engine.begin(ctx, t)
+	ex, err := s.claimed(ctx, t)
 	if errors.Is(err, run.ErrState) {
 		release()
 		if s.executions.has(keyOf(t)) {
@@ -107,6 +108,18 @@ func (s *System) claim(ctx context.Context, t run.Task) (Answer, error) {
 		release()
 		return Committed, nil
 	}
+}
+
+// claimed asks the engine for a claim, until a drain cuts it off.
+func (s *System) claimed(ctx context.Context, t run.Task) (execution, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.drain.claims, cancel)()
+	ex, err := s.engine.begin(ctx, t)
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("actors: the claim of run %s was cut off: %w: %w", t.ID, run.ErrShutdown, err)
+	}
+	return ex, err
 }
 
 // execute starts the workflow actor of a claimed run. ctx, which never ends,

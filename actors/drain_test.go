@@ -1,0 +1,99 @@
+package actors_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// stuck is a log that does not answer reads of one session, until it is freed
+// or, if it heeds contexts, until the reader gives up.
+type stuck struct {
+	*faults
+	key   session.Key
+	heeds bool
+	free  chan struct{}
+}
+
+func (s *stuck) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
+	if k != s.key {
+		return s.faults.Read(ctx, k, after)
+	}
+	return func(yield func(session.Entry, error) bool) {
+		done := ctx.Done()
+		if !s.heeds {
+			done = nil
+		}
+		select {
+		case <-s.free:
+			yield(session.Entry{}, session.ErrUnavailable)
+		case <-done:
+			yield(session.Entry{}, ctx.Err())
+		}
+	}
+}
+
+// TestDrainEndsClaims: a claim that waits for a log that does not answer keeps
+// a drain for as long as the drain says, and no longer.
+func TestDrainEndsClaims(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		heeds bool
+		takes time.Duration
+		fails string
+	}{
+		{"a log that heeds contexts", true, 15 * time.Second, ""},
+		{"a log that does not", false, 70 * time.Second, "1 runs do not end though they were cut off: r1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log := &stuck{&faults{}, key("base"), c.heeds, make(chan struct{})}
+				o := (&work{}).hosted(t, log, actors.Options{})
+				sys := actors.New(&o)
+				fork := task("r1", key("s1"))
+				fork.ForkOf = &session.Ref{Key: log.key, Version: 1}
+				accepted := make(chan error, 1)
+				go func() {
+					_, err := sys.Accept(context.Background(), fork)
+					accepted <- err
+				}()
+				synctest.Wait()
+				patience, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				before := time.Now()
+				drained := make(chan error, 1)
+				go func() { drained <- sys.Drain(patience) }()
+				var err error
+				select {
+				case err = <-drained:
+				case <-time.After(time.Hour):
+					t.Error("the drain does not end")
+				}
+				if took := time.Since(before); took != c.takes {
+					t.Errorf("it took %s, want %s", took, c.takes)
+				}
+				if err == nil && c.fails != "" || err != nil && (c.fails == "" || !strings.Contains(err.Error(), c.fails)) {
+					t.Errorf("drain: %v, want %q", err, c.fails)
+				}
+				close(log.free)
+				if err := <-accepted; !errors.Is(err, run.ErrShutdown) {
+					t.Errorf("the claim: %v", err)
+				}
+				if n := log.count(); n != 0 {
+					t.Errorf("%d commits", n)
+				}
+				if c.fails != "" {
+					synctest.Wait() // what stayed behind has ended
+				}
+			})
+		})
+	}
+}

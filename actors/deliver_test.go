@@ -110,12 +110,10 @@ func (c *cluster) joinAs(t testing.TB, log session.Log, w *work, incarnation, wo
 
 func TestWorkGoesToTheHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, w, c := &faults{}, &work{hold: map[string]chan struct{}{"step1": make(chan struct{})}}, &cluster{}
+		log, w, c := &faults{}, holding("step1"), &cluster{}
 		a, b := c.join(t, log, w, "a"), c.join(t, log, w, "b")
 		k := key("s1")
-		if _, err := a.Accept(t.Context(), task("r1", k)); err != nil {
-			t.Fatal(err)
-		}
+		accepted(t, a, task("r1", k))
 		synctest.Wait()
 		// An offer of the same run, a second run and a signal reach b.
 		if got, err := b.Accept(t.Context(), run.Task{ID: "r1", Workflow: "w", Session: k, Resume: true}); err != nil || got != actors.Committed {
@@ -145,14 +143,11 @@ func TestWorkGoesToTheHolder(t *testing.T) {
 // not disturb it, whoever gets the offer.
 func TestStaleOffers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hold := make(chan struct{})
-		log, w, c := &faults{}, &work{hold: map[string]chan struct{}{"step1": hold}}, &cluster{}
+		log, w, c := &faults{}, holding("step1"), &cluster{}
 		a := c.joinAs(t, log, w, "a", "w", "2")
 		old, other := c.join(t, log, w, "old"), c.joinAs(t, log, w, "other", "x", "1")
 		k := key("s1")
-		if _, err := a.Accept(t.Context(), task("r1", k)); err != nil {
-			t.Fatal(err)
-		}
+		accepted(t, a, task("r1", k))
 		synctest.Wait()
 		second := run.Task{ID: "r2", Workflow: "x", Session: k}
 		if got, err := other.Accept(t.Context(), second); err != nil || got != actors.Queued {
@@ -172,7 +167,7 @@ func TestStaleOffers(t *testing.T) {
 		if n := log.count() - before; n > 0 {
 			t.Errorf("%d commits beside the run that executes", n)
 		}
-		close(hold)
+		close(w.hold["step1"])
 		synctest.Wait()
 		if r := state(t, log, k, "r1"); r.State != run.Succeeded || r.Attempt != 1 {
 			t.Errorf("the run is %s, attempt %d: %v", r.State, r.Attempt, w.done())
@@ -218,12 +213,10 @@ func TestSilentHolderLosesTheSession(t *testing.T) {
 	for _, how := range []string{"frozen", "no responders", "gone", "without gossip"} {
 		t.Run(how, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				log, w, c := &faults{}, &work{hold: map[string]chan struct{}{"step0": make(chan struct{})}}, &cluster{}
+				log, w, c := &faults{}, holding("step0"), &cluster{}
 				a, b := c.join(t, log, w, "a"), c.join(t, log, w, "b")
 				k := key("s1")
-				if _, err := a.Accept(t.Context(), task("r1", k)); err != nil {
-					t.Fatal(err)
-				}
+				accepted(t, a, task("r1", k))
 				synctest.Wait()
 				want := time.Duration(0)
 				c.change(func() {
@@ -270,12 +263,10 @@ func TestHolderDiesWhileAsked(t *testing.T) {
 	for how, want := range map[string]time.Duration{"dies": 1300 * time.Millisecond, "wakes up": 1200 * time.Millisecond, "other dies": actors.DefaultSilence} {
 		t.Run(how, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				log, w, c := &faults{}, &work{hold: map[string]chan struct{}{"step0": make(chan struct{})}}, &cluster{}
+				log, w, c := &faults{}, holding("step0"), &cluster{}
 				a, b := c.join(t, log, w, "a"), c.join(t, log, w, "b")
 				k := key("s1")
-				if _, err := a.Accept(t.Context(), task("r1", k)); err != nil {
-					t.Fatal(err)
-				}
+				accepted(t, a, task("r1", k))
 				synctest.Wait()
 				c.change(func() { c.frozen["a"] = true })
 				go func() {

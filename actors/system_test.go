@@ -27,6 +27,11 @@ type work struct {
 	hold  map[string]chan struct{}
 }
 
+// holding is work whose runs stay in a step until the test closes its channel.
+func holding(step string) *work {
+	return &work{hold: map[string]chan struct{}{step: make(chan struct{})}}
+}
+
 func (w *work) done() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -85,6 +90,14 @@ func (w *work) hosted(t testing.TB, log session.Log, o actors.Options) actors.Op
 	return o
 }
 
+// accepted gives a node a task, which it has to take.
+func accepted(t *testing.T, sys *actors.System, task run.Task) {
+	t.Helper()
+	if _, err := sys.Accept(t.Context(), task); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // offers is a registry with one workflow of two steps.
 func (w *work) offers(t testing.TB, node, name, revision string) *flow.Registry {
 	t.Helper()
@@ -110,7 +123,7 @@ func state(t testing.TB, log session.Log, k session.Key, id run.ID) *run.Record 
 
 func TestAcceptExecutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, w := &faults{}, &work{hold: map[string]chan struct{}{"step1": make(chan struct{})}}
+		log, w := &faults{}, holding("step1")
 		sys := host(t, log, w, actors.Options{Slots: 4})
 		k := key("s1")
 		if a, err := sys.Accept(t.Context(), task("r1", k)); err != nil || a != actors.Committed {
@@ -175,12 +188,10 @@ func TestAcceptRefuses(t *testing.T) {
 
 func TestSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, w := &faults{}, &work{hold: map[string]chan struct{}{"step0": make(chan struct{})}}
+		log, w := &faults{}, holding("step0")
 		sys := host(t, log, w, actors.Options{Slots: 3, Reserved: 1, SlotWait: time.Second})
 		for i := range 2 {
-			if _, err := sys.Accept(t.Context(), task(fmt.Sprint("r", i), key(fmt.Sprint("s", i)))); err != nil {
-				t.Fatal(err)
-			}
+			accepted(t, sys, task(fmt.Sprint("r", i), key(fmt.Sprint("s", i))))
 		}
 		before := time.Now()
 		if _, err := sys.Accept(t.Context(), task("r2", key("s2"))); !errors.Is(err, run.ErrBusy) || time.Since(before) != time.Second {
@@ -215,12 +226,10 @@ func TestSlots(t *testing.T) {
 
 func TestCancelStopsAnExecution(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, w := &faults{}, &work{hold: map[string]chan struct{}{"step0": make(chan struct{})}}
+		log, w := &faults{}, holding("step0")
 		sys := host(t, log, w, actors.Options{})
 		k := key("s1")
-		if _, err := sys.Accept(t.Context(), task("r1", k)); err != nil {
-			t.Fatal(err)
-		}
+		accepted(t, sys, task("r1", k))
 		synctest.Wait()
 		if err := sys.Signal(t.Context(), run.Signal{To: k, Run: "r1", Cancel: &run.CancelRequested{Reason: "enough"}}); err != nil {
 			t.Fatal(err)
@@ -237,12 +246,10 @@ func TestCancelStopsAnExecution(t *testing.T) {
 
 func TestDrainReleases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, w := &faults{}, &work{hold: map[string]chan struct{}{"step1": make(chan struct{})}}
+		log, w := &faults{}, holding("step1")
 		sys := host(t, log, w, actors.Options{Drain: 10 * time.Second})
 		k := key("s1")
-		if _, err := sys.Accept(t.Context(), task("r1", k)); err != nil {
-			t.Fatal(err)
-		}
+		accepted(t, sys, task("r1", k))
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- sys.Run(ctx) }()
@@ -283,12 +290,10 @@ func TestDrainReleases(t *testing.T) {
 
 func TestDrainLetsRunsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, w := &faults{}, &work{hold: map[string]chan struct{}{"step1": make(chan struct{})}}
+		log, w := &faults{}, holding("step1")
 		sys := host(t, log, w, actors.Options{})
 		k := key("s1")
-		if _, err := sys.Accept(t.Context(), task("r1", k)); err != nil {
-			t.Fatal(err)
-		}
+		accepted(t, sys, task("r1", k))
 		time.AfterFunc(3*time.Second, func() { close(w.hold["step1"]) })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -306,12 +311,10 @@ func TestDrainLetsRunsEnd(t *testing.T) {
 // next one.
 func TestPark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, w := &faults{}, &work{hold: map[string]chan struct{}{"step0": make(chan struct{})}}
+		log, w := &faults{}, holding("step0")
 		sys := host(t, log, w, actors.Options{})
 		k := key("s1")
-		if _, err := sys.Accept(t.Context(), task("r1", k)); err != nil {
-			t.Fatal(err)
-		}
+		accepted(t, sys, task("r1", k))
 		synctest.Wait()
 		time.AfterFunc(3*time.Second, func() { close(w.hold["step0"]) })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -357,9 +360,7 @@ func TestRunIsTakenUpAgain(t *testing.T) {
 		}
 		sys := host(t, log, w, actors.Options{})
 		k := key("s1")
-		if _, err := sys.Accept(t.Context(), task("r1", k)); err != nil {
-			t.Fatal(err)
-		}
+		accepted(t, sys, task("r1", k))
 		time.Sleep(time.Minute)
 		if r := state(t, log, k, "r1"); r.State != run.Succeeded {
 			t.Errorf("the run is %q", r.State)

@@ -87,8 +87,7 @@ func branches(t testing.TB, log session.Log, n int) []run.Task {
 // log, which nobody has written to.
 func TestBranchIsNotLookedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hold := make(chan struct{})
-		log, w, c := &watched{faults: &faults{}}, &work{hold: map[string]chan struct{}{"step0": hold}}, &cluster{}
+		log, w, c := &watched{faults: &faults{}}, holding("step0"), &cluster{}
 		all := branches(t, log, 8)
 		sys := c.join(t, log, w, "a")
 		for _, b := range all {
@@ -97,7 +96,7 @@ func TestBranchIsNotLookedFor(t *testing.T) {
 			}
 		}
 		synctest.Wait() // who watches a run for a cancel begins before its first step ends
-		close(hold)
+		close(w.hold["step0"])
 		synctest.Wait()
 		for _, b := range all {
 			if n := log.questions(b.Session); n != 0 {
@@ -114,8 +113,7 @@ func TestBranchIsNotLookedFor(t *testing.T) {
 // have ended, to nodes that know nothing of them: one attempt executes.
 func TestBranchIsOfferedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hold := make(chan struct{})
-		log, w, c := &watched{faults: &faults{}}, &work{hold: map[string]chan struct{}{"step1": hold}}, &cluster{}
+		log, w, c := &watched{faults: &faults{}}, holding("step1"), &cluster{}
 		b := branches(t, log, 1)[0]
 		first, second := c.join(t, log, w, "a"), c.join(t, log, w, "b")
 		alone := host(t, log, w, actors.Options{Incarnation: "alone"})
@@ -136,7 +134,7 @@ func TestBranchIsOfferedAgain(t *testing.T) {
 		if got := c.asked(); !slices.Equal(got, []string{"a"}) {
 			t.Errorf("asked %q", got)
 		}
-		close(hold)
+		close(w.hold["step1"])
 		synctest.Wait()
 		offer(second)
 		offer(alone)
@@ -155,8 +153,7 @@ func TestBranchIsOfferedAgain(t *testing.T) {
 // take does not decide about what reaches the branch later.
 func TestBranchIsBornElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hold := make(chan struct{})
-		log, w, c := &watched{faults: &faults{}}, &work{hold: map[string]chan struct{}{"step1": hold}}, &cluster{}
+		log, w, c := &watched{faults: &faults{}}, holding("step1"), &cluster{}
 		all := branches(t, log, 3)
 		full, other := host(t, log, w, actors.Options{
 			Incarnation: "full", Deliver: c.deliver, Slots: 1, Workflows: w.offers(t, "full", "w", "1"),
@@ -193,7 +190,7 @@ func TestBranchIsBornElsewhere(t *testing.T) {
 		if err != nil || s.Closing().State != session.ClosedRejected {
 			t.Errorf("it is closed as %q, %v", s.Closing().State, err)
 		}
-		close(hold)
+		close(w.hold["step1"])
 		synctest.Wait()
 		if r := state(t, log, all[0].Session, all[0].ID); r.State != run.Succeeded {
 			t.Errorf("the other branch is %q", r.State)

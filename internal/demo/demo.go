@@ -110,6 +110,22 @@ type task struct {
 	Dir string `json:"dir,omitempty"`
 }
 
+// settings reads what a task says: the provider of its agents, and the directory
+// that it works on a copy of.
+func settings(s flow.Settings, root string) (p llm.Provider, dir string, err error) {
+	var t task
+	if len(s.Input) > 0 {
+		if err := json.Unmarshal(s.Input, &t); err != nil {
+			return p, "", fmt.Errorf("demo: input: %w", err)
+		}
+	}
+	if p.Kind = Kind; t.Provider != nil {
+		p = *t.Provider
+	}
+	dir, err = t.directory(root)
+	return p, dir, err
+}
+
 // directory returns the directory that a task works on. A task comes from
 // anybody, so it cannot name just any directory of this machine.
 func (t *task) directory(root string) (string, error) {
@@ -131,17 +147,7 @@ func Registration(root string) flow.Registration {
 		Name: Name, Revision: Revision,
 		Description: "Mends a small repository: researcher, planner, coder, verifier; a rejected patch leaves a lesson.",
 		NewFor: func(s flow.Settings) (flow.Workflow, error) {
-			var t task
-			if len(s.Input) > 0 {
-				if err := json.Unmarshal(s.Input, &t); err != nil {
-					return nil, fmt.Errorf("demo: input: %w", err)
-				}
-			}
-			p := llm.Provider{Kind: Kind}
-			if t.Provider != nil {
-				p = *t.Provider
-			}
-			dir, err := t.directory(root)
+			p, dir, err := settings(s, root)
 			if err != nil {
 				return nil, err
 			}

@@ -33,17 +33,7 @@ func FleetRegistration(root string) flow.Registration {
 		Name: FleetName, Revision: Revision,
 		Description: "Mends a small repository in three ways at once, on several nodes; the best one is adopted.",
 		NewFor: func(s flow.Settings) (flow.Workflow, error) {
-			var t task
-			if len(s.Input) > 0 {
-				if err := json.Unmarshal(s.Input, &t); err != nil {
-					return nil, fmt.Errorf("%s: input: %w", FleetName, err)
-				}
-			}
-			p := llm.Provider{Kind: Kind}
-			if t.Provider != nil {
-				p = *t.Provider
-			}
-			dir, err := t.directory(root)
+			p, dir, err := settings(s, root)
 			if err != nil {
 				return nil, err
 			}

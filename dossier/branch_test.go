@@ -168,24 +168,8 @@ func TestBranchesAtEveryMoment(t *testing.T) {
 		})
 		synctest.Wait()
 	})
-	var all []session.Entry
-	for _, k := range w.log.Keys() {
-		for e, err := range w.log.Read(t.Context(), k, session.Position{}) {
-			w.must(err)
-			all = append(all, e)
-		}
-	}
-	slices.SortFunc(all, func(a, b session.Entry) int { return int(a.At.Token) - int(b.At.Token) })
-	early := &world{t: t, blobs: w.blobs}
 	states := map[run.State]bool{}
-	for _, e := range all {
-		last, err := early.log.Last(t.Context(), e.Commit.Key)
-		if err != nil && !errors.Is(err, session.ErrNotFound) {
-			t.Fatal(err)
-		}
-		if _, err := early.log.Append(t.Context(), last.At, e.Commit); err != nil {
-			t.Fatal(err)
-		}
+	for early := range w.moments() {
 		f := early.check(fixRun, home)
 		states[f.State] = true
 		if f.State == run.Waiting && !strings.Contains(f.Verdict, "for 1 of 3 branches") && !strings.Contains(f.Verdict, "Publish?") {

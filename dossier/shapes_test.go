@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"testing"
@@ -165,6 +166,33 @@ func (w *world) check(id run.ID, k session.Key) *dossier.Facts {
 	return f
 }
 
+// moments are the world as it was after each commit.
+func (w *world) moments() iter.Seq[*world] {
+	return func(yield func(*world) bool) {
+		ctx := w.t.Context()
+		var all []session.Entry
+		for _, k := range w.log.Keys() {
+			for e, err := range w.log.Read(ctx, k, session.Position{}) {
+				w.must(err)
+				all = append(all, e)
+			}
+		}
+		slices.SortFunc(all, func(a, b session.Entry) int { return int(a.At.Token) - int(b.At.Token) })
+		early := &world{t: w.t, blobs: w.blobs}
+		for _, e := range all {
+			last, err := early.log.Last(ctx, e.Commit.Key)
+			if !errors.Is(err, session.ErrNotFound) {
+				w.must(err)
+			}
+			_, err = early.log.Append(ctx, last.At, e.Commit)
+			w.must(err)
+			if !yield(early) {
+				return
+			}
+		}
+	}
+}
+
 // TestEveryMoment collects while the run goes on: after each commit.
 func TestEveryMoment(t *testing.T) {
 	w, whole := played(t)
@@ -172,27 +200,13 @@ func TestEveryMoment(t *testing.T) {
 	for _, l := range whole.Logs {
 		total += len(l.Commits)
 	}
-	var all []session.Entry
-	for _, k := range w.log.Keys() {
-		for e, err := range w.log.Read(t.Context(), k, session.Position{}) {
-			w.must(err)
-			all = append(all, e)
-		}
-	}
-	slices.SortFunc(all, func(a, b session.Entry) int { return int(a.At.Token) - int(b.At.Token) })
-	early := &world{t: t, blobs: w.blobs}
-	for _, e := range all {
-		last, err := early.log.Last(t.Context(), e.Commit.Key)
-		if err != nil && !errors.Is(err, session.ErrNotFound) {
-			t.Fatal(err)
-		}
-		if _, err := early.log.Append(t.Context(), last.At, e.Commit); err != nil {
-			t.Fatal(err)
-		}
+	commits := 0
+	for early := range w.moments() {
 		early.check(fixRun, home)
+		commits++
 	}
-	if len(all) != total {
-		t.Errorf("the logs have %d commits, the evidence %d", len(all), total)
+	if commits != total {
+		t.Errorf("the logs have %d commits, the evidence %d", commits, total)
 	}
 }
 

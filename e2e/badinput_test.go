@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -23,23 +22,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
 )
-
-// freePort returns a port of this machine that nobody uses.
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
 
 // dev starts `rath dev` at a desk and returns it with its address.
 func (d *desk) dev(args ...string) (j *job, url string) {
 	d.t.Helper()
-	url = fmt.Sprintf("nats://127.0.0.1:%d", freePort(d.t))
+	url = fmt.Sprintf("nats://127.0.0.1:%d", natstest.FreePort(d.t))
 	j = d.start(append([]string{"dev", "--port", url[strings.LastIndexByte(url, ':')+1:]}, args...)...)
 	j.until("address", func() bool { return strings.Contains(j.stdout.String(), url) })
 	return j, url
@@ -246,7 +235,7 @@ func TestStoreInUse(t *testing.T) {
 	d := newDesk(t)
 	node, url := d.dev()
 	pid := strconv.Itoa(node.cmd.Process.Pid)
-	port := strconv.Itoa(freePort(t))
+	port := strconv.Itoa(natstest.FreePort(t))
 	d.rath("dev", "--port", port).want(t, 4, ".rath", "held by process "+pid, "use another directory")
 	d.rath("demo").want(t, 4, "held by process "+pid)
 	// Commands that need not own it go through the node.
@@ -354,7 +343,7 @@ func TestStoreFull(t *testing.T) {
 // TestNATSNotReachable: commands and nodes name the address and what to do.
 func TestNATSNotReachable(t *testing.T) {
 	d := newDesk(t)
-	url := fmt.Sprintf("nats://127.0.0.1:%d", freePort(t))
+	url := fmt.Sprintf("nats://127.0.0.1:%d", natstest.FreePort(t))
 	for _, args := range [][]string{
 		{"ps"},
 		{"submit", "agent", "-m", "x"},

@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -171,15 +171,8 @@ func sessionOf(t *testing.T, c *client.Client, id run.ID) session.ID {
 }
 
 func TestDialUnreachable(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	_, err = client.Dial(t.Context(), "nats://"+addr, nil)
+	addr := fmt.Sprintf("127.0.0.1:%d", natstest.FreePort(t))
+	_, err := client.Dial(t.Context(), "nats://"+addr, nil)
 	if !errors.Is(err, client.ErrUnreachable) || !strings.Contains(err.Error(), addr) || !strings.Contains(err.Error(), "start a server") {
 		t.Errorf("got %v", err)
 	}

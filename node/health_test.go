@@ -66,16 +66,6 @@ func until(t *testing.T, base string, code int, p phase, reason string) Health {
 	}
 }
 
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
 // starter starts a node in the background, because Start returns only once its
 // servers are there.
 type starter struct {
@@ -136,7 +126,7 @@ func echoed(t *testing.T, n *Instance) {
 // or after it, is a reason to restart a node, and that a node that was not
 // restarted works again as soon as they are back.
 func TestHealthOverNATSAway(t *testing.T) {
-	port, dir := freePort(t), t.TempDir()
+	port, dir := natstest.FreePort(t), t.TempDir()
 	serve := func() *natsserver.Server {
 		return natstest.Start(t, &natsserver.Options{StoreDir: dir, Port: port, NodePassword: "secret"})
 	}
@@ -147,7 +137,7 @@ func TestHealthOverNATSAway(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	address := "127.0.0.1:" + strconv.Itoa(freePort(t))
+	address := "127.0.0.1:" + strconv.Itoa(natstest.FreePort(t))
 	s := begin(t, &Options{
 		NATS: "nats://127.0.0.1:" + strconv.Itoa(port), User: "node", Password: "secret", Level: "lazy",
 		Store: t.TempDir(), Health: address, Drain: time.Second, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),

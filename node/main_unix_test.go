@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/natstest"
 )
 
 // TestMainWaitsForServers starts the program without its servers: it waits, is
@@ -23,7 +25,7 @@ func TestMainWaitsForServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), exe, "-nats", "nats://127.0.0.1:"+strconv.Itoa(freePort(t)),
+	cmd := exec.CommandContext(t.Context(), exe, "-nats", "nats://127.0.0.1:"+strconv.Itoa(natstest.FreePort(t)),
 		"-level", "lazy", "-health", "0", "-drain", "1s", "-store", filepath.Join(dir, "store"))
 	cmd.Env = append(os.Environ(), asNode+"=1")
 	log, err := cmd.StderrPipe()

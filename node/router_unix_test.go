@@ -61,7 +61,7 @@ func TestRouterKilled(t *testing.T) {
 	if err := os.WriteFile(keyFile, []byte(key.Text()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	at := func() string { return "127.0.0.1:" + strconv.Itoa(freePort(t)) }
+	at := func() string { return "127.0.0.1:" + strconv.Itoa(natstest.FreePort(t)) }
 	first := at()
 	env := func(name string) string {
 		return map[string]string{openai.EnvBase: server.URL + "/v1", openai.EnvKey: "none"}[name]

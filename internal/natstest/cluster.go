@@ -29,12 +29,12 @@ func StartCluster(tb testing.TB, n int) *Cluster {
 	var routes []string
 	ports := make([]int, n)
 	for i := range ports {
-		ports[i] = freePort(tb)
+		ports[i] = FreePort(tb)
 		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", ports[i]))
 	}
 	for i, port := range ports {
 		c.configs = append(c.configs, &server.Options{
-			ServerName: fmt.Sprintf("n%d", i), Host: "127.0.0.1", Port: freePort(tb),
+			ServerName: fmt.Sprintf("n%d", i), Host: "127.0.0.1", Port: FreePort(tb),
 			JetStream: true, StoreDir: tb.TempDir(), SyncAlways: true, NoSigs: true, NoLog: true,
 			JetStreamMaxStore: maxStore, JetStreamMaxMemory: maxStore,
 			Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: port},
@@ -53,7 +53,9 @@ func StartCluster(tb testing.TB, n int) *Cluster {
 	return c
 }
 
-func freePort(tb testing.TB) int {
+// FreePort is a TCP port of this machine that nobody listens on.
+func FreePort(tb testing.TB) int {
+	tb.Helper()
 	l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatal(err)

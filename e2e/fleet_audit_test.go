@@ -12,12 +12,14 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/internal/audit"
+	"github.com/rathcluster/rath/internal/fleet"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/natsbus"
 )
@@ -96,6 +98,23 @@ func (w *world) auditOnce(ctx context.Context) (*audit.Report, error) {
 	return audit.Run(ctx, audit.ReadDump(dump), o)
 }
 
+// operatorOf is a connection with the rights of an operator, up to the end of
+// the test.
+func operatorOf(tb testing.TB, f *fleet.Fleet) (*nats.Conn, jetstream.JetStream) {
+	tb.Helper()
+	user, password := f.OperatorLogin()
+	nc, err := nats.Connect(f.URLs(0), nats.UserInfo(user, password))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return nc, js
+}
+
 // stream looks at a stream. The servers may be about to elect its leader.
 func stream(ctx context.Context, js jetstream.JetStream, name string) (jetstream.Stream, error) {
 	for {
@@ -153,16 +172,7 @@ func (w *world) requests() (io.Reader, error) {
 // empty waits until the queues are: nothing is left that comes again and again.
 func (w *world) empty(ctx context.Context) {
 	w.t.Helper()
-	user, password := w.f.OperatorLogin()
-	nc, err := nats.Connect(w.f.URLs(0), nats.UserInfo(user, password))
-	if err != nil {
-		w.fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		w.fatal(err)
-	}
+	_, js := operatorOf(w.t, w.f)
 	began, told := time.Now(), false
 	for _, name := range []string{"TASKS", "WORK"} {
 		for {

@@ -66,12 +66,7 @@ func newArena(b *testing.B, servers, nodes, slots int, latency time.Duration) *a
 	b.Cleanup(func() { a.check(a.conn.Close()) })
 	a.client, err = client.New(a.conn, "")
 	a.must(err)
-	user, password := a.f.OperatorLogin()
-	a.operator, err = nats.Connect(a.f.URLs(0), nats.UserInfo(user, password))
-	a.must(err)
-	b.Cleanup(a.operator.Close)
-	a.js, err = jetstream.New(a.operator)
-	a.must(err)
+	a.operator, a.js = operatorOf(b, a.f)
 	return a
 }
 

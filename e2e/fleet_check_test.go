@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -131,16 +130,7 @@ const storing = 30 * time.Second
 // stored compares the results that are kept with those that were told.
 func (w *world) stored(ctx context.Context) {
 	w.t.Helper()
-	user, password := w.f.OperatorLogin()
-	nc, err := nats.Connect(w.f.URLs(0), nats.UserInfo(user, password))
-	if err != nil {
-		w.fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		w.fatal(err)
-	}
+	_, js := operatorOf(w.t, w.f)
 	s, err := stream(ctx, js, "RESULT")
 	if err != nil {
 		w.fatal(err)

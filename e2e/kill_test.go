@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -86,7 +87,7 @@ func nodeChild() error {
 	}
 	fmt.Println("listening", n.URL())
 	stop := make(chan os.Signal, 1)
-	signalNotify(stop)
+	signal.Notify(stop, syscall.SIGTERM, os.Interrupt)
 	select {
 	case <-stop:
 		return n.Close()

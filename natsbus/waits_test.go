@@ -139,7 +139,7 @@ func TestWorkIsWiped(t *testing.T) {
 			want[id] = "failed"
 		}
 		wiped := a.wipe(2 * time.Second)
-		if wiped < 30 {
+		if wiped < 20 {
 			t.Errorf("%d messages were wiped: the test shows little", wiped)
 		}
 		for id, state := range want {

@@ -52,6 +52,8 @@ func (f *fanOutFlags) input(cmd *cobra.Command, workflow string, t *messages.Tas
 		return nil, usage(cmd, errorf("--%s belongs to the workflow %s, not to %s", given[0], router.FanOut, workflow))
 	case len(f.branches) == 0 && workflow == router.FanOut && (len(given) > 0 || len(t.Input) == 0):
 		return nil, usage(cmd, errorf("a fan-out needs branches: --branch NAME for one of the workflow agent, --branch NAME=WORKFLOW for one of another; or the whole input with -f FILE"))
+	case len(f.branches) == 0 && workflow == router.FanOut && t.Input[0] != '{':
+		return nil, usage(cmd, errorf("a message is what the user says before the branches part, and there is no branch: add --branch NAME, or give the whole input with -f FILE, a JSON object"))
 	case len(f.branches) == 0:
 		return nil, nil
 	}

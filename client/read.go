@@ -56,6 +56,15 @@ func (c *Client) Runs(ctx context.Context, o *RunsOptions) ([]messages.RunInfo, 
 	}
 }
 
+// Waiting returns how many tasks no node has taken yet: they are no runs. Nodes of former releases say 0.
+func (c *Client) Waiting(ctx context.Context) (uint64, error) {
+	page, err := query[messages.Runs](ctx, c, messages.QueryRuns, messages.Query{Limit: 1})
+	if err != nil {
+		return 0, fmt.Errorf("count the tasks that wait: %w", err)
+	}
+	return page.Waiting, nil
+}
+
 // Run returns what is known of a run, messages.Last for the one that was
 // submitted last. It is run.ErrUnknownRun for one that nobody knows.
 func (c *Client) Run(ctx context.Context, id run.ID) (messages.RunInfo, error) {

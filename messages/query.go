@@ -156,10 +156,12 @@ type Review struct {
 }
 
 // Runs is a page of runs, the newest first. Next is the After of the next
-// page, zero at the end.
+// page, zero at the end. Waiting is how many tasks of the tenant no node has taken
+// yet, which makes them no runs; the first page tells it.
 type Runs struct {
-	Runs []RunInfo `json:"runs"`
-	Next uint64    `json:"next,omitempty"`
+	Runs    []RunInfo `json:"runs"`
+	Next    uint64    `json:"next,omitempty"`
+	Waiting uint64    `json:"waiting,omitempty"`
 }
 
 // Chunk is one row of a session.

@@ -44,6 +44,12 @@ func (a answerer) runs(ctx context.Context, t session.Tenant, q messages.Query) 
 		})
 	}
 	out := messages.Runs{Runs: []messages.RunInfo{}}
+	if q.After == 0 {
+		var err error
+		if out.Waiting, err = a.c.untaken(ctx, t); err != nil {
+			return nil, err
+		}
+	}
 	from := min(q.After, uint64(len(all)))
 	rows := all[from:]
 	if n := limitOf(q); len(rows) > n {
@@ -53,6 +59,28 @@ func (a answerer) runs(ctx context.Context, t session.Tenant, q messages.Query) 
 		out.Runs = append(out.Runs, a.info(r))
 	}
 	return out, nil
+}
+
+// untaken returns how many tasks of a tenant no node has taken. What was
+// delivered and not acknowledged yet is in a log or soon will be; the consumer
+// counts that for all tenants together, so this is the most that may be left.
+func (c *Conn) untaken(ctx context.Context, t session.Tenant) (uint64, error) {
+	tasks, err := c.subjects(ctx, StreamTasks, prefixTask+string(t)+".>")
+	if err != nil {
+		return 0, err
+	}
+	var n uint64
+	for _, held := range tasks {
+		n += held
+	}
+	if n == 0 {
+		return 0, nil
+	}
+	consumer, err := c.lookQueue(ctx, tasksQueue())
+	if err != nil || consumer == nil { // no node was ever there
+		return n, err
+	}
+	return min(n, consumer.CachedInfo().NumPending), nil
 }
 
 // info adds to what the graph tells of a run what a person has to decide.

@@ -23,25 +23,50 @@ func (a *app) cancelCommand() *cobra.Command {
 		Short: "Ask runs to stop",
 		Long: `Asks a run to stop, or all that --where chooses, and returns once that is
 recorded. Calls that are under way end first; a run that no node works on ends
-at once. The branches of a run end with it.`,
+at once. The branches of a run end with it. A task that waits to be taken by a
+node is cancelled by its whole id.`,
 		Example: `  rath cancel @last --reason "wrong branch"
   rath cancel --where 'workflow=fix and older=2h' --dry-run`,
 		Args: o.args,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			return a.with(ctx, func(s *system) error {
-				return a.each(ctx, s, &o, args, verb{
+				v := verb{
 					name: "cancel", past: "asked to stop", skip: ended,
 					do: func(ctx context.Context, r *messages.RunInfo) (string, error) {
 						return "", s.Cancel(ctx, r.Run, reason)
 					},
-				})
+				}
+				err := a.each(ctx, s, &o, args, v)
+				if o.where == "" && codeOf(err) == exitNotFound {
+					return a.cancelTask(ctx, s, &o, args[0], reason, v, err)
+				}
+				return err
 			})
 		},
 	}
 	o.flags(cmd.Flags())
 	cmd.Flags().StringVar(&reason, "reason", "", "why, kept as evidence")
 	return cmd
+}
+
+// cancelTask cancels a run that no log holds, if it may be one of the tasks that
+// wait to be taken; unknown is the error if it is not.
+func (a *app) cancelTask(ctx context.Context, s *system, o *selection, id, reason string, v verb, unknown error) error {
+	if _, err := runID(id); err != nil {
+		return unknown
+	}
+	if n, err := s.Waiting(ctx); err != nil || n == 0 {
+		return errors.Join(unknown, err)
+	}
+	row := done{Run: run.ID(id), State: run.Queued, Action: v.name, Note: "if a task of this id waits"}
+	if !o.dry {
+		if err := s.Cancel(ctx, row.Run, reason); err != nil {
+			return err
+		}
+		row.Done, row.Note = true, "is in no log: a task of this id ends when a node takes it"
+	}
+	return a.tellDone(o, []done{row}, v, 1, o.dry)
 }
 
 // ended says of a run that has ended that nothing can be done about it.

@@ -145,7 +145,11 @@ func (s *system) byBeginning(ctx context.Context, prefix string) (named, error) 
 		if err == nil && g.Root != "" {
 			return named{session: g.Root}, nil
 		}
-		return named{}, fail(exitNotFound, "no run or session of tenant %s begins with %q; \"ps\" lists the runs", s.Tenant(), prefix)
+		also := ""
+		if n, err := s.Waiting(ctx); err == nil && n > 0 {
+			also = "; " + waitToBeTaken(n)
+		}
+		return named{}, fail(exitNotFound, "no run or session of tenant %s begins with %q; \"ps\" lists the runs%s", s.Tenant(), prefix, also)
 	}
 	return named{}, ambiguous(prefix, hits)
 }

@@ -104,10 +104,27 @@ func (a *app) ps(ctx context.Context, s *system, o *client.RunsOptions) error {
 		} else {
 			a.remark("no runs in tenant %s", s.Tenant())
 		}
+	} else {
+		a.tableOf(runs)
+	}
+	if o.Where != "" && o.Where != "branch=no" || o.Workflow != "" || len(o.States) > 0 && !slices.Contains(o.States, run.Queued) {
 		return nil
 	}
-	a.tableOf(runs)
+	switch n, err := s.Waiting(ctx); {
+	case err != nil:
+		return err
+	case n > 0:
+		a.remark("%s", waitToBeTaken(n))
+	}
 	return nil
+}
+
+// waitToBeTaken says how many tasks no node has taken.
+func waitToBeTaken(n uint64) string {
+	if n == 1 {
+		return "1 task waits to be taken by a node"
+	}
+	return counted(int64(n), "task") + " wait to be taken by a node"
 }
 
 func (a *app) tableOf(runs []messages.RunInfo) {
@@ -182,6 +199,13 @@ func (a *app) show(ctx context.Context, s *system, name string, full bool) error
 	if err != nil {
 		return err
 	}
+	if n.run != nil && n.session == "" { // ended before a log held it
+		if done, err := emitOne(a, n.run); done {
+			return err
+		}
+		a.runLine(n.run)
+		return nil
+	}
 	v, err := s.Session(ctx, n.String())
 	if err != nil {
 		return err
@@ -194,12 +218,7 @@ func (a *app) show(ctx context.Context, s *system, name string, full bool) error
 		return err
 	}
 	if n.run != nil {
-		r := n.run
-		a.out.Printf("run      %s of %s, %s", r.Run, r.Workflow, r.State)
-		if r.Reason != "" {
-			a.out.Printf(": %s", term.Line(r.Reason, 200))
-		}
-		a.out.Println()
+		a.runLine(n.run)
 	}
 	a.out.Printf("session  %s:%d  %s, %s", v.Session, v.Version, counted(int64(v.Total), "row"), usageText(v.Usage))
 	if v.Closed != "" {
@@ -223,6 +242,15 @@ func (a *app) show(ctx context.Context, s *system, name string, full bool) error
 		a.row(&v.Chunks[i], v.Session, full)
 	}
 	return nil
+}
+
+// runLine tells of a run how it stands.
+func (a *app) runLine(r *messages.RunInfo) {
+	a.out.Printf("run      %s of %s, %s", r.Run, or(r.Workflow, "no workflow"), r.State)
+	if r.Reason != "" {
+		a.out.Printf(": %s", term.Line(r.Reason, 200))
+	}
+	a.out.Println()
 }
 
 func usageText(u session.Usage) string {

@@ -54,10 +54,11 @@ func (a *app) approvals(ctx context.Context, s *system) error {
 		return nil
 	}
 	now := time.Now()
+	shortID := shortRuns(runIDs(qs, func(r *client.Question) run.ID { return r.Run }))
 	rows := make([][]string, len(qs))
 	for i, q := range qs {
 		rows[i] = []string{
-			shortRun(q.Run), string(q.Step), q.Kind, q.Workflow, age(now, time.UnixMilli(q.Submitted)), left(now, q.Expires), term.Line(or(q.Title, q.Name), 60),
+			shortID(q.Run), string(q.Step), q.Kind, q.Workflow, age(now, time.UnixMilli(q.Submitted)), left(now, q.Expires), term.Line(or(q.Title, q.Name), 60),
 		}
 	}
 	a.table([]string{"RUN", "STEP", "KIND", "WORKFLOW", "AGE", "LEFT", "QUESTION"}, rows)
@@ -232,7 +233,7 @@ func (a *app) message(ctx context.Context, s *system, name string, m client.Mess
 		if err := s.Message(ctx, n.run.Run, m); err != nil {
 			return err
 		}
-		a.remark("told run %s (%s)", shortRun(n.run.Run), n.run.State)
+		a.remark("told run %s (%s)", n.run.Run, n.run.State)
 		return nil
 	}
 	if err := s.MessageSession(ctx, string(n.session), m); err != nil {

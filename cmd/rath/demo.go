@@ -121,7 +121,7 @@ func (d *demonstration) show(ctx context.Context) (err error) {
 		id, root = open.Run, or2(open.Root, open.Session)
 		d.header(ctx, s, "", false)
 		d.out.Printf("%s\n\n", d.out.Paint(term.Yellow, fmt.Sprintf("resume      run %s, cut off after %s, which do not run again",
-			shortRun(id), counted(int64(open.Steps), "step"))))
+			shortRuns([]run.ID{id})(id), counted(int64(open.Steps), "step"))))
 	} else {
 		dir := filepath.Join(store, "demo", "repo")
 		if err := errors.Join(os.RemoveAll(dir), demo.Unpack(dir)); err != nil {

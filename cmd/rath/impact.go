@@ -220,8 +220,9 @@ func (a *app) tellImpact(text string, o *impactInfo, all bool) {
 	}
 	a.list("session", all, "SESSION", []string{"FROM", "", "STATE"}, rows)
 	rows = rows[:0]
+	shortID := shortRuns(runIDs(o.Runs, func(r *impactRun) run.ID { return r.Run }))
 	for _, r := range o.Runs {
-		rows = append(rows, []string{shortRun(r.Run), string(r.State), r.Workflow, string(r.First), fmt.Sprint(r.Steps)})
+		rows = append(rows, []string{shortID(r.Run), string(r.State), r.Workflow, string(r.First), fmt.Sprint(r.Steps)})
 	}
 	a.list("run", all, "RUN", []string{"STATE", "WORKFLOW", "FROM", "STEPS"}, rows)
 	rows = rows[:0]

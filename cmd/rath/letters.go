@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
 )
 
 func (a *app) dlqCommand() *cobra.Command {
@@ -48,11 +49,12 @@ first column names a letter.`,
 					return nil
 				}
 				now := time.Now()
+				shortID := shortRuns(runIDs(all, func(r *messages.StoredLetter) run.ID { return r.Letter.Run }))
 				rows := make([][]string, len(all))
 				for i, l := range all {
 					_, workflow, _ := messages.ParseTaskSubject(l.Letter.Subject)
 					rows[i] = []string{
-						strconv.FormatUint(l.At, 10), or(workflow, "-"), or(shortRun(l.Letter.Run), "-"), string(l.Letter.Code),
+						strconv.FormatUint(l.At, 10), or(workflow, "-"), or(shortID(l.Letter.Run), "-"), string(l.Letter.Code),
 						age(now, time.UnixMilli(l.Letter.TimeMS)), term.Line(l.Letter.Reason, 60),
 					}
 				}

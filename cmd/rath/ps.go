@@ -129,27 +129,66 @@ func waitToBeTaken(n uint64) string {
 
 func (a *app) tableOf(runs []messages.RunInfo) {
 	now := time.Now()
+	shortID := shortRuns(idsOf(runs))
 	rows := make([][]string, len(runs))
 	for i := range runs {
 		r := &runs[i]
 		rows[i] = []string{
-			shortRun(r.Run), string(r.State), r.Workflow, lineage.Short(r.Session), fmt.Sprint(r.Steps), thousands(r.Usage.Tokens()),
-			age(now, time.UnixMilli(r.Submitted)), term.Line(note(r), 60),
+			shortID(r.Run), string(r.State), r.Workflow, lineage.Short(r.Session), fmt.Sprint(r.Steps), thousands(r.Usage.Tokens()),
+			age(now, time.UnixMilli(r.Submitted)), term.Line(note(r, shortID), 60),
 		}
 	}
 	a.table([]string{"RUN", "STATE", "WORKFLOW", "SESSION", "STEPS", "TOKENS", "AGE", ""}, rows)
 }
 
-// shortRun is the beginning of a run's id that people can type.
-func shortRun(id run.ID) string { return string(id[:min(len(id), 12)]) }
+// shortRuns returns how to write the ids of the runs in a table: their beginnings,
+// as long as it takes to tell them apart, and 12 characters at least.
+func shortRuns(ids []run.ID) func(run.ID) string {
+	ids = slices.Clone(ids)
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	n := 12
+	for i := 1; i < len(ids); i++ {
+		same := 0
+		for same < len(ids[i-1]) && ids[i][same] == ids[i-1][same] { // sorted: it is the longer one
+			same++
+		}
+		n = max(n, same+1)
+	}
+	return func(id run.ID) string { return string(id[:min(len(id), n)]) }
+}
+
+// runIDs returns the run of each row.
+func runIDs[T any](rows []T, of func(*T) run.ID) []run.ID {
+	ids := make([]run.ID, len(rows))
+	for i := range rows {
+		ids[i] = of(&rows[i])
+	}
+	return ids
+}
+
+// idsOf returns the ids that a table of runs shows.
+func idsOf(runs []messages.RunInfo) []run.ID {
+	var ids []run.ID
+	for i := range runs {
+		ids = append(ids, runs[i].Run)
+		if runs[i].Behind != "" {
+			ids = append(ids, runs[i].Behind)
+		}
+		if runs[i].BranchOf != nil {
+			ids = append(ids, runs[i].BranchOf.Run)
+		}
+	}
+	return ids
+}
 
 // note says what is special about a run.
-func note(r *messages.RunInfo) string {
+func note(r *messages.RunInfo, shortID func(run.ID) string) string {
 	switch {
 	case r.Quarantine != "":
 		return "set apart: " + r.Quarantine
 	case r.Behind != "":
-		return "waits for " + shortRun(r.Behind)
+		return "waits for " + shortID(r.Behind)
 	case r.Review != nil:
 		return r.Review.Reason
 	case r.State == run.Waiting && len(r.Waits) > 0:
@@ -161,7 +200,7 @@ func note(r *messages.RunInfo) string {
 	case r.Attempt > 1 && r.BranchOf == nil:
 		return fmt.Sprintf("attempt %d", r.Attempt)
 	case r.Branch != "":
-		return "branch " + r.Branch + " of " + shortRun(r.BranchOf.Run)
+		return "branch " + r.Branch + " of " + shortID(r.BranchOf.Run)
 	}
 	return r.Reason
 }

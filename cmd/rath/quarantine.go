@@ -65,7 +65,7 @@ func (a *app) apartCommand(v verb, do func(*client.Client, context.Context, run.
 						return why
 					}
 					if other := with[r.Session]; other != "" {
-						return "has the session of run " + shortRun(other)
+						return "has the session of run " + string(other)
 					}
 					with[r.Session] = r.Run
 					return ""

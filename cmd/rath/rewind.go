@@ -264,9 +264,9 @@ func (a *app) replayed(r *messages.Replay, verify bool) error {
 
 // replayTitle tells which run it is, and what code it met.
 func replayTitle(r *messages.ReplayedRun) string {
-	text := "run " + shortRun(r.Run)
+	text := "run " + string(r.Run)
 	if r.Branch != "" {
-		text = "branch " + r.Branch + " of run " + shortRun(r.BranchOf)
+		text = "branch " + r.Branch + " of run " + string(r.BranchOf)
 	}
 	text += fmt.Sprintf(", %s, %s", r.Workflow, strings.ReplaceAll(string(r.State), "_", " "))
 	if recorded := strings.Join(r.Revisions, ", "); recorded != "" && recorded != r.Code {

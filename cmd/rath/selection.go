@@ -202,6 +202,7 @@ func (a *app) tellDone(o *selection, rows []done, v verb, todo int, dry bool) er
 		a.remark("no run is chosen")
 		return nil
 	}
+	shortID := shortRuns(runIDs(rows, func(r *done) run.ID { return r.Run }))
 	table := make([][]string, len(rows))
 	for i, r := range rows {
 		what := r.Note
@@ -215,7 +216,7 @@ func (a *app) tellDone(o *selection, rows []done, v verb, todo int, dry bool) er
 		case what == "":
 			what = v.past
 		}
-		table[i] = []string{shortRun(r.Run), string(r.State), r.Workflow, term.Line(what, 60)}
+		table[i] = []string{shortID(r.Run), string(r.State), r.Workflow, term.Line(what, 60)}
 	}
 	a.table([]string{"RUN", "STATE", "WORKFLOW", ""}, table)
 	if dry {

@@ -104,6 +104,7 @@ func (a *app) redraw(runs []messages.RunInfo, shown map[run.ID]messages.RunInfo)
 		}
 		return nil
 	}
+	shortID := shortRuns(idsOf(runs))
 	for i := len(runs) - 1; i >= 0; i-- { // the oldest first, as they came
 		r := &runs[i]
 		if old, ok := shown[r.Run]; ok && reflect.DeepEqual(old, *r) {
@@ -116,9 +117,9 @@ func (a *app) redraw(runs []messages.RunInfo, shown map[run.ID]messages.RunInfo)
 			}
 			continue
 		}
-		line := fmt.Sprintf("%s  %s %s %s %s", clock(time.Now()), term.Pad(shortRun(r.Run), 12), term.Pad(string(r.State), 12),
+		line := fmt.Sprintf("%s  %s %s %s %s", clock(time.Now()), term.Pad(shortID(r.Run), 12), term.Pad(string(r.State), 12),
 			term.Pad(term.Line(r.Workflow, 12), 12), term.Pad(lineage.Short(r.Session), 9))
-		a.out.Println(strings.TrimRight(term.Clip(fmt.Sprintf("%s %s", line, term.Line(note(r), 60)), 120), " "))
+		a.out.Println(strings.TrimRight(term.Clip(fmt.Sprintf("%s %s", line, term.Line(note(r, shortID), 60)), 120), " "))
 	}
 	return nil
 }

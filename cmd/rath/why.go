@@ -345,9 +345,10 @@ func (a *app) tellReason(g *lineage.Graph, s *system, r reason) error {
 	field("when", moment(r.Time))
 	if len(r.Changes) > 1 {
 		a.out.Println("\nall changes:")
+		shortID := shortRuns(runIDs(r.Changes, func(c *fileStep) run.ID { return c.Run }))
 		rows := make([][]string, len(r.Changes))
 		for i, c := range r.Changes {
-			rows[i] = []string{shortRun(c.Run), string(c.Step), fmt.Sprintf("+%d -%d", c.Added, c.Removed), term.Line(c.Did, 60)}
+			rows[i] = []string{shortID(c.Run), string(c.Step), fmt.Sprintf("+%d -%d", c.Added, c.Removed), term.Line(c.Did, 60)}
 		}
 		a.table([]string{"RUN", "STEP", "LINES", ""}, rows)
 	}

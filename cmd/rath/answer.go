@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/term"
@@ -145,8 +146,13 @@ func (a *app) decisionFlags(cmd *cobra.Command, d *client.Decision) {
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&d.Reason, "reason", "", "why, kept as evidence")
-	fs.StringVar(&d.By, "by", a.getenv("USER"), "who decides, recorded as said (default $USER)")
-	fs.Lookup("by").DefValue = ""
+	a.byFlag(fs, &d.By, "who decides")
+}
+
+// byFlag says who did something; nobody checks it.
+func (a *app) byFlag(fs *pflag.FlagSet, by *string, what string) {
+	fs.StringVar(by, "by", a.getenv("USER"), what+", recorded as said (default $USER)")
+	fs.Lookup("by").DefValue = "" // which differs between machines
 }
 
 func oneOrTwo(what string) cobra.PositionalArgs {
@@ -183,7 +189,7 @@ func (a *app) decide(cmd *cobra.Command, args []string, d client.Decision, value
 			}
 			return err
 		}
-		a.goesOn(s, done, r.Run)
+		a.goesOn(s, done, &r)
 		return nil
 	})
 }
@@ -216,8 +222,7 @@ message becomes the session's next user chunk.`,
 	fs.SortFlags = false
 	fs.BoolVar(&m.Interrupt, "interrupt", false, "cut off the model call that is under way")
 	fs.StringVar(&m.ID, "id", "", "makes sending the same message again harmless")
-	fs.StringVar(&m.By, "by", a.getenv("USER"), "who says it, recorded as said (default $USER)")
-	fs.Lookup("by").DefValue = ""
+	a.byFlag(fs, &m.By, "who says it")
 	return cmd
 }
 

@@ -128,7 +128,7 @@ the revision that it was recorded under (--pin).`,
 	fs.BoolVar(&failed, "fail", false, "end the run as failed")
 	fs.StringVar(&value, "value", "", "what the call returned, as JSON")
 	fs.StringVar(&reason, "reason", "", "why, kept as evidence")
-	fs.StringVar(&by, "by", "", "who decides")
+	a.byFlag(fs, &by, "who decides")
 	return cmd
 }
 
@@ -156,7 +156,7 @@ func (a *app) resolveRun(ctx context.Context, name string, c messages.Control) e
 			a.remark("pinned; the run goes on when a node offers revision %s of %s", revision, r.Workflow)
 			return nil
 		}
-		a.goesOn(s, "decided", r.Run)
+		a.goesOn(s, "decided", &r)
 		return nil
 	})
 }

@@ -80,6 +80,6 @@ func (a *app) apartCommand(v verb, do func(*client.Client, context.Context, run.
 	}
 	o.flags(cmd.Flags())
 	cmd.Flags().StringVar(&reason, "reason", "", "why, kept as evidence")
-	cmd.Flags().StringVar(&by, "by", "", "who decides")
+	a.byFlag(cmd.Flags(), &by, "who decides")
 	return cmd
 }

@@ -57,7 +57,7 @@ step.`,
 	cmd.Flags().DurationVar(&limit, "budget-time", 0, "so long from its first claim, such as 30m")
 	cmd.Flags().BoolVar(&unlimited, "unlimited", false, "no limit at all")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, kept as evidence")
-	cmd.Flags().StringVar(&by, "by", "", "who decides")
+	a.byFlag(cmd.Flags(), &by, "who decides")
 	return cmd
 }
 

@@ -275,12 +275,15 @@ const asBegun = "the --script and --unsafe that it began with"
 
 // goesOn says, once something was done about a run, that it goes on or how to
 // let it.
-func (a *app) goesOn(s *system, done string, id run.ID) {
-	if s.own() {
-		a.remark("%s; no node runs here: go on with %q, and %s", done, a.resumeWith(id, nil), asBegun)
-		return
+func (a *app) goesOn(s *system, done string, r *messages.RunInfo) {
+	switch {
+	case r.Quarantine != "":
+		a.remark("%s; run %s stays set apart (%s) until %q", done, r.Run, term.Line(r.Quarantine, 200), a.hint("release", string(r.Run), "--reason", "TEXT"))
+	case s.own():
+		a.remark("%s; no node runs here: go on with %q, and %s", done, a.resumeWith(r.Run, nil), asBegun)
+	default:
+		a.remark("%s; run %s goes on", done, r.Run)
 	}
-	a.remark("%s; run %s goes on", done, id)
 }
 
 // finish prints how a run ended.

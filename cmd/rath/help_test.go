@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/lineage"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -96,6 +97,16 @@ func TestArgumentsAreUsage(t *testing.T) {
 		}
 		if refused == 0 && !slices.Contains(unbounded, c.CommandPath()) {
 			t.Errorf("%s takes any number of arguments", c.CommandPath())
+		}
+	}
+}
+
+// TestSelectTopic wants a space after the name of every field.
+func TestSelectTopic(t *testing.T) {
+	text := selectTopic()
+	for _, f := range lineage.SelectorFields() {
+		if !strings.Contains(text, "\n  "+f.Name+"  ") {
+			t.Errorf("%s is not in a column of its own:\n%s", f.Name, text)
 		}
 	}
 }

@@ -32,17 +32,21 @@ than letters, digits and _ - . : / @ * + stand between quotes. Runs and sessions
 may be abbreviated, or named as everywhere: "@last". The fields:
 
 `)
+	longest := 0
+	for _, f := range lineage.SelectorFields() {
+		longest = max(longest, len(f.Name))
+	}
 	for _, f := range lineage.SelectorFields() {
 		doc := f.Doc
 		if f.Name == "state" {
 			doc += "; or status"
 		}
-		for i, l := range term.Wrap(doc, 66) {
+		for i, l := range term.Wrap(doc, 76-longest) {
 			name := ""
 			if i == 0 {
 				name = f.Name
 			}
-			b.WriteString("  " + term.Pad(name, 11) + l + "\n")
+			b.WriteString("  " + term.Pad(name, longest+2) + l + "\n")
 		}
 	}
 	return b.String()

@@ -22,6 +22,7 @@ import (
 	"github.com/rathcluster/rath/internal/fleet"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/run"
 )
 
 // audit dumps the streams and checks what they hold against what tools, the
@@ -82,7 +83,7 @@ func (w *world) auditOnce(ctx context.Context) (*audit.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &audit.Options{Schemas: schemas, Limit: 5}
+	o := &audit.Options{Schemas: schemas, Edition: run.Edition + 1, Limit: 5}
 	for name, to := range map[string]*[]io.Reader{"witness.jsonl": &o.Tools, "told.jsonl": &o.Clients} {
 		data, err := os.ReadFile(w.path(name))
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/release"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -43,8 +44,15 @@ const KindWriter = "writer.opened"
 // Schema is the schema number that this release writes.
 const Schema = 1
 
-// WriterOpened says who writes from here on.
+// Edition counts the releases that added optional fields to the data of events.
+// Whoever adds one after a release counts it up, so that an auditor of a former
+// release can tell fields that it does not know from mistakes. It says nothing
+// about meanings: another one is another schema number.
+const Edition = 0 + release.Ahead
+
+// WriterOpened says who writes from here on, and in which Edition.
 type WriterOpened struct {
+	Edition     uint64 `json:"edition,omitempty"`
 	Epoch       uint64 `json:"epoch"`
 	Incarnation string `json:"incarnation"`
 }

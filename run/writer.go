@@ -152,7 +152,7 @@ func (w *Writer) stage(now time.Time, events ...session.Event) error {
 		return a
 	}
 	if !w.opened {
-		events = append([]session.Event{event(KindWriter, WriterOpened{Epoch: w.book.Epoch + 1, Incarnation: w.incarnation})}, events...)
+		events = append([]session.Event{event(KindWriter, WriterOpened{Edition: Edition, Epoch: w.book.Epoch + 1, Incarnation: w.incarnation})}, events...)
 		if release.Ahead > 0 {
 			events = append(events, session.Event{Kind: "release.wrote", Schema: release.Ahead, Data: "{}"})
 		}

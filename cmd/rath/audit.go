@@ -17,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/run"
 )
 
 // auditFlags are those of audit.
@@ -48,7 +49,8 @@ to each event. While it works, --open leaves out what may only be on its way.
 Reading a server takes the credentials of an operator.
 
 Exit code 1 if a promise was broken: each line names it, with the session, the
-commit, what had to be there and what is.`,
+commit, what had to be there and what is. Exit code 6 if none was, but a later
+release of rath wrote fields that this one does not know: audit with that one.`,
 		Example: `  rath audit
   rath audit --server nats://nats:4222 --creds node.creds --dump all.jsonl
   rath audit all.jsonl --tools tools.jsonl --secret keys.txt -o json`,
@@ -82,7 +84,7 @@ func (schemaFiles) ReadFile(name string) ([]byte, error) {
 }
 
 func (a *app) audit(ctx context.Context, args []string, f *auditFlags) (err error) {
-	o := &audit.Options{Schemas: schemaFiles{}, Open: f.open, Limit: f.limit}
+	o := &audit.Options{Schemas: schemaFiles{}, Edition: run.Edition, Open: f.open, Limit: f.limit}
 	if a.config.Tenant.given() {
 		o.Tenant = a.config.Tenant.Value
 	}
@@ -229,6 +231,9 @@ func (a *app) audited(r *audit.Report) error {
 			total += fmt.Sprintf(", %s of them open", thousands(int64(r.Open))) //nolint:gosec // likewise
 		}
 		verdict := a.out.Paint(term.Green, "every promise was kept")
+		if len(r.Newer) > 0 {
+			verdict = a.out.Paint(term.Yellow, "every promise was kept, as far as this auditor knows")
+		}
 		if broken > 0 {
 			verdict = a.out.Paint(term.Red, counted(int64(broken), "violation")) //nolint:gosec // likewise
 			for _, c := range r.Counts {
@@ -237,10 +242,16 @@ func (a *app) audited(r *audit.Report) error {
 				}
 			}
 		}
+		for _, n := range r.Newer {
+			a.out.Println(fmt.Sprintf("newer than this auditor knows: %s of %s, edition %d, %s", n.Field, n.Kind, n.Edition, counted(int64(n.Count), "event"))) //nolint:gosec // likewise
+		}
 		a.out.Println(total + ": " + verdict)
 	}
 	if err == nil && !r.OK() {
 		err = silent(exitFailed)
+	}
+	if err == nil && len(r.Newer) > 0 {
+		err = silent(exitPartial)
 	}
 	return err
 }

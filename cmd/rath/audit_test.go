@@ -122,3 +122,19 @@ func spoil(t *testing.T, from, to, word, old, by string) {
 		t.Fatal(err)
 	}
 }
+
+// TestAuditOfLaterRelease: nothing is broken, and not all was looked at.
+func TestAuditOfLaterRelease(t *testing.T) {
+	var out bytes.Buffer
+	a := &app{stdout: &out, stderr: &out, getenv: func(string) string { return "" }}
+	a.out, a.err = a.writer(&out, "never"), a.writer(&out, "never")
+	err := a.audited(&audit.Report{Newer: []audit.Newer{{Kind: "step.done", Field: "usage.audio", Edition: 2, Count: 3}}})
+	if codeOf(err) != exitPartial {
+		t.Errorf("exit code %d: %v", codeOf(err), err)
+	}
+	for _, want := range []string{"usage.audio of step.done, edition 2, 3 events", "as far as this auditor knows"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, &out)
+		}
+	}
+}

@@ -257,7 +257,7 @@ func (s *system) record(ctx context.Context, file *openrath.File) (id session.ID
 	case !errors.Is(err, session.ErrNotFound):
 		return "", false, err
 	}
-	opened, err := run.NewEvent(run.KindWriter, run.WriterOpened{Epoch: 1, Incarnation: "import"})
+	opened, err := run.NewEvent(run.KindWriter, run.WriterOpened{Edition: run.Edition, Epoch: 1, Incarnation: "import"})
 	if err != nil {
 		return "", false, err
 	}

@@ -113,6 +113,10 @@ type Options struct {
 	// Schemas holds commit.v1.json, record.v1.json, result.v1.json and
 	// alias.v1.json.
 	Schemas fs.FS
+	// Edition of the events that the schemas describe. Fields that they do not
+	// have break no promise where the writer's edition is later: the report has
+	// them as Newer.
+	Edition uint64
 	// Tenant limits the audit to one tenant; empty means all.
 	Tenant string
 	// Open says that the system still works: what only a settled one owes
@@ -170,7 +174,8 @@ type Count struct {
 // Report is what an audit found.
 type Report struct {
 	Violations []Violation `json:"violations"`
-	Counts     []Count     `json:"counts"` // in the order of Invariants
+	Counts     []Count     `json:"counts"`          // in the order of Invariants
+	Newer      []Newer     `json:"newer,omitempty"` // what these schemas do not know
 	Messages   uint64      `json:"messages"`
 	Bytes      uint64      `json:"bytes"`
 	Commits    uint64      `json:"commits"`
@@ -231,6 +236,7 @@ type audit struct {
 	disposals []disposal
 	spreads   []*held
 	warm      []warmTold
+	newer     map[newerField]*Newer
 	repeated  []openQuestion
 	witness   witnesses
 	lineage   lineageState
@@ -351,6 +357,7 @@ func (a *audit) wanted(tenant string) bool { return a.o.Tenant == "" || a.o.Tena
 
 // finish makes the checks that need everything.
 func (a *audit) finish() {
+	a.finishNewer()
 	a.dig()
 	a.finishLinks()
 	a.finishRuns()

@@ -122,6 +122,7 @@ type closedData struct {
 }
 
 type writerData struct {
+	Edition     uint64 `json:"edition"`
 	Epoch       uint64 `json:"epoch"`
 	Incarnation string `json:"incarnation"`
 }

@@ -19,6 +19,7 @@ type log struct {
 	hash        string // of the last commit
 	cut         bool   // the log does not begin at commit 1
 	epoch       uint64 // of the last writer.opened
+	edition     uint64 // likewise
 	incarnation string
 	version     uint64
 	opened      openedData
@@ -282,6 +283,10 @@ func (a *audit) load(l *log, seq uint64, e *event, blobs map[string]string) bool
 func (a *audit) fits(l *log, seq uint64, e *event) bool {
 	s := a.schemas.events[e.kind]
 	wrong := ""
+	if e.kind == writerOpened {
+		d, _ := read[writerData](e.data) // what does not decode does not fit either
+		l.edition = d.Edition
+	}
 	switch {
 	case s == nil && !ownNamespace(e.kind):
 		return false // readers skip what they do not know
@@ -290,7 +295,7 @@ func (a *audit) fits(l *log, seq uint64, e *event) bool {
 	case e.schema != 1:
 		wrong = fmt.Sprintf("schema %d", e.schema)
 	default:
-		wrong = s.check(e.data)
+		wrong = s.checkNewer(e.data, a.newerThanKnown(l, e.kind))
 	}
 	a.check(Format, wrong == "", func() Violation { return l.says(seq, "", e.kind+" as in commit.v1", wrong) })
 	return wrong == ""

@@ -238,8 +238,12 @@ func pattern(text string) (func(string) bool, error) {
 }
 
 // check returns what is wrong with canonical JSON, "" if nothing is.
-func (s *schema) check(text string) string {
-	c := scanner{s: text}
+func (s *schema) check(text string) string { return s.checkNewer(text, nil) }
+
+// checkNewer is check for what may have fields that the schema does not know;
+// newer, unless nil, is told of them.
+func (s *schema) checkNewer(text string, newer func(field string)) string {
+	c := scanner{s: text, newer: newer}
 	return s.value(&c, "")
 }
 
@@ -321,8 +325,11 @@ func (s *schema) object(c *scanner, at string) string {
 		}
 		p := s.props[name]
 		if p == nil {
-			if s.closed {
+			switch {
+			case s.closed && c.newer == nil:
 				return named(at) + "field " + strconv.Quote(name) + " is unknown"
+			case s.closed:
+				c.newer(strings.TrimPrefix(at+"."+name, "."))
 			}
 			if !c.value(0) {
 				return named(at) + "no JSON"

@@ -82,6 +82,9 @@ type Permission struct {
 	Why     string `json:"why"`
 	// Answer marks inboxes of others: permission to respond does instead.
 	Answer bool `json:"answer,omitempty"`
+	// Repair marks what is needed only once something is broken: a user without
+	// it works, and is told then.
+	Repair bool `json:"repair,omitempty"`
 }
 
 // String is "publish to rath.task.acme.*".
@@ -133,6 +136,10 @@ func GrantOf(r Role, at Place) Grant {
 
 func publish(subject, why string) Permission {
 	return Permission{Op: OpPublish, Subject: subject, Why: why}
+}
+
+func repair(subject string) Permission {
+	return Permission{Op: OpPublish, Subject: subject, Why: "making a stream in memory anew that its servers lost", Repair: true}
 }
 
 func subscribe(subject, why string) Permission {
@@ -191,6 +198,10 @@ func nodeNeeds(at Place) []Permission {
 		publish("$JS.API.CONSUMER.CREATE."+StreamWork+".>", "queues of a pool, and one that lost count of its stream"),
 		publish("$JS.API.CONSUMER.DELETE."+StreamTasks+".*", "queues of a pool, and one that lost count of its stream"),
 		publish("$JS.API.CONSUMER.DELETE."+StreamWork+".*", "queues of a pool, and one that lost count of its stream"),
+		repair("$JS.API.STREAM.CREATE."+StreamWork),
+		repair("$JS.API.STREAM.DELETE."+StreamWork),
+		repair("$JS.API.STREAM.CREATE.KV_"+BucketNode),
+		repair("$JS.API.STREAM.DELETE.KV_"+BucketNode),
 		publish("$JS.ACK.>", "acknowledging tasks and work"),
 		publish(SubjectUserInfo, "asking at the start what these credentials may do"),
 		answer(InboxClient, "answers to clients of the same account"),
@@ -208,6 +219,8 @@ func operatorNeeds() []Permission {
 	return []Permission{
 		publish("$JS.API.STREAM.CREATE.*", "provisioning"),
 		publish("$JS.API.STREAM.UPDATE.*", "provisioning"),
+		repair("$JS.API.STREAM.DELETE." + StreamWork),
+		repair("$JS.API.STREAM.DELETE.KV_" + BucketNode),
 		publish("$JS.API.CONSUMER.CREATE.>", "provisioning work queues; reading streams in order"),
 		publish("$JS.API.CONSUMER.DELETE.*.*", "provisioning: work queues of former releases"),
 		publish("$JS.API.STREAM.INFO.*", "how streams are set up, and how full"),
@@ -301,6 +314,9 @@ type Held struct {
 func (g *Grant) Missing(h *Held) []Permission {
 	var out []Permission
 	for _, p := range g.Allow {
+		if p.Repair {
+			continue
+		}
 		has := &h.Publish
 		if p.Op == OpSubscribe {
 			has = &h.Subscribe

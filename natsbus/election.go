@@ -44,9 +44,16 @@ const (
 	codeNotLeader    = 10009
 )
 
+// errLeaderless is returned for a stream that none of its servers leads: what
+// the cluster knows of it can be asked all the same.
+var errLeaderless = errors.New("natsbus: the stream has no leader")
+
 // electing reports whether an error is one of servers that choose a leader: some
 // say so, others say nothing. Nobody listens where JetStream is off.
 func electing(err error) bool {
+	if errors.Is(err, errLeaderless) {
+		return true
+	}
 	if code := apiCode(err); code != 0 {
 		return code == codeNotAvailable || code == codeNotLeader
 	}

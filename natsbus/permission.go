@@ -156,6 +156,7 @@ const (
 	apiStreamInfo     = "$JS.API.STREAM.INFO."
 	apiStreamCreate   = "$JS.API.STREAM.CREATE."
 	apiStreamUpdate   = "$JS.API.STREAM.UPDATE."
+	apiStreamDelete   = "$JS.API.STREAM.DELETE."
 	apiStreamNames    = "$JS.API.STREAM.NAMES"
 	apiConsumerInfo   = "$JS.API.CONSUMER.INFO."
 	apiConsumerCreate = "$JS.API.CONSUMER.CREATE."

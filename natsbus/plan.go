@@ -44,7 +44,7 @@ type Change struct {
 
 	want, have *jetstream.StreamConfig // of a stream or bucket
 	queue      pullQueue
-	lost       bool // a consumer that is there, but served by nobody
+	lost       bool // it is there, but served by nobody
 	denied     *PermissionError
 }
 
@@ -255,7 +255,8 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%d B", n)
 }
 
-// lookStream returns how a stream is, nil if it is not there.
+// lookStream returns how a stream is, nil if it is not there. One that nobody
+// leads is an error.
 func (c *Conn) lookStream(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
 	s, err := apiWithin(ctx, c, apiStreamInfo+name, askStream, func(ctx context.Context) (jetstream.Stream, error) {
 		return c.js.Stream(ctx, name)
@@ -266,7 +267,11 @@ func (c *Conn) lookStream(ctx context.Context, name string) (*jetstream.StreamIn
 	if err != nil {
 		return nil, err
 	}
-	return s.CachedInfo(), nil
+	info := s.CachedInfo()
+	if info.Cluster != nil && info.Cluster.Leader == "" {
+		return nil, errLeaderless
+	}
+	return info, nil
 }
 
 // askStream bounds the question how a stream is.
@@ -282,10 +287,12 @@ func (c *Conn) changes(ctx context.Context, o *Options, e *election, more func(*
 	there := map[string]bool{}
 	for _, want := range layout(o) {
 		info, err := c.findStream(ctx, e, want.Name)
-		if err != nil {
+		lost := replaceable(&want) && c.lost(ctx, err)
+		if err != nil && !lost {
 			return nil, o.provisionError(want, err)
 		}
 		ch := streamChange(want)
+		ch.lost = lost
 		state := jetstream.StreamState{}
 		if info != nil {
 			there[want.Name], state = true, info.State
@@ -300,14 +307,11 @@ func (c *Conn) changes(ctx context.Context, o *Options, e *election, more func(*
 	for _, q := range queues(o.Pools) {
 		ch := Change{Kind: KindConsumer, Name: q.stream + "/" + q.durable, Action: Create, About: q.filter, queue: q}
 		if there[q.stream] {
-			consumer, lost, err := c.seekQueue(ctx, q)
+			consumer, lost, err := c.findQueue(ctx, e, q)
 			if err != nil && !lost {
 				return nil, fmt.Errorf("natsbus: consumer %s of stream %s: %w", q.durable, q.stream, err)
 			}
-			if ch.lost = lost; lost {
-				ch.About += ", anew: no server serves the one that is there"
-			}
-			if consumer != nil {
+			if ch.lost = lost; consumer != nil {
 				ch.Action, ch.Differences = Keep, q.differences(&consumer.CachedInfo().Config)
 				ch.decide()
 			}
@@ -357,6 +361,9 @@ func (ch *Change) decide() {
 	if ch.want != nil {
 		cfg := ch.merged()
 		ch.About = fmt.Sprintf("%s, %s, %s", strings.ToLower(cfg.Storage.String()), counted(cfg.Replicas, "replica"), bytesText(cfg.MaxBytes))
+	}
+	if ch.lost {
+		ch.About += "; no server serves the one that is there"
 	}
 	if ch.Action == Create {
 		return
@@ -434,17 +441,16 @@ func (c *Conn) carryOut(ctx context.Context, e *election, ch *Change) error {
 
 func (c *Conn) carryOutOnce(ctx context.Context, ch *Change) error {
 	switch {
-	case ch.lost:
+	case ch.lost && ch.Kind == KindConsumer:
 		_, err := c.renewQueue(ctx, ch.queue)
 		return err
+	case ch.lost:
+		return c.renewStream(ctx, *ch.want)
 	case ch.Kind == KindConsumer:
 		_, err := c.putQueue(ctx, ch.queue)
 		return err
 	case ch.Action == Create:
-		_, err := apiWithin(ctx, c, apiStreamCreate+ch.want.Name, provisionFor, func(ctx context.Context) (jetstream.Stream, error) {
-			return c.js.CreateStream(ctx, *ch.want)
-		})
-		return err
+		return c.makeStream(ctx, *ch.want)
 	}
 	cfg := ch.merged()
 	_, err := apiWithin(ctx, c, apiStreamUpdate+cfg.Name, provisionFor, func(ctx context.Context) (jetstream.Stream, error) {

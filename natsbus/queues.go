@@ -132,7 +132,7 @@ func (c *Conn) retireQueue(ctx context.Context, q pullQueue) error {
 // openQueue returns the consumer to take messages from. One that is not there
 // is made, by whoever may, and one without servers is made anew.
 func (c *Conn) openQueue(ctx context.Context, q pullQueue) (jetstream.Consumer, error) {
-	consumer, lost, err := c.seekQueue(ctx, q)
+	consumer, lost, err := c.findQueue(ctx, &election{}, q)
 	if lost {
 		consumer, err = c.renewQueue(ctx, q)
 	} else if err == nil && consumer == nil {
@@ -142,46 +142,6 @@ func (c *Conn) openQueue(ctx context.Context, q pullQueue) (jetstream.Consumer, 
 		return nil, fmt.Errorf("consumer %s of stream %s is missing: %s: %w", q.durable, q.stream, c.o.provision(), err)
 	}
 	return consumer, err
-}
-
-// leaderless is for how long no server answers for a consumer whose stream has
-// a leader, before nobody ever will: a consumer elects in 4 to 9 s.
-const leaderless = 20 * time.Second
-
-// seekQueue is lookQueue with patience. A consumer is lost when the servers
-// know it, but none of them serves it: each took what it stored of it for left
-// over, and removed it. Servers do not mend that.
-func (c *Conn) seekQueue(ctx context.Context, q pullQueue) (consumer jetstream.Consumer, lost bool, err error) {
-	began := time.Now()
-	for wait := newBackoff(); ; {
-		consumer, err = c.lookQueue(ctx, q)
-		if !passing(err) || ctx.Err() != nil {
-			return consumer, false, err
-		}
-		if time.Since(began) > leaderless {
-			info, unknown := c.lookStream(ctx, q.stream)
-			return nil, unknown == nil && info != nil, err
-		}
-		if wait.sleep(ctx) != nil {
-			return nil, false, err
-		}
-	}
-}
-
-// renewQueue removes a lost consumer and makes it again. It begins with all
-// that the stream holds: what another node is handling comes twice, which is
-// harmless.
-func (c *Conn) renewQueue(ctx context.Context, q pullQueue) (jetstream.Consumer, error) {
-	c.o.Logger.Warn("no server serves a consumer; it is made anew", "stream", q.stream, "consumer", q.durable)
-	// Whether it is gone its absence tells: who would answer is what it lacks.
-	if err := c.removeQueue(ctx, q); err != nil && !passing(err) {
-		return nil, err
-	}
-	consumer, err := c.lookQueue(ctx, q)
-	if err != nil || consumer != nil {
-		return consumer, err
-	}
-	return c.putQueue(ctx, q)
 }
 
 // removeQueue removes the consumer, if it is there.

@@ -80,7 +80,8 @@ func (o *RelayOptions) complete(c *Conn) RelayOptions {
 // stream, and tells them to who watches their run. Where relays overlap some
 // records are repeated, which readers recognise: see Ordered.
 //
-// Both go on after a restart where they were.
+// Both go on after a restart where they were. Whoever relays the first partition
+// also makes the streams in memory anew that no server serves any more.
 func (c *Conn) RelayAll(ctx context.Context, o *RelayOptions) error {
 	if err := c.newRoster(o).run(ctx); err != nil {
 		return fmt.Errorf("natsbus: relay: %w", err)
@@ -93,7 +94,11 @@ func (c *Conn) relay(ctx context.Context, r *roster, partition uint32, poke <-ch
 	g := c.o.Generation
 	out := &outbox{c: c, o: r.o, generation: g, partition: partition, stream: EventStream(g, partition), poke: poke, onDuty: r.onDuty}
 	told := &lineageRelay{c: c, generation: g, partition: partition, stream: EventStream(g, partition), onDuty: r.onDuty}
-	return together(ctx, c.again("outbox", out.stream, out.run), c.again("lineage", told.stream, told.run))
+	pumps := []func(context.Context) error{c.again("outbox", out.stream, out.run), c.again("lineage", told.stream, told.run)}
+	if partition == 0 {
+		pumps = append(pumps, c.tend)
+	}
+	return together(ctx, pumps...)
 }
 
 // again returns a pump that starts over when it fails, unless its stream is

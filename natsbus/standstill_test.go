@@ -178,7 +178,7 @@ func TestLostConsumer(t *testing.T) {
 				})
 				began := time.Now()
 				begin(t, c)
-				if d := time.Since(began); d > 4*leaderless {
+				if d := time.Since(began); d > 4*patience {
 					t.Errorf("it took %v", d)
 				}
 				w.set(nil, nil)

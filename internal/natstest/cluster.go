@@ -20,6 +20,12 @@ type Cluster struct {
 	configs []*server.Options
 }
 
+// Tags of servers, for the placement of streams.
+const (
+	First = "first" // three of the servers
+	Last  = "last"  // the last three: in a cluster of five one is both
+)
+
 // StartCluster starts a cluster of n servers that sync every write, waits
 // until it has a leader and stops it when the test ends.
 func StartCluster(tb testing.TB, n int) *Cluster {
@@ -33,8 +39,15 @@ func StartCluster(tb testing.TB, n int) *Cluster {
 		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", ports[i]))
 	}
 	for i, port := range ports {
+		var tags []string
+		if i < 3 {
+			tags = append(tags, First)
+		}
+		if i >= n-3 {
+			tags = append(tags, Last)
+		}
 		c.configs = append(c.configs, &server.Options{
-			ServerName: fmt.Sprintf("n%d", i), Host: "127.0.0.1", Port: FreePort(tb),
+			ServerName: fmt.Sprintf("n%d", i), Tags: tags, Host: "127.0.0.1", Port: FreePort(tb),
 			JetStream: true, StoreDir: tb.TempDir(), SyncAlways: true, NoSigs: true, NoLog: true,
 			JetStreamMaxStore: maxStore, JetStreamMaxMemory: maxStore,
 			Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: port},

@@ -61,7 +61,9 @@ func (s *System) begin(ctx context.Context, t run.Task) (Answer, error) {
 		return "", err
 	}
 	done := make(chan result, 1)
-	s.drain.begins.Go(func() {
+	s.drain.begins.Add(1)
+	s.work.run(func() {
+		defer s.drain.begins.Done()
 		defer s.executions.leave(k)
 		a, err := s.claim(context.WithoutCancel(ctx), t)
 		done <- result{a, err}

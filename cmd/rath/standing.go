@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/rathcluster/rath/client"
@@ -55,10 +56,11 @@ func (s *system) await(ctx context.Context, f *client.Follower, id run.ID, perso
 			if r.Kind == "" {
 				continue
 			}
-			key := string(r.Run) + " " + asks(&r) + " " + string(r.Step)
+			parts := []string{string(r.Run), asks(&r), string(r.Step)}
 			for _, w := range r.Waits {
-				key += " " + string(w.Step)
+				parts = append(parts, string(w.Step))
 			}
+			key := strings.Join(parts, " ")
 			if open[key] = true; !told[key] {
 				person(r)
 			}

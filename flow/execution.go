@@ -86,7 +86,8 @@ func (ex *Execution) Run() run.ID { return ex.id }
 // Attempt returns which attempt of the run this is, counted from one.
 func (ex *Execution) Attempt() uint64 { return ex.attempt }
 
-// Result returns the session that the run ended with.
+// Result returns the session that the run ended with. It is there once Forward
+// has returned, and not to be asked for before.
 func (ex *Execution) Result() session.Session { return ex.result }
 
 // Park lets the steps that are under way end and be recorded, and releases the
@@ -160,41 +161,7 @@ func (ex *Execution) watch(ctx context.Context) (context.Context, func()) {
 	}
 	var wg sync.WaitGroup
 	if at, ok := ex.granted.Session.Link(); ok {
-		wg.Go(func() {
-			for e, err := range ex.rt.Store.Follow(ctx, ex.home, session.Position{Seq: at.Seq, Hash: at.Hash, Token: at.Token}) {
-				if err != nil {
-					return // the next commit will tell
-				}
-				for _, ev := range e.Commit.Events {
-					if ev.Kind == run.KindReceived {
-						if v, err := run.Read[run.Received](ev); err == nil && v.Run == ex.id {
-							ex.receive(v)
-						}
-					}
-					switch ev.Kind {
-					case run.KindQuarantined:
-						if q, err := run.Read[run.Quarantined](ev); err == nil && !q.Released {
-							ex.Park()
-						}
-						continue
-					case run.KindRebudgeted:
-						if b, err := run.Read[run.Rebudgeted](ev); err == nil && b.Run == ex.id {
-							ex.mu.Lock()
-							ex.account.Limit = b.Budget
-							ex.mu.Unlock()
-						}
-						continue
-					case run.KindCancel:
-					default:
-						continue
-					}
-					if c, err := run.Read[run.CancelRequested](ev); err == nil && c.Run == ex.id {
-						cancel(fmt.Errorf("%w: %s", run.ErrCancelled, c.Reason))
-						return
-					}
-				}
-			}
-		})
+		wg.Go(func() { ex.follow(ctx, session.Position{Seq: at.Seq, Hash: at.Hash, Token: at.Token}, cancel) })
 	}
 	return ctx, func() {
 		release()

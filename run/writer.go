@@ -355,7 +355,7 @@ func (w *Writer) Signal(s Signal, now time.Time) error {
 			}
 			return w.end(r, Failed, CodeReview, v.Reason, now)
 		}
-		return fmt.Errorf("run: decision %q: want %s, %s, %s or %s", v.Decision, Happened, Again, Pin, Fail)
+		return fmt.Errorf("run: decision %q: want %s, %s, %s or %s: %w", v.Decision, Happened, Again, Pin, Fail, ErrMalformed)
 	}
 	return fmt.Errorf("run: signal for %s: %w", s.Run, ErrNotSupported)
 }

@@ -52,7 +52,7 @@ Exit code 1 if a promise was broken: each line names it, with the session, the
 commit, what had to be there and what is. Exit code 6 if none was, but a later
 release of rath wrote fields that this one does not know: audit with that one.`,
 		Example: `  rath audit
-  rath audit --server nats://nats:4222 --creds node.creds --dump all.jsonl
+  rath audit --server nats://nats:4222 --creds operator.creds --dump all.jsonl
   rath audit all.jsonl --tools tools.jsonl --secret keys.txt -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {

@@ -3,7 +3,6 @@ package retention
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/rathcluster/rath/dossier"
@@ -52,20 +51,11 @@ func Restore(ctx context.Context, c *natsbus.Conn, doc []byte, by string) (*doss
 			return t, all, err
 		}
 	}
-	direct := run.Direct(c.Log(), &run.DirectOptions{Incarnation: "operator"})
+	var ids []session.ID
 	for _, l := range t.Logs {
-		k := session.Key{Tenant: t.Tenant, ID: l.Session}
-		if err := c.Archived(ctx, k); err == nil {
-			continue // it goes on already
-		} else if !errors.Is(err, session.ErrArchived) {
-			return t, all, fmt.Errorf("retention: %w", err)
-		}
-		err := direct.Apply(ctx, run.Signal{To: k, Restore: &session.Restoration{By: by, Reason: "brought back from its archive"}})
-		if err != nil && !errors.Is(err, run.ErrState) {
-			return t, all, fmt.Errorf("retention: let %s go on: %w", k, err)
-		}
+		ids = append(ids, l.Session)
 	}
-	return t, all, nil
+	return t, all, goOn(ctx, c, t.Tenant, ids, session.Restoration{By: by, Reason: "brought back from its archive"})
 }
 
 // runs brings back what is kept of a log's runs beside it.

@@ -270,7 +270,7 @@ func (p *pruning) file(t *natsbus.Tree) string {
 // fence archives each session of a tree in its log. Where one does not let it
 // the tree is let go, and the reason returned.
 func (p *pruning) fence(ctx context.Context, t *natsbus.Tree, file string) (reason string, err error) {
-	store := p.store()
+	store := direct(p.c)
 	for i, s := range t.Sessions {
 		if s.Archived != nil {
 			continue
@@ -292,27 +292,37 @@ func (p *pruning) fence(ctx context.Context, t *natsbus.Tree, file string) (reas
 	return "", nil
 }
 
-// store appends to logs beside the nodes that hold them: the compare-and-set
+// direct appends to logs beside the nodes that hold them: the compare-and-set
 // decides. It folds each session anew, so that nothing is remembered.
-func (p *pruning) store() run.Store {
-	return run.Direct(p.c.Log(), &run.DirectOptions{Incarnation: "operator"})
+func direct(c *natsbus.Conn) run.Store {
+	return run.Direct(c.Log(), &run.DirectOptions{Incarnation: "operator"})
 }
 
-// lift lets the sessions of a tree go on that are fenced and not purged. Those
-// that were not fenced are left alone.
+// lift lets the sessions of a tree go on that are fenced and not purged.
 func (p *pruning) lift(ctx context.Context, t *natsbus.Tree, reason string) error {
-	store := p.store()
+	var ids []session.ID
 	for _, s := range t.Sessions {
-		if s.Purged {
-			continue
+		if !s.Purged {
+			ids = append(ids, s.ID)
 		}
-		k := session.Key{Tenant: t.Tenant, ID: s.ID}
-		if err := p.c.Archived(ctx, k); err == nil {
+	}
+	return goOn(ctx, p.c, t.Tenant, ids, session.Restoration{By: p.o.By, Reason: "not archived: " + reason})
+}
+
+// goOn lifts the fences of sessions whose logs are whole. Where none stands, and
+// where another one lifts it at the same time, nothing is done. The log's end
+// is asked first: an event that says that a session goes on follows only the one
+// that archives it.
+func goOn(ctx context.Context, c *natsbus.Conn, tenant session.Tenant, ids []session.ID, why session.Restoration) error {
+	store := direct(c)
+	for _, id := range ids {
+		k := session.Key{Tenant: tenant, ID: id}
+		if err := c.Archived(ctx, k); err == nil {
 			continue
 		} else if !errors.Is(err, session.ErrArchived) {
 			return fmt.Errorf("retention: %w", err)
 		}
-		err := store.Apply(ctx, run.Signal{To: k, Restore: &session.Restoration{By: p.o.By, Reason: "not archived: " + reason}})
+		err := store.Apply(ctx, run.Signal{To: k, Restore: &why})
 		if err != nil && !errors.Is(err, run.ErrState) {
 			return fmt.Errorf("retention: let %s go on: %w", k, err)
 		}

@@ -49,6 +49,7 @@ func (v *Values) Archived(ctx context.Context, k session.Key) error {
 		return fmt.Errorf("run: ask where the log of %s ends: %w", k, err)
 	}
 	if a, ok := session.Tombstone(last.Commit); ok {
+		a.Fenced = true // the log can be read
 		return a
 	}
 	return nil

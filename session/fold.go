@@ -96,7 +96,7 @@ func Apply(s Session, e Event, r Resolver) (Session, error) {
 		if err != nil {
 			return s, err
 		}
-		v.archived = &ArchivedError{Key: v.key, File: a.File, Time: e.Time}
+		v.archived = &ArchivedError{Key: v.key, File: a.File, Time: e.Time, Fenced: true}
 	case KindRestored:
 		if _, err := DecodeRestoration(e); err != nil {
 			return s, err

@@ -28,8 +28,8 @@ func (c *Conn) MayPurge(ctx context.Context) error {
 
 // Purge removes the commits of an archived session but for its tombstone, the
 // commit at a position, and the session's snapshot. It fails with
-// session.ErrForeign, and removes nothing, if another commit is there or if it
-// archives nothing. Purging again changes nothing. The connection needs the
+// session.ErrForeign, and removes nothing, if another commit is there, if it
+// archives nothing or if the session goes on since. Purging again changes nothing. The connection needs the
 // rights of an operator: ErrDenied.
 func (c *Conn) Purge(ctx context.Context, k session.Key, at session.Position) error {
 	stream, subject, err := c.place(k)
@@ -44,6 +44,11 @@ func (c *Conn) Purge(ctx context.Context, k session.Key, at session.Position) er
 	}
 	if t, ok := tombstoneOf(k, m); !ok || m.Subject != subject || t.seq != at.Seq || t.hash != at.Hash {
 		return fmt.Errorf("natsbus: purge %s: message %d of %s is not its commit %d that archives it: %w", k, at.Token, stream, at.Seq, session.ErrForeign)
+	}
+	if err := c.Archived(ctx, k); err == nil {
+		return fmt.Errorf("natsbus: purge %s: it goes on since its commit %d: %w", k, at.Seq, session.ErrForeign)
+	} else if !errors.Is(err, session.ErrArchived) {
+		return fmt.Errorf("natsbus: purge %s: %w", k, err)
 	}
 	if err := c.purge(ctx, stream, purgeRequest{Filter: subject, Seq: at.Token}); err != nil {
 		return fmt.Errorf("natsbus: purge %s: %w", k, err)

@@ -135,6 +135,35 @@ func TestTombstone(t *testing.T) {
 	})
 }
 
+// TestPurgeOfWhatGoesOn: a fence that was lifted lets nothing be purged.
+func TestPurgeOfWhatGoesOn(t *testing.T) {
+	besideOperator(t, func(t *testing.T, c, op *Conn) {
+		ctx := t.Context()
+		k := session.Key{Tenant: "acme", ID: c.Minter().Mint("old")}
+		var at, fence session.Position
+		for i, e := range []session.Event{
+			session.OpenedEvent(session.Opening{Kind: session.OpenLeaf}),
+			session.ArchivedEvent(session.Archival{File: "old.json"}),
+			session.RestoredEvent(session.Restoration{By: "ana"}),
+		} {
+			var err error
+			at, err = c.Log().Append(ctx, at, session.Commit{Key: k, Root: k.ID, Seq: uint64(i) + 1, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i == 1 {
+				fence = at
+			}
+		}
+		if err := op.Purge(ctx, k, fence); !errors.Is(err, session.ErrForeign) || !strings.Contains(err.Error(), "goes on") {
+			t.Errorf("Purge: %v", err)
+		}
+		if n, err := readable(ctx, c, k, session.Position{}); n != 3 || err != nil {
+			t.Errorf("%d commits are left: %v", n, err)
+		}
+	})
+}
+
 // TestRestoreIsCutOff brings a log back in part. Nobody takes the part for the
 // whole, and a further Restore does the rest.
 func TestRestoreIsCutOff(t *testing.T) {

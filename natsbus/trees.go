@@ -22,7 +22,8 @@ type Tree struct {
 	// Root is the oldest root.
 	Root     session.ID
 	Sessions []TreeSession // the oldest first
-	// Last is the time of the last commit, apart from those of archives.
+	// Last is the time of the last commit, apart from those that archive a
+	// session, or let it go on that was never purged.
 	Last time.Time
 	// Bytes are those of the commits that are stored.
 	Bytes int64
@@ -86,6 +87,7 @@ type forest struct {
 // wood is what the forest knows of one session.
 type wood struct {
 	TreeSession
+	copied bool   // the last commit that archives it was brought back
 	grave  uint64 // number of the tombstone that the log begins with
 	first  time.Time
 	last   time.Time
@@ -113,7 +115,7 @@ func (f *forest) take(ctx context.Context, h *chain, m stored) error {
 	if err := f.fill(ctx, h, &e); err != nil {
 		return err
 	}
-	f.fold(e)
+	f.fold(e, restoredOf(m) > 0)
 	return nil
 }
 
@@ -145,7 +147,9 @@ func (f *forest) session(k session.Key) *wood {
 	return s
 }
 
-func (f *forest) fold(e session.Entry) {
+// fold takes the next commit of a session, which may be a copy that was brought
+// back.
+func (f *forest) fold(e session.Entry, copied bool) {
 	k := e.Commit.Key
 	s := f.session(k)
 	events := e.Commit.Events
@@ -166,9 +170,10 @@ func (f *forest) fold(e session.Entry) {
 		switch ev.Kind {
 		case session.KindArchived:
 			s.Archived, _ = session.Tombstone(e.Commit)
-			fence = true
+			s.copied, fence = copied, true
 		case session.KindRestored:
 			s.Archived = nil
+			fence = fence || !s.copied && s.grave == 0 // nobody used it
 		case session.KindClosed:
 			s.closed = true
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,8 +39,11 @@ if anything in it is open: a run, a branch, a quarantine.
 
 A file holds everything: all commits, the blobs and the workspaces that they
 name. "verify" checks it offline, "import" brings its sessions back. It is
-written, synced and read back before anything is purged. A prune that was cut
-off goes on with the next one, with the same directory.
+written, synced and read back before anything is purged. Whether the directory
+can be written is tried first; a tree whose file cannot be written goes on, and
+the other ones are archived. A prune that was cut off leaves trees fenced: they
+take nothing until the next one finishes them, with the same directory, or lets
+them go on, with --keep TENANT=forever.
 
 Of a purged session the last commit stays, whose hash stands for all of them:
 the session cannot begin again, and whoever wants it is told which file to
@@ -135,20 +139,23 @@ func (a *app) prune(ctx context.Context, f *pruneFlags, o *retention.Options) (e
 	}
 	o.Stated = []dossier.Fact{{Name: dossier.FactRelease, Value: release()}, {Name: dossier.FactDurability, Value: s.level}}
 	out, pruneErr := retention.Prune(ctx, s.Conn, o)
-	if err := a.pruned(out); err != nil {
+	if pruneErr != nil && len(out) == 0 {
+		return pruneErr
+	}
+	if err := a.pruned(out, pruneErr == nil); err != nil {
 		return errors.Join(err, pruneErr)
 	}
 	if pruneErr != nil {
 		return pruneErr
 	}
-	failed := 0
+	failed, why := 0, ""
 	for _, t := range out {
 		if t.State == retention.Failed {
-			failed++
+			failed, why = failed+1, cmp.Or(why, t.Reason)
 		}
 	}
 	if failed > 0 {
-		return fail(exitPartial, "%s could not be archived", counted(int64(failed), "tree"))
+		return fail(exitPartial, "%s could not be archived: %s", counted(int64(failed), "tree"), why)
 	}
 	return nil
 }
@@ -166,7 +173,8 @@ type prunedTree struct {
 	LastMS   int64           `json:"last_ms"`
 }
 
-func (a *app) pruned(out []retention.Outcome) error {
+// pruned tells what became of each tree, of all of them if whole is set.
+func (a *app) pruned(out []retention.Outcome, whole bool) error {
 	views := make([]prunedTree, len(out))
 	for i, o := range out {
 		v := prunedTree{
@@ -201,12 +209,15 @@ func (a *app) pruned(out []retention.Outcome) error {
 	if len(rows) > 0 {
 		a.table([]string{"TREE", "TENANT", "SESSIONS", "BYTES", "USED", "STATE", ""}, rows)
 	}
+	if fenced := int64(n[retention.Fenced]); fenced > 0 {
+		a.remark("%s fenced and not purged: nothing is taken there until a further prune finishes that, or lets it go on with --keep TENANT=forever", counted(fenced, "tree"))
+	}
 	switch {
 	case n[retention.Due] > 0:
 		a.remark("%s would be archived and purged, %s of commits", counted(int64(n[retention.Due]), "tree"), counted(bytes, "byte"))
 	case n[retention.Archived] > 0:
 		a.remark("archived and purged %s, %s of commits", counted(int64(n[retention.Archived]), "tree"), counted(bytes, "byte"))
-	default:
+	case whole && n[retention.Failed] == 0:
 		a.remark("nothing is due")
 	}
 	return nil

@@ -1,6 +1,7 @@
 package retention
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,7 +47,7 @@ func (p *pruning) archive(ctx context.Context, t *natsbus.Tree, name string) (in
 	if size, err = verified(name, heads); err != nil {
 		return 0, fmt.Errorf("retention: %s does not read as it was written: %w", name, err)
 	}
-	return size, p.o.after("archive")
+	return size, p.step("archive")
 }
 
 // verified checks that a file is the archive of sessions that end with these
@@ -63,28 +64,50 @@ func verified(name string, heads map[session.ID]session.Hash) (int64, error) {
 	return int64(len(data)), err
 }
 
-// write makes a file durable before it has its name.
-func (p *pruning) write(name string, data []byte) (err error) {
+// write makes a file durable before it has its name. What could not be written
+// whole is removed.
+func (p *pruning) write(name string, data []byte) error {
 	tmp := name + ".part"
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = p.o.after("write")
+	if err := fill(f, data); err != nil {
+		return errors.Join(err, os.Remove(tmp))
 	}
-	if err == nil {
-		err = os.Rename(tmp, name)
-	}
-	if err != nil {
+	if err := p.step("write"); err != nil {
 		return err
 	}
-	if err := p.o.after("rename"); err != nil {
+	if err := os.Rename(tmp, name); err != nil {
+		return errors.Join(err, os.Remove(tmp))
+	}
+	if err := p.step("rename"); err != nil {
 		return err
 	}
 	return syncDir(filepath.Dir(name))
+}
+
+// fill writes a file, makes it durable and closes it. The first error is the
+// cause of those that follow.
+func fill(f *os.File, data []byte) error {
+	_, err := f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	return cmp.Or(err, f.Close())
+}
+
+// writable tries whether archives can be written to a directory, which it
+// creates if absent.
+func writable(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, ".rath-*.part")
+	if err != nil {
+		return err
+	}
+	return errors.Join(fill(f, make([]byte, 4<<10)), os.Remove(f.Name()), syncDir(dir))
 }
 
 // syncDir makes the names in a directory durable, where the system can.

@@ -38,13 +38,18 @@ func TestCrashes(t *testing.T) {
 					}
 					return nil
 				}
-				_, err = Prune(t.Context(), w.op, o)
+				cut, err := Prune(t.Context(), w.op, o)
 				if step == "none" {
 					if err != nil || !slices.Equal(seen, steps) {
 						t.Fatalf("steps %q, want %q: %v", seen, steps, err)
 					}
 				} else if !errors.Is(err, errCrash) || !slices.Equal(seen, steps[:i+1]) {
 					t.Fatalf("steps %q: %v", seen, err)
+				}
+				for _, out := range cut {
+					if out.State != Fenced && step != "none" || out.File != "" && len(w.archives()) == 0 {
+						t.Errorf("it is told as %q, %q", states(cut), out.File)
+					}
 				}
 				w.nothingLost()
 				w.audited()
@@ -149,7 +154,7 @@ func TestPartOfAnArchiveIsMissed(t *testing.T) {
 		elsewhere := w.options()
 		elsewhere.Dir = t.TempDir()
 		out, err := Prune(t.Context(), w.op, elsewhere)
-		if err == nil || !strings.Contains(err.Error(), "name the directory where it is") || len(out) != 1 || out[0].State != Failed {
+		if err != nil || len(out) != 1 || out[0].State != Failed || !strings.Contains(out[0].Reason, "name the directory where it is") {
 			t.Errorf("%q, %v", states(out), err)
 		}
 		w.nothingLost()

@@ -14,7 +14,8 @@
 //     compare-and-set decides whether somebody else wrote meanwhile, and after
 //     it no run, message or step is taken: it is the fence.
 //  2. Whoever read the tree before may still fork it: that is waited for, and
-//     the logs are read again. A tree that grew is let go with session.restored.
+//     the logs are read again. A tree that grew is let go with session.restored,
+//     and so is one whose archive cannot be written.
 //  3. The archive is written, synced, renamed, read back and verified.
 //  4. The logs are purged but for those last commits, the tombstones, which keep
 //     the hash of each head; and their snapshots.
@@ -40,7 +41,6 @@ import (
 
 	"github.com/rathcluster/rath/dossier"
 	"github.com/rathcluster/rath/natsbus"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -52,11 +52,12 @@ const DefaultGrace = 60 * time.Second
 // Options say what is pruned. Keep is required, and Dir unless DryRun is set.
 type Options struct {
 	// Keep is how long a tenant's trees are kept after their last commit; false
-	// keeps them for ever.
+	// keeps them for ever, and lets those go on that were fenced before.
 	Keep func(session.Tenant) (time.Duration, bool)
 	// Tenant limits it to one tenant; "" means all.
 	Tenant session.Tenant
-	// Dir is where the archives are written; it is created if absent.
+	// Dir is where the archives are written; it is created if absent. That it
+	// can be written is tried before anything is fenced.
 	Dir string
 	// DryRun only tells what would be done.
 	DryRun bool
@@ -71,7 +72,8 @@ type Options struct {
 	// Stated goes into each archive.
 	Stated []dossier.Fact
 
-	// after is called after each step; an error stops everything there.
+	// after is called after each step; an error stops everything there, as a
+	// crash would.
 	after func(step string) error
 }
 
@@ -83,7 +85,12 @@ const (
 	Kept     State = "kept"     // Reason says why
 	Due      State = "due"      // of a dry run: it would be archived
 	Archived State = "archived" // and purged
-	Failed   State = "failed"   // Reason says why; it stays fenced until the next attempt
+	// Fenced is a tree that Prune did not come back to before an error ended it:
+	// it takes nothing until the next Prune finishes it or lets it go on.
+	Fenced State = "fenced"
+	// Failed is a tree that could not be archived, Reason says why. It goes on,
+	// unless it is purged in part or Reason says that it stays fenced.
+	Failed State = "failed"
 )
 
 // Outcome tells of one tree.
@@ -91,13 +98,15 @@ type Outcome struct {
 	natsbus.Tree
 	State  State
 	Reason string
-	File   string // of the archive, with the directory
+	File   string // of the archive, with the directory; "" while there is none, but for Due
 	Size   int64  // of the file
 }
 
 // Prune archives and purges what is due, and returns what became of each tree
 // that is stored, the longest unused first. Trees that are purged already are
-// left out. An error ends it; the outcomes up to there are returned too. The
+// left out. What goes wrong with one tree is told in its outcome, and the others
+// go on. An error is what ended all: the directory cannot be written, the store
+// does not answer, ctx has ended; the outcomes up to there are returned too. The
 // connection has to store, and needs the rights of an operator unless
 // Options.DryRun is set: natsbus.ErrDenied.
 func Prune(ctx context.Context, c *natsbus.Conn, opts *Options) ([]Outcome, error) {
@@ -111,11 +120,12 @@ func Prune(ctx context.Context, c *natsbus.Conn, opts *Options) ([]Outcome, erro
 		if err := c.MayPurge(ctx); err != nil {
 			return nil, err
 		}
-		if err := os.MkdirAll(o.Dir, 0o700); err != nil {
-			return nil, fmt.Errorf("retention: directory of archives: %w", err)
+		if err := writable(o.Dir); err != nil {
+			return nil, fmt.Errorf("retention: the directory of the archives cannot be written, nothing is fenced: %w; name another one", err)
 		}
 	}
 	err := p.run(ctx)
+	p.standing(err)
 	return p.out, err
 }
 
@@ -139,29 +149,14 @@ func (p *pruning) run(ctx context.Context) error {
 			continue // archived
 		}
 		out := Outcome{Tree: t}
-		if out.Reason, err = p.keep(ctx, &t); err != nil {
-			return err
-		}
-		switch {
-		case out.Reason != "":
-			out.State = Kept
-			if fenced, purged := marks(&t); fenced > 0 && purged == 0 && !p.o.DryRun {
-				err = p.lift(ctx, &t, out.Reason)
-			}
-		case p.o.DryRun:
-			out.State, out.File = Due, p.file(&t)
-		default:
-			out.State, out.File = Due, p.file(&t)
-			if out.Reason, err = p.fence(ctx, &t, out.File); out.Reason != "" {
-				out.State, out.File = Kept, ""
-			} else {
-				fenced = true
+		if err := p.decide(ctx, &out); err != nil {
+			if err := p.failed(ctx, &out, &t, err); err != nil {
+				p.out = append(p.out, out)
+				return err
 			}
 		}
+		fenced = fenced || out.State == Fenced
 		p.out = append(p.out, out)
-		if err != nil {
-			return err
-		}
 	}
 	if !fenced {
 		return nil
@@ -172,47 +167,91 @@ func (p *pruning) run(ctx context.Context) error {
 	return p.purgeAll(ctx)
 }
 
-// wait lets the forks of those come who read a tree before its fence.
-func (p *pruning) wait(ctx context.Context) error {
-	if p.o.Grace < 0 {
+// decide keeps a tree, or fences it.
+func (p *pruning) decide(ctx context.Context, out *Outcome) (err error) {
+	t := &out.Tree
+	fenced, purged := marks(t)
+	if fenced > 0 {
+		out.State = Fenced // by one who was cut off
+	}
+	if out.Reason, err = p.keep(ctx, t); err != nil {
+		return err
+	}
+	switch {
+	case out.Reason != "" && fenced > 0 && purged == 0 && !p.o.DryRun:
+		err = p.lift(ctx, t, out.Reason)
+	case out.Reason != "":
+	case p.o.DryRun:
+		out.State, out.File = Due, p.file(t)
+		return nil
+	default:
+		out.State, out.File = Fenced, p.file(t)
+		out.Reason, err = p.fence(ctx, t, out.File)
+	}
+	if err == nil && out.Reason != "" {
+		out.State, out.File = Kept, ""
+	}
+	return err
+}
+
+// failed tells of a tree that an error stopped, and lets it go on if nothing of
+// it is purged. It returns the error if that ends everything: the other trees
+// would meet it too, each after waiting.
+func (p *pruning) failed(ctx context.Context, out *Outcome, t *natsbus.Tree, err error) error {
+	_, stop := errors.AsType[stopped](err)
+	if p.o.DryRun || stop || ctx.Err() != nil || errors.Is(err, session.ErrUnavailable) || errors.Is(err, natsbus.ErrDenied) {
+		return err
+	}
+	out.State, out.Reason = Failed, err.Error()
+	if _, purged := marks(t); purged > 0 {
 		return nil
 	}
-	timer := time.NewTimer(p.o.Grace)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := p.lift(ctx, t, out.Reason); err != nil {
+		out.Reason += "; it stays fenced: " + err.Error()
+	}
+	return nil
+}
+
+// standing tells of the trees that an error which ended all left as they were,
+// and names no archive that is not there.
+func (p *pruning) standing(ended error) {
+	for i := range p.out {
+		out := &p.out[i]
+		if ended != nil && (out.State == Fenced || out.State == "") {
+			out.State, out.Reason = cmp.Or(out.State, Failed), ended.Error()
+		}
+		if _, err := os.Stat(out.File); out.State != Due && err != nil {
+			out.File = ""
+		}
 	}
 }
 
-// marks counts the sessions that are fenced and stored, and those that are
-// purged.
-func marks(t *natsbus.Tree) (fenced, purged int) {
-	for _, s := range t.Sessions {
-		switch {
-		case s.Purged:
-			purged++
-		case s.Archived != nil:
-			fenced++
-		}
+// stopped is an error of Options.after.
+type stopped struct{ error }
+
+func (s stopped) Unwrap() error { return s.error }
+
+// step has come to the end of a step.
+func (p *pruning) step(name string) error {
+	if err := p.o.after(name); err != nil {
+		return stopped{err}
 	}
-	return fenced, purged
+	return nil
 }
 
 // keep says why a tree is kept, "" if it is due. A tree that was fenced before
-// was due then.
+// was due then, but a tenant that keeps everything has it back.
 func (p *pruning) keep(ctx context.Context, t *natsbus.Tree) (string, error) {
 	if t.Busy != "" {
 		return t.Busy, nil
 	}
-	if fenced, purged := marks(t); fenced+purged > 0 {
-		return "", nil
-	}
+	fenced, purged := marks(t)
 	keep, ok := p.o.Keep(t.Tenant)
-	if !ok {
+	if !ok && purged == 0 {
 		return "tenant " + string(t.Tenant) + " keeps everything", nil
+	}
+	if fenced+purged > 0 {
+		return "", nil
 	}
 	if age := p.now.Sub(t.Last); age < keep {
 		return fmt.Sprintf("used %s ago, kept for %s", span(age), span(keep)), nil
@@ -265,143 +304,4 @@ func (p *pruning) file(t *natsbus.Tree) string {
 		}
 	}
 	return filepath.Join(p.o.Dir, name)
-}
-
-// fence archives each session of a tree in its log. Where one does not let it
-// the tree is let go, and the reason returned.
-func (p *pruning) fence(ctx context.Context, t *natsbus.Tree, file string) (reason string, err error) {
-	store := direct(p.c)
-	for i, s := range t.Sessions {
-		if s.Archived != nil {
-			continue
-		}
-		k := session.Key{Tenant: t.Tenant, ID: s.ID}
-		err := store.Apply(ctx, run.Signal{To: k, Archive: &session.Archival{By: p.o.By, File: filepath.Base(file)}})
-		switch {
-		case errors.Is(err, session.ErrArchived):
-			// Another one who prunes; the logs are read again.
-		case errors.Is(err, run.ErrState), errors.Is(err, session.ErrConflict), errors.Is(err, session.ErrTooOld):
-			return err.Error(), p.lift(ctx, t, err.Error())
-		case err != nil:
-			return "", fmt.Errorf("retention: archive %s: %w", k, err)
-		}
-		if err := p.o.after(fmt.Sprintf("fence %d", i)); err != nil {
-			return "", err
-		}
-	}
-	return "", nil
-}
-
-// direct appends to logs beside the nodes that hold them: the compare-and-set
-// decides. It folds each session anew, so that nothing is remembered.
-func direct(c *natsbus.Conn) run.Store {
-	return run.Direct(c.Log(), &run.DirectOptions{Incarnation: "operator"})
-}
-
-// lift lets the sessions of a tree go on that are fenced and not purged.
-func (p *pruning) lift(ctx context.Context, t *natsbus.Tree, reason string) error {
-	var ids []session.ID
-	for _, s := range t.Sessions {
-		if !s.Purged {
-			ids = append(ids, s.ID)
-		}
-	}
-	return goOn(ctx, p.c, t.Tenant, ids, session.Restoration{By: p.o.By, Reason: "not archived: " + reason})
-}
-
-// goOn lifts the fences of sessions whose logs are whole. Where none stands, and
-// where another one lifts it at the same time, nothing is done. The log's end
-// is asked first: an event that says that a session goes on follows only the one
-// that archives it.
-func goOn(ctx context.Context, c *natsbus.Conn, tenant session.Tenant, ids []session.ID, why session.Restoration) error {
-	store := direct(c)
-	for _, id := range ids {
-		k := session.Key{Tenant: tenant, ID: id}
-		if err := c.Archived(ctx, k); err == nil {
-			continue
-		} else if !errors.Is(err, session.ErrArchived) {
-			return fmt.Errorf("retention: %w", err)
-		}
-		err := store.Apply(ctx, run.Signal{To: k, Restore: &why})
-		if err != nil && !errors.Is(err, run.ErrState) {
-			return fmt.Errorf("retention: let %s go on: %w", k, err)
-		}
-	}
-	return nil
-}
-
-// purgeAll reads the logs again and archives and purges the trees that stand
-// as they were fenced.
-func (p *pruning) purgeAll(ctx context.Context) error {
-	trees, err := p.c.Trees(ctx, p.o.Tenant)
-	if err != nil {
-		return err
-	}
-	now := map[session.Key]*natsbus.Tree{}
-	for i := range trees {
-		for _, s := range trees[i].Sessions {
-			now[session.Key{Tenant: trees[i].Tenant, ID: s.ID}] = &trees[i]
-		}
-	}
-	for i := range p.out {
-		out := &p.out[i]
-		if out.State != Due {
-			continue
-		}
-		t := now[session.Key{Tenant: out.Tenant, ID: out.Sessions[0].ID}]
-		if t == nil {
-			return fmt.Errorf("retention: tree %s is gone", out.Root)
-		}
-		if err := p.finish(ctx, out, t); err != nil {
-			out.State, out.Reason = Failed, err.Error()
-			return err
-		}
-	}
-	return nil
-}
-
-// finish archives and purges one tree, or lets it go.
-func (p *pruning) finish(ctx context.Context, out *Outcome, t *natsbus.Tree) error {
-	fenced, purged := marks(t)
-	reason := t.Busy
-	if reason == "" && fenced+purged < len(t.Sessions) {
-		reason = "somebody used it meanwhile"
-	}
-	if purged > 0 && reason != "" {
-		out.State, out.Reason = Failed, reason
-		return nil
-	}
-	out.Tree = *t
-	var size int64
-	var err error
-	if reason == "" {
-		size, err = p.archive(ctx, t, out.File)
-		if _, bad := errors.AsType[*dossier.Failure](err); bad || errors.Is(err, dossier.ErrTooLarge) || errors.Is(err, session.ErrBlob) {
-			if purged > 0 {
-				return err
-			}
-			reason = err.Error()
-		} else if err != nil {
-			return err
-		}
-	}
-	if reason != "" {
-		out.State, out.Reason, out.File = Kept, reason, ""
-		return p.lift(ctx, t, reason)
-	}
-	out.Size = size
-	// What came last is read from what came before, so it goes first.
-	for i, s := range slices.Backward(t.Sessions) {
-		if s.Purged {
-			continue
-		}
-		if err := p.c.Purge(ctx, session.Key{Tenant: t.Tenant, ID: s.ID}, s.At); err != nil {
-			return err
-		}
-		if err := p.o.after(fmt.Sprintf("purge %d", i)); err != nil {
-			return err
-		}
-	}
-	out.State = Archived
-	return nil
 }

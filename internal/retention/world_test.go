@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -335,4 +336,30 @@ func (w *world) audited() {
 	for _, v := range r.Violations {
 		w.t.Error(v)
 	}
+}
+
+// treeOf is the tree of a root, as it is stored.
+func (w *world) treeOf(root session.ID) natsbus.Tree {
+	w.t.Helper()
+	trees, err := w.op.Trees(w.t.Context(), "")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	i := slices.IndexFunc(trees, func(t natsbus.Tree) bool { return t.Root == root })
+	if i < 0 {
+		w.t.Fatalf("there is no tree %s", root)
+	}
+	return trees[i]
+}
+
+// fencedFor is the name of the file that a tree is being archived to.
+func (w *world) fencedFor(root session.ID) string {
+	w.t.Helper()
+	for _, s := range w.treeOf(root).Sessions {
+		if s.Archived != nil {
+			return s.Archived.File
+		}
+	}
+	w.t.Fatalf("nothing of tree %s is fenced", root)
+	return ""
 }

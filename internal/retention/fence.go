@@ -1,0 +1,89 @@
+package retention
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// marks counts the sessions that are fenced and stored, and those that are
+// purged.
+func marks(t *natsbus.Tree) (fenced, purged int) {
+	for _, s := range t.Sessions {
+		switch {
+		case s.Purged:
+			purged++
+		case s.Archived != nil:
+			fenced++
+		}
+	}
+	return fenced, purged
+}
+
+// fence archives each session of a tree in its log. Where one does not let it
+// the tree is let go, and the reason returned.
+func (p *pruning) fence(ctx context.Context, t *natsbus.Tree, file string) (reason string, err error) {
+	store := direct(p.c)
+	for i, s := range t.Sessions {
+		if s.Archived != nil {
+			continue
+		}
+		k := session.Key{Tenant: t.Tenant, ID: s.ID}
+		err := store.Apply(ctx, run.Signal{To: k, Archive: &session.Archival{By: p.o.By, File: filepath.Base(file)}})
+		switch {
+		case errors.Is(err, session.ErrArchived):
+			// Another one who prunes; the logs are read again.
+		case errors.Is(err, run.ErrState), errors.Is(err, session.ErrConflict), errors.Is(err, session.ErrTooOld):
+			return err.Error(), p.lift(ctx, t, err.Error())
+		case err != nil:
+			return "", fmt.Errorf("retention: archive %s: %w", k, err)
+		}
+		if err := p.step(fmt.Sprintf("fence %d", i)); err != nil {
+			return "", err
+		}
+	}
+	return "", nil
+}
+
+// direct appends to logs beside the nodes that hold them: the compare-and-set
+// decides. It folds each session anew, so that nothing is remembered.
+func direct(c *natsbus.Conn) run.Store {
+	return run.Direct(c.Log(), &run.DirectOptions{Incarnation: "operator"})
+}
+
+// lift lets the sessions of a tree go on that are fenced and not purged.
+func (p *pruning) lift(ctx context.Context, t *natsbus.Tree, reason string) error {
+	var ids []session.ID
+	for _, s := range t.Sessions {
+		if !s.Purged {
+			ids = append(ids, s.ID)
+		}
+	}
+	return goOn(ctx, p.c, t.Tenant, ids, session.Restoration{By: p.o.By, Reason: "not archived: " + reason})
+}
+
+// goOn lifts the fences of sessions whose logs are whole. Where none stands, and
+// where another one lifts it at the same time, nothing is done. The log's end
+// is asked first: an event that says that a session goes on follows only the one
+// that archives it.
+func goOn(ctx context.Context, c *natsbus.Conn, tenant session.Tenant, ids []session.ID, why session.Restoration) error {
+	store := direct(c)
+	for _, id := range ids {
+		k := session.Key{Tenant: tenant, ID: id}
+		if err := c.Archived(ctx, k); err == nil {
+			continue
+		} else if !errors.Is(err, session.ErrArchived) {
+			return fmt.Errorf("retention: %w", err)
+		}
+		err := store.Apply(ctx, run.Signal{To: k, Restore: &why})
+		if err != nil && !errors.Is(err, run.ErrState) {
+			return fmt.Errorf("retention: let %s go on: %w", k, err)
+		}
+	}
+	return nil
+}

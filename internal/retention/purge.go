@@ -1,0 +1,112 @@
+package retention
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rathcluster/rath/dossier"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/session"
+)
+
+// wait lets the forks of those come who read a tree before its fence.
+func (p *pruning) wait(ctx context.Context) error {
+	if p.o.Grace < 0 {
+		return nil
+	}
+	timer := time.NewTimer(p.o.Grace)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// purgeAll reads the logs again and archives and purges the trees that stand
+// as they were fenced.
+func (p *pruning) purgeAll(ctx context.Context) error {
+	trees, err := p.c.Trees(ctx, p.o.Tenant)
+	if err != nil {
+		return err
+	}
+	now := map[session.Key]*natsbus.Tree{}
+	for i := range trees {
+		for _, s := range trees[i].Sessions {
+			now[session.Key{Tenant: trees[i].Tenant, ID: s.ID}] = &trees[i]
+		}
+	}
+	for i := range p.out {
+		out := &p.out[i]
+		if out.State != Fenced {
+			continue
+		}
+		t := now[session.Key{Tenant: out.Tenant, ID: out.Sessions[0].ID}]
+		if t == nil {
+			out.State, out.Reason, out.File = Failed, "it is gone: another one removed it from the store", ""
+			continue
+		}
+		if err := p.finish(ctx, out, t); err != nil {
+			if err := p.failed(ctx, out, t, err); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// finish archives and purges one tree, or lets it go.
+func (p *pruning) finish(ctx context.Context, out *Outcome, t *natsbus.Tree) error {
+	fenced, purged := marks(t)
+	reason := t.Busy
+	if reason == "" && fenced+purged < len(t.Sessions) {
+		reason = "somebody used it meanwhile"
+	}
+	if purged > 0 && reason != "" {
+		out.State, out.Reason = Failed, reason
+		return nil
+	}
+	out.Tree = *t
+	var size int64
+	var err error
+	if reason == "" {
+		size, err = p.archive(ctx, t, out.File)
+		if _, bad := errors.AsType[*dossier.Failure](err); bad || errors.Is(err, dossier.ErrTooLarge) || errors.Is(err, session.ErrBlob) {
+			if purged > 0 {
+				return err
+			}
+			reason = err.Error()
+		} else if err != nil {
+			return err
+		}
+	}
+	if reason != "" {
+		if err := p.lift(ctx, t, reason); err != nil {
+			return err
+		}
+		out.State, out.Reason, out.File = Kept, reason, ""
+		return nil
+	}
+	out.Size = size
+	// What came last is read from what came before, so it goes first.
+	for i, s := range slices.Backward(t.Sessions) {
+		if s.Purged {
+			continue
+		}
+		err := p.c.Purge(ctx, session.Key{Tenant: t.Tenant, ID: s.ID}, s.At)
+		// After any other error it may be purged, and the rest is not let go.
+		t.Sessions[i].Purged = !errors.Is(err, session.ErrForeign)
+		if err != nil {
+			return err
+		}
+		if err := p.step(fmt.Sprintf("purge %d", i)); err != nil {
+			return err
+		}
+	}
+	out.State = Archived
+	return nil
+}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -40,6 +41,45 @@ func ExampleFanOut() {
 	// go
 	// from the left
 	// from the right
+}
+
+// A model chooses who goes on with a session. It sees the names and the
+// descriptions.
+func ExampleSelector() {
+	script, err := scripted.Parse("model", []byte("-- choose --\nuser: \"1. explain: Explains a bill.\"\n\nnumber 1 it is\n"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	model, err := scripted.New(script, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	answer := func(text string) flow.Workflow {
+		return flow.Func(func(_ context.Context, s session.Session) (session.Session, error) {
+			return s.With(session.UserText(text)), nil
+		})
+	}
+	work := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		next, err := (&flow.Selector{Name: "router"}).Select(ctx, s,
+			flow.Described("refund", "Pays money back.", answer("paid back")),
+			flow.Described("explain", "Explains a bill.", answer("explained")),
+		)
+		if err != nil {
+			return s, err
+		}
+		return next.Forward(ctx, s)
+	})
+	s, err := (&flow.Runtime{Models: model}).Run(context.Background(), work, session.New(session.UserText("What is this line?")))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	last, _ := s.Last(session.User)
+	fmt.Println(last.Text())
+	// Output:
+	// explained
 }
 
 // A run that asks a person holds nothing while it waits. Here the answer comes

@@ -110,10 +110,10 @@ func (c *Conn) HomeOf(t session.Tenant, id run.ID) session.ID {
 	return c.Minter().Child(t, string(id), "home")
 }
 
-// ResolveSession returns the id of the session that a name stands for: an id
+// resolveSession returns the id of the session that a name stands for: an id
 // is its own name. With create a name that is new gets a session; otherwise
 // it is session.ErrNotFound.
-func (c *Conn) ResolveSession(ctx context.Context, t session.Tenant, name string, create bool) (session.ID, error) {
+func (c *Conn) resolveSession(ctx context.Context, t session.Tenant, name string, create bool) (session.ID, error) {
 	k := session.Key{Tenant: t, ID: session.ID(name)}
 	if err := k.Valid(); err != nil {
 		return "", fmt.Errorf("%w: %w", run.ErrMalformed, err)
@@ -169,9 +169,9 @@ func (c *Conn) located(ctx context.Context, id session.ID) (bool, error) {
 	})
 }
 
-// RunSession returns the home session of a run. A branch's run has the id of
+// runSession returns the home session of a run. A branch's run has the id of
 // its session. It is run.ErrUnknownRun if nobody submitted the run.
-func (c *Conn) RunSession(ctx context.Context, t session.Tenant, id run.ID) (session.Key, error) {
+func (c *Conn) runSession(ctx context.Context, t session.Tenant, id run.ID) (session.Key, error) {
 	a, revision, err := readAlias[runAlias](ctx, c, runAliasSubject(t, id))
 	if err != nil {
 		return session.Key{}, err

@@ -27,7 +27,7 @@ func limitOf(q messages.Query) int {
 }
 
 func (a answerer) runs(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
-	if err := a.Index.CatchUp(ctx); err != nil {
+	if err := a.Index.catchUp(ctx); err != nil {
 		return nil, err
 	}
 	var where *lineage.Selector
@@ -101,7 +101,7 @@ func (a answerer) run(ctx context.Context, t session.Tenant, q messages.Query) (
 	if q.Run == "" {
 		return nil, missing("run", "send the id of a run, or "+messages.Last)
 	}
-	if err := a.Index.CatchUp(ctx); err != nil {
+	if err := a.Index.catchUp(ctx); err != nil {
 		return nil, err
 	}
 	if q.Run == messages.Last {
@@ -124,7 +124,7 @@ func (a answerer) run(ctx context.Context, t session.Tenant, q messages.Query) (
 			Attempt: res.Attempt, Usage: res.Usage, Ended: res.EndedMS,
 		}, nil
 	case errors.Is(err, run.ErrState):
-		home, err := a.c.RunSession(ctx, t, q.Run)
+		home, err := a.c.runSession(ctx, t, q.Run)
 		return messages.RunInfo{Run: q.Run, State: run.Queued, Session: home.ID}, err
 	}
 	return nil, err
@@ -149,7 +149,7 @@ func (a answerer) session(ctx context.Context, t session.Tenant, q messages.Quer
 	if err != nil {
 		return nil, err
 	}
-	if ref.ID, err = a.c.ResolveSession(ctx, t, string(ref.ID), false); err != nil {
+	if ref.ID, err = a.c.resolveSession(ctx, t, string(ref.ID), false); err != nil {
 		return nil, err
 	}
 	s, err := a.Values.At(ctx, ref)
@@ -190,7 +190,7 @@ func sizeOf(c messages.Chunk) int {
 }
 
 func (a answerer) graph(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
-	if err := a.Index.CatchUp(ctx); err != nil {
+	if err := a.Index.catchUp(ctx); err != nil {
 		return nil, err
 	}
 	g := a.Index.graph
@@ -248,7 +248,7 @@ func (a answerer) rootOf(ctx context.Context, t session.Tenant, name string) (se
 	if err != nil {
 		return session.Key{}, err
 	}
-	if ref.ID, err = a.c.ResolveSession(ctx, t, string(ref.ID), false); err != nil {
+	if ref.ID, err = a.c.resolveSession(ctx, t, string(ref.ID), false); err != nil {
 		return session.Key{}, err
 	}
 	s, err := a.Index.graph.Session(ref.Key)
@@ -263,7 +263,7 @@ func (a answerer) rootOf(ctx context.Context, t session.Tenant, name string) (se
 func (a answerer) lineage(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
 	var root session.Key
 	if q.Session != "" {
-		if err := a.Index.CatchUp(ctx); err != nil {
+		if err := a.Index.catchUp(ctx); err != nil {
 			return nil, err
 		}
 		var err error

@@ -62,7 +62,7 @@ func (a answerer) replay(ctx context.Context, t session.Tenant, q messages.Query
 	if a.Queries.Replay == nil {
 		return nil, errors.Join(run.ErrNotSupported, errors.New("this node replays nothing"))
 	}
-	home, err := a.c.RunSession(ctx, t, q.Run)
+	home, err := a.c.runSession(ctx, t, q.Run)
 	if err != nil {
 		return nil, err
 	}

@@ -58,12 +58,12 @@ func (c *Conn) control(ctx context.Context, m *nats.Msg, apply func(ctx context.
 	}
 	if s.Run == "" {
 		// The session may be named by its alias.
-		if s.To.ID, err = c.ResolveSession(ctx, tenant, string(s.To.ID), false); err != nil {
+		if s.To.ID, err = c.resolveSession(ctx, tenant, string(s.To.ID), false); err != nil {
 			return "", err
 		}
 		return "", apply(ctx, s)
 	}
-	home, err := c.RunSession(ctx, tenant, s.Run)
+	home, err := c.runSession(ctx, tenant, s.Run)
 	if err == nil {
 		s.To = home
 		err = apply(ctx, s)

@@ -21,8 +21,8 @@ type Index struct {
 	changed chan struct{}
 }
 
-// catchUp bounds how long a query waits for the index.
-const catchUp = 10 * time.Second
+// catchUpWait bounds how long a query waits for the index.
+const catchUpWait = 10 * time.Second
 
 // NewIndex returns an empty index; Run fills it.
 func (c *Conn) NewIndex() *Index {
@@ -78,10 +78,10 @@ func (x *Index) take(m followed, in <-chan followed) {
 	x.changed = make(chan struct{})
 }
 
-// CatchUp returns when the index has everything that LINEAGE held when it was
+// catchUp returns when the index has everything that LINEAGE held when it was
 // called, and with relays in this process everything that was committed.
-func (x *Index) CatchUp(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, catchUp)
+func (x *Index) catchUp(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, catchUpWait)
 	defer cancel()
 	if err := x.c.Relayed(ctx); err != nil {
 		return err

@@ -24,7 +24,7 @@ var rerunID = regexp.MustCompile(`-r[0-9]+$`)
 // one for each time that the same request comes. The task is what the run's home
 // log recorded, without its times.
 func (c *Conn) rerun(ctx context.Context, t session.Tenant, id run.ID, request string) (run.ID, error) {
-	home, err := c.RunSession(ctx, t, id)
+	home, err := c.runSession(ctx, t, id)
 	if err != nil {
 		return "", err
 	}

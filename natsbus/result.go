@@ -52,7 +52,7 @@ func (c *Conn) Result(ctx context.Context, t session.Tenant, id run.ID) (message
 	case !errors.Is(err, errNoMessage):
 		return messages.Result{}, fmt.Errorf("natsbus: result of run %s: %w", id, err)
 	}
-	home, err := c.RunSession(ctx, t, id)
+	home, err := c.runSession(ctx, t, id)
 	if err != nil {
 		return messages.Result{}, err
 	}

@@ -218,7 +218,7 @@ func (i *intake) place(ctx context.Context, l *letter, t run.Task, name string, 
 	if fresh {
 		a := runAlias{Digest: l.digest, Session: i.c.HomeOf(l.tenant, t.ID)}
 		if name != "" {
-			if a.Session, err = i.c.ResolveSession(ctx, l.tenant, name, true); err != nil {
+			if a.Session, err = i.c.resolveSession(ctx, l.tenant, name, true); err != nil {
 				return err
 			}
 		}
@@ -275,7 +275,7 @@ func (i *intake) fork(ctx context.Context, t *run.Task, fresh bool) error {
 	if t.ForkOf == nil {
 		return nil
 	}
-	id, err := i.c.ResolveSession(ctx, t.Session.Tenant, string(t.ForkOf.ID), false)
+	id, err := i.c.resolveSession(ctx, t.Session.Tenant, string(t.ForkOf.ID), false)
 	if err != nil {
 		return fmt.Errorf("task %s: field fork_of: %w", t.ID, err)
 	}

@@ -131,9 +131,6 @@ func (w *Suspended) came(inbox []Received) bool {
 // Inbox returns what the run received and no step has taken yet, oldest first.
 func (r *Record) Inbox() []Received { return slices.Clone(r.inbox) }
 
-// Woken returns how often the run's waits were decided.
-func (r *Record) Woken() uint64 { return r.wake }
-
 // wait folds that a run waits.
 func (r *Record) wait(v Suspended) {
 	if r.State == Running && v.Attempt == r.Attempt {

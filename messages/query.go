@@ -274,8 +274,10 @@ type Node struct {
 	// Reserved are the slots that only runs may take which a log holds already.
 	Reserved int `json:"reserved,omitempty"`
 	// Free is how many new runs could begin now.
-	Free       int    `json:"free"`
-	Version    string `json:"version,omitempty"`
+	Free    int    `json:"free"`
+	Version string `json:"version,omitempty"`
+	// PID is its process on its machine.
+	PID        int    `json:"pid,omitempty"`
 	Isolation  string `json:"isolation,omitempty"`
 	Durability string `json:"durability,omitempty"`
 	Draining   bool   `json:"draining,omitempty"`

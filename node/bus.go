@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime/debug"
 	"slices"
 
@@ -107,7 +108,9 @@ func (n *Instance) offered() []messages.Workflow {
 
 // about says how the node is.
 func (n *Instance) about() messages.Node {
-	a := messages.Node{Name: n.o.Name, Incarnation: n.incarnation, Draining: n.draining.Load(), Version: Version(), Started: n.started.UnixMilli()}
+	a := messages.Node{
+		Name: n.o.Name, Incarnation: n.incarnation, Draining: n.draining.Load(), Version: Version(), PID: os.Getpid(), Started: n.started.UnixMilli(),
+	}
 	if !n.o.Idle { // one that is idle answers, and takes nothing
 		a.Pools, a.Offers = []string{n.o.Pool}, n.revisions()
 		a.Slots, a.Reserved, a.Free = n.o.Slots, n.system.Reserved(), n.system.Free()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -35,13 +36,14 @@ func (a *app) benchCommand() *cobra.Command {
 		Short: "Put bounded load on a cluster and measure what becomes of it",
 		Long: `Submits tasks to the cluster of --server, to the node of this directory or, with
 --nodes, to a fleet of this machine that is there for it alone. It tells how
-many runs end per second, how long they take, how many tasks wait, the
-processors' time of the processes of this machine, and what failed or was
-refused as busy.
+many runs end per second, how long they take, how many tasks wait, and what
+failed or was refused as busy; and how much processor time was used by this
+process, by the nodes of --nodes or of this directory, and by those that --pid
+names. Processes of other machines are not measured.
 
 Latencies are from the submission: to its acknowledgement (submit), until a node
-has begun the run, as a client hears it (claim), and to the result (end). The
-runs stay in the store of the cluster like any others. An interrupt ends the
+has begun the run, by the clock of that node (claim), and to the result (end).
+The runs stay in the store of the cluster like any others. An interrupt ends the
 load and prints what there is.`,
 		Example: `  rath bench --nodes 3 --tasks 500 --in-flight 64 --model-latency 50ms
   rath bench --nodes 3 --tasks 5 --in-flight 1 --fanout 64
@@ -57,6 +59,9 @@ load and prints what there is.`,
 			return a.with(cmd.Context(), func(s *system) error {
 				if s.own() {
 					return fail(exitUnavailable, "no node runs over %s that could take the tasks: start %q, or use --nodes", a.config.Store.Value, a.invocation()+" dev")
+				}
+				if err := s.measured(cmd.Context(), &o.load); err != nil {
+					return err
 				}
 				return a.bench(cmd.Context(), s, &o)
 			})
@@ -165,6 +170,23 @@ func (a *app) benchFleet(ctx context.Context, o *benchOptions) (err error) {
 	}
 	a.remark("%s of %d slots each are up; the NATS server is in this process", counted(int64(o.nodes), "node"), base.Slots)
 	return a.bench(ctx, s, o)
+}
+
+// measured adds the processes of the nodes to those that are measured, if they
+// are of this machine: the server of a directory is reached from nowhere else.
+func (s *system) measured(ctx context.Context, o *load.Options) error {
+	if s.log == nil {
+		return nil
+	}
+	all, err := s.Nodes(ctx)
+	for _, n := range all {
+		_, err := load.CPUTime(n.PID)
+		if n.PID == 0 || errors.Is(err, fs.ErrNotExist) { // it died a moment ago
+			continue
+		}
+		o.Processes = append(o.Processes, load.Process{Name: "node " + n.Name, PID: n.PID})
+	}
+	return err
 }
 
 // bench puts the load on a system and tells what became of it.

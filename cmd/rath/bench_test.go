@@ -19,7 +19,11 @@ func TestBench(t *testing.T) {
 	var r struct {
 		Workflow  string `json:"workflow"`
 		Succeeded int    `json:"succeeded"`
-		End       struct {
+		Elapsed   int64  `json:"elapsed_us"`
+		Claim     struct {
+			N int `json:"n"`
+		} `json:"claim"`
+		End struct {
 			N   int   `json:"n"`
 			Min int64 `json:"min_us"`
 		} `json:"end"`
@@ -39,7 +43,7 @@ func TestBench(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
 		t.Fatalf("%v:\n%s", err, out.String())
 	}
-	if r.Workflow != "fanout" || r.Succeeded != 6 || r.End.N != 6 || r.Lag == nil {
+	if r.Workflow != "fanout" || r.Succeeded != 6 || r.End.N != 6 || r.Claim.N != 6 || r.Elapsed < 40_000 || r.Lag == nil {
 		t.Errorf("got %+v, want 6 runs of fanout, and the lag", r)
 	}
 	if r.End.Min < 40_000 {

@@ -103,6 +103,9 @@ func TestDevFleet(t *testing.T) {
 		t.Errorf("it does not say whom to drain:\n%s", got)
 	}
 
+	// The processor time of all its processes is measured.
+	rath("bench --tasks 3 --in-flight 1", "node a ", "node b ", "node c ", "node server ", "this process ", "3 succeeded")
+
 	// A node drains because it is asked to.
 	rath("nodes show b", "agent", "serving", "56 of 56 for new runs are free, 8 are kept", "up since")
 	rath("nodes drain b --wait", "has ended")

@@ -38,6 +38,8 @@ const (
 	// askAgain is how often the result of a run is asked for of which nothing is
 	// heard: what is published live may be lost.
 	askAgain = 5 * time.Second
+	// claimWait is how long a claim is waited for that comes after the result.
+	claimWait = 5 * time.Second
 	// settleMost bounds Settle and Duration.
 	settleMost = 24 * time.Hour
 )
@@ -195,8 +197,9 @@ func (g *generator) all(ctx context.Context) {
 			break
 		}
 		runs.Go(func() {
-			defer func() { <-slots }()
-			g.one(waiting, i)
+			over := sync.OnceFunc(func() { <-slots })
+			defer over()
+			g.one(waiting, i, over)
 		})
 	}
 	if submitting.Err() != nil && ctx.Err() == nil {
@@ -234,8 +237,9 @@ func (g *generator) task(i int) ([]byte, error) {
 	return t.Encode()
 }
 
-// one submits a task and waits for its result.
-func (g *generator) one(ctx context.Context, i int) {
+// one submits a task and waits for its result. It calls over when the task is
+// in flight no more, and may then still wait to hear when the run had begun.
+func (g *generator) one(ctx context.Context, i int, over func()) {
 	id := g.id(i)
 	body, err := g.task(i)
 	if err != nil {
@@ -255,51 +259,75 @@ func (g *generator) one(ctx context.Context, i int) {
 	}
 	g.acked(time.Since(start))
 	began := false
-	begin := func() {
-		if !began {
-			began = true
-			g.begun(time.Since(start))
-		}
-	}
 	for {
 		result, claimed, err := g.hear(ctx, w, id)
 		switch {
 		case err != nil:
 			g.unfinished(began, err)
 			return
-		case claimed:
-			begin()
+		case !claimed.IsZero() && !began:
+			began = true
+			g.begun(claimed.Sub(start))
 		case result != nil:
 			g.ended(id, start, began, result)
+			over()
+			if !began && result.State == run.Succeeded {
+				g.late(ctx, w, start)
+			}
 			return
 		}
 	}
 }
 
-// hear waits for news of a run: that it was claimed, or its result.
-func (g *generator) hear(ctx context.Context, w *natsbus.Watch, id run.ID) (r *messages.Result, claimed bool, err error) {
+// late waits for the claim of a run whose result came before it: the two come
+// different ways.
+func (g *generator) late(ctx context.Context, w *natsbus.Watch, start time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, claimWait)
+	defer cancel()
+	for {
+		live, err := w.Next(ctx)
+		if err != nil {
+			return // how many claims were heard is in the report
+		}
+		if at := claimedAt(live); !at.IsZero() {
+			g.claimed(at.Sub(start))
+			return
+		}
+	}
+}
+
+// claimedAt is when a run was claimed, by the clock of its node, if that is what
+// was heard.
+func claimedAt(live natsbus.Live) time.Time {
+	if _, _, on, _ := messages.ParseRunSubject(live.Subject); on != messages.OnEvent {
+		return time.Time{}
+	}
+	e, err := messages.DecodeEvent(live.Data)
+	if err != nil || e.Kind != lineage.Claimed {
+		return time.Time{}
+	}
+	return e.When()
+}
+
+// hear waits for news of a run: when it was claimed, or its result.
+func (g *generator) hear(ctx context.Context, w *natsbus.Watch, id run.ID) (r *messages.Result, claimed time.Time, err error) {
 	patience, cancel := context.WithTimeout(ctx, askAgain)
 	live, err := w.Next(patience)
 	cancel()
 	switch {
 	case ctx.Err() != nil:
-		return nil, false, ctx.Err()
+		return nil, claimed, ctx.Err()
 	case err != nil && !errors.Is(err, context.DeadlineExceeded):
-		return nil, false, err
+		return nil, claimed, err
 	case err != nil, live.Gap:
-		return g.ask(ctx, id), false, nil
+		return g.ask(ctx, id), claimed, nil
 	}
-	_, _, on, _ := messages.ParseRunSubject(live.Subject)
-	switch on {
-	case messages.OnEvent:
-		e, err := messages.DecodeEvent(live.Data)
-		return nil, err == nil && e.Kind == lineage.Claimed, nil
-	case messages.OnResult:
+	if _, _, on, _ := messages.ParseRunSubject(live.Subject); on == messages.OnResult {
 		if r, err := messages.DecodeResult(live.Data); err == nil {
-			return &r, false, nil
+			return &r, claimed, nil
 		}
 	}
-	return nil, false, nil
+	return nil, claimedAt(live), nil
 }
 
 // ask reads the stored result; nil if there is none, or nobody to ask: it is
@@ -353,10 +381,18 @@ func (g *generator) acked(took time.Duration) {
 }
 
 func (g *generator) begun(took time.Duration) {
+	g.claimed(took)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.waiting--
-	g.claim = append(g.claim, took)
+}
+
+// claimed notes how long a task waited for its claim. The log counts
+// milliseconds, and the clocks of two machines differ.
+func (g *generator) claimed(took time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.claim = append(g.claim, max(took, 0))
 }
 
 func (g *generator) ended(id run.ID, start time.Time, began bool, r *messages.Result) {

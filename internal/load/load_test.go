@@ -84,6 +84,9 @@ func TestRun(t *testing.T) {
 	if r.FirstStep == nil || r.FirstStep.N != 30 || r.End.N != 30 || r.Submit.N != 30 {
 		t.Fatalf("latencies of %d, %d, %v runs, want 30 each", r.Submit.N, r.End.N, r.FirstStep)
 	}
+	if r.Claim.N != 30 || r.Claim.Max > r.End.Max {
+		t.Errorf("claims of %d runs, the last after %v, want 30 and at most %v", r.Claim.N, r.Claim.Max, r.End.Max)
+	}
 	if r.End.Min < r.FirstStep.Min+latency {
 		t.Errorf("a run ended after %v, its first step began after %v at least and took %v", r.End.Min, r.FirstStep.Min, latency)
 	}
@@ -101,8 +104,21 @@ func TestRun(t *testing.T) {
 			t.Errorf("wider than 80 columns: %q", line)
 		}
 	}
-	if _, err := json.Marshal(r); err != nil {
-		t.Error(err)
+	data, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told struct {
+		Elapsed int64 `json:"elapsed_us"`
+		CPU     []struct {
+			CPU *int64 `json:"cpu_us"`
+		} `json:"cpu"`
+	}
+	if err := json.Unmarshal(data, &told); err != nil || told.Elapsed != r.Elapsed.Microseconds() || len(told.CPU) != 1 || told.CPU[0].CPU == nil {
+		t.Errorf("%v: %s", err, data)
+	}
+	if strings.Contains(string(data), "_ns") {
+		t.Errorf("more than one unit: %s", data)
 	}
 }
 

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"encoding/json"
 	"errors"
 	"math"
 	"os"
@@ -20,10 +21,19 @@ func Self(name string) Process { return Process{Name: name, PID: os.Getpid()} }
 type Use struct {
 	Name  string        `json:"name"`
 	PID   int           `json:"pid"`
-	CPU   time.Duration `json:"cpu_ns"`
+	CPU   time.Duration `json:"-"`     // see MarshalJSON
 	Share float64       `json:"share"` // of one processor
 	// Error says why it is not known.
 	Error string `json:"error,omitempty"`
+}
+
+// MarshalJSON counts the time in microseconds, as [Distribution] does.
+func (u Use) MarshalJSON() ([]byte, error) {
+	type plain Use
+	return json.Marshal(struct {
+		plain
+		CPU int64 `json:"cpu_us"`
+	}{plain(u), u.CPU.Microseconds()})
 }
 
 // Meter measures the processor time of processes.

@@ -2,6 +2,7 @@ package load
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,10 +26,12 @@ type Report struct {
 	HeldBack int `json:"held_back,omitempty"`
 
 	// Elapsed is from the first submission to the last result.
-	Elapsed time.Duration `json:"elapsed_ns"`
+	Elapsed time.Duration `json:"-"` // see MarshalJSON
 	// Throughput is how many runs ended well per second.
 	Throughput float64 `json:"runs_per_s"`
 
+	// Submit is until a task was acknowledged, Claim until a node had begun its
+	// run by that node's clock, End until its result came.
 	Submit    Distribution  `json:"submit"`
 	Claim     Distribution  `json:"claim"`
 	FirstStep *Distribution `json:"first_step,omitempty"`
@@ -46,6 +49,15 @@ type Report struct {
 	Errors map[string]int `json:"errors,omitempty"`
 	// Stopped says why the load ended before all tasks were submitted.
 	Stopped string `json:"stopped,omitempty"`
+}
+
+// MarshalJSON counts durations in microseconds, as [Distribution] does.
+func (r Report) MarshalJSON() ([]byte, error) {
+	type plain Report
+	return json.Marshal(struct {
+		plain
+		Elapsed int64 `json:"elapsed_us"`
+	}{plain(r), r.Elapsed.Microseconds()})
 }
 
 func (g *generator) report(ctx context.Context) *Report {

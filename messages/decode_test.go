@@ -173,7 +173,7 @@ func TestErrorsTravel(t *testing.T) {
 			t.Fatal(encErr)
 		}
 		a, decErr := messages.DecodeAnswer(data)
-		if decErr != nil || a.Done || run.CodeOf(a.Err()) != run.CodeOf(err) || a.Err().Error() != err.Error() {
+		if decErr != nil || a.Done || run.CodeOf(a.Err()) != run.CodeOf(err) || a.Err().Error() != messages.Text(err) {
 			t.Errorf("%v became %s: %v %v", err, data, a.Err(), decErr)
 		}
 		if reply, encErr := messages.Encode(messages.ErrorOf(err)); encErr != nil || run.CodeOf(messages.ReplyError(reply)) != run.CodeOf(err) {

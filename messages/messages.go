@@ -91,7 +91,7 @@ func ErrorOf(err error) *Error {
 	if err == nil {
 		return nil
 	}
-	return &Error{Code: run.CodeOf(err), Text: cleanText(err.Error(), 4<<10)}
+	return &Error{Code: run.CodeOf(err), Text: cleanText(Text(err), 4<<10)}
 }
 
 // Err returns the error that e carries, nil for none; errors.Is finds the
@@ -186,6 +186,3 @@ func cleanText(s string, n int) string {
 	}
 	return s[:n]
 }
-
-// plain returns the text of an error of package session without its prefix.
-func plain(err error) string { return strings.TrimPrefix(err.Error(), "session: ") }

@@ -3,7 +3,6 @@ package messages
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	"github.com/rathcluster/rath/lineage"
 	"github.com/rathcluster/rath/run"
@@ -71,11 +70,11 @@ func (q *Query) check() error {
 		return &FieldError{Message: "query", Field: field, Problem: problem, Remedy: remedy}
 	}
 	if id := string(q.Run); id != "" && id != Last && session.ValidID("run", id) != nil {
-		return bad("run", plain(session.ValidID("run", id)), "send the id of a run, or "+Last)
+		return bad("run", Text(session.ValidID("run", id)), "send the id of a run, or "+Last)
 	}
 	if q.Session != "" {
 		if _, err := session.ParseRef("", q.Session); err != nil {
-			return bad("session", plain(err), `write it as "session" or "session:version"`)
+			return bad("session", Text(err), `write it as "session" or "session:version"`)
 		}
 	}
 	if q.Limit < 0 || q.Limit > MaxLimit {
@@ -96,11 +95,11 @@ func (q *Query) check() error {
 	}
 	if q.Where != "" {
 		if _, err := lineage.ParseSelector(q.Where); err != nil {
-			return bad("where", strings.TrimPrefix(plain(err), "lineage: "), `write it like "state=failed and tool=grep"`)
+			return bad("where", Text(err), `write it like "state=failed and tool=grep"`)
 		}
 	}
 	if q.Workflow != "" && session.ValidID("workflow", q.Workflow) != nil {
-		return bad("workflow", plain(session.ValidID("workflow", q.Workflow)), "send the name of a workflow")
+		return bad("workflow", Text(session.ValidID("workflow", q.Workflow)), "send the name of a workflow")
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ func DecodeTool(data []byte) (Tool, error) {
 		return Tool{}, err
 	}
 	if err := session.ValidID("tool", t.Name); err != nil {
-		return Tool{}, &FieldError{Message: "tool", Field: "name", Problem: plain(err), Remedy: "choose a name of that kind"}
+		return Tool{}, &FieldError{Message: "tool", Field: "name", Problem: Text(err), Remedy: "choose a name of that kind"}
 	}
 	switch t.Effect {
 	case "", "non_idempotent", "idempotent", "read_only", "sandboxed":
@@ -79,7 +79,7 @@ func ToolKey(t session.Tenant, name string) string { return "tool." + string(t) 
 func DecodeAlias(data []byte) (Alias, error) {
 	a, err := read[Alias]("alias", data)
 	if err == nil && a.Session != "" && session.ValidID("session", string(a.Session)) != nil {
-		err = &FieldError{Message: "alias", Field: "session", Problem: plain(session.ValidID("session", string(a.Session)))}
+		err = &FieldError{Message: "alias", Field: "session", Problem: Text(session.ValidID("session", string(a.Session)))}
 	}
 	if err != nil {
 		return Alias{}, err

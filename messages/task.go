@@ -75,10 +75,10 @@ func (t *Task) check() error {
 		return bad("id", "it is missing", "choose one per task, of 1 to 64 of A-Z a-z 0-9 _ -; sending a task again under its id is harmless")
 	}
 	if err := session.ValidID("run", string(t.ID)); err != nil {
-		return bad("id", plain(err), "choose another")
+		return bad("id", Text(err), "choose another")
 	}
 	if t.Session != "" && session.ValidID("session", t.Session) != nil {
-		return bad("session", plain(session.ValidID("session", t.Session)), "send the id or the name of a session, or leave it out for a new one")
+		return bad("session", Text(session.ValidID("session", t.Session)), "send the id or the name of a session, or leave it out for a new one")
 	}
 	if len(t.Input) > MaxInput {
 		return &FieldError{
@@ -95,7 +95,7 @@ func (t *Task) check() error {
 	for i, name := range t.Tools {
 		field := fmt.Sprintf("tools[%d]", i)
 		if err := session.ValidID("tool", name); err != nil {
-			return bad(field, plain(err), "send the names of tools")
+			return bad(field, Text(err), "send the names of tools")
 		}
 		if slices.Contains(t.Tools[:i], name) {
 			return bad(field, fmt.Sprintf("%q is there twice", name), "name each once")
@@ -152,10 +152,10 @@ func (t *Task) Run(tenant session.Tenant, workflow string) (run.Task, error) {
 		return run.Task{}, err
 	}
 	if err := session.ValidID("tenant", string(tenant)); err != nil {
-		return run.Task{}, &FieldError{Message: "task", Problem: plain(err), Remedy: "publish on rath.task.<tenant>.<workflow>"}
+		return run.Task{}, &FieldError{Message: "task", Problem: Text(err), Remedy: "publish on rath.task.<tenant>.<workflow>"}
 	}
 	if err := session.ValidID("workflow", workflow); err != nil {
-		return run.Task{}, &FieldError{Message: "task", Problem: plain(err), Remedy: "publish on rath.task.<tenant>.<workflow>"}
+		return run.Task{}, &FieldError{Message: "task", Problem: Text(err), Remedy: "publish on rath.task.<tenant>.<workflow>"}
 	}
 	out := run.Task{
 		ID: t.ID, Workflow: workflow, Revision: t.Revision, Session: session.Key{Tenant: tenant, ID: session.ID(t.Session)},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
@@ -55,8 +56,8 @@ func (n *Instance) toolsNamed(ctx context.Context, t session.Tenant, names []str
 				have = append(have, v.Name)
 			}
 			slices.Sort(have)
-			return nil, fmt.Errorf("agent: there is no tool %q: start the program that announces it, or name one of %s: %w",
-				name, clipList(slices.Compact(have), 40), session.ErrNotFound)
+			return nil, run.CodeNotFound.Err(fmt.Sprintf("agent: there is no tool %q: start the program that announces it, or name one of %s",
+				name, clipList(slices.Compact(have), 40)))
 		}
 		found = append(found, all[i])
 	}

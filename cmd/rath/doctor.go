@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/openai"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/local"
@@ -93,7 +94,7 @@ func checkSandbox(ctx context.Context) finding {
 	f := finding{Check: "sandbox"}
 	c, err := local.New(nil).Probe(ctx)
 	if err != nil {
-		f.Found, f.Remedy = err.Error(), "commands of agents cannot run here"
+		f.Found, f.Remedy = messages.Text(err), "commands of agents cannot run here"
 		return f
 	}
 	f.OK, f.Found = true, fmt.Sprintf("%s (%s)", c.Isolation, c.Detail)
@@ -111,7 +112,7 @@ func (a *app) checkSystem(ctx context.Context) []finding {
 		if _, missing := os.Stat(a.config.Store.Value); os.IsNotExist(missing) && !a.ambient() {
 			return []finding{{Check: "store", OK: true, Found: "none at " + a.config.Store.Value + " yet", Remedy: "\"demo\" or \"run\" makes one"}}
 		}
-		where.Found, where.Remedy = term.Line(err.Error(), 300), "see \"help exit-codes\"; --server, --context and --store choose another system"
+		where.Found, where.Remedy = term.Line(messages.Text(err), 300), "see \"help exit-codes\"; --server, --context and --store choose another system"
 		return []finding{where}
 	}
 	where.OK, where.Found = true, s.where
@@ -128,14 +129,14 @@ func (a *app) checkSystem(ctx context.Context) []finding {
 		}
 		w.Found = list(names)
 	} else {
-		w.Found, w.Remedy = term.Line(err.Error(), 300), "start a node: \"dev\", or the node of your module"
+		w.Found, w.Remedy = term.Line(messages.Text(err), 300), "start a node: \"dev\", or the node of your module"
 	}
 	out = append(out, w)
 	if ns, err := s.Nodes(ctx); err == nil && !s.own() {
 		out = append(out, finding{Check: "nodes", OK: len(ns) > 0, Found: counted(int64(len(ns)), "node")})
 	}
 	if err := s.close(); err != nil {
-		out = append(out, finding{Check: "close", Found: term.Line(err.Error(), 300)})
+		out = append(out, finding{Check: "close", Found: term.Line(messages.Text(err), 300)})
 	}
 	return out
 }
@@ -166,7 +167,7 @@ func (a *app) checkModel(ctx context.Context, ask bool) finding {
 		}
 	}
 	if err != nil {
-		f.OK, f.Remedy = false, term.Line(err.Error(), 400)
+		f.OK, f.Remedy = false, term.Line(messages.Text(err), 400)
 		return f
 	}
 	f.Found += ", answers"

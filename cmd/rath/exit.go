@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/lineage"
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
@@ -87,7 +88,7 @@ func (a *app) report(ctx context.Context, err error) int {
 		return exitInterrupted
 	}
 	if !errors.Is(err, errSaid) {
-		text := strings.TrimSpace(term.Clean(err.Error()))
+		text := strings.TrimSpace(term.Clean(messages.Text(err)))
 		a.err.Println(a.err.Paint(term.Red, "rath:") + " " + text)
 	}
 	return code

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rathcluster/rath/dossier"
 	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -215,7 +216,7 @@ func (s *system) importFile(ctx context.Context, name string) imported {
 	out := imported{File: name}
 	file, err := openrath.ReadFile(os.DirFS(filepath.Dir(name)), filepath.Base(name))
 	if err != nil {
-		out.Error = err.Error()
+		out.Error = messages.Text(err)
 		return out
 	}
 	out.Rows, out.Kind, out.Created, out.Closed = len(file.Rows), file.Header.Kind, file.Header.CreatedAt, file.Closed()
@@ -231,7 +232,7 @@ func (s *system) importFile(ctx context.Context, name string) imported {
 	}
 	id, fresh, err := s.record(ctx, file)
 	if err != nil {
-		out.Error = err.Error()
+		out.Error = messages.Text(err)
 		return out
 	}
 	if !fresh {

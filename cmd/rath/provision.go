@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
 )
 
@@ -121,7 +122,7 @@ func (a *app) provision(ctx context.Context, f *provisionFlags) error {
 	}
 	plan, err := a.provisionOnce(ctx, f, o, &want)
 	for end, pause := time.Now().Add(f.wait), time.Second; err != nil && natsbus.WillPass(err) && time.Now().Before(end); pause = min(2*pause, 10*time.Second) {
-		a.remark("%s; trying again", term.Line(err.Error(), 200))
+		a.remark("%s; trying again", term.Line(messages.Text(err), 200))
 		timer := time.NewTimer(min(pause, time.Until(end)))
 		select {
 		case <-timer.C:

@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/retention"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/session"
 )
@@ -226,7 +227,7 @@ func (a *app) pruned(out []retention.Outcome, whole bool) error {
 // restoreFile brings the sessions of an archive back.
 func (a *app) restoreFile(ctx context.Context, c *natsbus.Conn, name string) []imported {
 	refused := func(err error) []imported {
-		return []imported{{File: name, Kind: dossier.FormTree, Error: err.Error()}}
+		return []imported{{File: name, Kind: dossier.FormTree, Error: messages.Text(err)}}
 	}
 	doc, err := a.readInput(name, maxDossier)
 	if err != nil {

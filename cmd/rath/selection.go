@@ -178,7 +178,7 @@ func (a *app) each(ctx context.Context, s *system, o *selection, args []string, 
 		case err != nil && o.where == "":
 			return err
 		case err != nil:
-			rows[i].Error = err.Error()
+			rows[i].Error = messages.Text(err)
 			failed++
 		default:
 			rows[i].Note, rows[i].Done = note, true

@@ -1,0 +1,47 @@
+package messages_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// TestText reads errors as people do, and asks for the code that stays.
+func TestText(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+		code run.Code
+	}{
+		{nil, "", ""},
+		{fmt.Errorf("node %q: %w", "zzz", session.ErrNotFound), `node "zzz": not found`, run.CodeNotFound},
+		{fmt.Errorf("dead letter 99: %w; list them to see which there are", session.ErrNotFound), "dead letter 99: not found; list them to see which there are", run.CodeNotFound},
+		{fmt.Errorf("the run has ended (succeeded): %w; see", run.ErrState), "the run has ended (succeeded); see", run.CodeState},
+		{fmt.Errorf("approve run q1: run: step 99 of q1 asks nothing now: %w", run.ErrState), "approve run q1: step 99 of q1 asks nothing now", run.CodeState},
+		{fmt.Errorf("run q1: %w: its task was refused", run.ErrState), "run q1: its task was refused", run.CodeState},
+		{fmt.Errorf("%w: %w", run.ErrMalformed, session.ValidID("run", "a b")), `run id "a b": only A-Z a-z 0-9 _ - are allowed`, run.CodeMalformed},
+		{run.ErrMalformed, "malformed", run.CodeMalformed},
+		{run.ErrState, "not possible in this state", run.CodeState},
+		{fmt.Errorf("%w: 8 queries are being answered", run.ErrBusy), "busy: 8 queries are being answered", run.CodeBusy},
+		{errors.New("lineage: run: x"), "x", run.CodeError},
+		{errors.New(`--older-than: lineage: "foo" is no age`), `--older-than: "foo" is no age`, run.CodeError},
+		{errors.New("fix: the run: it fails"), "fix: the run: it fails", run.CodeError},
+		{context.DeadlineExceeded, "context deadline exceeded", run.CodeTimeout},
+	} {
+		if got := messages.Text(c.err); got != c.want {
+			t.Errorf("Text(%v) = %q, want %q", c.err, got, c.want)
+		}
+		e := messages.ErrorOf(c.err)
+		if e == nil {
+			e = &messages.Error{}
+		}
+		if e.Code != c.code || e.Text != c.want {
+			t.Errorf("ErrorOf(%v) = %+v, want %q and %q", c.err, e, c.code, c.want)
+		}
+	}
+}

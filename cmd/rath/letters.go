@@ -35,6 +35,9 @@ first column names a letter.`,
 		Example: "  rath dlq ls\n  rath dlq show 12",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if limit < 0 {
+				return usage(cmd, errorf("--limit %d: want the most rows to list, or 0 for all", limit))
+			}
 			ctx := cmd.Context()
 			return a.with(ctx, func(s *system) error {
 				all, err := s.DeadLetters(ctx, limit)

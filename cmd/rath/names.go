@@ -225,6 +225,12 @@ func (s *system) exists(ctx context.Context, name string) (bool, error) {
 
 // runOf resolves the name of a run; that of a session is its last run.
 func (s *system) runOf(ctx context.Context, name string) (messages.RunInfo, error) {
+	switch base, version, err := splitVersion(name); {
+	case err != nil:
+		return messages.RunInfo{}, err
+	case version != 0:
+		return messages.RunInfo{}, fail(exitUsage, "%q: this is about a run as a whole, which has no versions: name it as %s", name, base)
+	}
 	n, err := s.resolve(ctx, name)
 	if err != nil {
 		return messages.RunInfo{}, err

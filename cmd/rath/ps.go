@@ -40,6 +40,9 @@ Branches of fan-outs are runs too: --branches, or any --where, lists them.`,
   rath ps --workflow review --limit 100 -o jsonl`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if limit < 0 {
+				return usage(cmd, errorf("--limit %d: want the most rows to list, or 0 for all", limit))
+			}
 			o := &client.RunsOptions{Workflow: workflow, Where: where, Limit: limit}
 			for _, name := range states {
 				st := run.State(strings.TrimSpace(name))

@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"path"
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/rathcluster/rath/lineage"
 	"github.com/rathcluster/rath/messages"
@@ -139,8 +141,34 @@ func (s *system) findThing(ctx context.Context, t thing, all bool) (*found, erro
 		f.run, f.named.session = &r, r.Session
 		f.path = ""
 	}
-	f.graph, err = s.graphOf(ctx, f.named.session, all)
+	if f.graph, err = s.graphOf(ctx, f.named.session, all); err == nil && t.step != "" {
+		f.inBranch(s.Tenant())
+	}
 	return f, err
+}
+
+// inBranch looks for a step that the run has not in its branches, whose steps
+// replay tells with those of the run: they are runs of their own.
+func (f *found) inBranch(t session.Tenant) {
+	if _, err := f.graph.Step(t, f.run.Run, f.step); !errors.Is(err, lineage.ErrNotFound) {
+		return
+	}
+	all := f.graph.Select(t, nil, time.Now())
+	within := map[run.ID]bool{f.run.Run: true}
+	for again := true; again; { // branches of branches
+		again = false
+		for _, r := range all {
+			if r.BranchOf == nil || within[r.ID] || !within[r.BranchOf.Run] {
+				continue
+			}
+			within[r.ID], again = true, true
+			if _, err := f.graph.Step(t, r.ID, f.step); err == nil {
+				info := messages.RunInfoOf(r)
+				f.run, f.named.session = &info, info.Session
+				return
+			}
+		}
+	}
 }
 
 func firstOf(errs ...error) error {

@@ -225,7 +225,7 @@ var changing = []struct {
 	{regexp.MustCompile(`(?m)^\d+ +CLOCK`), "SEQ CLOCK"},
 	{regexp.MustCompile(`(?m) +(now|\d+s)$`), " AGE"},
 	{regexp.MustCompile(`(demo-fleet  \S+ +\d+ +)2,\d+ `), "${1}N "}, // a call's milliseconds are words of the next prompt
-	{regexp.MustCompile(`  (now|\d+s)  `), "  AGE  "},
+	{regexp.MustCompile(`  (now|\d+s)  +`), "  AGE  "},
 	{regexp.MustCompile(`[0-9,]+ tokens`), "N tokens"}, // results tell milliseconds
 	{regexp.MustCompile(`\bn[A-Z2-7]{12}\b`), "NODE"},
 	{regexp.MustCompile(`pid \d+ +log`), "pid PID  log"},

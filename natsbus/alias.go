@@ -20,7 +20,7 @@ import (
 // Aliases are what the bucket ALIAS maps: a run's id, or the name that a user
 // gave a session, to the session whose log it is about. Who is first creates
 // an alias, and nobody changes it after that, but to note that a run was
-// cancelled before a log knew it.
+// cancelled before a log knew it, or that its task was refused.
 
 // runAlias is the entry of a run.
 type runAlias struct {

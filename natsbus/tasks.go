@@ -321,8 +321,9 @@ func (i *intake) cancelledMeanwhile(ctx context.Context, subject string, t run.T
 func (i *intake) refuse(ctx context.Context, l *letter, cause error) error {
 	told := l.id != "" && l.tenant != ""
 	if told && !errors.Is(cause, run.ErrKeyReused) {
+		subject := runAliasSubject(l.tenant, l.id)
 		a := runAlias{Digest: l.digest, Refused: run.CodeOf(cause)}
-		have, _, _, err := createAlias(ctx, i.c, runAliasSubject(l.tenant, l.id), a)
+		have, revision, _, err := createAlias(ctx, i.c, subject, a)
 		if err != nil {
 			return err
 		}
@@ -332,6 +333,14 @@ func (i *intake) refuse(ctx context.Context, l *letter, cause error) error {
 			cause = fmt.Errorf("task %s: %w, and: %s", l.id, run.ErrKeyReused, cause.Error())
 		} else if have.Session != "" && !l.placed {
 			if held, err := i.held(ctx, l, have.Session); held || err != nil {
+				return err
+			}
+		}
+		// What refuses it may pass, and it may be delivered again: that must
+		// not begin a run that is told as refused.
+		for have.Digest == l.digest && have.Refused == "" {
+			have.Refused = a.Refused
+			if have, revision, _, err = putAlias(ctx, i.c, subject, revision, have); err != nil {
 				return err
 			}
 		}

@@ -3,6 +3,7 @@ package flow_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,6 +33,52 @@ func TestDeadlineInThePast(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDeadlineKeepsUsage: a run that is taken up after its deadline says what it
+// used before, although its code comes to nothing of it.
+func TestDeadlineKeepsUsage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w world
+		var used atomic.Int64
+		f := func(ctx context.Context, s session.Session) (session.Session, error) {
+			s, err := spends(ctx, s, 3)
+			if err != nil {
+				return s, err
+			}
+			branch, err := flow.Fork(ctx, s)
+			if err != nil {
+				return s, err
+			}
+			if branch, err = spends(ctx, branch, 2); err != nil {
+				return s, err
+			}
+			_, err = flow.Do(ctx, "hang", func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, flow.Effect(2))
+			return branch, err
+		}
+		within := func(d time.Duration) func(*run.Task) {
+			return func(task *run.Task) { task.Deadline = time.Now().Add(d) }
+		}
+		ctx, stop := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { stop(run.ErrShutdown) })
+		if state, err := start(t, w.runtime(penny(&used)), f, within(time.Minute)).Forward(ctx); state != run.Queued {
+			t.Fatalf("state %s: %v", state, err)
+		}
+		ctx, stop = context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { stop(run.ErrShutdown) })
+		if state, err := start(t, w.runtime(penny(&used)), f, resume).Forward(ctx); state != run.Queued {
+			t.Fatalf("state %s: %v", state, err)
+		}
+		time.Sleep(time.Hour)
+		state, err := start(t, w.runtime(penny(&used)), f, resume).Forward(t.Context())
+		if state != run.TimedOut {
+			t.Fatalf("state %s: %v", state, err)
+		}
+		// What the branch's log says is read when the code comes to it.
+		if e := ended(t, &w); e.Usage != (session.Usage{Calls: 3, Input: 3}) || e.Lost != (session.Usage{}) {
+			t.Errorf("the run used %+v and lost %+v of %d tokens", e.Usage, e.Lost, used.Load())
+		}
+	})
 }
 
 // TestWhyCancelled: a branch that did not end says whether it was too slow or

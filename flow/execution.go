@@ -208,12 +208,17 @@ func (ex *Execution) stop(err error) error {
 	return err
 }
 
+// charge books what a log recorded of this run before this attempt, whether the
+// code comes to it or not: a run may end on its way. ex.mu is held.
+func (ex *Execution) charge(j *run.Journal) {
+	used, lost, steps := j.Spent(func(s *run.Step) bool { return s.Attempt == ex.attempt || j != ex.journal && ex.journal.Has(s.Path) })
+	ex.account.Spent, ex.account.Steps, ex.lost = ex.account.Spent.Add(used), ex.account.Steps+steps, ex.lost.Add(lost)
+}
+
 // replayed takes over what a recorded step says. ex.mu is held.
 func (ex *Execution) replayed(s *run.Step) {
 	ex.last = s.Time
 	if !ex.outer(s.Path) {
-		ex.account = ex.account.Settle(0, s.Usage)
-		ex.lost = ex.lost.Add(s.Lost)
 		ex.newest = max(ex.newest, s.Attempt)
 		ex.warms = ex.warms && !answered(s.Done)
 	}

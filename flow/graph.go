@@ -178,6 +178,9 @@ func (ex *Execution) claim(ctx context.Context, path run.Path, k session.Key, ro
 	}
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
+	if !h.outer {
+		ex.charge(g.Journal)
+	}
 	ex.journal.Merge(g.Journal)
 	h.version, h.closed = g.Base.Ref().Version, g.Session.Closing().State
 	if l, ok := g.Base.Link(); ok {

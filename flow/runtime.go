@@ -230,6 +230,7 @@ func (rt *Runtime) begin(ctx context.Context, g Registration, t run.Task, s sess
 	ex.escrow = granted.Record.Escrow()
 	ex.account = run.Account{Limit: ex.task.Budget}.Lost(granted.Record.Lost()).Holding(&ex.escrow)
 	ex.lost, ex.killed = granted.Record.Lost(), granted.Record.CutOff()
+	ex.charge(ex.journal)
 	ex.warms = ex.task.Branch != nil && ex.task.Branch.Warm
 	if granted.State == run.Running {
 		base := granted.Base

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"strings"
 	"time"
+
+	"github.com/rathcluster/rath/session"
 )
 
 // Decision is what the journal says to do with a step.
@@ -99,6 +101,17 @@ func (j *Journal) Unvisited(visited func(Path) bool) (p Path, name string, found
 		look(path, i.Name)
 	}
 	return p, name, found
+}
+
+// Spent sums up what steps used, what of it is estimated, and how many they are,
+// without those that skip names.
+func (j *Journal) Spent(skip func(*Step) bool) (used, lost session.Usage, steps int64) {
+	for _, s := range j.steps {
+		if !skip(s) {
+			used, lost, steps = used.Add(s.Usage), lost.Add(s.Lost), steps+1
+		}
+	}
+	return used, lost, steps
 }
 
 // Len returns the number of recorded steps.

@@ -160,8 +160,13 @@ func (w wireTask) task(k session.Key) Task {
 }
 
 // Digest identifies what the task asks for: two tasks with one id and
-// different digests are a reused key.
+// different digests are a reused key. Where a branch lies is not part of it: a
+// node of a release that does not say it derives the same task.
 func (t Task) Digest() string {
+	if t.Branch != nil {
+		b := *t.Branch
+		b.Within, t.Branch = nil, &b
+	}
 	text, err := session.Marshal(t.wire())
 	if err != nil {
 		return ""

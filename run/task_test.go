@@ -55,6 +55,13 @@ func TestTaskDigest(t *testing.T) {
 	if seen[same.Digest()] != "the task" {
 		t.Error("an offer of a task has another digest than the task")
 	}
+	// A node of a release that does not know where branches lie derives the same.
+	branch := fullTask()
+	branch.Branch = &run.Branch{Name: "a"}
+	before := branch.Digest()
+	if branch.Branch.Within = []string{"w"}; branch.Digest() != before || branch.Branch.Within == nil {
+		t.Error("where a branch lies makes it another task")
+	}
 }
 
 func TestTaskValid(t *testing.T) {

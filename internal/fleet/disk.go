@@ -68,10 +68,17 @@ const (
 )
 
 // CutPower ends the disks of NATS servers at once, with what they have not
-// synced, and kills the servers. They must have disks with Power.
+// synced, and kills the servers. They must have disks with Power. The servers
+// are frozen first: one that outlives its disk could acknowledge what it did not
+// write.
 func (f *Fleet) CutPower(ps ...*Process) error {
+	var errs []error
+	for _, p := range ps {
+		if err := p.Freeze(); err != nil && !errors.Is(err, ErrNotRunning) {
+			errs = append(errs, err)
+		}
+	}
 	err := f.thread.do(nil, func() error {
-		var errs []error
 		for _, p := range ps {
 			dir, err := os.Open(f.store(p.Name))
 			if err == nil {

@@ -117,18 +117,21 @@ func TestInterruptedIsCharged(t *testing.T) {
 	})
 }
 
+// cancelled cancels the run after a second.
+func cancelled(t *testing.T, rt *flow.Runtime) {
+	time.Sleep(time.Second)
+	if err := rt.Store.Apply(t.Context(), run.Signal{To: home, Run: "r", Cancel: &run.CancelRequested{Reason: "no"}}); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestCancelledIsCharged: so has one that ended with the run.
 func TestCancelledIsCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world
 		rt := w.runtime(&streaming{})
 		ex := start(t, rt, agentOnce)
-		go func() {
-			time.Sleep(time.Second)
-			if err := rt.Store.Apply(t.Context(), run.Signal{To: home, Run: "r", Cancel: &run.CancelRequested{Reason: "no"}}); err != nil {
-				t.Error(err)
-			}
-		}()
+		go cancelled(t, rt)
 		if state, err := ex.Forward(t.Context()); state != run.Cancelled {
 			t.Fatalf("state %s: %v", state, err)
 		}
@@ -261,12 +264,7 @@ func TestLateAnswerIsCharged(t *testing.T) {
 			return &llm.Response{Text: "late", Finish: llm.FinishStop, Usage: llm.Usage{Input: 10, Output: 5}}, nil
 		}))
 		ex := start(t, rt, agentOnce)
-		go func() {
-			time.Sleep(time.Second)
-			if err := rt.Store.Apply(t.Context(), run.Signal{To: home, Run: "r", Cancel: &run.CancelRequested{Reason: "no"}}); err != nil {
-				t.Error(err)
-			}
-		}()
+		go cancelled(t, rt)
 		if state, err := ex.Forward(t.Context()); state != run.Cancelled {
 			t.Fatalf("state %s: %v", state, err)
 		}

@@ -29,8 +29,8 @@ func (c *Conn) MayPurge(ctx context.Context) error {
 // Purge removes the commits of an archived session but for its tombstone, the
 // commit at a position, and the session's snapshot. It fails with
 // session.ErrForeign, and removes nothing, if another commit is there, if it
-// archives nothing or if the session goes on since. Purging again changes nothing. The connection needs the
-// rights of an operator: ErrDenied.
+// archives nothing or if the session goes on since. Purging again changes
+// nothing. The connection needs the rights of an operator: ErrDenied.
 func (c *Conn) Purge(ctx context.Context, k session.Key, at session.Position) error {
 	stream, subject, err := c.place(k)
 	if err != nil {

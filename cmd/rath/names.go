@@ -125,8 +125,9 @@ func (s *system) beginning(ctx context.Context, prefix string) ([]named, error) 
 	return hits, nil
 }
 
-// byBeginning finds the one run or session whose id begins so. A name that
-// somebody gave a session is tried last.
+// byBeginning finds the run or session of this id, else the session that was
+// begun with this name, else the one whose id begins so. A name too long to be
+// seen in its session's id is tried last.
 func (s *system) byBeginning(ctx context.Context, prefix string) (named, error) {
 	hits, err := s.beginning(ctx, prefix)
 	if err != nil {
@@ -136,6 +137,9 @@ func (s *system) byBeginning(ctx context.Context, prefix string) (named, error) 
 		if h.run == nil && string(h.session) == prefix || h.run != nil && string(h.run.Run) == prefix {
 			return h, nil
 		}
+	}
+	if whole := begun(prefix, hits); len(whole) == 1 {
+		return whole[0], nil
 	}
 	switch len(hits) {
 	case 1:
@@ -152,6 +156,17 @@ func (s *system) byBeginning(ctx context.Context, prefix string) (named, error) 
 		return named{}, fail(exitNotFound, "no run or session of tenant %s begins with %q; \"ps\" lists the runs%s", s.Tenant(), prefix, also)
 	}
 	return named{}, ambiguous(prefix, hits)
+}
+
+// begun returns the sessions whose ids were minted of this name and no longer
+// one: "s1" is the whole name of s1-1-5, and the beginning of s10-1-0. There may
+// be more than one, since who names a session may also write such an id himself.
+func begun(name string, hits []named) []named {
+	return slices.DeleteFunc(slices.Clone(hits), func(h named) bool {
+		_, _, minted := h.session.Locate()
+		place, found := strings.CutPrefix(string(h.session), name+"-")
+		return h.run != nil || !minted || !found || strings.Count(place, "-") != 1
+	})
 }
 
 // ambiguous says which ids begin alike.

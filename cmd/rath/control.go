@@ -272,11 +272,7 @@ func (a *app) fork(ctx context.Context, name string, at uint64) (err error) {
 	if err := r.Err(); err != nil {
 		return &exitError{stateCode(r.State), errorf("fork %s: %w", n, err)}
 	}
-	if done, err := emitOne(a, struct {
-		Session session.ID      `json:"session"`
-		Version session.Version `json:"version"`
-		From    string          `json:"from"`
-	}{r.Session, r.Version, n.String()}); done {
+	if done, err := emitOne(a, made{r.Session, r.Version, []string{n.String()}}); done {
 		return err
 	}
 	a.out.Println(r.Session)

@@ -367,6 +367,7 @@ func (ex *Execution) adoptResult(ctx context.Context, s session.Session) (sessio
 
 // Concatenate joins two sessions, which need not be related, into a new one:
 // the chunks of a, then those of b, with a's placement. Both stay as they are.
+// If one of them is quarantined the run needs review, as with [Merge].
 func Concatenate(ctx context.Context, a, b session.Session) (session.Session, error) {
 	st, err := begin(ctx, run.StepJoin, session.JoinConcatenate, session.Session{}, false, "",
 		a.Ref().String(), a.PendingDigest(), b.Ref().String(), b.PendingDigest())
@@ -398,6 +399,11 @@ func Concatenate(ctx context.Context, a, b session.Session) (session.Session, er
 		links = append(links, p.Link)
 	}
 	if st.decision != run.Replay {
+		for _, l := range links {
+			if err := st.mayTake("", l.Key); err != nil {
+				return a, st.fail(err)
+			}
+		}
 		if _, err := st.commit(run.Done{Links: append([]session.Link{{Ref: session.Ref{Key: key}}}, links...), Summary: "concatenates two sessions"}); err != nil {
 			return a, st.fail(err)
 		}

@@ -234,16 +234,8 @@ func (j *Joined) merge(ctx context.Context, v Verdict) (session.Session, error) 
 	}
 	var taken []session.Session
 	for _, i := range v.Take {
-		k := j.Outcomes[i].Session.Key()
-		q, err := ex.rt.Values.Quarantined(ctx, k)
-		if err != nil {
-			return j.Base, st.fail(fmt.Errorf("flow: branch %s: %w: %w", j.Outcomes[i].Name, session.ErrUnavailable, err))
-		}
-		if q != nil {
-			return j.Base, st.fail(&reviewError{run.Review{
-				Attempt: ex.attempt, Code: run.CodeQuarantined, Name: j.Outcomes[i].Name, Path: st.asked.Path, Run: ex.id,
-				Reason: fmt.Sprintf("branch %s (session %s) is quarantined: %s; release it and resolve with %q", j.Outcomes[i].Name, k.ID, q.Reason, run.Again),
-			}})
+		if err := st.mayTake(j.Outcomes[i].Name, j.Outcomes[i].Session.Key()); err != nil {
+			return j.Base, st.fail(err)
 		}
 		taken = append(taken, j.Outcomes[i].Session)
 	}
@@ -281,6 +273,26 @@ func (j *Joined) merge(ctx context.Context, v Verdict) (session.Session, error) 
 		}
 	}
 	return ack.Session, nil
+}
+
+// mayTake fails for a session that was set apart: it goes into no other one, and
+// the run waits for a person. branch is its name in a fan-out, "" for another.
+func (st *step) mayTake(branch string, k session.Key) error {
+	what := "session " + string(k.ID)
+	if branch != "" {
+		what = fmt.Sprintf("branch %s (%s)", branch, what)
+	}
+	q, err := st.ex.rt.Values.Quarantined(st.ctx, k)
+	switch {
+	case err != nil:
+		return fmt.Errorf("flow: %s: %w: %w", what, session.ErrUnavailable, err)
+	case q == nil:
+		return nil
+	}
+	return &reviewError{run.Review{
+		Attempt: st.ex.attempt, Code: run.CodeQuarantined, Name: branch, Path: st.asked.Path, Run: st.ex.id,
+		Reason: fmt.Sprintf("%s is quarantined: %s; release it and resolve with %q", what, q.Reason, run.Again),
+	}}
 }
 
 func (j *Joined) names(at []int) string {

@@ -3,6 +3,7 @@ package flow_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -81,6 +83,97 @@ func TestMergeOfQuarantined(t *testing.T) {
 	_, err := rt.Run(t.Context(), w, session.New(session.UserText("go")))
 	if !errors.Is(err, run.ErrReview) || !strings.Contains(err.Error(), "quarantined: odd") {
 		t.Errorf("the run stopped with %v", err)
+	}
+}
+
+// TestConcatenateOfQuarantined: a session that was set apart goes into no other
+// one, also if they are not related, until it is released.
+func TestConcatenateOfQuarantined(t *testing.T) {
+	var w world
+	apart := session.Key{Tenant: home.Tenant, ID: "apart"}
+	rt := w.runtime(nil)
+	odd := start(t, rt, say("odd").Forward, func(task *run.Task) { task.ID, task.Session = "odd", apart })
+	if state, err := odd.Forward(t.Context()); state != run.Succeeded {
+		t.Fatalf("state %s: %v", state, err)
+	}
+	set := func(released bool) {
+		t.Helper()
+		err := rt.Store.Apply(t.Context(), run.Signal{To: apart, Quarantine: &run.Quarantined{Reason: "it read the key", Released: released}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	join := func(ctx context.Context, s session.Session) (session.Session, error) {
+		s, err := say("mine").Forward(ctx, s)
+		if err != nil {
+			return s, err
+		}
+		other, err := flow.Read(ctx, session.Ref{Key: apart})
+		if err != nil {
+			return s, err
+		}
+		return flow.Concatenate(ctx, s, other)
+	}
+	set(false)
+	state, err := start(t, rt, join).Forward(t.Context())
+	if state != run.NeedsReview || !strings.Contains(err.Error(), "session apart is quarantined: it read the key; release it") {
+		t.Fatalf("state %s: %v", state, err)
+	}
+	set(true)
+	again := run.Signal{To: home, Run: "r", Resolve: &run.Resolved{Decision: run.Again, Reason: "released"}}
+	if err := rt.Store.Apply(t.Context(), again); err != nil {
+		t.Fatal(err)
+	}
+	ex := start(t, w.runtime(nil), join, resume)
+	if state, err := ex.Forward(t.Context()); state != run.Succeeded {
+		t.Fatalf("released: state %s: %v", state, err)
+	}
+	if got := strings.Join(texts(ex.Result()), "|"); got != "mine|odd" {
+		t.Errorf("the session says %q", got)
+	}
+}
+
+// TestRecallOfQuarantined: what an archive keeps of a session that was set apart
+// is not recalled until it is released.
+func TestRecallOfQuarantined(t *testing.T) {
+	var w world
+	notes := memory.New(nil)
+	rt := w.runtime(nil)
+	rt.Memory = func(context.Context, session.Tenant, string) (memory.Store, error) { return notes, nil }
+	odd := session.Key{Tenant: home.Tenant, ID: "odd"}
+	ex := start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
+		s, err := say("the colour is dark").Forward(ctx, s)
+		if err == nil {
+			_, err = flow.Archive(ctx, s, "m")
+		}
+		return s, err
+	}, func(task *run.Task) { task.ID, task.Session = "odd", odd })
+	if state, err := ex.Forward(t.Context()); state != run.Succeeded {
+		t.Fatalf("state %s: %v", state, err)
+	}
+	recalled := func(id run.ID) (n int) {
+		t.Helper()
+		ex := start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
+			hits, err := flow.Recall(ctx, "m", "which colour", 5)
+			n = len(hits)
+			return s, err
+		}, func(task *run.Task) { task.ID, task.Session.ID = id, session.ID(id) })
+		if state, err := ex.Forward(t.Context()); state != run.Succeeded {
+			t.Fatalf("state %s: %v", state, err)
+		}
+		return n
+	}
+	if n := recalled("before"); n != 1 {
+		t.Fatalf("%d notes are recalled: the test shows nothing", n)
+	}
+	for _, released := range []bool{false, true} {
+		if err := rt.Store.Apply(t.Context(), run.Signal{To: odd, Quarantine: &run.Quarantined{Reason: "odd", Released: released}}); err != nil {
+			t.Fatal(err)
+		}
+		want := map[bool]int{false: 0, true: 1}[released]
+		if n := recalled(run.ID("released-" + strconv.FormatBool(released))); n != want {
+			t.Errorf("released %v: %d notes are recalled, want %d", released, n, want)
+		}
 	}
 }
 

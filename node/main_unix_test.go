@@ -11,9 +11,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/rathcluster/rath/cluster"
+	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 )
 
@@ -57,5 +60,38 @@ func TestMainWaitsForServers(t *testing.T) {
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("%v\n%s", err, rest)
+	}
+}
+
+// TestMainWithAnotherKey starts the program of a node with another key than the
+// fleet has: it ends, and says why and what to do, and no key.
+func TestMainWithAnotherKey(t *testing.T) {
+	srv := natstest.Start(t, &natsserver.Options{Port: -1})
+	at := func() string { return "127.0.0.1:" + strconv.Itoa(natstest.FreePort(t)) }
+	first, key := at(), cluster.NewKey()
+	member(t, srv, Options{Gossip: &Gossip{Bind: first, Key: cluster.NewKey()}})
+	keyFile := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(keyFile, []byte(key.Text()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	user, password := srv.Node()
+	cmd := exec.CommandContext(t.Context(), exe, "-nats", srv.URL(), "-user", user, "-level", "lazy", "-store", t.TempDir(),
+		"-gossip", at(), "-join", first, "-gossip-key-file", keyFile)
+	cmd.Env = append(os.Environ(), asNode+"=1", "NATS_PASSWORD="+password)
+	said, err := cmd.CombinedOutput()
+	if code := cmd.ProcessState.ExitCode(); err == nil || code != 5 {
+		t.Errorf("it ends with %d, %v", code, err)
+	}
+	for _, want := range []string{"node: gossip: cluster: join " + first, "the cluster key differs", "give this node the key of the others"} {
+		if !strings.Contains(string(said), want) {
+			t.Errorf("it does not say %q:\n%s", want, said)
+		}
+	}
+	if strings.Contains(string(said), key.Text()) {
+		t.Error("it tells the key")
 	}
 }

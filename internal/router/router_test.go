@@ -146,6 +146,7 @@ func TestAutoChoosesAgain(t *testing.T) {
 	}{
 		{"another one", "again", `"write a note"`, "", 1, []string{"write a note", "A draft of the note."}},
 		{"none", "giveup", `"write a note"`, "auto: workflow flaky: the press", 1, nil},
+		{"the same again, as often as may be", "stubborn", `"write a note"`, "auto chose 16 workflows, and the last one, flaky, failed: the press", 16, nil},
 		{"the same again", "stubborn", `{"prompt":"write a note","rounds":3}`, "auto chose 3 workflows, and the last one, flaky, failed: the press", 3, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

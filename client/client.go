@@ -173,8 +173,9 @@ func (c *Client) mine(id run.ID) bool {
 }
 
 // Cancel asks a run to stop and returns once that is recorded; the run ends
-// soon after. A run that no node has seen yet is cancelled too. run.ErrState
-// means that it has ended.
+// soon after. A run whose task no node has taken yet is cancelled too.
+// run.ErrState means that it has ended, run.ErrUnknownRun that no task of this id
+// was stored: then nothing is recorded, and a task that comes later runs.
 func (c *Client) Cancel(ctx context.Context, id run.ID, reason string) error {
 	return c.control(ctx, id, messages.VerbCancel, messages.Control{Reason: reason})
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -74,12 +75,24 @@ func (c *Conn) control(ctx context.Context, m *nats.Msg, apply func(ctx context.
 	return c.cancelEarly(ctx, tenant, s, apply)
 }
 
-// cancelEarly cancels a run that no log holds. The note that it leaves is read
-// by whoever takes the task in, before and after he does.
+// cancelEarly cancels a run that no log holds, if a task of its id was submitted.
+// The note that it leaves is read by whoever takes the task in, before and after
+// he does. For an id that nobody has used there is none: it would end the run
+// that somebody submits under it some day.
 func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s run.Signal, apply func(ctx context.Context, s run.Signal) error) (string, error) {
 	subject := runAliasSubject(tenant, s.Run)
 	for {
 		have, revision, err := readAlias[runAlias](ctx, c, subject)
+		if err == nil && revision == 0 {
+			var waits bool
+			if waits, err = c.taskWaits(ctx, tenant, s.Run); err == nil && !waits {
+				// Whoever has taken it since then has made the entry before.
+				have, revision, err = readAlias[runAlias](ctx, c, subject)
+				if err == nil && revision == 0 {
+					return "", fmt.Errorf("run %s: %w: no log holds it, and no task of this id waits", s.Run, run.ErrUnknownRun)
+				}
+			}
+		}
 		switch {
 		case err != nil:
 			return "", err
@@ -105,6 +118,33 @@ func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s run.Sig
 			return "", err
 		}
 		return noteEarly, nil
+	}
+}
+
+// lookFor bounds the reading of the tasks of a tenant that wait. A thousand may
+// wait for each workflow, and they are read one by one.
+const lookFor = 10 * time.Second
+
+// taskWaits reports whether the stream of tasks holds one of this id: nobody has
+// taken it, or a log does not hold it yet. The leader is asked, so that a task
+// that was acknowledged is not missed.
+func (c *Conn) taskWaits(ctx context.Context, tenant session.Tenant, id run.ID) (bool, error) {
+	began := time.Now()
+	next := getRequest{Seq: 1, NextBySubject: prefixTask + string(tenant) + ".>"}
+	for {
+		m, err := patiently(ctx, func(ctx context.Context) (stored, error) { return c.leaderGet(ctx, StreamTasks, next) })
+		switch {
+		case errors.Is(err, errNoMessage):
+			return false, nil
+		case err != nil:
+			return false, err
+		case idOf(m.Data) == id:
+			return true, nil
+		case time.Since(began) > lookFor:
+			return false, fmt.Errorf("run %s: %w: no log holds it, and so many tasks wait that %v are too short to look for it among them; try again later",
+				id, run.ErrBusy, lookFor)
+		}
+		next.Seq = m.Seq + 1
 	}
 }
 

@@ -72,7 +72,7 @@ func mute(t *testing.T, n *node) (muted *atomic.Int32) {
 func TestControlAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)
-		n := startNodeWith(t, srv, "node-1", &spec{more: []flow.Registration{question}})
+		n := startNodeWith(t, srv, "node-1", &spec{slots: 1, more: []flow.Registration{question}})
 		c, conn := visitor(t, srv)
 		muted := mute(t, n)
 		quick := func(what string, err error, began time.Time) {
@@ -128,9 +128,19 @@ func TestControlAgain(t *testing.T) {
 			if r, err := c.Wait(t.Context(), id); err != nil || r.State != run.Cancelled {
 				t.Errorf("result %+v, %v", r, err)
 			}
-			// A run that nobody has submitted.
+			// A task that waits for the one slot.
+			for _, task := range []run.ID{id + "-hold", id + "-early"} {
+				if _, err := c.Submit(t.Context(), "hold", messages.Task{ID: task}); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(200 * time.Millisecond)
+			}
 			control(id+"-early", messages.VerbCancel, messages.Control{Reason: "never mind"})
 			if r, err := c.Result(t.Context(), id+"-early"); err != nil || r.State != run.Cancelled {
+				t.Errorf("result %+v, %v", r, err)
+			}
+			control(id+"-hold", messages.VerbCancel, messages.Control{Reason: "enough"})
+			if r, err := c.Wait(t.Context(), id+"-hold"); err != nil || r.State != run.Cancelled {
 				t.Errorf("result %+v, %v", r, err)
 			}
 		}

@@ -13,6 +13,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/lineage"
@@ -52,17 +53,29 @@ func TestLineageExactlyOnce(t *testing.T) {
 	})
 }
 
-// TestCancelledEarly: the end of a run that was cancelled before its task came
-// is told by the one who takes the cancel, and by the one who takes the task if
-// the result is not there yet. As both may do so at once, they say the same.
+// TestCancelledEarly: the end of a run that was cancelled before its task was
+// taken is told by the one who takes the cancel, and by the one who takes the
+// task if the result is not there yet. As both may do so at once, they say the
+// same.
 func TestCancelledEarly(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
-		n := startNode(t, srv, "node-1")
+		n := startNodeWith(t, srv, "node-1", &spec{slots: 1})
 		defer n.stop()
-		if _, err := nc.Request("rath.ctl.default.r1.cancel", []byte(`{"by":"ann","reason":"not needed"}`), time.Minute); err != nil {
-			t.Fatal(err)
+		told := func() (out []*jetstream.RawStreamMsg) {
+			for _, m := range n.stored(t, natsbus.StreamResult) {
+				if m.Subject == "rath.run.default.r1.result" {
+					out = append(out, m)
+				}
+			}
+			return out
 		}
-		first := n.stored(t, natsbus.StreamResult)
+		submit(t, nc, "hold", `{"id":"r0"}`)
+		time.Sleep(time.Second)
+		submit(t, nc, "hold", `{"id":"r1"}`)
+		if a := ask(t, nc, "rath.ctl.default.r1.cancel", `{"by":"ann","reason":"not needed"}`); a["done"] != true {
+			t.Errorf("answer %v", a)
+		}
+		first := told()
 		s, err := n.operator().Stream(t.Context(), natsbus.StreamResult)
 		if err == nil {
 			err = s.Purge(t.Context())
@@ -71,14 +84,49 @@ func TestCancelledEarly(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)
-		submit(t, nc, "hold", `{"id":"r1"}`)
+		close(n.hold)
 		time.Sleep(2 * time.Second)
-		second := n.stored(t, natsbus.StreamResult)
+		second := told()
 		if len(first) != 1 || len(second) != 1 {
 			t.Fatalf("%d results were stored, then %d", len(first), len(second))
 		}
 		if a, b := first[0].Data, second[0].Data; !bytes.Equal(a, b) {
 			t.Errorf("told first %s, then %s", a, b)
+		}
+	})
+}
+
+// TestCancelUnknown cancels an id that nobody submitted while tasks of others
+// wait: that is answered, and leaves nothing behind, so that the id can be used.
+func TestCancelUnknown(t *testing.T) {
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
+		n := startNodeWith(t, srv, "node-1", &spec{slots: 1})
+		defer n.stop()
+		submit(t, nc, "hold", `{"id":"r0"}`)
+		time.Sleep(time.Second)
+		for i := range 5 {
+			submit(t, nc, "agent", fmt.Sprintf(`{"id":"wait%d","input":"hello"}`, i))
+		}
+		before := len(n.stored(t, "KV_"+natsbus.BucketAlias))
+		for _, id := range []string{"wait", "nobody"} {
+			if a := ask(t, nc, "rath.ctl.default."+id+".cancel", `{"reason":"mistyped"}`); a["code"] != string(run.CodeUnknownRun) {
+				t.Errorf("cancel %s: %v", id, a)
+			}
+		}
+		if a := ask(t, nc, "rath.ctl.default.wait4.cancel", `{}`); a["done"] != true {
+			t.Errorf("cancel the last one that waits: %v", a)
+		}
+		if after := len(n.stored(t, "KV_"+natsbus.BucketAlias)); after != before+1 {
+			t.Errorf("%d entries in the bucket of aliases became %d, want one more, of the task that waits", before, after)
+		}
+		if got := n.stored(t, natsbus.StreamResult); len(got) != 1 || got[0].Subject != "rath.run.default.wait4.result" {
+			t.Errorf("%d results are stored, want that of the task that waits", len(got))
+		}
+		h := listen(t, nc, "nobody")
+		submit(t, nc, "agent", `{"id":"nobody","input":"hello"}`)
+		close(n.hold)
+		if r := next(t, h.results, "result"); r["state"] != "succeeded" {
+			t.Errorf("a run of an id that was cancelled before anybody used it: %v", r)
 		}
 	})
 }

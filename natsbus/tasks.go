@@ -128,7 +128,7 @@ func (i *intake) take(ctx context.Context, l *letter) error {
 	return i.place(ctx, l, t, in.Session, accept)
 }
 
-// idOf reads the run's id of a task that is too large to be taken.
+// idOf reads the run's id of a task, also of one that is too large to be taken.
 func idOf(body []byte) run.ID {
 	var only struct {
 		ID run.ID `json:"id"`

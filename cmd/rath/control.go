@@ -61,10 +61,13 @@ func (a *app) cancelTask(ctx context.Context, s *system, o *selection, id, reaso
 	}
 	row := done{Run: run.ID(id), State: run.Queued, Action: v.name, Note: "if a task of this id waits"}
 	if !o.dry {
-		if err := s.Cancel(ctx, row.Run, reason); err != nil {
+		switch err := s.Cancel(ctx, row.Run, reason); {
+		case errors.Is(err, run.ErrUnknownRun):
+			return unknown
+		case err != nil:
 			return err
 		}
-		row.Done, row.Note = true, "is in no log: a task of this id ends when a node takes it"
+		row.Done, row.Note = true, "waits to be taken: it ends when a node takes it"
 	}
 	return a.tellDone(o, []done{row}, v, 1, o.dry)
 }

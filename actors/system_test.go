@@ -343,30 +343,33 @@ func TestPark(t *testing.T) {
 	})
 }
 
-// The log goes away under a run; when it is back, the run goes on here.
+// The log goes away under a run, for moments or for hours; when it is back, the
+// run goes on here. Nobody else would take it up, because this node lives.
 func TestRunIsTakenUpAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log, w := &faults{}, &work{}
-		var down atomic.Bool
-		log.append = func(n int, _ session.Commit) error {
-			if n == 2 {
-				down.Store(true)
-				time.AfterFunc(2*time.Second, func() { down.Store(false) })
+	for _, away := range []time.Duration{2 * time.Second, 3 * time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			log, w := &faults{}, &work{}
+			var down atomic.Bool
+			log.append = func(n int, _ session.Commit) error {
+				if n == 2 {
+					down.Store(true)
+					time.AfterFunc(away, func() { down.Store(false) })
+				}
+				if down.Load() {
+					return fmt.Errorf("the log is away: %w", session.ErrUnavailable)
+				}
+				return nil
 			}
-			if down.Load() {
-				return fmt.Errorf("the log is away: %w", session.ErrUnavailable)
+			sys := host(t, log, w, actors.Options{})
+			k := key("s1")
+			accepted(t, sys, task("r1", k))
+			time.Sleep(away + time.Minute)
+			if r := state(t, log, k, "r1"); r.State != run.Succeeded {
+				t.Errorf("away for %v: the run is %q", away, r.State)
 			}
-			return nil
-		}
-		sys := host(t, log, w, actors.Options{})
-		k := key("s1")
-		accepted(t, sys, task("r1", k))
-		time.Sleep(time.Minute)
-		if r := state(t, log, k, "r1"); r.State != run.Succeeded {
-			t.Errorf("the run is %q", r.State)
-		}
-		if want := []string{"n1 step0", "n1 step0", "n1 step1"}; !slices.Equal(w.done(), want) {
-			t.Errorf("executed %q", w.done())
-		}
-	})
+			if want := []string{"n1 step0", "n1 step0", "n1 step1"}; !slices.Equal(w.done(), want) {
+				t.Errorf("away for %v: executed %q", away, w.done())
+			}
+		})
+	}
 }

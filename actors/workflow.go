@@ -205,17 +205,21 @@ func (w *workflowActor) ended(m *forwarded) {
 	w.sys.work.run(func() { w.sys.takeUp(t) })
 }
 
-// takeUps bounds how often a run is offered to this System again, with pauses
-// that grow from takeUpPause; after that the run is left to whoever sweeps the
-// log.
 const (
-	takeUps     = 6
+	// The pauses between the times that a run is offered to this System again
+	// grow from takeUpPause to takeUpMost.
 	takeUpPause = 250 * time.Millisecond
+	takeUpMost  = 10 * time.Second
+	// takeUps is how often it is offered to be refused.
+	takeUps = 6
 )
 
+// takeUp offers a run to this System until a log says how it stands, a drain
+// begins, or it is refused. Nobody else offers it as long as this incarnation
+// lives, so that the log may be away, or full, for hours.
 func (s *System) takeUp(t run.Task) {
 	pause := takeUpPause
-	for range takeUps {
+	for refused := 0; refused < takeUps; pause = min(2*pause, takeUpMost) {
 		select {
 		case <-time.After(pause):
 		case <-s.drain.begun:
@@ -225,7 +229,9 @@ func (s *System) takeUp(t run.Task) {
 		if err == nil || errors.Is(err, run.ErrShutdown) {
 			return
 		}
+		if decided(err) && !errors.Is(err, run.ErrBusy) {
+			refused++
+		}
 		s.log.Warn("a run could not be taken up again", "run", string(t.ID), "session", t.Session.String(), "err", err)
-		pause *= 2
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
@@ -46,6 +47,48 @@ func TestTenantAtItsLimit(t *testing.T) {
 		if err := submit(); err != nil {
 			t.Errorf("later: %v", err)
 		}
+		n.stop()
+	})
+}
+
+// TestFullEventStreams fills the streams of events while a run executes: who asks
+// is told so, and what to do. With room again the run ends, and so does the one
+// whose task was accepted meanwhile, on the node that was there all the time.
+func TestFullEventStreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		n := startNode(t, srv, "node-1")
+		nc, js := operatorOf(t, srv)
+		limit := func(bytes func(have uint64) int64) {
+			t.Helper()
+			for p := range n.conn.Partitions() {
+				s, err := js.Stream(t.Context(), natsbus.EventStream(n.conn.Generation(), p))
+				if err != nil {
+					t.Fatal(err)
+				}
+				cfg := s.CachedInfo().Config
+				cfg.MaxBytes = bytes(s.CachedInfo().State.Bytes)
+				if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		submit(t, nc, "hold", `{"id":"open"}`)
+		time.Sleep(5 * time.Second)
+		limit(func(have uint64) int64 { return max(int64(have), 1) })
+		submit(t, nc, "agent", `{"id":"new","input":"x"}`)
+		close(n.hold)
+		refused := ask(t, nc, "rath.ctl.default.open.rebudget", `{"id":"c1","budget":{"tokens":9}}`)
+		if text := fmt.Sprint(refused["error"]); refused["code"] != "unavailable" || !strings.Contains(text, "archive old data or raise the limit") {
+			t.Errorf("what cannot be stored is answered with %v", refused)
+		}
+		time.Sleep(2 * time.Minute)
+		if r := ask(t, nc, "rath.query.default.run", `{"run":"open"}`); r["state"] != "running" {
+			t.Errorf("without room the run is %v", r)
+		}
+		limit(func(uint64) int64 { return 16 << 20 })
+		time.Sleep(time.Minute)
+		succeeded(t, nc, "open", "new")
 		n.stop()
 	})
 }

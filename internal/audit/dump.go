@@ -82,8 +82,9 @@ func ReadDump(r io.Reader) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
 		s := bufio.NewScanner(r)
 		s.Buffer(make([]byte, 0, 256<<10), maxLine)
-		for n := 1; s.Scan(); n++ {
-			if n == 1 {
+		n := 0
+		for s.Scan() {
+			if n++; n == 1 {
 				var head dumpHead
 				if err := json.Unmarshal(s.Bytes(), &head); err != nil || head.Dump != dumpFormat {
 					yield(Message{}, fmt.Errorf("%w: line 1 is not {\"rath_dump\":%d}: this is no dump that this release reads", ErrInput, dumpFormat))
@@ -104,12 +105,13 @@ func ReadDump(r io.Reader) iter.Seq2[Message, error] {
 				return
 			}
 		}
-		err := s.Err()
-		if errors.Is(err, bufio.ErrTooLong) {
-			err = fmt.Errorf("%w: dump: a line of more than %d bytes", ErrInput, maxLine)
-		}
-		if err != nil {
+		switch err := s.Err(); {
+		case errors.Is(err, bufio.ErrTooLong):
+			yield(Message{}, fmt.Errorf("%w: dump, line %d has more than %d bytes", ErrInput, n+1, maxLine))
+		case err != nil:
 			yield(Message{}, fmt.Errorf("audit: dump: %w", err))
+		case n == 0:
+			yield(Message{}, fmt.Errorf("%w: the file is empty: this is no dump", ErrInput))
 		}
 	}
 }

@@ -3,6 +3,7 @@ package audit_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -126,6 +127,16 @@ func TestDump(t *testing.T) {
 	got, err := audit.Run(t.Context(), audit.ReadDump(&b), &audit.Options{Schemas: schemas})
 	if err != nil || violations(got) != violations(want) || got.OK() {
 		t.Errorf("error %v, found\n%swant\n%s", err, violations(got), violations(want))
+	}
+}
+
+// TestNoDump: a file that is no dump, or none any more, is not an audit without
+// violations.
+func TestNoDump(t *testing.T) {
+	for _, text := range []string{"", "\n", "{}\n", `{"rath_dump":2}` + "\n", `{"stream":"EV_1_0"}` + "\n"} {
+		if _, err := audit.Run(t.Context(), audit.ReadDump(strings.NewReader(text)), &audit.Options{Schemas: schemas}); !errors.Is(err, audit.ErrInput) {
+			t.Errorf("%q: error %v, want %v", text, err, audit.ErrInput)
+		}
 	}
 }
 

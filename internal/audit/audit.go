@@ -348,6 +348,9 @@ func (a *audit) violate(invariant string, v Violation) {
 	c.Violations++
 	if c.Violations <= uint64(a.o.Limit) {
 		v.Invariant = invariant
+		for _, secret := range a.secrets { // what is quoted may hold one
+			v.Expected, v.Found = strings.ReplaceAll(v.Expected, string(secret), "…"), strings.ReplaceAll(v.Found, string(secret), "…")
+		}
 		a.report.Violations = append(a.report.Violations, v)
 	}
 }

@@ -171,6 +171,11 @@ func TestViolations(t *testing.T) {
 			"attempt": 1, "epoch": 4, "home": object{"session": "t1", "tenant": "acme"}, "incarnation": "n4", "run": "q9",
 		})},
 		{"content without a claim", audit.OneWriter, "a claim of the session by the run of batch x9/1", at("s1", 2, func(e *envelope) { e.facts[0].batch = "x9/1" })},
+		{"nobody opened the log", audit.OneWriter, "writer.opened before all else", at("c1", 1, func(e *envelope) { e.facts, e.epoch = e.facts[1:3], 0 })},
+		{"a wait of an older epoch", audit.OneWriter, "a claim in epoch 3 before run.waiting", at("t1", 12, func(e *envelope) {
+			e.facts = append([]fact{{kind: "writer.opened", data: object{"epoch": 3, "incarnation": "n9"}, time: e.facts[0].time}}, e.facts...)
+			e.epoch = 3
+		})},
 		{"a timely outcome called late", audit.OneWriter, "step.late of an attempt", set("t1", 11, "step.late", "attempt", 3)},
 		// One end.
 		{"two ends", audit.OneEnd, "run.ended (succeeded) again", with("s1", 9, "run.ended", "", object{"attempt": 1, "run": "r1", "state": "succeeded", "workflow": "fix"})},
@@ -189,6 +194,7 @@ func TestViolations(t *testing.T) {
 		})},
 		{"an end at a version that the session has not", audit.Results, "that of the session, found run.ended with version 77", set("s1", 9, "run.ended", "version", 77)},
 		{"an end with other files", audit.Results, "those of the session, found run.ended with files bbbbbbbb", set("t1", 20, "run.ended", "head", strings.Repeat("b", 64))},
+		{"an end that forgets the files", audit.Results, "files aaaaaaaa…, those of the session, found run.ended with files none", set("t1", 20, "run.ended", "version", 3)},
 		{"two homes", audit.OneEnd, "run.submitted once", with("c1", 2, "run.submitted", "", object{"digest": "d", "task": object{"run": "r1", "workflow": "fix"}})},
 		{"success after a cancel", audit.OneEnd, "state cancelled", set("c1", 4, "run.ended", "state", "succeeded")},
 		{"an intent after a cancel", audit.OneEnd, "no intent after", with("c1", 3, "step.intent", "k1/2", object{
@@ -208,6 +214,7 @@ func TestViolations(t *testing.T) {
 			"attempt": 1, "call": "r1/2", "expires": 9_795_165_200_000, "input": "i", "name": "pay", "path": "2", "run": "r1",
 		})},
 		{"an intent that was too old", audit.NoRepeat, "that had not expired", set("s1", 3, "step.intent", "expires", 1)},
+		{"success beside a call of which nobody knows", audit.NoRepeat, "it succeeded with 1 intents open", instead("s1", 4, "run.warning", "", object{"run": "r1", "text": "x"})},
 		{"a step twice", audit.NoRepeat, "step 2 recorded once", with("s1", 5, "step.done", "r1/2", doneOf("r1", "2", "tool", 1))},
 		{"a step in two logs", audit.NoRepeat, "recorded in one log", set("s2", 2, "step.done", "path", "1")},
 		{"an intent for a recorded step", audit.ReadClaim, "step 3 not to run again, attempt 3", with("t1", 11, "step.intent", "q1/3", object{
@@ -224,6 +231,9 @@ func TestViolations(t *testing.T) {
 		{"a wake of a run that runs", audit.Waits, "a wake of a run that waits only", instead("t1", 11, "run.received", "", object{"kind": "message", "n": 1, "run": "q1", "wake": 1})},
 		{"a place in the inbox twice", audit.Waits, "want place 2 in the inbox", set("t1", 14, "run.received", "n", 1)},
 		{"a signal twice", audit.Waits, "signal m1 taken once", set("t1", 14, "run.received", "id", "m1")},
+		{"a question answered twice", audit.Waits, "found reject eve", with("t1", 14, "run.received", "", object{"by": "eve", "kind": "reject", "n": 3, "path": "4", "run": "q1"})},
+		{"an answer to no question", audit.Waits, "a question at step 9", set("t1", 14, "run.received", "path", "9")},
+		{"an answer of another kind", audit.Waits, "takes this answer, found respond ann", set("t1", 14, "run.received", "kind", "respond")},
 		{"a step while it waits", audit.Waits, "no step while the run waits", instead("t1", 13, "step.done", "q1/9", doneOf("q1", "9", "do", 3))},
 		{"an inbox that is not there", audit.Waits, "an inbox of at most 2", set("t1", 17, "step.done", "inbox", 7)},
 		{"success in review", audit.Waits, "a run that succeeds to run", instead("t1", 7, "run.ended", "", object{"attempt": 2, "run": "q1", "state": "succeeded", "workflow": "fix"})},
@@ -260,6 +270,41 @@ func TestViolations(t *testing.T) {
 			d["value"] = strings.Replace(d["value"].(string), `"state":"failed"`, `"state":"succeeded"`, 1)
 		})},
 		{"a report of an older commit", audit.BranchResults, "to name commit 3", relink("p1", 4, "run.received", "seq", 2)},
+		{"a report twice", audit.BranchResults, "one report of branch p2", at("p1", 4, func(e *envelope) {
+			again := *e.fact("run.received")
+			again.data = object{"branch": again.data["branch"], "id": "other", "kind": "branch", "n": 3, "path": "1.gather", "run": "f1"}
+			e.facts = append(e.facts, again)
+		})},
+		{"a report for another step", audit.BranchResults, "for the step that gathers it, found one of p3 for step 7.gather", set("p1", 3, "run.received", "path", "7.gather")},
+		{"a report of somebody else's branch", audit.BranchResults, "found one of p3", at("p1", 3, func(e *envelope) {
+			r := e.fact("run.received")
+			r.data = object{"branch": r.data["branch"], "id": "p3", "kind": "branch", "n": 1, "path": "1.gather", "run": "w1"}
+		})},
+		{"an outcome is left out", audit.BranchResults, "the outcomes of all 3 branches of step 1, found 2", at("p1", 5, func(e *envelope) {
+			d := e.fact("step.done").data
+			v := d["value"].(string)
+			d["value"] = v[:strings.LastIndex(v, ",{")] + "]"
+		})},
+		{"an outcome twice", audit.BranchResults, "the outcome of a branch of step 1, once, found that of p4", at("p1", 5, func(e *envelope) {
+			d := e.fact("step.done").data
+			v := d["value"].(string)
+			d["value"] = strings.TrimSuffix(v, "]") + v[strings.LastIndex(v, ",{"):]
+		})},
+		{"branches that no step opened", audit.BranchResults, "run.fanout in the batch of step.done 1", at("p1", 2, func(e *envelope) { e.fact("run.fanout").batch = "" })},
+		{"a branch that is no fork", audit.BranchResults, "a fork of commit 1 of p1, found a leaf", at("p2", 1, func(e *envelope) {
+			e.fact("session.opened").data = object{"kind": "leaf", "name": "a", "run": "f1", "step": "1.a"}
+		})},
+		{"a branch that another step opened", audit.BranchResults, "step 1.a of run f1 opened, found step 9.z", set("p2", 1, "session.opened", "step", "9.z")},
+		{"a branch that runs something else", audit.BranchResults, "workflow fix as its fan-out says, found evil", at("p2", 1, func(e *envelope) {
+			e.fact("run.submitted").data["task"].(object)["workflow"] = "evil"
+		})},
+		{"a branch of other runs", audit.BranchResults, "the ancestors [{ f1 p1}]", at("p2", 1, func(e *envelope) {
+			b := e.fact("run.submitted").data["task"].(object)["branch"].(object)
+			b["ancestors"] = append([]any{object{"run": "r1", "session": "s1"}}, b["ancestors"].([]any)...)
+		})},
+		{"the end is told elsewhere", audit.BranchResults, "the parent run to be told of the end, {1.gather f1 p1}", at("p2", 3, func(e *envelope) {
+			e.fact("run.ended").data["parent"].(object)["session"] = "s1"
+		})},
 		{"a branch given up in silence", audit.BranchResults, "to be given up", without("p1", 5, "run.disposed")},
 		{"another base", audit.BranchResults, "base commit 1 of p1", at("p2", 1, func(e *envelope) {
 			e.fact("run.submitted").data["task"].(object)["branch"].(object)["base"].(object)["version"] = 0
@@ -303,6 +348,7 @@ func TestViolations(t *testing.T) {
 		})},
 		// Budgets.
 		{"branches get too much", audit.Budgets, "3 branches to get at most 3000 tokens", set("p1", 2, "run.fanout", "budget", object{"steps": 10, "tokens": 1001})},
+		{"branches get so much that it overflows", audit.Budgets, "3 branches to get at most 3000 tokens", set("p1", 2, "run.fanout", "budget", object{"steps": 10, "tokens": int64(6_148_914_691_236_517_206)})},
 		{"branches get no limit", audit.Budgets, "no limit", set("p1", 2, "run.fanout", "budget", object{"steps": 10})},
 		{"a budget that was lowered", audit.Budgets, "3 branches to get at most 900 tokens", with("p1", 1, "run.rebudgeted", "", object{"budget": object{"steps": 90, "tokens": 900}, "run": "f1"})},
 		{"a branch takes more", audit.Budgets, "that its fan-out gave", at("p2", 1, func(e *envelope) {
@@ -312,7 +358,8 @@ func TestViolations(t *testing.T) {
 			set("s1", 2, "step.done", "usage", object{"calls": 1, "input": 2000}), set("s2", 2, "step.done", "usage", object{"calls": 1, "input": 2000}))},
 		{"a branch that was given up spent for nothing", audit.Budgets, "at most 3000 tokens for the run and its 3 branches", both(
 			calls("p1", 6, "f1", "2", 27), calls("p4", 2, "p4", "1.c", 8))},
-		{"what a branch told late is not in the usage", audit.Budgets, "a usage of at least what its branches told", set("p1", 8, "run.ended", "usage", object{"calls": 1, "input": 100, "output": 20})},
+		{"what a branch told late is not in the usage", audit.Budgets, "a usage of at least what its steps and the reports of its branches say", set("p1", 8, "run.ended", "usage", object{"calls": 1, "input": 100, "output": 20})},
+		{"what a step used is not in the usage", audit.Budgets, "a usage of at least what its steps", set("s1", 9, "run.ended", "usage", object{"calls": 1})},
 		// Tenants, files, blobs.
 		{"a parent of another tenant", audit.Tenant, "names tenant evil", relink("s2", 1, "session.opened", "tenant", "evil")},
 		{"a home of another tenant", audit.Tenant, "names tenant evil", set("c2", 1, "run.claimed", "home", object{"session": "c1", "tenant": "evil"})},
@@ -395,6 +442,7 @@ func TestProjections(t *testing.T) {
 			w.others[2].Subject, w.others[12].Subject = w.others[12].Subject, w.others[2].Subject
 		}},
 		{"a record of another partition", audit.Lineage, "partition and seq", field("LINEAGE", 3, "partition", 4)},
+		{"a record of another epoch", audit.Lineage, "epoch 1 of the commit", field("LINEAGE", 3, "epoch", 2)},
 		{"a record that is none", audit.Lineage, "as in record.v1", field("LINEAGE", 3, "kind", 4)},
 		{"a result is missing", audit.Results, "none in RESULT", func(w *world) { drop(w, "RESULT", 1) }},
 		{"a result of another state", audit.Results, "state succeeded", field("RESULT", 1, "state", "failed")},

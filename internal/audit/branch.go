@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -21,6 +22,9 @@ type fanout struct {
 	within []string
 	held   *held  // what it waits for, nil if for nothing
 	state  string // how it was disposed of
+	told   bool   // its report came
+	runs   string // the workflow of its task
+	around []ancestor
 }
 
 // toldBranch is what a parent says of a branch: in a report that it received,
@@ -38,11 +42,20 @@ type toldBranch struct {
 	usage   *usage
 }
 
-func (f *folding) fanOut(_ *event, d fanoutData) {
+func (f *folding) fanOut(e *event, d fanoutData) {
 	r, g := f.here(d.Run)
 	if !f.lives(d.Run, r, runFanOut) {
 		return
 	}
+	recorded := slices.ContainsFunc(f.c.events, func(o event) bool {
+		v, ok := read[doneData](o.data)
+		return o.kind == stepDone && o.batch == e.batch && ok && v.Kind == "fanout" && v.Run == d.Run && v.Path == d.Path
+	})
+	f.a.check(BranchResults, recorded, f.says(d.Run, "run.fanout in the batch of step.done "+d.Path+", which opens the branches", "it in batch "+e.batch))
+	if g.opened == nil {
+		g.opened = map[string]int{}
+	}
+	g.opened[d.Path] = len(d.Branches)
 	f.a.check(BranchResults, r.home, f.says(d.Run, "run.fanout in the home of the run", "it elsewhere"))
 	f.a.link(claimOf{from: f.l, seq: f.c.seq, link: d.Base, what: "what the branches start from"})
 	f.escrow(&d, g)
@@ -54,7 +67,7 @@ func (f *folding) fanOut(_ *event, d fanoutData) {
 		if before == nil {
 			opened := &fanout{
 				parent: g, log: f.l, seq: f.c.seq, path: d.Path, name: b.Name, base: d.Base, budget: d.Budget, root: d.Root, remote: b.Workflow != "",
-				warm: d.Warm && i == 0, within: d.Within,
+				warm: d.Warm && i == 0, within: d.Within, runs: cmp.Or(b.Workflow, d.Workflow), around: d.Ancestors,
 			}
 			if i > 0 {
 				opened.held = h
@@ -138,6 +151,13 @@ func (a *audit) finishDisposals() {
 // reported takes the report of a branch's end.
 func (f *folding) reported(d *receivedData) {
 	b := d.Branch
+	opened := f.a.fanouts[key{f.l.tenant, b.Link.Session}]
+	f.a.check(BranchResults, opened != nil && opened.parent.id == d.Run && d.Path == opened.path+".gather",
+		f.says(d.Run, "the report of a branch that the run opened, for the step that gathers it", "one of "+b.Link.Session+" for step "+d.Path))
+	if opened != nil {
+		f.a.check(BranchResults, !opened.told, f.says(d.Run, "one report of branch "+b.Link.Session, "another one"))
+		opened.told = true
+	}
 	f.a.link(claimOf{from: f.l, seq: f.c.seq, link: b.Link, what: "the end of a branch"})
 	g := f.a.run(key{f.l.tenant, d.Run})
 	g.reported = g.reported.plus(b.Usage)
@@ -158,13 +178,18 @@ func (f *folding) gathered(d *doneData) {
 	if d.Code != "" {
 		return // the step failed as a whole
 	}
+	path := fanoutOf(d.Path)
 	err := json.Unmarshal([]byte(d.Value), &outcomes)
 	f.a.check(Format, err == nil, f.says(d.Run, "the outcomes of branches as the value of step "+d.Path, clip(d.Value, 60)))
+	seen := map[string]bool{}
 	for _, o := range outcomes {
 		k := key{f.l.tenant, o.Session}
+		own := f.a.fanouts[k]
+		f.a.check(BranchResults, own != nil && own.parent.id == d.Run && own.path == path && !seen[o.Session],
+			f.says(d.Run, "the outcome of a branch of step "+path+", once", "that of "+o.Session))
+		seen[o.Session] = true
 		if o.Link.Seq == 0 {
-			b := f.a.fanouts[k]
-			f.a.check(BranchResults, o.State == "cancelled" && b != nil && b.state == "cancelled",
+			f.a.check(BranchResults, o.State == "cancelled" && own != nil && own.state == "cancelled",
 				f.says(d.Run, "branch "+o.Session+", of which no end came, to be given up as cancelled", "outcome "+o.State))
 			continue
 		}
@@ -173,6 +198,8 @@ func (f *folding) gathered(d *doneData) {
 		f.a.link(claimOf{from: f.l, seq: f.c.seq, link: o.Link, what: "the outcome of a branch"})
 		f.a.told = append(f.a.told, toldBranch{f.l, f.c.seq, d.Run, k, "the outcome", o.State, o.Code, o.Link.Seq, o.Link.Version, nil})
 	}
+	opened := f.a.run(key{f.l.tenant, d.Run}).opened[path]
+	f.a.check(BranchResults, len(seen) == opened, f.says(d.Run, fmt.Sprintf("the outcomes of all %d branches of step %s", opened, path), fmt.Sprintf("%d", len(seen))))
 }
 
 // finishFanOuts compares what parents were told with the logs of the branches.
@@ -246,11 +273,20 @@ func (a *audit) finishBranch(k key, b *fanout, g *runState) {
 	a.check(BranchResults, t.Base == b.base, wrong(fmt.Sprintf("base commit %d of %s", b.base.Seq, b.base.Session), fmt.Sprintf("commit %d of %s", t.Base.Seq, t.Base.Session)))
 	a.check(BranchResults, len(t.Ancestors) > 0 && t.Ancestors[len(t.Ancestors)-1].Run == b.parent.id,
 		wrong("run "+b.parent.id+" as the last ancestor", "another one"))
+	a.check(BranchResults, slices.Equal(t.Ancestors, b.around), wrong(fmt.Sprintf("the ancestors %v that its fan-out says", b.around), fmt.Sprint(t.Ancestors)))
+	a.check(BranchResults, g.workflow == b.runs, wrong("a task of workflow "+b.runs+" as its fan-out says", g.workflow))
 	a.check(Budgets, g.budget == b.budget, wrong(fmt.Sprintf("the budget %+v that its fan-out gave", b.budget), fmt.Sprintf("%+v", g.budget)))
 	a.check(Graph, g.home.root == b.root, wrong("root "+b.root, g.home.root))
-	if o := g.home.opened; o.Kind == "fork" && len(o.Parents) == 1 {
-		a.check(BranchResults, o.Parents[0] == b.base, wrong(fmt.Sprintf("a fork of commit %d of %s", b.base.Seq, b.base.Session), fmt.Sprintf("commit %d of %s", o.Parents[0].Seq, o.Parents[0].Session)))
-	}
+	o := g.home.opened
+	a.check(BranchResults, o.Kind == "fork" && len(o.Parents) == 1 && o.Parents[0] == b.base, func() Violation {
+		found := "a " + o.Kind
+		for _, p := range o.Parents {
+			found += fmt.Sprintf(" of commit %d of %s", p.Seq, p.Session)
+		}
+		return g.home.says(1, k.id, fmt.Sprintf("a fork of commit %d of %s", b.base.Seq, b.base.Session), found)
+	})
+	a.check(BranchResults, o.Run == b.parent.id && o.Step == b.path+"."+b.name,
+		wrong(fmt.Sprintf("a session that step %s.%s of run %s opened", b.path, b.name, b.parent.id), fmt.Sprintf("step %s of run %s", o.Step, o.Run)))
 }
 
 // maxAround is how many fan-outs may lie around a branch.

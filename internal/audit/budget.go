@@ -24,6 +24,9 @@ func (g *runState) spend(d *doneData, home bool) {
 	if !home {
 		return
 	}
+	if d.Kind != "gather" && d.Kind != "join" {
+		g.steps = g.steps.plus(u)
+	}
 	g.account.spent.Tokens += u.tokens()
 	g.account.spent.MicroUSD += u.MicroUSD
 	g.account.spent.Steps++
@@ -83,7 +86,7 @@ func (f *folding) escrow(d *fanoutData, g *runState) {
 			left -= dim.of(b)
 		}
 		each := dim.of(d.Budget)
-		f.a.check(Budgets, each > 0 && each*n <= left, f.says(d.Run,
+		f.a.check(Budgets, each > 0 && (n == 0 || left >= 0 && each <= left/n), f.says(d.Run, // without a product, which could overflow
 			fmt.Sprintf("%d branches to get at most %d %s together", n, max(left, 0), dim.name), given(each, n)))
 	}
 	if acc.given == nil {
@@ -96,18 +99,19 @@ func given(each, n int64) string {
 	if each == 0 {
 		return "no limit"
 	}
-	return fmt.Sprintf("%d each, %d together", each, each*n)
+	return fmt.Sprintf("%d each", each)
 }
 
 // finishBudget checks that a run exceeded its budget by one call at most, and
-// that its end says what its branches told it.
+// that its end says what its steps used and its branches told it.
 func (a *audit) finishBudget(g *runState) {
 	if g.home == nil {
 		return
 	}
 	if g.end != nil {
-		a.check(Budgets, g.end.usage.covers(g.reported), func() Violation {
-			return g.home.says(g.end.commit, g.id, fmt.Sprintf("a usage of at least what its branches told, %+v", g.reported), fmt.Sprintf("%+v", g.end.usage))
+		used := g.steps.plus(g.reported)
+		a.check(Budgets, g.end.usage.covers(used), func() Violation {
+			return g.home.says(g.end.commit, g.id, fmt.Sprintf("a usage of at least what its steps and the reports of its branches say, %+v", used), fmt.Sprintf("%+v", g.end.usage))
 		})
 	}
 	if l := g.most.Tokens; l > 0 {

@@ -89,14 +89,7 @@ type openedData struct {
 }
 
 type chunkData struct {
-	Kind      string    `json:"kind"`
-	Body      *blobRef  `json:"body"`
-	Run       string    `json:"run"`
 	Placement placement `json:"placement"`
-}
-
-type blobRef struct {
-	Digest string `json:"digest"`
 }
 
 type joinedData struct {
@@ -140,9 +133,7 @@ type ancestor struct {
 }
 
 type submittedData struct {
-	Behind string `json:"behind"`
-	Digest string `json:"digest"`
-	Task   struct {
+	Task struct {
 		Run      string      `json:"run"`
 		Workflow string      `json:"workflow"`
 		Budget   budget      `json:"budget"`
@@ -159,6 +150,17 @@ type branchData struct {
 	Root      string     `json:"root"`
 	Warm      bool       `json:"warm"`
 	Within    []string   `json:"within"`
+}
+
+// parent is who is told of the branch's end: its last ancestor, at the step that
+// gathers.
+func (b *branchData) parent() (p parentData, ok bool) {
+	fanout, _, ok := cutLast(b.Path, ".")
+	if !ok || len(b.Ancestors) == 0 {
+		return p, false
+	}
+	last := b.Ancestors[len(b.Ancestors)-1]
+	return parentData{Path: fanout + ".gather", Run: last.Run, Session: last.Session}, true
 }
 
 type claimedData struct {
@@ -305,8 +307,6 @@ type intentData struct {
 	Attempt uint64 `json:"attempt"`
 	Call    string `json:"call"`
 	Expires int64  `json:"expires"`
-	Input   string `json:"input"`
-	Name    string `json:"name"`
 	Path    string `json:"path"`
 	Run     string `json:"run"`
 }
@@ -316,7 +316,6 @@ type doneData struct {
 	Call       string `json:"call"`
 	Code       string `json:"code"`
 	Effect     string `json:"effect"`
-	Failed     bool   `json:"failed"`
 	HeadBefore string `json:"head_before"`
 	Inbox      uint64 `json:"inbox"`
 	Kind       string `json:"kind"`
@@ -325,7 +324,6 @@ type doneData struct {
 	Path       string `json:"path"`
 	Row        bool   `json:"row"`
 	Run        string `json:"run"`
-	Summary    string `json:"summary"`
 	Usage      usage  `json:"usage"`
 	Value      string `json:"value"`
 }

@@ -77,7 +77,7 @@ func (s *lineageState) init() {
 }
 
 // note keeps what a commit owes.
-func (s *lineageState) note(a *audit, l *log, c *commit) {
+func (s *lineageState) note(l *log, c *commit) {
 	for i := range c.events {
 		e := &c.events[i]
 		code := s.kinds[e.kind]
@@ -86,7 +86,6 @@ func (s *lineageState) note(a *audit, l *log, c *commit) {
 		}
 		l.codes = append(l.codes, code)
 	}
-	_ = a
 }
 
 // taken reports whether a step may tell of an event.
@@ -149,10 +148,12 @@ func (a *audit) record(m Message) {
 	a.counts[Lineage].Checked++
 	text := string(m.Data)
 	if !canonical(text) {
+		a.spoken(m, "", 0)
 		wrong(nil, "a record in canonical form", clip(text, 60))
 		return
 	}
 	if problem := a.schemas.record.check(text); problem != "" {
+		a.spoken(m, "", 0)
 		wrong(nil, "a record as in record.v1", problem)
 		return
 	}
@@ -191,6 +192,8 @@ func (a *audit) record(m Message) {
 		wrong(&r, fmt.Sprintf("hash %x of the commit", c.hash[:4]), clip(r.Hash, 8))
 	case r.Root != l.root:
 		wrong(&r, "root "+l.root, r.Root)
+	case r.Epoch < l.epochAt(r.Commit) || r.Epoch > l.epochAt(r.Commit) && r.Kind != "placed": // which may say a lease of the run
+		wrong(&r, fmt.Sprintf("epoch %d of the commit", l.epochAt(r.Commit)), fmt.Sprintf("%d", r.Epoch))
 	}
 	codes := l.codesOf(r.Commit)
 	if r.K >= len(codes) {

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -17,7 +18,6 @@ type log struct {
 	root        string
 	seq         uint64
 	hash        string // of the last commit
-	cut         bool   // the log does not begin at commit 1
 	epoch       uint64 // of the last writer.opened
 	edition     uint64 // likewise
 	incarnation string
@@ -34,6 +34,7 @@ type log struct {
 	grave       *grave // the tombstone that the log begins with
 	runs        map[string]*logRun
 	marks       []commitMark // of the commits from 1 on
+	epochs      []epochMark  // where another one begins, oldest first
 	codes       []byte       // one for each event, see lineageState
 }
 
@@ -43,6 +44,21 @@ type commitMark struct {
 	token   uint64 // sequence in the stream
 	version uint32 // after it
 	codes   uint32 // where the codes of its events begin
+}
+
+// epochMark says which epoch the commits from one on have.
+type epochMark struct{ commit, epoch uint64 }
+
+// epochAt returns the epoch of a commit, 0 for one before the first.
+func (l *log) epochAt(seq uint64) uint64 {
+	i, found := slices.BinarySearchFunc(l.epochs, seq, func(m epochMark, seq uint64) int { return cmp.Compare(m.commit, seq) })
+	if !found {
+		i--
+	}
+	if i < 0 {
+		return 0
+	}
+	return l.epochs[i].epoch
 }
 
 // at returns the mark of a commit, nil for one that is not there.
@@ -106,6 +122,7 @@ func (a *audit) commit(m Message) {
 	}
 	k, ok := keyOf(m.Stream, m.Subject)
 	if !ok {
+		a.spoken(m, "", 0)
 		a.violate(Chain, Violation{Stream: m.Stream, Seq: m.Seq, Expected: "a subject rath.ev.<generation>.<partition>.<tenant>.<session> of this stream", Found: m.Subject})
 		return
 	}
@@ -128,6 +145,7 @@ func (a *audit) commit(m Message) {
 		}
 		return
 	}
+	a.spoken(m, l.id, c.seq)
 	a.logs[k] = l
 	sum := sha256.Sum256(m.Data)
 	hash := hex.EncodeToString(sum[:])
@@ -139,7 +157,6 @@ func (a *audit) commit(m Message) {
 	if !a.successor(l, m, &c, hash) {
 		return
 	}
-	a.spoken(m, l.id, c.seq)
 	l.marks = append(l.marks, commitMark{hash: mark(sum[:16]), token: m.Seq, version: uint32(l.version), codes: uint32(len(l.codes))}) //nolint:gosec // bounded by the size of a stream
 	l.seq, l.hash = c.seq, hash
 	a.report.Commits++
@@ -215,7 +232,6 @@ func (a *audit) successor(l *log, m Message, c *commit, hash string) bool {
 	switch {
 	case l.seq == 0 && c.seq > 1:
 		a.violate(Chain, Violation{Tenant: l.tenant, Session: l.id, Commit: c.seq, Stream: m.Stream, Seq: m.Seq, Expected: "a log that begins with commit 1", Found: fmt.Sprintf("commit %d first", c.seq)})
-		l.cut = true
 		l.epoch, l.root = c.epoch, c.root
 		l.marks = make([]commitMark, min(c.seq-1, 1<<20))
 		if uint64(len(l.marks)) != c.seq-1 {
@@ -242,11 +258,15 @@ func (a *audit) fold(l *log, m Message, c *commit, blobs map[string]string) {
 	}
 	a.check(Graph, c.root == l.root, func() Violation { return l.says(c.seq, "", "root "+l.root+" as in commit 1", c.root) })
 	if c.events[0].kind != writerOpened {
+		a.check(OneWriter, l.epoch > 0, func() Violation { return l.says(c.seq, "", "writer.opened before all else", c.events[0].kind) })
 		a.check(OneWriter, c.epoch == l.epoch, func() Violation {
 			return l.says(c.seq, "", fmt.Sprintf("epoch %d, of the last writer.opened", l.epoch), fmt.Sprintf("epoch %d", c.epoch))
 		})
 	}
-	a.lineage.note(a, l, c)
+	if n := len(l.epochs); n == 0 || l.epochs[n-1].epoch != c.epoch {
+		l.epochs = append(l.epochs, epochMark{c.seq, c.epoch})
+	}
+	a.lineage.note(l, c)
 	f := folding{a: a, l: l, c: c}
 	for i := range c.events {
 		e := &c.events[i]

@@ -159,6 +159,7 @@ func (a *audit) task(m Message) {
 	if len(parts) != 4 || !a.wanted(parts[2]) {
 		return
 	}
+	a.spoken(m, "", 0)
 	var d struct {
 		ID string `json:"id"`
 	}

@@ -44,6 +44,7 @@ type runState struct {
 	budget    budget // of the task
 	most      budget // the highest that it ever had
 	branch    *branchData
+	workflow  string // of the task
 	attempt   uint64 // the highest that claimed the home
 	end       *endMark
 	child     string // home that claims of other sessions name
@@ -58,7 +59,9 @@ type runState struct {
 	reported  usage // what its branches told
 	account   account
 	paths     []pathMark
-	warmed    bool // it said that a model has answered it, or that it waits
+	warmed    bool           // it said that a model has answered it, or that it waits
+	opened    map[string]int // branches, by the path of the fan-out
+	steps     usage          // of the steps in its home log, but for those that take in branches
 }
 
 // endMark is how a run ended.
@@ -122,7 +125,7 @@ func (f *folding) submitted(_ *event, d submittedData) {
 	f.a.check(Graph, f.l.closed == nil, f.says(id, "no task for a session that was closed", "run.submitted"))
 	sealed := f.l.branch != "" && terminal(f.l.runs[f.l.branch].state)
 	f.a.check(OneEnd, !sealed, f.says(id, "nothing but its closing after the run of a branch ended", "run.submitted"))
-	g.home, g.budget, g.branch = f.l, d.Task.Budget, d.Task.Branch
+	g.home, g.budget, g.branch, g.workflow = f.l, d.Task.Budget, d.Task.Branch, d.Task.Workflow
 	g.account.limit, g.most = d.Task.Budget, d.Task.Budget
 	r.home, r.state = true, "queued"
 	if d.Task.Branch != nil {
@@ -255,6 +258,8 @@ func (f *folding) ended(e *event, d endedData) {
 		f.a.dispose(f.l, child)
 	}
 	if r.home {
+		f.a.check(NoRepeat, d.State != "succeeded" || len(r.intents) == 0 || d.Error != "",
+			f.says(d.Run, "an end that says of which calls nobody knows whether they took effect", fmt.Sprintf("it succeeded with %d intents open", len(r.intents))))
 		f.endedHome(e, &d, g)
 	} else {
 		f.a.check(OneEnd, d.State == "cancelled" && d.Workflow == "",
@@ -272,15 +277,22 @@ func (f *folding) ended(e *event, d endedData) {
 
 func (f *folding) endedHome(e *event, d *endedData, g *runState) {
 	if g.branch != nil {
-		f.a.check(BranchResults, d.Parent != nil && len(g.branch.Ancestors) > 0 && d.Parent.Run == g.branch.Ancestors[len(g.branch.Ancestors)-1].Run,
-			f.says(d.Run, "the parent run that is told of the end", "another one or none"))
+		want, ok := g.branch.parent()
+		f.a.check(BranchResults, ok && d.Parent != nil && *d.Parent == want, func() Violation {
+			found := "nobody"
+			if d.Parent != nil {
+				found = fmt.Sprint(*d.Parent)
+			}
+			return f.l.says(f.c.seq, d.Run, fmt.Sprintf("the parent run to be told of the end, %v", want), found)
+		})
 		f.a.check(BranchResults, d.Version == f.l.version, f.says(d.Run, fmt.Sprintf("version %d, that of the session", f.l.version), fmt.Sprintf("run.ended with version %d", d.Version)))
 	}
 	if d.Version > 0 && g.branch == nil {
 		f.a.check(Results, d.Version == f.l.version, f.says(d.Run, fmt.Sprintf("version %d, that of the session", f.l.version), fmt.Sprintf("run.ended with version %d", d.Version)))
 	}
-	if d.Head != "" && f.l.headKnown {
-		f.a.check(Results, d.Head == f.l.head, f.says(d.Run, "files "+clip(f.l.head, 8)+", those of the session", "run.ended with files "+clip(d.Head, 8)))
+	// Older ends of branches say the version and not the files.
+	if (d.Head != "" || d.Version > 0 && g.branch == nil) && f.l.headKnown {
+		f.a.check(Results, d.Head == f.l.head, f.says(d.Run, "files "+short(f.l.head)+", those of the session", "run.ended with files "+short(d.Head)))
 	}
 	end := &endMark{
 		attempt: d.Attempt, code: d.Code, commit: f.c.seq, hash: f.l.marks[len(f.l.marks)-1].hash, state: d.State, time: e.time, usage: d.Usage, lost: d.Lost,

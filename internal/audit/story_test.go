@@ -102,7 +102,7 @@ func waits(w *world) {
 	l.commit(l.step("q1", "5", "model", model+`,"inbox":1`, l.chunk("user", "hurry"), l.chunk("assistant", "yes")))
 	l.commit(l.ev("run.released", `{"attempt":@a,"reason":"shutdown","run":"q1","workflow":"fix"}`, "@a", l.runs["q1"]))
 	l.commit(l.open("n4"), l.claim("q1", "t1", "n4"))
-	l.commit(in("q1/end", l.end("q1", "failed", `,"code":"error","error":"it broke","usage":{"calls":1}`)))
+	l.commit(in("q1/end", l.end("q1", "failed", `,"code":"error","error":"it broke","usage":{"calls":1,"input":100,"output":20}`)))
 	// The next run of the session.
 	l.commit(l.submit("q2", ""), l.claim("q2", "t1", "n4"))
 	l.commit(in("q2/end", l.end("q2", "succeeded", "")))

@@ -21,7 +21,6 @@ func (l *log) purged() bool { return l.grave != nil && l.seq < l.grave.seq }
 // tombstone takes a tombstone. Nothing is known of the commits before it, so
 // that it is held against its schema and nothing else.
 func (a *audit) tombstone(l *log, m Message, c *commit, hash string) {
-	a.spoken(m, l.id, c.seq)
 	a.report.Commits++
 	g := &grave{seq: c.seq, token: m.Seq, hash: hash}
 	l.grave, l.root = g, c.root
@@ -119,6 +118,21 @@ func (a *audit) dig() {
 			a.graves[l.grave.file] = true
 		}
 	}
+}
+
+// gone reports whether a run was, or may have been, in a log that is purged:
+// its own, or the one that its alias names.
+func (a *audit) gone(run key) bool {
+	home := key{run.tenant, a.aliases[run].Session}
+	if g := a.runs[run]; g != nil && g.home != nil {
+		home = g.home.key
+	}
+	for _, k := range []key{home, run} {
+		if l := a.logs[k]; l != nil && l.purged() {
+			return true
+		}
+	}
+	return false
 }
 
 // buried checks a reference to a log of which some commits are purged; ok is

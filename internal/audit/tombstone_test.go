@@ -122,6 +122,27 @@ func TestArchives(t *testing.T) {
 	}
 }
 
+// TestArchivedWitnesses: what witnesses saw of a tree that is purged since is in
+// its archive, and not missed.
+func TestArchivedWitnesses(t *testing.T) {
+	told := append(slices.Clone(seenClients), `{"op":"control","tenant":"acme","run":"r1","verb":"approve","by":"ann"}`,
+		`{"op":"control","tenant":"acme","session":"s1","verb":"message","by":"ann","text":"x"}`)
+	witnesses := func(told ...string) func(*audit.Options) {
+		return func(o *audit.Options) {
+			o.Tools, o.Models, o.Clients = lines(seenTools...), lines(seenModels...), lines(told...)
+		}
+	}
+	w, _ := buried(t)
+	if r := w.audited(witnesses(told...)); !r.OK() {
+		t.Errorf("violations:\n%s", violations(r))
+	}
+	w, _ = buried(t)
+	r := w.audited(witnesses(`{"op":"commit","tenant":"acme","session":"s1","seq":99}`, `{"op":"submit","tenant":"acme","run":"r99"}`))
+	if len(r.Violations) != 2 {
+		t.Errorf("want a commit and a run that no archive holds, found:\n%s", violations(r))
+	}
+}
+
 // TestBrokenArchives are systems in which something of an archive is not as it
 // has to be.
 func TestBrokenArchives(t *testing.T) {

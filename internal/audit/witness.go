@@ -229,11 +229,22 @@ func (a *audit) finishWitnesses() {
 	for k, g := range a.runs {
 		attempts[k.id] = max(attempts[k.id], g.attempt, g.children)
 	}
+	gone := map[string]bool{} // witnesses of calls know no tenants
+	for k := range a.aliases {
+		gone[k.id] = gone[k.id] || a.gone(k)
+	}
+	for k := range a.logs { // branches have no alias
+		gone[k.id] = gone[k.id] || a.gone(k)
+	}
 	for name, c := range a.witness.calls {
-		a.finishCall(name, c, attempts[c.run], false)
+		if !gone[c.run] {
+			a.finishCall(name, c, attempts[c.run], false)
+		}
 	}
 	for name, c := range a.witness.requests {
-		a.finishCall(name, c, attempts[c.run], true)
+		if !gone[c.run] {
+			a.finishCall(name, c, attempts[c.run], true)
+		}
 	}
 	for i := range a.witness.told {
 		a.finishTelling(&a.witness.told[i])
@@ -311,6 +322,9 @@ func (a *audit) finishTelling(t *Told) {
 		return
 	}
 	k := key{t.Tenant, t.Run}
+	if a.gone(k) {
+		return // the run is archived, and its log purged
+	}
 	g := a.runs[k]
 	says := func(expected, found string) func() Violation {
 		return func() Violation {
@@ -350,6 +364,9 @@ func (a *audit) finishTelling(t *Told) {
 
 func (a *audit) heldCommit(t *Told, says func(string, string) func() Violation) {
 	l := a.logs[key{t.Tenant, t.Session}]
+	if l != nil && l.purged() && t.Seq <= l.grave.seq {
+		return // its archive holds the commit
+	}
 	var m *commitMark
 	if l != nil {
 		m = l.at(t.Seq)
@@ -361,6 +378,9 @@ func (a *audit) heldCommit(t *Told, says func(string, string) func() Violation) 
 }
 
 func (a *audit) heldControl(t *Told, g *runState, says func(string, string) func() Violation) {
+	if l := a.logs[key{t.Tenant, t.Session}]; l != nil && l.purged() {
+		return // its archive holds it
+	}
 	ok := false
 	switch t.Verb {
 	case "cancel":

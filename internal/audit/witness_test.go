@@ -135,7 +135,15 @@ func TestUntaken(t *testing.T) {
 func TestSecrets(t *testing.T) {
 	const secret = "sk-12345678"
 	for name, put := range map[string]func(*world){
-		"chunk":  func(*world) {},
+		"chunk":   func(*world) {},
+		"skipped": func(*world) {},
+		"task":    func(w *world) { w.other("TASKS", "rath.task.acme.fix", object{"id": "x", "input": secret}) },
+		"subject": func(w *world) {
+			w.events = append(w.events, audit.Message{Stream: "EV_1_0", Seq: w.seqs["EV_1_0"] + 1, Subject: "rath.ev.x", Data: []byte(secret)})
+		},
+		"text": func(w *world) {
+			w.others = append(w.others, audit.Message{Stream: "LINEAGE", Seq: w.seqs["LINEAGE"] + 1, Data: []byte(secret), Subject: "x"})
+		},
 		"record": func(w *world) { w.other("LINEAGE", "rath.lineage.acme.s1.did.s1", object{"summary": secret}) },
 		"result": func(w *world) { w.other("RESULT", "rath.run.acme.zz.result", object{"output": secret}) },
 		"dlq":    func(w *world) { w.other("DLQ", "rath.dlq.acme.fix", object{"text": secret}) },
@@ -144,13 +152,16 @@ func TestSecrets(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, func(e *envelope) {
-				if name == "chunk" && e.session == "s1" && e.seq == 2 {
+				if (name == "chunk" || name == "skipped") && e.session == "s1" && e.seq == 2 {
 					e.facts[0].data["text"] = "my key is " + secret
+				}
+				if name == "skipped" && e.session == "s1" && e.seq == 2 {
+					e.prev = headA
 				}
 			})
 			story(w)
 			put(w)
-			r := w.audited(func(o *audit.Options) { o.Secrets = []string{"other", secret} })
+			r := w.audited(func(o *audit.Options) { o.Secrets = []string{"sk-nowhere", secret} })
 			if !slices.ContainsFunc(r.Violations, func(v audit.Violation) bool { return v.Invariant == audit.Secrets }) {
 				t.Errorf("not found:\n%s", violations(r))
 			}

@@ -211,3 +211,50 @@ func TestToolApproval(t *testing.T) {
 		t.Errorf("the session says %q", all)
 	}
 }
+
+// TestToolApprovalExpires: a call that nobody approved in time does not run, and
+// the model is told.
+func TestToolApprovalExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ran := false
+		pay := tool.Func("pay", "Pays.", func(context.Context, struct{}) (int, error) {
+			ran = true
+			return 1, nil
+		}, nil)
+		calls := client(func(_ context.Context, r *llm.Request) (*llm.Response, error) {
+			if last := r.Messages[len(r.Messages)-1]; last.Role == llm.Tool {
+				return &llm.Response{Text: "told: " + last.Text, Finish: llm.FinishStop}, nil
+			}
+			return &llm.Response{Finish: llm.FinishTools, Calls: []llm.ToolCall{{ID: "1", Name: "pay", Args: `{}`}}}, nil
+		})
+		agent := &flow.Agent{
+			Name: "a", Tools: []tool.Tool{pay}, ApproveWithin: time.Hour,
+			Approve: func(tool.Spec, json.RawMessage) bool { return true },
+		}
+		work := func(ctx context.Context, s session.Session) (session.Session, error) {
+			return agent.Forward(ctx, s.With(session.UserText("go")))
+		}
+		var w world
+		rt := w.runtime(calls)
+		if state, err := start(t, rt, work).Forward(t.Context()); state != run.Waiting {
+			t.Fatalf("state %s: %v", state, err)
+		}
+		tick := run.Signal{To: home, Tick: true}
+		time.Sleep(time.Hour - time.Second)
+		if err := rt.Store.Apply(t.Context(), tick); !errors.Is(err, run.ErrState) {
+			t.Errorf("before its time: %v", err)
+		}
+		time.Sleep(time.Second)
+		if err := rt.Store.Apply(t.Context(), tick); err != nil {
+			t.Fatal(err)
+		}
+		ex := start(t, w.runtime(calls), work, resume)
+		if state, err := ex.Forward(t.Context()); state != run.Succeeded {
+			t.Fatalf("state %s: %v", state, err)
+		}
+		all := texts(ex.Result())
+		if last := all[len(all)-1]; ran || !strings.HasPrefix(last, "told: ") || !strings.Contains(last, "nobody approved this call in time") {
+			t.Errorf("the tool ran: %v; the session says %q", ran, all)
+		}
+	})
+}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -88,12 +89,10 @@ func readAgentInput(raw json.RawMessage) (AgentInput, error) {
 		if err := json.Unmarshal(raw, &in.Prompt); err != nil {
 			return in, fmt.Errorf("agent: input: %w", err)
 		}
-	} else {
-		dec := json.NewDecoder(strings.NewReader(text))
-		dec.DisallowUnknownFields()
-		if err := dec.Decode(&in); err != nil {
-			return in, fmt.Errorf(`agent: input: %w; send text, or an object with "prompt" and optionally system, name, memory, rounds, approve`, err)
-		}
+		return in, nil
+	}
+	if err := messages.DecodeInput("agent", raw, &in); err != nil {
+		return in, fmt.Errorf(`%w; send text, or an object with "prompt" and optionally system, name, memory, rounds, approve`, err)
 	}
 	return in, nil
 }

@@ -8,7 +8,6 @@ package demo
 import (
 	"context"
 	"embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,6 +18,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
@@ -115,8 +115,8 @@ type task struct {
 func settings(s flow.Settings, root string) (p llm.Provider, dir string, err error) {
 	var t task
 	if len(s.Input) > 0 {
-		if err := json.Unmarshal(s.Input, &t); err != nil {
-			return p, "", fmt.Errorf("demo: input: %w", err)
+		if err := messages.DecodeInput("demo", s.Input, &t); err != nil {
+			return p, "", err
 		}
 	}
 	if p.Kind = Kind; t.Provider != nil {

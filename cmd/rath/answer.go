@@ -129,7 +129,7 @@ The step may be left out when the run asks one question.`,
   rath respond 7f3a 3 '{"amount":12}'`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 || len(args) > 3 {
-				return usage(cmd, errorf("respond takes a run, the step of its question if it asks several, and a value; got %d arguments", len(args)))
+				return usage(cmd, errorf("respond takes a run, the step of its question if it asks several, and a value; got %s", counted(int64(len(args)), "argument")))
 			}
 			return nil
 		},
@@ -158,7 +158,7 @@ func (a *app) byFlag(fs *pflag.FlagSet, by *string, what string) {
 func oneOrTwo(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < 1 || len(args) > 2 {
-			return usage(cmd, errorf("%s takes %s, got %d arguments", cmd.Name(), what, len(args)))
+			return usage(cmd, errorf("%s takes %s, got %s", cmd.Name(), what, counted(int64(len(args)), "argument")))
 		}
 		return nil
 	}
@@ -208,7 +208,7 @@ message becomes the session's next user chunk.`,
   rath message greetings "good morning"`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return usage(cmd, errorf("message takes a run or a session, and a text in quotes; got %d arguments", len(args)))
+				return usage(cmd, errorf("message takes a run or a session, and a text in quotes; got %s", counted(int64(len(args)), "argument")))
 			}
 			return nil
 		},

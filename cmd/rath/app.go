@@ -130,7 +130,7 @@ store itself.`,
 	root.SuggestionsMinimumDistance = 2
 	root.SetHelpTemplate(helpTemplate)
 	root.SetUsageTemplate(usageTemplate)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, err) })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, flagError(err)) })
 	a.globals(root.PersistentFlags())
 	root.AddGroup(
 		&cobra.Group{ID: "start", Title: "Start"},

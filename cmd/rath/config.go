@@ -132,7 +132,11 @@ func (a *app) settings() (settings, error) {
 		}
 		if o.check != nil && v.Value != "" {
 			if err := o.check(v.Value); err != nil {
-				return s, fail(exitUsage, "%s: %s: %w", v.Origin, o.key, err)
+				where := v.Origin // a flag and a variable name the setting
+				if v.Origin == file[o.key].Origin {
+					where += ": " + o.key
+				}
+				return s, fail(exitUsage, "%s: %w", where, err)
 			}
 		}
 		*o.field(&s) = v

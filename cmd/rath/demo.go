@@ -57,6 +57,9 @@ processes of their own, and one of them is killed in the middle of its branch.`,
   OPENAI_API_KEY=... rath demo --live --model gpt-5.5`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := a.ownServer(cmd); err != nil {
+				return err
+			}
 			if o.model != "" && !o.live {
 				return usage(cmd, errors.New("--model needs --live: without it the model is a script"))
 			}

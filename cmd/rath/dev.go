@@ -39,6 +39,9 @@ at the others. --restart starts another one in its place.`,
   rath submit agent -m "say hello" --wait      in another terminal`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := a.ownServer(cmd); err != nil {
+				return err
+			}
 			if port < 1 || port > 65535 {
 				return usage(cmd, errorf("--port %d: want a number from 1 to 65535", port))
 			}

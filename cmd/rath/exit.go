@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/rathcluster/rath/dossier"
 	"github.com/rathcluster/rath/internal/audit"
@@ -75,6 +76,22 @@ var errSaid = errors.New("")
 // usage is a wrong command line.
 func usage(cmd *cobra.Command, err error) error {
 	return &exitError{exitUsage, fmt.Errorf("%w; see %q", err, cmd.CommandPath()+" --help")}
+}
+
+// flagError says what value a flag wants, without the words of package strconv.
+func flagError(err error) error {
+	e, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return err
+	}
+	want := map[string]string{
+		"int": "a whole number", "uint32": "a whole number from 0 on", "uint64": "a whole number from 0 on", "float64": "a number",
+		"bool": "true or false", "duration": "a duration such as 90s, 15m or 2h",
+	}[e.GetFlag().Value.Type()]
+	if want == "" {
+		return err
+	}
+	return errorf("--%s %q: want %s", e.GetFlag().Name, e.GetValue(), want)
 }
 
 // report tells an error and returns the exit code.

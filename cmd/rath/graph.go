@@ -71,6 +71,9 @@ func (a *app) graph(ctx context.Context, s *system, name, format string, o *line
 	case "svg":
 		a.out.Println(strings.TrimRight(p.SVG(), "\n"))
 	default:
+		if a.config.Output.Value == "jsonl" {
+			return a.writeLine(p)
+		}
 		data, err := p.JSON()
 		if err != nil {
 			return err

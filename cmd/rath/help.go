@@ -137,11 +137,21 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
+// ownServer is for commands that bring a NATS server of their own.
+func (a *app) ownServer(cmd *cobra.Command) error {
+	for _, name := range []string{"server", "context", "creds"} {
+		if a.set.Changed(name) {
+			return usage(cmd, errorf("--%s does not go with %s, which runs a NATS server of its own over the store: leave it out", name, cmd.Name()))
+		}
+	}
+	return nil
+}
+
 // exactly wants n arguments and says which.
 func exactly(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
-			return usage(cmd, errorf("%s takes %s, got %d arguments", cmd.Name(), what, len(args)))
+			return usage(cmd, errorf("%s takes %s, got %s", cmd.Name(), what, counted(int64(len(args)), "argument")))
 		}
 		return nil
 	}
@@ -151,7 +161,7 @@ func exactly(n int, what string) cobra.PositionalArgs {
 func atMost(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > n {
-			return usage(cmd, errorf("%s takes %s at most, got %d arguments", cmd.Name(), what, len(args)))
+			return usage(cmd, errorf("%s takes %s at most, got %s", cmd.Name(), what, counted(int64(len(args)), "argument")))
 		}
 		return nil
 	}

@@ -127,7 +127,7 @@ related. It is a task of the workflow "merge".`,
   rath merge 7f3a:4 @last`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return usage(cmd, errorf("merge takes two sessions, got %d arguments", len(args)))
+				return usage(cmd, errorf("merge takes two sessions, got %s", counted(int64(len(args)), "argument")))
 			}
 			return nil
 		},

@@ -51,7 +51,7 @@ func (a *app) versionCommand() *cobra.Command {
 				return err
 			}
 			a.out.Printf("rath %s  %s %s/%s\n", v.Version, v.Go, v.OS, v.Arch)
-			a.out.Printf("commit format %d, session schema %d, run schema %d, lineage schema %d, dossier format %d\n",
+			a.out.Printf("formats: commit %d, session %d, run %d, lineage %d, dossier %d\n",
 				v.Commit, v.Session, v.Run, v.Lineage, v.Dossier)
 			return nil
 		},

@@ -277,6 +277,24 @@ func TestQueuedRun(t *testing.T) {
 	})
 }
 
+// TestQuotedDossier is a run that was shown another dossier: what it quotes is
+// not taken for its own evidence.
+func TestQuotedDossier(t *testing.T) {
+	for _, text := range []string{
+		"<!-- rath evidence\n{}\n-->\n", `<script type="application/json" id="evidence">` + "\n{}</script>\n</body>\n</html>\n", string(render(t, sample(t))[dossier.FormMarkdown]),
+	} {
+		w := newWorld(t)
+		synctest.Test(t, func(t *testing.T) {
+			w.execute(t.Context(), home, "quote", func(ctx context.Context, s session.Session) (session.Session, error) {
+				return say(ctx, s, text), nil
+			}, nil)
+		})
+		if f := w.check("quote", home); !strings.HasPrefix(text, f.Asked.Shown[:12]) {
+			t.Errorf("it was asked %.80q", f.Asked.Shown)
+		}
+	}
+}
+
 // TestBlame checks that each line of a hunk leads to the step that made it.
 func TestBlame(t *testing.T) {
 	w := newWorld(t)

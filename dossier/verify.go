@@ -84,7 +84,7 @@ func Verify(doc []byte, o *VerifyOptions) (*Report, error) {
 	e, err := Decode(text)
 	if err != nil {
 		if f, ok := errors.AsType[*Failure](err); ok && f.Line > 0 {
-			f.Line += bytes.Count(doc[:bytes.Index(doc, text)], []byte("\n"))
+			f.Line += bytes.Count(doc[:bytes.LastIndex(doc, text)], []byte("\n"))
 		}
 		return nil, err
 	}
@@ -181,11 +181,12 @@ func extract(doc []byte) (form string, text []byte, err error) {
 	default:
 		form, begin, end = FormMarkdown, markBegin, markEnd
 	}
-	_, rest, ok := bytes.Cut(doc, []byte(begin))
-	if !ok {
+	// It comes last: a text of the run may quote another dossier.
+	at := bytes.LastIndex(doc, []byte(begin))
+	if at < 0 {
 		return "", nil, &Failure{Kind: Malformed, Detail: "no evidence in the document: want a dossier as HTML, Markdown or JSON"}
 	}
-	text, _, ok = bytes.Cut(rest, []byte(end))
+	text, _, ok := bytes.Cut(doc[at+len(begin):], []byte(end))
 	if !ok {
 		return "", nil, &Failure{Kind: Malformed, Detail: "the evidence in the document has no end"}
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/workspace"
 )
@@ -214,7 +215,7 @@ func (t *Tree) check() error {
 	return nil
 }
 
-// references checks the hashes that a log names of others.
+// references checks the hashes that a log names of others in the archive.
 func (a *archive) references(c *chain) error {
 	for i, events := range c.events {
 		var links []session.Link
@@ -226,10 +227,33 @@ func (a *archive) references(c *chain) error {
 				for _, part := range p.Parents {
 					links = append(links, part.Link)
 				}
+			case session.Rejection:
+				links = append(links, p.Branch)
+			case run.FanOut:
+				links = append(links, p.Base)
+			case run.Received:
+				if p.Branch != nil {
+					links = append(links, p.Branch.Link)
+				}
+			case run.Ended:
+				if p.Result != nil {
+					links = append(links, *p.Result)
+				}
+			case run.Done:
+				if e.Kind == run.KindDone { // what came too late is evidence of what it says, and no more
+					links = append(links, p.Links...)
+				}
 			}
 		}
-		for _, l := range links { // stateOf found that they are there
-			if got := a.byID[l.ID].entries[l.Seq-1].At.Hash; got != l.Hash {
+		for _, l := range links { // stateOf found the parents; the others may be of another tree
+			to := a.byID[l.ID]
+			if to == nil || l.Seq == 0 {
+				continue
+			}
+			if l.Seq > to.last() {
+				return fail(Cut, l.ID, to.last()+1, "the log ends before it, but commit %d of session %s refers to commit %d", i+1, c.key.ID, l.Seq)
+			}
+			if got := to.entries[l.Seq-1].At.Hash; got != l.Hash {
 				return fail(Link, c.key.ID, uint64(i+1), "it refers to commit %d of session %s as %s, which is %s", l.Seq, l.ID, l.Hash.Short(), got.Short())
 			}
 		}

@@ -2,11 +2,13 @@ package dossier
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/workspace"
 )
@@ -119,6 +121,51 @@ func TestTree(t *testing.T) {
 	} {
 		if _, _, err := VerifyTree(same, o); err == nil {
 			t.Errorf("%s: verified", name)
+		}
+	}
+}
+
+// TestTreeReferences: whatever a log says of another one in the archive is held
+// against that, not only what its rows come from.
+func TestTreeReferences(t *testing.T) {
+	log := &session.MemoryLog{}
+	put := func(id session.ID, events ...session.Event) session.Link {
+		var at session.Position
+		var err error
+		for i, e := range append(events, session.ArchivedEvent(session.Archival{File: "tree.json"})) {
+			at, err = log.Append(t.Context(), at, session.Commit{
+				Key: session.Key{Tenant: "acme", ID: id}, Root: "s1", Seq: uint64(i + 1), Epoch: 1, Prev: at.Hash, Events: []session.Event{e},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		return session.Link{Ref: session.Ref{Key: session.Key{Tenant: "acme", ID: id}}, Seq: at.Seq, Hash: at.Hash, Token: at.Token}
+	}
+	leaf := session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})
+	good := put("s1", leaf)
+	other, later := good, good
+	other.Hash, later.Seq = session.HashOf([]byte("x")), good.Seq+1
+	for i, c := range []struct {
+		link session.Link
+		kind Kind
+	}{{good, ""}, {other, Link}, {later, Cut}} {
+		for name, fact := range map[string]any{
+			run.KindDone:     run.Done{Run: "r", Path: "1", Kind: run.StepReject, Attempt: 1, Links: []session.Link{c.link}},
+			run.KindEnded:    run.Ended{Run: "r", State: run.Succeeded, Attempt: 1, Result: &c.link},
+			run.KindReceived: run.Received{Run: "r", N: 1, Kind: run.Report, Branch: &run.BranchEnd{Link: c.link, State: run.Succeeded}},
+			run.KindFanOut:   run.FanOut{Run: "r", Path: "1", Base: c.link},
+		} {
+			e, err := run.NewEvent(name, fact)
+			if err != nil {
+				t.Fatal(err)
+			}
+			id := session.ID(fmt.Sprint("s2-", i, strings.ReplaceAll(name, ".", "-")))
+			put(id, leaf, e)
+			_, err = CollectTree(t.Context(), log, nil, "acme", "s1", []session.ID{"s1", id}, nil)
+			if f, ok := errors.AsType[*Failure](err); ok != (c.kind != "") || ok && f.Kind != c.kind || !ok && err != nil {
+				t.Errorf("%s, link %d: %v, want %q", name, i, err, c.kind)
+			}
 		}
 	}
 }

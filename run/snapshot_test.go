@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -251,6 +252,16 @@ func TestSnapshotOfFork(t *testing.T) {
 	}
 	if log.loads > 60 {
 		t.Errorf("a fork %d deep loads %d pages", depth, log.loads)
+	}
+	base := w.Session().Ref().Version
+	for version, owner := range map[session.Version]session.Key{1: longKey, base: longKey, base + 1: {Tenant: "t", ID: "fork0"}, base + 9: {Tenant: "t", ID: "fork8"}} {
+		want := fmt.Sprintf("which begins at %d: session: not found; that version is %s:%d", base+depth-1, owner.ID, version)
+		if _, err := NewValues(log).At(t.Context(), session.Ref{Key: parent.key, Version: version}); !errors.Is(err, session.ErrNotFound) || !strings.Contains(err.Error(), want) {
+			t.Errorf("version %d of the last fork: %v, want %q", version, err, want)
+		}
+		if s, err := NewValues(log).At(t.Context(), session.Ref{Key: owner, Version: version}); err != nil || s.Ref().Version != version {
+			t.Errorf("version %d of %s is %s, %v", version, owner.ID, s.Ref(), err)
+		}
 	}
 	n, at, ok := session.CommonLen(w.Session(), got.Session())
 	if n != 3000 || at.Key != longKey || !ok {

@@ -210,6 +210,8 @@ func (v *Values) fold(ctx context.Context, l session.Link, depth int) (session.S
 	switch {
 	case f.end.Seq == 0:
 		return f.s, fmt.Errorf("session %s: %w", l.ID, session.ErrNotFound)
+	case f.begins.Ref().Version > l.Version && bounded:
+		return f.s, beforeItsFork(l.Ref, f.begins)
 	case bounded && f.s.Ref().Version != l.Version:
 		return f.s, fmt.Errorf("version %d of session %s, which ends at %d: %w", l.Version, l.ID, f.s.Ref().Version, session.ErrNotFound)
 	}
@@ -227,6 +229,18 @@ type folding struct {
 	resolver resolver
 	s        session.Session
 	end      session.Position
+	begins   session.Session // its first value, if that comes after link.Version
+}
+
+// beforeItsFork says that a version is older than the session, and whose it is.
+func beforeItsFork(r session.Ref, begins session.Session) error {
+	owner := ""
+	for from := range begins.Line() {
+		if from.Version >= r.Version {
+			owner = fmt.Sprintf("; that version is %s:%d", from.ID, r.Version)
+		}
+	}
+	return fmt.Errorf("version %d of session %s, which begins at %d: %w%s", r.Version, r.ID, begins.Ref().Version, session.ErrNotFound, owner)
 }
 
 // take folds the next commit; it returns false once the value is there.
@@ -247,6 +261,9 @@ func (f *folding) take(e session.Entry) (bool, error) {
 			return false, fmt.Errorf("run: fold %s at commit %d: %w", f.link.Key, e.Commit.Seq, err)
 		}
 		if f.bounded && next.Ref().Version > f.link.Version {
+			if f.s.Ref().Version == 0 && f.link.Version > 0 {
+				f.begins = next
+			}
 			return false, nil
 		}
 		f.s = next.MadeBy(e.At)

@@ -207,6 +207,7 @@ var changing = []struct {
 	re   *regexp.Regexp
 	word string
 }{
+	{regexp.MustCompile(`run-[a-z2-7]{8}\.html`), "run-RUN.html"}, // before short ids: it may look like one
 	{regexp.MustCompile(`\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`), "UUID"},
 	{regexp.MustCompile(`\b[0-9a-f]{20}-\d+-\d+\b`), "SESSION"},
 	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "HASH64"},
@@ -216,7 +217,6 @@ var changing = []struct {
 	{regexp.MustCompile(`chain head [0-9a-f]{6}`), "chain head HASH"},
 	{regexp.MustCompile(`files back to [0-9a-f]{6}`), "files back to HEAD"},
 	{regexp.MustCompile(`\b[a-z2-7]{20}\b`), "RUN"},
-	{regexp.MustCompile(`run-[a-z2-7]{8}\.html`), "run-RUN.html"},
 	// The beginning of a run's id, in a table of runs. One in twelve has letters only.
 	{regexp.MustCompile(`(?m)^[a-z2-7]{12}(  +(?:queued|running|waiting|needs_review|succeeded|failed|cancelled|timed_out)\b)`), "RUN$1"},
 	{regexp.MustCompile(`(done +)[0-9.]+ m?s`), "${1}TIME"},

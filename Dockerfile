@@ -15,7 +15,7 @@ COPY . .
 ARG TARGETOS TARGETARCH VERSION=devel
 ENV CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH GOTOOLCHAIN=local
 RUN go build -trimpath -buildvcs=false -o /root.fs/usr/local/bin/ \
-	-ldflags "-s -w -buildid= -X main.version=${VERSION} -X github.com/rathcluster/rath/node.version=${VERSION}" \
+	-ldflags "-s -w -buildid= -X github.com/rathcluster/rath/node.version=${VERSION}" \
 	./cmd/node ./cmd/router ./cmd/rath
 # What a file system needs besides: authorities for TLS, a user for programs
 # that ask for their name, a place for what passes and one for the store.

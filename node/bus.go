@@ -143,23 +143,24 @@ func (n *Instance) offeredBy(ctx context.Context, workflow, revision string) boo
 var version string
 
 // Version is the release of this module in the running program, or the
-// revision that it was built from.
+// revision that it was built from; "devel" if neither is known.
 func Version() string {
 	if version != "" {
 		return version
 	}
+	const path, unnamed = "github.com/rathcluster/rath", "devel"
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return "unknown"
+		return unnamed
 	}
-	const path = "github.com/rathcluster/rath"
-	if info.Main.Path == path {
-		return info.Main.Version
-	}
-	for _, d := range info.Deps {
-		if d.Path == path {
-			return d.Version
+	v := ""
+	for _, m := range append([]*debug.Module{&info.Main}, info.Deps...) {
+		if m.Path == path {
+			v = m.Version
 		}
 	}
-	return "unknown"
+	if v == "" || v == "(devel)" {
+		return unnamed
+	}
+	return v
 }

@@ -47,7 +47,7 @@ type finding struct {
 
 func (a *app) doctor(ctx context.Context, model bool) error {
 	all := []finding{
-		{Check: "rath", OK: true, Found: release() + ", " + runtime.Version() + ", " + runtime.GOOS + "/" + runtime.GOARCH},
+		{Check: "rath", OK: true, Found: node.Version() + ", " + runtime.Version() + ", " + runtime.GOOS + "/" + runtime.GOARCH},
 		a.checkConfig(),
 		checkSandbox(ctx),
 	}

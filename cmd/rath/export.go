@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -105,7 +106,7 @@ func (a *app) exported(ctx context.Context, s *system, name, form string, script
 func (a *app) evidence(ctx context.Context, s *system, r *messages.RunInfo) (*dossier.Evidence, error) {
 	home := session.Key{Tenant: s.Tenant(), ID: r.Session}
 	return dossier.Collect(ctx, s.log, s.blobs(s.Tenant()), home, r.Run, &dossier.CollectOptions{Stated: []dossier.Fact{
-		{Name: dossier.FactRelease, Value: release()},
+		{Name: dossier.FactRelease, Value: node.Version()},
 		{Name: dossier.FactDurability, Value: s.level},
 	}})
 }

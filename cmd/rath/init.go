@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -119,7 +120,7 @@ func moduleFiles(module, replace string) (gomod, gosum []byte, err error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "module %s\n\ngo 1.26.0\n\n", module)
 	if replace == "" {
-		v := release()
+		v := node.Version()
 		if v == "devel" {
 			return nil, nil, fail(exitUsage, "init: this build of rath has no version that a module could require; "+
 				"name the directory of its source with --replace DIR")

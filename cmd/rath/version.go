@@ -3,31 +3,17 @@ package main
 import (
 	"fmt"
 	"runtime"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rathcluster/rath/dossier"
 	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
-// version is set by the linker in releases.
-var version string
-
 func errorf(format string, args ...any) error { return fmt.Errorf(format, args...) }
-
-// release names this build.
-func release() string {
-	if version != "" {
-		return version
-	}
-	if b, ok := debug.ReadBuildInfo(); ok && b.Main.Version != "" && b.Main.Version != "(devel)" {
-		return b.Main.Version
-	}
-	return "devel"
-}
 
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
@@ -46,7 +32,7 @@ func (a *app) versionCommand() *cobra.Command {
 				Run     int    `json:"run_schema"`
 				Lineage int    `json:"lineage_schema"`
 				Dossier int    `json:"dossier_format"`
-			}{release(), runtime.Version(), runtime.GOOS, runtime.GOARCH, session.Format, session.Schema, run.Schema, lineage.Schema, dossier.Format}
+			}{node.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, session.Format, session.Schema, run.Schema, lineage.Schema, dossier.Format}
 			if done, err := emitOne(a, v); done {
 				return err
 			}

@@ -119,6 +119,10 @@ func New(conn *natsbus.Conn, t session.Tenant) (*Client, error) {
 // Tenant is whom the client acts for.
 func (c *Client) Tenant() session.Tenant { return c.tenant }
 
+// Connected reports whether there is a connection to NATS at this moment. One
+// that was lost is made again by itself, until Close.
+func (c *Client) Connected() bool { return c.conn.Connected() }
+
 // Close ends the connection that Dial made.
 func (c *Client) Close() error {
 	if !c.own {

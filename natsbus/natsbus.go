@@ -89,6 +89,9 @@ type Options struct {
 	// User and Password, or CredsFile (a JWT and its seed), or NKeyFile (a
 	// seed) log in; none of them is a client without credentials.
 	User, Password, CredsFile, NKeyFile string
+	// Login is asked for the user and the password at each connect, where a
+	// server may have others when it is back; nil means User and Password.
+	Login func() (user, password string)
 	// RootCAs is a PEM file of certificate authorities; with it, or with a
 	// URL of scheme tls, the connection is encrypted.
 	RootCAs string
@@ -347,6 +350,8 @@ func (c *Conn) natsOptions(ctx context.Context) ([]nats.Option, error) {
 			return nil, fmt.Errorf("natsbus: read the nkey seed in %s: %w", o.NKeyFile, err)
 		}
 		opts = append(opts, key)
+	case o.Login != nil:
+		opts = append(opts, nats.UserInfoHandler(o.Login))
 	case o.User != "":
 		opts = append(opts, nats.UserInfo(o.User, o.Password))
 	}

@@ -24,7 +24,8 @@ func (n *Instance) ClientOf(t session.Tenant) (*client.Client, error) { return c
 // Attach connects, with all rights, to the node that runs over
 // Options.Store: to read its logs and blobs, and to ask it. The Instance that
 // it returns takes no tasks and answers nothing; Close only ends the
-// connection. It fails with client.ErrUnreachable when no node runs there.
+// connection, which is made again when a node is back under the address of this
+// one. It fails with client.ErrUnreachable when no node runs there.
 func Attach(ctx context.Context, opts *Options) (*Instance, error) {
 	n := &Instance{failed: make(chan error, 1)}
 	if opts != nil {
@@ -36,9 +37,16 @@ func Attach(ctx context.Context, opts *Options) (*Instance, error) {
 		return nil, err
 	}
 	n.o.NATS, n.o.Level = a.URL, a.Level
+	user, password := a.User, a.Password
+	login := func() (string, string) {
+		if now, err := readAttachment(n.attachFile()); err == nil { // a node draws a password when it starts
+			user, password = now.User, now.Password
+		}
+		return user, password
+	}
 	// The node verified the server's durability; this process only reads.
 	n.conn, err = natsbus.Connect(ctx, &natsbus.Options{
-		URL: a.URL, User: a.User, Password: a.Password, Name: "rath " + n.incarnation, Inbox: natsbus.NodeInbox, Level: natsbus.Lazy, Logger: n.log,
+		URL: a.URL, Login: login, Name: "rath " + n.incarnation, Inbox: natsbus.NodeInbox, Level: natsbus.Lazy, Logger: n.log,
 	})
 	if err != nil {
 		return nil, err

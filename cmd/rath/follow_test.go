@@ -69,3 +69,40 @@ func TestFollowTellsOfPeople(t *testing.T) {
 		t.Errorf("that a person has to decide was told %d times", n)
 	}
 }
+
+// TestFollowTellsOfLostServer follows at a node that is killed and started again:
+// who follows is told both, and goes on.
+func TestFollowTellsOfLostServer(t *testing.T) {
+	dir := t.TempDir()
+	dev, url := startDev(t, dir)
+	command(t, "rath submit agent -m first --wait", dir)
+	here, remote := start(t, dir, "tail", "-f"), start(t, dir, "tail", "-f", "--server", url)
+	both := func(text string) {
+		t.Helper()
+		for _, c := range []*child{here, remote} {
+			waitFor(t, func() bool { return strings.Contains(c.said(), text) })
+		}
+	}
+	both("echo: first")
+	if err := dev.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = dev.Wait() // it was killed
+	both("is lost and is being made again")
+	_, port, _ := strings.Cut(strings.TrimPrefix(url, "nats://"), ":")
+	again := start(t, dir, "dev", "--port", port)
+	both("is back")
+	command(t, "rath submit agent -m second --wait", dir)
+	both("echo: second")
+	for _, c := range []*child{here, remote} {
+		if code := c.interrupt(); code != exitInterrupted {
+			t.Errorf("exit code %d", code)
+		}
+		if n := strings.Count(c.said(), "is lost"); n != 1 {
+			t.Errorf("that the connection is lost was told %d times", n)
+		}
+	}
+	if code := again.interrupt(); code != exitOK {
+		t.Errorf("dev ends with %d", code)
+	}
+}

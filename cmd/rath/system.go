@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/rathcluster/rath/blob"
@@ -116,7 +117,9 @@ func (a *app) dial(ctx context.Context) (*system, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &system{Client: cl, where: url, close: cl.Close}, nil
+	s := &system{Client: cl, where: url, close: cl.Close}
+	a.tellOfConnection(s)
+	return s, nil
 }
 
 // attach connects to the node that runs over a store, with its rights.
@@ -126,10 +129,49 @@ func (a *app) attach(ctx context.Context, store string) (*system, error) {
 		return nil, err
 	}
 	s, err := a.system(n, "the node over "+store)
-	if err == nil {
-		s.node = nil
+	if err != nil {
+		return nil, err
 	}
-	return s, err
+	s.node = nil
+	a.tellOfConnection(s)
+	return s, nil
+}
+
+// lostAfter is how long a connection is away before somebody is told.
+const lostAfter = 2 * time.Second
+
+// tellOfConnection tells that the connection of a system is lost, and that it is
+// back, until the system is closed.
+func (a *app) tellOfConnection(s *system) {
+	var group sync.WaitGroup
+	done, end := make(chan struct{}), s.close
+	group.Go(func() {
+		tick := time.NewTicker(lostAfter / 8)
+		defer tick.Stop()
+		seen, lost := time.Now(), false
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+			}
+			switch up := s.Connected(); {
+			case up && lost:
+				a.remark("the connection to %s is back", s.where)
+				fallthrough
+			case up:
+				seen, lost = time.Now(), false
+			case !lost && time.Since(seen) > lostAfter:
+				a.remark("the connection to %s is lost and is being made again", s.where)
+				lost = true
+			}
+		}
+	})
+	s.close = sync.OnceValue(func() error {
+		close(done)
+		group.Wait()
+		return end()
+	})
 }
 
 // host opens the store in this process.

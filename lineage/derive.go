@@ -33,10 +33,8 @@ func Derive(e session.Entry) ([]Record, error) {
 			}
 		}
 	}
-	var (
-		out   []Record
-		first error
-	)
+	out := make([]Record, 0, len(e.Commit.Events)) // they are large to move
+	var first error
 	for i, ev := range e.Commit.Events {
 		if d.taken[i] {
 			continue

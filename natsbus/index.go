@@ -13,8 +13,9 @@ import (
 // starts and kept up with it. It is in memory and grows with the stream, which
 // is bounded. It is safe for concurrent use.
 type Index struct {
-	c     *Conn
-	graph *lineage.Graph
+	c       *Conn
+	graph   *lineage.Graph
+	records []lineage.Record // room for what Run adds at once
 
 	mu      sync.Mutex
 	at      uint64 // sequence of the last record taken
@@ -55,7 +56,7 @@ func (x *Index) Run(ctx context.Context) error {
 
 // take adds a message and those that wait behind it.
 func (x *Index) take(m followed, in <-chan followed) {
-	var records []lineage.Record
+	records := x.records[:0]
 	last := m.Seq
 	add := func(m followed) {
 		last = m.Seq
@@ -70,7 +71,9 @@ func (x *Index) take(m followed, in <-chan followed) {
 	for range len(in) {
 		add(<-in)
 	}
-	x.graph.Add(records...)
+	x.graph.Add(records...) // keeps copies
+	clear(records)
+	x.records = records
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.at = last

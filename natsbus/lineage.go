@@ -127,10 +127,14 @@ func (p *lineageRelay) take(ctx context.Context, h *chain, ms ...followed) error
 	var all []lineage.Record
 	for _, m := range ms {
 		records, err := p.derive(ctx, h, m)
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
+		case all == nil:
+			all = records
+		default:
+			all = append(all, records...)
 		}
-		all = append(all, records...)
 	}
 	if err := p.publish(ctx, all); err != nil {
 		return err

@@ -132,7 +132,7 @@ func (c *Conn) taskWaits(ctx context.Context, tenant session.Tenant, id run.ID) 
 	began := time.Now()
 	next := getRequest{Seq: 1, NextBySubject: prefixTask + string(tenant) + ".>"}
 	for {
-		m, err := patiently(ctx, func(ctx context.Context) (stored, error) { return c.leaderGet(ctx, StreamTasks, next) })
+		m, err := patiently(ctx, nil, func(ctx context.Context) (stored, error) { return c.leaderGet(ctx, StreamTasks, next) })
 		switch {
 		case errors.Is(err, errNoMessage):
 			return false, nil

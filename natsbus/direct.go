@@ -115,7 +115,7 @@ func (c *Conn) leaderGet(ctx context.Context, stream string, req getRequest) (st
 // leaderLast asks the stream's leader for the last message of a subject,
 // patiently.
 func (c *Conn) leaderLast(ctx context.Context, stream, subject string) (stored, error) {
-	return patiently(ctx, func(ctx context.Context) (stored, error) {
+	return patiently(ctx, nil, func(ctx context.Context) (stored, error) {
 		return c.leaderGet(ctx, stream, getRequest{LastBySubject: subject})
 	})
 }
@@ -124,7 +124,7 @@ func (c *Conn) leaderLast(ctx context.Context, stream, subject string) (stored, 
 // leader if that one does not have it, patiently. It may be outdated: it is
 // for subjects whose message does not change.
 func (c *Conn) last(ctx context.Context, stream, subject string) (stored, error) {
-	return patiently(ctx, func(ctx context.Context) (stored, error) {
+	return patiently(ctx, nil, func(ctx context.Context) (stored, error) {
 		m, err := c.directOne(ctx, stream, apiDirectGet+stream+"."+subject, nil)
 		if errors.Is(err, errNoMessage) || errors.Is(err, nats.ErrNoResponders) {
 			m, err = c.leaderGet(ctx, stream, getRequest{LastBySubject: subject})
@@ -140,7 +140,7 @@ func (c *Conn) at(ctx context.Context, stream string, seq uint64) (stored, error
 	if err != nil {
 		return stored{}, err
 	}
-	return patiently(ctx, func(ctx context.Context) (stored, error) {
+	return patiently(ctx, nil, func(ctx context.Context) (stored, error) {
 		m, err := c.directOne(ctx, stream, apiDirectGet+stream, body)
 		if errors.Is(err, errNoMessage) || errors.Is(err, nats.ErrNoResponders) {
 			m, err = c.leaderGet(ctx, stream, getRequest{Seq: seq})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -13,29 +14,43 @@ import (
 // election is the patience of a start, which looks at many streams: while servers
 // choose who leads one of them, or all of JetStream, nobody answers for it or
 // somebody says that it is not available. All that is asked within a start shares
-// one wait. The zero election is ready; it is not safe for concurrent use.
-type election struct{ until time.Time }
+// one wait, which is logged once, and what an election does not explain ends it:
+// somebody is to see that no server has JetStream, or that there are too few. Who
+// asks later, of servers that did answer before, has no election (nil): each of his
+// requests waits for itself, in silence, for whatever may pass. It is not safe for
+// concurrent use.
+type election struct {
+	log   *slog.Logger // nil: silent
+	what  string       // is asked for
+	until time.Time
+}
 
-// during calls until the error is not one that an election explains, or until
-// patience is over.
-func during[T any](ctx context.Context, c *Conn, e *election, what string, call func(context.Context) (T, error)) (T, error) {
-	began := time.Now()
-	for wait := newBackoff(); ; {
-		v, err := call(ctx)
-		switch {
-		case !electing(err), ctx.Err() != nil:
-			return v, err
-		case e.until.IsZero():
-			e.until = began.Add(patience)
-			c.o.Logger.Warn("the NATS servers do not answer for a stream: they may be electing its leader; waiting", "for", what, "at most", patience.String(), "err", err)
-		}
-		if !time.Now().Before(e.until) {
-			return v, fmt.Errorf("not within %v: %w", patience, err)
-		}
-		if wait.sleep(ctx) != nil {
-			return v, err
+// patiently calls, at least once, until the error is not worth waiting or the wait
+// is over.
+func patiently[T any](ctx context.Context, e *election, call func(context.Context) (T, error)) (T, error) {
+	began, worth := time.Now(), electing
+	if e == nil {
+		e, worth = &election{}, passing
+	}
+	v, err := call(ctx)
+	if !worth(err) || ctx.Err() != nil {
+		return v, err
+	}
+	if e.until.IsZero() {
+		e.until = time.Now().Add(patience)
+		if e.log != nil {
+			e.log.Warn("the NATS servers do not answer for a stream: they may be electing its leader; waiting", "for", e.what, "at most", patience.String(), "err", err)
 		}
 	}
+	within, cancel := context.WithDeadline(ctx, e.until)
+	defer cancel()
+	for wait := newBackoff(); worth(err); {
+		if wait.sleep(within) != nil {
+			return v, fmt.Errorf("no answer for %v: %w", time.Since(began).Round(time.Second), err)
+		}
+		v, err = call(within)
+	}
+	return v, err
 }
 
 // The codes of servers that have no leader, or follow one that is being replaced.
@@ -62,5 +77,6 @@ func electing(err error) bool {
 
 // findStream is lookStream with patience.
 func (c *Conn) findStream(ctx context.Context, e *election, name string) (*jetstream.StreamInfo, error) {
-	return during(ctx, c, e, "stream "+name, func(ctx context.Context) (*jetstream.StreamInfo, error) { return c.lookStream(ctx, name) })
+	e.what = "stream " + name
+	return patiently(ctx, e, func(ctx context.Context) (*jetstream.StreamInfo, error) { return c.lookStream(ctx, name) })
 }

@@ -170,7 +170,7 @@ func (p *lineageRelay) derive(ctx context.Context, h *chain, m followed) ([]line
 
 // patientlyNext repeats what a lost connection cut short.
 func patientlyNext(ctx context.Context, h *chain, m stored) (e session.Entry, ok bool, err error) {
-	e, err = patiently(ctx, func(ctx context.Context) (session.Entry, error) {
+	e, err = patiently(ctx, nil, func(ctx context.Context) (session.Entry, error) {
 		e, ok, err = h.next(ctx, m)
 		return e, err
 	})
@@ -180,7 +180,7 @@ func patientlyNext(ctx context.Context, h *chain, m stored) (e session.Entry, ok
 // fill loads spilled data. What is gone is left out: the record of its event
 // is then missing, which Derive reports.
 func (p *lineageRelay) fill(ctx context.Context, h *chain, e *session.Entry) error {
-	_, err := patiently(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, h.l.fill(ctx, &e.Commit) })
+	_, err := patiently(ctx, nil, func(ctx context.Context) (struct{}, error) { return struct{}{}, h.l.fill(ctx, &e.Commit) })
 	if err == nil || ctx.Err() != nil {
 		return ctx.Err()
 	}

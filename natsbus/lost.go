@@ -32,7 +32,8 @@ func (c *Conn) led(ctx context.Context, stream string) bool {
 // findQueue is lookQueue with patience, and says whether the consumer is lost
 // though its stream is not.
 func (c *Conn) findQueue(ctx context.Context, e *election, q pullQueue) (consumer jetstream.Consumer, lost bool, err error) {
-	consumer, err = during(ctx, c, e, "consumer "+q.durable, func(ctx context.Context) (jetstream.Consumer, error) { return c.lookQueue(ctx, q) })
+	e.what = "consumer " + q.durable
+	consumer, err = patiently(ctx, e, func(ctx context.Context) (jetstream.Consumer, error) { return c.lookQueue(ctx, q) })
 	return consumer, electing(err) && ctx.Err() == nil && c.led(ctx, q.stream), err
 }
 
@@ -102,7 +103,7 @@ func (c *Conn) tend(ctx context.Context) error {
 }
 
 func (c *Conn) tendStream(ctx context.Context, want jetstream.StreamConfig) error {
-	info, err := c.findStream(ctx, &election{}, want.Name)
+	info, err := c.findStream(ctx, &election{log: c.o.Logger}, want.Name)
 	switch {
 	case c.lost(ctx, err):
 		return c.renewStream(ctx, want)

@@ -258,7 +258,7 @@ func (o *Options) validate() error {
 // findPartitions asks how many partitions the generation has, if it is there.
 func (c *Conn) findPartitions(ctx context.Context) error {
 	name := EventStream(c.o.Generation, 0)
-	first, err := c.findStream(ctx, &election{}, name)
+	first, err := c.findStream(ctx, &election{log: c.o.Logger}, name)
 	if err != nil {
 		return c.o.provisionError(jetstream.StreamConfig{Name: name}, err)
 	}

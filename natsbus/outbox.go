@@ -312,7 +312,7 @@ func (b *outbox) fill(ctx context.Context, h *chain, e *session.Entry) error {
 	if !spilled {
 		return nil
 	}
-	_, err := patiently(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, h.l.fill(ctx, &e.Commit) })
+	_, err := patiently(ctx, nil, func(ctx context.Context) (struct{}, error) { return struct{}{}, h.l.fill(ctx, &e.Commit) })
 	if err == nil || ctx.Err() != nil {
 		return ctx.Err()
 	}

@@ -117,7 +117,7 @@ func (c *Conn) Plan(ctx context.Context, p *Provisioning) (*Plan, error) {
 			return nil, err
 		}
 	}
-	var e election
+	e := election{log: c.o.Logger}
 	first, err := c.findStream(ctx, &e, EventStream(o.Generation, 0))
 	if err != nil {
 		return nil, o.provisionError(jetstream.StreamConfig{Name: EventStream(o.Generation, 0)}, err)
@@ -394,7 +394,7 @@ func (c *Conn) Apply(ctx context.Context, p *Plan) error {
 	if err := p.Refused(); err != nil {
 		return err
 	}
-	var e election
+	e := election{log: c.o.Logger}
 	for i := range p.Changes {
 		if ch := &p.Changes[i]; !ch.Done {
 			if err := c.carryOut(ctx, &e, ch); err != nil {
@@ -435,7 +435,8 @@ func (ch *Change) config() jetstream.StreamConfig {
 
 // carryOut does what a change says. Doing it again is harmless.
 func (c *Conn) carryOut(ctx context.Context, e *election, ch *Change) error {
-	_, err := during(ctx, c, e, ch.Kind+" "+ch.Name, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.carryOutOnce(ctx, ch) })
+	e.what = ch.Kind + " " + ch.Name
+	_, err := patiently(ctx, e, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.carryOutOnce(ctx, ch) })
 	return err
 }
 

@@ -45,7 +45,7 @@ func (c *Conn) setUp(ctx context.Context, make bool) error {
 	if c.o.Client {
 		return ErrClientOnly
 	}
-	var e election
+	e := election{log: c.o.Logger}
 	all, err := c.changes(ctx, &c.o, &e, nil)
 	if err != nil {
 		return err

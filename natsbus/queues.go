@@ -132,7 +132,7 @@ func (c *Conn) retireQueue(ctx context.Context, q pullQueue) error {
 // openQueue returns the consumer to take messages from. One that is not there
 // is made, by whoever may, and one without servers is made anew.
 func (c *Conn) openQueue(ctx context.Context, q pullQueue) (jetstream.Consumer, error) {
-	consumer, lost, err := c.findQueue(ctx, &election{}, q)
+	consumer, lost, err := c.findQueue(ctx, &election{log: c.o.Logger}, q)
 	if lost {
 		consumer, err = c.renewQueue(ctx, q)
 	} else if err == nil && consumer == nil {

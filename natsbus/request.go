@@ -3,7 +3,6 @@ package natsbus
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -35,23 +34,6 @@ func (c *Conn) request(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 		err = errCut
 	}
 	return reply, c.refusals.leave(a, err)
-}
-
-// patiently repeats a read while its error may pass.
-func patiently[T any](ctx context.Context, read func(context.Context) (T, error)) (T, error) {
-	v, err := read(ctx)
-	if !passing(err) {
-		return v, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for wait := newBackoff(); passing(err); {
-		if wait.sleep(ctx) != nil {
-			return v, fmt.Errorf("natsbus: no answer for %v: %w", patience, err)
-		}
-		v, err = read(ctx)
-	}
-	return v, err
 }
 
 // passing reports whether an error is one of a connection or a leader that is

@@ -134,7 +134,7 @@ func (f *forest) fill(ctx context.Context, h *chain, e *session.Entry) error {
 	if !needed {
 		return nil
 	}
-	_, err := patiently(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, h.l.fill(ctx, &e.Commit) })
+	_, err := patiently(ctx, nil, func(ctx context.Context) (struct{}, error) { return struct{}{}, h.l.fill(ctx, &e.Commit) })
 	return err
 }
 

@@ -66,9 +66,6 @@ var errLeaderless = errors.New("natsbus: the stream has no leader")
 // electing reports whether an error is one of servers that choose a leader: some
 // say so, others say nothing. Nobody listens where JetStream is off.
 func electing(err error) bool {
-	if errors.Is(err, errLeaderless) {
-		return true
-	}
 	if code := apiCode(err); code != 0 {
 		return code == codeNotAvailable || code == codeNotLeader
 	}

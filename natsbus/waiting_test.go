@@ -68,6 +68,9 @@ func TestWillPass(t *testing.T) {
 	if WillPass(nil) || WillPass(context.Canceled) {
 		t.Error("no error, and the caller's own end, do not pass")
 	}
+	if !WillPass(errLeaderless) {
+		t.Error("that a stream has no leader passes")
+	}
 }
 
 // TestAnswering follows what a node would say of itself: without streams,

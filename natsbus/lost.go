@@ -81,21 +81,28 @@ func replaceable(want *jetstream.StreamConfig) bool { return want.Storage == jet
 const tendEvery = 10 * time.Second
 
 // tend looks after the streams in memory until ctx ends: one that is lost, or
-// that is gone because whoever made it anew died meanwhile, is made.
+// that is gone because whoever made it anew died meanwhile, is made. A server
+// without others loses them only with the connection: it is asked once for each.
 func (c *Conn) tend(ctx context.Context) error {
 	tick := time.NewTicker(tendEvery)
 	defer tick.Stop()
-	for {
+	for tended := uint64(0); ; {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+		now := c.incarnation()
+		if tended == now && c.nc.ConnectedClusterName() == "" {
+			continue
+		}
+		tended = now
 		for _, want := range layout(&c.o) {
 			if !replaceable(&want) {
 				continue
 			}
 			if err := c.tendStream(ctx, want); err != nil && ctx.Err() == nil {
+				tended = 0
 				c.o.Logger.Error("a stream in memory is not served, and cannot be made anew; "+c.o.provision(), "stream", want.Name, "err", err)
 			}
 		}

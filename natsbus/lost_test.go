@@ -1,6 +1,8 @@
 package natsbus
 
 import (
+	"bytes"
+	"context"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 )
 
@@ -63,4 +66,53 @@ func TestStartWithLostStream(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestTendOneServer: a server that is alone keeps its streams in memory while it
+// runs, so that the relay asks for them once. When it starts again it has none,
+// and the relay makes them.
+func TestTendOneServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opts := &natsserver.Options{StoreDir: t.TempDir(), NodePassword: "fixed"}
+		srv := natstest.Start(t, opts)
+		var now atomic.Pointer[natsserver.Server]
+		now.Store(srv)
+		w, asked := &wire{}, atomic.Int64{}
+		o := nodeOptions(srv)
+		o.Dialer = w.through(func() (netConn, error) { return now.Load().Dial() })
+		o.Probe = nil
+		o.Level = Lazy
+		c := dial(t, o)
+		if err := c.Provision(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.set(nil, func(b []byte) bool {
+			asked.Add(int64(bytes.Count(b, []byte("PUB "+apiStreamInfo+"KV_"+BucketNode))))
+			return true
+		})
+		done := make(chan error, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { done <- c.RelayAll(ctx, nil) }()
+		time.Sleep(20 * tendEvery)
+		if n := asked.Load(); n != 1 {
+			t.Errorf("asked %d times for a stream in memory", n)
+		}
+		if err := srv.Shutdown(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		now.Store(natstest.Start(t, opts))
+		asked.Store(0)
+		time.Sleep(20 * tendEvery)
+		if n := asked.Load(); n != 1 {
+			t.Errorf("asked %d times after the restart", n)
+		}
+		if info, err := c.lookStream(t.Context(), "KV_"+BucketNode); err != nil || info == nil {
+			t.Errorf("the stream in memory after the restart: %v, %v", info, err)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -37,9 +37,12 @@ func (c *Conn) findQueue(ctx context.Context, e *election, q pullQueue) (consume
 	return consumer, electing(err) && ctx.Err() == nil && c.led(ctx, q.stream), err
 }
 
-// renewQueue removes a lost consumer and makes it again.
-func (c *Conn) renewQueue(ctx context.Context, q pullQueue) (jetstream.Consumer, error) {
-	c.o.Logger.Warn("no server serves a consumer; it is made anew", "stream", q.stream, "consumer", q.durable)
+// unserved is why something lost is made anew.
+const unserved = "no server serves it"
+
+// renewQueue removes a consumer that gives nothing, and makes it again.
+func (c *Conn) renewQueue(ctx context.Context, q pullQueue, why string) (jetstream.Consumer, error) {
+	c.o.Logger.Warn("a consumer is made anew: "+why, "stream", q.stream, "consumer", q.durable)
 	// Whether it is gone its absence tells: who would answer is what it lacks.
 	if err := c.removeQueue(ctx, q); err != nil && !passing(err) {
 		return nil, err
@@ -53,7 +56,7 @@ func (c *Conn) renewQueue(ctx context.Context, q pullQueue) (jetstream.Consumer,
 
 // renewStream removes a lost stream and makes it again.
 func (c *Conn) renewStream(ctx context.Context, want jetstream.StreamConfig) error {
-	c.o.Logger.Warn("no server serves a stream; it is made anew", "stream", want.Name)
+	c.o.Logger.Warn("a stream is made anew: "+unserved, "stream", want.Name)
 	_, err := apiWithin(ctx, c, apiStreamDelete+want.Name, askStream, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, c.js.DeleteStream(ctx, want.Name)
 	})

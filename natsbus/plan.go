@@ -443,7 +443,7 @@ func (c *Conn) carryOut(ctx context.Context, e *election, ch *Change) error {
 func (c *Conn) carryOutOnce(ctx context.Context, ch *Change) error {
 	switch {
 	case ch.lost && ch.Kind == KindConsumer:
-		_, err := c.renewQueue(ctx, ch.queue)
+		_, err := c.renewQueue(ctx, ch.queue, unserved)
 		return err
 	case ch.lost:
 		return c.renewStream(ctx, *ch.want)

@@ -120,7 +120,10 @@ func (p *puller) pull(ctx context.Context, consumer jetstream.Consumer, wait **b
 		if stuck, err := idle.look(ctx, p, consumer); err != nil {
 			return err
 		} else if stuck {
-			return p.revive(ctx)
+			if consumer, err = p.c.renewQueue(ctx, p.pullQueue, "it lost count of its stream"); err != nil {
+				return err
+			}
+			idle = idleness{}
 		}
 		*wait = newBackoff()
 	}

@@ -2,8 +2,6 @@ package natsbus
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -19,9 +17,6 @@ import (
 // standstill is how long a puller that asks gets nothing before it looks
 // whether there is anything, and between two looks.
 const standstill = 10 * time.Second
-
-// errStandstill is returned by a puller whose consumer was taken away.
-var errStandstill = errors.New("natsbus: the consumer lost count of its stream and is made anew")
 
 // idleness is how long a puller has asked in vain.
 type idleness struct {
@@ -75,12 +70,4 @@ func (p *puller) standsStill(ctx context.Context, consumer jetstream.Consumer) (
 		n += m
 	}
 	return n > uint64(info.NumAckPending), nil
-}
-
-// revive takes the consumer away, so that it is made anew.
-func (p *puller) revive(ctx context.Context) error {
-	if err := p.c.removeQueue(ctx, p.pullQueue); err != nil {
-		return fmt.Errorf("natsbus: consumer %s of stream %s gives nothing though messages wait, and cannot be made anew: %w", p.durable, p.stream, err)
-	}
-	return errStandstill
 }

@@ -41,7 +41,8 @@ var dumped = []string{StreamLineage, StreamResult, StreamDLQ, StreamTasks, "KV_"
 // now, then lineage, results, refused and waiting tasks, and aliases. Before a
 // commit come the blobs that hold data of its events, each as one message of
 // stream BLOB with all of its bytes and no sequence. A message without a
-// subject says that a stream was read to its end.
+// subject says that a stream was read to its end; its sequence is that of the
+// last message, whether that is still there or not.
 //
 // It ends with the first error, its own or that of fn. The connection needs
 // the rights of an operator; Options.Client is enough otherwise.
@@ -140,7 +141,7 @@ func (c *Conn) dumpStream(ctx context.Context, stream string, events bool, fn fu
 	if err != nil && (!errors.Is(err, context.Canceled) || ctx.Err() != nil) {
 		return err
 	}
-	return fn(Stored{Stream: stream})
+	return fn(Stored{Stream: stream, Seq: state.LastSeq})
 }
 
 // dumpQueue reads a work queue message by message: it has no consumer but its
@@ -161,7 +162,7 @@ func (c *Conn) dumpQueue(ctx context.Context, stream string, last uint64, fn fun
 		}
 		next = m.Seq + 1
 	}
-	return fn(Stored{Stream: stream})
+	return fn(Stored{Stream: stream, Seq: last})
 }
 
 func (c *Conn) dumpMessage(ctx context.Context, stream string, events bool, m stored, fn func(Stored) error) error {

@@ -93,3 +93,29 @@ func TestDumpIsAudited(t *testing.T) {
 		n.stop()
 	})
 }
+
+// TestDumpWithoutOldResults: results that are gone because they are kept for a
+// while only are not missed.
+func TestDumpWithoutOldResults(t *testing.T) {
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
+		n := startNode(t, srv, "node-1")
+		n.submitted(t, nc, 0, 3)
+		ended(t, nc, 0, 3)
+		time.Sleep(time.Second) // the last records are stored
+		s, err := n.operator().Stream(t.Context(), natsbus.StreamResult)
+		if err == nil {
+			err = s.Purge(t.Context()) // as time does
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := audit.Run(t.Context(), n.dump(t), &audit.Options{Schemas: os.DirFS("../messages/schema")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range r.Violations {
+			t.Error(v)
+		}
+		n.stop()
+	})
+}

@@ -8,7 +8,8 @@
 // and KV_ALIAS follow in any order and may be absent. A blob that holds the
 // data of an event comes as a message of stream BLOB before the commit that
 // names it, with all of its bytes as data. A message without a subject says
-// that a stream was read, so that what is missing in it is missed.
+// that a stream was read, so that what is missing in it is missed; its sequence
+// is that of the last message that the stream ever had.
 //
 //	report, err := audit.Run(ctx, audit.ReadDump(file), &audit.Options{Schemas: schemas})
 //	if err != nil {
@@ -36,6 +37,7 @@ import (
 	"io"
 	"io/fs"
 	"iter"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -88,7 +90,7 @@ func Invariants() []Invariant {
 		{Blobs, "data kept outside of commits are there and have their digest"},
 		{Lineage, "each record agrees with its commit, and none is missing"},
 		{Results, "each result agrees with the commit that ended its run"},
-		{Aliases, "the alias of a run names its home"},
+		{Aliases, "the alias of a run names its home, and the run is there"},
 		{Acknowledged, "what clients were told is in the logs"},
 		{Secrets, "no credential is stored"},
 		{Archives, "nothing follows an archive; a tombstone stands for what was purged"},
@@ -241,13 +243,17 @@ type audit struct {
 	witness   witnesses
 	lineage   lineageState
 	resultsOf map[key]bool
-	refused   map[key]bool // runs of which a dead letter says that they were not taken
-	untaken   map[key]untaken
-	pending   map[key]bool // runs that are still in TASKS
-	aliases   map[key]alias
-	hasStream map[string]bool
-	secrets   [][]byte
-	graves    map[string]bool // archives that hold what is purged
+	anyResult bool
+	// Results are kept for so long as the operator says: only those of runs that
+	// ended from this time on, Unix milliseconds, are missed.
+	resultsFrom int64
+	refused     map[key]bool // runs of which a dead letter says that they were not taken
+	untaken     map[key]untaken
+	pending     map[key]bool // runs that are still in TASKS
+	aliases     map[key]alias
+	hasStream   map[string]bool
+	secrets     [][]byte
+	graves      map[string]bool // archives that hold what is purged
 }
 
 // key names a session or a run within its tenant.
@@ -288,8 +294,11 @@ func newAudit(opts *Options) (*audit, error) {
 // message takes the next message.
 func (a *audit) message(m Message) error {
 	a.hasStream[m.Stream] = true
-	if m.Subject == "" {
-		return nil // the stream was read
+	if m.Subject == "" { // the stream was read
+		if m.Stream == streamResult && m.Seq > 0 && !a.anyResult {
+			a.resultsFrom = math.MaxInt64
+		}
+		return nil
 	}
 	a.report.Messages++
 	a.report.Bytes += uint64(len(m.Data))
@@ -367,6 +376,7 @@ func (a *audit) finish() {
 	a.finishBranches()
 	a.finishLineage()
 	a.finishResults()
+	a.finishAliases()
 	a.finishWitnesses()
 	a.report.Sessions = uint64(len(a.logs))
 	for _, r := range a.runs {

@@ -200,6 +200,12 @@ func TestViolations(t *testing.T) {
 		{"an intent after a cancel", audit.OneEnd, "no intent after", with("c1", 3, "step.intent", "k1/2", object{
 			"attempt": 1, "call": "k1/2", "expires": 9_795_165_200_000, "input": "i", "name": "pay", "path": "2", "run": "k1",
 		})},
+		{"a wait after a cancel", audit.OneEnd, "run.ended after run.cancel_requested, found run.waiting", with("c1", 3, "run.waiting", "", object{
+			"attempt": 1, "for": []any{object{"kind": "message", "path": "2"}}, "run": "k1",
+		})},
+		{"a review after a cancel", audit.OneEnd, "run.ended after run.cancel_requested, found run.review", with("c1", 3, "run.review", "", object{
+			"attempt": 1, "code": "poison", "expires": int64(9_795_165_200_000), "reason": "x", "run": "k1",
+		})},
 		{"content after a cancel", audit.OneEnd, "no content of a run after run.cancel_requested", with("c1", 3, "session.chunk", "k1/2", chunkOf("x"))},
 		{"an end elsewhere", audit.OneEnd, "run.ended in its home", set("c2", 2, "run.ended", "state", "succeeded")},
 		{"a home that knows nothing", audit.OneEnd, "home t1 of the run", set("c2", 1, "run.claimed", "home", object{"session": "t1", "tenant": "acme"})},
@@ -233,6 +239,10 @@ func TestViolations(t *testing.T) {
 		{"a signal twice", audit.Waits, "signal m1 taken once", set("t1", 14, "run.received", "id", "m1")},
 		{"a question answered twice", audit.Waits, "found reject eve", with("t1", 14, "run.received", "", object{"by": "eve", "kind": "reject", "n": 3, "path": "4", "run": "q1"})},
 		{"an answer to no question", audit.Waits, "a question at step 9", set("t1", 14, "run.received", "path", "9")},
+		{"a timer that nobody set", audit.Waits, "takes this answer, found timer", set("t1", 14, "run.received", "kind", "timer")},
+		{"a timer before its time", audit.Waits, "takes this answer, found timer", both(set("t1", 14, "run.received", "kind", "timer"), at("t1", 12, func(e *envelope) {
+			e.fact("run.waiting").data["for"] = []any{object{"due": int64(9_795_165_200_000), "kind": "approval", "path": "4"}}
+		}))},
 		{"an answer of another kind", audit.Waits, "takes this answer, found respond ann", set("t1", 14, "run.received", "kind", "respond")},
 		{"a step while it waits", audit.Waits, "no step while the run waits", instead("t1", 13, "step.done", "q1/9", doneOf("q1", "9", "do", 3))},
 		{"an inbox that is not there", audit.Waits, "an inbox of at most 2", set("t1", 17, "step.done", "inbox", 7)},
@@ -240,6 +250,9 @@ func TestViolations(t *testing.T) {
 		{"a review without an end", audit.Waits, "expires some day", set("t1", 6, "run.review", "expires", 0)},
 		{"resolved, but in no review", audit.Waits, "run.resolved of a run in review", instead("t1", 6, "run.warning", "", object{"run": "q1", "text": "x"})},
 		{"a wait for what has come", audit.Waits, "has come already", instead("t1", 17, "run.waiting", "", object{"attempt": 4, "for": []any{object{"kind": "message", "path": "5"}}, "run": "q1"})},
+		{"a review of a run that waits", audit.Waits, "no review of a run that waits", with("t1", 12, "run.review", "", object{
+			"attempt": 3, "code": "poison", "expires": int64(9_795_165_200_000), "reason": "x", "run": "q1",
+		})},
 		{"claimed in quarantine", audit.Waits, "the quarantine of the session", with("t1", 18, "run.quarantined", "", object{"reason": "odd"})},
 		{"set apart twice", audit.Waits, "set, or lifted, once", both(with("t1", 20, "run.quarantined", "", object{"reason": "odd"}), with("t1", 20, "run.quarantined", "", object{"reason": "odd"}))},
 		// Graph.
@@ -359,6 +372,7 @@ func TestViolations(t *testing.T) {
 		{"a branch that was given up spent for nothing", audit.Budgets, "at most 3000 tokens for the run and its 3 branches", both(
 			calls("p1", 6, "f1", "2", 27), calls("p4", 2, "p4", "1.c", 8))},
 		{"what a branch told late is not in the usage", audit.Budgets, "a usage of at least what its steps and the reports of its branches say", set("p1", 8, "run.ended", "usage", object{"calls": 1, "input": 100, "output": 20})},
+		{"more is estimated than was used", audit.Budgets, "what is estimated to be a part of the usage", set("s1", 9, "run.ended", "lost", object{"input": 900})},
 		{"what a step used is not in the usage", audit.Budgets, "a usage of at least what its steps", set("s1", 9, "run.ended", "usage", object{"calls": 1})},
 		// Tenants, files, blobs.
 		{"a parent of another tenant", audit.Tenant, "names tenant evil", relink("s2", 1, "session.opened", "tenant", "evil")},
@@ -466,6 +480,10 @@ func TestProjections(t *testing.T) {
 			w.other("RESULT", "rath.run.acme.r99.result", object{"ended_ms": 1, "run": "r99", "schema": 1, "state": "cancelled"})
 		}},
 		{"an alias of another session", audit.Aliases, "the alias to name", field("KV_ALIAS", 1, "session", "s9")},
+		{"an alias of a run that is nowhere", audit.Aliases, "run r99, of which there is an alias", func(w *world) {
+			w.other("KV_ALIAS", "$KV.ALIAS.acme.run.r99", object{"digest": "d", "session": "s9"})
+			w.other("TASKS", "rath.task.acme.fix", object{"id": "x5"})
+		}},
 		{"an alias is missing", audit.Aliases, "none in ALIAS", func(w *world) { drop(w, "KV_ALIAS", 1) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -109,6 +109,9 @@ func (a *audit) finishBudget(g *runState) {
 		return
 	}
 	if g.end != nil {
+		a.check(Budgets, g.end.usage.covers(g.end.lost), func() Violation {
+			return g.home.says(g.end.commit, g.id, fmt.Sprintf("what is estimated to be a part of the usage, %+v", g.end.usage), fmt.Sprintf("%+v", g.end.lost))
+		})
 		used := g.steps.plus(g.reported)
 		a.check(Budgets, g.end.usage.covers(used), func() Violation {
 			return g.home.says(g.end.commit, g.id, fmt.Sprintf("a usage of at least what its steps and the reports of its branches say, %+v", used), fmt.Sprintf("%+v", g.end.usage))

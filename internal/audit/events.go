@@ -202,6 +202,7 @@ type waitingData struct {
 
 type wait struct {
 	Branches []string `json:"branches"`
+	Due      int64    `json:"due"`
 	Kind     string   `json:"kind"`
 	Need     int      `json:"need"`
 	Path     string   `json:"path"`

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // alias is an entry of the bucket ALIAS about a run.
@@ -53,8 +54,16 @@ func compact(data []byte) (string, bool) {
 	return strings.TrimSuffix(b.String(), "\n"), true
 }
 
+// resultSkew is how much later than its result a run may have ended, by clocks
+// that differ.
+const resultSkew = time.Minute
+
 // result takes a message of RESULT.
 func (a *audit) result(m Message) {
+	if !a.anyResult && m.Seq > 1 && !m.Time.IsZero() {
+		a.resultsFrom = m.Time.Add(resultSkew).UnixMilli()
+	}
+	a.anyResult = true
 	parts := strings.Split(m.Subject, ".")
 	if len(parts) != 5 || !a.wanted(parts[2]) {
 		return
@@ -208,7 +217,7 @@ func (a *audit) finishResults() {
 		if g.home == nil || g.home.purged() {
 			continue
 		}
-		if g.end != nil && a.hasStream[streamResult] && !a.o.Open {
+		if g.end != nil && a.hasStream[streamResult] && !a.o.Open && g.end.time >= a.resultsFrom {
 			a.check(Results, a.resultsOf[k], func() Violation {
 				return g.home.says(g.end.commit, k.id, "a result of the run, which has "+g.end.state, "none in RESULT")
 			})
@@ -223,6 +232,26 @@ func (a *audit) finishResults() {
 		}
 		a.check(Aliases, v.Session == g.home.id, func() Violation {
 			return g.home.says(0, k.id, "the alias to name "+g.home.id, fmt.Sprintf("%q", v.Session))
+		})
+	}
+}
+
+// finishAliases looks for the runs that aliases promise: who makes an alias gives
+// the task to a log, or says there that it was refused, before the task leaves
+// its queue.
+func (a *audit) finishAliases() {
+	if a.o.Open || !a.hasStream[streamTasks] {
+		return
+	}
+	for k, v := range a.aliases {
+		if v.Session == "" || a.gone(k) {
+			continue
+		}
+		g := a.runs[k]
+		_, untaken := a.untaken[k]
+		ok := g != nil && g.home != nil || untaken || a.refused[k] || a.pending[k] || v.Refused != "" || len(v.Cancelled) > 0
+		a.check(Aliases, ok, func() Violation {
+			return Violation{Tenant: k.tenant, Session: v.Session, Run: k.id, Expected: "run " + k.id + ", of which there is an alias", Found: "it in no log, queue or refusal"}
 		})
 	}
 }

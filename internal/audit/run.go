@@ -191,6 +191,8 @@ func (f *folding) review(e *event, d reviewData) {
 	if f.lives(d.Run, r, runReview) {
 		f.a.check(Waits, d.Expires > e.time, f.says(d.Run, "a review that expires some day", fmt.Sprintf("expires %d at %d", d.Expires, e.time)))
 		f.attempt(d.Run, r, d.Attempt, runReview)
+		f.a.check(OneEnd, !r.cancelled, f.says(d.Run, "run.ended after run.cancel_requested", runReview))
+		f.a.check(Waits, r.state != "waiting", f.says(d.Run, "no review of a run that waits", "it"))
 		r.state = "needs_review"
 	}
 }

@@ -15,6 +15,7 @@ func (f *folding) waits(e *event, d waitingData) {
 	}
 	f.attempt(d.Run, r, d.Attempt, runWaiting)
 	f.a.check(OneWriter, r.epoch == f.c.epoch, f.says(d.Run, fmt.Sprintf("a claim in epoch %d before run.waiting", f.c.epoch), fmt.Sprintf("the last one in epoch %d", r.epoch)))
+	f.a.check(OneEnd, !r.cancelled, f.says(d.Run, "run.ended after run.cancel_requested", runWaiting))
 	f.a.check(Waits, r.home, f.says(d.Run, "run.waiting in the home of the run", "it elsewhere"))
 	f.a.check(Waits, r.state == "running", f.says(d.Run, "a run that waits to run before", "it "+r.state))
 	f.a.check(Waits, len(d.For) > 0, f.says(d.Run, "something to wait for", "nothing"))
@@ -50,7 +51,7 @@ func (f *folding) received(e *event, d receivedData) {
 	}
 	switch d.Kind {
 	case "approve", "reject", "respond", "timer":
-		f.a.check(Waits, r.asks(&d), f.says(d.Run, "a question at step "+d.Path+" that is open and takes this answer", d.Kind+" "+d.By))
+		f.a.check(Waits, r.asks(&d, e.time), f.says(d.Run, "a question at step "+d.Path+" that is open and takes this answer", d.Kind+" "+d.By))
 	}
 	if d.Branch != nil {
 		f.reported(&d)
@@ -131,8 +132,9 @@ func (w wait) came(inbox []receivedData) bool {
 	return w.Kind == "branches" && (ended == len(w.Branches) || w.Need > 0 && succeeded >= w.Need)
 }
 
-// asks reports whether the run waits for an answer like this one and has none.
-func (r *logRun) asks(d *receivedData) bool {
+// asks reports whether the run waits for an answer like this one, at this time,
+// and has none.
+func (r *logRun) asks(d *receivedData, now int64) bool {
 	return r.state == "waiting" && slices.ContainsFunc(r.suspended.For, func(w wait) bool {
 		switch d.Kind {
 		case "approve", "reject":
@@ -141,6 +143,10 @@ func (r *logRun) asks(d *receivedData) bool {
 			}
 		case "respond":
 			if w.Kind != "response" {
+				return false
+			}
+		case "timer":
+			if w.Due == 0 || now < w.Due {
 				return false
 			}
 		}

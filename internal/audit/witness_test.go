@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rathcluster/rath/internal/audit"
 )
@@ -128,6 +129,40 @@ func TestUntaken(t *testing.T) {
 		`{"op":"control","tenant":"acme","run":"x2","verb":"cancel"}`, `{"op":"result","tenant":"acme","run":"x1","state":"failed"}`)
 	if r := w.audited(func(o *audit.Options) { o.Clients = told }); !r.OK() {
 		t.Error(violations(r))
+	}
+}
+
+// TestResultsAreKept: results go with time, and only those that may still be
+// there are missed.
+func TestResultsAreKept(t *testing.T) {
+	without := func(gone int, marker uint64, late time.Duration) *audit.Report {
+		w := story(newWorld(t, nil))
+		for range w.messages() {
+			break // the results are written
+		}
+		w.others = slices.DeleteFunc(w.others, func(m audit.Message) bool { return m.Stream == "RESULT" && m.Seq <= uint64(gone) })
+		for i := range w.others {
+			w.others[i].Time = time.UnixMilli(w.now).Add(late)
+		}
+		w.others = append(w.others, audit.Message{Stream: "RESULT", Seq: marker})
+		return w.audited()
+	}
+	missed := func(r *audit.Report) int {
+		return len(slices.DeleteFunc(r.Violations, func(v audit.Violation) bool {
+			return v.Invariant != audit.Results || !strings.Contains(v.Found, "none in RESULT")
+		}))
+	}
+	if n := missed(without(1, 11, 0)); n != 0 {
+		t.Errorf("%d results are missed that were removed by age", n)
+	}
+	if n := missed(without(11, 11, 0)); n != 0 {
+		t.Errorf("%d results are missed in a stream whose messages are all too old", n)
+	}
+	if n := missed(without(11, 0, 0)); n != 11 {
+		t.Errorf("%d results are missed in a stream that never had one, want all 11", n)
+	}
+	if n := missed(without(1, 11, -time.Hour)); n != 1 {
+		t.Errorf("%d results are missed of runs that ended since, want 1", n)
 	}
 }
 

@@ -61,7 +61,7 @@ type Session struct {
 	N       int // from 1
 	ID      session.ID
 	Label   string // as in the picture
-	Role    string // "home", "branch", "copy", "summary", "join", "import" or "referred to"
+	Role    string // "home", "branch", "branch (implicit)", "copy", "concatenation", "summary", "import" or "referred to"
 	From    string // "s1 at version 4, commit 7"
 	State   string // how it ended; "open"
 	Reason  string

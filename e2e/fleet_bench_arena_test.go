@@ -145,14 +145,12 @@ func (a *arena) eventStreams(generation uint32) []jetstream.Stream {
 
 // cpu tells the shares of processors by kind of process.
 func cpu(uses []load.Use) string {
-	sum, count := map[string]float64{}, map[string]int{}
+	sum := map[string]float64{}
 	for _, u := range uses {
 		kind, _, _ := strings.Cut(u.Name, "-")
 		sum[kind] += u.Share
-		count[kind]++
 	}
-	text := fmt.Sprintf("cpu: nodes %.0f%%, servers %.0f%%, load %.0f%%", 100*sum["node"], 100*sum["nats"], 100*sum["load and model"])
-	return text
+	return fmt.Sprintf("cpu: nodes %.0f%%, servers %.0f%%, load %.0f%%", 100*sum["node"], 100*sum["nats"], 100*sum["load and model"])
 }
 
 // busyness is the load of the machine, by everything that runs on it.

@@ -137,11 +137,11 @@ func (n *nemesis) one(ctx context.Context, f fault, random *rand.Rand) {
 	// not change the ones after it.
 	err := f.do(n, ctx, rand.New(rand.NewPCG(random.Uint64(), random.Uint64())))
 	n.w.load.write("fault", start, f.name, err)
-	if errors.Is(err, fleet.ErrNotRunning) || ctx.Err() != nil {
-		err = nil
-	}
-	if err != nil {
-		n.w.fail("fault %q: %v", f.name, err)
+	if err != nil { // it did not do its harm, or not all of it
+		if !errors.Is(err, fleet.ErrNotRunning) && ctx.Err() == nil {
+			n.w.fail("fault %q: %v", f.name, err)
+		}
+		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -20,9 +20,10 @@ import (
 // committers append to sessions of their own as fast as they can, as nodes do,
 // and remember what was acknowledged.
 type committers struct {
-	c    *natsbus.Conn
-	mu   sync.Mutex
-	acks []acked
+	c      *natsbus.Conn
+	mu     sync.Mutex
+	acks   []acked
+	halted []error // of writers that stopped before their time was over
 }
 
 func commitTo(ctx context.Context, w *world, level natsbus.Level) (*committers, error) {
@@ -60,7 +61,12 @@ func (m *committers) run(ctx context.Context, sessions int) {
 				}
 				next, err := m.c.Log().Append(ctx, at, session.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: events})
 				if err != nil {
-					return // the time is over, or what was acknowledged is gone
+					if ctx.Err() == nil { // what was acknowledged is gone, or nobody answered for too long
+						m.mu.Lock()
+						m.halted = append(m.halted, err)
+						m.mu.Unlock()
+					}
+					return
 				}
 				at = next
 				m.mu.Lock()
@@ -143,7 +149,7 @@ func TestFleetPowerCut(t *testing.T) {
 	if err != nil {
 		w.fatal(err)
 	}
-	t.Logf("level fsync: %d of %d acknowledged commits lost", lost, len(m.acks))
+	t.Logf("level fsync: %d of %d acknowledged commits lost; writers that stopped: %v", lost, len(m.acks), m.halted)
 	if lost > 0 {
 		w.fail("level fsync lost %d of %d acknowledged commits", lost, len(m.acks))
 	}

@@ -5,9 +5,8 @@
 // own on a bridge that belongs to the fleet, so that the network between any
 // two of them can be cut in one direction or in both, see [Fleet.Cut], and can
 // lose packets, see [Fleet.Lose]. Nothing is looked up in or sent to other
-// networks. All processes, and with them the
-// namespaces and the bridge, end with the process that started them, however
-// that ends.
+// networks. All processes, and with them the namespaces and the bridge, end with
+// the process that started them, however that ends.
 //
 //	f, err := fleet.Start(ctx, &fleet.Options{Dir: dir, Servers: 3})
 //	if err != nil {

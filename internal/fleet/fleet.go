@@ -35,7 +35,8 @@ type Options struct {
 }
 
 // Fleet is a number of processes and the network between them. It is safe for
-// concurrent use.
+// concurrent use, but for what adds processes: AddNodes, AddRouters and
+// AddProgram run alone.
 type Fleet struct {
 	o                                            Options
 	thread                                       *thread

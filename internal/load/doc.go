@@ -11,11 +11,11 @@
 //
 // It is a client like any other: it submits tasks, hears the events and the
 // results of its runs, and needs no rights beyond that. Latencies are measured
-// on the clock of this process alone:
+// on the clock of this process, but for claims, which nodes stamp with theirs:
 //
 //   - submit: from the submission to its acknowledgement;
-//   - claim: from the submission until this client hears that a node has begun
-//     the run, which is told after it is durable;
+//   - claim: from the submission until the time, in milliseconds, that the commit
+//     says with which a node began the run;
 //   - first step: from the submission until the run's first model call reaches
 //     the model server of this process, where there is one, see [Model];
 //   - end: from the submission to the result.

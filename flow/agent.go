@@ -68,7 +68,7 @@ func (a *Agent) Forward(ctx context.Context, s session.Session) (session.Session
 		if s, resp, done, err = a.ask(ctx, s, table, notes, more); err != nil {
 			return s, err
 		}
-		account = account.Settle(0, done.Usage)
+		account = account.Settle(0, 1, done.Usage)
 		switch {
 		case len(resp.Calls) > 0:
 			if s, err = a.round(ctx, done.Path, s, table); err != nil {

@@ -218,7 +218,7 @@ func (ex *Execution) wait(ctx context.Context, ws []run.Wait, timeout time.Durat
 	if err != nil {
 		return nil, err
 	}
-	ack, err := ex.commit(ctx, ex.home, session.Session{}, "", session.Usage{}, append(append(with, told...), e)...)
+	ack, err := ex.commit(ctx, ex.home, session.Session{}, "", nil, append(append(with, told...), e)...)
 	if err != nil {
 		return nil, err
 	}
@@ -236,7 +236,7 @@ func (ex *Execution) receive(all ...run.Received) {
 	fresh := false
 	for _, v := range all {
 		if v.Kind == run.Report && ex.escrow.Awaits(v.Path, v.Branch.Link.ID) {
-			ex.escrow.Settle(v.Path, v.Branch.Link.ID, v.Branch.Usage)
+			ex.escrow.Settle(v.Path, v.Branch)
 			ex.account = ex.account.Holding(&ex.escrow)
 			continue
 		}

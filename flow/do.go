@@ -142,7 +142,7 @@ func (st *step) intend(call string) error {
 		if err != nil {
 			return err
 		}
-		if _, err := st.ex.commit(st.ctx, st.log, session.Session{}, st.asked.Path, session.Usage{}, e); err != nil {
+		if _, err := st.ex.commit(st.ctx, st.log, session.Session{}, st.asked.Path, nil, e); err != nil {
 			return err
 		}
 		st.ex.mu.Lock()

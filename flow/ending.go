@@ -130,7 +130,7 @@ func (ex *Execution) ended(ctx context.Context, s session.Session, e run.Ended, 
 		e.Workflow = ex.reg.Name
 	}
 	ex.mu.Lock()
-	e.Usage, e.Lost = ex.account.Spent, ex.lost
+	e.Usage, e.Lost, e.Steps = ex.account.Spent, ex.lost, ex.account.Steps
 	ex.mu.Unlock()
 	ev, err := run.NewEvent(run.KindEnded, e)
 	if err != nil {

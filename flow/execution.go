@@ -288,7 +288,8 @@ func (ex *Execution) commitDone(ctx context.Context, log session.Key, s session.
 	if err != nil {
 		return run.Ack{}, err
 	}
-	ack, err := ex.commit(ctx, log, s, d.Path, used, append(append(events, warmed...), done)...)
+	took := &taken{used, 1 + d.Steps}
+	ack, err := ex.commit(ctx, log, s, d.Path, took, append(append(events, warmed...), done)...)
 	ex.said(d.Lost, used, err)
 	return ack, err
 }
@@ -301,9 +302,16 @@ func usageOf(e session.Event, sum session.Usage) session.Usage {
 	return c.Origin().Usage
 }
 
+// taken is what a batch takes out of the budget: a step with those of the
+// branches that it took in, and what they used.
+type taken struct {
+	used  session.Usage
+	steps int64
+}
+
 // commit appends a batch. It waits for the outcome although ctx may end: what
-// was asked of the log must be known.
-func (ex *Execution) commit(ctx context.Context, log session.Key, s session.Session, path run.Path, used session.Usage, events ...session.Event) (run.Ack, error) {
+// was asked of the log must be known. took is nil for what is no step's record.
+func (ex *Execution) commit(ctx context.Context, log session.Key, s session.Session, path run.Path, took *taken, events ...session.Event) (run.Ack, error) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
 	var base session.Version
@@ -321,7 +329,9 @@ func (ex *Execution) commit(ctx context.Context, log session.Key, s session.Sess
 	if ack.Time.After(ex.last) {
 		ex.last = ack.Time
 	}
-	ex.account = ex.account.Settle(0, used)
+	if took != nil {
+		ex.account = ex.account.Settle(0, took.steps, took.used)
+	}
 	ex.saw(ack.Session)
 	if ex.rt.Values != nil {
 		ex.rt.Values.Keep(ack.Session)

@@ -383,12 +383,13 @@ func (f *fan) record(st *step, inbox []run.Received) ([]gathered, error) {
 	all := make([]gathered, len(f.bs))
 	var lost []run.Disposal
 	var usage session.Usage
+	var steps int64
 	succeeded := 0
 	for i, b := range f.bs {
 		g := gathered{Name: b.Name, Session: f.ids[i], State: run.Cancelled, Code: run.CodeCancelled, Error: why}
 		if e := ended[f.ids[i]]; e != nil {
 			g.Code, g.Error, g.Link, g.State = e.Code, clip(e.Error, 1<<10), e.Link, e.State
-			usage = usage.Add(e.Usage)
+			usage, steps = usage.Add(e.Usage), steps+e.Steps
 			if e.State == run.Succeeded {
 				succeeded++
 			}
@@ -410,7 +411,7 @@ func (f *fan) record(st *step, inbox []run.Received) ([]gathered, error) {
 		content = append(content, e)
 	}
 	_, err = st.commitBeside(run.Done{
-		Value: value, Usage: usage, Summary: fmt.Sprintf("%d of %s succeeded", succeeded, count(len(f.bs), "branch")),
+		Value: value, Usage: usage, Steps: steps, Summary: fmt.Sprintf("%d of %s succeeded", succeeded, count(len(f.bs), "branch")),
 	}, content...)
 	if err != nil {
 		return nil, err
@@ -428,7 +429,7 @@ func (ex *Execution) settle(gather run.Path, counted []session.ID) {
 	ex.escrow.Gather(gather, counted)
 	for _, v := range ex.inbox {
 		if v.Kind == run.Report && v.Path == gather {
-			ex.escrow.Settle(gather, v.Branch.Link.ID, v.Branch.Usage)
+			ex.escrow.Settle(gather, v.Branch)
 		}
 	}
 	ex.account = ex.account.Holding(&ex.escrow)

@@ -261,7 +261,7 @@ func (ex *Execution) close(ctx context.Context, k session.Key, c session.Closing
 	if done {
 		return nil
 	}
-	if _, err := ex.commit(ctx, k, session.Session{}, "", session.Usage{}, session.ClosedEvent(c)); err != nil {
+	if _, err := ex.commit(ctx, k, session.Session{}, "", nil, session.ClosedEvent(c)); err != nil {
 		return err
 	}
 	ex.mu.Lock()

@@ -74,7 +74,7 @@ func race(ctx context.Context, s session.Session, n int, spent chan struct{}, st
 }
 
 // drive runs a function with its branches in this process, on the world's log.
-func drive(t *testing.T, w *world, m llm.Models, tokens int64, f flow.Func) (run.State, error) {
+func drive(t *testing.T, w *world, m llm.Models, budget run.Budget, f flow.Func) (run.State, error) {
 	t.Helper()
 	values := run.NewValues(&w.MemoryLog)
 	var d flow.Driver
@@ -82,7 +82,7 @@ func drive(t *testing.T, w *world, m llm.Models, tokens int64, f flow.Func) (run
 		Values: values, Models: m,
 		Store: run.Direct(&w.MemoryLog, &run.DirectOptions{Values: values, OnCommit: d.Committed}),
 	}
-	task := run.Task{ID: "r", Workflow: "w", Session: home, Budget: run.Budget{Tokens: tokens}}
+	task := run.Task{ID: "r", Workflow: "w", Session: home, Budget: budget}
 	_, state, err := d.Run(t.Context(), rt, flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return f }}, task)
 	return state, err
 }
@@ -99,7 +99,7 @@ func TestLosersAreCharged(t *testing.T) {
 			for i := range spent {
 				spent[i] = make(chan struct{}, 1)
 			}
-			state, err := drive(t, &w, penny(&used), tokens, func(ctx context.Context, s session.Session) (session.Session, error) {
+			state, err := drive(t, &w, penny(&used), run.Budget{Tokens: tokens}, func(ctx context.Context, s session.Session) (session.Session, error) {
 				for i := range rounds {
 					var err error
 					if s, err = race(ctx, s, calls, spent[i], false); err != nil {
@@ -132,7 +132,7 @@ func TestLoserOutlivesRun(t *testing.T) {
 			var w world
 			var used atomic.Int64
 			spent := make(chan struct{}, 1)
-			state, err := drive(t, &w, penny(&used), tokens, func(ctx context.Context, s session.Session) (session.Session, error) {
+			state, err := drive(t, &w, penny(&used), run.Budget{Tokens: tokens}, func(ctx context.Context, s session.Session) (session.Session, error) {
 				s, err := race(ctx, s, 3, spent, true)
 				if err != nil {
 					return s, err
@@ -156,7 +156,7 @@ func TestLoserHoldsItsPart(t *testing.T) {
 		var w world
 		var used atomic.Int64
 		spent := make(chan struct{}, 1)
-		state, err := drive(t, &w, penny(&used), 100, func(ctx context.Context, s session.Session) (session.Session, error) {
+		state, err := drive(t, &w, penny(&used), run.Budget{Tokens: 100}, func(ctx context.Context, s session.Session) (session.Session, error) {
 			s, err := race(ctx, s, 30, spent, true)
 			if err != nil {
 				return s, err
@@ -188,7 +188,7 @@ func TestHeldBranchesHoldNothing(t *testing.T) {
 		var w world
 		var used atomic.Int64
 		first := &flow.FanOutOptions{Join: flow.Join{First: true}, WarmFirst: true}
-		state, err := drive(t, &w, penny(&used), 120, func(ctx context.Context, s session.Session) (session.Session, error) {
+		state, err := drive(t, &w, penny(&used), run.Budget{Tokens: 120}, func(ctx context.Context, s session.Session) (session.Session, error) {
 			for range 3 {
 				j, err := flow.FanOut(ctx, s, flow.Repeat(4, say("hello")), first)
 				if err != nil {
@@ -212,4 +212,55 @@ func TestHeldBranchesHoldNothing(t *testing.T) {
 			t.Errorf("the run used %+v and lost %+v", e.Usage, e.Lost)
 		}
 	})
+}
+
+// TestStepsOfBranchesAreCharged: the steps of branches count as those of the run
+// that opened them, whether the join took them in or was decided without them,
+// and the end of the run says how many they were.
+func TestStepsOfBranchesAreCharged(t *testing.T) {
+	three := func(ctx context.Context, s session.Session) (session.Session, error) { return spends(ctx, s, 3) }
+	for name, round := range map[string]func(ctx context.Context, s session.Session, spent chan struct{}) (session.Session, error){
+		"all": func(ctx context.Context, s session.Session, _ chan struct{}) (session.Session, error) {
+			j, err := flow.FanOut(ctx, s, flow.Repeat(2, flow.Func(three)), nil)
+			if err != nil {
+				return s, err
+			}
+			return flow.Merge(ctx, j, flow.Pick(0))
+		},
+		"losers": func(ctx context.Context, s session.Session, spent chan struct{}) (session.Session, error) {
+			return race(ctx, s, 6, spent, false)
+		},
+	} {
+		for _, steps := range []int64{0, 60} {
+			t.Run(fmt.Sprint(name, steps), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var w world
+					var used atomic.Int64
+					var spent [20]chan struct{}
+					for i := range spent {
+						spent[i] = make(chan struct{}, 1)
+					}
+					state, err := drive(t, &w, penny(&used), run.Budget{Steps: steps}, func(ctx context.Context, s session.Session) (session.Session, error) {
+						var err error
+						for i := 0; i < len(spent) && err == nil; i++ {
+							if s, err = round(ctx, s, spent[i]); err == nil {
+								err = flow.Sleep(ctx, time.Second) // meanwhile losers report
+							}
+						}
+						return s, err
+					})
+					if (state == run.Succeeded) != (steps == 0) {
+						t.Fatalf("state %s: %v", state, err)
+					}
+					own := int64(len(facts[run.Done](t, &w, run.KindDone)))
+					switch e := ended(t, &w); {
+					case steps > 0 && own+used.Load() > steps:
+						t.Errorf("the run took %d steps and its branches asked models %d times, of %d steps", own, used.Load(), steps)
+					case steps == 0 && e.Steps < own+used.Load():
+						t.Errorf("the run says that it took %d steps; it took %d and its branches at least %d", e.Steps, own, used.Load())
+					}
+				})
+			})
+		}
+	}
 }

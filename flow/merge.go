@@ -268,7 +268,7 @@ func (j *Joined) merge(ctx context.Context, v Verdict) (session.Session, error) 
 	j.settled()
 	if st.log != ex.home {
 		// The home log decides which branches are still open.
-		if _, err := ex.commit(ctx, ex.home, session.Session{}, "", session.Usage{}, disposed); err != nil {
+		if _, err := ex.commit(ctx, ex.home, session.Session{}, "", nil, disposed); err != nil {
 			return j.Base, err
 		}
 	}

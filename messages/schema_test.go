@@ -86,7 +86,7 @@ func fullBranch() *run.Branch {
 
 func fullReceived() *run.Received {
 	return &run.Received{
-		Branch: &run.BranchEnd{Code: "error", Error: "x", Link: linked, State: run.Failed, Usage: usage}, By: "ana", ID: "i", Interrupt: true, Kind: run.Report, N: 1,
+		Branch: &run.BranchEnd{Code: "error", Error: "x", Link: linked, State: run.Failed, Steps: 3, Usage: usage}, By: "ana", ID: "i", Interrupt: true, Kind: run.Report, N: 1,
 		Path: "2.gather", Reason: "r", Revision: "r1", Run: "r1", Text: "t", Value: "1", Wake: 1, Workflow: "fix",
 	}
 }
@@ -95,7 +95,7 @@ func fullDone(kind string) run.Done {
 	return run.Done{
 		Attempt: 1, Call: "c", Code: "error", Effect: "sandboxed", Elapsed: 1, Error: "x", Failed: true, HeadAfter: place.Head, HeadBefore: place.Head, Inbox: 1, Input: "i",
 		Kind: kind, Links: []session.Link{linked}, Model: "m", Name: "n", Path: "1", Prompt: place.Head, Revision: "r1", Row: true, Run: "r1",
-		Lost: usage, Source: "f.go:1", Summary: "s", Usage: usage, Value: "{}",
+		Lost: usage, Source: "f.go:1", Steps: 2, Summary: "s", Usage: usage, Value: "{}",
 	}
 }
 
@@ -400,7 +400,7 @@ func TestCommitSchema(t *testing.T) {
 		{run.KindWarning, run.Warning{Run: "r1", Text: "t"}},
 		{run.KindEnded, run.Ended{
 			Attempt: 1, Branches: []session.ID{"s3"}, Children: []session.ID{"s2"}, Code: "error", Error: "x", Head: place.Head, Lost: usage, Next: offer, Output: "o",
-			Parent: &run.Parent{Path: "2.gather", Run: "r0", Session: "s0"}, Result: &link, Run: "r1", State: run.Succeeded, Usage: usage, Version: 4, Workflow: "w",
+			Parent: &run.Parent{Path: "2.gather", Run: "r0", Session: "s0"}, Result: &link, Run: "r1", State: run.Succeeded, Steps: 5, Usage: usage, Version: 4, Workflow: "w",
 		}},
 		{run.KindWaiting, run.Suspended{Attempt: 1, For: []run.Wait{{
 			Branches: []session.ID{"s2"}, Detail: "d", Due: 1, Kind: run.WaitApproval, Name: "n", Need: 1, Path: "3", Title: "t",

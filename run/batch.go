@@ -234,7 +234,7 @@ func (w *Writer) afterCancel(r *Record, b Batch, now time.Time) (Ack, error) {
 	stop := fmt.Errorf("%w: %s", ErrCancelled, r.Cancel.Reason)
 	if has(b.Events, KindEnded) || has(b.Events, KindReview) {
 		e := Ended{Attempt: r.Attempt, Run: r.ID, Workflow: r.Task.Workflow}
-		e.Usage, e.Lost = r.spent()
+		e.Usage, e.Lost, e.Steps = r.spent()
 		for _, ev := range b.Events {
 			if ev.Kind != KindEnded {
 				continue

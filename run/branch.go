@@ -207,7 +207,7 @@ func (r *Record) gathered(p Path) {
 func (r *Record) disposed(d Disposed) {
 	for _, v := range r.inbox {
 		if v.Kind == Report && v.Branch != nil && slices.ContainsFunc(d.Branches, func(one Disposal) bool { return one.Session == v.Branch.Link.ID }) {
-			r.escrow.Settle(v.Path, v.Branch.Link.ID, v.Branch.Usage)
+			r.escrow.Settle(v.Path, v.Branch)
 		}
 	}
 	r.branches = slices.DeleteFunc(r.branches, func(id session.ID) bool {
@@ -244,7 +244,7 @@ func report(k session.Key, e Ended, at session.Position) *Signal {
 		To: session.Key{Tenant: k.Tenant, ID: e.Parent.Session}, Run: e.Parent.Run,
 		Received: &Received{
 			ID: string(k.ID), Kind: Report, Path: e.Parent.Path, Run: e.Parent.Run,
-			Branch: &BranchEnd{Code: e.Code, Error: e.Error, Link: link, State: e.State, Usage: e.Usage},
+			Branch: &BranchEnd{Code: e.Code, Error: e.Error, Link: link, State: e.State, Steps: e.Steps, Usage: e.Usage},
 		},
 	}
 }

@@ -25,17 +25,19 @@ type Account struct {
 	Limit    Budget
 	Spent    session.Usage
 	Steps    int64
-	Reserved int64         // tokens
-	Allotted Budget        // to branches that have not told what they used
-	Late     session.Usage // of branches, beside Spent; see Escrow
+	Reserved int64  // tokens
+	Allotted Budget // to branches that have not told what they used
+	// Late and LateSteps are of branches, beside Spent and Steps; see Escrow.
+	Late      session.Usage
+	LateSteps int64
 }
 
 // Reserve sets tokens aside for a call before it starts; it fails with
 // ErrBudget when the budget is used up. The last call may exceed the limit,
 // because its size is not known before it ends: by one call, never by two.
 func (a Account) Reserve(tokens int64) (Account, error) {
-	if l := a.Limit.Steps; l > 0 && a.Steps+a.Allotted.Steps >= l {
-		return a, fmt.Errorf("%w: %d of %d steps used%s; raise budget.steps", ErrBudget, a.Steps, l, unsettled(a.Allotted.Steps))
+	if l, steps := a.Limit.Steps, a.Steps+a.LateSteps; l > 0 && steps+a.Allotted.Steps >= l {
+		return a, fmt.Errorf("%w: %d of %d steps used%s; raise budget.steps", ErrBudget, steps, l, unsettled(a.Allotted.Steps))
 	}
 	used := a.Spent.Add(a.Late)
 	if l := a.Limit.Tokens; l > 0 && used.Tokens()+a.Reserved+a.Allotted.Tokens >= l {
@@ -56,11 +58,11 @@ func unsettled(n int64) string {
 	return fmt.Sprintf(", %d set aside for branches that have not told what they used", n)
 }
 
-// Settle books what a call used and gives its reservation back.
-func (a Account) Settle(reserved int64, used session.Usage) Account {
+// Settle books steps and what their calls used, and gives a reservation back.
+func (a Account) Settle(reserved, steps int64, used session.Usage) Account {
 	a.Reserved -= reserved
 	a.Spent = a.Spent.Add(used)
-	a.Steps++
+	a.Steps += steps
 	return a
 }
 
@@ -83,7 +85,7 @@ func (a Account) Left() Budget {
 		left.MicroUSD = max(l-used.MicroUSD-a.Allotted.MicroUSD, 0)
 	}
 	if l := a.Limit.Steps; l > 0 {
-		left.Steps = max(l-a.Steps-a.Allotted.Steps, 0)
+		left.Steps = max(l-a.Steps-a.LateSteps-a.Allotted.Steps, 0)
 	}
 	return left
 }
@@ -91,7 +93,7 @@ func (a Account) Left() Budget {
 // Holding returns the account with what is set aside for branches now. What a
 // step that gathers records of their usage is settled as that of other steps.
 func (a Account) Holding(e *Escrow) Account {
-	a.Allotted, a.Late = e.Allotted(), e.Late
+	a.Allotted, a.Late, a.LateSteps = e.Allotted(), e.Late, e.LateSteps
 	return a
 }
 

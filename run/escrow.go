@@ -13,8 +13,9 @@ import (
 type Escrow struct {
 	// Late is what branches have used that told of their end after the join was
 	// decided: no step's record says it.
-	Late session.Usage `json:"late,omitzero"`
-	Open []Allotment   `json:"open,omitempty"`
+	Late      session.Usage `json:"late,omitzero"`
+	LateSteps int64         `json:"late_steps,omitempty"` // of the same branches
+	Open      []Allotment   `json:"open,omitempty"`
 }
 
 // Allotment is what the branches of one fan-out may use.
@@ -62,36 +63,38 @@ func (e *Escrow) Gather(gather Path, counted []session.ID) {
 }
 
 // Settle books what a branch used that no step's record says; once.
-func (e *Escrow) Settle(gather Path, branch session.ID, used session.Usage) {
-	if i := e.at(gather); i >= 0 && slices.Contains(e.Open[i].Branches, branch) {
-		e.Late = e.Late.Add(used)
-		e.drop(i, branch)
+func (e *Escrow) Settle(gather Path, b *BranchEnd) {
+	if i := e.at(gather); i >= 0 && slices.Contains(e.Open[i].Branches, b.Link.ID) {
+		e.Late, e.LateSteps = e.Late.Add(b.Usage), e.LateSteps+b.Steps
+		e.drop(i, b.Link.ID)
 	}
 }
 
 // owed is what a run that ends now takes its branches to have used: known are
 // those that have told it, by a report in the inbox if not before. The others
-// count with all that they may use, as far as that is limited, which bound says.
-func (e *Escrow) owed(inbox []Received) (used, bound session.Usage) {
-	told := map[session.ID]session.Usage{}
+// count with all that they may use, as far as that is limited; bound says that
+// part of the usage.
+func (e *Escrow) owed(inbox []Received) (used, bound session.Usage, steps int64) {
+	told := map[session.ID]*BranchEnd{}
 	for _, v := range inbox {
 		if v.Kind == Report && v.Branch != nil {
-			told[v.Branch.Link.ID] = v.Branch.Usage
+			told[v.Branch.Link.ID] = v.Branch
 		}
 	}
-	used = e.Late
+	used, steps = e.Late, e.LateSteps
 	for _, a := range e.Open {
 		for i, id := range a.Branches {
-			u, ok := told[id]
+			b, ok := told[id]
 			switch {
 			case ok:
-				used = used.Add(u)
+				used, steps = used.Add(b.Usage), steps+b.Steps
 			case i == 0 || !a.Held:
+				steps += a.Part.Steps
 				bound = bound.Add(session.Usage{Input: a.Part.Tokens, MicroUSD: a.Part.MicroUSD})
 			}
 		}
 	}
-	return used.Add(bound), bound
+	return used.Add(bound), bound, steps
 }
 
 // opened adds the branches of a fan-out.
@@ -115,7 +118,7 @@ func (e *Escrow) spread(f FanOut) {
 
 // clone returns a copy that does not change with e.
 func (e *Escrow) clone() Escrow {
-	cp := Escrow{Late: e.Late, Open: slices.Clone(e.Open)}
+	cp := Escrow{Late: e.Late, LateSteps: e.LateSteps, Open: slices.Clone(e.Open)}
 	for i := range cp.Open {
 		cp.Open[i].Branches = slices.Clone(cp.Open[i].Branches)
 	}
@@ -143,6 +146,6 @@ func (e *Escrow) drop(i int, branches ...session.ID) {
 // Escrow returns what is set aside for the run's branches.
 func (r *Record) Escrow() Escrow { return r.escrow.clone() }
 
-// owed is what the run's usage has to say of its branches at its end, beside
-// what its steps recorded; the part that is estimated apart.
-func (r *Record) owed() (used, bound session.Usage) { return r.escrow.owed(r.inbox) }
+// owed is what the end of the run has to say of its branches' usage and steps,
+// beside what its steps recorded; the part of the usage that is estimated apart.
+func (r *Record) owed() (used, bound session.Usage, steps int64) { return r.escrow.owed(r.inbox) }

@@ -9,7 +9,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// gathering is a run that waits for a fan-out of four branches of 100 tokens.
+// gathering is a run that waits for a fan-out of four branches of 100 tokens and
+// 10 steps each. A step takes 10 tokens here.
 type gathering struct {
 	t   *testing.T
 	k   session.Key
@@ -26,7 +27,7 @@ func newGathering(t *testing.T, warm bool) *gathering {
 	}
 	g.claim(&Task{ID: "r", Workflow: "w", Session: g.k, Budget: Budget{Tokens: 1000}})
 	base, _ := g.w.Session().Link()
-	out := FanOut{Ancestors: []Ancestor{{Run: "r", Session: "s"}}, Base: base, Budget: Budget{Tokens: 100}, Path: "0", Root: "s", Run: "r", Warm: warm, Workflow: "w"}
+	out := FanOut{Ancestors: []Ancestor{{Run: "r", Session: "s"}}, Base: base, Budget: Budget{Tokens: 100, Steps: 10}, Path: "0", Root: "s", Run: "r", Warm: warm, Workflow: "w"}
 	wait := Wait{Kind: WaitBranches, Need: 1, Path: "0.gather"}
 	for i := range 4 {
 		id := session.ID(fmt.Sprint("b", i))
@@ -69,7 +70,7 @@ func (g *gathering) commit(p Path, events ...session.Event) {
 // report tells how a branch ended, and demands an answer.
 func (g *gathering) report(id session.ID, s State, tokens int64, want error) {
 	g.t.Helper()
-	end := BranchEnd{Link: session.Link{Ref: session.Ref{Key: session.Key{Tenant: "t", ID: id}}, Seq: 1}, State: s, Usage: session.Usage{Calls: 1, Input: tokens}}
+	end := BranchEnd{Link: session.Link{Ref: session.Ref{Key: session.Key{Tenant: "t", ID: id}}, Seq: 1}, State: s, Steps: tokens / 10, Usage: session.Usage{Calls: 1, Input: tokens}}
 	err := g.w.Signal(Signal{To: g.k, Run: "r", Received: &Received{ID: string(id), Kind: Report, Path: "0.gather", Branch: &end}}, g.now)
 	g.append()
 	if !errors.Is(err, want) || want == nil && err != nil {
@@ -84,7 +85,7 @@ func (g *gathering) gather() {
 	for _, id := range []session.ID{"b1", "b2", "b3"} {
 		d.Branches = append(d.Branches, Disposal{Session: id, State: session.ClosedCancelled, Reason: "not needed"})
 	}
-	g.commit("0.gather", event(KindDisposed, d), event(KindDone, Done{Attempt: 2, Kind: StepGather, Path: "0.gather", Run: "r", Usage: session.Usage{Calls: 1, Input: 10}}))
+	g.commit("0.gather", event(KindDisposed, d), event(KindDone, Done{Attempt: 2, Kind: StepGather, Path: "0.gather", Run: "r", Steps: 1, Usage: session.Usage{Calls: 1, Input: 10}}))
 }
 
 // want demands what is set aside and what came late, of the writer and of one
@@ -99,6 +100,9 @@ func (g *gathering) want(allotted, late int64) {
 		e := w.Book().Run("r").Escrow()
 		if e.Allotted().Tokens != allotted || e.Late.Tokens() != late {
 			g.t.Errorf("%s: %d tokens are set aside and %d came late, want %d and %d", what, e.Allotted().Tokens, e.Late.Tokens(), allotted, late)
+		}
+		if e.Allotted().Steps != allotted/10 || e.LateSteps != late/10 {
+			g.t.Errorf("%s: %d steps are set aside and %d came late, want %d and %d", what, e.Allotted().Steps, e.LateSteps, allotted/10, late/10)
 		}
 	}
 	check("the writer", g.w)
@@ -135,9 +139,12 @@ func TestLateReport(t *testing.T) {
 	if inbox := g.w.Book().Run("r").Inbox(); len(inbox) > 0 {
 		t.Errorf("nothing will take %+v out of the inbox", inbox)
 	}
-	g.commit("end", event(KindEnded, Ended{Attempt: 2, Run: "r", State: Succeeded, Usage: session.Usage{Calls: 1, Input: 10}, Workflow: "w"}))
+	g.commit("end", event(KindEnded, Ended{Attempt: 2, Run: "r", State: Succeeded, Steps: 3, Usage: session.Usage{Calls: 1, Input: 10}, Workflow: "w"}))
 	if e := g.ended(); e.Usage != (session.Usage{Calls: 3, Input: 10 + 20 + 30 + 100}) || e.Lost != (session.Usage{Input: 100}) {
 		t.Errorf("the run used %+v and lost %+v", e.Usage, e.Lost)
+	}
+	if e := g.ended(); e.Steps != 3+2+3+10 {
+		t.Errorf("the run says that it took %d steps; 3 are its own and those of b0, 5 came late, 10 are set aside", e.Steps)
 	}
 	g.report("b3", Cancelled, 40, ErrState)
 }
@@ -178,6 +185,9 @@ func TestEndBeforeGather(t *testing.T) {
 		g.append()
 		if e := g.ended(); e.Lost != bound || e.Usage != used.Add(bound) {
 			t.Errorf("warm %v: the run used %+v and lost %+v", warm, e.Usage, e.Lost)
+		}
+		if e := g.ended(); e.Steps != 1+used.Input/10+bound.Input/10 { // its own is the fan-out
+			t.Errorf("warm %v: the run says that it took %d steps", warm, e.Steps)
 		}
 	}
 }

@@ -156,6 +156,7 @@ type Ended struct {
 	Result   *session.Link   `json:"result,omitempty"`
 	Run      ID              `json:"run"`
 	State    State           `json:"state"`
+	Steps    int64           `json:"steps,omitempty"` // of the run and its branches, as Usage counts them
 	Usage    session.Usage   `json:"usage,omitzero"`
 	Version  session.Version `json:"version,omitempty"` // of the session after it
 	Workflow string          `json:"workflow"`
@@ -233,6 +234,7 @@ type Done struct {
 	Row     bool          `json:"row,omitempty"`
 	Run     ID            `json:"run"`
 	Source  string        `json:"source,omitempty"` // file:line of an implicit fork
+	Steps   int64         `json:"steps,omitempty"`  // of the branches whose ends it takes in
 	Summary string        `json:"summary,omitempty"`
 	Usage   session.Usage `json:"usage,omitzero"`
 	Value   string        `json:"value,omitempty"` // JSON text

@@ -397,14 +397,14 @@ func (r *Record) CutOff() int { return r.cut }
 // gave the run back; see [Done].
 func (r *Record) Lost() session.Usage { return r.lost }
 
-// spent sums up what the log says of a run's usage, and the part of it that is
-// estimated. Steps in the logs of other sessions are not in it.
-func (r *Record) spent() (used, lost session.Usage) {
+// spent sums up what the log says of a run's usage, the part of it that is
+// estimated, and the steps. Those in the logs of other sessions are not in it.
+func (r *Record) spent() (used, lost session.Usage, steps int64) {
 	used, lost = r.lost, r.lost
 	for _, s := range r.order.items {
-		used, lost = used.Add(s.Usage), lost.Add(s.Lost)
+		used, lost, steps = used.Add(s.Usage), lost.Add(s.Lost), steps+1+s.Steps
 	}
-	return used, lost
+	return used, lost, steps
 }
 
 // copy returns a record that does not change with the book.

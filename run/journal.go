@@ -103,12 +103,12 @@ func (j *Journal) Unvisited(visited func(Path) bool) (p Path, name string, found
 	return p, name, found
 }
 
-// Spent sums up what steps used, what of it is estimated, and how many they are,
-// without those that skip names.
+// Spent sums up what steps used, what of it is estimated, and how many they are
+// with those of the branches that they took in; without the steps that skip names.
 func (j *Journal) Spent(skip func(*Step) bool) (used, lost session.Usage, steps int64) {
 	for _, s := range j.steps {
 		if !skip(s) {
-			used, lost, steps = used.Add(s.Usage), lost.Add(s.Lost), steps+1
+			used, lost, steps = used.Add(s.Usage), lost.Add(s.Lost), steps+1+s.Steps
 		}
 	}
 	return used, lost, steps

@@ -81,6 +81,7 @@ type BranchEnd struct {
 	Error string        `json:"error,omitempty"`
 	Link  session.Link  `json:"link"` // its last commit
 	State State         `json:"state"`
+	Steps int64         `json:"steps,omitempty"` // its own and its branches'
 	Usage session.Usage `json:"usage,omitzero"`
 }
 
@@ -145,7 +146,7 @@ func (r *Record) received(v Received) {
 	}
 	r.inboxed = v.N
 	if v.Kind == Report && v.Branch != nil && r.escrow.Awaits(v.Path, v.Branch.Link.ID) {
-		r.escrow.Settle(v.Path, v.Branch.Link.ID, v.Branch.Usage)
+		r.escrow.Settle(v.Path, v.Branch)
 		return // it only says what the branch used
 	}
 	r.inbox = append(r.inbox, v)

@@ -217,7 +217,7 @@ func (a *Ack) Finish(at session.Position) {
 // end stages the end of a run that no execution will end itself.
 func (w *Writer) end(r *Record, s State, code Code, text string, now time.Time) error {
 	e := Ended{Attempt: r.Attempt, Branches: r.branches, Children: r.children, Code: code, Error: text, Run: r.ID, State: s, Workflow: r.Task.Workflow}
-	e.Usage, e.Lost = r.spent()
+	e.Usage, e.Lost, e.Steps = r.spent()
 	return w.stage(now, w.finale(r, []session.Event{w.promote(e, now)})...)
 }
 
@@ -267,8 +267,8 @@ func (w *Writer) promote(e Ended, now time.Time) session.Event {
 	if e.Code != CodeReview { // CodeReview: a person decided
 		e.Error += r.unknownEffects()
 	}
-	used, bound := r.owed()
-	e.Usage, e.Lost = e.Usage.Add(used), e.Lost.Add(bound)
+	used, bound, steps := r.owed()
+	e.Usage, e.Lost, e.Steps = e.Usage.Add(used), e.Lost.Add(bound), e.Steps+steps
 	return event(KindEnded, e)
 }
 

@@ -278,6 +278,9 @@ func TestViolations(t *testing.T) {
 		{"a report of another state", audit.BranchResults, "the report of branch p3 to say failed", at("p1", 3, func(e *envelope) {
 			e.fact("run.received").data["branch"].(object)["state"] = "succeeded"
 		})},
+		{"a report of other steps", audit.BranchResults, "the report of branch p3 to say 0 steps", at("p1", 3, func(e *envelope) {
+			e.fact("run.received").data["branch"].(object)["steps"] = 7
+		})},
 		{"an outcome of another state", audit.BranchResults, "the outcome of branch p3 to say failed", at("p1", 5, func(e *envelope) {
 			d := e.fact("step.done").data
 			d["value"] = strings.Replace(d["value"].(string), `"state":"failed"`, `"state":"succeeded"`, 1)
@@ -374,6 +377,9 @@ func TestViolations(t *testing.T) {
 		{"what a branch told late is not in the usage", audit.Budgets, "a usage of at least what its steps and the reports of its branches say", set("p1", 8, "run.ended", "usage", object{"calls": 1, "input": 100, "output": 20})},
 		{"more is estimated than was used", audit.Budgets, "what is estimated to be a part of the usage", set("s1", 9, "run.ended", "lost", object{"input": 900})},
 		{"what a step used is not in the usage", audit.Budgets, "a usage of at least what its steps", set("s1", 9, "run.ended", "usage", object{"calls": 1})},
+		{"what a branch told is not in the steps", audit.Budgets, "at least the 7 steps that its branches told", at("p1", 3, func(e *envelope) {
+			e.fact("run.received").data["branch"].(object)["steps"] = 7
+		})},
 		// Tenants, files, blobs.
 		{"a parent of another tenant", audit.Tenant, "names tenant evil", relink("s2", 1, "session.opened", "tenant", "evil")},
 		{"a home of another tenant", audit.Tenant, "names tenant evil", set("c2", 1, "run.claimed", "home", object{"session": "c1", "tenant": "evil"})},

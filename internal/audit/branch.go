@@ -40,6 +40,7 @@ type toldBranch struct {
 	commit  uint64
 	version uint64
 	usage   *usage
+	steps   int64
 }
 
 func (f *folding) fanOut(e *event, d fanoutData) {
@@ -160,9 +161,9 @@ func (f *folding) reported(d *receivedData) {
 	}
 	f.a.link(claimOf{from: f.l, seq: f.c.seq, link: b.Link, what: "the end of a branch"})
 	g := f.a.run(key{f.l.tenant, d.Run})
-	g.reported = g.reported.plus(b.Usage)
+	g.reported, g.told = g.reported.plus(b.Usage), g.told+b.Steps
 	f.a.told = append(f.a.told, toldBranch{
-		f.l, f.c.seq, d.Run, key{f.l.tenant, b.Link.Session}, "the report", b.State, b.Code, b.Link.Seq, b.Link.Version, &b.Usage,
+		f.l, f.c.seq, d.Run, key{f.l.tenant, b.Link.Session}, "the report", b.State, b.Code, b.Link.Seq, b.Link.Version, &b.Usage, b.Steps,
 	})
 }
 
@@ -196,7 +197,7 @@ func (f *folding) gathered(d *doneData) {
 		f.a.check(Tenant, o.Link.Tenant == f.l.tenant, f.says(d.Run, "outcomes within tenant "+f.l.tenant, "one in "+o.Link.Tenant))
 		f.a.check(BranchResults, o.Link.Session == o.Session, f.says(d.Run, "the outcome of branch "+o.Session+" to link it", o.Link.Session))
 		f.a.link(claimOf{from: f.l, seq: f.c.seq, link: o.Link, what: "the outcome of a branch"})
-		f.a.told = append(f.a.told, toldBranch{f.l, f.c.seq, d.Run, k, "the outcome", o.State, o.Code, o.Link.Seq, o.Link.Version, nil})
+		f.a.told = append(f.a.told, toldBranch{f.l, f.c.seq, d.Run, k, "the outcome", o.State, o.Code, o.Link.Seq, o.Link.Version, nil, 0})
 	}
 	opened := f.a.run(key{f.l.tenant, d.Run}).opened[path]
 	f.a.check(BranchResults, len(seen) == opened, f.says(d.Run, fmt.Sprintf("the outcomes of all %d branches of step %s", opened, path), fmt.Sprintf("%d", len(seen))))
@@ -251,6 +252,9 @@ func (a *audit) finishTold(t *toldBranch) {
 	if t.usage != nil {
 		a.check(BranchResults, *t.usage == e.usage, func() Violation {
 			return t.log.says(t.seq, t.run, fmt.Sprintf("%s to say usage %+v", name, e.usage), fmt.Sprintf("%+v", *t.usage))
+		})
+		a.check(BranchResults, t.steps == e.steps, func() Violation {
+			return t.log.says(t.seq, t.run, fmt.Sprintf("%s to say %d steps", name, e.steps), fmt.Sprint(t.steps))
 		})
 	}
 }

@@ -29,7 +29,7 @@ func (g *runState) spend(d *doneData, home bool) {
 	}
 	g.account.spent.Tokens += u.tokens()
 	g.account.spent.MicroUSD += u.MicroUSD
-	g.account.spent.Steps++
+	g.account.spent.Steps += 1 + d.Steps
 	if d.Kind == "gather" {
 		delete(g.account.given, fanoutOf(d.Path))
 	}
@@ -115,6 +115,9 @@ func (a *audit) finishBudget(g *runState) {
 		used := g.steps.plus(g.reported)
 		a.check(Budgets, g.end.usage.covers(used), func() Violation {
 			return g.home.says(g.end.commit, g.id, fmt.Sprintf("a usage of at least what its steps and the reports of its branches say, %+v", used), fmt.Sprintf("%+v", g.end.usage))
+		})
+		a.check(Budgets, g.end.steps >= g.told, func() Violation {
+			return g.home.says(g.end.commit, g.id, fmt.Sprintf("at least the %d steps that its branches told", g.told), fmt.Sprintf("%d", g.end.steps))
 		})
 	}
 	if l := g.most.Tokens; l > 0 {

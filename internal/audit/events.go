@@ -213,6 +213,7 @@ type receivedData struct {
 		Code  string `json:"code"`
 		Link  link   `json:"link"`
 		State string `json:"state"`
+		Steps int64  `json:"steps"`
 		Usage usage  `json:"usage"`
 	} `json:"branch"`
 	By     string `json:"by"`
@@ -299,6 +300,7 @@ type endedData struct {
 	Result   *link       `json:"result"`
 	Run      string      `json:"run"`
 	State    string      `json:"state"`
+	Steps    int64       `json:"steps"`
 	Usage    usage       `json:"usage"`
 	Version  uint64      `json:"version"`
 	Workflow string      `json:"workflow"`
@@ -325,6 +327,7 @@ type doneData struct {
 	Path       string `json:"path"`
 	Row        bool   `json:"row"`
 	Run        string `json:"run"`
+	Steps      int64  `json:"steps"`
 	Usage      usage  `json:"usage"`
 	Value      string `json:"value"`
 }

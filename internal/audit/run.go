@@ -57,6 +57,7 @@ type runState struct {
 	spent     usage // of its model calls
 	largest   usage
 	reported  usage // what its branches told
+	told      int64 // steps that they told
 	account   account
 	paths     []pathMark
 	warmed    bool           // it said that a model has answered it, or that it waits
@@ -78,6 +79,7 @@ type endMark struct {
 	state    string
 	time     int64
 	usage    usage
+	steps    int64
 	lost     usage // the part of it that is estimated
 	version  uint64
 	workflow string
@@ -297,7 +299,7 @@ func (f *folding) endedHome(e *event, d *endedData, g *runState) {
 		f.a.check(Results, d.Head == f.l.head, f.says(d.Run, "files "+short(f.l.head)+", those of the session", "run.ended with files "+short(d.Head)))
 	}
 	end := &endMark{
-		attempt: d.Attempt, code: d.Code, commit: f.c.seq, hash: f.l.marks[len(f.l.marks)-1].hash, state: d.State, time: e.time, usage: d.Usage, lost: d.Lost,
+		attempt: d.Attempt, code: d.Code, commit: f.c.seq, hash: f.l.marks[len(f.l.marks)-1].hash, state: d.State, time: e.time, usage: d.Usage, steps: d.Steps, lost: d.Lost,
 		head: d.Head, told: d.Version > 0,
 		version: f.l.version, result: d.Result, output: digestOf(d.Output), error: digestOf(d.Error), workflow: d.Workflow,
 	}

@@ -49,6 +49,9 @@ func storyText(w *term.Writer, l storyLine) string {
 	if l.Version > 0 {
 		version = fmt.Sprintf("%2d", l.Version)
 	}
+	if !strings.HasSuffix(label, " ") && !strings.HasPrefix(version, " ") {
+		label += " "
+	}
 	left := indent + label + version + " "
 	actor := term.Pad(term.Line(l.Actor, 24), actorColumns)
 	room := width - term.Width(left) - term.Width(actor) - 1

@@ -289,8 +289,11 @@ func (a *app) show(ctx context.Context, s *system, name string, full bool) error
 // runLine tells of a run how it stands.
 func (a *app) runLine(r *messages.RunInfo) {
 	a.out.Printf("run      %s of %s, %s", r.Run, or(r.Workflow, "no workflow"), r.State)
-	if r.Reason != "" {
-		a.out.Printf(": %s", term.Line(r.Reason, 200))
+	if more := note(r, func(id run.ID) string { return string(id) }); more != "" {
+		if !strings.HasPrefix(more, "for ") { // what a run waits for
+			a.out.Printf(":")
+		}
+		a.out.Printf(" %s", term.Line(more, 200))
 	}
 	a.out.Println()
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,7 +35,8 @@ changes nothing.
 The sessions of an archive come back under their own ids and go on as if they
 had never been away. Where they were purged the archive has to end with the very
 commits that stayed there; it can be brought into another store too, but for the
-names that were given to sessions.
+names that were given to sessions. A name without a directory may be that of an
+archive in the store, as sessions that are archived tell it.
 
 A file of OpenRath becomes a new session that "show", "run --session" and "fork"
 continue from. Files that were cut off in a crash come in as far as they go;
@@ -119,7 +121,27 @@ type imported struct {
 	Error   string     `json:"error,omitempty"`
 }
 
+// archivesDir is where prune writes to in a store.
+const archivesDir = "archives"
+
+// archive returns the file that is meant. A session tells the name of its archive
+// and no directory: it may be one of the store.
+func (a *app) archive(name string) string {
+	if _, err := os.Stat(name); err == nil || filepath.Base(name) != name {
+		return name
+	}
+	kept := filepath.Join(a.config.Store.Value, archivesDir, name)
+	if _, err := os.Stat(kept); err != nil {
+		return name
+	}
+	return kept
+}
+
 func (a *app) importFiles(ctx context.Context, args, monitor []string) error {
+	args = slices.Clone(args)
+	for i := range args {
+		args[i] = a.archive(args[i])
+	}
 	archives, others, err := importNames(args)
 	if err != nil {
 		return err

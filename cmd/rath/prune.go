@@ -116,9 +116,9 @@ func (a *app) retention(f *pruneFlags) (*retention.Options, error) {
 		o.Tenant = a.tenant()
 	}
 	if o.Dir == "" {
-		o.Dir = "archives"
+		o.Dir = archivesDir
 		if !a.ambient() {
-			o.Dir = filepath.Join(a.config.Store.Value, "archives")
+			o.Dir = filepath.Join(a.config.Store.Value, archivesDir)
 		}
 	}
 	return o, nil

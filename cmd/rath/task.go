@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -63,6 +64,9 @@ func (a *app) task(cmd *cobra.Command, f *taskFlags) (messages.Task, error) {
 			return t, err
 		}
 		text = string(data)
+	}
+	if !utf8.ValidString(text) {
+		return t, fail(exitUsage, "the input is no text in UTF-8; put it into a file of the workspace (-C) and name that")
 	}
 	if len(text) > run.MaxInput {
 		return t, fail(exitUsage, "the input has %s bytes, a task takes %s at most; put it into a file of the workspace (-C) and name that",

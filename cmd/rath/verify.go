@@ -110,7 +110,7 @@ func archivesIn(name string) ([]string, error) {
 	}
 	archives, _, err := importNames([]string{name})
 	if err == nil && len(archives) == 0 {
-		err = fail(exitNotFound, "there are no archives in %s", name)
+		err = fail(exitNotFound, "there are no archives in %s; dossiers are verified by the names of their files", name)
 	}
 	return archives, err
 }

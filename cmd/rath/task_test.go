@@ -1,0 +1,44 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestInputIsText: what is no text is refused, and not sent with other characters
+// in the places of its bytes.
+func TestInputIsText(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	if err := os.WriteFile("picture", []byte("\x89PNG\xff"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const want = "no text in UTF-8"
+	if got := command(t, "rath run -f picture", dir); !strings.Contains(got, want) || !strings.Contains(got, "[exit 2]") {
+		t.Errorf("it says %q, want %q and exit code 2", got, want)
+	}
+}
+
+// TestImportFindsArchive brings a session back by the very command that whoever
+// reads it is told.
+func TestImportFindsArchive(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	command(t, "rath run -m hello --session notes -q", dir)
+	command(t, "rath prune --older-than 0", dir)
+	names, err := filepath.Glob(filepath.Join(".rath", "archives", "*.json"))
+	if err != nil || len(names) != 1 {
+		t.Fatalf("archives %q, %v", names, err)
+	}
+	if got := command(t, "rath show notes", dir); !strings.Contains(got, "bring it back with: rath import") {
+		t.Errorf("a session that was archived says %q", got)
+	}
+	if got := command(t, "rath import "+filepath.Base(names[0]), dir); strings.Contains(got, "[exit") {
+		t.Errorf("import says %q", got)
+	}
+	if got := command(t, "rath show notes", dir); !strings.Contains(got, "echo: hello") {
+		t.Errorf("the session reads as %q", got)
+	}
+}

@@ -181,7 +181,7 @@ func (c *Client) mine(id run.ID) bool {
 // run.ErrState means that it has ended, run.ErrUnknownRun that no task of this id
 // was stored: then nothing is recorded, and a task that comes later runs.
 func (c *Client) Cancel(ctx context.Context, id run.ID, reason string) error {
-	return c.control(ctx, id, messages.VerbCancel, messages.Control{Reason: reason})
+	return c.control(ctx, id, messages.VerbCancel, messages.Control{Reason: reason, Submitted: true})
 }
 
 // Resolve decides about a run that needs review: decision is run.Happened (a

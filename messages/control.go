@@ -51,6 +51,11 @@ type Control struct {
 	Interrupt bool `json:"interrupt,omitempty"`
 	// Budget is what rebudget gives the run in place of what it had.
 	Budget *Budget `json:"budget,omitempty"`
+	// Submitted restricts cancel to what somebody submitted: an id that no log
+	// holds and no waiting task has is run.ErrUnknownRun. Without it the run is
+	// cancelled that may be submitted under the id later: the request may have
+	// overtaken the task.
+	Submitted bool `json:"submitted,omitempty"`
 }
 
 // DecodeControl reads the body of a control request; an empty one is allowed.

@@ -69,18 +69,34 @@ func (c *Conn) control(ctx context.Context, m *nats.Msg, apply func(ctx context.
 		s.To = home
 		err = apply(ctx, s)
 	}
-	if !errors.Is(err, run.ErrUnknownRun) || s.Cancel == nil {
+	switch {
+	case !errors.Is(err, run.ErrUnknownRun):
 		return "", err
+	case s.Cancel == nil:
+		return "", c.notBegun(ctx, tenant, s.Run, err)
 	}
-	return c.cancelEarly(ctx, tenant, s, apply)
+	return c.cancelEarly(ctx, tenant, s, body.Submitted, apply)
 }
 
-// cancelEarly cancels a run that no log holds, if a task of its id was submitted.
-// The note that it leaves is read by whoever takes the task in, before and after
-// he does. For an id that nobody has used there is none: it would end the run
-// that somebody submits under it some day.
-func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s run.Signal, apply func(ctx context.Context, s run.Signal) error) (string, error) {
+// notBegun tells a run whose task waits from one that nobody submitted.
+func (c *Conn) notBegun(ctx context.Context, tenant session.Tenant, id run.ID, unknown error) error {
+	waits, err := c.taskWaits(ctx, tenant, id)
+	switch {
+	case err != nil:
+		return err
+	case waits:
+		return fmt.Errorf("run %s: %w: its task waits to be taken by a node; it can be cancelled, and all else asked for once it has begun", id, run.ErrState)
+	}
+	return unknown
+}
+
+// cancelEarly cancels a run that no log holds. The note that it leaves is read by
+// whoever takes the task in, before and after he does. It is left for a task that
+// waits, and unless only submitted ones are meant also for one that may come: the
+// publisher picks the id, and his cancel may overtake his task.
+func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s run.Signal, submitted bool, apply func(ctx context.Context, s run.Signal) error) (string, error) {
 	subject := runAliasSubject(tenant, s.Run)
+	told := noteEarly
 	for {
 		have, revision, err := readAlias[runAlias](ctx, c, subject)
 		if err == nil && revision == 0 {
@@ -89,7 +105,10 @@ func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s run.Sig
 				// Whoever has taken it since then has made the entry before.
 				have, revision, err = readAlias[runAlias](ctx, c, subject)
 				if err == nil && revision == 0 {
-					return "", fmt.Errorf("run %s: %w: no log holds it, and no task of this id waits", s.Run, run.ErrUnknownRun)
+					if submitted {
+						return "", fmt.Errorf("run %s: %w: no log holds it, and no task of this id waits", s.Run, run.ErrUnknownRun)
+					}
+					told = noteUnborn
 				}
 			}
 		}
@@ -110,14 +129,14 @@ func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s run.Sig
 		}
 		// Whoever left the note may have got no further.
 		if have.Session == "" {
-			return noteEarly, c.putCancelled(ctx, tenant, s.Run)
+			return told, c.putCancelled(ctx, tenant, s.Run)
 		}
 		// The log may hold it by now; if not, the intake sees the note.
 		s.To = session.Key{Tenant: tenant, ID: have.Session}
 		if err := apply(ctx, s); !errors.Is(err, run.ErrUnknownRun) {
 			return "", err
 		}
-		return noteEarly, nil
+		return told, nil
 	}
 }
 
@@ -148,7 +167,10 @@ func (c *Conn) taskWaits(ctx context.Context, tenant session.Tenant, id run.ID) 
 	}
 }
 
-const noteEarly = "cancelled before a session held the run"
+const (
+	noteEarly  = "cancelled before a session held the run"
+	noteUnborn = "no task of this id was submitted yet; one that comes ends as cancelled"
+)
 
 // putCancelled stores and tells how a run ended that was cancelled before a log
 // held it. Who takes the cancel does that, and who takes the task; a client may

@@ -96,8 +96,9 @@ func TestCancelledEarly(t *testing.T) {
 	})
 }
 
-// TestCancelUnknown cancels an id that nobody submitted while tasks of others
-// wait: that is answered, and leaves nothing behind, so that the id can be used.
+// TestCancelUnknown cancels, if it was submitted, an id that nobody submitted
+// while tasks of others wait: that is answered, and leaves nothing behind, so
+// that the id can be used. All but a cancel has to wait until a run has begun.
 func TestCancelUnknown(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		n := startNodeWith(t, srv, "node-1", &spec{slots: 1})
@@ -109,11 +110,17 @@ func TestCancelUnknown(t *testing.T) {
 		}
 		before := len(n.stored(t, "KV_"+natsbus.BucketAlias))
 		for _, id := range []string{"wait", "nobody"} {
-			if a := ask(t, nc, "rath.ctl.default."+id+".cancel", `{"reason":"mistyped"}`); a["code"] != string(run.CodeUnknownRun) {
+			if a := ask(t, nc, "rath.ctl.default."+id+".cancel", `{"reason":"mistyped","submitted":true}`); a["code"] != string(run.CodeUnknownRun) {
 				t.Errorf("cancel %s: %v", id, a)
 			}
+			if a := ask(t, nc, "rath.ctl.default."+id+".message", `{"text":"hello"}`); a["code"] != string(run.CodeUnknownRun) {
+				t.Errorf("message to %s: %v", id, a)
+			}
 		}
-		if a := ask(t, nc, "rath.ctl.default.wait4.cancel", `{}`); a["done"] != true {
+		if a := ask(t, nc, "rath.ctl.default.wait4.message", `{"text":"hello"}`); a["code"] != string(run.CodeState) || !strings.Contains(a["error"].(string), "waits to be taken") {
+			t.Errorf("message to the last one that waits: %v", a)
+		}
+		if a := ask(t, nc, "rath.ctl.default.wait4.cancel", `{"submitted":true}`); a["done"] != true {
 			t.Errorf("cancel the last one that waits: %v", a)
 		}
 		if after := len(n.stored(t, "KV_"+natsbus.BucketAlias)); after != before+1 {

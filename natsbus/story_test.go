@@ -285,13 +285,17 @@ func TestStoryOfACancel(t *testing.T) {
 		if a := ask(t, nc, "rath.ctl.default.r1.cancel", ``); a["done"] != false || a["code"] != "wrong_state" {
 			t.Errorf("a second cancel: %v", a)
 		}
-		// Nobody has submitted this one yet: it is not cancelled when it comes.
-		if a := ask(t, nc, "rath.ctl.default.r2.cancel", `{"reason":"too early"}`); a["done"] != false || a["code"] != "unknown_run" {
+		// Nobody has submitted this one yet: it is cancelled when it comes, unless
+		// only submitted ones are meant.
+		if a := ask(t, nc, "rath.ctl.default.r2.cancel", `{"reason":"mistyped","submitted":true}`); a["done"] != false || a["code"] != "unknown_run" {
+			t.Errorf("answer %v", a)
+		}
+		if a := ask(t, nc, "rath.ctl.default.r2.cancel", `{"reason":"too early"}`); a["done"] != true || !strings.HasPrefix(a["note"].(string), "no task of this id was submitted yet") {
 			t.Errorf("answer %v", a)
 		}
 		submit(t, nc, "agent", `{"id":"r2","input":"x"}`)
 		time.Sleep(time.Second)
-		if r := ask(t, nc, "rath.query.default.result", `{"run":"r2"}`); r["state"] != "succeeded" {
+		if r := ask(t, nc, "rath.query.default.result", `{"run":"r2"}`); r["state"] != "cancelled" || r["error"] != "too early" {
 			t.Errorf("result %v", r)
 		}
 		if letters := n.letters(t); len(letters) != 0 {

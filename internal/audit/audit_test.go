@@ -385,6 +385,7 @@ func TestViolations(t *testing.T) {
 		{"a home of another tenant", audit.Tenant, "names tenant evil", set("c2", 1, "run.claimed", "home", object{"session": "c1", "tenant": "evil"})},
 		{"a commit of another tenant", audit.Tenant, "one of evil/s1", at("s1", 3, func(e *envelope) { e.tenant = "evil" })},
 		{"other files than the step before left", audit.Workspace, "step 2 to start from files aaaaaaaa", set("t1", 3, "step.done", "head_before", strings.Repeat("b", 64))},
+		{"other files than the step says it left", audit.Workspace, "of the session after step 1, as it says", set("t1", 2, "step.done", "head_after", strings.Repeat("b", 64))},
 		{"data that are not there", audit.Blobs, "found nothing", at("s3", 2, func(e *envelope) { e.noBlobs = true })},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -319,6 +319,7 @@ type doneData struct {
 	Call       string `json:"call"`
 	Code       string `json:"code"`
 	Effect     string `json:"effect"`
+	HeadAfter  string `json:"head_after"`
 	HeadBefore string `json:"head_before"`
 	Inbox      uint64 `json:"inbox"`
 	Kind       string `json:"kind"`

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strings"
 )
 
@@ -74,6 +75,10 @@ func (f *folding) done(e *event, d doneData) {
 	}
 	if head, known := f.before(e.batch); d.HeadBefore != "" && known {
 		f.a.check(Workspace, d.HeadBefore == head, f.says(d.Run, "step "+d.Path+" to start from files "+short(head), short(d.HeadBefore)))
+	}
+	moved := slices.ContainsFunc(f.heads, func(h headMark) bool { return h.batch == e.batch })
+	if d.HeadAfter != "" && moved && f.l.headKnown {
+		f.a.check(Workspace, d.HeadAfter == f.l.head, f.says(d.Run, "files "+short(d.HeadAfter)+" of the session after step "+d.Path+", as it says", short(f.l.head)))
 	}
 	f.a.check(Waits, d.Inbox <= r.inboxed, f.says(d.Run, fmt.Sprintf("an inbox of at most %d messages", r.inboxed), fmt.Sprintf("step %s takes up to %d", d.Path, d.Inbox)))
 	if !twice {

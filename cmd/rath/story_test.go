@@ -142,11 +142,11 @@ func runOf(id session.ID) run.ID { return run.ID(strings.TrimPrefix(string(id), 
 func TestStoryLineKeepsWordsApart(t *testing.T) {
 	w := term.New(io.Discard, nil)
 	for want, l := range map[string]storyLine{
-		"s9  4 agent       done": {Label: "s9", Version: 4, Actor: "agent", Text: "done"},
-		"s9 12 agent       done": {Label: "s9", Version: 12, Actor: "agent", Text: "done"},
-		"s10 4 agent       done": {Label: "s10", Version: 4, Actor: "agent", Text: "done"},
+		"s9  4 agent       done":  {Label: "s9", Version: 4, Actor: "agent", Text: "done"},
+		"s9 12 agent       done":  {Label: "s9", Version: 12, Actor: "agent", Text: "done"},
+		"s10 4 agent       done":  {Label: "s10", Version: 4, Actor: "agent", Text: "done"},
 		"s10 12 agent       done": {Label: "s10", Version: 12, Actor: "agent", Text: "done"},
-		"s10   agent       done": {Label: "s10", Actor: "agent", Text: "done"},
+		"s10   agent       done":  {Label: "s10", Actor: "agent", Text: "done"},
 	} {
 		if got := storyText(w, l); got != want {
 			t.Errorf("%+v reads %q, want %q", l, got, want)

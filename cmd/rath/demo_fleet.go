@@ -127,6 +127,10 @@ func (d *fleetDemo) story(ctx context.Context, s *system, root string) error {
 			stop(d.failed)
 		}
 	}})
+	if errors.Is(err, errInterrupted) {
+		d.err.Println("the nodes end; the run goes on from here with\n  " + d.hint("resume", string(d.id)))
+		return silent(exitInterrupted)
+	}
 	if err != nil {
 		return errors.Join(d.failed, err)
 	}

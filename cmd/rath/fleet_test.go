@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -123,5 +124,26 @@ func TestDevFleet(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(".rath", "node.json")); len(left) > 0 {
 		t.Error("node.json is left behind")
+	}
+}
+
+// TestDemoFleetInterrupted interrupts the demo of a fleet, which says how to go on,
+// and goes on so.
+func TestDemoFleetInterrupted(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	demo := start(t, dir, "demo", "--nodes", "2")
+	waitFor(t, func() bool { return strings.Contains(demo.said(), "fan-out") })
+	if code := demo.interrupt(); code != exitInterrupted {
+		t.Errorf("exit %d, want %d", code, exitInterrupted)
+	}
+	_, line, ok := strings.Cut(demo.said(), "goes on from here with\n  ")
+	if !ok {
+		t.Fatal("no way to go on")
+	}
+	words := split(strings.TrimSpace(line))
+	resumed := start(t, dir, words[slices.Index(words, "resume"):]...)
+	if err := resumed.Wait(); err != nil || !strings.Contains(resumed.said(), "succeeded") {
+		t.Errorf("%s: %v", line, err)
 	}
 }

@@ -62,17 +62,21 @@ func TestInterruptParks(t *testing.T) {
 		found, err := filepath.Glob(filepath.Join(dir, ".rath", "work", "*"))
 		return err == nil && len(found) > 0
 	})
+	other := command(t, "rath ps --store "+filepath.Join(dir, ".rath"), dir)
+	if !strings.Contains(other, "share a store while") || !strings.Contains(other, "[exit 4]") {
+		t.Errorf("another command says %q, want how to share the store, and exit 4", other)
+	}
 	if code := cmd.interrupt(); code != exitInterrupted {
 		t.Fatalf("exit %d, want %d", code, exitInterrupted)
 	}
-	_, command, ok := strings.Cut(cmd.said(), "resume it with\n  ")
+	_, line, ok := strings.Cut(cmd.said(), "resume it with\n  ")
 	if !ok {
 		t.Fatal("no way to resume")
 	}
-	words := split(strings.TrimSpace(command))
+	words := split(strings.TrimSpace(line))
 	cmd = start(t, dir, words[slices.Index(words, "resume"):]...)
 	if err := cmd.Wait(); err != nil {
-		t.Fatalf("%s: %v", command, err)
+		t.Fatalf("%s: %v", line, err)
 	}
 	if !strings.Contains(cmd.said(), "done") {
 		t.Error("it does not go on with the same model")

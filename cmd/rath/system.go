@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/demo"
+	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -92,7 +93,11 @@ func (a *app) open(ctx context.Context, work *node.Options) (*system, error) {
 		}
 		work = &node.Options{Idle: true}
 	}
-	return a.host(ctx, work)
+	s, err := a.host(ctx, work)
+	if errors.Is(err, natsserver.ErrStoreInUse) {
+		err = fmt.Errorf("%w. Several commands share a store while %q runs: start that first", err, a.hint("dev"))
+	}
+	return s, err
 }
 
 // dial connects to a server as a client.

@@ -87,7 +87,7 @@ func (f *folding) escrow(d *fanoutData, g *runState) {
 		}
 		each := dim.of(d.Budget)
 		f.a.check(Budgets, each > 0 && (n == 0 || left >= 0 && each <= left/n), f.says(d.Run, // without a product, which could overflow
-			fmt.Sprintf("%d branches to get at most %d %s together", n, max(left, 0), dim.name), given(each, n)))
+			fmt.Sprintf("%d branches to get at most %d %s together", n, max(left, 0), dim.name), given(each)))
 	}
 	if acc.given == nil {
 		acc.given = map[string]budget{}
@@ -95,7 +95,7 @@ func (f *folding) escrow(d *fanoutData, g *runState) {
 	acc.given[d.Path] = budget{d.Budget.MicroUSD * n, d.Budget.Steps * n, d.Budget.Tokens * n}
 }
 
-func given(each, n int64) string {
+func given(each int64) string {
 	if each == 0 {
 		return "no limit"
 	}

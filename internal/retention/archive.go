@@ -65,9 +65,11 @@ func verified(name string, heads map[session.ID]session.Hash) (int64, error) {
 }
 
 // write makes a file durable before it has its name. What could not be written
-// whole is removed.
+// whole is removed. Until then no other prune writes to it: one that is as far
+// with the same tree puts its own file, which says the same of the sessions, in
+// its place.
 func (p *pruning) write(name string, data []byte) error {
-	tmp := name + ".part"
+	tmp := name + "." + p.o.part + ".part"
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err

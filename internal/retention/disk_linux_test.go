@@ -53,13 +53,14 @@ func TestDiskFull(t *testing.T) {
 		}
 		time.Sleep(keep)
 		o := w.options()
+		o.part = "x"
 		fences := 0
 		o.after = func(at string) error {
 			if !strings.HasPrefix(at, "fence") {
 				return nil
 			}
 			if fences++; fences == 1 {
-				return os.Symlink(full, filepath.Join(w.dir, w.fencedFor(root)+".part"))
+				return os.Symlink(full, filepath.Join(w.dir, w.fencedFor(root)+".x.part"))
 			}
 			return nil
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
@@ -25,8 +26,13 @@ func marks(t *natsbus.Tree) (fenced, purged int) {
 	return fenced, purged
 }
 
+// elsewhere is why a tree is left alone that another prune has in hand.
+const elsewhere = "another prune archives it at the same time"
+
 // fence archives each session of a tree in its log. Where one does not let it
-// the tree is let go, and the reason returned.
+// the tree is let go, and the reason returned. Where another prune was first the
+// tree is left to that one, with what is fenced: all go through a tree in the
+// same order, so that one of them comes to its end.
 func (p *pruning) fence(ctx context.Context, t *natsbus.Tree, file string) (reason string, err error) {
 	store := direct(p.c)
 	for i, s := range t.Sessions {
@@ -37,7 +43,7 @@ func (p *pruning) fence(ctx context.Context, t *natsbus.Tree, file string) (reas
 		err := store.Apply(ctx, run.Signal{To: k, Archive: &session.Archival{By: p.o.By, File: filepath.Base(file)}})
 		switch {
 		case errors.Is(err, session.ErrArchived):
-			// Another one who prunes; the logs are read again.
+			return elsewhere, nil
 		case errors.Is(err, run.ErrState), errors.Is(err, session.ErrConflict), errors.Is(err, session.ErrTooOld):
 			return err.Error(), p.lift(ctx, t, err.Error())
 		case err != nil:
@@ -56,10 +62,12 @@ func direct(c *natsbus.Conn) run.Store {
 	return run.Direct(c.Log(), &run.DirectOptions{Incarnation: "operator"})
 }
 
-// lift lets the sessions of a tree go on that are fenced and not purged.
+// lift lets the sessions of a tree go on that are fenced and not purged. It goes
+// the way of a purge, from the last one: if another prune purges the tree
+// meanwhile, one of the two comes first there, and the other one stops.
 func (p *pruning) lift(ctx context.Context, t *natsbus.Tree, reason string) error {
 	var ids []session.ID
-	for _, s := range t.Sessions {
+	for _, s := range slices.Backward(t.Sessions) {
 		if !s.Purged {
 			ids = append(ids, s.ID)
 		}
@@ -83,6 +91,10 @@ func goOn(ctx context.Context, c *natsbus.Conn, tenant session.Tenant, ids []ses
 		err := store.Apply(ctx, run.Signal{To: k, Restore: &why})
 		if err != nil && !errors.Is(err, run.ErrState) {
 			return fmt.Errorf("retention: let %s go on: %w", k, err)
+		}
+		// What is appended behind a purge lets nothing go on.
+		if a, ok := errors.AsType[*session.ArchivedError](c.Archived(ctx, k)); ok && !a.Fenced {
+			return fmt.Errorf("retention: let %s go on: %w", k, a)
 		}
 	}
 	return nil

@@ -71,6 +71,10 @@ func (p *pruning) finish(ctx context.Context, out *Outcome, t *natsbus.Tree) err
 		return nil
 	}
 	out.Tree = *t
+	if purged == len(t.Sessions) {
+		out.State, out.Reason, out.File = Kept, elsewhere, ""
+		return nil
+	}
 	var size int64
 	var err error
 	if reason == "" {

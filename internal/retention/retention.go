@@ -24,6 +24,11 @@
 // as their streams keep them; blobs, because other trees may name them. The
 // archive holds all blobs that its commits name.
 //
+// Prunes of the same tree at the same time are harmless. One of them archives it,
+// and the others tell that another one does: at the fence the log decides who it
+// is, and who lets a tree go begins where a purge begins, so that one of the two
+// finds that the other was there.
+//
 // The package holds policy and order. What is stored is up to natsbus, how the
 // file looks to dossier.
 package retention
@@ -31,6 +36,7 @@ package retention
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -75,6 +81,9 @@ type Options struct {
 	// after is called after each step; an error stops everything there, as a
 	// crash would.
 	after func(step string) error
+	// part is in the names of files while they are written; "" is drawn, so that
+	// no other prune has the same ones.
+	part string
 }
 
 // State is what became of a tree.
@@ -112,6 +121,7 @@ type Outcome struct {
 func Prune(ctx context.Context, c *natsbus.Conn, opts *Options) ([]Outcome, error) {
 	o := *opts
 	o.Grace, o.By, o.Limit = cmp.Or(o.Grace, DefaultGrace), cmp.Or(o.By, "operator"), cmp.Or(o.Limit, dossier.DefaultTree)
+	o.part = cmp.Or(o.part, rand.Text())
 	if o.after == nil {
 		o.after = func(string) error { return nil }
 	}
@@ -206,7 +216,10 @@ func (p *pruning) failed(ctx context.Context, out *Outcome, t *natsbus.Tree, err
 	if _, purged := marks(t); purged > 0 {
 		return nil
 	}
-	if err := p.lift(ctx, t, out.Reason); err != nil {
+	err = p.lift(ctx, t, out.Reason)
+	if a, ok := errors.AsType[*session.ArchivedError](err); ok && !a.Fenced {
+		out.State, out.Reason, out.File = Kept, elsewhere, ""
+	} else if err != nil {
 		out.Reason += "; it stays fenced: " + err.Error()
 	}
 	return nil

@@ -283,6 +283,24 @@ type Node struct {
 	// Offers are the workflows of this node, as "name@revision".
 	Offers  []string `json:"offers,omitempty"`
 	Started int64    `json:"started_ms"`
+	// Full are the event streams that do not take everything any more.
+	Full []StreamFill `json:"full,omitempty"`
+}
+
+// What an event stream takes.
+const (
+	RoomAll  = "all"
+	RoomOpen = "open_runs" // no new runs
+	RoomEnds = "ends"      // no steps: runs only end, or are cancelled and answered
+)
+
+// StreamFill is how full an event stream is.
+type StreamFill struct {
+	Stream   string `json:"stream"`
+	Bytes    uint64 `json:"bytes"`
+	MaxBytes uint64 `json:"max_bytes"`
+	// Room is RoomAll, RoomOpen or RoomEnds.
+	Room string `json:"room"`
 }
 
 // Nodes are the nodes that live, sorted by name.

@@ -123,6 +123,7 @@ func full() map[string]any {
 	workflow := messages.Workflow{Name: "fix", Description: "d", Revision: "r1", Pool: "default", Class: messages.ClassBatch, Input: json.RawMessage(`{"type":"object"}`)}
 	node := messages.Node{
 		Incarnation: "node-a-1", Name: "node-a", Pools: []string{"default"}, Slots: 4, Reserved: 1, Free: 3, Version: "v1", PID: 7, Isolation: "landlock", Durability: "fsync",
+		Full:     []messages.StreamFill{{Stream: "EV_1_0", Bytes: 9, MaxBytes: 10, Room: messages.RoomOpen}},
 		Draining: true, Offers: []string{"fix@r1"}, Started: 1,
 	}
 	event := fullRecord()

@@ -165,9 +165,14 @@ func (c *Conn) directOne(ctx context.Context, stream, subject string, body []byt
 // least from, in order, from any replica, while they arrive. Fewer than a page
 // means that this replica has no more.
 func (c *Conn) directPage(ctx context.Context, stream, subject string, from uint64) iter.Seq2[stored, error] {
+	return c.directBatch(ctx, stream, getRequest{Seq: from, NextBySubject: subject, Batch: pageMessages, MaxBytes: pageBytes})
+}
+
+// directBatch does that with a request of at most pageMessages.
+func (c *Conn) directBatch(ctx context.Context, stream string, req getRequest) iter.Seq2[stored, error] {
 	return func(yield func(stored, error) bool) {
 		fail := func(err error) { yield(stored{}, fmt.Errorf("natsbus: read stream %s: %w", stream, err)) }
-		body, err := json.Marshal(getRequest{Seq: from, NextBySubject: subject, Batch: pageMessages, MaxBytes: pageBytes})
+		body, err := json.Marshal(req)
 		if err != nil {
 			fail(err)
 			return

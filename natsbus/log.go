@@ -25,9 +25,11 @@ const (
 
 // Log returns the event store of sessions: one subject per session in the
 // event stream that its id names, one message per commit, large data in blobs.
-// It is also a session.Snapshotter.
+// It is also a session.Snapshotter. A commit that a stream has no room for is
+// ErrFull, see WatchRoom.
 func (c *Conn) Log() session.Log {
-	return session.Spill(&eventLog{c}, c.Blobs, nil)
+	l := &eventLog{c}
+	return &roomLog{Log: session.Spill(l, c.Blobs, nil), Snapshotter: l, c: c}
 }
 
 type eventLog struct{ c *Conn }
@@ -74,8 +76,12 @@ func (l *eventLog) Append(ctx context.Context, at session.Position, c session.Co
 	w := write{l: l, stream: stream, subject: subject, key: c.Key, at: at, raw: raw, conn: l.c.incarnation()}
 	token, err := w.run(ctx)
 	if err != nil {
+		if errors.Is(err, ErrFull) {
+			l.c.rooms.soon()
+		}
 		return session.Position{}, fmt.Errorf("natsbus: append %d to %s: %w", c.Seq, c.Key, err)
 	}
+	l.c.rooms.appended(stream, len(subject)+len(raw))
 	return session.Position{Seq: c.Seq, Token: token, Hash: session.HashOf(raw)}, nil
 }
 

@@ -139,6 +139,9 @@ type Conn struct {
 	refusals refusals
 	// relayed is how far the relays of this process are.
 	relayed *relayed
+	// rooms is how full the event streams are, see WatchRoom.
+	rooms   *rooms
+	holders holders
 	link    atomic.Pointer[link]
 	// dials counts the connections that were begun, each before anything is
 	// sent over it. The client's own count of reconnects is behind its lock,
@@ -180,7 +183,7 @@ func Connect(ctx context.Context, opts *Options) (*Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("natsbus: connect: %w", err)
 	}
-	c := &Conn{o: o, gate: newGate(), relayed: newRelayed(), closed: make(chan struct{}), place: EventSubject}
+	c := &Conn{o: o, gate: newGate(), relayed: newRelayed(), rooms: newRooms(), closed: make(chan struct{}), place: EventSubject}
 	c.relink()
 	found := o.Partitions != 0 || o.Client
 	if o.Partitions == 0 {

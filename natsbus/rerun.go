@@ -46,6 +46,9 @@ func (c *Conn) rerun(ctx context.Context, t session.Tenant, id run.ID, request s
 	if task.ID, err = c.nextRerun(ctx, t, id, request); err != nil {
 		return "", err
 	}
+	if err := c.admit(ctx, session.Key{Tenant: t, ID: c.HomeOf(t, task.ID)}); err != nil {
+		return "", fmt.Errorf("run %s again as %s: %w", id, task.ID, err)
+	}
 	body, err := task.Encode()
 	if err != nil {
 		return "", err

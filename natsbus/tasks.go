@@ -80,7 +80,11 @@ func (i *intake) handle(ctx context.Context, m jsMsg) fate {
 		return done
 	case errors.Is(err, errElsewhere), errors.Is(err, run.ErrShutdown):
 		return other
-	case !messages.Refusal(err) && run.CodeOf(err) != CodeUnknownWorkflow:
+	case errors.Is(err, errNoRoom):
+		// What the streams hold is told once, and not with each task that waits.
+		i.c.o.Logger.Debug("a task waits for room", "subject", m.Subject(), "run", string(l.id), "err", err)
+		return later
+	case !messages.Refusal(err) && !errors.Is(err, run.ErrDeadline) && run.CodeOf(err) != CodeUnknownWorkflow:
 		i.c.o.Logger.Info("a task was not taken and comes again", "subject", m.Subject(), "run", string(l.id), "err", err)
 		return later
 	}
@@ -222,6 +226,9 @@ func (i *intake) place(ctx context.Context, l *letter, t run.Task, name string, 
 				return err
 			}
 		}
+		if err := i.admit(ctx, t, a.Session); err != nil {
+			return err
+		}
 		if have, _, _, err = createAlias(ctx, i.c, subject, a); err != nil {
 			return err
 		}
@@ -235,6 +242,11 @@ func (i *intake) place(ctx context.Context, l *letter, t run.Task, name string, 
 		return i.refused(ctx, l, have.Refused)
 	}
 	t.Session.ID = have.Session
+	if !fresh && have.Cancelled == nil {
+		if err := i.admitAgain(ctx, t); err != nil {
+			return err
+		}
+	}
 	if err := i.fork(ctx, &t, fresh); err != nil {
 		return err
 	}

@@ -188,6 +188,7 @@ func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, 
 	accept := func(ctx context.Context, task run.Task) error { _, err := sys.Accept(ctx, task); return err }
 	for name, f := range map[string]func() error{
 		"index": func() error { return n.index.Run(ctx) },
+		"room":  func() error { return conn.WatchRoom(ctx) },
 		"relay": func() error {
 			return conn.RelayAll(ctx, &natsbus.RelayOptions{Incarnation: sys.Incarnation(), Alive: m.alive(), Changed: m.news(), Here: n.here, Swept: func(uint32, int, int) {
 				n.mu.Lock()
@@ -210,7 +211,9 @@ func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, 
 			})
 		},
 		"announce": func() error {
-			return conn.Announce(ctx, sys.Incarnation(), func() messages.Node { return messages.Node{Name: "node", Slots: 64, Free: sys.Free()} })
+			return conn.Announce(ctx, sys.Incarnation(), func() messages.Node {
+				return messages.Node{Name: "node", Slots: 64, Free: sys.Free(), Full: conn.Full()}
+			})
 		},
 	} {
 		n.work.Go(func() {

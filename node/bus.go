@@ -46,6 +46,7 @@ func (n *Instance) serve(ctx context.Context) error {
 		return err
 	}
 	n.background(services, "graph index", index.Run)
+	n.background(services, "room of streams", n.conn.WatchRoom)
 	n.background(services, "relay", func(ctx context.Context) error {
 		return n.conn.RelayAll(ctx, n.relay(ctx))
 	})
@@ -110,6 +111,7 @@ func (n *Instance) offered() []messages.Workflow {
 func (n *Instance) about() messages.Node {
 	a := messages.Node{
 		Name: n.o.Name, Incarnation: n.incarnation, Draining: n.draining.Load(), Version: Version(), PID: os.Getpid(), Started: n.started.UnixMilli(),
+		Full: n.conn.Full(),
 	}
 	if !n.o.Idle { // one that is idle answers, and takes nothing
 		a.Pools, a.Offers = []string{n.o.Pool}, n.revisions()

@@ -146,11 +146,23 @@ func (a *app) nodesShowCommand() *cobra.Command {
 				if n.Started > 0 {
 					rows = append(rows, []string{"up since", moment(time.UnixMilli(n.Started))})
 				}
+				for _, f := range n.Full {
+					rows = append(rows, []string{f.Stream, fullOf(f)})
+				}
 				a.out.Rows(nil, rows)
 				return nil
 			})
 		},
 	}
+}
+
+// fullOf says what an event stream takes that is nearly full.
+func fullOf(f messages.StreamFill) string {
+	takes := "takes no new runs"
+	if f.Room == messages.RoomEnds {
+		takes = "lets runs only end"
+	}
+	return fmt.Sprintf("%d %% full: %s; make room with %q", 100*f.Bytes/max(f.MaxBytes, 1), takes, "rath prune")
 }
 
 // noNode is the error of a command that needs a node and had to open the store

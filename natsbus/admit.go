@@ -1,0 +1,66 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// errNoRoom is returned for a task that no log holds while its stream takes no
+// new runs.
+var errNoRoom = errors.New("the event stream takes no new runs")
+
+// admit says whether a new run of a session may begin: its error is run.ErrBusy
+// and errNoRoom if the stream of the session takes none, or none of this tenant.
+func (c *Conn) admit(ctx context.Context, k session.Key) error {
+	stream, _, err := c.place(k)
+	if err != nil {
+		return err
+	}
+	f := c.rooms.fill(stream)
+	if f.Room() != RoomAll {
+		return fmt.Errorf("%w: %w: stream %s holds %s; try again later, or %s", run.ErrBusy, errNoRoom, stream, f, remedy)
+	}
+	if !f.over(sharesFrom) {
+		return nil
+	}
+	h, err := c.holding(ctx, stream, k.Tenant)
+	if err == nil && f.Refuses(h) {
+		err = fmt.Errorf("%w: %w: stream %s holds %s, more than half of it of tenant %s; try again later, or %s",
+			run.ErrBusy, errNoRoom, stream, f, k.Tenant, remedy)
+	}
+	return err
+}
+
+// admit lets a task that no log holds begin, or says why not. It is asked before
+// anything is stored for the task, which then waits where it is: JetStream has
+// acknowledged it. When more wait than may, the stream of tasks answers busy. One
+// whose deadline passes meanwhile is refused.
+func (i *intake) admit(ctx context.Context, t run.Task, home session.ID) error {
+	err := i.c.admit(ctx, session.Key{Tenant: t.Session.Tenant, ID: home})
+	if errors.Is(err, errNoRoom) && !t.Deadline.IsZero() && !time.Now().Before(t.Deadline) {
+		return fmt.Errorf("task %s: %w before there was room for it: %s", t.ID, run.ErrDeadline, err.Error())
+	}
+	return err
+}
+
+// admitAgain does that for a task that has its session from an earlier delivery,
+// which may have got it into the log.
+func (i *intake) admitAgain(ctx context.Context, t run.Task) error {
+	refused := i.admit(ctx, t, t.Session.ID)
+	if !errors.Is(refused, errNoRoom) && !errors.Is(refused, run.ErrDeadline) {
+		return refused
+	}
+	_, err := i.c.Log().Last(ctx, t.Session)
+	switch {
+	case errors.Is(err, session.ErrNotFound):
+		return refused
+	case errors.Is(err, session.ErrArchived):
+		return nil // which is told by whoever takes it
+	}
+	return err
+}

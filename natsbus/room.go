@@ -1,0 +1,259 @@
+package natsbus
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Room is what an event stream still takes.
+type Room uint8
+
+// What a stream takes, from all to the least.
+const (
+	// RoomAll takes everything.
+	RoomAll Room = iota
+	// RoomOpen takes what open runs append; no new run begins.
+	RoomOpen
+	// RoomEnds takes only what run.Vital reports: runs end, are cancelled and
+	// answered, and none of them makes a step.
+	RoomEnds
+)
+
+// String returns what people and programs are told.
+func (r Room) String() string {
+	return [...]string{messages.RoomAll, messages.RoomOpen, messages.RoomEnds}[min(r, RoomEnds)]
+}
+
+const (
+	// The parts of its limit, in percent, from which on a stream takes less.
+	openOnly = 85
+	endsOnly = 95
+	// sharesFrom is the part from which on no new run begins for a tenant that
+	// holds more than half of what a stream with several tenants holds.
+	sharesFrom = 70
+)
+
+// Fill is how much an event stream holds.
+type Fill struct {
+	Bytes uint64
+	Max   int64 // its limit; nothing above zero is none
+}
+
+// Room says what a stream that is so full takes.
+func (f Fill) Room() Room {
+	switch {
+	case f.over(endsOnly):
+		return RoomEnds
+	case f.over(openOnly):
+		return RoomOpen
+	}
+	return RoomAll
+}
+
+// over reports whether at least a part of the limit is used, in percent.
+func (f Fill) over(percent uint64) bool {
+	return f.Max > 0 && f.Bytes >= uint64(f.Max)/100*percent+uint64(f.Max)%100*percent/100
+}
+
+// Refuses reports whether a new run of a tenant may not begin because others
+// come first: he holds more than half of what is stored, others hold something
+// too, and the stream begins to be full.
+func (f Fill) Refuses(h Holding) bool {
+	return f.over(sharesFrom) && !h.Alone && h.Bytes > f.Bytes/2
+}
+
+// String is like "86 % of 1.0 GiB".
+func (f Fill) String() string {
+	if f.Max <= 0 {
+		return bytesText(int64(f.Bytes))
+	}
+	return fmt.Sprintf("%.0f %% of %s", 100*float64(f.Bytes)/float64(f.Max), bytesText(f.Max))
+}
+
+// remedy is what an operator does about a stream that is full.
+const remedy = "archive finished sessions with rath prune, or give the stream a larger MaxBytes with rath provision"
+
+// gauge is how full one event stream is: as it was last asked, and with what was
+// appended over this connection since then.
+type gauge struct {
+	bytes, since, max atomic.Int64
+	said              Room // what was logged last
+	silent            bool // it could not be asked
+}
+
+func (g *gauge) fill() Fill {
+	return Fill{Bytes: uint64(g.bytes.Load() + g.since.Load()), Max: g.max.Load()}
+}
+
+const (
+	// lookEvery is how often the event streams are asked how full they are, and
+	// lookAgain the least time between two times, when appends fail.
+	lookEvery = 3 * time.Second
+	lookAgain = 500 * time.Millisecond
+	// perMessage is about what a stream stores of a message beside subject and data.
+	perMessage = 96
+)
+
+// rooms are the gauges of the event streams that this connection watches.
+type rooms struct {
+	scarce atomic.Bool   // a stream does not take everything
+	look   chan struct{} // asks for a look at once
+
+	mu      sync.RWMutex
+	streams map[string]*gauge
+}
+
+func newRooms() *rooms { return &rooms{look: make(chan struct{}, 1), streams: map[string]*gauge{}} }
+
+// of returns the gauge of a stream, nil for one that is not watched.
+func (r *rooms) of(stream string) *gauge {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.streams[stream]
+}
+
+// fill says how full a stream is, nothing for one that is not watched.
+func (r *rooms) fill(stream string) Fill {
+	if g := r.of(stream); g != nil {
+		return g.fill()
+	}
+	return Fill{}
+}
+
+// appended notes what was stored in a stream.
+func (r *rooms) appended(stream string, bytes int) {
+	g := r.of(stream)
+	if g == nil {
+		return
+	}
+	before := g.fill()
+	g.since.Add(int64(bytes + perMessage))
+	if before.Room() != g.fill().Room() {
+		r.soon()
+	}
+}
+
+// soon has the streams looked at without delay.
+func (r *rooms) soon() {
+	select {
+	case r.look <- struct{}{}:
+	default:
+	}
+}
+
+// WatchRoom keeps an eye on how full the event streams of the generation are,
+// until ctx ends. From then on this connection's log and intake keep room for
+// what must not fail: at 85 % of a stream's MaxBytes PullTasks begins no new run
+// there, and at 95 % the log refuses what run.Vital does not report, as ErrFull
+// and without asking the servers. Without it everything is tried until JetStream
+// refuses it.
+func (c *Conn) WatchRoom(ctx context.Context) error {
+	r := c.rooms
+	r.mu.Lock()
+	for p := range c.o.Partitions {
+		r.streams[EventStream(c.o.Generation, p)] = &gauge{}
+	}
+	r.mu.Unlock()
+	t := time.NewTicker(lookEvery)
+	defer t.Stop()
+	for {
+		c.lookAtRooms(ctx)
+		pause(ctx, lookAgain)
+		select {
+		case <-t.C:
+		case <-r.look:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// lookAtRooms asks all streams that are watched.
+func (c *Conn) lookAtRooms(ctx context.Context) {
+	c.rooms.mu.RLock()
+	names := slices.Sorted(maps.Keys(c.rooms.streams))
+	c.rooms.mu.RUnlock()
+	scarce := false
+	for _, name := range names {
+		g := c.rooms.of(name)
+		s, err := api(ctx, c, apiStreamInfo+name, func(ctx context.Context) (jetstream.Stream, error) { return c.js.Stream(ctx, name) })
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			if !g.silent && !passing(err) {
+				c.o.Logger.Warn("how full an event stream is could not be asked", "stream", name, "err", streamError(err))
+			}
+			g.silent = true
+		} else {
+			info := s.CachedInfo()
+			g.silent = false
+			g.max.Store(info.Config.MaxBytes)
+			g.since.Store(0)
+			g.bytes.Store(int64(info.State.Bytes))
+		}
+		f := g.fill()
+		room := f.Room()
+		scarce = scarce || room == RoomEnds
+		if room == g.said {
+			continue
+		}
+		g.said = room
+		switch l := c.o.Logger.With("stream", name, "holds", f.String()); room {
+		case RoomAll:
+			l.Info("an event stream has room again")
+		case RoomOpen:
+			l.Warn("an event stream is nearly full and takes no new runs", "remedy", remedy)
+		case RoomEnds:
+			l.Error("an event stream is full: runs only end, and go on when there is room", "remedy", remedy)
+		}
+	}
+	c.rooms.scarce.Store(scarce)
+}
+
+// Full returns the watched event streams that do not take everything.
+func (c *Conn) Full() []messages.StreamFill {
+	c.rooms.mu.RLock()
+	defer c.rooms.mu.RUnlock()
+	var out []messages.StreamFill
+	for _, name := range slices.Sorted(maps.Keys(c.rooms.streams)) {
+		if f := c.rooms.streams[name].fill(); f.Room() != RoomAll {
+			out = append(out, messages.StreamFill{Stream: name, Bytes: f.Bytes, MaxBytes: uint64(f.Max), Room: f.Room().String()})
+		}
+	}
+	return out
+}
+
+// roomLog is a log that keeps the last room of an event stream for what is vital.
+// It decides before anything is stored, so also before data goes to blobs.
+type roomLog struct {
+	session.Log
+	session.Snapshotter
+	c *Conn
+}
+
+// Append implements session.Log.
+func (l *roomLog) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
+	if l.c.rooms.scarce.Load() {
+		stream, _, err := l.c.place(c.Key)
+		if err != nil {
+			return session.Position{}, err
+		}
+		if f := l.c.rooms.fill(stream); f.Room() == RoomEnds && !run.Vital(c.Events) {
+			return session.Position{}, fmt.Errorf("natsbus: append %d to %s: %w: stream %s holds %s, and the rest is kept for what ends runs; %s",
+				c.Seq, c.Key, ErrFull, stream, f, remedy)
+		}
+	}
+	return l.Log.Append(ctx, at, c)
+}

@@ -22,12 +22,15 @@ type teller struct {
 	look looker          // adds what records do not carry; may be nil
 	// user tells also what users said.
 	user bool
+	// all tells every branch; without it, of a large fan-out, some.
+	all bool
 
 	threads map[session.ID]*thread
 	asked   map[stepKey]string // the agent of a model step
 	moved   map[session.ID]bool
-	woken   map[run.ID]bool // by what has come, so that going on is no news
-	empty   bool            // a search that found nothing was told
+	woken   map[run.ID]bool     // by what has come, so that going on is no news
+	folded  map[session.ID]bool // of which is told only what goes wrong or asks
+	empty   bool                // a search that found nothing was told
 	held    []lineage.Record
 	turn    *turn
 	at      session.ID // whose line was told last
@@ -37,6 +40,13 @@ type stepKey struct {
 	run  run.ID
 	path run.Path
 }
+
+// Of a fan-out with more than foldFrom branches foldTo are told, as in the tree
+// of "graph".
+const (
+	foldFrom = 10
+	foldTo   = 6
+)
 
 // thread is what the teller knows of a session.
 type thread struct {
@@ -63,7 +73,7 @@ type turn struct {
 }
 
 func newTeller(tell func(storyLine)) *teller {
-	return &teller{tell: tell, threads: map[session.ID]*thread{}, asked: map[stepKey]string{}, moved: map[session.ID]bool{}, woken: map[run.ID]bool{}}
+	return &teller{tell: tell, threads: map[session.ID]*thread{}, asked: map[stepKey]string{}, moved: map[session.ID]bool{}, woken: map[run.ID]bool{}, folded: map[session.ID]bool{}}
 }
 
 // add takes the next record. Records of one session come in order.
@@ -181,7 +191,10 @@ func (t *teller) record(ctx context.Context, r *lineage.Record) {
 			}
 			t.verdict(b.Session, text, term.Red)
 		}
-	case lineage.Remembered, lineage.Compressed, lineage.Selected, lineage.FannedOut, lineage.Gathered, lineage.Awaited, lineage.Resolved, lineage.Late:
+	case lineage.FannedOut:
+		t.alone(r, th, "")
+		t.fold(r, th)
+	case lineage.Remembered, lineage.Compressed, lineage.Selected, lineage.Gathered, lineage.Awaited, lineage.Resolved, lineage.Late:
 		t.alone(r, th, "")
 	case lineage.Did:
 		// What a call or a join does on its way is told with it.
@@ -216,6 +229,20 @@ func (t *teller) record(ctx context.Context, r *lineage.Record) {
 	}
 }
 
+// fold leaves branches of a large fan-out untold, and says so.
+func (t *teller) fold(r *lineage.Record, th *thread) {
+	if t.all || len(r.Branches) <= foldFrom || t.folded[r.Session] {
+		return
+	}
+	for _, b := range r.Branches[foldTo:] {
+		t.folded[b.Session] = true
+	}
+	t.say(storyLine{
+		Depth: max(th.depth+1, 1), Label: "...", Session: r.Session, heading: true,
+		Text: fmt.Sprintf("of %d more branches only what goes wrong or asks", len(r.Branches)-foldTo),
+	})
+}
+
 // open begins the story of a session.
 func (t *teller) open(r *lineage.Record) *thread {
 	t.close()
@@ -227,6 +254,7 @@ func (t *teller) open(r *lineage.Record) *thread {
 	var from []string
 	for i, p := range r.Parents {
 		name := lineage.Short(p.Session)
+		t.folded[r.Session] = t.folded[r.Session] || t.folded[p.Session]
 		if parent := t.threads[p.Session]; parent != nil {
 			name = parent.label
 			th.depth = max(th.depth, parent.depth+1)
@@ -384,7 +412,7 @@ func (t *teller) joined(r *lineage.Record, th *thread, word string, from []linea
 // it.
 func (t *teller) verdict(id session.ID, text string, style term.Style) {
 	th := t.threads[id]
-	if th == nil {
+	if th == nil || t.folded[id] {
 		return
 	}
 	if u := t.turn; u != nil && u.session == id && len(u.acts) == 0 {
@@ -422,6 +450,9 @@ func (t *teller) close() {
 }
 
 func (t *teller) say(l storyLine) {
+	if t.folded[l.Session] && l.style != term.Red && l.style != term.Yellow {
+		return
+	}
 	if l.Session != t.at && !l.heading {
 		l.Label = t.threads[l.Session].label
 	}

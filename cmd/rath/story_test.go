@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -129,6 +130,55 @@ s1    workflow    3 of 3 branches joined
     3 workflow    MERGED s2, s3, s4
     3 workflow    approved by ann
     3 run         resumes, attempt 4`
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestStoryFoldsBranches tells a few branches of a large fan-out, and of the others
+// what goes wrong.
+func TestStoryFoldsBranches(t *testing.T) {
+	var all []told1
+	commits := map[session.ID]uint64{}
+	add := func(id session.ID, r lineage.Record) {
+		commits[id]++
+		r.Session, r.Root, r.Tenant, r.Commit = id, "s1", "default", commits[id]
+		all = append(all, told1{r})
+	}
+	var branches []lineage.Ref
+	for i := range 12 {
+		branches = append(branches, lineage.Ref{Session: session.ID(fmt.Sprint("s", i+2))})
+	}
+	add("s1", lineage.Record{Kind: lineage.Opened, Run: "r1"})
+	add("s1", lineage.Record{Kind: lineage.FannedOut, Run: "r1", Step: "1", Summary: "fans out into 12 branches", Branches: branches})
+	for _, b := range branches {
+		add(b.Session, lineage.Record{Kind: lineage.Forked, Run: "r" + runOf(b.Session), Parents: []lineage.Ref{{Session: "s1", Commit: 2}}})
+		add(b.Session, lineage.Record{Kind: lineage.Model, Run: "r" + runOf(b.Session), Agent: "coder", Step: "0", Rows: 1, Summary: `coder says "done"`})
+		state := "succeeded"
+		if b.Session == "s10" {
+			state = "failed"
+		}
+		add(b.Session, lineage.Record{Kind: lineage.Ended, Run: "r" + runOf(b.Session), State: state, Summary: "run " + state})
+	}
+	add("s1", lineage.Record{Kind: lineage.Rejected, Run: "r1", Step: "2", Branches: []lineage.Ref{{Session: "s3", Commit: 3}, {Session: "s12", Commit: 3}}, State: "rejected"})
+	add("s1", lineage.Record{Kind: lineage.Ended, Run: "r1", State: "succeeded"})
+	got := strings.Join(tellAll(t, all), "\n")
+	want := `s1    workflow    fans out into 12 branches
+  ...  of 6 more branches only what goes wrong or asks
+  s2  fork of s1 at 0
+    1 coder       "done"
+  s3  fork of s1 at 0
+    1 coder       "done"
+  s4  fork of s1 at 0
+    1 coder       "done"
+  s5  fork of s1 at 0
+    1 coder       "done"
+  s6  fork of s1 at 0
+    1 coder       "done"
+  s7  fork of s1 at 0
+    1 coder       "done"
+s10 1 run         failed
+s3  1 coder       REJECTED`
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

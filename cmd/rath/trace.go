@@ -17,7 +17,9 @@ func (a *app) traceCommand() *cobra.Command {
 		Short: "Tell the story of a run, and with -f what happens next",
 		Long: `Tells what the sessions of a run's tree did: one line per turn of an agent, with
 its tool calls folded into it, branches below the session they were forked from,
-and what became of them. With -f it goes on until the run ends.`,
+and what became of them. With -f it goes on until the run ends. Of many branches
+of one fan-out it tells a few, and of the others what goes wrong or asks; -o jsonl
+tells all.`,
 		Example: `  rath trace
   rath trace -f @last
   rath trace 7f3a -o jsonl`,
@@ -42,7 +44,7 @@ func (a *app) trace(ctx context.Context, s *system, name string, follow bool) er
 		}
 		a.out.Println(storyText(a.out, l))
 	})
-	t.look, t.user = s.look(), true
+	t.look, t.user, t.all = s.look(), true, a.asJSON()
 	n, err := s.resolve(ctx, name)
 	if err != nil {
 		return err

@@ -69,23 +69,40 @@ func (c *Conn) control(ctx context.Context, m *nats.Msg, apply func(ctx context.
 		s.To = home
 		err = apply(ctx, s)
 	}
+	// A quarantine is about the session, which may not be there yet either.
+	unborn := errors.Is(err, run.ErrUnknownRun) || s.Quarantine != nil && errors.Is(err, session.ErrNotFound)
 	switch {
-	case !errors.Is(err, run.ErrUnknownRun):
+	case !unborn:
 		return "", err
 	case s.Cancel == nil:
-		return "", c.notBegun(ctx, tenant, s.Run, err)
+		return "", c.notBegun(ctx, tenant, s, err, apply)
 	}
 	return c.cancelEarly(ctx, tenant, s, body.Submitted, apply)
 }
 
-// notBegun tells a run whose task waits from one that nobody submitted.
-func (c *Conn) notBegun(ctx context.Context, tenant session.Tenant, id run.ID, unknown error) error {
-	waits, err := c.taskWaits(ctx, tenant, id)
+// notBegun asks again for what a run has to have begun for, once no task of its
+// id waits: whoever has taken it since the first try has brought it to its log
+// before. Else it tells a run whose task waits, or was refused or cancelled, from
+// one that nobody submitted.
+func (c *Conn) notBegun(ctx context.Context, tenant session.Tenant, s run.Signal, unknown error, apply func(ctx context.Context, s run.Signal) error) error {
+	waits, err := c.taskWaits(ctx, tenant, s.Run)
 	switch {
 	case err != nil:
 		return err
 	case waits:
-		return fmt.Errorf("run %s: %w: its task waits to be taken by a node; it can be cancelled, and all else asked for once it has begun", id, run.ErrState)
+		return fmt.Errorf("run %s: %w: its task waits to be taken by a node; it can be cancelled, and all else asked for once it has begun", s.Run, run.ErrState)
+	}
+	have, _, err := readAlias[runAlias](ctx, c, runAliasSubject(tenant, s.Run))
+	switch {
+	case err != nil:
+		return err
+	case have.Refused != "":
+		return fmt.Errorf("run %s: %w: its task was refused", s.Run, run.ErrState)
+	case have.Session != "":
+		s.To = session.Key{Tenant: tenant, ID: have.Session}
+		return apply(ctx, s)
+	case have.Cancelled != nil:
+		return fmt.Errorf("run %s: %w: it was cancelled before it began", s.Run, run.ErrState)
 	}
 	return unknown
 }
@@ -96,8 +113,13 @@ func (c *Conn) notBegun(ctx context.Context, tenant session.Tenant, id run.ID, u
 // publisher picks the id, and his cancel may overtake his task.
 func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s run.Signal, submitted bool, apply func(ctx context.Context, s run.Signal) error) (string, error) {
 	subject := runAliasSubject(tenant, s.Run)
-	told := noteEarly
+	if s.Cancel.ID == "" { // else the log could not tell it from another one, and refuse it
+		cancel := *s.Cancel
+		cancel.ID = rand.Text()
+		s.Cancel = &cancel
+	}
 	for {
+		told := noteEarly
 		have, revision, err := readAlias[runAlias](ctx, c, subject)
 		if err == nil && revision == 0 {
 			var waits bool

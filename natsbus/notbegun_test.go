@@ -1,0 +1,106 @@
+package natsbus
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// TestControlNotBegun asks for something that needs a run in a log. A task may
+// be taken between the look into the log and the look for a task that waits:
+// then the run is found. Of one that will never begin it is told why, and only an
+// id that nobody used is unknown.
+func TestControlNotBegun(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Conn, _ *wire) {
+		for id, a := range map[run.ID]runAlias{
+			"taken":     {Digest: "d", Session: c.HomeOf("default", "taken")},
+			"apart":     {Digest: "d", Session: c.HomeOf("default", "apart")},
+			"refused":   {Digest: "d", Refused: run.CodeMalformed},
+			"cancelled": {Cancelled: &run.CancelRequested{Run: "cancelled"}},
+		} {
+			if _, _, _, err := createAlias(t.Context(), c, runAliasSubject("default", id), a); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tries := map[run.ID]int{}
+		s, err := c.ServeControl(t.Context(), func(_ context.Context, s run.Signal) error {
+			switch tries[s.Run]++; {
+			case tries[s.Run] > 1:
+				return nil
+			case s.Quarantine != nil: // it is about a session, which is not there yet
+				return fmt.Errorf("session %s: %w", s.To, session.ErrNotFound)
+			}
+			return fmt.Errorf("run %s: %w", s.Run, run.ErrUnknownRun)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for id, want := range map[run.ID]run.Code{
+			"taken": "", "apart": "", "refused": run.CodeState, "cancelled": run.CodeState, "nobody": run.CodeUnknownRun,
+		} {
+			verb := messages.VerbMessage
+			if id == "apart" {
+				verb = messages.VerbQuarantine
+			}
+			m, err := c.nc.Request(messages.ControlSubject("default", id, verb), []byte(`{"text":"hello","reason":"odd"}`), time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, err := messages.DecodeAnswer(m.Data)
+			if err != nil || a.Done != (want == "") || a.Error != nil && a.Error.Code != want {
+				t.Errorf("%s %s: %s, %v; want code %q", verb, id, m.Data, err, want)
+			}
+		}
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestCancelMeanwhile cancels a run whose task is on its way to a log. Whoever
+// brings it there reads the note and ends the run, perhaps before the cancel is
+// tried there again: it was done, whether it came with an id or not.
+func TestCancelMeanwhile(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Conn, _ *wire) {
+		ids := map[run.ID]string{"r1": "", "r2": "its own"}
+		tries := map[run.ID]int{}
+		s, err := c.ServeControl(t.Context(), func(ctx context.Context, s run.Signal) error {
+			if tries[s.Run]++; tries[s.Run] == 1 {
+				return fmt.Errorf("run %s: %w", s.Run, run.ErrUnknownRun)
+			}
+			// The intake has brought what the note says, and a log knows again
+			// what has an id.
+			a, _, err := readAlias[runAlias](ctx, c, runAliasSubject("default", s.Run))
+			if err != nil || a.Cancelled == nil {
+				return fmt.Errorf("the note is %+v: %w", a, err)
+			}
+			if a.Cancelled.ID == "" || a.Cancelled.ID != s.Cancel.ID {
+				return fmt.Errorf("run %s was cancelled already: %w", s.Run, run.ErrState)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for r, id := range ids {
+			if _, _, _, err := createAlias(t.Context(), c, runAliasSubject("default", r), runAlias{Digest: "d", Session: c.HomeOf("default", r)}); err != nil {
+				t.Fatal(err)
+			}
+			m, err := c.nc.Request(messages.ControlSubject("default", r, messages.VerbCancel), fmt.Appendf(nil, `{"id":%q}`, id), time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a, err := messages.DecodeAnswer(m.Data); err != nil || !a.Done || tries[r] != 2 {
+				t.Errorf("a cancel of %s with the id %q: %s, %v, after %d tries", r, id, m.Data, err, tries[r])
+			}
+		}
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}

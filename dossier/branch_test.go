@@ -259,3 +259,30 @@ func TestWarmFirst(t *testing.T) {
 		t.Errorf("%d branches, steps %v", len(f.Branches), got)
 	}
 }
+
+// TestWithheldNotes: a dossier tells which notes a recall found and left out.
+func TestWithheldNotes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		odd := session.Key{Tenant: home.Tenant, ID: "odd"}
+		w.execute(t.Context(), odd, "odd", func(ctx context.Context, s session.Session) (session.Session, error) {
+			_, err := flow.Remember(ctx, "m", "keys", "the key is under the mat")
+			return s, err
+		}, nil)
+		w.must(w.node("beta", &w.log, nil).Store.Apply(t.Context(), run.Signal{To: odd, Quarantine: &run.Quarantined{Reason: "it read the key"}}))
+		w.execute(t.Context(), home, fixRun, func(ctx context.Context, s session.Session) (session.Session, error) {
+			_, err := flow.Recall(ctx, "m", "key", 4)
+			return s, err
+		}, nil)
+		e, err := dossier.Collect(t.Context(), &w.log, w.blobs, home, fixRun, nil)
+		w.must(err)
+		const want = "1 note of session odd: the session is quarantined: it read the key"
+		for name, form := range map[string]func(*dossier.Evidence) ([]byte, error){"HTML": dossier.HTML, "Markdown": dossier.Markdown} {
+			text, err := form(e)
+			w.must(err)
+			if !strings.Contains(string(text), want) || strings.Contains(string(text), "under the mat") || strings.Contains(strings.ToLower(string(text)), "no note was found") {
+				t.Errorf("the %s does not say %q, or what was withheld", name, want)
+			}
+		}
+	})
+}

@@ -145,7 +145,10 @@ type Memory struct {
 	Name  string // of the memory
 	Notes []Note
 	Found blob.Digest // of what was found, as it was kept
-	Error string
+	// Withheld are the notes that were found and not recalled: how many of which
+	// session, and why.
+	Withheld []string
+	Error    string
 }
 
 // Note is a note that was found or written.

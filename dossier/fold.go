@@ -263,8 +263,13 @@ func (t *teller) environment() {
 
 // recalled is what a recall step records.
 type recalled struct {
-	Notes []string    `json:"notes"`
-	Text  blob.Digest `json:"text"`
+	Notes    []string    `json:"notes"`
+	Text     blob.Digest `json:"text"`
+	Withheld []struct {
+		Notes   int    `json:"notes"`
+		Session string `json:"session"`
+		Why     string `json:"why"`
+	} `json:"withheld"`
 }
 
 // hit is one found note as a recall keeps it.
@@ -286,6 +291,9 @@ func (t *teller) memory(s *Step, p run.Done) {
 		m.Found = r.Text
 		for _, uri := range r.Notes[:min(len(r.Notes), maxNotes)] {
 			m.Notes = append(m.Notes, Note{URI: uri})
+		}
+		for _, l := range r.Withheld[:min(len(r.Withheld), maxNotes)] {
+			m.Withheld = append(m.Withheld, one(fmt.Sprintf("%s of session %s: %s", counted(l.Notes, "note"), l.Session, l.Why), 400))
 		}
 	default:
 		s.Body = textOf(p.Value)

@@ -243,12 +243,15 @@ func (m *marker) rest() {
 		m.put("- %s %s %s", m.link(u.Step), verb, code(u.Name))
 		if u.Error != "" {
 			m.put(" ✕ %s", code(u.Error))
-		} else if len(u.Notes) == 0 {
+		} else if len(u.Notes)+len(u.Withheld) == 0 {
 			m.put(": no note was found")
 		}
 		m.put("\n")
 		for _, n := range u.Notes {
 			m.put("  - %s %s\n", code(n.URI), code(n.Text))
+		}
+		for _, l := range u.Withheld {
+			m.put("  - withheld: %s\n", code(l))
 		}
 	}
 	if len(f.Memory) == 0 {

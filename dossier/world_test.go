@@ -251,7 +251,7 @@ type announceIn struct {
 func (w *world) play() {
 	w.t.Helper()
 	ctx := context.Background()
-	w.must(w.notes.Write(ctx, "memory://user/memories/lessons/0001", "An empty title once broke slug.sh "+hostile))
+	w.must(w.notes.Write(ctx, "memory://user/memories/lessons/0001", "An empty title once broke slug.sh "+hostile, memory.Origin{}))
 	log := &cutLog{Log: &w.log}
 	announce := tool.Func("announce", "Tells the team.", func(context.Context, announceIn) (string, error) {
 		log.cut.Store(true)

@@ -237,6 +237,16 @@ func (ex *Execution) saw(s session.Session) {
 	}
 }
 
+// versionOf returns the newest version of a session that the run has seen.
+func (ex *Execution) versionOf(k session.Key) session.Version {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	if h := ex.held[k]; h != nil {
+		return h.version
+	}
+	return 0
+}
+
 // older reports whether s is no longer the newest value of its session, so
 // that nothing can be added to it.
 func (ex *Execution) older(s session.Session) bool {

@@ -30,6 +30,23 @@ type recalled struct {
 	After int         `json:"after"`
 	Notes []string    `json:"notes"` // URIs
 	Text  blob.Digest `json:"text,omitzero"`
+	// Withheld are notes that were found and not recalled, by their sessions.
+	Withheld []withheld `json:"withheld,omitempty"`
+}
+
+// withheld are the notes from a session that are not recalled.
+type withheld struct {
+	Notes   int        `json:"notes"`
+	Session session.ID `json:"session"`
+	Why     string     `json:"why"`
+}
+
+// notesOf counts notes that were withheld.
+func notesOf(all []withheld) (n int) {
+	for _, w := range all {
+		n += w.Notes
+	}
+	return n
 }
 
 const defaultRecall = 4
@@ -59,7 +76,8 @@ func (a *Agent) recall(ctx context.Context, s *session.Session) (note, error) {
 }
 
 // Recall searches a memory and records what it found, by name. It returns at
-// most limit notes, best first.
+// most limit notes, best first. Notes of sessions that are quarantined, or of
+// which that cannot be read, are left out, and the record says so.
 func Recall(ctx context.Context, name, query string, limit int) ([]memory.Hit, error) {
 	hits, _, err := recallStep(ctx, session.Session{}, name, query, limit)
 	return hits, err
@@ -93,7 +111,7 @@ func recallStep(ctx context.Context, s session.Session, name, query string, limi
 		}
 		return hits, renderNotes(hits, rec), nil
 	}
-	hits, err := st.find(query, limit)
+	hits, left, err := st.find(query, limit)
 	err, ok := st.outcome(err)
 	if !ok {
 		return nil, note{}, err
@@ -104,7 +122,7 @@ func recallStep(ctx context.Context, s session.Session, name, query string, limi
 		}
 		return nil, note{}, err
 	}
-	rec := recalled{After: s.Len(), Notes: []string{}}
+	rec := recalled{After: s.Len(), Notes: []string{}, Withheld: left}
 	for _, h := range hits {
 		rec.Notes = append(rec.Notes, h.URI)
 	}
@@ -123,7 +141,11 @@ func recallStep(ctx context.Context, s session.Session, name, query string, limi
 	if err != nil {
 		return nil, note{}, st.fail(err)
 	}
-	if _, err := st.commitBeside(run.Done{Value: value, Summary: fmt.Sprintf("recalls %s", count(len(hits), "note"))}); err != nil {
+	summary := "recalls " + count(len(hits), "note")
+	if n := notesOf(left); n > 0 {
+		summary += fmt.Sprintf(", withholds %d", n)
+	}
+	if _, err := st.commitBeside(run.Done{Value: value, Summary: summary}); err != nil {
 		return nil, note{}, err
 	}
 	return hits, renderNotes(hits, rec), nil
@@ -136,26 +158,108 @@ func (st *step) commitBeside(d run.Done, content ...session.Event) (run.Ack, err
 	return st.commit(d, content...)
 }
 
-func (st *step) find(query string, limit int) ([]memory.Hit, error) {
+// find searches a memory. It returns at most limit notes, and what it leaves
+// out: notes from sessions that were set apart, or that nobody can tell of.
+func (st *step) find(query string, limit int) ([]memory.Hit, []withheld, error) {
 	m, err := st.memory(st.asked.Name)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	hits, err := m.Find(st.ctx, memory.Query{Text: query, Limit: limit})
-	if err != nil {
-		return nil, err
+	if limit <= 0 {
+		limit = memory.DefaultLimit
 	}
-	return slices.DeleteFunc(hits, st.quarantined), nil
+	sv := sieve{st: st, limit: min(limit, memory.MaxLimit), known: map[session.ID]string{}}
+	// What is left out must not keep others from being found.
+	for ask := sv.limit; ; ask = min(2*ask, memory.MaxLimit) {
+		hits, err := m.Find(st.ctx, memory.Query{Text: query, Limit: ask})
+		if err != nil {
+			return nil, nil, err
+		}
+		kept, left, err := sv.sift(hits)
+		if err != nil || len(kept) == sv.limit || len(hits) < ask || ask == memory.MaxLimit {
+			return kept, left, err
+		}
+	}
 }
 
-// quarantined reports whether a note is of a session that was set apart.
-func (st *step) quarantined(h memory.Hit) bool {
-	k := session.Key{Tenant: st.ex.home.Tenant, ID: session.ID(h.Session)}
-	if h.Session == "" || st.ex.rt.Values == nil || k.Valid() != nil {
-		return false
+// sieve holds back what no run may recall now.
+type sieve struct {
+	st    *step
+	limit int
+	known map[session.ID]string // why a session's notes are held back, "" if they are not
+}
+
+// sift takes hits, best first, until it has enough of them.
+func (v *sieve) sift(hits []memory.Hit) (kept []memory.Hit, left []withheld, err error) {
+	for _, h := range hits {
+		if len(kept) == v.limit {
+			break
+		}
+		of, why, err := v.why(h)
+		if err != nil {
+			return nil, nil, err
+		}
+		if why == "" {
+			kept = append(kept, h)
+			continue
+		}
+		i := slices.IndexFunc(left, func(w withheld) bool { return w.Session == of })
+		if i < 0 {
+			i, left = len(left), append(left, withheld{Session: of, Why: why})
+		}
+		left[i].Notes++
+	}
+	return kept, left, nil
+}
+
+// why tells the session for which a note is held back, and why. A note belongs
+// to the session that it is filed under and to the one whose run wrote it.
+func (v *sieve) why(h memory.Hit) (session.ID, string, error) {
+	for _, id := range []session.ID{session.ID(h.Session), session.ID(h.Origin.Session)} {
+		why, known := v.known[id]
+		if !known {
+			var err error
+			if why, err = v.st.apart(id); err != nil {
+				return id, "", err
+			}
+			v.known[id] = why
+		}
+		if why != "" {
+			return id, why, nil
+		}
+	}
+	return "", "", nil
+}
+
+// apart says why nothing from a session may be recalled, "" if it may. Who
+// cannot be asked about is taken for quarantined. The error is that of a step
+// that was cut off.
+func (st *step) apart(id session.ID) (why string, err error) {
+	k := session.Key{Tenant: st.ex.home.Tenant, ID: id}
+	if id == "" || k.Valid() != nil {
+		return "", nil // nothing that could be quarantined
+	}
+	const unknown = "whether the session is quarantined is not known: "
+	if st.ex.rt.Values == nil {
+		return unknown + "flow.Runtime.Values is not set", nil
 	}
 	q, err := st.ex.rt.Values.Quarantined(st.ctx, k)
-	return err == nil && q != nil
+	switch {
+	case st.ctx.Err() != nil:
+		return "", context.Cause(st.ctx)
+	case errors.Is(err, session.ErrArchived):
+		return "", nil // a session that is quarantined is not archived
+	case err != nil:
+		return clip(unknown+err.Error(), 300), nil
+	case q != nil:
+		return clip("the session is quarantined: "+q.Reason, 300), nil
+	}
+	return "", nil
+}
+
+// origin names this step in what it writes to a memory.
+func (st *step) origin() memory.Origin {
+	return memory.Origin{Session: string(st.log.ID), Version: uint64(st.ex.versionOf(st.log)), Run: string(st.ex.id), Step: string(st.asked.Path)}
 }
 
 func (st *step) memory(name string) (memory.Store, error) {
@@ -187,7 +291,9 @@ func readBlob(ctx context.Context, b blob.Store, d blob.Digest) ([]byte, error) 
 }
 
 // Remember writes a note into a memory and returns its name. The name comes
-// from the step, so that a repeated attempt replaces its own note.
+// from the step, so that a repeated attempt replaces its own note. The note says
+// which session and run it is from: nobody recalls it while that session is
+// quarantined.
 func Remember(ctx context.Context, name, category, text string) (uri string, err error) {
 	st, err := begin(ctx, run.StepRemember, name, session.Session{}, false, "idempotent", category, text)
 	if err != nil {
@@ -201,7 +307,7 @@ func Remember(ctx context.Context, name, category, text string) (uri string, err
 	if err == nil {
 		var m memory.Store
 		if m, err = st.memory(name); err == nil {
-			err = m.Write(ctx, uri, text)
+			err = m.Write(ctx, uri, text, st.origin())
 		}
 	}
 	return st.recordMemory(uri, fmt.Sprintf("remembers %q", clip(firstLine(text), 80)), err)
@@ -246,7 +352,7 @@ func Archive(ctx context.Context, s session.Session, name string) (uri string, e
 					msgs = append(msgs, memory.Message{Role: string(c.Kind()), Text: c.Text()})
 				}
 			}
-			uri, err = archiver.Archive(ctx, string(s.Key().ID), string(st.ex.id)+"/"+string(st.asked.Path), msgs)
+			uri, err = archiver.Archive(ctx, string(s.Key().ID), string(st.ex.id)+"/"+string(st.asked.Path), msgs, st.origin())
 		}
 	}
 	st.s = session.Session{}

@@ -3,7 +3,8 @@ package flow_test
 import (
 	"context"
 	"errors"
-	"strconv"
+	"iter"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -133,47 +134,177 @@ func TestConcatenateOfQuarantined(t *testing.T) {
 	}
 }
 
-// TestRecallOfQuarantined: what an archive keeps of a session that was set apart
-// is not recalled until it is released.
+// TestRecallOfQuarantined: nothing that a session wrote to a memory is recalled
+// while it is set apart, and it is said. What others wrote is found in its place.
 func TestRecallOfQuarantined(t *testing.T) {
-	var w world
-	notes := memory.New(nil)
-	rt := w.runtime(nil)
-	rt.Memory = func(context.Context, session.Tenant, string) (memory.Store, error) { return notes, nil }
-	odd := session.Key{Tenant: home.Tenant, ID: "odd"}
-	ex := start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
-		s, err := say("the colour is dark").Forward(ctx, s)
+	for name, write := range map[string]func(context.Context, session.Session) error{
+		"archive": func(ctx context.Context, s session.Session) error {
+			_, err := flow.Archive(ctx, s, "m")
+			return err
+		},
+		"remember": func(ctx context.Context, _ session.Session) error {
+			_, err := flow.Remember(ctx, "m", "colours", "the colour is dark: colour, colour, colour")
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newRecaller(t)
+			m.run("odd", func(ctx context.Context, s session.Session) (session.Session, error) {
+				s, err := say("the colour is dark: colour, colour, colour").Forward(ctx, s)
+				if err == nil {
+					err = write(ctx, s)
+				}
+				return s, err
+			})
+			m.write("memory://user/old", "once the colour was red") // by a release that kept no origins
+			if hits, step := m.recall("before", 1); len(hits) != 1 || hits[0].URI == "memory://user/old" || step.Summary != "recalls 1 note" {
+				t.Fatalf("recalled are %+v, the record is %+v: the test shows nothing", hits, step)
+			}
+			m.quarantine("odd", false)
+			hits, step := m.recall("apart", 1)
+			if len(hits) != 1 || hits[0].URI != "memory://user/old" {
+				t.Errorf("recalled are %+v", hits)
+			}
+			if want := `"withheld":[{"notes":1,"session":"odd","why":"the session is quarantined: it read the key"}]`; !strings.Contains(step.Value, want) || step.Summary != "recalls 1 note, withholds 1" {
+				t.Errorf("the record says %q, %s, want %s", step.Summary, step.Value, want)
+			}
+			m.quarantine("odd", true)
+			if hits, _ := m.recall("released", 5); len(hits) != 2 {
+				t.Errorf("released: recalled are %+v", hits)
+			}
+		})
+	}
+}
+
+// TestRecallOfUnknown: notes from a session that nobody can read are not
+// recalled; what no run wrote is, and so is what an archived session left.
+func TestRecallOfUnknown(t *testing.T) {
+	m := newRecaller(t)
+	m.run("odd", func(ctx context.Context, s session.Session) (session.Session, error) {
+		_, err := flow.Remember(ctx, "m", "colours", "the colour is dark")
+		return s, err
+	})
+	m.write("memory://user/old", "once the colour was red")
+	for _, tt := range []struct {
+		name  string
+		fails error
+		hits  int
+		says  string
+	}{
+		{"away", session.ErrUnavailable, 1, `"withheld":[{"notes":1,"session":"odd","why":"whether the session is quarantined is not known: `},
+		{"archived", &session.ArchivedError{}, 2, `"text":`},
+		{"back", nil, 2, `"text":`},
+	} {
+		m.log.fails = tt.fails
+		hits, step := m.recall(run.ID(tt.name), 5)
+		if len(hits) != tt.hits || !strings.Contains(step.Value, tt.says) || strings.Contains(step.Value, "withheld") != strings.Contains(tt.says, "withheld") {
+			t.Errorf("%s: recalled are %+v, the record says %s", tt.name, hits, step.Value)
+		}
+	}
+	m.rt.Values, m.log.fails = nil, nil
+	if hits, step := m.recall("blind", 5); len(hits) != 1 || !strings.Contains(step.Value, "flow.Runtime.Values is not set") {
+		t.Errorf("without values: recalled are %+v, the record says %s", hits, step.Value)
+	}
+}
+
+// TestOriginOfNotes: what a run writes to a memory says who wrote it.
+func TestOriginOfNotes(t *testing.T) {
+	m := newRecaller(t)
+	m.rt.Models = model(func(*llm.Request) *llm.Response { return &llm.Response{Finish: llm.FinishStop} })
+	m.run("odd", func(ctx context.Context, s session.Session) (session.Session, error) {
+		if _, err := flow.Remember(ctx, "m", "colours", "first colour"); err != nil {
+			return s, err
+		}
+		s, err := (&flow.Agent{Name: "a"}).Forward(ctx, s.With(session.UserText("second colour?")))
 		if err == nil {
 			_, err = flow.Archive(ctx, s, "m")
 		}
 		return s, err
-	}, func(task *run.Task) { task.ID, task.Session = "odd", odd })
-	if state, err := ex.Forward(t.Context()); state != run.Succeeded {
-		t.Fatalf("state %s: %v", state, err)
+	})
+	var got []memory.Origin
+	for n := range m.notes.Notes() {
+		got = append(got, n.Origin)
 	}
-	recalled := func(id run.ID) (n int) {
-		t.Helper()
-		ex := start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
-			hits, err := flow.Recall(ctx, "m", "which colour", 5)
-			n = len(hits)
-			return s, err
-		}, func(task *run.Task) { task.ID, task.Session.ID = id, session.ID(id) })
-		if state, err := ex.Forward(t.Context()); state != run.Succeeded {
-			t.Fatalf("state %s: %v", state, err)
-		}
-		return n
+	want := []memory.Origin{{Session: "odd", Version: 2, Run: "odd", Step: "2"}, {Session: "odd", Run: "odd", Step: "0"}}
+	if !slices.Equal(got, want) {
+		t.Errorf("the notes are from %+v, want %+v", got, want)
 	}
-	if n := recalled("before"); n != 1 {
-		t.Fatalf("%d notes are recalled: the test shows nothing", n)
+}
+
+// recaller is a runtime with one memory, over a log that may lose sight of the
+// session "odd".
+type recaller struct {
+	t     *testing.T
+	rt    *flow.Runtime
+	log   *blindLog
+	notes *memory.InMemory
+}
+
+// blindLog fails to read the session "odd" while fails is set.
+type blindLog struct {
+	session.Log
+	fails error
+}
+
+func (l *blindLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
+	if l.fails != nil && k.ID == "odd" {
+		return func(yield func(session.Entry, error) bool) { yield(session.Entry{}, l.fails) }
 	}
-	for _, released := range []bool{false, true} {
-		if err := rt.Store.Apply(t.Context(), run.Signal{To: odd, Quarantine: &run.Quarantined{Reason: "odd", Released: released}}); err != nil {
-			t.Fatal(err)
+	return l.Log.Read(ctx, k, after)
+}
+
+func newRecaller(t *testing.T) *recaller {
+	var w world
+	m := &recaller{t: t, rt: w.runtime(nil), log: &blindLog{Log: &w.MemoryLog}, notes: memory.New(nil)}
+	m.rt.Values = run.NewValues(m.log)
+	m.rt.Memory = func(context.Context, session.Tenant, string) (memory.Store, error) { return m.notes, nil }
+	return m
+}
+
+// run runs f on a session that is named like the run.
+func (m *recaller) run(id run.ID, f flow.Func) {
+	m.t.Helper()
+	ex := start(m.t, m.rt, f, func(task *run.Task) { task.ID, task.Session.ID = id, session.ID(id) })
+	if state, err := ex.Forward(m.t.Context()); state != run.Succeeded {
+		m.t.Fatalf("run %s is %s: %v", id, state, err)
+	}
+}
+
+// write stores a note that no run wrote.
+func (m *recaller) write(uri, text string) {
+	m.t.Helper()
+	if err := m.notes.Write(m.t.Context(), uri, text, memory.Origin{}); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// recall runs one search, and returns also its record.
+func (m *recaller) recall(id run.ID, limit int) (hits []memory.Hit, step run.Done) {
+	m.t.Helper()
+	m.run(id, func(ctx context.Context, s session.Session) (_ session.Session, err error) {
+		hits, err = flow.Recall(ctx, "m", "which colour", limit)
+		return s, err
+	})
+	for e, err := range m.log.Read(m.t.Context(), session.Key{Tenant: home.Tenant, ID: session.ID(id)}, session.Position{}) {
+		if err != nil {
+			m.t.Fatal(err)
 		}
-		want := map[bool]int{false: 0, true: 1}[released]
-		if n := recalled(run.ID("released-" + strconv.FormatBool(released))); n != want {
-			t.Errorf("released %v: %d notes are recalled, want %d", released, n, want)
+		for _, ev := range e.Commit.Events {
+			if ev.Kind == run.KindDone {
+				if step, err = run.Read[run.Done](ev); err != nil {
+					m.t.Fatal(err)
+				}
+			}
 		}
+	}
+	return hits, step
+}
+
+func (m *recaller) quarantine(id session.ID, released bool) {
+	m.t.Helper()
+	q := run.Quarantined{Reason: "it read the key", Released: released}
+	if err := m.rt.Store.Apply(m.t.Context(), run.Signal{To: session.Key{Tenant: home.Tenant, ID: id}, Quarantine: &q}); err != nil {
+		m.t.Fatal(err)
 	}
 }
 

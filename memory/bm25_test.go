@@ -69,7 +69,7 @@ func TestFindAgainstReference(t *testing.T) {
 			continue
 		}
 		want[uri] = text(1 + rng.IntN(30))
-		if err := m.Write(t.Context(), uri, want[uri]); err != nil {
+		if err := m.Write(t.Context(), uri, want[uri], Origin{}); err != nil {
 			t.Fatal(err)
 		}
 	}

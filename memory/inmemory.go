@@ -23,6 +23,7 @@ type Note struct {
 	URI     string `json:"uri"`
 	Text    string `json:"text"`
 	Context string `json:"context,omitempty"` // found like Text, never shown
+	Origin  Origin `json:"origin,omitzero"`
 }
 
 // Change is what one call does to a store: first the deletes, then the puts,
@@ -76,7 +77,7 @@ func New(o *Options) *InMemory {
 }
 
 // Write implements Store.
-func (m *InMemory) Write(ctx context.Context, uri, text string) error {
+func (m *InMemory) Write(ctx context.Context, uri, text string, from Origin) error {
 	u, err := ParseURI(uri)
 	if err != nil {
 		return err
@@ -85,7 +86,7 @@ func (m *InMemory) Write(ctx context.Context, uri, text string) error {
 		return fmt.Errorf("%w: %s has %d bytes, a note holds at most %d: split it", ErrTooLarge, u, len(text), MaxText)
 	}
 	return m.change(ctx, func() Change {
-		return m.put(Note{URI: u.String(), Text: strings.ToValidUTF8(text, "\ufffd")})
+		return m.put(Note{URI: u.String(), Text: strings.ToValidUTF8(text, "\ufffd"), Origin: from})
 	})
 }
 
@@ -101,7 +102,7 @@ func (m *InMemory) put(notes ...Note) Change {
 }
 
 // Archive implements Archiver.
-func (m *InMemory) Archive(ctx context.Context, session, key string, messages []Message) (string, error) {
+func (m *InMemory) Archive(ctx context.Context, session, key string, messages []Message, from Origin) (string, error) {
 	dir, err := ParseURI(scheme + string(Session) + "/" + session + "/archives/" + hash16(key))
 	if err != nil {
 		return "", err
@@ -109,7 +110,7 @@ func (m *InMemory) Archive(ctx context.Context, session, key string, messages []
 	if strings.Contains(session, "/") {
 		return "", invalid(dir.String(), "a session id has no slash")
 	}
-	notes, err := transcript(dir, messages)
+	notes, err := transcript(dir, messages, from)
 	if err != nil {
 		return "", err
 	}
@@ -129,7 +130,7 @@ func (m *InMemory) Archive(ctx context.Context, session, key string, messages []
 }
 
 // transcript makes one note of each message.
-func transcript(dir URI, messages []Message) ([]Note, error) {
+func transcript(dir URI, messages []Message, from Origin) ([]Note, error) {
 	if len(messages) > MaxMessages {
 		return nil, fmt.Errorf("%w: %s has %d messages, an archive holds at most %d: archive in parts under several keys",
 			ErrTooLarge, dir, len(messages), MaxMessages)
@@ -152,7 +153,7 @@ func transcript(dir URI, messages []Message) ([]Note, error) {
 		if text == "" {
 			continue
 		}
-		n := Note{URI: fmt.Sprintf("%s/%06d", dir, i), Text: strings.ToValidUTF8(messages[i].Role, "\ufffd") + ": " + text}
+		n := Note{URI: fmt.Sprintf("%s/%06d", dir, i), Text: strings.ToValidUTF8(messages[i].Role, "\ufffd") + ": " + text, Origin: from}
 		if i > 0 {
 			n.Context = tail(texts[i-1], contextBytes)
 		}
@@ -347,7 +348,7 @@ func (m *InMemory) Find(ctx context.Context, q Query) ([]Hit, error) {
 		if err != nil {
 			return nil, err
 		}
-		hits[i] = Hit{URI: e.note.URI, Snippet: snippet(e.note.Text, terms), Session: u.session(), Score: e.score}
+		hits[i] = Hit{URI: e.note.URI, Snippet: snippet(e.note.Text, terms), Session: u.session(), Origin: e.note.Origin, Score: e.score}
 	}
 	return hits, nil
 }

@@ -21,23 +21,23 @@ func TestMaxNotes(t *testing.T) {
 	t.Parallel()
 	m := memory.New(&memory.Options{MaxNotes: 2})
 	for _, name := range []string{"a", "b", "a"} {
-		if err := m.Write(t.Context(), "memory://user/"+name, "text"); err != nil {
+		if err := m.Write(t.Context(), "memory://user/"+name, "text", memory.Origin{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := m.Write(t.Context(), "memory://user/c", "text"); !errors.Is(err, memory.ErrFull) {
+	if err := m.Write(t.Context(), "memory://user/c", "text", memory.Origin{}); !errors.Is(err, memory.ErrFull) {
 		t.Errorf("third note: error %v, want ErrFull", err)
 	}
-	if _, err := m.Archive(t.Context(), "s", "k", []memory.Message{{Role: "user", Text: "hello"}}); !errors.Is(err, memory.ErrFull) {
+	if _, err := m.Archive(t.Context(), "s", "k", []memory.Message{{Role: "user", Text: "hello"}}, memory.Origin{}); !errors.Is(err, memory.ErrFull) {
 		t.Errorf("archive: error %v, want ErrFull", err)
 	}
-	if err := m.Write(t.Context(), "memory://user/b", "replaced"); err != nil {
+	if err := m.Write(t.Context(), "memory://user/b", "replaced", memory.Origin{}); err != nil {
 		t.Errorf("replacing in a full store: %v", err)
 	}
 	if err := m.Delete(t.Context(), "memory://user/a"); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Write(t.Context(), "memory://user/c", "text"); err != nil {
+	if err := m.Write(t.Context(), "memory://user/c", "text", memory.Origin{}); err != nil {
 		t.Errorf("after a delete: %v", err)
 	}
 }
@@ -50,17 +50,17 @@ func TestBefore(t *testing.T) {
 	var calls int
 	var next error
 	m := memory.New(&memory.Options{Before: func(memory.Change) error { calls++; return next }})
-	if err := m.Write(t.Context(), "memory://user/a", "one"); err != nil {
+	if err := m.Write(t.Context(), "memory://user/a", "one", memory.Origin{}); err != nil {
 		t.Fatal(err)
 	}
 	next = refuse
-	if err := m.Write(t.Context(), "memory://user/a", "one"); err != nil || calls != 1 {
+	if err := m.Write(t.Context(), "memory://user/a", "one", memory.Origin{}); err != nil || calls != 1 {
 		t.Errorf("the same text again: error %v, %d changes, want one", err, calls)
 	}
 	if err := m.Delete(t.Context(), "memory://user/absent"); err != nil || calls != 1 {
 		t.Errorf("delete of nothing: error %v, %d changes, want one", err, calls)
 	}
-	if err := m.Write(t.Context(), "memory://user/a", "two"); !errors.Is(err, refuse) {
+	if err := m.Write(t.Context(), "memory://user/a", "two", memory.Origin{}); !errors.Is(err, refuse) {
 		t.Errorf("refused write: error %v", err)
 	}
 	if err := m.Delete(t.Context(), "memory://user"); !errors.Is(err, refuse) {
@@ -110,7 +110,7 @@ func Example() {
 			fmt.Println(err)
 			return
 		}
-		if err := m.Write(ctx, uri, text); err != nil {
+		if err := m.Write(ctx, uri, text, memory.Origin{}); err != nil {
 			fmt.Println(err)
 			return
 		}
@@ -134,7 +134,7 @@ func ExampleInMemory_Archive() {
 	uri, err := m.Archive(ctx, "chat-7", "run-3", []memory.Message{
 		{Role: "user", Text: "Who approves deployments?"},
 		{Role: "assistant", Text: "Mira does."},
-	})
+	}, memory.Origin{Session: "chat-7", Run: "run-3"})
 	fmt.Println(uri, err)
 	// The answer is found by the words of the question beside it.
 	hits, err := m.Find(ctx, memory.Query{Text: "approving a deployment"})
@@ -171,7 +171,7 @@ func BenchmarkFind(b *testing.B) {
 		m := memory.New(nil)
 		texts := corpus(n)
 		for i, text := range texts {
-			if err := m.Write(b.Context(), fmt.Sprintf("memory://agent/%d", i), text); err != nil {
+			if err := m.Write(b.Context(), fmt.Sprintf("memory://agent/%d", i), text, memory.Origin{}); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -192,7 +192,7 @@ func BenchmarkWrite(b *testing.B) {
 	texts := corpus(1_000)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		if err := m.Write(b.Context(), fmt.Sprintf("memory://agent/%d", i%10_000), texts[i*7%1_000]); err != nil {
+		if err := m.Write(b.Context(), fmt.Sprintf("memory://agent/%d", i%10_000), texts[i*7%1_000], memory.Origin{}); err != nil {
 			b.Fatal(err)
 		}
 	}

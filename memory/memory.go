@@ -13,11 +13,14 @@
 //
 //	m := memory.New(nil)
 //	uri, _ := memory.NoteURI(memory.User, "preferences", stepKey)
-//	_ = m.Write(ctx, uri, "Prefers a dark colour theme.")
+//	_ = m.Write(ctx, uri, "Prefers a dark colour theme.", memory.Origin{Session: "s1"})
 //	hits, _ := m.Find(ctx, memory.Query{Text: "which colours?", Limit: 4})
 //
 // [InMemory] keeps notes as long as the process lives; package memory/local
 // keeps them in a directory. A store belongs to one tenant.
+//
+// A note carries its [Origin], so that whoever recalls can leave out what came
+// from a session that nobody trusts any more. Notes of former releases have none.
 //
 // The package fetches nothing, calls no model and computes no embeddings, and
 // it does not decide what enters a prompt: hits are facts that the caller
@@ -56,10 +59,10 @@ const (
 // write is visible to all later calls at once, and it survives what the store
 // promises to survive.
 type Store interface {
-	// Write stores text under uri and replaces what was there; the same text
-	// again changes nothing. Bytes that are not UTF-8 become U+FFFD. Over
+	// Write stores text under uri and replaces what was there, with whom it is
+	// from; the same again changes nothing. Bytes that are not UTF-8 become U+FFFD. Over
 	// MaxText it is ErrTooLarge, a new note in a full store is ErrFull.
-	Write(ctx context.Context, uri, text string) error
+	Write(ctx context.Context, uri, text string, from Origin) error
 	// Read returns the text under uri, or ErrNotFound.
 	Read(ctx context.Context, uri string) (string, error)
 	// Find returns the notes that match best, best first, equal scores in
@@ -83,7 +86,16 @@ type Archiver interface {
 	// same session and key again replaces the archive, so that a repeated
 	// step doubles nothing. Blank messages are left out. Each message is
 	// found also by the words of its neighbours.
-	Archive(ctx context.Context, session, key string, messages []Message) (uri string, err error)
+	Archive(ctx context.Context, session, key string, messages []Message, from Origin) (uri string, err error)
+}
+
+// Origin is where a note comes from. The zero Origin is a note that no run
+// wrote, or one of a release that did not keep it.
+type Origin struct {
+	Session string `json:"session,omitempty"` // whose log holds the step that wrote it
+	Version uint64 `json:"version,omitempty"` // of that session, as the step saw it
+	Run     string `json:"run,omitempty"`
+	Step    string `json:"step,omitempty"` // its path in the run
 }
 
 // Message is one entry of a transcript to archive.
@@ -105,5 +117,6 @@ type Hit struct {
 	URI     string `json:"uri"`
 	Snippet string `json:"snippet"`           // the passage that matches best, white space collapsed, at most 240 characters
 	Session string `json:"session,omitempty"` // the session the note belongs to, for notes of scope session
+	Origin  Origin `json:"origin,omitzero"`   // as it was written
 	Score   int64  `json:"score"`             // BM25 in millionths, above zero
 }

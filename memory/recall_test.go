@@ -30,7 +30,7 @@ func TestRecall(t *testing.T) {
 			text, answer, _ := strings.Cut(text, " => ")
 			questions = append(questions, question{text, answer})
 		} else if name, text, ok := strings.Cut(line, ": "); ok && line[0] != '#' {
-			if err := m.Write(t.Context(), "memory://user/"+name, text); err != nil {
+			if err := m.Write(t.Context(), "memory://user/"+name, text, Origin{}); err != nil {
 				t.Fatal(err)
 			}
 			names = append(names, name)

@@ -120,7 +120,7 @@ func best(ctx context.Context, all []messages.Workflow, topic string) ([]message
 	const dir = "memory://resources/"
 	for _, w := range all {
 		words := strings.NewReplacer("_", " ", "-", " ").Replace(w.Name)
-		if err := notes.Write(ctx, dir+w.Name, words+"\n"+clip(w.Description, 4*maxDescription)); err != nil {
+		if err := notes.Write(ctx, dir+w.Name, words+"\n"+clip(w.Description, 4*maxDescription), memory.Origin{}); err != nil {
 			return nil, fmt.Errorf("auto: workflow %s: %w", w.Name, err)
 		}
 	}

@@ -177,8 +177,8 @@ func (s *Store) do(ctx context.Context, fn func() error) error {
 }
 
 // Write implements memory.Store. It returns after one fsync.
-func (s *Store) Write(ctx context.Context, uri, text string) error {
-	return s.do(ctx, func() error { return s.m.Write(ctx, uri, text) })
+func (s *Store) Write(ctx context.Context, uri, text string, from memory.Origin) error {
+	return s.do(ctx, func() error { return s.m.Write(ctx, uri, text, from) })
 }
 
 // Delete implements memory.Store. The bytes stay in the file until it is
@@ -188,8 +188,8 @@ func (s *Store) Delete(ctx context.Context, uri string) error {
 }
 
 // Archive implements memory.Archiver. It returns after one fsync.
-func (s *Store) Archive(ctx context.Context, session, key string, messages []memory.Message) (uri string, err error) {
-	err = s.do(ctx, func() (err error) { uri, err = s.m.Archive(ctx, session, key, messages); return err })
+func (s *Store) Archive(ctx context.Context, session, key string, messages []memory.Message, from memory.Origin) (uri string, err error) {
+	err = s.do(ctx, func() (err error) { uri, err = s.m.Archive(ctx, session, key, messages, from); return err })
 	return uri, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -35,7 +36,7 @@ func open(t testing.TB, dir string, o *Options) *Store {
 
 func write(t testing.TB, s *Store, uri, text string) {
 	t.Helper()
-	if err := s.Write(t.Context(), uri, text); err != nil {
+	if err := s.Write(t.Context(), uri, text, memory.Origin{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -114,7 +115,7 @@ func TestReopen(t *testing.T) {
 					for i := range messages {
 						messages[i] = memory.Message{Role: "user", Text: words[rng.IntN(len(words))]}
 					}
-					if _, err := s.Archive(t.Context(), "s1", key, messages); err != nil {
+					if _, err := s.Archive(t.Context(), "s1", key, messages, memory.Origin{}); err != nil {
 						t.Fatal(err)
 					}
 				default:
@@ -276,7 +277,7 @@ func TestLocked(t *testing.T) {
 	write(t, s, "memory://user/a", "still mine")
 	closeStore(t, s)
 	closeStore(t, s)
-	if err := s.Write(t.Context(), "memory://user/a", "late"); !errors.Is(err, memory.ErrClosed) {
+	if err := s.Write(t.Context(), "memory://user/a", "late", memory.Origin{}); !errors.Is(err, memory.ErrClosed) {
 		t.Errorf("write after close: error %v, want ErrClosed", err)
 	}
 	if _, err := s.Find(t.Context(), memory.Query{Text: "mine"}); !errors.Is(err, memory.ErrClosed) {
@@ -298,7 +299,7 @@ func TestBroken(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		err := s.Write(t.Context(), "memory://user/b", "lost")
+		err := s.Write(t.Context(), "memory://user/b", "lost", memory.Origin{})
 		if !errors.Is(err, ErrBroken) || !strings.Contains(err.Error(), dir) {
 			t.Errorf("error %v, want ErrBroken that names %s", err, dir)
 		}
@@ -440,7 +441,7 @@ func ExampleOpen() {
 		}
 		hits, err := s.Find(context.Background(), memory.Query{Text: "colour"})
 		fmt.Println(len(hits), err)
-		if err := s.Write(context.Background(), "memory://user/theme", "Prefers dark colours."); err != nil {
+		if err := s.Write(context.Background(), "memory://user/theme", "Prefers dark colours.", memory.Origin{}); err != nil {
 			fmt.Println(err)
 		}
 		if err := s.Close(); err != nil {
@@ -492,4 +493,42 @@ func BenchmarkWrite(b *testing.B) {
 	for i := 0; b.Loop(); i++ {
 		write(b, s, fmt.Sprintf("memory://user/%d", i%1000), fmt.Sprintf("note %d of the benchmark", i))
 	}
+}
+
+// TestOrigins: notes of a release that kept no origins are read, and origins
+// outlive a restart and a compaction.
+func TestOrigins(t *testing.T) {
+	dir := t.TempDir()
+	old := frameOf(t, `{"format":"rath-memory","version":1}`) + frameOf(t, `{"puts":[{"uri":"memory://user/old","text":"old words"}]}`)
+	if err := os.WriteFile(filepath.Join(dir, "notes.log"), []byte(old), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	from := memory.Origin{Session: "s1", Version: 3, Run: "r1", Step: "2.a.0"}
+	s := open(t, dir, nil)
+	if err := s.Write(t.Context(), "memory://user/new", "new words", from); err != nil {
+		t.Fatal(err)
+	}
+	for _, after := range []string{"a restart", "a compaction"} {
+		if after == "a compaction" {
+			if err := s.Compact(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		closeStore(t, s)
+		s = open(t, dir, nil)
+		hits, err := s.Find(t.Context(), memory.Query{Text: "words"})
+		if err != nil || len(hits) != 2 || hits[0].Origin != from || hits[1].Origin != (memory.Origin{}) || hits[1].Snippet != "old words" {
+			t.Errorf("after %s: %+v, %v", after, hits, err)
+		}
+	}
+}
+
+// frameOf is a record as it lies in the file.
+func frameOf(t *testing.T, payload string) string {
+	t.Helper()
+	f, err := frame(json.RawMessage(payload))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(f)
 }

@@ -29,6 +29,7 @@ func TestStore(t *testing.T, open func(t *testing.T) memory.Store) {
 	t.Run("Find", func(t *testing.T) { testFind(t, open(t)) })
 	t.Run("FindScripts", func(t *testing.T) { testFindScripts(t, open(t)) })
 	t.Run("Snippet", func(t *testing.T) { testSnippet(t, open(t)) })
+	t.Run("Origin", func(t *testing.T) { testOrigin(t, open(t)) })
 	t.Run("Order", func(t *testing.T) { testOrder(t, open(t), open(t)) })
 	t.Run("Cancelled", func(t *testing.T) { testCancelled(t, open(t)) })
 	t.Run("Concurrent", func(t *testing.T) { testConcurrent(t, open(t)) })
@@ -39,7 +40,7 @@ func TestStore(t *testing.T, open func(t *testing.T) memory.Store) {
 
 func write(t *testing.T, s memory.Store, uri, text string) {
 	t.Helper()
-	if err := s.Write(t.Context(), uri, text); err != nil {
+	if err := s.Write(t.Context(), uri, text, memory.Origin{}); err != nil {
 		t.Fatalf("write %s: %v", uri, err)
 	}
 }
@@ -87,7 +88,7 @@ func testNames(t *testing.T, s memory.Store) {
 		"memory://user/../agent/a", "memory://user/a/..", "memory://user/a\x00", "memory://user/a\nb", "memory://user/\xff",
 		"memory://user/" + strings.Repeat("x", 2000),
 	} {
-		if err := s.Write(ctx, uri, "text"); !errors.Is(err, memory.ErrInvalidURI) {
+		if err := s.Write(ctx, uri, "text", memory.Origin{}); !errors.Is(err, memory.ErrInvalidURI) {
 			t.Errorf("write %.60q: error %v, want ErrInvalidURI", uri, err)
 		}
 		if _, err := s.Read(ctx, uri); !errors.Is(err, memory.ErrInvalidURI) {
@@ -147,10 +148,24 @@ func testWrite(t *testing.T, s memory.Store) {
 	if got := read(t, s, uri); got != "bad \ufffd byte" {
 		t.Errorf("bytes that are not UTF-8 read %q", got)
 	}
-	if err := s.Write(t.Context(), uri, strings.Repeat("x", memory.MaxText+1)); !errors.Is(err, memory.ErrTooLarge) {
+	if err := s.Write(t.Context(), uri, strings.Repeat("x", memory.MaxText+1), memory.Origin{}); !errors.Is(err, memory.ErrTooLarge) {
 		t.Errorf("too large: error %v, want ErrTooLarge", err)
 	}
 	write(t, s, uri, strings.Repeat("x ", memory.MaxText/2))
+}
+
+// testOrigin: a note keeps whom it is from, and the last writer counts.
+func testOrigin(t *testing.T, s memory.Store) {
+	const uri = "memory://user/note"
+	first, second := memory.Origin{Session: "s1", Version: 4, Run: "r1", Step: "2.a.0"}, memory.Origin{Session: "s2", Run: "r2", Step: "0"}
+	for _, from := range []memory.Origin{{}, first, second, {}} {
+		if err := s.Write(t.Context(), uri, "the same words", from); err != nil {
+			t.Fatal(err)
+		}
+		if hits := find(t, s, memory.Query{Text: "words"}); len(hits) != 1 || hits[0].Origin != from || hits[0].Session != "" {
+			t.Errorf("written from %+v it is found as %+v", from, hits)
+		}
+	}
 }
 
 func testList(t *testing.T, s memory.Store) {
@@ -321,7 +336,7 @@ func testCancelled(t *testing.T, s memory.Store) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	const uri = "memory://user/a"
-	errs := map[string]error{"write": s.Write(ctx, uri, "x"), "delete": s.Delete(ctx, uri)}
+	errs := map[string]error{"write": s.Write(ctx, uri, "x", memory.Origin{}), "delete": s.Delete(ctx, uri)}
 	_, errs["read"] = s.Read(ctx, uri)
 	_, errs["find"] = s.Find(ctx, memory.Query{Text: "x"})
 	_, errs["list"] = s.List(ctx, uri)
@@ -342,7 +357,7 @@ func testConcurrent(t *testing.T, s memory.Store) {
 		wg.Go(func() {
 			for i := range each {
 				uri := fmt.Sprintf("memory://agent/w%d/n%d", w, i)
-				if err := s.Write(t.Context(), uri, fmt.Sprintf("common word%dx%d", w, i)); err != nil {
+				if err := s.Write(t.Context(), uri, fmt.Sprintf("common word%dx%d", w, i), memory.Origin{}); err != nil {
 					t.Errorf("write %s: %v", uri, err)
 				}
 				hits, err := s.Find(t.Context(), memory.Query{Text: fmt.Sprintf("word%dx%d", w, i)})
@@ -371,7 +386,7 @@ func testArchive(t *testing.T, s memory.Store) {
 	a := s.(memory.Archiver)
 	archive := func(session, key string, messages ...memory.Message) string {
 		t.Helper()
-		uri, err := a.Archive(t.Context(), session, key, messages)
+		uri, err := a.Archive(t.Context(), session, key, messages, memory.Origin{Session: "writer", Run: key})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -395,7 +410,7 @@ func testArchive(t *testing.T, s memory.Store) {
 		t.Errorf("the second message is %q", got)
 	}
 	hits := find(t, s, memory.Query{Text: "grinder"})
-	if len(hits) != 1 || hits[0].URI != uris[0] || hits[0].Session != "s1" {
+	if len(hits) != 1 || hits[0].URI != uris[0] || hits[0].Session != "s1" || hits[0].Origin != (memory.Origin{Session: "writer", Run: "run/2.0"}) {
 		t.Errorf("the question is found as %v", hits)
 	}
 	// The answer has not the word, but stands next to one that has.
@@ -413,19 +428,19 @@ func testArchive(t *testing.T, s memory.Store) {
 	}
 	archive("s2", "empty")
 	for _, session := range []string{"", "..", "a/b", "a\n"} {
-		if _, err := a.Archive(t.Context(), session, "k", messages); !errors.Is(err, memory.ErrInvalidURI) {
+		if _, err := a.Archive(t.Context(), session, "k", messages, memory.Origin{}); !errors.Is(err, memory.ErrInvalidURI) {
 			t.Errorf("session %q: error %v, want ErrInvalidURI", session, err)
 		}
 	}
-	if _, err := a.Archive(t.Context(), "s3", "k", make([]memory.Message, memory.MaxMessages+1)); !errors.Is(err, memory.ErrTooLarge) {
+	if _, err := a.Archive(t.Context(), "s3", "k", make([]memory.Message, memory.MaxMessages+1), memory.Origin{}); !errors.Is(err, memory.ErrTooLarge) {
 		t.Errorf("too many messages: error %v, want ErrTooLarge", err)
 	}
 	large := memory.Message{Text: strings.Repeat("x", memory.MaxText+1)}
-	if _, err := a.Archive(t.Context(), "s3", "k", []memory.Message{messages[0], large}); !errors.Is(err, memory.ErrTooLarge) {
+	if _, err := a.Archive(t.Context(), "s3", "k", []memory.Message{messages[0], large}, memory.Origin{}); !errors.Is(err, memory.ErrTooLarge) {
 		t.Errorf("too large a message: error %v, want ErrTooLarge", err)
 	}
 	many := slices.Repeat([]memory.Message{{Text: strings.Repeat("x", memory.MaxText)}}, memory.MaxArchive/memory.MaxText+1)
-	if _, err := a.Archive(t.Context(), "s3", "k", many); !errors.Is(err, memory.ErrTooLarge) {
+	if _, err := a.Archive(t.Context(), "s3", "k", many, memory.Origin{}); !errors.Is(err, memory.ErrTooLarge) {
 		t.Errorf("too much in all: error %v, want ErrTooLarge", err)
 	}
 	if uris := list(t, s, "memory://session/s3"); len(uris) != 0 {

@@ -23,7 +23,7 @@ type Question struct {
 	Kind      string       `json:"kind"` // run.WaitApproval or run.WaitResponse
 	Name      string       `json:"name,omitempty"`
 	Title     string       `json:"title,omitempty"`
-	Expires   int64        `json:"expires_ms,omitempty"`   // Unix milliseconds; zero is never
+	Expires   int64        `json:"expires_ms,omitempty"`   // Unix milliseconds; zero, in logs of former releases, is never
 	Submitted int64        `json:"submitted_ms,omitempty"` // when the run was
 	BranchOf  run.ID       `json:"branch_of,omitempty"`    // the run that opened this one as a branch
 	wait      lineage.Wait // as lineage tells it

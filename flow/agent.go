@@ -42,8 +42,8 @@ type Agent struct {
 	// none. It must answer the same for the same call. Calls that are rejected
 	// do not run, and the model is told why.
 	Approve func(spec tool.Spec, args json.RawMessage) bool
-	// ApproveWithin is how long a person has; zero is for good. A call that
-	// nobody approved in time counts as rejected.
+	// ApproveWithin is how long a person has; zero is run.DefaultExpiry. A call
+	// that nobody approved in time counts as rejected.
 	ApproveWithin time.Duration
 }
 

@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,7 +18,7 @@ type AwaitOptions struct {
 	// Title and Detail tell people what is asked.
 	Title, Detail string
 	// Timeout is after how long Await gives up with run.ErrExpired; zero is
-	// never. It is counted from the commit that asks.
+	// run.DefaultExpiry. It is counted from the commit that asks.
 	Timeout time.Duration
 }
 
@@ -57,8 +58,8 @@ func Sleep(ctx context.Context, d time.Duration) error {
 // Question is what a person is asked to approve.
 type Question struct {
 	Title, Detail string
-	// Expires is how long the question stands; zero is for good. Then Approve
-	// returns run.ErrExpired.
+	// Expires is how long the question stands; zero is run.DefaultExpiry. Then
+	// Approve returns run.ErrExpired.
 	Expires time.Duration
 }
 
@@ -102,7 +103,7 @@ func Listen(ctx context.Context, s session.Session, o *AwaitOptions) (session.Se
 	chunks, upTo := heard(inbox)
 	d := run.Done{Inbox: upTo, Summary: "hears " + count(len(chunks), "message")}
 	if len(chunks) == 0 {
-		d.Code, d.Error = run.CodeExpired, fmt.Sprintf("flow: nobody said anything in %s", o.Timeout)
+		d.Code, d.Error = run.CodeExpired, fmt.Sprintf("flow: nobody said anything in %s", cmp.Or(max(o.Timeout, 0), run.DefaultExpiry))
 	}
 	ack, err := st.commit(d, chunks...)
 	if err != nil {

@@ -33,7 +33,7 @@ func release(revision string, notes, published *atomic.Int32) flow.Registration 
 			if err != nil {
 				return s, err
 			}
-			a, err := flow.Approve(ctx, flow.Question{Title: "Publish?", Detail: text, Expires: 30 * 24 * time.Hour})
+			a, err := flow.Approve(ctx, flow.Question{Title: "Publish?", Detail: text})
 			if err != nil {
 				return s, err
 			}
@@ -78,6 +78,8 @@ func week(t *testing.T, after string) {
 	}
 	if r := waiting(); len(r.Waits) != 1 || r.Waits[0].Title != "Publish?" {
 		t.Fatalf("it waits for %+v", r.Waits)
+	} else if left := time.Until(time.UnixMilli(r.Waits[0].Due)); left > run.DefaultExpiry || left < run.DefaultExpiry-time.Minute {
+		t.Errorf("the question stands for another %s", left)
 	}
 	if got := n.sys.Running(); got != 0 {
 		t.Errorf("%d runs execute while it waits", got)

@@ -88,7 +88,11 @@ func (w *Writer) complete(r *Record, e session.Event, now time.Time) (session.Ev
 			return e, fmt.Errorf("run: %s waits in the log of %s, not of %s: %w", r.ID, r.Home, w.key, ErrState)
 		}
 		if e.Kind == KindWaiting {
-			return e, nil
+			v, err := Read[Suspended](e)
+			if err != nil {
+				return e, err
+			}
+			return NewEvent(KindWaiting, v.expiring(now))
 		}
 		v, err := Read[FanOut](e)
 		if err != nil {
@@ -113,7 +117,7 @@ func (w *Writer) complete(r *Record, e session.Event, now time.Time) (session.Ev
 		if err != nil || v.Expires != 0 {
 			return e, err
 		}
-		v.Expires = now.Add(ReviewLife).UnixMilli()
+		v.Expires = now.Add(DefaultExpiry).UnixMilli()
 		return event(KindReview, v), nil
 	case KindWarmed:
 		if v, err := Read[Warmed](e); err != nil || v.Run != r.ID {

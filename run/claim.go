@@ -39,7 +39,7 @@ func (w *Writer) Claim(c Claim, now time.Time) (*Granted, error) {
 		return w.grant(r, Queued), nil
 	case r.Claims >= MaxClaims:
 		v := Review{
-			Attempt: r.Attempt, Code: CodePoison, Expires: now.Add(ReviewLife).UnixMilli(), Run: r.ID,
+			Attempt: r.Attempt, Code: CodePoison, Expires: now.Add(DefaultExpiry).UnixMilli(), Run: r.ID,
 			Reason: fmt.Sprintf("claimed %d times without a new step", r.Claims),
 		}
 		events := []session.Event{event(KindReview, v)}

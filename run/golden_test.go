@@ -211,14 +211,16 @@ func TestGolden(t *testing.T) {
 	h.same(old, again, "the old snapshot")
 }
 
-// TestGoldenFormer: what was stored before fields were added to schema 1 is
-// read as it was.
+// TestGoldenFormer: what was stored before fields were added to schema 1, and
+// before waits for people got an expiry, is read as it was.
 func TestGoldenFormer(t *testing.T) {
-	file, err := os.ReadFile(filepath.Join("testdata", "golden", "former1.commits.jsonl"))
-	if err != nil {
-		t.Fatal(err)
+	for _, former := range []string{"former1", "former2"} {
+		file, err := os.ReadFile(filepath.Join("testdata", "golden", former+".commits.jsonl"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		newTheatre(t, 0).reads(t, bytes.ReplaceAll(file, []byte("\r\n"), []byte("\n")), former+".projection.json")
 	}
-	newTheatre(t, 0).reads(t, bytes.ReplaceAll(file, []byte("\r\n"), []byte("\n")), "former1.projection.json")
 }
 
 // reads folds stored commits and compares what they say with a file.

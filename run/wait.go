@@ -29,9 +29,11 @@ type Suspended struct {
 type Wait struct {
 	Branches []session.ID `json:"branches,omitempty"` // of a fan-out
 	Detail   string       `json:"detail,omitempty"`
-	Due      int64        `json:"due,omitempty"` // Unix milliseconds: a timer decides it then
-	Kind     string       `json:"kind"`
-	Name     string       `json:"name,omitempty"` // of the tool or the step
+	// Due, in Unix milliseconds, is when a timer decides it. The writer gives one
+	// to what only somebody outside can end, see DefaultExpiry.
+	Due  int64  `json:"due,omitempty"`
+	Kind string `json:"kind"`
+	Name string `json:"name,omitempty"` // of the tool or the step
 	// Need is how many branches must succeed; zero waits for the ends of all.
 	Need  int    `json:"need,omitempty"`
 	Path  Path   `json:"path"` // of the step; answers name it
@@ -93,8 +95,28 @@ const (
 	MaxMessage = 64 << 10
 )
 
-// ReviewLife is how long a run waits for a person to resolve it.
-const ReviewLife = 14 * 24 * time.Hour
+// DefaultExpiry is how long a run waits for somebody outside if the author said
+// nothing else: with a review, a question or a wait for words. The end is
+// written into the commit that begins to wait, so that it stays what it was when
+// a release changes this; a wait in an older log may have none, and stands.
+const DefaultExpiry = 14 * 24 * time.Hour
+
+// outside reports whether only somebody outside can end a wait, who may never
+// do it. Timers have their time, and branches end by themselves.
+func (w Wait) outside() bool {
+	return w.Kind == WaitApproval || w.Kind == WaitResponse || w.Kind == WaitMessage
+}
+
+// expiring gives the waits that need it an expiry.
+func (v Suspended) expiring(now time.Time) Suspended {
+	v.For = slices.Clone(v.For)
+	for i := range v.For {
+		if w := &v.For[i]; w.Due == 0 && w.outside() {
+			w.Due = now.Add(DefaultExpiry).UnixMilli()
+		}
+	}
+	return v
+}
 
 // answers reports whether a received fact decides a question at a path.
 func (v Received) answers(p Path) bool {

@@ -28,7 +28,9 @@ func (a *app) approvalsCommand() *cobra.Command {
 		Short: "List the open questions of all runs",
 		Long: `Lists the open questions of all runs, those of the oldest run first. "approve"
 and "reject" decide about an approval, "respond" answers a response. A waiting
-run holds nothing but its session: it may wait for weeks.`,
+run holds nothing but its session: it may wait for weeks. LEFT is how long a
+question stands: 14 days, unless the workflow or the task says otherwise. Then
+the run goes on without an answer: a call that nobody approved does not run.`,
 		Example: `  rath approvals ls
   rath approvals ls -o jsonl
   rath approve 7f3a

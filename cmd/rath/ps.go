@@ -289,6 +289,9 @@ func (a *app) show(ctx context.Context, s *system, name string, full bool) error
 // runLine tells of a run how it stands.
 func (a *app) runLine(r *messages.RunInfo) {
 	a.out.Printf("run      %s of %s, %s", r.Run, or(r.Workflow, "no workflow"), r.State)
+	if r.State == run.NeedsReview && r.Due > 0 {
+		a.out.Printf(" until %s", moment(time.UnixMilli(r.Due)))
+	}
 	if more := note(r, func(id run.ID) string { return string(id) }); more != "" {
 		if !strings.HasPrefix(more, "for ") { // what a run waits for
 			a.out.Printf(":")

@@ -220,6 +220,7 @@ var changing = []struct {
 	// The beginning of a run's id, in a table of runs. One in twelve has letters only.
 	{regexp.MustCompile(`(?m)^[a-z2-7]{12}(  +(?:queued|running|waiting|needs_review|succeeded|failed|cancelled|timed_out)\b)`), "RUN$1"},
 	{regexp.MustCompile(`(done +)[0-9.]+ m?s`), "${1}TIME"},
+	{regexp.MustCompile(`until \d{4}-\d\d-\d\d[ \d:]*(UTC)?`), "until MOMENT"},
 	{regexp.MustCompile(`\d\d:\d\d:\d\d(\.\d+)?`), "CLOCK"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d CLOCK \S+`), "TIME"},
 	{regexp.MustCompile(`(?m)^\d+ +CLOCK`), "SEQ CLOCK"},

@@ -84,6 +84,9 @@ func (w *world) auditOnce(ctx context.Context) (*audit.Report, error) {
 		return nil, err
 	}
 	o := &audit.Options{Schemas: schemas, Edition: run.Edition + 1, Limit: 5}
+	for _, secret := range w.secrets() {
+		o.Secrets = append(o.Secrets, secret)
+	}
 	for name, to := range map[string]*[]io.Reader{"witness.jsonl": &o.Tools, "told.jsonl": &o.Clients} {
 		data, err := os.ReadFile(w.path(name))
 		if err != nil {
@@ -97,6 +100,38 @@ func (w *world) auditOnce(ctx context.Context) (*audit.Report, error) {
 	}
 	o.Models = []io.Reader{requests}
 	return audit.Run(ctx, audit.ReadDump(dump), o)
+}
+
+// secrets are the credentials of the world, by what they are.
+func (w *world) secrets() map[string]string {
+	all := w.f.Secrets()
+	all["key of the model"] = w.model.key
+	return all
+}
+
+// kept looks for credentials in what all processes logged, the clients heard
+// and the model was asked. What is in the streams, the audit says.
+func (w *world) kept() {
+	w.t.Helper()
+	files := []string{w.path("told.jsonl"), w.path("history.jsonl"), w.path("model.jsonl"), w.path("witness.jsonl")}
+	for _, p := range w.f.All() {
+		files = append(files, p.Log)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			w.fatal(err)
+		}
+		for what, secret := range w.secrets() {
+			if bytes.Contains(data, []byte(secret)) {
+				w.fail("%s tells the %s", file, what)
+			}
+		}
+	}
+	if served, keyed := w.model.served.Load(), w.model.keyed.Load(); keyed == 0 || keyed < served {
+		w.fail("%d of %d requests to the model brought its key", keyed, served)
+	}
+	w.t.Logf("%d credentials are in none of %d files; %d answers of the model said its key", len(w.secrets()), len(files), w.model.echoed.Load())
 }
 
 // operatorOf is a connection with the rights of an operator, up to the end of

@@ -42,6 +42,7 @@ func (w *world) check() {
 		w.fail("%v", err)
 	}
 	w.crashes()
+	w.kept()
 	seen, err := sightings(w.path("witness.jsonl"))
 	if err != nil {
 		w.fatal(err)

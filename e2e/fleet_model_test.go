@@ -19,12 +19,15 @@ import (
 // it works.
 type modelHost struct {
 	url    string
+	key    string // that a request has to bring
 	log    *os.File
 	server *http.Server
 	listen net.Listener
 	sick   atomic.Pointer[sickness]
 	served atomic.Int64
-	ill    atomic.Bool // it was sick at some time
+	keyed  atomic.Int64 // requests that brought the key
+	echoed atomic.Int64 // answers that said it
+	ill    atomic.Bool  // it was sick at some time
 }
 
 // sickness is what a model server has.
@@ -33,11 +36,12 @@ type sickness struct {
 	delay time.Duration
 	// one of so many requests is not answered properly; 0 is none
 	oneOf int64
-	bad   func(w http.ResponseWriter, r *http.Request)
+	bad   func(m *modelHost, w http.ResponseWriter, r *http.Request)
 }
 
-// newModelHost serves a script at an address of the fleet's network.
-func newModelHost(ip, script, witness string, delay time.Duration) (*modelHost, error) {
+// newModelHost serves a script at an address of the fleet's network, to who
+// brings the key.
+func newModelHost(ip, key, script, witness string, delay time.Duration) (*modelHost, error) {
 	data, err := os.ReadFile(script)
 	if err != nil {
 		return nil, err
@@ -46,7 +50,7 @@ func newModelHost(ip, script, witness string, delay time.Duration) (*modelHost, 
 	if err != nil {
 		return nil, err
 	}
-	m := &modelHost{}
+	m := &modelHost{key: key}
 	if m.log, err = os.Create(witness); err != nil {
 		return nil, err
 	}
@@ -60,6 +64,11 @@ func newModelHost(ip, script, witness string, delay time.Duration) (*modelHost, 
 	m.url = fmt.Sprintf("http://%s/v1", m.listen.Addr())
 	m.server = &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := m.served.Add(1)
+		if r.Header.Get("Authorization") != "Bearer "+m.key {
+			http.Error(w, `{"error":{"message":"no key, or another one"}}`, http.StatusUnauthorized)
+			return
+		}
+		m.keyed.Add(1)
 		if s := m.sick.Load(); s != nil {
 			select {
 			case <-time.After(s.delay):
@@ -68,7 +77,7 @@ func newModelHost(ip, script, witness string, delay time.Duration) (*modelHost, 
 			}
 			if s.oneOf > 0 && n%s.oneOf == 0 {
 				m.ill.Store(true)
-				s.bad(w, r)
+				s.bad(m, w, r)
 				return
 			}
 		}
@@ -85,14 +94,17 @@ func (m *modelHost) close() error {
 // What model servers suffer from.
 var sicknesses = []sickness{
 	{name: "slow", delay: 700 * time.Millisecond},
-	{name: "errors", oneOf: 3, bad: func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, `{"error":{"message":"broken"}}`, http.StatusInternalServerError)
+	{name: "errors", oneOf: 3, bad: func(m *modelHost, w http.ResponseWriter, _ *http.Request) {
+		// Servers say the key in an error. It must end up in nothing that is kept.
+		m.echoed.Add(1)
+		http.Error(w, `{"error":{"message":"broken for `+m.key+` today"}}`, http.StatusInternalServerError)
 	}},
-	{name: "overloaded", oneOf: 2, bad: func(w http.ResponseWriter, _ *http.Request) {
+	{name: "overloaded", oneOf: 2, bad: func(m *modelHost, w http.ResponseWriter, _ *http.Request) {
+		m.echoed.Add(1)
 		w.Header().Set("Retry-After", "1")
-		http.Error(w, `{"error":{"message":"slow down"}}`, http.StatusTooManyRequests)
+		http.Error(w, `{"error":{"message":"slow down, `+m.key+`"}}`, http.StatusTooManyRequests)
 	}},
-	{name: "hanging", oneOf: 4, bad: func(_ http.ResponseWriter, r *http.Request) {
+	{name: "hanging", oneOf: 4, bad: func(_ *modelHost, _ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		select {
 		case <-r.Context().Done():
@@ -100,9 +112,9 @@ var sicknesses = []sickness{
 		}
 		panic(http.ErrAbortHandler)
 	}},
-	{name: "truncating", oneOf: 4, bad: func(w http.ResponseWriter, _ *http.Request) {
+	{name: "truncating", oneOf: 4, bad: func(_ *modelHost, w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		_, _ = io.WriteString(w, "data: {\"id\":\"x\",\"choices\":[{\"delta\":{\"content\":\"half an ans\"}}]}\n\n")
 	}},
-	{name: "aborting", oneOf: 4, bad: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
+	{name: "aborting", oneOf: 4, bad: func(*modelHost, http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/llm/openai"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/session"
@@ -133,7 +134,7 @@ func fleetTool() error {
 // fleetNode is a node with the workflows that the load generator submits. What
 // a run does depends on its input alone.
 func fleetNode() error {
-	provider := llm.Provider{Kind: "openai", Model: "m", BaseURL: os.Getenv(envModel)}
+	provider := llm.Provider{Kind: "openai", Model: "m", BaseURL: os.Getenv(envModel), KeyRef: openai.EnvKey}
 	agent := func(name string, tools ...tool.Tool) *flow.Agent {
 		return &flow.Agent{Name: name, Prompt: "You work.", Provider: provider, Tools: tools}
 	}

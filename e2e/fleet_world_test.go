@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	crand "crypto/rand"
 	"errors"
 	"flag"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/fleet"
+	"github.com/rathcluster/rath/llm/openai"
 )
 
 var (
@@ -80,7 +82,7 @@ func newWorld(t *testing.T, seed uint64, s shape) *world {
 			t.Error(err)
 		}
 	})
-	if w.model, err = newModelHost(w.f.Self(), "testdata/fleet.txtar", w.path("model.jsonl"), 30*time.Millisecond); err != nil {
+	if w.model, err = newModelHost(w.f.Self(), crand.Text(), "testdata/fleet.txtar", w.path("model.jsonl"), 30*time.Millisecond); err != nil {
 		w.fatal(err)
 	}
 	t.Cleanup(func() {
@@ -99,7 +101,7 @@ func newWorld(t *testing.T, seed uint64, s shape) *world {
 		self = programWith(t, "off_"+s.off)
 	}
 	node := fleet.Program{Path: self, Env: []string{
-		childEnv + "=fleet-node", "OPENAI_BASE_URL=" + w.model.url, envWitness + "=" + w.path("witness.jsonl"), envModel + "=" + w.model.url, envFiles + "=" + w.path("files"),
+		childEnv + "=fleet-node", openai.EnvKey + "=" + w.model.key, "OPENAI_BASE_URL=" + w.model.url, envWitness + "=" + w.path("witness.jsonl"), envModel + "=" + w.model.url, envFiles + "=" + w.path("files"),
 		envStall + "=" + w.path("stalls"),
 	}}
 	node.Args = []string{"-model", "m"} // nodes without routers choose themselves
@@ -115,7 +117,7 @@ func newWorld(t *testing.T, seed uint64, s shape) *world {
 	if err := w.f.AddNodes(ctx, s.nodes, node); err != nil {
 		w.fatal(err)
 	}
-	router := fleet.Program{Path: self, Args: []string{"-model", "m"}, Env: []string{childEnv + "=fleet-router", "OPENAI_BASE_URL=" + w.model.url}}
+	router := fleet.Program{Path: self, Args: []string{"-model", "m"}, Env: []string{childEnv + "=fleet-router", openai.EnvKey + "=" + w.model.key, "OPENAI_BASE_URL=" + w.model.url}}
 	if err := w.f.AddRouters(ctx, s.routers, router); err != nil {
 		w.fatal(err)
 	}

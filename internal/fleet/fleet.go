@@ -42,6 +42,7 @@ type Fleet struct {
 	thread                                       *thread
 	network                                      *network
 	nodePassword, operatorPassword, toolPassword string
+	gossipKey                                    string // in base64
 
 	servers, nodes, routers, others []*Process
 
@@ -73,8 +74,9 @@ func Start(ctx context.Context, opts *Options) (_ *Fleet, err error) {
 	// Nodes find each other by the key.
 	key := make([]byte, 32)
 	rand.Read(key) //nolint:errcheck // never fails, by its contract
+	f.gossipKey = base64.StdEncoding.EncodeToString(key)
 	if err = os.MkdirAll(f.o.Dir, 0o700); err == nil {
-		err = os.WriteFile(f.dir(keyFile), []byte(base64.StdEncoding.EncodeToString(key)), 0o600)
+		err = os.WriteFile(f.dir(keyFile), []byte(f.gossipKey), 0o600)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("fleet: %w", err)
@@ -223,6 +225,14 @@ func (f *Fleet) OperatorLogin() (user, password string) { return "operator", f.o
 
 // ToolLogin is the login that may announce tools and answer their calls.
 func (f *Fleet) ToolLogin() (user, password string) { return "tool", f.toolPassword }
+
+// Secrets are the credentials of the fleet itself, by what they are: the
+// passwords of the logins, and the key of gossip as its file holds it.
+func (f *Fleet) Secrets() map[string]string {
+	return map[string]string{
+		"password of nodes": f.nodePassword, "password of operators": f.operatorPassword, "password of tools": f.toolPassword, "key of gossip": f.gossipKey,
+	}
+}
 
 // Cut loses everything that from sends to to; nil stands for this process. The
 // other direction works on. Each cut is healed once.

@@ -169,7 +169,7 @@ func full() map[string]any {
 		"letter-end.v1": messages.LetterEnd{Schema: 1, At: 1, End: messages.LetterRetried, By: "b", Reason: "r", Run: "r1-r1", TimeMS: 1},
 		"work.v1": messages.Work{
 			Tenant: "acme", Session: "s1", Run: "r1", Workflow: "fix", Revision: "r1", Cancel: &run.CancelRequested{By: "b", Close: "cancelled", Reason: "r", Run: "r1"},
-			Received: fullReceived(), Close: &run.Disposal{Reason: "r", Session: "s2", State: session.ClosedCancelled}, Tick: true,
+			Received: fullReceived(), Close: &run.Disposal{Reason: "r", Session: "s2", State: session.ClosedCancelled}, Tick: true, Woken: true,
 			Quarantine: &run.Quarantined{By: "b", ID: "i", Next: &run.Offer{Revision: "r1", Run: "r2", Workflow: "fix"}, Reason: "r", Released: true},
 			Rebudget:   &run.Rebudgeted{Budget: run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, By: "b", Reason: "r", Run: "r1"}, Late: new(fullDone(run.StepTool)),
 			Branch:  fullBranch(),

@@ -31,6 +31,9 @@ type Work struct {
 	Input string `json:"input,omitempty"`
 	// Branch is set for the task of a fan-out's branch.
 	Branch *run.Branch `json:"branch,omitempty"`
+	// Woken asks the node that wrote the session last whether it takes up the
+	// run, at once, before it claims it.
+	Woken bool `json:"woken,omitempty"`
 }
 
 // WorkOf returns what travels of work.
@@ -46,7 +49,7 @@ func WorkOf(w run.Work) Work {
 		return Work{}
 	}
 	t := w.Task
-	out := Work{Tenant: t.Session.Tenant, Session: t.Session.ID, Run: t.ID, Workflow: t.Workflow, Revision: t.Revision}
+	out := Work{Tenant: t.Session.Tenant, Session: t.Session.ID, Run: t.ID, Workflow: t.Workflow, Revision: t.Revision, Woken: w.Woken}
 	if !t.Resume {
 		out.Task, out.Input, out.Branch = taskOf(*t), string(t.Input), t.Branch
 	}
@@ -111,5 +114,5 @@ func DecodeWork(data []byte) (run.Work, error) {
 			t.Input = json.RawMessage(w.Input)
 		}
 	}
-	return run.Work{Task: &t}, nil
+	return run.Work{Task: &t, Woken: w.Woken && t.Resume}, nil
 }

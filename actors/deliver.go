@@ -23,6 +23,8 @@ const (
 	Queued Answer = "queued"
 	// NotMine: the session is not held here.
 	NotMine Answer = "not_mine"
+	// Taken: a woken run has a slot here, and is being claimed.
+	Taken Answer = "taken"
 )
 
 // Accept takes a task: it claims the run here and executes it, or queues it
@@ -51,7 +53,7 @@ func (s *System) Accept(ctx context.Context, t run.Task) (Answer, error) {
 			return "", err
 		}
 	}
-	return s.settle(ctx, t.Session, run.Work{Task: &t}, func() (Answer, error) { return s.begin(ctx, t) })
+	return s.settle(ctx, t.Session, run.Work{Task: &t}, func() (Answer, error) { return s.begin(ctx, t, nil) })
 }
 
 // presume activates the session of a branch that is offered for the first time
@@ -252,7 +254,13 @@ func (s *System) holder(ctx context.Context, k session.Key) (holder, error) {
 
 // Delivered takes work that another incarnation sent to this one as the last
 // writer of a session. It answers NotMine unless the session is active here
-// and this activation wrote it; the sender then activates it itself.
+// and this activation wrote it; the sender then activates it itself. What may
+// end a wait is taken also if another activation here wrote the session.
+//
+// A woken run is answered at once, whether the session is active or not: Taken
+// says that it has a slot, and is claimed like any other that is accepted; what
+// cannot be claimed after all goes to Options.Offer. run.ErrBusy: no slot is
+// free. run.ErrShutdown: the System drains. NotMine: it does not go on here.
 func (s *System) Delivered(ctx context.Context, w run.Work) (Answer, error) {
 	var k session.Key
 	switch {
@@ -263,14 +271,20 @@ func (s *System) Delivered(ctx context.Context, w run.Work) (Answer, error) {
 	default:
 		return "", fmt.Errorf("actors: delivery without task or signal: %w", run.ErrMalformed)
 	}
-	if s.held.get(k) == nil {
+	if w.Woken && w.Task != nil {
+		return s.wake(ctx, *w.Task)
+	}
+	// A wait may last longer than a session stays in memory. What ends it is
+	// taken by this node also then, so that the run can go on here.
+	ends := w.Signal != nil && (w.Signal.Received != nil || w.Signal.Tick) && !s.executions.refuses()
+	if s.held.get(k) == nil && !ends {
 		return NotMine, nil
 	}
 	h, err := s.holder(ctx, k)
 	if err != nil {
 		return "", err
 	}
-	if h.incarnation != s.o.Incarnation || !h.here {
+	if h.incarnation != s.o.Incarnation || !h.here && !ends {
 		return NotMine, nil
 	}
 	var a Answer
@@ -309,7 +323,19 @@ func (s *System) deliveredTask(ctx context.Context, t run.Task, active run.ID) (
 		// himself would cut off the run that executes here.
 		return Queued, s.o.Runtime.Enqueue(ctx, t)
 	}
-	a, err := s.begin(ctx, t)
+	var release func()
+	if t.Resume && !s.executions.any(keyOf(t)) {
+		// Nobody is cut off if others take it: it need not wait here for a slot,
+		// or for the end of a drain.
+		var ok bool
+		if release, ok = s.executions.now(); !ok || s.executions.refuses() {
+			if ok {
+				release()
+			}
+			return NotMine, nil
+		}
+	}
+	a, err := s.begin(ctx, t, release)
 	if errors.Is(err, run.ErrNotSupported) {
 		return NotMine, nil // it needs another revision of the workflow
 	}

@@ -46,6 +46,13 @@ func (x *executions) enter(k runKey) error {
 	return nil
 }
 
+// refuses reports whether the system drains.
+func (x *executions) refuses() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.refuse
+}
+
 // leave takes back what enter noted.
 func (x *executions) leave(k runKey) {
 	x.mu.Lock()
@@ -83,6 +90,14 @@ func (x *executions) has(k runKey) bool {
 	return ok || x.starting[k] > 1
 }
 
+// any reports whether a run executes or is being claimed.
+func (x *executions) any(k runKey) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	_, ok := x.running[k]
+	return ok || x.starting[k] > 0
+}
+
 // slot takes a slot, waits at most so long for it, and returns how to give it
 // back.
 func (x *executions) slot(ctx context.Context, wait time.Duration, held bool) (release func(), err error) {
@@ -116,6 +131,16 @@ func (x *executions) slot(ctx context.Context, wait time.Duration, held bool) (r
 			<-x.fresh
 		}
 	}, nil
+}
+
+// now takes a slot for a run that a log holds already, if one is free.
+func (x *executions) now() (release func(), ok bool) {
+	select {
+	case x.slots <- struct{}{}:
+		return func() { <-x.slots }, true
+	default:
+		return nil, false
+	}
 }
 
 // Free returns how many new tasks could begin to execute now.

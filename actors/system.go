@@ -99,6 +99,9 @@ type Options struct {
 	// Deliver hands work to the incarnation that holds a session; nil on a
 	// single node. It returns an error when nobody answers.
 	Deliver func(ctx context.Context, incarnation string, w run.Work) (Answer, error)
+	// Offer offers a run to the nodes of its pool that was taken here before
+	// them and could not be claimed; nil leaves that to whoever sweeps.
+	Offer func(ctx context.Context, t run.Task) error
 	// Silence is how long an incarnation may take to answer before the session
 	// is activated here; 0 is DefaultSilence.
 	Silence time.Duration

@@ -50,14 +50,18 @@ func (e runtimeEngine) begin(ctx context.Context, t run.Task) (execution, error)
 
 // begin claims a task here and, if it got it, executes it. It goes on when
 // ctx ends: a claim that nobody executes would hold the session. Only a drain
-// that has lost patience ends it.
-func (s *System) begin(ctx context.Context, t run.Task) (Answer, error) {
+// that has lost patience ends it. It gives back release, that of a slot which was
+// taken for the run before; without one it takes a slot.
+func (s *System) begin(ctx context.Context, t run.Task, release func()) (Answer, error) {
 	type result struct {
 		answer Answer
 		err    error
 	}
 	k := keyOf(t)
 	if err := s.executions.enter(k); err != nil {
+		if release != nil {
+			release()
+		}
 		return "", err
 	}
 	done := make(chan result, 1)
@@ -65,7 +69,7 @@ func (s *System) begin(ctx context.Context, t run.Task) (Answer, error) {
 	s.work.run(func() {
 		defer s.drain.begins.Done()
 		defer s.executions.leave(k)
-		a, err := s.claim(context.WithoutCancel(ctx), t)
+		a, err := s.claim(context.WithoutCancel(ctx), t, release)
 		done <- result{a, err}
 	})
 	select {
@@ -76,10 +80,12 @@ func (s *System) begin(ctx context.Context, t run.Task) (Answer, error) {
 	}
 }
 
-func (s *System) claim(ctx context.Context, t run.Task) (Answer, error) {
-	release, err := s.executions.slot(ctx, s.o.SlotWait, t.Resume)
-	if err != nil {
-		return "", err
+func (s *System) claim(ctx context.Context, t run.Task, release func()) (Answer, error) {
+	if release == nil {
+		var err error
+		if release, err = s.executions.slot(ctx, s.o.SlotWait, t.Resume); err != nil {
+			return "", err
+		}
 	}
 	ex, err := s.claimed(ctx, t)
 	if errors.Is(err, run.ErrState) {

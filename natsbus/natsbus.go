@@ -146,7 +146,10 @@ type Conn struct {
 	// dials counts the connections that were begun, each before anything is
 	// sent over it. The client's own count of reconnects is behind its lock,
 	// which it holds while it writes.
-	dials  atomic.Uint64
+	dials atomic.Uint64
+	// spare reports whether this process could take more from its pool's queue
+	// than waits there; nil while it takes nothing.
+	spare  atomic.Pointer[func() bool]
 	closed chan struct{}
 	// place is EventSubject, but for tests whose ids are not minted.
 	place func(session.Key) (stream, subject string, err error)

@@ -39,6 +39,7 @@ type outbox struct {
 	stream                string
 	poke                  <-chan struct{} // look through the open runs now
 	onDuty                func() bool
+	last                  *lastNodes
 
 	open    *openRuns
 	timers  timers
@@ -240,12 +241,17 @@ func (b *outbox) take(ctx context.Context, h *chain, m followed, live bool) erro
 		// The pass that follows offers what is still to be done.
 		work = slices.DeleteFunc(work, func(w run.Work) bool { return w.Task != nil })
 	}
-	return b.offerAll(ctx, work)
+	writer := ""
+	if s != nil {
+		writer = s.Writer
+	}
+	return b.offerAll(ctx, work, writer)
 }
 
 // offerAll starts to publish what follows from a commit. The order in which it
-// is stored is of no meaning, so nothing waits for what came before.
-func (b *outbox) offerAll(ctx context.Context, work []run.Work) error {
+// is stored is of no meaning, so nothing waits for what came before. writer is
+// the incarnation that wrote the session last.
+func (b *outbox) offerAll(ctx context.Context, work []run.Work, writer string) error {
 	for _, w := range work {
 		select {
 		case b.offerSlots <- struct{}{}:
@@ -255,6 +261,9 @@ func (b *outbox) offerAll(ctx context.Context, work []run.Work) error {
 		}
 		b.offers.Go(func() {
 			defer func() { <-b.offerSlots }()
+			if w.Woken && b.last.take(ctx, writer, w) {
+				return
+			}
 			if b.offer(ctx, w) != nil {
 				b.incomplete.Store(true)
 			}

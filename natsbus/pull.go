@@ -58,7 +58,7 @@ type puller struct {
 
 	wg    sync.WaitGroup
 	busy  chan struct{} // a token for each message that is being handled
-	eager atomic.Bool   // there is more than there are slots
+	eager atomic.Bool   // there is more than there are slots, as far as is known
 }
 
 // run pulls until ctx ends, and returns when everything that was taken is
@@ -95,6 +95,7 @@ func (p *puller) pull(ctx context.Context, consumer jetstream.Consumer, wait **b
 		n := min(p.slots()-len(p.busy), maxPull)
 		if n <= 0 || p.behind != nil && p.behind.eager.Load() {
 			full, idle = true, idleness{}
+			p.eager.Store(true) // until the queue is seen to be empty
 			if p.lobby != nil {
 				p.lobby.release(lobbyHold)
 			}

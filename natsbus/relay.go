@@ -38,6 +38,13 @@ type RelayOptions struct {
 	// no way over the servers. It is asked for at most a second, and may be
 	// given a signal twice. Nil has no sessions.
 	Here func(ctx context.Context, s run.Signal) (held bool, err error)
+	// Woken, if set, is told of each run that an incarnation was asked to go on
+	// with, and whether it took it.
+	Woken func(incarnation string, id run.ID, taken bool)
+	// Take gives a woken run to the process that relays, as ServeDeliver does if
+	// another one relays: a run whose wait is over is offered to the incarnation
+	// that wrote its session last before its pool. Nil takes nothing.
+	Take func(ctx context.Context, w run.Work) (Answer, error)
 	// Sweep is how often the open runs are looked through after the pass at
 	// the start; zero means DefaultSweep.
 	Sweep time.Duration
@@ -92,7 +99,7 @@ func (c *Conn) RelayAll(ctx context.Context, o *RelayOptions) error {
 // relay relays one partition until ctx ends.
 func (c *Conn) relay(ctx context.Context, r *roster, partition uint32, poke <-chan struct{}) error {
 	g := c.o.Generation
-	out := &outbox{c: c, o: r.o, generation: g, partition: partition, stream: EventStream(g, partition), poke: poke, onDuty: r.onDuty}
+	out := &outbox{c: c, o: r.o, last: r.last, generation: g, partition: partition, stream: EventStream(g, partition), poke: poke, onDuty: r.onDuty}
 	told := &lineageRelay{c: c, generation: g, partition: partition, stream: EventStream(g, partition), onDuty: r.onDuty}
 	pumps := []func(context.Context) error{c.again("outbox", out.stream, out.run), c.again("lineage", told.stream, told.run)}
 	if partition == 0 {

@@ -37,6 +37,7 @@ type roster struct {
 	o    RelayOptions
 	id   string
 	subj string
+	last *lastNodes // of woken runs
 
 	heard   chan beat
 	ended   chan relayEnd
@@ -108,6 +109,7 @@ func (c *Conn) newRoster(o *RelayOptions) *roster {
 		members: map[string]*member{}, running: map[uint32]*duty{}, epoch: time.Now(),
 		subj: fmt.Sprintf("rath.node.relay.%d", c.o.Generation),
 	}
+	r.last = newLastNodes(c, &r.o)
 	if r.id = r.o.Incarnation; r.id == "" {
 		r.id = rand.Text()[:12]
 	}

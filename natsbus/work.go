@@ -23,6 +23,7 @@ const offerPatience = 30 * time.Second
 // PublishWork offers a run to the nodes of a pool, in a class, or a signal to
 // any node: its pool and class are not used.
 func (c *Conn) PublishWork(ctx context.Context, pool, class string, w run.Work) error {
+	w.Woken = false // that is a question to one node
 	body := messages.WorkOf(w)
 	data, err := body.Encode()
 	if err != nil {
@@ -63,6 +64,9 @@ func (c *Conn) PullWork(ctx context.Context, pool string, slots func() int, acce
 	}
 	first, batch := of(messages.ClassInteractive), of(messages.ClassBatch)
 	batch.behind = first
+	spare := func() bool { return !first.eager.Load() && !batch.eager.Load() }
+	c.spare.Store(&spare)
+	defer c.spare.CompareAndSwap(&spare, nil)
 	signals := &puller{
 		c: c, pullQueue: signalsQueue(),
 		slots: func() int { return signalsAtOnce }, handle: handle,

@@ -42,6 +42,7 @@ type node struct {
 	js       jetstream.JetStream // an operator's
 	services []*natsbus.Service
 	cancel   context.CancelFunc
+	intake   context.CancelFunc // ends what brings in tasks and work
 	work     sync.WaitGroup
 	mu       sync.Mutex
 	swept    int
@@ -77,7 +78,15 @@ type spec struct {
 	// here, if set, is the relay's way to the sessions of this process: made
 	// from the one that nodes have.
 	here func(own func(context.Context, run.Signal) (bool, error)) func(context.Context, run.Signal) (bool, error)
+	// delivered, if set, is what is done with delivered work, made from what
+	// nodes do with it.
+	delivered func(own handler) handler
+	// woken, if set, is told whom the relay asked to go on with a run.
+	woken func(incarnation string, id run.ID, taken bool)
 }
+
+// handler takes delivered work.
+type handler = func(context.Context, run.Work) (natsbus.Answer, error)
 
 func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp *spec) *node {
 	t.Helper()
@@ -151,20 +160,25 @@ func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp 
 			a, err := conn.Deliver(ctx, incarnation, w)
 			return actors.Answer(a), err
 		},
+		Offer: func(ctx context.Context, task run.Task) error {
+			return conn.PublishWork(ctx, pool, messages.ClassInteractive, run.Work{Task: &task})
+		},
 		Drain: 50 * time.Millisecond, Alive: sp.members.alive(), Changed: sp.members.next(),
 	})
 	if sp.here != nil {
 		n.here = sp.here(n.sys.SignalHere)
 	}
-	n.serve(ctx, pool, registry, values, sp.members)
+	n.serve(ctx, pool, registry, values, sp)
 	t.Cleanup(n.kill) // of a test that failed
 	return n
 }
 
-func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, values *run.Values, m *members) {
-	t, conn, sys := n.t, n.conn, n.sys
+func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, values *run.Values, sp *spec) {
+	t, conn, sys, m := n.t, n.conn, n.sys, sp.members
 	t.Helper()
 	ctx, n.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	var intake context.Context
+	intake, n.intake = context.WithCancel(ctx)
 	keep := func(s *natsbus.Service, err error) {
 		t.Helper()
 		if err != nil {
@@ -172,10 +186,14 @@ func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, 
 		}
 		n.services = append(n.services, s)
 	}
-	keep(conn.ServeDeliver(ctx, sys.Incarnation(), func(ctx context.Context, w run.Work) (natsbus.Answer, error) {
+	delivered := func(ctx context.Context, w run.Work) (natsbus.Answer, error) {
 		a, err := sys.Delivered(ctx, w)
 		return natsbus.Answer(a), err
-	}))
+	}
+	if sp.delivered != nil {
+		delivered = sp.delivered(delivered)
+	}
+	keep(conn.ServeDeliver(ctx, sys.Incarnation(), delivered))
 	keep(conn.ServeControl(ctx, sys.Signal))
 	keep(conn.ServeQueries(ctx, &natsbus.Queries{Index: n.index, Values: values, Version: "1.0.0"}))
 	var offers []messages.Workflow
@@ -190,20 +208,20 @@ func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, 
 		"index": func() error { return n.index.Run(ctx) },
 		"room":  func() error { return conn.WatchRoom(ctx) },
 		"relay": func() error {
-			return conn.RelayAll(ctx, &natsbus.RelayOptions{Incarnation: sys.Incarnation(), Alive: m.alive(), Changed: m.news(), Here: n.here, Swept: func(uint32, int, int) {
+			return conn.RelayAll(ctx, &natsbus.RelayOptions{Incarnation: sys.Incarnation(), Alive: m.alive(), Changed: m.news(), Here: n.here, Take: delivered, Woken: sp.woken, Swept: func(uint32, int, int) {
 				n.mu.Lock()
 				defer n.mu.Unlock()
 				n.swept++
 			}})
 		},
 		"tasks": func() error {
-			return conn.PullTasks(ctx, &natsbus.Intake{
+			return conn.PullTasks(intake, &natsbus.Intake{
 				Slots: sys.Free, Accept: accept, Enqueue: sys.Enqueue, Signal: sys.Signal,
 				Offers: func(name string) (string, bool) { g, ok := registry.Lookup(name); return g.Revision, ok },
 			})
 		},
 		"work": func() error {
-			return conn.PullWork(ctx, pool, sys.FreeHeld, func(ctx context.Context, w run.Work) error {
+			return conn.PullWork(intake, pool, sys.FreeHeld, func(ctx context.Context, w run.Work) error {
 				if w.Signal != nil {
 					return sys.Signal(ctx, *w.Signal)
 				}

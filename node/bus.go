@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,10 +24,7 @@ func (n *Instance) serve(ctx context.Context) error {
 	// Requests that were taken are answered although the services end: close
 	// stops each of them and waits.
 	answering := context.WithoutCancel(services)
-	deliver, err := n.conn.ServeDeliver(answering, n.incarnation, func(ctx context.Context, w run.Work) (natsbus.Answer, error) {
-		a, err := n.system.Delivered(ctx, w)
-		return natsbus.Answer(a), err
-	})
+	deliver, err := n.conn.ServeDeliver(answering, n.incarnation, n.delivered)
 	if err != nil {
 		return err
 	}
@@ -92,6 +90,17 @@ func (n *Instance) acceptWork(ctx context.Context, w run.Work) error {
 		return n.system.Signal(ctx, *w.Signal)
 	}
 	return n.accept(ctx, *w.Task)
+}
+
+func (n *Instance) delivered(ctx context.Context, w run.Work) (natsbus.Answer, error) {
+	a, err := n.system.Delivered(ctx, w)
+	return natsbus.Answer(a), err
+}
+
+// offerAgain offers a run to the pool that this node belongs to.
+func (n *Instance) offerAgain(ctx context.Context, t run.Task) error {
+	g, _ := n.registry.Lookup(t.Workflow)
+	return n.conn.PublishWork(ctx, n.o.Pool, cmp.Or(g.Class, messages.ClassInteractive), run.Work{Task: &t})
 }
 
 func (n *Instance) offers(workflow string) (revision string, ok bool) {

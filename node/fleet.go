@@ -100,7 +100,7 @@ func (n *Instance) changes(ctx context.Context) <-chan struct{} {
 
 // relay is what the relay of this node works with.
 func (n *Instance) relay(ctx context.Context) *natsbus.RelayOptions {
-	return &natsbus.RelayOptions{Incarnation: n.incarnation, Alive: n.alive(), Changed: n.changes(ctx), Here: n.system.SignalHere}
+	return &natsbus.RelayOptions{Incarnation: n.incarnation, Alive: n.alive(), Changed: n.changes(ctx), Here: n.system.SignalHere, Take: n.delivered}
 }
 
 // gossipFrom reads the settings of gossip: bind is empty for none.

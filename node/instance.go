@@ -218,6 +218,7 @@ func (n *Instance) wire(ctx context.Context) error {
 			a, err := n.conn.Deliver(ctx, incarnation, w)
 			return actors.Answer(a), err
 		},
+		Offer: n.offerAgain,
 	})
 	n.wired.Store(true)
 	return nil

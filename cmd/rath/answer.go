@@ -192,7 +192,7 @@ func (a *app) decide(cmd *cobra.Command, args []string, d client.Decision, value
 			return err
 		}
 		a.goesOn(s, done, &r)
-		return nil
+		return a.acted(&r, cmd.Name())
 	})
 }
 
@@ -241,13 +241,14 @@ func (a *app) message(ctx context.Context, s *system, name string, m client.Mess
 			return err
 		}
 		a.remark("told run %s (%s)", n.run.Run, n.run.State)
-		return nil
+		return a.acted(n.run, "message")
 	}
 	if err := s.MessageSession(ctx, string(n.session), m); err != nil {
 		return err
 	}
 	a.remark("told session %s", n.session)
-	return nil
+	_, err = emit(a, []done{{Session: n.session, Action: "message", Done: true}})
+	return err
 }
 
 // answerWith is the command that answers what a run waits for.

@@ -154,13 +154,12 @@ func (a *app) resolveRun(ctx context.Context, name string, c messages.Control) e
 		switch {
 		case c.Decision == run.Fail:
 			a.remark("decided; the run ends as failed")
-			return nil
 		case c.Decision == run.Pin:
 			a.remark("pinned; the run goes on when a node offers revision %s of %s", revision, r.Workflow)
-			return nil
+		default:
+			a.goesOn(s, "decided", &r)
 		}
-		a.goesOn(s, "decided", &r)
-		return nil
+		return a.acted(&r, "resolve")
 	})
 }
 

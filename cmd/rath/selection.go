@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/lineage"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
 )
 
 // selectTopic documents the language of --where.
@@ -121,15 +122,23 @@ func (a *app) chosen(ctx context.Context, s *system, o *selection, args []string
 
 // done is what was done about one run of a selection, or would be.
 type done struct {
-	Run      run.ID    `json:"run"`
-	Workflow string    `json:"workflow,omitempty"`
-	State    run.State `json:"state"`
+	Run      run.ID     `json:"run,omitempty"`
+	Session  session.ID `json:"session,omitempty"` // where it was done about a session
+	Workflow string     `json:"workflow,omitempty"`
+	State    run.State  `json:"state,omitempty"` // before
 	// Action is what is done: "cancel". Skipped says why nothing is.
 	Action  string `json:"action,omitempty"`
 	Skipped string `json:"skipped,omitempty"`
 	Done    bool   `json:"done"`
 	Note    string `json:"note,omitempty"` // what came of it
 	Error   string `json:"error,omitempty"`
+}
+
+// acted writes for programs what was done about one run. People are told of it by
+// a remark.
+func (a *app) acted(r *messages.RunInfo, action string) error {
+	_, err := emit(a, []done{{Run: r.Run, Workflow: r.Workflow, State: r.State, Action: action, Done: true}})
+	return err
 }
 
 // verb is what a command does about each run of a selection.

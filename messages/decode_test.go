@@ -359,6 +359,21 @@ func TestViews(t *testing.T) {
 	}
 }
 
+func TestHeldEvent(t *testing.T) {
+	e := messages.TaskHeld("acme", "r1", "fix", messages.Error{Code: run.CodeBusy, Text: "no room"})
+	data, err := messages.Encode(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := validate(resolved(t, "event.v1"), data); err != nil {
+		t.Error(err)
+	}
+	back, err := messages.DecodeEvent(data)
+	if err != nil || back.Kind != messages.KindHeld || back.Code != run.CodeBusy || back.State != "" || back.Summary != "task waits: no room" {
+		t.Errorf("%s: %v", data, err)
+	}
+}
+
 func TestRefusedEvent(t *testing.T) {
 	e := messages.Refused("acme", "r1", "fix", messages.Error{Code: run.CodeKeyReused, Text: strings.Repeat("語 ", 200)})
 	data, err := messages.Encode(e)

@@ -47,20 +47,37 @@ func DecodeDelta(data []byte) (Delta, error) { return read[Delta]("delta", data)
 // no lineage record: nothing was committed.
 const KindRefused lineage.Kind = "refused"
 
+// KindHeld is the kind of an event about a task that is accepted but waits for a
+// bound, which its code and reason name. It is told now and then while the task
+// waits, and is no lineage record either.
+const KindHeld lineage.Kind = "held"
+
 // Event is something that was committed for a run: a lineage record. A task
-// that was refused, which commits nothing, is told as one of KindRefused with
+// that was refused or waits, which commits nothing, is told as one of KindRefused
+// or KindHeld with
 // code and reason.
 type Event = lineage.Record
 
 // Refused returns the event about a task that was not taken.
 func Refused(t session.Tenant, id run.ID, workflow string, e Error) Event {
-	summary := "task refused: " + e.Text
+	ev := untaken(KindRefused, t, id, workflow, "task refused: ", e)
+	ev.State = string(run.Failed)
+	return ev
+}
+
+// TaskHeld returns the event about a task that waits.
+func TaskHeld(t session.Tenant, id run.ID, workflow string, e Error) Event {
+	return untaken(KindHeld, t, id, workflow, "task waits: ", e)
+}
+
+func untaken(kind lineage.Kind, t session.Tenant, id run.ID, workflow, what string, e Error) Event {
+	summary := what + e.Text
 	if r := []rune(summary); len(r) > lineage.MaxSummary {
 		summary = string(r[:lineage.MaxSummary-1]) + "…"
 	}
 	return Event{
-		Schema: lineage.Schema, Kind: KindRefused, Tenant: t, Run: id, Workflow: workflow,
-		Code: e.Code, Reason: e.Text, State: string(run.Failed), Summary: summary,
+		Schema: lineage.Schema, Kind: kind, Tenant: t, Run: id, Workflow: workflow,
+		Code: e.Code, Reason: e.Text, Summary: summary,
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -63,4 +64,22 @@ func (i *intake) admitAgain(ctx context.Context, t run.Task) error {
 		return nil // which is told by whoever takes it
 	}
 	return err
+}
+
+// tellHeld tells who watches a run that its task waits, at its 1st, 2nd, 4th
+// delivery and so on. Who does not hear it asks.
+func (i *intake) tellHeld(l *letter, cause error) {
+	meta, err := l.msg.Metadata()
+	if err != nil || meta.NumDelivered&(meta.NumDelivered-1) != 0 {
+		return
+	}
+	ev := messages.TaskHeld(l.tenant, l.id, l.workflow, *messages.ErrorOf(cause))
+	ev.Time = time.Now().UnixMilli()
+	data, err := messages.Encode(ev)
+	if err == nil {
+		err = i.c.nc.Publish(messages.RunSubject(l.tenant, l.id, messages.OnEvent), data)
+	}
+	if err != nil {
+		i.c.o.Logger.Debug("that a task waits was not told", "run", string(l.id), "err", err)
+	}
 }

@@ -160,6 +160,10 @@ func TestStreamsFillUp(t *testing.T) {
 
 		f.limit(87)
 		had := f.commits()
+		told, err := nc.SubscribeSync("rath.run.default.new.event")
+		if err != nil {
+			t.Fatal(err)
+		}
 		submit(t, nc, "agent", `{"id":"new","input":"x"}`)
 		late := time.Now().Add(20 * time.Second).UTC().Format(time.RFC3339)
 		submit(t, nc, "agent", fmt.Sprintf(`{"id":"late","input":"x","deadline":%q}`, late))
@@ -172,6 +176,11 @@ func TestStreamsFillUp(t *testing.T) {
 		}
 		if r := resultOf(t, nc, "late"); r["state"] != "failed" || r["code"] != "deadline_exceeded" || !strings.Contains(fmt.Sprint(r["error"]), "rath prune") {
 			t.Errorf("the task whose deadline passed: %v", r)
+		}
+		if m, err := told.NextMsg(time.Second); err != nil {
+			t.Errorf("nobody is told that a task waits: %v", err)
+		} else if e := read(t, m.Data); e["kind"] != "held" || e["code"] != "busy" || !strings.Contains(fmt.Sprint(e["reason"]), "87 %") {
+			t.Errorf("who watches a task that waits is told %v", e)
 		}
 		close(gates[0])
 		for range 2 {

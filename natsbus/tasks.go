@@ -83,6 +83,7 @@ func (i *intake) handle(ctx context.Context, m jsMsg) fate {
 	case errors.Is(err, errNoRoom):
 		// What the streams hold is told once, and not with each task that waits.
 		i.c.o.Logger.Debug("a task waits for room", "subject", m.Subject(), "run", string(l.id), "err", err)
+		i.tellHeld(&l, err)
 		return later
 	case !messages.Refusal(err) && !errors.Is(err, run.ErrDeadline) && run.CodeOf(err) != CodeUnknownWorkflow:
 		i.c.o.Logger.Info("a task was not taken and comes again", "subject", m.Subject(), "run", string(l.id), "err", err)

@@ -25,6 +25,8 @@ type watching struct {
 	// person is told once of each run of the tree that waits for a person, and
 	// goes on waiting: the record is of kind Waiting or Review.
 	person func(lineage.Record)
+	// held is told once that the run's task waits for room, and goes on waiting.
+	held func(lineage.Record)
 	// follower watches since before the run was submitted; nil follows it now.
 	follower *client.Follower
 }
@@ -63,6 +65,7 @@ func (s *system) watch(ctx context.Context, id run.ID, root session.ID, after ui
 	records := make(chan messages.LineageRecord)
 	updates := make(chan messages.Delta, 256)
 	results := make(chan messages.Result, 1)
+	held := make(chan lineage.Record, 1)
 	group.Go(func() {
 		for r, err := range s.Tail(ctx, string(root), after) {
 			if err != nil {
@@ -84,6 +87,7 @@ func (s *system) watch(ctx context.Context, id run.ID, root session.ID, after ui
 		}
 	}
 	group.Go(func() {
+		waits := false
 		for u, err := range follower.All(ctx) {
 			switch {
 			case err != nil:
@@ -91,6 +95,9 @@ func (s *system) watch(ctx context.Context, id run.ID, root session.ID, after ui
 				return
 			case u.Result != nil:
 				results <- *u.Result
+			case u.Event != nil && u.Event.Kind == messages.KindHeld && w.held != nil && !waits:
+				waits = true
+				held <- *u.Event
 			case u.Delta != nil:
 				select {
 				case updates <- *u.Delta:
@@ -155,6 +162,8 @@ func (s *system) watch(ctx context.Context, id run.ID, root session.ID, after ui
 					ended = rec.Kind == lineage.Ended
 				}
 			}
+		case e := <-held:
+			w.held(e)
 		case <-look:
 			if len(known) > 0 {
 				break

@@ -165,8 +165,13 @@ func (a *app) runWatching(ctx context.Context, s *system) watching {
 			t.finish(ctx)
 		}
 	}
-	w.person = a.person
+	w.person, w.held = a.person, a.held
 	return w
+}
+
+// held tells that a task is accepted and cannot begin yet.
+func (a *app) held(e lineage.Record) {
+	a.remark("run %s is accepted and waits: %s", e.Run, e.Reason)
 }
 
 // scriptModels answers all model calls from a script. Without the name of one

@@ -13,8 +13,8 @@ import (
 )
 
 // await waits for a run to end, or to stop for a person. person is told once of
-// what runs of its tree ask a person meanwhile.
-func (s *system) await(ctx context.Context, f *client.Follower, id run.ID, person func(lineage.Record)) (watched, error) {
+// what runs of its tree ask a person meanwhile, and held that its task waits.
+func (s *system) await(ctx context.Context, f *client.Follower, id run.ID, person, held func(lineage.Record)) (watched, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type end struct {
@@ -22,8 +22,14 @@ func (s *system) await(ctx context.Context, f *client.Follower, id run.ID, perso
 		err    error
 	}
 	ended := make(chan end, 1)
+	waits := make(chan lineage.Record, 1)
 	go func() {
+		waiting := false
 		for u, err := range f.All(ctx) {
+			if u.Event != nil && u.Event.Kind == messages.KindHeld && !waiting {
+				waiting = true
+				waits <- *u.Event
+			}
 			if u.Result != nil || err != nil {
 				ended <- end{u.Result, err}
 				return
@@ -39,6 +45,9 @@ func (s *system) await(ctx context.Context, f *client.Follower, id run.ID, perso
 				e.err = errInterrupted
 			}
 			return watched{result: e.result}, e.err
+		case e := <-waits:
+			held(e)
+			continue
 		case <-look:
 		}
 		look = time.After(askedAgain)

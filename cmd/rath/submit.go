@@ -119,7 +119,7 @@ func (a *app) submitAndWait(ctx context.Context, s *system, workflow string, t m
 	if err != nil {
 		return err
 	}
-	seen, err := s.await(ctx, follower, t.ID, a.person)
+	seen, err := s.await(ctx, follower, t.ID, a.person, a.held)
 	if errors.Is(err, errInterrupted) {
 		a.err.Println("the run goes on; follow it with\n  " + a.hint("trace", "-f", string(t.ID)))
 		return silent(exitInterrupted)

@@ -1,0 +1,122 @@
+//go:build unix
+
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/natsbus"
+)
+
+// TestRunWaitsForRoom runs and submits while the streams of events are nearly
+// full: who waits is told once that the task does, and what to do, the node is
+// shown so, and with room again the runs end.
+func TestRunWaitsForRoom(t *testing.T) {
+	dir := t.TempDir()
+	dev, url := startDev(t, dir)
+	command(t, "rath submit agent -m first --wait", dir)
+	data, err := os.ReadFile(filepath.Join(dir, ".rath", "node.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running struct {
+		User     string `json:"operator_user"`
+		Password string `json:"operator_password"`
+	}
+	if err := json.Unmarshal(data, &running); err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect(url, nats.UserInfo(running.User, running.Password))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := map[string]int64{}
+	names := js.StreamNames(t.Context())
+	for name := range names.Name() {
+		if !strings.HasPrefix(name, "EV_") {
+			continue
+		}
+		s, err := js.Stream(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Each of them holds something: its limit can say how full it is.
+		cfg, state := s.CachedInfo().Config, s.CachedInfo().State
+		limits[name] = cfg.MaxBytes
+		if state.Bytes == 0 {
+			generation, partition, _ := strings.Cut(strings.TrimPrefix(name, "EV_"), "_")
+			subject := "rath.ev." + generation + "." + partition + ".default.nothing"
+			if _, err := js.Publish(t.Context(), subject, make([]byte, 1000)); err != nil {
+				t.Fatal(err)
+			}
+			if state.Bytes, err = bytesOf(t, js, name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cfg.MaxBytes = int64(state.Bytes * 100 / 90)
+		if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if names.Err() != nil || len(limits) != natsbus.DefaultPartitions {
+		t.Fatal(limits, names.Err())
+	}
+	var shown messages.Node
+	waitFor(t, func() bool {
+		line, _, _ := strings.Cut(command(t, "rath nodes ls -o jsonl", dir), "\n")
+		return json.Unmarshal([]byte(line), &shown) == nil && len(shown.Full) == natsbus.DefaultPartitions
+	})
+	if text := command(t, "rath nodes show "+shown.Name, dir); !strings.Contains(text, "EV_1_0") || !strings.Contains(text, "takes no new runs") {
+		t.Errorf("the node is shown as %s", text)
+	}
+	waiting := []*child{start(t, dir, "run", "agent", "-m", "second"), start(t, dir, "submit", "agent", "-m", "third", "--wait")}
+	for _, w := range waiting {
+		waitFor(t, func() bool {
+			return strings.Contains(w.said(), "accepted and waits") && strings.Contains(w.said(), "rath prune")
+		})
+	}
+	for name, limit := range limits {
+		s, err := js.Stream(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := s.CachedInfo().Config
+		cfg.MaxBytes = limit
+		if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, w := range waiting {
+		if err := w.Wait(); err != nil {
+			t.Error(err)
+		}
+		if n := strings.Count(w.said(), "accepted and waits"); n != 1 {
+			t.Errorf("that a task waits was told %d times", n)
+		}
+	}
+	if code := dev.interrupt(); code != exitOK {
+		t.Errorf("dev ends with %d", code)
+	}
+}
+
+func bytesOf(t *testing.T, js jetstream.JetStream, stream string) (uint64, error) {
+	t.Helper()
+	s, err := js.Stream(t.Context(), stream)
+	if err != nil {
+		return 0, err
+	}
+	return s.CachedInfo().State.Bytes, nil
+}

@@ -22,7 +22,8 @@ type Node struct {
 	Protocol int
 	// Version is the release of the program, for people.
 	Version string
-	// Isolation is the strongest level that its sandboxes enforce.
+	// Isolation is the strongest level that its sandboxes enforce, "" if it opens
+	// none.
 	Isolation string
 	// Pools are the pools whose tasks it takes, sorted.
 	Pools []string

@@ -276,7 +276,9 @@ type Node struct {
 	Free    int    `json:"free"`
 	Version string `json:"version,omitempty"`
 	// PID is its process on its machine.
-	PID        int    `json:"pid,omitempty"`
+	PID int `json:"pid,omitempty"`
+	// Isolation is the strongest level that its sandboxes enforce, "" if it opens
+	// none.
 	Isolation  string `json:"isolation,omitempty"`
 	Durability string `json:"durability,omitempty"`
 	Draining   bool   `json:"draining,omitempty"`

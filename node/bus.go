@@ -123,7 +123,7 @@ func (n *Instance) about() messages.Node {
 		Full: n.conn.Full(),
 	}
 	if !n.o.Idle { // one that is idle answers, and takes nothing
-		a.Pools, a.Offers = []string{n.o.Pool}, n.revisions()
+		a.Pools, a.Offers, a.Isolation = []string{n.o.Pool}, n.revisions(), string(n.isolation)
 		a.Slots, a.Reserved, a.Free = n.o.Slots, n.system.Reserved(), n.system.Free()
 	}
 	return a

@@ -54,7 +54,7 @@ func (n *Instance) member() cluster.Node {
 	}
 	m := cluster.Node{Version: Version(), Pools: []string{n.o.Pool}, Slots: n.o.Slots, Draining: n.draining.Load()}
 	if n.wired.Load() {
-		m.FreeSlots = n.system.Free()
+		m.FreeSlots, m.Isolation = n.system.Free(), string(n.isolation)
 	}
 	return m
 }

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,7 +48,8 @@ type Instance struct {
 	system      *actors.System
 	members     *cluster.Members // nil without gossip
 	draining    atomic.Bool
-	wired       atomic.Bool // system is set: gossip begins before
+	isolation   sandbox.Isolation // what its sandboxes offer, "" if it opens none
+	wired       atomic.Bool       // system and isolation are set: gossip begins before
 
 	front      []*natsbus.Service      // what any node answers: others do while this one drains
 	own        []*natsbus.Service      // what only this one can answer: they end with it
@@ -194,6 +196,7 @@ func (n *Instance) wire(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	n.isolation = n.offersIsolation(ctx, places)
 	n.registry = &flow.Registry{}
 	store, err := filepath.Abs(n.o.Store)
 	if err != nil {
@@ -244,6 +247,22 @@ func (n *Instance) workspaces(ctx context.Context) (flow.Workspaces, error) {
 		w.MinIsolation = sandbox.IsolationProcess
 	}
 	return w, nil
+}
+
+// offersIsolation tries the backends and returns the strongest level that a
+// session can get here.
+func (n *Instance) offersIsolation(ctx context.Context, w flow.Workspaces) (best sandbox.Isolation) {
+	for _, name := range slices.Sorted(maps.Keys(w.Backends)) {
+		c, err := w.Backends[name].Probe(ctx)
+		switch {
+		case err != nil:
+			n.log.Warn("what a sandbox enforces here is not known, so none is told of", "backend", name, "error", err)
+		case c.Isolation == sandbox.IsolationProcess && w.MinIsolation != sandbox.IsolationProcess: // it is refused
+		case best == "" || best == sandbox.IsolationProcess || c.Isolation != sandbox.IsolationProcess && c.Isolation != sandbox.IsolationKernel:
+			best = c.Isolation
+		}
+	}
+	return best
 }
 
 // Log returns the log of all sessions. Only actors write to it.

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/sandbox/local"
 )
 
 // devNode matches what "dev --nodes" says of a node that it started.
@@ -31,6 +32,10 @@ func TestDevFleet(t *testing.T) {
 		t.Fatal(err)
 	}
 	port, err := freePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, err := local.New(nil).Probe(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +113,7 @@ func TestDevFleet(t *testing.T) {
 	rath("bench --tasks 3 --in-flight 1", "node a ", "node b ", "node c ", "node server ", "this process ", "3 succeeded")
 
 	// A node drains because it is asked to.
-	rath("nodes show b", "agent", "serving", "56 of 56 for new runs are free, 8 are kept", "up since")
+	rath("nodes show b", "agent", "serving", "56 of 56 for new runs are free, 8 are kept", "up since", "sandboxes    "+string(here.Isolation))
 	rath("nodes drain b --wait", "has ended")
 	waitFor(t, func() bool { return strings.Contains(dev.said(), "drained") })
 	rath("nodes show b", "not found", "[exit 3]")

@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/cluster"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/sandbox"
 )
 
 func (a *app) nodesCommand() *cobra.Command {
@@ -101,6 +102,19 @@ func slotsOf(n messages.Node) string {
 	return fmt.Sprintf("%d of %d for new runs are free, %d are kept for runs that have begun", n.Free, n.Slots-n.Reserved, n.Reserved)
 }
 
+// sandboxesOf says how commands of agents are confined on a node.
+func sandboxesOf(n messages.Node) string {
+	switch {
+	case relaysOnly(n):
+		return "none"
+	case n.Isolation == "":
+		return "none: commands of agents are refused"
+	case n.Isolation == string(sandbox.IsolationProcess):
+		return n.Isolation + ": nothing confines commands"
+	}
+	return n.Isolation
+}
+
 func (a *app) nodesShowCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "show NODE",
@@ -139,6 +153,7 @@ func (a *app) nodesShowCommand() *cobra.Command {
 					{"incarnation", n.Incarnation},
 					{"state", stateOf(n)},
 					{"slots", slotsOf(n)},
+					{"sandboxes", sandboxesOf(n)},
 					{"pools", strings.Join(n.Pools, ", ")},
 					{"offers", strings.Join(offers, ", ")},
 					{"version", n.Version},

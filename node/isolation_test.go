@@ -1,0 +1,97 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/cluster"
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/sandbox/local"
+)
+
+// level is a backend that offers one isolation, or fails to say.
+type level sandbox.Isolation
+
+func (l level) Name() string { return string(l) }
+
+func (l level) Probe(context.Context) (sandbox.Capabilities, error) {
+	if l == "" {
+		return sandbox.Capabilities{}, errors.New("no answer")
+	}
+	return sandbox.Capabilities{Isolation: sandbox.Isolation(l)}, nil
+}
+
+func (l level) Open(context.Context, sandbox.Spec) (sandbox.Sandbox, error) {
+	return nil, sandbox.ErrUnsupported
+}
+
+// TestOffersIsolation: a node tells the strongest level of the sandboxes that it
+// opens, and nothing of those that it refuses.
+func TestOffersIsolation(t *testing.T) {
+	const process, kernel = level(sandbox.IsolationProcess), level(sandbox.IsolationKernel)
+	for _, tt := range []struct {
+		name     string
+		backends []level
+		unsafe   bool
+		want     level
+	}{
+		{"nothing", nil, false, ""},
+		{"kernel", []level{kernel}, false, kernel},
+		{"process", []level{process}, false, ""},
+		{"process, accepted", []level{process}, true, process},
+		{"both", []level{process, kernel}, true, kernel},
+		{"fails", []level{"", process}, true, process},
+		{"stronger", []level{kernel, "vm", process}, false, "vm"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := flow.Workspaces{Backends: map[string]sandbox.Backend{}}
+			for _, b := range tt.backends {
+				w.Backends["b"+b.Name()] = b
+			}
+			if tt.unsafe {
+				w.MinIsolation = sandbox.IsolationProcess
+			}
+			n := &Instance{log: slog.New(slog.DiscardHandler)}
+			if got := n.offersIsolation(t.Context(), w); got != sandbox.Isolation(tt.want) {
+				t.Errorf("it offers %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestIsolationIsTold: what a node offers is in its entry, for people, and in
+// what it tells other nodes.
+func TestIsolationIsTold(t *testing.T) {
+	here, err := local.New(nil).Probe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := string(here.Isolation)
+	srv := natstest.Start(t, &natsserver.Options{Port: -1})
+	n := member(t, srv, Options{
+		Name: "a", Unsafe: true, Gossip: &Gossip{Bind: "127.0.0.1:" + strconv.Itoa(natstest.FreePort(t)), Key: cluster.NewKey()},
+	})
+	c, err := n.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if about := listed(t, c, n); about.Isolation != want {
+		t.Errorf("its entry says %q, want %q", about.Isolation, want)
+	}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		all := n.members.List()
+		if len(all) == 1 && all[0].Isolation == want {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the others are told %+v, want %q", all, want)
+		}
+	}
+}

@@ -33,6 +33,12 @@
 // the witnesses of the tools or among the dead letters. A seed of three minutes
 // fails if one of them did not happen.
 //
+// TestRollingRestart and TestRollingUpgrade take no refusal from the fleet but
+// what follows from what the client himself had been told: the run had ended, the
+// question was decided. While he knows no more than that the task was submitted he
+// asks again until it has begun. They print how many requests of each kind were
+// done, asked again and refused, and why.
+//
 // One of the faults moves nodes and routers to the next release, or back, and
 // TestRollingUpgrade does nothing else: internal/release says what that release
 // is. With -off a protection of internal/protection is left out, and the seed

@@ -64,9 +64,10 @@ func (w *world) check() {
 			w.heeded(t, s)
 		}
 	}
-	w.t.Logf("%d tasks, %d acknowledged, states %v; %d executions of tools, %d of them in a later attempt; %d heads read; not answered: %v; %d model requests",
-		len(l.order), acked, states, len(seen), attempts, l.asked, l.refused, w.model.served.Load())
+	w.t.Logf("%d tasks, %d acknowledged, states %v; %d executions of tools, %d of them in a later attempt; %d heads read; %d events heard; %d model requests",
+		len(l.order), acked, states, len(seen), attempts, l.asked, l.events, w.model.served.Load())
 	w.t.Logf("acknowledged besides: %v", l.deeds)
+	w.t.Logf("requests:%s", l.sums())
 	if acked < 5 {
 		w.fail("only %d tasks were acknowledged: this shows nothing", acked)
 	}
@@ -76,6 +77,9 @@ func (w *world) check() {
 // called with the lock of the load held.
 func (w *world) outcome(t *task) string {
 	o := t.outcome
+	if t.Deed == deedCancel && t.done && o.State != "" && o.State != "cancelled" {
+		return "was cancelled, which was acknowledged, and ended otherwise"
+	}
 	switch o.State {
 	case "succeeded", "":
 	case "cancelled":

@@ -51,8 +51,8 @@ func TestFleetKill(t *testing.T) {
 }
 
 // TestRollingRestart restarts every node and router in the orderly way, twice,
-// under load: whatever clients ask in the meantime is answered, at the first
-// try, and who waits for results gets them without asking.
+// under load: whatever clients ask in the meantime is done at the first try, if
+// it can be done, and who waits for results and events gets them without asking.
 func TestRollingRestart(t *testing.T) {
 	w := newWorld(t, drawSeed(), shape{servers: 3, nodes: 3, routers: 2, slots: 8})
 	w.orderly(func(ctx context.Context, n *nemesis) error {
@@ -93,7 +93,8 @@ func TestRollingUpgrade(t *testing.T) {
 }
 
 // orderly lets the load run for a minute while something is done that nobody
-// must notice: every request is answered, and results are waited for.
+// must notice: every request is done, unless the client himself knows why it
+// cannot be, and results and events are waited for.
 func (w *world) orderly(do func(ctx context.Context, n *nemesis) error) {
 	w.t.Helper()
 	n := newNemesis(w)
@@ -106,11 +107,10 @@ func (w *world) orderly(do func(ctx context.Context, n *nemesis) error) {
 			w.fail("it was not done within a minute")
 		}
 	})
-	w.load.mu.Lock()
-	defer w.load.mu.Unlock()
-	for what, n := range w.load.refused {
-		w.fail("%d of the requests to %s were not answered (the last one: %v)", n, what, w.load.why)
+	if ids := w.load.unheard(w.t.Context()); len(ids) > 0 {
+		w.fail("no event told the ends of %d runs: %v", len(ids), ids)
 	}
+	w.asked()
 }
 
 // versions counts the nodes that live by the release that they say they are.

@@ -25,27 +25,31 @@ type clients struct {
 	began   time.Time
 	witness string // file of the witnessing tools
 
-	mu      sync.Mutex
-	random  *rand.Rand
-	log     *os.File
-	heard   *os.File // what clients were told, for the audit
-	next    int
-	kinds   deck // of the tasks
-	fates   deck // of those with sessions of their own
-	ends    deck // what is done with the ids of those that have ended
-	tasks   map[string]*task
-	order   []string // of the tasks
-	arrived map[string]chan struct{}
-	heads   []head
-	rows    map[string]map[int]string // of each session: what was seen at an index
-	length  map[string]int            // of each session, as last seen
-	asked   int                       // questions that were answered
-	patient bool                      // results are waited for, not asked for
-	refused map[string]int
-	why     error          // the last of these
-	deeds   map[string]int // what was acknowledged
-	words   []*word
-	broken  []string // what must not be
+	mu       sync.Mutex
+	random   *rand.Rand
+	log      *os.File
+	heard    *os.File // what clients were told, for the audit
+	next     int
+	kinds    deck // of the tasks
+	fates    deck // of those with sessions of their own
+	ends     deck // what is done with the ids of those that have ended
+	tasks    map[string]*task
+	order    []string // of the tasks
+	arrived  map[string]chan struct{}
+	heads    []head
+	rows     map[string]map[int]string // of each session: what was seen at an index
+	length   map[string]int            // of each session, as last seen
+	asked    int                       // questions that were answered
+	patient  bool                      // results are waited for, not asked for
+	tallies  map[string]*tally
+	begun    map[string]bool // runs that are known to be in a log
+	over     map[string]bool // runs of which an event told the end
+	used     map[string]bool // sessions with a name on which a run is known to have begun
+	resolved map[string]bool // calls about which a person decided
+	events   int             // that were heard
+	deeds    map[string]int  // what was acknowledged
+	words    []*word
+	broken   []string // what must not be
 }
 
 // head is an answer about the newest version of a session, or, if it was told
@@ -61,7 +65,8 @@ type head struct {
 func newClients(f *fleet.Fleet, seed uint64, history, told, witness string) (*clients, error) {
 	l := &clients{
 		began: time.Now(), witness: witness, random: rand.New(rand.NewPCG(seed, 2)),
-		tasks: map[string]*task{}, arrived: map[string]chan struct{}{}, refused: map[string]int{}, deeds: map[string]int{},
+		tasks: map[string]*task{}, arrived: map[string]chan struct{}{}, tallies: map[string]*tally{}, deeds: map[string]int{},
+		begun: map[string]bool{}, over: map[string]bool{}, used: map[string]bool{}, resolved: map[string]bool{},
 		rows: map[string]map[int]string{}, length: map[string]int{},
 	}
 	l.kinds, l.fates, l.ends = newDecks()
@@ -77,6 +82,9 @@ func newClients(f *fleet.Fleet, seed uint64, history, told, witness string) (*cl
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err == nil {
 		_, err = l.nc.Subscribe("rath.run.default.*.result", func(m *nats.Msg) { l.told(m.Data) })
+	}
+	if err == nil {
+		_, err = l.nc.Subscribe("rath.run.default.*.event", l.hear)
 	}
 	if err != nil {
 		return nil, errors.Join(err, l.close())
@@ -134,6 +142,7 @@ func (l *clients) told(data []byte) {
 	switch {
 	case t.Result == "":
 		t.Result, t.outcome = text, r
+		l.begins(r.Run)
 		close(l.arrived[r.Run])
 		told := audit.Told{Op: "result", Run: r.Run, State: r.State}
 		if r.Chain != nil {
@@ -193,16 +202,12 @@ func (l *clients) upTo(d time.Duration) time.Duration {
 // submit sends a task once and says whether it was acknowledged.
 func (l *clients) submit(ctx context.Context, t *task) bool {
 	start := time.Now()
-	err := l.publish(ctx, t.Workflow, t.body())
+	err := l.ask(ctx, question{kind: "submit", send: func(ctx context.Context) error { return l.publish(ctx, t.Workflow, t.body()) }})
 	l.mu.Lock()
 	t.Sent++
 	if err == nil && !t.Acked {
 		t.Acked = true
 		l.tell(audit.Told{Op: "submit", Run: t.ID})
-	}
-	if err != nil && ctx.Err() == nil {
-		l.refused["submit"]++
-		l.why = err
 	}
 	l.mu.Unlock()
 	l.write("submit", start, map[string]string{"run": t.ID, "workflow": t.Workflow}, err)

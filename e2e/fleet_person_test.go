@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 )
@@ -32,7 +33,7 @@ type runInfo struct {
 // decide resolves the runs that wait for a person, as one who looks at the
 // witness: what was seen has happened.
 func (l *clients) decide(ctx context.Context) {
-	data, err := l.request(ctx, "rath.query.default.runs", map[string]any{"states": []string{"needs_review"}, "limit": 1000})
+	data, err := l.query(ctx, "runs", map[string]any{"states": []string{"needs_review"}, "limit": 1000})
 	var all struct {
 		Runs []runInfo `json:"runs"`
 	}
@@ -53,16 +54,42 @@ func (l *clients) decide(ctx context.Context) {
 		if r.Review != nil && happened[r.Review.Call] {
 			body = map[string]any{"by": "load", "decision": "happened", "reason": "the witness has seen it", "value": "pay done"}
 		}
+		l.resolve(ctx, r, body)
+	}
+}
+
+// resolve decides about a run. The query may not show yet that somebody has.
+func (l *clients) resolve(ctx context.Context, r runInfo, body map[string]any) {
+	call := ""
+	if r.Review != nil {
+		call = r.Review.Call
+	}
+	l.mu.Lock()
+	l.begins(r.Run)
+	l.mu.Unlock()
+	decided := func() string {
+		if l.resolved[call] {
+			return "it was decided"
+		}
+		return ""
+	}
+	err := l.ask(ctx, question{kind: "resolve", run: r.Run, ends: true, moot: decided, send: func(ctx context.Context) error {
 		start := time.Now()
 		err := l.control(ctx, r.Run, "resolve", body)
 		l.write("resolve", start, map[string]any{"run": r, "decision": body["decision"]}, err)
+		return err
+	}})
+	if err == nil {
+		l.mu.Lock()
+		l.resolved[call] = true
+		l.mu.Unlock()
 	}
 }
 
 // answer answers the questions of runs: with a yes most of the time, and to
 // some with a change.
 func (l *clients) answer(ctx context.Context) {
-	data, err := l.request(ctx, "rath.query.default.runs", map[string]any{"states": []string{"waiting"}, "limit": 1000})
+	data, err := l.query(ctx, "runs", map[string]any{"states": []string{"waiting"}, "limit": 1000})
 	var all struct {
 		Runs []runInfo `json:"runs"`
 	}
@@ -72,6 +99,7 @@ func (l *clients) answer(ctx context.Context) {
 	for _, r := range all.Runs {
 		l.mu.Lock()
 		t := l.tasks[r.Run]
+		l.begins(r.Run)
 		l.mu.Unlock()
 		if len(r.Waits) != 1 || t == nil {
 			continue // a branch; or for branches
@@ -92,7 +120,12 @@ func (l *clients) answer(ctx context.Context) {
 		if a.value != "" {
 			body["value"] = json.RawMessage(a.value)
 		}
-		a.acked = l.do(ctx, t, a.verb, body) == nil
+		a.acked = l.do(ctx, t, a.verb, body, func() string {
+			if slices.ContainsFunc(t.answers[w.Step], func(a answer) bool { return a.acked }) {
+				return "the question was decided" // which the query did not show yet
+			}
+			return ""
+		}) == nil
 		if a.acked && a.verb == "approve" && a.value != "" {
 			l.did("approve with a change")
 		}
@@ -128,8 +161,8 @@ func (l *clients) finish(ctx context.Context) error {
 			l.mu.Lock()
 			t := l.tasks[id]
 			l.mu.Unlock()
-			if t.Deed == deedApart { // the one who released it may have lost his way, or been too early
-				l.do(ctx, t, "release", map[string]any{"reason": "everything was looked at"})
+			if t.Deed == deedApart && !l.patient { // the one who released it may have lost his way, or been too early
+				l.lift(ctx, t, "everything was looked at")
 			}
 		}
 		if len(ids) == 0 {

@@ -26,7 +26,11 @@ func (l *clients) look(ctx context.Context) {
 		return
 	}
 	start := time.Now()
-	data, err := l.request(ctx, "rath.query.default.session", map[string]any{"session": id, "limit": 20, "after": after})
+	var data []byte
+	err := l.ask(ctx, question{kind: "session read", moot: l.unused(id), send: func(ctx context.Context) (err error) {
+		data, err = l.request(ctx, "rath.query.default.session", map[string]any{"session": id, "limit": 20, "after": after})
+		return err
+	}})
 	var s struct {
 		Session string `json:"session"`
 		Version int    `json:"version"`
@@ -41,9 +45,6 @@ func (l *clients) look(ctx context.Context) {
 	}
 	if err != nil {
 		if ctx.Err() == nil {
-			l.mu.Lock()
-			l.refused["look"]++
-			l.mu.Unlock()
 			l.write("head", start, id, err)
 		}
 		return

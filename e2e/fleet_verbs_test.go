@@ -29,7 +29,7 @@ func (l *clients) one(ctx context.Context, t *task) {
 	switch t.Deed {
 	case deedCancel:
 		sleep(ctx, l.upTo(time.Second))
-		l.do(ctx, t, "cancel", map[string]any{"reason": "not needed"})
+		l.do(ctx, t, "cancel", map[string]any{"reason": "not needed"}, nil)
 	case deedHint, deedCutIn:
 		l.hint(ctx, t)
 	case deedApart:
@@ -55,35 +55,23 @@ func (l *clients) did(what string) {
 	l.deeds[what]++
 }
 
-// proper reports whether a request was answered: it was done, or it cannot be
-// done any more, or not yet.
-func proper(err error) bool {
-	if err == nil {
-		return true
-	}
-	for _, code := range []string{"wrong_state", "unknown_run", "not_found"} {
-		if strings.Contains(err.Error(), `"code":"`+code+`"`) {
-			return true
+// do sends a verb to a run. moot says why it may be refused though the run is
+// open, nil if it may not.
+func (l *clients) do(ctx context.Context, t *task, verb string, body map[string]any, moot func() string) error {
+	// A session can be set apart whatever became of the run.
+	ends := verb != "quarantine" && verb != "release"
+	return l.ask(ctx, question{kind: verb, run: t.ID, ends: ends, moot: moot, send: func(ctx context.Context) error {
+		start := time.Now()
+		err := l.control(ctx, t.ID, verb, body)
+		l.mu.Lock()
+		if err == nil {
+			l.deeds[verb]++
+			t.done = t.done || verb == t.Deed || verb == "message" || verb == "quarantine"
 		}
-	}
-	return false
-}
-
-// do sends a verb to a run, and counts it if nobody answers properly.
-func (l *clients) do(ctx context.Context, t *task, verb string, body map[string]any) error {
-	start := time.Now()
-	err := l.control(ctx, t.ID, verb, body)
-	l.mu.Lock()
-	if err == nil {
-		l.deeds[verb]++
-		t.done = t.done || verb == t.Deed || verb == "message" || verb == "quarantine"
-	} else if !proper(err) && ctx.Err() == nil {
-		l.refused[verb]++
-		l.why = err
-	}
-	l.mu.Unlock()
-	l.write(verb, start, map[string]any{"run": t.ID, "body": body}, err)
-	return err
+		l.mu.Unlock()
+		l.write(verb, start, map[string]any{"run": t.ID, "body": body}, err)
+		return err
+	}})
 }
 
 // hint says something to a run that is at work, twice under one id.
@@ -94,7 +82,7 @@ func (l *clients) hint(ctx context.Context, t *task) {
 		body["interrupt"] = true
 	}
 	for range 2 {
-		if l.do(ctx, t, "message", body) == nil && t.Deed == deedCutIn {
+		if l.do(ctx, t, "message", body, nil) == nil && t.Deed == deedCutIn {
 			l.did("interrupt")
 		}
 	}
@@ -105,7 +93,12 @@ func hintFor(id string) string { return "hint for " + id }
 // apart sets the session of a run apart, and lets it go on after a while.
 func (l *clients) apart(ctx context.Context, t *task) {
 	sleep(ctx, l.upTo(300*time.Millisecond))
-	l.do(ctx, t, "quarantine", map[string]any{"reason": "it looks odd"})
+	if l.do(ctx, t, "quarantine", map[string]any{"reason": "it looks odd"}, nil) == nil {
+		l.mu.Lock()
+		t.apart = true
+		l.mu.Unlock()
+		l.shows(ctx, t, true)
+	}
 	sleep(ctx, l.upTo(time.Second))
 	l.release(ctx, t)
 }
@@ -114,27 +107,84 @@ func (l *clients) apart(ctx context.Context, t *task) {
 // learned that it was set apart or not; what cannot be done now is done when
 // everything is healed.
 func (l *clients) release(ctx context.Context, t *task) {
-	for l.do(ctx, t, "release", map[string]any{"reason": "it was looked at"}) != nil && ctx.Err() == nil {
-		data, err := l.request(ctx, "rath.query.default.run", map[string]string{"run": t.ID})
-		var r runInfo
-		if err == nil && json.Unmarshal(data, &r) == nil && r.Quarantine == "" {
+	for l.lift(ctx, t, "it was looked at") != nil && ctx.Err() == nil {
+		r, err := l.info(ctx, t.ID)
+		if err == nil && r.Quarantine == "" {
 			return
 		}
 		sleep(ctx, 200*time.Millisecond)
+	}
+	l.shows(ctx, t, false)
+}
+
+// lift asks once that a session goes on.
+func (l *clients) lift(ctx context.Context, t *task, reason string) error {
+	err := l.do(ctx, t, "release", map[string]any{"reason": reason}, func() string {
+		if t.apart {
+			return ""
+		}
+		return "it was not set apart"
+	})
+	if err == nil {
+		l.mu.Lock()
+		t.apart = false
+		l.mu.Unlock()
+	}
+	return err
+}
+
+// info asks how a run stands.
+func (l *clients) info(ctx context.Context, id string) (r runInfo, err error) {
+	data, err := l.query(ctx, "run", map[string]any{"run": id})
+	if err == nil {
+		err = json.Unmarshal(data, &r)
+	}
+	return r, err
+}
+
+// query asks about what there is, which needs nobody to have begun.
+func (l *clients) query(ctx context.Context, name string, body map[string]any) (data []byte, err error) {
+	err = l.ask(ctx, question{kind: "query", send: func(ctx context.Context) (err error) {
+		data, err = l.request(ctx, "rath.query.default."+name, body)
+		return err
+	}})
+	return data, err
+}
+
+// shows waits until everybody can see that the session of a run is set apart, or
+// is not any more.
+func (l *clients) shows(ctx context.Context, t *task, apart bool) {
+	if !l.patient {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), untilTold)
+	defer cancel()
+	for {
+		r, err := l.info(ctx, t.ID)
+		if err == nil && (r.Quarantine != "") == apart {
+			return
+		}
+		if ctx.Err() != nil {
+			l.wrong("run %s was set apart, or released, and nobody sees it after %v: %+v, %v", t.ID, untilTold, r, err)
+			return
+		}
+		sleep(ctx, 50*time.Millisecond)
 	}
 }
 
 // rebudget gives a run enough before it begins.
 func (l *clients) rebudget(ctx context.Context, t *task) {
 	for ctx.Err() == nil {
-		err := l.do(ctx, t, "rebudget", map[string]any{"budget": map[string]int{"steps": 1000}, "reason": "it needs more"})
+		err := l.do(ctx, t, "rebudget", map[string]any{"budget": map[string]int{"steps": 1000}, "reason": "it needs more"}, nil)
 		if err == nil {
 			l.mu.Lock()
 			t.inTime = time.Now().Before(t.NotBefore)
 			l.mu.Unlock()
 			return
 		}
-		if proper(err) && !strings.Contains(err.Error(), "unknown_run") {
+		// Under faults nobody else asks again.
+		early := code(err) == "unknown_run" || strings.Contains(err.Error(), "waits to be taken")
+		if l.patient || proper(err) && !early {
 			return
 		}
 		sleep(ctx, 100*time.Millisecond)
@@ -155,7 +205,7 @@ func (l *clients) after(ctx context.Context, t *task) {
 		body := t.body()
 		body["input"] = "something else"
 		start := time.Now()
-		err := l.publish(ctx, t.Workflow, body)
+		err := l.ask(ctx, question{kind: "submit", send: func(ctx context.Context) error { return l.publish(ctx, t.Workflow, body) }})
 		if err == nil {
 			l.mu.Lock()
 			t.reused = true
@@ -165,14 +215,20 @@ func (l *clients) after(ctx context.Context, t *task) {
 		l.write("reuse", start, t.ID, err)
 	case 1:
 		start := time.Now()
-		data, err := l.request(ctx, "rath.ctl.default."+t.ID+".rerun", map[string]any{})
 		var told struct {
 			Note string `json:"note"`
 		}
+		err := l.ask(ctx, question{kind: "rerun", run: t.ID, send: func(ctx context.Context) error {
+			data, err := l.request(ctx, "rath.ctl.default."+t.ID+".rerun", map[string]any{})
+			if err == nil {
+				err = json.Unmarshal(data, &told)
+			}
+			if err == nil && told.Note == "" {
+				err = fmt.Errorf("answer %s names no run", data)
+			}
+			return err
+		}})
 		if err == nil {
-			err = json.Unmarshal(data, &told)
-		}
-		if err == nil && told.Note != "" {
 			l.mu.Lock()
 			l.deeds["rerun"]++
 			if !l.known(told.Note) {
@@ -203,13 +259,13 @@ func (l *clients) talk(ctx context.Context) {
 	l.words = append(l.words, w)
 	l.mu.Unlock()
 	start := time.Now()
-	_, err := l.request(ctx, "rath.ctl.default.session."+w.name+".message", map[string]any{"by": "load", "id": fmt.Sprint("w", start.UnixNano()), "text": w.text})
+	err := l.ask(ctx, question{kind: "session message", moot: l.unused(w.name), send: func(ctx context.Context) error {
+		_, err := l.request(ctx, "rath.ctl.default.session."+w.name+".message", map[string]any{"by": "load", "id": fmt.Sprint("w", start.UnixNano()), "text": w.text})
+		return err
+	}})
 	l.mu.Lock()
 	if w.acked = err == nil; w.acked {
 		l.deeds["message to a session"]++
-	} else if !proper(err) && ctx.Err() == nil {
-		l.refused["session message"]++
-		l.why = err
 	}
 	l.mu.Unlock()
 	l.write("word", start, map[string]string{"session": w.name, "text": w.text}, err)

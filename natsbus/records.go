@@ -109,6 +109,9 @@ func batchOf(all []encoded) int {
 // follows must not be published before, and nothing twice.
 func (p *lineageRelay) store(ctx context.Context, some []encoded) (lineagePoint, error) {
 	for wait := newBackoff(); ; {
+		if ctx.Err() != nil {
+			return p.at, ctx.Err()
+		}
 		if !p.onDuty() {
 			return p.at, errOffDuty // another relay publishes them
 		}
@@ -116,7 +119,9 @@ func (p *lineageRelay) store(ctx context.Context, some []encoded) (lineagePoint,
 			some = some[:1]
 		}
 		last := some[len(some)-1]
-		at, err := p.send(ctx, some)
+		// Who stops waits for the answer: the next relay begins after what is
+		// stored, and tells nobody of it.
+		at, err := p.send(context.WithoutCancel(ctx), some)
 		if err == nil {
 			return lineagePoint{At: at, Seq: last.Seq, K: last.K}, nil
 		}

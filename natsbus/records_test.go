@@ -1,0 +1,50 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/messages"
+)
+
+// TestRelayStopsAfterTelling stops a relay while LINEAGE takes the first of two
+// records: it tells who watches the run of that one before it ends, because the
+// next relay begins after what is stored.
+func TestRelayStopsAfterTelling(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+		heard := make(chan *nats.Msg, 10)
+		if _, err := c.nc.ChanSubscribe(messages.RunSubject("default", "r1", messages.OnEvent), heard); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		home := c.HomeOf("default", "r1")
+		var records []lineage.Record
+		for k := range 2 {
+			records = append(records, lineage.Record{Kind: lineage.Ended, Tenant: "default", Session: home, Root: home, Run: "r1", Seq: 1, K: k, Commit: 1})
+		}
+		p := &lineageRelay{c: c, stream: EventStream(1, 0), pace: newPacer(), onDuty: func() bool { return true }}
+		defer p.pace.stop()
+		ctx, stop := context.WithCancel(t.Context())
+		hook, fired := once(records[0].Subject(), func([]byte) bool { stop(); return true })
+		w.set(nil, hook)
+		err := p.publish(ctx, records)
+		w.set(nil, nil)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		held, lookErr := c.lastSequence(t.Context(), StreamLineage)
+		if !fired() || lookErr != nil || held != 1 || !errors.Is(err, context.Canceled) {
+			t.Fatalf("LINEAGE holds %d records, %v; stopped while the first was sent: %v, which said %v", held, lookErr, fired(), err)
+		}
+		if len(heard) != 1 {
+			t.Errorf("LINEAGE holds one record, and %d were told", len(heard))
+		}
+	})
+}

@@ -148,6 +148,7 @@ func (a *sessionActor) load() {
 // presume begins with an empty log instead of reading it.
 func (a *sessionActor) presume() {
 	a.w = run.NewWriter(a.key, a.sys.o.Incarnation, a.sys.o.Values.Resolver(context.Background()))
+	a.w.Promise(a.sys.o.Durability)
 	a.schedule(a.sys.o.Passivate)
 	a.phase = idle
 	a.advance()
@@ -168,6 +169,7 @@ func (a *sessionActor) settle(o *outcome) {
 			return
 		}
 		a.w, a.fresh = o.w, a.pending
+		a.w.Promise(a.sys.o.Durability)
 		a.stand()
 		a.schedule(a.sys.o.Passivate)
 	case appending:

@@ -66,6 +66,9 @@ type Options struct {
 	// Incarnation names this start of this process: no other start, of this
 	// or another process, may have the same. "" is for tests.
 	Incarnation string
+	// Durability is the level that Log promises, which the logs keep with the
+	// Incarnation; "" is run.DefaultDurability.
+	Durability string
 	// Now gives the time that is recorded; nil is time.Now.
 	Now func() time.Time
 	// Logger gets what no caller is told; nil discards it.

@@ -222,7 +222,11 @@ func (t *teller) environment() {
 				switch p := e.payload.(type) {
 				case run.WriterOpened:
 					if ours {
-						put(&writers, fmt.Sprintf("%s (epoch %d of %s)", p.Incarnation, p.Epoch, t.name(c.key.ID)))
+						level := ""
+						if p.Durability != "" {
+							level = ", durability " + p.Durability
+						}
+						put(&writers, fmt.Sprintf("%s (epoch %d of %s%s)", p.Incarnation, p.Epoch, t.name(c.key.ID), level))
 					}
 				case run.Claimed:
 					if t.a.runs[p.Run] {

@@ -24,6 +24,11 @@ func Derive(e session.Entry) ([]Record, error) {
 			n++
 		}
 		d.rows[i] = n
+		if ev.Kind == run.KindWriter {
+			if w, err := run.Read[run.WriterOpened](ev); err == nil { // else it says less, and who folds the log is told
+				d.writer = w
+			}
+		}
 	}
 	outcomes := map[int]int{}
 	for i, ev := range e.Commit.Events {
@@ -65,6 +70,7 @@ func Derive(e session.Entry) ([]Record, error) {
 
 type deriver struct {
 	entry  session.Entry
+	writer run.WriterOpened // zero unless the commit opens an epoch
 	rows   []int            // content events up to and including each event
 	taken  []bool           // told by the record of a step
 	steps  map[int]run.Done // by event; each is decoded once
@@ -91,7 +97,7 @@ func (d *deriver) blank(i int, ev session.Event) Record {
 	c := d.entry.Commit
 	return Record{
 		Schema: Schema, Tenant: c.Tenant, Root: c.Root, Session: c.ID, Commit: c.Seq, Hash: d.entry.At.Hash.String(),
-		K: i, Epoch: c.Epoch, Rows: d.rows[i], Time: max(ev.Time.UnixMilli(), 0),
+		K: i, Epoch: c.Epoch, Durability: d.writer.Durability, Rows: d.rows[i], Time: max(ev.Time.UnixMilli(), 0),
 	}
 }
 

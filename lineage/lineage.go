@@ -122,10 +122,14 @@ type Record struct {
 	Calls    int    `json:"calls,omitempty"` // tool calls that the model asked for
 	// Candidates are what a selection chose from, at most MaxCandidates; the
 	// model's answer is the Reason.
-	Candidates []string   `json:"candidates,omitempty"`
-	Code       run.Code   `json:"code,omitempty"`    // of an error
-	Commit     uint64     `json:"commit"`            // number of the commit in its log, from one
-	Due        int64      `json:"due,omitempty"`     // Unix milliseconds: a review expires, a run may start
+	Candidates []string `json:"candidates,omitempty"`
+	Code       run.Code `json:"code,omitempty"` // of an error
+	Commit     uint64   `json:"commit"`         // number of the commit in its log, from one
+	Due        int64    `json:"due,omitempty"`  // Unix milliseconds: a review expires, a run may start
+	// Durability is what the commit survives if it is less than
+	// run.DefaultDurability. The commits that follow in the same Epoch, whose
+	// records do not say it, survive the same.
+	Durability string     `json:"durability,omitempty"`
 	Effect     string     `json:"effect,omitempty"`  // effect class of the tool
 	Elapsed    int64      `json:"elapsed,omitempty"` // milliseconds
 	Ends       []End      `json:"ends,omitempty"`    // of branches

@@ -215,7 +215,7 @@ func (n *Instance) wire(ctx context.Context) error {
 		Node: n.incarnation, Model: n.o.Model, OnDelta: n.conn.Deltas().Publish, OnWarning: n.o.OnWarning, Offered: n.offeredBy,
 	}
 	n.system = actors.New(&actors.Options{
-		Log: n.events, Spills: true, Values: n.values, Incarnation: n.incarnation, Logger: n.log,
+		Log: n.events, Spills: true, Values: n.values, Incarnation: n.incarnation, Durability: n.o.Level, Logger: n.log,
 		Runtime: n.runtime, Workflows: n.registry, Slots: n.o.Slots, Drain: n.o.Drain,
 		Alive: n.alive(), Changed: n.changed(), Deliver: func(ctx context.Context, incarnation string, w run.Work) (actors.Answer, error) {
 			a, err := n.conn.Deliver(ctx, incarnation, w)

@@ -50,8 +50,16 @@ const Schema = 1
 // about meanings: another one is another schema number.
 const Edition = 0 + release.Ahead
 
-// WriterOpened says who writes from here on, and in which Edition.
+// DefaultDurability is the level of commits that no event says one of: an
+// acknowledged commit survives the loss of power of every machine.
+const DefaultDurability = "fsync"
+
+// WriterOpened says who writes from here on, in which Edition, and what its
+// commits survive.
 type WriterOpened struct {
+	// Durability is the level that the writer's node promises up to the next
+	// event of this kind; "" is DefaultDurability.
+	Durability  string `json:"durability,omitempty"`
 	Edition     uint64 `json:"edition,omitempty"`
 	Epoch       uint64 `json:"epoch"`
 	Incarnation string `json:"incarnation"`

@@ -38,6 +38,7 @@ type Writer struct {
 	key         session.Key
 	root        session.ID
 	incarnation string
+	durability  string // to say in WriterOpened; "" is the default
 	resolver    session.Resolver
 	book        Book
 	value       session.Session
@@ -54,6 +55,15 @@ type Writer struct {
 // yet.
 func NewWriter(k session.Key, incarnation string, r session.Resolver) *Writer {
 	return &Writer{key: k, incarnation: incarnation, resolver: r, value: session.Open(k, k.ID), root: k.ID}
+}
+
+// Promise sets the durability that WriterOpened says of this incarnation's
+// commits; "" is DefaultDurability. It is called before the first event.
+func (w *Writer) Promise(durability string) {
+	if durability == DefaultDurability {
+		durability = ""
+	}
+	w.durability = durability
 }
 
 // Fold takes the next commit of the log. It fails, and changes nothing, on a
@@ -152,7 +162,7 @@ func (w *Writer) stage(now time.Time, events ...session.Event) error {
 		return a
 	}
 	if !w.opened {
-		events = append([]session.Event{event(KindWriter, WriterOpened{Edition: Edition, Epoch: w.book.Epoch + 1, Incarnation: w.incarnation})}, events...)
+		events = append([]session.Event{event(KindWriter, WriterOpened{Durability: w.durability, Edition: Edition, Epoch: w.book.Epoch + 1, Incarnation: w.incarnation})}, events...)
 		if release.Ahead > 0 {
 			events = append(events, session.Event{Kind: "release.wrote", Schema: release.Ahead, Data: "{}"})
 		}

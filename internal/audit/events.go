@@ -115,6 +115,7 @@ type closedData struct {
 }
 
 type writerData struct {
+	Durability  string `json:"durability"`
 	Edition     uint64 `json:"edition"`
 	Epoch       uint64 `json:"epoch"`
 	Incarnation string `json:"incarnation"`

@@ -1,0 +1,64 @@
+package node
+
+import (
+	"context"
+	"testing"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// TestDurabilityInRecords: the log of a session and its lineage tell what the
+// commits of a node survive, unless that is the most.
+func TestDurabilityInRecords(t *testing.T) {
+	for _, tt := range []struct{ level, want string }{{"lazy", "lazy"}, {"", ""}} {
+		t.Run("level="+tt.level, func(t *testing.T) {
+			n := begin(t, &Options{Store: t.TempDir(), Level: tt.level, Models: newWitnessed(t, "auto.txtar"), Workflows: writers()}).started(t)
+			c, err := n.Client()
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
+			defer cancel()
+			r, err := c.Do(ctx, "auto", messages.Task{Input: []byte(autoInput)}, nil)
+			if err != nil || r.State != run.Succeeded {
+				t.Fatalf("auto: %+v, %v", r, err)
+			}
+			durabilityOf(t, n, c, r.Session, tt.want)
+		})
+	}
+}
+
+// durabilityOf holds that each epoch of a session begins with a level, in the
+// log and in the records of the same commit.
+func durabilityOf(t *testing.T, n *Instance, c *client.Client, id session.ID, want string) {
+	t.Helper()
+	opened := 0
+	for ev := range events(t, n, id) {
+		if ev.Kind != run.KindWriter {
+			continue
+		}
+		opened++
+		if w, err := run.Read[run.WriterOpened](ev); err != nil || w.Durability != want {
+			t.Errorf("the log says durability %q, %v; want %q", w.Durability, err, want)
+		}
+	}
+	claims := 0
+	for _, rec := range records(t, c, string(id), 1) {
+		first := rec.Commit == 1 // which begins the one epoch of this log
+		switch {
+		case first && rec.Durability != want:
+			t.Errorf("the %s record of commit 1 says durability %q, want %q", rec.Kind, rec.Durability, want)
+		case !first && rec.Durability != "":
+			t.Errorf("the %s record of commit %d says durability %q again", rec.Kind, rec.Commit, rec.Durability)
+		case first && rec.Kind == lineage.Claimed:
+			claims++
+		}
+	}
+	if opened != 1 || claims == 0 {
+		t.Errorf("%d epochs and %d claims in the first commit, want one epoch and a claim", opened, claims)
+	}
+}

@@ -42,9 +42,15 @@ func readme(t *testing.T) string {
 // readmeBlock returns the n-th code block of a language, verbatim.
 func readmeBlock(t *testing.T, language string, n int) string {
 	t.Helper()
-	blocks := regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(readme(t), -1)
+	return blockOf(t, "README.md", readme(t), language, n)
+}
+
+// blockOf returns the n-th code block of a language in the text of a file.
+func blockOf(t *testing.T, file, text, language string, n int) string {
+	t.Helper()
+	blocks := regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(text, -1)
 	if n >= len(blocks) {
-		t.Fatalf("README.md has %d blocks of %s, want at least %d", len(blocks), language, n+1)
+		t.Fatalf("%s has %d blocks of %s, want at least %d", file, len(blocks), language, n+1)
 	}
 	return blocks[n][1]
 }
@@ -68,8 +74,9 @@ func cleanEnv(t *testing.T, more ...string) []string {
 	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, more...)
 }
 
-// startDev runs `rath dev` in a new directory until the test ends.
-func startDev(t *testing.T, bin string, args ...string) {
+// startDev runs `rath dev` in a new directory, which it returns, until the test
+// ends.
+func startDev(t *testing.T, bin string, args ...string) (dir string) {
 	t.Helper()
 	l, err := net.Listen("tcp", readmeAddress)
 	if err != nil {
@@ -108,6 +115,7 @@ func startDev(t *testing.T, bin string, args ...string) {
 	if err != nil || !strings.Contains(line, "nats://"+readmeAddress) {
 		t.Fatalf("rath dev says %q, %v; want the address %s\n%s", line, err, readmeAddress, stderr.String())
 	}
+	return cmd.Dir
 }
 
 // installJS installs what the README says to install, and writes its n-th

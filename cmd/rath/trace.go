@@ -18,8 +18,8 @@ func (a *app) traceCommand() *cobra.Command {
 		Long: `Tells what the sessions of a run's tree did: one line per turn of an agent, with
 its tool calls folded into it, branches below the session they were forked from,
 and what became of them. With -f it goes on until the run ends. Of many branches
-of one fan-out it tells a few, and of the others what goes wrong or asks; -o jsonl
-tells all.`,
+of one fan-out it tells a few, and of the others what goes wrong or asks; with
+-o jsonl it tells all.`,
 		Example: `  rath trace
   rath trace -f @last
   rath trace 7f3a -o jsonl`,

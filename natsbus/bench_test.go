@@ -1,8 +1,10 @@
 package natsbus
 
 import (
+	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,6 +38,11 @@ func benchAppend(b *testing.B, lazy bool, size int) {
 	if err := c.Provision(ctx); err != nil {
 		b.Fatal(err)
 	}
+	watch, stop := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() { _ = c.WatchRoom(watch) }) // as nodes do
+	defer watching.Wait()
+	defer stop()
 	l := c.Log()
 	k := key("s")
 	text := strings.Repeat("x", size)

@@ -140,7 +140,9 @@ type Conn struct {
 	// relayed is how far the relays of this process are.
 	relayed *relayed
 	// rooms is how full the event streams are, see WatchRoom.
-	rooms   *rooms
+	rooms *rooms
+	// lobby is where tenants take turns at the slots of this process.
+	lobby   *lobby
 	holders holders
 	link    atomic.Pointer[link]
 	// dials counts the connections that were begun, each before anything is
@@ -186,7 +188,9 @@ func Connect(ctx context.Context, opts *Options) (*Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("natsbus: connect: %w", err)
 	}
-	c := &Conn{o: o, gate: newGate(), relayed: newRelayed(), rooms: newRooms(), closed: make(chan struct{}), place: EventSubject}
+	c := &Conn{
+		o: o, gate: newGate(), relayed: newRelayed(), rooms: newRooms(), lobby: newLobby(), closed: make(chan struct{}), place: EventSubject,
+	}
 	c.relink()
 	found := o.Partitions != 0 || o.Client
 	if o.Partitions == 0 {

@@ -53,12 +53,27 @@ type puller struct {
 	handle func(ctx context.Context, m jsMsg) fate
 	// lobby, if set, sees to it that tenants take turns when slots are scarce.
 	lobby *lobby
+	// rank orders the queues of a lobby: of one tenant, the message of the
+	// lowest goes first.
+	rank int
+	// light, if set, reports whether a message takes no slot.
+	light func(m jsMsg) bool
 	// behind, if set, goes first: this puller asks when that one finds nothing.
 	behind *puller
 
 	wg    sync.WaitGroup
 	busy  chan struct{} // a token for each message that is being handled
-	eager atomic.Bool   // there is more than there are slots, as far as is known
+	seats atomic.Int64  // messages being handled that take slots
+	eager atomic.Bool   // there is more than there are slots
+	// pressed is set while there was no slot since the queue was last seen to
+	// be empty.
+	pressed atomic.Bool
+
+	// The lobby's, while the queue is pulled from.
+	ctx      context.Context
+	consumer jetstream.Consumer
+	source   jetstream.Stream
+	tenants  map[string]bool // with messages in the queue
 }
 
 // run pulls until ctx ends, and returns when everything that was taken is
@@ -71,9 +86,6 @@ func (p *puller) run(ctx context.Context) error {
 		if err == nil {
 			ever = true
 			err = p.pull(ctx, consumer, &wait)
-		}
-		if p.lobby != nil {
-			p.lobby.empty()
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -90,33 +102,39 @@ func (p *puller) run(ctx context.Context) error {
 
 // pull asks for messages until that fails.
 func (p *puller) pull(ctx context.Context, consumer jetstream.Consumer, wait **backoff) error {
+	if p.lobby != nil {
+		p.lobby.join(ctx, p, consumer)
+		defer p.lobby.leave(p)
+	}
 	var idle idleness
 	for full := false; ctx.Err() == nil; {
 		n := min(p.slots()-len(p.busy), maxPull)
 		if n <= 0 || p.behind != nil && p.behind.eager.Load() {
 			full, idle = true, idleness{}
-			p.eager.Store(true) // until the queue is seen to be empty
+			p.pressed.Store(true)
 			if p.lobby != nil {
-				p.lobby.release(lobbyHold)
+				p.lobby.attend(ctx, n <= 0)
 			}
 			pause(ctx, fullWait)
 			continue
 		}
 		if full && p.lobby != nil {
-			served, err := p.lobby.serve(ctx, p, consumer, n)
-			if err != nil {
+			begun, may, err := p.lobby.serve(ctx, p)
+			switch {
+			case err != nil:
 				return err
-			}
-			if served {
-				p.eager.Store(true)
+			case begun > 0:
+				continue
+			case !may:
+				pause(ctx, fullWait)
 				continue
 			}
 		}
-		full = false
-		took, err := p.batch(ctx, consumer, n)
+		took, left, err := p.batch(ctx, consumer, n)
 		if err != nil {
 			return err
 		}
+		full = left
 		idle.asked(took)
 		if stuck, err := idle.look(ctx, p, consumer); err != nil {
 			return err
@@ -132,8 +150,8 @@ func (p *puller) pull(ctx context.Context, consumer jetstream.Consumer, wait **b
 }
 
 // batch asks for n messages, starts to handle those that come, and returns how
-// many did.
-func (p *puller) batch(ctx context.Context, consumer jetstream.Consumer, n int) (took int, err error) {
+// many did, and whether any are left for which there was no slot.
+func (p *puller) batch(ctx context.Context, consumer jetstream.Consumer, n int) (took int, left bool, err error) {
 	asking, cancel := context.WithTimeout(ctx, pullFor)
 	defer cancel()
 	defer context.AfterFunc(p.c.link.Load().ctx, cancel)()
@@ -146,19 +164,44 @@ func (p *puller) batch(ctx context.Context, consumer jetstream.Consumer, n int) 
 	}
 	batch, err := fetch()
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
-	for m := range batch.Messages() {
-		took++
-		if ctx.Err() != nil {
-			_ = m.Nak() // else it comes again after ackWait
-			continue
+	if p.lobby != nil {
+		left = p.lobby.attend(ctx, false)
+	}
+	for open := true; open; {
+		var again <-chan time.Time
+		if left {
+			again = time.After(fullWait)
 		}
-		p.start(ctx, m)
+		var m jsMsg
+		select {
+		case m, open = <-batch.Messages():
+			if !open {
+				continue
+			}
+			took++
+			switch {
+			case ctx.Err() != nil:
+				_ = m.Nak() // else it comes again after ackWait
+			case p.lobby != nil:
+				left = p.lobby.receive(ctx, p, m)
+			default:
+				p.start(ctx, m)
+			}
+		case <-again:
+			left = p.lobby.attend(ctx, false)
+		}
 	}
 	p.eager.Store(took == n)
-	return took, waited(batch.Error())
+	if took < n {
+		p.pressed.Store(false)
+	}
+	return took, left, waited(batch.Error())
 }
+
+// crowded reports whether more waits than there are slots, as far as is known.
+func (p *puller) crowded() bool { return p.eager.Load() || p.pressed.Load() }
 
 // waited drops the errors that only say that no more messages came in time.
 func waited(err error) error {
@@ -172,13 +215,19 @@ func waited(err error) error {
 
 // start handles a message in the background.
 func (p *puller) start(ctx context.Context, m jsMsg) {
-	if p.lobby != nil {
-		p.lobby.note(m)
+	seats := int64(0)
+	if p.seated(m) {
+		seats = 1
 	}
+	p.seats.Add(seats)
 	p.busy <- struct{}{}
 	p.wg.Go(func() {
-		defer func() { <-p.busy }()
 		p.one(ctx, m)
+		p.seats.Add(-seats)
+		<-p.busy
+		if p.lobby != nil {
+			p.lobby.attend(ctx, false)
+		}
 	})
 }
 

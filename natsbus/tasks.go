@@ -51,8 +51,7 @@ func (c *Conn) PullTasks(ctx context.Context, in *Intake) error {
 	if i.Slots == nil {
 		i.Slots = func() int { return 1 }
 	}
-	p := &puller{c: c, pullQueue: tasksQueue(), slots: i.Slots, lobby: newLobby(len(prefixTask))}
-	p.handle = i.handle
+	p := &puller{c: c, pullQueue: tasksQueue(), slots: i.Slots, lobby: c.lobby, rank: rankTasks, handle: i.handle, light: i.light}
 	return p.run(ctx)
 }
 
@@ -60,6 +59,15 @@ type intake struct {
 	c      *Conn
 	offers *catalog
 	Intake
+}
+
+// light reports whether a task takes no slot here: other nodes run it.
+func (i *intake) light(m jsMsg) bool {
+	_, workflow, ok := messages.ParseTaskSubject(m.Subject())
+	if ok {
+		_, ok = i.Offers(workflow)
+	}
+	return !ok
 }
 
 // letter is a task on its way in.

@@ -99,6 +99,63 @@ func TestTenantsTakeTurns(t *testing.T) {
 	}
 }
 
+// TestTenantsTakeTurnsAcrossPools has the nodes of one pool take in what only
+// another pool runs, whose slots one tenant's tasks fill. The first task of
+// another tenant begins within two task times, and so do those that follow.
+func TestTenantsTakeTurnsAcrossPools(t *testing.T) {
+	for _, slots := range []int{1, 4} {
+		t.Run(fmt.Sprintf("%d slots", slots), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := natstest.Start(t, nil)
+				a := startNodeWith(t, srv, "node-a", &spec{slots: slots})
+				g := startNodeWith(t, srv, "node-g", &spec{slots: slots, pool: "gpu", only: []flow.Registration{busy("", nil)}})
+				nc, _ := operatorOf(t, srv) // for all tenants
+				full, sent := false, 0
+				flood := func(n int) {
+					for range n {
+						sent++
+						if ack := ask(t, nc, "rath.task.greedy.busy", fmt.Sprintf(`{"id":"g%d"}`, sent)); ack["error"] != nil {
+							full = true
+						}
+					}
+				}
+				flood(1100)
+				if !full {
+					t.Error("none of 1,100 tasks was refused: the test shows little")
+				}
+				time.Sleep(3 * taskTime)
+				for round := range 4 {
+					for i := range 2 {
+						tenant := session.Tenant(fmt.Sprintf("modest%d", round))
+						id := fmt.Sprintf("%s-%d", tenant, i)
+						began := time.Now()
+						if ack := ask(t, nc, "rath.task."+string(tenant)+".busy", fmt.Sprintf(`{"id":%q}`, id)); ack["error"] != nil {
+							t.Fatalf("acknowledgement: %v", ack)
+						}
+						r := tenantResult(t, a.conn, tenant, run.ID(id))
+						waited := time.UnixMilli(r.EndedMS).Sub(began) - taskTime
+						t.Logf("%s waited %.1f task times", id, float64(waited)/float64(taskTime))
+						if r.State != run.Succeeded || waited > 2*taskTime {
+							t.Errorf("%s %s after a wait of %v, want at most %v", id, r.State, waited, 2*taskTime)
+						}
+					}
+					flood(50)
+					time.Sleep(time.Duration(round) * 170 * time.Millisecond)
+				}
+				// The slots were in use all the time.
+				began, before := time.Now(), results(t, a, "greedy")
+				time.Sleep(10 * taskTime)
+				done := results(t, a, "greedy") - before
+				if want := int(time.Since(began)/taskTime-1) * slots * 9 / 10; done < want {
+					t.Errorf("%d tasks in %v, want %d", done, time.Since(began), want)
+				}
+				g.stop()
+				a.stop()
+			})
+		})
+	}
+}
+
 func tenantResult(t *testing.T, c *natsbus.Conn, tenant session.Tenant, id run.ID) messages.Result {
 	t.Helper()
 	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {

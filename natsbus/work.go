@@ -46,6 +46,14 @@ func (c *Conn) PublishWork(ctx context.Context, pool, class string, w run.Work) 
 	}
 }
 
+// The ranks of the queues that share the slots of a node: derived work goes
+// before tasks.
+const (
+	rankInteractive = iota
+	rankBatch
+	rankTasks
+)
+
 // PullWork takes work for a pool until ctx ends: runs to take up, as many at
 // once as slots returns and those of interactive workflows first, and signals.
 // accept returns when a log holds what was asked for. An error that says that
@@ -59,12 +67,12 @@ func (c *Conn) PullWork(ctx context.Context, pool string, slots func() int, acce
 	of := func(class string) *puller {
 		return &puller{
 			c: c, pullQueue: workQueue(pool, class),
-			slots: slots, handle: handle, lobby: newLobby(len(prefixWork + pool + "." + class + ".")),
+			slots: slots, handle: handle, lobby: c.lobby,
 		}
 	}
 	first, batch := of(messages.ClassInteractive), of(messages.ClassBatch)
-	batch.behind = first
-	spare := func() bool { return !first.eager.Load() && !batch.eager.Load() }
+	first.rank, batch.rank, batch.behind = rankInteractive, rankBatch, first
+	spare := func() bool { return !first.crowded() && !batch.crowded() }
 	c.spare.Store(&spare)
 	defer c.spare.CompareAndSwap(&spare, nil)
 	signals := &puller{

@@ -38,6 +38,7 @@ import (
 const (
 	MaxMessage = 512 << 10 // of what clients send
 	MaxReply   = 1 << 20   // of what is sent to clients
+	MaxTask    = 320 << 10 // of a task, with its headers: what is larger is not stored
 	MaxInput   = run.MaxInput
 	MaxModel   = 256
 	MaxTools   = 128 // entries

@@ -117,6 +117,8 @@ func (c *Conn) Submit(ctx context.Context, t session.Tenant, workflow string, bo
 		return fmt.Errorf("natsbus: submit: the answer is from %q, not from the stream of tasks", ack.Stream)
 	case ack.Error.ErrCode == codeStoreFailed, ack.Error.ErrCode == codeTooManyPending:
 		return fmt.Errorf("%w: %s; try again later: %w", run.ErrBusy, ack.Error.Description, ErrFull)
+	case ack.Error.ErrCode == codeTooLarge:
+		return fmt.Errorf("natsbus: submit: %d bytes, at most %d are taken: %w; put what is large into a workspace", len(body), messages.MaxTask, session.ErrTooLarge)
 	}
 	return fmt.Errorf("natsbus: submit: the server answers %s (%d)", ack.Error.Description, ack.Error.ErrCode)
 }

@@ -218,7 +218,7 @@ func (p *Provisioning) choose(ch *Change, state jetstream.StreamState) {
 	}
 	if p.StoreBytes > 0 && ch.have.MaxBytes > 0 {
 		d := differ("max bytes", bytesText(ch.have.MaxBytes), bytesText(want.MaxBytes), func(dst, src *jetstream.StreamConfig) { dst.MaxBytes = src.MaxBytes })
-		if uint64(want.MaxBytes) < state.Bytes {
+		if uint64(want.MaxBytes) < state.Bytes && want.Name != StreamSnap { // a cache
 			d.Refused = fmt.Sprintf("it holds %s: ask for more, or archive and purge first", bytesText(int64(state.Bytes)))
 		}
 	}

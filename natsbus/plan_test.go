@@ -1,6 +1,7 @@
 package natsbus
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/messages"
 )
 
 // operatorOf connects as an operator does to provision: it stores nothing.
@@ -129,7 +131,7 @@ func TestPlanRefuses(t *testing.T) {
 		}
 	}
 	refuses("less than there is", &Provisioning{StoreBytes: MinStoreBytes}, "stream DLQ: max bytes", "it holds 4.4 MiB")
-	if info, err := c.lookStream(ctx, StreamTasks); err != nil || info.Config.MaxBytes != DefaultStoreBytes/1000*40 {
+	if info, err := c.lookStream(ctx, StreamTasks); err != nil || info.Config.MaxBytes != DefaultStoreBytes/1000*115 {
 		t.Errorf("a refused plan changed something: %+v, %v", info.Config, err)
 	}
 
@@ -188,6 +190,9 @@ func TestPlanOfFormerBuild(t *testing.T) {
 	former := dial(t, o)
 	for _, cfg := range layout(&former.o) {
 		cfg.Metadata = nil
+		if cfg.Name == StreamTasks {
+			cfg.MaxMsgSize, cfg.MaxMsgsPerSubject, cfg.MaxBytes = -1, 1000, DefaultStoreBytes/1000*40
+		}
 		if _, err := former.js.CreateStream(ctx, cfg); err != nil {
 			t.Fatal(err)
 		}
@@ -201,9 +206,29 @@ func TestPlanOfFormerBuild(t *testing.T) {
 		t.Errorf("a node with the streams of a former build: %v", err)
 	}
 	c := operatorOf(t, srv)
+	large, small := bytes.Repeat([]byte(" "), messages.MaxTask+1), []byte("{}")
+	for range 3 {
+		if _, err := c.js.Publish(ctx, "rath.task.t.w", large); err != nil {
+			t.Fatal(err)
+		}
+	}
 	p := planned(t, c, nil)
-	if got := actions(p)[Update]; !slices.Equal(got, []string{"EV_1_0", "EV_1_1"}) || p.Partitions != 2 {
+	if got := actions(p)[Update]; !slices.Equal(got, []string{"EV_1_0", "EV_1_1", "TASKS"}) || p.Partitions != 2 {
 		t.Errorf("updates %v with %d partitions", got, p.Partitions)
+	}
+	// What waits stays, and no more of that size comes.
+	if info, err := c.lookStream(ctx, StreamTasks); err != nil || info.State.Msgs != 3 || info.Config.MaxMsgSize != messages.MaxTask || info.Config.MaxMsgsPerSubject != 1000 {
+		t.Errorf("the stream of tasks: %+v, %v", info, err)
+	}
+	if _, err := c.js.Publish(ctx, "rath.task.t.w", large); err == nil {
+		t.Error("a task that is too large was stored")
+	}
+	if _, err := c.js.Publish(ctx, "rath.task.t.w", small); err != nil {
+		t.Error(err)
+	}
+	p = planned(t, c, &Provisioning{StoreBytes: DefaultStoreBytes})
+	if info, err := c.lookStream(ctx, StreamTasks); err != nil || info.State.Msgs != 4 || info.Config.MaxBytes < (fullWorkflows+1)*info.Config.MaxMsgsPerSubject*messages.MaxTask {
+		t.Errorf("the stream of tasks has %+v after %v, %v", info, actions(p), err)
 	}
 	if old, err := c.lookQueue(ctx, pullQueue{stream: StreamWork, durable: "work-default"}); old != nil || err != nil {
 		t.Errorf("the former consumer is there: %v, %v", old, err)

@@ -18,6 +18,7 @@ const (
 	codeWrongLast      = 10071 // the expected sequence is not the last one
 	codeBusySubject    = 10164 // another publish to the subject is in flight, or was
 	codeStoreFailed    = 10077 // a limit of the stream
+	codeTooLarge       = 10054 // larger than the stream's messages may be
 	codeTooManyPending = 10167 // the server sheds load
 )
 

@@ -53,13 +53,15 @@ var settings = []setting{
 	}, false, ""},
 	{"max messages per subject", func(c *jetstream.StreamConfig) string {
 		if c.Name == StreamTasks && c.MaxMsgsPerSubject > 0 {
-			return "bounded" // how many may wait is the operator's choice
+			// How many may wait is the operator's choice: a server that is
+			// told of fewer removes what is over.
+			return "bounded"
 		}
 		return limit(c.MaxMsgsPerSubject)
 	}, func(dst, src *jetstream.StreamConfig) { dst.MaxMsgsPerSubject = src.MaxMsgsPerSubject }, false, ""},
 	{"max message size", func(c *jetstream.StreamConfig) string { return limit(int64(c.MaxMsgSize)) }, func(dst, src *jetstream.StreamConfig) {
 		dst.MaxMsgSize = src.MaxMsgSize
-	}, false, ""},
+	}, true, ""},
 	{"max age", func(c *jetstream.StreamConfig) string {
 		if c.Name == StreamResult {
 			return "" // how long results are kept is the operator's choice
@@ -104,15 +106,17 @@ var settings = []setting{
 
 const settingPartitions = "partitions of the generation"
 
+const unlimited = "unlimited"
+
 func limit(n int64) string {
 	if n <= 0 {
-		return "unlimited"
+		return unlimited
 	}
 	return strconv.FormatInt(n, 10)
 }
 
 // unset reports whether a stream that was made without a lax setting has it.
-func unset(value string) bool { return value == "" || value == "false" }
+func unset(value string) bool { return value == "" || value == "false" || value == unlimited }
 
 // Difference is one setting that is not as it should be.
 type Difference struct {

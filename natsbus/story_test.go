@@ -197,6 +197,20 @@ func TestStoryOfRefusedTasks(t *testing.T) {
 		"revision":         {"agent", "m6", `{"id":"m6","input":"x","revision":"9"}`, "not_supported", "revision"},
 	}
 	story(t, func(t *testing.T, n *node, nc *nats.Conn) {
+		large := tests["large"]
+		if ack := ask(t, nc, "rath.task.default.agent", large.body); ack["error"].(map[string]any)["err_code"] != 10054.0 {
+			t.Errorf("a task that is larger than any may be: %v", ack)
+		}
+		// The stream of a former build takes it.
+		s, err := n.operator().Stream(t.Context(), natsbus.StreamTasks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := s.CachedInfo().Config
+		cfg.MaxMsgSize = -1
+		if _, err := n.operator().UpdateStream(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
 		for name, tc := range tests {
 			h := listen(t, nc, tc.id)
 			submit(t, nc, tc.workflow, tc.body)

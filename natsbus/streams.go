@@ -55,6 +55,14 @@ const (
 	// workflow of one tenant: more are answered as busy. It is what nodes may
 	// have to look through for the tasks of other tenants.
 	maxQueued = 1000
+	// minQueued is how many may wait there whatever the store's size.
+	minQueued = 64
+	// fullWorkflows is for how many workflows of one tenant the stream of tasks
+	// has room besides that of others, each with as many tasks waiting as may
+	// and these as large as they may be. A server bounds subjects and whole
+	// streams, and nothing in between: with more such workflows a tenant could
+	// fill the stream.
+	fullWorkflows = 2
 	// minDuplicates is the shortest window that the server takes: nothing here
 	// relies on its duplicate detection, and each id in it costs memory.
 	minDuplicates = 100 * time.Millisecond
@@ -102,7 +110,7 @@ func layout(o *Options) []jetstream.StreamConfig {
 			Metadata:    map[string]string{metaPartitions: strconv.FormatUint(uint64(o.Partitions), 10)},
 		})
 	}
-	add(projection, 150, jetstream.StreamConfig{
+	add(projection, 75, jetstream.StreamConfig{
 		Name:              StreamSnap,
 		Description:       "snapshots of sessions and their pages: a cache",
 		Subjects:          []string{prefixSnap + ">", prefixPage + ">"},
@@ -118,12 +126,14 @@ func layout(o *Options) []jetstream.StreamConfig {
 		Discard:           jetstream.DiscardNew,
 		AllowDirect:       true,
 	})
-	add(truth, 40, jetstream.StreamConfig{
+	const tasks = 115
+	add(truth, tasks, jetstream.StreamConfig{
 		Name:                 StreamTasks,
 		Description:          "submitted tasks that no log holds yet",
 		Subjects:             []string{prefixTask + ">"},
 		Retention:            jetstream.WorkQueuePolicy,
-		MaxMsgsPerSubject:    maxQueued,
+		MaxMsgsPerSubject:    queuedWithin(o.StoreBytes / 1000 * tasks),
+		MaxMsgSize:           messages.MaxTask,
 		Discard:              jetstream.DiscardNew,
 		DiscardNewPerSubject: true,
 	})
@@ -168,6 +178,12 @@ func layout(o *Options) []jetstream.StreamConfig {
 	return out
 }
 
+// queuedWithin returns how many tasks may wait on one subject of a stream of so
+// many bytes.
+func queuedWithin(bytes int64) int64 {
+	return min(max(bytes/((fullWorkflows+1)*messages.MaxTask), minQueued), maxQueued)
+}
+
 // bucket is a stream in the shape that key-value clients expect.
 func bucket(name, description string, ttl time.Duration) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
@@ -188,7 +204,10 @@ func (o *Options) complete(k kind, share int64, cfg jetstream.StreamConfig) jets
 	cfg.Replicas = o.Replicas
 	cfg.Duplicates = minDuplicates
 	cfg.MaxBytes = o.StoreBytes / 1000 * share
-	cfg.MaxMsgs, cfg.MaxConsumers, cfg.MaxMsgSize = -1, -1, -1
+	cfg.MaxMsgs, cfg.MaxConsumers = -1, -1
+	if cfg.MaxMsgSize == 0 {
+		cfg.MaxMsgSize = -1
+	}
 	if cfg.MaxMsgsPerSubject == 0 {
 		cfg.MaxMsgsPerSubject = -1
 	}

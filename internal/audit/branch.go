@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // fanout is one branch as the fan-out that opened it describes it.
@@ -283,11 +284,11 @@ func (a *audit) finishBranch(k key, b *fanout, g *runState) {
 	a.check(Graph, g.home.root == b.root, wrong("root "+b.root, g.home.root))
 	o := g.home.opened
 	a.check(BranchResults, o.Kind == "fork" && len(o.Parents) == 1 && o.Parents[0] == b.base, func() Violation {
-		found := "a " + o.Kind
+		found := []string{"a " + o.Kind}
 		for _, p := range o.Parents {
-			found += fmt.Sprintf(" of commit %d of %s", p.Seq, p.Session)
+			found = append(found, fmt.Sprintf("of commit %d of %s", p.Seq, p.Session))
 		}
-		return g.home.says(1, k.id, fmt.Sprintf("a fork of commit %d of %s", b.base.Seq, b.base.Session), found)
+		return g.home.says(1, k.id, fmt.Sprintf("a fork of commit %d of %s", b.base.Seq, b.base.Session), strings.Join(found, " "))
 	})
 	a.check(BranchResults, o.Run == b.parent.id && o.Step == b.path+"."+b.name,
 		wrong(fmt.Sprintf("a session that step %s.%s of run %s opened", b.path, b.name, b.parent.id), fmt.Sprintf("step %s of run %s", o.Step, o.Run)))

@@ -49,8 +49,6 @@ func (p *lineageRelay) run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = service.Stop() }() // who still asks asks again
-	p.c.relayed.pass(p.stream, 0)
-	defer p.c.relayed.end(p.stream)
 	if p.at, err = p.cursor(ctx); err != nil {
 		return err
 	}

@@ -17,9 +17,22 @@ type relayed struct {
 	mu      sync.Mutex
 	at      map[string]uint64 // by stream; absent where no relay runs here
 	changed chan struct{}     // closed at the next change
+	coming  bool              // it is not known yet what is relayed here
 }
 
 func newRelayed() *relayed { return &relayed{at: map[string]uint64{}, changed: make(chan struct{})} }
+
+// expect says whether it is still to be found out what is relayed here.
+func (r *relayed) expect(coming bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.coming == coming {
+		return
+	}
+	r.coming = coming
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
 
 // pass reports that the lineage of a stream is published up to a sequence.
 func (r *relayed) pass(stream string, seq uint64) {
@@ -40,14 +53,14 @@ func (r *relayed) end(stream string) {
 }
 
 // wait returns when the lineage of a stream is published up to a sequence;
-// here is false when no relay of it runs in this process.
+// here is false when no relay of it runs in this process, nor will in a moment.
 func (r *relayed) wait(ctx context.Context, stream string, seq uint64) (here bool, err error) {
 	for {
 		r.mu.Lock()
 		at, here := r.at[stream]
-		changed := r.changed
+		changed, coming := r.changed, r.coming
 		r.mu.Unlock()
-		if !here || at >= seq {
+		if !here && !coming || here && at >= seq {
 			return here, nil
 		}
 		select {
@@ -82,6 +95,11 @@ func (c *Conn) serveRelayed(ctx context.Context, stream string) (*Service, error
 	s.close = sub.Unsubscribe // at once: the next relay waits
 	return s, nil
 }
+
+// WillRelay says that RelayAll is about to run. From then on whoever asks for what
+// was committed waits until it is known which partitions this process relays: what
+// an earlier one did not get to is not passed over.
+func (c *Conn) WillRelay() { c.relayed.expect(true) }
 
 // Relayed waits until the lineage of everything that was committed when it was
 // called is published, by this process or by those that relay. What nobody

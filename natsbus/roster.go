@@ -123,6 +123,7 @@ func (r *roster) onDuty() bool {
 
 // run keeps the roster until ctx ends or a relay fails for good.
 func (r *roster) run(ctx context.Context) error {
+	defer r.c.relayed.expect(false)
 	if err := r.c.streamThere(ctx, EventStream(r.c.o.Generation, 0)); err != nil {
 		return err
 	}
@@ -304,6 +305,9 @@ func (r *roster) plan(ctx context.Context, work *sync.WaitGroup) {
 			r.begin(ctx, work, p)
 		}
 	}
+	if !now.Before(r.settle) {
+		r.c.relayed.expect(false)
+	}
 }
 
 // shares says who is to relay each partition, given who relays what now. The
@@ -368,9 +372,12 @@ func (r *roster) begin(ctx context.Context, work *sync.WaitGroup, p uint32) {
 	d := &duty{cancel: cancel, poke: make(chan struct{}, 1)}
 	r.running[p] = d
 	r.say(beat{})
+	stream := EventStream(r.c.o.Generation, p)
+	r.c.relayed.pass(stream, 0)
 	work.Go(func() {
 		defer cancel()
 		err := r.c.relay(ctx, r, p, d.poke)
+		r.c.relayed.end(stream)
 		r.ended <- relayEnd{p, err}
 	})
 }

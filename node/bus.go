@@ -34,6 +34,7 @@ func (n *Instance) serve(ctx context.Context) error {
 		return err
 	}
 	n.front = append(n.front, control)
+	n.conn.WillRelay()
 	index := n.conn.NewIndex()
 	queries, err := n.conn.ServeQueries(answering, &natsbus.Queries{Index: index, Values: n.values, Replay: n.replay})
 	if err != nil {

@@ -78,7 +78,7 @@ func TestRollingUpgrade(t *testing.T) {
 			if err := n.upgrade(ctx, to, n.workers()...); err != nil {
 				return err
 			}
-			versions, folds = append(versions, w.versions(ctx)), append(folds, w.folds(ctx, n.js))
+			versions, folds = append(versions, w.versions(ctx, len(n.workers()))), append(folds, w.folds(ctx, n.js))
 		}
 		return nil
 	})
@@ -113,25 +113,33 @@ func (w *world) orderly(do func(ctx context.Context, n *nemesis) error) {
 	w.asked()
 }
 
-// versions counts the nodes that live by the release that they say they are.
-func (w *world) versions(ctx context.Context) map[string]int {
-	data, err := w.load.request(ctx, "rath.query.default.nodes", map[string]any{})
-	var all struct {
-		Nodes []struct {
-			Version string `json:"version"`
-		} `json:"nodes"`
+// versions counts the nodes that live by the release that they say they are, once
+// so many are listed: a node that is ready makes its entry a moment later, and a
+// server may hear of it after that.
+func (w *world) versions(ctx context.Context, nodes int) map[string]int {
+	for until := time.Now().Add(15 * time.Second); ; sleep(ctx, 50*time.Millisecond) {
+		data, err := w.load.request(ctx, "rath.query.default.nodes", map[string]any{})
+		var all struct {
+			Nodes []struct {
+				Version string `json:"version"`
+			} `json:"nodes"`
+		}
+		if err == nil {
+			err = json.Unmarshal(data, &all)
+		}
+		if err != nil {
+			w.fail("nodes: %v", err)
+			return nil
+		}
+		if len(all.Nodes) != nodes && time.Now().Before(until) && ctx.Err() == nil {
+			continue
+		}
+		count := map[string]int{}
+		for _, n := range all.Nodes {
+			count[n.Version]++
+		}
+		return count
 	}
-	if err == nil {
-		err = json.Unmarshal(data, &all)
-	}
-	if err != nil {
-		w.fail("nodes: %v", err)
-	}
-	count := map[string]int{}
-	for _, n := range all.Nodes {
-		count[n.Version]++
-	}
-	return count
 }
 
 // folds counts the snapshots of sessions by the number of the fold that wrote

@@ -3,6 +3,7 @@ package natsbus_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -174,7 +175,13 @@ func TestResolveAgain(t *testing.T) {
 		srv := natstest.Start(t, nil)
 		n := startNode(t, srv, "node-1")
 		c, _ := visitor(t, srv)
-		ids := []run.ID{"r1", "r2", "r3", "r4"}
+		// Which of two subscriptions gets a request is the server's choice: a
+		// play goes on until each decision met the frozen node; one play in
+		// thousands of millions does not get there.
+		var ids []run.ID
+		for i := range 64 {
+			ids = append(ids, run.ID(fmt.Sprintf("r%d", i)))
+		}
 		for _, id := range ids {
 			if _, err := c.Submit(t.Context(), "once", messages.Task{ID: id}); err != nil {
 				t.Fatal(err)
@@ -186,7 +193,11 @@ func TestResolveAgain(t *testing.T) {
 		muted := mute(t, n)
 		bounded, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
+		met := map[string]bool{} // decisions that reached the frozen node
 		for i, id := range ids {
+			if len(met) == 2 {
+				break
+			}
 			for r := (messages.RunInfo{}); r.State != run.NeedsReview && bounded.Err() == nil; time.Sleep(50 * time.Millisecond) {
 				r, _ = c.Run(bounded, id) // it may not be there yet
 			}
@@ -194,16 +205,19 @@ func TestResolveAgain(t *testing.T) {
 			if i%2 == 1 {
 				decision, want = run.Fail, run.Failed
 			}
-			began := time.Now()
+			before, began := muted.Load(), time.Now()
 			if err := c.Resolve(bounded, id, messages.Control{Decision: decision, Reason: "looked"}); err != nil || time.Since(began) > 2*time.Second {
 				t.Errorf("resolve %s: after %v: %v", id, time.Since(began), err)
 			}
 			if r, err := c.Wait(bounded, id); err != nil || r.State != want {
 				t.Errorf("result %+v, %v", r, err)
 			}
+			if muted.Load() > before {
+				met[decision] = true
+			}
 		}
-		if muted.Load() == 0 {
-			t.Error("no request reached the frozen node: the test shows nothing")
+		if len(met) < 2 {
+			t.Errorf("of the two decisions only %v reached the frozen node: the test shows nothing", met)
 		}
 		n.stop()
 	})

@@ -235,7 +235,9 @@ func TestRunStates(t *testing.T) {
 		}
 		return r
 	}
-	state(run.Running)
+	if r := state(run.Running); r.Node != "node-a" {
+		t.Errorf("it runs on node %q, want node-a", r.Node)
+	}
 	w.commit(w.home, session.Session{}, "", w.event(run.KindReleased, run.Released{Attempt: 1, Reason: "shutdown", Run: "r1", Workflow: "fix"}))
 	state(run.Queued)
 	w.must(w.store.Apply(context.Background(), run.Signal{To: w.home, Quarantine: &run.Quarantined{By: "ana", Reason: "odd"}}))

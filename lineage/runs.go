@@ -19,6 +19,7 @@ type Run struct {
 	Revision string
 	State    run.State // "" while the records of its home are missing
 	Attempt  uint64
+	Node     string // the incarnation of its last attempt, which only a running one still has
 	Behind   run.ID // that it waits for, while queued
 	BranchOf *Place // the step that opened it, for a branch of a fan-out
 	Branch   string // its name
@@ -194,7 +195,7 @@ func (r *Run) fold(rec *Record) {
 		if rec.Attempt < r.Attempt {
 			return
 		}
-		r.State, r.Attempt, r.Behind, r.Code, r.Reason = run.Running, rec.Attempt, "", "", ""
+		r.State, r.Attempt, r.Node, r.Behind, r.Code, r.Reason = run.Running, rec.Attempt, rec.Node, "", "", ""
 		r.Waits, r.Due = nil, time.Time{}
 		r.Workflow, r.Revision = or(rec.Workflow, r.Workflow), or(rec.Revision, r.Revision)
 		if r.Started.IsZero() {

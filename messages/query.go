@@ -117,7 +117,10 @@ type RunInfo struct {
 	Session  session.ID `json:"session,omitempty"`
 	Root     session.ID `json:"root,omitempty"`
 	Attempt  uint64     `json:"attempt,omitempty"`
-	Behind   run.ID     `json:"behind,omitempty"`
+	// Node is the incarnation of the node that runs it, or made its last attempt if
+	// it does not run.
+	Node   string `json:"node,omitempty"`
+	Behind run.ID `json:"behind,omitempty"`
 	// Branch is the name of a branch of a fan-out, and BranchOf the step that
 	// gathers it.
 	Branch    string         `json:"branch,omitempty"`
@@ -313,7 +316,7 @@ type Nodes struct {
 // RunInfoOf returns what lineage tells of a run.
 func RunInfoOf(r lineage.Run) RunInfo {
 	out := RunInfo{
-		Run: r.ID, State: r.State, Workflow: r.Workflow, Revision: r.Revision, Session: r.Home.ID, Root: r.Root, Attempt: r.Attempt,
+		Run: r.ID, State: r.State, Workflow: r.Workflow, Revision: r.Revision, Session: r.Home.ID, Root: r.Root, Attempt: r.Attempt, Node: r.Node,
 		Behind: r.Behind, Cancelled: r.Cancelled, Code: r.Code, Reason: r.Reason, Result: r.Result, Steps: r.Steps,
 		Sessions: r.Sessions, Usage: r.Usage, Warnings: r.Warnings, Branch: r.Branch, BranchOf: r.BranchOf, Waits: r.Waits, Quarantine: r.Quarantine,
 	}

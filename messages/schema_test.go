@@ -108,7 +108,7 @@ func full() map[string]any {
 		Quarantine: "odd",
 		Branch:     "a", BranchOf: &lineage.Place{Run: "r0", Session: "s0", Step: "2.gather"}, Due: 1,
 		Waits: []lineage.Wait{{Branches: []session.ID{"s2"}, Due: 1, Kind: "approval", Name: "deploy", Need: 1, Step: "3", Title: "Deploy?"}},
-		Run:   "r1", State: run.Failed, Workflow: "fix", Revision: "r1", Session: "s1", Root: "s1", Attempt: 1, Behind: "r0", Cancelled: true, Code: "error",
+		Run:   "r1", State: run.Failed, Workflow: "fix", Revision: "r1", Session: "s1", Root: "s1", Attempt: 1, Node: "n1", Behind: "r0", Cancelled: true, Code: "error",
 		Reason: "why", Result: &ref, Review: &messages.Review{Step: "1", Call: "c", Tool: "t", Code: "needs_review", Reason: "why", Revision: "1"}, Steps: 3,
 		Sessions: []session.ID{"s1"}, Usage: usage, Warnings: []string{"w"}, Submitted: 1, Started: 2, Ended: 3,
 	}

@@ -29,10 +29,12 @@ func (a *app) psCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ps",
 		Short: "List runs, the newest first",
-		Long: `Lists runs. --where chooses some by what they did and how they stand, see "help
-where". With --watch it goes on: on a terminal the list is drawn anew when
-something changes; otherwise each run that is new or has changed is a line.
-Branches of fan-outs are runs too: --branches, or any --where, lists them.`,
+		Long: `Lists runs. NODE is the node that a run is on or ended on, "-" while it is on
+none; "nodes ls" tells of it. --where chooses some runs by what they did and how
+they stand, see "help where". With --watch it goes on: on a terminal the list is
+drawn anew when something changes; otherwise each run that is new or has changed
+is a line. Branches of fan-outs are runs too: --branches, or any --where, lists
+them.`,
 		Example: `  rath ps
   rath ps --state running,needs_review
   rath ps --where 'tool=run_shell_command and state=failed and not older=1d'
@@ -108,7 +110,11 @@ func (a *app) ps(ctx context.Context, s *system, o *client.RunsOptions) error {
 			a.remark("no runs in tenant %s", s.Tenant())
 		}
 	} else {
-		a.tableOf(runs)
+		names, err := s.namesOfNodes(ctx)
+		if err != nil {
+			return err
+		}
+		a.tableOf(runs, names)
 	}
 	if o.Where != "" && o.Where != "branch=no" || o.Workflow != "" || len(o.States) > 0 && !slices.Contains(o.States, run.Queued) {
 		return nil
@@ -130,18 +136,55 @@ func waitToBeTaken(n uint64) string {
 	return counted(int64(n), "task") + " wait to be taken by a node"
 }
 
-func (a *app) tableOf(runs []messages.RunInfo) {
+// namesOfNodes returns the names of the nodes that live, by incarnation.
+func (s *system) namesOfNodes(ctx context.Context) (map[string]string, error) {
+	all, err := s.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := make(map[string]string, len(all))
+	for _, n := range all {
+		if n.Name != n.Incarnation {
+			names[n.Incarnation] = n.Name
+		}
+	}
+	return names, nil
+}
+
+// nodeColumns bounds the name of a node in a table of runs, so that a row fits in
+// 80 columns.
+const nodeColumns = 8
+
+// nodeOf names the node that a run is on, or that it ended on: a run that waits
+// or is queued is on none. Of a node without another name, or one that is gone, it
+// is the beginning of the incarnation. Long names lose their beginnings, which the
+// pods of a fleet share.
+func nodeOf(r *messages.RunInfo, names map[string]string) string {
+	name, named := names[r.Node]
+	switch {
+	case r.Node == "", r.State != run.Running && !r.State.Terminal():
+		return "-"
+	case !named:
+		return r.Node[:min(len(r.Node), nodeColumns)]
+	case len(name) > nodeColumns: // an id, which is ASCII
+		return "…" + name[len(name)-nodeColumns+1:]
+	}
+	return name
+}
+
+// tableOf writes runs; names are those of the nodes.
+func (a *app) tableOf(runs []messages.RunInfo, names map[string]string) {
 	now := time.Now()
 	shortID := shortRuns(idsOf(runs))
 	rows := make([][]string, len(runs))
 	for i := range runs {
 		r := &runs[i]
 		rows[i] = []string{
-			shortID(r.Run), string(r.State), r.Workflow, lineage.Short(r.Session), fmt.Sprint(r.Steps), thousands(r.Usage.Tokens()),
+			shortID(r.Run), string(r.State), r.Workflow, lineage.Short(r.Session), nodeOf(r, names), fmt.Sprint(r.Steps), thousands(r.Usage.Tokens()),
 			age(now, time.UnixMilli(r.Submitted)), term.Line(note(r, shortID), 60),
 		}
 	}
-	a.table([]string{"RUN", "STATE", "WORKFLOW", "SESSION", "STEPS", "TOKENS", "AGE", ""}, rows)
+	a.table([]string{"RUN", "STATE", "WORKFLOW", "SESSION", "NODE", "STEPS", "TOKENS", "AGE", ""}, rows)
 }
 
 // shortRuns returns how to write the ids of the runs in a table: their beginnings,

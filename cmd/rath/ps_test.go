@@ -1,11 +1,55 @@
 package main
 
 import (
+	"bytes"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
 )
+
+// TestNodeOf wants the node of each run that is on one, in a table that fits on
+// 80 columns up to the age with names as long as they are in use.
+func TestNodeOf(t *testing.T) {
+	names := map[string]string{"nABCDEFGHIJKL": "b", "nBCDEFGHIJKLM": "rath-node-10", "nCDEFGHIJKLMN": "rath-node-11"}
+	var runs []messages.RunInfo
+	for _, c := range []struct {
+		state      run.State
+		node, want string
+	}{
+		{run.Running, "nABCDEFGHIJKL", "b"},
+		{run.Running, "nBCDEFGHIJKLM", "…node-10"},
+		{run.Succeeded, "nCDEFGHIJKLMN", "…node-11"},
+		{run.TimedOut, "nDEFGHIJKLMNO", "nDEFGHIJ"}, // gone
+		{run.Cancelled, "n1", "n1"},
+		{run.Waiting, "nABCDEFGHIJKL", "-"},
+		{run.NeedsReview, "nABCDEFGHIJKL", "-"},
+		{run.Queued, "", "-"},
+	} {
+		r := messages.RunInfo{
+			Run: "abcdefghijklmnopqrst", State: c.state, Workflow: "review-fix", Session: "0123456789abcdef0123-1-3", Node: c.node,
+			Steps: 12345, Usage: session.Usage{Calls: 1, Input: 123_456}, Submitted: time.Now().Add(-40 * time.Hour).UnixMilli(), Reason: "because of what there is to say of it",
+		}
+		if got := nodeOf(&r, names); got != c.want || term.Width(got) > nodeColumns {
+			t.Errorf("a run that is %s, on %q: %q, want %q", c.state, c.node, got, c.want)
+		}
+		runs = append(runs, r)
+	}
+	var out bytes.Buffer
+	a := &app{stdout: &out, stderr: &out, getenv: func(string) string { return "" }}
+	a.out = a.writer(&out, "never")
+	a.tableOf(runs, names)
+	for l := range strings.Lines(out.String()) {
+		if head := term.Clip(l, 80); !strings.Contains(head, "AGE") && !strings.Contains(head, "  40h") {
+			t.Errorf("80 columns do not show the age:\n%s", head)
+		}
+	}
+}
 
 // TestShortRuns wants what is typed from a table to name one of its runs.
 func TestShortRuns(t *testing.T) {

@@ -54,14 +54,15 @@ func TestWatchedLines(t *testing.T) {
 	a.out = a.writer(&out, "never")
 	a.config.Output.Value = "table"
 	runs := []messages.RunInfo{
-		{Run: "r2", State: run.Running, Workflow: "fix", Session: "s2"},
-		{Run: "r1", State: run.Succeeded, Workflow: "fix", Session: "s1"},
+		{Run: "r2", State: run.Running, Workflow: "fix", Session: "s2", Node: "n1"},
+		{Run: "r1", State: run.Succeeded, Workflow: "fix", Session: "s1", Node: "n2"},
 	}
+	names := map[string]string{"n1": "a"} // n2 is gone
 	shown := map[run.ID]messages.RunInfo{}
 	draw := func(want ...string) {
 		t.Helper()
 		out.Reset()
-		if err := a.redraw(runs, shown); err != nil {
+		if err := a.redraw(runs, names, shown); err != nil {
 			t.Fatal(err)
 		}
 		var got []string
@@ -76,14 +77,14 @@ func TestWatchedLines(t *testing.T) {
 			t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 	}
-	draw("r1 succeeded fix s1", "r2 running fix s2")
+	draw("r1 succeeded fix s1 n2", "r2 running fix s2 a")
 	draw()
 	runs[0].State, runs[0].Reason = run.Failed, "no luck"
-	draw("r2 failed fix s2 no luck")
+	draw("r2 failed fix s2 a no luck")
 	a.config.Output.Value = "json"
 	runs[0].Steps = 3
 	out.Reset()
-	if err := a.redraw(runs, shown); err != nil || strings.Count(out.String(), "\n") != 1 || !strings.HasPrefix(out.String(), `{"run":"r2"`) {
+	if err := a.redraw(runs, names, shown); err != nil || strings.Count(out.String(), "\n") != 1 || !strings.HasPrefix(out.String(), `{"run":"r2"`) {
 		t.Errorf("%v, %s", err, out.String())
 	}
 }

@@ -51,8 +51,12 @@ func (a *app) watchRuns(ctx context.Context, s *system, o *client.RunsOptions) e
 	shown := map[run.ID]messages.RunInfo{}
 	for {
 		runs, err := s.Runs(ctx, o)
+		var names map[string]string
 		if err == nil {
-			err = a.redraw(runs, shown)
+			names, err = s.namesOfNodes(ctx)
+		}
+		if err == nil {
+			err = a.redraw(runs, names, shown)
 		}
 		if err == nil {
 			err = a.out.Err()
@@ -94,13 +98,13 @@ func rest(ctx context.Context, d time.Duration) error {
 }
 
 // redraw shows runs: all of them on a terminal, else those that are not as they
-// were shown.
-func (a *app) redraw(runs []messages.RunInfo, shown map[run.ID]messages.RunInfo) error {
+// were shown. names are those of the nodes.
+func (a *app) redraw(runs []messages.RunInfo, names map[string]string, shown map[run.ID]messages.RunInfo) error {
 	if a.out.Terminal() && !a.asJSON() {
 		a.out.Clear()
 		a.out.Println(a.out.Dim(clock(time.Now()) + "  " + counted(int64(len(runs)), "run")))
 		if len(runs) > 0 {
-			a.tableOf(runs)
+			a.tableOf(runs, names)
 		}
 		return nil
 	}
@@ -117,8 +121,8 @@ func (a *app) redraw(runs []messages.RunInfo, shown map[run.ID]messages.RunInfo)
 			}
 			continue
 		}
-		line := fmt.Sprintf("%s  %s %s %s %s", clock(time.Now()), term.Pad(shortID(r.Run), 12), term.Pad(string(r.State), 12),
-			term.Pad(term.Line(r.Workflow, 12), 12), term.Pad(lineage.Short(r.Session), 9))
+		line := fmt.Sprintf("%s  %s %s %s %s %s", clock(time.Now()), term.Pad(shortID(r.Run), 12), term.Pad(string(r.State), 12),
+			term.Pad(term.Line(r.Workflow, 12), 12), term.Pad(lineage.Short(r.Session), 9), term.Pad(nodeOf(r, names), nodeColumns))
 		a.out.Println(strings.TrimRight(term.Clip(fmt.Sprintf("%s %s", line, term.Line(note(r, shortID), 60)), 120), " "))
 	}
 	return nil

@@ -68,7 +68,7 @@ func TestClusterWriters(t *testing.T) {
 		})
 	}
 	time.Sleep(3 * time.Second)
-	victim := cluster.Leader(EventStream(1, 0))
+	victim := cluster.Leader(t, EventStream(1, 0))
 	cluster.Stop(victim)
 	time.Sleep(6 * time.Second)
 	cluster.Start(t, victim)

@@ -66,7 +66,7 @@ func TestClusterRelays(t *testing.T) {
 	conns[1].Kill()
 	stops[1]()
 	time.Sleep(2 * time.Second)
-	victim := cluster.Leader(natsbus.StreamLineage)
+	victim := cluster.Leader(t, natsbus.StreamLineage)
 	cluster.Stop(victim)
 	time.Sleep(8 * time.Second)
 	cluster.Start(t, victim)

@@ -3,9 +3,11 @@ package natstest
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -66,15 +68,33 @@ func StartCluster(tb testing.TB, n int) *Cluster {
 	return c
 }
 
-// FreePort is a TCP port of this machine that nobody listens on.
+// Ports below those that Linux, macOS and Windows give to outgoing connections.
+const firstPort, ports = 20000, 10000
+
+// given are the ports that this process was given: each is given once.
+var given sync.Map
+
+// FreePort is a TCP port of this machine that nobody listens on. No outgoing
+// connection gets it either, so that it is still free when a server listens
+// there, and when one does so again after it was stopped.
 func FreePort(tb testing.TB) int {
 	tb.Helper()
-	l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
+	var err error
+	for range 100 {
+		port := firstPort + rand.IntN(ports)
+		if _, was := given.LoadOrStore(port, true); was {
+			continue
+		}
+		var l net.Listener
+		if l, err = new(net.ListenConfig).Listen(tb.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", port)); err != nil {
+			continue // somebody else has it
+		}
+		if err = l.Close(); err == nil {
+			return port
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	tb.Fatal("no free port: ", err)
+	return 0
 }
 
 // Start starts a stopped server on its directory; when all are running it
@@ -135,12 +155,22 @@ func (c *Cluster) URLs(first int) string {
 	return strings.Join(urls, ",")
 }
 
-// Leader is the server that leads a stream, -1 when none does.
-func (c *Cluster) Leader(stream string) int {
-	for i, s := range c.servers {
-		if s != nil && s.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, stream) {
-			return i
+// Leader is the server that leads a stream. It waits for one: the servers may be
+// about to elect it.
+func (c *Cluster) Leader(tb testing.TB, stream string) int {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), time.Minute)
+	defer cancel()
+	for {
+		for i, s := range c.servers {
+			if s != nil && s.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, stream) {
+				return i
+			}
+		}
+		select {
+		case <-ctx.Done():
+			tb.Fatalf("nobody leads stream %s", stream)
+		case <-time.After(20 * time.Millisecond):
 		}
 	}
-	return -1
 }

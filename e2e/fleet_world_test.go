@@ -157,19 +157,22 @@ func (w *world) fatal(err error) {
 	w.t.Fatalf("%v\n\tseed %d; again: %s", err, w.seed, w.again)
 }
 
-// work lets the load run while f does harm, then heals everything, and waits
-// until every acknowledged task has its result.
+// work lets the load run while f does harm, for a time and until f returns, then
+// heals everything, and waits until every acknowledged task has its result.
 func (w *world) work(length time.Duration, atOnce int, f func(ctx context.Context)) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), length)
-	defer cancel()
+	loaded, unload := context.WithCancel(w.t.Context())
+	defer unload()
 	busy := make(chan struct{})
 	go func() {
 		defer close(busy)
-		w.busy(ctx, atOnce)
+		w.busy(loaded, atOnce)
 	}()
+	ctx, cancel := context.WithTimeout(w.t.Context(), length)
+	defer cancel()
 	f(ctx)
 	<-ctx.Done()
+	unload()
 	<-busy
 	w.heal()
 	// What the clients did not get to while everything went wrong, they do now.

@@ -252,17 +252,26 @@ func rawResponder(t *testing.T, n *Instance, subject, answer string) (stop func(
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := nc.QueueSubscribe(subject, "rath.tool", func(m *nats.Msg) {
+	sub, err := nc.QueueSubscribe(subject, "rath.tool", func(m *nats.Msg) {
 		if answer != "" {
 			_ = m.Respond([]byte(answer))
 		}
-	}); err != nil {
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := nc.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	return nc.Close
+	return func() {
+		t.Helper()
+		// The server hears of a closed connection a moment later, and gives it calls
+		// meanwhile.
+		if err := errors.Join(sub.Unsubscribe(), nc.Flush()); err != nil {
+			t.Error(err)
+		}
+		nc.Close()
+	}
 }
 
 type dialFunc func() (net.Conn, error)

@@ -145,11 +145,7 @@ func (a *app) benchFleet(ctx context.Context, o *benchOptions) (err error) {
 	a.config.Store.Value = store
 	opening, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	port, err := freePort()
-	if err != nil {
-		return err
-	}
-	s, base, err := a.fleetHost(opening, port)
+	s, base, err := a.fleetHost(opening, -1)
 	if err != nil {
 		return err
 	}

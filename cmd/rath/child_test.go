@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rathcluster/rath/internal/natstest"
 )
 
 // asCommand makes this test binary the command itself, for tests that need a
@@ -90,10 +92,7 @@ func waitFor(t *testing.T, ok func() bool) {
 // the address of its server.
 func startDev(t *testing.T, dir string) (dev *child, url string) {
 	t.Helper()
-	port, err := freePort()
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := natstest.FreePort(t)
 	dev = start(t, dir, "dev", "--port", strconv.Itoa(port))
 	waitFor(t, func() bool {
 		_, err := os.Stat(filepath.Join(dir, ".rath", "node.json"))

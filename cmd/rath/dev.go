@@ -111,14 +111,11 @@ func nodeNames(n int) []string {
 // takes no work itself.
 func (a *app) fleetHost(ctx context.Context, port int) (*system, memberConfig, error) {
 	var base memberConfig
-	monitor, err := freePort()
+	ports, err := freePorts(2)
 	if err != nil {
 		return nil, base, err
 	}
-	gossip, err := freeAddress()
-	if err != nil {
-		return nil, base, err
-	}
+	monitor, gossip := ports[0], loopback(ports[1])
 	base.Join = []string{gossip}
 	key := cluster.NewKey()
 	base.Key = key.Text()

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/sandbox/local"
 )
@@ -31,10 +32,7 @@ func TestDevFleet(t *testing.T) {
 	if err := os.WriteFile("m.txtar", []byte(script), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	port, err := freePort()
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := natstest.FreePort(t)
 	here, err := local.New(nil).Probe(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -191,23 +191,21 @@ func (a *app) startFleet(ctx context.Context, s *system, names []string, base me
 	}
 	errs := make([]error, len(names))
 	var wg sync.WaitGroup
+	ports, err := freePorts(len(names))
+	if err != nil {
+		return nil, err
+	}
 	for i, name := range names {
 		c := base
-		c.Name, c.Store = name, filepath.Join(store, "nodes", name)
-		if c.Bind, err = freeAddress(); err != nil {
-			return nil, err
-		}
+		c.Name, c.Store, c.Bind = name, filepath.Join(store, "nodes", name), loopback(ports[i])
 		wg.Go(func() { errs[i] = f.start(ctx, c) })
 	}
 	wg.Wait()
 	return f, errors.Join(errs...)
 }
 
-// freeAddress finds an address of this machine for gossip.
-func freeAddress() (string, error) {
-	port, err := freePort()
-	return fmt.Sprintf("127.0.0.1:%d", port), err
-}
+// loopback is the address of a port that only this machine reaches.
+func loopback(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
 
 // start starts one node and returns when it is up.
 func (f *fleet) start(ctx context.Context, c memberConfig) error {
@@ -344,12 +342,17 @@ func (m *member) ended() string {
 	return "died: " + m.err.Error()
 }
 
-// freePort finds a TCP port of this machine that nobody listens on.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
+// freePorts finds so many TCP ports of this machine that nobody listens on. It lets
+// them go together, because one that is free again may be found again.
+func freePorts(n int) ([]int, error) {
+	ports := make([]int, n)
+	for i := range ports {
+		l, err := net.Listen("tcp", loopback(0))
+		if err != nil {
+			return nil, fmt.Errorf("find a free port: %w", err)
+		}
+		defer l.Close()
+		ports[i] = l.Addr().(*net.TCPAddr).Port
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
+	return ports, nil
 }

@@ -15,6 +15,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
 )
@@ -103,10 +104,7 @@ func TestProvision(t *testing.T) {
 
 // TestProvisionWaits starts before the server does.
 func TestProvisionWaits(t *testing.T) {
-	port, err := freePort()
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := natstest.FreePort(t)
 	o := &natsserver.Options{StoreDir: t.TempDir(), Port: port, Lazy: true, MaxStore: 64 << 30, Open: true}
 	address := "nats://127.0.0.1:" + strconv.Itoa(port)
 	run := func(wait string) (string, int) {

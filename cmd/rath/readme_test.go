@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/natstest"
 )
 
 // readmeCommands returns the indented lines of a section of the README, as a
@@ -64,10 +66,7 @@ func TestREADMEFleet(t *testing.T) {
 	if len(lines) == 0 || !strings.HasPrefix(lines[0], goRun) {
 		t.Fatalf("the section does not begin with %q: %q", goRun, lines)
 	}
-	port, err := freePort()
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := natstest.FreePort(t)
 	dev := start(t, dir, append(strings.Fields(strings.TrimPrefix(lines[0], goRun)), "--port", strconv.Itoa(port))...)
 	waitFor(t, func() bool { return strings.Contains(dev.said(), "try  ") })
 	nodes := devNode.FindAllStringSubmatch(dev.said(), -1)

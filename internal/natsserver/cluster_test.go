@@ -3,7 +3,6 @@ package natsserver_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -13,17 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
 )
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
 
 // TestCluster starts three servers with one set of users, stores on all of
 // them, and retires one: what was acknowledged stays, and who was connected to
@@ -36,9 +26,9 @@ func TestCluster(t *testing.T) {
 	)
 	for i := range 3 {
 		o := &natsserver.Options{
-			StoreDir: t.TempDir(), Name: fmt.Sprint("s", i), Port: freePort(t), MonitorPort: freePort(t),
+			StoreDir: t.TempDir(), Name: fmt.Sprint("s", i), Port: natstest.FreePort(t), MonitorPort: natstest.FreePort(t),
 			NodePassword: "n", OperatorPassword: "o", MaxStore: 1 << 30, MaxMemory: 1 << 30, PingInterval: 2 * time.Second,
-			Cluster: &natsserver.Cluster{Name: "c", Port: freePort(t), Handover: 100 * time.Millisecond},
+			Cluster: &natsserver.Cluster{Name: "c", Port: natstest.FreePort(t), Handover: 100 * time.Millisecond},
 		}
 		options = append(options, o)
 		routes = append(routes, fmt.Sprint("127.0.0.1:", o.Cluster.Port))

@@ -2,6 +2,7 @@ package openai_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -12,8 +13,10 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -237,44 +240,78 @@ func TestRetriesAreSeenByTheWitness(t *testing.T) {
 	}
 }
 
+// pipes are the connections of a process to itself. Nothing but time moves what
+// uses them, so they can be used in a bubble.
+type pipes struct {
+	opened chan net.Conn
+	closed chan struct{}
+}
+
+func newPipes() *pipes { return &pipes{opened: make(chan net.Conn, 64), closed: make(chan struct{})} }
+
+func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
+	here, there := net.Pipe()
+	p.opened <- there
+	return here, nil
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.opened:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error   { close(p.closed); return nil }
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
 func TestConnectionsAreReused(t *testing.T) {
-	var opened atomic.Int32
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/busy/chat/completions" {
-			http.Error(w, "busy", http.StatusTooManyRequests)
-			return
+	synctest.Test(t, func(t *testing.T) {
+		var opened atomic.Int32
+		srv := &http.Server{
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/busy/chat/completions" {
+					http.Error(w, "busy", http.StatusTooManyRequests)
+					return
+				}
+				// The end of the answer comes apart from its last event.
+				w.Header().Set("Content-Type", "text/event-stream")
+				fmt.Fprint(w, hello)
+				if err := http.NewResponseController(w).Flush(); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(20 * time.Millisecond)
+			}),
+			ConnState: func(_ net.Conn, state http.ConnState) {
+				if state == http.StateNew {
+					opened.Add(1)
+				}
+			},
 		}
-		// The end of the answer comes apart from its last event.
-		w.Header().Set("Content-Type", "text/event-stream")
-		fmt.Fprint(w, hello)
-		if err := http.NewResponseController(w).Flush(); err != nil {
-			t.Error(err)
-		}
-		time.Sleep(2 * time.Millisecond)
-	}))
-	srv.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		if state == http.StateNew {
-			opened.Add(1)
-		}
-	}
-	srv.Start()
-	defer srv.Close()
-	models := openai.New(&openai.Options{Attempts: 1})
-	defer models.Close()
-	for range 20 {
-		for path, want := range map[string]llm.Code{"": "", "/busy": llm.CodeRateLimited} {
-			client, err := models.Client(t.Context(), llm.Provider{Model: "m1", BaseURL: srv.URL + path})
-			if err != nil {
-				t.Fatal(err)
+		wires := newPipes()
+		var serving sync.WaitGroup
+		serving.Go(func() { _ = srv.Serve(wires) }) // until it is closed
+		defer serving.Wait()
+		defer srv.Close()
+		models := openai.New(&openai.Options{Attempts: 1, Transport: &http.Transport{DialContext: wires.dial}})
+		defer models.Close()
+		for range 20 {
+			for path, want := range map[string]llm.Code{"": "", "/busy": llm.CodeRateLimited} {
+				client, err := models.Client(t.Context(), llm.Provider{Model: "m1", BaseURL: "http://model.test" + path})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := client.Complete(t.Context(), user("hi"), nil); llm.CodeOf(err) != want {
+					t.Fatal(err)
+				}
 			}
-			if _, err := client.Complete(t.Context(), user("hi"), nil); llm.CodeOf(err) != want {
-				t.Fatal(err)
-			}
 		}
-	}
-	if n := opened.Load(); n > 2 {
-		t.Errorf("%d connections for 40 calls in a row", n)
-	}
+		if n := opened.Load(); n > 2 {
+			t.Errorf("%d connections for 40 calls in a row", n)
+		}
+	})
 }
 
 func TestResolve(t *testing.T) {

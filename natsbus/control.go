@@ -110,7 +110,8 @@ func (c *Conn) notBegun(ctx context.Context, tenant session.Tenant, s run.Signal
 // cancelEarly cancels a run that no log holds. The note that it leaves is read by
 // whoever takes the task in, before and after he does. It is left for a task that
 // waits, and unless only submitted ones are meant also for one that may come: the
-// publisher picks the id, and his cancel may overtake his task.
+// publisher picks the id, and his cancel may overtake his task. Which of the two it
+// is for is looked up only if that decides anything.
 func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s run.Signal, submitted bool, apply func(ctx context.Context, s run.Signal) error) (string, error) {
 	subject := runAliasSubject(tenant, s.Run)
 	if s.Cancel.ID == "" { // else the log could not tell it from another one, and refuse it
@@ -119,20 +120,20 @@ func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s run.Sig
 		s.Cancel = &cancel
 	}
 	for {
-		told := noteEarly
 		have, revision, err := readAlias[runAlias](ctx, c, subject)
-		if err == nil && revision == 0 {
+		if err == nil && revision == 0 && submitted { // all that wait are read for that
 			var waits bool
 			if waits, err = c.taskWaits(ctx, tenant, s.Run); err == nil && !waits {
 				// Whoever has taken it since then has made the entry before.
 				have, revision, err = readAlias[runAlias](ctx, c, subject)
 				if err == nil && revision == 0 {
-					if submitted {
-						return "", fmt.Errorf("run %s: %w: no log holds it, and no task of this id waits", s.Run, run.ErrUnknownRun)
-					}
-					told = noteUnborn
+					return "", fmt.Errorf("run %s: %w: no log holds it, and no task of this id waits", s.Run, run.ErrUnknownRun)
 				}
 			}
+		}
+		told := noteEarly
+		if !submitted && have.Digest == "" {
+			told = noteUnborn
 		}
 		switch {
 		case err != nil:
@@ -191,7 +192,7 @@ func (c *Conn) taskWaits(ctx context.Context, tenant session.Tenant, id run.ID) 
 
 const (
 	noteEarly  = "cancelled before a session held the run"
-	noteUnborn = "no task of this id was submitted yet; one that comes ends as cancelled"
+	noteUnborn = "no task of this id was taken yet; one that waits or comes ends as cancelled"
 )
 
 // putCancelled stores and tells how a run ended that was cancelled before a log

@@ -1,6 +1,7 @@
 package natsbus
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"testing"
@@ -97,6 +98,62 @@ func TestCancelMeanwhile(t *testing.T) {
 			}
 			if a, err := messages.DecodeAnswer(m.Data); err != nil || !a.Done || tries[r] != 2 {
 				t.Errorf("a cancel of %s with the id %q: %s, %v, after %d tries", r, id, m.Data, err, tries[r])
+			}
+		}
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestCancelAmongMany cancels runs while so many tasks wait that to look through
+// them takes longer than anybody is given. Whether one of the id is among them
+// decides nothing unless only submitted ones are meant.
+func TestCancelAmongMany(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+		const waiting = 150
+		for i := range waiting {
+			if _, err := c.nc.Request(messages.TaskSubject("default", "agent"), fmt.Appendf(nil, `{"id":"r%d","input":"x"}`, i), time.Minute); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.set(func(b []byte) bool {
+			if bytes.Contains(b, []byte(`"subject":"rath.task.default.agent"`)) {
+				time.Sleep(lookFor / (waiting - 10)) // a slow server
+			}
+			return true
+		}, nil)
+		s, err := c.ServeControl(t.Context(), func(_ context.Context, s run.Signal) error {
+			return fmt.Errorf("run %s: %w", s.Run, run.ErrUnknownRun)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := run.ID(fmt.Sprintf("r%d", waiting-1))
+		for _, k := range []struct {
+			run       run.ID
+			submitted bool
+			want      run.Code
+		}{{last, true, run.CodeBusy}, {"r1", true, ""}, {last, false, ""}, {last, false, ""}, {"nobody", false, ""}, {"nobody", false, ""}} {
+			body, err := messages.Encode(messages.Control{ID: string(k.run) + "-cancel", Submitted: k.submitted})
+			if err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			m, err := c.nc.Request(messages.ControlSubject("default", k.run, messages.VerbCancel), body, time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, err := messages.DecodeAnswer(m.Data)
+			if err != nil || a.Done != (k.want == "") || a.Error != nil && a.Error.Code != k.want {
+				t.Errorf("cancel %s, submitted %v: %s, %v; want code %q", k.run, k.submitted, m.Data, err, k.want)
+			}
+			note := noteEarly
+			if !k.submitted {
+				note = noteUnborn
+			}
+			if d := time.Since(began); k.want == "" && (a.Note != note || d > time.Second) {
+				t.Errorf("cancel %s, submitted %v: %q after %v, want %q at once", k.run, k.submitted, a.Note, d, note)
 			}
 		}
 		if err := s.Stop(); err != nil {

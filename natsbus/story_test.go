@@ -304,7 +304,7 @@ func TestStoryOfACancel(t *testing.T) {
 		if a := ask(t, nc, "rath.ctl.default.r2.cancel", `{"reason":"mistyped","submitted":true}`); a["done"] != false || a["code"] != "unknown_run" {
 			t.Errorf("answer %v", a)
 		}
-		if a := ask(t, nc, "rath.ctl.default.r2.cancel", `{"reason":"too early"}`); a["done"] != true || !strings.HasPrefix(a["note"].(string), "no task of this id was submitted yet") {
+		if a := ask(t, nc, "rath.ctl.default.r2.cancel", `{"reason":"too early"}`); a["done"] != true || !strings.HasPrefix(a["note"].(string), "no task of this id was taken yet") {
 			t.Errorf("answer %v", a)
 		}
 		submit(t, nc, "agent", `{"id":"r2","input":"x"}`)

@@ -163,7 +163,7 @@ func (c *Conn) located(ctx context.Context, id session.ID) (bool, error) {
 	case g > c.o.Generation:
 		return false, nil
 	}
-	return patiently(ctx, nil, func(ctx context.Context) (bool, error) {
+	return patiently(ctx, func(ctx context.Context) (bool, error) {
 		info, err := c.lookStream(ctx, EventStream(g, p))
 		return info != nil, err
 	})

@@ -99,6 +99,21 @@ func (h *chain) next(ctx context.Context, m stored) (e session.Entry, ok bool, e
 	return e, true, nil
 }
 
+// patientlyNext is next with patience.
+func (h *chain) patientlyNext(ctx context.Context, m stored) (e session.Entry, ok bool, err error) {
+	e, err = patiently(ctx, func(ctx context.Context) (session.Entry, error) {
+		e, ok, err = h.next(ctx, m)
+		return e, err
+	})
+	return e, ok, err
+}
+
+// fill loads the data of a commit's spilled events, patiently.
+func (h *chain) fill(ctx context.Context, e *session.Entry) error {
+	_, err := patiently(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, h.l.fill(ctx, &e.Commit) })
+	return err
+}
+
 // find reads a message of a log whose position is not known, and returns the
 // position before it too.
 func (h *chain) find(ctx context.Context, k session.Key, m stored) (session.Entry, session.Position, error) {

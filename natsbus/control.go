@@ -172,9 +172,8 @@ const lookFor = 10 * time.Second
 // that was acknowledged is not missed.
 func (c *Conn) taskWaits(ctx context.Context, tenant session.Tenant, id run.ID) (bool, error) {
 	began := time.Now()
-	next := getRequest{Seq: 1, NextBySubject: prefixTask + string(tenant) + ".>"}
-	for {
-		m, err := patiently(ctx, nil, func(ctx context.Context) (stored, error) { return c.leaderGet(ctx, StreamTasks, next) })
+	for from := uint64(1); ; {
+		m, err := c.leaderNext(ctx, StreamTasks, prefixTask+string(tenant)+".>", from)
 		switch {
 		case errors.Is(err, errNoMessage):
 			return false, nil
@@ -186,7 +185,7 @@ func (c *Conn) taskWaits(ctx context.Context, tenant session.Tenant, id run.ID) 
 			return false, fmt.Errorf("run %s: %w: no log holds it, and so many tasks wait that %v are too short to look for it among them; try again later",
 				id, run.ErrBusy, lookFor)
 		}
-		next.Seq = m.Seq + 1
+		from = m.Seq + 1
 	}
 }
 

@@ -115,16 +115,29 @@ func (c *Conn) leaderGet(ctx context.Context, stream string, req getRequest) (st
 // leaderLast asks the stream's leader for the last message of a subject,
 // patiently.
 func (c *Conn) leaderLast(ctx context.Context, stream, subject string) (stored, error) {
-	return patiently(ctx, nil, func(ctx context.Context) (stored, error) {
-		return c.leaderGet(ctx, stream, getRequest{LastBySubject: subject})
-	})
+	return c.leaderPatiently(ctx, stream, getRequest{LastBySubject: subject})
+}
+
+// leaderAt asks for the message with a sequence, patiently.
+func (c *Conn) leaderAt(ctx context.Context, stream string, seq uint64) (stored, error) {
+	return c.leaderPatiently(ctx, stream, getRequest{Seq: seq})
+}
+
+// leaderNext asks for the first message of the subjects that a filter matches with
+// a sequence of at least from, patiently.
+func (c *Conn) leaderNext(ctx context.Context, stream, filter string, from uint64) (stored, error) {
+	return c.leaderPatiently(ctx, stream, getRequest{Seq: from, NextBySubject: filter})
+}
+
+func (c *Conn) leaderPatiently(ctx context.Context, stream string, req getRequest) (stored, error) {
+	return patiently(ctx, func(ctx context.Context) (stored, error) { return c.leaderGet(ctx, stream, req) })
 }
 
 // last returns the last message of a subject from any replica, and from the
 // leader if that one does not have it, patiently. It may be outdated: it is
 // for subjects whose message does not change.
 func (c *Conn) last(ctx context.Context, stream, subject string) (stored, error) {
-	return patiently(ctx, nil, func(ctx context.Context) (stored, error) {
+	return patiently(ctx, func(ctx context.Context) (stored, error) {
 		m, err := c.directOne(ctx, stream, apiDirectGet+stream+"."+subject, nil)
 		if errors.Is(err, errNoMessage) || errors.Is(err, nats.ErrNoResponders) {
 			m, err = c.leaderGet(ctx, stream, getRequest{LastBySubject: subject})
@@ -140,7 +153,7 @@ func (c *Conn) at(ctx context.Context, stream string, seq uint64) (stored, error
 	if err != nil {
 		return stored{}, err
 	}
-	return patiently(ctx, nil, func(ctx context.Context) (stored, error) {
+	return patiently(ctx, func(ctx context.Context) (stored, error) {
 		m, err := c.directOne(ctx, stream, apiDirectGet+stream, body)
 		if errors.Is(err, errNoMessage) || errors.Is(err, nats.ErrNoResponders) {
 			m, err = c.leaderGet(ctx, stream, getRequest{Seq: seq})

@@ -99,7 +99,7 @@ func (c *Conn) eventStreams(ctx context.Context) ([]string, error) {
 
 // dumpStream yields a stream's messages up to its present end.
 func (c *Conn) dumpStream(ctx context.Context, stream string, events bool, fn func(Stored) error) error {
-	s, err := patiently(ctx, nil, func(ctx context.Context) (jetstream.Stream, error) {
+	s, err := patiently(ctx, func(ctx context.Context) (jetstream.Stream, error) {
 		return api(ctx, c, apiStreamInfo+stream, func(ctx context.Context) (jetstream.Stream, error) { return c.js.Stream(ctx, stream) })
 	})
 	if err != nil {
@@ -148,9 +148,7 @@ func (c *Conn) dumpStream(ctx context.Context, stream string, events bool, fn fu
 // own.
 func (c *Conn) dumpQueue(ctx context.Context, stream string, last uint64, fn func(Stored) error) error {
 	for next := uint64(1); next <= last; {
-		m, err := patiently(ctx, nil, func(ctx context.Context) (stored, error) {
-			return c.leaderGet(ctx, stream, getRequest{Seq: next, NextBySubject: ">"})
-		})
+		m, err := c.leaderNext(ctx, stream, ">", next)
 		if errors.Is(err, errNoMessage) {
 			break
 		}

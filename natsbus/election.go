@@ -16,22 +16,27 @@ import (
 // somebody says that it is not available. All that is asked within a start shares
 // one wait, which is logged once, and what an election does not explain ends it:
 // somebody is to see that no server has JetStream, or that there are too few. Who
-// asks later, of servers that did answer before, has no election (nil): each of his
-// requests waits for itself, in silence, for whatever may pass. It is not safe for
-// concurrent use.
+// asks later, of servers that did answer before, is patient by himself. It is not
+// safe for concurrent use.
 type election struct {
 	log   *slog.Logger // nil: silent
 	what  string       // is asked for
 	until time.Time
 }
 
-// patiently calls, at least once, until the error is not worth waiting or the wait
-// is over.
-func patiently[T any](ctx context.Context, e *election, call func(context.Context) (T, error)) (T, error) {
-	began, worth := time.Now(), electing
-	if e == nil {
-		e, worth = &election{}, passing
-	}
+// patiently calls, at least once, until the error is not one that may pass or
+// patience is over.
+func patiently[T any](ctx context.Context, call func(context.Context) (T, error)) (T, error) {
+	return sitOut(ctx, &election{}, passing, call)
+}
+
+// throughElection does that within a start, as long as servers elect.
+func throughElection[T any](ctx context.Context, e *election, call func(context.Context) (T, error)) (T, error) {
+	return sitOut(ctx, e, electing, call)
+}
+
+func sitOut[T any](ctx context.Context, e *election, worth func(error) bool, call func(context.Context) (T, error)) (T, error) {
+	began := time.Now()
 	v, err := call(ctx)
 	if !worth(err) || ctx.Err() != nil {
 		return v, err
@@ -75,5 +80,5 @@ func electing(err error) bool {
 // findStream is lookStream with patience.
 func (c *Conn) findStream(ctx context.Context, e *election, name string) (*jetstream.StreamInfo, error) {
 	e.what = "stream " + name
-	return patiently(ctx, e, func(ctx context.Context) (*jetstream.StreamInfo, error) { return c.lookStream(ctx, name) })
+	return throughElection(ctx, e, func(ctx context.Context) (*jetstream.StreamInfo, error) { return c.lookStream(ctx, name) })
 }

@@ -123,9 +123,7 @@ func (c *Conn) controlDead(ctx context.Context, t session.Tenant, id, verb strin
 	if err != nil || at == 0 {
 		return "", fmt.Errorf("dead letter %q: %w: name it by its sequence", id, run.ErrMalformed)
 	}
-	m, err := patiently(ctx, nil, func(ctx context.Context) (stored, error) {
-		return c.leaderGet(ctx, StreamDLQ, getRequest{Seq: at})
-	})
+	m, err := c.leaderAt(ctx, StreamDLQ, at)
 	tenant, workflow, ok := messages.ParseDeadLetterSubject(m.Subject)
 	switch {
 	case errors.Is(err, errNoMessage), err == nil && (!ok || tenant != t):
@@ -164,10 +162,7 @@ func (c *Conn) controlDead(ctx context.Context, t session.Tenant, id, verb strin
 	case !errors.Is(err, errNoMessage):
 		return "", err
 	}
-	_, err = patiently(ctx, nil, func(ctx context.Context) (uint64, error) {
-		return c.publish(ctx, &nats.Msg{Subject: subject, Data: data})
-	})
-	return string(end.Run), err
+	return string(end.Run), c.store(ctx, &nats.Msg{Subject: subject, Data: data})
 }
 
 // retry submits a letter's task again.
@@ -184,9 +179,7 @@ func (c *Conn) retry(ctx context.Context, t session.Tenant, workflow string, at 
 	if subject != l.Subject {
 		return "", fmt.Errorf("dead letter %d: it came on %q, which is no subject of tasks: %w; submit it corrected", at, l.Subject, run.ErrState)
 	}
-	_, err = patiently(ctx, nil, func(ctx context.Context) (uint64, error) {
-		return c.publish(ctx, &nats.Msg{Subject: subject, Data: body})
-	})
+	err = c.store(ctx, &nats.Msg{Subject: subject, Data: body})
 	if errors.Is(err, ErrFull) {
 		err = fmt.Errorf("%w: %w", run.ErrBusy, err)
 	}

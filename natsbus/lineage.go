@@ -143,7 +143,7 @@ func (p *lineageRelay) take(ctx context.Context, h *chain, ms ...followed) error
 
 // derive returns the records of a message.
 func (p *lineageRelay) derive(ctx context.Context, h *chain, m followed) ([]lineage.Record, error) {
-	e, ok, err := patientlyNext(ctx, h, m.stored)
+	e, ok, err := h.patientlyNext(ctx, m.stored)
 	if err != nil && !errors.Is(err, session.ErrTooOld) {
 		return nil, err
 	}
@@ -166,19 +166,10 @@ func (p *lineageRelay) derive(ctx context.Context, h *chain, m followed) ([]line
 	return records, nil
 }
 
-// patientlyNext repeats what a lost connection cut short.
-func patientlyNext(ctx context.Context, h *chain, m stored) (e session.Entry, ok bool, err error) {
-	e, err = patiently(ctx, nil, func(ctx context.Context) (session.Entry, error) {
-		e, ok, err = h.next(ctx, m)
-		return e, err
-	})
-	return e, ok, err
-}
-
 // fill loads spilled data. What is gone is left out: the record of its event
 // is then missing, which Derive reports.
 func (p *lineageRelay) fill(ctx context.Context, h *chain, e *session.Entry) error {
-	_, err := patiently(ctx, nil, func(ctx context.Context) (struct{}, error) { return struct{}{}, h.l.fill(ctx, &e.Commit) })
+	err := h.fill(ctx, e)
 	if err == nil || ctx.Err() != nil {
 		return ctx.Err()
 	}

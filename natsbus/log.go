@@ -248,9 +248,7 @@ func (l *eventLog) messages(ctx context.Context, stream, subject string, after u
 			switch {
 			case failed == nil && after > from:
 			case failed == nil: // this replica has no more
-				m, err := patiently(ctx, nil, func(ctx context.Context) (stored, error) {
-					return l.c.leaderGet(ctx, stream, getRequest{Seq: from + 1, NextBySubject: subject})
-				})
+				m, err := l.c.leaderNext(ctx, stream, subject, from+1)
 				if errors.Is(err, errNoMessage) {
 					return // purged meanwhile
 				}

@@ -33,7 +33,7 @@ func (c *Conn) led(ctx context.Context, stream string) bool {
 // though its stream is not.
 func (c *Conn) findQueue(ctx context.Context, e *election, q pullQueue) (consumer jetstream.Consumer, lost bool, err error) {
 	e.what = "consumer " + q.durable
-	consumer, err = patiently(ctx, e, func(ctx context.Context) (jetstream.Consumer, error) { return c.lookQueue(ctx, q) })
+	consumer, err = throughElection(ctx, e, func(ctx context.Context) (jetstream.Consumer, error) { return c.lookQueue(ctx, q) })
 	return consumer, electing(err) && ctx.Err() == nil && c.led(ctx, q.stream), err
 }
 

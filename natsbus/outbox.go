@@ -208,7 +208,7 @@ func (b *outbox) save(ctx context.Context) {
 
 // take does what a message of the event stream asks for.
 func (b *outbox) take(ctx context.Context, h *chain, m followed, live bool) error {
-	e, ok, err := patientlyNext(ctx, h, m.stored)
+	e, ok, err := h.patientlyNext(ctx, m.stored)
 	if err != nil && !errors.Is(err, session.ErrTooOld) {
 		return err
 	}
@@ -321,7 +321,7 @@ func (b *outbox) fill(ctx context.Context, h *chain, e *session.Entry) error {
 	if !spilled {
 		return nil
 	}
-	_, err := patiently(ctx, nil, func(ctx context.Context) (struct{}, error) { return struct{}{}, h.l.fill(ctx, &e.Commit) })
+	err := h.fill(ctx, e)
 	if err == nil || ctx.Err() != nil {
 		return ctx.Err()
 	}

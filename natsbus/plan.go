@@ -436,7 +436,7 @@ func (ch *Change) config() jetstream.StreamConfig {
 // carryOut does what a change says. Doing it again is harmless.
 func (c *Conn) carryOut(ctx context.Context, e *election, ch *Change) error {
 	e.what = ch.Kind + " " + ch.Name
-	_, err := patiently(ctx, e, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.carryOutOnce(ctx, ch) })
+	_, err := throughElection(ctx, e, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.carryOutOnce(ctx, ch) })
 	return err
 }
 

@@ -85,3 +85,10 @@ func (c *Conn) publish(ctx context.Context, m *nats.Msg) (uint64, error) {
 	}
 	return ack.Seq, nil
 }
+
+// store publishes patiently. Tries whose acknowledgement is lost store the message
+// again: it is for what may be there twice.
+func (c *Conn) store(ctx context.Context, m *nats.Msg) error {
+	_, err := patiently(ctx, func(ctx context.Context) (uint64, error) { return c.publish(ctx, m) })
+	return err
+}

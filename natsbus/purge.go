@@ -36,9 +36,7 @@ func (c *Conn) Purge(ctx context.Context, k session.Key, at session.Position) er
 	if err != nil {
 		return err
 	}
-	m, err := patiently(ctx, nil, func(ctx context.Context) (stored, error) {
-		return c.leaderGet(ctx, stream, getRequest{Seq: at.Token})
-	})
+	m, err := c.leaderAt(ctx, stream, at.Token)
 	if err != nil {
 		return fmt.Errorf("natsbus: purge %s: %w", k, err)
 	}
@@ -65,7 +63,7 @@ func (c *Conn) purge(ctx context.Context, stream string, r purgeRequest) error {
 	if err != nil {
 		return err
 	}
-	_, err = patiently(ctx, nil, func(ctx context.Context) (struct{}, error) {
+	_, err = patiently(ctx, func(ctx context.Context) (struct{}, error) {
 		m, err := c.request(ctx, &nats.Msg{Subject: apiPurge + stream, Data: body})
 		if err != nil {
 			if errors.Is(err, ErrDenied) {

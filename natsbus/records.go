@@ -30,7 +30,7 @@ const (
 // of them. Where every message costs a round among the replicas and a sync,
 // one by one they would come slower than commits.
 func (p *lineageRelay) batches(ctx context.Context) (bool, error) {
-	return patiently(ctx, nil, func(ctx context.Context) (bool, error) {
+	return patiently(ctx, func(ctx context.Context) (bool, error) {
 		s, err := api(ctx, p.c, apiStreamInfo+StreamLineage, func(ctx context.Context) (jetstream.Stream, error) {
 			return p.c.js.Stream(ctx, StreamLineage)
 		})

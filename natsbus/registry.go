@@ -40,9 +40,7 @@ func (c *Conn) Register(ctx context.Context, pool string, workflows []messages.W
 		if err != nil && !errors.Is(err, errNoMessage) {
 			return fmt.Errorf("natsbus: register workflow %s: %w", w.Name, err)
 		}
-		if _, err := patiently(ctx, nil, func(ctx context.Context) (uint64, error) {
-			return c.publish(ctx, &nats.Msg{Subject: subject, Data: data})
-		}); err != nil {
+		if err := c.store(ctx, &nats.Msg{Subject: subject, Data: data}); err != nil {
 			return fmt.Errorf("natsbus: register workflow %s: %w", w.Name, err)
 		}
 	}
@@ -69,19 +67,14 @@ func (c *Conn) Withdraw(ctx context.Context, pool string, workflows ...string) e
 // unregister deletes an entry of the registry, if there is one.
 func (c *Conn) unregister(ctx context.Context, key string) error {
 	subject := keySubject(BucketRegistry, key)
-	have, err := patiently(ctx, nil, func(ctx context.Context) (stored, error) {
-		return c.leaderLast(ctx, "KV_"+BucketRegistry, subject)
-	})
+	have, err := c.leaderLast(ctx, "KV_"+BucketRegistry, subject)
 	switch {
 	case errors.Is(err, errNoMessage), err == nil && have.Header.Get("KV-Operation") != "":
 		return nil
 	case err != nil:
 		return err
 	}
-	_, err = patiently(ctx, nil, func(ctx context.Context) (uint64, error) {
-		return c.publish(ctx, &nats.Msg{Subject: subject, Header: nats.Header{"KV-Operation": {"DEL"}}})
-	})
-	return err
+	return c.store(ctx, &nats.Msg{Subject: subject, Header: nats.Header{"KV-Operation": {"DEL"}}})
 }
 
 // validPool refuses a name that cannot be a pool's.

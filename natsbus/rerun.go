@@ -53,9 +53,7 @@ func (c *Conn) rerun(ctx context.Context, t session.Tenant, id run.ID, request s
 	if err != nil {
 		return "", err
 	}
-	_, err = patiently(ctx, nil, func(ctx context.Context) (uint64, error) {
-		return c.publish(ctx, &nats.Msg{Subject: messages.TaskSubject(t, h.Task.Workflow), Data: body})
-	})
+	err = c.store(ctx, &nats.Msg{Subject: messages.TaskSubject(t, h.Task.Workflow), Data: body})
 	if errors.Is(err, ErrFull) {
 		err = fmt.Errorf("%w: %w", run.ErrBusy, err)
 	}

@@ -421,7 +421,7 @@ func (i *intake) bury(ctx context.Context, l *letter, cause error, now time.Time
 		return err
 	}
 	m := &nats.Msg{Subject: messages.DeadLetterSubject(l.tenant, l.workflow), Data: data}
-	if _, err := patiently(ctx, nil, func(ctx context.Context) (uint64, error) { return i.c.publish(ctx, m) }); err != nil {
+	if err := i.c.store(ctx, m); err != nil {
 		return fmt.Errorf("natsbus: store dead letter: %w", err)
 	}
 	return nil

@@ -89,9 +89,7 @@ func (c *Conn) announceTool(ctx context.Context, t session.Tenant, name string, 
 	if err == nil && string(have.Data) == string(entry) {
 		return nil
 	}
-	if _, err := patiently(ctx, nil, func(ctx context.Context) (uint64, error) {
-		return c.publish(ctx, &nats.Msg{Subject: subject, Data: entry})
-	}); err != nil {
+	if err := c.store(ctx, &nats.Msg{Subject: subject, Data: entry}); err != nil {
 		return fmt.Errorf("natsbus: announce tool %s: %w", name, err)
 	}
 	return nil

@@ -102,7 +102,7 @@ func (f *forest) take(ctx context.Context, h *chain, m stored) error {
 	if !ok || f.tenant != "" && k.Tenant != f.tenant {
 		return nil
 	}
-	e, ok, err := patientlyNext(ctx, h, m)
+	e, ok, err := h.patientlyNext(ctx, m)
 	if err != nil && !errors.Is(err, session.ErrTooOld) {
 		return err
 	}
@@ -134,8 +134,7 @@ func (f *forest) fill(ctx context.Context, h *chain, e *session.Entry) error {
 	if !needed {
 		return nil
 	}
-	_, err := patiently(ctx, nil, func(ctx context.Context) (struct{}, error) { return struct{}{}, h.l.fill(ctx, &e.Commit) })
-	return err
+	return h.fill(ctx, e)
 }
 
 func (f *forest) session(k session.Key) *wood {

@@ -96,6 +96,7 @@ func startNode(ctx context.Context) (url string, stop func(), err error) {
 		end()
 		return "", nil, err
 	}
+	relay := conn.StartRelay(serving, &natsbus.RelayOptions{Incarnation: "example"}) // before questions are answered
 	queries, err := conn.ServeQueries(serving, &natsbus.Queries{Index: index, Values: values})
 	if err != nil {
 		end()
@@ -103,7 +104,6 @@ func startNode(ctx context.Context) (url string, stop func(), err error) {
 	}
 	var work sync.WaitGroup
 	work.Go(func() { _ = index.Run(serving) })
-	work.Go(func() { _ = conn.RelayAll(serving, &natsbus.RelayOptions{Incarnation: "example"}) })
 	work.Go(func() {
 		_ = conn.PullTasks(serving, &natsbus.Intake{
 			Slots: sys.Free, Signal: sys.Signal,
@@ -123,7 +123,7 @@ func startNode(ctx context.Context) (url string, stop func(), err error) {
 	return srv.URL(), func() {
 		end()
 		work.Wait()
-		err := errors.Join(sys.Drain(ctx), control.Stop(), queries.Stop(), conn.Close(), srv.Shutdown(ctx), os.RemoveAll(dir))
+		err := errors.Join(relay.Wait(), sys.Drain(ctx), control.Stop(), queries.Stop(), conn.Close(), srv.Shutdown(ctx), os.RemoveAll(dir))
 		if err != nil {
 			fmt.Println(err)
 		}

@@ -37,7 +37,7 @@ func TestClusterRelays(t *testing.T) {
 	relay := func(c *natsbus.Conn, name string) (stop func()) {
 		ctx, cancel := context.WithCancel(ctx)
 		relays.Go(func() {
-			if err := c.RelayAll(ctx, &natsbus.RelayOptions{Incarnation: name}); err != nil {
+			if err := c.StartRelay(ctx, &natsbus.RelayOptions{Incarnation: name}).Wait(); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 		})
@@ -199,7 +199,7 @@ func BenchmarkClusterRelay(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.ResetTimer()
-	go func() { done <- c.RelayAll(ctx, nil) }()
+	go func() { done <- c.StartRelay(ctx, nil).Wait() }()
 	ended, sessions, records := 0, 0, 0
 	for _, n := range commits {
 		sessions += n / 22
@@ -270,7 +270,9 @@ func TestClusterHandover(t *testing.T) {
 		p := &process{c: open(n % 3), done: make(chan error, 1)}
 		var ctx context.Context
 		ctx, p.stop = context.WithCancel(reading)
-		go func() { p.done <- p.c.RelayAll(ctx, &natsbus.RelayOptions{Incarnation: fmt.Sprintf("r%d", n)}) }()
+		go func() {
+			p.done <- p.c.StartRelay(ctx, &natsbus.RelayOptions{Incarnation: fmt.Sprintf("r%d", n)}).Wait()
+		}()
 		return p
 	}
 	live := []*process{start(0), start(1), start(2)}

@@ -46,7 +46,7 @@ func TestClusterLostStream(t *testing.T) {
 	relaying, stop := context.WithCancel(ctx)
 	defer stop()
 	relay.Go(func() {
-		if err := c.RelayAll(relaying, nil); err != nil {
+		if err := c.StartRelay(relaying, nil).Wait(); err != nil {
 			t.Error(err)
 		}
 	})

@@ -92,7 +92,7 @@ func TestTendOneServer(t *testing.T) {
 		})
 		done := make(chan error, 1)
 		ctx, cancel := context.WithCancel(t.Context())
-		go func() { done <- c.RelayAll(ctx, nil) }()
+		go func() { done <- c.StartRelay(ctx, nil).Wait() }()
 		time.Sleep(20 * tendEvery)
 		if n := asked.Load(); n != 1 {
 			t.Errorf("asked %d times for a stream in memory", n)

@@ -67,13 +67,30 @@ func (o *RelayOptions) complete(c *Conn) RelayOptions {
 	return r
 }
 
-// RelayAll passes on what follows from the commits of the connection's
-// generation, together with all other processes that do: each event stream is
-// relayed by one of them at a time. Who leaves gives up his part at once; the
-// part of one that crashes is taken over within some three seconds, and one
-// that was frozen finds out before it goes on. It returns nil when ctx has
-// ended and everything here has; another error is one that does not pass, such
-// as a missing stream.
+// Relay is this process's part in passing on what follows from commits. StartRelay
+// begins it, and it ends with the context that it was given.
+type Relay struct {
+	ended chan struct{}
+	err   error // once it has ended
+}
+
+// Wait returns once the relay has ended: nil if its context did, else an error that
+// does not pass, such as a missing stream. It may be called by several at once.
+func (r *Relay) Wait() error {
+	<-r.ended
+	return r.err
+}
+
+// StartRelay passes on, until ctx ends, what follows from the commits of the
+// connection's generation, together with all other processes that do: each event
+// stream is relayed by one of them at a time. Who leaves gives up his part at once;
+// the part of one that crashes is taken over within some three seconds, and one
+// that was frozen finds out before it goes on. Whoever starts it waits for its end
+// before he closes the connection.
+//
+// From its start on, who asks for what was committed (ServeQueries, Relayed) waits
+// until it is known which partitions this process relays: what an earlier one did
+// not get to is not passed over. So a node starts its relay before it answers.
 //
 // Of each stream two pumps take care, independently of each other.
 //
@@ -89,11 +106,16 @@ func (o *RelayOptions) complete(c *Conn) RelayOptions {
 //
 // Both go on after a restart where they were. Whoever relays the first partition
 // also makes the streams in memory anew that no server serves any more.
-func (c *Conn) RelayAll(ctx context.Context, o *RelayOptions) error {
-	if err := c.newRoster(o).run(ctx); err != nil {
-		return fmt.Errorf("natsbus: relay: %w", err)
-	}
-	return nil
+func (c *Conn) StartRelay(ctx context.Context, o *RelayOptions) *Relay {
+	members := c.newRoster(o)
+	r := &Relay{ended: make(chan struct{})}
+	go func() {
+		defer close(r.ended)
+		if err := members.run(ctx); err != nil {
+			r.err = fmt.Errorf("natsbus: relay: %w", err)
+		}
+	}()
+	return r
 }
 
 // relay relays one partition until ctx ends.

@@ -99,7 +99,7 @@ func BenchmarkRelay(b *testing.B) {
 	defer cancel()
 	b.ResetTimer()
 	done := make(chan error, 1)
-	go func() { done <- c.RelayAll(ctx, nil) }()
+	go func() { done <- c.StartRelay(ctx, nil).Wait() }()
 	records := 0
 	ended := 0
 	runs := map[run.ID]bool{}
@@ -141,7 +141,7 @@ func BenchmarkSweepAtStart(b *testing.B) {
 		swept := make(chan int, 64)
 		done := make(chan error, 1)
 		go func() {
-			done <- c.RelayAll(ctx, &natsbus.RelayOptions{Swept: func(_ uint32, _, offered int) { swept <- offered }})
+			done <- c.StartRelay(ctx, &natsbus.RelayOptions{Swept: func(_ uint32, _, offered int) { swept <- offered }}).Wait()
 		}()
 		for range c.Partitions() {
 			offered += <-swept

@@ -17,19 +17,27 @@ type relayed struct {
 	mu      sync.Mutex
 	at      map[string]uint64 // by stream; absent where no relay runs here
 	changed chan struct{}     // closed at the next change
-	coming  bool              // it is not known yet what is relayed here
+	coming  int               // relays of which it is not known yet what they take
 }
 
 func newRelayed() *relayed { return &relayed{at: map[string]uint64{}, changed: make(chan struct{})} }
 
-// expect says whether it is still to be found out what is relayed here.
-func (r *relayed) expect(coming bool) {
+// expect says that a relay begins. Whoever waits does so until known is called,
+// once or more often: then it is known which streams it relays.
+func (r *relayed) expect() (known func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.coming == coming {
-		return
-	}
-	r.coming = coming
+	r.coming++
+	return sync.OnceFunc(func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.coming--
+		r.change()
+	})
+}
+
+// change wakes those who wait; mu is held.
+func (r *relayed) change() {
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
@@ -39,8 +47,7 @@ func (r *relayed) pass(stream string, seq uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.at[stream] = max(r.at[stream], seq)
-	close(r.changed)
-	r.changed = make(chan struct{})
+	r.change()
 }
 
 // end reports that the relay of a stream has ended.
@@ -48,8 +55,7 @@ func (r *relayed) end(stream string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.at, stream)
-	close(r.changed)
-	r.changed = make(chan struct{})
+	r.change()
 }
 
 // wait returns when the lineage of a stream is published up to a sequence;
@@ -60,7 +66,7 @@ func (r *relayed) wait(ctx context.Context, stream string, seq uint64) (here boo
 		at, here := r.at[stream]
 		changed, coming := r.changed, r.coming
 		r.mu.Unlock()
-		if !here && !coming || here && at >= seq {
+		if !here && coming == 0 || here && at >= seq {
 			return here, nil
 		}
 		select {
@@ -95,11 +101,6 @@ func (c *Conn) serveRelayed(ctx context.Context, stream string) (*Service, error
 	s.close = sub.Unsubscribe // at once: the next relay waits
 	return s, nil
 }
-
-// WillRelay says that RelayAll is about to run. From then on whoever asks for what
-// was committed waits until it is known which partitions this process relays: what
-// an earlier one did not get to is not passed over.
-func (c *Conn) WillRelay() { c.relayed.expect(true) }
 
 // Relayed waits until the lineage of everything that was committed when it was
 // called is published, by this process or by those that relay. What nobody

@@ -38,6 +38,8 @@ type roster struct {
 	id   string
 	subj string
 	last *lastNodes // of woken runs
+	// known is told once it is known what is relayed here.
+	known func()
 
 	heard   chan beat
 	ended   chan relayEnd
@@ -107,7 +109,7 @@ func (c *Conn) newRoster(o *RelayOptions) *roster {
 	r := &roster{
 		c: c, o: o.complete(c), heard: make(chan beat, 256), ended: make(chan relayEnd),
 		members: map[string]*member{}, running: map[uint32]*duty{}, epoch: time.Now(),
-		subj: fmt.Sprintf("rath.node.relay.%d", c.o.Generation),
+		subj: fmt.Sprintf("rath.node.relay.%d", c.o.Generation), known: c.relayed.expect(),
 	}
 	r.last = newLastNodes(c, &r.o)
 	if r.id = r.o.Incarnation; r.id == "" {
@@ -123,7 +125,7 @@ func (r *roster) onDuty() bool {
 
 // run keeps the roster until ctx ends or a relay fails for good.
 func (r *roster) run(ctx context.Context) error {
-	defer r.c.relayed.expect(false)
+	defer r.known()
 	if err := r.c.streamThere(ctx, EventStream(r.c.o.Generation, 0)); err != nil {
 		return err
 	}
@@ -306,7 +308,7 @@ func (r *roster) plan(ctx context.Context, work *sync.WaitGroup) {
 		}
 	}
 	if !now.Before(r.settle) {
-		r.c.relayed.expect(false)
+		r.known()
 	}
 }
 

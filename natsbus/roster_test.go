@@ -49,7 +49,7 @@ func startRelay(t *testing.T, srv *natsserver.Server, o *natsbus.RelayOptions) *
 	}
 	var ctx context.Context
 	ctx, r.stop = context.WithCancel(context.WithoutCancel(t.Context()))
-	go func() { r.done <- conn.RelayAll(ctx, o) }()
+	go func() { r.done <- conn.StartRelay(ctx, o).Wait() }()
 	t.Cleanup(r.leave)
 	return r
 }
@@ -419,7 +419,7 @@ func TestRelayDenied(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		err = c.RelayAll(t.Context(), nil)
+		err = c.StartRelay(t.Context(), nil).Wait()
 		if err == nil || !strings.Contains(err.Error(), "permission") || !strings.Contains(err.Error(), "rath.node.") {
 			t.Errorf("error %v, want one that names the permission", err)
 		}

@@ -195,6 +195,11 @@ func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, 
 	}
 	keep(conn.ServeDeliver(ctx, sys.Incarnation(), delivered))
 	keep(conn.ServeControl(ctx, sys.Signal))
+	relay := conn.StartRelay(ctx, &natsbus.RelayOptions{Incarnation: sys.Incarnation(), Alive: m.alive(), Changed: m.news(), Here: n.here, Take: delivered, Woken: sp.woken, Swept: func(uint32, int, int) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.swept++
+	}})
 	keep(conn.ServeQueries(ctx, &natsbus.Queries{Index: n.index, Values: values, Version: "1.0.0"}))
 	var offers []messages.Workflow
 	for _, g := range registry.All() {
@@ -207,13 +212,7 @@ func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, 
 	for name, f := range map[string]func() error{
 		"index": func() error { return n.index.Run(ctx) },
 		"room":  func() error { return conn.WatchRoom(ctx) },
-		"relay": func() error {
-			return conn.RelayAll(ctx, &natsbus.RelayOptions{Incarnation: sys.Incarnation(), Alive: m.alive(), Changed: m.news(), Here: n.here, Take: delivered, Woken: sp.woken, Swept: func(uint32, int, int) {
-				n.mu.Lock()
-				defer n.mu.Unlock()
-				n.swept++
-			}})
-		},
+		"relay": relay.Wait,
 		"tasks": func() error {
 			return conn.PullTasks(intake, &natsbus.Intake{
 				Slots: sys.Free, Accept: accept, Enqueue: sys.Enqueue, Signal: sys.Signal,

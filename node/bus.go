@@ -34,7 +34,8 @@ func (n *Instance) serve(ctx context.Context) error {
 		return err
 	}
 	n.front = append(n.front, control)
-	n.conn.WillRelay()
+	relay := n.conn.StartRelay(services, n.relay(services)) // before questions are answered
+	n.background(services, "relay", func(context.Context) error { return relay.Wait() })
 	index := n.conn.NewIndex()
 	queries, err := n.conn.ServeQueries(answering, &natsbus.Queries{Index: index, Values: n.values, Replay: n.replay})
 	if err != nil {
@@ -46,9 +47,6 @@ func (n *Instance) serve(ctx context.Context) error {
 	}
 	n.background(services, "graph index", index.Run)
 	n.background(services, "room of streams", n.conn.WatchRoom)
-	n.background(services, "relay", func(ctx context.Context) error {
-		return n.conn.RelayAll(ctx, n.relay(ctx))
-	})
 	n.background(services, "node entry", func(ctx context.Context) error {
 		return n.conn.Announce(ctx, n.incarnation, n.about)
 	})

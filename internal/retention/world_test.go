@@ -145,6 +145,7 @@ func (w *world) start(incarnation string) {
 		t.Fatal(err)
 	}
 	index := w.conn.NewIndex()
+	relay := w.conn.StartRelay(serving, &natsbus.RelayOptions{Incarnation: incarnation})
 	queries, err := w.conn.ServeQueries(serving, &natsbus.Queries{Index: index, Values: w.values})
 	if err != nil {
 		t.Fatal(err)
@@ -153,7 +154,7 @@ func (w *world) start(incarnation string) {
 	sys := w.sys
 	w.work.Go(func() { _ = index.Run(serving) })
 	w.work.Go(func() {
-		if err := w.conn.RelayAll(serving, &natsbus.RelayOptions{Incarnation: incarnation}); err != nil {
+		if err := relay.Wait(); err != nil {
 			t.Errorf("relay: %v", err)
 		}
 	})

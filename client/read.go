@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -69,6 +70,17 @@ func (c *Client) Waiting(ctx context.Context) (uint64, error) {
 // submitted last. It is run.ErrUnknownRun for one that nobody knows.
 func (c *Client) Run(ctx context.Context, id run.ID) (messages.RunInfo, error) {
 	return query[messages.RunInfo](ctx, c, messages.QueryRun, messages.Query{Run: id})
+}
+
+// TaskWaits reports whether a task of this id waits to be taken by a node. All
+// tasks that wait are looked through, which takes up to a second for a thousand.
+// Nodes of former releases say no.
+func (c *Client) TaskWaits(ctx context.Context, id run.ID) (bool, error) {
+	r, err := query[messages.RunInfo](ctx, c, messages.QueryRun, messages.Query{Run: id, All: true})
+	if errors.Is(err, run.ErrUnknownRun) {
+		return false, nil
+	}
+	return err == nil && r.State == run.Queued && r.Session == "", err
 }
 
 // Result returns how a run ended; run.ErrState says that it has not, and how

@@ -42,7 +42,10 @@ type Query struct {
 	After uint64 `json:"after,omitempty"`
 	// Format of graph: "text", "mermaid" or "svg" adds the picture.
 	Format string `json:"format,omitempty"`
-	All    bool   `json:"all,omitempty"` // graph: every record, not the story alone
+	// All asks of graph for every record, not the story alone, and of run also for a
+	// task that waits to be taken: it is queued and has no session. That takes longer
+	// the more tasks wait.
+	All bool `json:"all,omitempty"`
 }
 
 // MaxLimit is the most rows that a page may be asked for.

@@ -123,6 +123,11 @@ func (a answerer) run(ctx context.Context, t session.Tenant, q messages.Query) (
 			Run: res.Run, State: res.State, Workflow: res.Workflow, Session: res.Session, Code: res.Code, Reason: res.Error,
 			Attempt: res.Attempt, Usage: res.Usage, Ended: res.EndedMS,
 		}, nil
+	case errors.Is(err, run.ErrUnknownRun) && q.All:
+		waits, failed := a.c.taskWaits(ctx, t, q.Run)
+		if failed != nil || waits {
+			return messages.RunInfo{Run: q.Run, State: run.Queued}, failed
+		}
 	case errors.Is(err, run.ErrState):
 		home, err := a.c.runSession(ctx, t, q.Run)
 		return messages.RunInfo{Run: q.Run, State: run.Queued, Session: home.ID}, err

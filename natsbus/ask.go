@@ -59,12 +59,17 @@ func (a answerer) replay(ctx context.Context, t session.Tenant, q messages.Query
 	if q.Run == "" || q.Run == messages.Last {
 		return nil, missing("run", "send the id of a run")
 	}
-	if a.Queries.Replay == nil {
-		return nil, errors.Join(run.ErrNotSupported, errors.New("this node replays nothing"))
-	}
-	home, err := a.c.runSession(ctx, t, q.Run)
-	if err != nil {
-		return nil, err
-	}
-	return a.Queries.Replay(ctx, home, q.Run)
+	var out messages.Replay
+	err := a.c.ofBegun(ctx, t, q.Run, func() error {
+		home, err := a.c.runSession(ctx, t, q.Run)
+		switch {
+		case err != nil:
+			return err
+		case a.Queries.Replay == nil:
+			return errors.Join(run.ErrNotSupported, errors.New("this node replays nothing"))
+		}
+		out, err = a.Queries.Replay(ctx, home, q.Run)
+		return err
+	})
+	return out, err
 }

@@ -49,7 +49,11 @@ func (c *Conn) control(ctx context.Context, m *nats.Msg, apply func(ctx context.
 		if body.ID == "" { // whoever asks without one asks for another run each time
 			body.ID = rand.Text()
 		}
-		again, err := c.rerun(ctx, tenant, run.ID(id), body.ID)
+		var again run.ID
+		err := c.ofBegun(ctx, tenant, run.ID(id), func() (err error) {
+			again, err = c.rerun(ctx, tenant, run.ID(id), body.ID)
+			return err
+		})
 		return string(again), err
 	}
 	// The verb and its body are checked before the run is looked for.
@@ -105,6 +109,16 @@ func (c *Conn) notBegun(ctx context.Context, tenant session.Tenant, s run.Signal
 		return fmt.Errorf("run %s: %w: it was cancelled before it began", s.Run, run.ErrState)
 	}
 	return unknown
+}
+
+// ofBegun does what needs a run that has begun, and says of one that has not how it
+// stands.
+func (c *Conn) ofBegun(ctx context.Context, tenant session.Tenant, id run.ID, do func() error) error {
+	err := do()
+	if errors.Is(err, run.ErrUnknownRun) {
+		err = c.notBegun(ctx, tenant, run.Signal{Run: id}, err, func(context.Context, run.Signal) error { return do() })
+	}
+	return err
 }
 
 // cancelEarly cancels a run that no log holds. The note that it leaves is read by

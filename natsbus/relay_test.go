@@ -98,7 +98,8 @@ func TestCancelledEarly(t *testing.T) {
 
 // TestCancelUnknown cancels, if it was submitted, an id that nobody submitted
 // while tasks of others wait: that is answered, and leaves nothing behind, so
-// that the id can be used. All but a cancel has to wait until a run has begun.
+// that the id can be used. All but a cancel has to wait until a run has begun, and
+// says so.
 func TestCancelUnknown(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		n := startNodeWith(t, srv, "node-1", &spec{slots: 1})
@@ -117,8 +118,25 @@ func TestCancelUnknown(t *testing.T) {
 				t.Errorf("message to %s: %v", id, a)
 			}
 		}
-		if a := ask(t, nc, "rath.ctl.default.wait4.message", `{"text":"hello"}`); a["code"] != string(run.CodeState) || !strings.Contains(a["error"].(string), "waits to be taken") {
-			t.Errorf("message to the last one that waits: %v", a)
+		for subject, body := range map[string]string{
+			"rath.ctl.default.%s.message": `{"text":"hello"}`, "rath.ctl.default.%s.resolve": `{"decision":"again","reason":"seen"}`, "rath.ctl.default.%s.approve": `{"step":"0"}`,
+			"rath.ctl.default.%s.quarantine": `{"reason":"odd"}`, "rath.ctl.default.%s.rerun": `{}`, "rath.query.default.replay": `{"run":"%s"}`,
+		} {
+			for id, want := range map[string]run.Code{"wait4": run.CodeState, "nobody": run.CodeUnknownRun} {
+				at, says := strings.Replace(subject, "%s", id, 1), strings.Replace(body, "%s", id, 1)
+				a := ask(t, nc, at, says)
+				if a["code"] != string(want) || want == run.CodeState && !strings.Contains(a["error"].(string), "waits to be taken") {
+					t.Errorf("%s %s: %v, want code %s", at, says, a, want)
+				}
+			}
+		}
+		if a := ask(t, nc, "rath.query.default.run", `{"run":"wait4","all":true}`); a["state"] != string(run.Queued) || a["session"] != nil {
+			t.Errorf("how the last one that waits stands: %v", a)
+		}
+		for body, id := range map[string]string{`{"run":"wait4"}`: "wait4", `{"run":"nobody","all":true}`: "nobody"} {
+			if a := ask(t, nc, "rath.query.default.run", body); a["code"] != string(run.CodeUnknownRun) {
+				t.Errorf("how %s stands: %v", id, a)
+			}
 		}
 		if a := ask(t, nc, "rath.ctl.default.wait4.cancel", `{"submitted":true}`); a["done"] != true {
 			t.Errorf("cancel the last one that waits: %v", a)

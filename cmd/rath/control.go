@@ -38,7 +38,7 @@ node is cancelled by its whole id.`,
 					},
 				}
 				err := a.each(ctx, s, &o, args, v)
-				if o.where == "" && codeOf(err) == exitNotFound {
+				if _, waits := errors.AsType[waiting](err); o.where == "" && (waits || codeOf(err) == exitNotFound) {
 					return a.cancelTask(ctx, s, &o, args[0], reason, v, err)
 				}
 				return err
@@ -50,16 +50,20 @@ node is cancelled by its whole id.`,
 	return cmd
 }
 
-// cancelTask cancels a run that no log holds, if it may be one of the tasks that
-// wait to be taken; unknown is the error if it is not.
+// cancelTask cancels a run that no log holds, if it is one of the tasks that wait
+// to be taken; unknown is the error if it is not. A node of a former release does
+// not tell that beforehand.
 func (a *app) cancelTask(ctx context.Context, s *system, o *selection, id, reason string, v verb, unknown error) error {
 	if _, err := runID(id); err != nil {
 		return unknown
 	}
-	if n, err := s.Waiting(ctx); err != nil || n == 0 {
-		return errors.Join(unknown, err)
+	row := done{Run: run.ID(id), State: run.Queued, Action: v.name}
+	if _, waits := errors.AsType[waiting](unknown); !waits {
+		if n, err := s.Waiting(ctx); err != nil || n == 0 {
+			return errors.Join(unknown, err)
+		}
+		row.Note = "if a task of this id waits"
 	}
-	row := done{Run: run.ID(id), State: run.Queued, Action: v.name, Note: "if a task of this id waits"}
 	if !o.dry {
 		switch err := s.Cancel(ctx, row.Run, reason); {
 		case errors.Is(err, run.ErrUnknownRun):
@@ -199,7 +203,16 @@ func (a *app) resume(ctx context.Context, name string, o *runOptions) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, s.end()) }()
+	after, err := s.newest(ctx)
+	if err != nil {
+		return err
+	}
 	r, err := s.runOf(ctx, name)
+	if w, waits := errors.AsType[waiting](err); waits { // until the node of this process takes it
+		r, err = messages.RunInfo{Run: w.id, State: run.Queued}, nil
+	} else {
+		after = 0 // the run is somewhere before
+	}
 	if err != nil {
 		return err
 	}
@@ -219,7 +232,7 @@ func (a *app) resume(ctx context.Context, name string, o *runOptions) (err error
 		a.decisions(r.Run, r.Review.Revision)
 		return silent(exitRefused)
 	}
-	seen, err := s.watch(ctx, r.Run, or2(r.Root, r.Session), 0, a.runWatching(ctx, s))
+	seen, err := s.watch(ctx, r.Run, or2(r.Root, r.Session), after, a.runWatching(ctx, s))
 	a.err.Note("")
 	if errors.Is(err, errInterrupted) {
 		return a.parked(s, r.Run, o)

@@ -141,6 +141,13 @@ func (s *system) byBeginning(ctx context.Context, prefix string) (named, error) 
 	if whole := begun(prefix, hits); len(whole) == 1 {
 		return whole[0], nil
 	}
+	// A task of this very id goes before runs that begin so.
+	switch waits, err := s.TaskWaits(ctx, run.ID(prefix)); {
+	case err != nil:
+		return named{}, err
+	case waits:
+		return named{}, fail(exitConflict, "%w", waiting{run.ID(prefix)})
+	}
 	switch len(hits) {
 	case 1:
 		return hits[0], nil
@@ -149,6 +156,9 @@ func (s *system) byBeginning(ctx context.Context, prefix string) (named, error) 
 		if err == nil && g.Root != "" {
 			return named{session: g.Root}, nil
 		}
+		if r, err := s.Run(ctx, run.ID(prefix)); err == nil && r.Session != session.ID(prefix) {
+			return home(&r), nil // its task was taken in between
+		}
 		also := ""
 		if n, err := s.Waiting(ctx); err == nil && n > 0 {
 			also = "; " + waitToBeTaken(n)
@@ -156,6 +166,13 @@ func (s *system) byBeginning(ctx context.Context, prefix string) (named, error) 
 		return named{}, fail(exitNotFound, "no run or session of tenant %s begins with %q; \"ps\" lists the runs%s", s.Tenant(), prefix, also)
 	}
 	return named{}, ambiguous(prefix, hits)
+}
+
+// waiting is the error of a name that is a task which no node has taken yet.
+type waiting struct{ id run.ID }
+
+func (w waiting) Error() string {
+	return fmt.Sprintf("run %s has not begun: its task waits to be taken by a node; \"cancel %s\" ends it, all else goes once it has begun", w.id, w.id)
 }
 
 // begun returns the sessions whose ids were minted of this name and no longer

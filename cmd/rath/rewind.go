@@ -60,6 +60,9 @@ A session that an open run works on is refused: cancel the run first.`,
 }
 
 func (a *app) rewind(ctx context.Context, name, workflow string, t messages.Task) (err error) {
+	if !strings.Contains(name, ":") {
+		return fail(exitUsage, "rewind %s: to which version? name it as %s:3", name, name)
+	}
 	s, err := a.open(ctx, &node.Options{})
 	if err != nil {
 		return err
@@ -68,9 +71,6 @@ func (a *app) rewind(ctx context.Context, name, workflow string, t messages.Task
 	n, err := s.resolve(ctx, name)
 	if err != nil {
 		return err
-	}
-	if !strings.Contains(name, ":") {
-		return fail(exitUsage, "rewind %s: to which version? name it as %s:3", name, name)
 	}
 	after, err := s.newest(ctx)
 	if err != nil {

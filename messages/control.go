@@ -11,8 +11,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// The verbs of control. The list grows by release; what is on it and not
-// served yet is answered with not_supported.
+// The verbs of control. The list grows by release.
 const (
 	VerbCancel         = "cancel"
 	VerbResolve        = "resolve"
@@ -92,8 +91,8 @@ func DecodeControl(data []byte) (Control, error) {
 }
 
 // Signal returns what a control request asks of a run whose home is a session.
-// run.ErrNotSupported marks a verb that a later release serves,
-// run.ErrMalformed one that there is not, or a body without what it needs.
+// run.ErrMalformed marks a verb that there is not, or a body without what it
+// needs.
 func (c Control) Signal(home session.Key, id run.ID, verb string) (run.Signal, error) {
 	s := run.Signal{To: home, Run: id}
 	bad := func(field, problem, remedy string) (run.Signal, error) {
@@ -163,7 +162,8 @@ func (c Control) Signal(home session.Key, id run.ID, verb string) (run.Signal, e
 		return s, nil
 	}
 	return bad("", "unknown verb", "use "+strings.Join([]string{
-		VerbCancel, VerbResolve, VerbApprove, VerbReject, VerbRespond, VerbMessage, VerbRerun,
+		VerbCancel, VerbResolve, VerbApprove, VerbReject, VerbRespond, VerbMessage,
+		VerbQuarantine, VerbRelease, VerbRebudget, VerbRerun,
 	}, ", "))
 }
 

@@ -148,7 +148,7 @@ func (r *Record) ended(v run.Ended) {
 	r.Summary = "run " + strings.ReplaceAll(string(v.State), "_", " ")
 	switch {
 	case v.Error != "":
-		r.Summary += ": " + tell(v.Error, 80)
+		r.Summary += ": " + tell(strings.TrimPrefix(v.Error, "llm: "), 80)
 	case v.Usage.Calls > 0:
 		r.Summary += fmt.Sprintf(", %s, %s tokens", counted(int(v.Usage.Calls), "model call"), thousands(v.Usage.Tokens()))
 	}

@@ -136,7 +136,8 @@ func (r *Record) doneText(v run.Done) string {
 	case v.Code != "":
 		text = "fails: " + string(v.Code)
 		if v.Error != "" {
-			text += " " + quote(v.Error, 60)
+			// The code stands before it already.
+			text += " " + quote(strings.TrimPrefix(v.Error, "llm: "+string(v.Code)+": "), 60)
 		}
 	default:
 		switch v.Kind {

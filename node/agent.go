@@ -80,7 +80,7 @@ func agentRegistration(tools []tool.Tool, elsewhere func(ctx context.Context, na
 				case strings.TrimSpace(in.Prompt) != "":
 					v = v.With(session.UserText(in.Prompt))
 				case v.Len() == 0:
-					return v, fmt.Errorf(`agent: there is nothing to do: send "input": "what to do", or a session that says it: %w`, run.ErrMalformed)
+					return v, &messages.FieldError{Message: "agent", Problem: "there is nothing to do", Remedy: `send "input": "what to do", or a session that says it`}
 				}
 				return equipped.Forward(ctx, v)
 			}), nil

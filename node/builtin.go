@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -44,7 +45,7 @@ const mergeSchema = `{"type":"object","required":["sessions"],"additionalPropert
 // Check says what is wrong with the input.
 func (in MergeInput) Check() error {
 	if n := len(in.Sessions); n < 2 || n > maxMerge {
-		return fmt.Errorf("merge: %d sessions: %w; name 2 to %d", n, run.ErrMalformed, maxMerge)
+		return &messages.FieldError{Message: "merge", Problem: fmt.Sprintf("%d sessions are named", n), Remedy: fmt.Sprintf("name 2 to %d", maxMerge)}
 	}
 	seen := map[session.ID]bool{}
 	for _, name := range in.Sessions {
@@ -53,7 +54,10 @@ func (in MergeInput) Check() error {
 			return fmt.Errorf("merge: %q names no session of the task's tenant: %w: %w", name, run.ErrMalformed, err)
 		}
 		if seen[ref.ID] {
-			return fmt.Errorf("merge: session %s is named twice: %w; a session cannot be merged with itself, fork it if you mean that", ref.ID, run.ErrMalformed)
+			return &messages.FieldError{
+				Message: "merge", Problem: fmt.Sprintf("session %s is named twice", ref.ID),
+				Remedy: "a session cannot be merged with itself, fork it if you mean that",
+			}
 		}
 		seen[ref.ID] = true
 	}

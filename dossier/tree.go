@@ -117,7 +117,7 @@ type TreeReport struct {
 // String tells the report in a few lines.
 func (r *TreeReport) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "verified: archive of tree %s of %s, %s, %s, %s\n", r.Root, r.Tenant, counted(len(r.Sessions), "session"), counted(r.Commits, "commit"), counted(r.Blobs, "blob"))
+	fmt.Fprintf(&b, "verified: archive of tree %s of %s\n%s, %s, %s\n", r.Root, r.Tenant, counted(len(r.Sessions), "session"), counted(r.Commits, "commit"), counted(r.Blobs, "blob"))
 	for _, c := range r.Sessions {
 		fmt.Fprintf(&b, "%s  %s  %s\n", c.Head, counted(c.Commits, "commit"), c.Session)
 	}
@@ -125,7 +125,7 @@ func (r *TreeReport) String() string {
 		fmt.Fprintf(&b, "%s of workspaces were no longer stored when it was written\n", counted(r.Left, "file"))
 	}
 	if r.Anchored == 0 {
-		b.WriteString("no last commit was compared with a hash from elsewhere, such as that of a tombstone: all of it could be written anew\n")
+		b.WriteString("no last commit was compared with a hash from elsewhere (--head), such as that of\na tombstone: all of it could be written anew\n")
 	}
 	return b.String()
 }

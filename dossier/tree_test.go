@@ -94,7 +94,7 @@ func TestTree(t *testing.T) {
 	if back, err := again.Encode(); err != nil || string(back) != string(same) || string(doc) != string(same) {
 		t.Errorf("it changes when it is read: %v", err)
 	}
-	if text := r.String(); !strings.Contains(text, "archive of tree s1 of acme, 2 sessions, 6 commits, 3 blobs") {
+	if text := r.String(); !strings.Contains(text, "archive of tree s1 of acme\n2 sessions, 6 commits, 3 blobs") {
 		t.Errorf("report: %s", text)
 	}
 	for name, bad := range map[string]func(string) string{

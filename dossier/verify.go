@@ -55,7 +55,7 @@ type Chain struct {
 // String tells the report in a few lines.
 func (r *Report) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "verified: run %s of %s, %s, %s, %s\n", r.Run, r.Home, counted(len(r.Sessions), "session"), counted(r.Commits, "commit"), counted(r.Blobs, "blob"))
+	fmt.Fprintf(&b, "verified: run %s of %s\n%s, %s, %s\n", r.Run, r.Home, counted(len(r.Sessions), "session"), counted(r.Commits, "commit"), counted(r.Blobs, "blob"))
 	fmt.Fprintf(&b, "%s\n", r.Verdict)
 	for _, c := range r.Sessions {
 		fmt.Fprintf(&b, "%s  %s  %s\n", c.Head, counted(c.Commits, "commit"), c.Session)
@@ -64,7 +64,7 @@ func (r *Report) String() string {
 		b.WriteString("the document is evidence alone: there was no rendering to compare\n")
 	}
 	if !r.Anchored {
-		b.WriteString("the last commit was not compared with a hash from elsewhere: commits at the end could be missing, or all of it could be written anew\n")
+		b.WriteString("the last commit was not compared with a hash from elsewhere (--head): commits\nat the end could be missing, or all of it could be written anew\n")
 	}
 	return b.String()
 }

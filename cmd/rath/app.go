@@ -155,6 +155,7 @@ store itself.`,
 	add("own", a.doctorCommand(), a.configCommand(), a.versionCommand(), a.completionCommand())
 	root.AddCommand(a.memberCommand())
 	root.AddCommand(topics()...)
+	root.SetHelpCommand(helpCommand())
 	root.SetHelpCommandGroupID("own")
 	return root
 }

@@ -245,7 +245,8 @@ func (a *app) audited(r *audit.Report) error {
 		for _, n := range r.Newer {
 			a.out.Println(fmt.Sprintf("newer than this auditor knows: %s of %s, edition %d, %s", n.Field, n.Kind, n.Edition, counted(int64(n.Count), "event"))) //nolint:gosec // likewise
 		}
-		a.out.Println(total + ": " + verdict)
+		a.out.Println(total)
+		a.out.Println(verdict)
 	}
 	if err == nil && !r.OK() {
 		err = silent(exitFailed)

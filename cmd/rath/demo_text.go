@@ -102,7 +102,7 @@ func (d *demonstration) footer(ctx context.Context, s *system, id run.ID, r *mes
 	}
 	n := facts.Numbers
 	elapsed := time.Since(d.start)
-	d.out.Println(d.tail("done", fmt.Sprintf("%s   %s  %s  %s  %s  %s", took(elapsed), counted(n.Sessions, "session"), counted(n.Commits, "commit"),
+	d.out.Println(d.tail("done", fmt.Sprintf("%s  %s  %s  %s  %s  %s", took(elapsed), counted(n.Sessions, "session"), counted(n.Commits, "commit"),
 		counted(n.ModelCalls, "model call"), counted(n.ToolCalls, "tool call"), counted(n.Tokens, "token"))))
 	name := filepath.Join(d.config.Store.Value, "dossiers", "run-"+string(id[:min(len(id), 8)])+".html")
 	page, err := dossier.HTML(e)

@@ -74,6 +74,26 @@ func topics() []*cobra.Command {
 	}
 }
 
+// helpCommand prints the help of a command or a topic, and refuses other words.
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Help about a command or a topic",
+		Args:  func(*cobra.Command, []string) error { return nil }, // the words are commands
+		RunE: func(cmd *cobra.Command, args []string) error {
+			about, rest, err := cmd.Root().Find(args)
+			if err == nil {
+				err = noSubcommand(about, rest)
+			}
+			if err != nil {
+				return err
+			}
+			about.InitDefaultHelpFlag()
+			return about.Help()
+		},
+	}
+}
+
 // flagsTopic lists the global flags, which each command would repeat.
 func flagsTopic() *cobra.Command {
 	cmd := &cobra.Command{Use: "flags", Short: "Flags of every command"}

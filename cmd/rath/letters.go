@@ -61,7 +61,7 @@ first column names a letter.`,
 						age(now, time.UnixMilli(l.Letter.TimeMS)), term.Line(l.Letter.Reason, 60),
 					}
 				}
-				a.table([]string{"AT", "WORKFLOW", "RUN", "CODE", "AGE", "REASON"}, rows)
+				a.table([]string{"NUMBER", "WORKFLOW", "RUN", "CODE", "AGE", "REASON"}, rows)
 				return nil
 			})
 		},
@@ -97,13 +97,17 @@ func (a *app) dlqShowCommand() *cobra.Command {
 			if done, err := emitOne(a, l); done {
 				return err
 			}
-			a.out.Rows(nil, [][]string{
-				{"code", string(l.Code)},
-				{"reason", term.Line(l.Reason, 400)},
-				{"subject", l.Subject},
-				{"run", or(string(l.Run), "-")},
-				{"sent", moment(time.UnixMilli(l.TimeMS)) + ", " + counted(int64(l.Bytes), "byte")},
-			})
+			rows := [][]string{{"code", string(l.Code)}}
+			what := "reason"
+			for _, line := range term.Wrap(term.Clean(l.Reason), a.out.Width()-len("subject  ")) {
+				rows = append(rows, []string{what, line})
+				what = ""
+			}
+			a.out.Rows(nil, append(rows,
+				[]string{"subject", l.Subject},
+				[]string{"run", or(string(l.Run), "-")},
+				[]string{"sent", moment(time.UnixMilli(l.TimeMS)) + ", " + counted(int64(l.Bytes), "byte")},
+			))
 			a.out.Println()
 			a.out.Println(term.Clean(string(l.Payload())))
 			if l.Truncated {

@@ -224,9 +224,14 @@ func (a *app) importedRows(rows []imported) error {
 			case !r.Closed:
 				state = "open"
 			}
-			cells[i] = []string{filepath.Base(r.File), string(r.Session), fmt.Sprint(r.Rows), state, r.Kind, term.Line(or(r.Error, r.Note), 100)}
+			cells[i] = []string{filepath.Base(r.File), string(r.Session), fmt.Sprint(r.Rows), state, r.Kind, term.Line(r.Note, 100)}
 		}
-		a.table([]string{"FILE", "SESSION", "ROWS", "STATE", "KIND", ""}, cells)
+		a.table([]string{"FILE", "SESSION", "ROWS", "STATE", "KIND", "NOTE"}, cells)
+		for _, r := range rows {
+			if r.Error != "" { // a cell of the table would cut it
+				a.err.Println("refused: " + term.Line(r.Error, 1000))
+			}
+		}
 	}
 	if bad > 0 {
 		return fail(exitPartial, "%d of %s could not be taken over", bad, counted(int64(len(rows)), "file"))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -81,10 +82,15 @@ func (r *relayed) wait(ctx context.Context, stream string, seq uint64) (here boo
 // has passed a sequence.
 func relayedSubject(stream string) string { return "rath.node.relayed." + stream }
 
+// relayedFor is how long a relay waits before it answers that it has not passed a
+// sequence, and how long it is waited for: it may have ended with the question.
+const relayedFor = time.Second
+
 // serveRelayed answers other processes while a relay of the stream runs here.
 // Whoever is not answered asks the next relay.
 func (c *Conn) serveRelayed(ctx context.Context, stream string) (*Service, error) {
 	s := newService(ctx)
+	s.limit = relayedFor
 	sub, err := c.nc.Subscribe(relayedSubject(stream), func(m *nats.Msg) {
 		s.goes(func(ctx context.Context) {
 			seq, err := strconv.ParseUint(string(m.Data), 10, 64)
@@ -98,7 +104,10 @@ func (c *Conn) serveRelayed(ctx context.Context, stream string) (*Service, error
 	if err != nil {
 		return nil, fmt.Errorf("natsbus: answer %s: %w", relayedSubject(stream), err)
 	}
-	s.close = sub.Unsubscribe // at once: the next relay waits
+	s.close = func() error { // at once: the next relay waits
+		defer s.cancel() // what was asked for does not come here any more
+		return sub.Unsubscribe()
+	}
 	return s, nil
 }
 
@@ -125,7 +134,9 @@ func (c *Conn) relayedOf(ctx context.Context, stream string) error {
 		return err
 	}
 	for wait := newBackoff(); ; {
-		m, err := c.nc.RequestWithContext(ctx, relayedSubject(stream), strconv.AppendUint(nil, end, 10))
+		try, cancel := context.WithTimeout(ctx, relayedFor)
+		m, err := c.nc.RequestWithContext(try, relayedSubject(stream), strconv.AppendUint(nil, end, 10))
+		cancel()
 		switch {
 		case errors.Is(err, nats.ErrNoResponders), err == nil && string(m.Data) == "true":
 			return nil

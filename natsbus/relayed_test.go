@@ -5,13 +5,17 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
 )
 
 // TestQueryBeforeRelays asks a process for its runs that has just started, while
@@ -77,6 +81,61 @@ func forget(t *testing.T, n *node) {
 		err = s.Purge(t.Context())
 	}
 	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRelayedEnds ends a relay that is asked by another process how far it is, while
+// it cannot go on. Who asked is not kept waiting, nor does he keep the relay.
+func TestRelayedEnds(t *testing.T) {
+	for how, end := range map[string]func(*relayer){"leaves": (*relayer).leave, "dies": (*relayer).crash} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := natstest.Start(t, nil)
+				a := startRelay(t, srv, nil)
+				within(t, time.Second, "one relay has all", spread(relayPartitions, a))
+				opts := options(srv, t)
+				opts.Partitions = relayPartitions
+				other, err := natsbus.Connect(t.Context(), opts)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer other.Close()
+				_, js := operatorOf(t, srv)
+				full(t, js, natsbus.StreamLineage)
+				turns(t, other.Log(), session.Key{Tenant: session.DefaultTenant, ID: other.Minter().Mint("s1")}, 1, true)
+
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				asked := make(chan error, 1)
+				go func() { asked <- other.Relayed(ctx) }()
+				time.Sleep(time.Second)
+				if len(asked) > 0 {
+					t.Fatalf("it did not wait: %v", <-asked)
+				}
+				began := time.Now()
+				end(a)
+				if d := time.Since(began); d > 500*time.Millisecond {
+					t.Errorf("the relay ended after %v", d)
+				}
+				if err, d := <-asked, time.Since(began); err != nil || d > 2*time.Second {
+					t.Errorf("who asked waited %v longer, and was told %v", d, err)
+				}
+			})
+		})
+	}
+}
+
+// full has a stream take no more.
+func full(t *testing.T, js jetstream.JetStream, name string) {
+	t.Helper()
+	s, err := js.Stream(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := s.CachedInfo().Config
+	cfg.Discard, cfg.MaxBytes = jetstream.DiscardNew, 1
+	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/rathcluster/rath/messages"
@@ -11,7 +12,7 @@ import (
 )
 
 // Node returns the node that lives under a name, or whose incarnation begins
-// so. session.ErrNotFound lists those that there are.
+// so; one that is known to be dead only if no other has it. session.ErrNotFound lists those that there are.
 func (c *Client) Node(ctx context.Context, name string) (messages.Node, error) {
 	all, err := c.Nodes(ctx)
 	if err != nil {
@@ -30,6 +31,11 @@ func (c *Client) Node(ctx context.Context, name string) (messages.Node, error) {
 			if strings.HasPrefix(n.Incarnation, name) {
 				hits = append(hits, n)
 			}
+		}
+	}
+	if len(hits) > 1 { // a node that died and the one in its place
+		if live := slices.DeleteFunc(slices.Clone(hits), func(n messages.Node) bool { return n.Dead }); len(live) == 1 {
+			hits = live
 		}
 	}
 	switch len(hits) {

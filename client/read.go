@@ -164,7 +164,8 @@ func (c *Client) Workflows(ctx context.Context) ([]messages.Workflow, error) {
 	return ws.Workflows, err
 }
 
-// Nodes returns the nodes that live, sorted by name.
+// Nodes returns the nodes that live, sorted by name, and for half a minute those
+// that died: see messages.Node.Dead and Silent.
 func (c *Client) Nodes(ctx context.Context) ([]messages.Node, error) {
 	ns, err := query[messages.Nodes](ctx, c, messages.QueryNodes, messages.Query{})
 	return ns.Nodes, err

@@ -270,7 +270,7 @@ type Workflows struct {
 	Workflows []Workflow `json:"workflows"`
 }
 
-// Node is a node that lives.
+// Node is a node that lives, or died so short ago that its entry is still there.
 type Node struct {
 	Incarnation string   `json:"incarnation"`
 	Name        string   `json:"name"`
@@ -288,6 +288,14 @@ type Node struct {
 	Isolation  string `json:"isolation,omitempty"`
 	Durability string `json:"durability,omitempty"`
 	Draining   bool   `json:"draining,omitempty"`
+	// Gossip is where the other nodes reach its gossip, "" of one that has none.
+	Gossip string `json:"gossip,omitempty"`
+	// Dead says of one with gossip that the node which answers takes it for dead.
+	// Silent is how many milliseconds ago it was heard of, in steps of ten seconds,
+	// once that is longer than a node is silent: it has died, is frozen or cut off.
+	// Both are told in answers, not in its entry.
+	Dead   bool  `json:"dead,omitempty"`
+	Silent int64 `json:"silent_ms,omitempty"`
 	// Offers are the workflows of this node, as "name@revision".
 	Offers  []string `json:"offers,omitempty"`
 	Started int64    `json:"started_ms"`

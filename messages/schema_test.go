@@ -124,7 +124,7 @@ func full() map[string]any {
 	node := messages.Node{
 		Incarnation: "node-a-1", Name: "node-a", Pools: []string{"default"}, Slots: 4, Reserved: 1, Free: 3, Version: "v1", PID: 7, Isolation: "landlock", Durability: "fsync",
 		Full:     []messages.StreamFill{{Stream: "EV_1_0", Bytes: 9, MaxBytes: 10, Room: messages.RoomOpen}},
-		Draining: true, Offers: []string{"fix@r1"}, Started: 1,
+		Draining: true, Gossip: "10.0.0.1:7946", Dead: true, Silent: 1, Offers: []string{"fix@r1"}, Started: 1,
 	}
 	event := fullRecord()
 	return map[string]any{

@@ -311,5 +311,10 @@ func (a answerer) workflows(ctx context.Context, _ session.Tenant, _ messages.Qu
 
 func (a answerer) nodes(ctx context.Context, _ session.Tenant, _ messages.Query) (any, error) {
 	ns, err := a.c.Nodes(ctx)
+	if a.Alive != nil {
+		for i := range ns { // gossip knows nothing of those that have none
+			ns[i].Dead = ns[i].Gossip != "" && !a.Alive(ns[i].Incarnation)
+		}
+	}
 	return messages.Nodes{Nodes: append([]messages.Node{}, ns...)}, err
 }

@@ -151,8 +151,10 @@ type Conn struct {
 	dials atomic.Uint64
 	// spare reports whether this process could take more from its pool's queue
 	// than waits there; nil while it takes nothing.
-	spare  atomic.Pointer[func() bool]
-	closed chan struct{}
+	spare atomic.Pointer[func() bool]
+	// renewed is the last renewal of this node's entry, nil before there was one.
+	renewed atomic.Pointer[renewal]
+	closed  chan struct{}
 	// place is EventSubject, but for tests whose ids are not minted.
 	place func(session.Key) (stream, subject string, err error)
 }

@@ -35,6 +35,18 @@ func (c *Conn) values(ctx context.Context, bucket, filter string) iter.Seq2[stor
 // as long.
 const announceEvery = NodeTTL / 3
 
+// silentAfter is when a node that has not renewed its entry is told as silent: a
+// renewal is missing.
+const silentAfter = announceEvery + announceEvery/2
+
+// renewal is when this connection last renewed an entry. It tells what the time is
+// on the server, whose times entries have.
+type renewal struct {
+	incarnation string
+	seq         uint64
+	at          time.Time
+}
+
 // Announce keeps the node's entry in the bucket NODE until ctx ends, and takes
 // it away then. about is asked before each renewal.
 func (c *Conn) Announce(ctx context.Context, incarnation string, about func() messages.Node) error {
@@ -68,20 +80,38 @@ func (c *Conn) putNode(ctx context.Context, n messages.Node) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.publish(ctx, &nats.Msg{Subject: keySubject(BucketNode, n.Incarnation), Data: data})
+	seq, err := c.publish(ctx, &nats.Msg{Subject: keySubject(BucketNode, n.Incarnation), Data: data})
+	if err == nil {
+		c.renewed.Store(&renewal{n.Incarnation, seq, time.Now()})
+	}
 	return err
 }
 
-// Nodes returns the nodes that live, sorted by name.
+// Nodes returns the nodes that live, sorted by name, and those that died less than
+// [NodeTTL] ago; see messages.Node.Silent.
 func (c *Conn) Nodes(ctx context.Context) ([]messages.Node, error) {
 	var out []messages.Node
+	var renewed []time.Time
+	own, now := c.renewed.Load(), time.Now()
 	for m, err := range c.values(ctx, BucketNode, ">") {
 		if err != nil {
 			return nil, fmt.Errorf("natsbus: nodes: %w", err)
 		}
 		var n messages.Node
-		if json.Unmarshal(m.Data, &n) == nil {
-			out = append(out, n)
+		if json.Unmarshal(m.Data, &n) != nil {
+			continue
+		}
+		n.Dead, n.Silent = false, 0
+		out, renewed = append(out, n), append(renewed, m.Time)
+		if own != nil && n.Incarnation == own.incarnation {
+			if now = m.Time; m.Seq == own.seq { // else it was renewed at this moment
+				now = now.Add(time.Since(own.at))
+			}
+		}
+	}
+	for i := range out {
+		if d := now.Sub(renewed[i]); d > silentAfter {
+			out[i].Silent = d.Milliseconds()
 		}
 	}
 	slices.SortFunc(out, func(a, b messages.Node) int {

@@ -37,7 +37,7 @@ func (n *Instance) serve(ctx context.Context) error {
 	relay := n.conn.StartRelay(services, n.relay(services)) // before questions are answered
 	n.background(services, "relay", func(context.Context) error { return relay.Wait() })
 	index := n.conn.NewIndex()
-	queries, err := n.conn.ServeQueries(answering, &natsbus.Queries{Index: index, Values: n.values, Replay: n.replay})
+	queries, err := n.conn.ServeQueries(answering, &natsbus.Queries{Index: index, Values: n.values, Replay: n.replay, Alive: n.alive()})
 	if err != nil {
 		return err
 	}
@@ -120,6 +120,9 @@ func (n *Instance) about() messages.Node {
 	a := messages.Node{
 		Name: n.o.Name, Incarnation: n.incarnation, Draining: n.draining.Load(), Version: Version(), PID: os.Getpid(), Started: n.started.UnixMilli(),
 		Full: n.conn.Full(),
+	}
+	if n.members != nil {
+		a.Gossip = n.members.Addr()
 	}
 	if !n.o.Idle { // one that is idle answers, and takes nothing
 		a.Pools, a.Offers, a.Isolation = []string{n.o.Pool}, n.revisions(), string(n.isolation)

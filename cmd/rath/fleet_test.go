@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
@@ -64,6 +65,11 @@ func TestDevFleet(t *testing.T) {
 	}
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
+	}
+	for killed := time.Now(); !regexp.MustCompile(`a +NODE +default +dead +- `).MatchString(rath("nodes ls")); time.Sleep(50 * time.Millisecond) {
+		if time.Since(killed) > 8*time.Second { // far less than its entry lives
+			t.Fatalf("it is still listed as\n%s", rath("nodes ls"))
+		}
 	}
 	waitFor(t, func() bool {
 		return strings.Contains(dev.said(), "died: killed") && strings.Contains(dev.said(), "takes its place")

@@ -33,8 +33,10 @@ func (a *app) nodesLsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "ls",
 		Short: "List the nodes that live",
-		Long: `Lists the nodes that live, and the pools whose work they take. A node that dies
-is listed for up to 30 seconds.
+		Long: `Lists the nodes that live, and the pools whose work they take. A node that died
+is listed for up to 30 seconds: as dead once the gossip of the others has lost
+it, which takes a second or two; without gossip as silent once a sign of it is
+missing. One that is frozen or cut off looks the same until it is heard of.
 
 FREE is how many new runs a node could begin now, of how many it takes at once.
 It keeps an eighth of its slots for runs that have begun already, such as
@@ -72,6 +74,10 @@ only relays, such as the server of "dev --nodes", takes no runs.`,
 
 func stateOf(n messages.Node) string {
 	switch {
+	case n.Dead:
+		return "dead"
+	case n.Silent > 0:
+		return fmt.Sprintf("silent %ds", n.Silent/1000)
 	case n.Draining:
 		return "draining"
 	case relaysOnly(n):
@@ -85,7 +91,7 @@ func relaysOnly(n messages.Node) bool { return len(n.Pools) == 0 }
 
 // freeOf says how many new runs a node could begin, of how many.
 func freeOf(n messages.Node) string {
-	if relaysOnly(n) {
+	if relaysOnly(n) || n.Dead {
 		return "-"
 	}
 	return fmt.Sprintf("%d/%d", n.Free, n.Slots-n.Reserved)
@@ -257,7 +263,7 @@ func drainOther(ctx context.Context, s *system, refused error) error {
 	}
 	var names []string
 	for _, n := range all {
-		if !relaysOnly(n) && !n.Draining && !slices.Contains(names, n.Name) {
+		if !relaysOnly(n) && !n.Draining && !n.Dead && !slices.Contains(names, n.Name) {
 			names = append(names, n.Name)
 		}
 	}

@@ -159,7 +159,14 @@ func (r *reader) skipString() bool {
 	if !r.lit(`"`) {
 		return false
 	}
-	for r.i < len(r.s) {
+	for {
+		i := r.i
+		for i < len(r.s) && plain[r.s[i]] {
+			i++
+		}
+		if r.i = i; i == len(r.s) {
+			return false
+		}
 		switch c := r.s[r.i]; {
 		case c == '"':
 			r.i++
@@ -170,8 +177,6 @@ func (r *reader) skipString() bool {
 			}
 		case c < 0x20:
 			return false
-		case c < utf8.RuneSelf:
-			r.i++
 		default:
 			ch, n := utf8.DecodeRuneInString(r.s[r.i:])
 			if ch == utf8.RuneError && n == 1 || ch == '\u2028' || ch == '\u2029' {
@@ -180,8 +185,15 @@ func (r *reader) skipString() bool {
 			r.i += n
 		}
 	}
-	return false
 }
+
+// plain are the bytes that stand for themselves in a string.
+var plain = func() (p [256]bool) {
+	for c := 0x20; c < utf8.RuneSelf; c++ {
+		p[c] = c != '"' && c != '\\'
+	}
+	return p
+}()
 
 func (r *reader) escape() bool {
 	rest := r.s[r.i+1:]

@@ -59,6 +59,32 @@ func TestSpillingLog(t *testing.T) {
 	})
 }
 
+// TestSpillAnew appends an event that names a blob, as one does that was read from
+// a log that had moved its data out. A log that keeps more stores the data.
+func TestSpillAnew(t *testing.T) {
+	var inner session.MemoryLog
+	store := blob.NewMemory()
+	log := session.Spill(&inner, oneStore(store), nil)
+	k := key("s")
+	e := session.ChunkEvent(session.UserText("hello"))
+	want := e.Data
+	e.Blob = blob.Ref{Digest: blob.Digest{7}, Size: 40 << 10}
+	events := []session.Event{e}
+	if _, err := log.Append(t.Context(), session.Position{}, sessiontest.Next(k, session.Position{}, events...)); err != nil {
+		t.Fatal(err)
+	}
+	stored, err := inner.Last(t.Context(), k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := stored.Commit.Events[0]; got.Data != want || got.Blob != (blob.Ref{}) || store.Len() != 0 {
+		t.Errorf("stored with %q and blob %v", got.Data, got.Blob)
+	}
+	if events[0] != e {
+		t.Error("the caller's event was changed")
+	}
+}
+
 func TestSpill(t *testing.T) {
 	var inner session.MemoryLog
 	store := blob.NewMemory()

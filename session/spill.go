@@ -66,8 +66,24 @@ type spill struct {
 // overhead is about what an event needs besides its data.
 const overhead = 160
 
+// whole reports whether all data stays in the commit, and names no blob yet.
+func (s *spill) whole(events []Event) bool {
+	total := 0
+	for i := range events {
+		e := &events[i]
+		if len(e.Data) > s.event || e.Blob != (blob.Ref{}) {
+			return false
+		}
+		total += len(e.Data) + overhead
+	}
+	return total <= s.commit
+}
+
 // Append implements Log.
 func (s *spill) Append(ctx context.Context, at Position, c Commit) (Position, error) {
+	if s.whole(c.Events) {
+		return s.Log.Append(ctx, at, c)
+	}
 	c.Events = slices.Clone(c.Events)
 	total := 0
 	var inline []int // indices of events that are still whole, largest last

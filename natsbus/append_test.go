@@ -31,7 +31,8 @@ func inBubble(t *testing.T, test func(t *testing.T, c *Conn, w *wire)) {
 }
 
 // TestAppendSurvives disturbs the connection during one append. The commit is
-// stored exactly once and the caller learns its position.
+// stored exactly once and the caller learns its position. Where the connection is
+// lost it does not wait for an answer that cannot come.
 func TestAppendSurvives(t *testing.T) {
 	const ack = `{"stream":"EV_1`
 	tests := map[string]struct {
@@ -66,9 +67,13 @@ func TestAppendSurvives(t *testing.T) {
 					hook, fired = once(tc.fromServer, tc.act)
 					w.set(hook, nil)
 				}
+				began := time.Now()
 				end := grow(t, l, k, at, 2)
 				if !fired() {
 					t.Fatal("the fault did not happen")
+				}
+				if took := time.Since(began); took >= requestTimeout {
+					t.Errorf("the appends took %v", took)
 				}
 				entries := readAll(t, l, k, session.Position{})
 				if len(entries) != 3 || entries[2].At != end {
@@ -94,6 +99,30 @@ func stored64(t *testing.T, c *Conn, k session.Key) uint64 {
 		t.Fatal(err)
 	}
 	return s.CachedInfo().State.Msgs
+}
+
+// TestStoredAs reads acknowledgements as servers write them. What is not simply
+// "stored" is left to the decoder.
+func TestStoredAs(t *testing.T) {
+	for ack, want := range map[string]uint64{
+		`{"stream":"EV_1_0","seq":7}`:                      7,
+		`{"stream":"EV_1_0","seq":18446744073709551615}`:   1<<64 - 1,
+		`{"stream":"EV_1_0","seq":18446744073709551616}`:   0,
+		`{"stream":"EV_1_0","seq":0}`:                      0,
+		`{"stream":"EV_1_0","seq":-7}`:                     0,
+		`{"stream":"EV_1_0","seq":7`:                       0,
+		`{"stream":"EV_1_0","seq":7}}`:                     0,
+		`{"stream":"EV_1_0","seq":7,"duplicate": true}`:    0,
+		`{"stream":"EV_1_0","domain":"d","seq":7}`:         0,
+		`{"stream":"EV\\","seq":7}`:                        0,
+		`{"error":{"code":400},"stream":"EV_1_0","seq":0}`: 0,
+		`{"stream":"EV_1_0"}`:                              0,
+		``:                                                 0,
+	} {
+		if got := storedAs([]byte(ack)); got != want {
+			t.Errorf("%s: %d, want %d", ack, got, want)
+		}
+	}
 }
 
 // TestAppendLostAckToOther loses the acknowledgement of a commit that another

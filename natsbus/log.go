@@ -176,8 +176,10 @@ func (w *write) send(ctx context.Context, expect uint64) (uint64, error) {
 // the commit is stored, at token, or never will be, which is the error.
 // Otherwise the next attempt expects the returned sequence: the one before,
 // because the conflict was false or the attempt was lost, or that of foreign
-// messages, which do not count as commits but do as last of their subject.
-func (w *write) resolve(ctx context.Context, expect uint64) (token, next uint64, settled bool, err error) {
+// messages, which do not count as commits but do as last of their subject. It
+// takes a copy, so that the write itself, which seldom comes here, stays on its
+// caller's stack.
+func (w write) resolve(ctx context.Context, expect uint64) (token, next uint64, settled bool, err error) {
 	last, err := w.l.c.leaderGet(ctx, w.stream, getRequest{LastBySubject: w.subject})
 	switch {
 	case errors.Is(err, errNoMessage):

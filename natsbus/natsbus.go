@@ -172,6 +172,7 @@ func (c *Conn) relink() {
 	if old := c.link.Swap(l); old != nil {
 		old.cut()
 	}
+	c.refusals.cut()
 }
 
 // Connect connects and, unless Options.Client is set, verifies that the

@@ -83,7 +83,8 @@ func violated(err error) *PermissionError {
 	return &PermissionError{Subject: m[2], Missing: []Permission{messages.Needed(op, m[2])}}
 }
 
-// refusals ends the requests whose subject the server refuses.
+// refusals ends the requests whose subject the server refuses, and those whose
+// connection is lost.
 type refusals struct {
 	mu      sync.Mutex
 	waiting map[*asking]struct{}
@@ -94,13 +95,23 @@ type refusals struct {
 type asking struct {
 	subject string
 	cancel  func()
-	err     *PermissionError
+	linked  bool // it ends with its connection
+	err     error
 }
 
 // enter notes a request, which cancel ends. subject is what it publishes to, or
 // the first tokens of that.
 func (r *refusals) enter(subject string, cancel func()) *asking {
-	a := &asking{subject: subject, cancel: cancel}
+	return r.note(&asking{subject: subject, cancel: cancel})
+}
+
+// enterLinked is enter for a request whose answer only this connection can
+// bring. It ends as errCut when that is lost.
+func (r *refusals) enterLinked(subject string, cancel func()) *asking {
+	return r.note(&asking{subject: subject, cancel: cancel, linked: true})
+}
+
+func (r *refusals) note(a *asking) *asking {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.waiting == nil {
@@ -109,13 +120,13 @@ func (r *refusals) enter(subject string, cancel func()) *asking {
 	r.waiting[a] = struct{}{}
 	if r.deaf != nil {
 		a.err = r.deaf
-		cancel()
+		a.cancel()
 	}
 	return a
 }
 
-// leave ends the note and returns why the request was refused, or the error
-// that it ended with.
+// leave ends the note and returns why the request was ended, or the error that
+// it ended with.
 func (r *refusals) leave(a *asking, err error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,6 +154,18 @@ func (r *refusals) refuse(e *PermissionError, inbox string) (told bool) {
 		}
 	}
 	return told
+}
+
+// cut ends the requests that were sent over a connection that is lost.
+func (r *refusals) cut() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for a := range r.waiting {
+		if a.linked && a.err == nil {
+			a.err = errCut
+			a.cancel()
+		}
+	}
 }
 
 // forget is for a new connection: what it may do is seen anew.

@@ -27,12 +27,8 @@ var errCut = errors.New("natsbus: connection lost")
 func (c *Conn) request(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 	attempt, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	defer context.AfterFunc(c.link.Load().ctx, cancel)()
-	a := c.refusals.enter(m.Subject, cancel)
+	a := c.refusals.enterLinked(m.Subject, cancel)
 	reply, err := c.nc.RequestMsgWithContext(attempt, m)
-	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
-		err = errCut
-	}
 	return reply, c.refusals.leave(a, err)
 }
 

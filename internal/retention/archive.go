@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/rathcluster/rath/dossier"
 	"github.com/rathcluster/rath/natsbus"
@@ -25,6 +27,7 @@ func (p *pruning) archive(ctx context.Context, t *natsbus.Tree, name string) (in
 	}
 	size, err := verified(name, heads)
 	if err == nil {
+		dropParts(name)
 		return size, nil
 	}
 	if _, purged := marks(t); purged > 0 {
@@ -41,12 +44,19 @@ func (p *pruning) archive(ctx context.Context, t *natsbus.Tree, name string) (in
 	if err != nil {
 		return 0, err
 	}
-	if err := p.write(name, data); err != nil {
-		return 0, fmt.Errorf("retention: write %s: %w", name, err)
+	written := p.write(name, data)
+	if written != nil && !errors.Is(written, fs.ErrNotExist) {
+		return 0, fmt.Errorf("retention: write %s: %w", name, written)
 	}
-	if size, err = verified(name, heads); err != nil {
+	size, err = verified(name, heads)
+	switch {
+	case err != nil && written != nil:
+		return 0, fmt.Errorf("retention: write %s: %w", name, written)
+	case err != nil:
 		return 0, fmt.Errorf("retention: %s does not read as it was written: %w", name, err)
 	}
+	// If written is an error, another prune was first and dropped what this one wrote.
+	dropParts(name)
 	return size, p.step("archive")
 }
 
@@ -69,7 +79,7 @@ func verified(name string, heads map[session.ID]session.Hash) (int64, error) {
 // with the same tree puts its own file, which says the same of the sessions, in
 // its place.
 func (p *pruning) write(name string, data []byte) error {
-	tmp := name + "." + p.o.part + ".part"
+	tmp := name + "." + p.o.part + partSuffix
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -89,6 +99,38 @@ func (p *pruning) write(name string, data []byte) error {
 	return syncDir(filepath.Dir(name))
 }
 
+// partSuffix ends the names of files while they are written.
+const partSuffix = ".part"
+
+// partAge is how long a file of another prune may be under way: far longer than it
+// takes to write one.
+const partAge = time.Hour
+
+// dropParts removes what prunes that were killed have left of an archive which is
+// there as a whole. One that is about to put its own file in the place of it finds
+// that it has not to. What cannot be removed is left to the next prune.
+func dropParts(name string) {
+	dir, base := filepath.Split(name)
+	files, _ := os.ReadDir(cmp.Or(dir, "."))
+	for _, f := range files {
+		if strings.HasPrefix(f.Name(), base+".") && strings.HasSuffix(f.Name(), partSuffix) {
+			_ = os.Remove(filepath.Join(dir, f.Name()))
+		}
+	}
+}
+
+// dropOldParts removes what prunes that were killed have left, of any archive. now
+// is the file system's own time.
+func dropOldParts(dir string, now time.Time) {
+	files, _ := os.ReadDir(dir)
+	for _, f := range files {
+		ours := strings.HasPrefix(f.Name(), ".rath-") || strings.Contains(f.Name(), ".json.")
+		if info, err := f.Info(); ours && err == nil && strings.HasSuffix(f.Name(), partSuffix) && now.Sub(info.ModTime()) > partAge {
+			_ = os.Remove(filepath.Join(dir, f.Name()))
+		}
+	}
+}
+
 // fill writes a file, makes it durable and closes it. The first error is the
 // cause of those that follow.
 func fill(f *os.File, data []byte) error {
@@ -100,16 +142,20 @@ func fill(f *os.File, data []byte) error {
 }
 
 // writable tries whether archives can be written to a directory, which it
-// creates if absent.
+// creates if absent, and removes what was left there long ago.
 func writable(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(dir, ".rath-*.part")
+	f, err := os.CreateTemp(dir, ".rath-*"+partSuffix)
 	if err != nil {
 		return err
 	}
-	return errors.Join(fill(f, make([]byte, 4<<10)), os.Remove(f.Name()), syncDir(dir))
+	err = fill(f, make([]byte, 4<<10))
+	if info, statErr := os.Stat(f.Name()); err == nil && statErr == nil {
+		dropOldParts(dir, info.ModTime())
+	}
+	return errors.Join(err, os.Remove(f.Name()), syncDir(dir))
 }
 
 // syncDir makes the names in a directory durable, where the system can.

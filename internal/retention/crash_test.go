@@ -3,6 +3,7 @@ package retention
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -62,6 +63,9 @@ func TestCrashes(t *testing.T) {
 					t.Fatalf("the next prune: %q", states(out))
 				}
 				w.nothingLost()
+				if files, err := os.ReadDir(w.dir); err != nil || len(files) != 1 {
+					t.Errorf("the directory has %v, want one archive: %v", files, err)
+				}
 				doc := w.archives()[0]
 				if len(w.archives()) != 1 {
 					t.Errorf("%d archives", len(w.archives()))
@@ -322,6 +326,39 @@ func TestNotAnArchive(t *testing.T) {
 		}
 		if err := w.op.Purge(t.Context(), key(w.conn.HomeOf("default", "r1")), session.Position{Seq: 9, Token: 1}); err == nil {
 			t.Error("something else than a tombstone was left")
+		}
+	})
+}
+
+// TestPartsOfOthers prunes beside files that prunes left which were killed: those
+// that are old go, whatever they were for, and nothing else does.
+func TestPartsOfOthers(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.done("agent", messages.Task{ID: "r1"})
+		time.Sleep(keep)
+		old := time.Now().Add(-24 * time.Hour) // of a bubble, whose time is long ago
+		for name, stays := range map[string]bool{
+			"default-s9-20250101T000000Z.json.ABC.part": false, ".rath-123.part": false,
+			"default-s8-20250101T000000Z.json.DEF.part": true, // just begun
+			"notes.part": true, "default-s9-20250101T000000Z.json": true,
+		} {
+			name = filepath.Join(w.dir, name)
+			if err := os.WriteFile(name, []byte("{"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if just := stays && strings.HasSuffix(name, "DEF.part"); !just {
+				if err := os.Chtimes(name, old, old); err != nil {
+					t.Fatal(err)
+				}
+			}
+			defer func() {
+				if _, err := os.Stat(name); (err == nil) != stays {
+					t.Errorf("%s: %v, want it there: %v", name, err, stays)
+				}
+			}()
+		}
+		if got := states(w.prune(w.options())); !slices.Equal(got, []string{"archived 1"}) {
+			t.Errorf("%q", got)
 		}
 	})
 }

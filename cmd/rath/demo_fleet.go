@@ -24,8 +24,9 @@ import (
 // which is killed in the middle of its branch.
 type fleetDemo struct {
 	*demonstration
-	nodes *fleet
-	id    run.ID
+	nodes  *fleet
+	atOnce int // so many branches run, one on each node
+	id     run.ID
 
 	branches map[run.ID]*fleetBranch // by their runs
 	running  bool                    // where they run was told
@@ -40,7 +41,8 @@ type fleetBranch struct {
 	name     string
 	node     string // incarnation of the last claim
 	attempts uint64
-	steps    int // recorded
+	steps    int  // recorded
+	asks     bool // its model, about what a tool returned
 }
 
 // doomed is the branch whose node is killed: the one that is adopted later.
@@ -86,7 +88,7 @@ func (d *demonstration) showFleet(ctx context.Context, count int) (err error) {
 	for _, m := range f.living() {
 		d.out.Println(d.columns("node "+m.name, fmt.Sprintf("pid %d", m.pid), "log   "+d.relative(m.log)))
 	}
-	fd := &fleetDemo{demonstration: d, nodes: f, branches: map[run.ID]*fleetBranch{}}
+	fd := &fleetDemo{demonstration: d, nodes: f, atOnce: min(count, len(demo.Coders)), branches: map[run.ID]*fleetBranch{}}
 	return fd.story(ctx, s, root)
 }
 
@@ -193,9 +195,8 @@ func (d *fleetDemo) record(r *lineage.Record) {
 		d.say("  "+b.name, "", "done on node %s", d.nameOf(b.node))
 	case b != nil && (r.Kind == lineage.Model || r.Kind == lineage.Tool):
 		b.steps++
-		if b.name == doomed && r.Kind == lineage.Tool && b.attempts == 1 && d.victim == nil {
-			d.kill(b)
-		}
+		b.asks = r.Kind == lineage.Tool
+		d.strike()
 	case r.Kind == lineage.Adopted && r.Run == d.id:
 		for _, p := range r.Parents {
 			if x := d.branches[run.ID(p.Session)]; x != nil {
@@ -223,7 +224,7 @@ func (d *fleetDemo) nameOf(incarnation string) string {
 	return incarnation
 }
 
-// claimed notes where a branch runs, and tells it once all of them do.
+// claimed notes where a branch runs, and tells it once as many do as can.
 func (d *fleetDemo) claimed(b *fleetBranch, r *lineage.Record) {
 	b.node, b.attempts = r.Node, r.Attempt
 	if d.victim != nil && b.name == doomed {
@@ -235,13 +236,15 @@ func (d *fleetDemo) claimed(b *fleetBranch, r *lineage.Record) {
 		d.say("  "+b.name, "", "on node %s", d.nameOf(b.node))
 		return
 	}
+	claimed := 0
 	for _, x := range d.branches {
-		if x.node == "" {
-			return
+		if x.node != "" {
+			claimed++
 		}
 	}
-	if len(d.branches) == len(demo.Coders) {
+	if claimed == d.atOnce {
 		d.where()
+		d.strike()
 	}
 }
 
@@ -255,11 +258,18 @@ func (d *fleetDemo) where() {
 	}
 }
 
+// strike kills the node of the doomed branch while that asks its model, once all
+// nodes are at work.
+func (d *fleetDemo) strike() {
+	for _, b := range d.branches {
+		if b.name == doomed && b.asks && b.attempts == 1 && d.running && d.victim == nil && d.failed == nil {
+			d.kill(b)
+		}
+	}
+}
+
 // kill ends the node of a branch as it works.
 func (d *fleetDemo) kill(b *fleetBranch) {
-	if !d.running {
-		d.where()
-	}
 	m := d.nodes.of(b.node)
 	if m == nil {
 		d.failed = errorf("demo: branch %s runs on %s, which is no node of this demo", b.name, b.node)

@@ -224,9 +224,9 @@ var changing = []struct {
 	{regexp.MustCompile(`\d\d:\d\d:\d\d(\.\d+)?`), "CLOCK"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d CLOCK \S+`), "TIME"},
 	{regexp.MustCompile(`(?m)^\d+ +CLOCK`), "SEQ CLOCK"},
-	{regexp.MustCompile(`(?m) +(now|\d+s)$`), " AGE"},
+	{regexp.MustCompile(`(?m)( +(now|\d+s)|  +\d+m)$`), " AGE"},
 	{regexp.MustCompile(`(demo-fleet  \S+ +\S+ +\d+ +)2,\d+ `), "${1}N "}, // a call's milliseconds are words of the next prompt
-	{regexp.MustCompile(`  (now|\d+s)  +`), "  AGE  "},
+	{regexp.MustCompile(`  (now|\d+[sm])  +`), "  AGE  "},
 	{regexp.MustCompile(`[0-9,]+ tokens`), "N tokens"}, // results tell milliseconds
 	{regexp.MustCompile(`\bn[A-Z2-7]{12}\b`), "NODE"},
 	{regexp.MustCompile(`\bn[A-Z2-7]{7}\b`), "NODE____"}, // its beginning, in a table of runs

@@ -131,6 +131,50 @@ func TestTrafficOfABranch(t *testing.T) {
 	}
 }
 
+// TestResultBeforeClosings: whoever waits for a run is not kept waiting by the
+// closing of its branches, of which there are more than go on at once.
+func TestResultBeforeClosings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const branches = 80
+		srv := natstest.Start(t, nil)
+		var mu sync.Mutex
+		var merged time.Time
+		slow := func(own func(context.Context, run.Signal) (bool, error)) func(context.Context, run.Signal) (bool, error) {
+			return func(ctx context.Context, s run.Signal) (bool, error) {
+				if s.Close != nil {
+					mu.Lock()
+					if merged.IsZero() {
+						merged = time.Now()
+					}
+					mu.Unlock()
+					time.Sleep(500 * time.Millisecond)
+				}
+				return own(ctx, s)
+			}
+		}
+		n := startNodeWith(t, srv, "node-1", &spec{slots: 128, more: []flow.Registration{asks(branches)}, here: slow})
+		nc := guest(t, srv)
+		results, err := nc.SubscribeSync("rath.run.default.r1.result")
+		if err != nil {
+			t.Fatal(err)
+		}
+		submit(t, nc, "asks", `{"id":"r1"}`)
+		if _, err := results.NextMsg(time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		mu.Lock()
+		waited := time.Since(merged)
+		mu.Unlock()
+		if waited > 100*time.Millisecond {
+			t.Errorf("the result came %v after the branches were disposed of", waited)
+		}
+		time.Sleep(branches / 4 * time.Second)
+		closedBranches(t, nc)
+		nc.Close()
+		n.stop()
+	})
+}
+
 // TestSignalsThatFailHere: a signal that the process of the relay holds the
 // session for, and does not apply in time or at all, is stored and applied.
 func TestSignalsThatFailHere(t *testing.T) {

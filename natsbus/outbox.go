@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +22,10 @@ const (
 	// offersAtOnce bounds the offers and signals of a partition that are being
 	// stored: a fan-out has hundreds.
 	offersAtOnce = 64
+	// laterAtOnce bounds what nobody waits for, see outbox.later: the results of
+	// all partitions are synced one after another. laterMost of them may wait, as
+	// many as follow from the largest fan-out.
+	laterAtOnce, laterMost = 4, 2 * run.MaxBranches
 	// herePatience is how long a signal may take in this process before it goes
 	// the way that all others go: nothing behind it shall wait.
 	herePatience = time.Second
@@ -45,11 +48,13 @@ type outbox struct {
 	timers  timers
 	at      session.Position // of the last commit taken; Seq is not used
 	pace    *pacer
-	results sync.WaitGroup
-	slots   chan struct{}
-	offers  sync.WaitGroup
-	// offerSlots has a token for each offer on its way.
-	offerSlots chan struct{}
+	results *lane
+	offers  *lane
+	// later is for what nobody waits for, so that it does not go before what
+	// somebody does: the results of branches, of which their parents have reports,
+	// and the closing of branches that were disposed of. Where a fan-out ends,
+	// there are hundreds of both before the result of its run.
+	later *lane
 	// incomplete is set when a result was not stored, or an offer because this
 	// relay ended: no checkpoint goes past it, so that the next relay tries again.
 	incomplete atomic.Bool
@@ -73,7 +78,7 @@ func (b *outbox) subject() string { return checkpointSubject("outbox", b.generat
 
 // run pumps until ctx ends.
 func (b *outbox) run(ctx context.Context) error {
-	b.slots, b.offerSlots = make(chan struct{}, resultsAtOnce), make(chan struct{}, offersAtOnce)
+	b.results, b.offers, b.later = newLane(resultsAtOnce, 0), newLane(offersAtOnce, 0), newLane(laterAtOnce, laterMost)
 	b.pace = newPacer()
 	defer b.pace.stop()
 	if err := b.load(ctx); err != nil {
@@ -183,18 +188,20 @@ func (b *outbox) pump(ctx context.Context, in <-chan followed, end uint64) error
 func (b *outbox) finish(ctx context.Context) {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkpointLast)
 	defer cancel()
-	b.offers.Wait()
+	b.offers.wait()
 	if b.pace.dirty() {
 		b.save(last)
 	}
-	b.results.Wait()
+	b.later.wait()
+	b.results.wait()
 }
 
 // save waits for the results and offers before it, so that none is lost when
 // the next relay goes on from there.
 func (b *outbox) save(ctx context.Context) {
-	b.offers.Wait()
-	b.results.Wait()
+	b.offers.wait()
+	b.later.wait()
+	b.results.wait()
 	b.pace.saved()
 	if b.incomplete.Load() {
 		return
@@ -253,21 +260,19 @@ func (b *outbox) take(ctx context.Context, h *chain, m followed, live bool) erro
 // the incarnation that wrote the session last.
 func (b *outbox) offerAll(ctx context.Context, work []run.Work, writer string) error {
 	for _, w := range work {
-		select {
-		case b.offerSlots <- struct{}{}:
-		case <-ctx.Done():
-			b.incomplete.Store(true)
-			return ctx.Err()
+		to := b.offers
+		if w.Signal != nil && w.Signal.Close != nil {
+			to = b.later
 		}
-		b.offers.Go(func() {
-			defer func() { <-b.offerSlots }()
-			if w.Woken && b.last.take(ctx, writer, w) {
-				return
-			}
-			if b.offer(ctx, w) != nil {
+		err := to.take(ctx, func(late bool) {
+			if late || !(w.Woken && b.last.take(ctx, writer, w)) && b.offer(ctx, w) != nil {
 				b.incomplete.Store(true)
 			}
 		})
+		if err != nil {
+			b.incomplete.Store(true)
+			return err
+		}
 	}
 	return nil
 }
@@ -336,14 +341,15 @@ func (b *outbox) putResults(ctx context.Context, e session.Entry, live bool) err
 		b.c.o.Logger.Error("the end of a run cannot be read", "stream", b.stream, "seq", e.At.Token, "err", err)
 	}
 	for _, r := range results {
-		select {
-		case b.slots <- struct{}{}:
-		case <-ctx.Done():
-			b.incomplete.Store(true)
-			return ctx.Err()
+		to := b.results
+		if session.ID(r.Run) == e.Commit.ID { // a branch, whose id is that of its session
+			to = b.later
 		}
-		b.results.Go(func() {
-			defer func() { <-b.slots }()
+		err := to.take(ctx, func(late bool) {
+			if late {
+				b.incomplete.Store(true)
+				return
+			}
 			// It does not end with the relay, but soon after.
 			patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), resultPatience)
 			defer cancel()
@@ -353,6 +359,10 @@ func (b *outbox) putResults(ctx context.Context, e session.Entry, live bool) err
 				b.c.o.Logger.Error("a result was not stored; queries read it from the log", "run", string(r.Run), "err", err)
 			}
 		})
+		if err != nil {
+			b.incomplete.Store(true)
+			return err
+		}
 	}
 	return nil
 }

@@ -28,7 +28,6 @@
 package lineage
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -232,7 +231,7 @@ func (r *Record) Encode() ([]byte, error) {
 // everything else that is not a record is ErrMalformed.
 func Decode(data []byte) (Record, error) {
 	var r Record
-	if err := json.Unmarshal(data, &r); err != nil {
+	if err := session.Unmarshal(string(data), &r); err != nil {
 		return Record{}, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
 	if r.Schema > Schema {

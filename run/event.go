@@ -1,7 +1,6 @@
 package run
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/rathcluster/rath/blob"
@@ -264,7 +263,7 @@ func Read[T any](e session.Event) (T, error) {
 	if e.Schema < 1 || e.Schema > Schema {
 		return v, fmt.Errorf("run: %s has schema %d, this release reads up to %d: %w", e.Kind, e.Schema, Schema, session.ErrTooOld)
 	}
-	if err := json.Unmarshal([]byte(e.Data), &v); err != nil {
+	if err := session.Unmarshal(e.Data, &v); err != nil {
 		return v, fmt.Errorf("run: %s: %w", e.Kind, err)
 	}
 	return v, nil

@@ -68,8 +68,9 @@ func canonical(s string) bool {
 // reader walks over canonical JSON. Its methods return false, and leave the
 // position anywhere, when the text at the position is something else.
 type reader struct {
-	s string
-	i int
+	s   string
+	i   int
+	own bool // texts that are kept do not share s, see Unmarshal
 }
 
 func (r *reader) lit(want string) bool {

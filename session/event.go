@@ -76,8 +76,12 @@ func (l *Link) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &w); err != nil {
 		return err
 	}
-	*l = Link{Ref{Key{w.Tenant, w.Session}, w.Version}, w.Seq, w.Hash, w.Token}
+	*l = w.link()
 	return nil
+}
+
+func (w *wireLink) link() Link {
+	return Link{Ref{Key{w.Tenant, w.Session}, w.Version}, w.Seq, w.Hash, w.Token}
 }
 
 // The ways a session comes to be.
@@ -249,7 +253,7 @@ func decode(e Event, kind string, into any) error {
 	if err := readable(e, kind); err != nil {
 		return err
 	}
-	if err := json.Unmarshal([]byte(e.Data), into); err != nil {
+	if err := Unmarshal(e.Data, into); err != nil {
 		return fmt.Errorf("session: %s: %w", kind, err)
 	}
 	return nil

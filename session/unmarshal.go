@@ -1,0 +1,235 @@
+package session
+
+import (
+	"encoding"
+	"encoding/json"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/rathcluster/rath/blob"
+)
+
+// Events and records are read far more often than they are written: by the fold
+// of who writes, by relays, by the derivation of lineage and by its index. What is
+// read was written by Marshal nearly always, so that a walk over it which knows
+// the type is enough. All else is left to encoding/json.
+
+// Unmarshal reads JSON into what into points to, which has to be zero, and does
+// with any text what encoding/json does. What [Marshal] wrote is read several times
+// faster.
+func Unmarshal(data string, into any) error {
+	v := reflect.ValueOf(into).Elem()
+	if scan := scanOf(v.Type()); scan != nil {
+		r := reader{s: data, own: len(data) > sharedText}
+		if !r.own {
+			r.s = strings.Clone(data)
+		}
+		if scan(&r, v) && r.i == len(r.s) {
+			return nil
+		}
+		v.SetZero()
+	}
+	return json.Unmarshal([]byte(data), into)
+}
+
+// sharedText bounds the data whose texts share one copy of it: whoever keeps one
+// of them keeps no more than this alive.
+const sharedText = 2 << 10
+
+// scan reads a value of one type, which is zero, at the reader's position. False
+// is something that Marshal does not write for the type.
+type scan func(r *reader, v reflect.Value) bool
+
+// scans are the ways to read the types that were met; nil for those that are left
+// to encoding/json.
+var scans sync.Map // of reflect.Type to scan
+
+func scanOf(t reflect.Type) scan {
+	if s, ok := scans.Load(t); ok {
+		return s.(scan)
+	}
+	s := newScan(t, nil)
+	scans.Store(t, s)
+	return s
+}
+
+var (
+	jsonReader = reflect.TypeFor[json.Unmarshaler]()
+	textReader = reflect.TypeFor[encoding.TextUnmarshaler]()
+)
+
+// newScan makes the way to read a type within others; nil for one that reads
+// itself in a way of its own, or that says what it holds only when it is read.
+func newScan(t reflect.Type, within []reflect.Type) scan {
+	switch t {
+	case reflect.TypeFor[Link]():
+		wire := newScan(reflect.TypeFor[wireLink](), within)
+		return func(r *reader, v reflect.Value) bool {
+			var w wireLink
+			ok := wire(r, reflect.ValueOf(&w).Elem())
+			*v.Addr().Interface().(*Link) = w.link()
+			return ok
+		}
+	case reflect.TypeFor[Hash](), reflect.TypeFor[blob.Digest]():
+		return func(r *reader, v reflect.Value) bool {
+			return r.lit(`"`) && r.digest(v.Bytes()) && r.lit(`"`)
+		}
+	}
+	if p := reflect.PointerTo(t); p.Implements(jsonReader) || p.Implements(textReader) || slices.Contains(within, t) {
+		return nil
+	}
+	within = append(slices.Clip(within), t)
+	switch t.Kind() {
+	case reflect.String:
+		return scanText
+	case reflect.Bool:
+		return scanBool
+	case reflect.Int, reflect.Int64, reflect.Int32:
+		return scanInt
+	case reflect.Uint64, reflect.Uint32:
+		return scanUint
+	case reflect.Pointer:
+		return newPointerScan(t, within)
+	case reflect.Slice:
+		return newListScan(t, within)
+	case reflect.Struct:
+		return newObjectScan(t, within)
+	}
+	return nil
+}
+
+func scanText(r *reader, v reflect.Value) bool {
+	s, ok := r.str()
+	if r.own {
+		s = strings.Clone(s)
+	}
+	v.SetString(s)
+	return ok
+}
+
+func scanBool(r *reader, v reflect.Value) bool {
+	yes := r.lit("true")
+	v.SetBool(yes)
+	return yes || r.lit("false")
+}
+
+func scanInt(r *reader, v reflect.Value) bool {
+	n, ok := r.uint(math.MaxInt64)
+	if !ok || v.OverflowInt(int64(n)) {
+		return false
+	}
+	v.SetInt(int64(n))
+	return true
+}
+
+func scanUint(r *reader, v reflect.Value) bool {
+	n, ok := r.uint(math.MaxUint64)
+	if !ok || v.OverflowUint(n) {
+		return false
+	}
+	v.SetUint(n)
+	return true
+}
+
+func newPointerScan(t reflect.Type, within []reflect.Type) scan {
+	to := newScan(t.Elem(), within)
+	if to == nil {
+		return nil
+	}
+	return func(r *reader, v reflect.Value) bool {
+		if r.lit("null") {
+			return true
+		}
+		v.Set(reflect.New(t.Elem()))
+		return to(r, v.Elem())
+	}
+}
+
+func newListScan(t reflect.Type, within []reflect.Type) scan {
+	of := newScan(t.Elem(), within)
+	if of == nil {
+		return nil
+	}
+	return func(r *reader, v reflect.Value) bool {
+		if r.lit("null") {
+			return true
+		}
+		if r.lit("[]") {
+			v.Set(reflect.MakeSlice(t, 0, 0))
+			return true
+		}
+		if !r.lit("[") {
+			return false
+		}
+		for n := 0; ; n++ {
+			if n == v.Cap() {
+				v.Grow(1)
+			}
+			v.SetLen(n + 1)
+			if !of(r, v.Index(n)) {
+				return false
+			}
+			if !r.lit(",") {
+				return r.lit("]")
+			}
+		}
+	}
+}
+
+// field is one of a struct, by its key.
+type field struct {
+	key string
+	at  int
+	of  scan
+}
+
+func newObjectScan(t reflect.Type, within []reflect.Type) scan {
+	var fields []field
+	for i := range t.NumField() {
+		f := t.Field(i)
+		tag, tagged := f.Tag.Lookup("json")
+		key, how, _ := strings.Cut(tag, ",")
+		switch {
+		case f.Anonymous, strings.Contains(how, "string"), strings.Contains(tag, "-"):
+			return nil
+		case !f.IsExported():
+			continue
+		case !tagged || key == "":
+			key = f.Name
+		}
+		of := newScan(f.Type, within)
+		if of == nil {
+			return nil
+		}
+		fields = append(fields, field{key, i, of})
+	}
+	slices.SortFunc(fields, func(a, b field) int { return strings.Compare(a.key, b.key) })
+	return func(r *reader, v reflect.Value) bool {
+		if !r.lit("{") {
+			return false
+		}
+		if r.lit("}") {
+			return true
+		}
+		// Keys are sorted, so that none comes twice.
+		for rest := fields; ; {
+			key, ok := r.str()
+			if !ok || !r.lit(":") {
+				return false
+			}
+			for len(rest) > 0 && rest[0].key != key {
+				rest = rest[1:]
+			}
+			if len(rest) == 0 || !rest[0].of(r, v.Field(rest[0].at)) {
+				return false // a key of a later release, or written in another way
+			}
+			rest = rest[1:]
+			if !r.lit(",") {
+				return r.lit("}")
+			}
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package session
+
+import (
+	"encoding/json"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rathcluster/rath/blob"
+)
+
+// every has a field of each kind that events and records have.
+type every struct {
+	Bool   bool        `json:"bool,omitempty"`
+	Count  int         `json:"count,omitempty"`
+	Digest blob.Digest `json:"digest,omitzero"`
+	Hash   Hash        `json:"hash,omitzero"`
+	Inner  struct {
+		Key  Key    `json:"key,omitzero"`
+		Name string `json:"name"`
+	} `json:"inner,omitzero"`
+	Int    int64    `json:"int,omitempty"`
+	Key    *Key     `json:"key,omitempty"`
+	Link   *Link    `json:"link,omitempty"`
+	Links  []Link   `json:"links"`
+	Part   uint32   `json:"part,omitempty"`
+	Plain  string   // its key is its name
+	Texts  []string `json:"texts,omitempty"`
+	Uint   uint64   `json:"uint,omitempty"`
+	hidden int
+	Usages []Usage `json:"usages,omitempty"`
+	Usage  Usage   `json:"usage,omitzero"`
+}
+
+func full() *every {
+	l := Link{Ref{Key{"t", "s"}, 7}, 1 << 60, Hash{3}, 9}
+	v := &every{
+		Bool: true, Count: 4, Digest: blob.Digest{1}, Hash: Hash{2}, Int: math.MaxInt64, Key: &Key{"t", "a \"b\"\n\u2028 \u00e9"}, Link: &l,
+		Links: []Link{l, {}}, Part: math.MaxUint32, Plain: "<&>", Texts: []string{"", "x"}, Uint: math.MaxUint64,
+		Usages: []Usage{{}, {1, 2, 3, 4, 5, 6}}, Usage: Usage{Output: 1},
+	}
+	v.Inner.Name, v.Inner.Key.ID = "n", "i"
+	return v
+}
+
+// scanned reads a value in the quick way only.
+func scanned(data string, into any) bool {
+	r := reader{s: data}
+	v := reflect.ValueOf(into).Elem()
+	s := scanOf(v.Type())
+	return s != nil && s(&r, v) && r.i == len(data)
+}
+
+// TestUnmarshalIsQuick: what Marshal writes is not left to encoding/json, also
+// where it is so long that texts are copied one by one.
+func TestUnmarshalIsQuick(t *testing.T) {
+	long := full()
+	long.Plain = strings.Repeat("x", sharedText)
+	for _, v := range []*every{{}, {Links: []Link{}}, full(), long} {
+		data, err := Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var quick, got every
+		if !scanned(data, &quick) {
+			t.Errorf("%s was left to encoding/json", data)
+		}
+		if err := Unmarshal(data, &got); err != nil {
+			t.Errorf("%s: %v", data, err)
+		}
+		for _, got := range []*every{&quick, &got} {
+			if diff := cmp.Diff(v, got, cmp.AllowUnexported(every{})); diff != "" {
+				t.Errorf("%s reads differently (-want +got):\n%s", data, diff)
+			}
+		}
+	}
+	for _, v := range []any{&Opening{}, &Closing{}, &Rejection{}, &Join{}} {
+		data, err := Marshal(v)
+		if err != nil || !scanned(data, v) {
+			t.Errorf("%T %s was left to encoding/json, %v", v, data, err)
+		}
+	}
+}
+
+// FuzzUnmarshal: Unmarshal and encoding/json read the same, whatever the text.
+func FuzzUnmarshal(f *testing.F) {
+	data, err := Marshal(full())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data)
+	for _, s := range []string{
+		"", "{}", "null", "[]", `{"bool":null}`, `{"bool":false,"bool":true}`, `{"Bool":true}`, `{"count":-1}`, `{"count":1.0}`, `{"digest":""}`,
+		`{"digest":"x"}`, `{"inner":{"name":"a"},"int":1,"later":{}}`, `{"int":9223372036854775808}`, `{"key":null,"links":[]}`, `{"links":null}`,
+		`{"links":[null]}`, `{"part":4294967296}`, `{"texts":["\ud800"]}`, `{"texts":[],"uint":1}`, ` {"uint" : 1}`, `{"uint":1}x`, `{"hidden":1}`,
+		`{"link":{"hash":"00","seq":1}}`, `{"usage":{"output":1,"input":2}}`, `{"plain":"x"}`, `{"Plain":"\u0041"}`, `{"bool":true,}`,
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, data string) {
+		var quick, slow every
+		quickErr, slowErr := Unmarshal(data, &quick), json.Unmarshal([]byte(data), &slow)
+		if (quickErr == nil) != (slowErr == nil) {
+			t.Fatalf("%q: %v and %v", data, quickErr, slowErr)
+		}
+		if diff := cmp.Diff(slow, quick, cmp.AllowUnexported(every{})); slowErr == nil && diff != "" {
+			t.Fatalf("%q reads differently (-json +quick):\n%s", data, diff)
+		}
+	})
+}
+
+func BenchmarkUnmarshal(b *testing.B) {
+	data, err := Marshal(full())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("quick", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			var v every
+			if err := Unmarshal(data, &v); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("json", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			var v every
+			if err := json.Unmarshal([]byte(data), &v); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -54,6 +55,29 @@ const (
 	askedAgain = 5 * time.Second
 )
 
+// watcher is the state of watching one run.
+type watcher struct {
+	s    *system
+	w    watching
+	id   run.ID
+	root session.ID // of the tree; "" until it is known
+
+	out   watched
+	ended bool            // the record of the run's end came
+	known map[run.ID]bool // runs that records came of
+	asked map[run.ID]lineage.Record
+	told  map[run.ID]bool // what somebody was told of
+	last  time.Time       // when something came
+}
+
+// heard is what comes of a run from the servers.
+type heard struct {
+	records chan lineage.Record
+	deltas  chan messages.Delta
+	results chan messages.Result
+	held    chan lineage.Record
+}
+
 // watch follows a run until it ended or a person has to decide. root is the
 // tree of its session; "" finds out, from the lineage after a sequence on.
 func (s *system) watch(ctx context.Context, id run.ID, root session.ID, after uint64, w watching) (watched, error) {
@@ -61,111 +85,60 @@ func (s *system) watch(ctx context.Context, id run.ID, root session.ID, after ui
 	var group sync.WaitGroup
 	defer group.Wait()
 	defer cancel(nil)
-
-	records := make(chan messages.LineageRecord)
-	updates := make(chan messages.Delta, 256)
-	results := make(chan messages.Result, 1)
-	held := make(chan lineage.Record, 1)
-	group.Go(func() {
-		for r, err := range s.Tail(ctx, string(root), after) {
-			if err != nil {
-				cancel(err)
-				return
-			}
-			select {
-			case records <- r:
-			case <-ctx.Done():
-				return
-			}
-		}
-	})
-	follower := w.follower
-	if follower == nil {
+	if w.follower == nil {
 		var err error
-		if follower, err = s.Follow(ctx, id); err != nil {
+		if w.follower, err = s.Follow(ctx, id); err != nil {
 			return watched{}, err
 		}
 	}
-	group.Go(func() {
-		waits := false
-		for u, err := range follower.All(ctx) {
-			switch {
-			case err != nil:
+	o := &watcher{
+		s: s, w: w, id: id, root: root, last: time.Now(),
+		known: map[run.ID]bool{}, asked: map[run.ID]lineage.Record{}, told: map[run.ID]bool{},
+	}
+	h := heard{
+		records: make(chan lineage.Record), deltas: make(chan messages.Delta, 256),
+		results: make(chan messages.Result, 1), held: make(chan lineage.Record, 1),
+	}
+	for _, listen := range []func() error{
+		func() error { return h.tail(ctx, s.Tail(ctx, string(root), after)) },
+		func() error { return h.follow(ctx, w.follower.All(ctx), w.held != nil) },
+	} {
+		group.Go(func() {
+			if err := listen(); err != nil {
 				cancel(err)
-				return
-			case u.Result != nil:
-				results <- *u.Result
-			case u.Event != nil && u.Event.Kind == messages.KindHeld && w.held != nil && !waits:
-				waits = true
-				held <- *u.Event
-			case u.Delta != nil:
-				select {
-				case updates <- *u.Delta:
-				case <-ctx.Done():
-					return
-				}
 			}
-		}
-	})
+		})
+	}
 	var failed <-chan error
 	if s.node != nil {
 		failed = s.node.Failed()
 	}
-
 	tick := time.NewTicker(idleEvery)
 	defer tick.Stop()
-	heard := time.Now()
-	var out watched
 	var patience <-chan time.Time
-	ended := false
-	asked, told := map[run.ID]lineage.Record{}, map[run.ID]bool{}
-	ask := func(rec lineage.Record) {
-		if rec.Run == id && rec.Kind == lineage.Review {
-			out.review = &rec
-			return
-		}
-		asked[rec.Run] = rec
-		delete(told, rec.Run)
-	}
-	known := map[run.ID]bool{} // runs that records came of
-	stands := make(chan []lineage.Record, 1)
+	standing := make(chan []lineage.Record, 1)
 	look := time.After(askedAfter)
 	for {
 		select {
-		case r := <-records:
-			heard = time.Now()
-			rec := r.Record
-			if root == "" && rec.Run == id {
-				root = rec.Root
+		case r := <-h.records:
+			o.record(r)
+		case r := <-h.held:
+			w.held(r)
+		case d := <-h.deltas:
+			o.last = time.Now()
+			if w.delta != nil {
+				w.delta(d)
 			}
-			if rec.Root != root {
-				continue
+		case r := <-h.results:
+			o.out.result = &r
+			patience = time.After(lastRecords)
+			if r.Attempt == 0 && o.root == "" {
+				return o.out, nil // refused before anything was recorded
 			}
-			if w.record != nil {
-				w.record(rec)
-			}
-			known[rec.Run] = true
-			if rec.Home != "" {
-				continue // of the run in another session than its own
-			}
-			switch rec.Kind {
-			case lineage.Waiting:
-				if asks(&rec) != "" {
-					ask(rec)
-				}
-			case lineage.Review:
-				ask(rec)
-			case lineage.Claimed, lineage.Ended, lineage.Answered, lineage.Resolved:
-				delete(asked, rec.Run)
-				if rec.Run == id {
-					out.review = nil
-					ended = rec.Kind == lineage.Ended
-				}
-			}
-		case e := <-held:
-			w.held(e)
+		case <-patience:
+			return o.out, nil
 		case <-look:
-			if len(known) > 0 {
+			if len(o.known) > 0 {
 				break
 			}
 			group.Go(func() {
@@ -173,68 +146,157 @@ func (s *system) watch(ctx context.Context, id run.ID, root session.ID, after ui
 				if err != nil {
 					all = nil // asked again
 				}
-				stands <- all
+				standing <- all
 			})
-		case all := <-stands:
+		case all := <-standing:
 			if len(all) == 0 {
 				look = time.After(askedAgain)
 			}
-			for _, rec := range all {
-				if root == "" {
-					root = rec.Root
-				}
-				if !known[rec.Run] && rec.Kind != "" {
-					ask(rec)
-				}
-			}
-		case d := <-updates:
-			heard = time.Now()
-			if w.delta != nil {
-				w.delta(d)
-			}
-		case r := <-results:
-			out.result = &r
-			patience = time.After(lastRecords)
-			if r.Attempt == 0 && root == "" {
-				return out, nil // refused before anything was recorded
-			}
-		case <-patience:
-			return out, nil
+			o.stand(all)
 		case <-tick.C:
-			if w.idle != nil {
-				w.idle(time.Since(heard))
-			}
-			quiet := out.result == nil && time.Since(heard) > 3*idleEvery
-			if out.review != nil && quiet {
-				return out, nil
-			}
-			if w.person != nil && quiet && !s.own() {
-				for _, who := range slices.Sorted(maps.Keys(asked)) {
-					if !told[who] {
-						told[who] = true
-						w.person(asked[who])
-					}
-				}
-			}
-			if s.own() && len(asked) > 0 && out.result == nil && time.Since(heard) > askedAfter {
-				for _, who := range slices.Sorted(maps.Keys(asked)) {
-					out.asked = append(out.asked, asked[who])
-				}
-				return out, nil
+			if o.rests() {
+				return o.out, nil
 			}
 		case err := <-failed:
-			return out, err
+			return o.out, err
 		case <-ctx.Done():
 			err := context.Cause(ctx)
 			if errors.Is(err, context.Canceled) {
 				err = errInterrupted
 			}
-			return out, err
+			return o.out, err
 		}
-		if ended && out.result != nil {
-			return out, nil
+		if o.ended && o.out.result != nil {
+			return o.out, nil
 		}
 	}
+}
+
+// tail passes records on until they end.
+func (h *heard) tail(ctx context.Context, records iter.Seq2[messages.LineageRecord, error]) error {
+	for r, err := range records {
+		if err != nil {
+			return err
+		}
+		select {
+		case h.records <- r.Record:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return nil
+}
+
+// follow passes on what a run publishes until it ended; that its task waits for
+// room is passed on once, if that is asked for.
+func (h *heard) follow(ctx context.Context, updates iter.Seq2[client.Update, error], held bool) error {
+	for u, err := range updates {
+		switch {
+		case err != nil:
+			return err
+		case u.Result != nil:
+			h.results <- *u.Result
+		case u.Event != nil && u.Event.Kind == messages.KindHeld && held:
+			held = false
+			h.held <- *u.Event
+		case u.Delta != nil:
+			select {
+			case h.deltas <- *u.Delta:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// record takes a record of the run's tree, and none of another one.
+func (o *watcher) record(r lineage.Record) {
+	o.last = time.Now()
+	if o.root == "" && r.Run == o.id {
+		o.root = r.Root
+	}
+	if r.Root != o.root {
+		return
+	}
+	if o.w.record != nil {
+		o.w.record(r)
+	}
+	o.known[r.Run] = true
+	if r.Home != "" {
+		return // of the run in another session than its own
+	}
+	switch r.Kind {
+	case lineage.Waiting:
+		if asks(&r) != "" {
+			o.ask(r)
+		}
+	case lineage.Review:
+		o.ask(r)
+	case lineage.Claimed, lineage.Ended, lineage.Answered, lineage.Resolved:
+		delete(o.asked, r.Run)
+		if r.Run == o.id {
+			o.out.review = nil
+			o.ended = r.Kind == lineage.Ended
+		}
+	}
+}
+
+// ask takes a question to a person.
+func (o *watcher) ask(r lineage.Record) {
+	if r.Run == o.id && r.Kind == lineage.Review {
+		o.out.review = &r
+		return
+	}
+	o.asked[r.Run] = r
+	delete(o.told, r.Run)
+}
+
+// stand takes how runs stand of which no record came.
+func (o *watcher) stand(all []lineage.Record) {
+	for _, r := range all {
+		if o.root == "" {
+			o.root = r.Root
+		}
+		if !o.known[r.Run] && r.Kind != "" {
+			o.ask(r)
+		}
+	}
+}
+
+// rests tells of the time that nothing came, and of questions, and reports
+// whether only a person makes the run go on, so that watching ends.
+func (o *watcher) rests() bool {
+	silence := time.Since(o.last)
+	if o.w.idle != nil {
+		o.w.idle(silence)
+	}
+	if o.out.result != nil {
+		return false
+	}
+	quiet := silence > 3*idleEvery
+	if o.out.review != nil && quiet {
+		return true
+	}
+	asking := slices.Sorted(maps.Keys(o.asked))
+	if o.s.own() {
+		if len(asking) == 0 || silence <= askedAfter {
+			return false
+		}
+		for _, who := range asking {
+			o.out.asked = append(o.out.asked, o.asked[who])
+		}
+		return true
+	}
+	if o.w.person != nil && quiet {
+		for _, who := range asking {
+			if !o.told[who] {
+				o.told[who] = true
+				o.w.person(o.asked[who])
+			}
+		}
+	}
+	return false
 }
 
 // asks returns what somebody outside has to give before a run goes on, "" if

@@ -14,7 +14,7 @@
 //
 // It uses nothing but the subjects that package messages documents, which any
 // NATS client in any language may use too, and it needs no credentials to be
-// the tenant "default". Command line and HTTP server are written on it.
+// the tenant "default". The command line is written on it.
 //
 // Answers come from the nodes; without one, reads fail with ErrNoAnswer and
 // submitted tasks wait.

@@ -2,9 +2,11 @@
 // NATS client.
 //
 // A [Conn] is one connection to the NATS servers. Its methods hand out what
-// the packages below ask for: the log of sessions, snapshots, blobs. Each file
-// implements one interface of a lower layer; the vocabulary and the contracts
-// are there.
+// the packages below ask for: the log of sessions, snapshots, blobs, whose
+// contracts are there. The rest runs a fleet: tasks and derived work are pulled,
+// a relay for each event stream publishes what follows from commits and sweeps
+// open runs, control and queries are served, streams are set up, watched and
+// made anew.
 //
 //	c, err := natsbus.Connect(ctx, &natsbus.Options{URL: "nats://nats:4222", Name: "node-1", Replicas: 3, Probe: …})
 //	if err != nil {

@@ -37,10 +37,10 @@ var rules = map[string]rule{
 	"llm/openai":          {ours: list("llm"), others: list("github.com/sashabaranov/go-openai"), test: list("llm/scripted")},
 	"llm/scripted":        {ours: list("llm"), others: list("golang.org/x/tools"), test: list("llm/openai")},
 	"sandbox":             {},
-	"sandbox/local":       {ours: list("sandbox"), others: list("github.com/landlock-lsm/go-landlock", "golang.org/x/sys"), test: list("sandbox/sandboxtest")},
+	"sandbox/local":       {ours: list("sandbox"), others: list("golang.org/x/sys"), test: list("sandbox/sandboxtest")},
 	"sandbox/sandboxtest": {ours: list("sandbox"), others: list("golang.org/x/sys")},
 	"memory":              {others: list("golang.org/x/text"), test: list("memory/memorytest")},
-	"memory/local":        {ours: list("memory"), others: list("golang.org/x/sys"), test: list("memory/memorytest")},
+	"memory/local":        {ours: list("memory"), test: list("memory/memorytest")},
 	"memory/memorytest":   {ours: list("memory")},
 	// Layer 1.
 	"run":         {ours: list("session", "blob", "internal/protection", "internal/release"), test: list("run/runtest", "session/sessiontest")},
@@ -51,7 +51,6 @@ var rules = map[string]rule{
 	// Layer 2.
 	"flow": {
 		ours:   list("blob", "session", "run", "llm", "memory", "sandbox", "workspace", "tool", "internal/protection"),
-		others: list("golang.org/x/sync"),
 		test:   list("flow/flowtest", "llm/scripted", "sandbox/local", "session/sessiontest"),
 	},
 	"flow/flowtest": {ours: list("blob", "session", "run", "llm", "llm/scripted", "memory", "sandbox", "sandbox/local", "tool", "flow"), others: list("github.com/google/go-cmp")},
@@ -82,7 +81,7 @@ var rules = map[string]rule{
 	"internal/release":    {},
 	"internal/archtest":   {},
 	"internal/router":     {ours: list("flow", "llm", "memory", "messages", "run", "session", "tool"), others: list("github.com/google/jsonschema-go"), test: list("flow/flowtest", "llm/scripted")},
-	"internal/...":        {ours: anything, others: list("golang.org/x/sync", "golang.org/x/sys", "golang.org/x/term", "github.com/nats-io/nats.go")},
+	"internal/...":        {ours: anything, others: list("golang.org/x/sys", "golang.org/x/term", "github.com/nats-io/nats.go")},
 	"cmd/...":             {ours: anything, others: list("github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", "golang.org/x/sys", "gopkg.in/yaml.v3"), test: list("golang.org/x/tools", "github.com/nats-io/nats.go")},
 	"examples/...":        {ours: anything},
 	"e2e":                 {ours: anything, others: list("golang.org/x/sys", "github.com/nats-io/nats.go", "github.com/anishathalye/porcupine")},

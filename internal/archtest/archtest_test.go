@@ -50,8 +50,8 @@ var rules = map[string]rule{
 	"lineage":     {ours: list("session", "run", "sandbox", "blob")},
 	// Layer 2.
 	"flow": {
-		ours:   list("blob", "session", "run", "llm", "memory", "sandbox", "workspace", "tool", "internal/protection"),
-		test:   list("flow/flowtest", "llm/scripted", "sandbox/local", "session/sessiontest"),
+		ours: list("blob", "session", "run", "llm", "memory", "sandbox", "workspace", "tool", "internal/protection"),
+		test: list("flow/flowtest", "llm/scripted", "sandbox/local", "session/sessiontest"),
 	},
 	"flow/flowtest": {ours: list("blob", "session", "run", "llm", "llm/scripted", "memory", "sandbox", "sandbox/local", "tool", "flow"), others: list("github.com/google/go-cmp")},
 	"dossier":       {ours: list("blob", "session", "run", "workspace", "tool", "lineage"), test: list("flow", "llm", "memory", "sandbox", "sandbox/local", "llm/scripted", "flow/flowtest")},

@@ -390,6 +390,7 @@ func deathBeforeAppend(t *testing.T) *evidence {
 		} else if id == "r1" {
 			t.Error(err)
 		}
+		synctest.Wait() // the one append is that of the first one, which may be answered before it
 	}
 	drain, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

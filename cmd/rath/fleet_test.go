@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -155,4 +156,68 @@ func TestDemoFleetInterrupted(t *testing.T) {
 	if err := resumed.Wait(); err != nil || !strings.Contains(resumed.said(), "succeeded") {
 		t.Errorf("%s: %v", line, err)
 	}
+}
+
+// TestDevFleetKilled kills the process of a fleet, and its server with it, while a
+// node is within a step. The nodes end by themselves, and so does what they run.
+func TestDevFleetKilled(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	call := `{"cmd":"while true; do echo x >> beat; sleep 0.05; done"}`
+	script := "-- work --\nnot result: run_shell_command\nuser: \"work\"\ncall: run_shell_command " + call + "\n\n-- other --\n\ndone\n"
+	if err := os.WriteFile("m.txtar", []byte(script), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	port := natstest.FreePort(t)
+	dev := start(t, dir, "dev", "--nodes", "2", "--unsafe", "--script", "m.txtar", "--port", strconv.Itoa(port))
+	waitFor(t, func() bool { return strings.Contains(dev.said(), "try  ") })
+	if err := os.Mkdir("w", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	command(t, `rath submit agent --id one --tools run_shell_command -C w -m "work"`, dir)
+	size := func() (n int64) { // of what the command writes in its workspace
+		_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+			if err == nil && d.Name() == "beat" {
+				if info, err := d.Info(); err == nil {
+					n += info.Size()
+				}
+			}
+			return nil // what is gone meanwhile does not count
+		})
+		return n
+	}
+	waitFor(t, func() bool { return size() > 0 })
+	if err := dev.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = dev.Wait() // it was killed
+	killed := time.Now()
+	for _, n := range devNode.FindAllStringSubmatch(dev.said(), -1) {
+		pid, err := strconv.Atoi(n[2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, func() bool { return hasEnded(pid) })
+	}
+	took := time.Since(killed)
+	t.Logf("the nodes ended after %v", took)
+	if took > 4*orphanStop {
+		t.Errorf("the nodes ended after %v, want about %v", took, orphanStop)
+	}
+	waitFor(t, func() bool {
+		was := size()
+		time.Sleep(300 * time.Millisecond)
+		return size() == was
+	})
+}
+
+// hasEnded reports whether a process has ended that is no child of this one: perhaps
+// nobody has asked how.
+func hasEnded(pid int) bool {
+	if err := syscall.Kill(pid, 0); err != nil {
+		return true
+	}
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	_, state, found := strings.Cut(string(stat), ") ")
+	return err == nil && found && strings.HasPrefix(state, "Z")
 }

@@ -28,7 +28,8 @@ import (
 
 // memberConfig is what a node of a fleet of one machine is told on its standard
 // input: it holds secrets, which arguments and the environment would show.
-// Standard input ends when the process that started the node ends.
+// Standard input ends when the node is to drain, see memberDrain, and when the
+// process that started it ends.
 type memberConfig struct {
 	Name     string   `json:"name"`
 	NATS     string   `json:"nats"`
@@ -110,23 +111,58 @@ func (a *app) member(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n, err := node.Start(ctx, o)
+	starting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	gone := make(chan struct{})
+	var told bool // to drain, to be read after gone
+	go func() {   // ends with the process: a read cannot be cut off
+		rest, _ := io.ReadAll(io.MultiReader(dec.Buffered(), a.in))
+		told = strings.TrimSpace(string(rest)) == memberDrain
+		close(gone)
+		cancel()
+	}()
+	n, err := node.Start(starting, o)
 	if err != nil {
 		return err
 	}
 	a.say(memberUp{Incarnation: n.Incarnation()})
-	gone := make(chan struct{})
-	go func() { // ends with the process: a read cannot be cut off
-		_, _ = io.Copy(io.Discard, io.MultiReader(dec.Buffered(), a.in))
-		close(gone)
-	}()
 	select {
 	case <-ctx.Done():
 	case <-gone:
+		if !told {
+			return a.orphaned(n)
+		}
 	case <-n.Drained():
 	case err = <-n.Failed():
 	}
-	return errors.Join(err, n.Close())
+	closed := make(chan error, 1)
+	go func() { closed <- n.Close() }()
+	for {
+		select {
+		case ended := <-closed:
+			return errors.Join(err, ended)
+		case <-gone:
+			if !told { // killed while this node drains
+				return a.orphaned(n)
+			}
+			gone = nil // it waits
+		}
+	}
+}
+
+// orphaned ends a node whose server was killed: what it holds cannot be given back,
+// and is taken up when there is a server again, as after a crash.
+func (a *app) orphaned(n *node.Instance) error {
+	closed := make(chan error, 1)
+	go func() { closed <- n.Close() }() // or ends with the process
+	limit := time.NewTimer(orphanStop)
+	defer limit.Stop()
+	select {
+	case err := <-closed:
+		return err
+	case <-limit.C:
+		return fmt.Errorf("member: the process that started it was killed: %w", context.DeadlineExceeded)
+	}
 }
 
 // demoModels answers the demo's model calls from its script.
@@ -168,6 +204,14 @@ type fleet struct {
 	// died gets each node whose process ended.
 	died chan *member
 }
+
+// memberDrain is what a node is told before its standard input ends, if it is to
+// drain. If that ends without it, who started the node was killed.
+const memberDrain = "drain"
+
+// orphanStop bounds how long a node goes on once the process that started it has
+// ended without a word, and its server with it: nothing can be given back.
+const orphanStop = 3 * time.Second
 
 // memberStart bounds how long a node takes to be up.
 const memberStart = time.Minute
@@ -313,7 +357,8 @@ func (f *fleet) stop() error {
 	var errs []error
 	living := f.living()
 	for _, m := range living {
-		_ = m.stdin.Close() // it may have ended meanwhile
+		_, _ = io.WriteString(m.stdin, memberDrain+"\n") // it may have ended meanwhile
+		_ = m.stdin.Close()
 	}
 	limit := time.NewTimer(memberStop)
 	defer limit.Stop()

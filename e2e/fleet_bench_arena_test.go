@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -141,6 +142,27 @@ func (a *arena) eventStreams(generation uint32) []jetstream.Stream {
 		out = append(out, s)
 	}
 	return out
+}
+
+// together lets so many writers write n logs, each by one writer, and returns
+// how long that took.
+func together(n, writers int, write func(i int)) time.Duration {
+	next := make(chan int)
+	var wg sync.WaitGroup
+	began := time.Now()
+	for range writers {
+		wg.Go(func() {
+			for i := range next {
+				write(i)
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	return time.Since(began)
 }
 
 // cpu tells the shares of processors by kind of process.

@@ -3,6 +3,7 @@ package natsbus
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,9 +17,10 @@ import (
 )
 
 // BenchmarkAppend alternates an append with a bare JetStream publish, also
-// with compare-and-set, of the same bytes to a stream with the same settings,
-// so that both meet the same disk. The metric "x-bare" is how many times the
-// bare rate the log reaches.
+// with compare-and-set, of the same bytes over the same connection to a stream with
+// the same settings, under a subject as long, so that both meet the same disk. The
+// metric "x-bare" compares the medians of what each took: how many times the bare
+// rate a writer of the log reaches. Server and client share this process.
 func BenchmarkAppend(b *testing.B) {
 	for _, lazy := range []bool{false, true} {
 		for _, size := range []int{200, 2000} {
@@ -46,16 +48,23 @@ func benchAppend(b *testing.B, lazy bool, size int) {
 	l := c.Log()
 	k := key("s")
 	text := strings.Repeat("x", size)
-	subject := fmt.Sprintf("%s1.%d.bare.s", prefixEvent, 1-partition(k))
+	other := key("b")
+	for i := 0; partition(other) == partition(k); i++ {
+		other = key(string(rune('c' + i)))
+	}
+	_, subject, err := EventSubject(other)
+	if err != nil {
+		b.Fatal(err)
+	}
 	var (
 		at        session.Position
 		last      uint64
-		own, bare time.Duration
+		own, bare []time.Duration
 	)
 	appendOne := func(cm session.Commit) {
 		start := time.Now()
 		next, err := l.Append(ctx, at, cm)
-		own += time.Since(start)
+		own = append(own, time.Since(start))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -68,7 +77,7 @@ func benchAppend(b *testing.B, lazy bool, size int) {
 		}
 		start := time.Now()
 		ack, err := c.js.Publish(ctx, subject, raw, jetstream.WithExpectLastSequencePerSubject(last))
-		bare += time.Since(start)
+		bare = append(bare, time.Since(start))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -85,8 +94,12 @@ func benchAppend(b *testing.B, lazy bool, size int) {
 			appendOne(cm)
 		}
 	}
-	b.ReportMetric(float64(bare)/float64(own), "x-bare")
-	b.ReportMetric(float64(own.Microseconds())/float64(b.N), "us/append")
+	middle := func(took []time.Duration) time.Duration {
+		slices.Sort(took)
+		return took[len(took)/2]
+	}
+	b.ReportMetric(middle(bare).Seconds()/middle(own).Seconds(), "x-bare")
+	b.ReportMetric(float64(middle(own).Microseconds()), "us/append")
 }
 
 // BenchmarkActivate reads the tail of a session behind a snapshot, in a log

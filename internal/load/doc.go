@@ -46,9 +46,13 @@
 //	                                  second, beside the processors' time
 //	-bench Fleet/fanout               64 and 256 branches with a model call of
 //	                                  50 ms each, on 3 nodes, against 50 ms
-//	-bench Fleet/commits              appends of 64 writers to the log, and
-//	                                  commits of 64 sessions at work, against bare
-//	                                  publishes of the same bytes
+//	-bench Fleet/commits              appends of 64 writers to the log against bare
+//	                                  publishes of the same bytes by 64 writers to
+//	                                  the same streams: 21 short rounds of both in
+//	                                  turns, the median of their ratios and how far
+//	                                  they lie apart, and what of the processor a
+//	                                  commit costs the writer; and commits of 64
+//	                                  sessions at work
 //	-bench Fleet/dispatch             publish to first model call, idle fleet
 //	-bench Fleet/waiting              1,000 runs that ask a person: what they
 //	                                  hold, and when all have gone on after a yes

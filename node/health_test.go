@@ -195,25 +195,30 @@ func listens(t *testing.T, address string) {
 	}
 }
 
-// held is a model that answers when it is told, or is cut off.
+// held is a model that answers when it is told.
 type held struct {
 	called sync.Once
-	call   chan struct{}
+	call   chan struct{} // closed with the first call
+	answer chan struct{}
 }
 
 func (h *held) Client(context.Context, llm.Provider) (llm.Client, error) { return h, nil }
 
 func (h *held) Complete(ctx context.Context, _ *llm.Request, _ func(llm.Delta)) (*llm.Response, error) {
 	h.called.Do(func() { close(h.call) })
-	<-ctx.Done()
-	return nil, context.Cause(ctx)
+	select {
+	case <-h.answer:
+		return &llm.Response{Text: "done", Finish: llm.FinishStop}, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 // TestHealthWhileDraining holds that a node that waits for a model before it
 // ends is alive and not ready.
 func TestHealthWhileDraining(t *testing.T) {
-	model := &held{call: make(chan struct{})}
-	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy", Health: "0", Models: model, Drain: 2 * time.Second}).started(t)
+	model := &held{call: make(chan struct{}), answer: make(chan struct{})}
+	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy", Health: "0", Models: model, Drain: 2 * soon}).started(t)
 	base := n.HealthURL()
 	until(t, base, http.StatusOK, serving, "")
 	c, err := n.ClientOf(session.DefaultTenant)
@@ -227,6 +232,7 @@ func TestHealthWhileDraining(t *testing.T) {
 	closed := make(chan error, 1)
 	go func() { closed <- n.Close() }()
 	until(t, base, http.StatusServiceUnavailable, draining, "takes no more work")
+	close(model.answer)
 	if err := <-closed; err != nil {
 		t.Error(err)
 	}

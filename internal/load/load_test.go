@@ -63,7 +63,7 @@ func start(t *testing.T, latency time.Duration) (*natsbus.Conn, *Model, *node.In
 }
 
 func TestRun(t *testing.T) {
-	const latency = 20 * time.Millisecond
+	const latency = 50 * time.Millisecond // so long that the lag is looked at meanwhile
 	c, m, _ := start(t, latency)
 	lag := int64(0)
 	heard := 0

@@ -104,6 +104,9 @@ func (c *Conn) endpoint(s *Service, v verb) micro.HandlerFunc {
 		}
 		s.goes(func(ctx context.Context) {
 			answer, err := v.ask(ctx, subject, body)
+			if err != nil && ctx.Err() != nil { // another node can say
+				err = fmt.Errorf("%w: the node that was asked ends, or took too long: %w", session.ErrUnavailable, err)
+			}
 			c.reply(inbox, subject, answer, err)
 		}, func() {
 			c.reply(inbox, subject, nil, fmt.Errorf("%w: %d queries are being answered; retry in a second", run.ErrBusy, handleAtOnce))

@@ -466,9 +466,9 @@ func TestBadImport(t *testing.T) {
 	d.file("sessions/corrupt.jsonl", strings.ReplaceAll(corrupt, "5f6c1c52", "7f6c1c52"))
 	o := d.rath("import", "sessions")
 	o.want(t, 6, "newer.jsonl", "corrupt.jsonl", "2 of 3 files could not be taken over")
-	for _, name := range []string{"newer", "corrupt"} {
-		if !strings.Contains(o.stdout, name+".jsonl:") {
-			t.Errorf("the line of %s is not named: %v", name, o)
+	for _, line := range []string{"newer.jsonl:1: ", "corrupt.jsonl:2: "} {
+		if !strings.Contains(o.stderr, line) {
+			t.Errorf("no %q is told: %v", line, o)
 		}
 	}
 	if got, err := os.ReadFile(filepath.Join(d.dir, "sessions", "corrupt.jsonl")); err != nil || string(got) != strings.ReplaceAll(corrupt, "5f6c1c52", "7f6c1c52") {

@@ -147,7 +147,7 @@ func codeOf(err error) int {
 		}},
 		{exitRefused, []error{run.ErrReview, natsbus.ErrDenied, natsbus.ErrRefused, sandbox.ErrUnsupported}},
 		{exitUnavailable, []error{
-			run.ErrBusy, session.ErrUnavailable, natsbus.ErrUnreachable, natsbus.ErrFull, natsserver.ErrStoreFull, natsserver.ErrStoreReadOnly,
+			run.ErrBusy, session.ErrUnavailable, natsbus.ErrUnreachable, natsbus.ErrNoAnswer, natsbus.ErrFull, natsserver.ErrStoreFull, natsserver.ErrStoreReadOnly,
 			context.DeadlineExceeded, run.ErrNotSupported, syscall.EROFS, syscall.ENOSPC, fs.ErrPermission,
 		}},
 		{exitInterrupted, []error{errInterrupted, context.Canceled}},

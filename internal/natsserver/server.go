@@ -348,9 +348,17 @@ func probePort(ctx context.Context, host string, port int) error {
 	addr := net.JoinHostPort(host, strconv.Itoa(port))
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	if err != nil {
-		return fmt.Errorf("%w: cannot listen on %s: %w; stop the other process or choose another port", ErrPortInUse, addr, err)
+		return fmt.Errorf("%w: %s: %w; stop the other process or choose another one with --port", ErrPortInUse, addr, cause(err))
 	}
 	return l.Close()
+}
+
+// cause is why a socket was refused, without the call and the address.
+func cause(err error) error {
+	if e, ok := errors.AsType[*os.SyscallError](err); ok {
+		return e.Err
+	}
+	return err
 }
 
 // prepareDir makes the directory absolute in effect: it must exist before it

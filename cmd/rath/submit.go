@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/run"
 )
 
 func (a *app) submitCommand() *cobra.Command {
@@ -54,7 +55,7 @@ and the command that answers is printed once.`,
 			if deadline > 0 {
 				t.Deadline = time.Now().Add(deadline)
 			}
-			return a.submit(cmd.Context(), args[0], branches, t, dir, wait)
+			return a.submit(cmd.Context(), args[0], t, submission{branches, dir, cmd.Flags().Changed("id"), wait})
 		},
 	}
 	f.add(cmd)
@@ -66,16 +67,26 @@ and the command that answers is printed once.`,
 	return cmd
 }
 
-// submit stores a task. branches are the workflows that it would run as well, and
-// dir the directory whose files it starts with, "" for none.
-func (a *app) submit(ctx context.Context, workflow string, branches []string, t messages.Task, dir string, wait bool) (err error) {
+// submission is what submit is told beside the task.
+type submission struct {
+	branches []string // workflows that the task would run as well
+	dir      string   // whose files it starts with, "" for none
+	named    bool     // its id was given
+	wait     bool
+}
+
+// beforehand bounds what submit asks before it stores a task.
+const beforehand = 3 * time.Second
+
+// submit stores a task.
+func (a *app) submit(ctx context.Context, workflow string, t messages.Task, o submission) (err error) {
 	s, err := a.open(ctx, &node.Options{Idle: true})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
 	own := s.own()
-	if wait && own {
+	if o.wait && own {
 		return fail(exitUsage, "submit --wait: no node runs over %s that could take the task; start %q, or use %q",
 			a.config.Store.Value, a.invocation()+" dev", a.invocation()+" run")
 	}
@@ -84,21 +95,26 @@ func (a *app) submit(ctx context.Context, workflow string, branches []string, t 
 			return err
 		}
 	}
-	if err := s.offersAll(ctx, branches); err != nil {
+	if err := s.offersAll(ctx, o.branches); err != nil {
 		return err
 	}
 	if t.Session, err = a.continued(ctx, s, t); err != nil {
 		return err
 	}
-	if dir != "" {
-		head, err := a.upload(ctx, s, "submit -C", dir)
+	if o.dir != "" {
+		head, err := a.upload(ctx, s, "submit -C", o.dir)
 		if err != nil {
 			return err
 		}
 		t.Workspace = head.String()
 	}
-	if wait {
+	if o.wait {
 		return a.submitAndWait(ctx, s, workflow, t)
+	}
+	if !own {
+		if err := a.foresee(ctx, s, workflow, t.ID, o.named); err != nil {
+			return err
+		}
 	}
 	if _, err := s.Submit(ctx, workflow, t); err != nil {
 		return err
@@ -109,6 +125,23 @@ func (a *app) submit(ctx context.Context, workflow string, branches []string, t 
 	a.out.Println(t.ID)
 	if own {
 		a.remark("no node runs here: the task waits for %q or %q", a.invocation()+" dev", a.hint("resume", string(t.ID)))
+	}
+	return nil
+}
+
+// foresee tells what a node would only tell those who listen: that it refuses the
+// task. Who may submit need not be able to ask, so only answers count.
+func (a *app) foresee(ctx context.Context, s *system, workflow string, id run.ID, named bool) error {
+	ctx, cancel := context.WithTimeout(ctx, beforehand)
+	defer cancel()
+	if err := s.offered(ctx, workflow); codeOf(err) == exitNotFound {
+		return err
+	}
+	if !named {
+		return nil
+	}
+	if r, err := s.Run(ctx, id); err == nil && r.Workflow != "" {
+		a.remark("run %s is there already: the same task changes nothing, another one is refused, see %q", id, a.hint("dlq", "ls"))
 	}
 	return nil
 }

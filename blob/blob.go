@@ -57,7 +57,7 @@ func (d Digest) MarshalText() ([]byte, error) {
 	if d.IsZero() {
 		return []byte{}, nil
 	}
-	return []byte(d.String()), nil
+	return hex.AppendEncode(nil, d[:]), nil
 }
 
 // UnmarshalText reads what MarshalText writes.

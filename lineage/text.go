@@ -12,6 +12,14 @@ import (
 // line returns at most limit characters of s on one line, without what could
 // steer a terminal or reorder the text around it.
 func line(s string, limit int) string {
+	if !plain(s) {
+		s = flat(s, limit)
+	}
+	return clip(s, limit)
+}
+
+// flat returns the first characters of s on one line, a few more than limit.
+func flat(s string, limit int) string {
 	var b strings.Builder
 	n, space := 0, false
 	for _, r := range s {
@@ -33,7 +41,20 @@ func line(s string, limit int) string {
 			break
 		}
 	}
-	return clip(b.String(), limit)
+	return b.String()
+}
+
+// plain reports whether s is of printable ASCII, and words have one space between
+// them: nearly every text is, and is a line as it stands.
+func plain(s string) bool {
+	space := true // before the first word
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' || s[i] == ' ' && space {
+			return false
+		}
+		space = s[i] == ' '
+	}
+	return s == "" || !space
 }
 
 // clip cuts s to limit characters, the last of which says that it was cut.

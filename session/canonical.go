@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -41,14 +42,36 @@ func Marshal(v any) (string, error) {
 	return s, nil
 }
 
+// encoder writes JSON into memory that it uses again.
+type encoder struct {
+	b   bytes.Buffer
+	enc *json.Encoder
+}
+
+// encoders are those that nobody uses. Events are encoded all the time, and most of
+// what that takes is room that grows.
+var encoders = sync.Pool{New: func() any {
+	e := new(encoder)
+	e.enc = json.NewEncoder(&e.b)
+	e.enc.SetEscapeHTML(false)
+	return e
+}}
+
+// maxEncoder bounds the room that is kept for later.
+const maxEncoder = 64 << 10
+
 func encodeJSON(v any) (string, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
+	e := encoders.Get().(*encoder)
+	err := e.enc.Encode(v)
+	s := strings.TrimSuffix(e.b.String(), "\n")
+	if e.b.Cap() <= maxEncoder {
+		e.b.Reset()
+		encoders.Put(e)
+	}
+	if err != nil {
 		return "", fmt.Errorf("session: encode event: %w", err)
 	}
-	return strings.TrimSuffix(b.String(), "\n"), nil
+	return s, nil
 }
 
 func mustMarshal(v any) string {

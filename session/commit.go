@@ -32,7 +32,7 @@ func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 func (h Hash) Short() string { return h.String()[:8] }
 
 // MarshalText writes String.
-func (h Hash) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
+func (h Hash) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, h[:]), nil }
 
 // UnmarshalText reads what MarshalText writes.
 func (h *Hash) UnmarshalText(b []byte) error {

@@ -1,8 +1,10 @@
 package session
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/rathcluster/rath/blob"
@@ -67,7 +69,20 @@ type wireLink struct {
 
 // MarshalJSON writes the canonical form.
 func (l Link) MarshalJSON() ([]byte, error) {
-	return json.Marshal(wireLink{l.Hash, l.Seq, l.ID, l.Tenant, l.Token, l.Version})
+	b := make([]byte, 0, 224)
+	b = append(b, `{"hash":"`...)
+	b = hex.AppendEncode(b, l.Hash[:])
+	b = append(b, `","seq":`...)
+	b = strconv.AppendUint(b, l.Seq, 10)
+	b = append(b, `,"session":`...)
+	b = appendString(b, string(l.ID))
+	b = append(b, `,"tenant":`...)
+	b = appendString(b, string(l.Tenant))
+	b = append(b, `,"token":`...)
+	b = strconv.AppendUint(b, l.Token, 10)
+	b = append(b, `,"version":`...)
+	b = strconv.AppendUint(b, uint64(l.Version), 10)
+	return append(b, '}'), nil
 }
 
 // UnmarshalJSON reads what MarshalJSON writes.

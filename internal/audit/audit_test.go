@@ -21,7 +21,7 @@ func TestHealthy(t *testing.T) {
 			t.Errorf("%s was never looked at", c.Invariant)
 		}
 	}
-	if r.Sessions != 13 || r.Runs != 11 || r.Open != 0 || r.Foreign != 0 {
+	if r.Sessions != 13 || r.Runs != 12 || r.Open != 0 || r.Foreign != 0 {
 		t.Errorf("%d sessions, %d runs, %d open, %d foreign", r.Sessions, r.Runs, r.Open, r.Foreign)
 	}
 }
@@ -230,6 +230,18 @@ func TestViolations(t *testing.T) {
 		{"claimed while it waits", audit.Waits, "before a waiting run is claimed", instead("t1", 14, "run.claimed", "", object{
 			"attempt": 4, "epoch": 2, "home": object{"session": "t1", "tenant": "acme"}, "incarnation": "n2", "run": "q1",
 		})},
+		{"claimed where it waits before the answer", audit.Waits, "before a waiting run is claimed", at("t1", 25, func(e *envelope) { e.facts[0], e.facts[1] = e.facts[1], e.facts[0] })},
+		{"claimed where it waits by an answer that is not all", audit.Waits, "before a waiting run is claimed", at("t1", 25, func(e *envelope) {
+			e.fact("run.received").data["kind"] = "message"
+			delete(e.fact("run.received").data, "wake")
+		})},
+		{"claimed where it waits and once more", audit.OneWriter, "a claim within its epoch", with("t1", 25, "run.claimed", "", object{
+			"attempt": 3, "epoch": 4, "home": object{"session": "t1", "tenant": "acme"}, "incarnation": "n4", "run": "q3",
+		})},
+		{"claimed where it waits by another writer", audit.OneWriter, "a claim by the writer", set("t1", 25, "run.claimed", "incarnation", "n5")},
+		{"gone on as the attempt that waited", audit.OneWriter, "nothing but of attempt 2", set("t1", 26, "step.done", "attempt", 1)},
+		{"a wake left out where it waits", audit.Waits, "want wake 1, found wake 2", set("t1", 25, "run.received", "wake", 2)},
+		{"woken twice where it waits", audit.Waits, "a wake of a run that waits only", at("t1", 25, func(e *envelope) { e.facts[2].data["wake"] = 2 })},
 		{"claimed in review", audit.Waits, "before a run in review is claimed", instead("t1", 7, "run.warning", "", object{"run": "q1", "text": "x"})},
 		{"a wake number twice", audit.Waits, "want wake 1, found wake 2", set("t1", 14, "run.received", "wake", 2)},
 		{"a wake too early", audit.Waits, "once all has come", set("t1", 13, "run.received", "wake", 1)},

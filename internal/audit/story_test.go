@@ -106,6 +106,13 @@ func waits(w *world) {
 	// The next run of the session.
 	l.commit(l.submit("q2", ""), l.claim("q2", "t1", "n4"))
 	l.commit(in("q2/end", l.end("q2", "succeeded", "")))
+	// One that goes on where it waits: its answer comes with its claim.
+	l.commit(l.submit("q3", ""), l.claim("q3", "t1", "n4"))
+	l.commit(l.ev("run.waiting", `{"attempt":@a,"for":[{"kind":"approval","path":"0"}],"run":"q3"}`, "@a", l.runs["q3"]))
+	l.commit(l.ev("run.received", `{"by":"ann","kind":"approve","n":1,"path":"0","run":"q3","wake":1}`), l.claim("q3", "t1", "n4"),
+		l.ev("run.received", `{"by":"bob","kind":"message","n":2,"run":"q3","text":"well"}`))
+	l.commit(l.step("q3", "0", "await", `,"value":"true"`))
+	l.commit(in("q3/end", l.end("q3", "succeeded", "")))
 }
 
 func fans(w *world) {

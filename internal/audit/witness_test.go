@@ -152,16 +152,16 @@ func TestResultsAreKept(t *testing.T) {
 			return v.Invariant != audit.Results || !strings.Contains(v.Found, "none in RESULT")
 		}))
 	}
-	if n := missed(without(1, 11, 0)); n != 0 {
+	if n := missed(without(1, 12, 0)); n != 0 {
 		t.Errorf("%d results are missed that were removed by age", n)
 	}
-	if n := missed(without(11, 11, 0)); n != 0 {
+	if n := missed(without(12, 12, 0)); n != 0 {
 		t.Errorf("%d results are missed in a stream whose messages are all too old", n)
 	}
-	if n := missed(without(11, 0, 0)); n != 11 {
-		t.Errorf("%d results are missed in a stream that never had one, want all 11", n)
+	if n := missed(without(12, 0, 0)); n != 12 {
+		t.Errorf("%d results are missed in a stream that never had one, want all 12", n)
 	}
-	if n := missed(without(1, 11, -time.Hour)); n != 1 {
+	if n := missed(without(1, 12, -time.Hour)); n != 1 {
 		t.Errorf("%d results are missed of runs that ended since, want 1", n)
 	}
 }

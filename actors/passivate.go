@@ -28,7 +28,7 @@ func (a *sessionActor) passivate() {
 	}
 	quiet := time.Since(a.used)
 	switch {
-	case a.phase != idle || a.keeping || a.executing():
+	case a.phase != idle || a.keeping || a.lingers != nil || a.executing():
 		a.timer.Reset(a.sys.o.Passivate)
 	case quiet < a.sys.o.Passivate:
 		a.timer.Reset(a.sys.o.Passivate - quiet)
@@ -47,6 +47,7 @@ func (a *sessionActor) executing() bool {
 // leave stores a snapshot of what the next activation would have to read, and
 // stops the actor if nothing came in meanwhile.
 func (a *sessionActor) leave() {
+	a.dismiss()
 	a.async(saving, a.snapshot(a.w.Epoch() != 0))
 }
 

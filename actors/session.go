@@ -54,6 +54,7 @@ type sessionActor struct {
 
 	batch   []*request // decided, not answered
 	current *request   // being decided
+	lingers *request   // of the run that waits, if it lingers; not in batch
 	fresh   uint64     // tick up to which w is known to be all there is; zero: presumed
 	pending uint64     // what fresh becomes if the log agrees
 	done    outcome    // of the one operation under way; reused
@@ -104,6 +105,10 @@ func (a *sessionActor) Receive(c actor.Context) {
 		a.settle(m)
 	case *lookIdle:
 		a.passivate()
+	case *dismiss:
+		if a.lingers == m.r {
+			a.dismiss()
+		}
 	case *kept:
 		a.kept(m.err)
 	case *quit:
@@ -244,6 +249,11 @@ func (a *sessionActor) decide() bool {
 			r.reply(err)
 			continue
 		}
+		if r.ask == askLinger {
+			a.linger(r)
+			a.current = nil
+			continue
+		}
 		a.put(r, now)
 		a.batch, a.current = append(a.batch, r), nil
 		room -= r.size
@@ -270,6 +280,11 @@ func (a *sessionActor) put(r *request, now time.Time) {
 		r.ack, r.err = a.w.Commit(r.batch, now)
 	case askApply:
 		r.err = a.w.Signal(r.signal, now)
+		a.goOn(r.signal, now)
+	case askOpen:
+		if !a.sys.other(a.w.Book().Incarnation) { // whose commit settles it
+			r.err = a.w.Open(now)
+		}
 	case askHolder:
 		b := a.w.Book()
 		r.holder = holder{incarnation: b.Incarnation, here: a.w.Epoch() != 0, busy: b.Active != "" || len(b.Queue) > 0, active: b.Active}
@@ -304,7 +319,7 @@ func (a *sessionActor) committed(o *outcome) {
 			continue
 		}
 		switch r.ask {
-		case askClaim:
+		case askClaim, askLinger:
 			r.granted.Finish(o.at)
 			if rec := a.w.Book().Run(r.granted.Record.ID); rec != nil && !rec.Base.Unborn() {
 				// The writer marked it with the commit that made it, which is
@@ -438,6 +453,7 @@ func (a *sessionActor) refuse(rest []*request, err error) {
 
 // finish stops the actor; its mailbox is closed.
 func (a *sessionActor) finish() {
+	a.dismiss()
 	a.phase = ended
 	a.w = nil
 	if a.timer != nil {

@@ -19,7 +19,17 @@ type executions struct {
 	ended    chan struct{} // closed and replaced when one ends
 	refuse   bool
 	starting map[runKey]int // tasks on their way to a claim
-	running  map[runKey]struct{}
+	running  map[runKey]*seat
+	// lingering are those that wait without a slot, see linger. They do not count
+	// as running: their runs may be claimed, here and elsewhere.
+	lingering map[*seat]struct{}
+}
+
+// seat is the place of one execution.
+type seat struct {
+	key     runKey
+	release func() // gives its slot back; nil while it has none
+	doubt   bool   // nobody knows whether the run was claimed for it
 }
 
 type runKey struct {
@@ -32,7 +42,7 @@ func keyOf(t run.Task) runKey { return runKey{t.Session.Tenant, t.ID} }
 func (x *executions) init(slots, reserved int) {
 	x.slots, x.fresh = make(chan struct{}, slots), make(chan struct{}, slots-reserved)
 	x.ended = make(chan struct{})
-	x.starting, x.running = map[runKey]int{}, map[runKey]struct{}{}
+	x.starting, x.running, x.lingering = map[runKey]int{}, map[runKey]*seat{}, map[*seat]struct{}{}
 }
 
 // enter notes a task that is about to be claimed, unless the system drains.
@@ -63,17 +73,63 @@ func (x *executions) leave(k runKey) {
 	x.signal()
 }
 
-func (x *executions) start(k runKey) {
+func (x *executions) start(k runKey, release func()) *seat {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.running[k] = struct{}{}
+	s := &seat{key: k, release: release}
+	x.running[k] = s
+	return s
 }
 
-func (x *executions) end(k runKey) {
+func (x *executions) end(s *seat) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	delete(x.running, k)
+	s.free()
+	delete(x.lingering, s)
+	if x.running[s.key] == s {
+		delete(x.running, s.key)
+	}
 	x.signal()
+}
+
+// linger lets an execution whose run waits give its slot back and stay, unless
+// the system drains or as many linger as there are slots; it returns nil then.
+func (x *executions) linger(k runKey) *seat {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	s := x.running[k]
+	if s == nil || x.refuse || len(x.lingering) >= cap(x.slots) {
+		return nil
+	}
+	s.free()
+	delete(x.running, k)
+	x.lingering[s] = struct{}{}
+	return s
+}
+
+// resume gives an execution that lingers a slot, if one is free.
+func (x *executions) resume(s *seat) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.refuse {
+		return false
+	}
+	release, ok := x.now()
+	if !ok {
+		return false
+	}
+	s.release = release
+	delete(x.lingering, s)
+	x.running[s.key] = s
+	return true
+}
+
+// free gives the slot back. The lock of the executions is held.
+func (s *seat) free() {
+	if s.release != nil {
+		s.release()
+		s.release = nil
+	}
 }
 
 func (x *executions) signal() {

@@ -50,6 +50,7 @@ const (
 	DefaultDrain         = 20 * time.Second
 	DefaultSilence       = 3 * time.Second
 	DefaultSnapshotEvery = 256
+	DefaultLinger        = 2 * time.Second
 )
 
 // Options say what a System works with. Log is required.
@@ -88,6 +89,11 @@ type Options struct {
 	// SlotWait is how long Accept waits for a slot before it is busy; 0 is
 	// DefaultSlotWait.
 	SlotWait time.Duration
+	// Linger is how long a run stays in memory where it waits, without a slot, so
+	// that it goes on at once if what it waits for comes meanwhile and a slot is
+	// free; as many do as there are Slots. 0 is DefaultLinger; negative is not at
+	// all.
+	Linger time.Duration
 	// Drain is how long Run lets runs go on once its context ended, before it
 	// cuts them off; 0 is DefaultDrain.
 	Drain time.Duration
@@ -140,6 +146,7 @@ func (o *Options) defaults() {
 	orElse(&o.AppendTimeout, DefaultAppendTimeout)
 	orElse(&o.Slots, DefaultSlots)
 	orElse(&o.SlotWait, DefaultSlotWait)
+	orElse(&o.Linger, DefaultLinger)
 	orElse(&o.Drain, DefaultDrain)
 	orElse(&o.Silence, DefaultSilence)
 	orElse(&o.SnapshotEvery, DefaultSnapshotEvery)

@@ -133,22 +133,21 @@ func (s *System) claimed(ctx context.Context, t run.Task) (execution, error) {
 // execute starts the workflow actor of a claimed run. ctx, which never ends,
 // brings what tracing put into it.
 func (s *System) execute(ctx context.Context, ex execution, t run.Task, release func()) {
-	s.executions.start(keyOf(t))
 	ctx, cancel := context.WithCancelCause(ctx)
-	w := &workflowActor{sys: s, task: t, ex: ex, release: release, ctx: ctx, cancel: cancel}
+	w := &workflowActor{sys: s, task: t, ex: ex, seat: s.executions.start(keyOf(t), release), ctx: ctx, cancel: cancel}
 	s.protoactor.Root.Send(s.top, &launch{w})
 }
 
 // workflowActor executes one attempt of a run and ends with it. Forward runs
 // in a goroutine of its own, so that the actor can be told to stop.
 type workflowActor struct {
-	sys     *System
-	task    run.Task
-	ex      execution
-	release func()
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	self    *actor.PID
+	sys    *System
+	task   run.Task
+	ex     execution
+	seat   *seat
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	self   *actor.PID
 }
 
 // forwarded reports that Forward returned.
@@ -198,8 +197,7 @@ func (w *workflowActor) forward() {
 // activation lost the session and somebody else has the run now.
 func (w *workflowActor) ended(m *forwarded) {
 	w.cancel(nil)
-	w.release()
-	w.sys.executions.end(keyOf(w.task))
+	w.sys.executions.end(w.seat)
 	l := w.sys.log.With("run", string(w.task.ID), "session", w.task.Session.String(), "workflow", w.task.Workflow)
 	if m.state != run.Running {
 		l.Debug("execution ended", "state", string(m.state), "err", m.err)
@@ -208,7 +206,7 @@ func (w *workflowActor) ended(m *forwarded) {
 	l.Warn("execution stopped before its run's end", "err", m.err)
 	t := w.task
 	t.Resume = true
-	w.sys.work.run(func() { w.sys.takeUp(t) })
+	w.sys.work.run(func() { w.sys.takeUp(t, w.seat.doubt) })
 }
 
 const (
@@ -222,8 +220,9 @@ const (
 
 // takeUp offers a run to this System until a log says how it stands, a drain
 // begins, or it is refused. Nobody else offers it as long as this incarnation
-// lives, so that the log may be away, or full, for hours.
-func (s *System) takeUp(t run.Task) {
+// lives, so that the log may be away, or full, for hours. If it is in doubt
+// whether the run was claimed where it lingered, that is settled first.
+func (s *System) takeUp(t run.Task, doubt bool) {
 	pause := takeUpPause
 	for refused := 0; refused < takeUps; pause = min(2*pause, takeUpMost) {
 		select {
@@ -231,7 +230,14 @@ func (s *System) takeUp(t run.Task) {
 		case <-s.drain.begun:
 			return
 		}
-		_, err := s.Accept(context.Background(), t)
+		var err error
+		if doubt {
+			err = s.open(context.Background(), t.Session)
+		}
+		if err == nil {
+			doubt = false
+			_, err = s.Accept(context.Background(), t)
+		}
 		if err == nil || errors.Is(err, run.ErrShutdown) {
 			return
 		}

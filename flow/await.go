@@ -29,7 +29,9 @@ type AwaitOptions struct {
 // A waiting run holds nothing but its session: no goroutine, no slot, no
 // sandbox. Await then returns run.ErrSuspended, which Forward returns like any
 // error; once the answer is in the log the run goes on, here or on another
-// node, by running Forward again up to this step.
+// node, by running Forward again up to this step. On a node it stays for a moment
+// before that, without slot and sandbox, and an answer that comes so soon is
+// simply returned.
 func Await[T any](ctx context.Context, name string, o *AwaitOptions) (T, error) {
 	var zero T
 	if o == nil {
@@ -224,7 +226,7 @@ func (ex *Execution) wait(ctx context.Context, ws []run.Wait, timeout time.Durat
 		return nil, err
 	}
 	if ack.State == run.Waiting {
-		return nil, fmt.Errorf("%w: it waits for %s at step %s", run.ErrSuspended, ws[0].Kind, ws[0].Path)
+		return ex.linger(fmt.Errorf("%w: it waits for %s at step %s", run.ErrSuspended, ws[0].Kind, ws[0].Path))
 	}
 	ex.receive(ack.Inbox...)
 	return ack.Inbox, nil

@@ -144,7 +144,8 @@ type fanned struct {
 // FanOut runs branches of s at the same time, each on a session of its own,
 // wherever there is room, and returns when enough of them have ended. One
 // commit opens them all; meanwhile the run waits as with [Await] and holds
-// nothing, so FanOut returns run.ErrSuspended until the join is decided.
+// nothing, so FanOut returns run.ErrSuspended until the join is decided, unless
+// that is in a moment.
 //
 // A branch's workflow may be any Go value: the node that takes a branch runs
 // the code around it against this run's journal, without doing anything again,
@@ -188,15 +189,19 @@ func FanOut(ctx context.Context, s session.Session, bs []Branch, o *FanOutOption
 	f := &fan{ex: ex, ctx: ctx, path: path, base: base, bs: bs, need: need, name: clip(name, 200), log: ex.owner(path).home}
 	if st.decision != run.Replay {
 		f.identify()
-		return nil, st.fail(f.open(st, o))
+		err = f.open(st, o)
+	} else {
+		if err := json.Unmarshal([]byte(st.record.Value), &f.terms); err != nil {
+			return nil, st.fail(fmt.Errorf("%w: fan-out at step %s: %w", run.ErrMismatch, path, err))
+		}
+		if ex.leads(path) {
+			return nil, ex.enter(ctx, path, bs) // a branch does not need to know the others
+		}
+		f.identify()
 	}
-	if err := json.Unmarshal([]byte(st.record.Value), &f.terms); err != nil {
-		return nil, st.fail(fmt.Errorf("%w: fan-out at step %s: %w", run.ErrMismatch, path, err))
+	if err != nil {
+		return nil, st.fail(err)
 	}
-	if ex.leads(path) {
-		return nil, ex.enter(ctx, path, bs) // a branch does not need to know the others
-	}
-	f.identify()
 	j, err := f.gather()
 	if err != nil {
 		return nil, st.fail(err)
@@ -261,8 +266,8 @@ func (f *fan) identify() {
 	}
 }
 
-// open records the fan-out: from here on the branches run. It returns
-// run.ErrSuspended once that is durable.
+// open records the fan-out: from here on the branches run. Unless the join is
+// decided in a moment it then returns run.ErrSuspended.
 func (f *fan) open(st *step, o *FanOutOptions) error {
 	ex := f.ex
 	link, ok := f.base.Link()
@@ -313,7 +318,8 @@ func (f *fan) open(st *step, o *FanOutOptions) error {
 	if _, err := st.commitBeside(run.Done{Value: value, Summary: "opens " + count(len(f.bs), "branch")}, opened, waiting); err != nil {
 		return err
 	}
-	return fmt.Errorf("%w: %s run", run.ErrSuspended, count(len(f.bs), "branch"))
+	_, err = ex.linger(fmt.Errorf("%w: %s run", run.ErrSuspended, count(len(f.bs), "branch")))
+	return err
 }
 
 // ancestors are the runs around the branches that this run opens.

@@ -193,7 +193,14 @@ func (h *theatre) outside(w *Writer, id ID) {
 	}
 	signal := func(s Signal) {
 		s.To = k
-		_ = h.do(k, func(w *Writer) error { return w.Signal(s, h.now) })
+		lingers := r.State == Waiting && r.Home == k && h.r.IntN(2) == 0
+		_ = h.do(k, func(w *Writer) error {
+			err := w.Signal(s, h.now)
+			if err == nil && lingers && r.State == Queued { // it goes on with the commit that wakes it
+				_, err = w.Claim(Claim{Session: k, Home: k, Run: id}, h.now)
+			}
+			return err
+		})
 	}
 	wait := Wait{Kind: []string{WaitApproval, WaitResponse, WaitMessage, WaitTimer}[h.r.IntN(4)], Path: p, Title: "t"}
 	if h.r.IntN(3) == 0 {

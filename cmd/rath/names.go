@@ -43,9 +43,19 @@ func home(r *messages.RunInfo) named {
 	return named{run: r, session: r.Session}
 }
 
-// resolve finds what a name stands for: @last, a run or a session by its id or
-// the unique beginning of one, or a session by its name; with ":version".
+// resolve finds the session that a name stands for: that of @last or of another
+// run, or one by its id, the unique beginning of it, or its name; with ":version".
 func (s *system) resolve(ctx context.Context, name string) (named, error) {
+	n, err := s.lookUp(ctx, name)
+	if err == nil && n.session == "" {
+		err = fail(exitNotFound, "run %s has no session: it has ended before it began (%s)", n.run.Run, n.run.State)
+	}
+	return n, err
+}
+
+// lookUp is resolve for who can do with a run that ended before it began: it has
+// no session.
+func (s *system) lookUp(ctx context.Context, name string) (named, error) {
 	base, version, err := splitVersion(name)
 	if err != nil {
 		return named{}, err
@@ -263,7 +273,7 @@ func (s *system) runOf(ctx context.Context, name string) (messages.RunInfo, erro
 	case version != 0:
 		return messages.RunInfo{}, fail(exitUsage, "%q: this is about a run as a whole, which has no versions: name it as %s", name, base)
 	}
-	n, err := s.resolve(ctx, name)
+	n, err := s.lookUp(ctx, name)
 	if err != nil {
 		return messages.RunInfo{}, err
 	}

@@ -280,7 +280,7 @@ it, and the tools that were called. Long texts are cut; --full shows them whole.
 }
 
 func (a *app) show(ctx context.Context, s *system, name string, full bool) error {
-	n, err := s.resolve(ctx, name)
+	n, err := s.lookUp(ctx, name)
 	if err != nil {
 		return err
 	}

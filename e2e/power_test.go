@@ -160,6 +160,11 @@ func (d *disk) again() {
 		}
 		time.Sleep(20 * time.Millisecond) // the killed process is still letting go of its files
 	}
+	// Who has mounts of his own, as a fleet does that started meanwhile, keeps the
+	// file system without power, and its image would be mounted as that one again.
+	left := d.image
+	d.image += "+"
+	d.run("cp", "--sparse=always", left, d.image)
 	d.up()
 }
 

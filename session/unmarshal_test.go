@@ -30,9 +30,8 @@ type every struct {
 	Plain  string   // its key is its name
 	Texts  []string `json:"texts,omitempty"`
 	Uint   uint64   `json:"uint,omitempty"`
-	hidden int
-	Usages []Usage `json:"usages,omitempty"`
-	Usage  Usage   `json:"usage,omitzero"`
+	Usages []Usage  `json:"usages,omitempty"`
+	Usage  Usage    `json:"usage,omitzero"`
 }
 
 func full() *every {

@@ -299,18 +299,19 @@ type Node struct {
 	// Offers are the workflows of this node, as "name@revision".
 	Offers  []string `json:"offers,omitempty"`
 	Started int64    `json:"started_ms"`
-	// Full are the event streams that do not take everything any more.
+	// Full are the streams that do not take everything any more: those of events, and
+	// what else every run needs.
 	Full []StreamFill `json:"full,omitempty"`
 }
 
-// What an event stream takes.
+// What a stream takes.
 const (
 	RoomAll  = "all"
 	RoomOpen = "open_runs" // no new runs
 	RoomEnds = "ends"      // no steps: runs only end, or are cancelled and answered
 )
 
-// StreamFill is how full an event stream is.
+// StreamFill is how full a stream is.
 type StreamFill struct {
 	Stream   string `json:"stream"`
 	Bytes    uint64 `json:"bytes"`

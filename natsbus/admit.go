@@ -11,21 +11,24 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// errNoRoom is returned for a task that no log holds while its stream takes no
-// new runs.
-var errNoRoom = errors.New("the event stream takes no new runs")
+// errNoRoom is returned for a task that no log holds while a stream that it needs
+// takes no new runs.
+var errNoRoom = errors.New("no new runs begin")
 
 // admit says whether a new run of a session may begin: its error is run.ErrBusy
-// and errNoRoom if the stream of the session takes none, or none of this tenant.
+// and errNoRoom if the stream of the session takes none, or none of this tenant, or
+// another stream that it needs is nearly full.
 func (c *Conn) admit(ctx context.Context, k session.Key) error {
 	stream, _, err := c.place(k)
 	if err != nil {
 		return err
 	}
-	f := c.rooms.fill(stream)
-	if f.Room() != RoomAll {
-		return fmt.Errorf("%w: %w: stream %s holds %s; try again later, or %s", run.ErrBusy, errNoRoom, stream, f, remedy)
+	for _, name := range append([]string{stream}, needed...) {
+		if f := c.rooms.fill(name); f.Room() != RoomAll {
+			return fmt.Errorf("%w: %w: stream %s holds %s; try again later, or %s", run.ErrBusy, errNoRoom, name, f, remedyOf(name))
+		}
 	}
+	f := c.rooms.fill(stream)
 	if !f.over(sharesFrom) {
 		return nil
 	}

@@ -81,13 +81,27 @@ func (f Fill) String() string {
 	return fmt.Sprintf("%.0f %% of %s", 100*float64(f.Bytes)/float64(f.Max), bytesText(f.Max))
 }
 
-// remedy is what an operator does about a stream that is full.
+// needed are the streams beside those of events that every run stores something in:
+// what it was submitted as, large values, its result. Where one of them is nearly
+// full no run begins, so that those which are open end before it is full.
+var needed = []string{StreamBlob, "KV_" + BucketAlias, StreamResult}
+
+// remedyOf is what an operator does about a stream that is full.
+func remedyOf(stream string) string {
+	if slices.Contains(needed, stream) {
+		return "give the stream a larger MaxBytes with rath provision"
+	}
+	return remedy
+}
+
+// remedy is what an operator does about an event stream that is full.
 const remedy = "archive finished sessions with rath prune, or give the stream a larger MaxBytes with rath provision"
 
 // gauge is how full one event stream is: as it was last asked, and with what was
 // appended over this connection since then.
 type gauge struct {
 	bytes, since, max atomic.Int64
+	needed            bool // one of those
 	said              Room // what was logged last
 	silent            bool // it could not be asked
 }
@@ -96,8 +110,17 @@ func (g *gauge) fill() Fill {
 	return Fill{Bytes: uint64(g.bytes.Load() + g.since.Load()), Max: g.max.Load()}
 }
 
+// room is what the stream takes. Nothing is kept back for ends but by logs.
+func (g *gauge) room() Room {
+	r := g.fill().Room()
+	if g.needed {
+		r = min(r, RoomOpen)
+	}
+	return r
+}
+
 const (
-	// lookEvery is how often the event streams are asked how full they are, and
+	// lookEvery is how often the streams are asked how full they are, and
 	// lookAgain the least time between two times, when appends fail.
 	lookEvery = 3 * time.Second
 	lookAgain = 500 * time.Millisecond
@@ -105,9 +128,9 @@ const (
 	perMessage = 96
 )
 
-// rooms are the gauges of the event streams that this connection watches.
+// rooms are the gauges of the streams that this connection watches.
 type rooms struct {
-	scarce atomic.Bool   // a stream does not take everything
+	scarce atomic.Bool   // an event stream does not take everything
 	look   chan struct{} // asks for a look at once
 
 	mu      sync.RWMutex
@@ -152,17 +175,20 @@ func (r *rooms) soon() {
 	}
 }
 
-// WatchRoom keeps an eye on how full the event streams of the generation are,
-// until ctx ends. From then on this connection's log and intake keep room for
-// what must not fail: at 85 % of a stream's MaxBytes PullTasks begins no new run
-// there, and at 95 % the log refuses what run.Vital does not report, as ErrFull
-// and without asking the servers. Without it everything is tried until JetStream
-// refuses it.
+// WatchRoom keeps an eye on how full the event streams of the generation are, and
+// the others that every run needs, until ctx ends. From then on this connection's
+// log and intake keep room for what must not fail: at 85 % of a stream's MaxBytes
+// PullTasks begins no new run there, and at 95 % of an event stream's the log
+// refuses what run.Vital does not report, as ErrFull and without asking the
+// servers. Without it everything is tried until JetStream refuses it.
 func (c *Conn) WatchRoom(ctx context.Context) error {
 	r := c.rooms
 	r.mu.Lock()
 	for p := range c.o.Partitions {
 		r.streams[EventStream(c.o.Generation, p)] = &gauge{}
+	}
+	for _, name := range needed {
+		r.streams[name] = &gauge{needed: true}
 	}
 	r.mu.Unlock()
 	t := time.NewTicker(lookEvery)
@@ -193,7 +219,7 @@ func (c *Conn) lookAtRooms(ctx context.Context) {
 		}
 		if err != nil {
 			if !g.silent && !passing(err) {
-				c.o.Logger.Warn("how full an event stream is could not be asked", "stream", name, "err", streamError(err))
+				c.o.Logger.Warn("how full a stream is could not be asked", "stream", name, "err", streamError(err))
 			}
 			g.silent = true
 		} else {
@@ -204,7 +230,7 @@ func (c *Conn) lookAtRooms(ctx context.Context) {
 			g.bytes.Store(int64(info.State.Bytes))
 		}
 		f := g.fill()
-		room := f.Room()
+		room := g.room()
 		scarce = scarce || room == RoomEnds
 		if room == g.said {
 			continue
@@ -212,9 +238,9 @@ func (c *Conn) lookAtRooms(ctx context.Context) {
 		g.said = room
 		switch l := c.o.Logger.With("stream", name, "holds", f.String()); room {
 		case RoomAll:
-			l.Info("an event stream has room again")
+			l.Info("a stream has room again")
 		case RoomOpen:
-			l.Warn("an event stream is nearly full and takes no new runs", "remedy", remedy)
+			l.Warn("a stream is nearly full: no new runs begin", "remedy", remedyOf(name))
 		case RoomEnds:
 			l.Error("an event stream is full: runs only end, and go on when there is room", "remedy", remedy)
 		}
@@ -222,14 +248,15 @@ func (c *Conn) lookAtRooms(ctx context.Context) {
 	c.rooms.scarce.Store(scarce)
 }
 
-// Full returns the watched event streams that do not take everything.
+// Full returns the watched streams that do not take everything.
 func (c *Conn) Full() []messages.StreamFill {
 	c.rooms.mu.RLock()
 	defer c.rooms.mu.RUnlock()
 	var out []messages.StreamFill
 	for _, name := range slices.Sorted(maps.Keys(c.rooms.streams)) {
-		if f := c.rooms.streams[name].fill(); f.Room() != RoomAll {
-			out = append(out, messages.StreamFill{Stream: name, Bytes: f.Bytes, MaxBytes: uint64(f.Max), Room: f.Room().String()})
+		if g := c.rooms.streams[name]; g.room() != RoomAll {
+			f := g.fill()
+			out = append(out, messages.StreamFill{Stream: name, Bytes: f.Bytes, MaxBytes: uint64(f.Max), Room: g.room().String()})
 		}
 	}
 	return out

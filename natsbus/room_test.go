@@ -136,6 +136,67 @@ func (f *filler) commits() (n uint64) {
 	return n
 }
 
+// TestNeededStreamsFillUp fills, one after the other, what every run needs beside its
+// log. A run that is open ends and its result is there; no run begins, and who asks
+// is told which stream it is; with room again those go on that waited.
+func TestNeededStreamsFillUp(t *testing.T) {
+	for _, name := range []string{natsbus.StreamBlob, "KV_" + natsbus.BucketAlias, natsbus.StreamResult} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := natstest.Start(t, nil)
+				n := startNodeWith(t, srv, "node-1", &spec{})
+				nc, js := operatorOf(t, srv)
+				f := &filler{t, n, nc, js}
+				f.store("default", 10)
+				submit(t, nc, "hold", `{"id":"open"}`)
+				time.Sleep(time.Second)
+				s, err := js.Stream(t.Context(), name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				cfg := s.CachedInfo().Config
+				usual := cfg.MaxBytes
+				if s.CachedInfo().State.Bytes < 1000 { // blobs: texts are in the log
+					if _, err := js.Publish(t.Context(), strings.TrimSuffix(cfg.Subjects[0], ">")+"default.x", make([]byte, 10_000)); err != nil {
+						t.Fatal(err)
+					}
+					if s, err = js.Stream(t.Context(), name); err != nil {
+						t.Fatal(err)
+					}
+				}
+				limit := func(max int64) {
+					t.Helper()
+					cfg.MaxBytes = max
+					if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(5 * time.Second)
+				}
+				limit(int64(s.CachedInfo().State.Bytes * 100 / 87))
+				had := f.commits()
+				submit(t, nc, "agent", `{"id":"new","input":"x"}`)
+				time.Sleep(time.Minute)
+				if have := f.commits(); have != had {
+					t.Errorf("%d commits came", have-had)
+				}
+				if a := ask(t, nc, "rath.ctl.default.fill1.rerun", `{}`); a["code"] != string(run.CodeBusy) || !strings.Contains(fmt.Sprint(a["error"]), name+" holds 8") {
+					t.Errorf("who asks to run something again is told %v", a)
+				}
+				nodes, err := n.conn.Nodes(t.Context())
+				if err != nil || len(nodes) != 1 || len(nodes[0].Full) != 1 || nodes[0].Full[0].Stream != name || nodes[0].Full[0].Room != messages.RoomOpen {
+					t.Errorf("the node is shown as %+v, %v", nodes, err)
+				}
+				close(n.hold)
+				succeeded(t, nc, "open")
+				limit(usual)
+				time.Sleep(30 * time.Second)
+				succeeded(t, nc, "new")
+				n.stop()
+			})
+		})
+	}
+}
+
 // TestStreamsFillUp fills the event streams while runs are at work. At 85 % no run
 // begins and the others go on. At 95 % runs make no step, but end, and are
 // cancelled. With room again everything goes on by itself.

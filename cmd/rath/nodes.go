@@ -177,13 +177,16 @@ func (a *app) nodesShowCommand() *cobra.Command {
 	}
 }
 
-// fullOf says what an event stream takes that is nearly full.
+// fullOf says what a stream takes that is nearly full.
 func fullOf(f messages.StreamFill) string {
-	takes := "takes no new runs"
+	takes, with := "takes no new runs", "rath prune"
 	if f.Room == messages.RoomEnds {
 		takes = "lets runs only end"
 	}
-	return fmt.Sprintf("%d %% full: %s; make room with %q", 100*f.Bytes/max(f.MaxBytes, 1), takes, "rath prune")
+	if !strings.HasPrefix(f.Stream, "EV_") { // no archive makes room there
+		with = "rath provision"
+	}
+	return fmt.Sprintf("%d %% full: %s; make room with %q", 100*f.Bytes/max(f.MaxBytes, 1), takes, with)
 }
 
 // noNode is the error of a command that needs a node and had to open the store

@@ -205,6 +205,42 @@ func (w *world) requests() (io.Reader, error) {
 	return &out, nil
 }
 
+// left tells what is known of the first message of a queue: what it says, how
+// many the consumers count, and what the processes logged of its session.
+func (w *world) left(ctx context.Context, s jetstream.Stream) string {
+	var b strings.Builder
+	m, err := s.GetMsg(ctx, s.CachedInfo().State.FirstSeq)
+	if err != nil {
+		return err.Error()
+	}
+	fmt.Fprintf(&b, "of %s, %s %.1000s", m.Time.Format(time.RFC3339Nano), m.Subject, m.Data)
+	consumers := s.ListConsumers(ctx)
+	for c := range consumers.Info() {
+		fmt.Fprintf(&b, "\n%s: %d pending, %d delivered and not acknowledged, %d again, %d ask; delivered up to %d, acknowledged up to %d",
+			c.Name, c.NumPending, c.NumAckPending, c.NumRedelivered, c.NumWaiting, c.Delivered.Stream, c.AckFloor.Stream)
+	}
+	if err := consumers.Err(); err != nil {
+		fmt.Fprintf(&b, "\nconsumers: %v", err)
+	}
+	words := strings.Split(m.Subject, ".")
+	for _, p := range w.f.All() {
+		data, err := os.ReadFile(p.Log)
+		if err != nil {
+			fmt.Fprintf(&b, "\n%s: %v", p.Name, err)
+		}
+		var told []string
+		for line := range strings.Lines(string(data)) {
+			if strings.Contains(line, words[len(words)-1]) {
+				told = append(told, line)
+			}
+		}
+		for _, line := range told[max(len(told)-5, 0):] {
+			fmt.Fprintf(&b, "\n%s: %.400s", p.Name, strings.TrimSpace(line))
+		}
+	}
+	return b.String()
+}
+
 // empty waits until the queues are: nothing is left that comes again and again.
 func (w *world) empty(ctx context.Context) {
 	w.t.Helper()
@@ -226,12 +262,9 @@ func (w *world) empty(ctx context.Context) {
 			}
 			select {
 			case <-ctx.Done():
-				m, err := s.GetMsg(context.WithoutCancel(ctx), s.CachedInfo().State.FirstSeq)
-				text := ""
-				if err == nil {
-					text = m.Subject + " " + string(m.Data)
-				}
-				w.fail("%d messages are left in stream %s; the first one is %.1000s", n, name, text)
+				looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+				defer cancel()
+				w.fail("%d messages are left in stream %s; the first one is %s", n, name, w.left(looking, s))
 				return
 			case <-time.After(100 * time.Millisecond):
 			}

@@ -193,7 +193,12 @@ func (w *world) work(length time.Duration, atOnce int, f func(ctx context.Contex
 		return
 	}
 	w.t.Logf("all tasks have a result %v after everything was healed", time.Since(began).Round(time.Millisecond))
-	w.empty(finish)
+	// What is left in a queue leaves the other checks their time.
+	emptying, cancel := context.WithTimeout(w.t.Context(), settle)
+	defer cancel()
+	w.empty(emptying)
+	finish, cancel = context.WithTimeout(w.t.Context(), settle)
+	defer cancel()
 	w.stored(finish)
 	w.transcripts(finish)
 	w.audit(finish)

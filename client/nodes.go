@@ -12,7 +12,8 @@ import (
 )
 
 // Node returns the node that lives under a name, or whose incarnation begins
-// so; one that is known to be dead only if no other has it. session.ErrNotFound lists those that there are.
+// so; one that is known to be dead only if no other has it. session.ErrNotFound
+// lists those that there are.
 func (c *Client) Node(ctx context.Context, name string) (messages.Node, error) {
 	all, err := c.Nodes(ctx)
 	if err != nil {

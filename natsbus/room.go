@@ -97,8 +97,8 @@ func remedyOf(stream string) string {
 // remedy is what an operator does about an event stream that is full.
 const remedy = "archive finished sessions with rath prune, or give the stream a larger MaxBytes with rath provision"
 
-// gauge is how full one event stream is: as it was last asked, and with what was
-// appended over this connection since then.
+// gauge is how full one stream is: as it was last asked, and with what was
+// appended to it over this connection since then, if it is one of events.
 type gauge struct {
 	bytes, since, max atomic.Int64
 	needed            bool // one of those

@@ -120,8 +120,12 @@ func TestDevFleet(t *testing.T) {
 	// The processor time of all its processes is measured.
 	rath("bench --tasks 3 --in-flight 1", "node a ", "node b ", "node c ", "node server ", "this process ", "3 succeeded")
 
-	// A node drains because it is asked to.
-	rath("nodes show b", "agent", "serving", "56 of 56 for new runs are free, 8 are kept", "up since", "sandboxes    "+string(here.Isolation))
+	// A node drains because it is asked to. Its entry may have been renewed while it
+	// was at work.
+	waitFor(t, func() bool {
+		return strings.Contains(rath("nodes show b"), "56 of 56 for new runs are free, 8 are kept")
+	})
+	rath("nodes show b", "agent", "serving", "up since", "sandboxes    "+string(here.Isolation))
 	rath("nodes drain b --wait", "has ended")
 	waitFor(t, func() bool { return strings.Contains(dev.said(), "drained") })
 	rath("nodes show b", "not found", "[exit 3]")

@@ -162,7 +162,7 @@ fault: hang
 // the same deltas, the same classes of errors, the same log.
 func TestScriptedServerIsTheScriptedModel(t *testing.T) {
 	var httpLog, processLog bytes.Buffer
-	o := &openai.Options{Attempts: 1, Idle: 200 * time.Millisecond, FirstToken: time.Second}
+	o := &openai.Options{Attempts: 1, Idle: time.Second, FirstToken: 2 * time.Second}
 	now := func() time.Time { return time.Unix(0, 0) }
 	overHTTP, _ := serve(t, everything, &scripted.Options{Log: &httpLog, Now: now}, o)
 	_, inProcess := serve(t, everything, &scripted.Options{Log: &processLog, Now: now, Hang: 10 * time.Millisecond}, nil)

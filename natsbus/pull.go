@@ -17,6 +17,10 @@ const (
 	// ackWait is how long a node that takes a message may be silent about it
 	// before another one gets it. While a node is at it, it says so.
 	ackWait = 3 * time.Second
+	// holdMost bounds how long a node handles a message, which is longer than any
+	// single wait for a log or for another node takes. What it began goes on
+	// where it has to; the message comes again, here or elsewhere.
+	holdMost = time.Minute
 	// maxPull bounds the messages of one request.
 	maxPull = 64
 	// pullFor is how long a request for messages waits for them. What the
@@ -236,19 +240,10 @@ func (p *puller) start(ctx context.Context, m jsMsg) {
 func (p *puller) one(ctx context.Context, m jsMsg) {
 	stop := make(chan struct{})
 	var alive sync.WaitGroup
-	alive.Go(func() {
-		t := time.NewTicker(ackWait / 3)
-		defer t.Stop()
-		for {
-			select {
-			case <-t.C:
-				_ = m.InProgress()
-			case <-stop:
-				return
-			}
-		}
-	})
-	f := p.handle(ctx, m)
+	alive.Go(func() { p.keep(m, stop) })
+	handling, cancel := context.WithTimeout(ctx, holdMost)
+	f := p.handle(handling, m)
+	cancel()
 	close(stop)
 	alive.Wait()
 	var err error
@@ -268,6 +263,26 @@ func (p *puller) one(ctx context.Context, m jsMsg) {
 	}
 	if err != nil {
 		p.c.o.Logger.Warn("a message will come again though it was handled", "stream", p.stream, "subject", m.Subject(), "err", err)
+	}
+}
+
+// keep says that a message is being handled until stop is closed. It says so no
+// more, and others get the message, if handling does not end when its time is
+// over.
+func (p *puller) keep(m jsMsg, stop <-chan struct{}) {
+	t, most := time.NewTicker(ackWait/3), time.NewTimer(holdMost+ackWait)
+	defer t.Stop()
+	defer most.Stop()
+	for {
+		select {
+		case <-t.C:
+			_ = m.InProgress()
+		case <-most.C:
+			p.c.o.Logger.Error("a message is left to others, because handling it does not end here", "stream", p.stream, "subject", m.Subject())
+			return
+		case <-stop:
+			return
+		}
 	}
 }
 

@@ -1,0 +1,66 @@
+package natsbus
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+)
+
+// TestHandlingEnds has a node hang with a message: what it waits for ends with
+// its context, or never. Either way the message comes again to who takes it.
+func TestHandlingEnds(t *testing.T) {
+	for name, heeds := range map[string]bool{"heeds its context": true, "heeds nothing": false} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *Conn, _ *wire) {
+				task := run.Task{ID: "r1", Workflow: "w", Session: key("s1"), Resume: true}
+				if err := c.PublishWork(t.Context(), DefaultPool, messages.ClassInteractive, run.Work{Task: &task}); err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				var given atomic.Int64
+				taken, never, done := make(chan time.Duration, 2), make(chan struct{}), make(chan error, 1)
+				began := time.Now()
+				go func() {
+					done <- c.PullWork(ctx, DefaultPool, func() int { return 4 }, func(ctx context.Context, _ run.Work) error {
+						if given.Add(1) > 1 {
+							taken <- time.Since(began)
+							return nil
+						}
+						if !heeds {
+							<-never
+							return nil
+						}
+						<-ctx.Done()
+						return ctx.Err()
+					})
+				}()
+				time.Sleep(10 * holdMost)
+				select {
+				case d := <-taken:
+					if d < holdMost || d > holdMost+2*ackWait+pullFor {
+						t.Errorf("it came again after %v, want %v or little more", d, holdMost)
+					}
+				default:
+					t.Error("the message never came again")
+				}
+				close(never)
+				time.Sleep(time.Minute)
+				if n := given.Load(); n != 2 {
+					t.Errorf("it was given %d times", n)
+				}
+				left, err := c.subjects(t.Context(), StreamWork, prefixWork+">")
+				if err != nil || len(left) > 0 {
+					t.Errorf("left in the queue: %v, %v", left, err)
+				}
+				cancel()
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}

@@ -140,10 +140,10 @@ func (p *puller) pull(ctx context.Context, consumer jetstream.Consumer, wait **b
 		}
 		full = left
 		idle.asked(took)
-		if stuck, err := idle.look(ctx, p, consumer); err != nil {
+		if why, err := idle.look(ctx, p, consumer); err != nil {
 			return err
-		} else if stuck {
-			if consumer, err = p.c.renewQueue(ctx, p.pullQueue, "it lost count of its stream"); err != nil {
+		} else if why != "" {
+			if consumer, err = p.c.renewQueue(ctx, p.pullQueue, why); err != nil {
 				return err
 			}
 			idle = idleness{}

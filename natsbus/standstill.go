@@ -10,18 +10,50 @@ import (
 // Servers that lost and elected leaders again and again may be left with a
 // consumer that has lost count of its stream: messages lie there, and nobody
 // gets them. The stream knows no consumer of its own, and the sweeper offers
-// nothing that lies there already, so that a whole pool would stand still. A
-// consumer made anew begins with all that the stream holds; what another node
-// is handling comes twice, which is harmless.
+// nothing that lies there already, so that a whole pool would stand still. Or
+// the consumer counts messages as given that it gives to nobody again, although
+// who had them is gone. A consumer made anew begins with all that the stream
+// holds; what another node is handling comes twice, which is harmless.
 
-// standstill is how long a puller that asks gets nothing before it looks
-// whether there is anything, and between two looks.
-const standstill = 10 * time.Second
+const (
+	// standstill is how long a puller that asks gets nothing before it looks
+	// whether there is anything, and between two looks.
+	standstill = 10 * time.Second
+	// silentLooks is how many looks in a row have to find messages, and a
+	// consumer that neither gave one nor heard of one from the first of them to
+	// the last: ten times as long as a node that has one may be silent.
+	silentLooks = 4
+)
+
+// Why a consumer is made anew.
+const (
+	miscounted = "it lost count of its stream"
+	silent     = "its stream holds messages, and for a while it gave none and nobody who has one told of it"
+)
 
 // idleness is how long a puller has asked in vain.
 type idleness struct {
 	since   time.Time // zero: not at all
 	suspect bool      // at the last look
+	pulse   pulse     // likewise
+	still   int       // looks in a row that found messages and this pulse
+}
+
+// pulse is what a consumer shows of its work. Whatever it gives changes that, and
+// so does each word of a node about a message that it handles, which comes every
+// second: a message may be in somebody's hands for as long as it likes.
+type pulse struct {
+	made  int64 // when the consumer was made
+	given uint64
+	last  int64 // when it last gave one, or somebody was still at one
+}
+
+func pulseOf(info *jetstream.ConsumerInfo) pulse {
+	p := pulse{made: info.Created.UnixNano(), given: info.Delivered.Consumer}
+	if info.Delivered.Last != nil {
+		p.last = info.Delivered.Last.UnixNano()
+	}
+	return p
 }
 
 // asked notes that a request got so many messages.
@@ -34,40 +66,56 @@ func (i *idleness) asked(took int) {
 	}
 }
 
-// look reports whether the consumer was found wrong twice in a row, once it is
-// time to look.
-func (i *idleness) look(ctx context.Context, p *puller, consumer jetstream.Consumer) (bool, error) {
+// look returns why the consumer has to be made anew, "" if nothing says so, once
+// it is time to look.
+func (i *idleness) look(ctx context.Context, p *puller, consumer jetstream.Consumer) (why string, err error) {
 	if i.since.IsZero() || time.Since(i.since) < standstill {
-		return false, nil
+		return "", nil
 	}
 	i.since = time.Now()
-	before := i.suspect
-	var err error
-	i.suspect, err = p.standsStill(ctx, consumer)
-	return before && i.suspect, err
-}
-
-// standsStill reports whether messages lie in the stream that the consumer does
-// not give: it does not count them, or counts them as to be delivered although
-// somebody asks.
-func (p *puller) standsStill(ctx context.Context, consumer jetstream.Consumer) (bool, error) {
 	info, err := api(ctx, p.c, apiConsumerInfo+p.stream+"."+p.durable, consumer.Info)
 	if err != nil {
-		return false, err
+		return "", err
 	}
-	if info.NumAckPending >= info.Config.MaxAckPending {
-		return false, nil // it waits for what it gave
-	}
-	if info.NumPending > 0 {
-		return true, nil
-	}
-	held, err := p.c.subjects(ctx, p.stream, p.filter)
+	subjects, err := p.c.subjects(ctx, p.stream, p.filter)
 	if err != nil {
-		return false, err
+		return "", err
 	}
-	n := uint64(0)
-	for _, m := range held {
-		n += m
+	held := uint64(0)
+	for _, n := range subjects {
+		held += n
 	}
-	return n > uint64(info.NumAckPending), nil
+	return i.found(info, held), nil
+}
+
+// found takes in what a look found: how the consumer stands, and how many
+// messages its stream holds for it.
+func (i *idleness) found(info *jetstream.ConsumerInfo, held uint64) (why string) {
+	before, now := i.suspect, pulseOf(info)
+	i.suspect = wrong(info, held)
+	switch {
+	case held == 0:
+		i.still = 0
+	case i.still == 0 || now != i.pulse:
+		i.still = 1
+	default:
+		i.still++
+	}
+	i.pulse = now
+	switch {
+	case before && i.suspect:
+		return miscounted
+	case i.still >= silentLooks:
+		return silent
+	}
+	return ""
+}
+
+// wrong reports whether messages lie in the stream that the consumer does not
+// count, or counts as to be given although somebody asks.
+func wrong(info *jetstream.ConsumerInfo, held uint64) bool {
+	if info.NumAckPending >= info.Config.MaxAckPending {
+		return false // it waits for what it gave
+	}
+	return info.NumPending > 0 || held > uint64(info.NumAckPending)
 }

@@ -3,12 +3,19 @@ package natsbus
 import (
 	"bytes"
 	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -83,6 +90,174 @@ func TestStandstill(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// keep gives the only message of a queue to nobody, from a consumer that counts
+// it as given and does not give it again for as long as a test takes.
+func keep(t *testing.T, c *Conn, q pullQueue) {
+	t.Helper()
+	cfg := q.config()
+	cfg.AckWait = 1000 * time.Hour
+	consumer, err := c.js.CreateConsumer(t.Context(), q.stream, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch, err := consumer.Fetch(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for range batch.Messages() {
+		n++ // and it is not acknowledged
+	}
+	if info, err := consumer.Info(t.Context()); err != nil || n != 1 || info.NumAckPending != 1 || info.NumPending != 0 {
+		t.Fatalf("the consumer gave %d messages: %+v, %v", n, info, err)
+	}
+}
+
+// TestSilentConsumer: a consumer keeps a message as given that nobody has. Two
+// nodes that ask in vain make it anew, one time each at most, and leave the new
+// one alone, though it gives a message again and again that nobody can take yet.
+func TestSilentConsumer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		var log logBuffer
+		node := func() *Conn {
+			o := nodeOptions(srv)
+			o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			return dial(t, o)
+		}
+		nodes := []*Conn{node(), node()}
+		if err := nodes[0].Provision(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		queue := workQueue(DefaultPool, messages.ClassInteractive)
+		task := run.Task{ID: "r1", Workflow: "w", Session: key("s1"), Resume: true}
+		if err := nodes[0].PublishWork(t.Context(), DefaultPool, messages.ClassInteractive, run.Work{Task: &task}); err != nil {
+			t.Fatal(err)
+		}
+		keep(t, nodes[0], queue)
+
+		ctx, cancel := context.WithCancel(t.Context())
+		var pulling sync.WaitGroup
+		var given, taken atomic.Int64
+		began, first := time.Now(), make(chan time.Duration, 1)
+		for _, c := range nodes {
+			pulling.Go(func() {
+				err := c.PullWork(ctx, DefaultPool, func() int { return 4 }, func(context.Context, run.Work) error {
+					if given.Add(1) == 1 {
+						first <- time.Since(began)
+					}
+					if time.Since(began) < 20*standstill {
+						return errors.New("not yet")
+					}
+					taken.Add(1)
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		time.Sleep(25 * standstill)
+		select {
+		case d := <-first:
+			if most := silentLooks*(standstill+pullFor) + 5*time.Second; d > most {
+				t.Errorf("the work came after %v, want %v at most", d, most)
+			}
+		default:
+			t.Error("nobody ever gets the work")
+		}
+		if n := strings.Count(log.String(), silent); n < 1 || n > len(nodes) {
+			t.Errorf("the consumer was made anew %d times", n)
+		}
+		if n := strings.Count(log.String(), miscounted); n > 0 {
+			t.Errorf("the consumer was called wrong %d times", n)
+		}
+		if n := taken.Load(); n < 1 || n > int64(len(nodes)) {
+			t.Errorf("the work was taken %d times", n)
+		}
+		left, err := nodes[0].subjects(t.Context(), queue.stream, queue.filter)
+		if err != nil || len(left) > 0 {
+			t.Errorf("left in the queue: %v, %v", left, err)
+		}
+		cancel()
+		pulling.Wait()
+	})
+}
+
+// logBuffer is what was logged, by several.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// TestLooks tells from what looks find when a consumer is made anew.
+func TestLooks(t *testing.T) {
+	at := time.Unix(1000, 0)
+	type found struct {
+		pending, acks, held int
+		given               uint64
+		made, last          int // seconds
+	}
+	same := func(n int, f found) []found {
+		return slices.Repeat([]found{f}, n)
+	}
+	// A message that is gone from the stream is counted as given, and hides one
+	// that is not counted.
+	hidden := found{acks: 1, held: 1, given: 7, last: 5}
+	tests := map[string]struct {
+		looks []found
+		want  string // of the last one; all before want nothing
+	}{
+		"nothing there":         {same(20, found{given: 7}), ""},
+		"not counted":           {same(2, found{held: 1}), miscounted},
+		"not given":             {same(2, found{pending: 1, held: 1}), miscounted},
+		"full":                  {same(silentLooks-1, found{pending: 1, acks: 16 << 10, held: 16<<10 + 1}), ""},
+		"full of what is gone":  {same(silentLooks, found{pending: 1, acks: 16 << 10, held: 16<<10 + 1}), silent},
+		"kept":                  {same(silentLooks, hidden), silent},
+		"not yet":               {same(silentLooks-1, hidden), ""},
+		"empty in between":      {slices.Concat(same(silentLooks-1, hidden), same(1, found{given: 7, last: 5}), same(silentLooks-1, hidden)), ""},
+		"given in between":      {slices.Concat(same(silentLooks-1, hidden), same(silentLooks-1, found{acks: 1, held: 1, given: 8, last: 5})), ""},
+		"somebody has it":       {[]found{{0, 1, 1, 7, 0, 1}, {0, 1, 1, 7, 0, 11}, {0, 1, 1, 7, 0, 21}, {0, 1, 1, 7, 0, 31}, {0, 1, 1, 7, 0, 41}}, ""},
+		"made anew by another":  {slices.Concat(same(silentLooks-1, hidden), same(silentLooks-1, found{acks: 1, held: 1, given: 7, last: 5, made: 1})), ""},
+		"kept after a new one":  {slices.Concat(same(2, hidden), same(silentLooks, found{acks: 1, held: 1, given: 7, last: 5, made: 1})), silent},
+		"nothing was ever told": {same(silentLooks, found{acks: 1, held: 1, last: -1}), silent},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			var i idleness
+			for n, f := range tc.looks {
+				info := &jetstream.ConsumerInfo{
+					Created: at.Add(time.Duration(f.made) * time.Second), NumPending: uint64(f.pending), NumAckPending: f.acks,
+					Delivered: jetstream.SequenceInfo{Consumer: f.given}, Config: signalsQueue().config(),
+				}
+				if f.last >= 0 {
+					last := at.Add(time.Duration(f.last) * time.Second)
+					info.Delivered.Last = &last
+				}
+				want := ""
+				if n == len(tc.looks)-1 {
+					want = tc.want
+				}
+				if why := i.found(info, uint64(f.held)); why != want {
+					t.Errorf("look %d: made anew because %q, want %q", n+1, why, want)
+				}
+			}
+		})
+	}
 }
 
 // TestIdleLooks: while nothing lies in its stream, a puller asks of its consumer

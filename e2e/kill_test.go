@@ -138,6 +138,23 @@ func install(t *testing.T) *installation {
 	return i
 }
 
+// asked counts the requests that the model server has got.
+func (i *installation) asked() int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return bytes.Count(i.witness.Bytes(), []byte("\n"))
+}
+
+// until waits until the model server has got n requests.
+func (i *installation) until(n int) {
+	i.t.Helper()
+	for end := time.Now().Add(40 * time.Second); i.asked() < n; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			i.t.Fatalf("the model was asked %d times after 40 s, want %d", i.asked(), n)
+		}
+	}
+}
+
 // process is one start of the node.
 type process struct {
 	cmd *exec.Cmd
@@ -314,17 +331,21 @@ func TestKill(t *testing.T) {
 	if r := p.wait(t, "calm", "succeeded"); r.State != "succeeded" {
 		t.Fatalf("the undisturbed run is %+v", r)
 	}
-	span := time.Since(began)
+	span, rounds := time.Since(began), i.asked()
 	seed := uint64(time.Now().UnixNano())
 	random := rand.New(rand.NewPCG(seed, 1))
-	t.Logf("an undisturbed run takes %v; seed %d", span, seed)
+	t.Logf("an undisturbed run takes %v and %d rounds; seed %d", span, rounds, seed)
 	runs := []string{"calm"}
 	const kills = 50
 	for k := range kills {
 		id := fmt.Sprintf("k%d", k)
 		runs = append(runs, id)
+		before := i.asked()
 		p.submit(t, id, "go")
-		time.Sleep(time.Duration(random.Int64N(int64(span)))) // the random moment
+		// The random moment lies in the span of a round: how long a run takes
+		// depends on what else the machine does.
+		i.until(before + random.IntN(rounds+1))
+		time.Sleep(time.Duration(random.Int64N(int64(span) / int64(rounds))))
 		p.kill(t)
 		p = i.start()
 		if r := p.wait(t, id, "succeeded"); r.State != "succeeded" {

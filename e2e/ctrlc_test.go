@@ -18,7 +18,7 @@ call: list_workspace_files {}
 
 -- look again --
 round: 2
-delay: 1500ms
+delay: 3s
 call: list_workspace_files {}
 
 -- say --
@@ -82,7 +82,7 @@ func TestInterrupt(t *testing.T) {
 func TestInterruptTwice(t *testing.T) {
 	d := newDesk(t)
 	// The model would answer long after the test has given up.
-	j := d.working(strings.Replace(slowScript, "1500ms", "5m", 1))
+	j := d.working(strings.Replace(slowScript, "3s", "5m", 1))
 	j.signal(syscall.SIGINT)
 	j.until("parking", func() bool { return strings.Contains(j.stderr.String(), "interrupt again to exit at once") })
 	j.signal(syscall.SIGINT)
@@ -90,7 +90,7 @@ func TestInterruptTwice(t *testing.T) {
 	if o.code != 130 || strings.Contains(o.stderr, "parked") {
 		t.Fatalf("want exit 130 at once: %v", o)
 	}
-	d.file("slow.txtar", strings.Replace(slowScript, "1500ms", "1ms", 1))
+	d.file("slow.txtar", strings.Replace(slowScript, "3s", "1ms", 1))
 	d.rath("resume", "@last", "--script", "slow.txtar").want(t, 0, "All is listed.")
 }
 

@@ -144,18 +144,28 @@ func (w *world) stored(ctx context.Context) {
 	defer w.load.mu.Unlock()
 	for _, id := range w.load.order {
 		t := w.load.tasks[id]
-		m, err := s.GetLastMsgForSubject(ctx, "rath.run.default."+id+".result")
-		// Who listens hears a result before it is stored.
-		for end := time.Now().Add(storing); errors.Is(err, jetstream.ErrMsgNotFound) && t.Result != "" && time.Now().Before(end); {
-			sleep(ctx, 200*time.Millisecond)
-			m, err = s.GetLastMsgForSubject(ctx, "rath.run.default."+id+".result")
+		patience := time.Duration(0)
+		if t.Result != "" {
+			patience = storing // who listens hears a result before it is stored
 		}
+		m, err := last(ctx, s, "rath.run.default."+id+".result", patience)
 		switch {
 		case errors.Is(err, jetstream.ErrMsgNotFound) && t.Result == "" && !t.Acked:
 		case err != nil:
 			w.fail("the result of run %s is not stored: %v", id, err)
 		case t.Result != "" && t.Result != common(m.Data):
 			w.fail("the result of run %s is stored as\n%s\nand was told as\n%s", id, m.Data, t.Result)
+		}
+	}
+}
+
+// last is the last message of a subject, asked for again while there is none:
+// the replica that answers may not hold yet what others do.
+func last(ctx context.Context, s jetstream.Stream, subject string, patience time.Duration) (*jetstream.RawStreamMsg, error) {
+	for end := time.Now().Add(patience); ; sleep(ctx, 200*time.Millisecond) {
+		m, err := s.GetLastMsgForSubject(ctx, subject)
+		if !errors.Is(err, jetstream.ErrMsgNotFound) || ctx.Err() != nil || !time.Now().Before(end) {
+			return m, err
 		}
 	}
 }

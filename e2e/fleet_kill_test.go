@@ -163,7 +163,7 @@ func (w *world) folds(ctx context.Context, js jetstream.JetStream) map[int]int {
 			return err
 		}
 		for subject := range info.State.Subjects {
-			m, err := s.GetLastMsgForSubject(ctx, subject)
+			m, err := last(ctx, s, subject, storing)
 			var state struct {
 				Fold int `json:"fold"`
 			}

@@ -91,13 +91,24 @@ func loseWork(ctx context.Context, t *testing.T, cluster *natstest.Cluster) {
 	if err == nil {
 		err = js.DeleteStream(ctx, natsbus.StreamWork)
 	}
-	if err == nil {
-		cfg := s.CachedInfo().Config
-		cfg.Placement = &jetstream.Placement{Tags: []string{natstest.Last}}
-		s, err = js.CreateStream(ctx, cfg)
-	}
 	if err != nil {
 		t.Fatal(err)
+	}
+	cfg := s.CachedInfo().Config
+	cfg.Placement = &jetstream.Placement{Tags: []string{natstest.Last}}
+	for {
+		trying, cancel := context.WithTimeout(ctx, 10*time.Second)
+		s, err = js.CreateStream(trying, cfg)
+		cancel()
+		if err == nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatal(err)
+		case <-time.After(100 * time.Millisecond): // servers learn each other's tags
+			t.Logf("the stream is not made yet: %v", err)
+		}
 	}
 	cluster.Stop(3)
 	cluster.Stop(4)

@@ -23,6 +23,9 @@ func tryLock(f *os.File) (bool, error) {
 	return false, err
 }
 
+// ended is for locks that outlive their process in its children; here none does.
+func ended(int) bool { return false }
+
 func isFull(err error) bool {
 	return errors.Is(err, windows.ERROR_DISK_FULL) || errors.Is(err, windows.ERROR_HANDLE_DISK_FULL)
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 )
 
 var (
@@ -51,6 +52,11 @@ const lockName = "rath.lock"
 // probeSize is enough for the first blocks of a few streams.
 const probeSize = 256 << 10
 
+// lingering bounds how long a directory may stay held when its process has ended:
+// a child that it was starting when it was killed has its files open, and with them
+// the lock, until it runs its own program.
+const lingering = 2 * time.Second
+
 // dirLock holds a store directory until it is released or the process ends.
 type dirLock struct{ f *os.File }
 
@@ -60,6 +66,10 @@ func lockDir(dir string) (*dirLock, error) {
 		return nil, classify(dir, err)
 	}
 	held, err := tryLock(f)
+	for end := time.Now().Add(lingering); err == nil && !held && ended(readPID(f)) && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+		held, err = tryLock(f)
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("natsserver: lock store directory %s: %w", dir, err), f.Close())
 	}

@@ -85,6 +85,26 @@ func alive(t *testing.T, own string) []proc {
 	return leftOver(runs, []byte("\x00TMPDIR="+filepath.Join(own, tmpDir)+"\x00"))
 }
 
+// stopped reports whether no thread of a process goes on. A signal to stop is
+// taken by one of them, and by the others a moment later.
+func stopped(t *testing.T, pid int) bool {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("threads of %d: %v, %v", pid, threads, err)
+	}
+	for _, thread := range threads {
+		data, err := os.ReadFile(thread)
+		if err != nil {
+			return false
+		}
+		if _, after, _ := strings.Cut(string(data), ") "); !strings.HasPrefix(after, "T") {
+			return false
+		}
+	}
+	return true
+}
+
 func onlyFolder(t *testing.T, state string) string {
 	t.Helper()
 	folders, err := filepath.Glob(filepath.Join(state, "box-*"))
@@ -101,9 +121,7 @@ func TestHostKilled(t *testing.T) {
 		t.Run("level "+string(level), func(t *testing.T) {
 			dir, host := startHost(t, level)
 			own := onlyFolder(t, filepath.Join(dir, "state"))
-			if n := len(alive(t, own)); n < 4 {
-				t.Fatalf("only %d processes live; the test shows nothing", n)
-			}
+			until(t, "the whole tree runs", func() bool { return len(alive(t, own)) >= 4 })
 			host.Process.Kill()
 			host.Wait()
 			// Nobody cleans up: the supervisor notices by itself.
@@ -122,7 +140,9 @@ func TestReap(t *testing.T) {
 				t.Fatalf("Reap touched the sandbox of a living process: %v, %v", got, err)
 			}
 
-			// Killed together, the supervisor has no time to clean up.
+			until(t, "the whole tree runs", func() bool { return len(alive(t, own)) >= 4 })
+			// Killed together, the supervisor has no time to clean up, and the host
+			// none to see that it died.
 			runs, err := readRuns(filepath.Join(own, runsFile))
 			if err != nil {
 				t.Fatal(err)
@@ -132,6 +152,7 @@ func TestReap(t *testing.T) {
 					if err := host.Process.Signal(syscall.SIGSTOP); err != nil {
 						t.Fatal(err)
 					}
+					until(t, "the host is stopped", func() bool { return stopped(t, host.Process.Pid) })
 					killProc(p)
 				}
 			}

@@ -85,11 +85,12 @@ type puller struct {
 func (p *puller) run(ctx context.Context) error {
 	p.busy = make(chan struct{}, 4*maxPull)
 	defer p.wg.Wait()
+	var idle idleness
 	for wait, ever := newBackoff(), false; ; {
 		consumer, err := p.c.openQueue(ctx, p.pullQueue)
 		if err == nil {
 			ever = true
-			err = p.pull(ctx, consumer, &wait)
+			err = p.pull(ctx, consumer, &idle, &wait)
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -105,16 +106,15 @@ func (p *puller) run(ctx context.Context) error {
 }
 
 // pull asks for messages until that fails.
-func (p *puller) pull(ctx context.Context, consumer jetstream.Consumer, wait **backoff) error {
+func (p *puller) pull(ctx context.Context, consumer jetstream.Consumer, idle *idleness, wait **backoff) error {
 	if p.lobby != nil {
 		p.lobby.join(ctx, p, consumer)
 		defer p.lobby.leave(p)
 	}
-	var idle idleness
 	for full := false; ctx.Err() == nil; {
 		n := min(p.slots()-len(p.busy), maxPull)
 		if n <= 0 || p.behind != nil && p.behind.eager.Load() {
-			full, idle = true, idleness{}
+			full, *idle = true, idleness{}
 			p.pressed.Store(true)
 			if p.lobby != nil {
 				p.lobby.attend(ctx, n <= 0)
@@ -134,21 +134,20 @@ func (p *puller) pull(ctx context.Context, consumer jetstream.Consumer, wait **b
 				continue
 			}
 		}
-		took, left, err := p.batch(ctx, consumer, n)
-		if err != nil {
-			return err
-		}
-		full = left
-		idle.asked(took)
 		if why, err := idle.look(ctx, p, consumer); err != nil {
 			return err
 		} else if why != "" {
 			if consumer, err = p.c.renewQueue(ctx, p.pullQueue, why); err != nil {
 				return err
 			}
-			idle = idleness{}
+			*idle = idleness{}
 		}
-		*wait = newBackoff()
+		took, left, err := p.batch(ctx, consumer, n)
+		idle.asked(took)
+		if err != nil {
+			return err
+		}
+		full, *wait = left, newBackoff()
 	}
 	return ctx.Err()
 }

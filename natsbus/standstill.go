@@ -9,7 +9,8 @@ import (
 
 // Servers that lost and elected leaders again and again may be left with a
 // consumer that has lost count of its stream: messages lie there, and nobody
-// gets them. The stream knows no consumer of its own, and the sweeper offers
+// gets them. Or it answers how it stands, and nobody hears who asks it for
+// messages. The stream knows no consumer of its own, and the sweeper offers
 // nothing that lies there already, so that a whole pool would stand still. Or
 // the consumer counts messages as given that it gives to nobody again, although
 // who had them is gone. A consumer made anew begins with all that the stream
@@ -27,11 +28,11 @@ const (
 
 // Why a consumer is made anew.
 const (
-	miscounted = "it lost count of its stream"
+	miscounted = "it lost count of its stream, or does not hear who asks it"
 	silent     = "its stream holds messages, and for a while it gave none and nobody who has one told of it"
 )
 
-// idleness is how long a puller has asked in vain.
+// idleness is how long a puller has asked in vain, also where that failed.
 type idleness struct {
 	since   time.Time // zero: not at all
 	suspect bool      // at the last look
@@ -91,31 +92,25 @@ func (i *idleness) look(ctx context.Context, p *puller, consumer jetstream.Consu
 // found takes in what a look found: how the consumer stands, and how many
 // messages its stream holds for it.
 func (i *idleness) found(info *jetstream.ConsumerInfo, held uint64) (why string) {
-	before, now := i.suspect, pulseOf(info)
-	i.suspect = wrong(info, held)
+	last, now := i.pulse, pulseOf(info)
+	before := i.suspect && now.made == last.made
+	full := info.NumAckPending >= info.Config.MaxAckPending // it waits for what it gave
+	uncounted := !full && held > info.NumPending+uint64(info.NumAckPending)
+	ungiven := !full && info.NumPending > 0
+	i.pulse, i.suspect = now, uncounted || ungiven
 	switch {
 	case held == 0:
 		i.still = 0
-	case i.still == 0 || now != i.pulse:
+	case i.still == 0 || now != last:
 		i.still = 1
 	default:
 		i.still++
 	}
-	i.pulse = now
 	switch {
-	case before && i.suspect:
+	case before && (uncounted || ungiven && now.given == last.given): // else others get them
 		return miscounted
 	case i.still >= silentLooks:
 		return silent
 	}
 	return ""
-}
-
-// wrong reports whether messages lie in the stream that the consumer does not
-// count, or counts as to be given although somebody asks.
-func wrong(info *jetstream.ConsumerInfo, held uint64) bool {
-	if info.NumAckPending >= info.Config.MaxAckPending {
-		return false // it waits for what it gave
-	}
-	return info.NumPending > 0 || held > uint64(info.NumAckPending)
 }

@@ -225,6 +225,9 @@ func TestLooks(t *testing.T) {
 		"nothing there":         {same(20, found{given: 7}), ""},
 		"not counted":           {same(2, found{held: 1}), miscounted},
 		"not given":             {same(2, found{pending: 1, held: 1}), miscounted},
+		"not given by the new":  {[]found{{pending: 1, held: 1}, {pending: 1, held: 1, made: 1}}, ""},
+		"given to others":       {[]found{{pending: 1, acks: 1, held: 2, given: 1}, {pending: 1, acks: 1, held: 2, given: 2}}, ""},
+		"counted in part":       {[]found{{pending: 1, acks: 1, held: 3, given: 1}, {pending: 1, acks: 1, held: 3, given: 2}}, miscounted},
 		"full":                  {same(silentLooks-1, found{pending: 1, acks: 16 << 10, held: 16<<10 + 1}), ""},
 		"full of what is gone":  {same(silentLooks, found{pending: 1, acks: 16 << 10, held: 16<<10 + 1}), silent},
 		"kept":                  {same(silentLooks, hidden), silent},
@@ -258,6 +261,68 @@ func TestLooks(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestUnheardConsumer: there is a consumer that answers how it stands, and nobody
+// hears who asks it for messages. It is made anew.
+func TestUnheardConsumer(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+		queue := workQueue(DefaultPool, messages.ClassInteractive)
+		if _, err := c.openQueue(t.Context(), queue); err != nil {
+			t.Fatal(err)
+		}
+		made := consumerOf(t, c, queue).Created
+		var removed atomic.Bool
+		var unheard atomic.Int64
+		asked := []byte("CONSUMER.MSG.NEXT." + queue.stream + "." + queue.durable + " ")
+		w.set(nil, func(b []byte) bool {
+			if bytes.Contains(b, []byte(apiConsumerDelete+queue.stream+"."+queue.durable)) {
+				removed.Store(true)
+			}
+			for rest := b; !removed.Load(); {
+				i := bytes.Index(rest, asked)
+				if i < 0 {
+					break
+				}
+				unheard.Add(1)
+				rest = rest[i+len(asked):]
+				copy(b[len(b)-len(rest)-2:], "X ") // that consumer nobody knows
+			}
+			return true
+		})
+		task := run.Task{ID: "r1", Workflow: "w", Session: key("s1"), Resume: true}
+		if err := c.PublishWork(t.Context(), DefaultPool, messages.ClassInteractive, run.Work{Task: &task}); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		began, got, done := time.Now(), make(chan time.Duration, 1), make(chan error, 1)
+		go func() {
+			done <- c.PullWork(ctx, DefaultPool, func() int { return 4 }, func(context.Context, run.Work) error {
+				got <- time.Since(began)
+				return nil
+			})
+		}()
+		time.Sleep(time.Hour)
+		select {
+		case d := <-got:
+			if d > 2*standstill+5*time.Second {
+				t.Errorf("the work came after %v", d)
+			}
+		default:
+			t.Error("nobody ever gets the work")
+		}
+		w.set(nil, nil)
+		if unheard.Load() == 0 {
+			t.Error("nobody asked in vain")
+		}
+		if again := consumerOf(t, c, queue).Created; !again.After(made) {
+			t.Errorf("the consumer is that of %v", again)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestIdleLooks: while nothing lies in its stream, a puller asks of its consumer

@@ -216,8 +216,9 @@ func (w *world) left(ctx context.Context, s jetstream.Stream) string {
 	fmt.Fprintf(&b, "of %s, %s %.1000s", m.Time.Format(time.RFC3339Nano), m.Subject, m.Data)
 	consumers := s.ListConsumers(ctx)
 	for c := range consumers.Info() {
-		fmt.Fprintf(&b, "\n%s: %d pending, %d delivered and not acknowledged, %d again, %d ask; delivered up to %d, acknowledged up to %d",
-			c.Name, c.NumPending, c.NumAckPending, c.NumRedelivered, c.NumWaiting, c.Delivered.Stream, c.AckFloor.Stream)
+		fmt.Fprintf(&b, "\n%s of %s: %d pending, %d delivered and not acknowledged, %d again, %d ask; %d deliveries up to %d, the last one or word about one at %v; acknowledged up to %d",
+			c.Name, c.Created.Format(time.RFC3339), c.NumPending, c.NumAckPending, c.NumRedelivered, c.NumWaiting,
+			c.Delivered.Consumer, c.Delivered.Stream, c.Delivered.Last, c.AckFloor.Stream)
 	}
 	if err := consumers.Err(); err != nil {
 		fmt.Fprintf(&b, "\nconsumers: %v", err)

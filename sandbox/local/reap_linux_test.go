@@ -40,7 +40,7 @@ func RunHost() {
 // detached leaves its session and its parents.
 const detached = "setsid sh -c 'setsid sleep 101 & exit' & sleep 102 & "
 
-// startHost starts a host and returns when its command runs.
+// startHost starts a host and returns when all processes of its command run.
 func startHost(t *testing.T, level sandbox.Isolation) (dir string, host *exec.Cmd) {
 	t.Helper()
 	dir = t.TempDir()
@@ -60,6 +60,16 @@ func startHost(t *testing.T, level sandbox.Isolation) (dir string, host *exec.Cm
 	until(t, "the command runs", func() bool {
 		_, err := os.Stat(filepath.Join(dir, "work", "ready"))
 		return err == nil
+	})
+	own := onlyFolder(t, filepath.Join(dir, "state"))
+	until(t, "all of it runs", func() bool {
+		sleeps := map[int]bool{}
+		for _, p := range alive(t, own) {
+			if name, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/comm"); err == nil && string(name) == "sleep\n" {
+				sleeps[p.pid] = true
+			}
+		}
+		return len(sleeps) == 3 // two in the background, and the one in front
 	})
 	return dir, host
 }

@@ -3,6 +3,7 @@ package flow_test
 import (
 	"context"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -202,5 +203,25 @@ func TestWorkspaceNotStored(t *testing.T) {
 	}
 	if keys := w.Keys(); len(keys) > 0 {
 		t.Errorf("the refused task left %v", keys)
+	}
+}
+
+// away is a store of blobs that does not answer.
+type away struct{ blob.Store }
+
+var errAway = errors.New("no answer")
+
+func (away) Get(context.Context, blob.Digest) (io.ReadCloser, error) { return nil, errAway }
+
+// TestWorkspaceAway: a task whose files cannot be looked at now is not wrong, and
+// may come again.
+func TestWorkspaceAway(t *testing.T) {
+	var w world
+	rt := w.runtime(nil)
+	rt.Blobs = func(session.Tenant) blob.Store { return away{} }
+	task := run.Task{ID: "r", Workflow: "w", Session: home, Workspace: blob.Sum([]byte("something"))}
+	err := rt.Enqueue(t.Context(), task)
+	if !errors.Is(err, errAway) || errors.Is(err, session.ErrNotFound) {
+		t.Errorf("error %v", err)
 	}
 }

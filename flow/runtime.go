@@ -197,8 +197,12 @@ func (rt *Runtime) claimOf(ctx context.Context, g Registration, t run.Task, s se
 		}
 	}
 	if !t.Workspace.IsZero() && !t.Resume {
-		if _, err := workspace.Load(ctx, rt.Blobs(t.Session.Tenant), t.Workspace); err != nil {
+		_, err := workspace.Load(ctx, rt.Blobs(t.Session.Tenant), t.Workspace)
+		switch {
+		case errors.Is(err, blob.ErrNotFound), errors.Is(err, blob.ErrCorrupt), errors.Is(err, workspace.ErrMalformed):
 			return c, fmt.Errorf("flow: workspace %s of task %s is not stored here, upload it first: %w: %w", t.Workspace.Short(), t.ID, session.ErrNotFound, err)
+		case err != nil: // whether it is there is not known
+			return c, fmt.Errorf("flow: look at workspace %s of task %s: %w", t.Workspace.Short(), t.ID, err)
 		}
 		c.Events = append(c.Events, session.PlacedEvent(session.Placement{Backend: "local", Head: t.Workspace, Spec: ""}))
 	}

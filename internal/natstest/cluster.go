@@ -98,7 +98,8 @@ func FreePort(tb testing.TB) int {
 }
 
 // Start starts a stopped server on its directory; when all are running it
-// waits until the cluster has a leader that all of them know.
+// waits until the cluster has a leader that all of them know and that has heard of
+// all of them: before, it has no place for a stream of as many replicas.
 func (c *Cluster) Start(tb testing.TB, i int) {
 	tb.Helper()
 	s, err := server.NewServer(c.configs[i])
@@ -125,14 +126,14 @@ func (c *Cluster) settled() bool {
 	if slices.Contains(c.servers, nil) {
 		return true // not all of them are running yet
 	}
-	leader := false
+	known := 0
 	for _, s := range c.servers {
 		if !s.JetStreamIsCurrent() {
 			return false
 		}
-		leader = leader || s.JetStreamIsLeader()
+		known = max(known, len(s.JetStreamClusterPeers())) // of who leads, it says
 	}
-	return leader
+	return known == len(c.servers)
 }
 
 // Stop stops a server and waits for it; the others elect new leaders.

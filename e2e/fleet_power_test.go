@@ -37,7 +37,12 @@ func commitTo(ctx context.Context, w *world, level natsbus.Level) (*committers, 
 		Probe: natsbus.MonitorProbe(monitors...),
 	})
 	if err == nil {
-		err = c.Provision(ctx)
+		// The servers are up, but who leads them may not have heard of all of them.
+		for until := time.Now().Add(time.Minute); ; sleep(ctx, 200*time.Millisecond) {
+			if err = c.Provision(ctx); !natsbus.WillPass(err) || time.Now().After(until) {
+				break
+			}
+		}
 	}
 	return &committers{c: c}, err
 }

@@ -2,6 +2,7 @@ package natsserver_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -56,8 +57,17 @@ func TestCluster(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "EV", Subjects: []string{"rath.ev.>"}, Replicas: 3}); err != nil {
-		t.Fatal(err)
+	for {
+		_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "EV", Subjects: []string{"rath.ev.>"}, Replicas: 3})
+		if err == nil {
+			break
+		}
+		// Who leads the servers may not have heard of all of them.
+		const noPeers = 10005
+		if api, ok := errors.AsType[*jetstream.APIError](err); !ok || api.ErrorCode != noPeers || ctx.Err() != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond)
 	}
 	if _, err := js.Publish(ctx, "rath.ev.1", []byte("kept")); err != nil {
 		t.Fatal(err)

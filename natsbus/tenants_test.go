@@ -195,9 +195,13 @@ func TestPools(t *testing.T) {
 		note := func(what string) func() { return func() { order = append(order, what) } }
 		gpu := &spec{slots: 1, pool: "gpu", only: []flow.Registration{busy("", note("interactive")), busy("batch", note("batch"))}}
 		a, g := startNode(t, srv, "node-a"), startNodeWith(t, srv, "node-g", gpu)
+		// Who takes over a part of the relay may offer again what was offered just
+		// before, which nobody would take away here.
+		time.Sleep(3 * time.Second)
 		submit(t, nc, "busy", `{"id":"r1"}`)
 		submit(t, nc, "agent", `{"id":"r2","input":"x"}`)
 		succeeded(t, nc, "r1", "r2")
+		time.Sleep(3 * time.Second)
 		g.stop()
 		for i := range 5 {
 			submit(t, nc, "busybatch", fmt.Sprintf(`{"id":"b%d"}`, i))

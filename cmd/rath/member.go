@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -387,17 +388,25 @@ func (m *member) ended() string {
 	return "died: " + m.err.Error()
 }
 
+// Nodes of a fleet listen on ports below those that Linux, macOS and Windows give to
+// outgoing connections: one that was found free is not taken by a connection before
+// its node is up, nor while a node that died is started again.
+const firstPort, portCount = 10_000, 10_000
+
 // freePorts finds so many TCP ports of this machine that nobody listens on. It lets
 // them go together, because one that is free again may be found again.
 func freePorts(n int) ([]int, error) {
-	ports := make([]int, n)
-	for i := range ports {
-		l, err := net.Listen("tcp", loopback(0))
-		if err != nil {
+	var ports []int
+	for tries := 1; len(ports) < n; tries++ {
+		port := firstPort + rand.IntN(portCount)
+		l, err := net.Listen("tcp", loopback(port))
+		switch {
+		case err == nil:
+			defer l.Close()
+			ports = append(ports, port)
+		case tries > 1000: // all others that were tried are somebody's
 			return nil, fmt.Errorf("find a free port: %w", err)
 		}
-		defer l.Close()
-		ports[i] = l.Addr().(*net.TCPAddr).Port
 	}
 	return ports, nil
 }

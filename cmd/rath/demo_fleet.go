@@ -29,6 +29,7 @@ type fleetDemo struct {
 	id     run.ID
 
 	branches map[run.ID]*fleetBranch // by their runs
+	fanned   bool                    // that they were opened was told
 	running  bool                    // where they run was told
 	victim   *member                 // that was killed
 	killed   time.Time
@@ -189,6 +190,8 @@ func (d *fleetDemo) record(r *lineage.Record) {
 		d.branches[r.Run] = &fleetBranch{name: r.Name}
 	case r.Kind == lineage.FannedOut && r.Run == d.id:
 		d.say("fan-out", "", "%s at once, each wherever a node is free", counted(int64(len(demo.Coders)), "branch"))
+		d.fanned = true
+		d.begun()
 	case r.Kind == lineage.Claimed && b != nil && r.Home == "":
 		d.claimed(b, r)
 	case r.Kind == lineage.Ended && b != nil && r.Home == "" && d.out.Terminal():
@@ -224,7 +227,7 @@ func (d *fleetDemo) nameOf(incarnation string) string {
 	return incarnation
 }
 
-// claimed notes where a branch runs, and tells it once as many do as can.
+// claimed notes where a branch runs.
 func (d *fleetDemo) claimed(b *fleetBranch, r *lineage.Record) {
 	b.node, b.attempts = r.Node, r.Attempt
 	if d.victim != nil && b.name == doomed {
@@ -236,13 +239,19 @@ func (d *fleetDemo) claimed(b *fleetBranch, r *lineage.Record) {
 		d.say("  "+b.name, "", "on node %s", d.nameOf(b.node))
 		return
 	}
+	d.begun()
+}
+
+// begun tells where the branches run once as many do as can. Their records may
+// overtake that of the fan-out.
+func (d *fleetDemo) begun() {
 	claimed := 0
 	for _, x := range d.branches {
 		if x.node != "" {
 			claimed++
 		}
 	}
-	if claimed == d.atOnce {
+	if d.fanned && !d.running && claimed >= d.atOnce {
 		d.where()
 		d.strike()
 	}

@@ -198,7 +198,7 @@ func (a *app) resume(ctx context.Context, name string, o *runOptions) (err error
 	if work.Models, err = a.scriptModels(o.script); err != nil {
 		return err
 	}
-	s, err := a.open(ctx, work)
+	s, err := a.openThere(ctx, work)
 	if err != nil {
 		return err
 	}
@@ -263,7 +263,7 @@ fork_of: the new session is recorded like everything else. Continue it with
 }
 
 func (a *app) fork(ctx context.Context, name string, at uint64) (err error) {
-	s, err := a.open(ctx, &node.Options{})
+	s, err := a.openThere(ctx, &node.Options{})
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"runtime"
 
 	"github.com/spf13/cobra"
@@ -107,9 +106,9 @@ func checkSandbox(ctx context.Context) finding {
 // checkSystem opens what other commands would open.
 func (a *app) checkSystem(ctx context.Context) []finding {
 	where := finding{Check: "system"}
-	s, err := a.open(ctx, nil)
+	s, err := a.openThere(ctx, &node.Options{Idle: true})
 	if err != nil {
-		if _, missing := os.Stat(a.config.Store.Value); os.IsNotExist(missing) && !a.ambient() {
+		if !a.ambient() && a.storeThere() != nil {
 			return []finding{{Check: "store", OK: true, Found: "none at " + a.config.Store.Value + " yet", Remedy: "\"demo\" or \"run\" makes one"}}
 		}
 		where.Found, where.Remedy = term.Line(messages.Text(err), 300), "see \"help exit-codes\"; --server, --context and --store choose another system"

@@ -63,7 +63,7 @@ func (a *app) rewind(ctx context.Context, name, workflow string, t messages.Task
 	if !strings.Contains(name, ":") {
 		return fail(exitUsage, "rewind %s: to which version? name it as %s:3", name, name)
 	}
-	s, err := a.open(ctx, &node.Options{})
+	s, err := a.openThere(ctx, &node.Options{})
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ related. It is a task of the workflow "merge".`,
 }
 
 func (a *app) merge(ctx context.Context, names []string) (err error) {
-	s, err := a.open(ctx, &node.Options{})
+	s, err := a.openThere(ctx, &node.Options{})
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -78,11 +77,10 @@ func (a *app) openStreams(ctx context.Context, r rights, monitor []string) (*str
 		// What wrote the file does not live any more: the store is ours.
 		o.URL, o.Level = "", level
 	}
-	dir := filepath.Join(store, "nats")
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return nil, fail(exitNotFound, "there is no store at %s: name another place with --store or --server", store)
+	if err := a.storeThere(); err != nil {
+		return nil, err
 	}
-	server, err := natsserver.Start(ctx, &natsserver.Options{StoreDir: dir, Lazy: level == natsbus.Lazy, Logger: a.logger()})
+	server, err := natsserver.Start(ctx, &natsserver.Options{StoreDir: logDir(store), Lazy: level == natsbus.Lazy, Logger: a.logger()})
 	if err != nil {
 		return nil, err
 	}

@@ -66,12 +66,35 @@ func (a *app) useSelected() bool {
 	if a.config.Store.Origin != "default" || a.selectedContext() == "" {
 		return false
 	}
-	_, err := os.Stat(a.config.Store.Value)
-	return errors.Is(err, fs.ErrNotExist)
+	return a.storeThere() != nil
 }
 
-// open reaches the system. With work it becomes a node that takes tasks, unless
-// one runs already.
+// logDir is the directory of a store that holds its log. Without it there is no
+// store, whatever else lies there.
+func logDir(store string) string { return filepath.Join(store, "nats") }
+
+// storeThere says what to do where there is no store; nil if there is one.
+func (a *app) storeThere() error {
+	store := a.config.Store.Value
+	if _, err := os.Stat(logDir(store)); errors.Is(err, fs.ErrNotExist) {
+		return fail(exitNotFound, "there is no store at %s: start with %q or %q, or name another place with --store or --server",
+			store, a.invocation()+" demo", a.invocation()+" run")
+	}
+	return nil
+}
+
+// openThere is open for commands about what a store holds: they make none.
+func (a *app) openThere(ctx context.Context, work *node.Options) (*system, error) {
+	if !a.ambient() {
+		if err := a.storeThere(); err != nil {
+			return nil, err
+		}
+	}
+	return a.open(ctx, work)
+}
+
+// open reaches the system, and makes the store that is missing. It becomes a
+// node, unless one runs already.
 func (a *app) open(ctx context.Context, work *node.Options) (*system, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -85,13 +108,6 @@ func (a *app) open(ctx context.Context, work *node.Options) (*system, error) {
 			return s, err
 		}
 		// What wrote the file does not live any more: the store is ours.
-	}
-	if work == nil {
-		if _, err := os.Stat(store); errors.Is(err, fs.ErrNotExist) {
-			return nil, fail(exitNotFound, "there is no store at %s: start with %q or %q, or name another place with --store or --server",
-				store, a.invocation()+" demo", a.invocation()+" run")
-		}
-		work = &node.Options{Idle: true}
 	}
 	s, err := a.host(ctx, work)
 	if errors.Is(err, natsserver.ErrStoreInUse) {
@@ -216,7 +232,7 @@ func (s *system) own() bool { return s.node != nil }
 
 // with opens the system to look at it, runs fn, and closes it.
 func (a *app) with(ctx context.Context, fn func(*system) error) (err error) {
-	s, err := a.open(ctx, nil)
+	s, err := a.openThere(ctx, &node.Options{Idle: true})
 	if err != nil {
 		return err
 	}

@@ -177,11 +177,12 @@ func (c *Client) mine(id run.ID) bool {
 }
 
 // Cancel asks a run to stop and returns once that is recorded; the run ends
-// soon after. A run whose task no node has taken yet is cancelled too.
-// run.ErrState means that it has ended, run.ErrUnknownRun that no task of this id
-// was stored: then nothing is recorded, and a task that comes later runs.
-func (c *Client) Cancel(ctx context.Context, id run.ID, reason string) error {
-	return c.control(ctx, id, messages.VerbCancel, messages.Control{Reason: reason, Submitted: true})
+// soon after. A run whose task no node has taken yet is cancelled too. reason is
+// kept as evidence, like by, who asks. run.ErrState means that it has ended,
+// run.ErrUnknownRun that no task of this id was stored: then nothing is recorded,
+// and a task that comes later runs.
+func (c *Client) Cancel(ctx context.Context, id run.ID, by, reason string) error {
+	return c.control(ctx, id, messages.VerbCancel, messages.Control{By: by, Reason: reason, Submitted: true})
 }
 
 // Resolve decides about a run that needs review: decision is run.Happened (a

@@ -142,7 +142,7 @@ func TestClientErrors(t *testing.T) {
 			"reused id":         {reused, run.ErrKeyReused, "r1"},
 			"unknown workflow":  {unknown.Err(), nil, "nobody"},
 			"large input":       {large, session.ErrTooLarge, "workspace"},
-			"cancel of an end":  {c.Cancel(ctx, "r1", ""), run.ErrState, "succeeded"},
+			"cancel of an end":  {c.Cancel(ctx, "r1", "", ""), run.ErrState, "succeeded"},
 			"resolve of an end": {c.Resolve(ctx, "r1", messages.Control{Decision: run.Again, Reason: "x"}), run.ErrState, "r1"},
 			"unknown run":       {noRun, run.ErrUnknownRun, "nobody"},
 			"unknown session":   {noSession, session.ErrNotFound, "nobody"},

@@ -140,7 +140,7 @@ func TestExactPermissions(t *testing.T) {
 	if all := records(t, c, string(r.Session), 3); !slices.ContainsFunc(all, func(r lineage.Record) bool { return r.Kind == lineage.Merged || r.Kind == lineage.Selected }) {
 		t.Errorf("lineage of %d records without a choice", len(all))
 	}
-	if err := c.Cancel(ctx, "auto-1", ""); !errors.Is(err, run.ErrState) {
+	if err := c.Cancel(ctx, "auto-1", "", ""); !errors.Is(err, run.ErrState) {
 		t.Errorf("a cancel of what has ended: %v", err)
 	}
 	if _, err := c.Rerun(ctx, "auto-1"); err != nil {
@@ -301,7 +301,7 @@ func TestMissingPermissionOfPrograms(t *testing.T) {
 		_, err := c.Runs(ctx, nil)
 		return err
 	}
-	cancelRun := func(ctx context.Context, c *client.Client) error { return c.Cancel(ctx, "r", "") }
+	cancelRun := func(ctx context.Context, c *client.Client) error { return c.Cancel(ctx, "r", "", "") }
 	serve := func(ctx context.Context, c *client.Client) error {
 		return c.ServeTool(ctx, tool.Func("t", "A tool.", func(context.Context, struct{}) (string, error) { return "", nil }, nil), nil)
 	}

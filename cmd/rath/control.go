@@ -16,7 +16,7 @@ import (
 )
 
 func (a *app) cancelCommand() *cobra.Command {
-	var reason string
+	var reason, by string
 	var o selection
 	cmd := &cobra.Command{
 		Use:   "cancel [RUN]",
@@ -34,12 +34,12 @@ node is cancelled by its whole id.`,
 				v := verb{
 					name: "cancel", past: "asked to stop", skip: ended,
 					do: func(ctx context.Context, r *messages.RunInfo) (string, error) {
-						return "", s.Cancel(ctx, r.Run, reason)
+						return "", s.Cancel(ctx, r.Run, by, reason)
 					},
 				}
 				err := a.each(ctx, s, &o, args, v)
 				if _, waits := errors.AsType[waiting](err); o.where == "" && (waits || codeOf(err) == exitNotFound) {
-					return a.cancelTask(ctx, s, &o, args[0], reason, v, err)
+					return a.cancelTask(ctx, s, &o, args[0], by, reason, v, err)
 				}
 				return err
 			})
@@ -47,13 +47,14 @@ node is cancelled by its whole id.`,
 	}
 	o.flags(cmd.Flags())
 	cmd.Flags().StringVar(&reason, "reason", "", "why, kept as evidence")
+	a.byFlag(cmd.Flags(), &by, "who asks")
 	return cmd
 }
 
 // cancelTask cancels a run that no log holds, if it is one of the tasks that wait
 // to be taken; unknown is the error if it is not. A node of a former release does
 // not tell that beforehand.
-func (a *app) cancelTask(ctx context.Context, s *system, o *selection, id, reason string, v verb, unknown error) error {
+func (a *app) cancelTask(ctx context.Context, s *system, o *selection, id, by, reason string, v verb, unknown error) error {
 	if _, err := runID(id); err != nil {
 		return unknown
 	}
@@ -65,7 +66,7 @@ func (a *app) cancelTask(ctx context.Context, s *system, o *selection, id, reaso
 		row.Note = "if a task of this id waits"
 	}
 	if !o.dry {
-		switch err := s.Cancel(ctx, row.Run, reason); {
+		switch err := s.Cancel(ctx, row.Run, by, reason); {
 		case errors.Is(err, run.ErrUnknownRun):
 			return unknown
 		case err != nil:

@@ -103,7 +103,7 @@ func (d *demonstration) abandon(ctx context.Context, s *system) error {
 		if r.BranchOf != nil {
 			continue // ends with the run that opened it
 		}
-		if err := s.Cancel(ctx, r.Run, "another demo begins"); err != nil && !errors.Is(err, run.ErrState) {
+		if err := s.Cancel(ctx, r.Run, "", "another demo begins"); err != nil && !errors.Is(err, run.ErrState) {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/rathcluster/rath/lineage"
@@ -27,6 +28,7 @@ type Question struct {
 	Submitted int64        `json:"submitted_ms,omitempty"` // when the run was
 	BranchOf  run.ID       `json:"branch_of,omitempty"`    // the run that opened this one as a branch
 	wait      lineage.Wait // as lineage tells it
+	sessions  []session.ID // that the run wrote to
 }
 
 // String is the question in one line.
@@ -40,7 +42,7 @@ func questions(r *messages.RunInfo) []Question {
 		}
 		q := Question{
 			Run: r.Run, Workflow: r.Workflow, Session: r.Session, Step: w.Step, Kind: w.Kind, Name: w.Name, Title: w.Title,
-			Expires: w.Due, Submitted: r.Submitted, wait: w,
+			Expires: w.Due, Submitted: r.Submitted, wait: w, sessions: r.Sessions,
 		}
 		if r.BranchOf != nil {
 			q.BranchOf = r.BranchOf.Run
@@ -62,6 +64,40 @@ func (c *Client) Approvals(ctx context.Context) ([]Question, error) {
 		all = append(all, questions(&r)...)
 	}
 	return all, nil
+}
+
+// askedFrom is how far from the end of a session Asked looks for a call: the
+// questions about the calls of a model are asked before anything else happens.
+const askedFrom = 64
+
+// Asked returns the tool call that an approval is about, with its arguments as
+// the model wrote them. It is session.ErrNotFound for a question that is about no
+// call, such as one that a workflow asks itself. q is one that Approvals returned.
+func (c *Client) Asked(ctx context.Context, q Question) (session.ToolCall, error) {
+	path, ok := strings.CutSuffix(string(q.Step), ".approval")
+	dot := strings.LastIndexByte(path, '.')
+	if q.Kind != run.WaitApproval || !ok || dot < 0 {
+		return session.ToolCall{}, fmt.Errorf("question %s of run %s is about no tool call: %w", q.Step, q.Run, session.ErrNotFound)
+	}
+	n, err := strconv.Atoi(path[dot+1:])
+	if err != nil {
+		return session.ToolCall{}, fmt.Errorf("question %s of run %s is about no tool call: %w", q.Step, q.Run, session.ErrNotFound)
+	}
+	for _, id := range slices.Backward(q.sessions) { // it asks in the one that it came to last
+		page, err := query[messages.Session](ctx, c, messages.QuerySession, messages.Query{Session: string(id), Limit: askedFrom})
+		if err == nil && page.Next > 0 {
+			page, err = query[messages.Session](ctx, c, messages.QuerySession, messages.Query{Session: string(id), After: uint64(max(page.Total-askedFrom, 0)), Limit: askedFrom})
+		}
+		if err != nil {
+			return session.ToolCall{}, fmt.Errorf("question %s of run %s: %w", q.Step, q.Run, err)
+		}
+		for _, row := range slices.Backward(page.Chunks) {
+			if row.Run == string(q.Run) && row.Step == path[:dot] && n < len(row.Calls) {
+				return row.Calls[n], nil
+			}
+		}
+	}
+	return session.ToolCall{}, fmt.Errorf("question %s of run %s: its call is not among the last %d rows: %w", q.Step, q.Run, askedFrom, session.ErrNotFound)
 }
 
 // Decision is what somebody says to a question of a run.

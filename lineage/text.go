@@ -101,8 +101,9 @@ var hints = []string{
 
 const masked = "[masked]"
 
-// mask replaces what looks like a credential.
-func mask(s string) string {
+// Mask replaces what looks like a credential, as records do in what they quote
+// of prompts, arguments and output. It knows the usual shapes and no more.
+func Mask(s string) string {
 	for _, h := range hints {
 		if strings.Contains(s, h) {
 			return secrets.ReplaceAllString(s, masked)
@@ -114,7 +115,7 @@ func mask(s string) string {
 // tell makes the text of a record out of text from anywhere. It masks before
 // it cuts, on a generous part, so that no half of a credential is left.
 func tell(s string, limit int) string {
-	return line(mask(line(s, 4*limit)), limit)
+	return line(Mask(line(s, 4*limit)), limit)
 }
 
 // quote returns s between quotation marks, at most limit characters in all.

@@ -12,7 +12,10 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
 )
 
 func (a *app) approvalsCommand() *cobra.Command {
@@ -30,7 +33,9 @@ func (a *app) approvalsCommand() *cobra.Command {
 and "reject" decide about an approval, "respond" answers a response. A waiting
 run holds nothing but its session: it may wait for weeks. LEFT is how long a
 question stands: 14 days, unless the workflow or the task says otherwise. Then
-the run goes on without an answer: a call that nobody approved does not run.`,
+the run goes on without an answer: a call that nobody approved does not run.
+The call that an approval is about stands below it; what looks like a credential
+is masked there, and not with -o json, nor in "show RUN --full".`,
 		Example: `  rath approvals ls
   rath approvals ls -o jsonl
   rath approve 7f3a
@@ -44,10 +49,33 @@ the run goes on without an answer: a call that nobody approved does not run.`,
 	return cmd
 }
 
+// maxAsked bounds the arguments of a call that are shown where nobody looks at a
+// window, in columns.
+const maxAsked = 4 << 10
+
+// asked is a question with the call that it is about.
+type asked struct {
+	client.Question
+	Call  *session.ToolCall `json:"call,omitempty"`
+	Error string            `json:"error,omitempty"` // why the call cannot be told
+}
+
 func (a *app) approvals(ctx context.Context, s *system) error {
-	qs, err := s.Approvals(ctx)
+	open, err := s.Approvals(ctx)
 	if err != nil {
 		return err
+	}
+	qs := make([]asked, len(open))
+	for i, q := range open {
+		qs[i].Question = q
+		switch call, err := s.Asked(ctx, q); {
+		case err == nil:
+			qs[i].Call = &call
+		case ctx.Err() != nil:
+			return err
+		case !errors.Is(err, session.ErrNotFound):
+			qs[i].Error = messages.Text(err)
+		}
 	}
 	if done, err := emit(a, qs); done {
 		return err
@@ -57,11 +85,17 @@ func (a *app) approvals(ctx context.Context, s *system) error {
 		return nil
 	}
 	now := time.Now()
-	shortID := shortRuns(runIDs(qs, func(r *client.Question) run.ID { return r.Run }))
-	rows := make([][]string, len(qs))
-	for i, q := range qs {
-		rows[i] = []string{
+	shortID := shortRuns(runIDs(qs, func(r *asked) run.ID { return r.Run }))
+	var rows [][]string
+	for _, q := range qs {
+		rows = append(rows, []string{
 			shortID(q.Run), string(q.Step), q.Kind, q.Workflow, age(now, time.UnixMilli(q.Submitted)), left(now, q.Expires), term.Line(or(q.Title, q.Name), 60),
+		})
+		switch {
+		case q.Error != "":
+			rows = append(rows, []string{"  > " + term.Line("its call cannot be told: "+q.Error, maxAsked)})
+		case q.Call != nil:
+			rows = append(rows, []string{"  > " + term.Line(q.Call.Name+" "+lineage.Mask(q.Call.Args), maxAsked)})
 		}
 	}
 	a.table([]string{"RUN", "STEP", "KIND", "WORKFLOW", "AGE", "LEFT", "QUESTION"}, rows)

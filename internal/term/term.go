@@ -182,7 +182,8 @@ func (w *Writer) Dim(s string) string { return w.Paint(Faint, s) }
 
 // Rows writes a table: columns as wide as their widest cell, two spaces between
 // them, the last column cut at the window's width where somebody looks. Empty
-// headers are not written.
+// headers are not written. A row of one cell is a line about the row above it, and
+// widens no column.
 func (w *Writer) Rows(headers []string, rows [][]string) {
 	widths := make([]int, 0, 8)
 	measure := func(cells []string) {
@@ -195,7 +196,9 @@ func (w *Writer) Rows(headers []string, rows [][]string) {
 	}
 	measure(headers)
 	for _, r := range rows {
-		measure(r)
+		if len(r) > 1 {
+			measure(r)
+		}
 	}
 	line := func(cells []string) string {
 		var b strings.Builder

@@ -147,3 +147,12 @@ func TestErrorsOfTheWriterAreKept(t *testing.T) {
 		t.Errorf("Err() = %v, want os.ErrClosed", w.Err())
 	}
 }
+
+// TestRowsOfOneCell: a line about a row widens no column.
+func TestRowsOfOneCell(t *testing.T) {
+	var b strings.Builder
+	term.New(&b, nil).Rows([]string{"A", "B"}, [][]string{{"1", "2"}, {"  > a long line about the row above it"}, {"333", "4"}})
+	if want := "A    B\n1    2\n  > a long line about the row above it\n333  4\n"; b.String() != want {
+		t.Errorf("got\n%swant\n%s", b.String(), want)
+	}
+}

@@ -1,0 +1,97 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// TestAsked: who is asked for an approval is told the call that it is about, also
+// on a fork, behind more rows than one answer holds, and beside calls that need no
+// approval. A question of the workflow itself is about no call.
+func TestAsked(t *testing.T) {
+	type mail struct {
+		To   string `json:"to"`
+		Text string `json:"text"`
+	}
+	send := tool.Func("send", "Sends a mail.", func(context.Context, mail) (string, error) { return "sent", nil }, &tool.FuncOptions{Effect: tool.Idempotent})
+	look := tool.Func("look", "Looks.", func(context.Context, struct{}) (string, error) { return "here", nil }, &tool.FuncOptions{Effect: tool.ReadOnly})
+	agent := &flow.Agent{
+		Name: "a", Tools: []tool.Tool{send, look},
+		Approve: func(spec tool.Spec, _ json.RawMessage) bool { return spec.Name == "send" },
+	}
+	mails := flow.Registration{Name: "mails", Revision: "1", New: func() flow.Workflow {
+		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			if a, err := flow.Approve(ctx, flow.Question{Title: "May I?"}); err != nil || !a.Approved {
+				return s, err
+			}
+			for i := range 300 {
+				s = s.With(session.UserText(fmt.Sprintf("row %d", i)))
+			}
+			f, err := flow.Fork(ctx, s)
+			if err != nil {
+				return s, err
+			}
+			if f, err = agent.Forward(ctx, f.With(session.UserText("send them"))); err != nil {
+				return s, err
+			}
+			return flow.Adopt(ctx, s, f, "sent")
+		})
+	}}
+	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy", Models: scriptOf(t, "asked.txtar", nil), Workflows: []flow.Registration{mails}}).started(t)
+	c, err := n.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
+	defer cancel()
+	if _, err := c.Submit(ctx, "mails", messages.Task{ID: "one"}); err != nil {
+		t.Fatal(err)
+	}
+	open := func(want int) []client.Question {
+		t.Helper()
+		for {
+			qs, err := c.Approvals(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(qs) == want {
+				return qs
+			}
+			if r, err := c.Result(ctx, "one"); err == nil {
+				t.Fatalf("the run ended: %+v", r)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+
+	first := open(1)[0]
+	if call, err := c.Asked(ctx, first); !errors.Is(err, session.ErrNotFound) {
+		t.Errorf("the workflow's question is about %+v, %v", call, err)
+	}
+	if err := c.Approve(ctx, "one", client.Decision{Step: first.Step}); err != nil {
+		t.Fatal(err)
+	}
+	for i, q := range open(2) {
+		want := []string{`{"to": "ann", "text": "one"}`, `{"to": "bob", "text": "two"}`}[i]
+		if call, err := c.Asked(ctx, q); err != nil || call.Name != "send" || call.Args != want {
+			t.Errorf("question %s is about %+v, %v; want send %s", q.Step, call, err, want)
+		}
+		if err := c.Approve(ctx, "one", client.Decision{Step: q.Step}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r, err := c.Wait(ctx, "one"); err != nil || r.State != run.Succeeded {
+		t.Errorf("%+v, %v", r, err)
+	}
+}

@@ -3,6 +3,7 @@ package messages_test
 import (
 	"fmt"
 
+	"github.com/rathcluster/rath/lineage"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -49,4 +50,23 @@ func ExampleSchemaOf() {
 	fmt.Println(len(text) > 0, err)
 	// Output:
 	// true <nil>
+}
+
+// The entry of a run's id in the bucket ALIAS says in which session's log it is.
+func ExampleDecodeAlias() {
+	key := messages.RunAliasKey("default", "run-1")
+	a, err := messages.DecodeAlias([]byte(`{"session":"s1","digest":"5f6c1c523b0e4a55"}`))
+	fmt.Println(key, "is in session", a.Session, err)
+	// Output:
+	// default.run.run-1 is in session s1 <nil>
+}
+
+// Who subscribes to lineage knows from the subject what a record is about.
+func ExampleParseTailSubject() {
+	fmt.Println("listen on", messages.TailSubject("default", "", lineage.Ended, ""))
+	k, root, kind, ok := messages.ParseTailSubject("rath.tail.default.s1.ended.s2")
+	fmt.Println(k.ID, "of the tree of", root, "tells", kind, ok)
+	// Output:
+	// listen on rath.tail.default.*.ended.*
+	// s2 of the tree of s1 tells ended true
 }

@@ -25,7 +25,7 @@ func BenchmarkActivation(b *testing.B) {
 			load(b, plainLog{log}, NewValues(plainLog{log}), int(w.At().Seq))
 		}
 	})
-	if err := Save(b.Context(), log, w); err != nil {
+	if err := save(b.Context(), log, w); err != nil {
 		b.Fatal(err)
 	}
 	for i := range 10 {
@@ -59,13 +59,13 @@ func BenchmarkSnapshot(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			log := &counting{MemoryLog: &session.MemoryLog{}}
 			w := long(b, log, longKey, n)
-			if err := Save(b.Context(), log, w); err != nil {
+			if err := save(b.Context(), log, w); err != nil {
 				b.Fatal(err)
 			}
 			log.bytes = 0
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := Save(b.Context(), log, w); err != nil {
+				if err := save(b.Context(), log, w); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -127,17 +127,6 @@ func (s *Snapshot) Save(ctx context.Context, log session.Log) error {
 	return nil
 }
 
-// Save stores the state of a writer, so that the next Load of its session
-// reads only what came after. A driver that must not wait takes a Snapshot
-// and saves it elsewhere.
-func Save(ctx context.Context, log session.Log, w *Writer) error {
-	s, err := w.Snapshot()
-	if err != nil {
-		return err
-	}
-	return s.Save(ctx, log)
-}
-
 // SinceSnapshot returns how many commits the writer folded or made since its
 // state was loaded or taken: what a Load would have to read.
 func (w *Writer) SinceSnapshot() int { return w.sinceSnapshot }

@@ -46,6 +46,15 @@ func (h *theatre) same(want, got *Writer, what string) {
 	}
 }
 
+// save stores the state of a writer, as a driver does that can wait for it.
+func save(ctx context.Context, log session.Log, w *Writer) error {
+	s, err := w.Snapshot()
+	if err != nil {
+		return err
+	}
+	return s.Save(ctx, log)
+}
+
 // TestSnapshotOfAnyHistory: what is loaded from a snapshot taken at any point
 // and the commits after it is what folding everything gives, and so is what
 // the journal decides.
@@ -57,7 +66,7 @@ func TestSnapshotOfAnyHistory(t *testing.T) {
 			for i := range 500 {
 				h.act()
 				if k, _ := pick(h.r, h.keys); h.r.IntN(12) == 0 {
-					if err := Save(t.Context(), h.log, h.writer(k)); err != nil {
+					if err := save(t.Context(), h.log, h.writer(k)); err != nil {
 						t.Fatal(err)
 					}
 					if n := h.writer(k).SinceSnapshot(); n != 0 {
@@ -167,7 +176,7 @@ func TestSnapshotCost(t *testing.T) {
 	cost := func(n int) int {
 		log := &counting{MemoryLog: &session.MemoryLog{}}
 		w := long(t, log, longKey, n)
-		if err := Save(t.Context(), log, w); err != nil {
+		if err := save(t.Context(), log, w); err != nil {
 			t.Fatal(err)
 		}
 		before := log.bytes
@@ -184,7 +193,7 @@ func TestSnapshotCost(t *testing.T) {
 			}
 			w.Committed(at)
 			if i%4 == 3 {
-				if err := Save(t.Context(), log, w); err != nil {
+				if err := save(t.Context(), log, w); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -208,7 +217,7 @@ func TestSnapshotOfFork(t *testing.T) {
 	log := &counting{MemoryLog: &session.MemoryLog{}}
 	values := NewValues(log)
 	w := long(t, log, longKey, 3000)
-	if err := Save(t.Context(), log, w); err != nil {
+	if err := save(t.Context(), log, w); err != nil {
 		t.Fatal(err)
 	}
 	values.Keep(w.Session())
@@ -233,7 +242,7 @@ func TestSnapshotOfFork(t *testing.T) {
 			t.Fatal(err)
 		}
 		child.Committed(at)
-		if err := Save(t.Context(), log, child); err != nil {
+		if err := save(t.Context(), log, child); err != nil {
 			t.Fatal(err)
 		}
 		values.Keep(child.Session())
@@ -276,7 +285,7 @@ func TestSnapshotIgnored(t *testing.T) {
 	fresh := func() (*counting, *Writer) {
 		log := &counting{MemoryLog: &session.MemoryLog{}}
 		w := long(t, log, longKey, 300)
-		if err := Save(ctx, log, w); err != nil {
+		if err := save(ctx, log, w); err != nil {
 			t.Fatal(err)
 		}
 		return log, w
@@ -359,21 +368,21 @@ func (r *replaced) Load(context.Context, session.Key) (session.Position, []byte,
 func TestSnapshotSaveFails(t *testing.T) {
 	log := &counting{MemoryLog: &session.MemoryLog{}, fail: errors.New("disk full")}
 	w := long(t, log, longKey, 300)
-	if err := Save(t.Context(), log, w); !errors.Is(err, log.fail) {
+	if err := save(t.Context(), log, w); !errors.Is(err, log.fail) {
 		t.Errorf("Save = %v, want the page's error", err)
 	}
 	if _, _, err := log.Load(t.Context(), longKey); !errors.Is(err, session.ErrNotFound) {
 		t.Errorf("a state was saved without its pages: %v", err)
 	}
 	log.fail = nil
-	if err := Save(t.Context(), log, w); err != nil {
+	if err := save(t.Context(), log, w); err != nil {
 		t.Fatal(err)
 	}
 	got, err := Load(t.Context(), log, NewValues(log), longKey, "reader")
 	if err != nil || got.SinceSnapshot() != 0 || got.Session().Len() != 300 {
 		t.Errorf("loaded %d chunks, folded %d commits, %v", got.Session().Len(), got.SinceSnapshot(), err)
 	}
-	if err := Save(t.Context(), plainLog{log}, w); err != nil {
+	if err := save(t.Context(), plainLog{log}, w); err != nil {
 		t.Errorf("Save to a log without snapshots: %v", err)
 	}
 	if _, err := w.Commit(Batch{Session: longKey, Run: "r", Attempt: 1, Path: "z", Events: []session.Event{event(KindWarning, Warning{Run: "r"})}}, fromMillis(1)); err != nil {
@@ -404,7 +413,7 @@ func TestSnapshotOfManyRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i%30 == 29 {
-			if err := Save(t.Context(), h.log, h.writer(k)); err != nil {
+			if err := save(t.Context(), h.log, h.writer(k)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -414,7 +423,7 @@ func TestSnapshotOfManyRuns(t *testing.T) {
 	if err := h.do(k, func(w *Writer) error { _, err := w.Commit(h.batch(w, "run3", "9", late), h.now); return err }); !errors.Is(err, ErrSuperseded) {
 		t.Fatalf("a step of a run that ended: %v", err)
 	}
-	if err := Save(t.Context(), h.log, h.writer(k)); err != nil {
+	if err := save(t.Context(), h.log, h.writer(k)); err != nil {
 		t.Fatal(err)
 	}
 	h.compare(k, "after a late outcome")
@@ -467,7 +476,7 @@ func TestSnapshotOfLongState(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := Save(t.Context(), h.log, h.writer(k)); err != nil {
+	if err := save(t.Context(), h.log, h.writer(k)); err != nil {
 		t.Fatal(err)
 	}
 	_, state, err := h.log.Load(t.Context(), k)

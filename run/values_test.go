@@ -30,7 +30,7 @@ func TestValues(t *testing.T) {
 		}
 		if i%40 == 39 {
 			for _, k := range h.keys {
-				if err := Save(t.Context(), h.log, h.writer(k)); err != nil {
+				if err := save(t.Context(), h.log, h.writer(k)); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -19,7 +19,7 @@ func TestHeldInSnapshot(t *testing.T) {
 	}
 	restored := func(want bool) {
 		t.Helper()
-		if err := Save(t.Context(), h.log, h.writer(k)); err != nil {
+		if err := save(t.Context(), h.log, h.writer(k)); err != nil {
 			t.Fatal(err)
 		}
 		w, err := Load(t.Context(), h.log, NewValues(h.log), k, "reader")

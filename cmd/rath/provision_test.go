@@ -200,10 +200,10 @@ func TestPermissionConfig(t *testing.T) {
 			t.Errorf("nobody logs in as %s", user)
 		}
 	}
-	if err := natsserver.CheckConfig(text); err != nil {
+	if err := natstest.CheckConfig(text); err != nil {
 		t.Error(err)
 	}
-	if err := natsserver.CheckConfig(strings.ReplaceAll(text, "$NODE_PASSWORD", "$NO_SUCH_PASSWORD")); err == nil {
+	if err := natstest.CheckConfig(strings.ReplaceAll(text, "$NODE_PASSWORD", "$NO_SUCH_PASSWORD")); err == nil {
 		t.Error("a password that is nowhere is accepted")
 	}
 }

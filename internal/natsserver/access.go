@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/nats-io/nats-server/v2/server"
-
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -66,13 +64,4 @@ func ownGrant(r messages.Role, at messages.Place) *messages.Grant {
 		return nil
 	}
 	return new(messages.GrantOf(r, at))
-}
-
-// CheckConfig reads a configuration as a server does and returns what is wrong
-// with it. Variables in it are those of the environment.
-func CheckConfig(text string) error {
-	if err := new(server.Options).ProcessConfigString(text); err != nil {
-		return fmt.Errorf("natsserver: configuration: %w", err)
-	}
-	return nil
 }

@@ -34,13 +34,16 @@ package natstest
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"runtime"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats-server/v2/server/ats"
+
 	"github.com/rathcluster/rath/internal/natsserver"
 )
 
@@ -92,6 +95,15 @@ func Start(tb testing.TB, opts *natsserver.Options) *natsserver.Server {
 		emptyPools()
 	})
 	return srv
+}
+
+// CheckConfig reads a configuration as a server does and returns what is wrong
+// with it. Variables in it are those of the environment.
+func CheckConfig(text string) error {
+	if err := new(server.Options).ProcessConfigString(text); err != nil {
+		return fmt.Errorf("natstest: configuration: %w", err)
+	}
+	return nil
 }
 
 // emptyPools drops what sync.Pools hold: the first collection moves it aside,

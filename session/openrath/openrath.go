@@ -122,16 +122,6 @@ func (f *File) Opening() session.Opening {
 	return session.Opening{Kind: session.OpenImport, Name: f.Header.ID}
 }
 
-// Created returns when the session was created; the zero time if the header
-// does not say.
-func (h Header) Created() time.Time {
-	t, err := time.Parse(time.RFC3339Nano, h.CreatedAt)
-	if err != nil {
-		return time.Time{}
-	}
-	return t.UTC()
-}
-
 // stamp is how the format writes times.
 const stamp = "2006-01-02T15:04:05.000000+00:00"
 

@@ -252,7 +252,8 @@ func (a *app) forkCommand() *cobra.Command {
 		Long: `Makes a new session that starts as another one was at a version, with its files,
 and prints its id. It is a task of the workflow "fork", which does nothing, with
 fork_of: the new session is recorded like everything else. Continue it with
-"run --session ID".`,
+"run --session ID". Where no node runs, this command is one while it lasts: what
+waits in the store goes on meanwhile.`,
 		Example: `  rath fork @last
   rath fork 7f3a --at 4
   rath run --session "$(rath fork 7f3a:4)" -m "try the other way"`,

@@ -33,7 +33,9 @@ its files, and prints its id. With --workflow it goes on there: a task of the
 workflow runs on the new session, and is followed. What came after that version
 stays as it is, as evidence.
 
-A session that an open run works on is refused: cancel the run first.`,
+A session that an open run works on is refused: cancel the run first. Where no
+node runs, this command is one while it lasts: what waits in the store goes on
+meanwhile.`,
 		Example: `  rath rewind 7f3a:4
   rath rewind @last:4 --workflow agent -m "try the other way"`,
 		Args: exactly(1, "one session with a version, such as 7f3a:4"),
@@ -122,7 +124,8 @@ func (a *app) mergeCommand() *cobra.Command {
 		Short: "Join two sessions into a new one",
 		Long: `Makes a new session of the chunks of one and then those of another, with the
 files of the first, and prints its id. Both stay as they are, and need not be
-related. It is a task of the workflow "merge".`,
+related. It is a task of the workflow "merge". Where no node runs, this command
+is one while it lasts: what waits in the store goes on meanwhile.`,
 		Example: `  rath merge 7f3a 91bc
   rath merge 7f3a:4 @last`,
 		Args: func(cmd *cobra.Command, args []string) error {

@@ -347,7 +347,9 @@ func TestClusterTurns(t *testing.T) {
 	open := func(first int) *natsbus.Conn { return clustered(ctx, t, cluster.URLs(first)) }
 	// A task takes longer than the half second for which a process may keep one at
 	// hand that another has a slot for (lobbyHold): less shows that, and no turns.
-	const slots, task = 4, time.Second
+	// All slots may become free at once, and be filled at once with what was at hand:
+	// then a wait is two task times, and as much longer as the machine is late.
+	const slots, task, late = 4, time.Second, time.Second
 	writer := open(0)
 	if err := writer.Provision(ctx); err != nil {
 		t.Fatal(err)
@@ -428,8 +430,8 @@ func TestClusterTurns(t *testing.T) {
 	done := greedy.Load() - before
 	t.Logf("the longest wait was %v, %.1f task times; meanwhile %d of the other's tasks began, %.0f%% of what the slots hold",
 		worst, float64(worst)/float64(task), done, 100*float64(done+tasks)/(2*slots*float64(took)/float64(task)))
-	if worst > 2*task {
-		t.Errorf("a task waited for %v, want at most %v", worst, 2*task)
+	if most := 2*task + late; worst > most {
+		t.Errorf("a task waited for %v, want at most %v", worst, most)
 	}
 	stop()
 	work.Wait()

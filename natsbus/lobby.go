@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -18,8 +17,10 @@ import (
 // looks through the queues for the tenant whose turn it is, keeps a few messages
 // of each tenant at hand and gives the rest back for a moment.
 //
-// The pullers of a connection share one, and may use it at the same time. It
-// looks while it is locked: one slot is given once.
+// The pullers of a connection share one, and may use it at the same time. What
+// is decided is decided under its lock: one slot is given once. Looking through
+// the queues takes the servers' time and is done without it, see scout.go; the
+// slots are kept free meanwhile.
 type lobby struct {
 	mu     sync.Mutex
 	queues []*puller // that are pulled from, in the order of their rank
@@ -29,13 +30,10 @@ type lobby struct {
 	turn   map[string]uint64 // when a tenant was last served
 	turns  uint64
 
-	asked time.Time
-	every time.Duration
 	// scarce is when slots were last not enough.
 	scarce time.Time
-	// absent are the tenants for whom a search was in vain, and when: what they
-	// have is being handled, or delayed.
-	absent map[string]time.Time
+	// looked is closed when the next look into a queue ends.
+	looked chan struct{}
 }
 
 // guest is a message at hand.
@@ -51,41 +49,33 @@ const (
 	// lobbyHold bounds how long messages are at hand: other nodes may have
 	// slots for them.
 	lobbyHold = 500 * time.Millisecond
-	// lobbyAsk is how often the lobby asks who waits: less often where the
-	// answer takes more than a twentieth of that.
-	lobbyAsk = 25 * time.Millisecond
-	// lobbyAbsent is how long nobody looks again for the messages of a tenant
-	// that were not found. His turn he keeps.
-	lobbyAbsent = 100 * time.Millisecond
 	// lobbyScarce is for how long after slots were not enough nobody gets one
 	// out of turn.
 	lobbyScarce = time.Second
-	// lobbyBack is when a message that was passed over may come again.
-	lobbyBack = 250 * time.Millisecond
-	// lobbySearch bounds the messages that are passed over in one search.
-	lobbySearch = 4096
 	// lobbyTurns bounds the tenants whose turns are remembered.
 	lobbyTurns = 4096
 )
 
-func newLobby() *lobby { return &lobby{turn: map[string]uint64{}, absent: map[string]time.Time{}} }
+func newLobby() *lobby { return &lobby{turn: map[string]uint64{}, looked: make(chan struct{})} }
 
 // join has the lobby look through a queue; ctx ends with the queue's pulling.
 func (l *lobby) join(ctx context.Context, p *puller, consumer jetstream.Consumer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p.ctx, p.consumer, p.tenants = ctx, consumer, nil
+	p.ctx, p.consumer = ctx, consumer
+	p.sight.open(ctx)
 	l.queues = append(l.queues, p)
 	slices.SortStableFunc(l.queues, func(a, b *puller) int { return cmp.Compare(a.rank, b.rank) })
-	l.asked = time.Time{}
 }
 
 // leave gives back what is at hand of a queue, and looks through it no more.
 func (l *lobby) leave(p *puller) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	p.sight.close()
 	l.queues = slices.DeleteFunc(l.queues, func(q *puller) bool { return q == p })
 	l.empty(func(g *guest) bool { return g.p == p })
+	l.wake() // nobody waits for a look into this one any more
 }
 
 // empty gives back what is at hand, for other nodes.
@@ -116,28 +106,28 @@ func (l *lobby) may(p *puller) bool {
 
 // receive takes a message in, and begins what may begin by turn. It reports
 // whether any is left at hand.
-func (l *lobby) receive(ctx context.Context, p *puller, m jsMsg) (left bool) {
+func (l *lobby) receive(p *puller, m jsMsg) (left bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.keep(p, m)
-	return l.look(ctx)
+	return l.settle()
 }
 
 // attend begins what is at hand and may begin by turn, and gives back what has
 // been there for too long. It reports whether any is left. full says that slots
 // are not enough now.
-func (l *lobby) attend(ctx context.Context, full bool) (left bool) {
+func (l *lobby) attend(full bool) (left bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if full {
 		l.scarce = time.Now()
 	}
-	return len(l.hand) > 0 && l.look(ctx)
+	return len(l.hand) > 0 && l.settle()
 }
 
-func (l *lobby) look(ctx context.Context) (left bool) {
+func (l *lobby) settle() (left bool) {
 	if time.Since(l.scarce) < lobbyScarce {
-		_ = l.choose(ctx, nil) // who pulls finds out
+		l.choose()
 	} else {
 		l.begin()
 	}
@@ -145,7 +135,7 @@ func (l *lobby) look(ctx context.Context) (left bool) {
 		return false
 	}
 	l.scarce = time.Now()
-	if time.Since(l.filled) > lobbyHold {
+	if time.Since(l.filled) > lobbyHold && l.looking() == 0 { // what is looked for is kept until it is found
 		l.empty(func(*guest) bool { return true })
 	}
 	return len(l.hand) > 0
@@ -160,12 +150,13 @@ func (l *lobby) keep(p *puller, m jsMsg) {
 
 // begin starts messages at hand as long as there are slots, those of the tenant
 // who waited longest for a turn first, and of his first what a log holds
-// already. It returns how many it started.
-func (l *lobby) begin() (started int) {
+// already. While the queues are looked through, it starts what takes no slot.
+func (l *lobby) begin() {
+	looking := l.looking() > 0
 	for {
 		next := -1
 		for i, g := range l.hand {
-			if g.p.seated(g) && !l.may(g.p) {
+			if g.p.seated(g) && (looking || !l.may(g.p)) {
 				continue
 			}
 			if next < 0 || l.before(g, l.hand[next]) {
@@ -173,13 +164,12 @@ func (l *lobby) begin() (started int) {
 			}
 		}
 		if next < 0 {
-			return started
+			return
 		}
 		g := l.hand[next]
 		l.hand = slices.Delete(l.hand, next, next+1)
 		l.served(g.tenant)
 		g.p.start(g.p.ctx, g.jsMsg)
-		started++
 	}
 }
 
@@ -199,54 +189,66 @@ func (l *lobby) served(tenant string) {
 	l.turn[tenant] = l.turns
 }
 
-// serve begins messages of the tenants who waited longest for their turn, from
-// all queues, and returns how many. If there are none, and p may have a slot, it
-// asks its own queue.
+// serve has messages begin of the tenants who waited longest for their turn, from
+// all queues, and returns how many did. If there are none, and p may have a slot,
+// it asks its own queue. An error is of a look into that one.
 func (l *lobby) serve(ctx context.Context, p *puller) (begun uint64, may bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	before := l.turns
-	if err := l.choose(ctx, p); err != nil {
-		return 0, false, err
-	}
-	p.eager.Store(len(p.tenants) > 0)
-	if l.may(p) && len(p.tenants) == 0 {
-		p.pressed.Store(false)
-	}
-	return l.turns - before, l.may(p), nil
-}
-
-// choose begins what may begin by turn, once it has looked for the messages of
-// the tenant whose turn it is. An error is of p's queue.
-func (l *lobby) choose(ctx context.Context, p *puller) error {
-	if !slices.ContainsFunc(l.queues, l.may) {
-		l.begin() // what takes no slot
-		return nil
-	}
-	if time.Since(l.asked) > l.every {
-		if err := l.ask(ctx, p); err != nil {
-			return err
+	before, until := l.turns, time.Now().Add(requestTimeout)
+	l.choose()
+	for l.turns == before && ctx.Err() == nil {
+		wait := min(l.looking(), time.Until(until))
+		if wait <= 0 {
+			break
+		}
+		if !l.await(ctx, wait) {
+			l.choose() // without who is silent
 		}
 	}
-	if due, several := l.due(); several && due != "" {
-		if err := l.search(ctx, p, due); err != nil {
-			return err
+	s := &p.sight
+	if err, s.err = s.err, nil; err != nil {
+		return 0, false, err
+	}
+	may = l.may(p)
+	if s.tenants == nil {
+		return l.turns - before, may, nil
+	}
+	p.eager.Store(len(s.tenants) > 0)
+	if may && len(s.tenants) == 0 {
+		p.pressed.Store(false)
+	}
+	return l.turns - before, may, nil
+}
+
+// choose begins what may begin by turn. If a queue has to be looked through
+// before, that is begun instead, and whoever does it goes on.
+func (l *lobby) choose() {
+	if l.looking() == 0 && slices.ContainsFunc(l.queues, l.may) { // else only what takes no slot begins
+		for _, q := range l.queues {
+			if q.sight.outdated() {
+				l.ask(q)
+			}
+		}
+		if l.looking() == 0 {
+			if tenant, q := l.due(); q != nil {
+				l.search(q, tenant)
+			}
 		}
 	}
 	l.begin()
-	return nil
 }
 
-// due returns the tenant whose turn it is at the queues that may have a slot
-// now, if he has to be looked for, and whether more than one tenant waits.
-func (l *lobby) due() (tenant string, several bool) {
-	all, first := map[string]bool{}, ""
+// due returns the tenant whose turn it is at the queues that may have a slot now,
+// and the queue to look for him in. There is none if he is at hand, or if nobody
+// else waits.
+func (l *lobby) due() (tenant string, in *puller) {
+	all, here := map[string]bool{}, map[string]bool{}
 	consider := func(t string) {
-		if first == "" || l.turn[t] < l.turn[first] || l.turn[t] == l.turn[first] && t < first {
-			first = t
+		if tenant == "" || l.turn[t] < l.turn[tenant] || l.turn[t] == l.turn[tenant] && t < tenant {
+			tenant = t
 		}
 	}
-	here := map[string]bool{}
 	for _, g := range l.hand {
 		all[g.tenant] = true
 		if l.may(g.p) {
@@ -256,117 +258,20 @@ func (l *lobby) due() (tenant string, several bool) {
 	}
 	for _, q := range l.queues {
 		may := l.may(q)
-		for t := range q.tenants {
+		for t := range q.sight.tenants {
 			all[t] = true
-			if may && time.Since(l.absent[t]) > lobbyAbsent {
+			if may && q.sight.has(t) {
 				consider(t)
 			}
 		}
 	}
-	if here[first] {
-		first = ""
+	if len(all) < 2 || here[tenant] {
+		return "", nil
 	}
-	return first, len(all) > 1
-}
-
-// ask asks the streams whose messages they hold. That another queue than p's
-// does not answer is for its own puller to find.
-func (l *lobby) ask(ctx context.Context, p *puller) error {
-	began := time.Now()
-	defer func() {
-		l.asked = time.Now()
-		l.every = max(lobbyAsk, 20*l.asked.Sub(began))
-	}()
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	for _, q := range l.queues {
-		q.tenants = nil
-		if err := q.ask(ctx); err != nil && q == p {
-			return err
+		if l.may(q) && q.sight.has(tenant) {
+			return tenant, q
 		}
 	}
-	return nil
-}
-
-// ask asks whose messages wait in the queue.
-func (p *puller) ask(ctx context.Context) error {
-	if p.source == nil {
-		s, err := p.c.js.Stream(ctx, p.stream)
-		if err != nil {
-			return err
-		}
-		p.source = s
-	}
-	info, err := p.source.Info(ctx, jetstream.WithSubjectFilter(p.filter))
-	if err != nil {
-		return err
-	}
-	p.tenants = map[string]bool{}
-	for subject := range info.State.Subjects {
-		p.tenants[p.tenantOf(subject)] = true
-	}
-	return nil
-}
-
-func (p *puller) tenantOf(subject string) string {
-	before := len(p.filter) - len(">")
-	if len(subject) < before {
-		return ""
-	}
-	tenant, _, _ := strings.Cut(subject[before:], ".")
-	return tenant
-}
-
-// seated reports whether a message takes a slot.
-func (p *puller) seated(m jsMsg) bool { return p.light == nil || !p.light(m) }
-
-// search takes messages from the queues in which a tenant waits until it has one
-// of his.
-func (l *lobby) search(ctx context.Context, p *puller, tenant string) error {
-	for _, q := range l.queues {
-		if !q.tenants[tenant] || !l.may(q) {
-			continue
-		}
-		found, err := l.searchIn(ctx, q, tenant)
-		if found || err != nil && q == p {
-			return err
-		}
-	}
-	if len(l.absent) >= lobbyTurns {
-		clear(l.absent)
-	}
-	l.absent[tenant] = time.Now()
-	return nil
-}
-
-func (l *lobby) searchIn(ctx context.Context, q *puller, tenant string) (found bool, err error) {
-	each := map[string]int{}
-	for _, g := range l.hand {
-		each[g.tenant]++
-	}
-	for passed := 0; passed < lobbySearch && !found && ctx.Err() == nil; {
-		batch, err := q.consumer.FetchNoWait(maxPull)
-		if err != nil {
-			return false, err
-		}
-		n := 0
-		for m := range batch.Messages() {
-			n++
-			if t := q.tenantOf(m.Subject()); each[t] < lobbyEach || t == tenant && !found {
-				each[t]++
-				found = found || t == tenant
-				l.keep(q, m)
-				continue
-			}
-			passed++
-			_ = m.NakWithDelay(lobbyBack) // else it comes again after ackWait
-		}
-		if err := waited(batch.Error()); err != nil {
-			return found, err
-		}
-		if n == 0 {
-			break
-		}
-	}
-	return found, nil
+	return "", nil
 }

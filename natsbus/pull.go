@@ -66,9 +66,9 @@ type puller struct {
 	behind *puller
 
 	wg    sync.WaitGroup
-	busy  chan struct{} // a token for each message that is being handled
-	seats atomic.Int64  // messages being handled that take slots
-	eager atomic.Bool   // there is more than there are slots
+	busy  atomic.Int64 // messages that are being handled
+	seats atomic.Int64 // those of them that take slots
+	eager atomic.Bool  // there is more than there are slots
 	// pressed is set while there was no slot since the queue was last seen to
 	// be empty.
 	pressed atomic.Bool
@@ -77,13 +77,12 @@ type puller struct {
 	ctx      context.Context
 	consumer jetstream.Consumer
 	source   jetstream.Stream
-	tenants  map[string]bool // with messages in the queue
+	sight    sight
 }
 
 // run pulls until ctx ends, and returns when everything that was taken is
 // handled. It fails at once without the stream.
 func (p *puller) run(ctx context.Context) error {
-	p.busy = make(chan struct{}, 4*maxPull)
 	defer p.wg.Wait()
 	var idle idleness
 	for wait, ever := newBackoff(), false; ; {
@@ -112,12 +111,12 @@ func (p *puller) pull(ctx context.Context, consumer jetstream.Consumer, idle *id
 		defer p.lobby.leave(p)
 	}
 	for full := false; ctx.Err() == nil; {
-		n := min(p.slots()-len(p.busy), maxPull)
+		n := min(p.slots()-int(p.busy.Load()), maxPull)
 		if n <= 0 || p.behind != nil && p.behind.eager.Load() {
 			full, *idle = true, idleness{}
 			p.pressed.Store(true)
 			if p.lobby != nil {
-				p.lobby.attend(ctx, n <= 0)
+				p.lobby.attend(n <= 0)
 			}
 			pause(ctx, fullWait)
 			continue
@@ -170,7 +169,7 @@ func (p *puller) batch(ctx context.Context, consumer jetstream.Consumer, n int) 
 		return 0, false, err
 	}
 	if p.lobby != nil {
-		left = p.lobby.attend(ctx, false)
+		left = p.lobby.attend(false)
 	}
 	for open := true; open; {
 		var again <-chan time.Time
@@ -188,12 +187,12 @@ func (p *puller) batch(ctx context.Context, consumer jetstream.Consumer, n int) 
 			case ctx.Err() != nil:
 				_ = m.Nak() // else it comes again after ackWait
 			case p.lobby != nil:
-				left = p.lobby.receive(ctx, p, m)
+				left = p.lobby.receive(p, m)
 			default:
 				p.start(ctx, m)
 			}
 		case <-again:
-			left = p.lobby.attend(ctx, false)
+			left = p.lobby.attend(false)
 		}
 	}
 	p.eager.Store(took == n)
@@ -223,13 +222,13 @@ func (p *puller) start(ctx context.Context, m jsMsg) {
 		seats = 1
 	}
 	p.seats.Add(seats)
-	p.busy <- struct{}{}
+	p.busy.Add(1)
 	p.wg.Go(func() {
 		p.one(ctx, m)
 		p.seats.Add(-seats)
-		<-p.busy
+		p.busy.Add(-1)
 		if p.lobby != nil {
-			p.lobby.attend(ctx, false)
+			p.lobby.attend(false)
 		}
 	})
 }

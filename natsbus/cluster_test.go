@@ -164,9 +164,9 @@ func TestClusterBlobs(t *testing.T) {
 	}
 }
 
-// TestNoMessageIDs is why nothing here sends Nats-Msg-Id: on three replicas
+// TestClusterMessageIDs is why nothing here sends Nats-Msg-Id: on three replicas
 // the server looks for duplicates before it compares sequences.
-func TestNoMessageIDs(t *testing.T) {
+func TestClusterMessageIDs(t *testing.T) {
 	ctx := t.Context()
 	cluster := natstest.StartCluster(t, 3)
 	c := dial(t, clusterOptions(cluster, 0))

@@ -256,7 +256,7 @@ func (i *intake) place(ctx context.Context, l *letter, t run.Task, name string, 
 			return err
 		}
 	}
-	if err := i.fork(ctx, &t, fresh); err != nil {
+	if err := i.fork(ctx, l, &t, fresh); err != nil {
 		return err
 	}
 	if have.Cancelled != nil && i.Enqueue != nil {
@@ -291,8 +291,8 @@ func (i *intake) tellAgain(ctx context.Context, t run.Task) {
 }
 
 // fork resolves the name of the session to fork. A session that exists cannot
-// become a fork.
-func (i *intake) fork(ctx context.Context, t *run.Task, fresh bool) error {
+// become a fork, unless it is the one that another delivery of the task made.
+func (i *intake) fork(ctx context.Context, l *letter, t *run.Task, fresh bool) error {
 	if t.ForkOf == nil {
 		return nil
 	}
@@ -307,13 +307,18 @@ func (i *intake) fork(ctx context.Context, t *run.Task, fresh bool) error {
 		return nil // it exists perhaps because an earlier delivery made it
 	}
 	_, err = i.c.Log().Last(ctx, t.Session)
-	switch {
-	case err == nil:
-		return fmt.Errorf("task %s: %w: field fork_of: session %s exists already; leave session out to get a new one", t.ID, run.ErrMalformed, t.Session.ID)
-	case errors.Is(err, session.ErrNotFound):
+	if errors.Is(err, session.ErrNotFound) {
 		return nil
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	// The task's entry was not there when this delivery looked. A node that stood
+	// still since then finds what another delivery did meanwhile.
+	if has, err := i.has(ctx, l, t.Session.ID); has || err != nil {
+		return err
+	}
+	return fmt.Errorf("task %s: %w: field fork_of: session %s exists already; leave session out to get a new one", t.ID, run.ErrMalformed, t.Session.ID)
 }
 
 // refused tells again what became of a task that was refused before, and is
@@ -394,6 +399,18 @@ const placing = time.Minute
 // held reports whether a log holds a task that an earlier delivery found a
 // session for. It fails while that may be under way.
 func (i *intake) held(ctx context.Context, l *letter, home session.ID) (bool, error) {
+	if has, err := i.has(ctx, l, home); has || err != nil {
+		return has, err
+	}
+	meta, err := l.msg.Metadata()
+	if err == nil && time.Since(meta.Timestamp) < placing {
+		err = fmt.Errorf("natsbus: task %s: session %s was chosen for it, whose log does not hold it yet", l.id, home)
+	}
+	return false, err
+}
+
+// has reports whether the log of a session holds the task.
+func (i *intake) has(ctx context.Context, l *letter, home session.ID) (bool, error) {
 	for e, err := range i.c.Log().Read(ctx, session.Key{Tenant: l.tenant, ID: home}, session.Position{}) {
 		if err != nil {
 			return false, err
@@ -407,11 +424,7 @@ func (i *intake) held(ctx context.Context, l *letter, home session.ID) (bool, er
 			}
 		}
 	}
-	meta, err := l.msg.Metadata()
-	if err == nil && time.Since(meta.Timestamp) < placing {
-		err = fmt.Errorf("natsbus: task %s: session %s was chosen for it, whose log does not hold it yet", l.id, home)
-	}
-	return false, err
+	return false, nil
 }
 
 // bury keeps the task in the stream DLQ.

@@ -42,7 +42,7 @@ type idleness struct {
 
 // pulse is what a consumer shows of its work. Whatever it gives changes that, and
 // so does each word of a node about a message that it handles, which comes every
-// second: a message may be in somebody's hands for as long as it likes.
+// second: one in somebody's hands, which it is for holdMost, is not silence.
 type pulse struct {
 	made  int64 // when the consumer was made
 	given uint64

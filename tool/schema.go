@@ -17,48 +17,79 @@ const MaxArguments = 1 << 20
 
 // checker checks arguments against one schema.
 type checker struct {
+	name  string // of the tool
 	whole *jsonschema.Resolved
-	// For saying what is wrong, in one order whatever the library's is: the
-	// library stops at the first property that is wrong in map order.
-	parts map[string]*jsonschema.Resolved
+	shape *shape
+	raw   json.RawMessage
 }
 
-// compile reads a schema. References must stay inside it: nothing is fetched.
-func compile(raw json.RawMessage) (*checker, error) {
+// compile reads the schema of a tool. References must stay inside it: nothing is
+// fetched.
+func compile(name string, raw json.RawMessage) (*checker, error) {
 	if len(raw) == 0 {
 		raw = json.RawMessage(`{"type":"object"}`)
 	}
-	read := func() (*jsonschema.Schema, error) {
-		s := new(jsonschema.Schema)
-		err := json.Unmarshal(raw, s)
-		return s, err
-	}
-	s, err := read()
+	whole, h, err := resolve(raw)
 	if err != nil {
 		return nil, err
 	}
-	if s.Type != "object" && (s.Type != "" || s.Types != nil) {
+	if s := whole.Schema(); s.Type != "object" && (s.Type != "" || s.Types != nil) {
 		return nil, errors.New(`the type is not "object", but arguments always are one`)
+	}
+	return &checker{name, whole, h, raw}, nil
+}
+
+// Accepts reports whether a value, as encoding/json decodes it, matches a JSON
+// Schema that another process announced. References must stay inside the schema:
+// nothing is fetched. The error says why it cannot be told: the schema is wrong, or
+// the check would not end, or take too long.
+func Accepts(schema json.RawMessage, value any) (bool, error) {
+	whole, h, err := resolve(schema)
+	if err != nil {
+		return false, err
+	}
+	if _, err := h.effortOf(whole.Schema(), value); err != nil {
+		return false, err
+	}
+	return whole.Validate(value) == nil, nil
+}
+
+func resolve(raw json.RawMessage) (*jsonschema.Resolved, *shape, error) {
+	if nesting(string(raw)) > maxNesting {
+		return nil, nil, fmt.Errorf("it is nested more than %d levels deep", maxNesting)
+	}
+	s := new(jsonschema.Schema)
+	if err := json.Unmarshal(raw, s); err != nil {
+		return nil, nil, err
+	}
+	h, err := shapeOf(s)
+	if err != nil {
+		return nil, nil, err
 	}
 	whole, err := s.Resolve(nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	c := &checker{whole: whole, parts: make(map[string]*jsonschema.Resolved)}
-	for name := range s.Properties {
-		part, err := read()
-		if err != nil {
-			return nil, err
-		}
-		// Without properties and requirements but this one's; definitions stay.
-		part.Properties = map[string]*jsonschema.Schema{name: part.Properties[name]}
-		part.PropertyOrder, part.Required = nil, nil
-		part.AdditionalProperties, part.UnevaluatedProperties, part.PropertyNames = nil, nil, nil
-		if resolved, err := part.Resolve(nil); err == nil { // fails if it refers to another property
-			c.parts[name] = resolved
-		}
+	return whole, h, h.bounded()
+}
+
+// maxExplained bounds the arguments that are looked at one by one to say what is
+// wrong.
+const maxExplained = 64
+
+// part is the schema without properties and requirements but one property's. It
+// is for saying what is wrong, in one order whatever the library's is: the library
+// stops at the first property that is wrong in map order.
+func (c *checker) part(name string) (*jsonschema.Resolved, bool) {
+	part := new(jsonschema.Schema)
+	if json.Unmarshal(c.raw, part) != nil || part.Properties[name] == nil {
+		return nil, false
 	}
-	return c, nil
+	part.Properties = map[string]*jsonschema.Schema{name: part.Properties[name]}
+	part.PropertyOrder, part.Required = nil, nil
+	part.AdditionalProperties, part.UnevaluatedProperties, part.PropertyNames = nil, nil, nil
+	resolved, err := part.Resolve(nil)
+	return resolved, err == nil // it fails if it refers to another property
 }
 
 // check decodes the text of a call's arguments. The empty text, which models
@@ -82,11 +113,20 @@ func (c *checker) check(text string) (json.RawMessage, error) {
 	if err := json.Unmarshal([]byte(text), &value); err != nil {
 		return nil, refuse("the arguments are not JSON: " + err.Error())
 	}
+	if nesting(text) > maxNesting {
+		return nil, refuse(fmt.Sprintf("the arguments are nested more than %d levels deep: pass them flatter, or as text", maxNesting))
+	}
 	object, ok := value.(map[string]any)
 	if !ok {
 		return nil, refuse("the arguments are not a JSON object")
 	}
-	err := c.whole.Validate(object)
+	takes, err := c.shape.effortOf(c.whole.Schema(), object)
+	if err != nil {
+		return nil, refuse(fmt.Sprintf("checking the arguments would take too long: the schema of %q has so many ways to look at one value that these are more than %d steps. "+
+			"Pass fewer or flatter arguments. Whoever offers the tool should let each value be described once, not by several references or alternatives", c.name, maxSteps))
+	}
+	brief(object)
+	err = c.whole.Validate(object)
 	if err == nil {
 		var b bytes.Buffer
 		if err := json.Compact(&b, []byte(text)); err != nil {
@@ -97,7 +137,7 @@ func (c *checker) check(text string) (json.RawMessage, error) {
 	if args, ok := c.withoutNulls(text, object); ok {
 		return args, nil
 	}
-	return nil, refuse("the arguments do not match the schema: " + c.explain(object, err))
+	return nil, refuse("the arguments do not match the schema: " + c.explain(object, err, min(maxExplained, maxSteps/takes.steps)))
 }
 
 // withoutNulls returns the arguments without optional ones that are null, if
@@ -121,9 +161,9 @@ func (c *checker) withoutNulls(text string, object map[string]any) (json.RawMess
 	return args, err == nil
 }
 
-// explain names everything that is wrong at the top, or what err says if that
-// is nothing.
-func (c *checker) explain(object map[string]any, err error) string {
+// explain names what is wrong at the top, or what err says if that is nothing. It
+// looks at so many arguments one by one.
+func (c *checker) explain(object map[string]any, err error, looks int) string {
 	s := c.whole.Schema()
 	var wrong []string
 	for _, name := range slices.Sorted(slices.Values(s.Required)) {
@@ -133,10 +173,12 @@ func (c *checker) explain(object map[string]any, err error) string {
 	}
 	closed := s.AdditionalProperties != nil && s.AdditionalProperties.Not != nil
 	for _, name := range slices.Sorted(maps.Keys(object)) {
-		part, ok := c.parts[name]
 		switch {
-		case ok:
-			if err := part.Validate(object); err != nil {
+		case s.Properties[name] != nil && looks > 0:
+			looks--
+			if part, ok := c.part(name); !ok {
+				continue
+			} else if err := part.Validate(object); err != nil {
 				wrong = append(wrong, fmt.Sprintf("%q: %s", name, reason(err)))
 			}
 		case closed && s.Properties[name] == nil:
@@ -160,4 +202,34 @@ func reason(err error) string {
 		err = inner
 	}
 	return clip(err.Error(), 400)
+}
+
+// fields and items are objects and lists that the library tells of in a few words:
+// it would write them out in each of its complaints.
+type (
+	fields map[string]any
+	items  []any
+)
+
+// Format implements fmt.Formatter.
+func (o fields) Format(f fmt.State, _ rune) { fmt.Fprintf(f, "an object of %d fields", len(o)) }
+
+// Format implements fmt.Formatter.
+func (l items) Format(f fmt.State, _ rune) { fmt.Fprintf(f, "a list of %d items", len(l)) }
+
+// brief makes the objects and lists within a decoded value fields and items.
+func brief(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for name := range v {
+			v[name] = brief(v[name])
+		}
+		return fields(v)
+	case []any:
+		for i := range v {
+			v[i] = brief(v[i])
+		}
+		return items(v)
+	}
+	return v
 }

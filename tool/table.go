@@ -42,7 +42,7 @@ func NewTable(tools ...Tool) (*Table, error) {
 		if err := checkName(spec.Name); err != nil {
 			return nil, fmt.Errorf("%w: %s: %w", ErrSpec, origin(tl), err)
 		}
-		c, err := compile(spec.Schema)
+		c, err := compile(spec.Name, spec.Schema)
 		if err != nil {
 			return nil, fmt.Errorf("%w: schema of %q (%s): %w", ErrSpec, spec.Name, origin(tl), err)
 		}

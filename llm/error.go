@@ -23,7 +23,8 @@ const (
 	CodeOverloaded Code = "overloaded"
 	// CodeUnavailable: the server cannot be reached or failed.
 	CodeUnavailable Code = "unavailable"
-	// CodeTimeout: the total time, or the time to the first token, ran out.
+	// CodeTimeout: the total time, or the time to the first token, ran out, or
+	// a gateway gave up waiting. The server may charge such a call.
 	CodeTimeout Code = "timeout"
 	// CodeIdleTimeout: a stream that had begun went silent.
 	CodeIdleTimeout Code = "idle_timeout"
@@ -132,7 +133,7 @@ func CodeForStatus(status int) Code {
 		return CodeQuota
 	case status == 404:
 		return CodeModelNotFound
-	case status == 408:
+	case status == 408, status == 504, status == 524:
 		return CodeTimeout
 	case status == 409, status == 425:
 		return CodeUnavailable

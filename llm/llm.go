@@ -97,6 +97,11 @@ type Request struct {
 	// again. It travels as the header [StepHeader] and changes
 	// nothing about the answer.
 	StepKey string `json:"step_key,omitempty"`
+	// Again, if it is not nil, is asked by a client that sends the request once
+	// more by itself, right before, from the goroutine of Complete. failed is
+	// what became of the try before, which the server may charge although
+	// nothing came of it. An error ends the call; Complete returns it.
+	Again func(failed *Error) error `json:"-"`
 }
 
 // The HTTP headers that say which step a request belongs to, and which try
@@ -168,7 +173,10 @@ type CallDelta struct {
 // returned. Once sink got something, Complete does not start over by itself:
 // it fails with an error that says Retryable, and the caller decides.
 //
+// Before it does start over, it calls Request.Again.
+//
 // A failure is an *Error, unless ctx ended: then it wraps context.Cause(ctx).
+// Or it is the error of Again.
 type Client interface {
 	Complete(ctx context.Context, r *Request, sink func(Delta)) (*Response, error)
 }

@@ -66,7 +66,7 @@ func TestCodesAreAppendOnly(t *testing.T) {
 func TestCodeForStatus(t *testing.T) {
 	for status, want := range map[int]llm.Code{
 		200: "", 301: llm.CodeInvalidRequest, 400: llm.CodeInvalidRequest, 401: llm.CodeAuth, 402: llm.CodeQuota,
-		403: llm.CodeAuth, 404: llm.CodeModelNotFound, 408: llm.CodeTimeout, 422: llm.CodeInvalidRequest,
+		403: llm.CodeAuth, 404: llm.CodeModelNotFound, 408: llm.CodeTimeout, 504: llm.CodeTimeout, 524: llm.CodeTimeout, 422: llm.CodeInvalidRequest,
 		429: llm.CodeRateLimited, 500: llm.CodeUnavailable, 502: llm.CodeUnavailable, 503: llm.CodeOverloaded, 529: llm.CodeOverloaded,
 	} {
 		if got := llm.CodeForStatus(status); got != want {

@@ -17,7 +17,7 @@ type frame struct {
 	Object  word            `json:"object"`
 	Model   word            `json:"model"`
 	Choices []choice        `json:"choices"`
-	Usage   *usage          `json:"usage"`
+	Usage   json.RawMessage `json:"usage"`
 	Error   json.RawMessage `json:"error"`
 	Detail  json.RawMessage `json:"detail"`
 }
@@ -135,10 +135,10 @@ func (a *assembler) add(raw []byte) error {
 	if f.Model != "" {
 		a.model = llm.Clip(string(f.Model), llm.MaxNameLen)
 	}
-	if f.Usage != nil {
-		if u := f.Usage.counts(); u != (llm.Usage{}) {
-			a.usage = u
-		}
+	var u usage
+	_ = json.Unmarshal(f.Usage, &u) // no answer is lost for want of its price
+	if c := u.counts(); c != (llm.Usage{}) {
+		a.usage = c
 	}
 	for i := range f.Choices {
 		c := &f.Choices[i]
@@ -243,6 +243,7 @@ func (a *assembler) call(c *call, pos, n int) error {
 	}
 	s.args.WriteString(d.Args)
 	if isSet(c.ExtraContent) {
+		a.size += len(c.ExtraContent) - len(s.extra)
 		s.extra = bytes.Clone(c.ExtraContent)
 	}
 	a.begun = true

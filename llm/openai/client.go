@@ -80,6 +80,11 @@ func (c *client) Complete(ctx context.Context, r *llm.Request, sink func(llm.Del
 		if err := sleep(ctx, pause); err != nil {
 			return nil, x.explain(ctx, err)
 		}
+		if r.Again != nil {
+			if err := r.Again(failed); err != nil {
+				return nil, err
+			}
+		}
 	}
 }
 

@@ -27,9 +27,18 @@ type complaint struct {
 	message, code, kind string
 }
 
+// maxWithin is how deep in each other complaints, and the parts of a text, are
+// looked for.
+const maxWithin = 8
+
 // complain reads {"error":{...}}, {"error":"..."}, {"object":"error",...},
 // {"type":"error","error":{...}}, {"detail":...} and {"message":...}.
-func complain(raw []byte) (c complaint, ok bool) {
+func complain(raw []byte) (c complaint, ok bool) { return complainWithin(raw, 0) }
+
+func complainWithin(raw []byte, depth int) (c complaint, ok bool) {
+	if depth > maxWithin {
+		return c, false
+	}
 	var o struct {
 		Error   json.RawMessage `json:"error"`
 		Detail  json.RawMessage `json:"detail"`
@@ -45,7 +54,7 @@ func complain(raw []byte) (c complaint, ok bool) {
 		if json.Unmarshal(raw, &list) != nil || len(list) == 0 {
 			return c, false
 		}
-		return complain(list[0])
+		return complainWithin(list[0], depth+1)
 	}
 	if json.Unmarshal(raw, &o) != nil {
 		return c, false
@@ -59,7 +68,7 @@ func complain(raw []byte) (c complaint, ok bool) {
 			continue
 		}
 		if raw[0] != '"' {
-			if inner, ok := complain(raw); ok {
+			if inner, ok := complainWithin(raw, depth+1); ok {
 				if inner.code == "" {
 					inner.code = c.code
 				}
@@ -96,7 +105,7 @@ func (c complaint) class(status int) llm.Code {
 			status = n
 		}
 	}
-	words := strings.ToLower(c.code + " " + c.kind + " " + c.message)
+	words := strings.ToLower(llm.Clip(c.code+" "+c.kind+" "+c.message, maxErrorBody))
 	for _, p := range phrases {
 		if !p.re.MatchString(words) {
 			continue

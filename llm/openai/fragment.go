@@ -33,13 +33,10 @@ func (w *word) UnmarshalJSON(data []byte) error {
 // count is a JSON integer where servers also send floats, strings or null.
 type count int64
 
-// UnmarshalJSON never fails; what is no number is 0.
+// UnmarshalJSON never fails; what is no number, or one whose sums could overflow, is 0.
 func (c *count) UnmarshalJSON(data []byte) error {
 	*c = 0
-	s := strings.Trim(string(data), `"`)
-	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
-		*c = count(n)
-	} else if f, err := strconv.ParseFloat(s, 64); err == nil && f > -1e15 && f < 1e15 {
+	if f, err := strconv.ParseFloat(strings.Trim(string(data), `"`), 64); err == nil && f > -1e15 && f < 1e15 {
 		*c = count(f)
 	}
 	return nil
@@ -56,7 +53,9 @@ type joiner struct {
 
 // add returns the text that is whole after the fragment raw: a JSON string,
 // or an array of parts with texts. Everything else says nothing.
-func (j *joiner) add(raw json.RawMessage) string {
+func (j *joiner) add(raw json.RawMessage) string { return j.within(raw, 0) }
+
+func (j *joiner) within(raw json.RawMessage, depth int) string {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 {
 		return ""
@@ -65,10 +64,13 @@ func (j *joiner) add(raw json.RawMessage) string {
 	case '"':
 		return j.emit(j.unquote(raw))
 	case '[':
+		if depth > maxWithin {
+			return ""
+		}
 		var b strings.Builder
 		for _, p := range contentParts(raw) {
-			b.WriteString(j.add(p.Text))
-			b.WriteString(j.add(p.Summary))
+			b.WriteString(j.within(p.Text, depth+1))
+			b.WriteString(j.within(p.Summary, depth+1))
 		}
 		return b.String()
 	default:

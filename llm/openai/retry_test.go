@@ -3,8 +3,11 @@ package openai_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -137,6 +140,46 @@ func TestRetries(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAgain: whoever keeps an account of what calls cost hears of each try that
+// the client repeats by itself, and may forbid it.
+func TestAgain(t *testing.T) {
+	slow := silent(": ping\n\n")
+	lost := func(r *http.Request) (*http.Response, error) {
+		httptrace.ContextClientTrace(r.Context()).WroteRequest(httptrace.WroteRequestInfo{})
+		return nil, os.ErrDeadlineExceeded
+	}
+	steps := []func(*http.Request) (*http.Response, error){slow, answer(504, ""), lost, answer(200, hello)}
+	ask := func(ctx context.Context, tr *trips, again func(*llm.Error) error) (*llm.Response, error) {
+		p := llm.Provider{Model: "m1", BaseURL: "http://model.test/v1"}
+		client, err := openai.New(&openai.Options{Transport: tr, FirstToken: 7 * time.Second}).Client(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		return client.Complete(ctx, &llm.Request{Provider: p, Messages: []llm.Message{{Role: llm.User, Text: "hi"}}, Again: again}, func(llm.Delta) {})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var heard []string
+		tr := &trips{t: t, steps: steps}
+		resp, err := ask(t.Context(), tr, func(failed *llm.Error) error {
+			heard = append(heard, fmt.Sprintf("%d %s", len(tr.at), failed.Code))
+			return nil
+		})
+		if err != nil || resp.Text != "Hello" {
+			t.Errorf("%+v, %v", resp, err)
+		}
+		if got, want := strings.Join(heard, ", "), "1 llm: timeout, 2 llm: timeout, 3 llm: timeout"; got != want {
+			t.Errorf("heard of %s; want %s", got, want)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		no := errors.New("no money left")
+		tr := &trips{t: t, steps: steps}
+		if _, err := ask(t.Context(), tr, func(*llm.Error) error { return no }); !errors.Is(err, no) || len(tr.at) != 1 {
+			t.Errorf("%v after %d requests; want %v after one", err, len(tr.at), no)
+		}
+	})
 }
 
 // A caller that gives up gets its own reason, at once, wherever the call is.

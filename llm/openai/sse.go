@@ -31,6 +31,10 @@ type events struct {
 	event  string
 	begun  bool
 	has    bool // data is an event in the making
+	depth  int  // of the objects and lists that are open in data
+	quoted bool // data ends within a string, escaped behind a backslash in it
+	escape bool
+	broken bool // data is no event, whatever comes
 	skipLF bool // the last line ended in CR
 	err    error
 }
@@ -141,17 +145,42 @@ func (s *events) add(value []byte) {
 		} else {
 			// A line break is white space between JSON tokens, and an error
 			// inside a string whatever we make of it.
-			s.data = append(s.data, ' ')
+			s.append([]byte{' '})
 		}
 	}
 	s.has = true
-	s.data = append(s.data, value...)
+	s.append(value)
 }
 
-// whole reports whether the data could be an event.
+// append adds to the data and follows what is open in it.
+func (s *events) append(value []byte) {
+	s.data = append(s.data, value...)
+	for _, c := range value {
+		switch {
+		case s.escape:
+			s.escape = false
+		case s.quoted:
+			s.escape, s.quoted = c == '\\', c != '"'
+		case c == '"':
+			s.quoted = true
+		case c == '{' || c == '[':
+			s.depth++
+		case c == '}' || c == ']':
+			s.depth--
+		}
+	}
+}
+
+// whole reports whether the data could be an event. Data of many lines is looked
+// through once, when nothing is open in it any more: if it is no event then, it
+// never is one.
 func (s *events) whole() bool {
+	if s.broken || s.depth > 0 || s.quoted {
+		return false
+	}
 	d := bytes.TrimSpace(s.data)
-	return bytes.Equal(d, done) || json.Valid(d)
+	s.broken = len(d) > 0 && !bytes.Equal(d, done) && !json.Valid(d)
+	return len(d) > 0 && !s.broken
 }
 
 func (s *events) dispatch() {
@@ -177,4 +206,5 @@ func (s *events) dispatch() {
 		s.out = append(s.out, '\n')
 	}
 	s.has, s.data, s.event = false, s.data[:0], ""
+	s.depth, s.quoted, s.escape, s.broken = 0, false, false, false
 }

@@ -7,10 +7,13 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/rathcluster/rath/llm"
 )
@@ -32,7 +35,9 @@ type exchange struct {
 	// rest is the connection's part of the answer; reading it to its end
 	// makes the connection reusable.
 	rest io.Reader
-	// answered: the server sent the head of an answer.
+	// sent: the whole request was written. answered: the server sent the head
+	// of an answer.
+	sent     atomic.Bool
 	answered bool
 }
 
@@ -58,7 +63,9 @@ func (d doer) Do(req *http.Request) (*http.Response, error) {
 	if x.try > 1 {
 		req.Header.Set(llm.TryHeader, strconv.Itoa(x.try))
 	}
-	resp, err := d.http.Do(req)
+	resp, err := d.http.Do(req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+		WroteRequest: func(info httptrace.WroteRequestInfo) { x.sent.Store(info.Err == nil) },
+	})))
 	if err != nil {
 		if u, ok := errors.AsType[*url.Error](err); ok {
 			err = u.Err
@@ -174,7 +181,15 @@ func (x *exchange) explain(ctx context.Context, err error) error {
 		return x.e.fail(llm.CodeMalformed, 0, "%s (limit %d bytes)", said, x.maxFrame)
 	case x.answered:
 		return x.e.fail(llm.CodeTruncated, 0, "the answer broke off: %s", said)
+	case x.sent.Load() && timedOut(err): // the server may have worked on it
+		return x.e.fail(llm.CodeTimeout, 0, "the connection went silent before the answer: %s", said)
 	default:
 		return x.e.fail(llm.CodeUnavailable, 0, "cannot reach %s: %s", x.e.base, said)
 	}
+}
+
+// timedOut reports whether the network gave up waiting.
+func timedOut(err error) bool {
+	n, ok := errors.AsType[net.Error](err)
+	return ok && n.Timeout()
 }

@@ -85,7 +85,7 @@ type Chunk struct{ c *row }
 type row struct {
 	kind   Kind
 	text   string
-	calls  []ToolCall
+	calls  []ToolCall // of a tool result: the call as a person approved it, if changed
 	callID string
 	name   string
 	failed bool
@@ -149,6 +149,14 @@ func (c Chunk) WithOpaque(s string) Chunk {
 	return Chunk{&r}
 }
 
+// WithArgs returns a copy of c, a tool result, of a call whose arguments a person
+// changed to these.
+func (c Chunk) WithArgs(args string) Chunk {
+	r := *c.row()
+	r.calls = []ToolCall{{ID: r.callID, Name: r.name, Args: clean(args)}}
+	return Chunk{&r}
+}
+
 // Kind returns what the chunk is to the model.
 func (c Chunk) Kind() Kind { return c.row().kind }
 
@@ -160,6 +168,15 @@ func (c Chunk) CallID() string { return c.row().callID }
 
 // Name returns the name of the tool that made a tool result.
 func (c Chunk) Name() string { return c.row().name }
+
+// Args returns what a person made of the arguments of the call that a tool result
+// answers; "" if they are the model's.
+func (c Chunk) Args() string {
+	if r := c.row(); r.kind == ToolResult && len(r.calls) > 0 {
+		return r.calls[0].Args
+	}
+	return ""
+}
 
 // Failed reports whether a tool result is an error body.
 func (c Chunk) Failed() bool { return c.row().failed }
@@ -182,7 +199,7 @@ func (c Chunk) Ref() Ref { return c.row().ref }
 func (c Chunk) Calls() iter.Seq2[int, ToolCall] {
 	return func(yield func(int, ToolCall) bool) {
 		for i, call := range c.row().calls {
-			if !yield(i, call) {
+			if c.Kind() == ToolResult || !yield(i, call) {
 				return
 			}
 		}
@@ -190,7 +207,12 @@ func (c Chunk) Calls() iter.Seq2[int, ToolCall] {
 }
 
 // CallCount returns how many tool calls an assistant chunk holds.
-func (c Chunk) CallCount() int { return len(c.row().calls) }
+func (c Chunk) CallCount() int {
+	if c.Kind() == ToolResult {
+		return 0
+	}
+	return len(c.row().calls)
+}
 
 // Equal reports whether both chunks say the same to a model: everything but
 // who made them, when and where.

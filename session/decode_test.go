@@ -40,7 +40,7 @@ func FuzzUnmarshalChunk(f *testing.F) {
 // TestUnmarshalChunkIsQuick: what this release writes is never left to
 // encoding/json.
 func TestUnmarshalChunkIsQuick(t *testing.T) {
-	for _, c := range []Chunk{fullChunk(), {}, UserText("x"), SystemText(""), Result("1", "n", "{}", true), AssistantText("y")} {
+	for _, c := range []Chunk{fullChunk(), {}, UserText("x"), SystemText(""), Result("1", "n", "{}", true), Result("1", "n", "{}", false).WithArgs(`{"n":"\u2028 é"}`), AssistantText("y")} {
 		var d chunkData
 		r := reader{s: ChunkEvent(c).Data}
 		if !r.chunk(&d) || r.i != len(r.s) {

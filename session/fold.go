@@ -130,9 +130,7 @@ func (v *value) open(o Opening, r Resolver) error {
 		}
 		pv := p.val()
 		v.version, v.table, v.placement, v.usage = pv.version, pv.table, pv.placement, pv.usage
-		if pv.sealed != nil {
-			v.sealed = &sealed{n: pv.sealed.n, pages: pv.sealed.pages}
-		}
+		v.sealed = pv.sealed.under(nil)
 		if o.Kind == OpenDetach {
 			v.joined = &joint{shares: v.past(pv)}
 		} else {
@@ -167,7 +165,7 @@ func (v *value) join(j Join, r Resolver) error {
 		}
 		shares = append(shares, v.past(p.val())...)
 		if part.From == t.n && part.To == p.Len() && t.shares(p.val().table, t.n) {
-			t, sealed = p.val().table, p.val().sealed // the branch is trunk plus its own chunks
+			t, sealed = p.val().table, p.val().sealed.under(v.sealed) // the branch is trunk plus its own chunks
 		} else {
 			chunks := make([]Chunk, 0, part.To-part.From)
 			for _, c := range p.Range(part.From, part.To) {

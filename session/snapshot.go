@@ -161,6 +161,19 @@ func (v *value) seal() {
 	v.sealed = &own
 }
 
+// under returns the pages of chunks for a session that takes over the chunks and
+// not the ancestors: those are what own says.
+func (s *sealed) under(own *sealed) *sealed {
+	if s == nil {
+		return nil
+	}
+	u := &sealed{n: s.n, pages: s.pages}
+	if own != nil {
+		u.line = own.line
+	}
+	return u
+}
+
 // trim drops the pages that reach beyond n chunks.
 func (s *sealed) trim(n int) {
 	for s.n > n {

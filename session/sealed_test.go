@@ -1,0 +1,51 @@
+package session_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/rathcluster/rath/session"
+)
+
+// TestFrozenTakesOnlyChunks: a session that goes on with the chunks of one with
+// many ancestors shares its pages of chunks, and has ancestors of its own.
+func TestFrozenTakesOnlyChunks(t *testing.T) {
+	w := newWorld(t)
+	freeze := func(s session.Session) session.Session {
+		kept, f, err := s.Freeze()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range f.Pages {
+			if err := p.Save(t.Context(), &w.log, "t"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l, _ := s.Link()
+		w.known[l], w.newest[s.Key()] = kept, kept
+		return kept
+	}
+	s := w.open(key("s0"), session.Opening{Kind: session.OpenLeaf}, session.ChunkEvent(session.UserText("first")))
+	trunk := s
+	for i := range 40 {
+		trunk = s
+		k := key(fmt.Sprintf("s%d", i+1))
+		w.fork(k, session.OpenFork, s)
+		s = freeze(w.commit(k, session.ChunkEvent(session.UserText(fmt.Sprint(i)))))
+	}
+	join := func(trunk session.Session, policy string, parts ...session.Session) session.Event {
+		t.Helper()
+		j, err := session.JoinOf(trunk, policy, "", 0, parts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return session.JoinedEvent(j)
+	}
+	other := w.open(key("other"), session.Opening{Kind: session.OpenLeaf}, session.ChunkEvent(session.UserText("other")))
+	adopted := join(trunk, session.JoinAdopt, s)
+	both := join(session.Session{}, session.JoinConcatenate, s, other)
+	again := join(other, session.JoinReplace, s)
+	w.frozen(w.commit(trunk.Key(), adopted))
+	w.frozen(w.open(key("both"), session.Opening{Kind: session.OpenMerge}, both))
+	w.frozen(w.commit(other.Key(), again))
+}

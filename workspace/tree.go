@@ -76,6 +76,24 @@ func (t *Tree) Bytes() int64 {
 	return n
 }
 
+// Fits returns a *LimitError if the tree has more entries or bytes than the limits
+// allow; Exclude plays no role. A manifest may name one blob a thousand times, so
+// that one which nobody of ours wrote can be larger than all that is stored.
+func (t *Tree) Fits(l Limits) error {
+	l = l.orDefault()
+	left := l.Bytes
+	for i, e := range t.entries {
+		if i >= l.Files {
+			return &LimitError{Path: e.Path, What: "files", Limit: int64(l.Files)}
+		}
+		if e.Size > left {
+			return &LimitError{Path: e.Path, What: "bytes", Limit: l.Bytes}
+		}
+		left -= e.Size
+	}
+	return nil
+}
+
 // Lookup returns the entry at a path, which is slash separated and clean.
 func (t *Tree) Lookup(path string) (Entry, bool) {
 	i, ok := slices.BinarySearchFunc(t.entries, path, func(e Entry, p string) int { return strings.Compare(e.Path, p) })

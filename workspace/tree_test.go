@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -74,6 +75,38 @@ func TestNewTree(t *testing.T) {
 }
 
 // TestLinksStayInside lets the kernel walk every link that a tree accepts.
+// TestFits: a manifest is held to the limits by what it says, whatever the sum of
+// its sizes comes to.
+func TestFits(t *testing.T) {
+	sized := func(p string, size int64) workspace.Entry {
+		e := file(p)
+		e.Size = size
+		return e
+	}
+	for name, tt := range map[string]struct {
+		entries    []workspace.Entry
+		limits     workspace.Limits
+		what, path string
+	}{
+		"empty":     {nil, workspace.Limits{}, "", ""},
+		"just fits": {[]workspace.Entry{dirEntry("a"), sized("a/b", 6), link("c", "a"), sized("d", 4)}, workspace.Limits{Files: 4, Bytes: 10}, "", ""},
+		"one file":  {[]workspace.Entry{dirEntry("a"), sized("a/b", 6), link("c", "a"), sized("d", 4)}, workspace.Limits{Files: 3, Bytes: 10}, "files", "d"},
+		"one byte":  {[]workspace.Entry{sized("a", 6), sized("d", 5)}, workspace.Limits{Files: 4, Bytes: 10}, "bytes", "d"},
+		"defaults":  {[]workspace.Entry{sized("a", workspace.DefaultBytes), sized("b", 1)}, workspace.Limits{}, "bytes", "b"},
+		"overflow":  {[]workspace.Entry{sized("a", 9), sized("b", math.MaxInt64), sized("c", math.MaxInt64)}, workspace.Limits{Bytes: 10}, "bytes", "b"},
+	} {
+		tree, err := workspace.NewTree(tt.entries)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = tree.Fits(tt.limits)
+		limit, ok := errors.AsType[*workspace.LimitError](err)
+		if tt.what == "" && err != nil || tt.what != "" && (!ok || limit.What != tt.what || limit.Path != tt.path) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestLinksStayInside(t *testing.T) {
 	parts := []string{"", ".", "..", "d", "l", "s"}
 	var targets []string

@@ -216,13 +216,14 @@ func (r *Record) received(v run.Received) {
 	case run.Approve, run.Refuse, run.Respond:
 		verb := map[string]string{run.Approve: "approved", run.Refuse: "rejected", run.Respond: "answered"}[v.Kind]
 		r.Kind, r.Summary = Answered, verb+" by "+by
+		if v.Kind == run.Approve && v.Value != "" {
+			r.Summary += ", edited"
+		}
 		switch {
 		case v.Reason != "":
 			r.Summary += ": " + tell(v.Reason, 80)
 		case v.Kind == run.Respond && v.Value != "":
 			r.Summary += ": " + tell(v.Value, 60)
-		case v.Kind == run.Approve && v.Value != "":
-			r.Summary += ", edited"
 		}
 	case run.Message:
 		verb := " says "

@@ -171,6 +171,7 @@ func TestDeriveSummaries(t *testing.T) {
 		},
 		{"approved", received(run.Received{Kind: run.Approve, Path: "3", By: "ana", Reason: "looks good"}), lineage.Answered, "approved by ana: looks good"},
 		{"approved with an edit", received(run.Received{Kind: run.Approve, Path: "3", By: "ana", Value: `{"n":2}`}), lineage.Answered, "approved by ana, edited"},
+		{"approved with an edit and why", received(run.Received{Kind: run.Approve, Path: "3", By: "ana", Reason: "too many", Value: `{"n":2}`}), lineage.Answered, "approved by ana, edited: too many"},
 		{"rejected by", received(run.Received{Kind: run.Refuse, Path: "3", Reason: "too risky"}), lineage.Answered, "rejected by somebody: too risky"},
 		{"responded", received(run.Received{Kind: run.Respond, Path: "3", By: "ana", Value: `"eu-1"`}), lineage.Answered, `answered by ana: "eu-1"`},
 		{"message", received(run.Received{Kind: run.Message, By: "ana", Text: "use tabs"}), lineage.Message, `ana says "use tabs"`},

@@ -125,6 +125,25 @@ func TestPicturesOfFanOut(t *testing.T) {
 }
 
 // TestNodesDoNotOverlap reads the cards' places out of the SVG.
+// TestTreeOfLongID: an id that is longer than the line does not take all of it.
+func TestTreeOfLongID(t *testing.T) {
+	w := newWorld(t)
+	s := w.start(session.ID(strings.Repeat("release_notes_", 4)), "run-9", session.UserText("write the release notes"))
+	w.end(w.model(s, "0", "editor", "done"), run.Succeeded, "")
+	tree, err := w.graph().Tree(w.home, &lineage.TreeOptions{Width: 40})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(tree, "release_notes_") || !strings.Contains(tree, "editor") {
+		t.Errorf("the tree tells neither the session nor its story:\n%s", tree)
+	}
+	for l := range strings.Lines(tree) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(l, "\n")); n > 40 {
+			t.Errorf("a line of %d columns: %s", n, l)
+		}
+	}
+}
+
 func TestNodesDoNotOverlap(t *testing.T) {
 	type rect struct{ x, y, w, h float64 }
 	card := regexp.MustCompile(`class="card" x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)"`)

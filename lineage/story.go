@@ -47,23 +47,28 @@ type stepKey struct {
 
 // tell builds the chapters of a tree, parents before children.
 func (g *Graph) tell(root session.Key, all bool, limit, fold int) ([]chapter, int, error) {
-	rows, err := g.rows(root, fold)
+	rows, err := g.rows(root, 0)
 	if err != nil {
 		return nil, 0, err
+	}
+	labels := g.labels(rows) // of all, so that leaving out some renames none
+	if fold > 0 {
+		if rows, err = g.rows(root, fold); err != nil {
+			return nil, 0, err
+		}
 	}
 	left := 0
 	if limit > 0 && len(rows) > limit {
 		rows, left = rows[:limit], len(rows)-limit
 	}
-	labels := label(rows)
 	index := map[session.ID]int{}
 	out := make([]chapter, len(rows))
 	for i, r := range rows {
 		index[r.info.Key.ID] = i
-		out[i] = chapter{info: r.info, label: labels[r.info.Key.ID], depth: r.depth, folded: r.folded}
+		out[i] = chapter{info: r.info, label: labels.Of(r.info.Key.ID), depth: r.depth, folded: r.folded}
 	}
 	name := func(id session.ID) string {
-		if l, ok := labels[id]; ok {
+		if l, ok := labels.names[id]; ok {
 			return l
 		}
 		return Short(id)
@@ -112,32 +117,6 @@ func (g *Graph) tell(root session.Key, all bool, limit, fold int) ([]chapter, in
 		}
 	}
 	return out, left, nil
-}
-
-// label gives every session of a tree a short name: what a person called it,
-// or s1, s2 and so on.
-func label(rows []row) map[session.ID]string {
-	out := make(map[session.ID]string, len(rows))
-	used := map[string]bool{}
-	for _, r := range rows {
-		id := r.info.Key.ID
-		if _, _, minted := id.Locate(); !minted && len(id) <= 10 {
-			out[id] = string(id)
-			used[string(id)] = true
-		}
-	}
-	for i, r := range rows {
-		if out[r.info.Key.ID] != "" {
-			continue
-		}
-		l := fmt.Sprintf("s%d", i+1)
-		for used[l] {
-			l += "'"
-		}
-		out[r.info.Key.ID] = l
-		used[l] = true
-	}
-	return out
 }
 
 func title(s Session, name func(session.ID) string) string {

@@ -175,16 +175,20 @@ func (w *treeWriter) cells(v session.Version, actor, text string) string {
 	return fmt.Sprintf("%*d %s%s %s", w.digits, v, actor, pad, text)
 }
 
+// minText is how many columns of a line are left for its text.
+const minText = 12
+
 // row writes one line, with right at its end.
 func (w *treeWriter) row(text, right string) {
 	room := w.width
 	if right != "" {
-		room -= len(right) + 2
+		right = clip(right, w.width-minText-2) // the id that a person chose may be longer than the line
+		room -= utf8.RuneCountInString(right) + 2
 	}
 	text = strings.TrimRight(clip(text, room), " ")
 	w.b.WriteString(text)
 	if right != "" {
-		w.b.WriteString(strings.Repeat(" ", w.width-len(right)-utf8.RuneCountInString(text)))
+		w.b.WriteString(strings.Repeat(" ", w.width-utf8.RuneCountInString(right)-utf8.RuneCountInString(text)))
 		w.b.WriteString(right)
 	}
 	w.b.WriteByte('\n')

@@ -300,6 +300,9 @@ func (t *teller) chunk(e event, c session.Chunk) {
 func (t *teller) attach(s *Step, c session.Chunk) {
 	s.Body = textOf(c.Text())
 	s.Whole, _ = c.Body()
+	if args := c.Args(); args != "" {
+		s.Args = textOf(args)
+	}
 	if agent := c.Origin().Agent; agent != "" {
 		s.Actor = one(agent, 60)
 	}
@@ -384,10 +387,10 @@ func (t *teller) prompt(s *Step) {
 }
 
 // arguments finds what a tool was called with: in the row of the model that
-// asked for it.
+// asked for it, unless its own row said what a person made of that.
 func (t *teller) arguments(s *Step) {
 	parent, index, ok := cutLast(string(s.Path))
-	if !ok {
+	if !ok || !s.Args.Empty() {
 		return
 	}
 	row, ok := t.rows[spot{s.Session, run.Path(parent)}]

@@ -19,9 +19,14 @@ import (
 // FormTree is the form of an archived tree.
 const FormTree = "archive"
 
-// DefaultTree is how many bytes of commits, and how many of blobs, an archived
-// tree holds at most.
-const DefaultTree = 512 << 20
+const (
+	// DefaultTree is how many bytes of commits, and how many of blobs, an archived
+	// tree holds at most.
+	DefaultTree = 512 << 20
+	// MaxTreeFile is how many bytes the file of one may have, which has to be read
+	// as a whole.
+	MaxTreeFile = 2 * DefaultTree
+)
 
 // Tree is the archive of whole sessions: a root with everything under it. Its
 // file is written like evidence, with another first line, and renders nothing.

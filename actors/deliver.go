@@ -118,15 +118,17 @@ func (s *System) closeBranch(ctx context.Context, sig run.Signal) error {
 }
 
 // Enqueue records a task in its session's log without claiming it, so that the
-// nodes which offer its workflow are offered the run.
-func (s *System) Enqueue(ctx context.Context, t run.Task) error {
+// nodes which offer its workflow are offered the run. With cancel it has ended when
+// the log holds it; behind a run that another incarnation executes it only waits, and
+// is to be cancelled there.
+func (s *System) Enqueue(ctx context.Context, t run.Task, cancel *run.CancelRequested) error {
 	if err := t.Valid(); err != nil {
 		return fmt.Errorf("%w: %w", run.ErrMalformed, err)
 	}
 	if s.o.Runtime == nil {
 		return fmt.Errorf("actors: this process takes no tasks: %w", run.ErrNotSupported)
 	}
-	_, err := s.settle(ctx, t.Session, run.Work{Task: &t}, func() (Answer, error) { return Queued, s.o.Runtime.Enqueue(ctx, t) })
+	_, err := s.settle(ctx, t.Session, run.Work{Task: &t}, func() (Answer, error) { return Queued, s.o.Runtime.Enqueue(ctx, t, cancel) })
 	return err
 }
 
@@ -310,9 +312,9 @@ func (s *System) deliveredTask(ctx context.Context, t run.Task, active run.ID) (
 		// The log is asked, since this memory may be outdated.
 		switch {
 		case s.executions.has(keyOf(t)): // also under another revision than the offer says
-			return Committed, s.o.Runtime.Enqueue(ctx, t)
+			return Committed, s.o.Runtime.Enqueue(ctx, t, nil)
 		case active != "" && active != t.ID: // whose end offers it again
-			return Queued, s.o.Runtime.Enqueue(ctx, t)
+			return Queued, s.o.Runtime.Enqueue(ctx, t, nil)
 		}
 	}
 	if s.engine == nil || !s.engine.offers(t.Workflow) || s.elsewhereOffered(ctx, t) != nil {
@@ -321,7 +323,7 @@ func (s *System) deliveredTask(ctx context.Context, t run.Task, active run.ID) (
 		}
 		// A new task of another pool's workflow: whoever wrote it into this log
 		// himself would cut off the run that executes here.
-		return Queued, s.o.Runtime.Enqueue(ctx, t)
+		return Queued, s.o.Runtime.Enqueue(ctx, t, nil)
 	}
 	var release func()
 	if t.Resume && !s.executions.any(keyOf(t)) {

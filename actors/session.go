@@ -320,7 +320,7 @@ func (a *sessionActor) committed(o *outcome) {
 		}
 		switch r.ask {
 		case askClaim, askLinger:
-			r.granted.Finish(o.at)
+			r.granted.Finish(o.at, o.commit.Events)
 			if rec := a.w.Book().Run(r.granted.Record.ID); rec != nil && !rec.Base.Unborn() {
 				// The writer marked it with the commit that made it, which is
 				// this one if others of the batch came before the claim.

@@ -22,8 +22,9 @@ const toolLast = 10 * time.Second
 
 // ServeTool puts a tool of this program on offer to the agents of the tenant,
 // and answers their calls until ctx ends: then it takes no more, lets those
-// under way go on for a moment and returns. Several programs may serve one tool;
-// each call goes to one of them. The tool stays announced when nobody serves
+// under way go on for a moment and returns. Closing the client ends it as well,
+// with ErrUnreachable. Several programs may serve one tool; each call goes to one
+// of them. The tool stays announced when nobody serves
 // it; see WithdrawTool.
 //
 //	err := c.ServeTool(ctx, tool.Func("weather", "Current weather of a city.", weather,
@@ -69,7 +70,11 @@ func (c *Client) ServeTool(ctx context.Context, t tool.Tool, o *ToolOptions) err
 	if err = c.conn.AnnounceTool(ctx, c.tenant, v); err != nil {
 		err = fmt.Errorf("tool %s was not announced: %w", spec.Name, err)
 	} else {
-		<-ctx.Done()
+		select {
+		case <-ctx.Done():
+		case <-c.conn.Closed():
+			err = fmt.Errorf("tool %s is served no more: %w: the client was closed", spec.Name, ErrUnreachable)
+		}
 	}
 	last := time.AfterFunc(toolLast, stop)
 	defer last.Stop()

@@ -40,7 +40,8 @@ type Agent struct {
 	Budget run.Budget
 	// Approve says which calls a person has to approve before they run; nil is
 	// none. It must answer the same for the same call. Calls that are rejected
-	// do not run, and the model is told why.
+	// do not run, and the model is told why; so it is to what arguments a person
+	// changed those of a call.
 	Approve func(spec tool.Spec, args json.RawMessage) bool
 	// ApproveWithin is how long a person has; zero is run.DefaultExpiry. A call
 	// that nobody approved in time counts as rejected.
@@ -273,8 +274,11 @@ func (c call) complete(st *step, s session.Session) (*llm.Response, blob.Digest,
 	}
 	ctx, cancel := ex.callContext(st.ctx)
 	defer cancel()
-	ctx, done := ex.interruptible(ctx, st.heard)
-	defer done()
+	if st.hears { // else nobody would take the message, however often the call is made
+		var done func()
+		ctx, done = ex.interruptible(ctx, st.heard)
+		defer done()
+	}
 	spent := int64(0) // tokens, by answers that were cut off
 	came := 0         // bytes of the answer under way
 	sink := func(d llm.Delta) {
@@ -285,6 +289,15 @@ func (c call) complete(st *step, s session.Session) (*llm.Response, blob.Digest,
 		if ex.rt.OnDelta != nil {
 			ex.rt.OnDelta(Delta{Session: st.s.Key(), Run: ex.id, Path: st.asked.Path, Attempt: ex.attempt, Agent: c.agent, Delta: d})
 		}
+	}
+	req.Again = func(failed *llm.Error) error { // the client's own tries count as well
+		cut := cutOff(ctx, failed, len(rendered), 0)
+		st.book(cut)
+		spent += cut.Tokens()
+		free()
+		var err error
+		free, err = ex.reserve(reserve)
+		return err
 	}
 	for try := 1; ; try++ {
 		if ctx.Err() != nil { // nothing was sent
@@ -353,11 +366,11 @@ func render(c call, s session.Session) []llm.Message {
 		case session.ToolResult:
 			if open[chunk.CallID()] {
 				delete(open, chunk.CallID())
-				msgs = append(msgs, llm.Message{Role: llm.Tool, Text: chunk.Text(), CallID: chunk.CallID(), Name: chunk.Name()})
+				msgs = append(msgs, llm.Message{Role: llm.Tool, Text: ToolText(chunk), CallID: chunk.CallID(), Name: chunk.Name()})
 				break
 			}
 			// No model asked for it: the workflow called the tool.
-			msgs = append(msgs, llm.Message{Role: llm.User, Text: "Result of " + chunk.Name() + ": " + chunk.Text()})
+			msgs = append(msgs, llm.Message{Role: llm.User, Text: "Result of " + chunk.Name() + ": " + ToolText(chunk)})
 		default:
 			msgs = append(msgs, llm.Message{Role: llm.User, Text: chunk.Text()})
 		}

@@ -192,6 +192,9 @@ func by(v run.Received) string {
 	if v.By != "" {
 		text = " by " + v.By
 	}
+	if v.Kind == run.Approve && v.Value != "" {
+		text += ", edited"
+	}
 	if v.Reason != "" {
 		text += ": " + v.Reason
 	}

@@ -21,8 +21,12 @@ type level struct {
 	base session.Session
 }
 
-// owner returns the run that a path belongs to.
+// owner returns the run that a path belongs to. A run ends itself, and no run
+// around it.
 func (ex *Execution) owner(p run.Path) level {
+	if p.Ends() {
+		return ex.levels[len(ex.levels)-1]
+	}
 	for _, l := range slices.Backward(ex.levels) {
 		if l.path == "" || p == l.path || strings.HasPrefix(string(p), string(l.path)+".") {
 			return l
@@ -75,7 +79,7 @@ func (ex *Execution) enclose(ctx context.Context) error {
 		case b.Remote:
 			return nil
 		}
-		ex.journal.Merge(g.Journal)
+		ex.journal.Around(g.Journal)
 		ex.held[home] = &heldSession{version: g.Base.Ref().Version, closed: g.Session.Closing().State, outer: true}
 		ex.levels = append(ex.levels, level{run: a.Run, home: home, path: a.Path, base: g.Base})
 		if i == 0 {

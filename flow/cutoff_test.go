@@ -117,6 +117,57 @@ func TestInterruptedIsCharged(t *testing.T) {
 	})
 }
 
+// patient is a model whose client asks again by itself when nothing came in time.
+type patient struct {
+	timeouts int
+	asked    int
+}
+
+func (m *patient) Client(context.Context, llm.Provider) (llm.Client, error) { return m, nil }
+
+func (m *patient) Complete(_ context.Context, r *llm.Request, _ func(llm.Delta)) (*llm.Response, error) {
+	for {
+		if m.asked++; m.asked > m.timeouts {
+			return &llm.Response{Text: "answer", Finish: llm.FinishStop, Usage: llm.Usage{Input: 10, Output: 5}}, nil
+		}
+		if err := r.Again(llm.Rebuild(llm.CodeTimeout, "no first token")); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// TestSilentTriesAreCharged: a try that timed out within the client may have been
+// charged, so the record says it.
+func TestSilentTriesAreCharged(t *testing.T) {
+	var w world
+	ex := start(t, w.runtime(&patient{timeouts: 2}), agentOnce)
+	if state, err := ex.Forward(t.Context()); state != run.Succeeded {
+		t.Fatalf("state %s: %v", state, err)
+	}
+	step, e := facts[run.Done](t, &w, run.KindDone)[0], ended(t, &w)
+	for what, u := range map[string][2]session.Usage{"step": {step.Usage, step.Lost}, "run": {e.Usage, e.Lost}} {
+		used, lost := u[0], u[1]
+		if lost.Calls != 2 || lost.Input < 2 || lost.Output != 0 || used.Sub(lost).Tokens() != 15 {
+			t.Errorf("%s: used %+v, lost %+v; want the prompt twice beside 15 tokens", what, used, lost)
+		}
+	}
+}
+
+// TestSilentTriesEndWithTheBudget: what they may have used leaves no room for
+// another.
+func TestSilentTriesEndWithTheBudget(t *testing.T) {
+	var w world
+	m := &patient{timeouts: 1000}
+	ex := start(t, w.runtime(m), agentOnce, func(task *run.Task) { task.Budget.Tokens = 100 })
+	state, err := ex.Forward(t.Context())
+	if state != run.Failed || !errors.Is(err, run.ErrBudget) {
+		t.Errorf("state %s: %v; want that the budget is used up", state, err)
+	}
+	if e := ended(t, &w); m.asked > 50 || e.Lost.Calls != int64(m.asked) || e.Lost.Input < 100 {
+		t.Errorf("asked %d times, lost %+v", m.asked, e.Lost)
+	}
+}
+
 // cancelled cancels the run after a second.
 func cancelled(t *testing.T, rt *flow.Runtime) {
 	time.Sleep(time.Second)
@@ -272,4 +323,41 @@ func TestLateAnswerIsCharged(t *testing.T) {
 			t.Errorf("the run used %+v and lost %+v", e.Usage, e.Lost)
 		}
 	})
+}
+
+// TestUselessAnswerIsCharged: an answer that the step cannot use, because the
+// model called a tool or said nothing, has been paid for all the same.
+func TestUselessAnswerIsCharged(t *testing.T) {
+	used := llm.Usage{Input: 10, Output: 5, MicroUSD: 7}
+	called := llm.Response{Finish: llm.FinishTools, Calls: []llm.ToolCall{{ID: "c", Name: "x"}}, Usage: used, Model: "m"}
+	for _, tt := range []struct {
+		name   string
+		answer llm.Response
+		step   flow.Func
+	}{
+		{"the selector's calls a tool", called, func(ctx context.Context, s session.Session) (session.Session, error) {
+			_, err := (&flow.Selector{Name: "s"}).Select(ctx, s, say("x"))
+			return s, err
+		}},
+		{"the compressor's calls a tool", called, (&flow.Compressor{Name: "c"}).Forward},
+		{"the compressor's is empty", llm.Response{Finish: llm.FinishStop, Usage: used, Model: "m"}, (&flow.Compressor{Name: "c"}).Forward},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var w world
+			rt := w.runtime(client(func(context.Context, *llm.Request) (*llm.Response, error) { return &tt.answer, nil }))
+			ex := start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
+				return tt.step(ctx, s.With(session.UserText("hello")))
+			})
+			if state, err := ex.Forward(t.Context()); state != run.Failed {
+				t.Fatalf("state %s: %v", state, err)
+			}
+			want := session.Usage{Calls: 1, Input: 10, Output: 5, MicroUSD: 7}
+			if d := facts[run.Done](t, &w, run.KindDone)[0]; d.Usage != want || d.Code != run.CodeError || d.Model != "m" {
+				t.Errorf("the step ended with %s of model %q and used %+v, want %+v", d.Code, d.Model, d.Usage, want)
+			}
+			if e := ended(t, &w); e.Usage != want {
+				t.Errorf("the run used %+v, want %+v", e.Usage, want)
+			}
+		})
+	}
 }

@@ -3,6 +3,7 @@ package flow_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
 )
 
 // TestDeadlineInThePast: a run whose deadline has passed when it is claimed does
@@ -31,6 +33,129 @@ func TestDeadlineInThePast(t *testing.T) {
 			if e := ended(t, &w); e.Code != run.CodeDeadline {
 				t.Errorf("the run ended with %q: %s", e.Code, e.Error)
 			}
+		})
+	}
+}
+
+// TestRebudgetTime: a run that executes ends when its new budget of time says so,
+// be that later or sooner.
+func TestRebudgetTime(t *testing.T) {
+	for _, tt := range []struct {
+		before, after time.Duration
+		state         run.State
+		took          time.Duration
+	}{
+		{time.Minute, time.Hour, run.Succeeded, 10 * time.Minute},
+		{time.Minute, 0, run.Succeeded, 10 * time.Minute},
+		{time.Hour, 5 * time.Minute, run.TimedOut, 5 * time.Minute},
+		{0, 5 * time.Minute, run.TimedOut, 5 * time.Minute},
+		{time.Hour, time.Second, run.TimedOut, 30 * time.Second},
+	} {
+		t.Run(tt.before.String()+" "+tt.after.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var w world
+				rt := w.runtime(nil)
+				ex := start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
+					_, err := flow.Do(ctx, "long", func(ctx context.Context) (int, error) {
+						select {
+						case <-time.After(10 * time.Minute):
+							return 1, nil
+						case <-ctx.Done():
+							return 0, context.Cause(ctx)
+						}
+					}, flow.Effect(tool.ReadOnly))
+					return s, err
+				}, func(task *run.Task) { task.Budget.Time = tt.before })
+				time.AfterFunc(30*time.Second, func() {
+					b := run.Rebudgeted{Budget: run.Budget{Time: tt.after}}
+					if err := rt.Store.Apply(t.Context(), run.Signal{To: home, Run: "r", Rebudget: &b}); err != nil {
+						t.Error(err)
+					}
+				})
+				began := time.Now()
+				state, err := ex.Forward(t.Context())
+				if took := time.Since(began); state != tt.state || took != tt.took {
+					t.Errorf("state %s after %s, want %s after %s: %v", state, took, tt.state, tt.took, err)
+				}
+			})
+		})
+	}
+}
+
+// TestRebudgetTimeOfBranches: the time of a run is that of its branches, also of
+// theirs, when it is given another budget while they run. What the author allowed
+// them stays.
+func TestRebudgetTimeOfBranches(t *testing.T) {
+	type branches = []flow.Branch
+	for _, tt := range []struct {
+		before, after, allowed time.Duration
+		state                  run.State
+		took                   time.Duration
+	}{
+		{time.Minute, time.Hour, 0, run.Succeeded, 10 * time.Minute},
+		{time.Minute, 0, 0, run.Succeeded, 10 * time.Minute},
+		{time.Minute, time.Hour, 2 * time.Minute, run.Failed, 2 * time.Minute},
+		{time.Hour, 5 * time.Minute, 0, run.TimedOut, 5 * time.Minute},
+		{0, 5 * time.Minute, 0, run.TimedOut, 5 * time.Minute},
+		{time.Hour, time.Second, 0, run.TimedOut, 30 * time.Second},
+	} {
+		t.Run(tt.before.String()+" "+tt.after.String()+" "+tt.allowed.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log, d := &session.MemoryLog{}, &flow.Driver{}
+				values := run.NewValues(log)
+				rt := &flow.Runtime{Values: values, Store: run.Direct(log, &run.DirectOptions{Values: values, OnCommit: d.Committed})}
+				var mu sync.Mutex
+				ended := map[string]time.Duration{}
+				began := time.Now()
+				long := func(name string) flow.Workflow {
+					return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+						_, err := flow.Do(ctx, "long", func(ctx context.Context) (int, error) {
+							defer func() {
+								mu.Lock()
+								defer mu.Unlock()
+								ended[name] = time.Since(began)
+							}()
+							select {
+							case <-time.After(10 * time.Minute):
+								return 1, nil
+							case <-ctx.Done():
+								return 0, context.Cause(ctx)
+							}
+						}, flow.Effect(tool.ReadOnly))
+						return s, err
+					})
+				}
+				wide := func(bs branches, allowed time.Duration) flow.Workflow {
+					return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+						j, err := flow.FanOut(ctx, s, bs, &flow.FanOutOptions{Deadline: allowed})
+						if err == nil && len(j.Succeeded()) != len(bs) {
+							err = errors.New("a branch did not succeed")
+						}
+						if err != nil {
+							return s, err
+						}
+						return flow.Merge(ctx, j, flow.SinceAncestor())
+					})
+				}
+				outer := wide(branches{{Name: "a", Workflow: long("outer")}, {Name: "b", Workflow: wide(branches{{Name: "c", Workflow: long("inner")}}, 0)}}, tt.allowed)
+				time.AfterFunc(30*time.Second, func() {
+					b := run.Rebudgeted{Budget: run.Budget{Time: tt.after}}
+					if err := rt.Store.Apply(t.Context(), run.Signal{To: home, Run: "r", Rebudget: &b}); err != nil {
+						t.Error(err)
+					}
+				})
+				task := run.Task{ID: "r", Workflow: "w", Session: home, Budget: run.Budget{Time: tt.before}}
+				_, state, err := d.Run(t.Context(), rt, flow.Registration{Name: "w", New: func() flow.Workflow { return outer }}, task)
+				took := time.Since(began)
+				if state != tt.state || took.Round(time.Second) != tt.took {
+					t.Errorf("state %s after %s, want %s after %s: %v", state, took, tt.state, tt.took, err)
+				}
+				for _, name := range []string{"outer", "inner"} {
+					if at := ended[name].Round(time.Second); at != tt.took {
+						t.Errorf("the %s branch ended after %s, want %s", name, at, tt.took)
+					}
+				}
+			})
 		})
 	}
 }

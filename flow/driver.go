@@ -3,7 +3,6 @@ package flow
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -25,36 +24,6 @@ type Driver struct {
 	mu    sync.Mutex
 	trees map[session.ID][]*tree // by their root sessions
 }
-
-// tree is one run under way with everything that it opened.
-type tree struct {
-	d    *Driver
-	rt   *Runtime
-	reg  Registration
-	main run.ID
-	ctx  context.Context
-	wake chan struct{} // the main run may go on
-
-	mu     sync.Mutex
-	heard  bool            // of a commit
-	busy   int             // pieces of work under way
-	idle   chan struct{}   // closed when there is none any more; made by who waits
-	runs   map[run.ID]bool // of the tree
-	timers map[*time.Timer]struct{}
-	over   bool
-	failed error
-	broken chan struct{} // closed with failed
-	work   sync.WaitGroup
-	slots  chan struct{}
-}
-
-const (
-	// localBranches bounds the branches of one tree that execute at once.
-	localBranches = 256
-	// localTries is how often work is tried that an error of the log stopped.
-	localTries = 5
-	localPause = 20 * time.Millisecond
-)
 
 // Committed takes a commit and starts what follows from it. It does not wait.
 func (d *Driver) Committed(e session.Entry) {
@@ -79,57 +48,25 @@ func (d *Driver) Committed(e session.Entry) {
 			}
 		}
 		for _, ev := range e.Commit.Events {
-			if ev.Kind != run.KindWaiting {
-				continue
-			}
-			if s, err := run.Read[run.Suspended](ev); err == nil && t.has(s.Run) {
-				for _, w := range s.For {
-					t.at(w.Due, e.Commit.Key)
-				}
-				t.tell(e.Commit.Key, s)
-			}
-		}
-	}
-}
-
-// owns reports whether work is for a run of the tree; a branch that one of its
-// runs opens joins it.
-func (t *tree) owns(w run.Work) bool {
-	if w.Signal != nil {
-		return t.has(w.Signal.Run)
-	}
-	if b := w.Task.Branch; b != nil && t.has(b.Ancestors[len(b.Ancestors)-1].Run) {
-		t.mu.Lock()
-		t.runs[w.Task.ID] = true
-		t.mu.Unlock()
-	}
-	return t.has(w.Task.ID)
-}
-
-// adopt finds the runs of the tree in a history, whose sessions may come in any
-// order.
-func (t *tree) adopt(history []session.Entry) {
-	for known := 0; known != len(t.runs); {
-		known = len(t.runs)
-		for _, e := range history {
-			for _, ev := range e.Commit.Events {
-				if ev.Kind != run.KindFanOut {
-					continue
-				}
-				if f, err := run.Read[run.FanOut](ev); err == nil && t.runs[f.Run] {
-					for _, b := range f.Branches {
-						t.runs[run.ID(b.Session)] = true
+			switch ev.Kind {
+			case run.KindWaiting:
+				if s, err := run.Read[run.Suspended](ev); err == nil && t.has(s.Run) {
+					for _, w := range s.For {
+						t.at(w.Due, e.Commit.Key)
 					}
+					t.tell(e.Commit.Key, s)
+				}
+			case run.KindRebudgeted: // perhaps its deadline is another one now
+				if v, err := run.Read[run.Rebudgeted](ev); err == nil && v.Run == t.main {
+					t.goOn()
+				}
+			case run.KindEnded: // perhaps where it waited
+				if v, err := run.Read[run.Ended](ev); err == nil && v.Run == t.main {
+					t.goOn()
 				}
 			}
 		}
 	}
-}
-
-func (t *tree) has(id run.ID) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.runs[id]
 }
 
 // Run runs a task to its end, with all its branches, and returns its
@@ -170,18 +107,25 @@ func (d *Driver) run(ctx context.Context, rt *Runtime, g Registration, task run.
 	for _, e := range history {
 		d.Committed(e)
 	}
-	for {
+	for waited := false; ; waited = true {
 		if ex, err = rt.begin(ctx, g, task, s); err != nil {
 			return nil, "", err
 		}
-		if state = ex.State(); state == run.Running {
+		record := ex.granted.Record
+		switch state = ex.State(); {
+		case state == run.Running:
 			state, err = ex.Forward(ctx)
+		case waited && state.Terminal():
+			ex.result, err = ex.granted.Session, record.Ended.Code.Err(record.Ended.Error)
 		}
 		if state != run.Waiting {
 			return ex, state, t.settled(err)
 		}
 		if !t.hears() {
 			return ex, state, errDeaf
+		}
+		if end := record.Deadline(); !end.IsZero() {
+			t.at(end.Add(time.Millisecond-1).UnixMilli(), task.Session)
 		}
 		select {
 		case <-t.wake:
@@ -192,168 +136,6 @@ func (d *Driver) run(ctx context.Context, rt *Runtime, g Registration, task run.
 		}
 		task.Resume = true
 	}
-}
-
-// errDeaf is returned instead of waiting for what can never come.
-var errDeaf = errors.New("flow: the run waits, and the runtime does not learn of commits, so nothing will go on: " +
-	"set run.DirectOptions.OnCommit of its Store to Runtime.Committed, or leave Store empty")
-
-// hears reports whether the log tells the Driver of its commits.
-func (t *tree) hears() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.heard
-}
-
-// begin starts a piece of work in a goroutine. t.mu is held.
-func (t *tree) begin(f func()) {
-	t.busy++
-	t.work.Go(func() {
-		f()
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if t.busy--; t.busy == 0 && t.idle != nil {
-			close(t.idle)
-			t.idle = nil
-		}
-	})
-}
-
-// settled waits for what a run that ended left to its branches, such as their
-// cancellation.
-func (t *tree) settled(err error) error {
-	for {
-		t.mu.Lock()
-		if t.busy == 0 || t.ctx.Err() != nil {
-			if err == nil {
-				err = t.failed
-			}
-			t.mu.Unlock()
-			return err
-		}
-		if t.idle == nil {
-			t.idle = make(chan struct{})
-		}
-		idle := t.idle
-		t.mu.Unlock()
-		select {
-		case <-idle:
-		case <-t.ctx.Done():
-		}
-	}
-}
-
-func (t *tree) end() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.over = true
-	for timer := range t.timers {
-		timer.Stop()
-	}
-}
-
-func (t *tree) fail(err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.failed == nil {
-		t.failed = err
-		close(t.broken)
-	}
-}
-
-// at lets the clock be looked at when something is due.
-func (t *tree) at(due int64, k session.Key) {
-	if due == 0 {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.over {
-		return
-	}
-	var timer *time.Timer
-	timer = time.AfterFunc(time.Until(time.UnixMilli(due)), func() {
-		t.mu.Lock()
-		delete(t.timers, timer)
-		t.mu.Unlock()
-		t.do(run.Work{Signal: &run.Signal{To: k, Tick: true}})
-	})
-	t.timers[timer] = struct{}{}
-}
-
-// tell lets the program know that a run waits.
-func (t *tree) tell(k session.Key, s run.Suspended) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.rt.OnWait != nil && !t.over {
-		t.begin(func() { t.rt.OnWait(t.ctx, k, s) })
-	}
-}
-
-// do starts a piece of work.
-func (t *tree) do(w run.Work) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.over {
-		return
-	}
-	if w.Task != nil && w.Task.ID == t.main {
-		select {
-		case t.wake <- struct{}{}:
-		default:
-		}
-		return
-	}
-	t.begin(func() {
-		var err error
-		for try := range localTries {
-			if err = t.attempt(w); err == nil || t.ctx.Err() != nil || !errors.Is(err, session.ErrUnavailable) && !errors.Is(err, session.ErrConflict) {
-				break
-			}
-			pause := time.NewTimer(localPause << try)
-			select {
-			case <-pause.C:
-			case <-t.ctx.Done():
-			}
-			pause.Stop()
-		}
-		if err != nil {
-			t.fail(err)
-		}
-	})
-}
-
-func (t *tree) attempt(w run.Work) error {
-	if w.Signal != nil {
-		return t.rt.apply(t.ctx, *w.Signal)
-	}
-	g := t.reg
-	if w.Task.Workflow != g.Name {
-		var ok bool
-		if t.d.Workflows != nil {
-			g, ok = t.d.Workflows.Lookup(w.Task.Workflow)
-		}
-		if !ok {
-			return fmt.Errorf("flow: workflow %q is not offered in this process: %w", w.Task.Workflow, run.ErrNotSupported)
-		}
-	}
-	select {
-	case t.slots <- struct{}{}:
-	case <-t.ctx.Done():
-		return t.ctx.Err()
-	}
-	defer func() { <-t.slots }()
-	ex, err := t.rt.Begin(t.ctx, g, *w.Task)
-	if errors.Is(err, run.ErrState) || err == nil && ex.State() != run.Running {
-		return nil // it executes already, or is over
-	}
-	if err != nil {
-		return err
-	}
-	if state, err := ex.Forward(t.ctx); state == run.Running || state == run.NeedsReview {
-		return fmt.Errorf("flow: branch %s is %s: %w", ex.task.ID, state, err)
-	}
-	return nil
 }
 
 // apply brings a signal to its session. The report of a branch that nobody

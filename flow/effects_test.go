@@ -1,6 +1,7 @@
 package flow_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/workspace"
 )
 
 // kinds returns the events of the home session's log that are about steps.
@@ -206,6 +208,38 @@ func TestWorkspaceNotStored(t *testing.T) {
 	}
 }
 
+// TestWorkspaceTooLarge: a manifest that says of one file that it is there many
+// times, as anybody can write who can have bytes stored, fills no disk.
+func TestWorkspaceTooLarge(t *testing.T) {
+	for name, limits := range map[string]workspace.Limits{"more than 9 bytes": {Bytes: 9}, "more than 1 files": {Files: 1}} {
+		var w world
+		rt := w.runtime(nil)
+		rt.Workspaces.Limits = limits
+		file := []byte("hello")
+		files, err := workspace.NewTree([]workspace.Entry{
+			{Path: "a", Kind: workspace.File, Size: 5, Digest: blob.Sum(file)}, {Path: "b", Kind: workspace.File, Size: 5, Digest: blob.Sum(file)},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := blob.NewMemory()
+		rt.Blobs = func(session.Tenant) blob.Store { return store }
+		for _, data := range [][]byte{file, files.Encode()} {
+			if _, err := store.Put(t.Context(), bytes.NewReader(data)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		task := run.Task{ID: "r", Workflow: "w", Session: home, Workspace: blob.Sum(files.Encode())}
+		_, err = rt.Begin(t.Context(), flow.Registration{Name: "w", New: func() flow.Workflow { return flow.EmptyWorkflow{} }}, task)
+		if run.CodeOf(err) != run.CodeTooLarge || !strings.Contains(err.Error(), name) {
+			t.Errorf("error %v (%s), want one of %s", err, run.CodeOf(err), name)
+		}
+		if keys := w.Keys(); len(keys) > 0 {
+			t.Errorf("the refused task left %v", keys)
+		}
+	}
+}
+
 // away is a store of blobs that does not answer.
 type away struct{ blob.Store }
 
@@ -220,7 +254,7 @@ func TestWorkspaceAway(t *testing.T) {
 	rt := w.runtime(nil)
 	rt.Blobs = func(session.Tenant) blob.Store { return away{} }
 	task := run.Task{ID: "r", Workflow: "w", Session: home, Workspace: blob.Sum([]byte("something"))}
-	err := rt.Enqueue(t.Context(), task)
+	err := rt.Enqueue(t.Context(), task, nil)
 	if !errors.Is(err, errAway) || errors.Is(err, session.ErrNotFound) {
 		t.Errorf("error %v", err)
 	}

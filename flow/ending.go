@@ -184,7 +184,10 @@ func (ex *Execution) succeed(ctx context.Context) (run.State, error) {
 	home := s
 	if s.Key() != ex.home {
 		joined, err := ex.adoptResult(ctx, s)
-		if err != nil {
+		switch {
+		case err != nil && run.Control(err): // such as a log that is away: the run has not failed
+			return run.Running, ex.failed(err)
+		case err != nil:
 			return ex.finishFailed(ctx, run.Failed, err)
 		}
 		home = joined

@@ -7,9 +7,153 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
 )
+
+// An agent asks the model, runs the tools that it calls and asks again, until the
+// model answers without a call.
+func ExampleAgent() {
+	script, err := scripted.Parse("model", []byte("-- say --\nresult: weather\n\nIt is sunny in Rome.\n-- call --\nuser: weather\ncall: weather {\"city\":\"Rome\"}\n"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	model, err := scripted.New(script, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	type place struct {
+		City string `json:"city"`
+	}
+	weather := tool.Func("weather", "Current weather of a city.", func(_ context.Context, in place) (string, error) {
+		return in.City + ": sunny", nil
+	}, &tool.FuncOptions{Effect: tool.ReadOnly})
+	agent := &flow.Agent{Name: "forecaster", Prompt: "Answer in one line.", Tools: []tool.Tool{weather}}
+	s, err := (&flow.Runtime{Models: model}).Run(context.Background(), agent, session.New(session.UserText("What is the weather in Rome?")))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, c := range s.Chunks() {
+		fmt.Println(c.Kind())
+	}
+	fmt.Println(s.Text())
+	// Output:
+	// user
+	// assistant
+	// tool_result
+	// assistant
+	// It is sunny in Rome.
+}
+
+// A branch that fails is rejected with a reason and leaves nothing behind; the next
+// one becomes what the session is.
+func ExampleFork() {
+	work := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		for _, idea := range []string{"a rough one", "a good one"} {
+			try, err := flow.Fork(ctx, s)
+			if err != nil {
+				return s, err
+			}
+			try = try.With(session.UserText(idea))
+			if idea == "a good one" {
+				return flow.Adopt(ctx, s, try, "it holds")
+			}
+			if err := flow.Reject(ctx, try, "it does not hold"); err != nil {
+				return s, err
+			}
+		}
+		return s, nil
+	})
+	s, err := new(flow.Runtime).Run(context.Background(), work, session.New(session.UserText("go")))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, c := range s.Chunks() {
+		fmt.Println(c.Text())
+	}
+	// Output:
+	// go
+	// a good one
+}
+
+// What Do has recorded is not done again when Forward runs again: here because the
+// run waited for a value from outside.
+func ExampleDo() {
+	rt := new(flow.Runtime)
+	rt.OnWait = func(ctx context.Context, k session.Key, w run.Suspended) {
+		answer := run.Received{Kind: run.Respond, Path: w.For[0].Path, By: "ana", Value: `7`}
+		if err := rt.Signal(ctx, run.Signal{To: k, Run: w.Run, Received: &answer}); err != nil {
+			fmt.Println(err)
+		}
+	}
+	forward, charged := 0, 0
+	work := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		forward++
+		receipt, err := flow.Do(ctx, "charge", func(context.Context) (string, error) {
+			charged++
+			return "receipt 31", nil
+		})
+		if err != nil {
+			return s, err
+		}
+		stars, err := flow.Await[int](ctx, "stars", &flow.AwaitOptions{Title: "How was it?"})
+		if err != nil {
+			return s, err
+		}
+		return s.With(session.UserText(fmt.Sprintf("%s, %d stars", receipt, stars))), nil
+	})
+	s, err := rt.Run(context.Background(), work, session.New())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	last, _ := s.Last(session.User)
+	fmt.Println(last.Text())
+	fmt.Printf("Forward ran %d times, charged %d time\n", forward, charged)
+	// Output:
+	// receipt 31, 7 stars
+	// Forward ran 2 times, charged 1 time
+}
+
+// A note that one run writes is found by the next one, by its words.
+func ExampleRemember() {
+	notes := memory.New(nil)
+	rt := &flow.Runtime{Memory: func(context.Context, session.Tenant, string) (memory.Store, error) { return notes, nil }}
+	learn := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		_, err := flow.Remember(ctx, "team", "lessons", "When slug joins words, skip the empty ones.")
+		return s, err
+	})
+	use := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		hits, err := flow.Recall(ctx, "team", "joins of words", 1)
+		if err != nil {
+			return s, err
+		}
+		for _, h := range hits {
+			s = s.With(session.UserText("Remember: " + h.Snippet))
+		}
+		return s, nil
+	})
+	ctx := context.Background()
+	if _, err := rt.Run(ctx, learn, session.New()); err != nil {
+		fmt.Println(err)
+		return
+	}
+	s, err := rt.Run(ctx, use, session.New())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	last, _ := s.Last(session.User)
+	fmt.Println(last.Text())
+	// Output:
+	// Remember: When slug joins words, skip the empty ones.
+}
 
 // A fan-out runs branches of a session at the same time; the merge takes what
 // each of them added.

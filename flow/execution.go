@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -52,6 +53,7 @@ type Execution struct {
 	newest  uint64         // the attempt of the newest recorded step
 	warms   bool           // other branches wait for its first answer of a model
 	last    time.Time      // of the last recorded step
+	clock   *time.Timer    // ends ctx at the run's deadline
 
 	leaseMu sync.Mutex
 	leases  map[session.Key]*lease
@@ -151,23 +153,32 @@ const finishTimeout = 40 * time.Second
 // ErrDeadline, and when somebody cancels the run, with ErrCancelled.
 func (ex *Execution) watch(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	release := func() {}
-	if deadline := ex.granted.Record.Deadline(); !deadline.IsZero() {
-		left := time.Until(deadline)
-		if left <= 0 {
-			cancel(run.ErrDeadline) // before the workflow is called
-		}
-		t := time.AfterFunc(left, func() { cancel(run.ErrDeadline) })
-		release = func() { t.Stop() }
+	if end := ex.granted.Record.Deadline(); !end.IsZero() && !time.Now().Before(end) {
+		cancel(run.ErrDeadline) // before the workflow is called
 	}
+	ex.mu.Lock()
+	ex.clock = time.AfterFunc(math.MaxInt64, func() { cancel(run.ErrDeadline) })
+	ex.wind()
+	ex.mu.Unlock()
 	var wg sync.WaitGroup
 	if at, ok := ex.granted.Session.Link(); ok {
+		if why := ex.hear(ex.granted.Told); why != nil {
+			cancel(why)
+		}
 		wg.Go(func() { ex.follow(ctx, session.Position{Seq: at.Seq, Hash: at.Hash, Token: at.Token}, cancel) })
 	}
 	return ctx, func() {
-		release()
 		cancel(nil)
 		wg.Wait()
+		ex.clock.Stop()
+	}
+}
+
+// wind sets the clock to the run's deadline. ex.mu is held.
+func (ex *Execution) wind() {
+	ex.clock.Stop()
+	if end := ex.granted.Record.Deadline(); !end.IsZero() {
+		ex.clock.Reset(time.Until(end))
 	}
 }
 

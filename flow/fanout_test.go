@@ -117,6 +117,63 @@ func TestFanOutNested(t *testing.T) {
 	}
 }
 
+// TestBranchEnds: a branch ends as any run does, with what it leaves open and with
+// another session than its own.
+func TestBranchEnds(t *testing.T) {
+	m := model(func(*llm.Request) *llm.Response { return &llm.Response{Text: "short", Finish: llm.FinishStop} })
+	for name, tc := range map[string]struct {
+		f    func(ctx context.Context, s session.Session) (session.Session, error)
+		want []string
+		warn string
+	}{
+		"with a fork": {func(ctx context.Context, s session.Session) (session.Session, error) {
+			b, err := flow.Fork(ctx, s)
+			if err != nil {
+				return s, err
+			}
+			return say("in the fork").Forward(ctx, b)
+		}, []string{"go", "in the fork"}, ""},
+		"beside a fork": {func(ctx context.Context, s session.Session) (session.Session, error) {
+			b, err := flow.Fork(ctx, s)
+			if err != nil {
+				return s, err
+			}
+			if _, err = say("in the fork").Forward(ctx, b); err != nil {
+				return s, err
+			}
+			return say("beside it").Forward(ctx, s)
+		}, []string{"go", "beside it"}, "was not returned by the workflow"},
+		"beside a fan-out": {func(ctx context.Context, s session.Session) (session.Session, error) {
+			if _, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "x", Workflow: say("x")}}, nil); err != nil {
+				return s, err
+			}
+			return say("beside it").Forward(ctx, s)
+		}, []string{"go", "beside it"}, "was not merged"},
+		"with a summary": {(&flow.Compressor{Name: "c"}).Forward, []string{"short"}, ""},
+	} {
+		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
+			var warned []string
+			rt := &flow.Runtime{Models: m, OnWarning: func(_ run.ID, text string) { warned = append(warned, text) }}
+			_, err := rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+				j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "a", Workflow: flow.Func(tc.f)}}, nil)
+				if err != nil {
+					return s, err
+				}
+				if o := j.Outcomes[0]; o.State != run.Succeeded || !slices.Equal(texts(o.Session), tc.want) {
+					t.Errorf("it %s: %v; it says %q, want %q", o.State.Past(), o.Err, texts(o.Session), tc.want)
+				}
+				return s, errors.New("seen")
+			}), session.New(session.UserText("go")))
+			if err == nil || !strings.Contains(err.Error(), "seen") {
+				t.Error(err)
+			}
+			if tc.warn == "" && len(warned) > 0 || tc.warn != "" && (len(warned) != 1 || !strings.Contains(warned[0], tc.warn)) {
+				t.Errorf("warnings %q", warned)
+			}
+		})
+	}
+}
+
 func TestFanOutFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
@@ -344,4 +401,45 @@ func TestGatherReadsSideBySide(t *testing.T) {
 			t.Errorf("reading %d branches took %v, one read %v", wide, took, distance)
 		}
 	})
+}
+
+// TestPoliciesLeaveNothing: the fork that a policy decides on is disposed of, also
+// when nothing comes of it.
+func TestPoliciesLeaveNothing(t *testing.T) {
+	answer := func(text string) llm.Models {
+		return model(func(*llm.Request) *llm.Response { return &llm.Response{Text: text, Finish: llm.FinishStop} })
+	}
+	broken := model(func(*llm.Request) *llm.Response {
+		return &llm.Response{Calls: []llm.ToolCall{{ID: "c", Name: "nosuch", Args: "{}"}}, Finish: llm.FinishTools}
+	})
+	judge := flow.PickBest(flow.AgentJudge(&flow.Agent{Name: "j", MaxRounds: 1}))
+	summary := flow.Summarise(&flow.Compressor{Name: "c"})
+	for name, tt := range map[string]struct {
+		models llm.Models
+		policy flow.Policy
+		want   []string
+	}{
+		"summary":            {answer("short"), summary, []string{"go", "short"}},
+		"summary of nothing": {broken, summary, []string{"go", "long"}},
+		"judge":              {answer("1"), judge, []string{"go", "longer"}},
+		"judge in a loop":    {broken, judge, []string{"go", "long"}},
+	} {
+		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
+			rt := &flow.Runtime{Models: tt.models, OnWarning: func(_ run.ID, text string) { t.Errorf("warned: %s", text) }}
+			s, err := rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+				j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "a", Workflow: say("long")}, {Name: "b", Workflow: say("longer")}}, nil)
+				if err != nil {
+					return s, err
+				}
+				merged, err := flow.Merge(ctx, j, tt.policy)
+				if err != nil {
+					return flow.Merge(ctx, j, flow.Pick(0))
+				}
+				return merged, nil
+			}), session.New(session.UserText("go")))
+			if got := texts(s); err != nil || !slices.Equal(got, tt.want) {
+				t.Errorf("it says %q, want %q: %v", got, tt.want, err)
+			}
+		})
+	}
 }

@@ -53,7 +53,8 @@ func (ex *Execution) hear(events []session.Event) error {
 		case run.KindRebudgeted:
 			if v, err := run.Read[run.Rebudgeted](e); err == nil && v.Run == ex.id {
 				ex.mu.Lock()
-				ex.account.Limit = v.Budget
+				ex.account.Limit, ex.granted.Record.Task.Budget = v.Budget, v.Budget
+				ex.wind() // its time may be another one
 				ex.mu.Unlock()
 			}
 		case run.KindCancel:

@@ -102,8 +102,11 @@ func recallStep(ctx context.Context, s session.Session, name, query string, limi
 			return nil, note{}, nil
 		}
 		text, err := readBlob(ctx, blobs, rec.Text)
-		if err != nil {
+		switch {
+		case errors.Is(err, blob.ErrNotFound), errors.Is(err, blob.ErrCorrupt):
 			return nil, note{}, st.fail(err)
+		case err != nil: // they may be read later
+			return nil, note{}, st.fail(fmt.Errorf("%w: %w", session.ErrUnavailable, err))
 		}
 		var hits []memory.Hit
 		if err := json.Unmarshal(text, &hits); err != nil {
@@ -133,7 +136,7 @@ func recallStep(ctx context.Context, s session.Session, name, query string, limi
 		}
 		ref, err := blobs.Put(ctx, bytes.NewReader(text))
 		if err != nil {
-			return nil, note{}, st.fail(fmt.Errorf("flow: keep recalled notes: %w", err))
+			return nil, note{}, st.fail(fmt.Errorf("flow: keep recalled notes: %w: %w", session.ErrUnavailable, err))
 		}
 		rec.Text = ref.Digest
 	}

@@ -98,7 +98,7 @@ func AgentJudge(a *Agent) Judge {
 		}
 		out, err := a.Forward(ctx, s.With(session.UserText(menu(j))))
 		if err != nil {
-			return 0, nil, err
+			return 0, nil, scrap(ctx, err, s)
 		}
 		best, answer := -1, out.Text()
 		if m := firstInteger.FindString(answer); m != "" {
@@ -126,8 +126,21 @@ func menu(j *Joined) string {
 	return b.String()
 }
 
+// scrap disposes of the fork on which a policy failed to decide, and returns why
+// it did: the author may go on with another policy.
+func scrap(ctx context.Context, why error, s session.Session) error {
+	if run.Control(why) {
+		return why // no step follows
+	}
+	if err := Reject(ctx, s, "nothing was decided on it"); err != nil {
+		return err
+	}
+	return why
+}
+
 // Summarise puts a summary of the branches that succeeded into the base
-// instead of all that they said. The compressor's prompt and provider make it.
+// instead of all that they said. The compressor's prompt and provider make it,
+// on a fork of the base that is rejected afterwards.
 func Summarise(c *Compressor) Policy { return summarise{c} }
 
 type summarise struct{ c *Compressor }
@@ -146,14 +159,16 @@ func (p summarise) Decide(ctx context.Context, j *Joined) (Verdict, error) {
 	}
 	short, err := p.c.Forward(ctx, s)
 	if err != nil {
-		return Verdict{}, err
+		return Verdict{}, scrap(ctx, err, s)
 	}
 	text := ""
 	for _, c := range short.Chunks() {
 		text = c.Text()
 	}
-	if err := Reject(ctx, short, "it only summarised"); err != nil {
-		return Verdict{}, err
+	for _, made := range []session.Session{short, s} {
+		if err := Reject(ctx, made, "it only summarised"); err != nil {
+			return Verdict{}, err
+		}
 	}
 	return Verdict{Take: all, Text: text}, nil
 }

@@ -3,6 +3,7 @@ package flow
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/rathcluster/rath/run"
@@ -21,6 +22,7 @@ func (ex *Execution) messages(st *step) (words []session.Chunk, upTo uint64) {
 	if st.s.Key() != ex.home {
 		return nil, 0
 	}
+	st.hears = true
 	for _, v := range ex.inbox {
 		if v.Kind == run.Message && v.N > ex.heard {
 			words, upTo = append(words, session.UserText(v.Text)), v.N
@@ -32,7 +34,8 @@ func (ex *Execution) messages(st *step) (words []session.Chunk, upTo uint64) {
 
 // told reports whether an agent that is done with s has to answer once more:
 // the user said something meanwhile. On a later execution the journal says so,
-// because c, the call that follows then, differs from any other.
+// because c, the call that follows then, differs from any other. A run that was
+// past the agent before stays past it, whatever the user has said since.
 func told(ctx context.Context, s session.Session, c call) bool {
 	sc, err := scopeOf(ctx)
 	if err != nil || s.PendingDigest() != "" {
@@ -41,10 +44,13 @@ func told(ctx context.Context, s session.Session, c call) bool {
 	ex := sc.ex
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	if next := ex.journal.Step(sc.prefix.Index(sc.next)); next != nil {
+	at := sc.prefix.Index(sc.next)
+	if next := ex.journal.Step(at); next != nil {
 		return next.Kind == run.StepModel && next.Name == c.agent && next.Input == inputDigest(s, []string{c.digest()})
 	}
-	if s.Key() != ex.home || ex.poison != nil {
+	// It may have waited there, and be woken.
+	past := ex.journal.Began(at) || slices.ContainsFunc(ex.inbox, func(v run.Received) bool { return v.Path.Within(at) })
+	if past || s.Key() != ex.home || ex.poison != nil {
 		return false
 	}
 	for _, v := range ex.inbox {

@@ -144,6 +144,180 @@ func TestMessageReplayed(t *testing.T) {
 	}
 }
 
+// TestInterruptUnheard: a message that interrupts leaves a call alone that does
+// not hear it, because it is no agent's on the run's own session. The message
+// stays in the inbox.
+func TestInterruptUnheard(t *testing.T) {
+	agent := &flow.Agent{Name: "a"}
+	for name, work := range map[string]flow.Func{
+		"fork": func(ctx context.Context, s session.Session) (session.Session, error) {
+			branch, err := flow.Fork(ctx, s)
+			if err != nil {
+				return s, err
+			}
+			if branch, err = agent.Forward(ctx, branch.With(session.UserText("one"))); err != nil {
+				return s, err
+			}
+			return s, flow.Reject(ctx, branch, "it only tried")
+		},
+		"select": func(ctx context.Context, s session.Session) (session.Session, error) {
+			_, err := (&flow.Selector{Name: "s"}).Select(ctx, s, say("x"))
+			return s, err
+		},
+		"compress": func(ctx context.Context, s session.Session) (session.Session, error) {
+			_, err := (&flow.Compressor{Name: "c"}).Forward(ctx, s)
+			return s, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var w world
+				var asked []string
+				answer := parrot(time.Minute, &asked)
+				rt := w.runtime(client(func(ctx context.Context, r *llm.Request) (*llm.Response, error) {
+					if len(asked) > 9 { // it would go on for ever
+						return &llm.Response{Text: "-1", Finish: llm.FinishStop}, nil
+					}
+					return answer(ctx, r)
+				}))
+				ex := start(t, rt, work)
+				time.AfterFunc(time.Second, func() {
+					if err := talk(t, rt, run.Received{Kind: run.Message, Text: "two", Interrupt: true}); err != nil {
+						t.Error(err)
+					}
+				})
+				if state, err := ex.Forward(t.Context()); state != run.Succeeded {
+					t.Fatalf("state %s: %v", state, err)
+				}
+				if len(asked) != 1 {
+					t.Errorf("the model was asked %d times: %q", len(asked), asked)
+				}
+				if got := texts(ex.Result()); !slices.Equal(got, []string{"two"}) {
+					t.Errorf("the session says %q", got)
+				}
+			})
+		})
+	}
+}
+
+// TestMessageBehindAgent: what the user says once the run is past an agent, as
+// the log shows, is not for that agent, also when the code runs again.
+func TestMessageBehindAgent(t *testing.T) {
+	agent := &flow.Agent{Name: "a"}
+	for _, tt := range []struct {
+		name   string
+		wait   func(ctx context.Context, s session.Session) (session.Session, error)
+		answer run.Signal
+	}{
+		{"approval", func(ctx context.Context, s session.Session) (session.Session, error) {
+			a, err := flow.Approve(ctx, flow.Question{Title: "go on?"})
+			if err == nil && !a.Approved {
+				err = errors.New("rejected")
+			}
+			return s, err
+		}, run.Signal{Received: &run.Received{Kind: run.Approve, Path: "1"}}},
+		{"sleep", func(ctx context.Context, s session.Session) (session.Session, error) {
+			return s, flow.Sleep(ctx, time.Hour)
+		}, run.Signal{Tick: true}},
+		{"listen", func(ctx context.Context, s session.Session) (session.Session, error) {
+			return flow.Listen(ctx, s, nil)
+		}, run.Signal{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var w world
+				var asked []string
+				work := func(ctx context.Context, s session.Session) (session.Session, error) {
+					s, err := agent.Forward(ctx, s.With(session.UserText("one")))
+					if err != nil {
+						return s, err
+					}
+					return tt.wait(ctx, s)
+				}
+				rt := w.runtime(parrot(0, &asked))
+				if state, err := start(t, rt, work).Forward(t.Context()); state != run.Waiting {
+					t.Fatalf("state %s: %v", state, err)
+				}
+				if err := talk(t, rt, run.Received{Kind: run.Message, Text: "two"}); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Hour)
+				if sig := tt.answer; sig != (run.Signal{}) {
+					if sig.To = home; !sig.Tick {
+						sig.Run = "r"
+					}
+					if err := rt.Store.Apply(t.Context(), sig); err != nil {
+						t.Fatal(err)
+					}
+				}
+				ex := start(t, w.runtime(parrot(0, &asked)), work, resume)
+				if state, err := ex.Forward(t.Context()); state != run.Succeeded {
+					t.Fatalf("state %s: %v", state, err)
+				}
+				if got := texts(ex.Result()); !slices.Equal(got, []string{"one", "re: one", "two"}) {
+					t.Errorf("the session says %q", got)
+				}
+			})
+		})
+	}
+}
+
+// TestMessageBehindCall: a call that the code made after an agent is not made
+// again because the user said something since, and one that was cut off is found.
+func TestMessageBehindCall(t *testing.T) {
+	agent := &flow.Agent{Name: "a"}
+	for name, cut := range map[string]bool{"recorded": false, "cut off": true} {
+		t.Run(name, func(t *testing.T) {
+			var w world
+			var asked []string
+			ctx, stop := context.WithCancelCause(t.Context())
+			ran := 0
+			pay := tool.Func("pay", "Pays.", func(ctx context.Context, _ struct{}) (int, error) {
+				if ran++; cut && ran == 1 {
+					stop(run.ErrShutdown)
+					<-ctx.Done()
+					return 0, ctx.Err()
+				}
+				return 1, nil
+			}, nil)
+			work := func(ctx context.Context, s session.Session) (session.Session, error) {
+				s, err := agent.Forward(ctx, s.With(session.UserText("one")))
+				if err != nil {
+					return s, err
+				}
+				if s, _, err = flow.Call(ctx, s, pay, struct{}{}); err == nil {
+					stop(run.ErrShutdown) // in the first attempt, if it comes so far
+					_, err = flow.Do(ctx, "last", func(context.Context) (int, error) { return 1, nil })
+				}
+				return s, err
+			}
+			rt := w.runtime(parrot(0, &asked))
+			if state, err := start(t, rt, work).Forward(ctx); state != run.Queued {
+				t.Fatalf("state %s: %v", state, err)
+			}
+			if err := talk(t, rt, run.Received{Kind: run.Message, Text: "two"}); err != nil {
+				t.Fatal(err)
+			}
+			if cut {
+				state, err := start(t, rt, work, resume).Forward(t.Context())
+				if state != run.NeedsReview || !strings.Contains(err.Error(), "nobody knows whether it took effect") {
+					t.Fatalf("state %s: %v", state, err)
+				}
+				happened := run.Signal{To: home, Run: "r", Resolve: &run.Resolved{Decision: run.Happened, Reason: "it did"}}
+				if err := rt.Store.Apply(t.Context(), happened); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if state, err := start(t, rt, work, resume).Forward(t.Context()); state != run.Succeeded {
+				t.Errorf("state %s: %v", state, err)
+			}
+			if ran != 1 || !slices.Equal(asked, []string{"one"}) {
+				t.Errorf("the tool ran %d times, the model was asked %q", ran, asked)
+			}
+		})
+	}
+}
+
 // TestMessageLeft: a message that nobody took is a chunk in the end.
 func TestMessageLeft(t *testing.T) {
 	var w world
@@ -161,7 +335,8 @@ func TestMessageLeft(t *testing.T) {
 
 func TestToolApproval(t *testing.T) {
 	type in struct {
-		N int `json:"n"`
+		N    int    `json:"n"`
+		Path string `json:"path,omitempty"`
 	}
 	var ran []int
 	pay := tool.Func("pay", "Pays.", func(_ context.Context, v in) (int, error) {
@@ -174,7 +349,7 @@ func TestToolApproval(t *testing.T) {
 			return &llm.Response{Text: "done", Finish: llm.FinishStop}, nil
 		}
 		return &llm.Response{Finish: llm.FinishTools, Calls: []llm.ToolCall{
-			{ID: "1", Name: "pay", Args: `{"n":1}`}, {ID: "2", Name: "pay", Args: `{"n":2}`}, {ID: "3", Name: "pay", Args: `{"n":3}`},
+			{ID: "1", Name: "pay", Args: `{"n":1}`}, {ID: "2", Name: "pay", Args: `{"n":2,"path":"ann"}`}, {ID: "3", Name: "pay", Args: `{"n":3}`},
 		}}, nil
 	})
 	agent := &flow.Agent{Name: "a", Tools: []tool.Tool{pay}, Approve: func(_ tool.Spec, args json.RawMessage) bool {
@@ -189,7 +364,7 @@ func TestToolApproval(t *testing.T) {
 		t.Fatalf("state %s: %v", state, err)
 	}
 	for _, v := range []run.Received{
-		{Kind: run.Approve, Path: "0.1.approval", By: "ana", Value: `{"n":20}`},
+		{Kind: run.Approve, Path: "0.1.approval", By: "ana", Reason: "it is due", Value: `{"n":20,"path":"bob"}`},
 		{Kind: run.Refuse, Path: "0.2.approval", By: "ana", Reason: "too much"},
 	} {
 		if err := talk(t, rt, v); err != nil {
@@ -205,6 +380,12 @@ func TestToolApproval(t *testing.T) {
 	}
 	if !slices.Equal(ran, []int{1, 20}) {
 		t.Errorf("the tool ran with %v", ran)
+	}
+	// The record tells of the call that ran, not of the one that was asked for.
+	for _, d := range facts[run.Done](t, &w, run.KindDone) {
+		if want := map[run.Path]string{"0.1": "pay bob", "0.1.approval": "approved by ana, edited: it is due"}[d.Path]; want != "" && d.Summary != want {
+			t.Errorf("step %s says %q, want %q", d.Path, d.Summary, want)
+		}
 	}
 	all := strings.Join(texts(ex.Result()), "|")
 	if !strings.Contains(all, "too much") || !strings.HasSuffix(all, "done") {

@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
 )
 
 // TestQuarantine: the step under way ends, none follows, nobody claims the run
@@ -64,6 +65,40 @@ func TestQuarantine(t *testing.T) {
 		}
 		if got := strings.Join(ran, ""); got != "abc" {
 			t.Errorf("the steps ran as %q", got)
+		}
+	})
+}
+
+// TestQuarantineInLastStep: a run whose last step is under way when its session
+// is set apart ends, also if its end has branches to adopt and to close.
+func TestQuarantineInLastStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w world
+		rt := w.runtime(nil)
+		ex := start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
+			taken, err := flow.Fork(ctx, s)
+			if err != nil {
+				return s, err
+			}
+			if _, err := flow.Fork(ctx, s); err != nil {
+				return s, err
+			}
+			_, err = flow.Do(ctx, "last", func(context.Context) (int, error) {
+				time.Sleep(time.Minute)
+				return 1, nil
+			}, flow.Effect(tool.ReadOnly))
+			return taken.With(session.UserText("done")), err
+		})
+		time.AfterFunc(time.Second, func() {
+			if err := rt.Store.Apply(t.Context(), run.Signal{To: home, Quarantine: &run.Quarantined{Reason: "odd"}}); err != nil {
+				t.Error(err)
+			}
+		})
+		if state, err := ex.Forward(t.Context()); state != run.Succeeded {
+			t.Fatalf("state %s: %v", state, err)
+		}
+		if got := texts(ex.Result()); !slices.Equal(got, []string{"done"}) {
+			t.Errorf("the session says %q", got)
 		}
 	})
 }

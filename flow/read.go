@@ -3,6 +3,7 @@ package flow
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/rathcluster/rath/run"
@@ -13,7 +14,7 @@ import (
 // is the newest when the step is executed. It is a step: later executions get
 // the same value. The session stays as it is: what extends it makes a fork.
 // A session of another tenant is session.ErrTenant, one that there is not
-// session.ErrNotFound.
+// session.ErrNotFound, and one that is archived session.ErrArchived.
 func Read(ctx context.Context, r session.Ref) (session.Session, error) {
 	st, err := begin(ctx, run.StepDo, "read", session.Session{}, false, "", r.String())
 	if err != nil {
@@ -35,7 +36,7 @@ func Read(ctx context.Context, r session.Ref) (session.Session, error) {
 		}
 		return s, nil
 	}
-	s, err := ex.read(ctx, r)
+	s, err := ex.read(ctx, st.asked.Path, r)
 	err, ok := st.outcome(err)
 	if !ok {
 		return session.Session{}, err
@@ -54,13 +55,34 @@ func Read(ctx context.Context, r session.Ref) (session.Session, error) {
 	return s, d.Code.Err(d.Error)
 }
 
-func (ex *Execution) read(ctx context.Context, r session.Ref) (session.Session, error) {
+func (ex *Execution) read(ctx context.Context, path run.Path, r session.Ref) (session.Session, error) {
 	if r.Tenant != ex.home.Tenant {
 		return session.Session{}, fmt.Errorf("flow: read %s of tenant %s in tenant %s: %w", r, r.Tenant, ex.home.Tenant, session.ErrTenant)
 	}
 	s, err := ex.rt.value(ctx, r)
-	if err != nil {
-		return session.Session{}, fmt.Errorf("flow: read %s: %w", r, err)
+	if err == nil {
+		err = ex.there(ctx, path, r.Key)
 	}
-	return s, nil
+	if err == nil {
+		return s, nil
+	}
+	for _, lasting := range []error{session.ErrNotFound, session.ErrTenant, session.ErrArchived, session.ErrForeign, session.ErrTooOld} {
+		if errors.Is(err, lasting) {
+			return session.Session{}, fmt.Errorf("flow: read %s: %w", r, err)
+		}
+	}
+	return session.Session{}, fmt.Errorf("flow: read %s: %w: %w", r, session.ErrUnavailable, err)
+}
+
+// there fails for a session that the run does not hold and that is archived, though
+// its value may be remembered: what is made of it could not be read without it.
+func (ex *Execution) there(ctx context.Context, path run.Path, k session.Key) error {
+	if k == (session.Key{}) || ex.rt.Values == nil || ex.holds(path, k) {
+		return nil
+	}
+	err := ex.rt.Values.Archived(ctx, k)
+	if err != nil && !errors.Is(err, session.ErrArchived) {
+		err = fmt.Errorf("flow: session %s: %w: %w", k.ID, session.ErrUnavailable, err)
+	}
+	return err
 }

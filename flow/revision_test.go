@@ -3,9 +3,12 @@ package flow_test
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -57,5 +60,72 @@ func TestOtherRevisionGoesOn(t *testing.T) {
 	}
 	if ran["notes"] != 1 || ran["publish"] != 1 || ran["other notes"] != 0 {
 		t.Errorf("the steps ran %v", ran)
+	}
+}
+
+// formerSummary is flow.Summarise as it was when it left its fork open.
+type formerSummary struct{}
+
+func (formerSummary) Decide(ctx context.Context, j *flow.Joined) (flow.Verdict, error) {
+	s, err := flow.Fork(ctx, j.Base)
+	if err != nil {
+		return flow.Verdict{}, err
+	}
+	for _, o := range j.Outcomes {
+		s = s.With(session.UserText("Result of branch " + o.Name + ":\n" + o.Session.Text()))
+	}
+	short, err := (&flow.Compressor{Name: "c"}).Forward(ctx, s)
+	if err != nil {
+		return flow.Verdict{}, err
+	}
+	return flow.Verdict{Take: []int{0, 1}, Text: texts(short)[0]}, flow.Reject(ctx, short, "it only summarised")
+}
+
+// TestFormerSummary: a run that is past a former Summarise goes on only under the
+// revision that had it, and a replay says what differs.
+func TestFormerSummary(t *testing.T) {
+	log, d := &session.MemoryLog{}, &flow.Driver{}
+	values := run.NewValues(log)
+	rt := &flow.Runtime{
+		Values: values, Store: run.Direct(log, &run.DirectOptions{Values: values, OnCommit: d.Committed}),
+		Models: model(func(*llm.Request) *llm.Response {
+			return &llm.Response{Text: "short", Finish: llm.FinishStop}
+		}),
+		Offered: func(_ context.Context, workflow, revision string) bool { return workflow == "w" && revision == "1" },
+	}
+	cut, cancel := context.WithCancelCause(t.Context())
+	offer := func(revision string, p flow.Policy) flow.Registration {
+		return flow.Registration{Name: "w", Revision: revision, New: func() flow.Workflow {
+			return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+				j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "a", Workflow: say("long")}, {Name: "b", Workflow: say("longer")}}, nil)
+				if err != nil {
+					return s, err
+				}
+				if s, err = flow.Merge(ctx, j, p); err != nil {
+					return s, err
+				}
+				cancel(run.ErrShutdown)
+				return say("end").Forward(ctx, s)
+			})
+		}}
+	}
+	former, now := offer("1", formerSummary{}), offer("2", flow.Summarise(&flow.Compressor{Name: "c"}))
+	task := run.Task{ID: "r", Workflow: "w", Session: home, Revision: "1"}
+	if _, state, err := d.Run(cut, rt, former, task); state != run.Queued {
+		t.Fatalf("the former code: state %s: %v", state, err)
+	}
+	task.Resume = true
+	if _, state, err := d.Run(t.Context(), rt, now, task); state != run.Queued || !errors.Is(err, run.ErrMismatch) {
+		t.Fatalf("the code of now: state %s: %v", state, err)
+	}
+	if _, state, err := d.Run(t.Context(), rt, former, task); state != run.Succeeded {
+		t.Fatalf("the former code again: state %s: %v", state, err)
+	}
+	if r, err := flow.Replay(t.Context(), rt, former, home, "r"); err != nil || !r.Matches() {
+		t.Errorf("the replay of the former code: %+v, %v", r, err)
+	}
+	const want = "is recorded as join summarise, the code asks for reject rejected"
+	if r, err := flow.Replay(t.Context(), rt, now, home, "r"); err != nil || !strings.Contains(r.Differs, want) || r.Code != "2" || !slices.Equal(r.Revisions, []string{"1"}) {
+		t.Errorf("the replay of the code of now says %+v, %v", r, err)
 	}
 }

@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -75,9 +76,12 @@ type toolCall struct {
 	session.ToolCall
 	path  run.Path
 	bound tool.Bound
-	bad   *tool.Outcome // the call cannot run
-	out   *outcome      // nil until the call ended
-	st    *step
+	// edited are the arguments that a person put in the place of the model's; ""
+	// are the model's.
+	edited string
+	bad    *tool.Outcome // the call cannot run
+	out    *outcome      // nil until the call ended
+	st     *step
 }
 
 // outcome is what a call left, ready to become a row.
@@ -264,7 +268,7 @@ func (r *round) do(c *toolCall) error {
 		d.Code, d.Error = run.Code(out.Kind), clip(errText(out.Err), 300)
 	}
 	if d.Summary == "" {
-		d.Summary = summary(c.Name, c.Args, out)
+		d.Summary = summary(c.Name, cmp.Or(c.edited, c.Args), out)
 	}
 	return r.commit(c, outcome{out.Body, out.IsError, head}, d)
 }
@@ -301,7 +305,11 @@ func (r *round) row(c *toolCall, head blob.Digest) session.Chunk {
 		p.Head = head
 	}
 	o := session.Origin{Agent: r.agent, Workflow: r.ex.reg.Name, Node: r.ex.rt.Node, Run: string(r.ex.id), Step: string(c.path), Placement: p}
-	return session.Result(c.ID, c.Name, string(c.out.body), c.out.failed).Of(o)
+	row := session.Result(c.ID, c.Name, string(c.out.body), c.out.failed).Of(o)
+	if c.edited != "" && compact(c.edited) != compact(cmp.Or(c.Args, "{}")) {
+		row = row.WithArgs(c.edited)
+	}
+	return row
 }
 
 // commit records a call's outcome. Its row goes with it when all rows before

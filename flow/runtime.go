@@ -149,14 +149,15 @@ func (rt *Runtime) Begin(ctx context.Context, g Registration, t run.Task) (*Exec
 }
 
 // Enqueue records a task in its session's log without claiming it: somebody
-// who offers its workflow does. A task that a log holds already is left alone.
-func (rt *Runtime) Enqueue(ctx context.Context, t run.Task) error {
+// who offers its workflow does. One that was cancelled before ends with that. A task
+// that a log holds already is left alone.
+func (rt *Runtime) Enqueue(ctx context.Context, t run.Task, cancel *run.CancelRequested) error {
 	rt.init()
 	c, err := rt.claimOf(ctx, Registration{}, t, session.Session{})
 	if err != nil {
 		return err
 	}
-	c.Enqueue = true
+	c.Enqueue, c.Cancel = true, cancel
 	_, err = rt.Store.Claim(ctx, c)
 	return err
 }
@@ -197,12 +198,17 @@ func (rt *Runtime) claimOf(ctx context.Context, g Registration, t run.Task, s se
 		}
 	}
 	if !t.Workspace.IsZero() && !t.Resume {
-		_, err := workspace.Load(ctx, rt.Blobs(t.Session.Tenant), t.Workspace)
+		files, err := workspace.Load(ctx, rt.Blobs(t.Session.Tenant), t.Workspace)
 		switch {
 		case errors.Is(err, blob.ErrNotFound), errors.Is(err, blob.ErrCorrupt), errors.Is(err, workspace.ErrMalformed):
 			return c, fmt.Errorf("flow: workspace %s of task %s is not stored here, upload it first: %w: %w", t.Workspace.Short(), t.ID, session.ErrNotFound, err)
 		case err != nil: // whether it is there is not known
 			return c, fmt.Errorf("flow: look at workspace %s of task %s: %w", t.Workspace.Short(), t.ID, err)
+		}
+		// Any stored bytes that read as a manifest can be named here, also those
+		// that a command wrote.
+		if err := files.Fits(rt.Workspaces.Limits); err != nil {
+			return c, run.CodeTooLarge.Err(fmt.Sprintf("flow: workspace %s of task %s: %s", t.Workspace.Short(), t.ID, err))
 		}
 		c.Events = append(c.Events, session.PlacedEvent(session.Placement{Backend: "local", Head: t.Workspace, Spec: ""}))
 	}

@@ -55,7 +55,8 @@ type step struct {
 	decision run.Decision
 	record   *run.Step
 	began    time.Time
-	heard    uint64        // up to which place in the inbox the step knows of messages
+	hears    bool          // it is a call that takes messages
+	heard    uint64        // up to which place in the inbox it knows of them
 	requests int           // how often a model was asked in this attempt
 	lost     session.Usage // what those are taken to have used that were cut off
 }
@@ -136,7 +137,7 @@ func (st *step) decide() error {
 		return fmt.Errorf("%w: on its way to branch %s the code asks for %s %q at step %s, which the run around it never recorded",
 			run.ErrMismatch, st.ex.task.Branch.Name, st.asked.Kind, st.asked.Name, st.asked.Path)
 	}
-	if st.ex.parked && st.record == nil {
+	if st.ex.parked && st.record == nil && !st.asked.Path.Ends() {
 		return run.ErrShutdown
 	}
 	if st.decision == run.Ambiguous {

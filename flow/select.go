@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -66,8 +67,7 @@ func (sel *Selector) Select(ctx context.Context, s session.Session, ws ...Workfl
 		err = errors.New("flow: the selecting model called a tool")
 	}
 	if err != nil {
-		d := run.Done{Code: codeOf(err), Error: clip(err.Error(), 1<<10), Prompt: prompt}
-		if _, commitErr := st.commitBeside(d); commitErr != nil {
+		if _, commitErr := st.commitBeside(st.useless(sel.Name, resp, prompt, err)); commitErr != nil {
 			return nil, commitErr
 		}
 		return nil, err
@@ -91,6 +91,16 @@ func (sel *Selector) Select(ctx context.Context, s session.Session, ws ...Workfl
 		return nil, err
 	}
 	return chosen(string(value), ws)
+}
+
+// useless is the record of a step that failed for want of an answer, or with one
+// that it cannot use. What that one used, it used.
+func (st *step) useless(agent string, resp *llm.Response, prompt blob.Digest, err error) run.Done {
+	d := run.Done{Code: codeOf(err), Error: clip(err.Error(), 1<<10), Prompt: prompt}
+	if resp != nil {
+		d.Model, d.Usage = resp.Model, st.ex.origin(agent, st.asked.Path, session.Placement{}, resp.Usage).Usage
+	}
+	return d
 }
 
 type selection struct {
@@ -155,6 +165,9 @@ func (c *Compressor) Forward(ctx context.Context, s session.Session) (session.Se
 		}
 		base, text, usage = st.record.Session, st.record.Value, st.record.Usage.Sub(st.record.Lost)
 	} else {
+		if err := st.ex.there(st.ctx, st.asked.Path, st.s.Key()); err != nil {
+			return s, st.fail(fmt.Errorf("flow: compress %s: %w", s.Ref(), err))
+		}
 		resp, prompt, err := ask.complete(st, st.s)
 		err, ok := st.outcome(err)
 		if !ok {
@@ -168,7 +181,7 @@ func (c *Compressor) Forward(ctx context.Context, s session.Session) (session.Se
 			err = errors.New("flow: the summarising model said nothing")
 		}
 		if err != nil {
-			if _, commitErr := st.commitBeside(run.Done{Code: codeOf(err), Error: clip(err.Error(), 1<<10), Prompt: prompt}); commitErr != nil {
+			if _, commitErr := st.commitBeside(st.useless(c.Name, resp, prompt, err)); commitErr != nil {
 				return s, commitErr
 			}
 			return s, err

@@ -30,15 +30,17 @@ func TestErrorsNameFieldAndRemedy(t *testing.T) {
 			`revision, session, tools, workspace`,
 		`{"id":"r1","Id":"r2"}`: `task: field "Id": unknown: did you mean "id"? the known ones are budget, deadline, fork_of, id, input, model, not_before, revision, ` +
 			`session, tools, workspace`,
-		`{"id":"r1","workflow":"fix"}`:        `task: field "workflow": unknown: leave it out: the subject says it, rath.task.<tenant>.<workflow>`,
-		`{"id":"r1","id":"r1"}`:               "task: field id: it is there twice: send it once",
-		`{"id":"r1","budget":{"token":5}}`:    `task: field budget."token": unknown: did you mean "tokens"? the known ones are micro_usd, steps, time_ms, tokens`,
-		`{"id":"r1","budget":{"tokens":-5}}`:  "task: field budget.tokens: -5 is negative: leave it out for no limit",
-		`{"id":"r1","budget":{"tokens":"5"}}`: `task: field budget.tokens: "5" is no whole number that fits: write it in digits, without sign, quotation marks, fraction and exponent`,
-		`{"id":"r1","deadline":"tomorrow"}`:   `task: field deadline: "tomorrow" is no time: write it as "2026-11-20T15:04:05Z"`,
-		`{"id":"r1","workspace":"./src"}`:     `task: field workspace: "./src" is no head: upload the directory first and send its digest, 64 lower-case hexadecimal digits`,
-		`{"id":"r1","fork_of":"s1:0"}`:        `task: field fork_of: "s1:0" names no version of a session: write it as "session:version", or as "session" for its newest version`,
-		`{"id":"r1","tools":["a","b","a"]}`:   `task: field tools[2]: "a" is there twice: name each once`,
+		`{"id":"r1","workflow":"fix"}`:                       `task: field "workflow": unknown: leave it out: the subject says it, rath.task.<tenant>.<workflow>`,
+		`{"id":"r1","id":"r1"}`:                              "task: field id: it is there twice: send it once",
+		`{"id":"r1","budget":{"token":5}}`:                   `task: field budget."token": unknown: did you mean "tokens"? the known ones are micro_usd, steps, time_ms, tokens`,
+		`{"id":"r1","budget":{"tokens":-5}}`:                 "task: field budget.tokens: -5 is negative: leave it out for no limit",
+		`{"id":"r1","budget":{"tokens":"5"}}`:                `task: field budget.tokens: "5" is no whole number that fits: write it in digits, without sign, quotation marks, fraction and exponent`,
+		`{"id":"r1","deadline":"tomorrow"}`:                  `task: field deadline: "tomorrow" is no time: write it as "2026-11-20T15:04:05Z"`,
+		`{"id":"r1","deadline":"9999-12-31T23:59:59-23:59"}`: `task: field deadline: the year 10000: write it as "2026-11-20T15:04:05Z"`,
+		`{"id":"r1","workspace":"./src"}`:                    `task: field workspace: "./src" is no head: upload the directory first and send its digest, 64 lower-case hexadecimal digits`,
+		`{"id":"r1","fork_of":"s1:0"}`:                       `task: field fork_of: "s1:0" names no version of a session: write it as "session:version", or as "session" for its newest version`,
+		`{"id":"r1","tools":["a","b","a"]}`:                  `task: field tools[2]: "a" is there twice: name each once`,
+
 		`{"id":"r1","deadline":"2026-01-01T00:00:00Z","not_before":"2027-01-01T00:00:00Z"}`: "task: field not_before: it is after the deadline: leave time between them for the run",
 	}
 	for body, want := range tests {
@@ -301,17 +303,18 @@ func TestDeltaIsMarked(t *testing.T) {
 
 func TestMoreSubjects(t *testing.T) {
 	tests := map[string]string{
-		messages.RunSubject("acme", "r1", messages.OnResult):                        "rath.run.acme.r1.result",
-		messages.ControlSubject("acme", "r1", messages.VerbCancel):                  "rath.ctl.acme.r1.cancel",
-		messages.SessionMessageSubject(session.Key{Tenant: "acme", ID: "s1"}):       "rath.ctl.acme.session.s1.message",
-		messages.QuerySubject("acme", messages.QueryRuns):                           "rath.query.acme.runs",
-		messages.ToolSubject("acme", "deploy"):                                      "rath.tool.acme.deploy",
-		messages.WorkSubject("gpu", "batch", session.Key{Tenant: "acme", ID: "s1"}): "rath.work.gpu.batch.acme.s1",
-		messages.SignalSubject(session.Key{Tenant: "acme", ID: "s1"}):               "rath.work.signals.acme.s1",
-		messages.DeadLetterSubject("acme", "fix"):                                   "rath.dlq.acme.fix",
-		messages.DeadLetterSubject("a.b", ""):                                       "rath.dlq._._",
-		messages.TailSubject("acme", "", lineage.Merged, ""):                        "rath.tail.acme.*.merged.*",
-		messages.DeliverSubject("node-a-1"):                                         "rath.node.node-a-1.deliver",
+		messages.RunSubject("acme", "r1", messages.OnResult):                                                                               "rath.run.acme.r1.result",
+		messages.ControlSubject("acme", "r1", messages.VerbCancel):                                                                         "rath.ctl.acme.r1.cancel",
+		messages.SessionMessageSubject(session.Key{Tenant: "acme", ID: "s1"}):                                                              "rath.ctl.acme.session.s1.message",
+		messages.QuerySubject("acme", messages.QueryRuns):                                                                                  "rath.query.acme.runs",
+		messages.ToolSubject("acme", "deploy"):                                                                                             "rath.tool.acme.deploy",
+		messages.WorkSubject("gpu", "batch", session.Key{Tenant: "acme", ID: "s1"}):                                                        "rath.work.gpu.batch.acme.s1",
+		messages.SignalSubject(session.Key{Tenant: "acme", ID: "s1"}):                                                                      "rath.work.signals.acme.s1",
+		messages.DeadLetterSubject("acme", "fix", 7, time.Unix(1, 5)):                                                                      "rath.dlq.acme.fix.task.7-1000000005",
+		messages.DeadLetterSubject("a.b", "", 7, time.Unix(1, 5)):                                                                          "rath.dlq._._.task.7-1000000005",
+		messages.LetterEndSubject("acme", "fix", 12):                                                                                       "rath.dlq.acme.fix.12",
+		messages.TailSubject("acme", "", lineage.Merged, ""):                                                                               "rath.tail.acme.*.merged.*",
+		messages.DeliverSubject("node-a-1"):                                                                                                "rath.node.node-a-1.deliver",
 		messages.RunAliasKey("acme", "r1") + " " + messages.RerunAliasKey("acme", "r1-r1") + " " + messages.SessionAliasKey("acme", "fix"): "acme.run.r1 acme.rerun.r1-r1 acme.session.fix",
 		messages.WorkflowKey("default", "fix") + " " + messages.ToolKey("acme", "deploy"):                                                  "workflow.default.fix tool.acme.deploy",
 	}
@@ -325,6 +328,14 @@ func TestMoreSubjects(t *testing.T) {
 	}
 	if tenant, verb, ok := messages.ParseQuerySubject("rath.query.acme.runs"); !ok || tenant != "acme" || verb != "runs" {
 		t.Error(tenant, verb, ok)
+	}
+	for subject, letter := range map[string]bool{
+		"rath.dlq.acme.fix": true, "rath.dlq.acme.fix.task.7-1000000005": true,
+		"rath.dlq.acme.fix.12": false, "rath.dlq.acme.fix.task": false, "rath.dlq.acme.fix.other.7": false, "rath.dlq.acme": false,
+	} {
+		if tenant, workflow, ok := messages.ParseDeadLetterSubject(subject); ok != letter || ok && (tenant != "acme" || workflow != "fix") {
+			t.Error(subject, tenant, workflow, ok)
+		}
 	}
 	r := fullRecord()
 	for _, subject := range []string{r.Subject(), r.TailSubject()} {
@@ -386,5 +397,26 @@ func TestRefusedEvent(t *testing.T) {
 	}
 	if err := validate(resolved(t, "event.v1"), data); err == nil && len([]rune(back.Reason)) > lineage.MaxReason {
 		t.Error("the schema takes a reason that is too long")
+	}
+}
+
+// TestUnknownFieldsAreCheap: only the first wrong field is told, so that only for
+// that one a name is looked for that it may have meant.
+func TestUnknownFieldsAreCheap(t *testing.T) {
+	const fields = 1000
+	var b strings.Builder
+	b.WriteString(`{"id":"r1"`)
+	for i := range fields {
+		fmt.Fprintf(&b, `,"modle%d":1`, i)
+	}
+	b.WriteString("}")
+	body := []byte(b.String())
+	allocs := testing.AllocsPerRun(2, func() {
+		if _, err := messages.DecodeTask(body); err == nil || !strings.Contains(err.Error(), `"modle0": unknown: did you mean "model"?`) {
+			t.Error(err)
+		}
+	})
+	if allocs > 20*fields {
+		t.Errorf("%d unknown fields take %.0f allocations", fields, allocs)
 	}
 }

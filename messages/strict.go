@@ -77,6 +77,7 @@ func decodeStruct(what, prefix string, data json.RawMessage, into reflect.Value)
 		}
 		index, ok := fields[name]
 		switch {
+		case !ok && first != nil: // what it may have meant takes a while
 		case !ok:
 			keep(unknownField(what, prefix, name, known))
 		case seen[name]:

@@ -3,6 +3,7 @@ package messages
 import (
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/rathcluster/rath/lineage"
 	"github.com/rathcluster/rath/run"
@@ -155,32 +156,41 @@ func SignalSubject(k session.Key) string {
 	return WorkPrefix + SignalPool + "." + string(k.Tenant) + "." + string(k.ID)
 }
 
-// DeadLetterSubject is where a refused task is kept, by what its own subject
-// said. A token that is no id, which may be why it was refused, becomes "_".
-func DeadLetterSubject(t session.Tenant, workflow string) string {
+// letterOf stands before the part of a dead letter's subject that names the task.
+const letterOf = "task"
+
+// DeadLetterSubject is where a refused task is kept, by what its own subject said,
+// and by its sequence in the stream of tasks and when it was stored there: however
+// often it is refused, there is one letter. A token that is no id, which may be why
+// it was refused, becomes "_".
+func DeadLetterSubject(t session.Tenant, workflow string, seq uint64, stored time.Time) string {
 	p := [...]string{string(t), workflow}
 	for i := range p {
 		if session.ValidID("token", p[i]) != nil {
 			p[i] = "_"
 		}
 	}
-	return DeadLetterPrefix + p[0] + "." + p[1]
+	return DeadLetterPrefix + p[0] + "." + p[1] + "." + letterOf + "." +
+		strconv.FormatUint(seq, 10) + "-" + strconv.FormatInt(stored.UnixNano(), 10)
 }
 
 // ParseDeadLetterSubject reads tenant and workflow from the subject of a dead
-// letter.
+// letter, which ends there in the letters of older stores.
 func ParseDeadLetterSubject(subject string) (t session.Tenant, workflow string, ok bool) {
-	p := tokens(subject, DeadLetterPrefix, 2)
+	p := tokens(subject, DeadLetterPrefix, 4)
 	if p == nil {
+		p = tokens(subject, DeadLetterPrefix, 2)
+	}
+	if p == nil || len(p) == 4 && p[2] != letterOf {
 		return "", "", false
 	}
 	return session.Tenant(p[0]), p[1], true
 }
 
-// LetterEndSubject is where the end of a dead letter is kept, by the letter's
-// own subject and its sequence.
-func LetterEndSubject(letter string, at uint64) string {
-	return letter + "." + strconv.FormatUint(at, 10)
+// LetterEndSubject is where the end of a dead letter is kept, by tenant and workflow
+// of its subject and its sequence.
+func LetterEndSubject(t session.Tenant, workflow string, at uint64) string {
+	return DeadLetterPrefix + string(t) + "." + workflow + "." + strconv.FormatUint(at, 10)
 }
 
 // TailSubject is a subscription to lineage as soon as it is stored: of a

@@ -121,7 +121,7 @@ func (t *Task) check() error {
 		name  string
 		value time.Time
 	}{{"deadline", t.Deadline}, {"not_before", t.NotBefore}} {
-		if y := m.value.Year(); !m.value.IsZero() && (y < 1971 || y > 9999) {
+		if y := m.value.UTC().Year(); !m.value.IsZero() && (y < 1971 || y > 9999) {
 			return bad(m.name, fmt.Sprintf("the year %d", y), `write it as "2026-11-20T15:04:05Z"`)
 		}
 	}

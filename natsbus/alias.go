@@ -9,8 +9,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/rathcluster/rath/internal/release"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -76,27 +74,15 @@ func putAlias[T any](ctx context.Context, c *Conn, subject string, last uint64, 
 	if err != nil {
 		return v, 0, false, fmt.Errorf("natsbus: create %s: %w", subject, err)
 	}
-	patient, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for wait := newBackoff(); ; {
-		revision, err = c.publishExpecting(patient, subject, last, nil, release.Extend(data))
-		if err == nil {
-			return v, revision, true, nil
-		}
-		if errors.Is(err, ErrFull) || errors.Is(err, jetstream.ErrStreamNotFound) {
-			return v, 0, false, fmt.Errorf("natsbus: create %s: %w", subject, err)
-		}
-		// There is another one, or the attempt before was stored, or nothing
-		// is known.
-		have, revision, readErr := readAlias[T](patient, c, subject)
-		if readErr == nil && revision != last {
-			now, err := json.Marshal(have)
-			return have, revision, err == nil && bytes.Equal(now, data), err
-		}
-		if waitErr := wait.sleep(patient); waitErr != nil {
-			return v, 0, false, fmt.Errorf("natsbus: create %s: %w", subject, errors.Join(err, readErr, waitErr))
-		}
+	m, err := c.putAfter(ctx, "KV_"+BucketAlias, subject, last, release.Extend(data))
+	if err == nil {
+		err = json.Unmarshal(m.Data, &have)
 	}
+	if err != nil {
+		return v, 0, false, fmt.Errorf("natsbus: create %s: %w", subject, err)
+	}
+	now, err := json.Marshal(have)
+	return have, m.Seq, err == nil && bytes.Equal(now, data), err
 }
 
 // Minter places the sessions that tasks of this connection make.

@@ -157,7 +157,12 @@ func (a answerer) session(ctx context.Context, t session.Tenant, q messages.Quer
 	if ref.ID, err = a.c.resolveSession(ctx, t, string(ref.ID), false); err != nil {
 		return nil, err
 	}
-	s, err := a.Values.At(ctx, ref)
+	var s session.Session
+	if ref.Version == 0 {
+		s, err = a.c.newest(ctx, a.Values, ref.Key)
+	} else {
+		s, err = a.Values.At(ctx, ref)
+	}
 	if err != nil {
 		return nil, err
 	}

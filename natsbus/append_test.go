@@ -19,14 +19,11 @@ import (
 func inBubble(t *testing.T, test func(t *testing.T, c *Conn, w *wire)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{}
-		o := nodeOptions(natstest.Start(t, nil))
-		o.Dialer = w.through(o.Dialer)
-		c := dial(t, o)
+		c := w.dial(t, nodeOptions(natstest.Start(t, nil)))
 		if err := c.Provision(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		test(t, c, w)
-		w.set(nil, nil)
 	})
 }
 

@@ -114,6 +114,20 @@ func (h *chain) fill(ctx context.Context, e *session.Entry) error {
 	return err
 }
 
+// fillThere is fill for a relay, which goes on without data that is gone and says
+// so. While nobody knows whether it is gone, fillThere fails.
+func (h *chain) fillThere(ctx context.Context, e *session.Entry) error {
+	err := h.fill(ctx, e)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err == nil || passing(err):
+		return err
+	}
+	h.l.c.o.Logger.Error("spilled data of a commit is gone", "stream", h.stream, "seq", e.At.Token, "err", err)
+	return nil
+}
+
 // find reads a message of a log whose position is not known, and returns the
 // position before it too.
 func (h *chain) find(ctx context.Context, k session.Key, m stored) (session.Entry, session.Position, error) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -24,7 +25,7 @@ const queueGroup = "rath"
 func (c *Conn) ServeControl(ctx context.Context, apply func(ctx context.Context, s run.Signal) error) (*Service, error) {
 	return c.serve(ctx, messages.ControlPrefix+">", queueGroup, func(ctx context.Context, m *nats.Msg) any {
 		note, err := c.control(ctx, m, apply)
-		a := messages.AnswerOf(err)
+		a := messages.AnswerOf(unanswered(ctx, err))
 		a.Note = note
 		return a
 	})
@@ -125,9 +126,10 @@ func (c *Conn) ofBegun(ctx context.Context, tenant session.Tenant, id run.ID, do
 // whoever takes the task in, before and after he does. It is left for a task that
 // waits, and unless only submitted ones are meant also for one that may come: the
 // publisher picks the id, and his cancel may overtake his task. Which of the two it
-// is for is looked up only if that decides anything.
+// is for is looked up only if that decides anything. For a branch none is left.
 func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s run.Signal, submitted bool, apply func(ctx context.Context, s run.Signal) error) (string, error) {
 	subject := runAliasSubject(tenant, s.Run)
+	submitted = submitted || branchID.MatchString(string(s.Run))
 	if s.Cancel.ID == "" { // else the log could not tell it from another one, and refuse it
 		cancel := *s.Cancel
 		cancel.ID = rand.Text()
@@ -176,6 +178,11 @@ func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s run.Sig
 		return told, nil
 	}
 }
+
+// branchID is what the ids of branches look like, which session.Minter.Child
+// derives. Their tasks come from the log of the run that opened them, and whoever
+// takes one looks for no note.
+var branchID = regexp.MustCompile(`^[0-9a-f]{20}-[0-9a-z]+-[0-9a-z]+$`)
 
 // lookFor bounds the reading of the tasks of a tenant that wait. A thousand may
 // wait for each workflow, and they are read one by one.

@@ -156,34 +156,28 @@ func nodeDies(t *testing.T, dice *rand.Rand) {
 	reader := nodes[first]
 	taken := 0
 	var worst time.Duration
-	for p := range reader.conn.Partitions() {
-		held := map[session.Key]bool{}
-		for _, m := range reader.stored(t, natsbus.EventStream(reader.conn.Generation(), p)) {
-			c, err := session.Decode(m.Data)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, ev := range c.Events {
-				switch ev.Kind {
-				case run.KindClaimed:
-					v, err := run.Read[run.Claimed](ev)
-					if err != nil {
-						t.Fatal(err)
-					}
-					if held[c.Key] && v.Incarnation != name {
-						taken++
-						worst = max(worst, m.Time.Sub(known))
-					}
-					held[c.Key] = v.Incarnation == name
-				case run.KindEnded:
-					held[c.Key] = false
+	held := map[session.Key]bool{}
+	for at, c := range reader.commits(t) {
+		for _, ev := range c.Events {
+			switch ev.Kind {
+			case run.KindClaimed:
+				v, err := run.Read[run.Claimed](ev)
+				if err != nil {
+					t.Fatal(err)
 				}
+				if held[c.Key] && v.Incarnation != name {
+					taken++
+					worst = max(worst, at.Sub(known))
+				}
+				held[c.Key] = v.Incarnation == name
+			case run.KindEnded:
+				held[c.Key] = false
 			}
 		}
-		for k, open := range held {
-			if open {
-				t.Errorf("%s does not go on", k)
-			}
+	}
+	for k, open := range held {
+		if open {
+			t.Errorf("%s does not go on", k)
 		}
 	}
 	t.Logf("%d runs, known after %v, by both %v later: all go on after %v more", taken, known.Sub(began), both, worst)

@@ -44,10 +44,15 @@ var dumped = []string{StreamLineage, StreamResult, StreamDLQ, StreamTasks, "KV_"
 // subject says that a stream was read to its end; its sequence is that of the
 // last message, whether that is still there or not.
 //
-// It ends with the first error, its own or that of fn. The connection needs
-// the rights of an operator; Options.Client is enough otherwise.
+// It ends with the first error, its own or that of fn. A stream that is not there
+// is passed over; after the others a [*MissingError] says which. The connection
+// needs the rights of an operator; Options.Client is enough otherwise.
 func (c *Conn) Dump(ctx context.Context, fn func(Stored) error) error {
 	events, err := c.eventStreams(ctx)
+	if err != nil {
+		return err
+	}
+	missing, err := c.missingEvents(ctx, events)
 	if err != nil {
 		return err
 	}
@@ -57,11 +62,60 @@ func (c *Conn) Dump(ctx context.Context, fn func(Stored) error) error {
 		}
 	}
 	for _, stream := range dumped {
-		if err := c.dumpStream(ctx, stream, false, fn); err != nil {
+		err := c.dumpStream(ctx, stream, false, fn)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			missing = append(missing, stream)
+			continue
+		}
+		if err != nil {
 			return err
 		}
 	}
+	if len(missing) > 0 {
+		return &MissingError{missing}
+	}
 	return nil
+}
+
+// MissingError says that Dump read all but streams that are not there.
+type MissingError struct {
+	Streams []string // their names, event streams first
+}
+
+// Error names the streams.
+func (e *MissingError) Error() string {
+	return "natsbus: streams that are not there: " + strings.Join(e.Streams, ", ")
+}
+
+// missingEvents returns the event streams that lack in generations of which others
+// are there.
+func (c *Conn) missingEvents(ctx context.Context, events []string) ([]string, error) {
+	var missing []string
+	done := map[string]bool{}
+	for _, name := range events {
+		generation, _, _ := strings.Cut(strings.TrimPrefix(name, "EV_"), "_")
+		if done[generation] {
+			continue
+		}
+		done[generation] = true
+		s, err := patiently(ctx, func(ctx context.Context) (jetstream.Stream, error) {
+			return api(ctx, c, apiStreamInfo+name, func(ctx context.Context) (jetstream.Stream, error) { return c.js.Stream(ctx, name) })
+		})
+		if err != nil {
+			return nil, fmt.Errorf("natsbus: dump stream %s: %w", name, streamError(err))
+		}
+		cfg := s.CachedInfo().Config
+		n, err := partitionsOf(&cfg)
+		if err != nil {
+			return nil, err
+		}
+		for p := range n {
+			if want := "EV_" + generation + "_" + strconv.FormatUint(uint64(p), 10); !slices.Contains(events, want) {
+				missing = append(missing, want)
+			}
+		}
+	}
+	return missing, nil
 }
 
 // eventStreams returns the names of all event streams, oldest generation first.

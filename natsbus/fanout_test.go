@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
 )
 
 // asks opens branches that ask the model once each.
@@ -215,4 +216,67 @@ func TestSignalsThatFailHere(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestBranchesHaveTheTimeOfTheirRun gives runs whose branches are at work, one of
+// them with more around it, another budget of time: the branches have until then,
+// and no longer.
+func TestBranchesHaveTheTimeOfTheirRun(t *testing.T) {
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
+		work := flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
+			_, err := flow.Do(ctx, "work", func(ctx context.Context) (int, error) {
+				select {
+				case <-time.After(40 * time.Second):
+					return 1, nil
+				case <-ctx.Done():
+					return 0, context.Cause(ctx)
+				}
+			}, flow.Effect(tool.ReadOnly))
+			return v, err
+		})
+		within := func(name string, w flow.Workflow) flow.Workflow {
+			return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
+				j, err := flow.FanOut(ctx, v, []flow.Branch{{Name: name, Workflow: w}}, nil)
+				if err != nil {
+					return v, err
+				}
+				return flow.Merge(ctx, j, flow.Pick(0))
+			})
+		}
+		deep := []flow.Registration{{Name: "deep", Description: "works in a branch of a branch", Revision: "1", New: func() flow.Workflow {
+			return within("x", within("y", work))
+		}}}
+		first := startNodeWith(t, srv, "node-1", &spec{more: deep})
+		second := startNodeWith(t, srv, "node-2", &spec{more: deep})
+		began := time.Now()
+		submit(t, nc, "deep", `{"id":"more","budget":{"time_ms":20000}}`)
+		submit(t, nc, "deep", `{"id":"less","budget":{"time_ms":60000}}`)
+		time.Sleep(10 * time.Second)
+		for id, ms := range map[string]int{"more": 60_000, "less": 20_000} {
+			if a := ask(t, nc, "rath.ctl.default."+id+".rebudget", fmt.Sprintf(`{"budget":{"time_ms":%d}}`, ms)); a["done"] != true {
+				t.Fatal(a)
+			}
+		}
+		for _, id := range []string{"less", "more"} {
+			outer := first.conn.Minter().Child(session.DefaultTenant, id, "0.x")
+			inner := first.conn.Minter().Child(session.DefaultTenant, string(outer), "0.x.0.y")
+			state, within, branch := "succeeded", 40*time.Second, "succeeded"
+			if id == "less" {
+				state, within, branch = "timed_out", 20*time.Second, "cancelled"
+			}
+			if r := resultOf(t, nc, id); r["state"] != state {
+				t.Errorf("%s: %v", id, r)
+			}
+			for _, b := range []session.ID{outer, inner} {
+				if r := resultOf(t, nc, string(b)); r["state"] != branch {
+					t.Errorf("a branch of %s: %v", id, r)
+				}
+			}
+			if d := time.Since(began); d < within || d > within+3*time.Second {
+				t.Errorf("%s and its branches ended after %s", id, d)
+			}
+		}
+		first.stop()
+		second.stop()
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net"
 	"sync"
+	"testing"
 )
 
 // wire lets a test change or cut what a connection carries.
@@ -23,6 +24,17 @@ func (w *wire) through(dial func() (net.Conn, error)) func() (net.Conn, error) {
 		}
 		return &wiredConn{c, w}, nil
 	}
+}
+
+// dial connects through the wire, which passes everything on again when the test
+// ends and closes the connection.
+func (w *wire) dial(tb testing.TB, o *Options) *Conn {
+	tb.Helper()
+	wired := *o
+	wired.Dialer = w.through(o.Dialer)
+	c := dial(tb, &wired)
+	tb.Cleanup(func() { w.set(nil, nil) })
+	return c
 }
 
 // set installs hooks; nil passes bytes on.

@@ -1,10 +1,8 @@
 package natsbus
 
 import (
-	"context"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/rathcluster/rath/messages"
@@ -24,47 +22,92 @@ func TestForkMadeMeanwhile(t *testing.T) {
 				parent := session.Key{Tenant: tenant, ID: c.HomeOf(tenant, "r0")}
 				home := session.Key{Tenant: tenant, ID: c.HomeOf(tenant, "r1")}
 				grow(t, c.Log(), parent, session.Position{}, 1)
-				submitted, err := run.NewEvent(run.KindSubmitted, map[string]any{"digest": "d", "task": map[string]any{"run": by, "workflow": "w"}})
-				if err != nil {
-					t.Fatal(err)
-				}
-				first := commit(home, session.Position{}, "hi")
-				first.Events = append(first.Events, submitted)
-				mustAppend(t, c.Log(), session.Position{}, first)
+				submitTo(t, c.Log(), home, by)
 
-				ctx, cancel := context.WithCancel(t.Context())
-				taken, done := 0, make(chan error, 1)
-				go func() {
-					done <- c.PullTasks(ctx, &Intake{
-						Offers: func(string) (string, bool) { return "1", true },
-						Accept: func(context.Context, run.Task) error { taken++; return nil },
-					})
-				}()
 				body := fmt.Sprintf(`{"id":"r1","fork_of":"%s:1","input":"hi"}`, parent.ID)
-				if _, err := c.js.Publish(ctx, messages.TaskSubject(tenant, "w"), []byte(body)); err != nil {
+				if _, err := c.js.Publish(t.Context(), messages.TaskSubject(tenant, "w"), []byte(body)); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(time.Minute)
-				synctest.Wait()
-				cancel()
-				if err := <-done; err != nil {
-					t.Error(err)
-				}
+				taken := pullWhile(t, c, time.Minute, Intake{})
 				if accepted := want == ""; accepted != (taken == 1) {
 					t.Errorf("it was given to a log %d times", taken)
 				}
-				var state run.State
-				if m, err := c.last(t.Context(), StreamResult, messages.RunSubject(tenant, "r1", messages.OnResult)); err == nil {
-					r, err := messages.DecodeResult(m.Data)
-					if err != nil {
-						t.Fatal(err)
-					}
-					state = r.State
-				}
-				if state != want {
+				if state := toldOf(t, c, tenant, "r1"); state != want {
 					t.Errorf("its result says %q, want %q", state, want)
 				}
 			})
 		})
 	}
+}
+
+// TestLateMeanwhile delivers a task whose deadline passed while a stream was nearly
+// full, to a node that stands still before it notes that the task is refused. What
+// another delivery did meanwhile counts: it began the run, or only chose its
+// session.
+func TestLateMeanwhile(t *testing.T) {
+	for name, tc := range map[string]struct {
+		begun bool
+		want  run.State
+	}{"begun": {true, ""}, "chosen": {false, run.Failed}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+				tenant := session.Tenant("default")
+				full := &gauge{needed: true}
+				full.bytes.Store(87)
+				full.max.Store(100)
+				c.rooms.streams[StreamBlob] = full
+				body := fmt.Appendf(nil, `{"id":"r1","input":"hi","deadline":%q}`, time.Now().UTC().Format(time.RFC3339))
+
+				other := dial(t, &c.o)
+				a := aliasOf(t, c, tenant, body)
+				hook, fired := once(`"refused"`, func([]byte) bool {
+					w.set(nil, nil)
+					if _, _, _, err := createAlias(t.Context(), other, runAliasSubject(tenant, "r1"), a); err != nil {
+						t.Error(err)
+					}
+					if tc.begun {
+						submitTo(t, other.Log(), session.Key{Tenant: tenant, ID: a.Session}, "r1")
+					}
+					return true
+				})
+				w.set(nil, hook)
+				if _, err := c.js.Publish(t.Context(), messages.TaskSubject(tenant, "w"), body); err != nil {
+					t.Fatal(err)
+				}
+				taken := pullWhile(t, c, 2*placing, Intake{})
+				if !fired() || taken != 0 {
+					t.Errorf("it was about to be refused: %v, and given to a log %d times", fired(), taken)
+				}
+				if state := toldOf(t, c, tenant, "r1"); state != tc.want {
+					t.Errorf("its result says %q, want %q", state, tc.want)
+				}
+			})
+		})
+	}
+}
+
+// submitTo makes a session whose log holds a task.
+func submitTo(t *testing.T, l session.Log, home session.Key, id run.ID) {
+	t.Helper()
+	submitted, err := run.NewEvent(run.KindSubmitted, map[string]any{"digest": "d", "task": map[string]any{"run": id, "workflow": "w"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := commit(home, session.Position{}, "hi")
+	first.Events = append(first.Events, submitted)
+	mustAppend(t, l, session.Position{}, first)
+}
+
+// toldOf is how a run ended, "" while it has no result.
+func toldOf(t *testing.T, c *Conn, tenant session.Tenant, id run.ID) run.State {
+	t.Helper()
+	m, err := c.last(t.Context(), StreamResult, messages.RunSubject(tenant, id, messages.OnResult))
+	if err != nil {
+		return ""
+	}
+	r, err := messages.DecodeResult(m.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.State
 }

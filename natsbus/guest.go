@@ -130,11 +130,32 @@ func (c *Conn) Query(ctx context.Context, t session.Tenant, verb string, q messa
 	if err != nil {
 		return nil, err
 	}
-	data, err := c.question(ctx, messages.QuerySubject(t, verb), body, askElse)
-	if err == nil {
-		err = messages.ReplyError(data)
-	}
+	var data []byte
+	err = elsewhere(ctx, func(ctx context.Context) error {
+		data, err = c.question(ctx, messages.QuerySubject(t, verb), body, askElse)
+		if err == nil {
+			err = messages.ReplyError(data)
+		}
+		return err
+	})
 	return data, err
+}
+
+// elsewhere puts a question, and once more if it was refused: a node that stops
+// refuses what it has not answered yet, and another one may say. Both together take
+// as long as one may.
+func elsewhere(ctx context.Context, put func(ctx context.Context) error) error {
+	asking, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	err := put(asking)
+	if !errors.Is(err, session.ErrUnavailable) || asking.Err() != nil {
+		return err
+	}
+	again := put(asking)
+	if errors.Is(again, ErrNoAnswer) || again != nil && asking.Err() != nil && ctx.Err() == nil {
+		return err // nobody else says anything
+	}
+	return again
 }
 
 // Control asks something of a run, and returns once it is committed. The note
@@ -149,15 +170,26 @@ func (c *Conn) Control(ctx context.Context, t session.Tenant, id run.ID, verb st
 	if err != nil {
 		return "", err
 	}
-	data, err := c.question(ctx, messages.ControlSubject(t, id, verb), body, controlElse)
-	if err != nil {
-		return "", err
-	}
-	a, err := messages.DecodeAnswer(data)
-	if err != nil {
-		return "", err
-	}
-	return a.Note, a.Err()
+	return answered(ctx, func(ctx context.Context) ([]byte, error) {
+		return c.question(ctx, messages.ControlSubject(t, id, verb), body, controlElse)
+	})
+}
+
+// answered asks for something to be done, elsewhere too, and reads the answer.
+func answered(ctx context.Context, ask func(ctx context.Context) ([]byte, error)) (note string, err error) {
+	err = elsewhere(ctx, func(ctx context.Context) error {
+		data, err := ask(ctx)
+		if err != nil {
+			return err
+		}
+		a, err := messages.DecodeAnswer(data)
+		if err != nil {
+			return err
+		}
+		note = a.Note
+		return a.Err()
+	})
+	return note, err
 }
 
 // Watch is a subscription to what is published live.

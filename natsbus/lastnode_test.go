@@ -58,27 +58,21 @@ func (n *node) claims(t *testing.T) map[run.ID]*claims {
 		}
 		return all[id]
 	}
-	for p := range n.conn.Partitions() {
-		for _, m := range n.stored(t, natsbus.EventStream(n.conn.Generation(), p)) {
-			c, err := session.Decode(m.Data)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, ev := range c.Events {
-				switch ev.Kind {
-				case run.KindClaimed:
-					v, err := run.Read[run.Claimed](ev)
-					if err != nil {
-						t.Fatal(err)
-					}
-					of(v.Run).by = append(of(v.Run).by, v.Incarnation)
-				case run.KindEnded:
-					v, err := run.Read[run.Ended](ev)
-					if err != nil {
-						t.Fatal(err)
-					}
-					of(v.Run).ends++
+	for _, c := range n.commits(t) {
+		for _, ev := range c.Events {
+			switch ev.Kind {
+			case run.KindClaimed:
+				v, err := run.Read[run.Claimed](ev)
+				if err != nil {
+					t.Fatal(err)
 				}
+				of(v.Run).by = append(of(v.Run).by, v.Incarnation)
+			case run.KindEnded:
+				v, err := run.Read[run.Ended](ev)
+				if err != nil {
+					t.Fatal(err)
+				}
+				of(v.Run).ends++
 			}
 		}
 	}

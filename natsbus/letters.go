@@ -66,15 +66,9 @@ func (c *Conn) controlLetter(ctx context.Context, t session.Tenant, at uint64, v
 	if err != nil {
 		return "", err
 	}
-	data, err := c.ask(ctx, messages.LetterSubject(t, at, verb), body)
-	if err != nil {
-		return "", err
-	}
-	a, err := messages.DecodeAnswer(data)
-	if err != nil {
-		return "", err
-	}
-	return a.Note, a.Err()
+	return answered(ctx, func(ctx context.Context) ([]byte, error) {
+		return c.ask(ctx, messages.LetterSubject(t, at, verb), body)
+	})
 }
 
 // letters answers a query for a page of dead letters.
@@ -85,12 +79,13 @@ func (a answerer) letters(ctx context.Context, t session.Tenant, q messages.Quer
 	}
 	out := messages.DeadLetters{Letters: []messages.StoredLetter{}}
 	room := pageRoom
-	for m, err := range a.c.each(ctx, StreamDLQ, prefixDLQ+string(t)+".*", q.After+1) {
+	for m, err := range a.c.each(ctx, StreamDLQ, prefixDLQ+string(t)+".>", q.After+1) {
 		if err != nil {
 			return nil, err
 		}
+		_, _, ok := messages.ParseDeadLetterSubject(m.Subject)
 		l, err := messages.DecodeDeadLetter(m.Data)
-		if err != nil || ended[m.Seq] {
+		if !ok || err != nil || ended[m.Seq] {
 			continue
 		}
 		room -= len(m.Data)
@@ -110,7 +105,7 @@ func (c *Conn) endedLetters(ctx context.Context, t session.Tenant) (map[uint64]b
 		if err != nil {
 			return nil, err
 		}
-		if e, err := messages.DecodeLetterEnd(m.Data); err == nil {
+		if e, err := messages.DecodeLetterEnd(m.Data); err == nil && e.End != messages.LetterRetrying {
 			ended[e.At] = true
 		}
 	}
@@ -131,59 +126,99 @@ func (c *Conn) controlDead(ctx context.Context, t session.Tenant, id, verb strin
 	case err != nil:
 		return "", err
 	}
-	end := messages.LetterEnd{Schema: messages.Schema, At: at, End: messages.LetterDropped, By: body.By, Reason: body.Reason, TimeMS: time.Now().UnixMilli()}
+	subject := messages.LetterEndSubject(t, workflow, at)
+	end := messages.LetterEnd{Schema: messages.Schema, At: at, By: body.By, Reason: body.Reason, TimeMS: time.Now().UnixMilli()}
 	switch verb {
 	case messages.VerbLetterRetry:
-		l, err := messages.DecodeDeadLetter(m.Data)
-		if err != nil {
-			return "", err
-		}
-		if end.Run, err = c.retry(ctx, t, workflow, at, &l); err != nil {
-			return "", err
-		}
-		end.End = messages.LetterRetried
+		end.End = messages.LetterRetrying
+		id, err := c.retry(ctx, t, workflow, subject, m, end)
+		return string(id), err
 	case messages.VerbLetterDrop:
-	default:
-		return "", fmt.Errorf("dead letter %d: verb %q: %w: %s or %s", at, verb, run.ErrMalformed, messages.VerbRetry, messages.VerbDrop)
-	}
-	data, err := messages.Encode(end)
-	if err != nil {
-		return "", err
-	}
-	subject := messages.LetterEndSubject(m.Subject, at)
-	have, err := c.leaderLast(ctx, StreamDLQ, subject)
-	switch {
-	case err == nil:
-		e, err := messages.DecodeLetterEnd(have.Data)
-		if err == nil && (e.End != end.End || end.End == messages.LetterDropped) {
-			err = fmt.Errorf("dead letter %d was %s before: %w", at, e.End, run.ErrState)
+		end.End = messages.LetterDropped
+		now, _, err := c.endLetter(ctx, subject, 0, end)
+		if err == nil && now != end {
+			err = endedBefore(now)
 		}
-		return string(e.Run), err
-	case !errors.Is(err, errNoMessage):
 		return "", err
 	}
-	return string(end.Run), c.store(ctx, &nats.Msg{Subject: subject, Data: data})
+	return "", fmt.Errorf("dead letter %d: verb %q: %w: %s or %s", at, verb, run.ErrMalformed, messages.VerbRetry, messages.VerbDrop)
 }
 
-// retry submits a letter's task again.
-func (c *Conn) retry(ctx context.Context, t session.Tenant, workflow string, at uint64, l *messages.DeadLetter) (run.ID, error) {
-	id, err := c.retryID(ctx, t, at, l)
+func endedBefore(e messages.LetterEnd) error {
+	if e.End == messages.LetterRetrying {
+		return fmt.Errorf("dead letter %d: %w: somebody has begun to retry it, and its task may be submitted; retry it as well, which submits it once, and cancel run %s", e.At, run.ErrState, e.Run)
+	}
+	return fmt.Errorf("dead letter %d was %s before: %w", e.At, e.End, run.ErrState)
+}
+
+// endLetter stores the end of a letter after the one of a revision, zero for none,
+// and returns the one that is there then.
+func (c *Conn) endLetter(ctx context.Context, subject string, last uint64, end messages.LetterEnd) (now messages.LetterEnd, revision uint64, err error) {
+	data, err := messages.Encode(end)
+	if err != nil {
+		return end, 0, err
+	}
+	m, err := c.putAfter(ctx, StreamDLQ, subject, last, data)
+	if err == nil {
+		now, err = messages.DecodeLetterEnd(m.Data)
+	}
+	if err != nil {
+		return end, 0, fmt.Errorf("natsbus: store %s: %w", subject, err)
+	}
+	return now, m.Seq, nil
+}
+
+// retry submits a letter's task again. Who does that says so first: of a letter that
+// was dropped nothing runs, and all who retry it submit one run.
+func (c *Conn) retry(ctx context.Context, t session.Tenant, workflow, subject string, m stored, begun messages.LetterEnd) (run.ID, error) {
+	l, err := messages.DecodeDeadLetter(m.Data)
 	if err != nil {
 		return "", err
 	}
+	have, err := c.leaderLast(ctx, StreamDLQ, subject)
+	revision := have.Seq
+	switch {
+	case err == nil:
+		begun, err = messages.DecodeLetterEnd(have.Data)
+	case errors.Is(err, errNoMessage):
+		if begun.Run, err = c.retryID(ctx, t, m.Seq, &l); err != nil {
+			return "", err
+		}
+		if _, err = retryBody(t, workflow, m.Seq, &l, begun.Run); err != nil {
+			return "", err
+		}
+		begun, revision, err = c.endLetter(ctx, subject, 0, begun)
+	}
+	switch {
+	case err != nil:
+		return "", err
+	case begun.End == messages.LetterRetried:
+		return begun.Run, nil
+	case begun.End != messages.LetterRetrying:
+		return "", endedBefore(begun)
+	}
+	body, err := retryBody(t, workflow, m.Seq, &l, begun.Run)
+	if err != nil {
+		return "", err
+	}
+	if err = c.store(ctx, &nats.Msg{Subject: l.Subject, Data: body}); err != nil {
+		if errors.Is(err, ErrFull) {
+			err = fmt.Errorf("%w: %w", run.ErrBusy, err)
+		}
+		return "", err
+	}
+	begun.End = messages.LetterRetried
+	_, _, err = c.endLetter(ctx, subject, revision, begun) // or another one did
+	return begun.Run, err
+}
+
+// retryBody is what is submitted again of a letter.
+func retryBody(t session.Tenant, workflow string, at uint64, l *messages.DeadLetter, id run.ID) ([]byte, error) {
 	body, err := l.Retry(id)
-	if err != nil {
-		return "", err
+	if err == nil && l.Subject != messages.TaskSubject(t, workflow) {
+		err = fmt.Errorf("dead letter %d: it came on %q, which is no subject of tasks: %w; submit it corrected", at, l.Subject, run.ErrState)
 	}
-	subject := messages.TaskSubject(t, workflow)
-	if subject != l.Subject {
-		return "", fmt.Errorf("dead letter %d: it came on %q, which is no subject of tasks: %w; submit it corrected", at, l.Subject, run.ErrState)
-	}
-	err = c.store(ctx, &nats.Msg{Subject: subject, Data: body})
-	if errors.Is(err, ErrFull) {
-		err = fmt.Errorf("%w: %w", run.ErrBusy, err)
-	}
-	return id, err
+	return body, err
 }
 
 // retryID is the id for the next try of a letter's task: its own one unless

@@ -153,7 +153,8 @@ func (p *lineageRelay) derive(ctx context.Context, h *chain, m followed) ([]line
 	if !ok {
 		return nil, nil
 	}
-	if err := p.fill(ctx, h, &e); err != nil {
+	// An event whose data is gone has no record, which Derive reports.
+	if err := h.fillThere(ctx, &e); err != nil {
 		return nil, err
 	}
 	records, err := lineage.Derive(e)
@@ -164,17 +165,6 @@ func (p *lineageRelay) derive(ctx context.Context, h *chain, m followed) ([]line
 		records[i].Partition, records[i].Seq = p.partition, m.Seq
 	}
 	return records, nil
-}
-
-// fill loads spilled data. What is gone is left out: the record of its event
-// is then missing, which Derive reports.
-func (p *lineageRelay) fill(ctx context.Context, h *chain, e *session.Entry) error {
-	err := h.fill(ctx, e)
-	if err == nil || ctx.Err() != nil {
-		return ctx.Err()
-	}
-	p.c.o.Logger.Error("spilled data of a commit is gone", "stream", p.stream, "seq", e.At.Token, "err", err)
-	return nil
 }
 
 // cursor finds the last record of the partition in LINEAGE; zero if there is

@@ -13,7 +13,6 @@ import (
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/natsserver"
-	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -59,20 +58,14 @@ func (c *counting) counted(g flow.Registration) flow.Registration {
 func (n *node) offered(t *testing.T) map[run.ID]int {
 	t.Helper()
 	all := map[run.ID]int{}
-	for p := range n.conn.Partitions() {
-		for _, m := range n.stored(t, natsbus.EventStream(n.conn.Generation(), p)) {
-			c, err := session.Decode(m.Data)
-			if err != nil {
-				t.Fatal(err)
-			}
-			work, err := run.Derive(session.Entry{Commit: c})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, w := range work {
-				if w.Task != nil && w.Task.Resume {
-					all[w.Task.ID]++
-				}
+	for _, c := range n.commits(t) {
+		work, err := run.Derive(session.Entry{Commit: c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range work {
+			if w.Task != nil && w.Task.Resume {
+				all[w.Task.ID]++
 			}
 		}
 	}

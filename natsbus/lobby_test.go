@@ -225,7 +225,7 @@ func (n *fakeNode) pull(q *fakeQueue, rank int) (stop func()) {
 	go func() {
 		defer close(ended)
 		defer p.wg.Wait()
-		var idle idleness
+		var idle checkup
 		for wait := newBackoff(); ctx.Err() == nil; _ = wait.sleep(ctx) {
 			if q.answers(ctx) { // else it cannot be opened
 				_ = p.pull(ctx, q, &idle, &wait)

@@ -1,26 +1,18 @@
 package natsbus
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/session"
-)
-
-const (
-	// lateCheck bounds asking the servers again before a commit that is stored
-	// already is acknowledged.
-	lateCheck = 5 * time.Second
 )
 
 // Log returns the event store of sessions: one subject per session in the
@@ -55,165 +47,6 @@ func EventSubject(k session.Key) (stream, subject string, err error) {
 	b.WriteByte('.')
 	b.WriteString(string(k.ID))
 	return EventStream(g, p), b.String(), nil
-}
-
-// Append implements session.Log.
-func (l *eventLog) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
-	stream, subject, err := l.c.place(c.Key)
-	if err != nil {
-		return session.Position{}, err
-	}
-	if err := ctx.Err(); err != nil {
-		return session.Position{}, err
-	}
-	if err := l.c.readyToStore(ctx); err != nil {
-		return session.Position{}, err
-	}
-	raw, err := encode(at, c)
-	if err != nil {
-		return session.Position{}, err
-	}
-	w := write{l: l, stream: stream, subject: subject, key: c.Key, at: at, raw: raw, conn: l.c.incarnation()}
-	token, err := w.run(ctx)
-	if err != nil {
-		if errors.Is(err, ErrFull) {
-			l.c.rooms.soon()
-		}
-		return session.Position{}, fmt.Errorf("natsbus: append %d to %s: %w", c.Seq, c.Key, err)
-	}
-	l.c.rooms.appended(stream, len(subject)+len(raw))
-	return session.Position{Seq: c.Seq, Token: token, Hash: session.HashOf(raw)}, nil
-}
-
-// encode returns the bytes to store, which are those of a valid successor.
-func encode(at session.Position, c session.Commit) ([]byte, error) {
-	switch {
-	case c.Seq != at.Seq+1 || c.Prev != at.Hash:
-		return nil, fmt.Errorf("natsbus: append %d to %s after %d: the commit does not say the same: %w", c.Seq, c.Key, at.Seq, session.ErrForeign)
-	case len(c.Events) == 0:
-		return nil, fmt.Errorf("natsbus: append %d to %s: no events: %w", c.Seq, c.Key, session.ErrForeign)
-	}
-	return session.Encode(c)
-}
-
-// write is one append on its way.
-type write struct {
-	l               *eventLog
-	stream, subject string
-	key             session.Key
-	at              session.Position
-	raw             []byte
-	conn            uint64 // the connection whose server was verified
-}
-
-// run sends the bytes, and again what is not settled by the first attempt.
-func (w *write) run(ctx context.Context) (uint64, error) {
-	always := context.WithoutCancel(ctx)
-	token, err := w.send(always, w.at.Token)
-	if err != nil {
-		patient, cancel := context.WithTimeout(always, patience)
-		defer cancel()
-		token, err = w.settle(ctx, patient, err)
-	}
-	if err != nil {
-		return 0, err
-	}
-	if w.l.c.incarnation() != w.conn {
-		// The connection changed on the way: perhaps to servers that store
-		// less safely than promised.
-		check, cancel := context.WithTimeout(always, lateCheck)
-		defer cancel()
-		if err := w.l.c.readyToStore(check); err != nil {
-			return 0, fmt.Errorf("%w: %w", session.ErrUnavailable, err)
-		}
-	}
-	return token, nil
-}
-
-// settle goes on after a failed attempt, with the same bytes, until it is
-// known what became of them. Once they may have arrived it does not end with
-// ctx: nobody else could tell.
-func (w *write) settle(ctx, patient context.Context, err error) (uint64, error) {
-	expect := w.at.Token
-	maybe := false // an attempt may have been stored
-	for wait := newBackoff(); ; {
-		switch {
-		case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrNoResponders):
-			// Not sent, or nobody there to store it: later.
-		case !maybe && errors.Is(err, nats.ErrMaxPayload):
-			return 0, fmt.Errorf("%w: %w", session.ErrTooLarge, err)
-		case !maybe && (errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, ErrFull)):
-			return 0, err
-		default:
-			maybe = maybe || !errors.Is(err, errExpectation)
-			token, next, settled, resolveErr := w.resolve(patient, expect)
-			switch {
-			case settled:
-				return token, resolveErr
-			case resolveErr != nil:
-				err = resolveErr
-			}
-			expect = next
-		}
-		if !maybe && ctx.Err() != nil {
-			return 0, ctx.Err()
-		}
-		if wait.sleep(patient) != nil {
-			return 0, fmt.Errorf("%w: not settled after %v: %w", session.ErrUnavailable, patience, err)
-		}
-		var token uint64
-		if token, err = w.send(patient, expect); err == nil {
-			return token, nil
-		}
-	}
-}
-
-func (w *write) send(ctx context.Context, expect uint64) (uint64, error) {
-	return w.l.c.publishExpecting(ctx, w.subject, expect, nil, w.raw)
-}
-
-// resolve asks the stream's leader where the log stands. Settled means that
-// the commit is stored, at token, or never will be, which is the error.
-// Otherwise the next attempt expects the returned sequence: the one before,
-// because the conflict was false or the attempt was lost, or that of foreign
-// messages, which do not count as commits but do as last of their subject. It
-// takes a copy, so that the write itself, which seldom comes here, stays on its
-// caller's stack.
-func (w write) resolve(ctx context.Context, expect uint64) (token, next uint64, settled bool, err error) {
-	last, err := w.l.c.leaderGet(ctx, w.stream, getRequest{LastBySubject: w.subject})
-	switch {
-	case errors.Is(err, errNoMessage):
-		if w.at.Token == 0 {
-			return 0, 0, false, nil
-		}
-		return 0, 0, true, fmt.Errorf("%w: the log is gone", session.ErrConflict)
-	case err != nil:
-		return 0, expect, false, err
-	case bytes.Equal(last.Data, w.raw):
-		return last.Seq, 0, true, nil
-	case last.Seq == expect:
-		return 0, expect, false, nil
-	case last.Seq < w.at.Token:
-		return 0, 0, true, fmt.Errorf("%w: it ends before the position", session.ErrConflict)
-	}
-	for m, err := range w.l.messages(ctx, w.stream, w.subject, w.at.Token, last) {
-		if err != nil {
-			return 0, expect, false, err
-		}
-		if bytes.Equal(m.Data, w.raw) {
-			return m.Seq, 0, true, nil
-		}
-		_, _, err := session.Successor(w.key, w.at, m.Data)
-		if err == nil || errors.Is(err, session.ErrTooOld) {
-			return 0, 0, true, session.ErrConflict
-		}
-		// The commits between may be gone: then it is no successor, and all
-		// that says that the session was there.
-		if t, ok := tombstoneOf(w.key, m); ok && t.seq > w.at.Seq {
-			return 0, 0, true, session.ErrConflict
-		}
-	}
-	return 0, last.Seq, false, nil
 }
 
 // messages yields what the subject holds after a sequence, up to last or a
@@ -266,8 +99,8 @@ func (l *eventLog) messages(ctx context.Context, stream, subject string, after u
 	}
 }
 
-// Read implements session.Log. A log that was purged, or is being brought
-// back, ends with a *session.ArchivedError.
+// Read implements session.Log. A log that was purged, also while it is read, or is
+// being brought back, ends with a *session.ArchivedError.
 func (l *eventLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
 	return func(yield func(session.Entry, error) bool) {
 		stream, subject, err := l.c.place(k)
@@ -287,15 +120,16 @@ func (l *eventLog) Read(ctx context.Context, k session.Key, after session.Positi
 			return
 		}
 		at := after
-		var grave tombstone // of the commits that would come first
+		var grave tombstone // of the commits that would come next
+		var buried uint64   // the sequence of its message
 		var whole uint64    // commits that there are when a log was brought back
 		for m, err := range l.messages(ctx, stream, subject, after.Token, last) {
 			if err == nil {
 				var e session.Entry
 				e, err = entryOf(k, at, m)
 				if errors.Is(err, session.ErrForeign) {
-					if t, ok := tombstoneOf(k, m); ok && at == (session.Position{}) {
-						grave = t
+					if t, ok := tombstoneOf(k, m); ok && t.seq > at.Seq {
+						grave, buried = t, m.Seq
 					}
 					continue
 				}
@@ -310,14 +144,32 @@ func (l *eventLog) Read(ctx context.Context, k session.Key, after session.Positi
 			yield(session.Entry{}, fmt.Errorf("natsbus: read %s: %w", k, err))
 			return
 		}
+		purged := grave.seq > at.Seq
+		if purged && at.Seq > 0 {
+			// Before any other message that looks like a tombstone there is the log,
+			// of which it is no part.
+			if purged, err = l.first(ctx, stream, subject, buried); err != nil {
+				yield(session.Entry{}, fmt.Errorf("natsbus: read %s: %w", k, err))
+				return
+			}
+		}
 		switch {
 		case at.Seq < whole:
 			yield(session.Entry{}, &session.ArchivedError{Key: k, Partial: true})
-		case grave.why != nil && at == (session.Position{}):
+		case purged:
 			grave.why.Partial = restoredOf(last) > 0
 			yield(session.Entry{}, grave.why)
 		}
 	}
+}
+
+// first reports whether nothing of a subject is left before a message.
+func (l *eventLog) first(ctx context.Context, stream, subject string, seq uint64) (bool, error) {
+	m, err := l.c.leaderNext(ctx, stream, subject, 1)
+	if errors.Is(err, errNoMessage) {
+		return false, nil
+	}
+	return m.Seq == seq, err
 }
 
 // entryOf reads a message as the successor of a position.
@@ -350,7 +202,14 @@ func (l *eventLog) Last(ctx context.Context, k session.Key) (session.Entry, erro
 	}
 	if err == nil {
 		var e session.Entry
-		if e, err = entryOf(k, before, last); err == nil {
+		if e, err = entryOf(k, before, last); err == nil && goesOn(e.Commit) && before.Seq > 1 {
+			// Behind a tombstone it came too late.
+			var purged bool
+			if purged, err = l.first(ctx, stream, subject, before.Token); purged {
+				err = session.ErrForeign
+			}
+		}
+		if err == nil {
 			return e, nil
 		}
 	}
@@ -368,6 +227,11 @@ func (l *eventLog) Last(ctx context.Context, k session.Key) (session.Entry, erro
 		return session.Entry{}, fmt.Errorf("natsbus: %s: %w", k, session.ErrNotFound)
 	}
 	return end, nil
+}
+
+// goesOn reports whether a commit lifts the fence of its session.
+func goesOn(c session.Commit) bool {
+	return slices.ContainsFunc(c.Events, func(e session.Event) bool { return e.Kind == session.KindRestored })
 }
 
 // before returns the position of the message that a message was appended to.

@@ -40,8 +40,16 @@ func (c *Conn) findQueue(ctx context.Context, e *election, q pullQueue) (consume
 // unserved is why something lost is made anew.
 const unserved = "no server serves it"
 
-// renewQueue removes a consumer that gives nothing, and makes it again.
-func (c *Conn) renewQueue(ctx context.Context, q pullQueue, why string) (jetstream.Consumer, error) {
+// renewQueue removes a consumer that does not give what it should, and makes it
+// again, unless another node did since it was made: in nanoseconds, zero for
+// whichever is there.
+func (c *Conn) renewQueue(ctx context.Context, q pullQueue, made int64, why string) (jetstream.Consumer, error) {
+	if made != 0 {
+		now, err := c.lookQueue(ctx, q)
+		if err == nil && now != nil && now.CachedInfo().Created.UnixNano() != made {
+			return now, nil
+		}
+	}
 	c.o.Logger.Warn("a consumer is made anew: "+why, "stream", q.stream, "consumer", q.durable)
 	// Whether it is gone its absence tells: who would answer is what it lacks.
 	if err := c.removeQueue(ctx, q); err != nil && !passing(err) {

@@ -79,10 +79,10 @@ func TestTendOneServer(t *testing.T) {
 		now.Store(srv)
 		w, asked := &wire{}, atomic.Int64{}
 		o := nodeOptions(srv)
-		o.Dialer = w.through(func() (netConn, error) { return now.Load().Dial() })
+		o.Dialer = func() (netConn, error) { return now.Load().Dial() }
 		o.Probe = nil
 		o.Level = Lazy
-		c := dial(t, o)
+		c := w.dial(t, o)
 		if err := c.Provision(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -90,9 +90,7 @@ func TestTendOneServer(t *testing.T) {
 			asked.Add(int64(bytes.Count(b, []byte("PUB "+apiStreamInfo+"KV_"+BucketNode))))
 			return true
 		})
-		done := make(chan error, 1)
-		ctx, cancel := context.WithCancel(t.Context())
-		go func() { done <- c.StartRelay(ctx, nil).Wait() }()
+		stop := background(t, func(ctx context.Context) error { return c.StartRelay(ctx, nil).Wait() })
 		time.Sleep(20 * tendEvery)
 		if n := asked.Load(); n != 1 {
 			t.Errorf("asked %d times for a stream in memory", n)
@@ -110,9 +108,6 @@ func TestTendOneServer(t *testing.T) {
 		if info, err := c.lookStream(t.Context(), "KV_"+BucketNode); err != nil || info == nil {
 			t.Errorf("the stream in memory after the restart: %v, %v", info, err)
 		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		stop()
 	})
 }

@@ -1,40 +1,10 @@
-// Package natsbus is Rath on NATS with JetStream, and the only importer of the
-// NATS client.
-//
-// A [Conn] is one connection to the NATS servers. Its methods hand out what
-// the packages below ask for: the log of sessions, snapshots, blobs, whose
-// contracts are there. The rest runs a fleet: tasks and derived work are pulled,
-// a relay for each event stream publishes what follows from commits and sweeps
-// open runs, control and queries are served, streams are set up, watched and
-// made anew.
-//
-//	c, err := natsbus.Connect(ctx, &natsbus.Options{URL: "nats://nats:4222", Name: "node-1", Replicas: 3, Probe: …})
-//	if err != nil {
-//		return err
-//	}
-//	defer c.Close()
-//	if err := c.Provision(ctx); err != nil {
-//		return err
-//	}
-//
-// A connection that stores promises a durability, see [Level], and refuses to
-// store when the servers run with less. Streams are created by [Conn.Provision],
-// which alters none, or by an operator, see [Conn.Plan]. What these credentials
-// lack is a [PermissionError], at the start by [Conn.Require] and later where the
-// servers refuse a request.
-//
-// The package holds no workflow logic and decides nothing about who may write:
-// the log's compare-and-set does.
 package natsbus
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
-	"net/url"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -42,29 +12,14 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
 const (
-	// DefaultURL is where a NATS server listens on this machine.
-	DefaultURL = nats.DefaultURL
-	// DefaultGeneration is the generation of event streams of a new installation.
-	DefaultGeneration = 1
-	// DefaultPartitions is the number of event streams of a generation: on one
-	// replica each of them syncs on its own, on three each is a Raft group.
-	DefaultPartitions = 4
-	// DefaultConnectTimeout bounds one attempt to reach one server.
-	DefaultConnectTimeout = 5 * time.Second
-	// DefaultDrainTimeout bounds Close.
-	DefaultDrainTimeout = 10 * time.Second
 	// pingEvery is how often a connection that is silent is tested, and
 	// writeFor how long a write may take before it counts as lost.
 	pingEvery = 2 * time.Second
 	writeFor  = 10 * time.Second
-	// NodeInbox is the inbox prefix of a node. Clients without credentials may
-	// subscribe to the common one.
-	NodeInbox = messages.InboxNode
 )
 
 var (
@@ -77,58 +32,6 @@ var (
 	// cannot do.
 	ErrClientOnly = errors.New("natsbus: this connection does not store; connect without Options.Client")
 )
-
-// Options configure a connection. The zero value is a connection to
-// DefaultURL at level fsync, which needs a Probe.
-type Options struct {
-	// URL names one or more servers, separated by commas; empty means
-	// DefaultURL. It is not used with a Dialer.
-	URL string
-	// Dialer connects to a server in this process.
-	Dialer func() (net.Conn, error)
-	// Name tells the connection from others in the server's monitoring.
-	Name string
-	// User and Password, or CredsFile (a JWT and its seed), or NKeyFile (a
-	// seed) log in; none of them is a client without credentials.
-	User, Password, CredsFile, NKeyFile string
-	// Login is asked for the user and the password at each connect, where a
-	// server may have others when it is back; nil means User and Password.
-	Login func() (user, password string)
-	// RootCAs is a PEM file of certificate authorities; with it, or with a
-	// URL of scheme tls, the connection is encrypted.
-	RootCAs string
-	// Inbox is the subject prefix of answers; empty means "_INBOX". A node
-	// uses NodeInbox, so that nobody else reads what it is told.
-	Inbox string
-	// Client says that the connection submits, asks and watches only, like a
-	// program outside the cluster: nothing is verified and it does not store.
-	Client bool
-	// Level is the durability to promise; empty means Fsync.
-	Level Level
-	// Probe asks the servers how they store. Level Fsync needs one.
-	Probe Probe
-	// Generation and Partitions say which event streams new sessions use; zero
-	// means DefaultGeneration, and as many partitions as the generation has, or
-	// DefaultPartitions if it is new. Partitions are fixed per generation.
-	Generation, Partitions uint32
-	// Pools are those whose work this connection takes: Provision sees to their
-	// consumers.
-	Pools []string
-	// Replicas of each stream; zero means 1.
-	Replicas int
-	// StoreBytes is shared among the streams that Provision creates; zero
-	// means DefaultStoreBytes.
-	StoreBytes int64
-	// KeepResults is for how long Provision has stored results kept; zero is as
-	// long as there is room. Later they are read from the logs.
-	KeepResults time.Duration
-	// ConnectTimeout and DrainTimeout are bounded waits; zero means
-	// DefaultConnectTimeout and DefaultDrainTimeout.
-	ConnectTimeout, DrainTimeout time.Duration
-	// Logger receives what happens to the connection in the background; nil
-	// discards it.
-	Logger *slog.Logger
-}
 
 // Conn is a connection. It reconnects by itself for as long as it is open. It
 // is safe for concurrent use.
@@ -146,6 +49,7 @@ type Conn struct {
 	// lobby is where tenants take turns at the slots of this process.
 	lobby   *lobby
 	holders holders
+	skips   skips
 	link    atomic.Pointer[link]
 	// dials counts the connections that were begun, each before anything is
 	// sent over it. The client's own count of reconnects is behind its lock,
@@ -220,54 +124,6 @@ func Connect(ctx context.Context, opts *Options) (*Conn, error) {
 		return nil, err
 	}
 	return c, nil
-}
-
-func (o *Options) setDefaults() {
-	if o.URL == "" {
-		o.URL = DefaultURL
-	}
-	if o.Level == "" {
-		o.Level = Fsync
-	}
-	if o.Generation == 0 {
-		o.Generation = DefaultGeneration
-	}
-	if o.Replicas == 0 {
-		o.Replicas = 1
-	}
-	if o.StoreBytes == 0 {
-		o.StoreBytes = DefaultStoreBytes
-	}
-	if o.ConnectTimeout <= 0 {
-		o.ConnectTimeout = DefaultConnectTimeout
-	}
-	if o.DrainTimeout <= 0 {
-		o.DrainTimeout = DefaultDrainTimeout
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-}
-
-func (o *Options) validate() error {
-	if o.Dialer == nil {
-		for s := range strings.SplitSeq(o.URL, ",") {
-			if _, err := url.Parse(strings.TrimSpace(s)); err != nil {
-				// The cause of url.Parse quotes its input, which may hold a password.
-				return errors.New("natsbus: a server address is not a URL; write nats://host:4222")
-			}
-		}
-	}
-	if o.Replicas < 0 || o.Replicas > 5 || o.Replicas%2 == 0 {
-		return fmt.Errorf("natsbus: %d replicas: want 1, 3 or 5", o.Replicas)
-	}
-	if o.Partitions > MaxPartitions {
-		return fmt.Errorf("natsbus: %d partitions: at most %d are allowed", o.Partitions, MaxPartitions)
-	}
-	if _, err := ParseLevel(string(o.Level)); err != nil {
-		return err
-	}
-	return nil
 }
 
 // findPartitions asks how many partitions the generation has, if it is there.
@@ -379,28 +235,9 @@ type inProcess func() (net.Conn, error)
 // InProcessConn implements nats.InProcessConnProvider.
 func (d inProcess) InProcessConn() (net.Conn, error) { return d() }
 
-// inbox is the subject prefix of answers.
-func (o *Options) inbox() string {
-	if o.Inbox == "" {
-		return messages.InboxClient
-	}
-	return o.Inbox
-}
-
-// where names the servers without the credentials a URL may hold.
-func (o *Options) where() string {
-	if o.Dialer != nil {
-		return "the NATS server in this process"
-	}
-	var names []string
-	for s := range strings.SplitSeq(o.URL, ",") {
-		if u, err := url.Parse(strings.TrimSpace(s)); err == nil {
-			u.User = nil
-			names = append(names, u.String())
-		}
-	}
-	return strings.Join(names, ", ")
-}
+// Servers names the servers as people may read it, without the credentials that
+// their addresses may hold.
+func (c *Conn) Servers() string { return c.o.where() }
 
 func (o *Options) connectError(err error) error {
 	switch {

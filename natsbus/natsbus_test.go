@@ -47,6 +47,22 @@ func dial(tb testing.TB, o *Options) *Conn {
 	return c
 }
 
+// background does f until the test calls stop, which waits for it. An error fails
+// the test.
+func background(tb testing.TB, f func(ctx context.Context) error) (stop func()) {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(tb.Context())
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
+	return func() {
+		tb.Helper()
+		cancel()
+		if err := <-done; err != nil {
+			tb.Error(err)
+		}
+	}
+}
+
 // open starts a server and returns a node's connection to its streams.
 func open(tb testing.TB) *Conn {
 	tb.Helper()
@@ -71,6 +87,12 @@ func TestConnectErrors(t *testing.T) {
 			[]string{"127.0.0.1:1", "start a server"},
 			"secret",
 		},
+		"nobody there, without a scheme": {
+			Options{URL: "user:secret@127.0.0.1:1,other:secret@127.0.0.1:2", Client: true},
+			ErrUnreachable,
+			[]string{"127.0.0.1:1, ", "127.0.0.1:2"},
+			"secret",
+		},
 		"wrong password": {
 			Options{URL: srv.URL(), User: "operator", Password: "secret", Client: true},
 			ErrDenied,
@@ -78,6 +100,7 @@ func TestConnectErrors(t *testing.T) {
 			"secret",
 		},
 		"not a URL":         {Options{URL: "nats://user:secret@[::1", Client: true}, nil, []string{"nats://host:4222"}, "secret"},
+		"a bad user":        {Options{URL: "user:a secret@127.0.0.1:1", Client: true}, nil, []string{"nats://host:4222"}, "secret"},
 		"two replicas":      {Options{URL: srv.URL(), Replicas: 2}, nil, []string{"1, 3 or 5"}, ""},
 		"many partitions":   {Options{URL: srv.URL(), Partitions: 1000}, nil, []string{"1000", "64"}, ""},
 		"unknown level":     {Options{URL: srv.URL(), Level: "sync"}, nil, []string{`"sync"`, "fsync, replicated or lazy"}, ""},

@@ -106,6 +106,39 @@ func TestCancelMeanwhile(t *testing.T) {
 	})
 }
 
+// TestCancelUnbornBranch cancels a branch that has not begun, as one would a task
+// that may come. Whoever takes the branch looks for no note: none is left, and nobody
+// is told that it was cancelled.
+func TestCancelUnbornBranch(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Conn, _ *wire) {
+		s, err := c.ServeControl(t.Context(), func(_ context.Context, s run.Signal) error {
+			return fmt.Errorf("run %s: %w", s.Run, run.ErrUnknownRun)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		branch := run.ID(c.Minter().Child("default", "r1", "0.left"))
+		for _, body := range []string{`{}`, `{"submitted":true}`} {
+			m, err := c.nc.Request(messages.ControlSubject("default", branch, messages.VerbCancel), []byte(body), time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a, err := messages.DecodeAnswer(m.Data); err != nil || a.Error == nil || a.Error.Code != run.CodeUnknownRun {
+				t.Errorf("cancel with %s: %s, %v", body, m.Data, err)
+			}
+		}
+		if _, revision, err := readAlias[runAlias](t.Context(), c, runAliasSubject("default", branch)); err != nil || revision != 0 {
+			t.Errorf("a note was left: revision %d, %v", revision, err)
+		}
+		if state := toldOf(t, c, "default", branch); state != "" {
+			t.Errorf("its result says %q", state)
+		}
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestCancelAmongMany cancels runs while so many tasks wait that to look through
 // them takes longer than anybody is given. Whether one of the id is among them
 // decides nothing unless only submitted ones are meant.

@@ -357,7 +357,7 @@ func (s *openSession) next(now time.Time, lives func(incarnation string) bool) *
 	}
 	if r := s.run(s.Active); r != nil {
 		switch {
-		case r.State == run.Running && r.Incarnation == s.Writer && lives(r.Incarnation):
+		case s.executes(r, lives):
 			return nil
 		case r.State == run.Running, r.State == run.Queued:
 			return r
@@ -373,13 +373,17 @@ func (s *openSession) next(now time.Time, lives func(incarnation string) bool) *
 	return nil
 }
 
+// executes reports whether a run is in the hands of an incarnation that lives.
+func (s *openSession) executes(r *openRun, lives func(incarnation string) bool) bool {
+	return r.State == run.Running && r.Incarnation == s.Writer && lives(r.Incarnation)
+}
+
 // times yields when something about a run is due by the clock.
 func (r *openRun) times(yield func(int64) bool) {
-	idle := r.State == run.Queued || r.State == run.Waiting || r.State == run.NeedsReview
 	if r.State == run.Queued && r.NotBefore != 0 && !yield(r.NotBefore) {
 		return
 	}
-	if end := r.end(); idle && end != 0 && !yield(end) {
+	if end := r.end(); end != 0 && !yield(end) {
 		return
 	}
 	if r.State == run.NeedsReview && r.Expires != 0 && !yield(r.Expires) {

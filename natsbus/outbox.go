@@ -222,13 +222,17 @@ func (b *outbox) take(ctx context.Context, h *chain, m followed, live bool) erro
 	if err != nil {
 		b.c.o.Logger.Error("a session was written by a later release; nothing follows from it here", "stream", b.stream, "seq", m.Seq, "err", err)
 	}
+	concerns := ok && concernsRuns(e.Commit)
+	if concerns {
+		// Before it counts as taken: a checkpoint may follow at once.
+		if err := b.fill(ctx, h, &e); err != nil {
+			return err
+		}
+	}
 	b.at = session.Position{Token: m.Seq, Hash: session.HashOf(m.Data)}
 	b.pace.changed()
-	if !ok || !concernsRuns(e.Commit) {
+	if !concerns {
 		return nil
-	}
-	if err := b.fill(ctx, h, &e); err != nil {
-		return err
 	}
 	s := b.open.fold(e)
 	if s != nil {
@@ -312,7 +316,8 @@ func (b *outbox) arm(s *openSession) {
 	}
 }
 
-// fill loads spilled data of run events; other events are not looked at.
+// fill loads spilled data of run events, see fillThere; other events are not looked
+// at.
 func (b *outbox) fill(ctx context.Context, h *chain, e *session.Entry) error {
 	spilled := false
 	for i := range e.Commit.Events {
@@ -326,12 +331,7 @@ func (b *outbox) fill(ctx context.Context, h *chain, e *session.Entry) error {
 	if !spilled {
 		return nil
 	}
-	err := h.fill(ctx, e)
-	if err == nil || ctx.Err() != nil {
-		return ctx.Err()
-	}
-	b.c.o.Logger.Error("spilled data of a commit is gone", "stream", b.stream, "seq", e.At.Token, "err", err)
-	return nil
+	return h.fillThere(ctx, e)
 }
 
 // putResults stores the results of the runs that a commit ended.

@@ -161,8 +161,8 @@ func (o *Options) provisionError(want jetstream.StreamConfig, err error) error {
 	remedy := ""
 	switch apiCode(err) {
 	case codeInsufficient, codeMemoryExceeded, codeStorageExceeded:
-		return fmt.Errorf("natsbus: no space for stream %s: %w; it asks for %d bytes of the %d that all streams share: "+
-			"free some space, raise the servers' limit or use another disk: %w", want.Name, err, want.MaxBytes, o.StoreBytes, ErrFull)
+		return fmt.Errorf("natsbus: no space for stream %s: %w; it asks for %s of the %s that all streams share: "+
+			"free some space, raise the servers' limit or use another disk: %w", want.Name, err, bytesText(want.MaxBytes), bytesText(o.StoreBytes), ErrFull)
 	case codeNoPeers, codeReplicasSingle:
 		remedy = fmt.Sprintf("; %d replicas need as many servers in one cluster", want.Replicas)
 	default:

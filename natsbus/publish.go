@@ -97,6 +97,32 @@ func (c *Conn) store(ctx context.Context, m *nats.Msg) error {
 	return err
 }
 
+// putAfter stores data, patiently, as the next message of a subject whose last one
+// has the sequence last, zero for none. It returns the one that comes after that:
+// this one, or another one that was faster. What tells them apart is what they say.
+func (c *Conn) putAfter(ctx context.Context, stream, subject string, last uint64, data []byte) (stored, error) {
+	patient, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for wait := newBackoff(); ; {
+		seq, err := c.publishExpecting(patient, subject, last, nil, data)
+		if err == nil {
+			return stored{Subject: subject, Seq: seq, Data: data}, nil
+		}
+		if errors.Is(err, ErrFull) || errors.Is(err, jetstream.ErrStreamNotFound) {
+			return stored{}, err
+		}
+		// There is another one, or the attempt before was stored, or nothing
+		// is known.
+		now, readErr := c.leaderLast(patient, stream, subject)
+		if readErr == nil && now.Seq != last {
+			return now, nil
+		}
+		if waitErr := wait.sleep(patient); waitErr != nil {
+			return stored{}, errors.Join(err, readErr, waitErr)
+		}
+	}
+}
+
 // storedAs reads the sequence of a message that was stored from the form in which
 // servers say so, {"stream":"S","seq":7}, without the time that decoding takes. It
 // is 0 for whatever else an answer says or how it is written.

@@ -72,6 +72,7 @@ type puller struct {
 	// pressed is set while there was no slot since the queue was last seen to
 	// be empty.
 	pressed atomic.Bool
+	watched watched
 
 	// The lobby's, while the queue is pulled from.
 	ctx      context.Context
@@ -84,12 +85,12 @@ type puller struct {
 // handled. It fails at once without the stream.
 func (p *puller) run(ctx context.Context) error {
 	defer p.wg.Wait()
-	var idle idleness
+	var looks checkup
 	for wait, ever := newBackoff(), false; ; {
 		consumer, err := p.c.openQueue(ctx, p.pullQueue)
 		if err == nil {
 			ever = true
-			err = p.pull(ctx, consumer, &idle, &wait)
+			err = p.pull(ctx, consumer, &looks, &wait)
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -105,15 +106,23 @@ func (p *puller) run(ctx context.Context) error {
 }
 
 // pull asks for messages until that fails.
-func (p *puller) pull(ctx context.Context, consumer jetstream.Consumer, idle *idleness, wait **backoff) error {
+func (p *puller) pull(ctx context.Context, consumer jetstream.Consumer, looks *checkup, wait **backoff) error {
 	if p.lobby != nil {
 		p.lobby.join(ctx, p, consumer)
 		defer p.lobby.leave(p)
 	}
 	for full := false; ctx.Err() == nil; {
+		if why, err := looks.look(ctx, p, consumer); err != nil {
+			return err
+		} else if why != "" {
+			if consumer, err = p.c.renewQueue(ctx, p.pullQueue, looks.pulse.made, why); err != nil {
+				return err
+			}
+			*looks = checkup{}
+		}
 		n := min(p.slots()-int(p.busy.Load()), maxPull)
 		if n <= 0 || p.behind != nil && p.behind.eager.Load() {
-			full, *idle = true, idleness{}
+			full, looks.busy = true, true
 			p.pressed.Store(true)
 			if p.lobby != nil {
 				p.lobby.attend(n <= 0)
@@ -122,6 +131,7 @@ func (p *puller) pull(ctx context.Context, consumer jetstream.Consumer, idle *id
 			continue
 		}
 		if full && p.lobby != nil {
+			looks.busy = true
 			begun, may, err := p.lobby.serve(ctx, p)
 			switch {
 			case err != nil:
@@ -133,16 +143,8 @@ func (p *puller) pull(ctx context.Context, consumer jetstream.Consumer, idle *id
 				continue
 			}
 		}
-		if why, err := idle.look(ctx, p, consumer); err != nil {
-			return err
-		} else if why != "" {
-			if consumer, err = p.c.renewQueue(ctx, p.pullQueue, why); err != nil {
-				return err
-			}
-			*idle = idleness{}
-		}
 		took, left, err := p.batch(ctx, consumer, n)
-		idle.asked(took)
+		looks.busy = looks.busy || took > 0
 		if err != nil {
 			return err
 		}
@@ -183,6 +185,7 @@ func (p *puller) batch(ctx context.Context, consumer jetstream.Consumer, n int) 
 				continue
 			}
 			took++
+			p.watched.note(m)
 			switch {
 			case ctx.Err() != nil:
 				_ = m.Nak() // else it comes again after ackWait

@@ -20,12 +20,11 @@ func TestHandlingEnds(t *testing.T) {
 				if err := c.PublishWork(t.Context(), DefaultPool, messages.ClassInteractive, run.Work{Task: &task}); err != nil {
 					t.Fatal(err)
 				}
-				ctx, cancel := context.WithCancel(t.Context())
 				var given atomic.Int64
-				taken, never, done := make(chan time.Duration, 2), make(chan struct{}), make(chan error, 1)
+				taken, never := make(chan time.Duration, 2), make(chan struct{})
 				began := time.Now()
-				go func() {
-					done <- c.PullWork(ctx, DefaultPool, func() int { return 4 }, func(ctx context.Context, _ run.Work) error {
+				stop := background(t, func(ctx context.Context) error {
+					return c.PullWork(ctx, DefaultPool, func() int { return 4 }, func(ctx context.Context, _ run.Work) error {
 						if given.Add(1) > 1 {
 							taken <- time.Since(began)
 							return nil
@@ -37,7 +36,7 @@ func TestHandlingEnds(t *testing.T) {
 						<-ctx.Done()
 						return ctx.Err()
 					})
-				}()
+				})
 				time.Sleep(10 * holdMost)
 				select {
 				case d := <-taken:
@@ -56,10 +55,7 @@ func TestHandlingEnds(t *testing.T) {
 				if err != nil || len(left) > 0 {
 					t.Errorf("left in the queue: %v, %v", left, err)
 				}
-				cancel()
-				if err := <-done; err != nil {
-					t.Error(err)
-				}
+				stop()
 			})
 		})
 	}

@@ -43,7 +43,7 @@ type Queries struct {
 // an error is one too, see messages.ReplyError.
 func (c *Conn) ServeQueries(ctx context.Context, q *Queries) (*Service, error) {
 	a := answerer{c, q}
-	s := newService(ctx)
+	s := c.newService(ctx)
 	version := q.Version
 	if version == "" {
 		version = "0.0.0"
@@ -104,14 +104,18 @@ func (c *Conn) endpoint(s *Service, v verb) micro.HandlerFunc {
 		}
 		s.goes(func(ctx context.Context) {
 			answer, err := v.ask(ctx, subject, body)
-			if err != nil && ctx.Err() != nil { // another node can say
-				err = fmt.Errorf("%w: the node that was asked ends, or took too long: %w", session.ErrUnavailable, err)
-			}
-			c.reply(inbox, subject, answer, err)
-		}, func() {
-			c.reply(inbox, subject, nil, fmt.Errorf("%w: %d queries are being answered; retry in a second", run.ErrBusy, handleAtOnce))
-		})
+			c.reply(inbox, subject, answer, unanswered(ctx, err))
+		}, func(err error) { c.reply(inbox, subject, nil, err) })
 	}
+}
+
+// unanswered marks the error of a request that was not answered in time, or by a node
+// that ends: another one can.
+func unanswered(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	return fmt.Errorf("%w: the node that was asked ends, or took too long: %w", session.ErrUnavailable, err)
 }
 
 // reply publishes an answer or, with the headers of a service's error, why

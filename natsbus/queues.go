@@ -134,7 +134,7 @@ func (c *Conn) retireQueue(ctx context.Context, q pullQueue) error {
 func (c *Conn) openQueue(ctx context.Context, q pullQueue) (jetstream.Consumer, error) {
 	consumer, lost, err := c.findQueue(ctx, &election{log: c.o.Logger}, q)
 	if lost {
-		consumer, err = c.renewQueue(ctx, q, unserved)
+		consumer, err = c.renewQueue(ctx, q, 0, unserved)
 	} else if err == nil && consumer == nil {
 		consumer, err = c.putQueue(ctx, q)
 	}

@@ -17,7 +17,6 @@ import (
 // not begin.
 func TestRefusedForGood(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Conn, _ *wire) {
-		ctx, cancel := context.WithCancel(t.Context())
 		taken := 0
 		in := Intake{
 			Offers: func(string) (string, bool) { return "1", true },
@@ -28,19 +27,15 @@ func TestRefusedForGood(t *testing.T) {
 				return nil
 			},
 		}
-		done := make(chan error, 1)
-		go func() { done <- c.PullTasks(ctx, &in) }()
+		stop := background(t, func(ctx context.Context) error { return c.PullTasks(ctx, &in) })
 		for range 2 {
-			if _, err := c.js.Publish(ctx, messages.TaskSubject("default", "w"), []byte(`{"id":"r1","session":"notes","input":"hi"}`)); err != nil {
+			if _, err := c.js.Publish(t.Context(), messages.TaskSubject("default", "w"), []byte(`{"id":"r1","session":"notes","input":"hi"}`)); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Minute)
 			synctest.Wait()
 		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		stop()
 		if taken != 1 {
 			t.Errorf("it was given to a log %d times", taken)
 		}

@@ -32,15 +32,7 @@ func (c *Conn) Register(ctx context.Context, pool string, workflows []messages.W
 		if err != nil {
 			return fmt.Errorf("natsbus: register workflow %s: %w", w.Name, err)
 		}
-		subject := keySubject(BucketRegistry, messages.WorkflowKey(pool, w.Name))
-		have, err := c.leaderLast(ctx, "KV_"+BucketRegistry, subject)
-		if err == nil && string(have.Data) == string(data) {
-			continue
-		}
-		if err != nil && !errors.Is(err, errNoMessage) {
-			return fmt.Errorf("natsbus: register workflow %s: %w", w.Name, err)
-		}
-		if err := c.store(ctx, &nats.Msg{Subject: subject, Data: data}); err != nil {
+		if err := c.enter(ctx, messages.WorkflowKey(pool, w.Name), data); err != nil {
 			return fmt.Errorf("natsbus: register workflow %s: %w", w.Name, err)
 		}
 	}
@@ -65,16 +57,49 @@ func (c *Conn) Withdraw(ctx context.Context, pool string, workflows ...string) e
 }
 
 // unregister deletes an entry of the registry, if there is one.
-func (c *Conn) unregister(ctx context.Context, key string) error {
+func (c *Conn) unregister(ctx context.Context, key string) error { return c.enter(ctx, key, nil) }
+
+// enter stores an entry of the registry, or deletes it without data, unless that
+// is how it stands. What somebody else stores meanwhile is newer: a try after one
+// whose acknowledgement was lost, or of a node that stood still, does not undo it.
+// But an entry that goes away as another one comes is replaced.
+func (c *Conn) enter(ctx context.Context, key string, data []byte) error {
 	subject := keySubject(BucketRegistry, key)
-	have, err := c.leaderLast(ctx, "KV_"+BucketRegistry, subject)
-	switch {
-	case errors.Is(err, errNoMessage), err == nil && have.Header.Get("KV-Operation") != "":
-		return nil
-	case err != nil:
-		return err
+	var header nats.Header
+	if data == nil {
+		header = nats.Header{"KV-Operation": {"DEL"}}
 	}
-	return c.store(ctx, &nats.Msg{Subject: subject, Header: nats.Header{"KV-Operation": {"DEL"}}})
+	gone := func(m stored) bool { return m.Seq == 0 || m.Header.Get("KV-Operation") != "" }
+	look := func() (stored, error) {
+		m, err := c.leaderLast(ctx, "KV_"+BucketRegistry, subject)
+		if errors.Is(err, errNoMessage) {
+			return stored{}, nil
+		}
+		return m, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	have, err := look()
+	unclear := false // a try may have been stored
+	for wait := newBackoff(); err == nil; {
+		if gone(have) == (data == nil) && string(have.Data) == string(data) {
+			return nil
+		}
+		_, failed := c.publishExpecting(ctx, subject, have.Seq, header, data)
+		clash := errors.Is(failed, errExpectation)
+		if !clash && !passing(failed) {
+			return failed
+		}
+		unclear = unclear || !clash
+		if wait.sleep(ctx) != nil {
+			return failed
+		}
+		before := have.Seq
+		if have, err = look(); err == nil && have.Seq != before && (unclear || data == nil || !gone(have)) {
+			return nil
+		}
+	}
+	return err
 }
 
 // validPool refuses a name that cannot be a pool's.
@@ -85,8 +110,10 @@ func validPool(pool string) error {
 	return session.ValidID("pool", pool)
 }
 
-// Workflows returns what all pools offer, sorted by name and pool.
-func (c *Conn) Workflows(ctx context.Context) ([]messages.Workflow, error) {
+// Workflows returns what all pools offer, sorted by name and pool. It is read from any
+// replica, which may lag behind; for the workflows that are named and not known to it
+// the registry's leader is asked.
+func (c *Conn) Workflows(ctx context.Context, named ...string) ([]messages.Workflow, error) {
 	var out []messages.Workflow
 	for m, err := range c.values(ctx, BucketRegistry, "workflow.>") {
 		if err != nil {
@@ -97,10 +124,40 @@ func (c *Conn) Workflows(ctx context.Context) ([]messages.Workflow, error) {
 			out = append(out, w)
 		}
 	}
+	for _, name := range named {
+		if offerOf(out, name, "") != nil || session.ValidID("workflow", name) != nil {
+			continue
+		}
+		now, err := c.offering(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, now...)
+	}
 	slices.SortFunc(out, func(a, b messages.Workflow) int {
 		return strings.Compare(a.Name+" "+a.Pool, b.Name+" "+b.Pool)
 	})
 	return out, nil
+}
+
+// offering returns who offers a workflow now, as the registry's leader says.
+func (c *Conn) offering(ctx context.Context, workflow string) ([]messages.Workflow, error) {
+	var out []messages.Workflow
+	filter := keySubject(BucketRegistry, messages.WorkflowKey("*", workflow))
+	for from := uint64(1); ; {
+		m, err := c.leaderNext(ctx, "KV_"+BucketRegistry, filter, from)
+		if errors.Is(err, errNoMessage) {
+			return out, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("natsbus: workflow %s: %w", workflow, err)
+		}
+		var w messages.Workflow
+		if m.Header.Get("KV-Operation") == "" && json.Unmarshal(m.Data, &w) == nil {
+			out = append(out, w)
+		}
+		from = m.Seq + 1
+	}
 }
 
 // catalog is the registry's workflows as of a few seconds ago. It is safe for

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/lineage"
 	"github.com/rathcluster/rath/natsbus"
@@ -93,6 +94,84 @@ func TestCancelledEarly(t *testing.T) {
 		if a, b := first[0].Data, second[0].Data; !bytes.Equal(a, b) {
 			t.Errorf("told first %s, then %s", a, b)
 		}
+	})
+}
+
+// TestCancelledNeverBegins cancels a run whose task a node is bringing to a log for
+// those of another pool. The node then stands still before it brings the cancel there:
+// they execute nothing.
+func TestCancelledNeverBegins(t *testing.T) {
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
+		n, cancelled := &counting{}, make(chan struct{})
+		agent := flow.Registration{Name: "agent", Revision: "1", New: func() flow.Workflow {
+			return flow.Func(func(_ context.Context, v session.Session) (session.Session, error) { return v, nil })
+		}}
+		b := startNodeWith(t, srv, "node-b", &spec{only: []flow.Registration{n.counted(agent)}, intake: func(in *natsbus.Intake) {
+			in.Accept = func(context.Context, run.Task) error { return run.ErrBusy }
+			in.Enqueue = func(context.Context, run.Task, *run.CancelRequested) error { return run.ErrBusy }
+		}})
+		a := startNodeWith(t, srv, "node-a", &spec{only: []flow.Registration{nap}, pool: "sleepers", intake: func(in *natsbus.Intake) {
+			enqueue, signal := in.Enqueue, in.Signal
+			in.Enqueue = func(ctx context.Context, k run.Task, c *run.CancelRequested) error {
+				select {
+				case <-cancelled:
+					return enqueue(ctx, k, c)
+				default:
+					return run.ErrBusy
+				}
+			}
+			in.Signal = func(ctx context.Context, s run.Signal) error {
+				time.Sleep(30 * time.Second)
+				return signal(ctx, s)
+			}
+		}})
+		submit(t, nc, "agent", `{"id":"r1","input":"hello"}`)
+		time.Sleep(20 * time.Second) // both have had it
+		if r := ask(t, nc, "rath.ctl.default.r1.cancel", `{"reason":"not needed"}`); r["done"] != true {
+			t.Fatalf("answer %v", r)
+		}
+		close(cancelled)
+		if r := resultOf(t, nc, "r1"); r["state"] != "cancelled" || n.of("agent") != 0 {
+			t.Errorf("result %v after %d executions, want it cancelled without any", r, n.of("agent"))
+		}
+		time.Sleep(time.Minute)
+		if left := b.stored(t, natsbus.StreamTasks); len(left) != 0 || n.of("agent") != 0 {
+			t.Errorf("%d tasks are left, %d executions", len(left), n.of("agent"))
+		}
+		a.stop()
+		b.stop()
+	})
+}
+
+// TestForkOverTaken submits a task that forks a session under a name. Between the look
+// whether that is free and the claim, for which there is no slot, another task takes it.
+func TestForkOverTaken(t *testing.T) {
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
+		free := make(chan struct{})
+		n := startNodeWith(t, srv, "node-1", &spec{intake: func(in *natsbus.Intake) {
+			accept := in.Accept
+			in.Accept = func(ctx context.Context, k run.Task) error {
+				select {
+				case <-free:
+				default:
+					if k.ID == "r1" {
+						return run.ErrBusy
+					}
+				}
+				return accept(ctx, k)
+			}
+		}})
+		submit(t, nc, "agent", `{"id":"r0","session":"talk","input":"hello"}`)
+		succeeded(t, nc, "r0")
+		submit(t, nc, "agent", `{"id":"r1","session":"other","fork_of":"talk:1","input":"in the fork"}`)
+		time.Sleep(time.Second)
+		submit(t, nc, "agent", `{"id":"r2","session":"other","input":"first"}`)
+		succeeded(t, nc, "r2")
+		close(free)
+		if r := resultOf(t, nc, "r1"); r["state"] != "failed" || r["code"] != string(run.CodeMalformed) {
+			t.Errorf("result %v of a fork over a session that is there, want it refused", r)
+		}
+		n.stop()
 	})
 }
 

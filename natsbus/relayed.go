@@ -89,7 +89,7 @@ const relayedFor = time.Second
 // serveRelayed answers other processes while a relay of the stream runs here.
 // Whoever is not answered asks the next relay.
 func (c *Conn) serveRelayed(ctx context.Context, stream string) (*Service, error) {
-	s := newService(ctx)
+	s := c.newService(ctx)
 	s.limit = relayedFor
 	sub, err := c.nc.Subscribe(relayedSubject(stream), func(m *nats.Msg) {
 		s.goes(func(ctx context.Context) {
@@ -99,7 +99,7 @@ func (c *Conn) serveRelayed(ctx context.Context, stream string) (*Service, error
 			}
 			here, err := c.relayed.wait(ctx, stream, seq)
 			_ = m.Respond(strconv.AppendBool(nil, here && err == nil)) // fails with the connection
-		}, func() {})
+		}, func(error) {}) // who is not answered asks another one
 	})
 	if err != nil {
 		return nil, fmt.Errorf("natsbus: answer %s: %w", relayedSubject(stream), err)

@@ -38,7 +38,7 @@ func passing(err error) bool {
 	if e, ok := errors.AsType[*jetstream.APIError](err); ok {
 		return e.Code >= 500
 	}
-	for _, target := range []error{errCut, errLeaderless, context.DeadlineExceeded, nats.ErrNoResponders, nats.ErrReconnectBufExceeded, nats.ErrDisconnected, nats.ErrTimeout} {
+	for _, target := range []error{errCut, errLeaderless, errDeposed, errBehind, context.DeadlineExceeded, nats.ErrNoResponders, nats.ErrReconnectBufExceeded, nats.ErrDisconnected, nats.ErrTimeout} {
 		if errors.Is(err, target) {
 			return true
 		}

@@ -41,6 +41,15 @@ func (c *Conn) putResult(ctx context.Context, t session.Tenant, r messages.Resul
 	}
 }
 
+// told reports whether a run has its stored result.
+func (c *Conn) told(ctx context.Context, t session.Tenant, id run.ID) (bool, error) {
+	_, err := c.last(ctx, StreamResult, messages.RunSubject(t, id, messages.OnResult))
+	if errors.Is(err, errNoMessage) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // Result returns the stored result of a run, or what its log says: the stored
 // one follows the log. It is run.ErrState, and says how the run stands, while
 // the run has not ended, and run.ErrUnknownRun for one that nobody submitted.

@@ -194,6 +194,7 @@ func (l *lobby) find(ctx context.Context, q *puller, consumer jetstream.Consumer
 		n := 0
 		for m := range batch.Messages() {
 			n++
+			q.watched.note(m)
 			t := q.tenantOf(m.Subject())
 			if l.bring(ctx, q, m, each[t] < lobbyEach || t == tenant && !found) {
 				each[t]++

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -44,19 +45,17 @@ func TestStandstill(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 
-		ctx, cancel := context.WithCancel(t.Context())
 		got := make(chan run.Work, 1)
-		done := make(chan error, 1)
 		began := time.Now()
-		go func() {
-			done <- c.PullWork(ctx, DefaultPool, func() int { return 4 }, func(_ context.Context, w run.Work) error {
+		stop := background(t, func(ctx context.Context) error {
+			return c.PullWork(ctx, DefaultPool, func() int { return 4 }, func(_ context.Context, w run.Work) error {
 				got <- w
 				if w.Task.ID == "r2" {
 					time.Sleep(5 * standstill)
 				}
 				return nil
 			})
-		}()
+		})
 		select {
 		case w := <-got:
 			if w.Task == nil || w.Task.ID != "r1" {
@@ -85,10 +84,7 @@ func TestStandstill(t *testing.T) {
 			t.Errorf("run %s was given twice", w.Task.ID)
 		default:
 		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		stop()
 	})
 }
 
@@ -204,6 +200,149 @@ func (l *logBuffer) String() string {
 	return l.b.String()
 }
 
+// TestSkippedMessage has a consumer give all that comes but one message: it counts
+// that as done, or as given though nobody has it. It is made anew, though it is never
+// idle for long; not while a message is given again and again that nobody can take
+// yet, and others behind it.
+func TestSkippedMessage(t *testing.T) {
+	queue := workQueue(DefaultPool, messages.ClassInteractive)
+	offer := func(t *testing.T, c *Conn, id run.ID) {
+		t.Helper()
+		task := run.Task{ID: id, Workflow: "w", Session: key(string(id)), Resume: true}
+		if err := c.PublishWork(t.Context(), DefaultPool, messages.ClassInteractive, run.Work{Task: &task}); err != nil {
+			t.Error(err)
+		}
+	}
+	first := func(t *testing.T, c *Conn, cfg jetstream.ConsumerConfig) {
+		t.Helper()
+		consumer, err := c.js.CreateConsumer(t.Context(), queue.stream, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		offer(t, c, "stuck")
+		batch, err := consumer.Fetch(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range batch.Messages() {
+			// It is not acknowledged.
+		}
+	}
+	for name, tc := range map[string]struct {
+		lose  func(t *testing.T, c *Conn)
+		every time.Duration // something else comes
+		slots int
+		nodes int    // besides two
+		full  bool   // the first node is at something nearly all the time
+		why   string // "": nothing is wrong
+		most  time.Duration
+	}{
+		"counted as done": {lose: func(t *testing.T, c *Conn) {
+			cfg := queue.config()
+			cfg.MaxDeliver, cfg.AckWait = 1, time.Second
+			first(t, c, cfg)
+		}, every: time.Second, slots: 4, why: miscounted, most: 5 * standstill},
+		"counted as done, sometimes idle": {lose: func(t *testing.T, c *Conn) {
+			cfg := queue.config()
+			cfg.MaxDeliver, cfg.AckWait = 1, time.Second
+			first(t, c, cfg)
+		}, every: standstill + standstill/2, slots: 4, why: miscounted, most: 5 * standstill},
+		"counted as done, no slot free for long": {lose: func(t *testing.T, c *Conn) {
+			cfg := queue.config()
+			cfg.MaxDeliver, cfg.AckWait = 1, time.Second
+			first(t, c, cfg)
+		}, every: time.Second, slots: 1, why: miscounted, most: 10 * standstill},
+		"counted as given": {lose: func(t *testing.T, c *Conn) {
+			cfg := queue.config()
+			cfg.AckWait = 1000 * time.Hour
+			first(t, c, cfg)
+		}, every: time.Second, slots: 4, why: passedOver, most: (passedLooks + 5) * standstill},
+		"given again and again":                    {lose: func(t *testing.T, c *Conn) { offer(t, c, "later") }, every: time.Second, slots: 4},
+		"given again and again to many":            {lose: func(t *testing.T, c *Conn) { offer(t, c, "later") }, every: 200 * time.Millisecond, slots: 4, nodes: 38},
+		"given again and again to those with room": {lose: func(t *testing.T, c *Conn) { offer(t, c, "later") }, every: 200 * time.Millisecond, slots: 4, nodes: 2, full: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := natstest.Start(t, nil)
+				var log logBuffer
+				node := func() *Conn {
+					o := nodeOptions(srv)
+					o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+					return dial(t, o)
+				}
+				nodes := []*Conn{node(), node()}
+				for range tc.nodes {
+					nodes = append(nodes, node())
+				}
+				if err := nodes[0].Provision(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				tc.lose(t, nodes[0])
+				ctx, cancel := context.WithCancel(t.Context())
+				var busy sync.WaitGroup
+				var others atomic.Int64
+				began, stuck := time.Now(), make(chan time.Duration, 9)
+				for i, c := range nodes {
+					slots, works := tc.slots, time.Duration(4/tc.slots)*600*time.Millisecond
+					if tc.full && i == 0 {
+						slots, works = 1, 7*time.Second
+					}
+					busy.Go(func() {
+						err := c.PullWork(ctx, DefaultPool, func() int { return slots }, func(_ context.Context, w run.Work) error {
+							switch w.Task.ID {
+							case "stuck":
+								stuck <- time.Since(began)
+							case "later":
+								return errors.New("not yet")
+							default:
+								others.Add(1)
+								time.Sleep(works)
+							}
+							return nil
+						})
+						if err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				busy.Go(func() {
+					for n := 0; ctx.Err() == nil; n++ {
+						offer(t, nodes[0], run.ID("r"+strconv.Itoa(n)))
+						pause(ctx, tc.every)
+					}
+				})
+				time.Sleep(2 * passedLooks * standstill)
+				cancel()
+				busy.Wait()
+				if n := others.Load(); n < int64(passedLooks*standstill/tc.every) {
+					t.Errorf("of the others %d came", n)
+				}
+				made := 0
+				for _, why := range []string{miscounted, silent, passedOver} {
+					n := strings.Count(log.String(), why)
+					if made += n; n > 0 && why != tc.why {
+						t.Errorf("it was made anew %d times because %s", n, why)
+					}
+				}
+				if tc.why == "" {
+					return
+				}
+				if made < 1 || made > len(nodes) {
+					t.Errorf("it was made anew %d times", made)
+				}
+				select {
+				case d := <-stuck:
+					if d > tc.most {
+						t.Errorf("the message came after %v, want %v at most", d, tc.most)
+					}
+				default:
+					t.Error("nobody ever gets the message")
+				}
+			})
+		})
+	}
+}
+
 // TestLooks tells from what looks find when a consumer is made anew.
 func TestLooks(t *testing.T) {
 	at := time.Unix(1000, 0)
@@ -241,7 +380,7 @@ func TestLooks(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			var i idleness
+			var k checkup
 			for n, f := range tc.looks {
 				info := &jetstream.ConsumerInfo{
 					Created: at.Add(time.Duration(f.made) * time.Second), NumPending: uint64(f.pending), NumAckPending: f.acks,
@@ -255,7 +394,7 @@ func TestLooks(t *testing.T) {
 				if n == len(tc.looks)-1 {
 					want = tc.want
 				}
-				if why := i.found(info, uint64(f.held)); why != want {
+				if why := k.found(info, uint64(f.held)); why != want {
 					t.Errorf("look %d: made anew because %q, want %q", n+1, why, want)
 				}
 			}
@@ -294,14 +433,13 @@ func TestUnheardConsumer(t *testing.T) {
 		if err := c.PublishWork(t.Context(), DefaultPool, messages.ClassInteractive, run.Work{Task: &task}); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		began, got, done := time.Now(), make(chan time.Duration, 1), make(chan error, 1)
-		go func() {
-			done <- c.PullWork(ctx, DefaultPool, func() int { return 4 }, func(context.Context, run.Work) error {
+		began, got := time.Now(), make(chan time.Duration, 1)
+		stop := background(t, func(ctx context.Context) error {
+			return c.PullWork(ctx, DefaultPool, func() int { return 4 }, func(context.Context, run.Work) error {
 				got <- time.Since(began)
 				return nil
 			})
-		}()
+		})
 		time.Sleep(10 * standstill)
 		select {
 		case d := <-got:
@@ -318,41 +456,51 @@ func TestUnheardConsumer(t *testing.T) {
 		if again := consumerOf(t, c, queue).Created; !again.After(made) {
 			t.Errorf("the consumer is that of %v", again)
 		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		stop()
 	})
 }
 
-// TestIdleLooks: while nothing lies in its stream, a puller asks of its consumer
-// and how much the stream holds, and no more.
-func TestIdleLooks(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, w *wire) {
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() {
-			done <- c.PullWork(ctx, DefaultPool, func() int { return 4 }, func(context.Context, run.Work) error { return nil })
-		}()
-		time.Sleep(standstill / 2)
-		queues := []pullQueue{workQueue(DefaultPool, messages.ClassInteractive), workQueue(DefaultPool, messages.ClassBatch), signalsQueue()}
-		var consumers, streams atomic.Int64
-		w.set(nil, func(b []byte) bool {
-			consumers.Add(int64(bytes.Count(b, []byte("PUB "+apiConsumerInfo))))
-			streams.Add(int64(bytes.Count(b, []byte("PUB "+apiStreamInfo))))
-			return true
+// TestLooksCost: a puller, be it idle or busy, asks now and then how its consumer
+// stands and for one message of its stream, and no more.
+func TestLooksCost(t *testing.T) {
+	for name, every := range map[string]time.Duration{"idle": time.Hour, "busy": 100 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+				offered := make(chan struct{})
+				stop := background(t, func(ctx context.Context) error {
+					return c.PullWork(ctx, DefaultPool, func() int { return 4 }, func(context.Context, run.Work) error { return nil })
+				})
+				time.Sleep(standstill / 2)
+				queues := []pullQueue{workQueue(DefaultPool, messages.ClassInteractive), workQueue(DefaultPool, messages.ClassBatch), signalsQueue()}
+				var consumers, one, counts atomic.Int64
+				w.set(nil, func(b []byte) bool {
+					consumers.Add(int64(bytes.Count(b, []byte("PUB "+apiConsumerInfo))))
+					one.Add(int64(bytes.Count(b, []byte("PUB "+apiMsgGet))))
+					counts.Add(int64(bytes.Count(b, []byte("PUB "+apiStreamInfo))))
+					return true
+				})
+				const looks = 6
+				go func() {
+					defer close(offered)
+					for n := 0; n < int(looks*standstill/every); n++ {
+						task := run.Task{ID: "r1", Workflow: "w", Session: key("s" + strconv.Itoa(n)), Resume: true}
+						if err := c.PublishWork(t.Context(), DefaultPool, messages.ClassInteractive, run.Work{Task: &task}); err != nil {
+							t.Error(err)
+						}
+						pause(t.Context(), every)
+					}
+				}()
+				time.Sleep(looks * (standstill + pullFor))
+				w.set(nil, nil)
+				<-offered
+				n, m := consumers.Load(), one.Load()
+				if most := int64(looks * len(queues)); n < looks || n > most+int64(len(queues)) || m < n || m > 2*n || counts.Load() > 0 {
+					t.Errorf("%d looks of %d pullers: asked of consumers %d times, for a message %d times, of streams %d times", looks, len(queues), n, m, counts.Load())
+				}
+				stop()
+			})
 		})
-		const looks = 6
-		time.Sleep(looks * (standstill + pullFor))
-		w.set(nil, nil)
-		if n, m := consumers.Load(), streams.Load(); n < looks || n > int64(looks*len(queues)) || m != n {
-			t.Errorf("%d looks of %d pullers: asked of consumers %d times, of streams %d times", looks, len(queues), n, m)
-		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	}
 }
 
 func consumerOf(t *testing.T, c *Conn, q pullQueue) *jetstream.ConsumerInfo {

@@ -192,7 +192,7 @@ func TestProvisionTooLittle(t *testing.T) {
 	srv := natstest.Start(t, &natsserver.Options{MaxStore: 1 << 30})
 	c := dial(t, nodeOptions(srv))
 	err := c.Provision(t.Context())
-	if !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "stream ") || !strings.Contains(err.Error(), "bytes") {
+	if !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "stream ") || !strings.Contains(err.Error(), "8.0 GiB") {
 		t.Errorf("8 GiB of streams on a server with 1 GiB: %v", err)
 	}
 	o := nodeOptions(srv)

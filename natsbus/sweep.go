@@ -325,23 +325,26 @@ func closes(last *session.Commit, sig *run.Signal) bool {
 }
 
 // tell does what is due by the clock: it offers runs whose time has come, and
-// has sessions look at theirs.
+// has sessions look at theirs. A run that somebody executes ends at its deadline by
+// itself.
 func (b *outbox) tell(ctx context.Context) error {
 	told := map[session.Key]bool{}
+	s := sweeping{outbox: b, asked: map[string]bool{}}
+	lives := func(incarnation string) bool { return s.alive(ctx, incarnation) }
 	for {
 		now := time.Now()
-		s, r := b.timers.pop(b.open, now)
-		if s == nil {
+		o, r := b.timers.pop(b.open, now)
+		if o == nil {
 			return nil
 		}
-		if err := b.tellRun(ctx, s, r, now, told); err != nil {
+		if err := b.tellRun(ctx, o, r, now, told, lives); err != nil {
 			return err
 		}
-		b.timers.arm(s.key(), r, now)
+		b.timers.arm(o.key(), r, now)
 	}
 }
 
-func (b *outbox) tellRun(ctx context.Context, s *openSession, r *openRun, now time.Time, told map[session.Key]bool) error {
+func (b *outbox) tellRun(ctx context.Context, s *openSession, r *openRun, now time.Time, told map[session.Key]bool, lives func(string) bool) error {
 	if r.State == run.Queued && r.NotBefore != 0 && r.NotBefore <= now.UnixMilli() {
 		r.NotBefore = 0
 		if s.Active != "" || s.Apart {
@@ -354,7 +357,7 @@ func (b *outbox) tellRun(ctx context.Context, s *openSession, r *openRun, now ti
 		if at > now.UnixMilli() || !r.due.again(now, dueFirst, dueMost) {
 			continue
 		}
-		if told[s.key()] {
+		if told[s.key()] || s.executes(r, lives) {
 			break
 		}
 		told[s.key()] = true

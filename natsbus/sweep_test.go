@@ -1,13 +1,16 @@
 package natsbus_test
 
 import (
+	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
@@ -85,6 +88,48 @@ func TestSweepTakesOver(t *testing.T) {
 		second.checkLineage(t)
 		for _, m := range second.stored(t, natsbus.StreamWork) {
 			t.Errorf("work is left: %s %s", m.Subject, m.Data)
+		}
+		second.stop()
+	})
+}
+
+// TestNobodyOffers kills the only node that offers a workflow: a run of it, and a
+// branch, end at their deadlines all the same, with a reason.
+func TestNobodyOffers(t *testing.T) {
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
+		hold := flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
+			<-ctx.Done()
+			return v, context.Cause(ctx)
+		})
+		first := startNodeWith(t, srv, "node-1", &spec{only: []flow.Registration{
+			{Name: "rare", Description: "waits", Revision: "1", New: func() flow.Workflow { return hold }},
+			{Name: "wide", Description: "waits in a branch", Revision: "1", New: func() flow.Workflow {
+				return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
+					_, err := flow.FanOut(ctx, v, []flow.Branch{{Name: "x", Workflow: hold}}, &flow.FanOutOptions{Deadline: 30 * time.Second})
+					return v, err
+				})
+			}},
+		}})
+		began := time.Now()
+		submit(t, nc, "rare", `{"id":"r1","budget":{"time_ms":30000}}`)
+		submit(t, nc, "rare", fmt.Sprintf(`{"id":"r2","deadline":%q}`, began.Add(30*time.Second).UTC().Format(time.RFC3339Nano)))
+		submit(t, nc, "wide", `{"id":"r3"}`)
+		branch := string(first.conn.Minter().Child(session.DefaultTenant, "r3", "0.x"))
+		time.Sleep(10 * time.Second)
+		if r := ask(t, nc, "rath.query.default.run", fmt.Sprintf(`{"run":%q}`, branch)); r["state"] != "running" {
+			t.Fatalf("the branch is %v", r)
+		}
+		first.kill()
+		second := startNode(t, srv, "node-2")
+		for _, id := range []string{"r1", "r2", branch} {
+			r := resultOf(t, nc, id)
+			if text := fmt.Sprint(r["error"]); r["state"] != "timed_out" || r["code"] != "deadline_exceeded" ||
+				!strings.Contains(text, "nobody executed the run at its deadline") {
+				t.Errorf("%s: %v", id, r)
+			}
+		}
+		if d := time.Since(began); d < 30*time.Second || d > 35*time.Second {
+			t.Errorf("they ended after %v", d)
 		}
 		second.stop()
 	})

@@ -9,9 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -31,8 +28,9 @@ type Intake struct {
 	// good; with any other one it comes again, here or on another node.
 	Accept func(ctx context.Context, t run.Task) error
 	// Enqueue returns when a log holds the task without a claim: the relay
-	// offers it to the pool whose nodes run it. Nil leaves it to those nodes.
-	Enqueue func(ctx context.Context, t run.Task) error
+	// offers it to the pool whose nodes run it. One that comes with a cancel has
+	// ended then, if nothing is in its way. Nil leaves it to those nodes.
+	Enqueue func(ctx context.Context, t run.Task, cancel *run.CancelRequested) error
 	// Signal applies a fact to a run. It is needed for a cancel that came
 	// while the task was on its way.
 	Signal func(ctx context.Context, s run.Signal) error
@@ -77,7 +75,7 @@ type letter struct {
 	workflow string
 	id       run.ID // "" if it cannot be read
 	digest   string // of what was submitted
-	placed   bool   // a session was looked for: what refuses it after that is its log or its body
+	placed   bool   // what refuses it is the log of the session that is noted for it, or its body
 }
 
 func (i *intake) handle(ctx context.Context, m jsMsg) fate {
@@ -166,6 +164,12 @@ func (i *intake) who(ctx context.Context, t run.Task) (accept func(context.Conte
 		return i.Accept, nil
 	}
 	found, all, err := i.offers.find(ctx, t.Workflow, t.Revision)
+	if found == nil && err == nil {
+		// What replicas say may lag behind, and nobody asks them again.
+		var now []messages.Workflow
+		now, err = i.c.offering(ctx, t.Workflow)
+		found = offerOf(now, t.Workflow, t.Revision)
+	}
 	switch {
 	case err != nil:
 		return nil, err
@@ -199,7 +203,7 @@ func (i *intake) forPool(ctx context.Context, t run.Task, w *messages.Workflow) 
 	if n := len(waiting); n >= maxForPool {
 		return fmt.Errorf("%w: %d runs of tenant %s wait for pool %s", run.ErrBusy, n, t.Session.Tenant, w.Pool)
 	}
-	return i.Enqueue(ctx, t)
+	return i.Enqueue(ctx, t, nil)
 }
 
 // unknownWorkflow is the error of a task whose workflow nobody offers.
@@ -221,7 +225,6 @@ func (e *unknownWorkflow) ErrorCode() string { return string(CodeUnknownWorkflow
 
 // place finds the session of a task, notes the run's id, and has it accepted.
 func (i *intake) place(ctx context.Context, l *letter, t run.Task, name string, accept func(context.Context, run.Task) error) error {
-	l.placed = true
 	subject := runAliasSubject(l.tenant, t.ID)
 	have, revision, err := readAlias[runAlias](ctx, i.c, subject)
 	if err != nil {
@@ -242,6 +245,7 @@ func (i *intake) place(ctx context.Context, l *letter, t run.Task, name string, 
 			return err
 		}
 	}
+	l.placed = fresh
 	switch {
 	case have.Digest == "" && have.Cancelled != nil:
 		return i.c.putCancelled(ctx, l.tenant, l.id) // before it was submitted
@@ -256,15 +260,23 @@ func (i *intake) place(ctx context.Context, l *letter, t run.Task, name string, 
 			return err
 		}
 	}
+	l.placed = true
 	if err := i.fork(ctx, l, &t, fresh); err != nil {
 		return err
 	}
 	if have.Cancelled != nil && i.Enqueue != nil {
-		accept = i.Enqueue // it shall end, not begin
+		// It shall end, not begin.
+		accept = func(ctx context.Context, t run.Task) error { return i.Enqueue(ctx, t, have.Cancelled) }
 	}
 	err = accept(ctx, t)
-	if errors.Is(err, session.ErrArchived) && !fresh && i.told(ctx, t) {
-		err = nil // its log is archived, and it ended long ago
+	if errors.Is(err, session.ErrArchived) && !fresh {
+		told, toldErr := i.c.told(ctx, l.tenant, l.id)
+		switch {
+		case toldErr != nil:
+			err = toldErr
+		case told:
+			err = nil // its log is archived, and it ended long ago
+		}
 	}
 	if err != nil {
 		return err
@@ -273,12 +285,6 @@ func (i *intake) place(ctx context.Context, l *letter, t run.Task, name string, 
 		i.tellAgain(ctx, t)
 	}
 	return i.cancelledMeanwhile(ctx, subject, t)
-}
-
-// told reports whether a run has its result.
-func (i *intake) told(ctx context.Context, t run.Task) bool {
-	_, err := i.c.last(ctx, StreamResult, messages.RunSubject(t.Session.Tenant, t.ID, messages.OnResult))
-	return err == nil
 }
 
 // tellAgain publishes the result of a run that has ended to whoever submitted
@@ -319,123 +325,4 @@ func (i *intake) fork(ctx context.Context, l *letter, t *run.Task, fresh bool) e
 		return err
 	}
 	return fmt.Errorf("task %s: %w: field fork_of: session %s exists already; leave session out to get a new one", t.ID, run.ErrMalformed, t.Session.ID)
-}
-
-// refused tells again what became of a task that was refused before, and is
-// offered again.
-func (i *intake) refused(ctx context.Context, l *letter, code run.Code) error {
-	e := messages.Error{Code: code, Text: fmt.Sprintf("task %s was refused before; submit it under another id", l.id)}
-	return i.c.putResult(ctx, l.tenant, messages.RefusedResult(l.id, l.workflow, e, time.Now()), true)
-}
-
-// cancelledMeanwhile looks whether a cancel came too early for the log: then it
-// is applied now. Once a session was chosen for a task its log alone says how
-// the run ends, because another delivery of the task may be on its way there.
-func (i *intake) cancelledMeanwhile(ctx context.Context, subject string, t run.Task) error {
-	have, _, err := readAlias[runAlias](ctx, i.c, subject)
-	if err != nil || have.Cancelled == nil || i.Signal == nil {
-		return err
-	}
-	err = i.Signal(ctx, run.Signal{To: t.Session, Run: t.ID, Cancel: have.Cancelled})
-	if errors.Is(err, run.ErrState) {
-		return nil // it has ended
-	}
-	return err
-}
-
-// refuse puts a task away that nobody will ever run.
-func (i *intake) refuse(ctx context.Context, l *letter, cause error) error {
-	told := l.id != "" && l.tenant != ""
-	if told && !errors.Is(cause, run.ErrKeyReused) {
-		subject := runAliasSubject(l.tenant, l.id)
-		a := runAlias{Digest: l.digest, Refused: run.CodeOf(cause)}
-		have, revision, _, err := createAlias(ctx, i.c, subject, a)
-		if err != nil {
-			return err
-		}
-		if have.Digest != l.digest {
-			// Another task has the id: that this one uses it is the worst that
-			// is wrong with it.
-			cause = fmt.Errorf("task %s: %w, and: %s", l.id, run.ErrKeyReused, cause.Error())
-		} else if have.Session != "" && !l.placed {
-			if held, err := i.held(ctx, l, have.Session); held || err != nil {
-				return err
-			}
-		}
-		// What refuses it may pass, and it may be delivered again: that must
-		// not begin a run that is told as refused.
-		for have.Digest == l.digest && have.Refused == "" {
-			have.Refused = a.Refused
-			if have, revision, _, err = putAlias(ctx, i.c, subject, revision, have); err != nil {
-				return err
-			}
-		}
-	}
-	now := time.Now()
-	if err := i.bury(ctx, l, cause, now); err != nil {
-		return err
-	}
-	e := *messages.ErrorOf(cause)
-	i.c.o.Logger.Info("a task was refused", "subject", l.msg.Subject(), "run", string(l.id), "code", string(e.Code), "reason", e.Text)
-	if !told {
-		return nil
-	}
-	ev := messages.Refused(l.tenant, l.id, l.workflow, e)
-	ev.Time = now.UnixMilli()
-	data, err := messages.Encode(ev)
-	if err == nil {
-		err = i.c.nc.Publish(messages.RunSubject(l.tenant, l.id, messages.OnEvent), data)
-	}
-	if err != nil || e.Code == run.CodeKeyReused {
-		return err
-	}
-	return i.c.putResult(ctx, l.tenant, messages.RefusedResult(l.id, l.workflow, e, now), true)
-}
-
-// placing is how long a delivery of a task that chose a session for it may
-// still bring it there.
-const placing = time.Minute
-
-// held reports whether a log holds a task that an earlier delivery found a
-// session for. It fails while that may be under way.
-func (i *intake) held(ctx context.Context, l *letter, home session.ID) (bool, error) {
-	if has, err := i.has(ctx, l, home); has || err != nil {
-		return has, err
-	}
-	meta, err := l.msg.Metadata()
-	if err == nil && time.Since(meta.Timestamp) < placing {
-		err = fmt.Errorf("natsbus: task %s: session %s was chosen for it, whose log does not hold it yet", l.id, home)
-	}
-	return false, err
-}
-
-// has reports whether the log of a session holds the task.
-func (i *intake) has(ctx context.Context, l *letter, home session.ID) (bool, error) {
-	for e, err := range i.c.Log().Read(ctx, session.Key{Tenant: l.tenant, ID: home}, session.Position{}) {
-		if err != nil {
-			return false, err
-		}
-		for _, ev := range e.Commit.Events {
-			if ev.Kind != run.KindSubmitted {
-				continue
-			}
-			if v, err := run.Read[run.Submitted](ev); err == nil && v.Task.Run == l.id {
-				return true, nil
-			}
-		}
-	}
-	return false, nil
-}
-
-// bury keeps the task in the stream DLQ.
-func (i *intake) bury(ctx context.Context, l *letter, cause error, now time.Time) error {
-	data, err := messages.Encode(messages.NewDeadLetter(l.msg.Subject(), l.id, l.msg.Data(), cause, now))
-	if err != nil {
-		return err
-	}
-	m := &nats.Msg{Subject: messages.DeadLetterSubject(l.tenant, l.workflow), Data: data}
-	if err := i.c.store(ctx, m); err != nil {
-		return fmt.Errorf("natsbus: store dead letter: %w", err)
-	}
-	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,17 +72,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 				time.Sleep(3 * taskTime)
 				for _, tenant := range []session.Tenant{"modest", "third"} {
 					for i := range 3 {
-						id := fmt.Sprintf("%s%d", tenant, i)
-						began := time.Now()
-						if ack := ask(t, nc, "rath.task."+string(tenant)+".busy", fmt.Sprintf(`{"id":%q}`, id)); ack["error"] != nil {
-							t.Fatalf("acknowledgement: %v", ack)
-						}
-						r := tenantResult(t, a.conn, tenant, run.ID(id))
-						waited := time.UnixMilli(r.EndedMS).Sub(began) - taskTime
-						t.Logf("%s waited %.1f task times", id, float64(waited)/float64(taskTime))
-						if r.State != run.Succeeded || waited > 2*taskTime {
-							t.Errorf("%s %s after a wait of %v, want at most %v", id, r.State, waited, 2*taskTime)
-						}
+						a.servedSoon(t, nc, tenant, fmt.Sprintf("%s%d", tenant, i))
 					}
 				}
 				// The slots were in use all the time.
@@ -127,17 +118,7 @@ func TestTenantsTakeTurnsAcrossPools(t *testing.T) {
 				for round := range 4 {
 					for i := range 2 {
 						tenant := session.Tenant(fmt.Sprintf("modest%d", round))
-						id := fmt.Sprintf("%s-%d", tenant, i)
-						began := time.Now()
-						if ack := ask(t, nc, "rath.task."+string(tenant)+".busy", fmt.Sprintf(`{"id":%q}`, id)); ack["error"] != nil {
-							t.Fatalf("acknowledgement: %v", ack)
-						}
-						r := tenantResult(t, a.conn, tenant, run.ID(id))
-						waited := time.UnixMilli(r.EndedMS).Sub(began) - taskTime
-						t.Logf("%s waited %.1f task times", id, float64(waited)/float64(taskTime))
-						if r.State != run.Succeeded || waited > 2*taskTime {
-							t.Errorf("%s %s after a wait of %v, want at most %v", id, r.State, waited, 2*taskTime)
-						}
+						a.servedSoon(t, nc, tenant, fmt.Sprintf("%s-%d", tenant, i))
 					}
 					flood(50)
 					time.Sleep(time.Duration(round) * 170 * time.Millisecond)
@@ -153,6 +134,22 @@ func TestTenantsTakeTurnsAcrossPools(t *testing.T) {
 				a.stop()
 			})
 		})
+	}
+}
+
+// servedSoon submits a task of a tenant whose tasks are few, and demands that it
+// waits for two tasks of others at most.
+func (n *node) servedSoon(t *testing.T, nc *nats.Conn, tenant session.Tenant, id string) {
+	t.Helper()
+	began := time.Now()
+	if ack := ask(t, nc, "rath.task."+string(tenant)+".busy", fmt.Sprintf(`{"id":%q}`, id)); ack["error"] != nil {
+		t.Fatalf("acknowledgement: %v", ack)
+	}
+	r := tenantResult(t, n.conn, tenant, run.ID(id))
+	waited := time.UnixMilli(r.EndedMS).Sub(began) - taskTime
+	t.Logf("%s waited %.1f task times", id, float64(waited)/float64(taskTime))
+	if r.State != run.Succeeded || waited > 2*taskTime {
+		t.Errorf("%s %s after a wait of %v, want at most %v", id, r.State, waited, 2*taskTime)
 	}
 }
 
@@ -378,6 +375,39 @@ func TestDeadLetters(t *testing.T) {
 		succeeded(t, nc, string(id))
 		if p := page(0, 0); len(p.Letters) != 0 {
 			t.Errorf("left: %+v", p)
+		}
+		m.stop()
+	})
+}
+
+// TestDroppedLetter retries a dead letter that was dropped: that is refused, and
+// nothing is submitted.
+func TestDroppedLetter(t *testing.T) {
+	story(t, func(t *testing.T, n *node, nc *nats.Conn) {
+		submit(t, nc, "nap", `{"id":"n1","input":"1ms"}`) // nobody offers it
+		time.Sleep(time.Second)
+		c, err := natsbus.Connect(t.Context(), &natsbus.Options{Dialer: n.srv.Dial, Client: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		p, err := c.DeadLetters(t.Context(), session.DefaultTenant, 0, 0)
+		if err != nil || len(p.Letters) != 1 {
+			t.Fatalf("letters %+v, %v", p, err)
+		}
+		at := p.Letters[0].At
+		if err := c.DropDeadLetter(t.Context(), session.DefaultTenant, at, "ann", "not needed"); err != nil {
+			t.Fatal(err)
+		}
+		m := startNodeWith(t, n.srv, "node-2", &spec{only: []flow.Registration{nap}, pool: "sleepers"})
+		if _, err := c.RetryDeadLetter(t.Context(), session.DefaultTenant, at, "ann"); run.CodeOf(err) != run.CodeState {
+			t.Errorf("retry of a letter that was dropped: %v", err)
+		}
+		time.Sleep(5 * time.Second)
+		for _, r := range n.stored(t, natsbus.StreamResult) {
+			if !strings.Contains(r.Subject, ".n1.") {
+				t.Errorf("it ran all the same: %s", r.Data)
+			}
 		}
 		m.stop()
 	})

@@ -135,6 +135,119 @@ func TestTombstone(t *testing.T) {
 	})
 }
 
+// TestPurgedWhileItIsRead: of a log that is purged between two pages of a reading
+// nobody takes the first page for the whole, nor what he knew of it before.
+func TestPurgedWhileItIsRead(t *testing.T) {
+	besideOperator(t, func(t *testing.T, c, op *Conn) {
+		ctx := t.Context()
+		const commits = pageMessages + 10
+		k := session.Key{Tenant: "acme", ID: c.Minter().Mint("old")}
+		l := c.Log()
+		var at, known session.Position
+		for seq := uint64(1); seq <= commits; seq++ {
+			e := session.ChunkEvent(session.UserText(fmt.Sprint("words ", seq)))
+			switch seq {
+			case 1:
+				e = session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})
+			case commits:
+				e = session.ArchivedEvent(session.Archival{File: "old.json"})
+			}
+			var err error
+			if at, err = l.Append(ctx, at, session.Commit{Key: k, Root: k.ID, Seq: seq, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}}); err != nil {
+				t.Fatal(err)
+			}
+			if seq == 3 {
+				known = at
+			}
+		}
+		n, failed := 0, error(nil)
+		for _, err := range l.Read(ctx, k, session.Position{}) {
+			if failed = err; err != nil {
+				break
+			}
+			if n++; n == 1 {
+				if err := op.Purge(ctx, k, at); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if n >= commits || !errors.Is(failed, session.ErrArchived) {
+			t.Errorf("Read of %d commits: %d and %v, want to hear that it is archived", commits, n, failed)
+		}
+		if n, err := readable(ctx, c, k, known); n != 0 || !errors.Is(err, session.ErrArchived) {
+			t.Errorf("Read after commit %d: %d commits, %v", known.Seq, n, err)
+		}
+	})
+}
+
+// TestAppendedBehindATombstone: who lets a session go on that is purged at the same
+// time finds that it was too late, as everybody does.
+func TestAppendedBehindATombstone(t *testing.T) {
+	besideOperator(t, func(t *testing.T, c, op *Conn) {
+		ctx := t.Context()
+		k, raws, at := buried(t, c, op)
+		late := session.Commit{
+			Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: []session.Event{session.RestoredEvent(session.Restoration{})},
+		}
+		if _, err := c.Log().Append(ctx, at, late); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := readable(ctx, c, k, session.Position{}); n != 0 || !errors.Is(err, session.ErrArchived) {
+			t.Errorf("Read: %d commits, %v", n, err)
+		}
+		if e, err := c.Log().Last(ctx, k); !errors.Is(err, session.ErrArchived) {
+			t.Errorf("Last: commit %d, %v", e.At.Seq, err)
+		}
+		if a, ok := errors.AsType[*session.ArchivedError](c.Archived(ctx, k)); !ok || a.Fenced {
+			t.Errorf("Archived: %+v", a)
+		}
+		if back, err := c.Restore(ctx, k, raws); err != nil || !back {
+			t.Fatalf("Restore: %v, %v", back, err)
+		}
+		last, err := c.Log().Last(ctx, k)
+		if err != nil || last.At.Seq != at.Seq {
+			t.Fatalf("brought back: commit %d, %v", last.At.Seq, err)
+		}
+		if _, err := c.Log().Append(ctx, last.At, late); err != nil {
+			t.Fatal(err)
+		}
+		if last, err = c.Log().Last(ctx, k); err != nil || last.At.Seq != at.Seq+1 {
+			t.Errorf("let go on: commit %d, %v", last.At.Seq, err)
+		}
+	})
+}
+
+// TestForeignTombstone: bytes that look like a tombstone bury nothing behind a log.
+func TestForeignTombstone(t *testing.T) {
+	besideOperator(t, func(t *testing.T, c, op *Conn) {
+		ctx := t.Context()
+		k := session.Key{Tenant: "acme", ID: c.Minter().Mint("live")}
+		open := session.Commit{Key: k, Root: k.ID, Seq: 1, Epoch: 1, Events: []session.Event{session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})}}
+		at, err := c.Log().Append(ctx, session.Position{}, open)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := session.Encode(session.Commit{
+			Key: k, Root: k.ID, Seq: 9, Epoch: 1, Events: []session.Event{session.ArchivedEvent(session.Archival{File: "old.json"})},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, subject, err := EventSubject(k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := op.publish(ctx, &nats.Msg{Subject: subject, Data: raw}); err != nil {
+			t.Fatal(err)
+		}
+		for after, want := range map[session.Position]int{{}: 1, at: 0} {
+			if n, err := readable(ctx, c, k, after); n != want || err != nil {
+				t.Errorf("Read after commit %d: %d commits, %v", after.Seq, n, err)
+			}
+		}
+	})
+}
+
 // TestPurgeOfWhatGoesOn: a fence that was lifted lets nothing be purged.
 func TestPurgeOfWhatGoesOn(t *testing.T) {
 	besideOperator(t, func(t *testing.T, c, op *Conn) {

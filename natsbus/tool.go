@@ -29,14 +29,28 @@ const (
 )
 
 // Tools returns the tools that processes have announced to a tenant, sorted by
-// name.
-func (c *Conn) Tools(ctx context.Context, t session.Tenant) ([]messages.Tool, error) {
+// name. They are read from any replica, which may lag behind; of those that are named
+// the registry's leader says what they are now.
+func (c *Conn) Tools(ctx context.Context, t session.Tenant, named ...string) ([]messages.Tool, error) {
 	var all []messages.Tool
 	for m, err := range c.values(ctx, BucketRegistry, messages.ToolKey(t, "*")) {
 		if err != nil {
 			return nil, fmt.Errorf("natsbus: tools of %s: %w", t, err)
 		}
 		if v, err := messages.DecodeTool(m.Data); err == nil {
+			all = append(all, v)
+		}
+	}
+	for _, name := range named {
+		if session.ValidID("tool", name) != nil {
+			continue
+		}
+		all = slices.DeleteFunc(all, func(v messages.Tool) bool { return v.Name == name })
+		m, err := c.leaderLast(ctx, "KV_"+BucketRegistry, keySubject(BucketRegistry, messages.ToolKey(t, name)))
+		if err != nil && !errors.Is(err, errNoMessage) {
+			return nil, fmt.Errorf("natsbus: tool %s: %w", name, err)
+		}
+		if v, decodeErr := messages.DecodeTool(m.Data); err == nil && decodeErr == nil && m.Header.Get("KV-Operation") == "" {
 			all = append(all, v)
 		}
 	}
@@ -84,12 +98,7 @@ func (c *Conn) announceTool(ctx context.Context, t session.Tenant, name string, 
 	if err != nil {
 		return err
 	}
-	subject := keySubject(BucketRegistry, messages.ToolKey(t, name))
-	have, err := c.leaderLast(ctx, "KV_"+BucketRegistry, subject)
-	if err == nil && string(have.Data) == string(entry) {
-		return nil
-	}
-	if err := c.store(ctx, &nats.Msg{Subject: subject, Data: entry}); err != nil {
+	if err := c.enter(ctx, messages.ToolKey(t, name), entry); err != nil {
 		return fmt.Errorf("natsbus: announce tool %s: %w", name, err)
 	}
 	return nil
@@ -111,15 +120,8 @@ func (c *Conn) WithdrawTool(ctx context.Context, t session.Tenant, name string) 
 }
 
 func (c *Conn) askDone(ctx context.Context, subject string, body []byte) error {
-	data, err := c.ask(ctx, subject, body)
-	if err != nil {
-		return err
-	}
-	a, err := messages.DecodeAnswer(data)
-	if err != nil {
-		return err
-	}
-	return a.Err()
+	_, err := answered(ctx, func(ctx context.Context) ([]byte, error) { return c.ask(ctx, subject, body) })
+	return err
 }
 
 // ServeTool answers the calls of a tool until the service is stopped; several
@@ -129,7 +131,7 @@ func (c *Conn) ServeTool(ctx context.Context, t session.Tenant, name string, han
 		return nil, err
 	}
 	subject := messages.ToolSubject(t, name)
-	s := newService(ctx)
+	s := c.newService(ctx)
 	s.limit = messages.MaxToolTimeoutMS * time.Millisecond
 	answer := func(m *nats.Msg, a messages.ToolAnswer) {
 		data, err := messages.Encode(a)
@@ -152,19 +154,9 @@ func (c *Conn) ServeTool(ctx context.Context, t session.Tenant, name string, han
 			answer(m, failedAnswer(err))
 			return
 		}
-		s.goes(func(ctx context.Context) { answer(m, handle(ctx, call)) }, func() {
-			answer(m, failedAnswer(fmt.Errorf("%w: %d calls are being answered; try again in a second", run.ErrBusy, handleAtOnce)))
-		})
+		s.goes(func(ctx context.Context) { answer(m, handle(ctx, call)) }, func(err error) { answer(m, failedAnswer(err)) })
 	})
-	if err == nil {
-		err = c.inEffect(ctx, subject)
-	}
-	if err != nil {
-		s.cancel()
-		return nil, fmt.Errorf("natsbus: answer %s: %w", subject, err)
-	}
-	s.close = func() error { return c.drainSubscription(sub) }
-	return s, nil
+	return s.begun(ctx, c, subject, sub, err)
 }
 
 // failedAnswer tells a model what went wrong.
@@ -197,8 +189,8 @@ func (r *remoteTool) Spec() tool.Spec {
 // may be about to take the place of another.
 const toolAbsence = 5 * time.Second
 
-// Call implements tool.Tool. A request that nobody took is made again for a
-// moment. One that may have been taken is not: whether it was done is not known,
+// Call implements tool.Tool. A request that nobody took, or that could not be sent,
+// is made again for a moment. One that may have been taken is not: whether it was done is not known,
 // so the attempt ends, and what may be done about it, such as calling again
 // under the same id, the next one records.
 func (r *remoteTool) Call(ctx context.Context, call tool.Call) (tool.Result, error) {
@@ -215,29 +207,38 @@ func (r *remoteTool) Call(ctx context.Context, call tool.Call) (tool.Result, err
 	began := time.Now()
 	for wait := newBackoff(); ; {
 		m, err := r.request(inside, body)
+		absent, unsent := errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrReconnectBufExceeded)
 		switch {
 		case err == nil:
 			return r.answer(m.Data)
 		case ctx.Err() != nil:
 			return tool.Result{}, context.Cause(ctx)
+		case absent || unsent:
 		case inside.Err() != nil:
 			return tool.Result{}, r.silent(limit)
 		case errors.Is(err, nats.ErrMaxPayload):
 			return tool.Result{}, &tool.Failure{Kind: tool.TooLarge, Message: "the arguments are too large to be sent; pass large data by reference", Err: err}
-		case errors.Is(err, nats.ErrNoResponders):
-			if time.Since(began) > toolAbsence {
-				return tool.Result{}, &tool.Failure{
-					Kind: tool.Unavailable, Detail: r.v.Name, Err: err,
-					Message: fmt.Sprintf("nobody answers the tool %s: the program that announced it does not run; do without it", r.v.Name),
-				}
-			}
 		default:
-			return tool.Result{}, fmt.Errorf("%w: tool %s: %w", session.ErrUnavailable, r.v.Name, err)
+			return tool.Result{}, r.away(err)
 		}
-		if wait.sleep(inside) != nil {
-			continue // the next turn tells which of the two contexts has ended
+		if wait.sleep(inside) != nil && ctx.Err() != nil {
+			return tool.Result{}, context.Cause(ctx)
+		}
+		switch over := inside.Err() != nil || time.Since(began) > toolAbsence; {
+		case over && absent:
+			return tool.Result{}, &tool.Failure{
+				Kind: tool.Unavailable, Detail: r.v.Name, Err: err,
+				Message: fmt.Sprintf("nobody answers the tool %s: the program that announced it does not run; do without it", r.v.Name),
+			}
+		case over:
+			return tool.Result{}, r.away(err)
 		}
 	}
+}
+
+// away is the error that ends the attempt.
+func (r *remoteTool) away(err error) error {
+	return fmt.Errorf("%w: tool %s: %w", session.ErrUnavailable, r.v.Name, err)
 }
 
 // request makes one request, whose answer does not come any more when the

@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
@@ -22,12 +24,8 @@ func TestToolCutOff(t *testing.T) {
 	for _, effect := range []tool.Effect{tool.NonIdempotent, tool.Idempotent, tool.ReadOnly} {
 		t.Run(effect.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				srv := natstest.Start(t, nil)
-				program := dial(t, nodeOptions(srv))
-				w := &wire{}
-				o := nodeOptions(srv)
-				o.Dialer = w.through(o.Dialer)
-				caller := dial(t, o)
+				o, w := nodeOptions(natstest.Start(t, nil)), &wire{}
+				program, caller := dial(t, o), w.dial(t, o)
 				var calls atomic.Int64
 				s, err := program.ServeTool(t.Context(), session.DefaultTenant, "count", func(context.Context, messages.ToolCall) messages.ToolAnswer {
 					calls.Add(1)
@@ -56,4 +54,55 @@ func TestToolCutOff(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestToolOfNobody calls a tool that nobody answers and whose calls may take less
+// than the time for which somebody is waited for. No program has taken the call, so
+// nobody is told that it may have done its work.
+func TestToolOfNobody(t *testing.T) {
+	for _, timeout := range []time.Duration{300 * time.Millisecond, time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			c := dial(t, nodeOptions(natstest.Start(t, nil)))
+			began := time.Now()
+			_, err := c.ToolOf(session.DefaultTenant, messages.Tool{Name: "count", TimeoutMS: timeout.Milliseconds()}).
+				Call(t.Context(), tool.Call{ID: "r1/0", Attempt: 1, Args: json.RawMessage(`{}`)})
+			f, ok := errors.AsType[*tool.Failure](err)
+			if !ok || f.Kind != tool.Unavailable || !strings.Contains(f.Message, "nobody answers the tool count") {
+				t.Errorf("after %v: %v", time.Since(began), err)
+			}
+			if took := time.Since(began); took > min(timeout, toolAbsence)+time.Second {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
+
+// TestToolBeforeReconnect calls a tool while the connection is being restored. The
+// call was not sent, so it is made once that is done, whatever its effect.
+func TestToolBeforeReconnect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, w := nodeOptions(natstest.Start(t, nil)), &wire{}
+		program, caller := dial(t, o), w.dial(t, o)
+		var calls atomic.Int64
+		s, err := program.ServeTool(t.Context(), session.DefaultTenant, "count", func(context.Context, messages.ToolCall) messages.ToolAnswer {
+			return messages.ToolAnswer{Body: json.RawMessage(strconv.FormatInt(calls.Add(1), 10))}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.set(drop, drop)
+		for caller.Connected() {
+			_ = caller.nc.Publish("x", nil) // whatever is sent cuts the connection
+			time.Sleep(time.Millisecond)
+		}
+		time.AfterFunc(2*time.Second, func() { w.set(nil, nil) })
+		r, err := caller.ToolOf(session.DefaultTenant, messages.Tool{Name: "count"}).
+			Call(t.Context(), tool.Call{ID: "r1/0", Attempt: 1, Args: json.RawMessage(`{}`)})
+		if err != nil || calls.Load() != 1 {
+			t.Errorf("%+v, %v after %d calls", r, err, calls.Load())
+		}
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
 }

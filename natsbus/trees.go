@@ -241,7 +241,30 @@ func (f *forest) top(k session.Key) session.Key {
 	}
 }
 
+// together ties sessions that were archived to one file. A tombstone says nothing
+// of what its session was made of, and who takes the rest of a tree that is purged
+// in part for all of it would write the file anew, without what is purged.
+func (f *forest) together() {
+	type file struct {
+		tenant session.Tenant
+		name   string
+	}
+	first := map[file]session.Key{}
+	for k, s := range f.sessions {
+		if s.Archived == nil {
+			continue
+		}
+		to := file{k.Tenant, s.Archived.File}
+		if other, ok := first[to]; ok {
+			f.tie(k, other)
+		} else {
+			first[to] = k
+		}
+	}
+}
+
 func (f *forest) trees() []Tree {
+	f.together()
 	found := map[session.Key]*Tree{}
 	for _, k := range slices.SortedFunc(maps.Keys(f.sessions), func(a, b session.Key) int {
 		x, y := f.sessions[a], f.sessions[b]

@@ -92,6 +92,9 @@ func (c *Conn) handleWork(ctx context.Context, m jsMsg, accept func(ctx context.
 		return done
 	case errors.Is(err, run.ErrShutdown), errors.Is(err, run.ErrBusy) && w.Task != nil:
 		return other
+	case errors.Is(err, run.ErrNotSupported) && w.Task != nil && c.over(ctx, w.Task):
+		c.o.Logger.Info("work has come too late", "subject", m.Subject(), "err", err)
+		return done
 	case errors.Is(err, run.ErrNotSupported):
 		// Not offered here any more; perhaps it is again some time.
 		c.o.Logger.Warn("a run waits for a node that offers its workflow", "subject", m.Subject(), "err", err)
@@ -102,4 +105,11 @@ func (c *Conn) handleWork(ctx context.Context, m jsMsg, accept func(ctx context.
 	}
 	c.o.Logger.Warn("work was not accepted and comes again", "subject", m.Subject(), "err", err)
 	return later
+}
+
+// over reports whether a run is known to have ended, as when it was cancelled, or
+// another pool offers its workflow now.
+func (c *Conn) over(ctx context.Context, t *run.Task) bool {
+	told, err := c.told(ctx, t.Session.Tenant, t.ID)
+	return told && err == nil
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"sync"
 	"testing"
@@ -81,6 +82,8 @@ type spec struct {
 	// delivered, if set, is what is done with delivered work, made from what
 	// nodes do with it.
 	delivered func(own handler) handler
+	// intake, if set, changes what the node does with tasks.
+	intake func(*natsbus.Intake)
 	// woken, if set, is told whom the relay asked to go on with a run.
 	woken func(incarnation string, id run.ID, taken bool)
 }
@@ -214,10 +217,14 @@ func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, 
 		"room":  func() error { return conn.WatchRoom(ctx) },
 		"relay": relay.Wait,
 		"tasks": func() error {
-			return conn.PullTasks(intake, &natsbus.Intake{
+			in := natsbus.Intake{
 				Slots: sys.Free, Accept: accept, Enqueue: sys.Enqueue, Signal: sys.Signal,
 				Offers: func(name string) (string, bool) { g, ok := registry.Lookup(name); return g.Revision, ok },
-			})
+			}
+			if sp.intake != nil {
+				sp.intake(&in)
+			}
+			return conn.PullTasks(intake, &in)
 		},
 		"work": func() error {
 			return conn.PullWork(intake, pool, sys.FreeHeld, func(ctx context.Context, w run.Work) error {
@@ -286,6 +293,25 @@ func (n *node) stored(t *testing.T, stream string) []*jetstream.RawStreamMsg {
 		out = append(out, m)
 	}
 	return out
+}
+
+// commits yields the commits of all sessions, and when they were stored: partition
+// by partition, each in the order of its stream.
+func (n *node) commits(t *testing.T) iter.Seq2[time.Time, session.Commit] {
+	return func(yield func(time.Time, session.Commit) bool) {
+		t.Helper()
+		for p := range n.conn.Partitions() {
+			for _, m := range n.stored(t, natsbus.EventStream(n.conn.Generation(), p)) {
+				c, err := session.Decode(m.Data)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !yield(m.Time, c) {
+					return
+				}
+			}
+		}
+	}
 }
 
 func (n *node) letters(t *testing.T) []object {

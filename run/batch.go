@@ -79,7 +79,7 @@ func (w *Writer) complete(r *Record, e session.Event, now time.Time) (session.Ev
 			return e, fmt.Errorf("run: %s cannot end %s in the log of %s: %w", r.ID, v.Run, w.key, ErrState)
 		}
 		if v.State != Succeeded && v.Children == nil {
-			v.Children = r.children
+			v.Children = r.made()
 		}
 		v.Branches = r.branches
 		return w.promote(v, now), nil
@@ -249,7 +249,7 @@ func (w *Writer) afterCancel(r *Record, b Batch, now time.Time) (Ack, error) {
 			}
 		}
 		// The request came first and wins.
-		e.State, e.Code, e.Error, e.Result, e.Output, e.Children = Cancelled, CodeCancelled, r.Cancel.Reason, nil, "", r.children
+		e.State, e.Code, e.Error, e.Result, e.Output, e.Children = Cancelled, CodeCancelled, r.Cancel.Reason, nil, "", r.made()
 		e.Branches = r.branches
 		ev := w.promote(e, now)
 		ev.Batch = b.name()

@@ -35,6 +35,11 @@ func (w *Writer) Claim(c Claim, now time.Time) (*Granted, error) {
 		return w.grant(r, Cancelled), nil
 	case r.pinned != "" && r.pinned != c.Revision:
 		return nil, fmt.Errorf("run: %s is pinned to revision %q of %s, offered here is %q: %w", r.ID, r.pinned, r.Task.Workflow, c.Revision, ErrNotSupported)
+	case w.value.Closing().State != "", w.book.sealed(): // while it waited for the session
+		if err := w.end(r, Failed, CodeClosed, "the session has ended, and nothing follows: fork it to go on", now); err != nil {
+			return nil, err
+		}
+		return w.grant(r, Failed), nil
 	case w.book.Active != "" && w.book.Active != c.Run, r.Task.NotBefore.After(now), w.book.quarantine != nil:
 		return w.grant(r, Queued), nil
 	case r.Claims >= MaxClaims:
@@ -61,8 +66,11 @@ func (w *Writer) submit(c Claim, now time.Time) (*Granted, error) {
 	if state := w.value.Closing().State; state != "" {
 		return nil, fmt.Errorf("run: session %s was %s: %w; fork it to go on", w.key, state, session.ErrClosed)
 	}
-	if w.book.sealed() {
-		return nil, fmt.Errorf("run: session %s is a branch that has ended: %w; fork it to go on", w.key, session.ErrClosed)
+	if w.book.branch != "" { // its end seals it
+		return nil, fmt.Errorf("run: session %s is a branch of a fan-out, for one run: %w; fork it to go on", w.key, session.ErrClosed)
+	}
+	if c.Task.ForkOf != nil && len(events) == 0 { // whoever looked before the claim found it free
+		return nil, fmt.Errorf("run: task %s: %w: field fork_of: session %s exists already; leave session out to get a new one", c.Run, ErrMalformed, w.key)
 	}
 	sub := Submitted{Behind: w.book.Active, Digest: c.Task.Digest(), Task: c.Task.wire()}
 	if next := w.next("", now); sub.Behind == "" && next != nil {
@@ -72,6 +80,15 @@ func (w *Writer) submit(c Claim, now time.Time) (*Granted, error) {
 		return nil, fmt.Errorf("%w: %d runs wait for session %s; retry when some have ended", ErrBusy, len(w.book.Queue), w.key)
 	}
 	events = append(events, event(KindSubmitted, sub))
+	if c.Enqueue && c.Cancel != nil {
+		if err := w.stage(now, events...); err != nil {
+			return nil, err
+		}
+		if err := w.cancel(w.book.Run(c.Run), *c.Cancel, now); err != nil {
+			return nil, err
+		}
+		return w.grant(w.book.Run(c.Run), Cancelled), nil
+	}
 	if sub.Behind != "" {
 		if err := w.stage(now, events...); err != nil {
 			return nil, err

@@ -114,7 +114,7 @@ func (d *direct) Claim(ctx context.Context, c Claim) (g *Granted, err error) {
 		return nil, err
 	}
 	if staged {
-		g.Finish(at)
+		g.Finish(at, nil) // it shares its commit with nothing
 	}
 	return g, nil
 }

@@ -152,7 +152,7 @@ type Warning struct {
 type Ended struct {
 	Attempt  uint64          `json:"attempt"`
 	Branches []session.ID    `json:"branches,omitempty"` // of fan-outs, still open; they are cancelled
-	Children []session.ID    `json:"children,omitempty"` // still open; they are cancelled
+	Children []session.ID    `json:"children,omitempty"` // that it made; those that are open are cancelled
 	Code     Code            `json:"code,omitempty"`
 	Error    string          `json:"error,omitempty"`
 	Head     blob.Digest     `json:"head,omitzero"`  // of the session's files after it

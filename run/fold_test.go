@@ -14,8 +14,8 @@ import (
 // allowed are the moves of a run's state. A claim may follow a claim: that is
 // a new attempt.
 var allowed = map[State][]State{
-	"":          {Queued, Running}, // Running in the log of a branch
-	Queued:      {Running, Cancelled, TimedOut},
+	"":          {Queued, Running},                      // Running in the log of a branch
+	Queued:      {Running, Cancelled, Failed, TimedOut}, // Failed where its session was closed
 	Running:     {Running, Queued, Waiting, Succeeded, Failed, Cancelled, TimedOut, NeedsReview},
 	Waiting:     {Queued, Cancelled, TimedOut, Failed},
 	NeedsReview: {Queued, Failed, Cancelled, NeedsReview},

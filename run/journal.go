@@ -3,7 +3,6 @@ package run
 import (
 	"fmt"
 	"maps"
-	"strings"
 	"time"
 
 	"github.com/rathcluster/rath/session"
@@ -79,8 +78,32 @@ func (j *Journal) Merge(o *Journal) {
 	maps.Copy(j.resolved, o.resolved)
 }
 
+// Around adds what a run around this one recorded, but for how that one ends: its
+// paths say that of any run.
+func (j *Journal) Around(o *Journal) {
+	steps := maps.Clone(o.steps)
+	maps.DeleteFunc(steps, func(p Path, _ *Step) bool { return p.Ends() })
+	j.Merge(&Journal{steps: steps, intents: o.intents, resolved: o.resolved})
+}
+
 // Has reports whether a step is recorded at a path.
 func (j *Journal) Has(p Path) bool { return j.steps[p] != nil }
+
+// Began reports whether a step at a path had begun: it is recorded, was announced
+// and cut off, or is one of a few parts and some of them are.
+func (j *Journal) Began(p Path) bool {
+	for at := range j.steps {
+		if at.Within(p) {
+			return true
+		}
+	}
+	for at := range j.intents {
+		if at.Within(p) {
+			return true
+		}
+	}
+	return false
+}
 
 // Step returns the record at a path, nil if there is none.
 func (j *Journal) Step(p Path) *Step { return j.steps[p] }
@@ -89,7 +112,7 @@ func (j *Journal) Step(p Path) *Step { return j.steps[p] }
 // off, for which visited is false. Steps that end a run ("end...") do not count.
 func (j *Journal) Unvisited(visited func(Path) bool) (p Path, name string, found bool) {
 	look := func(path Path, n string) {
-		if strings.HasPrefix(string(path), "end") || visited(path) || found && ComparePaths(p, path) <= 0 {
+		if path.Ends() || visited(path) || found && ComparePaths(p, path) <= 0 {
 			return
 		}
 		p, name, found = path, n, true

@@ -44,10 +44,13 @@ func (w *Writer) quarantine(q Quarantined, now time.Time) error {
 		return fmt.Errorf("run: session %s: %w: it is quarantined: %v", w.key, ErrState, set)
 	}
 	if q.Released {
-		if r := w.book.runs[w.book.Active]; r != nil && r.State == Queued {
-			q.Next = &Offer{Revision: r.Task.Revision, Run: r.ID, Workflow: r.Task.Workflow}
-		} else if r == nil {
+		r := w.book.runs[w.book.Active]
+		switch {
+		case r == nil:
 			q.Next = w.next("", now)
+		// What ran on another activation has stopped, and was not claimed again.
+		case r.State == Queued, r.State == Running && r.Home == w.key && r.Epoch != w.Epoch():
+			q.Next = &Offer{Revision: r.Task.Revision, Run: r.ID, Workflow: r.Task.Workflow}
 		}
 	}
 	return w.stage(now, event(KindQuarantined, q))

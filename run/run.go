@@ -77,6 +77,13 @@ func (p Path) Child(name string) Path {
 // Index returns the n-th path below p.
 func (p Path) Index(n int) Path { return p.Child(strconv.Itoa(n)) }
 
+// Within reports whether p is o or below it.
+func (p Path) Within(o Path) bool { return p == o || strings.HasPrefix(string(p), string(o)+".") }
+
+// Ends reports whether a step at p only brings its run to an end: the workflow
+// has returned.
+func (p Path) Ends() bool { return strings.HasPrefix(string(p), "end") }
+
 // Task asks for a run. The zero values of its fields mean "not said".
 type Task struct {
 	ID       ID

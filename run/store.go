@@ -20,6 +20,9 @@ type Claim struct {
 	// Enqueue it is only recorded: another node claims it.
 	Task    *Task
 	Enqueue bool
+	// Cancel, with Enqueue, was asked before the home log knew the run: one that is
+	// recorded with it has ended, and is offered to nobody.
+	Cancel *CancelRequested
 	// Open says how the session comes to be if it does not exist; Root is then
 	// its oldest ancestor, empty for itself.
 	Open session.Opening
@@ -39,7 +42,10 @@ type Granted struct {
 	Epoch   uint64
 	Task    Task
 	Started time.Time
-	Record  *Record // a copy
+	Record  *Record // a copy, as of the claim
+	// Told is what the commit of the claim says after it: who follows the log from
+	// that commit on does not hear it.
+	Told []session.Event
 }
 
 // Batch is what one step, or one part of it, records.

@@ -65,7 +65,7 @@ type Received struct {
 	Interrupt bool   `json:"interrupt,omitempty"` // a message that cuts off the model call under way
 	Kind      string `json:"kind"`
 	N         uint64 `json:"n"`              // its place in the run's inbox, from one
-	Path      Path   `json:"path,omitempty"` // of the step that it answers
+	Path      Path   `json:"path,omitempty"` // of the step that it answers; of a message, the one that waited for it
 	Reason    string `json:"reason,omitempty"`
 	Revision  string `json:"revision,omitempty"`
 	Run       ID     `json:"run"`
@@ -261,11 +261,27 @@ func (w *Writer) comesLate(r *Record, v Received, now time.Time) error {
 func (w *Writer) place(r *Record, v Received) Received {
 	v.Run, v.N = r.ID, r.inboxed+1
 	v.Wake, v.Workflow, v.Revision = 0, "", ""
+	if v.Kind == Message {
+		v.Path = r.listens()
+	}
 	// What append may write behind the inbox nobody else sees.
 	if r.State == Waiting && r.Suspended.came(append(r.inbox, v)) {
 		v.Wake, v.Workflow, v.Revision = r.wake+1, r.Task.Workflow, r.Task.Revision
 	}
 	return v
+}
+
+// listens returns the path of the step that waits for words of the user, "" if
+// none does.
+func (r *Record) listens() Path {
+	if r.State == Waiting {
+		for _, w := range r.Suspended.For {
+			if w.Kind == WaitMessage && !w.Came(r.inbox) {
+				return w.Path
+			}
+		}
+	}
+	return ""
 }
 
 // open fails for an answer to a question that is not asked, or decided.
@@ -311,7 +327,7 @@ func (w *Writer) message(v Received, now time.Time) error {
 }
 
 // tick fires what is due: questions nobody answered, reviews nobody resolved,
-// and the deadlines of runs that do not execute.
+// and the deadlines of runs that nobody executes.
 func (w *Writer) tick(now time.Time) error {
 	fired := false
 	for _, r := range w.book.open() {
@@ -331,9 +347,15 @@ func (w *Writer) tick(now time.Time) error {
 }
 
 func (w *Writer) tickRun(r *Record, now time.Time) (fired bool, err error) {
-	idle := r.State == Queued || r.State == Waiting || r.State == NeedsReview
-	switch end := r.Deadline(); {
-	case idle && !end.IsZero() && !now.Before(end):
+	end := r.Deadline()
+	over := !end.IsZero() && !now.Before(end)
+	switch {
+	case over && r.State == Running && r.Epoch == w.Epoch():
+		return false, nil // the execution that is at work here ends it
+	case over && r.State == Running:
+		why := fmt.Sprintf("nobody executed the run at its deadline: who held its attempt %d is gone, and no node took it up again; look whether one offers workflow %q", r.Attempt, r.Task.Workflow)
+		return true, w.end(r, TimedOut, CodeDeadline, why, now)
+	case over:
 		return true, w.end(r, TimedOut, CodeDeadline, "the run was "+string(r.State)+" at its deadline", now)
 	case r.State == NeedsReview && r.Review.Expires != 0 && now.UnixMilli() >= r.Review.Expires:
 		return true, w.end(r, Failed, CodeExpired, "nobody resolved the review: "+r.Review.Reason, now)

@@ -218,9 +218,18 @@ func (w *Writer) Committed(at session.Position) {
 	w.staged, w.taken = nil, false
 }
 
-// Finish marks the answer with the commit that made it. Drivers call it when
-// the writer staged something for the claim.
-func (g *Granted) Finish(at session.Position) {
+// Finish marks the answer with the commit that made it, and takes from its events
+// what was decided after the claim. Drivers call it when the writer staged
+// something for the claim.
+func (g *Granted) Finish(at session.Position, events []session.Event) {
+	for i, e := range events {
+		if e.Kind != KindClaimed {
+			continue
+		}
+		if c, err := Read[Claimed](e); err == nil && c.Run == g.Record.ID && c.Attempt == g.Attempt {
+			g.Told = events[i+1:]
+		}
+	}
 	g.Session = g.Session.MadeBy(at)
 	if _, ok := g.Base.Link(); !ok {
 		g.Base = g.Base.MadeBy(at)
@@ -234,9 +243,13 @@ func (a *Ack) Finish(at session.Position) {
 	a.Session, a.At = a.Session.MadeBy(at), at
 }
 
-// end stages the end of a run that no execution will end itself.
+// end stages the end of a run that no execution will end itself. A request to
+// cancel it came first and wins.
 func (w *Writer) end(r *Record, s State, code Code, text string, now time.Time) error {
-	e := Ended{Attempt: r.Attempt, Branches: r.branches, Children: r.children, Code: code, Error: text, Run: r.ID, State: s, Workflow: r.Task.Workflow}
+	if r.Cancel != nil {
+		s, code, text = Cancelled, CodeCancelled, r.Cancel.Reason
+	}
+	e := Ended{Attempt: r.Attempt, Branches: r.branches, Children: r.made(), Code: code, Error: text, Run: r.ID, State: s, Workflow: r.Task.Workflow}
 	e.Usage, e.Lost, e.Steps = r.spent()
 	return w.stage(now, w.finale(r, []session.Event{w.promote(e, now)})...)
 }
@@ -385,6 +398,9 @@ func (w *Writer) Signal(s Signal, now time.Time) error {
 // the run, and a branch ends with that.
 func (w *Writer) cancel(r *Record, c CancelRequested, now time.Time) error {
 	c.Run = r.ID
+	if r.Home != w.key && w.value.Closing().State != "" && len(r.made()) == 0 {
+		return nil // it was let go before, and left nothing
+	}
 	live := r.Home == w.key && r.State == Running && r.Epoch == w.Epoch()
 	if err := w.stage(now, event(KindCancel, c)); err != nil || live {
 		return err

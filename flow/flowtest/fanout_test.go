@@ -73,3 +73,42 @@ func TestWarmFirstCrashEverywhere(t *testing.T) {
 	}
 	flowtest.CrashEverywhere(t, newWarm, session.New(session.UserText("a song")), "testdata/fan.txtar", nil)
 }
+
+// TestBranchOfItsOwnCrashEverywhere: a branch ends with a fork that it made, and so
+// does one of its own.
+func TestBranchOfItsOwnCrashEverywhere(t *testing.T) {
+	say := func(ctx context.Context, s session.Session, text string) (session.Session, error) {
+		text, err := flow.Do(ctx, "say", func(context.Context) (string, error) { return text, nil }, flow.Effect(2))
+		return s.With(session.UserText(text)), err
+	}
+	forked := func(text string) flow.Workflow {
+		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			b, err := flow.Fork(ctx, s)
+			if err != nil {
+				return s, err
+			}
+			return say(ctx, b, text)
+		})
+	}
+	newFork := func() flow.Workflow {
+		outer := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			b, err := flow.Fork(ctx, s)
+			if err != nil {
+				return s, err
+			}
+			j, err := flow.FanOut(ctx, b, []flow.Branch{{Name: "x", Workflow: forked("inner")}, {Name: "y", Workflow: forked("other")}}, nil)
+			if err != nil {
+				return b, err
+			}
+			return flow.Merge(ctx, j, flow.SinceAncestor())
+		})
+		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "one", Workflow: outer}, {Name: "two", Workflow: forked("outer")}}, nil)
+			if err != nil {
+				return s, err
+			}
+			return flow.Merge(ctx, j, flow.SinceAncestor())
+		})
+	}
+	flowtest.CrashEverywhere(t, newFork, session.New(session.UserText("a song")), "testdata/fan.txtar", nil)
+}

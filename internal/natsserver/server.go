@@ -14,10 +14,11 @@
 //	user, password := srv.Node()
 //	// connect with srv.Dial, user and password
 //
-// Three kinds of clients exist, see [Options.Open]: a client without
-// credentials belongs to tenant "default" and may submit, ask and watch there;
-// the node may do everything but delete and purge; the operator may do
-// everything.
+// Four kinds of clients exist, unless [Options.Open] lets everybody do everything: a
+// client without credentials belongs to tenant "default" and may submit, ask and
+// watch there; a program with tools may announce and serve them there besides; the
+// node may do everything but delete and purge; the operator may do everything. With
+// [Options.Grant] each has exactly what that says.
 //
 // Servers with [Options.Cluster] form a JetStream cluster: that is for tests of
 // a fleet, one server per process. Production runs an external three-server

@@ -84,6 +84,17 @@ func lockDir(dir string) (*dirLock, error) {
 	return &dirLock{f}, nil
 }
 
+// Hold keeps a directory for this process until release is called, as Start does
+// with that of a server: for what a node keeps beside one, or without one. An
+// *InUseError says who has it.
+func Hold(dir string) (release func() error, err error) {
+	l, err := lockDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	return l.release, nil
+}
+
 // release gives the directory up. The file stays: removing it would let two
 // processes hold locks on two files of the same name.
 func (l *dirLock) release() error { return l.f.Close() }

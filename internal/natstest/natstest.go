@@ -2,7 +2,7 @@
 // testing/synctest bubble.
 //
 // In a bubble JetStream runs in virtual time: an acknowledgement wait of 30 s,
-// a lease of 30 s or a backoff takes milliseconds and no test sleeps. Three
+// a lease of 30 s or a backoff takes milliseconds and no test sleeps. Four
 // rules make it work:
 //
 //   - The test binary calls [Main] from its TestMain. It starts, outside every

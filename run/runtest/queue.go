@@ -2,6 +2,8 @@ package runtest
 
 import (
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -182,6 +184,49 @@ func testCancelIdle(s *suite) {
 	if !run.Control(err) {
 		s.Errorf("the zombie's step: %v, want a control error", err)
 	}
+}
+
+// testDeadline: a run ends at its deadline, whoever asks, if the one who held it
+// holds it no more; who holds it ends it himself.
+func testDeadline(s *suite) {
+	late := func(o *suite, k session.Key, id run.ID) *run.Granted {
+		t := s.task(id)
+		t.Session, t.Deadline = k, time.UnixMilli(1_000_000_000_000)
+		return o.running(o.store.Claim(s.Context(), run.Claim{Session: k, Home: k, Run: id, Task: t, Open: session.Opening{Kind: session.OpenLeaf}}))
+	}
+	tick := run.Signal{To: s.home, Tick: true}
+	own := session.Key{Tenant: s.home.Tenant, ID: "own"}
+	g := late(s, own, "r0")
+	s.unchanged("a run that executes", own, func() {
+		s.wantErr("a look at the clock", s.store.Apply(s.Context(), run.Signal{To: own, Tick: true}), run.ErrState)
+	})
+	s.step(g, g.Session, "0", "one")
+
+	before := s.other("before")
+	g = late(before, s.home, "r1")
+	v := before.step(g, g.Session, "0", "one")
+	intent := s.event(run.KindIntent, run.Intent{Attempt: 1, Call: "c", Input: "in", Name: "send", Path: "1", Run: "r1"})
+	if _, err := before.commit(v, "r1", 1, "1", intent); err != nil {
+		s.Fatal(err)
+	}
+	s.must(s.submit("r2"))
+	if err := s.store.Apply(s.Context(), tick); err != nil {
+		s.Fatal(err)
+	}
+	e := last[run.Ended](s, s.home, run.KindEnded)
+	if e.Run != "r1" || e.State != run.TimedOut || e.Code != run.CodeDeadline || e.Steps != 1 || e.Next == nil || e.Next.Run != "r2" {
+		s.Errorf("its end is %+v", e)
+	}
+	for _, says := range []string{"deadline", "attempt 1", `workflow "work"`, `"send" at step 1`} {
+		if !strings.Contains(e.Error, says) {
+			s.Errorf("the reason does not say %s: %s", says, e.Error)
+		}
+	}
+	_, err := before.commit(v, "r1", 1, "2", s.row("r1", 1, "2", "two")...)
+	if !run.Control(err) {
+		s.Errorf("the zombie's step: %v, want a control error", err)
+	}
+	s.wantErr("another look", s.store.Apply(s.Context(), tick), run.ErrState)
 }
 
 func (s *suite) review(g *run.Granted, path run.Path) {

@@ -43,6 +43,7 @@ func TestStore(t *testing.T, open func(t *testing.T) (run.Store, session.Log)) {
 		{"cancel while running", testCancelRunning},
 		{"cancel of a call under way", testCancelCall},
 		{"cancel while nobody executes", testCancelIdle},
+		{"deadline while nobody executes", testDeadline},
 		{"review", testReview},
 		{"resolution of an old call", testResolveOnce},
 		{"branches", testBranch},

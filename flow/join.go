@@ -3,198 +3,10 @@ package flow
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
-
-// Fork returns a branch of s: a session of its own that starts as s is. It
-// costs the same however long s is, and s can go on independently. A branch
-// ends with [Adopt], [Reject] or, if Forward returns something else, as not
-// returned.
-func Fork(ctx context.Context, s session.Session) (session.Session, error) {
-	return forkStep(ctx, run.StepFork, session.OpenFork, s)
-}
-
-// Detach returns a copy of s that is no branch of it: it has no place in the
-// tree and stays open when the run ends.
-func Detach(ctx context.Context, s session.Session) (session.Session, error) {
-	return forkStep(ctx, run.StepDetach, session.OpenDetach, s)
-}
-
-func forkStep(ctx context.Context, kind, opening string, s session.Session) (session.Session, error) {
-	st, err := begin(ctx, kind, "", s, false, "")
-	if err != nil {
-		return s, err
-	}
-	defer st.end()
-	child, err := st.ex.fork(st, opening, "")
-	if err != nil {
-		return s, st.fail(err)
-	}
-	return child, nil
-}
-
-// own makes s a value that the run may extend: an unborn session is born, a
-// session of somebody else and an older value become forks that are named by
-// the step that needs them.
-func (ex *Execution) own(ctx context.Context, path run.Path, s session.Session, extends bool) (session.Session, error) {
-	ex.mu.Lock()
-	s = ex.rebase(s)
-	h := ex.heldAt(path, s.Key())
-	ex.mu.Unlock()
-	if !extends || h != nil && s.Ref().Version == h.version {
-		return s, nil
-	}
-	opening, source := session.OpenFork, ""
-	switch {
-	case s.Unborn():
-		opening = session.OpenLeaf
-	case h != nil:
-		opening, source = session.OpenImplicit, caller()
-	}
-	sub := &step{ex: ex, ctx: ctx, s: s, log: ex.owner(path).home}
-	sub.asked = run.Asked{Path: path.Child("fork"), Kind: run.StepFork, Name: opening, Input: inputDigest(s, nil)}
-	if h != nil {
-		sub.log, sub.old = s.Key(), true
-	}
-	if err := sub.decide(); err != nil {
-		return s, err
-	}
-	if source != "" && ex.rt.OnWarning != nil && sub.decision != run.Replay {
-		ex.rt.OnWarning(ex.id, fmt.Sprintf("%s: an older value of session %s is extended: this forks it; use flow.Fork if you mean it, or look for a shadowed or dropped result", source, s.Key().ID))
-	}
-	return ex.fork(sub, opening, source)
-}
-
-// fork records a step that makes a branch and then claims it: first the
-// parent's commit, then the child's.
-func (ex *Execution) fork(st *step, opening, source string) (session.Session, error) {
-	key := session.Key{Tenant: ex.home.Tenant, ID: ex.rt.Mint.Child(ex.home.Tenant, string(ex.owner(st.asked.Path).run), string(st.asked.Path))}
-	own := st.log == st.s.Key() && !st.old
-	base := st.s
-	switch {
-	case st.decision == run.Replay && own:
-		base = st.record.Session
-	case st.decision == run.Replay:
-	default:
-		commit := st.commit
-		if !own { // the edits go to the child
-			commit = st.commitBeside
-		}
-		s := st.s
-		ack, err := commit(run.Done{
-			Links:  []session.Link{{Ref: session.Ref{Key: key, Version: s.Ref().Version}}},
-			Source: source, Summary: "forks " + string(s.Key().ID),
-		})
-		st.s = s
-		if err != nil {
-			return st.s, err
-		}
-		if own {
-			base = ack.Session
-		}
-	}
-	open := session.Opening{Kind: opening, Run: string(ex.owner(st.asked.Path).run), Step: string(st.asked.Path)}
-	var events []session.Event
-	root := base.Root()
-	if own {
-		ex.mu.Lock()
-		ex.alias(st.s, base)
-		ex.mu.Unlock()
-	} else {
-		events = slices.Collect(base.Pending())
-		base = base.Committed()
-	}
-	if opening != session.OpenLeaf {
-		l, ok := base.Link()
-		if !ok {
-			return st.s, fmt.Errorf("flow: fork of %s: it is not committed", base.Ref())
-		}
-		open.Parents = []session.Link{l}
-	}
-	if opening == session.OpenLeaf || opening == session.OpenDetach {
-		root = key.ID
-	}
-	h := &heldSession{source: source, detached: opening == session.OpenDetach}
-	if st.log == st.s.Key() && !h.detached {
-		h.parent = st.s.Key()
-	} else {
-		h.parent = ex.owner(st.asked.Path).home
-	}
-	return ex.claim(st.ctx, st.asked.Path, key, root, open, events, h)
-}
-
-// rebase returns s on top of the commit that holds its pending edits, or the
-// first of them, if a step committed those. ex.mu is held.
-func (ex *Execution) rebase(s session.Session) session.Session {
-	if len(ex.same) == 0 || s.PendingDigest() == "" {
-		return s
-	}
-	edits := slices.Collect(s.Pending())
-	prefix, base, done := s.Committed(), s, 0
-	for i, e := range edits {
-		prefix = edit(prefix, e)
-		if committed, ok := ex.same[sameKey{s.Ref(), prefix.PendingDigest()}]; ok {
-			base, done = committed, i+1
-		}
-	}
-	if done == 0 {
-		return s
-	}
-	for _, e := range edits[done:] {
-		base = edit(base, e)
-	}
-	return base
-}
-
-// alias remembers that an author's value with pending edits is now committed.
-func (ex *Execution) alias(s, committed session.Session) {
-	if d := s.PendingDigest(); d != "" {
-		if ex.same == nil {
-			ex.same = map[sameKey]session.Session{}
-		}
-		ex.same[sameKey{s.Ref(), d}] = committed
-	}
-}
-
-// claim takes a session that this run made. On a later attempt it also brings
-// what that session's log recorded.
-func (ex *Execution) claim(ctx context.Context, path run.Path, k session.Key, root session.ID, open session.Opening, events []session.Event, h *heldSession) (session.Session, error) {
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
-	defer cancel()
-	var g *run.Granted
-	var err error
-	if h.outer = ex.outer(path); h.outer {
-		g, err = ex.rt.Values.Recorded(bounded, k, ex.owner(path).run)
-	} else {
-		g, err = ex.rt.Store.Claim(bounded, run.Claim{
-			Session: k, Home: ex.home, Run: ex.id, Attempt: ex.attempt, Revision: ex.reg.Revision, Open: open, Root: root, Events: events,
-		})
-	}
-	if err != nil {
-		return session.Session{}, err
-	}
-	ex.mu.Lock()
-	defer ex.mu.Unlock()
-	if !h.outer {
-		ex.charge(g.Journal)
-	}
-	ex.journal.Merge(g.Journal)
-	h.version, h.closed = g.Base.Ref().Version, g.Session.Closing().State
-	if l, ok := g.Base.Link(); ok {
-		h.link = l
-	}
-	if ex.held[k] == nil && !h.outer {
-		ex.born = append(ex.born, k)
-	}
-	ex.held[k] = h
-	if ex.rt.Values != nil {
-		ex.rt.Values.Keep(g.Base)
-	}
-	return g.Base, nil
-}
 
 // Reject ends a branch that this run made, for a reason that people will read.
 func Reject(ctx context.Context, branch session.Session, reason string) error {
@@ -400,6 +212,9 @@ func Concatenate(ctx context.Context, a, b session.Session) (session.Session, er
 	}
 	if st.decision != run.Replay {
 		for _, l := range links {
+			if err := ex.there(st.ctx, st.asked.Path, l.Key); err != nil {
+				return a, st.fail(fmt.Errorf("flow: concatenate %s: %w", l.Ref, err))
+			}
 			if err := st.mayTake("", l.Key); err != nil {
 				return a, st.fail(err)
 			}

@@ -1,0 +1,63 @@
+package actors_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// TestToldWithTheClaim: what reaches a run in the very commit that claims it
+// reaches its execution.
+func TestToldWithTheClaim(t *testing.T) {
+	k := key("s1")
+	for _, tt := range []struct {
+		name string
+		sig  run.Signal
+		want run.State
+	}{
+		{"cancel", run.Signal{Run: "r1", Cancel: &run.CancelRequested{Reason: "enough"}}, run.Cancelled},
+		{"quarantine", run.Signal{Quarantine: &run.Quarantined{Reason: "odd"}}, run.Queued},
+		{"budget", run.Signal{Run: "r1", Rebudget: &run.Rebudgeted{Budget: run.Budget{Time: time.Minute}}}, run.TimedOut},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log, w := &faults{}, holding("step0")
+				sys := host(t, log, w, actors.Options{})
+				if err := sys.Enqueue(t.Context(), task("r1", k), nil); err != nil {
+					t.Fatal(err)
+				}
+				// Both come while another commit is on its way.
+				stored := make(chan struct{})
+				log.set(func() { log.append = func(int, session.Commit) error { <-stored; return nil } })
+				all := make(chan error, 3)
+				ask := func(f func() error) {
+					go func() { all <- f() }()
+					synctest.Wait()
+				}
+				ask(func() error {
+					return sys.Signal(t.Context(), run.Signal{To: k, Run: "r1", Received: &run.Received{Kind: run.Message, Text: "hello"}})
+				})
+				ask(func() error { _, err := sys.Accept(t.Context(), task("r1", k)); return err })
+				ask(func() error { tt.sig.To = k; return sys.Signal(t.Context(), tt.sig) })
+				close(stored)
+				for range 3 {
+					if err := <-all; err != nil {
+						t.Fatal(err)
+					}
+				}
+				if all := kinds(t, log, k); len(all) < 3 || !strings.HasPrefix(all[2], "1 run.claimed run.") {
+					t.Fatalf("want the claim and the signal in the third commit: %q", all)
+				}
+				time.Sleep(2 * time.Minute)
+				if r := state(t, log, k, "r1"); r.State != tt.want {
+					t.Errorf("the run is %s, want %s; it did %q", r.State, tt.want, w.done())
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,68 @@
+// Package natsbus is Rath on NATS with JetStream, and the only importer of the
+// NATS client but for tests.
+//
+// A [Conn] is one connection to the NATS servers. Its methods hand out what
+// the packages below ask for: the log of sessions, snapshots, blobs, whose
+// contracts are there. The rest runs a fleet: tasks and derived work are pulled,
+// a relay for each event stream publishes what follows from commits and sweeps
+// open runs, control and queries are served, streams are set up, watched and
+// made anew.
+//
+//	c, err := natsbus.Connect(ctx, &natsbus.Options{URL: "nats://nats:4222", Name: "node-1", Replicas: 3, Probe: …})
+//	if err != nil {
+//		return err
+//	}
+//	defer c.Close()
+//	if err := c.Provision(ctx); err != nil {
+//		return err
+//	}
+//
+// A connection that stores promises a durability, see [Level], and refuses to
+// store when the servers run with less. Streams are created by [Conn.Provision],
+// which alters none, or by an operator, see [Conn.Plan]. What these credentials
+// lack is a [PermissionError], at the start by [Conn.Require] and later where the
+// servers refuse a request.
+//
+// The package holds no workflow logic and decides nothing about who may write:
+// the log's compare-and-set does.
+//
+// # Where to look
+//
+// It is one package because all of it shares the ways to ask servers: what is
+// asked again while a stream elects a leader, what ends with the connection, and
+// what credentials lack are known in one place. Its files by theme:
+//
+//   - the connection, and one request: natsbus (Connect, Close), options, durability
+//     (levels, and whether servers keep them), permission (what credentials lack),
+//     request (one request, and its repetition), election (streams without a
+//     leader), waiting (errors that pass by themselves), publish (a message is
+//     stored), direct (messages are read), follow (a stream is read as it grows).
+//   - streams, buckets and consumers: streams (their table), settings (what has to
+//     be as it says), queues (the table of consumers), plan (what is to be done
+//     about all of them), change (about one), provision (what a node makes, or
+//     demands), lost (what no server serves is made anew), standstill (so is a
+//     consumer that stands still), lag (how far queues are behind).
+//   - sessions and their data: log (the log of sessions), append (a commit is stored
+//     once), chain (which messages are commits), snapshot, blob, deposed (the newest
+//     version, from a leader that is one), tombstone (what an archived log leaves),
+//     purge, restore, trees (what is archived together), dump (all that auditors
+//     read), alias (names and ids that users chose).
+//   - room in streams: room (how full they are), holding (who fills them), admit
+//     (whether a run may begin).
+//   - tasks and work come in: tasks (submitted tasks), refusal (of those that no
+//     node will ever run), letters (dead letters, as refused tasks are called, are
+//     listed, tried again and dropped), rerun (those that are run again), registry
+//     (which pool offers a workflow), work (runs and signals between nodes), pull
+//     (any queue), lobby, scout (tenants take turns).
+//   - the relay of a partition: relay (both of its parts), roster (which process has
+//     it), lineage, records (commits become lineage), outbox (commits become work
+//     and results), openruns, timers (what is open), sweep (what may have been lost
+//     is done again), lane (so many pieces of work at once), lastnode (a woken run
+//     goes to the node where it was), result, checkpoint (how far a relay has come),
+//     relayed (who asks waits for it).
+//   - what nodes answer: serve (any subject), control, query, answers (queries),
+//     index (the graph behind them), deliver (work for the holder of a session), ask
+//     (what is asked of one node), nodes (the bucket of nodes), delta (a model's
+//     output as it comes), tool (tools of other programs).
+//   - what clients ask: guest (tasks, queries, control), tail (lineage as it comes).
+package natsbus

@@ -1,0 +1,277 @@
+package natsbus
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// pullWhile takes tasks for a while, and returns how often one was
+// given to a log.
+func pullWhile(t *testing.T, c *Conn, d time.Duration, in Intake) (taken int) {
+	t.Helper()
+	accept := in.Accept
+	in.Accept = func(ctx context.Context, task run.Task) error {
+		taken++
+		if accept == nil {
+			return nil
+		}
+		return accept(ctx, task)
+	}
+	if in.Offers == nil {
+		in.Offers = func(string) (string, bool) { return "1", true }
+	}
+	stop := background(t, func(ctx context.Context) error { return c.PullTasks(ctx, &in) })
+	time.Sleep(d)
+	synctest.Wait()
+	stop()
+	return taken
+}
+
+// aliasOf is the entry of a task that a session was chosen for.
+func aliasOf(t *testing.T, c *Conn, tenant session.Tenant, body []byte) runAlias {
+	t.Helper()
+	in, err := messages.DecodeTask(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	task, err := in.Run(tenant, "w")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return runAlias{Digest: digestOf(task.Digest(), in.Session), Session: c.HomeOf(tenant, in.ID)}
+}
+
+// lettersAndTasks counts what lies in DLQ, and waiting in TASKS.
+func lettersAndTasks(t *testing.T, c *Conn) (letters, tasks uint64) {
+	t.Helper()
+	for stream, n := range map[string]*uint64{StreamDLQ: &letters, StreamTasks: &tasks} {
+		have, err := c.subjects(t.Context(), stream, ">")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range have {
+			*n += k
+		}
+	}
+	return letters, tasks
+}
+
+// TestHeldIsNotRefused delivers a task that a log holds, and that is refused where
+// it is delivered: because of what became of the run, as when it is pinned to
+// another revision, or because the node stood still since it found a reason. Its
+// log alone says how the run ends.
+func TestHeldIsNotRefused(t *testing.T) {
+	body := []byte(`{"id":"r1","input":"hi","fork_of":"talk:1"}`)
+	tenant := session.DefaultTenant
+	begin := func(t *testing.T, c *Conn) {
+		t.Helper()
+		a := aliasOf(t, c, tenant, body)
+		if _, _, _, err := createAlias(t.Context(), c, runAliasSubject(tenant, "r1"), a); err != nil {
+			t.Error(err)
+		}
+		submitTo(t, c.Log(), session.Key{Tenant: tenant, ID: a.Session}, "r1")
+	}
+	name := func(t *testing.T, c *Conn) {
+		t.Helper()
+		if _, err := c.resolveSession(t.Context(), tenant, "talk", true); err != nil {
+			t.Error(err)
+		}
+	}
+	for how, play := range map[string]func(t *testing.T, c *Conn, w *wire) Intake{
+		"pinned": func(t *testing.T, c *Conn, _ *wire) Intake {
+			name(t, c)
+			begin(t, c)
+			return Intake{Accept: func(context.Context, run.Task) error { return fmt.Errorf("pinned: %w", run.ErrNotSupported) }}
+		},
+		"found no session to fork": func(t *testing.T, c *Conn, w *wire) Intake {
+			other := dial(t, &c.o)
+			hook, fired := once(`"refused"`, func([]byte) bool {
+				w.set(nil, nil)
+				name(t, other)
+				begin(t, other)
+				return true
+			})
+			w.set(nil, hook)
+			t.Cleanup(func() {
+				if !fired() {
+					t.Error("it was not about to be refused")
+				}
+			})
+			return Intake{}
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+				in := play(t, c, w)
+				if _, err := c.js.Publish(t.Context(), messages.TaskSubject(tenant, "w"), body); err != nil {
+					t.Fatal(err)
+				}
+				pullWhile(t, c, time.Minute, in)
+				letters, tasks := lettersAndTasks(t, c)
+				if state := toldOf(t, c, tenant, "r1"); state != "" || letters != 0 || tasks != 0 {
+					t.Errorf("its result says %q, %d dead letters, %d tasks wait", state, letters, tasks)
+				}
+			})
+		})
+	}
+}
+
+// TestRefusedMeanwhile gets a task into its log so late, as after the node stood still,
+// that another delivery has given it up: the run does not go on.
+func TestRefusedMeanwhile(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Conn, _ *wire) {
+		tenant, body := session.DefaultTenant, []byte(`{"id":"r1","input":"hi"}`)
+		subject := runAliasSubject(tenant, "r1")
+		var signals []run.Signal
+		if _, err := c.js.Publish(t.Context(), messages.TaskSubject(tenant, "w"), body); err != nil {
+			t.Fatal(err)
+		}
+		taken := pullWhile(t, c, time.Minute, Intake{
+			Accept: func(ctx context.Context, _ run.Task) error {
+				have, revision, err := readAlias[runAlias](ctx, c, subject)
+				if err != nil {
+					return err
+				}
+				have.Refused = CodeUnknownWorkflow
+				_, _, _, err = putAlias(ctx, c, subject, revision, have)
+				return err
+			},
+			Signal: func(_ context.Context, s run.Signal) error {
+				signals = append(signals, s)
+				return nil
+			},
+		})
+		if taken != 1 || len(signals) != 1 || signals[0].Run != "r1" || signals[0].Cancel == nil {
+			t.Errorf("given to a log %d times, signals %+v; want a cancel", taken, signals)
+		}
+	})
+}
+
+// TestArchivedComesOnce delivers a task again whose run ended, and whose session is
+// purged, while nobody offers its workflow any more. It neither comes for ever nor
+// is it refused.
+func TestArchivedComesOnce(t *testing.T) {
+	besideOperator(t, func(t *testing.T, c, op *Conn) {
+		k, _, _ := buried(t, c, op)
+		tenant, body := k.Tenant, []byte(`{"id":"r1","input":"hi"}`)
+		a := aliasOf(t, c, tenant, body)
+		a.Session = k.ID
+		if _, _, _, err := createAlias(t.Context(), c, runAliasSubject(tenant, "r1"), a); err != nil {
+			t.Fatal(err)
+		}
+		r := messages.RefusedResult("r1", "w", messages.Error{}, time.Now())
+		r.State = run.Succeeded
+		if err := c.putResult(t.Context(), tenant, r, false); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.js.Publish(t.Context(), messages.TaskSubject(tenant, "w"), body); err != nil {
+			t.Fatal(err)
+		}
+		pullWhile(t, c, 3*time.Minute, Intake{Offers: func(string) (string, bool) { return "", false }})
+		letters, tasks := lettersAndTasks(t, c)
+		if state := toldOf(t, c, tenant, "r1"); state != run.Succeeded || letters != 0 || tasks != 0 {
+			t.Errorf("its result says %q, %d dead letters, %d tasks wait", state, letters, tasks)
+		}
+	})
+}
+
+// TestRefusalGoesOn delivers a task again of which is noted that it was refused,
+// because the node that did so ended then. It is kept and told, and kept once
+// however long that cannot be told.
+func TestRefusalGoesOn(t *testing.T) {
+	for name, away := range map[string]time.Duration{"at once": 0, "later": 3 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+				tenant := session.DefaultTenant
+				body := []byte(`{"id":"r1","input":"hi"}`)
+				a := aliasOf(t, c, tenant, body)
+				a.Refused = run.CodeNotFound
+				if _, _, _, err := createAlias(t.Context(), c, runAliasSubject(tenant, "r1"), a); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := c.js.Publish(t.Context(), messages.TaskSubject(tenant, "w"), body); err != nil {
+					t.Fatal(err)
+				}
+				if away > 0 {
+					w.set(nil, func(b []byte) bool {
+						if bytes.Contains(b, []byte("PUB rath.run.")) {
+							for i := bytes.Index(b, []byte(".result ")); i > 0; i = -1 {
+								copy(b[i:], ".resulx ") // nobody listens there
+							}
+						}
+						return true
+					})
+					time.AfterFunc(away, func() { w.set(nil, nil) })
+				}
+				taken := pullWhile(t, c, away+time.Minute, Intake{})
+				letters, tasks := lettersAndTasks(t, c)
+				if state := toldOf(t, c, tenant, "r1"); taken != 0 || state != run.Failed || letters != 1 || tasks != 0 {
+					t.Errorf("given to a log %d times, its result says %q, %d dead letters, %d tasks wait", taken, state, letters, tasks)
+				}
+			})
+		})
+	}
+}
+
+// TestLaggingRegistry submits a task of a workflow that another pool has put on offer,
+// while the replica that is asked does not know that yet. It is not refused.
+func TestLaggingRegistry(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+		if err := c.Register(t.Context(), "gpu", []messages.Workflow{{Name: "w", Revision: "1"}}); err != nil {
+			t.Fatal(err)
+		}
+		hook, fired := once(`REGISTRY.workflow.\u003e`, replace(`workflow.`, `workfloo.`))
+		w.set(nil, hook)
+		if _, err := c.js.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, "w"), []byte(`{"id":"r1","input":"hi"}`)); err != nil {
+			t.Fatal(err)
+		}
+		queued := 0
+		pullWhile(t, c, time.Minute, Intake{
+			Offers:  func(string) (string, bool) { return "", false },
+			Enqueue: func(context.Context, run.Task, *run.CancelRequested) error { queued++; return nil },
+		})
+		letters, tasks := lettersAndTasks(t, c)
+		if !fired() || queued != 1 || letters != 0 || tasks != 0 {
+			t.Errorf("replicas were asked: %v, given to a log %d times, %d dead letters, %d tasks wait", fired(), queued, letters, tasks)
+		}
+	})
+}
+
+// TestOfferOutlivesRun offers a run to nodes that do not offer its workflow any more.
+// The offer waits for one that does until the run has ended.
+func TestOfferOutlivesRun(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Conn, _ *wire) {
+		k := session.Key{Tenant: session.DefaultTenant, ID: c.HomeOf(session.DefaultTenant, "r1")}
+		offer := run.Work{Task: &run.Task{ID: "r1", Workflow: "gone", Session: k, Resume: true}}
+		if err := c.PublishWork(t.Context(), DefaultPool, messages.ClassInteractive, offer); err != nil {
+			t.Fatal(err)
+		}
+		stop := background(t, func(ctx context.Context) error {
+			return c.PullWork(ctx, DefaultPool, func() int { return 1 }, func(context.Context, run.Work) error {
+				return fmt.Errorf("not offered here: %w", run.ErrNotSupported)
+			})
+		})
+		for _, ended := range []bool{false, true} {
+			if ended {
+				r := messages.RefusedResult("r1", "gone", messages.Error{Code: run.CodeCancelled}, time.Now())
+				if err := c.putResult(t.Context(), k.Tenant, r, false); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(time.Minute)
+			left, err := c.subjects(t.Context(), StreamWork, prefixWork+">")
+			if err != nil || len(left) == 0 != ended {
+				t.Errorf("the run has ended: %v; offers are left: %v, %v", ended, left, err)
+			}
+		}
+		stop()
+	})
+}

@@ -1,0 +1,162 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// refusedLetter has a task refused, and returns the number of its letter.
+func refusedLetter(t *testing.T, c *Conn) string {
+	t.Helper()
+	if _, err := c.js.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, "w"), []byte(`{"id":"r1","input":"hi"}`)); err != nil {
+		t.Fatal(err)
+	}
+	pullWhile(t, c, time.Second, Intake{Offers: func(string) (string, bool) { return "", false }})
+	all := listedLetters(t, c)
+	if len(all) != 1 {
+		t.Fatalf("letters %+v", all)
+	}
+	return strconv.FormatUint(all[0].At, 10)
+}
+
+// listedLetters are those that nobody has dealt with.
+func listedLetters(t *testing.T, c *Conn) []messages.StoredLetter {
+	t.Helper()
+	page, err := answerer{c: c}.letters(t.Context(), session.DefaultTenant, messages.Query{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return page.(messages.DeadLetters).Letters
+}
+
+// TestLetterEndsOnce has two deal with one letter at the same time: the node of the
+// first stands still when it has seen that nobody has, and is about to say that he
+// does. He is told what the other one did, and the task is submitted once, or not at
+// all where that was to drop it.
+func TestLetterEndsOnce(t *testing.T) {
+	for name, tc := range map[string]struct {
+		late, early string
+		refused     bool
+		tasks       uint64
+	}{
+		"a retry after a drop":  {messages.VerbLetterRetry, messages.VerbLetterDrop, true, 0},
+		"a drop after a retry":  {messages.VerbLetterDrop, messages.VerbLetterRetry, true, 1},
+		"a drop after a drop":   {messages.VerbLetterDrop, messages.VerbLetterDrop, true, 0},
+		"a retry after a retry": {messages.VerbLetterRetry, messages.VerbLetterRetry, false, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+				at := refusedLetter(t, c)
+				other := dial(t, &c.o)
+				var early, late string
+				var earlyErr error
+				hook, fired := once(`"end":"`, func([]byte) bool {
+					w.set(nil, nil)
+					early, earlyErr = other.controlDead(t.Context(), session.DefaultTenant, at, tc.early, messages.Control{By: "ann"})
+					return true
+				})
+				w.set(nil, hook)
+				late, err := c.controlDead(t.Context(), session.DefaultTenant, at, tc.late, messages.Control{By: "bob"})
+				if !fired() || earlyErr != nil || errors.Is(err, run.ErrState) != tc.refused || err == nil && early != late {
+					t.Errorf("stood still: %v; the first is told %q, %v, and the second %q, %v", fired(), early, earlyErr, late, err)
+				}
+				if _, tasks := lettersAndTasks(t, c); tasks != tc.tasks || len(listedLetters(t, c)) != 0 {
+					t.Errorf("%d tasks, letters %+v", tasks, listedLetters(t, c))
+				}
+			})
+		})
+	}
+}
+
+// TestLetterHalfRetried has a node end when it has said that it retries a letter, and
+// has not submitted the task. The letter stays on the list, it cannot be dropped,
+// and who retries it again gets the same run.
+func TestLetterHalfRetried(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+		at := refusedLetter(t, c)
+		ending, end := context.WithCancel(t.Context())
+		hook, fired := once("PUB rath.task.", func(b []byte) bool {
+			end()
+			return replace("PUB rath.task.", "PUB rath.tusk.")(b) // nobody listens there
+		})
+		w.set(nil, hook)
+		if id, err := c.controlDead(ending, session.DefaultTenant, at, messages.VerbLetterRetry, messages.Control{}); err == nil || !fired() {
+			t.Fatalf("run %s, about to be submitted: %v", id, fired())
+		}
+		if _, tasks := lettersAndTasks(t, c); tasks != 0 || len(listedLetters(t, c)) != 1 {
+			t.Errorf("%d tasks, letters %+v", tasks, listedLetters(t, c))
+		}
+		if _, err := c.controlDead(t.Context(), session.DefaultTenant, at, messages.VerbLetterDrop, messages.Control{}); !errors.Is(err, run.ErrState) {
+			t.Errorf("dropped: %v", err)
+		}
+		for range 2 {
+			id, err := c.controlDead(t.Context(), session.DefaultTenant, at, messages.VerbLetterRetry, messages.Control{})
+			if _, tasks := lettersAndTasks(t, c); err != nil || id != "r1-r"+at || tasks != 1 || len(listedLetters(t, c)) != 0 {
+				t.Errorf("run %s, %v; %d tasks, letters %+v", id, err, tasks, listedLetters(t, c))
+			}
+		}
+	})
+}
+
+// TestOneLetter refuses one task twice: the acknowledgement is lost after the first
+// time, or a node stands still before it notes the refusal, or before it stores the
+// letter, while another one refuses it. There is one letter.
+func TestOneLetter(t *testing.T) {
+	const ok = `{"id":"r1","input":"hi"}`
+	nobody := Intake{Offers: func(string) (string, bool) { return "", false }}
+	for name, body := range map[string]string{"unknown workflow": ok, "id of another task": `{"id":"r1","input":"other"}`, "no JSON": "hello"} {
+		for fault, mark := range map[string]string{"lost ack": "PUB $JS.ACK." + StreamTasks, "stands still before the note": `"refused":"`, "stands still before the letter": "PUB rath.dlq."} {
+			t.Run(name+", "+fault, func(t *testing.T) {
+				inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+					if body != ok {
+						a := aliasOf(t, c, session.DefaultTenant, []byte(ok))
+						if _, _, _, err := createAlias(t.Context(), c, runAliasSubject(session.DefaultTenant, "r1"), a); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if _, err := c.js.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, "w"), []byte(body)); err != nil {
+						t.Fatal(err)
+					}
+					if fault == "lost ack" {
+						hook, fired := once(mark, replace("PUB $JS.ACK.", "PUB $JS.ICK."))
+						w.set(nil, hook)
+						pullWhile(t, c, time.Minute, nobody)
+						if letters, tasks := lettersAndTasks(t, c); !fired() || letters != 1 || tasks != 0 {
+							t.Errorf("an acknowledgement was lost: %v; %d letters, %d tasks wait", fired(), letters, tasks)
+						}
+						return
+					}
+					consumer, err := c.openQueue(t.Context(), tasksQueue())
+					if err != nil {
+						t.Fatal(err)
+					}
+					batch, err := consumer.Fetch(1)
+					if err != nil {
+						t.Fatal(err)
+					}
+					m := <-batch.Messages()
+					other := dial(t, &c.o)
+					second := fate(later)
+					hook, fired := once(mark, func([]byte) bool {
+						w.set(nil, nil)
+						second = (&intake{c: other, Intake: nobody, offers: other.newCatalog()}).handle(t.Context(), m)
+						return true
+					})
+					w.set(nil, hook)
+					first := (&intake{c: c, Intake: nobody, offers: c.newCatalog()}).handle(t.Context(), m)
+					noted := body != "hello" || mark != `"refused":"` // one without an id is not
+					if letters, _ := lettersAndTasks(t, c); first != done || fired() != noted || noted && second != done || letters != 1 {
+						t.Errorf("stood still: %v; it was refused: %v and %v; %d letters", fired(), first == done, second == done, letters)
+					}
+				})
+			})
+		}
+	}
+}

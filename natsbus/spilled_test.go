@@ -1,0 +1,93 @@
+package natsbus
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// TestSpilledMeanwhile relays a commit that submits a run and whose data lies in a
+// blob, while nobody answers for blobs: until the relay ends and another one goes
+// on, or for longer than anybody waits. The run is offered, and told, once they
+// can be read.
+func TestSpilledMeanwhile(t *testing.T) {
+	for name, tc := range map[string]struct {
+		away time.Duration
+		ends bool
+	}{"the relay ends": {5 * time.Second, true}, "for long": {3 * patience, false}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o, w := nodeOptions(natstest.Start(t, nil)), &wire{}
+				other := dial(t, o)
+				if err := other.Provision(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				relay := func() (stop func()) {
+					c := w.dial(t, o)
+					return background(t, func(ctx context.Context) error { return c.StartRelay(ctx, nil).Wait() })
+				}
+				stop := relay()
+				time.Sleep(3 * time.Second)
+				var asked atomic.Int32
+				w.set(nil, func(b []byte) bool {
+					for {
+						i := bytes.Index(b, []byte("GET.BLOB"))
+						if i < 0 {
+							return true
+						}
+						asked.Add(1)
+						copy(b[i:], "GEX") // nobody listens there
+					}
+				})
+				k := session.Key{Tenant: session.DefaultTenant, ID: other.HomeOf(session.DefaultTenant, "r1")}
+				submitted, err := run.NewEvent(run.KindSubmitted, map[string]any{
+					"digest": "d", "task": map[string]any{"run": "r1", "workflow": "w", "input": strings.Repeat("many words ", 10_000)},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				first := commit(k, session.Position{}, "hi")
+				first.Events = append(first.Events, submitted)
+				mustAppend(t, other.Log(), session.Position{}, first)
+				time.Sleep(tc.away)
+				synctest.Wait()
+				if asked.Load() == 0 {
+					t.Error("no blob was asked for: the test shows nothing")
+				}
+				if tc.ends {
+					stop()
+				}
+				w.set(nil, nil)
+				if tc.ends {
+					stop = relay()
+				}
+				time.Sleep(30 * time.Second)
+				stop()
+				offers, err := other.subjects(t.Context(), StreamWork, prefixWork+">")
+				if err != nil || len(offers) != 1 {
+					t.Errorf("offers %v, %v; want one of the run", offers, err)
+				}
+				told := 0
+				for m, err := range other.each(t.Context(), StreamLineage, prefixLineage+">", 1) {
+					if err != nil {
+						t.Fatal(err)
+					}
+					if bytes.Contains(m.Data, []byte(`"r1"`)) {
+						told++
+					}
+				}
+				if told == 0 {
+					t.Error("no record of the run was published")
+				}
+			})
+		})
+	}
+}

@@ -487,7 +487,9 @@ func TestTwentyNodes(t *testing.T) {
 		t.Logf("five of twenty seen dead by all after %v", took)
 		nodes[3].about.Store(&Node{Pools: []string{"default"}, Slots: 4, FreeSlots: 2})
 		nodes[3].Update()
-		f.until(2*time.Second, nodes[9], func() bool {
+		// Gossip brings it in a second to nearly all; whom every packet of it missed is
+		// told when two nodes exchange all that they know.
+		f.until(2*pushPullEvery, nodes[9], func() bool {
 			return slices.ContainsFunc(nodes[9].List(), func(n Node) bool { return n.Name == "node-3" && n.FreeSlots == 2 })
 		})
 	})

@@ -35,7 +35,7 @@ func (n *Instance) serveNode(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.own = append(n.own, drain)
+	n.own.add(drain)
 	replay, err := n.conn.ServeNode(ctx, n.incarnation, messages.NodeReplay, func(ctx context.Context, body []byte) (any, error) {
 		r, err := messages.DecodeNodeRun(body)
 		if err != nil {
@@ -51,7 +51,7 @@ func (n *Instance) serveNode(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.own = append(n.own, replay)
+	n.own.add(replay)
 	return nil
 }
 

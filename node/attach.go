@@ -2,11 +2,7 @@ package node
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/natsbus"
@@ -32,14 +28,14 @@ func Attach(ctx context.Context, opts *Options) (*Instance, error) {
 		n.o = *opts
 	}
 	n.defaults()
-	a, err := readAttachment(n.attachFile())
+	a, err := readAttachment(attachFile(n.o.Store))
 	if err != nil {
 		return nil, err
 	}
 	n.o.NATS, n.o.Level = a.URL, a.Level
 	user, password := a.User, a.Password
 	login := func() (string, string) {
-		if now, err := readAttachment(n.attachFile()); err == nil { // a node draws a password when it starts
+		if now, err := readAttachment(attachFile(n.o.Store)); err == nil { // a node draws a password when it starts
 			user, password = now.User, now.Password
 		}
 		return user, password
@@ -69,19 +65,4 @@ func (n *Instance) Member() *Options {
 		o.Monitor = []string{fmt.Sprintf("http://127.0.0.1:%d", n.o.MonitorPort)}
 	}
 	return o
-}
-
-func readAttachment(name string) (attachment, error) {
-	var a attachment
-	data, err := os.ReadFile(name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return a, fmt.Errorf("node: no node runs here: there is no %s: %w", name, client.ErrUnreachable)
-	case err != nil:
-		return a, fmt.Errorf("node: %w", err)
-	}
-	if err := json.Unmarshal(data, &a); err != nil || a.URL == "" {
-		return a, fmt.Errorf("node: %s does not say where a node listens; remove it: %w", name, client.ErrUnreachable)
-	}
-	return a, nil
 }

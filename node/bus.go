@@ -18,31 +18,29 @@ import (
 func (n *Instance) serve(ctx context.Context) error {
 	var services context.Context
 	services, n.stop = context.WithCancelCause(context.WithoutCancel(ctx))
-	if err := n.offer(ctx); err != nil {
+	if err := n.sitOut(ctx, n.offer); err != nil {
 		return err
 	}
-	// Requests that were taken are answered although the services end: close
-	// stops each of them and waits.
-	answering := context.WithoutCancel(services)
-	deliver, err := n.conn.ServeDeliver(answering, n.incarnation, n.delivered)
+	n.front, n.own = newDesk(services), newDesk(services)
+	deliver, err := n.conn.ServeDeliver(n.own.ctx, n.incarnation, n.delivered)
 	if err != nil {
 		return err
 	}
-	n.own = append(n.own, deliver)
-	control, err := n.conn.ServeControl(answering, n.system.Signal)
+	n.own.add(deliver)
+	control, err := n.conn.ServeControl(n.front.ctx, n.system.Signal)
 	if err != nil {
 		return err
 	}
-	n.front = append(n.front, control)
+	n.front.add(control)
 	relay := n.conn.StartRelay(services, n.relay(services)) // before questions are answered
 	n.background(services, "relay", func(context.Context) error { return relay.Wait() })
 	index := n.conn.NewIndex()
-	queries, err := n.conn.ServeQueries(answering, &natsbus.Queries{Index: index, Values: n.values, Replay: n.replay, Alive: n.alive()})
+	queries, err := n.conn.ServeQueries(n.front.ctx, &natsbus.Queries{Index: index, Values: n.values, Replay: n.replay, Alive: n.alive()})
 	if err != nil {
 		return err
 	}
-	n.front = append(n.front, queries)
-	if err := n.serveNode(answering); err != nil {
+	n.front.add(queries)
+	if err := n.serveNode(n.own.ctx); err != nil {
 		return err
 	}
 	n.background(services, "graph index", index.Run)

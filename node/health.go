@@ -232,23 +232,30 @@ const (
 	reachMost  = 5 * time.Second
 )
 
-// reach connects. With health endpoints it waits for external servers as long
-// as their absence may pass.
+// reach connects.
 func (n *Instance) reach(ctx context.Context) error {
-	for wait := reachFirst; ; wait = min(2*wait, reachMost) {
-		err := n.connect(ctx)
-		if err == nil || n.health == nil || n.o.NATS == "" || !natsbus.WillPass(err) {
-			return err
-		}
-		n.health.waits(err.Error())
-		n.log.Warn("waiting for the NATS servers", "err", err, "retry", wait.String())
+	return n.sitOut(ctx, func(ctx context.Context) error {
 		if n.conn != nil {
-			// Connected, but without its streams.
+			// Connected before, but without its streams.
 			if err := n.conn.Close(); err != nil {
 				n.log.Info("a connection did not close cleanly", "err", err)
 			}
 			n.conn = nil
 		}
+		return n.connect(ctx)
+	})
+}
+
+// sitOut takes a step of the start that asks servers. With health endpoints it
+// takes it again for as long as the absence of external servers may pass.
+func (n *Instance) sitOut(ctx context.Context, step func(context.Context) error) error {
+	for wait := reachFirst; ; wait = min(2*wait, reachMost) {
+		err := step(ctx)
+		if err == nil || n.health == nil || n.o.NATS == "" || !natsbus.WillPass(err) {
+			return err
+		}
+		n.health.waits(err.Error())
+		n.log.Warn("waiting for the NATS servers", "err", err, "retry", wait.String())
 		t := time.NewTimer(wait/2 + rand.N(wait))
 		select {
 		case <-t.C:

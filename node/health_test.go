@@ -1,9 +1,11 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -178,6 +180,59 @@ func TestHealthOverNATSAway(t *testing.T) {
 	if c, err := new(net.Dialer).DialContext(t.Context(), "tcp", address); err == nil {
 		c.Close()
 		t.Error("a closed node answers")
+	}
+}
+
+// TestHealthOverSilence starts a node whose connection breaks when it looks which
+// other nodes are there: it looks again.
+func TestHealthOverSilence(t *testing.T) {
+	server := natstest.Start(t, &natsserver.Options{NodePassword: "secret"})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var work sync.WaitGroup
+	t.Cleanup(func() {
+		l.Close()
+		work.Wait()
+	})
+	var breaks atomic.Int32
+	work.Go(func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := server.Dial()
+			if err != nil {
+				in.Close()
+				continue
+			}
+			work.Go(func() {
+				_, _ = io.Copy(in, out)
+				in.Close()
+			})
+			work.Go(func() {
+				defer out.Close()
+				for b := make([]byte, 1<<16); ; {
+					n, err := in.Read(b)
+					if err != nil || bytes.Contains(b[:n], []byte("DIRECT.GET.KV_NODE")) && breaks.Add(1) <= 3 {
+						return
+					}
+					if _, err := out.Write(b[:n]); err != nil {
+						return
+					}
+				}
+			})
+		}
+	})
+	s := begin(t, &Options{
+		NATS: "nats://" + l.Addr().String(), User: "node", Password: "secret", Level: "lazy",
+		Store: t.TempDir(), Health: "0", Drain: time.Second, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
+	echoed(t, s.started(t))
+	if n := breaks.Load(); n < 4 {
+		t.Errorf("its connection broke %d times", n)
 	}
 }
 

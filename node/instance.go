@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -48,11 +47,12 @@ type Instance struct {
 	system      *actors.System
 	members     *cluster.Members // nil without gossip
 	draining    atomic.Bool
+	release     func() error      // gives the store directory up; nil if it was not taken
 	isolation   sandbox.Isolation // what its sandboxes offer, "" if it opens none
 	wired       atomic.Bool       // system and isolation are set: gossip begins before
 
-	front      []*natsbus.Service      // what any node answers: others do while this one drains
-	own        []*natsbus.Service      // what only this one can answer: they end with it
+	front      *desk                   // what any node answers: others do while this one drains
+	own        *desk                   // what only this one can answer: it ends with it
 	stopIntake context.CancelFunc      // ends what brings in tasks
 	stop       context.CancelCauseFunc // ends all other services
 	work       sync.WaitGroup
@@ -71,6 +71,10 @@ func Start(ctx context.Context, opts *Options) (_ *Instance, err error) {
 		n.o = *opts
 	}
 	n.defaults()
+	if n.o.Slots < 0 || n.o.Drain < 0 {
+		return nil, fmt.Errorf("node: %d slots and %v to drain: neither may be negative; leave them out for %d and %v",
+			n.o.Slots, n.o.Drain, actors.DefaultSlots, actors.DefaultDrain)
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.Close())
@@ -169,7 +173,12 @@ func (n *Instance) connect(ctx context.Context) error {
 	if err := n.conn.Require(ctx, n.role()); err != nil {
 		return err
 	}
-	return n.conn.Provision(ctx)
+	err = n.conn.Provision(ctx)
+	if n.server != nil && n.server.MaxStore() < natsbus.MinStoreBytes && errors.Is(err, natsbus.ErrFull) {
+		return fmt.Errorf("node: store directory %s: of what its disk has free a store may take three quarters, which are %d MiB, and a new one needs %d MiB: "+
+			"free some space or name another directory with --store: %w", n.o.Store, n.server.MaxStore()>>20, natsbus.MinStoreBytes>>20, natsbus.ErrFull)
+	}
+	return err
 }
 
 // role is what the node's credentials are for.
@@ -184,7 +193,7 @@ func (n *Instance) role() messages.Role {
 func (n *Instance) wire(ctx context.Context) error {
 	n.events = n.conn.Log()
 	n.values = run.NewValues(n.events)
-	n.memories = &memories{dir: filepath.Join(n.o.Store, "memory")}
+	n.memories = &memories{dir: filepath.Join(n.o.Store, "memory"), log: n.log}
 	if n.o.Models == nil {
 		models, err := DefaultModels(n.o.Env, n.o.Model)
 		if err != nil {
@@ -228,11 +237,18 @@ func (n *Instance) wire(ctx context.Context) error {
 }
 
 // workspaces prepares the directories of sandboxes and removes what a former
-// process left: this one holds the store, so nothing there is in use.
+// process left. It takes the store for this node first, so nothing there is in
+// use: another node of external servers could be given the same by mistake.
 func (n *Instance) workspaces(ctx context.Context) (flow.Workspaces, error) {
 	dir, err := filepath.Abs(n.o.Store)
 	if err != nil {
 		return flow.Workspaces{}, fmt.Errorf("node: store directory: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return flow.Workspaces{}, fmt.Errorf("node: store directory: %w; name another one with -store", err)
+	}
+	if n.release, err = natsserver.Hold(dir); err != nil {
+		return flow.Workspaces{}, fmt.Errorf("node: %w", err)
 	}
 	boxes, work := filepath.Join(dir, "boxes"), filepath.Join(dir, "work")
 	if _, err := local.Reap(ctx, boxes, nil); err != nil {
@@ -303,6 +319,27 @@ const relayLast = 5 * time.Second
 // leaves.
 const leaveLast = 2 * time.Second
 
+// restLast bounds how long Close waits for the services to end.
+const restLast = 10 * time.Second
+
+// rest waits until the services have ended. One that does not is left to what ends
+// after it, the connection above all: a node that stops must not hang.
+func (n *Instance) rest() error {
+	done := make(chan struct{})
+	go func() { // it outlives this call only with what it waits for
+		n.work.Wait()
+		close(done)
+	}()
+	limit := time.NewTimer(restLast)
+	defer limit.Stop()
+	select {
+	case <-done:
+		return nil
+	case <-limit.C:
+		return fmt.Errorf("node: not all services ended within %v of being told to; what they held goes on elsewhere, or at the next start", restLast)
+	}
+}
+
 // Close drains the node: it takes no more tasks, lets runs go on for at most
 // Options.Drain, releases those that are left, and ends everything that Start
 // began. Closing twice waits for the same end.
@@ -330,9 +367,7 @@ func (n *Instance) close() error {
 	if n.stopIntake != nil {
 		n.stopIntake()
 	}
-	for _, s := range n.front {
-		errs = append(errs, s.Stop())
-	}
+	errs = append(errs, n.front.close())
 	if n.system != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), n.o.Drain)
 		errs = append(errs, n.system.Park(ctx))
@@ -345,19 +380,17 @@ func (n *Instance) close() error {
 			n.log.Warn("the next start publishes the rest of the lineage", "error", err)
 		}
 		cancel()
-		for _, s := range n.own {
-			errs = append(errs, s.Stop())
-		}
+		errs = append(errs, n.own.close())
 		n.stop(run.ErrShutdown)
 	}
-	n.work.Wait()
+	errs = append(errs, n.rest())
 	if n.members != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), leaveLast)
 		errs = append(errs, n.members.Leave(ctx), n.members.Close())
 		cancel()
 	}
 	if n.server != nil {
-		errs = append(errs, removeIfOurs(n.attachFile()))
+		errs = append(errs, removeIfOurs(attachFile(n.o.Store)))
 	}
 	if n.memories != nil {
 		errs = append(errs, n.memories.close())
@@ -370,60 +403,10 @@ func (n *Instance) close() error {
 		errs = append(errs, n.server.Shutdown(ctx))
 		cancel()
 	}
+	if n.release != nil {
+		errs = append(errs, n.release())
+	}
 	return errors.Join(errs...)
-}
-
-// attachment is what a node that listens leaves in its store for the tools of
-// the same user.
-type attachment struct {
-	PID      int    `json:"pid"`
-	URL      string `json:"url"`
-	User     string `json:"user"`
-	Password string `json:"password"`
-	Level    string `json:"level"`
-	// ToolUser and ToolPassword are for programs that have tools.
-	ToolUser     string `json:"tool_user"`
-	ToolPassword string `json:"tool_password"`
-	// OperatorUser and OperatorPassword may delete and purge.
-	OperatorUser     string `json:"operator_user"`
-	OperatorPassword string `json:"operator_password"`
-}
-
-func (n *Instance) attachFile() string { return filepath.Join(n.o.Store, "node.json") }
-
-// announce writes how to reach this node into its store, readable by this user
-// only.
-func (n *Instance) announce() error {
-	if n.server == nil || n.server.URL() == "" {
-		return nil
-	}
-	user, password := n.server.Node()
-	toolUser, toolPassword := n.server.Tool()
-	operatorUser, operatorPassword := n.server.Operator()
-	data, err := json.Marshal(attachment{
-		PID: os.Getpid(), URL: n.server.URL(), User: user, Password: password, Level: n.o.Level,
-		ToolUser: toolUser, ToolPassword: toolPassword, OperatorUser: operatorUser, OperatorPassword: operatorPassword,
-	})
-	if err != nil {
-		return err
-	}
-	tmp := n.attachFile() + ".new"
-	if err := errors.Join(os.WriteFile(tmp, data, 0o600), os.Rename(tmp, n.attachFile())); err != nil {
-		return fmt.Errorf("node: write %s: %w", n.attachFile(), err)
-	}
-	return nil
-}
-
-func removeIfOurs(name string) error {
-	data, err := os.ReadFile(name)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	var a attachment
-	if err != nil || json.Unmarshal(data, &a) != nil || a.PID != os.Getpid() {
-		return err
-	}
-	return os.Remove(name)
 }
 
 // HomeOf is the session of a run whose task named none.

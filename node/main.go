@@ -74,7 +74,7 @@ func options(args []string, env func(string) string, stderr io.Writer, r Routing
 	flags.StringVar(&o.Name, "name", env("RATH_NAME"), "stable `name` of the node, such as its pod's (RATH_NAME)")
 	flags.StringVar(&o.Pool, "pool", env("RATH_POOL"), "`pool` of the node; all nodes of one offer the same workflows (RATH_POOL; default)")
 	if o.Routing == RouteOnly {
-		flags.StringVar(&o.HTTP, "http", env("RATH_HTTP"), "`address` to serve HTTP at; a port alone is this machine only (RATH_HTTP)")
+		flags.StringVar(&o.HTTP, "http", env("RATH_HTTP"), "second `address` of /livez and /readyz, for a service; a port alone is this machine only (RATH_HTTP)")
 	} else {
 		flags.BoolFunc("routers", "routers run beside this node: leave the workflows auto and fanout to them (RATH_ROUTERS=true)", func(s string) error {
 			return o.Routing.set(s)
@@ -128,7 +128,11 @@ func runMain(args []string, env func(string) string, stderr io.Writer, r Routing
 	if off := protection.Off(); len(off) > 0 {
 		o.Logger.Error("this program is for tests only: it leaves out protections and will lose or repeat work", "off", off)
 	}
-	o.Logger.Info("node is up", "incarnation", n.Incarnation(), "nats", n.URL(), "store", o.Store, "level", n.Level())
+	servers := n.URL()
+	if o.NATS != "" {
+		servers = n.conn.Servers() // the address may hold a password
+	}
+	o.Logger.Info("node is up", "incarnation", n.Incarnation(), "nats", servers, "store", o.Store, "level", n.Level())
 	select {
 	case <-ctx.Done():
 	case <-n.Drained():

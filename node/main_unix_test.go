@@ -63,6 +63,49 @@ func TestMainWaitsForServers(t *testing.T) {
 	}
 }
 
+// TestMainTellsNoPassword starts the program with the password in the address of
+// its servers: it says where they are, and not the password.
+func TestMainTellsNoPassword(t *testing.T) {
+	srv := natstest.Start(t, &natsserver.Options{Port: -1})
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	user, password := srv.Node()
+	at := strings.TrimPrefix(srv.URL(), "nats://")
+	cmd := exec.CommandContext(t.Context(), exe, "-level", "lazy", "-store", t.TempDir(), "-drain", "1s")
+	cmd.Env = append(os.Environ(), asNode+"=1", "NATS_URL=nats://"+user+":"+password+"@"+at)
+	log, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	said, up := "", false
+	for lines := bufio.NewScanner(log); !up && lines.Scan(); {
+		said += lines.Text() + "\n"
+		up = strings.Contains(lines.Text(), "node is up")
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Error(err)
+	}
+	rest, err := io.ReadAll(log)
+	if err != nil {
+		t.Error(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	said += string(rest)
+	if !up || !strings.Contains(said, `"nats":"nats://`+at+`"`) {
+		t.Errorf("it does not say where its servers are, %s:\n%s", at, said)
+	}
+	if strings.Contains(said, password) {
+		t.Errorf("it tells the password %s:\n%s", password, said)
+	}
+}
+
 // TestMainWithAnotherKey starts the program of a node with another key than the
 // fleet has: it ends, and says why and what to do, and no key.
 func TestMainWithAnotherKey(t *testing.T) {

@@ -72,7 +72,8 @@ type Options struct {
 	// Idle keeps the node from taking tasks: it only answers questions and
 	// control requests about what the store holds.
 	Idle bool
-	// Workflows are offered besides the built-in "agent" and "demo".
+	// Workflows are offered besides the built-in "agent", "demo", "fork" and "merge",
+	// and "auto" and "fanout" as Routing says.
 	Workflows []flow.Registration
 	// Tools may be named by tasks for the workflow "agent", besides the
 	// built-in ones.
@@ -96,8 +97,9 @@ type Options struct {
 	// servers cannot be reached yet waits for them, until the context of Start
 	// ends, instead of failing: who watches the endpoints need not restart it.
 	Health string
-	// HTTP is the address at which a router serves programs that do not speak
-	// NATS, written like Health and answering the same endpoints; "" is none.
+	// HTTP is a second address, written like Health, that answers the same
+	// endpoints and nothing else: routers have one that a service reaches. "" is
+	// none.
 	HTTP string
 	// OnWarning gets what authors of workflows should know.
 	OnWarning func(run.ID, string)

@@ -65,8 +65,8 @@ func (n *Instance) routed(builtin []flow.Registration) []flow.Registration {
 
 // onOffer returns what all pools offer. A registry that cannot be read ends
 // this attempt of a run, and not the run.
-func (n *Instance) onOffer(ctx context.Context) ([]messages.Workflow, error) {
-	all, err := n.conn.Workflows(ctx)
+func (n *Instance) onOffer(ctx context.Context, named ...string) ([]messages.Workflow, error) {
+	all, err := n.conn.Workflows(ctx, named...)
 	if err != nil && ctx.Err() == nil && !errors.Is(err, session.ErrUnavailable) {
 		err = fmt.Errorf("%w: %w", session.ErrUnavailable, err)
 	}

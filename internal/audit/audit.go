@@ -178,14 +178,17 @@ type Report struct {
 	Violations []Violation `json:"violations"`
 	Counts     []Count     `json:"counts"`          // in the order of Invariants
 	Newer      []Newer     `json:"newer,omitempty"` // what these schemas do not know
-	Messages   uint64      `json:"messages"`
-	Bytes      uint64      `json:"bytes"`
-	Commits    uint64      `json:"commits"`
-	Events     uint64      `json:"events"`
-	Sessions   uint64      `json:"sessions"`
-	Runs       uint64      `json:"runs"`
-	Open       uint64      `json:"open"`    // runs that have not ended
-	Foreign    uint64      `json:"foreign"` // messages in event streams that are no commits: readers skip them
+	// Missing are the streams that were not there: what they hold, and whether
+	// something should be there, was not checked.
+	Missing  []string `json:"missing,omitempty"`
+	Messages uint64   `json:"messages"`
+	Bytes    uint64   `json:"bytes"`
+	Commits  uint64   `json:"commits"`
+	Events   uint64   `json:"events"`
+	Sessions uint64   `json:"sessions"`
+	Runs     uint64   `json:"runs"`
+	Open     uint64   `json:"open"`    // runs that have not ended
+	Foreign  uint64   `json:"foreign"` // messages in event streams that are no commits: readers skip them
 }
 
 // OK reports whether nothing was broken.
@@ -370,6 +373,11 @@ func (a *audit) wanted(tenant string) bool { return a.o.Tenant == "" || a.o.Tena
 // finish makes the checks that need everything.
 func (a *audit) finish() {
 	a.finishNewer()
+	for _, stream := range []string{streamLineage, streamResult, streamDLQ, streamTasks, streamAlias} {
+		if !a.hasStream[stream] {
+			a.report.Missing = append(a.report.Missing, stream)
+		}
+	}
 	a.dig()
 	a.finishLinks()
 	a.finishRuns()

@@ -453,6 +453,22 @@ func TestProjections(t *testing.T) {
 	field := func(stream string, n int, name string, value any) func(*world) {
 		return func(w *world) { change(w, stream, n, func(_ *audit.Message, o object) { o[name] = value }) }
 	}
+	// record changes the first record of a kind.
+	record := func(kind string, edit func(object)) func(*world) {
+		return func(w *world) {
+			n := 0
+			for _, m := range w.others {
+				if m.Stream != "LINEAGE" {
+					continue
+				}
+				if n++; strings.Contains(m.Subject, "."+kind+".") {
+					change(w, "LINEAGE", n, func(_ *audit.Message, o object) { edit(o) })
+					return
+				}
+			}
+			t.Fatalf("no record of kind %s", kind)
+		}
+	}
 	for _, c := range []struct {
 		name, invariant, text string
 		edit                  func(*world)
@@ -476,6 +492,14 @@ func TestProjections(t *testing.T) {
 		}},
 		{"a record of another partition", audit.Lineage, "partition and seq", field("LINEAGE", 3, "partition", 4)},
 		{"a record of another epoch", audit.Lineage, "epoch 1 of the commit", field("LINEAGE", 3, "epoch", 2)},
+		{"a record of another run", audit.Lineage, "a run that the log tells of, found run r99", record("claimed", func(o object) { o["run"] = "r99" })},
+		{"a task of another run", audit.Lineage, "a run that the log tells of, found run r99", record("submitted", func(o object) { o["run"] = "r99" })},
+		{"an end of another run", audit.Lineage, "a run that the log tells of, found run r99", record("ended", func(o object) { o["run"] = "r99" })},
+		{"an end told otherwise", audit.Lineage, "state succeeded of run.ended, found failed", record("ended", func(o object) { o["state"] = "failed" })},
+		{"a branch closed otherwise", audit.Lineage, "of session.closed, found succeeded", record("closed", func(o object) { o["state"] = "succeeded" })},
+		{"an edge to another session", audit.Lineage, "the parents of the session", record("forked", func(o object) { o["parents"].([]any)[0].(object)["session"] = "s9" })},
+		{"an edge to another version", audit.Lineage, "the parents of the session", record("forked", func(o object) { o["parents"].([]any)[0].(object)["version"] = 77 })},
+		{"a fork without an edge", audit.Lineage, "the parents of the session", record("forked", func(o object) { delete(o, "parents") })},
 		{"a record that is none", audit.Lineage, "as in record.v1", field("LINEAGE", 3, "kind", 4)},
 		{"a result is missing", audit.Results, "none in RESULT", func(w *world) { drop(w, "RESULT", 1) }},
 		{"a result of another state", audit.Results, "state succeeded", field("RESULT", 1, "state", "failed")},

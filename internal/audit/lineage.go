@@ -119,17 +119,27 @@ func (l *log) codesOf(seq uint64) []byte {
 }
 
 type recordData struct {
-	Commit    uint64 `json:"commit"`
-	Epoch     uint64 `json:"epoch"`
-	Hash      string `json:"hash"`
-	K         int    `json:"k"`
-	Kind      string `json:"kind"`
-	Partition uint64 `json:"partition"`
-	Root      string `json:"root"`
-	Run       string `json:"run"`
-	Seq       uint64 `json:"seq"`
-	Session   string `json:"session"`
-	Tenant    string `json:"tenant"`
+	Commit    uint64       `json:"commit"`
+	Epoch     uint64       `json:"epoch"`
+	Hash      string       `json:"hash"`
+	K         int          `json:"k"`
+	Kind      string       `json:"kind"`
+	Parents   []recordEdge `json:"parents"`
+	Partition uint64       `json:"partition"`
+	Root      string       `json:"root"`
+	Run       string       `json:"run"`
+	Seq       uint64       `json:"seq"`
+	Session   string       `json:"session"`
+	State     string       `json:"state"`
+	Tenant    string       `json:"tenant"`
+}
+
+// recordEdge is an edge of the graph as records tell it.
+type recordEdge struct {
+	Commit  uint64 `json:"commit"`
+	Hash    string `json:"hash"`
+	Session string `json:"session"`
+	Version uint64 `json:"version"`
 }
 
 // record takes a message of LINEAGE.
@@ -219,11 +229,52 @@ func (s *lineageState) place(a *audit, l *log, r *recordData, codes []byte, wron
 		if !slices.Contains(kind.records, r.Kind) {
 			wrong(r, "a record of "+kind.event, "kind "+r.Kind)
 		}
+		if expected, found := a.otherwise(l, kind.event, r); expected != "" {
+			wrong(r, expected, found)
+		}
 	}
 	codes[r.K] |= codeSeen
 	if !known && !s.whole {
 		s.forgive(a, l.stream, r.Seq, r.K)
 	}
+}
+
+// otherwise says what a record tells otherwise than the log, in what people find
+// sessions and runs by: the edges of the graph, whose run it is, and how runs and
+// branches ended.
+func (a *audit) otherwise(l *log, event string, r *recordData) (expected, found string) {
+	switch event {
+	case sessionOpened:
+		var edges []recordEdge
+		for _, p := range l.opened.Parents {
+			edges = append(edges, recordEdge{p.Seq, p.Hash, p.Session, p.Version})
+		}
+		if l.opened.Kind != "" && !slices.Equal(r.Parents, edges) {
+			return fmt.Sprintf("the parents of the session, %v", edges), fmt.Sprint(r.Parents)
+		}
+		return "", ""
+	case sessionClosed:
+		if l.closed != nil && r.State != l.closed.State {
+			return "state " + l.closed.State + " of session.closed", r.State
+		}
+		return "", ""
+	}
+	if ns, _, _ := strings.Cut(event, "."); r.Run == "" || ns != "run" && ns != "step" {
+		return "", ""
+	}
+	if l.runs[r.Run] == nil {
+		return "a run that the log tells of", "run " + r.Run
+	}
+	g := a.runs[key{l.tenant, r.Run}]
+	switch {
+	case event == runSubmitted && g.home != l:
+		return "a run with its home here", "run " + r.Run
+	case r.Kind == "ended" && (g.end == nil || g.home != l || g.end.commit != r.Commit):
+		return "the run that the commit ends", "run " + r.Run
+	case r.Kind == "ended" && g.end.state != r.State:
+		return "state " + g.end.state + " of run.ended", r.State
+	}
+	return "", ""
 }
 
 // forgive clears what was owed before the first record that is still there.

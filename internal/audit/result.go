@@ -151,7 +151,7 @@ func (a *audit) deadLetter(m Message) {
 		return
 	}
 	a.spoken(m, "", 0)
-	if len(parts) > 4 {
+	if len(parts) == 5 {
 		return // what became of a refused task
 	}
 	var d struct {

@@ -121,7 +121,7 @@ func TestUntaken(t *testing.T) {
 	w.other("RESULT", "rath.run.acme.x1.result", object{"code": "malformed", "ended_ms": 1, "run": "x1", "schema": 1, "state": "failed"})
 	w.other("RESULT", "rath.run.acme.x2.result", object{"code": "cancelled", "ended_ms": 1, "run": "x2", "schema": 1, "state": "cancelled"})
 	w.other("KV_ALIAS", "$KV.ALIAS.acme.run.x2", object{"cancelled": object{"reason": "stop", "run": "x2"}})
-	w.other("DLQ", "rath.dlq.acme.fix", object{"run": "x3"})
+	w.other("DLQ", "rath.dlq.acme.fix.task.7-1000000005", object{"run": "x3"})
 	w.other("DLQ", "rath.dlq.acme.fix.7", object{"run": "x4"})
 	w.other("TASKS", "rath.task.acme.fix", object{"id": "x5"})
 	told := lines(`{"op":"submit","tenant":"acme","run":"x1"}`, `{"op":"submit","tenant":"acme","run":"x2"}`, `{"op":"submit","tenant":"acme","run":"x3"}`,

@@ -269,10 +269,18 @@ func (w *world) derive(l *logbook, e *envelope) {
 		if kind == "" || told {
 			continue
 		}
-		w.other("LINEAGE", "rath.lineage."+l.tenant+"."+l.root+"."+kind+"."+l.id, object{
+		switch {
+		case f.child:
+			kind = "released"
+		case kind == "opened" && (f.data["kind"] == "fork" || f.data["kind"] == "implicit"):
+			kind = "forked"
+		}
+		record := object{
 			"commit": l.seq, "epoch": e.epoch, "hash": l.hash, "k": k, "kind": kind, "partition": 0, "root": l.root, "schema": 1, "seq": l.token,
 			"session": l.id, "summary": "x", "tenant": l.tenant, "time": f.time,
-		})
+		}
+		maps.Copy(record, tells(f))
+		w.other("LINEAGE", "rath.lineage."+l.tenant+"."+l.root+"."+kind+"."+l.id, record)
 		if f.kind == "run.ended" && !f.child {
 			r := object{
 				"schema": 1, "run": f.data["run"], "state": f.data["state"], "session": l.id, "ended_ms": f.time, "workflow": f.data["workflow"],
@@ -288,6 +296,31 @@ func (w *world) derive(l *logbook, e *envelope) {
 			w.other("KV_ALIAS", "$KV.ALIAS."+l.tenant+".run."+f.data["task"].(object)["run"].(string), object{"session": l.id, "digest": f.data["digest"]})
 		}
 	}
+}
+
+// tells returns what the record of an event says beside which one it is.
+func tells(f fact) object {
+	switch f.kind {
+	case "session.opened":
+		edges := []any{}
+		parents, _ := f.data["parents"].([]any) // a leaf has none
+		for _, p := range parents {
+			edge := pick(p.(object), "hash", "session", "version")
+			edge["commit"] = p.(object)["seq"]
+			edges = append(edges, edge)
+		}
+		return object{"parents": edges}
+	case "session.closed":
+		return pick(f.data, "state")
+	case "run.submitted":
+		return pick(f.data["task"].(object), "run")
+	case "run.ended":
+		if f.child {
+			return pick(f.data, "run")
+		}
+		return pick(f.data, "run", "state")
+	}
+	return pick(f.data, "run")
 }
 
 func pick(o object, names ...string) object {

@@ -44,6 +44,9 @@ func (p *pruning) archive(ctx context.Context, t *natsbus.Tree, name string) (in
 	if err != nil {
 		return 0, err
 	}
+	if n, most := int64(len(data)), 2*p.o.Limit; n > most {
+		return 0, fmt.Errorf("%w: its file would have %d bytes, and one of more than %d is not read back", dossier.ErrTooLarge, n, most)
+	}
 	written := p.write(name, data)
 	if written != nil && !errors.Is(written, fs.ErrNotExist) {
 		return 0, fmt.Errorf("retention: write %s: %w", name, written)

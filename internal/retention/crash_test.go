@@ -104,6 +104,21 @@ func (w *world) archives() (docs [][]byte) {
 	return docs
 }
 
+// cutOff has a prune end after a step.
+func (w *world) cutOff(step string) {
+	w.t.Helper()
+	o := w.options()
+	o.after = func(at string) error {
+		if at == step {
+			return errCrash
+		}
+		return nil
+	}
+	if _, err := Prune(w.t.Context(), w.op, o); !errors.Is(err, errCrash) {
+		w.t.Fatalf("after %s: %v", step, err)
+	}
+}
+
 // nothingLost demands each session from its log or from an archive, whose last
 // commit its tombstone is.
 func (w *world) nothingLost() {
@@ -145,16 +160,7 @@ func TestPartOfAnArchiveIsMissed(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.done("tree", messages.Task{ID: "r1"})
 		time.Sleep(keep)
-		o := w.options()
-		o.after = func(at string) error {
-			if at == "purge 2" {
-				return errCrash
-			}
-			return nil
-		}
-		if _, err := Prune(t.Context(), w.op, o); !errors.Is(err, errCrash) {
-			t.Fatal(err)
-		}
+		w.cutOff("purge 2")
 		elsewhere := w.options()
 		elsewhere.Dir = t.TempDir()
 		out, err := Prune(t.Context(), w.op, elsewhere)
@@ -359,6 +365,28 @@ func TestPartsOfOthers(t *testing.T) {
 		}
 		if got := states(w.prune(w.options())); !slices.Equal(got, []string{"archived 1"}) {
 			t.Errorf("%q", got)
+		}
+	})
+}
+
+// TestUsedSinceAPruneWasCutOff: what was used after a prune had fenced a part of its
+// tree is kept as long as any other, and all of it goes on.
+func TestUsedSinceAPruneWasCutOff(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		root := w.done("agent", messages.Task{ID: "r1"})
+		time.Sleep(time.Second)
+		other := w.done("agent", messages.Task{ID: "r2", ForkOf: string(root)})
+		time.Sleep(keep)
+		w.cutOff("fence 0")
+		time.Sleep(time.Second)
+		w.done("agent", messages.Task{ID: "r3", Session: string(other)})
+		if got := states(w.prune(w.options())); len(got) != 1 || !strings.HasPrefix(got[0], "kept 2 used ") {
+			t.Fatalf("the next prune: %q", got)
+		}
+		w.done("agent", messages.Task{ID: "r4", Session: string(root)})
+		time.Sleep(keep)
+		if got := states(w.prune(w.options())); !slices.Equal(got, []string{"archived 2"}) {
+			t.Errorf("later: %q", got)
 		}
 	})
 }

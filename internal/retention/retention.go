@@ -73,7 +73,8 @@ type Options struct {
 	// By is who prunes, for the logs; "" is "operator".
 	By string
 	// Limit is how many bytes of commits, and how many of blobs, one archive
-	// holds at most; 0 means dossier.DefaultTree. A larger tree is kept.
+	// holds at most; 0 means dossier.DefaultTree. Its file has at most twice as
+	// many bytes. A larger tree is kept.
 	Limit int64
 	// Stated goes into each archive.
 	Stated []dossier.Fact
@@ -253,7 +254,8 @@ func (p *pruning) step(name string) error {
 }
 
 // keep says why a tree is kept, "" if it is due. A tree that was fenced before
-// was due then, but a tenant that keeps everything has it back.
+// was due then, but a tenant that keeps everything has it back, and so has one who
+// used meanwhile what was not fenced yet.
 func (p *pruning) keep(ctx context.Context, t *natsbus.Tree) (string, error) {
 	if t.Busy != "" {
 		return t.Busy, nil
@@ -263,7 +265,7 @@ func (p *pruning) keep(ctx context.Context, t *natsbus.Tree) (string, error) {
 	if !ok && purged == 0 {
 		return "tenant " + string(t.Tenant) + " keeps everything", nil
 	}
-	if fenced+purged > 0 {
+	if purged > 0 || fenced > 0 && !usedSince(t) {
 		return "", nil
 	}
 	if age := p.now.Sub(t.Last); age < keep {
@@ -291,6 +293,13 @@ func (p *pruning) keep(ctx context.Context, t *natsbus.Tree) (string, error) {
 		}
 	}
 	return "", nil
+}
+
+// usedSince reports whether somebody used a tree after its first fence.
+func usedSince(t *natsbus.Tree) bool {
+	return slices.ContainsFunc(t.Sessions, func(s natsbus.TreeSession) bool {
+		return s.Archived != nil && t.Last.After(s.Archived.Time)
+	})
 }
 
 // span writes a duration for people.

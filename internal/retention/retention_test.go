@@ -3,6 +3,7 @@ package retention
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -124,6 +125,32 @@ func TestPruneAndRestore(t *testing.T) {
 	})
 }
 
+// TestOfWhatIsArchived: a run that reads a session which is archived fails with that,
+// also where a node remembers it, and so does one that read it before.
+func TestOfWhatIsArchived(t *testing.T) {
+	for _, workflow := range []string{"fork", "both"} {
+		t.Run(workflow, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				old := w.done("agent", messages.Task{ID: "old"})
+				time.Sleep(keep)
+				w.begin(workflow, messages.Task{ID: "before", Input: fmt.Appendf(nil, `{"session":%q,"hold":true}`, old)})
+				w.started("before", w.conn.HomeOf("default", "before"))
+				if got := states(w.prune(w.options())); !slices.Contains(got, "archived 1") {
+					t.Fatalf("%q", got)
+				}
+				w.begin(workflow, messages.Task{ID: "after", Input: fmt.Appendf(nil, `{"session":%q}`, old)})
+				close(w.hold)
+				for _, id := range []run.ID{"before", "after"} {
+					if r := w.result(id); r.State != run.Failed || r.Code != run.CodeArchived || !strings.Contains(r.Error, "rath import") {
+						t.Errorf("%s: %+v", id, r)
+					}
+				}
+				w.audited()
+			})
+		})
+	}
+}
+
 // TestKept are trees that are not pruned, each with the reason.
 func TestKept(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
@@ -175,6 +202,29 @@ func TestNodesMayNotPurge(t *testing.T) {
 		}
 		if err := w.conn.Archived(t.Context(), key(id)); err != nil {
 			t.Errorf("it is fenced: %v", err)
+		}
+	})
+}
+
+// TestArchiveThatCannotBeReadBack: what would become a larger file than is read back
+// is kept. In a file a character of a text may take six.
+func TestArchiveThatCannotBeReadBack(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		input, err := json.Marshal(strings.Repeat("<", 40<<10))
+		if err != nil {
+			t.Fatal(err)
+		}
+		root := w.done("agent", messages.Task{ID: "r1", Input: input})
+		time.Sleep(keep)
+		o := w.options()
+		o.Limit = 400 << 10
+		if out := w.prune(o); len(out) != 1 || out[0].State != Kept || !strings.Contains(out[0].Reason, "its file would have") {
+			t.Errorf("%q, %d bytes", states(out), out[0].Size)
+		}
+		w.done("agent", messages.Task{ID: "r2", Session: string(root)}) // it is not fenced
+		time.Sleep(keep)
+		if got := states(w.prune(w.options())); !slices.Equal(got, []string{"archived 1"}) {
+			t.Errorf("with the usual limit: %q", got)
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package retention
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,16 +50,7 @@ func TestPrunesAtOnce(t *testing.T) {
 			t.Run(strings.ReplaceAll(strings.TrimSpace(name+" "+left), " ", "-"), func(t *testing.T) {
 				twice(t, func(w *world, prune func(*Options)) {
 					if left != "" {
-						cut := w.options()
-						cut.after = func(at string) error {
-							if at == left {
-								return errCrash
-							}
-							return nil
-						}
-						if _, err := Prune(w.t.Context(), w.op, cut); !errors.Is(err, errCrash) {
-							w.t.Fatal(err)
-						}
+						w.cutOff(left)
 					}
 					var both sync.WaitGroup
 					other := w.options()

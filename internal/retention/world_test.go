@@ -112,6 +112,9 @@ func (w *world) start(incarnation string) {
 		"agent": answer, "tree": w.tree, "copy": func(ctx context.Context, _ flow.Settings, s session.Session) (session.Session, error) {
 			return flow.Detach(ctx, s)
 		},
+		"aside": aside, "both": w.borrow(flow.Concatenate), "fork": w.borrow(func(ctx context.Context, _, other session.Session) (session.Session, error) {
+			return flow.Fork(ctx, other)
+		}),
 		"hold": func(ctx context.Context, _ flow.Settings, s session.Session) (session.Session, error) {
 			select {
 			case <-w.hold:
@@ -208,6 +211,36 @@ func answer(ctx context.Context, set flow.Settings, s session.Session) (session.
 		return s, err
 	}
 	return (&flow.Agent{Name: "answerer"}).Forward(ctx, s.With(session.UserText(text)))
+}
+
+// aside copies its session and goes on without the copy, which is younger.
+func aside(ctx context.Context, _ flow.Settings, s session.Session) (session.Session, error) {
+	time.Sleep(time.Second)
+	if _, err := flow.Detach(ctx, s); err != nil {
+		return s, err
+	}
+	return s.With(session.UserText("the copy is elsewhere")), nil
+}
+
+// borrow reads another session, waits while it is told to hold, and goes on with it.
+func (w *world) borrow(with func(ctx context.Context, s, other session.Session) (session.Session, error)) func(context.Context, flow.Settings, session.Session) (session.Session, error) {
+	return func(ctx context.Context, set flow.Settings, s session.Session) (session.Session, error) {
+		var in struct {
+			Session session.ID
+			Hold    bool
+		}
+		if err := json.Unmarshal(set.Input, &in); err != nil {
+			return s, err
+		}
+		other, err := flow.Read(ctx, session.Ref{Key: key(in.Session), Version: 2})
+		if err != nil {
+			return s, err
+		}
+		if in.Hold {
+			<-w.hold
+		}
+		return with(ctx, s, other)
+	}
 }
 
 // tree makes two branches, of which one is taken, and keeps a long text in a

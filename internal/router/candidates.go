@@ -8,11 +8,10 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/google/jsonschema-go/jsonschema"
-
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
 )
 
 const (
@@ -52,7 +51,7 @@ var never = []string{Auto, FanOut, "demo", "demo-fleet", "fork", "merge"}
 // Of more than maxCandidates those are taken whose names and descriptions match
 // the topic best, by BM25, and then the first by name.
 func candidates(ctx context.Context, offers Offers, in *AutoInput, topic string) (menu, error) {
-	all, err := offers(ctx)
+	all, err := offers(ctx, in.Workflows...)
 	if err != nil {
 		return menu{}, err
 	}
@@ -102,12 +101,8 @@ func takesNothing(schema json.RawMessage) bool {
 	if len(schema) == 0 || string(schema) == "null" {
 		return true
 	}
-	var s jsonschema.Schema
-	if json.Unmarshal(schema, &s) != nil {
-		return false
-	}
-	r, err := s.Resolve(nil)
-	return err == nil && r.Validate(nil) == nil
+	ok, err := tool.Accepts(schema, nil)
+	return err == nil && ok
 }
 
 // best returns the workflows that match a topic best, at most maxCandidates,

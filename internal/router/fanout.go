@@ -93,7 +93,7 @@ const fanOutSchema = `{"type":"object","additionalProperties":false,"required":[
 
 func fanOutRegistration(offers Offers) flow.Registration {
 	return flow.Registration{
-		Name: FanOut, Revision: "1", Input: json.RawMessage(fanOutSchema),
+		Name: FanOut, Revision: "2", Input: json.RawMessage(fanOutSchema),
 		Description: "Runs workflows side by side on branches of the session, wherever there is room, and merges what they come to.",
 		NewFor: func(s flow.Settings) (flow.Workflow, error) {
 			in := &FanOutInput{}
@@ -259,18 +259,19 @@ func (w *fanOut) Forward(ctx context.Context, s session.Session) (session.Sessio
 // missing returns the workflows of branches that nobody offers: a branch of
 // one would wait for ever.
 func (w *fanOut) missing(ctx context.Context) ([]string, error) {
-	all, err := w.offers(ctx)
-	if err != nil {
-		return nil, err
-	}
 	var names []string
 	for _, b := range w.in.Branches {
-		offered := slices.ContainsFunc(all, func(o messages.Workflow) bool { return o.Name == b.Workflow })
-		if !offered && !slices.Contains(names, b.Workflow) {
+		if !slices.Contains(names, b.Workflow) {
 			names = append(names, b.Workflow)
 		}
 	}
-	return names, nil
+	all, err := w.offers(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(names, func(name string) bool {
+		return slices.ContainsFunc(all, func(o messages.Workflow) bool { return o.Name == name })
+	}), nil
 }
 
 // policy is how the outcomes are merged.

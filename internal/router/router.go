@@ -28,8 +28,9 @@ const (
 	FanOut = "fanout"
 )
 
-// Offers returns the workflows on offer, of all pools.
-type Offers func(ctx context.Context) ([]messages.Workflow, error)
+// Offers returns the workflows on offer, of all pools. What was put on offer a moment
+// ago may be missing, but for the workflows that are named.
+type Offers func(ctx context.Context, named ...string) ([]messages.Workflow, error)
 
 // Registrations offer both workflows. model is asked where a task names none;
 // "" is the node's own.

@@ -42,7 +42,7 @@ func fleet(t testing.TB) (*flow.Registry, Offers) {
 			t.Fatal(err)
 		}
 	}
-	offers := func(context.Context) ([]messages.Workflow, error) {
+	offers := func(context.Context, ...string) ([]messages.Workflow, error) {
 		var all []messages.Workflow
 		for _, g := range r.All() {
 			all = append(all, messages.Workflow{Name: g.Name, Description: g.Description, Input: g.Input, Pool: "default"})
@@ -97,6 +97,26 @@ func texts(s session.Session) []string {
 		all = append(all, c.Text())
 	}
 	return all
+}
+
+// TestLaggingOffers: what a task names is not missing because what is read of the
+// registry does not have it yet.
+func TestLaggingOffers(t *testing.T) {
+	r, offers := fleet(t)
+	for i, input := range []string{`{"prompt":"write a note","workflows":["write","review"]}`, `{"prompt":"go","branches":[{"name":"a","workflow":"write"}]}`} {
+		g := Registrations(func(ctx context.Context, named ...string) ([]messages.Workflow, error) {
+			all, err := offers(ctx)
+			return slices.DeleteFunc(all, func(w messages.Workflow) bool { return !slices.Contains(named, w.Name) }), err
+		})[i]
+		w, err := g.NewFor(flow.Settings{Input: json.RawMessage(input)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rt := &flow.Runtime{Models: model(t, "testdata/"+g.Name+".txtar"), Workflows: r}
+		if _, err := rt.Run(t.Context(), w, session.Session{}); err != nil {
+			t.Errorf("%s: %v", g.Name, err)
+		}
+	}
 }
 
 func TestAutoChoosesUntilDone(t *testing.T) {
@@ -210,7 +230,7 @@ func TestAutoKeepsItsCandidates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &auto{in: in, offers: func(ctx context.Context) ([]messages.Workflow, error) {
+	w := &auto{in: in, offers: func(ctx context.Context, _ ...string) ([]messages.Workflow, error) {
 		all, err := offers(ctx)
 		for i := range asked.Add(1) {
 			all = append(all, messages.Workflow{Name: fmt.Sprintf("z%d", i), Pool: "late"})
@@ -260,13 +280,15 @@ func TestFanOutMerges(t *testing.T) {
 
 func TestFanOutSurvivesCrashes(t *testing.T) {
 	r, _ := fleet(t)
-	flowtest.CrashEverywhere(t, func() flow.Workflow {
-		w, err := build(r, FanOut, `{"branches":[{"name":"a","workflow":"write"},{"name":"b","workflow":"review"}],"merge":"best","judge":{"prompt":"You judge."}}`)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return w
-	}, session.New(session.UserText("go")), "testdata/fanout.txtar", &flowtest.Options{Workflows: r})
+	for _, merge := range []string{`"best","judge":{"prompt":"You judge."}`, `"summarise"`} {
+		flowtest.CrashEverywhere(t, func() flow.Workflow {
+			w, err := build(r, FanOut, `{"branches":[{"name":"a","workflow":"write"},{"name":"b","workflow":"review"}],"merge":`+merge+`}`)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return w
+		}, session.New(session.UserText("go")), "testdata/fanout.txtar", &flowtest.Options{Workflows: r})
+	}
 }
 
 func TestFanOutOf256(t *testing.T) {
@@ -360,7 +382,7 @@ func TestCandidates(t *testing.T) {
 		all = append(all, messages.Workflow{Name: fmt.Sprintf("w%03d", i), Pool: "p", Description: strings.Repeat("Sorts invoices of customers. ", 40)})
 	}
 	all = append(all, messages.Workflow{Name: "zebra", Pool: "p", Description: "Paints stripes\non horses."}, messages.Workflow{Name: "auto", Pool: "p"}, messages.Workflow{Name: "zebra", Pool: "q"})
-	m, err := candidates(t.Context(), func(context.Context) ([]messages.Workflow, error) { return all, nil }, &AutoInput{}, "please paint some stripes")
+	m, err := candidates(t.Context(), func(context.Context, ...string) ([]messages.Workflow, error) { return all, nil }, &AutoInput{}, "please paint some stripes")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,63 @@
+package retention
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/messages"
+)
+
+// TestCrashesBetweenRoots ends a prune of two trees that are archived together,
+// because one is a copy of what is in the other, at each of its steps. A
+// tombstone does not tell any more what its session was made of.
+func TestCrashesBetweenRoots(t *testing.T) {
+	for _, step := range []string{"fence 1", "archive", "purge 2", "purge 1", "purge 0"} {
+		t.Run(strings.ReplaceAll(step, " ", "-"), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				base := w.done("agent", messages.Task{ID: "base"})
+				w.done("aside", messages.Task{ID: "copy", ForkOf: string(base)})
+				before := w.all()
+				time.Sleep(keep)
+				w.cutOff(step)
+				w.nothingLost()
+				if out := w.prune(w.options()); step != "purge 0" && (len(out) != 1 || out[0].State != Archived || len(out[0].Sessions) != 3) {
+					t.Errorf("the next prune: %q", states(out))
+				}
+				w.nothingLost()
+				if n := len(w.archives()); n != 1 {
+					t.Errorf("%d archives", n)
+				}
+				for _, doc := range w.archives() {
+					if _, _, err := Restore(t.Context(), w.conn, doc, "ana"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if now := w.all(); now != before {
+					t.Errorf("brought back: %s, want %s", now, before)
+				}
+				w.audited()
+			})
+		})
+	}
+}
+
+// all is what every session says, or why it does not.
+func (w *world) all() string {
+	w.t.Helper()
+	trees, err := w.op.Trees(w.t.Context(), "")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var lines []string
+	for _, t := range trees {
+		for _, s := range t.Sessions {
+			text, err := w.texts(s.ID)
+			lines = append(lines, fmt.Sprintf("%s %s %v", s.ID, text, err))
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}

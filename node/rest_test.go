@@ -1,0 +1,84 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/tool"
+)
+
+// TestCloseWithStuckService: a service that does not heed its end does not keep
+// the node from ending, and is told of.
+func TestCloseWithStuckService(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &Instance{failed: make(chan error, 1)}
+		stuck := make(chan struct{})
+		n.background(t.Context(), "stuck", func(context.Context) error {
+			<-stuck
+			return nil
+		})
+		began := time.Now()
+		if err := n.Close(); err == nil || !strings.Contains(err.Error(), "not all services ended") || time.Since(began) != restLast {
+			t.Errorf("closed with %v after %v", err, time.Since(began))
+		}
+		close(stuck)
+	})
+}
+
+// TestNegativeOptions: what cannot be is refused with what to do.
+func TestNegativeOptions(t *testing.T) {
+	for _, o := range []*Options{{Slots: -1}, {Drain: -time.Second}} {
+		o.Store, o.Level = t.TempDir(), string(natsbus.Lazy)
+		if n, err := Start(t.Context(), o); err == nil || !strings.Contains(err.Error(), "neither may be negative") {
+			t.Errorf("%+v: %v, %v", o, n, err)
+		}
+	}
+}
+
+// TestServeToolEndsWithItsClient: who closes a client waits for nobody who serves
+// a tool on it for ever.
+func TestServeToolEndsWithItsClient(t *testing.T) {
+	t.Parallel()
+	n, err := Start(t.Context(), &Options{Store: t.TempDir(), Level: string(natsbus.Lazy), Port: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	user, password := n.server.Tool()
+	c, err := client.Dial(t.Context(), n.URL(), &client.Options{User: user, Password: password})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine, err := n.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() {
+		served <- c.ServeTool(t.Context(), tool.Func("weather", "Weather.", func(context.Context, struct{}) (string, error) {
+			return "sunny", nil
+		}, nil), nil)
+	}()
+	announced(t, mine, "weather")
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-served:
+		if !errors.Is(err, client.ErrUnreachable) {
+			t.Errorf("it ends with %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("it goes on serving without a connection")
+	}
+}

@@ -165,11 +165,19 @@ func noSubcommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
+	for cmd.HasParent() && !cmd.HasAvailableSubCommands() { // of "help nodes ls x"
+		cmd = cmd.Parent()
+	}
+	cmd.SuggestionsMinimumDistance = cmd.Root().SuggestionsMinimumDistance
+	lists := cmd.CommandPath() + " --help"
+	if !cmd.HasParent() {
+		lists = "rath help"
+	}
 	msg := fmt.Sprintf("unknown command %q", args[0])
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		msg += "; did you mean " + strings.Join(near, " or ") + "?"
 	} else {
-		msg += `; "rath help" lists them`
+		msg += fmt.Sprintf("; %q lists them", lists)
 	}
 	return &exitError{exitUsage, errors.New(msg)}
 }

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"iter"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -49,8 +50,9 @@ to each event. While it works, --open leaves out what may only be on its way.
 Reading a server takes the credentials of an operator.
 
 Exit code 1 if a promise was broken: each line names it, with the session, the
-commit, what had to be there and what is. Exit code 6 if none was, but a later
-release of rath wrote fields that this one does not know: audit with that one.`,
+commit, what had to be there and what is. Exit code 6 if none was, as far as one
+can tell: streams are missing, which are named, or a later release of rath wrote
+fields that this one does not know: audit with that one.`,
 		Example: `  rath audit
   rath audit --server nats://nats:4222 --creds operator.creds --dump all.jsonl
   rath audit all.jsonl --tools tools.jsonl --secret keys.txt -o json`,
@@ -112,12 +114,15 @@ func (a *app) audit(ctx context.Context, args []string, f *auditFlags) (err erro
 			return err
 		}
 	}
-	source, close, err := a.stored(ctx, args)
+	source, missing, close, err := a.stored(ctx, args)
 	if err != nil {
 		return err
 	}
 	files = append(files, closer(close))
 	if f.dump != "" {
+		if len(args) == 1 && sameFile(args[0], f.dump) {
+			return fail(exitUsage, "--dump %s: this is what is audited, and writing there would empty it; name another file", f.dump)
+		}
 		file, err := os.OpenFile(f.dump, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 		if err != nil {
 			return err
@@ -129,7 +134,19 @@ func (a *app) audit(ctx context.Context, args []string, f *auditFlags) (err erro
 	if err != nil {
 		return err
 	}
+	for i, name := range *missing {
+		if !slices.Contains(report.Missing, name) { // of events, which come first
+			report.Missing = slices.Insert(report.Missing, i, name)
+		}
+	}
 	return a.audited(report)
+}
+
+// sameFile reports whether two names are of one file that is there.
+func sameFile(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
 }
 
 type closer func() error
@@ -151,21 +168,23 @@ func (a *app) secrets(name string) ([]string, error) {
 	return all, nil
 }
 
-// stored returns the messages of a dump, or of the streams.
-func (a *app) stored(ctx context.Context, args []string) (iter.Seq2[audit.Message, error], func() error, error) {
+// stored returns the messages of a dump, or of the streams, and where the streams
+// are told that were found to be missing when all messages were read.
+func (a *app) stored(ctx context.Context, args []string) (messages iter.Seq2[audit.Message, error], missing *[]string, close func() error, err error) {
+	missing = new([]string)
 	if len(args) == 1 {
 		if args[0] == "-" {
-			return audit.ReadDump(a.in), func() error { return nil }, nil
+			return audit.ReadDump(a.in), missing, func() error { return nil }, nil
 		}
 		file, err := os.Open(args[0])
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
-		return audit.ReadDump(file), file.Close, nil
+		return audit.ReadDump(file), missing, file.Close, nil
 	}
 	conn, err := a.openStreams(ctx, toRead, nil)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	return func(yield func(audit.Message, error) bool) {
 		err := conn.Dump(ctx, func(m natsbus.Stored) error {
@@ -174,10 +193,14 @@ func (a *app) stored(ctx context.Context, args []string) (iter.Seq2[audit.Messag
 			}
 			return nil
 		})
+		if m, ok := errors.AsType[*natsbus.MissingError](err); ok {
+			*missing = m.Streams
+			return
+		}
 		if err != nil && !errors.Is(err, errStopped) {
 			yield(audit.Message{}, err)
 		}
-	}, conn.close, nil
+	}, missing, conn.close, nil
 }
 
 var errStopped = errors.New("nobody reads on")
@@ -231,7 +254,9 @@ func (a *app) audited(r *audit.Report) error {
 			total += fmt.Sprintf(", %s of them open", thousands(int64(r.Open))) //nolint:gosec // likewise
 		}
 		verdict := a.out.Paint(term.Green, "every promise was kept")
-		if len(r.Newer) > 0 {
+		if len(r.Missing) > 0 {
+			verdict = a.out.Paint(term.Yellow, "every promise was kept, as far as one can tell without these streams")
+		} else if len(r.Newer) > 0 {
 			verdict = a.out.Paint(term.Yellow, "every promise was kept, as far as this auditor knows")
 		}
 		if broken > 0 {
@@ -242,6 +267,9 @@ func (a *app) audited(r *audit.Report) error {
 				}
 			}
 		}
+		if len(r.Missing) > 0 {
+			a.out.Println("missing, so not checked: " + list(r.Missing))
+		}
 		for _, n := range r.Newer {
 			a.out.Println(fmt.Sprintf("newer than this auditor knows: %s of %s, edition %d, %s", n.Field, n.Kind, n.Edition, counted(int64(n.Count), "event"))) //nolint:gosec // likewise
 		}
@@ -251,7 +279,7 @@ func (a *app) audited(r *audit.Report) error {
 	if err == nil && !r.OK() {
 		err = silent(exitFailed)
 	}
-	if err == nil && len(r.Newer) > 0 {
+	if err == nil && len(r.Newer)+len(r.Missing) > 0 {
 		err = silent(exitPartial)
 	}
 	return err

@@ -5,11 +5,16 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/rathcluster/rath/internal/audit"
 	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/natsbus"
 )
 
 // rath runs a command line in the present directory.
@@ -76,6 +81,8 @@ func TestAudit(t *testing.T) {
 		{[]string{write("junk", "hello\n")}, exitUsage, "no dump"},
 		{[]string{filepath.Join("no", "where")}, exitNotFound, "no"},
 		{[]string{"a", "b"}, exitUsage, "at most one dump"},
+		{[]string{"all.jsonl", "--dump", filepath.Join(".", "all.jsonl")}, exitUsage, "name another file"},
+		{[]string{"all.jsonl"}, exitOK, "every promise was kept"}, // it is still there
 	} {
 		code, out, errs := rath(t, append([]string{"audit"}, c.args...)...)
 		if code != c.code || !strings.Contains(out+errs, c.want) {
@@ -135,6 +142,64 @@ func TestAuditOfLaterRelease(t *testing.T) {
 	for _, want := range []string{"usage.audio of step.done, edition 2, 3 events", "as far as this auditor knows"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, &out)
+		}
+	}
+}
+
+// TestAuditOfSomeStreams: what is not there is named, nothing is called broken for
+// it, and the exit code tells that apart from a violation; also of a dump.
+func TestAuditOfSomeStreams(t *testing.T) {
+	dir := t.TempDir()
+	_, url := startDev(t, dir)
+	command(t, "rath submit agent -m first --wait", dir)
+	data, err := os.ReadFile(filepath.Join(dir, ".rath", "node.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running struct {
+		User     string `json:"operator_user"`
+		Password string `json:"operator_password"`
+	}
+	if err := json.Unmarshal(data, &running); err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect(url, nats.UserInfo(running.User, running.Password))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	empty := ""
+	for info := range js.ListStreams(t.Context()).Info() {
+		if strings.HasPrefix(info.Config.Name, "EV_") && info.State.Msgs == 0 {
+			empty = info.Config.Name
+		}
+	}
+	for _, name := range []string{empty, natsbus.StreamLineage, natsbus.StreamResult} {
+		if err := js.DeleteStream(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	missing := []string{empty, natsbus.StreamLineage, natsbus.StreamResult}
+	code, out, errs := rath(t, "audit", "--open", "--dump", "some.jsonl")
+	if code != exitPartial || !strings.Contains(out, "missing, so not checked: "+strings.Join(missing, ", ")+"\n") || !strings.Contains(out, "as far as one can tell") {
+		t.Errorf("exit %d\n%s%s", code, out, errs)
+	}
+	for _, args := range [][]string{{"audit", "--open", "-o", "json"}, {"audit", "--open", "-o", "json", "some.jsonl"}} {
+		code, out, errs = rath(t, args...)
+		var report audit.Report
+		if err := json.Unmarshal([]byte(out), &report); err != nil {
+			t.Fatalf("%v: %v\n%s%s", args, err, out, errs)
+		}
+		want := missing
+		if len(args) > 4 { // a dump tells of no event stream that is not in it
+			want = missing[1:]
+		}
+		if code != exitPartial || !report.OK() || !slices.Equal(report.Missing, want) {
+			t.Errorf("%v: exit %d, missing %v, want %v and no violation\n%s", args, code, report.Missing, want, out)
 		}
 	}
 }

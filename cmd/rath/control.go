@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -233,7 +234,7 @@ func (a *app) resume(ctx context.Context, name string, o *runOptions) (err error
 		a.decisions(r.Run, r.Review.Revision)
 		return silent(exitRefused)
 	}
-	seen, err := s.watch(ctx, r.Run, or2(r.Root, r.Session), after, a.runWatching(ctx, s))
+	seen, err := s.watch(ctx, r.Run, or2(r.Root, r.Session), after, a.runWatching(ctx, s, string(or2(r.Root, r.Session))))
 	a.err.Note("")
 	if errors.Is(err, errInterrupted) {
 		return a.parked(s, r.Run, o)
@@ -273,6 +274,9 @@ func (a *app) fork(ctx context.Context, name string, at uint64) (err error) {
 	n, err := s.resolve(ctx, name)
 	if err != nil {
 		return err
+	}
+	if at > 0 && strings.Contains(name, ":") {
+		return fail(exitUsage, "fork %s --at %d: give the version once, with the name or with --at", name, at)
 	}
 	if at > 0 {
 		n.version = session.Version(at)

@@ -85,7 +85,7 @@ func flagError(err error) error {
 		return err
 	}
 	want := map[string]string{
-		"int": "a whole number", "uint32": "a whole number from 0 on", "uint64": "a whole number from 0 on", "float64": "a number",
+		"int": "a whole number", "int64": "a whole number", "uint32": "a whole number from 0 on", "uint64": "a whole number from 0 on", "float64": "a number",
 		"bool": "true or false", "duration": "a duration such as 90s, 15m or 2h",
 	}[e.GetFlag().Value.Type()]
 	if want == "" {
@@ -139,7 +139,7 @@ func codeOf(err error) int {
 		code int
 		errs []error
 	}{
-		{exitUsage, []error{run.ErrMalformed, session.ErrTooLarge, session.ErrTenant, audit.ErrInput}},
+		{exitUsage, []error{run.ErrMalformed, session.ErrTooLarge, session.ErrTenant, audit.ErrInput, syscall.ENOTDIR, syscall.EISDIR}},
 		{exitNotFound, []error{session.ErrNotFound, lineage.ErrNotFound, run.ErrUnknownRun, fs.ErrNotExist}},
 		{exitConflict, []error{
 			run.ErrKeyReused, run.ErrState, session.ErrConflict, session.ErrClosed, session.ErrArchived, session.ErrStale, natsserver.ErrStoreInUse,

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rathcluster/rath/dossier"
+	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"
@@ -162,7 +165,10 @@ func replaceFile(name string, data []byte) error {
 	}
 	f, err := os.CreateTemp(filepath.Dir(name), ".rath-*")
 	if err != nil {
-		return err
+		if e, ok := errors.AsType[*fs.PathError](err); ok {
+			err = e.Err // without the name that the file would have had for a moment
+		}
+		return fmt.Errorf("write %s: %w", name, err)
 	}
 	_, err = f.Write(data)
 	if e := f.Close(); err == nil {
@@ -256,11 +262,11 @@ func messageOf(c session.Chunk, before []llm.Message) llm.Message {
 		for i := range before {
 			for _, call := range before[i].Calls {
 				if call.ID == c.CallID() {
-					return llm.Message{Role: llm.Tool, Text: c.Text(), CallID: c.CallID(), Name: c.Name()}
+					return llm.Message{Role: llm.Tool, Text: flow.ToolText(c), CallID: c.CallID(), Name: c.Name()}
 				}
 			}
 		}
-		return llm.Message{Role: llm.User, Text: "Result of " + c.Name() + ": " + c.Text()} // the workflow called it
+		return llm.Message{Role: llm.User, Text: "Result of " + c.Name() + ": " + flow.ToolText(c)} // the workflow called it
 	}
 	return llm.Message{Role: llm.User, Text: c.Text()}
 }

@@ -72,6 +72,8 @@ func TestDevFleet(t *testing.T) {
 			t.Fatalf("it is still listed as\n%s", rath("nodes ls"))
 		}
 	}
+	rath("nodes show "+nodes[0][3], "state        dead", "slots        none")
+	rath("nodes drain "+nodes[0][3], "node a is dead", "[exit 4]")
 	waitFor(t, func() bool {
 		return strings.Contains(dev.said(), "died: killed") && strings.Contains(dev.said(), "takes its place")
 	})
@@ -105,6 +107,8 @@ func TestDevFleet(t *testing.T) {
 	number := strconv.FormatUint(letters[0].At, 10)
 	rath("dlq ls", "unknown_workflow", "lost")
 	rath("dlq show "+number, "rath.task.default.nosuch", `"input":"x"`)
+	rath("dlq retry "+number, "dead letter "+number+" is left as it is", `unknown workflow "nosuch"`, "offers agent", "[exit 3]")
+	rath("dlq ls", "lost")
 	rath("dlq drop "+number+` --reason "a slip"`, "dropped")
 	rath("dlq ls", "no dead letters")
 	rath("dlq drop "+number, "[exit 4]")

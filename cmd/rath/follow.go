@@ -39,6 +39,8 @@ type watched struct {
 	// asked is what runs of the tree wait for, where nobody can answer while this
 	// process holds the store.
 	asked []lineage.Record
+	// stands is whether no node works here, so that nothing more comes.
+	stands bool
 }
 
 const (
@@ -159,6 +161,8 @@ func (s *system) watch(ctx context.Context, id run.ID, root session.ID, after ui
 			}
 		case err := <-failed:
 			return o.out, err
+		case to := <-s.moved:
+			return o.out, s.elsewhere(to, "trace -f "+string(id))
 		case <-ctx.Done():
 			err := context.Cause(ctx)
 			if errors.Is(err, context.Canceled) {
@@ -280,8 +284,12 @@ func (o *watcher) rests() bool {
 	}
 	asking := slices.Sorted(maps.Keys(o.asked))
 	if o.s.own() {
-		if len(asking) == 0 || silence <= askedAfter {
+		if silence <= askedAfter {
 			return false
+		}
+		if len(asking) == 0 {
+			o.out.stands = o.s.alone && o.known[o.id]
+			return o.out.stands
 		}
 		for _, who := range asking {
 			o.out.asked = append(o.out.asked, o.asked[who])

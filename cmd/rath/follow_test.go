@@ -3,10 +3,14 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -104,5 +108,58 @@ func TestFollowTellsOfLostServer(t *testing.T) {
 	}
 	if code := again.interrupt(); code != exitOK {
 		t.Errorf("dev ends with %d", code)
+	}
+}
+
+// TestFollowEndsWithItsNode follows at a node that is stopped, and that starts
+// again at another address: who follows is told that it was stopped, and where
+// the node is now. With the store to itself, nothing can come that would be worth
+// waiting for.
+func TestFollowEndsWithItsNode(t *testing.T) {
+	dir := t.TempDir()
+	script := "A model that is slow at its second answer.\n\n-- work --\nnot result: list_workspace_files\ncall: list_workspace_files {}\n\n-- answer --\ndelay: 60s\n\ndone\n"
+	if err := os.WriteFile(filepath.Join(dir, "slow.txtar"), []byte(script), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(dir)
+	dev := start(t, dir, "dev", "--port", strconv.Itoa(natstest.FreePort(t)), "--script", "slow.txtar")
+	waitFor(t, func() bool { return strings.Contains(dev.said(), "try  ") })
+	command(t, `rath submit agent -m '{"prompt":"first","approve":["*"]}' --tools list_workspace_files --id one`, dir)
+	followers := map[string]*child{"tail -f --after ": start(t, dir, "tail", "-f"), "trace -f one": start(t, dir, "trace", "-f", "one")}
+	for _, f := range followers {
+		waitFor(t, func() bool { return strings.Contains(f.said(), "waits for approval") })
+	}
+	if code := dev.interrupt(); code != exitOK {
+		t.Fatalf("dev ends with %d", code)
+	}
+	for _, f := range followers {
+		waitFor(t, func() bool { return strings.Contains(f.said(), "is lost: it was stopped; this goes on when ") })
+	}
+	dev = start(t, dir, "dev", "--port", strconv.Itoa(natstest.FreePort(t)), "--script", "slow.txtar")
+	for next, f := range followers {
+		_ = f.Wait() // the exit code tells
+		if code := f.ProcessState.ExitCode(); code != exitUnavailable {
+			t.Errorf("exit code %d", code)
+		}
+		if _, text, _ := strings.Cut(f.said(), "has started again at nats://"); !strings.Contains(text, next) {
+			t.Errorf("it does not say how to go on: %q", text)
+		}
+	}
+	waitFor(t, func() bool { return strings.Contains(dev.said(), "try  ") })
+
+	// It is killed in the middle of a call.
+	command(t, "rath approve one --by ann", dir)
+	waitFor(t, func() bool { return strings.Contains(command(t, "rath tail one --kind tool", dir), "list") })
+	if err := dev.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = dev.Wait() // it was killed
+	for args, want := range map[string]string{
+		"rath tail -f one":  "no node runs here, so nothing more comes: start \"",
+		"rath trace -f one": "run one has not ended, and no node runs here: nothing more comes until \"",
+	} {
+		if got := command(t, args, dir); !strings.Contains(got, want) || !strings.Contains(got, "[exit 5]") {
+			t.Errorf("%s says\n%s\nwant %q and exit 5", args, got, want)
+		}
 	}
 }

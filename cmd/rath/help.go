@@ -85,6 +85,9 @@ func helpCommand() *cobra.Command {
 			if err == nil {
 				err = noSubcommand(about, rest)
 			}
+			if topic := topicOf(cmd.Root(), args); err != nil && topic != nil {
+				about, err = topic, nil
+			}
 			if err != nil {
 				return err
 			}
@@ -92,6 +95,21 @@ func helpCommand() *cobra.Command {
 			return about.Help()
 		},
 	}
+}
+
+// topicOf returns the only topic that begins with a word, nil if there is none.
+func topicOf(root *cobra.Command, args []string) *cobra.Command {
+	var found *cobra.Command
+	for _, c := range root.Commands() {
+		if len(args) != 1 || !c.IsAdditionalHelpTopicCommand() || !strings.HasPrefix(c.Name(), args[0]) {
+			continue
+		}
+		if found != nil {
+			return nil
+		}
+		found = c
+	}
+	return found
 }
 
 // flagsTopic lists the global flags, which each command would repeat.

@@ -123,11 +123,15 @@ func (a *app) dlqRetryCommand() *cobra.Command {
 		Use:   "retry NUMBER",
 		Short: "Submit a refused task again, and print the id of its run",
 		Long: `Submits a refused task again and prints the id of its run: after its workflow is
-offered, for instance. A task that would be refused for the same reason again,
-because it is malformed, has to be submitted corrected.`,
+offered, for instance. While nobody offers it the letter is left as it is.
+A task that would be refused for the same reason again, because it is malformed,
+has to be submitted corrected.`,
 		Example: "  rath dlq retry 12",
 		Args:    exactly(1, "one number"),
 		RunE: a.aboutLetter(func(ctx context.Context, s *system, at uint64) error {
+			if err := s.takesLetter(ctx, at); err != nil {
+				return err
+			}
 			id, err := s.RetryDeadLetter(ctx, at, a.getenv("USER"))
 			if err != nil {
 				return err
@@ -139,6 +143,22 @@ because it is malformed, has to be submitted corrected.`,
 			return nil
 		}),
 	}
+}
+
+// takesLetter reports a letter whose workflow nobody offers, as far as that can be
+// asked: its task would be refused again.
+func (s *system) takesLetter(ctx context.Context, at uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, beforehand)
+	defer cancel()
+	l, err := s.DeadLetter(ctx, at)
+	_, workflow, ok := messages.ParseTaskSubject(l.Subject)
+	if err != nil || !ok {
+		return nil // who retries it is told
+	}
+	if err := s.offered(ctx, workflow); codeOf(err) == exitNotFound {
+		return fail(exitNotFound, "dead letter %d is left as it is: %w", at, err)
+	}
+	return nil
 }
 
 func (a *app) dlqDropCommand() *cobra.Command {

@@ -253,6 +253,22 @@ func (a *app) continued(ctx context.Context, s *system, t messages.Task) (string
 	return "", ambiguous(name, sessions)
 }
 
+// origin returns the session and version that a task is to begin as a branch of:
+// of a run or a session by any name that there is for one.
+func (a *app) origin(ctx context.Context, s *system, t messages.Task) (string, error) {
+	if t.ForkOf == "" {
+		return "", nil
+	}
+	n, err := s.resolve(ctx, t.ForkOf)
+	switch {
+	case errors.Is(err, client.ErrNoAnswer):
+		return t.ForkOf, nil // the node that takes the task finds out
+	case err != nil:
+		return "", fmt.Errorf("--fork-of: %w", err)
+	}
+	return n.String(), nil
+}
+
 // exists reports whether there is a session of this id or name.
 func (s *system) exists(ctx context.Context, name string) (bool, error) {
 	_, err := s.Lineage(ctx, name, 0, 1)
@@ -290,6 +306,17 @@ func (s *system) runOf(ctx context.Context, name string) (messages.RunInfo, erro
 		}
 	}
 	return messages.RunInfo{}, fail(exitNotFound, "no run worked on session %s", n.session)
+}
+
+// labels names the sessions of the tree that a session, by id or name, is part
+// of, as pictures of it do: none where nothing can be read of it yet.
+func (s *system) labels(ctx context.Context, name string) *lineage.Labels {
+	if g, root, err := s.graph(ctx, session.ID(name)); err == nil {
+		if l, err := g.Labels(root); err == nil {
+			return l
+		}
+	}
+	return &lineage.Labels{}
 }
 
 // graph reads the lineage of the tree that a session is part of.

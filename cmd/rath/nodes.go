@@ -63,7 +63,7 @@ only relays, such as the server of "dev --nodes", takes no runs.`,
 				}
 				rows := make([][]string, len(all))
 				for i, n := range all {
-					rows[i] = []string{n.Name, n.Incarnation, strings.Join(n.Pools, ","), stateOf(n), freeOf(n), n.Version}
+					rows[i] = []string{n.Name, n.Incarnation, or(strings.Join(n.Pools, ","), "-"), stateOf(n), freeOf(n), n.Version}
 				}
 				a.table([]string{"NAME", "INCARNATION", "POOLS", "STATE", "FREE", "VERSION"}, rows)
 				return nil
@@ -100,7 +100,7 @@ func freeOf(n messages.Node) string {
 // slotsOf says the same in words.
 func slotsOf(n messages.Node) string {
 	switch {
-	case relaysOnly(n):
+	case relaysOnly(n) || n.Dead:
 		return "none"
 	case n.Reserved == 0:
 		return fmt.Sprintf("%d of %d are free", n.Free, n.Slots)
@@ -160,8 +160,8 @@ func (a *app) nodesShowCommand() *cobra.Command {
 					{"state", stateOf(n)},
 					{"slots", slotsOf(n)},
 					{"sandboxes", sandboxesOf(n)},
-					{"pools", strings.Join(n.Pools, ", ")},
-					{"offers", strings.Join(offers, ", ")},
+					{"pools", or(strings.Join(n.Pools, ", "), "none")},
+					{"offers", or(strings.Join(offers, ", "), "nothing")},
 					{"version", n.Version},
 				}
 				if n.Started > 0 {
@@ -225,6 +225,9 @@ func (a *app) drain(ctx context.Context, s *system, name string, wait bool) erro
 	n, err := s.Node(ctx, name)
 	if err != nil {
 		return err
+	}
+	if n.Dead {
+		return fail(exitConflict, "node %s is dead: there is nothing to drain, its runs go on at others", n.Name)
 	}
 	err = s.DrainNode(ctx, n.Incarnation)
 	switch {
@@ -310,7 +313,13 @@ encrypts what the nodes tell each other.`,
 		Example: "  rath key > gossip.key && chmod 600 gossip.key",
 		Args:    noArguments,
 		RunE: func(*cobra.Command, []string) error {
-			a.out.Println(cluster.NewKey().Text())
+			key := cluster.NewKey().Text()
+			if done, err := emitOne(a, struct {
+				Key string `json:"key"`
+			}{key}); done {
+				return err
+			}
+			a.out.Println(key)
 			return nil
 		},
 	}

@@ -272,45 +272,40 @@ func (s *system) importFile(ctx context.Context, name string) imported {
 // importBatch is how many bytes of chunks one commit of an import takes.
 const importBatch = 256 << 10
 
-// record writes a file as a new session; fresh is false if it is there.
+// record writes a file as a new session, or the rest of it if some of its rows are
+// there: an import was cut off, or the session went on in OpenRath. fresh is false
+// if all of it is there.
 func (s *system) record(ctx context.Context, file *openrath.File) (id session.ID, fresh bool, err error) {
 	// The same file makes the same session.
 	key := session.Key{Tenant: s.Tenant(), ID: s.mint("openrath-" + file.Header.ID)}
-	// An import that was cut off goes on after the commits that are there.
-	var at session.Position
-	last, err := s.log.Last(ctx, key)
-	switch {
-	case err == nil:
-		at = last.At
-	case !errors.Is(err, session.ErrNotFound):
-		return "", false, err
+	var rows []session.Event
+	for _, c := range file.Session().Chunks() {
+		rows = append(rows, session.ChunkEvent(c))
 	}
-	opened, err := run.NewEvent(run.KindWriter, run.WriterOpened{Edition: run.Edition, Epoch: 1, Incarnation: "import"})
+	n, at, err := s.takenOver(ctx, key, rows)
 	if err != nil {
 		return "", false, err
 	}
-	now := time.Now().UTC().Truncate(time.Millisecond)
-	events := []session.Event{opened, session.OpenedEvent(file.Opening())}
-	commit := session.Commit{Key: key, Root: key.ID, Seq: 1, Epoch: 1}
-	seq := uint64(0)
-	put := func() error {
-		if seq++; seq <= at.Seq {
-			events = nil
-			return nil
+	var events []session.Event
+	if at.Seq == 0 {
+		opened, err := run.NewEvent(run.KindWriter, run.WriterOpened{Edition: run.Edition, Epoch: importEpoch, Incarnation: "import"})
+		if err != nil {
+			return "", false, err
 		}
-		fresh = true
+		events = append(events, opened, session.OpenedEvent(file.Opening()))
+	}
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	put := func() error {
 		for i := range events {
 			events[i].Time = now
 		}
-		commit.Seq, commit.Prev, commit.Events = seq, at.Hash, events
 		var err error
-		at, err = s.log.Append(ctx, at, commit)
-		events = nil
+		at, err = s.log.Append(ctx, at, session.Commit{Key: key, Root: key.ID, Seq: at.Seq + 1, Epoch: importEpoch, Prev: at.Hash, Events: events})
+		fresh, events = true, nil
 		return err
 	}
 	size := 0
-	for _, c := range file.Session().Chunks() {
-		e := session.ChunkEvent(c)
+	for _, e := range rows[n:] {
 		if size += len(e.Data); size > importBatch && len(events) > 0 {
 			if err := put(); err != nil {
 				return "", false, err
@@ -323,6 +318,37 @@ func (s *system) record(ctx context.Context, file *openrath.File) (id session.ID
 		err = put()
 	}
 	return key.ID, fresh, err
+}
+
+// importEpoch is that of all commits of an import. Who uses the session has a higher
+// one.
+const importEpoch = 1
+
+// takenOver returns how many rows of a file its session has, and where its log ends.
+// It fails if the session has others, or went on here before all of them came in.
+func (s *system) takenOver(ctx context.Context, k session.Key, rows []session.Event) (n int, at session.Position, err error) {
+	for e, err := range s.log.Read(ctx, k, session.Position{}) {
+		if err != nil {
+			return 0, at, err
+		}
+		if e.Commit.Epoch != importEpoch {
+			if n < len(rows) {
+				err = fmt.Errorf("session %s went on here after %s of the file, which has %d; import it into another store", k.ID, counted(int64(n), "row"), len(rows))
+			}
+			return n, e.At, err
+		}
+		at = e.At
+		for _, ev := range e.Commit.Events {
+			if ev.Kind != session.KindChunk || n == len(rows) {
+				continue
+			}
+			if ev.Data != rows[n].Data {
+				return 0, at, fmt.Errorf("session %s was imported from another file with the same id: their rows %d differ; import it into another store", k.ID, n)
+			}
+			n++
+		}
+	}
+	return n, at, nil
 }
 
 // exportOpenRath returns a session as OpenRath reads it.

@@ -191,25 +191,16 @@ func (a *app) pruned(out []retention.Outcome, whole bool) error {
 	if done, err := emit(a, views); done {
 		return err
 	}
-	var rows [][]string
 	var bytes int64
 	n := map[retention.State]int{}
-	now := time.Now()
 	for _, v := range views {
 		n[v.State]++
 		if v.State == retention.Due || v.State == retention.Archived {
 			bytes += v.Bytes
 		}
-		what := v.Reason
-		if what == "" {
-			what = v.File
-		}
-		rows = append(rows, []string{
-			string(v.Root), string(v.Tenant), fmt.Sprint(len(v.Sessions)), thousands(v.Bytes), age(now, time.UnixMilli(v.LastMS)), string(v.State), term.Line(what, 200),
-		})
 	}
-	if len(rows) > 0 {
-		a.table([]string{"TREE", "TENANT", "SESSIONS", "BYTES", "USED", "STATE", ""}, rows)
+	if len(views) > 0 {
+		a.table([]string{"TREE", "TENANT", "SESSIONS", "BYTES", "USED", "STATE", ""}, prunedRows(views, time.Now(), a.out.Terminal()))
 	}
 	if fenced := int64(n[retention.Fenced]); fenced > 0 {
 		a.remark("%s fenced and not purged: nothing is taken there until a further prune finishes that, or lets it go on with --keep TENANT=forever", counted(fenced, "tree"))
@@ -223,6 +214,31 @@ func (a *app) pruned(out []retention.Outcome, whole bool) error {
 		a.remark("nothing is due")
 	}
 	return nil
+}
+
+// prunedRows is the table of trees. Where somebody looks, ids are short, and the
+// archive that was written is named on a line of its own.
+func prunedRows(views []prunedTree, now time.Time, looks bool) [][]string {
+	var rows [][]string
+	for _, v := range views {
+		root, what := string(v.Root), v.Reason
+		switch {
+		case looks:
+			root = lineage.Short(v.Root)
+			if _, rest, ok := strings.Cut(what, " ago, "); ok { // a column tells when
+				what = rest
+			}
+		case what == "":
+			what = v.File
+		}
+		rows = append(rows, []string{
+			root, string(v.Tenant), fmt.Sprint(len(v.Sessions)), thousands(v.Bytes), age(now, time.UnixMilli(v.LastMS)), string(v.State), term.Line(what, 200),
+		})
+		if looks && v.File != "" && v.State != retention.Due {
+			rows = append(rows, []string{"  " + term.Line(v.File, 200)})
+		}
+	}
+	return rows
 }
 
 // restoreFile brings the sessions of an archive back.

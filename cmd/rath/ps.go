@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -15,7 +17,6 @@ import (
 	"github.com/rathcluster/rath/lineage"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
-	"github.com/rathcluster/rath/session"
 )
 
 // noHead is no files.
@@ -114,7 +115,7 @@ func (a *app) ps(ctx context.Context, s *system, o *client.RunsOptions) error {
 		if err != nil {
 			return err
 		}
-		a.tableOf(runs, names)
+		a.tableOf(runs, names, a.out.Terminal())
 	}
 	if o.Where != "" && o.Where != "branch=no" || o.Workflow != "" || len(o.States) > 0 && !slices.Contains(o.States, run.Queued) {
 		return nil
@@ -172,19 +173,56 @@ func nodeOf(r *messages.RunInfo, names map[string]string) string {
 	return name
 }
 
-// tableOf writes runs; names are those of the nodes.
-func (a *app) tableOf(runs []messages.RunInfo, names map[string]string) {
+// noteColumns bounds the note of a run that stands in its row.
+const noteColumns = 60
+
+// tableOf writes runs; names are those of the nodes. With below, a note that the
+// window would cut off stands in a line of its own.
+func (a *app) tableOf(runs []messages.RunInfo, names map[string]string, below bool) {
 	now := time.Now()
 	shortID := shortRuns(idsOf(runs))
 	rows := make([][]string, len(runs))
+	notes := make([]string, len(runs))
 	for i := range runs {
 		r := &runs[i]
 		rows[i] = []string{
 			shortID(r.Run), string(r.State), r.Workflow, lineage.Short(r.Session), nodeOf(r, names), fmt.Sprint(r.Steps), thousands(r.Usage.Tokens()),
-			age(now, time.UnixMilli(r.Submitted)), term.Line(note(r, shortID), 60),
+			age(now, time.UnixMilli(r.Submitted)),
+		}
+		notes[i] = note(r, shortID)
+	}
+	width := math.MaxInt
+	if below {
+		width = a.out.Width()
+	}
+	headers := []string{"RUN", "STATE", "WORKFLOW", "SESSION", "NODE", "STEPS", "TOKENS", "AGE", ""}
+	a.table(headers, withNotes(headers, rows, notes, width))
+}
+
+// withNotes puts a note behind each row, or all of them below their rows where
+// the window is too narrow for one of them.
+func withNotes(headers []string, rows [][]string, notes []string, width int) [][]string {
+	taken := 0
+	for column := range headers[:len(headers)-1] {
+		widest := term.Width(headers[column])
+		for _, r := range rows {
+			widest = max(widest, term.Width(r[column]))
+		}
+		taken += widest + 2
+	}
+	below := slices.ContainsFunc(notes, func(n string) bool { return taken+term.Width(term.Line(n, noteColumns)) > width })
+	var out [][]string
+	for i, r := range rows {
+		switch {
+		case !below:
+			out = append(out, append(slices.Clone(r), term.Line(notes[i], noteColumns)))
+		case notes[i] == "":
+			out = append(out, append(slices.Clone(r), ""))
+		default:
+			out = append(out, append(slices.Clone(r), ""), []string{"  " + term.Line(notes[i], width-2)})
 		}
 	}
-	a.table([]string{"RUN", "STATE", "WORKFLOW", "SESSION", "NODE", "STEPS", "TOKENS", "AGE", ""}, rows)
+	return out
 }
 
 // shortRuns returns how to write the ids of the runs in a table: their beginnings,
@@ -240,7 +278,7 @@ func note(r *messages.RunInfo, shortID func(run.ID) string) string {
 	case r.State == run.Waiting && len(r.Waits) > 0:
 		return r.Waits[0].String()
 	case r.State.Terminal():
-		return r.Reason
+		return reasonOf(r)
 	case r.Cancelled:
 		return "is asked to stop"
 	case r.Attempt > 1 && r.BranchOf == nil:
@@ -251,164 +289,18 @@ func note(r *messages.RunInfo, shortID func(run.ID) string) string {
 	return r.Reason
 }
 
+// reasonOf is why a run ended, in the words of all errors.
+func reasonOf(r *messages.RunInfo) string {
+	if r.Reason == "" {
+		return ""
+	}
+	return messages.Text(errors.New(r.Reason))
+}
+
 // list writes names with commas.
 func list(names []string) string {
 	if len(names) == 0 {
 		return "nothing"
 	}
 	return strings.Join(names, ", ")
-}
-
-func (a *app) showCommand() *cobra.Command {
-	var full bool
-	cmd := &cobra.Command{
-		Use:   "show NAME",
-		Short: "Show the transcript of a session, or of a run",
-		Long: `Shows what was said in a session: each row with the version it made, who said
-it, and the tools that were called. Long texts are cut; --full shows them whole.
-"help names" tells how to name a session, a version or a run.`,
-		Example: `  rath show @last
-  rath show 7f3a:4 --full
-  rath show 7f3a -o jsonl | jq .text`,
-		Args: exactly(1, "one session or run"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.with(cmd.Context(), func(s *system) error { return a.show(cmd.Context(), s, args[0], full) })
-		},
-	}
-	cmd.Flags().BoolVar(&full, "full", false, "whole texts")
-	return cmd
-}
-
-func (a *app) show(ctx context.Context, s *system, name string, full bool) error {
-	n, err := s.lookUp(ctx, name)
-	if err != nil {
-		return err
-	}
-	if n.run != nil && n.session == "" { // ended before a log held it
-		if done, err := emitOne(a, n.run); done {
-			return err
-		}
-		a.runLine(n.run)
-		return nil
-	}
-	v, err := s.Session(ctx, n.String())
-	if err != nil {
-		return err
-	}
-	switch a.config.Output.Value {
-	case "json":
-		return a.writeJSON(v)
-	case "jsonl":
-		_, err := emit(a, v.Chunks)
-		return err
-	}
-	if n.run != nil {
-		a.runLine(n.run)
-	}
-	a.out.Printf("session  %s:%d  %s, %s", v.Session, v.Version, counted(int64(v.Total), "row"), usageText(v.Usage))
-	if v.Closed != "" {
-		a.out.Printf(", %s", v.Closed)
-		if v.Reason != "" {
-			a.out.Printf(" %q", term.Line(v.Reason, 100))
-		}
-	}
-	a.out.Println()
-	for _, p := range v.Parents {
-		a.out.Printf("from     %s:%d\n", p.Session, p.Version)
-	}
-	if !v.Placement.Head.IsZero() {
-		a.out.Printf("files    %s in %s", v.Placement.Head.Short(), v.Placement.Backend)
-		if v.Placement.Isolation != "" {
-			a.out.Printf(" (%s)", v.Placement.Isolation)
-		}
-		a.out.Println()
-	}
-	for i := range v.Chunks {
-		a.row(&v.Chunks[i], v.Session, full)
-	}
-	return nil
-}
-
-// runLine tells of a run how it stands.
-func (a *app) runLine(r *messages.RunInfo) {
-	a.out.Printf("run      %s of %s, %s", r.Run, or(r.Workflow, "no workflow"), r.State)
-	if r.State == run.NeedsReview && r.Due > 0 {
-		a.out.Printf(" until %s", moment(time.UnixMilli(r.Due)))
-	}
-	if more := note(r, func(id run.ID) string { return string(id) }); more != "" {
-		if !strings.HasPrefix(more, "for ") { // what a run waits for
-			a.out.Printf(":")
-		}
-		a.out.Printf(" %s", term.Line(more, 200))
-	}
-	a.out.Println()
-}
-
-func usageText(u session.Usage) string {
-	return counted(u.Calls, "model call") + ", " + counted(u.Tokens(), "token")
-}
-
-// row prints one row of a transcript.
-func (a *app) row(c *messages.Chunk, in session.ID, full bool) {
-	who := string(c.Kind)
-	switch {
-	case c.Kind == session.ToolResult:
-		who = or(c.Name, "tool") + " answers"
-	case c.Agent != "":
-		who = c.Agent
-	}
-	at := ""
-	if c.Version > 0 {
-		at = fmt.Sprintf("%d", c.Version)
-		if c.Session != "" && c.Session != in {
-			at = lineage.Short(c.Session) + ":" + at
-		}
-	}
-	a.out.Println()
-	a.out.Println(a.out.Paint(term.Bold, who) + a.out.Dim("  "+strings.TrimSpace(at+"  "+a.when(c))))
-	width := a.out.Width() - 2
-	lines := term.Wrap(term.Clean(c.Text), width)
-	if c.Text == "" {
-		lines = nil
-	}
-	const shown = 12
-	left := 0
-	if !full && len(lines) > shown {
-		left = len(lines) - shown
-		lines = lines[:shown]
-	}
-	for _, l := range lines {
-		a.out.Println(strings.TrimRight("  "+l, " "))
-	}
-	if left > 0 {
-		a.out.Println(a.out.Dim("  ... " + counted(int64(left), "more line") + "; --full shows them"))
-	}
-	if c.Truncated {
-		a.out.Println(a.out.Dim("  ... the text goes on"))
-	}
-	for _, call := range c.Calls {
-		args := term.Line(call.Args, width-len(call.Name)-4)
-		if full {
-			args = term.Clean(call.Args)
-		}
-		a.out.Println("  " + a.out.Paint(term.Cyan, "> "+term.Line(call.Name, 60)) + " " + args)
-	}
-}
-
-// when tells the time and the step of a row.
-func (a *app) when(c *messages.Chunk) string {
-	var parts []string
-	if c.Time > 0 {
-		parts = append(parts, clock(time.UnixMilli(c.Time)))
-	}
-	if c.Step != "" {
-		parts = append(parts, "step "+c.Step)
-	}
-	if n := c.Usage.Tokens(); n > 0 {
-		parts = append(parts, counted(n, "token"))
-	}
-	if c.Failed {
-		parts = append(parts, "an error")
-	}
-	return strings.Join(parts, ", ")
 }

@@ -43,7 +43,7 @@ func TestNodeOf(t *testing.T) {
 	var out bytes.Buffer
 	a := &app{stdout: &out, stderr: &out, getenv: func(string) string { return "" }}
 	a.out = a.writer(&out, "never")
-	a.tableOf(runs, names)
+	a.tableOf(runs, names, false)
 	for l := range strings.Lines(out.String()) {
 		if head := term.Clip(l, 80); !strings.Contains(head, "AGE") && !strings.Contains(head, "  40h") {
 			t.Errorf("80 columns do not show the age:\n%s", head)
@@ -73,6 +73,29 @@ func TestShortRuns(t *testing.T) {
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%q are written %q, want %q", c.ids, got, c.want)
+		}
+	}
+}
+
+// TestNotesOfRuns wants why a run failed to be readable in a window of 80 columns,
+// and in one row where there is room.
+func TestNotesOfRuns(t *testing.T) {
+	headers := []string{"RUN", "STATE", "AGE", ""}
+	rows := [][]string{{"abcdefghijkl", "failed", "40h"}, {"bcdefghijklm", "succeeded", "now"}}
+	const why = "agent: there is no tool \"nosuch\": start the program that announces it"
+	for _, c := range []struct {
+		note  string
+		width int
+		want  [][]string
+	}{
+		{why, 200, [][]string{{"abcdefghijkl", "failed", "40h", term.Line(why, noteColumns)}, {"bcdefghijklm", "succeeded", "now", ""}}},
+		{why, 80, [][]string{{"abcdefghijkl", "failed", "40h", ""}, {"  " + why}, {"bcdefghijklm", "succeeded", "now", ""}}},
+		{why, 40, [][]string{{"abcdefghijkl", "failed", "40h", ""}, {"  " + term.Line(why, 38)}, {"bcdefghijklm", "succeeded", "now", ""}}},
+		{"too slow", 80, [][]string{{"abcdefghijkl", "failed", "40h", "too slow"}, {"bcdefghijklm", "succeeded", "now", ""}}},
+	} {
+		got := withNotes(headers, rows, []string{c.note, ""}, c.width)
+		if !slices.EqualFunc(got, c.want, slices.Equal[[]string]) {
+			t.Errorf("%d columns, note %q: %q, want %q", c.width, c.note, got, c.want)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func TestSetApart(t *testing.T) {
 	waitFor(t, func() bool {
 		return strings.Contains(command(t, "rath ps --where 'run=second and state=succeeded' --no-headers -q", dir), "second")
 	})
-	rath("rerun second", "goes on as second-r1")
+	rath("rerun second", "runs again as second-r1")
 	waitFor(t, func() bool {
 		return strings.Contains(command(t, "rath ps --where 'run=second-r1 and state=succeeded' --no-headers -q", dir), "second-r1")
 	})

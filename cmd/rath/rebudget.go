@@ -24,7 +24,8 @@ func (a *app) rebudgetCommand() *cobra.Command {
 		Long: `Gives an open run a budget in place of the one that it has, or all open runs
 that --where chooses. The budget counts in all, from the run's beginning; a
 limit that is not named is lifted. A run that has used more ends with its next
-step.`,
+step. Its time is also that of its branches; of the rest they keep what they
+were given.`,
 		Example: `  rath rebudget 7f3a --budget-tokens 200000
   rath rebudget --where 'state=running and name=slow' --budget-steps 40`,
 		Args: o.args,

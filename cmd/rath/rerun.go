@@ -37,7 +37,7 @@ it.`,
 					do: func(ctx context.Context, r *messages.RunInfo) (string, error) {
 						id, err := s.Rerun(ctx, r.Run)
 						last = id
-						return "goes on as " + string(id), err
+						return "runs again as " + string(id), err
 					},
 				})
 				if err == nil && last != "" && s.own() {

@@ -100,7 +100,7 @@ func (a *app) rewind(ctx context.Context, name, workflow string, t messages.Task
 		a.out.Println(r.Session)
 		return nil
 	}
-	seen, err := s.watch(ctx, id, "", after, a.runWatching(ctx, s))
+	seen, err := s.watch(ctx, id, "", after, a.runWatching(ctx, s, string(n.session)))
 	a.err.Note("")
 	if errors.Is(err, errInterrupted) {
 		return a.parked(s, id, &runOptions{})
@@ -187,9 +187,11 @@ func (a *app) replayCommand() *cobra.Command {
 what the run recorded: models and tools are switched off, recorded steps return
 what they returned before, and nothing is written. It prints the steps as the
 code comes to them, branches of fan-outs too, and says where code and record
-differ; then the exit code is 1. With --verify it prints only what differs.
+differ; then the exit code is 1. With --verify it prints only what differs. Of a
+run that waits or runs the record is compared as far as it goes.
 
   =  recorded, and the code asks for the same
+  >  the code comes to this next, where the record ends: it is open
   !  the code asks for something else there
   +  the code asks for a step that is not recorded
   -  recorded, and the code does not come to it`,
@@ -226,14 +228,22 @@ func (a *app) replayed(r *messages.Replay, verify bool) error {
 		return errors.Join(failed, err)
 	}
 	matched, steps := 0, 0
+	open, cut := false, false
 	for _, one := range r.Runs {
 		if !verify || one.Differs != "" {
 			a.out.Println(a.out.Paint(term.Bold, replayTitle(&one)))
 		}
 		var rows [][]string
 		for _, s := range one.Steps {
-			if steps++; s.Verdict == "matches" {
+			mark := replayMarks[s.Verdict]
+			steps++
+			switch {
+			case s.Verdict == "matches":
 				matched++
+			case s.Verdict == "new" && one.Differs == "": // the end of what is recorded
+				steps--
+				mark = ">"
+				open, cut = open || !one.State.Terminal(), cut || one.State.Terminal()
 			}
 			if verify && s.Verdict == "matches" {
 				continue
@@ -245,7 +255,7 @@ func (a *app) replayed(r *messages.Replay, verify bool) error {
 			case s.Verdict == "differs":
 				text = s.Recorded + ", the code asks for " + s.Asked
 			}
-			rows = append(rows, []string{replayMarks[s.Verdict], string(s.Path), text, term.Line(s.Summary, 40)})
+			rows = append(rows, []string{mark, string(s.Path), text, term.Line(s.Summary, 40)})
 		}
 		if !verify || one.Differs != "" {
 			a.out.Rows(nil, rows)
@@ -257,11 +267,16 @@ func (a *app) replayed(r *messages.Replay, verify bool) error {
 	if r.Truncated {
 		a.remark("not all steps that match are shown")
 	}
-	word := "matches"
-	if !r.Matches {
+	word, what, rest := "matches", "step", ""
+	switch {
+	case !r.Matches:
 		word = "differs"
+	case open:
+		word, what, rest = "matches as far as it went", "recorded step", "; the rest is open"
+	case cut:
+		word, what, rest = "matches as far as it went", "recorded step", "; there it was cut off"
 	}
-	a.out.Printf("%s: %d of %s in %s\n", word, matched, counted(int64(steps), "step"), counted(int64(len(r.Runs)), "run"))
+	a.out.Printf("%s: %d of %s in %s%s\n", word, matched, counted(int64(steps), what), counted(int64(len(r.Runs)), "run"), rest)
 	return err
 }
 

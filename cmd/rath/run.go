@@ -19,7 +19,6 @@ import (
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
-	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/workspace"
 )
 
@@ -121,6 +120,9 @@ func (a *app) run(ctx context.Context, t messages.Task, o *runOptions) (err erro
 	if t.Session, err = a.continued(ctx, s, t); err != nil {
 		return err
 	}
+	if t.ForkOf, err = a.origin(ctx, s, t); err != nil {
+		return err
+	}
 	var from blob.Digest
 	if o.dir != "" {
 		if from, err = a.upload(ctx, s, "run -C", o.dir); err != nil {
@@ -132,7 +134,8 @@ func (a *app) run(ctx context.Context, t messages.Task, o *runOptions) (err erro
 	if err != nil {
 		return err
 	}
-	w := a.runWatching(ctx, s)
+	before, _, _ := strings.Cut(t.ForkOf, ":")
+	w := a.runWatching(ctx, s, or(t.Session, before))
 	if w.follower, err = s.Start(ctx, o.workflow, t); err != nil {
 		return err
 	}
@@ -148,8 +151,9 @@ func (a *app) run(ctx context.Context, t messages.Task, o *runOptions) (err erro
 }
 
 // runWatching tells what a run does: on a terminal with a line about what is
-// being written.
-func (a *app) runWatching(ctx context.Context, s *system) watching {
+// being written. about is a session of its tree that was there before, "" if none
+// was.
+func (a *app) runWatching(ctx context.Context, s *system, about string) watching {
 	t := newTeller(func(l storyLine) {
 		if !a.flags.quiet {
 			a.err.Println(storyText(a.err, l))
@@ -157,6 +161,11 @@ func (a *app) runWatching(ctx context.Context, s *system) watching {
 	})
 	t.look = s.look()
 	t.user = true
+	if about != "" && !a.flags.quiet {
+		look, cancel := context.WithTimeout(ctx, beforehand)
+		t.labels = s.labels(look, about)
+		cancel()
+	}
 	w := a.storyOf(ctx, t, a.err.Note)
 	record := w.record
 	w.record = func(r lineage.Record) {
@@ -288,142 +297,5 @@ func (a *app) goesOn(s *system, done string, r *messages.RunInfo) {
 		a.remark("%s; no node runs here: go on with %q, and %s", done, a.resumeWith(r.Run, nil), asBegun)
 	default:
 		a.remark("%s; run %s goes on", done, r.Run)
-	}
-}
-
-// finish prints how a run ended.
-func (a *app) finish(ctx context.Context, s *system, id run.ID, seen watched, from blob.Digest, o *runOptions) error {
-	if seen.result == nil {
-		return a.stopped(id, seen, o)
-	}
-	r := *seen.result
-	var diff string
-	var to blob.Digest
-	if !from.IsZero() && r.Session != "" {
-		v, err := s.at(ctx, session.Ref{Key: session.Key{Tenant: s.Tenant(), ID: r.Session}, Version: r.Version})
-		if err != nil {
-			return err
-		}
-		if to = v.Placement().Head; to.IsZero() {
-			to = from // no tool has opened the sandbox
-		}
-		if diff, err = unified(ctx, s.blobs(s.Tenant()), from, to); err != nil {
-			return err
-		}
-	}
-	if o.dossier != "" {
-		if err := a.writeDossier(ctx, s, id, o.dossier); err != nil {
-			return err
-		}
-	}
-	applied := false
-	if o.apply && r.State == run.Succeeded && diff != "" {
-		if err := workspace.Apply(ctx, s.blobs(s.Tenant()), from, to, o.dir); err != nil {
-			return err
-		}
-		applied = true
-	}
-	done, err := emitOne(a, struct {
-		messages.Result
-		Diff    string `json:"diff,omitempty"`
-		Applied bool   `json:"applied,omitempty"`
-	}{r, diff, applied})
-	if !done {
-		a.answer(&r, diff)
-	}
-	switch {
-	case err != nil:
-		return err
-	case applied:
-		a.remark("applied to %s", o.dir)
-	case diff != "" && o.dir != "" && !o.apply:
-		a.remark("nothing in %s was changed; --apply carries the diff there", o.dir)
-	}
-	if e := r.Err(); e != nil {
-		code := stateCode(r.State)
-		if r.Attempt == 0 { // never began: what is wrong is the task
-			code = codeOf(e)
-		}
-		return &exitError{code, e}
-	}
-	return nil
-}
-
-// answer prints the answer and the diff of a run.
-func (a *app) answer(r *messages.Result, diff string) {
-	if r.State == run.Succeeded && r.Output != "" {
-		a.out.Println(strings.TrimRight(term.Clean(r.Output), "\n"))
-	}
-	if diff != "" {
-		if r.Output != "" && a.out.Terminal() {
-			a.out.Println()
-		}
-		a.printDiff(diff)
-	}
-	if r.Attempt > 0 {
-		a.remark("%s, %s, %s tokens   run %s", strings.ReplaceAll(string(r.State), "_", " "), counted(r.Usage.Calls, "model call"), thousands(r.Usage.Tokens()), r.Run)
-	}
-}
-
-// stopped says what a person has to do about a run that is followed no more. o
-// is as for resumeWith.
-func (a *app) stopped(id run.ID, seen watched, o *runOptions) error {
-	if seen.review != nil {
-		a.review(id, seen.review)
-		return silent(exitRefused)
-	}
-	a.err.Println("parked: the run holds nothing while it waits. Answer, and let it go on:")
-	for _, r := range seen.asked {
-		if r.Kind == lineage.Review {
-			a.person(r)
-			continue
-		}
-		a.err.Println("  " + a.answerWith(r.Run, asks(&r)))
-	}
-	a.err.Println("  " + a.resumeWith(id, o))
-	if o == nil {
-		a.err.Println("  with " + asBegun)
-	}
-	return silent(exitRefused)
-}
-
-// person says that a run waits for a person, while it is followed, and how it
-// goes on.
-func (a *app) person(r lineage.Record) {
-	who := "run " + string(r.Run)
-	if r.Kind == lineage.Review {
-		a.err.Note("")
-		a.err.Println(who + " " + a.err.Paint(term.Yellow, "needs review:") + " " + term.Line(r.Reason, 400))
-		a.decisions(r.Run, r.Revision)
-		return
-	}
-	kind := asks(&r)
-	what := ""
-	for _, w := range r.Waits {
-		if w.Kind == kind && w.Title != "" {
-			what = ": " + term.Line(w.Title, 200)
-		}
-	}
-	a.err.Note("")
-	a.err.Println(who + " waits for " + kind + what)
-	a.err.Println("answer with\n  " + a.answerWith(r.Run, kind))
-}
-
-// review says what a person has to decide.
-func (a *app) review(id run.ID, r *lineage.Record) {
-	a.err.Println(a.err.Paint(term.Yellow, "needs review:") + " " + term.Line(r.Reason, 400))
-	a.decisions(id, r.Revision)
-}
-
-// decisions says how to decide about a run that stopped: at a call, or, with the
-// revision that it was recorded under, because the code is another one.
-func (a *app) decisions(id run.ID, revision string) {
-	flags := []string{"--happened", "--again", "--fail"}
-	if revision != "" {
-		flags[0] = "--pin"
-	}
-	a.err.Println("a person has to decide:")
-	for _, d := range flags {
-		a.err.Println("  " + a.hint("resolve", string(id), d, "--reason", "TEXT"))
 	}
 }

@@ -24,6 +24,8 @@ type teller struct {
 	user bool
 	// all tells every branch; without it, of a large fan-out, some.
 	all bool
+	// labels name the sessions; those of before are counted already.
+	labels *lineage.Labels
 
 	threads map[session.ID]*thread
 	asked   map[stepKey]string // the agent of a model step
@@ -73,11 +75,12 @@ type turn struct {
 }
 
 func newTeller(tell func(storyLine)) *teller {
-	return &teller{tell: tell, threads: map[session.ID]*thread{}, asked: map[stepKey]string{}, moved: map[session.ID]bool{}, woken: map[run.ID]bool{}, folded: map[session.ID]bool{}}
+	return &teller{tell: tell, labels: &lineage.Labels{}, threads: map[session.ID]*thread{}, asked: map[stepKey]string{}, moved: map[session.ID]bool{}, woken: map[run.ID]bool{}, folded: map[session.ID]bool{}}
 }
 
 // add takes the next record. Records of one session come in order.
 func (t *teller) add(ctx context.Context, r lineage.Record) {
+	t.labels.Add(&r)
 	t.held = append(t.held, r)
 	for t.step(ctx) {
 	}
@@ -246,7 +249,7 @@ func (t *teller) fold(r *lineage.Record, th *thread) {
 // open begins the story of a session.
 func (t *teller) open(r *lineage.Record) *thread {
 	t.close()
-	th := &thread{label: fmt.Sprintf("s%d", len(t.threads)+1), version: r.Version, known: r.Commit == 1}
+	th := &thread{label: t.labels.Of(r.Session), version: r.Version, known: r.Commit == 1}
 	t.threads[r.Session] = th
 	if len(r.Parents) == 0 {
 		return th

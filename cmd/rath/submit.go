@@ -49,7 +49,7 @@ and the command that answers is printed once.`,
 			if t.Workspace = workspace; workspace != "" && dir != "" {
 				return usage(cmd, errors.New("give the files with -C or with --workspace, not both"))
 			}
-			if deadline < 0 {
+			if cmd.Flags().Changed("deadline") && deadline <= 0 {
 				return usage(cmd, errors.New("--deadline is a positive duration, such as 10m"))
 			}
 			if deadline > 0 {
@@ -75,7 +75,7 @@ type submission struct {
 	wait     bool
 }
 
-// beforehand bounds what submit asks before it stores a task.
+// beforehand bounds what is asked before a task is stored.
 const beforehand = 3 * time.Second
 
 // submit stores a task.
@@ -99,6 +99,9 @@ func (a *app) submit(ctx context.Context, workflow string, t messages.Task, o su
 		return err
 	}
 	if t.Session, err = a.continued(ctx, s, t); err != nil {
+		return err
+	}
+	if t.ForkOf, err = a.origin(ctx, s, t); err != nil {
 		return err
 	}
 	if o.dir != "" {

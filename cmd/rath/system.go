@@ -31,6 +31,8 @@ type system struct {
 	blobs  func(session.Tenant) blob.Store
 	level  string
 	node   *node.Instance               // hosted in this process; nil if it is not
+	alone  bool                         // that node takes no work, and there is no other
+	moved  <-chan string                // gets the address of an attached node that has started at another one
 	mint   func(name string) session.ID // the id of a session of this name
 	where  string                       // "store .rath", "nats://host:4222"
 	close  func() error
@@ -139,7 +141,11 @@ func (a *app) dial(ctx context.Context) (*system, error) {
 		return nil, err
 	}
 	s := &system{Client: cl, where: url, close: cl.Close}
-	a.tellOfConnection(s)
+	a.tellOfConnection(s, func(told bool) {
+		if !told {
+			a.remark("the connection to %s is lost and is being made again", s.where)
+		}
+	})
 	return s, nil
 }
 
@@ -154,22 +160,44 @@ func (a *app) attach(ctx context.Context, store string) (*system, error) {
 		return nil, err
 	}
 	s.node = nil
-	a.tellOfConnection(s)
+	first, moved := node.ListensAt(store), make(chan string, 1)
+	s.moved = moved
+	a.tellOfConnection(s, func(told bool) {
+		switch now := node.ListensAt(store); {
+		case now != "" && now != first:
+			select {
+			case moved <- now:
+			default: // it was told already
+			}
+		case told:
+		case now == "":
+			a.remark("the connection to %s is lost: it was stopped; this goes on when %q runs again", s.where, a.hint("dev"))
+		default:
+			a.remark("the connection to %s is lost and is being made again", s.where)
+		}
+	})
 	return s, nil
+}
+
+// elsewhere is the error of who follows an attached node that has started again
+// at another address.
+func (s *system) elsewhere(to, next string) error {
+	return fail(exitUnavailable, "%s has started again at %s: go on there with %q", s.where, to, next)
 }
 
 // lostAfter is how long a connection is away before somebody is told.
 const lostAfter = 2 * time.Second
 
-// tellOfConnection tells that the connection of a system is lost, and that it is
-// back, until the system is closed.
-func (a *app) tellOfConnection(s *system) {
+// tellOfConnection calls lost, again and again while the connection of a system
+// is lost, with whether it did before, and tells that the connection is back,
+// until the system is closed.
+func (a *app) tellOfConnection(s *system, lost func(told bool)) {
 	var group sync.WaitGroup
 	done, end := make(chan struct{}), s.close
 	group.Go(func() {
 		tick := time.NewTicker(lostAfter / 8)
 		defer tick.Stop()
-		seen, lost := time.Now(), false
+		seen, told := time.Now(), false
 		for {
 			select {
 			case <-done:
@@ -177,14 +205,14 @@ func (a *app) tellOfConnection(s *system) {
 			case <-tick.C:
 			}
 			switch up := s.Connected(); {
-			case up && lost:
+			case up && told:
 				a.remark("the connection to %s is back", s.where)
 				fallthrough
 			case up:
-				seen, lost = time.Now(), false
-			case !lost && time.Since(seen) > lostAfter:
-				a.remark("the connection to %s is lost and is being made again", s.where)
-				lost = true
+				seen, told = time.Now(), false
+			case time.Since(seen) > lostAfter:
+				lost(told)
+				told = true
 			}
 		}
 	})
@@ -237,6 +265,7 @@ func (a *app) with(ctx context.Context, fn func(*system) error) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
+	s.alone = s.own()
 	return fn(s)
 }
 

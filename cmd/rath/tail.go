@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,7 +26,8 @@ func (a *app) tailCommand() *cobra.Command {
 		Long: `Prints what was recorded, of the tree of one session or of all, one line per
 record, each with its sequence. A tail that was cut off goes on with --after and
 the last sequence that it printed: no record is missed and none comes twice,
-also over the loss of a connection and the restart of nodes.`,
+also over the loss of a connection and the restart of nodes. With -o json it
+writes one object per line, as with jsonl.`,
 		Example: `  rath tail                      everything, from the beginning
   rath tail -f @last
   rath tail --after 1204 -o jsonl
@@ -76,11 +78,40 @@ func (a *app) tail(ctx context.Context, s *system, name string, after uint64, fo
 	if !follow {
 		return s.recorded(ctx, root, after, put)
 	}
+	again := func() string {
+		words := []string{"tail", "-f", name, "--after", strconv.FormatUint(after, 10)}
+		return a.hint(slices.DeleteFunc(words, func(w string) bool { return w == "" })...)
+	}
+	if s.alone { // while this holds the store, nobody else can write into it
+		err := s.recorded(ctx, root, after, func(r *messages.LineageRecord) error {
+			after = r.At
+			return put(r)
+		})
+		if err == nil {
+			err = fail(exitUnavailable, "no node runs here, so nothing more comes: start %q, and go on with %q", a.hint("dev"), again())
+		}
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer cancel(nil)
+	group.Go(func() {
+		select {
+		case to := <-s.moved:
+			cancel(movedTo(to))
+		case <-ctx.Done():
+		}
+	})
 	for r, err := range s.Tail(ctx, string(root), after) {
 		if errors.Is(err, context.Canceled) {
+			if to, ok := errors.AsType[movedTo](context.Cause(ctx)); ok {
+				return s.elsewhere(string(to), again())
+			}
 			return silent(exitInterrupted)
 		}
 		if err == nil {
+			after = r.At
 			err = put(&r)
 		}
 		if err == nil {
@@ -92,6 +123,12 @@ func (a *app) tail(ctx context.Context, s *system, name string, after uint64, fo
 	}
 	return nil
 }
+
+// movedTo is the cause of the end of a tail whose node has started again at
+// another address.
+type movedTo string
+
+func (m movedTo) Error() string { return "the node is at " + string(m) }
 
 // recorded reads the lineage of a tree, or of all for "", as far as it goes.
 func (s *system) recorded(ctx context.Context, root session.ID, after uint64, each func(*messages.LineageRecord) error) error {

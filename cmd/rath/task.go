@@ -32,7 +32,7 @@ func (f *taskFlags) add(cmd *cobra.Command) {
 	fs.StringVarP(&f.message, "message", "m", "", "the input: JSON, or text")
 	fs.StringVarP(&f.file, "file", "f", "", "read the input from a file; - is standard input")
 	fs.StringVar(&f.session, "session", "", "continue this session, by its id, the beginning of it, or a name; or begin one of this name")
-	fs.StringVar(&f.forkOf, "fork-of", "", "start from a session:version as a branch")
+	fs.StringVar(&f.forkOf, "fork-of", "", "start as a branch of a session or run, at its newest version or as NAME:VERSION")
 	fs.StringVar(&f.model, "model", "", "model to use")
 	fs.StringSliceVar(&f.tools, "tools", nil, "tools that the agent may use, separated by commas")
 	fs.Int64Var(&f.tokens, "budget-tokens", 0, "stop the run when it has used so many tokens")
@@ -63,7 +63,13 @@ func (a *app) task(cmd *cobra.Command, f *taskFlags) (messages.Task, error) {
 		if err != nil {
 			return t, err
 		}
-		text = string(data)
+		if text = string(data); strings.TrimSpace(text) == "" {
+			name := f.file
+			if name == "-" {
+				name = "standard input"
+			}
+			return t, fail(exitUsage, "-f %s: there is nothing in it; it is to hold the input: a text, or JSON", name)
+		}
 	}
 	if !utf8.ValidString(text) {
 		return t, fail(exitUsage, "the input is no text in UTF-8; put it into a file of the workspace (-C) and name that")

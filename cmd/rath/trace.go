@@ -8,6 +8,7 @@ import (
 
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
 )
 
 func (a *app) traceCommand() *cobra.Command {
@@ -19,7 +20,7 @@ func (a *app) traceCommand() *cobra.Command {
 its tool calls folded into it, branches below the session they were forked from,
 and what became of them. With -f it goes on until the run ends. Of many branches
 of one fan-out it tells a few, and of the others what goes wrong or asks; with
--o jsonl it tells all.`,
+-o json or jsonl it tells all, one object per line.`,
 		Example: `  rath trace
   rath trace -f @last
   rath trace 7f3a -o jsonl`,
@@ -49,12 +50,16 @@ func (a *app) trace(ctx context.Context, s *system, name string, follow bool) er
 	if err != nil {
 		return err
 	}
+	t.labels = s.labels(ctx, string(n.session))
 	if !follow {
 		err := s.recorded(ctx, n.session, 0, func(r *messages.LineageRecord) error {
 			t.add(ctx, r.Record)
 			return nil
 		})
 		t.finish(ctx)
+		if err == nil && n.run != nil {
+			a.standing(n.run)
+		}
 		return err
 	}
 	r, err := s.runOf(ctx, name)
@@ -83,8 +88,24 @@ func (a *app) outcome(id run.ID, r *messages.Result) error {
 	if err := r.Err(); err != nil {
 		return &exitError{stateCode(r.State), err}
 	}
-	a.remark("succeeded, %s   run %s", usageText(r.Usage), id)
+	a.succeeded(id, r.Usage)
 	return nil
+}
+
+func (a *app) succeeded(id run.ID, u session.Usage) {
+	a.remark("succeeded, %s   run %s", usageText(u), id)
+}
+
+// standing says how a run stands whose story was told.
+func (a *app) standing(r *messages.RunInfo) {
+	switch {
+	case r.State == run.Succeeded:
+		a.succeeded(r.Run, r.Usage)
+	case r.Reason != "":
+		a.remark("%s: %s   run %s", r.State, r.Reason, r.Run)
+	default:
+		a.remark("%s   run %s", r.State, r.Run)
+	}
 }
 
 func or2[T ~string](texts ...T) T {

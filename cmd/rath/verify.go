@@ -1,19 +1,22 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rathcluster/rath/dossier"
 	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
 // maxDossier bounds what verify reads into memory.
-const maxDossier = 1 << 30
+const maxDossier = dossier.MaxTreeFile
 
 func (a *app) verifyCommand() *cobra.Command {
 	var head string
@@ -29,7 +32,8 @@ A document that was cut at its end, or written anew as a whole, holds together
 too: --head compares the last commit of the home session, of an archive that of
 its root, with a hash that you know from elsewhere, and closes that.
 
-Exit code 1 if something does not hold: the message names the first bad commit.`,
+Exit code 1 if something does not hold: the message names the first bad commit.
+Of several files all are checked; -o json then writes a list.`,
 		Example: `  rath verify .rath/dossiers/run-7f3a.html
   rath verify run.json --head 5be1c0d2...
   rath verify .rath/archives
@@ -41,17 +45,27 @@ Exit code 1 if something does not hold: the message names the first bad commit.`
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
+			var names []string
+			many := len(args) > 1
 			for _, name := range args {
 				archives, err := archivesIn(name)
 				if err != nil {
 					return err
 				}
-				for _, name := range archives {
-					if err := a.verify(name, head); err != nil {
-						return err
-					}
-				}
+				many = many || !slices.Equal(archives, []string{name})
+				names = append(names, archives...)
 			}
+			if many {
+				return a.verifyAll(names)
+			}
+			v, err := a.verify(names[0], head)
+			if err != nil {
+				return err
+			}
+			if done, err := emitOne(a, v.view); done {
+				return err
+			}
+			a.verified(v.text(true))
 			return nil
 		},
 	}
@@ -59,26 +73,86 @@ Exit code 1 if something does not hold: the message names the first bad commit.`
 	return cmd
 }
 
-func (a *app) verify(name, head string) error {
+// checked is a document that holds.
+type checked struct {
+	view any // for programs
+	// text tells it to people; alone tells too what was not compared.
+	text     func(alone bool) string
+	anchored bool // that was compared
+	archive  bool
+}
+
+func (a *app) verified(text string) {
+	a.out.Println(a.out.Paint(term.Green, strings.TrimSpace(term.Clean(text))))
+}
+
+// verifyAll checks several files, to the last one, and tells once of all of them
+// what a report tells of one.
+func (a *app) verifyAll(names []string) error {
+	var views []any
+	bad, code, loose, archives := 0, 0, 0, false
+	for _, name := range names {
+		v, err := a.verify(name, "")
+		if err != nil {
+			a.err.Println(a.err.Paint(term.Red, "rath:") + " " + term.Clean(messages.Text(err)))
+			if bad++; code != exitFailed { // that something does not hold weighs most
+				code = codeOf(err)
+			}
+			continue
+		}
+		views = append(views, v.view)
+		if !a.asJSON() {
+			a.verified(v.text(false))
+		}
+		if !v.anchored {
+			loose, archives = loose+1, archives || v.archive
+		}
+	}
+	if _, err := emit(a, views); err != nil {
+		return err
+	}
+	if loose > 0 {
+		example := ""
+		if archives {
+			example = ", such as that of a tombstone"
+		}
+		a.remark("of %s no last commit was compared with a hash from elsewhere\n(--head, with one file)%s: all of it could be written anew", counted(int64(loose), "file"), example)
+	}
+	if bad > 0 {
+		return fail(code, "%d of %s did not verify", bad, counted(int64(len(names)), "file"))
+	}
+	return nil
+}
+
+// verify checks a file; the error names it.
+func (a *app) verify(name, head string) (checked, error) {
+	v, err := a.check(name, head)
+	if err != nil && name != "-" && !strings.Contains(err.Error(), name) {
+		err = fmt.Errorf("%s: %w", name, err)
+	}
+	return v, err
+}
+
+func (a *app) check(name, head string) (checked, error) {
 	doc, err := a.readInput(name, maxDossier)
 	if err != nil {
-		return err
+		return checked{}, err
 	}
 	o := &dossier.VerifyOptions{}
 	if head != "" {
 		if err := o.Head.UnmarshalText([]byte(strings.ToLower(head))); err != nil {
-			return fail(exitUsage, "verify: --head: want the 64 hexadecimal digits of a commit's hash: %w", err)
+			return checked{}, fail(exitUsage, "verify: --head: want the 64 hexadecimal digits of a commit's hash: %w", err)
 		}
 		if o.Head == (session.Hash{}) {
-			return fail(exitUsage, "verify: --head: no commit has a hash of zeros")
+			return checked{}, fail(exitUsage, "verify: --head: no commit has a hash of zeros")
 		}
 	}
 	if dossier.IsTree(doc) {
-		return a.verifyTree(doc, o)
+		return verifyTree(doc, o)
 	}
 	report, err := dossier.Verify(doc, o)
 	if err != nil {
-		return err
+		return checked{}, err
 	}
 	view := struct {
 		OK       bool        `json:"ok"`
@@ -96,11 +170,11 @@ func (a *app) verify(name, head string) error {
 	for _, c := range report.Sessions {
 		view.Sessions = append(view.Sessions, chainView(c))
 	}
-	if done, err := emitOne(a, view); done {
-		return err
-	}
-	a.out.Println(a.out.Paint(term.Green, strings.TrimSpace(term.Clean(report.String()))))
-	return nil
+	return checked{view: view, anchored: report.Anchored, text: func(alone bool) string {
+		told := *report
+		told.Anchored = told.Anchored || !alone
+		return told.String()
+	}}, nil
 }
 
 // archivesIn lists the archives in a directory; a file is one name.
@@ -122,10 +196,10 @@ type chainView struct {
 	Head    session.Hash `json:"head"`
 }
 
-func (a *app) verifyTree(doc []byte, o *dossier.VerifyOptions) error {
+func verifyTree(doc []byte, o *dossier.VerifyOptions) (checked, error) {
 	_, r, err := dossier.VerifyTree(doc, o)
 	if err != nil {
-		return err
+		return checked{}, err
 	}
 	view := struct {
 		OK       bool           `json:"ok"`
@@ -141,11 +215,13 @@ func (a *app) verifyTree(doc []byte, o *dossier.VerifyOptions) error {
 	for _, c := range r.Sessions {
 		view.Sessions = append(view.Sessions, chainView(c))
 	}
-	if done, err := emitOne(a, view); done {
-		return err
-	}
-	a.out.Println(a.out.Paint(term.Green, strings.TrimSpace(term.Clean(r.String()))))
-	return nil
+	return checked{view: view, anchored: r.Anchored > 0, archive: true, text: func(alone bool) string {
+		told := *r
+		if !alone {
+			told.Anchored = max(told.Anchored, 1)
+		}
+		return told.String()
+	}}, nil
 }
 
 // readInput reads a file, or standard input for "-", up to a size.

@@ -104,7 +104,7 @@ func (a *app) redraw(runs []messages.RunInfo, names map[string]string, shown map
 		a.out.Clear()
 		a.out.Println(a.out.Dim(clock(time.Now()) + "  " + counted(int64(len(runs)), "run")))
 		if len(runs) > 0 {
-			a.tableOf(runs, names)
+			a.tableOf(runs, names, false)
 		}
 		return nil
 	}

@@ -170,6 +170,9 @@ func (a *app) whyFile(ctx context.Context, s *system, f *found) error {
 	if err != nil {
 		return err
 	}
+	if len(changes) == 0 {
+		return fail(exitNotFound, "session %s has no files: it was never sent to a sandbox; name the run that left the file, as in 7f3a:%s", f.named, f.path)
+	}
 	var r reason
 	var by *lineage.HeadChange
 	if f.line > 0 {
@@ -252,7 +255,10 @@ func (a *app) tellMaker(ctx context.Context, s *system, f *found, m lineage.Make
 				if c.Version == m.Version && (c.Session == "" || c.Session == m.Session) {
 					r.Text = c.Text
 					for _, call := range c.Calls {
-						r.Text += fmt.Sprintf("\n> %s %s", call.Name, call.Args)
+						if r.Text != "" {
+							r.Text += "\n"
+						}
+						r.Text += fmt.Sprintf("> %s %s", call.Name, call.Args)
 					}
 				}
 			}
@@ -292,7 +298,7 @@ func (a *app) tellReason(g *lineage.Graph, s *system, r reason) error {
 			a.out.Println(a.out.Dim("  ... " + counted(int64(len(shown)-i), "more line")))
 			break
 		}
-		a.out.Println("  " + l)
+		a.out.Println(strings.TrimRight("  "+l, " "))
 	}
 	a.out.Println()
 	field := func(name, value string) {

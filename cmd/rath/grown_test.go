@@ -1,0 +1,90 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestImportOfWhatWentOn imports a file of OpenRath whose session went on there since
+// it was imported. What came in is what the file says, or nothing more comes in.
+func TestImportOfWhatWentOn(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write := func(rows ...string) {
+		t.Helper()
+		var b strings.Builder
+		b.WriteString(`{"record_type": "header", "schema_version": 1, "id": "grows", "created_at": "", "parent_session_ids": [], "lineage_operator": "o", "lineage_kind": "k", "lineage_extras": [], "sandbox_backend": null, "sandbox_spec": null, "sandbox_handle_id": null}` + "\n")
+		for i, row := range rows {
+			fmt.Fprintf(&b, `{"record_type": "chunk", "index": %d, "kind": "user", "payload": {"content": %q}}`+"\n", i, row)
+		}
+		if err := os.WriteFile("s.jsonl", []byte(b.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take := func() (got imported) {
+		t.Helper()
+		_, out, errs := rath(t, "import", "s.jsonl", "-o", "jsonl")
+		if err := json.Unmarshal([]byte(out), &got); err != nil {
+			t.Fatalf("%v: %s%s", err, out, errs)
+		}
+		return got
+	}
+	has := func(session string) (rows []string) {
+		t.Helper()
+		code, out, errs := rath(t, "export", session)
+		if code != 0 {
+			t.Fatalf("export: exit %d: %s", code, errs)
+		}
+		for line := range strings.Lines(out) {
+			var r struct {
+				Payload struct{ Content string }
+				Kind    string
+			}
+			if err := json.Unmarshal([]byte(line), &r); err != nil {
+				t.Fatal(err)
+			}
+			if r.Kind != "" {
+				rows = append(rows, r.Payload.Content[:min(len(r.Payload.Content), 10)])
+			}
+		}
+		return rows
+	}
+	write("one", "two")
+	first := take()
+	if first.Error != "" || first.Rows != 2 {
+		t.Fatalf("%+v", first)
+	}
+	write("one", "two", "three", strings.Repeat("4", importBatch))
+	if got := take(); got.Error != "" || got.Session != first.Session || got.Note != "" || got.Rows != 4 {
+		t.Errorf("the file went on: %+v", got)
+	}
+	want := []string{"one", "two", "three", "4444444444"}
+	if got := has(string(first.Session)); !slices.Equal(got, want) {
+		t.Errorf("the session has %q, want %q", got, want)
+	}
+	if got := take(); got.Error != "" || got.Note != "was there already" {
+		t.Errorf("again: %+v", got)
+	}
+	// It goes on here; the same file is no news, a longer one would go on elsewhere.
+	if code, _, errs := rath(t, "run", "-m", "five", "--session", string(first.Session), "-q"); code != 0 {
+		t.Fatalf("run: exit %d: %s", code, errs)
+	}
+	if got := take(); got.Error != "" || got.Note != "was there already" {
+		t.Errorf("the same file: %+v", got)
+	}
+	here := has(string(first.Session))
+	write("one", "two", "three", strings.Repeat("4", importBatch), "else", strings.Repeat("5", importBatch), strings.Repeat("6", importBatch), strings.Repeat("7", importBatch), strings.Repeat("8", importBatch))
+	if got := take(); !strings.Contains(got.Error, "went on here") {
+		t.Errorf("both went on: %+v", got)
+	}
+	write("one", "other", "three", strings.Repeat("4", importBatch))
+	if got := take(); !strings.Contains(got.Error, "another") {
+		t.Errorf("another file of the same id: %+v", got)
+	}
+	if got := has(string(first.Session)); !slices.Equal(got, here) {
+		t.Errorf("the session has %q, want %q", got, here)
+	}
+}

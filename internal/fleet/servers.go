@@ -55,6 +55,7 @@ func serve(text string) error {
 		return err
 	}
 	o.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	o.Grant = rights
 	s, err := natsserver.Start(ctx, &o)
 	if err != nil {
 		return err

@@ -1,0 +1,37 @@
+//go:build linux
+
+package fleet
+
+import "github.com/rathcluster/rath/messages"
+
+// rights returns what the users of a fleet's servers may do. Nodes set up the
+// streams, and may remove nothing but what they may in production too, see
+// messages.GrantOf: the streams in memory, which they make anew when the servers
+// lost them. The operator may do everything.
+func rights(r messages.Role, at messages.Place) *messages.Grant {
+	switch r {
+	case messages.RoleOperator:
+		return nil
+	case messages.RoleNode:
+		g := messages.Grant{Role: r}
+		deny := func(subject string) {
+			g.Deny = append(g.Deny, messages.Permission{Op: messages.OpPublish, Subject: "$JS.API.STREAM." + subject})
+		}
+		deny("PURGE.>")
+		deny("MSG.DELETE.>")
+		for _, name := range []string{
+			messages.StreamSnap, messages.StreamTasks, messages.StreamLineage, messages.StreamResult, messages.StreamDLQ,
+			messages.StreamBlob, "KV_" + messages.BucketRegistry, "KV_" + messages.BucketAlias,
+		} {
+			deny("DELETE." + name)
+		}
+		for p := range uint32(maxPartitions) {
+			deny("DELETE." + messages.EventStream(1, p))
+		}
+		return &g
+	}
+	return new(messages.GrantOf(r, at))
+}
+
+// maxPartitions is how many event streams a fleet has at most.
+const maxPartitions = 64

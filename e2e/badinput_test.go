@@ -350,6 +350,39 @@ func TestStoreFull(t *testing.T) {
 	d.rath(at("show", "before")...).want(t, 0, "echo: before")
 }
 
+// TestStoreOnSmallDisk: a new store on a disk with too little free is refused,
+// and the message tells how much is missing; with more free the same directory
+// is taken. A store that is there needs only what it writes.
+func TestStoreOnSmallDisk(t *testing.T) {
+	d := newDesk(t)
+	disk := filepath.Join(d.dir, "disk")
+	if err := os.Mkdir(disk, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("none", disk, "tmpfs", 0, "size=200m"); err != nil {
+		t.Fatalf("mount a tmpfs (this test needs root): %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(disk, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	resize := func(size string) {
+		t.Helper()
+		if err := unix.Mount("none", disk, "tmpfs", unix.MS_REMOUNT, "size="+size); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store := []string{"--store", "disk/store"}
+	run := func() outcome { return d.rath(append([]string{"run", "-m", "x"}, store...)...) }
+
+	run().want(t, 5, "disk/store", "three quarters", "149 MiB", "256 MiB", "free some space", "--store")
+	resize("1g")
+	run().want(t, 0, "echo: x")
+	resize("100m")
+	run().want(t, 0, "echo: x")
+}
+
 // TestNATSNotReachable: commands and nodes name the address and what to do.
 func TestNATSNotReachable(t *testing.T) {
 	d := newDesk(t)

@@ -110,9 +110,19 @@ func (w *world) secrets() map[string]string {
 }
 
 // kept looks for credentials in what all processes logged, the clients heard
-// and the model was asked. What is in the streams, the audit says.
+// and the model was asked, and whether anybody lacked a right. What is in the
+// streams, the audit says.
 func (w *world) kept() {
 	w.t.Helper()
+	for _, p := range append(w.f.Nodes(), w.f.Routers()...) {
+		data, err := os.ReadFile(p.Log)
+		if err != nil {
+			w.fatal(err)
+		}
+		if _, told, is := bytes.Cut(data, []byte("NATS refused the credentials")); is {
+			w.fail("%s lacks a right: %.200s", p.Name, told)
+		}
+	}
 	files := []string{w.path("told.jsonl"), w.path("history.jsonl"), w.path("model.jsonl"), w.path("witness.jsonl")}
 	for _, p := range w.f.All() {
 		files = append(files, p.Log)

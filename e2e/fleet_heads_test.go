@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,10 +59,28 @@ func staleHead(heads []head) error {
 	}
 	for _, one := range headModel.Partition(ops) {
 		if !porcupine.CheckOperations(headModel, one) {
-			return fmt.Errorf("the reads of the head of session %s are not linearizable: %v", one[0].Input, one)
+			return fmt.Errorf("the reads of the head of session %s are not linearizable: %s", one[0].Input, older(one))
 		}
 	}
 	return fmt.Errorf("%d reads of heads are not linearizable", len(heads))
+}
+
+// older tells of the reads of one session that are older than one before.
+func older(ops []porcupine.Operation) string {
+	var all []string
+	for _, op := range ops {
+		h := op.Output.(head)
+		for _, before := range ops {
+			if was := before.Output.(head); h.Asked && was.End < h.Start && was.Version > h.Version {
+				all = append(all, fmt.Sprintf("version %d from %v to %v, after version %d from %v to %v", h.Version, h.Start, h.End, was.Version, was.Start, was.End))
+				break
+			}
+		}
+	}
+	if len(all) > 10 {
+		all = append(all[:10], fmt.Sprintf("and %d more", len(all)-10))
+	}
+	return strings.Join(all, "; ")
 }
 
 // TestHeadModel: the checker sees a read that is too old, and takes every

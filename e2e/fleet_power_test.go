@@ -27,15 +27,7 @@ type committers struct {
 }
 
 func commitTo(ctx context.Context, w *world, level natsbus.Level) (*committers, error) {
-	user, password := w.f.NodeLogin()
-	var monitors []string
-	for _, p := range w.f.Servers() {
-		monitors = append(monitors, fmt.Sprintf("http://%s:8222", p.IP()))
-	}
-	c, err := natsbus.Connect(ctx, &natsbus.Options{
-		URL: w.f.URLs(0), User: user, Password: password, Inbox: natsbus.NodeInbox, Level: level, Replicas: len(w.f.Servers()),
-		Probe: natsbus.MonitorProbe(monitors...),
-	})
+	c, err := w.connect(ctx, w.f.URLs(0), level)
 	if err == nil {
 		// The servers are up, but who leads them may not have heard of all of them.
 		for until := time.Now().Add(time.Minute); ; sleep(ctx, 200*time.Millisecond) {
@@ -45,6 +37,19 @@ func commitTo(ctx context.Context, w *world, level natsbus.Level) (*committers, 
 		}
 	}
 	return &committers{c: c}, err
+}
+
+// connect connects to servers with the rights of a node.
+func (w *world) connect(ctx context.Context, url string, level natsbus.Level) (*natsbus.Conn, error) {
+	user, password := w.f.NodeLogin()
+	var monitors []string
+	for _, p := range w.f.Servers() {
+		monitors = append(monitors, fmt.Sprintf("http://%s:8222", p.IP()))
+	}
+	return natsbus.Connect(ctx, &natsbus.Options{
+		URL: url, User: user, Password: password, Inbox: natsbus.NodeInbox, Level: level, Replicas: len(w.f.Servers()),
+		Probe: natsbus.MonitorProbe(monitors...),
+	})
 }
 
 // run appends until ctx ends.

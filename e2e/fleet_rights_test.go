@@ -1,0 +1,71 @@
+//go:build linux && e2e
+
+package e2e
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/internal/fleet"
+	"github.com/rathcluster/rath/messages"
+)
+
+// TestFleetRights: the nodes of these tests may remove what they may in production,
+// the streams in memory, and nothing that is truth.
+func TestFleetRights(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	f, err := fleet.Start(ctx, &fleet.Options{Dir: t.TempDir(), Servers: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	var refused atomic.Int64
+	user, password := f.NodeLogin()
+	nc, err := nats.Connect(f.URLs(0), nats.UserInfo(user, password), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		if strings.Contains(err.Error(), "STREAM.DELETE") {
+			refused.Add(1)
+		}
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	allowed := map[string]bool{messages.StreamWork: true, "KV_" + messages.BucketNode: true}
+	denied := int64(0)
+	for _, name := range []string{
+		messages.StreamWork, "KV_" + messages.BucketNode, messages.EventStream(1, 0), messages.EventStream(1, 63), messages.StreamTasks,
+		messages.StreamSnap, messages.StreamLineage, messages.StreamResult, messages.StreamDLQ, messages.StreamBlob,
+		"KV_" + messages.BucketRegistry, "KV_" + messages.BucketAlias,
+	} {
+		if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: []string{"x." + name}, Storage: jetstream.MemoryStorage}); err != nil {
+			t.Fatalf("stream %s: %v", name, err)
+		}
+		try, cancel := context.WithTimeout(ctx, time.Second)
+		err := js.DeleteStream(try, name)
+		cancel()
+		if allowed[name] {
+			if err != nil {
+				t.Errorf("a node may not make %s anew: %v", name, err)
+			}
+			continue
+		}
+		if denied++; err == nil || refused.Load() != denied {
+			t.Errorf("a node may remove %s: %v, refused %d times", name, err, refused.Load())
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -95,17 +96,19 @@ var everywhere = []string{"github.com/google/go-cmp"}
 
 type pkg struct {
 	ImportPath, Name, Doc string
+	Dir                   string
 	Imports               []string
 	TestImports           []string
 	XTestImports          []string
-	Standard              bool
+	TestGoFiles           []string
+	XTestGoFiles          []string
 }
 
 // packages lists the module's packages as go list sees them, for each build
 // that has files of its own.
 func packages(t *testing.T, tags string) []pkg {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-json=ImportPath,Name,Doc,Imports,TestImports,XTestImports", "-tags="+tags, "./...")
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-json=ImportPath,Name,Doc,Dir,Imports,TestImports,XTestImports,TestGoFiles,XTestGoFiles", "-tags="+tags, "./...")
 	cmd.Dir = filepath.Join("..", "..")
 	out, err := cmd.Output()
 	if err != nil {
@@ -180,6 +183,96 @@ func TestPackageDocs(t *testing.T) {
 	for _, p := range packages(t, "") {
 		if p.Name != "" && p.Doc == "" {
 			t.Errorf("package %s says nowhere what it is for", p.ImportPath)
+		}
+	}
+}
+
+// architecture is the text of ARCHITECTURE.md.
+func architecture(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "ARCHITECTURE.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestLayerTable: ARCHITECTURE.md names each package.
+func TestLayerTable(t *testing.T) {
+	text := architecture(t)
+	for _, p := range packages(t, "e2e") {
+		path := strings.TrimPrefix(p.ImportPath, module+"/")
+		first, _, _ := strings.Cut(path, "/")
+		if !strings.Contains(text, "`"+path+"`") && !strings.Contains(text, "`"+first+"/*`") && (first != "examples" || !strings.Contains(text, "`examples`")) {
+			t.Errorf("ARCHITECTURE.md does not name %s", path)
+		}
+	}
+}
+
+// TestNamedFiles: the files that ARCHITECTURE.md names are there.
+func TestNamedFiles(t *testing.T) {
+	named := regexp.MustCompile("`([a-z_/]+\\.go)`").FindAllStringSubmatch(architecture(t), -1)
+	if len(named) == 0 {
+		t.Error("it names no file: the test shows nothing")
+	}
+	for _, m := range named {
+		if _, err := os.Stat(filepath.Join("..", "..", filepath.FromSlash(m[1]))); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestDependencies: ARCHITECTURE.md says of each module of others why it is there.
+func TestDependencies(t *testing.T) {
+	_, table, _ := strings.Cut(architecture(t), "## Dependencies and why")
+	var named []string
+	for line := range strings.Lines(table) {
+		if cells := strings.Split(line, "|"); len(cells) > 2 {
+			modules, _, _ := strings.Cut(cells[1], "(")
+			for name := range strings.SplitSeq(modules, ",") {
+				named = append(named, "/"+strings.TrimSpace(name)+"/")
+			}
+		}
+	}
+	for _, file := range []string{"go.mod", filepath.Join("helm", "go.mod")} {
+		text, err := os.ReadFile(filepath.Join("..", "..", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		direct := 0
+		for line := range strings.Lines(string(text)) {
+			fields := strings.Fields(line)
+			if len(fields) != 2 || !strings.Contains(fields[0], "/") || fields[0] == "module" {
+				continue // an indirect one has a comment behind it
+			}
+			direct++
+			if !slices.ContainsFunc(named, func(name string) bool { return strings.Contains("/"+fields[0]+"/", name) }) {
+				t.Errorf("ARCHITECTURE.md does not say why %s needs %s", file, fields[0])
+			}
+		}
+		if direct == 0 {
+			t.Errorf("%s names no module: the test shows nothing", file)
+		}
+	}
+}
+
+// TestExamples: each package that programs of others may import has an example.
+func TestExamples(t *testing.T) {
+	for _, p := range packages(t, "") {
+		path := strings.TrimPrefix(p.ImportPath, module+"/")
+		if first, _, _ := strings.Cut(path, "/"); p.Name == "main" || first == "internal" || first == "e2e" || strings.HasSuffix(path, "test") {
+			continue
+		}
+		found := false
+		for _, file := range append(p.TestGoFiles, p.XTestGoFiles...) {
+			text, err := os.ReadFile(filepath.Join(p.Dir, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			found = found || strings.Contains(string(text), "\nfunc Example")
+		}
+		if !found {
+			t.Errorf("package %s has no example", path)
 		}
 	}
 }

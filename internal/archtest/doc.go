@@ -1,4 +1,6 @@
-// Package archtest holds the tests of the architecture: which package may
-// import which, that each package says what it is for, and that nothing of the
-// place where it was built is in the sources. It has no code of its own.
+// Package archtest holds the tests of the architecture: which package may import
+// which; that each package says what it is for, stands in ARCHITECTURE.md and, if
+// others may import it, has an example; that each module of others has its reason
+// there, and the files that it names exist; and that no file grows beyond 600
+// lines. It has no code of its own.
 package archtest

@@ -241,22 +241,24 @@ func TestSkippedMessage(t *testing.T) {
 			cfg := queue.config()
 			cfg.MaxDeliver, cfg.AckWait = 1, time.Second
 			first(t, c, cfg)
-		}, every: time.Second, slots: 4, why: miscounted, most: 5 * standstill},
+		}, every: time.Second, slots: 4, why: miscounted, most: 10 * standstill},
 		"counted as done, sometimes idle": {lose: func(t *testing.T, c *Conn) {
 			cfg := queue.config()
 			cfg.MaxDeliver, cfg.AckWait = 1, time.Second
 			first(t, c, cfg)
-		}, every: standstill + standstill/2, slots: 4, why: miscounted, most: 5 * standstill},
+		}, every: standstill + standstill/2, slots: 4, why: miscounted, most: 10 * standstill},
 		"counted as done, no slot free for long": {lose: func(t *testing.T, c *Conn) {
 			cfg := queue.config()
 			cfg.MaxDeliver, cfg.AckWait = 1, time.Second
 			first(t, c, cfg)
-		}, every: time.Second, slots: 1, why: miscounted, most: 10 * standstill},
+			// Where no two are acknowledged in the order of giving, the server leaves its
+			// floor of acknowledgements where it is, by chance, half of the looks.
+		}, every: time.Second, slots: 1, why: miscounted, most: 20 * standstill},
 		"counted as given": {lose: func(t *testing.T, c *Conn) {
 			cfg := queue.config()
 			cfg.AckWait = 1000 * time.Hour
 			first(t, c, cfg)
-		}, every: time.Second, slots: 4, why: passedOver, most: (passedLooks + 5) * standstill},
+		}, every: time.Second, slots: 4, why: passedOver, most: (passedLooks + 5) * (standstill + looksApart + pullFor)},
 		"given again and again":                    {lose: func(t *testing.T, c *Conn) { offer(t, c, "later") }, every: time.Second, slots: 4},
 		"given again and again to many":            {lose: func(t *testing.T, c *Conn) { offer(t, c, "later") }, every: 200 * time.Millisecond, slots: 4, nodes: 38},
 		"given again and again to those with room": {lose: func(t *testing.T, c *Conn) { offer(t, c, "later") }, every: 200 * time.Millisecond, slots: 4, nodes: 2, full: true},
@@ -311,7 +313,7 @@ func TestSkippedMessage(t *testing.T) {
 						pause(ctx, tc.every)
 					}
 				})
-				time.Sleep(2 * passedLooks * standstill)
+				time.Sleep(2 * passedLooks * (standstill + looksApart + pullFor))
 				cancel()
 				busy.Wait()
 				if n := others.Load(); n < int64(passedLooks*standstill/tc.every) {

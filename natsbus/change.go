@@ -53,8 +53,7 @@ func (c *Conn) changes(ctx context.Context, o *Options, e *election, more func(*
 	var all []Change
 	there := map[string]bool{}
 	for _, want := range layout(o) {
-		info, err := c.findStream(ctx, e, want.Name)
-		lost := replaceable(&want) && c.lost(ctx, err)
+		info, lost, err := c.findStream(ctx, e, want)
 		if err != nil && !lost {
 			return nil, o.provisionError(want, err)
 		}

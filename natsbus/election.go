@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // election is the patience of a start, which looks at many streams: while servers
@@ -22,6 +21,11 @@ type election struct {
 	log   *slog.Logger // nil: silent
 	what  string       // is asked for
 	until time.Time
+	conn  uint64 // the connection, if this is kept from one search to the next
+	// For what may be lost, see seek: since when its witness was seen to be led
+	// while nobody answered for it, and whether that was long enough.
+	led  time.Time
+	lost bool
 }
 
 // patiently calls, at least once, until the error is not one that may pass or
@@ -75,10 +79,4 @@ func electing(err error) bool {
 		return code == codeNotAvailable || code == codeNotLeader
 	}
 	return passing(err) && !errors.Is(err, nats.ErrNoResponders)
-}
-
-// findStream is lookStream with patience.
-func (c *Conn) findStream(ctx context.Context, e *election, name string) (*jetstream.StreamInfo, error) {
-	e.what = "stream " + name
-	return throughElection(ctx, e, func(ctx context.Context) (*jetstream.StreamInfo, error) { return c.lookStream(ctx, name) })
 }

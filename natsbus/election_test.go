@@ -101,10 +101,10 @@ func TestStartWhileLeadersAreElected(t *testing.T) {
 		want    error
 		within  time.Duration
 	}{
-		"nobody answers":             {},
-		"temporarily unavailable":    {answer: refusal(503, codeNotAvailable)},
-		"the makers do not answer":   {only: "STREAM.CREATE"},
-		"one stream has no leader":   {only: "STREAM.INFO.WORK"},
+		"nobody answers":             {within: election + askStream},
+		"temporarily unavailable":    {answer: refusal(503, codeNotAvailable), within: election + time.Second},
+		"the makers do not answer":   {only: "STREAM.CREATE", within: election + provisionFor},
+		"one stream has no leader":   {only: "STREAM.INFO.WORK", within: election + askStream},
 		"nobody ever answers":        {forever: true, want: context.DeadlineExceeded, within: patience + 2*askStream},
 		"not enabled for the user":   {answer: refusal(503, 10039), forever: true, want: jetstream.ErrJetStreamNotEnabledForAccount, within: time.Second},
 		"no servers with JetStream":  {alone: true, forever: true, want: nats.ErrNoResponders, within: time.Second},
@@ -147,7 +147,7 @@ func TestStartWhileLeadersAreElected(t *testing.T) {
 					}
 					return
 				}
-				if err != nil || took < election {
+				if err != nil || took < election || took > tc.within {
 					t.Errorf("after %v: %v", took, err)
 				}
 				if n := strings.Count(said.String(), "elect"); n != 1 {

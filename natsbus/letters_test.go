@@ -133,7 +133,7 @@ func TestOneLetter(t *testing.T) {
 						}
 						return
 					}
-					consumer, err := c.openQueue(t.Context(), tasksQueue())
+					consumer, err := c.openQueue(t.Context(), &election{}, tasksQueue())
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -17,10 +17,62 @@ import (
 // all that their stream holds, and the streams in memory, whose content sweeps
 // and nodes bring again. What comes twice is harmless.
 
-// lost reports whether an error of the patient search for something means that:
-// the servers answer for a stream of the truth.
-func (c *Conn) lost(ctx context.Context, err error) bool {
-	return electing(err) && ctx.Err() == nil && c.led(ctx, EventStream(c.o.Generation, 0))
+// electionMost is how long a stream takes at most to elect a leader once its
+// servers can. When they could not, all streams do so at about the same time.
+const electionMost = 10 * time.Second
+
+// seek looks for something with patience, and says whether it is lost: patience
+// is over, and for as long as an election takes at most the leader of the witness
+// has answered, and nobody for it. While the witness has no leader either it is
+// patient once more. Without a witness, "", nothing is lost.
+func seek[T any](ctx context.Context, c *Conn, e *election, what, witness string, look func(context.Context) (T, error)) (v T, lost bool, err error) {
+	if e.what != what {
+		e.what, e.led = what, time.Time{}
+	}
+	if witness == "" {
+		v, err = throughElection(ctx, e, look)
+		return v, false, err
+	}
+	watch := func(ctx context.Context) (T, error) {
+		v, err := look(ctx)
+		e.compare(ctx, c, witness, electing(err))
+		return v, err
+	}
+	if v, err = throughElection(ctx, e, watch); electing(err) && ctx.Err() == nil {
+		v, err = sitOut(ctx, &election{}, func(err error) bool { return electing(err) && !e.lost }, watch)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return v, false, err
+	case electing(err):
+		return v, e.lost, err
+	case e.conn != 0:
+		*e = election{} // what comes later is another one
+	}
+	return v, false, err
+}
+
+// compare takes in that something was looked for, and found to be absent or not.
+func (e *election) compare(ctx context.Context, c *Conn, witness string, absent bool) {
+	e.lost = false
+	led := absent && c.led(ctx, witness)
+	switch {
+	case ctx.Err() != nil: // too late to ask says nothing
+	case !led:
+		e.led = time.Time{}
+	case e.led.IsZero():
+		e.led = time.Now()
+	default:
+		e.lost = time.Since(e.led) >= electionMost
+	}
+}
+
+// resume makes an election go on that is kept from one search to the next: in sum
+// they are no more patient than one. Over another connection other servers answer.
+func (c *Conn) resume(e *election) {
+	if now := c.incarnation(); e.conn != now {
+		*e = election{log: c.o.Logger, conn: now}
+	}
 }
 
 // led reports whether the leader of a stream answers.
@@ -29,26 +81,32 @@ func (c *Conn) led(ctx context.Context, stream string) bool {
 	return err == nil && info != nil
 }
 
+// findStream is lookStream with patience, and says whether a stream that may be
+// made anew is lost though one of the truth is not.
+func (c *Conn) findStream(ctx context.Context, e *election, want jetstream.StreamConfig) (info *jetstream.StreamInfo, lost bool, err error) {
+	witness := ""
+	if replaceable(&want) {
+		witness = EventStream(c.o.Generation, 0)
+	}
+	return seek(ctx, c, e, "stream "+want.Name, witness, func(ctx context.Context) (*jetstream.StreamInfo, error) { return c.lookStream(ctx, want.Name) })
+}
+
 // findQueue is lookQueue with patience, and says whether the consumer is lost
 // though its stream is not.
 func (c *Conn) findQueue(ctx context.Context, e *election, q pullQueue) (consumer jetstream.Consumer, lost bool, err error) {
-	e.what = "consumer " + q.durable
-	consumer, err = throughElection(ctx, e, func(ctx context.Context) (jetstream.Consumer, error) { return c.lookQueue(ctx, q) })
-	return consumer, electing(err) && ctx.Err() == nil && c.led(ctx, q.stream), err
+	return seek(ctx, c, e, "consumer "+q.durable, q.stream, func(ctx context.Context) (jetstream.Consumer, error) { return c.lookQueue(ctx, q) })
 }
 
 // unserved is why something lost is made anew.
 const unserved = "no server serves it"
 
 // renewQueue removes a consumer that does not give what it should, and makes it
-// again, unless another node did since it was made: in nanoseconds, zero for
-// whichever is there.
+// again, unless another node did since it was made: in nanoseconds, zero for one
+// that did not answer.
 func (c *Conn) renewQueue(ctx context.Context, q pullQueue, made int64, why string) (jetstream.Consumer, error) {
-	if made != 0 {
-		now, err := c.lookQueue(ctx, q)
-		if err == nil && now != nil && now.CachedInfo().Created.UnixNano() != made {
-			return now, nil
-		}
+	now, err := c.lookQueue(ctx, q)
+	if err == nil && now != nil && now.CachedInfo().Created.UnixNano() != made {
+		return now, nil
 	}
 	c.o.Logger.Warn("a consumer is made anew: "+why, "stream", q.stream, "consumer", q.durable)
 	// Whether it is gone its absence tells: who would answer is what it lacks.
@@ -62,8 +120,12 @@ func (c *Conn) renewQueue(ctx context.Context, q pullQueue, made int64, why stri
 	return c.putQueue(ctx, q)
 }
 
-// renewStream removes a lost stream and makes it again.
+// renewStream removes a lost stream and makes it again, unless another node did
+// meanwhile.
 func (c *Conn) renewStream(ctx context.Context, want jetstream.StreamConfig) error {
+	if info, err := c.lookStream(ctx, want.Name); err == nil && info != nil {
+		return nil
+	}
 	c.o.Logger.Warn("a stream is made anew: "+unserved, "stream", want.Name)
 	_, err := apiWithin(ctx, c, apiStreamDelete+want.Name, askStream, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, c.js.DeleteStream(ctx, want.Name)
@@ -91,12 +153,24 @@ func replaceable(want *jetstream.StreamConfig) bool { return want.Storage == jet
 // tendEvery is how often the streams in memory are looked after.
 const tendEvery = 10 * time.Second
 
-// tend looks after the streams in memory until ctx ends: one that is lost, or
-// that is gone because whoever made it anew died meanwhile, is made. A server
-// without others loses them only with the connection: it is asked once for each.
+// tend looks after the streams in memory until ctx ends, after each by itself.
 func (c *Conn) tend(ctx context.Context) error {
+	var each []func(context.Context) error
+	for _, want := range layout(&c.o) {
+		if replaceable(&want) {
+			each = append(each, func(ctx context.Context) error { return c.tendStream(ctx, want) })
+		}
+	}
+	return together(ctx, each...)
+}
+
+// tendStream looks after one: if it is lost, or gone because whoever made it anew
+// died meanwhile, it is made. A server without others loses it only with the
+// connection: it is asked once for each.
+func (c *Conn) tendStream(ctx context.Context, want jetstream.StreamConfig) error {
 	tick := time.NewTicker(tendEvery)
 	defer tick.Stop()
+	var e election
 	for tended := uint64(0); ; {
 		select {
 		case <-tick.C:
@@ -107,23 +181,20 @@ func (c *Conn) tend(ctx context.Context) error {
 		if tended == now && c.nc.ConnectedClusterName() == "" {
 			continue
 		}
-		tended = now
-		for _, want := range layout(&c.o) {
-			if !replaceable(&want) {
-				continue
-			}
-			if err := c.tendStream(ctx, want); err != nil && ctx.Err() == nil {
-				tended = 0
-				c.o.Logger.Error("a stream in memory is not served, and cannot be made anew; "+c.o.provision(), "stream", want.Name, "err", err)
-			}
+		c.resume(&e)
+		if err := c.ensureStream(ctx, &e, want); err == nil {
+			tended, e = now, election{}
+		} else if tended = 0; ctx.Err() == nil {
+			c.o.Logger.Error("a stream in memory is not served, and cannot be made anew; "+c.o.provision(), "stream", want.Name, "err", err)
 		}
 	}
 }
 
-func (c *Conn) tendStream(ctx context.Context, want jetstream.StreamConfig) error {
-	info, err := c.findStream(ctx, &election{log: c.o.Logger}, want.Name)
+// ensureStream sees to it that a stream in memory is there, and led.
+func (c *Conn) ensureStream(ctx context.Context, e *election, want jetstream.StreamConfig) error {
+	info, lost, err := c.findStream(ctx, e, want)
 	switch {
-	case c.lost(ctx, err):
+	case lost:
 		return c.renewStream(ctx, want)
 	case err != nil:
 		return fmt.Errorf("natsbus: stream %s: %w", want.Name, err)

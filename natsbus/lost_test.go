@@ -9,8 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 )
@@ -23,17 +21,11 @@ func TestStartWithLostStream(t *testing.T) {
 		t.Run(stream, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				srv := natstest.Start(t, nil)
-				user, password := srv.Operator()
-				principal, err := nats.Connect("", nats.InProcessServer(inProcess(srv.Dial)), nats.UserInfo(user, password), nats.CustomInboxPrefix(NodeInbox))
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer principal.Close()
+				d := startDeputy(t, operator(t, srv).nc)
 				first := dial(t, nodeOptions(srv))
 				if err := first.Provision(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				d := startDeputy(t, principal)
 				var removed atomic.Bool
 				d.set(func(subject string) (string, bool) {
 					if strings.Contains(subject, "STREAM.DELETE.") {
@@ -42,8 +34,7 @@ func TestStartWithLostStream(t *testing.T) {
 							t.Errorf("asked for %s", subject)
 						}
 					}
-					leaderless := !removed.Load() && strings.HasSuffix(subject, "STREAM.INFO."+stream)
-					return `{"type":"io.nats.jetstream.api.v1.stream_info_response","config":{"name":"` + stream + `"},"cluster":{"name":"c"}}`, leaderless
+					return leaderless(stream), !removed.Load() && strings.HasSuffix(subject, "STREAM.INFO."+stream)
 				})
 				o := nodeOptions(srv)
 				o.Dialer, o.User, o.Password, o.Partitions = d.InProcessConn, "", "", 0
@@ -63,6 +54,155 @@ func TestStartWithLostStream(t *testing.T) {
 				if took < patience || took > 2*patience {
 					t.Errorf("it took %v", took)
 				}
+			})
+		})
+	}
+}
+
+// TestStartWithLostAndFound starts a node that finds a stream or a consumer lost,
+// and goes on to look for others. Meanwhile another node makes it anew: it is not
+// removed again.
+func TestStartWithLostAndFound(t *testing.T) {
+	queue := tasksQueue()
+	for lost, after := range map[string]string{
+		"STREAM.INFO.KV_NODE": "CONSUMER.INFO." + queue.stream,
+		"CONSUMER.INFO." + queue.stream + "." + queue.durable: "CONSUMER.INFO." + StreamWork,
+	} {
+		t.Run(lost, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := natstest.Start(t, nil)
+				d := startDeputy(t, operator(t, srv).nc)
+				if err := dial(t, nodeOptions(srv)).Provision(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				var found atomic.Bool
+				began := time.Now()
+				d.set(func(subject string) (string, bool) {
+					if strings.Contains(subject, ".DELETE.") {
+						t.Errorf("asked for %s", subject)
+					}
+					if strings.Contains(subject, after) {
+						found.Store(true)
+					}
+					return "", !found.Load() && strings.HasSuffix(subject, lost)
+				})
+				o := nodeOptions(srv)
+				o.Dialer, o.User, o.Password = d.InProcessConn, "", ""
+				if err := dial(t, o).Provision(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(began); took < patience {
+					t.Errorf("nothing was lost: it took %v", took)
+				}
+			})
+		})
+	}
+}
+
+// TestOpenLostQueue opens the consumer of a work queue that nobody serves again
+// and again, while its stream has no leader for longer than one search goes on.
+func TestOpenLostQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := natstest.Start(t, nil)
+		d := startDeputy(t, operator(t, srv).nc)
+		if err := dial(t, nodeOptions(srv)).Provision(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		o := nodeOptions(srv)
+		o.Dialer, o.User, o.Password = d.InProcessConn, "", ""
+		c, queue := dial(t, o), tasksQueue()
+		const back = 2*patience + 10*time.Second
+		began := time.Now()
+		var removed atomic.Int64
+		d.set(func(subject string) (string, bool) {
+			at := time.Since(began)
+			switch {
+			case strings.Contains(subject, "CONSUMER.DELETE."):
+				removed.Store(int64(at))
+			case strings.Contains(subject, "CONSUMER.INFO."):
+				return "", removed.Load() == 0
+			case strings.HasSuffix(subject, "STREAM.INFO."+queue.stream):
+				return leaderless(queue.stream), at < back
+			}
+			return "", false
+		})
+		var e election
+		times := 0
+		for err := error(errLeaderless); err != nil && times < 10; times++ {
+			_, err = c.openQueue(t.Context(), &e, queue)
+		}
+		if at := time.Duration(removed.Load()); at < back+electionMost || at > back+electionMost+3*requestTimeout {
+			t.Errorf("made anew after %v and %d searches", at, times)
+		}
+	})
+}
+
+// leaderless is what a cluster says of a stream that it knows and nobody leads.
+func leaderless(stream string) string {
+	return `{"type":"io.nats.jetstream.api.v1.stream_info_response","config":{"name":"` + stream + `"},"cluster":{"name":"c"}}`
+}
+
+// TestTendThroughOutage looks after a stream in memory that nobody leads, while
+// the truth has no leader for a while. The stream is made anew once patience is
+// over and the truth is led for as long as an election takes, and not if its own
+// election is the later one.
+func TestTendThroughOutage(t *testing.T) {
+	const begun = tendEvery + patience // the end of patience
+	tests := map[string]struct {
+		away, back time.Duration // of the truth's leader
+		elected    time.Duration // of the stream's, zero: never
+		again      time.Duration // the connection is made again
+		made       time.Duration // the stream, zero: never
+	}{
+		"the truth is led":            {made: begun},
+		"not when patience is over":   {away: begun - 3*time.Second, back: begun + 3*time.Second, made: begun + 3*time.Second + electionMost},
+		"not for two searches":        {away: begun - 3*time.Second, back: begun + patience + 3*time.Second, made: begun + patience + 3*time.Second + electionMost},
+		"over another connection":     {away: begun - 3*time.Second, back: begun + patience + 3*time.Second, again: begun + patience - time.Second, made: begun + 2*patience},
+		"the stream is elected later": {away: begun - 3*time.Second, back: begun + 3*time.Second, elected: begun + electionMost},
+		"so after two searches":       {away: begun - 3*time.Second, back: begun + patience + 3*time.Second, elected: begun + patience + electionMost},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := natstest.Start(t, nil)
+				d := startDeputy(t, operator(t, srv).nc)
+				if err := dial(t, nodeOptions(srv)).Provision(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				o := nodeOptions(srv)
+				o.Dialer, o.User, o.Password = d.InProcessConn, "", ""
+				c := dial(t, o)
+				truth, stream := EventStream(c.o.Generation, 0), "KV_"+BucketNode
+				began := time.Now()
+				var removed atomic.Int64
+				d.set(func(subject string) (string, bool) {
+					at := time.Since(began)
+					switch {
+					case strings.HasSuffix(subject, "STREAM.DELETE."+stream):
+						removed.CompareAndSwap(0, int64(at))
+					case strings.HasSuffix(subject, "STREAM.INFO."+stream):
+						return leaderless(stream), removed.Load() == 0 && (tc.elected == 0 || at < tc.elected)
+					case strings.HasSuffix(subject, "STREAM.INFO."+truth):
+						return leaderless(truth), at >= tc.away && at < tc.back
+					}
+					return "", false
+				})
+				stop := background(t, c.tend)
+				if tc.again != 0 {
+					time.Sleep(tc.again)
+					if err := c.nc.ForceReconnect(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(time.Until(began.Add(4 * patience)))
+				made := time.Duration(removed.Load())
+				if tc.made == 0 && made != 0 || made < tc.made || made > tc.made+2*time.Second {
+					t.Errorf("made anew after %v, want %v", made, tc.made)
+				}
+				if info, err := c.lookStream(t.Context(), stream); err != nil || info == nil {
+					t.Errorf("the stream: %v, %v", info, err)
+				}
+				stop()
 			})
 		})
 	}

@@ -129,7 +129,7 @@ func Connect(ctx context.Context, opts *Options) (*Conn, error) {
 // findPartitions asks how many partitions the generation has, if it is there.
 func (c *Conn) findPartitions(ctx context.Context) error {
 	name := EventStream(c.o.Generation, 0)
-	first, err := c.findStream(ctx, &election{log: c.o.Logger}, name)
+	first, _, err := c.findStream(ctx, &election{log: c.o.Logger}, jetstream.StreamConfig{Name: name})
 	if err != nil {
 		return c.o.provisionError(jetstream.StreamConfig{Name: name}, err)
 	}

@@ -82,9 +82,10 @@ func (c *Conn) Plan(ctx context.Context, p *Provisioning) (*Plan, error) {
 		}
 	}
 	e := election{log: c.o.Logger}
-	first, err := c.findStream(ctx, &e, EventStream(o.Generation, 0))
+	events := jetstream.StreamConfig{Name: EventStream(o.Generation, 0)}
+	first, _, err := c.findStream(ctx, &e, events)
 	if err != nil {
-		return nil, o.provisionError(jetstream.StreamConfig{Name: EventStream(o.Generation, 0)}, err)
+		return nil, o.provisionError(events, err)
 	}
 	if first != nil {
 		if err := c.follows(ctx, &o, &first.Config); err != nil {

@@ -80,7 +80,7 @@ func (c *Conn) makeMissing(ctx context.Context, e *election, all []Change) error
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			// Another node was faster, with other settings.
 			var info *jetstream.StreamInfo
-			if info, err = c.findStream(ctx, e, ch.want.Name); err == nil && info != nil {
+			if info, _, err = c.findStream(ctx, e, *ch.want); err == nil && info != nil {
 				ch.found(&info.Config)
 				ch.decide()
 				continue

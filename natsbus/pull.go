@@ -86,10 +86,11 @@ type puller struct {
 func (p *puller) run(ctx context.Context) error {
 	defer p.wg.Wait()
 	var looks checkup
+	var e election
 	for wait, ever := newBackoff(), false; ; {
-		consumer, err := p.c.openQueue(ctx, p.pullQueue)
+		consumer, err := p.c.openQueue(ctx, &e, p.pullQueue)
 		if err == nil {
-			ever = true
+			ever, e = true, election{}
 			err = p.pull(ctx, consumer, &looks, &wait)
 		}
 		switch {

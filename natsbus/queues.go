@@ -130,9 +130,11 @@ func (c *Conn) retireQueue(ctx context.Context, q pullQueue) error {
 }
 
 // openQueue returns the consumer to take messages from. One that is not there
-// is made, by whoever may, and one without servers is made anew.
-func (c *Conn) openQueue(ctx context.Context, q pullQueue) (jetstream.Consumer, error) {
-	consumer, lost, err := c.findQueue(ctx, &election{log: c.o.Logger}, q)
+// is made, by whoever may, and one without servers is made anew. Who opens it
+// again and again keeps the election.
+func (c *Conn) openQueue(ctx context.Context, e *election, q pullQueue) (jetstream.Consumer, error) {
+	c.resume(e)
+	consumer, lost, err := c.findQueue(ctx, e, q)
 	if lost {
 		consumer, err = c.renewQueue(ctx, q, 0, unserved)
 	} else if err == nil && consumer == nil {

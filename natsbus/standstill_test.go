@@ -409,7 +409,7 @@ func TestLooks(t *testing.T) {
 func TestUnheardConsumer(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Conn, w *wire) {
 		queue := workQueue(DefaultPool, messages.ClassInteractive)
-		if _, err := c.openQueue(t.Context(), queue); err != nil {
+		if _, err := c.openQueue(t.Context(), &election{}, queue); err != nil {
 			t.Fatal(err)
 		}
 		made := consumerOf(t, c, queue).Created

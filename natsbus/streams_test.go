@@ -243,7 +243,7 @@ func TestStreamsKeepTheirPromises(t *testing.T) {
 		if _, err := c.js.Publish(ctx, "rath.task.default.w", []byte("{}")); err != nil {
 			t.Fatal(err)
 		}
-		cons, err := c.openQueue(ctx, tasksQueue())
+		cons, err := c.openQueue(ctx, &election{}, tasksQueue())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,14 +28,14 @@ func Attach(ctx context.Context, opts *Options) (*Instance, error) {
 		n.o = *opts
 	}
 	n.defaults()
-	a, err := readAttachment(attachFile(n.o.Store))
+	a, err := ReadAttachment(n.o.Store)
 	if err != nil {
 		return nil, err
 	}
 	n.o.NATS, n.o.Level = a.URL, a.Level
 	user, password := a.User, a.Password
 	login := func() (string, string) {
-		if now, err := readAttachment(attachFile(n.o.Store)); err == nil { // a node draws a password when it starts
+		if now, err := ReadAttachment(n.o.Store); err == nil { // a node draws a password when it starts
 			user, password = now.User, now.Password
 		}
 		return user, password

@@ -7,18 +7,21 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/rathcluster/rath/client"
 )
 
-// attachment is what a node that listens leaves in its store for the tools of
-// the same user.
-type attachment struct {
-	PID      int    `json:"pid"`
-	URL      string `json:"url"`
+// Attachment is what a node that listens leaves in its store for the tools of
+// the same user: its process, the address of its server, such as
+// nats://127.0.0.1:4222, the durability that it promises, and how to log in.
+type Attachment struct {
+	PID   int    `json:"pid"`
+	URL   string `json:"url"`
+	Level string `json:"level"`
+	// User and Password have the rights of a node.
 	User     string `json:"user"`
 	Password string `json:"password"`
-	Level    string `json:"level"`
 	// ToolUser and ToolPassword are for programs that have tools.
 	ToolUser     string `json:"tool_user"`
 	ToolPassword string `json:"tool_password"`
@@ -38,7 +41,7 @@ func (n *Instance) announce() error {
 	user, password := n.server.Node()
 	toolUser, toolPassword := n.server.Tool()
 	operatorUser, operatorPassword := n.server.Operator()
-	data, err := json.Marshal(attachment{
+	data, err := json.Marshal(Attachment{
 		PID: os.Getpid(), URL: n.server.URL(), User: user, Password: password, Level: n.o.Level,
 		ToolUser: toolUser, ToolPassword: toolPassword, OperatorUser: operatorUser, OperatorPassword: operatorPassword,
 	})
@@ -57,34 +60,28 @@ func removeIfOurs(name string) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	var a attachment
+	var a Attachment
 	if err != nil || json.Unmarshal(data, &a) != nil || a.PID != os.Getpid() {
 		return err
 	}
 	return os.Remove(name)
 }
 
-// ListensAt returns the address at which a node listens that runs over a store
-// directory, such as nats://127.0.0.1:4222, and "" if none does or says so.
-func ListensAt(store string) string {
-	a, err := readAttachment(attachFile(store))
-	if err != nil {
-		return ""
-	}
-	return a.URL
-}
-
-func readAttachment(name string) (attachment, error) {
-	var a attachment
+// ReadAttachment returns what the node left that runs over a store directory. It
+// fails with client.ErrUnreachable when none did. One that died may have left it,
+// so who connects finds out.
+func ReadAttachment(store string) (Attachment, error) {
+	var a Attachment
+	name := attachFile(store)
 	data, err := os.ReadFile(name)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR): // the store is a file
 		return a, fmt.Errorf("node: no node runs here: there is no %s: %w", name, client.ErrUnreachable)
 	case err != nil:
 		return a, fmt.Errorf("node: %w", err)
 	}
 	if err := json.Unmarshal(data, &a); err != nil || a.URL == "" {
-		return a, fmt.Errorf("node: %s does not say where a node listens; remove it: %w", name, client.ErrUnreachable)
+		return Attachment{}, fmt.Errorf("node: %s does not say where a node listens; remove it: %w", name, client.ErrUnreachable)
 	}
 	return a, nil
 }

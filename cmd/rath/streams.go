@@ -2,15 +2,13 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/node"
 )
 
 // rights say what a connection to the streams is for.
@@ -53,15 +51,7 @@ func (a *app) openStreams(ctx context.Context, r rights, monitor []string) (*str
 		return connected(ctx, o)
 	}
 	store := a.config.Store.Value
-	var running struct {
-		URL              string        `json:"url"`
-		User             string        `json:"user"`
-		Password         string        `json:"password"`
-		Level            natsbus.Level `json:"level"`
-		OperatorUser     string        `json:"operator_user"`
-		OperatorPassword string        `json:"operator_password"`
-	}
-	if data, err := os.ReadFile(filepath.Join(store, "node.json")); err == nil && json.Unmarshal(data, &running) == nil && running.URL != "" {
+	if running, err := node.ReadAttachment(store); err == nil {
 		o.URL, o.User, o.Password = running.URL, running.User, running.Password
 		if r == toPurge {
 			o.User, o.Password = running.OperatorUser, running.OperatorPassword
@@ -69,7 +59,7 @@ func (a *app) openStreams(ctx context.Context, r rights, monitor []string) (*str
 		o.Level = natsbus.Lazy // the node verified its own server
 		s, err := connected(ctx, o)
 		if err == nil {
-			s.level = string(running.Level)
+			s.level = running.Level
 		}
 		if !errors.Is(err, natsbus.ErrUnreachable) {
 			return s, err

@@ -104,14 +104,12 @@ func (a *app) open(ctx context.Context, work *node.Options) (*system, error) {
 		return a.dial(ctx)
 	}
 	store := a.config.Store.Value
-	if _, err := os.Stat(filepath.Join(store, "node.json")); err == nil {
-		s, err := a.attach(ctx, store)
-		if err == nil || !errors.Is(err, client.ErrUnreachable) {
-			return s, err
-		}
-		// What wrote the file does not live any more: the store is ours.
+	s, err := a.attach(ctx, store)
+	if err == nil || !errors.Is(err, client.ErrUnreachable) {
+		return s, err
 	}
-	s, err := a.host(ctx, work)
+	// No node lives here, although one may have left its attachment: the store is ours.
+	s, err = a.host(ctx, work)
 	if errors.Is(err, natsserver.ErrStoreInUse) {
 		err = fmt.Errorf("%w. Several commands share a store while %q runs: start that first", err, a.hint("dev"))
 	}
@@ -160,10 +158,14 @@ func (a *app) attach(ctx context.Context, store string) (*system, error) {
 		return nil, err
 	}
 	s.node = nil
-	first, moved := node.ListensAt(store), make(chan string, 1)
+	listens := func() string {
+		at, _ := node.ReadAttachment(store) // no address where no node runs
+		return at.URL
+	}
+	first, moved := listens(), make(chan string, 1)
 	s.moved = moved
 	a.tellOfConnection(s, func(told bool) {
-		switch now := node.ListensAt(store); {
+		switch now := listens(); {
 		case now != "" && now != first:
 			select {
 			case moved <- now:

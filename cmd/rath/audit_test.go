@@ -9,9 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/rathcluster/rath/internal/audit"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/natsbus"
@@ -150,28 +147,7 @@ func TestAuditOfLaterRelease(t *testing.T) {
 // it, and the exit code tells that apart from a violation; also of a dump.
 func TestAuditOfSomeStreams(t *testing.T) {
 	dir := t.TempDir()
-	_, url := startDev(t, dir)
-	command(t, "rath submit agent -m first --wait", dir)
-	data, err := os.ReadFile(filepath.Join(dir, ".rath", "node.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var running struct {
-		User     string `json:"operator_user"`
-		Password string `json:"operator_password"`
-	}
-	if err := json.Unmarshal(data, &running); err != nil {
-		t.Fatal(err)
-	}
-	nc, err := nats.Connect(url, nats.UserInfo(running.User, running.Password))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, js := startOperated(t, dir)
 	empty := ""
 	for info := range js.ListStreams(t.Context()).Info() {
 		if strings.HasPrefix(info.Config.Name, "EV_") && info.State.Msgs == 0 {

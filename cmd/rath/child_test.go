@@ -9,7 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/node"
 )
 
 // asCommand makes this test binary the command itself, for tests that need a
@@ -95,9 +99,30 @@ func startDev(t *testing.T, dir string) (dev *child, url string) {
 	port := natstest.FreePort(t)
 	dev = start(t, dir, "dev", "--port", strconv.Itoa(port))
 	waitFor(t, func() bool {
-		_, err := os.Stat(filepath.Join(dir, ".rath", "node.json"))
+		_, err := node.ReadAttachment(filepath.Join(dir, ".rath"))
 		return err == nil
 	})
 	t.Chdir(dir)
 	return dev, "nats://127.0.0.1:" + strconv.Itoa(port)
+}
+
+// startOperated is startDev and a run that has ended, with the streams of the node
+// in the hands of an operator.
+func startOperated(t *testing.T, dir string) (dev *child, js jetstream.JetStream) {
+	t.Helper()
+	dev, url := startDev(t, dir)
+	command(t, "rath submit agent -m first --wait", dir)
+	at, err := node.ReadAttachment(filepath.Join(dir, ".rath"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect(url, nats.UserInfo(at.OperatorUser, at.OperatorPassword))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	if js, err = jetstream.New(nc); err != nil {
+		t.Fatal(err)
+	}
+	return dev, js
 }

@@ -4,12 +4,9 @@ package main
 
 import (
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/messages"
@@ -21,28 +18,7 @@ import (
 // shown so, and with room again the runs end.
 func TestRunWaitsForRoom(t *testing.T) {
 	dir := t.TempDir()
-	dev, url := startDev(t, dir)
-	command(t, "rath submit agent -m first --wait", dir)
-	data, err := os.ReadFile(filepath.Join(dir, ".rath", "node.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var running struct {
-		User     string `json:"operator_user"`
-		Password string `json:"operator_password"`
-	}
-	if err := json.Unmarshal(data, &running); err != nil {
-		t.Fatal(err)
-	}
-	nc, err := nats.Connect(url, nats.UserInfo(running.User, running.Password))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dev, js := startOperated(t, dir)
 	limits := map[string]int64{}
 	names := js.StreamNames(t.Context())
 	for name := range names.Name() {

@@ -80,6 +80,7 @@ var (
 
 func newNemesis(w *world) *nemesis {
 	w.t.Helper()
+	need(w.t, "iptables-restore", "iptables") // now, and not after minutes
 	n := &nemesis{w: w, down: map[*fleet.Process]bool{}, done: map[string]int{}, ended: map[string]int{}, revision: 1}
 	user, password := w.f.OperatorLogin()
 	if w.off == "" {

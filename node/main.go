@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/rathcluster/rath/actors"
@@ -49,14 +50,13 @@ func RouterMain() {
 // options reads the flags and the environment of a node.
 func options(args []string, env func(string) string, stderr io.Writer, r Routing) (*Options, error) {
 	o := &Options{Env: env, Password: env("NATS_PASSWORD"), Routing: r}
-	name := "node"
-	if r == RouteOnly {
-		name = "router"
-	} else if err := o.Routing.set(or(env("RATH_ROUTERS"), "false")); err != nil {
-		fmt.Fprintf(stderr, "node: RATH_ROUTERS: %v\n", err)
-		return nil, err
+	if r != RouteOnly {
+		if err := o.Routing.set(or(env("RATH_ROUTERS"), "false")); err != nil {
+			complain(stderr, r, fmt.Errorf("RATH_ROUTERS: %w", err))
+			return nil, err
+		}
 	}
-	flags := flag.NewFlagSet(name, flag.ContinueOnError)
+	flags := flag.NewFlagSet(program(r), flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.NATS, "nats", env("NATS_URL"), "`URL` of the NATS servers; without it the node starts one of its own (NATS_URL)")
 	flags.StringVar(&o.CredsFile, "creds", env("NATS_CREDS"), "NATS credentials `file` (NATS_CREDS)")
@@ -94,14 +94,28 @@ func options(args []string, env func(string) string, stderr io.Writer, r Routing
 	}
 	if flags.NArg() > 0 {
 		err := fmt.Errorf("node: unexpected argument %q; see -help", flags.Arg(0))
-		fmt.Fprintln(stderr, err)
+		complain(stderr, r, err)
 		return nil, err
 	}
 	var err error
 	if o.Gossip, err = gossipFrom(*bind, *advertise, *join, *keyFile, *label); err != nil {
-		fmt.Fprintln(stderr, err)
+		complain(stderr, r, err)
 	}
 	return o, err
+}
+
+// program is the name of the program in what it says.
+func program(r Routing) string {
+	if r == RouteOnly {
+		return "router"
+	}
+	return "node"
+}
+
+// complain says why the program ends: errors of this package begin with its
+// name, which is not said twice, nor by a router.
+func complain(stderr io.Writer, r Routing, err error) {
+	fmt.Fprintf(stderr, "%s: %s\n", program(r), strings.TrimPrefix(err.Error(), "node: "))
 }
 
 func runMain(args []string, env func(string) string, stderr io.Writer, r Routing, rs []flow.Registration) int {
@@ -122,7 +136,7 @@ func runMain(args []string, env func(string) string, stderr io.Writer, r Routing
 		return 0 // told to stop before it had begun
 	}
 	if err != nil {
-		fmt.Fprintln(stderr, "node:", err)
+		complain(stderr, r, err)
 		return 5
 	}
 	if off := protection.Off(); len(off) > 0 {

@@ -1,0 +1,71 @@
+//go:build e2e && linux
+
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rathcluster/rath/cluster"
+)
+
+// TestREADMEMachines types the lines of the README's section about machines of
+// one's own, as far as one machine goes: the programs are made where the lines
+// after it look for them, and take the flags that they are given.
+func TestREADMEMachines(t *testing.T) {
+	_, section, _ := strings.Cut(readme(t), "\n## On machines of your own\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	section = strings.ReplaceAll(section, "\\\n", "")
+	var lines []string
+	for line := range strings.Lines(section) {
+		if typed, ok := strings.CutPrefix(line, "    "); ok {
+			line, _, _ = strings.Cut(typed, "#")
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	if len(lines) == 0 || !strings.HasPrefix(lines[0], "go build -o bin/ ") {
+		t.Fatalf("the section does not begin with a build into bin/: %q", lines)
+	}
+	dir := t.TempDir()
+	sh := func(where, line string) string {
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", line)
+		cmd.Dir = where
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("$ %s\n%s%v", line, out, err)
+		}
+		return string(out)
+	}
+	sh("..", strings.Replace(lines[0], "bin/", filepath.Join(dir, "bin")+"/", 1))
+	typed := map[string]bool{}
+	for _, line := range lines[1:] {
+		program, _, _ := strings.Cut(line, " ")
+		typed[program] = true
+		switch {
+		case strings.HasPrefix(line, "bin/rath key"):
+			sh(dir, line)
+		case program == "bin/node":
+			for _, same := range []string{"bin/node", "bin/router"} { // "takes the same flags"
+				said := sh(dir, strings.Replace(line, "bin/node", same, 1)+" -help")
+				if !strings.Contains(said, "Usage of "+filepath.Base(same)) {
+					t.Errorf("%s -help says %q", same, said)
+				}
+			}
+		default:
+			sh(dir, line+" --help")
+		}
+	}
+	if !typed["bin/node"] || !typed["bin/rath"] {
+		t.Errorf("the section types %v", typed)
+	}
+	key, err := os.ReadFile(filepath.Join(dir, "gossip.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cluster.ParseKey(strings.TrimSpace(string(key))); err != nil {
+		t.Error(err)
+	}
+}

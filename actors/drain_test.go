@@ -97,3 +97,31 @@ func TestDrainEndsClaims(t *testing.T) {
 		})
 	}
 }
+
+// unsaving is a log that is away whenever a snapshot is to be saved.
+type unsaving struct{ *faults }
+
+func (unsaving) Save(ctx context.Context, _ session.Key, _ session.Position, _ []byte) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// TestDrainWithoutSnapshots: sessions that cannot leave their snapshots keep a stop
+// for a moment, all together, and not for as long as the log may take otherwise.
+func TestDrainWithoutSnapshots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sys := start(t, unsaving{&faults{}}, actors.Options{})
+		for _, id := range []string{"1", "2", "3"} {
+			k := key("s" + id)
+			g := claim(t, sys.Store(), task("r"+id, k))
+			if _, err := sys.Store().Commit(t.Context(), step(g, k, "0", 0, "done")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := time.Now()
+		stop(t, sys)
+		if took := time.Since(before); took < actors.LastSave || took > actors.LastSave+time.Second {
+			t.Errorf("it took %v, want %v", took, actors.LastSave)
+		}
+	})
+}

@@ -48,7 +48,11 @@ func (a *sessionActor) executing() bool {
 // stops the actor if nothing came in meanwhile.
 func (a *sessionActor) leave() {
 	a.dismiss()
-	a.async(saving, a.snapshot(a.w.Epoch() != 0))
+	timeout := a.sys.o.AppendTimeout
+	if a.stop {
+		timeout = min(timeout, LastSave)
+	}
+	a.async(saving, a.snapshot(a.w.Epoch() != 0, timeout))
 }
 
 // keep stores a snapshot while the actor goes on, so that a run of many steps
@@ -57,7 +61,7 @@ func (a *sessionActor) keep() {
 	if a.keeping || a.w.SinceSnapshot() < a.sys.o.SnapshotEvery {
 		return
 	}
-	save := a.snapshot(true)
+	save := a.snapshot(true, a.sys.o.AppendTimeout)
 	a.keeping = true
 	self, root := a.self, a.sys.protoactor.Root
 	a.sys.work.run(func() {
@@ -96,9 +100,13 @@ func (a *sessionActor) unsaved(err error) {
 // read before it leaves a snapshot to the next.
 const readTail = 64
 
+// LastSave bounds how long the snapshots may take that sessions leave when a System
+// stops: while the log is away a stop is not to wait for what only costs time.
+const LastSave = 5 * time.Second
+
 // snapshot takes the state as of the last commit, if there is enough that is
-// new in it, and returns what saves it.
-func (a *sessionActor) snapshot(wrote bool) func(o *outcome) {
+// new in it, and returns what saves it within timeout.
+func (a *sessionActor) snapshot(wrote bool, timeout time.Duration) func(o *outcome) {
 	least := 1
 	if !wrote {
 		least = readTail
@@ -110,7 +118,7 @@ func (a *sessionActor) snapshot(wrote bool) func(o *outcome) {
 	if err != nil {
 		return func(o *outcome) { o.err = err }
 	}
-	log, timeout := a.sys.o.Log, a.sys.o.AppendTimeout
+	log := a.sys.o.Log
 	return func(o *outcome) {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()

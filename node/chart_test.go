@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"gopkg.in/yaml.v3"
 
+	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/cluster"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
@@ -119,9 +120,9 @@ func TestChartFlags(t *testing.T) {
 					t.Errorf("%s: %s: port %s is %d, a node listens on %d", name, m.Kind, p.Name, p.Port, cluster.DefaultPort)
 				}
 			}
-			// After the drain: the last of the lineage, gossip, the connection, the
-			// endpoints.
-			least := o.Drain + relayLast + leaveLast + natsbus.DefaultDrainTimeout + healthStop
+			// After the drain: snapshots, the last of the lineage, gossip, the
+			// connection, the endpoints.
+			least := o.Drain + actors.LastSave + relayLast + leaveLast + natsbus.DefaultDrainTimeout + healthStop
 			if grace := time.Duration(m.Spec.Template.Spec.Grace) * time.Second; grace < least {
 				t.Errorf("%s: %s is killed after %v, it may take %v", name, m.Kind, grace, least)
 			}

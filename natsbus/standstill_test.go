@@ -205,6 +205,8 @@ func (l *logBuffer) String() string {
 // idle for long; not while a message is given again and again that nobody can take
 // yet, and others behind it.
 func TestSkippedMessage(t *testing.T) {
+	// A look after which this puller was given nothing does not count.
+	const passedMost = passedLooks * 3 / 2 * (standstill + looksApart + pullFor)
 	queue := workQueue(DefaultPool, messages.ClassInteractive)
 	offer := func(t *testing.T, c *Conn, id run.ID) {
 		t.Helper()
@@ -235,6 +237,7 @@ func TestSkippedMessage(t *testing.T) {
 		nodes int    // besides two
 		full  bool   // the first node is at something nearly all the time
 		why   string // "": nothing is wrong
+		or    string // another reason, "" if there is none
 		most  time.Duration
 	}{
 		"counted as done": {lose: func(t *testing.T, c *Conn) {
@@ -251,15 +254,15 @@ func TestSkippedMessage(t *testing.T) {
 			cfg := queue.config()
 			cfg.MaxDeliver, cfg.AckWait = 1, time.Second
 			first(t, c, cfg)
-			// Where no two are acknowledged in the order of giving, the server leaves its
-			// floor of acknowledgements where it is, by chance, half of the looks.
-		}, every: time.Second, slots: 1, why: miscounted, most: 20 * standstill},
+			// While no message is acknowledged before the next is given, the server may leave
+			// its floor of acknowledgements where it is, for a look or for as long as that goes
+			// on. Then that messages pass this one by has to tell.
+		}, every: time.Second, slots: 1, why: miscounted, or: passedOver, most: passedMost},
 		"counted as given": {lose: func(t *testing.T, c *Conn) {
 			cfg := queue.config()
 			cfg.AckWait = 1000 * time.Hour
 			first(t, c, cfg)
-			// A look after which this puller was given nothing does not count.
-		}, every: time.Second, slots: 4, why: passedOver, most: passedLooks * 3 / 2 * (standstill + looksApart + pullFor)},
+		}, every: time.Second, slots: 4, why: passedOver, most: passedMost},
 		"given again and again":                    {lose: func(t *testing.T, c *Conn) { offer(t, c, "later") }, every: time.Second, slots: 4},
 		"given again and again to many":            {lose: func(t *testing.T, c *Conn) { offer(t, c, "later") }, every: 200 * time.Millisecond, slots: 4, nodes: 38},
 		"given again and again to those with room": {lose: func(t *testing.T, c *Conn) { offer(t, c, "later") }, every: 200 * time.Millisecond, slots: 4, nodes: 2, full: true},
@@ -314,7 +317,7 @@ func TestSkippedMessage(t *testing.T) {
 						pause(ctx, tc.every)
 					}
 				})
-				time.Sleep(2 * passedLooks * (standstill + looksApart + pullFor))
+				time.Sleep(passedMost + time.Second)
 				cancel()
 				busy.Wait()
 				if n := others.Load(); n < int64(passedLooks*standstill/tc.every) {
@@ -323,7 +326,7 @@ func TestSkippedMessage(t *testing.T) {
 				made := 0
 				for _, why := range []string{miscounted, silent, passedOver} {
 					n := strings.Count(log.String(), why)
-					if made += n; n > 0 && why != tc.why {
+					if made += n; n > 0 && why != tc.why && why != tc.or {
 						t.Errorf("it was made anew %d times because %s", n, why)
 					}
 				}

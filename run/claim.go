@@ -26,6 +26,8 @@ func (w *Writer) Claim(c Claim, now time.Time) (*Granted, error) {
 	switch {
 	case r.State.Terminal(), r.State == NeedsReview, r.State == Waiting && protection.WakeNumbers, c.Enqueue:
 		return w.grant(r, r.State), nil
+	case protection.DispatchSeen && c.Seen != nil && c.Seen.Attempt != r.Attempt:
+		return nil, fmt.Errorf("run: %s is at attempt %d, its dispatch saw %d: %w", c.Run, r.Attempt, c.Seen.Attempt, ErrSuperseded)
 	case r.State == Running && w.opened && r.Epoch == w.book.Epoch:
 		return nil, fmt.Errorf("run: %s executes here already: %w", c.Run, ErrState)
 	case r.Cancel != nil:
@@ -108,6 +110,9 @@ func (w *Writer) claim(id ID, t Task, c Claim, attempt uint64, now time.Time) (*
 	ev := Claimed{
 		Attempt: attempt, Epoch: w.nextEpoch(), Home: c.Home, Incarnation: w.incarnation,
 		Revision: c.Revision, Run: id, Workflow: t.Workflow,
+	}
+	if c.Seen != nil {
+		ev.Seen = c.Seen.Attempt
 	}
 	if err := w.stage(now, event(KindClaimed, ev)); err != nil {
 		return nil, err

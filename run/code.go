@@ -44,6 +44,9 @@ var (
 	// ErrMismatch means that the workflow's code no longer asks for the steps
 	// that its journal holds.
 	ErrMismatch = errors.New("run: the code does not match its journal")
+	// ErrNestedStep refuses a step that the function of another step makes: replay
+	// does not call that function, so nothing that it did could be found again.
+	ErrNestedStep = errors.New("run: a step inside of another step")
 	// ErrTooDeep refuses a fan-out that lies within too many others, see MaxDepth.
 	ErrTooDeep = errors.New("run: too many fan-outs within each other")
 	// ErrDeadline is the outcome of a run that ended at its deadline.
@@ -92,6 +95,7 @@ const (
 	CodeMalformed    Code = "malformed"
 	CodeUnavailable  Code = "unavailable"
 	CodeTooDeep      Code = "too_deep"
+	CodeNestedStep   Code = "nested_step"
 )
 
 // ErrMalformed marks a task or a request that does not decode.
@@ -117,6 +121,7 @@ var codes = []struct {
 	{CodeSuperseded, ErrSuperseded},
 	{CodeMalformed, ErrMalformed},
 	{CodeTooDeep, ErrTooDeep},
+	{CodeNestedStep, ErrNestedStep},
 	{CodeNotFound, session.ErrNotFound},
 	{CodeTenant, session.ErrTenant},
 	{CodeConflict, session.ErrConflict},

@@ -79,7 +79,10 @@ type Claimed struct {
 	Incarnation string      `json:"incarnation"`
 	Revision    string      `json:"revision,omitempty"`
 	Run         ID          `json:"run"`
-	Workflow    string      `json:"workflow,omitempty"`
+	// Seen is the attempt before, of a claim that follows from a dispatch: what the
+	// relay saw of the run. A first attempt has none.
+	Seen     uint64 `json:"seen,omitempty"`
+	Workflow string `json:"workflow,omitempty"`
 }
 
 // Released records that an attempt gave the run back or, in the log of a

@@ -103,6 +103,14 @@ type Task struct {
 	Branch *Branch
 	// Resume marks an offer of a run that a log already holds.
 	Resume bool
+	// Seen, of an offer, is what a relay knew of the run: a claim that finds
+	// something else is refused. Nil claims any state.
+	Seen *Seen `json:",omitempty"`
+}
+
+// Seen is how a run stood when it was offered.
+type Seen struct {
+	Attempt uint64 `json:"attempt"` // of its last claim, zero for none
 }
 
 // wireTask is a task as run.submitted records it: all that a later claim

@@ -23,6 +23,8 @@ type Claim struct {
 	// Cancel, with Enqueue, was asked before the home log knew the run: one that is
 	// recorded with it has ended, and is offered to nobody.
 	Cancel *CancelRequested
+	// Seen, if set, is what a relay knew of the run when it dispatched it.
+	Seen *Seen
 	// Open says how the session comes to be if it does not exist; Root is then
 	// its oldest ancestor, empty for itself.
 	Open session.Opening
@@ -96,6 +98,7 @@ type Signal struct {
 // Claim records that an attempt begins, or queues the run behind the one that
 // holds the session (State Queued), or says how the run stands. ErrKeyReused:
 // the id names another task. ErrState: the run is executing here already.
+// ErrSuperseded: the log holds another attempt than the claim has seen.
 // ErrPoison is not an error: the run then stands in NeedsReview.
 //
 // Commit appends a batch and returns once it is durable. A step that is there

@@ -92,10 +92,14 @@ func (w *Writer) Fold(e session.Entry) error {
 
 // settle marks what a commit made as made by it.
 func (w *Writer) settle(at session.Position) {
-	w.at = at
-	w.value = w.value.MadeBy(at)
+	was := w.value
+	w.at, w.value = at, was.MadeBy(at)
 	for _, s := range w.fresh {
-		*s = s.MadeBy(at)
+		if *s == was { // nearly always, and one value is enough
+			*s = w.value
+		} else {
+			*s = s.MadeBy(at)
+		}
 	}
 	w.fresh = w.fresh[:0]
 	w.sinceSnapshot++

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/rathcluster/rath/blob"
@@ -50,33 +51,26 @@ type Agent struct {
 
 // Forward implements Workflow.
 func (a *Agent) Forward(ctx context.Context, s session.Session) (session.Session, error) {
-	table, err := tool.NewTable(a.Tools...)
-	if err != nil {
-		return s, fmt.Errorf("flow: agent %s: %w", a.Name, err)
-	}
-	notes, err := a.recall(ctx, &s)
+	c, err := a.call(ctx, s)
 	if err != nil {
 		return s, err
 	}
-	account := run.Account{Limit: a.Budget}
-	more := false // the agent was done, and the user said something
 	for range a.rounds() {
-		if _, err := account.Reserve(0); err != nil {
-			return s, fmt.Errorf("flow: agent %s: %w", a.Name, err)
-		}
-		var resp *llm.Response
-		var done run.Done
-		if s, resp, done, err = a.ask(ctx, s, table, notes, more); err != nil {
+		if err := c.reserve(); err != nil {
 			return s, err
 		}
-		account = account.Settle(0, 1, done.Usage)
+		turn, err := a.ask(ctx, s, c)
+		if s = turn.s; err != nil {
+			return s, err
+		}
+		c.settle(turn.used)
 		switch {
-		case len(resp.Calls) > 0:
-			if s, err = a.round(ctx, done.Path, s, table); err != nil {
+		case len(turn.resp.Calls) > 0:
+			if s, err = a.round(ctx, turn.path, s, c.table); err != nil {
 				return s, err
 			}
-		case resp.Finish != llm.FinishTools:
-			if more = told(ctx, s, a.call(table, notes, true)); !more {
+		case turn.resp.Finish != llm.FinishTools:
+			if c.more = true; !told(ctx, s, c) {
 				return s, nil
 			}
 		}
@@ -91,44 +85,96 @@ func (a *Agent) rounds() int {
 	return DefaultMaxRounds
 }
 
-// call is the agent's model call; more says that it had been done.
-func (a *Agent) call(table *tool.Table, notes note, more bool) call {
-	c := call{agent: a.Name, prompt: a.Prompt, provider: a.Provider, notes: notes, more: more}
-	for _, spec := range table.Specs() {
+// call prepares the agent's model calls. An agent waits for them for most of its
+// time, so what they need lies in the call, not on the stack, which would have to
+// be twice as large.
+func (a *Agent) call(ctx context.Context, s session.Session) (*call, error) {
+	c := &call{agent: a.Name, prompt: a.Prompt, provider: &a.Provider}
+	if a.Budget != (run.Budget{}) {
+		c.account = &run.Account{Limit: a.Budget}
+	}
+	var err error
+	if c.table, err = tool.NewTable(a.Tools...); err != nil {
+		return nil, fmt.Errorf("flow: agent %s: %w", a.Name, err)
+	}
+	specs := c.table.Specs()
+	c.tools = slices.Grow(c.tools, len(specs))
+	for _, spec := range specs {
 		c.tools = append(c.tools, llm.ToolSpec{Name: spec.Name, Description: spec.Description, Schema: string(spec.Schema)})
 	}
-	return c
+	c.notes, err = a.recall(ctx, &s)
+	return c, err
 }
 
-// ask makes one model call and adds its answer to s. Of the step's record it
-// returns the path and the usage.
-func (a *Agent) ask(ctx context.Context, s session.Session, table *tool.Table, notes note, more bool) (session.Session, *llm.Response, run.Done, error) {
-	c := a.call(table, notes, more)
+// reserve fails if the agent's own budget allows no further call.
+//
+//go:noinline
+func (c *call) reserve() error {
+	if c.account == nil {
+		return nil
+	}
+	if _, err := c.account.Reserve(0); err != nil {
+		return fmt.Errorf("flow: agent %s: %w", c.agent, err)
+	}
+	return nil
+}
+
+// settle takes a call out of the agent's own budget.
+//
+//go:noinline
+func (c *call) settle(used session.Usage) {
+	if c.account != nil {
+		*c.account = c.account.Settle(0, 1, used)
+	}
+}
+
+// turn is a model call that was made.
+type turn struct {
+	s    session.Session // with the answer
+	resp *llm.Response
+	path run.Path // of the step
+	used session.Usage
+}
+
+// ask makes one model call and adds its answer to s. The turn holds the session
+// also if there is an error.
+func (a *Agent) ask(ctx context.Context, s session.Session, c *call) (*turn, error) {
 	st, err := begin(ctx, run.StepModel, a.Name, s, true, "", c.digest())
 	if err != nil {
-		return s, nil, run.Done{}, err
+		return &turn{s: s}, err
 	}
 	defer st.end()
-	path := st.asked.Path
-	done := run.Done{Path: path}
 	if st.decision == run.Replay {
-		done.Usage = st.record.Usage
-		if err := rebuild(st.record); err != nil {
-			return st.record.Session, nil, done, err
+		return st.answeredBefore()
+	}
+	for {
+		// What the user said meanwhile goes before the answer, in the same commit.
+		words, heardTo := st.ex.messages(st)
+		resp, prompt, err := c.complete(st, st.s.With(words...))
+		if !errors.Is(err, errInterrupted) {
+			return a.answered(st, s, words, heardTo, resp, prompt, err)
 		}
-		chunk, _ := st.record.Session.At(st.record.Session.Len() - 1)
-		return st.record.Session, &llm.Response{Text: chunk.Text(), Calls: callsOf(chunk), Finish: llm.Finish(st.record.Value)}, done, nil
 	}
-	// What the user said meanwhile goes before the answer, in the same commit.
-	words, heardTo := st.ex.messages(st)
-	resp, prompt, err := c.complete(st, st.s.With(words...))
-	for errors.Is(err, errInterrupted) {
-		words, heardTo = st.ex.messages(st)
-		resp, prompt, err = c.complete(st, st.s.With(words...))
+}
+
+// answeredBefore is the turn that the journal holds.
+func (st *step) answeredBefore() (*turn, error) {
+	t := &turn{s: st.record.Session, path: st.asked.Path, used: st.record.Usage}
+	if err := rebuild(st.record); err != nil {
+		return t, err
 	}
+	chunk, _ := t.s.At(t.s.Len() - 1)
+	t.resp = &llm.Response{Text: chunk.Text(), Calls: callsOf(chunk), Finish: llm.Finish(st.record.Value)}
+	return t, nil
+}
+
+// answered commits what a model call came to, after the words of the user that it
+// was told.
+func (a *Agent) answered(st *step, s session.Session, words []session.Chunk, heardTo uint64, resp *llm.Response, prompt blob.Digest, err error) (*turn, error) {
+	t := &turn{s: s, resp: resp, path: st.asked.Path}
 	err, ok := st.outcome(err)
 	if !ok {
-		return s, nil, done, err
+		return t, err
 	}
 	content := make([]session.Event, len(words), len(words)+1)
 	for i, w := range words {
@@ -138,28 +184,29 @@ func (a *Agent) ask(ctx context.Context, s session.Session, table *tool.Table, n
 	if err != nil {
 		ack, commitErr := st.commit(run.Done{Code: codeOf(err), Error: clip(err.Error(), 4<<10), Inbox: heardTo, Prompt: prompt, Model: a.Provider.Model}, content...)
 		if commitErr != nil {
-			return s, nil, done, commitErr
+			return t, commitErr
 		}
-		return ack.Session, nil, done, err
+		t.s = ack.Session
+		return t, err
 	}
 	calls := make([]session.ToolCall, len(resp.Calls))
 	for i, call := range resp.Calls {
 		if call.ID == "" {
-			call.ID = fmt.Sprintf("call_%s_%d", path, i)
+			call.ID = fmt.Sprintf("call_%s_%d", t.path, i)
 		}
 		calls[i] = session.ToolCall{ID: call.ID, Name: call.Name, Args: call.Args}
 	}
-	chunk := session.AssistantText(resp.Text, calls...).WithOpaque(resp.Opaque).Of(st.ex.origin(a.Name, path, st.s.Placement(), resp.Usage))
+	chunk := session.AssistantText(resp.Text, calls...).WithOpaque(resp.Opaque).Of(st.ex.origin(a.Name, t.path, st.s.Placement(), resp.Usage))
 	ack, err := st.commit(run.Done{
 		Inbox: heardTo, Row: true, Prompt: prompt, Model: resp.Model, Value: string(resp.Finish), Summary: clip(firstLine(resp.Text), 100),
 	}, append(content, session.ChunkEvent(chunk))...)
 	if err != nil {
-		return s, nil, done, err
+		return t, err
 	}
-	done.Usage = chunk.Origin().Usage.Add(st.lost)
-	chunk, _ = ack.Session.At(ack.Session.Len() - 1)
+	t.s, t.used = ack.Session, chunk.Origin().Usage.Add(st.lost)
+	chunk, _ = t.s.At(t.s.Len() - 1)
 	resp.Calls = callsOf(chunk)
-	return ack.Session, resp, done, nil
+	return t, nil
 }
 
 func callsOf(c session.Chunk) []llm.ToolCall {
@@ -200,186 +247,4 @@ func rebuild(r *run.Step) error {
 		}
 	}
 	return r.Code.Err(r.Error)
-}
-
-// call is a model call as the code asks for it.
-type call struct {
-	agent    string
-	prompt   string
-	provider llm.Provider
-	tools    []llm.ToolSpec
-	notes    note
-	ask      string // a last user message that is not part of the session
-	more     bool   // it answers what the user said after the agent was done
-}
-
-// digest identifies the logical arguments; the session is the step's own.
-func (c call) digest() string {
-	names := make([]string, len(c.tools))
-	for i, t := range c.tools {
-		names[i] = t.Name
-	}
-	parts := []any{c.prompt, c.provider.Model, names, c.notes.Digest.String(), c.ask}
-	if c.more {
-		parts = append(parts, "more")
-	}
-	data, err := json.Marshal(parts)
-	if err != nil {
-		return ""
-	}
-	return blob.Sum(data).Short()
-}
-
-// maxTries is how often a completion that broke off is asked for again within
-// one attempt.
-const maxTries = 3
-
-// complete makes the model call and returns the answer with the digest of the
-// rendered request.
-func (c call) complete(st *step, s session.Session) (*llm.Response, blob.Digest, error) {
-	ex := st.ex
-	p := c.provider
-	if p.Model == "" {
-		p.Model = ex.settings().Model
-	}
-	if p.Model == "" {
-		p.Model = ex.rt.Model
-	}
-	req := &llm.Request{Provider: p, Messages: render(c, s), Tools: c.tools}
-	rendered, err := json.Marshal([]any{req.Messages, req.Tools, p})
-	if err != nil {
-		return nil, blob.Digest{}, fmt.Errorf("flow: render prompt: %w", err)
-	}
-	digest := blob.Sum(rendered)
-	reserve := int64(p.MaxTokens)
-	if reserve == 0 {
-		reserve = defaultReply
-	}
-	reserve += llm.Estimate(len(rendered))
-	st.bookKilled(reserve)
-	free, err := ex.reserve(reserve)
-	if err != nil {
-		return nil, digest, err
-	}
-	defer func() { free() }()
-	client, err := ex.rt.client(st.ctx, p)
-	if err != nil {
-		return nil, digest, err
-	}
-	settle := func(int) {}
-	if ex.rt.Limiter != nil {
-		if settle, err = ex.rt.Limiter.Acquire(st.ctx, p.BaseURL+"/"+p.Model, int(reserve)); err != nil {
-			return nil, digest, err
-		}
-	}
-	ctx, cancel := ex.callContext(st.ctx)
-	defer cancel()
-	if st.hears { // else nobody would take the message, however often the call is made
-		var done func()
-		ctx, done = ex.interruptible(ctx, st.heard)
-		defer done()
-	}
-	spent := int64(0) // tokens, by answers that were cut off
-	came := 0         // bytes of the answer under way
-	sink := func(d llm.Delta) {
-		came += len(d.Text) + len(d.Reasoning)
-		if d.Call != nil {
-			came += len(d.Call.Name) + len(d.Call.Args)
-		}
-		if ex.rt.OnDelta != nil {
-			ex.rt.OnDelta(Delta{Session: st.s.Key(), Run: ex.id, Path: st.asked.Path, Attempt: ex.attempt, Agent: c.agent, Delta: d})
-		}
-	}
-	req.Again = func(failed *llm.Error) error { // the client's own tries count as well
-		cut := cutOff(ctx, failed, len(rendered), 0)
-		st.book(cut)
-		spent += cut.Tokens()
-		free()
-		var err error
-		free, err = ex.reserve(reserve)
-		return err
-	}
-	for try := 1; ; try++ {
-		if ctx.Err() != nil { // nothing was sent
-			settle(int(spent))
-			return nil, digest, context.Cause(ctx)
-		}
-		came = 0
-		req.StepKey = fmt.Sprintf("%s/%s/%d", ex.id, st.asked.Path, ex.attempt)
-		// Also the one before a message that interrupted counts.
-		if st.requests++; st.requests > 1 {
-			req.StepKey += fmt.Sprintf(".%d", st.requests)
-		}
-		resp, err := client.Complete(ctx, req, sink)
-		if err == nil {
-			settle(int(spent + resp.Usage.Total()))
-			return resp, digest, nil
-		}
-		cut := cutOff(ctx, err, len(rendered), came)
-		st.book(cut)
-		spent += cut.Tokens()
-		if cause := context.Cause(ctx); errors.Is(cause, errInterrupted) {
-			err = cause
-		}
-		broken := errors.Is(err, llm.CodeTruncated) || errors.Is(err, llm.CodeIdleTimeout) || errors.Is(err, llm.CodeMalformed)
-		if try < maxTries && broken && ctx.Err() == nil {
-			free()
-			if free, err = ex.reserve(reserve); err == nil {
-				continue
-			}
-		}
-		settle(int(spent))
-		return nil, digest, err
-	}
-}
-
-// defaultReply is the reservation for an answer whose length nobody limited.
-const defaultReply = 4096
-
-// callContext ends with the caller's context and with the execution.
-func (ex *Execution) callContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(ex.ctx, func() { cancel(context.Cause(ex.ctx)) })
-	return ctx, func() { stop(); cancel(nil) }
-}
-
-// render turns an agent's prompt and a session into messages. It is a pure
-// function, so that branches of one session share all leading bytes.
-func render(c call, s session.Session) []llm.Message {
-	msgs := make([]llm.Message, 0, s.Len()+3)
-	if c.prompt != "" {
-		msgs = append(msgs, llm.Message{Role: llm.System, Text: c.prompt})
-	}
-	open := map[string]bool{}
-	for i, chunk := range s.Chunks() {
-		if c.notes.Text != "" && i == c.notes.After {
-			msgs = append(msgs, llm.Message{Role: llm.System, Text: c.notes.Text})
-		}
-		switch chunk.Kind() {
-		case session.System:
-			msgs = append(msgs, llm.Message{Role: llm.System, Text: chunk.Text()})
-		case session.Assistant:
-			msgs = append(msgs, llm.Message{Role: llm.Assistant, Text: chunk.Text(), Calls: callsOf(chunk), Opaque: chunk.Opaque()})
-			for _, call := range chunk.Calls() {
-				open[call.ID] = true
-			}
-		case session.ToolResult:
-			if open[chunk.CallID()] {
-				delete(open, chunk.CallID())
-				msgs = append(msgs, llm.Message{Role: llm.Tool, Text: ToolText(chunk), CallID: chunk.CallID(), Name: chunk.Name()})
-				break
-			}
-			// No model asked for it: the workflow called the tool.
-			msgs = append(msgs, llm.Message{Role: llm.User, Text: "Result of " + chunk.Name() + ": " + ToolText(chunk)})
-		default:
-			msgs = append(msgs, llm.Message{Role: llm.User, Text: chunk.Text()})
-		}
-	}
-	if c.notes.Text != "" && c.notes.After >= s.Len() {
-		msgs = append(msgs, llm.Message{Role: llm.System, Text: c.notes.Text})
-	}
-	if c.ask != "" {
-		msgs = append(msgs, llm.Message{Role: llm.User, Text: c.ask})
-	}
-	return msgs
 }

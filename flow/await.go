@@ -251,9 +251,8 @@ func (ex *Execution) receive(all ...run.Received) {
 			ex.inbox, fresh = slices.Insert(ex.inbox, i, v), true
 		}
 	}
-	if fresh {
-		close(ex.notice)
-		ex.notice = make(chan struct{})
+	if fresh && ex.interrupt != nil {
+		ex.interrupt()
 	}
 }
 

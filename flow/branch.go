@@ -43,7 +43,7 @@ func (ex *Execution) outer(p run.Path) bool {
 // settings are what the task of the outermost run asks for: all branches see
 // the same.
 func (ex *Execution) settings() Settings {
-	t := &ex.task
+	t := ex.task
 	if ex.root != nil {
 		t = ex.root
 	}
@@ -83,7 +83,7 @@ func (ex *Execution) enclose(ctx context.Context) error {
 		ex.held[home] = &heldSession{version: g.Base.Ref().Version, closed: g.Session.Closing().State, outer: true}
 		ex.levels = append(ex.levels, level{run: a.Run, home: home, path: a.Path, base: g.Base})
 		if i == 0 {
-			ex.root, ex.input = &g.Task, g.Base
+			ex.root, ex.input, ex.last = &g.Task, g.Base, g.Started
 		}
 	}
 	own.base = ex.granted.Base

@@ -2,6 +2,7 @@ package flow
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -30,7 +31,8 @@ type doOptions struct{ effect tool.Effect }
 func Effect(e tool.Effect) DoOption { return func(o *doOptions) { o.effect = e } }
 
 // Do runs fn once and records what it returned, value or error; later
-// executions of the run get the record. T must survive JSON.
+// executions of the run get the record. T must survive JSON. What fn gets is for
+// its work alone: steps that it tries to make fail with run.ErrNestedStep.
 func Do[T any](ctx context.Context, name string, fn func(context.Context) (T, error), opts ...DoOption) (T, error) {
 	var zero T
 	var o doOptions
@@ -63,7 +65,9 @@ func Do[T any](ctx context.Context, name string, fn func(context.Context) (T, er
 				return zero, st.fail(err)
 			}
 		}
-		value, err = protected(ctx, fn)
+		leave := st.ex.inside(&st.asked)
+		value, err = protected(st.ctx, fn)
+		leave()
 		if err == nil {
 			var raw []byte
 			if raw, err = json.Marshal(value); err != nil {
@@ -160,28 +164,52 @@ func (st *step) intend(call string) error {
 }
 
 // Now returns the time of the last recorded step of the run, the same on every
-// execution. It needs no step of its own. Outside of a run it is zero.
+// execution. It needs no step of its own. Inside of a step, in Do's function, a
+// tool or a hook, it is what the clock says. Outside of a run it is zero.
 func Now(ctx context.Context) time.Time {
 	sc, err := scopeOf(ctx)
-	if err != nil {
+	switch {
+	case errors.Is(err, run.ErrNestedStep):
+		return time.Now()
+	case err != nil:
 		return time.Time{}
 	}
 	sc.ex.mu.Lock()
 	defer sc.ex.mu.Unlock()
+	if sc.ex.within != nil {
+		return time.Now()
+	}
 	return sc.ex.last
 }
 
 // NewID returns an id of 32 hexadecimal digits, the same on every execution of
-// the run and different from every other one. Outside of a run it is empty.
+// the run and different from every other one. Inside of a step, in Do's function,
+// a tool or a hook, it is drawn at random: replay does not come there, and what
+// the step returns is recorded. Outside of a run it is empty.
 func NewID(ctx context.Context) string {
 	sc, err := scopeOf(ctx)
-	if err != nil {
+	switch {
+	case errors.Is(err, run.ErrNestedStep):
+		return drawID()
+	case err != nil:
 		return ""
 	}
 	sc.ex.mu.Lock()
 	defer sc.ex.mu.Unlock()
+	if sc.ex.within != nil {
+		return drawID()
+	}
 	sc.ids++
 	owner := sc.ex.owner(sc.prefix)
 	sum := sha256.Sum256([]byte(owner.home.String() + "\x00" + string(owner.run) + "\x00" + string(sc.prefix) + "\x00" + strconv.Itoa(sc.ids)))
 	return hex.EncodeToString(sum[:16])
+}
+
+// drawID returns the digits of a random UUID, by which package flowtest knows that
+// an id may differ from execution to execution.
+func drawID() string {
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // it never fails
+	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80
+	return hex.EncodeToString(id[:])
 }

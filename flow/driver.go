@@ -57,11 +57,11 @@ func (d *Driver) Committed(e session.Entry) {
 					t.tell(e.Commit.Key, s)
 				}
 			case run.KindRebudgeted: // perhaps its deadline is another one now
-				if v, err := run.Read[run.Rebudgeted](ev); err == nil && v.Run == t.main {
+				if v, err := run.Read[run.Rebudgeted](ev); err == nil && v.Run == t.task.ID {
 					t.goOn()
 				}
 			case run.KindEnded: // perhaps where it waited
-				if v, err := run.Read[run.Ended](ev); err == nil && v.Run == t.main {
+				if v, err := run.Read[run.Ended](ev); err == nil && v.Run == t.task.ID {
 					t.goOn()
 				}
 			}
@@ -74,49 +74,33 @@ func (d *Driver) Committed(e session.Entry) {
 // the state says so. history are the commits of a former process over the same
 // log: what followed from them is done again, which is harmless.
 func (d *Driver) Run(ctx context.Context, rt *Runtime, g Registration, t run.Task, history ...session.Entry) (*Execution, run.State, error) {
-	return d.run(ctx, rt, g, t, session.Session{}, history)
+	return newTree(d, rt, g, t, t.Session.ID, nil).run(ctx, history)
 }
 
-func (d *Driver) run(ctx context.Context, rt *Runtime, g Registration, task run.Task, s session.Session, history []session.Entry) (ex *Execution, state run.State, err error) {
-	inside, cancel := context.WithCancel(ctx)
-	root := s.Root()
-	if s.Unborn() {
-		root = task.Session.ID
-	}
-	t := &tree{
-		d: d, rt: rt, reg: g, main: task.ID, ctx: inside, wake: make(chan struct{}, 1),
-		broken: make(chan struct{}), runs: map[run.ID]bool{task.ID: true}, timers: map[*time.Timer]struct{}{}, slots: make(chan struct{}, localBranches),
-	}
-	d.mu.Lock()
-	if d.trees == nil {
-		d.trees = map[session.ID][]*tree{}
-	}
-	d.trees[root] = append(d.trees[root], t)
-	d.mu.Unlock()
+// run runs the main run of the tree, with all branches and signals that follow.
+func (t *tree) run(ctx context.Context, history []session.Entry) (ex *Execution, state run.State, err error) {
+	var cancel context.CancelFunc
+	t.ctx, cancel = context.WithCancel(ctx)
+	t.d.enter(t)
 	defer func() {
 		t.end()
 		cancel()
 		t.work.Wait()
-		d.mu.Lock()
-		if d.trees[root] = slices.DeleteFunc(d.trees[root], func(o *tree) bool { return o == t }); len(d.trees[root]) == 0 {
-			delete(d.trees, root)
-		}
-		d.mu.Unlock()
+		t.d.leave(t)
 	}()
 	t.adopt(history)
 	for _, e := range history {
-		d.Committed(e)
+		t.d.Committed(e)
 	}
 	for waited := false; ; waited = true {
-		if ex, err = rt.begin(ctx, g, task, s); err != nil {
+		if ex, err = t.claim(ctx); err != nil {
 			return nil, "", err
 		}
-		record := ex.granted.Record
 		switch state = ex.State(); {
 		case state == run.Running:
 			state, err = ex.Forward(ctx)
 		case waited && state.Terminal():
-			ex.result, err = ex.granted.Session, record.Ended.Code.Err(record.Ended.Error)
+			err = ex.overtaken()
 		}
 		if state != run.Waiting {
 			return ex, state, t.settled(err)
@@ -124,9 +108,7 @@ func (d *Driver) run(ctx context.Context, rt *Runtime, g Registration, task run.
 		if !t.hears() {
 			return ex, state, errDeaf
 		}
-		if end := record.Deadline(); !end.IsZero() {
-			t.at(end.Add(time.Millisecond-1).UnixMilli(), task.Session)
-		}
+		t.alarm(ex.granted.Record)
 		select {
 		case <-t.wake:
 		case <-t.broken:
@@ -134,7 +116,47 @@ func (d *Driver) run(ctx context.Context, rt *Runtime, g Registration, task run.
 		case <-ctx.Done():
 			return ex, state, ctx.Err()
 		}
-		task.Resume = true
+		t.task.Resume = true
+	}
+}
+
+// claim begins the main run, or takes it up again. It is apart from run, which
+// waits for as long as the run does and is to need a small stack.
+//
+//go:noinline
+func (t *tree) claim(ctx context.Context) (*Execution, error) {
+	return t.rt.begin(ctx, t.reg, t.task, t.opening)
+}
+
+// overtaken takes over how a run ended that was waiting when its execution stopped.
+func (ex *Execution) overtaken() error {
+	ex.result = ex.granted.Session
+	end := ex.granted.Record.Ended
+	return end.Code.Err(end.Error)
+}
+
+// alarm has the clock looked at when the main run's time is up.
+func (t *tree) alarm(r *run.Record) {
+	if end := r.Deadline(); !end.IsZero() {
+		t.at(end.Add(time.Millisecond-1).UnixMilli(), t.task.Session)
+	}
+}
+
+// enter lets a tree learn of the commits of its sessions, and leave ends that.
+func (d *Driver) enter(t *tree) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.trees == nil {
+		d.trees = map[session.ID][]*tree{}
+	}
+	d.trees[t.root] = append(d.trees[t.root], t)
+}
+
+func (d *Driver) leave(t *tree) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.trees[t.root] = slices.DeleteFunc(d.trees[t.root], func(o *tree) bool { return o == t }); len(d.trees[t.root]) == 0 {
+		delete(d.trees, t.root)
 	}
 }
 

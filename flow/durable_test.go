@@ -182,7 +182,7 @@ func TestScope(t *testing.T) {
 			_, err := flow.Do(inner, "inner", func(context.Context) (int, error) { return 0, nil })
 			return 0, err
 		})
-		if !errors.Is(err, flow.ErrConcurrentStep) && !strings.Contains(fmt.Sprint(err), "FanOut") {
+		if !errors.Is(err, run.ErrNestedStep) {
 			return s, fmt.Errorf("a step inside a step: %v", err)
 		}
 		a, b := flow.NewID(ctx), flow.NewID(ctx)

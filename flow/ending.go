@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -51,7 +52,7 @@ func (ex *Execution) missed() error {
 		return nil
 	}
 	if s := ex.journal.Step(path); s != nil {
-		ex.odd = *s
+		ex.odd = s
 	}
 	return fmt.Errorf("%w: the workflow ended without step %s (%s), which is recorded or was cut off", run.ErrMismatch, path, name)
 }
@@ -67,7 +68,7 @@ func (ex *Execution) halt(ctx context.Context, why error) (run.State, error) {
 		if errors.Is(why, session.ErrStale) {
 			v.Code = run.CodeMismatch
 		}
-		if v.Code == run.CodeMismatch && ex.odd.Revision != ex.reg.Revision {
+		if v.Code == run.CodeMismatch && ex.odd != nil && ex.odd.Revision != ex.reg.Revision {
 			v.Revision = ex.odd.Revision
 			if v.Revision != "" && ex.rt.Offered != nil && ex.rt.Offered(ctx, ex.reg.Name, v.Revision) {
 				return ex.pause(ctx, run.Queued, why, run.KindReleased, run.Released{
@@ -180,7 +181,6 @@ func (ex *Execution) checkResult() error {
 
 func (ex *Execution) succeed(ctx context.Context) (run.State, error) {
 	s := ex.result
-	var content []session.Event
 	home := s
 	if s.Key() != ex.home {
 		joined, err := ex.adoptResult(ctx, s)
@@ -195,8 +195,13 @@ func (ex *Execution) succeed(ctx context.Context) (run.State, error) {
 	if err := ex.closeBranches(ctx, s, session.ClosedRejected, "not returned by the workflow"); err != nil {
 		return run.Running, err
 	}
-	for e := range home.Pending() {
-		content = append(content, e)
+	content, rest := firstBatch(slices.Collect(home.Pending()))
+	if len(rest) > 0 {
+		var err error
+		if home, err = ex.flush(ctx, "end", home); err != nil {
+			return run.Running, ex.failed(err)
+		}
+		content = nil
 	}
 	e := run.Ended{State: run.Succeeded, Output: clip(home.Text(), run.MaxOutput)}
 	if l, ok := home.Link(); ok {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"sync"
 	"time"
@@ -20,50 +19,53 @@ type Execution struct {
 	id      run.ID
 	home    session.Key
 	granted *run.Granted
-	task    run.Task
+	task    *run.Task // of granted
 	attempt uint64
 	input   session.Session
 	result  session.Session
 	state   run.State
 
-	mu      sync.Mutex
-	ctx     context.Context // ends when the execution must stop; its cause is a control error
-	journal *run.Journal
-	held    map[session.Key]*heldSession
-	born    []session.Key // branches in the order of their making
-	same    map[sameKey]session.Session
-	visited map[run.Path]bool
-	account run.Account
-	escrow  run.Escrow // what account holds for branches
-	poison  error
-	inbox   []run.Received // what no step has taken, by place
-	heard   uint64         // messages up to this place were taken
-	notice  chan struct{}  // closed when something is received
-	levels  []level        // the runs around this one and itself, outermost first
-	root    *run.Task      // of the outermost one; nil when it is this run
-	odd     run.Step       // the recorded step that the code did not match
-	gone    string         // why the run around this one needs it no more
-	inner   *unwound       // what a branch came to
-	fanned  []*fanned      // branches of fan-outs that are not disposed of
-	parked  bool           // no step may begin that is not recorded
-	tape    *tape          // of a replay
-	lost    session.Usage  // the part of what was spent that is estimated, see run.Done
-	unsaid  session.Usage  // the part of it that no event says yet
-	killed  int            // former attempts that may have been killed in a model call, not booked yet
-	newest  uint64         // the attempt of the newest recorded step
-	warms   bool           // other branches wait for its first answer of a model
-	last    time.Time      // of the last recorded step
-	clock   *time.Timer    // ends ctx at the run's deadline
+	mu        sync.Mutex
+	ctx       context.Context // ends when the execution must stop; its cause is a control error
+	journal   *run.Journal
+	held      map[session.Key]*heldSession
+	born      []session.Key // branches in the order of their making
+	same      map[session.Ref][]alias
+	visited   map[run.Path]bool // recorded and cut off steps that the code came to
+	account   run.Account
+	escrow    run.Escrow // what account holds for branches
+	poison    error
+	inbox     []run.Received // what no step has taken, by place
+	heard     uint64         // messages up to this place were taken
+	interrupt func()         // of the model call under way, called when something is received; nil without one
+	levels    []level        // the runs around this one and itself, outermost first
+	root      *run.Task      // of the outermost one; nil when it is this run
+	odd       *run.Step      // the recorded step that the code did not match; nil if there is none
+	gone      string         // why the run around this one needs it no more
+	inner     *unwound       // what a branch came to
+	fanned    []*fanned      // branches of fan-outs that are not disposed of
+	parked    bool           // no step may begin that is not recorded
+	within    *run.Asked     // the step whose function is being called; nil between steps
+	tape      *tape          // of a replay
+	lost      session.Usage  // the part of what was spent that is estimated, see run.Done
+	unsaid    session.Usage  // the part of it that no event says yet
+	killed    int            // former attempts that may have been killed in a model call, not booked yet
+	newest    uint64         // the attempt of the newest recorded step
+	warms     bool           // other branches wait for its first answer of a model
+	last      time.Time      // of the last recorded step
+	late      func()         // ends ctx at the run's deadline
+	clock     *time.Timer    // for it; nil if there is none
 
 	leaseMu sync.Mutex
 	leases  map[session.Key]*lease
 }
 
-// sameKey names a value with pending edits that a step committed without
-// adding to it, so that the author's variable and the committed value are one.
-type sameKey struct {
-	ref     session.Ref
-	pending string
+// alias is a value with pending edits that a step committed without adding to it,
+// so that the author's variable and the committed value are one.
+type alias struct {
+	edits     int
+	digest    string // of the edits
+	committed session.Session
 }
 
 // heldSession is a session that the run writes to.
@@ -116,25 +118,35 @@ func (ex *Execution) Forward(ctx context.Context) (run.State, error) {
 	if ex.gone != "" {
 		return ex.giveUp(ctx)
 	}
-	settings := ex.settings()
-	w, err := ex.reg.build(settings)
 	ex.ctx = ctx
+	w, err := ex.reg.build(ex.settings())
 	if err == nil {
-		var stop func()
-		ex.ctx, stop = ex.watch(ctx)
-		if err = context.Cause(ex.ctx); !errors.Is(err, run.ErrDeadline) {
-			ex.result, err = ex.protect(ex.ctx, w)
-		}
-		if len(ex.levels) > 1 {
-			ex.result, err = ex.unwind(err)
-		}
-		ex.mu.Lock()
-		if why := ex.stopped(); why != nil && err != nil && ex.poison == nil {
-			ex.poison = why
-		}
-		ex.mu.Unlock()
-		stop()
+		err = ex.forward(ctx, w)
 	}
+	return ex.conclude(ctx, err)
+}
+
+// forward runs the workflow until it ends, or has to.
+func (ex *Execution) forward(ctx context.Context, w Workflow) (err error) {
+	var stop func()
+	ex.ctx, stop = ex.watch(ctx)
+	defer stop()
+	if err = context.Cause(ex.ctx); !errors.Is(err, run.ErrDeadline) {
+		ex.result, err = ex.protect(ex.ctx, w)
+	}
+	if len(ex.levels) > 1 {
+		ex.result, err = ex.unwind(err)
+	}
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	if why := ex.stopped(); why != nil && err != nil && ex.poison == nil {
+		ex.poison = why
+	}
+	return err
+}
+
+// conclude records how the execution ended.
+func (ex *Execution) conclude(ctx context.Context, err error) (run.State, error) {
 	defer ex.closeLeases()
 	// What is recorded now must be recorded although ctx may have ended.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
@@ -157,7 +169,7 @@ func (ex *Execution) watch(ctx context.Context) (context.Context, func()) {
 		cancel(run.ErrDeadline) // before the workflow is called
 	}
 	ex.mu.Lock()
-	ex.clock = time.AfterFunc(math.MaxInt64, func() { cancel(run.ErrDeadline) })
+	ex.late = func() { cancel(run.ErrDeadline) }
 	ex.wind()
 	ex.mu.Unlock()
 	var wg sync.WaitGroup
@@ -170,15 +182,19 @@ func (ex *Execution) watch(ctx context.Context) (context.Context, func()) {
 	return ctx, func() {
 		cancel(nil)
 		wg.Wait()
-		ex.clock.Stop()
+		if ex.clock != nil {
+			ex.clock.Stop()
+		}
 	}
 }
 
 // wind sets the clock to the run's deadline. ex.mu is held.
 func (ex *Execution) wind() {
-	ex.clock.Stop()
+	if ex.clock != nil {
+		ex.clock.Stop()
+	}
 	if end := ex.granted.Record.Deadline(); !end.IsZero() {
-		ex.clock.Reset(time.Until(end))
+		ex.clock = time.AfterFunc(time.Until(end), ex.late)
 	}
 }
 
@@ -229,7 +245,9 @@ func (ex *Execution) charge(j *run.Journal) {
 
 // replayed takes over what a recorded step says. ex.mu is held.
 func (ex *Execution) replayed(s *run.Step) {
-	ex.last = s.Time
+	if s.Time.After(ex.last) { // calls of a round are replayed in call order
+		ex.last = s.Time
+	}
 	if !ex.outer(s.Path) {
 		ex.newest = max(ex.newest, s.Attempt)
 		ex.warms = ex.warms && !answered(s.Done)
@@ -348,10 +366,10 @@ func (ex *Execution) commit(ctx context.Context, log session.Key, s session.Sess
 	if err != nil {
 		return ack, ex.stop(err)
 	}
-	if ack.Time.After(ex.last) {
-		ex.last = ack.Time
-	}
 	if took != nil {
+		if ack.Time.After(ex.last) {
+			ex.last = ack.Time
+		}
 		ex.account = ex.account.Settle(0, took.steps, took.used)
 	}
 	ex.saw(ack.Session)

@@ -27,6 +27,11 @@
 // between steps the code must be deterministic. Take the time from [Now], ids
 // from [NewID] and everything else that differs between executions from [Do].
 //
+// Steps follow one another and do not lie in each other: later executions do not
+// call the functions of steps that are recorded. So the function of a Do, a tool
+// and a hook get a context that makes no steps, and may do what they like: there
+// Now is the clock and NewID draws at random.
+//
 // Errors that [run.Control] reports mean that this execution must stop; return
 // them like any other error.
 //

@@ -40,27 +40,38 @@ func (ex *Execution) follow(ctx context.Context, at session.Position, stop conte
 
 // hear takes what events say to the run, and returns why it is to stop.
 func (ex *Execution) hear(events []session.Event) error {
-	for _, e := range events {
-		switch e.Kind {
-		case run.KindReceived:
-			if v, err := run.Read[run.Received](e); err == nil && v.Run == ex.id {
-				ex.receive(v)
+	for i := range events {
+		switch events[i].Kind {
+		case run.KindReceived, run.KindQuarantined, run.KindRebudgeted, run.KindCancel:
+			// Apart from the loop, which waits on a small stack for all of the run.
+			if why := ex.hearOne(events[i]); why != nil {
+				return why
 			}
-		case run.KindQuarantined:
-			if v, err := run.Read[run.Quarantined](e); err == nil && !v.Released {
-				ex.Park()
-			}
-		case run.KindRebudgeted:
-			if v, err := run.Read[run.Rebudgeted](e); err == nil && v.Run == ex.id {
-				ex.mu.Lock()
-				ex.account.Limit, ex.granted.Record.Task.Budget = v.Budget, v.Budget
-				ex.wind() // its time may be another one
-				ex.mu.Unlock()
-			}
-		case run.KindCancel:
-			if v, err := run.Read[run.CancelRequested](e); err == nil && v.Run == ex.id {
-				return fmt.Errorf("%w: %s", run.ErrCancelled, v.Reason)
-			}
+		}
+	}
+	return nil
+}
+
+func (ex *Execution) hearOne(e session.Event) error {
+	switch e.Kind {
+	case run.KindReceived:
+		if v, err := run.Read[run.Received](e); err == nil && v.Run == ex.id {
+			ex.receive(v)
+		}
+	case run.KindQuarantined:
+		if v, err := run.Read[run.Quarantined](e); err == nil && !v.Released {
+			ex.Park()
+		}
+	case run.KindRebudgeted:
+		if v, err := run.Read[run.Rebudgeted](e); err == nil && v.Run == ex.id {
+			ex.mu.Lock()
+			ex.account.Limit, ex.granted.Record.Task.Budget = v.Budget, v.Budget
+			ex.wind() // its time may be another one
+			ex.mu.Unlock()
+		}
+	case run.KindCancel:
+		if v, err := run.Read[run.CancelRequested](e); err == nil && v.Run == ex.id {
+			return fmt.Errorf("%w: %s", run.ErrCancelled, v.Reason)
 		}
 	}
 	return nil

@@ -103,14 +103,14 @@ func (ex *Execution) fork(st *step, opening, source string) (session.Session, er
 		}
 	}
 	open := session.Opening{Kind: opening, Run: string(ex.owner(st.asked.Path).run), Step: string(st.asked.Path)}
-	var events []session.Event
+	var events, rest []session.Event
 	root := base.Root()
 	if own {
 		ex.mu.Lock()
 		ex.alias(st.s, base)
 		ex.mu.Unlock()
 	} else {
-		events = slices.Collect(base.Pending())
+		events, rest = firstBatch(slices.Collect(base.Pending()))
 		base = base.Committed()
 	}
 	if opening != session.OpenLeaf {
@@ -133,7 +133,7 @@ func (ex *Execution) fork(st *step, opening, source string) (session.Session, er
 	if err == nil && !h.outer && ex.tape == nil && time.Since(began) > forkDoubt {
 		err = ex.stands(st.ctx, key)
 	}
-	return s, err
+	return s.Edited(rest...), err
 }
 
 // forkDoubt is after how long it is looked up whether the run still stands that
@@ -166,34 +166,35 @@ func (ex *Execution) stands(ctx context.Context, branch session.Key) error {
 // rebase returns s on top of the commit that holds its pending edits, or the
 // first of them, if a step committed those. ex.mu is held.
 func (ex *Execution) rebase(s session.Session) session.Session {
-	if len(ex.same) == 0 || s.PendingDigest() == "" {
+	known := ex.same[s.Ref()]
+	if len(known) == 0 {
 		return s
 	}
 	edits := slices.Collect(s.Pending())
-	prefix, base, done := s.Committed(), s, 0
-	for i, e := range edits {
-		prefix = edit(prefix, e)
-		if committed, ok := ex.same[sameKey{s.Ref(), prefix.PendingDigest()}]; ok {
-			base, done = committed, i+1
+	for _, a := range known { // the longest first
+		if a.edits <= len(edits) && s.Committed().Edited(edits[:a.edits]...).PendingDigest() == a.digest {
+			return a.committed.Edited(edits[a.edits:]...)
 		}
 	}
-	if done == 0 {
-		return s
-	}
-	for _, e := range edits[done:] {
-		base = edit(base, e)
-	}
-	return base
+	return s
 }
 
 // alias remembers that an author's value with pending edits is now committed.
+// ex.mu is held.
 func (ex *Execution) alias(s, committed session.Session) {
-	if d := s.PendingDigest(); d != "" {
-		if ex.same == nil {
-			ex.same = map[sameKey]session.Session{}
-		}
-		ex.same[sameKey{s.Ref(), d}] = committed
+	a := alias{digest: s.PendingDigest(), committed: committed}
+	if a.digest == "" {
+		return
 	}
+	for range s.Pending() {
+		a.edits++
+	}
+	if ex.same == nil {
+		ex.same = map[session.Ref][]alias{}
+	}
+	known := slices.DeleteFunc(ex.same[s.Ref()], func(o alias) bool { return o.digest == a.digest })
+	at, _ := slices.BinarySearchFunc(known, a, func(o, a alias) int { return a.edits - o.edits })
+	ex.same[s.Ref()] = slices.Insert(known, at, a)
 }
 
 // claim takes a session that this run made. On a later attempt it also brings

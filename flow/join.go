@@ -3,6 +3,7 @@ package flow
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -123,21 +124,57 @@ func (ex *Execution) adopt(st *step, branch session.Session, policy, reason stri
 	return joined, ex.close(st.ctx, branch.Key(), session.Closing{By: st.log, Reason: clip(reason, 1<<10), State: session.ClosedAdopted})
 }
 
-// flush commits the pending edits of a branch, so that others can refer to it.
+// flush commits the pending edits of a session, so that others can refer to it. It
+// takes a step below path for each batch of them.
 func (ex *Execution) flush(ctx context.Context, path run.Path, s session.Session) (session.Session, error) {
-	if s.PendingDigest() == "" {
-		return s, nil
+	at, batches := path.Child("commit"), slices.Collect(session.Batches(slices.Collect(s.Pending())))
+	for i, edits := range batches {
+		asked := at
+		if len(batches) > 1 {
+			asked = at.Index(i)
+		}
+		st := &step{ex: ex, ctx: ctx, s: s.Committed().Edited(edits...), log: s.Key()}
+		st.asked = run.Asked{Path: asked, Kind: run.StepDo, Name: "commit", Input: inputDigest(st.s, nil)}
+		if err := st.decide(); err != nil {
+			return s, err
+		}
+		if st.decision == run.Replay {
+			s = st.record.Session
+			continue
+		}
+		ack, err := st.commit(run.Done{})
+		if err != nil {
+			return s, err
+		}
+		s = ack.Session
 	}
-	st := &step{ex: ex, ctx: ctx, s: s, log: s.Key()}
-	st.asked = run.Asked{Path: path.Child("commit"), Kind: run.StepDo, Name: "commit", Input: inputDigest(s, nil)}
-	if err := st.decide(); err != nil {
-		return s, err
+	return s, nil
+}
+
+// shorten flushes the session of a step whose pending edits do not fit into the
+// step's own commit. asked is the author's value of it.
+func (st *step) shorten(asked session.Session) error {
+	if _, rest := firstBatch(slices.Collect(st.s.Pending())); len(rest) == 0 {
+		return nil
 	}
-	if st.decision == run.Replay {
-		return st.record.Session, nil
+	s, err := st.ex.flush(st.ctx, st.asked.Path, st.s)
+	if err != nil {
+		return err
 	}
-	ack, err := st.commit(run.Done{})
-	return ack.Session, err
+	st.ex.mu.Lock()
+	defer st.ex.mu.Unlock()
+	st.ex.alias(st.s, s)
+	st.ex.alias(asked, s)
+	st.s = s
+	return nil
+}
+
+// firstBatch cuts events behind those that the first commit of a session takes.
+func firstBatch(events []session.Event) (first, rest []session.Event) {
+	for first := range session.Batches(events) {
+		return first, events[len(first):]
+	}
+	return nil, nil
 }
 
 // adoptResult makes a branch that Forward returned the home session's next

@@ -125,6 +125,9 @@ func (ex *Execution) lease(k session.Key) *lease {
 	defer ex.leaseMu.Unlock()
 	l := ex.leases[k]
 	if l == nil {
+		if ex.leases == nil {
+			ex.leases = map[session.Key]*lease{}
+		}
 		l = &lease{}
 		ex.leases[k] = l
 	}

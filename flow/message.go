@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -36,7 +35,7 @@ func (ex *Execution) messages(st *step) (words []session.Chunk, upTo uint64) {
 // the user said something meanwhile. On a later execution the journal says so,
 // because c, the call that follows then, differs from any other. A run that was
 // past the agent before stays past it, whatever the user has said since.
-func told(ctx context.Context, s session.Session, c call) bool {
+func told(ctx context.Context, s session.Session, c *call) bool {
 	sc, err := scopeOf(ctx)
 	if err != nil || s.PendingDigest() != "" {
 		return false
@@ -61,29 +60,22 @@ func told(ctx context.Context, s session.Session, c call) bool {
 	return false
 }
 
-// interruptible returns a context that ends with errInterrupted when a message
-// after a place in the inbox asks for it.
-func (ex *Execution) interruptible(ctx context.Context, after uint64) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			ex.mu.Lock()
-			notice, cut := ex.notice, false
-			for _, v := range ex.inbox {
-				cut = cut || v.Kind == run.Message && v.Interrupt && v.N > after
-			}
-			ex.mu.Unlock()
-			if cut {
+// interruptible cancels a call with errInterrupted when a message after a place in
+// the inbox asks for it, until the returned function is called.
+func (ex *Execution) interruptible(after uint64, cancel context.CancelCauseFunc) (done func()) {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	ex.interrupt = func() {
+		for _, v := range ex.inbox {
+			if v.Kind == run.Message && v.Interrupt && v.N > after {
 				cancel(errInterrupted)
-				return
-			}
-			select {
-			case <-notice:
-			case <-ctx.Done():
-				return
 			}
 		}
-	})
-	return ctx, func() { cancel(nil); wg.Wait() }
+	}
+	ex.interrupt()
+	return func() {
+		ex.mu.Lock()
+		ex.interrupt = nil
+		ex.mu.Unlock()
+	}
 }

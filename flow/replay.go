@@ -148,9 +148,9 @@ func rehearse(ctx context.Context, rt *Runtime, g Registration, h *run.History, 
 		dead.Blobs = func(session.Tenant) blob.Store { return blob.NewMemory() }
 	}
 	ex := &Execution{
-		rt: dead, reg: g, id: h.Record.ID, home: h.Record.Home, granted: h.Granted, state: run.Running, task: h.Task, attempt: h.Attempt,
-		journal: h.Journal, held: map[session.Key]*heldSession{}, leases: map[session.Key]*lease{}, last: h.Started,
-		notice: make(chan struct{}), levels: []level{{run: h.Record.ID, home: h.Record.Home}}, parked: true, tape: t,
+		rt: dead, reg: g, id: h.Record.ID, home: h.Record.Home, granted: h.Granted, state: run.Running, task: &h.Task, attempt: h.Attempt,
+		journal: h.Journal, held: map[session.Key]*heldSession{}, last: h.Started,
+		levels: []level{{run: h.Record.ID, home: h.Record.Home}}, parked: true, tape: t,
 	}
 	ex.input = h.Base
 	ex.held[ex.home] = &heldSession{version: h.Base.Ref().Version, closed: h.Session.Closing().State}
@@ -173,7 +173,7 @@ func (ex *Execution) encloseEnded(ctx context.Context) error {
 		ex.held[h.Record.Home] = &heldSession{version: h.Base.Ref().Version, closed: h.Session.Closing().State, outer: true}
 		ex.levels = append(ex.levels, level{run: a.Run, home: h.Record.Home, path: a.Path, base: h.Base})
 		if i == 0 {
-			ex.root, ex.input = &h.Task, h.Base
+			ex.root, ex.input, ex.last = &h.Task, h.Base, h.Started
 		}
 	}
 	ex.levels = append(ex.levels, level{run: ex.id, home: ex.home, path: b.Path, base: ex.granted.Base})

@@ -28,6 +28,7 @@ func (a *Agent) round(ctx context.Context, at run.Path, s session.Session, table
 		return s, err
 	}
 	defer sc.release()
+	defer sc.ex.inside(&run.Asked{Path: at, Kind: "tools of agent", Name: a.Name})()
 	asked, _ := s.At(s.Len() - 1)
 	s, err = sc.ex.placed(ctx, at, s)
 	if err != nil && run.Control(err) {
@@ -48,6 +49,9 @@ func (sc *scope) hold() error {
 	defer sc.ex.mu.Unlock()
 	if sc.ex.poison != nil {
 		return sc.ex.poison
+	}
+	if sc.ex.within != nil {
+		return nested(*sc.ex.within)
 	}
 	if sc.busy {
 		return ErrConcurrentStep
@@ -89,6 +93,7 @@ type outcome struct {
 	body   json.RawMessage
 	failed bool
 	head   blob.Digest // of the workspace; zero if the call cannot change it
+	nested error       // the tool tried to make a step: the workflow is wrong, not the model
 }
 
 // round is one assistant chunk's calls on their way. mu guards what the calls
@@ -135,6 +140,11 @@ func (r *round) run() (session.Session, error) {
 		}
 		i = j
 	}
+	for _, c := range r.calls { // all of them are recorded by now, as at replay
+		if c.out.nested != nil {
+			return r.s, c.out.nested
+		}
+	}
 	return r.s, nil
 }
 
@@ -169,7 +179,10 @@ func (r *round) replay() error {
 		if rows := rec.Session.Len() - r.base.Len(); rows >= r.rows {
 			r.s, r.rows = rec.Session, rows
 		}
-		c.out = &outcome{json.RawMessage(rec.Value), rec.Failed, rec.HeadAfter}
+		c.out = &outcome{body: json.RawMessage(rec.Value), failed: rec.Failed, head: rec.HeadAfter}
+		if rec.Code == run.CodeNestedStep {
+			c.out.nested = rec.Code.Err(rec.Error)
+		}
 	}
 	return nil
 }
@@ -264,13 +277,17 @@ func (r *round) do(c *toolCall) error {
 		head, d.HeadAfter = after, after
 	}
 	d.Failed = out.IsError
-	if out.IsError && out.Kind != "" {
+	o := outcome{body: out.Body, failed: out.IsError, head: head}
+	switch {
+	case errors.Is(out.Err, run.ErrNestedStep):
+		o.nested, d.Code, d.Error = out.Err, run.CodeNestedStep, clip(errText(out.Err), 1<<10)
+	case out.IsError && out.Kind != "":
 		d.Code, d.Error = run.Code(out.Kind), clip(errText(out.Err), 300)
 	}
 	if d.Summary == "" {
 		d.Summary = summary(c.Name, cmp.Or(c.edited, c.Args), out)
 	}
-	return r.commit(c, outcome{out.Body, out.IsError, head}, d)
+	return r.commit(c, o, d)
 }
 
 func errText(err error) string {
@@ -282,8 +299,8 @@ func errText(err error) string {
 
 // call runs the tool itself.
 func (r *round) call(c *toolCall, place session.Placement) tool.Outcome {
-	ctx, cancel := r.ex.callContext(r.ctx)
-	defer cancel()
+	ctx, cancel := r.ex.callContext(c.st.context(r.ctx))
+	defer cancel(nil)
 	return c.bound.Call(ctx, tool.Call{
 		ID: r.callID(c), Attempt: r.ex.attempt, Session: r.base, Blobs: r.ex.blobs(),
 		Sandbox: func(ctx context.Context) (sandbox.Sandbox, error) {
@@ -376,6 +393,7 @@ func Call(ctx context.Context, s session.Session, t tool.Tool, args any) (sessio
 	}
 	defer sc.release()
 	ex := sc.ex
+	defer ex.inside(&run.Asked{Path: path, Kind: run.StepTool, Name: t.Spec().Name})()
 	own, err := ex.own(ctx, path, s, true)
 	if err == nil {
 		own, err = ex.flush(ctx, path, own) // the round works on a committed session

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -119,25 +120,38 @@ func (rt *Runtime) init() {
 // its newest version. It is the way to use workflows as a library; nodes use
 // Begin.
 func (rt *Runtime) Run(ctx context.Context, w Workflow, s session.Session) (session.Session, error) {
-	var id [8]byte
-	if _, err := rand.Read(id[:]); err != nil {
-		return s, fmt.Errorf("flow: draw a run id: %w", err)
-	}
-	body := hex.EncodeToString(id[:])
-	k := s.Key()
-	if s.Unborn() {
-		k = session.Key{Tenant: session.DefaultTenant, ID: rt.Mint.Mint(body)}
-	}
-	ex, state, err := rt.driver.run(ctx, rt, Registration{Name: "run", New: func() Workflow { return w }}, run.Task{
-		ID: run.ID("r" + body), Workflow: "run", Session: k,
-	}, s, nil)
+	t := rt.plant(w, s)
+	ex, state, err := t.run(ctx, nil)
 	switch {
 	case ex == nil:
 		return s, err
 	case state == run.Queued && err == nil:
-		return s, fmt.Errorf("flow: session %s is held by another run: %w", k, run.ErrBusy)
+		return s, fmt.Errorf("flow: session %s is held by another run: %w", t.task.Session, run.ErrBusy)
 	}
 	return ex.result, err
+}
+
+// plant makes the tree of a new run of w on s.
+func (rt *Runtime) plant(w Workflow, s session.Session) *tree {
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // it never fails
+	body := hex.EncodeToString(id[:])
+	k, root := s.Key(), s.Root()
+	edits := slices.Collect(s.Pending())
+	var opening []session.Event
+	if s.Unborn() {
+		k = session.Key{Tenant: session.DefaultTenant, ID: rt.Mint.Mint(body)}
+		root = k.ID
+		opening, edits = firstBatch(edits)
+	}
+	// What the first commit does not hold is pending when Forward begins, for
+	// the branches of the run as for itself.
+	forward := Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		return w.Forward(ctx, s.Edited(edits...))
+	})
+	return newTree(&rt.driver, rt, Registration{Name: "run", New: func() Workflow { return forward }}, run.Task{
+		ID: run.ID("r" + body), Workflow: "run", Session: k,
+	}, root, opening)
 }
 
 // Begin claims a run: the task's if no log holds it, else the one that the log
@@ -145,7 +159,7 @@ func (rt *Runtime) Run(ctx context.Context, w Workflow, s session.Session) (sess
 // it stands as State says and there is nothing to do here. A run behind
 // another one on its session is Queued.
 func (rt *Runtime) Begin(ctx context.Context, g Registration, t run.Task) (*Execution, error) {
-	return rt.begin(ctx, g, t, session.Session{})
+	return rt.begin(ctx, g, t, nil)
 }
 
 // Enqueue records a task in its session's log without claiming it: somebody
@@ -153,7 +167,7 @@ func (rt *Runtime) Begin(ctx context.Context, g Registration, t run.Task) (*Exec
 // that a log holds already is left alone.
 func (rt *Runtime) Enqueue(ctx context.Context, t run.Task, cancel *run.CancelRequested) error {
 	rt.init()
-	c, err := rt.claimOf(ctx, Registration{}, t, session.Session{})
+	c, err := rt.claimOf(ctx, Registration{}, t, nil)
 	if err != nil {
 		return err
 	}
@@ -162,12 +176,16 @@ func (rt *Runtime) Enqueue(ctx context.Context, t run.Task, cancel *run.CancelRe
 	return err
 }
 
-// claimOf is the claim of a task, with the opening of its session.
-func (rt *Runtime) claimOf(ctx context.Context, g Registration, t run.Task, s session.Session) (run.Claim, error) {
+// claimOf is the claim of a task, with the opening of its session and what that
+// starts with.
+func (rt *Runtime) claimOf(ctx context.Context, g Registration, t run.Task, opening []session.Event) (run.Claim, error) {
 	if err := t.Valid(); err != nil {
 		return run.Claim{}, err
 	}
-	c := run.Claim{Session: t.Session, Home: t.Session, Run: t.ID, Revision: g.Revision, Open: session.Opening{Kind: session.OpenLeaf, Run: string(t.ID)}}
+	c := run.Claim{
+		Session: t.Session, Home: t.Session, Run: t.ID, Revision: g.Revision, Seen: t.Seen,
+		Open: session.Opening{Kind: session.OpenLeaf, Run: string(t.ID)}, Events: slices.Clip(opening),
+	}
 	if !t.Resume {
 		c.Task = &t
 	}
@@ -192,11 +210,6 @@ func (rt *Runtime) claimOf(ctx context.Context, g Registration, t run.Task, s se
 		}
 		c.Root = b.Root
 	}
-	if s.Unborn() {
-		for e := range s.Pending() {
-			c.Events = append(c.Events, e)
-		}
-	}
 	if !t.Workspace.IsZero() && !t.Resume {
 		files, err := workspace.Load(ctx, rt.Blobs(t.Session.Tenant), t.Workspace)
 		switch {
@@ -215,9 +228,9 @@ func (rt *Runtime) claimOf(ctx context.Context, g Registration, t run.Task, s se
 	return c, nil
 }
 
-func (rt *Runtime) begin(ctx context.Context, g Registration, t run.Task, s session.Session) (*Execution, error) {
+func (rt *Runtime) begin(ctx context.Context, g Registration, t run.Task, opening []session.Event) (*Execution, error) {
 	rt.init()
-	c, err := rt.claimOf(ctx, g, t, s)
+	c, err := rt.claimOf(ctx, g, t, opening)
 	if err != nil {
 		return nil, err
 	}
@@ -233,9 +246,9 @@ func (rt *Runtime) begin(ctx context.Context, g Registration, t run.Task, s sess
 		granted.Journal = before.Journal
 	}
 	ex := &Execution{
-		rt: rt, reg: g, id: t.ID, home: t.Session, granted: granted, state: granted.State, task: granted.Task,
-		attempt: granted.Attempt, journal: granted.Journal, held: map[session.Key]*heldSession{}, leases: map[session.Key]*lease{},
-		last: granted.Started, inbox: granted.Record.Inbox(), notice: make(chan struct{}), levels: []level{{run: t.ID, home: t.Session}},
+		rt: rt, reg: g, id: t.ID, home: t.Session, granted: granted, state: granted.State, task: &granted.Task,
+		attempt: granted.Attempt, journal: granted.Journal, held: map[session.Key]*heldSession{},
+		last: granted.Started, inbox: granted.Record.Inbox(), levels: []level{{run: t.ID, home: t.Session}},
 	}
 	ex.escrow = granted.Record.Escrow()
 	ex.account = run.Account{Limit: ex.task.Budget}.Lost(granted.Record.Lost()).Holding(&ex.escrow)
@@ -243,13 +256,7 @@ func (rt *Runtime) begin(ctx context.Context, g Registration, t run.Task, s sess
 	ex.charge(ex.journal)
 	ex.warms = ex.task.Branch != nil && ex.task.Branch.Warm
 	if granted.State == run.Running {
-		base := granted.Base
-		if !s.Unborn() { // pending edits of a value that goes on
-			for e := range s.Pending() {
-				base = edit(base, e)
-			}
-		}
-		ex.input = base
+		ex.input = granted.Base
 		ex.held[ex.home] = &heldSession{version: granted.Base.Ref().Version, closed: granted.Session.Closing().State}
 		if ex.task.Branch != nil {
 			if err := ex.enclose(ctx); err != nil {
@@ -258,17 +265,6 @@ func (rt *Runtime) begin(ctx context.Context, g Registration, t run.Task, s sess
 		}
 	}
 	return ex, nil
-}
-
-// edit makes a pending edit of an event again.
-func edit(s session.Session, e session.Event) session.Session {
-	if c, err := session.DecodeChunk(e); err == nil {
-		return s.With(c)
-	}
-	if p, err := session.DecodePlacement(e); err == nil {
-		return s.To(p.Backend, p.Spec)
-	}
-	return s
 }
 
 func (rt *Runtime) value(ctx context.Context, r session.Ref) (session.Session, error) {
@@ -291,7 +287,7 @@ type Info struct {
 	Session   session.Key // the home session
 	Workflow  string
 	Attempt   uint64
-	Path      run.Path // of the next step
+	Path      run.Path // of the next step; inside of a step, its own
 	Tenant    session.Tenant
 	Input     []byte
 	Model     string
@@ -302,14 +298,20 @@ type Info struct {
 
 // RunInfo returns where ctx is in a run; ok is false outside of one.
 func RunInfo(ctx context.Context) (i Info, ok bool) {
-	sc, ok := ctx.Value(scopeKey{}).(*scope)
-	if !ok {
+	var ex *Execution
+	var path run.Path
+	switch v := ctx.Value(scopeKey{}).(type) {
+	case *step:
+		ex, path = v.ex, v.asked.Path
+		ex.mu.Lock()
+	case *scope:
+		ex = v.ex
+		ex.mu.Lock()
+		path = v.prefix.Index(v.next)
+	default:
 		return Info{}, false
 	}
-	ex := sc.ex
-	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	path := sc.prefix.Index(sc.next)
 	owner, settings := ex.owner(path), ex.settings()
 	return Info{
 		Run: owner.run, Session: owner.home, Workflow: ex.reg.Name, Attempt: ex.attempt, Path: path, Tenant: ex.home.Tenant,

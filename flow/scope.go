@@ -22,6 +22,9 @@ var (
 	ErrConcurrentStep = errors.New("flow: another step of this run is under way: run branches at the same time with FanOut, not with goroutines")
 )
 
+// scopeKey finds the scope in a context that may make steps, and the step in the
+// context that a step's own work gets, such as Do's function and a tool: that one
+// makes none.
 type scopeKey struct{}
 
 // scope numbers the steps of one line of execution. Within it, steps run one
@@ -35,11 +38,33 @@ type scope struct {
 }
 
 func scopeOf(ctx context.Context) (*scope, error) {
-	sc, ok := ctx.Value(scopeKey{}).(*scope)
-	if !ok {
-		return nil, ErrNoRun
+	switch v := ctx.Value(scopeKey{}).(type) {
+	case *scope:
+		return v, nil
+	case *step:
+		return nil, nested(v.asked)
 	}
-	return sc, nil
+	return nil, ErrNoRun
+}
+
+// nested is the error of a step that the work of another one makes.
+func nested(in run.Asked) error {
+	return fmt.Errorf("%w: %s %q (step %s) is under way and cannot make one: make it in Forward, before or after; "+
+		"agents that are to work at the same time are branches of a FanOut", run.ErrNestedStep, in.Kind, in.Name, in.Path)
+}
+
+// inside notes the step whose function, a tool or a hook of the workflow's author,
+// is about to be called, until the returned function is called: the author's code
+// may hold the scope's own context there, too.
+func (ex *Execution) inside(in *run.Asked) (leave func()) {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	ex.within = in
+	return func() {
+		ex.mu.Lock()
+		ex.within = nil
+		ex.mu.Unlock()
+	}
 }
 
 // step is one step under way.
@@ -87,11 +112,23 @@ func begin(ctx context.Context, kind, name string, s session.Session, extends bo
 	if ex.holds(path, st.s.Key()) {
 		st.log, st.old = st.s.Key(), ex.older(st.s)
 	}
+	if st.log == st.s.Key() && !st.old {
+		if err := st.shorten(s); err != nil {
+			st.end()
+			return nil, st.fail(err)
+		}
+	}
 	if err := st.decide(); err != nil {
 		st.end()
 		return nil, st.fail(err)
 	}
+	st.ctx = st.context(ctx)
 	return st, nil
+}
+
+// context returns what the step's own work gets of ctx.
+func (st *step) context(ctx context.Context) context.Context {
+	return context.WithValue(ctx, scopeKey{}, st)
 }
 
 // enter takes the scope for its next step.
@@ -106,6 +143,9 @@ func (sc *scope) enter() (run.Path, error) {
 		ex.poison = err
 		return "", err
 	}
+	if ex.within != nil {
+		return "", nested(*ex.within)
+	}
 	if sc.busy {
 		return "", ErrConcurrentStep
 	}
@@ -119,17 +159,20 @@ func (sc *scope) enter() (run.Path, error) {
 func (st *step) decide() error {
 	st.ex.mu.Lock()
 	defer st.ex.mu.Unlock()
-	if st.ex.visited == nil {
-		st.ex.visited = map[run.Path]bool{}
-	}
-	st.ex.visited[st.asked.Path] = true
 	if t := st.ex.tape; t != nil {
 		t.asked = append(t.asked, st.asked)
 	}
 	var err error
-	if st.decision, st.record, err = st.ex.journal.Next(st.asked); err != nil {
+	st.decision, st.record, err = st.ex.journal.Next(st.asked)
+	if _, open := st.ex.journal.OpenIntent(st.asked.Path); open || st.record != nil {
+		if st.ex.visited == nil {
+			st.ex.visited = map[run.Path]bool{}
+		}
+		st.ex.visited[st.asked.Path] = true
+	}
+	if err != nil {
 		if st.record != nil {
-			st.ex.odd = *st.record
+			st.ex.odd = st.record
 		}
 		return err
 	}

@@ -34,7 +34,7 @@ func (sel *Selector) Select(ctx context.Context, s session.Session, ws ...Workfl
 	if len(ws) == 0 {
 		return EmptyWorkflow{}, nil
 	}
-	c := call{agent: sel.Name, prompt: sel.Prompt, provider: sel.Provider}
+	c := &call{agent: sel.Name, prompt: sel.Prompt, provider: &sel.Provider}
 	if c.prompt == "" {
 		c.prompt = selectorPrompt
 	}
@@ -147,7 +147,7 @@ const compressInstruction = "Summarise the conversation above so that somebody w
 
 // Forward implements Workflow.
 func (c *Compressor) Forward(ctx context.Context, s session.Session) (session.Session, error) {
-	ask := call{agent: c.Name, prompt: c.Prompt, provider: c.Provider, ask: c.Instruction}
+	ask := &call{agent: c.Name, prompt: c.Prompt, provider: &c.Provider, ask: c.Instruction}
 	if ask.ask == "" {
 		ask.ask = compressInstruction
 	}

@@ -24,9 +24,12 @@ type tree struct {
 	d    *Driver
 	rt   *Runtime
 	reg  Registration
-	main run.ID
-	ctx  context.Context
-	wake chan struct{} // the main run may go on, or has ended
+	root session.ID // of its sessions
+	task run.Task   // of the main run
+	// opening is what the main run's session starts with if it is not born.
+	opening []session.Event
+	ctx     context.Context
+	wake    chan struct{} // the main run may go on, or has ended
 
 	mu     sync.Mutex
 	heard  bool            // of a commit
@@ -39,6 +42,13 @@ type tree struct {
 	broken chan struct{} // closed with failed
 	work   sync.WaitGroup
 	slots  chan struct{}
+}
+
+func newTree(d *Driver, rt *Runtime, g Registration, task run.Task, root session.ID, opening []session.Event) *tree {
+	return &tree{
+		d: d, rt: rt, reg: g, root: root, task: task, opening: opening, wake: make(chan struct{}, 1), broken: make(chan struct{}),
+		runs: map[run.ID]bool{task.ID: true}, slots: make(chan struct{}, localBranches),
+	}
 }
 
 // owns reports whether work is for a run of the tree; a branch that one of its
@@ -165,6 +175,9 @@ func (t *tree) at(due int64, k session.Key) {
 		t.mu.Unlock()
 		t.do(run.Work{Signal: &run.Signal{To: k, Tick: true}})
 	})
+	if t.timers == nil {
+		t.timers = map[*time.Timer]struct{}{}
+	}
 	t.timers[timer] = struct{}{}
 }
 
@@ -192,7 +205,7 @@ func (t *tree) do(w run.Work) {
 	if t.over {
 		return
 	}
-	if w.Task != nil && w.Task.ID == t.main {
+	if w.Task != nil && w.Task.ID == t.task.ID {
 		t.goOn()
 		return
 	}

@@ -280,6 +280,12 @@ func Successor(k Key, after Position, raw []byte) (Commit, Hash, error) {
 	if err != nil {
 		return c, Hash{}, err
 	}
+	return c, Hash(sha256.Sum256(raw)), c.Follows(k, after)
+}
+
+// Follows checks that a decoded commit, stored under a key after a position, is
+// that log's next one; see [Successor].
+func (c Commit) Follows(k Key, after Position) (err error) {
 	switch {
 	case c.Key != k:
 		err = fmt.Errorf("session: commit of %s under %s: %w", c.Key, k, ErrForeign)
@@ -290,5 +296,5 @@ func Successor(k Key, after Position, raw []byte) (Commit, Hash, error) {
 	case len(c.Events) == 0:
 		err = fmt.Errorf("session: commit %d of %s has no events: %w", c.Seq, k, ErrForeign)
 	}
-	return c, Hash(sha256.Sum256(raw)), err
+	return err
 }

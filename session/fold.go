@@ -46,25 +46,20 @@ func Apply(s Session, e Event, r Resolver) (Session, error) {
 	v := *s.val()
 	switch e.Kind {
 	case KindChunk:
-		c, err := DecodeChunk(e)
+		c, err := v.add(e)
 		if err != nil {
 			return s, err
 		}
 		v.version++
-		row := *c.c
-		row.ref = Ref{v.key, v.version}
-		v.table = v.table.append(Chunk{&row})
-		v.usage, v.own = v.usage.Add(row.origin.Usage), v.own.Add(row.origin.Usage)
-		if p := row.origin.Placement; p.Backend != "" {
-			v.placement = p
-		}
+		c.c.ref = Ref{v.key, v.version}
+		v.table = v.table.append(c)
 	case KindPlaced:
 		p, err := DecodePlacement(e)
 		if err != nil {
 			return s, err
 		}
 		v.version++
-		v.placement = p
+		v.placement = &p
 	case KindJoined:
 		j, err := DecodeJoin(e)
 		if err != nil {
@@ -86,7 +81,7 @@ func Apply(s Session, e Event, r Resolver) (Session, error) {
 		if err != nil {
 			return s, err
 		}
-		v.closed = c
+		v.closed = &c
 	case KindRejected:
 		if _, err := DecodeRejection(e); err != nil {
 			return s, err
@@ -108,14 +103,29 @@ func Apply(s Session, e Event, r Resolver) (Session, error) {
 	return Session{&v}, nil
 }
 
+// add takes over what a chunk says of the session, and returns the chunk, which the
+// caller may change until it appends it.
+func (v *value) add(e Event) (Chunk, error) {
+	c, err := DecodeChunk(e)
+	if err != nil {
+		return c, err
+	}
+	o := &c.c.origin
+	v.usage, v.own = v.usage.Add(o.Usage), v.own.Add(o.Usage)
+	if o.Placement.Backend != "" {
+		v.placement = &o.Placement // of a row, which does not change
+	}
+	return c, nil
+}
+
 func (v *value) open(o Opening, r Resolver) error {
 	switch {
-	case v.opened.Kind != "":
+	case v.opened != nil:
 		return fmt.Errorf("session: %s is opened twice", v.key)
 	case v.version != 0 || v.table.n != 0:
 		return fmt.Errorf("session: %s is opened after its first chunk", v.key)
 	}
-	v.opened = o
+	v.opened = &o
 	switch o.Kind {
 	case OpenFork, OpenImplicit, OpenDetach:
 		if len(o.Parents) != 1 {
@@ -183,7 +193,7 @@ func (v *value) join(j Join, r Resolver) error {
 	v.usage = v.usage.Add(j.Usage)
 	v.joined = &joint{links: links, shares: shares, prev: v.joined}
 	if j.Placement.Backend != "" {
-		v.placement = j.Placement
+		v.placement = &j.Placement
 	}
 	return nil
 }

@@ -16,11 +16,7 @@
 // what they read.
 package session
 
-import (
-	"crypto/sha256"
-	"encoding/hex"
-	"iter"
-)
+import "iter"
 
 // Session is an immutable value, one pointer wide and safe to share. The zero
 // Session is empty, unborn and legal: its id is given by the run that first
@@ -33,18 +29,18 @@ type value struct {
 	root      ID
 	version   Version
 	table     table
-	placement Placement
+	placement *Placement // nil if it was sent nowhere
 	usage     Usage
-	own       Usage // the part of usage that this session's chunks made
-	opened    Opening
-	line      *line  // ancestors, nearest first
-	joined    *joint // parents that were merged in, newest first
-	closed    Closing
+	own       Usage          // the part of usage that this session's chunks made
+	opened    *Opening       // nil before the first event
+	line      *line          // ancestors, nearest first
+	joined    *joint         // parents that were merged in, newest first
+	closed    *Closing       // nil while it is open
 	archived  *ArchivedError // nil unless the log is fenced
 	replaced  int            // how often a join replaced the table
 	sealed    *sealed        // pages of the table that snapshots hold
 	at        Position       // the commit that made this version
-	pending   []Event
+	pending   *edits
 	committed *value // the value without its pending events; nil when there are none
 }
 
@@ -78,37 +74,18 @@ func New(chunks ...Chunk) Session { return Session{}.With(chunks...) }
 // With returns s with chunks at its end. They are pending: the next step of
 // the run, or its end, commits them.
 func (s Session) With(chunks ...Chunk) Session {
-	for _, c := range chunks {
-		s = s.edit(ChunkEvent(c))
+	events := make([]Event, len(chunks))
+	for i, c := range chunks {
+		events[i] = ChunkEvent(c)
 	}
-	return s
+	return s.Edited(events...)
 }
 
 // To returns s sent to a sandbox backend. Like a tensor's to, it says where
 // the following work happens; the sandbox is opened by the first tool that
 // needs it. spec is the backend's own: for "local" a directory to copy.
 func (s Session) To(backend, spec string) Session {
-	return s.edit(PlacedEvent(Placement{Backend: clean(backend), Spec: clean(spec)}))
-}
-
-// edit applies a content event that is not committed yet.
-func (s Session) edit(e Event) Session {
-	old := s.val()
-	next, err := Apply(s, e, nil)
-	if err != nil {
-		return s // ChunkEvent and PlacedEvent always apply
-	}
-	v := *next.v
-	v.version = old.version
-	if e.Kind == KindChunk {
-		v.table.tail[len(v.table.tail)-1].c.ref = Ref{} // Apply made this row; nobody else has it yet
-	}
-	v.pending = append(old.pending[:len(old.pending):len(old.pending)], e)
-	v.committed = old.committed
-	if v.committed == nil {
-		v.committed = old
-	}
-	return Session{&v}
+	return s.Edited(PlacedEvent(Placement{Backend: clean(backend), Spec: clean(spec)}))
 }
 
 // Ref names the newest committed version that s is made of. For an unborn
@@ -128,33 +105,7 @@ func (s Session) Unborn() bool { return s.val().key == Key{} }
 // that has pending edits or was never committed.
 func (s Session) Link() (l Link, ok bool) {
 	v := s.val()
-	return Link{Ref: s.Ref(), Seq: v.at.Seq, Hash: v.at.Hash, Token: v.at.Token}, v.at.Seq > 0 && len(v.pending) == 0
-}
-
-// Pending yields the events of edits that no commit holds yet.
-func (s Session) Pending() iter.Seq[Event] {
-	return func(yield func(Event) bool) {
-		for _, e := range s.val().pending {
-			if !yield(e) {
-				return
-			}
-		}
-	}
-}
-
-// PendingDigest identifies the pending edits; it is empty when there are none.
-func (s Session) PendingDigest() string {
-	if len(s.val().pending) == 0 {
-		return ""
-	}
-	h := sha256.New()
-	for _, e := range s.val().pending {
-		h.Write([]byte(e.Kind))
-		h.Write([]byte{0})
-		h.Write([]byte(e.Data))
-		h.Write([]byte{0})
-	}
-	return hex.EncodeToString(h.Sum(nil)[:16])
+	return Link{Ref: s.Ref(), Seq: v.at.Seq, Hash: v.at.Hash, Token: v.at.Token}, v.at.Seq > 0 && v.pending == nil
 }
 
 // Committed returns s without its pending edits.
@@ -232,24 +183,39 @@ func (s Session) Last(k Kind) (Chunk, bool) {
 func (s Session) Text() string { c, _ := s.Last(Assistant); return c.Text() }
 
 // Placement says where the session works.
-func (s Session) Placement() Placement { return s.val().placement }
+func (s Session) Placement() (p Placement) {
+	if v := s.val(); v.placement != nil {
+		p = *v.placement
+	}
+	return p
+}
 
 // Usage is what all model calls of this session and of what it was forked
 // from and merged with consumed, each counted once.
 func (s Session) Usage() Usage { return s.val().usage }
 
 // Opening says how the session came to be.
-func (s Session) Opening() Opening { return s.val().opened }
+func (s Session) Opening() (o Opening) {
+	if v := s.val(); v.opened != nil {
+		o = *v.opened
+	}
+	return o
+}
 
 // Closing says how the session ended; its State is empty while it is open.
-func (s Session) Closing() Closing { return s.val().closed }
+func (s Session) Closing() (c Closing) {
+	if v := s.val(); v.closed != nil {
+		c = *v.closed
+	}
+	return c
+}
 
 // Parents yields the sessions this one came from: those it was opened from,
 // then those that were merged in, oldest first.
 func (s Session) Parents() iter.Seq[Link] {
 	return func(yield func(Link) bool) {
 		v := s.val()
-		for _, l := range v.opened.Parents {
+		for _, l := range s.Opening().Parents {
 			if !yield(l) {
 				return
 			}

@@ -92,7 +92,7 @@ func (s Session) Freeze() (Session, Frozen, error) {
 	v.seal()
 	var f Frozen
 	w := wireValue{
-		At: v.at.wire(), Closing: v.closed, Key: v.key, Opening: v.opened, Own: v.own, Placement: v.placement,
+		At: v.at.wire(), Closing: s.Closing(), Key: v.key, Opening: s.Opening(), Own: v.own, Placement: s.Placement(),
 		Replaced: v.replaced, Root: v.root, Usage: v.usage, Version: v.version,
 	}
 	var tail []Chunk
@@ -227,8 +227,14 @@ func Thaw(state string, load func(PageRef) (*Page, error)) (Session, error) {
 		return Session{}, fmt.Errorf("session: snapshot: %w", err)
 	}
 	v := value{
-		key: w.Key, root: w.Root, version: w.Version, placement: w.Placement, usage: w.Usage, own: w.Own, opened: w.Opening,
-		closed: w.Closing, replaced: w.Replaced, at: w.At.position(), sealed: &sealed{},
+		key: w.Key, root: w.Root, version: w.Version, placement: placed(w.Placement), usage: w.Usage, own: w.Own,
+		replaced: w.Replaced, at: w.At.position(), sealed: &sealed{},
+	}
+	if w.Opening.Kind != "" {
+		v.opened = &w.Opening
+	}
+	if w.Closing.State != "" {
+		v.closed = &w.Closing
 	}
 	for _, ref := range w.Pages {
 		p, err := load(ref)
@@ -338,7 +344,15 @@ func (s Session) Mark() Mark {
 	for j := v.joined; j != nil; j = j.prev {
 		joined++
 	}
-	return Mark{v.at, v.closed.State != "", joined, v.table.n, v.own, v.placement, v.replaced, v.usage, v.version}
+	return Mark{v.at, v.closed != nil, joined, v.table.n, v.own, s.Placement(), v.replaced, v.usage, v.version}
+}
+
+// placed is a placement as a value holds it.
+func placed(p Placement) *Placement {
+	if p == (Placement{}) {
+		return nil
+	}
+	return &p
 }
 
 // Rebuild returns the value that m marks. s must be a value of the same
@@ -349,9 +363,9 @@ func (s Session) Rebuild(m Mark) (Session, error) {
 	if m.replaced != v.replaced || m.len < 0 || m.len > v.table.n || m.joined > joined || m.version > v.version {
 		return s, fmt.Errorf("session: version %d with %d chunks is not a former value of %s", m.version, m.len, s.Ref())
 	}
-	v.version, v.table, v.placement, v.usage, v.own, v.at = m.version, v.table.prefix(m.len), m.placement, m.usage, m.own, m.at
+	v.version, v.table, v.placement, v.usage, v.own, v.at = m.version, v.table.prefix(m.len), placed(m.placement), m.usage, m.own, m.at
 	if !m.closed {
-		v.closed = Closing{}
+		v.closed = nil
 	}
 	for ; joined > m.joined; joined-- {
 		v.joined = v.joined.prev

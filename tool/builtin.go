@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
+	"sync"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -24,15 +26,18 @@ const (
 // Builtins returns the tools that work on a session's workspace, sorted by
 // name. All of them need Call.Sandbox. Commands, code and writes are Sandboxed
 // and share the lane "workspace"; reads are ReadOnly and share none.
-func Builtins() []Tool {
+func Builtins() []Tool { return slices.Clone(builtins()) }
+
+// builtins are made once: they do not change, and their schemas take long.
+var builtins = sync.OnceValue(func() []Tool {
 	return []Tool{
 		listWorkspaceFiles(), readWorkspaceFile(), runCode(), runShellCommand(), workspacePathExists(), writeWorkspaceFile(),
 	}
-}
+})
 
 // ByName returns the built-in tool of that name.
 func ByName(name string) (Tool, bool) {
-	for _, t := range Builtins() {
+	for _, t := range builtins() {
 		if t.Spec().Name == name {
 			return t, true
 		}
@@ -48,17 +53,14 @@ func builtin[In any](name, description string, e Effect, tune func(map[string]*j
 	if err != nil {
 		panic(err) // the types are those of this package
 	}
-	return &function[In]{
-		spec: Spec{Name: name, Description: description, Schema: schema, Effect: e},
-		from: "built in",
-		fn: func(ctx context.Context, c Call, in In) (any, error) {
+	return newFunction(Spec{Name: name, Description: description, Schema: schema, Effect: e}, "built in",
+		func(ctx context.Context, c Call, in In) (any, error) {
 			sb, err := open(ctx, c)
 			if err != nil {
 				return nil, err
 			}
 			return fn(ctx, c, sb, in)
-		},
-	}
+		})
 }
 
 func open(ctx context.Context, c Call) (sandbox.Sandbox, error) {

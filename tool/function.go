@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/google/jsonschema-go/jsonschema"
 )
@@ -44,12 +45,14 @@ func Func[In, Out any](name, description string, fn func(context.Context, In) (O
 	if _, file, line, ok := runtime.Caller(1); ok {
 		from = filepath.Base(file) + ":" + strconv.Itoa(line)
 	}
+	spec := Spec{Name: name, Description: description, Schema: schema, Effect: o.Effect, Lane: o.Lane}
+	return newFunction(spec, from, func(ctx context.Context, _ Call, in In) (any, error) { return fn(ctx, in) })
+}
+
+func newFunction[In any](spec Spec, from string, fn func(context.Context, Call, In) (any, error)) *function[In] {
 	return &function[In]{
-		spec: Spec{Name: name, Description: description, Schema: schema, Effect: o.Effect, Lane: o.Lane},
-		from: from,
-		fn: func(ctx context.Context, _ Call, in In) (any, error) {
-			return fn(ctx, in)
-		},
+		spec: spec, from: from, fn: fn,
+		checker: sync.OnceValues(func() (*checker, error) { return compile(spec.Name, spec.Schema) }),
 	}
 }
 
@@ -58,10 +61,15 @@ type function[In any] struct {
 	spec Spec
 	from string
 	fn   func(context.Context, Call, In) (any, error)
+	// checker is shared by all tables that hold the tool: it takes several times
+	// the memory of a waiting run.
+	checker func() (*checker, error)
 }
 
 func (f *function[In]) Spec() Spec     { return f.spec }
 func (f *function[In]) origin() string { return f.from }
+
+func (f *function[In]) compiled() (*checker, error) { return f.checker() }
 
 // Call implements Tool.
 func (f *function[In]) Call(ctx context.Context, c Call) (Result, error) {

@@ -42,7 +42,7 @@ func NewTable(tools ...Tool) (*Table, error) {
 		if err := checkName(spec.Name); err != nil {
 			return nil, fmt.Errorf("%w: %s: %w", ErrSpec, origin(tl), err)
 		}
-		c, err := compile(spec.Name, spec.Schema)
+		c, err := checkerOf(tl, spec)
 		if err != nil {
 			return nil, fmt.Errorf("%w: schema of %q (%s): %w", ErrSpec, spec.Name, origin(tl), err)
 		}
@@ -56,6 +56,14 @@ func NewTable(tools ...Tool) (*Table, error) {
 		}
 	}
 	return t, nil
+}
+
+// checkerOf compiles the schema of a tool, unless the tool keeps that itself.
+func checkerOf(t Tool, spec Spec) (*checker, error) {
+	if c, ok := t.(interface{ compiled() (*checker, error) }); ok {
+		return c.compiled()
+	}
+	return compile(spec.Name, spec.Schema)
 }
 
 // checkName allows what every model server takes.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -446,4 +447,20 @@ func FuzzArguments(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestTablesShareSchemas: agents make a table for each of their runs, so that one
+// must not hold the schemas of its tools again.
+func TestTablesShareSchemas(t *testing.T) {
+	const tables, bar = 100, 4 << 10
+	var before, after runtime.MemStats
+	table(t, Builtins()...)
+	runtime.ReadMemStats(&before)
+	for range tables {
+		table(t, Builtins()...)
+	}
+	runtime.ReadMemStats(&after)
+	if each := (after.TotalAlloc - before.TotalAlloc) / tables; each > bar {
+		t.Errorf("a table of the built-in tools takes %d B, want at most %d", each, bar)
+	}
 }

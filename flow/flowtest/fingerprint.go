@@ -19,8 +19,32 @@ import (
 // elapsed is the one thing in a tool's body that differs by itself.
 var elapsed = regexp.MustCompile(`"elapsed_ms":[0-9]+`)
 
+// drawn is an id that flow.NewID gave the function of a step. A function that was
+// cut off draws another one when it runs again.
+var drawn = regexp.MustCompile(`\b[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}\b`)
+
+// input is the digest of what a step was asked for.
+var input = regexp.MustCompile(` input [0-9a-f]{32}`)
+
+// withoutDrawn puts a number in the place of each id that was drawn, so that what
+// has the same id in one text has it in the other. Digests that such an id may be
+// in say nothing any more and go.
+func withoutDrawn(text string) string {
+	bare := input.ReplaceAllString(text, "")
+	if !drawn.MatchString(bare) {
+		return text
+	}
+	known := map[string]string{}
+	return drawn.ReplaceAllStringFunc(bare, func(id string) string {
+		if known[id] == "" {
+			known[id] = fmt.Sprintf("id-%d", len(known)+1)
+		}
+		return known[id]
+	})
+}
+
 // fingerprint says what a world's log holds, without sequence numbers, hashes,
-// epochs, attempts and times.
+// epochs, attempts, times and random ids.
 func fingerprint(t testing.TB, w *world) string {
 	t.Helper()
 	var b strings.Builder
@@ -52,7 +76,7 @@ func fingerprint(t testing.TB, w *world) string {
 		slices.Sort(lines) // calls of one round may end in any order
 		b.WriteString(strings.Join(lines, ""))
 	}
-	return b.String()
+	return withoutDrawn(b.String())
 }
 
 // steps says how each step and each run of a log ended.
@@ -70,7 +94,12 @@ func steps(t testing.TB, w *world, k session.Key) []string {
 				if err != nil {
 					t.Fatalf("flowtest: %v", err)
 				}
-				lines = append(lines, fmt.Sprintf("  step %s %s %q input %s code %q head %s\n", d.Path, d.Kind, d.Name, d.Input, d.Code, d.HeadAfter))
+				var line strings.Builder
+				line.WriteString(fmt.Sprintf("  step %s %s %q input %s code %q head %s", d.Path, d.Kind, d.Name, d.Input, d.Code, d.HeadAfter))
+				for _, id := range drawn.FindAllString(d.Value, -1) {
+					line.WriteString(" value with " + id)
+				}
+				lines = append(lines, line.String()+"\n")
 			case run.KindEnded:
 				d, err := run.Read[run.Ended](ev)
 				if err != nil {

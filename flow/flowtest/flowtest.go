@@ -30,6 +30,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -171,15 +172,7 @@ func (b *bench) start(ctx context.Context, p *process, w flow.Workflow, resume b
 	// The given session becomes the first step's input: the workflow starts
 	// by taking over its pending edits.
 	start := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-		for e := range b.s.Pending() {
-			if c, err := session.DecodeChunk(e); err == nil {
-				s = s.With(c)
-			}
-			if p, err := session.DecodePlacement(e); err == nil {
-				s = s.To(p.Backend, p.Spec)
-			}
-		}
-		return w.Forward(ctx, s)
+		return w.Forward(ctx, s.Edited(slices.Collect(b.s.Pending())...))
 	})
 	var history []session.Entry
 	for _, k := range p.log.Keys() {

@@ -1,0 +1,28 @@
+package flowtest_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/flow/flowtest"
+	"github.com/rathcluster/rath/session"
+)
+
+// TestManyRowsCrashEverywhere: rows that need several commits, before a step and at
+// the end of the run, are all there or go on to come, wherever it crashes.
+func TestManyRowsCrashEverywhere(t *testing.T) {
+	rows := make([]session.Chunk, 600)
+	for i := range rows {
+		rows[i] = session.UserText(fmt.Sprint("row ", i, strings.Repeat(" and more", 100)))
+	}
+	newWorkflow := func() flow.Workflow {
+		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			s, err := (&flow.Agent{Name: "reader"}).Forward(ctx, s.With(rows...))
+			return s.With(rows...), err
+		})
+	}
+	flowtest.CrashEverywhere(t, newWorkflow, session.New(session.UserText("read it")), "testdata/word.txtar", nil)
+}

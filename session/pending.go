@@ -1,0 +1,107 @@
+package session
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"iter"
+)
+
+// MaxBatch is how many bytes of events one of [Batches] holds.
+const MaxBatch = 256 << 10
+
+// Batches yields the events in order, in parts that each fit into one commit with
+// room for others. An event that is larger than a part is one of its own.
+func Batches(events []Event) iter.Seq[[]Event] {
+	return func(yield func([]Event) bool) {
+		for len(events) > 0 {
+			n, size := 0, 0
+			for ; n < len(events); n++ {
+				if size += len(events[n].Data) + overhead; size > MaxBatch && n > 0 {
+					break
+				}
+			}
+			if !yield(events[:n:n]) {
+				return
+			}
+			events = events[n:]
+		}
+	}
+}
+
+// edits are the pending events of a value: those of the value that it was made of,
+// then its own. So a value that grows row by row costs the same for each row.
+type edits struct {
+	before *edits
+	events []Event
+}
+
+// each yields all events, oldest first.
+func (p *edits) each(yield func(Event) bool) {
+	var parts []*edits
+	for ; p != nil; p = p.before {
+		parts = append(parts, p)
+	}
+	for i := len(parts) - 1; i >= 0; i-- {
+		for _, e := range parts[i].events {
+			if !yield(e) {
+				return
+			}
+		}
+	}
+}
+
+// Edited returns s with more pending edits: events as [ChunkEvent] and
+// [PlacedEvent] make them and as another value's [Session.Pending] yields them.
+// Others are left out.
+func (s Session) Edited(events ...Event) Session {
+	old := s.val()
+	v := *old
+	own := make([]Event, 0, len(events))
+	chunks := make([]Chunk, 0, len(events))
+	for _, e := range events {
+		switch e.Kind {
+		case KindChunk:
+			c, err := v.add(e)
+			if err != nil {
+				continue
+			}
+			chunks = append(chunks, c)
+		case KindPlaced:
+			p, err := DecodePlacement(e)
+			if err != nil {
+				continue
+			}
+			v.placement = &p
+		default:
+			continue
+		}
+		own = append(own, e)
+	}
+	if len(own) == 0 {
+		return s
+	}
+	v.table = v.table.extend(chunks)
+	v.pending = &edits{before: old.pending, events: own}
+	if v.committed == nil {
+		v.committed = old
+	}
+	return Session{&v}
+}
+
+// Pending yields the events of edits that no commit holds yet.
+func (s Session) Pending() iter.Seq[Event] { return s.val().pending.each }
+
+// PendingDigest identifies the pending edits; it is empty when there are none.
+func (s Session) PendingDigest() string {
+	if s.val().pending == nil {
+		return ""
+	}
+	h := sha256.New()
+	var b []byte
+	s.val().pending.each(func(e Event) bool {
+		b = append(append(append(append(b[:0], e.Kind...), 0), e.Data...), 0)
+		h.Write(b)
+		return true
+	})
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}

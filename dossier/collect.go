@@ -25,8 +25,8 @@ var ErrTooLarge = errors.New("dossier: the run's commits are too large")
 // CollectOptions configure [Collect]; nil means the defaults.
 type CollectOptions struct {
 	// Stated is what the caller knows about the run's surroundings and the
-	// commits do not prove: release, durability level, model provider. No
-	// credential may be among it.
+	// commits do not tell: release, model provider. No credential may be among
+	// it, and nothing that the commits deny.
 	Stated []Fact
 	// Blobs is how many bytes of workspace manifests, files and notes are
 	// taken along at most; 0 is DefaultBlobs. What does not fit is named with
@@ -99,7 +99,11 @@ func Collect(ctx context.Context, log session.Log, blobs blob.Store, home sessio
 		}
 		return data, why, nil
 	}
-	if _, err := a.facts(); err != nil {
+	f, err := a.facts()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := f.unconfirmed(e.Stated); err != nil {
 		return nil, err
 	}
 	return e, nil

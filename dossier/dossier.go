@@ -20,7 +20,8 @@
 // between, none is in another place, none comes from elsewhere; each file and
 // note that it shows has the digest that a commit names; and everything that
 // the page or the text says follows from those commits, except what it marks
-// as stated by the exporter.
+// as stated by the exporter. The report names what is stated only, and what the
+// commits answer, such as the durability, no statement contradicts.
 //
 // # What it does not prove
 //
@@ -82,8 +83,9 @@ type Evidence struct {
 	// Left are the contents that it would have shown, each with the reason why
 	// they are not there.
 	Left map[blob.Digest]string
-	// Stated is what the exporter says about the run's surroundings. Nothing
-	// in the commits proves it.
+	// Stated is what the exporter says about the run's surroundings. Where the
+	// commits tell the same thing, as they do of the durability, they have to
+	// agree with it; nothing proves the rest.
 	Stated []Fact
 	// Layout is the version of the rendering that the evidence was made for;
 	// zero is this release's.
@@ -96,7 +98,7 @@ type Log struct {
 	Commits []string // the stored bytes, the first commit first
 }
 
-// Fact is something that the exporter states: a release, a durability level.
+// Fact is a statement about a run's surroundings: a release, a durability level.
 type Fact struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
@@ -104,10 +106,9 @@ type Fact struct {
 
 // The names of facts that exporters use for what every reader asks.
 const (
-	FactRelease    = "release"
-	FactDurability = "durability"
-	FactProvider   = "model provider"
-	FactExported   = "exported"
+	FactRelease  = "release"
+	FactProvider = "model provider"
+	FactExported = "exported"
 )
 
 // The evidence as JSON has one line per commit and per blob, so that damage is

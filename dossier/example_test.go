@@ -33,7 +33,7 @@ func Example() {
 	}
 
 	e, err := dossier.Collect(ctx, log, nil, key, "run-1", &dossier.CollectOptions{
-		Stated: []dossier.Fact{{Name: dossier.FactDurability, Value: "none: in memory"}},
+		Stated: []dossier.Fact{{Name: dossier.FactProvider, Value: "none"}},
 	})
 	if err != nil {
 		fmt.Println(err)

@@ -1,6 +1,7 @@
 package dossier
 
 import (
+	"slices"
 	"time"
 
 	"github.com/rathcluster/rath/blob"
@@ -38,7 +39,7 @@ type Facts struct {
 	Warnings   []Text
 	// Environment is what the commits say about where the run worked.
 	Environment []Fact
-	// Stated is what the exporter says and no commit proves.
+	// Stated is what the exporter says and no commit confirms.
 	Stated []Fact
 	// Omitted names, in words, what a reader could look for and not find.
 	Omitted []string
@@ -218,9 +219,27 @@ func Read(e *Evidence) (*Facts, error) {
 			return nil, fail(Foreign, "", 0, "blob %s is named as left out, but nothing would show it", d)
 		}
 	}
-	f.Stated = nil
-	for _, s := range e.Stated {
+	stated, err := f.unconfirmed(e.Stated)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range stated {
 		f.Stated = append(f.Stated, Fact{one(s.Name, 60), one(s.Value, 300)})
 	}
 	return f, nil
+}
+
+// unconfirmed returns what is stated and no commit confirms. It fails if the commits
+// say otherwise.
+func (f *Facts) unconfirmed(stated []Fact) (out []Fact, err error) {
+	for _, s := range stated {
+		i := slices.IndexFunc(f.Environment, func(e Fact) bool { return e.Name == s.Name })
+		switch {
+		case i < 0:
+			out = append(out, s)
+		case f.Environment[i].Value != s.Value:
+			return nil, fail(Inconsistent, "", 0, "the exporter states %s %q, its commits say %q", s.Name, excerpt(s.Value, ""), f.Environment[i].Value)
+		}
+	}
+	return out, nil
 }

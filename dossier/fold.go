@@ -205,7 +205,7 @@ func (t *teller) verdict() string {
 
 // environment tells where the run worked, as far as the commits say.
 func (t *teller) environment() {
-	var nodes, writers, models, revisions, boxes []string
+	var nodes, writers, levels, models, revisions, boxes []string
 	put := func(list *[]string, s string) {
 		if s = one(s, 100); s != "" && !slices.Contains(*list, s) {
 			*list = append(*list, s)
@@ -216,18 +216,18 @@ func (t *teller) environment() {
 		if !c.ours {
 			continue
 		}
+		writer, level := "", run.DefaultDurability
 		for n := uint64(1); n <= c.last(); n++ {
 			ours := c.concerns(n, t.a.runs)
 			for _, e := range c.events[n-1] {
 				switch p := e.payload.(type) {
 				case run.WriterOpened:
-					if ours {
-						level := ""
-						if p.Durability != "" {
-							level = ", durability " + p.Durability
-						}
-						put(&writers, fmt.Sprintf("%s (epoch %d of %s%s)", p.Incarnation, p.Epoch, t.name(c.key.ID), level))
+					level = or(p.Durability, run.DefaultDurability)
+					writer = fmt.Sprintf("%s (epoch %d of %s", p.Incarnation, p.Epoch, t.name(c.key.ID))
+					if p.Durability != "" {
+						writer += ", durability " + p.Durability
 					}
+					writer += ")"
 				case run.Claimed:
 					if t.a.runs[p.Run] {
 						put(&revisions, p.Revision)
@@ -249,6 +249,10 @@ func (t *teller) environment() {
 					}
 				}
 			}
+			if ours {
+				put(&writers, writer)
+				put(&levels, level)
+			}
 		}
 	}
 	add := func(name string, list []string) {
@@ -261,6 +265,7 @@ func (t *teller) environment() {
 	add("attempts", []string{fmt.Sprint(attempts)})
 	add("nodes", nodes)
 	add("writers", writers)
+	add("durability", levels)
 	add("sandboxes", boxes)
 	add("models", models)
 }

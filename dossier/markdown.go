@@ -280,7 +280,7 @@ func (m *marker) rest() {
 		m.put("- %s: %s\n", code(s.Name), code(s.Value))
 	}
 	if len(f.Stated) == 0 {
-		m.put("Nothing: neither release nor durability level nor model provider.\n")
+		m.put("Nothing: neither release nor model provider.\n")
 	}
 	m.put("\n## What this does not show\n\n")
 	for _, l := range limits {

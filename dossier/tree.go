@@ -116,7 +116,8 @@ type TreeReport struct {
 	// Anchored is how many of the sessions were compared with a hash from
 	// elsewhere.
 	Anchored int
-	Stated   []Fact // not proved
+	// Stated is what the archive says and nothing in it proves, as in Report.
+	Stated []Fact
 }
 
 // String tells the report in a few lines.
@@ -132,6 +133,7 @@ func (r *TreeReport) String() string {
 	if r.Anchored == 0 {
 		b.WriteString("no last commit was compared with a hash from elsewhere (--head), such as that of\na tombstone: all of it could be written anew\n")
 	}
+	b.WriteString(statedLines(r.Stated))
 	return b.String()
 }
 
@@ -147,7 +149,7 @@ func VerifyTree(doc []byte, o *VerifyOptions) (*Tree, *TreeReport, error) {
 	if err := t.check(); err != nil {
 		return nil, nil, err
 	}
-	r := &TreeReport{Tenant: t.Tenant, Root: t.Root, Blobs: len(t.Blobs), Left: len(t.Left), Stated: t.Stated}
+	r := &TreeReport{Tenant: t.Tenant, Root: t.Root, Blobs: len(t.Blobs), Left: len(t.Left), Stated: append(slices.Clone(t.Stated), leftOut(t.Left)...)}
 	for _, l := range t.Logs {
 		c := Chain{l.Session, len(l.Commits), l.head()}
 		r.Sessions = append(r.Sessions, c)

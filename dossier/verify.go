@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strconv"
 	"strings"
 
+	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -42,7 +44,11 @@ type Report struct {
 	// with a hash from elsewhere. Without it a document that was cut or
 	// written anew as a whole verifies too.
 	Anchored bool
-	Stated   []Fact // not proved
+	// Stated is what the document says and nothing in it proves, as it says it:
+	// what the exporter states and no commit confirms, why contents were left
+	// out, and of evidence alone the layout. The author of the document may have
+	// written anything there.
+	Stated []Fact
 }
 
 // Chain is one verified hash chain.
@@ -66,7 +72,31 @@ func (r *Report) String() string {
 	if !r.Anchored {
 		b.WriteString("the last commit was not compared with a hash from elsewhere (--head): commits\nat the end could be missing, or all of it could be written anew\n")
 	}
+	b.WriteString(statedLines(r.Stated))
 	return b.String()
+}
+
+// maxStated bounds the lines of a report about what is only stated.
+const maxStated = 10
+
+// statedLines tells what is only stated.
+func statedLines(stated []Fact) string {
+	var b strings.Builder
+	for _, s := range stated[:min(len(stated), maxStated)] {
+		fmt.Fprintf(&b, "stated, not verified: %s %s\n", one(s.Name, 100), one(s.Value, 300))
+	}
+	if more := len(stated) - maxStated; more > 0 {
+		fmt.Fprintf(&b, "stated, not verified: %d more\n", more)
+	}
+	return b.String()
+}
+
+// leftOut returns the reasons why contents are not in a document.
+func leftOut(left map[blob.Digest]string) (out []Fact) {
+	for _, d := range sorted(left) {
+		out = append(out, Fact{"blob " + d.String() + " left out", left[d]})
+	}
+	return out
 }
 
 // Verify checks a document that [HTML], [Markdown] or [Evidence.Encode] made,
@@ -92,7 +122,11 @@ func Verify(doc []byte, o *VerifyOptions) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Report{Form: form, Run: e.Run, Home: e.Home, State: f.State, Verdict: f.Verdict, Blobs: len(e.Blobs), Stated: f.Stated}
+	r := &Report{Form: form, Run: e.Run, Home: e.Home, State: f.State, Verdict: f.Verdict, Blobs: len(e.Blobs)}
+	if r.Stated, err = f.unconfirmed(e.Stated); err != nil {
+		return nil, err
+	}
+	r.Stated = append(r.Stated, leftOut(e.Left)...)
 	for _, l := range e.Logs {
 		c := Chain{l.Session, len(l.Commits), session.HashOf([]byte(l.Commits[len(l.Commits)-1]))}
 		r.Sessions = append(r.Sessions, c)
@@ -102,6 +136,7 @@ func Verify(doc []byte, o *VerifyOptions) (*Report, error) {
 		return nil, err
 	}
 	if form == FormJSON {
+		r.Stated = append(r.Stated, Fact{"layout", strconv.Itoa(e.Layout)})
 		return r, nil
 	}
 	if e.Layout != Layout {

@@ -290,7 +290,7 @@ func played(t *testing.T) (w *world, e *dossier.Evidence) {
 		w.play()
 		var err error
 		e, err = dossier.Collect(context.Background(), &w.log, w.blobs, home, fixRun, &dossier.CollectOptions{Stated: []dossier.Fact{
-			{Name: dossier.FactRelease, Value: "v0.1.0"}, {Name: dossier.FactDurability, Value: "fsync"}, {Name: dossier.FactProvider, Value: "scripted"},
+			{Name: dossier.FactRelease, Value: "v0.1.0"}, {Name: dossier.FactProvider, Value: "scripted"},
 		}})
 		w.must(err)
 	})

@@ -14,7 +14,7 @@ import (
 
 // Graph is an index of records. The same records give the same graph, in
 // whatever order and however often they are added. It is safe for concurrent
-// use. Its memory grows with the records; [Graph.Forget] drops a tree.
+// use. Its memory grows with the records: build one of what a question is about.
 type Graph struct {
 	mu       sync.Mutex
 	sessions map[session.Key]*thread
@@ -137,31 +137,6 @@ func (g *Graph) link(k session.Key, r *Record) {
 			g.runs[rk] = map[session.Key]struct{}{}
 		}
 		g.runs[rk][k] = struct{}{}
-	}
-}
-
-// Forget drops all sessions of a tree, for a tree that was archived.
-func (g *Graph) Forget(t session.Tenant, root session.ID) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for k, th := range g.sessions {
-		if k.Tenant != t || th.tidy().root != root {
-			continue
-		}
-		g.n -= len(th.at)
-		delete(g.sessions, k)
-		for _, m := range []map[session.Key]map[session.Key]struct{}{g.children, g.decided} {
-			for from, to := range m {
-				if delete(to, k); len(to) == 0 {
-					delete(m, from)
-				}
-			}
-		}
-		for rk, to := range g.runs {
-			if delete(to, k); len(to) == 0 {
-				delete(g.runs, rk)
-			}
-		}
 	}
 }
 

@@ -372,19 +372,3 @@ func TestNotFound(t *testing.T) {
 		t.Errorf("another tenant's run: %v", err)
 	}
 }
-
-func TestForget(t *testing.T) {
-	w := playDemo(t)
-	g := w.graph()
-	g.Forget("globex", w.home.ID)
-	if g.Len() == 0 {
-		t.Fatal("forgot another tenant's tree")
-	}
-	g.Forget("acme", w.home.ID)
-	if n := g.Len(); n != 0 || len(g.Runs("acme")) != 0 || len(g.Roots("acme")) != 0 {
-		t.Errorf("%d records, %d runs and %d roots are left", n, len(g.Runs("acme")), len(g.Roots("acme")))
-	}
-	if n := g.Add(w.records()...); n == 0 || len(g.Check("acme")) != 0 {
-		t.Error("a forgotten tree cannot be added again")
-	}
-}

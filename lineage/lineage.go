@@ -196,6 +196,10 @@ func (r *Record) Ref() Ref {
 // When is the time of the record's event.
 func (r *Record) When() time.Time { return time.UnixMilli(r.Time).UTC() }
 
+// Opens reports whether the record is the first one of its session: the one that says
+// where it came from.
+func (r *Record) Opens() bool { return r.Commit == 1 && opens(r.Kind) }
+
 // Failed reports whether the record tells of an error or a failure.
 func (r *Record) Failed() bool { return r.Code != "" || r.Failure }
 

@@ -38,9 +38,12 @@ type Run struct {
 	Steps      int
 	Warnings   []string
 	Sessions   []session.ID // that it wrote to: the home first, then by time
-	Submitted  time.Time
-	Started    time.Time
-	Ended      time.Time
+	// Whole reports that the records of its home are here from the first commit to
+	// the last one that is here, without a gap.
+	Whole     bool
+	Submitted time.Time
+	Started   time.Time
+	Ended     time.Time
 }
 
 // Run returns what the graph tells of a run.
@@ -52,6 +55,19 @@ func (g *Graph) Run(t session.Tenant, id run.ID) (Run, error) {
 		return r, fmt.Errorf("lineage: run %s of tenant %s: %w", id, t, ErrNotFound)
 	}
 	return r, nil
+}
+
+// Choose returns what the graph tells of a run, and whether a selector chooses it;
+// nil chooses all. now is what ages are counted from.
+func (g *Graph) Choose(t session.Tenant, id run.ID, s *Selector, now time.Time) (r Run, chosen bool, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	k := runKey{t, id}
+	r, ok := g.run(k)
+	if !ok {
+		return r, false, fmt.Errorf("lineage: run %s of tenant %s: %w", id, t, ErrNotFound)
+	}
+	return r, s.chooses(&subject{g: g, key: k, run: &r, now: now, trees: map[session.ID]map[session.Key]bool{}}), nil
 }
 
 // Runs returns the runs of a tenant, the newest first. With states it returns
@@ -105,7 +121,7 @@ func (g *Graph) run(k runKey) (Run, bool) {
 		t := g.sessions[key].tidy()
 		first := int64(-1)
 		if key == home {
-			r.Quarantine = t.apart
+			r.Quarantine, r.Whole = t.apart, t.opening != nil && len(t.gaps) == 0
 		}
 		for _, rec := range t.of(k.run) {
 			if opens(rec.Kind) { // who opened a branch need not write to it

@@ -168,8 +168,30 @@ func (g *Graph) Select(t session.Tenant, s *Selector, now time.Time) []Run {
 	defer g.mu.Unlock()
 	trees := map[session.ID]map[session.Key]bool{}
 	return g.runsOf(t, func(k runKey, r *Run) bool {
-		return s == nil || s.root.holds(&subject{g: g, key: k, run: r, now: now, trees: trees})
+		return s.chooses(&subject{g: g, key: k, run: r, now: now, trees: trees})
 	})
+}
+
+func (s *Selector) chooses(r *subject) bool { return s == nil || s.root.holds(r) }
+
+// Under returns a session that the home of every run that the selector chooses is,
+// or came from by forks; "" if it asks for none. asks reports whether any of its
+// conditions is about that: then it needs the records of whole trees.
+func (s *Selector) Under() (id session.ID, asks bool) {
+	if s == nil {
+		return "", false
+	}
+	s.root.each(func(c condition) { asks = asks || c.field.Name == "under" })
+	all, ok := s.root.(allOf)
+	if !ok {
+		all = allOf{s.root}
+	}
+	for _, e := range all {
+		if c, ok := e.(condition); ok && c.field.Name == "under" && !c.not && len(c.values) == 1 {
+			return session.ID(c.values[0]), true
+		}
+	}
+	return "", asks
 }
 
 // subject is a run that conditions are asked about.
@@ -238,6 +260,7 @@ type expr interface {
 	holds(s *subject) bool
 	write(b *strings.Builder, place int)
 	bind(resolve func(field, value string) (string, error)) (expr, error)
+	each(f func(condition))
 }
 
 type (
@@ -261,6 +284,18 @@ func (e allOf) holds(s *subject) bool {
 }
 
 func (e notExp) holds(s *subject) bool { return !e.of.holds(s) }
+
+func (e anyOf) each(f func(condition)) {
+	for _, x := range e {
+		x.each(f)
+	}
+}
+
+func (e allOf) each(f func(condition)) { anyOf(e).each(f) }
+
+func (e notExp) each(f func(condition)) { e.of.each(f) }
+
+func (e condition) each(f func(condition)) { f(e) }
 
 func (e condition) holds(s *subject) bool {
 	if e.field.answer != nil {

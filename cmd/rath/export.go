@@ -108,10 +108,9 @@ func (a *app) exported(ctx context.Context, s *system, name, form string, script
 // evidence collects what proves a run. It states what the commits do not.
 func (a *app) evidence(ctx context.Context, s *system, r *messages.RunInfo) (*dossier.Evidence, error) {
 	home := session.Key{Tenant: s.Tenant(), ID: r.Session}
-	return dossier.Collect(ctx, s.log, s.blobs(s.Tenant()), home, r.Run, &dossier.CollectOptions{Stated: []dossier.Fact{
-		{Name: dossier.FactRelease, Value: node.Version()},
-		{Name: dossier.FactDurability, Value: s.level},
-	}})
+	return dossier.Collect(ctx, s.log, s.blobs(s.Tenant()), home, r.Run, &dossier.CollectOptions{
+		Stated: []dossier.Fact{{Name: dossier.FactRelease, Value: node.Version()}},
+	})
 }
 
 func render(e *dossier.Evidence, form string) ([]byte, error) {

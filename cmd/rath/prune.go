@@ -139,7 +139,7 @@ func (a *app) prune(ctx context.Context, f *pruneFlags, o *retention.Options) (e
 	} else if !o.DryRun {
 		a.remark("what is due is purged after %s, in which nobody may have used it", retention.DefaultGrace)
 	}
-	o.Stated = []dossier.Fact{{Name: dossier.FactRelease, Value: node.Version()}, {Name: dossier.FactDurability, Value: s.level}}
+	o.Stated = []dossier.Fact{{Name: dossier.FactRelease, Value: node.Version()}}
 	out, pruneErr := retention.Prune(ctx, s.Conn, o)
 	if pruneErr != nil && len(out) == 0 {
 		return pruneErr

@@ -32,6 +32,9 @@ A document that was cut at its end, or written anew as a whole, holds together
 too: --head compares the last commit of the home session, of an archive that of
 its root, with a hash that you know from elsewhere, and closes that.
 
+What the commits tell, nothing in the document may state otherwise. What they do
+not tell, such as the release that wrote it, is listed as stated, not verified.
+
 Exit code 1 if something does not hold: the message names the first bad commit.
 Of several files all are checked; -o json then writes a list.`,
 		Example: `  rath verify .rath/dossiers/run-7f3a.html
@@ -166,7 +169,9 @@ func (a *app) check(name, head string) (checked, error) {
 		Blobs    int         `json:"blobs"`
 		Anchored bool        `json:"anchored"`
 		Sessions []chainView `json:"sessions"`
-	}{true, report.Form, string(report.Run), string(report.Home.Tenant), string(report.Home.ID), string(report.State), report.Verdict, report.Commits, report.Blobs, report.Anchored, nil}
+		// Stated is what the document says and nothing in it proves.
+		Stated []dossier.Fact `json:"stated,omitempty"`
+	}{true, report.Form, string(report.Run), string(report.Home.Tenant), string(report.Home.ID), string(report.State), report.Verdict, report.Commits, report.Blobs, report.Anchored, nil, report.Stated}
 	for _, c := range report.Sessions {
 		view.Sessions = append(view.Sessions, chainView(c))
 	}
@@ -211,7 +216,8 @@ func verifyTree(doc []byte, o *dossier.VerifyOptions) (checked, error) {
 		Left     int            `json:"left"`
 		Anchored int            `json:"anchored"`
 		Sessions []chainView    `json:"sessions"`
-	}{true, dossier.FormTree, r.Tenant, r.Root, r.Commits, r.Blobs, r.Left, r.Anchored, nil}
+		Stated   []dossier.Fact `json:"stated,omitempty"`
+	}{true, dossier.FormTree, r.Tenant, r.Root, r.Commits, r.Blobs, r.Left, r.Anchored, nil, r.Stated}
 	for _, c := range r.Sessions {
 		view.Sessions = append(view.Sessions, chainView(c))
 	}

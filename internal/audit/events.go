@@ -170,6 +170,7 @@ type claimedData struct {
 	Home        sessionKey `json:"home"`
 	Incarnation string     `json:"incarnation"`
 	Run         string     `json:"run"`
+	Seen        uint64     `json:"seen"`
 }
 
 type releasedData struct {

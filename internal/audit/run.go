@@ -54,7 +54,8 @@ type runState struct {
 	resolved  bool
 	again     map[string]int
 	happened  map[string]bool
-	spent     usage // of its model calls
+	unbegun   map[string]string // calls that approvals kept from beginning: their code, by path
+	spent     usage             // of its model calls
 	largest   usage
 	reported  usage // what its branches told
 	told      int64 // steps that they told
@@ -147,6 +148,7 @@ func (f *folding) claimed(_ *event, d claimedData) {
 	if d.Home.Session == f.l.id {
 		f.a.check(OneEnd, r.home, f.says(d.Run, "run.submitted before run.claimed in the home log", "none"))
 		f.a.check(OneWriter, d.Attempt == r.attempt+1, f.says(d.Run, fmt.Sprintf("attempt %d", r.attempt+1), fmt.Sprintf("run.claimed with attempt %d", d.Attempt)))
+		f.a.check(OneWriter, d.Seen == 0 || d.Seen == r.attempt, f.says(d.Run, fmt.Sprintf("a dispatch that saw attempt %d", r.attempt), fmt.Sprintf("a claim by one that saw attempt %d", d.Seen)))
 		f.a.check(OneWriter, r.state != "running" || r.epoch != d.Epoch, f.says(d.Run, "the attempt before to end first", "a claim within its epoch"))
 		f.a.check(Waits, r.state != "waiting", f.says(d.Run, "run.received with a wake before a waiting run is claimed", "a claim while it waits"))
 		f.a.check(Waits, r.state != "needs_review", f.says(d.Run, "run.resolved before a run in review is claimed", "a claim"))

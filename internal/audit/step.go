@@ -3,6 +3,7 @@ package audit
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"slices"
@@ -17,7 +18,8 @@ type openQuestion struct {
 	commit  uint64
 	path    string
 	attempt uint64
-	again   int // the decisions "again" that are needed; 0 asks for "happened"
+	code    string // of the outcome
+	again   int    // the decisions "again" that are needed; 0 asks for "happened"
 	found   string
 }
 
@@ -47,7 +49,7 @@ func (f *folding) intent(e *event, d intentData) {
 	case open && before.attempt == d.Attempt:
 		f.a.check(NoRepeat, before.expires <= e.time, f.says(d.Run, "the intent before at step "+d.Path+" to have expired", "another one of the same attempt"))
 	case open:
-		f.a.repeated = append(f.a.repeated, openQuestion{g, f.l, f.c.seq, d.Path, d.Attempt, 1, "a second intent for the call"})
+		f.a.repeated = append(f.a.repeated, openQuestion{g, f.l, f.c.seq, d.Path, d.Attempt, "", 1, "a second intent for the call"})
 	default:
 		f.a.counts[NoRepeat].Checked++
 	}
@@ -89,8 +91,11 @@ func (f *folding) done(e *event, d doneData) {
 	r.took(&d)
 	g.spend(&d, r.home)
 	f.links(&d)
-	if d.Kind == "gather" {
+	switch d.Kind {
+	case "gather":
 		f.gathered(&d)
+	case "await":
+		g.approval(&d)
 	}
 	f.a.witness.done(f.l, f.c.seq, &d)
 }
@@ -113,8 +118,34 @@ func (f *folding) once(d *doneData, g *runState, intent intentMark, announced bo
 		f.a.check(NoRepeat, intent.expires >= intent.time,
 			f.says(d.Run, "an intent that had not expired when it was stored", fmt.Sprintf("step %s after one that was %d ms too old", d.Path, intent.time-intent.expires)))
 	case d.Kind == "tool", d.Kind == "do":
-		f.a.repeated = append(f.a.repeated, openQuestion{g, f.l, f.c.seq, d.Path, d.Attempt, 0, "an effect without an intent of its attempt"})
+		f.a.repeated = append(f.a.repeated, openQuestion{g, f.l, f.c.seq, d.Path, d.Attempt, d.Code, 0, "an effect without an intent of its attempt"})
 	}
+}
+
+// approval takes the outcome of a call's approval. One that keeps the call from
+// beginning says which code the call ends with.
+func (g *runState) approval(d *doneData) {
+	call, is := strings.CutSuffix(d.Path, ".approval")
+	if !is {
+		return
+	}
+	said, ok := read[struct {
+		Approved bool            `json:"approved"`
+		Value    json.RawMessage `json:"value"` // other arguments
+	}](d.Value)
+	code := ""
+	switch {
+	case d.Code != "" || ok && !said.Approved:
+		code = "rejected"
+	case len(said.Value) > 0:
+		code = "invalid_tool_arguments"
+	default:
+		return
+	}
+	if g.unbegun == nil {
+		g.unbegun = map[string]string{}
+	}
+	g.unbegun[call] = code
 }
 
 // finishQuestions looks for the decisions that explain repeated effects.
@@ -122,7 +153,7 @@ func (a *audit) finishQuestions() {
 	needed := map[*runState]map[string]int{}
 	for _, q := range a.repeated {
 		want := "run.resolved \"happened\" for step " + q.path
-		ok := q.run.happened[q.path]
+		ok := q.run.happened[q.path] || q.code != "" && q.run.unbegun[q.path] == q.code
 		if q.again > 0 {
 			if needed[q.run] == nil {
 				needed[q.run] = map[string]int{}

@@ -1,0 +1,153 @@
+package audit_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/audit"
+	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+const deployCalls = `
+-- calls --
+not result: deploy
+call: deploy @c1 {"n": 1}
+call: deploy @c2 {"n": 2}
+call: deploy @c3 {"n": 3}
+call: deploy @c4 {"n": 4}
+
+-- ends --
+result: deploy
+
+done
+`
+
+// TestRecordedRefusals audits what the system records of calls that must not happen
+// twice and never began: one is rejected, one is approved with arguments that the tool
+// does not take, one is not answered in time. A fourth runs.
+func TestRecordedRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fleet{}
+		deploy := tool.Func("deploy", "", func(ctx context.Context, in struct {
+			N int `json:"n"`
+		},
+		) (string, error) {
+			c, _ := tool.Current(ctx)
+			f.note(audit.Execution{Call: c.ID, Attempt: c.Attempt, Tool: "deploy", Effect: "non_idempotent"})
+			return "deployed", nil
+		}, nil)
+		agent := &flow.Agent{
+			Name: "a", Tools: []tool.Tool{deploy}, ApproveWithin: time.Hour,
+			Approve: func(tool.Spec, json.RawMessage) bool { return true },
+		}
+		script, err := scripted.Parse("calls.txtar", []byte(deployCalls))
+		if err != nil {
+			t.Fatal(err)
+		}
+		models, err := scripted.New(script, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		values, driver := run.NewValues(&f.log), &flow.Driver{}
+		rt := &flow.Runtime{Values: values, Models: models, Mint: session.Minter{Generation: 1, Partitions: 1}}
+		answers := make(chan run.Suspended, 10)
+		rt.Store = run.Direct(&f.log, &run.DirectOptions{Incarnation: "i1", Values: values, OnCommit: func(e session.Entry) {
+			driver.Committed(e)
+			for _, ev := range e.Commit.Events {
+				if v, err := run.Read[run.Suspended](ev); ev.Kind == run.KindWaiting && err == nil {
+					answers <- v
+				}
+			}
+		}})
+		person := make(chan struct{})
+		go func() {
+			defer close(person)
+			v := <-answers
+			for i, said := range []run.Received{
+				{Kind: run.Refuse, Reason: "not now"}, {Kind: run.Approve, Value: `{"n":"many"}`}, {Kind: run.Approve},
+			} {
+				said.By, said.Run, said.Path = "ana", v.Run, v.For[i].Path
+				if err := rt.Store.Apply(t.Context(), run.Signal{To: home, Run: v.Run, Received: &said}); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+		say := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			return agent.Forward(ctx, s.With(session.UserText("deploy")))
+		})
+		g := flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return say }}
+		_, state, err := driver.Run(t.Context(), rt, g, run.Task{ID: "r", Workflow: "w", Session: home})
+		<-person
+		if err != nil || state != run.Succeeded {
+			t.Fatalf("the run is %s: %v", state, err)
+		}
+		s, err := values.At(t.Context(), session.Ref{Key: home})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var told []string
+		for _, c := range s.Range(0, s.Len()) {
+			if c.Kind() == session.ToolResult {
+				told = append(told, c.Text())
+			}
+		}
+		for i, want := range []string{`"rejected"`, `"invalid_tool_arguments"`, `"deployed"`, `"rejected"`} {
+			if len(told) != 4 || !strings.Contains(told[i], want) {
+				t.Fatalf("the calls came to %q; %d should be %s", told, i, want)
+			}
+		}
+		if r := f.audited(t); !r.OK() {
+			t.Errorf("violations in a healthy system:\n%s", violations(r))
+		}
+	})
+}
+
+// TestRefusals: without an intent, a call counts as one that never began only if its
+// approval says so, and its outcome fits what that says.
+func TestRefusals(t *testing.T) {
+	for name, tc := range map[string]struct {
+		approval string // "" is none
+		code     string
+		healthy  bool
+	}{
+		"rejected":             {`"value":"{\"approved\":false}"`, "rejected", true},
+		"not answered in time": {`"code":"expired","error":"the time is up"`, "rejected", true},
+		"approved with arguments that do not fit": {`"value":"{\"approved\":true,\"value\":{}}"`, "invalid_tool_arguments", true},
+		"no person was asked":                     {``, "rejected", false},
+		"approved, and said to be rejected":       {`"value":"{\"approved\":true}"`, "rejected", false},
+		"approved, and said not to fit":           {`"value":"{\"approved\":true}"`, "invalid_tool_arguments", false},
+		"approved with others, and failed":        {`"value":"{\"approved\":true,\"value\":{}}"`, "tool_execution_exception", false},
+		"rejected, and it ran":                    {`"value":"{\"approved\":false}"`, "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, nil)
+			l := w.log("v1", "v1")
+			l.commit(l.open("n1"), l.ev("session.opened", `{"kind":"leaf"}`), l.submit("a1", ""), l.claim("a1", "v1", "n1"))
+			l.commit(l.step("a1", "1", "model", model, l.chunk("assistant", "I pay")))
+			if tc.approval != "" {
+				l.commit(l.step("a1", "2.0.approval", "await", ","+tc.approval))
+			}
+			more := `,"call":"a1/2.0","effect":"non_idempotent","row":true`
+			if tc.code != "" {
+				more += `,"code":"` + tc.code + `","error":"no","failed":true`
+			}
+			l.commit(l.step("a1", "2.0", "tool", more, l.chunk("tool_result", "{}")))
+			l.commit(in("a1/end", l.end("a1", "succeeded", `,"result":`+l.link()+`,"usage":{"calls":1,"input":100,"output":20}`)))
+			r := w.audited()
+			if tc.healthy && !r.OK() {
+				t.Errorf("violations in a healthy system:\n%s", violations(r))
+			}
+			if !tc.healthy && (len(r.Violations) != 1 || r.Violations[0].Invariant != audit.NoRepeat) {
+				t.Errorf("want one violation of %s, found:\n%s", audit.NoRepeat, violations(r))
+			}
+		})
+	}
+}

@@ -35,6 +35,13 @@ func (a *adapter) fatal() string {
 	return a.cause
 }
 
+// begin forgets it: a server starts.
+func (a *adapter) begin() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.cause = ""
+}
+
 func (a *adapter) put(level slog.Level, format string, v []any) {
 	ctx := context.Background()
 	if a.log.Enabled(ctx, level) {

@@ -34,6 +34,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -87,6 +88,12 @@ type Options struct {
 	// cluster is started when clients can connect: whether the cluster has a
 	// leader tells /healthz at MonitorPort.
 	StartTimeout time.Duration
+	// Space asks how full the disk of the store directory is, such as DiskSpace:
+	// then the server keeps a reserve there, see Space.Kept, and starts again by
+	// itself when the disk was full and has room. Nil keeps none and leaves a server
+	// that met a write error as it is; one of a cluster is for its operator to
+	// restart.
+	Space func(dir string) (Space, error) `json:"-"`
 	// Logger receives the server's log; nil discards it. Notices are logged
 	// at debug level.
 	Logger *slog.Logger
@@ -94,7 +101,8 @@ type Options struct {
 
 // Server is a running NATS server. It is safe for concurrent use.
 type Server struct {
-	srv      *server.Server
+	srv      atomic.Pointer[server.Server]
+	o        Options
 	lock     *dirLock
 	log      *adapter
 	dir      string
@@ -105,6 +113,11 @@ type Server struct {
 
 	stop sync.Once
 	done chan struct{}
+
+	untend context.CancelFunc // ends tend
+	tended chan struct{}      // closed when it has ended
+	mu     sync.Mutex
+	disk   Disk
 }
 
 // Start checks and locks the store directory, starts a server on it and
@@ -140,25 +153,48 @@ func Start(ctx context.Context, opts *Options) (_ *Server, err error) {
 	}
 
 	s := &Server{
-		lock: lock, log: newAdapter(o.Logger), dir: o.StoreDir, open: o.Open,
-		node: o.NodePassword, operator: o.OperatorPassword, tool: o.ToolPassword, done: make(chan struct{}),
+		lock: lock, log: newAdapter(o.Logger), dir: o.StoreDir, open: o.Open, o: o,
+		node: o.NodePassword, operator: o.OperatorPassword, tool: o.ToolPassword, done: make(chan struct{}), tended: make(chan struct{}),
 	}
-	conf, err := o.server()
+	srv, err := s.boot(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s.srv, err = server.NewServer(conf)
+	s.srv.Store(srv)
+	if addr, ok := srv.Addr().(*net.TCPAddr); ok {
+		s.o.Port = addr.Port // also when it starts again
+	}
+	s.o.MaxStore = s.MaxStore()
+	if o.Space == nil || o.Cluster != nil {
+		s.untend = func() {}
+		close(s.tended)
+		return s, nil
+	}
+	ctx, s.untend = context.WithCancel(context.WithoutCancel(ctx))
+	k := &keeper{s: s, rest: restFirst}
+	go s.tend(ctx, k, k.look(ctx))
+	return s, nil
+}
+
+// boot starts a server over the directory.
+func (s *Server) boot(ctx context.Context) (*server.Server, error) {
+	conf, err := s.o.server()
+	if err != nil {
+		return nil, err
+	}
+	srv, err := server.NewServer(conf)
 	if err != nil {
 		return nil, fmt.Errorf("natsserver: configure: %w", err)
 	}
-	s.srv.SetLoggerV2(s.log, false, false, false)
-	s.srv.Start()
-	if err := s.ready(ctx, o.StartTimeout); err != nil {
-		s.srv.Shutdown()
-		s.srv.WaitForShutdown()
+	s.log.begin()
+	srv.SetLoggerV2(s.log, false, false, false)
+	srv.Start()
+	if err := s.ready(ctx, srv, s.o.StartTimeout); err != nil {
+		srv.Shutdown()
+		srv.WaitForShutdown()
 		return nil, err
 	}
-	return s, nil
+	return srv, nil
 }
 
 func (o *Options) setDefaults() {
@@ -218,13 +254,13 @@ func (o *Options) server() (*server.Options, error) {
 
 // ready waits until clients can connect. What the server calls fatal it only
 // logs, because it does not own this process; it is returned here.
-func (s *Server) ready(ctx context.Context, limit time.Duration) error {
+func (s *Server) ready(ctx context.Context, srv *server.Server, limit time.Duration) error {
 	deadline := time.Now().Add(limit)
 	for {
 		if cause := s.log.fatal(); cause != "" {
 			return fmt.Errorf("natsserver: start on store directory %s: %s", s.dir, cause)
 		}
-		if s.srv.ReadyForConnections(100 * time.Millisecond) {
+		if srv.ReadyForConnections(100 * time.Millisecond) {
 			return nil
 		}
 		if err := ctx.Err(); err != nil {
@@ -238,7 +274,7 @@ func (s *Server) ready(ctx context.Context, limit time.Duration) error {
 
 // Dial opens a connection inside the process; no socket is involved.
 func (s *Server) Dial() (net.Conn, error) {
-	conn, err := s.srv.InProcessConn()
+	conn, err := s.srv.Load().InProcessConn()
 	if err != nil {
 		return nil, fmt.Errorf("natsserver: dial in process: %w", err)
 	}
@@ -248,7 +284,7 @@ func (s *Server) Dial() (net.Conn, error) {
 // URL is where clients on this machine connect, or empty when the server
 // listens on no socket. It holds no credentials.
 func (s *Server) URL() string {
-	addr, ok := s.srv.Addr().(*net.TCPAddr)
+	addr, ok := s.srv.Load().Addr().(*net.TCPAddr)
 	if !ok {
 		return ""
 	}
@@ -279,7 +315,7 @@ func (s *Server) credentials(user, password string) (string, string) {
 // MaxStore is how many bytes JetStream may keep on disk: what Options say, or
 // what was found to be free at the start.
 func (s *Server) MaxStore() int64 {
-	if c := s.srv.JetStreamConfig(); c != nil {
+	if c := s.srv.Load().JetStreamConfig(); c != nil {
 		return c.MaxStore
 	}
 	return 0
@@ -288,7 +324,7 @@ func (s *Server) MaxStore() int64 {
 // Sync reports what the running server says about itself: whether it syncs
 // each write to disk before it acknowledges it, and the interval otherwise.
 func (s *Server) Sync() (always bool, interval time.Duration, err error) {
-	v, err := s.srv.Varz(nil)
+	v, err := s.srv.Load().Varz(nil)
 	if err != nil {
 		return false, 0, fmt.Errorf("natsserver: read the server's state: %w", err)
 	}
@@ -299,7 +335,7 @@ func (s *Server) Sync() (always bool, interval time.Duration, err error) {
 }
 
 // Name is the server's name.
-func (s *Server) Name() string { return s.srv.Name() }
+func (s *Server) Name() string { return s.srv.Load().Name() }
 
 // Done is closed when the server has ended after Shutdown.
 func (s *Server) Done() <-chan struct{} { return s.done }
@@ -309,7 +345,7 @@ func (s *Server) Done() <-chan struct{} { return s.done }
 // and the server goes on ending; a further call waits again. It may be called
 // more than once and concurrently.
 func (s *Server) Shutdown(ctx context.Context) error {
-	s.stop.Do(func() { go s.end(s.srv.Shutdown) })
+	s.stop.Do(func() { go s.end((*server.Server).Shutdown) })
 	return s.ended(ctx)
 }
 
@@ -317,15 +353,18 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // first hands what it leads to them and asks its clients, over as long as the
 // Cluster says, to connect to another server.
 func (s *Server) Retire(ctx context.Context) error {
-	s.stop.Do(func() { go s.end(s.srv.LameDuckShutdown) })
+	s.stop.Do(func() { go s.end((*server.Server).LameDuckShutdown) })
 	return s.ended(ctx)
 }
 
-func (s *Server) end(shutdown func()) {
+func (s *Server) end(shutdown func(*server.Server)) {
 	defer close(s.done)
-	shutdown()
-	s.srv.Shutdown() // does nothing if it is done
-	s.srv.WaitForShutdown()
+	s.untend()
+	<-s.tended
+	srv := s.srv.Load()
+	shutdown(srv)
+	srv.Shutdown() // does nothing if it is done
+	srv.WaitForShutdown()
 	if err := s.lock.release(); err != nil {
 		s.log.Errorf("release store directory %s: %v", s.dir, err)
 	}

@@ -1,0 +1,178 @@
+package natsserver
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/rathcluster/rath/messages"
+)
+
+// A stream that meets a write error answers no writer until its server starts again. So the server keeps a reserve on its disk: below half of it, JetStream
+// refuses at once what would be stored. If other programs take that too and a stream
+// fails all the same, it refuses what comes for the other streams as well, and starts
+// again in place as soon as the disk has room.
+
+// Space is how much of a disk is free for this user, in bytes.
+type Space struct{ Free, Total int64 }
+
+const (
+	// The reserve is a part of the disk, in percent, within bounds.
+	keptPercent      = 5
+	minKept, maxKept = 32 << 20, 256 << 20
+
+	// lookEvery is how often the server looks at its disk, and lookClose how often
+	// when less than some reserves are free: writers must not be faster.
+	lookEvery    = time.Second
+	lookClose    = 100 * time.Millisecond
+	closeToEmpty = 4
+	// restFirst and restMost bound the time between attempts to start again.
+	restFirst = time.Second
+	restMost  = time.Minute
+)
+
+// Kept is the reserve: what the store keeps free on such a disk, for what ends work
+// that is under way. Below half of it the server stores nothing.
+func (s Space) Kept() int64 { return min(max(s.Total/100*keptPercent, minKept), maxKept) }
+
+// Disk is how the disk of a server was when it last looked.
+type Disk struct {
+	Space
+	// Failed says why the server stores nothing until it has started again; "" if
+	// that is not so.
+	Failed string
+}
+
+// Disk returns how the server's disk is, without waiting; zero without Options.Space.
+func (s *Server) Disk() Disk {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.disk
+}
+
+// tend has the keeper look at the disk, after a while and again until ctx ends.
+func (s *Server) tend(ctx context.Context, k *keeper, wait time.Duration) {
+	defer close(s.tended)
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			t.Reset(k.look(ctx))
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// keeper is what tend knows.
+type keeper struct {
+	s      *Server
+	failed string         // see Disk
+	closed *server.Server // stores nothing
+	next   time.Time      // it is not started again before
+	rest   time.Duration
+	blind  bool // the disk could not be looked at
+}
+
+// look does what the disk demands and returns when to look again.
+func (k *keeper) look(ctx context.Context) time.Duration {
+	space, err := k.s.o.Space(k.s.dir)
+	if err != nil {
+		if !k.blind {
+			k.s.log.Warnf("how full the disk of store directory %s is could not be asked: %v", k.s.dir, err)
+		}
+		k.blind = true
+		return lookEvery
+	}
+	k.blind = false
+	if k.failed == "" {
+		k.failed = writeError(k.s.srv.Load())
+		if k.failed != "" {
+			k.s.log.Errorf("store directory %s: %s: nothing is stored until the server has started again, which it does when there is room", k.s.dir, k.failed)
+		}
+	}
+	if k.failed != "" && space.Free >= space.Kept() && !time.Now().Before(k.next) {
+		k.again(ctx)
+	}
+	if err := k.close(k.failed != "" || space.Free < space.Kept()/2); err != nil {
+		k.s.log.Errorf("store directory %s: %v", k.s.dir, err)
+	}
+	k.s.mu.Lock()
+	k.s.disk = Disk{space, k.failed}
+	k.s.mu.Unlock()
+	if space.Free < closeToEmpty*space.Kept() {
+		return lookClose
+	}
+	return lookEvery
+}
+
+// writeError says what write a stream has met an error in, "" if none.
+func writeError(srv *server.Server) string {
+	// Without a cluster it looks at each stream of this server, and no further.
+	for _, e := range srv.Healthz(&server.HealthzOptions{Details: true}).Errors {
+		if e.Type == server.HealthzErrorJetStream || e.Type == server.HealthzErrorStream && strings.Contains(e.Error, "write error") {
+			return e.Error
+		}
+	}
+	return ""
+}
+
+// again starts the server over the same directory a second time. Its clients connect again by
+// themselves.
+func (k *keeper) again(ctx context.Context) {
+	err := probeWritable(k.s.dir)
+	if err == nil {
+		old := k.s.srv.Load()
+		old.Shutdown()
+		old.WaitForShutdown()
+		var srv *server.Server
+		if srv, err = k.s.boot(ctx); err == nil {
+			k.s.srv.Store(srv)
+			k.failed = ""
+			k.s.log.Warnf("store directory %s has room again, and its server has started again", k.s.dir)
+		}
+	}
+	if err != nil {
+		k.s.log.Errorf("store directory %s: its server does not start again yet: %v", k.s.dir, err)
+	}
+	// One whose disk fails again and again is started less and less often.
+	if time.Since(k.next) > 2*restMost {
+		k.rest = restFirst
+	}
+	k.next, k.rest = time.Now().Add(k.rest), min(2*k.rest, restMost)
+}
+
+// close has the server refuse what would be stored on disk, or take it again.
+func (k *keeper) close(closed bool) error {
+	srv := k.s.srv.Load()
+	if closed == (k.closed == srv) {
+		return nil
+	}
+	name := messages.AccountMain
+	if k.s.open {
+		name = server.DEFAULT_GLOBAL_ACCOUNT
+	}
+	acc, err := srv.LookupAccount(name)
+	if err != nil {
+		return fmt.Errorf("account %s: %w", name, err)
+	}
+	usage := acc.JetStreamUsage()
+	limits := usage.Limits
+	limits.MaxStore = -1
+	if closed {
+		limits.MaxStore = 0
+	}
+	err = acc.UpdateJetStreamLimits(map[string]server.JetStreamAccountLimits{"": limits})
+	if err != nil {
+		return fmt.Errorf("limit account %s: %w", name, err)
+	}
+	k.closed = nil
+	if closed {
+		k.closed = srv
+	}
+	return nil
+}

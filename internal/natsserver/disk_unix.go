@@ -1,0 +1,24 @@
+//go:build unix
+
+package natsserver
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// DiskSpace asks the file system of a directory; it is for Options.Space.
+func DiskSpace(dir string) (Space, error) {
+	var st unix.Statfs_t
+	for {
+		switch err := unix.Statfs(dir, &st); err {
+		case nil:
+			size := int64(st.Bsize)
+			return Space{Free: int64(st.Bavail) * size, Total: int64(st.Blocks) * size}, nil
+		case unix.EINTR:
+		default:
+			return Space{}, fmt.Errorf("natsserver: disk of %s: %w", dir, err)
+		}
+	}
+}

@@ -54,10 +54,11 @@ var rules = map[string]rule{
 		ours: list("blob", "session", "run", "llm", "memory", "sandbox", "workspace", "tool", "internal/protection"),
 		test: list("flow/flowtest", "llm/scripted", "sandbox/local", "session/sessiontest"),
 	},
-	"flow/flowtest": {ours: list("blob", "session", "run", "llm", "llm/scripted", "memory", "sandbox", "sandbox/local", "tool", "flow"), others: list("github.com/google/go-cmp")},
-	"dossier":       {ours: list("blob", "session", "run", "workspace", "tool", "lineage"), test: list("flow", "llm", "memory", "sandbox", "sandbox/local", "llm/scripted", "flow/flowtest")},
-	"messages":      {ours: list("session", "run", "lineage", "blob", "internal/release"), test: list("flow", "github.com/google/jsonschema-go")},
-	"cluster":       {ours: list("internal/release"), others: list("github.com/hashicorp/memberlist")},
+	"flow/flowtest":          {ours: list("blob", "session", "run", "llm", "llm/scripted", "memory", "sandbox", "sandbox/local", "tool", "flow"), others: list("github.com/google/go-cmp")},
+	"dossier":                {ours: list("blob", "session", "run", "workspace", "tool", "lineage"), test: list("flow", "llm", "memory", "sandbox", "sandbox/local", "llm/scripted", "flow/flowtest")},
+	"messages":               {ours: list("session", "run", "lineage", "blob", "internal/release"), test: list("flow", "github.com/google/jsonschema-go")},
+	"cluster":                {ours: list("internal/release"), others: list("github.com/hashicorp/memberlist")},
+	"internal/nats/schedule": {ours: list("session", "run", "messages")},
 	// Layer 3.
 	"actors": {
 		ours:   list("flow", "run", "messages", "session", "sandbox", "llm", "blob", "internal/protection"),
@@ -65,7 +66,7 @@ var rules = map[string]rule{
 		test:   list("run/runtest", "session/sessiontest", "flow/flowtest", "tool", "memory", "llm/scripted"),
 	},
 	"natsbus": {
-		ours:   list("blob", "session", "run", "lineage", "messages", "flow", "memory", "sandbox", "tool", "internal/protection", "internal/release"),
+		ours:   list("blob", "session", "run", "lineage", "messages", "flow", "memory", "sandbox", "tool", "internal/nats/schedule", "internal/protection", "internal/release"),
 		others: list("github.com/nats-io/nats.go"),
 		test:   list("internal/natstest", "internal/natsserver", "internal/audit", "session/sessiontest", "blob/blobtest", "run/runtest", "actors", "llm", "llm/scripted", "client", "tool", "github.com/nats-io/nats-server/v2"),
 	},

@@ -1,0 +1,81 @@
+package schedule
+
+import (
+	"time"
+
+	"github.com/rathcluster/rath/session"
+)
+
+// NodeState is what a node says of itself: a hint, which its answers correct.
+type NodeState struct {
+	Incarnation string `json:"incarnation"`
+	Pool        string `json:"pool"`
+	Free        int    `json:"free"` // slots
+	// Stopping is set while it takes nothing more.
+	Stopping bool `json:"stopping,omitempty"`
+}
+
+// Head is a tenant who waits for a slot at a relay.
+type Head struct {
+	Tenant  session.Tenant `json:"tenant"`
+	Batch   bool           `json:"batch,omitempty"`   // the class of its first run
+	Derived bool           `json:"derived,omitempty"` // whether that follows from a run that has begun
+}
+
+// Times of what is said again and again.
+const (
+	// NodeEvery is how often a node says how it stands, NodeTTL for how long it
+	// is believed.
+	NodeEvery = 5 * time.Second
+	NodeTTL   = 16 * time.Second
+	// DemandEvery is how often a relay says what waits for a node's slots, DemandTTL
+	// for how long it is believed.
+	DemandEvery = time.Second
+	DemandTTL   = 3 * time.Second
+)
+
+const (
+	// silentFor is for how long a node gets nothing that did not answer.
+	silentFor = time.Second
+	// notOffered is for how long a node is not asked for a workflow that it did
+	// not offer.
+	notOffered = 5 * time.Second
+	// maxHeads bounds the tenants of a demand: those who are next.
+	maxHeads = 8
+)
+
+// node is what a relay knows of a node.
+type node struct {
+	NodeState
+	gone   *alarm
+	busy   bool // it said so, and knows the demand
+	silent time.Time
+	out    map[*flight]struct{} // dispatches that it has not answered
+	not    map[*group]time.Time // until when it is not asked for a group
+
+	demanded  bool // the demand at the node is not empty
+	tenants   map[Head]bool
+	demandDue time.Time
+}
+
+// may reports whether a node can be sent something now. Of one whose slots are
+// all given, as far as is known, one more dispatch finds out.
+func (n *node) may(now time.Time) bool {
+	return !n.busy && !n.Stopping && !now.Before(n.silent) && (n.Free > len(n.out) || len(n.out) == 0)
+}
+
+// offers reports whether a node may be asked for a group.
+func (n *node) offers(g *group, now time.Time) bool {
+	until, ok := n.not[g]
+	if ok && !now.Before(until) {
+		delete(n.not, g)
+		ok = false
+	}
+	return !ok
+}
+
+// Demand is what waits at a relay for the slots of a node. It replaces the one
+// before it.
+type Demand struct {
+	Heads []Head `json:"heads,omitempty"`
+}

@@ -1,0 +1,152 @@
+package schedule
+
+import (
+	"container/list"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// The classes of workflows, as the registry names them: within a pool runs of
+// interactive ones go first.
+const (
+	classes   = 2
+	batchRank = 1
+)
+
+// item is a run that is to be dispatched.
+type item struct {
+	task    run.Task
+	group   *group
+	derived bool   // follows from a run that has begun: goes before what has not
+	prefer  string // the incarnation where the run was, "" for none
+
+	session *openSession // whose run it is; nil for the beginning of a branch
+	branch  *followUp    // nil for a run of this partition
+
+	queue  *queue // it waits in; nil while it is not in one
+	place  *list.Element
+	flight *flight // of the last dispatch that nothing has answered
+	tries  backoff
+	rest   *alarm // until it is queued again
+	not    map[string]bool
+}
+
+// group is what offers and places have in common: runs of a workflow that need
+// a revision, "" for any.
+type group struct {
+	workflow, revision string
+
+	placed bool // whether pool and rank are known, and a node may offer it
+	pool   string
+	rank   int
+	items  map[*item]struct{} // that are to be dispatched
+	asked  bool               // a Place is under way
+	again  *alarm             // to ask again
+	tries  backoff            // while no node offers it
+}
+
+// queue holds the runnable runs of a pool and class. Its tenants take turns, and
+// of one tenant what follows from a run that has begun goes first.
+type queue struct {
+	turns *list.List // of *line, the next tenant first
+	lines map[session.Tenant]*line
+	len   int
+}
+
+// line is what a tenant has in a queue.
+type line struct {
+	tenant         session.Tenant
+	derived, fresh *list.List // of *item
+	turn           *list.Element
+}
+
+func newQueue() *queue { return &queue{turns: list.New(), lines: map[session.Tenant]*line{}} }
+
+// add puts an item at the end of its tenant's line; first puts it at the
+// beginning, for one that was taken and comes back.
+func (q *queue) add(it *item, first bool) {
+	t := it.task.Session.Tenant
+	l := q.lines[t]
+	if l == nil {
+		l = &line{tenant: t, derived: list.New(), fresh: list.New()}
+		q.lines[t] = l
+		l.turn = q.turns.PushBack(l)
+	}
+	of := l.fresh
+	if it.derived {
+		of = l.derived
+	}
+	if first {
+		it.place = of.PushFront(it)
+	} else {
+		it.place = of.PushBack(it)
+	}
+	it.queue = q
+	q.len++
+}
+
+// remove takes an item out. A tenant that has nothing left loses its turn.
+func (q *queue) remove(it *item) {
+	l := q.lines[it.task.Session.Tenant]
+	of := l.fresh
+	if it.derived {
+		of = l.derived
+	}
+	of.Remove(it.place)
+	it.queue, it.place = nil, nil
+	if q.len--; l.derived.Len()+l.fresh.Len() == 0 {
+		q.turns.Remove(l.turn)
+		delete(q.lines, l.tenant)
+	}
+}
+
+// lookPast bounds the items of one tenant that are passed over for one that a
+// node may take.
+const lookPast = 16
+
+// first returns the first item in turn that may is true for, of a tenant if one
+// is named, nil if there is none. It takes nothing out.
+func (q *queue) first(tenant session.Tenant, may func(*item) bool) *item {
+	of := func(l *line) *item {
+		for _, items := range []*list.List{l.derived, l.fresh} {
+			n := 0
+			for e := items.Front(); e != nil && n < lookPast; e, n = e.Next(), n+1 {
+				if it := e.Value.(*item); may(it) {
+					return it
+				}
+			}
+		}
+		return nil
+	}
+	if tenant != "" {
+		if l := q.lines[tenant]; l != nil {
+			return of(l)
+		}
+		return nil
+	}
+	for e := q.turns.Front(); e != nil; e = e.Next() {
+		if it := of(e.Value.(*line)); it != nil {
+			return it
+		}
+	}
+	return nil
+}
+
+// take takes an item out and ends its tenant's turn.
+func (q *queue) take(it *item) {
+	l := q.lines[it.task.Session.Tenant]
+	q.turns.MoveToBack(l.turn)
+	q.remove(it)
+}
+
+// heads yields the tenants in turn, with whether the first item of each is
+// derived.
+func (q *queue) heads(yield func(t session.Tenant, derived bool) bool) {
+	for e := q.turns.Front(); e != nil; e = e.Next() {
+		l := e.Value.(*line)
+		if !yield(l.tenant, l.derived.Len() > 0) {
+			return
+		}
+	}
+}

@@ -1,0 +1,57 @@
+package schedule
+
+import (
+	"fmt"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Runs are the runs that have not ended, of any partitions: a fold for readers
+// that schedule nothing. The zero value is ready to use. It is not safe for
+// concurrent use.
+type Runs struct{ sessions map[session.Key]*openSession }
+
+// Fold takes the next commit.
+func (r *Runs) Fold(e session.Entry) {
+	k := e.Commit.Key
+	o := r.sessions[k]
+	for _, ev := range e.Commit.Events {
+		if o == nil && opens(ev) {
+			o = openedBy(e)
+			if r.sessions == nil {
+				r.sessions = map[session.Key]*openSession{}
+			}
+			r.sessions[k] = o
+		}
+		if o != nil {
+			o.fold(k, ev)
+		}
+	}
+	if o != nil && o.done() {
+		delete(r.sessions, k)
+	}
+}
+
+// Open says what is open in a session, "" if nothing is.
+func (r *Runs) Open(k session.Key) string {
+	o := r.sessions[k]
+	switch {
+	case o == nil:
+		return ""
+	case len(o.Runs) > 0:
+		return fmt.Sprintf("run %s is %s in session %s", o.Runs[0].ID, o.Runs[0].State, k.ID)
+	case o.Quarantined:
+		return fmt.Sprintf("session %s is quarantined", k.ID)
+	}
+	return ""
+}
+
+// opens reports whether an event opens a session of which nothing is open.
+func opens(ev session.Event) bool {
+	return ev.Kind == run.KindSubmitted || ev.Kind == run.KindQuarantined
+}
+
+func openedBy(e session.Entry) *openSession {
+	return &openSession{Tenant: e.Commit.Tenant, Session: e.Commit.ID, Writer: writerOf(e)}
+}

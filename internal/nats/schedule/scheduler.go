@@ -1,0 +1,494 @@
+package schedule
+
+import (
+	"slices"
+	"time"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Options say what a scheduler works with.
+type Options struct {
+	// Self is the incarnation of this process: it lives.
+	Self string
+	// Known says, without waiting, whether an incarnation lives, and whether that is
+	// known at all: one of which it is not is asked with a Ping. Nil knows nothing.
+	Known func(incarnation string) (alive, known bool)
+}
+
+// Scheduler schedules the runs of one partition. It is not safe for concurrent
+// use.
+type Scheduler struct {
+	o        Options
+	sessions map[session.Key]*openSession
+	pages    pages
+	alarms   alarms
+	groups   map[groupKey]*group
+	queues   map[queueKey]*queue
+	nodes    map[string]*node
+	holders  map[string]*holder
+	fresh    map[freshKey]*freshRuns
+	sweep    alarm // for the next recheck
+	reminder alarm // of nodes that can be asked, or are told, again
+
+	// idle is set while commits are history: nothing is sent.
+	idle    bool
+	last    uint64 // id of an action
+	flights map[uint64]*flight
+	asked   map[uint64]any // *followUp, *owed, *holder, *group
+	out     []Action
+	urgent  lane[*followUp]
+	later   lane[*followUp]
+	results lane[*followUp]
+	looks   lane[*followUp]
+	loads   lane[*owed]
+}
+
+// freshKey is whose runs are counted that no node has begun.
+type freshKey struct {
+	tenant   session.Tenant
+	workflow string
+}
+
+type freshRuns struct {
+	n     int
+	moved time.Time // when one of them was last begun
+}
+
+type groupKey struct{ workflow, revision string }
+
+type queueKey struct {
+	pool string
+	rank int
+}
+
+// flight is a dispatch under way.
+type flight struct {
+	item *item // nil when nothing depends on its answer any more
+	node *node
+	late alarm
+}
+
+// holder is an incarnation that executes runs, as far as the logs say.
+type holder struct {
+	incarnation string
+	alive       bool
+	asking      bool
+	sessions    map[*openSession]struct{}
+}
+
+// lane holds what waits to be carried out, in order, so many at once.
+type lane[T any] struct {
+	waiting []T
+	busy    int
+	most    int
+}
+
+func (l *lane[T]) next() (v T, ok bool) {
+	if l.busy >= l.most || len(l.waiting) == 0 {
+		return v, false
+	}
+	v = l.waiting[0]
+	var none T
+	l.waiting[0] = none
+	l.waiting = l.waiting[1:]
+	return v, true
+}
+
+// New returns a scheduler with nothing open. Until [Scheduler.Begin] it only
+// folds.
+func New(o *Options) *Scheduler {
+	s := &Scheduler{
+		o: *o, sessions: map[session.Key]*openSession{}, groups: map[groupKey]*group{}, queues: map[queueKey]*queue{},
+		fresh: map[freshKey]*freshRuns{}, nodes: map[string]*node{}, holders: map[string]*holder{}, flights: map[uint64]*flight{}, asked: map[uint64]any{}, idle: true,
+	}
+	s.pages.make(minPages)
+	s.urgent.most, s.later.most, s.results.most, s.looks.most, s.loads.most = signalsAtOnce, laterAtOnce, resultsAtOnce, looksAtOnce, looksAtOnce
+	s.sweep.fire, s.reminder.fire = s.recheck, func(time.Time) {}
+	return s
+}
+
+// Begin ends the history: what is open is now acted on, after it was asked which
+// holders live.
+func (s *Scheduler) Begin(now time.Time) {
+	if !s.idle {
+		return
+	}
+	s.idle = false
+	for _, h := range s.holders {
+		h.alive = true // until recheck says otherwise
+	}
+	s.recheck(now)
+	for _, o := range s.sessions {
+		s.refresh(now, o)
+		for _, owed := range o.Owed {
+			if owed.items == nil {
+				s.loads.waiting = append(s.loads.waiting, owed)
+				continue
+			}
+			for _, f := range owed.items {
+				s.start(f)
+			}
+		}
+	}
+}
+
+// Fold takes the next commit of the partition. It returns an error for what
+// cannot be read in it; all else of it counts.
+func (s *Scheduler) Fold(now time.Time, e session.Entry) error {
+	k := e.Commit.Key
+	o := s.sessions[k]
+	items, err := derive(e)
+	before := freshOf(o)
+	for _, ev := range e.Commit.Events {
+		if o == nil && opens(ev) {
+			o = s.open(e)
+		}
+		if o == nil {
+			continue
+		}
+		if ended := o.fold(k, ev); ended != nil {
+			s.ended(o, ended)
+		}
+	}
+	if len(items) > 0 {
+		if o == nil {
+			o = s.open(e)
+		}
+		s.owe(o, e.At.Token, items)
+	}
+	if o != nil {
+		s.pages.changed(o)
+		s.count(now, o.Tenant, before, freshOf(o))
+		s.refresh(now, o)
+	}
+	return err
+}
+
+// freshOf returns the workflows of a session's runs that no node has begun.
+func freshOf(o *openSession) (workflows []string) {
+	if o == nil {
+		return nil
+	}
+	for _, r := range o.Runs {
+		if r.Attempt == 0 {
+			workflows = append(workflows, r.Workflow)
+		}
+	}
+	return workflows
+}
+
+// count follows the number of runs that no node has begun.
+func (s *Scheduler) count(now time.Time, t session.Tenant, before, after []string) {
+	if slices.Equal(before, after) {
+		return
+	}
+	add := func(workflow string, n int) {
+		k := freshKey{t, workflow}
+		f := s.fresh[k]
+		if f == nil {
+			f = &freshRuns{}
+			s.fresh[k] = f
+		}
+		if f.n += n; n < 0 {
+			f.moved = now
+		}
+		if f.n <= 0 {
+			delete(s.fresh, k)
+		}
+	}
+	for _, w := range after {
+		add(w, 1)
+	}
+	for _, w := range before {
+		add(w, -1)
+	}
+}
+
+// Fresh returns how many runs of a tenant and workflow no node has begun, and when
+// one of them was last begun.
+func (s *Scheduler) Fresh(t session.Tenant, workflow string) (n int, moved time.Time) {
+	if f := s.fresh[freshKey{t, workflow}]; f != nil {
+		return f.n, f.moved
+	}
+	return 0, time.Time{}
+}
+
+func (s *Scheduler) open(e session.Entry) *openSession {
+	o := openedBy(e)
+	s.sessions[e.Commit.Key] = o
+	s.pages.add(o)
+	return o
+}
+
+// writerOf returns the incarnation that a commit names as the session's
+// writer. The commit that submits a session's first open run names none if
+// the writer was there before: then its claim does.
+func writerOf(e session.Entry) string {
+	for _, ev := range e.Commit.Events {
+		switch ev.Kind {
+		case run.KindWriter:
+			if v, err := run.Read[run.WriterOpened](ev); err == nil {
+				return v.Incarnation
+			}
+		case run.KindClaimed:
+			if v, err := run.Read[run.Claimed](ev); err == nil {
+				return v.Incarnation
+			}
+		}
+	}
+	return ""
+}
+
+// owe notes the follow-ups of a commit, once.
+func (s *Scheduler) owe(o *openSession, token uint64, items []*followUp) {
+	if slices.ContainsFunc(o.Owed, func(d *owed) bool { return d.Token == token }) {
+		return
+	}
+	d := &owed{Token: token, session: o, items: items}
+	for _, f := range items {
+		f.of, f.before = d, s.idle
+		d.Open = append(d.Open, f.place)
+		if f.begin != nil {
+			f.begin.branch = f
+		}
+	}
+	o.Owed = append(o.Owed, d)
+	if !s.idle {
+		for _, f := range items {
+			s.start(f)
+		}
+	}
+}
+
+// ended forgets what was to be done for a run that has ended.
+func (s *Scheduler) ended(o *openSession, r *openRun) {
+	s.alarms.stop(r.timer)
+	for _, d := range slices.Clone(o.Owed) {
+		for _, f := range d.items {
+			if f.begin != nil && opener(f.begin.task) == r.ID {
+				s.settle(f)
+			}
+		}
+	}
+}
+
+// opener returns the run that opened a branch.
+func opener(t run.Task) run.ID { return t.Branch.Ancestors[len(t.Branch.Ancestors)-1].Run }
+
+// settle ends a follow-up.
+func (s *Scheduler) settle(f *followUp) {
+	if f.over {
+		return
+	}
+	s.alarms.stop(f.again)
+	if f.begin != nil {
+		s.drop(f.begin)
+	}
+	d := f.of
+	d.settle(f)
+	if len(d.Open) == 0 {
+		d.session.unowe(d)
+	}
+	s.pages.changed(d.session)
+}
+
+// refresh brings what depends on a session up to date: its place among those
+// that a holder executes, its timers and its dispatch.
+func (s *Scheduler) refresh(now time.Time, o *openSession) {
+	s.hold(o)
+	if o.done() {
+		s.forget(o)
+		return
+	}
+	if s.idle {
+		return
+	}
+	for _, r := range o.Runs {
+		s.arm(now, o, r)
+	}
+	r := o.runnable(now, s.lives)
+	it := o.ready
+	if it != nil && (r == nil || it.task.ID != r.ID || it.task.Seen.Attempt != r.Attempt || it.task.Revision != r.Revision) {
+		s.drop(it)
+		o.ready, it = nil, nil
+	}
+	if r != nil && it == nil {
+		o.ready = &item{
+			task: run.Task{
+				ID: r.ID, Workflow: r.Workflow, Revision: r.Revision, Session: o.key(), Resume: true, Seen: &run.Seen{Attempt: r.Attempt},
+			},
+			derived: r.Attempt > 0, prefer: o.Writer, session: o,
+		}
+		s.enqueue(o.ready, false)
+	}
+}
+
+// forget drops a session of which nothing is open.
+func (s *Scheduler) forget(o *openSession) {
+	if o.ready != nil {
+		s.drop(o.ready)
+		o.ready = nil
+	}
+	s.pages.remove(o)
+	delete(s.sessions, o.key())
+}
+
+// hold keeps the index of sessions by the incarnation that executes their run.
+func (s *Scheduler) hold(o *openSession) {
+	held := ""
+	if r := o.run(o.Active); r != nil && r.State == run.Running {
+		held = r.Incarnation
+	}
+	if held == o.held {
+		return
+	}
+	if h := s.holders[o.held]; h != nil {
+		if delete(h.sessions, o); len(h.sessions) == 0 {
+			delete(s.holders, o.held)
+		}
+	}
+	if o.held = held; held == "" {
+		return
+	}
+	h := s.holders[held]
+	if h == nil {
+		// Its commit has just been read, or it is asked when history ends.
+		h = &holder{incarnation: held, alive: true, sessions: map[*openSession]struct{}{}}
+		s.holders[held] = h
+	}
+	h.sessions[o] = struct{}{}
+}
+
+func (s *Scheduler) lives(incarnation string) bool {
+	if incarnation == s.o.Self {
+		return true
+	}
+	h := s.holders[incarnation]
+	return h != nil && h.alive
+}
+
+// Recheck asks again which nodes and holders live: membership has changed, or
+// another relay has gone.
+func (s *Scheduler) Recheck(now time.Time) {
+	if !s.idle {
+		s.recheck(now)
+	}
+}
+
+func (s *Scheduler) recheck(now time.Time) {
+	s.alarms.set(&s.sweep, now.Add(holdersEvery))
+	for _, h := range s.holders {
+		if h.incarnation == s.o.Self {
+			continue
+		}
+		switch alive, known := s.known(h.incarnation); {
+		case known:
+			s.setAlive(now, h, alive)
+		case !h.asking:
+			h.asking = true
+			s.ask(h, Action{Kind: Ping, Node: h.incarnation})
+		}
+	}
+	for _, n := range s.nodes {
+		if alive, known := s.known(n.Incarnation); known && !alive && n.Incarnation != s.o.Self {
+			s.lose(now, n)
+		}
+	}
+}
+
+func (s *Scheduler) known(incarnation string) (alive, known bool) {
+	if s.o.Known == nil {
+		return false, false
+	}
+	return s.o.Known(incarnation)
+}
+
+func (s *Scheduler) setAlive(now time.Time, h *holder, alive bool) {
+	if h.alive == alive {
+		return
+	}
+	h.alive = alive
+	for o := range h.sessions {
+		s.refresh(now, o)
+	}
+}
+
+// arm sets the timer of a run for the first time that comes, or for the next
+// attempt to tell its session of one that has come.
+func (s *Scheduler) arm(now time.Time, o *openSession, r *openRun) {
+	var first time.Time
+	for ms := range r.times {
+		at := time.UnixMilli(ms).Add(tickMargin)
+		if at.After(now) && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+	}
+	if r.due(now.Add(-tickMargin)) && !o.executes(r, s.lives) {
+		next := now
+		if r.told.n > 0 && r.timer != nil && r.timer.index != 0 && r.timer.at.After(now) {
+			next = r.timer.at
+		} else if r.told.n > 0 {
+			next = now.Add(tickFirst)
+		}
+		if first.IsZero() || next.Before(first) {
+			first = next
+		}
+	}
+	if first.IsZero() {
+		s.alarms.stop(r.timer)
+		return
+	}
+	if r.timer == nil {
+		r.timer = &alarm{fire: func(now time.Time) { s.timed(now, o, r) }}
+	}
+	if r.timer.index == 0 || !r.timer.at.Equal(first) {
+		s.alarms.set(r.timer, first)
+	}
+}
+
+// timed does what is due: a run whose time has come is dispatched, and a
+// session looks at the clock. A run that a node executes ends at its deadline by
+// itself.
+func (s *Scheduler) timed(now time.Time, o *openSession, r *openRun) {
+	if r.due(now.Add(-tickMargin)) && !o.executes(r, s.lives) {
+		pause := r.told.next(tickFirst, tickMost)
+		if !o.ticking {
+			o.ticking = true
+			s.urgent.waiting = append(s.urgent.waiting, &followUp{tick: o, signal: &run.Signal{To: o.key(), Run: r.ID, Tick: true}})
+		}
+		s.alarms.set(r.timer, now.Add(pause))
+	}
+	s.refresh(now, o)
+}
+
+// Waiting yields how many runnable runs each pool has no slot for, by class, and
+// the number of each tenant.
+func (s *Scheduler) Waiting(yield func(pool string, batch bool, n int, tenants map[session.Tenant]int) bool) {
+	for k, q := range s.queues {
+		if q.len == 0 {
+			continue
+		}
+		tenants := make(map[session.Tenant]int, len(q.lines))
+		for t, l := range q.lines {
+			tenants[t] = l.derived.Len() + l.fresh.Len()
+		}
+		if !yield(k.pool, k.rank == batchRank, q.len, tenants) {
+			return
+		}
+	}
+}
+
+// Open returns how many runs are open.
+func (s *Scheduler) Open() int {
+	n := 0
+	for _, o := range s.sessions {
+		n += len(o.Runs)
+	}
+	return n
+}
+
+// Wake returns when Next has something to do by the clock, the zero time if
+// never.
+func (s *Scheduler) Wake() time.Time { return s.alarms.next() }

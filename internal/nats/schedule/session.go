@@ -1,0 +1,250 @@
+package schedule
+
+import (
+	"slices"
+	"time"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// openSession is a session with runs that have not ended, with follow-ups that
+// nothing has settled, or in quarantine. Its JSON is part of a page.
+type openSession struct {
+	Tenant  session.Tenant `json:"tenant"`
+	Session session.ID     `json:"session"`
+	// Writer is the incarnation that wrote last: it holds the session if it
+	// lives.
+	Writer string     `json:"writer,omitempty"`
+	Active run.ID     `json:"active,omitempty"` // claimed, not ended
+	Runs   []*openRun `json:"runs,omitempty"`   // in the order of their submission
+	// Quarantined is set while nothing of the session executes.
+	Quarantined bool `json:"quarantined,omitempty"`
+	// Owed are the commits with follow-ups that nothing has settled.
+	Owed []*owed `json:"owed,omitempty"`
+
+	ready   *item  // the dispatch of the run that is to go on, nil if none is
+	ticking bool   // it is being told that a time has come
+	held    string // the incarnation under which it is indexed, "" for none
+}
+
+// openRun is a run that has not ended. Its times are in Unix milliseconds; zero
+// is never.
+type openRun struct {
+	ID          run.ID    `json:"run"`
+	Workflow    string    `json:"workflow"`
+	Revision    string    `json:"revision,omitempty"`
+	State       run.State `json:"state"`
+	Attempt     uint64    `json:"attempt,omitempty"`     // of its last claim
+	Incarnation string    `json:"incarnation,omitempty"` // that claimed it
+	NotBefore   int64     `json:"not_before,omitempty"`
+	Deadline    int64     `json:"deadline,omitempty"`
+	Expires     int64     `json:"expires,omitempty"` // of a review
+	Waits       []dueWait `json:"waits,omitempty"`   // with a time, that nothing has answered
+	// Life is the budget of time in milliseconds, which counts from the first
+	// claim at Started.
+	Life    int64 `json:"life,omitempty"`
+	Started int64 `json:"started,omitempty"`
+
+	timer *alarm  // of the first time that has not come, nil without any
+	told  backoff // of ticks
+}
+
+// dueWait is a question that a timer decides.
+type dueWait struct {
+	Path run.Path `json:"path"`
+	Due  int64    `json:"due"`
+}
+
+func (s *openSession) key() session.Key { return session.Key{Tenant: s.Tenant, ID: s.Session} }
+
+func (s *openSession) run(id run.ID) *openRun {
+	for _, r := range s.Runs {
+		if r.ID == id {
+			return r
+		}
+	}
+	return nil
+}
+
+// done reports whether nothing of the session is open.
+func (s *openSession) done() bool { return len(s.Runs) == 0 && len(s.Owed) == 0 && !s.Quarantined }
+
+// begin folds that a task was submitted.
+func (s *openSession) begin(v run.Submitted) {
+	if s.run(v.Task.Run) != nil {
+		return
+	}
+	s.Runs = append(s.Runs, &openRun{
+		ID: v.Task.Run, Workflow: v.Task.Workflow, Revision: v.Task.Revision, State: run.Queued,
+		NotBefore: v.Task.NotBefore, Deadline: v.Task.Deadline, Life: v.Task.Budget.Time.Milliseconds(),
+	})
+}
+
+// fold takes one event. An event that does not decode is skipped: it stops the
+// session's own writer too. It returns the run that the event ended, if any.
+func (s *openSession) fold(k session.Key, ev session.Event) (ended *openRun) {
+	switch ev.Kind {
+	case run.KindSubmitted:
+		if v, err := run.Read[run.Submitted](ev); err == nil {
+			s.begin(v)
+		}
+	case run.KindWriter:
+		if v, err := run.Read[run.WriterOpened](ev); err == nil {
+			s.Writer = v.Incarnation
+		}
+	case run.KindClaimed:
+		v, err := run.Read[run.Claimed](ev)
+		if r := s.run(v.Run); err == nil && r != nil && v.Home == k {
+			r.to(run.Running)
+			r.Attempt, r.Incarnation, r.NotBefore = v.Attempt, v.Incarnation, 0
+			s.Active, s.Writer = v.Run, v.Incarnation
+			if r.Started == 0 {
+				r.Started = ev.Time.UnixMilli()
+			}
+		}
+	case run.KindReleased:
+		if v, err := run.Read[run.Released](ev); err == nil {
+			s.queue(v.Run, v.Workflow, v.Revision)
+		}
+	case run.KindReview:
+		v, err := run.Read[run.Review](ev)
+		if r := s.run(v.Run); err == nil && r != nil {
+			r.to(run.NeedsReview)
+			r.Expires = v.Expires
+		}
+	case run.KindResolved:
+		if v, err := run.Read[run.Resolved](ev); err == nil {
+			s.queue(v.Run, v.Workflow, v.Revision)
+		}
+	case run.KindRebudgeted:
+		v, err := run.Read[run.Rebudgeted](ev)
+		if r := s.run(v.Run); err == nil && r != nil {
+			r.Life = v.Budget.Time.Milliseconds()
+			r.told = backoff{}
+		}
+	case run.KindWaiting:
+		v, err := run.Read[run.Suspended](ev)
+		if r := s.run(v.Run); err == nil && r != nil {
+			r.wait(v.For)
+		}
+	case run.KindReceived:
+		v, err := run.Read[run.Received](ev)
+		if r := s.run(v.Run); err == nil && r != nil {
+			r.received(v)
+		}
+	case run.KindQuarantined:
+		if v, err := run.Read[run.Quarantined](ev); err == nil {
+			s.Quarantined = !v.Released
+		}
+	case run.KindEnded:
+		v, err := run.Read[run.Ended](ev)
+		if err != nil {
+			return nil
+		}
+		ended = s.run(v.Run)
+		s.Runs = slices.DeleteFunc(s.Runs, func(r *openRun) bool { return r.ID == v.Run })
+		if s.Active == v.Run {
+			s.Active = ""
+		}
+	}
+	return ended
+}
+
+// queue folds that a run waits to be taken up, by a node that offers a
+// revision.
+func (s *openSession) queue(id run.ID, workflow, revision string) {
+	if r := s.run(id); r != nil {
+		r.to(run.Queued)
+		if workflow != "" {
+			r.Revision = revision
+		}
+	}
+}
+
+// to folds a change of state, which ends what was due before.
+func (r *openRun) to(state run.State) {
+	r.State, r.Incarnation, r.Expires, r.Waits, r.told = state, "", 0, nil, backoff{}
+}
+
+func (r *openRun) wait(waits []run.Wait) {
+	r.to(run.Waiting)
+	for _, w := range waits {
+		if w.Due != 0 {
+			r.Waits = append(r.Waits, dueWait{w.Path, w.Due})
+		}
+	}
+}
+
+func (r *openRun) received(v run.Received) {
+	r.Waits = slices.DeleteFunc(r.Waits, func(w dueWait) bool { return w.Path == v.Path })
+	if v.Wake > 0 {
+		r.to(run.Queued)
+	}
+}
+
+// end returns when the run must have ended, in Unix milliseconds; zero is
+// never.
+func (r *openRun) end() int64 {
+	if r.Life == 0 || r.Started == 0 {
+		return r.Deadline
+	}
+	if end := r.Started + r.Life; r.Deadline == 0 || end < r.Deadline {
+		return end
+	}
+	return r.Deadline
+}
+
+// times yields when something about a run is due by the clock.
+func (r *openRun) times(yield func(int64) bool) {
+	if r.State == run.Queued && r.NotBefore != 0 && !yield(r.NotBefore) {
+		return
+	}
+	if end := r.end(); end != 0 && !yield(end) {
+		return
+	}
+	if r.State == run.NeedsReview && r.Expires != 0 && !yield(r.Expires) {
+		return
+	}
+	for _, w := range r.Waits {
+		if !yield(w.Due) {
+			return
+		}
+	}
+}
+
+// due reports whether a time of the run has come that its session must look at.
+func (r *openRun) due(now time.Time) bool {
+	for at := range r.times {
+		if at <= now.UnixMilli() && !(r.State == run.Queued && at == r.NotBefore) {
+			return true
+		}
+	}
+	return false
+}
+
+// runnable returns the run that a node should take up, if the incarnation that
+// holds the session's run does not live: nil if there is nothing to do.
+func (s *openSession) runnable(now time.Time, lives func(incarnation string) bool) *openRun {
+	if s.Quarantined {
+		return nil
+	}
+	if r := s.run(s.Active); r != nil {
+		if r.State == run.Queued || r.State == run.Running && !s.executes(r, lives) {
+			return r
+		}
+		return nil // it executes, or waits and holds the session
+	}
+	for _, r := range s.Runs {
+		// What is not due yet does not keep others waiting.
+		if r.State == run.Queued && r.NotBefore <= now.UnixMilli() {
+			return r
+		}
+	}
+	return nil
+}
+
+// executes reports whether a run is in the hands of an incarnation that lives.
+func (s *openSession) executes(r *openRun, lives func(incarnation string) bool) bool {
+	return r.State == run.Running && r.Incarnation == s.Writer && lives(r.Incarnation)
+}

@@ -23,8 +23,6 @@ const (
 	Queued Answer = "queued"
 	// NotMine: the session is not held here.
 	NotMine Answer = "not_mine"
-	// Taken: a woken run has a slot here, and is being claimed.
-	Taken Answer = "taken"
 )
 
 // Accept takes a task: it claims the run here and executes it, or queues it
@@ -258,11 +256,6 @@ func (s *System) holder(ctx context.Context, k session.Key) (holder, error) {
 // writer of a session. It answers NotMine unless the session is active here
 // and this activation wrote it; the sender then activates it itself. What may
 // end a wait is taken also if another activation here wrote the session.
-//
-// A woken run is answered at once, whether the session is active or not: Taken
-// says that it has a slot, and is claimed like any other that is accepted; what
-// cannot be claimed after all goes to Options.Offer. run.ErrBusy: no slot is
-// free. run.ErrShutdown: the System drains. NotMine: it does not go on here.
 func (s *System) Delivered(ctx context.Context, w run.Work) (Answer, error) {
 	var k session.Key
 	switch {
@@ -272,9 +265,6 @@ func (s *System) Delivered(ctx context.Context, w run.Work) (Answer, error) {
 		k = w.Signal.To
 	default:
 		return "", fmt.Errorf("actors: delivery without task or signal: %w", run.ErrMalformed)
-	}
-	if w.Woken && w.Task != nil {
-		return s.wake(ctx, *w.Task)
 	}
 	// A wait may last longer than a session stays in memory. What ends it is
 	// taken by this node also then, so that the run can go on here.
@@ -326,11 +316,15 @@ func (s *System) deliveredTask(ctx context.Context, t run.Task, active run.ID) (
 		return Queued, s.o.Runtime.Enqueue(ctx, t, nil)
 	}
 	var release func()
-	if t.Resume && !s.executions.any(keyOf(t)) {
-		// Nobody is cut off if others take it: it need not wait here for a slot,
-		// or for the end of a drain.
+	if !s.executions.any(keyOf(t)) {
 		var ok bool
-		if release, ok = s.executions.now(); !ok || s.executions.refuses() {
+		release, ok = s.executions.now()
+		switch {
+		case !ok && !t.Resume && s.o.Runtime != nil:
+			return Queued, s.o.Runtime.Enqueue(ctx, t, nil) // the relay finds a slot for it
+		case t.Resume && (!ok || s.executions.refuses()):
+			// Nothing is cut off if another node takes it: it need not wait here for a
+			// slot, or for the end of a drain.
 			if ok {
 				release()
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 // that following costs no read of the log per commit.
 type feeds struct {
 	mu sync.RWMutex
-	m  map[session.Key]map[*follower]struct{}
+	m  map[session.Key][]*follower
 }
 
 // follower is one who follows, with the commits it has not looked at.
@@ -40,20 +41,16 @@ func (f *feeds) add(k session.Key) *follower {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.m == nil {
-		f.m = map[session.Key]map[*follower]struct{}{}
+		f.m = map[session.Key][]*follower{}
 	}
-	if f.m[k] == nil {
-		f.m[k] = map[*follower]struct{}{}
-	}
-	f.m[k][n] = struct{}{}
+	f.m[k] = append(f.m[k], n)
 	return n
 }
 
 func (f *feeds) remove(k session.Key, n *follower) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.m[k], n)
-	if len(f.m[k]) == 0 {
+	if f.m[k] = slices.DeleteFunc(f.m[k], func(o *follower) bool { return o == n }); len(f.m[k]) == 0 {
 		delete(f.m, k)
 	}
 }
@@ -61,7 +58,7 @@ func (f *feeds) remove(k session.Key, n *follower) {
 func (f *feeds) publish(e session.Entry) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	for n := range f.m[e.Commit.Key] {
+	for _, n := range f.m[e.Commit.Key] {
 		n.mu.Lock()
 		if len(n.entries) < maxFollow {
 			n.entries = append(n.entries, e)
@@ -101,35 +98,21 @@ func (s *store) Follow(ctx context.Context, k session.Key, after session.Positio
 		}
 		for {
 			entries, lost := n.take()
-			behind = behind || lost
-			for _, e := range entries {
-				switch {
-				case e.At.Seq <= after.Seq || behind:
-					continue
-				case e.At.Seq != after.Seq+1:
-					behind = true
-					continue
-				}
-				after = e.At
-				if !yield(e, nil) {
-					return
-				}
+			missed, ok := pass(entries, &after, behind || lost, yield)
+			if ok && missed {
+				ok = s.read(ctx, k, &after, yield)
 			}
-			if behind {
-				for e, err := range s.sys.o.Log.Read(ctx, k, after) {
-					if ctx.Err() != nil || !yield(e, err) || err != nil {
-						return
-					}
-					after = e.At
-				}
-				behind = false
+			if behind = false; !ok {
+				return
+			}
+			if missed {
 				continue
 			}
 			select {
 			case <-ctx.Done():
 				return
 			case <-s.sys.stopped:
-				yield(session.Entry{}, fmt.Errorf("actors: follow %s: %w", k, run.ErrShutdown))
+				refuse(k, yield)
 				return
 			case <-n.news:
 			case <-poll.C:
@@ -137,4 +120,46 @@ func (s *store) Follow(ctx context.Context, k session.Key, after session.Positio
 			}
 		}
 	}
+}
+
+// What follows is apart from Follow, which waits for as long as a run does and is to
+// need a small stack.
+
+// pass yields the entries that come after a position, which it moves, unless some
+// before them were missed.
+//
+//go:noinline
+func pass(entries []session.Entry, after *session.Position, behind bool, yield func(session.Entry, error) bool) (missed, ok bool) {
+	for i := range entries {
+		e := &entries[i]
+		switch {
+		case behind:
+			return true, true
+		case e.At.Seq <= after.Seq:
+			continue
+		case e.At.Seq != after.Seq+1:
+			return true, true
+		}
+		*after = e.At
+		if !yield(*e, nil) {
+			return false, false
+		}
+	}
+	return behind, true
+}
+
+//go:noinline
+func refuse(k session.Key, yield func(session.Entry, error) bool) {
+	yield(session.Entry{}, fmt.Errorf("actors: follow %s: %w", k, run.ErrShutdown))
+}
+
+// read yields what the log holds after a position, which it moves.
+func (s *store) read(ctx context.Context, k session.Key, after *session.Position, yield func(session.Entry, error) bool) bool {
+	for e, err := range s.sys.o.Log.Read(ctx, k, *after) {
+		if ctx.Err() != nil || !yield(e, err) || err != nil {
+			return false
+		}
+		*after = e.At
+	}
+	return true
 }

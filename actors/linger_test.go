@@ -162,8 +162,8 @@ func TestLinger(t *testing.T) {
 		sys := w.host(t, log, actors.Options{Slots: 2})
 		accepted(t, sys, task("r1", k))
 		time.Sleep(actors.DefaultLinger - time.Millisecond)
-		if r := state(t, log, k, "r1"); r.State != run.Waiting || sys.FreeHeld() != 2 || sys.Running() != 0 {
-			t.Fatalf("it is %s, %d slots are free, %d runs execute", r.State, sys.FreeHeld(), sys.Running())
+		if r := state(t, log, k, "r1"); r.State != run.Waiting || sys.Free() != 2 || sys.Running() != 0 {
+			t.Fatalf("it is %s, %d slots are free, %d runs execute", r.State, sys.Free(), sys.Running())
 		}
 		signalled(t, sys, respond(k, "r1", "yes"))
 		synctest.Wait()
@@ -179,8 +179,8 @@ func TestLinger(t *testing.T) {
 		if got, want := wakes(t, log, k), "1:n1#1 4:wake1 4:n1#2"; got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
-		if sys.FreeHeld() != 2 || sys.Running() != 0 {
-			t.Errorf("at the end %d slots are free, %d runs execute", sys.FreeHeld(), sys.Running())
+		if sys.Free() != 2 || sys.Running() != 0 {
+			t.Errorf("at the end %d slots are free, %d runs execute", sys.Free(), sys.Running())
 		}
 	})
 }
@@ -230,8 +230,8 @@ func TestLingerWhileOthersNeedTheSlot(t *testing.T) {
 		synctest.Wait()
 		accepted(t, sys, offerOf("r1", k))
 		synctest.Wait()
-		if r := state(t, log, k, "r1"); r.State != run.Succeeded || sys.FreeHeld() != 1 {
-			t.Errorf("it %s, %d slots are free", r.State, sys.FreeHeld())
+		if r := state(t, log, k, "r1"); r.State != run.Succeeded || sys.Free() != 1 {
+			t.Errorf("it %s, %d slots are free", r.State, sys.Free())
 		}
 	})
 }
@@ -285,8 +285,8 @@ func TestLingerAnsweredElsewhere(t *testing.T) {
 					t.Errorf("%s, want %s", got, want)
 				}
 				for id, sys := range nodes {
-					if sys.Running() != 0 || sys.FreeHeld() != actors.DefaultSlots {
-						t.Errorf("%s: %d runs execute, %d slots are free", id, sys.Running(), sys.FreeHeld())
+					if sys.Running() != 0 || sys.Free() != actors.DefaultSlots {
+						t.Errorf("%s: %d runs execute, %d slots are free", id, sys.Running(), sys.Free())
 					}
 				}
 			})

@@ -20,18 +20,33 @@ func (a *sessionActor) schedule(d time.Duration) {
 	a.timer = time.AfterFunc(d, func() { root.Send(self, &lookIdle{}) })
 }
 
+const (
+	// IdleMost is how many sessions may be in memory before those that have nothing
+	// to do leave it after crowded instead of Options.Passivate.
+	IdleMost = 1024
+	crowded  = time.Second
+)
+
+// idleFor is how long a session stays that has nothing to do.
+func (s *System) idleFor() time.Duration {
+	if s.Active() > IdleMost {
+		return min(s.o.Passivate, crowded)
+	}
+	return s.o.Passivate
+}
+
 // passivate stops an actor that has had nothing to do, unless a run executes
 // on its epoch: passivation would end that.
 func (a *sessionActor) passivate() {
 	if a.phase == ended {
 		return
 	}
-	quiet := time.Since(a.used)
+	quiet, stays := time.Since(a.used), a.sys.idleFor()
 	switch {
 	case a.phase != idle || a.keeping || a.lingers != nil || a.executing():
-		a.timer.Reset(a.sys.o.Passivate)
-	case quiet < a.sys.o.Passivate:
-		a.timer.Reset(a.sys.o.Passivate - quiet)
+		a.timer.Reset(stays)
+	case quiet < stays:
+		a.timer.Reset(stays - quiet)
 	default:
 		a.leave()
 	}
@@ -100,6 +115,23 @@ func (a *sessionActor) unsaved(err error) {
 // read before it leaves a snapshot to the next.
 const readTail = 64
 
+// shortLog is up to how many commits a log is read as quickly as a snapshot of it.
+const shortLog = 8
+
+// rests reports whether a snapshot would only store a short log a second time: one
+// in which nothing is open. A fork that may go on is another matter: a snapshot holds
+// what it has of its ancestors, whose logs are read otherwise, one after another.
+func (a *sessionActor) rests() bool {
+	b, v := a.w.Book(), a.w.Session()
+	if a.w.At().Seq > shortLog || b.Active != "" || len(b.Queue) > 0 {
+		return false
+	}
+	for range v.Parents() {
+		return v.Closing().State != ""
+	}
+	return true
+}
+
 // LastSave bounds how long the snapshots may take that sessions leave when a System
 // stops: while the log is away a stop is not to wait for what only costs time.
 const LastSave = 5 * time.Second
@@ -111,7 +143,7 @@ func (a *sessionActor) snapshot(wrote bool, timeout time.Duration) func(o *outco
 	if !wrote {
 		least = readTail
 	}
-	if !a.sys.snapshots || a.w.SinceSnapshot() < least {
+	if !a.sys.snapshots || a.w.SinceSnapshot() < least || a.rests() {
 		return func(*outcome) {}
 	}
 	snap, err := a.w.Snapshot()

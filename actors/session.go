@@ -154,7 +154,7 @@ func (a *sessionActor) load() {
 func (a *sessionActor) presume() {
 	a.w = run.NewWriter(a.key, a.sys.o.Incarnation, a.sys.o.Values.Resolver(context.Background()))
 	a.w.Promise(a.sys.o.Durability)
-	a.schedule(a.sys.o.Passivate)
+	a.schedule(a.sys.idleFor())
 	a.phase = idle
 	a.advance()
 }
@@ -176,7 +176,7 @@ func (a *sessionActor) settle(o *outcome) {
 		a.w, a.fresh = o.w, a.pending
 		a.w.Promise(a.sys.o.Durability)
 		a.stand()
-		a.schedule(a.sys.o.Passivate)
+		a.schedule(a.sys.idleFor())
 	case appending:
 		if o.err != nil {
 			a.appendFailed(o.err)
@@ -203,7 +203,7 @@ func (a *sessionActor) settle(o *outcome) {
 			a.finish()
 			return
 		}
-		a.schedule(a.sys.o.Passivate)
+		a.schedule(a.sys.idleFor())
 	}
 	a.phase = idle
 	a.advance()

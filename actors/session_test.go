@@ -336,3 +336,71 @@ func TestSnapshots(t *testing.T) {
 		}
 	})
 }
+
+// TestShortSessionsLeaveNoSnapshot: of a short log in which nothing is open a snapshot
+// would store all of it a second time. A fork leaves one, so that reading it does not
+// take longer the more forks it came of.
+func TestShortSessionsLeaveNoSnapshot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &faults{}
+		sys := start(t, log, actors.Options{})
+		s := sys.Store()
+		k, fork := key("s1"), key("s2")
+		g := claim(t, s, task("r1", k))
+		ack, err := s.Commit(t.Context(), step(g, k, "0", 0, "zero"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Commit(t.Context(), end(g, k, 1)); err != nil {
+			t.Fatal(err)
+		}
+		from, ok := ack.Session.Link()
+		if !ok {
+			t.Fatal("the step's session cannot be forked")
+		}
+		again := task("r2", fork)
+		g, err = s.Claim(t.Context(), run.Claim{
+			Session: fork, Home: fork, Run: again.ID, Task: &again, Root: k.ID, Open: session.Opening{Kind: session.OpenFork, Parents: []session.Link{from}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Commit(t.Context(), end(g, fork, 1)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * actors.DefaultPassivate)
+		if sys.Active() != 0 {
+			t.Fatalf("%d sessions are in memory", sys.Active())
+		}
+		if at, _, err := log.Load(t.Context(), k); !errors.Is(err, session.ErrNotFound) {
+			t.Errorf("a short session left a snapshot at %d, %v", at.Seq, err)
+		}
+		if at, _, err := log.Load(t.Context(), fork); err != nil || at.Seq == 0 {
+			t.Errorf("the fork left a snapshot at %d, %v", at.Seq, err)
+		}
+	})
+}
+
+// TestManySessions: a process that has many sessions in memory does not keep those
+// that have nothing to do.
+func TestManySessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sys := start(t, &faults{}, actors.Options{})
+		for i := range 4 * actors.IdleMost {
+			k := key(fmt.Sprint("s", i))
+			g := claim(t, sys.Store(), task(fmt.Sprint("r", i), k))
+			if _, err := sys.Store().Commit(t.Context(), end(g, k, 0)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		claim(t, sys.Store(), task("r", key("open")))
+		time.Sleep(2 * time.Second)
+		if n := sys.Active(); n > actors.IdleMost+1 {
+			t.Errorf("%d sessions are in memory, want at most %d without a run", n, actors.IdleMost)
+		}
+		time.Sleep(2 * actors.DefaultPassivate)
+		if n := sys.Active(); n != 1 {
+			t.Errorf("%d sessions are in memory, want the one with an open run", n)
+		}
+	})
+}

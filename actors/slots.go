@@ -1,10 +1,7 @@
 package actors
 
 import (
-	"context"
-	"fmt"
 	"sync"
-	"time"
 
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -12,8 +9,8 @@ import (
 
 // executions is what executes here, and the slots for it.
 type executions struct {
-	slots chan struct{} // a token per slot
-	fresh chan struct{} // a token per slot that a new task may take
+	slots chan struct{} // a token per slot that is taken
+	freed chan struct{} // holds a token after one was given back
 
 	mu       sync.Mutex
 	ended    chan struct{} // closed and replaced when one ends
@@ -39,8 +36,8 @@ type runKey struct {
 
 func keyOf(t run.Task) runKey { return runKey{t.Session.Tenant, t.ID} }
 
-func (x *executions) init(slots, reserved int) {
-	x.slots, x.fresh = make(chan struct{}, slots), make(chan struct{}, slots-reserved)
+func (x *executions) init(slots int) {
+	x.slots, x.freed = make(chan struct{}, slots), make(chan struct{}, 1)
 	x.ended = make(chan struct{})
 	x.starting, x.running, x.lingering = map[runKey]int{}, map[runKey]*seat{}, map[*seat]struct{}{}
 }
@@ -154,62 +151,31 @@ func (x *executions) any(k runKey) bool {
 	return ok || x.starting[k] > 0
 }
 
-// slot takes a slot, waits at most so long for it, and returns how to give it
-// back.
-func (x *executions) slot(ctx context.Context, wait time.Duration, held bool) (release func(), err error) {
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	if !held {
-		select {
-		case x.fresh <- struct{}{}:
-		case <-t.C:
-			return nil, fmt.Errorf("%w: all %d slots for new runs are taken; retry when one has ended", run.ErrBusy, cap(x.fresh))
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-	select {
-	case x.slots <- struct{}{}:
-	case <-t.C:
-		err = fmt.Errorf("%w: all %d slots are taken; retry when a run has ended", run.ErrBusy, cap(x.slots))
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	if err != nil {
-		if !held {
-			<-x.fresh
-		}
-		return nil, err
-	}
-	return func() {
-		<-x.slots
-		if !held {
-			<-x.fresh
-		}
-	}, nil
-}
-
-// now takes a slot for a run that a log holds already, if one is free.
+// now takes a slot, if one is free.
 func (x *executions) now() (release func(), ok bool) {
 	select {
 	case x.slots <- struct{}{}:
-		return func() { <-x.slots }, true
+		return x.release, true
 	default:
 		return nil, false
 	}
 }
 
-// Free returns how many new tasks could begin to execute now.
-func (s *System) Free() int {
-	return min(cap(s.executions.fresh)-len(s.executions.fresh), cap(s.executions.slots)-len(s.executions.slots))
+// release gives a slot back.
+func (x *executions) release() {
+	<-x.slots
+	select {
+	case x.freed <- struct{}{}:
+	default: // it was not looked at since the last one
+	}
 }
 
-// Reserved returns how many slots only runs may take that a log holds already.
-func (s *System) Reserved() int { return cap(s.executions.slots) - cap(s.executions.fresh) }
+// Free returns how many runs could begin to execute now.
+func (s *System) Free() int { return cap(s.executions.slots) - len(s.executions.slots) }
 
-// FreeHeld returns how many runs that a log holds already could begin to
-// execute now: those of Free and the reserved ones.
-func (s *System) FreeHeld() int { return cap(s.executions.slots) - len(s.executions.slots) }
+// Freed yields after slots were given back since it was last received from. It
+// is for one receiver.
+func (s *System) Freed() <-chan struct{} { return s.executions.freed }
 
 // Running returns how many runs execute here.
 func (s *System) Running() int {

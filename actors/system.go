@@ -46,7 +46,6 @@ const (
 	DefaultBatchMax      = 128
 	DefaultAppendTimeout = 30 * time.Second
 	DefaultSlots         = 64
-	DefaultSlotWait      = time.Second
 	DefaultDrain         = 20 * time.Second
 	DefaultSilence       = 3 * time.Second
 	DefaultSnapshotEvery = 256
@@ -82,13 +81,6 @@ type Options struct {
 	Workflows *flow.Registry
 	// Slots bounds the runs that execute at once; 0 is DefaultSlots.
 	Slots int
-	// Reserved is how many of the slots only runs may take that a log holds
-	// already, so that new tasks cannot keep branches and resumed runs waiting.
-	// 0 is an eighth of Slots; negative is none.
-	Reserved int
-	// SlotWait is how long Accept waits for a slot before it is busy; 0 is
-	// DefaultSlotWait.
-	SlotWait time.Duration
 	// Linger is how long a run stays in memory where it waits, without a slot, so
 	// that it goes on at once if what it waits for comes meanwhile and a slot is
 	// free; as many do as there are Slots. 0 is DefaultLinger; negative is not at
@@ -108,19 +100,17 @@ type Options struct {
 	// Deliver hands work to the incarnation that holds a session; nil on a
 	// single node. It returns an error when nobody answers.
 	Deliver func(ctx context.Context, incarnation string, w run.Work) (Answer, error)
-	// Offer offers a run to the nodes of its pool that was taken here before
-	// them and could not be claimed; nil leaves that to whoever sweeps.
-	Offer func(ctx context.Context, t run.Task) error
 	// Silence is how long an incarnation may take to answer before the session
 	// is activated here; 0 is DefaultSilence.
 	Silence time.Duration
 
 	// SnapshotEvery is after how many commits a session that stays in memory is
 	// saved, so that it is read quickly after a crash; 0 is
-	// DefaultSnapshotEvery. Passivated sessions are always saved.
+	// DefaultSnapshotEvery. Passivated sessions are saved, but for those with a short
+	// log and no open run.
 	SnapshotEvery int
 	// Passivate is how long an idle session stays in memory; 0 is
-	// DefaultPassivate.
+	// DefaultPassivate. With more than IdleMost sessions it is a second at most.
 	Passivate time.Duration
 	// MaxPending bounds the requests that wait for one session; as many steps
 	// of the run that holds it may wait besides. Over it requests are answered
@@ -145,16 +135,11 @@ func (o *Options) defaults() {
 	orElse(&o.BatchMax, DefaultBatchMax)
 	orElse(&o.AppendTimeout, DefaultAppendTimeout)
 	orElse(&o.Slots, DefaultSlots)
-	orElse(&o.SlotWait, DefaultSlotWait)
 	orElse(&o.Linger, DefaultLinger)
 	orElse(&o.Drain, DefaultDrain)
 	orElse(&o.Silence, DefaultSilence)
 	orElse(&o.SnapshotEvery, DefaultSnapshotEvery)
 	orElse(&o.Incarnation, "local")
-	if o.Reserved == 0 {
-		o.Reserved = o.Slots / 8
-	}
-	o.Reserved = max(min(o.Reserved, o.Slots-1), 0)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -214,7 +199,7 @@ func New(o *Options) *System {
 		// saves two of four changes of goroutine per commit.
 		actor.WithDispatcher(actor.NewSynchronizedDispatcher(throughput)),
 	}
-	s.executions.init(s.o.Slots, s.o.Reserved)
+	s.executions.init(s.o.Slots)
 	s.drain.init()
 	if s.o.Runtime != nil {
 		if s.o.Runtime.Store == nil {

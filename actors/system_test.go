@@ -144,8 +144,8 @@ func TestAcceptExecutes(t *testing.T) {
 		if a, err := sys.Accept(t.Context(), task("r2", k)); err != nil || a != actors.Queued {
 			t.Errorf("a second run of the session: %q, %v", a, err)
 		}
-		if sys.Running() != 1 || sys.FreeHeld() != 3 {
-			t.Errorf("%d runs execute, %d slots are free", sys.Running(), sys.FreeHeld())
+		if sys.Running() != 1 || sys.Free() != 3 {
+			t.Errorf("%d runs execute, %d slots are free", sys.Running(), sys.Free())
 		}
 		close(w.hold["step1"])
 		synctest.Wait()
@@ -166,8 +166,8 @@ func TestAcceptExecutes(t *testing.T) {
 		if want := []string{"n1 step0", "n1 step1", "n1 step0", "n1 step1"}; !slices.Equal(w.done(), want) {
 			t.Errorf("executed %q", w.done())
 		}
-		if sys.Running() != 0 || sys.FreeHeld() != 4 {
-			t.Errorf("%d runs execute, %d slots are free", sys.Running(), sys.FreeHeld())
+		if sys.Running() != 0 || sys.Free() != 4 {
+			t.Errorf("%d runs execute, %d slots are free", sys.Running(), sys.Free())
 		}
 	})
 }
@@ -189,37 +189,21 @@ func TestAcceptRefuses(t *testing.T) {
 func TestSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, w := &faults{}, holding("step0")
-		sys := host(t, log, w, actors.Options{Slots: 3, Reserved: 1, SlotWait: time.Second})
+		sys := host(t, log, w, actors.Options{Slots: 2})
 		for i := range 2 {
 			accepted(t, sys, task(fmt.Sprint("r", i), key(fmt.Sprint("s", i))))
 		}
 		before := time.Now()
-		if _, err := sys.Accept(t.Context(), task("r2", key("s2"))); !errors.Is(err, run.ErrBusy) || time.Since(before) != time.Second {
-			t.Errorf("a third new run: %v after %v", err, time.Since(before))
+		if _, err := sys.Accept(t.Context(), task("r2", key("s2"))); !errors.Is(err, run.ErrBusy) || time.Since(before) != 0 {
+			t.Errorf("a third run: %v after %v", err, time.Since(before))
 		}
 		if n := log.count(); n != 2 {
 			t.Errorf("%d commits: a refused task must leave none", n)
 		}
-		// A run that a log holds may take the reserved slot.
-		other := start(t, log, actors.Options{Incarnation: "elsewhere"}).Store()
-		g := claim(t, other, task("r3", key("s3")))
-		release, err := run.NewEvent(run.KindReleased, run.Released{Attempt: g.Attempt, Reason: "test", Run: "r3", Workflow: "w"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := other.Commit(t.Context(), run.Batch{Session: key("s3"), Run: "r3", Attempt: g.Attempt, Events: []session.Event{release}}); err != nil {
-			t.Fatal(err)
-		}
-		if a, err := sys.Accept(t.Context(), run.Task{ID: "r3", Workflow: "w", Session: key("s3"), Resume: true}); err != nil || a != actors.Committed {
-			t.Errorf("a run that a log holds: %q, %v", a, err)
-		}
-		if sys.Free() != 0 || sys.FreeHeld() != 0 {
-			t.Errorf("%d and %d slots are free", sys.Free(), sys.FreeHeld())
-		}
 		close(w.hold["step0"])
 		synctest.Wait()
-		if sys.Free() != 2 || sys.FreeHeld() != 3 {
-			t.Errorf("at the end %d and %d slots are free", sys.Free(), sys.FreeHeld())
+		if sys.Free() != 2 {
+			t.Errorf("at the end %d slots are free", sys.Free())
 		}
 	})
 }
@@ -372,4 +356,33 @@ func TestRunIsTakenUpAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRunIsTakenUpAfterRefusals: what refuses a run here may end, such as that
+// another node offers the revision that the run asks for. Until then no node
+// offers the run, because this one lives, so it goes on asking.
+func TestRunIsTakenUpAfterRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, w := &faults{}, &work{}
+		var elsewhere atomic.Bool
+		log.append = func(n int, _ session.Commit) error {
+			if n == 2 {
+				elsewhere.Store(true)
+				time.AfterFunc(time.Hour, func() { elsewhere.Store(false) })
+				return fmt.Errorf("the log is away: %w", session.ErrUnavailable)
+			}
+			return nil
+		}
+		sys := host(t, log, w, actors.Options{Runtime: &flow.Runtime{
+			Offered: func(context.Context, string, string) bool { return elsewhere.Load() },
+		}})
+		k := key("s1")
+		asked := task("r1", k)
+		asked.Revision = "2"
+		accepted(t, sys, asked)
+		time.Sleep(time.Hour + time.Minute)
+		if r := state(t, log, k, "r1"); r.State != run.Succeeded {
+			t.Errorf("the run is %q", r.State)
+		}
+	})
 }

@@ -82,9 +82,9 @@ func (s *System) begin(ctx context.Context, t run.Task, release func()) (Answer,
 
 func (s *System) claim(ctx context.Context, t run.Task, release func()) (Answer, error) {
 	if release == nil {
-		var err error
-		if release, err = s.executions.slot(ctx, s.o.SlotWait, t.Resume); err != nil {
-			return "", err
+		var ok bool
+		if release, ok = s.executions.now(); !ok {
+			return "", fmt.Errorf("%w: all %d slots are taken; retry when a run has ended", run.ErrBusy, cap(s.executions.slots))
 		}
 	}
 	ex, err := s.claimed(ctx, t)
@@ -214,17 +214,16 @@ const (
 	// grow from takeUpPause to takeUpMost.
 	takeUpPause = 250 * time.Millisecond
 	takeUpMost  = 10 * time.Second
-	// takeUps is how often it is offered to be refused.
-	takeUps = 6
 )
 
-// takeUp offers a run to this System until a log says how it stands, a drain
-// begins, or it is refused. Nobody else offers it as long as this incarnation
-// lives, so that the log may be away, or full, for hours. If it is in doubt
+// takeUp offers a run to this System until a log says how it stands or a drain
+// begins. No relay offers it as long as this incarnation lives, so a refusal ends
+// nothing: what causes it, such as a log that is away or full, or another node
+// that offers the run's revision, may last for hours. If it is in doubt
 // whether the run was claimed where it lingered, that is settled first.
 func (s *System) takeUp(t run.Task, doubt bool) {
 	pause := takeUpPause
-	for refused := 0; refused < takeUps; pause = min(2*pause, takeUpMost) {
+	for ; ; pause = min(2*pause, takeUpMost) {
 		select {
 		case <-time.After(pause):
 		case <-s.drain.begun:
@@ -238,11 +237,8 @@ func (s *System) takeUp(t run.Task, doubt bool) {
 			doubt = false
 			_, err = s.Accept(context.Background(), t)
 		}
-		if err == nil || errors.Is(err, run.ErrShutdown) {
+		if err == nil || errors.Is(err, run.ErrShutdown) || errors.Is(err, run.ErrUnknownRun) {
 			return
-		}
-		if decided(err) && !errors.Is(err, run.ErrBusy) {
-			refused++
 		}
 		s.log.Warn("a run could not be taken up again", "run", string(t.ID), "session", t.Session.String(), "err", err)
 	}

@@ -71,7 +71,7 @@ func startNode(ctx context.Context) (url string, stop func(), err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	values, index := run.NewValues(conn.Log()), conn.NewIndex()
+	values := run.NewValues(conn.Log())
 	offered := &flow.Registry{}
 	if err := offered.Register(flow.Registration{Name: "agent", Revision: "1", NewFor: answer}); err != nil {
 		return "", nil, err
@@ -96,28 +96,27 @@ func startNode(ctx context.Context) (url string, stop func(), err error) {
 		end()
 		return "", nil, err
 	}
-	relay := conn.StartRelay(serving, &natsbus.RelayOptions{Incarnation: "example"}) // before questions are answered
-	queries, err := conn.ServeQueries(serving, &natsbus.Queries{Index: index, Values: values})
+	relay := conn.StartRelay(serving, &natsbus.RelayOptions{Incarnation: "example", Signal: sys.Signal}) // before questions are answered
+	queries, err := conn.ServeQueries(serving, &natsbus.Queries{Values: values})
 	if err != nil {
 		end()
 		return "", nil, err
 	}
 	var work sync.WaitGroup
-	work.Go(func() { _ = index.Run(serving) })
 	work.Go(func() {
 		_ = conn.PullTasks(serving, &natsbus.Intake{
-			Slots: sys.Free, Signal: sys.Signal,
+			Signal: sys.Signal, Enqueue: sys.Enqueue,
 			Offers: func(name string) (string, bool) { g, ok := offered.Lookup(name); return g.Revision, ok },
 			Accept: func(ctx context.Context, t run.Task) error { _, err := sys.Accept(ctx, t); return err },
 		})
 	})
 	work.Go(func() {
-		_ = conn.PullWork(serving, natsbus.DefaultPool, sys.FreeHeld, func(ctx context.Context, w run.Work) error {
-			if w.Signal != nil {
-				return sys.Signal(ctx, *w.Signal)
-			}
-			_, err := sys.Accept(ctx, *w.Task)
-			return err
+		_ = conn.ServeRuns(serving, &natsbus.Host{
+			Incarnation: "example", Pool: natsbus.DefaultPool, Free: sys.Free, Freed: sys.Freed(),
+			Take: func(ctx context.Context, t run.Task) (natsbus.Answer, error) {
+				a, err := sys.Dispatched(ctx, t)
+				return natsbus.Answer(a), err
+			},
 		})
 	})
 	return srv.URL(), func() {

@@ -72,9 +72,9 @@ func (c *Client) Run(ctx context.Context, id run.ID) (messages.RunInfo, error) {
 	return query[messages.RunInfo](ctx, c, messages.QueryRun, messages.Query{Run: id})
 }
 
-// TaskWaits reports whether a task of this id waits to be taken by a node. All
-// tasks that wait are looked through, which takes up to a second for a thousand.
-// Nodes of former releases say no.
+// TaskWaits reports whether a task of this id waits to be taken by a node:
+// run.ErrBusy while too many wait to look through them. Nodes of former releases say
+// no.
 func (c *Client) TaskWaits(ctx context.Context, id run.ID) (bool, error) {
 	r, err := query[messages.RunInfo](ctx, c, messages.QueryRun, messages.Query{Run: id, All: true})
 	if errors.Is(err, run.ErrUnknownRun) {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -383,7 +384,8 @@ func TestStoreOnSmallDisk(t *testing.T) {
 	run().want(t, 0, "echo: x")
 }
 
-// TestNATSNotReachable: commands and nodes name the address and what to do.
+// TestNATSNotReachable: commands name the address and what to do; a node says what it
+// waits for, and ends well when it is told to.
 func TestNATSNotReachable(t *testing.T) {
 	d := newDesk(t)
 	url := fmt.Sprintf("nats://127.0.0.1:%d", natstest.FreePort(t))
@@ -400,7 +402,10 @@ func TestNATSNotReachable(t *testing.T) {
 	}
 	nodeBinary := filepath.Join(t.TempDir(), "node")
 	command(t, ".", os.Environ(), "go", "build", "-o", nodeBinary, "../cmd/node")
-	d.typed(nodeBinary+" -nats "+url).want(t, 5, url)
+	j := d.begin(exec.Command(nodeBinary, "-nats", url))
+	j.until("reason to wait", func() bool { return strings.Contains(j.stderr.String(), "waiting for the NATS servers") })
+	j.signal(syscall.SIGTERM)
+	j.wait().want(t, 0, url)
 }
 
 // TestBelowDurability: a node that is to promise fsync does not work on

@@ -257,7 +257,7 @@ func (w *world) empty(ctx context.Context) {
 	w.t.Helper()
 	_, js := operatorOf(w.t, w.f)
 	began, told := time.Now(), false
-	for _, name := range []string{"TASKS", "WORK"} {
+	for _, name := range []string{"TASKS"} {
 		for {
 			s, err := stream(ctx, js, name)
 			if err != nil {

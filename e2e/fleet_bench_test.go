@@ -26,11 +26,13 @@ func BenchmarkFleet(b *testing.B) {
 		measure func(b *testing.B, t *table)
 	}{
 		{"continuation/kill", benchKill},
+		{"continuation/restart", benchRestart},
 		{"continuation/freeze", benchFreeze},
 		{"scaling", benchScaling},
 		{"fanout", benchFanOut},
 		{"commits", benchCommits},
 		{"dispatch", benchDispatch},
+		{"pools", benchPools},
 		{"waiting", benchWaiting},
 	} {
 		b.Run(row.name, func(b *testing.B) {

@@ -49,7 +49,7 @@ func TestDeposedLeader(t *testing.T) {
 	}
 	// Without snapshots, whose stream another server may lead.
 	log := struct{ session.Log }{there.Log()}
-	answers, err := there.ServeQueries(ctx, &natsbus.Queries{Index: there.NewIndex(), Values: run.NewValues(log)})
+	answers, err := there.ServeQueries(ctx, &natsbus.Queries{Values: run.NewValues(log)})
 	if err != nil {
 		w.fatal(err)
 	}

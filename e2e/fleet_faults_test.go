@@ -313,11 +313,12 @@ func (n *nemesis) killTool(ctx context.Context, random *rand.Rand) error {
 	return n.kill(ctx, between(random, 0, 3*time.Second), one(random, n.w.f.Others()))
 }
 
-// purgeWork removes all derived work, as the loss of a stream in memory does.
-func (n *nemesis) purgeWork(ctx context.Context, _ *rand.Rand) error {
+// purgeSnap removes the snapshots of sessions and what the relays have stored of
+// their open sets: all of it follows from the logs.
+func (n *nemesis) purgeSnap(ctx context.Context, _ *rand.Rand) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	s, err := n.js.Stream(ctx, "WORK")
+	s, err := n.js.Stream(ctx, "SNAP")
 	if err == nil {
 		err = s.Purge(ctx)
 	}
@@ -335,7 +336,7 @@ func (n *nemesis) away(err error) bool {
 		errors.As(err, &api) && api.Code >= 500
 }
 
-// see keeps some of the work that is published.
+// see keeps some of the dispatches that relays send.
 func (n *nemesis) see(m *nats.Msg) {
 	if m.Header.Get(again) != "" {
 		return
@@ -354,11 +355,15 @@ func (n *nemesis) see(m *nats.Msg) {
 // again marks what the nemesis publishes.
 const again = "Again"
 
-func (n *nemesis) repeatWork(_ context.Context, random *rand.Rand) error {
+// repeatDispatches sends old dispatches again, some of them to other nodes.
+func (n *nemesis) repeatDispatches(_ context.Context, random *rand.Rand) error {
 	n.mu.Lock()
 	var old []*nats.Msg
 	for range min(20, len(n.work)) {
-		old = append(old, n.work[random.IntN(len(n.work))])
+		m := *n.work[random.IntN(len(n.work))]
+		m.Subject = n.work[random.IntN(len(n.work))].Subject
+		m.Reply = nats.NewInbox()
+		old = append(old, &m)
 	}
 	n.mu.Unlock()
 	for _, m := range old {

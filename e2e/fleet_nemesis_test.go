@@ -70,8 +70,8 @@ var (
 	}
 	softFaults = []fault{
 		{"sick model", 4, (*nemesis).sicken},
-		{"purge of the derived work", 2, (*nemesis).purgeWork},
-		{"late and duplicate deliveries of work", 3, (*nemesis).repeatWork},
+		{"loss of the stored open sets and snapshots", 2, (*nemesis).purgeSnap},
+		{"late and duplicate dispatches", 3, (*nemesis).repeatDispatches},
 		{"old tasks submitted again", 2, (*nemesis).repeatTasks},
 		{"runs of a node stand still", 3, (*nemesis).stallRuns},
 		{"kill -9 of the program of a tool", 1, (*nemesis).killTool},
@@ -94,7 +94,7 @@ func newNemesis(w *world) *nemesis {
 		n.js, err = jetstream.New(n.nc)
 	}
 	if err == nil {
-		_, err = n.nc.Subscribe("rath.work.>", n.see)
+		_, err = n.nc.Subscribe("rath.node.*.dispatch", n.see)
 	}
 	if err != nil {
 		w.fatal(err)
@@ -263,7 +263,9 @@ var guards = map[string]string{
 	"append_cas":           audit.OneWriter,
 	"attempt_fence":        audit.OneWriter,
 	"claim_before_read":    audit.ReadClaim,
+	"dispatch_seen":        audit.OneWriter,
 	"intent_expiry":        audit.NoRepeat,
+	"openset_tail":         audit.Results,
 	"persist_before_reply": audit.Acknowledged,
 	"wake_numbers":         audit.Waits,
 }

@@ -45,10 +45,10 @@ func TestFleetRights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	allowed := map[string]bool{messages.StreamWork: true, "KV_" + messages.BucketNode: true}
+	allowed := map[string]bool{"KV_" + messages.BucketNode: true}
 	denied := int64(0)
 	for _, name := range []string{
-		messages.StreamWork, "KV_" + messages.BucketNode, messages.EventStream(1, 0), messages.EventStream(1, 63), messages.StreamTasks,
+		"KV_" + messages.BucketNode, messages.EventStream(1, 0), messages.EventStream(1, 63), messages.StreamTasks,
 		messages.StreamSnap, messages.StreamLineage, messages.StreamResult, messages.StreamDLQ, messages.StreamBlob,
 		"KV_" + messages.BucketRegistry, "KV_" + messages.BucketAlias,
 	} {

@@ -36,6 +36,7 @@ type world struct {
 	f      *fleet.Fleet
 	model  *modelHost
 	load   *clients
+	tail   *tailer
 	random *rand.Rand
 	// again is the command that repeats what happens here.
 	again string
@@ -133,6 +134,14 @@ func newWorld(t *testing.T, seed uint64, s shape) *world {
 			t.Error(err)
 		}
 	})
+	if w.tail, err = followLineage(ctx, w.f.URLs(0)); err != nil {
+		w.fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.tail.close(); err != nil {
+			t.Errorf("the tail ended: %v", err)
+		}
+	})
 	return w
 }
 
@@ -202,6 +211,7 @@ func (w *world) work(length time.Duration, atOnce int, f func(ctx context.Contex
 	w.stored(finish)
 	w.transcripts(finish)
 	w.audit(finish)
+	w.observed(finish)
 }
 
 // busy lets clients work until ctx ends, and people answer them.

@@ -99,19 +99,25 @@ type disk struct {
 
 func newDisk(t *testing.T) *disk {
 	t.Helper()
+	return newDiskOf(t, 2<<30)
+}
+
+// newDiskOf makes one of a size, of which nothing is reserved for root.
+func newDiskOf(t *testing.T, size int64) *disk {
+	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Fatal("cutting the power of a file system needs root")
+		t.Fatal("a file system of a test's own needs root")
 	}
 	dir := t.TempDir()
 	d := &disk{t: t, image: filepath.Join(dir, "disk.img"), mount: filepath.Join(dir, "mnt")}
 	f, err := os.Create(d.image)
 	if err == nil {
-		err = errors.Join(f.Truncate(2<<30), f.Close(), os.Mkdir(d.mount, 0o755))
+		err = errors.Join(f.Truncate(size), f.Close(), os.Mkdir(d.mount, 0o755))
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.run("mkfs.ext4", "-q", "-F", d.image)
+	d.run("mkfs.ext4", "-q", "-F", "-m", "0", d.image)
 	d.up()
 	t.Cleanup(func() { _ = unix.Unmount(d.mount, 0) })
 	return d

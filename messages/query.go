@@ -37,14 +37,14 @@ type Query struct {
 	Where string `json:"where,omitempty"`
 	// Limit bounds the rows of a page; zero is the server's own limit.
 	Limit int `json:"limit,omitempty"`
-	// After is where the page begins: a chunk index, a LINEAGE sequence, or
-	// how many of the newest runs to leave out.
+	// After is where the page begins: the Next of the page before, zero for the first.
+	// For lineage it is a sequence of LINEAGE, for session a chunk index.
 	After uint64 `json:"after,omitempty"`
 	// Format of graph: "text", "mermaid" or "svg" adds the picture.
 	Format string `json:"format,omitempty"`
 	// All asks of graph for every record, not the story alone, and of run also for a
-	// task that waits to be taken: it is queued and has no session. That takes longer
-	// the more tasks wait.
+	// task that waits to be taken: it is queued and has no session. It is busy while
+	// too many wait to look through them.
 	All bool `json:"all,omitempty"`
 }
 
@@ -161,7 +161,8 @@ type Review struct {
 }
 
 // Runs is a page of runs, the newest first. Next is the After of the next
-// page, zero at the end. Waiting is how many tasks of the tenant no node has taken
+// page, zero at the end: a page may have few runs, or none, and not be the last one.
+// Waiting is how many tasks of the tenant no node has taken
 // yet, which makes them no runs; the first page tells it.
 type Runs struct {
 	Runs    []RunInfo `json:"runs"`
@@ -276,9 +277,7 @@ type Node struct {
 	Name        string   `json:"name"`
 	Pools       []string `json:"pools,omitempty"`
 	Slots       int      `json:"slots"`
-	// Reserved are the slots that only runs may take which a log holds already.
-	Reserved int `json:"reserved,omitempty"`
-	// Free is how many new runs could begin now.
+	// Free is how many runs could begin now.
 	Free    int    `json:"free"`
 	Version string `json:"version,omitempty"`
 	// PID is its process on its machine.
@@ -300,7 +299,7 @@ type Node struct {
 	Offers  []string `json:"offers,omitempty"`
 	Started int64    `json:"started_ms"`
 	// Full are the streams that do not take everything any more: those of events, and
-	// what else every run needs.
+	// what else every run needs. FullDisk stands for the disk of all of them.
 	Full []StreamFill `json:"full,omitempty"`
 }
 
@@ -309,15 +308,21 @@ const (
 	RoomAll  = "all"
 	RoomOpen = "open_runs" // no new runs
 	RoomEnds = "ends"      // no steps: runs only end, or are cancelled and answered
+	RoomNone = "nothing"
 )
+
+// FullDisk is the name of a StreamFill that is about the disk of the store.
+const FullDisk = "disk"
 
 // StreamFill is how full a stream is.
 type StreamFill struct {
 	Stream   string `json:"stream"`
 	Bytes    uint64 `json:"bytes"`
 	MaxBytes uint64 `json:"max_bytes"`
-	// Room is RoomAll, RoomOpen or RoomEnds.
+	// Room is RoomAll, RoomOpen, RoomEnds or RoomNone.
 	Room string `json:"room"`
+	// Reason says why nothing is stored, where not only room is missing.
+	Reason string `json:"reason,omitempty"`
 }
 
 // Nodes are the nodes that live, sorted by name.

@@ -122,8 +122,11 @@ func full() map[string]any {
 	}
 	workflow := messages.Workflow{Name: "fix", Description: "d", Revision: "r1", Pool: "default", Class: messages.ClassBatch, Input: json.RawMessage(`{"type":"object"}`)}
 	node := messages.Node{
-		Incarnation: "node-a-1", Name: "node-a", Pools: []string{"default"}, Slots: 4, Reserved: 1, Free: 3, Version: "v1", PID: 7, Isolation: "landlock", Durability: "fsync",
-		Full:     []messages.StreamFill{{Stream: "EV_1_0", Bytes: 9, MaxBytes: 10, Room: messages.RoomOpen}},
+		Incarnation: "node-a-1", Name: "node-a", Pools: []string{"default"}, Slots: 4, Free: 3, Version: "v1", PID: 7, Isolation: "landlock", Durability: "fsync",
+		Full: []messages.StreamFill{
+			{Stream: "EV_1_0", Bytes: 9, MaxBytes: 10, Room: messages.RoomOpen},
+			{Stream: messages.FullDisk, Bytes: 10, MaxBytes: 10, Room: messages.RoomNone, Reason: "no space left on device"},
+		},
 		Draining: true, Gossip: "10.0.0.1:7946", Dead: true, Silent: 1, Offers: []string{"fix@r1"}, Started: 1,
 	}
 	event := fullRecord()
@@ -169,7 +172,7 @@ func full() map[string]any {
 		"letter-end.v1": messages.LetterEnd{Schema: 1, At: 1, End: messages.LetterRetried, By: "b", Reason: "r", Run: "r1-r1", TimeMS: 1},
 		"work.v1": messages.Work{
 			Tenant: "acme", Session: "s1", Run: "r1", Workflow: "fix", Revision: "r1", Cancel: &run.CancelRequested{By: "b", Close: "cancelled", Reason: "r", Run: "r1"},
-			Received: fullReceived(), Close: &run.Disposal{Reason: "r", Session: "s2", State: session.ClosedCancelled}, Tick: true, Woken: true,
+			Received: fullReceived(), Close: &run.Disposal{Reason: "r", Session: "s2", State: session.ClosedCancelled}, Tick: true,
 			Quarantine: &run.Quarantined{By: "b", ID: "i", Next: &run.Offer{Revision: "r1", Run: "r2", Workflow: "fix"}, Reason: "r", Released: true},
 			Rebudget:   &run.Rebudgeted{Budget: run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, By: "b", Reason: "r", Run: "r1"}, Late: new(fullDone(run.StepTool)),
 			Branch:  fullBranch(),

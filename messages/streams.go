@@ -7,7 +7,6 @@ import "strconv"
 const (
 	StreamSnap     = "SNAP"
 	StreamTasks    = "TASKS"
-	StreamWork     = "WORK"
 	StreamLineage  = "LINEAGE"
 	StreamResult   = "RESULT"
 	StreamDLQ      = "DLQ"

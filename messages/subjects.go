@@ -17,7 +17,6 @@ const (
 	ControlPrefix    = "rath.ctl."
 	QueryPrefix      = "rath.query."
 	NodePrefix       = "rath.node."
-	WorkPrefix       = "rath.work."
 	ToolPrefix       = "rath.tool."
 	DeadLetterPrefix = "rath.dlq."
 )
@@ -140,21 +139,6 @@ func ParseQuerySubject(subject string) (t session.Tenant, verb string, ok bool) 
 
 // ToolSubject is where a tool of another process is called.
 func ToolSubject(t session.Tenant, name string) string { return ToolPrefix + string(t) + "." + name }
-
-// WorkSubject is where runs of a session wait for a pool, by the class of their
-// workflow: ClassInteractive or ClassBatch.
-func WorkSubject(pool, class string, k session.Key) string {
-	return WorkPrefix + pool + "." + class + "." + string(k.Tenant) + "." + string(k.ID)
-}
-
-// SignalPool stands in the place of a pool in the subjects of signals, which
-// every node takes: no pool has this name.
-const SignalPool = "signals"
-
-// SignalSubject is where signals for a session wait for any node.
-func SignalSubject(k session.Key) string {
-	return WorkPrefix + SignalPool + "." + string(k.Tenant) + "." + string(k.ID)
-}
 
 // letterOf stands before the part of a dead letter's subject that names the task.
 const letterOf = "task"

@@ -31,9 +31,8 @@ type Work struct {
 	Input string `json:"input,omitempty"`
 	// Branch is set for the task of a fan-out's branch.
 	Branch *run.Branch `json:"branch,omitempty"`
-	// Woken asks the node that wrote the session last whether it takes up the
-	// run, at once, before it claims it.
-	Woken bool `json:"woken,omitempty"`
+	// Seen is what a relay knew of the run that it dispatches.
+	Seen *run.Seen `json:"seen,omitempty"`
 }
 
 // WorkOf returns what travels of work.
@@ -49,7 +48,7 @@ func WorkOf(w run.Work) Work {
 		return Work{}
 	}
 	t := w.Task
-	out := Work{Tenant: t.Session.Tenant, Session: t.Session.ID, Run: t.ID, Workflow: t.Workflow, Revision: t.Revision, Woken: w.Woken}
+	out := Work{Tenant: t.Session.Tenant, Session: t.Session.ID, Run: t.ID, Workflow: t.Workflow, Revision: t.Revision, Seen: t.Seen}
 	if !t.Resume {
 		out.Task, out.Input, out.Branch = taskOf(*t), string(t.Input), t.Branch
 	}
@@ -83,6 +82,11 @@ func DecodeWork(data []byte) (run.Work, error) {
 	if err != nil {
 		return run.Work{}, err
 	}
+	return w.Decoded()
+}
+
+// Decoded returns the work that travelled, see DecodeWork.
+func (w *Work) Decoded() (run.Work, error) {
 	k := session.Key{Tenant: w.Tenant, ID: w.Session}
 	if err := k.Valid(); err != nil {
 		return run.Work{}, fmt.Errorf("work: %w: %w", run.ErrMalformed, err)
@@ -103,7 +107,7 @@ func DecodeWork(data []byte) (run.Work, error) {
 	if err := session.ValidID("workflow", w.Workflow); err != nil {
 		return run.Work{}, fmt.Errorf("work: %w: %w", run.ErrMalformed, err)
 	}
-	t := run.Task{ID: w.Run, Workflow: w.Workflow, Revision: w.Revision, Session: k, Resume: true}
+	t := run.Task{ID: w.Run, Workflow: w.Workflow, Revision: w.Revision, Session: k, Resume: true, Seen: w.Seen}
 	if w.Task != nil {
 		var err error
 		if t, err = w.Task.Run(w.Tenant, w.Workflow); err != nil {
@@ -114,5 +118,5 @@ func DecodeWork(data []byte) (run.Work, error) {
 			t.Input = json.RawMessage(w.Input)
 		}
 	}
-	return run.Work{Task: &t, Woken: w.Woken && t.Resume}, nil
+	return run.Work{Task: &t}, nil
 }

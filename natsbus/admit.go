@@ -23,6 +23,9 @@ func (c *Conn) admit(ctx context.Context, k session.Key) error {
 	if err != nil {
 		return err
 	}
+	if err := c.admitsDisk(); err != nil {
+		return err
+	}
 	for _, name := range append([]string{stream}, needed...) {
 		if f := c.rooms.fill(name); f.Room() != RoomAll {
 			return fmt.Errorf("%w: %w: stream %s holds %s; try again later, or %s", run.ErrBusy, errNoRoom, name, f, remedyOf(name))

@@ -1,6 +1,7 @@
 package natsbus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,37 +28,58 @@ func limitOf(q messages.Query) int {
 }
 
 func (a answerer) runs(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
-	if err := a.Index.catchUp(ctx); err != nil {
+	h, err := a.c.history(ctx, t)
+	if err != nil {
 		return nil, err
 	}
-	var where *lineage.Selector
+	o := choice{states: q.States, workflow: q.Workflow, now: time.Now()}
 	if q.Where != "" {
-		var err error
-		if where, err = lineage.ParseSelector(q.Where); err != nil {
+		if o.where, err = lineage.ParseSelector(q.Where); err != nil {
 			return nil, fmt.Errorf("%w: %w", run.ErrMalformed, err) // it was read before
 		}
 	}
-	all := a.Index.graph.Select(t, where, time.Now())
-	if len(q.States) > 0 || q.Workflow != "" {
-		all = slices.DeleteFunc(all, func(r lineage.Run) bool {
-			return q.Workflow != "" && r.Workflow != q.Workflow || len(q.States) > 0 && !slices.Contains(q.States, r.State)
-		})
-	}
 	out := messages.Runs{Runs: []messages.RunInfo{}}
 	if q.After == 0 {
-		var err error
 		if out.Waiting, err = a.c.untaken(ctx, t); err != nil {
 			return nil, err
 		}
 	}
-	from := min(q.After, uint64(len(all)))
-	rows := all[from:]
-	if n := limitOf(q); len(rows) > n {
-		rows, out.Next = rows[:n], from+uint64(n)
+	var rows []listed
+	if top, _ := o.where.Under(); top != "" {
+		if rows, err = h.below(ctx, top, o); err != nil {
+			return nil, err
+		}
+		rows = rows[min(q.After, uint64(len(rows))):]
+		for i := range rows {
+			rows[i].at = q.After + uint64(i)
+		}
+		if n := limitOf(q); len(rows) > n {
+			rows, out.Next = rows[:n], rows[n].at
+		}
+	} else {
+		if rows, out.Next, err = h.runs(ctx, q.After, limitOf(q), o); err != nil {
+			return nil, err
+		}
+		for i := range rows {
+			rows[i].at++ // before which to go on
+		}
 	}
-	for _, r := range rows {
-		out.Runs = append(out.Runs, a.info(r))
+	room := pageRoom
+	for i := range rows {
+		info := infoOf(rows[i].graph, rows[i].Run)
+		data, err := messages.Encode(info)
+		if err != nil {
+			return nil, err
+		}
+		if room -= len(data); room < 0 && i > 0 {
+			out.Next = rows[i].at
+			break
+		}
+		out.Runs = append(out.Runs, info)
 	}
+	slices.SortStableFunc(out.Runs, func(a, b messages.RunInfo) int {
+		return cmp.Or(cmp.Compare(b.Submitted, a.Submitted), cmp.Compare(b.Run, a.Run))
+	})
 	return out, nil
 }
 
@@ -83,13 +105,13 @@ func (c *Conn) untaken(ctx context.Context, t session.Tenant) (uint64, error) {
 	return min(n, consumer.CachedInfo().NumPending), nil
 }
 
-// info adds to what the graph tells of a run what a person has to decide.
-func (a answerer) info(r lineage.Run) messages.RunInfo {
+// infoOf adds to what the graph tells of a run what a person has to decide.
+func infoOf(g *lineage.Graph, r lineage.Run) messages.RunInfo {
 	out := messages.RunInfoOf(r)
 	if r.State != run.NeedsReview {
 		return out
 	}
-	for _, rec := range a.Index.graph.Records(r.Home) {
+	for _, rec := range g.Records(r.Home) {
 		if rec.Kind == lineage.Review && rec.Run == r.ID {
 			out.Review = &messages.Review{Step: rec.Step, Call: rec.Call, Tool: rec.Tool, Code: rec.Code, Reason: rec.Reason, Revision: rec.Revision}
 		}
@@ -101,19 +123,28 @@ func (a answerer) run(ctx context.Context, t session.Tenant, q messages.Query) (
 	if q.Run == "" {
 		return nil, missing("run", "send the id of a run, or "+messages.Last)
 	}
-	if err := a.Index.catchUp(ctx); err != nil {
+	h, err := a.c.history(ctx, t)
+	if err != nil {
 		return nil, err
 	}
 	if q.Run == messages.Last {
-		r, err := a.Index.graph.LastRun(t)
-		if err != nil {
-			return nil, fmt.Errorf("no run yet: %w", run.ErrUnknownRun)
-		}
-		return a.info(r), nil
+		return h.lastRun(ctx)
 	}
-	r, err := a.Index.graph.Run(t, q.Run)
+	home, err := a.c.runSession(ctx, t, q.Run)
 	if err == nil {
-		return a.info(r), nil
+		var root session.ID
+		if root, err = a.c.rootOf(ctx, home); err == nil {
+			g, err := h.tree(ctx, root)
+			if err != nil {
+				return nil, err
+			}
+			if r, err := g.Run(t, q.Run); err == nil {
+				return infoOf(g, r), nil
+			}
+		}
+	}
+	if err != nil && !errors.Is(err, session.ErrNotFound) && !errors.Is(err, run.ErrUnknownRun) {
+		return nil, err
 	}
 	// Lineage follows the log, and a task that was refused has none.
 	res, err := a.c.Result(ctx, t, q.Run)
@@ -200,20 +231,19 @@ func sizeOf(c messages.Chunk) int {
 }
 
 func (a answerer) graph(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
-	if err := a.Index.catchUp(ctx); err != nil {
+	h, err := a.c.history(ctx, t)
+	if err != nil {
 		return nil, err
 	}
-	g := a.Index.graph
 	if q.Session == "" {
-		roots := g.Roots(t)
-		from := min(q.After, uint64(len(roots)))
-		out := messages.Graph{Roots: roots[from:]}
-		if n := limitOf(q); len(out.Roots) > n {
-			out.Roots, out.Next = out.Roots[:n], from+uint64(n)
-		}
-		return out, nil
+		roots, next, err := h.roots(ctx, q.After, limitOf(q))
+		return messages.Graph{Roots: roots, Next: next}, err
 	}
-	root, err := a.rootOf(ctx, t, q.Session)
+	root, err := a.rootNamed(ctx, t, q.Session)
+	if err != nil {
+		return nil, err
+	}
+	g, err := h.tree(ctx, root.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -230,12 +260,11 @@ func (a answerer) graph(ctx context.Context, t session.Tenant, q messages.Query)
 	for _, s := range rows {
 		out.Tree = append(out.Tree, messages.BranchOf(s))
 	}
-	out.Picture, err = a.picture(root, q)
+	out.Picture, err = picture(g, root, q)
 	return out, err
 }
 
-func (a answerer) picture(root session.Key, q messages.Query) (string, error) {
-	g := a.Index.graph
+func picture(g *lineage.Graph, root session.Key, q messages.Query) (string, error) {
 	switch q.Format {
 	case "":
 		return "", nil
@@ -252,8 +281,8 @@ func (a answerer) picture(root session.Key, q messages.Query) (string, error) {
 	return p.Mermaid(), nil
 }
 
-// rootOf finds the root of the tree that a session, by name or id, is in.
-func (a answerer) rootOf(ctx context.Context, t session.Tenant, name string) (session.Key, error) {
+// rootNamed finds the root of the tree that a session, by name or id, is in.
+func (a answerer) rootNamed(ctx context.Context, t session.Tenant, name string) (session.Key, error) {
 	ref, err := session.ParseRef(t, name)
 	if err != nil {
 		return session.Key{}, err
@@ -261,11 +290,8 @@ func (a answerer) rootOf(ctx context.Context, t session.Tenant, name string) (se
 	if ref.ID, err = a.c.resolveSession(ctx, t, string(ref.ID), false); err != nil {
 		return session.Key{}, err
 	}
-	s, err := a.Index.graph.Session(ref.Key)
-	if err != nil {
-		return session.Key{}, fmt.Errorf("session %s: %w", name, session.ErrNotFound)
-	}
-	return session.Key{Tenant: t, ID: s.Root}, nil
+	root, err := a.c.rootOf(ctx, ref.Key)
+	return session.Key{Tenant: t, ID: root}, err
 }
 
 // lineage reads a page of the stream itself, so that a reader who goes on from
@@ -273,11 +299,11 @@ func (a answerer) rootOf(ctx context.Context, t session.Tenant, name string) (se
 func (a answerer) lineage(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
 	var root session.Key
 	if q.Session != "" {
-		if err := a.Index.catchUp(ctx); err != nil {
+		var err error
+		if root, err = a.rootNamed(ctx, t, q.Session); err != nil {
 			return nil, err
 		}
-		var err error
-		if root, err = a.rootOf(ctx, t, q.Session); err != nil {
+		if err = a.c.caughtUp(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -286,26 +312,20 @@ func (a answerer) lineage(ctx context.Context, t session.Tenant, q messages.Quer
 		return nil, err
 	}
 	out := messages.Lineage{Records: []messages.LineageRecord{}, Next: q.After, Last: end}
-	room, full := pageRoom, false
-	for !full && out.Next < end {
-		from := out.Next
-		for m, err := range a.c.directPage(ctx, StreamLineage, lineageFilter(t, root.ID), from+1) {
-			if err != nil {
-				return nil, err
-			}
-			if room -= len(m.Data) + 32; len(out.Records) > 0 && (room < 0 || len(out.Records) >= limitOf(q)) {
-				full = true
-				break
-			}
-			out.Next = m.Seq
-			if r, err := lineage.Decode(m.Data); err == nil {
-				out.Records = append(out.Records, messages.LineageRecord{At: m.Seq, Record: r})
-			}
+	room := pageRoom
+	for m, err := range a.c.upTo(ctx, StreamLineage, lineageFilter(t, root.ID), q.After, end) {
+		if err != nil {
+			return nil, err
 		}
-		if out.Next == from {
-			out.Next = end // nothing of this tree up to there
+		if room -= len(m.Data) + 32; len(out.Records) > 0 && (room < 0 || len(out.Records) >= limitOf(q)) {
+			return out, nil
+		}
+		out.Next = m.Seq
+		if r, err := lineage.Decode(m.Data); err == nil {
+			out.Records = append(out.Records, messages.LineageRecord{At: m.Seq, Record: r})
 		}
 	}
+	out.Next = max(out.Next, end) // nothing more up to there
 	return out, nil
 }
 

@@ -42,8 +42,10 @@ func (c copies) takes(m stored) bool {
 	return restoredOf(m) == 0 || c == allCopies || c == freshCopies && m.Header.Get(headerFresh) != ""
 }
 
-// chainSize bounds the positions of one generation.
-const chainSize = 32 << 10
+// chainSize bounds the positions of one generation: as many sessions may be written
+// at the same time before a position is read from the stream again, which takes one
+// request.
+const chainSize = 4 << 10
 
 // refused marks a log that holds a commit of a later release: nobody can say
 // what follows it.
@@ -78,7 +80,7 @@ func (h *chain) next(ctx context.Context, m stored) (e session.Entry, ok bool, e
 	case at == refused:
 		return e, false, nil
 	case known:
-		e, err = successor(k, at, m)
+		e, err = h.successor(k, at, m)
 	default:
 		e, at, err = h.find(ctx, k, m)
 	}
@@ -131,7 +133,7 @@ func (h *chain) fillThere(ctx context.Context, e *session.Entry) error {
 // find reads a message of a log whose position is not known, and returns the
 // position before it too.
 func (h *chain) find(ctx context.Context, k session.Key, m stored) (session.Entry, session.Position, error) {
-	if e, err := successor(k, session.Position{}, m); err == nil && e.Commit.Seq == 1 && m.Header.Get(headerExpectLast) == "0" {
+	if e, err := h.successor(k, session.Position{}, m); err == nil && e.Commit.Seq == 1 && m.Header.Get(headerExpectLast) == "0" {
 		return e, session.Position{}, nil
 	}
 	if t, ok := tombstoneOf(k, m); ok {
@@ -144,7 +146,7 @@ func (h *chain) find(ctx context.Context, k session.Key, m stored) (session.Entr
 		}
 	}
 	if before, err := h.l.before(ctx, k, h.stream, m); err == nil {
-		if e, err := successor(k, before, m); !errors.Is(err, session.ErrForeign) {
+		if e, err := h.successor(k, before, m); !errors.Is(err, session.ErrForeign) {
 			return e, before, err
 		}
 	} else if !errors.Is(err, session.ErrForeign) && !errors.Is(err, session.ErrTooOld) {
@@ -172,7 +174,7 @@ func (h *chain) find(ctx context.Context, k session.Key, m stored) (session.Entr
 		}
 		before = e.At
 	}
-	e, err := successor(k, before, m)
+	e, err := h.successor(k, before, m)
 	return e, before, err
 }
 
@@ -181,8 +183,8 @@ func (h *chain) first(ctx context.Context, subject string) (stored, error) {
 	return h.l.c.leaderGet(ctx, h.stream, getRequest{Seq: 1, NextBySubject: subject})
 }
 
-func successor(k session.Key, after session.Position, m stored) (session.Entry, error) {
-	c, hash, err := session.Successor(k, after, m.Data)
+func (h *chain) successor(k session.Key, after session.Position, m stored) (session.Entry, error) {
+	c, hash, err := h.l.c.recent.successor(k, after, m.Data)
 	if err != nil {
 		return session.Entry{}, err
 	}

@@ -18,6 +18,7 @@ const (
 	Update Action = "update"
 	Keep   Action = "keep"   // it is as it should be
 	Refuse Action = "refuse" // at least one of its differences is not changed
+	Remove Action = "remove" // no release needs it any more
 )
 
 // What a Change is about.
@@ -70,7 +71,7 @@ func (c *Conn) changes(ctx context.Context, o *Options, e *election, more func(*
 		ch.decide()
 		all = append(all, ch)
 	}
-	for _, q := range queues(o.Pools) {
+	for _, q := range []pullQueue{tasksQueue()} {
 		ch := Change{Kind: KindConsumer, Name: q.stream + "/" + q.durable, Action: Create, About: q.filter, queue: q}
 		if there[q.stream] {
 			consumer, lost, err := c.findQueue(ctx, e, q)
@@ -170,6 +171,8 @@ func (c *Conn) carryOutOnce(ctx context.Context, ch *Change) error {
 		return err
 	case ch.Action == Create:
 		return c.makeStream(ctx, *ch.want)
+	case ch.Action == Remove:
+		return c.removeStream(ctx, ch.want.Name)
 	}
 	cfg := ch.merged()
 	_, err := apiWithin(ctx, c, apiStreamUpdate+cfg.Name, provisionFor, func(ctx context.Context) (jetstream.Stream, error) {

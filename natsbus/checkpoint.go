@@ -56,31 +56,43 @@ func checkpointSubject(name string, generation, partition uint32) string {
 	return fmt.Sprintf("%s_.%s.%d.%d", prefixSnap, name, generation, partition)
 }
 
-// loadCheckpoint reads the newest checkpoint into v; ok is false if there is
-// none that can be read.
-func (c *Conn) loadCheckpoint(ctx context.Context, subject string, v any) (ok bool, err error) {
+// pack compresses what is large, unpack undoes it.
+func pack(data []byte) ([]byte, error) {
+	if len(data) <= zipCheckpoint {
+		return data, nil
+	}
+	return zip(data)
+}
+
+func unpack(data []byte) ([]byte, error) {
+	if !bytes.HasPrefix(data, gzipMagic) {
+		return data, nil
+	}
+	return unzip(data)
+}
+
+// loadCheckpoint reads the newest checkpoint into v, and returns the sequence of
+// its message, zero if there is none. One that cannot be read leaves v as it is.
+func (c *Conn) loadCheckpoint(ctx context.Context, subject string, v any) (revision uint64, err error) {
 	m, err := c.leaderLast(ctx, StreamSnap, subject)
 	switch {
 	case errors.Is(err, errNoMessage):
-		return false, nil
+		return 0, nil
 	case err != nil:
-		return false, fmt.Errorf("natsbus: load checkpoint %s: %w", subject, err)
+		return 0, fmt.Errorf("natsbus: load checkpoint %s: %w", subject, err)
 	}
-	data := m.Data
-	if bytes.HasPrefix(data, gzipMagic) {
-		if data, err = unzip(data); err != nil {
-			return false, nil
-		}
+	if data, err := unpack(m.Data); err == nil {
+		_ = json.Unmarshal(data, v)
 	}
-	return json.Unmarshal(data, v) == nil, nil
+	return m.Seq, nil
 }
 
 // saveCheckpoint stores a checkpoint. Losing one is harmless, so it is tried
 // once.
 func (c *Conn) saveCheckpoint(ctx context.Context, subject string, v any) error {
 	data, err := json.Marshal(v)
-	if err == nil && len(data) > zipCheckpoint {
-		data, err = zip(data)
+	if err == nil {
+		data, err = pack(data)
 	}
 	if err == nil && len(data) > maxCheckpoint {
 		err = fmt.Errorf("%d bytes, at most %d are kept", len(data), maxCheckpoint)

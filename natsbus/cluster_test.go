@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -205,7 +206,7 @@ func TestClusterPlan(t *testing.T) {
 		t.Errorf("a second time: %+v", p.Pending())
 	}
 	o := clusterOptions(cluster, 1)
-	o.Partitions, o.Pools = 0, []string{DefaultPool, RouterPool}
+	o.Partitions = 0
 	node := dial(t, o)
 	if err := node.Verify(ctx); err != nil || node.Partitions() != 2 {
 		t.Errorf("a node finds %d partitions and %v", node.Partitions(), err)
@@ -227,4 +228,43 @@ func TestClusterPlan(t *testing.T) {
 	if err := dial(t, o).Verify(ctx); err != nil {
 		t.Errorf("a node of one replica: %v", err)
 	}
+}
+
+// TestClusterLineage reads lineage, as a tail does, while records are stored: replicas
+// that do not have them yet leave none out.
+func TestClusterLineage(t *testing.T) {
+	ctx := t.Context()
+	cluster := natstest.StartCluster(t, 3)
+	c := dial(t, clusterOptions(cluster, 0))
+	if err := c.Provision(ctx); err != nil {
+		t.Fatal(err)
+	}
+	const records = 2000
+	var wg sync.WaitGroup
+	for i := range 3 {
+		reader := answerer{c: dial(t, clusterOptions(cluster, i))}
+		wg.Go(func() {
+			var q messages.Query
+			for read := 0; read < records; {
+				answer, err := reader.lineage(ctx, session.DefaultTenant, q)
+				if err != nil {
+					t.Errorf("reader %d: %v", i, err)
+					return
+				}
+				page := answer.(messages.Lineage)
+				for _, r := range page.Records {
+					if read++; r.At != uint64(read) {
+						t.Errorf("reader %d gets record %d after %d", i, r.At, read-1)
+						return
+					}
+				}
+				if q.After = page.Next; q.After != uint64(read) {
+					t.Errorf("reader %d goes on after %d, and got %d", i, q.After, read)
+					return
+				}
+			}
+		})
+	}
+	putLineage(t, c, c.HomeOf(session.DefaultTenant, "r1"), 1, records)
+	wg.Wait()
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -74,10 +75,8 @@ func (c *Conn) control(ctx context.Context, m *nats.Msg, apply func(ctx context.
 		s.To = home
 		err = apply(ctx, s)
 	}
-	// A quarantine is about the session, which may not be there yet either.
-	unborn := errors.Is(err, run.ErrUnknownRun) || s.Quarantine != nil && errors.Is(err, session.ErrNotFound)
 	switch {
-	case !unborn:
+	case !unborn(s, err):
 		return "", err
 	case s.Cancel == nil:
 		return "", c.notBegun(ctx, tenant, s, err, apply)
@@ -85,19 +84,31 @@ func (c *Conn) control(ctx context.Context, m *nats.Msg, apply func(ctx context.
 	return c.cancelEarly(ctx, tenant, s, body.Submitted, apply)
 }
 
-// notBegun asks again for what a run has to have begun for, once no task of its
-// id waits: whoever has taken it since the first try has brought it to its log
-// before. Else it tells a run whose task waits, or was refused or cancelled, from
-// one that nobody submitted.
+// unborn reports whether no log holds what a signal is for. A quarantine is about
+// the session, which may not be there yet either.
+func unborn(s run.Signal, err error) bool {
+	return errors.Is(err, run.ErrUnknownRun) || s.Quarantine != nil && errors.Is(err, session.ErrNotFound)
+}
+
+// notBegun asks again for what a run has to have begun for, if it has an entry
+// among the aliases: the node that was given its task may have brought it to its
+// log since the first try. Else it tells a run whose task waits, or was refused or
+// cancelled, from one that nobody submitted.
 func (c *Conn) notBegun(ctx context.Context, tenant session.Tenant, s run.Signal, unknown error, apply func(ctx context.Context, s run.Signal) error) error {
-	waits, err := c.taskWaits(ctx, tenant, s.Run)
-	switch {
-	case err != nil:
-		return err
-	case waits:
-		return fmt.Errorf("run %s: %w: its task waits to be taken by a node; it can be cancelled, and all else asked for once it has begun", s.Run, run.ErrState)
+	have, revision, err := readAlias[runAlias](ctx, c, runAliasSubject(tenant, s.Run))
+	if err == nil && revision == 0 {
+		waits, err := c.taskWaits(ctx, tenant, s.Run)
+		switch {
+		case err != nil:
+			return err
+		case waits:
+			return fmt.Errorf("run %s: %w: its task waits to be taken by a node; it can be cancelled, and all else asked for once it has begun", s.Run, run.ErrState)
+		}
+		have, _, err = readAlias[runAlias](ctx, c, runAliasSubject(tenant, s.Run))
+		if err != nil {
+			return err
+		}
 	}
-	have, _, err := readAlias[runAlias](ctx, c, runAliasSubject(tenant, s.Run))
 	switch {
 	case err != nil:
 		return err
@@ -105,7 +116,10 @@ func (c *Conn) notBegun(ctx context.Context, tenant session.Tenant, s run.Signal
 		return fmt.Errorf("run %s: %w: its task was refused", s.Run, run.ErrState)
 	case have.Session != "":
 		s.To = session.Key{Tenant: tenant, ID: have.Session}
-		return apply(ctx, s)
+		if err := apply(ctx, s); !unborn(s, err) {
+			return err
+		}
+		return fmt.Errorf("run %s: %w: its task waits for its turn; it can be cancelled, and all else asked for once it has begun", s.Run, run.ErrState)
 	case have.Cancelled != nil:
 		return fmt.Errorf("run %s: %w: it was cancelled before it began", s.Run, run.ErrState)
 	}
@@ -137,7 +151,7 @@ func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s run.Sig
 	}
 	for {
 		have, revision, err := readAlias[runAlias](ctx, c, subject)
-		if err == nil && revision == 0 && submitted { // all that wait are read for that
+		if err == nil && revision == 0 && submitted {
 			var waits bool
 			if waits, err = c.taskWaits(ctx, tenant, s.Run); err == nil && !waits {
 				// Whoever has taken it since then has made the entry before.
@@ -184,30 +198,48 @@ func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s run.Sig
 // takes one looks for no note.
 var branchID = regexp.MustCompile(`^[0-9a-f]{20}-[0-9a-z]+-[0-9a-z]+$`)
 
-// lookFor bounds the reading of the tasks of a tenant that wait. A thousand may
-// wait for each workflow, and they are read one by one.
-const lookFor = 10 * time.Second
+const (
+	// lookAt bounds the tasks that are read to find one that no node was given.
+	lookAt = 64
+	// aliasSoon is how soon the node that was given a task has made the run's entry.
+	aliasSoon = 500 * time.Millisecond
+)
 
-// taskWaits reports whether the stream of tasks holds one of this id: nobody has
-// taken it, or a log does not hold it yet. The leader is asked, so that a task
-// that was acknowledged is not missed.
+// taskWaits reports whether a task of this id, for which there was no entry among
+// the aliases, waits in the stream of tasks. A node that is given a task makes the
+// entry before all else, so it is looked for only among those that no node was
+// given: run.ErrBusy if they are many. The caller reads the entry again if none
+// waits: a node that was given the task meanwhile has made it by then, but for one
+// of the tasks for which no stream has room. While there may be such, the answer is
+// run.ErrBusy, too.
 func (c *Conn) taskWaits(ctx context.Context, tenant session.Tenant, id run.ID) (bool, error) {
-	began := time.Now()
-	for from := uint64(1); ; {
+	consumer, err := c.lookQueue(ctx, tasksQueue())
+	if err != nil {
+		return false, err
+	}
+	info := &jetstream.ConsumerInfo{} // no node was ever there
+	if consumer != nil {
+		info = consumer.CachedInfo()
+	}
+	from := info.Delivered.Stream + 1
+	for range lookAt {
 		m, err := c.leaderNext(ctx, StreamTasks, prefixTask+string(tenant)+".>", from)
 		switch {
-		case errors.Is(err, errNoMessage):
+		case errors.Is(err, errNoMessage) && info.NumAckPending == 0:
 			return false, nil
+		case errors.Is(err, errNoMessage) && c.rooms.mayRefuse():
+			return false, fmt.Errorf("run %s: %w: no log holds it, and its task may be one of those that wait for room in a stream; try again later", id, run.ErrBusy)
+		case errors.Is(err, errNoMessage):
+			pause(ctx, aliasSoon)
+			return false, ctx.Err()
 		case err != nil:
 			return false, err
 		case idOf(m.Data) == id:
 			return true, nil
-		case time.Since(began) > lookFor:
-			return false, fmt.Errorf("run %s: %w: no log holds it, and so many tasks wait that %v are too short to look for it among them; try again later",
-				id, run.ErrBusy, lookFor)
 		}
 		from = m.Seq + 1
 	}
+	return false, fmt.Errorf("run %s: %w: no log holds it, and its task may be one of the many that no node has taken; try again later", id, run.ErrBusy)
 }
 
 const (

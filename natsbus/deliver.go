@@ -21,7 +21,6 @@ const (
 	Committed Answer = "committed" // the log holds what was asked for
 	Queued    Answer = "queued"    // the log holds the run, which waits
 	NotMine   Answer = "not_mine"  // the session is not held there
-	Taken     Answer = "taken"     // a woken run has a slot there, and is being claimed
 )
 
 // pingTimeout bounds the question whether an incarnation lives.
@@ -65,8 +64,7 @@ func (c *Conn) Ping(ctx context.Context, incarnation string) bool {
 }
 
 // ServeDeliver answers for this incarnation: handle is given each delivered
-// work; a woken run only while more could be taken from the pool's queue than
-// waits there. The incarnation lives, for others, from now until the service
+// work. The incarnation lives, for others, from now until the service
 // stops.
 func (c *Conn) ServeDeliver(ctx context.Context, incarnation string, handle func(ctx context.Context, w run.Work) (Answer, error)) (*Service, error) {
 	if err := session.ValidID("incarnation", incarnation); err != nil {
@@ -80,7 +78,7 @@ func (c *Conn) ServeDeliver(ctx context.Context, incarnation string, handle func
 		if err != nil {
 			return messages.AnswerOf(err)
 		}
-		a, err := c.delivered(ctx, w, handle)
+		a, err := handle(ctx, w)
 		if err != nil {
 			return messages.AnswerOf(err)
 		}

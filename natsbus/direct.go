@@ -181,6 +181,48 @@ func (c *Conn) directPage(ctx context.Context, stream, subject string, from uint
 	return c.directBatch(ctx, stream, getRequest{Seq: from, NextBySubject: subject, Batch: pageMessages, MaxBytes: pageBytes})
 }
 
+// upTo yields the messages that a filter matches with a sequence above after and of at
+// most end, in order, patiently. The caller has end from the stream's leader. Pages come
+// from any replica; where one has no more, the leader says what comes next. So a replica
+// that lags leaves nothing out.
+func (c *Conn) upTo(ctx context.Context, stream, filter string, after, end uint64) iter.Seq2[stored, error] {
+	return func(yield func(stored, error) bool) {
+		quiet, wait := time.Now().Add(patience), newBackoff()
+		for after < end {
+			from := after
+			var failed error
+			for m, err := range c.directPage(ctx, stream, filter, from+1) {
+				if err != nil {
+					failed = err
+					break
+				}
+				if m.Seq > end || !yield(m, nil) {
+					return
+				}
+				after = m.Seq
+			}
+			if after > from {
+				quiet, wait = time.Now().Add(patience), newBackoff()
+			}
+			switch {
+			case failed == nil && after > from:
+			case failed == nil: // this replica has no more
+				m, err := c.leaderNext(ctx, stream, filter, from+1)
+				if errors.Is(err, errNoMessage) || err == nil && m.Seq > end {
+					return // the filter matches no more, or it was purged meanwhile
+				}
+				if !yield(m, err) || err != nil {
+					return
+				}
+				after = m.Seq
+			case !passing(failed) || time.Now().After(quiet) || wait.sleep(ctx) != nil:
+				yield(stored{}, failed)
+				return
+			}
+		}
+	}
+}
+
 // directBatch does that with a request of at most pageMessages.
 func (c *Conn) directBatch(ctx context.Context, stream string, req getRequest) iter.Seq2[stored, error] {
 	return func(yield func(stored, error) bool) {

@@ -38,30 +38,31 @@
 //     leader), waiting (errors that pass by themselves), publish (a message is
 //     stored), direct (messages are read), follow (a stream is read as it grows).
 //   - streams, buckets and consumers: streams (their table), settings (what has to
-//     be as it says), queues (the table of consumers), plan (what is to be done
-//     about all of them), change (about one), provision (what a node makes, or
-//     demands), lost (what no server serves is made anew), standstill (so is a
-//     consumer that stands still), lag (how far queues are behind).
+//     be as it says), queues (the consumer of tasks), plan (what is to be done
+//     about all of them), change (about one), former (about what former releases
+//     left), provision (what a node makes, or
+//     demands), lost (what no server serves is made again), lag (how far the intake
+//     is behind).
 //   - sessions and their data: log (the log of sessions), append (a commit is stored
 //     once), chain (which messages are commits), snapshot, blob, deposed (the newest
 //     version, from a leader that is one), tombstone (what an archived log leaves),
 //     purge, restore, trees (what is archived together), dump (all that auditors
 //     read), alias (names and ids that users chose).
-//   - room in streams: room (how full they are), holding (who fills them), admit
-//     (whether a run may begin).
-//   - tasks and work come in: tasks (submitted tasks), refusal (of those that no
-//     node will ever run), letters (dead letters, as refused tasks are called, are
-//     listed, tried again and dropped), rerun (those that are run again), registry
-//     (which pool offers a workflow), work (runs and signals between nodes), pull
-//     (any queue), lobby, scout (tenants take turns).
+//   - room in streams: room (how full they are), disk (and what they lie on), holding
+//     (who fills them), admit (whether a run may begin).
+//   - tasks come in: tasks (submitted tasks), credit (how many may wait in logs),
+//     refusal (of those that no node will ever run), letters (dead letters, as
+//     refused tasks are called, are listed, tried again and dropped), rerun (those
+//     that are run again), registry (which pool offers a workflow), pull (the queue).
 //   - the relay of a partition: relay (both of its parts), roster (which process has
-//     it), lineage, records (commits become lineage), outbox (commits become work
-//     and results), openruns, timers (what is open), sweep (what may have been lost
-//     is done again), lane (so many pieces of work at once), lastnode (a woken run
-//     goes to the node where it was), result, checkpoint (how far a relay has come),
-//     relayed (who asks waits for it).
+//     it), lineage, records (commits become lineage), recent (what is decoded), dispatcher (the driver of
+//     package schedule), openset (its open set is stored), host (what a node does
+//     with dispatched runs, and what it tells relays), waiting_runs (what waits for
+//     the slots of a pool), result, checkpoint (how far a relay has come), relayed
+//     (a caller waits for it).
 //   - what nodes answer: serve (any subject), control, query, answers (queries),
-//     index (the graph behind them), deliver (work for the holder of a session), ask
+//     history, runlist (what
+//     LINEAGE tells), deliver (work for the holder of a session), ask
 //     (what is asked of one node), nodes (the bucket of nodes), delta (a model's
 //     output as it comes), tool (tools of other programs).
 //   - what clients ask: guest (tasks, queries, control), tail (lineage as it comes).

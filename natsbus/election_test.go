@@ -104,7 +104,7 @@ func TestStartWhileLeadersAreElected(t *testing.T) {
 		"nobody answers":             {within: election + askStream},
 		"temporarily unavailable":    {answer: refusal(503, codeNotAvailable), within: election + time.Second},
 		"the makers do not answer":   {only: "STREAM.CREATE", within: election + provisionFor},
-		"one stream has no leader":   {only: "STREAM.INFO.WORK", within: election + askStream},
+		"one stream has no leader":   {only: "STREAM.INFO.TASKS", within: election + askStream},
 		"nobody ever answers":        {forever: true, want: context.DeadlineExceeded, within: patience + 2*askStream},
 		"not enabled for the user":   {answer: refusal(503, 10039), forever: true, want: jetstream.ErrJetStreamNotEnabledForAccount, within: time.Second},
 		"no servers with JetStream":  {alone: true, forever: true, want: nats.ErrNoResponders, within: time.Second},

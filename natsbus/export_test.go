@@ -59,3 +59,9 @@ func (c *Conn) Stored(ctx context.Context, stream, filter string) iter.Seq2[[]by
 		}
 	}
 }
+
+// Traffic returns how many messages this connection has sent and got.
+func (c *Conn) Traffic() (sent, got uint64) {
+	s := c.nc.Stats()
+	return s.OutMsgs, s.InMsgs
+}

@@ -41,7 +41,7 @@ func traffic(t *testing.T, branches int) map[string]int {
 	counts := map[string]int{}
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)
-		n := startNodeWith(t, srv, "node-1", &spec{slots: 128, more: []flow.Registration{asks(branches)}, here: itself})
+		n := startNodeWith(t, srv, "node-1", &spec{slots: 128, more: []flow.Registration{asks(branches)}})
 		nc := guest(t, srv)
 		_, js := operatorOf(t, srv)
 		time.Sleep(15 * time.Second) // what a start does is over
@@ -68,11 +68,6 @@ func traffic(t *testing.T, branches int) map[string]int {
 		n.stop()
 	})
 	return counts
-}
-
-// itself is the way to its sessions that a node's relay has.
-func itself(own func(context.Context, run.Signal) (bool, error)) func(context.Context, run.Signal) (bool, error) {
-	return own
 }
 
 // reads counts the requests for messages of the truth and of snapshots until
@@ -117,7 +112,6 @@ func TestTrafficOfABranch(t *testing.T) {
 	a, b := traffic(t, few), traffic(t, many)
 	for what, most := range map[string]float64{
 		"EV":                 4, // its claim, its step, its end, its closing
-		"WORK":               1, // its task; its report and its closing are for sessions of the same node
 		"LINEAGE":            8,
 		"RESULT":             1,
 		"reads of logs":      0,
@@ -140,8 +134,8 @@ func TestResultBeforeClosings(t *testing.T) {
 		srv := natstest.Start(t, nil)
 		var mu sync.Mutex
 		var closing time.Time // when the first branch's began
-		slow := func(own func(context.Context, run.Signal) (bool, error)) func(context.Context, run.Signal) (bool, error) {
-			return func(ctx context.Context, s run.Signal) (bool, error) {
+		slow := func(own func(context.Context, run.Signal) error) func(context.Context, run.Signal) error {
+			return func(ctx context.Context, s run.Signal) error {
 				if s.Close != nil {
 					mu.Lock()
 					if closing.IsZero() {
@@ -153,7 +147,7 @@ func TestResultBeforeClosings(t *testing.T) {
 				return own(ctx, s)
 			}
 		}
-		n := startNodeWith(t, srv, "node-1", &spec{slots: 128, more: []flow.Registration{asks(branches)}, here: slow})
+		n := startNodeWith(t, srv, "node-1", &spec{slots: 128, more: []flow.Registration{asks(branches)}, signal: slow})
 		nc := guest(t, srv)
 		results, err := nc.SubscribeSync("rath.run.default.r1.result")
 		if err != nil {
@@ -182,34 +176,54 @@ func TestResultBeforeClosings(t *testing.T) {
 	})
 }
 
-// TestSignalsThatFailHere: a signal that the process of the relay holds the
-// session for, and does not apply in time or at all, is stored and applied.
-func TestSignalsThatFailHere(t *testing.T) {
-	for how, here := range map[string]func(context.Context, run.Signal) (bool, error){
-		"away":     func(context.Context, run.Signal) (bool, error) { return false, nil },
-		"busy":     func(context.Context, run.Signal) (bool, error) { return true, run.ErrBusy },
-		"shutdown": func(context.Context, run.Signal) (bool, error) { return true, run.ErrShutdown },
-		"stalled": func(ctx context.Context, _ run.Signal) (bool, error) {
+// TestSignalsThatFail has each signal fail when it is applied for the first time:
+// it is applied again.
+func TestSignalsThatFail(t *testing.T) {
+	for how, fail := range map[string]func(context.Context) error{
+		"busy":     func(context.Context) error { return run.ErrBusy },
+		"shutdown": func(context.Context) error { return run.ErrShutdown },
+		"stalled": func(ctx context.Context) error {
 			<-ctx.Done()
-			return true, ctx.Err()
+			return ctx.Err()
 		},
 	} {
 		t.Run(how, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				srv := natstest.Start(t, nil)
-				n := startNodeWith(t, srv, "node-1", &spec{more: []flow.Registration{asks(4)}, here: func(func(context.Context, run.Signal) (bool, error)) func(context.Context, run.Signal) (bool, error) {
-					return here
-				}})
+				var mu sync.Mutex
+				failed := map[string]bool{}
+				sp := &spec{more: []flow.Registration{asks(4)}, signal: func(own func(context.Context, run.Signal) error) func(context.Context, run.Signal) error {
+					return func(ctx context.Context, s run.Signal) error {
+						name := fmt.Sprint(s.To, s.Received != nil && s.Received.Branch != nil, s.Close != nil)
+						if s.Received != nil {
+							name += s.Received.ID
+						}
+						mu.Lock()
+						before := failed[name]
+						failed[name] = true
+						mu.Unlock()
+						if !before {
+							return fail(ctx)
+						}
+						return own(ctx, s)
+					}
+				}}
+				n := startNodeWith(t, srv, "node-1", sp)
 				nc := guest(t, srv)
 				began := time.Now()
 				submit(t, nc, "asks", `{"id":"r1"}`)
+				most := 3 * time.Second
+				if how == "stalled" {
+					most += 30 * time.Second
+				}
+				time.Sleep(most)
 				if r := resultOf(t, nc, "r1"); r["state"] != "succeeded" {
 					t.Errorf("%v", r)
 				}
-				if d := time.Since(began); d > 5*time.Second {
-					t.Errorf("it took %v, as long as a sweep", d)
+				if d := time.Since(began); d > most+time.Second {
+					t.Errorf("it took %v", d)
 				}
-				time.Sleep(3 * time.Second)
+				time.Sleep(most)
 				closedBranches(t, nc)
 				nc.Close()
 				n.stop()

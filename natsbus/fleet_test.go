@@ -17,7 +17,6 @@ import (
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/lineage"
 	"github.com/rathcluster/rath/natsbus"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -334,111 +333,6 @@ func TestClusterHandover(t *testing.T) {
 	work.Wait()
 	if err := writer.Close(); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestClusterTurns has two processes with four slots each take the tasks of two
-// tenants from a cluster. One has as many tasks waiting as may; the other's
-// wait for at most two task times.
-func TestClusterTurns(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	cluster := natstest.StartCluster(t, 3)
-	open := func(first int) *natsbus.Conn { return clustered(ctx, t, cluster.URLs(first)) }
-	// A task takes longer than the half second for which a process may keep one at
-	// hand that another has a slot for (lobbyHold): less shows that, and no turns.
-	// All slots may become free at once, and be filled at once with what was at hand:
-	// then a wait is two task times, and as much longer as the machine is late.
-	const slots, task, late = 4, time.Second, time.Second
-	writer := open(0)
-	if err := writer.Provision(ctx); err != nil {
-		t.Fatal(err)
-	}
-	pulling, stop := context.WithCancel(ctx)
-	var work sync.WaitGroup
-	var greedy atomic.Int64
-	began := make(chan time.Time, 64)
-	var conns []*natsbus.Conn
-	for i := range 2 {
-		c := open(i)
-		conns = append(conns, c)
-		busy := make(chan struct{}, slots)
-		work.Go(func() {
-			err := c.PullTasks(pulling, &natsbus.Intake{
-				Slots:  func() int { return slots - len(busy) },
-				Offers: func(string) (string, bool) { return "1", true },
-				Accept: func(ctx context.Context, r run.Task) error {
-					select {
-					case busy <- struct{}{}:
-					case <-time.After(time.Second):
-						return run.ErrBusy
-					}
-					if r.Session.Tenant == "modest" {
-						began <- time.Now()
-					} else {
-						greedy.Add(1)
-					}
-					work.Go(func() {
-						time.Sleep(task)
-						<-busy
-					})
-					return nil
-				},
-			})
-			if err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	sent := 0
-	fill := func() {
-		var full atomic.Bool
-		var sending sync.WaitGroup
-		for range 16 {
-			first := sent
-			sent += 100
-			sending.Go(func() {
-				for i := first; i < first+100 && !full.Load(); i++ {
-					if err := writer.Submit(ctx, "greedy", "work", fmt.Appendf(nil, `{"id":"g%d"}`, i)); err != nil {
-						full.Store(true)
-					}
-				}
-			})
-		}
-		sending.Wait()
-		if !full.Load() {
-			t.Error("the tenant may have more tasks waiting than it sends: the test shows little")
-		}
-	}
-	fill()
-	before, start := greedy.Load(), time.Now()
-	var worst time.Duration
-	const tasks = 10
-	for i := range tasks {
-		at := time.Now()
-		if err := writer.Submit(ctx, "modest", "work", fmt.Appendf(nil, `{"id":"m%d"}`, i)); err != nil {
-			t.Fatal(err)
-		}
-		select {
-		case then := <-began:
-			worst = max(worst, then.Sub(at))
-		case <-ctx.Done():
-			t.Fatal("a task was never taken")
-		}
-	}
-	took := time.Since(start)
-	done := greedy.Load() - before
-	t.Logf("the longest wait was %v, %.1f task times; meanwhile %d of the other's tasks began, %.0f%% of what the slots hold",
-		worst, float64(worst)/float64(task), done, 100*float64(done+tasks)/(2*slots*float64(took)/float64(task)))
-	if most := 2*task + late; worst > most {
-		t.Errorf("a task waited for %v, want at most %v", worst, most)
-	}
-	stop()
-	work.Wait()
-	for _, c := range append(conns, writer) {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
 	}
 }
 

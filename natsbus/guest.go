@@ -99,10 +99,11 @@ func (c *Conn) question(ctx context.Context, subject string, data []byte, pause 
 }
 
 // Submit publishes a task's body and returns once the stream holds it. Doing
-// that again with the same body is harmless. ErrFull means that too many tasks
-// wait, and nothing was stored.
+// that again with the same body is harmless, so a server that is silent is asked
+// again: one whose disk has just become full answers no earlier request. ErrFull means that too many tasks
+// wait or the disk is full, and nothing was stored.
 func (c *Conn) Submit(ctx context.Context, t session.Tenant, workflow string, body []byte) error {
-	data, err := c.ask(ctx, messages.TaskSubject(t, workflow), body)
+	data, err := c.question(ctx, messages.TaskSubject(t, workflow), body, longestElse)
 	if err != nil {
 		return err
 	}
@@ -117,6 +118,8 @@ func (c *Conn) Submit(ctx context.Context, t session.Tenant, workflow string, bo
 		return fmt.Errorf("natsbus: submit: the answer is from %q, not from the stream of tasks", ack.Stream)
 	case ack.Error.ErrCode == codeStoreFailed, ack.Error.ErrCode == codeTooManyPending:
 		return fmt.Errorf("%w: %s; try again later: %w", run.ErrBusy, ack.Error.Description, ErrFull)
+	case ack.Error.ErrCode == codeNoResources:
+		return errDiskFull
 	case ack.Error.ErrCode == codeTooLarge:
 		return fmt.Errorf("natsbus: submit: %d bytes, at most %d are taken: %w; put what is large into a workspace", len(body), messages.MaxTask, session.ErrTooLarge)
 	}

@@ -25,6 +25,9 @@ func pullWhile(t *testing.T, c *Conn, d time.Duration, in Intake) (taken int) {
 		}
 		return accept(ctx, task)
 	}
+	c.lendAll(t)
+	c.takeAll(t)
+	synctest.Wait()
 	if in.Offers == nil {
 		in.Offers = func(string) (string, bool) { return "1", true }
 	}
@@ -242,36 +245,5 @@ func TestLaggingRegistry(t *testing.T) {
 		if !fired() || queued != 1 || letters != 0 || tasks != 0 {
 			t.Errorf("replicas were asked: %v, given to a log %d times, %d dead letters, %d tasks wait", fired(), queued, letters, tasks)
 		}
-	})
-}
-
-// TestOfferOutlivesRun offers a run to nodes that do not offer its workflow any more.
-// The offer waits for one that does until the run has ended.
-func TestOfferOutlivesRun(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, _ *wire) {
-		k := session.Key{Tenant: session.DefaultTenant, ID: c.HomeOf(session.DefaultTenant, "r1")}
-		offer := run.Work{Task: &run.Task{ID: "r1", Workflow: "gone", Session: k, Resume: true}}
-		if err := c.PublishWork(t.Context(), DefaultPool, messages.ClassInteractive, offer); err != nil {
-			t.Fatal(err)
-		}
-		stop := background(t, func(ctx context.Context) error {
-			return c.PullWork(ctx, DefaultPool, func() int { return 1 }, func(context.Context, run.Work) error {
-				return fmt.Errorf("not offered here: %w", run.ErrNotSupported)
-			})
-		})
-		for _, ended := range []bool{false, true} {
-			if ended {
-				r := messages.RefusedResult("r1", "gone", messages.Error{Code: run.CodeCancelled}, time.Now())
-				if err := c.putResult(t.Context(), k.Tenant, r, false); err != nil {
-					t.Fatal(err)
-				}
-			}
-			time.Sleep(time.Minute)
-			left, err := c.subjects(t.Context(), StreamWork, prefixWork+">")
-			if err != nil || len(left) == 0 != ended {
-				t.Errorf("the run has ended: %v; offers are left: %v, %v", ended, left, err)
-			}
-		}
-		stop()
 	})
 }

@@ -23,7 +23,7 @@ type Lag struct {
 // rights of an operator.
 func (c *Conn) Lag(ctx context.Context) ([]Lag, error) {
 	var out []Lag
-	for _, name := range []string{StreamTasks, StreamWork} {
+	for _, name := range []string{StreamTasks} {
 		s, err := api(ctx, c, apiStreamInfo+name, func(ctx context.Context) (jetstream.Stream, error) { return c.js.Stream(ctx, name) })
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			continue // nothing was ever asked for
@@ -43,4 +43,26 @@ func (c *Conn) Lag(ctx context.Context) ([]Lag, error) {
 		}
 	}
 	return out, nil
+}
+
+// subjects returns how many messages a stream holds under each subject that
+// matches a filter.
+func (c *Conn) subjects(ctx context.Context, stream, filter string) (map[string]uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	s, err := c.js.Stream(ctx, stream)
+	if err != nil {
+		return nil, fmt.Errorf("natsbus: look at stream %s: %w", stream, streamError(err))
+	}
+	if s.CachedInfo().State.Msgs == 0 {
+		return map[string]uint64{}, nil
+	}
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(filter))
+	if err != nil {
+		return nil, fmt.Errorf("natsbus: look at stream %s: %w", stream, err)
+	}
+	if info.State.Subjects == nil {
+		return map[string]uint64{}, nil
+	}
+	return info.State.Subjects, nil
 }

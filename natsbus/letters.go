@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"strconv"
 	"time"
 
@@ -71,15 +70,55 @@ func (c *Conn) controlLetter(ctx context.Context, t session.Tenant, at uint64, v
 	})
 }
 
+// lettersAhead bounds the letters that wait for a slow watcher; more are lost to it.
+const lettersAhead = 256
+
+// WatchDeadLetters calls fn for each task of any tenant that is refused from now on,
+// until ctx ends, but not again for one whose letter is stored again at once. It takes
+// the rights of a node.
+func (c *Conn) WatchDeadLetters(ctx context.Context, fn func(t session.Tenant, workflow string, l messages.DeadLetter)) error {
+	sub, err := c.nc.SubscribeSync(prefixDLQ + ">")
+	if err == nil {
+		err = sub.SetPendingLimits(lettersAhead, -1)
+	}
+	if err != nil {
+		return fmt.Errorf("natsbus: watch %s>: %w", prefixDLQ, err)
+	}
+	defer func() { _ = sub.Unsubscribe() }() // fails only when the connection has ended
+	for last := ""; ; {
+		m, err := sub.NextMsgWithContext(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, nats.ErrSlowConsumer):
+			continue
+		case err != nil:
+			return fmt.Errorf("natsbus: watch %s>: %w", prefixDLQ, err)
+		}
+		t, workflow, ok := messages.ParseDeadLetterSubject(m.Subject)
+		if !ok || m.Subject == last {
+			continue // the end of one, or again
+		}
+		last = m.Subject
+		if l, err := messages.DecodeDeadLetter(m.Data); err == nil {
+			fn(t, workflow, l)
+		}
+	}
+}
+
 // letters answers a query for a page of dead letters.
 func (a answerer) letters(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
-	ended, err := a.c.endedLetters(ctx, t)
+	end, err := a.c.lastSequence(ctx, StreamDLQ)
+	if err != nil {
+		return nil, err
+	}
+	ended, err := a.c.endedLetters(ctx, t, end)
 	if err != nil {
 		return nil, err
 	}
 	out := messages.DeadLetters{Letters: []messages.StoredLetter{}}
 	room := pageRoom
-	for m, err := range a.c.each(ctx, StreamDLQ, prefixDLQ+string(t)+".>", q.After+1) {
+	for m, err := range a.c.upTo(ctx, StreamDLQ, prefixDLQ+string(t)+".>", q.After, end) {
 		if err != nil {
 			return nil, err
 		}
@@ -98,10 +137,10 @@ func (a answerer) letters(ctx context.Context, t session.Tenant, q messages.Quer
 	return out, nil
 }
 
-// endedLetters returns the letters of a tenant that have an end.
-func (c *Conn) endedLetters(ctx context.Context, t session.Tenant) (map[uint64]bool, error) {
+// endedLetters returns the letters of a tenant that have an end, as of a sequence of DLQ.
+func (c *Conn) endedLetters(ctx context.Context, t session.Tenant, at uint64) (map[uint64]bool, error) {
 	ended := map[uint64]bool{}
-	for m, err := range c.each(ctx, StreamDLQ, prefixDLQ+string(t)+".*.*", 1) {
+	for m, err := range c.upTo(ctx, StreamDLQ, prefixDLQ+string(t)+".*.*", 0, at) {
 		if err != nil {
 			return nil, err
 		}
@@ -241,24 +280,3 @@ func (c *Conn) retryID(ctx context.Context, t session.Tenant, at uint64, l *mess
 
 // maxID is the longest id.
 const maxID = 64
-
-// each yields a stream's messages under a filter from a sequence on, page by
-// page, from any replica.
-func (c *Conn) each(ctx context.Context, stream, filter string, from uint64) iter.Seq2[stored, error] {
-	return func(yield func(stored, error) bool) {
-		for next := from; ; {
-			start := next
-			for m, err := range c.directPage(ctx, stream, filter, start) {
-				if err == nil {
-					next = m.Seq + 1
-				}
-				if !yield(m, err) || err != nil {
-					return
-				}
-			}
-			if next == start {
-				return
-			}
-		}
-	}
-}

@@ -171,11 +171,10 @@ func (p *lineageRelay) derive(ctx context.Context, h *chain, m followed) ([]line
 // none.
 func (p *lineageRelay) cursor(ctx context.Context) (lineagePoint, error) {
 	var from lineagePoint
-	ok, err := p.c.loadCheckpoint(ctx, p.subject(), &from)
-	if err != nil {
+	if _, err := p.c.loadCheckpoint(ctx, p.subject(), &from); err != nil {
 		return from, err
 	}
-	if ok && from.At > 0 {
+	if from.At > 0 {
 		m, err := p.c.leaderGet(ctx, StreamLineage, getRequest{Seq: from.At})
 		if err != nil && !errors.Is(err, errNoMessage) {
 			return from, fmt.Errorf("natsbus: lineage of %s: %w", p.stream, err)
@@ -201,21 +200,15 @@ func (p *lineageRelay) point(m stored) (at lineagePoint, mine bool) {
 // forward returns the last record of the partition, which is not before a
 // point.
 func (p *lineageRelay) forward(ctx context.Context, at lineagePoint) (lineagePoint, error) {
-	for next := at.At + 1; ; {
-		start := next
-		for m, err := range p.c.directPage(ctx, StreamLineage, prefixLineage+">", start) {
-			if err != nil {
-				return at, fmt.Errorf("natsbus: lineage of %s: %w", p.stream, err)
-			}
-			if have, mine := p.point(m); mine {
-				at = have
-			}
-			next = m.Seq + 1
-		}
-		if next == start {
-			return at, nil
-		}
+	end, err := p.c.lastSequence(ctx, StreamLineage)
+	if err != nil {
+		return at, err
 	}
+	found, err := p.lastOf(ctx, at.At, end)
+	if found.At == 0 {
+		found = at
+	}
+	return found, err
 }
 
 // backward looks for the last record of the partition from the end of LINEAGE.
@@ -226,27 +219,27 @@ func (p *lineageRelay) backward(ctx context.Context) (lineagePoint, error) {
 	}
 	began := time.Now()
 	for end > 0 {
-		start := uint64(1)
-		if end > pageMessages {
-			start = end - pageMessages + 1
+		after := end - min(end, pageMessages)
+		found, err := p.lastOf(ctx, after, end)
+		if err != nil || found.At > 0 {
+			return found, err
 		}
-		var found lineagePoint
-		for m, err := range p.c.directPage(ctx, StreamLineage, prefixLineage+">", start) {
-			if err != nil {
-				return lineagePoint{}, fmt.Errorf("natsbus: lineage of %s: %w", p.stream, err)
-			}
-			if m.Seq > end {
-				break
-			}
-			if have, mine := p.point(m); mine {
-				found = have
-			}
-		}
-		if found.At > 0 {
-			return found, nil
-		}
-		end = start - 1
+		end = after
 	}
 	p.c.o.Logger.Debug("no lineage of a partition yet", "stream", p.stream, "took", time.Since(began))
 	return lineagePoint{}, nil
+}
+
+// lastOf returns the last record of the partition above a sequence of LINEAGE and up to
+// another; zero if there is none.
+func (p *lineageRelay) lastOf(ctx context.Context, after, end uint64) (found lineagePoint, err error) {
+	for m, err := range p.c.upTo(ctx, StreamLineage, prefixLineage+">", after, end) {
+		if err != nil {
+			return found, fmt.Errorf("natsbus: lineage of %s: %w", p.stream, err)
+		}
+		if have, mine := p.point(m); mine {
+			found = have
+		}
+	}
+	return found, nil
 }

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/session"
@@ -49,54 +48,13 @@ func EventSubject(k session.Key) (stream, subject string, err error) {
 	return EventStream(g, p), b.String(), nil
 }
 
-// messages yields what the subject holds after a sequence, up to last or a
-// little later. Pages come from any replica; what that one does not have yet
-// comes from the leader.
+// messages yields what the subject holds after a sequence, up to last.
 func (l *eventLog) messages(ctx context.Context, stream, subject string, after uint64, last stored) iter.Seq2[stored, error] {
-	return func(yield func(stored, error) bool) {
-		if last.Seq <= after {
-			return
-		}
-		// Right behind: the usual case of a writer or a follower.
-		if last.Header.Get(headerExpectLast) == strconv.FormatUint(after, 10) {
-			yield(last, nil)
-			return
-		}
-		quiet := time.Now().Add(patience)
-		wait := newBackoff()
-		for after < last.Seq {
-			from := after
-			var failed error
-			for m, err := range l.c.directPage(ctx, stream, subject, from+1) {
-				if err != nil {
-					failed = err
-					break
-				}
-				if !yield(m, nil) {
-					return
-				}
-				after = m.Seq
-			}
-			if after > from {
-				quiet, wait = time.Now().Add(patience), newBackoff()
-			}
-			switch {
-			case failed == nil && after > from:
-			case failed == nil: // this replica has no more
-				m, err := l.c.leaderNext(ctx, stream, subject, from+1)
-				if errors.Is(err, errNoMessage) {
-					return // purged meanwhile
-				}
-				if !yield(m, err) || err != nil {
-					return
-				}
-				after = m.Seq
-			case !passing(failed) || time.Now().After(quiet) || wait.sleep(ctx) != nil:
-				yield(stored{}, failed)
-				return
-			}
-		}
+	// Right behind: the usual case of a writer or a follower.
+	if last.Seq > after && last.Header.Get(headerExpectLast) == strconv.FormatUint(after, 10) {
+		return func(yield func(stored, error) bool) { yield(last, nil) }
 	}
+	return l.c.upTo(ctx, stream, subject, after, last.Seq)
 }
 
 // Read implements session.Log. A log that was purged, also while it is read, or is

@@ -203,3 +203,50 @@ func (c *Conn) ensureStream(ctx context.Context, e *election, want jetstream.Str
 	}
 	return nil
 }
+
+const (
+	// staleTask is for how long a task may lie in its stream although nodes take
+	// tasks: longer than one is handled, and than it is given back for.
+	staleTask = holdMost + waitMost
+	// staleEvery is how often the oldest task is looked at.
+	staleEvery = 15 * time.Second
+)
+
+// tendTasks looks after the queue of tasks until ctx ends. A consumer may lose
+// count of its stream, or be led by no server any more. Its position says nothing
+// that the stream and the logs do not say, so it is made again whenever a task is
+// older than it should be, and so is the consumer: each task then comes once more,
+// which is harmless.
+func (c *Conn) tendTasks(ctx context.Context) error {
+	tick := time.NewTicker(staleEvery)
+	defer tick.Stop()
+	made := time.Now()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if time.Since(made) < staleTask {
+			continue
+		}
+		m, err := c.leaderNext(ctx, StreamTasks, prefixTask+">", 1)
+		if err != nil || time.Since(m.Time) < staleTask {
+			continue // none waits, or the stream elects a leader
+		}
+		q := tasksQueue()
+		before := int64(0)
+		if consumer, err := c.lookQueue(ctx, q); err == nil && consumer != nil {
+			info := consumer.CachedInfo()
+			if time.Since(info.Created) < staleTask {
+				continue
+			}
+			before = info.Created.UnixNano()
+		}
+		if _, err := c.renewQueue(ctx, q, before, "a task has been waiting for longer than it is handled"); err != nil && ctx.Err() == nil {
+			c.o.Logger.Warn("the queue of tasks is not made again", "err", err)
+			continue
+		}
+		made = time.Now()
+	}
+}

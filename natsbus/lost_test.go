@@ -63,11 +63,7 @@ func TestStartWithLostStream(t *testing.T) {
 // and goes on to look for others. Meanwhile another node makes it anew: it is not
 // removed again.
 func TestStartWithLostAndFound(t *testing.T) {
-	queue := tasksQueue()
-	for lost, after := range map[string]string{
-		"STREAM.INFO.KV_NODE": "CONSUMER.INFO." + queue.stream,
-		"CONSUMER.INFO." + queue.stream + "." + queue.durable: "CONSUMER.INFO." + StreamWork,
-	} {
+	for lost, after := range map[string]string{"STREAM.INFO.KV_NODE": "CONSUMER.INFO." + StreamTasks} {
 		t.Run(lost, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				srv := natstest.Start(t, nil)

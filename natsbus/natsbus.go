@@ -46,8 +46,10 @@ type Conn struct {
 	relayed *relayed
 	// rooms is how full the event streams are, see WatchRoom.
 	rooms *rooms
-	// lobby is where tenants take turns at the slots of this process.
-	lobby   *lobby
+	// recent are the commits that the relays of this process have decoded.
+	recent *recent
+	// host takes what is dispatched to this process; nil while it takes nothing.
+	host    atomic.Pointer[gateway]
 	holders holders
 	skips   skips
 	link    atomic.Pointer[link]
@@ -55,9 +57,6 @@ type Conn struct {
 	// sent over it. The client's own count of reconnects is behind its lock,
 	// which it holds while it writes.
 	dials atomic.Uint64
-	// spare reports whether this process could take more from its pool's queue
-	// than waits there; nil while it takes nothing.
-	spare atomic.Pointer[func() bool]
 	// renewed is the last renewal of this node's entry, nil before there was one.
 	renewed atomic.Pointer[renewal]
 	closed  chan struct{}
@@ -98,7 +97,7 @@ func Connect(ctx context.Context, opts *Options) (*Conn, error) {
 		return nil, fmt.Errorf("natsbus: connect: %w", err)
 	}
 	c := &Conn{
-		o: o, gate: newGate(), relayed: newRelayed(), rooms: newRooms(), lobby: newLobby(), closed: make(chan struct{}), place: EventSubject,
+		o: o, gate: newGate(), relayed: newRelayed(), rooms: newRooms(), recent: newRecent(), closed: make(chan struct{}), place: EventSubject,
 	}
 	c.relink()
 	found := o.Partitions != 0 || o.Client

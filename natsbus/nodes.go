@@ -15,16 +15,24 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// values yields the entries of a bucket under a key filter.
+// values yields the entries of a bucket under a key filter, as any replica has them:
+// one that lags does not have the newest.
 func (c *Conn) values(ctx context.Context, bucket, filter string) iter.Seq2[stored, error] {
 	return func(yield func(stored, error) bool) {
-		for m, err := range c.each(ctx, "KV_"+bucket, keySubject(bucket, filter), 1) {
-			if err == nil {
-				if op := m.Header.Get("KV-Operation"); op == "DEL" || op == "PURGE" {
-					continue
+		for next := uint64(1); ; {
+			start := next
+			for m, err := range c.directPage(ctx, "KV_"+bucket, keySubject(bucket, filter), start) {
+				if err == nil {
+					next = m.Seq + 1
+					if op := m.Header.Get("KV-Operation"); op == "DEL" || op == "PURGE" {
+						continue
+					}
+				}
+				if !yield(m, err) || err != nil {
+					return
 				}
 			}
-			if !yield(m, err) || err != nil {
+			if next == start {
 				return
 			}
 		}

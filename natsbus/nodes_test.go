@@ -35,8 +35,8 @@ func TestNodesThatDied(t *testing.T) {
 		})
 		began := time.Now()
 		s, err := c.ServeQueries(t.Context(), &Queries{
-			Index: c.NewIndex(), Values: run.NewValues(c.Log()),
-			Alive: func(incarnation string) bool { return incarnation == "own" || incarnation == "n2" },
+			Values: run.NewValues(c.Log()),
+			Alive:  func(incarnation string) bool { return incarnation == "own" || incarnation == "n2" },
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -50,6 +50,9 @@ type Options struct {
 	// RootCAs is a PEM file of certificate authorities; with it, or with a
 	// URL of scheme tls, the connection is encrypted.
 	RootCAs string
+	// Disk says, without waiting, how much room the disk of the streams has, where
+	// this process can see it; nil means that it cannot.
+	Disk func() Disk
 	// Inbox is the subject prefix of answers; empty means "_INBOX". A node
 	// uses NodeInbox, so that nobody else reads what it is told.
 	Inbox string
@@ -64,9 +67,6 @@ type Options struct {
 	// means DefaultGeneration, and as many partitions as the generation has, or
 	// DefaultPartitions if it is new. Partitions are fixed per generation.
 	Generation, Partitions uint32
-	// Pools are those whose work this connection takes: Provision sees to their
-	// consumers.
-	Pools []string
 	// Replicas of each stream; zero means 1.
 	Replicas int
 	// StoreBytes is shared among the streams that Provision creates; zero

@@ -44,9 +44,6 @@ type Provisioning struct {
 	// KeepResults is for how long stored results are kept; 0 leaves that, and
 	// in a new installation keeps them while there is room.
 	KeepResults time.Duration
-	// Pools get consumers for their work; DefaultPool and RouterPool if there
-	// are none.
-	Pools []string
 	// Cluster and Tags say on which servers streams may lie; empty leaves that.
 	Cluster string
 	Tags    []string
@@ -72,15 +69,6 @@ func (c *Conn) Plan(ctx context.Context, p *Provisioning) (*Plan, error) {
 	}
 	o := c.o
 	o.Partitions, o.Replicas, o.StoreBytes, o.KeepResults = p.Partitions, p.Replicas, p.StoreBytes, p.KeepResults
-	o.Pools = p.Pools
-	if len(o.Pools) == 0 {
-		o.Pools = []string{DefaultPool, RouterPool}
-	}
-	for _, pool := range o.Pools {
-		if err := validPool(pool); err != nil {
-			return nil, err
-		}
-	}
 	e := election{log: c.o.Logger}
 	events := jetstream.StreamConfig{Name: EventStream(o.Generation, 0)}
 	first, _, err := c.findStream(ctx, &e, events)
@@ -105,6 +93,13 @@ func (c *Conn) Plan(ctx context.Context, p *Provisioning) (*Plan, error) {
 	changes, err := c.changes(ctx, &o, &e, func(ch *Change, state jetstream.StreamState) { p.choose(ch, state) })
 	if err != nil {
 		return nil, err
+	}
+	former, err := c.former(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if former != nil {
+		changes = append(changes, *former)
 	}
 	return &Plan{Generation: o.Generation, Partitions: o.Partitions, Replicas: o.Replicas, Changes: changes, o: o}, nil
 }

@@ -3,6 +3,7 @@ package natsbus
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -53,8 +54,7 @@ func TestPlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"EV_1_0", "EV_1_1", "EV_1_2", "SNAP", "BLOB", "TASKS", "WORK", "LINEAGE", "RESULT", "DLQ", "NODE", "REGISTRY", "ALIAS", "TASKS/tasks", "WORK/work-signals",
-		"WORK/work-default-interactive", "WORK/work-default-batch", "WORK/work-router-interactive", "WORK/work-router-batch",
+		"EV_1_0", "EV_1_1", "EV_1_2", "SNAP", "BLOB", "TASKS", "LINEAGE", "RESULT", "DLQ", "NODE", "REGISTRY", "ALIAS", "TASKS/tasks",
 	}
 	if got := actions(plan)[Create]; !slices.Equal(got, want) {
 		t.Errorf("creates %v, want %v", got, want)
@@ -71,7 +71,7 @@ func TestPlan(t *testing.T) {
 
 	// A node finds everything, also how many partitions there are.
 	o := nodeOptions(srv)
-	o.Partitions, o.Pools = 0, []string{DefaultPool}
+	o.Partitions = 0
 	node := dial(t, o)
 	if err := node.Verify(ctx); err != nil || node.Partitions() != 3 {
 		t.Errorf("a node finds %d partitions and %v", node.Partitions(), err)
@@ -82,15 +82,15 @@ func TestPlan(t *testing.T) {
 	}
 
 	// What an operator may choose.
-	p := planned(t, c, &Provisioning{StoreBytes: 16 << 30, KeepResults: 48 * time.Hour, Pools: []string{"review"}, Tags: nil})
-	if got := actions(p); len(got[Update]) != 13 || !slices.Equal(got[Create], []string{"WORK/work-review-interactive", "WORK/work-review-batch"}) {
-		t.Errorf("more bytes, results for two days, another pool: %v", got)
+	p := planned(t, c, &Provisioning{StoreBytes: 16 << 30, KeepResults: 48 * time.Hour, Tags: nil})
+	if got := actions(p); len(got[Update]) != 12 || len(got[Create]) != 0 {
+		t.Errorf("more bytes, results for two days: %v", got)
 	}
 	result, err := c.lookStream(ctx, StreamResult)
 	if err != nil || result.Config.MaxAge != 48*time.Hour || result.Config.MaxBytes != 16<<30/1000*20 {
 		t.Errorf("results: %+v, %v", result.Config, err)
 	}
-	if p := planned(t, c, &Provisioning{Pools: []string{"review"}}); len(p.Pending()) != 0 {
+	if p := planned(t, c, &Provisioning{}); len(p.Pending()) != 0 {
 		t.Errorf("what was chosen is not kept: %+v", p.Pending())
 	}
 }
@@ -121,8 +121,8 @@ func TestPlanRefuses(t *testing.T) {
 			}
 		}
 	}
-	// From one to three replicas what lies in files would lie in memory.
-	refuses("more replicas", &Provisioning{Replicas: 3}, "stream WORK: storage is file, not memory", "stop all nodes", "stream SNAP: persist mode is Async")
+	// From one to three replicas what is stored later would be stored at once.
+	refuses("more replicas", &Provisioning{Replicas: 3}, "stream SNAP: persist mode is Async")
 
 	node := dial(t, nodeOptions(srv))
 	for range 5 {
@@ -189,18 +189,13 @@ func TestPlanOfFormerBuild(t *testing.T) {
 	o.Partitions = 2
 	former := dial(t, o)
 	for _, cfg := range layout(&former.o) {
-		cfg.Metadata = nil
+		cfg.Metadata, cfg.Compression = nil, jetstream.NoCompression
 		if cfg.Name == StreamTasks {
 			cfg.MaxMsgSize, cfg.MaxMsgsPerSubject, cfg.MaxBytes = -1, 1000, DefaultStoreBytes/1000*40
 		}
 		if _, err := former.js.CreateStream(ctx, cfg); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if _, err := former.js.CreateConsumer(ctx, StreamWork, jetstream.ConsumerConfig{
-		Durable: "work-default", FilterSubject: prefixWork + "default.>", AckPolicy: jetstream.AckExplicitPolicy,
-	}); err != nil {
-		t.Fatal(err)
 	}
 	if err := former.Verify(ctx); err == nil || strings.Contains(err.Error(), settingPartitions) {
 		t.Errorf("a node with the streams of a former build: %v", err)
@@ -213,7 +208,7 @@ func TestPlanOfFormerBuild(t *testing.T) {
 		}
 	}
 	p := planned(t, c, nil)
-	if got := actions(p)[Update]; !slices.Equal(got, []string{"EV_1_0", "EV_1_1", "TASKS"}) || p.Partitions != 2 {
+	if got := actions(p)[Update]; !slices.Equal(got, []string{"EV_1_0", "EV_1_1", "SNAP", "BLOB", "TASKS", "LINEAGE", "RESULT", "DLQ", "REGISTRY", "ALIAS"}) || p.Partitions != 2 {
 		t.Errorf("updates %v with %d partitions", got, p.Partitions)
 	}
 	// What waits stays, and no more of that size comes.
@@ -230,11 +225,86 @@ func TestPlanOfFormerBuild(t *testing.T) {
 	if info, err := c.lookStream(ctx, StreamTasks); err != nil || info.State.Msgs != 4 || info.Config.MaxBytes < (fullWorkflows+1)*info.Config.MaxMsgsPerSubject*messages.MaxTask {
 		t.Errorf("the stream of tasks has %+v after %v, %v", info, actions(p), err)
 	}
-	if old, err := c.lookQueue(ctx, pullQueue{stream: StreamWork, durable: "work-default"}); old != nil || err != nil {
-		t.Errorf("the former consumer is there: %v, %v", old, err)
-	}
 	if err := former.Provision(ctx); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestPlanOfFormerStream finds the stream of derived work that former releases
+// kept: it stays while a node takes from it, and for nodes, which may not remove it.
+func TestPlanOfFormerStream(t *testing.T) {
+	ctx := t.Context()
+	srv := natstest.Start(t, nil)
+	c := operatorOf(t, srv)
+	planned(t, c, &Provisioning{Replicas: 1})
+	there := func() bool {
+		t.Helper()
+		info, err := c.lookStream(ctx, streamFormer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info != nil
+	}
+
+	foreign := jetstream.StreamConfig{Name: streamFormer, Subjects: []string{"orders.>"}}
+	if _, err := c.js.CreateStream(ctx, foreign); err != nil {
+		t.Fatal(err)
+	}
+	if p := planned(t, c, nil); len(p.Pending()) != 0 || !there() {
+		t.Errorf("a stream that is not Rath's: %+v", p.Pending())
+	}
+	if err := c.js.DeleteStream(ctx, streamFormer); err != nil {
+		t.Fatal(err)
+	}
+
+	s, err := c.js.CreateStream(ctx, jetstream.StreamConfig{Name: streamFormer, Subjects: []string{prefixFormer + ">"}, Retention: jetstream.WorkQueuePolicy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		if _, err := c.js.Publish(ctx, fmt.Sprintf("%sdefault.interactive.t.s%d", prefixFormer, i), []byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	consumer, err := s.CreateConsumer(ctx, jetstream.ConsumerConfig{
+		Durable: "work-review-interactive", AckPolicy: jetstream.AckExplicitPolicy, FilterSubject: prefixFormer + "review.interactive.>",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := nodeOptions(srv)
+	o.Partitions = 0
+	node := dial(t, o)
+	if err := errors.Join(node.Provision(ctx), node.Verify(ctx)); err != nil || !there() {
+		t.Errorf("a node that finds it: %v", err)
+	}
+
+	asks := c.nc.NewRespInbox()
+	takes, err := c.nc.SubscribeSync(asks)
+	if err == nil {
+		err = c.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+streamFormer+"."+consumer.CachedInfo().Name, asks, []byte(`{"batch":1,"expires":1000000000}`))
+	}
+	if err == nil {
+		err = c.flush(ctx)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := planned(t, c, nil); len(p.Pending()) != 0 || !slices.Contains(actions(p)[Keep], streamFormer) || !there() {
+		t.Errorf("a node takes from it: %+v", actions(p))
+	}
+	if _, err := takes.NextMsgWithContext(ctx); err != nil { // its request has expired
+		t.Fatal(err)
+	}
+	p, err := c.Plan(ctx, nil)
+	if err != nil || !slices.Equal(actions(p)[Remove], []string{streamFormer}) || len(p.Pending()) != 1 || !there() {
+		t.Fatalf("no puller takes from it: %+v, %v", actions(p), err)
+	}
+	if err := c.Apply(ctx, p); err != nil || there() || len(p.Pending()) != 0 {
+		t.Errorf("it is still there: %v", err)
+	}
+	if p := planned(t, c, nil); len(p.Pending()) != 0 || len(actions(p)[Keep]) != len(p.Changes) {
+		t.Errorf("a second time: %+v", actions(p))
 	}
 }
 

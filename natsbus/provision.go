@@ -141,11 +141,7 @@ func (o *Options) mismatches(all []Change) []Mismatch {
 // provision is what an operator does so that nodes with these options find
 // everything.
 func (o *Options) provision() string {
-	words := []string{fmt.Sprintf("as operator run: rath provision --replicas %d", o.Replicas)}
-	for _, p := range o.Pools {
-		words = append(words, "--pool "+p)
-	}
-	return strings.Join(words, " ")
+	return fmt.Sprintf("as operator run: rath provision --replicas %d", o.Replicas)
 }
 
 // The codes of the server that mean that a stream asks for more than is left.

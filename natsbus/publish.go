@@ -21,11 +21,12 @@ const (
 	codeStoreFailed    = 10077 // a limit of the stream
 	codeTooLarge       = 10054 // larger than the stream's messages may be
 	codeTooManyPending = 10167 // the server sheds load
+	codeNoResources    = 10002 // the server keeps what its disk has left
 )
 
 var (
-	// ErrFull is returned when a stream has reached its limit: nothing is
-	// stored until an operator archives or raises the limit.
+	// ErrFull is returned when a stream has reached its limit, or its disk is full:
+	// nothing is stored until an operator archives, raises the limit or makes room.
 	ErrFull = errors.New("natsbus: stream is full")
 	// errExpectation is returned when the subject's last sequence is, or for
 	// replicated streams may be, another one than expected.
@@ -76,6 +77,8 @@ func (c *Conn) publish(ctx context.Context, m *nats.Msg) (uint64, error) {
 		switch e.ErrCode {
 		case codeWrongLast, codeBusySubject:
 			return 0, errExpectation
+		case codeNoResources:
+			return 0, errDiskFull
 		case codeStoreFailed:
 			if strings.HasPrefix(e.Description, "maximum ") {
 				return 0, fmt.Errorf("%w: %s; archive old data or raise the limit", ErrFull, e.Description)

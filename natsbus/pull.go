@@ -34,6 +34,10 @@ const (
 	// be taken comes again.
 	retryFirst = 100 * time.Millisecond
 	retryMost  = 5 * time.Second
+	// waitFirst and waitMost bound the delay of a message whose kind has more
+	// than enough waiting in logs, and of which none begins.
+	waitFirst = time.Second
+	waitMost  = 30 * time.Second
 )
 
 // jsMsg is a message of a work queue.
@@ -43,55 +47,33 @@ type jsMsg = jetstream.Msg
 type fate uint8
 
 const (
-	done  fate = iota // a log holds what it asks for, or nobody ever will
-	later             // nobody could take it now
-	other             // this node cannot take it: soon for another one
+	done    fate = iota // a log holds what it asks for, or none ever will
+	later               // no node could take it now
+	other               // this node cannot take it: soon for another one
+	waiting             // enough of its kind wait, and none of them begins
 )
 
-// puller takes the messages of a work queue, as many at once as there are
-// slots. A message is removed when handle says that it is done.
+// puller takes the messages of a work queue, so many at once. A message is removed when handle says that it is done.
 type puller struct {
 	c *Conn
 	pullQueue
-	slots  func() int
+	most   int // messages that are handled at once
 	handle func(ctx context.Context, m jsMsg) fate
-	// lobby, if set, sees to it that tenants take turns when slots are scarce.
-	lobby *lobby
-	// rank orders the queues of a lobby: of one tenant, the message of the
-	// lowest goes first.
-	rank int
-	// light, if set, reports whether a message takes no slot.
-	light func(m jsMsg) bool
-	// behind, if set, goes first: this puller asks when that one finds nothing.
-	behind *puller
 
-	wg    sync.WaitGroup
-	busy  atomic.Int64 // messages that are being handled
-	seats atomic.Int64 // those of them that take slots
-	eager atomic.Bool  // there is more than there are slots
-	// pressed is set while there was no slot since the queue was last seen to
-	// be empty.
-	pressed atomic.Bool
-	watched watched
-
-	// The lobby's, while the queue is pulled from.
-	ctx      context.Context
-	consumer jetstream.Consumer
-	source   jetstream.Stream
-	sight    sight
+	wg   sync.WaitGroup
+	busy atomic.Int64 // messages that are being handled
 }
 
 // run pulls until ctx ends, and returns when everything that was taken is
 // handled. It fails at once without the stream.
 func (p *puller) run(ctx context.Context) error {
 	defer p.wg.Wait()
-	var looks checkup
 	var e election
 	for wait, ever := newBackoff(), false; ; {
 		consumer, err := p.c.openQueue(ctx, &e, p.pullQueue)
 		if err == nil {
 			ever, e = true, election{}
-			err = p.pull(ctx, consumer, &looks, &wait)
+			err = p.pull(ctx, consumer, &wait)
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -107,107 +89,39 @@ func (p *puller) run(ctx context.Context) error {
 }
 
 // pull asks for messages until that fails.
-func (p *puller) pull(ctx context.Context, consumer jetstream.Consumer, looks *checkup, wait **backoff) error {
-	if p.lobby != nil {
-		p.lobby.join(ctx, p, consumer)
-		defer p.lobby.leave(p)
-	}
-	for full := false; ctx.Err() == nil; {
-		if why, err := looks.look(ctx, p, consumer); err != nil {
-			return err
-		} else if why != "" {
-			if consumer, err = p.c.renewQueue(ctx, p.pullQueue, looks.pulse.made, why); err != nil {
-				return err
-			}
-			*looks = checkup{}
-		}
-		n := min(p.slots()-int(p.busy.Load()), maxPull)
-		if n <= 0 || p.behind != nil && p.behind.eager.Load() {
-			full, looks.busy = true, true
-			p.pressed.Store(true)
-			if p.lobby != nil {
-				p.lobby.attend(n <= 0)
-			}
+func (p *puller) pull(ctx context.Context, consumer jetstream.Consumer, wait **backoff) error {
+	for ctx.Err() == nil {
+		n := min(p.most-int(p.busy.Load()), maxPull)
+		if n <= 0 {
 			pause(ctx, fullWait)
 			continue
 		}
-		if full && p.lobby != nil {
-			looks.busy = true
-			begun, may, err := p.lobby.serve(ctx, p)
-			switch {
-			case err != nil:
-				return err
-			case begun > 0:
-				continue
-			case !may:
-				pause(ctx, fullWait)
-				continue
-			}
-		}
-		took, left, err := p.batch(ctx, consumer, n)
-		looks.busy = looks.busy || took > 0
-		if err != nil {
+		if err := p.batch(ctx, consumer, n); err != nil {
 			return err
 		}
-		full, *wait = left, newBackoff()
+		*wait = newBackoff()
 	}
 	return ctx.Err()
 }
 
-// batch asks for n messages, starts to handle those that come, and returns how
-// many did, and whether any are left for which there was no slot.
-func (p *puller) batch(ctx context.Context, consumer jetstream.Consumer, n int) (took int, left bool, err error) {
+// batch asks for n messages and starts to handle those that come.
+func (p *puller) batch(ctx context.Context, consumer jetstream.Consumer, n int) error {
 	asking, cancel := context.WithTimeout(ctx, pullFor)
 	defer cancel()
 	defer context.AfterFunc(p.c.link.Load().ctx, cancel)()
-	// Who goes behind this one must not wait for the end of an idle request.
-	fetch := func() (jetstream.MessageBatch, error) {
-		return consumer.Fetch(n, jetstream.FetchContext(asking))
-	}
-	if p.eager.Load() {
-		fetch = func() (jetstream.MessageBatch, error) { return consumer.FetchNoWait(n) }
-	}
-	batch, err := fetch()
+	batch, err := consumer.Fetch(n, jetstream.FetchContext(asking))
 	if err != nil {
-		return 0, false, err
+		return err
 	}
-	if p.lobby != nil {
-		left = p.lobby.attend(false)
-	}
-	for open := true; open; {
-		var again <-chan time.Time
-		if left {
-			again = time.After(fullWait)
+	for m := range batch.Messages() {
+		if ctx.Err() != nil {
+			_ = m.Nak() // else it comes again after ackWait
+			continue
 		}
-		var m jsMsg
-		select {
-		case m, open = <-batch.Messages():
-			if !open {
-				continue
-			}
-			took++
-			p.watched.note(m)
-			switch {
-			case ctx.Err() != nil:
-				_ = m.Nak() // else it comes again after ackWait
-			case p.lobby != nil:
-				left = p.lobby.receive(p, m)
-			default:
-				p.start(ctx, m)
-			}
-		case <-again:
-			left = p.lobby.attend(false)
-		}
+		p.start(ctx, m)
 	}
-	p.eager.Store(took == n)
-	if took < n {
-		p.pressed.Store(false)
-	}
-	return took, left, waited(batch.Error())
+	return waited(batch.Error())
 }
-
-// crowded reports whether more waits than there are slots, as far as is known.
-func (p *puller) crowded() bool { return p.eager.Load() || p.pressed.Load() }
 
 // waited drops the errors that only say that no more messages came in time.
 func waited(err error) error {
@@ -221,19 +135,10 @@ func waited(err error) error {
 
 // start handles a message in the background.
 func (p *puller) start(ctx context.Context, m jsMsg) {
-	seats := int64(0)
-	if p.seated(m) {
-		seats = 1
-	}
-	p.seats.Add(seats)
 	p.busy.Add(1)
 	p.wg.Go(func() {
+		defer p.busy.Add(-1)
 		p.one(ctx, m)
-		p.seats.Add(-seats)
-		p.busy.Add(-1)
-		if p.lobby != nil {
-			p.lobby.attend(false)
-		}
 	})
 }
 
@@ -256,12 +161,10 @@ func (p *puller) one(ctx context.Context, m jsMsg) {
 		err = m.Nak()
 	case f == other:
 		err = m.NakWithDelay(retryFirst)
+	case f == waiting:
+		err = m.NakWithDelay(retryDelay(m, waitFirst, waitMost))
 	default:
-		delivered := uint64(1)
-		if meta, err := m.Metadata(); err == nil {
-			delivered = meta.NumDelivered
-		}
-		err = m.NakWithDelay(retryDelay(delivered))
+		err = m.NakWithDelay(retryDelay(m, retryFirst, retryMost))
 	}
 	if err != nil {
 		p.c.o.Logger.Warn("a message will come again though it was handled", "stream", p.stream, "subject", m.Subject(), "err", err)
@@ -288,11 +191,15 @@ func (p *puller) keep(m jsMsg, stop <-chan struct{}) {
 	}
 }
 
-// retryDelay grows with each delivery and has a random part.
-func retryDelay(delivered uint64) time.Duration {
-	d := retryMost
-	if n := delivered - min(delivered, 1); n < 6 {
-		d = min(retryFirst<<n, retryMost)
+// retryDelay grows from first to most with each delivery and has a random part.
+func retryDelay(m jsMsg, first, most time.Duration) time.Duration {
+	delivered := uint64(1)
+	if meta, err := m.Metadata(); err == nil {
+		delivered = meta.NumDelivered
+	}
+	d := most
+	if n := delivered - min(delivered, 1); n < 16 {
+		d = min(first<<n, most)
 	}
 	return d/2 + rand.N(d)/2
 }

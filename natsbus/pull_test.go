@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
 
@@ -17,14 +16,14 @@ func TestHandlingEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, c *Conn, _ *wire) {
 				task := run.Task{ID: "r1", Workflow: "w", Session: key("s1"), Resume: true}
-				if err := c.PublishWork(t.Context(), DefaultPool, messages.ClassInteractive, run.Work{Task: &task}); err != nil {
+				if err := publishRun(t.Context(), c, task); err != nil {
 					t.Fatal(err)
 				}
 				var given atomic.Int64
 				taken, never := make(chan time.Duration, 2), make(chan struct{})
 				began := time.Now()
 				stop := background(t, func(ctx context.Context) error {
-					return c.PullWork(ctx, DefaultPool, func() int { return 4 }, func(ctx context.Context, _ run.Work) error {
+					return pullRuns(ctx, c, 4, func(ctx context.Context, _ run.Task) error {
 						if given.Add(1) > 1 {
 							taken <- time.Since(began)
 							return nil
@@ -51,7 +50,7 @@ func TestHandlingEnds(t *testing.T) {
 				if n := given.Load(); n != 2 {
 					t.Errorf("it was given %d times", n)
 				}
-				left, err := c.subjects(t.Context(), StreamWork, prefixWork+">")
+				left, err := c.subjects(t.Context(), StreamTasks, prefixTask+">")
 				if err != nil || len(left) > 0 {
 					t.Errorf("left in the queue: %v, %v", left, err)
 				}

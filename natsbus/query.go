@@ -26,12 +26,11 @@ const (
 
 // Queries answer what a tenant asks about its runs and sessions.
 type Queries struct {
-	Index *Index
 	// Values reads sessions.
 	Values *run.Values
 	// Replay runs the code of a run against its journal; nil replays nothing.
 	Replay func(ctx context.Context, home session.Key, id run.ID) (messages.Replay, error)
-	// Alive says which incarnations live, as RelayOptions.Alive does; nil knows of
+	// Alive says which incarnations live, as actors.Options.Alive does; nil knows of
 	// nobody's death.
 	Alive func(incarnation string) bool
 	// Version of the program, as service discovery shows it: "1.2.3".

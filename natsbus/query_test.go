@@ -25,7 +25,6 @@ func TestQueryOfANodeThatEnds(t *testing.T) {
 		looks := make(chan struct{})
 		ctx, end := context.WithCancel(t.Context())
 		s, err := c.ServeQueries(ctx, &Queries{
-			Index: c.NewIndex(),
 			Replay: func(ctx context.Context, _ session.Key, _ run.ID) (messages.Replay, error) {
 				close(looks)
 				<-ctx.Done()

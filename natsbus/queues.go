@@ -7,53 +7,20 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/rathcluster/rath/messages"
 )
 
 // pullQueue is a durable consumer that nodes share: what is pending there is work
 // for one of them.
 type pullQueue struct {
 	stream, durable, filter string
-	// former is the consumer of all messages of the pool, as builds without
-	// classes made it: the server takes no two with the same messages.
-	former, formerFilter string
 }
-
-// SignalConsumer is the consumer of WORK that all nodes share for signals.
-const SignalConsumer = "work-signals"
 
 // TasksConsumer is the one consumer of TASKS, shared by all nodes: what is
 // pending there no log holds yet.
 const TasksConsumer = "tasks"
 
-// WorkConsumer is the consumer of WORK that the nodes of a pool share for a
-// class of workflows. What is pending there, delivered or not, is what the
-// pool has still to begin.
-func WorkConsumer(pool, class string) string { return "work-" + pool + "-" + class }
-
 func tasksQueue() pullQueue {
 	return pullQueue{stream: StreamTasks, durable: TasksConsumer, filter: prefixTask + ">"}
-}
-
-func signalsQueue() pullQueue {
-	return pullQueue{stream: StreamWork, durable: SignalConsumer, filter: prefixWork + messages.SignalPool + ".>"}
-}
-
-func workQueue(pool, class string) pullQueue {
-	return pullQueue{
-		stream: StreamWork, durable: WorkConsumer(pool, class), filter: prefixWork + pool + "." + class + ".>",
-		former: "work-" + pool, formerFilter: prefixWork + pool + ".>",
-	}
-}
-
-// queues are the consumers that the nodes of some pools work with.
-func queues(pools []string) []pullQueue {
-	all := []pullQueue{tasksQueue(), signalsQueue()}
-	for _, p := range pools {
-		all = append(all, workQueue(p, messages.ClassInteractive), workQueue(p, messages.ClassBatch))
-	}
-	return all
 }
 
 func (q pullQueue) config() jetstream.ConsumerConfig {
@@ -63,7 +30,7 @@ func (q pullQueue) config() jetstream.ConsumerConfig {
 		AckPolicy:     jetstream.AckExplicitPolicy,
 		AckWait:       ackWait,
 		MaxDeliver:    -1,
-		MaxAckPending: 16 << 10,
+		MaxAckPending: -1, // what waits for its turn must not keep others waiting
 	}
 }
 
@@ -109,24 +76,9 @@ func (c *Conn) lookQueue(ctx context.Context, q pullQueue) (jetstream.Consumer, 
 
 // putQueue makes the consumer, or makes it as it should be.
 func (c *Conn) putQueue(ctx context.Context, q pullQueue) (jetstream.Consumer, error) {
-	if q.former != "" {
-		if err := c.retireQueue(ctx, q); err != nil {
-			return nil, err
-		}
-	}
 	return api(ctx, c, apiConsumerCreate+q.stream+"."+q.durable, func(ctx context.Context) (jetstream.Consumer, error) {
 		return c.js.CreateOrUpdateConsumer(ctx, q.stream, q.config())
 	})
-}
-
-// retireQueue removes the former consumer. Another pool's consumer may have its
-// name.
-func (c *Conn) retireQueue(ctx context.Context, q pullQueue) error {
-	old, err := c.lookQueue(ctx, pullQueue{stream: q.stream, durable: q.former})
-	if err != nil || old == nil || old.CachedInfo().Config.FilterSubject != q.formerFilter {
-		return err
-	}
-	return c.removeQueue(ctx, pullQueue{stream: q.stream, durable: q.former})
 }
 
 // openQueue returns the consumer to take messages from. One that is not there

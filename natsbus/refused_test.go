@@ -27,6 +27,8 @@ func TestRefusedForGood(t *testing.T) {
 				return nil
 			},
 		}
+		c.takeAll(t)
+		synctest.Wait()
 		stop := background(t, func(ctx context.Context) error { return c.PullTasks(ctx, &in) })
 		for range 2 {
 			if _, err := c.js.Publish(t.Context(), messages.TaskSubject("default", "w"), []byte(`{"id":"r1","session":"notes","input":"hi"}`)); err != nil {

@@ -104,9 +104,6 @@ func (c *Conn) enter(ctx context.Context, key string, data []byte) error {
 
 // validPool refuses a name that cannot be a pool's.
 func validPool(pool string) error {
-	if pool == messages.SignalPool {
-		return fmt.Errorf("natsbus: no pool is named %q: choose another name", pool)
-	}
 	return session.ValidID("pool", pool)
 }
 

@@ -12,45 +12,26 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-const (
-	// DefaultPool is the pool of nodes and workflows that name none.
-	DefaultPool = "default"
-	// DefaultSweep is how often open runs are looked through.
-	DefaultSweep = 10 * time.Second
-)
+// DefaultPool is the pool of nodes and workflows that name none.
+const DefaultPool = "default"
 
 // RelayOptions say what a relay works with; nil means the defaults.
 type RelayOptions struct {
 	// Incarnation is this process: it lives. Empty is one that holds no
 	// sessions.
 	Incarnation string
-	// Alive reports, without waiting, whether another incarnation lives; nil
-	// asks it.
-	Alive func(incarnation string) bool
-	// Changed tells that what Alive says may have changed: runs that a dead
-	// node held are then offered at once, not only with the next sweep.
+	// Known says, without waiting, whether another incarnation lives, and whether
+	// that is known at all: one of which it is not is asked. Nil knows nothing.
+	Known func(incarnation string) (alive, known bool)
+	// Changed tells that what Known says may have changed: runs that a dead
+	// node held are then dispatched at once.
 	Changed <-chan struct{}
 	// Pool says which pool offers a workflow in a revision ("" for any), and
 	// in which class; nil reads the registry.
 	Pool func(ctx context.Context, workflow, revision string) (pool, class string)
-	// Here gives a signal to the process that relays, and reports whether it has
-	// the signal's session in memory, and what came of it: then the signal needs
-	// no way over the servers. It is asked for at most a second, and may be
-	// given a signal twice. Nil has no sessions.
-	Here func(ctx context.Context, s run.Signal) (held bool, err error)
-	// Woken, if set, is told of each run that an incarnation was asked to go on
-	// with, and whether it took it.
-	Woken func(incarnation string, id run.ID, taken bool)
-	// Take gives a woken run to the process that relays, as ServeDeliver does if
-	// another one relays: a run whose wait is over is offered to the incarnation
-	// that wrote its session last before its pool. Nil takes nothing.
-	Take func(ctx context.Context, w run.Work) (Answer, error)
-	// Sweep is how often the open runs are looked through after the pass at
-	// the start; zero means DefaultSweep.
-	Sweep time.Duration
-	// Swept, if set, is told of each pass: how many runs of a partition are
-	// open and how many of them were offered.
-	Swept func(partition uint32, open, offered int)
+	// Signal applies a signal to its session, wherever that is held, and returns
+	// once that is durable. It may be given a signal twice. Nil applies none.
+	Signal func(ctx context.Context, s run.Signal) error
 }
 
 func (o *RelayOptions) complete(c *Conn) RelayOptions {
@@ -60,9 +41,6 @@ func (o *RelayOptions) complete(c *Conn) RelayOptions {
 	}
 	if r.Pool == nil {
 		r.Pool = c.newCatalog().pool
-	}
-	if r.Sweep <= 0 {
-		r.Sweep = DefaultSweep
 	}
 	return r
 }
@@ -94,11 +72,8 @@ func (r *Relay) Wait() error {
 //
 // Of each stream two pumps take care, independently of each other.
 //
-// One offers runs to the nodes (stream WORK), delivers signals between
-// sessions and publishes results (stream RESULT). At its start, now and then
-// after that and when a node has died, it sweeps the open runs: those that
-// nobody executes are offered again, those for which something is due are told
-// so. Doing that twice is harmless.
+// One dispatches runs to the nodes, applies signals between sessions and stores
+// results (stream RESULT); see package schedule. What it does twice is harmless.
 //
 // The other publishes lineage records (stream LINEAGE) in the order of the
 // stream, and tells them to who watches their run. Where relays overlap some
@@ -121,11 +96,11 @@ func (c *Conn) StartRelay(ctx context.Context, o *RelayOptions) *Relay {
 // relay relays one partition until ctx ends.
 func (c *Conn) relay(ctx context.Context, r *roster, partition uint32, poke <-chan struct{}) error {
 	g := c.o.Generation
-	out := &outbox{c: c, o: r.o, last: r.last, generation: g, partition: partition, stream: EventStream(g, partition), poke: poke, onDuty: r.onDuty}
+	out := &dispatcher{c: c, o: r.o, generation: g, partition: partition, stream: EventStream(g, partition), recheck: poke}
 	told := &lineageRelay{c: c, generation: g, partition: partition, stream: EventStream(g, partition), onDuty: r.onDuty}
-	pumps := []func(context.Context) error{c.again("outbox", out.stream, out.run), c.again("lineage", told.stream, told.run)}
+	pumps := []func(context.Context) error{c.again("dispatcher", out.stream, out.run), c.again("lineage", told.stream, told.run)}
 	if partition == 0 {
-		pumps = append(pumps, c.tend)
+		pumps = append(pumps, c.tend, c.tendTasks)
 	}
 	return together(ctx, pumps...)
 }

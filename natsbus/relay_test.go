@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
@@ -60,8 +61,8 @@ func TestLineageExactlyOnce(t *testing.T) {
 // same.
 func TestCancelledEarly(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
-		n := startNodeWith(t, srv, "node-1", &spec{slots: 1})
-		defer n.stop()
+		n := startNode(t, srv, "node-1")
+		n.intake() // it takes no tasks
 		told := func() (out []*jetstream.RawStreamMsg) {
 			for _, m := range n.stored(t, natsbus.StreamResult) {
 				if m.Subject == "rath.run.default.r1.result" {
@@ -70,8 +71,6 @@ func TestCancelledEarly(t *testing.T) {
 			}
 			return out
 		}
-		submit(t, nc, "hold", `{"id":"r0"}`)
-		time.Sleep(time.Second)
 		submit(t, nc, "hold", `{"id":"r1"}`)
 		if a := ask(t, nc, "rath.ctl.default.r1.cancel", `{"by":"ann","reason":"not needed"}`); a["done"] != true {
 			t.Errorf("answer %v", a)
@@ -85,9 +84,11 @@ func TestCancelledEarly(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)
-		close(n.hold)
+		m := startNode(t, srv, "node-2")
 		time.Sleep(2 * time.Second)
 		second := told()
+		m.stop()
+		n.stop()
 		if len(first) != 1 || len(second) != 1 {
 			t.Fatalf("%d results were stored, then %d", len(first), len(second))
 		}
@@ -160,6 +161,7 @@ func TestForkOverTaken(t *testing.T) {
 				}
 				return accept(ctx, k)
 			}
+			leaves(in)
 		}})
 		submit(t, nc, "agent", `{"id":"r0","session":"talk","input":"hello"}`)
 		succeeded(t, nc, "r0")
@@ -181,10 +183,12 @@ func TestForkOverTaken(t *testing.T) {
 // says so.
 func TestCancelUnknown(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
-		n := startNodeWith(t, srv, "node-1", &spec{slots: 1})
+		n := startNode(t, srv, "node-1")
 		defer n.stop()
 		submit(t, nc, "hold", `{"id":"r0"}`)
 		time.Sleep(time.Second)
+		n.intake() // it takes no more
+		synctest.Wait()
 		for i := range 5 {
 			submit(t, nc, "agent", fmt.Sprintf(`{"id":"wait%d","input":"hello"}`, i))
 		}
@@ -226,6 +230,8 @@ func TestCancelUnknown(t *testing.T) {
 		if got := n.stored(t, natsbus.StreamResult); len(got) != 1 || got[0].Subject != "rath.run.default.wait4.result" {
 			t.Errorf("%d results are stored, want that of the task that waits", len(got))
 		}
+		m := startNode(t, srv, "node-2")
+		defer m.stop()
 		h := listen(t, nc, "nobody")
 		submit(t, nc, "agent", `{"id":"nobody","input":"hello"}`)
 		close(n.hold)
@@ -270,11 +276,11 @@ func TestLineageWithoutCheckpoint(t *testing.T) {
 			spoiled := 0
 			for _, m := range n.stored(t, natsbus.StreamSnap) {
 				var fields map[string]json.RawMessage
-				if json.Unmarshal(m.Data, &fields) != nil || fields["sessions"] == nil {
+				if json.Unmarshal(m.Data, &fields) != nil || fields["pages"] == nil {
 					continue
 				}
-				fields["open"], fields["fold"] = fields["sessions"], json.RawMessage("99")
-				delete(fields, "sessions")
+				fields["open"], fields["format"] = fields["pages"], json.RawMessage("99")
+				delete(fields, "pages")
 				body, err := json.Marshal(fields)
 				if err == nil {
 					_, err = n.operator().Publish(t.Context(), m.Subject, body)
@@ -465,7 +471,7 @@ func TestNodeOutlivesCuts(t *testing.T) {
 		ended(t, nc, 0, 40)
 		time.Sleep(30 * time.Second)
 		n.checkLineage(t)
-		for _, stream := range []string{natsbus.StreamTasks, natsbus.StreamWork, natsbus.StreamDLQ} {
+		for _, stream := range []string{natsbus.StreamTasks, natsbus.StreamDLQ} {
 			for _, m := range n.stored(t, stream) {
 				t.Errorf("left in %s: %s %s", stream, m.Subject, m.Data)
 			}

@@ -113,8 +113,12 @@ func (c *Conn) serveRelayed(ctx context.Context, stream string) (*Service, error
 
 // Relayed waits until the lineage of everything that was committed when it was
 // called is published, by this process or by those that relay. What nobody
-// relays at the moment it does not wait for.
+// relays at the moment it does not wait for, nor what cannot be stored: then readers
+// are answered with what there is.
 func (c *Conn) Relayed(ctx context.Context) error {
+	if _, room := c.diskRoom(); room == RoomNone {
+		return nil
+	}
 	var wg sync.WaitGroup
 	errs := make([]error, c.o.Partitions)
 	for p := range c.o.Partitions {

@@ -53,13 +53,11 @@ func TestQueryBeforeRelays(t *testing.T) {
 		}
 		relay := conn.StartRelay(ctx, nil)
 		work.Go(func() { _ = relay.Wait() })
-		index := conn.NewIndex()
-		service, err := conn.ServeQueries(ctx, &natsbus.Queries{Index: index, Values: run.NewValues(conn.Log())})
+		service, err := conn.ServeQueries(ctx, &natsbus.Queries{Values: run.NewValues(conn.Log())})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer service.Stop()
-		work.Go(func() { _ = index.Run(ctx) })
 		if len(conn.Relays()) > 0 {
 			t.Fatal("it relays already: the test shows nothing")
 		}

@@ -28,11 +28,13 @@ const (
 	// RoomEnds takes only what run.Vital reports: runs end, are cancelled and
 	// answered, and none of them makes a step.
 	RoomEnds
+	// RoomNone takes nothing: the disk is full.
+	RoomNone
 )
 
 // String returns what people and programs are told.
 func (r Room) String() string {
-	return [...]string{messages.RoomAll, messages.RoomOpen, messages.RoomEnds}[min(r, RoomEnds)]
+	return [...]string{messages.RoomAll, messages.RoomOpen, messages.RoomEnds, messages.RoomNone}[min(r, RoomNone)]
 }
 
 const (
@@ -133,6 +135,9 @@ type rooms struct {
 	scarce atomic.Bool   // an event stream does not take everything
 	look   chan struct{} // asks for a look at once
 
+	saidDisk Room                      // what was logged last about the disk
+	probed   atomic.Pointer[time.Time] // when Stores last stored something
+
 	mu      sync.RWMutex
 	streams map[string]*gauge
 }
@@ -152,6 +157,18 @@ func (r *rooms) fill(stream string) Fill {
 		return g.fill()
 	}
 	return Fill{}
+}
+
+// mayRefuse reports whether new runs may not begin for want of room.
+func (r *rooms) mayRefuse() bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, g := range r.streams {
+		if g.fill().over(sharesFrom) {
+			return true
+		}
+	}
+	return false
 }
 
 // appended notes what was stored in a stream.
@@ -180,7 +197,8 @@ func (r *rooms) soon() {
 // log and intake keep room for what must not fail: at 85 % of a stream's MaxBytes
 // PullTasks begins no new run there, and at 95 % of an event stream's the log
 // refuses what run.Vital does not report, as ErrFull and without asking the
-// servers. Without it everything is tried until JetStream refuses it.
+// servers. Without it everything is tried until JetStream refuses it. The reserve on
+// the disk, see Disk, is kept in the same way, by every connection that sees the disk.
 func (c *Conn) WatchRoom(ctx context.Context) error {
 	r := c.rooms
 	r.mu.Lock()
@@ -207,6 +225,7 @@ func (c *Conn) WatchRoom(ctx context.Context) error {
 
 // lookAtRooms asks all streams that are watched.
 func (c *Conn) lookAtRooms(ctx context.Context) {
+	c.lookAtDisk()
 	c.rooms.mu.RLock()
 	names := slices.Sorted(maps.Keys(c.rooms.streams))
 	c.rooms.mu.RUnlock()
@@ -248,11 +267,15 @@ func (c *Conn) lookAtRooms(ctx context.Context) {
 	c.rooms.scarce.Store(scarce)
 }
 
-// Full returns the watched streams that do not take everything.
+// Full returns the watched streams that do not take everything, and first the disk of
+// the store if that does not.
 func (c *Conn) Full() []messages.StreamFill {
 	c.rooms.mu.RLock()
 	defer c.rooms.mu.RUnlock()
 	var out []messages.StreamFill
+	if d, room := c.diskRoom(); room != RoomAll {
+		out = append(out, d.fillOfDisk())
+	}
 	for _, name := range slices.Sorted(maps.Keys(c.rooms.streams)) {
 		if g := c.rooms.streams[name]; g.room() != RoomAll {
 			f := g.fill()
@@ -272,6 +295,9 @@ type roomLog struct {
 
 // Append implements session.Log.
 func (l *roomLog) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
+	if d, room := l.c.diskRoom(); room == RoomNone || room == RoomEnds && !run.Vital(c.Events) {
+		return session.Position{}, fmt.Errorf("natsbus: append %d to %s: %w: the disk of the store has %s; %s", c.Seq, c.Key, ErrFull, d, remedyDisk)
+	}
 	if l.c.rooms.scarce.Load() {
 		stream, _, err := l.c.place(c.Key)
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	mrand "math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -20,14 +21,18 @@ import (
 // A roster spreads the partitions over the processes that relay, so that each
 // partition is relayed by one of them at a time.
 //
-// Every relay process says twice a second that it is there and what it relays.
-// From what is heard, all of them work out the same plan, see shares: everybody
-// keeps what he has up to his share, so that the death of one moves nothing
-// between the others, and what nobody has goes to those with less. Who gains a
-// partition starts when the one who had it no longer names it. Nothing of this
-// is stored, and nothing depends on
-// it: two relays of one partition do the same twice, which readers drop and
-// streams refuse. It only keeps that rare and short.
+// Each process that relays something says twice a second that it is there and what
+// it relays, and so do some spares, which relay nothing yet. From what is heard, all
+// of them work out the same plan, see shares: each keeps what it has up to its share,
+// so that the death of one moves nothing between the others, and what none has goes
+// to those with less. The process that gains a partition starts when the one that had
+// it no longer names it. Nothing of this is stored, and nothing depends on it: two
+// relays of one partition do the same twice, which readers drop and streams refuse.
+// It only keeps that rare and short.
+//
+// All other processes are quiet: they listen, and one of them becomes a spare when
+// there are too few. So how much is said depends on the number of partitions, not on
+// that of processes.
 //
 // A process that does not hear itself, because it was frozen or has lost its
 // connection, stops before the others miss it, and looks around again before
@@ -37,7 +42,6 @@ type roster struct {
 	o    RelayOptions
 	id   string
 	subj string
-	last *lastNodes // of woken runs
 	// known is told once it is known what is relayed here.
 	known func()
 
@@ -56,6 +60,11 @@ type roster struct {
 	settle time.Time // nothing is started before
 	gone   bool      // it was silent, and looks around
 	echoed bool      // it has heard itself
+
+	quiet   atomic.Bool // it is no spare, and says nothing
+	speaks  time.Time   // it becomes one then; zero: it does not
+	answer  *time.Timer
+	greeted bool // answer runs
 }
 
 const (
@@ -73,6 +82,15 @@ const (
 	echoPatience = 15 * time.Second
 	// lookAround is how long a process listens to the others before it starts.
 	lookAround = 250 * time.Millisecond
+	// spares is how many processes without a partition say that they are there, once
+	// each partition is on a process of its own.
+	spares = 2
+	// speakWithin spreads the quiet processes that find too few spares: most of them
+	// hear of the first ones before it is their turn.
+	speakWithin = 250 * time.Millisecond
+	// answerWithin is how long a greeting waits for an answer, which is one for all
+	// that come meanwhile.
+	answerWithin = 25 * time.Millisecond
 )
 
 // errOffDuty is returned by a pump that finds itself without the right to go
@@ -86,6 +104,7 @@ type beat struct {
 	Holds []uint32 `json:"holds,omitempty"`
 	Hello bool     `json:"hello,omitempty"` // please answer
 	Bye   bool     `json:"bye,omitempty"`
+	Quiet bool     `json:"quiet,omitempty"` // it lives, and says nothing more
 }
 
 type member struct {
@@ -111,7 +130,6 @@ func (c *Conn) newRoster(o *RelayOptions) *roster {
 		members: map[string]*member{}, running: map[uint32]*duty{}, epoch: time.Now(),
 		subj: fmt.Sprintf("rath.node.relay.%d", c.o.Generation), known: c.relayed.expect(),
 	}
-	r.last = newLastNodes(c, &r.o)
 	if r.id = r.o.Incarnation; r.id == "" {
 		r.id = rand.Text()[:12]
 	}
@@ -157,13 +175,29 @@ func (r *roster) keep(ctx context.Context, work *sync.WaitGroup) error {
 	defer tick.Stop()
 	settled := time.NewTimer(time.Until(r.settle))
 	defer settled.Stop()
+	r.answer = time.NewTimer(0)
+	defer r.answer.Stop()
+	<-r.answer.C
 	r.say(beat{Hello: true})
-	for {
+	for last := time.Now(); ; {
 		r.plan(ctx, work)
+		r.speak(settled)
 		select {
 		case b := <-r.heard:
 			r.note(b, settled)
+		case <-r.answer.C:
+			r.greeted = false
+			if !r.quiet.Load() {
+				r.say(beat{})
+			}
 		case <-tick.C:
+			if time.Since(last) >= beatValid {
+				clear(r.members) // it was frozen: what they last said is old
+			}
+			last = time.Now()
+			if r.quiet.Load() {
+				continue
+			}
 			if !r.onDuty() {
 				r.silent(settled)
 			}
@@ -172,6 +206,9 @@ func (r *roster) keep(ctx context.Context, work *sync.WaitGroup) error {
 			}
 			r.say(beat{Hello: r.gone})
 		case <-settled.C:
+			if !r.quiet.Load() { // those know of it that have greeted meanwhile
+				r.say(beat{})
+			}
 		case e := <-r.ended:
 			delete(r.running, e.partition)
 			if e.err != nil {
@@ -223,8 +260,8 @@ func (r *roster) hear(m *nats.Msg) {
 	if json.Unmarshal(m.Data, &b) != nil || b.Relay == "" {
 		return
 	}
-	if m.Reply != "" {
-		_ = m.Respond(nil) // somebody asks whether he is alone
+	if m.Reply != "" && !r.quiet.Load() {
+		_ = m.Respond(nil) // another process asks whether it is alone
 	}
 	select {
 	case r.heard <- b:
@@ -251,9 +288,11 @@ func (r *roster) note(b beat, settled *time.Timer) {
 		}
 		return
 	}
-	if b.Bye {
+	if b.Bye || b.Quiet {
 		delete(r.members, b.Relay)
-		r.poke()
+		if b.Bye {
+			r.poke()
+		}
 		return
 	}
 	m := r.members[b.Relay]
@@ -262,8 +301,45 @@ func (r *roster) note(b beat, settled *time.Timer) {
 		r.members[b.Relay] = m
 	}
 	m.last, m.holds = now, b.Holds
-	if b.Hello {
-		r.say(beat{})
+	if b.Hello && !r.greeted && !now.Before(r.settle) && !r.quiet.Load() {
+		r.greeted = true
+		r.answer.Reset(answerWithin)
+	}
+}
+
+// speak makes this process a spare, or quiet, by what it knows of the others.
+func (r *roster) speak(settled *time.Timer) {
+	now := time.Now()
+	known, before, holders := 0, 0, min(len(r.running), 1)
+	for id, m := range r.members {
+		switch {
+		case len(m.holds) > 0:
+			holders++
+		case id < r.id:
+			known, before = known+1, before+1
+		default:
+			known++
+		}
+	}
+	wanted := max(int(r.c.o.Partitions)-holders, 0) + spares
+	switch {
+	case !r.quiet.Load():
+		if len(r.running) == 0 && before >= wanted && !r.gone && !now.Before(r.settle) {
+			r.say(beat{Quiet: true})
+			r.quiet.Store(true)
+			r.speaks = time.Time{}
+		}
+	case known >= wanted:
+		r.speaks = time.Time{}
+	case r.speaks.IsZero():
+		d := mrand.N(speakWithin)
+		r.speaks = now.Add(d)
+		settled.Reset(d)
+	case !now.Before(r.speaks):
+		// It looks around first, as one does that was silent.
+		r.quiet.Store(false)
+		r.gone = true
+		r.say(beat{Hello: true})
 	}
 }
 
@@ -291,11 +367,17 @@ func (r *roster) plan(ctx context.Context, work *sync.WaitGroup) {
 			r.poke()
 		}
 	}
-	holds := map[string][]uint32{r.id: slices.Collect(maps.Keys(r.running))}
+	holds := map[string][]uint32{}
+	if !r.quiet.Load() {
+		holds[r.id] = slices.Collect(maps.Keys(r.running))
+	}
 	for id, m := range r.members {
 		holds[id] = m.holds
 	}
-	owners := shares(r.c.o.Partitions, holds)
+	owners := make([]string, r.c.o.Partitions)
+	if len(holds) > 0 { // else it is quiet, and knows of no other
+		owners = shares(r.c.o.Partitions, holds)
+	}
 	for p := range r.c.o.Partitions {
 		mine := !r.gone && r.onDuty() && owners[p] == r.id
 		d := r.running[p]
@@ -357,7 +439,13 @@ func shares(partitions uint32, holds map[string][]uint32) []string {
 
 // dead reports whether membership calls another relay dead. If it is wrong,
 // that one comes back with its next beat.
-func (r *roster) dead(id string) bool { return r.o.Alive != nil && !r.o.Alive(id) }
+func (r *roster) dead(id string) bool {
+	if r.o.Known == nil {
+		return false
+	}
+	alive, known := r.o.Known(id)
+	return known && !alive
+}
 
 // held reports whether another process still relays a partition.
 func (r *roster) held(p uint32) bool {

@@ -2,6 +2,7 @@ package natsbus_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -262,24 +263,16 @@ func TestDeadNodesRuns(t *testing.T) {
 		srv := natstest.Start(t, nil)
 		changed := make(chan struct{}, 1)
 		var dead atomic.Bool
-		swept := make(chan int, 1<<10)
 		r := startRelay(t, srv, &natsbus.RelayOptions{
-			Incarnation: "a", Changed: changed, Alive: func(incarnation string) bool { return incarnation != "dead" || !dead.Load() },
-			Swept: func(_ uint32, _, offered int) { swept <- offered },
+			Incarnation: "a", Changed: changed, Known: func(incarnation string) (alive, known bool) { return incarnation != "dead" || !dead.Load(), true },
 		})
 		within(t, time.Second, "it relays", spread(4, r))
 		for i := range 12 {
 			turns(t, r.conn.Log(), session.Key{Tenant: session.DefaultTenant, ID: r.conn.Minter().Mint(fmt.Sprintf("s%d", i))}, 1, false)
 		}
 		time.Sleep(45 * time.Second) // a sweep sees that their node lives
-		_, js := operatorOf(t, srv)
-		offers := func() uint64 {
-			s, err := js.Stream(t.Context(), natsbus.StreamWork)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return s.CachedInfo().State.Msgs
-		}
+		offers := r.conn.TakeAll(t)
+		time.Sleep(time.Second)
 		if n := offers(); n != 0 {
 			t.Fatalf("%d runs of a live node were offered", n)
 		}
@@ -287,15 +280,6 @@ func TestDeadNodesRuns(t *testing.T) {
 		changed <- struct{}{}
 		if d := within(t, time.Second, "all are offered", func() bool { return offers() == 12 }); d > 100*time.Millisecond {
 			t.Errorf("the runs were offered after %v", d)
-		}
-		// The first offer may be in the hands of another dead node. More than
-		// a second one is of no use, whatever membership says.
-		for range 50 {
-			changed <- struct{}{}
-			time.Sleep(time.Second)
-		}
-		if n := offers(); n != 24 {
-			t.Errorf("%d offers of 12 runs, want two each", n)
 		}
 	})
 }
@@ -312,7 +296,7 @@ func TestDeadRelaysRuns(t *testing.T) {
 			changed := make(chan struct{}, 1)
 			changes = append(changes, changed)
 			return startRelay(t, srv, &natsbus.RelayOptions{
-				Incarnation: name, Changed: changed, Alive: func(incarnation string) bool { return incarnation != "dead" || !dead.Load() },
+				Incarnation: name, Changed: changed, Known: func(incarnation string) (alive, known bool) { return incarnation != "dead" || !dead.Load(), true },
 			})
 		}
 		a, b := relay("m"), relay("n")
@@ -321,14 +305,8 @@ func TestDeadRelaysRuns(t *testing.T) {
 		for i := range 40 {
 			turns(t, a.conn.Log(), session.Key{Tenant: session.DefaultTenant, ID: a.conn.Minter().Mint(fmt.Sprintf("s%d", i))}, 1, false)
 		}
-		_, js := operatorOf(t, srv)
-		offers := func() int {
-			s, err := js.Stream(t.Context(), natsbus.StreamWork)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return int(s.CachedInfo().State.Msgs)
-		}
+		offers := a.conn.TakeAll(t)
+		time.Sleep(time.Second)
 		before := [][]uint32{a.conn.Relays(), b.conn.Relays()}
 		// Just after a beat it is missed last.
 		beats := listener(t, srv, "rath.node.relay.>")
@@ -423,5 +401,92 @@ func TestRelayDenied(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "permission") || !strings.Contains(err.Error(), "rath.node.") {
 			t.Errorf("error %v, want one that names the permission", err)
 		}
+	})
+}
+
+// spokesmen are the processes that say that they relay, or could, in a second.
+func spokesmen(t *testing.T, beats <-chan string) (said int, names map[string]bool) {
+	t.Helper()
+	for len(beats) > 0 {
+		<-beats
+	}
+	time.Sleep(time.Second)
+	names = map[string]bool{}
+	for len(beats) > 0 {
+		var b struct{ Relay string }
+		if err := json.Unmarshal([]byte(<-beats), &b); err != nil {
+			t.Fatal(err)
+		}
+		said++
+		names[b.Relay] = true
+	}
+	return said, names
+}
+
+// TestRosterOfMany has many more processes than partitions: those that hold one say
+// that they are there, and two more, who take over as soon as with few processes; the
+// others are silent until they are needed, also if all who spoke die at once.
+func TestRosterOfMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many, speak = 30, relayPartitions + 2
+		srv := natstest.Start(t, nil)
+		relays := map[string]*relayer{}
+		for i := range many {
+			name := fmt.Sprintf("r%02d", i)
+			relays[name] = startRelay(t, srv, &natsbus.RelayOptions{Incarnation: name})
+		}
+		all := func() []*relayer { return slices.Collect(maps.Values(relays)) }
+		beats := listener(t, srv, "rath.node.relay.>")
+		settled := func(what string) map[string]bool {
+			t.Helper()
+			within(t, 10*time.Second, what+": each partition on a process of its own", spread(1, all()...))
+			var names map[string]bool
+			within(t, 10*time.Second, what+": few speak", func() bool {
+				said, now := spokesmen(t, beats)
+				names = now
+				return said == 2*speak && len(now) == speak
+			})
+			for name, r := range relays {
+				if len(r.conn.Relays()) > 0 && !names[name] {
+					t.Errorf("%s: %s has %v and says nothing", what, name, r.conn.Relays())
+				}
+			}
+			return names
+		}
+		settled("at the start")
+		crash := func(name string) {
+			relays[name].crash()
+			delete(relays, name)
+		}
+		for range 3 {
+			for name, r := range relays {
+				if len(r.conn.Relays()) > 0 {
+					crash(name)
+					break
+				}
+			}
+			if d := within(t, 5*time.Second, "another one has the partition", spread(1, all()...)); d > 3100*time.Millisecond {
+				t.Errorf("the part of one who crashed was taken over after %v", d)
+			}
+			settled("after a crash")
+		}
+		for name := range settled("before all who speak crash") {
+			crash(name)
+		}
+		if d := within(t, 5*time.Second, "others have the partitions", spread(relayPartitions, all()...)); d > 3500*time.Millisecond {
+			t.Errorf("the part of all who spoke was taken over after %v", d)
+		}
+		settled("after all who spoke have crashed")
+		for name, r := range relays {
+			if len(r.conn.Relays()) > 0 {
+				r.leave()
+				delete(relays, name)
+				break
+			}
+		}
+		if d := within(t, time.Second, "another one has the partition", spread(relayPartitions, all()...)); d > 500*time.Millisecond {
+			t.Errorf("the part of one who left was taken over after %v", d)
+		}
+		settled("after one has left")
 	})
 }

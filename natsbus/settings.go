@@ -48,6 +48,7 @@ var settings = []setting{
 		}
 		return "unbounded"
 	}, func(dst, src *jetstream.StreamConfig) { dst.MaxBytes = src.MaxBytes }, false, ""},
+	{"compression", func(c *jetstream.StreamConfig) string { return strings.ToLower(c.Compression.String()) }, func(dst, src *jetstream.StreamConfig) { dst.Compression = src.Compression }, true, ""},
 	{"max messages", func(c *jetstream.StreamConfig) string { return limit(c.MaxMsgs) }, func(dst, src *jetstream.StreamConfig) {
 		dst.MaxMsgs = src.MaxMsgs
 	}, false, ""},
@@ -116,7 +117,9 @@ func limit(n int64) string {
 }
 
 // unset reports whether a stream that was made without a lax setting has it.
-func unset(value string) bool { return value == "" || value == "false" || value == unlimited }
+func unset(value string) bool {
+	return value == "" || value == "false" || value == "none" || value == unlimited
+}
 
 // Difference is one setting that is not as it should be.
 type Difference struct {
@@ -162,4 +165,4 @@ func ours(subject string) bool {
 }
 
 // rebuilt are the streams whose messages follow from others.
-var rebuilt = map[string]bool{StreamSnap: true, StreamWork: true, StreamLineage: true, "KV_" + BucketNode: true}
+var rebuilt = map[string]bool{StreamSnap: true, StreamLineage: true, "KV_" + BucketNode: true}

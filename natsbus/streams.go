@@ -24,7 +24,6 @@ const (
 const (
 	StreamSnap     = messages.StreamSnap
 	StreamTasks    = messages.StreamTasks
-	StreamWork     = messages.StreamWork
 	StreamLineage  = messages.StreamLineage
 	StreamResult   = messages.StreamResult
 	StreamDLQ      = messages.StreamDLQ
@@ -40,7 +39,6 @@ const (
 	prefixSnap    = "rath.snap."
 	prefixPage    = "rath.page."
 	prefixTask    = "rath.task."
-	prefixWork    = "rath.work."
 	prefixLineage = "rath.lineage."
 	prefixTail    = "rath.tail."
 	prefixDLQ     = "rath.dlq."
@@ -83,7 +81,6 @@ type kind uint8
 const (
 	truth      kind = iota // synced, and never lost
 	projection             // rebuilt from the truth if lost: one replica may store later
-	queue                  // rebuilt from the truth: memory when replicated
 	volatile               // renewed all the time: memory
 )
 
@@ -136,13 +133,6 @@ func layout(o *Options) []jetstream.StreamConfig {
 		MaxMsgSize:           messages.MaxTask,
 		Discard:              jetstream.DiscardNew,
 		DiscardNewPerSubject: true,
-	})
-	add(queue, 20, jetstream.StreamConfig{
-		Name:        StreamWork,
-		Description: "work derived from logs: offered again if lost",
-		Subjects:    []string{prefixWork + ">"},
-		Retention:   jetstream.WorkQueuePolicy,
-		Discard:     jetstream.DiscardNew,
 	})
 	add(projection, 40, jetstream.StreamConfig{
 		Name:        StreamLineage,
@@ -212,11 +202,16 @@ func (o *Options) complete(k kind, share int64, cfg jetstream.StreamConfig) jets
 		cfg.MaxMsgsPerSubject = -1
 	}
 	switch {
-	case k == volatile, k == queue && o.Replicas > 1:
+	case k == volatile:
 		cfg.Storage = jetstream.MemoryStorage
 		cfg.MaxBytes = min(cfg.MaxBytes, 64<<20)
 	case k != truth && o.Replicas == 1:
 		cfg.PersistMode = jetstream.AsyncPersistMode
+	}
+	// Servers compress a block of messages when they begin the next one. Of a queue
+	// they remove messages all the time.
+	if cfg.Storage == jetstream.FileStorage && cfg.Retention == jetstream.LimitsPolicy {
+		cfg.Compression = jetstream.S2Compression
 	}
 	return cfg
 }

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -28,7 +30,7 @@ func TestProvision(t *testing.T) {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	want := []string{"BLOB", "DLQ", "EV_1_0", "EV_1_1", "KV_ALIAS", "KV_NODE", "KV_REGISTRY", "LINEAGE", "RESULT", "SNAP", "TASKS", "WORK"}
+	want := []string{"BLOB", "DLQ", "EV_1_0", "EV_1_1", "KV_ALIAS", "KV_NODE", "KV_REGISTRY", "LINEAGE", "RESULT", "SNAP", "TASKS"}
 	if !slices.Equal(names, want) {
 		t.Errorf("streams %v, want %v", names, want)
 	}
@@ -60,7 +62,7 @@ func TestProvisionTogether(t *testing.T) {
 func TestLayoutForThree(t *testing.T) {
 	o := Options{Replicas: 3, Partitions: DefaultPartitions}
 	o.setDefaults()
-	memory := map[string]bool{StreamWork: true, "KV_" + BucketNode: true}
+	memory := map[string]bool{"KV_" + BucketNode: true}
 	for _, cfg := range layout(&o) {
 		if cfg.Replicas != 3 {
 			t.Errorf("%s has %d replicas", cfg.Name, cfg.Replicas)
@@ -329,5 +331,40 @@ func TestGreedyTenantLeavesRoom(t *testing.T) {
 	err := c.Submit(ctx, "modest", "w0", append(largest, 'x'))
 	if !errors.Is(err, session.ErrTooLarge) || !strings.Contains(err.Error(), "workspace") {
 		t.Errorf("a task that is larger than any may be: %v", err)
+	}
+}
+
+// TestStreamsCompress stores more in a stream than one block of its files holds: the
+// files are smaller.
+func TestStreamsCompress(t *testing.T) {
+	srv := natstest.Start(t, nil)
+	c := dial(t, nodeOptions(srv))
+	if err := c.Provision(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	text := bytes.Repeat([]byte(`{"kind":"session.chunk","text":"hello"}`), 20_000)
+	stored := 0
+	for ; stored < 12<<20; stored += len(text) {
+		if _, err := c.js.Publish(t.Context(), prefixDLQ+"acme.w", text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) { // the server does it in the background
+		files, err := filepath.Glob(filepath.Join(srv.StoreDir(), "jetstream", "*", "streams", StreamDLQ, "msgs", "*.blk"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		size := int64(0)
+		for _, name := range files {
+			if info, err := os.Stat(name); err == nil { // else it is replaced now
+				size += info.Size()
+			}
+		}
+		if size > 0 && size < int64(stored)/2 {
+			return
+		}
+		if time.Since(began) > 20*time.Second {
+			t.Fatalf("%d bytes of messages are %d bytes in %d files", stored, size, len(files))
+		}
 	}
 }

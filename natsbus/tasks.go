@@ -15,21 +15,19 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Intake says what a node does with the tasks that it pulls. All fields are
-// required but Slots, Enqueue and Signal.
+// Intake says what a node does with the tasks that it takes in. All fields are
+// required but Signal.
 type Intake struct {
-	// Slots returns how many more tasks the node could take now; nil is one at
-	// a time.
-	Slots func() int
 	// Offers returns the revision under which the node offers a workflow.
 	Offers func(workflow string) (revision string, ok bool)
-	// Accept returns when a log holds the task: claimed, queued or known
-	// already. An error that messages.Refusal reports refuses the task for
-	// good; with any other one it comes again, here or on another node.
+	// Accept claims a task of a workflow that this node offers and returns when a
+	// log holds it, or run.ErrBusy if no slot is free. An error that
+	// messages.Refusal reports refuses the task for good; with any other one it
+	// comes again, here or on another node.
 	Accept func(ctx context.Context, t run.Task) error
 	// Enqueue returns when a log holds the task without a claim: the relay
-	// offers it to the pool whose nodes run it. One that comes with a cancel has
-	// ended then, if nothing is in its way. Nil leaves it to those nodes.
+	// dispatches it. One that comes with a cancel has ended then, if nothing is in
+	// its way.
 	Enqueue func(ctx context.Context, t run.Task, cancel *run.CancelRequested) error
 	// Signal applies a fact to a run. It is needed for a cancel that came
 	// while the task was on its way.
@@ -39,33 +37,25 @@ type Intake struct {
 // CodeUnknownWorkflow is the code of a task whose workflow nobody offers.
 const CodeUnknownWorkflow run.Code = "unknown_workflow"
 
-// PullTasks takes submitted tasks until ctx ends, at most as many at once as
-// there are slots. A task is acknowledged when a log holds it, or when it is
-// refused: then it is kept in DLQ with the reason, told on the run's event
-// subject, and the run has a failed result. But a task that reuses the id of
-// another one changes nothing about that one's result.
+// tasksAtOnce bounds the tasks that a node takes in at the same time. They need no
+// slot: what cannot begin at once waits in its log.
+const tasksAtOnce = 128
+
+// PullTasks takes submitted tasks in until ctx ends. A task is acknowledged when a
+// log holds it, or when it is refused: then it is kept in DLQ with the reason,
+// told on the run's event subject, and the run has a failed result. But a task
+// that reuses the id of another one changes nothing about that one's result.
 func (c *Conn) PullTasks(ctx context.Context, in *Intake) error {
-	i := intake{c: c, Intake: *in, offers: c.newCatalog()}
-	if i.Slots == nil {
-		i.Slots = func() int { return 1 }
-	}
-	p := &puller{c: c, pullQueue: tasksQueue(), slots: i.Slots, lobby: c.lobby, rank: rankTasks, handle: i.handle, light: i.light}
+	i := intake{c: c, Intake: *in, offers: c.newCatalog(), credits: newCredits(c)}
+	p := &puller{c: c, pullQueue: tasksQueue(), most: tasksAtOnce, handle: i.handle}
 	return p.run(ctx)
 }
 
 type intake struct {
-	c      *Conn
-	offers *catalog
+	c       *Conn
+	offers  *catalog
+	credits *credits
 	Intake
-}
-
-// light reports whether a task takes no slot here: other nodes run it.
-func (i *intake) light(m jsMsg) bool {
-	_, workflow, ok := messages.ParseTaskSubject(m.Subject())
-	if ok {
-		_, ok = i.Offers(workflow)
-	}
-	return !ok
 }
 
 // letter is a task on its way in.
@@ -84,8 +74,12 @@ func (i *intake) handle(ctx context.Context, m jsMsg) fate {
 	switch {
 	case err == nil:
 		return done
-	case errors.Is(err, errElsewhere), errors.Is(err, run.ErrShutdown):
+	case errors.Is(err, run.ErrShutdown):
 		return other
+	case errors.Is(err, errNoCredit):
+		return waiting
+	case errors.Is(err, errCreditSoon):
+		return later
 	case errors.Is(err, errNoRoom):
 		// What the streams hold is told once, and not with each task that waits.
 		i.c.o.Logger.Debug("a task waits for room", "subject", m.Subject(), "run", string(l.id), "err", err)
@@ -102,8 +96,12 @@ func (i *intake) handle(ctx context.Context, m jsMsg) fate {
 	return done
 }
 
-// errElsewhere is returned for a task that other nodes take.
-var errElsewhere = errors.New("natsbus: offered elsewhere")
+// errNoCredit is returned for a task of which enough of its kind wait in logs, and
+// errCreditSoon if some of them begin.
+var (
+	errNoCredit   = errors.New("natsbus: enough runs of this tenant and workflow wait")
+	errCreditSoon = errors.New("natsbus: enough runs of this tenant and workflow wait, and some begin")
+)
 
 // take gets a task into a log.
 func (i *intake) take(ctx context.Context, l *letter) error {
@@ -156,16 +154,17 @@ func digestOf(parts ...string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// who says how a log gets a task: by a claim here, or for the nodes that offer
-// its workflow. It fails for a task that nobody runs.
+// who says how a log gets a task: by a claim here, if this node offers its
+// workflow and nothing waits for the slot that is free, else without one. It fails
+// for a task whose workflow no node offers.
 func (i *intake) who(ctx context.Context, t run.Task) (accept func(context.Context, run.Task) error, err error) {
 	revision, ok := i.Offers(t.Workflow)
 	if ok && (t.Revision == "" || t.Revision == revision) {
-		return i.Accept, nil
+		return i.begin, nil
 	}
 	found, all, err := i.offers.find(ctx, t.Workflow, t.Revision)
 	if found == nil && err == nil {
-		// What replicas say may lag behind, and nobody asks them again.
+		// What replicas say may lag behind, and they are not asked again.
 		var now []messages.Workflow
 		now, err = i.c.offering(ctx, t.Workflow)
 		found = offerOf(now, t.Workflow, t.Revision)
@@ -173,12 +172,10 @@ func (i *intake) who(ctx context.Context, t run.Task) (accept func(context.Conte
 	switch {
 	case err != nil:
 		return nil, err
-	case found != nil && i.Enqueue == nil:
-		return nil, errElsewhere
 	case found != nil:
-		return func(ctx context.Context, t run.Task) error { return i.forPool(ctx, t, found) }, nil
+		return i.wait, nil
 	case ok:
-		return nil, fmt.Errorf("task %s: field revision: %w: nobody offers revision %q of %s, this node offers %q; leave it out to take that",
+		return nil, fmt.Errorf("task %s: field revision: %w: no node offers revision %q of %s, this one offers %q; leave it out to take that",
 			t.ID, run.ErrNotSupported, t.Revision, t.Workflow, revision)
 	}
 	var names []string
@@ -188,22 +185,29 @@ func (i *intake) who(ctx context.Context, t run.Task) (accept func(context.Conte
 	return nil, &unknownWorkflow{t.Workflow, slices.Compact(names)}
 }
 
-// maxForPool bounds the runs of a tenant that wait for a pool in logs: more
-// wait in TASKS, which is bounded.
-const maxForPool = 64
+// begin has a task claimed here, if a slot is free and nothing waits for it.
+func (i *intake) begin(ctx context.Context, t run.Task) error {
+	if g := i.c.host.Load(); g != nil && g.quiet() {
+		if err := i.Accept(ctx, t); !errors.Is(err, run.ErrBusy) {
+			return err
+		}
+	}
+	return i.wait(ctx, t)
+}
 
-// forPool gets a task into a log for the nodes of another pool, unless enough
-// runs of its tenant wait for them.
-func (i *intake) forPool(ctx context.Context, t run.Task, w *messages.Workflow) error {
-	subject := prefixWork + w.Pool + "." + classOf(w.Class) + "." + string(t.Session.Tenant) + ".>"
-	waiting, err := i.c.subjects(ctx, StreamWork, subject)
-	if err != nil {
+// wait gets a task into a log for the node that the relay chooses, unless enough
+// of its kind wait.
+func (i *intake) wait(ctx context.Context, t run.Task) error {
+	ok, moving, err := i.credits.take(ctx, t.Session, t.Workflow)
+	switch {
+	case err != nil:
 		return err
+	case ok:
+		return i.Enqueue(ctx, t, nil)
+	case moving:
+		return errCreditSoon
 	}
-	if n := len(waiting); n >= maxForPool {
-		return fmt.Errorf("%w: %d runs of tenant %s wait for pool %s", run.ErrBusy, n, t.Session.Tenant, w.Pool)
-	}
-	return i.Enqueue(ctx, t, nil)
+	return errNoCredit
 }
 
 // unknownWorkflow is the error of a task whose workflow nobody offers.
@@ -264,7 +268,7 @@ func (i *intake) place(ctx context.Context, l *letter, t run.Task, name string, 
 	if err := i.fork(ctx, l, &t, fresh); err != nil {
 		return err
 	}
-	if have.Cancelled != nil && i.Enqueue != nil {
+	if have.Cancelled != nil {
 		// It shall end, not begin.
 		accept = func(ctx context.Context, t run.Task) error { return i.Enqueue(ctx, t, have.Cancelled) }
 	}

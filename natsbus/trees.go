@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/nats/schedule"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -55,7 +56,7 @@ func (c *Conn) Trees(ctx context.Context, t session.Tenant) ([]Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := forest{tenant: t, open: newOpenRuns(nil, nil), sessions: map[session.Key]*wood{}, up: map[session.Key]session.Key{}}
+	f := forest{tenant: t, sessions: map[session.Key]*wood{}, up: map[session.Key]session.Key{}}
 	for _, stream := range streams {
 		var g, p uint32
 		if _, err := fmt.Sscanf(stream, "EV_%d_%d", &g, &p); err != nil {
@@ -79,7 +80,7 @@ func (c *Conn) Trees(ctx context.Context, t session.Tenant) ([]Tree, error) {
 // forest folds the event streams into trees.
 type forest struct {
 	tenant   session.Tenant
-	open     *openRuns
+	open     schedule.Runs
 	sessions map[session.Key]*wood
 	up       map[session.Key]session.Key // of a session, one that belongs to the same tree
 }
@@ -163,7 +164,7 @@ func (f *forest) fold(e session.Entry, copied bool) {
 	s.Root = e.Commit.Root
 	s.bytes += int64(len(e.Raw))
 	f.tie(k, session.Key{Tenant: k.Tenant, ID: s.Root})
-	f.open.fold(e)
+	f.open.Fold(e)
 	fence := false
 	for _, ev := range events {
 		switch ev.Kind {
@@ -298,16 +299,14 @@ func (f *forest) trees() []Tree {
 
 // busy says why a session keeps its tree, "" if it does not.
 func (f *forest) busy(k session.Key, s *wood) string {
-	o := f.open.sessions[k]
+	open := f.open.Open(k)
 	switch {
 	case s.newer:
 		return fmt.Sprintf("session %s was written by a later release", k.ID)
 	case s.Purged:
 		return ""
-	case o != nil && len(o.Runs) > 0:
-		return fmt.Sprintf("run %s is %s in session %s", o.Runs[0].ID, o.Runs[0].State, k.ID)
-	case o != nil && o.Apart:
-		return fmt.Sprintf("session %s is quarantined", k.ID)
+	case open != "":
+		return open
 	case s.step != "" && !s.closed:
 		return fmt.Sprintf("branch %s is not closed", k.ID)
 	}

@@ -29,9 +29,9 @@ func WillPass(err error) bool {
 }
 
 // Answering returns nil if this connection can take work at this moment: it is
-// connected, the servers store as the level demands, and the leader of the
-// stream of tasks answers. Otherwise it says what is in the way. ctx bounds the
-// wait; nothing is tried twice.
+// connected, the servers store as the level demands, the leader of the stream of
+// tasks answers, and a message can be stored. Otherwise it says what is in the way.
+// ctx bounds the wait; nothing is tried twice.
 func (c *Conn) Answering(ctx context.Context) error {
 	if !c.nc.IsConnected() {
 		return fmt.Errorf("%w: %s: the connection is lost and is being made again", ErrUnreachable, c.o.where())
@@ -47,5 +47,5 @@ func (c *Conn) Answering(ctx context.Context) error {
 	}); err != nil {
 		return fmt.Errorf("natsbus: stream %s of %s: %w", StreamTasks, c.o.where(), streamError(err))
 	}
-	return nil
+	return c.Stores(ctx)
 }

@@ -107,7 +107,7 @@ func TestDueTimes(t *testing.T) {
 		close(second.hold)
 		succeeded(t, nc, "holds")
 		time.Sleep(time.Second)
-		for _, stream := range []string{natsbus.StreamWork, natsbus.StreamTasks} {
+		for _, stream := range []string{natsbus.StreamTasks} {
 			for _, m := range second.stored(t, stream) {
 				t.Errorf("left in %s: %s %s", stream, m.Subject, m.Data)
 			}
@@ -115,73 +115,6 @@ func TestDueTimes(t *testing.T) {
 		second.checkLineage(t)
 		second.stop()
 	})
-}
-
-// TestWorkIsWiped purges the stream of derived work again and again, while two
-// nodes run fan-outs, sleepers, queued runs and a cancel: everything ends.
-func TestWorkIsWiped(t *testing.T) {
-	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
-		sp := &spec{slots: 2, more: []flow.Registration{nap, question, fan(5)}}
-		a, b := startNodeWith(t, srv, "node-a", sp), startNodeWith(t, srv, "node-b", sp)
-		want := map[string]string{}
-		for i := range 4 {
-			id := fmt.Sprintf("fan%d", i)
-			submit(t, nc, "fan", fmt.Sprintf(`{"id":%q}`, id))
-			want[id] = "succeeded"
-			id = fmt.Sprintf("nap%d", i)
-			submit(t, nc, "nap", fmt.Sprintf(`{"id":%q,"input":"%dms"}`, id, 300*i+1))
-			want[id] = "succeeded"
-			id = fmt.Sprintf("talk%d", i)
-			submit(t, nc, "nap", fmt.Sprintf(`{"id":%q,"session":"talk","input":"50ms"}`, id))
-			want[id] = "succeeded"
-			id = fmt.Sprintf("asks%d", i)
-			submit(t, nc, "question", fmt.Sprintf(`{"id":%q}`, id))
-			want[id] = "failed"
-		}
-		wiped := a.wipe(2 * time.Second)
-		if wiped < 20 {
-			t.Errorf("%d messages were wiped: the test shows little", wiped)
-		}
-		for id, state := range want {
-			r := object{}
-			for began := time.Now(); r["state"] == nil && time.Since(began) < 20*time.Minute; time.Sleep(time.Second) {
-				r = ask(t, nc, "rath.query.default.result", fmt.Sprintf(`{"run":%q}`, id))
-			}
-			if r["state"] != state {
-				t.Errorf("%s: %v, want %s", id, r, state)
-			}
-		}
-		time.Sleep(3 * time.Minute)
-		closedBranches(t, nc)
-		a.stop()
-		b.stop()
-	})
-}
-
-// wipe removes what is in the stream of derived work, as soon as something is,
-// for a while, and returns how many messages it removed.
-func (n *node) wipe(d time.Duration) (wiped int) {
-	n.t.Helper()
-	nc, _ := operatorOf(n.t, n.srv)
-	work, err := nc.SubscribeSync("rath.work.>")
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	for end := time.Now().Add(d); time.Now().Before(end); {
-		if _, err := work.NextMsg(100 * time.Millisecond); err != nil {
-			continue // nothing new
-		}
-		m, err := nc.Request("$JS.API.STREAM.PURGE."+natsbus.StreamWork, nil, time.Second)
-		if err != nil {
-			n.t.Fatal(err)
-		}
-		var answer struct{ Purged int }
-		if err := json.Unmarshal(m.Data, &answer); err != nil {
-			n.t.Fatal(err)
-		}
-		wiped += answer.Purged
-	}
-	return wiped
 }
 
 // closedBranches demands that every branch of a fan-out is closed.

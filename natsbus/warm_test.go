@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,8 +13,8 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/natsserver"
-	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -64,50 +65,34 @@ func (w *warmFan) registration() flow.Registration {
 	}}
 }
 
-// lose holds back what a consumer of WORK would be given, has do bring it
-// about, and removes so many messages below a subject as soon as they are there.
-func (n *node) lose(t *testing.T, consumer, subject string, most int, do func()) {
-	t.Helper()
-	js := n.operator()
-	if _, err := js.PauseConsumer(t.Context(), natsbus.StreamWork, consumer, time.Now().Add(24*time.Hour)); err != nil {
-		t.Fatal(err)
-	}
-	do()
-	lost := 0
-	for end := time.Now().Add(4 * natsbus.DefaultSweep); lost < most; time.Sleep(500 * time.Millisecond) {
-		if lost = 0; time.Now().After(end) {
-			t.Fatalf("%s has got fewer than %d messages", subject, most)
-		}
-		for _, m := range n.stored(t, natsbus.StreamWork) {
-			if strings.HasPrefix(m.Subject, subject) {
-				lost++
-			}
-		}
-	}
-	if lost > most {
-		t.Fatalf("%s has got %d messages, want %d", subject, lost, most)
-	}
-	s, err := js.Stream(t.Context(), natsbus.StreamWork)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Purge(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := js.ResumeConsumer(t.Context(), natsbus.StreamWork, consumer); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// TestWarmFirstWorkIsWiped loses what tells a run that its first branch has an
-// answer, and then the offers of the other branches, also with the node that
-// relayed them: the sweeps make up for both, long before the branch ends.
-func TestWarmFirstWorkIsWiped(t *testing.T) {
+// TestWarmFirstThatGetsLost loses what tells a run that its first branch has an
+// answer, and then the dispatches of the other branches, also with the node that
+// relayed them: the relay makes up for both, long before the branch ends.
+func TestWarmFirstThatGetsLost(t *testing.T) {
 	for _, dies := range []bool{false, true} {
 		t.Run(map[bool]string{false: "same node", true: "another node"}[dies], func(t *testing.T) {
 			withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 				w := &warmFan{ask: make(chan struct{})}
-				sp := &spec{more: []flow.Registration{w.registration()}}
+				var deaf, full atomic.Bool
+				sp := &spec{
+					more: []flow.Registration{w.registration()},
+					signal: func(own func(context.Context, run.Signal) error) func(context.Context, run.Signal) error {
+						return func(ctx context.Context, s run.Signal) error {
+							if deaf.Load() {
+								return run.ErrBusy
+							}
+							return own(ctx, s)
+						}
+					},
+					take: func(own taker) taker {
+						return func(ctx context.Context, r run.Task) (natsbus.Answer, error) {
+							if full.Load() {
+								return "", run.ErrBusy
+							}
+							return own(ctx, r)
+						}
+					},
+				}
 				n := startNodeWith(t, srv, "node-1", sp)
 				began := time.Now()
 				begun := func(when string, want ...string) {
@@ -117,19 +102,24 @@ func TestWarmFirstWorkIsWiped(t *testing.T) {
 					}
 				}
 				submit(t, nc, "warm", `{"id":"r1"}`)
-				time.Sleep(5 * natsbus.DefaultSweep)
+				time.Sleep(time.Minute)
 				begun("before the first answer", "b0")
-				n.lose(t, natsbus.SignalConsumer, "rath.work.signals.", 1, func() { close(w.ask) })
-				begun("while nobody knows of the first answer", "b0")
-				n.lose(t, natsbus.WorkConsumer(natsbus.DefaultPool, messages.ClassInteractive), "rath.work.default.", 2, func() {
-					if dies {
-						n.kill()
-						n = startNodeWith(t, srv, "node-2", sp)
-					}
-				})
-				begun("while nobody is offered the others", "b0")
-				time.Sleep(3 * natsbus.DefaultSweep)
-				begun("after the sweeps", "b0", "b1", "b2")
+				deaf.Store(true)
+				close(w.ask)
+				time.Sleep(10 * time.Second)
+				begun("while the first answer is not told", "b0")
+				full.Store(true)
+				deaf.Store(false)
+				time.Sleep(30 * time.Second)
+				begun("while no node takes the others", "b0")
+				if dies {
+					n.kill()
+					n = startNodeWith(t, srv, "node-2", sp)
+					time.Sleep(5 * time.Second)
+				}
+				full.Store(false)
+				time.Sleep(30 * time.Second)
+				begun("after that", "b0", "b1", "b2")
 				time.Sleep(time.Until(began.Add(15 * time.Minute)))
 				succeeded(t, nc, "r1")
 				spreads := 0

@@ -31,13 +31,11 @@ import (
 // that runs the workflows "agent", which answers its input with the scripted
 // model, and "hold", which goes on when the test says so.
 type node struct {
-	t     testing.TB
-	conn  *natsbus.Conn
-	sys   *actors.System
-	index *natsbus.Index
+	t    testing.TB
+	conn *natsbus.Conn
+	sys  *actors.System
 
 	hold chan struct{} // closed: runs of "hold" end
-	here func(context.Context, run.Signal) (bool, error)
 
 	srv      *natsserver.Server
 	js       jetstream.JetStream // an operator's
@@ -45,8 +43,6 @@ type node struct {
 	cancel   context.CancelFunc
 	intake   context.CancelFunc // ends what brings in tasks and work
 	work     sync.WaitGroup
-	mu       sync.Mutex
-	swept    int
 	gone     bool
 }
 
@@ -76,17 +72,32 @@ type spec struct {
 	// more are workflows beside the usual ones, only those instead of them.
 	more, only []flow.Registration
 	members    *members // nil: it asks who lives
-	// here, if set, is the relay's way to the sessions of this process: made
-	// from the one that nodes have.
-	here func(own func(context.Context, run.Signal) (bool, error)) func(context.Context, run.Signal) (bool, error)
+	// signal, if set, is how the relay applies signals, made from what nodes do.
+	signal func(own func(context.Context, run.Signal) error) func(context.Context, run.Signal) error
 	// delivered, if set, is what is done with delivered work, made from what
 	// nodes do with it.
 	delivered func(own handler) handler
 	// intake, if set, changes what the node does with tasks.
 	intake func(*natsbus.Intake)
-	// woken, if set, is told whom the relay asked to go on with a run.
-	woken func(incarnation string, id run.ID, taken bool)
+	// take, if set, is what is done with dispatched runs, made from what nodes do.
+	take func(own taker) taker
+	// disk, if set, is how the node sees the disk of the streams.
+	disk func() natsbus.Disk
 }
+
+// leaves has tasks that cannot begin at once stay in their stream.
+func leaves(in *natsbus.Intake) {
+	enqueue := in.Enqueue
+	in.Enqueue = func(ctx context.Context, k run.Task, c *run.CancelRequested) error {
+		if c == nil {
+			return run.ErrBusy
+		}
+		return enqueue(ctx, k, c)
+	}
+}
+
+// taker takes dispatched runs.
+type taker = func(context.Context, run.Task) (natsbus.Answer, error)
 
 // handler takes delivered work.
 type handler = func(context.Context, run.Work) (natsbus.Answer, error)
@@ -95,14 +106,16 @@ func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp 
 	t.Helper()
 	ctx := t.Context()
 	slots, pool := cmp.Or(sp.slots, 64), cmp.Or(sp.pool, natsbus.DefaultPool)
-	conn, err := natsbus.Connect(ctx, options(srv, t))
+	opts := options(srv, t)
+	opts.Disk = sp.disk
+	conn, err := natsbus.Connect(ctx, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := conn.Provision(ctx); err != nil {
 		t.Fatal(err)
 	}
-	n := &node{t: t, srv: srv, conn: conn, index: conn.NewIndex(), hold: make(chan struct{})}
+	n := &node{t: t, srv: srv, conn: conn, hold: make(chan struct{})}
 	log := conn.Log()
 	values := run.NewValues(log)
 	model, err := scripted.New(scripted.Echo(), nil)
@@ -163,14 +176,8 @@ func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp 
 			a, err := conn.Deliver(ctx, incarnation, w)
 			return actors.Answer(a), err
 		},
-		Offer: func(ctx context.Context, task run.Task) error {
-			return conn.PublishWork(ctx, pool, messages.ClassInteractive, run.Work{Task: &task})
-		},
 		Drain: 50 * time.Millisecond, Alive: sp.members.alive(), Changed: sp.members.next(),
 	})
-	if sp.here != nil {
-		n.here = sp.here(n.sys.SignalHere)
-	}
 	n.serve(ctx, pool, registry, values, sp)
 	t.Cleanup(n.kill) // of a test that failed
 	return n
@@ -198,12 +205,12 @@ func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, 
 	}
 	keep(conn.ServeDeliver(ctx, sys.Incarnation(), delivered))
 	keep(conn.ServeControl(ctx, sys.Signal))
-	relay := conn.StartRelay(ctx, &natsbus.RelayOptions{Incarnation: sys.Incarnation(), Alive: m.alive(), Changed: m.news(), Here: n.here, Take: delivered, Woken: sp.woken, Swept: func(uint32, int, int) {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.swept++
-	}})
-	keep(conn.ServeQueries(ctx, &natsbus.Queries{Index: n.index, Values: values, Version: "1.0.0"}))
+	signal := sys.Signal
+	if sp.signal != nil {
+		signal = sp.signal(signal)
+	}
+	relay := conn.StartRelay(ctx, &natsbus.RelayOptions{Incarnation: sys.Incarnation(), Known: m.known(), Changed: m.news(), Signal: signal})
+	keep(conn.ServeQueries(ctx, &natsbus.Queries{Values: values, Version: "1.0.0"}))
 	var offers []messages.Workflow
 	for _, g := range registry.All() {
 		offers = append(offers, messages.Workflow{Name: g.Name, Description: g.Description, Revision: g.Revision, Class: g.Class})
@@ -213,12 +220,11 @@ func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, 
 	}
 	accept := func(ctx context.Context, task run.Task) error { _, err := sys.Accept(ctx, task); return err }
 	for name, f := range map[string]func() error{
-		"index": func() error { return n.index.Run(ctx) },
 		"room":  func() error { return conn.WatchRoom(ctx) },
 		"relay": relay.Wait,
 		"tasks": func() error {
 			in := natsbus.Intake{
-				Slots: sys.Free, Accept: accept, Enqueue: sys.Enqueue, Signal: sys.Signal,
+				Accept: accept, Enqueue: sys.Enqueue, Signal: sys.Signal,
 				Offers: func(name string) (string, bool) { g, ok := registry.Lookup(name); return g.Revision, ok },
 			}
 			if sp.intake != nil {
@@ -226,13 +232,15 @@ func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, 
 			}
 			return conn.PullTasks(intake, &in)
 		},
-		"work": func() error {
-			return conn.PullWork(intake, pool, sys.FreeHeld, func(ctx context.Context, w run.Work) error {
-				if w.Signal != nil {
-					return sys.Signal(ctx, *w.Signal)
-				}
-				return accept(ctx, *w.Task)
-			})
+		"runs": func() error {
+			take := func(ctx context.Context, task run.Task) (natsbus.Answer, error) {
+				a, err := sys.Dispatched(ctx, task)
+				return natsbus.Answer(a), err
+			}
+			if sp.take != nil {
+				take = sp.take(take)
+			}
+			return conn.ServeRuns(intake, &natsbus.Host{Incarnation: sys.Incarnation(), Pool: pool, Free: sys.Free, Freed: sys.Freed(), Take: take})
 		},
 		"announce": func() error {
 			return conn.Announce(ctx, sys.Incarnation(), func() messages.Node {

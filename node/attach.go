@@ -32,7 +32,7 @@ func Attach(ctx context.Context, opts *Options) (*Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.o.NATS, n.o.Level = a.URL, a.Level
+	n.o.NATS, n.o.Level, n.o.Disk = a.URL, a.Level, storeDir(n.o.Store)
 	user, password := a.User, a.Password
 	login := func() (string, string) {
 		if now, err := ReadAttachment(n.o.Store); err == nil { // a node draws a password when it starts
@@ -42,7 +42,7 @@ func Attach(ctx context.Context, opts *Options) (*Instance, error) {
 	}
 	// The node verified the server's durability; this process only reads.
 	n.conn, err = natsbus.Connect(ctx, &natsbus.Options{
-		URL: a.URL, Login: login, Name: "rath " + n.incarnation, Inbox: natsbus.NodeInbox, Level: natsbus.Lazy, Logger: n.log,
+		URL: a.URL, Login: login, Name: "rath " + n.incarnation, Inbox: natsbus.NodeInbox, Level: natsbus.Lazy, Disk: n.disk, Logger: n.log,
 	})
 	if err != nil {
 		return nil, err
@@ -60,6 +60,9 @@ func (n *Instance) Member() *Options {
 	o := &Options{NATS: n.URL(), Level: n.o.Level}
 	if n.server != nil {
 		o.User, o.Password = n.server.Node()
+	}
+	if n.server != nil {
+		o.Disk = n.server.StoreDir()
 	}
 	if n.o.MonitorPort != 0 {
 		o.Monitor = []string{fmt.Sprintf("http://127.0.0.1:%d", n.o.MonitorPort)}

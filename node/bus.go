@@ -1,7 +1,6 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,8 +33,7 @@ func (n *Instance) serve(ctx context.Context) error {
 	n.front.add(control)
 	relay := n.conn.StartRelay(services, n.relay(services)) // before questions are answered
 	n.background(services, "relay", func(context.Context) error { return relay.Wait() })
-	index := n.conn.NewIndex()
-	queries, err := n.conn.ServeQueries(n.front.ctx, &natsbus.Queries{Index: index, Values: n.values, Replay: n.replay, Alive: n.alive()})
+	queries, err := n.conn.ServeQueries(n.front.ctx, &natsbus.Queries{Values: n.values, Replay: n.replay, Alive: n.alive()})
 	if err != nil {
 		return err
 	}
@@ -43,8 +41,10 @@ func (n *Instance) serve(ctx context.Context) error {
 	if err := n.serveNode(n.own.ctx); err != nil {
 		return err
 	}
-	n.background(services, "graph index", index.Run)
 	n.background(services, "room of streams", n.conn.WatchRoom)
+	if n.server != nil {
+		n.background(services, "slack", giveBack)
+	}
 	n.background(services, "node entry", func(ctx context.Context) error {
 		return n.conn.Announce(ctx, n.incarnation, n.about)
 	})
@@ -54,10 +54,12 @@ func (n *Instance) serve(ctx context.Context) error {
 	var intake context.Context
 	intake, n.stopIntake = context.WithCancel(services)
 	n.background(intake, "tasks", func(ctx context.Context) error {
-		return n.conn.PullTasks(ctx, &natsbus.Intake{Slots: n.system.Free, Offers: n.offers, Accept: n.accept, Enqueue: n.system.Enqueue, Signal: n.system.Signal})
+		return n.conn.PullTasks(ctx, &natsbus.Intake{Offers: n.offers, Accept: n.accept, Enqueue: n.system.Enqueue, Signal: n.system.Signal})
 	})
-	n.background(intake, "work", func(ctx context.Context) error {
-		return n.conn.PullWork(ctx, n.o.Pool, n.system.FreeHeld, n.acceptWork)
+	n.background(intake, "runs", func(ctx context.Context) error {
+		return n.conn.ServeRuns(ctx, &natsbus.Host{
+			Incarnation: n.incarnation, Pool: n.o.Pool, Free: n.system.Free, Freed: n.system.Freed(), Take: n.dispatched,
+		})
 	})
 	return nil
 }
@@ -82,22 +84,15 @@ func (n *Instance) accept(ctx context.Context, t run.Task) error {
 	return err
 }
 
-func (n *Instance) acceptWork(ctx context.Context, w run.Work) error {
-	if w.Signal != nil {
-		return n.system.Signal(ctx, *w.Signal)
-	}
-	return n.accept(ctx, *w.Task)
+// dispatched takes a run that a relay sends to this node.
+func (n *Instance) dispatched(ctx context.Context, t run.Task) (natsbus.Answer, error) {
+	a, err := n.system.Dispatched(ctx, t)
+	return natsbus.Answer(a), err
 }
 
 func (n *Instance) delivered(ctx context.Context, w run.Work) (natsbus.Answer, error) {
 	a, err := n.system.Delivered(ctx, w)
 	return natsbus.Answer(a), err
-}
-
-// offerAgain offers a run to the pool that this node belongs to.
-func (n *Instance) offerAgain(ctx context.Context, t run.Task) error {
-	g, _ := n.registry.Lookup(t.Workflow)
-	return n.conn.PublishWork(ctx, n.o.Pool, cmp.Or(g.Class, messages.ClassInteractive), run.Work{Task: &t})
 }
 
 func (n *Instance) offers(workflow string) (revision string, ok bool) {
@@ -124,7 +119,7 @@ func (n *Instance) about() messages.Node {
 	}
 	if !n.o.Idle { // one that is idle answers, and takes nothing
 		a.Pools, a.Offers, a.Isolation = []string{n.o.Pool}, n.revisions(), string(n.isolation)
-		a.Slots, a.Reserved, a.Free = n.o.Slots, n.system.Reserved(), n.system.Free()
+		a.Slots, a.Free = n.o.Slots, n.system.Free()
 	}
 	return a
 }

@@ -3,9 +3,13 @@ package node
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,15 +17,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"gopkg.in/yaml.v3"
 
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/cluster"
+	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
 )
 
 // manifest is what these tests read of the objects that the chart renders.
@@ -130,11 +136,12 @@ func TestChartFlags(t *testing.T) {
 	}
 }
 
-// TestChartConsumers starts a node as the chart does and holds that the
-// consumers which KEDA is told to watch are those that the node makes: a wrong
-// name would scale nothing and say nothing.
-func TestChartConsumers(t *testing.T) {
-	srv := natstest.Start(t, &natsserver.Options{Port: -1})
+// TestChartScaling starts a node as the chart does, has 1,000 runs wait for its
+// slots, and finds that number where KEDA is told to look, and none when they have
+// run: another path or value would scale nothing.
+func TestChartScaling(t *testing.T) {
+	const waiting = 1000
+	srv := natstest.Start(t, &natsserver.Options{Port: -1, Lazy: true})
 	var triggers []map[string]string
 	var o *Options
 	for _, m := range manifests(t, "full") {
@@ -145,40 +152,87 @@ func TestChartConsumers(t *testing.T) {
 			o = charted(t, m)
 		}
 	}
-	if len(triggers) < 3 {
+	if len(triggers) != 1 {
 		t.Fatalf("the chart has the triggers %v", triggers)
 	}
 	o.NATS, o.CredsFile, o.RootCAs, o.Monitor = srv.URL(), "", "", nil
 	o.User, o.Password = srv.Node()
 	o.Level, o.Replicas, o.Health, o.Gossip, o.Drain = "lazy", 1, "127.0.0.1:0", nil, time.Second
 	o.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
-	begin(t, o).started(t)
-
-	user, password := srv.Operator()
-	nc, err := nats.Connect(srv.URL(), nats.UserInfo(user, password))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
-	defer cancel()
-	for _, trigger := range triggers {
-		for {
-			_, err := js.Consumer(ctx, trigger["stream"], trigger["consumer"])
-			if err == nil {
-				break
-			}
-			if !errors.Is(err, jetstream.ErrConsumerNotFound) || ctx.Err() != nil {
-				t.Fatalf("stream %s has no consumer %s: %v", trigger["stream"], trigger["consumer"], err)
-			}
+	hold := make(chan struct{})
+	o.Workflows = []flow.Registration{{Name: "holds", Revision: "1", New: func() flow.Workflow {
+		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 			select {
-			case <-time.After(20 * time.Millisecond):
+			case <-hold:
+				return s, nil
 			case <-ctx.Done():
+				return s, context.Cause(ctx)
+			}
+		})
+	}}}
+	n := begin(t, o).started(t)
+
+	// As KEDA does, but for the name of the service.
+	at, err := url.Parse(triggers[0]["url"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	at.Host = strings.TrimPrefix(n.HealthURL(), "http://")
+	ctx, cancel := context.WithTimeout(t.Context(), 4*soon)
+	defer cancel()
+	runs := func() float64 {
+		t.Helper()
+		for {
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var body map[string]any
+			err = errors.Join(json.NewDecoder(resp.Body).Decode(&body), resp.Body.Close())
+			if resp.StatusCode == http.StatusServiceUnavailable {
+				continue // not every partition has a relay yet; KEDA leaves the nodes as they are
+			}
+			value, ok := body[triggers[0]["valueLocation"]].(float64)
+			if err != nil || resp.StatusCode != http.StatusOK || !ok {
+				t.Fatalf("%s: %d, %s in %v, %v", at, resp.StatusCode, triggers[0]["valueLocation"], body, err)
+			}
+			return value
+		}
+	}
+	until := func(want float64) {
+		t.Helper()
+		for got := runs(); got != want; got = runs() {
+			if ctx.Err() != nil || got > waiting {
+				t.Fatalf("%v runs wait, want %v", got, want)
+			}
+			time.Sleep(answerFresh)
+		}
+	}
+	c, err := n.ClientOf(session.DefaultTenant)
+	if err != nil {
+		t.Fatal(err)
+	}
+	submit := func(count int, id string) {
+		t.Helper()
+		for i := range count {
+			if _, err := c.Submit(ctx, "holds", messages.Task{ID: run.ID(fmt.Sprintf("%s%d", id, i))}); err != nil {
+				t.Fatal(err)
 			}
 		}
 	}
+	submit(o.Slots, "holds")
+	for n.system.Free() > 0 && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	if got := runs(); got != 0 {
+		t.Errorf("%v runs wait while slots were free", got)
+	}
+	submit(waiting, "waits")
+	until(waiting)
+	close(hold)
+	until(0)
 }

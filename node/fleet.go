@@ -67,6 +67,15 @@ func (n *Instance) alive() func(string) bool {
 	return n.members.Alive
 }
 
+// known says which incarnations live, and of which that is known; nil without
+// gossip.
+func (n *Instance) known() func(string) (alive, known bool) {
+	if n.members == nil {
+		return nil
+	}
+	return n.members.Known
+}
+
 // changed is closed at the next change of what alive says, nil without gossip.
 func (n *Instance) changed() func() <-chan struct{} {
 	if n.members == nil {
@@ -100,7 +109,7 @@ func (n *Instance) changes(ctx context.Context) <-chan struct{} {
 
 // relay is what the relay of this node works with.
 func (n *Instance) relay(ctx context.Context) *natsbus.RelayOptions {
-	return &natsbus.RelayOptions{Incarnation: n.incarnation, Alive: n.alive(), Changed: n.changes(ctx), Here: n.system.SignalHere, Take: n.delivered}
+	return &natsbus.RelayOptions{Incarnation: n.incarnation, Known: n.known(), Changed: n.changes(ctx), Signal: n.system.Signal}
 }
 
 // gossipFrom reads the settings of gossip: bind is empty for none.

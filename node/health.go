@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -56,8 +55,9 @@ type Health struct {
 //	          a fleet; it fails when the actors are stuck, which a restart cures.
 //	/readyz   the node takes work now: it is connected, the streams are there
 //	          and their leader answers, and the node is not about to stop.
+//	/waiting  which runs wait for a slot of each pool, for autoscalers.
 //
-// Both answer while the node starts and until it has ended.
+// They answer while the node starts and until it has ended.
 type health struct {
 	incarnation string
 	listeners   []net.Listener
@@ -65,6 +65,7 @@ type health struct {
 	work        sync.WaitGroup
 	alive       question // of the process
 	nats        question // of the servers
+	runs        waitingRuns
 
 	mu     sync.Mutex
 	phase  phase
@@ -95,6 +96,7 @@ func startHealth(ctx context.Context, incarnation string, log *slog.Logger, addr
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", h.livez)
 	mux.HandleFunc("GET /readyz", h.readyz)
+	mux.HandleFunc("GET /waiting", h.waiting)
 	h.server = &http.Server{
 		Handler: mux, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		ReadTimeout: 5 * time.Second, WriteTimeout: 2 * answerFor, IdleTimeout: time.Minute, MaxHeaderBytes: 8 << 10,
@@ -154,9 +156,10 @@ func (h *health) waits(reason string) {
 }
 
 // serves says that the node has started, and whom to ask from now on.
-func (h *health) serves(actors, bus func(ctx context.Context) error) {
+func (h *health) serves(actors, bus func(ctx context.Context) error, waiting func(ctx context.Context) ([]natsbus.PoolWaiting, error)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.runs.askWith(waiting)
 	h.phase, h.reason, h.actors, h.bus = serving, "", actors, bus
 }
 
@@ -178,6 +181,7 @@ func (h *health) stop() error {
 	h.work.Wait()
 	h.alive.wait()
 	h.nats.wait()
+	h.runs.wait()
 	return err
 }
 
@@ -215,14 +219,11 @@ func (h *health) readyz(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *health) write(w http.ResponseWriter, at phase, reason string) {
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
+	code := http.StatusOK
 	if reason != "" {
-		w.WriteHeader(http.StatusServiceUnavailable)
+		code = http.StatusServiceUnavailable
 	}
-	// What cannot be written has nobody who reads it.
-	_ = json.NewEncoder(w).Encode(Health{OK: reason == "", Phase: string(at), Reason: reason, Incarnation: h.incarnation, Version: Version()})
+	reply(w, code, Health{OK: reason == "", Phase: string(at), Reason: reason, Incarnation: h.incarnation, Version: Version()})
 }
 
 const (
@@ -230,6 +231,9 @@ const (
 	// that were not there.
 	reachFirst = 250 * time.Millisecond
 	reachMost  = 5 * time.Second
+	// reachSaid is the time between two lines of the log about the same reason to
+	// wait, however many attempts there are.
+	reachSaid = time.Minute
 )
 
 // reach connects.
@@ -246,16 +250,24 @@ func (n *Instance) reach(ctx context.Context) error {
 	})
 }
 
-// sitOut takes a step of the start that asks servers. With health endpoints it
-// takes it again for as long as the absence of external servers may pass.
+// sitOut takes a step of the start that asks servers. It takes it again for as long
+// as the absence of external servers may pass: a node may start before they do. The
+// health endpoints and the log say why it waits.
 func (n *Instance) sitOut(ctx context.Context, step func(context.Context) error) error {
+	var reason string
+	var said time.Time
 	for wait := reachFirst; ; wait = min(2*wait, reachMost) {
 		err := step(ctx)
-		if err == nil || n.health == nil || n.o.NATS == "" || !natsbus.WillPass(err) {
+		if err == nil || n.o.NATS == "" || !natsbus.WillPass(err) {
 			return err
 		}
-		n.health.waits(err.Error())
-		n.log.Warn("waiting for the NATS servers", "err", err, "retry", wait.String())
+		if n.health != nil {
+			n.health.waits(err.Error())
+		}
+		if err.Error() != reason || time.Since(said) >= reachSaid {
+			reason, said = err.Error(), time.Now()
+			n.log.Warn("waiting for the NATS servers", "err", err)
+		}
 		t := time.NewTimer(wait/2 + rand.N(wait))
 		select {
 		case <-t.C:

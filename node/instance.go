@@ -64,7 +64,8 @@ type Instance struct {
 }
 
 // Start starts a node and returns once it takes tasks, or with Options.Idle
-// once it answers questions. ctx bounds the start only.
+// once it answers questions. It waits for external servers that are not there yet.
+// ctx bounds the start only.
 func Start(ctx context.Context, opts *Options) (_ *Instance, err error) {
 	n := &Instance{started: time.Now(), failed: make(chan error, 1), drained: make(chan struct{})}
 	if opts != nil {
@@ -98,7 +99,7 @@ func Start(ctx context.Context, opts *Options) (_ *Instance, err error) {
 		return nil, err
 	}
 	if n.health != nil {
-		n.health.serves(n.system.Answering, n.conn.Answering)
+		n.health.serves(n.system.Answering, n.conn.Answering, n.conn.Waiting)
 	}
 	return n, n.announce()
 }
@@ -143,17 +144,21 @@ func (n *Instance) connect(ctx context.Context) error {
 	}
 	o := &natsbus.Options{
 		URL: n.o.NATS, User: n.o.User, Password: n.o.Password, CredsFile: n.o.CredsFile, RootCAs: n.o.RootCAs, Name: "rath " + n.incarnation,
-		Inbox: natsbus.NodeInbox, Level: level, Replicas: n.o.Replicas, Pools: []string{n.o.Pool}, Logger: n.log,
+		Inbox: natsbus.NodeInbox, Level: level, Replicas: n.o.Replicas, Logger: n.log,
 	}
 	if len(n.o.Monitor) > 0 {
 		o.Probe = natsbus.MonitorProbe(n.o.Monitor...)
+	}
+	if n.o.Disk != "" || n.o.NATS == "" {
+		o.Disk = n.disk
 	}
 	if n.o.NATS == "" {
 		if err := os.MkdirAll(n.o.Store, 0o700); err != nil {
 			return fmt.Errorf("node: store directory %s: %w; name another one with --store", n.o.Store, err)
 		}
 		n.server, err = natsserver.Start(ctx, &natsserver.Options{
-			StoreDir: filepath.Join(n.o.Store, "nats"), Port: n.o.Port, MonitorPort: n.o.MonitorPort, Lazy: level == natsbus.Lazy, Logger: n.log,
+			StoreDir: storeDir(n.o.Store), Port: n.o.Port, MonitorPort: n.o.MonitorPort, Lazy: level == natsbus.Lazy,
+			Space: natsserver.DiskSpace, Logger: n.log,
 		})
 		if err != nil {
 			return err
@@ -174,11 +179,48 @@ func (n *Instance) connect(ctx context.Context) error {
 		return err
 	}
 	err = n.conn.Provision(ctx)
+	if err == nil && n.server != nil {
+		n.tidy(ctx)
+	}
 	if n.server != nil && n.server.MaxStore() < natsbus.MinStoreBytes && errors.Is(err, natsbus.ErrFull) {
 		return fmt.Errorf("node: store directory %s: of what its disk has free a store may take three quarters, which are %d MiB, and a new one needs %d MiB: "+
 			"free some space or name another directory with --store: %w", n.o.Store, n.server.MaxStore()>>20, natsbus.MinStoreBytes>>20, natsbus.ErrFull)
 	}
 	return err
+}
+
+// storeDir is where the server of a node stores.
+func storeDir(store string) string { return filepath.Join(store, "nats") }
+
+// disk is how the disk of the streams is, where this process sees it.
+func (n *Instance) disk() natsbus.Disk {
+	var d natsserver.Disk
+	if n.server != nil {
+		d = n.server.Disk()
+	} else if space, err := natsserver.DiskSpace(n.o.Disk); err == nil {
+		d.Space = space
+	}
+	if d.Total == 0 {
+		return natsbus.Disk{} // it could not be looked at
+	}
+	return natsbus.Disk{Free: d.Free, Total: d.Total, Kept: d.Kept(), Failed: d.Failed}
+}
+
+// tidy removes from the node's own server what a former release left there, which
+// takes the rights of an operator. What it cannot remove is in nothing's way.
+func (n *Instance) tidy(ctx context.Context) {
+	o := &natsbus.Options{
+		Dialer: func() (net.Conn, error) { return n.server.Dial() }, Name: "rath " + n.incarnation + " tidies", Inbox: natsbus.NodeInbox,
+		Client: true, Logger: n.log,
+	}
+	o.User, o.Password = n.server.Operator()
+	c, err := natsbus.Connect(ctx, o)
+	if err == nil {
+		err = errors.Join(c.RemoveFormer(ctx), c.Close())
+	}
+	if err != nil {
+		n.log.Warn("what a former release left in the store was not removed; the next start tries again", "err", err)
+	}
 }
 
 // role is what the node's credentials are for.
@@ -230,7 +272,6 @@ func (n *Instance) wire(ctx context.Context) error {
 			a, err := n.conn.Deliver(ctx, incarnation, w)
 			return actors.Answer(a), err
 		},
-		Offer: n.offerAgain,
 	})
 	n.wired.Store(true)
 	return nil
@@ -304,6 +345,20 @@ func (n *Instance) URL() string {
 	return n.server.URL()
 }
 
+// Full returns the streams that do not take everything, and messages.FullDisk if the
+// disk of the store does not.
+func (n *Instance) Full() []messages.StreamFill { return n.conn.Full() }
+
+// Stores returns nil if something can be stored at this moment, and otherwise says
+// what is in the way.
+func (n *Instance) Stores(ctx context.Context) error { return n.conn.Stores(ctx) }
+
+// WatchDeadLetters calls fn for each task that is refused from now on, by any node,
+// until ctx ends.
+func (n *Instance) WatchDeadLetters(ctx context.Context, fn func(t session.Tenant, workflow string, l messages.DeadLetter)) error {
+	return n.conn.WatchDeadLetters(ctx, fn)
+}
+
 // Workflows returns what the node offers.
 func (n *Instance) Workflows() []flow.Registration { return n.registry.All() }
 
@@ -314,6 +369,18 @@ func (n *Instance) Failed() <-chan error { return n.failed }
 // relayLast bounds how long Close waits for the relay to publish the lineage of
 // the last commits.
 const relayLast = 5 * time.Second
+
+// stuckLast bounds each of these, and the drain, while nothing can be stored: what
+// could end then cannot be told.
+const stuckLast = 400 * time.Millisecond
+
+// lasts is how long Close waits for something that takes at most a limit.
+func (n *Instance) lasts(limit time.Duration) time.Duration {
+	if n.disk().Room() == natsbus.RoomNone {
+		return min(limit, stuckLast)
+	}
+	return limit
+}
 
 // leaveLast bounds how long Close waits until the others know that the node
 // leaves.
@@ -330,7 +397,7 @@ func (n *Instance) rest() error {
 		n.work.Wait()
 		close(done)
 	}()
-	limit := time.NewTimer(restLast)
+	limit := time.NewTimer(n.lasts(restLast))
 	defer limit.Stop()
 	select {
 	case <-done:
@@ -369,13 +436,13 @@ func (n *Instance) close() error {
 	}
 	errs = append(errs, n.front.close())
 	if n.system != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), n.o.Drain)
+		ctx, cancel := context.WithTimeout(context.Background(), n.lasts(n.o.Drain))
 		errs = append(errs, n.system.Park(ctx))
 		cancel()
 	}
 	if n.stop != nil {
 		// Watchers see how the last runs ended before the relay stops.
-		ctx, cancel := context.WithTimeout(context.Background(), relayLast)
+		ctx, cancel := context.WithTimeout(context.Background(), n.lasts(relayLast))
 		if err := n.conn.Relayed(ctx); err != nil {
 			n.log.Warn("the next start publishes the rest of the lineage", "error", err)
 		}

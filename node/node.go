@@ -31,13 +31,19 @@ const DefaultStore = ".rath"
 // Options say what a node works with. The zero Options are a node of its own
 // over DefaultStore.
 type Options struct {
-	// NATS names external servers; "" starts one in this process.
+	// NATS names external servers; "" starts one in this process. Start waits for
+	// external servers that cannot be reached yet until its context ends: a node may
+	// start before they do.
 	NATS string
 	// User and Password, or CredsFile, log in at external servers.
 	User, Password, CredsFile string
 	// RootCAs is a PEM file of the certificate authorities of external servers;
 	// with it, or with a URL of scheme tls, the connection is encrypted.
 	RootCAs string
+	// Disk is a directory on the disk where external servers of this machine store:
+	// the node keeps a reserve there, as it does on the disk of a server of its own.
+	// "" is that they are elsewhere, or keep one themselves.
+	Disk string
 	// Monitor are the external servers' monitoring addresses, asked whether
 	// they sync every write.
 	Monitor []string
@@ -92,10 +98,10 @@ type Options struct {
 	// Drain bounds how long a stopping node waits for the steps under way, such
 	// as a model call; 0 is 20 s. Its runs go on elsewhere, or at the next start.
 	Drain time.Duration
-	// Health is the address of the HTTP endpoints /livez and /readyz; without a
-	// host it is this machine only, "" is none. With it a node whose external
-	// servers cannot be reached yet waits for them, until the context of Start
-	// ends, instead of failing: who watches the endpoints need not restart it.
+	// Health is the address of the HTTP endpoints /livez, /readyz and /waiting,
+	// which tells autoscalers what waits (see [Waiting]); without a host it is this
+	// machine only, "" is none. A node that waits for its servers is alive and not
+	// ready.
 	Health string
 	// HTTP is a second address, written like Health, that answers the same
 	// endpoints and nothing else: routers have one that a service reaches. "" is

@@ -11,6 +11,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
@@ -113,7 +116,7 @@ func TestExactPermissions(t *testing.T) {
 	refused := &refusedLog{}
 	srv := natstest.Start(t, &natsserver.Options{Port: -1, Grant: granted(nil), Logger: slog.New(slog.NewTextHandler(refused, nil))})
 	op := operator(t, srv)
-	plan, err := op.Plan(ctx, &natsbus.Provisioning{Replicas: 1, Pools: []string{"writing", RouterPool, natsbus.DefaultPool}})
+	plan, err := op.Plan(ctx, &natsbus.Provisioning{Replicas: 1})
 	if err == nil {
 		err = op.Apply(ctx, plan)
 	}
@@ -195,7 +198,7 @@ func TestExactPermissions(t *testing.T) {
 	if err := op.Dump(ctx, func(natsbus.Stored) error { dumped++; return nil }); err != nil || dumped < 20 {
 		t.Errorf("dumped %d messages, %v", dumped, err)
 	}
-	if plan, err = op.Plan(ctx, &natsbus.Provisioning{Pools: []string{"writing"}}); err != nil || len(plan.Pending()) != 0 {
+	if plan, err = op.Plan(ctx, &natsbus.Provisioning{}); err != nil || len(plan.Pending()) != 0 {
 		t.Errorf("provisioned, and there is still %+v to do, %v", plan.Pending(), err)
 	}
 	oc, err := client.New(op, session.DefaultTenant)
@@ -260,7 +263,7 @@ func TestNotProvisioned(t *testing.T) {
 			}
 		}
 	}
-	says(start("review"), "stream EV_1_0: stream is missing", "stream KV_ALIAS", "these credentials may not make it", "rath provision --replicas 1 --pool review")
+	says(start("review"), "stream EV_1_0: stream is missing", "stream KV_ALIAS", "these credentials may not make it", "as operator run: rath provision --replicas 1")
 	op := operator(t, srv)
 	plan, err := op.Plan(t.Context(), &natsbus.Provisioning{Replicas: 1})
 	if err == nil {
@@ -269,10 +272,28 @@ func TestNotProvisioned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, pool := range []string{natsbus.DefaultPool, "review"} { // it makes the queues of its pool
+	for _, pool := range []string{natsbus.DefaultPool, "review"} { // pools need nothing of their own
 		if err := start(pool); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// leftOver makes the stream that former releases had for derived work.
+func leftOver(t *testing.T, srv *natsserver.Server) {
+	t.Helper()
+	user, password := srv.Operator()
+	nc, err := nats.Connect(srv.URL(), nats.UserInfo(user, password), nats.CustomInboxPrefix(natsbus.NodeInbox))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "WORK", Subjects: []string{"rath.work.>"}}); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -312,6 +333,7 @@ func TestMissingPermissionOfPrograms(t *testing.T) {
 		}
 		return err
 	}
+	again := func(ctx context.Context, c *client.Client) error { return errors.Join(plan(ctx, c), plan(ctx, c)) }
 	uses := map[messages.Role]map[string]use{
 		messages.RoleClient: {
 			"rath.task.default.*": submit, "rath.ctl.default.>": cancelRun, "rath.query.default.>": ask,
@@ -328,7 +350,8 @@ func TestMissingPermissionOfPrograms(t *testing.T) {
 			"$JS.API.STREAM.NAMES": func(ctx context.Context, c *client.Client) error {
 				return c.Conn().Dump(ctx, func(natsbus.Stored) error { return nil })
 			},
-			"$JS.API.CONSUMER.INFO.*.*": plan, "_RATH.>": plan,
+			"$JS.API.CONSUMER.INFO.*.*": again, "_RATH.>": plan,
+			"$JS.API.STREAM.DELETE.WORK": plan, "$JS.API.CONSUMER.LIST.*": plan,
 			"rath.task.>": submit, "rath.ctl.>": cancelRun, "rath.query.>": ask, "rath.run.>": follow, "rath.tail.>": tail,
 			"rath.node.>": func(ctx context.Context, c *client.Client) error { return c.DrainNode(ctx, "n1") },
 		},
@@ -351,6 +374,9 @@ func TestMissingPermissionOfPrograms(t *testing.T) {
 				case messages.RoleOperator:
 					o.User, o.Password = srv.Operator()
 					o.Inbox = natsbus.NodeInbox
+					if p.Subject == "$JS.API.STREAM.DELETE.WORK" || p.Subject == "$JS.API.CONSUMER.LIST.*" {
+						leftOver(t, srv)
+					}
 				}
 				c, err := client.New(connection(t, o), session.DefaultTenant)
 				if err != nil {

@@ -1,14 +1,115 @@
 package node
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
 )
+
+// TestStoreOfFormerRelease starts a node over a store in which a run is open, with
+// the stream of derived work that former releases kept and without the open set
+// that they did not: the run goes on, from its log, and the stream is removed.
+func TestStoreOfFormerRelease(t *testing.T) {
+	store := t.TempDir()
+	model := &held{call: make(chan struct{}), answer: make(chan struct{})}
+	o := Options{Store: store, Level: "lazy", Models: model, Drain: 50 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	of := func(n *Instance) *client.Client {
+		c, err := n.ClientOf(session.DefaultTenant)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	n := begin(t, &o).started(t)
+	home := n.HomeOf(session.DefaultTenant, "r1")
+	if _, err := of(n).Submit(t.Context(), "agent", messages.Task{ID: "r1", Input: json.RawMessage(`"hello"`)}); err != nil {
+		t.Fatal(err)
+	}
+	<-model.call
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	srv := natstest.Start(t, &natsserver.Options{StoreDir: filepath.Join(store, "nats"), Port: -1, Lazy: true})
+	user, password := srv.Operator()
+	nc, err := nats.Connect(srv.URL(), nats.UserInfo(user, password))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	work, err := js.CreateStream(ctx, jetstream.StreamConfig{
+		Name: "WORK", Subjects: []string{"rath.work.>"}, Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew, MaxBytes: 16 << 20,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, filter := range map[string]string{"work-signals": "signals.>", "work-default-interactive": "default.interactive.>", "work-default-batch": "default.batch.>"} {
+		if _, err := work.CreateConsumer(ctx, jetstream.ConsumerConfig{Durable: name, FilterSubject: "rath.work." + filter, AckPolicy: jetstream.AckExplicitPolicy, MaxDeliver: -1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	offer, err := json.Marshal(messages.Work{Tenant: session.DefaultTenant, Session: home, Run: "r1", Workflow: "agent"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := js.Publish(ctx, "rath.work.default.interactive.default."+string(home), offer); err != nil {
+			t.Fatal(err)
+		}
+	}
+	snap, err := js.Stream(ctx, natsbus.StreamSnap)
+	if err == nil {
+		err = snap.Purge(ctx)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc.Close()
+	if err := srv.Shutdown(ctx); err != nil {
+		t.Fatal(err)
+	}
+
+	close(model.answer)
+	n = begin(t, &o).started(t)
+	if r, err := of(n).Wait(ctx, "r1"); err != nil || r.State != run.Succeeded {
+		t.Errorf("the open run: %+v, %v", r, err)
+	}
+	echoed(t, n)
+	user, password = n.server.Operator()
+	op, err := nats.Connect("", nats.InProcessServer(dialFunc(n.server.Dial)), nats.UserInfo(user, password))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer op.Close()
+	if js, err = jetstream.New(op); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Stream(ctx, "WORK"); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("the stream of the former release: %v", err)
+	}
+}
 
 // TestStoreOfAnotherNode gives the store of a node that lives to a second one, as
 // two that are started in one directory have it: the second does not start, and

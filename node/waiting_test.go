@@ -1,11 +1,25 @@
 package node
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -69,4 +83,116 @@ func TestWaiting(t *testing.T) {
 	}
 	wait(c, 0)
 	wait(acme, 0)
+}
+
+// TestWaitingRuns asks the endpoint as autoscalers do.
+func TestWaitingRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		var relays []natsbus.PoolWaiting
+		var silent error
+		h := &health{incarnation: "n1", phase: starting, reason: "the node begins to start"}
+		get := func(query string) (int, string) {
+			rec := httptest.NewRecorder()
+			h.waiting(rec, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/waiting"+query, nil))
+			return rec.Code, strings.TrimSpace(rec.Body.String())
+		}
+		says := func(query string, code int, body string) {
+			t.Helper()
+			if got, text := get(query); got != code || text != body {
+				t.Errorf("%q: %d %s, want %d %s", query, got, text, code, body)
+			}
+		}
+		unavailable := func(p phase, reason string) {
+			t.Helper()
+			says("?pool=review", http.StatusServiceUnavailable, fmt.Sprintf(
+				`{"ok":false,"phase":%q,"reason":%q,"incarnation":"n1","version":%q}`, p, reason, Version()))
+		}
+		unavailable(starting, "the node begins to start")
+
+		nothing := func(context.Context) error { return nil }
+		h.serves(nothing, nothing, func(context.Context) ([]natsbus.PoolWaiting, error) {
+			asked.Add(1)
+			time.Sleep(answerFresh)
+			return relays, silent
+		})
+		says("", http.StatusOK, `{"pools":[]}`)
+		says("?pool=review", http.StatusOK, `{"pool":"review","runs":0,"interactive":0,"batch":0}`)
+		says("?pool=a.b", http.StatusBadRequest, session.ValidID("pool", "a.b").Error())
+
+		time.Sleep(answerFresh)
+		relays = []natsbus.PoolWaiting{
+			{Pool: "default", Class: messages.ClassInteractive, Runs: 3},
+			{Pool: "review", Class: messages.ClassInteractive, Runs: 10},
+			{Pool: "review", Class: messages.ClassBatch, Runs: 2},
+			{Pool: "slow", Class: messages.ClassBatch, Runs: 7},
+		}
+		before := asked.Load()
+		var many sync.WaitGroup
+		for range 100 {
+			many.Go(func() { says("?pool=review", http.StatusOK, `{"pool":"review","runs":12,"interactive":10,"batch":2}`) })
+		}
+		many.Wait()
+		if n := asked.Load() - before; n != 1 {
+			t.Errorf("100 at once asked the relays %d times", n)
+		}
+		says("", http.StatusOK, `{"pools":[{"pool":"default","runs":3,"interactive":3,"batch":0},`+
+			`{"pool":"review","runs":12,"interactive":10,"batch":2},{"pool":"slow","runs":7,"interactive":0,"batch":7}]}`)
+
+		time.Sleep(answerFresh)
+		silent = errors.New("no relay says what waits")
+		unavailable(serving, "no relay says what waits")
+		silent = nil
+		time.Sleep(answerFresh)
+		says("?pool=slow", http.StatusOK, `{"pool":"slow","runs":7,"interactive":0,"batch":7}`)
+		h.drains()
+		unavailable(draining, "the node stops and takes no more work")
+		h.runs.wait()
+	})
+}
+
+// TestWaitingRunsWithoutRelay asks a node whose servers are away: it says so, in
+// less time than an autoscaler waits.
+func TestWaitingRunsWithoutRelay(t *testing.T) {
+	srv := natstest.Start(t, &natsserver.Options{Port: -1})
+	o := Options{NATS: srv.URL(), Level: "lazy", Store: t.TempDir(), Health: "127.0.0.1:0", Drain: time.Second}
+	o.User, o.Password = srv.Node()
+	base := begin(t, &o).started(t).HealthURL()
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	ask := func() (code int, took time.Duration, body string) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/waiting?pool=default", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		data, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, time.Since(began), string(data)
+	}
+	for code, body := 0, ""; code != http.StatusOK; { // until all partitions have a relay
+		if code, _, body = ask(); ctx.Err() != nil {
+			t.Fatalf("%d %s", code, body)
+		}
+	}
+	if err := srv.Shutdown(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		code, took, body := ask()
+		if code == http.StatusOK && ctx.Err() == nil {
+			continue // the last answer is given again for a moment
+		}
+		if code != http.StatusServiceUnavailable || !strings.Contains(body, `"reason":"`) || took > 3*time.Second {
+			t.Errorf("without servers: %d after %v: %s", code, took, body)
+		}
+		return
+	}
 }

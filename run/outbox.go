@@ -9,9 +9,6 @@ import (
 type Work struct {
 	Task   *Task // Resume is set: the run is in the session's log
 	Signal *Signal
-	// Woken is set for a Task that goes on because what it waited for has come:
-	// the node that wrote its session last is the best one for it.
-	Woken bool
 }
 
 // Derive returns what follows from a commit: a pure function of it, called by
@@ -77,7 +74,6 @@ func Derive(e session.Entry) ([]Work, error) {
 			}
 			if r.Wake > 0 && !claimed[r.Run] {
 				offer(Offer{Run: r.Run, Workflow: r.Workflow, Revision: r.Revision})
-				work[len(work)-1].Woken = true
 			}
 		case KindQuarantined:
 			q, err := Read[Quarantined](ev)

@@ -146,7 +146,7 @@ func TestDerive(t *testing.T) {
 		"resolved":             {[]session.Event{ev(t, run.KindResolved, run.Resolved{Run: "r1", Decision: run.Again, Workflow: "w", Revision: "7"})}, []run.Work{offer("r1", "w", "7")}},
 		"given up":             {[]session.Event{ev(t, run.KindResolved, run.Resolved{Run: "r1", Decision: run.Fail, Workflow: "w"})}, nil},
 		"still waits":          {[]session.Event{ev(t, run.KindReceived, run.Received{Run: "r1", Kind: run.Timer})}, nil},
-		"woken":                {[]session.Event{ev(t, run.KindReceived, run.Received{Run: "r1", Kind: run.Timer, Wake: 1, Workflow: "w", Revision: "7"})}, []run.Work{{Task: offer("r1", "w", "7").Task, Woken: true}}},
+		"woken":                {[]session.Event{ev(t, run.KindReceived, run.Received{Run: "r1", Kind: run.Timer, Wake: 1, Workflow: "w", Revision: "7"})}, []run.Work{{Task: offer("r1", "w", "7").Task}}},
 		"a cancel":             {[]session.Event{ev(t, run.KindCancel, run.CancelRequested{Run: "r1"})}, nil},
 		"ended":                {[]session.Event{ev(t, run.KindEnded, run.Ended{Run: "r1", State: run.Succeeded})}, nil},
 		"ended with a queue":   {[]session.Event{ev(t, run.KindEnded, run.Ended{Run: "r1", State: run.Failed, Next: next})}, []run.Work{offer("r2", "v", "8")}},

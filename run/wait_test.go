@@ -110,7 +110,7 @@ func TestWokenOnce(t *testing.T) {
 					}
 					offers, claims := 0, 0
 					for _, w := range work {
-						if w.Woken && w.Task.ID == v.Run {
+						if w.Task != nil && w.Task.ID == v.Run {
 							offers++
 						}
 					}

@@ -197,6 +197,13 @@ func (a *app) bench(ctx context.Context, s *system, o *benchOptions) error {
 		for _, l := range all {
 			n += l.Pending + l.Unacked
 		}
+		if err != nil {
+			return n, err
+		}
+		waiting, err := s.Conn().Waiting(ctx)
+		for _, w := range waiting {
+			n += int64(w.Runs)
+		}
 		return n, err
 	}
 	r, err := load.Run(ctx, s.Conn(), &o.load)

@@ -85,6 +85,7 @@ func (a *app) dev(ctx context.Context, o *node.Options) error {
 	}
 	a.out.Printf("workflows   %s\n", strings.Join(names, ", "))
 	a.out.Printf("try         %s\n", a.hint("submit", "agent", "-m", "hello", "--wait"))
+	quiet := a.notices(ctx, s.node)
 	select {
 	case <-ctx.Done():
 		a.err.Println("stopping; what is under way goes on at the next start. Interrupt again to exit at once")
@@ -92,6 +93,7 @@ func (a *app) dev(ctx context.Context, o *node.Options) error {
 		a.err.Println("asked to drain; what is under way goes on at the next start")
 	case err = <-s.node.Failed():
 	}
+	quiet()
 	return errors.Join(err, s.close())
 }
 
@@ -156,6 +158,7 @@ func (a *app) devFleet(ctx context.Context, port int, names []string, restart bo
 	}
 	a.out.Printf("try         %s\n", a.hint("submit", "agent", "-m", "hello", "--wait"))
 	a.out.Printf("            %s\n", a.hint("nodes", "ls"))
+	defer a.notices(ctx, s.node)()
 	for {
 		select {
 		case <-ctx.Done():

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -131,13 +132,34 @@ func (a *app) checkSystem(ctx context.Context) []finding {
 		w.Found, w.Remedy = term.Line(messages.Text(err), 300), "start a node: \"dev\", or the node of your module"
 	}
 	out = append(out, w)
+	if s.stores != nil {
+		out = append(out, checkStores(ctx, s))
+	}
 	if ns, err := s.Nodes(ctx); err == nil && !s.own() {
 		out = append(out, finding{Check: "nodes", OK: len(ns) > 0, Found: counted(int64(len(ns)), "node")})
+		for i := range ns {
+			for _, f := range ns[i].Full {
+				out = append(out, finding{Check: "room", Found: "node " + ns[i].Name + ", " + f.Stream + ": " + term.Line(fullOf(f), 300)})
+			}
+		}
 	}
 	if err := s.close(); err != nil {
 		out = append(out, finding{Check: "close", Found: term.Line(messages.Text(err), 300)})
 	}
 	return out
+}
+
+// storesFor bounds how long the check waits for a write.
+const storesFor = 5 * time.Second
+
+// checkStores writes something.
+func checkStores(ctx context.Context, s *system) finding {
+	ctx, cancel := context.WithTimeout(ctx, storesFor)
+	defer cancel()
+	if err := s.stores(ctx); err != nil {
+		return finding{Check: "writes", Found: term.Line(messages.Text(err), 300), Remedy: "until something can be stored, runs wait and nothing that is submitted is accepted"}
+	}
+	return finding{Check: "writes", OK: true, Found: "something was stored"}
 }
 
 func (a *app) checkModel(ctx context.Context, ask bool) finding {

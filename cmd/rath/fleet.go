@@ -57,6 +57,9 @@ func (a *app) startFleet(ctx context.Context, s *system, names []string, base me
 	o := s.node.Member()
 	base.NATS, base.User, base.Password, base.Monitor, base.Level = o.NATS, o.User, o.Password, o.Monitor, o.Level
 	store, err := filepath.Abs(a.config.Store.Value)
+	if err == nil {
+		base.Disk, err = filepath.Abs(o.Disk)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -4,9 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rathcluster/rath/session"
 )
 
 // TestImportOfWhatWentOn imports a file of OpenRath whose session went on there since
@@ -32,9 +35,9 @@ func TestImportOfWhatWentOn(t *testing.T) {
 		}
 		return got
 	}
-	has := func(session string) (rows []string) {
+	has := func(id string) (rows []string) {
 		t.Helper()
-		code, out, errs := rath(t, "export", session)
+		code, out, errs := rath(t, "export", id)
 		if code != 0 {
 			t.Fatalf("export: exit %d: %s", code, errs)
 		}
@@ -57,7 +60,7 @@ func TestImportOfWhatWentOn(t *testing.T) {
 	if first.Error != "" || first.Rows != 2 {
 		t.Fatalf("%+v", first)
 	}
-	write("one", "two", "three", strings.Repeat("4", importBatch))
+	write("one", "two", "three", strings.Repeat("4", session.MaxBatch))
 	if got := take(); got.Error != "" || got.Session != first.Session || got.Note != "" || got.Rows != 4 {
 		t.Errorf("the file went on: %+v", got)
 	}
@@ -76,15 +79,44 @@ func TestImportOfWhatWentOn(t *testing.T) {
 		t.Errorf("the same file: %+v", got)
 	}
 	here := has(string(first.Session))
-	write("one", "two", "three", strings.Repeat("4", importBatch), "else", strings.Repeat("5", importBatch), strings.Repeat("6", importBatch), strings.Repeat("7", importBatch), strings.Repeat("8", importBatch))
+	write("one", "two", "three", strings.Repeat("4", session.MaxBatch), "else", strings.Repeat("5", session.MaxBatch), strings.Repeat("6", session.MaxBatch), strings.Repeat("7", session.MaxBatch), strings.Repeat("8", session.MaxBatch))
 	if got := take(); !strings.Contains(got.Error, "went on here") {
 		t.Errorf("both went on: %+v", got)
 	}
-	write("one", "other", "three", strings.Repeat("4", importBatch))
+	write("one", "other", "three", strings.Repeat("4", session.MaxBatch))
 	if got := take(); !strings.Contains(got.Error, "another") {
 		t.Errorf("another file of the same id: %+v", got)
 	}
 	if got := has(string(first.Session)); !slices.Equal(got, here) {
 		t.Errorf("the session has %q, want %q", got, here)
+	}
+}
+
+// TestImportOfManyRows: rows come in over as many commits as they need, however
+// short they are, and what they cost does not depend on how many there are.
+func TestImportOfManyRows(t *testing.T) {
+	const rows = 20_000
+	t.Chdir(t.TempDir())
+	var b strings.Builder
+	b.WriteString(`{"record_type": "header", "schema_version": 1, "id": "long", "created_at": "", "parent_session_ids": [], "lineage_operator": "o", "lineage_kind": "k", "lineage_extras": [], "sandbox_backend": null, "sandbox_spec": null, "sandbox_handle_id": null}` + "\n")
+	for i := range rows {
+		fmt.Fprintf(&b, `{"record_type": "chunk", "index": %d, "kind": "user", "payload": {"content": "%d"}}`+"\n", i, i)
+	}
+	if err := os.WriteFile("s.jsonl", []byte(b.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	code, out, errs := rath(t, "import", "s.jsonl", "-o", "jsonl")
+	runtime.ReadMemStats(&after)
+	var got imported
+	if err := json.Unmarshal([]byte(out), &got); err != nil || code != 0 || got.Rows != rows || got.Error != "" {
+		t.Fatalf("exit %d, %+v, %v: %s", code, got, err, errs)
+	}
+	const bar = 32 << 10
+	if perRow := (after.TotalAlloc - before.TotalAlloc) / rows; perRow > bar {
+		t.Errorf("a row takes %d B, want at most %d", perRow, bar)
+	} else {
+		t.Logf("a row takes %d B", perRow)
 	}
 }

@@ -33,6 +33,7 @@ type memberConfig struct {
 	Monitor  []string `json:"monitor"`
 	Level    string   `json:"level"`
 	Store    string   `json:"store"`
+	Disk     string   `json:"disk"` // where the server stores
 	Bind     string   `json:"bind"`
 	Join     []string `json:"join"`
 	Key      string   `json:"key"`
@@ -93,7 +94,7 @@ func (a *app) member(ctx context.Context) error {
 		return err
 	}
 	o := &node.Options{
-		Name: c.Name, NATS: c.NATS, User: c.User, Password: c.Password, Monitor: c.Monitor, Level: c.Level, Store: c.Store, Slots: c.Slots,
+		Name: c.Name, NATS: c.NATS, User: c.User, Password: c.Password, Monitor: c.Monitor, Level: c.Level, Store: c.Store, Disk: c.Disk, Slots: c.Slots,
 		Model: c.Model, Unsafe: c.Unsafe, Env: a.getenv, Logger: slog.New(slog.NewJSONHandler(os.Stderr, nil)),
 		Gossip: &node.Gossip{Bind: c.Bind, Join: c.Join, Key: key, Label: fleetLabel},
 	}

@@ -94,18 +94,15 @@ func freeOf(n messages.Node) string {
 	if relaysOnly(n) || n.Dead {
 		return "-"
 	}
-	return fmt.Sprintf("%d/%d", n.Free, n.Slots-n.Reserved)
+	return fmt.Sprintf("%d/%d", n.Free, n.Slots)
 }
 
 // slotsOf says the same in words.
 func slotsOf(n messages.Node) string {
-	switch {
-	case relaysOnly(n) || n.Dead:
+	if relaysOnly(n) || n.Dead {
 		return "none"
-	case n.Reserved == 0:
-		return fmt.Sprintf("%d of %d are free", n.Free, n.Slots)
 	}
-	return fmt.Sprintf("%d of %d for new runs are free, %d are kept for runs that have begun", n.Free, n.Slots-n.Reserved, n.Reserved)
+	return fmt.Sprintf("%d of %d are free", n.Free, n.Slots)
 }
 
 // sandboxesOf says how commands of agents are confined on a node.
@@ -177,12 +174,19 @@ func (a *app) nodesShowCommand() *cobra.Command {
 	}
 }
 
-// fullOf says what a stream takes that is nearly full.
+// fullOf says what a stream takes that is nearly full, or the disk of all.
 func fullOf(f messages.StreamFill) string {
-	takes, with := "takes no new runs", "rath prune"
-	if f.Room == messages.RoomEnds {
-		takes = "lets runs only end"
+	takes := map[string]string{
+		messages.RoomAll: "takes everything", messages.RoomOpen: "takes no new runs", messages.RoomEnds: "lets runs only end", messages.RoomNone: "takes nothing",
+	}[f.Room]
+	if f.Stream == messages.FullDisk {
+		text := fmt.Sprintf("%d MiB free, %s; free some space there", (f.MaxBytes-f.Bytes)>>20, takes)
+		if f.Reason != "" {
+			text += "; the server has failed and starts again when there is room: " + f.Reason
+		}
+		return text
 	}
+	with := "rath prune"
 	if !strings.HasPrefix(f.Stream, "EV_") { // no archive makes room there
 		with = "rath provision"
 	}

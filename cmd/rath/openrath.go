@@ -269,55 +269,37 @@ func (s *system) importFile(ctx context.Context, name string) imported {
 	return out
 }
 
-// importBatch is how many bytes of chunks one commit of an import takes.
-const importBatch = 256 << 10
-
 // record writes a file as a new session, or the rest of it if some of its rows are
 // there: an import was cut off, or the session went on in OpenRath. fresh is false
 // if all of it is there.
 func (s *system) record(ctx context.Context, file *openrath.File) (id session.ID, fresh bool, err error) {
 	// The same file makes the same session.
 	key := session.Key{Tenant: s.Tenant(), ID: s.mint("openrath-" + file.Header.ID)}
-	var rows []session.Event
-	for _, c := range file.Session().Chunks() {
-		rows = append(rows, session.ChunkEvent(c))
-	}
+	rows := slices.Collect(file.Session().Pending())
 	n, at, err := s.takenOver(ctx, key, rows)
 	if err != nil {
 		return "", false, err
 	}
-	var events []session.Event
+	events := rows[n:]
 	if at.Seq == 0 {
 		opened, err := run.NewEvent(run.KindWriter, run.WriterOpened{Edition: run.Edition, Epoch: importEpoch, Incarnation: "import"})
 		if err != nil {
 			return "", false, err
 		}
-		events = append(events, opened, session.OpenedEvent(file.Opening()))
+		events = append([]session.Event{opened, session.OpenedEvent(file.Opening())}, events...)
 	}
 	now := time.Now().UTC().Truncate(time.Millisecond)
-	put := func() error {
-		for i := range events {
-			events[i].Time = now
+	for i := range events {
+		events[i].Time = now
+	}
+	for batch := range session.Batches(events) {
+		at, err = s.log.Append(ctx, at, session.Commit{Key: key, Root: key.ID, Seq: at.Seq + 1, Epoch: importEpoch, Prev: at.Hash, Events: batch})
+		if err != nil {
+			return "", fresh, err
 		}
-		var err error
-		at, err = s.log.Append(ctx, at, session.Commit{Key: key, Root: key.ID, Seq: at.Seq + 1, Epoch: importEpoch, Prev: at.Hash, Events: events})
-		fresh, events = true, nil
-		return err
+		fresh = true
 	}
-	size := 0
-	for _, e := range rows[n:] {
-		if size += len(e.Data); size > importBatch && len(events) > 0 {
-			if err := put(); err != nil {
-				return "", false, err
-			}
-			size = len(e.Data)
-		}
-		events = append(events, e)
-	}
-	if len(events) > 0 {
-		err = put()
-	}
-	return key.ID, fresh, err
+	return key.ID, fresh, nil
 }
 
 // importEpoch is that of all commits of an import. Who uses the session has a higher

@@ -22,7 +22,6 @@ type provisionFlags struct {
 	partitions    uint32
 	store         string
 	keep          time.Duration
-	pools         []string
 	cluster       string
 	tags          []string
 	fewerReplicas bool
@@ -50,14 +49,14 @@ of partitions, fewer replicas (unless --fewer-replicas agrees to it), fewer
 bytes than there are, or what servers cannot change in a stream that exists.
 
 What you do not name stays as it is, and in a new installation is: 3 replicas, 4
-partitions, 8 GiB for all streams together, and the pools default and router.
+partitions, and 8 GiB for all streams together.
 
 --print-permissions needs no server: it prints what the NATS user of each role
 may do, no more and no less. A node checks that when it starts.
 
 Exit code 6 if --dry-run finds something to do, 7 if something is refused.`,
 		Example: `  rath provision --server nats://nats:4222 --creds operator.creds --dry-run
-  rath provision --server nats://nats:4222 --creds operator.creds --pool review
+  rath provision --server nats://nats:4222 --creds operator.creds --replicas 3
   rath provision --print-permissions --role node
   rath provision --print-permissions --as nats > accounts.conf`,
 		Args: noArguments,
@@ -80,7 +79,6 @@ Exit code 6 if --dry-run finds something to do, 7 if something is refused.`,
 	s.Uint32Var(&f.partitions, "partitions", 0, "event streams; fixed once they are there")
 	s.StringVar(&f.store, "store-bytes", "", "what all streams share, such as 40GiB")
 	s.DurationVar(&f.keep, "keep-results", 0, "how long results are kept, such as 720h")
-	s.StringSliceVar(&f.pools, "pool", nil, "pool whose work gets consumers; repeat it")
 	s.StringVar(&f.cluster, "placement-cluster", "", "NATS cluster that streams lie in")
 	s.StringSliceVar(&f.tags, "placement-tag", nil, "tag of the servers that streams lie on; repeat it")
 	s.BoolVar(&f.fewerReplicas, "fewer-replicas", false, "agree to fewer replicas than there are")
@@ -95,7 +93,7 @@ Exit code 6 if --dry-run finds something to do, 7 if something is refused.`,
 // provision plans, and carries the plan out.
 func (a *app) provision(ctx context.Context, f *provisionFlags) error {
 	want := natsbus.Provisioning{
-		Partitions: f.partitions, Replicas: f.replicas, KeepResults: f.keep, Pools: f.pools,
+		Partitions: f.partitions, Replicas: f.replicas, KeepResults: f.keep,
 		Cluster: f.cluster, Tags: f.tags, FewerReplicas: f.fewerReplicas,
 	}
 	if f.store != "" {
@@ -167,7 +165,7 @@ func (a *app) provisionOnce(ctx context.Context, f *provisionFlags, o *natsbus.O
 }
 
 // doneWords say what was done.
-var doneWords = map[natsbus.Action]string{natsbus.Create: "created", natsbus.Update: "updated", natsbus.Keep: "kept", natsbus.Refuse: "refused"}
+var doneWords = map[natsbus.Action]string{natsbus.Create: "created", natsbus.Update: "updated", natsbus.Keep: "kept", natsbus.Refuse: "refused", natsbus.Remove: "removed"}
 
 func (a *app) tellPlan(p *natsbus.Plan, dry bool) error {
 	if done, err := emitOne(a, p); done {
@@ -188,7 +186,7 @@ func (a *app) tellPlan(p *natsbus.Plan, dry bool) error {
 	}
 	a.table([]string{"KIND", "NAME", "ACTION", "WHAT"}, rows)
 	var words []string
-	for _, w := range []string{"created", "updated", "kept", "create", "update", "keep", "refuse"} {
+	for _, w := range []string{"created", "updated", "removed", "kept", "create", "update", "remove", "keep", "refuse"} {
 		if n := count[w]; n > 0 {
 			words = append(words, fmt.Sprintf("%d %s", n, w))
 		}

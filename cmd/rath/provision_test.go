@@ -67,10 +67,10 @@ func TestProvision(t *testing.T) {
 		args string
 		code int
 	}{
-		{"--replicas 1 --partitions 2 --pool review --dry-run", exitPartial},
-		{"--replicas 1 --partitions 2 --pool review", exitOK},
-		{"--pool review", exitOK},
-		{"--pool review --pool batch --keep-results 48h --dry-run", exitPartial},
+		{"--replicas 1 --partitions 2 --dry-run", exitPartial},
+		{"--replicas 1 --partitions 2", exitOK},
+		{"--wait 1s", exitOK},
+		{"--keep-results 48h --dry-run", exitPartial},
 		{"--partitions 3", exitRefused},
 		{"--replicas 3 --dry-run", exitRefused},
 		{"--store-bytes 1potato", exitUsage},
@@ -97,7 +97,7 @@ func TestProvision(t *testing.T) {
 
 	text, code := operator("-o", "json", "-q")
 	var plan natsbus.Plan
-	if err := json.Unmarshal([]byte(text), &plan); err != nil || code != exitOK || plan.Partitions != 2 || len(plan.Changes) != 18 || !plan.Changes[0].Done {
+	if err := json.Unmarshal([]byte(text), &plan); err != nil || code != exitOK || plan.Partitions != 2 || len(plan.Changes) != 12 || !plan.Changes[0].Done {
 		t.Errorf("exit %d, %v: %s", code, err, text)
 	}
 }

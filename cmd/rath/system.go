@@ -29,6 +29,7 @@ type system struct {
 	log    session.Log
 	values *run.Values
 	blobs  func(session.Tenant) blob.Store
+	stores func(context.Context) error // nil if something can be stored; nil for a server
 	level  string
 	node   *node.Instance               // hosted in this process; nil if it is not
 	alone  bool                         // that node takes no work, and there is no other
@@ -253,7 +254,7 @@ func (a *app) system(n *node.Instance, where string) (*system, error) {
 	}
 	mint := func(name string) session.ID { return n.HomeOf(a.tenant(), run.ID(name)) }
 	return &system{
-		Client: c, mint: mint, log: n.Log(), values: n.Values(), blobs: n.Blobs, level: n.Level(), node: n, where: where, close: n.Close,
+		Client: c, mint: mint, log: n.Log(), values: n.Values(), blobs: n.Blobs, stores: n.Stores, level: n.Level(), node: n, where: where, close: n.Close,
 	}, nil
 }
 

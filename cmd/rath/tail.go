@@ -24,10 +24,11 @@ func (a *app) tailCommand() *cobra.Command {
 		Use:   "tail [NAME]",
 		Short: "Print lineage records, and with -f those that come",
 		Long: `Prints what was recorded, of the tree of one session or of all, one line per
-record, each with its sequence. A tail that was cut off goes on with --after and
-the last sequence that it printed: no record is missed and none comes twice,
-also over the loss of a connection and the restart of nodes. With -o json it
-writes one object per line, as with jsonl.`,
+record, each with its sequence in the stream of lineage. A tail that was cut off
+goes on with --after and the last sequence that it printed: no record is missed
+and none comes twice, also over the loss of a connection and the restart of
+nodes. With -o json it writes one object per line, as with jsonl: its field "at"
+is the sequence, its field "record" what was recorded.`,
 		Example: `  rath tail                      everything, from the beginning
   rath tail -f @last
   rath tail --after 1204 -o jsonl
@@ -47,7 +48,7 @@ writes one object per line, as with jsonl.`,
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what comes")
-	cmd.Flags().Uint64Var(&after, "after", 0, "begin after this sequence")
+	cmd.Flags().Uint64Var(&after, "after", 0, "begin after this sequence, \"at\" in JSON")
 	cmd.Flags().StringSliceVar(&kinds, "kind", nil, "only records of these kinds, separated by commas")
 	return cmd
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -21,12 +23,10 @@ func BenchmarkStep(b *testing.B) {
 			_, err := rt.Run(b.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 				for i := range chunks {
 					s = s.With(session.UserText(fmt.Sprint("row ", i)))
-					if i%1000 == 999 { // one commit holds no more
-						var err error
-						if s, _, err = flow.Call(ctx, s, noop, map[string]string{"path": "x"}); err != nil {
-							return s, err
-						}
-					}
+				}
+				s, _, err := flow.Call(ctx, s, noop, map[string]string{"path": "x"})
+				if err != nil {
+					return s, err
 				}
 				for b.Loop() {
 					if _, err := flow.Do(ctx, "step", func(context.Context) (int, error) { return 1, nil }, flow.Effect(tool.ReadOnly)); err != nil {
@@ -40,6 +40,42 @@ func BenchmarkStep(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkTurn is a turn of an agent over a log in memory, a model call and a tool
+// call, on a short session and on long ones.
+func BenchmarkTurn(b *testing.B) {
+	for _, chunks := range []int{10, 2_000, 20_000} {
+		b.Run(fmt.Sprintf("chunks=%d", chunks), func(b *testing.B) {
+			rows := make([]session.Chunk, chunks)
+			for i := range rows {
+				rows[i] = session.UserText(fmt.Sprint("row ", i, strings.Repeat(" and more of it", 20)))
+			}
+			agent := &flow.Agent{Name: "a", Prompt: "You work.", Tools: []tool.Tool{noop}, MaxRounds: b.N + 2}
+			m := &endless{b: b}
+			if _, err := (&flow.Runtime{Models: m}).Run(b.Context(), agent, session.New(rows...)); err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+}
+
+// endless calls the tool in b.N turns after its first one, from which on time counts.
+type endless struct {
+	b     *testing.B
+	asked int
+}
+
+func (m *endless) Client(context.Context, llm.Provider) (llm.Client, error) { return m, nil }
+
+func (m *endless) Complete(_ context.Context, r *llm.Request, _ func(llm.Delta)) (*llm.Response, error) {
+	if m.asked++; m.asked == 2 {
+		m.b.ResetTimer()
+	}
+	if m.asked > m.b.N+1 {
+		return &llm.Response{Text: "done", Finish: llm.FinishStop}, nil
+	}
+	return &llm.Response{Finish: llm.FinishTools, Calls: []llm.ToolCall{{ID: fmt.Sprint("call_", m.asked), Name: "noop", Args: `{"path":"a"}`}}}, nil
 }
 
 // BenchmarkFork is the value operation; its allocations must not depend on the

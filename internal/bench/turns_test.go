@@ -29,6 +29,7 @@ import (
 
 func TestMain(m *testing.M) {
 	local.Reexec()
+	alone()
 	os.Exit(m.Run())
 }
 

@@ -21,6 +21,9 @@ const (
 	// lookFor how long that may take.
 	lookEvery = 100 * time.Millisecond
 	lookFor   = 2 * time.Second
+	// lookFirst is how long it may take for the first time: nodes may just have
+	// started.
+	lookFirst = 10 * time.Second
 	// askAgain is how often the result of a run is asked for of which nothing is
 	// heard: what is published live may be lost.
 	askAgain = 5 * time.Second
@@ -62,7 +65,7 @@ func Run(ctx context.Context, c *natsbus.Conn, opts *Options) (*Report, error) {
 		return nil, err
 	}
 	if g.o.Lag != nil {
-		looking, cancel := context.WithTimeout(ctx, lookFor)
+		looking, cancel := context.WithTimeout(ctx, lookFirst)
 		_, err := g.o.Lag(looking)
 		cancel()
 		if err != nil {

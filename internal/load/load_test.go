@@ -141,6 +141,13 @@ func TestLag(t *testing.T) {
 			names = append(names, l.Stream+"/"+l.Consumer)
 			sum += l.Pending + l.Unacked
 		}
+		waiting, waitingErr := own.Conn().Waiting(ctx)
+		if err = errors.Join(err, waitingErr); err != nil {
+			return 0, err
+		}
+		for _, w := range waiting {
+			sum += int64(w.Runs)
+		}
 		if want := "TASKS/" + natsbus.TasksConsumer; err == nil && !slices.Contains(names, want) {
 			t.Errorf("consumers %v, want %s among them", names, want)
 		}

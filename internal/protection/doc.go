@@ -18,7 +18,9 @@ func Off() []string {
 		{"append_cas", AppendCAS},
 		{"attempt_fence", AttemptFence},
 		{"claim_before_read", ClaimBeforeRead},
+		{"dispatch_seen", DispatchSeen},
 		{"intent_expiry", IntentExpiry},
+		{"openset_tail", OpenSetTail},
 		{"persist_before_reply", PersistBeforeReply},
 		{"wake_numbers", WakeNumbers},
 	} {

@@ -45,7 +45,9 @@ var schedules = []schedule{
 	{"append_cas", zombieAppends, audit.OneWriter, "two writers"},
 	{"attempt_fence", supersededAttempt, audit.OneWriter, "nothing but of attempt 2"},
 	{"claim_before_read", outcomeBeforeClaim, audit.ReadClaim, "not to run again, attempt 1 recorded it"},
+	{"dispatch_seen", staleDispatch, audit.OneWriter, "a dispatch that saw attempt 2"},
 	{"intent_expiry", slowIntent, audit.NoRepeat, "to begin before its intent expires"},
+	{"openset_tail", endBetweenRelays, audit.Results, "result"},
 	{"persist_before_reply", deathBeforeAppend, audit.Acknowledged, "of which the submit was acknowledged"},
 	{"wake_numbers", staleResume, audit.Waits, "before a waiting run is claimed"},
 }
@@ -448,6 +450,81 @@ func staleResume(t *testing.T) *evidence {
 	}
 	if state := forward(t, resume); state != run.Succeeded {
 		t.Errorf("state %s", state)
+	}
+	return e
+}
+
+// staleDispatch: a dispatch of the run after its first attempt is delivered again
+// when the second one is at work.
+func staleDispatch(t *testing.T) *evidence {
+	e := &evidence{}
+	claim := func(incarnation string, c run.Claim) (run.Store, error) {
+		s := run.Direct(&e.log, &run.DirectOptions{Incarnation: incarnation})
+		c.Session, c.Home, c.Run = home, home, "r1"
+		_, err := s.Claim(t.Context(), c)
+		return s, err
+	}
+	if _, err := claim("i1", run.Claim{Task: task()}); err != nil { // and dies
+		t.Fatal(err)
+	}
+	dispatched := run.Claim{Seen: &run.Seen{Attempt: 1}}
+	last, err := claim("i2", dispatched)
+	if err != nil {
+		t.Fatal(err)
+	}
+	thief, err := claim("i3", dispatched)
+	mustFence(t, "a dispatch that saw the attempt before", err)
+	if err == nil {
+		_, err = thief.Commit(t.Context(), ended(t, 3))
+	} else {
+		_, err = last.Commit(t.Context(), ended(t, 2))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// endBetweenRelays: a run ends after the relay of its partition has stored the open
+// set for the last time, and before another relay takes the partition.
+func endBetweenRelays(t *testing.T) *evidence {
+	srv := natstest.Start(t, nil)
+	user, password := srv.Node()
+	conn, err := natsbus.Connect(t.Context(), &natsbus.Options{Dialer: srv.Dial, User: user, Password: password, Level: natsbus.Lazy, Partitions: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.Provision(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	relay := func() {
+		ctx, stop := context.WithCancel(t.Context())
+		r := conn.StartRelay(ctx, nil)
+		time.Sleep(10 * time.Second)
+		stop()
+		if err := r.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+	s := run.Direct(conn.Log(), &run.DirectOptions{Incarnation: "i1"})
+	if _, err := s.Claim(t.Context(), run.Claim{Session: home, Home: home, Run: "r1", Task: task()}); err != nil {
+		t.Fatal(err)
+	}
+	relay()
+	if _, err := s.Commit(t.Context(), ended(t, 1)); err != nil {
+		t.Fatal(err)
+	}
+	relay()
+	e := &evidence{}
+	err = conn.Dump(t.Context(), func(m natsbus.Stored) error {
+		if strings.HasPrefix(m.Stream, "EV_") || m.Stream == natsbus.StreamResult {
+			e.messages = append(e.messages, audit.Message(m))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	return e
 }

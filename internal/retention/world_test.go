@@ -147,15 +147,13 @@ func (w *world) start(incarnation string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	index := w.conn.NewIndex()
-	relay := w.conn.StartRelay(serving, &natsbus.RelayOptions{Incarnation: incarnation})
-	queries, err := w.conn.ServeQueries(serving, &natsbus.Queries{Index: index, Values: w.values})
+	relay := w.conn.StartRelay(serving, &natsbus.RelayOptions{Incarnation: incarnation, Signal: w.sys.Signal})
+	queries, err := w.conn.ServeQueries(serving, &natsbus.Queries{Values: w.values})
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.services = []*natsbus.Service{control, queries}
 	sys := w.sys
-	w.work.Go(func() { _ = index.Run(serving) })
 	w.work.Go(func() {
 		if err := relay.Wait(); err != nil {
 			t.Errorf("relay: %v", err)
@@ -163,18 +161,18 @@ func (w *world) start(incarnation string) {
 	})
 	w.work.Go(func() {
 		_ = w.conn.PullTasks(serving, &natsbus.Intake{
-			Slots: sys.Free, Signal: sys.Signal, Enqueue: sys.Enqueue,
+			Signal: sys.Signal, Enqueue: sys.Enqueue,
 			Offers: func(name string) (string, bool) { g, ok := registry.Lookup(name); return g.Revision, ok },
 			Accept: func(ctx context.Context, t run.Task) error { _, err := sys.Accept(ctx, t); return err },
 		})
 	})
 	w.work.Go(func() {
-		_ = w.conn.PullWork(serving, natsbus.DefaultPool, sys.FreeHeld, func(ctx context.Context, k run.Work) error {
-			if k.Signal != nil {
-				return sys.Signal(ctx, *k.Signal)
-			}
-			_, err := sys.Accept(ctx, *k.Task)
-			return err
+		_ = w.conn.ServeRuns(serving, &natsbus.Host{
+			Incarnation: incarnation, Pool: natsbus.DefaultPool, Free: sys.Free, Freed: sys.Freed(),
+			Take: func(ctx context.Context, t run.Task) (natsbus.Answer, error) {
+				a, err := sys.Dispatched(ctx, t)
+				return natsbus.Answer(a), err
+			},
 		})
 	})
 }

@@ -2,9 +2,11 @@ package natsbus_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,7 +19,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// asked is whom relays asked to go on with runs.
+// asked is which nodes were sent runs that had begun before.
 type asked struct {
 	mu    sync.Mutex
 	all   int
@@ -33,6 +35,19 @@ func (a *asked) woken(incarnation string, id run.ID, taken bool) {
 			a.taken = map[run.ID]string{}
 		}
 		a.taken[id] = incarnation
+	}
+}
+
+// on notes what a node is sent.
+func (a *asked) on(node string) func(own taker) taker {
+	return func(own taker) taker {
+		return func(ctx context.Context, r run.Task) (natsbus.Answer, error) {
+			answer, err := own(ctx, r)
+			if r.Seen != nil && r.Seen.Attempt > 0 {
+				a.woken(node, r.ID, err == nil && answer != natsbus.NotMine)
+			}
+			return answer, err
+		}
 	}
 }
 
@@ -86,8 +101,8 @@ func TestWokenRunsGoOnWhereTheyWere(t *testing.T) {
 		t.Run(nap10, func(t *testing.T) {
 			withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 				var told asked
-				sp := &spec{more: []flow.Registration{nap}, woken: told.woken}
-				a, b := startNodeWith(t, srv, "node-a", sp), startNodeWith(t, srv, "node-b", sp)
+				sp := func(node string) *spec { return &spec{more: []flow.Registration{nap}, take: told.on(node)} }
+				a, b := startNodeWith(t, srv, "node-a", sp("node-a")), startNodeWith(t, srv, "node-b", sp("node-b"))
 				time.Sleep(3 * time.Second) // until both take tasks
 				const runs = 24
 				for i := range runs {
@@ -165,27 +180,27 @@ func TestWokenRunGoesOnElsewhere(t *testing.T) {
 			within: 100 * time.Millisecond,
 		},
 		"silent": {
-			spec: spec{delivered: func(own handler) handler {
-				return func(ctx context.Context, w run.Work) (natsbus.Answer, error) {
-					if w.Woken {
+			spec: spec{take: func(own taker) taker {
+				return func(ctx context.Context, r run.Task) (natsbus.Answer, error) {
+					if r.Seen != nil && r.Seen.Attempt > 0 {
 						select {
 						case <-time.After(5 * time.Second): // and then it wants it all the same
 						case <-ctx.Done():
 							return "", ctx.Err()
 						}
 					}
-					return own(ctx, w)
+					return own(ctx, r)
 				}
 			}},
-			within: 300 * time.Millisecond,
+			within: 1300 * time.Millisecond,
 		},
 		"does not want it": {
-			spec: spec{delivered: func(own handler) handler {
-				return func(ctx context.Context, w run.Work) (natsbus.Answer, error) {
-					if w.Woken {
+			spec: spec{take: func(own taker) taker {
+				return func(ctx context.Context, r run.Task) (natsbus.Answer, error) {
+					if r.Seen != nil && r.Seen.Attempt > 0 {
 						return natsbus.NotMine, nil
 					}
-					return own(ctx, w)
+					return own(ctx, r)
 				}
 			}},
 			within: 100 * time.Millisecond,
@@ -212,7 +227,7 @@ func TestWokenRunGoesOnElsewhere(t *testing.T) {
 					t.Errorf("it is %v %v after its time, want it succeeded within %v", r["state"], late, tt.within)
 				}
 				c := b.claims(t)["r1"]
-				if want := []string{"node-a", "node-b"}; c == nil || c.ends != 1 || len(c.by) != 2 || !slices.Equal(c.by, want) && tt.spec.delivered == nil {
+				if want := []string{"node-a", "node-b"}; c == nil || c.ends != 1 || len(c.by) != 2 || !slices.Equal(c.by, want) && tt.spec.take == nil {
 					t.Errorf("%+v, want one end and claims by %v", c, want)
 				}
 				if tt.after != nil {
@@ -225,9 +240,43 @@ func TestWokenRunGoesOnElsewhere(t *testing.T) {
 	}
 }
 
+// TestDrainedNodeIsLeftAlone drains what executes runs while its node still serves
+// relays, and runs wait for its slots: it is asked once, and not again at once.
+func TestDrainedNodeIsLeftAlone(t *testing.T) {
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
+		var refused atomic.Int64
+		a := startNodeWith(t, srv, "node-a", &spec{slots: 1, take: func(own taker) taker {
+			return func(ctx context.Context, r run.Task) (natsbus.Answer, error) {
+				answer, err := own(ctx, r)
+				if errors.Is(err, run.ErrShutdown) && refused.Add(1) > 100 {
+					time.Sleep(time.Second) // else time stands still
+				}
+				return answer, err
+			}
+		}})
+		time.Sleep(3 * time.Second)
+		submit(t, nc, "hold", `{"id":"holds"}`)
+		time.Sleep(time.Second)
+		for i := range 5 {
+			submit(t, nc, "agent", fmt.Sprintf(`{"id":"r%d","input":"x"}`, i))
+		}
+		time.Sleep(2 * time.Second)
+		drain, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if err := a.sys.Drain(drain); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(10 * time.Second)
+		if n := refused.Load(); n > int64(a.conn.Partitions()) {
+			t.Errorf("it refused %d runs in 10 s", n)
+		}
+		a.stop()
+	})
+}
+
 // TestManyWake wakes hundreds of runs at once that were on a node with a few
-// slots, beside another one: it is asked a few times only, nothing is done
-// twice, and no slot is idle for long.
+// slots, beside another one: hardly any is sent in vain, nothing is done twice, and
+// no slot is idle for long.
 func TestManyWake(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		const runs, slots, takes = 400, 8, 50 * time.Millisecond
@@ -264,12 +313,12 @@ func TestManyWake(t *testing.T) {
 				})
 			}}
 		}
-		a := startNodeWith(t, srv, "node-a", &spec{slots: slots, woken: told.woken, more: []flow.Registration{work("a")}})
+		a := startNodeWith(t, srv, "node-a", &spec{slots: slots, take: told.on("a"), more: []flow.Registration{work("a")}})
 		for i := range runs {
 			submit(t, nc, "work", fmt.Sprintf(`{"id":"r%d"}`, i))
 		}
 		time.Sleep(time.Until(due.Add(-10 * time.Second)))
-		b := startNodeWith(t, srv, "node-b", &spec{slots: slots, woken: told.woken, more: []flow.Registration{work("b")}})
+		b := startNodeWith(t, srv, "node-b", &spec{slots: slots, take: told.on("b"), more: []flow.Registration{work("b")}})
 		time.Sleep(time.Until(due))
 		began := time.Now()
 		select {
@@ -284,7 +333,7 @@ func TestManyWake(t *testing.T) {
 		if took > least*3/2 {
 			t.Errorf("%d runs went on within %v, the slots need %v", runs, took, least)
 		}
-		if bound := 2*slots + int(took/(100*time.Millisecond)+1)*2*16; questions > bound {
+		if bound := runs + runs/4; questions > bound {
 			t.Errorf("%d questions were asked, want at most %d", questions, bound)
 		}
 		for id, c := range a.claims(t) {
@@ -299,5 +348,54 @@ func TestManyWake(t *testing.T) {
 		}
 		a.stop()
 		b.stop()
+	})
+}
+
+// TestNodeThatTakesNothingMore has a node say of a dispatch that it takes nothing
+// more, while runs wait for its slots: it is not asked again, and another node has
+// the runs.
+func TestNodeThatTakesNothingMore(t *testing.T) {
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
+		const runs = 40
+		var mu sync.Mutex
+		over, asked := false, 0
+		began := make(chan time.Time, runs)
+		a := startNode(t, srv, "node-a") // of another pool, with the relay
+		time.Sleep(3 * time.Second)
+		sp := &spec{slots: 1, pool: "gpu", only: []flow.Registration{busy("", func() { began <- time.Now() })}, take: func(own taker) taker {
+			return func(ctx context.Context, r run.Task) (natsbus.Answer, error) {
+				mu.Lock()
+				shut := over
+				if shut {
+					asked++
+				}
+				mu.Unlock()
+				if shut && asked < 1000 {
+					return "", run.ErrShutdown
+				}
+				return own(ctx, r)
+			}
+		}}
+		g := startNodeWith(t, srv, "node-g", sp)
+		for i := range runs {
+			submit(t, nc, "busy", fmt.Sprintf(`{"id":"r%d"}`, i))
+		}
+		time.Sleep(3 * taskTime)
+		mu.Lock()
+		over = true
+		mu.Unlock()
+		time.Sleep(3 * taskTime)
+		h := startNodeWith(t, srv, "node-h", &spec{pool: "gpu", only: []flow.Registration{busy("", func() { began <- time.Now() })}})
+		for i := range runs {
+			succeeded(t, nc, fmt.Sprintf("r%d", i))
+		}
+		mu.Lock()
+		if asked == 0 || asked > 8 {
+			t.Errorf("the node was asked %d times after it said that it takes nothing more", asked)
+		}
+		mu.Unlock()
+		for _, n := range []*node{g, h, a} {
+			n.stop()
+		}
 	})
 }

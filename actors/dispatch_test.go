@@ -1,0 +1,107 @@
+package actors_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// queued leaves a run in a log that a node has to take up, and returns how it is
+// dispatched.
+func queued(t *testing.T, log session.Log, id string) run.Task {
+	t.Helper()
+	k := key("of-" + id)
+	other := start(t, log, actors.Options{Incarnation: "elsewhere-" + id}).Store()
+	g := claim(t, other, task(id, k))
+	e, err := run.NewEvent(run.KindReleased, run.Released{Attempt: g.Attempt, Reason: "test", Run: g.Task.ID, Workflow: "w"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Commit(t.Context(), run.Batch{Session: k, Run: g.Task.ID, Attempt: g.Attempt, Events: []session.Event{e}}); err != nil {
+		t.Fatal(err)
+	}
+	return run.Task{ID: g.Task.ID, Workflow: "w", Session: k, Resume: true, Seen: &run.Seen{Attempt: g.Attempt}}
+}
+
+// TestDispatched: a node takes a run if it has a slot for it, says at once that it
+// has none, and does not claim what has moved on.
+func TestDispatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, w := &faults{}, holding("step0")
+		sys := host(t, log, w, actors.Options{Slots: 2, Drain: time.Second})
+		accepted(t, sys, task("r0", key("s0")))
+		r1, r2 := queued(t, log, "r1"), queued(t, log, "r2")
+		other := r1
+		other.Workflow = "other"
+		if a, err := sys.Dispatched(t.Context(), other); err != nil || a != actors.NotMine {
+			t.Errorf("a run of a workflow that is not offered: %q, %v", a, err)
+		}
+		old := r1
+		old.Seen = &run.Seen{}
+		if a, err := sys.Dispatched(t.Context(), old); err != nil || a != actors.Committed || sys.Free() != 1 || sys.Running() != 1 {
+			t.Errorf("a run that the relay knows as it was: %q, %v, %d slots are free", a, err, sys.Free())
+		}
+		if a, err := sys.Dispatched(t.Context(), r1); err != nil || a != actors.Committed {
+			t.Errorf("a run with a free slot: %q, %v", a, err)
+		}
+		began := time.Now()
+		if _, err := sys.Dispatched(t.Context(), r2); !errors.Is(err, run.ErrBusy) || time.Since(began) != 0 {
+			t.Errorf("a run without a free slot: %v after %v", err, time.Since(began))
+		}
+		if r := state(t, log, r1.Session, "r1"); r.State != run.Running || r.Attempt != 2 || sys.Running() != 2 {
+			t.Errorf("the run is %s, %d runs execute", r.State, sys.Running())
+		}
+		if a, err := sys.Dispatched(t.Context(), r1); !errors.Is(err, run.ErrBusy) {
+			t.Errorf("the same again: %q, %v", a, err)
+		}
+		close(w.hold["step0"])
+		time.Sleep(time.Second)
+		select {
+		case <-sys.Freed():
+		default:
+			t.Error("that slots are free is not told")
+		}
+		if a, err := sys.Dispatched(t.Context(), r1); err != nil || a != actors.Committed || sys.Free() != 2 {
+			t.Errorf("a run that has ended: %q, %v, %d slots are free", a, err, sys.Free())
+		}
+		stop(t, sys)
+		if _, err := sys.Dispatched(t.Context(), r2); !errors.Is(err, run.ErrShutdown) {
+			t.Errorf("after a drain: %v", err)
+		}
+	})
+}
+
+// TestDispatchedButNotClaimed has the log away: the slot is free again, and the run
+// can be dispatched again.
+func TestDispatchedButNotClaimed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, w := &faults{}, &work{}
+		sys := host(t, log, w, actors.Options{Slots: 1})
+		r1 := queued(t, log, "r1")
+		log.set(func() {
+			log.append = func(int, session.Commit) error { return fmt.Errorf("a test: %w", session.ErrUnavailable) }
+		})
+		if a, err := sys.Dispatched(t.Context(), r1); err == nil {
+			t.Fatalf("%q without a log", a)
+		}
+		time.Sleep(time.Minute)
+		if n := sys.Free(); n != 1 {
+			t.Errorf("%d slots are free", n)
+		}
+		log.set(func() { log.append = nil })
+		if a, err := sys.Dispatched(t.Context(), r1); err != nil || a != actors.Committed {
+			t.Fatalf("%q, %v", a, err)
+		}
+		synctest.Wait()
+		if want := []string{"n1 step0", "n1 step1"}; !slices.Equal(w.done(), want) {
+			t.Errorf("did %q", w.done())
+		}
+	})
+}

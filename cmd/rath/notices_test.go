@@ -1,0 +1,75 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/natsbus"
+)
+
+// TestDevTellsOfRefusals sends tasks that are refused, and fills a stream: the
+// terminal of the node says each in a line, and of many only how many they are.
+func TestDevTellsOfRefusals(t *testing.T) {
+	dir := t.TempDir()
+	dev, js := startOperated(t, dir)
+	nc := js.Conn()
+	send := func(subject, body string) {
+		t.Helper()
+		if _, err := nc.Request(subject, []byte(body), 10*time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send("rath.task.default.nosuch", `{"id":"one","input":"x"}`)
+	send("rath.task.default.agent", `no JSON`)
+	for _, want := range []string{"refused     task one of nosuch: ", "refused     a task of agent: "} {
+		waitFor(t, func() bool { return strings.Contains(dev.said(), want) })
+	}
+	for i := range 30 {
+		send("rath.task.default.agent", fmt.Sprint("no JSON either ", i))
+	}
+	waitFor(t, func() bool { return strings.Contains(dev.said(), `tasks more; see "`) })
+	lines := 0
+	for line := range strings.Lines(dev.said()) {
+		if strings.HasPrefix(line, "refused ") {
+			lines++
+			if len(line) > 200 {
+				t.Errorf("a line of %d bytes: %s", len(line), line)
+			}
+		}
+	}
+	if lines > 3*refusedMost {
+		t.Errorf("%d lines about 32 tasks", lines)
+	}
+
+	s, err := js.Stream(t.Context(), "KV_"+natsbus.BucketAlias)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := func(max int64) {
+		t.Helper()
+		cfg := s.CachedInfo().Config
+		cfg.MaxBytes = max
+		if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := js.Publish(t.Context(), "$KV.ALIAS.default.run.filler", make([]byte, 10_000)); err != nil {
+		t.Fatal(err)
+	}
+	usual := s.CachedInfo().Config.MaxBytes
+	state, err := bytesOf(t, js, "KV_"+natsbus.BucketAlias)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit(int64(state * 100 / 90))
+	waitFor(t, func() bool { return strings.Contains(dev.said(), "% full: takes no new runs") })
+	limit(usual)
+	waitFor(t, func() bool { return strings.Contains(dev.said(), "store       KV_ALIAS: has room again") })
+	if code := dev.interrupt(); code != exitOK {
+		t.Errorf("dev ends with %d", code)
+	}
+}

@@ -1,0 +1,119 @@
+//go:build e2e && linux
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/internal/audit"
+	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/session"
+)
+
+// tailer follows the lineage of the tenant, as "rath tail -f" does, through all that
+// happens to the fleet.
+type tailer struct {
+	stop context.CancelFunc
+	done chan struct{}
+
+	mu  sync.Mutex
+	got map[string]uint64 // records, and the sequence that each came with
+	err error             // that ended it
+}
+
+// followLineage begins to follow; close ends it.
+func followLineage(ctx context.Context, url string) (*tailer, error) {
+	c, err := client.Dial(ctx, url, &client.Options{Name: "tail"})
+	if err != nil {
+		return nil, err
+	}
+	o := &tailer{done: make(chan struct{}), got: map[string]uint64{}}
+	following, stop := context.WithCancel(context.WithoutCancel(ctx))
+	o.stop = stop
+	go func() {
+		defer close(o.done)
+		for r, err := range c.Tail(following, "", 0) {
+			o.mu.Lock()
+			if err == nil {
+				o.got[recordName(&r.Record)] = r.At
+			} else if !errors.Is(err, context.Canceled) {
+				o.err = err
+			}
+			o.mu.Unlock()
+		}
+		if err := c.Close(); err != nil {
+			o.mu.Lock()
+			o.err = errors.Join(o.err, err)
+			o.mu.Unlock()
+		}
+	}()
+	return o, nil
+}
+
+// close ends the tailer and returns what ended it before.
+func (o *tailer) close() error {
+	o.stop()
+	<-o.done
+	return o.err
+}
+
+// recordName is what a record has in common with its repetitions.
+func recordName(r *lineage.Record) string {
+	return fmt.Sprintf("%s commit %d, %d: %s", r.Session, r.Commit, r.K, r.Kind)
+}
+
+// observed compares what the tailer was told with what LINEAGE holds in the dump
+// of the audit: it was told everything, at the latest a moment after the fleet was
+// healed.
+func (w *world) observed(ctx context.Context) {
+	w.t.Helper()
+	dump, err := os.Open(w.path("dump.jsonl"))
+	if err != nil {
+		w.fail("lineage: %v", err)
+		return
+	}
+	defer dump.Close()
+	missing := map[string]uint64{}
+	for m, err := range audit.ReadDump(dump) {
+		if err != nil {
+			w.fail("lineage: %v", err)
+			return
+		}
+		if m.Stream != "LINEAGE" || len(m.Data) == 0 {
+			continue
+		}
+		r, err := lineage.Decode(m.Data)
+		if err != nil {
+			w.fail("lineage %d: %v", m.Seq, err)
+			return
+		}
+		if r.Tenant == session.DefaultTenant {
+			missing[recordName(&r)] = m.Seq
+		}
+	}
+	all := len(missing)
+	began := time.Now()
+	for ; ; sleep(ctx, 100*time.Millisecond) {
+		w.tail.mu.Lock()
+		maps.DeleteFunc(missing, func(name string, _ uint64) bool { return w.tail.got[name] > 0 })
+		told := len(w.tail.got)
+		w.tail.mu.Unlock()
+		if len(missing) > 0 && time.Since(began) < relayed && ctx.Err() == nil {
+			continue
+		}
+		w.t.Logf("lineage: %d records are stored, a tail told %d", all, told)
+		break
+	}
+	names := slices.SortedFunc(maps.Keys(missing), func(a, b string) int { return int(missing[a]) - int(missing[b]) })
+	for _, name := range names[:min(len(names), 5)] {
+		w.fail("a tail skipped %d of %d records of lineage, among them %d: %s", len(names), all, missing[name], name)
+	}
+}

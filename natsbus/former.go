@@ -1,0 +1,86 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Former releases kept the runs and signals that follow from commits in a stream
+// of their own. Everything in it is in the logs too.
+const (
+	streamFormer = "WORK"
+	prefixFormer = "rath.work."
+)
+
+// former returns what is to be done about the stream of a former release, nil if
+// there is none, or no server leads it now. It stays for as long as a node takes
+// from it: that node would miss it.
+func (c *Conn) former(ctx context.Context) (*Change, error) {
+	info, err := c.lookStream(ctx, streamFormer)
+	if electing(err) || errors.Is(err, errLeaderless) {
+		return nil, nil // the next plan finds it
+	}
+	if err != nil {
+		return nil, fmt.Errorf("natsbus: stream %s: %w", streamFormer, err)
+	}
+	foreign := func(subject string) bool { return !strings.HasPrefix(subject, prefixFormer) }
+	if info == nil || len(info.Config.Subjects) == 0 || slices.ContainsFunc(info.Config.Subjects, foreign) {
+		return nil, nil
+	}
+	ch := &Change{Kind: KindStream, Name: streamFormer, Action: Remove, About: "of a former release: the logs hold what is in it", want: &info.Config}
+	used, err := c.takenFrom(ctx, streamFormer)
+	if err != nil {
+		return nil, err
+	}
+	if used {
+		ch.Action, ch.Done, ch.About = Keep, true, "of a former release, whose nodes take from it: provision again when they have ended"
+	}
+	return ch, nil
+}
+
+// takenFrom reports whether a node waits for messages of a stream.
+func (c *Conn) takenFrom(ctx context.Context, stream string) (bool, error) {
+	used := false
+	_, err := api(ctx, c, apiConsumerList+stream, func(ctx context.Context) (struct{}, error) {
+		s, err := c.js.Stream(ctx, stream)
+		if err != nil {
+			return struct{}{}, err
+		}
+		list := s.ListConsumers(ctx)
+		for i := range list.Info() {
+			used = used || i.NumWaiting > 0
+		}
+		return struct{}{}, list.Err()
+	})
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return false, fmt.Errorf("natsbus: consumers of stream %s: %w", stream, err)
+	}
+	return used, nil
+}
+
+// RemoveFormer removes the stream that former releases left, unless a node of one
+// takes from it. It takes the rights of an operator, whose Plan does the same.
+func (c *Conn) RemoveFormer(ctx context.Context) error {
+	ch, err := c.former(ctx)
+	if err != nil || ch == nil || ch.Done {
+		return err
+	}
+	c.o.Logger.Info("a stream of a former release is removed: the logs hold what is in it", "stream", ch.Name)
+	return c.carryOut(ctx, &election{log: c.o.Logger}, ch)
+}
+
+// removeStream removes a stream, if it is there.
+func (c *Conn) removeStream(ctx context.Context, name string) error {
+	_, err := apiWithin(ctx, c, apiStreamDelete+name, provisionFor, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, c.js.DeleteStream(ctx, name)
+	})
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	}
+	return err
+}

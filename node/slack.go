@@ -1,0 +1,69 @@
+package node
+
+import (
+	"context"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+)
+
+// The embedded server keeps blocks of each stream that it writes or reads in buffers
+// of 4 and 8 MiB, lets go of them when a stream has been quiet for ten seconds, and
+// collects them in pools that only some further garbage collections empty. Go's
+// collector comes to a process that does nothing each two minutes, and leaves it room
+// to grow. So a node that was busy and rests would hold hundreds of megabytes; it
+// gives them back to the system once.
+const (
+	slackEvery = 10 * time.Second
+	// slackQuiet is how much a node allocates at most between two looks while it
+	// rests, and slackWorth from how much on there is something to give back.
+	slackQuiet = 16 << 20
+	slackWorth = 64 << 20
+	// slackLooks is after how many quiet looks it does: the server's buffers are let
+	// go of by then.
+	slackLooks = 2
+	// slackRounds is how many collections empty the server's pools.
+	slackRounds = 2
+)
+
+// slack decides when memory is given back.
+type slack struct {
+	seen, given uint64 // bytes that were ever allocated: at the last look, when memory was given back
+	quiet       int    // looks
+}
+
+// due is told at each look how many bytes were ever allocated.
+func (s *slack) due(allocated uint64) bool {
+	if allocated-s.seen > slackQuiet {
+		s.quiet = 0
+	} else {
+		s.quiet++
+	}
+	s.seen = allocated
+	if s.quiet < slackLooks || allocated-s.given < slackWorth {
+		return false
+	}
+	s.given = allocated
+	return true
+}
+
+// giveBack gives memory back until ctx ends.
+func giveBack(ctx context.Context) error {
+	t := time.NewTicker(slackEvery)
+	defer t.Stop()
+	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	for s := (slack{}); ; {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return nil
+		}
+		if metrics.Read(sample); s.due(sample[0].Value.Uint64()) {
+			for range slackRounds {
+				runtime.GC()
+			}
+			debug.FreeOSMemory()
+		}
+	}
+}

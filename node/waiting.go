@@ -1,0 +1,100 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/session"
+)
+
+// Waiting is how many runs wait for a slot of a pool.
+type Waiting struct {
+	Pool string `json:"pool"`
+	// Runs is the sum of the classes.
+	Runs        int `json:"runs"`
+	Interactive int `json:"interactive"`
+	Batch       int `json:"batch"`
+}
+
+// waitingRuns is the question which runs wait. All that ask share one question to
+// the relays, so that no number of them loads the servers.
+type waitingRuns struct {
+	question
+	last atomic.Pointer[[]Waiting]
+}
+
+// askWith has the question answered by ask, which is bounded in time by itself.
+func (q *waitingRuns) askWith(ask func(ctx context.Context) ([]natsbus.PoolWaiting, error)) {
+	q.limit, q.fresh = answerFor, answerFresh
+	q.ask = func(ctx context.Context) error {
+		all, err := ask(ctx)
+		if err != nil {
+			return err
+		}
+		var pools []Waiting // in the order of their names, as all is
+		for _, w := range all {
+			if len(pools) == 0 || pools[len(pools)-1].Pool != w.Pool {
+				pools = append(pools, Waiting{Pool: w.Pool})
+			}
+			p := &pools[len(pools)-1]
+			p.Runs += w.Runs
+			if w.Class == messages.ClassBatch {
+				p.Batch += w.Runs
+			} else {
+				p.Interactive += w.Runs
+			}
+		}
+		q.last.Store(&pools)
+		return nil
+	}
+}
+
+// waiting answers GET /waiting: {"pools": […]}, or with ?pool=NAME a [Waiting], of
+// which everything is zero where nothing waits. Without an answer of the relays it
+// is 503 with a [Health] that says why.
+func (h *health) waiting(w http.ResponseWriter, r *http.Request) {
+	pool := r.URL.Query().Get("pool")
+	if pool != "" {
+		if err := session.ValidID("pool", pool); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+	}
+	at, reason := h.now()
+	if at == serving {
+		if err := h.runs.put(r.Context()); err != nil {
+			reason = err.Error()
+		}
+	}
+	if reason != "" {
+		h.write(w, at, reason)
+		return
+	}
+	all := *h.runs.last.Load()
+	if pool == "" {
+		reply(w, http.StatusOK, struct {
+			Pools []Waiting `json:"pools"`
+		}{append([]Waiting{}, all...)})
+		return
+	}
+	one := Waiting{Pool: pool}
+	for _, p := range all {
+		if p.Pool == pool {
+			one = p
+		}
+	}
+	reply(w, http.StatusOK, one)
+}
+
+// reply writes JSON. What cannot be written has no client who reads it.
+func reply(w http.ResponseWriter, code int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(v)
+}

@@ -1,0 +1,108 @@
+//go:build unix
+
+package node
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/natstest"
+)
+
+// TestMainBeforeServers starts a node and a router, without health endpoints,
+// before their NATS server listens, as after a power cut of all machines: each says
+// what it waits for, in few lines, and is up once the server is there.
+func TestMainBeforeServers(t *testing.T) {
+	for _, program := range []string{"node", "router"} {
+		t.Run(program, func(t *testing.T) {
+			port := natstest.FreePort(t)
+			exe, err := os.Executable()
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.CommandContext(t.Context(), exe, "-nats", "nats://127.0.0.1:"+strconv.Itoa(port), "-user", "node",
+				"-level", "lazy", "-drain", "1s", "-store", t.TempDir())
+			cmd.Env = append(os.Environ(), asNode+"="+program, "NATS_PASSWORD=secret")
+			log, err := cmd.StderrPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			said := make(chan string, 1<<10)
+			go func() {
+				defer close(said)
+				for lines := bufio.NewScanner(log); lines.Scan(); {
+					said <- lines.Text()
+				}
+			}()
+			waits := 0
+			hear := func(limit time.Duration, text string) bool {
+				for end := time.After(limit); ; {
+					select {
+					case line, ok := <-said:
+						var l struct{ Msg string }
+						if ok && json.Unmarshal([]byte(line), &l) != nil || !ok {
+							t.Fatalf("it ends, or says %q; %v", line, ok)
+						}
+						if l.Msg == "waiting for the NATS servers" {
+							waits++
+						}
+						if strings.Contains(line, text) {
+							return true
+						}
+					case <-end:
+						return false
+					}
+				}
+			}
+			if !hear(soon, "no NATS server reachable") {
+				t.Fatal("it does not say what it waits for")
+			}
+			hear(2*time.Second, "node is up") // it tries some times
+			if waits != 1 {
+				t.Errorf("it says %d times that it waits for the same, want once in some seconds", waits)
+			}
+			natstest.Start(t, &natsserver.Options{Port: port, NodePassword: "secret"})
+			if !hear(soon, "node is up") {
+				t.Fatal("it does not go on when the server is there")
+			}
+			if err := cmd.Process.Signal(os.Interrupt); err != nil {
+				t.Error(err)
+			}
+			for range said {
+			}
+			if err := cmd.Wait(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestMainWithWrongPassword holds that waiting for servers is not for what does not
+// pass: credentials that they refuse end the program at once.
+func TestMainWithWrongPassword(t *testing.T) {
+	srv := natstest.Start(t, &natsserver.Options{Port: -1, NodePassword: "secret"})
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), exe, "-nats", srv.URL(), "-user", "node", "-level", "lazy", "-store", t.TempDir())
+	cmd.Env = append(os.Environ(), asNode+"=node", "NATS_PASSWORD=wrong")
+	cmd.Stderr = &said
+	err = cmd.Run()
+	if e, ok := errors.AsType[*exec.ExitError](err); !ok || e.ExitCode() != 5 || !strings.Contains(said.String(), "NATS refused the credentials") {
+		t.Errorf("it ends with %v and says %s", err, said.String())
+	}
+}

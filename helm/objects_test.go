@@ -2,7 +2,9 @@ package helm
 
 import (
 	"encoding/base64"
+	"fmt"
 	"maps"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -139,7 +141,7 @@ func TestSelectors(t *testing.T) {
 		}
 		for _, s := range of[*corev1.Service](all) {
 			want := []string{"router"}
-			if s.Spec.ClusterIP == corev1.ClusterIPNone {
+			if s.Spec.ClusterIP == corev1.ClusterIPNone || strings.HasSuffix(s.Name, "-waiting") {
 				want = roles(all)
 			}
 			expect("service "+s.Name, labels.SelectorFromSet(s.Spec.Selector), want...)
@@ -289,8 +291,8 @@ func TestNATSPorts(t *testing.T) {
 	}
 }
 
-// TestAutoscaling holds what KEDA needs; that the consumers are those of a node
-// is shown by package node, from the golden files.
+// TestAutoscaling holds what KEDA needs; that a node answers what it asks is shown
+// by package node, from the golden files.
 func TestAutoscaling(t *testing.T) {
 	if n := len(of[*ScaledObject](render(t, minimal(t)))); n != 0 {
 		t.Errorf("%d scaled objects though autoscaling is off", n)
@@ -312,31 +314,59 @@ func TestAutoscaling(t *testing.T) {
 	if p := down.Policies; len(p) != 1 || p[0].Value != 1 || int64(p[0].PeriodSeconds) < grace || p[0].PeriodSeconds > 1800 {
 		t.Errorf("nodes that need %d s to stop are taken away by %+v", grace, p)
 	}
-	want := map[string]string{"tasks": "TASKS", "work-review-interactive": "WORK", "work-review-batch": "WORK"}
-	for _, trigger := range scaled.Spec.Triggers {
-		m := trigger.Metadata
-		if trigger.Type != "nats-jetstream" || want[m["consumer"]] != m["stream"] || m["account"] != "$G" || m["lagThreshold"] != "8" ||
-			m["natsServerMonitoringEndpoint"] != "nats-headless.nats:8222" || m["useHttps"] != "false" {
-			t.Errorf("trigger %+v", trigger)
-		}
-		delete(want, m["consumer"])
+	if len(scaled.Spec.Triggers) != 1 {
+		t.Fatalf("triggers %+v", scaled.Spec.Triggers)
 	}
-	if len(want) > 0 {
-		t.Errorf("no trigger for %v", want)
+	trigger := scaled.Spec.Triggers[0]
+	if m := trigger.Metadata; trigger.Type != "metrics-api" || m["valueLocation"] == "" || m["targetValue"] != "8" {
+		t.Errorf("trigger %+v", trigger)
 	}
-	// Several servers that have no service in common, and a single one.
-	for want, monitoring := range map[string][]string{
-		"a.nats:8222":             {"http://a.nats:8222", "http://b.other:8222"},
-		"nats-0.headless.ns:8222": {"http://nats-0.headless.ns:8222"},
-		"headless.ns:443":         {"https://nats-0.headless.ns:443", "https://nats-1.headless.ns:443"},
-	} {
-		scaled := one[*ScaledObject](t, render(t, with(t, v, "nats.monitoring", monitoring)))
-		if got := scaled.Spec.Triggers[0].Metadata["natsServerMonitoringEndpoint"]; got != want {
-			t.Errorf("%v: KEDA asks %s, want %s", monitoring, got, want)
+	// KEDA's operator reaches what it asks: a service of the release, whose pods let
+	// it in.
+	url, err := url.Parse(trigger.Metadata["url"])
+	if err != nil || url.Scheme != "http" || url.Query().Get("pool") != "review" {
+		t.Fatalf("it asks %s, %v", trigger.Metadata["url"], err)
+	}
+	var service *corev1.Service
+	for _, s := range of[*corev1.Service](all) {
+		if s.Name+"."+s.Namespace+".svc" == url.Hostname() {
+			service = s
 		}
 	}
-	secure := one[*ScaledObject](t, render(t, with(t, v, "autoscaling.endpoint", "https://monitor.nats:443/")))
-	if m := secure.Spec.Triggers[0].Metadata; m["useHttps"] != "true" || m["natsServerMonitoringEndpoint"] != "monitor.nats:443" {
-		t.Errorf("an address of its own: %v", m)
+	if service == nil || service.Spec.Type != "" || service.Spec.PublishNotReadyAddresses || len(service.Spec.Ports) != 1 || fmt.Sprint(service.Spec.Ports[0].Port) != url.Port() {
+		t.Fatalf("it asks %s, which is %+v", url.Host, service)
+	}
+	target := service.Spec.Ports[0].TargetPort.StrVal
+	for _, w := range members(all) {
+		listen := flagOf(w.spec.Containers[0], "health")
+		if at := portOf(t, w.spec.Containers[0], target); listen != fmt.Sprintf("0.0.0.0:%d", at.ContainerPort) {
+			t.Errorf("%s answers at %s, and is asked at port %d", w.name, listen, at.ContainerPort)
+		}
+	}
+	lets := func(v values) []networkingv1.NetworkPolicyIngressRule {
+		var rules []networkingv1.NetworkPolicyIngressRule
+		for _, p := range of[*networkingv1.NetworkPolicy](render(t, v)) {
+			for _, rule := range p.Spec.Ingress {
+				if len(rule.Ports) == 1 && rule.Ports[0].Port.StrVal == target && len(p.Spec.PodSelector.MatchExpressions) == 0 &&
+					labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(nodes.Spec.Template.Labels)) {
+					rules = append(rules, rule)
+				}
+			}
+		}
+		return rules
+	}
+	keda := map[string]string{"kubernetes.io/metadata.name": "keda"}
+	if r := lets(v); len(r) != 1 || len(r[0].From) != 1 || r[0].From[0].PodSelector != nil || !maps.Equal(r[0].From[0].NamespaceSelector.MatchLabels, keda) {
+		t.Errorf("the policy lets KEDA in by %+v", r)
+	}
+	if r := lets(with(t, v, "networkPolicy.scalerFrom", []any{})); len(r) != 1 || len(r[0].From) != 0 {
+		t.Errorf("the policy lets everybody in by %+v", r)
+	}
+	if r := lets(with(t, v, "autoscaling.enabled", false)); len(r) != 0 {
+		t.Errorf("without autoscaling the policy lets in by %+v", r)
+	}
+	// Without routers the nodes answer.
+	if s := of[*corev1.Service](render(t, with(t, v, "router.enabled", false))); len(s) != 2 {
+		t.Errorf("%d services without routers, want those of gossip and of what waits", len(s))
 	}
 }

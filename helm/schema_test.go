@@ -145,12 +145,12 @@ func TestSchemaRefuses(t *testing.T) {
 		{"provision.storeBytes", "40GB", []string{"/provision/storeBytes"}},
 		{"provision.keepResults", "30d", []string{"/provision/keepResults"}},
 		{"provision.partitions", 65, []string{"/provision/partitions"}},
-		{"provision.pools", []string{"a.b"}, []string{"/provision/pools/0"}},
-		{"provision.pool", "a", []string{"/provision", "pool"}},
+		{"provision.pools", []string{"a"}, []string{"/provision", "pools"}},
 		{"gossip.secretKey", "a/b", []string{"/gossip/secretKey"}},
 		{"stopMarginSeconds", 5, []string{"/stopMarginSeconds"}},
 		{"autoscaling.minReplicas", 0, []string{"/autoscaling/minReplicas"}},
-		{"autoscaling.account", "", []string{"/autoscaling/account"}},
+		{"autoscaling.waitingPerNode", 0, []string{"/autoscaling/waitingPerNode"}},
+		{"autoscaling.lagPerNode", 8, []string{"/autoscaling", "lagPerNode"}},
 		{"security.runAsUser", 0, []string{"/security/runAsUser"}},
 		{"networkPolicy.enabled", "yes", []string{"/networkPolicy/enabled", "boolean"}},
 		{"fullnameOverride", "Fleet", []string{"/fullnameOverride"}},
@@ -179,9 +179,8 @@ func TestTemplatesRefuse(t *testing.T) {
 		v    values
 		want string
 	}{
-		"no servers":         {values{}, "nats.url is required"},
-		"min more than max":  {with(t, cases(t)["full"], "autoscaling.maxReplicas", 2), "autoscaling.minReplicas 3"},
-		"nothing to measure": {with(t, cases(t)["user"], "autoscaling.enabled", true), "autoscaling.endpoint"},
+		"no servers":        {values{}, "nats.url is required"},
+		"min more than max": {with(t, cases(t)["full"], "autoscaling.maxReplicas", 2), "autoscaling.minReplicas 3"},
 	} {
 		if _, err := files(t, tc.v); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want %q", name, err, tc.want)
@@ -201,11 +200,10 @@ var samples = map[string]any{
 	"node.store.size":          "77Gi",
 	"provision.storeBytes":     "77Gi",
 	"provision.keepResults":    "77h",
-	"provision.pools":          []any{"other"},
 	"provision.placement.tags": []any{"other"},
 	"networkPolicy.routerFrom": []any{values{"podSelector": values{}}},
+	"networkPolicy.scalerFrom": []any{values{"podSelector": values{}}},
 	"networkPolicy.egress":     []any{values{"ports": []any{values{"port": 9999}}}},
-	"autoscaling.endpoint":     "other:8333",
 }
 
 // sample is another valid value than the one that is set.

@@ -317,6 +317,11 @@ func (s *System) deliveredTask(ctx context.Context, t run.Task, active run.ID) (
 	}
 	var release func()
 	if !s.executions.any(keyOf(t)) {
+		if t.Seen != nil && (active == "" || active == t.ID) {
+			// A relay sent it to a slot of the node that asks. Nothing is cut off if that
+			// node takes it, and a slot of this one may be on its way to another relay.
+			return NotMine, nil
+		}
 		var ok bool
 		release, ok = s.executions.now()
 		switch {

@@ -105,3 +105,34 @@ func TestDispatchedButNotClaimed(t *testing.T) {
 		}
 	})
 }
+
+// TestDispatchedTakesTheSlotItWasSentTo: a run that waits in a log is executed where
+// a relay sent it, also if another node wrote the log. The slots of that one are no
+// concern of this dispatch.
+func TestDispatchedTakesTheSlotItWasSentTo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, w, c := &faults{}, holding("step0"), &cluster{}
+		a, b := c.join(t, log, w, "a"), c.join(t, log, w, "b")
+		r1 := task("r1", key("s1"))
+		if err := b.Enqueue(t.Context(), r1, nil); err != nil {
+			t.Fatal(err)
+		}
+		r1 = run.Task{ID: "r1", Workflow: "w", Session: r1.Session, Resume: true, Seen: &run.Seen{}}
+		free := b.Free()
+		if got, err := a.Dispatched(t.Context(), r1); err != nil || got != actors.Committed {
+			t.Errorf("a run that b wrote, dispatched to a: %q, %v", got, err)
+		}
+		if a.Running() != 1 || b.Running() != 0 || b.Free() != free {
+			t.Errorf("%d runs execute at a, %d at b, which has %d free slots, want 1, 0 and %d", a.Running(), b.Running(), b.Free(), free)
+		}
+		// Another relay that still knows the run as it was changes nothing.
+		if got, err := b.Dispatched(t.Context(), r1); err != nil || got != actors.Committed || b.Running() != 0 {
+			t.Errorf("the same to b: %q, %v; %d runs execute there", got, err, b.Running())
+		}
+		close(w.hold["step0"])
+		synctest.Wait()
+		if want := []string{"a step0", "a step1"}; !slices.Equal(w.done(), want) {
+			t.Errorf("did %q", w.done())
+		}
+	})
+}

@@ -273,11 +273,17 @@ func countLost(t *testing.T, store string, level natsbus.Level, acks []acked) (l
 			t.Error(err)
 		}
 	}()
+	return missing(ctx, t, c.Log(), acks)
+}
+
+// missing counts the acknowledged commits that a log does not hold.
+func missing(ctx context.Context, t *testing.T, log session.Log, acks []acked) (lost int) {
+	t.Helper()
 	kept := map[session.ID]map[uint64]session.Hash{}
 	for _, a := range acks {
 		if kept[a.id] == nil {
 			kept[a.id] = map[uint64]session.Hash{}
-			for e, err := range c.Log().Read(ctx, session.Key{Tenant: "power", ID: a.id}, session.Position{}) {
+			for e, err := range log.Read(ctx, session.Key{Tenant: "power", ID: a.id}, session.Position{}) {
 				if err != nil {
 					t.Fatalf("read %s: %v", a.id, err)
 				}

@@ -333,7 +333,9 @@ func TestManyWake(t *testing.T) {
 		if took > least*3/2 {
 			t.Errorf("%d runs went on within %v, the slots need %v", runs, took, least)
 		}
-		if bound := runs + runs/4; questions > bound {
+		// What shares a round of the disk is told at once, and slots that are free then
+		// are asked for by several relays.
+		if bound := runs + runs/2; questions > bound {
 			t.Errorf("%d questions were asked, want at most %d", questions, bound)
 		}
 		for id, c := range a.claims(t) {

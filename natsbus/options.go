@@ -19,8 +19,8 @@ const (
 	DefaultURL = nats.DefaultURL
 	// DefaultGeneration is the generation of event streams of a new installation.
 	DefaultGeneration = 1
-	// DefaultPartitions is the number of event streams of a generation: on one
-	// replica each of them syncs on its own, on three each is a Raft group.
+	// DefaultPartitions is the number of event streams of a generation: each is a
+	// writer of its own, and on three replicas a Raft group.
 	DefaultPartitions = 4
 	// DefaultConnectTimeout bounds one attempt to reach one server.
 	DefaultConnectTimeout = 5 * time.Second

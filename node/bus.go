@@ -44,6 +44,14 @@ func (n *Instance) serve(ctx context.Context) error {
 	n.background(services, "room of streams", n.conn.WatchRoom)
 	if n.server != nil {
 		n.background(services, "slack", giveBack)
+		n.background(services, "the embedded server", func(ctx context.Context) error {
+			select {
+			case <-n.server.Failed():
+				return n.server.Err()
+			case <-ctx.Done():
+				return nil
+			}
+		})
 	}
 	n.background(services, "node entry", func(ctx context.Context) error {
 		return n.conn.Announce(ctx, n.incarnation, n.about)

@@ -76,10 +76,10 @@ var rules = map[string]rule{
 	},
 	// Layer 4 and 5: wiring, everything is allowed but the server elsewhere.
 	"node":                {ours: anything, test: list("github.com/nats-io/nats.go", "gopkg.in/yaml.v3")},
-	"internal/natsserver": {ours: list("messages", "session"), others: list("github.com/nats-io/nats-server/v2", "golang.org/x/sys"), test: list("internal/natstest", "github.com/nats-io/nats.go")},
+	"internal/natsserver": {ours: list("messages", "session", "internal/protection"), others: list("github.com/nats-io/nats-server/v2", "golang.org/x/sys"), test: list("internal/natstest", "github.com/nats-io/nats.go")},
 	"internal/natstest":   {ours: list("internal/natsserver"), others: list("github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go")},
 	"internal/audit":      {test: list("session", "run", "flow", "tool", "llm/scripted", "github.com/google/jsonschema-go")}, // it shares no code; its tests record logs
-	"internal/protection": {test: list("actors", "flow", "internal/audit", "internal/natstest", "natsbus", "run", "session", "tool")},
+	"internal/protection": {test: list("actors", "flow", "internal/audit", "internal/natsserver", "internal/natstest", "natsbus", "run", "session", "tool")},
 	"internal/release":    {},
 	"internal/archtest":   {},
 	"internal/router":     {ours: list("flow", "llm", "memory", "messages", "run", "session", "tool"), others: list("github.com/google/jsonschema-go"), test: list("flow/flowtest", "llm/scripted")},

@@ -2,9 +2,10 @@
 // the whole engine of Rath on one machine.
 //
 // A started server owns one store directory, which it locks, so that two
-// processes can never write the same streams. By default it syncs every write
-// to disk before acknowledging it, listens on no socket and is reached with
-// [Server.Dial]; with a port it serves clients on the machine as well.
+// processes can never write the same streams. By default every write is synced
+// to disk before it is acknowledged, where the files are known many at once, see gate.
+// The server listens on no socket and is reached with [Server.Dial]; with a port it
+// serves clients on the machine as well.
 //
 //	srv, err := natsserver.Start(ctx, &natsserver.Options{StoreDir: dir, Port: 4222})
 //	if err != nil {
@@ -94,6 +95,10 @@ type Options struct {
 	// that met a write error as it is; one of a cluster is for its operator to
 	// restart.
 	Space func(dir string) (Space, error) `json:"-"`
+	// SyncFile is how a file, or a directory, is synced in rounds, whatever the file
+	// system; nil asks the kernel. It is for tests, which learn so what a power cut
+	// would leave.
+	SyncFile func(path string) error `json:"-"`
 	// Logger receives the server's log; nil discards it. Notices are logged
 	// at debug level.
 	Logger *slog.Logger
@@ -104,6 +109,9 @@ type Server struct {
 	srv      atomic.Pointer[server.Server]
 	o        Options
 	lock     *dirLock
+	gate     *gate  // nil: the server syncs each write by itself
+	files    *files // of the gate
+	port     *port  // with a gate
 	log      *adapter
 	dir      string
 	open     bool
@@ -156,11 +164,24 @@ func Start(ctx context.Context, opts *Options) (_ *Server, err error) {
 		lock: lock, log: newAdapter(o.Logger), dir: o.StoreDir, open: o.Open, o: o,
 		node: o.NodePassword, operator: o.OperatorPassword, tool: o.ToolPassword, done: make(chan struct{}), tended: make(chan struct{}),
 	}
+	if err := s.openGate(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.closeGate())
+		}
+	}()
 	srv, err := s.boot(ctx)
 	if err != nil {
 		return nil, err
 	}
 	s.srv.Store(srv)
+	if err := s.openPort(ctx); err != nil {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+		return nil, err
+	}
 	if addr, ok := srv.Addr().(*net.TCPAddr); ok {
 		s.o.Port = addr.Port // also when it starts again
 	}
@@ -182,6 +203,11 @@ func (s *Server) boot(ctx context.Context) (*server.Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.gate != nil {
+		conf.SyncAlways, conf.DontListen = false, true
+		conf.Host, conf.Port = "127.0.0.1", -1
+		s.files.suspect() // what it reads may be what a process before it did not sync
+	}
 	srv, err := server.NewServer(conf)
 	if err != nil {
 		return nil, fmt.Errorf("natsserver: configure: %w", err)
@@ -195,6 +221,55 @@ func (s *Server) boot(ctx context.Context) (*server.Server, error) {
 		return nil, err
 	}
 	return srv, nil
+}
+
+// openGate has writes synced in rounds, where that is shown to lose none. Another
+// process that asks a monitoring port how the server stores would be told what the
+// server itself does, and servers of a cluster tell each other what they store.
+func (s *Server) openGate() error {
+	if s.o.Lazy || s.o.Cluster != nil || s.o.MonitorPort != 0 {
+		return forgetFiles(s.dir)
+	}
+	var err error
+	if s.o.SyncFile == nil {
+		err = unknown(s.dir)
+	}
+	if err == nil {
+		s.files, err = openFiles(s.dir, s.o.SyncFile)
+	}
+	if err != nil {
+		s.log.Debugf("store directory %s: the server syncs each write by itself: %v", s.dir, err)
+		return forgetFiles(s.dir)
+	}
+	s.gate = newGate(s.files.sync)
+	return nil
+}
+
+// openPort listens, if it is asked for and the server does not.
+func (s *Server) openPort(ctx context.Context) error {
+	if s.gate == nil || s.o.Port == 0 {
+		return nil
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(s.o.Host, strconv.Itoa(max(s.o.Port, 0))))
+	if err != nil {
+		return fmt.Errorf("natsserver: listen: %w", err)
+	}
+	s.port = openPort(l, s.Dial)
+	return nil
+}
+
+// closeGate comes after the server's end.
+func (s *Server) closeGate() error {
+	if s.gate == nil {
+		return nil
+	}
+	var err error
+	if s.port != nil {
+		if err = s.port.Close(); errors.Is(err, net.ErrClosed) {
+			err = nil
+		}
+	}
+	return errors.Join(err, s.gate.close(s.files.close))
 }
 
 func (o *Options) setDefaults() {
@@ -274,17 +349,27 @@ func (s *Server) ready(ctx context.Context, srv *server.Server, limit time.Durat
 
 // Dial opens a connection inside the process; no socket is involved.
 func (s *Server) Dial() (net.Conn, error) {
+	if err := s.Err(); err != nil {
+		return nil, err
+	}
 	conn, err := s.srv.Load().InProcessConn()
 	if err != nil {
 		return nil, fmt.Errorf("natsserver: dial in process: %w", err)
 	}
-	return conn, nil
+	if s.gate == nil {
+		return conn, nil
+	}
+	return hold(conn, s.gate), nil
 }
 
 // URL is where clients on this machine connect, or empty when the server
 // listens on no socket. It holds no credentials.
 func (s *Server) URL() string {
-	addr, ok := s.srv.Load().Addr().(*net.TCPAddr)
+	listens := s.srv.Load().Addr()
+	if s.port != nil {
+		listens = s.port.Addr()
+	}
+	addr, ok := listens.(*net.TCPAddr)
 	if !ok {
 		return ""
 	}
@@ -321,8 +406,9 @@ func (s *Server) MaxStore() int64 {
 	return 0
 }
 
-// Sync reports what the running server says about itself: whether it syncs
-// each write to disk before it acknowledges it, and the interval otherwise.
+// Sync reports whether each write is synced to disk before it is acknowledged, and the
+// interval otherwise: what the running server says about itself, or that a round comes
+// before each acknowledgement.
 func (s *Server) Sync() (always bool, interval time.Duration, err error) {
 	v, err := s.srv.Load().Varz(nil)
 	if err != nil {
@@ -331,7 +417,26 @@ func (s *Server) Sync() (always bool, interval time.Duration, err error) {
 	if v.JetStream.Config == nil {
 		return false, 0, errors.New("natsserver: JetStream is not running; see the server's log for the write error that stopped it")
 	}
-	return v.JetStream.Config.SyncAlways, v.JetStream.Config.SyncInterval, nil
+	return s.gate != nil || v.JetStream.Config.SyncAlways, v.JetStream.Config.SyncInterval, nil
+}
+
+// Failed is closed when what was written could not be synced: see Err. Then nothing
+// is acknowledged any more, and its process should end.
+func (s *Server) Failed() <-chan struct{} {
+	if s.gate == nil {
+		return nil
+	}
+	return s.gate.failed
+}
+
+// Err is an ErrSync once Failed is closed, and nil before.
+func (s *Server) Err() error {
+	if s.gate == nil {
+		return nil
+	}
+	s.gate.mu.Lock()
+	defer s.gate.mu.Unlock()
+	return s.gate.err
 }
 
 // Name is the server's name.
@@ -362,9 +467,17 @@ func (s *Server) end(shutdown func(*server.Server)) {
 	s.untend()
 	<-s.tended
 	srv := s.srv.Load()
+	if s.port != nil {
+		if err := s.port.Listener.Close(); err != nil {
+			s.log.Errorf("close the port: %v", err)
+		}
+	}
 	shutdown(srv)
 	srv.Shutdown() // does nothing if it is done
 	srv.WaitForShutdown()
+	if err := s.closeGate(); err != nil {
+		s.log.Errorf("close the files of store directory %s: %v", s.dir, err)
+	}
 	if err := s.lock.release(); err != nil {
 		s.log.Errorf("release store directory %s: %v", s.dir, err)
 	}

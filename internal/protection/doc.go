@@ -22,6 +22,7 @@ func Off() []string {
 		{"intent_expiry", IntentExpiry},
 		{"openset_tail", OpenSetTail},
 		{"persist_before_reply", PersistBeforeReply},
+		{"round", Round},
 		{"wake_numbers", WakeNumbers},
 	} {
 		if !p.on {

@@ -21,6 +21,7 @@ import (
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/audit"
+	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/internal/protection"
 	"github.com/rathcluster/rath/natsbus"
@@ -49,6 +50,7 @@ var schedules = []schedule{
 	{"intent_expiry", slowIntent, audit.NoRepeat, "to begin before its intent expires"},
 	{"openset_tail", endBetweenRelays, audit.Results, "result"},
 	{"persist_before_reply", deathBeforeAppend, audit.Acknowledged, "of which the submit was acknowledged"},
+	{"round", powerCut, audit.Acknowledged, "of which the submit was acknowledged"},
 	{"wake_numbers", staleResume, audit.Waits, "before a waiting run is claimed"},
 }
 
@@ -412,6 +414,53 @@ func deathBeforeAppend(t *testing.T) *evidence {
 	}
 	if state, err := ex.Forward(t.Context()); err != nil || state != run.Succeeded {
 		t.Errorf("state %s, error %v", state, err)
+	}
+	return e
+}
+
+// powerCut: the power goes right after a submit was acknowledged.
+func powerCut(t *testing.T) *evidence {
+	connect := func(o *natsserver.Options) *natsbus.Conn {
+		srv := natstest.Start(t, o)
+		user, password := srv.Node()
+		conn, err := natsbus.Connect(t.Context(), &natsbus.Options{Dialer: srv.Dial, User: user, Password: password, Level: natsbus.Lazy, Partitions: 1})
+		if err == nil {
+			err = conn.Provision(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	e := &evidence{}
+	power := natstest.NewPower(t)
+	conn := connect(power.Options())
+	if _, err := run.Direct(conn.Log(), nil).Claim(t.Context(), run.Claim{Session: home, Home: home, Run: "r1", Task: task()}); err != nil {
+		t.Fatal(err)
+	}
+	e.tell(audit.Told{Op: "submit", Run: "r1"})
+	left := power.Cut()
+	if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+	conn = connect(&natsserver.Options{StoreDir: left})
+	defer conn.Close()
+	s := run.Direct(conn.Log(), &run.DirectOptions{Incarnation: "i2"})
+	if _, err := s.Claim(t.Context(), run.Claim{Session: home, Home: home, Run: "r1"}); err == nil {
+		if _, err := s.Commit(t.Context(), ended(t, 2)); err != nil {
+			t.Error(err)
+		}
+	} else if protection.Round {
+		t.Error(err)
+	}
+	err := conn.Dump(t.Context(), func(m natsbus.Stored) error {
+		if strings.HasPrefix(m.Stream, "EV_") { // there is no relay here
+			e.messages = append(e.messages, audit.Message(m))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	return e
 }

@@ -1,0 +1,322 @@
+//go:build e2e && linux
+
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/protection"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+func init() { children["power-node"] = powerNode }
+
+// noiseBytes is how long the noise of a commit or a task is, which compression leaves
+// long: blocks of 8 MiB are begun, compressed, rewritten and removed all the time.
+const noiseBytes = 24 << 10
+
+func noise() string {
+	b := make([]byte, noiseBytes/2)
+	for i := range b {
+		b[i] = byte(rand.Uint32())
+	}
+	return hex.EncodeToString(b)
+}
+
+// powerNode is a node with a workflow of one step. If it is asked to, it commits to
+// sessions of its own beside, and prints each commit once it is acknowledged.
+func powerNode() error {
+	n, err := node.Start(context.Background(), &node.Options{
+		Store: os.Getenv("RATH_E2E_STORE"), Port: -1, Slots: 64, Env: func(string) string { return "" },
+		Workflows: []flow.Registration{{Name: "step", Revision: "1", New: func() flow.Workflow {
+			return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+				_, err := flow.Do(ctx, "step", func(context.Context) (int, error) { return 1, nil }, flow.Effect(tool.Idempotent))
+				return s.With(session.UserText("done")), err
+			})
+		}}},
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Println("listening", n.URL())
+	var mu sync.Mutex
+	play, _ := strconv.Atoi(os.Getenv("RATH_E2E_PLAY"))
+	for i := range min(play, 1) * 16 {
+		go func() {
+			k := session.Key{Tenant: "power", ID: session.Minter{Generation: 1, Partitions: 4}.Mint(fmt.Sprint("s", play, "-", i))}
+			var at session.Position
+			for first := true; ; first = false {
+				events := []session.Event{session.ChunkEvent(session.UserText(noise()))}
+				if first {
+					events = append([]session.Event{session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})}, events...)
+				}
+				next, err := n.Log().Append(context.Background(), at, session.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: events})
+				if err != nil {
+					fmt.Fprintln(os.Stderr, "append:", err)
+					return
+				}
+				at = next
+				mu.Lock()
+				fmt.Println("commit", k.ID, at.Seq, at.Hash)
+				mu.Unlock()
+			}
+		}()
+	}
+	err = <-n.Failed()
+	return errors.Join(err, n.Close())
+}
+
+// poweredNode is a node on a disk whose power is cut.
+type poweredNode struct {
+	t     *testing.T
+	d     *disk
+	store string
+	said  bytes.Buffer // by the last process, once it has ended
+}
+
+func (p *poweredNode) start(play int) (cmd *exec.Cmd, url string, lines *bufio.Scanner) {
+	p.t.Helper()
+	p.said.Reset()
+	cmd = exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"=power-node", "RATH_E2E_STORE="+p.store, fmt.Sprint("RATH_E2E_PLAY=", play))
+	cmd.Stderr = io.MultiWriter(os.Stderr, &p.said)
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	lines = bufio.NewScanner(out)
+	for lines.Scan() {
+		if url, ok := strings.CutPrefix(lines.Text(), "listening "); ok {
+			return cmd, url, lines
+		}
+	}
+	p.t.Fatal("the node did not start")
+	return nil, "", nil
+}
+
+// submitted are the tasks that were acknowledged, each of which names its session.
+type submitted struct {
+	mu  sync.Mutex
+	ids []run.ID
+}
+
+// submit sends tasks until the node is gone, from outside of its process.
+func (s *submitted) submit(ctx context.Context, t *testing.T, url string, play int) {
+	c, err := client.Dial(ctx, url, nil)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer c.Close()
+	var work sync.WaitGroup
+	for w := range 32 {
+		work.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				id := run.ID(fmt.Sprintf("p%d-%d-%d", play, w, i))
+				task := messages.Task{ID: id, Session: "named-" + string(id)}
+				if i%4 == 0 {
+					task.Input, _ = json.Marshal(noise())
+				}
+				if _, err := c.Submit(ctx, "step", task); err != nil {
+					sleep(ctx, 10*time.Millisecond) // too many wait, or it is gone
+					continue
+				}
+				s.mu.Lock()
+				s.ids = append(s.ids, id)
+				s.mu.Unlock()
+			}
+		})
+	}
+	work.Wait()
+}
+
+// cut plays until so many commits were acknowledged, and cuts the power.
+func (p *poweredNode) cut(play, after int) (commits []acked, tasks []run.ID) {
+	p.t.Helper()
+	cmd, url, lines := p.start(play)
+	ctx, cancel := context.WithCancel(p.t.Context())
+	var s submitted
+	var work sync.WaitGroup
+	work.Go(func() { s.submit(ctx, p.t, url, play) })
+	for lines.Scan() {
+		f := strings.Fields(lines.Text())
+		if len(f) != 4 || f[0] != "commit" {
+			continue
+		}
+		a := acked{id: session.ID(f[1])}
+		a.seq, _ = strconv.ParseUint(f[2], 10, 64)
+		if _, err := hex.Decode(a.hash[:], []byte(f[3])); err != nil {
+			p.t.Fatalf("line %q: %v", lines.Text(), err)
+		}
+		if commits = append(commits, a); len(commits) == after {
+			halt(p.t, cmd.Process)
+			p.d.cut()
+			if err := cmd.Process.Kill(); err != nil {
+				p.t.Fatal(err)
+			}
+		}
+	}
+	_ = cmd.Wait()
+	cancel()
+	work.Wait()
+	if len(commits) < after {
+		p.t.Fatalf("the node ended by itself after %d commits", len(commits))
+	}
+	p.d.again()
+	return commits, s.ids
+}
+
+// lost starts the node again and counts what it does not have: commits by what their
+// sessions hold, tasks by whether their runs end under the session that was named.
+func (p *poweredNode) lost(commits []acked, tasks []run.ID) (lostCommits, lostTasks int) {
+	p.t.Helper()
+	cmd, url, lines := p.start(0)
+	go func() {
+		for lines.Scan() {
+		}
+	}()
+	ctx, cancel := context.WithTimeout(p.t.Context(), 3*time.Minute)
+	defer cancel()
+	c, err := client.Dial(ctx, url, nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer c.Close()
+	var gone atomic.Int64
+	next := make(chan run.ID)
+	var work sync.WaitGroup
+	for range 16 {
+		work.Go(func() {
+			for id := range next {
+				for {
+					r, err := c.Result(ctx, id)
+					if err == nil && r.State == run.Succeeded {
+						break
+					}
+					if ctx.Err() != nil || errors.Is(err, run.ErrUnknownRun) && !waits(ctx, c, id) {
+						if _, err := c.Result(ctx, id); err == nil { // taken between the two questions
+							break
+						}
+						gone.Add(1)
+						break
+					}
+					sleep(ctx, 20*time.Millisecond)
+				}
+			}
+		})
+	}
+	for _, id := range tasks {
+		next <- id
+	}
+	close(next)
+	work.Wait()
+	n, err := node.Attach(ctx, &node.Options{Store: p.store})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	lostCommits = missing(ctx, p.t, n.Log(), commits)
+	if err := n.Close(); err != nil {
+		p.t.Error(err)
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	return lostCommits, int(gone.Load())
+}
+
+func waits(ctx context.Context, c *client.Client, id run.ID) bool {
+	w, err := c.TaskWaits(ctx, id)
+	return w || err != nil
+}
+
+// TestRoundPowerCut cuts the power of a node over its own store ten times, each time
+// over what the last cut left, under commits, tasks and the names of their sessions:
+// nothing that was acknowledged is lost. A build without rounds loses some.
+func TestRoundPowerCut(t *testing.T) {
+	d := newDiskOf(t, 8<<30)
+	p := &poweredNode{t: t, d: d, store: filepath.Join(d.mount, "store")}
+	rounds := !slices.Contains(protection.Off(), "round")
+	sum := 0
+	for play := 1; play <= 10; play++ {
+		commits, tasks := p.cut(play, 300+rand.IntN(700))
+		if !rounds {
+			lost := countLost(t, filepath.Join(p.store, "nats"), "lazy", commits)
+			t.Logf("cut %d: lost %d of %d acknowledged commits", play, lost, len(commits))
+			if sum += lost; sum > 0 {
+				break
+			}
+			continue
+		}
+		lostCommits, lostTasks := p.lost(commits, tasks)
+		t.Logf("cut %d: lost %d of %d acknowledged commits, %d of %d acknowledged tasks", play, lostCommits, len(commits), lostTasks, len(tasks))
+		if sum += lostCommits + lostTasks; sum > 0 {
+			t.Fatal("what was acknowledged is lost")
+		}
+		if len(tasks) == 0 {
+			t.Fatal("no task was acknowledged")
+		}
+	}
+	if !rounds && sum == 0 {
+		t.Error("without rounds nothing was lost: this test cannot see a loss")
+	}
+}
+
+// TestDiskDies: a node whose writes cannot be synced acknowledges nothing more and
+// ends by itself, with the cause and what to do.
+func TestDiskDies(t *testing.T) {
+	d := newDisk(t)
+	p := &poweredNode{t: t, d: d, store: filepath.Join(d.mount, "store")}
+	cmd, _, lines := p.start(1)
+	for n := 0; lines.Scan() && n < 100; n++ {
+	}
+	d.cut()
+	after := 0
+	for lines.Scan() {
+		after++
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("it ended without an error")
+		}
+	case <-time.After(time.Minute):
+		t.Error("it did not end")
+		_ = cmd.Process.Kill()
+		<-ended
+	}
+	t.Logf("%d commits were acknowledged, or on their way, when the disk died", after)
+	for _, want := range []string{"could not be synced", "see to the disk"} {
+		if !strings.Contains(p.said.String(), want) {
+			t.Errorf("it does not say %q", want)
+		}
+	}
+}

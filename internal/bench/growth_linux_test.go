@@ -218,14 +218,17 @@ func (n *growthProcess) stop(b *testing.B) {
 }
 
 // resident is the process's VmRSS in bytes.
-func (n *growthProcess) resident(b *testing.B) int64 {
+func (n *growthProcess) resident(b *testing.B) int64 { return n.status(b, "VmRSS:") }
+
+// status is a number of bytes that the kernel tells of the process.
+func (n *growthProcess) status(b *testing.B, name string) int64 {
 	b.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.cmd.Process.Pid))
 	if err != nil {
 		b.Fatal(err)
 	}
 	for line := range strings.Lines(string(data)) {
-		if text, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+		if text, ok := strings.CutPrefix(line, name); ok {
 			kb, err := strconv.ParseInt(strings.Fields(text)[0], 10, 64)
 			if err != nil {
 				b.Fatal(err)
@@ -233,7 +236,7 @@ func (n *growthProcess) resident(b *testing.B) int64 {
 			return kb << 10
 		}
 	}
-	b.Fatalf("no VmRSS in %s", data)
+	b.Fatalf("no %s in %s", name, data)
 	return 0
 }
 
@@ -255,12 +258,12 @@ func alone() {
 func growthNodeMain(store string) error {
 	n, err := node.Start(context.Background(), &node.Options{
 		Store: store, Port: -1, Models: turnModel{}, Slots: 128,
-		Workflows: []flow.Registration{{Name: "turn", Revision: "1", New: func() flow.Workflow {
+		Workflows: append(speedWorkflows(), flow.Registration{Name: "turn", Revision: "1", New: func() flow.Workflow {
 			return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 				a := &flow.Agent{Name: "a", Prompt: "You work.", Tools: []tool.Tool{turnTool}}
 				return a.Forward(ctx, s.With(session.UserText("do the work")))
 			})
-		}}},
+		}}),
 	})
 	if err != nil {
 		return err
@@ -283,18 +286,28 @@ func writeHeap(name string) error {
 	return errors.Join(pprof.WriteHeapProfile(f), f.Close())
 }
 
-// turnModel answers with a text and a call, and then says that it is done.
+// turnModel answers with a text and a call, once or as often as speedTask asks for, and
+// then says that it is done.
 type turnModel struct{}
 
 func (m turnModel) Client(context.Context, llm.Provider) (llm.Client, error) { return m, nil }
 
 func (turnModel) Complete(_ context.Context, r *llm.Request, _ func(llm.Delta)) (*llm.Response, error) {
 	usage := llm.Usage{Input: 100, Output: 20}
-	if r.Messages[len(r.Messages)-1].Role == llm.Tool {
+	turns, made := 1, 0
+	for _, m := range r.Messages {
+		switch {
+		case m.Role == llm.Tool:
+			made++
+		case m.Text == speedTask:
+			turns = speedTurns
+		}
+	}
+	if made >= turns {
 		return &llm.Response{Text: "done", Finish: llm.FinishStop, Usage: usage, Model: "bench"}, nil
 	}
 	return &llm.Response{
-		Text: words(stepPayload), Finish: llm.FinishTools, Usage: usage, Model: "bench", Calls: []llm.ToolCall{{ID: "call_1", Name: "look", Args: "{}"}},
+		Text: words(stepPayload), Finish: llm.FinishTools, Usage: usage, Model: "bench", Calls: []llm.ToolCall{{ID: fmt.Sprint("call_", made), Name: "look", Args: "{}"}},
 	}, nil
 }
 

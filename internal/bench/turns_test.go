@@ -13,11 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/node"
@@ -32,6 +32,13 @@ func TestMain(m *testing.M) {
 	alone()
 	os.Exit(m.Run())
 }
+
+const (
+	// stepBar is the most that a run waits between two steps, alone, in bare
+	// publishes; slowBar what 64 tasks take over NATS, in calls of their model.
+	stepBar = 1.4
+	slowBar = 1.6
+)
 
 // turns is how many turns a run takes: a model call and a tool call each.
 const turns = 10
@@ -265,24 +272,33 @@ func commits(b *testing.B, n *node.Instance, prefix string, tasks int) [][][]byt
 	return all
 }
 
+// unchangedServer starts a server that syncs each write by itself, in this process, and
+// connects to it there.
+func unchangedServer(b *testing.B) (*server.Server, *nats.Conn) {
+	b.Helper()
+	srv, err := server.NewServer(&server.Options{JetStream: true, StoreDir: b.TempDir(), SyncAlways: true, DontListen: true, Port: -1, NoSigs: true, NoLog: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	srv.Start()
+	if !srv.ReadyForConnections(time.Minute) {
+		b.Fatal("the server is not ready after a minute")
+	}
+	nc, err := nats.Connect("", nats.InProcessServer(srv))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return srv, nc
+}
+
 // bare publishes the same bytes with the same compare-and-set to as many
 // streams of a server with the same settings, inFlight sessions at a time, and
 // returns how long it took and how long each publish took.
 func bare(b *testing.B, sessions [][][]byte, inFlight int) (time.Duration, []time.Duration) {
 	b.Helper()
-	srv, err := natsserver.Start(b.Context(), &natsserver.Options{StoreDir: b.TempDir(), Open: true, Port: -1})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() {
-		if err := srv.Shutdown(context.WithoutCancel(b.Context())); err != nil {
-			b.Error(err)
-		}
-	}()
-	nc, err := nats.Connect(srv.URL())
-	if err != nil {
-		b.Fatal(err)
-	}
+	srv, nc := unchangedServer(b)
+	defer srv.WaitForShutdown()
+	defer srv.Shutdown()
 	defer nc.Close()
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -380,7 +396,11 @@ func BenchmarkTurns(b *testing.B) {
 			b.ReportMetric(float64(used.Microseconds())/1000/total, "cpu-ms/turn")
 			b.ReportMetric(float64(step.Microseconds()), "us/step-p50")
 			b.ReportMetric(float64(publish.Microseconds()), "us/bare-publish-p50")
-			b.ReportMetric(step.Seconds()/publish.Seconds(), "x-step")
+			x := step.Seconds() / publish.Seconds()
+			b.ReportMetric(x, "x-step")
+			if inFlight == 1 && x > stepBar {
+				b.Errorf("a step alone takes %.2f times a bare publish, bar %.2f", x, stepBar)
+			}
 			b.ReportMetric(float64(perRun), "commits/run")
 		})
 	}
@@ -411,7 +431,11 @@ func BenchmarkSlowModel(b *testing.B) {
 	}
 	span := median(spans)
 	b.ReportMetric(float64(span.Milliseconds()), "ms/64")
-	b.ReportMetric(span.Seconds()/delay.Seconds(), "x-ideal")
+	x := span.Seconds() / delay.Seconds()
+	b.ReportMetric(x, "x-ideal")
+	if x > slowBar {
+		b.Errorf("64 tasks take %.2f times the model's time, bar %.2f", x, slowBar)
+	}
 }
 
 func submitAgent(nc *nats.Conn, id string) error {

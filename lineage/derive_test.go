@@ -339,7 +339,11 @@ func TestCredentialsAreMasked(t *testing.T) {
 
 func TestSubjects(t *testing.T) {
 	r := lineage.Record{Tenant: "acme", Root: "s1", Session: "s2", Kind: lineage.Forked}
-	if got, want := r.Subject(), "rath.lineage.acme.s1.forked.s2"; got != want {
+	if got, want := r.Subject(), "rath.lineage.acme.s1.tree"; got != want {
+		t.Errorf("Subject() = %q, want %q", got, want)
+	}
+	apart := lineage.Record{Tenant: "acme", Root: "s1", Session: "s2", Kind: lineage.Quarantined}
+	if got, want := apart.Subject(), "rath.lineage.acme.s1.quarantined.s2"; got != want {
 		t.Errorf("Subject() = %q, want %q", got, want)
 	}
 	if got, want := r.TailSubject(), "rath.tail.acme.s1.forked.s2"; got != want {

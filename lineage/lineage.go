@@ -2,9 +2,9 @@
 // call, tool call or decision made them, on which branch, in which run.
 //
 // Nobody draws the graph by hand. [Derive] is a pure function from one commit
-// to small JSON records, which a relay publishes one by one:
+// to small JSON records, which a relay stores in order and tells one by one:
 //
-//	rath.lineage.<tenant>.<root session>.<kind>.<session>
+//	rath.tail.<tenant>.<root session>.<kind>.<session>
 //
 // Each [Record] has a summary of at most 100 characters, so that a plain
 // subscriber reads a story, and carries nothing else of a transcript. A
@@ -203,17 +203,27 @@ func (r *Record) Opens() bool { return r.Commit == 1 && opens(r.Kind) }
 // Failed reports whether the record tells of an error or a failure.
 func (r *Record) Failed() bool { return r.Code != "" || r.Failure }
 
-// The first tokens of the subjects that records travel on: they are published
-// on SubjectPrefix and republished, once stored, on TailPrefix.
+// The first tokens of the subjects that records travel on: they are stored under
+// SubjectPrefix and then told under TailPrefix.
 const (
 	SubjectPrefix = "rath.lineage."
 	TailPrefix    = "rath.tail."
 )
 
-// Subject returns where the record is published.
-func (r *Record) Subject() string { return SubjectPrefix + r.tokens() }
+// treeToken ends the subject of a tree's records.
+const treeToken = "tree"
 
-// TailSubject returns where the record is republished once it is stored.
+// Subject returns where the record is stored. A server keeps each subject of a
+// stream in memory, so a tree has one for all its records. What sets a session apart
+// has its own: such sessions are looked for by it.
+func (r *Record) Subject() string {
+	if r.Kind == Quarantined {
+		return SubjectPrefix + r.tokens()
+	}
+	return SubjectPrefix + string(r.Tenant) + "." + string(r.Root) + "." + treeToken
+}
+
+// TailSubject returns where the record is told once it is stored.
 func (r *Record) TailSubject() string { return TailPrefix + r.tokens() }
 
 func (r *Record) tokens() string {

@@ -175,6 +175,7 @@ func nodeNeeds(at Place) []Permission {
 		publish("rath.blob.>", "blobs"),
 		publish(TaskPrefix+">", "tasks that are submitted again"),
 		publish("rath.lineage.>", "lineage"),
+		publish("rath.tail.>", "lineage as it happens"),
 		publish(RunPrefix+">", "deltas, events and results"),
 		publish(DeadLetterPrefix+">", "tasks that were refused"),
 		publish(NodePrefix+">", "what nodes tell and ask each other"),

@@ -218,7 +218,7 @@ func BenchmarkClusterRelay(b *testing.B) {
 	b.ReportMetric(float64(records)/b.Elapsed().Seconds(), "records/s")
 	for end := time.Now().Add(10 * time.Second); tails.Load() < int64(records); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			b.Fatalf("%d of %d records were republished", tails.Load(), records)
+			b.Fatalf("%d of %d records were told", tails.Load(), records)
 		}
 	}
 	cancel()

@@ -17,6 +17,10 @@ const (
 	prefixFormer = "rath.work."
 )
 
+// prefixTail is where they had the server tell the records that it stored in LINEAGE.
+// Relays do that now: a subject there does not say what it holds any more.
+const prefixTail = "rath.tail."
+
 // former returns what is to be done about the stream of a former release, nil if
 // there is none, or no server leads it now. It stays for as long as a node takes
 // from it: that node would miss it.
@@ -63,15 +67,36 @@ func (c *Conn) takenFrom(ctx context.Context, stream string) (bool, error) {
 	return used, nil
 }
 
-// RemoveFormer removes the stream that former releases left, unless a node of one
-// takes from it. It takes the rights of an operator, whose Plan does the same.
-func (c *Conn) RemoveFormer(ctx context.Context) error {
+// SettleFormer makes of what former releases left what this one needs: it removes
+// their stream, unless a node of one takes from it, and has the server tell no
+// lineage any more. It takes the rights of an operator, whose Plan does the same.
+func (c *Conn) SettleFormer(ctx context.Context) error {
+	return errors.Join(c.removeFormer(ctx), c.endRepublish(ctx))
+}
+
+func (c *Conn) removeFormer(ctx context.Context) error {
 	ch, err := c.former(ctx)
 	if err != nil || ch == nil || ch.Done {
 		return err
 	}
 	c.o.Logger.Info("a stream of a former release is removed: the logs hold what is in it", "stream", ch.Name)
 	return c.carryOut(ctx, &election{log: c.o.Logger}, ch)
+}
+
+func (c *Conn) endRepublish(ctx context.Context) error {
+	info, err := c.lookStream(ctx, StreamLineage)
+	if err != nil {
+		return fmt.Errorf("natsbus: stream %s: %w", StreamLineage, err)
+	}
+	if info == nil || info.Config.RePublish == nil || info.Config.RePublish.Destination != prefixTail+">" {
+		return nil
+	}
+	c.o.Logger.Info("a stream is set up as this release needs it: relays tell what it holds", "stream", StreamLineage)
+	want := info.Config
+	want.RePublish = nil
+	ch := streamChange(want)
+	ch.Action = Update
+	return c.carryOut(ctx, &election{log: c.o.Logger}, &ch)
 }
 
 // removeStream removes a stream, if it is there.

@@ -48,7 +48,7 @@ type encoded struct {
 }
 
 // publish stores records in order, those that are not stored yet, and tells
-// the watchers of their runs.
+// those who watch their trees and runs.
 func (p *lineageRelay) publish(ctx context.Context, records []lineage.Record) error {
 	all := make([]encoded, 0, len(records))
 	for i := range records {
@@ -76,8 +76,12 @@ func (p *lineageRelay) publish(ctx context.Context, records []lineage.Record) er
 		p.at = at
 		p.pace.changed()
 		for _, r := range some {
-			if r.Run != "" && at.covers(r.Record) {
-				// Live only: whoever is not there reads LINEAGE.
+			if !at.covers(r.Record) {
+				break
+			}
+			// Live only: whoever is not there reads LINEAGE.
+			_ = p.c.nc.Publish(r.TailSubject(), r.data)
+			if r.Run != "" {
 				_ = p.c.nc.Publish(messages.RunSubject(r.Tenant, r.Run, messages.OnEvent), r.data)
 			}
 		}

@@ -14,18 +14,22 @@ import (
 )
 
 // TestRelayStopsAfterTelling stops a relay while LINEAGE takes the first of two
-// records: it tells who watches the run of that one before it ends, because the
-// next relay begins after what is stored.
+// records: it tells who watches the tree and the run of that one before it ends,
+// because the next relay begins after what is stored.
 func TestRelayStopsAfterTelling(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Conn, w *wire) {
 		heard := make(chan *nats.Msg, 10)
 		if _, err := c.nc.ChanSubscribe(messages.RunSubject("default", "r1", messages.OnEvent), heard); err != nil {
 			t.Fatal(err)
 		}
+		home := c.HomeOf("default", "r1")
+		tail := make(chan *nats.Msg, 10)
+		if _, err := c.nc.ChanSubscribe(messages.TailSubject("default", home, lineage.Ended, home), tail); err != nil {
+			t.Fatal(err)
+		}
 		if err := c.flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		home := c.HomeOf("default", "r1")
 		var records []lineage.Record
 		for k := range 2 {
 			records = append(records, lineage.Record{Kind: lineage.Ended, Tenant: "default", Session: home, Root: home, Run: "r1", Seq: 1, K: k, Commit: 1})
@@ -43,8 +47,8 @@ func TestRelayStopsAfterTelling(t *testing.T) {
 		if !fired() || lookErr != nil || held != 1 || !errors.Is(err, context.Canceled) {
 			t.Fatalf("LINEAGE holds %d records, %v; stopped while the first was sent: %v, which said %v", held, lookErr, fired(), err)
 		}
-		if len(heard) != 1 {
-			t.Errorf("LINEAGE holds one record, and %d were told", len(heard))
+		if len(heard) != 1 || len(tail) != 1 {
+			t.Errorf("LINEAGE holds one record, and %d were told of the run, %d of the tree", len(heard), len(tail))
 		}
 	})
 }

@@ -40,7 +40,6 @@ const (
 	prefixPage    = "rath.page."
 	prefixTask    = "rath.task."
 	prefixLineage = "rath.lineage."
-	prefixTail    = "rath.tail."
 	prefixDLQ     = "rath.dlq."
 	prefixBlob    = "rath.blob."
 	subjectResult = "rath.run.*.*.result"
@@ -140,7 +139,6 @@ func layout(o *Options) []jetstream.StreamConfig {
 		Subjects:    []string{prefixLineage + ">"},
 		Discard:     jetstream.DiscardOld,
 		AllowDirect: true,
-		RePublish:   &jetstream.RePublish{Source: prefixLineage + ">", Destination: prefixTail + ">"},
 		// Replicas agree on a batch at once. On one replica, which stores this
 		// stream later, there are none.
 		AllowAtomicPublish: o.Replicas > 1,

@@ -228,19 +228,6 @@ func TestStreamsKeepTheirPromises(t *testing.T) {
 			t.Errorf("stored %q, %v", m.Data, err)
 		}
 	})
-	t.Run("tail", func(t *testing.T) {
-		sub, err := c.nc.SubscribeSync("rath.tail.default.>")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.js.Publish(ctx, "rath.lineage.default.root.fork.s", []byte("record")); err != nil {
-			t.Fatal(err)
-		}
-		m, err := sub.NextMsg(5 * time.Second)
-		if err != nil || m.Subject != "rath.tail.default.root.fork.s" || string(m.Data) != "record" {
-			t.Errorf("got %v, %v", m, err)
-		}
-	})
 	t.Run("acknowledged task is gone", func(t *testing.T) {
 		if _, err := c.js.Publish(ctx, "rath.task.default.w", []byte("{}")); err != nil {
 			t.Fatal(err)

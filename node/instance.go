@@ -178,10 +178,10 @@ func (n *Instance) connect(ctx context.Context) error {
 	if err := n.conn.Require(ctx, n.role()); err != nil {
 		return err
 	}
-	err = n.conn.Provision(ctx)
-	if err == nil && n.server != nil {
+	if n.server != nil {
 		n.tidy(ctx)
 	}
+	err = n.conn.Provision(ctx)
 	if n.server != nil && n.server.MaxStore() < natsbus.MinStoreBytes && errors.Is(err, natsbus.ErrFull) {
 		return fmt.Errorf("node: store directory %s: of what its disk has free a store may take three quarters, which are %d MiB, and a new one needs %d MiB: "+
 			"free some space or name another directory with --store: %w", n.o.Store, n.server.MaxStore()>>20, natsbus.MinStoreBytes>>20, natsbus.ErrFull)
@@ -206,8 +206,8 @@ func (n *Instance) disk() natsbus.Disk {
 	return natsbus.Disk{Free: d.Free, Total: d.Total, Kept: d.Kept(), Failed: d.Failed}
 }
 
-// tidy removes from the node's own server what a former release left there, which
-// takes the rights of an operator. What it cannot remove is in nothing's way.
+// tidy settles what a former release left in the node's own server, which takes the
+// rights of an operator. If what it cannot settle is in the way, Provision says so.
 func (n *Instance) tidy(ctx context.Context) {
 	o := &natsbus.Options{
 		Dialer: func() (net.Conn, error) { return n.server.Dial() }, Name: "rath " + n.incarnation + " tidies", Inbox: natsbus.NodeInbox,
@@ -216,10 +216,10 @@ func (n *Instance) tidy(ctx context.Context) {
 	o.User, o.Password = n.server.Operator()
 	c, err := natsbus.Connect(ctx, o)
 	if err == nil {
-		err = errors.Join(c.RemoveFormer(ctx), c.Close())
+		err = errors.Join(c.SettleFormer(ctx), c.Close())
 	}
 	if err != nil {
-		n.log.Warn("what a former release left in the store was not removed; the next start tries again", "err", err)
+		n.log.Warn("what a former release left in the store was not settled; the next start tries again", "err", err)
 	}
 }
 

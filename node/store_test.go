@@ -24,7 +24,8 @@ import (
 
 // TestStoreOfFormerRelease starts a node over a store in which a run is open, with
 // the stream of derived work that former releases kept and without the open set
-// that they did not: the run goes on, from its log, and the stream is removed.
+// that they did not, and with lineage that the server tells: the run goes on, from its
+// log, the stream is removed, and relays tell the lineage.
 func TestStoreOfFormerRelease(t *testing.T) {
 	store := t.TempDir()
 	model := &held{call: make(chan struct{}), answer: make(chan struct{})}
@@ -79,6 +80,15 @@ func TestStoreOfFormerRelease(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	told, err := js.Stream(ctx, natsbus.StreamLineage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	former := told.CachedInfo().Config
+	former.RePublish = &jetstream.RePublish{Source: "rath.lineage.>", Destination: "rath.tail.>"}
+	if _, err := js.UpdateStream(ctx, former); err != nil {
+		t.Fatal(err)
+	}
 	snap, err := js.Stream(ctx, natsbus.StreamSnap)
 	if err == nil {
 		err = snap.Purge(ctx)
@@ -108,6 +118,9 @@ func TestStoreOfFormerRelease(t *testing.T) {
 	}
 	if _, err := js.Stream(ctx, "WORK"); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		t.Errorf("the stream of the former release: %v", err)
+	}
+	if told, err = js.Stream(ctx, natsbus.StreamLineage); err != nil || told.CachedInfo().Config.RePublish != nil {
+		t.Errorf("the server still tells lineage, too: %+v, %v", told.CachedInfo().Config.RePublish, err)
 	}
 }
 

@@ -1,0 +1,151 @@
+package natsbus_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/run"
+)
+
+// formerSubject is where former releases stored a record, and the server told it from.
+func formerSubject(r *lineage.Record) string {
+	return lineage.SubjectPrefix + strings.TrimPrefix(r.TailSubject(), lineage.TailPrefix)
+}
+
+// toFormer makes of LINEAGE what former releases had.
+func toFormer(t *testing.T, n *node) {
+	t.Helper()
+	js := n.operator()
+	all := n.stored(t, natsbus.StreamLineage)
+	s, err := js.Stream(t.Context(), natsbus.StreamLineage)
+	if err == nil {
+		err = s.Purge(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := s.CachedInfo().Config
+	cfg.RePublish = &jetstream.RePublish{Source: lineage.SubjectPrefix + ">", Destination: lineage.TailPrefix + ">"}
+	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range all {
+		r, err := lineage.Decode(m.Data)
+		if err == nil {
+			_, err = js.Publish(t.Context(), formerSubject(&r), m.Data)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestLineageOfFormerRelease goes on in a stream of former releases, in which each
+// record has a subject of its own that the server tells: its records are read and not
+// stored again, and what comes is told once.
+func TestLineageOfFormerRelease(t *testing.T) {
+	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
+		n := startNode(t, srv, "node-1")
+		submit(t, nc, "agent", `{"id":"a","session":"talk","input":"one"}`)
+		succeeded(t, nc, "a")
+		n.submitted(t, nc, 0, 5)
+		ended(t, nc, 0, 5)
+		time.Sleep(time.Second)
+		n.stop()
+		toFormer(t, n)
+		before := len(n.stored(t, natsbus.StreamLineage))
+
+		user, password := srv.Operator()
+		op, err := natsbus.Connect(t.Context(), &natsbus.Options{Dialer: srv.Dial, User: user, Password: password, Inbox: natsbus.NodeInbox, Client: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		node, err := natsbus.Connect(t.Context(), options(srv, t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := node.Verify(t.Context()); err == nil || !strings.Contains(err.Error(), "stream LINEAGE: republish is") {
+			t.Errorf("a node that finds the stream of a former release: %v", err)
+		}
+		for range 2 {
+			if err := op.SettleFormer(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := errors.Join(node.Verify(t.Context()), node.Close(), op.Close()); err != nil {
+			t.Error(err)
+		}
+
+		told, err := nc.SubscribeSync(lineage.TailPrefix + "default.>")
+		if err == nil {
+			err = nc.Flush()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		n = startNode(t, srv, "node-2")
+		submit(t, nc, "agent", `{"id":"b","session":"talk","input":"two"}`)
+		succeeded(t, nc, "b")
+		n.submitted(t, nc, 5, 10)
+		ended(t, nc, 5, 10)
+		time.Sleep(time.Second)
+		n.checkLineage(t)
+
+		subjects := map[string]bool{}
+		want, have := map[string]int{}, map[string]int{}
+		for i, m := range n.stored(t, natsbus.StreamLineage) {
+			r, err := lineage.Decode(m.Data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i >= before {
+				subjects[m.Subject] = true
+				want[r.TailSubject()+" "+string(m.Data)]++
+			}
+		}
+		for {
+			m, err := told.NextMsg(time.Second)
+			if err != nil {
+				break
+			}
+			have[m.Subject+" "+string(m.Data)]++
+		}
+		if diff := gocmp.Diff(want, have); diff != "" {
+			t.Errorf("records that were told (-LINEAGE +told):\n%s", diff)
+		}
+		if len(subjects) != 6 {
+			t.Errorf("6 trees have the subjects %v", slices.Sorted(maps.Keys(subjects)))
+		}
+
+		c, _ := visitor(t, srv)
+		for _, id := range []string{"a", "b", "r0", "r9"} {
+			if r, err := c.Run(t.Context(), run.ID(id)); err != nil || r.State != "succeeded" {
+				t.Errorf("run %s: %+v, %v", id, r, err)
+			}
+		}
+		page, err := c.Lineage(t.Context(), "talk", 0, 500)
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs := map[string]int{}
+		for _, r := range page.Records {
+			runs[fmt.Sprint(r.Record.Run, " ", r.Record.Kind)]++
+		}
+		if runs["a ended"] != 1 || runs["b ended"] != 1 {
+			t.Errorf("the tree of both runs: %v", runs)
+		}
+		n.stop()
+	})
+}

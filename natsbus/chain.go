@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/rathcluster/rath/session"
 )
@@ -25,6 +26,9 @@ type chain struct {
 	// Two generations of positions: when the young one is full it becomes the
 	// old one, whose positions move to the young one when they are used.
 	young, old map[string]session.Position
+
+	// rest fires when nothing was read for chainRest: then forget.
+	rest *time.Timer
 }
 
 // copies are commits that were stored again when an archived session was
@@ -47,6 +51,10 @@ func (c copies) takes(m stored) bool {
 // request.
 const chainSize = 4 << 10
 
+// chainRest is how long nothing is read until a chain forgets where logs stand: as
+// long as sessions stay in memory that are not used.
+const chainRest = time.Minute
+
 // refused marks a log that holds a commit of a later release: nobody can say
 // what follows it.
 var refused = session.Position{Seq: 1<<64 - 1}
@@ -56,7 +64,14 @@ func newChain(c *Conn, generation, partition uint32) *chain {
 		l: &eventLog{c}, stream: EventStream(generation, partition),
 		prefix: fmt.Sprintf("%s%d.%d.", prefixEvent, generation, partition),
 		young:  map[string]session.Position{},
+		rest:   time.NewTimer(chainRest),
 	}
+}
+
+// forget forgets where logs stand, and what this process has decoded last.
+func (h *chain) forget() {
+	h.young, h.old = map[string]session.Position{}, nil
+	h.l.c.recent.forget()
 }
 
 // next returns a message as a commit; ok is false for one that readers of the
@@ -64,6 +79,7 @@ func newChain(c *Conn, generation, partition uint32) *chain {
 // reading the stream, but for session.ErrTooOld, which is returned once per
 // log.
 func (h *chain) next(ctx context.Context, m stored) (e session.Entry, ok bool, err error) {
+	h.rest.Reset(chainRest)
 	k, ok := h.key(m.Subject)
 	if !ok || !h.copies.takes(m) {
 		return e, false, nil

@@ -151,6 +151,8 @@ func (d *dispatcher) pump(ctx context.Context, in <-chan followed, end uint64, d
 		case do := <-calls:
 			do()
 		case <-wake.C:
+		case <-h.rest.C:
+			h.forget()
 		case <-d.recheck:
 			d.s.Recheck(time.Now())
 		case <-d.pace.timer.C:

@@ -107,6 +107,8 @@ func (p *lineageRelay) pump(ctx context.Context, in <-chan followed) error {
 			}
 		case <-p.pace.timer.C:
 			p.save(ctx)
+		case <-h.rest.C:
+			h.forget()
 		case <-ctx.Done():
 			return ctx.Err()
 		}

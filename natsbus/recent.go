@@ -25,6 +25,14 @@ func newRecent() *recent {
 	return &recent{of: make(map[session.Hash]session.Commit, recentSize), ring: make([]session.Hash, recentSize)}
 }
 
+// forget forgets all commits. Few are kept, but they lie among much that is not.
+func (r *recent) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.of)
+	clear(r.ring)
+}
+
 // successor is session.Successor.
 func (r *recent) successor(k session.Key, after session.Position, raw []byte) (session.Commit, session.Hash, error) {
 	hash := session.HashOf(raw)

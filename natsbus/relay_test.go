@@ -506,3 +506,17 @@ func TestSpilledCommits(t *testing.T) {
 		}
 	})
 }
+
+// TestRelayAfterRest goes on with a session after a time in which relays have forgotten
+// where its log stands: nothing of it is missing, and nothing comes twice.
+func TestRelayAfterRest(t *testing.T) {
+	story(t, func(t *testing.T, n *node, nc *nats.Conn) {
+		for i := range 3 {
+			id := fmt.Sprint("r", i)
+			submit(t, nc, "agent", fmt.Sprintf(`{"id":%q,"session":"talk","input":"number %d"}`, id, i))
+			succeeded(t, nc, id)
+			time.Sleep(3 * time.Minute)
+		}
+		n.checkLineage(t)
+	})
+}

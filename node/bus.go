@@ -43,7 +43,7 @@ func (n *Instance) serve(ctx context.Context) error {
 	}
 	n.background(services, "room of streams", n.conn.WatchRoom)
 	if n.server != nil {
-		n.background(services, "slack", giveBack)
+		n.background(services, "slack", func(ctx context.Context) error { return giveBack(ctx, n.values.Forget) })
 		n.background(services, "the embedded server", func(ctx context.Context) error {
 			select {
 			case <-n.server.Failed():

@@ -116,6 +116,15 @@ func (v *Values) Disposition(ctx context.Context, parent session.Key, id ID, bra
 	return d, nil
 }
 
+// Forget lets go of all that is kept. What is asked for is read again.
+func (v *Values) Forget() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.known, v.last, v.order = map[made]session.Session{}, map[session.Ref]session.Hash{}, nil
+	v.pages, v.pageOrder = map[pageName]*session.Page{}, nil
+	v.folds, v.foldOrder = map[session.Key]*fold{}, nil
+}
+
 // Keep remembers a committed value, which saves folding it.
 func (v *Values) Keep(s session.Session) {
 	l, ok := s.Link()

@@ -39,8 +39,11 @@ func TestValues(t *testing.T) {
 	for name, log := range map[string]session.Log{"with snapshots": h.log, "without": plainLog{h.log}} {
 		values := NewValues(log)
 		for i, v := range all {
-			if i%3 == 0 {
+			switch i % 6 {
+			case 0:
 				values = NewValues(log)
+			case 3:
+				values.Forget()
 			}
 			s, err := values.Link(t.Context(), v.link)
 			if err != nil {

@@ -58,6 +58,11 @@ func options(args []string, env func(string) string, stderr io.Writer, r Routing
 	}
 	flags := flag.NewFlagSet(program(r), flag.ContinueOnError)
 	flags.SetOutput(stderr)
+	flags.Usage = func() {
+		fmt.Fprintf(stderr, "Usage of %s:\n", flags.Name())
+		flags.PrintDefaults()
+		fmt.Fprint(stderr, memoryUsage)
+	}
 	flags.StringVar(&o.NATS, "nats", env("NATS_URL"), "`URL` of the NATS servers; without it the node starts one of its own (NATS_URL)")
 	flags.StringVar(&o.CredsFile, "creds", env("NATS_CREDS"), "NATS credentials `file` (NATS_CREDS)")
 	flags.StringVar(&o.RootCAs, "ca", env("NATS_CA"), "PEM `file` of the authorities that NATS servers' certificates are checked against (NATS_CA)")
@@ -131,6 +136,7 @@ func runMain(args []string, env func(string) string, stderr io.Writer, r Routing
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // the second signal ends the process
+	TuneMemory(env)
 	n, err := Start(ctx, o)
 	if err != nil && ctx.Err() != nil {
 		return 0 // told to stop before it had begun

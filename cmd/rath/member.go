@@ -117,6 +117,7 @@ func (a *app) member(ctx context.Context) error {
 		close(gone)
 		cancel()
 	}()
+	node.TuneMemory(a.getenv)
 	n, err := node.Start(starting, o)
 	if err != nil {
 		return err

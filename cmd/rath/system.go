@@ -240,6 +240,7 @@ func (a *app) host(ctx context.Context, o *node.Options) (*system, error) {
 		return nil, err
 	}
 	o.Workflows = append(o.Workflows, demo.FleetRegistration(filepath.Join(store, "demo")))
+	node.TuneMemory(a.getenv)
 	n, err := node.Start(ctx, o)
 	if err != nil {
 		return nil, err

@@ -253,9 +253,10 @@ func alone() {
 	os.Exit(0)
 }
 
-// growthNodeMain is the node's process: it starts a node over a store, says so, and
-// ends with its standard input. Each line of that is a file for a profile.
+// growthNodeMain is the node's process: it starts a node over a store as node.Main
+// does, says so, and ends with its standard input. Each line of that is a file for a profile.
 func growthNodeMain(store string) error {
+	node.TuneMemory(os.Getenv)
 	n, err := node.Start(context.Background(), &node.Options{
 		Store: store, Port: -1, Models: turnModel{}, Slots: 128,
 		Workflows: append(speedWorkflows(), flow.Registration{Name: "turn", Revision: "1", New: func() flow.Workflow {

@@ -253,6 +253,9 @@ func alone() {
 	os.Exit(0)
 }
 
+// askGoroutines asks the node's process how many goroutines it has.
+const askGoroutines = "goroutines"
+
 // growthNodeMain is the node's process: it starts a node over a store as node.Main
 // does, says so, and ends with its standard input. Each line of that is a file for a profile.
 func growthNodeMain(store string) error {
@@ -270,10 +273,15 @@ func growthNodeMain(store string) error {
 		return err
 	}
 	fmt.Println("started")
-	for in := bufio.NewScanner(os.Stdin); in.Scan(); fmt.Println("written") {
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		if in.Text() == askGoroutines {
+			fmt.Println(runtime.NumGoroutine())
+			continue
+		}
 		if err := writeHeap(in.Text()); err != nil {
 			return errors.Join(err, n.Close())
 		}
+		fmt.Println("written")
 	}
 	return n.Close()
 }

@@ -10,10 +10,12 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"text/tabwriter"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/flow"
@@ -117,6 +119,49 @@ func speed(b *testing.B, workflow string, turnsOfRun int, bar speedBar) {
 	b.ReportMetric(s, "syncs/turn")
 	b.ReportMetric(c, "cpu-ms/turn")
 	b.ReportMetric(peak, "MiB-peak")
+}
+
+// BenchmarkResting says what a node with a server of its own does while nothing is to be
+// done: messages per second that anybody publishes, and goroutines; and how many
+// messages a run of one turn takes.
+func BenchmarkResting(b *testing.B) {
+	n := startGrowthNode(b, b.TempDir())
+	defer n.stop(b)
+	nc := dial(b, n.at.URL)
+	load(b, nc, "turn", newPrefix(), speedAtOnce, speedAtOnce)
+	op, err := nats.Connect(n.at.URL, nats.UserInfo(n.at.OperatorUser, n.at.OperatorPassword))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer op.Close()
+	var seen atomic.Int64
+	if _, err := op.Subscribe(">", func(*nats.Msg) { seen.Add(1) }); err != nil {
+		b.Fatal(err)
+	}
+	const rest, runs = 20 * time.Second, 500
+	for b.Loop() {
+		time.Sleep(rest) // ended sessions are stored
+		before := seen.Load()
+		time.Sleep(rest)
+		idle := float64(seen.Load()-before) / rest.Seconds()
+		before = seen.Load()
+		began := time.Now()
+		load(b, nc, "turn", newPrefix(), runs, 16)
+		took := time.Since(began)
+		time.Sleep(time.Second)
+		b.ReportMetric(idle, "messages/s-idle")
+		b.ReportMetric((float64(seen.Load()-before)-idle*(took.Seconds()+1))/runs, "messages/run")
+	}
+	if _, err := fmt.Fprintln(n.in, askGoroutines); err != nil {
+		b.Fatal(err)
+	}
+	n.answered(b)
+	goroutines, err := strconv.Atoi(n.out.Text())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(goroutines), "goroutines")
+	b.ReportMetric(float64(len(streamsOf(b, n))), "streams")
 }
 
 // bareTurns returns the turns per second of a program that makes two writes a turn,

@@ -2,6 +2,7 @@ package natsserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -125,6 +126,9 @@ func writeError(srv *server.Server) string {
 // themselves.
 func (k *keeper) again(ctx context.Context) {
 	err := probeWritable(k.s.dir)
+	if err != nil && k.s.gate != nil && !errors.Is(err, ErrStoreFull) {
+		k.s.gate.broken(err) // what it did not store it may not find either
+	}
 	if err == nil {
 		old := k.s.srv.Load()
 		old.Shutdown()

@@ -71,10 +71,25 @@ func (g *gate) round() {
 	err := g.sync()
 	g.mu.Lock()
 	g.running, g.ended = false, n
-	if err != nil && g.err == nil {
+	if err != nil {
+		g.fail(err)
+	}
+	g.changed.Broadcast()
+}
+
+// fail lets nothing pass any more; mu is held.
+func (g *gate) fail(err error) {
+	if g.err == nil {
 		g.err = fmt.Errorf("%w: %w: nothing more is acknowledged; see to the disk, and start the process again, which goes on with what the disk holds", ErrSync, err)
 		close(g.failed)
 	}
+}
+
+// broken lets nothing pass any more, because the disk takes no writes and is not full.
+func (g *gate) broken(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.fail(err)
 	g.changed.Broadcast()
 }
 

@@ -207,8 +207,8 @@ const (
 
 // taskWaits reports whether a task of this id, for which there was no entry among
 // the aliases, waits in the stream of tasks. A node that is given a task makes the
-// entry before all else, so it is looked for only among those that no node was
-// given: run.ErrBusy if they are many. The caller reads the entry again if none
+// entry before all else, so it is looked for among those that no node was given,
+// run.ErrBusy if they are many, and then among those under way. The caller reads the entry again if none
 // waits: a node that was given the task meanwhile has made it by then, but for one
 // of the tasks for which no stream has room. While there may be such, the answer is
 // run.ErrBusy, too.
@@ -230,6 +230,26 @@ func (c *Conn) taskWaits(ctx context.Context, tenant session.Tenant, id run.ID) 
 		case errors.Is(err, errNoMessage) && c.rooms.mayRefuse():
 			return false, fmt.Errorf("run %s: %w: no log holds it, and its task may be one of those that wait for room in a stream; try again later", id, run.ErrBusy)
 		case errors.Is(err, errNoMessage):
+			return c.taskGiven(ctx, tenant, id, info)
+		case err != nil:
+			return false, err
+		case idOf(m.Data) == id:
+			return true, nil
+		}
+		from = m.Seq + 1
+	}
+	return false, fmt.Errorf("run %s: %w: no log holds it, and its task may be one of the many that no node has taken; try again later", id, run.ErrBusy)
+}
+
+// taskGiven is taskWaits for the tasks that nodes were given and have not taken: one
+// may come again because its node could not make the entry yet. If they are many, the
+// entry is waited for instead.
+func (c *Conn) taskGiven(ctx context.Context, tenant session.Tenant, id run.ID, info *jetstream.ConsumerInfo) (bool, error) {
+	from := info.AckFloor.Stream + 1
+	for range lookAt {
+		m, err := c.leaderNext(ctx, StreamTasks, prefixTask+string(tenant)+".>", from)
+		switch {
+		case errors.Is(err, errNoMessage) || err == nil && m.Seq > info.Delivered.Stream:
 			pause(ctx, aliasSoon)
 			return false, ctx.Err()
 		case err != nil:
@@ -239,7 +259,8 @@ func (c *Conn) taskWaits(ctx context.Context, tenant session.Tenant, id run.ID) 
 		}
 		from = m.Seq + 1
 	}
-	return false, fmt.Errorf("run %s: %w: no log holds it, and its task may be one of the many that no node has taken; try again later", id, run.ErrBusy)
+	pause(ctx, aliasSoon)
+	return false, ctx.Err()
 }
 
 const (

@@ -63,6 +63,42 @@ func TestControlNotBegun(t *testing.T) {
 	})
 }
 
+// TestControlOfATaskOnItsWay asks for something that needs a run in a log, while a node
+// that was given its task has not come to make its entry: the id is not unknown.
+func TestControlOfATaskOnItsWay(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Conn, _ *wire) {
+		s, err := c.ServeControl(t.Context(), func(_ context.Context, s run.Signal) error {
+			return fmt.Errorf("run %s: %w", s.Run, run.ErrUnknownRun)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.nc.Request("rath.task.default.agent", []byte(`{"id":"given"}`), time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		var e election
+		consumer, err := c.openQueue(t.Context(), &e, tasksQueue())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m, err := consumer.Next(); err != nil || string(m.Data()) != `{"id":"given"}` {
+			t.Fatalf("%v, %v", m, err)
+		}
+		for id, want := range map[run.ID]run.Code{"given": run.CodeState, "nobody": run.CodeUnknownRun} {
+			m, err := c.nc.Request(messages.ControlSubject("default", id, messages.VerbMessage), []byte(`{"text":"hello"}`), time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a, err := messages.DecodeAnswer(m.Data); err != nil || a.Error == nil || a.Error.Code != want {
+				t.Errorf("a message to %s: %s, %v; want code %q", id, m.Data, err, want)
+			}
+		}
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestCancelMeanwhile cancels a run whose task is on its way to a log. Whoever
 // brings it there reads the note and ends the run, perhaps before the cancel is
 // tried there again: it was done, whether it came with an id or not.

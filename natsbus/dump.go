@@ -163,12 +163,30 @@ func (c *Conn) dumpStream(ctx context.Context, stream string, events bool, fn fu
 	if s.CachedInfo().Config.Retention == jetstream.WorkQueuePolicy {
 		return c.dumpQueue(ctx, stream, state.LastSeq, fn)
 	}
+	from := state.FirstSeq
+	for try := 1; ; try++ {
+		err := c.dumpFrom(ctx, stream, events, state, &from, fn)
+		if !errors.Is(err, errQuiet) || try == dumpTries {
+			return err
+		}
+	}
+}
+
+// errQuiet is returned for a stream that does not give what it says that it holds, as a
+// server may whose copy is behind: another one is asked then, with some luck.
+var errQuiet = errors.New("the stream is quiet")
+
+// dumpTries is how often a stream is read on that was quiet.
+const dumpTries = 4
+
+// dumpFrom yields what a stream holds from a sequence on, which it moves.
+func (c *Conn) dumpFrom(ctx context.Context, stream string, events bool, state jetstream.StreamState, from *uint64, fn func(Stored) error) error {
 	in := make(chan followed, followAhead)
-	err = following(ctx, func(ctx context.Context) error {
+	err := following(ctx, func(ctx context.Context) error {
 		if state.Msgs == 0 {
 			return nil
 		}
-		return c.follow(ctx, stream, ">", state.FirstSeq, in)
+		return c.follow(ctx, stream, ">", *from, in)
 	}, func(ctx context.Context) error {
 		for last := state.Msgs == 0; !last; {
 			timer := time.NewTimer(dumpQuiet)
@@ -182,8 +200,9 @@ func (c *Conn) dumpStream(ctx context.Context, stream string, events bool, fn fu
 				if err := c.dumpMessage(ctx, stream, events, m.stored, fn); err != nil {
 					return err
 				}
+				*from = m.Seq + 1
 			case <-timer.C:
-				return fmt.Errorf("natsbus: dump stream %s: no message for %v, and %d is its last", stream, dumpQuiet, state.LastSeq)
+				return fmt.Errorf("natsbus: dump stream %s: no message for %v, and %d is its last: %w", stream, dumpQuiet, state.LastSeq, errQuiet)
 			case <-ctx.Done():
 				timer.Stop()
 				return ctx.Err()

@@ -79,7 +79,7 @@ func (p *lineageRelay) publish(ctx context.Context, records []lineage.Record) er
 			if !at.covers(r.Record) {
 				break
 			}
-			// Live only: whoever is not there reads LINEAGE.
+			// Live only: a client that was not there asks for what LINEAGE holds.
 			_ = p.c.nc.Publish(r.TailSubject(), r.data)
 			if r.Run != "" {
 				_ = p.c.nc.Publish(messages.RunSubject(r.Tenant, r.Run, messages.OnEvent), r.data)

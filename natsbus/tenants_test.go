@@ -184,7 +184,7 @@ func results(t *testing.T, n *node, tenant session.Tenant) int {
 	return len(info.State.Subjects)
 }
 
-// TestSlotIsGrantedOnce has a relay say anew what waits while a slot is kept for it:
+// TestSlotIsGrantedOnce has a relay say once more what waits while a slot is kept for it:
 // that is no answer, and no relay is granted the slot a second time. One that gives
 // it back is granted it again.
 func TestSlotIsGrantedOnce(t *testing.T) {

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/natsbus"
@@ -173,18 +172,7 @@ func bareTurns(b *testing.B, n int) float64 {
 	defer srv.WaitForShutdown()
 	defer srv.Shutdown()
 	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		b.Fatal(err)
-	}
-	for p := range natsbus.DefaultPartitions {
-		_, err := js.CreateStream(b.Context(), jetstream.StreamConfig{
-			Name: fmt.Sprint("EV_", p), Subjects: []string{fmt.Sprintf("ev.%d.>", p)}, Storage: jetstream.FileStorage, Discard: jetstream.DiscardNew,
-		})
-		if err != nil {
-			b.Fatal(err)
-		}
-	}
+	js := bareStreams(b, nc)
 	payload := []byte(words(stepPayload))
 	next := make(chan int)
 	var wg sync.WaitGroup

@@ -291,15 +291,9 @@ func unchangedServer(b *testing.B) (*server.Server, *nats.Conn) {
 	return srv, nc
 }
 
-// bare publishes the same bytes with the same compare-and-set to as many
-// streams of a server with the same settings, inFlight sessions at a time, and
-// returns how long it took and how long each publish took.
-func bare(b *testing.B, sessions [][][]byte, inFlight int) (time.Duration, []time.Duration) {
+// bareStreams makes as many streams as a node has event streams.
+func bareStreams(b *testing.B, nc *nats.Conn) jetstream.JetStream {
 	b.Helper()
-	srv, nc := unchangedServer(b)
-	defer srv.WaitForShutdown()
-	defer srv.Shutdown()
-	defer nc.Close()
 	js, err := jetstream.New(nc)
 	if err != nil {
 		b.Fatal(err)
@@ -313,6 +307,19 @@ func bare(b *testing.B, sessions [][][]byte, inFlight int) (time.Duration, []tim
 			b.Fatal(err)
 		}
 	}
+	return js
+}
+
+// bare publishes the same bytes with the same compare-and-set to as many
+// streams of a server with the same settings, inFlight sessions at a time, and
+// returns how long it took and how long each publish took.
+func bare(b *testing.B, sessions [][][]byte, inFlight int) (time.Duration, []time.Duration) {
+	b.Helper()
+	srv, nc := unchangedServer(b)
+	defer srv.WaitForShutdown()
+	defer srv.Shutdown()
+	defer nc.Close()
+	js := bareStreams(b, nc)
 	next := make(chan int)
 	times := make([][]time.Duration, len(sessions))
 	var wg sync.WaitGroup

@@ -165,7 +165,7 @@ func TestFileMissing(t *testing.T) {
 	}
 }
 
-// TestKnownRelease fails with a nats-server whose files nobody has looked at: read how
+// TestKnownRelease fails with a nats-server whose files have not been looked at: read how
 // it stores (msgs, obs, meta.inf, what it renames), run the power cuts in e2e, and then
 // name it.
 func TestKnownRelease(t *testing.T) {

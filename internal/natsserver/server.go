@@ -95,7 +95,7 @@ type Options struct {
 	// that met a write error as it is; one of a cluster is for its operator to
 	// restart.
 	Space func(dir string) (Space, error) `json:"-"`
-	// SyncFile is how a file, or a directory, is synced in rounds, whatever the file
+	// SyncFile is how a file, or a directory, is synced in rounds, on any file
 	// system; nil asks the kernel. It is for tests, which learn so what a power cut
 	// would leave.
 	SyncFile func(path string) error `json:"-"`

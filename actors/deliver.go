@@ -46,7 +46,7 @@ func (s *System) Accept(ctx context.Context, t run.Task) (Answer, error) {
 	if err := s.elsewhereOffered(ctx, t); err != nil {
 		return "", err
 	}
-	if t.Branch != nil && !t.Resume {
+	if (t.Branch != nil || t.Unborn) && !t.Resume {
 		if err := s.presume(ctx, t.Session); err != nil {
 			return "", err
 		}
@@ -54,10 +54,10 @@ func (s *System) Accept(ctx context.Context, t run.Task) (Answer, error) {
 	return s.settle(ctx, t.Session, run.Work{Task: &t}, func() (Answer, error) { return s.begin(ctx, t, nil) })
 }
 
-// presume activates the session of a branch that is offered for the first time
-// as one that is not born yet, which it nearly always is: then nothing has to be
-// read. If it is, the claim meets a conflict and is decided again, by what the
-// log says.
+// presume activates the session of a branch that is offered for the first time, or one
+// that was named for a task a moment ago, as not born yet, which it nearly always is:
+// then nothing has to be read. Otherwise the claim meets a conflict and is decided
+// again, by what the log says.
 func (s *System) presume(ctx context.Context, k session.Key) error {
 	if box := s.held.get(k); box != nil && !box.isClosed() {
 		return nil // what is known is better
@@ -125,6 +125,11 @@ func (s *System) Enqueue(ctx context.Context, t run.Task, cancel *run.CancelRequ
 	}
 	if s.o.Runtime == nil {
 		return fmt.Errorf("actors: this process takes no tasks: %w", run.ErrNotSupported)
+	}
+	if t.Unborn {
+		if err := s.presume(ctx, t.Session); err != nil {
+			return err
+		}
 	}
 	_, err := s.settle(ctx, t.Session, run.Work{Task: &t}, func() (Answer, error) { return Queued, s.o.Runtime.Enqueue(ctx, t, cancel) })
 	return err

@@ -20,7 +20,7 @@ const dispatchTimeout = 10 * time.Second
 // session. NotMine: this node does not offer the workflow, or not in the
 // revision that the run needs. run.ErrBusy: no slot is free. run.ErrShutdown:
 // the System drains. After any other error the run may be claimed here all the
-// same; dispatching it again is harmless.
+// same, or be claimed soon; dispatching it again is harmless.
 func (s *System) Dispatched(ctx context.Context, t run.Task) (Answer, error) {
 	if err := t.Valid(); err != nil {
 		return "", fmt.Errorf("%w: %w", run.ErrMalformed, err)
@@ -60,6 +60,8 @@ func (s *System) Dispatched(ctx context.Context, t run.Task) (Answer, error) {
 		return Committed, nil
 	case errors.Is(err, run.ErrNotSupported):
 		return NotMine, nil
+	case errors.Is(err, errDoubt): // no relay dispatches it if it is
+		s.work.run(func() { s.takeUp(t) })
 	}
 	return a, err
 }

@@ -106,6 +106,45 @@ func TestDispatchedButNotClaimed(t *testing.T) {
 	})
 }
 
+// TestDispatchedRunGoesOn: a dispatched run whose claim is in the log goes on here
+// after either failure, without being dispatched again: as long as this incarnation
+// lives no relay does that.
+func TestDispatchedRunGoesOn(t *testing.T) {
+	away := fmt.Errorf("a test: %w", session.ErrUnavailable)
+	for name, fail := range map[string]func(log *faults, claim, step int){
+		"the log is away for a step": func(log *faults, _, step int) {
+			log.append = func(n int, _ session.Commit) error {
+				if n == step {
+					return away
+				}
+				return nil
+			}
+		},
+		"the claim is stored, and its answer is lost": func(log *faults, claim, _ int) {
+			log.after = func(n int, _ session.Commit) error {
+				if n == claim {
+					return away
+				}
+				return nil
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log, w := &faults{}, &work{}
+				sys := host(t, log, w, actors.Options{Slots: 1})
+				r1 := queued(t, log, "r1")
+				log.set(func() { fail(log, log.appends+1, log.appends+2) })
+				a, err := sys.Dispatched(t.Context(), r1)
+				time.Sleep(time.Minute)
+				if r := state(t, log, r1.Session, "r1"); r.State != run.Succeeded || sys.Free() != 1 {
+					t.Errorf("answered %q, %v; the run is %s at attempt %d, %d slots are free", a, err, r.State, r.Attempt, sys.Free())
+				}
+			})
+		})
+	}
+}
+
 // TestDispatchedTakesTheSlotItWasSentTo: a run that waits in a log is executed where
 // a relay sent it, also if another node wrote the log. The slots of that one are no
 // concern of this dispatch.

@@ -126,7 +126,7 @@ func (s *System) end() {
 func (x *executions) wait(ctx context.Context) error {
 	for {
 		x.mu.Lock()
-		n, changed := len(x.running)+len(x.lingering)+len(x.starting), x.ended
+		n, changed := len(x.running)+len(x.starting), x.ended
 		x.mu.Unlock()
 		if n == 0 {
 			return nil
@@ -146,9 +146,6 @@ func (x *executions) names() []string {
 	var names []string
 	for k := range x.running {
 		names = append(names, string(k.id))
-	}
-	for s := range x.lingering {
-		names = append(names, string(s.key.id))
 	}
 	for k := range x.starting {
 		names = append(names, string(k.id))

@@ -15,8 +15,6 @@ const (
 	askCommit
 	askApply
 	askHolder // who wrote last, and does anything run there
-	askLinger // may the run go on where it waits
-	askOpen   // a commit that settles what an append may have left behind
 )
 
 // request is one question to a session actor and its answer. The actor fills
@@ -34,7 +32,6 @@ type request struct {
 	claim  run.Claim
 	batch  run.Batch
 	signal run.Signal
-	seat   *seat // of the execution that lingers
 
 	granted *run.Granted
 	ack     run.Ack

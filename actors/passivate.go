@@ -43,7 +43,7 @@ func (a *sessionActor) passivate() {
 	}
 	quiet, stays := time.Since(a.used), a.sys.idleFor()
 	switch {
-	case a.phase != idle || a.keeping || a.lingers != nil || a.executing():
+	case a.phase != idle || a.keeping || a.executing():
 		a.timer.Reset(stays)
 	case quiet < stays:
 		a.timer.Reset(stays - quiet)
@@ -62,7 +62,6 @@ func (a *sessionActor) executing() bool {
 // leave stores a snapshot of what the next activation would have to read, and
 // stops the actor if nothing came in meanwhile.
 func (a *sessionActor) leave() {
-	a.dismiss()
 	timeout := a.sys.o.AppendTimeout
 	if a.stop {
 		timeout = min(timeout, LastSave)

@@ -30,6 +30,9 @@ const (
 // activation ended: it goes to the next one.
 var errAgain = errors.New("actors: the activation ended before the request was decided")
 
+// errDoubt marks an answer that an append left in doubt: the log may hold it or not.
+var errDoubt = errors.New("actors: the commit may be in the log or not")
+
 // sessionActor is the one writer of a session in this process. It owns a
 // run.Writer and drives it: requests are decided together, their commit is
 // appended in a goroutine of its own, and only when the log acknowledged it
@@ -54,7 +57,6 @@ type sessionActor struct {
 
 	batch   []*request // decided, not answered
 	current *request   // being decided
-	lingers *request   // of the run that waits, if it lingers; not in batch
 	fresh   uint64     // tick up to which w is known to be all there is; zero: presumed
 	pending uint64     // what fresh becomes if the log agrees
 	done    outcome    // of the one operation under way; reused
@@ -105,10 +107,6 @@ func (a *sessionActor) Receive(c actor.Context) {
 		a.settle(m)
 	case *lookIdle:
 		a.passivate()
-	case *dismiss:
-		if a.lingers == m.r {
-			a.dismiss()
-		}
 	case *kept:
 		a.kept(m.err)
 	case *quit:
@@ -249,11 +247,6 @@ func (a *sessionActor) decide() bool {
 			r.reply(err)
 			continue
 		}
-		if r.ask == askLinger {
-			a.linger(r)
-			a.current = nil
-			continue
-		}
 		a.put(r, now)
 		a.batch, a.current = append(a.batch, r), nil
 		room -= r.size
@@ -280,11 +273,6 @@ func (a *sessionActor) put(r *request, now time.Time) {
 		r.ack, r.err = a.w.Commit(r.batch, now)
 	case askApply:
 		r.err = a.w.Signal(r.signal, now)
-		a.goOn(r.signal, now)
-	case askOpen:
-		if !a.sys.other(a.w.Book().Incarnation) { // whose commit settles it
-			r.err = a.w.Open(now)
-		}
 	case askHolder:
 		b := a.w.Book()
 		r.holder = holder{incarnation: b.Incarnation, here: a.w.Epoch() != 0, busy: b.Active != "" || len(b.Queue) > 0, active: b.Active}
@@ -319,7 +307,7 @@ func (a *sessionActor) committed(o *outcome) {
 			continue
 		}
 		switch r.ask {
-		case askClaim, askLinger:
+		case askClaim:
 			r.granted.Finish(o.at, o.commit.Events)
 			if rec := a.w.Book().Run(r.granted.Record.ID); rec != nil && !rec.Base.Unborn() {
 				// The writer marked it with the commit that made it, which is
@@ -413,6 +401,8 @@ func (a *sessionActor) appendFailed(err error) {
 		a.end(err, errAgain)
 	case errors.Is(err, session.ErrConflict):
 		a.end(err, err)
+	case errors.Is(err, session.ErrUnavailable):
+		a.end(fmt.Errorf("%w: %w", errDoubt, err), errAgain)
 	default:
 		a.end(unavailable(err), errAgain)
 	}
@@ -453,7 +443,6 @@ func (a *sessionActor) refuse(rest []*request, err error) {
 
 // finish stops the actor; its mailbox is closed.
 func (a *sessionActor) finish() {
-	a.dismiss()
 	a.phase = ended
 	a.w = nil
 	if a.timer != nil {

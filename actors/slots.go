@@ -17,16 +17,13 @@ type executions struct {
 	refuse   bool
 	starting map[runKey]int // tasks on their way to a claim
 	running  map[runKey]*seat
-	// lingering are those that wait without a slot, see linger. They do not count
-	// as running: their runs may be claimed, here and elsewhere.
-	lingering map[*seat]struct{}
+	again    map[runKey]bool // runs that are to be taken up
 }
 
 // seat is the place of one execution.
 type seat struct {
 	key     runKey
-	release func() // gives its slot back; nil while it has none
-	doubt   bool   // nobody knows whether the run was claimed for it
+	release func() // gives its slot back
 }
 
 type runKey struct {
@@ -39,7 +36,7 @@ func keyOf(t run.Task) runKey { return runKey{t.Session.Tenant, t.ID} }
 func (x *executions) init(slots int) {
 	x.slots, x.freed = make(chan struct{}, slots), make(chan struct{}, 1)
 	x.ended = make(chan struct{})
-	x.starting, x.running, x.lingering = map[runKey]int{}, map[runKey]*seat{}, map[*seat]struct{}{}
+	x.starting, x.running, x.again = map[runKey]int{}, map[runKey]*seat{}, map[runKey]bool{}
 }
 
 // enter notes a task that is about to be claimed, unless the system drains.
@@ -81,52 +78,27 @@ func (x *executions) start(k runKey, release func()) *seat {
 func (x *executions) end(s *seat) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	s.free()
-	delete(x.lingering, s)
+	s.release()
 	if x.running[s.key] == s {
 		delete(x.running, s.key)
 	}
 	x.signal()
 }
 
-// linger lets an execution whose run waits give its slot back and stay, unless
-// the system drains or as many linger as there are slots; it returns nil then.
-func (x *executions) linger(k runKey) *seat {
+// takeUp notes that a run is to be taken up; it returns false if it is already.
+func (x *executions) takeUp(k runKey) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	s := x.running[k]
-	if s == nil || x.refuse || len(x.lingering) >= cap(x.slots) {
-		return nil
-	}
-	s.free()
-	delete(x.running, k)
-	x.lingering[s] = struct{}{}
-	return s
+	first := !x.again[k]
+	x.again[k] = true
+	return first
 }
 
-// resume gives an execution that lingers a slot, if one is free.
-func (x *executions) resume(s *seat) bool {
+// takenUp takes back what takeUp noted.
+func (x *executions) takenUp(k runKey) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.refuse {
-		return false
-	}
-	release, ok := x.now()
-	if !ok {
-		return false
-	}
-	s.release = release
-	delete(x.lingering, s)
-	x.running[s.key] = s
-	return true
-}
-
-// free gives the slot back. The lock of the executions is held.
-func (s *seat) free() {
-	if s.release != nil {
-		s.release()
-		s.release = nil
-	}
+	delete(x.again, k)
 }
 
 func (x *executions) signal() {

@@ -49,7 +49,6 @@ const (
 	DefaultDrain         = 20 * time.Second
 	DefaultSilence       = 3 * time.Second
 	DefaultSnapshotEvery = 256
-	DefaultLinger        = 2 * time.Second
 )
 
 // Options say what a System works with. Log is required.
@@ -81,11 +80,6 @@ type Options struct {
 	Workflows *flow.Registry
 	// Slots bounds the runs that execute at once; 0 is DefaultSlots.
 	Slots int
-	// Linger is how long a run stays in memory where it waits, without a slot, so
-	// that it goes on at once if what it waits for comes meanwhile and a slot is
-	// free; as many do as there are Slots. 0 is DefaultLinger; negative is not at
-	// all.
-	Linger time.Duration
 	// Drain is how long Run lets runs go on once its context ended, before it
 	// cuts them off; 0 is DefaultDrain.
 	Drain time.Duration
@@ -135,7 +129,6 @@ func (o *Options) defaults() {
 	orElse(&o.BatchMax, DefaultBatchMax)
 	orElse(&o.AppendTimeout, DefaultAppendTimeout)
 	orElse(&o.Slots, DefaultSlots)
-	orElse(&o.Linger, DefaultLinger)
 	orElse(&o.Drain, DefaultDrain)
 	orElse(&o.Silence, DefaultSilence)
 	orElse(&o.SnapshotEvery, DefaultSnapshotEvery)

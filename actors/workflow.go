@@ -204,9 +204,7 @@ func (w *workflowActor) ended(m *forwarded) {
 		return
 	}
 	l.Warn("execution stopped before its run's end", "err", m.err)
-	t := w.task
-	t.Resume = true
-	w.sys.work.run(func() { w.sys.takeUp(t, w.seat.doubt) })
+	w.sys.work.run(func() { w.sys.takeUp(w.task) })
 }
 
 const (
@@ -216,27 +214,19 @@ const (
 	takeUpMost  = 10 * time.Second
 )
 
-// takeUp offers a run to this System until a log says how it stands or a drain
-// begins. No relay offers it as long as this incarnation lives, so a refusal ends
-// nothing: what causes it, such as a log that is away or full, or another node
-// that offers the run's revision, may last for hours. If it is in doubt
-// whether the run was claimed where it lingered, that is settled first.
-func (s *System) takeUp(t run.Task, doubt bool) {
-	pause := takeUpPause
-	for ; ; pause = min(2*pause, takeUpMost) {
+// takeUp offers a run to this System that it has claimed, or may have, until a log
+// says how it stands or a drain begins. No relay offers it as long as this
+// incarnation lives, so a refusal ends nothing: what causes it, such as a log that is away or full, or another node
+// that offers the run's revision, may last for hours.
+func (s *System) takeUp(t run.Task) {
+	t.Resume, t.Seen = true, nil // the log has moved on since a relay saw the run
+	for pause := takeUpPause; s.executions.takeUp(keyOf(t)); pause = min(2*pause, takeUpMost) {
 		select {
 		case <-time.After(pause):
 		case <-s.drain.begun:
-			return
 		}
-		var err error
-		if doubt {
-			err = s.open(context.Background(), t.Session)
-		}
-		if err == nil {
-			doubt = false
-			_, err = s.Accept(context.Background(), t)
-		}
+		s.executions.takenUp(keyOf(t)) // it may end here again before Accept returns
+		_, err := s.Accept(context.Background(), t)
 		if err == nil || errors.Is(err, run.ErrShutdown) || errors.Is(err, run.ErrUnknownRun) {
 			return
 		}

@@ -229,7 +229,7 @@ func (ex *Execution) wait(ctx context.Context, ws []run.Wait, timeout time.Durat
 		return nil, err
 	}
 	if ack.State == run.Waiting {
-		return ex.linger(fmt.Errorf("%w: it waits for %s at step %s", run.ErrSuspended, ws[0].Kind, ws[0].Path))
+		return nil, ex.failed(fmt.Errorf("%w: it waits for %s at step %s", run.ErrSuspended, ws[0].Kind, ws[0].Path))
 	}
 	ex.receive(ack.Inbox...)
 	return ack.Inbox, nil

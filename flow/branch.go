@@ -130,9 +130,13 @@ func answered(d run.Done) bool {
 func (ex *Execution) giveUp(ctx context.Context) (run.State, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
-	err := ex.rt.Store.Apply(ctx, run.Signal{To: ex.home, Run: ex.id, Close: &run.Disposal{
-		Session: ex.home.ID, State: session.ClosedCancelled, Reason: ex.gone,
-	}})
+	// The run that opened the branch may have taken the end of a later attempt: its log
+	// says how the session closes, or that this is not decided yet.
+	parent := ex.task.Branch.Parent()
+	d, err := ex.rt.Values.Disposition(ctx, session.Key{Tenant: ex.home.Tenant, ID: parent.Session}, parent.Run, ex.home.ID)
+	if err == nil {
+		err = ex.rt.Store.Apply(ctx, run.Signal{To: ex.home, Run: ex.id, Close: &d})
+	}
 	if err != nil && !errors.Is(err, run.ErrState) {
 		return run.Running, err
 	}

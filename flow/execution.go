@@ -88,8 +88,7 @@ func (ex *Execution) State() run.State { ex.mu.Lock(); defer ex.mu.Unlock(); ret
 func (ex *Execution) Run() run.ID { return ex.id }
 
 // Attempt returns which attempt of the run this is, counted from one.
-// It grows by one each time that the run goes on where it lingered.
-func (ex *Execution) Attempt() uint64 { ex.mu.Lock(); defer ex.mu.Unlock(); return ex.attempt }
+func (ex *Execution) Attempt() uint64 { return ex.attempt }
 
 // Result returns the session that the run ended with. It is there once Forward
 // has returned, and not to be asked for before.

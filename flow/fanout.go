@@ -278,8 +278,7 @@ func (f *fan) open(st *step, o *FanOutOptions) error {
 	if _, err := st.commitBeside(run.Done{Value: value, Summary: "opens " + count(len(f.bs), "branch")}, opened, waiting); err != nil {
 		return err
 	}
-	_, err = ex.linger(fmt.Errorf("%w: %s run", run.ErrSuspended, count(len(f.bs), "branch")))
-	return err
+	return ex.failed(fmt.Errorf("%w: %s run", run.ErrSuspended, count(len(f.bs), "branch")))
 }
 
 // ancestors are the runs around the branches that this run opens.

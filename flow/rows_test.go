@@ -3,6 +3,7 @@ package flow_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/rathcluster/rath/flow"
@@ -106,9 +107,13 @@ func TestRunGoesOnWithEdits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Each branch replays the workflow of the run on a goroutine of its own.
+	var mu sync.Mutex
 	var seen []int
 	s, err = rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		mu.Lock()
 		seen = append(seen, s.Len())
+		mu.Unlock()
 		j, err := flow.FanOut(ctx, s, flow.Repeat(2, say("x")), nil)
 		if err != nil {
 			return s, err

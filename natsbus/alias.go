@@ -62,27 +62,39 @@ func readAlias[T any](ctx context.Context, c *Conn, subject string) (v T, revisi
 	return v, m.Seq, nil
 }
 
-// createAlias stores an entry unless there is one, and returns the one that
-// is there then; created also if an earlier attempt of the caller stored it.
-func createAlias[T any](ctx context.Context, c *Conn, subject string, v T) (have T, revision uint64, created bool, err error) {
-	return putAlias(ctx, c, subject, 0, v)
+// createAlias stores an entry unless there is one, and returns the one that is there
+// then; fresh only if there was none before.
+func createAlias[T any](ctx context.Context, c *Conn, subject string, v T) (have T, revision uint64, fresh bool, err error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return v, 0, false, fmt.Errorf("natsbus: create %s: %w", subject, err)
+	}
+	return aliasAfter[T](ctx, c, subject, 0, data)
 }
 
-// putAlias stores an entry over the one of a revision, zero for none.
+// putAlias stores an entry over the one of a revision, zero for none. It is stored also
+// if an earlier attempt of the caller did that.
 func putAlias[T any](ctx context.Context, c *Conn, subject string, last uint64, v T) (have T, revision uint64, stored bool, err error) {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return v, 0, false, fmt.Errorf("natsbus: create %s: %w", subject, err)
 	}
-	m, err := c.putAfter(ctx, "KV_"+BucketAlias, subject, last, release.Extend(data))
+	if have, revision, _, err = aliasAfter[T](ctx, c, subject, last, data); err != nil {
+		return v, 0, false, err
+	}
+	now, err := json.Marshal(have)
+	return have, revision, err == nil && bytes.Equal(now, data), err
+}
+
+func aliasAfter[T any](ctx context.Context, c *Conn, subject string, last uint64, data []byte) (have T, revision uint64, mine bool, err error) {
+	m, mine, err := c.putAfter(ctx, "KV_"+BucketAlias, subject, last, release.Extend(data))
 	if err == nil {
 		err = json.Unmarshal(m.Data, &have)
 	}
 	if err != nil {
-		return v, 0, false, fmt.Errorf("natsbus: create %s: %w", subject, err)
+		return have, 0, false, fmt.Errorf("natsbus: create %s: %w", subject, err)
 	}
-	now, err := json.Marshal(have)
-	return have, m.Seq, err == nil && bytes.Equal(now, data), err
+	return have, m.Seq, mine, nil
 }
 
 // Minter places the sessions that tasks of this connection make.

@@ -75,12 +75,24 @@ type getReply struct {
 	} `json:"message"`
 }
 
-// leaderGet asks the stream's leader for one message.
+// leaderGet asks the stream's leader for one message. Where that is the only replica it
+// answers a direct read as well, without the events that servers tell of each request
+// to a leader.
 func (c *Conn) leaderGet(ctx context.Context, stream string, req getRequest) (stored, error) {
 	body, err := json.Marshal(req)
 	if err != nil {
 		return stored{}, err
 	}
+	if c.o.Alone {
+		subject, body := apiDirectGet+stream, body
+		if req.LastBySubject != "" {
+			subject, body = subject+"."+req.LastBySubject, nil
+		}
+		m, err := c.directOne(ctx, stream, subject, body)
+		if err == nil || errors.Is(err, errNoMessage) {
+			return m, err
+		}
+	} // a stream may take no direct reads
 	m, err := c.request(ctx, &nats.Msg{Subject: apiMsgGet + stream, Data: body})
 	if err != nil {
 		return stored{}, fmt.Errorf("natsbus: read stream %s: %w", stream, err)

@@ -78,7 +78,7 @@ func (d *dispatcher) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	in := make(chan followed, followAhead)
+	in := make(chan stored, followAhead)
 	return following(ctx, func(ctx context.Context) error {
 		return d.c.follow(ctx, d.stream, ">", d.at.Token+1, in)
 	}, func(ctx context.Context) error { return d.pump(ctx, in, end, stop) })
@@ -91,7 +91,7 @@ func (d *dispatcher) options() *schedule.Options {
 // pump takes the commits. Up to end they are history: what is still to be done
 // because of it is done when all of it is known. It calls deaf when it answers no
 // question any more.
-func (d *dispatcher) pump(ctx context.Context, in <-chan followed, end uint64, deaf func()) error {
+func (d *dispatcher) pump(ctx context.Context, in <-chan stored, end uint64, deaf func()) error {
 	h := newChain(d.c, d.generation, d.partition)
 	d.back = make(chan outcome, outcomesAhead)
 	ctx, cancel := context.WithCancel(ctx)
@@ -102,19 +102,19 @@ func (d *dispatcher) pump(ctx context.Context, in <-chan followed, end uint64, d
 		deaf()
 		d.finish(ctx, saving, saves)
 	}()
-	wake := time.NewTimer(time.Hour)
+	wake := time.NewTimer(historyCheck)
 	defer wake.Stop()
-	begin := func() {
+	goOn := make(chan struct{}) // to gather the next pages
+	close(goOn)
+	history := true
+	var calls chan func() // answered once all is known
+	known := func() {
+		history, calls = false, d.call
 		d.s.Begin(time.Now())
 		d.c.rollCall()
 	}
-	goOn := make(chan struct{}) // to gather the next pages
-	close(goOn)
-	history := d.at.Token < end
-	var calls chan func() // answered once all is known
-	if !history {
-		begin()
-		calls = d.call
+	if d.at.Token >= end {
+		known()
 	}
 	for {
 		if !history {
@@ -137,9 +137,8 @@ func (d *dispatcher) pump(ctx context.Context, in <-chan followed, end uint64, d
 			if err := d.take(ctx, h, m); err != nil {
 				return err
 			}
-			if history && (m.Seq >= end || m.pending == 0) {
-				history, calls = false, d.call
-				begin()
+			if history && m.Seq >= end {
+				known()
 			}
 		case o := <-d.back:
 			d.s.Done(time.Now(), o.id, o.Outcome)
@@ -151,6 +150,15 @@ func (d *dispatcher) pump(ctx context.Context, in <-chan followed, end uint64, d
 		case do := <-calls:
 			do()
 		case <-wake.C:
+			if !history {
+				continue
+			}
+			// What is left of the history may have been purged.
+			if more, err := d.c.holds(ctx, d.stream, d.at.Token+1, end); err == nil && !more {
+				known()
+			} else {
+				wake.Reset(historyCheck)
+			}
 		case <-h.rest.C:
 			h.forget()
 		case <-d.recheck:
@@ -205,8 +213,8 @@ func (d *dispatcher) finish(ctx context.Context, saving bool, saves chan saved) 
 }
 
 // take folds a message of the event stream.
-func (d *dispatcher) take(ctx context.Context, h *chain, m followed) error {
-	e, ok, err := h.patientlyNext(ctx, m.stored)
+func (d *dispatcher) take(ctx context.Context, h *chain, m stored) error {
+	e, ok, err := h.patientlyNext(ctx, m)
 	if err != nil && !errors.Is(err, session.ErrTooOld) {
 		return err
 	}

@@ -163,48 +163,37 @@ func (c *Conn) dumpStream(ctx context.Context, stream string, events bool, fn fu
 	if s.CachedInfo().Config.Retention == jetstream.WorkQueuePolicy {
 		return c.dumpQueue(ctx, stream, state.LastSeq, fn)
 	}
-	from := state.FirstSeq
-	for try := 1; ; try++ {
-		err := c.dumpFrom(ctx, stream, events, state, &from, fn)
-		if !errors.Is(err, errQuiet) || try == dumpTries {
-			return err
-		}
+	if state.Msgs == 0 {
+		return fn(Stored{Stream: stream, Seq: state.LastSeq})
 	}
-}
-
-// errQuiet is returned for a stream that does not give what it says that it holds, as a
-// server may whose copy is behind: another one is asked then, with some luck.
-var errQuiet = errors.New("the stream is quiet")
-
-// dumpTries is how often a stream is read on that was quiet.
-const dumpTries = 4
-
-// dumpFrom yields what a stream holds from a sequence on, which it moves.
-func (c *Conn) dumpFrom(ctx context.Context, stream string, events bool, state jetstream.StreamState, from *uint64, fn func(Stored) error) error {
-	in := make(chan followed, followAhead)
-	err := following(ctx, func(ctx context.Context) error {
-		if state.Msgs == 0 {
-			return nil
-		}
-		return c.follow(ctx, stream, ">", *from, in)
+	in := make(chan stored, followAhead)
+	err = following(ctx, func(ctx context.Context) error {
+		return c.follow(ctx, stream, ">", state.FirstSeq, in)
 	}, func(ctx context.Context) error {
-		for last := state.Msgs == 0; !last; {
-			timer := time.NewTimer(dumpQuiet)
+		check := time.NewTimer(historyCheck)
+		defer check.Stop()
+		heard := time.Now()
+		for next := state.FirstSeq; next <= state.LastSeq; {
 			select {
 			case m := <-in:
-				timer.Stop()
-				if m.Seq > state.LastSeq {
-					return nil
+				if next = m.Seq + 1; m.Seq > state.LastSeq {
+					continue
 				}
-				last = m.Seq == state.LastSeq || m.pending == 0
-				if err := c.dumpMessage(ctx, stream, events, m.stored, fn); err != nil {
+				if err := c.dumpMessage(ctx, stream, events, m, fn); err != nil {
 					return err
 				}
-				*from = m.Seq + 1
-			case <-timer.C:
-				return fmt.Errorf("natsbus: dump stream %s: no message for %v, and %d is its last: %w", stream, dumpQuiet, state.LastSeq, errQuiet)
+				heard = time.Now()
+				check.Reset(historyCheck)
+			case <-check.C:
+				more, err := c.holds(ctx, stream, next, state.LastSeq)
+				if err != nil || !more {
+					return err
+				}
+				if time.Since(heard) > dumpQuiet {
+					return fmt.Errorf("natsbus: dump stream %s: no message for %v after %d, and the leader has more of them", stream, dumpQuiet, next-1)
+				}
+				check.Reset(historyCheck)
 			case <-ctx.Done():
-				timer.Stop()
 				return ctx.Err()
 			}
 		}

@@ -39,7 +39,7 @@ func (c *Conn) Stored(ctx context.Context, stream, filter string) iter.Seq2[[]by
 	return func(yield func([]byte, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		in := make(chan followed, followAhead)
+		in := make(chan stored, followAhead)
 		err := following(ctx, func(ctx context.Context) error {
 			return c.follow(ctx, stream, filter, 1, in)
 		}, func(ctx context.Context) error {

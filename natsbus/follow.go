@@ -13,17 +13,11 @@ import (
 // followAhead bounds the messages that are on their way to a follower.
 const followAhead = 128
 
-// followed is a message of a stream with the number of those behind it.
-type followed struct {
-	stored
-	pending uint64
-}
-
 // follow sends a stream's messages under a subject to out: those from a
 // sequence on, in order, each of them once, also over the loss of a connection
 // or of a server. It returns when ctx ends. What was removed from the stream is
 // not sent.
-func (c *Conn) follow(ctx context.Context, stream, filter string, from uint64, out chan<- followed) error {
+func (c *Conn) follow(ctx context.Context, stream, filter string, from uint64, out chan<- stored) error {
 	from = max(from, 1)
 	for wait := newBackoff(); ; {
 		next, err := c.followOnce(ctx, stream, filter, from, out)
@@ -51,6 +45,9 @@ const (
 	// reachFirst is how long a new consumer may take to answer before it is
 	// asked again, and after twice the time again.
 	reachFirst = 25 * time.Millisecond
+	// historyCheck is how often the leader is asked whether it has what is still
+	// missing of a history: its last messages may have been removed.
+	historyCheck = time.Second
 	// apiNext is where a consumer is asked for messages.
 	apiNext = "$JS.API.CONSUMER.MSG.NEXT."
 )
@@ -59,7 +56,7 @@ const (
 var errGap = errors.New("natsbus: messages were lost on the way")
 
 // followOnce follows with one consumer and returns the sequence to go on from.
-func (c *Conn) followOnce(ctx context.Context, stream, filter string, from uint64, out chan<- followed) (uint64, error) {
+func (c *Conn) followOnce(ctx context.Context, stream, filter string, from uint64, out chan<- stored) (uint64, error) {
 	failed := func(err error) (uint64, error) { return from, fmt.Errorf("natsbus: follow stream %s: %w", stream, err) }
 	// The consumer lives in the memory of one server and acknowledges nothing:
 	// the follower knows where it is, and makes a new one when this is lost.
@@ -99,9 +96,8 @@ func (c *Conn) followOnce(ctx context.Context, stream, filter string, from uint6
 		if meta.Sequence.Consumer != n {
 			return failed(errGap)
 		}
-		f := followed{stored{m.Subject(), meta.Sequence.Stream, meta.Timestamp, m.Headers(), m.Data()}, meta.NumPending}
 		select {
-		case out <- f:
+		case out <- stored{m.Subject(), meta.Sequence.Stream, meta.Timestamp, m.Headers(), m.Data()}:
 			from = meta.Sequence.Stream + 1
 		case <-ctx.Done():
 			return from, ctx.Err()
@@ -145,6 +141,16 @@ func (c *Conn) lastSequence(ctx context.Context, stream string) (uint64, error) 
 		}
 		return s.CachedInfo().State.LastSeq, nil
 	})
+}
+
+// holds asks the leader of a stream whether it has messages from a sequence up to
+// another. A follower's consumer cannot tell: its replica may be behind.
+func (c *Conn) holds(ctx context.Context, stream string, from, to uint64) (bool, error) {
+	m, err := c.leaderNext(ctx, stream, ">", from)
+	if errors.Is(err, errNoMessage) {
+		return false, nil
+	}
+	return err == nil && m.Seq <= to, err
 }
 
 // streamError says what to do about a missing stream.

@@ -36,7 +36,7 @@ func TestFollowUnheard(t *testing.T) {
 					return true
 				})
 				ctx, cancel := context.WithCancel(t.Context())
-				in := make(chan followed, messages)
+				in := make(chan stored, messages)
 				done := make(chan error, 1)
 				began := time.Now()
 				go func() { done <- c.follow(ctx, EventStream(1, 0), ">", 1, in) }()

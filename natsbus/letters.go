@@ -197,7 +197,7 @@ func (c *Conn) endLetter(ctx context.Context, subject string, last uint64, end m
 	if err != nil {
 		return end, 0, err
 	}
-	m, err := c.putAfter(ctx, StreamDLQ, subject, last, data)
+	m, _, err := c.putAfter(ctx, StreamDLQ, subject, last, data)
 	if err == nil {
 		now, err = messages.DecodeLetterEnd(m.Data)
 	}

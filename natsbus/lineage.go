@@ -55,7 +55,7 @@ func (p *lineageRelay) run(ctx context.Context) error {
 	if p.atomic, err = p.batches(ctx); err != nil {
 		return err
 	}
-	in := make(chan followed, followAhead)
+	in := make(chan stored, followAhead)
 	return following(ctx, func(ctx context.Context) error {
 		return p.c.follow(ctx, p.stream, p.prefix()+">", max(p.at.Seq, 1), in)
 	}, func(ctx context.Context) error { return p.pump(ctx, in) })
@@ -83,7 +83,7 @@ func following(ctx context.Context, read, take func(context.Context) error) erro
 	return err
 }
 
-func (p *lineageRelay) pump(ctx context.Context, in <-chan followed) error {
+func (p *lineageRelay) pump(ctx context.Context, in <-chan stored) error {
 	h := newChain(p.c, p.generation, p.partition)
 	h.copies = freshCopies
 	defer func() {
@@ -94,7 +94,7 @@ func (p *lineageRelay) pump(ctx context.Context, in <-chan followed) error {
 		defer cancel()
 		p.save(last)
 	}()
-	var ms []followed
+	var ms []stored
 	for {
 		select {
 		case m := <-in:
@@ -123,7 +123,7 @@ func (p *lineageRelay) save(ctx context.Context) {
 }
 
 // take publishes what messages of the event stream tell.
-func (p *lineageRelay) take(ctx context.Context, h *chain, ms ...followed) error {
+func (p *lineageRelay) take(ctx context.Context, h *chain, ms ...stored) error {
 	var all []lineage.Record
 	for _, m := range ms {
 		records, err := p.derive(ctx, h, m)
@@ -144,8 +144,8 @@ func (p *lineageRelay) take(ctx context.Context, h *chain, ms ...followed) error
 }
 
 // derive returns the records of a message.
-func (p *lineageRelay) derive(ctx context.Context, h *chain, m followed) ([]lineage.Record, error) {
-	e, ok, err := h.patientlyNext(ctx, m.stored)
+func (p *lineageRelay) derive(ctx context.Context, h *chain, m stored) ([]lineage.Record, error) {
+	e, ok, err := h.patientlyNext(ctx, m)
 	if err != nil && !errors.Is(err, session.ErrTooOld) {
 		return nil, err
 	}

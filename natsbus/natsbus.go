@@ -1,6 +1,7 @@
 package natsbus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,10 @@ const (
 	// writeFor how long a write may take before it counts as lost.
 	pingEvery = 2 * time.Second
 	writeFor  = 10 * time.Second
+	// pingsFar and pingsHere are how many tests may be open before a server counts as
+	// lost. One on this machine that is gone breaks the connection, and one whose disk
+	// takes seconds for each write answers nothing for as long.
+	pingsFar, pingsHere = 2, 15
 )
 
 var (
@@ -102,7 +107,7 @@ func Connect(ctx context.Context, opts *Options) (*Conn, error) {
 	c.relink()
 	found := o.Partitions != 0 || o.Client
 	if o.Partitions == 0 {
-		c.o.Partitions = DefaultPartitions
+		c.o.Partitions = cmp.Or(o.NewPartitions, DefaultPartitions)
 	}
 	nopts, err := c.natsOptions(ctx)
 	if err != nil {
@@ -149,6 +154,10 @@ func (c *Conn) natsOptions(ctx context.Context) ([]nats.Option, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, max(time.Until(deadline), time.Millisecond))
 	}
+	pings := pingsFar
+	if o.here() {
+		pings = pingsHere
+	}
 	opts := []nats.Option{
 		nats.Name(o.Name),
 		nats.Timeout(timeout),
@@ -164,7 +173,7 @@ func (c *Conn) natsOptions(ctx context.Context) ([]nats.Option, error) {
 		// A host that is gone says nothing: without these it takes minutes to
 		// notice.
 		nats.PingInterval(pingEvery),
-		nats.MaxPingsOutstanding(2),
+		nats.MaxPingsOutstanding(pings),
 		nats.FlusherTimeout(writeFor),
 		// What cannot be sent now is the caller's to retry: a buffer would
 		// send it at a time that nobody expects.

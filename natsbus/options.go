@@ -22,6 +22,9 @@ const (
 	// DefaultPartitions is the number of event streams of a generation: each is a
 	// writer of its own, and on three replicas a Raft group.
 	DefaultPartitions = 4
+	// EmbeddedPartitions is that number for a server which syncs in rounds: a round
+	// syncs each stream that was written to, so that more of them wait for more.
+	EmbeddedPartitions = 1
 	// DefaultConnectTimeout bounds one attempt to reach one server.
 	DefaultConnectTimeout = 5 * time.Second
 	// DefaultDrainTimeout bounds Close.
@@ -39,6 +42,8 @@ type Options struct {
 	URL string
 	// Dialer connects to a server in this process.
 	Dialer func() (net.Conn, error)
+	// Alone says that the server belongs to no cluster: each stream has one replica.
+	Alone bool
 	// Name tells the connection from others in the server's monitoring.
 	Name string
 	// User and Password, or CredsFile (a JWT and its seed), or NKeyFile (a
@@ -65,8 +70,11 @@ type Options struct {
 	Probe Probe
 	// Generation and Partitions say which event streams new sessions use; zero
 	// means DefaultGeneration, and as many partitions as the generation has, or
-	// DefaultPartitions if it is new. Partitions are fixed per generation.
+	// NewPartitions if it is new. Partitions are fixed per generation.
 	Generation, Partitions uint32
+	// NewPartitions is the number of partitions of a new generation; zero is
+	// DefaultPartitions.
+	NewPartitions uint32
 	// Replicas of each stream; zero means 1.
 	Replicas int
 	// StoreBytes is shared among the streams that Provision creates; zero
@@ -141,6 +149,23 @@ func (o *Options) inbox() string {
 		return messages.InboxClient
 	}
 	return o.Inbox
+}
+
+// here reports whether the server is on this machine.
+func (o *Options) here() bool {
+	if o.Dialer != nil {
+		return true
+	}
+	for s := range strings.SplitSeq(o.URL, ",") {
+		u, err := serverURL(s)
+		if err != nil {
+			return false
+		}
+		if ip := net.ParseIP(u.Hostname()); u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			return false
+		}
+	}
+	return true
 }
 
 // where names the servers without the credentials a URL may hold.

@@ -181,7 +181,7 @@ func TestPlanFewerReplicas(t *testing.T) {
 }
 
 // TestPlanOfFormerBuild takes over what builds left that noted no number of
-// partitions and had one consumer for a pool.
+// partitions, had one consumer for a pool, or compressed their streams.
 func TestPlanOfFormerBuild(t *testing.T) {
 	ctx := t.Context()
 	srv := natstest.Start(t, nil)
@@ -189,7 +189,10 @@ func TestPlanOfFormerBuild(t *testing.T) {
 	o.Partitions = 2
 	former := dial(t, o)
 	for _, cfg := range layout(&former.o) {
-		cfg.Metadata, cfg.Compression = nil, jetstream.NoCompression
+		cfg.Metadata = nil
+		if cfg.Storage == jetstream.FileStorage && cfg.Retention == jetstream.LimitsPolicy {
+			cfg.Compression = jetstream.S2Compression
+		}
 		if cfg.Name == StreamTasks {
 			cfg.MaxMsgSize, cfg.MaxMsgsPerSubject, cfg.MaxBytes = -1, 1000, DefaultStoreBytes/1000*40
 		}

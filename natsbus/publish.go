@@ -102,26 +102,27 @@ func (c *Conn) store(ctx context.Context, m *nats.Msg) error {
 
 // putAfter stores data, patiently, as the next message of a subject whose last one
 // has the sequence last, zero for none. It returns the one that comes after that:
-// this one, or another one that was faster. What tells them apart is what they say.
-func (c *Conn) putAfter(ctx context.Context, stream, subject string, last uint64, data []byte) (stored, error) {
+// this one, or another one that was faster. What tells them apart is what they say;
+// mine is true only if this one was acknowledged.
+func (c *Conn) putAfter(ctx context.Context, stream, subject string, last uint64, data []byte) (m stored, mine bool, err error) {
 	patient, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for wait := newBackoff(); ; {
 		seq, err := c.publishExpecting(patient, subject, last, nil, data)
 		if err == nil {
-			return stored{Subject: subject, Seq: seq, Data: data}, nil
+			return stored{Subject: subject, Seq: seq, Data: data}, true, nil
 		}
 		if errors.Is(err, ErrFull) || errors.Is(err, jetstream.ErrStreamNotFound) {
-			return stored{}, err
+			return stored{}, false, err
 		}
 		// There is another one, or the attempt before was stored, or nothing
 		// is known.
 		now, readErr := c.leaderLast(patient, stream, subject)
 		if readErr == nil && now.Seq != last {
-			return now, nil
+			return now, false, nil
 		}
 		if waitErr := wait.sleep(patient); waitErr != nil {
-			return stored{}, errors.Join(err, readErr, waitErr)
+			return stored{}, false, errors.Join(err, readErr, waitErr)
 		}
 	}
 }

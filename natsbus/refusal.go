@@ -151,7 +151,7 @@ func (i *intake) bury(ctx context.Context, l *letter, cause error, now time.Time
 		return err
 	}
 	subject := messages.DeadLetterSubject(l.tenant, l.workflow, meta.Sequence.Stream, meta.Timestamp)
-	if _, err := i.c.putAfter(ctx, StreamDLQ, subject, 0, data); err != nil {
+	if _, _, err := i.c.putAfter(ctx, StreamDLQ, subject, 0, data); err != nil {
 		return fmt.Errorf("natsbus: store dead letter: %w", err)
 	}
 	return nil

@@ -206,10 +206,9 @@ func (o *Options) complete(k kind, share int64, cfg jetstream.StreamConfig) jets
 	case k != truth && o.Replicas == 1:
 		cfg.PersistMode = jetstream.AsyncPersistMode
 	}
-	// Servers compress a block of messages when they begin the next one. Of a queue
-	// they remove messages all the time.
-	if cfg.Storage == jetstream.FileStorage && cfg.Retention == jetstream.LimitsPolicy {
-		cfg.Compression = jetstream.S2Compression
-	}
+	// A server whose disk was full when it was killed may find a compressed block that
+	// it cannot read, and then its replica stands still until an operator removes it: of
+	// a block without compression it knows the messages before the torn one.
+	cfg.Compression = jetstream.NoCompression
 	return cfg
 }

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -318,40 +316,5 @@ func TestGreedyTenantLeavesRoom(t *testing.T) {
 	err := c.Submit(ctx, "modest", "w0", append(largest, 'x'))
 	if !errors.Is(err, session.ErrTooLarge) || !strings.Contains(err.Error(), "workspace") {
 		t.Errorf("a task that is larger than any may be: %v", err)
-	}
-}
-
-// TestStreamsCompress stores more in a stream than one block of its files holds: the
-// files are smaller.
-func TestStreamsCompress(t *testing.T) {
-	srv := natstest.Start(t, nil)
-	c := dial(t, nodeOptions(srv))
-	if err := c.Provision(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	text := bytes.Repeat([]byte(`{"kind":"session.chunk","text":"hello"}`), 20_000)
-	stored := 0
-	for ; stored < 12<<20; stored += len(text) {
-		if _, err := c.js.Publish(t.Context(), prefixDLQ+"acme.w", text); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) { // the server does it in the background
-		files, err := filepath.Glob(filepath.Join(srv.StoreDir(), "jetstream", "*", "streams", StreamDLQ, "msgs", "*.blk"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		size := int64(0)
-		for _, name := range files {
-			if info, err := os.Stat(name); err == nil { // else it is replaced now
-				size += info.Size()
-			}
-		}
-		if size > 0 && size < int64(stored)/2 {
-			return
-		}
-		if time.Since(began) > 20*time.Second {
-			t.Fatalf("%d bytes of messages are %d bytes in %d files", stored, size, len(files))
-		}
 	}
 }

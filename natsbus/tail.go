@@ -46,7 +46,7 @@ func (c *Conn) Tail(ctx context.Context, t session.Tenant, root session.ID, afte
 	return func(yield func(messages.LineageRecord, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		in := make(chan followed, followAhead)
+		in := make(chan stored, followAhead)
 		var ordered Ordered
 		err := following(ctx, func(ctx context.Context) error {
 			return c.follow(ctx, StreamLineage, lineageFilter(t, root), after+1, in)

@@ -68,6 +68,12 @@ type letter struct {
 	placed   bool   // what refuses it is the log of the session that is noted for it, or its body
 }
 
+// again reports whether the task was delivered before.
+func (l *letter) again() bool {
+	meta, err := l.msg.Metadata()
+	return err != nil || meta.NumDelivered > 1
+}
+
 func (i *intake) handle(ctx context.Context, m jsMsg) fate {
 	l := letter{msg: m}
 	err := i.take(ctx, &l)
@@ -230,24 +236,9 @@ func (e *unknownWorkflow) ErrorCode() string { return string(CodeUnknownWorkflow
 // place finds the session of a task, notes the run's id, and has it accepted.
 func (i *intake) place(ctx context.Context, l *letter, t run.Task, name string, accept func(context.Context, run.Task) error) error {
 	subject := runAliasSubject(l.tenant, t.ID)
-	have, revision, err := readAlias[runAlias](ctx, i.c, subject)
+	have, fresh, err := i.note(ctx, l, t, name, subject)
 	if err != nil {
 		return err
-	}
-	fresh := revision == 0
-	if fresh {
-		a := runAlias{Digest: l.digest, Session: i.c.HomeOf(l.tenant, t.ID)}
-		if name != "" {
-			if a.Session, err = i.c.resolveSession(ctx, l.tenant, name, true); err != nil {
-				return err
-			}
-		}
-		if err := i.admit(ctx, t, a.Session); err != nil {
-			return err
-		}
-		if have, _, _, err = createAlias(ctx, i.c, subject, a); err != nil {
-			return err
-		}
 	}
 	l.placed = fresh
 	switch {
@@ -265,6 +256,7 @@ func (i *intake) place(ctx context.Context, l *letter, t run.Task, name string, 
 		}
 	}
 	l.placed = true
+	t.Unborn = fresh && name == ""
 	if err := i.fork(ctx, l, &t, fresh); err != nil {
 		return err
 	}
@@ -289,6 +281,34 @@ func (i *intake) place(ctx context.Context, l *letter, t run.Task, name string, 
 		i.tellAgain(ctx, t)
 	}
 	return i.cancelledMeanwhile(ctx, subject, t)
+}
+
+// note notes the session of a task under its run's id, unless that was done before, and
+// returns what is noted. Of a task that names no session and comes for the first time
+// it finds out by writing.
+func (i *intake) note(ctx context.Context, l *letter, t run.Task, name, subject string) (have runAlias, fresh bool, err error) {
+	a := runAlias{Digest: l.digest, Session: i.c.HomeOf(l.tenant, t.ID)}
+	var refused error
+	if name == "" {
+		refused = i.admit(ctx, t, a.Session)
+	}
+	if name != "" || refused != nil || l.again() {
+		have, revision, err := readAlias[runAlias](ctx, i.c, subject)
+		if err != nil || revision != 0 {
+			return have, false, err
+		}
+	}
+	if name != "" {
+		if a.Session, err = i.c.resolveSession(ctx, l.tenant, name, true); err != nil {
+			return have, false, err
+		}
+		refused = i.admit(ctx, t, a.Session)
+	}
+	if refused != nil {
+		return have, false, refused
+	}
+	have, _, fresh, err = createAlias(ctx, i.c, subject, a)
+	return have, fresh, err
 }
 
 // tellAgain publishes the result of a run that has ended to whoever submitted

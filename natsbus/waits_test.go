@@ -43,27 +43,6 @@ var question = flow.Registration{Name: "question", Revision: "1", New: func() fl
 	})
 }}
 
-// fan opens branches that sleep for a while and end with a text each.
-func fan(branches int) flow.Registration {
-	return flow.Registration{Name: "fan", Revision: "1", New: func() flow.Workflow {
-		return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
-			j, err := flow.FanOut(ctx, v, flow.Repeat(branches, flow.Func(func(ctx context.Context, b session.Session) (session.Session, error) {
-				if err := flow.Sleep(ctx, 100*time.Millisecond); err != nil {
-					return b, err
-				}
-				return b.With(session.UserText("a branch was here")), nil
-			})), nil)
-			if err != nil {
-				return v, err
-			}
-			if n := len(j.Succeeded()); n != branches {
-				return v, fmt.Errorf("%d of %d branches succeeded", n, branches)
-			}
-			return flow.Merge(ctx, j, flow.Pick(0))
-		})
-	}}
-}
-
 // TestDueTimes lets times come while no node, another node or the same node
 // is there.
 func TestDueTimes(t *testing.T) {

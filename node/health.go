@@ -17,8 +17,8 @@ import (
 
 const (
 	// answerFor bounds how long an endpoint waits for the answer that it needs,
-	// so probes need a timeout that is longer.
-	answerFor = 3 * time.Second
+	// so probes need a timeout that is longer. KEDA's is 3 s.
+	answerFor = 2 * time.Second
 	// answerFresh is how long an answer of NATS is given again, so that no
 	// number of questions loads the servers.
 	answerFresh = 500 * time.Millisecond

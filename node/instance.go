@@ -165,6 +165,7 @@ func (n *Instance) connect(ctx context.Context) error {
 		}
 		// A small disk holds small streams; natsbus says so if it is too small.
 		o.StoreBytes = max(natsbus.MinStoreBytes, min(natsbus.DefaultStoreBytes, n.server.MaxStore()))
+		o.Alone, o.NewPartitions = true, natsbus.EmbeddedPartitions
 		o.Dialer = func() (net.Conn, error) { return n.server.Dial() }
 		o.User, o.Password = n.server.Node()
 		o.Probe = func(context.Context) ([]natsbus.SyncState, error) {

@@ -193,10 +193,10 @@ func (h *theatre) outside(w *Writer, id ID) {
 	}
 	signal := func(s Signal) {
 		s.To = k
-		lingers := r.State == Waiting && r.Home == k && h.r.IntN(2) == 0
+		claims := r.State == Waiting && r.Home == k && h.r.IntN(2) == 0
 		_ = h.do(k, func(w *Writer) error {
 			err := w.Signal(s, h.now)
-			if err == nil && lingers && r.State == Queued { // it goes on with the commit that wakes it
+			if err == nil && claims && r.State == Queued { // in the commit that wakes it
 				_, err = w.Claim(Claim{Session: k, Home: k, Run: id}, h.now)
 			}
 			return err

@@ -103,6 +103,9 @@ type Task struct {
 	Branch *Branch
 	// Resume marks an offer of a run that a log already holds.
 	Resume bool
+	// Unborn says that Session was named for this task a moment ago, so that its log
+	// need not be looked for. It may be wrong, and then costs a conflict.
+	Unborn bool `json:"-"`
 	// Seen, of an offer, is what a relay knew of the run: a claim that finds
 	// something else is refused. Nil claims any state.
 	Seen *Seen `json:",omitempty"`

@@ -118,17 +118,3 @@ type Store interface {
 	Apply(ctx context.Context, s Signal) error
 	Follow(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error]
 }
-
-// Lingerer is a Store on which a run may stay for a moment where it waits. It is
-// safe for concurrent use.
-//
-// Linger keeps the claim that the run would go on with, which names its home and
-// the attempt that waits, until the run has to leave or all that it waits for has
-// come. In the latter case the commit that ends the wait holds the claim too, no
-// other node is offered the run, and what was granted is returned: the execution
-// goes on with that attempt. A run that has to leave gets nil, and writes nothing
-// more. An error says that nobody knows whether it was claimed. It returns soon
-// after ctx ends, and never waits for longer than the store likes.
-type Lingerer interface {
-	Linger(ctx context.Context, c Claim) (*Granted, error)
-}

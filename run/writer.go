@@ -185,16 +185,6 @@ func (w *Writer) stage(now time.Time, events ...session.Event) error {
 	return nil
 }
 
-// Open stages a commit that only says who writes from here on, if this
-// incarnation has not written yet: what an append of another one may have left
-// behind is in the log before it then, or never will be.
-func (w *Writer) Open(now time.Time) error {
-	if w.opened || w.value.Archived() != nil {
-		return nil
-	}
-	return w.stage(now)
-}
-
 // Take returns the commit of everything staged; ok is false if nothing is.
 func (w *Writer) Take() (c session.Commit, ok bool) {
 	if len(w.staged) == 0 {

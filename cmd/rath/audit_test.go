@@ -148,18 +148,21 @@ func TestAuditOfLaterRelease(t *testing.T) {
 func TestAuditOfSomeStreams(t *testing.T) {
 	dir := t.TempDir()
 	_, js := startOperated(t, dir)
-	empty := ""
-	for info := range js.ListStreams(t.Context()).Info() {
-		if strings.HasPrefix(info.Config.Name, "EV_") && info.State.Msgs == 0 {
-			empty = info.Config.Name
-		}
+	s, err := js.Stream(t.Context(), "EV_1_0")
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, name := range []string{empty, natsbus.StreamLineage, natsbus.StreamResult} {
+	cfg := s.CachedInfo().Config
+	cfg.Metadata["rath-partitions"] = "2" // as if there had been another one
+	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	missing := []string{"EV_1_1", natsbus.StreamLineage, natsbus.StreamResult}
+	for _, name := range missing[1:] {
 		if err := js.DeleteStream(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}
 	}
-	missing := []string{empty, natsbus.StreamLineage, natsbus.StreamResult}
 	code, out, errs := rath(t, "audit", "--open", "--dump", "some.jsonl")
 	if code != exitPartial || !strings.Contains(out, "missing, so not checked: "+strings.Join(missing, ", ")+"\n") || !strings.Contains(out, "as far as one can tell") {
 		t.Errorf("exit %d\n%s%s", code, out, errs)

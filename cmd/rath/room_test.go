@@ -47,13 +47,13 @@ func TestRunWaitsForRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if names.Err() != nil || len(limits) != natsbus.DefaultPartitions {
+	if names.Err() != nil || len(limits) != natsbus.EmbeddedPartitions {
 		t.Fatal(limits, names.Err())
 	}
 	var shown messages.Node
 	waitFor(t, func() bool {
 		line, _, _ := strings.Cut(command(t, "rath nodes ls -o jsonl", dir), "\n")
-		return json.Unmarshal([]byte(line), &shown) == nil && len(shown.Full) == natsbus.DefaultPartitions
+		return json.Unmarshal([]byte(line), &shown) == nil && len(shown.Full) == natsbus.EmbeddedPartitions
 	})
 	if text := command(t, "rath nodes show "+shown.Name, dir); !strings.Contains(text, "EV_1_0") || !strings.Contains(text, "takes no new runs") {
 		t.Errorf("the node is shown as %s", text)

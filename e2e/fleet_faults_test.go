@@ -278,10 +278,10 @@ func (n *nemesis) roll(ctx context.Context, p *fleet.Process, patience time.Dura
 	return nil
 }
 
-// fillDisk fills the disk of the server that has one of its own. With space
-// again it has to be restarted: it stops storing for good after a failure.
+// fillDisk fills the disk of a server. With space again it has to be restarted: it
+// stops storing for good after a failure.
 func (n *nemesis) fillDisk(ctx context.Context, random *rand.Rand) error {
-	p := n.w.f.Servers()[len(n.w.f.Servers())-1]
+	p := one(random, n.w.f.Servers())
 	if err := n.w.f.Fill(p); err != nil {
 		return err
 	}

@@ -307,7 +307,7 @@ func playWithout(t *testing.T, seed uint64, length time.Duration, off string) {
 // playground is what TestNemesis plays on.
 func playground(t *testing.T, seed uint64, off string) *world {
 	t.Helper()
-	return newWorld(t, seed, shape{servers: 3, nodes: 3, routers: 2, slots: 8, disks: []fleet.Disk{{}, {}, {Size: 1 << 30}}, off: off})
+	return newWorld(t, seed, shape{servers: 3, nodes: 3, routers: 2, slots: 8, disks: slices.Repeat([]fleet.Disk{{Size: 1 << 30}}, 3), off: off})
 }
 
 // play plays a seed and returns how often it did what harm.

@@ -72,6 +72,14 @@ func TestDevFleet(t *testing.T) {
 			t.Fatalf("it is still listed as\n%s", rath("nodes ls"))
 		}
 	}
+	// Each node answers by what gossip has told it, and all of them know it a moment later.
+	heard := 0
+	waitFor(t, func() bool {
+		if heard++; !strings.Contains(rath("nodes show "+nodes[0][3]), "state        dead") {
+			heard = 0
+		}
+		return heard == 5
+	})
 	rath("nodes show "+nodes[0][3], "state        dead", "slots        none")
 	rath("nodes drain "+nodes[0][3], "node a is dead", "[exit 4]")
 	waitFor(t, func() bool {

@@ -181,7 +181,7 @@ func bareTurns(b *testing.B, n int) float64 {
 		wg.Go(func() {
 			for i := range next {
 				for range 2 {
-					if _, err := js.Publish(b.Context(), fmt.Sprintf("ev.%d.s%d", i%natsbus.DefaultPartitions, i), payload); err != nil {
+					if _, err := js.Publish(b.Context(), fmt.Sprintf("ev.%d.s%d", i%natsbus.EmbeddedPartitions, i), payload); err != nil {
 						b.Error(err)
 						return
 					}

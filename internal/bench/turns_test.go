@@ -298,7 +298,7 @@ func bareStreams(b *testing.B, nc *nats.Conn) jetstream.JetStream {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for p := range natsbus.DefaultPartitions {
+	for p := range natsbus.EmbeddedPartitions {
 		_, err := js.CreateStream(b.Context(), jetstream.StreamConfig{
 			Name: fmt.Sprint("EV_", p), Subjects: []string{fmt.Sprintf("ev.%d.>", p)}, Storage: jetstream.FileStorage,
 			Discard: jetstream.DiscardNew, AllowDirect: true,
@@ -330,7 +330,7 @@ func bare(b *testing.B, sessions [][][]byte, inFlight int) (time.Duration, []tim
 				var last uint64
 				for _, raw := range sessions[i] {
 					at := time.Now()
-					ack, err := js.PublishMsg(b.Context(), &nats.Msg{Subject: fmt.Sprintf("ev.%d.s%d", i%natsbus.DefaultPartitions, i), Data: raw},
+					ack, err := js.PublishMsg(b.Context(), &nats.Msg{Subject: fmt.Sprintf("ev.%d.s%d", i%natsbus.EmbeddedPartitions, i), Data: raw},
 						jetstream.WithExpectLastSequencePerSubject(last))
 					if err != nil {
 						b.Error(err)

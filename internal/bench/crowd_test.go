@@ -1,0 +1,206 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/session"
+)
+
+const (
+	crowdTenants = 20
+	crowdTasks   = 1_000 // of each tenant
+	crowdSlots   = 8
+	crowdEvery   = 10 * time.Millisecond // a task of the busy pool comes
+	crowdTask    = 50 * time.Millisecond // how long it takes
+	crowdProbe   = 2_000                 // tasks that are measured at a time
+	// crowdBar is how much longer the slowest of a hundred dispatches may take beside the
+	// tasks that wait.
+	crowdBar = 1.2
+)
+
+// BenchmarkCrowd says what 20,000 tasks of 20 tenants, which wait for a pool that no
+// node is in, cost the pool beside them: how long it takes from the submission of a task
+// until its workflow begins, alone and beside them, with five of eight slots taken on
+// average. It fails where the slowest of a hundred takes a fifth longer.
+func BenchmarkCrowd(b *testing.B) {
+	for b.Loop() {
+		crowd(b)
+	}
+}
+
+func crowd(b *testing.B) {
+	var mu sync.Mutex
+	begun := map[string]time.Time{}
+	store := b.TempDir()
+	n, err := node.Start(b.Context(), &node.Options{
+		Store: store, Port: -1, Slots: crowdSlots,
+		Workflows: []flow.Registration{{Name: "busy", Revision: "1", NewFor: func(asked flow.Settings) (flow.Workflow, error) {
+			return flow.Func(func(_ context.Context, s session.Session) (session.Session, error) {
+				now := time.Now()
+				mu.Lock()
+				begun[string(asked.Input)] = now
+				mu.Unlock()
+				time.Sleep(crowdTask)
+				return s, nil
+			}), nil
+		}}},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer n.Close()
+	at, err := node.ReadAttachment(store)
+	if err != nil {
+		b.Fatal(err)
+	}
+	conn, err := natsbus.Connect(b.Context(), &natsbus.Options{URL: at.URL, User: at.User, Password: at.Password, Inbox: natsbus.NodeInbox, Level: natsbus.Lazy})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.Register(b.Context(), "absent", []messages.Workflow{{Name: "waits", Revision: "1"}}); err != nil {
+		b.Fatal(err)
+	}
+	nc := dial(b, at.URL)
+	op, err := nats.Connect(at.URL, nats.UserInfo(at.OperatorUser, at.OperatorPassword))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer op.Close()
+
+	// probe returns how long dispatches took, shortest first.
+	probe := func() []time.Duration {
+		prefix := newPrefix()
+		input := func(i int) string { return fmt.Sprintf("%q", fmt.Sprint(prefix, i)) }
+		came := make([]time.Time, crowdProbe)
+		var work sync.WaitGroup
+		ticks := time.NewTicker(crowdEvery)
+		defer ticks.Stop()
+		for i := range came {
+			<-ticks.C
+			came[i] = time.Now()
+			work.Go(func() {
+				if _, err := nc.Request("rath.task.default.busy", fmt.Appendf(nil, `{"id":%s,"input":%s}`, input(i), input(i)), time.Minute); err != nil {
+					b.Error(err)
+				}
+			})
+		}
+		work.Wait()
+		took := make([]time.Duration, 0, len(came))
+		for end := time.Now().Add(time.Minute); len(took) < len(came) && time.Now().Before(end); time.Sleep(crowdTask) {
+			took = took[:0]
+			mu.Lock()
+			for i, t := range came {
+				if at, ok := begun[input(i)]; ok {
+					took = append(took, at.Sub(t))
+				}
+			}
+			mu.Unlock()
+		}
+		if len(took) < len(came) {
+			b.Fatalf("%d of %d runs have begun", len(took), len(came))
+		}
+		slices.Sort(took)
+		return took
+	}
+	probe() // all that is made once
+	alone := slices.Concat(probe(), probe())
+	var work sync.WaitGroup
+	for t := range crowdTenants {
+		work.Go(func() {
+			for i := range crowdTasks {
+				subject, body := fmt.Sprintf("rath.task.tenant%d.waits", t), fmt.Appendf(nil, `{"id":"w%d","input":"x"}`, i)
+				m, err := op.Request(subject, body, time.Minute)
+				if err == nil && strings.Contains(string(m.Data), `"error"`) {
+					err = fmt.Errorf("%s", m.Data)
+				}
+				if err != nil {
+					b.Errorf("submit task %d of tenant %d: %v", i, t, err)
+					return
+				}
+			}
+		})
+	}
+	work.Wait()
+	crowdSettles(b, op)
+	beside := slices.Concat(probe(), probe())
+	slices.Sort(alone)
+	slices.Sort(beside)
+	waiting := crowdWaiting(b, op)
+	at99 := func(all []time.Duration, p int) time.Duration { return all[len(all)*p/100] }
+	ratio := float64(at99(beside, 99)) / float64(at99(alone, 99))
+	fmt.Printf("\n%d dispatches each, %d tasks of %d tenants wait in TASKS or in logs\n", len(alone), waiting, crowdTenants)
+	fmt.Printf("  alone   p50 %v  p99 %v\n  beside  p50 %v  p99 %v  x %.2f, bar %.2f\n",
+		at99(alone, 50), at99(alone, 99), at99(beside, 50), at99(beside, 99), ratio, crowdBar)
+	b.ReportMetric(ratio, "x-p99")
+	if ratio > crowdBar {
+		b.Errorf("the slowest of a hundred dispatches takes %.2f times as long beside tasks that wait, bar %.2f", ratio, crowdBar)
+	}
+	if want := crowdTenants * crowdTasks; waiting != want {
+		b.Errorf("%d tasks wait, want %d", waiting, want)
+	}
+}
+
+// crowdSettles waits until each task was looked at, and until those that came at once
+// come again at different times.
+func crowdSettles(b *testing.B, op *nats.Conn) {
+	b.Helper()
+	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+		m, err := op.Request("$JS.API.CONSUMER.INFO.TASKS.tasks", nil, 10*time.Second)
+		if err != nil {
+			b.Fatal(err)
+		}
+		var info struct {
+			Pending int `json:"num_pending"`
+		}
+		if err := json.Unmarshal(m.Data, &info); err != nil {
+			b.Fatal(err)
+		}
+		if info.Pending == 0 {
+			break
+		}
+		if time.Since(began) > 5*time.Minute {
+			b.Fatalf("%d tasks were not looked at", info.Pending)
+		}
+	}
+	time.Sleep(time.Minute)
+}
+
+// crowdWaiting counts the tasks that wait: in TASKS, and in logs as sessions that were
+// opened for the absent pool's tenants.
+func crowdWaiting(b *testing.B, op *nats.Conn) int {
+	b.Helper()
+	of := func(stream, filter string) (n int) {
+		m, err := op.Request("$JS.API.STREAM.INFO."+stream, fmt.Appendf(nil, `{"subjects_filter":%q}`, filter), 10*time.Second)
+		if err != nil {
+			b.Fatal(err)
+		}
+		var info struct {
+			State struct {
+				Messages int
+				Subjects map[string]int
+			}
+		}
+		if err := json.Unmarshal(m.Data, &info); err != nil {
+			b.Fatal(err)
+		}
+		if stream == natsbus.StreamTasks {
+			return info.State.Messages
+		}
+		return len(info.State.Subjects)
+	}
+	return of(natsbus.StreamTasks, "rath.task.>") + of("EV_1_0", "rath.ev.1.0.*.*") - of("EV_1_0", "rath.ev.1.0.default.*")
+}

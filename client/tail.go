@@ -91,15 +91,11 @@ func (t *tail) page(ctx context.Context, yield func(messages.LineageRecord, erro
 		return false, err
 	}
 	for _, r := range p.Records {
-		if r.At <= t.at {
-			continue
-		}
-		t.at = r.At
 		if t.ordered.Pass(&r.Record) && !yield(r, nil) {
 			return false, errStop
 		}
 	}
-	t.at = max(t.at, p.Next)
+	t.at = max(t.at, p.Next) // a page ends with a commit
 	return t.at < p.Last, nil
 }
 

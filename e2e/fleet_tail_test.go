@@ -90,13 +90,15 @@ func (w *world) observed(ctx context.Context) {
 		if m.Stream != "LINEAGE" || len(m.Data) == 0 {
 			continue
 		}
-		r, err := lineage.Decode(m.Data)
+		records, err := lineage.DecodeStored(m.Data)
 		if err != nil {
 			w.fail("lineage %d: %v", m.Seq, err)
 			return
 		}
-		if r.Tenant == session.DefaultTenant {
-			missing[recordName(&r)] = m.Seq
+		for _, r := range records {
+			if r.Tenant == session.DefaultTenant {
+				missing[recordName(&r)] = m.Seq
+			}
 		}
 	}
 	all := len(missing)

@@ -11,6 +11,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/lineage"
 	"github.com/rathcluster/rath/run"
@@ -339,12 +341,12 @@ func TestCredentialsAreMasked(t *testing.T) {
 
 func TestSubjects(t *testing.T) {
 	r := lineage.Record{Tenant: "acme", Root: "s1", Session: "s2", Kind: lineage.Forked}
-	if got, want := r.Subject(), "rath.lineage.acme.s1.tree"; got != want {
-		t.Errorf("Subject() = %q, want %q", got, want)
+	if got, want := lineage.StoredSubject([]lineage.Record{r}), "rath.lineage.acme.s1.tree"; got != want {
+		t.Errorf("StoredSubject() = %q, want %q", got, want)
 	}
 	apart := lineage.Record{Tenant: "acme", Root: "s1", Session: "s2", Kind: lineage.Quarantined}
-	if got, want := apart.Subject(), "rath.lineage.acme.s1.quarantined.s2"; got != want {
-		t.Errorf("Subject() = %q, want %q", got, want)
+	if got, want := lineage.StoredSubject([]lineage.Record{r, apart}), "rath.lineage.acme.s1.quarantined.s2"; got != want {
+		t.Errorf("StoredSubject() = %q, want %q", got, want)
 	}
 	if got, want := r.TailSubject(), "rath.tail.acme.s1.forked.s2"; got != want {
 		t.Errorf("TailSubject() = %q, want %q", got, want)
@@ -369,6 +371,90 @@ func TestDecodeRefuses(t *testing.T) {
 	if _, err := lineage.Decode([]byte(strings.Replace(good, `"schema":1`, `"schema":2`, 1))); !errors.Is(err, session.ErrTooOld) {
 		t.Error("a later schema is not ErrTooOld")
 	}
+}
+
+// TestStored stores the records of commits, and reads them back: also those of
+// former releases, which stored each record by itself.
+func TestStored(t *testing.T) {
+	all := playDemo(t).records()
+	for from := 0; from < len(all); {
+		to := from
+		for to < len(all) && all[to].Session == all[from].Session && all[to].Commit == all[from].Commit {
+			to++
+		}
+		records := all[from:to]
+		from = to
+		data, err := lineage.EncodeStored(records)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sorted := canonical(t, data); sorted != string(data) {
+			t.Errorf("keys are not sorted:\n%s\nwant\n%s", data, sorted)
+		}
+		back, err := lineage.DecodeStored(data)
+		if diff := cmp.Diff(records, back); err != nil || diff != "" {
+			t.Errorf("%s: %v\n%s", data, err, diff)
+		}
+		alone, err := records[0].Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err = lineage.DecodeStored(alone)
+		if diff := cmp.Diff(records[:1], back); err != nil || diff != "" {
+			t.Errorf("%s: %v\n%s", alone, err, diff)
+		}
+	}
+	r := lineage.Record{Schema: 1, Tenant: "acme", Root: "s1", Session: "s1", Kind: lineage.Chunk, Commit: 1, Epoch: 1, Hash: "h"}
+	placed, other := r, r
+	placed.K, placed.Kind, placed.Epoch = 1, lineage.Placed, 7
+	other.K, other.Commit = 1, 2
+	data, err := lineage.EncodeStored([]lineage.Record{r, placed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back, err := lineage.DecodeStored(data); err != nil || len(back) != 2 || back[0].Epoch != 1 || back[1].Epoch != 7 {
+		t.Errorf("a lease with a higher epoch: %v, %v", back, err)
+	}
+	for name, bad := range map[string][]lineage.Record{"none": nil, "too many": make([]lineage.Record, lineage.MaxStored+1), "of two commits": {r, other}} {
+		if data, err := lineage.EncodeStored(bad); err == nil {
+			t.Errorf("%s: %s", name, data)
+		}
+	}
+	for from, to := range map[string]string{`"k":1`: `"k":0`, `"commit":1`: `"commit":0`, `"acme"`: `"a.b"`, `"chunk"`: `"teleported"`} {
+		if _, err := lineage.DecodeStored([]byte(strings.Replace(string(data), from, to, 1))); !errors.Is(err, lineage.ErrMalformed) {
+			t.Errorf("with %s: %v, want ErrMalformed", to, err)
+		}
+	}
+	if _, err := lineage.DecodeStored([]byte(`{"records":[],"schema":1}`)); !errors.Is(err, lineage.ErrMalformed) {
+		t.Errorf("no records: %v, want ErrMalformed", err)
+	}
+	if _, err := lineage.DecodeStored([]byte(strings.Replace(string(data), `"schema":1`, `"schema":2`, 1))); !errors.Is(err, session.ErrTooOld) {
+		t.Error("a later schema is not ErrTooOld")
+	}
+}
+
+func FuzzDecodeStored(f *testing.F) {
+	for _, r := range playDemo(f).records() {
+		raw, err := lineage.EncodeStored([]lineage.Record{r})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(raw)
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		records, err := lineage.DecodeStored(raw)
+		if err != nil {
+			return
+		}
+		again, err := lineage.EncodeStored(records)
+		if err != nil {
+			return // what does not encode canonically
+		}
+		back, err := lineage.DecodeStored(again)
+		if diff := cmp.Diff(records, back); err != nil || diff != "" {
+			t.Errorf("%s: %v\n%s", again, err, diff)
+		}
+	})
 }
 
 func FuzzDecode(f *testing.F) {

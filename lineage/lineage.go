@@ -213,16 +213,6 @@ const (
 // treeToken ends the subject of a tree's records.
 const treeToken = "tree"
 
-// Subject returns where the record is stored. A server keeps each subject of a
-// stream in memory, so a tree has one for all its records. What sets a session apart
-// has its own: such sessions are looked for by it.
-func (r *Record) Subject() string {
-	if r.Kind == Quarantined {
-		return SubjectPrefix + r.tokens()
-	}
-	return SubjectPrefix + string(r.Tenant) + "." + string(r.Root) + "." + treeToken
-}
-
 // TailSubject returns where the record is told once it is stored.
 func (r *Record) TailSubject() string { return TailPrefix + r.tokens() }
 

@@ -241,8 +241,8 @@ type Graph struct {
 	Next    uint64       `json:"next,omitempty"`
 }
 
-// Lineage is a page of records, each with its sequence in the stream LINEAGE.
-// Next is the After of the next page; Last is the newest sequence of the
+// Lineage is a page of records. It ends with a commit, and with a limit below the
+// records of one it has all of them. Next is the After of the next page; Last is the newest sequence of the
 // stream, so that a reader who has come to it is up to date.
 type Lineage struct {
 	Records []LineageRecord `json:"records"`
@@ -250,7 +250,10 @@ type Lineage struct {
 	Last    uint64          `json:"last"`
 }
 
-// LineageRecord is a record and where the stream holds it.
+// LineageRecord is a record. At is the sequence in the stream LINEAGE, which has a
+// message for each commit, after which a reader of the record goes on and misses
+// nothing: that of the message for the last record of it, and of the one before for
+// the others.
 type LineageRecord struct {
 	At     uint64         `json:"at"`
 	Record lineage.Record `json:"record"`

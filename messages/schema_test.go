@@ -192,8 +192,8 @@ func TestSchemasDescribeTheTypes(t *testing.T) {
 				t.Errorf("$schema %q, $id %q, title %q, description %q", s.Schema, s.ID, s.Title, s.Description)
 			}
 			r := resolved(t, name)
-			if name == "commit.v1" {
-				return // TestCommitSchema
+			if name == "commit.v1" || name == "records.v1" {
+				return // TestCommitSchema, TestRecordsSchema
 			}
 			v, ok := samples[name]
 			if !ok {
@@ -492,5 +492,49 @@ func compareEvents(t *testing.T, s *jsonschema.Schema, payloads []struct {
 func TestSchemaOfUnknown(t *testing.T) {
 	if _, err := messages.SchemaOf("nothing.v1"); err == nil || !strings.Contains(err.Error(), "task.v1") {
 		t.Errorf("got %v, want an error that lists the schemas", err)
+	}
+}
+
+// TestRecordsSchema: a stored message has the fields of a record, those that all
+// records of a commit share beside them.
+func TestRecordsSchema(t *testing.T) {
+	s, one := schemaOf(t, "records.v1"), schemaOf(t, "record.v1")
+	inner := s.Defs["record"]
+	for name := range one.Properties {
+		outside, inside := s.Properties[name] != nil, inner.Properties[name] != nil
+		if outside == inside && name != "epoch" {
+			t.Errorf("%s: beside the records %v, in them %v", name, outside, inside)
+		}
+		if slices.Contains(one.Required, name) && !slices.Contains(s.Required, name) && !slices.Contains(inner.Required, name) {
+			t.Errorf("%s is required of a record, and not here", name)
+		}
+	}
+	if extra := len(s.Properties) + len(inner.Properties) - len(one.Properties) - len([]string{"records", "epoch"}); extra != 0 {
+		t.Errorf("%d fields that a record does not have", extra)
+	}
+	full := fullRecord()
+	placed := full
+	placed.K, placed.Kind, placed.Epoch = full.K+1, lineage.Placed, full.Epoch+1
+	data, err := lineage.EncodeStored([]lineage.Record{full, placed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := resolved(t, "records.v1")
+	if err := validate(r, data); err != nil {
+		t.Errorf("the schema refuses %s:\n%v", data, err)
+	}
+	for _, required := range s.Required {
+		var fields map[string]json.RawMessage
+		if err := json.Unmarshal(data, &fields); err != nil {
+			t.Fatal(err)
+		}
+		delete(fields, required)
+		less, err := json.Marshal(fields)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if validate(r, less) == nil {
+			t.Errorf("without %s the schema takes it", required)
+		}
 	}
 }

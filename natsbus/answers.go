@@ -294,6 +294,10 @@ func (a answerer) rootNamed(ctx context.Context, t session.Tenant, name string) 
 	return session.Key{Tenant: t, ID: root}, err
 }
 
+// recordRoom is about how many bytes a record has more in an answer than in LINEAGE,
+// where a commit's records share what all of them say.
+const recordRoom = 384
+
 // lineage reads a page of the stream itself, so that a reader who goes on from
 // page to page misses nothing.
 func (a answerer) lineage(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
@@ -317,13 +321,13 @@ func (a answerer) lineage(ctx context.Context, t session.Tenant, q messages.Quer
 		if err != nil {
 			return nil, err
 		}
-		if room -= len(m.Data) + 32; len(out.Records) > 0 && (room < 0 || len(out.Records) >= limitOf(q)) {
+		records, _ := lineageRecords(m) // none of one that a later release wrote
+		room -= len(m.Data) + len(records)*recordRoom
+		if len(out.Records) > 0 && (room < 0 || len(out.Records)+len(records) > limitOf(q)) {
 			return out, nil
 		}
 		out.Next = m.Seq
-		if r, err := lineage.Decode(m.Data); err == nil {
-			out.Records = append(out.Records, messages.LineageRecord{At: m.Seq, Record: r})
-		}
+		out.Records = append(out.Records, records...)
 	}
 	out.Next = max(out.Next, end) // nothing more up to there
 	return out, nil

@@ -147,9 +147,15 @@ func tailAll(ctx context.Context, c *natsbus.Conn) func(func(lineage.Record, err
 				yield(lineage.Record{}, err)
 				return
 			}
-			r, err := lineage.Decode(m)
-			if !yield(r, err) {
+			records, err := lineage.DecodeStored(m)
+			if err != nil {
+				yield(lineage.Record{}, err)
 				return
+			}
+			for _, r := range records {
+				if !yield(r, nil) {
+					return
+				}
 			}
 		}
 	}

@@ -80,12 +80,12 @@ func (h *history) tree(ctx context.Context, root session.ID) (*lineage.Graph, er
 				return nil, err
 			}
 			g.Add(r.Record)
-			known[r.Record.Session] = true
-			for _, p := range r.Record.Parents {
+			known[r.Session] = true
+			for _, p := range r.Parents {
 				refs = append(refs, p.Session)
 			}
-			if r.Record.Result != nil {
-				refs = append(refs, r.Record.Result.Session)
+			if r.Result != nil {
+				refs = append(refs, r.Result.Session)
 			}
 		}
 		for _, id := range refs {
@@ -105,22 +105,30 @@ func (h *history) tree(ctx context.Context, root session.ID) (*lineage.Graph, er
 	return g, nil
 }
 
+// recordAt is a record with the sequence of the message that LINEAGE holds it in.
+type recordAt struct {
+	lineage.Record
+	at uint64
+}
+
 // records yields the records of a tree, of all for "", with sequences from one to
 // another.
-func (h *history) records(ctx context.Context, root session.ID, from, to uint64) iter.Seq2[messages.LineageRecord, error] {
-	return func(yield func(messages.LineageRecord, error) bool) {
+func (h *history) records(ctx context.Context, root session.ID, from, to uint64) iter.Seq2[recordAt, error] {
+	return func(yield func(recordAt, error) bool) {
 		for m, err := range h.c.upTo(ctx, StreamLineage, lineageFilter(h.tenant, root), max(from, h.first)-1, to) {
 			if err != nil {
-				yield(messages.LineageRecord{}, fmt.Errorf("natsbus: read lineage: %w", err))
+				yield(recordAt{}, fmt.Errorf("natsbus: read lineage: %w", err))
 				return
 			}
-			r, err := lineage.Decode(m.Data)
+			records, err := lineage.DecodeStored(m.Data)
 			if err != nil {
-				h.c.o.Logger.Warn("a lineage record cannot be read", "seq", m.Seq, "err", err)
+				h.c.o.Logger.Warn("the lineage of a commit cannot be read", "seq", m.Seq, "err", err)
 				continue
 			}
-			if !yield(messages.LineageRecord{At: m.Seq, Record: r}, nil) {
-				return
+			for _, r := range records {
+				if !yield(recordAt{r, m.Seq}, nil) {
+					return
+				}
 			}
 		}
 	}
@@ -178,7 +186,7 @@ func (h *history) backwards(ctx context.Context, to uint64) iter.Seq2[stretch, e
 // stretch is what the tenant has in LINEAGE from one sequence to another.
 type stretch struct {
 	from, to uint64
-	records  []messages.LineageRecord
+	records  []recordAt
 }
 
 // roots returns the roots of the tenant's trees that were opened before a sequence,
@@ -190,13 +198,13 @@ func (h *history) roots(ctx context.Context, before uint64, limit int) (roots []
 			return nil, 0, err
 		}
 		for _, r := range slices.Backward(s.records) {
-			if !r.Record.Opens() || r.Record.Session != r.Record.Root {
+			if !r.Opens() || r.Session != r.Root {
 				continue
 			}
 			if len(roots) == limit {
-				return roots, r.At + 1, nil
+				return roots, r.at + 1, nil
 			}
-			roots = append(roots, r.Record.Session)
+			roots = append(roots, r.Session)
 		}
 		if read += len(s.records); read > scanMost && s.from > h.first {
 			return roots, s.from, nil

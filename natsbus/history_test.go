@@ -26,9 +26,10 @@ import (
 func publish(t *testing.T, js jetstream.JetStream, records ...lineage.Record) {
 	t.Helper()
 	for i := range records {
-		data, err := records[i].Encode()
+		one := records[i : i+1]
+		data, err := lineage.EncodeStored(one)
 		if err == nil {
-			_, err = js.Publish(t.Context(), records[i].Subject(), data)
+			_, err = js.Publish(t.Context(), lineage.StoredSubject(one), data)
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -41,9 +41,10 @@ func putLineage(t *testing.T, c *Conn, id session.ID, first, last uint64) {
 		if n == first {
 			r.Kind = lineage.Opened
 		}
-		data, err := r.Encode()
+		records := []lineage.Record{r}
+		data, err := lineage.EncodeStored(records)
 		if err == nil {
-			_, err = c.js.Publish(t.Context(), r.Subject(), data)
+			_, err = c.js.Publish(t.Context(), lineage.StoredSubject(records), data)
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 )
 
 // lineageRelay publishes the lineage records of one event stream: into the
-// stream LINEAGE, one message per record and one at a time, and then to
+// stream LINEAGE, one message per commit and one at a time, and then to
 // whoever watches the run. Where to go on after a restart is what LINEAGE
 // itself holds, so that whatever it lost is published again and nothing twice.
 type lineageRelay struct {
@@ -24,7 +24,7 @@ type lineageRelay struct {
 	atomic                bool // LINEAGE takes batches
 }
 
-// lineagePoint is a record of the partition in LINEAGE.
+// lineagePoint is a message of the partition in LINEAGE, by its last record.
 type lineagePoint struct {
 	At  uint64 `json:"at"`  // sequence in LINEAGE
 	Seq uint64 `json:"seq"` // of the commit in the event stream
@@ -124,17 +124,13 @@ func (p *lineageRelay) save(ctx context.Context) {
 
 // take publishes what messages of the event stream tell.
 func (p *lineageRelay) take(ctx context.Context, h *chain, ms ...stored) error {
-	var all []lineage.Record
+	var all [][]lineage.Record
 	for _, m := range ms {
 		records, err := p.derive(ctx, h, m)
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
-		case all == nil:
-			all = records
-		default:
-			all = append(all, records...)
 		}
+		all = append(all, records)
 	}
 	if err := p.publish(ctx, all); err != nil {
 		return err
@@ -188,13 +184,14 @@ func (p *lineageRelay) cursor(ctx context.Context) (lineagePoint, error) {
 	return p.backward(ctx)
 }
 
-// point reads a message of LINEAGE; mine is false for a record of another
+// point reads a message of LINEAGE; mine is false for one of another
 // partition or generation.
 func (p *lineageRelay) point(m stored) (at lineagePoint, mine bool) {
-	r, err := lineage.Decode(m.Data)
-	if err != nil || r.Partition != p.partition {
+	records, err := lineage.DecodeStored(m.Data)
+	if err != nil || records[0].Partition != p.partition {
 		return at, false
 	}
+	r := &records[len(records)-1]
 	g, _, ok := r.Session.Locate()
 	return lineagePoint{m.Seq, r.Seq, r.K}, ok && g == p.generation
 }

@@ -21,12 +21,12 @@ const (
 	headerBatchSeq    = "Nats-Batch-Sequence"
 	headerBatchCommit = "Nats-Batch-Commit"
 
-	// batchMost and batchBytes bound the records of one batch.
+	// batchMost and batchBytes bound the messages of one batch.
 	batchMost  = 256
 	batchBytes = 512 << 10
 )
 
-// batches reports whether LINEAGE takes several records at once, all or none
+// batches reports whether LINEAGE takes several messages at once, all or none
 // of them. Where every message costs a round among the replicas and a sync,
 // one by one they would come slower than commits.
 func (p *lineageRelay) batches(ctx context.Context) (bool, error) {
@@ -41,24 +41,32 @@ func (p *lineageRelay) batches(ctx context.Context) (bool, error) {
 	})
 }
 
-// encoded is a record on its way.
+// encoded is a message of LINEAGE on its way.
 type encoded struct {
-	*lineage.Record
-	data []byte
+	records []lineage.Record // of one commit
+	subject string
+	data    []byte
 }
 
-// publish stores records in order, those that are not stored yet, and tells
-// those who watch their trees and runs.
-func (p *lineageRelay) publish(ctx context.Context, records []lineage.Record) error {
-	all := make([]encoded, 0, len(records))
-	for i := range records {
-		r := &records[i]
-		data, err := r.Encode()
-		if err != nil {
-			p.c.o.Logger.Error("a lineage record does not encode", "stream", p.stream, "seq", r.Seq, "err", err)
-			continue
+// last returns the last record of the message.
+func (m *encoded) last() *lineage.Record { return &m.records[len(m.records)-1] }
+
+// publish stores the records of commits in order, those that are not stored yet, and
+// tells those who watch their trees and runs.
+func (p *lineageRelay) publish(ctx context.Context, commits [][]lineage.Record) error {
+	all := make([]encoded, 0, len(commits))
+	for _, records := range commits {
+		// A message of a former release held one record: of a commit some may be stored.
+		for rest := p.unstored(records); len(rest) > 0; {
+			some := rest[:min(len(rest), lineage.MaxStored)]
+			rest = rest[len(some):]
+			data, err := lineage.EncodeStored(some)
+			if err != nil {
+				p.c.o.Logger.Error("the lineage of a commit does not encode", "stream", p.stream, "seq", some[0].Seq, "err", err)
+				continue
+			}
+			all = append(all, encoded{some, lineage.StoredSubject(some), release.Extend(data)})
 		}
-		all = append(all, encoded{r, release.Extend(data)})
 	}
 	for {
 		all = p.fresh(all)
@@ -75,29 +83,52 @@ func (p *lineageRelay) publish(ctx context.Context, records []lineage.Record) er
 		}
 		p.at = at
 		p.pace.changed()
-		for _, r := range some {
-			if !at.covers(r.Record) {
+		for i := range some {
+			if !at.covers(some[i].last()) {
 				break
 			}
-			// Live only: a client that was not there asks for what LINEAGE holds.
-			_ = p.c.nc.Publish(r.TailSubject(), r.data)
-			if r.Run != "" {
-				_ = p.c.nc.Publish(messages.RunSubject(r.Tenant, r.Run, messages.OnEvent), r.data)
-			}
+			p.tell(some[i].records)
 		}
 	}
 }
 
-// fresh returns the records after those that are stored.
+// tell tells records that are stored, one by one. It is live only: a client that was
+// not there asks for what LINEAGE holds.
+func (p *lineageRelay) tell(records []lineage.Record) {
+	for i := range records {
+		r := &records[i]
+		data, err := r.Encode()
+		if err != nil {
+			p.c.o.Logger.Error("a lineage record does not encode", "stream", p.stream, "seq", r.Seq, "err", err)
+			continue
+		}
+		data = release.Extend(data)
+		_ = p.c.nc.Publish(r.TailSubject(), data)
+		if r.Run != "" {
+			_ = p.c.nc.Publish(messages.RunSubject(r.Tenant, r.Run, messages.OnEvent), data)
+		}
+	}
+}
+
+// unstored returns the records of a commit after those that are stored.
+func (p *lineageRelay) unstored(records []lineage.Record) []lineage.Record {
+	i := slices.IndexFunc(records, func(r lineage.Record) bool { return !p.at.covers(&r) })
+	if i < 0 {
+		return nil
+	}
+	return records[i:]
+}
+
+// fresh returns the messages after those that are stored.
 func (p *lineageRelay) fresh(all []encoded) []encoded {
-	i := slices.IndexFunc(all, func(r encoded) bool { return !p.at.covers(r.Record) })
+	i := slices.IndexFunc(all, func(m encoded) bool { return !p.at.covers(m.last()) })
 	if i < 0 {
 		return nil
 	}
 	return all[i:]
 }
 
-// batchOf returns how many records fit into a batch.
+// batchOf returns how many messages fit into a batch.
 func batchOf(all []encoded) int {
 	room := batchBytes
 	for i := range all {
@@ -108,7 +139,7 @@ func batchOf(all []encoded) int {
 	return len(all)
 }
 
-// store publishes records until LINEAGE holds them, and returns what it ends
+// store publishes messages until LINEAGE holds them, and returns what it ends
 // with. After an attempt that was not answered it looks whether it does: what
 // follows must not be published before, and nothing twice.
 func (p *lineageRelay) store(ctx context.Context, some []encoded) (lineagePoint, error) {
@@ -122,7 +153,7 @@ func (p *lineageRelay) store(ctx context.Context, some []encoded) (lineagePoint,
 		if !p.atomic {
 			some = some[:1]
 		}
-		last := some[len(some)-1]
+		last := some[len(some)-1].last()
 		// Who stops waits for the answer: the next relay begins after what is
 		// stored, and tells nobody of it.
 		at, err := p.send(context.WithoutCancel(ctx), some)
@@ -132,7 +163,7 @@ func (p *lineageRelay) store(ctx context.Context, some []encoded) (lineagePoint,
 		if ctx.Err() != nil {
 			return p.at, ctx.Err() // whether they were stored, the next relay finds out
 		}
-		p.c.o.Logger.Warn("lineage records were not stored", "stream", p.stream, "seq", last.Seq, "records", len(some), "err", err)
+		p.c.o.Logger.Warn("lineage was not stored", "stream", p.stream, "seq", last.Seq, "messages", len(some), "err", err)
 		if err := wait.sleep(ctx); err != nil {
 			return p.at, err
 		}
@@ -150,15 +181,15 @@ func (p *lineageRelay) store(ctx context.Context, some []encoded) (lineagePoint,
 	}
 }
 
-// send stores records: all of them or, for all that is known, none. It returns
+// send stores messages: all of them or, for all that is known, none. It returns
 // the sequence of the last one.
 func (p *lineageRelay) send(ctx context.Context, some []encoded) (uint64, error) {
 	if len(some) == 1 {
-		return p.c.publish(ctx, &nats.Msg{Subject: some[0].Subject(), Data: some[0].data})
+		return p.c.publish(ctx, &nats.Msg{Subject: some[0].subject, Data: some[0].data})
 	}
 	id := rand.Text()
-	for i, r := range some {
-		m := &nats.Msg{Subject: r.Subject(), Data: r.data, Header: nats.Header{
+	for i, e := range some {
+		m := &nats.Msg{Subject: e.subject, Data: e.data, Header: nats.Header{
 			headerBatchID: {id}, headerBatchSeq: {strconv.Itoa(i + 1)},
 		}}
 		if i < len(some)-1 {

@@ -14,8 +14,8 @@ import (
 )
 
 // TestRelayStopsAfterTelling stops a relay while LINEAGE takes the first of two
-// records: it tells who watches the tree and the run of that one before it ends,
-// because the next relay begins after what is stored.
+// commits: it tells who watches the tree and the run of both its records before it
+// ends, because the next relay begins after what is stored.
 func TestRelayStopsAfterTelling(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Conn, w *wire) {
 		heard := make(chan *nats.Msg, 10)
@@ -30,25 +30,29 @@ func TestRelayStopsAfterTelling(t *testing.T) {
 		if err := c.flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		var records []lineage.Record
-		for k := range 2 {
-			records = append(records, lineage.Record{Kind: lineage.Ended, Tenant: "default", Session: home, Root: home, Run: "r1", Seq: 1, K: k, Commit: 1})
+		commits := make([][]lineage.Record, 2)
+		for i := range commits {
+			for k := range 2 {
+				commits[i] = append(commits[i], lineage.Record{
+					Schema: lineage.Schema, Kind: lineage.Ended, Tenant: "default", Session: home, Root: home, Run: "r1", Seq: uint64(i + 1), K: k, Commit: uint64(i + 1),
+				})
+			}
 		}
 		p := &lineageRelay{c: c, stream: EventStream(1, 0), pace: newPacer(), onDuty: func() bool { return true }}
 		defer p.pace.stop()
 		ctx, stop := context.WithCancel(t.Context())
-		hook, fired := once(records[0].Subject(), func([]byte) bool { stop(); return true })
+		hook, fired := once(lineage.StoredSubject(commits[0]), func([]byte) bool { stop(); return true })
 		w.set(nil, hook)
-		err := p.publish(ctx, records)
+		err := p.publish(ctx, commits)
 		w.set(nil, nil)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		held, lookErr := c.lastSequence(t.Context(), StreamLineage)
 		if !fired() || lookErr != nil || held != 1 || !errors.Is(err, context.Canceled) {
-			t.Fatalf("LINEAGE holds %d records, %v; stopped while the first was sent: %v, which said %v", held, lookErr, fired(), err)
+			t.Fatalf("LINEAGE holds %d messages, %v; stopped while the first was sent: %v, which said %v", held, lookErr, fired(), err)
 		}
-		if len(heard) != 1 || len(tail) != 1 {
-			t.Errorf("LINEAGE holds one record, and %d were told of the run, %d of the tree", len(heard), len(tail))
+		if len(heard) != 2 || len(tail) != 2 {
+			t.Errorf("LINEAGE holds two records, and %d were told of the run, %d of the tree", len(heard), len(tail))
 		}
 	})
 }

@@ -19,7 +19,6 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/natsserver"
-	"github.com/rathcluster/rath/lineage"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -388,7 +387,7 @@ func TestTail(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		seen := map[uint64]int{}
+		seen := map[string]int{}
 		var order []uint64
 		done := make(chan error, 1)
 		go func() {
@@ -397,7 +396,7 @@ func TestTail(t *testing.T) {
 					done <- err
 					return
 				}
-				seen[r.At]++
+				seen[place(&r.Record)]++
 				order = append(order, r.At)
 			}
 			done <- nil
@@ -415,7 +414,7 @@ func TestTail(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		all := n.stored(t, natsbus.StreamLineage)
+		all, _ := n.records(t)
 		if len(order) != len(all) || len(seen) != len(all) || !slices.IsSorted(order) {
 			t.Errorf("%d records, %d different ones, in order %v; LINEAGE holds %d", len(order), len(seen), slices.IsSorted(order), len(all))
 		}
@@ -437,13 +436,11 @@ func TestTwoRelays(t *testing.T) {
 		_, want := a.records(t)
 		var ordered natsbus.Ordered
 		have := map[string]int{}
-		for _, m := range a.stored(t, natsbus.StreamLineage) {
-			r, err := lineage.Decode(m.Data)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if ordered.Pass(&r) {
-				have[place(&r)]++
+		for _, m := range a.told(t) {
+			for _, r := range m.records {
+				if ordered.Pass(&r) {
+					have[place(&r)]++
+				}
 			}
 		}
 		slices.Sort(want)

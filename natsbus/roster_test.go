@@ -17,7 +17,6 @@ import (
 
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
-	"github.com/rathcluster/rath/lineage"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/session"
 )
@@ -237,13 +236,11 @@ func checkReaders(t *testing.T, srv *natsserver.Server, conn *natsbus.Conn) (ext
 	extra = len(have) - len(want)
 	var ordered natsbus.Ordered
 	read := map[uint32][]string{}
-	for _, m := range n.stored(t, natsbus.StreamLineage) {
-		r, err := lineage.Decode(m.Data)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if ordered.Pass(&r) {
-			read[r.Partition] = append(read[r.Partition], place(&r))
+	for _, m := range n.told(t) {
+		for _, r := range m.records {
+			if ordered.Pass(&r) {
+				read[r.Partition] = append(read[r.Partition], place(&r))
+			}
 		}
 	}
 	var got []string

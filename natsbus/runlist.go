@@ -85,7 +85,7 @@ func (h *history) runs(ctx context.Context, before uint64, limit int, o choice) 
 		for _, r := range slices.Backward(s.records) {
 			l.graph.Add(r.Record)
 			if submits(&r.Record) {
-				found = append(found, submission{r.At, r.Record.Run, r.Record.Root})
+				found = append(found, submission{r.at, r.Run, r.Root})
 			}
 		}
 		next, err := l.tell(ctx, held)
@@ -127,7 +127,8 @@ func (l *runList) tell(ctx context.Context, all []submission) (next uint64, err 
 		if err != nil {
 			return 0, err
 		}
-		if len(l.rows) == l.limit {
+		// A page ends between commits: the next one begins with all of the one below.
+		if n := len(l.rows); n >= l.limit && s.at != l.rows[n-1].at {
 			return s.at + 1, nil
 		}
 		l.rows = append(l.rows, listed{r, s.at, g})

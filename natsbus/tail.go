@@ -54,12 +54,15 @@ func (c *Conn) Tail(ctx context.Context, t session.Tenant, root session.ID, afte
 			for {
 				select {
 				case m := <-in:
-					r, err := lineage.Decode(m.Data)
-					if err == nil && !ordered.Pass(&r) {
-						continue
-					}
-					if !yield(messages.LineageRecord{At: m.Seq, Record: r}, err) || err != nil {
+					records, err := lineageRecords(m)
+					if err != nil {
+						yield(messages.LineageRecord{}, err)
 						return nil
+					}
+					for _, r := range records {
+						if ordered.Pass(&r.Record) && !yield(r, nil) {
+							return nil
+						}
 					}
 				case <-ctx.Done():
 					return ctx.Err()
@@ -70,6 +73,21 @@ func (c *Conn) Tail(ctx context.Context, t session.Tenant, root session.ID, afte
 			yield(messages.LineageRecord{}, err)
 		}
 	}
+}
+
+// lineageRecords returns the records of a message of LINEAGE, each with the sequence
+// that a reader who has it goes on after.
+func lineageRecords(m stored) ([]messages.LineageRecord, error) {
+	records, err := lineage.DecodeStored(m.Data)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]messages.LineageRecord, len(records))
+	for i, r := range records {
+		out[i] = messages.LineageRecord{At: m.Seq - 1, Record: r}
+	}
+	out[len(out)-1].At = m.Seq
+	return out, nil
 }
 
 // lineageFilter is the subject of the records of a tree; of all for "".

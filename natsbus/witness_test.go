@@ -40,15 +40,13 @@ func (n *node) kill() {
 // the commits in the event streams.
 func (n *node) records(t *testing.T) (have, want []string) {
 	t.Helper()
-	for _, m := range n.stored(t, natsbus.StreamLineage) {
-		r, err := lineage.Decode(m.Data)
-		if err != nil {
-			t.Fatal(err)
+	for _, m := range n.told(t) {
+		if want := lineage.StoredSubject(m.records); m.Subject != want && m.Subject != formerSubject(&m.records[0]) {
+			t.Errorf("records of %s on %s", want, m.Subject)
 		}
-		if m.Subject != r.Subject() && m.Subject != formerSubject(&r) {
-			t.Errorf("record of %s on %s", r.Subject(), m.Subject)
+		for _, r := range m.records {
+			have = append(have, place(&r))
 		}
-		have = append(have, place(&r))
 	}
 	for p := range n.conn.Partitions() {
 		keys := map[session.Key]bool{}

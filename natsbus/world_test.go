@@ -20,6 +20,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/lineage"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
@@ -299,6 +300,26 @@ func (n *node) stored(t *testing.T, stream string) []*jetstream.RawStreamMsg {
 			t.Fatal(err)
 		}
 		out = append(out, m)
+	}
+	return out
+}
+
+// told is a message of LINEAGE with the records that it holds.
+type told struct {
+	*jetstream.RawStreamMsg
+	records []lineage.Record
+}
+
+// told returns what LINEAGE holds.
+func (n *node) told(t *testing.T) []told {
+	t.Helper()
+	var out []told
+	for _, m := range n.stored(t, natsbus.StreamLineage) {
+		records, err := lineage.DecodeStored(m.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, told{m, records})
 	}
 	return out
 }

@@ -112,7 +112,7 @@ const DefaultLimit = 100
 
 // Options say what to check beside the messages.
 type Options struct {
-	// Schemas holds commit.v1.json, record.v1.json, result.v1.json and
+	// Schemas holds commit.v1.json, record.v1.json, records.v1.json, result.v1.json and
 	// alias.v1.json.
 	Schemas fs.FS
 	// Edition of the events that the schemas describe. Fields that they do not
@@ -323,7 +323,7 @@ func (a *audit) message(m Message) error {
 	a.late = true
 	switch m.Stream {
 	case streamLineage:
-		a.record(m)
+		a.records(m)
 	case streamResult:
 		a.result(m)
 	case streamDLQ:

@@ -142,8 +142,41 @@ type recordEdge struct {
 	Version uint64 `json:"version"`
 }
 
-// record takes a message of LINEAGE.
-func (a *audit) record(m Message) {
+// storedRecords is a message of LINEAGE: records of one commit, with what all of
+// them say beside them. Former releases stored each record by itself.
+type storedRecords struct {
+	recordData
+	Records []recordData `json:"records"`
+}
+
+// each returns the records with all that they say.
+func (m *storedRecords) each() []recordData {
+	if m.Records == nil {
+		return []recordData{m.recordData}
+	}
+	for i := range m.Records {
+		r := &m.Records[i]
+		r.Commit, r.Hash, r.Partition, r.Root, r.Seq, r.Session, r.Tenant = m.Commit, m.Hash, m.Partition, m.Root, m.Seq, m.Session, m.Tenant
+		if r.Epoch == 0 {
+			r.Epoch = m.Epoch
+		}
+	}
+	return m.Records
+}
+
+// subject returns where the records are stored.
+func (m *storedRecords) subject() string {
+	tree := "rath.lineage." + m.Tenant + "." + m.Root + "."
+	for _, r := range m.each() {
+		if r.Kind == "quarantined" {
+			return tree + r.Kind + "." + r.Session
+		}
+	}
+	return tree + "tree"
+}
+
+// records takes a message of LINEAGE.
+func (a *audit) records(m Message) {
 	s := &a.lineage
 	if !s.any {
 		s.any, s.whole = true, m.Seq == 1
@@ -159,33 +192,40 @@ func (a *audit) record(m Message) {
 	text := string(m.Data)
 	if !canonical(text) {
 		a.spoken(m, "", 0)
-		wrong(nil, "a record in canonical form", clip(text, 60))
+		wrong(nil, "records in canonical form", clip(text, 60))
 		return
 	}
-	if problem := a.schemas.record.check(text); problem != "" {
+	in, ok := read[storedRecords](text)
+	form, name := a.schemas.records, "records.v1"
+	if ok && in.Kind != "" {
+		form, name = a.schemas.record, "record.v1"
+	}
+	if problem := form.check(text); problem != "" {
 		a.spoken(m, "", 0)
-		wrong(nil, "a record as in record.v1", problem)
+		wrong(nil, "records as in "+name, problem)
 		return
 	}
-	r, ok := read[recordData](text)
 	if !ok {
-		wrong(nil, "a record that decodes", clip(text, 60))
+		wrong(nil, "records that decode", clip(text, 60))
 		return
 	}
-	if !a.wanted(r.Tenant) {
+	if !a.wanted(in.Tenant) {
 		return
 	}
-	a.spoken(m, r.Session, r.Commit)
-	// Each record has a subject of its own in older stores.
-	tree := "rath.lineage." + r.Tenant + "." + r.Root + "."
-	own := tree + r.Kind + "." + r.Session
-	want := tree + "tree"
-	if r.Kind == "quarantined" {
-		want = own
+	a.spoken(m, in.Session, in.Commit)
+	if want := in.subject(); m.Subject != want && (in.Kind == "" || m.Subject != "rath.lineage."+in.Tenant+"."+in.Root+"."+in.Kind+"."+in.Session) {
+		wrong(&in.recordData, "subject "+want, m.Subject)
 	}
-	if m.Subject != want && m.Subject != own {
-		wrong(&r, "subject "+want, m.Subject)
+	for i, r := range in.each() {
+		if i > 0 && r.K <= in.Records[i-1].K {
+			wrong(&r, fmt.Sprintf("a record of an event above %d", in.Records[i-1].K), fmt.Sprintf("event %d", r.K))
+		}
+		a.record(r, wrong)
 	}
+}
+
+// record holds a record against its commit.
+func (a *audit) record(r recordData, wrong func(*recordData, string, string)) {
 	l := a.logs[key{r.Tenant, r.Session}]
 	if l != nil && l.grave != nil && l.grave.tells(l, &r) {
 		return
@@ -217,7 +257,7 @@ func (a *audit) record(m Message) {
 		wrong(&r, fmt.Sprintf("one of %d events", len(codes)), fmt.Sprintf("event %d", r.K))
 		return
 	}
-	s.place(a, l, &r, codes, wrong)
+	a.lineage.place(a, l, &r, codes, wrong)
 }
 
 // place puts a record into the order of its partition.

@@ -18,10 +18,11 @@ import (
 // compiled once; a keyword that this compiler does not know is an error, so
 // that nothing is left unchecked in silence.
 type schemas struct {
-	events map[string]*schema // by kind
-	record *schema
-	result *schema
-	alias  *schema
+	events  map[string]*schema // by kind
+	record  *schema            // of a former release, which stored each by itself
+	records *schema
+	result  *schema
+	alias   *schema
 }
 
 func readSchemas(files fs.FS) (*schemas, error) {
@@ -41,7 +42,7 @@ func readSchemas(files fs.FS) (*schemas, error) {
 			return nil, fmt.Errorf("audit: schema of %s: %w", kind, err)
 		}
 	}
-	for name, into := range map[string]**schema{"record.v1.json": &s.record, "result.v1.json": &s.result, "alias.v1.json": &s.alias} {
+	for name, into := range map[string]**schema{"record.v1.json": &s.record, "records.v1.json": &s.records, "result.v1.json": &s.result, "alias.v1.json": &s.alias} {
 		c, err := readSchema(files, name)
 		if err == nil {
 			*into, err = c.compile(c.root)

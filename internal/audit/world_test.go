@@ -262,6 +262,11 @@ var recordKind = map[string]string{
 
 // derive writes the lineage of a commit, and what its runs ended with.
 func (w *world) derive(l *logbook, e *envelope) {
+	stored := object{
+		"commit": l.seq, "epoch": e.epoch, "hash": l.hash, "partition": 0, "root": l.root, "schema": 1, "seq": l.token, "session": l.id, "tenant": l.tenant,
+	}
+	var records []any
+	subject := "rath.lineage." + l.tenant + "." + l.root + ".tree"
 	for k, f := range e.facts {
 		kind := recordKind[f.kind]
 		told := f.batch != "" && slices.Contains([]string{"chunk", "placed", "merged", "rejected", "fanned_out"}, kind) &&
@@ -275,12 +280,12 @@ func (w *world) derive(l *logbook, e *envelope) {
 		case kind == "opened" && (f.data["kind"] == "fork" || f.data["kind"] == "implicit"):
 			kind = "forked"
 		}
-		record := object{
-			"commit": l.seq, "epoch": e.epoch, "hash": l.hash, "k": k, "kind": kind, "partition": 0, "root": l.root, "schema": 1, "seq": l.token,
-			"session": l.id, "summary": "x", "tenant": l.tenant, "time": f.time,
-		}
+		record := object{"k": k, "kind": kind, "summary": "x", "time": f.time}
 		maps.Copy(record, tells(f))
-		w.other("LINEAGE", "rath.lineage."+l.tenant+"."+l.root+"."+kind+"."+l.id, record)
+		records = append(records, record)
+		if kind == "quarantined" {
+			subject = "rath.lineage." + l.tenant + "." + l.root + "." + kind + "." + l.id
+		}
 		if f.kind == "run.ended" && !f.child {
 			r := object{
 				"schema": 1, "run": f.data["run"], "state": f.data["state"], "session": l.id, "ended_ms": f.time, "workflow": f.data["workflow"],
@@ -295,6 +300,9 @@ func (w *world) derive(l *logbook, e *envelope) {
 		if f.kind == "run.submitted" && f.data["task"].(object)["branch"] == nil {
 			w.other("KV_ALIAS", "$KV.ALIAS."+l.tenant+".run."+f.data["task"].(object)["run"].(string), object{"session": l.id, "digest": f.data["digest"]})
 		}
+	}
+	if stored["records"] = records; records != nil {
+		w.other("LINEAGE", subject, stored)
 	}
 }
 

@@ -1,0 +1,120 @@
+package lineage
+
+import (
+	"fmt"
+
+	"github.com/rathcluster/rath/session"
+)
+
+// MaxStored is how many records of one commit are stored together. A commit with
+// more of them has several messages.
+const MaxStored = 256
+
+// stored is a message of the stream of lineage: records of one commit, in the order
+// of its events. What all of them say stands beside them; a record says it only
+// where it differs.
+type stored[R any] struct {
+	Commit    uint64         `json:"commit"`
+	Epoch     uint64         `json:"epoch"`
+	Hash      string         `json:"hash"`
+	Partition uint32         `json:"partition"`
+	Records   []R            `json:"records"`
+	Root      session.ID     `json:"root"`
+	Schema    int            `json:"schema"`
+	Seq       uint64         `json:"seq"`
+	Session   session.ID     `json:"session"`
+	Tenant    session.Tenant `json:"tenant"`
+}
+
+// brief is a record as it is written into such a message: what hides a field of the
+// record leaves it out.
+type brief struct {
+	*Record
+	Commit    *struct{} `json:"commit,omitempty"`
+	Epoch     uint64    `json:"epoch,omitempty"` // if it is not the message's
+	Hash      *struct{} `json:"hash,omitempty"`
+	Partition *struct{} `json:"partition,omitempty"`
+	Root      *struct{} `json:"root,omitempty"`
+	Schema    *struct{} `json:"schema,omitempty"`
+	Seq       *struct{} `json:"seq,omitempty"`
+	Session   *struct{} `json:"session,omitempty"`
+	Tenant    *struct{} `json:"tenant,omitempty"`
+}
+
+// EncodeStored returns the canonical JSON of the message that stores records of one
+// commit, one to MaxStored of them. It fails on records of several commits.
+func EncodeStored(records []Record) ([]byte, error) {
+	if len(records) == 0 || len(records) > MaxStored {
+		return nil, fmt.Errorf("lineage: %d records in one message: want 1 to %d", len(records), MaxStored)
+	}
+	of := &records[0]
+	m := stored[brief]{
+		Commit: of.Commit, Epoch: of.Epoch, Hash: of.Hash, Partition: of.Partition, Root: of.Root, Schema: of.Schema, Seq: of.Seq,
+		Session: of.Session, Tenant: of.Tenant, Records: make([]brief, len(records)),
+	}
+	for i := range records {
+		r := &records[i]
+		if r.Key() != of.Key() || r.Commit != of.Commit || r.Hash != of.Hash || r.Partition != of.Partition || r.Root != of.Root ||
+			r.Schema != of.Schema || r.Seq != of.Seq {
+			return nil, fmt.Errorf("lineage: records of commit %d of %s and of commit %d of %s in one message", of.Commit, of.Key(), r.Commit, r.Key())
+		}
+		m.Records[i].Record = r
+		if r.Epoch != of.Epoch {
+			m.Records[i].Epoch = r.Epoch
+		}
+	}
+	text, err := session.Marshal(&m)
+	if err != nil {
+		return nil, fmt.Errorf("lineage: commit %d of %s: %w", of.Commit, of.Key(), err)
+	}
+	return []byte(text), nil
+}
+
+// DecodeStored reads a message of the stream of lineage: one to MaxStored records of
+// one commit. Older stores have a message for each record, which is read as well.
+// Errors are those of Decode; the message is then skipped as a whole.
+func DecodeStored(data []byte) ([]Record, error) {
+	var m stored[Record]
+	if err := session.Unmarshal(string(data), &m); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	if m.Schema > Schema {
+		return nil, fmt.Errorf("lineage: records have schema %d, this release reads up to %d: %w", m.Schema, Schema, session.ErrTooOld)
+	}
+	if m.Records == nil {
+		r, err := Decode(data)
+		if err != nil {
+			return nil, err
+		}
+		return []Record{r}, nil
+	}
+	if len(m.Records) == 0 || len(m.Records) > MaxStored {
+		return nil, fmt.Errorf("%w: %d records: want 1 to %d", ErrMalformed, len(m.Records), MaxStored)
+	}
+	for i := range m.Records {
+		r := &m.Records[i]
+		r.Commit, r.Hash, r.Partition, r.Root, r.Schema, r.Seq, r.Session, r.Tenant = m.Commit, m.Hash, m.Partition, m.Root, m.Schema, m.Seq, m.Session, m.Tenant
+		if r.Epoch == 0 {
+			r.Epoch = m.Epoch
+		}
+		if i > 0 && r.K <= m.Records[i-1].K {
+			return nil, fmt.Errorf("%w: event %d after event %d", ErrMalformed, r.K, m.Records[i-1].K)
+		}
+		if err := r.valid(); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+		}
+	}
+	return m.Records, nil
+}
+
+// StoredSubject returns where records of one commit are stored. A server keeps each
+// subject of a stream in memory, so a tree has one for all its records. What sets a
+// session apart has its own: such sessions are looked for by it.
+func StoredSubject(records []Record) string {
+	for i := range records {
+		if r := &records[i]; r.Kind == Quarantined {
+			return SubjectPrefix + r.tokens()
+		}
+	}
+	return SubjectPrefix + string(records[0].Tenant) + "." + string(records[0].Root) + "." + treeToken
+}

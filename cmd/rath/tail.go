@@ -24,11 +24,12 @@ func (a *app) tailCommand() *cobra.Command {
 		Use:   "tail [NAME]",
 		Short: "Print lineage records, and with -f those that come",
 		Long: `Prints what was recorded, of the tree of one session or of all, one line per
-record, each with its sequence in the stream of lineage. A tail that was cut off
-goes on with --after and the last sequence that it printed: no record is missed
-and none comes twice, also over the loss of a connection and the restart of
-nodes. With -o json it writes one object per line, as with jsonl: its field "at"
-is the sequence, its field "record" what was recorded.`,
+record, each with the sequence in the stream of lineage after which to go on. A
+tail that was cut off goes on with --after and the last one that it printed: no
+record is missed, and only those of one commit may come again. While it runs
+none comes twice, also over the loss of a connection and the restart of nodes.
+With -o json it writes one object per line, as with jsonl: its field "at" is the
+sequence, its field "record" what was recorded.`,
 		Example: `  rath tail                      everything, from the beginning
   rath tail -f @last
   rath tail --after 1204 -o jsonl

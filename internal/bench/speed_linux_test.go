@@ -29,6 +29,7 @@ type speedBar struct {
 	syncs   float64 // per turn
 	cpu     float64 // ms per turn
 	peakMiB float64
+	stored  float64 // bytes of all streams, per byte of payload
 }
 
 // speedTask is the task of an agent that makes speedTurns turns.
@@ -54,9 +55,9 @@ func BenchmarkSpeed(b *testing.B) {
 		turns    int // of a run
 		bar      speedBar
 	}{
-		{"steps", speedTurns, speedBar{1.2, 0.6, 0.50, 110}},
-		{"agent10", speedTurns, speedBar{0.9, 0.6, 0.60, 130}},
-		{"turn", 1, speedBar{0.5, 1.5, 1.0, 140}},
+		{"steps", speedTurns, speedBar{1.2, 0.6, 0.50, 110, 4}},
+		{"agent10", speedTurns, speedBar{0.9, 0.6, 0.60, 130, 4}},
+		{"turn", 1, speedBar{0.5, 1.5, 1.0, 140, 4}},
 	} {
 		b.Run(w.workflow, func(b *testing.B) {
 			for b.Loop() {
@@ -75,6 +76,7 @@ func speed(b *testing.B, workflow string, turnsOfRun int, bar speedBar) {
 	n := startGrowthNode(b, b.TempDir())
 	nc := dial(b, n.at.URL)
 	load(b, nc, workflow, newPrefix(), speedAtOnce, speedAtOnce)
+	before := bytesOf(b, n)
 	var rates, bares, ratios, syncs, cpus []float64
 	peak := 0.0
 	for range speedRounds {
@@ -90,6 +92,7 @@ func speed(b *testing.B, workflow string, turnsOfRun int, bar speedBar) {
 		bare := bareTurns(b, runs*turnsOfRun)
 		rates, bares, ratios = append(rates, rate), append(bares, bare), append(ratios, rate/bare)
 	}
+	stored := float64(bytesOf(b, n)-before) / (speedRounds * all * 2 * stepPayload)
 	nc.Close()
 	n.stop(b)
 
@@ -112,12 +115,23 @@ func speed(b *testing.B, workflow string, turnsOfRun int, bar speedBar) {
 	c := median(cpus)
 	row(c <= bar.cpu, "CPU ms per turn", c, bar.cpu)
 	row(peak <= bar.peakMiB, "peak MiB", peak, bar.peakMiB)
+	row(stored <= bar.stored, "stored per byte of payload", stored, bar.stored)
 	_ = w.Flush() // to memory
 	fmt.Print("\n", text.String())
 	b.ReportMetric(x, "x-bare")
 	b.ReportMetric(s, "syncs/turn")
 	b.ReportMetric(c, "cpu-ms/turn")
 	b.ReportMetric(peak, "MiB-peak")
+	b.ReportMetric(stored, "stored/payload")
+}
+
+// bytesOf returns the bytes that the streams of a node hold.
+func bytesOf(b *testing.B, n *growthProcess) (sum uint64) {
+	b.Helper()
+	for _, s := range streamsOf(b, n) {
+		sum += s.State.Bytes
+	}
+	return sum
 }
 
 // BenchmarkResting says what a node with a server of its own does while nothing is to be

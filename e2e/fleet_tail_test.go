@@ -25,8 +25,8 @@ type tailer struct {
 	done chan struct{}
 
 	mu  sync.Mutex
-	got map[string]uint64 // records, and the sequence that each came with
-	err error             // that ended it
+	got map[string]bool // records, by name
+	err error           // that ended it
 }
 
 // followLineage begins to follow; close ends it.
@@ -35,7 +35,7 @@ func followLineage(ctx context.Context, url string) (*tailer, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &tailer{done: make(chan struct{}), got: map[string]uint64{}}
+	o := &tailer{done: make(chan struct{}), got: map[string]bool{}}
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))
 	o.stop = stop
 	go func() {
@@ -43,7 +43,7 @@ func followLineage(ctx context.Context, url string) (*tailer, error) {
 		for r, err := range c.Tail(following, "", 0) {
 			o.mu.Lock()
 			if err == nil {
-				o.got[recordName(&r.Record)] = r.At
+				o.got[recordName(&r.Record)] = true
 			} else if !errors.Is(err, context.Canceled) {
 				o.err = err
 			}
@@ -105,7 +105,7 @@ func (w *world) observed(ctx context.Context) {
 	began := time.Now()
 	for ; ; sleep(ctx, 100*time.Millisecond) {
 		w.tail.mu.Lock()
-		maps.DeleteFunc(missing, func(name string, _ uint64) bool { return w.tail.got[name] > 0 })
+		maps.DeleteFunc(missing, func(name string, _ uint64) bool { return w.tail.got[name] })
 		told := len(w.tail.got)
 		w.tail.mu.Unlock()
 		if len(missing) > 0 && time.Since(began) < relayed && ctx.Err() == nil {

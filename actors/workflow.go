@@ -216,8 +216,8 @@ const (
 
 // takeUp offers a run to this System that it has claimed, or may have, until a log
 // says how it stands or a drain begins. No relay offers it as long as this
-// incarnation lives, so a refusal ends nothing: what causes it, such as a log that is away or full, or another node
-// that offers the run's revision, may last for hours.
+// incarnation lives, so a refusal ends nothing: what causes it, such as a log that is
+// away or full, or another node that offers the run's revision, may last for hours.
 func (s *System) takeUp(t run.Task) {
 	t.Resume, t.Seen = true, nil // the log has moved on since a relay saw the run
 	for pause := takeUpPause; s.executions.takeUp(keyOf(t)); pause = min(2*pause, takeUpMost) {

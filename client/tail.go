@@ -95,7 +95,7 @@ func (t *tail) page(ctx context.Context, yield func(messages.LineageRecord, erro
 			return false, errStop
 		}
 	}
-	t.at = max(t.at, p.Next) // a page ends with a commit
+	t.at = max(t.at, p.Next) // a page ends with a message
 	return t.at < p.Last, nil
 }
 

@@ -210,9 +210,6 @@ const (
 	TailPrefix    = "rath.tail."
 )
 
-// treeToken ends the subject of a tree's records.
-const treeToken = "tree"
-
 // TailSubject returns where the record is told once it is stored.
 func (r *Record) TailSubject() string { return TailPrefix + r.tokens() }
 

@@ -116,5 +116,5 @@ func StoredSubject(records []Record) string {
 			return SubjectPrefix + r.tokens()
 		}
 	}
-	return SubjectPrefix + string(records[0].Tenant) + "." + string(records[0].Root) + "." + treeToken
+	return SubjectPrefix + string(records[0].Tenant) + "." + string(records[0].Root) + ".tree"
 }

@@ -241,8 +241,8 @@ type Graph struct {
 	Next    uint64       `json:"next,omitempty"`
 }
 
-// Lineage is a page of records. It ends with a commit, and with a limit below the
-// records of one it has all of them. Next is the After of the next page; Last is the newest sequence of the
+// Lineage is a page of records. It ends with a message of the stream LINEAGE, and has
+// all records of one also with a smaller limit. Next is the After of the next page; Last is the newest sequence of the
 // stream, so that a reader who has come to it is up to date.
 type Lineage struct {
 	Records []LineageRecord `json:"records"`

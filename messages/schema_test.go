@@ -204,29 +204,35 @@ func TestSchemasDescribeTheTypes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := validate(r, data); err != nil {
-				t.Errorf("the schema refuses %s:\n%v", data, err)
-			}
-			// Each field that the schema requires is always written.
-			for _, required := range s.Required {
-				var fields map[string]json.RawMessage
-				if err := json.Unmarshal(data, &fields); err != nil {
-					t.Fatal(err)
-				}
-				delete(fields, required)
-				less, err := json.Marshal(fields)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if validate(r, less) == nil {
-					t.Errorf("without %s the schema takes it", required)
-				}
-			}
+			takes(t, s, r, data)
 		})
 		delete(samples, name)
 	}
 	for name := range samples {
 		t.Errorf("%s has no schema", name)
+	}
+}
+
+// takes demands that a schema takes data, and not without a field that it requires:
+// each of them is always written.
+func takes(t *testing.T, s *jsonschema.Schema, r *jsonschema.Resolved, data []byte) {
+	t.Helper()
+	if err := validate(r, data); err != nil {
+		t.Errorf("the schema refuses %s:\n%v", data, err)
+	}
+	for _, required := range s.Required {
+		var fields map[string]json.RawMessage
+		if err := json.Unmarshal(data, &fields); err != nil {
+			t.Fatal(err)
+		}
+		delete(fields, required)
+		less, err := json.Marshal(fields)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if validate(r, less) == nil {
+			t.Errorf("without %s the schema takes it", required)
+		}
 	}
 }
 
@@ -519,22 +525,5 @@ func TestRecordsSchema(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := resolved(t, "records.v1")
-	if err := validate(r, data); err != nil {
-		t.Errorf("the schema refuses %s:\n%v", data, err)
-	}
-	for _, required := range s.Required {
-		var fields map[string]json.RawMessage
-		if err := json.Unmarshal(data, &fields); err != nil {
-			t.Fatal(err)
-		}
-		delete(fields, required)
-		less, err := json.Marshal(fields)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if validate(r, less) == nil {
-			t.Errorf("without %s the schema takes it", required)
-		}
-	}
+	takes(t, s, resolved(t, "records.v1"), data)
 }

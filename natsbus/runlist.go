@@ -127,7 +127,7 @@ func (l *runList) tell(ctx context.Context, all []submission) (next uint64, err 
 		if err != nil {
 			return 0, err
 		}
-		// A page ends between commits: the next one begins with all of the one below.
+		// A page ends between messages: the next one begins with all of the one below.
 		if n := len(l.rows); n >= l.limit && s.at != l.rows[n-1].at {
 			return s.at + 1, nil
 		}

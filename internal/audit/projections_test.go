@@ -174,7 +174,7 @@ func TestProjections(t *testing.T) {
 		{"a result of no run", audit.Results, "a run in the logs", func(w *world) {
 			w.other("RESULT", "rath.run.acme.r99.result", object{"ended_ms": 1, "run": "r99", "schema": 1, "state": "succeeded"})
 		}},
-		{"a cancel of no run that nobody asked for", audit.Results, "a run in the logs", func(w *world) {
+		{"a cancel of no run without a request", audit.Results, "a run in the logs", func(w *world) {
 			w.other("RESULT", "rath.run.acme.r99.result", object{"ended_ms": 1, "run": "r99", "schema": 1, "state": "cancelled"})
 		}},
 		{"an alias of another session", audit.Aliases, "the alias to name", field("KV_ALIAS", 1, "session", "s9")},

@@ -14,7 +14,7 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/audit"
-	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/session"
 )
 

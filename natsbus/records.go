@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/release"
-	"github.com/rathcluster/rath/lineage"
 	"github.com/rathcluster/rath/messages"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/messages"
 )
 

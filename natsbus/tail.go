@@ -5,7 +5,7 @@ import (
 	"errors"
 	"iter"
 
-	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )

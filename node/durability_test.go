@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/client"
-	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"

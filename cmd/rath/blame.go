@@ -7,7 +7,7 @@ import (
 	"io/fs"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/workspace"
 )
 

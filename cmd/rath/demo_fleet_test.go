@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/demo"
-	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/run"
 )
 

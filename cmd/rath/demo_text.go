@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rathcluster/rath/dossier"
+	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rathcluster/rath/dossier"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/term"
-	"github.com/rathcluster/rath/lineage"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )

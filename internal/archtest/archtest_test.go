@@ -44,19 +44,19 @@ var rules = map[string]rule{
 	"memory/local":        {ours: list("memory"), test: list("memory/memorytest")},
 	"memory/memorytest":   {ours: list("memory")},
 	// Layer 1.
-	"run":         {ours: list("session", "blob", "internal/protection", "internal/release"), test: list("run/runtest", "session/sessiontest")},
-	"run/runtest": {ours: list("run", "session", "session/sessiontest", "blob")},
-	"workspace":   {ours: list("blob")},
-	"tool":        {ours: list("session", "sandbox", "blob"), others: list("github.com/google/jsonschema-go")},
-	"lineage":     {ours: list("session", "run", "sandbox", "blob")},
+	"run":              {ours: list("session", "blob", "internal/protection", "internal/release"), test: list("run/runtest", "session/sessiontest")},
+	"run/runtest":      {ours: list("run", "session", "session/sessiontest", "blob")},
+	"workspace":        {ours: list("blob")},
+	"tool":             {ours: list("session", "sandbox", "blob"), others: list("github.com/google/jsonschema-go")},
+	"internal/lineage": {ours: list("session", "run", "sandbox", "blob")},
 	// Layer 2.
 	"flow": {
 		ours: list("blob", "session", "run", "llm", "memory", "sandbox", "workspace", "tool", "internal/protection"),
 		test: list("flow/flowtest", "llm/scripted", "sandbox/local", "session/sessiontest"),
 	},
 	"flow/flowtest":          {ours: list("blob", "session", "run", "llm", "llm/scripted", "memory", "sandbox", "sandbox/local", "tool", "flow"), others: list("github.com/google/go-cmp")},
-	"dossier":                {ours: list("blob", "session", "run", "workspace", "tool", "lineage"), test: list("flow", "llm", "memory", "sandbox", "sandbox/local", "llm/scripted", "flow/flowtest")},
-	"messages":               {ours: list("session", "run", "lineage", "blob", "internal/release"), test: list("flow", "github.com/google/jsonschema-go")},
+	"internal/dossier":       {ours: list("blob", "session", "run", "workspace", "tool", "internal/lineage"), test: list("flow", "llm", "memory", "sandbox", "sandbox/local", "llm/scripted", "flow/flowtest")},
+	"messages":               {ours: list("session", "run", "internal/lineage", "blob", "internal/release"), test: list("flow", "github.com/google/jsonschema-go")},
 	"cluster":                {ours: list("internal/release"), others: list("github.com/hashicorp/memberlist")},
 	"internal/nats/schedule": {ours: list("session", "run", "messages")},
 	// Layer 3.
@@ -66,12 +66,12 @@ var rules = map[string]rule{
 		test:   list("run/runtest", "session/sessiontest", "flow/flowtest", "tool", "memory", "llm/scripted"),
 	},
 	"natsbus": {
-		ours:   list("blob", "session", "run", "lineage", "messages", "flow", "memory", "sandbox", "tool", "internal/nats/schedule", "internal/protection", "internal/release"),
+		ours:   list("blob", "session", "run", "internal/lineage", "messages", "flow", "memory", "sandbox", "tool", "internal/nats/schedule", "internal/protection", "internal/release"),
 		others: list("github.com/nats-io/nats.go"),
 		test:   list("internal/natstest", "internal/natsserver", "internal/audit", "session/sessiontest", "blob/blobtest", "run/runtest", "actors", "llm", "llm/scripted", "client", "tool", "github.com/nats-io/nats-server/v2"),
 	},
 	"client": {
-		ours: list("natsbus", "messages", "session", "run", "lineage", "flow", "blob", "tool"),
+		ours: list("natsbus", "messages", "session", "run", "internal/lineage", "flow", "blob", "tool"),
 		test: list("internal/natstest", "internal/natsserver", "actors", "llm", "llm/scripted", "tool"),
 	},
 	// Layer 4 and 5: wiring, everything is allowed but the server elsewhere.

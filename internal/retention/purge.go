@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rathcluster/rath/dossier"
+	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/session"
 )

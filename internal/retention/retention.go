@@ -45,7 +45,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rathcluster/rath/dossier"
+	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/session"
 )

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rathcluster/rath/dossier"
+	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/session"
 )
 

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/dossier"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"

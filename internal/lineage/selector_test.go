@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/dossier"
+	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rathcluster/rath/lineage"
+	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/session"
 )
 

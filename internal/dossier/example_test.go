@@ -5,8 +5,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/rathcluster/rath/dossier"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )

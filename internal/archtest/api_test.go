@@ -1,0 +1,144 @@
+package archtest
+
+import (
+	"bytes"
+	"flag"
+	"go/ast"
+	"go/build"
+	"go/parser"
+	"go/printer"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the exported API as it is now into testdata/api")
+
+// mostTypes bounds the exported types of all packages that other modules may
+// import. Lower it when types go; a new type takes the place of another one.
+const mostTypes = 332
+
+// TestExportedAPI compares what each package that other modules may import
+// exports, on Linux, with testdata/api, so that a review sees each change of it.
+func TestExportedAPI(t *testing.T) {
+	root := filepath.Join("..", "..")
+	dir := filepath.Join("testdata", "api")
+	written, types := map[string]bool{}, 0
+	for _, p := range packages(t, "") {
+		path := strings.TrimPrefix(p.ImportPath, module+"/")
+		first, _, _ := strings.Cut(path, "/")
+		if p.Name == "" || p.Name == "main" || slices.Contains([]string{"internal", "cmd", "e2e", "examples", "helm"}, first) {
+			continue
+		}
+		decls, n := exported(t, filepath.Join(root, filepath.FromSlash(path)))
+		types += n
+		name := filepath.Join(dir, strings.ReplaceAll(path, "/", ".")+".txt")
+		written[name] = true
+		if *update {
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(name, []byte(decls), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		want, err := os.ReadFile(name)
+		if err != nil {
+			t.Errorf("%v; run go test ./internal/archtest -update", err)
+			continue
+		}
+		if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(decls, "\n")); diff != "" {
+			t.Errorf("package %s exports something else than %s says; if that is meant, run go test ./internal/archtest -update (-want +got):\n%s", path, name, diff)
+		}
+	}
+	there, err := filepath.Glob(filepath.Join(dir, "*.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range there {
+		if !written[name] {
+			t.Errorf("%s is of no package: remove it", name)
+		}
+	}
+	if types != mostTypes {
+		t.Errorf("%d types are exported for other modules, mostTypes is %d: lower it to the number, or move what came under internal/", types, mostTypes)
+	}
+}
+
+// exported returns the exported declarations of a package as Linux builds it,
+// sorted, without comments and bodies, and the number of types among them.
+func exported(t *testing.T, dir string) (decls string, types int) {
+	t.Helper()
+	system := build.Default
+	system.GOOS, system.GOARCH, system.CgoEnabled = "linux", "amd64", false
+	p, err := system.ImportDir(dir, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fset := token.NewFileSet()
+	var all []string
+	add := func(node any) {
+		var b bytes.Buffer
+		if err := printer.Fprint(&b, fset, node); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, b.String()+"\n")
+	}
+	for _, name := range p.GoFiles {
+		file, err := parser.ParseFile(fset, filepath.Join(dir, name), nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.FileExports(file)
+		for _, d := range file.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				if d.Recv != nil && !ast.IsExported(receiver(d.Recv.List[0].Type)) {
+					continue
+				}
+				d.Body = nil
+				add(d)
+			case *ast.GenDecl:
+				for _, s := range d.Specs {
+					switch s := s.(type) {
+					case *ast.ImportSpec:
+						continue
+					case *ast.TypeSpec:
+						types++
+					case *ast.ValueSpec:
+						if d.Tok == token.VAR {
+							s.Values = nil // what a variable begins with is no promise
+						}
+					}
+					add(&ast.GenDecl{Tok: d.Tok, Specs: []ast.Spec{s}})
+				}
+			}
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, ""), types
+}
+
+// receiver is the name of the type that a method belongs to.
+func receiver(e ast.Expr) string {
+	for {
+		switch x := e.(type) {
+		case *ast.StarExpr:
+			e = x.X
+		case *ast.IndexExpr:
+			e = x.X
+		case *ast.IndexListExpr:
+			e = x.X
+		case *ast.Ident:
+			return x.Name
+		default:
+			return ""
+		}
+	}
+}

@@ -40,7 +40,7 @@ func TestToldWithTheClaim(t *testing.T) {
 					synctest.Wait()
 				}
 				ask(func() error {
-					return sys.Signal(t.Context(), run.Signal{To: k, Run: "r1", Received: &run.Received{Kind: run.Message, Text: "hello"}})
+					return sys.Signal(t.Context(), run.Signal{To: k, Run: "r1", Received: &run.SignalReceived{Kind: run.Message, Text: "hello"}})
 				})
 				ask(func() error { _, err := sys.Accept(t.Context(), task("r1", k)); return err })
 				ask(func() error { tt.sig.To = k; return sys.Signal(t.Context(), tt.sig) })

@@ -33,7 +33,7 @@ type request struct {
 	batch  run.Batch
 	signal run.Signal
 
-	granted *run.Granted
+	granted *run.ClaimResult
 	ack     run.Ack
 	holder  holder
 	err     error

@@ -54,7 +54,7 @@ func (a *sessionActor) passivate() {
 
 // executing reports whether the log says that a run executes here.
 func (a *sessionActor) executing() bool {
-	b := a.w.Book()
+	b := a.w.RunState()
 	r := b.Run(b.Active)
 	return r != nil && r.State == run.Running && a.w.Epoch() != 0 && r.Epoch == a.w.Epoch()
 }
@@ -121,7 +121,7 @@ const shortLog = 8
 // in which nothing is open. A fork that may go on is another matter: a snapshot holds
 // what it has of its ancestors, whose logs are read otherwise, one after another.
 func (a *sessionActor) rests() bool {
-	b, v := a.w.Book(), a.w.Session()
+	b, v := a.w.RunState(), a.w.Session()
 	if a.w.At().Seq > shortLog || b.Active != "" || len(b.Queue) > 0 {
 		return false
 	}

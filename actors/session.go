@@ -34,7 +34,7 @@ var errAgain = errors.New("actors: the activation ended before the request was d
 var errDoubt = errors.New("actors: the commit may be in the log or not")
 
 // sessionActor is the one writer of a session in this process. It owns a
-// run.Writer and drives it: requests are decided together, their commit is
+// run.StateMachine and drives it: requests are decided together, their commit is
 // appended in a goroutine of its own, and only when the log acknowledged it
 // are they answered. Receive never waits for anything but memory.
 //
@@ -52,7 +52,7 @@ type sessionActor struct {
 	box    *mailbox
 	self   *actor.PID
 	phase  phase
-	w      *run.Writer
+	w      *run.StateMachine
 	unborn bool // presumed: w was not read from the log
 
 	batch   []*request // decided, not answered
@@ -69,7 +69,7 @@ type sessionActor struct {
 // outcome is the message that ends loading, appending, confirming and saving.
 type outcome struct {
 	phase  phase
-	w      *run.Writer
+	w      *run.StateMachine
 	commit session.Commit
 	at     session.Position
 	err    error
@@ -263,7 +263,7 @@ func (a *sessionActor) put(r *request, now time.Time) {
 	case askClaim:
 		r.granted, r.err = a.w.Claim(r.claim, now)
 	case askCommit:
-		if holder := a.w.Book().Incarnation; a.w.Epoch() == 0 && a.sys.other(holder) {
+		if holder := a.w.RunState().Incarnation; a.w.Epoch() == 0 && a.sys.other(holder) {
 			// This activation holds nothing and another incarnation does. Even
 			// to keep the outcome as evidence it must not append: that would
 			// take the session from its holder.
@@ -274,7 +274,7 @@ func (a *sessionActor) put(r *request, now time.Time) {
 	case askApply:
 		r.err = a.w.Signal(r.signal, now)
 	case askHolder:
-		b := a.w.Book()
+		b := a.w.RunState()
 		r.holder = holder{incarnation: b.Incarnation, here: a.w.Epoch() != 0, busy: b.Active != "" || len(b.Queue) > 0, active: b.Active}
 	}
 	r.staged = a.w.StagedBytes() > 0
@@ -309,7 +309,7 @@ func (a *sessionActor) committed(o *outcome) {
 		switch r.ask {
 		case askClaim:
 			r.granted.Finish(o.at, o.commit.Events)
-			if rec := a.w.Book().Run(r.granted.Record.ID); rec != nil && !rec.Base.Unborn() {
+			if rec := a.w.RunState().Run(r.granted.Record.ID); rec != nil && !rec.Base.Unborn() {
 				// The writer marked it with the commit that made it, which is
 				// this one if others of the batch came before the claim.
 				r.granted.Base, r.granted.Record.Base = rec.Base, rec.Base
@@ -331,7 +331,7 @@ func (a *sessionActor) committed(o *outcome) {
 }
 
 // stand tells the mailbox what the log says now.
-func (a *sessionActor) stand() { a.box.stand(a.w.At(), a.w.Book().Active) }
+func (a *sessionActor) stand() { a.box.stand(a.w.At(), a.w.RunState().Active) }
 
 // answer replies to all of the batch: each with its own decision, or all with
 // err.

@@ -160,7 +160,7 @@ func TestUnavailableLogEndsTheActivation(t *testing.T) {
 			}
 		})
 		_, err := s.Commit(t.Context(), step(g, k, "0", 0, "zero"))
-		if !errors.Is(err, session.ErrUnavailable) || !run.Control(err) {
+		if !errors.Is(err, session.ErrUnavailable) || !run.IsControl(err) {
 			t.Fatalf("a commit without an answer: %v", err)
 		}
 		g2 := claim(t, s, run.Task{ID: "r1", Workflow: "w", Session: k})
@@ -194,7 +194,7 @@ func TestTooLargeForAnyCommit(t *testing.T) {
 		k := key("s1")
 		g := claim(t, s, task("r1", k))
 		_, err := s.Commit(t.Context(), step(g, k, "0", 0, strings.Repeat("x", session.MaxCommit)))
-		if !errors.Is(err, session.ErrTooLarge) || run.Control(err) {
+		if !errors.Is(err, session.ErrTooLarge) || run.IsControl(err) {
 			t.Errorf("a step over the limit: %v", err)
 		}
 		if _, err := s.Commit(t.Context(), step(g, k, "0", 0, strings.Repeat("x", session.MaxCommit*4/5))); err != nil {

@@ -21,7 +21,7 @@ const maxTries = 5
 // Claim implements run.Store. Another writer of a run's home session is
 // reported as session.ErrConflict, because whoever claims a run must then ask
 // again who holds it; on other sessions the run has the right of way.
-func (s *store) Claim(ctx context.Context, c run.Claim) (*run.Granted, error) {
+func (s *store) Claim(ctx context.Context, c run.Claim) (*run.ClaimResult, error) {
 	if c.Incarnation == "" {
 		c.Incarnation = s.sys.o.Incarnation
 	}

@@ -169,7 +169,7 @@ func TestZombieIsRefused(t *testing.T) {
 			t.Fatalf("took over attempt %d, epoch %d, %d steps", now.Attempt, now.Epoch, now.Journal.Len())
 		}
 		_, err := a.Commit(t.Context(), step(old, k, "1", 1, "zombie"))
-		if !errors.Is(err, session.ErrConflict) || !run.Control(err) {
+		if !errors.Is(err, session.ErrConflict) || !run.IsControl(err) {
 			t.Errorf("a zombie's commit: %v", err)
 		}
 		// The next one comes to a fresh activation. It must not append either,

@@ -1,7 +1,7 @@
 // Package actors hosts the sessions and the runs of one process.
 //
 // Each session that is in use has an actor: the one writer of its log in this
-// process. The actor folds the log, lets a run.Writer decide what requests
+// process. The actor folds the log, lets a run.StateMachine decide what requests
 // append, makes one commit at a time durable and only then answers. Requests
 // that wait meanwhile share the next commit. A session that nobody uses is
 // passivated: its actor ends and costs nothing until somebody asks again.

@@ -114,7 +114,7 @@ func state(t testing.TB, log session.Log, k session.Key, id run.ID) *run.Record 
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := w.Book().Run(id)
+	r := w.RunState().Run(id)
 	if r == nil {
 		return &run.Record{}
 	}

@@ -107,7 +107,7 @@ func task(id string, k session.Key) run.Task {
 }
 
 // claim claims a run of its own session, or fails the test.
-func claim(t testing.TB, s run.Store, task run.Task) *run.Granted {
+func claim(t testing.TB, s run.Store, task run.Task) *run.ClaimResult {
 	t.Helper()
 	g, err := s.Claim(context.Background(), run.Claim{
 		Session: task.Session, Home: task.Session, Run: task.ID, Task: &task, Open: session.Opening{Kind: session.OpenLeaf},
@@ -119,12 +119,12 @@ func claim(t testing.TB, s run.Store, task run.Task) *run.Granted {
 }
 
 // step is a batch that records one step; text, if any, becomes a chunk.
-func step(g *run.Granted, k session.Key, path string, base session.Version, text string) run.Batch {
+func step(g *run.ClaimResult, k session.Key, path string, base session.Version, text string) run.Batch {
 	b := run.Batch{Session: k, Run: g.Task.ID, Attempt: g.Attempt, Path: run.Path(path), Base: base}
 	if text != "" {
 		b.Events = append(b.Events, session.ChunkEvent(session.AssistantText(text)))
 	}
-	e, err := run.NewEvent(run.KindDone, run.Done{
+	e, err := run.NewEvent(run.KindDone, run.StepCompleted{
 		Attempt: g.Attempt, Kind: run.StepDo, Name: "step", Path: run.Path(path), Run: g.Task.ID, Value: `"` + path + `"`,
 	})
 	if err != nil {
@@ -134,7 +134,7 @@ func step(g *run.Granted, k session.Key, path string, base session.Version, text
 	return b
 }
 
-func end(g *run.Granted, k session.Key, base session.Version) run.Batch {
+func end(g *run.ClaimResult, k session.Key, base session.Version) run.Batch {
 	e, err := run.NewEvent(run.KindEnded, run.Ended{Attempt: g.Attempt, Run: g.Task.ID, State: run.Succeeded, Workflow: "w"})
 	if err != nil {
 		panic(err)

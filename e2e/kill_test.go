@@ -306,7 +306,7 @@ func (i *installation) read(runs []string) (stories map[string][]string, attempt
 					}
 					attempts[id] = v.Attempt
 				case run.KindDone:
-					v, err := run.Read[run.Done](ev)
+					v, err := run.Read[run.StepCompleted](ev)
 					if err != nil {
 						i.t.Fatal(err)
 					}

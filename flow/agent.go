@@ -182,7 +182,7 @@ func (a *Agent) answered(st *step, s session.Session, words []session.Chunk, hea
 	}
 	defer st.ex.take(heardTo, "")
 	if err != nil {
-		ack, commitErr := st.commit(run.Done{Code: codeOf(err), Error: clip(err.Error(), 4<<10), Inbox: heardTo, Prompt: prompt, Model: a.Provider.Model}, content...)
+		ack, commitErr := st.commit(run.StepCompleted{Code: codeOf(err), Error: clip(err.Error(), 4<<10), Inbox: heardTo, Prompt: prompt, Model: a.Provider.Model}, content...)
 		if commitErr != nil {
 			return t, commitErr
 		}
@@ -197,7 +197,7 @@ func (a *Agent) answered(st *step, s session.Session, words []session.Chunk, hea
 		calls[i] = session.ToolCall{ID: call.ID, Name: call.Name, Args: call.Args}
 	}
 	chunk := session.AssistantText(resp.Text, calls...).WithOpaque(resp.Opaque).Of(st.ex.origin(a.Name, t.path, st.s.Placement(), resp.Usage))
-	ack, err := st.commit(run.Done{
+	ack, err := st.commit(run.StepCompleted{
 		Inbox: heardTo, Row: true, Prompt: prompt, Model: resp.Model, Value: string(resp.Finish), Summary: clip(firstLine(resp.Text), 100),
 	}, append(content, session.ChunkEvent(chunk))...)
 	if err != nil {

@@ -41,7 +41,7 @@ func Await[T any](ctx context.Context, name string, o *AwaitOptions) (T, error) 
 	if err != nil {
 		return zero, err
 	}
-	return fromRecord[T](&run.Step{Done: v})
+	return fromRecord[T](&run.Step{StepCompleted: v})
 }
 
 // Sleep waits for a while. Only a timer that is recorded ends it, so a run that
@@ -81,7 +81,7 @@ func Approve(ctx context.Context, q Question) (Approval, error) {
 	if err != nil {
 		return Approval{}, err
 	}
-	return fromRecord[Approval](&run.Step{Done: v})
+	return fromRecord[Approval](&run.Step{StepCompleted: v})
 }
 
 // Listen waits for the user's next words and returns s with them as chunks.
@@ -103,7 +103,7 @@ func Listen(ctx context.Context, s session.Session, o *AwaitOptions) (session.Se
 		return s, st.fail(err)
 	}
 	chunks, upTo := heard(inbox)
-	d := run.Done{Inbox: upTo, Summary: "hears " + count(len(chunks), "message")}
+	d := run.StepCompleted{Inbox: upTo, Summary: "hears " + count(len(chunks), "message")}
 	if len(chunks) == 0 {
 		d.Code, d.Error = run.CodeExpired, fmt.Sprintf("flow: nobody said anything in %s", cmp.Or(max(o.Timeout, 0), run.DefaultExpiry))
 	}
@@ -116,7 +116,7 @@ func Listen(ctx context.Context, s session.Session, o *AwaitOptions) (session.Se
 }
 
 // heard returns the messages of an inbox as chunks, and the place of the last.
-func heard(inbox []run.Received) (chunks []session.Event, upTo uint64) {
+func heard(inbox []run.SignalReceived) (chunks []session.Event, upTo uint64) {
 	for _, v := range inbox {
 		if v.Kind == run.Message {
 			chunks, upTo = append(chunks, session.ChunkEvent(session.UserText(v.Text))), v.N
@@ -126,31 +126,31 @@ func heard(inbox []run.Received) (chunks []session.Event, upTo uint64) {
 }
 
 // await is a step that one answer from outside decides.
-func await(ctx context.Context, w run.Wait, timeout time.Duration) (run.Done, error) {
+func await(ctx context.Context, w run.Wait, timeout time.Duration) (run.StepCompleted, error) {
 	st, err := begin(ctx, run.StepAwait, w.Name, session.Session{}, false, "", w.Kind)
 	if err != nil {
-		return run.Done{}, err
+		return run.StepCompleted{}, err
 	}
 	defer st.end()
 	if st.decision == run.Replay {
-		return st.record.Done, st.record.Code.Err(st.record.Error)
+		return st.record.StepCompleted, st.record.Code.Err(st.record.Error)
 	}
 	w.Path = st.asked.Path
 	inbox, err := st.ex.wait(ctx, []run.Wait{w}, timeout)
 	if err != nil {
-		return run.Done{}, st.fail(err)
+		return run.StepCompleted{}, st.fail(err)
 	}
 	return st.answered(w, inbox)
 }
 
 // answered records the answer to a question.
-func (st *step) answered(w run.Wait, inbox []run.Received) (run.Done, error) {
+func (st *step) answered(w run.Wait, inbox []run.SignalReceived) (run.StepCompleted, error) {
 	d, err := answer(w, inbox)
 	if err != nil {
 		return d, st.fail(err)
 	}
 	if _, err := st.commit(d); err != nil {
-		return run.Done{}, err
+		return run.StepCompleted{}, err
 	}
 	st.ex.take(0, w.Path)
 	return d, d.Code.Err(d.Error)
@@ -158,16 +158,16 @@ func (st *step) answered(w run.Wait, inbox []run.Received) (run.Done, error) {
 
 // answer turns what was received for a question into its outcome: the first
 // answer counts.
-func answer(w run.Wait, inbox []run.Received) (run.Done, error) {
+func answer(w run.Wait, inbox []run.SignalReceived) (run.StepCompleted, error) {
 	for _, v := range inbox {
 		if v.Path != w.Path {
 			continue
 		}
 		switch v.Kind {
 		case run.Timer:
-			return run.Done{Code: run.CodeExpired, Error: fmt.Sprintf("flow: %q: the time is up", w.Name), Summary: "the time is up"}, nil
+			return run.StepCompleted{Code: run.CodeExpired, Error: fmt.Sprintf("flow: %q: the time is up", w.Name), Summary: "the time is up"}, nil
 		case run.Respond:
-			return run.Done{Value: v.Value, Summary: "answered" + by(v)}, nil
+			return run.StepCompleted{Value: v.Value, Summary: "answered" + by(v)}, nil
 		case run.Approve, run.Refuse:
 			a := Approval{Approved: v.Kind == run.Approve, By: v.By, Reason: v.Reason}
 			said := "rejected"
@@ -179,15 +179,15 @@ func answer(w run.Wait, inbox []run.Received) (run.Done, error) {
 			}
 			value, err := json.Marshal(a)
 			if err != nil {
-				return run.Done{}, fmt.Errorf("flow: answer to %q: %w", w.Name, err)
+				return run.StepCompleted{}, fmt.Errorf("flow: answer to %q: %w", w.Name, err)
 			}
-			return run.Done{Value: string(value), Summary: clip(said+by(v), 200)}, nil
+			return run.StepCompleted{Value: string(value), Summary: clip(said+by(v), 200)}, nil
 		}
 	}
-	return run.Done{}, fmt.Errorf("flow: no answer to %q at step %s", w.Name, w.Path)
+	return run.StepCompleted{}, fmt.Errorf("flow: no answer to %q at step %s", w.Name, w.Path)
 }
 
-func by(v run.Received) string {
+func by(v run.SignalReceived) string {
 	text := ""
 	if v.By != "" {
 		text = " by " + v.By
@@ -203,7 +203,7 @@ func by(v run.Received) string {
 
 // wait returns what the run received once all that ws name has come; until
 // then it records that the run waits, and stops the execution.
-func (ex *Execution) wait(ctx context.Context, ws []run.Wait, timeout time.Duration, with ...session.Event) ([]run.Received, error) {
+func (ex *Execution) wait(ctx context.Context, ws []run.Wait, timeout time.Duration, with ...session.Event) ([]run.SignalReceived, error) {
 	ex.mu.Lock()
 	inbox, stop := slices.Clone(ex.inbox), ex.stopped()
 	told, err := ex.letGo()
@@ -220,7 +220,7 @@ func (ex *Execution) wait(ctx context.Context, ws []run.Wait, timeout time.Durat
 			ws[i].Due = due
 		}
 	}
-	e, err := run.NewEvent(run.KindWaiting, run.Suspended{Attempt: ex.attempt, For: ws, Run: ex.id})
+	e, err := run.NewEvent(run.KindWaiting, run.RunWaiting{Attempt: ex.attempt, For: ws, Run: ex.id})
 	if err != nil {
 		return nil, err
 	}
@@ -236,7 +236,7 @@ func (ex *Execution) wait(ctx context.Context, ws []run.Wait, timeout time.Durat
 }
 
 // receive takes what reached the run into the execution's inbox.
-func (ex *Execution) receive(all ...run.Received) {
+func (ex *Execution) receive(all ...run.SignalReceived) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	fresh := false
@@ -246,7 +246,7 @@ func (ex *Execution) receive(all ...run.Received) {
 			ex.account = ex.account.Holding(&ex.escrow)
 			continue
 		}
-		i, found := slices.BinarySearchFunc(ex.inbox, v.N, func(o run.Received, n uint64) int { return int(int64(o.N) - int64(n)) })
+		i, found := slices.BinarySearchFunc(ex.inbox, v.N, func(o run.SignalReceived, n uint64) int { return int(int64(o.N) - int64(n)) })
 		if !found && (v.Kind != run.Message || v.N > ex.heard) {
 			ex.inbox, fresh = slices.Insert(ex.inbox, i, v), true
 		}
@@ -262,7 +262,7 @@ func (ex *Execution) take(upTo uint64, path run.Path) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	ex.heard = max(ex.heard, upTo)
-	ex.inbox = slices.DeleteFunc(ex.inbox, func(v run.Received) bool {
+	ex.inbox = slices.DeleteFunc(ex.inbox, func(v run.SignalReceived) bool {
 		return v.Kind == run.Message && v.N <= upTo || v.Kind != run.Message && v.Path == path
 	})
 }

@@ -95,7 +95,7 @@ func (ex *Execution) enclose(ctx context.Context) error {
 // fan-out, if they wait for this one: once that a model has answered, or that it
 // opens branches itself and waits for them. Telling it again, which steps at the
 // same time may do, is harmless.
-func (ex *Execution) warmed(d run.Done) ([]session.Event, error) {
+func (ex *Execution) warmed(d run.StepCompleted) ([]session.Event, error) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	if !answered(d) && d.Kind != run.StepFanOut {
@@ -118,7 +118,7 @@ func (ex *Execution) letGo() ([]session.Event, error) {
 }
 
 // answered reports whether a step got an answer of a model.
-func answered(d run.Done) bool {
+func answered(d run.StepCompleted) bool {
 	switch d.Kind {
 	case run.StepModel, run.StepCompress, run.StepSelection:
 		return d.Code == ""

@@ -100,14 +100,14 @@ func TestInterruptedIsCharged(t *testing.T) {
 		ex := start(t, rt, agentOnce)
 		go func() {
 			time.Sleep(time.Second)
-			if err := talk(t, rt, run.Received{Kind: run.Message, Text: "two", Interrupt: true}); err != nil {
+			if err := talk(t, rt, run.SignalReceived{Kind: run.Message, Text: "two", Interrupt: true}); err != nil {
 				t.Error(err)
 			}
 		}()
 		if state, err := ex.Forward(t.Context()); state != run.Succeeded {
 			t.Fatalf("state %s: %v", state, err)
 		}
-		step := facts[run.Done](t, &w, run.KindDone)[0]
+		step := facts[run.StepCompleted](t, &w, run.KindDone)[0]
 		wantLost(t, "the step", step.Usage, step.Lost, 1, 1)
 		e := ended(t, &w)
 		wantLost(t, "the run", e.Usage, e.Lost, 1, 1)
@@ -144,7 +144,7 @@ func TestSilentTriesAreCharged(t *testing.T) {
 	if state, err := ex.Forward(t.Context()); state != run.Succeeded {
 		t.Fatalf("state %s: %v", state, err)
 	}
-	step, e := facts[run.Done](t, &w, run.KindDone)[0], ended(t, &w)
+	step, e := facts[run.StepCompleted](t, &w, run.KindDone)[0], ended(t, &w)
 	for what, u := range map[string][2]session.Usage{"step": {step.Usage, step.Lost}, "run": {e.Usage, e.Lost}} {
 		used, lost := u[0], u[1]
 		if lost.Calls != 2 || lost.Input < 2 || lost.Output != 0 || used.Sub(lost).Tokens() != 15 {
@@ -200,7 +200,7 @@ func TestBrokenOffIsCharged(t *testing.T) {
 			m := &streaming{faults: 2}
 			ex := start(t, w.runtime(m), agentOnce, func(task *run.Task) { task.Budget.Tokens = tokens })
 			state, err := ex.Forward(t.Context())
-			step, e := facts[run.Done](t, &w, run.KindDone)[0], ended(t, &w)
+			step, e := facts[run.StepCompleted](t, &w, run.KindDone)[0], ended(t, &w)
 			if tokens == heardTokens {
 				if state != run.Failed || !errors.Is(err, run.ErrBudget) || m.asked != 1 || step.Code != run.CodeBudget {
 					t.Fatalf("state %s after %d calls: %v; step %+v", state, m.asked, err, step)
@@ -276,7 +276,7 @@ func TestKilledIsCharged(t *testing.T) {
 		if state, err := start(t, rt, waits, resume).Forward(t.Context()); state != run.Waiting {
 			t.Fatalf("state %s: %v", state, err)
 		}
-		first := facts[run.Done](t, &w, run.KindDone)[0]
+		first := facts[run.StepCompleted](t, &w, run.KindDone)[0]
 		if l := first.Lost; l.Calls != 2 || l.Tokens() < 2*reply || l.Tokens() > 2*(reply+200) {
 			t.Errorf("two attempts were killed, and the step says that %+v was lost", l)
 		}
@@ -294,7 +294,7 @@ func TestKilledIsCharged(t *testing.T) {
 		if own := e.Usage.Sub(e.Lost); own.Calls != 2 || own.Tokens() != 30 {
 			t.Errorf("beside, it used %+v in two calls", own)
 		}
-		for _, d := range facts[run.Done](t, &w, run.KindDone)[1:] {
+		for _, d := range facts[run.StepCompleted](t, &w, run.KindDone)[1:] {
 			if d.Lost != (session.Usage{}) {
 				t.Errorf("step %s lost %+v", d.Path, d.Lost)
 			}
@@ -352,7 +352,7 @@ func TestUselessAnswerIsCharged(t *testing.T) {
 				t.Fatalf("state %s: %v", state, err)
 			}
 			want := session.Usage{Calls: 1, Input: 10, Output: 5, MicroUSD: 7}
-			if d := facts[run.Done](t, &w, run.KindDone)[0]; d.Usage != want || d.Code != run.CodeError || d.Model != "m" {
+			if d := facts[run.StepCompleted](t, &w, run.KindDone)[0]; d.Usage != want || d.Code != run.CodeError || d.Model != "m" {
 				t.Errorf("the step ended with %s of model %q and used %+v, want %+v", d.Code, d.Model, d.Usage, want)
 			}
 			if e := ended(t, &w); e.Usage != want {

@@ -47,7 +47,7 @@ func Do[T any](ctx context.Context, name string, fn func(context.Context) (T, er
 	if st.decision == run.Replay {
 		return fromRecord[T](st.record)
 	}
-	d := run.Done{}
+	d := run.StepCompleted{}
 	var value T
 	if v, ok := st.resolution(); ok {
 		d.Value, d.Summary = v.Value, "resolved: "+v.Reason
@@ -105,7 +105,7 @@ func protected[T any](ctx context.Context, fn func(context.Context) (T, error)) 
 // stops, because it was cancelled or its time is up: the effect may have taken
 // place. A run that goes on elsewhere leaves the call open instead, so that a
 // person is asked.
-func (st *step) lastWord(stop error, d run.Done) {
+func (st *step) lastWord(stop error, d run.StepCompleted) {
 	if errors.Is(stop, run.ErrCancelled) || errors.Is(stop, run.ErrDeadline) {
 		st.s = session.Session{}
 		_, _ = st.commit(d) // the log keeps it; what is returned is the stop
@@ -139,7 +139,7 @@ func (st *step) resolution() (run.Resolved, bool) {
 func (st *step) intend(call string) error {
 	for {
 		expires := time.Now().Add(run.IntentLife)
-		e, err := run.NewEvent(run.KindIntent, run.Intent{
+		e, err := run.NewEvent(run.KindIntent, run.StepStarted{
 			Attempt: st.ex.attempt, Call: call, Expires: expires.UnixMilli(), Input: st.asked.Input,
 			Name: st.asked.Name, Path: st.asked.Path, Run: st.ex.id,
 		})
@@ -167,7 +167,7 @@ func (st *step) intend(call string) error {
 // execution. It needs no step of its own. Inside of a step, in Do's function, a
 // tool or a hook, it is what the clock says. Outside of a run it is zero.
 func Now(ctx context.Context) time.Time {
-	sc, err := scopeOf(ctx)
+	sc, err := scopeOf(ctx, run.StepRequest{Kind: "a time"})
 	switch {
 	case errors.Is(err, run.ErrNestedStep):
 		return time.Now()
@@ -187,7 +187,7 @@ func Now(ctx context.Context) time.Time {
 // a tool or a hook, it is drawn at random: replay does not come there, and what
 // the step returns is recorded. Outside of a run it is empty.
 func NewID(ctx context.Context) string {
-	sc, err := scopeOf(ctx)
+	sc, err := scopeOf(ctx, run.StepRequest{Kind: "an id"})
 	switch {
 	case errors.Is(err, run.ErrNestedStep):
 		return drawID()

@@ -50,7 +50,7 @@ func (d *Driver) Committed(e session.Entry) {
 		for _, ev := range e.Commit.Events {
 			switch ev.Kind {
 			case run.KindWaiting:
-				if s, err := run.Read[run.Suspended](ev); err == nil && t.has(s.Run) {
+				if s, err := run.Read[run.RunWaiting](ev); err == nil && t.has(s.Run) {
 					for _, w := range s.For {
 						t.at(w.Due, e.Commit.Key)
 					}

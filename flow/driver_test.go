@@ -22,7 +22,7 @@ func TestEndsWhereItWaits(t *testing.T) {
 	t.Run("cancel", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			rt := &flow.Runtime{}
-			rt.OnWait = func(ctx context.Context, k session.Key, w run.Suspended) {
+			rt.OnWait = func(ctx context.Context, k session.Key, w run.RunWaiting) {
 				time.Sleep(time.Minute)
 				if err := rt.Signal(ctx, run.Signal{To: k, Run: w.Run, Cancel: &run.CancelRequested{Reason: "enough"}}); err != nil {
 					t.Error(err)

@@ -72,7 +72,7 @@ func TestEditedCallIsTold(t *testing.T) {
 	for path, value := range map[run.Path]string{
 		"0.1.approval": "{\n  \"n\": 20\n}", "0.2.approval": "", "0.3.approval": `{ "n":4 }`, "0.4.approval": `{"n":"five"}`,
 	} {
-		if err := talk(t, rt, run.Received{Kind: run.Approve, Path: path, By: "ana", Value: value}); err != nil {
+		if err := talk(t, rt, run.SignalReceived{Kind: run.Approve, Path: path, By: "ana", Value: value}); err != nil {
 			t.Fatal(err)
 		}
 	}

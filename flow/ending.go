@@ -13,7 +13,7 @@ import (
 // finish records how the execution ended.
 func (ex *Execution) finish(ctx context.Context, err error) (run.State, error) {
 	ex.mu.Lock()
-	if ex.poison == nil && err != nil && run.Control(err) {
+	if ex.poison == nil && err != nil && run.IsControl(err) {
 		ex.poison = err
 	}
 	poison := ex.poison
@@ -119,7 +119,7 @@ func (ex *Execution) finishFailed(ctx context.Context, s run.State, why error) (
 	if s == run.Cancelled {
 		closing = session.ClosedCancelled
 	}
-	if err := ex.closeBranches(ctx, session.Session{}, closing, why.Error()); err != nil && run.Control(err) && !errors.Is(err, run.ErrCancelled) {
+	if err := ex.closeBranches(ctx, session.Session{}, closing, why.Error()); err != nil && run.IsControl(err) && !errors.Is(err, run.ErrCancelled) {
 		return run.Running, err
 	}
 	return ex.ended(ctx, session.Session{}, run.Ended{State: s, Code: run.CodeOf(why), Error: clip(why.Error(), 4<<10)}, why)
@@ -185,7 +185,7 @@ func (ex *Execution) succeed(ctx context.Context) (run.State, error) {
 	if s.Key() != ex.home {
 		joined, err := ex.adoptResult(ctx, s)
 		switch {
-		case err != nil && run.Control(err): // such as a log that is away: the run has not failed
+		case err != nil && run.IsControl(err): // such as a log that is away: the run has not failed
 			return run.Running, ex.failed(err)
 		case err != nil:
 			return ex.finishFailed(ctx, run.Failed, err)

@@ -138,7 +138,7 @@ func TestBranchOfAnEndedRun(t *testing.T) {
 			ran = true
 			return s, flow.Reject(ctx, b, "not needed")
 		}).Forward(t.Context())
-		if state != run.Running || !run.Control(err) || ran {
+		if state != run.Running || !run.IsControl(err) || ran {
 			t.Errorf("state %s, it went on: %v: %v", state, ran, err)
 		}
 		for e, err := range w.Read(t.Context(), home, session.Position{}) {
@@ -146,7 +146,7 @@ func TestBranchOfAnEndedRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, ev := range e.Commit.Events {
-				if d, err := run.Read[run.Done](ev); ev.Kind == run.KindDone && err == nil {
+				if d, err := run.Read[run.StepCompleted](ev); ev.Kind == run.KindDone && err == nil {
 					branch = session.Key{Tenant: home.Tenant, ID: d.Links[0].ID}
 				}
 			}

@@ -86,8 +86,8 @@ func ExampleFork() {
 // run waited for a value from outside.
 func ExampleDo() {
 	rt := new(flow.Runtime)
-	rt.OnWait = func(ctx context.Context, k session.Key, w run.Suspended) {
-		answer := run.Received{Kind: run.Respond, Path: w.For[0].Path, By: "ana", Value: `7`}
+	rt.OnWait = func(ctx context.Context, k session.Key, w run.RunWaiting) {
+		answer := run.SignalReceived{Kind: run.Respond, Path: w.For[0].Path, By: "ana", Value: `7`}
 		if err := rt.Signal(ctx, run.Signal{To: k, Run: w.Run, Received: &answer}); err != nil {
 			fmt.Println(err)
 		}
@@ -230,10 +230,10 @@ func ExampleSelector() {
 // from the same process; with nodes it comes by `rath approve`.
 func ExampleApprove() {
 	rt := new(flow.Runtime)
-	rt.OnWait = func(ctx context.Context, k session.Key, w run.Suspended) {
+	rt.OnWait = func(ctx context.Context, k session.Key, w run.RunWaiting) {
 		question := w.For[0]
 		fmt.Println("asked:", question.Title)
-		answer := run.Received{Kind: run.Approve, Path: question.Path, By: "ana"}
+		answer := run.SignalReceived{Kind: run.Approve, Path: question.Path, By: "ana"}
 		if err := rt.Signal(ctx, run.Signal{To: k, Run: w.Run, Received: &answer}); err != nil {
 			fmt.Println(err)
 		}

@@ -18,7 +18,7 @@ type Execution struct {
 	reg     Registration
 	id      run.ID
 	home    session.Key
-	granted *run.Granted
+	granted *run.ClaimResult
 	task    *run.Task // of granted
 	attempt uint64
 	input   session.Session
@@ -33,28 +33,28 @@ type Execution struct {
 	same      map[session.Ref][]alias
 	visited   map[run.Path]bool // recorded and cut off steps that the code came to
 	account   run.Account
-	escrow    run.Escrow // what account holds for branches
+	escrow    run.Reservations // what account holds for branches
 	poison    error
-	inbox     []run.Received // what no step has taken, by place
-	heard     uint64         // messages up to this place were taken
-	interrupt func()         // of the model call under way, called when something is received; nil without one
-	levels    []level        // the runs around this one and itself, outermost first
-	root      *run.Task      // of the outermost one; nil when it is this run
-	odd       *run.Step      // the recorded step that the code did not match; nil if there is none
-	gone      string         // why the run around this one needs it no more
-	inner     *unwound       // what a branch came to
-	fanned    []*fanned      // branches of fan-outs that are not disposed of
-	parked    bool           // no step may begin that is not recorded
-	within    *run.Asked     // the step whose function is being called; nil between steps
-	tape      *tape          // of a replay
-	lost      session.Usage  // the part of what was spent that is estimated, see run.Done
-	unsaid    session.Usage  // the part of it that no event says yet
-	killed    int            // former attempts that may have been killed in a model call, not booked yet
-	newest    uint64         // the attempt of the newest recorded step
-	warms     bool           // other branches wait for its first answer of a model
-	last      time.Time      // of the last recorded step
-	late      func()         // ends ctx at the run's deadline
-	clock     *time.Timer    // for it; nil if there is none
+	inbox     []run.SignalReceived // what no step has taken, by place
+	heard     uint64               // messages up to this place were taken
+	interrupt func()               // of the model call under way, called when something is received; nil without one
+	levels    []level              // the runs around this one and itself, outermost first
+	root      *run.Task            // of the outermost one; nil when it is this run
+	odd       *run.Step            // the recorded step that the code did not match; nil if there is none
+	gone      string               // why the run around this one needs it no more
+	inner     *unwound             // what a branch came to
+	fanned    []*fanned            // branches of fan-outs that are not disposed of
+	parked    bool                 // no step may begin that is not recorded
+	within    *run.StepRequest     // the step whose function is being called; nil between steps
+	tape      *tape                // of a replay
+	lost      session.Usage        // the part of what was spent that is estimated, see run.StepCompleted
+	unsaid    session.Usage        // the part of it that no event says yet
+	killed    int                  // former attempts that may have been killed in a model call, not booked yet
+	newest    uint64               // the attempt of the newest recorded step
+	warms     bool                 // other branches wait for its first answer of a model
+	last      time.Time            // of the last recorded step
+	late      func()               // ends ctx at the run's deadline
+	clock     *time.Timer          // for it; nil if there is none
 
 	leaseMu sync.Mutex
 	leases  map[session.Key]*lease
@@ -220,7 +220,7 @@ func (ex *Execution) stopped() error {
 		return nil
 	}
 	cause := context.Cause(ex.ctx)
-	if run.Control(cause) || errors.Is(cause, run.ErrDeadline) {
+	if run.IsControl(cause) || errors.Is(cause, run.ErrDeadline) {
 		return cause
 	}
 	return fmt.Errorf("%w: %w", run.ErrShutdown, cause)
@@ -228,7 +228,7 @@ func (ex *Execution) stopped() error {
 
 // stop poisons the scope with errors that end the execution. ex.mu is held.
 func (ex *Execution) stop(err error) error {
-	if ex.poison == nil && err != nil && (run.Control(err) || errors.Is(err, run.ErrDeadline) ||
+	if ex.poison == nil && err != nil && (run.IsControl(err) || errors.Is(err, run.ErrDeadline) ||
 		errors.Is(err, run.ErrMismatch) || errors.Is(err, session.ErrStale)) {
 		ex.poison = err
 	}
@@ -249,7 +249,7 @@ func (ex *Execution) replayed(s *run.Step) {
 	}
 	if !ex.outer(s.Path) {
 		ex.newest = max(ex.newest, s.Attempt)
-		ex.warms = ex.warms && !answered(s.Done)
+		ex.warms = ex.warms && !answered(s.StepCompleted)
 	}
 	ex.saw(s.Session)
 }
@@ -302,7 +302,7 @@ func (ex *Execution) heldAt(path run.Path, k session.Key) *heldSession {
 }
 
 // commitDone appends a step's record with the pending edits of s and content.
-func (ex *Execution) commitDone(ctx context.Context, log session.Key, s session.Session, d run.Done, content ...session.Event) (run.Ack, error) {
+func (ex *Execution) commitDone(ctx context.Context, log session.Key, s session.Session, d run.StepCompleted, content ...session.Event) (run.Ack, error) {
 	d.Run, d.Attempt, d.Revision = ex.id, ex.attempt, ex.reg.Revision
 	var events []session.Event
 	if s.Key() == log {

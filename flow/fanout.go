@@ -266,7 +266,7 @@ func (f *fan) open(st *step, o *FanOutOptions) error {
 	if err != nil {
 		return err
 	}
-	waiting, err := run.NewEvent(run.KindWaiting, run.Suspended{Attempt: ex.attempt, For: []run.Wait{f.wait()}, Run: ex.id})
+	waiting, err := run.NewEvent(run.KindWaiting, run.RunWaiting{Attempt: ex.attempt, For: []run.Wait{f.wait()}, Run: ex.id})
 	if err != nil {
 		return err
 	}
@@ -275,7 +275,7 @@ func (f *fan) open(st *step, o *FanOutOptions) error {
 		return err
 	}
 	st.log = f.log
-	if _, err := st.commitBeside(run.Done{Value: value, Summary: "opens " + count(len(f.bs), "branch")}, opened, waiting); err != nil {
+	if _, err := st.commitBeside(run.StepCompleted{Value: value, Summary: "opens " + count(len(f.bs), "branch")}, opened, waiting); err != nil {
 		return err
 	}
 	return ex.failed(fmt.Errorf("%w: %s run", run.ErrSuspended, count(len(f.bs), "branch")))

@@ -219,7 +219,7 @@ func TestApproveAndSleep(t *testing.T) {
 				return s, err
 			}
 			a, err := flow.Approve(ctx, flow.Question{Title: "Publish?", Expires: time.Hour})
-			if run.Control(err) {
+			if run.IsControl(err) {
 				return s, err
 			}
 			if !errors.Is(err, run.ErrExpired) {

@@ -32,7 +32,7 @@
 // and a hook get a context that makes no steps, and may do what they like: there
 // Now is the clock and NewID draws at random.
 //
-// Errors that [run.Control] reports mean that this execution must stop; return
+// Errors that [run.IsControl] reports mean that this execution must stop; return
 // them like any other error.
 //
 // A [Runtime] runs workflows. Its zero value keeps everything in memory.

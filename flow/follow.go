@@ -55,7 +55,7 @@ func (ex *Execution) hear(events []session.Event) error {
 func (ex *Execution) hearOne(e session.Event) error {
 	switch e.Kind {
 	case run.KindReceived:
-		if v, err := run.Read[run.Received](e); err == nil && v.Run == ex.id {
+		if v, err := run.Read[run.SignalReceived](e); err == nil && v.Run == ex.id {
 			ex.receive(v)
 		}
 	case run.KindQuarantined:

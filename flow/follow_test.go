@@ -63,7 +63,7 @@ func TestFollowAgain(t *testing.T) {
 		go func() {
 			defer close(told)
 			time.Sleep(time.Minute)
-			if err := talk(t, rt, run.Received{Kind: run.Message, Text: "go on"}); err != nil {
+			if err := talk(t, rt, run.SignalReceived{Kind: run.Message, Text: "go on"}); err != nil {
 				t.Error(err)
 			}
 			time.Sleep(time.Minute)

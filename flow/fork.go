@@ -57,7 +57,7 @@ func (ex *Execution) own(ctx context.Context, path run.Path, s session.Session, 
 		opening, source = session.OpenImplicit, caller()
 	}
 	sub := &step{ex: ex, ctx: ctx, s: s, log: ex.owner(path).home}
-	sub.asked = run.Asked{Path: path.Child("fork"), Kind: run.StepFork, Name: opening, Input: inputDigest(s, nil)}
+	sub.asked = run.StepRequest{Path: path.Child("fork"), Kind: run.StepFork, Name: opening, Input: inputDigest(s, nil)}
 	if h != nil {
 		sub.log, sub.old = s.Key(), true
 	}
@@ -90,7 +90,7 @@ func (ex *Execution) fork(st *step, opening, source string) (session.Session, er
 			commit = st.commitBeside
 		}
 		s := st.s
-		ack, err := commit(run.Done{
+		ack, err := commit(run.StepCompleted{
 			Links:  []session.Link{{Ref: session.Ref{Key: key, Version: s.Ref().Version}}},
 			Source: source, Summary: "forks " + string(s.Key().ID),
 		})
@@ -202,7 +202,7 @@ func (ex *Execution) alias(s, committed session.Session) {
 func (ex *Execution) claim(ctx context.Context, path run.Path, k session.Key, root session.ID, open session.Opening, events []session.Event, h *heldSession) (session.Session, error) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
-	var g *run.Granted
+	var g *run.ClaimResult
 	var err error
 	if h.outer = ex.outer(path); h.outer {
 		g, err = ex.rt.Values.Recorded(bounded, k, ex.owner(path).run)

@@ -38,12 +38,12 @@ func (r *round) approvals() error {
 			continue
 		}
 		g := gated{c: c, st: &step{ex: r.ex, ctx: r.ctx, log: r.ex.home, began: time.Now()}}
-		g.st.asked = run.Asked{Path: c.path.Child("approval"), Kind: run.StepAwait, Name: c.Name, Input: blob.Sum([]byte(c.Args)).Short()}
+		g.st.asked = run.StepRequest{Path: c.path.Child("approval"), Kind: run.StepAwait, Name: c.Name, Input: blob.Sum([]byte(c.Args)).Short()}
 		if err := g.st.decide(); err != nil {
 			return err
 		}
 		if g.st.decision == run.Replay {
-			if err := r.decided(c, g.st.record.Done); err != nil {
+			if err := r.decided(c, g.st.record.StepCompleted); err != nil {
 				return err
 			}
 			continue
@@ -81,7 +81,7 @@ func (r *round) approvals() error {
 }
 
 // decided applies a person's decision to a call.
-func (r *round) decided(c *toolCall, d run.Done) error {
+func (r *round) decided(c *toolCall, d run.StepCompleted) error {
 	reject := func(message string) {
 		out := tool.ErrorOutcome(&tool.Failure{Kind: tool.Rejected, Message: message, Detail: c.Name})
 		c.bad = &out
@@ -90,7 +90,7 @@ func (r *round) decided(c *toolCall, d run.Done) error {
 		reject("nobody approved this call in time; it did not run")
 		return nil
 	}
-	a, err := fromRecord[Approval](&run.Step{Done: d})
+	a, err := fromRecord[Approval](&run.Step{StepCompleted: d})
 	switch {
 	case err != nil:
 		return err

@@ -67,7 +67,7 @@ type gathered struct {
 func (f *fan) gather() (*Joined, error) {
 	ex := f.ex
 	st := &step{ex: ex, ctx: f.ctx, log: f.log, began: time.Now()}
-	st.asked = run.Asked{Path: run.GatherPath(f.path), Kind: run.StepGather, Name: f.name, Input: inputDigest(session.Session{}, []string{f.name})}
+	st.asked = run.StepRequest{Path: run.GatherPath(f.path), Kind: run.StepGather, Name: f.name, Input: inputDigest(session.Session{}, []string{f.name})}
 	if err := st.decide(); err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (f *fan) gather() (*Joined, error) {
 }
 
 // record commits how the branches ended; those that did not end are cancelled.
-func (f *fan) record(st *step, inbox []run.Received) ([]gathered, error) {
+func (f *fan) record(st *step, inbox []run.SignalReceived) ([]gathered, error) {
 	ended := map[session.ID]*run.BranchEnd{}
 	why := "the join was decided without it"
 	for _, v := range inbox {
@@ -102,7 +102,7 @@ func (f *fan) record(st *step, inbox []run.Received) ([]gathered, error) {
 		}
 	}
 	all := make([]gathered, len(f.bs))
-	var lost []run.Disposal
+	var lost []run.BranchOutcome
 	var usage session.Usage
 	var steps int64
 	succeeded := 0
@@ -115,7 +115,7 @@ func (f *fan) record(st *step, inbox []run.Received) ([]gathered, error) {
 				succeeded++
 			}
 		} else {
-			lost = append(lost, run.Disposal{Session: f.ids[i], State: session.ClosedCancelled, Reason: g.Error})
+			lost = append(lost, run.BranchOutcome{Session: f.ids[i], State: session.ClosedCancelled, Reason: g.Error})
 		}
 		all[i] = g
 	}
@@ -125,13 +125,13 @@ func (f *fan) record(st *step, inbox []run.Received) ([]gathered, error) {
 	}
 	var content []session.Event
 	if len(lost) > 0 {
-		e, err := run.NewEvent(run.KindDisposed, run.Disposed{Branches: lost, Run: f.ex.id})
+		e, err := run.NewEvent(run.KindDisposed, run.BranchOutcomes{Branches: lost, Run: f.ex.id})
 		if err != nil {
 			return nil, err
 		}
 		content = append(content, e)
 	}
-	_, err = st.commitBeside(run.Done{
+	_, err = st.commitBeside(run.StepCompleted{
 		Value: value, Usage: usage, Steps: steps, Summary: fmt.Sprintf("%d of %s succeeded", succeeded, count(len(f.bs), "branch")),
 	}, content...)
 	if err != nil {

@@ -11,11 +11,11 @@ import (
 
 // Reject ends a branch that this run made, for a reason that people will read.
 func Reject(ctx context.Context, branch session.Session, reason string) error {
-	sc, err := scopeOf(ctx)
+	sc, err := scopeOf(ctx, run.StepRequest{Kind: "the end of a branch"})
 	if err != nil {
 		return err
 	}
-	path, err := sc.enter()
+	path, err := sc.enter(run.StepRequest{Kind: "the end of a branch"})
 	if err != nil {
 		return err
 	}
@@ -51,13 +51,13 @@ func (ex *Execution) dispose(ctx context.Context, path run.Path, k session.Key, 
 	h.disposed = true
 	ex.mu.Unlock()
 	st := &step{ex: ex, ctx: ctx, log: parent}
-	st.asked = run.Asked{Path: path, Kind: run.StepReject, Name: state, Input: inputDigest(session.Session{}, []string{string(k.ID), reason})}
+	st.asked = run.StepRequest{Path: path, Kind: run.StepReject, Name: state, Input: inputDigest(session.Session{}, []string{string(k.ID), reason})}
 	if err := st.decide(); err != nil {
 		return err
 	}
 	if st.decision != run.Replay {
 		rejection := session.RejectedEvent(session.Rejection{Branch: link, Reason: clip(reason, 1<<10), State: state})
-		if _, err := st.commit(run.Done{Links: []session.Link{link}, Summary: clip(reason, 200)}, rejection); err != nil {
+		if _, err := st.commit(run.StepCompleted{Links: []session.Link{link}, Summary: clip(reason, 200)}, rejection); err != nil {
 			return err
 		}
 	}
@@ -115,7 +115,7 @@ func (ex *Execution) adopt(st *step, branch session.Session, policy, reason stri
 			return st.s, err
 		}
 		link, _ := branch.Link()
-		ack, err := st.commit(run.Done{Links: []session.Link{link}, Summary: clip(reason, 200)}, session.JoinedEvent(join))
+		ack, err := st.commit(run.StepCompleted{Links: []session.Link{link}, Summary: clip(reason, 200)}, session.JoinedEvent(join))
 		if err != nil {
 			return st.s, err
 		}
@@ -134,7 +134,7 @@ func (ex *Execution) flush(ctx context.Context, path run.Path, s session.Session
 			asked = at.Index(i)
 		}
 		st := &step{ex: ex, ctx: ctx, s: s.Committed().Edited(edits...), log: s.Key()}
-		st.asked = run.Asked{Path: asked, Kind: run.StepDo, Name: "commit", Input: inputDigest(st.s, nil)}
+		st.asked = run.StepRequest{Path: asked, Kind: run.StepDo, Name: "commit", Input: inputDigest(st.s, nil)}
 		if err := st.decide(); err != nil {
 			return s, err
 		}
@@ -142,7 +142,7 @@ func (ex *Execution) flush(ctx context.Context, path run.Path, s session.Session
 			s = st.record.Session
 			continue
 		}
-		ack, err := st.commit(run.Done{})
+		ack, err := st.commit(run.StepCompleted{})
 		if err != nil {
 			return s, err
 		}
@@ -193,7 +193,7 @@ func (ex *Execution) adoptResult(ctx context.Context, s session.Session) (sessio
 		policy = session.JoinReplace // a summary or a concatenation goes on as this session
 	}
 	st := &step{ex: ex, ctx: ctx, s: trunk, log: ex.home}
-	st.asked = run.Asked{Path: "end.adopt", Kind: run.StepJoin, Name: policy, Input: inputDigest(session.Session{}, []string{s.Ref().String(), s.PendingDigest()})}
+	st.asked = run.StepRequest{Path: "end.adopt", Kind: run.StepJoin, Name: policy, Input: inputDigest(session.Session{}, []string{s.Ref().String(), s.PendingDigest()})}
 	if err := st.decide(); err != nil {
 		return s, err
 	}
@@ -256,7 +256,7 @@ func Concatenate(ctx context.Context, a, b session.Session) (session.Session, er
 				return a, st.fail(err)
 			}
 		}
-		if _, err := st.commit(run.Done{Links: append([]session.Link{{Ref: session.Ref{Key: key}}}, links...), Summary: "concatenates two sessions"}); err != nil {
+		if _, err := st.commit(run.StepCompleted{Links: append([]session.Link{{Ref: session.Ref{Key: key}}}, links...), Summary: "concatenates two sessions"}); err != nil {
 			return a, st.fail(err)
 		}
 	}

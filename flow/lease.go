@@ -61,7 +61,7 @@ func (ex *Execution) placed(ctx context.Context, path run.Path, s session.Sessio
 		return s, nil
 	}
 	st := &step{ex: ex, ctx: ctx, s: s, log: s.Key()}
-	st.asked = run.Asked{Path: path.Child("open"), Kind: run.StepOpen, Name: p.Backend, Input: inputDigest(s, []string{p.Spec})}
+	st.asked = run.StepRequest{Path: path.Child("open"), Kind: run.StepOpen, Name: p.Backend, Input: inputDigest(s, []string{p.Spec})}
 	if err := st.decide(); err != nil {
 		return s, err
 	}
@@ -77,12 +77,12 @@ func (ex *Execution) placed(ctx context.Context, path run.Path, s session.Sessio
 		return s, err
 	}
 	if err != nil {
-		if _, commitErr := st.commit(run.Done{Code: run.CodeOf(err), Error: clip(err.Error(), 1<<10), Summary: "sandbox refused"}); commitErr != nil {
+		if _, commitErr := st.commit(run.StepCompleted{Code: run.CodeOf(err), Error: clip(err.Error(), 1<<10), Summary: "sandbox refused"}); commitErr != nil {
 			return s, commitErr
 		}
 		return s, err
 	}
-	ack, err := st.commit(run.Done{HeadAfter: p.Head, Summary: "opens " + p.Backend + ", " + p.Isolation}, session.PlacedEvent(p))
+	ack, err := st.commit(run.StepCompleted{HeadAfter: p.Head, Summary: "opens " + p.Backend + ", " + p.Isolation}, session.PlacedEvent(p))
 	if err != nil {
 		return s, err
 	}

@@ -252,7 +252,7 @@ func TestStepsOfBranchesAreCharged(t *testing.T) {
 					if (state == run.Succeeded) != (steps == 0) {
 						t.Fatalf("state %s: %v", state, err)
 					}
-					own := int64(len(facts[run.Done](t, &w, run.KindDone)))
+					own := int64(len(facts[run.StepCompleted](t, &w, run.KindDone)))
 					switch e := ended(t, &w); {
 					case steps > 0 && own+used.Load() > steps:
 						t.Errorf("the run took %d steps and its branches asked models %d times, of %d steps", own, used.Load(), steps)

@@ -120,7 +120,7 @@ func recallStep(ctx context.Context, s session.Session, name, query string, limi
 		return nil, note{}, err
 	}
 	if err != nil {
-		if _, commitErr := st.commit(run.Done{Code: run.CodeOf(err), Error: clip(err.Error(), 1<<10)}); commitErr != nil {
+		if _, commitErr := st.commit(run.StepCompleted{Code: run.CodeOf(err), Error: clip(err.Error(), 1<<10)}); commitErr != nil {
 			return nil, note{}, commitErr
 		}
 		return nil, note{}, err
@@ -148,7 +148,7 @@ func recallStep(ctx context.Context, s session.Session, name, query string, limi
 	if n := notesOf(left); n > 0 {
 		summary += fmt.Sprintf(", withholds %d", n)
 	}
-	if _, err := st.commitBeside(run.Done{Value: value, Summary: summary}); err != nil {
+	if _, err := st.commitBeside(run.StepCompleted{Value: value, Summary: summary}); err != nil {
 		return nil, note{}, err
 	}
 	return hits, renderNotes(hits, rec), nil
@@ -156,7 +156,7 @@ func recallStep(ctx context.Context, s session.Session, name, query string, limi
 
 // commitBeside records a step that reads a session without adding to it: the
 // session's pending edits stay pending.
-func (st *step) commitBeside(d run.Done, content ...session.Event) (run.Ack, error) {
+func (st *step) commitBeside(d run.StepCompleted, content ...session.Event) (run.Ack, error) {
 	st.s = session.Session{}
 	return st.commit(d, content...)
 }
@@ -322,9 +322,9 @@ func (st *step) recordMemory(uri, summary string, err error) (string, error) {
 	if !ok {
 		return "", err
 	}
-	d := run.Done{Value: uri, Summary: summary}
+	d := run.StepCompleted{Value: uri, Summary: summary}
 	if err != nil {
-		d = run.Done{Code: run.CodeOf(err), Error: clip(err.Error(), 1<<10)}
+		d = run.StepCompleted{Code: run.CodeOf(err), Error: clip(err.Error(), 1<<10)}
 	}
 	if _, commitErr := st.commit(d); commitErr != nil {
 		return "", commitErr

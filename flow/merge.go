@@ -129,7 +129,7 @@ func menu(j *Joined) string {
 // scrap disposes of the fork on which a policy failed to decide, and returns why
 // it did: the author may go on with another policy.
 func scrap(ctx context.Context, why error, s session.Session) error {
-	if run.Control(why) {
+	if run.IsControl(why) {
 		return why // no step follows
 	}
 	if err := Reject(ctx, s, "nothing was decided on it"); err != nil {
@@ -276,7 +276,7 @@ func (j *Joined) merge(ctx context.Context, v Verdict) (session.Session, error) 
 		return j.Base, st.fail(err)
 	}
 	content = append(append(content, rejected...), disposed)
-	ack, err := st.commit(run.Done{Links: links, Summary: clip(fmt.Sprintf("%s %s", v.policy(), j.names(v.Take)), 200)}, content...)
+	ack, err := st.commit(run.StepCompleted{Links: links, Summary: clip(fmt.Sprintf("%s %s", v.policy(), j.names(v.Take)), 200)}, content...)
 	if err != nil {
 		return j.Base, err
 	}
@@ -327,7 +327,7 @@ func (j *Joined) settled() {
 
 // disposals are the events that say how each branch ended for the base.
 func (j *Joined) disposals(id run.ID, v Verdict) (rejected []session.Event, disposed session.Event, err error) {
-	d := run.Disposed{Run: id}
+	d := run.BranchOutcomes{Run: id}
 	for i, o := range j.Outcomes {
 		f := j.of[o.Name]
 		switch {
@@ -338,7 +338,7 @@ func (j *Joined) disposals(id run.ID, v Verdict) (rejected []session.Event, disp
 			if v.Adopt {
 				state = session.ClosedAdopted
 			}
-			d.Branches = append(d.Branches, run.Disposal{Session: f.key.ID, State: state, Reason: v.reason(i, "")})
+			d.Branches = append(d.Branches, run.BranchOutcome{Session: f.key.ID, State: state, Reason: v.reason(i, "")})
 			continue
 		}
 		state, why := session.ClosedRejected, v.reason(i, "not taken")
@@ -349,7 +349,7 @@ func (j *Joined) disposals(id run.ID, v Verdict) (rejected []session.Event, disp
 			}
 		}
 		rejected = append(rejected, session.RejectedEvent(session.Rejection{Branch: f.link, Reason: why, State: state}))
-		d.Branches = append(d.Branches, run.Disposal{Session: f.key.ID, State: state, Reason: why})
+		d.Branches = append(d.Branches, run.BranchOutcome{Session: f.key.ID, State: state, Reason: why})
 	}
 	disposed, err = run.NewEvent(run.KindDisposed, d)
 	return rejected, disposed, err
@@ -370,11 +370,11 @@ func (ex *Execution) closeFanned(ctx context.Context, state, reason string) erro
 	}
 	// After a crash the run may end for another reason: what was recorded stays.
 	st := &step{ex: ex, ctx: ctx, log: ex.home}
-	st.asked = run.Asked{Path: "end.branches", Kind: run.StepReject, Name: "branches", Input: inputDigest(session.Session{}, nil)}
+	st.asked = run.StepRequest{Path: "end.branches", Kind: run.StepReject, Name: "branches", Input: inputDigest(session.Session{}, nil)}
 	if err := st.decide(); err != nil || st.decision == run.Replay {
 		return err
 	}
-	d := run.Disposed{Run: ex.id}
+	d := run.BranchOutcomes{Run: ex.id}
 	var links []session.Link
 	var events []session.Event
 	for _, f := range open {
@@ -387,12 +387,12 @@ func (ex *Execution) closeFanned(ctx context.Context, state, reason string) erro
 		}
 		links = append(links, f.link)
 		events = append(events, session.RejectedEvent(session.Rejection{Branch: f.link, Reason: reason, State: state}))
-		d.Branches = append(d.Branches, run.Disposal{Session: f.key.ID, State: state, Reason: reason})
+		d.Branches = append(d.Branches, run.BranchOutcome{Session: f.key.ID, State: state, Reason: reason})
 	}
 	disposed, err := run.NewEvent(run.KindDisposed, d)
 	if err != nil {
 		return err
 	}
-	_, err = st.commit(run.Done{Links: links, Summary: fmt.Sprintf("closes %s", count(len(open), "branch"))}, append(events, disposed)...)
+	_, err = st.commit(run.StepCompleted{Links: links, Summary: fmt.Sprintf("closes %s", count(len(open), "branch"))}, append(events, disposed)...)
 	return err
 }

@@ -36,7 +36,7 @@ func (ex *Execution) messages(st *step) (words []session.Chunk, upTo uint64) {
 // because c, the call that follows then, differs from any other. A run that was
 // past the agent before stays past it, whatever the user has said since.
 func told(ctx context.Context, s session.Session, c *call) bool {
-	sc, err := scopeOf(ctx)
+	sc, err := scopeOf(ctx, run.StepRequest{Kind: run.StepModel, Name: c.agent})
 	if err != nil || s.PendingDigest() != "" {
 		return false
 	}
@@ -48,7 +48,7 @@ func told(ctx context.Context, s session.Session, c *call) bool {
 		return next.Kind == run.StepModel && next.Name == c.agent && next.Input == inputDigest(s, []string{c.digest()})
 	}
 	// It may have waited there, and be woken.
-	past := ex.journal.Began(at) || slices.ContainsFunc(ex.inbox, func(v run.Received) bool { return v.Path.Within(at) })
+	past := ex.journal.Began(at) || slices.ContainsFunc(ex.inbox, func(v run.SignalReceived) bool { return v.Path.Within(at) })
 	if past || s.Key() != ex.home || ex.poison != nil {
 		return false
 	}

@@ -27,7 +27,7 @@ func (c client) Complete(ctx context.Context, r *llm.Request, _ func(llm.Delta))
 func (c client) Client(context.Context, llm.Provider) (llm.Client, error) { return c, nil }
 
 // talk sends a fact to the home run as `rath message` and `rath approve` do.
-func talk(t *testing.T, rt *flow.Runtime, v run.Received) error {
+func talk(t *testing.T, rt *flow.Runtime, v run.SignalReceived) error {
 	t.Helper()
 	return rt.Store.Apply(t.Context(), run.Signal{To: home, Run: "r", Received: &v})
 }
@@ -63,7 +63,7 @@ func TestMessageWhileRunning(t *testing.T) {
 			})
 			go func() {
 				time.Sleep(time.Second)
-				v := run.Received{Kind: run.Message, Text: "two", Interrupt: interrupt}
+				v := run.SignalReceived{Kind: run.Message, Text: "two", Interrupt: interrupt}
 				if err := rt.Store.Apply(t.Context(), run.Signal{To: home, Run: "r", Received: &v}); err != nil {
 					t.Error(err)
 				}
@@ -109,7 +109,7 @@ func TestMessageReplayed(t *testing.T) {
 		}
 		if stop {
 			stop = false
-			v := run.Received{Kind: run.Message, Text: "two"}
+			v := run.SignalReceived{Kind: run.Message, Text: "two"}
 			if err := rt.Store.Apply(ctx, run.Signal{To: home, Run: "r", Received: &v}); err != nil {
 				t.Error(err)
 			}
@@ -182,7 +182,7 @@ func TestInterruptUnheard(t *testing.T) {
 				}))
 				ex := start(t, rt, work)
 				time.AfterFunc(time.Second, func() {
-					if err := talk(t, rt, run.Received{Kind: run.Message, Text: "two", Interrupt: true}); err != nil {
+					if err := talk(t, rt, run.SignalReceived{Kind: run.Message, Text: "two", Interrupt: true}); err != nil {
 						t.Error(err)
 					}
 				})
@@ -215,7 +215,7 @@ func TestMessageBehindAgent(t *testing.T) {
 				err = errors.New("rejected")
 			}
 			return s, err
-		}, run.Signal{Received: &run.Received{Kind: run.Approve, Path: "1"}}},
+		}, run.Signal{Received: &run.SignalReceived{Kind: run.Approve, Path: "1"}}},
 		{"sleep", func(ctx context.Context, s session.Session) (session.Session, error) {
 			return s, flow.Sleep(ctx, time.Hour)
 		}, run.Signal{Tick: true}},
@@ -238,7 +238,7 @@ func TestMessageBehindAgent(t *testing.T) {
 				if state, err := start(t, rt, work).Forward(t.Context()); state != run.Waiting {
 					t.Fatalf("state %s: %v", state, err)
 				}
-				if err := talk(t, rt, run.Received{Kind: run.Message, Text: "two"}); err != nil {
+				if err := talk(t, rt, run.SignalReceived{Kind: run.Message, Text: "two"}); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(time.Hour)
@@ -295,7 +295,7 @@ func TestMessageBehindCall(t *testing.T) {
 			if state, err := start(t, rt, work).Forward(ctx); state != run.Queued {
 				t.Fatalf("state %s: %v", state, err)
 			}
-			if err := talk(t, rt, run.Received{Kind: run.Message, Text: "two"}); err != nil {
+			if err := talk(t, rt, run.SignalReceived{Kind: run.Message, Text: "two"}); err != nil {
 				t.Fatal(err)
 			}
 			if cut {
@@ -323,7 +323,7 @@ func TestMessageLeft(t *testing.T) {
 	var w world
 	rt := w.runtime(nil)
 	ex := start(t, rt, func(_ context.Context, s session.Session) (session.Session, error) {
-		return s, talk(t, rt, run.Received{Kind: run.Message, Text: "too late"})
+		return s, talk(t, rt, run.SignalReceived{Kind: run.Message, Text: "too late"})
 	})
 	if state, err := ex.Forward(t.Context()); state != run.Succeeded {
 		t.Fatalf("state %s: %v", state, err)
@@ -363,7 +363,7 @@ func TestToolApproval(t *testing.T) {
 	if state != run.Waiting || !errors.Is(err, run.ErrSuspended) {
 		t.Fatalf("state %s: %v", state, err)
 	}
-	for _, v := range []run.Received{
+	for _, v := range []run.SignalReceived{
 		{Kind: run.Approve, Path: "0.1.approval", By: "ana", Reason: "it is due", Value: `{"n":20,"path":"bob"}`},
 		{Kind: run.Refuse, Path: "0.2.approval", By: "ana", Reason: "too much"},
 	} {
@@ -382,7 +382,7 @@ func TestToolApproval(t *testing.T) {
 		t.Errorf("the tool ran with %v", ran)
 	}
 	// The record tells of the call that ran, not of the one that was asked for.
-	for _, d := range facts[run.Done](t, &w, run.KindDone) {
+	for _, d := range facts[run.StepCompleted](t, &w, run.KindDone) {
 		if want := map[run.Path]string{"0.1": "pay bob", "0.1.approval": "approved by ana, edited: it is due"}[d.Path]; want != "" && d.Summary != want {
 			t.Errorf("step %s says %q, want %q", d.Path, d.Summary, want)
 		}

@@ -158,6 +158,9 @@ func TestStepInStep(t *testing.T) {
 					_, err := flow.Do(ctx, "outer", func(inner context.Context) (int, error) {
 						err := try(choose(ctx, inner), s)
 						check(t, err, `do "outer"`)
+						if name == "Do" {
+							check(t, err, `do "inner" cannot be made inside of do "outer" (step 0)`)
+						}
 						return 0, err
 					})
 					check(t, err, `do "outer"`)

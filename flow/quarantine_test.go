@@ -314,7 +314,7 @@ func (m *recaller) write(uri, text string) {
 }
 
 // recall runs one search, and returns also its record.
-func (m *recaller) recall(id run.ID, limit int) (hits []memory.Hit, step run.Done) {
+func (m *recaller) recall(id run.ID, limit int) (hits []memory.Hit, step run.StepCompleted) {
 	m.t.Helper()
 	m.run(id, func(ctx context.Context, s session.Session) (_ session.Session, err error) {
 		hits, err = flow.Recall(ctx, "m", "which colour", limit)
@@ -326,7 +326,7 @@ func (m *recaller) recall(id run.ID, limit int) (hits []memory.Hit, step run.Don
 		}
 		for _, ev := range e.Commit.Events {
 			if ev.Kind == run.KindDone {
-				if step, err = run.Read[run.Done](ev); err != nil {
+				if step, err = run.Read[run.StepCompleted](ev); err != nil {
 					m.t.Fatal(err)
 				}
 			}

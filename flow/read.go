@@ -41,7 +41,7 @@ func Read(ctx context.Context, r session.Ref) (session.Session, error) {
 	if !ok {
 		return session.Session{}, err
 	}
-	d := run.Done{Summary: "reads " + s.Ref().String()}
+	d := run.StepCompleted{Summary: "reads " + s.Ref().String()}
 	if err != nil {
 		d.Code, d.Error, d.Summary = run.CodeOf(err), clip(err.Error(), 4<<10), ""
 	} else if l, ok := s.Link(); ok {

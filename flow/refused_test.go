@@ -117,7 +117,7 @@ func TestAnswerTooLate(t *testing.T) {
 		late := func(says string) {
 			t.Helper()
 			for _, kind := range []string{run.Approve, run.Refuse} {
-				err := talk(t, rt, run.Received{Kind: kind, Path: "0", By: "ann"})
+				err := talk(t, rt, run.SignalReceived{Kind: kind, Path: "0", By: "ann"})
 				if !errors.Is(err, run.ErrState) || !strings.Contains(err.Error(), says) {
 					t.Errorf("%s: %v, want %q", kind, err, says)
 				}

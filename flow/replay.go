@@ -148,7 +148,7 @@ func rehearse(ctx context.Context, rt *Runtime, g Registration, h *run.History, 
 		dead.Blobs = func(session.Tenant) blob.Store { return blob.NewMemory() }
 	}
 	ex := &Execution{
-		rt: dead, reg: g, id: h.Record.ID, home: h.Record.Home, granted: h.Granted, state: run.Running, task: &h.Task, attempt: h.Attempt,
+		rt: dead, reg: g, id: h.Record.ID, home: h.Record.Home, granted: h.ClaimResult, state: run.Running, task: &h.Task, attempt: h.Attempt,
 		journal: h.Journal, held: map[session.Key]*heldSession{}, last: h.Started,
 		levels: []level{{run: h.Record.ID, home: h.Record.Home}}, parked: true, tape: t,
 	}
@@ -182,7 +182,7 @@ func (ex *Execution) encloseEnded(ctx context.Context) error {
 
 // tape notes what the code asks for, in order.
 type tape struct {
-	asked  []run.Asked
+	asked  []run.StepRequest
 	result session.Session
 	err    error // that the code returned
 	stop   error // why the execution could not go on
@@ -221,7 +221,7 @@ func (t *tape) compare(ex *Execution, h *run.History, out *Replayed) {
 		}
 	}
 	came := map[run.Path]bool{}
-	var beyond *run.Asked // the first step that is not recorded
+	var beyond *run.StepRequest // the first step that is not recorded
 	for _, a := range t.asked {
 		if ex.outer(a.Path) || came[a.Path] {
 			continue
@@ -273,7 +273,7 @@ func (t *tape) compare(ex *Execution, h *run.History, out *Replayed) {
 }
 
 // outcome compares how the code ends with how the run ended.
-func (t *tape) outcome(end *run.Ended, beyond *run.Asked, differs func(string, ...any)) {
+func (t *tape) outcome(end *run.Ended, beyond *run.StepRequest, differs func(string, ...any)) {
 	switch end.State {
 	case run.Succeeded:
 		switch {
@@ -312,12 +312,12 @@ type playback struct{ values *run.Values }
 var errPlayback = fmt.Errorf("flow: a replay executes nothing: %w", run.ErrShutdown)
 
 // Claim implements run.Store: it grants what the log of a session recorded.
-func (p playback) Claim(ctx context.Context, c run.Claim) (*run.Granted, error) {
+func (p playback) Claim(ctx context.Context, c run.Claim) (*run.ClaimResult, error) {
 	h, err := p.values.History(ctx, c.Session, c.Run)
 	if err != nil {
 		return nil, fmt.Errorf("flow: replay: session %s, which the run made: %w", c.Session.ID, err)
 	}
-	return h.Granted, nil
+	return h.ClaimResult, nil
 }
 
 // Commit implements run.Store. What only tidies up is taken for done; steps

@@ -179,7 +179,7 @@ func TestReplayWaiting(t *testing.T) {
 	if err != nil || !r.Matches() || r.State != run.Waiting || len(r.Steps) != 1 || r.Steps[0].Verdict != flow.StepNew {
 		t.Fatalf("while it waits: %+v, %v", r, err)
 	}
-	no := run.Signal{To: k, Run: "one", Received: &run.Received{Kind: run.Refuse, Path: "0", Reason: "not yet"}}
+	no := run.Signal{To: k, Run: "one", Received: &run.SignalReceived{Kind: run.Refuse, Path: "0", Reason: "not yet"}}
 	if err := rt.Signal(t.Context(), no); err != nil {
 		t.Fatal(err)
 	}

@@ -20,18 +20,18 @@ import (
 // round runs the tool calls of the newest assistant chunk of s. Each outcome is
 // committed when its call ends; the rows follow in call order.
 func (a *Agent) round(ctx context.Context, at run.Path, s session.Session, table *tool.Table) (session.Session, error) {
-	sc, err := scopeOf(ctx)
+	sc, err := scopeOf(ctx, run.StepRequest{Kind: "tools of agent", Name: a.Name})
 	if err != nil {
 		return s, err
 	}
-	if err := sc.hold(); err != nil {
+	if err := sc.hold(run.StepRequest{Kind: "tools of agent", Name: a.Name}); err != nil {
 		return s, err
 	}
 	defer sc.release()
-	defer sc.ex.inside(&run.Asked{Path: at, Kind: "tools of agent", Name: a.Name})()
+	defer sc.ex.inside(&run.StepRequest{Path: at, Kind: "tools of agent", Name: a.Name})()
 	asked, _ := s.At(s.Len() - 1)
 	s, err = sc.ex.placed(ctx, at, s)
-	if err != nil && run.Control(err) {
+	if err != nil && run.IsControl(err) {
 		return s, sc.ex.failed(err)
 	}
 	// Any other error of opening is what the tools that need the sandbox tell
@@ -43,15 +43,15 @@ func (a *Agent) round(ctx context.Context, at run.Path, s session.Session, table
 	return r.run()
 }
 
-// hold takes the scope for work that belongs to the step before.
-func (sc *scope) hold() error {
+// hold takes the scope for work that belongs to the step before; made names it.
+func (sc *scope) hold(made run.StepRequest) error {
 	sc.ex.mu.Lock()
 	defer sc.ex.mu.Unlock()
 	if sc.ex.poison != nil {
 		return sc.ex.poison
 	}
 	if sc.ex.within != nil {
-		return nested(*sc.ex.within)
+		return nested(made, *sc.ex.within)
 	}
 	if sc.busy {
 		return ErrConcurrentStep
@@ -166,7 +166,7 @@ func (r *round) replay() error {
 			}
 		}
 		c.st = &step{ex: r.ex, ctx: r.ctx, s: r.base, log: r.base.Key(), began: time.Now()}
-		c.st.asked = run.Asked{
+		c.st.asked = run.StepRequest{
 			Path: c.path, Kind: run.StepTool, Name: c.Name, Input: blob.Sum([]byte(c.Args)).Short(), Effect: effect.String(),
 		}
 		if err := c.st.decide(); err != nil {
@@ -240,7 +240,7 @@ func (r *round) do(c *toolCall) error {
 		return nil
 	}
 	c.st.began = time.Now()
-	d := run.Done{Call: r.callID(c), Effect: c.st.asked.Effect}
+	d := run.StepCompleted{Call: r.callID(c), Effect: c.st.asked.Effect}
 	r.mu.Lock()
 	place := r.s.Placement()
 	r.mu.Unlock()
@@ -332,7 +332,7 @@ func (r *round) row(c *toolCall, head blob.Digest) session.Chunk {
 // commit records a call's outcome. Its row goes with it when all rows before
 // are there, and takes along those that waited for it; else the record holds
 // the body until then.
-func (r *round) commit(c *toolCall, out outcome, d run.Done) error {
+func (r *round) commit(c *toolCall, out outcome, d run.StepCompleted) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c.out = &out
@@ -383,17 +383,17 @@ func Call(ctx context.Context, s session.Session, t tool.Tool, args any) (sessio
 	if err != nil {
 		return s, tool.Result{}, err
 	}
-	sc, err := scopeOf(ctx)
+	sc, err := scopeOf(ctx, run.StepRequest{Kind: run.StepTool, Name: t.Spec().Name})
 	if err != nil {
 		return s, tool.Result{}, err
 	}
-	path, err := sc.enter()
+	path, err := sc.enter(run.StepRequest{Kind: run.StepTool, Name: t.Spec().Name})
 	if err != nil {
 		return s, tool.Result{}, err
 	}
 	defer sc.release()
 	ex := sc.ex
-	defer ex.inside(&run.Asked{Path: path, Kind: run.StepTool, Name: t.Spec().Name})()
+	defer ex.inside(&run.StepRequest{Path: path, Kind: run.StepTool, Name: t.Spec().Name})()
 	own, err := ex.own(ctx, path, s, true)
 	if err == nil {
 		own, err = ex.flush(ctx, path, own) // the round works on a committed session
@@ -402,7 +402,7 @@ func Call(ctx context.Context, s session.Session, t tool.Tool, args any) (sessio
 		return s, tool.Result{}, ex.failed(err)
 	}
 	own, err = ex.placed(ctx, path, own)
-	if err != nil && run.Control(err) {
+	if err != nil && run.IsControl(err) {
 		return s, tool.Result{}, ex.failed(err)
 	}
 	r := &round{ex: ex, ctx: ctx, at: path, table: table, base: own, s: own, noBox: err}

@@ -58,7 +58,7 @@ type Runtime struct {
 	// OnWait, if set, is told by Run when a run begins to wait: for whom wants to
 	// answer in the same process, with Signal. It is called in a goroutine of its
 	// own, which should end with ctx.
-	OnWait func(ctx context.Context, k session.Key, w run.Suspended)
+	OnWait func(ctx context.Context, k session.Key, w run.RunWaiting)
 	// OnWarning, if set, gets what the author of a workflow should know, such
 	// as an implicit fork. The same text is recorded in the run.
 	OnWarning func(run.ID, string)
@@ -234,7 +234,7 @@ func (rt *Runtime) begin(ctx context.Context, g Registration, t run.Task, openin
 	if err != nil {
 		return nil, err
 	}
-	var before *run.Granted
+	var before *run.ClaimResult
 	if !protection.ClaimBeforeRead {
 		before, _ = rt.Values.Recorded(ctx, c.Session, t.ID)
 	}

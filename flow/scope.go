@@ -37,26 +37,36 @@ type scope struct {
 	ids    int
 }
 
-func scopeOf(ctx context.Context) (*scope, error) {
+// scopeOf returns the scope to make a step in. made names that step, for
+// the error that it is nested.
+func scopeOf(ctx context.Context, made run.StepRequest) (*scope, error) {
 	switch v := ctx.Value(scopeKey{}).(type) {
 	case *scope:
 		return v, nil
 	case *step:
-		return nil, nested(v.asked)
+		return nil, nested(made, v.asked)
 	}
 	return nil, ErrNoRun
 }
 
 // nested is the error of a step that the work of another one makes.
-func nested(in run.Asked) error {
-	return fmt.Errorf("%w: %s %q (step %s) is under way and cannot make one: make it in Forward, before or after; "+
-		"agents that are to work at the same time are branches of a FanOut", run.ErrNestedStep, in.Kind, in.Name, in.Path)
+func nested(made, in run.StepRequest) error {
+	return fmt.Errorf("%w: %s cannot be made inside of %s (step %s), which is under way: make it in Forward, before or after; "+
+		"agents that are to work at the same time are branches of a FanOut", run.ErrNestedStep, quoted(made.Kind, made.Name), quoted(in.Kind, in.Name), in.Path)
+}
+
+// quoted is the title of a step, as errors name it.
+func quoted(kind, name string) string {
+	if name == "" {
+		return kind
+	}
+	return fmt.Sprintf("%s %q", kind, name)
 }
 
 // inside notes the step whose function, a tool or a hook of the workflow's author,
 // is about to be called, until the returned function is called: the author's code
 // may hold the scope's own context there, too.
-func (ex *Execution) inside(in *run.Asked) (leave func()) {
+func (ex *Execution) inside(in *run.StepRequest) (leave func()) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	ex.within = in
@@ -72,7 +82,7 @@ type step struct {
 	sc    *scope
 	ex    *Execution
 	ctx   context.Context
-	asked run.Asked
+	asked run.StepRequest
 	s     session.Session // what the step extends or reads; zero for none
 	log   session.Key     // where it is recorded
 	old   bool            // s is not the newest value of its session
@@ -90,19 +100,19 @@ type step struct {
 // content to s, so that an older value must become a fork first. The caller
 // must call end.
 func begin(ctx context.Context, kind, name string, s session.Session, extends bool, effect string, args ...string) (*step, error) {
-	sc, err := scopeOf(ctx)
+	sc, err := scopeOf(ctx, run.StepRequest{Kind: kind, Name: name})
 	if err != nil {
 		return nil, err
 	}
 	ex := sc.ex
-	path, err := sc.enter()
+	path, err := sc.enter(run.StepRequest{Kind: kind, Name: name})
 	if err != nil {
 		return nil, err
 	}
 	st := &step{sc: sc, ex: ex, ctx: ctx, s: s, log: ex.owner(path).home, began: time.Now()}
 	// The digest is of the value as the author holds it, so that it is the
 	// same on every execution.
-	st.asked = run.Asked{Path: path, Kind: kind, Name: name, Input: inputDigest(s, args), Effect: effect}
+	st.asked = run.StepRequest{Path: path, Kind: kind, Name: name, Input: inputDigest(s, args), Effect: effect}
 	if extends || ex.holds(path, s.Key()) {
 		if st.s, err = ex.own(ctx, path, s, extends); err != nil {
 			st.end()
@@ -131,8 +141,8 @@ func (st *step) context(ctx context.Context) context.Context {
 	return context.WithValue(ctx, scopeKey{}, st)
 }
 
-// enter takes the scope for its next step.
-func (sc *scope) enter() (run.Path, error) {
+// enter takes the scope for its next step; made names it.
+func (sc *scope) enter(made run.StepRequest) (run.Path, error) {
 	ex := sc.ex
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
@@ -144,7 +154,7 @@ func (sc *scope) enter() (run.Path, error) {
 		return "", err
 	}
 	if ex.within != nil {
-		return "", nested(*ex.within)
+		return "", nested(made, *ex.within)
 	}
 	if sc.busy {
 		return "", ErrConcurrentStep
@@ -234,7 +244,7 @@ func (st *step) outcome(err error) (error, bool) {
 	if stop := st.ex.stopped(); stop != nil {
 		return st.ex.stop(stop), false
 	}
-	if run.Control(err) {
+	if run.IsControl(err) {
 		return st.ex.stop(err), false
 	}
 	return err, true
@@ -242,7 +252,7 @@ func (st *step) outcome(err error) (error, bool) {
 
 // commit records the step: the pending edits of its session, its content, and
 // its outcome.
-func (st *step) commit(d run.Done, content ...session.Event) (run.Ack, error) {
+func (st *step) commit(d run.StepCompleted, content ...session.Event) (run.Ack, error) {
 	d.Path, d.Kind, d.Name, d.Input = st.asked.Path, st.asked.Kind, st.asked.Name, st.asked.Input
 	if d.Effect == "" {
 		d.Effect = st.asked.Effect

@@ -86,7 +86,7 @@ func (sel *Selector) Select(ctx context.Context, s session.Session, ws ...Workfl
 	if choice >= 0 {
 		picked = names[choice]
 	}
-	d := run.Done{Value: string(value), Prompt: prompt, Model: resp.Model, Usage: st.ex.origin(sel.Name, st.asked.Path, session.Placement{}, resp.Usage).Usage, Summary: "selects " + picked}
+	d := run.StepCompleted{Value: string(value), Prompt: prompt, Model: resp.Model, Usage: st.ex.origin(sel.Name, st.asked.Path, session.Placement{}, resp.Usage).Usage, Summary: "selects " + picked}
 	if _, err := st.commitBeside(d); err != nil {
 		return nil, err
 	}
@@ -95,8 +95,8 @@ func (sel *Selector) Select(ctx context.Context, s session.Session, ws ...Workfl
 
 // useless is the record of a step that failed for want of an answer, or with one
 // that it cannot use. What that one used, it used.
-func (st *step) useless(agent string, resp *llm.Response, prompt blob.Digest, err error) run.Done {
-	d := run.Done{Code: codeOf(err), Error: clip(err.Error(), 1<<10), Prompt: prompt}
+func (st *step) useless(agent string, resp *llm.Response, prompt blob.Digest, err error) run.StepCompleted {
+	d := run.StepCompleted{Code: codeOf(err), Error: clip(err.Error(), 1<<10), Prompt: prompt}
 	if resp != nil {
 		d.Model, d.Usage = resp.Model, st.ex.origin(agent, st.asked.Path, session.Placement{}, resp.Usage).Usage
 	}
@@ -188,7 +188,7 @@ func (c *Compressor) Forward(ctx context.Context, s session.Session) (session.Se
 		}
 		text = strings.TrimSpace(resp.Text)
 		usage = st.ex.origin(c.Name, st.asked.Path, session.Placement{}, resp.Usage).Usage
-		ack, err := st.commit(run.Done{
+		ack, err := st.commit(run.StepCompleted{
 			Value: text, Prompt: prompt, Model: resp.Model, Usage: usage,
 			Summary: fmt.Sprintf("compresses %s into one", count(st.s.Len(), "chunk")),
 		})

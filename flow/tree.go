@@ -182,7 +182,7 @@ func (t *tree) at(due int64, k session.Key) {
 }
 
 // tell lets the program know that a run waits.
-func (t *tree) tell(k session.Key, s run.Suspended) {
+func (t *tree) tell(k session.Key, s run.RunWaiting) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.rt.OnWait != nil && !t.over {

@@ -131,7 +131,7 @@ func (c Control) Signal(home session.Key, id run.ID, verb string) (run.Signal, e
 		if verb == VerbReject && c.Value != nil {
 			return bad("value", "a rejection changes nothing", "leave it out, or approve with the changed arguments")
 		}
-		s.Received = &run.Received{By: c.By, ID: c.ID, Kind: verb, Path: c.Step, Reason: c.Reason, Run: id, Value: string(c.Value)}
+		s.Received = &run.SignalReceived{By: c.By, ID: c.ID, Kind: verb, Path: c.Step, Reason: c.Reason, Run: id, Value: string(c.Value)}
 		return s, nil
 	case VerbQuarantine, VerbRelease:
 		if strings.TrimSpace(c.Reason) == "" {
@@ -155,7 +155,7 @@ func (c Control) Signal(home session.Key, id run.ID, verb string) (run.Signal, e
 		if strings.TrimSpace(c.Text) == "" {
 			return bad("text", "it is empty", "send what the user says")
 		}
-		s.Received = &run.Received{By: c.By, ID: c.ID, Interrupt: c.Interrupt, Kind: run.Message, Run: id, Text: strings.ToValidUTF8(c.Text, "\uFFFD")}
+		s.Received = &run.SignalReceived{By: c.By, ID: c.ID, Interrupt: c.Interrupt, Kind: run.Message, Run: id, Text: strings.ToValidUTF8(c.Text, "\uFFFD")}
 		if verb == VerbSessionMessage { // the id is a session's
 			s.To.ID, s.Run, s.Received.Run = session.ID(id), "", ""
 		}

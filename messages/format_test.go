@@ -87,7 +87,7 @@ func TestFormatKnowsTheSources(t *testing.T) {
 		{"../run/event.go", `(?m)^\s*Step[A-Z]\w*\s+= "([a-z_.]+)"`},
 		{"../run/code.go", `(?m)^\s*Code[A-Z]\w*\s+Code = "([a-z_.]+)"`},
 		{"../run/run.go", `(?m)^\s*\w+\s+State = "(succeeded|failed|cancelled|timed_out)"`},
-		{"../lineage/kind.go", `(?m)^\s*\w+\s+Kind = "([a-z_.]+)"`},
+		{"../internal/lineage/kind.go", `(?m)^\s*\w+\s+Kind = "([a-z_.]+)"`},
 		{"control.go", `(?m)^\s*Verb[A-Z]\w*\s+= "([a-z_]+)"`},
 		{"query.go", `(?m)^\s*Query[A-Z]\w*\s+= "([a-z_]+)"`},
 	} {

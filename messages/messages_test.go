@@ -94,7 +94,7 @@ func TestLaterReleases(t *testing.T) {
 		"resume":  {Task: &resume},
 		"report":  {Signal: &run.Signal{To: k, Run: "r1", Received: fullReceived()}},
 		"cancel":  {Signal: &run.Signal{To: k, Run: "r1", Cancel: &run.CancelRequested{By: "b", Reason: "r", Run: "r1"}}},
-		"dispose": {Signal: &run.Signal{To: k, Run: "r1", Close: &run.Disposal{Session: "s1", State: session.ClosedCancelled}}},
+		"dispose": {Signal: &run.Signal{To: k, Run: "r1", Close: &run.BranchOutcome{Session: "s1", State: session.ClosedCancelled}}},
 	} {
 		got, err := messages.DecodeWork([]byte(later(messages.WorkOf(want))))
 		if err != nil {

@@ -84,15 +84,15 @@ func fullBranch() *run.Branch {
 	}
 }
 
-func fullReceived() *run.Received {
-	return &run.Received{
+func fullReceived() *run.SignalReceived {
+	return &run.SignalReceived{
 		Branch: &run.BranchEnd{Code: "error", Error: "x", Link: linked, State: run.Failed, Steps: 3, Usage: usage}, By: "ana", ID: "i", Interrupt: true, Kind: run.Report, N: 1,
 		Path: "2.gather", Reason: "r", Revision: "r1", Run: "r1", Text: "t", Value: "1", Wake: 1, Workflow: "fix",
 	}
 }
 
-func fullDone(kind string) run.Done {
-	return run.Done{
+func fullDone(kind string) run.StepCompleted {
+	return run.StepCompleted{
 		Attempt: 1, Call: "c", Code: "error", Effect: "sandboxed", Elapsed: 1, Error: "x", Failed: true, HeadAfter: place.Head, HeadBefore: place.Head, Inbox: 1, Input: "i",
 		Kind: kind, Links: []session.Link{linked}, Model: "m", Name: "n", Path: "1", Prompt: place.Head, Revision: "r1", Row: true, Run: "r1",
 		Lost: usage, Source: "f.go:1", Steps: 2, Summary: "s", Usage: usage, Value: "{}",
@@ -172,7 +172,7 @@ func full() map[string]any {
 		"letter-end.v1": messages.LetterEnd{Schema: 1, At: 1, End: messages.LetterRetried, By: "b", Reason: "r", Run: "r1-r1", TimeMS: 1},
 		"work.v1": messages.Work{
 			Tenant: "acme", Session: "s1", Run: "r1", Workflow: "fix", Revision: "r1", Cancel: &run.CancelRequested{By: "b", Close: "cancelled", Reason: "r", Run: "r1"},
-			Received: fullReceived(), Close: &run.Disposal{Reason: "r", Session: "s2", State: session.ClosedCancelled}, Tick: true,
+			Received: fullReceived(), Close: &run.BranchOutcome{Reason: "r", Session: "s2", State: session.ClosedCancelled}, Tick: true,
 			Quarantine: &run.Quarantined{By: "b", ID: "i", Next: &run.Offer{Revision: "r1", Run: "r2", Workflow: "fix"}, Reason: "r", Released: true},
 			Rebudget:   &run.Rebudgeted{Budget: run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, By: "b", Reason: "r", Run: "r1"}, Late: new(fullDone(run.StepTool)),
 			Branch:  fullBranch(),
@@ -400,7 +400,7 @@ func TestCommitSchema(t *testing.T) {
 		kind string
 		data any
 	}{
-		{run.KindWriter, run.WriterOpened{Durability: "lazy", Edition: 1, Epoch: 1, Incarnation: "n"}},
+		{run.KindWriter, run.StateMachineOpened{Durability: "lazy", Edition: 1, Epoch: 1, Incarnation: "n"}},
 		{run.KindSubmitted, submitted},
 		{run.KindClaimed, run.Claimed{Attempt: 1, Epoch: 1, Home: key, Incarnation: "n", Revision: "r", Run: "r1", Workflow: "w"}},
 		{run.KindReleased, run.Released{Attempt: 1, Lost: usage, Next: offer, Reason: "r", Revision: "r", Run: "r1", Step: "3", Workflow: "w"}},
@@ -412,16 +412,16 @@ func TestCommitSchema(t *testing.T) {
 			Attempt: 1, Branches: []session.ID{"s3"}, Children: []session.ID{"s2"}, Code: "error", Error: "x", Head: place.Head, Lost: usage, Next: offer, Output: "o",
 			Parent: &run.Parent{Path: "2.gather", Run: "r0", Session: "s0"}, Result: &link, Run: "r1", State: run.Succeeded, Steps: 5, Usage: usage, Version: 4, Workflow: "w",
 		}},
-		{run.KindWaiting, run.Suspended{Attempt: 1, For: []run.Wait{{
+		{run.KindWaiting, run.RunWaiting{Attempt: 1, For: []run.Wait{{
 			Branches: []session.ID{"s2"}, Detail: "d", Due: 1, Kind: run.WaitApproval, Name: "n", Need: 1, Path: "3", Title: "t",
 		}}, Run: "r1"}},
 		{run.KindReceived, *fullReceived()},
-		{run.KindReceived, run.Received{By: "b", ID: "i", Kind: run.Message}},
+		{run.KindReceived, run.SignalReceived{By: "b", ID: "i", Kind: run.Message}},
 		{run.KindFanOut, fanOut},
 		{run.KindSpread, fanOut},
 		{run.KindWarmed, run.Warmed{Parent: run.Parent{Path: "2.gather", Run: "r0", Session: "s0"}, Run: "r1"}},
-		{run.KindDisposed, run.Disposed{Branches: []run.Disposal{{Reason: "r", Session: "s2", State: session.ClosedMerged}}, Run: "r1"}},
-		{run.KindIntent, run.Intent{Attempt: 1, Call: "c", Expires: 1, Input: "i", Name: "n", Path: "1", Run: "r1"}},
+		{run.KindDisposed, run.BranchOutcomes{Branches: []run.BranchOutcome{{Reason: "r", Session: "s2", State: session.ClosedMerged}}, Run: "r1"}},
+		{run.KindIntent, run.StepStarted{Attempt: 1, Call: "c", Expires: 1, Input: "i", Name: "n", Path: "1", Run: "r1"}},
 		{run.KindDone, done},
 		{run.KindLate, done},
 		{run.KindDone, fullDone(run.StepGather)},

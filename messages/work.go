@@ -18,13 +18,13 @@ type Work struct {
 	Revision string               `json:"revision,omitempty"`
 	Cancel   *run.CancelRequested `json:"cancel,omitempty"`
 	Resolve  *run.Resolved        `json:"resolve,omitempty"`
-	Received *run.Received        `json:"received,omitempty"`
-	Close    *run.Disposal        `json:"close,omitempty"`
+	Received *run.SignalReceived  `json:"received,omitempty"`
+	Close    *run.BranchOutcome   `json:"close,omitempty"`
 	Tick     bool                 `json:"tick,omitempty"`
 	// Quarantine and Rebudget are what ops decide about a session and a run.
-	Quarantine *run.Quarantined `json:"quarantine,omitempty"`
-	Rebudget   *run.Rebudgeted  `json:"rebudget,omitempty"`
-	Late       *run.Done        `json:"late,omitempty"`
+	Quarantine *run.Quarantined   `json:"quarantine,omitempty"`
+	Rebudget   *run.Rebudgeted    `json:"rebudget,omitempty"`
+	Late       *run.StepCompleted `json:"late,omitempty"`
 	// Task is set for a task that no log holds yet. Its input is apart, as
 	// text: the task's digest covers every byte of it.
 	Task  *Task  `json:"task,omitempty"`

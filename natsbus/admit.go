@@ -27,15 +27,15 @@ func (c *Conn) admit(ctx context.Context, k session.Key) error {
 		return err
 	}
 	for _, name := range append([]string{stream}, needed...) {
-		if f := c.rooms.fill(name); f.Room() != RoomAll {
+		if f := c.capacity.fill(name); f.Room() != RoomAll {
 			return fmt.Errorf("%w: %w: stream %s holds %s; try again later, or %s", run.ErrBusy, errNoRoom, name, f, remedyOf(name))
 		}
 	}
-	f := c.rooms.fill(stream)
+	f := c.capacity.fill(stream)
 	if !f.over(sharesFrom) {
 		return nil
 	}
-	h, err := c.holding(ctx, stream, k.Tenant)
+	h, err := c.tenantUsage(ctx, stream, k.Tenant)
 	if err == nil && f.Refuses(h) {
 		err = fmt.Errorf("%w: %w: stream %s holds %s, more than half of it of tenant %s; try again later, or %s",
 			run.ErrBusy, errNoRoom, stream, f, k.Tenant, remedy)
@@ -74,7 +74,7 @@ func (i *intake) admitAgain(ctx context.Context, t run.Task) error {
 
 // tellHeld tells who watches a run that its task waits, at its 1st, 2nd, 4th
 // delivery and so on. Who does not hear it asks.
-func (i *intake) tellHeld(l *letter, cause error) {
+func (i *intake) tellHeld(l *incomingTask, cause error) {
 	meta, err := l.msg.Metadata()
 	if err != nil || meta.NumDelivered&(meta.NumDelivered-1) != 0 {
 		return

@@ -161,7 +161,7 @@ func (c *Conn) located(ctx context.Context, id session.ID) (bool, error) {
 	case g > c.o.Generation:
 		return false, nil
 	}
-	return patiently(ctx, func(ctx context.Context) (bool, error) {
+	return retry(ctx, func(ctx context.Context) (bool, error) {
 		info, err := c.lookStream(ctx, EventStream(g, p))
 		return info != nil, err
 	})

@@ -36,11 +36,11 @@ func (l *eventLog) Append(ctx context.Context, at session.Position, c session.Co
 	token, err := w.run(ctx)
 	if err != nil {
 		if errors.Is(err, ErrFull) {
-			l.c.rooms.soon()
+			l.c.capacity.soon()
 		}
 		return session.Position{}, fmt.Errorf("natsbus: append %d to %s: %w", c.Seq, c.Key, err)
 	}
-	l.c.rooms.appended(stream, len(subject)+len(raw))
+	l.c.capacity.appended(stream, len(subject)+len(raw))
 	return session.Position{Seq: c.Seq, Token: token, Hash: session.HashOf(raw)}, nil
 }
 
@@ -70,7 +70,7 @@ func (w *write) run(ctx context.Context) (uint64, error) {
 	always := context.WithoutCancel(ctx)
 	token, err := w.send(always, w.at.Token)
 	if err != nil {
-		patient, cancel := context.WithTimeout(always, patience)
+		patient, cancel := context.WithTimeout(always, retryBudget)
 		defer cancel()
 		token, err = w.settle(ctx, patient, err)
 	}
@@ -118,7 +118,7 @@ func (w *write) settle(ctx, patient context.Context, err error) (uint64, error) 
 			return 0, ctx.Err()
 		}
 		if wait.sleep(patient) != nil {
-			return 0, fmt.Errorf("%w: not settled after %v: %w", session.ErrUnavailable, patience, err)
+			return 0, fmt.Errorf("%w: not settled after %v: %w", session.ErrUnavailable, retryBudget, err)
 		}
 		var token uint64
 		if token, err = w.send(patient, expect); err == nil {

@@ -191,7 +191,7 @@ func TestAppendThroughOutage(t *testing.T) {
 				time.Sleep(outage)
 				now.Store(natstest.Start(t, opts))
 				err := <-done
-				if outage < patience {
+				if outage < retryBudget {
 					if err != nil {
 						t.Fatalf("after %v: %v", time.Since(start), err)
 					}

@@ -158,7 +158,7 @@ func (b *blobs) putParts(ctx context.Context, first []byte, r io.Reader) (blob.R
 // twice is harmless, so whatever is not clear is tried again.
 func (b *blobs) putMessage(ctx context.Context, d blob.Digest, header nats.Header, data []byte) error {
 	subject := b.subject(d)
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, retryBudget)
 	defer cancel()
 	var last uint64
 	for wait := newBackoff(); ; {

@@ -119,7 +119,7 @@ func (h *chain) next(ctx context.Context, m stored) (e session.Entry, ok bool, e
 
 // patientlyNext is next with patience.
 func (h *chain) patientlyNext(ctx context.Context, m stored) (e session.Entry, ok bool, err error) {
-	e, err = patiently(ctx, func(ctx context.Context) (session.Entry, error) {
+	e, err = retry(ctx, func(ctx context.Context) (session.Entry, error) {
 		e, ok, err = h.next(ctx, m)
 		return e, err
 	})
@@ -128,7 +128,7 @@ func (h *chain) patientlyNext(ctx context.Context, m stored) (e session.Entry, o
 
 // fill loads the data of a commit's spilled events, patiently.
 func (h *chain) fill(ctx context.Context, e *session.Entry) error {
-	_, err := patiently(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, h.l.fill(ctx, &e.Commit) })
+	_, err := retry(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, h.l.fill(ctx, &e.Commit) })
 	return err
 }
 
@@ -139,7 +139,7 @@ func (h *chain) fillThere(ctx context.Context, e *session.Entry) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case err == nil || passing(err):
+	case err == nil || isTransient(err):
 		return err
 	}
 	h.l.c.o.Logger.Error("spilled data of a commit is gone", "stream", h.stream, "seq", e.At.Token, "err", err)

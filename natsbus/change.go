@@ -155,17 +155,17 @@ func (ch *Change) config() jetstream.StreamConfig {
 // carryOut does what a change says. Doing it again is harmless.
 func (c *Conn) carryOut(ctx context.Context, e *election, ch *Change) error {
 	e.what = ch.Kind + " " + ch.Name
-	_, err := throughElection(ctx, e, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.carryOutOnce(ctx, ch) })
+	_, err := retryElection(ctx, e, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.carryOutOnce(ctx, ch) })
 	return err
 }
 
 func (c *Conn) carryOutOnce(ctx context.Context, ch *Change) error {
 	switch {
 	case ch.lost && ch.Kind == KindConsumer:
-		_, err := c.renewQueue(ctx, ch.queue, 0, unserved)
+		_, err := c.recreateQueue(ctx, ch.queue, 0, unserved)
 		return err
 	case ch.lost:
-		return c.renewStream(ctx, *ch.want)
+		return c.recreateStream(ctx, *ch.want)
 	case ch.Kind == KindConsumer:
 		_, err := c.putQueue(ctx, ch.queue)
 		return err

@@ -227,7 +227,7 @@ func (c *Conn) taskWaits(ctx context.Context, tenant session.Tenant, id run.ID) 
 		switch {
 		case errors.Is(err, errNoMessage) && info.NumAckPending == 0:
 			return false, nil
-		case errors.Is(err, errNoMessage) && c.rooms.mayRefuse():
+		case errors.Is(err, errNoMessage) && c.capacity.mayRefuse():
 			return false, fmt.Errorf("run %s: %w: no log holds it, and its task may be one of those that wait for room in a stream; try again later", id, run.ErrBusy)
 		case errors.Is(err, errNoMessage):
 			return c.taskGiven(ctx, tenant, id, info)

@@ -78,10 +78,10 @@ func (d Disk) fillOfDisk() messages.StreamFill {
 // lookAtDisk logs when the disk takes something else than before.
 func (c *Conn) lookAtDisk() {
 	d, room := c.diskRoom()
-	if room == c.rooms.saidDisk {
+	if room == c.capacity.saidDisk {
 		return
 	}
-	c.rooms.saidDisk = room
+	c.capacity.saidDisk = room
 	switch l := c.o.Logger.With("disk", d.String()); room {
 	case RoomAll:
 		l.Info("the disk of the store has room again")
@@ -107,12 +107,12 @@ func (c *Conn) Stores(ctx context.Context) error {
 	if d, room := c.diskRoom(); room != RoomAll {
 		return fmt.Errorf("%w: the disk of the store has %s; %s", ErrFull, d, remedyDisk)
 	}
-	if last := c.rooms.probed.Load(); last != nil && time.Since(*last) < probeFresh {
+	if last := c.capacity.probed.Load(); last != nil && time.Since(*last) < probeFresh {
 		return nil
 	}
 	if _, err := c.publish(ctx, &nats.Msg{Subject: subjectProbe}); err != nil {
 		return fmt.Errorf("natsbus: nothing can be stored: %w", err)
 	}
-	c.rooms.probed.Store(new(time.Now()))
+	c.capacity.probed.Store(new(time.Now()))
 	return nil
 }

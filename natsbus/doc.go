@@ -6,7 +6,7 @@
 // contracts are there. The rest runs a fleet: tasks and derived work are pulled,
 // a relay for each event stream publishes what follows from commits and sweeps
 // open runs, control and queries are served, streams are set up, watched and
-// made anew.
+// created again.
 //
 //	c, err := natsbus.Connect(ctx, &natsbus.Options{URL: "nats://nats:4222", Name: "node-1", Replicas: 3, Probe: …})
 //	if err != nil {
@@ -34,36 +34,34 @@
 //
 //   - the connection, and one request: natsbus (Connect, Close), options, durability
 //     (levels, and whether servers keep them), permission (what credentials lack),
-//     request (one request, and its repetition), election (streams without a
-//     leader), waiting (errors that pass by themselves), publish (a message is
-//     stored), direct (messages are read), follow (a stream is read as it grows).
+//     request (one request), retry (of requests, while a stream has no leader, too),
+//     transient (errors that pass by themselves), publish (a message is stored),
+//     reads (messages are read), follow (a stream is read as it grows).
 //   - streams, buckets and consumers: streams (their table), settings (what has to
 //     be as it says), queues (the consumer of tasks), plan (what is to be done
-//     about all of them), change (about one), former (about what former releases
-//     left), provision (what a node makes, or
-//     demands), lost (what no server serves is made again), lag (how far the intake
-//     is behind).
+//     about all of them), change (about one), former_release (about what former
+//     releases left), provision (what a node makes, or demands), recreate (streams
+//     and consumers that no server serves), lag (how far the intake is behind).
 //   - sessions and their data: log (the log of sessions), append (a commit is stored
-//     once), chain (which messages are commits), snapshot, blob, deposed (the newest
-//     version, from a leader that is one), tombstone (what an archived log leaves),
-//     purge, restore, trees (what is archived together), dump (all that auditors
-//     read), alias (names and ids that users chose).
-//   - room in streams: room (how full they are), disk (and what they lie on), holding
-//     (who fills them), admit (whether a run may begin).
+//     once), chain (which messages are commits), snapshot, blob, linearizable (the
+//     newest version, from a leader that is one), tombstone (what an archived log
+//     leaves), purge, restore, trees (what is archived together), dump (all that
+//     auditors read), alias (names and ids that users chose).
+//   - room in streams: capacity (how full they are), disk (and what they lie on),
+//     tenant_usage (what a tenant holds there), admit (whether a run may begin).
 //   - tasks come in: tasks (submitted tasks), credit (how many may wait in logs),
-//     refusal (of those that no node will ever run), letters (dead letters, as
+//     refusal (of those that no node will ever run), deadletters (dead letters, as
 //     refused tasks are called, are listed, tried again and dropped), rerun (those
 //     that are run again), registry (which pool offers a workflow), pull (the queue).
-//   - the relay of a partition: relay (both of its parts), roster (which process has
-//     it), lineage, records (commits become lineage), recent (what is decoded), dispatcher (the driver of
-//     package schedule), openset (its open set is stored), host (what a node does
-//     with dispatched runs, and what it tells relays), waiting_runs (what waits for
-//     the slots of a pool), result, checkpoint (how far a relay has come), relayed
-//     (a caller waits for it).
-//   - what nodes answer: serve (any subject), control, query, answers (queries),
-//     history, runlist (what
-//     LINEAGE tells), deliver (work for the holder of a session), ask
-//     (what is asked of one node), nodes (the bucket of nodes), delta (a model's
-//     output as it comes), tool (tools of other programs).
-//   - what clients ask: guest (tasks, queries, control), tail (lineage as it comes).
+//   - the relay of a partition: relay (both of its parts), membership (which process
+//     has it), lineage, records (commits become lineage), decoded (commits that both
+//     parts read), dispatcher (the driver of package schedule), openset (its open set
+//     is stored), host (what a node does with dispatched runs, and what it tells
+//     relays), waiting_runs (what waits for the slots of a pool), result, checkpoint
+//     (how far a relay has come), watermark (a caller waits until it is there).
+//   - what nodes answer: serve (any subject), control, query, query_handlers,
+//     history, runlist (what LINEAGE tells), deliver (work for the holder of a
+//     session), ask (what is asked of one node), nodes (the bucket of nodes), delta
+//     (a model's output as it comes), tool (tools of other programs).
+//   - what clients ask: requests (tasks, queries, control), tail (lineage as it comes).
 package natsbus

@@ -98,7 +98,7 @@ func (c *Conn) missingEvents(ctx context.Context, events []string) ([]string, er
 			continue
 		}
 		done[generation] = true
-		s, err := patiently(ctx, func(ctx context.Context) (jetstream.Stream, error) {
+		s, err := retry(ctx, func(ctx context.Context) (jetstream.Stream, error) {
 			return api(ctx, c, apiStreamInfo+name, func(ctx context.Context) (jetstream.Stream, error) { return c.js.Stream(ctx, name) })
 		})
 		if err != nil {
@@ -153,7 +153,7 @@ func (c *Conn) eventStreams(ctx context.Context) ([]string, error) {
 
 // dumpStream yields a stream's messages up to its present end.
 func (c *Conn) dumpStream(ctx context.Context, stream string, events bool, fn func(Stored) error) error {
-	s, err := patiently(ctx, func(ctx context.Context) (jetstream.Stream, error) {
+	s, err := retry(ctx, func(ctx context.Context) (jetstream.Stream, error) {
 		return api(ctx, c, apiStreamInfo+stream, func(ctx context.Context) (jetstream.Stream, error) { return c.js.Stream(ctx, stream) })
 	})
 	if err != nil {

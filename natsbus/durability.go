@@ -134,7 +134,7 @@ func (c *Conn) readyToStore(ctx context.Context) error {
 	if c.gate.verified.Load() == c.incarnation() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, retryBudget)
 	defer cancel()
 	for wait := newBackoff(); ; {
 		err := c.Durable(ctx)

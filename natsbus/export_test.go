@@ -23,11 +23,11 @@ func (c *Conn) Cut() error { return c.nc.ForceReconnect() }
 
 // Relays returns the partitions whose lineage is relayed here.
 func (c *Conn) Relays() []uint32 {
-	c.relayed.mu.Lock()
-	defer c.relayed.mu.Unlock()
+	c.watermarks.mu.Lock()
+	defer c.watermarks.mu.Unlock()
 	var out []uint32
 	for p := range c.o.Partitions {
-		if _, here := c.relayed.at[EventStream(c.o.Generation, p)]; here {
+		if _, here := c.watermarks.at[EventStream(c.o.Generation, p)]; here {
 			out = append(out, p)
 		}
 	}

@@ -134,7 +134,7 @@ func (c *Conn) reach(ctx context.Context, stream, consumer string) error {
 // lastSequence asks for the sequence of the newest message of a stream, zero
 // for an empty one. The stream's leader answers.
 func (c *Conn) lastSequence(ctx context.Context, stream string) (uint64, error) {
-	return patiently(ctx, func(ctx context.Context) (uint64, error) {
+	return retry(ctx, func(ctx context.Context) (uint64, error) {
 		s, err := api(ctx, c, apiStreamInfo+stream, func(ctx context.Context) (jetstream.Stream, error) { return c.js.Stream(ctx, stream) })
 		if err != nil {
 			return 0, fmt.Errorf("natsbus: look at stream %s: %w", stream, streamError(err))

@@ -52,10 +52,10 @@ func TestLateMeanwhile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, c *Conn, w *wire) {
 				tenant := session.Tenant("default")
-				full := &gauge{needed: true}
+				full := &streamUsage{needed: true}
 				full.bytes.Store(87)
 				full.max.Store(100)
-				c.rooms.streams[StreamBlob] = full
+				c.capacity.streams[StreamBlob] = full
 				body := fmt.Appendf(nil, `{"id":"r1","input":"hi","deadline":%q}`, time.Now().UTC().Format(time.RFC3339))
 
 				other := dial(t, &c.o)

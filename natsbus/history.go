@@ -49,7 +49,7 @@ const (
 func (c *Conn) caughtUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, historyWait)
 	defer cancel()
-	return c.Relayed(ctx)
+	return c.WaitCaughtUp(ctx)
 }
 
 // history returns what is to be known now, once LINEAGE has caught up with the logs.
@@ -57,7 +57,7 @@ func (c *Conn) history(ctx context.Context, t session.Tenant) (*history, error) 
 	if err := c.caughtUp(ctx); err != nil {
 		return nil, err
 	}
-	state, err := patiently(ctx, func(ctx context.Context) (jetstream.StreamState, error) {
+	state, err := retry(ctx, func(ctx context.Context) (jetstream.StreamState, error) {
 		s, err := api(ctx, c, apiStreamInfo+StreamLineage, func(ctx context.Context) (jetstream.Stream, error) { return c.js.Stream(ctx, StreamLineage) })
 		if err != nil {
 			return jetstream.StreamState{}, fmt.Errorf("natsbus: look at stream %s: %w", StreamLineage, streamError(err))

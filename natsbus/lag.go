@@ -48,7 +48,7 @@ func (c *Conn) Lag(ctx context.Context) ([]Lag, error) {
 // subjects returns how many messages a stream holds under each subject that
 // matches a filter.
 func (c *Conn) subjects(ctx context.Context, stream, filter string) (map[string]uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, retryBudget)
 	defer cancel()
 	s, err := c.js.Stream(ctx, stream)
 	if err != nil {

@@ -20,7 +20,7 @@ type lineageRelay struct {
 	stream                string
 	at                    lineagePoint
 	pace                  *pacer
-	onDuty                func() bool
+	leaseValid            func() bool
 	atomic                bool // LINEAGE takes batches
 }
 
@@ -44,7 +44,7 @@ func (p *lineageRelay) subject() string {
 func (p *lineageRelay) run(ctx context.Context) error {
 	p.pace = newPacer()
 	defer p.pace.stop()
-	service, err := p.c.serveRelayed(context.WithoutCancel(ctx), p.stream)
+	service, err := p.c.serveWatermark(context.WithoutCancel(ctx), p.stream)
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (p *lineageRelay) take(ctx context.Context, h *chain, ms ...stored) error {
 	if err := p.publish(ctx, all); err != nil {
 		return err
 	}
-	p.c.relayed.pass(p.stream, ms[len(ms)-1].Seq)
+	p.c.watermarks.pass(p.stream, ms[len(ms)-1].Seq)
 	return nil
 }
 

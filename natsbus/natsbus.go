@@ -47,17 +47,17 @@ type Conn struct {
 	gate gate
 	// refusals ends requests that the servers refuse.
 	refusals refusals
-	// relayed is how far the relays of this process are.
-	relayed *relayed
-	// rooms is how full the event streams are, see WatchRoom.
-	rooms *rooms
+	// watermarks is how far the relays of this process are.
+	watermarks *watermarks
+	// capacity is how full the event streams are, see WatchRoom.
+	capacity *capacity
 	// recent are the commits that the relays of this process have decoded.
 	recent *recent
 	// host takes what is dispatched to this process; nil while it takes nothing.
-	host    atomic.Pointer[gateway]
-	holders holders
-	skips   skips
-	link    atomic.Pointer[link]
+	host         atomic.Pointer[gateway]
+	tenantUsages tenantUsages
+	foreign      foreignCounts
+	link         atomic.Pointer[link]
 	// dials counts the connections that were begun, each before anything is
 	// sent over it. The client's own count of reconnects is behind its lock,
 	// which it holds while it writes.
@@ -102,7 +102,7 @@ func Connect(ctx context.Context, opts *Options) (*Conn, error) {
 		return nil, fmt.Errorf("natsbus: connect: %w", err)
 	}
 	c := &Conn{
-		o: o, gate: newGate(), relayed: newRelayed(), rooms: newRooms(), recent: newRecent(), closed: make(chan struct{}), place: EventSubject,
+		o: o, gate: newGate(), watermarks: newWatermarks(), capacity: newCapacity(), recent: newRecent(), closed: make(chan struct{}), place: EventSubject,
 	}
 	c.relink()
 	found := o.Partitions != 0 || o.Client

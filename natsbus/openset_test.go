@@ -43,7 +43,7 @@ func openWaiting(tb testing.TB, c *Conn, name string, n int) []session.Key {
 				id := run.ID(k.ID)
 				openRun(tb, c, k, id,
 					event(tb, run.KindClaimed, run.Claimed{Attempt: 1, Epoch: 1, Home: k, Incarnation: "gone", Run: id, Workflow: "w"}),
-					event(tb, run.KindWaiting, run.Suspended{Attempt: 1, Run: id, For: []run.Wait{{
+					event(tb, run.KindWaiting, run.RunWaiting{Attempt: 1, Run: id, For: []run.Wait{{
 						Kind: "approval", Path: "0", Due: time.Now().Add(14 * 24 * time.Hour).UnixMilli(),
 					}}}))
 				keys[i] = k
@@ -58,7 +58,7 @@ func openWaiting(tb testing.TB, c *Conn, name string, n int) []session.Key {
 func openRun(tb testing.TB, c *Conn, k session.Key, id run.ID, more ...session.Event) {
 	tb.Helper()
 	events := append([]session.Event{
-		event(tb, run.KindWriter, run.WriterOpened{Epoch: 1, Incarnation: "gone"}),
+		event(tb, run.KindWriter, run.StateMachineOpened{Epoch: 1, Incarnation: "gone"}),
 		session.OpenedEvent(session.Opening{Kind: session.OpenLeaf, Run: string(id)}),
 		event(tb, run.KindSubmitted, map[string]any{"digest": "d", "task": map[string]any{"run": id, "workflow": "w"}}),
 	}, more...)
@@ -121,7 +121,7 @@ func TestOpenSetOfManyRuns(t *testing.T) {
 				t.Fatal(err)
 			}
 			at := last.At
-			e := event(t, run.KindReceived, run.Received{Kind: run.Respond, N: 1, Path: "0", Run: run.ID(k.ID), Wake: 1, Workflow: "w"})
+			e := event(t, run.KindReceived, run.SignalReceived{Kind: run.Respond, N: 1, Path: "0", Run: run.ID(k.ID), Wake: 1, Workflow: "w"})
 			e.Time = time.Now()
 			if _, err := c.Log().Append(t.Context(), at, session.Commit{Key: k, Root: k.ID, Seq: 2, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}}); err != nil {
 				t.Fatal(err)

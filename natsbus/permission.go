@@ -239,7 +239,7 @@ type userInfo struct {
 // Require returns a *PermissionError if these credentials lack what a role
 // needs for the event streams of this connection. It asks the server once.
 func (c *Conn) Require(ctx context.Context, role messages.Role) error {
-	m, err := patiently(ctx, func(ctx context.Context) (*nats.Msg, error) {
+	m, err := retry(ctx, func(ctx context.Context) (*nats.Msg, error) {
 		m, err := c.request(ctx, &nats.Msg{Subject: messages.SubjectUserInfo})
 		if errors.Is(err, nats.ErrNoResponders) {
 			return nil, nil // a server without a system account

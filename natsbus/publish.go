@@ -96,7 +96,7 @@ func (c *Conn) publish(ctx context.Context, m *nats.Msg) (uint64, error) {
 // store publishes patiently. Tries whose acknowledgement is lost store the message
 // again: it is for what may be there twice.
 func (c *Conn) store(ctx context.Context, m *nats.Msg) error {
-	_, err := patiently(ctx, func(ctx context.Context) (uint64, error) { return c.publish(ctx, m) })
+	_, err := retry(ctx, func(ctx context.Context) (uint64, error) { return c.publish(ctx, m) })
 	return err
 }
 
@@ -105,7 +105,7 @@ func (c *Conn) store(ctx context.Context, m *nats.Msg) error {
 // this one, or another one that was faster. What tells them apart is what they say;
 // mine is true only if this one was acknowledged.
 func (c *Conn) putAfter(ctx context.Context, stream, subject string, last uint64, data []byte) (m stored, mine bool, err error) {
-	patient, cancel := context.WithTimeout(ctx, patience)
+	patient, cancel := context.WithTimeout(ctx, retryBudget)
 	defer cancel()
 	for wait := newBackoff(); ; {
 		seq, err := c.publishExpecting(patient, subject, last, nil, data)

@@ -43,14 +43,14 @@ const (
 // jsMsg is a message of a work queue.
 type jsMsg = jetstream.Msg
 
-// fate is what becomes of a message that was handled.
-type fate uint8
+// disposition is what becomes of a message that was handled.
+type disposition uint8
 
 const (
-	done    fate = iota // a log holds what it asks for, or none ever will
-	later               // no node could take it now
-	other               // this node cannot take it: soon for another one
-	waiting             // enough of its kind wait, and none of them begins
+	ack           disposition = iota // a log holds what it asks for, or none ever will
+	nakDelayed                       // no node could take it now
+	nak                              // this node cannot take it: soon for another one
+	nakBacklogged                    // enough of its kind wait, and none of them begins
 )
 
 // puller takes the messages of a work queue, so many at once. A message is removed when handle says that it is done.
@@ -58,7 +58,7 @@ type puller struct {
 	c *Conn
 	pullQueue
 	most   int // messages that are handled at once
-	handle func(ctx context.Context, m jsMsg) fate
+	handle func(ctx context.Context, m jsMsg) disposition
 
 	wg   sync.WaitGroup
 	busy atomic.Int64 // messages that are being handled
@@ -155,13 +155,13 @@ func (p *puller) one(ctx context.Context, m jsMsg) {
 	alive.Wait()
 	var err error
 	switch {
-	case f == done:
+	case f == ack:
 		err = m.Ack()
 	case ctx.Err() != nil:
 		err = m.Nak()
-	case f == other:
+	case f == nak:
 		err = m.NakWithDelay(retryFirst)
-	case f == waiting:
+	case f == nakBacklogged:
 		err = m.NakWithDelay(retryDelay(m, waitFirst, waitMost))
 	default:
 		err = m.NakWithDelay(retryDelay(m, retryFirst, retryMost))

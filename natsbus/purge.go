@@ -63,7 +63,7 @@ func (c *Conn) purge(ctx context.Context, stream string, r purgeRequest) error {
 	if err != nil {
 		return err
 	}
-	_, err = patiently(ctx, func(ctx context.Context) (struct{}, error) {
+	_, err = retry(ctx, func(ctx context.Context) (struct{}, error) {
 		m, err := c.request(ctx, &nats.Msg{Subject: apiPurge + stream, Data: body})
 		if err != nil {
 			if errors.Is(err, ErrDenied) {

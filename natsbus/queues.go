@@ -81,14 +81,14 @@ func (c *Conn) putQueue(ctx context.Context, q pullQueue) (jetstream.Consumer, e
 	})
 }
 
-// openQueue returns the consumer to take messages from. One that is not there
-// is made, by whoever may, and one without servers is made anew. Who opens it
-// again and again keeps the election.
+// openQueue returns the consumer to take messages from. A missing one is created
+// if the credentials allow it, and one that no server serves is created again. A
+// caller that opens it repeatedly keeps the election.
 func (c *Conn) openQueue(ctx context.Context, e *election, q pullQueue) (jetstream.Consumer, error) {
 	c.resume(e)
 	consumer, lost, err := c.findQueue(ctx, e, q)
 	if lost {
-		consumer, err = c.renewQueue(ctx, q, 0, unserved)
+		consumer, err = c.recreateQueue(ctx, q, 0, unserved)
 	} else if err == nil && consumer == nil {
 		consumer, err = c.putQueue(ctx, q)
 	}

@@ -30,7 +30,7 @@ const (
 // of them. Where every message costs a round among the replicas and a sync,
 // one by one they would come slower than commits.
 func (p *lineageRelay) batches(ctx context.Context) (bool, error) {
-	return patiently(ctx, func(ctx context.Context) (bool, error) {
+	return retry(ctx, func(ctx context.Context) (bool, error) {
 		s, err := api(ctx, p.c, apiStreamInfo+StreamLineage, func(ctx context.Context) (jetstream.Stream, error) {
 			return p.c.js.Stream(ctx, StreamLineage)
 		})
@@ -147,8 +147,8 @@ func (p *lineageRelay) store(ctx context.Context, some []encoded) (lineagePoint,
 		if ctx.Err() != nil {
 			return p.at, ctx.Err()
 		}
-		if !p.onDuty() {
-			return p.at, errOffDuty // another relay publishes them
+		if !p.leaseValid() {
+			return p.at, errLeaseExpired // another relay publishes them
 		}
 		if !p.atomic {
 			some = some[:1]

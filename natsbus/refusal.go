@@ -13,7 +13,7 @@ import (
 
 // refused puts away a task that was refused before, and is offered again, if
 // whoever refused it got no further than to note it: the result comes last.
-func (i *intake) refused(ctx context.Context, l *letter, code run.Code) error {
+func (i *intake) refused(ctx context.Context, l *incomingTask, code run.Code) error {
 	told, err := i.c.told(ctx, l.tenant, l.id)
 	if told || err != nil {
 		return err
@@ -42,7 +42,7 @@ func (i *intake) cancelledMeanwhile(ctx context.Context, subject string, t run.T
 }
 
 // refuse puts a task away that nobody will ever run.
-func (i *intake) refuse(ctx context.Context, l *letter, cause error) error {
+func (i *intake) refuse(ctx context.Context, l *incomingTask, cause error) error {
 	if l.id != "" && l.tenant != "" && !errors.Is(cause, run.ErrKeyReused) {
 		subject := runAliasSubject(l.tenant, l.id)
 		a := runAlias{Digest: l.digest, Refused: run.CodeOf(cause)}
@@ -74,7 +74,7 @@ func (i *intake) refuse(ctx context.Context, l *letter, cause error) error {
 }
 
 // putAway keeps a refused task in the stream DLQ, and tells why it is there.
-func (i *intake) putAway(ctx context.Context, l *letter, cause error) error {
+func (i *intake) putAway(ctx context.Context, l *incomingTask, cause error) error {
 	now := time.Now()
 	if err := i.bury(ctx, l, cause, now); err != nil {
 		return err
@@ -82,7 +82,7 @@ func (i *intake) putAway(ctx context.Context, l *letter, cause error) error {
 	return i.tellRefused(ctx, l, cause, now)
 }
 
-func (i *intake) tellRefused(ctx context.Context, l *letter, cause error, now time.Time) error {
+func (i *intake) tellRefused(ctx context.Context, l *incomingTask, cause error, now time.Time) error {
 	e := *messages.ErrorOf(cause)
 	i.c.o.Logger.Info("a task was refused", "subject", l.msg.Subject(), "run", string(l.id), "code", string(e.Code), "reason", e.Text)
 	if l.id == "" || l.tenant == "" {
@@ -104,10 +104,10 @@ func (i *intake) tellRefused(ctx context.Context, l *letter, cause error, now ti
 // still bring it there.
 const placing = time.Minute
 
-// held reports whether a log holds a task that a session was found for. It fails
+// usageSample reports whether a log holds a task that a session was found for. It fails
 // while another delivery may be bringing it there, unless the session or the body
 // is what refuses it.
-func (i *intake) held(ctx context.Context, l *letter, home session.ID) (bool, error) {
+func (i *intake) held(ctx context.Context, l *incomingTask, home session.ID) (bool, error) {
 	has, err := i.has(ctx, l, home)
 	if errors.Is(err, session.ErrArchived) {
 		has, err = i.c.told(ctx, l.tenant, l.id) // which is all that is left of one that it held
@@ -123,7 +123,7 @@ func (i *intake) held(ctx context.Context, l *letter, home session.ID) (bool, er
 }
 
 // has reports whether the log of a session holds the task.
-func (i *intake) has(ctx context.Context, l *letter, home session.ID) (bool, error) {
+func (i *intake) has(ctx context.Context, l *incomingTask, home session.ID) (bool, error) {
 	for e, err := range i.c.Log().Read(ctx, session.Key{Tenant: l.tenant, ID: home}, session.Position{}) {
 		if err != nil {
 			return false, err
@@ -141,7 +141,7 @@ func (i *intake) has(ctx context.Context, l *letter, home session.ID) (bool, err
 }
 
 // bury keeps the task in the stream DLQ, unless another delivery of it did.
-func (i *intake) bury(ctx context.Context, l *letter, cause error, now time.Time) error {
+func (i *intake) bury(ctx context.Context, l *incomingTask, cause error, now time.Time) error {
 	meta, err := l.msg.Metadata()
 	if err != nil {
 		return fmt.Errorf("natsbus: store dead letter: %w", err)

@@ -77,7 +77,7 @@ func (c *Conn) enter(ctx context.Context, key string, data []byte) error {
 		}
 		return m, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, retryBudget)
 	defer cancel()
 	have, err := look()
 	unclear := false // a try may have been stored
@@ -87,7 +87,7 @@ func (c *Conn) enter(ctx context.Context, key string, data []byte) error {
 		}
 		_, failed := c.publishExpecting(ctx, subject, have.Seq, header, data)
 		clash := errors.Is(failed, errExpectation)
-		if !clash && !passing(failed) {
+		if !clash && !isTransient(failed) {
 			return failed
 		}
 		unclear = unclear || !clash

@@ -82,7 +82,7 @@ func (r *Relay) Wait() error {
 // Both go on after a restart where they were. Whoever relays the first partition
 // also makes the streams in memory anew that no server serves any more.
 func (c *Conn) StartRelay(ctx context.Context, o *RelayOptions) *Relay {
-	members := c.newRoster(o)
+	members := c.newRelayMembership(o)
 	r := &Relay{ended: make(chan struct{})}
 	go func() {
 		defer close(r.ended)
@@ -94,13 +94,13 @@ func (c *Conn) StartRelay(ctx context.Context, o *RelayOptions) *Relay {
 }
 
 // relay relays one partition until ctx ends.
-func (c *Conn) relay(ctx context.Context, r *roster, partition uint32, poke <-chan struct{}) error {
+func (c *Conn) relay(ctx context.Context, r *relayMembership, partition uint32, poke <-chan struct{}) error {
 	g := c.o.Generation
 	out := &dispatcher{c: c, o: r.o, generation: g, partition: partition, stream: EventStream(g, partition), recheck: poke}
-	told := &lineageRelay{c: c, generation: g, partition: partition, stream: EventStream(g, partition), onDuty: r.onDuty}
+	told := &lineageRelay{c: c, generation: g, partition: partition, stream: EventStream(g, partition), leaseValid: r.leaseValid}
 	pumps := []func(context.Context) error{c.again("dispatcher", out.stream, out.run), c.again("lineage", told.stream, told.run)}
 	if partition == 0 {
-		pumps = append(pumps, c.tend, c.tendTasks)
+		pumps = append(pumps, c.reconcileStreams, c.reconcileTasks)
 	}
 	return together(ctx, pumps...)
 }
@@ -118,7 +118,7 @@ func (c *Conn) again(name, stream string, pump func(context.Context) error) func
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			if !errors.Is(err, errOffDuty) {
+			if !errors.Is(err, errLeaseExpired) {
 				c.o.Logger.Error("a relay pump failed and starts over", "pump", name, "stream", stream, "err", err)
 			}
 			if time.Since(began) > time.Minute {

@@ -38,7 +38,7 @@ func turns(tb testing.TB, log session.Log, k session.Key, n int, end bool) (comm
 		return e
 	}
 	id := run.ID("r-" + string(k.ID))
-	put(event(run.KindWriter, run.WriterOpened{Epoch: 1, Incarnation: "dead"}),
+	put(event(run.KindWriter, run.StateMachineOpened{Epoch: 1, Incarnation: "dead"}),
 		session.OpenedEvent(session.Opening{Kind: session.OpenLeaf, Run: string(id)}),
 		event(run.KindSubmitted, struct {
 			Digest string `json:"digest"`
@@ -49,12 +49,12 @@ func turns(tb testing.TB, log session.Log, k session.Key, n int, end bool) (comm
 		path := run.Path(fmt.Sprint(i))
 		call := session.ToolCall{ID: "c" + fmt.Sprint(i), Name: "noop", Args: `{"n":1}`}
 		row := session.ChunkEvent(session.AssistantText("I call the tool now and say some words about it", call).Of(session.Origin{Agent: "coder", Run: string(id), Step: string(path)}))
-		done := event(run.KindDone, run.Done{Attempt: 1, Input: "0123456789abcdef", Kind: run.StepModel, Name: "coder", Path: path, Row: true, Run: id, Model: "echo", Summary: "calls noop"})
+		done := event(run.KindDone, run.StepCompleted{Attempt: 1, Input: "0123456789abcdef", Kind: run.StepModel, Name: "coder", Path: path, Row: true, Run: id, Model: "echo", Summary: "calls noop"})
 		row.Batch, done.Batch = string(id)+"/"+string(path), string(id)+"/"+string(path)
 		put(row, done)
 		tool := path.Child("0")
 		row = session.ChunkEvent(session.Result(call.ID, "noop", `{"ok":true}`, false).Of(session.Origin{Agent: "coder", Run: string(id), Step: string(tool)}))
-		done = event(run.KindDone, run.Done{Attempt: 1, Call: call.ID, Effect: "read_only", Input: "0123456789abcdef", Kind: run.StepTool, Name: "noop", Path: tool, Row: true, Run: id})
+		done = event(run.KindDone, run.StepCompleted{Attempt: 1, Call: call.ID, Effect: "read_only", Input: "0123456789abcdef", Kind: run.StepTool, Name: "noop", Path: tool, Row: true, Run: id})
 		row.Batch, done.Batch = string(id)+"/"+string(tool), string(id)+"/"+string(tool)
 		put(row, done)
 	}

@@ -14,9 +14,9 @@ const (
 	// requestTimeout bounds one attempt to get an answer. It is shorter than
 	// an election, so that a new leader is asked soon after.
 	requestTimeout = 2 * time.Second
-	// patience is how long an append or a read goes on trying: longer than a
+	// retryBudget is how long an append or a read goes on trying: longer than a
 	// stream takes to elect a new leader, which is 4 to 9 s.
-	patience = 25 * time.Second
+	retryBudget = 25 * time.Second
 )
 
 // errCut is returned for a request whose connection was lost on the way.
@@ -32,13 +32,13 @@ func (c *Conn) request(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 	return reply, c.refusals.leave(a, err)
 }
 
-// passing reports whether an error is one of a connection or a leader that is
+// isTransient reports whether an error is one of a connection or a leader that is
 // being replaced.
-func passing(err error) bool {
+func isTransient(err error) bool {
 	if e, ok := errors.AsType[*jetstream.APIError](err); ok {
 		return e.Code >= 500
 	}
-	for _, target := range []error{errCut, errLeaderless, errDeposed, errBehind, context.DeadlineExceeded, nats.ErrNoResponders, nats.ErrReconnectBufExceeded, nats.ErrDisconnected, nats.ErrTimeout} {
+	for _, target := range []error{errCut, errLeaderless, errStaleLeader, errBehind, context.DeadlineExceeded, nats.ErrNoResponders, nats.ErrReconnectBufExceeded, nats.ErrDisconnected, nats.ErrTimeout} {
 		if errors.Is(err, target) {
 			return true
 		}

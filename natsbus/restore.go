@@ -81,8 +81,8 @@ func (r *restoring) run(ctx context.Context) (restored bool, err error) {
 		if errors.Is(err, ErrFull) || ctx.Err() != nil {
 			return restored, err
 		}
-		if time.Since(since) > patience || wait.sleep(ctx) != nil {
-			return restored, fmt.Errorf("%w: commit %d is not stored after %v: %w", session.ErrUnavailable, r.next+1, patience, err)
+		if time.Since(since) > retryBudget || wait.sleep(ctx) != nil {
+			return restored, fmt.Errorf("%w: commit %d is not stored after %v: %w", session.ErrUnavailable, r.next+1, retryBudget, err)
 		}
 		if err := r.look(ctx); err != nil {
 			return restored, err
@@ -176,7 +176,7 @@ func (c *Conn) RestoreRun(ctx context.Context, k session.Key, id run.ID, digest 
 	if end == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, retryBudget)
 	defer cancel()
 	return c.putResult(ctx, k.Tenant, *end, true)
 }

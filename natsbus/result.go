@@ -105,11 +105,11 @@ func stateAfter(state run.State, id run.ID, c session.Commit) run.State {
 				state = run.Queued
 			}
 		case run.KindWaiting:
-			if v, err := run.Read[run.Suspended](ev); err == nil && v.Run == id {
+			if v, err := run.Read[run.RunWaiting](ev); err == nil && v.Run == id {
 				state = run.Waiting
 			}
 		case run.KindReceived:
-			if v, err := run.Read[run.Received](ev); err == nil && v.Run == id && v.Wake > 0 {
+			if v, err := run.Read[run.SignalReceived](ev); err == nil && v.Run == id && v.Wake > 0 {
 				state = run.Queued
 			}
 		}

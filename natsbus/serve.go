@@ -152,7 +152,7 @@ func (s *Service) begun(ctx context.Context, c *Conn, subject string, sub *nats.
 // flush returns when the server has everything that was sent: subscriptions
 // are in effect. It is patient.
 func (c *Conn) flush(ctx context.Context) error {
-	_, err := patiently(ctx, func(ctx context.Context) (struct{}, error) {
+	_, err := retry(ctx, func(ctx context.Context) (struct{}, error) {
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
 		err := c.nc.FlushWithContext(ctx)

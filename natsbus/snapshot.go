@@ -94,7 +94,7 @@ func (l *eventLog) Load(ctx context.Context, k session.Key) (session.Position, [
 	}
 	// A replica that lags knows none or an older one: that costs the reading of
 	// a longer tail, and to ask the leader would cost every new session.
-	m, err := patiently(ctx, func(ctx context.Context) (stored, error) {
+	m, err := retry(ctx, func(ctx context.Context) (stored, error) {
 		m, err := l.c.directOne(ctx, StreamSnap, apiDirectGet+StreamSnap+"."+snapSubject(k), nil)
 		if errors.Is(err, nats.ErrNoResponders) {
 			m, err = l.c.leaderGet(ctx, StreamSnap, getRequest{LastBySubject: snapSubject(k)})

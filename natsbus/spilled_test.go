@@ -22,7 +22,7 @@ func TestSpilledMeanwhile(t *testing.T) {
 	for name, tc := range map[string]struct {
 		away time.Duration
 		ends bool
-	}{"the relay ends": {5 * time.Second, true}, "for long": {3 * patience, false}} {
+	}{"the relay ends": {5 * time.Second, true}, "for long": {3 * retryBudget, false}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o, w := nodeOptions(natstest.Start(t, nil)), &wire{}

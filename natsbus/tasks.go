@@ -58,8 +58,8 @@ type intake struct {
 	Intake
 }
 
-// letter is a task on its way in.
-type letter struct {
+// incomingTask is a task on its way in.
+type incomingTask struct {
 	msg      jsMsg
 	tenant   session.Tenant
 	workflow string
@@ -69,37 +69,37 @@ type letter struct {
 }
 
 // again reports whether the task was delivered before.
-func (l *letter) again() bool {
+func (l *incomingTask) again() bool {
 	meta, err := l.msg.Metadata()
 	return err != nil || meta.NumDelivered > 1
 }
 
-func (i *intake) handle(ctx context.Context, m jsMsg) fate {
-	l := letter{msg: m}
+func (i *intake) handle(ctx context.Context, m jsMsg) disposition {
+	l := incomingTask{msg: m}
 	err := i.take(ctx, &l)
 	switch {
 	case err == nil:
-		return done
+		return ack
 	case errors.Is(err, run.ErrShutdown):
-		return other
+		return nak
 	case errors.Is(err, errNoCredit):
-		return waiting
+		return nakBacklogged
 	case errors.Is(err, errCreditSoon):
-		return later
+		return nakDelayed
 	case errors.Is(err, errNoRoom):
 		// What the streams hold is told once, and not with each task that waits.
 		i.c.o.Logger.Debug("a task waits for room", "subject", m.Subject(), "run", string(l.id), "err", err)
 		i.tellHeld(&l, err)
-		return later
+		return nakDelayed
 	case !messages.Refusal(err) && !errors.Is(err, run.ErrDeadline) && run.CodeOf(err) != CodeUnknownWorkflow:
 		i.c.o.Logger.Info("a task was not taken and comes again", "subject", m.Subject(), "run", string(l.id), "err", err)
-		return later
+		return nakDelayed
 	}
 	if err := i.refuse(ctx, &l, err); err != nil {
 		i.c.o.Logger.Error("a refused task could not be put away and comes again", "subject", m.Subject(), "run", string(l.id), "err", err)
-		return later
+		return nakDelayed
 	}
-	return done
+	return ack
 }
 
 // errNoCredit is returned for a task of which enough of its kind wait in logs, and
@@ -110,7 +110,7 @@ var (
 )
 
 // take gets a task into a log.
-func (i *intake) take(ctx context.Context, l *letter) error {
+func (i *intake) take(ctx context.Context, l *incomingTask) error {
 	body := l.msg.Data()
 	l.digest = digestOf("body", string(body))
 	in, err := messages.DecodeTask(body)
@@ -234,7 +234,7 @@ func (e *unknownWorkflow) Error() string {
 func (e *unknownWorkflow) ErrorCode() string { return string(CodeUnknownWorkflow) }
 
 // place finds the session of a task, notes the run's id, and has it accepted.
-func (i *intake) place(ctx context.Context, l *letter, t run.Task, name string, accept func(context.Context, run.Task) error) error {
+func (i *intake) place(ctx context.Context, l *incomingTask, t run.Task, name string, accept func(context.Context, run.Task) error) error {
 	subject := runAliasSubject(l.tenant, t.ID)
 	have, fresh, err := i.note(ctx, l, t, name, subject)
 	if err != nil {
@@ -286,7 +286,7 @@ func (i *intake) place(ctx context.Context, l *letter, t run.Task, name string, 
 // note notes the session of a task under its run's id, unless that was done before, and
 // returns what is noted. Of a task that names no session and comes for the first time
 // it finds out by writing.
-func (i *intake) note(ctx context.Context, l *letter, t run.Task, name, subject string) (have runAlias, fresh bool, err error) {
+func (i *intake) note(ctx context.Context, l *incomingTask, t run.Task, name, subject string) (have runAlias, fresh bool, err error) {
 	a := runAlias{Digest: l.digest, Session: i.c.HomeOf(l.tenant, t.ID)}
 	var refused error
 	if name == "" {
@@ -322,7 +322,7 @@ func (i *intake) tellAgain(ctx context.Context, t run.Task) {
 
 // fork resolves the name of the session to fork. A session that exists cannot
 // become a fork, unless it is the one that another delivery of the task made.
-func (i *intake) fork(ctx context.Context, l *letter, t *run.Task, fresh bool) error {
+func (i *intake) fork(ctx context.Context, l *incomingTask, t *run.Task, fresh bool) error {
 	if t.ForkOf == nil {
 		return nil
 	}

@@ -24,18 +24,18 @@ func publishRun(ctx context.Context, c *Conn, t run.Task) error {
 
 // pullRuns takes what publishRun published, so many at once, until ctx ends.
 func pullRuns(ctx context.Context, c *Conn, most int, accept func(ctx context.Context, t run.Task) error) error {
-	p := &puller{c: c, pullQueue: tasksQueue(), most: most, handle: func(ctx context.Context, m jsMsg) fate {
+	p := &puller{c: c, pullQueue: tasksQueue(), most: most, handle: func(ctx context.Context, m jsMsg) disposition {
 		w, err := messages.DecodeWork(m.Data())
 		if err == nil {
 			err = accept(ctx, *w.Task)
 		}
 		switch {
 		case err == nil:
-			return done
+			return ack
 		case errors.Is(err, run.ErrBusy), errors.Is(err, run.ErrShutdown):
-			return other
+			return nak
 		}
-		return later
+		return nakDelayed
 	}}
 	return p.run(ctx)
 }

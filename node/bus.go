@@ -17,7 +17,7 @@ import (
 func (n *Instance) serve(ctx context.Context) error {
 	var services context.Context
 	services, n.stop = context.WithCancelCause(context.WithoutCancel(ctx))
-	if err := n.sitOut(ctx, n.offer); err != nil {
+	if err := n.retry(ctx, n.offer); err != nil {
 		return err
 	}
 	n.front, n.own = newDesk(services), newDesk(services)

@@ -238,7 +238,7 @@ const (
 
 // reach connects.
 func (n *Instance) reach(ctx context.Context) error {
-	return n.sitOut(ctx, func(ctx context.Context) error {
+	return n.retry(ctx, func(ctx context.Context) error {
 		if n.conn != nil {
 			// Connected before, but without its streams.
 			if err := n.conn.Close(); err != nil {
@@ -250,10 +250,10 @@ func (n *Instance) reach(ctx context.Context) error {
 	})
 }
 
-// sitOut takes a step of the start that asks servers. It takes it again for as long
+// retry takes a step of the start that asks servers. It takes it again for as long
 // as the absence of external servers may pass: a node may start before they do. The
 // health endpoints and the log say why it waits.
-func (n *Instance) sitOut(ctx context.Context, step func(context.Context) error) error {
+func (n *Instance) retry(ctx context.Context, step func(context.Context) error) error {
 	var reason string
 	var said time.Time
 	for wait := reachFirst; ; wait = min(2*wait, reachMost) {

@@ -444,7 +444,7 @@ func (n *Instance) close() error {
 	if n.stop != nil {
 		// Watchers see how the last runs ended before the relay stops.
 		ctx, cancel := context.WithTimeout(context.Background(), n.lasts(relayLast))
-		if err := n.conn.Relayed(ctx); err != nil {
+		if err := n.conn.WaitCaughtUp(ctx); err != nil {
 			n.log.Warn("the next start publishes the rest of the lineage", "error", err)
 		}
 		cancel()

@@ -215,7 +215,7 @@ func TestRouters(t *testing.T) {
 	// What the journal keeps of the first choice.
 	var decided []string
 	for e := range events(t, worker, results[0].Session) {
-		if d, err := run.Read[run.Done](e); e.Kind == run.KindDone && err == nil && d.Kind == run.StepSelection {
+		if d, err := run.Read[run.StepCompleted](e); e.Kind == run.KindDone && err == nil && d.Kind == run.StepSelection {
 			decided = append(decided, d.Value)
 		}
 	}

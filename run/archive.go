@@ -12,7 +12,7 @@ import (
 // archive decides about the fence of an archive: the commit that holds it
 // shows that nothing is open in the session and that nobody wrote meanwhile,
 // and nothing but restore stages anything after it.
-func (w *Writer) archive(a session.Archival, now time.Time) error {
+func (w *StateMachine) archive(a session.Archival, now time.Time) error {
 	if w.at.Seq == 0 {
 		return fmt.Errorf("run: session %s: %w", w.key, session.ErrNotFound)
 	}
@@ -28,7 +28,7 @@ func (w *Writer) archive(a session.Archival, now time.Time) error {
 }
 
 // restore lifts the fence.
-func (w *Writer) restore(r session.Restoration, now time.Time) error {
+func (w *StateMachine) restore(r session.Restoration, now time.Time) error {
 	if w.value.Archived() == nil {
 		return fmt.Errorf("run: session %s is not archived: %w", w.key, ErrState)
 	}

@@ -60,7 +60,7 @@ func TestArchive(t *testing.T) {
 		if strings.Contains(err.Error(), "import") {
 			t.Errorf("nobody has written the file yet: %v", err)
 		}
-		err = store.Apply(t.Context(), run.Signal{To: home, Received: &run.Received{Kind: run.Message, Text: "hi"}})
+		err = store.Apply(t.Context(), run.Signal{To: home, Received: &run.SignalReceived{Kind: run.Message, Text: "hi"}})
 		want("a message", err, session.ErrArchived, "rath prune")
 		want("again", store.Apply(t.Context(), archive), session.ErrArchived, "rath prune")
 		if run.CodeOf(err) != run.CodeArchived || !errors.Is(run.CodeArchived.Err("x"), session.ErrArchived) {

@@ -13,7 +13,7 @@ import (
 
 // Commit decides about a batch; see [Store]. The Session of the answer is as
 // of the batch; the driver marks it with the position that it got.
-func (w *Writer) Commit(b Batch, now time.Time) (Ack, error) {
+func (w *StateMachine) Commit(b Batch, now time.Time) (Ack, error) {
 	r := w.book.Run(b.Run)
 	if r == nil {
 		return Ack{}, fmt.Errorf("run: %s is not in the log of %s: %w", b.Run, w.key, ErrUnknownRun)
@@ -68,7 +68,7 @@ func (w *Writer) Commit(b Batch, now time.Time) (Ack, error) {
 }
 
 // complete adds to an event of a batch what only the writer knows.
-func (w *Writer) complete(r *Record, e session.Event, now time.Time) (session.Event, error) {
+func (w *StateMachine) complete(r *Record, e session.Event, now time.Time) (session.Event, error) {
 	switch e.Kind {
 	case KindEnded:
 		v, err := Read[Ended](e)
@@ -88,7 +88,7 @@ func (w *Writer) complete(r *Record, e session.Event, now time.Time) (session.Ev
 			return e, fmt.Errorf("run: %s waits in the log of %s, not of %s: %w", r.ID, r.Home, w.key, ErrState)
 		}
 		if e.Kind == KindWaiting {
-			v, err := Read[Suspended](e)
+			v, err := Read[RunWaiting](e)
 			if err != nil {
 				return e, err
 			}
@@ -133,7 +133,7 @@ func (w *Writer) complete(r *Record, e session.Event, now time.Time) (session.Ev
 	return e, fmt.Errorf("run: a step cannot record %s: %w", e.Kind, ErrNotSupported)
 }
 
-func (w *Writer) ack(r *Record, now time.Time) Ack {
+func (w *StateMachine) ack(r *Record, now time.Time) Ack {
 	return Ack{Session: w.value, At: w.at, Time: time.UnixMilli(now.UnixMilli()).UTC(), State: r.State}
 }
 
@@ -151,7 +151,7 @@ func tidies(events []session.Event) bool {
 		switch e.Kind {
 		case KindReleased, KindWarning, KindDisposed, session.KindRejected, session.KindClosed:
 		case KindDone:
-			if d, err := Read[Done](e); err != nil || d.Kind != StepReject {
+			if d, err := Read[StepCompleted](e); err != nil || d.Kind != StepReject {
 				return false
 			}
 		default:
@@ -162,7 +162,7 @@ func tidies(events []session.Event) bool {
 }
 
 // late keeps the outcome of an attempt that lost the run as evidence.
-func (w *Writer) late(r *Record, b Batch, now time.Time) error {
+func (w *StateMachine) late(r *Record, b Batch, now time.Time) error {
 	var stop error
 	switch {
 	case r.State.Terminal():
@@ -189,7 +189,7 @@ func (w *Writer) late(r *Record, b Batch, now time.Time) error {
 
 // keepLate keeps the outcome of a call of an attempt that lost the run, which
 // another process sends.
-func (w *Writer) keepLate(d Done, now time.Time) error {
+func (w *StateMachine) keepLate(d StepCompleted, now time.Time) error {
 	r := w.book.Run(d.Run)
 	switch {
 	case r == nil:
@@ -218,8 +218,8 @@ func (b Batch) Late() *Signal {
 
 // evidence is an outcome without the row that it would have added; what the
 // row says moves into its value.
-func (b Batch) evidence(e session.Event) (Done, error) {
-	d, err := Read[Done](e)
+func (b Batch) evidence(e session.Event) (StepCompleted, error) {
+	d, err := Read[StepCompleted](e)
 	if err != nil || !d.Row {
 		return d, err
 	}
@@ -234,7 +234,7 @@ func (b Batch) evidence(e session.Event) (Done, error) {
 
 // afterCancel records no more content and no new intents, but what became of
 // a call that had its intent, and the end.
-func (w *Writer) afterCancel(r *Record, b Batch, now time.Time) (Ack, error) {
+func (w *StateMachine) afterCancel(r *Record, b Batch, now time.Time) (Ack, error) {
 	stop := fmt.Errorf("%w: %s", ErrCancelled, r.Cancel.Reason)
 	if has(b.Events, KindEnded) || has(b.Events, KindReview) {
 		e := Ended{Attempt: r.Attempt, Run: r.ID, Workflow: r.Task.Workflow}

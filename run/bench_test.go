@@ -88,7 +88,7 @@ func BenchmarkStep(b *testing.B) {
 				p := Path(fmt.Sprint("x", i))
 				events := []session.Event{
 					session.ChunkEvent(session.AssistantText("the quick brown fox")),
-					event(KindDone, Done{Attempt: 1, Input: "0123456789abcdef", Kind: StepModel, Name: "writer", Path: p, Row: true, Run: "r"}),
+					event(KindDone, StepCompleted{Attempt: 1, Input: "0123456789abcdef", Kind: StepModel, Name: "writer", Path: p, Row: true, Run: "r"}),
 				}
 				if _, err := w.Commit(Batch{Session: longKey, Run: "r", Attempt: 1, Path: p, Base: w.Session().Ref().Version, Events: events}, fromMillis(1_800_000_000_000)); err != nil {
 					b.Fatal(err)

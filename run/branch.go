@@ -84,15 +84,15 @@ type FanOutBranch struct {
 	Workflow string     `json:"workflow,omitempty"`
 }
 
-// Disposed records how branches of a fan-out ended for the run that opened
+// BranchOutcomes records how branches of a fan-out ended for the run that opened
 // them. The branches are told, and accept nothing after it.
-type Disposed struct {
-	Branches []Disposal `json:"branches"`
-	Run      ID         `json:"run"`
+type BranchOutcomes struct {
+	Branches []BranchOutcome `json:"branches"`
+	Run      ID              `json:"run"`
 }
 
-// Disposal is the end of one branch; State is one of session.Closed….
-type Disposal struct {
+// BranchOutcome is the end of one branch; State is one of session.Closed….
+type BranchOutcome struct {
 	Reason  string     `json:"reason,omitempty"`
 	Session session.ID `json:"session"`
 	State   string     `json:"state"`
@@ -173,7 +173,7 @@ func (b *Branch) Parent() *Parent {
 
 // sealed reports whether the session is a branch whose run has ended: it takes
 // nothing more but its closing.
-func (b *Book) sealed() bool {
+func (b *RunState) sealed() bool {
 	r := b.runs[b.branch]
 	return r != nil && r.State.Terminal()
 }
@@ -204,20 +204,20 @@ func (r *Record) gathered(p Path) {
 
 // disposed folds how branches ended. A step that gathers disposes, before its
 // own record, of those whose report it has not seen: one may have come since.
-func (r *Record) disposed(d Disposed) {
+func (r *Record) disposed(d BranchOutcomes) {
 	for _, v := range r.inbox {
-		if v.Kind == Report && v.Branch != nil && slices.ContainsFunc(d.Branches, func(one Disposal) bool { return one.Session == v.Branch.Link.ID }) {
+		if v.Kind == Report && v.Branch != nil && slices.ContainsFunc(d.Branches, func(one BranchOutcome) bool { return one.Session == v.Branch.Link.ID }) {
 			r.escrow.Settle(v.Path, v.Branch)
 		}
 	}
 	r.branches = slices.DeleteFunc(r.branches, func(id session.ID) bool {
-		return slices.ContainsFunc(d.Branches, func(one Disposal) bool { return one.Session == id })
+		return slices.ContainsFunc(d.Branches, func(one BranchOutcome) bool { return one.Session == id })
 	})
 }
 
 // close ends the session of a branch that its parent disposed of. A run that
 // is still open in it is cancelled, and closes the session with its end.
-func (w *Writer) close(d Disposal, now time.Time) error {
+func (w *StateMachine) close(d BranchOutcome, now time.Time) error {
 	r := w.book.runs[w.book.branch]
 	switch {
 	case w.at.Seq == 0:
@@ -232,7 +232,7 @@ func (w *Writer) close(d Disposal, now time.Time) error {
 	return w.cancel(r, CancelRequested{By: string(r.Task.Branch.Parent().Run), Close: d.State, Reason: d.Reason}, now)
 }
 
-func (w *Writer) closing(d Disposal) session.Event {
+func (w *StateMachine) closing(d BranchOutcome) session.Event {
 	by := session.Key{Tenant: w.key.Tenant, ID: w.book.runs[w.book.branch].Task.Branch.Parent().Session}
 	return session.ClosedEvent(session.Closing{By: by, Reason: d.Reason, State: d.State})
 }
@@ -242,7 +242,7 @@ func report(k session.Key, e Ended, at session.Position) *Signal {
 	link := session.Link{Ref: session.Ref{Key: k, Version: e.Version}, Seq: at.Seq, Hash: at.Hash, Token: at.Token}
 	return &Signal{
 		To: session.Key{Tenant: k.Tenant, ID: e.Parent.Session}, Run: e.Parent.Run,
-		Received: &Received{
+		Received: &SignalReceived{
 			ID: string(k.ID), Kind: Report, Path: e.Parent.Path, Run: e.Parent.Run,
 			Branch: &BranchEnd{Code: e.Code, Error: e.Error, Link: link, State: e.State, Steps: e.Steps, Usage: e.Usage},
 		},

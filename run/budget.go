@@ -92,7 +92,7 @@ func (a Account) Left() Budget {
 
 // Holding returns the account with what is set aside for branches now. What a
 // step that gathers records of their usage is settled as that of other steps.
-func (a Account) Holding(e *Escrow) Account {
+func (a Account) Holding(e *Reservations) Account {
 	a.Allotted, a.Late, a.LateSteps = e.Allotted(), e.Late, e.LateSteps
 	return a
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // Claim decides about a claim; see [Store].
-func (w *Writer) Claim(c Claim, now time.Time) (*Granted, error) {
+func (w *StateMachine) Claim(c Claim, now time.Time) (*ClaimResult, error) {
 	if c.Home != c.Session {
 		return w.claimChild(c, now)
 	}
@@ -63,7 +63,7 @@ func (w *Writer) Claim(c Claim, now time.Time) (*Granted, error) {
 
 // submit records a task that the log does not know, and claims it at once
 // unless another run holds the session.
-func (w *Writer) submit(c Claim, now time.Time) (*Granted, error) {
+func (w *StateMachine) submit(c Claim, now time.Time) (*ClaimResult, error) {
 	events := w.opening(c)
 	if state := w.value.Closing().State; state != "" {
 		return nil, fmt.Errorf("run: session %s was %s: %w; fork it to go on", w.key, state, session.ErrClosed)
@@ -106,7 +106,7 @@ func (w *Writer) submit(c Claim, now time.Time) (*Granted, error) {
 	return w.claim(c.Run, *c.Task, c, 1, now)
 }
 
-func (w *Writer) claim(id ID, t Task, c Claim, attempt uint64, now time.Time) (*Granted, error) {
+func (w *StateMachine) claim(id ID, t Task, c Claim, attempt uint64, now time.Time) (*ClaimResult, error) {
 	ev := Claimed{
 		Attempt: attempt, Epoch: w.nextEpoch(), Home: c.Home, Incarnation: w.incarnation,
 		Revision: c.Revision, Run: id, Workflow: t.Workflow,
@@ -120,14 +120,14 @@ func (w *Writer) claim(id ID, t Task, c Claim, attempt uint64, now time.Time) (*
 	return w.grant(w.book.Run(id), Running), nil
 }
 
-func (w *Writer) nextEpoch() uint64 {
+func (w *StateMachine) nextEpoch() uint64 {
 	if w.opened {
 		return w.book.Epoch
 	}
 	return w.book.Epoch + 1
 }
 
-func (w *Writer) claimChild(c Claim, now time.Time) (*Granted, error) {
+func (w *StateMachine) claimChild(c Claim, now time.Time) (*ClaimResult, error) {
 	r := w.book.Run(c.Run)
 	switch {
 	case r != nil && c.Attempt < r.Attempt:
@@ -151,7 +151,7 @@ func (w *Writer) claimChild(c Claim, now time.Time) (*Granted, error) {
 }
 
 // opening returns the first events of a session that does not exist yet.
-func (w *Writer) opening(c Claim) []session.Event {
+func (w *StateMachine) opening(c Claim) []session.Event {
 	if w.at.Seq > 0 || len(w.staged) > 0 {
 		return nil
 	}
@@ -166,8 +166,8 @@ func (w *Writer) opening(c Claim) []session.Event {
 	return append([]session.Event{session.OpenedEvent(c.Open)}, c.Events...)
 }
 
-func (w *Writer) grant(r *Record, s State) *Granted {
-	g := &Granted{State: s, Session: w.value, Journal: w.book.JournalOf(r.ID), Epoch: w.book.Epoch}
+func (w *StateMachine) grant(r *Record, s State) *ClaimResult {
+	g := &ClaimResult{State: s, Session: w.value, Journal: w.book.JournalOf(r.ID), Epoch: w.book.Epoch}
 	cp := r.copy()
 	g.Record, g.Attempt, g.Task, g.Started, g.Base = cp, r.Attempt, r.Task, r.Started, r.Base
 	return g

@@ -8,7 +8,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Control errors say that this execution of a run must stop; they are never
+// IsControl errors say that this execution of a run must stop; they are never
 // recorded as a step's outcome. A workflow returns them as it returns any
 // error, and whatever else it returns then is ignored.
 var (
@@ -57,8 +57,8 @@ var (
 	ErrPoison = errors.New("run: claimed too often without a new step")
 )
 
-// Control reports whether err stops an execution without being recorded.
-func Control(err error) bool {
+// IsControl reports whether err stops an execution without being recorded.
+func IsControl(err error) bool {
 	return errors.Is(err, ErrSuperseded) || errors.Is(err, ErrSuspended) || errors.Is(err, ErrCancelled) ||
 		errors.Is(err, ErrReview) || errors.Is(err, ErrShutdown) || errors.Is(err, session.ErrConflict) ||
 		errors.Is(err, session.ErrUnavailable)

@@ -67,7 +67,7 @@ func TestErrorsSurvive(t *testing.T) {
 				t.Errorf("%s came back as %s too", code, other)
 			}
 		}
-		if run.Control(back) != run.Control(sentinel) {
+		if run.IsControl(back) != run.IsControl(sentinel) {
 			t.Errorf("%s is control before and not after, or the other way round", code)
 		}
 	}
@@ -93,16 +93,16 @@ func (coded) ErrorCode() string { return "model_full" }
 func TestControl(t *testing.T) {
 	control := []error{run.ErrSuperseded, run.ErrSuspended, run.ErrCancelled, run.ErrReview, run.ErrShutdown, session.ErrConflict, session.ErrUnavailable}
 	for _, err := range control {
-		if !run.Control(fmt.Errorf("x: %w", err)) {
+		if !run.IsControl(fmt.Errorf("x: %w", err)) {
 			t.Errorf("%v would be recorded as an outcome", err)
 		}
 	}
 	for code, err := range sentinels {
-		if run.Control(err) != slices.Contains(control, err) {
-			t.Errorf("%s: control is %v", code, run.Control(err))
+		if run.IsControl(err) != slices.Contains(control, err) {
+			t.Errorf("%s: control is %v", code, run.IsControl(err))
 		}
 	}
-	if run.Control(nil) || run.Control(context.Canceled) {
+	if run.IsControl(nil) || run.IsControl(context.Canceled) {
 		t.Error("no error and an ended context are no control errors")
 	}
 }

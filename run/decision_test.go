@@ -44,7 +44,7 @@ func TestAround(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range []run.Path{"0", "end.branches"} {
-		e, err := run.NewEvent(run.KindDone, run.Done{Run: "r", Attempt: g.Attempt, Path: p, Kind: run.StepDo})
+		e, err := run.NewEvent(run.KindDone, run.StepCompleted{Run: "r", Attempt: g.Attempt, Path: p, Kind: run.StepDo})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +56,7 @@ func TestAround(t *testing.T) {
 	if err != nil || !around.Journal.Has("end.branches") {
 		t.Fatalf("%v", err)
 	}
-	own := (&run.Book{}).JournalOf("branch")
+	own := (&run.RunState{}).JournalOf("branch")
 	own.Around(around.Journal)
 	if !own.Has("0") || own.Has("end.branches") || !around.Journal.Has("end.branches") {
 		t.Errorf("it has %d steps", own.Len())

@@ -54,11 +54,11 @@ type direct struct {
 
 type held struct {
 	mu sync.Mutex
-	w  *Writer
+	w  *StateMachine
 }
 
 // with runs decide on the session's writer and makes what it staged durable.
-func (d *direct) with(ctx context.Context, k session.Key, decide func(w *Writer, now time.Time) error) (at session.Position, staged bool, err error) {
+func (d *direct) with(ctx context.Context, k session.Key, decide func(w *StateMachine, now time.Time) error) (at session.Position, staged bool, err error) {
 	d.mu.Lock()
 	h := d.sessions[k]
 	if h == nil {
@@ -102,11 +102,11 @@ func (d *direct) with(ctx context.Context, k session.Key, decide func(w *Writer,
 }
 
 // Claim implements Store.
-func (d *direct) Claim(ctx context.Context, c Claim) (g *Granted, err error) {
+func (d *direct) Claim(ctx context.Context, c Claim) (g *ClaimResult, err error) {
 	if c.Incarnation == "" {
 		c.Incarnation = d.o.Incarnation
 	}
-	at, staged, err := d.with(ctx, c.Session, func(w *Writer, now time.Time) (err error) {
+	at, staged, err := d.with(ctx, c.Session, func(w *StateMachine, now time.Time) (err error) {
 		g, err = w.Claim(c, now)
 		return err
 	})
@@ -121,7 +121,7 @@ func (d *direct) Claim(ctx context.Context, c Claim) (g *Granted, err error) {
 
 // Commit implements Store.
 func (d *direct) Commit(ctx context.Context, b Batch) (a Ack, err error) {
-	at, staged, err := d.with(ctx, b.Session, func(w *Writer, now time.Time) (err error) {
+	at, staged, err := d.with(ctx, b.Session, func(w *StateMachine, now time.Time) (err error) {
 		a, err = w.Commit(b, now)
 		return err
 	})
@@ -136,7 +136,7 @@ func (d *direct) Commit(ctx context.Context, b Batch) (a Ack, err error) {
 
 // Apply implements Store.
 func (d *direct) Apply(ctx context.Context, s Signal) error {
-	_, _, err := d.with(ctx, s.To, func(w *Writer, now time.Time) error { return w.Signal(s, now) })
+	_, _, err := d.with(ctx, s.To, func(w *StateMachine, now time.Time) error { return w.Signal(s, now) })
 	return err
 }
 

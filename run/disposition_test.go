@@ -13,18 +13,18 @@ import (
 func TestDisposition(t *testing.T) {
 	k := session.Key{Tenant: "t", ID: "parent"}
 	submitted := Submitted{Task: wireTask{Run: "r", Workflow: "w"}}
-	kept := Disposal{Session: "b", State: session.ClosedMerged}
+	kept := BranchOutcome{Session: "b", State: session.ClosedMerged}
 	for name, c := range map[string]struct {
 		then []session.Event
 		want string // state, "" while it is open
 	}{
 		"the run goes on":             {nil, ""},
-		"it has merged another one":   {[]session.Event{event(KindDisposed, Disposed{Run: "r", Branches: []Disposal{{Session: "a", State: session.ClosedMerged}}})}, ""},
-		"it has merged the branch":    {[]session.Event{event(KindDisposed, Disposed{Run: "r", Branches: []Disposal{kept}})}, session.ClosedMerged},
+		"it has merged another one":   {[]session.Event{event(KindDisposed, BranchOutcomes{Run: "r", Branches: []BranchOutcome{{Session: "a", State: session.ClosedMerged}}})}, ""},
+		"it has merged the branch":    {[]session.Event{event(KindDisposed, BranchOutcomes{Run: "r", Branches: []BranchOutcome{kept}})}, session.ClosedMerged},
 		"it has ended without it":     {[]session.Event{event(KindEnded, Ended{Run: "r", State: Succeeded, Workflow: "w"})}, session.ClosedCancelled},
 		"another run of it has ended": {[]session.Event{event(KindEnded, Ended{Run: "q", State: Succeeded, Workflow: "w"})}, ""},
 		"it has merged it and ended": {[]session.Event{
-			event(KindDisposed, Disposed{Run: "r", Branches: []Disposal{kept}}), event(KindEnded, Ended{Run: "r", State: Succeeded, Workflow: "w"}),
+			event(KindDisposed, BranchOutcomes{Run: "r", Branches: []BranchOutcome{kept}}), event(KindEnded, Ended{Run: "r", State: Succeeded, Workflow: "w"}),
 		}, session.ClosedMerged},
 	} {
 		t.Run(name, func(t *testing.T) {

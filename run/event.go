@@ -53,9 +53,9 @@ const Edition = 0 + release.Ahead
 // acknowledged commit survives the loss of power of every machine.
 const DefaultDurability = "fsync"
 
-// WriterOpened says who writes from here on, in which Edition, and what its
+// StateMachineOpened says who writes from here on, in which Edition, and what its
 // commits survive.
-type WriterOpened struct {
+type StateMachineOpened struct {
 	// Durability is the level that the writer's node promises up to the next
 	// event of this kind; "" is DefaultDurability.
 	Durability  string `json:"durability,omitempty"`
@@ -182,8 +182,8 @@ type Offer struct {
 	Workflow string `json:"workflow"`
 }
 
-// Intent records, before it starts, a call whose effect must not happen twice.
-type Intent struct {
+// StepStarted records, before it starts, a call whose effect must not happen twice.
+type StepStarted struct {
 	Attempt uint64 `json:"attempt"`
 	Call    string `json:"call"`
 	Expires int64  `json:"expires"` // Unix milliseconds: not started after this
@@ -212,8 +212,8 @@ const (
 	StepAwait     = "await"
 )
 
-// Done records a step's outcome, value or error.
-type Done struct {
+// StepCompleted records a step's outcome, value or error.
+type StepCompleted struct {
 	Attempt uint64 `json:"attempt"`
 	Call    string `json:"call,omitempty"`
 	Code    Code   `json:"code,omitempty"`

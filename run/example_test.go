@@ -27,11 +27,11 @@ func ExampleDirect() {
 		fmt.Println(err)
 		return
 	}
-	asked := run.Asked{Path: "0", Kind: run.StepModel, Name: "writer", Input: "digest"}
+	asked := run.StepRequest{Path: "0", Kind: run.StepModel, Name: "writer", Input: "digest"}
 	decision, _, _ := g.Journal.Next(asked)
 	fmt.Println("attempt", g.Attempt, "executes:", decision == run.Execute)
 
-	done, err := run.NewEvent(run.KindDone, run.Done{Attempt: 1, Input: "digest", Kind: run.StepModel, Name: "writer", Path: "0", Row: true, Run: "r1"})
+	done, err := run.NewEvent(run.KindDone, run.StepCompleted{Attempt: 1, Input: "digest", Kind: run.StepModel, Name: "writer", Path: "0", Row: true, Run: "r1"})
 	if err != nil {
 		fmt.Println(err)
 		return

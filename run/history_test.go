@@ -19,7 +19,7 @@ type theatre struct {
 	r       *rand.Rand
 	log     *session.MemoryLog
 	values  *Values
-	writers map[session.Key]*Writer
+	writers map[session.Key]*StateMachine
 	node    int
 	now     time.Time
 	n       int // names
@@ -30,7 +30,7 @@ type theatre struct {
 
 func newTheatre(t testing.TB, seed uint64) *theatre {
 	h := &theatre{
-		t: t, r: rand.New(rand.NewPCG(seed, 7)), log: &session.MemoryLog{}, writers: map[session.Key]*Writer{},
+		t: t, r: rand.New(rand.NewPCG(seed, 7)), log: &session.MemoryLog{}, writers: map[session.Key]*StateMachine{},
 		now: time.UnixMilli(1_700_000_000_000).UTC(), errs: map[string]int{},
 	}
 	h.values = NewValues(h.log)
@@ -38,7 +38,7 @@ func newTheatre(t testing.TB, seed uint64) *theatre {
 	return h
 }
 
-func (h *theatre) writer(k session.Key) *Writer {
+func (h *theatre) writer(k session.Key) *StateMachine {
 	h.t.Helper()
 	if h.writers[k] == nil {
 		w, err := Load(h.t.Context(), h.log, h.values, k, fmt.Sprint("node", h.node))
@@ -51,7 +51,7 @@ func (h *theatre) writer(k session.Key) *Writer {
 }
 
 // do lets a writer decide and commits what it staged.
-func (h *theatre) do(k session.Key, decide func(*Writer) error) error {
+func (h *theatre) do(k session.Key, decide func(*StateMachine) error) error {
 	h.t.Helper()
 	w := h.writer(k)
 	h.now = h.now.Add(time.Duration(h.r.IntN(50)) * time.Millisecond)
@@ -78,9 +78,9 @@ func pick[T any](r *rand.Rand, all []T) (one T, ok bool) {
 	return all[r.IntN(len(all))], true
 }
 
-func (h *theatre) batch(w *Writer, id ID, path Path, events ...session.Event) Batch {
+func (h *theatre) batch(w *StateMachine, id ID, path Path, events ...session.Event) Batch {
 	b := Batch{Session: w.key, Run: id, Path: path, Base: w.Session().Ref().Version, Events: events}
-	if r := w.Book().Run(id); r != nil {
+	if r := w.RunState().Run(id); r != nil {
 		b.Attempt = r.Attempt
 	}
 	if h.r.IntN(20) == 0 && b.Attempt > 1 {
@@ -104,11 +104,11 @@ func (h *theatre) act() {
 		k = h.keys[0]
 	}
 	w := h.writer(k)
-	id := w.Book().Active
+	id := w.RunState().Active
 	if id == "" || h.r.IntN(10) == 0 {
 		id, _ = pick(h.r, h.runs)
 	}
-	if r := w.Book().Run(id); r != nil && id == w.Book().Active && (r.Epoch != w.Epoch() || r.State == Queued) && h.r.IntN(3) > 0 {
+	if r := w.RunState().Run(id); r != nil && id == w.RunState().Active && (r.Epoch != w.Epoch() || r.State == Queued) && h.r.IntN(3) > 0 {
 		h.claim(w, r)
 		return
 	}
@@ -116,30 +116,30 @@ func (h *theatre) act() {
 	case 0, 1:
 		task := &Task{ID: ID(h.name("run")), Workflow: "w", Session: k, Input: []byte(`"` + strings.Repeat("i", h.r.IntN(2)*6000) + `"`), Tools: []string{"a"}}
 		c := Claim{Session: k, Home: k, Run: task.ID, Task: task, Open: session.Opening{Kind: session.OpenLeaf}, Events: []session.Event{h.chunk()}}
-		if h.do(k, func(w *Writer) error { _, err := w.Claim(c, h.now); return err }) == nil {
+		if h.do(k, func(w *StateMachine) error { _, err := w.Claim(c, h.now); return err }) == nil {
 			h.runs = append(h.runs, task.ID)
 		}
 	case 2, 3:
-		if q, ok := pick(h.r, w.Book().Queue); ok && w.Book().Active == "" {
+		if q, ok := pick(h.r, w.RunState().Queue); ok && w.RunState().Active == "" {
 			id = q
 		}
-		_ = h.do(k, func(w *Writer) error {
+		_ = h.do(k, func(w *StateMachine) error {
 			_, err := w.Claim(Claim{Session: k, Home: k, Run: id}, h.now)
 			return err
 		})
 	case 4, 5, 6, 7, 8:
-		events := []session.Event{event(KindDone, Done{Attempt: 1, Input: "i", Kind: StepModel, Name: "m", Path: Path(fmt.Sprint(h.n)), Run: id, Row: true})}
+		events := []session.Event{event(KindDone, StepCompleted{Attempt: 1, Input: "i", Kind: StepModel, Name: "m", Path: Path(fmt.Sprint(h.n)), Run: id, Row: true})}
 		for range h.r.IntN(30) {
 			events = append(events, h.chunk())
 		}
-		_ = h.do(k, func(w *Writer) error {
+		_ = h.do(k, func(w *StateMachine) error {
 			_, err := w.Commit(h.batch(w, id, Path(fmt.Sprint(h.n)), events...), h.now)
 			return err
 		})
 	case 9:
 		p := Path(h.name(""))
-		i := event(KindIntent, Intent{Attempt: 1, Call: "c", Input: "i", Name: "send", Path: p, Run: id})
-		_ = h.do(k, func(w *Writer) error { _, err := w.Commit(h.batch(w, id, p, i), h.now); return err })
+		i := event(KindIntent, StepStarted{Attempt: 1, Call: "c", Input: "i", Name: "send", Path: p, Run: id})
+		_ = h.do(k, func(w *StateMachine) error { _, err := w.Commit(h.batch(w, id, p, i), h.now); return err })
 	case 10:
 		h.fork(w, id)
 	case 11:
@@ -147,34 +147,34 @@ func (h *theatre) act() {
 	case 12:
 		s := Signal{To: k, Run: id, Cancel: &CancelRequested{Reason: "r"}}
 		if h.r.IntN(2) == 0 {
-			_ = h.do(k, func(w *Writer) error { return w.Signal(s, h.now) })
+			_ = h.do(k, func(w *StateMachine) error { return w.Signal(s, h.now) })
 		}
 	case 13:
 		v := event(KindReview, Review{Code: CodeReview, Path: Path(fmt.Sprint(h.n)), Reason: "r", Run: id})
-		_ = h.do(k, func(w *Writer) error { _, err := w.Commit(h.batch(w, id, "", v), h.now); return err })
+		_ = h.do(k, func(w *StateMachine) error { _, err := w.Commit(h.batch(w, id, "", v), h.now); return err })
 	case 14:
 		s := Signal{To: k, Run: id, Resolve: &Resolved{Decision: []string{Happened, Again, Fail}[h.r.IntN(3)], Reason: "r", Value: "1"}}
-		_ = h.do(k, func(w *Writer) error { return w.Signal(s, h.now) })
+		_ = h.do(k, func(w *StateMachine) error { return w.Signal(s, h.now) })
 	case 15:
 		var v session.Event
-		if r := w.Book().Run(id); r != nil {
+		if r := w.RunState().Run(id); r != nil {
 			v = event(KindReleased, Released{Attempt: r.Attempt, Reason: "r", Run: id, Workflow: "w"})
 		} else {
 			v = event(KindWarning, Warning{Run: id, Text: "w"})
 		}
-		_ = h.do(k, func(w *Writer) error { _, err := w.Commit(h.batch(w, id, "", v), h.now); return err })
+		_ = h.do(k, func(w *StateMachine) error { _, err := w.Commit(h.batch(w, id, "", v), h.now); return err })
 	case 16:
 		events := []session.Event{
 			event(KindWarning, Warning{Run: id, Text: "w"}),
 			event(KindEnded, Ended{Run: id, State: []State{Succeeded, Failed, TimedOut}[h.r.IntN(3)], Output: "o", Workflow: "w"}),
 		}
-		_ = h.do(k, func(w *Writer) error { _, err := w.Commit(h.batch(w, id, "end", events...), h.now); return err })
+		_ = h.do(k, func(w *StateMachine) error { _, err := w.Commit(h.batch(w, id, "end", events...), h.now); return err })
 	case 17, 18, 19, 20, 21, 22:
 		h.outside(w, id)
 	case 23:
 		if h.r.IntN(4) == 0 { // another node takes over
 			h.node++
-			h.writers = map[session.Key]*Writer{}
+			h.writers = map[session.Key]*StateMachine{}
 			h.values = NewValues(h.log)
 		}
 	}
@@ -182,19 +182,19 @@ func (h *theatre) act() {
 
 // outside plays what a run waits for, what comes from outside, and branches
 // that are runs of their own.
-func (h *theatre) outside(w *Writer, id ID) {
-	r := w.Book().Run(id)
+func (h *theatre) outside(w *StateMachine, id ID) {
+	r := w.RunState().Run(id)
 	if r == nil {
 		return
 	}
 	k, p := w.key, Path(h.name(""))
 	commit := func(events ...session.Event) {
-		_ = h.do(k, func(w *Writer) error { _, err := w.Commit(h.batch(w, id, p, events...), h.now); return err })
+		_ = h.do(k, func(w *StateMachine) error { _, err := w.Commit(h.batch(w, id, p, events...), h.now); return err })
 	}
 	signal := func(s Signal) {
 		s.To = k
 		claims := r.State == Waiting && r.Home == k && h.r.IntN(2) == 0
-		_ = h.do(k, func(w *Writer) error {
+		_ = h.do(k, func(w *StateMachine) error {
 			err := w.Signal(s, h.now)
 			if err == nil && claims && r.State == Queued { // in the commit that wakes it
 				_, err = w.Claim(Claim{Session: k, Home: k, Run: id}, h.now)
@@ -212,12 +212,12 @@ func (h *theatre) outside(w *Writer, id ID) {
 	}
 	switch h.r.IntN(10) {
 	case 0:
-		commit(event(KindWaiting, Suspended{Attempt: r.Attempt, For: []Wait{wait}, Run: id}))
+		commit(event(KindWaiting, RunWaiting{Attempt: r.Attempt, For: []Wait{wait}, Run: id}))
 	case 1, 2:
-		v := Received{Kind: []string{Approve, Refuse, Respond}[h.r.IntN(3)], Path: asked, By: "b", Value: "1"}
+		v := SignalReceived{Kind: []string{Approve, Refuse, Respond}[h.r.IntN(3)], Path: asked, By: "b", Value: "1"}
 		signal(Signal{Run: id, Received: &v})
 	case 3:
-		signal(Signal{Run: []ID{"", id}[h.r.IntN(2)], Received: &Received{Kind: Message, ID: fmt.Sprint("m", h.r.IntN(20)), Text: h.name("says ")}})
+		signal(Signal{Run: []ID{"", id}[h.r.IntN(2)], Received: &SignalReceived{Kind: Message, ID: fmt.Sprint("m", h.r.IntN(20)), Text: h.name("says ")}})
 	case 4:
 		signal(Signal{Tick: true})
 	case 5:
@@ -230,27 +230,27 @@ func (h *theatre) outside(w *Writer, id ID) {
 		for _, b := range f.Branches {
 			ids = append(ids, b.Session)
 		}
-		waits := Suspended{Attempt: r.Attempt, Run: id, For: []Wait{{Branches: ids, Kind: WaitBranches, Need: h.r.IntN(2), Path: GatherPath(p)}}}
-		commit(event(KindFanOut, f), event(KindDone, Done{Attempt: r.Attempt, Input: "i", Kind: StepFanOut, Path: p, Run: id}), event(KindWaiting, waits))
+		waits := RunWaiting{Attempt: r.Attempt, Run: id, For: []Wait{{Branches: ids, Kind: WaitBranches, Need: h.r.IntN(2), Path: GatherPath(p)}}}
+		commit(event(KindFanOut, f), event(KindDone, StepCompleted{Attempt: r.Attempt, Input: "i", Kind: StepFanOut, Path: p, Run: id}), event(KindWaiting, waits))
 	case 6:
 		if r.Suspended == nil || len(r.branches) == 0 {
 			return
 		}
 		if h.r.IntN(4) == 0 {
-			signal(Signal{Run: id, Received: &Received{Kind: Warm, Path: asked}})
+			signal(Signal{Run: id, Received: &SignalReceived{Kind: Warm, Path: asked}})
 		}
 		child, _ := pick(h.r, r.branches)
 		end := BranchEnd{Link: session.Link{Ref: session.Ref{Key: session.Key{Tenant: "t", ID: child}}, Seq: 3}, State: []State{Succeeded, Failed}[h.r.IntN(2)]}
-		signal(Signal{Run: id, Received: &Received{ID: string(child), Kind: Report, Path: asked, Branch: &end}})
+		signal(Signal{Run: id, Received: &SignalReceived{ID: string(child), Kind: Report, Path: asked, Branch: &end}})
 	case 7:
 		if child, ok := pick(h.r, r.branches); ok {
-			commit(event(KindDisposed, Disposed{Run: id, Branches: []Disposal{{Session: child, State: session.ClosedMerged}}}),
-				event(KindDone, Done{Attempt: r.Attempt, Inbox: uint64(h.r.IntN(9)), Input: "i", Kind: StepGather, Path: asked, Run: id}))
+			commit(event(KindDisposed, BranchOutcomes{Run: id, Branches: []BranchOutcome{{Session: child, State: session.ClosedMerged}}}),
+				event(KindDone, StepCompleted{Attempt: r.Attempt, Inbox: uint64(h.r.IntN(9)), Input: "i", Kind: StepGather, Path: asked, Run: id}))
 		}
 	case 8:
 		switch h.r.IntN(3) {
 		case 0:
-			signal(Signal{Quarantine: &Quarantined{Reason: "r", Released: w.Book().Quarantine() != nil}})
+			signal(Signal{Quarantine: &Quarantined{Reason: "r", Released: w.RunState().Quarantine() != nil}})
 		case 1:
 			signal(Signal{Run: id, Rebudget: &Rebudgeted{Budget: Budget{Tokens: int64(h.r.IntN(1000))}}})
 		case 2:
@@ -265,28 +265,28 @@ func (h *theatre) outside(w *Writer, id ID) {
 }
 
 // claim goes on with a run as an attempt does: its home first.
-func (h *theatre) claim(w *Writer, r *Record) {
+func (h *theatre) claim(w *StateMachine, r *Record) {
 	c := Claim{Session: w.key, Home: r.Home, Run: r.ID}
 	if r.Home != w.key {
-		home := h.writer(r.Home).Book().Run(r.ID)
+		home := h.writer(r.Home).RunState().Run(r.ID)
 		if home == nil {
 			h.t.Fatalf("run %s is not in the log of its home %s", r.ID, r.Home)
 		}
 		c.Attempt = home.Attempt
 	}
-	_ = h.do(w.key, func(w *Writer) error { _, err := w.Claim(c, h.now); return err })
+	_ = h.do(w.key, func(w *StateMachine) error { _, err := w.Claim(c, h.now); return err })
 }
 
-func (h *theatre) fork(w *Writer, id ID) {
-	r := w.Book().Run(id)
+func (h *theatre) fork(w *StateMachine, id ID) {
+	r := w.RunState().Run(id)
 	if r == nil || len(h.keys) > 8 {
 		return
 	}
 	from := w.Session()
 	child := session.Key{Tenant: "t", ID: session.ID(h.name("branch"))}
 	p := Path(h.name(""))
-	done := event(KindDone, Done{Attempt: 1, Input: "i", Kind: StepFork, Path: p, Run: id, Links: []session.Link{{Ref: session.Ref{Key: child}}}})
-	if err := h.do(w.key, func(w *Writer) error { _, err := w.Commit(h.batch(w, id, p, done), h.now); return err }); err != nil {
+	done := event(KindDone, StepCompleted{Attempt: 1, Input: "i", Kind: StepFork, Path: p, Run: id, Links: []session.Link{{Ref: session.Ref{Key: child}}}})
+	if err := h.do(w.key, func(w *StateMachine) error { _, err := w.Commit(h.batch(w, id, p, done), h.now); return err }); err != nil {
 		return
 	}
 	if s := r.steps[p]; s != nil && h.r.IntN(2) == 0 { // a fork of an older value
@@ -303,14 +303,14 @@ func (h *theatre) fork(w *Writer, id ID) {
 	if open.Kind == session.OpenFork {
 		c.Root = from.Root()
 	}
-	if err := h.do(child, func(w *Writer) error { _, err := w.Claim(c, h.now); return err }); err == nil {
+	if err := h.do(child, func(w *StateMachine) error { _, err := w.Claim(c, h.now); return err }); err == nil {
 		h.keys = append(h.keys, child)
 	} else {
 		h.t.Fatalf("claim of a new branch: %v", err)
 	}
 }
 
-func (h *theatre) join(w *Writer, id ID) {
+func (h *theatre) join(w *StateMachine, id ID) {
 	var branches []session.Session
 	for range 1 + h.r.IntN(2) {
 		if k, _ := pick(h.r, h.keys); k != w.key {
@@ -326,8 +326,8 @@ func (h *theatre) join(w *Writer, id ID) {
 		return
 	}
 	p := Path(h.name(""))
-	done := event(KindDone, Done{Attempt: 1, Input: "i", Kind: StepJoin, Name: policy, Path: p, Run: id})
-	err = h.do(w.key, func(w *Writer) error {
+	done := event(KindDone, StepCompleted{Attempt: 1, Input: "i", Kind: StepJoin, Name: policy, Path: p, Run: id})
+	err = h.do(w.key, func(w *StateMachine) error {
 		_, err := w.Commit(h.batch(w, id, p, session.JoinedEvent(j), done), h.now)
 		return err
 	})
@@ -339,7 +339,7 @@ func (h *theatre) join(w *Writer, id ID) {
 // The rest shows all that a writer knows, for comparisons.
 
 type shownStep struct {
-	Done    Done
+	Done    StepCompleted
 	Session shownSession
 	Time    time.Time
 }
@@ -390,7 +390,7 @@ type shownRun struct {
 	Late      int
 	Children  []session.ID
 	Branches  []session.ID
-	Inbox     []Received
+	Inbox     []SignalReceived
 	Inboxed   uint64
 	Wake      uint64
 	Told      []string
@@ -417,8 +417,8 @@ type shownWriter struct {
 	Joins       []session.Join
 }
 
-func (h *theatre) show(w *Writer) shownWriter {
-	b := w.Book()
+func (h *theatre) show(w *StateMachine) shownWriter {
+	b := w.RunState()
 	d := shownWriter{
 		Session: showSession(w.value), Epoch: b.Epoch, Incarnation: b.Incarnation, Active: b.Active, Branch: b.branch, Quarantine: b.quarantine, Queue: slices.Clone(b.Queue), Heard: slices.Clone(b.heard),
 		At: w.at, Root: w.root, Next: w.next(b.Active, time.Now()),
@@ -440,7 +440,7 @@ func (h *theatre) show(w *Writer) shownWriter {
 		v.Wake, v.Told, v.Pinned = r.wake, slices.Clone(r.told), r.pinned
 		paths := []Path{"never"}
 		for _, s := range r.Steps() {
-			v.Steps = append(v.Steps, shownStep{s.Done, showSession(s.Session), s.Time})
+			v.Steps = append(v.Steps, shownStep{s.StepCompleted, showSession(s.Session), s.Time})
 			paths = append(paths, s.Path)
 		}
 		for _, s := range r.order.items {
@@ -452,7 +452,7 @@ func (h *theatre) show(w *Writer) shownWriter {
 		slices.Sort(paths)
 		j := b.JournalOf(r.ID)
 		for _, p := range paths {
-			for _, a := range []Asked{{Path: p, Kind: StepModel, Name: "m", Input: "i"}, {Path: p, Kind: StepTool, Name: "send", Input: "i", Effect: "sandboxed"}} {
+			for _, a := range []StepRequest{{Path: p, Kind: StepModel, Name: "m", Input: "i"}, {Path: p, Kind: StepTool, Name: "send", Input: "i", Effect: "sandboxed"}} {
 				dec, st, err := j.Next(a)
 				res, ok := j.Resolution(p)
 				i, open := j.OpenIntent(p)

@@ -36,13 +36,13 @@ func TestFullInbox(t *testing.T) {
 	for i := range MaxBranches {
 		wait.Branches = append(wait.Branches, session.ID(fmt.Sprint("b", i)))
 	}
-	waiting := event(KindWaiting, Suspended{Attempt: 1, For: []Wait{wait}, Run: "r"})
+	waiting := event(KindWaiting, RunWaiting{Attempt: 1, For: []Wait{wait}, Run: "r"})
 	if _, err := w.Commit(Batch{Session: k, Run: "r", Attempt: 1, Events: []session.Event{waiting}}, now); err != nil {
 		t.Fatal(err)
 	}
 	commit()
 	say := func() error {
-		return w.Signal(Signal{To: k, Run: "r", Received: &Received{Kind: Message, Text: "x"}}, now)
+		return w.Signal(Signal{To: k, Run: "r", Received: &SignalReceived{Kind: Message, Text: "x"}}, now)
 	}
 	for range MaxInbox {
 		if err := say(); err != nil {
@@ -55,12 +55,12 @@ func TestFullInbox(t *testing.T) {
 	}
 	for _, id := range wait.Branches {
 		end := BranchEnd{Link: session.Link{Ref: session.Ref{Key: session.Key{Tenant: "t", ID: id}}, Seq: 1}, State: Succeeded}
-		if err := w.Signal(Signal{To: k, Run: "r", Received: &Received{ID: string(id), Kind: Report, Path: wait.Path, Branch: &end}}, now); err != nil {
+		if err := w.Signal(Signal{To: k, Run: "r", Received: &SignalReceived{ID: string(id), Kind: Report, Path: wait.Path, Branch: &end}}, now); err != nil {
 			t.Fatalf("the report of branch %s: %v", id, err)
 		}
 		commit()
 	}
-	if r := w.Book().Run("r"); r.State != Queued {
+	if r := w.RunState().Run("r"); r.State != Queued {
 		t.Errorf("all branches have reported and the run is %s", r.State)
 	}
 }

@@ -29,9 +29,9 @@ const (
 	Mismatch
 )
 
-// Asked is a step as the code asks for it. Input is a digest of the logical
+// StepRequest is a step as the code asks for it. Input is a digest of the logical
 // arguments, never of rendered bytes.
-type Asked struct {
+type StepRequest struct {
 	Path   Path
 	Kind   string
 	Name   string
@@ -45,13 +45,13 @@ type Asked struct {
 type Journal struct {
 	attempt  uint64
 	steps    map[Path]*Step
-	intents  map[Path]Intent
+	intents  map[Path]StepStarted
 	resolved map[Path]resolution
 }
 
 // JournalOf returns a copy of what one log recorded of a run.
-func (b *Book) JournalOf(id ID) *Journal {
-	j := &Journal{steps: map[Path]*Step{}, intents: map[Path]Intent{}, resolved: map[Path]resolution{}}
+func (b *RunState) JournalOf(id ID) *Journal {
+	j := &Journal{steps: map[Path]*Step{}, intents: map[Path]StepStarted{}, resolved: map[Path]resolution{}}
 	r := b.runs[id]
 	if r == nil {
 		return j
@@ -143,7 +143,7 @@ func (j *Journal) Len() int { return len(j.steps) }
 // Next decides about a step. With Replay it returns the record; with
 // Mismatch an error that wraps ErrMismatch and names both sides; with
 // Ambiguous the intent that was left open, unless a person resolved it.
-func (j *Journal) Next(a Asked) (Decision, *Step, error) {
+func (j *Journal) Next(a StepRequest) (Decision, *Step, error) {
 	if s := j.steps[a.Path]; s != nil {
 		if s.Kind != a.Kind || s.Name != a.Name || s.Input != a.Input {
 			return Mismatch, s, fmt.Errorf("%w: step %s is recorded as %s %q (input %.8s), the code asks for %s %q (input %.8s)",
@@ -180,7 +180,7 @@ func (j *Journal) Resolution(p Path) (Resolved, bool) {
 }
 
 // OpenIntent returns the intent that a former attempt left open at a path.
-func (j *Journal) OpenIntent(p Path) (Intent, bool) { v, ok := j.intents[p]; return v, ok }
+func (j *Journal) OpenIntent(p Path) (StepStarted, bool) { v, ok := j.intents[p]; return v, ok }
 
 // IntentLife is how long after its commit a call that must not happen twice
 // may still start.

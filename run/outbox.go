@@ -35,7 +35,7 @@ func Derive(e session.Entry) ([]Work, error) {
 			work = append(work, Work{Task: &t})
 		}
 	}
-	closed := func(d Disposal) {
+	closed := func(d BranchOutcome) {
 		work = append(work, Work{Signal: &Signal{To: session.Key{Tenant: k.Tenant, ID: d.Session}, Run: ID(d.Session), Close: &d}})
 	}
 	for _, ev := range e.Commit.Events {
@@ -68,7 +68,7 @@ func Derive(e session.Entry) ([]Work, error) {
 				offer(Offer{Run: r.Run, Workflow: r.Workflow, Revision: r.Revision})
 			}
 		case KindReceived:
-			r, err := Read[Received](ev)
+			r, err := Read[SignalReceived](ev)
 			if err != nil {
 				return nil, err
 			}
@@ -106,7 +106,7 @@ func Derive(e session.Entry) ([]Work, error) {
 			}
 			work = append(work, Work{Signal: v.signal(k.Tenant)})
 		case KindDisposed:
-			d, err := Read[Disposed](ev)
+			d, err := Read[BranchOutcomes](ev)
 			if err != nil {
 				return nil, err
 			}
@@ -125,7 +125,7 @@ func Derive(e session.Entry) ([]Work, error) {
 				work = append(work, Work{Signal: report(k, v, e.At)})
 			}
 			for _, id := range v.Branches {
-				closed(Disposal{Session: id, State: session.ClosedCancelled, Reason: "the run that opened this branch " + v.State.Past()})
+				closed(BranchOutcome{Session: id, State: session.ClosedCancelled, Reason: "the run that opened this branch " + v.State.Past()})
 			}
 			for _, id := range v.Children {
 				work = append(work, Work{Signal: &Signal{

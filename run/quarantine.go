@@ -33,10 +33,10 @@ type Rebudgeted struct {
 }
 
 // Quarantine returns why the session is set apart, nil if it is not.
-func (b *Book) Quarantine() *Quarantined { return b.quarantine }
+func (b *RunState) Quarantine() *Quarantined { return b.quarantine }
 
 // quarantine decides about setting the session apart or releasing it.
-func (w *Writer) quarantine(q Quarantined, now time.Time) error {
+func (w *StateMachine) quarantine(q Quarantined, now time.Time) error {
 	switch set := w.book.quarantine != nil; {
 	case w.at.Seq == 0:
 		return fmt.Errorf("run: session %s: %w", w.key, session.ErrNotFound)
@@ -57,7 +57,7 @@ func (w *Writer) quarantine(q Quarantined, now time.Time) error {
 }
 
 // rebudget decides about a new budget of a run.
-func (w *Writer) rebudget(r *Record, b Rebudgeted, now time.Time) error {
+func (w *StateMachine) rebudget(r *Record, b Rebudgeted, now time.Time) error {
 	if r.Home != w.key {
 		return fmt.Errorf("run: the budget of %s is in the log of %s, not of %s: %w", r.ID, r.Home, w.key, ErrState)
 	}

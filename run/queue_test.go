@@ -29,7 +29,7 @@ func (s *stage) next(incarnation string) {
 }
 
 // claim claims a run at home, and submits it unless a log holds it.
-func (s *stage) claim(k session.Key, id run.ID, change ...func(*run.Claim)) *run.Granted {
+func (s *stage) claim(k session.Key, id run.ID, change ...func(*run.Claim)) *run.ClaimResult {
 	s.t.Helper()
 	c := run.Claim{Session: k, Home: k, Run: id, Task: &run.Task{ID: id, Workflow: "w", Session: k}, Open: session.Opening{Kind: session.OpenLeaf}}
 	for _, f := range change {
@@ -42,7 +42,7 @@ func (s *stage) claim(k session.Key, id run.ID, change ...func(*run.Claim)) *run
 	return g
 }
 
-func (s *stage) record(k session.Key, g *run.Granted, id run.ID, events ...session.Event) run.Ack {
+func (s *stage) record(k session.Key, g *run.ClaimResult, id run.ID, events ...session.Event) run.Ack {
 	s.t.Helper()
 	a, err := s.Commit(s.t.Context(), run.Batch{Session: k, Run: id, Attempt: g.Attempt, Events: events})
 	if err != nil {

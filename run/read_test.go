@@ -12,10 +12,10 @@ import (
 // is told by what reading it allocates.
 func TestReadIsQuick(t *testing.T) {
 	for _, v := range []any{
-		&WriterOpened{}, &Submitted{Task: wireTask{Branch: &Branch{}, ForkOf: &wireRef{}}}, &Claimed{}, &Released{}, &Review{}, &Resolved{}, &CancelRequested{},
-		&Warning{}, &Ended{Parent: &Parent{}, Result: &session.Link{}}, &Suspended{For: []Wait{{}}}, &Received{Branch: &BranchEnd{}},
-		&FanOut{Branches: []FanOutBranch{{}}}, &Warmed{}, &Disposed{Branches: []Disposal{{}}}, &Quarantined{}, &Rebudgeted{}, &Intent{},
-		&Done{Links: []session.Link{{}}},
+		&StateMachineOpened{}, &Submitted{Task: wireTask{Branch: &Branch{}, ForkOf: &wireRef{}}}, &Claimed{}, &Released{}, &Review{}, &Resolved{}, &CancelRequested{},
+		&Warning{}, &Ended{Parent: &Parent{}, Result: &session.Link{}}, &RunWaiting{For: []Wait{{}}}, &SignalReceived{Branch: &BranchEnd{}},
+		&FanOut{Branches: []FanOutBranch{{}}}, &Warmed{}, &BranchOutcomes{Branches: []BranchOutcome{{}}}, &Quarantined{}, &Rebudgeted{}, &StepStarted{},
+		&StepCompleted{Links: []session.Link{{}}},
 	} {
 		data, err := session.Marshal(v)
 		if err != nil {

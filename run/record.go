@@ -23,7 +23,7 @@ type Record struct {
 	Claims    int    // since the last new step
 	Cancel    *CancelRequested
 	Review    *Review
-	Suspended *Suspended // what a waiting run waits for
+	Suspended *RunWaiting // what a waiting run waits for
 	Ended     *Ended
 	EndedAt   time.Time
 	// Base is the session as it was when the run first claimed it: what a
@@ -31,12 +31,12 @@ type Record struct {
 	Base     session.Session
 	Warnings []string
 	steps    map[Path]*Step
-	intents  map[Path]Intent
+	intents  map[Path]StepStarted
 	resolved map[Path]resolution
 	children []session.ID // made by the run and not disposed of
 	branches []session.ID // of fan-outs, not disposed of
 	held     *FanOut      // of which only the first branch has begun
-	inbox    []Received
+	inbox    []SignalReceived
 	inboxed  uint64   // how much was ever received
 	told     []string // the ids of what was received, the newest MaxInbox
 	wake     uint64   // how often it was woken
@@ -44,7 +44,7 @@ type Record struct {
 	late     int
 	cut      int           // see CutOff
 	lost     session.Usage // see Lost
-	escrow   Escrow
+	escrow   Reservations
 	order    sealed[*Step] // the steps as they were recorded
 	taskPage *session.Page // of a long task
 	place    int           // of a run that ended, in Book.ended
@@ -58,7 +58,7 @@ type resolution struct {
 
 // Step is a recorded step with the session as it was right after it.
 type Step struct {
-	Done
+	StepCompleted
 	Session session.Session
 	Time    time.Time
 }
@@ -115,7 +115,7 @@ func (r *Record) made() (all []session.ID) {
 func (r *Record) CutOff() int { return r.cut }
 
 // Lost is what calls are taken to have used that were cut off when attempts
-// gave the run back; see [Done].
+// gave the run back; see [StepCompleted].
 func (r *Record) Lost() session.Usage { return r.lost }
 
 // spent sums up what the log says of a run's usage, the part of it that is

@@ -16,8 +16,8 @@ const maxFolds = 64
 type fold struct {
 	turn  chan struct{} // holds a token while somebody reads
 	began uint64        // tick at which the last read began
-	w     *Writer       // the log as of that read, nil if it failed
-	runs  map[ID]*Granted
+	w     *StateMachine // the log as of that read, nil if it failed
+	runs  map[ID]*ClaimResult
 }
 
 // Recorded returns what a session's log says of a run, without a claim: it is
@@ -25,7 +25,7 @@ type fold struct {
 // asks while others do shares one read, and each read goes on from where the
 // last one ended; so the answer is shared too and must not be changed.
 // ErrUnknownRun: the log does not hold the run.
-func (v *Values) Recorded(ctx context.Context, k session.Key, id ID) (*Granted, error) {
+func (v *Values) Recorded(ctx context.Context, k session.Key, id ID) (*ClaimResult, error) {
 	asked := v.ticks.Add(1)
 	f := v.foldOf(k)
 	select {
@@ -63,7 +63,7 @@ func (f *fold) read(ctx context.Context, v *Values, k session.Key) error {
 		}
 		if ok {
 			if w.at != at {
-				f.runs = map[ID]*Granted{}
+				f.runs = map[ID]*ClaimResult{}
 			}
 			f.w = w
 			return nil
@@ -71,7 +71,7 @@ func (f *fold) read(ctx context.Context, v *Values, k session.Key) error {
 	}
 	w, err := Load(ctx, v.log, v, k, "")
 	if err == nil {
-		f.w, f.runs = w, map[ID]*Granted{}
+		f.w, f.runs = w, map[ID]*ClaimResult{}
 	}
 	return err
 }

@@ -63,7 +63,7 @@ func TestRecorded(t *testing.T) {
 			at := g.Session
 			for i := range steps {
 				path := Path(fmt.Sprint(i))
-				done, err := NewEvent(KindDone, Done{Attempt: 1, Kind: StepDo, Name: "step", Path: path, Run: "r1", Value: "1"})
+				done, err := NewEvent(KindDone, StepCompleted{Attempt: 1, Kind: StepDo, Name: "step", Path: path, Run: "r1", Value: "1"})
 				if err != nil {
 					t.Error(err)
 				}

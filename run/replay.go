@@ -10,9 +10,9 @@ import (
 // History is what a session's log recorded of a run, as of its end or, if it
 // is open, as of now.
 type History struct {
-	// Granted is what a claim would have been granted right before the run
+	// ClaimResult is what a claim would have been granted right before the run
 	// ended there. Its State is Running; its Session is the newest one.
-	*Granted
+	*ClaimResult
 	// Stands is how the run stands: in its home log the truth, elsewhere what
 	// that log knows.
 	Stands State
@@ -46,7 +46,7 @@ func (v *Values) History(ctx context.Context, k session.Key, id ID) (*History, e
 					return nil, err
 				}
 				if r := w.book.Run(id); end.Run == id && r != nil && !r.State.Terminal() {
-					h.Granted, h.Ended = w.grant(r, Running), &end
+					h.ClaimResult, h.Ended = w.grant(r, Running), &end
 				}
 			}
 		}
@@ -59,8 +59,8 @@ func (v *Values) History(ctx context.Context, k session.Key, id ID) (*History, e
 		return nil, fmt.Errorf("run: %s is not in the log of %s: %w", id, k, ErrUnknownRun)
 	}
 	h.Stands = r.State
-	if h.Granted == nil {
-		h.Granted = w.grant(r, Running)
+	if h.ClaimResult == nil {
+		h.ClaimResult = w.grant(r, Running)
 	}
 	h.Session = w.value
 	return &h, nil

@@ -7,7 +7,7 @@
 // step asks the [Journal], recorded ones return what they returned before, and
 // execution goes on at the first step that is not there.
 //
-// The package is pure but for [Direct]: a [Writer] takes commits, requests and
+// The package is pure but for [Direct]: a [StateMachine] takes commits, requests and
 // the time as arguments and says which events to append. Whoever drives it (a
 // session actor, Direct) owns the log, the clock and the goroutines.
 package run

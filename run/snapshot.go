@@ -47,7 +47,7 @@ type Snapshot struct {
 
 // Snapshot returns the state after the last commit. It fails while events are
 // staged. Its cost is that of what was added since an earlier snapshot.
-func (w *Writer) Snapshot() (*Snapshot, error) {
+func (w *StateMachine) Snapshot() (*Snapshot, error) {
 	if len(w.staged) > 0 {
 		return nil, fmt.Errorf("run: snapshot of %s while events are staged: %w", w.key, ErrState)
 	}
@@ -129,11 +129,11 @@ func (s *Snapshot) Save(ctx context.Context, log session.Log) error {
 
 // SinceSnapshot returns how many commits the writer folded or made since its
 // state was loaded or taken: what a Load would have to read.
-func (w *Writer) SinceSnapshot() int { return w.sinceSnapshot }
+func (w *StateMachine) SinceSnapshot() int { return w.sinceSnapshot }
 
 // Load folds a session's log into a writer for an incarnation. It begins with
 // the session's snapshot if the log keeps one that agrees with it.
-func Load(ctx context.Context, log session.Log, values *Values, k session.Key, incarnation string) (*Writer, error) {
+func Load(ctx context.Context, log session.Log, values *Values, k session.Key, incarnation string) (*StateMachine, error) {
 	resolver := values.Resolver(context.WithoutCancel(ctx))
 	if w := values.restore(ctx, log, k); w != nil {
 		w.incarnation, w.resolver = incarnation, resolver
@@ -196,12 +196,12 @@ func readTail(ctx context.Context, log session.Log, k session.Key, at session.Po
 
 // restore returns the writer that a session's snapshot describes, nil if there
 // is none that can be used.
-func (v *Values) restore(ctx context.Context, log session.Log, k session.Key) *Writer {
+func (v *Values) restore(ctx context.Context, log session.Log, k session.Key) *StateMachine {
 	state, at, load, ok := v.snapshot(ctx, log, k)
 	if !ok {
 		return nil
 	}
-	w := &Writer{key: k, at: at}
+	w := &StateMachine{key: k, at: at}
 	tables := map[int]session.Session{}
 	for i, t := range state.Tables {
 		s, err := session.Thaw(string(t), load)
@@ -216,7 +216,7 @@ func (v *Values) restore(ctx context.Context, log session.Log, k session.Key) *W
 	if l, _ := w.value.Link(); l.Seq != at.Seq || l.Hash != at.Hash {
 		return nil
 	}
-	w.book = Book{Epoch: state.Epoch, Incarnation: state.Incarnation, Active: state.Active, branch: state.Branch, quarantine: state.Quarantine, heard: state.Heard, Queue: state.Queue, runs: map[ID]*Record{}}
+	w.book = RunState{Epoch: state.Epoch, Incarnation: state.Incarnation, Active: state.Active, branch: state.Branch, quarantine: state.Quarantine, heard: state.Heard, Queue: state.Queue, runs: map[ID]*Record{}}
 	for _, rec := range state.Open {
 		r, err := rec.thaw(tables, load)
 		if err != nil {

@@ -32,7 +32,7 @@ func (h *theatre) compare(k session.Key, what string) {
 	h.same(want, h.writer(k), what+" of the live writer")
 }
 
-func (h *theatre) same(want, got *Writer, what string) {
+func (h *theatre) same(want, got *StateMachine, what string) {
 	h.t.Helper()
 	if got == nil {
 		h.t.Fatalf("%s: nothing", what)
@@ -47,7 +47,7 @@ func (h *theatre) same(want, got *Writer, what string) {
 }
 
 // save stores the state of a writer, as a driver does that can wait for it.
-func save(ctx context.Context, log session.Log, w *Writer) error {
+func save(ctx context.Context, log session.Log, w *StateMachine) error {
 	s, err := w.Snapshot()
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func TestSnapshotOfAnyHistory(t *testing.T) {
 			for code, n := range h.errs {
 				errs[code] += n
 			}
-			b := h.writer(h.keys[0]).Book()
+			b := h.writer(h.keys[0]).RunState()
 			t.Logf("%d sessions, %d commits, %d chunks, %d runs of which %d ended", len(h.keys), h.writer(h.keys[0]).At().Seq,
 				h.writer(h.keys[0]).Session().Len(), len(b.runs), len(b.ended.items))
 		})
@@ -127,7 +127,7 @@ func (c *counting) LoadPage(ctx context.Context, t session.Tenant, digest string
 }
 
 // long makes a session of n chunks, many in a commit.
-func long(t testing.TB, log session.Log, k session.Key, n int) *Writer {
+func long(t testing.TB, log session.Log, k session.Key, n int) *StateMachine {
 	t.Helper()
 	w := NewWriter(k, "n", NewValues(log).Resolver(context.Background()))
 	now := fromMillis(1_700_000_000_000)
@@ -158,7 +158,7 @@ func long(t testing.TB, log session.Log, k session.Key, n int) *Writer {
 		}
 		p := Path(fmt.Sprint(i))
 		if n <= 1000 {
-			events = append(events, event(KindDone, Done{Attempt: 1, Input: "0123456789abcdef", Kind: StepModel, Name: "writer", Path: p, Row: true, Run: "r"}))
+			events = append(events, event(KindDone, StepCompleted{Attempt: 1, Input: "0123456789abcdef", Kind: StepModel, Name: "writer", Path: p, Row: true, Run: "r"}))
 		}
 		step(func() error {
 			_, err := w.Commit(Batch{Session: k, Run: "r", Attempt: 1, Path: p, Base: w.Session().Ref().Version, Events: events}, now)
@@ -282,7 +282,7 @@ func TestSnapshotOfFork(t *testing.T) {
 // as good as no snapshot.
 func TestSnapshotIgnored(t *testing.T) {
 	ctx := t.Context()
-	fresh := func() (*counting, *Writer) {
+	fresh := func() (*counting, *StateMachine) {
 		log := &counting{MemoryLog: &session.MemoryLog{}}
 		w := long(t, log, longKey, 300)
 		if err := save(ctx, log, w); err != nil {
@@ -290,7 +290,7 @@ func TestSnapshotIgnored(t *testing.T) {
 		}
 		return log, w
 	}
-	want := func(log session.Log, folded int) *Writer {
+	want := func(log session.Log, folded int) *StateMachine {
 		t.Helper()
 		w, err := Load(ctx, log, NewValues(log), longKey, "reader")
 		if err != nil {
@@ -402,14 +402,14 @@ func TestSnapshotOfManyRuns(t *testing.T) {
 		id := ID(fmt.Sprint("run", i))
 		task := &Task{ID: id, Workflow: "w", Session: k}
 		open := session.Opening{Kind: session.OpenLeaf}
-		if err := h.do(k, func(w *Writer) error {
+		if err := h.do(k, func(w *StateMachine) error {
 			_, err := w.Claim(Claim{Session: k, Home: k, Run: id, Task: task, Open: open}, h.now)
 			return err
 		}); err != nil {
 			t.Fatal(err)
 		}
 		end := event(KindEnded, Ended{Run: id, State: Succeeded, Output: "o", Workflow: "w"})
-		if err := h.do(k, func(w *Writer) error { _, err := w.Commit(h.batch(w, id, "end", end), h.now); return err }); err != nil {
+		if err := h.do(k, func(w *StateMachine) error { _, err := w.Commit(h.batch(w, id, "end", end), h.now); return err }); err != nil {
 			t.Fatal(err)
 		}
 		if i%30 == 29 {
@@ -419,8 +419,8 @@ func TestSnapshotOfManyRuns(t *testing.T) {
 		}
 	}
 	h.compare(k, "after 200 runs")
-	late := event(KindDone, Done{Attempt: 1, Input: "i", Kind: StepDo, Name: "n", Path: "9", Run: "run3", Value: "1"})
-	if err := h.do(k, func(w *Writer) error { _, err := w.Commit(h.batch(w, "run3", "9", late), h.now); return err }); !errors.Is(err, ErrSuperseded) {
+	late := event(KindDone, StepCompleted{Attempt: 1, Input: "i", Kind: StepDo, Name: "n", Path: "9", Run: "run3", Value: "1"})
+	if err := h.do(k, func(w *StateMachine) error { _, err := w.Commit(h.batch(w, "run3", "9", late), h.now); return err }); !errors.Is(err, ErrSuperseded) {
 		t.Fatalf("a step of a run that ended: %v", err)
 	}
 	if err := save(t.Context(), h.log, h.writer(k)); err != nil {
@@ -431,7 +431,7 @@ func TestSnapshotOfManyRuns(t *testing.T) {
 	if err != nil || w.SinceSnapshot() != 0 || len(w.book.ended.pages) != 3 {
 		t.Fatalf("folded %d commits, %d pages of ended runs: %v", w.SinceSnapshot(), len(w.book.ended.pages), err)
 	}
-	if w.Book().Run("run3").late != 1 || w.Book().Run("run4").late != 0 {
+	if w.RunState().Run("run3").late != 1 || w.RunState().Run("run4").late != 0 {
 		t.Error("the late outcome is not counted")
 	}
 }
@@ -448,7 +448,7 @@ func TestSnapshotOfLongState(t *testing.T) {
 			task.Tools = append(task.Tools, fmt.Sprint("a tool with a long name ", n))
 		}
 		open := session.Opening{Kind: session.OpenLeaf}
-		if err := h.do(k, func(w *Writer) error {
+		if err := h.do(k, func(w *StateMachine) error {
 			_, err := w.Claim(Claim{Session: k, Home: k, Run: id, Task: task, Open: open}, h.now)
 			return err
 		}); err != nil {
@@ -462,14 +462,14 @@ func TestSnapshotOfLongState(t *testing.T) {
 			Session: b, Home: k, Run: "run0", Attempt: 1, Root: k.ID, Events: []session.Event{h.chunk()},
 			Open: session.Opening{Kind: session.OpenFork, Parents: []session.Link{l}},
 		}
-		if err := h.do(b, func(w *Writer) error { _, err := w.Claim(c, h.now); return err }); err != nil {
+		if err := h.do(b, func(w *StateMachine) error { _, err := w.Claim(c, h.now); return err }); err != nil {
 			t.Fatal(err)
 		}
 		j, err := session.JoinOf(h.writer(k).Session(), session.JoinSinceAncestor, "", -1, h.writer(b).Session())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := h.do(k, func(w *Writer) error {
+		if err := h.do(k, func(w *StateMachine) error {
 			_, err := w.Commit(h.batch(w, "run0", Path(fmt.Sprint(i)), session.JoinedEvent(j)), h.now)
 			return err
 		}); err != nil {

@@ -34,8 +34,8 @@ type Claim struct {
 	Events []session.Event
 }
 
-// Granted is the answer to a claim.
-type Granted struct {
+// ClaimResult is the answer to a claim.
+type ClaimResult struct {
 	State   State           // Running: claimed. Anything else: the run is there already and stands so
 	Session session.Session // the newest version
 	Base    session.Session // the session when the run first claimed it
@@ -65,7 +65,7 @@ type Batch struct {
 type Ack struct {
 	// Inbox is what the run received and no step has taken, for a batch that
 	// asked to wait for what had come already.
-	Inbox    []Received
+	Inbox    []SignalReceived
 	Session  session.Session
 	Recorded *Step
 	At       session.Position
@@ -80,16 +80,16 @@ type Signal struct {
 	Run      ID // "" where the fact is for the session
 	Cancel   *CancelRequested
 	Resolve  *Resolved
-	Received *Received // an answer, a message, the end of a branch
-	Close    *Disposal // how the session, a branch, ended for its parent
+	Received *SignalReceived // an answer, a message, the end of a branch
+	Close    *BranchOutcome  // how the session, a branch, ended for its parent
 	// Quarantine sets the session apart, or releases it; Run is not looked at.
 	Quarantine *Quarantined
 	Rebudget   *Rebudgeted
 	// Archive fences the session, Restore lifts the fence; Run is not looked at.
 	Archive *session.Archival
 	Restore *session.Restoration
-	Tick    bool  // something may be due by the clock
-	Late    *Done // the outcome of a call of an attempt that lost the run
+	Tick    bool           // something may be due by the clock
+	Late    *StepCompleted // the outcome of a call of an attempt that lost the run
 }
 
 // Store gives a run the right to write to sessions: [Direct] in memory, the
@@ -113,7 +113,7 @@ type Signal struct {
 // Follow yields the commits of a session that is held here, from a position
 // on, and goes on until ctx ends.
 type Store interface {
-	Claim(ctx context.Context, c Claim) (*Granted, error)
+	Claim(ctx context.Context, c Claim) (*ClaimResult, error)
 	Commit(ctx context.Context, b Batch) (Ack, error)
 	Apply(ctx context.Context, s Signal) error
 	Follow(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error]

@@ -135,7 +135,7 @@ func TestDerive(t *testing.T) {
 		events []session.Event
 		want   []run.Work
 	}{
-		"content":              {[]session.Event{session.ChunkEvent(session.UserText("x")), ev(t, run.KindDone, run.Done{Run: "r1"})}, nil},
+		"content":              {[]session.Event{session.ChunkEvent(session.UserText("x")), ev(t, run.KindDone, run.StepCompleted{Run: "r1"})}, nil},
 		"submitted":            {[]session.Event{submitted("")}, []run.Work{offer("r1", "w", "7")}},
 		"submitted, claimed":   {[]session.Event{submitted(""), ev(t, run.KindClaimed, run.Claimed{Run: "r1"})}, nil},
 		"submitted behind":     {[]session.Event{submitted("r0")}, nil},
@@ -145,8 +145,8 @@ func TestDerive(t *testing.T) {
 		"a review":             {[]session.Event{ev(t, run.KindReview, run.Review{Run: "r1"})}, nil},
 		"resolved":             {[]session.Event{ev(t, run.KindResolved, run.Resolved{Run: "r1", Decision: run.Again, Workflow: "w", Revision: "7"})}, []run.Work{offer("r1", "w", "7")}},
 		"given up":             {[]session.Event{ev(t, run.KindResolved, run.Resolved{Run: "r1", Decision: run.Fail, Workflow: "w"})}, nil},
-		"still waits":          {[]session.Event{ev(t, run.KindReceived, run.Received{Run: "r1", Kind: run.Timer})}, nil},
-		"woken":                {[]session.Event{ev(t, run.KindReceived, run.Received{Run: "r1", Kind: run.Timer, Wake: 1, Workflow: "w", Revision: "7"})}, []run.Work{{Task: offer("r1", "w", "7").Task}}},
+		"still waits":          {[]session.Event{ev(t, run.KindReceived, run.SignalReceived{Run: "r1", Kind: run.Timer})}, nil},
+		"woken":                {[]session.Event{ev(t, run.KindReceived, run.SignalReceived{Run: "r1", Kind: run.Timer, Wake: 1, Workflow: "w", Revision: "7"})}, []run.Work{{Task: offer("r1", "w", "7").Task}}},
 		"a cancel":             {[]session.Event{ev(t, run.KindCancel, run.CancelRequested{Run: "r1"})}, nil},
 		"ended":                {[]session.Event{ev(t, run.KindEnded, run.Ended{Run: "r1", State: run.Succeeded})}, nil},
 		"ended with a queue":   {[]session.Event{ev(t, run.KindEnded, run.Ended{Run: "r1", State: run.Failed, Next: next})}, []run.Work{offer("r2", "v", "8")}},
@@ -154,8 +154,8 @@ func TestDerive(t *testing.T) {
 		"two tasks in one":     {[]session.Event{submitted(""), ev(t, run.KindEnded, run.Ended{Run: "r0", Next: next})}, []run.Work{offer("r1", "w", "7"), offer("r2", "v", "8")}},
 		"of other namespaces":  {[]session.Event{{Kind: "other.kind", Schema: 9, Data: "what"}}, nil},
 		"nothing":              {nil, nil},
-		"a writer, a warning":  {[]session.Event{ev(t, run.KindWriter, run.WriterOpened{Epoch: 1}), ev(t, run.KindWarning, run.Warning{Run: "r1"})}, nil},
-		"an intent, late work": {[]session.Event{ev(t, run.KindIntent, run.Intent{Run: "r1"}), ev(t, run.KindLate, run.Done{Run: "r1"})}, nil},
+		"a writer, a warning":  {[]session.Event{ev(t, run.KindWriter, run.StateMachineOpened{Epoch: 1}), ev(t, run.KindWarning, run.Warning{Run: "r1"})}, nil},
+		"an intent, late work": {[]session.Event{ev(t, run.KindIntent, run.StepStarted{Run: "r1"}), ev(t, run.KindLate, run.StepCompleted{Run: "r1"})}, nil},
 	} {
 		got, err := run.Derive(session.Entry{Commit: session.Commit{Key: home, Events: c.events}})
 		if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
@@ -174,11 +174,11 @@ func TestDerive(t *testing.T) {
 func TestEventsAreCanonical(t *testing.T) {
 	big := strings.Repeat("z", 3)
 	for kind, payload := range map[string]any{
-		run.KindWriter: run.WriterOpened{Epoch: 1, Incarnation: big}, run.KindClaimed: run.Claimed{Home: home, Run: "r", Workflow: "w", Revision: "7", Attempt: 1, Epoch: 2, Incarnation: "n"},
+		run.KindWriter: run.StateMachineOpened{Epoch: 1, Incarnation: big}, run.KindClaimed: run.Claimed{Home: home, Run: "r", Workflow: "w", Revision: "7", Attempt: 1, Epoch: 2, Incarnation: "n"},
 		run.KindReleased: run.Released{Next: &run.Offer{Run: "r", Workflow: "w", Revision: "1"}, Reason: "x", Workflow: "w", Run: "r"},
 		run.KindReview:   run.Review{Call: "c", Code: "d", Name: "n", Path: "p", Reason: "r", Run: "x"}, run.KindResolved: run.Resolved{By: "b", Value: "1", Workflow: "w"},
-		run.KindEnded: run.Ended{Children: []session.ID{"a"}, Result: &session.Link{}, Usage: session.Usage{Calls: 1}}, run.KindIntent: run.Intent{Expires: 1},
-		run.KindDone: run.Done{Links: []session.Link{{}}, Usage: session.Usage{Input: 1}, Row: true, Value: `{"b":1.5,"a":2}`, HeadAfter: blob.Digest{1}, Prompt: blob.Digest{2}},
+		run.KindEnded: run.Ended{Children: []session.ID{"a"}, Result: &session.Link{}, Usage: session.Usage{Calls: 1}}, run.KindIntent: run.StepStarted{Expires: 1},
+		run.KindDone: run.StepCompleted{Links: []session.Link{{}}, Usage: session.Usage{Input: 1}, Row: true, Value: `{"b":1.5,"a":2}`, HeadAfter: blob.Digest{1}, Prompt: blob.Digest{2}},
 	} {
 		e := ev(t, kind, payload)
 		if _, err := session.Encode(session.Commit{Key: home, Root: "r", Seq: 1, Events: []session.Event{e}}); err != nil {

@@ -76,8 +76,8 @@ func (e *ancestorError) Unwrap() error { return e.error }
 // Disposition returns how the log of a run that opened a branch says that the
 // branch ended for it. One that the run ended without is cancelled. ErrState:
 // the run goes on and has not decided yet; its decision will be told.
-func (v *Values) Disposition(ctx context.Context, parent session.Key, id ID, branch session.ID) (Disposal, error) {
-	d := Disposal{Session: branch, State: session.ClosedCancelled, Reason: "the run that opened this branch went on without it"}
+func (v *Values) Disposition(ctx context.Context, parent session.Key, id ID, branch session.ID) (BranchOutcome, error) {
+	d := BranchOutcome{Session: branch, State: session.ClosedCancelled, Reason: "the run that opened this branch went on without it"}
 	open := false
 	for e, err := range v.log.Read(ctx, parent, session.Position{}) {
 		if err != nil {
@@ -98,7 +98,7 @@ func (v *Values) Disposition(ctx context.Context, parent session.Key, id ID, bra
 				}
 				open = open && v.Run != id
 			case KindDisposed:
-				all, err := Read[Disposed](ev)
+				all, err := Read[BranchOutcomes](ev)
 				if err != nil {
 					return d, err
 				}

@@ -17,9 +17,9 @@ const (
 	WaitBranches = "branches" // the ends of a fan-out's branches
 )
 
-// Suspended records that a run stopped until all that it waits for has come.
+// RunWaiting records that a run stopped until all that it waits for has come.
 // It then holds its session, and nothing else.
-type Suspended struct {
+type RunWaiting struct {
 	Attempt uint64 `json:"attempt"`
 	For     []Wait `json:"for"`
 	Run     ID     `json:"run"`
@@ -53,10 +53,10 @@ const (
 	Warm = "warm"
 )
 
-// Received records what reached a run from outside. It lies in the run's inbox
+// SignalReceived records what reached a run from outside. It lies in the run's inbox
 // until a step takes it. Without a run it is the id of a message to a session
 // that no run held: what it says is the chunk after it.
-type Received struct {
+type SignalReceived struct {
 	Branch *BranchEnd `json:"branch,omitempty"`
 	By     string     `json:"by,omitempty"`
 	// ID makes the signal that brought it idempotent, as long as the session
@@ -108,7 +108,7 @@ func (w Wait) outside() bool {
 }
 
 // expiring gives the waits that need it an expiry.
-func (v Suspended) expiring(now time.Time) Suspended {
+func (v RunWaiting) expiring(now time.Time) RunWaiting {
 	v.For = slices.Clone(v.For)
 	for i := range v.For {
 		if w := &v.For[i]; w.Due == 0 && w.outside() {
@@ -119,7 +119,7 @@ func (v Suspended) expiring(now time.Time) Suspended {
 }
 
 // answers reports whether a received fact decides a question at a path.
-func (v Received) answers(p Path) bool {
+func (v SignalReceived) answers(p Path) bool {
 	switch v.Kind {
 	case Approve, Refuse, Respond, Timer:
 		return v.Path == p
@@ -128,7 +128,7 @@ func (v Received) answers(p Path) bool {
 }
 
 // Came reports whether what w waits for is in an inbox.
-func (w Wait) Came(inbox []Received) bool {
+func (w Wait) Came(inbox []SignalReceived) bool {
 	ended, succeeded := 0, 0
 	for _, v := range inbox {
 		switch {
@@ -147,22 +147,22 @@ func (w Wait) Came(inbox []Received) bool {
 }
 
 // came reports whether everything that a run waits for is in its inbox.
-func (w *Suspended) came(inbox []Received) bool {
+func (w *RunWaiting) came(inbox []SignalReceived) bool {
 	return !slices.ContainsFunc(w.For, func(one Wait) bool { return !one.Came(inbox) })
 }
 
 // Inbox returns what the run received and no step has taken yet, oldest first.
-func (r *Record) Inbox() []Received { return slices.Clone(r.inbox) }
+func (r *Record) Inbox() []SignalReceived { return slices.Clone(r.inbox) }
 
 // wait folds that a run waits.
-func (r *Record) wait(v Suspended) {
+func (r *Record) wait(v RunWaiting) {
 	if r.State == Running && v.Attempt == r.Attempt {
 		r.State, r.Suspended, r.Claims = Waiting, &v, 0
 	}
 }
 
 // received folds a fact into the run's inbox.
-func (r *Record) received(v Received) {
+func (r *Record) received(v SignalReceived) {
 	if v.N <= r.inboxed {
 		return
 	}
@@ -181,11 +181,11 @@ func (r *Record) received(v Received) {
 }
 
 // took removes from the inbox what a step consumed.
-func (r *Record) took(d Done) {
+func (r *Record) took(d StepCompleted) {
 	if len(r.inbox) == 0 {
 		return
 	}
-	r.inbox = slices.DeleteFunc(r.inbox, func(v Received) bool {
+	r.inbox = slices.DeleteFunc(r.inbox, func(v SignalReceived) bool {
 		return v.Kind == Message && v.N <= d.Inbox || v.Path == d.Path && v.Kind != Message
 	})
 }
@@ -197,12 +197,12 @@ func (r *Record) arrived(events []session.Event) bool {
 	if last < 0 || events[last].Kind != KindWaiting || slices.ContainsFunc(events[:last], func(e session.Event) bool { return e.Kind != KindWarmed }) {
 		return false
 	}
-	v, err := Read[Suspended](events[last])
+	v, err := Read[RunWaiting](events[last])
 	return err == nil && v.came(r.inbox)
 }
 
 // receive decides about a fact for a run.
-func (w *Writer) receive(r *Record, v Received, now time.Time) error {
+func (w *StateMachine) receive(r *Record, v SignalReceived, now time.Time) error {
 	switch {
 	case r.Home != w.key:
 		return fmt.Errorf("run: %s is told in the log of %s, not of %s: %w", r.ID, r.Home, w.key, ErrState)
@@ -247,7 +247,7 @@ func (w *Writer) receive(r *Record, v Received, now time.Time) error {
 // comesLate takes the report of a branch that the join was decided without: what
 // it used is recorded, and the answer is ErrState, because its end decides
 // nothing any more.
-func (w *Writer) comesLate(r *Record, v Received, now time.Time) error {
+func (w *StateMachine) comesLate(r *Record, v SignalReceived, now time.Time) error {
 	if r.escrow.Awaits(v.Path, v.Branch.Link.ID) {
 		if err := w.stage(now, event(KindReceived, w.place(r, v))); err != nil {
 			return err
@@ -258,7 +258,7 @@ func (w *Writer) comesLate(r *Record, v Received, now time.Time) error {
 
 // place gives a fact its place in a run's inbox, and wakes the run if nothing
 // is left to wait for.
-func (w *Writer) place(r *Record, v Received) Received {
+func (w *StateMachine) place(r *Record, v SignalReceived) SignalReceived {
 	v.Run, v.N = r.ID, r.inboxed+1
 	v.Wake, v.Workflow, v.Revision = 0, "", ""
 	if v.Kind == Message {
@@ -285,7 +285,7 @@ func (r *Record) listens() Path {
 }
 
 // open fails for an answer to a question that is not asked, or decided.
-func (r *Record) open(v Received) error {
+func (r *Record) open(v SignalReceived) error {
 	if r.State == Waiting {
 		for _, q := range r.Suspended.For {
 			if q.Path != v.Path {
@@ -309,7 +309,7 @@ func (r *Record) open(v Received) error {
 
 // message takes words of a user for a session: as a chunk at once when no run
 // is open, else into the inbox of the run that holds the session.
-func (w *Writer) message(v Received, now time.Time) error {
+func (w *StateMachine) message(v SignalReceived, now time.Time) error {
 	if w.book.Active != "" {
 		return w.receive(w.book.runs[w.book.Active], v, now)
 	}
@@ -323,12 +323,12 @@ func (w *Writer) message(v Received, now time.Time) error {
 	if v.ID == "" {
 		return w.stage(now, chunk)
 	}
-	return w.stage(now, event(KindReceived, Received{By: v.By, ID: v.ID, Kind: Message}), chunk)
+	return w.stage(now, event(KindReceived, SignalReceived{By: v.By, ID: v.ID, Kind: Message}), chunk)
 }
 
 // tick fires what is due: questions nobody answered, reviews nobody resolved,
 // and the deadlines of runs that nobody executes.
-func (w *Writer) tick(now time.Time) error {
+func (w *StateMachine) tick(now time.Time) error {
 	fired := false
 	for _, r := range w.book.open() {
 		if r.Home != w.key {
@@ -346,7 +346,7 @@ func (w *Writer) tick(now time.Time) error {
 	return nil
 }
 
-func (w *Writer) tickRun(r *Record, now time.Time) (fired bool, err error) {
+func (w *StateMachine) tickRun(r *Record, now time.Time) (fired bool, err error) {
 	end := r.Deadline()
 	over := !end.IsZero() && !now.Before(end)
 	switch {
@@ -366,7 +366,7 @@ func (w *Writer) tickRun(r *Record, now time.Time) (fired bool, err error) {
 		if q.Due == 0 || now.UnixMilli() < q.Due || q.Came(r.inbox) {
 			continue
 		}
-		if err := w.stage(now, event(KindReceived, w.place(r, Received{Kind: Timer, Path: q.Path}))); err != nil {
+		if err := w.stage(now, event(KindReceived, w.place(r, SignalReceived{Kind: Timer, Path: q.Path}))); err != nil {
 			return fired, err
 		}
 		if fired = true; r.State != Waiting {

@@ -16,7 +16,7 @@ import (
 // one. Timers and branches get none.
 func TestExpiring(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_000)
-	given := Suspended{For: []Wait{
+	given := RunWaiting{For: []Wait{
 		{Kind: WaitApproval}, {Kind: WaitResponse}, {Kind: WaitMessage}, {Kind: WaitTimer}, {Kind: WaitBranches}, {Kind: WaitApproval, Due: 7},
 	}}
 	two := now.Add(14 * 24 * time.Hour).UnixMilli()
@@ -62,7 +62,7 @@ func TestFormerWait(t *testing.T) {
 	if err := store.Apply(t.Context(), Signal{To: asked, Tick: true}); !errors.Is(err, ErrState) {
 		t.Errorf("ten years later: %v", err)
 	}
-	if err := store.Apply(t.Context(), Signal{To: asked, Run: "r4", Received: &Received{Kind: Approve, Path: "1"}}); err != nil {
+	if err := store.Apply(t.Context(), Signal{To: asked, Run: "r4", Received: &SignalReceived{Kind: Approve, Path: "1"}}); err != nil {
 		t.Error(err)
 	}
 }
@@ -76,14 +76,14 @@ func TestWokenOnce(t *testing.T) {
 		for i := range 40 { // runs, one after the other, each in a session of its own
 			k, id := session.Key{Tenant: "t", ID: session.ID(fmt.Sprint("s", i))}, ID(fmt.Sprint("r", i))
 			task := &Task{ID: id, Workflow: "w", Session: k}
-			if err := h.do(k, func(w *Writer) error {
+			if err := h.do(k, func(w *StateMachine) error {
 				_, err := w.Claim(Claim{Session: k, Home: k, Run: id, Task: task, Open: session.Opening{Kind: session.OpenLeaf}}, h.now)
 				return err
 			}); err != nil {
 				t.Fatal(err)
 			}
 			for range 50 {
-				if r := h.writer(k).Book().Run(id); r.State == Queued {
+				if r := h.writer(k).RunState().Run(id); r.State == Queued {
 					h.claim(h.writer(k), r)
 				} else {
 					h.outside(h.writer(k), id)
@@ -101,7 +101,7 @@ func TestWokenOnce(t *testing.T) {
 					t.Fatal(err)
 				}
 				for i, ev := range e.Commit.Events {
-					v, err := Read[Received](ev)
+					v, err := Read[SignalReceived](ev)
 					if ev.Kind != KindReceived || err != nil || v.Wake == 0 {
 						continue
 					}

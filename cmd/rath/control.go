@@ -309,7 +309,7 @@ func (s *system) filesOf(ctx context.Context, r *messages.RunInfo) (blob.Digest,
 	if err != nil {
 		return noHead, err
 	}
-	if rec := w.Book().Run(r.Run); rec != nil {
+	if rec := w.RunState().Run(r.Run); rec != nil {
 		return rec.Task.Workspace, nil
 	}
 	return noHead, nil

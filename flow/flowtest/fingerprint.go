@@ -90,7 +90,7 @@ func steps(t testing.TB, w *world, k session.Key) []string {
 		for _, ev := range e.Commit.Events {
 			switch ev.Kind {
 			case run.KindDone:
-				d, err := run.Read[run.Done](ev)
+				d, err := run.Read[run.StepCompleted](ev)
 				if err != nil {
 					t.Fatalf("flowtest: %v", err)
 				}

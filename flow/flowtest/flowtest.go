@@ -285,7 +285,7 @@ func (b *bench) resolve(p *process) (any bool) {
 		if err != nil {
 			b.t.Fatalf("flowtest: read %s: %v", k, err)
 		}
-		for _, r := range w.Book().Runs() {
+		for _, r := range w.RunState().Runs() {
 			if r.State != run.NeedsReview || r.Home != k {
 				continue
 			}

@@ -58,11 +58,11 @@ func TestRecordedRefusals(t *testing.T) {
 		}
 		values, driver := run.NewValues(&f.log), &flow.Driver{}
 		rt := &flow.Runtime{Values: values, Models: models, Mint: session.Minter{Generation: 1, Partitions: 1}}
-		answers := make(chan run.Suspended, 10)
+		answers := make(chan run.RunWaiting, 10)
 		rt.Store = run.Direct(&f.log, &run.DirectOptions{Incarnation: "i1", Values: values, OnCommit: func(e session.Entry) {
 			driver.Committed(e)
 			for _, ev := range e.Commit.Events {
-				if v, err := run.Read[run.Suspended](ev); ev.Kind == run.KindWaiting && err == nil {
+				if v, err := run.Read[run.RunWaiting](ev); ev.Kind == run.KindWaiting && err == nil {
 					answers <- v
 				}
 			}
@@ -71,7 +71,7 @@ func TestRecordedRefusals(t *testing.T) {
 		go func() {
 			defer close(person)
 			v := <-answers
-			for i, said := range []run.Received{
+			for i, said := range []run.SignalReceived{
 				{Kind: run.Refuse, Reason: "not now"}, {Kind: run.Approve, Value: `{"n":"many"}`}, {Kind: run.Approve},
 			} {
 				said.By, said.Run, said.Path = "ana", v.Run, v.For[i].Path

@@ -132,13 +132,13 @@ func (f *fleet) life(t testing.TB, w flow.Workflow, at int, stored bool) (run.St
 					_ = rt.Store.Apply(ctx, run.Signal{To: e.Commit.Key, Run: c.Run, Resolve: &run.Resolved{Decision: run.Again, Reason: "it did not happen", By: "ann"}})
 				})
 			}
-			v, err := run.Read[run.Suspended](ev)
+			v, err := run.Read[run.RunWaiting](ev)
 			if ev.Kind != run.KindWaiting || err != nil || v.For[0].Kind != run.WaitApproval {
 				continue
 			}
 			answers.Go(func() {
-				_ = rt.Store.Apply(ctx, run.Signal{To: e.Commit.Key, Run: v.Run, Received: &run.Received{Kind: run.Message, ID: "words", Text: "hurry"}})
-				_ = rt.Store.Apply(ctx, run.Signal{To: e.Commit.Key, Run: v.Run, Received: &run.Received{Kind: run.Approve, By: "ann", Path: v.For[0].Path}})
+				_ = rt.Store.Apply(ctx, run.Signal{To: e.Commit.Key, Run: v.Run, Received: &run.SignalReceived{Kind: run.Message, ID: "words", Text: "hurry"}})
+				_ = rt.Store.Apply(ctx, run.Signal{To: e.Commit.Key, Run: v.Run, Received: &run.SignalReceived{Kind: run.Approve, By: "ann", Path: v.For[0].Path}})
 			})
 		}
 	}

@@ -180,7 +180,7 @@ func decode(e session.Event) (any, error) {
 	case session.KindRestored:
 		return session.DecodeRestoration(e)
 	case run.KindWriter:
-		return run.Read[run.WriterOpened](e)
+		return run.Read[run.StateMachineOpened](e)
 	case run.KindSubmitted:
 		return run.Read[run.Submitted](e)
 	case run.KindClaimed:
@@ -198,9 +198,9 @@ func decode(e session.Event) (any, error) {
 	case run.KindEnded:
 		return run.Read[run.Ended](e)
 	case run.KindWaiting:
-		return run.Read[run.Suspended](e)
+		return run.Read[run.RunWaiting](e)
 	case run.KindReceived:
-		return run.Read[run.Received](e)
+		return run.Read[run.SignalReceived](e)
 	case run.KindFanOut:
 		return run.Read[run.FanOut](e)
 	case run.KindSpread:
@@ -209,15 +209,15 @@ func decode(e session.Event) (any, error) {
 	case run.KindWarmed:
 		return run.Read[run.Warmed](e)
 	case run.KindDisposed:
-		return run.Read[run.Disposed](e)
+		return run.Read[run.BranchOutcomes](e)
 	case run.KindQuarantined:
 		return run.Read[run.Quarantined](e)
 	case run.KindRebudgeted:
 		return run.Read[run.Rebudgeted](e)
 	case run.KindIntent:
-		return run.Read[run.Intent](e)
+		return run.Read[run.StepStarted](e)
 	case run.KindDone, run.KindLate:
-		return run.Read[run.Done](e)
+		return run.Read[run.StepCompleted](e)
 	}
 	for _, space := range []string{"session.", "run.", "step.", "writer."} {
 		if strings.HasPrefix(e.Kind, space) {
@@ -252,9 +252,9 @@ func runOf(e event) run.ID {
 		return p.Run
 	case run.Ended:
 		return p.Run
-	case run.Suspended:
+	case run.RunWaiting:
 		return p.Run
-	case run.Received:
+	case run.SignalReceived:
 		return p.Run
 	case run.FanOut:
 		return p.Run
@@ -262,13 +262,13 @@ func runOf(e event) run.ID {
 		return p.Run
 	case run.Warmed:
 		return p.Run
-	case run.Disposed:
+	case run.BranchOutcomes:
 		return p.Run
 	case run.Rebudgeted:
 		return p.Run
-	case run.Intent:
+	case run.StepStarted:
 		return p.Run
-	case run.Done:
+	case run.StepCompleted:
 		return p.Run
 	}
 	id, _, _ := strings.Cut(e.Batch, "/")

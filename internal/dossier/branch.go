@@ -38,7 +38,7 @@ func (t *teller) fanOut(p run.FanOut) {
 }
 
 // opened names the branches of a fan-out; its event is in the same commit.
-func (t *teller) opened(p run.Done) string {
+func (t *teller) opened(p run.StepCompleted) string {
 	for _, e := range t.place.c.events[t.place.n-1] {
 		f, ok := e.payload.(run.FanOut)
 		if !ok || f.Run != p.Run || f.Path != p.Path {
@@ -54,7 +54,7 @@ func (t *teller) opened(p run.Done) string {
 }
 
 // gathered tells how the branches of a fan-out ended.
-func gathered(p run.Done) string {
+func gathered(p run.StepCompleted) string {
 	var ends []struct {
 		Name  string    `json:"name"`
 		State run.State `json:"state"`
@@ -79,7 +79,7 @@ func gathered(p run.Done) string {
 }
 
 // disposed notes how branches ended for the run that opened them.
-func (t *teller) disposed(p run.Disposed) {
+func (t *teller) disposed(p run.BranchOutcomes) {
 	for _, d := range p.Branches {
 		if b := t.branch(run.ID(d.Session)); b != nil {
 			b.End, b.Reason, b.decided = one(d.State, 20), one(d.Reason, 400), t.recorded(p.Run)
@@ -90,7 +90,7 @@ func (t *teller) disposed(p run.Disposed) {
 // recorded is the step of a run that the commit is of.
 func (t *teller) recorded(id run.ID) spot {
 	for _, e := range t.place.c.events[t.place.n-1] {
-		if d, ok := e.payload.(run.Done); ok && d.Run == id {
+		if d, ok := e.payload.(run.StepCompleted); ok && d.Run == id {
 			return spot{t.place.c.key.ID, d.Path}
 		}
 	}
@@ -99,7 +99,7 @@ func (t *teller) recorded(id run.ID) spot {
 
 // waits tells what a run stopped for. What it asks people is a decision to
 // come.
-func (t *teller) waits(e event, p run.Suspended) {
+func (t *teller) waits(e event, p run.RunWaiting) {
 	if !t.decides(p.Run) {
 		return
 	}
@@ -156,7 +156,7 @@ func due(w run.Wait) string {
 }
 
 // received tells what reached a run. Answers are decisions.
-func (t *teller) received(e event, p run.Received) {
+func (t *teller) received(e event, p run.SignalReceived) {
 	if !t.decides(p.Run) {
 		return
 	}
@@ -229,7 +229,7 @@ func (t *teller) branches() {
 		}
 		if b.Tokens == 0 && b.In > 0 { // it has not ended: what its steps tell so far
 			for _, e := range slices.Concat(t.a.byID[b.Session].events...) {
-				if d, ok := e.payload.(run.Done); ok && e.Kind == run.KindDone && d.Kind != run.StepGather && run.ID(b.Session) == d.Run {
+				if d, ok := e.payload.(run.StepCompleted); ok && e.Kind == run.KindDone && d.Kind != run.StepGather && run.ID(b.Session) == d.Run {
 					b.Tokens += d.Usage.Tokens()
 				}
 			}
@@ -243,7 +243,7 @@ func (t *teller) unanswered() string {
 	for _, events := range t.a.logs[0].events {
 		for _, e := range events {
 			switch p := e.payload.(type) {
-			case run.Suspended:
+			case run.RunWaiting:
 				if p.Run != t.a.run {
 					break
 				}

@@ -24,7 +24,7 @@ import (
 
 // drive runs a workflow with its branches, as the nodes of a fleet would. A
 // question is answered by answer.
-func (w *world) drive(ctx context.Context, f flow.Func, answer func(run.Wait) run.Received) run.State {
+func (w *world) drive(ctx context.Context, f flow.Func, answer func(run.Wait) run.SignalReceived) run.State {
 	w.t.Helper()
 	var d flow.Driver
 	rt := w.node("alpha", &w.log, model(func(r *llm.Request) *llm.Response {
@@ -34,7 +34,7 @@ func (w *world) drive(ctx context.Context, f flow.Func, answer func(run.Wait) ru
 	rt.Store = run.Direct(&w.log, &run.DirectOptions{Incarnation: "alpha-1", Values: rt.Values, OnCommit: func(e session.Entry) {
 		d.Committed(e)
 		for _, ev := range e.Commit.Events {
-			if s, err := run.Read[run.Suspended](ev); ev.Kind == run.KindWaiting && err == nil && s.For[0].Kind == run.WaitApproval {
+			if s, err := run.Read[run.RunWaiting](ev); ev.Kind == run.KindWaiting && err == nil && s.For[0].Kind == run.WaitApproval {
 				asked = append(asked, s.For[0])
 				go func() {
 					v := answer(s.For[0])
@@ -99,9 +99,9 @@ func TestBranches(t *testing.T) {
 	w := newWorld(t)
 	var f *dossier.Facts
 	synctest.Test(t, func(t *testing.T) {
-		state := w.drive(t.Context(), publish, func(q run.Wait) run.Received {
+		state := w.drive(t.Context(), publish, func(q run.Wait) run.SignalReceived {
 			time.Sleep(time.Hour)
-			return run.Received{Kind: run.Approve, By: "ana", Reason: "looks good " + hostile}
+			return run.SignalReceived{Kind: run.Approve, By: "ana", Reason: "looks good " + hostile}
 		})
 		if state != run.Succeeded {
 			t.Fatalf("the run ended as %s", state)
@@ -162,9 +162,9 @@ func TestBranches(t *testing.T) {
 func TestBranchesAtEveryMoment(t *testing.T) {
 	w := newWorld(t)
 	synctest.Test(t, func(t *testing.T) {
-		w.drive(t.Context(), publish, func(run.Wait) run.Received {
+		w.drive(t.Context(), publish, func(run.Wait) run.SignalReceived {
 			time.Sleep(time.Hour)
-			return run.Received{Kind: run.Refuse, By: "ana", Reason: "not now"}
+			return run.SignalReceived{Kind: run.Refuse, By: "ana", Reason: "not now"}
 		})
 		synctest.Wait()
 	})
@@ -187,7 +187,7 @@ func TestBranchesAtEveryMoment(t *testing.T) {
 func TestBranchByItself(t *testing.T) {
 	w := newWorld(t)
 	synctest.Test(t, func(t *testing.T) {
-		w.drive(t.Context(), publish, func(run.Wait) run.Received { return run.Received{Kind: run.Approve, By: "ana"} })
+		w.drive(t.Context(), publish, func(run.Wait) run.SignalReceived { return run.SignalReceived{Kind: run.Approve, By: "ana"} })
 		synctest.Wait()
 		for _, b := range w.check(fixRun, home).Branches {
 			f := w.check(run.ID(b.Session), session.Key{Tenant: home.Tenant, ID: b.Session})
@@ -204,9 +204,9 @@ func TestGoldenBranches(t *testing.T) {
 	if *record {
 		w := newWorld(t)
 		synctest.Test(t, func(t *testing.T) {
-			w.drive(t.Context(), publish, func(run.Wait) run.Received {
+			w.drive(t.Context(), publish, func(run.Wait) run.SignalReceived {
 				time.Sleep(time.Hour)
-				return run.Received{Kind: run.Approve, By: "ana", Reason: "looks good " + hostile}
+				return run.SignalReceived{Kind: run.Approve, By: "ana", Reason: "looks good " + hostile}
 			})
 			synctest.Wait()
 			e, err := dossier.Collect(t.Context(), &w.log, w.blobs, home, fixRun, nil)

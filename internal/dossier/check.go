@@ -190,7 +190,7 @@ func (a *archive) decided() map[session.ID]disposition {
 				switch p := e.payload.(type) {
 				case session.Rejection:
 					put(p.Branch.ID, disposition{state: p.State, reason: p.Reason, by: c.key.ID, commit: uint64(i + 1)})
-				case run.Disposed:
+				case run.BranchOutcomes:
 					for _, b := range p.Branches {
 						put(b.Session, disposition{state: b.State, reason: b.Reason, by: c.key.ID, commit: uint64(i + 1), named: true})
 					}

@@ -35,9 +35,9 @@ func TestEditedCall(t *testing.T) {
 		rt.Store = run.Direct(&w.log, &run.DirectOptions{Incarnation: "alpha-1", Values: rt.Values, OnCommit: func(e session.Entry) {
 			d.Committed(e)
 			for _, ev := range e.Commit.Events {
-				if s, err := run.Read[run.Suspended](ev); ev.Kind == run.KindWaiting && err == nil {
+				if s, err := run.Read[run.RunWaiting](ev); ev.Kind == run.KindWaiting && err == nil {
 					go func() {
-						v := run.Received{Kind: run.Approve, By: "ana", Run: s.Run, Path: s.For[0].Path, Value: `{"n":20}`}
+						v := run.SignalReceived{Kind: run.Approve, By: "ana", Run: s.Run, Path: s.For[0].Path, Value: `{"n":20}`}
 						w.must(rt.Signal(t.Context(), run.Signal{To: home, Run: s.Run, Received: &v}))
 					}()
 				}

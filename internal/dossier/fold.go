@@ -221,7 +221,7 @@ func (t *teller) environment() {
 			ours := c.concerns(n, t.a.runs)
 			for _, e := range c.events[n-1] {
 				switch p := e.payload.(type) {
-				case run.WriterOpened:
+				case run.StateMachineOpened:
 					level = or(p.Durability, run.DefaultDurability)
 					writer = fmt.Sprintf("%s (epoch %d of %s", p.Incarnation, p.Epoch, t.name(c.key.ID))
 					if p.Durability != "" {
@@ -243,7 +243,7 @@ func (t *teller) environment() {
 					if ours && p.Isolation != "" {
 						put(&boxes, p.Backend+", isolation "+p.Isolation)
 					}
-				case run.Done:
+				case run.StepCompleted:
 					if t.a.runs[p.Run] {
 						put(&models, p.Model)
 					}
@@ -288,7 +288,7 @@ type hit struct {
 }
 
 // memory lists a step that read or wrote a memory.
-func (t *teller) memory(s *Step, p run.Done) {
+func (t *teller) memory(s *Step, p run.StepCompleted) {
 	m := Memory{Step: s.N, Write: p.Kind == run.StepRemember, Name: one(p.Name, 60), Error: one(p.Error, 300)}
 	s.Body = Text{}
 	var r recalled

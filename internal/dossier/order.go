@@ -80,11 +80,11 @@ func (c *chain) when(n uint64) time.Time { return c.events[n-1][0].Time }
 func (c *chain) path(n uint64, runs family) run.Path {
 	for _, e := range c.events[n-1] {
 		switch p := e.payload.(type) {
-		case run.Done:
+		case run.StepCompleted:
 			if runs[p.Run] {
 				return p.Path
 			}
-		case run.Intent:
+		case run.StepStarted:
 			if runs[p.Run] {
 				return p.Path
 			}

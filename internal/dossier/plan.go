@@ -37,7 +37,7 @@ func (c *chain) references(n uint64, runs family) []reference {
 			if runs[runOf(e)] {
 				add(p.Branch, true)
 			}
-		case run.Done:
+		case run.StepCompleted:
 			if !runs[p.Run] || e.Kind != run.KindDone {
 				break
 			}
@@ -62,7 +62,7 @@ func (c *chain) references(n uint64, runs family) []reference {
 			for _, b := range p.Branches {
 				named(b.Session)
 			}
-		case run.Received:
+		case run.SignalReceived:
 			if runs[p.Run] && p.Branch != nil {
 				add(p.Branch.Link, true)
 			}

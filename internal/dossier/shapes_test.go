@@ -397,7 +397,7 @@ func TestCollectErrors(t *testing.T) {
 // the run is told as evidence and not counted.
 func TestLateOutcome(t *testing.T) {
 	w, before := played(t)
-	ev, err := run.NewEvent(run.KindDone, run.Done{
+	ev, err := run.NewEvent(run.KindDone, run.StepCompleted{
 		Run: fixRun, Attempt: 1, Path: "13.0", Kind: run.StepTool, Name: "announce", Effect: "non_idempotent", Input: "x", Value: `"sent"`,
 		Usage: session.Usage{Input: 1000},
 	})

@@ -152,9 +152,9 @@ func (t *teller) event(e event) {
 		}
 	case run.Ended:
 		t.ended(e, p)
-	case run.Suspended:
+	case run.RunWaiting:
 		t.waits(e, p)
-	case run.Received:
+	case run.SignalReceived:
 		t.received(e, p)
 	case run.FanOut:
 		t.fanOut(p)
@@ -162,7 +162,7 @@ func (t *teller) event(e event) {
 		if t.a.runs[p.Run] {
 			t.line(e, "spread", "run", "spreads to "+counted(max(len(p.Branches)-1, 0), "more branch")).Path = p.Path
 		}
-	case run.Disposed:
+	case run.BranchOutcomes:
 		t.disposed(p)
 	case run.Quarantined:
 		text, what := "sets the session apart: ", "quarantined"
@@ -176,9 +176,9 @@ func (t *teller) event(e event) {
 			s := t.line(e, "rebudgeted", or(p.By, "somebody"), "sets the budget: "+budgetText(p.Budget))
 			f.Decisions = append(f.Decisions, Decision{s.N, "budget set: " + budgetText(p.Budget), one(p.By, 60), one(p.Reason, 400)})
 		}
-	case run.Intent:
+	case run.StepStarted:
 		t.intent(e, p)
-	case run.Done:
+	case run.StepCompleted:
 		if !t.a.runs[p.Run] {
 			return
 		}
@@ -281,7 +281,7 @@ func (t *teller) chunk(e event, c session.Chunk) {
 			return
 		}
 		if slices.ContainsFunc(t.place.c.events[t.place.n-1], func(e event) bool {
-			d, ok := e.payload.(run.Done)
+			d, ok := e.payload.(run.StepCompleted)
 			return ok && d.Path == run.Path(o.Step)
 		}) {
 			return // its step follows in the commit
@@ -308,7 +308,7 @@ func (t *teller) attach(s *Step, c session.Chunk) {
 	}
 }
 
-func (t *teller) intent(e event, p run.Intent) {
+func (t *teller) intent(e event, p run.StepStarted) {
 	if !t.a.runs[p.Run] {
 		return
 	}
@@ -325,7 +325,7 @@ func (t *teller) intent(e event, p run.Intent) {
 }
 
 // late tells of an outcome that came from a superseded attempt.
-func (t *teller) late(e event, p run.Done) {
+func (t *teller) late(e event, p run.StepCompleted) {
 	s := t.line(e, p.Kind, p.Name, fmt.Sprintf("outcome of attempt %d came too late; kept as evidence", p.Attempt))
 	s.Path, s.Effect, s.Late, s.Elapsed, s.Code, s.Error = p.Path, p.Effect, true, p.Elapsed, p.Code, textOf(p.Error)
 	s.Body = textOf(p.Value)
@@ -336,7 +336,7 @@ func (t *teller) late(e event, p run.Done) {
 }
 
 // done tells of a recorded outcome.
-func (t *teller) done(e event, p run.Done) {
+func (t *teller) done(e event, p run.StepCompleted) {
 	at := spot{t.place.c.key.ID, p.Path}
 	var s *Step
 	if n, ok := t.index[at]; ok {

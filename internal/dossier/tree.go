@@ -238,7 +238,7 @@ func (a *archive) references(c *chain) error {
 				links = append(links, p.Branch)
 			case run.FanOut:
 				links = append(links, p.Base)
-			case run.Received:
+			case run.SignalReceived:
 				if p.Branch != nil {
 					links = append(links, p.Branch.Link)
 				}
@@ -246,7 +246,7 @@ func (a *archive) references(c *chain) error {
 				if p.Result != nil {
 					links = append(links, *p.Result)
 				}
-			case run.Done:
+			case run.StepCompleted:
 				if e.Kind == run.KindDone { // what came too late is evidence of what it says, and no more
 					links = append(links, p.Links...)
 				}

@@ -151,9 +151,9 @@ func TestTreeReferences(t *testing.T) {
 		kind Kind
 	}{{good, ""}, {other, Link}, {later, Cut}} {
 		for name, fact := range map[string]any{
-			run.KindDone:     run.Done{Run: "r", Path: "1", Kind: run.StepReject, Attempt: 1, Links: []session.Link{c.link}},
+			run.KindDone:     run.StepCompleted{Run: "r", Path: "1", Kind: run.StepReject, Attempt: 1, Links: []session.Link{c.link}},
 			run.KindEnded:    run.Ended{Run: "r", State: run.Succeeded, Attempt: 1, Result: &c.link},
-			run.KindReceived: run.Received{Run: "r", N: 1, Kind: run.Report, Branch: &run.BranchEnd{Link: c.link, State: run.Succeeded}},
+			run.KindReceived: run.SignalReceived{Run: "r", N: 1, Kind: run.Report, Branch: &run.BranchEnd{Link: c.link, State: run.Succeeded}},
 			run.KindFanOut:   run.FanOut{Run: "r", Path: "1", Base: c.link},
 		} {
 			e, err := run.NewEvent(name, fact)

@@ -9,7 +9,7 @@ import (
 )
 
 // words returns who did what in a step.
-func (t *teller) words(s *Step, p run.Done, row session.Chunk) (actor, text string) {
+func (t *teller) words(s *Step, p run.StepCompleted, row session.Chunk) (actor, text string) {
 	actor, text = s.Actor, p.Summary
 	var branches []string
 	for _, l := range p.Links {

@@ -25,7 +25,7 @@ func Derive(e session.Entry) ([]Record, error) {
 		}
 		d.rows[i] = n
 		if ev.Kind == run.KindWriter {
-			if w, err := run.Read[run.WriterOpened](ev); err == nil { // else it says less, and who folds the log is told
+			if w, err := run.Read[run.StateMachineOpened](ev); err == nil { // else it says less, and who folds the log is told
 				d.writer = w
 			}
 		}
@@ -70,23 +70,23 @@ func Derive(e session.Entry) ([]Record, error) {
 
 type deriver struct {
 	entry  session.Entry
-	writer run.WriterOpened // zero unless the commit opens an epoch
-	rows   []int            // content events up to and including each event
-	taken  []bool           // told by the record of a step
-	steps  map[int]run.Done // by event; each is decoded once
-	opened bool             // the commit opens the session, so that versions are known
+	writer run.StateMachineOpened    // zero unless the commit opens an epoch
+	rows   []int                     // content events up to and including each event
+	taken  []bool                    // told by the record of a step
+	steps  map[int]run.StepCompleted // by event; each is decoded once
+	opened bool                      // the commit opens the session, so that versions are known
 	base   session.Version
 }
 
 // step reads the event that a step is done.
-func (d *deriver) step(i int) (run.Done, error) {
+func (d *deriver) step(i int) (run.StepCompleted, error) {
 	if v, ok := d.steps[i]; ok {
 		return v, nil
 	}
-	v, err := run.Read[run.Done](d.entry.Commit.Events[i])
+	v, err := run.Read[run.StepCompleted](d.entry.Commit.Events[i])
 	if err == nil {
 		if d.steps == nil {
-			d.steps = map[int]run.Done{}
+			d.steps = map[int]run.StepCompleted{}
 		}
 		d.steps[i] = v
 	}
@@ -136,7 +136,7 @@ func (d *deriver) outcome(i int, ev session.Event) (int, bool) {
 
 // madeBy reports whether a row is the outcome of a step: a batch may hold the
 // author's own rows beside it, and those of calls that had to wait.
-func madeBy(c session.Chunk, d run.Done) bool {
+func madeBy(c session.Chunk, d run.StepCompleted) bool {
 	switch d.Kind {
 	case run.StepTool:
 		return c.Kind() == session.ToolResult && (c.Origin().Step == string(d.Path) || c.CallID() == d.Call)

@@ -154,7 +154,7 @@ func (r *Record) ended(v run.Ended) {
 	}
 }
 
-func (r *Record) waiting(v run.Suspended) {
+func (r *Record) waiting(v run.RunWaiting) {
 	r.Kind, r.Run, r.Attempt, r.State = Waiting, v.Run, v.Attempt, string(run.Waiting)
 	for _, w := range v.For {
 		r.Waits = append(r.Waits, Wait{
@@ -205,7 +205,7 @@ func (w Wait) String() string {
 // moment writes a time of a record, in the zone that all of them share.
 func moment(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02 15:04 MST") }
 
-func (r *Record) received(v run.Received) {
+func (r *Record) received(v run.SignalReceived) {
 	r.Run, r.Step, r.By, r.Reason, r.Wake = v.Run, v.Path, tell(v.By, 64), v.Reason, v.Wake
 	r.Workflow, r.Revision, r.Name = v.Workflow, v.Revision, tell(v.Kind, 20)
 	if v.Wake > 0 {
@@ -258,7 +258,7 @@ func (r *Record) spread(v run.FanOut) {
 	r.Summary = "spreads to " + countedAs(max(len(v.Branches)-1, 0), "more branch", "more branches")
 }
 
-func (r *Record) disposed(v run.Disposed) {
+func (r *Record) disposed(v run.BranchOutcomes) {
 	r.Kind, r.Run = Disposed, v.Run
 	for _, b := range v.Branches {
 		r.Ends = append(r.Ends, End{Session: b.Session, State: b.State, Reason: tell(b.Reason, MaxReason)})

@@ -20,7 +20,7 @@ var stepKinds = map[string]Kind{
 func (d *deriver) fillStep(r *Record, ev session.Event) error {
 	switch ev.Kind {
 	case run.KindIntent:
-		return read(ev, func(v run.Intent) {
+		return read(ev, func(v run.StepStarted) {
 			r.Kind, r.Run, r.Step, r.Attempt = Intent, v.Run, v.Path, v.Attempt
 			r.Call, r.Tool = v.Call, tell(v.Name, 64)
 			r.Summary = r.Tool + " is about to start, once"
@@ -46,7 +46,7 @@ func (d *deriver) fillStep(r *Record, ev session.Event) error {
 		}
 		return nil
 	case run.KindLate:
-		return read(ev, func(v run.Done) {
+		return read(ev, func(v run.StepCompleted) {
 			r.Kind = Late
 			done(r, v)
 			r.Summary = fmt.Sprintf("%s answered attempt %d too late: kept as evidence", or(r.Actor(), r.Name), v.Attempt)
@@ -87,7 +87,7 @@ func newborn(links []session.Link) []Ref {
 
 // done takes over what a step's record says. The summary is what its author
 // gave, or else what its fields tell.
-func done(r *Record, v run.Done) {
+func done(r *Record, v run.StepCompleted) {
 	r.Run, r.Step, r.Attempt, r.Effect, r.Elapsed = v.Run, v.Path, v.Attempt, v.Effect, v.Elapsed
 	r.Name, r.Call, r.Code, r.Model = tell(v.Name, 64), v.Call, v.Code, tell(v.Model, 64)
 	r.Head, r.HeadFrom = hexOf(v.HeadAfter), hexOf(v.HeadBefore)
@@ -126,7 +126,7 @@ func (r *Record) selection(value string) {
 	}
 }
 
-func (r *Record) doneText(v run.Done) string {
+func (r *Record) doneText(v run.StepCompleted) string {
 	actor := r.Actor()
 	text := tell(v.Summary, MaxSummary)
 	switch {
@@ -207,7 +207,7 @@ func fannedOut(r *Record, v run.FanOut) {
 // gathers tells how the branches of a fan-out ended for the step that takes
 // them in: "2 of 3 branches joined; c cancelled". A value that it cannot read
 // is told as the author did.
-func gathers(v run.Done, author string) string {
+func gathers(v run.StepCompleted, author string) string {
 	var ends []struct {
 		Name  string    `json:"name"`
 		State run.State `json:"state"`

@@ -86,14 +86,14 @@ func runEvent(t *testing.T, kind string, payload any) session.Event {
 func TestDeriveSummaries(t *testing.T) {
 	link := session.Link{Ref: session.Ref{Key: session.Key{Tenant: "acme", ID: "s2"}, Version: 4}, Seq: 3, Hash: session.HashOf([]byte("x"))}
 	ref := session.Key{Tenant: "acme", ID: "s1"}
-	done := func(d run.Done) session.Event {
+	done := func(d run.StepCompleted) session.Event {
 		d.Run, d.Attempt, d.Path = "r1", 1, "1"
 		return runEvent(t, run.KindDone, d)
 	}
 	suspended := func(w ...run.Wait) session.Event {
-		return runEvent(t, run.KindWaiting, run.Suspended{Attempt: 1, For: w, Run: "r1"})
+		return runEvent(t, run.KindWaiting, run.RunWaiting{Attempt: 1, For: w, Run: "r1"})
 	}
-	received := func(v run.Received) session.Event {
+	received := func(v run.SignalReceived) session.Event {
 		v.Run, v.N = "r1", 1
 		return runEvent(t, run.KindReceived, v)
 	}
@@ -129,20 +129,20 @@ func TestDeriveSummaries(t *testing.T) {
 		{"archived", session.ArchivedEvent(session.Archival{By: "ana", File: "default-s1.json"}), lineage.Archived, "session archived as default-s1.json"},
 		{"restored", session.RestoredEvent(session.Restoration{By: "ana", Reason: "needed"}), lineage.Restored, "session goes on: needed"},
 
-		{"tool", done(run.Done{Kind: run.StepTool, Name: "edit_file", Summary: "edits slug.sh"}), lineage.Tool, "edit_file edits slug.sh"},
-		{"tool without summary", done(run.Done{Kind: run.StepTool, Name: "edit_file", HeadAfter: blob.Sum([]byte("y"))}), lineage.Tool, "edit_file changes files"},
-		{"tool error", done(run.Done{Kind: run.StepTool, Name: "grep", Code: "timeout", Error: "after 5 s"}), lineage.Tool, `grep fails: timeout "after 5 s"`},
-		{"model error", done(run.Done{Kind: run.StepModel, Name: "coder", Code: "rate_limit", Error: "429"}), lineage.Model, `coder fails: rate_limit "429"`},
-		{"do", done(run.Done{Kind: run.StepDo, Name: "deploy"}), lineage.Did, "workflow did deploy"},
-		{"branched", done(run.Done{Kind: run.StepFork, Links: []session.Link{link}, Source: "fix.go:41"}), lineage.Branched, "branches s2 (implicit, fix.go:41)"},
-		{"recalled", done(run.Done{Kind: run.StepRecall, Name: "local", Summary: "recalls 2 notes"}), lineage.Recalled, "memory recalls 2 notes"},
-		{"remembered", done(run.Done{Kind: run.StepRemember, Name: "local"}), lineage.Remembered, "memory remembers"},
-		{"compressed", done(run.Done{Kind: run.StepCompress, Name: "scribe", Summary: "compresses 9 chunks into one"}), lineage.Compressed, "scribe compresses 9 chunks into one"},
-		{"selected among", done(run.Done{
+		{"tool", done(run.StepCompleted{Kind: run.StepTool, Name: "edit_file", Summary: "edits slug.sh"}), lineage.Tool, "edit_file edits slug.sh"},
+		{"tool without summary", done(run.StepCompleted{Kind: run.StepTool, Name: "edit_file", HeadAfter: blob.Sum([]byte("y"))}), lineage.Tool, "edit_file changes files"},
+		{"tool error", done(run.StepCompleted{Kind: run.StepTool, Name: "grep", Code: "timeout", Error: "after 5 s"}), lineage.Tool, `grep fails: timeout "after 5 s"`},
+		{"model error", done(run.StepCompleted{Kind: run.StepModel, Name: "coder", Code: "rate_limit", Error: "429"}), lineage.Model, `coder fails: rate_limit "429"`},
+		{"do", done(run.StepCompleted{Kind: run.StepDo, Name: "deploy"}), lineage.Did, "workflow did deploy"},
+		{"branched", done(run.StepCompleted{Kind: run.StepFork, Links: []session.Link{link}, Source: "fix.go:41"}), lineage.Branched, "branches s2 (implicit, fix.go:41)"},
+		{"recalled", done(run.StepCompleted{Kind: run.StepRecall, Name: "local", Summary: "recalls 2 notes"}), lineage.Recalled, "memory recalls 2 notes"},
+		{"remembered", done(run.StepCompleted{Kind: run.StepRemember, Name: "local"}), lineage.Remembered, "memory remembers"},
+		{"compressed", done(run.StepCompleted{Kind: run.StepCompress, Name: "scribe", Summary: "compresses 9 chunks into one"}), lineage.Compressed, "scribe compresses 9 chunks into one"},
+		{"selected among", done(run.StepCompleted{
 			Kind: run.StepSelection, Name: "auto", Summary: "selects review", Value: `{"answer":"1, it has to be read","candidates":["write","review"],"choice":1}`,
 		}), lineage.Selected, "auto selects review"},
-		{"selected", done(run.Done{Kind: run.StepSelection, Name: "router", Summary: "selects review"}), lineage.Selected, "router selects review"},
-		{"fanned out", done(run.Done{Kind: run.StepFanOut, Links: []session.Link{link, link}}), lineage.FannedOut, "fans out into 2 branches: s2, s2"},
+		{"selected", done(run.StepCompleted{Kind: run.StepSelection, Name: "router", Summary: "selects review"}), lineage.Selected, "router selects review"},
+		{"fanned out", done(run.StepCompleted{Kind: run.StepFanOut, Links: []session.Link{link, link}}), lineage.FannedOut, "fans out into 2 branches: s2, s2"},
 		{"spread", runEvent(t, run.KindSpread, run.FanOut{Run: "r1", Path: "2", Warm: true, Branches: []run.FanOutBranch{
 			{Name: "a", Session: "s2"}, {Name: "b", Session: "s3"}, {Name: "c", Session: "s4"},
 		}}), lineage.Spread, "spreads to 2 more branches"},
@@ -150,13 +150,13 @@ func TestDeriveSummaries(t *testing.T) {
 			{Name: "a", Session: "s2"}, {Name: "b", Session: "s3"}, {Name: "c", Session: "s4"},
 		}}), lineage.FannedOut, "fans out into 3 branches: a, b, c"},
 		{
-			"gathered", done(run.Done{Kind: run.StepGather, Value: `[{"name":"a","state":"succeeded"},{"name":"b","state":"succeeded"},{"name":"c","state":"cancelled"}]`}),
+			"gathered", done(run.StepCompleted{Kind: run.StepGather, Value: `[{"name":"a","state":"succeeded"},{"name":"b","state":"succeeded"},{"name":"c","state":"cancelled"}]`}),
 			lineage.Gathered, "2 of 3 branches joined; c cancelled",
 		},
-		{"gathered without outcomes", done(run.Done{Kind: run.StepGather, Links: []session.Link{link}}), lineage.Gathered, "joins 1 branch"},
-		{"awaited", done(run.Done{Kind: run.StepAwait, Name: "approval"}), lineage.Awaited, "workflow waited for approval"},
-		{"intent", runEvent(t, run.KindIntent, run.Intent{Run: "r1", Path: "1", Name: "deploy"}), lineage.Intent, "deploy is about to start, once"},
-		{"late", runEvent(t, run.KindLate, run.Done{Run: "r1", Path: "1", Attempt: 2, Kind: run.StepTool, Name: "deploy"}), lineage.Late, "deploy answered attempt 2 too late: kept as evidence"},
+		{"gathered without outcomes", done(run.StepCompleted{Kind: run.StepGather, Links: []session.Link{link}}), lineage.Gathered, "joins 1 branch"},
+		{"awaited", done(run.StepCompleted{Kind: run.StepAwait, Name: "approval"}), lineage.Awaited, "workflow waited for approval"},
+		{"intent", runEvent(t, run.KindIntent, run.StepStarted{Run: "r1", Path: "1", Name: "deploy"}), lineage.Intent, "deploy is about to start, once"},
+		{"late", runEvent(t, run.KindLate, run.StepCompleted{Run: "r1", Path: "1", Attempt: 2, Kind: run.StepTool, Name: "deploy"}), lineage.Late, "deploy answered attempt 2 too late: kept as evidence"},
 
 		{
 			"waits for approval", suspended(run.Wait{Kind: run.WaitApproval, Path: "3", Title: "Publish?", Due: 1700604800000}), lineage.Waiting,
@@ -171,22 +171,22 @@ func TestDeriveSummaries(t *testing.T) {
 			"waits for two", suspended(run.Wait{Kind: run.WaitApproval, Path: "3.0", Title: "Deploy?"}, run.Wait{Kind: run.WaitApproval, Path: "3.1"}), lineage.Waiting,
 			"waits for approval: Deploy? and 1 more",
 		},
-		{"approved", received(run.Received{Kind: run.Approve, Path: "3", By: "ana", Reason: "looks good"}), lineage.Answered, "approved by ana: looks good"},
-		{"approved with an edit", received(run.Received{Kind: run.Approve, Path: "3", By: "ana", Value: `{"n":2}`}), lineage.Answered, "approved by ana, edited"},
-		{"approved with an edit and why", received(run.Received{Kind: run.Approve, Path: "3", By: "ana", Reason: "too many", Value: `{"n":2}`}), lineage.Answered, "approved by ana, edited: too many"},
-		{"rejected by", received(run.Received{Kind: run.Refuse, Path: "3", Reason: "too risky"}), lineage.Answered, "rejected by somebody: too risky"},
-		{"responded", received(run.Received{Kind: run.Respond, Path: "3", By: "ana", Value: `"eu-1"`}), lineage.Answered, `answered by ana: "eu-1"`},
-		{"message", received(run.Received{Kind: run.Message, By: "ana", Text: "use tabs"}), lineage.Message, `ana says "use tabs"`},
-		{"interrupt", received(run.Received{Kind: run.Message, Interrupt: true, Text: "stop"}), lineage.Message, `user interrupts: "stop"`},
-		{"due", received(run.Received{Kind: run.Timer, Path: "3"}), lineage.Due, "the time of step 3 has come"},
+		{"approved", received(run.SignalReceived{Kind: run.Approve, Path: "3", By: "ana", Reason: "looks good"}), lineage.Answered, "approved by ana: looks good"},
+		{"approved with an edit", received(run.SignalReceived{Kind: run.Approve, Path: "3", By: "ana", Value: `{"n":2}`}), lineage.Answered, "approved by ana, edited"},
+		{"approved with an edit and why", received(run.SignalReceived{Kind: run.Approve, Path: "3", By: "ana", Reason: "too many", Value: `{"n":2}`}), lineage.Answered, "approved by ana, edited: too many"},
+		{"rejected by", received(run.SignalReceived{Kind: run.Refuse, Path: "3", Reason: "too risky"}), lineage.Answered, "rejected by somebody: too risky"},
+		{"responded", received(run.SignalReceived{Kind: run.Respond, Path: "3", By: "ana", Value: `"eu-1"`}), lineage.Answered, `answered by ana: "eu-1"`},
+		{"message", received(run.SignalReceived{Kind: run.Message, By: "ana", Text: "use tabs"}), lineage.Message, `ana says "use tabs"`},
+		{"interrupt", received(run.SignalReceived{Kind: run.Message, Interrupt: true, Text: "stop"}), lineage.Message, `user interrupts: "stop"`},
+		{"due", received(run.SignalReceived{Kind: run.Timer, Path: "3"}), lineage.Due, "the time of step 3 has come"},
 		{
-			"reported", received(run.Received{Kind: run.Report, Path: "2.gather", Branch: &run.BranchEnd{Link: link, State: run.TimedOut, Error: "too slow"}}), lineage.Reported,
+			"reported", received(run.SignalReceived{Kind: run.Report, Path: "2.gather", Branch: &run.BranchEnd{Link: link, State: run.TimedOut, Error: "too slow"}}), lineage.Reported,
 			"branch s2 timed out: too slow",
 		},
-		{"disposed", runEvent(t, run.KindDisposed, run.Disposed{Run: "r1", Branches: []run.Disposal{
+		{"disposed", runEvent(t, run.KindDisposed, run.BranchOutcomes{Run: "r1", Branches: []run.BranchOutcome{
 			{Session: "s2", State: session.ClosedCancelled, Reason: "2 are enough"}, {Session: "s3", State: session.ClosedCancelled, Reason: "2 are enough"},
 		}}), lineage.Disposed, `CANCELLED s2, s3 "2 are enough"`},
-		{"disposed in two ways", runEvent(t, run.KindDisposed, run.Disposed{Run: "r1", Branches: []run.Disposal{
+		{"disposed in two ways", runEvent(t, run.KindDisposed, run.BranchOutcomes{Run: "r1", Branches: []run.BranchOutcome{
 			{Session: "s2", State: session.ClosedMerged}, {Session: "s3", State: session.ClosedFailed, Reason: "no luck"},
 		}}), lineage.Disposed, "MERGED s2; FAILED s3"},
 		{"branch", runEvent(t, run.KindSubmitted, branch), lineage.Submitted, "branch fast of run r1 submitted"},
@@ -213,7 +213,7 @@ func TestDeriveSummaries(t *testing.T) {
 		{"ended elsewhere", runEvent(t, run.KindEnded, run.Ended{Run: "r1", State: run.Cancelled}), lineage.Released, "run lets the session go: cancelled"},
 		{"failed", runEvent(t, run.KindEnded, run.Ended{Run: "r1", State: run.TimedOut, Workflow: "fix", Code: run.CodeDeadline, Error: "deadline exceeded"}), lineage.Ended, "run timed out: deadline exceeded"},
 	}
-	if rs, err := lineage.Derive(entry(t, 2, runEvent(t, run.KindReceived, run.Received{ID: "m1", Kind: run.Message}))); err != nil || len(rs) != 0 {
+	if rs, err := lineage.Derive(entry(t, 2, runEvent(t, run.KindReceived, run.SignalReceived{ID: "m1", Kind: run.Message}))); err != nil || len(rs) != 0 {
 		t.Errorf("a message that no run got has %d records besides that of its chunk, %v", len(rs), err)
 	}
 	seen := map[lineage.Kind]bool{lineage.Submitted: true} // in TestDeriveDemo
@@ -284,7 +284,7 @@ func TestSummariesAreOneShortLine(t *testing.T) {
 		for _, e := range []session.Event{
 			session.ChunkEvent(session.UserText(text)),
 			session.RejectedEvent(session.Rejection{Reason: text, State: "rejected", Branch: session.Link{Ref: session.Ref{Key: session.Key{ID: "s2"}}}}),
-			runEvent(t, run.KindDone, run.Done{Run: "r1", Path: "1", Kind: run.StepTool, Name: "t", Summary: strings.ToValidUTF8(text, "")}),
+			runEvent(t, run.KindDone, run.StepCompleted{Run: "r1", Path: "1", Kind: run.StepTool, Name: "t", Summary: strings.ToValidUTF8(text, "")}),
 			runEvent(t, run.KindWarning, run.Warning{Run: "r1", Text: text}),
 		} {
 			rs, err := lineage.Derive(entry(t, 2, e))
@@ -510,7 +510,7 @@ func TestSelectionIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	usage := session.Usage{Calls: 1, Input: 9, Output: 2}
-	rs, err := lineage.Derive(entry(t, 2, runEvent(t, run.KindDone, run.Done{
+	rs, err := lineage.Derive(entry(t, 2, runEvent(t, run.KindDone, run.StepCompleted{
 		Kind: run.StepSelection, Name: "auto", Path: "1", Run: "r1", Value: string(value), Usage: usage, Model: "m", Summary: "selects w7",
 	})))
 	if err != nil {

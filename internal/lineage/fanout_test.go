@@ -29,8 +29,8 @@ func (w *world) fanOut(s session.Session, path run.Path, need int, names ...stri
 		wait.Branches = append(wait.Branches, id)
 	}
 	s = w.commit(w.home, s, path,
-		w.done(run.Done{Path: path, Kind: run.StepFanOut, Summary: "opens branches"}), w.event(run.KindFanOut, f),
-		w.event(run.KindWaiting, run.Suspended{Attempt: w.attempt, For: []run.Wait{wait}, Run: w.run}))
+		w.done(run.StepCompleted{Path: path, Kind: run.StepFanOut, Summary: "opens branches"}), w.event(run.KindFanOut, f),
+		w.event(run.KindWaiting, run.RunWaiting{Attempt: w.attempt, For: []run.Wait{wait}, Run: w.run}))
 	return s, f.Tasks(w.home.Tenant)
 }
 
@@ -96,22 +96,22 @@ func playBranches(t testing.TB) *world {
 	w.deliver()
 	w.reclaim()
 	gathered := `[{"name":"terse","state":"succeeded"},{"name":"warm","state":"succeeded"},{"name":"formal","state":"cancelled"}]`
-	w.commit(w.home, session.Session{}, "1.gather", w.done(run.Done{Path: "1.gather", Kind: run.StepGather, Value: gathered}),
-		w.event(run.KindDisposed, run.Disposed{Run: w.run, Branches: []run.Disposal{
+	w.commit(w.home, session.Session{}, "1.gather", w.done(run.StepCompleted{Path: "1.gather", Kind: run.StepGather, Value: gathered}),
+		w.event(run.KindDisposed, run.BranchOutcomes{Run: w.run, Branches: []run.BranchOutcome{
 			{Session: tasks[2].Session.ID, State: session.ClosedCancelled, Reason: "2 of 3 were enough"},
 		}}))
 	j, err := session.JoinOf(s, session.JoinAdopt, "it is short", 0, w.claimed(tasks[0].Session))
 	w.must(err)
-	w.commit(w.home, s, "2", session.JoinedEvent(j), w.done(run.Done{Path: "2", Kind: run.StepJoin, Name: session.JoinAdopt, Links: []session.Link{w.link(w.claimed(tasks[0].Session))}}),
-		w.event(run.KindDisposed, run.Disposed{Run: w.run, Branches: []run.Disposal{
+	w.commit(w.home, s, "2", session.JoinedEvent(j), w.done(run.StepCompleted{Path: "2", Kind: run.StepJoin, Name: session.JoinAdopt, Links: []session.Link{w.link(w.claimed(tasks[0].Session))}}),
+		w.event(run.KindDisposed, run.BranchOutcomes{Run: w.run, Branches: []run.BranchOutcome{
 			{Session: tasks[0].Session.ID, State: session.ClosedAdopted, Reason: "it is short"},
 			{Session: tasks[1].Session.ID, State: session.ClosedRejected, Reason: "too warm"},
 		}}))
 	w.deliver()
-	w.commit(w.home, session.Session{}, "3", w.event(run.KindWaiting, run.Suspended{Attempt: w.attempt, Run: w.run, For: []run.Wait{
+	w.commit(w.home, session.Session{}, "3", w.event(run.KindWaiting, run.RunWaiting{Attempt: w.attempt, Run: w.run, For: []run.Wait{
 		{Kind: run.WaitApproval, Path: "3", Title: "Publish?", Due: w.now.Add(24 * time.Hour).UnixMilli()},
 	}}))
-	w.must(w.store.Apply(context.Background(), run.Signal{To: w.home, Run: w.run, Received: &run.Received{
+	w.must(w.store.Apply(context.Background(), run.Signal{To: w.home, Run: w.run, Received: &run.SignalReceived{
 		Kind: run.Message, By: "bob", Run: w.run, Text: "mind the date",
 	}}))
 	return w
@@ -120,12 +120,12 @@ func playBranches(t testing.TB) *world {
 // answer approves what playBranches asks, and ends the run.
 func (w *world) answer() {
 	w.t.Helper()
-	w.must(w.store.Apply(context.Background(), run.Signal{To: w.home, Run: w.run, Received: &run.Received{
+	w.must(w.store.Apply(context.Background(), run.Signal{To: w.home, Run: w.run, Received: &run.SignalReceived{
 		Kind: run.Approve, By: "ana", Path: "3", Reason: "looks good", Run: w.run,
 	}}))
 	w.reclaim()
 	s := w.claimed(w.home)
-	s = w.commit(w.home, s, "3", w.done(run.Done{Path: "3", Kind: run.StepAwait, Name: "approval", Summary: "approved by ana"}))
+	s = w.commit(w.home, s, "3", w.done(run.StepCompleted{Path: "3", Kind: run.StepAwait, Name: "approval", Summary: "approved by ana"}))
 	w.end(s, run.Succeeded, "")
 }
 
@@ -223,7 +223,7 @@ func TestManyBranches(t *testing.T) {
 		names = append(names, fmt.Sprintf("b%d", i))
 	}
 	_, tasks := w.fanOut(s, "0", 0, names...)
-	var ends []run.Disposal
+	var ends []run.BranchOutcome
 	for i, task := range tasks {
 		w.branch(task, func(s session.Session) {
 			w.end(w.model(s, task.Branch.Path.Child("0"), "a", "done"), run.Succeeded, "")
@@ -233,12 +233,12 @@ func TestManyBranches(t *testing.T) {
 			state = session.ClosedRejected
 		}
 		if i != 20 {
-			ends = append(ends, run.Disposal{Session: task.Session.ID, State: state})
+			ends = append(ends, run.BranchOutcome{Session: task.Session.ID, State: state})
 		}
 	}
 	w.deliver()
 	w.reclaim()
-	w.commit(w.home, session.Session{}, "1", w.event(run.KindDisposed, run.Disposed{Branches: ends, Run: w.run}))
+	w.commit(w.home, session.Session{}, "1", w.event(run.KindDisposed, run.BranchOutcomes{Branches: ends, Run: w.run}))
 	g := w.graph()
 	tree, err := g.Tree(w.home, nil)
 	w.must(err)

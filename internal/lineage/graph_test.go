@@ -207,7 +207,7 @@ func TestGraphAgreesWithTheLogs(t *testing.T) {
 		}
 		book, err := run.Load(context.Background(), &w.log, w.values, w.home, "reader")
 		w.must(err)
-		for _, rec := range book.Book().Runs() {
+		for _, rec := range book.RunState().Runs() {
 			got, err := g.Run("acme", rec.ID)
 			w.must(err)
 			if got.State != rec.State || got.Attempt != rec.Attempt || got.Home != rec.Home || !got.Started.Equal(rec.Started) ||
@@ -258,7 +258,7 @@ func TestRunStates(t *testing.T) {
 	if r := state(run.Running); r.Attempt != 2 {
 		t.Errorf("attempt %d, want 2", r.Attempt)
 	}
-	w.commit(s.Key(), session.Session{}, "3", w.event(run.KindIntent, run.Intent{Attempt: 2, Call: "r1/3", Name: "deploy", Path: "3", Run: "r1"}))
+	w.commit(s.Key(), session.Session{}, "3", w.event(run.KindIntent, run.StepStarted{Attempt: 2, Call: "r1/3", Name: "deploy", Path: "3", Run: "r1"}))
 	w.commit(w.home, session.Session{}, "", w.event(run.KindReview, run.Review{Attempt: 2, Code: run.CodeReview, Name: "deploy", Path: "3", Reason: "cut off", Run: "r1"}))
 	if r := state(run.NeedsReview); r.Reason != "cut off" || r.Code != run.CodeReview {
 		t.Errorf("review says %q %q", r.Code, r.Reason)
@@ -327,12 +327,12 @@ func TestToolRowOfALaterCommit(t *testing.T) {
 	w := newWorld(t)
 	s := w.start("s1", "r1", session.UserText("go"))
 	s = w.model(s, "0", "coder", "", call("a", "grep"), call("b", "cat"))
-	w.commit(s.Key(), s, "0.1", w.done(run.Done{Path: "0.1", Kind: run.StepTool, Name: "cat", Call: "r1/0.1", Value: `{}`, Summary: "reads b"}))
+	w.commit(s.Key(), s, "0.1", w.done(run.StepCompleted{Path: "0.1", Kind: run.StepTool, Name: "cat", Call: "r1/0.1", Value: `{}`, Summary: "reads b"}))
 	row := func(path run.Path, id, name string) session.Event {
 		return session.ChunkEvent(session.Result(id, name, `{}`, false).Of(session.Origin{Run: "r1", Step: string(path)}))
 	}
 	s = w.commit(s.Key(), s, "0.0", row("0.0", "a", "grep"), row("0.1", "b", "cat"),
-		w.done(run.Done{Path: "0.0", Kind: run.StepTool, Name: "grep", Call: "r1/0.0", Row: true, Summary: "greps a"}))
+		w.done(run.StepCompleted{Path: "0.0", Kind: run.StepTool, Name: "grep", Call: "r1/0.0", Row: true, Summary: "greps a"}))
 	g := w.graph()
 	for v, want := range map[session.Version]string{3: "grep r1/0.0", 4: "cat r1/0.1"} {
 		m, err := g.Why(s.Key(), v)

@@ -76,7 +76,7 @@ func (w *world) event(kind string, payload any) session.Event {
 	return e
 }
 
-func (w *world) done(d run.Done) session.Event {
+func (w *world) done(d run.StepCompleted) session.Event {
 	d.Run, d.Attempt, d.Revision = w.run, w.attempt, "r1"
 	d.Input = "00"
 	return w.event(run.KindDone, d)
@@ -92,13 +92,13 @@ func (w *world) model(s session.Session, path run.Path, agent, text string, call
 	o.Usage = session.Usage{Calls: 1, Input: 600, Output: 87, MicroUSD: 210}
 	return w.commit(s.Key(), s, path,
 		session.ChunkEvent(session.AssistantText(text, calls...).Of(o)),
-		w.done(run.Done{Path: path, Kind: run.StepModel, Name: agent, Row: true, Usage: o.Usage, Model: "scripted"}))
+		w.done(run.StepCompleted{Path: path, Kind: run.StepModel, Name: agent, Row: true, Usage: o.Usage, Model: "scripted"}))
 }
 
 func (w *world) tool(s session.Session, path run.Path, agent, name, call, summary string, after string) session.Session {
 	w.t.Helper()
 	o := w.origin(path, agent, s)
-	d := run.Done{Path: path, Kind: run.StepTool, Name: name, Call: call, Row: true, Effect: "sandboxed", Summary: summary, Elapsed: 12}
+	d := run.StepCompleted{Path: path, Kind: run.StepTool, Name: name, Call: call, Row: true, Effect: "sandboxed", Summary: summary, Elapsed: 12}
 	if after != "" {
 		d.HeadBefore, d.HeadAfter = s.Placement().Head, blob.Sum([]byte(after))
 		o.Placement.Backend, o.Placement.Head = "local", d.HeadAfter
@@ -110,10 +110,10 @@ func (w *world) tool(s session.Session, path run.Path, agent, name, call, summar
 func (w *world) open(s session.Session, path run.Path, head string) session.Session {
 	w.t.Helper()
 	p := session.Placement{Backend: "local", Epoch: 1, Head: blob.Sum([]byte(head)), Isolation: "landlock+seccomp", Spec: "https://user:hunter2@example.test/x"}
-	return w.commit(s.Key(), s, path, session.PlacedEvent(p), w.done(run.Done{Path: path, Kind: run.StepOpen, Name: "local", HeadAfter: p.Head}))
+	return w.commit(s.Key(), s, path, session.PlacedEvent(p), w.done(run.StepCompleted{Path: path, Kind: run.StepOpen, Name: "local", HeadAfter: p.Head}))
 }
 
-func (w *world) step(s session.Session, d run.Done) session.Session {
+func (w *world) step(s session.Session, d run.StepCompleted) session.Session {
 	w.t.Helper()
 	return w.commit(s.Key(), s, d.Path, w.done(d))
 }
@@ -125,7 +125,7 @@ func (w *world) fork(s session.Session, path run.Path, kind, name string) sessio
 	if kind == session.OpenDetach {
 		step = run.StepDetach
 	}
-	base := w.commit(s.Key(), s, path, w.done(run.Done{
+	base := w.commit(s.Key(), s, path, w.done(run.StepCompleted{
 		Path: path, Kind: step, Name: name, Links: []session.Link{{Ref: session.Ref{Key: child, Version: s.Ref().Version}}},
 	}))
 	return w.claim(child, base.Root(), session.Opening{Kind: kind, Name: name, Parents: []session.Link{w.link(base)}, Run: string(w.run), Step: string(path)})
@@ -157,7 +157,7 @@ func (w *world) reject(parent, branch session.Session, path run.Path, reason str
 	l := w.link(branch)
 	w.commit(parent.Key(), session.Session{}, path,
 		session.RejectedEvent(session.Rejection{Branch: l, Reason: reason, State: session.ClosedRejected}),
-		w.done(run.Done{Path: path, Kind: run.StepReject, Name: session.ClosedRejected, Links: []session.Link{l}, Summary: reason}))
+		w.done(run.StepCompleted{Path: path, Kind: run.StepReject, Name: session.ClosedRejected, Links: []session.Link{l}, Summary: reason}))
 	w.commit(branch.Key(), session.Session{}, "", session.ClosedEvent(session.Closing{By: parent.Key(), Reason: reason, State: session.ClosedRejected}))
 }
 
@@ -169,7 +169,7 @@ func (w *world) join(trunk session.Session, policy string, path run.Path, reason
 	for _, b := range branches {
 		links = append(links, w.link(b))
 	}
-	s := w.commit(trunk.Key(), trunk, path, session.JoinedEvent(j), w.done(run.Done{Path: path, Kind: run.StepJoin, Name: policy, Links: links, Summary: reason}))
+	s := w.commit(trunk.Key(), trunk, path, session.JoinedEvent(j), w.done(run.StepCompleted{Path: path, Kind: run.StepJoin, Name: policy, Links: links, Summary: reason}))
 	state := session.ClosedMerged
 	if policy == session.JoinAdopt {
 		state = session.ClosedAdopted
@@ -236,7 +236,7 @@ func playDemo(t testing.TB) *world {
 	home := w.mint.Mint("0c77e1d2a94b55e0f3a1")
 	s := w.start(home, "run-7f3a", session.UserText("slug drops the last word"))
 	s = w.open(s, "0", "before")
-	s = w.step(s, run.Done{Path: "1", Kind: run.StepRecall, Name: "local", Summary: "reads issue.md, recalls 0 notes"})
+	s = w.step(s, run.StepCompleted{Path: "1", Kind: run.StepRecall, Name: "local", Summary: "reads issue.md, recalls 0 notes"})
 	s = w.model(s, "2", "planner", "2 steps")
 	b := w.fork(s, "3", session.OpenFork, "")
 	b = w.model(b, "4", "coder", "", call("c1", "edit_file"))
@@ -245,7 +245,7 @@ func playDemo(t testing.TB) *world {
 	b = w.model(b, "6", "verifier", "reject: breaks empty input")
 	w.reject(s, b, "7", "breaks empty input")
 	c := w.fork(s, "8", session.OpenFork, "second try")
-	c = w.step(c, run.Done{Path: "9", Kind: run.StepRemember, Name: "", Summary: `remembers "check empty input before trimming"`})
+	c = w.step(c, run.StepCompleted{Path: "9", Kind: run.StepRemember, Name: "", Summary: `remembers "check empty input before trimming"`})
 	c = w.model(c, "10", "coder", "", call("c3", "edit_file"))
 	c = w.tool(c, "10.0", "coder", "edit_file", "c3", "edits slug.sh  +3 -1", "second")
 	c = w.tool(c, "11", "sandbox", "run_shell", "c4", "sh test.sh: 3 of 3 green, exit 0", "")

@@ -171,7 +171,7 @@ func task() *run.Task { return &run.Task{ID: "r1", Workflow: "w", Session: home}
 // done is a step's record as a batch of an attempt.
 func done(t *testing.T, attempt uint64, path run.Path) run.Batch {
 	t.Helper()
-	e, err := run.NewEvent(run.KindDone, run.Done{Attempt: attempt, Input: "i", Kind: run.StepDo, Name: "n", Path: path, Run: "r1", Effect: "read_only"})
+	e, err := run.NewEvent(run.KindDone, run.StepCompleted{Attempt: attempt, Input: "i", Kind: run.StepDo, Name: "n", Path: path, Run: "r1", Effect: "read_only"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +266,7 @@ type claiming struct {
 	before func()
 }
 
-func (s *claiming) Claim(ctx context.Context, c run.Claim) (*run.Granted, error) {
+func (s *claiming) Claim(ctx context.Context, c run.Claim) (*run.ClaimResult, error) {
 	s.before()
 	return s.Store.Claim(ctx, c)
 }
@@ -493,7 +493,7 @@ func staleResume(t *testing.T) *evidence {
 			t.Errorf("state %s", state)
 		}
 	}
-	yes := run.Signal{To: home, Run: "r1", Received: &run.Received{Kind: run.Approve, By: "ann", Path: "0"}}
+	yes := run.Signal{To: home, Run: "r1", Received: &run.SignalReceived{Kind: run.Approve, By: "ann", Path: "0"}}
 	if err := rt.Store.Apply(t.Context(), yes); err != nil {
 		t.Error(err)
 	}

@@ -187,7 +187,7 @@ func TestRaces(t *testing.T) {
 			w.started("late", other)
 		}, "run: late is running in session"},
 		{"a message before the fence", "fence 0", func(w *world, _, other session.ID) {
-			err := w.sys.Signal(w.t.Context(), run.Signal{To: key(other), Received: &run.Received{Kind: run.Message, Text: "wait"}})
+			err := w.sys.Signal(w.t.Context(), run.Signal{To: key(other), Received: &run.SignalReceived{Kind: run.Message, Text: "wait"}})
 			if err != nil {
 				w.t.Fatal(err)
 			}
@@ -278,7 +278,7 @@ func TestRestoreElsewhere(t *testing.T) {
 		if now, err := other.texts(root); err != nil || now != before {
 			t.Errorf("%q, want %q: %v", now, before, err)
 		}
-		if err := other.conn.Relayed(t.Context()); err != nil {
+		if err := other.conn.WaitCaughtUp(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		r, err := other.client.Run(t.Context(), "r1")

@@ -299,7 +299,7 @@ func (w *world) result(id run.ID) messages.Result {
 	if err != nil {
 		w.t.Fatalf("run %s: %v", id, err)
 	}
-	if err := w.conn.Relayed(ctx); err != nil {
+	if err := w.conn.WaitCaughtUp(ctx); err != nil {
 		w.t.Fatal(err)
 	}
 	return r
@@ -346,7 +346,7 @@ func (w *world) texts(id session.ID) (string, error) {
 // audited demands that the stored bytes keep every promise.
 func (w *world) audited() {
 	w.t.Helper()
-	if err := w.conn.Relayed(w.t.Context()); err != nil {
+	if err := w.conn.WaitCaughtUp(w.t.Context()); err != nil {
 		w.t.Fatal(err)
 	}
 	time.Sleep(time.Second) // results are stored beside

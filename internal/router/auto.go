@@ -181,7 +181,7 @@ func (a *auto) try(ctx context.Context, s session.Session, chosen flow.Remote) (
 		return s, nil, err
 	}
 	if o := j.Outcomes[0]; o.Err != nil {
-		if run.Control(o.Err) || errors.Is(o.Err, run.ErrDeadline) { // the branch's, not this run's
+		if run.IsControl(o.Err) || errors.Is(o.Err, run.ErrDeadline) { // the branch's, not this run's
 			return j.Base, fmt.Errorf("it %s: %s", o.State.Past(), o.Err.Error()), nil
 		}
 		return j.Base, o.Err, nil

@@ -75,7 +75,7 @@ func notOffered(workflow string, names []string) error {
 // failed names the workflow that an error comes from, and leaves errors alone
 // that stop the execution.
 func failed(workflow, name string, err error) error {
-	if err == nil || run.Control(err) || errors.Is(err, run.ErrDeadline) {
+	if err == nil || run.IsControl(err) || errors.Is(err, run.ErrDeadline) {
 		return err
 	}
 	return fmt.Errorf("%s: workflow %s: %w", workflow, name, err)

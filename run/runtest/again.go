@@ -31,7 +31,7 @@ func (s *suite) sent(what string, sig run.Signal) {
 }
 
 func (s *suite) says(to run.ID, id, text string) run.Signal {
-	return run.Signal{To: s.home, Run: to, Received: &run.Received{By: "ann", ID: id, Kind: run.Message, Run: to, Text: text}}
+	return run.Signal{To: s.home, Run: to, Received: &run.SignalReceived{By: "ann", ID: id, Kind: run.Message, Run: to, Text: text}}
 }
 
 // testAgain: a signal with an id may be sent again, also when the run that it
@@ -68,7 +68,7 @@ func testAgain(s *suite) {
 	if err := s.store.Apply(s.Context(), s.says("r2", "m2", "two again")); err != nil {
 		s.Errorf("a message to another run, with an id of the first: %v", err)
 	}
-	if got := last[run.Received](s, s.home, run.KindReceived); got.Text != "two again" {
+	if got := last[run.SignalReceived](s, s.home, run.KindReceived); got.Text != "two again" {
 		s.Errorf("the last message says %q", got.Text)
 	}
 	set := run.Signal{To: s.home, Run: "r2", Quarantine: &run.Quarantined{ID: "q1", Reason: "odd"}}

@@ -19,7 +19,7 @@ func testSecondAttempt(s *suite) {
 	if g2.Attempt != 2 || g2.Epoch <= g.Epoch {
 		s.Errorf("attempt %d, epoch %d after attempt 1, epoch %d", g2.Attempt, g2.Epoch, g.Epoch)
 	}
-	d, step, err := g2.Journal.Next(run.Asked{Path: "0", Kind: run.StepModel, Name: "writer", Input: "in"})
+	d, step, err := g2.Journal.Next(run.StepRequest{Path: "0", Kind: run.StepModel, Name: "writer", Input: "in"})
 	if d != run.Replay || err != nil || step.Session.Ref() != v.Ref() {
 		s.Fatalf("the recorded step is decided as %d, %v, %v", d, step, err)
 	}
@@ -32,7 +32,7 @@ func testSecondAttempt(s *suite) {
 	if !g2.Started.Equal(g.Started) {
 		s.Errorf("attempt 2 says the run started at %v, attempt 1 at %v", g2.Started, g.Started)
 	}
-	d, _, err = g2.Journal.Next(run.Asked{Path: "0", Kind: run.StepModel, Name: "writer", Input: "another"})
+	d, _, err = g2.Journal.Next(run.StepRequest{Path: "0", Kind: run.StepModel, Name: "writer", Input: "another"})
 	s.wantErr("another question", err, run.ErrMismatch)
 	if d != run.Mismatch {
 		s.Errorf("another question is decided as %d", d)
@@ -54,7 +54,7 @@ func testSuperseded(s *suite) {
 	v := after.step(g2, g2.Session, "0", "one")
 	_, err = s.commit(g.Session, "r1", 1, "0", s.row("r1", 1, "0", "zombie")...)
 	s.wantErr("the zombie's next step", err, run.ErrSuperseded)
-	d := last[run.Done](s, s.home, run.KindLate)
+	d := last[run.StepCompleted](s, s.home, run.KindLate)
 	if d.Attempt != 1 || d.Path != "0" || d.Row {
 		s.Errorf("the late outcome is kept as %+v", d)
 	}
@@ -133,7 +133,7 @@ func testFollow(s *suite) {
 func testConcurrency(s *suite) {
 	const n = 8
 	var wg sync.WaitGroup
-	granted := make([]*run.Granted, n)
+	granted := make([]*run.ClaimResult, n)
 	for i := range n {
 		wg.Go(func() {
 			g, err := s.submit("r1")
@@ -146,7 +146,7 @@ func testConcurrency(s *suite) {
 		})
 	}
 	wg.Wait()
-	var g *run.Granted
+	var g *run.ClaimResult
 	for _, one := range granted {
 		if one != nil && g != nil {
 			s.Fatal("two claims of one run were granted")

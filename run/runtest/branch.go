@@ -9,10 +9,10 @@ import (
 
 // fork makes a branch as a workflow's fork does: the parent's step first, then
 // the branch's first commit.
-func (s *suite) fork(g *run.Granted, parent session.Session, path run.Path, id session.ID) (session.Session, *run.Granted) {
+func (s *suite) fork(g *run.ClaimResult, parent session.Session, path run.Path, id session.ID) (session.Session, *run.ClaimResult) {
 	s.Helper()
 	k := session.Key{Tenant: s.home.Tenant, ID: id}
-	done := run.Done{
+	done := run.StepCompleted{
 		Attempt: g.Attempt, Input: "in", Kind: run.StepFork, Path: path, Run: g.Record.ID,
 		Links: []session.Link{{Ref: session.Ref{Key: k, Version: parent.Ref().Version}}},
 	}
@@ -27,7 +27,7 @@ func (s *suite) fork(g *run.Granted, parent session.Session, path run.Path, id s
 	return from, s.running(s.branch(g, from, path, id))
 }
 
-func (s *suite) branch(g *run.Granted, from session.Session, path run.Path, id session.ID) (*run.Granted, error) {
+func (s *suite) branch(g *run.ClaimResult, from session.Session, path run.Path, id session.ID) (*run.ClaimResult, error) {
 	return s.store.Claim(s.Context(), run.Claim{
 		Session: session.Key{Tenant: s.home.Tenant, ID: id}, Home: s.home, Run: g.Record.ID, Attempt: g.Attempt, Root: from.Root(),
 		Open: session.Opening{Kind: session.OpenFork, Parents: []session.Link{must(from.Link())}, Run: string(g.Record.ID), Step: string(path)},
@@ -47,7 +47,7 @@ func testBranch(s *suite) {
 			s.Errorf("claimed again as %s", again.Session.Ref())
 		}
 	})
-	left := s.step(&run.Granted{Record: b.Record, Attempt: 1}, b.Session, "2", "on the left")
+	left := s.step(&run.ClaimResult{Record: b.Record, Attempt: 1}, b.Session, "2", "on the left")
 	v = s.step(g, v, "3", "on the trunk")
 	s.wantTexts("the trunk", v, "hello", "one", "on the trunk")
 	s.wantTexts("the branch", left, "hello", "one", "on the left")
@@ -56,7 +56,7 @@ func testBranch(s *suite) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	done := run.Done{Attempt: 1, Input: "in", Kind: run.StepJoin, Name: session.JoinSinceAncestor, Path: "4", Run: "r1", Links: []session.Link{must(left.Link())}}
+	done := run.StepCompleted{Attempt: 1, Input: "in", Kind: run.StepJoin, Name: session.JoinSinceAncestor, Path: "4", Run: "r1", Links: []session.Link{must(left.Link())}}
 	a, err := s.commit(v, "r1", 1, "4", session.JoinedEvent(join), s.event(run.KindDone, done))
 	if err != nil {
 		s.Fatal(err)
@@ -71,7 +71,7 @@ func testBranch(s *suite) {
 	}
 	b2 := after.running(after.branch(g2, v, "1", "left"))
 	g2.Journal.Merge(b2.Journal)
-	if d, st, err := g2.Journal.Next(run.Asked{Path: "2", Kind: run.StepModel, Name: "writer", Input: "in"}); d != run.Replay || err != nil {
+	if d, st, err := g2.Journal.Next(run.StepRequest{Path: "2", Kind: run.StepModel, Name: "writer", Input: "in"}); d != run.Replay || err != nil {
 		s.Errorf("the branch's step is decided as %d, %v", d, err)
 	} else {
 		s.wantTexts("its value", st.Session, "hello", "one", "on the left")
@@ -103,7 +103,7 @@ func testBranchBusy(s *suite) {
 func testClosed(s *suite) {
 	g := s.running(s.submit("r1"))
 	v, b := s.fork(g, g.Session, "0", "left")
-	left := s.step(&run.Granted{Record: b.Record, Attempt: 1}, b.Session, "1", "on the left")
+	left := s.step(&run.ClaimResult{Record: b.Record, Attempt: 1}, b.Session, "1", "on the left")
 	closing := session.ClosedEvent(session.Closing{By: s.home, Reason: "no", State: session.ClosedRejected})
 	a, err := s.commit(left, "r1", 1, "", closing)
 	if err != nil || a.Session.Closing().State != session.ClosedRejected {
@@ -135,7 +135,7 @@ func testOrphans(s *suite) {
 	v, left := s.fork(g, g.Session, "0", "left")
 	v, right := s.fork(g, v, "1", "right")
 	link := must(right.Session.Link())
-	reject := run.Done{Attempt: 1, Input: "in", Kind: run.StepReject, Name: session.ClosedRejected, Path: "2", Run: "r1", Links: []session.Link{link}}
+	reject := run.StepCompleted{Attempt: 1, Input: "in", Kind: run.StepReject, Name: session.ClosedRejected, Path: "2", Run: "r1", Links: []session.Link{link}}
 	if _, err := s.commit(v, "r1", 1, "2", session.RejectedEvent(session.Rejection{Branch: link, Reason: "no", State: session.ClosedRejected}), s.event(run.KindDone, reject)); err != nil {
 		s.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func testOrphans(s *suite) {
 		s.Fatalf("the end of the run ends %v, want the branches left, which is open, and right, which nobody closed", open)
 	}
 	_, err := s.commit(left.Session, "r1", 1, "3", s.row("r1", 1, "3", "x")...)
-	if !run.Control(err) {
+	if !run.IsControl(err) {
 		s.Errorf("a step of the branch: %v, want a control error", err)
 	}
 	all := s.entries(left.Session.Key())
@@ -176,7 +176,7 @@ func testOrphans(s *suite) {
 		s.Errorf("the branch was closed as %+v", closing)
 	}
 	_, err = s.branch(g, v, "0", "left")
-	if !run.Control(err) {
+	if !run.IsControl(err) {
 		s.Errorf("a claim of the branch: %v, want a control error", err)
 	}
 }

@@ -128,7 +128,7 @@ func testCancelRunning(s *suite) {
 		}
 		_, err := s.commit(v, "r1", 1, "1", s.row("r1", 1, "1", "two")...)
 		s.wantErr("a step", err, run.ErrCancelled)
-		intent := s.event(run.KindIntent, run.Intent{Attempt: 1, Call: "c", Input: "in", Name: "n", Path: "1", Run: "r1"})
+		intent := s.event(run.KindIntent, run.StepStarted{Attempt: 1, Call: "c", Input: "in", Name: "n", Path: "1", Run: "r1"})
 		_, err = s.commit(v, "r1", 1, "1", intent)
 		s.wantErr("an intent", err, run.ErrCancelled)
 	})
@@ -149,7 +149,7 @@ func testCancelRunning(s *suite) {
 // text and not as a chunk.
 func testCancelCall(s *suite) {
 	g := s.running(s.submit("r1"))
-	intent := s.event(run.KindIntent, run.Intent{Attempt: 1, Call: "c", Input: "in", Name: "send", Path: "0", Run: "r1"})
+	intent := s.event(run.KindIntent, run.StepStarted{Attempt: 1, Call: "c", Input: "in", Name: "send", Path: "0", Run: "r1"})
 	if _, err := s.commit(g.Session, "r1", 1, "0", intent); err != nil {
 		s.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func testCancelCall(s *suite) {
 	}
 	_, err := s.commit(g.Session, "r1", 1, "0", s.row("r1", 1, "0", "sent")...)
 	s.wantErr("the outcome", err, run.ErrCancelled)
-	d := last[run.Done](s, s.home, run.KindDone)
+	d := last[run.StepCompleted](s, s.home, run.KindDone)
 	if d.Path != "0" || d.Row || d.Value == "" {
 		s.Errorf("the outcome is recorded as %+v", d)
 	}
@@ -181,7 +181,7 @@ func testCancelIdle(s *suite) {
 		s.Errorf("cancel of a run that nobody executes here: %+v", e)
 	}
 	_, err := before.commit(v, "r1", 1, "1", s.row("r1", 1, "1", "two")...)
-	if !run.Control(err) {
+	if !run.IsControl(err) {
 		s.Errorf("the zombie's step: %v, want a control error", err)
 	}
 }
@@ -189,7 +189,7 @@ func testCancelIdle(s *suite) {
 // testDeadline: a run ends at its deadline, whoever asks, if the one who held it
 // holds it no more; who holds it ends it himself.
 func testDeadline(s *suite) {
-	late := func(o *suite, k session.Key, id run.ID) *run.Granted {
+	late := func(o *suite, k session.Key, id run.ID) *run.ClaimResult {
 		t := s.task(id)
 		t.Session, t.Deadline = k, time.UnixMilli(1_000_000_000_000)
 		return o.running(o.store.Claim(s.Context(), run.Claim{Session: k, Home: k, Run: id, Task: t, Open: session.Opening{Kind: session.OpenLeaf}}))
@@ -205,7 +205,7 @@ func testDeadline(s *suite) {
 	before := s.other("before")
 	g = late(before, s.home, "r1")
 	v := before.step(g, g.Session, "0", "one")
-	intent := s.event(run.KindIntent, run.Intent{Attempt: 1, Call: "c", Input: "in", Name: "send", Path: "1", Run: "r1"})
+	intent := s.event(run.KindIntent, run.StepStarted{Attempt: 1, Call: "c", Input: "in", Name: "send", Path: "1", Run: "r1"})
 	if _, err := before.commit(v, "r1", 1, "1", intent); err != nil {
 		s.Fatal(err)
 	}
@@ -223,13 +223,13 @@ func testDeadline(s *suite) {
 		}
 	}
 	_, err := before.commit(v, "r1", 1, "2", s.row("r1", 1, "2", "two")...)
-	if !run.Control(err) {
+	if !run.IsControl(err) {
 		s.Errorf("the zombie's step: %v, want a control error", err)
 	}
 	s.wantErr("another look", s.store.Apply(s.Context(), tick), run.ErrState)
 }
 
-func (s *suite) review(g *run.Granted, path run.Path) {
+func (s *suite) review(g *run.ClaimResult, path run.Path) {
 	s.Helper()
 	v := s.event(run.KindReview, run.Review{Attempt: g.Attempt, Code: run.CodeReview, Path: path, Reason: "who knows", Run: g.Record.ID})
 	a, err := s.commit(g.Session, g.Record.ID, g.Attempt, "", v)
@@ -241,7 +241,7 @@ func (s *suite) review(g *run.Granted, path run.Path) {
 func testReview(s *suite) {
 	g := s.running(s.submit("r1"))
 	s.wantErr("resolve of a run that executes", s.resolve("r1", run.Again), run.ErrState)
-	intent := s.event(run.KindIntent, run.Intent{Attempt: 1, Call: "c", Input: "in", Name: "send", Path: "0", Run: "r1"})
+	intent := s.event(run.KindIntent, run.StepStarted{Attempt: 1, Call: "c", Input: "in", Name: "send", Path: "0", Run: "r1"})
 	if _, err := s.commit(g.Session, "r1", 1, "0", intent); err != nil {
 		s.Fatal(err)
 	}
@@ -264,7 +264,7 @@ func testReview(s *suite) {
 		s.Errorf("a resolved run asks for %+v", w)
 	}
 	g = s.running(s.resume("r1"))
-	if d, _, _ := g.Journal.Next(run.Asked{Path: "0", Kind: run.StepTool, Name: "send", Input: "in"}); d != run.Ambiguous {
+	if d, _, _ := g.Journal.Next(run.StepRequest{Path: "0", Kind: run.StepTool, Name: "send", Input: "in"}); d != run.Ambiguous {
 		s.Errorf("the resolved call is decided as %d", d)
 	}
 	if v, ok := g.Journal.Resolution("0"); !ok || v.Decision != run.Happened || v.Value != `"v"` || v.By != "someone" {
@@ -291,10 +291,10 @@ func testReview(s *suite) {
 // testResolveOnce: «run it again» holds for the call that was looked at. When
 // that one is cut off too, nobody has decided about it.
 func testResolveOnce(s *suite) {
-	asked := run.Asked{Path: "0", Kind: run.StepTool, Name: "send", Input: "in"}
+	asked := run.StepRequest{Path: "0", Kind: run.StepTool, Name: "send", Input: "in"}
 	g := s.running(s.submit("r1"))
 	for attempt := uint64(1); attempt <= 3; attempt++ {
-		intent := s.event(run.KindIntent, run.Intent{Attempt: attempt, Call: "c", Input: "in", Name: "send", Path: "0", Run: "r1"})
+		intent := s.event(run.KindIntent, run.StepStarted{Attempt: attempt, Call: "c", Input: "in", Name: "send", Path: "0", Run: "r1"})
 		if _, err := s.commit(g.Session, "r1", g.Attempt, "0", intent); err != nil {
 			s.Fatal(err)
 		}

@@ -90,7 +90,7 @@ func (s *suite) task(id run.ID) *run.Task {
 	}
 }
 
-func (s *suite) submit(id run.ID) (*run.Granted, error) {
+func (s *suite) submit(id run.ID) (*run.ClaimResult, error) {
 	return s.store.Claim(s.Context(), run.Claim{
 		Session: s.home, Home: s.home, Run: id, Task: s.task(id), Revision: "r7",
 		Open:   session.Opening{Kind: session.OpenLeaf},
@@ -98,11 +98,11 @@ func (s *suite) submit(id run.ID) (*run.Granted, error) {
 	})
 }
 
-func (s *suite) resume(id run.ID) (*run.Granted, error) {
+func (s *suite) resume(id run.ID) (*run.ClaimResult, error) {
 	return s.store.Claim(s.Context(), run.Claim{Session: s.home, Home: s.home, Run: id, Revision: "r7"})
 }
 
-func (s *suite) must(g *run.Granted, err error) *run.Granted {
+func (s *suite) must(g *run.ClaimResult, err error) *run.ClaimResult {
 	s.Helper()
 	if err != nil {
 		s.Fatalf("Claim: %v", err)
@@ -111,7 +111,7 @@ func (s *suite) must(g *run.Granted, err error) *run.Granted {
 }
 
 // running claims and demands that the run may execute.
-func (s *suite) running(g *run.Granted, err error) *run.Granted {
+func (s *suite) running(g *run.ClaimResult, err error) *run.ClaimResult {
 	s.Helper()
 	s.must(g, err)
 	if g.State != run.Running {
@@ -123,7 +123,7 @@ func (s *suite) running(g *run.Granted, err error) *run.Granted {
 // row is a model step that says text.
 func (s *suite) row(id run.ID, attempt uint64, path run.Path, text string) []session.Event {
 	s.Helper()
-	done := run.Done{Attempt: attempt, Input: "in", Kind: run.StepModel, Name: "writer", Path: path, Row: true, Run: id}
+	done := run.StepCompleted{Attempt: attempt, Input: "in", Kind: run.StepModel, Name: "writer", Path: path, Row: true, Run: id}
 	return []session.Event{session.ChunkEvent(session.AssistantText(text)), s.event(run.KindDone, done)}
 }
 
@@ -143,7 +143,7 @@ func (s *suite) commit(at session.Session, id run.ID, attempt uint64, path run.P
 }
 
 // step commits a model step and returns the session after it.
-func (s *suite) step(g *run.Granted, at session.Session, path run.Path, text string) session.Session {
+func (s *suite) step(g *run.ClaimResult, at session.Session, path run.Path, text string) session.Session {
 	s.Helper()
 	a, err := s.commit(at, g.Record.ID, g.Attempt, path, s.row(g.Record.ID, g.Attempt, path, text)...)
 	if err != nil {
@@ -155,7 +155,7 @@ func (s *suite) step(g *run.Granted, at session.Session, path run.Path, text str
 	return a.Session
 }
 
-func (s *suite) end(g *run.Granted, at session.Session, state run.State, events ...session.Event) (run.Ack, error) {
+func (s *suite) end(g *run.ClaimResult, at session.Session, state run.State, events ...session.Event) (run.Ack, error) {
 	s.Helper()
 	e := run.Ended{Attempt: g.Attempt, Run: g.Record.ID, State: state, Workflow: "work"}
 	if l, ok := at.Link(); ok && state == run.Succeeded {
@@ -354,7 +354,7 @@ func testStale(s *suite) {
 		s.wantErr("a step on an older version", err, session.ErrStale)
 	})
 	// What adds nothing to the session does not mind its version.
-	note := s.event(run.KindDone, run.Done{Attempt: 1, Input: "in", Kind: run.StepDo, Name: "n", Path: "1", Run: "r1", Value: "1"})
+	note := s.event(run.KindDone, run.StepCompleted{Attempt: 1, Input: "in", Kind: run.StepDo, Name: "n", Path: "1", Run: "r1", Value: "1"})
 	if _, err := s.commit(g.Session, "r1", 1, "1", note); err != nil {
 		s.Errorf("a step without content on an older version: %v", err)
 	}
@@ -367,7 +367,7 @@ func testWhole(s *suite) {
 		"an unknown event":    {Kind: "run.unheard_of", Schema: 1, Data: `{}`},
 		"a broken event":      {Kind: run.KindDone, Schema: 1, Data: `[]`},
 		"a later schema":      {Kind: run.KindDone, Schema: 99, Data: `{}`},
-		"a writer's event":    s.event(run.KindWriter, run.WriterOpened{Epoch: 77}),
+		"a writer's event":    s.event(run.KindWriter, run.StateMachineOpened{Epoch: 77}),
 		"a second opening":    session.OpenedEvent(session.Opening{Kind: session.OpenLeaf}),
 		"an unresolved join":  session.JoinedEvent(session.Join{Policy: session.JoinAdopt, Parents: []session.Part{{Link: session.Link{Ref: session.Ref{Key: s.home}, Seq: 999}, To: 1}}}),
 		"another run's ended": s.event(run.KindEnded, run.Ended{Attempt: 1, Run: "r2", State: run.Succeeded}),

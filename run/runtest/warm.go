@@ -9,7 +9,7 @@ import (
 
 // warmFirst opens a fan-out of three branches of which only the first begins,
 // and waits for need of them.
-func (s *suite) warmFirst(g *run.Granted, need int) run.FanOut {
+func (s *suite) warmFirst(g *run.ClaimResult, need int) run.FanOut {
 	s.Helper()
 	id := g.Record.ID
 	f := run.FanOut{
@@ -21,8 +21,8 @@ func (s *suite) warmFirst(g *run.Granted, need int) run.FanOut {
 		w.Branches = append(w.Branches, session.ID("fan-"+name))
 	}
 	_, err := s.commit(g.Session, id, g.Attempt, f.Path, s.event(run.KindFanOut, f),
-		s.event(run.KindDone, run.Done{Attempt: g.Attempt, Input: "in", Kind: run.StepFanOut, Path: f.Path, Run: id}),
-		s.event(run.KindWaiting, run.Suspended{Attempt: g.Attempt, For: []run.Wait{w}, Run: id}))
+		s.event(run.KindDone, run.StepCompleted{Attempt: g.Attempt, Input: "in", Kind: run.StepFanOut, Path: f.Path, Run: id}),
+		s.event(run.KindWaiting, run.RunWaiting{Attempt: g.Attempt, For: []run.Wait{w}, Run: id}))
 	if err != nil {
 		s.Fatalf("Commit of the fan-out: %v", err)
 	}
@@ -54,7 +54,7 @@ func (s *suite) wantBegun(when string, f run.FanOut, want ...string) {
 }
 
 // first begins the first branch.
-func (s *suite) first(f run.FanOut) *run.Granted {
+func (s *suite) first(f run.FanOut) *run.ClaimResult {
 	s.Helper()
 	t := f.Tasks(s.home.Tenant)[0]
 	return s.running(s.store.Claim(s.Context(), run.Claim{
@@ -64,7 +64,7 @@ func (s *suite) first(f run.FanOut) *run.Granted {
 }
 
 // warmed commits the branch's first answer and returns what it tells.
-func (s *suite) warmed(b *run.Granted) run.Signal {
+func (s *suite) warmed(b *run.ClaimResult) run.Signal {
 	s.Helper()
 	id := b.Record.ID
 	told := s.event(run.KindWarmed, run.Warmed{Parent: *b.Task.Branch.Parent(), Run: id})
@@ -75,7 +75,7 @@ func (s *suite) warmed(b *run.Granted) run.Signal {
 }
 
 // over ends the branch and returns its report.
-func (s *suite) over(b *run.Granted, state run.State) run.Signal {
+func (s *suite) over(b *run.ClaimResult, state run.State) run.Signal {
 	s.Helper()
 	e := run.Ended{Attempt: b.Attempt, Run: b.Record.ID, State: state, Workflow: "work"}
 	if _, err := s.commit(b.Session, b.Record.ID, b.Attempt, "end", s.event(run.KindEnded, e)); err != nil {
@@ -119,12 +119,12 @@ func testWarmFirst(s *suite) {
 	for _, v := range s.entries(s.home) {
 		for _, ev := range v.Commit.Events {
 			if ev.Kind == run.KindReceived {
-				t, err := run.Read[run.Received](ev)
+				t, err := run.Read[run.SignalReceived](ev)
 				s.Errorf("the inbox holds %+v (%v)", t, err)
 			}
 		}
 	}
-	report := s.over(&run.Granted{Record: b.Record, Attempt: 1, Session: b.Session}, run.Failed)
+	report := s.over(&run.ClaimResult{Record: b.Record, Attempt: 1, Session: b.Session}, run.Failed)
 	after.apply("the report", report)
 	s.wantBegun("after the report", f, "a", "b", "c")
 	s.unchanged("both again", s.home, func() {
@@ -140,8 +140,8 @@ func testWarmWaits(s *suite) {
 	b := s.first(f)
 	id := b.Record.ID
 	told := s.event(run.KindWarmed, run.Warmed{Parent: *b.Task.Branch.Parent(), Run: id})
-	waits := s.event(run.KindWaiting, run.Suspended{Attempt: b.Attempt, For: []run.Wait{{Kind: run.WaitMessage, Path: "0.a.0"}}, Run: id})
-	s.apply("a message", run.Signal{To: b.Session.Key(), Run: id, Received: &run.Received{Kind: run.Message, Text: "hello"}})
+	waits := s.event(run.KindWaiting, run.RunWaiting{Attempt: b.Attempt, For: []run.Wait{{Kind: run.WaitMessage, Path: "0.a.0"}}, Run: id})
+	s.apply("a message", run.Signal{To: b.Session.Key(), Run: id, Received: &run.SignalReceived{Kind: run.Message, Text: "hello"}})
 	s.unchanged("a wait for what has come", b.Session.Key(), func() {
 		if a, err := s.commit(b.Session, id, b.Attempt, "", told, waits); err != nil || a.State != run.Running || len(a.Inbox) != 1 {
 			s.Errorf("Commit: %+v, %v", a, err)
@@ -173,7 +173,7 @@ func testWarmEnded(s *suite) {
 	s.wantBegun("after the report", f, "a", "b", "c")
 	s.unchanged("the report and an answer after it", s.home, func() {
 		s.apply("the report", report)
-		s.apply("an answer", run.Signal{To: s.home, Run: "r1", Received: &run.Received{Kind: run.Warm, Path: "0.gather", Run: "r1"}})
+		s.apply("an answer", run.Signal{To: s.home, Run: "r1", Received: &run.SignalReceived{Kind: run.Warm, Path: "0.gather", Run: "r1"}})
 	})
 }
 
@@ -183,17 +183,17 @@ func testWarmDecided(s *suite) {
 	f := s.warmFirst(s.running(s.submit("r1")), 1)
 	b := s.first(f)
 	s.unchanged("an answer for another step", s.home, func() {
-		s.apply("it", run.Signal{To: s.home, Run: "r1", Received: &run.Received{Kind: run.Warm, Path: "7.gather", Run: "r1"}})
+		s.apply("it", run.Signal{To: s.home, Run: "r1", Received: &run.SignalReceived{Kind: run.Warm, Path: "7.gather", Run: "r1"}})
 	})
 	s.apply("the report", s.over(b, run.Succeeded))
-	if v := last[run.Received](s, s.home, run.KindReceived); v.Wake != 1 {
+	if v := last[run.SignalReceived](s, s.home, run.KindReceived); v.Wake != 1 {
 		s.Errorf("the report is received as %+v, want it to wake the run", v)
 	}
-	warm := run.Signal{To: s.home, Run: "r1", Received: &run.Received{Kind: run.Warm, Path: "0.gather", Run: "r1"}}
+	warm := run.Signal{To: s.home, Run: "r1", Received: &run.SignalReceived{Kind: run.Warm, Path: "0.gather", Run: "r1"}}
 	s.unchanged("an answer after that", s.home, func() { s.apply("it", warm) })
 	g := s.running(s.resume("r1"))
 	s.unchanged("an answer while the run goes on", s.home, func() { s.apply("it", warm) })
-	gather := run.Done{Attempt: g.Attempt, Input: "in", Kind: run.StepGather, Path: "0.gather", Run: "r1", Value: "[]"}
+	gather := run.StepCompleted{Attempt: g.Attempt, Input: "in", Kind: run.StepGather, Path: "0.gather", Run: "r1", Value: "[]"}
 	if _, err := s.commit(g.Session, "r1", g.Attempt, "0.gather", s.event(run.KindDone, gather)); err != nil {
 		s.Fatal(err)
 	}

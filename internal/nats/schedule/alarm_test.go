@@ -23,7 +23,7 @@ func TestAlarmsLeave(t *testing.T) {
 	}
 	answer := func(i int, wake uint64) {
 		k := session.Key{Tenant: "t", ID: session.ID(fmt.Sprint("s", i))}
-		s.fold(t, h.commit(k, h.event(run.KindReceived, run.Received{
+		s.fold(t, h.commit(k, h.event(run.KindReceived, run.SignalReceived{
 			Kind: run.Respond, N: wake, Path: "0", Run: run.ID(fmt.Sprint("r", i)), Wake: wake, Workflow: "w",
 		})))
 	}
@@ -41,7 +41,7 @@ func TestAlarmsLeave(t *testing.T) {
 			k, id := session.Key{Tenant: "t", ID: session.ID(fmt.Sprint("s", i))}, run.ID(fmt.Sprint("r", i))
 			s.fold(t, h.commit(k, h.event(run.KindClaimed, run.Claimed{Attempt: 2 + round, Home: k, Incarnation: "relay", Run: id, Workflow: "w"})))
 			s.fold(t, h.commit(k, h.event(run.KindRebudgeted, run.Rebudgeted{Run: id, Budget: run.Budget{Time: time.Hour}})))
-			s.fold(t, h.commit(k, h.event(run.KindWaiting, run.Suspended{Attempt: 2 + round, Run: id, For: []run.Wait{{
+			s.fold(t, h.commit(k, h.event(run.KindWaiting, run.RunWaiting{Attempt: 2 + round, Run: id, For: []run.Wait{{
 				Kind: "await", Path: "0", Due: epoch.Add(14 * 24 * time.Hour).UnixMilli(),
 			}}})))
 			answer(i, 2+round)

@@ -84,7 +84,7 @@ func (h *history) next() session.Entry {
 		r.attempt++
 		r.state = run.Running
 		return h.commit(k,
-			h.event(run.KindWriter, run.WriterOpened{Incarnation: node}),
+			h.event(run.KindWriter, run.StateMachineOpened{Incarnation: node}),
 			h.event(run.KindClaimed, run.Claimed{Attempt: r.attempt, Home: k, Incarnation: node, Run: r.id, Workflow: "w"}))
 	}
 	switch r.state {
@@ -98,7 +98,7 @@ func (h *history) next() session.Entry {
 		return h.commit(k, h.event(run.KindResolved, run.Resolved{Decision: run.Again, Reason: "fine", Run: r.id, Workflow: "w", Revision: node}))
 	case run.Waiting:
 		r.waits--
-		v := run.Received{Kind: run.Respond, Run: r.id, Path: run.Path(fmt.Sprint(r.waits)), N: 1, Workflow: "w"}
+		v := run.SignalReceived{Kind: run.Respond, Run: r.id, Path: run.Path(fmt.Sprint(r.waits)), N: 1, Workflow: "w"}
 		if r.waits == 0 {
 			r.state, v.Wake = run.Queued, 1
 		}
@@ -117,14 +117,14 @@ func (h *history) next() session.Entry {
 		return h.commit(k, h.event(run.KindRebudgeted, run.Rebudgeted{Run: r.id, Budget: run.Budget{Time: time.Duration(1+h.random.IntN(9)) * time.Hour}}))
 	case 4, 5:
 		r.state, r.waits = run.Waiting, 1+h.random.IntN(3)
-		v := run.Suspended{Attempt: r.attempt, Run: r.id}
+		v := run.RunWaiting{Attempt: r.attempt, Run: r.id}
 		for i := range r.waits {
 			v.For = append(v.For, run.Wait{Kind: "await", Path: run.Path(fmt.Sprint(i)), Due: epoch.Add(time.Hour).UnixMilli()})
 		}
 		return h.commit(k, h.event(run.KindWaiting, v))
 	case 6:
 		if r.fanned {
-			return h.commit(k, h.event(run.KindDisposed, run.Disposed{Run: r.id, Branches: []run.Disposal{
+			return h.commit(k, h.event(run.KindDisposed, run.BranchOutcomes{Run: r.id, Branches: []run.BranchOutcome{
 				{Session: session.ID("b0-" + r.id), State: session.ClosedMerged}, {Session: session.ID("b1-" + r.id), State: session.ClosedRejected},
 			}}))
 		}
@@ -289,7 +289,7 @@ func TestManyPages(t *testing.T) {
 	}
 	for i := range 10 {
 		k := session.Key{Tenant: "t", ID: session.ID(fmt.Sprint("s", i))}
-		r.fold(t, h.commit(k, h.event(run.KindReceived, run.Received{Kind: run.Respond, N: 1, Path: "0", Run: run.ID(fmt.Sprint("r", i)), Wake: 1, Workflow: "w"})))
+		r.fold(t, h.commit(k, h.event(run.KindReceived, run.SignalReceived{Kind: run.Respond, N: 1, Path: "0", Run: run.ID(fmt.Sprint("r", i)), Wake: 1, Workflow: "w"})))
 	}
 	if n := len(allPages(t, r)); n == 0 || n > 10 {
 		t.Errorf("%d pages are to be stored after 10 commits", n)
@@ -304,7 +304,7 @@ func waitingRuns(tb testing.TB, n int) (*Scheduler, *history) {
 		k, id := session.Key{Tenant: "t", ID: session.ID(fmt.Sprint("s", i))}, run.ID(fmt.Sprint("r", i))
 		s.fold(tb, h.submit(k, id))
 		s.fold(tb, h.commit(k, h.event(run.KindClaimed, run.Claimed{Attempt: 1, Home: k, Incarnation: "n1", Run: id, Workflow: "w"})))
-		s.fold(tb, h.commit(k, h.event(run.KindWaiting, run.Suspended{Attempt: 1, Run: id, For: []run.Wait{{
+		s.fold(tb, h.commit(k, h.event(run.KindWaiting, run.RunWaiting{Attempt: 1, Run: id, For: []run.Wait{{
 			Kind: "await", Path: "0", Due: epoch.Add(14 * 24 * time.Hour).UnixMilli(),
 		}}})))
 	}

@@ -90,7 +90,7 @@ func (s *openSession) fold(k session.Key, ev session.Event) (ended *openRun) {
 			s.begin(v)
 		}
 	case run.KindWriter:
-		if v, err := run.Read[run.WriterOpened](ev); err == nil {
+		if v, err := run.Read[run.StateMachineOpened](ev); err == nil {
 			s.Writer = v.Incarnation
 		}
 	case run.KindClaimed:
@@ -124,12 +124,12 @@ func (s *openSession) fold(k session.Key, ev session.Event) (ended *openRun) {
 			r.told = backoff{}
 		}
 	case run.KindWaiting:
-		v, err := run.Read[run.Suspended](ev)
+		v, err := run.Read[run.RunWaiting](ev)
 		if r := s.run(v.Run); err == nil && r != nil {
 			r.wait(v.For)
 		}
 	case run.KindReceived:
-		v, err := run.Read[run.Received](ev)
+		v, err := run.Read[run.SignalReceived](ev)
 		if r := s.run(v.Run); err == nil && r != nil {
 			r.received(v)
 		}
@@ -176,7 +176,7 @@ func (r *openRun) wait(waits []run.Wait) {
 	}
 }
 
-func (r *openRun) received(v run.Received) {
+func (r *openRun) received(v run.SignalReceived) {
 	r.Waits = slices.DeleteFunc(r.Waits, func(w dueWait) bool { return w.Path == v.Path })
 	if v.Wake > 0 {
 		r.to(run.Queued)

@@ -11,21 +11,23 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// relayed says how far the relays of this process have got: the sequence of
-// the last message of each event stream whose lineage is published. Whoever
-// asks about something that was just committed waits for it.
-type relayed struct {
+// watermarks says how far the relays of this process have got: the sequence of
+// the last message of each event stream whose lineage is published. A
+// request for something that was just committed waits for it.
+type watermarks struct {
 	mu      sync.Mutex
 	at      map[string]uint64 // by stream; absent where no relay runs here
 	changed chan struct{}     // closed at the next change
 	coming  int               // relays of which it is not known yet what they take
 }
 
-func newRelayed() *relayed { return &relayed{at: map[string]uint64{}, changed: make(chan struct{})} }
+func newWatermarks() *watermarks {
+	return &watermarks{at: map[string]uint64{}, changed: make(chan struct{})}
+}
 
-// expect says that a relay begins. Whoever waits does so until known is called,
+// expect says that a relay begins. Waiters wait until known is called,
 // once or more often: then it is known which streams it relays.
-func (r *relayed) expect() (known func()) {
+func (r *watermarks) expect() (known func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.coming++
@@ -37,14 +39,14 @@ func (r *relayed) expect() (known func()) {
 	})
 }
 
-// change wakes those who wait; mu is held.
-func (r *relayed) change() {
+// change wakes the waiters; mu is held.
+func (r *watermarks) change() {
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
 
 // pass reports that the lineage of a stream is published up to a sequence.
-func (r *relayed) pass(stream string, seq uint64) {
+func (r *watermarks) pass(stream string, seq uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.at[stream] = max(r.at[stream], seq)
@@ -52,7 +54,7 @@ func (r *relayed) pass(stream string, seq uint64) {
 }
 
 // end reports that the relay of a stream has ended.
-func (r *relayed) end(stream string) {
+func (r *watermarks) end(stream string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.at, stream)
@@ -61,7 +63,7 @@ func (r *relayed) end(stream string) {
 
 // wait returns when the lineage of a stream is published up to a sequence;
 // here is false when no relay of it runs in this process, nor will in a moment.
-func (r *relayed) wait(ctx context.Context, stream string, seq uint64) (here bool, err error) {
+func (r *watermarks) wait(ctx context.Context, stream string, seq uint64) (here bool, err error) {
 	for {
 		r.mu.Lock()
 		at, here := r.at[stream]
@@ -86,9 +88,9 @@ func relayedSubject(stream string) string { return "rath.node.relayed." + stream
 // sequence, and how long it is waited for: it may have ended with the question.
 const relayedFor = time.Second
 
-// serveRelayed answers other processes while a relay of the stream runs here.
+// serveWatermark answers other processes while a relay of the stream runs here.
 // Whoever is not answered asks the next relay.
-func (c *Conn) serveRelayed(ctx context.Context, stream string) (*Service, error) {
+func (c *Conn) serveWatermark(ctx context.Context, stream string) (*Service, error) {
 	s := c.newService(ctx)
 	s.limit = relayedFor
 	sub, err := c.nc.Subscribe(relayedSubject(stream), func(m *nats.Msg) {
@@ -97,7 +99,7 @@ func (c *Conn) serveRelayed(ctx context.Context, stream string) (*Service, error
 			if err != nil {
 				return
 			}
-			here, err := c.relayed.wait(ctx, stream, seq)
+			here, err := c.watermarks.wait(ctx, stream, seq)
 			_ = m.Respond(strconv.AppendBool(nil, here && err == nil)) // fails with the connection
 		}, func(error) {}) // who is not answered asks another one
 	})
@@ -111,11 +113,11 @@ func (c *Conn) serveRelayed(ctx context.Context, stream string) (*Service, error
 	return s, nil
 }
 
-// Relayed waits until the lineage of everything that was committed when it was
+// WaitCaughtUp waits until the lineage of everything that was committed when it was
 // called is published, by this process or by those that relay. What nobody
 // relays at the moment it does not wait for, nor what cannot be stored: then readers
 // are answered with what there is.
-func (c *Conn) Relayed(ctx context.Context) error {
+func (c *Conn) WaitCaughtUp(ctx context.Context) error {
 	if _, room := c.diskRoom(); room == RoomNone {
 		return nil
 	}
@@ -133,7 +135,7 @@ func (c *Conn) relayedOf(ctx context.Context, stream string) error {
 	if err != nil || end == 0 {
 		return err
 	}
-	here, err := c.relayed.wait(ctx, stream, end)
+	here, err := c.watermarks.wait(ctx, stream, end)
 	if here || err != nil {
 		return err
 	}

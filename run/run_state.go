@@ -10,10 +10,10 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Book is the fold of the run, step and writer events of one session's log:
+// RunState is the fold of the run, step and writer events of one session's log:
 // which runs there are, what they recorded, and who writes. It is not safe for
 // concurrent use.
-type Book struct {
+type RunState struct {
 	Epoch       uint64
 	Incarnation string
 	Active      ID // the run that holds the session, "" when none does
@@ -26,10 +26,10 @@ type Book struct {
 }
 
 // Run returns what the log says of a run, nil if nothing.
-func (b *Book) Run(id ID) *Record { return b.runs[id] }
+func (b *RunState) Run(id ID) *Record { return b.runs[id] }
 
 // Runs yields every run that the log knows, in order of submission.
-func (b *Book) Runs() []*Record {
+func (b *RunState) Runs() []*Record {
 	all := slices.Collect(maps.Values(b.runs))
 	slices.SortFunc(all, func(x, y *Record) int {
 		if c := x.Submitted.Compare(y.Submitted); c != 0 {
@@ -43,7 +43,7 @@ func (b *Book) Runs() []*Record {
 // Apply folds one event; s is the session right after it. Events of other
 // namespaces are skipped, an unknown one of its own is ErrTooOld. It fails
 // without changing anything.
-func (b *Book) Apply(k session.Key, e session.Event, s session.Session) error {
+func (b *RunState) Apply(k session.Key, e session.Event, s session.Session) error {
 	fact, err := b.read(e)
 	if err != nil {
 		return err
@@ -53,17 +53,17 @@ func (b *Book) Apply(k session.Key, e session.Event, s session.Session) error {
 }
 
 // lateDone is an outcome of a superseded attempt.
-type lateDone struct{ Done }
+type lateDone struct{ StepCompleted }
 
 // spreadOut is a held fan-out whose other branches begin.
 type spreadOut struct{ FanOut }
 
 // read decodes an event and checks that it can be folded now. The fact is nil
 // for events of other namespaces.
-func (b *Book) read(e session.Event) (fact any, err error) {
+func (b *RunState) read(e session.Event) (fact any, err error) {
 	switch e.Kind {
 	case KindWriter:
-		w, err := Read[WriterOpened](e)
+		w, err := Read[StateMachineOpened](e)
 		if err == nil && w.Epoch <= b.Epoch {
 			err = fmt.Errorf("run: writer epoch %d after %d", w.Epoch, b.Epoch)
 		}
@@ -93,9 +93,9 @@ func (b *Book) read(e session.Event) (fact any, err error) {
 	case KindWarning:
 		return asFact(Read[Warning](e))
 	case KindWaiting:
-		return asFact(Read[Suspended](e))
+		return asFact(Read[RunWaiting](e))
 	case KindReceived:
-		return asFact(Read[Received](e))
+		return asFact(Read[SignalReceived](e))
 	case KindFanOut:
 		return asFact(Read[FanOut](e))
 	case KindSpread:
@@ -104,17 +104,17 @@ func (b *Book) read(e session.Event) (fact any, err error) {
 	case KindWarmed:
 		return asFact(Read[Warmed](e)) // the parent's log decides what follows
 	case KindDisposed:
-		return asFact(Read[Disposed](e))
+		return asFact(Read[BranchOutcomes](e))
 	case KindQuarantined:
 		return asFact(Read[Quarantined](e))
 	case KindRebudgeted:
 		return asFact(Read[Rebudgeted](e))
 	case KindIntent:
-		return asFact(Read[Intent](e))
+		return asFact(Read[StepStarted](e))
 	case KindDone:
-		return asFact(Read[Done](e))
+		return asFact(Read[StepCompleted](e))
 	case KindLate:
-		d, err := Read[Done](e)
+		d, err := Read[StepCompleted](e)
 		return lateDone{d}, err
 	}
 	if own := strings.HasPrefix(e.Kind, "run.") || strings.HasPrefix(e.Kind, "step.") || strings.HasPrefix(e.Kind, "writer."); own {
@@ -127,9 +127,9 @@ func asFact[T any](v T, err error) (any, error) { return v, err }
 
 // fold takes a fact that read returned. made is where a value was kept that
 // the commit of the event is to be noted in; nil if none was.
-func (b *Book) fold(k session.Key, fact any, now time.Time, s session.Session) (made *session.Session) {
+func (b *RunState) fold(k session.Key, fact any, now time.Time, s session.Session) (made *session.Session) {
 	switch v := fact.(type) {
-	case WriterOpened:
+	case StateMachineOpened:
 		b.Epoch, b.Incarnation = v.Epoch, v.Incarnation
 	case Submitted:
 		r := b.record(v.Task.Run)
@@ -175,11 +175,11 @@ func (b *Book) fold(k session.Key, fact any, now time.Time, s session.Session) (
 			b.touch(r)
 			r.Warnings = append(r.Warnings, v.Text)
 		}
-	case Suspended:
+	case RunWaiting:
 		if r := b.runs[v.Run]; r != nil {
 			r.wait(v)
 		}
-	case Received:
+	case SignalReceived:
 		if v.Kind != Report {
 			b.hear(v.ID, v.Run)
 		}
@@ -195,7 +195,7 @@ func (b *Book) fold(k session.Key, fact any, now time.Time, s session.Session) (
 			r.held = nil
 			r.escrow.spread(v.FanOut)
 		}
-	case Disposed:
+	case BranchOutcomes:
 		if r := b.runs[v.Run]; r != nil && !r.State.Terminal() {
 			r.disposed(v)
 		}
@@ -211,11 +211,11 @@ func (b *Book) fold(k session.Key, fact any, now time.Time, s session.Session) (
 		}
 	case Ended:
 		b.end(v, now)
-	case Intent:
+	case StepStarted:
 		if r := b.runs[v.Run]; r != nil && r.intents != nil && v.Attempt >= r.Attempt {
 			r.intents[v.Path] = v
 		}
-	case Done:
+	case StepCompleted:
 		return b.done(v, now, s)
 	case lateDone:
 		if r := b.runs[v.Run]; r != nil {
@@ -226,7 +226,7 @@ func (b *Book) fold(k session.Key, fact any, now time.Time, s session.Session) (
 	return nil
 }
 
-func (b *Book) claimed(k session.Key, c Claimed, now time.Time, s session.Session) (made *session.Session) {
+func (b *RunState) claimed(k session.Key, c Claimed, now time.Time, s session.Session) (made *session.Session) {
 	r := b.record(c.Run)
 	if c.Attempt < r.Attempt || r.State.Terminal() {
 		return nil // the fold refuses lower attempts
@@ -248,13 +248,13 @@ func (b *Book) claimed(k session.Key, c Claimed, now time.Time, s session.Sessio
 }
 
 // touch says that the record of a run which may have ended changes.
-func (b *Book) touch(r *Record) {
+func (b *RunState) touch(r *Record) {
 	if r.State.Terminal() {
 		b.ended.unseal(r.place)
 	}
 }
 
-func (b *Book) end(v Ended, now time.Time) {
+func (b *RunState) end(v Ended, now time.Time) {
 	r := b.runs[v.Run]
 	if r == nil || r.State.Terminal() {
 		return
@@ -267,19 +267,19 @@ func (b *Book) end(v Ended, now time.Time) {
 	// A run that ended needs no journal any more; the log keeps it.
 	r.steps, r.intents, r.resolved, r.children = nil, nil, nil, nil
 	r.branches, r.held, r.inbox, r.told, r.Suspended = nil, nil, nil, nil, nil
-	r.escrow = Escrow{}
+	r.escrow = Reservations{}
 	r.Base, r.order, r.taskPage = session.Session{}, sealed[*Step]{}, nil
 	r.Task.Input = nil
 	r.place = len(b.ended.items)
 	b.ended.items = append(b.ended.items, r)
 }
 
-func (b *Book) done(v Done, now time.Time, s session.Session) (made *session.Session) {
+func (b *RunState) done(v StepCompleted, now time.Time, s session.Session) (made *session.Session) {
 	r := b.runs[v.Run]
 	if r == nil || r.steps == nil || v.Attempt < r.Attempt || r.steps[v.Path] != nil {
 		return nil // first write wins
 	}
-	step := &Step{Done: v, Session: s, Time: now}
+	step := &Step{StepCompleted: v, Session: s, Time: now}
 	r.steps[v.Path] = step
 	r.order.items = append(r.order.items, step)
 	delete(r.intents, v.Path)
@@ -302,13 +302,13 @@ func (b *Book) done(v Done, now time.Time, s session.Session) (made *session.Ses
 	return &step.Session
 }
 
-func (b *Book) record(id ID) *Record {
+func (b *RunState) record(id ID) *Record {
 	if b.runs == nil {
 		b.runs = map[ID]*Record{}
 	}
 	r := b.runs[id]
 	if r == nil {
-		r = &Record{ID: id, steps: map[Path]*Step{}, intents: map[Path]Intent{}, resolved: map[Path]resolution{}}
+		r = &Record{ID: id, steps: map[Path]*Step{}, intents: map[Path]StepStarted{}, resolved: map[Path]resolution{}}
 		b.runs[id] = r
 	}
 	return r

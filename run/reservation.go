@@ -6,20 +6,20 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Escrow is what the branches of a run may use, as long as the run does not
+// Reservations is what the branches of a run may use, as long as the run does not
 // know what they did use: an open branch, and one that the join was decided
 // without, which may be at work until it is cancelled and tells so. It is not
 // safe for concurrent use.
-type Escrow struct {
+type Reservations struct {
 	// Late is what branches have used that told of their end after the join was
 	// decided: no step's record says it.
 	Late      session.Usage `json:"late,omitzero"`
 	LateSteps int64         `json:"late_steps,omitempty"` // of the same branches
-	Open      []Allotment   `json:"open,omitempty"`
+	Open      []Reservation `json:"open,omitempty"`
 }
 
-// Allotment is what the branches of one fan-out may use.
-type Allotment struct {
+// Reservation is what the branches of one fan-out may use.
+type Reservation struct {
 	// Branches are those of which it is not known what they used.
 	Branches []session.ID `json:"branches"`
 	Decided  bool         `json:"decided,omitempty"` // their end comes late
@@ -29,7 +29,7 @@ type Allotment struct {
 }
 
 // Allotted is what is set aside in all.
-func (e *Escrow) Allotted() Budget {
+func (e *Reservations) Allotted() Budget {
 	var sum Budget
 	for _, a := range e.Open {
 		n := int64(len(a.Branches))
@@ -42,14 +42,14 @@ func (e *Escrow) Allotted() Budget {
 
 // Awaits reports whether the end of a branch will come late: the join was
 // decided without it, and it has not told what it used.
-func (e *Escrow) Awaits(gather Path, branch session.ID) bool {
+func (e *Reservations) Awaits(gather Path, branch session.ID) bool {
 	i := e.at(gather)
 	return i >= 0 && e.Open[i].Decided && slices.Contains(e.Open[i].Branches, branch)
 }
 
 // Gather takes out the branches whose usage the step that gathers records, and
 // those that never began and never will.
-func (e *Escrow) Gather(gather Path, counted []session.ID) {
+func (e *Reservations) Gather(gather Path, counted []session.ID) {
 	i := e.at(gather)
 	if i < 0 {
 		return
@@ -63,7 +63,7 @@ func (e *Escrow) Gather(gather Path, counted []session.ID) {
 }
 
 // Settle books what a branch used that no step's record says; once.
-func (e *Escrow) Settle(gather Path, b *BranchEnd) {
+func (e *Reservations) Settle(gather Path, b *BranchEnd) {
 	if i := e.at(gather); i >= 0 && slices.Contains(e.Open[i].Branches, b.Link.ID) {
 		e.Late, e.LateSteps = e.Late.Add(b.Usage), e.LateSteps+b.Steps
 		e.drop(i, b.Link.ID)
@@ -74,7 +74,7 @@ func (e *Escrow) Settle(gather Path, b *BranchEnd) {
 // those that have told it, by a report in the inbox if not before. The others
 // count with all that they may use, as far as that is limited; bound says that
 // part of the usage.
-func (e *Escrow) owed(inbox []Received) (used, bound session.Usage, steps int64) {
+func (e *Reservations) owed(inbox []SignalReceived) (used, bound session.Usage, steps int64) {
 	told := map[session.ID]*BranchEnd{}
 	for _, v := range inbox {
 		if v.Kind == Report && v.Branch != nil {
@@ -98,11 +98,11 @@ func (e *Escrow) owed(inbox []Received) (used, bound session.Usage, steps int64)
 }
 
 // opened adds the branches of a fan-out.
-func (e *Escrow) opened(f FanOut) {
+func (e *Reservations) opened(f FanOut) {
 	if e.at(GatherPath(f.Path)) >= 0 || len(f.Branches) == 0 {
 		return
 	}
-	a := Allotment{Held: f.Warm && len(f.Branches) > 1, Part: f.Budget, Path: GatherPath(f.Path)}
+	a := Reservation{Held: f.Warm && len(f.Branches) > 1, Part: f.Budget, Path: GatherPath(f.Path)}
 	for _, b := range f.Branches {
 		a.Branches = append(a.Branches, b.Session)
 	}
@@ -110,26 +110,26 @@ func (e *Escrow) opened(f FanOut) {
 }
 
 // spread notes that all branches of a fan-out begin.
-func (e *Escrow) spread(f FanOut) {
+func (e *Reservations) spread(f FanOut) {
 	if i := e.at(GatherPath(f.Path)); i >= 0 {
 		e.Open[i].Held = false
 	}
 }
 
 // clone returns a copy that does not change with e.
-func (e *Escrow) clone() Escrow {
-	cp := Escrow{Late: e.Late, LateSteps: e.LateSteps, Open: slices.Clone(e.Open)}
+func (e *Reservations) clone() Reservations {
+	cp := Reservations{Late: e.Late, LateSteps: e.LateSteps, Open: slices.Clone(e.Open)}
 	for i := range cp.Open {
 		cp.Open[i].Branches = slices.Clone(cp.Open[i].Branches)
 	}
 	return cp
 }
 
-func (e *Escrow) at(gather Path) int {
-	return slices.IndexFunc(e.Open, func(a Allotment) bool { return a.Path == gather })
+func (e *Reservations) at(gather Path) int {
+	return slices.IndexFunc(e.Open, func(a Reservation) bool { return a.Path == gather })
 }
 
-func (e *Escrow) drop(i int, branches ...session.ID) {
+func (e *Reservations) drop(i int, branches ...session.ID) {
 	a, gone := &e.Open[i], map[session.ID]bool{}
 	for _, id := range branches {
 		gone[id] = true
@@ -143,8 +143,8 @@ func (e *Escrow) drop(i int, branches ...session.ID) {
 	}
 }
 
-// Escrow returns what is set aside for the run's branches.
-func (r *Record) Escrow() Escrow { return r.escrow.clone() }
+// Reservations returns what is set aside for the run's branches.
+func (r *Record) Escrow() Reservations { return r.escrow.clone() }
 
 // owed is what the end of the run has to say of its branches' usage and steps,
 // beside what its steps recorded; the part of the usage that is estimated apart.

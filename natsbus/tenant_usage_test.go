@@ -39,13 +39,13 @@ func TestHolding(t *testing.T) {
 	}
 	near := func(tenant session.Tenant, want uint64) {
 		t.Helper()
-		h, err := c.weigh(t.Context(), stream, tenant)
+		h, err := c.sampleUsage(t.Context(), stream, tenant)
 		if err != nil || h.Bytes < want*9/10 || h.Bytes > want*11/10 {
 			t.Errorf("%s holds about %d bytes (%v), want %d", tenant, h.Bytes, err, want)
 		}
 	}
 	large := write("large", 20, 20_000)
-	if h, err := c.weigh(t.Context(), stream, "large"); err != nil || !h.Alone {
+	if h, err := c.sampleUsage(t.Context(), stream, "large"); err != nil || !h.Alone {
 		t.Errorf("the only tenant: %+v, %v", h, err)
 	}
 	small := write("small", 200, 200)

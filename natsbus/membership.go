@@ -18,7 +18,7 @@ import (
 	"github.com/rathcluster/rath/internal/release"
 )
 
-// A roster spreads the partitions over the processes that relay, so that each
+// A relayMembership spreads the partitions over the processes that relay, so that each
 // partition is relayed by one of them at a time.
 //
 // Each process that relays something says twice a second that it is there and what
@@ -37,7 +37,7 @@ import (
 // A process that does not hear itself, because it was frozen or has lost its
 // connection, stops before the others miss it, and looks around again before
 // it starts anything.
-type roster struct {
+type relayMembership struct {
 	c    *Conn
 	o    RelayOptions
 	id   string
@@ -45,14 +45,14 @@ type roster struct {
 	// known is told once it is known what is relayed here.
 	known func()
 
-	heard   chan beat
+	heard   chan heartbeat
 	ended   chan relayEnd
-	members map[string]*member // the others
-	running map[uint32]*duty   // what is relayed here, or still ends
+	members map[string]*member           // the others
+	running map[uint32]*relayedPartition // what is relayed here, or still ends
 
-	// sent is when the last beats went out, by number. The last one that came
+	// sent is when the last heartbeats went out, by number. The last one that came
 	// back says until when this process may take itself for one of them.
-	sent  [beatsKept]time.Time
+	sent  [heartbeatsKept]time.Time
 	n     uint64
 	valid atomic.Int64 // Unix nanoseconds, from the monotonic clock by epoch
 	epoch time.Time
@@ -68,16 +68,16 @@ type roster struct {
 }
 
 const (
-	beatEvery = 500 * time.Millisecond
-	// beatValid is how long a process may go on after the last sign of itself;
+	heartbeatEvery = 500 * time.Millisecond
+	// leaseDuration is how long a process may go on after the last sign of itself;
 	// beatTTL is when the others take over. The difference is for clocks that
 	// run at different speeds, and for what is being sent.
-	beatValid = 1500 * time.Millisecond
-	beatTTL   = 2500 * time.Millisecond
-	// beatDead is when they do that if membership calls it dead, too: a beat is
+	leaseDuration = 1500 * time.Millisecond
+	heartbeatTTL  = 2500 * time.Millisecond
+	// heartbeatDead is when they do that if membership calls it dead, too: a heartbeat is
 	// missing.
-	beatDead  = beatEvery + beatEvery/2
-	beatsKept = 8
+	heartbeatDead  = heartbeatEvery + heartbeatEvery/2
+	heartbeatsKept = 8
 	// echoPatience is when a relay that never heard itself says so.
 	echoPatience = 15 * time.Second
 	// lookAround is how long a process listens to the others before it starts.
@@ -93,12 +93,12 @@ const (
 	answerWithin = 25 * time.Millisecond
 )
 
-// errOffDuty is returned by a pump that finds itself without the right to go
+// errLeaseExpired is returned by a pump that finds itself without the right to go
 // on, a moment before it is told to end.
-var errOffDuty = errors.New("natsbus: this relay is off duty")
+var errLeaseExpired = errors.New("natsbus: the relay's lease of the partition has expired")
 
-// beat is the sign of a relay process.
-type beat struct {
+// heartbeat is the sign of a relay process.
+type heartbeat struct {
 	Relay string   `json:"relay"`
 	N     uint64   `json:"n"`
 	Holds []uint32 `json:"holds,omitempty"`
@@ -112,8 +112,8 @@ type member struct {
 	holds []uint32
 }
 
-// duty is a partition that is relayed here.
-type duty struct {
+// relayedPartition is a partition that is relayed here.
+type relayedPartition struct {
 	cancel context.CancelFunc
 	poke   chan struct{} // look through the open runs now
 	ending bool
@@ -124,11 +124,11 @@ type relayEnd struct {
 	err       error
 }
 
-func (c *Conn) newRoster(o *RelayOptions) *roster {
-	r := &roster{
-		c: c, o: o.complete(c), heard: make(chan beat, 256), ended: make(chan relayEnd),
-		members: map[string]*member{}, running: map[uint32]*duty{}, epoch: time.Now(),
-		subj: fmt.Sprintf("rath.node.relay.%d", c.o.Generation), known: c.relayed.expect(),
+func (c *Conn) newRelayMembership(o *RelayOptions) *relayMembership {
+	r := &relayMembership{
+		c: c, o: o.complete(c), heard: make(chan heartbeat, 256), ended: make(chan relayEnd),
+		members: map[string]*member{}, running: map[uint32]*relayedPartition{}, epoch: time.Now(),
+		subj: fmt.Sprintf("rath.node.relay.%d", c.o.Generation), known: c.watermarks.expect(),
 	}
 	if r.id = r.o.Incarnation; r.id == "" {
 		r.id = rand.Text()[:12]
@@ -136,13 +136,13 @@ func (c *Conn) newRoster(o *RelayOptions) *roster {
 	return r
 }
 
-// onDuty reports whether this process may take itself for one of the relays.
-func (r *roster) onDuty() bool {
-	return time.Since(r.epoch)-time.Duration(r.valid.Load()) < beatValid
+// leaseValid reports whether this process may take itself for one of the relays.
+func (r *relayMembership) leaseValid() bool {
+	return time.Since(r.epoch)-time.Duration(r.valid.Load()) < leaseDuration
 }
 
-// run keeps the roster until ctx ends or a relay fails for good.
-func (r *roster) run(ctx context.Context) error {
+// run keeps the membership until ctx ends or a relay fails for good.
+func (r *relayMembership) run(ctx context.Context) error {
 	defer r.known()
 	if err := r.c.streamThere(ctx, EventStream(r.c.o.Generation, 0)); err != nil {
 		return err
@@ -166,19 +166,19 @@ func (r *roster) run(ctx context.Context) error {
 	for len(r.running) > 0 {
 		delete(r.running, (<-r.ended).partition)
 	}
-	r.say(beat{Bye: true})
+	r.say(heartbeat{Bye: true})
 	return err
 }
 
-func (r *roster) keep(ctx context.Context, work *sync.WaitGroup) error {
-	tick := time.NewTicker(beatEvery)
+func (r *relayMembership) keep(ctx context.Context, work *sync.WaitGroup) error {
+	tick := time.NewTicker(heartbeatEvery)
 	defer tick.Stop()
 	settled := time.NewTimer(time.Until(r.settle))
 	defer settled.Stop()
 	r.answer = time.NewTimer(0)
 	defer r.answer.Stop()
 	<-r.answer.C
-	r.say(beat{Hello: true})
+	r.say(heartbeat{Hello: true})
 	for last := time.Now(); ; {
 		r.plan(ctx, work)
 		r.speak(settled)
@@ -188,33 +188,33 @@ func (r *roster) keep(ctx context.Context, work *sync.WaitGroup) error {
 		case <-r.answer.C:
 			r.greeted = false
 			if !r.quiet.Load() {
-				r.say(beat{})
+				r.say(heartbeat{})
 			}
 		case <-tick.C:
-			if time.Since(last) >= beatValid {
+			if time.Since(last) >= leaseDuration {
 				clear(r.members) // it was frozen: what they last said is old
 			}
 			last = time.Now()
 			if r.quiet.Load() {
 				continue
 			}
-			if !r.onDuty() {
+			if !r.leaseValid() {
 				r.silent(settled)
 			}
 			if !r.echoed && time.Since(r.epoch) > echoPatience && r.c.nc.IsConnected() {
 				return fmt.Errorf("no sign of this relay comes back on %s: these credentials need the permissions to publish and to subscribe to rath.node.>", r.subj)
 			}
-			r.say(beat{Hello: r.gone})
+			r.say(heartbeat{Hello: r.gone})
 		case <-settled.C:
 			if !r.quiet.Load() { // those know of it that have greeted meanwhile
-				r.say(beat{})
+				r.say(heartbeat{})
 			}
 		case e := <-r.ended:
 			delete(r.running, e.partition)
 			if e.err != nil {
 				return e.err
 			}
-			r.say(beat{})
+			r.say(heartbeat{})
 		case _, ok := <-r.o.Changed:
 			if !ok {
 				r.o.Changed = nil
@@ -228,23 +228,23 @@ func (r *roster) keep(ctx context.Context, work *sync.WaitGroup) error {
 }
 
 // alone reports whether certainly nobody else relays.
-func (r *roster) alone(ctx context.Context) bool {
+func (r *relayMembership) alone(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, lookAround)
 	defer cancel()
-	data, _ := json.Marshal(beat{Relay: r.id, Hello: true})
+	data, _ := json.Marshal(heartbeat{Relay: r.id, Hello: true})
 	_, err := r.c.nc.RequestWithContext(ctx, r.subj, data)
 	return errors.Is(err, nats.ErrNoResponders)
 }
 
-// say publishes a beat. One that is lost is followed by others.
-func (r *roster) say(b beat) {
+// say publishes a heartbeat. One that is lost is followed by others.
+func (r *relayMembership) say(b heartbeat) {
 	r.n++
 	b.Relay, b.N = r.id, r.n
 	for p := range r.running {
 		b.Holds = append(b.Holds, p)
 	}
 	slices.Sort(b.Holds)
-	r.sent[r.n%beatsKept] = time.Now()
+	r.sent[r.n%heartbeatsKept] = time.Now()
 	data, err := json.Marshal(b)
 	if err == nil {
 		err = r.c.nc.Publish(r.subj, release.Extend(data))
@@ -254,9 +254,9 @@ func (r *roster) say(b beat) {
 	}
 }
 
-// hear takes a beat from the connection.
-func (r *roster) hear(m *nats.Msg) {
-	var b beat
+// hear takes a heartbeat from the connection.
+func (r *relayMembership) hear(m *nats.Msg) {
+	var b heartbeat
 	if json.Unmarshal(m.Data, &b) != nil || b.Relay == "" {
 		return
 	}
@@ -270,19 +270,19 @@ func (r *roster) hear(m *nats.Msg) {
 }
 
 // note takes what a member says.
-func (r *roster) note(b beat, settled *time.Timer) {
+func (r *relayMembership) note(b heartbeat, settled *time.Timer) {
 	now := time.Now()
 	if b.Relay == r.id {
-		if b.N+beatsKept <= r.n || b.N > r.n {
+		if b.N+heartbeatsKept <= r.n || b.N > r.n {
 			return
 		}
-		if !r.onDuty() {
+		if !r.leaseValid() {
 			r.silent(settled)
 		}
 		r.echoed = true
-		sent := r.sent[b.N%beatsKept]
+		sent := r.sent[b.N%heartbeatsKept]
 		r.valid.Store(max(r.valid.Load(), int64(sent.Sub(r.epoch))))
-		if r.gone && r.onDuty() {
+		if r.gone && r.leaseValid() {
 			r.gone, r.settle = false, now.Add(lookAround)
 			settled.Reset(lookAround)
 		}
@@ -308,7 +308,7 @@ func (r *roster) note(b beat, settled *time.Timer) {
 }
 
 // speak makes this process a spare, or quiet, by what it knows of the others.
-func (r *roster) speak(settled *time.Timer) {
+func (r *relayMembership) speak(settled *time.Timer) {
 	now := time.Now()
 	known, before, holders := 0, 0, min(len(r.running), 1)
 	for id, m := range r.members {
@@ -325,7 +325,7 @@ func (r *roster) speak(settled *time.Timer) {
 	switch {
 	case !r.quiet.Load():
 		if len(r.running) == 0 && before >= wanted && !r.gone && !now.Before(r.settle) {
-			r.say(beat{Quiet: true})
+			r.say(heartbeat{Quiet: true})
 			r.quiet.Store(true)
 			r.speaks = time.Time{}
 		}
@@ -339,13 +339,13 @@ func (r *roster) speak(settled *time.Timer) {
 		// It looks around first, as one does that was silent.
 		r.quiet.Store(false)
 		r.gone = true
-		r.say(beat{Hello: true})
+		r.say(heartbeat{Hello: true})
 	}
 }
 
 // silent notes that this process has not heard itself for too long: the others
 // have taken over, or will.
-func (r *roster) silent(settled *time.Timer) {
+func (r *relayMembership) silent(settled *time.Timer) {
 	if r.gone {
 		return
 	}
@@ -358,10 +358,10 @@ func (r *roster) silent(settled *time.Timer) {
 }
 
 // plan ends and begins relays so that this process does its part.
-func (r *roster) plan(ctx context.Context, work *sync.WaitGroup) {
+func (r *relayMembership) plan(ctx context.Context, work *sync.WaitGroup) {
 	now := time.Now()
 	for id, m := range r.members {
-		if silence := now.Sub(m.last); silence >= beatTTL || silence >= beatDead && r.dead(id) {
+		if silence := now.Sub(m.last); silence >= heartbeatTTL || silence >= heartbeatDead && r.dead(id) {
 			delete(r.members, id)
 			r.c.o.Logger.Info("a relay is not heard any more", "relay", id)
 			r.poke()
@@ -379,7 +379,7 @@ func (r *roster) plan(ctx context.Context, work *sync.WaitGroup) {
 		owners = shares(r.c.o.Partitions, holds)
 	}
 	for p := range r.c.o.Partitions {
-		mine := !r.gone && r.onDuty() && owners[p] == r.id
+		mine := !r.gone && r.leaseValid() && owners[p] == r.id
 		d := r.running[p]
 		switch {
 		case d != nil && !mine && !d.ending:
@@ -438,8 +438,8 @@ func shares(partitions uint32, holds map[string][]uint32) []string {
 }
 
 // dead reports whether membership calls another relay dead. If it is wrong,
-// that one comes back with its next beat.
-func (r *roster) dead(id string) bool {
+// that one comes back with its next heartbeat.
+func (r *relayMembership) dead(id string) bool {
 	if r.o.Known == nil {
 		return false
 	}
@@ -447,8 +447,8 @@ func (r *roster) dead(id string) bool {
 	return known && !alive
 }
 
-// held reports whether another process still relays a partition.
-func (r *roster) held(p uint32) bool {
+// usageSample reports whether another process still relays a partition.
+func (r *relayMembership) held(p uint32) bool {
 	for _, m := range r.members {
 		if slices.Contains(m.holds, p) {
 			return true
@@ -457,23 +457,23 @@ func (r *roster) held(p uint32) bool {
 	return false
 }
 
-func (r *roster) begin(ctx context.Context, work *sync.WaitGroup, p uint32) {
+func (r *relayMembership) begin(ctx context.Context, work *sync.WaitGroup, p uint32) {
 	ctx, cancel := context.WithCancel(ctx)
-	d := &duty{cancel: cancel, poke: make(chan struct{}, 1)}
+	d := &relayedPartition{cancel: cancel, poke: make(chan struct{}, 1)}
 	r.running[p] = d
-	r.say(beat{})
+	r.say(heartbeat{})
 	stream := EventStream(r.c.o.Generation, p)
-	r.c.relayed.pass(stream, 0)
+	r.c.watermarks.pass(stream, 0)
 	work.Go(func() {
 		defer cancel()
 		err := r.c.relay(ctx, r, p, d.poke)
-		r.c.relayed.end(stream)
+		r.c.watermarks.end(stream)
 		r.ended <- relayEnd{p, err}
 	})
 }
 
 // poke has the open runs of all partitions here looked through.
-func (r *roster) poke() {
+func (r *relayMembership) poke() {
 	for _, d := range r.running {
 		select {
 		case d.poke <- struct{}{}:

@@ -45,14 +45,14 @@ func TestFillRoom(t *testing.T) {
 func TestFillRefuses(t *testing.T) {
 	for name, tc := range map[string]struct {
 		bytes uint64
-		held  natsbus.Holding
+		held  natsbus.TenantUsage
 		want  bool
 	}{
-		"the stream has room":        {699, natsbus.Holding{Bytes: 690}, false},
-		"more than half":             {700, natsbus.Holding{Bytes: 351}, true},
-		"half":                       {700, natsbus.Holding{Bytes: 350}, false},
-		"nobody else is there":       {800, natsbus.Holding{Bytes: 800, Alone: true}, false},
-		"a tenant that holds little": {849, natsbus.Holding{Bytes: 1}, false},
+		"the stream has room":        {699, natsbus.TenantUsage{Bytes: 690}, false},
+		"more than half":             {700, natsbus.TenantUsage{Bytes: 351}, true},
+		"half":                       {700, natsbus.TenantUsage{Bytes: 350}, false},
+		"nobody else is there":       {800, natsbus.TenantUsage{Bytes: 800, Alone: true}, false},
+		"a tenant that holds little": {849, natsbus.TenantUsage{Bytes: 1}, false},
 	} {
 		if got := (natsbus.Fill{Bytes: tc.bytes, Max: 1000}).Refuses(tc.held); got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)

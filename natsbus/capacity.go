@@ -25,7 +25,7 @@ const (
 	RoomAll Room = iota
 	// RoomOpen takes what open runs append; no new run begins.
 	RoomOpen
-	// RoomEnds takes only what run.Vital reports: runs end, are cancelled and
+	// RoomEnds takes only what run.IsTerminalOnly reports: runs end, are cancelled and
 	// answered, and none of them makes a step.
 	RoomEnds
 	// RoomNone takes nothing: the disk is full.
@@ -71,7 +71,7 @@ func (f Fill) over(percent uint64) bool {
 // Refuses reports whether a new run of a tenant may not begin because others
 // come first: he holds more than half of what is stored, others hold something
 // too, and the stream begins to be full.
-func (f Fill) Refuses(h Holding) bool {
+func (f Fill) Refuses(h TenantUsage) bool {
 	return f.over(sharesFrom) && !h.Alone && h.Bytes > f.Bytes/2
 }
 
@@ -99,21 +99,21 @@ func remedyOf(stream string) string {
 // remedy is what an operator does about an event stream that is full.
 const remedy = "archive finished sessions with rath prune, or give the stream a larger MaxBytes with rath provision"
 
-// gauge is how full one stream is: as it was last asked, and with what was
+// streamUsage is how full one stream is: as it was last asked, and with what was
 // appended to it over this connection since then, if it is one of events.
-type gauge struct {
+type streamUsage struct {
 	bytes, since, max atomic.Int64
 	needed            bool // one of those
 	said              Room // what was logged last
 	silent            bool // it could not be asked
 }
 
-func (g *gauge) fill() Fill {
+func (g *streamUsage) fill() Fill {
 	return Fill{Bytes: uint64(g.bytes.Load() + g.since.Load()), Max: g.max.Load()}
 }
 
 // room is what the stream takes. Nothing is kept back for ends but by logs.
-func (g *gauge) room() Room {
+func (g *streamUsage) room() Room {
 	r := g.fill().Room()
 	if g.needed {
 		r = min(r, RoomOpen)
@@ -130,8 +130,8 @@ const (
 	perMessage = 96
 )
 
-// rooms are the gauges of the streams that this connection watches.
-type rooms struct {
+// capacity is how full the streams are that this connection watches.
+type capacity struct {
 	scarce atomic.Bool   // an event stream does not take everything
 	look   chan struct{} // asks for a look at once
 
@@ -139,20 +139,22 @@ type rooms struct {
 	probed   atomic.Pointer[time.Time] // when Stores last stored something
 
 	mu      sync.RWMutex
-	streams map[string]*gauge
+	streams map[string]*streamUsage
 }
 
-func newRooms() *rooms { return &rooms{look: make(chan struct{}, 1), streams: map[string]*gauge{}} }
+func newCapacity() *capacity {
+	return &capacity{look: make(chan struct{}, 1), streams: map[string]*streamUsage{}}
+}
 
-// of returns the gauge of a stream, nil for one that is not watched.
-func (r *rooms) of(stream string) *gauge {
+// of returns the usage of a stream, nil for one that is not watched.
+func (r *capacity) of(stream string) *streamUsage {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.streams[stream]
 }
 
 // fill says how full a stream is, nothing for one that is not watched.
-func (r *rooms) fill(stream string) Fill {
+func (r *capacity) fill(stream string) Fill {
 	if g := r.of(stream); g != nil {
 		return g.fill()
 	}
@@ -160,7 +162,7 @@ func (r *rooms) fill(stream string) Fill {
 }
 
 // mayRefuse reports whether new runs may not begin for want of room.
-func (r *rooms) mayRefuse() bool {
+func (r *capacity) mayRefuse() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for _, g := range r.streams {
@@ -172,7 +174,7 @@ func (r *rooms) mayRefuse() bool {
 }
 
 // appended notes what was stored in a stream.
-func (r *rooms) appended(stream string, bytes int) {
+func (r *capacity) appended(stream string, bytes int) {
 	g := r.of(stream)
 	if g == nil {
 		return
@@ -185,7 +187,7 @@ func (r *rooms) appended(stream string, bytes int) {
 }
 
 // soon has the streams looked at without delay.
-func (r *rooms) soon() {
+func (r *capacity) soon() {
 	select {
 	case r.look <- struct{}{}:
 	default:
@@ -196,17 +198,17 @@ func (r *rooms) soon() {
 // the others that every run needs, until ctx ends. From then on this connection's
 // log and intake keep room for what must not fail: at 85 % of a stream's MaxBytes
 // PullTasks begins no new run there, and at 95 % of an event stream's the log
-// refuses what run.Vital does not report, as ErrFull and without asking the
+// refuses what run.IsTerminalOnly does not report, as ErrFull and without asking the
 // servers. Without it everything is tried until JetStream refuses it. The reserve on
 // the disk, see Disk, is kept in the same way, by every connection that sees the disk.
 func (c *Conn) WatchRoom(ctx context.Context) error {
-	r := c.rooms
+	r := c.capacity
 	r.mu.Lock()
 	for p := range c.o.Partitions {
-		r.streams[EventStream(c.o.Generation, p)] = &gauge{}
+		r.streams[EventStream(c.o.Generation, p)] = &streamUsage{}
 	}
 	for _, name := range needed {
-		r.streams[name] = &gauge{needed: true}
+		r.streams[name] = &streamUsage{needed: true}
 	}
 	r.mu.Unlock()
 	t := time.NewTicker(lookEvery)
@@ -226,18 +228,18 @@ func (c *Conn) WatchRoom(ctx context.Context) error {
 // lookAtRooms asks all streams that are watched.
 func (c *Conn) lookAtRooms(ctx context.Context) {
 	c.lookAtDisk()
-	c.rooms.mu.RLock()
-	names := slices.Sorted(maps.Keys(c.rooms.streams))
-	c.rooms.mu.RUnlock()
+	c.capacity.mu.RLock()
+	names := slices.Sorted(maps.Keys(c.capacity.streams))
+	c.capacity.mu.RUnlock()
 	scarce := false
 	for _, name := range names {
-		g := c.rooms.of(name)
+		g := c.capacity.of(name)
 		s, err := api(ctx, c, apiStreamInfo+name, func(ctx context.Context) (jetstream.Stream, error) { return c.js.Stream(ctx, name) })
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil {
-			if !g.silent && !passing(err) {
+			if !g.silent && !isTransient(err) {
 				c.o.Logger.Warn("how full a stream is could not be asked", "stream", name, "err", streamError(err))
 			}
 			g.silent = true
@@ -264,20 +266,20 @@ func (c *Conn) lookAtRooms(ctx context.Context) {
 			l.Error("an event stream is full: runs only end, and go on when there is room", "remedy", remedy)
 		}
 	}
-	c.rooms.scarce.Store(scarce)
+	c.capacity.scarce.Store(scarce)
 }
 
 // Full returns the watched streams that do not take everything, and first the disk of
 // the store if that does not.
 func (c *Conn) Full() []messages.StreamFill {
-	c.rooms.mu.RLock()
-	defer c.rooms.mu.RUnlock()
+	c.capacity.mu.RLock()
+	defer c.capacity.mu.RUnlock()
 	var out []messages.StreamFill
 	if d, room := c.diskRoom(); room != RoomAll {
 		out = append(out, d.fillOfDisk())
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.rooms.streams)) {
-		if g := c.rooms.streams[name]; g.room() != RoomAll {
+	for _, name := range slices.Sorted(maps.Keys(c.capacity.streams)) {
+		if g := c.capacity.streams[name]; g.room() != RoomAll {
 			f := g.fill()
 			out = append(out, messages.StreamFill{Stream: name, Bytes: f.Bytes, MaxBytes: uint64(f.Max), Room: g.room().String()})
 		}
@@ -295,15 +297,15 @@ type roomLog struct {
 
 // Append implements session.Log.
 func (l *roomLog) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
-	if d, room := l.c.diskRoom(); room == RoomNone || room == RoomEnds && !run.Vital(c.Events) {
+	if d, room := l.c.diskRoom(); room == RoomNone || room == RoomEnds && !run.IsTerminalOnly(c.Events) {
 		return session.Position{}, fmt.Errorf("natsbus: append %d to %s: %w: the disk of the store has %s; %s", c.Seq, c.Key, ErrFull, d, remedyDisk)
 	}
-	if l.c.rooms.scarce.Load() {
+	if l.c.capacity.scarce.Load() {
 		stream, _, err := l.c.place(c.Key)
 		if err != nil {
 			return session.Position{}, err
 		}
-		if f := l.c.rooms.fill(stream); f.Room() == RoomEnds && !run.Vital(c.Events) {
+		if f := l.c.capacity.fill(stream); f.Room() == RoomEnds && !run.IsTerminalOnly(c.Events) {
 			return session.Position{}, fmt.Errorf("natsbus: append %d to %s: %w: stream %s holds %s, and the rest is kept for what ends runs; %s",
 				c.Seq, c.Key, ErrFull, stream, f, remedy)
 		}

@@ -26,7 +26,7 @@ const prefixTail = "rath.tail."
 // from it: that node would miss it.
 func (c *Conn) former(ctx context.Context) (*Change, error) {
 	info, err := c.lookStream(ctx, streamFormer)
-	if electing(err) || errors.Is(err, errLeaderless) {
+	if isLeaderless(err) || errors.Is(err, errLeaderless) {
 		return nil, nil // the next plan finds it
 	}
 	if err != nil {

@@ -15,66 +15,66 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Holding is about how much of an event stream is a tenant's.
-type Holding struct {
+// TenantUsage is about how much of an event stream is a tenant's.
+type TenantUsage struct {
 	Bytes uint64
-	Alone bool // nobody else holds anything there
+	Alone bool // no other tenant holds anything there
 }
 
 const (
-	// holdingFor is how long a holding is believed.
-	holdingFor = 30 * time.Second
-	// maxHoldings bounds the holdings that are remembered.
-	maxHoldings = 4096
+	// usageFresh is how long a sample is used.
+	usageFresh = 30 * time.Second
+	// maxUsages bounds the samples that are kept.
+	maxUsages = 4096
 	// At so many places of a stream so many commits of a tenant are weighed.
 	weighAt, weighEach = 16, 4
 )
 
-// holders remembers holdings, by stream and tenant. Who does not know one waits
-// for whoever asks just now.
-type holders struct {
+// tenantUsages keeps the samples, by stream and tenant. Its lock is held while one is
+// taken, so that requests at the same time take one sample.
+type tenantUsages struct {
 	mu sync.Mutex
-	m  map[string]held
+	m  map[string]usageSample
 }
 
-type held struct {
-	Holding
+type usageSample struct {
+	TenantUsage
 	until time.Time
 }
 
-// holding estimates how much of a stream is a tenant's: the server counts its
+// tenantUsage estimates how much of a stream is a tenant's: the server counts its
 // commits, and some of them, all over the stream, are weighed. That costs as many
 // requests for one session as for a hundred thousand.
-func (c *Conn) holding(ctx context.Context, stream string, t session.Tenant) (Holding, error) {
-	c.holders.mu.Lock()
-	defer c.holders.mu.Unlock()
+func (c *Conn) tenantUsage(ctx context.Context, stream string, t session.Tenant) (TenantUsage, error) {
+	c.tenantUsages.mu.Lock()
+	defer c.tenantUsages.mu.Unlock()
 	id := stream + "." + string(t)
-	if have, ok := c.holders.m[id]; ok && time.Now().Before(have.until) {
-		return have.Holding, nil
+	if have, ok := c.tenantUsages.m[id]; ok && time.Now().Before(have.until) {
+		return have.TenantUsage, nil
 	}
-	h, err := c.weigh(ctx, stream, t)
+	h, err := c.sampleUsage(ctx, stream, t)
 	if err != nil {
 		return h, err
 	}
-	if c.holders.m == nil || len(c.holders.m) >= maxHoldings {
-		c.holders.m = map[string]held{}
+	if c.tenantUsages.m == nil || len(c.tenantUsages.m) >= maxUsages {
+		c.tenantUsages.m = map[string]usageSample{}
 	}
-	c.holders.m[id] = held{h, time.Now().Add(holdingFor)}
+	c.tenantUsages.m[id] = usageSample{h, time.Now().Add(usageFresh)}
 	return h, nil
 }
 
-func (c *Conn) weigh(ctx context.Context, stream string, t session.Tenant) (Holding, error) {
+func (c *Conn) sampleUsage(ctx context.Context, stream string, t session.Tenant) (TenantUsage, error) {
 	s, err := api(ctx, c, apiStreamInfo+stream, func(ctx context.Context) (jetstream.Stream, error) { return c.js.Stream(ctx, stream) })
 	if err != nil {
-		return Holding{}, fmt.Errorf("natsbus: look at stream %s: %w", stream, streamError(err))
+		return TenantUsage{}, fmt.Errorf("natsbus: look at stream %s: %w", stream, streamError(err))
 	}
 	state := s.CachedInfo().State
 	subject := strings.TrimSuffix(s.CachedInfo().Config.Subjects[0], ">") + string(t) + ".>"
 	count, err := c.countCommits(ctx, stream, subject)
 	if err != nil || count == 0 {
-		return Holding{}, err
+		return TenantUsage{}, err
 	}
-	h := Holding{Alone: count >= state.Msgs}
+	h := TenantUsage{Alone: count >= state.Msgs}
 	if h.Alone {
 		h.Bytes = state.Bytes
 		return h, nil
@@ -84,7 +84,7 @@ func (c *Conn) weigh(ctx context.Context, stream string, t session.Tenant) (Hold
 		from := max(state.FirstSeq+(state.LastSeq-state.FirstSeq)/weighAt*i, 1)
 		for m, err := range c.directBatch(ctx, stream, getRequest{Seq: from, NextBySubject: subject, Batch: weighEach, MaxBytes: pageBytes}) {
 			if err != nil {
-				return Holding{}, err
+				return TenantUsage{}, err
 			}
 			n, bytes = n+1, bytes+uint64(len(m.Subject)+len(m.Data)+perMessage)
 		}

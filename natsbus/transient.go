@@ -25,7 +25,7 @@ func WillPass(err error) bool {
 	case errors.Is(err, ErrUnreachable), apiCode(err) == codeNoPeers:
 		return true
 	}
-	return passing(err)
+	return isTransient(err)
 }
 
 // Answering returns nil if this connection can take work at this moment: it is

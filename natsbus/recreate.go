@@ -11,40 +11,40 @@ import (
 
 // Servers that restart before they have caught up with each other, or that take
 // what they store of a consumer for left over, can leave a stream or a consumer
-// behind that their cluster knows and none of them ever leads again. They do not
-// mend that. What is lost so and holds nothing that is not in a log elsewhere is
-// removed and made anew: the consumers of work queues, which begin again with
-// all that their stream holds, and the streams in memory, whose content sweeps
-// and nodes bring again. What comes twice is harmless.
+// behind that their cluster knows and no server ever leads again. They do not
+// repair that. Here such a stream or consumer is removed and created again, if logs
+// hold all that it held: the consumer of a work queue, which begins again with all
+// that its stream holds, and the streams in memory, whose content relays and nodes
+// publish again. A message that comes twice is harmless.
 
 // electionMost is how long a stream takes at most to elect a leader once its
 // servers can. When they could not, all streams do so at about the same time.
 const electionMost = 10 * time.Second
 
-// seek looks for something with patience, and says whether it is lost: patience
+// search looks for something with patience, and says whether it is lost: patience
 // is over, and for as long as an election takes at most the leader of the witness
 // has answered, and nobody for it. While the witness has no leader either it is
 // patient once more. Without a witness, "", nothing is lost.
-func seek[T any](ctx context.Context, c *Conn, e *election, what, witness string, look func(context.Context) (T, error)) (v T, lost bool, err error) {
+func search[T any](ctx context.Context, c *Conn, e *election, what, witness string, look func(context.Context) (T, error)) (v T, lost bool, err error) {
 	if e.what != what {
 		e.what, e.led = what, time.Time{}
 	}
 	if witness == "" {
-		v, err = throughElection(ctx, e, look)
+		v, err = retryElection(ctx, e, look)
 		return v, false, err
 	}
 	watch := func(ctx context.Context) (T, error) {
 		v, err := look(ctx)
-		e.compare(ctx, c, witness, electing(err))
+		e.compare(ctx, c, witness, isLeaderless(err))
 		return v, err
 	}
-	if v, err = throughElection(ctx, e, watch); electing(err) && ctx.Err() == nil {
-		v, err = sitOut(ctx, &election{}, func(err error) bool { return electing(err) && !e.lost }, watch)
+	if v, err = retryElection(ctx, e, watch); isLeaderless(err) && ctx.Err() == nil {
+		v, err = retryWhile(ctx, &election{}, func(err error) bool { return isLeaderless(err) && !e.lost }, watch)
 	}
 	switch {
 	case ctx.Err() != nil:
 		return v, false, err
-	case electing(err):
+	case isLeaderless(err):
 		return v, e.lost, err
 	case e.conn != 0:
 		*e = election{} // what comes later is another one
@@ -81,36 +81,36 @@ func (c *Conn) led(ctx context.Context, stream string) bool {
 	return err == nil && info != nil
 }
 
-// findStream is lookStream with patience, and says whether a stream that may be
-// made anew is lost though one of the truth is not.
+// findStream is lookStream with retryElection, and says whether a stream that may be
+// created again is lost though one of the truth is not.
 func (c *Conn) findStream(ctx context.Context, e *election, want jetstream.StreamConfig) (info *jetstream.StreamInfo, lost bool, err error) {
 	witness := ""
 	if replaceable(&want) {
 		witness = EventStream(c.o.Generation, 0)
 	}
-	return seek(ctx, c, e, "stream "+want.Name, witness, func(ctx context.Context) (*jetstream.StreamInfo, error) { return c.lookStream(ctx, want.Name) })
+	return search(ctx, c, e, "stream "+want.Name, witness, func(ctx context.Context) (*jetstream.StreamInfo, error) { return c.lookStream(ctx, want.Name) })
 }
 
-// findQueue is lookQueue with patience, and says whether the consumer is lost
+// findQueue is lookQueue with retryElection, and says whether the consumer is lost
 // though its stream is not.
 func (c *Conn) findQueue(ctx context.Context, e *election, q pullQueue) (consumer jetstream.Consumer, lost bool, err error) {
-	return seek(ctx, c, e, "consumer "+q.durable, q.stream, func(ctx context.Context) (jetstream.Consumer, error) { return c.lookQueue(ctx, q) })
+	return search(ctx, c, e, "consumer "+q.durable, q.stream, func(ctx context.Context) (jetstream.Consumer, error) { return c.lookQueue(ctx, q) })
 }
 
-// unserved is why something lost is made anew.
+// unserved is why a lost stream or consumer is created again.
 const unserved = "no server serves it"
 
-// renewQueue removes a consumer that does not give what it should, and makes it
+// recreateQueue removes a consumer that does not give what it should, and makes it
 // again, unless another node did since it was made: in nanoseconds, zero for one
 // that did not answer.
-func (c *Conn) renewQueue(ctx context.Context, q pullQueue, made int64, why string) (jetstream.Consumer, error) {
+func (c *Conn) recreateQueue(ctx context.Context, q pullQueue, made int64, why string) (jetstream.Consumer, error) {
 	now, err := c.lookQueue(ctx, q)
 	if err == nil && now != nil && now.CachedInfo().Created.UnixNano() != made {
 		return now, nil
 	}
-	c.o.Logger.Warn("a consumer is made anew: "+why, "stream", q.stream, "consumer", q.durable)
+	c.o.Logger.Warn("a consumer is created again: "+why, "stream", q.stream, "consumer", q.durable)
 	// Whether it is gone its absence tells: who would answer is what it lacks.
-	if err := c.removeQueue(ctx, q); err != nil && !passing(err) {
+	if err := c.removeQueue(ctx, q); err != nil && !isTransient(err) {
 		return nil, err
 	}
 	consumer, err := c.lookQueue(ctx, q)
@@ -120,17 +120,17 @@ func (c *Conn) renewQueue(ctx context.Context, q pullQueue, made int64, why stri
 	return c.putQueue(ctx, q)
 }
 
-// renewStream removes a lost stream and makes it again, unless another node did
+// recreateStream removes a lost stream and makes it again, unless another node did
 // meanwhile.
-func (c *Conn) renewStream(ctx context.Context, want jetstream.StreamConfig) error {
+func (c *Conn) recreateStream(ctx context.Context, want jetstream.StreamConfig) error {
 	if info, err := c.lookStream(ctx, want.Name); err == nil && info != nil {
 		return nil
 	}
-	c.o.Logger.Warn("a stream is made anew: "+unserved, "stream", want.Name)
+	c.o.Logger.Warn("a stream is created again: "+unserved, "stream", want.Name)
 	_, err := apiWithin(ctx, c, apiStreamDelete+want.Name, askStream, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, c.js.DeleteStream(ctx, want.Name)
 	})
-	if err != nil && !passing(err) && !errors.Is(err, jetstream.ErrStreamNotFound) {
+	if err != nil && !isTransient(err) && !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return err
 	}
 	// Whether it is gone its absence tells.
@@ -147,28 +147,28 @@ func (c *Conn) makeStream(ctx context.Context, want jetstream.StreamConfig) erro
 	return err
 }
 
-// replaceable reports whether a stream may be made anew when it is lost.
+// replaceable reports whether a stream may be created again when it is lost.
 func replaceable(want *jetstream.StreamConfig) bool { return want.Storage == jetstream.MemoryStorage }
 
-// tendEvery is how often the streams in memory are looked after.
-const tendEvery = 10 * time.Second
+// reconcileEvery is how often the streams in memory are looked after.
+const reconcileEvery = 10 * time.Second
 
-// tend looks after the streams in memory until ctx ends, after each by itself.
-func (c *Conn) tend(ctx context.Context) error {
+// reconcileStreams looks after the streams in memory until ctx ends, after each by itself.
+func (c *Conn) reconcileStreams(ctx context.Context) error {
 	var each []func(context.Context) error
 	for _, want := range layout(&c.o) {
 		if replaceable(&want) {
-			each = append(each, func(ctx context.Context) error { return c.tendStream(ctx, want) })
+			each = append(each, func(ctx context.Context) error { return c.reconcileStream(ctx, want) })
 		}
 	}
 	return together(ctx, each...)
 }
 
-// tendStream looks after one: if it is lost, or gone because whoever made it anew
+// reconcileStream looks after one: if it is lost, or gone because whoever made it anew
 // died meanwhile, it is made. A server without others loses it only with the
 // connection: it is asked once for each.
-func (c *Conn) tendStream(ctx context.Context, want jetstream.StreamConfig) error {
-	tick := time.NewTicker(tendEvery)
+func (c *Conn) reconcileStream(ctx context.Context, want jetstream.StreamConfig) error {
+	tick := time.NewTicker(reconcileEvery)
 	defer tick.Stop()
 	var e election
 	for tended := uint64(0); ; {
@@ -185,7 +185,7 @@ func (c *Conn) tendStream(ctx context.Context, want jetstream.StreamConfig) erro
 		if err := c.ensureStream(ctx, &e, want); err == nil {
 			tended, e = now, election{}
 		} else if tended = 0; ctx.Err() == nil {
-			c.o.Logger.Error("a stream in memory is not served, and cannot be made anew; "+c.o.provision(), "stream", want.Name, "err", err)
+			c.o.Logger.Error("a stream in memory is not served, and cannot be created again; "+c.o.provision(), "stream", want.Name, "err", err)
 		}
 	}
 }
@@ -195,7 +195,7 @@ func (c *Conn) ensureStream(ctx context.Context, e *election, want jetstream.Str
 	info, lost, err := c.findStream(ctx, e, want)
 	switch {
 	case lost:
-		return c.renewStream(ctx, want)
+		return c.recreateStream(ctx, want)
 	case err != nil:
 		return fmt.Errorf("natsbus: stream %s: %w", want.Name, err)
 	case info == nil:
@@ -212,12 +212,12 @@ const (
 	staleEvery = 15 * time.Second
 )
 
-// tendTasks looks after the queue of tasks until ctx ends. A consumer may lose
+// reconcileTasks looks after the queue of tasks until ctx ends. A consumer may lose
 // count of its stream, or be led by no server any more. Its position says nothing
 // that the stream and the logs do not say, so it is made again whenever a task is
 // older than it should be, and so is the consumer: each task then comes once more,
 // which is harmless.
-func (c *Conn) tendTasks(ctx context.Context) error {
+func (c *Conn) reconcileTasks(ctx context.Context) error {
 	tick := time.NewTicker(staleEvery)
 	defer tick.Stop()
 	made := time.Now()
@@ -243,7 +243,7 @@ func (c *Conn) tendTasks(ctx context.Context) error {
 			}
 			before = info.Created.UnixNano()
 		}
-		if _, err := c.renewQueue(ctx, q, before, "a task has been waiting for longer than it is handled"); err != nil && ctx.Err() == nil {
+		if _, err := c.recreateQueue(ctx, q, before, "a task has been waiting for longer than it is handled"); err != nil && ctx.Err() == nil {
 			c.o.Logger.Warn("the queue of tasks is not made again", "err", err)
 			continue
 		}

@@ -142,14 +142,14 @@ func (c *Conn) leaderNext(ctx context.Context, stream, filter string, from uint6
 }
 
 func (c *Conn) leaderPatiently(ctx context.Context, stream string, req getRequest) (stored, error) {
-	return patiently(ctx, func(ctx context.Context) (stored, error) { return c.leaderGet(ctx, stream, req) })
+	return retry(ctx, func(ctx context.Context) (stored, error) { return c.leaderGet(ctx, stream, req) })
 }
 
 // last returns the last message of a subject from any replica, and from the
 // leader if that one does not have it, patiently. It may be outdated: it is
 // for subjects whose message does not change.
 func (c *Conn) last(ctx context.Context, stream, subject string) (stored, error) {
-	return patiently(ctx, func(ctx context.Context) (stored, error) {
+	return retry(ctx, func(ctx context.Context) (stored, error) {
 		m, err := c.directOne(ctx, stream, apiDirectGet+stream+"."+subject, nil)
 		if errors.Is(err, errNoMessage) || errors.Is(err, nats.ErrNoResponders) {
 			m, err = c.leaderGet(ctx, stream, getRequest{LastBySubject: subject})
@@ -165,7 +165,7 @@ func (c *Conn) at(ctx context.Context, stream string, seq uint64) (stored, error
 	if err != nil {
 		return stored{}, err
 	}
-	return patiently(ctx, func(ctx context.Context) (stored, error) {
+	return retry(ctx, func(ctx context.Context) (stored, error) {
 		m, err := c.directOne(ctx, stream, apiDirectGet+stream, body)
 		if errors.Is(err, errNoMessage) || errors.Is(err, nats.ErrNoResponders) {
 			m, err = c.leaderGet(ctx, stream, getRequest{Seq: seq})
@@ -199,7 +199,7 @@ func (c *Conn) directPage(ctx context.Context, stream, subject string, from uint
 // that lags leaves nothing out.
 func (c *Conn) upTo(ctx context.Context, stream, filter string, after, end uint64) iter.Seq2[stored, error] {
 	return func(yield func(stored, error) bool) {
-		quiet, wait := time.Now().Add(patience), newBackoff()
+		quiet, wait := time.Now().Add(retryBudget), newBackoff()
 		for after < end {
 			from := after
 			var failed error
@@ -214,7 +214,7 @@ func (c *Conn) upTo(ctx context.Context, stream, filter string, after, end uint6
 				after = m.Seq
 			}
 			if after > from {
-				quiet, wait = time.Now().Add(patience), newBackoff()
+				quiet, wait = time.Now().Add(retryBudget), newBackoff()
 			}
 			switch {
 			case failed == nil && after > from:
@@ -227,7 +227,7 @@ func (c *Conn) upTo(ctx context.Context, stream, filter string, after, end uint6
 					return
 				}
 				after = m.Seq
-			case !passing(failed) || time.Now().After(quiet) || wait.sleep(ctx) != nil:
+			case !isTransient(failed) || time.Now().After(quiet) || wait.sleep(ctx) != nil:
 				yield(stored{}, failed)
 				return
 			}

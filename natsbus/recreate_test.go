@@ -14,7 +14,7 @@ import (
 )
 
 // TestStartWithLostStream starts a node whose cluster knows a stream in memory
-// that none of its servers leads. It is made anew; a stream of the truth never
+// that none of its servers leads. It is created again; a stream of the truth never
 // is.
 func TestStartWithLostStream(t *testing.T) {
 	for stream, made := range map[string]bool{"KV_NODE": true, StreamResult: false} {
@@ -51,7 +51,7 @@ func TestStartWithLostStream(t *testing.T) {
 				if !made && !strings.Contains(err.Error(), stream+": ") {
 					t.Errorf("the error does not name the stream: %v", err)
 				}
-				if took < patience || took > 2*patience {
+				if took < retryBudget || took > 2*retryBudget {
 					t.Errorf("it took %v", took)
 				}
 			})
@@ -87,7 +87,7 @@ func TestStartWithLostAndFound(t *testing.T) {
 				if err := dial(t, o).Provision(t.Context()); err != nil {
 					t.Error(err)
 				}
-				if took := time.Since(began); took < patience {
+				if took := time.Since(began); took < retryBudget {
 					t.Errorf("nothing was lost: it took %v", took)
 				}
 			})
@@ -107,7 +107,7 @@ func TestOpenLostQueue(t *testing.T) {
 		o := nodeOptions(srv)
 		o.Dialer, o.User, o.Password = d.InProcessConn, "", ""
 		c, queue := dial(t, o), tasksQueue()
-		const back = 2*patience + 10*time.Second
+		const back = 2*retryBudget + 10*time.Second
 		began := time.Now()
 		var removed atomic.Int64
 		d.set(func(subject string) (string, bool) {
@@ -128,7 +128,7 @@ func TestOpenLostQueue(t *testing.T) {
 			_, err = c.openQueue(t.Context(), &e, queue)
 		}
 		if at := time.Duration(removed.Load()); at < back+electionMost || at > back+electionMost+3*requestTimeout {
-			t.Errorf("made anew after %v and %d searches", at, times)
+			t.Errorf("created again after %v and %d searches", at, times)
 		}
 	})
 }
@@ -139,11 +139,11 @@ func leaderless(stream string) string {
 }
 
 // TestTendThroughOutage looks after a stream in memory that nobody leads, while
-// the truth has no leader for a while. The stream is made anew once patience is
+// the truth has no leader for a while. The stream is created again once patience is
 // over and the truth is led for as long as an election takes, and not if its own
 // election is the later one.
 func TestTendThroughOutage(t *testing.T) {
-	const begun = tendEvery + patience // the end of patience
+	const begun = reconcileEvery + retryBudget // the end of patience
 	tests := map[string]struct {
 		away, back time.Duration // of the truth's leader
 		elected    time.Duration // of the stream's, zero: never
@@ -152,10 +152,10 @@ func TestTendThroughOutage(t *testing.T) {
 	}{
 		"the truth is led":            {made: begun},
 		"not when patience is over":   {away: begun - 3*time.Second, back: begun + 3*time.Second, made: begun + 3*time.Second + electionMost},
-		"not for two searches":        {away: begun - 3*time.Second, back: begun + patience + 3*time.Second, made: begun + patience + 3*time.Second + electionMost},
-		"over another connection":     {away: begun - 3*time.Second, back: begun + patience + 3*time.Second, again: begun + patience - time.Second, made: begun + 2*patience},
+		"not for two searches":        {away: begun - 3*time.Second, back: begun + retryBudget + 3*time.Second, made: begun + retryBudget + 3*time.Second + electionMost},
+		"over another connection":     {away: begun - 3*time.Second, back: begun + retryBudget + 3*time.Second, again: begun + retryBudget - time.Second, made: begun + 2*retryBudget},
 		"the stream is elected later": {away: begun - 3*time.Second, back: begun + 3*time.Second, elected: begun + electionMost},
-		"so after two searches":       {away: begun - 3*time.Second, back: begun + patience + 3*time.Second, elected: begun + patience + electionMost},
+		"so after two searches":       {away: begun - 3*time.Second, back: begun + retryBudget + 3*time.Second, elected: begun + retryBudget + electionMost},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -183,17 +183,17 @@ func TestTendThroughOutage(t *testing.T) {
 					}
 					return "", false
 				})
-				stop := background(t, c.tend)
+				stop := background(t, c.reconcileStreams)
 				if tc.again != 0 {
 					time.Sleep(tc.again)
 					if err := c.nc.ForceReconnect(); err != nil {
 						t.Fatal(err)
 					}
 				}
-				time.Sleep(time.Until(began.Add(4 * patience)))
+				time.Sleep(time.Until(began.Add(4 * retryBudget)))
 				made := time.Duration(removed.Load())
 				if tc.made == 0 && made != 0 || made < tc.made || made > tc.made+2*time.Second {
-					t.Errorf("made anew after %v, want %v", made, tc.made)
+					t.Errorf("created again after %v, want %v", made, tc.made)
 				}
 				if info, err := c.lookStream(t.Context(), stream); err != nil || info == nil {
 					t.Errorf("the stream: %v, %v", info, err)
@@ -227,7 +227,7 @@ func TestTendOneServer(t *testing.T) {
 			return true
 		})
 		stop := background(t, func(ctx context.Context) error { return c.StartRelay(ctx, nil).Wait() })
-		time.Sleep(20 * tendEvery)
+		time.Sleep(20 * reconcileEvery)
 		if n := asked.Load(); n != 1 {
 			t.Errorf("asked %d times for a stream in memory", n)
 		}
@@ -237,7 +237,7 @@ func TestTendOneServer(t *testing.T) {
 		time.Sleep(time.Second)
 		now.Store(natstest.Start(t, opts))
 		asked.Store(0)
-		time.Sleep(20 * tendEvery)
+		time.Sleep(20 * reconcileEvery)
 		if n := asked.Load(); n != 1 {
 			t.Errorf("asked %d times after the restart", n)
 		}

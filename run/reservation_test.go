@@ -15,7 +15,7 @@ type gathering struct {
 	t   *testing.T
 	k   session.Key
 	log *session.MemoryLog
-	w   *Writer
+	w   *StateMachine
 	now time.Time
 }
 
@@ -33,8 +33,8 @@ func newGathering(t *testing.T, warm bool) *gathering {
 		id := session.ID(fmt.Sprint("b", i))
 		out.Branches, wait.Branches = append(out.Branches, FanOutBranch{Name: string(id), Session: id}), append(wait.Branches, id)
 	}
-	g.commit("0", event(KindFanOut, out), event(KindDone, Done{Attempt: 1, Kind: StepFanOut, Path: "0", Run: "r"}),
-		event(KindWaiting, Suspended{Attempt: 1, For: []Wait{wait}, Run: "r"}))
+	g.commit("0", event(KindFanOut, out), event(KindDone, StepCompleted{Attempt: 1, Kind: StepFanOut, Path: "0", Run: "r"}),
+		event(KindWaiting, RunWaiting{Attempt: 1, For: []Wait{wait}, Run: "r"}))
 	return g
 }
 
@@ -61,7 +61,7 @@ func (g *gathering) claim(task *Task) {
 
 func (g *gathering) commit(p Path, events ...session.Event) {
 	g.t.Helper()
-	if _, err := g.w.Commit(Batch{Session: g.k, Run: "r", Attempt: g.w.Book().Run("r").Attempt, Path: p, Events: events}, g.now); err != nil {
+	if _, err := g.w.Commit(Batch{Session: g.k, Run: "r", Attempt: g.w.RunState().Run("r").Attempt, Path: p, Events: events}, g.now); err != nil {
 		g.t.Fatal(err)
 	}
 	g.append()
@@ -71,7 +71,7 @@ func (g *gathering) commit(p Path, events ...session.Event) {
 func (g *gathering) report(id session.ID, s State, tokens int64, want error) {
 	g.t.Helper()
 	end := BranchEnd{Link: session.Link{Ref: session.Ref{Key: session.Key{Tenant: "t", ID: id}}, Seq: 1}, State: s, Steps: tokens / 10, Usage: session.Usage{Calls: 1, Input: tokens}}
-	err := g.w.Signal(Signal{To: g.k, Run: "r", Received: &Received{ID: string(id), Kind: Report, Path: "0.gather", Branch: &end}}, g.now)
+	err := g.w.Signal(Signal{To: g.k, Run: "r", Received: &SignalReceived{ID: string(id), Kind: Report, Path: "0.gather", Branch: &end}}, g.now)
 	g.append()
 	if !errors.Is(err, want) || want == nil && err != nil {
 		g.t.Errorf("the report of branch %s is answered with %v, want %v", id, err, want)
@@ -81,11 +81,11 @@ func (g *gathering) report(id session.ID, s State, tokens int64, want error) {
 // gather records the end of b0, and goes on without the others.
 func (g *gathering) gather() {
 	g.t.Helper()
-	d := Disposed{Run: "r"}
+	d := BranchOutcomes{Run: "r"}
 	for _, id := range []session.ID{"b1", "b2", "b3"} {
-		d.Branches = append(d.Branches, Disposal{Session: id, State: session.ClosedCancelled, Reason: "not needed"})
+		d.Branches = append(d.Branches, BranchOutcome{Session: id, State: session.ClosedCancelled, Reason: "not needed"})
 	}
-	g.commit("0.gather", event(KindDisposed, d), event(KindDone, Done{Attempt: 2, Kind: StepGather, Path: "0.gather", Run: "r", Steps: 1, Usage: session.Usage{Calls: 1, Input: 10}}))
+	g.commit("0.gather", event(KindDisposed, d), event(KindDone, StepCompleted{Attempt: 2, Kind: StepGather, Path: "0.gather", Run: "r", Steps: 1, Usage: session.Usage{Calls: 1, Input: 10}}))
 }
 
 // want demands what is set aside and what came late, of the writer and of one
@@ -96,8 +96,8 @@ func (g *gathering) want(allotted, late int64) {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	check := func(what string, w *Writer) {
-		e := w.Book().Run("r").Escrow()
+	check := func(what string, w *StateMachine) {
+		e := w.RunState().Run("r").Escrow()
 		if e.Allotted().Tokens != allotted || e.Late.Tokens() != late {
 			g.t.Errorf("%s: %d tokens are set aside and %d came late, want %d and %d", what, e.Allotted().Tokens, e.Late.Tokens(), allotted, late)
 		}
@@ -118,7 +118,7 @@ func (g *gathering) want(allotted, late int64) {
 	}
 }
 
-func (g *gathering) ended() *Ended { return g.w.Book().Run("r").Ended }
+func (g *gathering) ended() *Ended { return g.w.RunState().Run("r").Ended }
 
 // TestLateReport: what a branch used that the join was decided without is
 // recorded when it tells, once; until then its part stays set aside.
@@ -136,7 +136,7 @@ func TestLateReport(t *testing.T) {
 	g.want(100, 50)
 	g.report("b2", Cancelled, 30, ErrState)
 	g.want(100, 50)
-	if inbox := g.w.Book().Run("r").Inbox(); len(inbox) > 0 {
+	if inbox := g.w.RunState().Run("r").Inbox(); len(inbox) > 0 {
 		t.Errorf("nothing will take %+v out of the inbox", inbox)
 	}
 	g.commit("end", event(KindEnded, Ended{Attempt: 2, Run: "r", State: Succeeded, Steps: 3, Usage: session.Usage{Calls: 1, Input: 10}, Workflow: "w"}))
@@ -157,7 +157,7 @@ func TestHeldBranchesAreFree(t *testing.T) {
 		rest := int64(0)
 		if spread {
 			rest = 300
-			if err := g.w.Signal(Signal{To: g.k, Run: "r", Received: &Received{Kind: Warm, Path: "0.gather"}}, g.now); err != nil {
+			if err := g.w.Signal(Signal{To: g.k, Run: "r", Received: &SignalReceived{Kind: Warm, Path: "0.gather"}}, g.now); err != nil {
 				t.Fatal(err)
 			}
 			g.append()

@@ -20,7 +20,7 @@ const (
 	MaxClaims = 5
 )
 
-// Writer is the pure half of a session's single writer. It folds the commits
+// StateMachine is the pure half of a session's single writer. It folds the commits
 // of the log, decides what a request appends, and stages the events; its
 // driver takes the staged commit, appends it, and reports back:
 //
@@ -34,13 +34,13 @@ const (
 //
 // Between Take and Committed no request may be made. It is not safe for
 // concurrent use.
-type Writer struct {
+type StateMachine struct {
 	key         session.Key
 	root        session.ID
 	incarnation string
 	durability  string // to say in WriterOpened; "" is the default
 	resolver    session.Resolver
-	book        Book
+	book        RunState
 	value       session.Session
 	at          session.Position
 	opened      bool // this incarnation has its epoch
@@ -53,13 +53,13 @@ type Writer struct {
 
 // NewWriter returns the writer of a session whose log is empty or not folded
 // yet.
-func NewWriter(k session.Key, incarnation string, r session.Resolver) *Writer {
-	return &Writer{key: k, incarnation: incarnation, resolver: r, value: session.Open(k, k.ID), root: k.ID}
+func NewWriter(k session.Key, incarnation string, r session.Resolver) *StateMachine {
+	return &StateMachine{key: k, incarnation: incarnation, resolver: r, value: session.Open(k, k.ID), root: k.ID}
 }
 
 // Promise sets the durability that WriterOpened says of this incarnation's
 // commits; "" is DefaultDurability. It is called before the first event.
-func (w *Writer) Promise(durability string) {
+func (w *StateMachine) Promise(durability string) {
 	if durability == DefaultDurability {
 		durability = ""
 	}
@@ -68,7 +68,7 @@ func (w *Writer) Promise(durability string) {
 
 // Fold takes the next commit of the log. It fails, and changes nothing, on a
 // commit that is not the next one or that this release cannot fold.
-func (w *Writer) Fold(e session.Entry) error {
+func (w *StateMachine) Fold(e session.Entry) error {
 	c := e.Commit
 	switch {
 	case c.Key != w.key || c.Seq != w.at.Seq+1 || c.Prev != w.at.Hash:
@@ -91,7 +91,7 @@ func (w *Writer) Fold(e session.Entry) error {
 }
 
 // settle marks what a commit made as made by it.
-func (w *Writer) settle(at session.Position) {
+func (w *StateMachine) settle(at session.Position) {
 	was := w.value
 	w.at, w.value = at, was.MadeBy(at)
 	for _, s := range w.fresh {
@@ -114,7 +114,7 @@ type change struct {
 
 // plan finds out what events change, and fails if one of them cannot be
 // folded. No two of them may be about the same run's submission.
-func (w *Writer) plan(value session.Session, events []session.Event) ([]change, error) {
+func (w *StateMachine) plan(value session.Session, events []session.Event) ([]change, error) {
 	changes := make([]change, len(events))
 	for i, e := range events {
 		var err error
@@ -130,7 +130,7 @@ func (w *Writer) plan(value session.Session, events []session.Event) ([]change, 
 	return changes, nil
 }
 
-func (w *Writer) apply(changes []change) {
+func (w *StateMachine) apply(changes []change) {
 	for _, c := range changes {
 		w.value = c.value
 		if made := w.book.fold(w.key, c.fact, c.event.Time, c.value); made != nil {
@@ -140,17 +140,17 @@ func (w *Writer) apply(changes []change) {
 }
 
 // Session returns the session as of all commits and staged events.
-func (w *Writer) Session() session.Session { return w.value }
+func (w *StateMachine) Session() session.Session { return w.value }
 
-// Book returns the fold of the runs. The caller must not keep it across calls.
-func (w *Writer) Book() *Book { return &w.book }
+// RunState returns the fold of the runs. The caller must not keep it across calls.
+func (w *StateMachine) RunState() *RunState { return &w.book }
 
 // At returns the position of the last commit.
-func (w *Writer) At() session.Position { return w.at }
+func (w *StateMachine) At() session.Position { return w.at }
 
 // Epoch returns the epoch that this incarnation writes with; zero before its
 // first commit.
-func (w *Writer) Epoch() uint64 {
+func (w *StateMachine) Epoch() uint64 {
 	if !w.opened {
 		return 0
 	}
@@ -158,7 +158,7 @@ func (w *Writer) Epoch() uint64 {
 }
 
 // stage records events for the next commit, all of them or none.
-func (w *Writer) stage(now time.Time, events ...session.Event) error {
+func (w *StateMachine) stage(now time.Time, events ...session.Event) error {
 	if w.taken {
 		return fmt.Errorf("run: a commit to %s is under way: %w", w.key, ErrState)
 	}
@@ -166,7 +166,7 @@ func (w *Writer) stage(now time.Time, events ...session.Event) error {
 		return a
 	}
 	if !w.opened {
-		events = append([]session.Event{event(KindWriter, WriterOpened{Durability: w.durability, Edition: Edition, Epoch: w.book.Epoch + 1, Incarnation: w.incarnation})}, events...)
+		events = append([]session.Event{event(KindWriter, StateMachineOpened{Durability: w.durability, Edition: Edition, Epoch: w.book.Epoch + 1, Incarnation: w.incarnation})}, events...)
 		if release.Ahead > 0 {
 			events = append(events, session.Event{Kind: "release.wrote", Schema: release.Ahead, Data: "{}"})
 		}
@@ -186,7 +186,7 @@ func (w *Writer) stage(now time.Time, events ...session.Event) error {
 }
 
 // Take returns the commit of everything staged; ok is false if nothing is.
-func (w *Writer) Take() (c session.Commit, ok bool) {
+func (w *StateMachine) Take() (c session.Commit, ok bool) {
 	if len(w.staged) == 0 {
 		return c, false
 	}
@@ -197,7 +197,7 @@ func (w *Writer) Take() (c session.Commit, ok bool) {
 }
 
 // StagedBytes estimates the size of the staged commit.
-func (w *Writer) StagedBytes() int {
+func (w *StateMachine) StagedBytes() int {
 	n := 0
 	for i := range w.staged {
 		n += len(w.staged[i].Data) + 160
@@ -207,7 +207,7 @@ func (w *Writer) StagedBytes() int {
 
 // Committed reports that the commit which Take returned is durable at a
 // position.
-func (w *Writer) Committed(at session.Position) {
+func (w *StateMachine) Committed(at session.Position) {
 	w.settle(at)
 	w.staged, w.taken = nil, false
 }
@@ -215,7 +215,7 @@ func (w *Writer) Committed(at session.Position) {
 // Finish marks the answer with the commit that made it, and takes from its events
 // what was decided after the claim. Drivers call it when the writer staged
 // something for the claim.
-func (g *Granted) Finish(at session.Position, events []session.Event) {
+func (g *ClaimResult) Finish(at session.Position, events []session.Event) {
 	for i, e := range events {
 		if e.Kind != KindClaimed {
 			continue
@@ -239,7 +239,7 @@ func (a *Ack) Finish(at session.Position) {
 
 // end stages the end of a run that no execution will end itself. A request to
 // cancel it came first and wins.
-func (w *Writer) end(r *Record, s State, code Code, text string, now time.Time) error {
+func (w *StateMachine) end(r *Record, s State, code Code, text string, now time.Time) error {
 	if r.Cancel != nil {
 		s, code, text = Cancelled, CodeCancelled, r.Cancel.Reason
 	}
@@ -251,7 +251,7 @@ func (w *Writer) end(r *Record, s State, code Code, text string, now time.Time) 
 // finale adds to the events that end a run what goes with its end: messages
 // that no step took become chunks, the end says what the session is after it,
 // and a branch that its parent disposed of is closed.
-func (w *Writer) finale(r *Record, events []session.Event) []session.Event {
+func (w *StateMachine) finale(r *Record, events []session.Event) []session.Event {
 	at := slices.IndexFunc(events, func(e session.Event) bool { return e.Kind == KindEnded })
 	if at < 0 || r.Home != w.key {
 		return events
@@ -279,13 +279,13 @@ func (w *Writer) finale(r *Record, events []session.Event) []session.Event {
 		events[at] = ended
 	}
 	if r.Task.Branch != nil && r.Cancel != nil && r.Cancel.Close != "" {
-		events = append(events, w.closing(Disposal{Reason: r.Cancel.Reason, State: r.Cancel.Close}))
+		events = append(events, w.closing(BranchOutcome{Reason: r.Cancel.Reason, State: r.Cancel.Close}))
 	}
 	return events
 }
 
 // promote completes the event that ends a run with what follows from it.
-func (w *Writer) promote(e Ended, now time.Time) session.Event {
+func (w *StateMachine) promote(e Ended, now time.Time) session.Event {
 	e.Next = w.next(e.Run, now)
 	r := w.book.Run(e.Run)
 	if r == nil {
@@ -311,7 +311,7 @@ func (r *Record) unknownEffects() string {
 }
 
 // next is the queued run that may claim the session once leaving lets it go.
-func (w *Writer) next(leaving ID, now time.Time) *Offer {
+func (w *StateMachine) next(leaving ID, now time.Time) *Offer {
 	if w.book.Active != leaving && w.book.Active != "" {
 		return nil
 	}
@@ -325,7 +325,7 @@ func (w *Writer) next(leaving ID, now time.Time) *Offer {
 }
 
 // Signal decides about a fact from outside a run; see [Store].
-func (w *Writer) Signal(s Signal, now time.Time) error {
+func (w *StateMachine) Signal(s Signal, now time.Time) error {
 	if w.book.knows(s) {
 		return nil // it came before
 	}
@@ -390,7 +390,7 @@ func (w *Writer) Signal(s Signal, now time.Time) error {
 // cancel asks the execution that is at work here to stop; where there is none
 // the run ends at once. A session that is not the run's home only lets go of
 // the run, and a branch ends with that.
-func (w *Writer) cancel(r *Record, c CancelRequested, now time.Time) error {
+func (w *StateMachine) cancel(r *Record, c CancelRequested, now time.Time) error {
 	c.Run = r.ID
 	if r.Home != w.key && w.value.Closing().State != "" && len(r.made()) == 0 {
 		return nil // it was let go before, and left nothing

@@ -29,21 +29,21 @@ import (
 const heardWithin = 3 * time.Second
 
 var (
-	// errDeposed is returned for the answer of a leader that has not heard from a
+	// errStaleLeader is returned for the answer of a leader that has not heard from a
 	// majority for too long.
-	errDeposed = errors.New("natsbus: the stream's leader does not hear from a majority of its servers")
+	errStaleLeader = errors.New("natsbus: the stream's leader does not hear from a majority of its servers")
 	// errBehind is returned for what was read of a log and misses its end.
 	errBehind = errors.New("natsbus: the server that was asked does not have the end of the log")
 )
 
-// newest returns the newest version of a session: no older than any that was told
+// linearizableLast returns the newest version of a session: no older than any that was told
 // or read anywhere before newest was called.
-func (c *Conn) newest(ctx context.Context, values *run.Values, k session.Key) (session.Session, error) {
+func (c *Conn) linearizableLast(ctx context.Context, values *run.Values, k session.Key) (session.Session, error) {
 	held, err := c.held(ctx, k)
 	if err != nil {
 		return session.Session{}, err
 	}
-	return patiently(ctx, func(ctx context.Context) (session.Session, error) {
+	return retry(ctx, func(ctx context.Context) (session.Session, error) {
 		s, err := values.At(ctx, session.Ref{Key: k})
 		if err != nil && !errors.Is(err, session.ErrNotFound) {
 			return s, err
@@ -85,8 +85,8 @@ func (c *Conn) skipped(ctx context.Context, k session.Key, most uint64) (n uint6
 	if err != nil {
 		return 0, fmt.Errorf("natsbus: read %s: %w", k, err)
 	}
-	l, s := &eventLog{c}, c.skips.of(subject, first.Seq)
-	defer func() { c.skips.keep(subject, s) }()
+	l, s := &eventLog{c}, c.foreign.of(subject, first.Seq)
+	defer func() { c.foreign.keep(subject, s) }()
 	if s.n >= most || s.token >= last.Seq {
 		return min(s.n, most), nil
 	}
@@ -118,10 +118,10 @@ type skip struct {
 	n     uint64
 }
 
-// skips remember what was counted, so that a log with messages that are no commits,
+// foreign remember what was counted, so that a log with messages that are no commits,
 // as one that was brought back, is read once and not each time its end is asked for.
 // The zero value is ready to use, by several at once.
-type skips struct {
+type foreignCounts struct {
 	mu       sync.Mutex
 	subjects map[string]skip
 }
@@ -130,7 +130,7 @@ type skips struct {
 const skipsSize = 4096
 
 // of returns what was counted of a subject that begins with a message.
-func (k *skips) of(subject string, first uint64) skip {
+func (k *foreignCounts) of(subject string, first uint64) skip {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if s := k.subjects[subject]; s.first == first {
@@ -140,7 +140,7 @@ func (k *skips) of(subject string, first uint64) skip {
 }
 
 // keep remembers what was counted, unless somebody counted further.
-func (k *skips) keep(subject string, s skip) {
+func (k *foreignCounts) keep(subject string, s skip) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if have := k.subjects[subject]; have.first > s.first || have.first == s.first && have.token >= s.token {
@@ -152,7 +152,7 @@ func (k *skips) keep(subject string, s skip) {
 	k.subjects[subject] = s
 }
 
-// held returns how many messages of a session its stream holds at least: all its
+// usageSample returns how many messages of a session its stream holds at least: all its
 // commits that were acknowledged before it was called, but for those that were
 // archived, and what readers skip.
 func (c *Conn) held(ctx context.Context, k session.Key) (uint64, error) {
@@ -164,7 +164,7 @@ func (c *Conn) held(ctx context.Context, k session.Key) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return patiently(ctx, func(ctx context.Context) (uint64, error) {
+	return retry(ctx, func(ctx context.Context) (uint64, error) {
 		m, err := c.request(ctx, &nats.Msg{Subject: apiStreamInfo + stream, Data: body})
 		if err != nil {
 			return 0, fmt.Errorf("natsbus: look at stream %s: %w", stream, err)
@@ -188,7 +188,7 @@ func (c *Conn) held(ctx context.Context, k session.Key) (uint64, error) {
 		case info.Error != nil:
 			return 0, fmt.Errorf("natsbus: look at stream %s: %w", stream, info.Error)
 		case info.Config.Replicas > 1 && !leads(info.Cluster, info.Config.Replicas):
-			return 0, fmt.Errorf("%w: %s", errDeposed, stream)
+			return 0, fmt.Errorf("%w: %s", errStaleLeader, stream)
 		}
 		return info.State.Subjects[subject], nil
 	})

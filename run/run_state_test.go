@@ -25,7 +25,7 @@ var allowed = map[State][]State{
 type watcher struct {
 	t      *testing.T
 	key    session.Key
-	book   Book
+	book   RunState
 	states map[ID]State
 	seen   map[ID]Record
 	steps  map[string]uint64 // attempt that recorded it
@@ -145,7 +145,7 @@ func TestFoldIsDeterministic(t *testing.T) {
 		h.act()
 	}
 	for _, k := range h.log.Keys() {
-		var writers [2]*Writer
+		var writers [2]*StateMachine
 		for i := range writers {
 			var err error
 			if writers[i], err = Load(t.Context(), plainLog{h.log}, NewValues(h.log), k, fmt.Sprint("reader", i)); err != nil {
@@ -237,7 +237,7 @@ func mustJSON(t *testing.T, v any) string {
 }
 
 // wireForTest shows a book whole.
-func (b *Book) wireForTest() map[string]any {
+func (b *RunState) wireForTest() map[string]any {
 	m := map[string]any{"epoch": b.Epoch, "incarnation": b.Incarnation, "active": b.Active, "queue": append([]ID{}, b.Queue...)}
 	for _, r := range b.Runs() {
 		rec, _, err := r.copyForTest().freeze(map[int]session.Session{})

@@ -20,14 +20,14 @@ type Warmed struct {
 func (v Warmed) signal(t session.Tenant) *Signal {
 	return &Signal{
 		To: session.Key{Tenant: t, ID: v.Parent.Session}, Run: v.Parent.Run,
-		Received: &Received{Kind: Warm, Path: v.Parent.Path, Run: v.Parent.Run},
+		Received: &SignalReceived{Kind: Warm, Path: v.Parent.Path, Run: v.Parent.Run},
 	}
 }
 
 // spread returns the event that lets the other branches of the held fan-out
 // begin, if v is what they wait for: the first branch has its first answer,
 // waits for something itself, or has ended. There is none once the join is decided: nobody needs them then.
-func (r *Record) spread(v Received) []session.Event {
+func (r *Record) spread(v SignalReceived) []session.Event {
 	if r.held == nil || r.State != Waiting || v.Path != GatherPath(r.held.Path) {
 		return nil
 	}

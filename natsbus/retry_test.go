@@ -105,7 +105,7 @@ func TestStartWhileLeadersAreElected(t *testing.T) {
 		"temporarily unavailable":    {answer: refusal(503, codeNotAvailable), within: election + time.Second},
 		"the makers do not answer":   {only: "STREAM.CREATE", within: election + provisionFor},
 		"one stream has no leader":   {only: "STREAM.INFO.TASKS", within: election + askStream},
-		"nobody ever answers":        {forever: true, want: context.DeadlineExceeded, within: patience + 2*askStream},
+		"nobody ever answers":        {forever: true, want: context.DeadlineExceeded, within: retryBudget + 2*askStream},
 		"not enabled for the user":   {answer: refusal(503, 10039), forever: true, want: jetstream.ErrJetStreamNotEnabledForAccount, within: time.Second},
 		"no servers with JetStream":  {alone: true, forever: true, want: nats.ErrNoResponders, within: time.Second},
 		"one server for three":       {answer: refusal(500, codeReplicasSingle), only: "STREAM.CREATE", forever: true, want: &jetstream.APIError{ErrorCode: codeReplicasSingle}, within: time.Second},

@@ -106,7 +106,7 @@ func TestRelayedEnds(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
 				asked := make(chan error, 1)
-				go func() { asked <- other.Relayed(ctx) }()
+				go func() { asked <- other.WaitCaughtUp(ctx) }()
 				time.Sleep(time.Second)
 				if len(asked) > 0 {
 					t.Fatalf("it did not wait: %v", <-asked)
@@ -157,7 +157,7 @@ func TestRelayGivesUp(t *testing.T) {
 		began := time.Now()
 		bounded, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		if err := conn.Relayed(bounded); err != nil || time.Since(began) > time.Second {
+		if err := conn.WaitCaughtUp(bounded); err != nil || time.Since(began) > time.Second {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 		if err := gone.Wait(); err != nil {

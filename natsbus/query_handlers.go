@@ -190,7 +190,7 @@ func (a answerer) session(ctx context.Context, t session.Tenant, q messages.Quer
 	}
 	var s session.Session
 	if ref.Version == 0 {
-		s, err = a.c.newest(ctx, a.Values, ref.Key)
+		s, err = a.c.linearizableLast(ctx, a.Values, ref.Key)
 	} else {
 		s, err = a.Values.At(ctx, ref)
 	}

@@ -14,7 +14,7 @@ type heard struct {
 }
 
 // hear keeps the id of a signal; "" is of one that may be taken twice.
-func (b *Book) hear(id string, about ID) {
+func (b *RunState) hear(id string, about ID) {
 	if id == "" {
 		return
 	}
@@ -23,7 +23,7 @@ func (b *Book) hear(id string, about ID) {
 
 // knows reports whether a signal was taken before. What is sent to a session
 // may have become a fact about the run that held it.
-func (b *Book) knows(s Signal) bool {
+func (b *RunState) knows(s Signal) bool {
 	id, about := s.id()
 	return id != "" && slices.ContainsFunc(b.heard, func(h heard) bool { return h.ID == id && (about == "" || h.Run == about) })
 }

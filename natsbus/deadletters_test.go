@@ -143,7 +143,7 @@ func TestOneLetter(t *testing.T) {
 					}
 					m := <-batch.Messages()
 					other := dial(t, &c.o)
-					second := fate(later)
+					second := disposition(nakDelayed)
 					hook, fired := once(mark, func([]byte) bool {
 						w.set(nil, nil)
 						second = (&intake{c: other, Intake: nobody, offers: other.newCatalog()}).handle(t.Context(), m)
@@ -152,8 +152,8 @@ func TestOneLetter(t *testing.T) {
 					w.set(nil, hook)
 					first := (&intake{c: c, Intake: nobody, offers: c.newCatalog()}).handle(t.Context(), m)
 					noted := body != "hello" || mark != `"refused":"` // one without an id is not
-					if letters, _ := lettersAndTasks(t, c); first != done || fired() != noted || noted && second != done || letters != 1 {
-						t.Errorf("stood still: %v; it was refused: %v and %v; %d letters", fired(), first == done, second == done, letters)
+					if letters, _ := lettersAndTasks(t, c); first != ack || fired() != noted || noted && second != ack || letters != 1 {
+						t.Errorf("stood still: %v; it was refused: %v and %v; %d letters", fired(), first == ack, second == ack, letters)
 					}
 				})
 			})

@@ -99,9 +99,9 @@ func thaw[T any](w wireList, load pageLoader, decode func(json.RawMessage) (T, e
 }
 
 type wireStep struct {
-	Done Done         `json:"done"`
-	Mark session.Mark `json:"mark"`
-	Time int64        `json:"time"`
+	Done StepCompleted `json:"done"`
+	Mark session.Mark  `json:"mark"`
+	Time int64         `json:"time"`
 }
 
 type wireResolution struct {
@@ -121,13 +121,13 @@ type wireRecord struct {
 	Ended     *Ended           `json:"ended,omitempty"`
 	EndedAt   int64            `json:"ended_at,omitempty"`
 	Epoch     uint64           `json:"epoch,omitempty"`
-	Escrow    Escrow           `json:"escrow,omitzero"`
+	Escrow    Reservations     `json:"escrow,omitzero"`
 	Held      *FanOut          `json:"held,omitempty"`
 	Home      session.Key      `json:"home"`
 	ID        ID               `json:"id"`
-	Inbox     []Received       `json:"inbox,omitempty"`
+	Inbox     []SignalReceived `json:"inbox,omitempty"`
 	Inboxed   uint64           `json:"inboxed,omitempty"`
-	Intents   []Intent         `json:"intents,omitempty"`
+	Intents   []StepStarted    `json:"intents,omitempty"`
 	Late      int              `json:"late,omitempty"`
 	Lost      session.Usage    `json:"lost,omitzero"`
 	Pinned    string           `json:"pinned,omitempty"`
@@ -137,7 +137,7 @@ type wireRecord struct {
 	State     State            `json:"state"`
 	Steps     wireList         `json:"steps,omitzero"`
 	Submitted int64            `json:"submitted,omitempty"`
-	Suspended *Suspended       `json:"suspended,omitempty"`
+	Suspended *RunWaiting      `json:"suspended,omitempty"`
 	Task      *wireTask        `json:"task,omitempty"`
 	TaskPage  *session.PageRef `json:"task_page,omitempty"`
 	Told      []string         `json:"told,omitempty"`
@@ -146,7 +146,7 @@ type wireRecord struct {
 }
 
 // open returns the runs that have not ended, in the order of their ids.
-func (b *Book) open() (all []*Record) {
+func (b *RunState) open() (all []*Record) {
 	for _, r := range b.runs {
 		if !r.State.Terminal() {
 			all = append(all, r)
@@ -195,7 +195,7 @@ func (r *Record) freeze(former map[int]session.Session) (w wireRecord, pages []*
 		}
 	}
 	w.Steps, pages, err = freeze(&r.order, func(s *Step) (json.RawMessage, error) {
-		return json.Marshal(wireStep{s.Done, s.Session.Mark(), millis(s.Time)})
+		return json.Marshal(wireStep{s.StepCompleted, s.Session.Mark(), millis(s.Time)})
 	})
 	if err != nil {
 		return w, nil, fmt.Errorf("run: snapshot of run %s: %w", r.ID, err)
@@ -246,12 +246,12 @@ func (w wireRecord) thaw(tables map[int]session.Session, load pageLoader) (*Reco
 			return nil, err
 		}
 		v, err := rebuild(s.Mark)
-		return &Step{Done: s.Done, Session: v, Time: fromMillis(s.Time)}, err
+		return &Step{StepCompleted: s.Done, Session: v, Time: fromMillis(s.Time)}, err
 	})
 	if err != nil {
 		return nil, err
 	}
-	r.steps, r.intents, r.resolved = map[Path]*Step{}, map[Path]Intent{}, map[Path]resolution{}
+	r.steps, r.intents, r.resolved = map[Path]*Step{}, map[Path]StepStarted{}, map[Path]resolution{}
 	for _, s := range r.order.items {
 		r.steps[s.Path] = s
 	}
@@ -277,7 +277,7 @@ func (w wireRecord) thaw(tables map[int]session.Session, load pageLoader) (*Reco
 }
 
 // freezeEnded returns the runs that ended. They need no steps any more.
-func (b *Book) freezeEnded() (wireEnded, []*session.Page, error) {
+func (b *RunState) freezeEnded() (wireEnded, []*session.Page, error) {
 	return freeze(&b.ended, func(r *Record) (json.RawMessage, error) {
 		w := r.wire()
 		if r.Task.ID != "" {
@@ -287,7 +287,7 @@ func (b *Book) freezeEnded() (wireEnded, []*session.Page, error) {
 	})
 }
 
-func (b *Book) thawEnded(w wireEnded, load pageLoader) (err error) {
+func (b *RunState) thawEnded(w wireEnded, load pageLoader) (err error) {
 	b.ended, err = thaw(w, load, func(raw json.RawMessage) (*Record, error) {
 		var rec wireRecord
 		if err := json.Unmarshal(raw, &rec); err != nil {

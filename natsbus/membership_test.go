@@ -363,7 +363,7 @@ func TestRelayedElsewhere(t *testing.T) {
 		n := &node{t: t, srv: srv, conn: other}
 		for i := range 20 {
 			turns(t, other.Log(), session.Key{Tenant: session.DefaultTenant, ID: other.Minter().Mint(fmt.Sprintf("s%d", i))}, 5, true)
-			if err := other.Relayed(t.Context()); err != nil {
+			if err := other.WaitCaughtUp(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if have, want := n.records(t); len(have) != len(want) {
@@ -371,7 +371,7 @@ func TestRelayedElsewhere(t *testing.T) {
 			}
 		}
 		a.leave()
-		if err := other.Relayed(t.Context()); err != nil {
+		if err := other.WaitCaughtUp(t.Context()); err != nil {
 			t.Errorf("with nobody who relays: %v", err)
 		}
 		if err := other.Close(); err != nil {

@@ -63,7 +63,7 @@ func (m *committers) run(ctx context.Context, sessions int) {
 			for n := 0; ; n++ {
 				events := []session.Event{session.ChunkEvent(session.UserText(fmt.Sprint("row ", n, strings.Repeat(" and more", n%50))))}
 				if n == 0 {
-					opened, err := run.NewEvent(run.KindWriter, run.StateMachineOpened{Epoch: 1, Incarnation: "committer"})
+					opened, err := run.NewEvent(run.KindWriter, run.WriterOpened{Epoch: 1, Incarnation: "committer"})
 					if err != nil {
 						panic(err)
 					}

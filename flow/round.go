@@ -20,15 +20,16 @@ import (
 // round runs the tool calls of the newest assistant chunk of s. Each outcome is
 // committed when its call ends; the rows follow in call order.
 func (a *Agent) round(ctx context.Context, at run.Path, s session.Session, table *tool.Table) (session.Session, error) {
-	sc, err := scopeOf(ctx, run.StepRequest{Kind: "tools of agent", Name: a.Name})
+	made := run.StepRequest{Path: at, Kind: "tools of agent", Name: a.Name}
+	sc, err := scopeOf(ctx, made)
 	if err != nil {
 		return s, err
 	}
-	if err := sc.hold(run.StepRequest{Kind: "tools of agent", Name: a.Name}); err != nil {
+	if err := sc.hold(made); err != nil {
 		return s, err
 	}
 	defer sc.release()
-	defer sc.ex.inside(&run.StepRequest{Path: at, Kind: "tools of agent", Name: a.Name})()
+	defer sc.ex.inside(&made)()
 	asked, _ := s.At(s.Len() - 1)
 	s, err = sc.ex.placed(ctx, at, s)
 	if err != nil && run.IsControl(err) {
@@ -383,17 +384,19 @@ func Call(ctx context.Context, s session.Session, t tool.Tool, args any) (sessio
 	if err != nil {
 		return s, tool.Result{}, err
 	}
-	sc, err := scopeOf(ctx, run.StepRequest{Kind: run.StepTool, Name: t.Spec().Name})
+	made := run.StepRequest{Kind: run.StepTool, Name: t.Spec().Name}
+	sc, err := scopeOf(ctx, made)
 	if err != nil {
 		return s, tool.Result{}, err
 	}
-	path, err := sc.enter(run.StepRequest{Kind: run.StepTool, Name: t.Spec().Name})
+	path, err := sc.enter(made)
 	if err != nil {
 		return s, tool.Result{}, err
 	}
+	made.Path = path
 	defer sc.release()
 	ex := sc.ex
-	defer ex.inside(&run.StepRequest{Path: path, Kind: run.StepTool, Name: t.Spec().Name})()
+	defer ex.inside(&made)()
 	own, err := ex.own(ctx, path, s, true)
 	if err == nil {
 		own, err = ex.flush(ctx, path, own) // the round works on a committed session

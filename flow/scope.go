@@ -100,12 +100,13 @@ type step struct {
 // content to s, so that an older value must become a fork first. The caller
 // must call end.
 func begin(ctx context.Context, kind, name string, s session.Session, extends bool, effect string, args ...string) (*step, error) {
-	sc, err := scopeOf(ctx, run.StepRequest{Kind: kind, Name: name})
+	made := run.StepRequest{Kind: kind, Name: name}
+	sc, err := scopeOf(ctx, made)
 	if err != nil {
 		return nil, err
 	}
 	ex := sc.ex
-	path, err := sc.enter(run.StepRequest{Kind: kind, Name: name})
+	path, err := sc.enter(made)
 	if err != nil {
 		return nil, err
 	}

@@ -400,7 +400,7 @@ func TestCommitSchema(t *testing.T) {
 		kind string
 		data any
 	}{
-		{run.KindWriter, run.StateMachineOpened{Durability: "lazy", Edition: 1, Epoch: 1, Incarnation: "n"}},
+		{run.KindWriter, run.WriterOpened{Durability: "lazy", Edition: 1, Epoch: 1, Incarnation: "n"}},
 		{run.KindSubmitted, submitted},
 		{run.KindClaimed, run.Claimed{Attempt: 1, Epoch: 1, Home: key, Incarnation: "n", Revision: "r", Run: "r1", Workflow: "w"}},
 		{run.KindReleased, run.Released{Attempt: 1, Lost: usage, Next: offer, Reason: "r", Revision: "r", Run: "r1", Step: "3", Workflow: "w"}},

@@ -118,7 +118,7 @@ type skip struct {
 	n     uint64
 }
 
-// foreign remember what was counted, so that a log with messages that are no commits,
+// foreignCounts remember what was counted, so that a log with messages that are no commits,
 // as one that was brought back, is read once and not each time its end is asked for.
 // The zero value is ready to use, by several at once.
 type foreignCounts struct {
@@ -152,7 +152,7 @@ func (k *foreignCounts) keep(subject string, s skip) {
 	k.subjects[subject] = s
 }
 
-// usageSample returns how many messages of a session its stream holds at least: all its
+// held returns how many messages of a session its stream holds at least: all its
 // commits that were acknowledged before it was called, but for those that were
 // archived, and what readers skip.
 func (c *Conn) held(ctx context.Context, k session.Key) (uint64, error) {

@@ -447,7 +447,7 @@ func (r *relayMembership) dead(id string) bool {
 	return known && !alive
 }
 
-// usageSample reports whether another process still relays a partition.
+// held reports whether another process still relays a partition.
 func (r *relayMembership) held(p uint32) bool {
 	for _, m := range r.members {
 		if slices.Contains(m.holds, p) {

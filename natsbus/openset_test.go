@@ -58,7 +58,7 @@ func openWaiting(tb testing.TB, c *Conn, name string, n int) []session.Key {
 func openRun(tb testing.TB, c *Conn, k session.Key, id run.ID, more ...session.Event) {
 	tb.Helper()
 	events := append([]session.Event{
-		event(tb, run.KindWriter, run.StateMachineOpened{Epoch: 1, Incarnation: "gone"}),
+		event(tb, run.KindWriter, run.WriterOpened{Epoch: 1, Incarnation: "gone"}),
 		session.OpenedEvent(session.Opening{Kind: session.OpenLeaf, Run: string(id)}),
 		event(tb, run.KindSubmitted, map[string]any{"digest": "d", "task": map[string]any{"run": id, "workflow": "w"}}),
 	}, more...)

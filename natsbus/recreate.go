@@ -21,10 +21,10 @@ import (
 // servers can. When they could not, all streams do so at about the same time.
 const electionMost = 10 * time.Second
 
-// search looks for something with patience, and says whether it is lost: patience
-// is over, and for as long as an election takes at most the leader of the witness
-// has answered, and nobody for it. While the witness has no leader either it is
-// patient once more. Without a witness, "", nothing is lost.
+// search looks for something with retryElection, and says whether it is lost: the
+// budget is used up, and for as long as an election takes at most the leader of the witness
+// has answered, and no server for it. While the witness has no leader either it goes
+// on for one more budget. Without a witness, "", nothing is lost.
 func search[T any](ctx context.Context, c *Conn, e *election, what, witness string, look func(context.Context) (T, error)) (v T, lost bool, err error) {
 	if e.what != what {
 		e.what, e.led = what, time.Time{}
@@ -164,8 +164,8 @@ func (c *Conn) reconcileStreams(ctx context.Context) error {
 	return together(ctx, each...)
 }
 
-// reconcileStream looks after one: if it is lost, or gone because whoever made it anew
-// died meanwhile, it is made. A server without others loses it only with the
+// reconcileStream looks after one: if it is lost, or gone because the node that created
+// it again died meanwhile, it is created. A server without others loses it only with the
 // connection: it is asked once for each.
 func (c *Conn) reconcileStream(ctx context.Context, want jetstream.StreamConfig) error {
 	tick := time.NewTicker(reconcileEvery)

@@ -104,7 +104,7 @@ func (i *intake) tellRefused(ctx context.Context, l *incomingTask, cause error, 
 // still bring it there.
 const placing = time.Minute
 
-// usageSample reports whether a log holds a task that a session was found for. It fails
+// held reports whether a log holds a task that a session was found for. It fails
 // while another delivery may be bringing it there, unless the session or the body
 // is what refuses it.
 func (i *intake) held(ctx context.Context, l *incomingTask, home session.ID) (bool, error) {

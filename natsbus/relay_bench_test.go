@@ -38,7 +38,7 @@ func turns(tb testing.TB, log session.Log, k session.Key, n int, end bool) (comm
 		return e
 	}
 	id := run.ID("r-" + string(k.ID))
-	put(event(run.KindWriter, run.StateMachineOpened{Epoch: 1, Incarnation: "dead"}),
+	put(event(run.KindWriter, run.WriterOpened{Epoch: 1, Incarnation: "dead"}),
 		session.OpenedEvent(session.Opening{Kind: session.OpenLeaf, Run: string(id)}),
 		event(run.KindSubmitted, struct {
 			Digest string `json:"digest"`

@@ -74,7 +74,7 @@ const (
 var errLeaderless = errors.New("natsbus: the stream has no leader")
 
 // isLeaderless reports whether an error is one of servers that choose a leader: some
-// say so, others say nothing. Nobody listens where JetStream is off.
+// say so, others say nothing. No server listens where JetStream is off.
 func isLeaderless(err error) bool {
 	if code := apiCode(err); code != 0 {
 		return code == codeNotAvailable || code == codeNotLeader

@@ -27,7 +27,7 @@ type Account struct {
 	Steps    int64
 	Reserved int64  // tokens
 	Allotted Budget // to branches that have not told what they used
-	// Late and LateSteps are of branches, beside Spent and Steps; see Escrow.
+	// Late and LateSteps are of branches, beside Spent and Steps; see Reservations.
 	Late      session.Usage
 	LateSteps int64
 }

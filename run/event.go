@@ -53,9 +53,9 @@ const Edition = 0 + release.Ahead
 // acknowledged commit survives the loss of power of every machine.
 const DefaultDurability = "fsync"
 
-// StateMachineOpened says who writes from here on, in which Edition, and what its
+// WriterOpened says who writes from here on, in which Edition, and what its
 // commits survive.
-type StateMachineOpened struct {
+type WriterOpened struct {
 	// Durability is the level that the writer's node promises up to the next
 	// event of this kind; "" is DefaultDurability.
 	Durability  string `json:"durability,omitempty"`
@@ -159,7 +159,7 @@ type Ended struct {
 	Code     Code            `json:"code,omitempty"`
 	Error    string          `json:"error,omitempty"`
 	Head     blob.Digest     `json:"head,omitzero"`  // of the session's files after it
-	Lost     session.Usage   `json:"lost,omitzero"`  // the part of Usage that is estimated, see Done and Escrow
+	Lost     session.Usage   `json:"lost,omitzero"`  // the part of Usage that is estimated, see StepCompleted and Reservations
 	Next     *Offer          `json:"next,omitempty"` // the queued run that is promoted
 	Output   string          `json:"output,omitempty"`
 	Parent   *Parent         `json:"parent,omitempty"` // who is told how a branch ended

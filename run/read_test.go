@@ -12,7 +12,7 @@ import (
 // is told by what reading it allocates.
 func TestReadIsQuick(t *testing.T) {
 	for _, v := range []any{
-		&StateMachineOpened{}, &Submitted{Task: wireTask{Branch: &Branch{}, ForkOf: &wireRef{}}}, &Claimed{}, &Released{}, &Review{}, &Resolved{}, &CancelRequested{},
+		&WriterOpened{}, &Submitted{Task: wireTask{Branch: &Branch{}, ForkOf: &wireRef{}}}, &Claimed{}, &Released{}, &Review{}, &Resolved{}, &CancelRequested{},
 		&Warning{}, &Ended{Parent: &Parent{}, Result: &session.Link{}}, &RunWaiting{For: []Wait{{}}}, &SignalReceived{Branch: &BranchEnd{}},
 		&FanOut{Branches: []FanOutBranch{{}}}, &Warmed{}, &BranchOutcomes{Branches: []BranchOutcome{{}}}, &Quarantined{}, &Rebudgeted{}, &StepStarted{},
 		&StepCompleted{Links: []session.Link{{}}},

@@ -47,7 +47,7 @@ type Record struct {
 	escrow   Reservations
 	order    sealed[*Step] // the steps as they were recorded
 	taskPage *session.Page // of a long task
-	place    int           // of a run that ended, in Book.ended
+	place    int           // of a run that ended, in RunState.ended
 }
 
 // resolution is what a person decided about calls of attempts up to one.

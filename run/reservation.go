@@ -143,7 +143,7 @@ func (e *Reservations) drop(i int, branches ...session.ID) {
 	}
 }
 
-// Reservations returns what is set aside for the run's branches.
+// Escrow returns what is set aside for the run's branches.
 func (r *Record) Escrow() Reservations { return r.escrow.clone() }
 
 // owed is what the end of the run has to say of its branches' usage and steps,

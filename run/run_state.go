@@ -63,7 +63,7 @@ type spreadOut struct{ FanOut }
 func (b *RunState) read(e session.Event) (fact any, err error) {
 	switch e.Kind {
 	case KindWriter:
-		w, err := Read[StateMachineOpened](e)
+		w, err := Read[WriterOpened](e)
 		if err == nil && w.Epoch <= b.Epoch {
 			err = fmt.Errorf("run: writer epoch %d after %d", w.Epoch, b.Epoch)
 		}
@@ -129,7 +129,7 @@ func asFact[T any](v T, err error) (any, error) { return v, err }
 // the commit of the event is to be noted in; nil if none was.
 func (b *RunState) fold(k session.Key, fact any, now time.Time, s session.Session) (made *session.Session) {
 	switch v := fact.(type) {
-	case StateMachineOpened:
+	case WriterOpened:
 		b.Epoch, b.Incarnation = v.Epoch, v.Incarnation
 	case Submitted:
 		r := b.record(v.Task.Run)

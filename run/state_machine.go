@@ -166,7 +166,7 @@ func (w *StateMachine) stage(now time.Time, events ...session.Event) error {
 		return a
 	}
 	if !w.opened {
-		events = append([]session.Event{event(KindWriter, StateMachineOpened{Durability: w.durability, Edition: Edition, Epoch: w.book.Epoch + 1, Incarnation: w.incarnation})}, events...)
+		events = append([]session.Event{event(KindWriter, WriterOpened{Durability: w.durability, Edition: Edition, Epoch: w.book.Epoch + 1, Incarnation: w.incarnation})}, events...)
 		if release.Ahead > 0 {
 			events = append(events, session.Event{Kind: "release.wrote", Schema: release.Ahead, Data: "{}"})
 		}

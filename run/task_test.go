@@ -154,7 +154,7 @@ func TestDerive(t *testing.T) {
 		"two tasks in one":     {[]session.Event{submitted(""), ev(t, run.KindEnded, run.Ended{Run: "r0", Next: next})}, []run.Work{offer("r1", "w", "7"), offer("r2", "v", "8")}},
 		"of other namespaces":  {[]session.Event{{Kind: "other.kind", Schema: 9, Data: "what"}}, nil},
 		"nothing":              {nil, nil},
-		"a writer, a warning":  {[]session.Event{ev(t, run.KindWriter, run.StateMachineOpened{Epoch: 1}), ev(t, run.KindWarning, run.Warning{Run: "r1"})}, nil},
+		"a writer, a warning":  {[]session.Event{ev(t, run.KindWriter, run.WriterOpened{Epoch: 1}), ev(t, run.KindWarning, run.Warning{Run: "r1"})}, nil},
 		"an intent, late work": {[]session.Event{ev(t, run.KindIntent, run.StepStarted{Run: "r1"}), ev(t, run.KindLate, run.StepCompleted{Run: "r1"})}, nil},
 	} {
 		got, err := run.Derive(session.Entry{Commit: session.Commit{Key: home, Events: c.events}})
@@ -174,7 +174,7 @@ func TestDerive(t *testing.T) {
 func TestEventsAreCanonical(t *testing.T) {
 	big := strings.Repeat("z", 3)
 	for kind, payload := range map[string]any{
-		run.KindWriter: run.StateMachineOpened{Epoch: 1, Incarnation: big}, run.KindClaimed: run.Claimed{Home: home, Run: "r", Workflow: "w", Revision: "7", Attempt: 1, Epoch: 2, Incarnation: "n"},
+		run.KindWriter: run.WriterOpened{Epoch: 1, Incarnation: big}, run.KindClaimed: run.Claimed{Home: home, Run: "r", Workflow: "w", Revision: "7", Attempt: 1, Epoch: 2, Incarnation: "n"},
 		run.KindReleased: run.Released{Next: &run.Offer{Run: "r", Workflow: "w", Revision: "1"}, Reason: "x", Workflow: "w", Run: "r"},
 		run.KindReview:   run.Review{Call: "c", Code: "d", Name: "n", Path: "p", Reason: "r", Run: "x"}, run.KindResolved: run.Resolved{By: "b", Value: "1", Workflow: "w"},
 		run.KindEnded: run.Ended{Children: []session.ID{"a"}, Result: &session.Link{}, Usage: session.Usage{Calls: 1}}, run.KindIntent: run.StepStarted{Expires: 1},

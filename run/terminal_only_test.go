@@ -15,7 +15,7 @@ func TestVital(t *testing.T) {
 	}{
 		"nothing":                      {nil, false},
 		"a new run":                    {[]session.Event{event(KindSubmitted, Submitted{}), event(KindClaimed, Claimed{})}, false},
-		"a claim":                      {[]session.Event{event(KindWriter, StateMachineOpened{}), event(KindClaimed, Claimed{})}, false},
+		"a claim":                      {[]session.Event{event(KindWriter, WriterOpened{}), event(KindClaimed, Claimed{})}, false},
 		"an answer of a model":         {[]session.Event{chunk, done(StepCompleted{Kind: StepModel, Row: true})}, false},
 		"an intent":                    {[]session.Event{event(KindIntent, StepStarted{})}, false},
 		"a fan-out":                    {[]session.Event{event(KindFanOut, FanOut{}), {Kind: KindWaiting}}, false},
@@ -24,7 +24,7 @@ func TestVital(t *testing.T) {
 		"a tool that must not":         {[]session.Event{done(StepCompleted{Kind: StepTool, Effect: "non_idempotent"}), chunk}, true},
 		"an outcome that came late":    {[]session.Event{event(KindLate, StepCompleted{Kind: StepModel})}, true},
 		"an end with what goes before": {[]session.Event{chunk, event(KindEnded, Ended{})}, true},
-		"a cancel":                     {[]session.Event{event(KindWriter, StateMachineOpened{}), event(KindCancel, CancelRequested{})}, true},
+		"a cancel":                     {[]session.Event{event(KindWriter, WriterOpened{}), event(KindCancel, CancelRequested{})}, true},
 		"an answer of a person":        {[]session.Event{event(KindReceived, SignalReceived{})}, true},
 		"a decision":                   {[]session.Event{event(KindResolved, Resolved{})}, true},
 		"a run given back":             {[]session.Event{event(KindReleased, Released{})}, true},

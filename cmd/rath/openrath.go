@@ -282,7 +282,7 @@ func (s *system) record(ctx context.Context, file *openrath.File) (id session.ID
 	}
 	events := rows[n:]
 	if at.Seq == 0 {
-		opened, err := run.NewEvent(run.KindWriter, run.StateMachineOpened{Edition: run.Edition, Epoch: importEpoch, Incarnation: "import"})
+		opened, err := run.NewEvent(run.KindWriter, run.WriterOpened{Edition: run.Edition, Epoch: importEpoch, Incarnation: "import"})
 		if err != nil {
 			return "", false, err
 		}

@@ -180,7 +180,7 @@ func decode(e session.Event) (any, error) {
 	case session.KindRestored:
 		return session.DecodeRestoration(e)
 	case run.KindWriter:
-		return run.Read[run.StateMachineOpened](e)
+		return run.Read[run.WriterOpened](e)
 	case run.KindSubmitted:
 		return run.Read[run.Submitted](e)
 	case run.KindClaimed:

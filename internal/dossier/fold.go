@@ -221,7 +221,7 @@ func (t *teller) environment() {
 			ours := c.concerns(n, t.a.runs)
 			for _, e := range c.events[n-1] {
 				switch p := e.payload.(type) {
-				case run.StateMachineOpened:
+				case run.WriterOpened:
 					level = or(p.Durability, run.DefaultDurability)
 					writer = fmt.Sprintf("%s (epoch %d of %s", p.Incarnation, p.Epoch, t.name(c.key.ID))
 					if p.Durability != "" {

@@ -25,7 +25,7 @@ func Derive(e session.Entry) ([]Record, error) {
 		}
 		d.rows[i] = n
 		if ev.Kind == run.KindWriter {
-			if w, err := run.Read[run.StateMachineOpened](ev); err == nil { // else it says less, and who folds the log is told
+			if w, err := run.Read[run.WriterOpened](ev); err == nil { // else it says less, and who folds the log is told
 				d.writer = w
 			}
 		}
@@ -70,7 +70,7 @@ func Derive(e session.Entry) ([]Record, error) {
 
 type deriver struct {
 	entry  session.Entry
-	writer run.StateMachineOpened    // zero unless the commit opens an epoch
+	writer run.WriterOpened          // zero unless the commit opens an epoch
 	rows   []int                     // content events up to and including each event
 	taken  []bool                    // told by the record of a step
 	steps  map[int]run.StepCompleted // by event; each is decoded once

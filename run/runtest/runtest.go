@@ -367,7 +367,7 @@ func testWhole(s *suite) {
 		"an unknown event":    {Kind: "run.unheard_of", Schema: 1, Data: `{}`},
 		"a broken event":      {Kind: run.KindDone, Schema: 1, Data: `[]`},
 		"a later schema":      {Kind: run.KindDone, Schema: 99, Data: `{}`},
-		"a writer's event":    s.event(run.KindWriter, run.StateMachineOpened{Epoch: 77}),
+		"a writer's event":    s.event(run.KindWriter, run.WriterOpened{Epoch: 77}),
 		"a second opening":    session.OpenedEvent(session.Opening{Kind: session.OpenLeaf}),
 		"an unresolved join":  session.JoinedEvent(session.Join{Policy: session.JoinAdopt, Parents: []session.Part{{Link: session.Link{Ref: session.Ref{Key: s.home}, Seq: 999}, To: 1}}}),
 		"another run's ended": s.event(run.KindEnded, run.Ended{Attempt: 1, Run: "r2", State: run.Succeeded}),

@@ -84,7 +84,7 @@ func (h *history) next() session.Entry {
 		r.attempt++
 		r.state = run.Running
 		return h.commit(k,
-			h.event(run.KindWriter, run.StateMachineOpened{Incarnation: node}),
+			h.event(run.KindWriter, run.WriterOpened{Incarnation: node}),
 			h.event(run.KindClaimed, run.Claimed{Attempt: r.attempt, Home: k, Incarnation: node, Run: r.id, Workflow: "w"}))
 	}
 	switch r.state {

@@ -229,7 +229,7 @@ func writerOf(e session.Entry) string {
 	for _, ev := range e.Commit.Events {
 		switch ev.Kind {
 		case run.KindWriter:
-			if v, err := run.Read[run.StateMachineOpened](ev); err == nil {
+			if v, err := run.Read[run.WriterOpened](ev); err == nil {
 				return v.Incarnation
 			}
 		case run.KindClaimed:

@@ -90,7 +90,7 @@ func (s *openSession) fold(k session.Key, ev session.Event) (ended *openRun) {
 			s.begin(v)
 		}
 	case run.KindWriter:
-		if v, err := run.Read[run.StateMachineOpened](ev); err == nil {
+		if v, err := run.Read[run.WriterOpened](ev); err == nil {
 			s.Writer = v.Incarnation
 		}
 	case run.KindClaimed:

@@ -95,7 +95,7 @@ func Open(dir string, o *Options) (_ *Store, err error) {
 	s.m = memory.New(&memory.Options{MaxNotes: o.MaxNotes, Before: s.record})
 	// What a crash left of a compaction is neither read nor kept.
 	if err := os.Remove(filepath.Join(dir, "notes.log.new")); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, errors.Join(fmt.Errorf("open %s: %w", dir, err), s.lock.Close())
+		return nil, errors.Join(fmt.Errorf("open %s: %w", dir, err), release(s.lock))
 	}
 	puts := 0
 	s.log, s.torn, err = openLog(filepath.Join(dir, "notes.log"), func(c memory.Change) {
@@ -103,7 +103,7 @@ func Open(dir string, o *Options) (_ *Store, err error) {
 		s.m.Apply(c)
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open %s: %w", dir, err), s.lock.Close())
+		return nil, errors.Join(fmt.Errorf("open %s: %w", dir, err), release(s.lock))
 	}
 	s.packed = s.log.size * int64(s.m.Len()) / int64(max(puts, 1))
 	return s, nil
@@ -220,5 +220,5 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
-	return errors.Join(s.log.close(), s.lock.Close())
+	return errors.Join(s.log.close(), release(s.lock))
 }

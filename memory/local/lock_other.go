@@ -14,4 +14,6 @@ func acquire(string) (*os.File, error) {
 	return nil, fmt.Errorf("memory/local: no file locks on %s: %w", runtime.GOOS, errors.ErrUnsupported)
 }
 
+func release(file *os.File) error { return file.Close() }
+
 func syncDir(string) error { return nil }

@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// acquire locks the file at path until it is closed or the process ends. The
+// acquire locks the file at path until release or the end of the process. The
 // file names the process that has it, for people.
 func acquire(path string) (_ *os.File, err error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -36,6 +36,13 @@ func acquire(path string) (_ *os.File, err error) {
 	}
 	_, err = fmt.Fprintln(file, os.Getpid())
 	return file, err
+}
+
+// release unlocks and closes what acquire returned. Closing alone would not do:
+// a program that another goroutine is about to execute inherits the file, and
+// with it the lock, until its exec.
+func release(file *os.File) error {
+	return errors.Join(syscall.Flock(int(file.Fd()), syscall.LOCK_UN), file.Close())
 }
 
 // syncDir waits until the names in a directory are on the medium.

@@ -11,8 +11,8 @@ import (
 // without sharing.
 const errSharingViolation syscall.Errno = 32
 
-// acquire opens the file at path without sharing it, until it is closed or the
-// process ends.
+// acquire opens the file at path without sharing it, until release or the end
+// of the process.
 func acquire(path string) (*os.File, error) {
 	name, err := syscall.UTF16PtrFromString(path)
 	if err != nil {
@@ -28,6 +28,9 @@ func acquire(path string) (*os.File, error) {
 	}
 	return os.NewFile(uintptr(h), path), nil
 }
+
+// release gives back what acquire returned.
+func release(file *os.File) error { return file.Close() }
 
 // syncDir does nothing: Windows has no fsync of directories.
 func syncDir(string) error { return nil }

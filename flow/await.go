@@ -205,7 +205,7 @@ func by(v run.SignalReceived) string {
 // then it records that the run waits, and stops the execution.
 func (ex *Execution) wait(ctx context.Context, ws []run.Wait, timeout time.Duration, with ...session.Event) ([]run.SignalReceived, error) {
 	ex.mu.Lock()
-	inbox, stop := slices.Clone(ex.inbox), ex.stopped()
+	inbox, stop := slices.Clone(ex.inbox.signals), ex.life.stopped()
 	told, err := ex.letGo()
 	ex.mu.Unlock()
 	if stop != nil || err != nil {
@@ -241,28 +241,18 @@ func (ex *Execution) receive(all ...run.SignalReceived) {
 	defer ex.mu.Unlock()
 	fresh := false
 	for _, v := range all {
-		if v.Kind == run.Report && ex.escrow.Awaits(v.Path, v.Branch.Link.ID) {
-			ex.escrow.Settle(v.Path, v.Branch)
-			ex.account = ex.account.Holding(&ex.escrow)
-			continue
-		}
-		i, found := slices.BinarySearchFunc(ex.inbox, v.N, func(o run.SignalReceived, n uint64) int { return int(int64(o.N) - int64(n)) })
-		if !found && (v.Kind != run.Message || v.N > ex.heard) {
-			ex.inbox, fresh = slices.Insert(ex.inbox, i, v), true
+		if !ex.account.report(v) {
+			fresh = ex.inbox.add(v) || fresh
 		}
 	}
-	if fresh && ex.interrupt != nil {
-		ex.interrupt()
+	if fresh && ex.inbox.interrupt != nil {
+		ex.inbox.interrupt()
 	}
 }
 
-// take removes what a step consumed: messages up to a place, and the answers
-// to a path.
+// take removes what a step consumed from the inbox.
 func (ex *Execution) take(upTo uint64, path run.Path) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	ex.heard = max(ex.heard, upTo)
-	ex.inbox = slices.DeleteFunc(ex.inbox, func(v run.SignalReceived) bool {
-		return v.Kind == run.Message && v.N <= upTo || v.Kind != run.Message && v.Path == path
-	})
+	ex.inbox.take(upTo, path)
 }

@@ -5,47 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
-// level is a run whose code an execution goes through: the runs around a
-// branch, whose journals are replayed and never written, and the run itself,
-// which is the last one.
-type level struct {
-	run  run.ID
-	home session.Key
-	path run.Path // below which its own steps are
-	base session.Session
-}
-
-// owner returns the run that a path belongs to. A run ends itself, and no run
-// around it.
-func (ex *Execution) owner(p run.Path) level {
-	if p.Ends() {
-		return ex.levels[len(ex.levels)-1]
-	}
-	for _, l := range slices.Backward(ex.levels) {
-		if l.path == "" || p == l.path || strings.HasPrefix(string(p), string(l.path)+".") {
-			return l
-		}
-	}
-	return ex.levels[0]
-}
-
-// outer reports whether a path belongs to a run around this one.
-func (ex *Execution) outer(p run.Path) bool {
-	return len(ex.levels) > 1 && ex.owner(p).run != ex.id
-}
-
 // settings are what the task of the outermost run asks for: all branches see
 // the same.
 func (ex *Execution) settings() Settings {
 	t := ex.task
-	if ex.root != nil {
-		t = ex.root
+	if ex.levels.root != nil {
+		t = ex.levels.root
 	}
 	return Settings{Input: t.Input, Model: t.Model, Tools: t.Tools}
 }
@@ -55,9 +25,9 @@ func (ex *Execution) settings() Settings {
 // here, or tells the branch's session.
 func (ex *Execution) enclose(ctx context.Context) error {
 	b := ex.task.Branch
-	own := ex.levels[0]
+	own := ex.levels.all[0]
 	if !b.Remote {
-		ex.levels, own.path = nil, b.Path
+		ex.levels.all, own.path = nil, b.Path
 	}
 	for i, a := range b.Ancestors {
 		last := i == len(b.Ancestors)-1
@@ -71,23 +41,23 @@ func (ex *Execution) enclose(ctx context.Context) error {
 		}
 		switch {
 		case g.State.Terminal():
-			ex.gone = "the run that opened this branch " + g.State.Past()
+			ex.levels.gone = "the run that opened this branch " + g.State.Past()
 			return nil
 		case last && g.Journal.Has(b.Parent().Path):
-			ex.gone = "the run that opened this branch went on without it"
+			ex.levels.gone = "the run that opened this branch went on without it"
 			return nil
 		case b.Remote:
 			return nil
 		}
-		ex.journal.Around(g.Journal)
-		ex.held[home] = &heldSession{version: g.Base.Ref().Version, closed: g.Session.Closing().State, outer: true}
-		ex.levels = append(ex.levels, level{run: a.Run, home: home, path: a.Path, base: g.Base})
+		ex.pos.journal.Around(g.Journal)
+		ex.sessions.hold(home, &heldSession{outer: true}, g.Base, g.Session, false)
+		ex.levels.all = append(ex.levels.all, level{run: a.Run, home: home, path: a.Path, base: g.Base})
 		if i == 0 {
-			ex.root, ex.input, ex.last = &g.Task, g.Base, g.Started
+			ex.levels.root, ex.input, ex.pos.last = &g.Task, g.Base, g.Started
 		}
 	}
 	own.base = ex.granted.Base
-	ex.levels = append(ex.levels, own)
+	ex.levels.all = append(ex.levels.all, own)
 	return nil
 }
 
@@ -102,7 +72,7 @@ func (ex *Execution) warmed(d run.StepCompleted) ([]session.Event, error) {
 		return nil, nil
 	}
 	told, err := ex.letGo()
-	ex.warms = ex.warms && err != nil
+	ex.levels.warms = ex.levels.warms && err != nil
 	return told, err
 }
 
@@ -110,7 +80,7 @@ func (ex *Execution) warmed(d run.StepCompleted) ([]session.Event, error) {
 // has an answer, or waits for something itself and warms nothing meanwhile. ex.mu
 // is held.
 func (ex *Execution) letGo() ([]session.Event, error) {
-	if !ex.warms {
+	if !ex.levels.warms {
 		return nil, nil
 	}
 	e, err := run.NewEvent(run.KindWarmed, run.Warmed{Parent: *ex.task.Branch.Parent(), Run: ex.id})
@@ -140,7 +110,7 @@ func (ex *Execution) giveUp(ctx context.Context) (run.State, error) {
 	if err != nil && !errors.Is(err, run.ErrState) {
 		return run.Running, err
 	}
-	state, err := ex.finishFailed(ctx, run.Cancelled, fmt.Errorf("%w: %s", run.ErrCancelled, ex.gone))
+	state, err := ex.finishFailed(ctx, run.Cancelled, fmt.Errorf("%w: %s", run.ErrCancelled, ex.levels.gone))
 	ex.mu.Lock()
 	ex.state = state
 	ex.mu.Unlock()
@@ -159,8 +129,8 @@ var errUnwound = errors.New("flow: the branch has run")
 // enter runs the part of a fan-out that this execution is for, on its way to
 // the branch or as the branch itself.
 func (ex *Execution) enter(ctx context.Context, fan run.Path, bs []Branch) error {
-	at := slices.IndexFunc(ex.levels, func(l level) bool { return l.run == ex.owner(fan).run }) + 1
-	to := ex.levels[at]
+	at := ex.levels.below(fan)
+	to := ex.levels.all[at]
 	i := slices.IndexFunc(bs, func(b Branch) bool { return fan.Child(b.Name) == to.path })
 	if i < 0 {
 		return ex.failed(fmt.Errorf("%w: the fan-out at step %s has no branch for %s any more", run.ErrMismatch, fan, to.path))
@@ -169,50 +139,34 @@ func (ex *Execution) enter(ctx context.Context, fan run.Path, bs []Branch) error
 	s, err := ex.shielded(func() (session.Session, error) { return bs[i].Workflow.Forward(inside, to.base) })
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	if at == len(ex.levels)-1 {
-		ex.inner = &unwound{s, err}
+	if at == len(ex.levels.all)-1 {
+		ex.levels.inner = &unwound{s, err}
 	}
-	if ex.poison == nil {
-		ex.poison = errUnwound
+	if ex.life.poison == nil {
+		ex.life.poison = errUnwound
 	}
-	return ex.poison
-}
-
-// leads reports whether the fan-out at a path is on the way to this branch.
-func (ex *Execution) leads(fan run.Path) bool {
-	if !ex.outer(fan) {
-		return false
-	}
-	owner := ex.owner(fan)
-	for i, l := range ex.levels {
-		if l.run == owner.run {
-			next := string(ex.levels[i+1].path)
-			cut := strings.LastIndexByte(next, '.')
-			return cut > 0 && next[:cut] == string(fan)
-		}
-	}
-	return false
+	return ex.life.poison
 }
 
 // unwind returns what the branch came to, once the code around it returned err.
 func (ex *Execution) unwind(err error) (session.Session, error) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	if errors.Is(ex.poison, errUnwound) {
-		ex.poison = nil
+	if errors.Is(ex.life.poison, errUnwound) {
+		ex.life.poison = nil
 	}
 	switch {
-	case ex.inner != nil:
-		return ex.inner.s, ex.inner.err
-	case ex.poison != nil:
-		return session.Session{}, ex.poison
-	case err != nil && ex.stopped() != nil:
-		return session.Session{}, ex.stopped()
+	case ex.levels.inner != nil:
+		return ex.levels.inner.s, ex.levels.inner.err
+	case ex.life.poison != nil:
+		return session.Session{}, ex.life.poison
+	case err != nil && ex.life.stopped() != nil:
+		return session.Session{}, ex.life.stopped()
 	case err != nil:
 		err = fmt.Errorf("%w: the code failed on its way to branch %s: %w", run.ErrMismatch, ex.task.Branch.Name, err)
 	default:
 		err = fmt.Errorf("%w: the code ended on its way to branch %s", run.ErrMismatch, ex.task.Branch.Name)
 	}
-	ex.poison = err
+	ex.life.poison = err
 	return session.Session{}, err
 }

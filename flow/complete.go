@@ -191,11 +191,11 @@ const defaultReply = 4096
 
 // callContext ends with the caller's context and with the execution.
 func (ex *Execution) callContext(ctx context.Context) (context.Context, context.CancelCauseFunc) {
-	own := ctx.Done() != ex.ctx.Done() // the author derived it, perhaps from another one
+	own := ctx.Done() != ex.life.ctx.Done() // the author derived it, perhaps from another one
 	ctx, cancel := context.WithCancelCause(ctx)
 	if !own {
 		return ctx, cancel
 	}
-	stop := context.AfterFunc(ex.ctx, func() { cancel(context.Cause(ex.ctx)) })
+	stop := context.AfterFunc(ex.life.ctx, func() { cancel(context.Cause(ex.life.ctx)) })
 	return ctx, func(cause error) { stop(); cancel(cause) }
 }

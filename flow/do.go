@@ -130,9 +130,7 @@ func fromRecord[T any](r *run.Step) (T, error) {
 func (st *step) resolution() (run.Resolved, bool) {
 	st.ex.mu.Lock()
 	defer st.ex.mu.Unlock()
-	v, ok := st.ex.journal.Resolution(st.asked.Path)
-	_, open := st.ex.journal.OpenIntent(st.asked.Path)
-	return v, ok && open && v.Decision == run.Happened
+	return st.ex.pos.resolution(st.asked.Path)
 }
 
 // intend records that a call which must not happen twice is about to start.
@@ -150,7 +148,7 @@ func (st *step) intend(call string) error {
 			return err
 		}
 		st.ex.mu.Lock()
-		stop := st.ex.stopped()
+		stop := st.ex.life.stopped()
 		st.ex.mu.Unlock()
 		if stop != nil {
 			return stop
@@ -176,10 +174,10 @@ func Now(ctx context.Context) time.Time {
 	}
 	sc.ex.mu.Lock()
 	defer sc.ex.mu.Unlock()
-	if sc.ex.within != nil {
+	if sc.ex.pos.within != nil {
 		return time.Now()
 	}
-	return sc.ex.last
+	return sc.ex.pos.last
 }
 
 // NewID returns an id of 32 hexadecimal digits, the same on every execution of
@@ -196,11 +194,11 @@ func NewID(ctx context.Context) string {
 	}
 	sc.ex.mu.Lock()
 	defer sc.ex.mu.Unlock()
-	if sc.ex.within != nil {
+	if sc.ex.pos.within != nil {
 		return drawID()
 	}
 	sc.ids++
-	owner := sc.ex.owner(sc.prefix)
+	owner := sc.ex.levels.owner(sc.prefix)
 	sum := sha256.Sum256([]byte(owner.home.String() + "\x00" + string(owner.run) + "\x00" + string(sc.prefix) + "\x00" + strconv.Itoa(sc.ids)))
 	return hex.EncodeToString(sum[:16])
 }

@@ -13,10 +13,10 @@ import (
 // finish records how the execution ended.
 func (ex *Execution) finish(ctx context.Context, err error) (run.State, error) {
 	ex.mu.Lock()
-	if ex.poison == nil && err != nil && run.IsControl(err) {
-		ex.poison = err
+	if ex.life.poison == nil && err != nil && run.IsControl(err) {
+		ex.life.poison = err
 	}
-	poison := ex.poison
+	poison := ex.life.poison
 	ex.mu.Unlock()
 	if poison != nil {
 		return ex.halt(ctx, poison)
@@ -24,7 +24,10 @@ func (ex *Execution) finish(ctx context.Context, err error) (run.State, error) {
 	if err == nil {
 		err = ex.checkResult()
 	}
-	if missed := ex.missed(); missed != nil {
+	ex.mu.Lock()
+	missed := ex.pos.missed(ex.levels.outer)
+	ex.mu.Unlock()
+	if missed != nil {
 		return ex.halt(ctx, missed)
 	}
 	if err != nil {
@@ -33,28 +36,13 @@ func (ex *Execution) finish(ctx context.Context, err error) (run.State, error) {
 	state, err := ex.succeed(ctx)
 	if err != nil {
 		ex.mu.Lock()
-		poison := ex.poison
+		poison := ex.life.poison
 		ex.mu.Unlock()
 		if poison != nil {
 			return ex.halt(ctx, poison)
 		}
 	}
 	return state, err
-}
-
-// missed reports a recorded step or a call that was cut off which the code never
-// came to: it is not the code that the journal is of.
-func (ex *Execution) missed() error {
-	ex.mu.Lock()
-	defer ex.mu.Unlock()
-	path, name, found := ex.journal.Unvisited(func(p run.Path) bool { return ex.visited[p] || ex.outer(p) })
-	if !found {
-		return nil
-	}
-	if s := ex.journal.Step(path); s != nil {
-		ex.odd = s
-	}
-	return fmt.Errorf("%w: the workflow ended without step %s (%s), which is recorded or was cut off", run.ErrMismatch, path, name)
 }
 
 // halt records that the execution had to stop before its end.
@@ -68,11 +56,11 @@ func (ex *Execution) halt(ctx context.Context, why error) (run.State, error) {
 		if errors.Is(why, session.ErrStale) {
 			v.Code = run.CodeMismatch
 		}
-		if v.Code == run.CodeMismatch && ex.odd != nil && ex.odd.Revision != ex.reg.Revision {
-			v.Revision = ex.odd.Revision
+		if v.Code == run.CodeMismatch && ex.pos.odd != nil && ex.pos.odd.Revision != ex.reg.Revision {
+			v.Revision = ex.pos.odd.Revision
 			if v.Revision != "" && ex.rt.Offered != nil && ex.rt.Offered(ctx, ex.reg.Name, v.Revision) {
 				return ex.pause(ctx, run.Queued, why, run.KindReleased, run.Released{
-					Attempt: ex.attempt, Reason: clip(why.Error(), 1<<10), Revision: v.Revision, Run: ex.id, Step: ex.odd.Path, Workflow: ex.reg.Name,
+					Attempt: ex.attempt, Reason: clip(why.Error(), 1<<10), Revision: v.Revision, Run: ex.id, Step: ex.pos.odd.Path, Workflow: ex.reg.Name,
 				})
 			}
 		}
@@ -85,7 +73,7 @@ func (ex *Execution) halt(ctx context.Context, why error) (run.State, error) {
 		return run.Waiting, why // the log says so already
 	case errors.Is(why, run.ErrShutdown):
 		return ex.pause(ctx, run.Queued, why, run.KindReleased, run.Released{
-			Attempt: ex.attempt, Lost: ex.unsaid, Reason: "shutdown", Revision: ex.task.Revision, Run: ex.id, Workflow: ex.task.Workflow,
+			Attempt: ex.attempt, Lost: ex.account.unsaid, Reason: "shutdown", Revision: ex.task.Revision, Run: ex.id, Workflow: ex.task.Workflow,
 		})
 	}
 	// Superseded, or the log was lost: somebody else decides how the run stands.
@@ -131,7 +119,7 @@ func (ex *Execution) ended(ctx context.Context, s session.Session, e run.Ended, 
 		e.Workflow = ex.reg.Name
 	}
 	ex.mu.Lock()
-	e.Usage, e.Lost, e.Steps = ex.account.Spent, ex.lost, ex.account.Steps
+	e.Usage, e.Lost, e.Steps = ex.account.Spent, ex.account.lost, ex.account.Steps
 	ex.mu.Unlock()
 	ev, err := run.NewEvent(run.KindEnded, e)
 	if err != nil {
@@ -141,7 +129,7 @@ func (ex *Execution) ended(ctx context.Context, s session.Session, e run.Ended, 
 	if s.Key() == ex.home {
 		b.Base = s.Committed().Ref().Version
 	} else {
-		b.Base = ex.held[ex.home].version
+		b.Base = ex.sessions.held[ex.home].version
 	}
 	ack, err := ex.rt.Store.Commit(ctx, b)
 	if err != nil {
@@ -168,7 +156,7 @@ func (ex *Execution) checkResult() error {
 	}
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	h := ex.held[s.Key()]
+	h := ex.sessions.held[s.Key()]
 	switch {
 	case h == nil:
 		return fmt.Errorf("flow: the workflow returned session %s, which this run did not make: return the session it was given, or a branch of it", s.Key())
@@ -218,10 +206,10 @@ func (ex *Execution) closeBranches(ctx context.Context, keep session.Session, st
 		line[r.Key] = true
 	}
 	ex.mu.Lock()
-	born := append([]session.Key(nil), ex.born...)
+	born := append([]session.Key(nil), ex.sessions.born...)
 	ex.mu.Unlock()
 	for i, k := range born {
-		h := ex.held[k]
+		h := ex.sessions.held[k]
 		switch {
 		case h.outer || h.disposed || line[k] && h.parent != (session.Key{}) || h.closed != "":
 			continue

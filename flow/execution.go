@@ -23,61 +23,16 @@ type Execution struct {
 	attempt uint64
 	input   session.Session
 	result  session.Session
-	state   run.State
 
-	mu        sync.Mutex
-	ctx       context.Context // ends when the execution must stop; its cause is a control error
-	journal   *run.Journal
-	held      map[session.Key]*heldSession
-	born      []session.Key // branches in the order of their making
-	same      map[session.Ref][]alias
-	visited   map[run.Path]bool // recorded and cut off steps that the code came to
-	account   run.Account
-	escrow    run.Reservations // what account holds for branches
-	poison    error
-	inbox     []run.SignalReceived // what no step has taken, by place
-	heard     uint64               // messages up to this place were taken
-	interrupt func()               // of the model call under way, called when something is received; nil without one
-	levels    []level              // the runs around this one and itself, outermost first
-	root      *run.Task            // of the outermost one; nil when it is this run
-	odd       *run.Step            // the recorded step that the code did not match; nil if there is none
-	gone      string               // why the run around this one needs it no more
-	inner     *unwound             // what a branch came to
-	fanned    []*fanned            // branches of fan-outs that are not disposed of
-	parked    bool                 // no step may begin that is not recorded
-	within    *run.StepRequest     // the step whose function is being called; nil between steps
-	tape      *tape                // of a replay
-	lost      session.Usage        // the part of what was spent that is estimated, see run.StepCompleted
-	unsaid    session.Usage        // the part of it that no event says yet
-	killed    int                  // former attempts that may have been killed in a model call, not booked yet
-	newest    uint64               // the attempt of the newest recorded step
-	warms     bool                 // other branches wait for its first answer of a model
-	last      time.Time            // of the last recorded step
-	late      func()               // ends ctx at the run's deadline
-	clock     *time.Timer          // for it; nil if there is none
-
-	leaseMu sync.Mutex
-	leases  map[session.Key]*lease
-}
-
-// alias is a value with pending edits that a step committed without adding to it,
-// so that the author's variable and the committed value are one.
-type alias struct {
-	edits     int
-	digest    string // of the edits
-	committed session.Session
-}
-
-// heldSession is a session that the run writes to.
-type heldSession struct {
-	version  session.Version // the newest that the code has seen: during replay older than the log
-	outer    bool            // of a run around this one: read, never written
-	parent   session.Key     // zero for the home and for detached sessions
-	detached bool
-	source   string // file:line of an implicit fork
-	disposed bool   // adopted, merged or rejected by the code
-	closed   string // what the log says
-	link     session.Link
+	mu       sync.Mutex // guards what follows up to leases
+	state    run.State
+	life     lifetime
+	pos      position
+	sessions sessions
+	account  account
+	inbox    inbox
+	levels   levels
+	leases   leases
 }
 
 // State says how the run stands: Running when this execution was claimed, the
@@ -100,7 +55,7 @@ func (ex *Execution) Result() session.Session { return ex.result }
 func (ex *Execution) Park() {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	ex.parked = true
+	ex.life.parked = true
 }
 
 // Forward runs the workflow to its end, or until ctx ends or the run has to
@@ -114,10 +69,10 @@ func (ex *Execution) Forward(ctx context.Context) (run.State, error) {
 	if ex.state != run.Running {
 		return ex.state, fmt.Errorf("flow: run %s is %s: %w", ex.id, ex.state, run.ErrState)
 	}
-	if ex.gone != "" {
+	if ex.levels.gone != "" {
 		return ex.giveUp(ctx)
 	}
-	ex.ctx = ctx
+	ex.life.ctx = ctx
 	w, err := ex.reg.build(ex.settings())
 	if err == nil {
 		err = ex.forward(ctx, w)
@@ -128,25 +83,25 @@ func (ex *Execution) Forward(ctx context.Context) (run.State, error) {
 // forward runs the workflow until it ends, or has to.
 func (ex *Execution) forward(ctx context.Context, w Workflow) (err error) {
 	var stop func()
-	ex.ctx, stop = ex.watch(ctx)
+	ex.life.ctx, stop = ex.watch(ctx)
 	defer stop()
-	if err = context.Cause(ex.ctx); !errors.Is(err, run.ErrDeadline) {
-		ex.result, err = ex.protect(ex.ctx, w)
+	if err = context.Cause(ex.life.ctx); !errors.Is(err, run.ErrDeadline) {
+		ex.result, err = ex.protect(ex.life.ctx, w)
 	}
-	if len(ex.levels) > 1 {
+	if len(ex.levels.all) > 1 {
 		ex.result, err = ex.unwind(err)
 	}
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	if why := ex.stopped(); why != nil && err != nil && ex.poison == nil {
-		ex.poison = why
+	if why := ex.life.stopped(); why != nil && err != nil && ex.life.poison == nil {
+		ex.life.poison = why
 	}
 	return err
 }
 
 // conclude records how the execution ended.
 func (ex *Execution) conclude(ctx context.Context, err error) (run.State, error) {
-	defer ex.closeLeases()
+	defer ex.leases.close()
 	// What is recorded now must be recorded although ctx may have ended.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
@@ -168,8 +123,8 @@ func (ex *Execution) watch(ctx context.Context) (context.Context, func()) {
 		cancel(run.ErrDeadline) // before the workflow is called
 	}
 	ex.mu.Lock()
-	ex.late = func() { cancel(run.ErrDeadline) }
-	ex.wind()
+	ex.life.late = func() { cancel(run.ErrDeadline) }
+	ex.life.wind(ex.granted.Record.Deadline())
 	ex.mu.Unlock()
 	var wg sync.WaitGroup
 	if at, ok := ex.granted.Session.Link(); ok {
@@ -181,19 +136,9 @@ func (ex *Execution) watch(ctx context.Context) (context.Context, func()) {
 	return ctx, func() {
 		cancel(nil)
 		wg.Wait()
-		if ex.clock != nil {
-			ex.clock.Stop()
+		if ex.life.clock != nil {
+			ex.life.clock.Stop()
 		}
-	}
-}
-
-// wind sets the clock to the run's deadline. ex.mu is held.
-func (ex *Execution) wind() {
-	if ex.clock != nil {
-		ex.clock.Stop()
-	}
-	if end := ex.granted.Record.Deadline(); !end.IsZero() {
-		ex.clock = time.AfterFunc(time.Until(end), ex.late)
 	}
 }
 
@@ -214,75 +159,32 @@ func (ex *Execution) shielded(forward func() (session.Session, error)) (s sessio
 	return forward()
 }
 
-// stopped returns why the execution must stop, if it must. ex.mu is held.
-func (ex *Execution) stopped() error {
-	if ex.ctx == nil || ex.ctx.Err() == nil {
-		return nil
-	}
-	cause := context.Cause(ex.ctx)
-	if run.IsControl(cause) || errors.Is(cause, run.ErrDeadline) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", run.ErrShutdown, cause)
-}
-
-// stop poisons the scope with errors that end the execution. ex.mu is held.
-func (ex *Execution) stop(err error) error {
-	if ex.poison == nil && err != nil && (run.IsControl(err) || errors.Is(err, run.ErrDeadline) ||
-		errors.Is(err, run.ErrMismatch) || errors.Is(err, session.ErrStale)) {
-		ex.poison = err
-	}
-	return err
-}
-
 // charge books what a log recorded of this run before this attempt, whether the
 // code comes to it or not: a run may end on its way. ex.mu is held.
 func (ex *Execution) charge(j *run.Journal) {
-	used, lost, steps := j.Spent(func(s *run.Step) bool { return s.Attempt == ex.attempt || j != ex.journal && ex.journal.Has(s.Path) })
-	ex.account.Spent, ex.account.Steps, ex.lost = ex.account.Spent.Add(used), ex.account.Steps+steps, ex.lost.Add(lost)
+	ex.account.charge(j, func(s *run.Step) bool {
+		return s.Attempt == ex.attempt || j != ex.pos.journal && ex.pos.journal.Has(s.Path)
+	})
 }
 
 // replayed takes over what a recorded step says. ex.mu is held.
 func (ex *Execution) replayed(s *run.Step) {
-	if s.Time.After(ex.last) { // calls of a round are replayed in call order
-		ex.last = s.Time
+	ex.pos.reach(s.Time)
+	if !ex.levels.outer(s.Path) {
+		ex.pos.newest = max(ex.pos.newest, s.Attempt)
+		ex.levels.warms = ex.levels.warms && !answered(s.StepCompleted)
 	}
-	if !ex.outer(s.Path) {
-		ex.newest = max(ex.newest, s.Attempt)
-		ex.warms = ex.warms && !answered(s.StepCompleted)
-	}
-	ex.saw(s.Session)
-}
-
-// saw notes the newest value of a session that the run holds. ex.mu is held.
-func (ex *Execution) saw(s session.Session) {
-	h := ex.held[s.Key()]
-	if h == nil || s.Ref().Version < h.version {
-		return
-	}
-	h.version = s.Ref().Version
-	if l, ok := s.Link(); ok {
-		h.link = l
-	}
+	ex.sessions.saw(s.Session)
 }
 
 // versionOf returns the newest version of a session that the run has seen.
 func (ex *Execution) versionOf(k session.Key) session.Version {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	if h := ex.held[k]; h != nil {
+	if h := ex.sessions.held[k]; h != nil {
 		return h.version
 	}
 	return 0
-}
-
-// older reports whether s is no longer the newest value of its session, so
-// that nothing can be added to it.
-func (ex *Execution) older(s session.Session) bool {
-	ex.mu.Lock()
-	defer ex.mu.Unlock()
-	h := ex.held[s.Key()]
-	return h != nil && s.Ref().Version != h.version
 }
 
 // holds reports whether the run that a path belongs to writes to a session.
@@ -295,7 +197,7 @@ func (ex *Execution) holds(path run.Path, k session.Key) bool {
 // heldAt returns a session that the run at a path may extend; nil if it is
 // somebody else's. ex.mu is held.
 func (ex *Execution) heldAt(path run.Path, k session.Key) *heldSession {
-	if h := ex.held[k]; h != nil && (!h.outer || ex.outer(path)) {
+	if h := ex.sessions.held[k]; h != nil && (!h.outer || ex.levels.outer(path)) {
 		return h
 	}
 	return nil
@@ -329,7 +231,9 @@ func (ex *Execution) commitDone(ctx context.Context, log session.Key, s session.
 	}
 	took := &taken{used, 1 + d.Steps}
 	ack, err := ex.commit(ctx, log, s, d.Path, took, append(append(events, warmed...), done)...)
-	ex.said(d.Lost, used, err)
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	ex.account.said(d.Lost, used, err)
 	return ack, err
 }
 
@@ -363,15 +267,13 @@ func (ex *Execution) commit(ctx context.Context, log session.Key, s session.Sess
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	if err != nil {
-		return ack, ex.stop(err)
+		return ack, ex.life.stop(err)
 	}
 	if took != nil {
-		if ack.Time.After(ex.last) {
-			ex.last = ack.Time
-		}
-		ex.account = ex.account.Settle(0, took.steps, took.used)
+		ex.pos.reach(ack.Time)
+		ex.account.Account = ex.account.Settle(0, took.steps, took.used)
 	}
-	ex.saw(ack.Session)
+	ex.sessions.saw(ack.Session)
 	if ex.rt.Values != nil {
 		ex.rt.Values.Keep(ack.Session)
 	}

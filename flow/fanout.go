@@ -141,10 +141,10 @@ func FanOut(ctx context.Context, s session.Session, bs []Branch, o *FanOutOption
 		return nil, st.fail(err)
 	}
 	ex.mu.Lock()
-	ex.alias(st.s, base)
-	ex.alias(s, base)
+	ex.sessions.alias(st.s, base)
+	ex.sessions.alias(s, base)
 	ex.mu.Unlock()
-	f := &fan{ex: ex, ctx: ctx, path: path, base: base, bs: bs, need: need, name: clip(name, 200), log: ex.owner(path).home}
+	f := &fan{ex: ex, ctx: ctx, path: path, base: base, bs: bs, need: need, name: clip(name, 200), log: ex.levels.owner(path).home}
 	if st.decision != run.Replay {
 		f.identify()
 		err = f.open(st, o)
@@ -152,7 +152,7 @@ func FanOut(ctx context.Context, s session.Session, bs []Branch, o *FanOutOption
 		if err := json.Unmarshal([]byte(st.record.Value), &f.terms); err != nil {
 			return nil, st.fail(fmt.Errorf("%w: fan-out at step %s: %w", run.ErrMismatch, path, err))
 		}
-		if ex.leads(path) {
+		if ex.levels.leads(path) {
 			return nil, ex.enter(ctx, path, bs) // a branch does not need to know the others
 		}
 		f.identify()
@@ -218,7 +218,7 @@ type terms struct {
 
 // identify derives the branches' sessions.
 func (f *fan) identify() {
-	owner := f.ex.owner(f.path)
+	owner := f.ex.levels.owner(f.path)
 	for _, b := range f.bs {
 		f.ids = append(f.ids, f.ex.rt.Mint.Child(f.ex.home.Tenant, string(owner.run), string(f.path.Child(b.Name))))
 	}
@@ -252,7 +252,7 @@ func (f *fan) open(st *step, o *FanOutOptions) error {
 		f.terms.Deadline = end.UnixMilli()
 	}
 	out := run.FanOut{
-		Ancestors: ex.ancestors(), Base: link, Budget: budget, Deadline: f.terms.Deadline, Path: f.path,
+		Ancestors: ex.levels.ancestors(), Base: link, Budget: budget, Deadline: f.terms.Deadline, Path: f.path,
 		Revision: ex.task.Revision, Root: f.base.Root(), Run: ex.id, Warm: o.WarmFirst && len(f.bs) > 1, Workflow: ex.reg.Name,
 	}
 	for i, b := range f.bs {
@@ -279,15 +279,6 @@ func (f *fan) open(st *step, o *FanOutOptions) error {
 		return err
 	}
 	return ex.failed(fmt.Errorf("%w: %s run", run.ErrSuspended, count(len(f.bs), "branch")))
-}
-
-// ancestors are the runs around the branches that this run opens.
-func (ex *Execution) ancestors() []run.Ancestor {
-	var all []run.Ancestor
-	for _, l := range ex.levels {
-		all = append(all, run.Ancestor{Path: l.path, Run: l.run, Session: l.home.ID})
-	}
-	return all
 }
 
 func (f *fan) wait() run.Wait {

@@ -66,7 +66,7 @@ func (ex *Execution) hearOne(e session.Event) error {
 		if v, err := run.Read[run.Rebudgeted](e); err == nil && v.Run == ex.id {
 			ex.mu.Lock()
 			ex.account.Limit, ex.granted.Record.Task.Budget = v.Budget, v.Budget
-			ex.wind() // its time may be another one
+			ex.life.wind(ex.granted.Record.Deadline()) // its time may be another one
 			ex.mu.Unlock()
 		}
 	case run.KindCancel:

@@ -43,7 +43,7 @@ func forkStep(ctx context.Context, kind, opening string, s session.Session) (ses
 // the step that needs them.
 func (ex *Execution) own(ctx context.Context, path run.Path, s session.Session, extends bool) (session.Session, error) {
 	ex.mu.Lock()
-	s = ex.rebase(s)
+	s = ex.sessions.rebase(s)
 	h := ex.heldAt(path, s.Key())
 	ex.mu.Unlock()
 	if !extends || h != nil && s.Ref().Version == h.version {
@@ -56,7 +56,7 @@ func (ex *Execution) own(ctx context.Context, path run.Path, s session.Session, 
 	case h != nil:
 		opening, source = session.OpenImplicit, caller()
 	}
-	sub := &step{ex: ex, ctx: ctx, s: s, log: ex.owner(path).home}
+	sub := &step{ex: ex, ctx: ctx, s: s, log: ex.levels.owner(path).home}
 	sub.asked = run.StepRequest{Path: path.Child("fork"), Kind: run.StepFork, Name: opening, Input: inputDigest(s, nil)}
 	if h != nil {
 		sub.log, sub.old = s.Key(), true
@@ -74,7 +74,7 @@ func (ex *Execution) own(ctx context.Context, path run.Path, s session.Session, 
 // parent's commit, then the child's.
 func (ex *Execution) fork(st *step, opening, source string) (session.Session, error) {
 	began := time.Now()
-	key := session.Key{Tenant: ex.home.Tenant, ID: ex.rt.Mint.Child(ex.home.Tenant, string(ex.owner(st.asked.Path).run), string(st.asked.Path))}
+	key := session.Key{Tenant: ex.home.Tenant, ID: ex.rt.Mint.Child(ex.home.Tenant, string(ex.levels.owner(st.asked.Path).run), string(st.asked.Path))}
 	own := st.log == st.s.Key() && !st.old
 	base := st.s
 	switch {
@@ -102,12 +102,12 @@ func (ex *Execution) fork(st *step, opening, source string) (session.Session, er
 			base = ack.Session
 		}
 	}
-	open := session.Opening{Kind: opening, Run: string(ex.owner(st.asked.Path).run), Step: string(st.asked.Path)}
+	open := session.Opening{Kind: opening, Run: string(ex.levels.owner(st.asked.Path).run), Step: string(st.asked.Path)}
 	var events, rest []session.Event
 	root := base.Root()
 	if own {
 		ex.mu.Lock()
-		ex.alias(st.s, base)
+		ex.sessions.alias(st.s, base)
 		ex.mu.Unlock()
 	} else {
 		events, rest = firstBatch(slices.Collect(base.Pending()))
@@ -127,10 +127,10 @@ func (ex *Execution) fork(st *step, opening, source string) (session.Session, er
 	if st.log == st.s.Key() && !h.detached {
 		h.parent = st.s.Key()
 	} else {
-		h.parent = ex.owner(st.asked.Path).home
+		h.parent = ex.levels.owner(st.asked.Path).home
 	}
 	s, err := ex.claim(st.ctx, st.asked.Path, key, root, open, events, h)
-	if err == nil && !h.outer && ex.tape == nil && time.Since(began) > forkDoubt {
+	if err == nil && !h.outer && ex.pos.tape == nil && time.Since(began) > forkDoubt {
 		err = ex.stands(st.ctx, key)
 	}
 	return s.Edited(rest...), err
@@ -163,40 +163,6 @@ func (ex *Execution) stands(ctx context.Context, branch session.Key) error {
 	return errors.Join(fmt.Errorf("%w: it %s", run.ErrSuperseded, g.State.Past()), err)
 }
 
-// rebase returns s on top of the commit that holds its pending edits, or the
-// first of them, if a step committed those. ex.mu is held.
-func (ex *Execution) rebase(s session.Session) session.Session {
-	known := ex.same[s.Ref()]
-	if len(known) == 0 {
-		return s
-	}
-	edits := slices.Collect(s.Pending())
-	for _, a := range known { // the longest first
-		if a.edits <= len(edits) && s.Committed().Edited(edits[:a.edits]...).PendingDigest() == a.digest {
-			return a.committed.Edited(edits[a.edits:]...)
-		}
-	}
-	return s
-}
-
-// alias remembers that an author's value with pending edits is now committed.
-// ex.mu is held.
-func (ex *Execution) alias(s, committed session.Session) {
-	a := alias{digest: s.PendingDigest(), committed: committed}
-	if a.digest == "" {
-		return
-	}
-	for range s.Pending() {
-		a.edits++
-	}
-	if ex.same == nil {
-		ex.same = map[session.Ref][]alias{}
-	}
-	known := slices.DeleteFunc(ex.same[s.Ref()], func(o alias) bool { return o.digest == a.digest })
-	at, _ := slices.BinarySearchFunc(known, a, func(o, a alias) int { return a.edits - o.edits })
-	ex.same[s.Ref()] = slices.Insert(known, at, a)
-}
-
 // claim takes a session that this run made. On a later attempt it also brings
 // what that session's log recorded.
 func (ex *Execution) claim(ctx context.Context, path run.Path, k session.Key, root session.ID, open session.Opening, events []session.Event, h *heldSession) (session.Session, error) {
@@ -204,8 +170,8 @@ func (ex *Execution) claim(ctx context.Context, path run.Path, k session.Key, ro
 	defer cancel()
 	var g *run.ClaimResult
 	var err error
-	if h.outer = ex.outer(path); h.outer {
-		g, err = ex.rt.Values.Recorded(bounded, k, ex.owner(path).run)
+	if h.outer = ex.levels.outer(path); h.outer {
+		g, err = ex.rt.Values.Recorded(bounded, k, ex.levels.owner(path).run)
 	} else {
 		g, err = ex.rt.Store.Claim(bounded, run.Claim{
 			Session: k, Home: ex.home, Run: ex.id, Attempt: ex.attempt, Revision: ex.reg.Revision, Open: open, Root: root, Events: events,
@@ -219,15 +185,11 @@ func (ex *Execution) claim(ctx context.Context, path run.Path, k session.Key, ro
 	if !h.outer {
 		ex.charge(g.Journal)
 	}
-	ex.journal.Merge(g.Journal)
-	h.version, h.closed = g.Base.Ref().Version, g.Session.Closing().State
+	ex.pos.journal.Merge(g.Journal)
+	ex.sessions.hold(k, h, g.Base, g.Session, !h.outer)
 	if l, ok := g.Base.Link(); ok {
 		h.link = l
 	}
-	if ex.held[k] == nil && !h.outer {
-		ex.born = append(ex.born, k)
-	}
-	ex.held[k] = h
 	if ex.rt.Values != nil {
 		ex.rt.Values.Keep(g.Base)
 	}

@@ -137,23 +137,11 @@ func (f *fan) record(st *step, inbox []run.SignalReceived) ([]gathered, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.ex.settle(st.asked.Path, slices.Collect(maps.Keys(ended)))
-	f.ex.take(0, st.asked.Path)
+	f.ex.mu.Lock()
+	defer f.ex.mu.Unlock()
+	f.ex.account.gather(st.asked.Path, slices.Collect(maps.Keys(ended)), f.ex.inbox.signals)
+	f.ex.inbox.take(0, st.asked.Path)
 	return all, nil
-}
-
-// settle gives back what was set aside for branches whose ends were gathered.
-// The others have told by now, or will be late.
-func (ex *Execution) settle(gather run.Path, counted []session.ID) {
-	ex.mu.Lock()
-	defer ex.mu.Unlock()
-	ex.escrow.Gather(gather, counted)
-	for _, v := range ex.inbox {
-		if v.Kind == run.Report && v.Path == gather {
-			ex.escrow.Settle(gather, v.Branch)
-		}
-	}
-	ex.account = ex.account.Holding(&ex.escrow)
 }
 
 // joined rebuilds what FanOut returns.
@@ -167,9 +155,9 @@ func (f *fan) joined(all []gathered) (*Joined, error) {
 		o := Outcome{Name: g.Name, Session: values[i], State: g.State, Err: g.Code.Err(g.Error)}
 		one := &fanned{key: session.Key{Tenant: f.ex.home.Tenant, ID: g.Session}, name: g.Name, link: g.Link, state: g.State, disposed: g.Link.Seq == 0}
 		j.Outcomes, j.of[g.Name] = append(j.Outcomes, o), one
-		if !f.ex.outer(f.path) {
+		if !f.ex.levels.outer(f.path) {
 			f.ex.mu.Lock()
-			f.ex.fanned = append(f.ex.fanned, one)
+			f.ex.sessions.fanned = append(f.ex.sessions.fanned, one)
 			f.ex.mu.Unlock()
 		}
 	}

@@ -30,9 +30,9 @@ func Reject(ctx context.Context, branch session.Session, reason string) error {
 func (ex *Execution) mayDispose(path run.Path, k session.Key) error {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	h := ex.held[k]
+	h := ex.sessions.held[k]
 	switch {
-	case h == nil || k == ex.home || k == ex.owner(path).home:
+	case h == nil || k == ex.home || k == ex.levels.owner(path).home:
 		return fmt.Errorf("flow: session %s is no branch of this run: only what flow.Fork returned can be adopted or rejected", k.ID)
 	case h.disposed:
 		return fmt.Errorf("flow: branch %s was adopted or rejected before", k.ID)
@@ -43,10 +43,10 @@ func (ex *Execution) mayDispose(path run.Path, k session.Key) error {
 // dispose records in the parent how a branch ended, then closes the branch.
 func (ex *Execution) dispose(ctx context.Context, path run.Path, k session.Key, state, reason string) error {
 	ex.mu.Lock()
-	h := ex.held[k]
+	h := ex.sessions.held[k]
 	link, parent := h.link, h.parent
-	if ex.held[parent] == nil || ex.held[parent].closed != "" || ex.held[parent].disposed {
-		parent = ex.owner(path).home
+	if ex.sessions.held[parent] == nil || ex.sessions.held[parent].closed != "" || ex.sessions.held[parent].disposed {
+		parent = ex.levels.owner(path).home
 	}
 	h.disposed = true
 	ex.mu.Unlock()
@@ -67,7 +67,7 @@ func (ex *Execution) dispose(ctx context.Context, path run.Path, k session.Key, 
 // close ends a branch in its own log, unless that says so already.
 func (ex *Execution) close(ctx context.Context, k session.Key, c session.Closing) error {
 	ex.mu.Lock()
-	h := ex.held[k]
+	h := ex.sessions.held[k]
 	done := h.closed != "" || h.outer
 	h.disposed = true
 	ex.mu.Unlock()
@@ -163,8 +163,8 @@ func (st *step) shorten(asked session.Session) error {
 	}
 	st.ex.mu.Lock()
 	defer st.ex.mu.Unlock()
-	st.ex.alias(st.s, s)
-	st.ex.alias(asked, s)
+	st.ex.sessions.alias(st.s, s)
+	st.ex.sessions.alias(asked, s)
 	st.s = s
 	return nil
 }
@@ -181,7 +181,7 @@ func firstBatch(events []session.Event) (first, rest []session.Event) {
 // version.
 func (ex *Execution) adoptResult(ctx context.Context, s session.Session) (session.Session, error) {
 	ex.mu.Lock()
-	h := ex.held[ex.home]
+	h := ex.sessions.held[ex.home]
 	link := h.link
 	ex.mu.Unlock()
 	trunk, err := ex.rt.value(ctx, link.Ref)
@@ -203,7 +203,7 @@ func (ex *Execution) adoptResult(ctx context.Context, s session.Session) (sessio
 	}
 	for r := range s.Line() { // the branches it came through are part of it
 		ex.mu.Lock()
-		mid := ex.held[r.Key]
+		mid := ex.sessions.held[r.Key]
 		ex.mu.Unlock()
 		if mid != nil && r.Key != ex.home && !mid.disposed {
 			if err := ex.close(ctx, r.Key, session.Closing{By: ex.home, Reason: reason, State: session.ClosedAdopted}); err != nil {
@@ -238,7 +238,7 @@ func Concatenate(ctx context.Context, a, b session.Session) (session.Session, er
 	if err != nil {
 		return a, st.fail(err)
 	}
-	owner := ex.owner(st.asked.Path)
+	owner := ex.levels.owner(st.asked.Path)
 	key := session.Key{Tenant: ex.home.Tenant, ID: ex.rt.Mint.Child(ex.home.Tenant, string(owner.run), string(st.asked.Path))}
 	links := make([]session.Link, 0, len(parts))
 	for _, p := range join.Parents {

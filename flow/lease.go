@@ -35,6 +35,40 @@ type lease struct {
 	n    int
 }
 
+// leases are the leases of an execution, by session.
+type leases struct {
+	mu sync.Mutex
+	of map[session.Key]*lease
+}
+
+// get returns the lease of a session. Its directory need not be filled yet.
+func (l *leases) get(k session.Key) *lease {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	one := l.of[k]
+	if one == nil {
+		if l.of == nil {
+			l.of = map[session.Key]*lease{}
+		}
+		one = &lease{}
+		l.of[k] = one
+	}
+	return one
+}
+
+// close ends all leases.
+func (l *leases) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, one := range l.of {
+		one.mu.Lock()
+		// What cannot be removed now is removed by the next epoch, or when the
+		// node starts.
+		_ = one.close()
+		one.mu.Unlock()
+	}
+}
+
 // backend returns the sandbox backend that a session was sent to.
 func (ex *Execution) backend(p session.Placement) (sandbox.Backend, error) {
 	if p.Backend == "" {
@@ -118,21 +152,6 @@ func (ex *Execution) firstHead(ctx context.Context, p *session.Placement) error 
 }
 
 func (ex *Execution) blobs() blob.Store { return ex.rt.Blobs(ex.home.Tenant) }
-
-// lease returns the lease of a session. Its directory need not be filled yet.
-func (ex *Execution) lease(k session.Key) *lease {
-	ex.leaseMu.Lock()
-	defer ex.leaseMu.Unlock()
-	l := ex.leases[k]
-	if l == nil {
-		if ex.leases == nil {
-			ex.leases = map[session.Key]*lease{}
-		}
-		l = &lease{}
-		ex.leases[k] = l
-	}
-	return l
-}
 
 // at returns the session's sandbox with its files at p.Head.
 func (l *lease) at(ctx context.Context, ex *Execution, k session.Key, p session.Placement) (sandbox.Sandbox, error) {
@@ -225,16 +244,4 @@ func (l *lease) close() error {
 	}
 	l.box = nil
 	return err
-}
-
-func (ex *Execution) closeLeases() {
-	ex.leaseMu.Lock()
-	defer ex.leaseMu.Unlock()
-	for _, l := range ex.leases {
-		l.mu.Lock()
-		// What cannot be removed now is removed by the next epoch, or when the
-		// node starts.
-		_ = l.close()
-		l.mu.Unlock()
-	}
 }

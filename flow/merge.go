@@ -360,7 +360,7 @@ func (j *Joined) disposals(id run.ID, v Verdict) (rejected []session.Event, disp
 // are.
 func (ex *Execution) closeFanned(ctx context.Context, state, reason string) error {
 	var open []*fanned
-	for _, f := range ex.fanned {
+	for _, f := range ex.sessions.fanned {
 		if !f.disposed {
 			open, f.disposed = append(open, f), true
 		}

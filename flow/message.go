@@ -3,7 +3,6 @@ package flow
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -22,12 +21,8 @@ func (ex *Execution) messages(st *step) (words []session.Chunk, upTo uint64) {
 		return nil, 0
 	}
 	st.hears = true
-	for _, v := range ex.inbox {
-		if v.Kind == run.Message && v.N > ex.heard {
-			words, upTo = append(words, session.UserText(v.Text)), v.N
-		}
-	}
-	st.heard = max(upTo, ex.heard)
+	words, upTo = ex.inbox.words()
+	st.heard = max(upTo, ex.inbox.heard)
 	return words, upTo
 }
 
@@ -44,20 +39,16 @@ func told(ctx context.Context, s session.Session, c *call) bool {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	at := sc.prefix.Index(sc.next)
-	if next := ex.journal.Step(at); next != nil {
+	if next := ex.pos.journal.Step(at); next != nil {
 		return next.Kind == run.StepModel && next.Name == c.agent && next.Input == inputDigest(s, []string{c.digest()})
 	}
 	// It may have waited there, and be woken.
-	past := ex.journal.Began(at) || slices.ContainsFunc(ex.inbox, func(v run.SignalReceived) bool { return v.Path.Within(at) })
-	if past || s.Key() != ex.home || ex.poison != nil {
+	past := ex.pos.journal.Began(at) || ex.inbox.answers(at)
+	if past || s.Key() != ex.home || ex.life.poison != nil {
 		return false
 	}
-	for _, v := range ex.inbox {
-		if v.Kind == run.Message && v.N > ex.heard {
-			return true
-		}
-	}
-	return false
+	_, upTo := ex.inbox.words()
+	return upTo > 0
 }
 
 // interruptible cancels a call with errInterrupted when a message after a place in
@@ -65,17 +56,10 @@ func told(ctx context.Context, s session.Session, c *call) bool {
 func (ex *Execution) interruptible(after uint64, cancel context.CancelCauseFunc) (done func()) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	ex.interrupt = func() {
-		for _, v := range ex.inbox {
-			if v.Kind == run.Message && v.Interrupt && v.N > after {
-				cancel(errInterrupted)
-			}
-		}
-	}
-	ex.interrupt()
+	ex.inbox.interrupts(after, cancel)
 	return func() {
 		ex.mu.Lock()
-		ex.interrupt = nil
+		ex.inbox.interrupt = nil
 		ex.mu.Unlock()
 	}
 }

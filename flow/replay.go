@@ -149,11 +149,11 @@ func rehearse(ctx context.Context, rt *Runtime, g Registration, h *run.History, 
 	}
 	ex := &Execution{
 		rt: dead, reg: g, id: h.Record.ID, home: h.Record.Home, granted: h.ClaimResult, state: run.Running, task: &h.Task, attempt: h.Attempt,
-		journal: h.Journal, held: map[session.Key]*heldSession{}, last: h.Started,
-		levels: []level{{run: h.Record.ID, home: h.Record.Home}}, parked: true, tape: t,
+		pos: position{journal: h.Journal, last: h.Started, tape: t}, life: lifetime{parked: true},
+		levels: levels{all: []level{{run: h.Record.ID, home: h.Record.Home}}},
 	}
 	ex.input = h.Base
-	ex.held[ex.home] = &heldSession{version: h.Base.Ref().Version, closed: h.Session.Closing().State}
+	ex.sessions.hold(ex.home, &heldSession{}, h.Base, h.Session, false)
 	if ex.task.Branch == nil || ex.task.Branch.Remote {
 		return ex, nil
 	}
@@ -163,20 +163,20 @@ func rehearse(ctx context.Context, rt *Runtime, g Registration, h *run.History, 
 // encloseEnded is enclose for runs that may have ended.
 func (ex *Execution) encloseEnded(ctx context.Context) error {
 	b := ex.task.Branch
-	ex.levels = nil
+	ex.levels.all = nil
 	for i, a := range b.Ancestors {
 		h, err := ex.rt.Values.History(ctx, session.Key{Tenant: ex.home.Tenant, ID: a.Session}, a.Run)
 		if err != nil {
 			return fmt.Errorf("flow: replay branch %s of run %s: %w", b.Name, a.Run, err)
 		}
-		ex.journal.Merge(h.Journal)
-		ex.held[h.Record.Home] = &heldSession{version: h.Base.Ref().Version, closed: h.Session.Closing().State, outer: true}
-		ex.levels = append(ex.levels, level{run: a.Run, home: h.Record.Home, path: a.Path, base: h.Base})
+		ex.pos.journal.Merge(h.Journal)
+		ex.sessions.hold(h.Record.Home, &heldSession{outer: true}, h.Base, h.Session, false)
+		ex.levels.all = append(ex.levels.all, level{run: a.Run, home: h.Record.Home, path: a.Path, base: h.Base})
 		if i == 0 {
-			ex.root, ex.input, ex.last = &h.Task, h.Base, h.Started
+			ex.levels.root, ex.input, ex.pos.last = &h.Task, h.Base, h.Started
 		}
 	}
-	ex.levels = append(ex.levels, level{run: ex.id, home: ex.home, path: b.Path, base: ex.granted.Base})
+	ex.levels.all = append(ex.levels.all, level{run: ex.id, home: ex.home, path: b.Path, base: ex.granted.Base})
 	return nil
 }
 
@@ -197,16 +197,16 @@ func (t *tape) play(ctx context.Context, ex *Execution) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ex.ctx = ctx
+	ex.life.ctx = ctx
 	t.result, t.err = ex.protect(ctx, w)
-	if len(ex.levels) > 1 {
+	if len(ex.levels.all) > 1 {
 		t.result, t.err = ex.unwind(t.err)
 	}
 	ex.result = t.result
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("flow: replay of run %s: %w", ex.id, err)
 	}
-	t.stop = ex.poison
+	t.stop = ex.life.poison
 	if t.stop == nil && t.err == nil {
 		t.err = ex.checkResult()
 	}
@@ -223,12 +223,12 @@ func (t *tape) compare(ex *Execution, h *run.History, out *Replayed) {
 	came := map[run.Path]bool{}
 	var beyond *run.StepRequest // the first step that is not recorded
 	for _, a := range t.asked {
-		if ex.outer(a.Path) || came[a.Path] {
+		if ex.levels.outer(a.Path) || came[a.Path] {
 			continue
 		}
 		came[a.Path] = true
 		s := ReplayedStep{Path: a.Path, Verdict: StepNew, Asked: title(a.Kind, a.Name)}
-		if rec := ex.journal.Step(a.Path); rec != nil {
+		if rec := ex.pos.journal.Step(a.Path); rec != nil {
 			s.Recorded, s.Summary, s.Verdict = title(rec.Kind, rec.Name), rec.Summary, StepMatches
 			switch {
 			case s.Recorded != s.Asked:
@@ -243,11 +243,11 @@ func (t *tape) compare(ex *Execution, h *run.History, out *Replayed) {
 		}
 		out.Steps = append(out.Steps, s)
 	}
-	for _, rec := range ex.journal.Recorded() {
-		if n := len(out.Revisions); rec.Revision != "" && !ex.outer(rec.Path) && (n == 0 || out.Revisions[n-1] != rec.Revision) {
+	for _, rec := range ex.pos.journal.Recorded() {
+		if n := len(out.Revisions); rec.Revision != "" && !ex.levels.outer(rec.Path) && (n == 0 || out.Revisions[n-1] != rec.Revision) {
 			out.Revisions = append(out.Revisions, rec.Revision)
 		}
-		if came[rec.Path] || ex.outer(rec.Path) || rec.Path == "end" || len(rec.Path) > 4 && rec.Path[:4] == "end." {
+		if came[rec.Path] || ex.levels.outer(rec.Path) || rec.Path == "end" || len(rec.Path) > 4 && rec.Path[:4] == "end." {
 			continue
 		}
 		out.Steps = append(out.Steps, ReplayedStep{

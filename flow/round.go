@@ -48,11 +48,11 @@ func (a *Agent) round(ctx context.Context, at run.Path, s session.Session, table
 func (sc *scope) hold(made run.StepRequest) error {
 	sc.ex.mu.Lock()
 	defer sc.ex.mu.Unlock()
-	if sc.ex.poison != nil {
-		return sc.ex.poison
+	if sc.ex.life.poison != nil {
+		return sc.ex.life.poison
 	}
-	if sc.ex.within != nil {
-		return nested(made, *sc.ex.within)
+	if sc.ex.pos.within != nil {
+		return nested(made, *sc.ex.pos.within)
 	}
 	if sc.busy {
 		return ErrConcurrentStep
@@ -71,7 +71,7 @@ func (sc *scope) release() {
 func (ex *Execution) failed(err error) error {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	return ex.stop(err)
+	return ex.life.stop(err)
 }
 
 // maxParallel bounds the tool calls of one round that run at the same time.
@@ -270,7 +270,7 @@ func (r *round) do(c *toolCall) error {
 	var head blob.Digest
 	if c.mutates() {
 		d.HeadBefore = place.Head
-		after, err := r.ex.lease(r.base.Key()).snapshot(context.WithoutCancel(r.ctx), r.ex, place.Head)
+		after, err := r.ex.leases.get(r.base.Key()).snapshot(context.WithoutCancel(r.ctx), r.ex, place.Head)
 		if err != nil {
 			out = tool.ErrorOutcome(&tool.Failure{Kind: "sandbox_lost", Message: "the files could not be kept; they are back to what they were before this call: " + err.Error()})
 			after = place.Head
@@ -308,7 +308,7 @@ func (r *round) call(c *toolCall, place session.Placement) tool.Outcome {
 			if r.noBox != nil {
 				return nil, r.noBox
 			}
-			return r.ex.lease(r.base.Key()).at(ctx, r.ex, r.base.Key(), place)
+			return r.ex.leases.get(r.base.Key()).at(ctx, r.ex, r.base.Key(), place)
 		},
 	})
 }

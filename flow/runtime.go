@@ -247,17 +247,15 @@ func (rt *Runtime) begin(ctx context.Context, g Registration, t run.Task, openin
 	}
 	ex := &Execution{
 		rt: rt, reg: g, id: t.ID, home: t.Session, granted: granted, state: granted.State, task: &granted.Task,
-		attempt: granted.Attempt, journal: granted.Journal, held: map[session.Key]*heldSession{},
-		last: granted.Started, inbox: granted.Record.Inbox(), levels: []level{{run: t.ID, home: t.Session}},
+		attempt: granted.Attempt, pos: position{journal: granted.Journal, last: granted.Started},
+		account: newAccount(granted.Record, granted.Task.Budget), inbox: inbox{signals: granted.Record.Inbox()},
+		levels: levels{all: []level{{run: t.ID, home: t.Session}}},
 	}
-	ex.escrow = granted.Record.Escrow()
-	ex.account = run.Account{Limit: ex.task.Budget}.Lost(granted.Record.Lost()).Holding(&ex.escrow)
-	ex.lost, ex.killed = granted.Record.Lost(), granted.Record.CutOff()
-	ex.charge(ex.journal)
-	ex.warms = ex.task.Branch != nil && ex.task.Branch.Warm
+	ex.charge(ex.pos.journal)
+	ex.levels.warms = ex.task.Branch != nil && ex.task.Branch.Warm
 	if granted.State == run.Running {
 		ex.input = granted.Base
-		ex.held[ex.home] = &heldSession{version: granted.Base.Ref().Version, closed: granted.Session.Closing().State}
+		ex.sessions.hold(ex.home, &heldSession{}, granted.Base, granted.Session, false)
 		if ex.task.Branch != nil {
 			if err := ex.enclose(ctx); err != nil {
 				return nil, err
@@ -312,9 +310,9 @@ func RunInfo(ctx context.Context) (i Info, ok bool) {
 		return Info{}, false
 	}
 	defer ex.mu.Unlock()
-	owner, settings := ex.owner(path), ex.settings()
+	owner, settings := ex.levels.owner(path), ex.settings()
 	return Info{
 		Run: owner.run, Session: owner.home, Workflow: ex.reg.Name, Attempt: ex.attempt, Path: path, Tenant: ex.home.Tenant,
-		Input: settings.Input, Model: settings.Model, Tools: settings.Tools, Deadline: ex.task.Deadline, Replaying: ex.journal.Has(path),
+		Input: settings.Input, Model: settings.Model, Tools: settings.Tools, Deadline: ex.task.Deadline, Replaying: ex.pos.journal.Has(path),
 	}, true
 }

@@ -69,10 +69,10 @@ func quoted(kind, name string) string {
 func (ex *Execution) inside(in *run.StepRequest) (leave func()) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	ex.within = in
+	ex.pos.within = in
 	return func() {
 		ex.mu.Lock()
-		ex.within = nil
+		ex.pos.within = nil
 		ex.mu.Unlock()
 	}
 }
@@ -110,7 +110,7 @@ func begin(ctx context.Context, kind, name string, s session.Session, extends bo
 	if err != nil {
 		return nil, err
 	}
-	st := &step{sc: sc, ex: ex, ctx: ctx, s: s, log: ex.owner(path).home, began: time.Now()}
+	st := &step{sc: sc, ex: ex, ctx: ctx, s: s, log: ex.levels.owner(path).home, began: time.Now()}
 	// The digest is of the value as the author holds it, so that it is the
 	// same on every execution.
 	st.asked = run.StepRequest{Path: path, Kind: kind, Name: name, Input: inputDigest(s, args), Effect: effect}
@@ -121,7 +121,9 @@ func begin(ctx context.Context, kind, name string, s session.Session, extends bo
 		}
 	}
 	if ex.holds(path, st.s.Key()) {
-		st.log, st.old = st.s.Key(), ex.older(st.s)
+		ex.mu.Lock()
+		st.log, st.old = st.s.Key(), ex.sessions.older(st.s)
+		ex.mu.Unlock()
 	}
 	if st.log == st.s.Key() && !st.old {
 		if err := st.shorten(s); err != nil {
@@ -147,15 +149,11 @@ func (sc *scope) enter(made run.StepRequest) (run.Path, error) {
 	ex := sc.ex
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	if ex.poison != nil {
-		return "", ex.poison
-	}
-	if err := ex.stopped(); err != nil {
-		ex.poison = err
+	if err := ex.life.mayGoOn(); err != nil {
 		return "", err
 	}
-	if ex.within != nil {
-		return "", nested(made, *ex.within)
+	if ex.pos.within != nil {
+		return "", nested(made, *ex.pos.within)
 	}
 	if sc.busy {
 		return "", ErrConcurrentStep
@@ -170,28 +168,15 @@ func (sc *scope) enter(made run.StepRequest) (run.Path, error) {
 func (st *step) decide() error {
 	st.ex.mu.Lock()
 	defer st.ex.mu.Unlock()
-	if t := st.ex.tape; t != nil {
-		t.asked = append(t.asked, st.asked)
-	}
 	var err error
-	st.decision, st.record, err = st.ex.journal.Next(st.asked)
-	if _, open := st.ex.journal.OpenIntent(st.asked.Path); open || st.record != nil {
-		if st.ex.visited == nil {
-			st.ex.visited = map[run.Path]bool{}
-		}
-		st.ex.visited[st.asked.Path] = true
-	}
-	if err != nil {
-		if st.record != nil {
-			st.ex.odd = st.record
-		}
+	if st.decision, st.record, err = st.ex.pos.next(st.asked); err != nil {
 		return err
 	}
-	if st.record == nil && st.ex.outer(st.asked.Path) {
+	if st.record == nil && st.ex.levels.outer(st.asked.Path) {
 		return fmt.Errorf("%w: on its way to branch %s the code asks for %s %q at step %s, which the run around it never recorded",
 			run.ErrMismatch, st.ex.task.Branch.Name, st.asked.Kind, st.asked.Name, st.asked.Path)
 	}
-	if st.ex.parked && st.record == nil && !st.asked.Path.Ends() {
+	if st.ex.life.parked && st.record == nil && !st.asked.Path.Ends() {
 		return run.ErrShutdown
 	}
 	if st.decision == run.Ambiguous {
@@ -206,11 +191,11 @@ func (st *step) decide() error {
 // ambiguous handles a call that a former attempt may have started and that
 // must not happen twice.
 func (st *step) ambiguous() error {
-	if v, ok := st.ex.journal.Resolution(st.asked.Path); ok && v.Decision == run.Happened {
+	if v, ok := st.ex.pos.journal.Resolution(st.asked.Path); ok && v.Decision == run.Happened {
 		st.decision = run.Execute
 		return nil // the caller looks at the resolution and runs nothing
 	}
-	intent, _ := st.ex.journal.OpenIntent(st.asked.Path)
+	intent, _ := st.ex.pos.journal.OpenIntent(st.asked.Path)
 	return &reviewError{run.Review{
 		Attempt: st.ex.attempt, Call: intent.Call, Code: run.CodeReview, Name: st.asked.Name, Path: st.asked.Path, Run: st.ex.id,
 		Reason: fmt.Sprintf("%s %q at step %s was cut off: nobody knows whether it took effect", st.asked.Kind, st.asked.Name, st.asked.Path),
@@ -242,11 +227,11 @@ func (st *step) outcome(err error) (error, bool) {
 	}
 	st.ex.mu.Lock()
 	defer st.ex.mu.Unlock()
-	if stop := st.ex.stopped(); stop != nil {
-		return st.ex.stop(stop), false
+	if stop := st.ex.life.stopped(); stop != nil {
+		return st.ex.life.stop(stop), false
 	}
 	if run.IsControl(err) {
-		return st.ex.stop(err), false
+		return st.ex.life.stop(err), false
 	}
 	return err, true
 }

@@ -206,11 +206,11 @@ func (c *Compressor) Forward(ctx context.Context, s session.Session) (session.Se
 	}
 	ex := st.ex
 	ex.mu.Lock()
-	ex.alias(st.s, base)
+	ex.sessions.alias(st.s, base)
 	ex.mu.Unlock()
-	key := session.Key{Tenant: ex.home.Tenant, ID: ex.rt.Mint.Child(ex.home.Tenant, string(ex.owner(st.asked.Path).run), string(st.asked.Path))}
+	key := session.Key{Tenant: ex.home.Tenant, ID: ex.rt.Mint.Child(ex.home.Tenant, string(ex.levels.owner(st.asked.Path).run), string(st.asked.Path))}
 	o := session.Origin{Agent: c.Name, Workflow: ex.reg.Name, Node: ex.rt.Node, Run: string(ex.id), Step: string(st.asked.Path), Usage: usage, Placement: base.Placement()}
-	open := session.Opening{Kind: session.OpenCompress, Parents: []session.Link{l}, Run: string(ex.owner(st.asked.Path).run), Step: string(st.asked.Path)}
+	open := session.Opening{Kind: session.OpenCompress, Parents: []session.Link{l}, Run: string(ex.levels.owner(st.asked.Path).run), Step: string(st.asked.Path)}
 	out, err := ex.claim(ctx, st.asked.Path, key, base.Root(), open, []session.Event{session.ChunkEvent(session.UserText(text).Of(o))}, &heldSession{parent: base.Key()})
 	if err != nil {
 		return s, st.fail(err)

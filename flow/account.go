@@ -20,7 +20,7 @@ type account struct {
 
 // newAccount returns the account of a run as its log says.
 func newAccount(r *run.Record, limit run.Budget) account {
-	a := account{Account: run.Account{Limit: limit}.Lost(r.Lost()), branches: r.Escrow(), lost: r.Lost(), killed: r.CutOff()}
+	a := account{Account: run.Account{Limit: limit}.Lost(r.Lost()), branches: r.Reservations(), lost: r.Lost(), killed: r.CutOff()}
 	a.hold()
 	return a
 }

@@ -410,7 +410,7 @@ func TestCommitSchema(t *testing.T) {
 		{run.KindWarning, run.Warning{Run: "r1", Text: "t"}},
 		{run.KindEnded, run.Ended{
 			Attempt: 1, Branches: []session.ID{"s3"}, Children: []session.ID{"s2"}, Code: "error", Error: "x", Head: place.Head, Lost: usage, Next: offer, Output: "o",
-			Parent: &run.Parent{Path: "2.gather", Run: "r0", Session: "s0"}, Result: &link, Run: "r1", State: run.Succeeded, Steps: 5, Usage: usage, Version: 4, Workflow: "w",
+			Parent: &run.Ancestor{Path: "2.gather", Run: "r0", Session: "s0"}, Result: &link, Run: "r1", State: run.Succeeded, Steps: 5, Usage: usage, Version: 4, Workflow: "w",
 		}},
 		{run.KindWaiting, run.RunWaiting{Attempt: 1, For: []run.Wait{{
 			Branches: []session.ID{"s2"}, Detail: "d", Due: 1, Kind: run.WaitApproval, Name: "n", Need: 1, Path: "3", Title: "t",
@@ -419,7 +419,7 @@ func TestCommitSchema(t *testing.T) {
 		{run.KindReceived, run.SignalReceived{By: "b", ID: "i", Kind: run.Message}},
 		{run.KindFanOut, fanOut},
 		{run.KindSpread, fanOut},
-		{run.KindWarmed, run.Warmed{Parent: run.Parent{Path: "2.gather", Run: "r0", Session: "s0"}, Run: "r1"}},
+		{run.KindWarmed, run.Warmed{Parent: run.Ancestor{Path: "2.gather", Run: "r0", Session: "s0"}, Run: "r1"}},
 		{run.KindDisposed, run.BranchOutcomes{Branches: []run.BranchOutcome{{Reason: "r", Session: "s2", State: session.ClosedMerged}}, Run: "r1"}},
 		{run.KindIntent, run.StepStarted{Attempt: 1, Call: "c", Expires: 1, Input: "i", Name: "n", Path: "1", Run: "r1"}},
 		{run.KindDone, done},

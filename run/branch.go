@@ -40,16 +40,10 @@ type Branch struct {
 }
 
 // Ancestor is a run with its home session and the path below which its own
-// steps are.
+// steps are; of a parent that is told how its branch ends, the path of the step
+// that gathers.
 type Ancestor struct {
 	Path    Path       `json:"path,omitempty"`
-	Run     ID         `json:"run"`
-	Session session.ID `json:"session"`
-}
-
-// Parent says to whom the end of a branch is told.
-type Parent struct {
-	Path    Path       `json:"path"` // of the step that gathers
 	Run     ID         `json:"run"`
 	Session session.ID `json:"session"`
 }
@@ -72,6 +66,9 @@ type FanOut struct {
 	Within   []string `json:"within,omitempty"` // of the branches; the writer says it
 	Workflow string   `json:"workflow"`
 }
+
+// Spread records that the other branches of a held fan-out begin.
+type Spread FanOut
 
 // FanOutBranch is one branch of a fan-out. One with a workflow is remote.
 type FanOutBranch struct {
@@ -166,9 +163,9 @@ func tooDeep(all []string) error {
 }
 
 // Parent returns whom the branch's end is told to.
-func (b *Branch) Parent() *Parent {
+func (b *Branch) Parent() *Ancestor {
 	a := b.Ancestors[len(b.Ancestors)-1]
-	return &Parent{Path: GatherPath(b.Path[:max(len(b.Path)-len(b.Name)-1, 0)]), Run: a.Run, Session: a.Session}
+	return &Ancestor{Path: GatherPath(b.Path[:max(len(b.Path)-len(b.Name)-1, 0)]), Run: a.Run, Session: a.Session}
 }
 
 // sealed reports whether the session is a branch whose run has ended: it takes
@@ -185,7 +182,7 @@ func (r *Record) fanOut(f FanOut) {
 			r.branches = append(r.branches, b.Session)
 		}
 	}
-	r.escrow.opened(f)
+	r.reserved.opened(f)
 	if f.Warm && len(f.Branches) > 1 {
 		r.held = &f
 	}
@@ -199,7 +196,7 @@ func (r *Record) gathered(p Path) {
 			counted = append(counted, v.Branch.Link.ID)
 		}
 	}
-	r.escrow.Gather(p, counted)
+	r.reserved.Gather(p, counted)
 }
 
 // disposed folds how branches ended. A step that gathers disposes, before its
@@ -207,7 +204,7 @@ func (r *Record) gathered(p Path) {
 func (r *Record) disposed(d BranchOutcomes) {
 	for _, v := range r.inbox {
 		if v.Kind == Report && v.Branch != nil && slices.ContainsFunc(d.Branches, func(one BranchOutcome) bool { return one.Session == v.Branch.Link.ID }) {
-			r.escrow.Settle(v.Path, v.Branch)
+			r.reserved.Settle(v.Path, v.Branch)
 		}
 	}
 	r.branches = slices.DeleteFunc(r.branches, func(id session.ID) bool {

@@ -12,8 +12,8 @@ import (
 // session of the run. It is also recorded together with each wait before that
 // answer, also for a person: the branch warms nothing as long as it waits. So there may be several.
 type Warmed struct {
-	Parent Parent `json:"parent"` // who is told
-	Run    ID     `json:"run"`
+	Parent Ancestor `json:"parent"` // who is told
+	Run    ID       `json:"run"`
 }
 
 // signal returns what tells the parent.

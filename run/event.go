@@ -162,7 +162,7 @@ type Ended struct {
 	Lost     session.Usage   `json:"lost,omitzero"`  // the part of Usage that is estimated, see StepCompleted and Reservations
 	Next     *Offer          `json:"next,omitempty"` // the queued run that is promoted
 	Output   string          `json:"output,omitempty"`
-	Parent   *Parent         `json:"parent,omitempty"` // who is told how a branch ended
+	Parent   *Ancestor       `json:"parent,omitempty"` // who is told how a branch ended
 	Result   *session.Link   `json:"result,omitempty"`
 	Run      ID              `json:"run"`
 	State    State           `json:"state"`
@@ -249,6 +249,10 @@ type StepCompleted struct {
 	Usage   session.Usage `json:"usage,omitzero"`
 	Value   string        `json:"value,omitempty"` // JSON text
 }
+
+// Late records an outcome that arrived from a superseded attempt: evidence, and no
+// step.
+type Late StepCompleted
 
 // NewEvent encodes a payload of this package under its kind. The batch is
 // empty for everything but the events of steps.

@@ -1,6 +1,8 @@
 package run
 
 import (
+	"strings"
+
 	"github.com/rathcluster/rath/session"
 )
 
@@ -14,21 +16,28 @@ type Work struct {
 // Derive returns what follows from a commit: a pure function of it, called by
 // the relay on a node and by tests. Doing the same work twice is harmless,
 // because claims and signals are decided in the log.
-func Derive(e session.Entry) ([]Work, error) {
+func Derive(e session.Entry) ([]Work, error) { return Followups(e, Facts(e.Commit)) }
+
+// Followups is [Derive] for a commit whose facts are known. It fails if one of
+// them that is of a run cannot be read; one of a kind that this release does not
+// know asks for nothing here.
+func Followups(e session.Entry, facts []Fact) ([]Work, error) {
 	k := e.Commit.Key
 	var work []Work
 	claimed := map[ID]bool{}
-	for _, ev := range e.Commit.Events {
-		if ev.Kind == KindClaimed {
-			c, err := Read[Claimed](ev)
-			if err != nil {
-				return nil, err
-			}
+	for i := range facts {
+		f := &facts[i]
+		if f.Err != nil && strings.HasPrefix(f.Kind, "run.") && payloads[f.Kind] != nil {
+			return nil, f.Err
+		}
+		if c, ok := f.What.(Claimed); ok {
 			claimed[c.Run] = true
 		}
 	}
-	offer := func(o Offer) {
-		work = append(work, Work{Task: &Task{ID: o.Run, Workflow: o.Workflow, Revision: o.Revision, Session: k, Resume: true}})
+	offer := func(o *Offer) {
+		if o != nil {
+			work = append(work, Work{Task: &Task{ID: o.Run, Workflow: o.Workflow, Revision: o.Revision, Session: k, Resume: true}})
+		}
 	}
 	begin := func(tasks []Task) {
 		for _, t := range tasks {
@@ -38,99 +47,56 @@ func Derive(e session.Entry) ([]Work, error) {
 	closed := func(d BranchOutcome) {
 		work = append(work, Work{Signal: &Signal{To: session.Key{Tenant: k.Tenant, ID: d.Session}, Run: ID(d.Session), Close: &d}})
 	}
-	for _, ev := range e.Commit.Events {
-		switch ev.Kind {
-		case KindSubmitted:
-			s, err := Read[Submitted](ev)
-			if err != nil {
-				return nil, err
+	for i := range facts {
+		f := &facts[i]
+		named := &Offer{Revision: f.Revision, Run: f.Run, Workflow: f.Workflow}
+		switch v := f.What.(type) {
+		case Submitted:
+			if v.Behind == "" && !claimed[f.Run] && (v.Task.NotBefore == 0 || v.Task.NotBefore <= f.Time.UnixMilli()) {
+				offer(named)
 			}
-			if s.Behind == "" && !claimed[s.Task.Run] && (s.Task.NotBefore == 0 || s.Task.NotBefore <= ev.Time.UnixMilli()) {
-				offer(Offer{Run: s.Task.Run, Workflow: s.Task.Workflow, Revision: s.Task.Revision})
+		case Released:
+			offer(v.Next)
+			if f.State == Queued {
+				offer(named)
 			}
-		case KindReleased:
-			r, err := Read[Released](ev)
-			if err != nil {
-				return nil, err
+		case Resolved:
+			if v.Decision != Fail {
+				offer(named)
 			}
-			if r.Next != nil {
-				offer(*r.Next)
+		case SignalReceived:
+			if f.State == Queued && !claimed[f.Run] {
+				offer(named)
 			}
-			if r.Workflow != "" {
-				offer(Offer{Run: r.Run, Workflow: r.Workflow, Revision: r.Revision})
-			}
-		case KindResolved:
-			r, err := Read[Resolved](ev)
-			if err != nil {
-				return nil, err
-			}
-			if r.Decision != Fail {
-				offer(Offer{Run: r.Run, Workflow: r.Workflow, Revision: r.Revision})
-			}
-		case KindReceived:
-			r, err := Read[SignalReceived](ev)
-			if err != nil {
-				return nil, err
-			}
-			if r.Wake > 0 && !claimed[r.Run] {
-				offer(Offer{Run: r.Run, Workflow: r.Workflow, Revision: r.Revision})
-			}
-		case KindQuarantined:
-			q, err := Read[Quarantined](ev)
-			if err != nil {
-				return nil, err
-			}
-			if q.Next != nil {
-				offer(*q.Next)
-			}
-		case KindFanOut:
-			f, err := Read[FanOut](ev)
-			if err != nil {
-				return nil, err
-			}
-			tasks := f.Tasks(k.Tenant)
-			if f.Warm {
+		case Quarantined:
+			offer(v.Next)
+		case FanOut:
+			tasks := v.Tasks(k.Tenant)
+			if v.Warm {
 				tasks = tasks[:min(1, len(tasks))]
 			}
 			begin(tasks)
-		case KindSpread:
-			f, err := Read[FanOut](ev)
-			if err != nil {
-				return nil, err
-			}
-			begin(f.Tasks(k.Tenant)[min(1, len(f.Branches)):])
-		case KindWarmed:
-			v, err := Read[Warmed](ev)
-			if err != nil {
-				return nil, err
-			}
+		case Spread:
+			begin(FanOut(v).Tasks(k.Tenant)[min(1, len(v.Branches)):])
+		case Warmed:
 			work = append(work, Work{Signal: v.signal(k.Tenant)})
-		case KindDisposed:
-			d, err := Read[BranchOutcomes](ev)
-			if err != nil {
-				return nil, err
-			}
-			for _, b := range d.Branches {
+		case BranchOutcomes:
+			for _, b := range v.Branches {
 				closed(b)
 			}
-		case KindEnded:
-			v, err := Read[Ended](ev)
-			if err != nil {
-				return nil, err
-			}
-			if v.Next != nil {
-				offer(*v.Next)
-			}
+		case Ended:
+			offer(v.Next)
 			if v.Parent != nil {
 				work = append(work, Work{Signal: report(k, v, e.At)})
 			}
-			for _, id := range v.Branches {
-				closed(BranchOutcome{Session: id, State: session.ClosedCancelled, Reason: "the run that opened this branch " + v.State.Past()})
+			why := "the run that opened this branch " + v.State.Past()
+			for _, b := range f.Outcomes() {
+				b.Reason = why
+				closed(b)
 			}
 			for _, id := range v.Children {
 				work = append(work, Work{Signal: &Signal{
-					To: session.Key{Tenant: k.Tenant, ID: id}, Run: v.Run,
-					Cancel: &CancelRequested{By: string(v.Run), Reason: "the run that opened this branch " + v.State.Past(), Run: v.Run},
+					To: session.Key{Tenant: k.Tenant, ID: id}, Run: v.Run, Cancel: &CancelRequested{By: string(v.Run), Reason: why, Run: v.Run},
 				}})
 			}
 		}

@@ -121,7 +121,7 @@ type wireRecord struct {
 	Ended     *Ended           `json:"ended,omitempty"`
 	EndedAt   int64            `json:"ended_at,omitempty"`
 	Epoch     uint64           `json:"epoch,omitempty"`
-	Escrow    Reservations     `json:"escrow,omitzero"`
+	Reserved  Reservations     `json:"escrow,omitzero"`
 	Held      *FanOut          `json:"held,omitempty"`
 	Home      session.Key      `json:"home"`
 	ID        ID               `json:"id"`
@@ -158,7 +158,7 @@ func (b *RunState) open() (all []*Record) {
 
 func (r *Record) wire() wireRecord {
 	return wireRecord{
-		Attempt: r.Attempt, Cancel: r.Cancel, Children: r.children, Claims: r.Claims, Cut: r.cut, Escrow: r.escrow.clone(), Lost: r.lost, Digest: r.Digest, Ended: r.Ended,
+		Attempt: r.Attempt, Cancel: r.Cancel, Children: r.children, Claims: r.Claims, Cut: r.cut, Reserved: r.reserved.clone(), Lost: r.lost, Digest: r.Digest, Ended: r.Ended,
 		EndedAt: millis(r.EndedAt), Epoch: r.Epoch, Home: r.Home, ID: r.ID, Late: r.late, Review: r.Review,
 		Started: millis(r.Started), State: r.State, Submitted: millis(r.Submitted), Warnings: r.Warnings,
 		Branches: r.branches, Held: r.held, Inbox: r.inbox, Inboxed: r.inboxed, Suspended: r.Suspended, Pinned: r.pinned, Told: r.told, Wake: r.wake,
@@ -167,7 +167,7 @@ func (r *Record) wire() wireRecord {
 
 func (w wireRecord) record() *Record {
 	return &Record{
-		Attempt: w.Attempt, Cancel: w.Cancel, children: w.Children, Claims: w.Claims, cut: w.Cut, escrow: w.Escrow, lost: w.Lost, Digest: w.Digest, Ended: w.Ended,
+		Attempt: w.Attempt, Cancel: w.Cancel, children: w.Children, Claims: w.Claims, cut: w.Cut, reserved: w.Reserved, lost: w.Lost, Digest: w.Digest, Ended: w.Ended,
 		EndedAt: fromMillis(w.EndedAt), Epoch: w.Epoch, Home: w.Home, ID: w.ID, late: w.Late, Review: w.Review,
 		Started: fromMillis(w.Started), State: w.State, Submitted: fromMillis(w.Submitted), Warnings: w.Warnings,
 		branches: w.Branches, held: w.Held, inbox: w.Inbox, inboxed: w.Inboxed, Suspended: w.Suspended, pinned: w.Pinned, told: w.Told, wake: w.Wake,

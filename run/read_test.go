@@ -13,7 +13,7 @@ import (
 func TestReadIsQuick(t *testing.T) {
 	for _, v := range []any{
 		&WriterOpened{}, &Submitted{Task: wireTask{Branch: &Branch{}, ForkOf: &wireRef{}}}, &Claimed{}, &Released{}, &Review{}, &Resolved{}, &CancelRequested{},
-		&Warning{}, &Ended{Parent: &Parent{}, Result: &session.Link{}}, &RunWaiting{For: []Wait{{}}}, &SignalReceived{Branch: &BranchEnd{}},
+		&Warning{}, &Ended{Parent: &Ancestor{}, Result: &session.Link{}}, &RunWaiting{For: []Wait{{}}}, &SignalReceived{Branch: &BranchEnd{}},
 		&FanOut{Branches: []FanOutBranch{{}}}, &Warmed{}, &BranchOutcomes{Branches: []BranchOutcome{{}}}, &Quarantined{}, &Rebudgeted{}, &StepStarted{},
 		&StepCompleted{Links: []session.Link{{}}},
 	} {

@@ -44,7 +44,7 @@ type Record struct {
 	late     int
 	cut      int           // see CutOff
 	lost     session.Usage // see Lost
-	escrow   Reservations
+	reserved Reservations
 	order    sealed[*Step] // the steps as they were recorded
 	taskPage *session.Page // of a long task
 	place    int           // of a run that ended, in RunState.ended
@@ -134,7 +134,7 @@ func (r *Record) copy() *Record {
 	cp.steps, cp.intents, cp.resolved = maps.Clone(r.steps), maps.Clone(r.intents), maps.Clone(r.resolved)
 	cp.Warnings, cp.children = slices.Clone(r.Warnings), slices.Clone(r.children)
 	cp.branches, cp.inbox = slices.Clone(r.branches), slices.Clone(r.inbox)
-	cp.told, cp.escrow = nil, r.escrow.clone()
+	cp.told, cp.reserved = nil, r.reserved.clone()
 	cp.order = sealed[*Step]{}
 	return &cp
 }

@@ -15,11 +15,11 @@ type Reservations struct {
 	// decided: no step's record says it.
 	Late      session.Usage `json:"late,omitzero"`
 	LateSteps int64         `json:"late_steps,omitempty"` // of the same branches
-	Open      []Reservation `json:"open,omitempty"`
+	Open      []reservation `json:"open,omitempty"`
 }
 
-// Reservation is what the branches of one fan-out may use.
-type Reservation struct {
+// reservation is what the branches of one fan-out may use.
+type reservation struct {
 	// Branches are those of which it is not known what they used.
 	Branches []session.ID `json:"branches"`
 	Decided  bool         `json:"decided,omitempty"` // their end comes late
@@ -102,16 +102,16 @@ func (e *Reservations) opened(f FanOut) {
 	if e.at(GatherPath(f.Path)) >= 0 || len(f.Branches) == 0 {
 		return
 	}
-	a := Reservation{Held: f.Warm && len(f.Branches) > 1, Part: f.Budget, Path: GatherPath(f.Path)}
+	a := reservation{Held: f.Warm && len(f.Branches) > 1, Part: f.Budget, Path: GatherPath(f.Path)}
 	for _, b := range f.Branches {
 		a.Branches = append(a.Branches, b.Session)
 	}
 	e.Open = append(e.Open, a)
 }
 
-// spread notes that all branches of a fan-out begin.
-func (e *Reservations) spread(f FanOut) {
-	if i := e.at(GatherPath(f.Path)); i >= 0 {
+// spread notes that all branches of the fan-out at a path begin.
+func (e *Reservations) spread(p Path) {
+	if i := e.at(GatherPath(p)); i >= 0 {
 		e.Open[i].Held = false
 	}
 }
@@ -126,7 +126,7 @@ func (e *Reservations) clone() Reservations {
 }
 
 func (e *Reservations) at(gather Path) int {
-	return slices.IndexFunc(e.Open, func(a Reservation) bool { return a.Path == gather })
+	return slices.IndexFunc(e.Open, func(a reservation) bool { return a.Path == gather })
 }
 
 func (e *Reservations) drop(i int, branches ...session.ID) {
@@ -143,9 +143,9 @@ func (e *Reservations) drop(i int, branches ...session.ID) {
 	}
 }
 
-// Escrow returns what is set aside for the run's branches.
-func (r *Record) Escrow() Reservations { return r.escrow.clone() }
+// Reservations returns what is set aside for the run's branches.
+func (r *Record) Reservations() Reservations { return r.reserved.clone() }
 
 // owed is what the end of the run has to say of its branches' usage and steps,
 // beside what its steps recorded; the part of the usage that is estimated apart.
-func (r *Record) owed() (used, bound session.Usage, steps int64) { return r.escrow.owed(r.inbox) }
+func (r *Record) owed() (used, bound session.Usage, steps int64) { return r.reserved.owed(r.inbox) }

@@ -97,7 +97,7 @@ func (g *gathering) want(allotted, late int64) {
 		g.t.Fatal(err)
 	}
 	check := func(what string, w *StateMachine) {
-		e := w.RunState().Run("r").Escrow()
+		e := w.RunState().Run("r").Reservations()
 		if e.Allotted().Tokens != allotted || e.Late.Tokens() != late {
 			g.t.Errorf("%s: %d tokens are set aside and %d came late, want %d and %d", what, e.Allotted().Tokens, e.Late.Tokens(), allotted, late)
 		}

@@ -52,78 +52,32 @@ func (b *RunState) Apply(k session.Key, e session.Event, s session.Session) erro
 	return nil
 }
 
-// lateDone is an outcome of a superseded attempt.
-type lateDone struct{ StepCompleted }
-
-// spreadOut is a held fan-out whose other branches begin.
-type spreadOut struct{ FanOut }
-
 // read decodes an event and checks that it can be folded now. The fact is nil
 // for events of other namespaces.
 func (b *RunState) read(e session.Event) (fact any, err error) {
-	switch e.Kind {
-	case KindWriter:
-		w, err := Read[WriterOpened](e)
-		if err == nil && w.Epoch <= b.Epoch {
-			err = fmt.Errorf("run: writer epoch %d after %d", w.Epoch, b.Epoch)
-		}
-		return w, err
-	case KindSubmitted:
-		s, err := Read[Submitted](e)
-		if err == nil && b.runs[s.Task.Run] != nil {
-			err = fmt.Errorf("run: %s is submitted twice", s.Task.Run)
-		}
-		return s, err
-	case KindEnded:
-		v, err := Read[Ended](e)
-		if err == nil && !v.State.Terminal() {
-			err = fmt.Errorf("run: %s ended as %q: %w", v.Run, v.State, session.ErrTooOld)
-		}
-		return v, err
-	case KindClaimed:
-		return asFact(Read[Claimed](e))
-	case KindReleased:
-		return asFact(Read[Released](e))
-	case KindReview:
-		return asFact(Read[Review](e))
-	case KindResolved:
-		return asFact(Read[Resolved](e))
-	case KindCancel:
-		return asFact(Read[CancelRequested](e))
-	case KindWarning:
-		return asFact(Read[Warning](e))
-	case KindWaiting:
-		return asFact(Read[RunWaiting](e))
-	case KindReceived:
-		return asFact(Read[SignalReceived](e))
-	case KindFanOut:
-		return asFact(Read[FanOut](e))
-	case KindSpread:
-		f, err := Read[FanOut](e)
-		return spreadOut{f}, err
-	case KindWarmed:
-		return asFact(Read[Warmed](e)) // the parent's log decides what follows
-	case KindDisposed:
-		return asFact(Read[BranchOutcomes](e))
-	case KindQuarantined:
-		return asFact(Read[Quarantined](e))
-	case KindRebudgeted:
-		return asFact(Read[Rebudgeted](e))
-	case KindIntent:
-		return asFact(Read[StepStarted](e))
-	case KindDone:
-		return asFact(Read[StepCompleted](e))
-	case KindLate:
-		d, err := Read[StepCompleted](e)
-		return lateDone{d}, err
+	if strings.HasPrefix(e.Kind, "session.") {
+		return nil, nil
 	}
-	if own := strings.HasPrefix(e.Kind, "run.") || strings.HasPrefix(e.Kind, "step.") || strings.HasPrefix(e.Kind, "writer."); own {
-		return nil, fmt.Errorf("run: unknown event %s: %w", e.Kind, session.ErrTooOld)
+	fact, err = payload(e)
+	if err != nil {
+		return nil, err
 	}
-	return nil, nil
+	switch v := fact.(type) {
+	case WriterOpened:
+		if v.Epoch <= b.Epoch {
+			return nil, fmt.Errorf("run: writer epoch %d after %d", v.Epoch, b.Epoch)
+		}
+	case Submitted:
+		if b.runs[v.Task.Run] != nil {
+			return nil, fmt.Errorf("run: %s is submitted twice", v.Task.Run)
+		}
+	case Ended:
+		if !v.State.Terminal() {
+			return nil, fmt.Errorf("run: %s ended as %q: %w", v.Run, v.State, session.ErrTooOld)
+		}
+	}
+	return fact, nil
 }
-
-func asFact[T any](v T, err error) (any, error) { return v, err }
 
 // fold takes a fact that read returned. made is where a value was kept that
 // the commit of the event is to be noted in; nil if none was.
@@ -190,10 +144,10 @@ func (b *RunState) fold(k session.Key, fact any, now time.Time, s session.Sessio
 		if r := b.runs[v.Run]; r != nil && !r.State.Terminal() {
 			r.fanOut(v)
 		}
-	case spreadOut:
+	case Spread:
 		if r := b.runs[v.Run]; r != nil && r.held != nil && r.held.Path == v.Path {
 			r.held = nil
-			r.escrow.spread(v.FanOut)
+			r.reserved.spread(v.Path)
 		}
 	case BranchOutcomes:
 		if r := b.runs[v.Run]; r != nil && !r.State.Terminal() {
@@ -217,7 +171,7 @@ func (b *RunState) fold(k session.Key, fact any, now time.Time, s session.Sessio
 		}
 	case StepCompleted:
 		return b.done(v, now, s)
-	case lateDone:
+	case Late:
 		if r := b.runs[v.Run]; r != nil {
 			b.touch(r)
 			r.late++
@@ -267,7 +221,7 @@ func (b *RunState) end(v Ended, now time.Time) {
 	// A run that ended needs no journal any more; the log keeps it.
 	r.steps, r.intents, r.resolved, r.children = nil, nil, nil, nil
 	r.branches, r.held, r.inbox, r.told, r.Suspended = nil, nil, nil, nil, nil
-	r.escrow = Reservations{}
+	r.reserved = Reservations{}
 	r.Base, r.order, r.taskPage = session.Session{}, sealed[*Step]{}, nil
 	r.Task.Input = nil
 	r.place = len(b.ended.items)

@@ -57,7 +57,7 @@ func (w *StateMachine) Snapshot() (*Snapshot, error) {
 		// not outlive its log.
 		return &Snapshot{}, nil
 	}
-	newest, frozen, err := w.value.Freeze()
+	newest, table, pages, err := w.value.Freeze()
 	if err != nil {
 		return nil, err
 	}
@@ -66,9 +66,9 @@ func (w *StateMachine) Snapshot() (*Snapshot, error) {
 	state := wireSnapshot{
 		wireActive: wireActive{b.Active}, Branch: b.branch, Quarantine: b.quarantine, Epoch: b.Epoch, Fold: foldVersion,
 		Incarnation: b.Incarnation, Heard: b.heard, wireQueue: wireQueue{b.Queue},
-		Tables: []json.RawMessage{json.RawMessage(frozen.State)},
+		Tables: []json.RawMessage{json.RawMessage(table)},
 	}
-	s.pages = frozen.Pages
+	s.pages = pages
 	former := map[int]session.Session{}
 	for _, r := range b.open() {
 		rec, pages, err := r.freeze(former)
@@ -78,19 +78,18 @@ func (w *StateMachine) Snapshot() (*Snapshot, error) {
 		state.Open = append(state.Open, rec)
 		s.pages = append(s.pages, pages...)
 	}
-	for table, v := range former {
-		if table == newest.Mark().Table() {
+	for n, v := range former {
+		if n == newest.Mark().Table() {
 			continue
 		}
 		// Steps of a run that replaced its session's chunks need the old ones.
-		_, frozen, err := v.Freeze()
+		_, table, pages, err := v.Freeze()
 		if err != nil {
 			return nil, err
 		}
-		state.Tables = append(state.Tables, json.RawMessage(frozen.State))
-		s.pages = append(s.pages, frozen.Pages...)
+		state.Tables = append(state.Tables, json.RawMessage(table))
+		s.pages = append(s.pages, pages...)
 	}
-	var pages []*session.Page
 	if state.Ended, pages, err = b.freezeEnded(); err != nil {
 		return nil, err
 	}

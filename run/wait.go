@@ -167,8 +167,8 @@ func (r *Record) received(v SignalReceived) {
 		return
 	}
 	r.inboxed = v.N
-	if v.Kind == Report && v.Branch != nil && r.escrow.Awaits(v.Path, v.Branch.Link.ID) {
-		r.escrow.Settle(v.Path, v.Branch)
+	if v.Kind == Report && v.Branch != nil && r.reserved.Awaits(v.Path, v.Branch.Link.ID) {
+		r.reserved.Settle(v.Path, v.Branch)
 		return // it only says what the branch used
 	}
 	r.inbox = append(r.inbox, v)
@@ -248,7 +248,7 @@ func (w *StateMachine) receive(r *Record, v SignalReceived, now time.Time) error
 // it used is recorded, and the answer is ErrState, because its end decides
 // nothing any more.
 func (w *StateMachine) comesLate(r *Record, v SignalReceived, now time.Time) error {
-	if r.escrow.Awaits(v.Path, v.Branch.Link.ID) {
+	if r.reserved.Awaits(v.Path, v.Branch.Link.ID) {
 		if err := w.stage(now, event(KindReceived, w.place(r, v))); err != nil {
 			return err
 		}

@@ -161,6 +161,18 @@ type Join struct {
 	Usage     Usage     `json:"usage,omitzero"` // what the parents consumed since the ancestor
 }
 
+// Closes returns how the join ends the branches that it takes chunks of:
+// ClosedAdopted or ClosedMerged; "" if they stay as they are.
+func (j Join) Closes() string {
+	switch j.Policy {
+	case JoinAdopt, JoinReplace:
+		return ClosedAdopted
+	case JoinConcatenate:
+		return ""
+	}
+	return ClosedMerged
+}
+
 // Part is what a join takes of one parent.
 type Part struct {
 	From int  `json:"from"`

@@ -330,25 +330,25 @@ func history(t *testing.T, seed uint64) {
 // can be rebuilt from it.
 func (w *world) frozen(s session.Session) {
 	w.t.Helper()
-	kept, f, err := s.With(session.UserText("pending")).Freeze()
+	kept, state, pages, err := s.With(session.UserText("pending")).Freeze()
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.same(s, kept)
-	for _, p := range f.Pages {
+	for _, p := range pages {
 		if err := p.Save(w.t.Context(), &w.log, "t"); err != nil {
 			w.t.Fatal(err)
 		}
 	}
-	thawed, err := session.Thaw(f.State, func(r session.PageRef) (*session.Page, error) {
+	thawed, err := session.Thaw(state, func(r session.PageRef) (*session.Page, error) {
 		return session.LoadPage(w.t.Context(), &w.log, "t", r)
 	})
 	if err != nil {
 		w.t.Fatalf("Thaw of %s: %v", s.Ref(), err)
 	}
 	w.same(s, thawed)
-	if _, again, err := thawed.Freeze(); err != nil || again.State != f.State {
-		w.t.Fatalf("a snapshot of what was loaded differs: %v\n%s\n%s", err, f.State, again.State)
+	if _, again, _, err := thawed.Freeze(); err != nil || again != state {
+		w.t.Fatalf("a snapshot of what was loaded differs: %v\n%s\n%s", err, state, again)
 	}
 	rebuilt := 0
 	for l, old := range w.known {

@@ -12,11 +12,11 @@ import (
 func TestFrozenTakesOnlyChunks(t *testing.T) {
 	w := newWorld(t)
 	freeze := func(s session.Session) session.Session {
-		kept, f, err := s.Freeze()
+		kept, _, pages, err := s.Freeze()
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, p := range f.Pages {
+		for _, p := range pages {
 			if err := p.Save(t.Context(), &w.log, "t"); err != nil {
 				t.Fatal(err)
 			}

@@ -21,12 +21,6 @@ type sealed struct {
 	line  *Page
 }
 
-// Frozen is a committed value as a snapshot holds it: a text that names pages.
-type Frozen struct {
-	State string
-	Pages []*Page // all that State names; they must be saved before it
-}
-
 type wireValue struct {
 	At        wirePosition `json:"at"`
 	Closing   Closing      `json:"closing,omitzero"`
@@ -83,14 +77,13 @@ type wireLine struct {
 // maxPast is how many ancestors or joins a snapshot holds without a page.
 const maxPast = 32
 
-// Freeze returns s without its pending edits as a snapshot holds it. What it
-// costs depends on what was added since an earlier Freeze of the same session
+// Freeze returns s without its pending edits as a snapshot holds it: a text that
+// names pages, and these, which must be saved before it. What it costs depends on what was added since an earlier Freeze of the same session
 // or of an ancestor. The returned session is s with its pages remembered: the
 // next value should grow from it.
-func (s Session) Freeze() (Session, Frozen, error) {
+func (s Session) Freeze() (kept Session, state string, pages []*Page, err error) {
 	v := *s.Committed().val()
 	v.seal()
-	var f Frozen
 	w := wireValue{
 		At: v.at.wire(), Closing: s.Closing(), Key: v.key, Opening: s.Opening(), Own: v.own, Placement: s.Placement(),
 		Replaced: v.replaced, Root: v.root, Usage: v.usage, Version: v.version,
@@ -103,30 +96,29 @@ func (s Session) Freeze() (Session, Frozen, error) {
 	for _, p := range v.sealed.pages {
 		w.Pages = append(w.Pages, p.Ref())
 	}
-	f.Pages = append(f.Pages, v.sealed.pages...)
+	pages = append(pages, v.sealed.pages...)
 	w.Past.Joined = v.joined.wire()
 	if len(w.Past.Joined) > maxPast {
 		p, err := jsonPage(len(w.Past.Joined), w.Past.Joined)
 		if err != nil {
-			return s, f, err
+			return s, "", nil, err
 		}
-		f.Pages, w.Joined, w.Past.Joined = append(f.Pages, p), new(p.Ref()), nil
+		pages, w.Joined, w.Past.Joined = append(pages, p), new(p.Ref()), nil
 	}
 	if v.sealed.line == nil {
 		if w.Past.Line = v.line.wire(); len(w.Past.Line) > maxPast {
 			p, err := jsonPage(len(w.Past.Line), w.Past.Line)
 			if err != nil {
-				return s, f, err
+				return s, "", nil, err
 			}
 			v.sealed.line, w.Past.Line = p, nil
 		}
 	}
 	if p := v.sealed.line; p != nil {
-		f.Pages, w.Line = append(f.Pages, p), new(p.Ref())
+		pages, w.Line = append(pages, p), new(p.Ref())
 	}
-	var err error
-	f.State, err = encodeJSON(w)
-	return Session{&v}, f, err
+	state, err = encodeJSON(w)
+	return Session{&v}, state, pages, err
 }
 
 func jsonPage(items int, v any) (*Page, error) {

@@ -216,7 +216,7 @@ func testWarmCancelled(s *suite) {
 	if len(e.Branches) != 3 {
 		s.Errorf("the run ended with branches %v, want all that it opened", e.Branches)
 	}
-	other := run.Warmed{Parent: run.Parent{Path: "0.gather", Run: "r1", Session: s.home.ID}, Run: "r1"}
+	other := run.Warmed{Parent: run.Ancestor{Path: "0.gather", Run: "r1", Session: s.home.ID}, Run: "r1"}
 	_, err := s.commit(b.Session, b.Record.ID, b.Attempt, "0.a.1", s.event(run.KindWarmed, other))
 	s.wantErr("an answer in another run's name", err, run.ErrState)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -89,7 +90,7 @@ func (a *app) approvals(ctx context.Context, s *system) error {
 	var rows [][]string
 	for _, q := range qs {
 		rows = append(rows, []string{
-			shortID(q.Run), string(q.Step), q.Kind, q.Workflow, age(now, time.UnixMilli(q.Submitted)), left(now, q.Expires), term.Line(or(q.Title, q.Name), 60),
+			shortID(q.Run), string(q.Step), q.Kind, q.Workflow, age(now, time.UnixMilli(q.Submitted)), left(now, q.Expires), term.Line(cmp.Or(q.Title, q.Name), 60),
 		})
 		switch {
 		case q.Error != "":
@@ -98,7 +99,7 @@ func (a *app) approvals(ctx context.Context, s *system) error {
 			rows = append(rows, []string{"  > " + term.Line(q.Call.Name+" "+lineage.Mask(q.Call.Args), maxAsked)})
 		}
 	}
-	a.table([]string{"RUN", "STEP", "KIND", "WORKFLOW", "AGE", "LEFT", "QUESTION"}, rows)
+	a.out.Rows([]string{"RUN", "STEP", "KIND", "WORKFLOW", "AGE", "LEFT", "QUESTION"}, rows)
 	return nil
 }
 
@@ -165,7 +166,7 @@ The step may be left out when the run asks one question.`,
   rath respond 7f3a 3 '{"amount":12}'`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 || len(args) > 3 {
-				return usage(cmd, errorf("respond takes a run, the step of its question if it asks several, and a value; got %s", counted(int64(len(args)), "argument")))
+				return usage(cmd, fmt.Errorf("respond takes a run, the step of its question if it asks several, and a value; got %s", counted(int64(len(args)), "argument")))
 			}
 			return nil
 		},
@@ -194,7 +195,7 @@ func (a *app) byFlag(fs *pflag.FlagSet, by *string, what string) {
 func oneOrTwo(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < 1 || len(args) > 2 {
-			return usage(cmd, errorf("%s takes %s, got %s", cmd.Name(), what, counted(int64(len(args)), "argument")))
+			return usage(cmd, fmt.Errorf("%s takes %s, got %s", cmd.Name(), what, counted(int64(len(args)), "argument")))
 		}
 		return nil
 	}
@@ -244,7 +245,7 @@ message becomes the session's next user chunk.`,
   rath message greetings "good morning"`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return usage(cmd, errorf("message takes a run or a session, and a text in quotes; got %s", counted(int64(len(args)), "argument")))
+				return usage(cmd, fmt.Errorf("message takes a run or a session, and a text in quotes; got %s", counted(int64(len(args)), "argument")))
 			}
 			return nil
 		},

@@ -102,7 +102,7 @@ func interruptible(ctx context.Context) (context.Context, func()) {
 }
 
 func (a *app) writer(w io.Writer, color string) *term.Writer {
-	return term.New(w, &term.Options{Env: a.getenv, Color: color})
+	return term.New(w, &term.Options{Env: a.getenv, Color: color, NoHeaders: a.flags.plain})
 }
 
 // root builds the command tree.

@@ -246,7 +246,7 @@ func (a *app) audited(r *audit.Report) error {
 			}
 			rows = append(rows, []string{c.Invariant, thousands(int64(c.Checked)), found}) //nolint:gosec // likewise
 		}
-		a.table([]string{"PROMISE", "CHECKED", "BROKEN"}, rows)
+		a.out.Rows([]string{"PROMISE", "CHECKED", "BROKEN"}, rows)
 		a.out.Println()
 		total := fmt.Sprintf("%s, %s, %s, %s", counted(int64(r.Commits), "commit"), counted(int64(r.Events), "event"), //nolint:gosec // likewise
 			counted(int64(r.Sessions), "session"), counted(int64(r.Runs), "run")) //nolint:gosec // likewise

@@ -89,25 +89,25 @@ const maxBranches = 1024
 func (a *app) checkBench(o *benchOptions) error {
 	switch {
 	case o.nodes < 0 || o.nodes > maxNodes:
-		return errorf("--nodes %d: want a number from 1 to %d", o.nodes, maxNodes)
+		return fmt.Errorf("--nodes %d: want a number from 1 to %d", o.nodes, maxNodes)
 	case o.nodes > 0 && (a.config.Server.given() || a.config.Context.given() || a.config.Store.given()):
-		return errorf("--nodes starts a fleet of its own: leave --server, --context and --store out")
+		return fmt.Errorf("--nodes starts a fleet of its own: leave --server, --context and --store out")
 	case o.latency != 0 && o.nodes == 0:
-		return errorf("--model-latency needs --nodes: the nodes of a cluster choose their models")
+		return fmt.Errorf("--model-latency needs --nodes: the nodes of a cluster choose their models")
 	case o.latency < 0 || o.latency > time.Hour:
-		return errorf("--model-latency %v: want at most an hour", o.latency)
+		return fmt.Errorf("--model-latency %v: want at most an hour", o.latency)
 	case o.fanout < 0 || o.fanout > maxBranches:
-		return errorf("--fanout %d: want a number from 1 to %d", o.fanout, maxBranches)
+		return fmt.Errorf("--fanout %d: want a number from 1 to %d", o.fanout, maxBranches)
 	case !json.Valid([]byte(o.input)):
-		return errorf(`--input %s: want JSON, such as '"say hello"'`, o.input)
+		return fmt.Errorf(`--input %s: want JSON, such as '"say hello"'`, o.input)
 	case o.load.Tasks < 1 || o.load.Tasks > load.MaxTasks:
-		return errorf("--tasks %d: want a number from 1 to %d", o.load.Tasks, load.MaxTasks)
+		return fmt.Errorf("--tasks %d: want a number from 1 to %d", o.load.Tasks, load.MaxTasks)
 	case o.load.InFlight < 1 || o.load.InFlight > load.MaxInFlight:
-		return errorf("--in-flight %d: want a number from 1 to %d", o.load.InFlight, load.MaxInFlight)
+		return fmt.Errorf("--in-flight %d: want a number from 1 to %d", o.load.InFlight, load.MaxInFlight)
 	case o.load.Rate < 0 || o.load.Rate > 1e6:
-		return errorf("--rate %g: want at most 1000000", o.load.Rate)
+		return fmt.Errorf("--rate %g: want at most 1000000", o.load.Rate)
 	case o.load.Duration <= 0 || o.load.Duration > 24*time.Hour:
-		return errorf("--duration %v: want more than nothing and at most 24h", o.load.Duration)
+		return fmt.Errorf("--duration %v: want more than nothing and at most 24h", o.load.Duration)
 	}
 	for _, text := range o.pids {
 		name, number, named := strings.Cut(text, "=")
@@ -116,7 +116,7 @@ func (a *app) checkBench(o *benchOptions) error {
 		}
 		pid, err := strconv.Atoi(number)
 		if err != nil || pid < 1 {
-			return errorf("--pid %s: want PID or NAME=PID", text)
+			return fmt.Errorf("--pid %s: want PID or NAME=PID", text)
 		}
 		o.load.Processes = append(o.load.Processes, load.Process{Name: name, PID: pid})
 	}

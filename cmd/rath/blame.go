@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,7 +89,7 @@ func someFiles(t *workspace.Tree) string {
 		}
 		text += e.Path
 	}
-	return or(text, "no files")
+	return cmp.Or(text, "no files")
 }
 
 // patched applies hunks to lines; new ones are made by a change.

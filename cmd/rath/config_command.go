@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -54,12 +55,12 @@ func (a *app) showConfig() error {
 	for i, o := range options {
 		s := *o.field(&a.config)
 		rows[i] = row{o.key, llm.Redact(s.Value), s.Origin, o.doc}
-		cells[i] = []string{o.key, or(llm.Redact(s.Value), "-"), s.Origin, o.doc}
+		cells[i] = []string{o.key, cmp.Or(llm.Redact(s.Value), "-"), s.Origin, o.doc}
 	}
 	if done, err := emit(a, rows); done {
 		return err
 	}
-	a.table([]string{"KEY", "VALUE", "FROM", "WHAT"}, cells)
+	a.out.Rows([]string{"KEY", "VALUE", "FROM", "WHAT"}, cells)
 	return nil
 }
 
@@ -88,14 +89,4 @@ func (a *app) writeConfig(name string) error {
 	}
 	a.out.Println(name)
 	return nil
-}
-
-// or returns the first text that is not empty.
-func or(texts ...string) string {
-	for _, t := range texts {
-		if t != "" {
-			return t
-		}
-	}
-	return ""
 }

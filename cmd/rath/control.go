@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -234,7 +236,7 @@ func (a *app) resume(ctx context.Context, name string, o *runOptions) (err error
 		a.decisions(r.Run, r.Review.Revision)
 		return silent(exitRefused)
 	}
-	seen, err := s.watch(ctx, r.Run, or2(r.Root, r.Session), after, a.runWatching(ctx, s, string(or2(r.Root, r.Session))))
+	seen, err := s.watch(ctx, r.Run, cmp.Or(r.Root, r.Session), after, a.runWatching(ctx, s, string(cmp.Or(r.Root, r.Session))))
 	a.err.Note("")
 	if errors.Is(err, errInterrupted) {
 		return a.parked(s, r.Run, o)
@@ -291,7 +293,7 @@ func (a *app) fork(ctx context.Context, name string, at uint64) (err error) {
 		return err
 	}
 	if err := r.Err(); err != nil {
-		return &exitError{stateCode(r.State), errorf("fork %s: %w", n, err)}
+		return &exitError{stateCode(r.State), fmt.Errorf("fork %s: %w", n, err)}
 	}
 	if done, err := emitOne(a, made{r.Session, r.Version, []string{n.String()}}); done {
 		return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -66,7 +67,7 @@ processes of their own, and one of them is killed in the middle of its branch.`,
 			d := &demonstration{app: a, o: o, start: time.Now()}
 			switch {
 			case o.nodes < 0 || o.nodes == 1 || o.nodes > maxNodes:
-				return usage(cmd, errorf("--nodes %d: want a number from 2 to %d", o.nodes, maxNodes))
+				return usage(cmd, fmt.Errorf("--nodes %d: want a number from 2 to %d", o.nodes, maxNodes))
 			case o.nodes > 0 && (o.live || o.crash || o.fresh):
 				return usage(cmd, errors.New("--nodes does not go with --live, --crash and --fresh"))
 			case o.nodes > 0:
@@ -121,7 +122,7 @@ func (d *demonstration) show(ctx context.Context) (err error) {
 	var root session.ID
 	var after uint64
 	if open != nil {
-		id, root = open.Run, or2(open.Root, open.Session)
+		id, root = open.Run, cmp.Or(open.Root, open.Session)
 		d.header(ctx, s, "", false)
 		d.out.Printf("%s\n\n", d.out.Paint(term.Yellow, fmt.Sprintf("resume      run %s, cut off after %s, which do not run again",
 			shortRuns([]run.ID{id})(id), counted(int64(open.Steps), "step"))))
@@ -188,7 +189,7 @@ func (d *demonstration) node(store string) (*node.Options, error) {
 	if err != nil {
 		return nil, err
 	}
-	real := openai.New(&openai.Options{Env: d.getenv, DefaultModel: or(d.o.model, d.config.Model.Value)})
+	real := openai.New(&openai.Options{Env: d.getenv, DefaultModel: cmp.Or(d.o.model, d.config.Model.Value)})
 	o.Models = llm.ByKind{demo.Kind: model, node.KindOpenAI: real, "": real}
 	return o, nil
 }

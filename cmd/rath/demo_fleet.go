@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -260,7 +261,7 @@ func (d *fleetDemo) begun() {
 // where tells which node runs which branch.
 func (d *fleetDemo) where() {
 	d.running = true
-	for _, x := range sortedBy(mapValues(d.branches), func(a, b *fleetBranch) int { return strings.Compare(a.name, b.name) }) {
+	for _, x := range slices.SortedFunc(maps.Values(d.branches), func(a, b *fleetBranch) int { return strings.Compare(a.name, b.name) }) {
 		if x.node != "" {
 			d.say("  "+x.name, "", "on node %s", d.nameOf(x.node))
 		}
@@ -281,7 +282,7 @@ func (d *fleetDemo) strike() {
 func (d *fleetDemo) kill(b *fleetBranch) {
 	m := d.nodes.of(b.node)
 	if m == nil {
-		d.failed = errorf("demo: branch %s runs on %s, which is no node of this demo", b.name, b.node)
+		d.failed = fmt.Errorf("demo: branch %s runs on %s, which is no node of this demo", b.name, b.node)
 		return
 	}
 	if d.failed = d.nodes.kill(m); d.failed != nil {
@@ -289,12 +290,4 @@ func (d *fleetDemo) kill(b *fleetBranch) {
 	}
 	d.victim, d.killed = m, time.Now()
 	d.say("kill -9", term.Red, "node %s, pid %d, while branch %s asks its model", m.name, m.pid, b.name)
-}
-
-func mapValues[K comparable, V any](m map[K]V) []V {
-	all := make([]V, 0, len(m))
-	for _, v := range m {
-		all = append(all, v)
-	}
-	return all
 }

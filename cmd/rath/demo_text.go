@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +22,7 @@ import (
 func (d *demonstration) header(ctx context.Context, s *system, dir string, repo bool) {
 	model := "scripted model: no key, no network"
 	if d.o.live {
-		model = "real model " + or(d.o.model, d.config.Model.Value, "of the server")
+		model = "real model " + cmp.Or(d.o.model, d.config.Model.Value, "of the server")
 	}
 	d.out.Println(d.columns("rath demo", model, fmt.Sprintf("store %s   pid %d", d.storeText(), os.Getpid())))
 	isolation := "local"
@@ -29,7 +30,7 @@ func (d *demonstration) header(ctx context.Context, s *system, dir string, repo 
 		isolation += ", " + string(c.Isolation)
 	}
 	level := map[string]string{"fsync": "fsync on every commit", "lazy": "lazy: lost at a power cut"}[s.level]
-	d.out.Println(d.columns("sandbox", isolation, "log   "+or(level, s.level)))
+	d.out.Println(d.columns("sandbox", isolation, "log   "+cmp.Or(level, s.level)))
 	if repo {
 		title, about := d.repository(ctx, dir)
 		d.out.Println(d.columns("issue", `"`+title+`"`, "repo  "+about))
@@ -178,7 +179,7 @@ func firstAdded(f *dossier.Facts) string {
 					gone = 0
 				case gone > 0:
 					gone--
-					first = or(first, fmt.Sprintf("%s:%d", file.Path, l.New))
+					first = cmp.Or(first, fmt.Sprintf("%s:%d", file.Path, l.New))
 				default:
 					return fmt.Sprintf("%s:%d", file.Path, l.New)
 				}

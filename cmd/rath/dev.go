@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,13 +44,13 @@ at the others. --restart starts another one in its place.`,
 				return err
 			}
 			if port < 1 || port > 65535 {
-				return usage(cmd, errorf("--port %d: want a number from 1 to 65535", port))
+				return usage(cmd, fmt.Errorf("--port %d: want a number from 1 to 65535", port))
 			}
 			if nodes < 0 || nodes > maxNodes {
-				return usage(cmd, errorf("--nodes %d: want a number from 1 to %d", nodes, maxNodes))
+				return usage(cmd, fmt.Errorf("--nodes %d: want a number from 1 to %d", nodes, maxNodes))
 			}
 			if restart && nodes == 0 {
-				return usage(cmd, errorf("--restart needs --nodes"))
+				return usage(cmd, fmt.Errorf("--restart needs --nodes"))
 			}
 			if nodes > 0 {
 				return a.devFleet(cmd.Context(), port, nodeNames(nodes), restart, memberConfig{Model: model, Script: script, Unsafe: unsafe})
@@ -137,7 +138,7 @@ func (a *app) devFleet(ctx context.Context, port int, names []string, restart bo
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	base.Model, base.Script, base.Unsafe = or(o.Model, a.config.Model.Value), o.Script, o.Unsafe
+	base.Model, base.Script, base.Unsafe = cmp.Or(o.Model, a.config.Model.Value), o.Script, o.Unsafe
 	base.Slots, _ = strconv.Atoi(a.config.Slots.Value) // checked when it was read
 	if base.Script != "" {
 		if base.Script, err = filepath.Abs(base.Script); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -175,7 +176,7 @@ func (a *app) checkModel(ctx context.Context, ask bool) finding {
 	default:
 		f.Found = openai.DefaultBaseURL
 	}
-	f.Found += ", model " + or(a.config.Model.Value, "not set")
+	f.Found += ", model " + cmp.Or(a.config.Model.Value, "not set")
 	if !ask {
 		return f
 	}

@@ -91,7 +91,7 @@ func flagError(err error) error {
 	if want == "" {
 		return err
 	}
-	return errorf("--%s %q: want %s", e.GetFlag().Name, e.GetValue(), want)
+	return fmt.Errorf("--%s %q: want %s", e.GetFlag().Name, e.GetValue(), want)
 }
 
 // report tells an error and returns the exit code.

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -43,11 +45,11 @@ answer the same words at the same place answer in turns.`,
 		Args: exactly(1, "one session or run"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if script && form != "" {
-				return usage(cmd, errorf("give --dossier or --script, not both"))
+				return usage(cmd, fmt.Errorf("give --dossier or --script, not both"))
 			}
 			if form != "" {
 				if err := oneOf("html", "md", "json")(form); err != nil {
-					return usage(cmd, errorf("--dossier %w", err))
+					return usage(cmd, fmt.Errorf("--dossier %w", err))
 				}
 			}
 			ctx := cmd.Context()
@@ -210,7 +212,7 @@ func (s *system) script(ctx context.Context, r *messages.RunInfo) ([]byte, error
 		for _, c := range v.Chunks() {
 			if c.Kind() == session.Assistant && c.Origin().Run == string(r.Run) && c.Ref().ID == id {
 				o := c.Origin()
-				name := "step-" + o.Step + "-" + or(o.Agent, "model")
+				name := "step-" + o.Step + "-" + cmp.Or(o.Agent, "model")
 				all = append(all, found{run.Path(o.Step), scripted.Exchange(name, &llm.Request{Messages: said}, answerOf(c))})
 			}
 			said = append(said, messageOf(c, said))
@@ -218,7 +220,8 @@ func (s *system) script(ctx context.Context, r *messages.RunInfo) ([]byte, error
 	}
 	taken := map[string]bool{}
 	seen := map[string]int{}
-	for _, f := range sortedBy(all, func(a, b found) int { return run.ComparePaths(a.path, b.path) }) {
+	slices.SortStableFunc(all, func(a, b found) int { return run.ComparePaths(a.path, b.path) })
+	for _, f := range all {
 		if taken[f.rule.Name] {
 			continue // the home session is among the sessions
 		}

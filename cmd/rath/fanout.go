@@ -49,11 +49,11 @@ func (f *fanOutFlags) input(cmd *cobra.Command, workflow string, t *messages.Tas
 	given := slices.DeleteFunc(slices.Clone(fanOutNames), func(name string) bool { return !cmd.Flags().Changed(name) })
 	switch {
 	case len(given) > 0 && workflow != router.FanOut:
-		return nil, usage(cmd, errorf("--%s belongs to the workflow %s, not to %s", given[0], router.FanOut, workflow))
+		return nil, usage(cmd, fmt.Errorf("--%s belongs to the workflow %s, not to %s", given[0], router.FanOut, workflow))
 	case len(f.branches) == 0 && workflow == router.FanOut && (len(given) > 0 || len(t.Input) == 0):
-		return nil, usage(cmd, errorf("a fan-out needs branches: --branch NAME for one of the workflow agent, --branch NAME=WORKFLOW for one of another; or the whole input with -f FILE"))
+		return nil, usage(cmd, fmt.Errorf("a fan-out needs branches: --branch NAME for one of the workflow agent, --branch NAME=WORKFLOW for one of another; or the whole input with -f FILE"))
 	case len(f.branches) == 0 && workflow == router.FanOut && t.Input[0] != '{':
-		return nil, usage(cmd, errorf("a message is what the user says before the branches part, and there is no branch: add --branch NAME, or give the whole input with -f FILE, a JSON object"))
+		return nil, usage(cmd, fmt.Errorf("a message is what the user says before the branches part, and there is no branch: add --branch NAME, or give the whole input with -f FILE, a JSON object"))
 	case len(f.branches) == 0:
 		return nil, nil
 	}
@@ -79,11 +79,11 @@ func (f *fanOutFlags) input(cmd *cobra.Command, workflow string, t *messages.Tas
 	}
 	switch {
 	case f.join != "" && f.join != "all" && f.join != "first":
-		return nil, usage(cmd, errorf("--join %q: want all or first; a number of branches is --quorum", f.join))
+		return nil, usage(cmd, fmt.Errorf("--join %q: want all or first; a number of branches is --quorum", f.join))
 	case f.join != "" && cmd.Flags().Changed("quorum"):
 		return nil, usage(cmd, errors.New("give --join or --quorum, not both"))
 	case cmd.Flags().Changed("quorum") && (f.quorum < 1 || f.quorum > count):
-		return nil, usage(cmd, errorf("--quorum %d of %s: want 1 to %d", f.quorum, counted(int64(count), "branch"), count))
+		return nil, usage(cmd, fmt.Errorf("--quorum %d of %s: want 1 to %d", f.quorum, counted(int64(count), "branch"), count))
 	case cmd.Flags().Changed("branch-deadline") && f.deadline < time.Millisecond:
 		return nil, usage(cmd, errors.New("--branch-deadline is a positive duration, such as 5m"))
 	case f.quorum > 0:

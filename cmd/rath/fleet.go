@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -155,7 +156,8 @@ func (f *fleet) living() []*member {
 			all = append(all, m)
 		}
 	}
-	return sortedBy(all, func(a, b *member) int { return strings.Compare(a.name, b.name) })
+	slices.SortStableFunc(all, func(a, b *member) int { return strings.Compare(a.name, b.name) })
+	return all
 }
 
 // of returns the node of an incarnation, nil for another one.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -345,7 +346,7 @@ func (a *app) storyOf(ctx context.Context, t *teller, note func(string)) watchin
 				text += d.Call.Name + d.Call.Args
 			}
 			text = text[max(len(text)-liveText, 0):]
-			who := term.Line(or(d.Agent, "the model"), 24)
+			who := term.Line(cmp.Or(d.Agent, "the model"), 24)
 			room := max(a.err.Width()-term.Width(who)-10, 10)
 			note("    " + who + "  " + endOf(term.Line(text, liveText), room))
 		},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -28,7 +29,7 @@ commits. Of many branches of one fan-out a tree shows a few; --expand shows all.
 				format = "json"
 			}
 			if err := oneOf("tree", "mermaid", "svg", "json")(format); err != nil {
-				return usage(cmd, errorf("--format %w", err))
+				return usage(cmd, fmt.Errorf("--format %w", err))
 			}
 			return a.with(cmd.Context(), func(s *system) error {
 				return a.graph(cmd.Context(), s, args[0], format, &lineage.TreeOptions{All: all, Expand: expand})

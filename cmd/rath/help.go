@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -147,7 +148,7 @@ func (a *app) completionCommand() *cobra.Command {
 				return err
 			}
 			if !slices.Contains(cmd.ValidArgs, args[0]) {
-				return usage(cmd, errorf("completion %q: want %s", args[0], list(cmd.ValidArgs)))
+				return usage(cmd, fmt.Errorf("completion %q: want %s", args[0], list(cmd.ValidArgs)))
 			}
 			return nil
 		},
@@ -170,7 +171,7 @@ func (a *app) completionCommand() *cobra.Command {
 // noArguments is for commands that are told everything by flags.
 func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usage(cmd, errorf("%s takes no arguments, got %q", cmd.Name(), args[0]))
+		return usage(cmd, fmt.Errorf("%s takes no arguments, got %q", cmd.Name(), args[0]))
 	}
 	return nil
 }
@@ -179,7 +180,7 @@ func noArguments(cmd *cobra.Command, args []string) error {
 func (a *app) ownServer(cmd *cobra.Command) error {
 	for _, name := range []string{"server", "context", "creds"} {
 		if a.set.Changed(name) {
-			return usage(cmd, errorf("--%s does not go with %s, which runs a NATS server of its own over the store: leave it out", name, cmd.Name()))
+			return usage(cmd, fmt.Errorf("--%s does not go with %s, which runs a NATS server of its own over the store: leave it out", name, cmd.Name()))
 		}
 	}
 	return nil
@@ -189,7 +190,7 @@ func (a *app) ownServer(cmd *cobra.Command) error {
 func exactly(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
-			return usage(cmd, errorf("%s takes %s, got %s", cmd.Name(), what, counted(int64(len(args)), "argument")))
+			return usage(cmd, fmt.Errorf("%s takes %s, got %s", cmd.Name(), what, counted(int64(len(args)), "argument")))
 		}
 		return nil
 	}
@@ -199,7 +200,7 @@ func exactly(n int, what string) cobra.PositionalArgs {
 func atMost(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > n {
-			return usage(cmd, errorf("%s takes %s at most, got %s", cmd.Name(), what, counted(int64(len(args)), "argument")))
+			return usage(cmd, fmt.Errorf("%s takes %s at most, got %s", cmd.Name(), what, counted(int64(len(args)), "argument")))
 		}
 		return nil
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -229,17 +230,17 @@ func (a *app) tellImpact(text string, o *impactInfo, all bool) {
 	for _, f := range o.Files {
 		name := f.Path
 		if name == "" {
-			name = short(f.Before, 12) + " -> " + short(f.After, 12)
+			name = fmt.Sprintf("%.12s -> %.12s", f.Before, f.After)
 		}
 		rows = append(rows, []string{term.Line(name, 40), fmt.Sprintf("+%d -%d", f.Added, f.Removed), pathsOf(f.Steps)})
 	}
 	a.list("file", all, "FILE", []string{"LINES", "STEPS"}, rows)
 	rows = rows[:0]
 	for _, w := range o.Written {
-		rows = append(rows, []string{term.Line(or(w.Name, "memory"), 20), string(w.Step), term.Line(w.Did, 50)})
+		rows = append(rows, []string{term.Line(cmp.Or(w.Name, "memory"), 20), string(w.Step), term.Line(w.Did, 50)})
 	}
 	for _, r := range o.Recalls {
-		rows = append(rows, []string{term.Line(or(r.Name, "memory"), 20), string(r.Step), term.Line("may have been found by "+lineage.Short(r.Session)+": "+r.Did, 50)})
+		rows = append(rows, []string{term.Line(cmp.Or(r.Name, "memory"), 20), string(r.Step), term.Line("may have been found by "+lineage.Short(r.Session)+": "+r.Did, 50)})
 	}
 	a.list("note", all, "MEMORY", []string{"STEP", ""}, rows)
 	rows = rows[:0]
@@ -259,7 +260,7 @@ func (a *app) list(noun string, all bool, first string, headers []string, rows [
 		more = 0
 	}
 	a.out.Println()
-	a.table(append([]string{first}, headers...), rows[:len(rows)-more])
+	a.out.Rows(append([]string{first}, headers...), rows[:len(rows)-more])
 	if more > 0 {
 		a.out.Println(a.out.Dim("... " + counted(int64(more), "more "+noun) + "; --all shows them"))
 	}

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -36,7 +38,7 @@ first column names a letter.`,
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if limit < 0 {
-				return usage(cmd, errorf("--limit %d: want the most rows to list, or 0 for all", limit))
+				return usage(cmd, fmt.Errorf("--limit %d: want the most rows to list, or 0 for all", limit))
 			}
 			ctx := cmd.Context()
 			return a.with(ctx, func(s *system) error {
@@ -57,11 +59,11 @@ first column names a letter.`,
 				for i, l := range all {
 					_, workflow, _ := messages.ParseTaskSubject(l.Letter.Subject)
 					rows[i] = []string{
-						strconv.FormatUint(l.At, 10), or(workflow, "-"), or(shortID(l.Letter.Run), "-"), string(l.Letter.Code),
+						strconv.FormatUint(l.At, 10), cmp.Or(workflow, "-"), cmp.Or(shortID(l.Letter.Run), "-"), string(l.Letter.Code),
 						age(now, time.UnixMilli(l.Letter.TimeMS)), term.Line(l.Letter.Reason, 60),
 					}
 				}
-				a.table([]string{"NUMBER", "WORKFLOW", "RUN", "CODE", "AGE", "REASON"}, rows)
+				a.out.Rows([]string{"NUMBER", "WORKFLOW", "RUN", "CODE", "AGE", "REASON"}, rows)
 				return nil
 			})
 		},
@@ -75,7 +77,7 @@ func (a *app) aboutLetter(do func(ctx context.Context, s *system, at uint64) err
 	return func(cmd *cobra.Command, args []string) error {
 		at, err := strconv.ParseUint(args[0], 10, 63)
 		if err != nil || at == 0 {
-			return usage(cmd, errorf("%q: want the number of a dead letter, as \"dlq ls\" lists them", args[0]))
+			return usage(cmd, fmt.Errorf("%q: want the number of a dead letter, as \"dlq ls\" lists them", args[0]))
 		}
 		ctx := cmd.Context()
 		return a.with(ctx, func(s *system) error { return do(ctx, s, at) })
@@ -105,7 +107,7 @@ func (a *app) dlqShowCommand() *cobra.Command {
 			}
 			a.out.Rows(nil, append(rows,
 				[]string{"subject", l.Subject},
-				[]string{"run", or(string(l.Run), "-")},
+				[]string{"run", cmp.Or(string(l.Run), "-")},
 				[]string{"sent", moment(time.UnixMilli(l.TimeMS)) + ", " + counted(int64(l.Bytes), "byte")},
 			))
 			a.out.Println()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,9 +64,9 @@ only relays, such as the server of "dev --nodes", takes no runs.`,
 				}
 				rows := make([][]string, len(all))
 				for i, n := range all {
-					rows[i] = []string{n.Name, n.Incarnation, or(strings.Join(n.Pools, ","), "-"), stateOf(n), freeOf(n), n.Version}
+					rows[i] = []string{n.Name, n.Incarnation, cmp.Or(strings.Join(n.Pools, ","), "-"), stateOf(n), freeOf(n), n.Version}
 				}
-				a.table([]string{"NAME", "INCARNATION", "POOLS", "STATE", "FREE", "VERSION"}, rows)
+				a.out.Rows([]string{"NAME", "INCARNATION", "POOLS", "STATE", "FREE", "VERSION"}, rows)
 				return nil
 			})
 		},
@@ -157,8 +158,8 @@ func (a *app) nodesShowCommand() *cobra.Command {
 					{"state", stateOf(n)},
 					{"slots", slotsOf(n)},
 					{"sandboxes", sandboxesOf(n)},
-					{"pools", or(strings.Join(n.Pools, ", "), "none")},
-					{"offers", or(strings.Join(offers, ", "), "nothing")},
+					{"pools", cmp.Or(strings.Join(n.Pools, ", "), "none")},
+					{"offers", cmp.Or(strings.Join(offers, ", "), "nothing")},
 					{"version", n.Version},
 				}
 				if n.Started > 0 {

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -100,7 +102,7 @@ func (a *app) tellFull(full []messages.StreamFill, room map[string]string) {
 			a.err.Println(fmt.Sprintf("store       %s: %s", f.Stream, term.Line(fullOf(f), 200)))
 		}
 	}
-	for _, stream := range sortedKeys(room) {
+	for _, stream := range slices.Sorted(maps.Keys(room)) {
 		if !now[stream] {
 			delete(room, stream)
 			a.err.Println(fmt.Sprintf("store       %s: has room again", stream))

@@ -226,7 +226,7 @@ func (a *app) importedRows(rows []imported) error {
 			}
 			cells[i] = []string{filepath.Base(r.File), string(r.Session), fmt.Sprint(r.Rows), state, r.Kind, term.Line(r.Note, 100)}
 		}
-		a.table([]string{"FILE", "SESSION", "ROWS", "STATE", "KIND", "NOTE"}, cells)
+		a.out.Rows([]string{"FILE", "SESSION", "ROWS", "STATE", "KIND", "NOTE"}, cells)
 		for _, r := range rows {
 			if r.Error != "" { // a cell of the table would cut it
 				a.err.Println("refused: " + term.Line(r.Error, 1000))

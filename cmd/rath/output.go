@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -51,14 +50,6 @@ func (a *app) writeLine(v any) error {
 	enc := json.NewEncoder(a.out)
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
-}
-
-// table writes rows for people.
-func (a *app) table(headers []string, rows [][]string) {
-	if a.flags.plain {
-		headers = nil
-	}
-	a.out.Rows(headers, rows)
 }
 
 // asJSON reports whether standard output is for programs.
@@ -118,22 +109,5 @@ func thousands(n int64) string {
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
 		s = s[:i] + "," + s[i:]
 	}
-	return s
-}
-
-// sortedKeys returns the keys of a map in order.
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
-
-// sortedBy returns a sorted copy.
-func sortedBy[T any](s []T, compare func(a, b T) int) []T {
-	s = slices.Clone(s)
-	slices.SortStableFunc(s, compare)
 	return s
 }

@@ -184,7 +184,7 @@ func (a *app) tellPlan(p *natsbus.Plan, dry bool) error {
 			rows = append(rows, []string{"", "", "", d.Setting + ": " + d.Have + " -> " + d.Want})
 		}
 	}
-	a.table([]string{"KIND", "NAME", "ACTION", "WHAT"}, rows)
+	a.out.Rows([]string{"KIND", "NAME", "ACTION", "WHAT"}, rows)
 	var words []string
 	for _, w := range []string{"created", "updated", "removed", "kept", "create", "update", "remove", "keep", "refuse"} {
 		if n := count[w]; n > 0 {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -19,7 +20,7 @@ func (a *app) printPermissions(f *provisionFlags) error {
 		}
 		roles = []messages.Role{r}
 	}
-	at := messages.Place{Tenant: a.tenant(), Generation: natsbus.DefaultGeneration, Partitions: or32(f.partitions, natsbus.DefaultPartitions)}
+	at := messages.Place{Tenant: a.tenant(), Generation: natsbus.DefaultGeneration, Partitions: cmp.Or(f.partitions, natsbus.DefaultPartitions)}
 	var grants []messages.Grant
 	for _, r := range roles {
 		grants = append(grants, messages.GrantOf(r, at))
@@ -47,13 +48,6 @@ func (a *app) printPermissions(f *provisionFlags) error {
 	return nil
 }
 
-func or32(n, otherwise uint32) uint32 {
-	if n == 0 {
-		return otherwise
-	}
-	return n
-}
-
 func (a *app) permissionTable(grants []messages.Grant) {
 	var rows [][]string
 	for _, g := range grants {
@@ -72,7 +66,7 @@ func (a *app) permissionTable(grants []messages.Grant) {
 			add("respond", "once to each request, for "+messages.ResponsesFor, "answers to calls")
 		}
 	}
-	a.table([]string{"ROLE", "MAY", "SUBJECT", "FOR"}, rows)
+	a.out.Rows([]string{"ROLE", "MAY", "SUBJECT", "FOR"}, rows)
 }
 
 // natsAccounts is the configuration of accounts; passwords are for whoever

@@ -200,7 +200,7 @@ func (a *app) pruned(out []retention.Outcome, whole bool) error {
 		}
 	}
 	if len(views) > 0 {
-		a.table([]string{"TREE", "TENANT", "SESSIONS", "BYTES", "USED", "STATE", ""}, prunedRows(views, time.Now(), a.out.Terminal()))
+		a.out.Rows([]string{"TREE", "TENANT", "SESSIONS", "BYTES", "USED", "STATE", ""}, prunedRows(views, time.Now(), a.out.Terminal()))
 	}
 	if fenced := int64(n[retention.Fenced]); fenced > 0 {
 		a.remark("%s fenced and not purged: nothing is taken there until a further prune finishes that, or lets it go on with --keep TENANT=forever", counted(fenced, "tree"))

@@ -44,7 +44,7 @@ them.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if limit < 0 {
-				return usage(cmd, errorf("--limit %d: want the most rows to list, or 0 for all", limit))
+				return usage(cmd, fmt.Errorf("--limit %d: want the most rows to list, or 0 for all", limit))
 			}
 			o := &client.RunsOptions{Workflow: workflow, Where: where, Limit: limit}
 			for _, name := range states {
@@ -196,7 +196,7 @@ func (a *app) tableOf(runs []messages.RunInfo, names map[string]string, below bo
 		width = a.out.Width()
 	}
 	headers := []string{"RUN", "STATE", "WORKFLOW", "SESSION", "NODE", "STEPS", "TOKENS", "AGE", ""}
-	a.table(headers, withNotes(headers, rows, notes, width))
+	a.out.Rows(headers, withNotes(headers, rows, notes, width))
 }
 
 // withNotes puts a note behind each row, or all of them below their rows where

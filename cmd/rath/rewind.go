@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -130,7 +131,7 @@ is one while it lasts: what waits in the store goes on meanwhile.`,
   rath merge 7f3a:4 @last`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return usage(cmd, errorf("merge takes two sessions, got %s", counted(int64(len(args)), "argument")))
+				return usage(cmd, fmt.Errorf("merge takes two sessions, got %s", counted(int64(len(args)), "argument")))
 			}
 			return nil
 		},
@@ -169,7 +170,7 @@ func (a *app) merge(ctx context.Context, names []string) (err error) {
 		return err
 	}
 	if err := r.Err(); err != nil {
-		return &exitError{stateCode(r.State), errorf("merge %s and %s: %w", in.Sessions[0], in.Sessions[1], err)}
+		return &exitError{stateCode(r.State), fmt.Errorf("merge %s and %s: %w", in.Sessions[0], in.Sessions[1], err)}
 	}
 	if done, err := emitOne(a, made{r.Session, r.Version, in.Sessions}); done {
 		return err
@@ -248,7 +249,7 @@ func (a *app) replayed(r *messages.Replay, verify bool) error {
 			if verify && s.Verdict == "matches" {
 				continue
 			}
-			text := or(s.Asked, s.Recorded)
+			text := cmp.Or(s.Asked, s.Recorded)
 			switch {
 			case s.Input:
 				text += ", with another input"
@@ -288,7 +289,7 @@ func replayTitle(r *messages.ReplayedRun) string {
 	}
 	text += fmt.Sprintf(", %s, %s", r.Workflow, strings.ReplaceAll(string(r.State), "_", " "))
 	if recorded := strings.Join(r.Revisions, ", "); recorded != "" && recorded != r.Code {
-		text += fmt.Sprintf(", recorded by revision %s, code %s", recorded, or(r.Code, "without one"))
+		text += fmt.Sprintf(", recorded by revision %s, code %s", recorded, cmp.Or(r.Code, "without one"))
 	}
 	return text
 }

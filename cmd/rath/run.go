@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -135,7 +136,7 @@ func (a *app) run(ctx context.Context, t messages.Task, o *runOptions) (err erro
 		return err
 	}
 	before, _, _ := strings.Cut(t.ForkOf, ":")
-	w := a.runWatching(ctx, s, or(t.Session, before))
+	w := a.runWatching(ctx, s, cmp.Or(t.Session, before))
 	if w.follower, err = s.Start(ctx, o.workflow, t); err != nil {
 		return err
 	}

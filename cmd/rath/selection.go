@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -208,7 +209,7 @@ func (a *app) tellDone(o *selection, rows []done, v verb, todo int, dry bool) er
 		return err
 	}
 	if one := !dry && len(rows) == 1 && o.where == ""; one {
-		a.remark("run %s %s", rows[0].Run, or(rows[0].Note, "is "+v.past))
+		a.remark("run %s %s", rows[0].Run, cmp.Or(rows[0].Note, "is "+v.past))
 		return nil
 	}
 	if len(rows) == 0 {
@@ -231,7 +232,7 @@ func (a *app) tellDone(o *selection, rows []done, v verb, todo int, dry bool) er
 		}
 		table[i] = []string{shortID(r.Run), string(r.State), r.Workflow, term.Line(what, 60)}
 	}
-	a.table([]string{"RUN", "STATE", "WORKFLOW", ""}, table)
+	a.out.Rows([]string{"RUN", "STATE", "WORKFLOW", ""}, table)
 	if dry {
 		a.remark("%s would be %s; nothing was done", counted(int64(todo), "run"), v.past)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -87,7 +88,7 @@ func (a *app) show(ctx context.Context, s *system, name string, full bool) error
 
 // runLine tells of a run how it stands.
 func (a *app) runLine(r *messages.RunInfo) {
-	a.out.Printf("run      %s of %s, %s", r.Run, or(r.Workflow, "no workflow"), r.State)
+	a.out.Printf("run      %s of %s, %s", r.Run, cmp.Or(r.Workflow, "no workflow"), r.State)
 	if r.State == run.NeedsReview && r.Due > 0 {
 		a.out.Printf(" until %s", moment(time.UnixMilli(r.Due)))
 	}
@@ -109,7 +110,7 @@ func (a *app) row(c *messages.Chunk, in session.ID, full bool) {
 	who := string(c.Kind)
 	switch {
 	case c.Kind == session.ToolResult:
-		who = or(c.Name, "tool") + " answers"
+		who = cmp.Or(c.Name, "tool") + " answers"
 	case c.Agent != "":
 		who = c.Agent
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -101,7 +102,7 @@ func (s *system) standing(ctx context.Context, id run.ID) ([]lineage.Record, err
 
 // stands is the record that told of what a run waits for from a person.
 func stands(r *messages.RunInfo) lineage.Record {
-	rec := lineage.Record{Run: r.Run, Root: or2(r.Root, r.Session), Session: r.Session, Workflow: r.Workflow, Waits: r.Waits}
+	rec := lineage.Record{Run: r.Run, Root: cmp.Or(r.Root, r.Session), Session: r.Session, Workflow: r.Workflow, Waits: r.Waits}
 	switch {
 	case r.State == run.NeedsReview && r.Review != nil:
 		rec.Kind, rec.Step, rec.Code, rec.Reason, rec.Revision = lineage.Review, r.Review.Step, r.Review.Code, r.Review.Reason, r.Review.Revision

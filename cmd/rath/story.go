@@ -303,7 +303,7 @@ func (t *teller) act(r *lineage.Record, th *thread, actor, text, right string) {
 		t.turn = &turn{session: r.Session, run: r.Run, actor: actor}
 	}
 	u := t.turn
-	u.actor, u.version = or(u.actor, actor), th.version
+	u.actor, u.version = cmp.Or(u.actor, actor), th.version
 	u.failed = u.failed || r.Failed()
 	if text != "" && !slices.Contains(u.acts, text) {
 		u.acts = append(u.acts, text)
@@ -443,7 +443,7 @@ func (t *teller) close() {
 		return // it asked for tools that are not told of yet
 	}
 	l := storyLine{
-		Depth: t.threads[u.session].depth, Session: u.session, Version: u.version, Actor: or(u.actor, "memory"), Text: text,
+		Depth: t.threads[u.session].depth, Session: u.session, Version: u.version, Actor: cmp.Or(u.actor, "memory"), Text: text,
 		Right: strings.Join(u.right, ", "),
 	}
 	if u.failed {

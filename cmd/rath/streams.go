@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -110,12 +111,12 @@ func (a *app) login(o *natsbus.Options) error {
 	c := &a.config
 	o.CredsFile, o.URL = c.Creds.Value, c.Server.Value
 	if o.URL == "" {
-		nc, err := a.readContext(or(c.Context.Value, a.selectedContext()))
+		nc, err := a.readContext(cmp.Or(c.Context.Value, a.selectedContext()))
 		if err != nil {
 			return err
 		}
 		o.URL, o.User, o.Password, o.NKeyFile, o.RootCAs = nc.URL, nc.User, nc.Password, nc.NKey, nc.CA
-		o.CredsFile, o.Inbox = or(o.CredsFile, nc.Creds), or(nc.Inbox, o.Inbox)
+		o.CredsFile, o.Inbox = cmp.Or(o.CredsFile, nc.Creds), cmp.Or(nc.Inbox, o.Inbox)
 	}
 	if o.CredsFile == "" && o.NKeyFile == "" && o.User == "" {
 		o.User, o.Password = a.getenv("NATS_USER"), a.getenv("NATS_PASSWORD")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -123,14 +124,14 @@ func (a *app) dial(ctx context.Context) (*system, error) {
 	o := &client.Options{Tenant: a.tenant(), Name: "rath", CredsFile: c.Creds.Value, Logger: a.logger()}
 	url := c.Server.Value
 	if url == "" {
-		name := or(c.Context.Value, a.selectedContext())
+		name := cmp.Or(c.Context.Value, a.selectedContext())
 		nc, err := a.readContext(name)
 		if err != nil {
 			return nil, err
 		}
 		url = nc.URL
 		o.User, o.Password, o.NKeyFile, o.RootCAs, o.Inbox = nc.User, nc.Password, nc.NKey, nc.CA, nc.Inbox
-		o.CredsFile = or(o.CredsFile, nc.Creds)
+		o.CredsFile = cmp.Or(o.CredsFile, nc.Creds)
 	}
 	if o.CredsFile == "" && o.NKeyFile == "" && o.User == "" {
 		o.User, o.Password = a.getenv("NATS_USER"), a.getenv("NATS_PASSWORD")
@@ -230,7 +231,7 @@ func (a *app) tellOfConnection(s *system, lost func(told bool)) {
 func (a *app) host(ctx context.Context, o *node.Options) (*system, error) {
 	c := &a.config
 	o.Store, o.Level, o.Logger, o.Env = c.Store.Value, c.Level.Value, a.logger(), a.getenv
-	o.Model = or(o.Model, c.Model.Value)
+	o.Model = cmp.Or(o.Model, c.Model.Value)
 	o.Slots, _ = strconv.Atoi(c.Slots.Value) // checked when it was read
 	if unsafe, _ := strconv.ParseBool(c.Unsafe.Value); unsafe {
 		o.Unsafe = true

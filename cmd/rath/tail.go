@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"sync"
@@ -38,7 +39,7 @@ sequence, its field "record" what was recorded.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, k := range kinds {
 				if !slices.Contains(lineage.Kinds(), lineage.Kind(k)) {
-					return usage(cmd, errorf("%q is no kind of record; the kinds are %s", k, list(kindNames())))
+					return usage(cmd, fmt.Errorf("%q is no kind of record; the kinds are %s", k, list(kindNames())))
 				}
 			}
 			name := ""

@@ -122,8 +122,11 @@ func (s *system) findThing(ctx context.Context, t thing, all bool) (*found, erro
 	f.run = f.named.run
 	if err != nil && codeOf(err) == exitNotFound {
 		other, otherErr := s.otherwise(ctx, t, all)
-		if otherErr != nil || other == nil {
-			return nil, firstOf(otherErr, err)
+		switch {
+		case otherErr != nil:
+			return nil, otherErr
+		case other == nil:
+			return nil, err
 		}
 		return other, nil
 	}
@@ -169,15 +172,6 @@ func (f *found) inBranch(t session.Tenant) {
 			}
 		}
 	}
-}
-
-func firstOf(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // otherwise tries what a name may stand for that is no id: a file, or a tool

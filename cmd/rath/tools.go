@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -57,7 +58,7 @@ func (a *app) listTools(ctx context.Context, s *system) error {
 	}
 	list := make([]toolRow, len(all))
 	for i, t := range all {
-		t.Effect = or(t.Effect, tool.NonIdempotent.String())
+		t.Effect = cmp.Or(t.Effect, tool.NonIdempotent.String())
 		if t.TimeoutMS == 0 {
 			t.TimeoutMS = messages.ToolTimeoutMS
 		}
@@ -74,7 +75,7 @@ func (a *app) listTools(ctx context.Context, s *system) error {
 	for i, t := range list {
 		rows[i] = []string{t.Name, t.Effect, (time.Duration(t.TimeoutMS) * time.Millisecond).String(), t.Subject, term.Line(t.Description, 60)}
 	}
-	a.table([]string{"NAME", "EFFECT", "LIMIT", "WHERE", "DESCRIPTION"}, rows)
+	a.out.Rows([]string{"NAME", "EFFECT", "LIMIT", "WHERE", "DESCRIPTION"}, rows)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -68,7 +69,7 @@ func (a *app) trace(ctx context.Context, s *system, name string, follow bool) er
 	}
 	w := a.storyOf(ctx, t, a.out.Note)
 	w.person = a.person
-	seen, err := s.watch(ctx, r.Run, or2(r.Root, r.Session), 0, w)
+	seen, err := s.watch(ctx, r.Run, cmp.Or(r.Root, r.Session), 0, w)
 	t.finish(ctx)
 	a.out.Note("")
 	switch {
@@ -106,13 +107,4 @@ func (a *app) standing(r *messages.RunInfo) {
 	default:
 		a.remark("%s   run %s", r.State, r.Run)
 	}
-}
-
-func or2[T ~string](texts ...T) T {
-	for _, t := range texts {
-		if t != "" {
-			return t
-		}
-	}
-	return ""
 }

@@ -43,7 +43,7 @@ Of several files all are checked; -o json then writes a list.`,
   rath verify - < run.md`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 || len(args) > 1 && head != "" {
-				return usage(cmd, errorf("verify takes files, or one file with --head, got %d", len(args)))
+				return usage(cmd, fmt.Errorf("verify takes files, or one file with --head, got %d", len(args)))
 			}
 			return nil
 		},

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"runtime"
 
 	"github.com/spf13/cobra"
@@ -12,8 +11,6 @@ import (
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
-
-func errorf(format string, args ...any) error { return fmt.Errorf(format, args...) }
 
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{

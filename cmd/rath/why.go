@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -216,7 +217,7 @@ func (r reason) changedBy(g *lineage.Graph, t session.Tenant, c *lineage.HeadCha
 	} else if c.Version > 0 {
 		// The step that changed the files knows less than the row that it made.
 		if m, err := g.Why(session.Key{Tenant: t, ID: c.Session}, c.Version); err == nil && m.Step == c.Step {
-			r.Agent, r.Model, r.Workflow, r.Call = or(r.Agent, m.Agent), or(r.Model, m.Model), m.Workflow, or(r.Call, m.Call)
+			r.Agent, r.Model, r.Workflow, r.Call = cmp.Or(r.Agent, m.Agent), cmp.Or(r.Model, m.Model), m.Workflow, cmp.Or(r.Call, m.Call)
 			r.Attempt = max(r.Attempt, m.Attempt)
 		}
 	}
@@ -243,7 +244,7 @@ func askedBy(g *lineage.Graph, t session.Tenant, c *lineage.HeadChange) string {
 // tellMaker answers for a version, or for the step that a version came of.
 func (a *app) tellMaker(ctx context.Context, s *system, f *found, m lineage.Maker) error {
 	r := reason{
-		What: or(f.text, f.named.String()), Agent: m.Agent, Tool: m.Tool, Call: m.Call, Did: m.Record.Summary, Session: m.Session, Version: m.Version,
+		What: cmp.Or(f.text, f.named.String()), Agent: m.Agent, Tool: m.Tool, Call: m.Call, Did: m.Record.Summary, Session: m.Session, Version: m.Version,
 		Commit: m.Commit, Hash: m.Hash, Run: m.Run, Workflow: m.Workflow, Step: m.Step, Attempt: m.Attempt, Model: m.Model,
 		Before: m.Record.HeadFrom, After: m.Record.Head, Time: m.Time, Actor: m.Record.Actor(),
 	}
@@ -313,7 +314,7 @@ func (a *app) tellReason(g *lineage.Graph, s *system, r reason) error {
 	case r.Tool != "":
 		made = r.Tool
 	case made == "":
-		made = or(r.Actor, "the workflow")
+		made = cmp.Or(r.Actor, "the workflow")
 	}
 	if r.Call != "" {
 		made += ", call " + r.Call
@@ -341,12 +342,12 @@ func (a *app) tellReason(g *lineage.Graph, s *system, r reason) error {
 		at = string(r.Session)
 	}
 	field("version", at)
-	field("commit", fmt.Sprintf("%d, %s", r.Commit, short(r.Hash, 16)))
+	field("commit", fmt.Sprintf("%d, %.16s", r.Commit, r.Hash))
 	switch {
 	case r.Before != "" && r.Before != r.After:
-		field("files", short(r.Before, 12)+" -> "+short(r.After, 12))
+		field("files", fmt.Sprintf("%.12s -> %.12s", r.Before, r.After))
 	default:
-		field("files", short(r.After, 12))
+		field("files", fmt.Sprintf("%.12s", r.After))
 	}
 	field("when", moment(r.Time))
 	if len(r.Changes) > 1 {
@@ -356,7 +357,7 @@ func (a *app) tellReason(g *lineage.Graph, s *system, r reason) error {
 		for i, c := range r.Changes {
 			rows[i] = []string{shortID(c.Run), string(c.Step), fmt.Sprintf("+%d -%d", c.Added, c.Removed), term.Line(c.Did, 60)}
 		}
-		a.table([]string{"RUN", "STEP", "LINES", ""}, rows)
+		a.out.Rows([]string{"RUN", "STEP", "LINES", ""}, rows)
 	}
 	return nil
 }
@@ -370,11 +371,9 @@ func branchText(s lineage.Session) string {
 	if len(from) == 0 {
 		return "the trunk"
 	}
-	text := or(s.Via, "branch") + " of " + strings.Join(from, " and ")
+	text := cmp.Or(s.Via, "branch") + " of " + strings.Join(from, " and ")
 	if s.Name != "" {
 		text += " (" + term.Line(s.Name, 40) + ")"
 	}
 	return text
 }
-
-func short(s string, n int) string { return s[:min(len(s), n)] }

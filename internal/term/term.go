@@ -29,6 +29,8 @@ type Options struct {
 	// Color is "auto", "always" or "never"; "" is "auto": as the terminal and
 	// the environment say.
 	Color string
+	// NoHeaders leaves the first line of tables out.
+	NoHeaders bool
 }
 
 // Writer writes text for people. It is safe for concurrent use.
@@ -36,6 +38,7 @@ type Writer struct {
 	out      io.Writer
 	terminal bool
 	color    bool
+	headers  bool // tables have them
 	width    int
 
 	mu   sync.Mutex
@@ -52,7 +55,7 @@ func New(out io.Writer, o *Options) *Writer {
 	if opt.Env == nil {
 		opt.Env = func(string) string { return "" }
 	}
-	w := &Writer{out: out, width: DefaultWidth}
+	w := &Writer{out: out, headers: !opt.NoHeaders, width: DefaultWidth}
 	dumb := opt.Env("TERM") == "dumb"
 	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		w.terminal = !dumb
@@ -182,7 +185,7 @@ func (w *Writer) Dim(s string) string { return w.Paint(Faint, s) }
 
 // Rows writes a table: columns as wide as their widest cell, two spaces between
 // them, the last column cut at the window's width where somebody looks. Empty
-// headers are not written. A row of one cell is a line about the row above it, and
+// headers, and those that the options leave out, are not written. A row of one cell is a line about the row above it, and
 // widens no column.
 func (w *Writer) Rows(headers []string, rows [][]string) {
 	widths := make([]int, 0, 8)
@@ -193,6 +196,9 @@ func (w *Writer) Rows(headers []string, rows [][]string) {
 			}
 			widths[i] = max(widths[i], Width(c))
 		}
+	}
+	if !w.headers {
+		headers = nil
 	}
 	measure(headers)
 	for _, r := range rows {

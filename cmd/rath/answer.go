@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -86,11 +87,11 @@ func (a *app) approvals(ctx context.Context, s *system) error {
 		return nil
 	}
 	now := time.Now()
-	shortID := shortRuns(runIDs(qs, func(r *asked) run.ID { return r.Run }))
+	shortID := view.ShortIDs(view.IDsOf(qs, func(r *asked) run.ID { return r.Run }))
 	var rows [][]string
 	for _, q := range qs {
 		rows = append(rows, []string{
-			shortID(q.Run), string(q.Step), q.Kind, q.Workflow, age(now, time.UnixMilli(q.Submitted)), left(now, q.Expires), term.Line(cmp.Or(q.Title, q.Name), 60),
+			shortID(q.Run), string(q.Step), q.Kind, q.Workflow, view.Age(now, time.UnixMilli(q.Submitted)), view.Left(now, q.Expires), term.Line(cmp.Or(q.Title, q.Name), 60),
 		})
 		switch {
 		case q.Error != "":
@@ -101,15 +102,6 @@ func (a *app) approvals(ctx context.Context, s *system) error {
 	}
 	a.out.Rows([]string{"RUN", "STEP", "KIND", "WORKFLOW", "AGE", "LEFT", "QUESTION"}, rows)
 	return nil
-}
-
-// left writes how long it is until a time in Unix milliseconds, zero is never.
-func left(now time.Time, at int64) string {
-	if at == 0 {
-		return "-"
-	}
-	// As far ahead as something that long ago.
-	return age(now, now.Add(-max(time.UnixMilli(at).Sub(now), 0)))
 }
 
 func (a *app) approveCommand() *cobra.Command {
@@ -166,7 +158,7 @@ The step may be left out when the run asks one question.`,
   rath respond 7f3a 3 '{"amount":12}'`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 || len(args) > 3 {
-				return usage(cmd, fmt.Errorf("respond takes a run, the step of its question if it asks several, and a value; got %s", counted(int64(len(args)), "argument")))
+				return usage(cmd, fmt.Errorf("respond takes a run, the step of its question if it asks several, and a value; got %s", view.Counted(int64(len(args)), "argument")))
 			}
 			return nil
 		},
@@ -195,7 +187,7 @@ func (a *app) byFlag(fs *pflag.FlagSet, by *string, what string) {
 func oneOrTwo(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < 1 || len(args) > 2 {
-			return usage(cmd, fmt.Errorf("%s takes %s, got %s", cmd.Name(), what, counted(int64(len(args)), "argument")))
+			return usage(cmd, fmt.Errorf("%s takes %s, got %s", cmd.Name(), what, view.Counted(int64(len(args)), "argument")))
 		}
 		return nil
 	}
@@ -245,7 +237,7 @@ message becomes the session's next user chunk.`,
   rath message greetings "good morning"`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return usage(cmd, fmt.Errorf("message takes a run or a session, and a text in quotes; got %s", counted(int64(len(args)), "argument")))
+				return usage(cmd, fmt.Errorf("message takes a run or a session, and a text in quotes; got %s", view.Counted(int64(len(args)), "argument")))
 			}
 			return nil
 		},

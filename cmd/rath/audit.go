@@ -16,6 +16,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/audit"
 	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
@@ -240,18 +241,18 @@ func (a *app) audited(r *audit.Report) error {
 		broken := uint64(0)
 		for _, c := range r.Counts {
 			broken += c.Violations
-			found := thousands(int64(c.Violations)) //nolint:gosec // counted one by one
+			found := view.Thousands(int64(c.Violations)) //nolint:gosec // counted one by one
 			if c.Violations == 0 {
 				found = "-"
 			}
-			rows = append(rows, []string{c.Invariant, thousands(int64(c.Checked)), found}) //nolint:gosec // likewise
+			rows = append(rows, []string{c.Invariant, view.Thousands(int64(c.Checked)), found}) //nolint:gosec // likewise
 		}
 		a.out.Rows([]string{"PROMISE", "CHECKED", "BROKEN"}, rows)
 		a.out.Println()
-		total := fmt.Sprintf("%s, %s, %s, %s", counted(int64(r.Commits), "commit"), counted(int64(r.Events), "event"), //nolint:gosec // likewise
-			counted(int64(r.Sessions), "session"), counted(int64(r.Runs), "run")) //nolint:gosec // likewise
+		total := fmt.Sprintf("%s, %s, %s, %s", view.Counted(int64(r.Commits), "commit"), view.Counted(int64(r.Events), "event"), //nolint:gosec // likewise
+			view.Counted(int64(r.Sessions), "session"), view.Counted(int64(r.Runs), "run")) //nolint:gosec // likewise
 		if r.Open > 0 {
-			total += fmt.Sprintf(", %s of them open", thousands(int64(r.Open))) //nolint:gosec // likewise
+			total += fmt.Sprintf(", %s of them open", view.Thousands(int64(r.Open))) //nolint:gosec // likewise
 		}
 		verdict := a.out.Paint(term.Green, "every promise was kept")
 		if len(r.Missing) > 0 {
@@ -260,7 +261,7 @@ func (a *app) audited(r *audit.Report) error {
 			verdict = a.out.Paint(term.Yellow, "every promise was kept, as far as this auditor knows")
 		}
 		if broken > 0 {
-			verdict = a.out.Paint(term.Red, counted(int64(broken), "violation")) //nolint:gosec // likewise
+			verdict = a.out.Paint(term.Red, view.Counted(int64(broken), "violation")) //nolint:gosec // likewise
 			for _, c := range r.Counts {
 				if c.Violations > 0 {
 					a.remark("%s: %s", c.Invariant, docs[c.Invariant])
@@ -268,10 +269,10 @@ func (a *app) audited(r *audit.Report) error {
 			}
 		}
 		if len(r.Missing) > 0 {
-			a.out.Println("missing, so not checked: " + list(r.Missing))
+			a.out.Println("missing, so not checked: " + view.Names(r.Missing))
 		}
 		for _, n := range r.Newer {
-			a.out.Println(fmt.Sprintf("newer than this auditor knows: %s of %s, edition %d, %s", n.Field, n.Kind, n.Edition, counted(int64(n.Count), "event"))) //nolint:gosec // likewise
+			a.out.Println(fmt.Sprintf("newer than this auditor knows: %s of %s, edition %d, %s", n.Field, n.Kind, n.Edition, view.Counted(int64(n.Count), "event"))) //nolint:gosec // likewise
 		}
 		a.out.Println(total)
 		a.out.Println(verdict)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/load"
 	"github.com/rathcluster/rath/internal/router"
+	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
 )
 
@@ -164,7 +165,7 @@ func (a *app) benchFleet(ctx context.Context, o *benchOptions) (err error) {
 	for _, m := range f.living() {
 		o.load.Processes = append(o.load.Processes, load.Process{Name: "node " + m.name, PID: m.pid})
 	}
-	a.remark("%s of %d slots each are up; the NATS server is in this process", counted(int64(o.nodes), "node"), base.Slots)
+	a.remark("%s of %d slots each are up; the NATS server is in this process", view.Counted(int64(o.nodes), "node"), base.Slots)
 	return a.bench(ctx, s, o)
 }
 

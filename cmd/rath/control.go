@@ -192,8 +192,7 @@ result.`,
 			return a.resume(cmd.Context(), name, &o)
 		},
 	}
-	cmd.Flags().StringVar(&o.script, "script", "", "answer model calls from this txtar file")
-	cmd.Flags().BoolVar(&o.unsafe, "unsafe", false, "let the model run commands where nothing confines them")
+	o.nodeFlags.add(cmd.Flags())
 	return cmd
 }
 
@@ -239,7 +238,7 @@ func (a *app) resume(ctx context.Context, name string, o *runOptions) (err error
 	seen, err := s.watch(ctx, r.Run, cmp.Or(r.Root, r.Session), after, a.runWatching(ctx, s, string(cmp.Or(r.Root, r.Session))))
 	a.err.Note("")
 	if errors.Is(err, errInterrupted) {
-		return a.parked(s, r.Run, o)
+		return a.parked(s, r.Run, &o.nodeFlags)
 	}
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/internal/demo"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/openai"
 	"github.com/rathcluster/rath/llm/scripted"
@@ -125,7 +126,7 @@ func (d *demonstration) show(ctx context.Context) (err error) {
 		id, root = open.Run, cmp.Or(open.Root, open.Session)
 		d.header(ctx, s, "", false)
 		d.out.Printf("%s\n\n", d.out.Paint(term.Yellow, fmt.Sprintf("resume      run %s, cut off after %s, which do not run again",
-			shortRuns([]run.ID{id})(id), counted(int64(open.Steps), "step"))))
+			view.ShortIDs([]run.ID{id})(id), view.Counted(int64(open.Steps), "step"))))
 	} else {
 		dir := filepath.Join(store, "demo", "repo")
 		if err := errors.Join(os.RemoveAll(dir), demo.Unpack(dir)); err != nil {
@@ -152,7 +153,7 @@ func (d *demonstration) show(ctx context.Context) (err error) {
 		return err
 	}
 	if seen.result == nil {
-		return d.stopped(id, seen, &runOptions{})
+		return d.stopped(id, seen, &nodeFlags{})
 	}
 	return d.footer(ctx, s, id, seen.result)
 }
@@ -223,8 +224,8 @@ func (d *demonstration) submit(ctx context.Context, s *system, dir string) (run.
 
 // story tells the run as it is recorded.
 func (d *demonstration) story(ctx context.Context, s *system, id run.ID, root session.ID, after uint64) (watched, error) {
-	t := newTeller(func(l storyLine) { d.out.Println(storyText(d.out, l)) })
-	t.look = s.look()
+	t := view.NewTimeline(func(l view.Line) { d.out.Println(view.LineText(d.out, l)) })
+	t.Details = s.look()
 	w := d.storyOf(ctx, t, d.out.Note)
 	record := w.record
 	w.record = func(r lineage.Record) {
@@ -234,7 +235,7 @@ func (d *demonstration) story(ctx context.Context, s *system, id run.ID, root se
 		record(r)
 	}
 	seen, err := s.watch(ctx, id, root, after, w)
-	t.finish(ctx)
+	t.Finish(ctx)
 	d.out.Note("")
 	return seen, err
 }

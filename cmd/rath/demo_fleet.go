@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/internal/demo"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox/local"
@@ -139,7 +140,7 @@ func (d *fleetDemo) story(ctx context.Context, s *system, root string) error {
 		return errors.Join(d.failed, err)
 	}
 	if seen.result == nil {
-		return d.stopped(d.id, seen, &runOptions{})
+		return d.stopped(d.id, seen, &nodeFlags{})
 	}
 	slices.Sort(d.ends)
 	for _, text := range d.ends {
@@ -190,7 +191,7 @@ func (d *fleetDemo) record(r *lineage.Record) {
 	case r.Kind == lineage.Submitted && r.BranchOf != nil:
 		d.branches[r.Run] = &fleetBranch{name: r.Name}
 	case r.Kind == lineage.FannedOut && r.Run == d.id:
-		d.say("fan-out", "", "%s at once, each wherever a node is free", counted(int64(len(demo.Coders)), "branch"))
+		d.say("fan-out", "", "%s at once, each wherever a node is free", view.Counted(int64(len(demo.Coders)), "branch"))
 		d.fanned = true
 		d.begun()
 	case r.Kind == lineage.Claimed && b != nil && r.Home == "":
@@ -233,7 +234,7 @@ func (d *fleetDemo) claimed(b *fleetBranch, r *lineage.Record) {
 	b.node, b.attempts = r.Node, r.Attempt
 	if d.victim != nil && b.name == doomed {
 		d.say("  "+b.name, term.Yellow, "goes on at node %s after %s: its %s do not run again",
-			d.nameOf(b.node), took(time.Since(d.killed)), counted(int64(b.steps), "recorded step"))
+			d.nameOf(b.node), view.Took(time.Since(d.killed)), view.Counted(int64(b.steps), "recorded step"))
 		return
 	}
 	if d.running {

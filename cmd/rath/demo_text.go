@@ -12,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
@@ -64,7 +65,7 @@ func (d *demonstration) repository(ctx context.Context, dir string) (title, abou
 		first, _, _ := strings.Cut(string(data), "\n")
 		title = strings.TrimSpace(strings.TrimPrefix(first, "#"))
 	}
-	about = counted(int64(files), "file")
+	about = view.Counted(int64(files), "file")
 	box, err := d.box.Open(ctx, sandbox.Spec{Dir: dir, MinIsolation: sandbox.IsolationProcess, Owner: "demo"})
 	if err != nil {
 		return title, about + ", tests not run: " + term.Line(err.Error(), 40)
@@ -84,7 +85,7 @@ func (d *demonstration) repository(ctx context.Context, dir string) (title, abou
 			red++
 		}
 	}
-	return title, fmt.Sprintf("%s, %s, %d red", about, counted(int64(tests), "test"), red)
+	return title, fmt.Sprintf("%s, %s, %d red", about, view.Counted(int64(tests), "test"), red)
 }
 
 // footer writes the proof and says what to look at next.
@@ -103,8 +104,8 @@ func (d *demonstration) footer(ctx context.Context, s *system, id run.ID, r *mes
 	}
 	n := facts.Numbers
 	elapsed := time.Since(d.start)
-	d.out.Println(d.tail("done", fmt.Sprintf("%s  %s  %s  %s  %s  %s", took(elapsed), counted(n.Sessions, "session"), counted(n.Commits, "commit"),
-		counted(n.ModelCalls, "model call"), counted(n.ToolCalls, "tool call"), counted(n.Tokens, "token"))))
+	d.out.Println(d.tail("done", fmt.Sprintf("%s  %s  %s  %s  %s  %s", view.Took(elapsed), view.Counted(n.Sessions, "session"), view.Counted(n.Commits, "commit"),
+		view.Counted(n.ModelCalls, "model call"), view.Counted(n.ToolCalls, "tool call"), view.Counted(n.Tokens, "token"))))
 	name := filepath.Join(d.config.Store.Value, "dossiers", "run-"+string(id[:min(len(id), 8)])+".html")
 	page, err := dossier.HTML(e)
 	if err != nil {

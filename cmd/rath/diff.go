@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/workspace"
 )
 
@@ -56,7 +56,7 @@ func (a *app) diff(ctx context.Context, s *system, from, to blob.Digest) error {
 	}{from, to, text}); done {
 		return err
 	}
-	a.printDiff(text)
+	view.WriteDiff(a.out, text)
 	return nil
 }
 
@@ -94,28 +94,4 @@ func unified(ctx context.Context, b blob.Store, from, to blob.Digest) (string, e
 	var text strings.Builder
 	err = workspace.WriteUnified(&text, patch)
 	return text.String(), err
-}
-
-// printDiff writes a diff: as it is for programs, coloured and harmless on a
-// terminal.
-func (a *app) printDiff(text string) {
-	if !a.out.Terminal() {
-		a.out.Printf("%s", text)
-		return
-	}
-	for line := range strings.Lines(text) {
-		line = term.Clean(strings.TrimSuffix(line, "\n"))
-		style := term.Style("")
-		switch {
-		case strings.HasPrefix(line, "+++"), strings.HasPrefix(line, "---"), strings.HasPrefix(line, "diff "):
-			style = term.Bold
-		case strings.HasPrefix(line, "+"):
-			style = term.Green
-		case strings.HasPrefix(line, "-"):
-			style = term.Red
-		case strings.HasPrefix(line, "@@"):
-			style = term.Cyan
-		}
-		a.out.Println(a.out.Paint(style, line))
-	}
 }

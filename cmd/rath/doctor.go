@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/openai"
 	"github.com/rathcluster/rath/messages"
@@ -128,7 +129,7 @@ func (a *app) checkSystem(ctx context.Context) []finding {
 		for _, one := range ws {
 			names = append(names, one.Name)
 		}
-		w.Found = list(names)
+		w.Found = view.Names(names)
 	} else {
 		w.Found, w.Remedy = term.Line(messages.Text(err), 300), "start a node: \"dev\", or the node of your module"
 	}
@@ -137,10 +138,10 @@ func (a *app) checkSystem(ctx context.Context) []finding {
 		out = append(out, checkStores(ctx, s))
 	}
 	if ns, err := s.Nodes(ctx); err == nil && !s.own() {
-		out = append(out, finding{Check: "nodes", OK: len(ns) > 0, Found: counted(int64(len(ns)), "node")})
+		out = append(out, finding{Check: "nodes", OK: len(ns) > 0, Found: view.Counted(int64(len(ns)), "node")})
 		for i := range ns {
 			for _, f := range ns[i].Full {
-				out = append(out, finding{Check: "room", Found: "node " + ns[i].Name + ", " + f.Stream + ": " + term.Line(fullOf(f), 300)})
+				out = append(out, finding{Check: "room", Found: "node " + ns[i].Name + ", " + f.Stream + ": " + term.Line(view.CapacityText(f), 300)})
 			}
 		}
 	}

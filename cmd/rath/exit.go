@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
@@ -61,6 +62,7 @@ type exitError struct {
 }
 
 func (e *exitError) Error() string { return e.err.Error() }
+
 func (e *exitError) Unwrap() error { return e.err }
 
 // fail returns an error with an exit code.
@@ -139,8 +141,8 @@ func codeOf(err error) int {
 		code int
 		errs []error
 	}{
-		{exitUsage, []error{run.ErrMalformed, session.ErrTooLarge, session.ErrTenant, audit.ErrInput, syscall.ENOTDIR, syscall.EISDIR}},
-		{exitNotFound, []error{session.ErrNotFound, lineage.ErrNotFound, run.ErrUnknownRun, fs.ErrNotExist}},
+		{exitUsage, []error{run.ErrMalformed, session.ErrTooLarge, session.ErrTenant, audit.ErrInput, view.ErrNotFile, view.ErrNotText, syscall.ENOTDIR, syscall.EISDIR}},
+		{exitNotFound, []error{session.ErrNotFound, lineage.ErrNotFound, run.ErrUnknownRun, view.ErrEmptyFile, fs.ErrNotExist}},
 		{exitConflict, []error{
 			run.ErrKeyReused, run.ErrState, session.ErrConflict, session.ErrClosed, session.ErrArchived, session.ErrStale, natsserver.ErrStoreInUse,
 			natsserver.ErrPortInUse, natsbus.ErrDurability, session.ErrTooOld, fs.ErrExist,

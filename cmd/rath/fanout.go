@@ -14,6 +14,7 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/router"
+	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -83,7 +84,7 @@ func (f *fanOutFlags) input(cmd *cobra.Command, workflow string, t *messages.Tas
 	case f.join != "" && cmd.Flags().Changed("quorum"):
 		return nil, usage(cmd, errors.New("give --join or --quorum, not both"))
 	case cmd.Flags().Changed("quorum") && (f.quorum < 1 || f.quorum > count):
-		return nil, usage(cmd, fmt.Errorf("--quorum %d of %s: want 1 to %d", f.quorum, counted(int64(count), "branch"), count))
+		return nil, usage(cmd, fmt.Errorf("--quorum %d of %s: want 1 to %d", f.quorum, view.Counted(int64(count), "branch"), count))
 	case cmd.Flags().Changed("branch-deadline") && f.deadline < time.Millisecond:
 		return nil, usage(cmd, errors.New("--branch-deadline is a positive duration, such as 5m"))
 	case f.quorum > 0:

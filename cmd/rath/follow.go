@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -233,7 +234,7 @@ func (o *watcher) record(r lineage.Record) {
 	}
 	switch r.Kind {
 	case lineage.Waiting:
-		if asks(&r) != "" {
+		if r.Asks() != "" {
 			o.ask(r)
 		}
 	case lineage.Review:
@@ -308,17 +309,6 @@ func (o *watcher) rests() bool {
 	return false
 }
 
-// asks returns what somebody outside has to give before a run goes on, "" if
-// nothing.
-func asks(r *lineage.Record) string {
-	for _, w := range r.Waits {
-		if w.Kind == run.WaitApproval || w.Kind == run.WaitResponse || w.Kind == run.WaitMessage {
-			return w.Kind
-		}
-	}
-	return ""
-}
-
 // newest returns the last sequence of the lineage.
 func (s *system) newest(ctx context.Context) (uint64, error) {
 	page, err := s.Lineage(ctx, "", 1<<62, 1)
@@ -326,12 +316,12 @@ func (s *system) newest(ctx context.Context) (uint64, error) {
 }
 
 // storyOf makes the watching of a run that tells its story.
-func (a *app) storyOf(ctx context.Context, t *teller, note func(string)) watching {
+func (a *app) storyOf(ctx context.Context, t *view.Timeline, note func(string)) watching {
 	var step run.Path
 	var text string
 	return watching{
 		record: func(r lineage.Record) {
-			t.add(ctx, r)
+			t.Add(ctx, r)
 			if r.Kind == lineage.Model && r.Step == step || r.Kind == lineage.Ended {
 				text = ""
 				note("")
@@ -352,7 +342,7 @@ func (a *app) storyOf(ctx context.Context, t *teller, note func(string)) watchin
 		},
 		idle: func(d time.Duration) {
 			if d > 5*idleEvery {
-				t.release(ctx)
+				t.Release(ctx)
 			}
 		},
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/internal/view"
 )
 
 const usageTemplate = `Usage:
@@ -148,7 +150,7 @@ func (a *app) completionCommand() *cobra.Command {
 				return err
 			}
 			if !slices.Contains(cmd.ValidArgs, args[0]) {
-				return usage(cmd, fmt.Errorf("completion %q: want %s", args[0], list(cmd.ValidArgs)))
+				return usage(cmd, fmt.Errorf("completion %q: want %s", args[0], view.Names(cmd.ValidArgs)))
 			}
 			return nil
 		},
@@ -190,7 +192,7 @@ func (a *app) ownServer(cmd *cobra.Command) error {
 func exactly(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
-			return usage(cmd, fmt.Errorf("%s takes %s, got %s", cmd.Name(), what, counted(int64(len(args)), "argument")))
+			return usage(cmd, fmt.Errorf("%s takes %s, got %s", cmd.Name(), what, view.Counted(int64(len(args)), "argument")))
 		}
 		return nil
 	}
@@ -200,7 +202,7 @@ func exactly(n int, what string) cobra.PositionalArgs {
 func atMost(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > n {
-			return usage(cmd, fmt.Errorf("%s takes %s at most, got %s", cmd.Name(), what, counted(int64(len(args)), "argument")))
+			return usage(cmd, fmt.Errorf("%s takes %s at most, got %s", cmd.Name(), what, view.Counted(int64(len(args)), "argument")))
 		}
 		return nil
 	}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/term"
-	"github.com/rathcluster/rath/session"
 )
 
 // commands returns every command of the tree.
@@ -144,29 +143,4 @@ func TestInitBuilds(t *testing.T) {
 			t.Errorf("gofmt -l: %v %s", err, out)
 		}
 	}
-}
-
-// TestStoryHoldsBack tells records in an order in which they rest on each
-// other, whatever order they arrive in.
-func TestStoryHoldsBack(t *testing.T) {
-	records := demoRecords()
-	want := tellAll(t, records)
-	if len(want) == 0 {
-		t.Fatal("no story")
-	}
-	// The stream of s2 overtakes that of s1 as a whole.
-	late := append(append(records[:0:0], only(records, "s2")...), only(records, "s1")...)
-	got := tellAll(t, late)
-	if strings.Join(got, "\n") != strings.Join(want, "\n") {
-		t.Errorf("out of order:\n%s\nin order:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
-}
-
-func only[T interface{ of() session.ID }](all []T, id session.ID) (out []T) {
-	for _, r := range all {
-		if r.of() == id {
-			out = append(out, r)
-		}
-	}
-	return out
 }

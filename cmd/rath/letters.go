@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -54,13 +55,13 @@ first column names a letter.`,
 					return nil
 				}
 				now := time.Now()
-				shortID := shortRuns(runIDs(all, func(r *messages.StoredLetter) run.ID { return r.Letter.Run }))
+				shortID := view.ShortIDs(view.IDsOf(all, func(r *messages.StoredLetter) run.ID { return r.Letter.Run }))
 				rows := make([][]string, len(all))
 				for i, l := range all {
 					_, workflow, _ := messages.ParseTaskSubject(l.Letter.Subject)
 					rows[i] = []string{
 						strconv.FormatUint(l.At, 10), cmp.Or(workflow, "-"), cmp.Or(shortID(l.Letter.Run), "-"), string(l.Letter.Code),
-						age(now, time.UnixMilli(l.Letter.TimeMS)), term.Line(l.Letter.Reason, 60),
+						view.Age(now, time.UnixMilli(l.Letter.TimeMS)), term.Line(l.Letter.Reason, 60),
 					}
 				}
 				a.out.Rows([]string{"NUMBER", "WORKFLOW", "RUN", "CODE", "AGE", "REASON"}, rows)
@@ -108,7 +109,7 @@ func (a *app) dlqShowCommand() *cobra.Command {
 			a.out.Rows(nil, append(rows,
 				[]string{"subject", l.Subject},
 				[]string{"run", cmp.Or(string(l.Run), "-")},
-				[]string{"sent", moment(time.UnixMilli(l.TimeMS)) + ", " + counted(int64(l.Bytes), "byte")},
+				[]string{"sent", view.Moment(time.UnixMilli(l.TimeMS)) + ", " + view.Counted(int64(l.Bytes), "byte")},
 			))
 			a.out.Println()
 			a.out.Println(term.Clean(string(l.Payload())))

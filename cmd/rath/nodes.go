@@ -13,9 +13,9 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cluster"
+	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
-	"github.com/rathcluster/rath/sandbox"
 )
 
 func (a *app) nodesCommand() *cobra.Command {
@@ -64,59 +64,13 @@ only relays, such as the server of "dev --nodes", takes no runs.`,
 				}
 				rows := make([][]string, len(all))
 				for i, n := range all {
-					rows[i] = []string{n.Name, n.Incarnation, cmp.Or(strings.Join(n.Pools, ","), "-"), stateOf(n), freeOf(n), n.Version}
+					rows[i] = []string{n.Name, n.Incarnation, cmp.Or(strings.Join(n.Pools, ","), "-"), view.NodeState(n), view.FreeSlots(n), n.Version}
 				}
 				a.out.Rows([]string{"NAME", "INCARNATION", "POOLS", "STATE", "FREE", "VERSION"}, rows)
 				return nil
 			})
 		},
 	}
-}
-
-func stateOf(n messages.Node) string {
-	switch {
-	case n.Dead:
-		return "dead"
-	case n.Silent > 0:
-		return fmt.Sprintf("silent %ds", n.Silent/1000)
-	case n.Draining:
-		return "draining"
-	case relaysOnly(n):
-		return "relay only"
-	}
-	return "serving"
-}
-
-// relaysOnly reports whether a node takes no work.
-func relaysOnly(n messages.Node) bool { return len(n.Pools) == 0 }
-
-// freeOf says how many new runs a node could begin, of how many.
-func freeOf(n messages.Node) string {
-	if relaysOnly(n) || n.Dead {
-		return "-"
-	}
-	return fmt.Sprintf("%d/%d", n.Free, n.Slots)
-}
-
-// slotsOf says the same in words.
-func slotsOf(n messages.Node) string {
-	if relaysOnly(n) || n.Dead {
-		return "none"
-	}
-	return fmt.Sprintf("%d of %d are free", n.Free, n.Slots)
-}
-
-// sandboxesOf says how commands of agents are confined on a node.
-func sandboxesOf(n messages.Node) string {
-	switch {
-	case relaysOnly(n):
-		return "none"
-	case n.Isolation == "":
-		return "none: commands of agents are refused"
-	case n.Isolation == string(sandbox.IsolationProcess):
-		return n.Isolation + ": nothing confines commands"
-	}
-	return n.Isolation
 }
 
 func (a *app) nodesShowCommand() *cobra.Command {
@@ -155,43 +109,24 @@ func (a *app) nodesShowCommand() *cobra.Command {
 				rows := [][]string{
 					{"name", n.Name},
 					{"incarnation", n.Incarnation},
-					{"state", stateOf(n)},
-					{"slots", slotsOf(n)},
-					{"sandboxes", sandboxesOf(n)},
+					{"state", view.NodeState(n)},
+					{"slots", view.SlotsText(n)},
+					{"sandboxes", view.SandboxText(n)},
 					{"pools", cmp.Or(strings.Join(n.Pools, ", "), "none")},
 					{"offers", cmp.Or(strings.Join(offers, ", "), "nothing")},
 					{"version", n.Version},
 				}
 				if n.Started > 0 {
-					rows = append(rows, []string{"up since", moment(time.UnixMilli(n.Started))})
+					rows = append(rows, []string{"up since", view.Moment(time.UnixMilli(n.Started))})
 				}
 				for _, f := range n.Full {
-					rows = append(rows, []string{f.Stream, fullOf(f)})
+					rows = append(rows, []string{f.Stream, view.CapacityText(f)})
 				}
 				a.out.Rows(nil, rows)
 				return nil
 			})
 		},
 	}
-}
-
-// fullOf says what a stream takes that is nearly full, or the disk of all.
-func fullOf(f messages.StreamFill) string {
-	takes := map[string]string{
-		messages.RoomAll: "takes everything", messages.RoomOpen: "takes no new runs", messages.RoomEnds: "lets runs only end", messages.RoomNone: "takes nothing",
-	}[f.Room]
-	if f.Stream == messages.FullDisk {
-		text := fmt.Sprintf("%d MiB free, %s; free some space there", (f.MaxBytes-f.Bytes)>>20, takes)
-		if f.Reason != "" {
-			text += "; the server has failed and starts again when there is room: " + f.Reason
-		}
-		return text
-	}
-	with := "rath prune"
-	if !strings.HasPrefix(f.Stream, "EV_") { // no archive makes room there
-		with = "rath provision"
-	}
-	return fmt.Sprintf("%d %% full: %s; make room with %q", 100*f.Bytes/max(f.MaxBytes, 1), takes, with)
 }
 
 // noNode is the error of a command that needs a node and had to open the store
@@ -274,7 +209,7 @@ func drainOther(ctx context.Context, s *system, refused error) error {
 	}
 	var names []string
 	for _, n := range all {
-		if !relaysOnly(n) && !n.Draining && !n.Dead && !slices.Contains(names, n.Name) {
+		if !view.RelaysOnly(n) && !n.Draining && !n.Dead && !slices.Contains(names, n.Name) {
 			names = append(names, n.Name)
 		}
 	}

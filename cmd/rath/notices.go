@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/session"
@@ -61,7 +62,7 @@ func (a *app) notices(ctx context.Context, n *node.Instance) (end func()) {
 				if time.Since(began) >= refusedIn {
 					if more > 0 {
 						last = ""
-						a.err.Println(fmt.Sprintf("refused     %s more; see %q", counted(int64(more), "task"), a.hint("dlq", "ls")))
+						a.err.Println(fmt.Sprintf("refused     %s more; see %q", view.Counted(int64(more), "task"), a.hint("dlq", "ls")))
 					}
 					told, more, began = 0, 0, time.Now()
 				}
@@ -99,7 +100,7 @@ func (a *app) tellFull(full []messages.StreamFill, room map[string]string) {
 		now[f.Stream] = true
 		if room[f.Stream] != f.Room {
 			room[f.Stream] = f.Room
-			a.err.Println(fmt.Sprintf("store       %s: %s", f.Stream, term.Line(fullOf(f), 200)))
+			a.err.Println(fmt.Sprintf("store       %s: %s", f.Stream, term.Line(view.CapacityText(f), 200)))
 		}
 	}
 	for _, stream := range slices.Sorted(maps.Keys(room)) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
@@ -234,7 +235,7 @@ func (a *app) importedRows(rows []imported) error {
 		}
 	}
 	if bad > 0 {
-		return fail(exitPartial, "%d of %s could not be taken over", bad, counted(int64(len(rows)), "file"))
+		return fail(exitPartial, "%d of %s could not be taken over", bad, view.Counted(int64(len(rows)), "file"))
 	}
 	return nil
 }
@@ -255,7 +256,7 @@ func (s *system) importFile(ctx context.Context, name string) imported {
 		notes = append(notes, fmt.Sprintf("taken up again %d times", file.Reopened))
 	}
 	if n := len(file.Other); n > 0 {
-		notes = append(notes, counted(int64(n), "unknown record"))
+		notes = append(notes, view.Counted(int64(n), "unknown record"))
 	}
 	id, fresh, err := s.record(ctx, file)
 	if err != nil {
@@ -315,7 +316,7 @@ func (s *system) takenOver(ctx context.Context, k session.Key, rows []session.Ev
 		}
 		if e.Commit.Epoch != importEpoch {
 			if n < len(rows) {
-				err = fmt.Errorf("session %s went on here after %s of the file, which has %d; import it into another store", k.ID, counted(int64(n), "row"), len(rows))
+				err = fmt.Errorf("session %s went on here after %s of the file, which has %d; import it into another store", k.ID, view.Counted(int64(n), "row"), len(rows))
 			}
 			return n, e.At, err
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -16,7 +17,7 @@ import (
 // finish prints how a run ended.
 func (a *app) finish(ctx context.Context, s *system, id run.ID, seen watched, from blob.Digest, o *runOptions) error {
 	if seen.result == nil {
-		return a.stopped(id, seen, o)
+		return a.stopped(id, seen, &o.nodeFlags)
 	}
 	r := *seen.result
 	var diff string
@@ -80,16 +81,16 @@ func (a *app) answer(r *messages.Result, diff string) {
 		if r.Output != "" && a.out.Terminal() {
 			a.out.Println()
 		}
-		a.printDiff(diff)
+		view.WriteDiff(a.out, diff)
 	}
 	if r.Attempt > 0 {
-		a.remark("%s, %s, %s tokens   run %s", strings.ReplaceAll(string(r.State), "_", " "), counted(r.Usage.Calls, "model call"), thousands(r.Usage.Tokens()), r.Run)
+		a.remark("%s, %s, %s tokens   run %s", strings.ReplaceAll(string(r.State), "_", " "), view.Counted(r.Usage.Calls, "model call"), view.Thousands(r.Usage.Tokens()), r.Run)
 	}
 }
 
 // stopped says what a person has to do about a run that is followed no more. o
 // is as for resumeWith.
-func (a *app) stopped(id run.ID, seen watched, o *runOptions) error {
+func (a *app) stopped(id run.ID, seen watched, o *nodeFlags) error {
 	if seen.review != nil {
 		a.review(id, seen.review)
 		return silent(exitRefused)
@@ -103,7 +104,7 @@ func (a *app) stopped(id run.ID, seen watched, o *runOptions) error {
 			a.person(r)
 			continue
 		}
-		a.err.Println("  " + a.answerWith(r.Run, asks(&r)))
+		a.err.Println("  " + a.answerWith(r.Run, r.Asks()))
 	}
 	a.err.Println("  " + a.resumeWith(id, o))
 	if o == nil {
@@ -122,7 +123,7 @@ func (a *app) person(r lineage.Record) {
 		a.decisions(r.Run, r.Revision)
 		return
 	}
-	kind := asks(&r)
+	kind := r.Asks()
 	what := ""
 	for _, w := range r.Waits {
 		if w.Kind == kind && w.Title != "" {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
 )
@@ -191,7 +192,7 @@ func (a *app) tellPlan(p *natsbus.Plan, dry bool) error {
 			words = append(words, fmt.Sprintf("%d %s", n, w))
 		}
 	}
-	a.remark("generation %d with %s and %s: %s", p.Generation, counted(int64(p.Partitions), "partition"), counted(int64(p.Replicas), "replica"), strings.Join(words, ", "))
+	a.remark("generation %d with %s and %s: %s", p.Generation, view.Counted(int64(p.Partitions), "partition"), view.Counted(int64(p.Replicas), "replica"), strings.Join(words, ", "))
 	return nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/retention"
 	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/node"
@@ -157,7 +158,7 @@ func (a *app) prune(ctx context.Context, f *pruneFlags, o *retention.Options) (e
 		}
 	}
 	if failed > 0 {
-		return fail(exitPartial, "%s could not be archived: %s", counted(int64(failed), "tree"), why)
+		return fail(exitPartial, "%s could not be archived: %s", view.Counted(int64(failed), "tree"), why)
 	}
 	return nil
 }
@@ -203,13 +204,13 @@ func (a *app) pruned(out []retention.Outcome, whole bool) error {
 		a.out.Rows([]string{"TREE", "TENANT", "SESSIONS", "BYTES", "USED", "STATE", ""}, prunedRows(views, time.Now(), a.out.Terminal()))
 	}
 	if fenced := int64(n[retention.Fenced]); fenced > 0 {
-		a.remark("%s fenced and not purged: nothing is taken there until a further prune finishes that, or lets it go on with --keep TENANT=forever", counted(fenced, "tree"))
+		a.remark("%s fenced and not purged: nothing is taken there until a further prune finishes that, or lets it go on with --keep TENANT=forever", view.Counted(fenced, "tree"))
 	}
 	switch {
 	case n[retention.Due] > 0:
-		a.remark("%s would be archived and purged, %s of commits", counted(int64(n[retention.Due]), "tree"), counted(bytes, "byte"))
+		a.remark("%s would be archived and purged, %s of commits", view.Counted(int64(n[retention.Due]), "tree"), view.Counted(bytes, "byte"))
 	case n[retention.Archived] > 0:
-		a.remark("archived and purged %s, %s of commits", counted(int64(n[retention.Archived]), "tree"), counted(bytes, "byte"))
+		a.remark("archived and purged %s, %s of commits", view.Counted(int64(n[retention.Archived]), "tree"), view.Counted(bytes, "byte"))
 	case whole && n[retention.Failed] == 0:
 		a.remark("nothing is due")
 	}
@@ -232,7 +233,7 @@ func prunedRows(views []prunedTree, now time.Time, looks bool) [][]string {
 			what = v.File
 		}
 		rows = append(rows, []string{
-			root, string(v.Tenant), fmt.Sprint(len(v.Sessions)), thousands(v.Bytes), age(now, time.UnixMilli(v.LastMS)), string(v.State), term.Line(what, 200),
+			root, string(v.Tenant), fmt.Sprint(len(v.Sessions)), view.Thousands(v.Bytes), view.Age(now, time.UnixMilli(v.LastMS)), string(v.State), term.Line(what, 200),
 		})
 		if looks && v.File != "" && v.State != retention.Due {
 			rows = append(rows, []string{"  " + term.Line(v.File, 200)})

@@ -3,12 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
 )
 
@@ -43,9 +42,9 @@ were given.`,
 			return a.with(ctx, func(s *system) error {
 				return a.each(ctx, s, &o, args, verb{
 					name: "rebudget", past: "given another budget", skip: ended,
-					plan: func(*messages.RunInfo) string { return "to " + budgetText(b) },
+					plan: func(*messages.RunInfo) string { return "to " + view.BudgetText(b) },
 					do: func(ctx context.Context, r *messages.RunInfo) (string, error) {
-						return "may use " + budgetText(b), s.Rebudget(ctx, r.Run, b, by, reason)
+						return "may use " + view.BudgetText(b), s.Rebudget(ctx, r.Run, b, by, reason)
 					},
 				})
 			})
@@ -60,24 +59,4 @@ were given.`,
 	cmd.Flags().StringVar(&reason, "reason", "", "why, kept as evidence")
 	a.byFlag(cmd.Flags(), &by, "who decides")
 	return cmd
-}
-
-func budgetText(b messages.Budget) string {
-	var parts []string
-	if b.Tokens > 0 {
-		parts = append(parts, counted(b.Tokens, "token"))
-	}
-	if b.Steps > 0 {
-		parts = append(parts, counted(b.Steps, "step"))
-	}
-	if b.MicroUSD > 0 {
-		parts = append(parts, fmt.Sprintf("%d.%06d USD", b.MicroUSD/1_000_000, b.MicroUSD%1_000_000))
-	}
-	if b.TimeMS > 0 {
-		parts = append(parts, (time.Duration(b.TimeMS) * time.Millisecond).String())
-	}
-	if len(parts) == 0 {
-		return "without limit"
-	}
-	return strings.Join(parts, ", ")
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rathcluster/rath/client"
-	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
@@ -104,7 +103,7 @@ func (a *app) rewind(ctx context.Context, name, workflow string, t messages.Task
 	seen, err := s.watch(ctx, id, "", after, a.runWatching(ctx, s, string(n.session)))
 	a.err.Note("")
 	if errors.Is(err, errInterrupted) {
-		return a.parked(s, id, &runOptions{})
+		return a.parked(s, id, &nodeFlags{})
 	}
 	if err != nil {
 		return err
@@ -131,7 +130,7 @@ is one while it lasts: what waits in the store goes on meanwhile.`,
   rath merge 7f3a:4 @last`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return usage(cmd, fmt.Errorf("merge takes two sessions, got %s", counted(int64(len(args)), "argument")))
+				return usage(cmd, fmt.Errorf("merge takes two sessions, got %s", view.Counted(int64(len(args)), "argument")))
 			}
 			return nil
 		},
@@ -218,8 +217,6 @@ run that waits or runs the record is compared as far as it goes.
 	return cmd
 }
 
-var replayMarks = map[string]string{"matches": "=", "differs": "!", "new": "+", "unreached": "-"}
-
 func (a *app) replayed(r *messages.Replay, verify bool) error {
 	var err error
 	if !r.Matches {
@@ -228,68 +225,10 @@ func (a *app) replayed(r *messages.Replay, verify bool) error {
 	if done, failed := emitOne(a, r); done {
 		return errors.Join(failed, err)
 	}
-	matched, steps := 0, 0
-	open, cut := false, false
-	for _, one := range r.Runs {
-		if !verify || one.Differs != "" {
-			a.out.Println(a.out.Paint(term.Bold, replayTitle(&one)))
-		}
-		var rows [][]string
-		for _, s := range one.Steps {
-			mark := replayMarks[s.Verdict]
-			steps++
-			switch {
-			case s.Verdict == "matches":
-				matched++
-			case s.Verdict == "new" && one.Differs == "": // the end of what is recorded
-				steps--
-				mark = ">"
-				open, cut = open || !one.State.Terminal(), cut || one.State.Terminal()
-			}
-			if verify && s.Verdict == "matches" {
-				continue
-			}
-			text := cmp.Or(s.Asked, s.Recorded)
-			switch {
-			case s.Input:
-				text += ", with another input"
-			case s.Verdict == "differs":
-				text = s.Recorded + ", the code asks for " + s.Asked
-			}
-			rows = append(rows, []string{mark, string(s.Path), text, term.Line(s.Summary, 40)})
-		}
-		if !verify || one.Differs != "" {
-			a.out.Rows(nil, rows)
-		}
-		if one.Differs != "" {
-			a.out.Println(a.out.Paint(term.Red, "differs: ") + term.Line(one.Differs, 400))
-		}
-	}
+	verdict := view.WriteReplay(a.out, r, verify)
 	if r.Truncated {
 		a.remark("not all steps that match are shown")
 	}
-	word, what, rest := "matches", "step", ""
-	switch {
-	case !r.Matches:
-		word = "differs"
-	case open:
-		word, what, rest = "matches as far as it went", "recorded step", "; the rest is open"
-	case cut:
-		word, what, rest = "matches as far as it went", "recorded step", "; there it was cut off"
-	}
-	a.out.Printf("%s: %d of %s in %s%s\n", word, matched, counted(int64(steps), what), counted(int64(len(r.Runs)), "run"), rest)
+	a.out.Println(verdict)
 	return err
-}
-
-// replayTitle tells which run it is, and what code it met.
-func replayTitle(r *messages.ReplayedRun) string {
-	text := "run " + string(r.Run)
-	if r.Branch != "" {
-		text = "branch " + r.Branch + " of run " + string(r.BranchOf)
-	}
-	text += fmt.Sprintf(", %s, %s", r.Workflow, strings.ReplaceAll(string(r.State), "_", " "))
-	if recorded := strings.Join(r.Revisions, ", "); recorded != "" && recorded != r.Code {
-		text += fmt.Sprintf(", recorded by revision %s, code %s", recorded, cmp.Or(r.Code, "without one"))
-	}
-	return text
 }

@@ -11,10 +11,12 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"
@@ -83,8 +85,7 @@ session, and merges what they come to. --branch names one, with the workflow
 	fs := cmd.Flags()
 	fs.StringVarP(&o.dir, "chdir", "C", "", "work on a copy of this directory")
 	fs.BoolVar(&o.apply, "apply", false, "carry what the run changed back into the directory of -C")
-	fs.StringVar(&o.script, "script", "", "answer model calls from this txtar file")
-	fs.BoolVar(&o.unsafe, "unsafe", false, "let the model run commands where nothing confines them")
+	o.nodeFlags.add(fs)
 	fs.StringVar(&o.dossier, "out-dossier", "", "write the evidence of the run to a file: .html, .md or .json")
 	return cmd
 }
@@ -94,9 +95,20 @@ type runOptions struct {
 	branches []string // workflows that it would run as well
 	dir      string
 	apply    bool
-	script   string
-	unsafe   bool
 	dossier  string
+	nodeFlags
+}
+
+// nodeFlags are the settings of a node that a command starts for a run. The run
+// needs them again when it is resumed.
+type nodeFlags struct {
+	script string
+	unsafe bool
+}
+
+func (f *nodeFlags) add(fs *pflag.FlagSet) {
+	fs.StringVar(&f.script, "script", "", "answer model calls from this txtar file")
+	fs.BoolVar(&f.unsafe, "unsafe", false, "let the model run commands where nothing confines them")
 }
 
 // run submits a task and follows it to its end.
@@ -143,7 +155,7 @@ func (a *app) run(ctx context.Context, t messages.Task, o *runOptions) (err erro
 	seen, err := s.watch(ctx, t.ID, "", after, w)
 	a.err.Note("")
 	if errors.Is(err, errInterrupted) {
-		return a.parked(s, t.ID, o)
+		return a.parked(s, t.ID, &o.nodeFlags)
 	}
 	if err != nil {
 		return err
@@ -155,16 +167,16 @@ func (a *app) run(ctx context.Context, t messages.Task, o *runOptions) (err erro
 // being written. about is a session of its tree that was there before, "" if none
 // was.
 func (a *app) runWatching(ctx context.Context, s *system, about string) watching {
-	t := newTeller(func(l storyLine) {
+	t := view.NewTimeline(func(l view.Line) {
 		if !a.flags.quiet {
-			a.err.Println(storyText(a.err, l))
+			a.err.Println(view.LineText(a.err, l))
 		}
 	})
-	t.look = s.look()
-	t.user = true
+	t.Details = s.look()
+	t.Users = true
 	if about != "" && !a.flags.quiet {
 		look, cancel := context.WithTimeout(ctx, beforehand)
-		t.labels = s.labels(look, about)
+		t.Labels = s.labels(look, about)
 		cancel()
 	}
 	w := a.storyOf(ctx, t, a.err.Note)
@@ -172,10 +184,11 @@ func (a *app) runWatching(ctx context.Context, s *system, about string) watching
 	w.record = func(r lineage.Record) {
 		record(r)
 		if r.Kind == lineage.Ended {
-			t.finish(ctx)
+			t.Finish(ctx)
 		}
 	}
-	w.person, w.held = a.person, a.held
+	w.person = func(r lineage.Record) { a.person(r) }
+	w.held = func(r lineage.Record) { a.held(r) }
 	return w
 }
 
@@ -256,7 +269,7 @@ func relativeTo(dir, name string) (rel string, ok bool) {
 
 // parked ends what an interrupt cut short: a run of this process is given back,
 // one of another process goes on.
-func (a *app) parked(s *system, id run.ID, o *runOptions) error {
+func (a *app) parked(s *system, id run.ID, o *nodeFlags) error {
 	own := s.own()
 	if own {
 		a.err.Println("parking the run; interrupt again to exit at once")
@@ -274,7 +287,7 @@ func (a *app) parked(s *system, id run.ID, o *runOptions) error {
 
 // resumeWith is the command that lets a run go on in a node of its own, with the
 // settings of the one before; o is nil where nobody knows them.
-func (a *app) resumeWith(id run.ID, o *runOptions) string {
+func (a *app) resumeWith(id run.ID, o *nodeFlags) string {
 	args := []string{"resume", string(id)}
 	if o != nil && o.script != "" {
 		args = append(args, "--script", shellWord(o.script))

@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -198,7 +199,7 @@ func (a *app) each(ctx context.Context, s *system, o *selection, args []string, 
 		return err
 	}
 	if failed > 0 {
-		return fail(exitPartial, "%d of %s not %s", failed, counted(int64(todo), "run"), v.past)
+		return fail(exitPartial, "%d of %s not %s", failed, view.Counted(int64(todo), "run"), v.past)
 	}
 	return nil
 }
@@ -216,7 +217,7 @@ func (a *app) tellDone(o *selection, rows []done, v verb, todo int, dry bool) er
 		a.remark("no run is chosen")
 		return nil
 	}
-	shortID := shortRuns(runIDs(rows, func(r *done) run.ID { return r.Run }))
+	shortID := view.ShortIDs(view.IDsOf(rows, func(r *done) run.ID { return r.Run }))
 	table := make([][]string, len(rows))
 	for i, r := range rows {
 		what := r.Note
@@ -234,7 +235,7 @@ func (a *app) tellDone(o *selection, rows []done, v verb, todo int, dry bool) er
 	}
 	a.out.Rows([]string{"RUN", "STATE", "WORKFLOW", ""}, table)
 	if dry {
-		a.remark("%s would be %s; nothing was done", counted(int64(todo), "run"), v.past)
+		a.remark("%s would be %s; nothing was done", view.Counted(int64(todo), "run"), v.past)
 	}
 	return nil
 }

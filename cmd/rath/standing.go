@@ -66,7 +66,7 @@ func (s *system) await(ctx context.Context, f *client.Follower, id run.ID, perso
 			if r.Kind == "" {
 				continue
 			}
-			parts := []string{string(r.Run), asks(&r), string(r.Step)}
+			parts := []string{string(r.Run), r.Asks(), string(r.Step)}
 			for _, w := range r.Waits {
 				parts = append(parts, string(w.Step))
 			}
@@ -106,7 +106,7 @@ func stands(r *messages.RunInfo) lineage.Record {
 	switch {
 	case r.State == run.NeedsReview && r.Review != nil:
 		rec.Kind, rec.Step, rec.Code, rec.Reason, rec.Revision = lineage.Review, r.Review.Step, r.Review.Code, r.Review.Reason, r.Review.Revision
-	case r.State == run.Waiting && asks(&rec) != "":
+	case r.State == run.Waiting && rec.Asks() != "":
 		rec.Kind = lineage.Waiting
 	}
 	return rec

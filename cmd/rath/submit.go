@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
@@ -155,7 +157,7 @@ func (a *app) submitAndWait(ctx context.Context, s *system, workflow string, t m
 	if err != nil {
 		return err
 	}
-	seen, err := s.await(ctx, follower, t.ID, a.person, a.held)
+	seen, err := s.await(ctx, follower, t.ID, func(r lineage.Record) { a.person(r) }, func(r lineage.Record) { a.held(r) })
 	if errors.Is(err, errInterrupted) {
 		a.err.Println("the run goes on; follow it with\n  " + a.hint("trace", "-f", string(t.ID)))
 		return silent(exitInterrupted)
@@ -184,5 +186,5 @@ func (s *system) offered(ctx context.Context, workflow string) error {
 }
 
 func unknownWorkflow(workflow, where string, names []string) error {
-	return fail(exitNotFound, "unknown workflow %q: %s offers %s; workflows of your own are offered by your node, see \"init\"", workflow, where, list(names))
+	return fail(exitNotFound, "unknown workflow %q: %s offers %s; workflows of your own are offered by your node, see \"init\"", workflow, where, view.Names(names))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/demo"
 	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -284,11 +285,11 @@ func (s *system) direct(what string) error {
 }
 
 // look returns what adds details to stories.
-func (s *system) look() looker {
+func (s *system) look() view.Details {
 	if s.log == nil {
 		return nil
 	}
-	return archiveLooker{s.values, s.blobs}
+	return view.StoredDetails{Values: s.values, Blobs: s.blobs}
 }
 
 // at reads a session at a version, zero for the newest.

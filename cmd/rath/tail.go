@@ -7,19 +7,18 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rathcluster/rath/internal/lineage"
-	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
 func (a *app) tailCommand() *cobra.Command {
 	var after uint64
-	var follow bool
+	var live bool
 	var kinds []string
 	cmd := &cobra.Command{
 		Use:   "tail [NAME]",
@@ -39,17 +38,17 @@ sequence, its field "record" what was recorded.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, k := range kinds {
 				if !slices.Contains(lineage.Kinds(), lineage.Kind(k)) {
-					return usage(cmd, fmt.Errorf("%q is no kind of record; the kinds are %s", k, list(kindNames())))
+					return usage(cmd, fmt.Errorf("%q is no kind of record; the kinds are %s", k, view.Names(kindNames())))
 				}
 			}
 			name := ""
 			if len(args) > 0 {
 				name = args[0]
 			}
-			return a.with(cmd.Context(), func(s *system) error { return a.tail(cmd.Context(), s, name, after, follow, kinds) })
+			return a.with(cmd.Context(), func(s *system) error { return a.tail(cmd.Context(), s, name, after, live, kinds) })
 		},
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what comes")
+	cmd.Flags().BoolVarP(&live, "follow", "f", false, "go on with what comes")
 	cmd.Flags().Uint64Var(&after, "after", 0, "begin after this sequence, \"at\" in JSON")
 	cmd.Flags().StringSliceVar(&kinds, "kind", nil, "only records of these kinds, separated by commas")
 	return cmd
@@ -63,7 +62,7 @@ func kindNames() []string {
 	return names
 }
 
-func (a *app) tail(ctx context.Context, s *system, name string, after uint64, follow bool, kinds []string) error {
+func (a *app) tail(ctx context.Context, s *system, name string, after uint64, live bool, kinds []string) error {
 	var root session.ID
 	if name != "" {
 		n, err := s.resolve(ctx, name)
@@ -78,7 +77,7 @@ func (a *app) tail(ctx context.Context, s *system, name string, after uint64, fo
 		}
 		return a.record(r)
 	}
-	if !follow {
+	if !live {
 		return s.recorded(ctx, root, after, put)
 	}
 	again := func() string {
@@ -152,18 +151,11 @@ func (s *system) recorded(ctx context.Context, root session.ID, after uint64, ea
 	}
 }
 
-// record prints one record: its sequence first.
+// record prints one record.
 func (a *app) record(r *messages.LineageRecord) error {
 	if a.asJSON() { // a stream of records is one object per line in either form
 		return a.writeLine(r)
 	}
-	rec := &r.Record
-	line := term.Pad(strconv.FormatUint(r.At, 10), 6) + " " + time.UnixMilli(rec.Time).Local().Format("15:04:05.000") + "  " +
-		term.Pad(lineage.Short(rec.Session), 9) + " " + term.Pad(string(rec.Kind), 11) + " "
-	text := term.Line(rec.Summary, 200)
-	if a.out.Terminal() {
-		text = term.Clip(text, max(a.out.Width()-term.Width(line), 20))
-	}
-	a.out.Println(a.out.Dim(line) + text)
+	a.out.Println(view.RecordLine(a.out, r))
 	return nil
 }

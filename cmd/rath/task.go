@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -76,7 +77,7 @@ func (a *app) task(cmd *cobra.Command, f *taskFlags) (messages.Task, error) {
 	}
 	if len(text) > run.MaxInput {
 		return t, fail(exitUsage, "the input has %s bytes, a task takes %s at most; put it into a file of the workspace (-C) and name that",
-			thousands(int64(len(text))), thousands(run.MaxInput))
+			view.Thousands(int64(len(text))), view.Thousands(run.MaxInput))
 	}
 	t.Input = inputOf(text)
 	return t, nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -214,7 +215,7 @@ func (s *system) lastFile(ctx context.Context, t thing, all bool) (*found, error
 	f, err := s.findThing(ctx, t, all)
 	if err == nil {
 		var changes []lineage.HeadChange
-		if changes, err = f.graph.Heads(f.ref(s.Tenant()).Key, f.named.version); err == nil && !holdsFile(ctx, s.blobs(s.Tenant()), changes, t.path) {
+		if changes, err = f.graph.Heads(f.ref(s.Tenant()).Key, f.named.version); err == nil && !view.HoldsFile(ctx, s.blobs(s.Tenant()), changes, t.path) {
 			return nil, nil
 		}
 	}
@@ -246,7 +247,7 @@ func (s *system) chunkOf(ctx context.Context, f *found) (session.Ref, error) {
 		return session.Ref{}, err
 	}
 	if f.row >= len(v.Chunks) {
-		return session.Ref{}, fail(exitNotFound, "session %s has %s, counted from 0: there is no row %d", v.Session, counted(int64(len(v.Chunks)), "row"), f.row)
+		return session.Ref{}, fail(exitNotFound, "session %s has %s, counted from 0: there is no row %d", v.Session, view.Counted(int64(len(v.Chunks)), "row"), f.row)
 	}
 	c := &v.Chunks[f.row]
 	id := c.Session

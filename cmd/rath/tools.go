@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/tool"
 )
@@ -109,7 +110,7 @@ func (a *app) withdrawTool(ctx context.Context, s *system, name string) error {
 	case slices.ContainsFunc(tool.Builtins(), func(t tool.Tool) bool { return t.Spec().Name == name }):
 		return fail(exitConflict, "tool %s is one that every node has; a task uses it only if it names it", name)
 	default:
-		return fail(exitNotFound, "no program has announced a tool %q to tenant %s; announced: %s", name, s.Tenant(), list(names))
+		return fail(exitNotFound, "no program has announced a tool %q to tenant %s; announced: %s", name, s.Tenant(), view.Names(names))
 	}
 	if err := s.WithdrawTool(ctx, name); err != nil {
 		return err

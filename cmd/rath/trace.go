@@ -7,13 +7,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
 func (a *app) traceCommand() *cobra.Command {
-	var follow bool
+	var live bool
 	cmd := &cobra.Command{
 		Use:   "trace [NAME]",
 		Short: "Tell the story of a run, and with -f what happens next",
@@ -31,33 +33,33 @@ of one fan-out it tells a few, and of the others what goes wrong or asks; with
 			if len(args) > 0 {
 				name = args[0]
 			}
-			return a.with(cmd.Context(), func(s *system) error { return a.trace(cmd.Context(), s, name, follow) })
+			return a.with(cmd.Context(), func(s *system) error { return a.trace(cmd.Context(), s, name, live) })
 		},
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the run ends")
+	cmd.Flags().BoolVarP(&live, "follow", "f", false, "go on until the run ends")
 	return cmd
 }
 
-func (a *app) trace(ctx context.Context, s *system, name string, follow bool) error {
-	t := newTeller(func(l storyLine) {
+func (a *app) trace(ctx context.Context, s *system, name string, live bool) error {
+	t := view.NewTimeline(func(l view.Line) {
 		if a.asJSON() {
 			_ = a.writeLine(l) // the writer keeps its error
 			return
 		}
-		a.out.Println(storyText(a.out, l))
+		a.out.Println(view.LineText(a.out, l))
 	})
-	t.look, t.user, t.all = s.look(), true, a.asJSON()
+	t.Details, t.Users, t.All = s.look(), true, a.asJSON()
 	n, err := s.resolve(ctx, name)
 	if err != nil {
 		return err
 	}
-	t.labels = s.labels(ctx, string(n.session))
-	if !follow {
+	t.Labels = s.labels(ctx, string(n.session))
+	if !live {
 		err := s.recorded(ctx, n.session, 0, func(r *messages.LineageRecord) error {
-			t.add(ctx, r.Record)
+			t.Add(ctx, r.Record)
 			return nil
 		})
-		t.finish(ctx)
+		t.Finish(ctx)
 		if err == nil && n.run != nil {
 			a.standing(n.run)
 		}
@@ -68,9 +70,9 @@ func (a *app) trace(ctx context.Context, s *system, name string, follow bool) er
 		return err
 	}
 	w := a.storyOf(ctx, t, a.out.Note)
-	w.person = a.person
+	w.person = func(r lineage.Record) { a.person(r) }
 	seen, err := s.watch(ctx, r.Run, cmp.Or(r.Root, r.Session), 0, w)
-	t.finish(ctx)
+	t.Finish(ctx)
 	a.out.Note("")
 	switch {
 	case errors.Is(err, errInterrupted):
@@ -94,7 +96,7 @@ func (a *app) outcome(id run.ID, r *messages.Result) error {
 }
 
 func (a *app) succeeded(id run.ID, u session.Usage) {
-	a.remark("succeeded, %s   run %s", usageText(u), id)
+	a.remark("succeeded, %s   run %s", view.UsageText(u), id)
 }
 
 // standing says how a run stands whose story was told.

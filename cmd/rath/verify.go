@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -119,10 +120,10 @@ func (a *app) verifyAll(names []string) error {
 		if archives {
 			example = ", such as that of a tombstone"
 		}
-		a.remark("of %s no last commit was compared with a hash from elsewhere\n(--head, with one file)%s: all of it could be written anew", counted(int64(loose), "file"), example)
+		a.remark("of %s no last commit was compared with a hash from elsewhere\n(--head, with one file)%s: all of it could be written anew", view.Counted(int64(loose), "file"), example)
 	}
 	if bad > 0 {
-		return fail(code, "%d of %s did not verify", bad, counted(int64(len(names)), "file"))
+		return fail(code, "%d of %s did not verify", bad, view.Counted(int64(len(names)), "file"))
 	}
 	return nil
 }
@@ -249,7 +250,7 @@ func (a *app) readInput(name string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if int64(len(data)) > limit {
-		return nil, fail(exitUsage, "%s is larger than %s bytes", name, thousands(limit))
+		return nil, fail(exitUsage, "%s is larger than %s bytes", name, view.Thousands(limit))
 	}
 	return data, nil
 }

@@ -3,15 +3,12 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"reflect"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/rathcluster/rath/client"
-	"github.com/rathcluster/rath/internal/lineage"
-	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -102,13 +99,13 @@ func rest(ctx context.Context, d time.Duration) error {
 func (a *app) redraw(runs []messages.RunInfo, names map[string]string, shown map[run.ID]messages.RunInfo) error {
 	if a.out.Terminal() && !a.asJSON() {
 		a.out.Clear()
-		a.out.Println(a.out.Dim(clock(time.Now()) + "  " + counted(int64(len(runs)), "run")))
+		a.out.Println(a.out.Dim(view.Clock(time.Now()) + "  " + view.Counted(int64(len(runs)), "run")))
 		if len(runs) > 0 {
-			a.tableOf(runs, names, false)
+			view.RunTable(a.out, runs, names, false)
 		}
 		return nil
 	}
-	shortID := shortRuns(idsOf(runs))
+	shortID := view.ShortIDs(view.RunIDs(runs))
 	for i := len(runs) - 1; i >= 0; i-- { // the oldest first, as they came
 		r := &runs[i]
 		if old, ok := shown[r.Run]; ok && reflect.DeepEqual(old, *r) {
@@ -121,9 +118,7 @@ func (a *app) redraw(runs []messages.RunInfo, names map[string]string, shown map
 			}
 			continue
 		}
-		line := fmt.Sprintf("%s  %s %s %s %s %s", clock(time.Now()), term.Pad(shortID(r.Run), 12), term.Pad(string(r.State), 12),
-			term.Pad(term.Line(r.Workflow, 12), 12), term.Pad(lineage.Short(r.Session), 9), term.Pad(nodeOf(r, names), nodeColumns))
-		a.out.Println(strings.TrimRight(term.Clip(fmt.Sprintf("%s %s", line, term.Line(note(r, shortID), 60)), 120), " "))
+		a.out.Println(view.ChangedRun(r, names, shortID, time.Now()))
 	}
 	return nil
 }

@@ -83,6 +83,8 @@ var rules = map[string]rule{
 	"internal/release":    {},
 	"internal/archtest":   {},
 	"internal/router":     {ours: list("flow", "llm", "memory", "messages", "run", "session", "tool"), others: list("github.com/google/jsonschema-go"), test: list("flow/flowtest", "llm/scripted")},
+	"internal/term":       {others: list("golang.org/x/term")},
+	"internal/view":       {ours: list("blob", "session", "run", "messages", "sandbox", "workspace", "internal/lineage", "internal/term")},
 	"internal/...":        {ours: anything, others: list("golang.org/x/sys", "golang.org/x/term", "github.com/nats-io/nats.go")},
 	"internal/bench":      {ours: anything, others: list("golang.org/x/sys", "github.com/nats-io/nats.go"), test: list("github.com/nats-io/nats-server/v2")},
 	"cmd/...":             {ours: anything, others: list("github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", "golang.org/x/sys", "gopkg.in/yaml.v3"), test: list("golang.org/x/tools", "github.com/nats-io/nats.go")},

@@ -344,3 +344,14 @@ func (r *Record) Action() string {
 	}
 	return r.Summary
 }
+
+// Asks is the kind of what the run of a record of kind Waiting waits for that only
+// a person or a program outside can give; "" if it waits for nothing of that.
+func (r *Record) Asks() string {
+	for _, w := range r.Waits {
+		if w.Kind == run.WaitApproval || w.Kind == run.WaitResponse || w.Kind == run.WaitMessage {
+			return w.Kind
+		}
+	}
+	return ""
+}

@@ -1,4 +1,4 @@
-package main
+package view
 
 import (
 	"fmt"
@@ -12,18 +12,18 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-type told1 struct{ lineage.Record }
+type toldRecord struct{ lineage.Record }
 
-func (t told1) of() session.ID { return t.Session }
+func (t toldRecord) of() session.ID { return t.Session }
 
-// demoRecords is a story of a trunk and one rejected branch.
-func demoRecords() []told1 {
-	var all []told1
+// demoRecords are those of a trunk and one rejected branch.
+func demoRecords() []toldRecord {
+	var all []toldRecord
 	commits := map[session.ID]uint64{}
 	add := func(id session.ID, r lineage.Record) {
 		commits[id]++
 		r.Session, r.Root, r.Tenant, r.Run, r.Commit = id, "s1", "default", "r1", commits[id]
-		all = append(all, told1{r})
+		all = append(all, toldRecord{r})
 	}
 	add("s1", lineage.Record{Kind: lineage.Opened})
 	add("s1", lineage.Record{Kind: lineage.Model, Agent: "planner", Step: "1", Rows: 1, Summary: `planner says "two steps"`})
@@ -38,19 +38,19 @@ func demoRecords() []told1 {
 	return all
 }
 
-func tellAll(t *testing.T, records []told1) []string {
+func tellAll(t *testing.T, records []toldRecord) []string {
 	t.Helper()
 	var lines []string
 	w := term.New(new(strings.Builder), nil)
-	tell := newTeller(func(l storyLine) { lines = append(lines, storyText(w, l)) })
+	tell := NewTimeline(func(l Line) { lines = append(lines, LineText(w, l)) })
 	for _, r := range records {
-		tell.add(t.Context(), r.Record)
+		tell.Add(t.Context(), r.Record)
 	}
-	tell.finish(t.Context())
+	tell.Finish(t.Context())
 	return lines
 }
 
-func TestStory(t *testing.T) {
+func TestTimeline(t *testing.T) {
 	got := strings.Join(tellAll(t, demoRecords()), "\n")
 	want := `s1  1 planner     "two steps"
   s2  fork of s1 at 1
@@ -61,7 +61,7 @@ func TestStory(t *testing.T) {
 	}
 }
 
-func TestStoryOfHostileText(t *testing.T) {
+func TestTimelineOfHostileText(t *testing.T) {
 	hostile := "\x1b[2Jgone\x1b]0;t\x07 \u202eback\r\nnew line"
 	records := demoRecords()
 	for i := range records {
@@ -79,15 +79,15 @@ func TestStoryOfHostileText(t *testing.T) {
 	}
 }
 
-// TestStoryOfManyBranches tells branches that work at once, whose lines take
+// TestTimelineOfManyBranches tells branches that work at once, whose lines take
 // turns, and a run that goes on when what it waited for has come.
-func TestStoryOfManyBranches(t *testing.T) {
-	var all []told1
+func TestTimelineOfManyBranches(t *testing.T) {
+	var all []toldRecord
 	commits := map[session.ID]uint64{}
 	add := func(id session.ID, r lineage.Record) {
 		commits[id]++
 		r.Session, r.Root, r.Tenant, r.Commit = id, "s1", "default", commits[id]
-		all = append(all, told1{r})
+		all = append(all, toldRecord{r})
 	}
 	add("s1", lineage.Record{Kind: lineage.Opened, Run: "r1"})
 	add("s1", lineage.Record{Kind: lineage.FannedOut, Run: "r1", Step: "1", Summary: "fans out into 3 branches: a, b, c"})
@@ -135,15 +135,15 @@ s1    workflow    3 of 3 branches joined
 	}
 }
 
-// TestStoryFoldsBranches tells a few branches of a large fan-out, and of the others
+// TestTimelineFoldsBranches tells a few branches of a large fan-out, and of the others
 // what goes wrong.
-func TestStoryFoldsBranches(t *testing.T) {
-	var all []told1
+func TestTimelineFoldsBranches(t *testing.T) {
+	var all []toldRecord
 	commits := map[session.ID]uint64{}
 	add := func(id session.ID, r lineage.Record) {
 		commits[id]++
 		r.Session, r.Root, r.Tenant, r.Commit = id, "s1", "default", commits[id]
-		all = append(all, told1{r})
+		all = append(all, toldRecord{r})
 	}
 	var branches []lineage.Ref
 	for i := range 12 {
@@ -189,17 +189,42 @@ func runOf(id session.ID) run.ID { return run.ID(strings.TrimPrefix(string(id), 
 
 // TestStoryLineKeepsWordsApart: the tenth session at its tenth version is no
 // number of four digits.
-func TestStoryLineKeepsWordsApart(t *testing.T) {
+func TestLineKeepsWordsApart(t *testing.T) {
 	w := term.New(io.Discard, nil)
-	for want, l := range map[string]storyLine{
+	for want, l := range map[string]Line{
 		"s9  4 agent       done":  {Label: "s9", Version: 4, Actor: "agent", Text: "done"},
 		"s9 12 agent       done":  {Label: "s9", Version: 12, Actor: "agent", Text: "done"},
 		"s10 4 agent       done":  {Label: "s10", Version: 4, Actor: "agent", Text: "done"},
 		"s10 12 agent       done": {Label: "s10", Version: 12, Actor: "agent", Text: "done"},
 		"s10   agent       done":  {Label: "s10", Actor: "agent", Text: "done"},
 	} {
-		if got := storyText(w, l); got != want {
+		if got := LineText(w, l); got != want {
 			t.Errorf("%+v reads %q, want %q", l, got, want)
 		}
 	}
+}
+
+// TestTimelineHoldsBack tells records in an order in which they rest on each
+// other, whatever order they arrive in.
+func TestTimelineHoldsBack(t *testing.T) {
+	records := demoRecords()
+	want := tellAll(t, records)
+	if len(want) == 0 {
+		t.Fatal("no lines")
+	}
+	// The stream of s2 overtakes that of s1 as a whole.
+	late := append(append(records[:0:0], only(records, "s2")...), only(records, "s1")...)
+	got := tellAll(t, late)
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("out of order:\n%s\nin order:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func only[T interface{ of() session.ID }](all []T, id session.ID) (out []T) {
+	for _, r := range all {
+		if r.of() == id {
+			out = append(out, r)
+		}
+	}
+	return out
 }

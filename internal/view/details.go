@@ -1,4 +1,4 @@
-package main
+package view
 
 import (
 	"context"
@@ -13,28 +13,36 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
-// archiveLooker looks into the sessions and files of a store. What it does not
-// find is left out: a story does not depend on it.
-type archiveLooker struct {
-	values *run.Values
-	blobs  func(session.Tenant) blob.Store
+// Details finds what lineage records do not carry; "" for what it does not find.
+type Details interface {
+	// Changed says how files differ: "edits slug.sh" and "+1 -1".
+	Changed(ctx context.Context, t session.Tenant, before, after string) (text, right string)
+	// Printed says how a command ended: its last line and exit code.
+	Printed(ctx context.Context, at session.Ref, step run.Path) string
 }
 
-func (l archiveLooker) changed(ctx context.Context, t session.Tenant, before, after string) (text, right string) {
+// StoredDetails reads the sessions and files of a store. It leaves out what it does
+// not find: a timeline does not depend on it.
+type StoredDetails struct {
+	Values *run.Values
+	Blobs  func(session.Tenant) blob.Store
+}
+
+func (l StoredDetails) Changed(ctx context.Context, t session.Tenant, before, after string) (text, right string) {
 	a, errA := blob.ParseDigest(before)
 	z, errZ := blob.ParseDigest(after)
 	if errA != nil || errZ != nil {
 		return "", ""
 	}
-	patch, err := workspace.Patch(ctx, l.blobs(t), a, z)
+	patch, err := workspace.Patch(ctx, l.Blobs(t), a, z)
 	if err != nil {
 		return "", ""
 	}
-	return told(patch)
+	return summary(patch)
 }
 
-// told sums a patch up: "edits slug.sh" and "+3 -1".
-func told(patch []workspace.FileDiff) (text, right string) {
+// summary sums a patch up: "edits slug.sh" and "+3 -1".
+func summary(patch []workspace.FileDiff) (text, right string) {
 	names := map[workspace.ChangeKind][]string{}
 	added, removed, files := 0, 0, 0
 	for i := range patch {
@@ -76,8 +84,8 @@ func told(patch []workspace.FileDiff) (text, right string) {
 	return strings.Join(parts, ", "), fmt.Sprintf("+%d -%d", added, removed)
 }
 
-func (l archiveLooker) printed(ctx context.Context, at session.Ref, step run.Path) string {
-	s, err := l.values.At(ctx, at)
+func (l StoredDetails) Printed(ctx context.Context, at session.Ref, step run.Path) string {
+	s, err := l.Values.At(ctx, at)
 	if err != nil {
 		return ""
 	}

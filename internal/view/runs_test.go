@@ -1,4 +1,4 @@
-package main
+package view
 
 import (
 	"bytes"
@@ -35,15 +35,13 @@ func TestNodeOf(t *testing.T) {
 			Run: "abcdefghijklmnopqrst", State: c.state, Workflow: "review-fix", Session: "0123456789abcdef0123-1-3", Node: c.node,
 			Steps: 12345, Usage: session.Usage{Calls: 1, Input: 123_456}, Submitted: time.Now().Add(-40 * time.Hour).UnixMilli(), Reason: "because of what there is to say of it",
 		}
-		if got := nodeOf(&r, names); got != c.want || term.Width(got) > nodeColumns {
+		if got := NodeOf(&r, names); got != c.want || term.Width(got) > nodeColumns {
 			t.Errorf("a run that is %s, on %q: %q, want %q", c.state, c.node, got, c.want)
 		}
 		runs = append(runs, r)
 	}
 	var out bytes.Buffer
-	a := &app{stdout: &out, stderr: &out, getenv: func(string) string { return "" }}
-	a.out = a.writer(&out, "never")
-	a.tableOf(runs, names, false)
+	RunTable(term.New(&out, nil), runs, names, false)
 	for l := range strings.Lines(out.String()) {
 		if head := term.Clip(l, 80); !strings.Contains(head, "AGE") && !strings.Contains(head, "  40h") {
 			t.Errorf("80 columns do not show the age:\n%s", head)
@@ -51,8 +49,8 @@ func TestNodeOf(t *testing.T) {
 	}
 }
 
-// TestShortRuns wants what is typed from a table to name one of its runs.
-func TestShortRuns(t *testing.T) {
+// TestShortIDs wants what is typed from a table to name one of its runs.
+func TestShortIDs(t *testing.T) {
 	for _, c := range []struct{ ids, want []run.ID }{
 		{nil, nil},
 		{[]run.ID{"one", "one-r1", "two"}, []run.ID{"one", "one-r1", "two"}},
@@ -66,7 +64,7 @@ func TestShortRuns(t *testing.T) {
 			[]run.ID{"abcdefghijklmnopqrst-r2", "abcdefghijklmnopqrst", "abcdefghijklmnopqrst-r1", "abcdefghijklmnopqrst"},
 		},
 	} {
-		short := shortRuns(c.ids)
+		short := ShortIDs(c.ids)
 		var got []run.ID
 		for _, id := range c.ids {
 			got = append(got, run.ID(short(id)))

@@ -1,25 +1,15 @@
-package main
+package view
 
 import (
-	"context"
 	"fmt"
 	"strings"
 
 	"github.com/rathcluster/rath/internal/term"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
-// looker finds what lineage records do not carry.
-type looker interface {
-	// changed tells how files differ: "edits slug.sh" and "+1 -1".
-	changed(ctx context.Context, t session.Tenant, before, after string) (text, right string)
-	// printed tells how a command ended: its last line and exit code.
-	printed(ctx context.Context, at session.Ref, step run.Path) string
-}
-
-// storyLine is one line of a story.
-type storyLine struct {
+// Line is one line of a timeline.
+type Line struct {
 	Depth   int             `json:"depth"`
 	Label   string          `json:"label,omitempty"` // of the session, where it changes
 	Session session.ID      `json:"session"`
@@ -31,14 +21,14 @@ type storyLine struct {
 	heading bool
 }
 
-// Columns of a story.
+// Columns of a timeline.
 const (
 	actorColumns = 11
 	textColumns  = 36
 )
 
-// storyText lays a line out.
-func storyText(w *term.Writer, l storyLine) string {
+// LineText lays a line out in the columns of a writer.
+func LineText(w *term.Writer, l Line) string {
 	width := min(w.Width(), 100)
 	indent := strings.Repeat("  ", max(min(l.Depth, 10)-1, 0))
 	if l.heading {

@@ -1,0 +1,131 @@
+package view
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/workspace"
+)
+
+// The reasons why a path has no lines that could be followed.
+var (
+	ErrNotFile   = errors.New("not a file")
+	ErrEmptyFile = errors.New("is empty")
+	ErrNotText   = errors.New("is no text, or larger than 1 MiB: only lines of texts are followed")
+)
+
+// BlamedLine is a line of a file with the change of the files that made it.
+type BlamedLine struct {
+	Text string
+	By   *lineage.HeadChange
+}
+
+// Blame returns the lines of a file as a chain of head changes, oldest first,
+// left it, each with the change that brought it.
+func Blame(ctx context.Context, blobs blob.Store, changes []lineage.HeadChange, path string) ([]BlamedLine, error) {
+	var lines []BlamedLine
+	var at blob.Digest
+	for i := range changes {
+		c := &changes[i]
+		to, err := blob.ParseDigest(c.After)
+		if err != nil {
+			return nil, fmt.Errorf("head %q: %w", c.After, err)
+		}
+		patch, err := workspace.Patch(ctx, blobs, at, to)
+		if errors.Is(err, blob.ErrNotFound) {
+			return nil, fmt.Errorf("the files at %s are not in the blob store any more: %w", c.After[:12], err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		at = to
+		for j := range patch {
+			d := &patch[j]
+			if d.Path != path {
+				continue
+			}
+			switch {
+			case d.Kind == workspace.Removed, d.Binary, d.Large, d.After.Kind != workspace.File:
+				lines = nil
+			default:
+				lines = patched(lines, d.Hunks, c)
+			}
+		}
+	}
+	if len(lines) > 0 {
+		return lines, nil
+	}
+	return nil, noText(ctx, blobs, at, path)
+}
+
+// noText says why a file has no lines.
+func noText(ctx context.Context, blobs blob.Store, head blob.Digest, path string) error {
+	t, err := workspace.Load(ctx, blobs, head)
+	if err != nil {
+		return err
+	}
+	e, ok := t.Lookup(path)
+	switch {
+	case !ok:
+		return fmt.Errorf("%q: %w: the files at %s hold %s", path, fs.ErrNotExist, head.Short(), someFiles(t))
+	case e.Kind != workspace.File:
+		return fmt.Errorf("%q is a %s, %w", path, e.Kind, ErrNotFile)
+	case e.Size == 0:
+		return fmt.Errorf("%q %w", path, ErrEmptyFile)
+	}
+	return fmt.Errorf("%q %w", path, ErrNotText)
+}
+
+// someFiles lists the first files of a tree.
+func someFiles(t *workspace.Tree) string {
+	text, n := "", 0
+	for e := range t.Entries() {
+		if e.Kind != workspace.File {
+			continue
+		}
+		if n++; n > 8 {
+			return text + ", ..."
+		}
+		if n > 1 {
+			text += ", "
+		}
+		text += e.Path
+	}
+	return cmp.Or(text, "no files")
+}
+
+// patched applies hunks to lines; new ones are made by a change.
+func patched(lines []BlamedLine, hunks []workspace.Hunk, by *lineage.HeadChange) []BlamedLine {
+	var out []BlamedLine
+	old := 0 // lines that were taken over or dropped
+	for _, h := range hunks {
+		start := h.OldStart - 1
+		if h.OldLines == 0 {
+			start = h.OldStart // the line before
+		}
+		for ; old < start && old < len(lines); old++ {
+			out = append(out, lines[old])
+		}
+		for _, l := range h.Lines {
+			switch {
+			case l.Op == '+':
+				out = append(out, BlamedLine{l.Text, by})
+			case old >= len(lines): // the text before was not followed
+				if l.Op == ' ' {
+					out = append(out, BlamedLine{l.Text, by})
+				}
+			default:
+				if l.Op == ' ' {
+					out = append(out, lines[old])
+				}
+				old++
+			}
+		}
+	}
+	return append(out, lines[min(old, len(lines)):]...)
+}

@@ -1,0 +1,79 @@
+package view
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/workspace"
+)
+
+// FileChange is how a step changed a file.
+type FileChange struct {
+	Path    string               `json:"path"`
+	Kind    workspace.ChangeKind `json:"kind"`
+	Added   int                  `json:"added"`
+	Removed int                  `json:"removed"`
+
+	By *lineage.HeadChange `json:"-"`
+}
+
+// FileChanges returns what changes of heads did to each file, in their order.
+// The files of a head that is not stored any more are an error.
+func FileChanges(ctx context.Context, blobs blob.Store, changes []lineage.HeadChange) ([]FileChange, error) {
+	var out []FileChange
+	for i := range changes {
+		c := &changes[i]
+		var before blob.Digest
+		if c.Before != "" {
+			var err error
+			if before, err = blob.ParseDigest(c.Before); err != nil {
+				return nil, fmt.Errorf("head %q: %w", c.Before, err)
+			}
+		}
+		after, err := blob.ParseDigest(c.After)
+		if err != nil {
+			return nil, fmt.Errorf("head %q: %w", c.After, err)
+		}
+		patch, err := workspace.Patch(ctx, blobs, before, after)
+		if err != nil {
+			return nil, err
+		}
+		for j := range patch {
+			d := &patch[j]
+			if d.Before.Kind == workspace.Dir || d.After.Kind == workspace.Dir {
+				continue
+			}
+			f := FileChange{Path: d.Path, Kind: d.Kind, By: c}
+			for _, h := range d.Hunks {
+				for _, l := range h.Lines {
+					switch l.Op {
+					case '+':
+						f.Added++
+					case '-':
+						f.Removed++
+					}
+				}
+			}
+			out = append(out, f)
+		}
+	}
+	return out, nil
+}
+
+// HoldsFile reports whether a file was ever there on the way of heads.
+func HoldsFile(ctx context.Context, blobs blob.Store, changes []lineage.HeadChange, path string) bool {
+	for _, c := range changes {
+		head, err := blob.ParseDigest(c.After)
+		if err != nil {
+			continue
+		}
+		if t, err := workspace.Load(ctx, blobs, head); err == nil {
+			if e, ok := t.Lookup(path); ok && e.Kind == workspace.File {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,123 @@
+package view
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Impact is the answer of impact.
+type Impact struct {
+	What     string          `json:"what"`
+	Session  session.ID      `json:"session"`
+	Version  session.Version `json:"version"`
+	Commit   uint64          `json:"commit"`
+	Run      run.ID          `json:"run,omitempty"`
+	Step     run.Path        `json:"step,omitempty"`
+	Sessions []ImpactSession `json:"sessions"`
+	Runs     []ImpactRun     `json:"runs"`
+	Steps    []ImpactStep    `json:"steps"`
+	Files    []ImpactFile    `json:"files"`
+	Written  []ImpactStep    `json:"written"`
+	Recalls  []ImpactStep    `json:"recalls"`
+}
+
+type ImpactSession struct {
+	Session session.ID      `json:"session"`
+	From    session.Version `json:"from"`          // version from which it includes it
+	Via     lineage.Kind    `json:"via,omitempty"` // "" where it was made
+	Parent  session.ID      `json:"parent,omitempty"`
+	Name    string          `json:"name,omitempty"`
+	State   string          `json:"state"`
+}
+
+type ImpactRun struct {
+	Run      run.ID    `json:"run"`
+	State    run.State `json:"state"`
+	Workflow string    `json:"workflow,omitempty"`
+	First    run.Path  `json:"first"` // step
+	Steps    int       `json:"steps"`
+}
+
+type ImpactStep struct {
+	Session session.ID      `json:"session"`
+	Version session.Version `json:"version"`
+	Run     run.ID          `json:"run,omitempty"`
+	Step    run.Path        `json:"step,omitempty"`
+	Kind    lineage.Kind    `json:"kind"`
+	Name    string          `json:"name,omitempty"`
+	Did     string          `json:"did"`
+	Time    time.Time       `json:"time"`
+}
+
+// ImpactFile is what steps did to a file, or to files that cannot be read: then
+// the path is empty and the heads stand for it.
+type ImpactFile struct {
+	Path    string     `json:"path,omitempty"`
+	Added   int        `json:"added"`
+	Removed int        `json:"removed"`
+	Steps   []run.Path `json:"steps"`
+	Before  string     `json:"head_before,omitempty"`
+	After   string     `json:"head_after,omitempty"`
+}
+
+// ImpactOf returns the answer that an impact in the graph is. Its files are the heads
+// of workspaces until NameFiles reads them.
+func ImpactOf(i lineage.Impact) *Impact {
+	out := &Impact{
+		What: i.Record.Summary, Session: i.Of.Session, Version: i.Of.Version, Commit: i.Of.Commit, Run: i.Record.Run, Step: i.Record.Step,
+		Sessions: []ImpactSession{}, Runs: []ImpactRun{}, Steps: stepsOf(i.Steps), Files: []ImpactFile{}, Written: stepsOf(i.Written), Recalls: stepsOf(i.Recalls),
+	}
+	for _, r := range i.Sessions {
+		out.Sessions = append(out.Sessions, ImpactSession{r.Session.Key.ID, r.Version, r.Via, r.From, r.Session.Name, r.Session.Disposition})
+	}
+	for _, r := range i.Runs {
+		out.Runs = append(out.Runs, ImpactRun{r.Run.ID, r.Run.State, r.Run.Workflow, r.First.Step, r.Steps})
+	}
+	for _, c := range i.Files {
+		out.Files = append(out.Files, ImpactFile{Steps: []run.Path{c.Step}, Before: c.Before, After: c.After})
+	}
+	return out
+}
+
+func stepsOf(in []lineage.Record) []ImpactStep {
+	out := make([]ImpactStep, len(in))
+	for i := range in {
+		r := &in[i]
+		out[i] = ImpactStep{r.Session, r.Version, r.Run, r.Step, r.Kind, r.Name, r.Summary, r.When()}
+	}
+	return out
+}
+
+// NameFiles names the files that changed, where their contents can be read.
+func (o *Impact) NameFiles(ctx context.Context, blobs blob.Store, changes []lineage.HeadChange) error {
+	all, err := FileChanges(ctx, blobs, changes)
+	if errors.Is(err, blob.ErrNotFound) {
+		return nil // the heads stand for what is not stored any more
+	}
+	if err != nil {
+		return err
+	}
+	o.Files = []ImpactFile{}
+	for _, c := range all {
+		n := slices.IndexFunc(o.Files, func(f ImpactFile) bool { return f.Path == c.Path })
+		if n < 0 {
+			n = len(o.Files)
+			o.Files = append(o.Files, ImpactFile{Path: c.Path})
+		}
+		f := &o.Files[n]
+		f.Added, f.Removed = f.Added+c.Added, f.Removed+c.Removed
+		if !slices.Contains(f.Steps, c.By.Step) {
+			f.Steps = append(f.Steps, c.By.Step)
+		}
+	}
+	slices.SortFunc(o.Files, func(a, b ImpactFile) int { return strings.Compare(a.Path, b.Path) })
+	return nil
+}

@@ -1,0 +1,75 @@
+package view
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/sandbox"
+)
+
+// NodeState says in a word how a node stands.
+func NodeState(n messages.Node) string {
+	switch {
+	case n.Dead:
+		return "dead"
+	case n.Silent > 0:
+		return fmt.Sprintf("silent %ds", n.Silent/1000)
+	case n.Draining:
+		return "draining"
+	case RelaysOnly(n):
+		return "relay only"
+	}
+	return "serving"
+}
+
+// RelaysOnly reports whether a node takes no work.
+func RelaysOnly(n messages.Node) bool { return len(n.Pools) == 0 }
+
+// FreeSlots says how many new runs a node could begin, of how many.
+func FreeSlots(n messages.Node) string {
+	if RelaysOnly(n) || n.Dead {
+		return "-"
+	}
+	return fmt.Sprintf("%d/%d", n.Free, n.Slots)
+}
+
+// SlotsText says the same in words.
+func SlotsText(n messages.Node) string {
+	if RelaysOnly(n) || n.Dead {
+		return "none"
+	}
+	return fmt.Sprintf("%d of %d are free", n.Free, n.Slots)
+}
+
+// SandboxText says how commands of agents are confined on a node.
+func SandboxText(n messages.Node) string {
+	switch {
+	case RelaysOnly(n):
+		return "none"
+	case n.Isolation == "":
+		return "none: commands of agents are refused"
+	case n.Isolation == string(sandbox.IsolationProcess):
+		return n.Isolation + ": nothing confines commands"
+	}
+	return n.Isolation
+}
+
+// CapacityText says what a stream takes that is nearly full, or the disk of all.
+func CapacityText(f messages.StreamFill) string {
+	takes := map[string]string{
+		messages.RoomAll: "takes everything", messages.RoomOpen: "takes no new runs", messages.RoomEnds: "lets runs only end", messages.RoomNone: "takes nothing",
+	}[f.Room]
+	if f.Stream == messages.FullDisk {
+		text := fmt.Sprintf("%d MiB free, %s; free some space there", (f.MaxBytes-f.Bytes)>>20, takes)
+		if f.Reason != "" {
+			text += "; the server has failed and starts again when there is room: " + f.Reason
+		}
+		return text
+	}
+	with := "rath prune"
+	if !strings.HasPrefix(f.Stream, "EV_") { // no archive makes room there
+		with = "rath provision"
+	}
+	return fmt.Sprintf("%d %% full: %s; make room with %q", 100*f.Bytes/max(f.MaxBytes, 1), takes, with)
+}

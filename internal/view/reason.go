@@ -1,0 +1,186 @@
+package view
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Reason is the answer of why.
+type Reason struct {
+	What     string          `json:"what"`
+	Text     string          `json:"text"`
+	Agent    string          `json:"agent,omitempty"`
+	Actor    string          `json:"actor,omitempty"` // where it was no agent
+	Tool     string          `json:"tool,omitempty"`
+	Call     string          `json:"call,omitempty"`
+	Did      string          `json:"did"`
+	Session  session.ID      `json:"session"`
+	Version  session.Version `json:"version"`
+	Commit   uint64          `json:"commit"`
+	Hash     string          `json:"hash"`
+	Branch   string          `json:"branch,omitempty"`
+	Ended    string          `json:"ended,omitempty"`
+	Run      run.ID          `json:"run,omitempty"`
+	Workflow string          `json:"workflow,omitempty"`
+	Step     run.Path        `json:"step,omitempty"`
+	Attempt  uint64          `json:"attempt,omitempty"`
+	Model    string          `json:"model,omitempty"`
+	Before   string          `json:"head_before,omitempty"`
+	After    string          `json:"head_after,omitempty"`
+	Time     time.Time       `json:"time"`
+	Changes  []FileStep      `json:"changes,omitempty"` // of a file, the oldest first
+}
+
+// FileStep is a step that changed a file.
+type FileStep struct {
+	FileChange
+	Run     run.ID     `json:"run,omitempty"`
+	Step    run.Path   `json:"step,omitempty"`
+	Session session.ID `json:"session"`
+	Did     string     `json:"did"`
+}
+
+// ReasonOfRun answers for a run: which task or fan-out asked for it.
+func ReasonOfRun(g *lineage.Graph, t session.Tenant, id run.ID) (Reason, error) {
+	r, err := g.Run(t, id)
+	if err != nil {
+		return Reason{}, err
+	}
+	out := Reason{What: "run " + string(r.ID), Run: r.ID, Workflow: r.Workflow, Session: r.Home.ID, Time: r.Submitted, Did: "was submitted as a task", Actor: "whoever sent the task"}
+	for _, rec := range g.Records(r.Home) {
+		if rec.Run == r.ID && (rec.Kind == lineage.Submitted || rec.Kind == lineage.Queued) {
+			out.Did, out.Version, out.Commit, out.Hash = rec.Summary, rec.Version, rec.Commit, rec.Hash
+		}
+	}
+	if b := r.BranchOf; b != nil {
+		out.Actor = fmt.Sprintf("run %s, its fan-out at step %s", b.Run, strings.TrimSuffix(string(b.Step), ".gather"))
+	}
+	return out, nil
+}
+
+// ReasonOfSession answers for a session: how it came to be.
+func ReasonOfSession(g *lineage.Graph, k session.Key) (Reason, error) {
+	o, err := g.Opening(k)
+	if err != nil {
+		return Reason{}, err
+	}
+	r := Reason{
+		What: "session " + string(o.Session), Did: o.Summary, Session: o.Session, Version: o.Version, Commit: o.Commit, Hash: o.Hash,
+		Run: o.Run, Step: o.Step, Time: o.When(), After: o.Head,
+	}
+	if o.Step == "" {
+		r.Actor = "the task of its first run"
+	} else if m, err := g.Step(k.Tenant, o.Run, o.Step); err == nil {
+		r.Attempt, r.Agent = m.Attempt, m.Agent
+	}
+	if o.Kind == lineage.Imported {
+		r.Actor = "whoever imported it"
+	}
+	return r, nil
+}
+
+// ReasonOfMaker answers for a version, or for the step that a version came of.
+func ReasonOfMaker(m *lineage.Maker) Reason {
+	return Reason{
+		Agent: m.Agent, Tool: m.Tool, Call: m.Call, Did: m.Record.Summary, Session: m.Session, Version: m.Version,
+		Commit: m.Commit, Hash: m.Hash, Run: m.Run, Workflow: m.Workflow, Step: m.Step, Attempt: m.Attempt, Model: m.Model,
+		Before: m.Record.HeadFrom, After: m.Record.Head, Time: m.Time, Actor: m.Record.Actor(),
+	}
+}
+
+// Quote takes over the text of the row that it is about, and the calls in it.
+func (r *Reason) Quote(v *messages.Session) {
+	for i := range v.Chunks {
+		c := &v.Chunks[i]
+		if c.Version != r.Version || c.Session != "" && c.Session != r.Session {
+			continue
+		}
+		r.Text = c.Text
+		for _, call := range c.Calls {
+			if r.Text != "" {
+				r.Text += "\n"
+			}
+			r.Text += fmt.Sprintf("> %s %s", call.Name, call.Args)
+		}
+	}
+}
+
+// ChangedBy completes the answer with the change of the files that made it.
+func (r *Reason) ChangedBy(g *lineage.Graph, t session.Tenant, c *lineage.HeadChange) {
+	r.Agent, r.Tool, r.Call, r.Did, r.Session, r.Version, r.Commit, r.Hash = c.Agent, c.Tool, c.Call, c.Summary, c.Session, c.Version, c.Commit, c.Hash
+	r.Run, r.Step, r.Attempt, r.Model, r.Before, r.After, r.Time = c.Run, c.Step, c.Attempt, c.Model, c.Before, c.After, c.Time
+	if c.Kind == lineage.Placed || c.Before == "" {
+		r.Did, r.Agent, r.Tool = "was there when the session got its files", "", ""
+		r.Actor = "whoever made the directory that was copied"
+	} else if c.Version > 0 {
+		// The step that changed the files knows less than the row that it made.
+		if m, err := g.Why(session.Key{Tenant: t, ID: c.Session}, c.Version); err == nil && m.Step == c.Step {
+			r.Agent, r.Model, r.Workflow, r.Call = cmp.Or(r.Agent, m.Agent), cmp.Or(r.Model, m.Model), m.Workflow, cmp.Or(r.Call, m.Call)
+			r.Attempt = max(r.Attempt, m.Attempt)
+		}
+	}
+	if r.Agent == "" && r.Tool != "" {
+		r.Agent = askedBy(g, t, c)
+	}
+}
+
+// askedBy finds the agent whose model asked for the call that moved the files.
+func askedBy(g *lineage.Graph, t session.Tenant, c *lineage.HeadChange) string {
+	i := strings.LastIndexByte(string(c.Step), '.')
+	if i < 0 {
+		return ""
+	}
+	for _, r := range g.Records(session.Key{Tenant: t, ID: c.Session}) {
+		if r.Kind == lineage.Model && r.Run == c.Run && r.Step == c.Step[:i] {
+			return r.Agent
+		}
+	}
+	return ""
+}
+
+// Complete adds what the graph says of its branch and its run.
+func (r *Reason) Complete(g *lineage.Graph, t session.Tenant) error {
+	info, err := g.Session(session.Key{Tenant: t, ID: r.Session})
+	if err == nil {
+		r.Branch = branchText(info)
+		if info.Disposition != lineage.Open {
+			r.Ended = info.Disposition
+			if info.Reason != "" {
+				r.Ended += ": " + info.Reason
+			}
+		}
+	} else if !errors.Is(err, lineage.ErrNotFound) {
+		return err
+	}
+	if r.Workflow == "" && r.Run != "" {
+		if rec, err := g.Run(t, r.Run); err == nil {
+			r.Workflow = rec.Workflow
+		}
+	}
+	return nil
+}
+
+// branchText says where a session left its parent.
+func branchText(s lineage.Session) string {
+	var from []string
+	for _, p := range s.Parents {
+		from = append(from, p.String())
+	}
+	if len(from) == 0 {
+		return "the trunk"
+	}
+	text := cmp.Or(s.Via, "branch") + " of " + strings.Join(from, " and ")
+	if s.Name != "" {
+		text += " (" + term.Line(s.Name, 40) + ")"
+	}
+	return text
+}

@@ -1,0 +1,22 @@
+package view
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/messages"
+)
+
+// RecordLine is one record: its sequence first. On a terminal it fits the width.
+func RecordLine(w *term.Writer, r *messages.LineageRecord) string {
+	rec := &r.Record
+	line := term.Pad(strconv.FormatUint(r.At, 10), 6) + " " + time.UnixMilli(rec.Time).Local().Format("15:04:05.000") + "  " +
+		term.Pad(lineage.Short(rec.Session), 9) + " " + term.Pad(string(rec.Kind), 11) + " "
+	text := term.Line(rec.Summary, 200)
+	if w.Terminal() {
+		text = term.Clip(text, max(w.Width()-term.Width(line), 20))
+	}
+	return w.Dim(line) + text
+}

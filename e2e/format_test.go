@@ -39,7 +39,7 @@ func TestFORMATTool(t *testing.T) {
 	bin := buildRath(t)
 	dir := startDev(t, bin, "--script", script)
 
-	ctx, cancel := context.WithTimeout(t.Context(), readmePatience)
+	ctx, cancel := context.WithTimeout(t.Context(), programTimeout)
 	defer cancel()
 	tool := exec.CommandContext(ctx, "node", filepath.Join(js, "tool.mjs"))
 	tool.Dir, tool.Env = dir, cleanEnv(t)

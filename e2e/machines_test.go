@@ -12,11 +12,11 @@ import (
 	"github.com/rathcluster/rath/cluster"
 )
 
-// TestREADMEMachines types the lines of the README's section about machines of
+// TestOperationsMachines types the lines of docs/operations.md about machines of
 // one's own, as far as one machine goes: the programs are made where the lines
 // after it look for them, and take the flags that they are given.
-func TestREADMEMachines(t *testing.T) {
-	_, section, _ := strings.Cut(readme(t), "\n## On machines of your own\n")
+func TestOperationsMachines(t *testing.T) {
+	_, section, _ := strings.Cut(document(t, operationsPage), "\n## On machines of your own\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	section = strings.ReplaceAll(section, "\\\n", "")
 	var lines []string

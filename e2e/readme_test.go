@@ -22,27 +22,34 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// readmeAddress is where the README says that a node of `rath dev` listens, and
-// where NATS clients look when they are told nothing else.
+// readmeAddress is where the documents say that a node of `rath dev` listens, and
+// where NATS clients look without an address.
 const readmeAddress = "127.0.0.1:4222"
 
-// readmePatience bounds each program of these tests.
-const readmePatience = 2 * time.Minute
+// programTimeout bounds each program of these tests.
+const programTimeout = 2 * time.Minute
 
-// readme returns the README's text.
-func readme(t *testing.T) string {
+// The documents whose programs are run here.
+const (
+	readmePage     = "README.md"
+	clientsPage    = "docs/clients.md"
+	operationsPage = "docs/operations.md"
+)
+
+// document returns the text of a document, named from the repository's root.
+func document(t *testing.T, page string) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("..", "README.md"))
+	data, err := os.ReadFile(filepath.Join("..", filepath.FromSlash(page)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(data)
 }
 
-// readmeBlock returns the n-th code block of a language, verbatim.
-func readmeBlock(t *testing.T, language string, n int) string {
+// firstBlock returns the first code block of a language in a document, verbatim.
+func firstBlock(t *testing.T, page, language string) string {
 	t.Helper()
-	return blockOf(t, "README.md", readme(t), language, n)
+	return blockOf(t, page, document(t, page), language, 0)
 }
 
 // blockOf returns the n-th code block of a language in the text of a file.
@@ -69,7 +76,7 @@ func buildRath(t *testing.T) string {
 	return filepath.Join(rathDir(t), "rath")
 }
 
-// cleanEnv is the environment of somebody without keys and settings.
+// cleanEnv is an environment without keys and settings.
 func cleanEnv(t *testing.T, more ...string) []string {
 	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, more...)
 }
@@ -80,7 +87,7 @@ func startDev(t *testing.T, bin string, args ...string) (dir string) {
 	t.Helper()
 	l, err := net.Listen("tcp", readmeAddress)
 	if err != nil {
-		t.Fatalf("the README's programs need %s, which something else uses: %v", readmeAddress, err)
+		t.Fatalf("the documents' programs need %s, which something else uses: %v", readmeAddress, err)
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
@@ -98,7 +105,7 @@ func startDev(t *testing.T, bin string, args ...string) (dir string) {
 		t.Fatal(err)
 	}
 	// A node that hangs is killed, which also ends the reading below.
-	killer := time.AfterFunc(readmePatience, func() { _ = cmd.Process.Kill() })
+	killer := time.AfterFunc(programTimeout, func() { _ = cmd.Process.Kill() })
 	t.Cleanup(func() {
 		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			t.Error(err)
@@ -118,26 +125,29 @@ func startDev(t *testing.T, bin string, args ...string) (dir string) {
 	return cmd.Dir
 }
 
-// installJS installs what the README says to install, and writes its n-th
-// JavaScript block to a file of that name in the same directory.
+// jsPages are the documents with a JavaScript program each.
+var jsPages = map[string]string{"hello.mjs": readmePage, "cancel.mjs": clientsPage}
+
+// installJS installs what the README says to install, and writes the programs of
+// that names to the same directory.
 func installJS(t *testing.T, files ...string) (dir string) {
 	t.Helper()
 	need(t, "node", "nodejs")
 	need(t, "npm", "npm")
-	install := regexp.MustCompile("`npm (install [^`]+)`").FindStringSubmatch(readme(t))
+	install := regexp.MustCompile("`npm (install [^`]+)`").FindStringSubmatch(document(t, readmePage))
 	if install == nil {
 		t.Fatal("README.md does not say what to install with npm")
 	}
 	dir = t.TempDir()
-	ctx, cancel := context.WithTimeout(t.Context(), readmePatience)
+	ctx, cancel := context.WithTimeout(t.Context(), programTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "npm", append(strings.Fields(install[1]), "--no-audit", "--no-fund")...)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("npm %s: %v\n%s", install[1], err, out)
 	}
-	for i, name := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(readmeBlock(t, "js", i)), 0o644); err != nil {
+	for _, name := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(firstBlock(t, jsPages[name], "js")), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -147,7 +157,7 @@ func installJS(t *testing.T, files ...string) (dir string) {
 // program runs a program to its end and returns what it printed.
 func program(t *testing.T, dir string, env []string, name string, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), readmePatience)
+	ctx, cancel := context.WithTimeout(t.Context(), programTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Env = dir, env
@@ -176,7 +186,7 @@ func TestREADMEJavaScript(t *testing.T) {
 }
 
 // TestREADMECancel stops the README's program in the middle of an answer that
-// takes twenty seconds with the README's other one.
+// takes twenty seconds, with the program of docs/clients.md.
 func TestREADMECancel(t *testing.T) {
 	dir := installJS(t, "hello.mjs", "cancel.mjs")
 	script, err := filepath.Abs(filepath.Join("testdata", "readme_slow.txtar"))
@@ -198,7 +208,7 @@ func TestREADMECancel(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	ctx, cancel := context.WithTimeout(t.Context(), readmePatience)
+	ctx, cancel := context.WithTimeout(t.Context(), programTimeout)
 	defer cancel()
 	hello := exec.CommandContext(ctx, "node", "hello.mjs")
 	hello.Dir, hello.Env = dir, cleanEnv(t)
@@ -244,16 +254,16 @@ func TestREADMECancel(t *testing.T) {
 	}
 }
 
-// TestREADMEPython runs the README's lines in Python with a stand-in for
+// TestClientsPython runs the lines of docs/clients.md in Python with a stand-in for
 // nats-py, which comes from a registry that is not there everywhere.
-func TestREADMEPython(t *testing.T) {
+func TestClientsPython(t *testing.T) {
 	need(t, "python3", "python3")
 	dir := t.TempDir()
 	module, err := os.ReadFile(filepath.Join("testdata", "readme_nats.py"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"nats.py": string(module), "hello.py": readmeBlock(t, "python", 0)} {
+	for name, text := range map[string]string{"nats.py": string(module), "hello.py": firstBlock(t, clientsPage, "python")} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -274,13 +284,13 @@ func TestREADMEPython(t *testing.T) {
 // TestREADMELines holds the two languages' lines to the same subjects and the
 // same task, and to 80 columns.
 func TestREADMELines(t *testing.T) {
-	js, python := readmeBlock(t, "js", 0), readmeBlock(t, "python", 0)
+	js, python := firstBlock(t, readmePage, "js"), firstBlock(t, clientsPage, "python")
 	for _, want := range []string{"rath.run.default.", "rath.task.default.agent", `"Hello!"`} {
 		if !strings.Contains(js, want) || !strings.Contains(python, want) {
 			t.Errorf("%s is not in both:\n%s\n%s", want, js, python)
 		}
 	}
-	for _, block := range []string{js, python, readmeBlock(t, "js", 1)} {
+	for _, block := range []string{js, python, firstBlock(t, clientsPage, "js")} {
 		for line := range strings.Lines(block) {
 			if n := len(strings.TrimSuffix(line, "\n")); n > 80 {
 				t.Errorf("a line has %d columns: %s", n, line)
@@ -298,7 +308,7 @@ func TestREADMEDemo(t *testing.T) {
 	if err != nil {
 		t.Fatalf("rath demo: %v\n%s", err, out)
 	}
-	if diff := cmp.Diff(strings.Split(plain(readmeBlock(t, "text", 0)), "\n"), strings.Split(plain(string(out)), "\n")); diff != "" {
+	if diff := cmp.Diff(strings.Split(plain(firstBlock(t, readmePage, "text")), "\n"), strings.Split(plain(string(out)), "\n")); diff != "" {
 		t.Errorf("the demo is not what README.md shows (-README +demo):\n%s", diff)
 	}
 }

@@ -1,4 +1,4 @@
-"""What the README's lines need of nats-py, with its signatures and defaults.
+"""What the lines of docs/clients.md need of nats-py, with its signatures and defaults.
 
 The test puts it in the place of the module nats, so that the lines run without
 a package registry. It is no client: it does not reconnect, and knows no TLS.

@@ -1,0 +1,141 @@
+package archtest
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var (
+	codeSpan = regexp.MustCompile("`([^`\n]+)`")
+	// pathLike is a path of the repository: it has a slash, no space and no
+	// colon, and no host in front, as modules of others do. What builds make, and
+	// packages of the standard library, are not in the repository.
+	pathLike = regexp.MustCompile(`^(\.ci|[a-z0-9_*][a-z0-9_*-]*)(/[A-Za-z0-9_.*-]+)+/?$|^[A-Z]+\.md$`)
+	notOurs  = regexp.MustCompile(`^(bin|testing)/`)
+	link     = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading  = regexp.MustCompile(`(?m)^#+ +(.+)$`)
+	notASlug = regexp.MustCompile(`[^a-z0-9 _-]`)
+)
+
+// documents returns the pages for people, without their fenced blocks, by path
+// from the repository's root.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	root := filepath.Join("..", "..")
+	names := []string{"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "helm/README.md", "messages/FORMAT.md"}
+	for _, pattern := range []string{"docs/*.md", "docs/*/*.md"} {
+		found, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(pattern)))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %d documents, %v", pattern, len(found), err)
+		}
+		for _, name := range found {
+			name, err := filepath.Rel(root, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			names = append(names, filepath.ToSlash(name))
+		}
+	}
+	fence := regexp.MustCompile("(?ms)^```.*?^```$")
+	pages := map[string]string{}
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages[name] = fence.ReplaceAllString(strings.ReplaceAll(string(text), "\r\n", "\n"), "")
+	}
+	return pages
+}
+
+// there reports whether a path or pattern from the root, or from dir, exists.
+func there(dir, path string) bool {
+	for _, from := range []string{".", dir} {
+		found, err := filepath.Glob(filepath.Join("..", "..", from, filepath.FromSlash(path)))
+		if err == nil && len(found) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// TestNamedPaths: each path that a document writes as code exists, so that a file
+// cannot be renamed without the documents that name it.
+func TestNamedPaths(t *testing.T) {
+	for name, text := range documents(t) {
+		paths := 0
+		for _, m := range codeSpan.FindAllStringSubmatch(text, -1) {
+			if !pathLike.MatchString(m[1]) || notOurs.MatchString(m[1]) {
+				continue
+			}
+			paths++
+			if !there(filepath.Dir(name), m[1]) {
+				t.Errorf("%s names %s, which does not exist", name, m[1])
+			}
+		}
+		if name == "ARCHITECTURE.md" && paths < 50 {
+			t.Errorf("%s names %d paths: the test does not find them", name, paths)
+		}
+	}
+}
+
+// TestLinks: each link between documents leads to a file and to a heading in it.
+func TestLinks(t *testing.T) {
+	pages, links := documents(t), 0
+	for name, text := range pages {
+		for _, m := range link.FindAllStringSubmatch(text, -1) {
+			target, anchor, _ := strings.Cut(m[1], "#")
+			if strings.Contains(target, "://") {
+				continue
+			}
+			links++
+			path := name
+			if target != "" {
+				path = filepath.ToSlash(filepath.Join(filepath.Dir(name), filepath.FromSlash(target)))
+			}
+			if !there(".", path) {
+				t.Errorf("%s links to %s, which does not exist", name, m[1])
+			} else if page, ok := pages[path]; ok && anchor != "" && !slices.Contains(slugs(page), anchor) {
+				t.Errorf("%s links to %s, and there is no such heading", name, m[1])
+			}
+		}
+	}
+	if links == 0 {
+		t.Error("no document links to another: the test does not find links")
+	}
+}
+
+// slugs returns the names by which links reach the headings of a page.
+func slugs(page string) (all []string) {
+	for _, m := range heading.FindAllStringSubmatch(page, -1) {
+		plain := notASlug.ReplaceAllString(strings.ToLower(m[1]), "")
+		all = append(all, strings.ReplaceAll(plain, " ", "-"))
+	}
+	return all
+}
+
+// TestLayerTableIsReal: each package that the layer table names exists.
+func TestLayerTableIsReal(t *testing.T) {
+	_, table, _ := strings.Cut(architecture(t), "## Layers")
+	table, _, _ = strings.Cut(table, "\n## ")
+	named := 0
+	for line := range strings.Lines(table) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 4 {
+			continue
+		}
+		for _, m := range codeSpan.FindAllStringSubmatch(cells[2], -1) {
+			named++
+			if !there(".", m[1]) {
+				t.Errorf("the layer table names %s, which does not exist", m[1])
+			}
+		}
+	}
+	if named == 0 {
+		t.Error("the layer table names no package: the test does not find them")
+	}
+}

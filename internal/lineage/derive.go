@@ -17,47 +17,22 @@ import (
 // that does not decode another error. The records of all other events are
 // returned with the error, so that a relay may report it and go on.
 func Derive(e session.Entry) ([]Record, error) {
-	d := deriver{entry: e, taken: make([]bool, len(e.Commit.Events)), rows: make([]int, len(e.Commit.Events))}
-	n := 0
-	for i, ev := range e.Commit.Events {
-		if session.IsContent(ev.Kind) {
-			n++
-		}
-		d.rows[i] = n
-		if ev.Kind == run.KindWriter {
-			if w, err := run.Read[run.WriterOpened](ev); err == nil { // else it says less, and who folds the log is told
-				d.writer = w
-			}
-		}
-	}
-	outcomes := map[int]int{}
-	for i, ev := range e.Commit.Events {
-		if ev.Kind == run.KindDone {
-			if j, ok := d.outcome(i, ev); ok {
-				outcomes[i] = j
-			}
-		}
-	}
-	out := make([]Record, 0, len(e.Commit.Events)) // they are large to move
+	facts := run.Facts(e.Commit)
+	d := deriver{entry: e, facts: facts, rows: make([]int, len(facts)), made: make([]int, len(facts)), taken: make([]bool, len(facts))}
+	d.index()
+	out := make([]Record, 0, len(facts)) // they are large to move
 	var first error
-	for i, ev := range e.Commit.Events {
+	for i := range facts {
 		if d.taken[i] {
 			continue
 		}
-		r := d.blank(i, ev)
-		ok, err := d.fill(&r, ev)
-		if j, has := outcomes[i]; has && ok && err == nil {
-			if session.IsContent(e.Commit.Events[j].Kind) {
-				r.Rows = d.rows[j]
-			}
-			err = d.complete(&r, e.Commit.Events[j])
-		}
+		r, err := d.record(i)
 		switch {
 		case err != nil:
 			if first == nil {
 				first = fmt.Errorf("lineage: commit %d of %s, event %d: %w", e.Commit.Seq, e.Commit.Key, i, err)
 			}
-		case ok:
+		case r.Kind != "":
 			if d.opened {
 				r.Version = d.base + session.Version(r.Rows)
 			}
@@ -69,182 +44,116 @@ func Derive(e session.Entry) ([]Record, error) {
 }
 
 type deriver struct {
-	entry  session.Entry
-	writer run.WriterOpened          // zero unless the commit opens an epoch
-	rows   []int                     // content events up to and including each event
-	taken  []bool                    // told by the record of a step
-	steps  map[int]run.StepCompleted // by event; each is decoded once
-	opened bool                      // the commit opens the session, so that versions are known
-	base   session.Version
+	entry      session.Entry
+	facts      []run.Fact
+	durability string // of the commits from the one that opens an epoch on; "" in others
+	rows       []int  // content events up to and including each event
+	made       []int  // of a step, the event that its record tells too, -1 for none
+	taken      []bool // told by the record of a step
+	opened     bool   // the commit opens the session, so that versions are known
+	base       session.Version
 }
 
-// step reads the event that a step is done.
-func (d *deriver) step(i int) (run.StepCompleted, error) {
-	if v, ok := d.steps[i]; ok {
-		return v, nil
-	}
-	v, err := run.Read[run.StepCompleted](d.entry.Commit.Events[i])
-	if err == nil {
-		if d.steps == nil {
-			d.steps = map[int]run.StepCompleted{}
+// index counts the content events, and finds the event that a step's record
+// already tells: the row that a model or tool call added, the join, the
+// rejection, the placement, the branches. They are in the batch of the step.
+func (d *deriver) index() {
+	n := 0
+	for i := range d.facts {
+		f := &d.facts[i]
+		if session.IsContent(f.Kind) {
+			n++
 		}
-		d.steps[i] = v
-	}
-	return v, err
-}
-
-func (d *deriver) blank(i int, ev session.Event) Record {
-	c := d.entry.Commit
-	return Record{
-		Schema: Schema, Tenant: c.Tenant, Root: c.Root, Session: c.ID, Commit: c.Seq, Hash: d.entry.At.Hash.String(),
-		K: i, Epoch: c.Epoch, Durability: d.writer.Durability, Rows: d.rows[i], Time: max(ev.Time.UnixMilli(), 0),
-	}
-}
-
-// outcome finds the event that a step's record already tells: the row that a
-// model or tool call added, the join, the rejection, the placement, the
-// branches. They are in the batch of the step.
-func (d *deriver) outcome(i int, ev session.Event) (int, bool) {
-	done, err := d.step(i)
-	if err != nil {
-		return 0, false // fill reports it
-	}
-	want := map[string]string{
-		run.StepModel: session.KindChunk, run.StepTool: session.KindChunk, run.StepJoin: session.KindJoined,
-		run.StepReject: session.KindRejected, run.StepOpen: session.KindPlaced, run.StepCompress: session.KindChunk,
-		run.StepFanOut: run.KindFanOut,
-	}[done.Kind]
-	if want == "" || want == session.KindChunk && !done.Row {
-		return 0, false
-	}
-	for j := len(d.entry.Commit.Events) - 1; j >= 0; j-- {
-		o := d.entry.Commit.Events[j]
-		if o.Kind != want || d.taken[j] || o.Batch != ev.Batch {
-			continue
+		d.rows[i], d.made[i] = n, -1
+		if w, ok := f.What.(run.WriterOpened); ok {
+			d.durability = w.Durability
 		}
-		if want == session.KindChunk {
-			c, err := session.DecodeChunk(o)
-			if err != nil || !madeBy(c, done) {
-				continue
+	}
+	for i := range d.facts {
+		done, ok := d.facts[i].What.(run.StepCompleted)
+		for j := len(d.facts) - 1; ok && j >= 0; j-- {
+			if o := &d.facts[j]; !d.taken[j] && o.Batch == d.facts[i].Batch && makes(done, o.What) {
+				d.made[i], d.taken[j], ok = j, true, false
 			}
 		}
-		d.taken[j] = true
-		return j, true
 	}
-	return 0, false
 }
 
-// madeBy reports whether a row is the outcome of a step: a batch may hold the
+// makes reports whether something is the outcome of a step: a batch may hold the
 // author's own rows beside it, and those of calls that had to wait.
-func madeBy(c session.Chunk, d run.StepCompleted) bool {
-	switch d.Kind {
-	case run.StepTool:
-		return c.Kind() == session.ToolResult && (c.Origin().Step == string(d.Path) || c.CallID() == d.Call)
-	case run.StepModel:
-		return c.Kind() == session.Assistant
+func makes(d run.StepCompleted, what any) bool {
+	switch o := what.(type) {
+	case session.Chunk:
+		switch d.Kind {
+		case run.StepModel:
+			return d.Row && o.Kind() == session.Assistant
+		case run.StepTool:
+			return d.Row && o.Kind() == session.ToolResult && (o.Origin().Step == string(d.Path) || o.CallID() == d.Call)
+		}
+		return d.Row && d.Kind == run.StepCompress
+	case session.Join:
+		return d.Kind == run.StepJoin
+	case session.Rejection:
+		return d.Kind == run.StepReject
+	case session.Placement:
+		return d.Kind == run.StepOpen
+	case run.FanOut:
+		return d.Kind == run.StepFanOut
 	}
-	return true
+	return false
 }
 
-// fill makes the record of one event; ok is false for events that tell nothing
-// to anybody outside.
-func (d *deriver) fill(r *Record, ev session.Event) (ok bool, err error) {
-	if ev.Data == "" && !ev.Blob.Digest.IsZero() {
-		return false, fmt.Errorf("data of %s lies in blob %s and was not loaded: derive from what the log yields", ev.Kind, ev.Blob.Digest.Short())
-	}
-	switch {
-	case strings.HasPrefix(ev.Kind, "session."):
-		return true, d.fillSession(r, ev)
-	case strings.HasPrefix(ev.Kind, "step."):
-		return true, d.fillStep(r, ev)
-	case ev.Kind == run.KindWarmed:
-		return false, nil // the parent's log tells what follows
-	case strings.HasPrefix(ev.Kind, "run."):
-		err := d.fillRun(r, ev)
-		return ev.Kind != run.KindReceived || r.Run != "", err // a message that no run got is told by its chunk
-	case ev.Kind == run.KindWriter:
-		return false, nil // each record carries the epoch
-	case strings.HasPrefix(ev.Kind, "writer."):
-		return false, unknown(ev)
-	}
-	return false, nil
-}
+// record makes the record of one event; its kind is "" for events that tell
+// nothing to anybody outside.
+func (d *deriver) record(i int) (Record, error) {
+	c, f := d.entry.Commit, &d.facts[i]
+	r := Record{
+		Schema: Schema, Tenant: c.Tenant, Root: c.Root, Session: c.ID, Commit: c.Seq, Hash: d.entry.At.Hash.String(),
+		K: i, Epoch: c.Epoch, Durability: d.durability, Rows: d.rows[i], Time: max(f.Time.UnixMilli(), 0),
 
-// fillSession tells of an event of the session itself: in a record of its own
-// or, where r is that of the step whose outcome the event is, in addition.
-func (d *deriver) fillSession(r *Record, ev session.Event) error {
-	switch ev.Kind {
-	case session.KindOpened:
-		o, err := session.DecodeOpening(ev)
-		if err != nil {
-			return err
-		}
-		d.opening(r, o)
-	case session.KindChunk:
-		c, err := session.DecodeChunk(ev)
-		if err != nil {
-			return err
-		}
-		if r.Kind == "" {
-			r.Kind = Chunk
-		}
-		chunk(r, c)
-		r.Summary = says(r.Actor(), c)
-	case session.KindPlaced:
-		p, err := session.DecodePlacement(ev)
-		if err != nil {
-			return err
-		}
-		r.Kind = Placed
-		placed(r, p)
-	case session.KindJoined:
-		j, err := session.DecodeJoin(ev)
-		if err != nil {
-			return err
-		}
-		joined(r, j)
-	case session.KindRejected:
-		v, err := session.DecodeRejection(ev)
-		if err != nil {
-			return err
-		}
-		r.Kind, r.State, r.Reason = Rejected, v.State, v.Reason
-		r.Branches = []Ref{refOf(v.Branch)}
-		r.Summary = disposition(v.State, Short(v.Branch.ID), v.Reason)
-	case session.KindClosed:
-		c, err := session.DecodeClosing(ev)
-		if err != nil {
-			return err
-		}
-		r.Kind, r.State, r.Reason, r.By = Closed, c.State, c.Reason, string(c.By.ID)
-		r.Summary = disposition(c.State, "", c.Reason)
-	case session.KindArchived:
-		a, err := session.DecodeArchival(ev)
-		if err != nil {
-			return err
-		}
-		r.Kind, r.By, r.Name = Archived, a.By, tell(a.File, MaxSummary)
-		r.Summary = "session archived as " + a.File
-	case session.KindRestored:
-		v, err := session.DecodeRestoration(ev)
-		if err != nil {
-			return err
-		}
-		r.Kind, r.By, r.Reason = Restored, v.By, v.Reason
-		r.Summary = "session goes on: " + v.Reason
+		Run: f.Run, Step: f.Step, Attempt: f.Attempt, State: string(f.State), Workflow: f.Workflow, Revision: f.Revision,
+		By: tell(f.By, 64), Reason: f.Reason, Code: f.Code, Usage: f.Usage,
+	}
+	if f.Err != nil {
+		return r, f.Err
+	}
+	switch v := f.What.(type) {
+	case session.Opening:
+		d.opening(&r, v)
+	case session.Chunk:
+		r.Kind = Chunk
+		r.chunk(v)
+	case session.Placement:
+		r.placed(v)
+	case session.Join:
+		r.joined(v)
+	case session.Rejection:
+		r.rejected(v)
+	case session.Closing:
+		r.Kind, r.State, r.By = Closed, v.State, string(v.By.ID)
+		r.Summary = disposition(v.State, "", v.Reason)
+	case session.Archival:
+		r.Kind, r.Name = Archived, tell(v.File, MaxSummary)
+		r.Summary = "session archived as " + v.File
+	case session.Restoration:
+		r.Kind, r.Summary = Restored, "session goes on: "+v.Reason
+	case run.StepStarted:
+		r.Kind, r.Call, r.Tool = Intent, v.Call, tell(v.Name, 64)
+		r.Summary = r.Tool + " is about to start, once"
+	case run.StepCompleted:
+		return r, d.step(&r, v, d.made[i])
+	case run.Late:
+		r.Kind = Late
+		r.done(run.StepCompleted(v))
+		r.Summary = fmt.Sprintf("%s answered attempt %d too late: kept as evidence", or(r.Actor(), r.Name), v.Attempt)
 	default:
-		return unknown(ev)
+		r.ofRun(v)
 	}
-	return nil
-}
-
-// unknown refuses an event of a namespace that this release folds.
-func unknown(ev session.Event) error {
-	return fmt.Errorf("unknown event %s: %w", ev.Kind, session.ErrTooOld)
+	return r, nil
 }
 
 func (d *deriver) opening(r *Record, o session.Opening) {
-	r.Via, r.Name, r.Run, r.Step = o.Kind, tell(o.Name, MaxSummary), run.ID(o.Run), run.Path(o.Step)
+	r.Via, r.Name = o.Kind, tell(o.Name, MaxSummary)
 	var from []string
 	for _, l := range o.Parents {
 		r.Parents = append(r.Parents, refOf(l))
@@ -277,20 +186,18 @@ func (d *deriver) opening(r *Record, o session.Opening) {
 }
 
 // chunk takes over what a row says of its making. Its text stays behind.
-func chunk(r *Record, c session.Chunk) {
+func (r *Record) chunk(c session.Chunk) {
 	o := c.Origin()
 	r.Role, r.Calls = string(c.Kind()), c.CallCount()
 	r.Agent, r.Workflow, r.Node = or(o.Agent, r.Agent), or(r.Workflow, o.Workflow), or(r.Node, o.Node)
 	r.Tool, r.Call = or(r.Tool, c.Name()), or(r.Call, c.CallID())
-	if r.Run == "" {
-		r.Run, r.Step = run.ID(o.Run), run.Path(o.Step)
-	}
 	if r.Usage == (session.Usage{}) {
 		r.Usage = o.Usage
 	}
 	if r.Head == "" {
 		r.Head = hexOf(o.Placement.Head)
 	}
+	r.Summary = says(r.Actor(), c)
 }
 
 func or(a, b string) string {
@@ -307,8 +214,8 @@ func hexOf(d blob.Digest) string {
 	return d.String()
 }
 
-func placed(r *Record, p session.Placement) {
-	r.Name, r.Epoch = tell(p.Backend, 40), max(r.Epoch, p.Epoch)
+func (r *Record) placed(p session.Placement) {
+	r.Kind, r.Name, r.Epoch = Placed, tell(p.Backend, 40), max(r.Epoch, p.Epoch)
 	if r.Head == "" {
 		r.Head = hexOf(p.Head)
 	}
@@ -321,7 +228,7 @@ func placed(r *Record, p session.Placement) {
 	}
 }
 
-func joined(r *Record, j session.Join) {
+func (r *Record) joined(j session.Join) {
 	r.Kind, r.Policy, r.Reason = Merged, j.Policy, j.Reason
 	r.Head = or(r.Head, hexOf(j.Placement.Head))
 	if r.Usage == (session.Usage{}) {
@@ -333,13 +240,19 @@ func joined(r *Record, j session.Join) {
 		from = append(from, Short(p.Link.ID))
 	}
 	verb := "merges "
-	if j.Policy == session.JoinAdopt || j.Policy == session.JoinReplace {
+	if j.Closes() == session.ClosedAdopted {
 		r.Kind, verb = Adopted, "adopts "
 	}
 	r.Summary = verb + strings.Join(from, ", ")
 	if j.Reason != "" {
 		r.Summary += " " + quote(j.Reason, max(MaxSummary-len(r.Summary)-1, 20))
 	}
+}
+
+func (r *Record) rejected(v session.Rejection) {
+	r.Kind, r.State, r.Reason = Rejected, v.State, v.Reason
+	r.Branches = []Ref{refOf(v.Branch)}
+	r.Summary = disposition(v.State, Short(v.Branch.ID), v.Reason)
 }
 
 // disposition is how the end of a branch is told: `REJECTED s2 "too slow"`.

@@ -11,47 +11,58 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-func (d *deriver) fillRun(r *Record, ev session.Event) error {
-	switch ev.Kind {
-	case run.KindSubmitted:
-		return read(ev, r.submitted)
-	case run.KindClaimed:
-		return read(ev, r.claimed)
-	case run.KindReleased:
-		return read(ev, r.released)
-	case run.KindReview:
-		return read(ev, r.review)
-	case run.KindResolved:
-		return read(ev, r.resolved)
-	case run.KindCancel:
-		return read(ev, r.cancel)
-	case run.KindWarning:
-		return read(ev, func(v run.Warning) {
-			r.Kind, r.Run, r.Reason = Warning, v.Run, v.Text
-			r.Summary = "run warns: " + tell(v.Text, 90)
-		})
-	case run.KindEnded:
-		return read(ev, r.ended)
-	case run.KindWaiting:
-		return read(ev, r.waiting)
-	case run.KindReceived:
-		return read(ev, r.received)
-	case run.KindFanOut:
-		return read(ev, func(v run.FanOut) { fannedOut(r, v) })
-	case run.KindSpread:
-		return read(ev, r.spread)
-	case run.KindDisposed:
-		return read(ev, r.disposed)
-	case run.KindQuarantined:
-		return read(ev, r.quarantined)
-	case run.KindRebudgeted:
-		return read(ev, r.rebudgeted)
+// ofRun tells of what happened to a run as a whole, or to its branches.
+func (r *Record) ofRun(what any) {
+	switch v := what.(type) {
+	case run.Submitted:
+		r.submitted(v)
+	case run.Claimed:
+		r.claimed(v)
+	case run.Released:
+		r.released(v)
+	case run.Review:
+		r.Kind, r.Call, r.Tool, r.Due = Review, v.Call, tell(v.Name, 64), v.Expires
+		r.Summary = "run needs review: " + tell(v.Reason, 80)
+	case run.Resolved:
+		r.Kind, r.Name = Resolved, tell(v.Decision, 20)
+		r.Summary = r.Actor() + " decides: " + r.Name
+		if v.Reason != "" {
+			r.Summary += " " + quote(v.Reason, 60)
+		}
+	case run.CancelRequested:
+		r.Kind, r.Summary = Cancel, "run is asked to stop"
+		if v.Reason != "" {
+			r.Summary += ": " + quote(v.Reason, 60)
+		}
+	case run.Warning:
+		r.Kind, r.Summary = Warning, "run warns: "+tell(v.Text, 90)
+	case run.Ended:
+		r.ended(v)
+	case run.RunWaiting:
+		r.waiting(v)
+	case run.SignalReceived:
+		if v.Run != "" { // a message that no run got is told by its chunk
+			r.received(v)
+		}
+	case run.FanOut:
+		r.fannedOut(v)
+	case run.Spread: // it names no branches: the record of the fan-out does
+		r.Kind, r.Summary = Spread, "spreads to "+countedAs(max(len(v.Branches)-1, 0), "more branch", "more branches")
+	case run.BranchOutcomes:
+		r.Kind = Disposed
+		for _, b := range v.Branches {
+			r.Ends = append(r.Ends, End{Session: b.Session, State: b.State, Reason: tell(b.Reason, MaxReason)})
+		}
+		r.Summary = dispositions(r.Ends, Short)
+	case run.Quarantined:
+		r.quarantined(v)
+	case run.Rebudgeted:
+		r.rebudgeted(v)
 	}
-	return unknown(ev)
 }
 
 func (r *Record) submitted(v run.Submitted) {
-	r.Kind, r.Run, r.Workflow, r.Revision, r.State = Submitted, v.Task.Run, v.Task.Workflow, v.Task.Revision, string(run.Queued)
+	r.Kind = Submitted
 	named := "run " + Short(session.ID(r.Run)) + " of " + r.Workflow
 	if b := v.Task.Branch; b != nil {
 		up := b.Parent()
@@ -76,8 +87,7 @@ func (r *Record) submitted(v run.Submitted) {
 }
 
 func (r *Record) claimed(v run.Claimed) {
-	r.Kind, r.Run, r.Attempt, r.Workflow, r.Revision, r.Node = Claimed, v.Run, v.Attempt, v.Workflow, v.Revision, v.Incarnation
-	r.State = string(run.Running)
+	r.Kind, r.Node = Claimed, v.Incarnation
 	if v.Home.ID != r.Session {
 		r.Home = v.Home.ID
 	}
@@ -88,51 +98,24 @@ func (r *Record) claimed(v run.Claimed) {
 }
 
 func (r *Record) released(v run.Released) {
-	r.Kind, r.Run, r.Attempt, r.Workflow, r.Revision = Released, v.Run, v.Attempt, v.Workflow, v.Revision
-	r.Reason, r.Step = v.Reason, v.Step
+	r.Kind = Released
 	switch {
 	case v.Workflow == "":
 		r.Summary = "run lets the session go"
 	case v.Step != "":
-		r.State = string(run.Queued)
 		r.Summary = "run parks for a node with revision " + quote(v.Revision, 30) + ": step " + string(v.Step) + " is another one here"
 	default:
-		r.State, r.Summary = string(run.Queued), "run parks: "+tell(v.Reason, 60)
-	}
-}
-
-func (r *Record) review(v run.Review) {
-	r.Kind, r.Run, r.Attempt, r.Step, r.Code = Review, v.Run, v.Attempt, v.Path, v.Code
-	r.Call, r.Tool, r.Reason, r.State, r.Due, r.Revision = v.Call, tell(v.Name, 64), v.Reason, string(run.NeedsReview), v.Expires, v.Revision
-	r.Summary = "run needs review: " + tell(v.Reason, 80)
-}
-
-func (r *Record) resolved(v run.Resolved) {
-	r.Kind, r.Run, r.Step, r.By, r.Reason = Resolved, v.Run, v.Path, tell(v.By, 64), v.Reason
-	r.Workflow, r.Revision, r.State = v.Workflow, v.Revision, string(run.Queued)
-	r.Name = tell(v.Decision, 20)
-	r.Summary = r.Actor() + " decides: " + r.Name
-	if v.Reason != "" {
-		r.Summary += " " + quote(v.Reason, 60)
-	}
-}
-
-func (r *Record) cancel(v run.CancelRequested) {
-	r.Kind, r.Run, r.By, r.Reason = Cancel, v.Run, tell(v.By, 64), v.Reason
-	r.Summary = "run is asked to stop"
-	if v.Reason != "" {
-		r.Summary += ": " + quote(v.Reason, 60)
+		r.Summary = "run parks: " + tell(v.Reason, 60)
 	}
 }
 
 func (r *Record) ended(v run.Ended) {
 	if v.Workflow == "" { // in the log of a session that is not the run's home
-		r.Kind, r.Run, r.Attempt, r.Reason = Released, v.Run, v.Attempt, v.Error
+		r.Kind = Released
 		r.Summary = "run lets the session go: " + strings.ReplaceAll(string(v.State), "_", " ")
 		return
 	}
-	r.Kind, r.Run, r.Attempt, r.Workflow, r.State = Ended, v.Run, v.Attempt, v.Workflow, string(v.State)
-	r.Code, r.Reason, r.Usage = v.Code, v.Error, v.Usage
+	r.Kind = Ended
 	if v.Result != nil {
 		r.Result = new(refOf(*v.Result))
 	}
@@ -155,7 +138,7 @@ func (r *Record) ended(v run.Ended) {
 }
 
 func (r *Record) waiting(v run.RunWaiting) {
-	r.Kind, r.Run, r.Attempt, r.State = Waiting, v.Run, v.Attempt, string(run.Waiting)
+	r.Kind = Waiting
 	for _, w := range v.For {
 		r.Waits = append(r.Waits, Wait{
 			Branches: slices.Clone(w.Branches), Due: w.Due, Kind: w.Kind, Name: tell(w.Name, 64), Need: w.Need, Step: w.Path, Title: tell(w.Title, MaxSummary),
@@ -206,11 +189,7 @@ func (w Wait) String() string {
 func moment(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02 15:04 MST") }
 
 func (r *Record) received(v run.SignalReceived) {
-	r.Run, r.Step, r.By, r.Reason, r.Wake = v.Run, v.Path, tell(v.By, 64), v.Reason, v.Wake
-	r.Workflow, r.Revision, r.Name = v.Workflow, v.Revision, tell(v.Kind, 20)
-	if v.Wake > 0 {
-		r.State = string(run.Queued)
-	}
+	r.Wake, r.Name = v.Wake, tell(v.Kind, 20)
 	by := or(r.By, "somebody")
 	switch v.Kind {
 	case run.Approve, run.Refuse, run.Respond:
@@ -251,23 +230,8 @@ func (r *Record) received(v run.SignalReceived) {
 	}
 }
 
-// spread tells that the other branches of a fan-out begin. It names none: the
-// record of the fan-out does.
-func (r *Record) spread(v run.FanOut) {
-	r.Kind, r.Run, r.Step, r.Workflow, r.Revision = Spread, v.Run, v.Path, v.Workflow, v.Revision
-	r.Summary = "spreads to " + countedAs(max(len(v.Branches)-1, 0), "more branch", "more branches")
-}
-
-func (r *Record) disposed(v run.BranchOutcomes) {
-	r.Kind, r.Run = Disposed, v.Run
-	for _, b := range v.Branches {
-		r.Ends = append(r.Ends, End{Session: b.Session, State: b.State, Reason: tell(b.Reason, MaxReason)})
-	}
-	r.Summary = dispositions(r.Ends, Short)
-}
-
 func (r *Record) quarantined(v run.Quarantined) {
-	r.Kind, r.By, r.Reason = Quarantined, tell(v.By, 64), v.Reason
+	r.Kind = Quarantined
 	verb := "sets the session apart"
 	if v.Released {
 		r.Kind, verb = Readmitted, "lets the session go on"
@@ -279,7 +243,7 @@ func (r *Record) quarantined(v run.Quarantined) {
 }
 
 func (r *Record) rebudgeted(v run.Rebudgeted) {
-	r.Kind, r.Run, r.By, r.Reason = Rebudgeted, v.Run, tell(v.By, 64), v.Reason
+	r.Kind = Rebudgeted
 	var parts []string
 	for _, part := range []struct {
 		n    int64

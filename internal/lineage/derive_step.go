@@ -17,61 +17,52 @@ var stepKinds = map[string]Kind{
 	run.StepGather: Gathered, run.StepAwait: Awaited,
 }
 
-func (d *deriver) fillStep(r *Record, ev session.Event) error {
-	switch ev.Kind {
-	case run.KindIntent:
-		return read(ev, func(v run.StepStarted) {
-			r.Kind, r.Run, r.Step, r.Attempt = Intent, v.Run, v.Path, v.Attempt
-			r.Call, r.Tool = v.Call, tell(v.Name, 64)
-			r.Summary = r.Tool + " is about to start, once"
-		})
-	case run.KindDone:
-		v, err := d.step(r.K)
-		if err != nil {
-			return err
-		}
-		kind, ok := stepKinds[v.Kind]
-		if !ok {
-			return fmt.Errorf("unknown kind of step %q: %w", v.Kind, session.ErrTooOld)
-		}
-		r.Kind = kind
-		done(r, v)
+// step tells of a step, and of what it made in the same batch; made is the place
+// of that, -1 for none.
+func (d *deriver) step(r *Record, v run.StepCompleted, made int) error {
+	kind, ok := stepKinds[v.Kind]
+	if !ok {
+		return fmt.Errorf("unknown kind of step %q: %w", v.Kind, session.ErrTooOld)
+	}
+	r.Kind = kind
+	r.done(v)
+	if made < 0 {
 		switch {
-		case v.Kind == run.StepJoin && !d.has(session.KindJoined, ev.Batch):
+		case v.Kind == run.StepJoin:
 			r.Kind = Branched // the session that it makes tells of the join
 			r.Branches = newborn(v.Links)
-		case v.Kind == run.StepOpen && v.Code == "" && !d.has(session.KindPlaced, ev.Batch):
+		case v.Kind == run.StepOpen && v.Code == "":
 			r.Kind = Did // the beginning of a call without a model
 			r.Summary = r.doneText(v)
 		}
 		return nil
-	case run.KindLate:
-		return read(ev, func(v run.StepCompleted) {
-			r.Kind = Late
-			done(r, v)
-			r.Summary = fmt.Sprintf("%s answered attempt %d too late: kept as evidence", or(r.Actor(), r.Name), v.Attempt)
-		})
 	}
-	return unknown(ev)
-}
-
-// read decodes an event of package run and tells it.
-func read[T any](ev session.Event, tell func(T)) error {
-	v, err := run.Read[T](ev)
-	if err == nil {
-		tell(v)
+	if session.IsContent(d.facts[made].Kind) {
+		r.Rows = d.rows[made]
 	}
-	return err
-}
-
-// has reports whether a batch holds an event of a kind.
-func (d *deriver) has(kind, batch string) bool {
-	for _, ev := range d.entry.Commit.Events {
-		if ev.Kind == kind && ev.Batch == batch {
-			return true
+	agent, told := r.Agent, r.Summary
+	switch o := d.facts[made].What.(type) {
+	case session.Chunk:
+		r.chunk(o)
+		switch {
+		case r.Role == string(session.Assistant) && v.Code == "":
+		case r.Agent != agent:
+			r.Summary = r.doneText(v)
+		default:
+			r.Summary = told
 		}
+	case session.Placement:
+		if r.placed(o); v.Code != "" {
+			r.Summary = told
+		}
+	case session.Join:
+		r.joined(o)
+	case session.Rejection:
+		r.rejected(o)
+	case run.FanOut:
+		r.fannedOut(o)
 	}
-	return false
+	return nil
 }
 
 // newborn returns the sessions among links that no commit had made yet.
@@ -87,11 +78,9 @@ func newborn(links []session.Link) []Ref {
 
 // done takes over what a step's record says. The summary is what its author
 // gave, or else what its fields tell.
-func done(r *Record, v run.StepCompleted) {
-	r.Run, r.Step, r.Attempt, r.Effect, r.Elapsed = v.Run, v.Path, v.Attempt, v.Effect, v.Elapsed
-	r.Name, r.Call, r.Code, r.Model = tell(v.Name, 64), v.Call, v.Code, tell(v.Model, 64)
-	r.Head, r.HeadFrom = hexOf(v.HeadAfter), hexOf(v.HeadBefore)
-	r.Revision, r.Source, r.Usage, r.Failure = v.Revision, v.Source, v.Usage, v.Failed
+func (r *Record) done(v run.StepCompleted) {
+	r.Effect, r.Elapsed, r.Name, r.Call, r.Model = v.Effect, v.Elapsed, tell(v.Name, 64), v.Call, tell(v.Model, 64)
+	r.Head, r.HeadFrom, r.Source, r.Failure = hexOf(v.HeadAfter), hexOf(v.HeadBefore), v.Source, v.Failed
 	switch v.Kind {
 	case run.StepTool:
 		r.Tool = r.Name
@@ -105,9 +94,6 @@ func done(r *Record, v run.StepCompleted) {
 	if v.Kind == run.StepSelection {
 		r.selection(v.Value)
 	}
-	if v.Error != "" {
-		r.Reason = v.Error
-	}
 	r.Summary = r.doneText(v)
 }
 
@@ -120,7 +106,7 @@ func (r *Record) selection(value string) {
 	if json.Unmarshal([]byte(value), &s) != nil {
 		return // of a selection that failed, or too long to be kept in the record
 	}
-	r.Reason = s.Answer
+	r.Reason = or(r.Reason, s.Answer)
 	for _, name := range s.Candidates[:min(len(s.Candidates), MaxCandidates)] {
 		r.Candidates = append(r.Candidates, tell(name, 64))
 	}
@@ -191,8 +177,8 @@ func fansOut(names []string) string {
 }
 
 // fannedOut adds to a fan-out's record what its event says.
-func fannedOut(r *Record, v run.FanOut) {
-	r.Kind, r.Run, r.Step, r.Workflow, r.Revision = FannedOut, v.Run, v.Path, v.Workflow, v.Revision
+func (r *Record) fannedOut(v run.FanOut) {
+	r.Kind, r.Workflow, r.Revision = FannedOut, v.Workflow, v.Revision
 	r.Branches = nil
 	var names []string
 	for _, b := range v.Branches {
@@ -233,28 +219,4 @@ func gathers(v run.StepCompleted, author string) string {
 		parts = append(parts, strings.Join(names[s], ", ")+" "+strings.ReplaceAll(string(s), "_", " "))
 	}
 	return strings.Join(parts, "; ")
-}
-
-// complete adds to a step's record what the event says that it made.
-func (d *deriver) complete(r *Record, ev session.Event) error {
-	if ev.Kind == run.KindFanOut {
-		return read(ev, func(v run.FanOut) { fannedOut(r, v) })
-	}
-	agent, told := r.Agent, r.Summary
-	if err := d.fillSession(r, ev); err != nil {
-		return err
-	}
-	v, err := d.step(r.K)
-	switch {
-	case err != nil:
-		return err
-	case ev.Kind == session.KindPlaced && r.Code != "":
-		r.Summary = told
-	case ev.Kind != session.KindChunk || r.Role == string(session.Assistant) && v.Code == "":
-	case r.Agent != agent:
-		r.Summary = r.doneText(v)
-	default:
-		r.Summary = told
-	}
-	return nil
 }

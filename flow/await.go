@@ -13,83 +13,18 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// AwaitOptions change what [Await] waits for; nil means the defaults.
-type AwaitOptions struct {
-	// Title and Detail tell people what is asked.
-	Title, Detail string
-	// Timeout is after how long Await gives up with run.ErrExpired; zero is
-	// run.DefaultExpiry. It is counted from the commit that asks.
-	Timeout time.Duration
+// Await implements seam.Work.
+func (p *place) Await(ctx context.Context, w run.Wait, timeout time.Duration, out any) error {
+	d, err := p.await(ctx, w, timeout)
+	if err != nil || out == nil {
+		return err
+	}
+	return decode(d, out)
 }
 
-// Await waits until somebody responds to this step with a value: `rath
-// respond`, client.Respond, or a request on rath.ctl.<tenant>.<run>.respond
-// that names the step's path. T must survive JSON.
-//
-// A waiting run holds nothing but its session: no goroutine, no slot, no
-// sandbox. Await then returns run.ErrSuspended, which Forward returns like any
-// error; once the answer is in the log the run goes on, here or on another
-// node, by running Forward again up to this step. On a node it stays for a moment
-// before that, without slot and sandbox, and an answer that comes so soon is
-// simply returned.
-func Await[T any](ctx context.Context, name string, o *AwaitOptions) (T, error) {
-	var zero T
-	if o == nil {
-		o = &AwaitOptions{}
-	}
-	v, err := await(ctx, run.Wait{Kind: run.WaitResponse, Name: name, Title: o.Title, Detail: o.Detail}, o.Timeout)
-	if err != nil {
-		return zero, err
-	}
-	return fromRecord[T](&run.Step{StepCompleted: v})
-}
-
-// Sleep waits for a while. Only a timer that is recorded ends it, so a run that
-// sleeps holds nothing and survives restarts.
-func Sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return nil
-	}
-	_, err := await(ctx, run.Wait{Kind: run.WaitTimer, Name: "sleep", Title: "sleeps " + d.String()}, d)
-	if errors.Is(err, run.ErrExpired) {
-		return nil
-	}
-	return err
-}
-
-// Question is what a person is asked to approve.
-type Question struct {
-	Title, Detail string
-	// Expires is how long the question stands; zero is run.DefaultExpiry. Then
-	// Approve returns run.ErrExpired.
-	Expires time.Duration
-}
-
-// Approval is a person's decision.
-type Approval struct {
-	Approved bool   `json:"approved"`
-	By       string `json:"by,omitempty"` // as said: whoever may answer may write what he likes
-	Reason   string `json:"reason,omitempty"`
-	// Value is what the person changed, as JSON; nil if nothing.
-	Value json.RawMessage `json:"value,omitempty"`
-}
-
-// Approve asks a person and waits for the decision as [Await] does. The answer
-// comes by `rath approve` and `rath reject`, or on rath.ctl.
-func Approve(ctx context.Context, q Question) (Approval, error) {
-	v, err := await(ctx, run.Wait{Kind: run.WaitApproval, Name: q.Title, Title: q.Title, Detail: q.Detail}, q.Expires)
-	if err != nil {
-		return Approval{}, err
-	}
-	return fromRecord[Approval](&run.Step{StepCompleted: v})
-}
-
-// Listen waits for the user's next words and returns s with them as chunks.
-func Listen(ctx context.Context, s session.Session, o *AwaitOptions) (session.Session, error) {
-	if o == nil {
-		o = &AwaitOptions{}
-	}
-	st, err := begin(ctx, run.StepAwait, "listen", s, true, "")
+// Listen implements seam.Work.
+func (p *place) Listen(ctx context.Context, s session.Session, w run.Wait, timeout time.Duration) (session.Session, error) {
+	st, err := p.begin(ctx, run.StepAwait, "listen", s, true, "")
 	if err != nil {
 		return s, err
 	}
@@ -97,15 +32,15 @@ func Listen(ctx context.Context, s session.Session, o *AwaitOptions) (session.Se
 	if st.decision == run.Replay {
 		return st.record.Session, st.record.Code.Err(st.record.Error)
 	}
-	w := run.Wait{Kind: run.WaitMessage, Name: "listen", Path: st.asked.Path, Title: o.Title, Detail: o.Detail}
-	inbox, err := st.ex.wait(ctx, []run.Wait{w}, o.Timeout)
+	w.Path = st.asked.Path
+	inbox, err := st.ex.wait(ctx, []run.Wait{w}, timeout)
 	if err != nil {
 		return s, st.fail(err)
 	}
 	chunks, upTo := heard(inbox)
 	d := run.StepCompleted{Inbox: upTo, Summary: "hears " + count(len(chunks), "message")}
 	if len(chunks) == 0 {
-		d.Code, d.Error = run.CodeExpired, fmt.Sprintf("flow: nobody said anything in %s", cmp.Or(max(o.Timeout, 0), run.DefaultExpiry))
+		d.Code, d.Error = run.CodeExpired, fmt.Sprintf("flow: nobody said anything in %s", cmp.Or(max(timeout, 0), run.DefaultExpiry))
 	}
 	ack, err := st.commit(d, chunks...)
 	if err != nil {
@@ -126,8 +61,8 @@ func heard(inbox []run.SignalReceived) (chunks []session.Event, upTo uint64) {
 }
 
 // await is a step that one answer from outside decides.
-func await(ctx context.Context, w run.Wait, timeout time.Duration) (run.StepCompleted, error) {
-	st, err := begin(ctx, run.StepAwait, w.Name, session.Session{}, false, "", w.Kind)
+func (p *place) await(ctx context.Context, w run.Wait, timeout time.Duration) (run.StepCompleted, error) {
+	st, err := p.begin(ctx, run.StepAwait, w.Name, session.Session{}, false, "", w.Kind)
 	if err != nil {
 		return run.StepCompleted{}, err
 	}

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"runtime/debug"
 	"strconv"
 	"time"
@@ -18,59 +19,39 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// DoOption changes how [Do] treats its function.
-type DoOption func(*doOptions)
-
-type doOptions struct{ effect tool.Effect }
-
-// Effect says what happens if the function is cut off between its effect and
-// the record of it. Without it a function is tool.NonIdempotent: it is
-// announced in the log before it starts, and a run that was cut off inside
-// waits for a person. tool.Idempotent and tool.ReadOnly functions simply run
-// again.
-func Effect(e tool.Effect) DoOption { return func(o *doOptions) { o.effect = e } }
-
-// Do runs fn once and records what it returned, value or error; later
-// executions of the run get the record. T must survive JSON. What fn gets is for
-// its work alone: steps that it tries to make fail with run.ErrNestedStep.
-func Do[T any](ctx context.Context, name string, fn func(context.Context) (T, error), opts ...DoOption) (T, error) {
-	var zero T
-	var o doOptions
-	for _, opt := range opts {
-		opt(&o)
-	}
-	st, err := begin(ctx, run.StepDo, name, session.Session{}, false, o.effect.String())
+// Do implements seam.Work.
+func (p *place) Do(ctx context.Context, name string, effect tool.Effect, out any, fn func(context.Context) error) error {
+	st, err := p.begin(ctx, run.StepDo, name, session.Session{}, false, effect.String())
 	if err != nil {
-		return zero, err
+		return err
 	}
 	defer st.end()
 	if st.decision == run.Replay {
-		return fromRecord[T](st.record)
+		return decode(st.record.StepCompleted, out)
 	}
 	d := run.StepCompleted{}
-	var value T
 	if v, ok := st.resolution(); ok {
 		d.Value, d.Summary = v.Value, "resolved: "+v.Reason
 		if v.Value != "" {
-			if err := json.Unmarshal([]byte(v.Value), &value); err != nil {
-				return zero, st.fail(&reviewError{run.Review{
+			if err := json.Unmarshal([]byte(v.Value), out); err != nil {
+				return st.fail(&reviewError{run.Review{
 					Attempt: st.ex.attempt, Code: run.CodeReview, Name: name, Path: st.asked.Path, Run: st.ex.id,
-					Reason: fmt.Sprintf("the value that resolved step %s is no %T: %v; resolve it again", st.asked.Path, value, err),
+					Reason: fmt.Sprintf("the value that resolved step %s is no %v: %v; resolve it again", st.asked.Path, reflect.TypeOf(out).Elem(), err),
 				}})
 			}
 		}
 	} else {
-		if o.effect == tool.NonIdempotent {
+		if effect == tool.NonIdempotent {
 			if err := st.intend(""); err != nil {
-				return zero, st.fail(err)
+				return st.fail(err)
 			}
 		}
 		leave := st.ex.inside(&st.asked)
-		value, err = protected(st.ctx, fn)
+		err = protected(st.ctx, fn)
 		leave()
 		if err == nil {
 			var raw []byte
-			if raw, err = json.Marshal(value); err != nil {
+			if raw, err = json.Marshal(out); err != nil {
 				err = fmt.Errorf("flow: step %s (%s) returned a value that JSON cannot hold: %w", st.asked.Path, name, err)
 			}
 			d.Value = string(raw)
@@ -79,20 +60,20 @@ func Do[T any](ctx context.Context, name string, fn func(context.Context) (T, er
 			d.Code, d.Error = run.CodeOf(err), clip(err.Error(), 4<<10)
 		}
 		if failure, ok := st.outcome(err); !ok {
-			if o.effect == tool.NonIdempotent {
+			if effect == tool.NonIdempotent {
 				st.lastWord(failure, d)
 			}
-			return zero, failure
+			return failure
 		}
 	}
 	if _, err := st.commit(d); err != nil {
-		return zero, err
+		return err
 	}
-	return value, d.Code.Err(d.Error)
+	return d.Code.Err(d.Error)
 }
 
 // protected calls fn; a panic is its outcome, like any error.
-func protected[T any](ctx context.Context, fn func(context.Context) (T, error)) (v T, err error) {
+func protected(ctx context.Context, fn func(context.Context) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("flow: panic: %v\n%s", p, debug.Stack())
@@ -112,18 +93,18 @@ func (st *step) lastWord(stop error, d run.StepCompleted) {
 	}
 }
 
-func fromRecord[T any](r *run.Step) (T, error) {
-	var v T
+// decode sets what out points to as a record says.
+func decode(r run.StepCompleted, out any) error {
 	if r.Code != "" {
-		return v, r.Code.Err(r.Error)
+		return r.Code.Err(r.Error)
 	}
 	if r.Value == "" {
-		return v, nil
+		return nil
 	}
-	if err := json.Unmarshal([]byte(r.Value), &v); err != nil {
-		return v, fmt.Errorf("%w: step %s recorded a value that is no %T: %w", run.ErrMismatch, r.Path, v, err)
+	if err := json.Unmarshal([]byte(r.Value), out); err != nil {
+		return fmt.Errorf("%w: step %s recorded a value that is no %v: %w", run.ErrMismatch, r.Path, reflect.TypeOf(out).Elem(), err)
 	}
-	return v, nil
+	return nil
 }
 
 // resolution returns what a person said about a call that was cut off.
@@ -161,37 +142,26 @@ func (st *step) intend(call string) error {
 	}
 }
 
-// Now returns the time of the last recorded step of the run, the same on every
-// execution. It needs no step of its own. Inside of a step, in Do's function, a
-// tool or a hook, it is what the clock says. Outside of a run it is zero.
-func Now(ctx context.Context) time.Time {
-	sc, err := scopeOf(ctx, run.StepRequest{Kind: "a time"})
-	switch {
-	case errors.Is(err, run.ErrNestedStep):
-		return time.Now()
-	case err != nil:
-		return time.Time{}
-	}
-	sc.ex.mu.Lock()
-	defer sc.ex.mu.Unlock()
-	if sc.ex.pos.within != nil {
+// Now implements seam.Place.
+func (p *place) Now() time.Time {
+	if p.in != nil {
 		return time.Now()
 	}
-	return sc.ex.pos.last
+	ex := p.sc.ex
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	if ex.pos.within != nil {
+		return time.Now()
+	}
+	return ex.pos.last
 }
 
-// NewID returns an id of 32 hexadecimal digits, the same on every execution of
-// the run and different from every other one. Inside of a step, in Do's function,
-// a tool or a hook, it is drawn at random: replay does not come there, and what
-// the step returns is recorded. Outside of a run it is empty.
-func NewID(ctx context.Context) string {
-	sc, err := scopeOf(ctx, run.StepRequest{Kind: "an id"})
-	switch {
-	case errors.Is(err, run.ErrNestedStep):
+// NewID implements seam.Place.
+func (p *place) NewID() string {
+	if p.in != nil {
 		return drawID()
-	case err != nil:
-		return ""
 	}
+	sc := p.sc
 	sc.ex.mu.Lock()
 	defer sc.ex.mu.Unlock()
 	if sc.ex.pos.within != nil {

@@ -91,6 +91,22 @@ func TestDoIsRecorded(t *testing.T) {
 	}
 }
 
+// TestDoErrorHasNoValue: what a function returns beside an error is not recorded, so
+// the execution that called it does not get it either.
+func TestDoErrorHasNoValue(t *testing.T) {
+	rt := &flow.Runtime{}
+	_, err := rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		n, err := flow.Do(ctx, "half", func(context.Context) (int, error) { return 7, errors.New("half done") })
+		if n != 0 || err == nil {
+			t.Errorf("Do returned %d, %v; a later execution gets 0 and the error", n, err)
+		}
+		return s, nil
+	}), session.New(session.UserText("go")))
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestCutOffEffect: a function that must not run twice is cut off in the
 // middle; the run waits for a person, whose decision gets it going.
 func TestCutOffEffect(t *testing.T) {

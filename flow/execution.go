@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/rathcluster/rath/internal/seam"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -145,7 +145,7 @@ func (ex *Execution) watch(ctx context.Context) (context.Context, func()) {
 // protect calls the workflow in the outermost scope.
 func (ex *Execution) protect(ctx context.Context, w Workflow) (session.Session, error) {
 	return ex.shielded(func() (session.Session, error) {
-		return w.Forward(context.WithValue(ctx, scopeKey{}, &scope{ex: ex}), ex.input)
+		return w.Forward(seam.With(ctx, &place{sc: &scope{ex: ex}}), ex.input)
 	})
 }
 
@@ -295,12 +295,4 @@ func (ex *Execution) warn(ctx context.Context, text string) {
 	}
 	// A warning that cannot be recorded is not worth more than the run.
 	_, _ = ex.note(ctx, ex.home, run.KindWarning, run.Warning{Run: ex.id, Text: clip(text, 1<<10)})
-}
-
-// clip returns at most n bytes of s, cut between characters.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n], "")
 }

@@ -11,22 +11,13 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Fork returns a branch of s: a session of its own that starts as s is. It
-// costs the same however long s is, and s can go on independently. A branch
-// ends with [Adopt], [Reject] or, if Forward returns something else, as not
-// returned.
-func Fork(ctx context.Context, s session.Session) (session.Session, error) {
-	return forkStep(ctx, run.StepFork, session.OpenFork, s)
-}
-
-// Detach returns a copy of s that is no branch of it: it has no place in the
-// tree and stays open when the run ends.
-func Detach(ctx context.Context, s session.Session) (session.Session, error) {
-	return forkStep(ctx, run.StepDetach, session.OpenDetach, s)
-}
-
-func forkStep(ctx context.Context, kind, opening string, s session.Session) (session.Session, error) {
-	st, err := begin(ctx, kind, "", s, false, "")
+// Fork implements seam.Sessions.
+func (p *place) Fork(ctx context.Context, s session.Session, detached bool) (session.Session, error) {
+	kind, opening := run.StepFork, session.OpenFork
+	if detached {
+		kind, opening = run.StepDetach, session.OpenDetach
+	}
+	st, err := p.begin(ctx, kind, "", s, false, "")
 	if err != nil {
 		return s, err
 	}

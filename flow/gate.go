@@ -90,7 +90,8 @@ func (r *round) decided(c *toolCall, d run.StepCompleted) error {
 		reject("nobody approved this call in time; it did not run")
 		return nil
 	}
-	a, err := fromRecord[Approval](&run.Step{StepCompleted: d})
+	var a Approval
+	err := decode(d, &a)
 	switch {
 	case err != nil:
 		return err

@@ -9,39 +9,16 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rathcluster/rath/internal/seam"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
-// Outcome is how a branch ended.
-type Outcome struct {
-	Name string
-	// Session is what the branch became, as far as it came. It is empty for a
-	// branch that never began.
-	Session session.Session
-	State   run.State
-	Err     error // why it did not succeed
-}
-
-// Joined is a fan-out whose join is decided. [Merge] brings its outcomes into
-// the base.
-type Joined struct {
-	Base     session.Session
-	Outcomes []Outcome // in the order of the branches
-
+// opened is what a merge needs of a fan-out besides what its author sees: the
+// Of of a seam.Joined.
+type opened struct {
 	path run.Path
 	of   map[string]*fanned // by the branches' names
-}
-
-// Succeeded returns the indexes of the branches that succeeded.
-func (j *Joined) Succeeded() []int {
-	var at []int
-	for i, o := range j.Outcomes {
-		if o.State == run.Succeeded {
-			at = append(at, i)
-		}
-	}
-	return at
 }
 
 // fanned is a branch of a fan-out of this run.
@@ -64,7 +41,7 @@ type gathered struct {
 }
 
 // gather takes in how the branches ended, or waits for them.
-func (f *fan) gather() (*Joined, error) {
+func (f *fan) gather() (*seam.Joined, error) {
 	ex := f.ex
 	st := &step{ex: ex, ctx: f.ctx, log: f.log, began: time.Now()}
 	st.asked = run.StepRequest{Path: run.GatherPath(f.path), Kind: run.StepGather, Name: f.name, Input: inputDigest(session.Session{}, []string{f.name})}
@@ -145,16 +122,17 @@ func (f *fan) record(st *step, inbox []run.SignalReceived) ([]gathered, error) {
 }
 
 // joined rebuilds what FanOut returns.
-func (f *fan) joined(all []gathered) (*Joined, error) {
+func (f *fan) joined(all []gathered) (*seam.Joined, error) {
 	values, err := f.values(all)
 	if err != nil {
 		return nil, err
 	}
-	j := &Joined{Base: f.base, path: f.path, of: make(map[string]*fanned, len(all))}
+	in := &opened{path: f.path, of: make(map[string]*fanned, len(all))}
+	j := &seam.Joined{Base: f.base, Of: in}
 	for i, g := range all {
-		o := Outcome{Name: g.Name, Session: values[i], State: g.State, Err: g.Code.Err(g.Error)}
+		o := seam.Outcome{Name: g.Name, Session: values[i], State: g.State, Err: g.Code.Err(g.Error)}
 		one := &fanned{key: session.Key{Tenant: f.ex.home.Tenant, ID: g.Session}, name: g.Name, link: g.Link, state: g.State, disposed: g.Link.Seq == 0}
-		j.Outcomes, j.of[g.Name] = append(j.Outcomes, o), one
+		j.Outcomes, in.of[g.Name] = append(j.Outcomes, o), one
 		if !f.ex.levels.outer(f.path) {
 			f.ex.mu.Lock()
 			f.ex.sessions.fanned = append(f.ex.sessions.fanned, one)

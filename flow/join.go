@@ -9,9 +9,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Reject ends a branch that this run made, for a reason that people will read.
-func Reject(ctx context.Context, branch session.Session, reason string) error {
-	sc, err := scopeOf(ctx, run.StepRequest{Kind: "the end of a branch"})
+// Reject implements seam.Sessions.
+func (p *place) Reject(ctx context.Context, branch session.Session, reason string) error {
+	sc, err := p.scope(run.StepRequest{Kind: "the end of a branch"})
 	if err != nil {
 		return err
 	}
@@ -83,10 +83,9 @@ func (ex *Execution) close(ctx context.Context, k session.Key, c session.Closing
 	return nil
 }
 
-// Adopt moves trunk to what a branch became: it returns trunk's next version,
-// with the branch's chunks and files. The branch ends.
-func Adopt(ctx context.Context, trunk, branch session.Session, reason string) (session.Session, error) {
-	st, err := begin(ctx, run.StepJoin, session.JoinAdopt, trunk, true, "", branch.Ref().String(), branch.PendingDigest(), reason)
+// Adopt implements seam.Sessions.
+func (p *place) Adopt(ctx context.Context, trunk, branch session.Session, reason string) (session.Session, error) {
+	st, err := p.begin(ctx, run.StepJoin, session.JoinAdopt, trunk, true, "", branch.Ref().String(), branch.PendingDigest(), reason)
 	if err != nil {
 		return trunk, err
 	}
@@ -214,11 +213,9 @@ func (ex *Execution) adoptResult(ctx context.Context, s session.Session) (sessio
 	return joined, nil
 }
 
-// Concatenate joins two sessions, which need not be related, into a new one:
-// the chunks of a, then those of b, with a's placement. Both stay as they are.
-// If one of them is quarantined the run needs review, as with [Merge].
-func Concatenate(ctx context.Context, a, b session.Session) (session.Session, error) {
-	st, err := begin(ctx, run.StepJoin, session.JoinConcatenate, session.Session{}, false, "",
+// Concatenate implements seam.Sessions.
+func (p *place) Concatenate(ctx context.Context, a, b session.Session) (session.Session, error) {
+	st, err := p.begin(ctx, run.StepJoin, session.JoinConcatenate, session.Session{}, false, "",
 		a.Ref().String(), a.PendingDigest(), b.Ref().String(), b.PendingDigest())
 	if err != nil {
 		return a, err

@@ -18,10 +18,6 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
-// ErrNoSandbox is what a tool gets that asks for a sandbox on a session that
-// was sent nowhere.
-var ErrNoSandbox = errors.New(`flow: the session has no sandbox: send it to one with s.To("local", dir), or give the task a workspace`)
-
 // lease is the right of this execution to drive one session's sandbox: a
 // private directory that holds the session's workspace, and the sandbox over
 // it. It is opened by the first tool that needs it and ends with the

@@ -54,7 +54,7 @@ const defaultRecall = 4
 // recall searches the agent's memory for what the user said last. What is
 // found goes behind everything that is in the session now, so that the prompt
 // before it stays the same from turn to turn.
-func (a *Agent) recall(ctx context.Context, s *session.Session) (note, error) {
+func (a *agent) recall(ctx context.Context, s *session.Session) (note, error) {
 	if a.Memory == "" {
 		return note{}, nil
 	}
@@ -71,20 +71,18 @@ func (a *Agent) recall(ctx context.Context, s *session.Session) (note, error) {
 	if limit == 0 {
 		limit = defaultRecall
 	}
-	_, n, err := recallStep(ctx, *s, a.Memory, query, limit)
+	_, n, err := a.p.recall(ctx, *s, a.Memory, query, limit)
 	return n, err
 }
 
-// Recall searches a memory and records what it found, by name. It returns at
-// most limit notes, best first. Notes of sessions that are quarantined, or of
-// which that cannot be read, are left out, and the record says so.
-func Recall(ctx context.Context, name, query string, limit int) ([]memory.Hit, error) {
-	hits, _, err := recallStep(ctx, session.Session{}, name, query, limit)
+// Recall implements seam.Memories.
+func (p *place) Recall(ctx context.Context, name, query string, limit int) ([]memory.Hit, error) {
+	hits, _, err := p.recall(ctx, session.Session{}, name, query, limit)
 	return hits, err
 }
 
-func recallStep(ctx context.Context, s session.Session, name, query string, limit int) ([]memory.Hit, note, error) {
-	st, err := begin(ctx, run.StepRecall, name, s, false, "read_only", query, fmt.Sprint(limit))
+func (p *place) recall(ctx context.Context, s session.Session, name, query string, limit int) ([]memory.Hit, note, error) {
+	st, err := p.begin(ctx, run.StepRecall, name, s, false, "read_only", query, fmt.Sprint(limit))
 	if err != nil {
 		return nil, note{}, err
 	}
@@ -293,12 +291,9 @@ func readBlob(ctx context.Context, b blob.Store, d blob.Digest) ([]byte, error) 
 	return io.ReadAll(r)
 }
 
-// Remember writes a note into a memory and returns its name. The name comes
-// from the step, so that a repeated attempt replaces its own note. The note says
-// which session and run it is from: nobody recalls it while that session is
-// quarantined.
-func Remember(ctx context.Context, name, category, text string) (uri string, err error) {
-	st, err := begin(ctx, run.StepRemember, name, session.Session{}, false, "idempotent", category, text)
+// Remember implements seam.Memories.
+func (p *place) Remember(ctx context.Context, name, category, text string) (uri string, err error) {
+	st, err := p.begin(ctx, run.StepRemember, name, session.Session{}, false, "idempotent", category, text)
 	if err != nil {
 		return "", err
 	}
@@ -332,10 +327,9 @@ func (st *step) recordMemory(uri, summary string, err error) (string, error) {
 	return uri, err
 }
 
-// Archive stores what was said in a session in a memory, where later recalls
-// find it, and returns the name it is listed under.
-func Archive(ctx context.Context, s session.Session, name string) (uri string, err error) {
-	st, err := begin(ctx, run.StepRemember, name, s, false, "idempotent", "archive")
+// Archive implements seam.Memories.
+func (p *place) Archive(ctx context.Context, s session.Session, name string) (uri string, err error) {
+	st, err := p.begin(ctx, run.StepRemember, name, s, false, "idempotent", "archive")
 	if err != nil {
 		return "", err
 	}

@@ -5,187 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/rathcluster/rath/internal/seam"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
-// Policy decides what a [Merge] takes of the outcomes of a fan-out.
-type Policy interface {
-	// Decide may run steps on the way, such as a model call. It must not
-	// change j.
-	Decide(ctx context.Context, j *Joined) (Verdict, error)
+// joined is a fan-out that is merged.
+type joined struct {
+	*seam.Joined
+	*opened
 }
 
-// Verdict is what a merge does.
-type Verdict struct {
-	// Take are the indexes of the outcomes whose chunks go into the base, in
-	// this order; all others are rejected. The files are those of the first.
-	Take []int
-	// Adopt says that the one outcome in Take becomes the base's next version,
-	// as [Adopt] does.
-	Adopt bool
-	// Text, if set, goes into the base instead of the chunks: what somebody
-	// made of them.
-	Text string
-	// Reasons say why, by outcome; they may be short of the outcomes.
-	Reasons []string
-}
-
-// SinceAncestor takes what every branch that succeeded added, one branch after
-// the other.
-func SinceAncestor() Policy { return sinceAncestor{} }
-
-type sinceAncestor struct{}
-
-func (sinceAncestor) Decide(_ context.Context, j *Joined) (Verdict, error) {
-	return Verdict{Take: j.Succeeded()}, nil
-}
-
-// Pick takes the outcome at an index; -1 is the first that succeeded.
-func Pick(i int) Policy { return pick(i) }
-
-type pick int
-
-func (p pick) Decide(_ context.Context, j *Joined) (Verdict, error) {
-	i := int(p)
-	if all := j.Succeeded(); i == -1 && len(all) > 0 {
-		i = all[0]
-	}
-	if i < 0 || i >= len(j.Outcomes) {
-		return Verdict{}, fmt.Errorf("flow: pick of outcome %d of %d: %w", i, len(j.Outcomes), ErrNoOutcome)
-	}
-	return Verdict{Take: []int{i}, Adopt: true}, nil
-}
-
-// ErrNoOutcome is returned by a merge of a fan-out whose branches all failed.
-var ErrNoOutcome = errors.New("flow: no branch succeeded")
-
-// Judge chooses the best of the outcomes that succeeded: it returns the index
-// in j.Outcomes and, by outcome, its reasons.
-type Judge func(ctx context.Context, j *Joined) (best int, reasons []string, err error)
-
-// PickBest takes what a judge chooses.
-func PickBest(judge Judge) Policy { return pickBest{judge} }
-
-type pickBest struct{ judge Judge }
-
-func (p pickBest) Decide(ctx context.Context, j *Joined) (Verdict, error) {
-	all := j.Succeeded()
-	if len(all) == 0 {
-		return Verdict{}, ErrNoOutcome
-	}
-	best, reasons, err := p.judge(ctx, j)
-	if err != nil {
-		return Verdict{}, err
-	}
-	if !slices.Contains(all, best) {
-		return Verdict{}, fmt.Errorf("flow: the judge chose outcome %d, which did not succeed", best)
-	}
-	return Verdict{Take: []int{best}, Adopt: true, Reasons: reasons}, nil
-}
-
-// AgentJudge lets an agent choose. It is asked on a fork of the base, so that
-// its deliberation does not become part of the session; the first integer of
-// its answer names the outcome, the rest is the reason.
-func AgentJudge(a *Agent) Judge {
-	return func(ctx context.Context, j *Joined) (int, []string, error) {
-		s, err := Fork(ctx, j.Base)
-		if err != nil {
-			return 0, nil, err
-		}
-		out, err := a.Forward(ctx, s.With(session.UserText(menu(j))))
-		if err != nil {
-			return 0, nil, scrap(ctx, err, s)
-		}
-		best, answer := -1, out.Text()
-		if m := firstInteger.FindString(answer); m != "" {
-			if n, err := strconv.Atoi(m); err == nil {
-				best = n
-			}
-		}
-		if err := Reject(ctx, out, "it only judged"); err != nil {
-			return 0, nil, err
-		}
-		reasons := make([]string, len(j.Outcomes))
-		for i := range reasons {
-			reasons[i] = clip(firstLine(answer), 200)
-		}
-		return best, reasons, nil
-	}
-}
-
-func menu(j *Joined) string {
-	var b strings.Builder
-	b.WriteString("These are the results of branches that worked on the same task. Answer with the number of the best one, then why in one line.")
-	for _, i := range j.Succeeded() {
-		fmt.Fprintf(&b, "\n\n%d. %s:\n%s", i, j.Outcomes[i].Name, clip(j.Outcomes[i].Session.Text(), 8<<10))
-	}
-	return b.String()
-}
-
-// scrap disposes of the fork on which a policy failed to decide, and returns why
-// it did: the author may go on with another policy.
-func scrap(ctx context.Context, why error, s session.Session) error {
-	if run.IsControl(why) {
-		return why // no step follows
-	}
-	if err := Reject(ctx, s, "nothing was decided on it"); err != nil {
-		return err
-	}
-	return why
-}
-
-// Summarise puts a summary of the branches that succeeded into the base
-// instead of all that they said. The compressor's prompt and provider make it,
-// on a fork of the base that is rejected afterwards.
-func Summarise(c *Compressor) Policy { return summarise{c} }
-
-type summarise struct{ c *Compressor }
-
-func (p summarise) Decide(ctx context.Context, j *Joined) (Verdict, error) {
-	all := j.Succeeded()
-	if len(all) == 0 {
-		return Verdict{}, ErrNoOutcome
-	}
-	s, err := Fork(ctx, j.Base)
-	if err != nil {
-		return Verdict{}, err
-	}
-	for _, i := range all {
-		s = s.With(session.UserText(fmt.Sprintf("Result of branch %s:\n%s", j.Outcomes[i].Name, j.Outcomes[i].Session.Text())))
-	}
-	short, err := p.c.Forward(ctx, s)
-	if err != nil {
-		return Verdict{}, scrap(ctx, err, s)
-	}
-	text := ""
-	for _, c := range short.Chunks() {
-		text = c.Text()
-	}
-	for _, made := range []session.Session{short, s} {
-		if err := Reject(ctx, made, "it only summarised"); err != nil {
-			return Verdict{}, err
-		}
-	}
-	return Verdict{Take: all, Text: text}, nil
-}
-
-// Merge brings the outcomes of a fan-out into its base and returns the base's
-// next version. Every branch is disposed of: taken, or rejected with a reason.
-// It fails with [ErrNoOutcome] when the policy takes none.
-func Merge(ctx context.Context, j *Joined, p Policy) (session.Session, error) {
-	v, err := p.Decide(ctx, j)
-	if err != nil {
-		return j.Base, err
-	}
-	return j.merge(ctx, v)
-}
+// verdict is what a merge does.
+type verdict seam.Verdict
 
 // policy names what a verdict does, as the join records it.
-func (v Verdict) policy() string {
+func (v verdict) policy() string {
 	switch {
 	case v.Adopt:
 		return session.JoinAdopt
@@ -195,14 +32,14 @@ func (v Verdict) policy() string {
 	return session.JoinSinceAncestor
 }
 
-func (v Verdict) reason(i int, otherwise string) string {
+func (v verdict) reason(i int, otherwise string) string {
 	if i < len(v.Reasons) && v.Reasons[i] != "" {
 		return clip(v.Reasons[i], 1<<10)
 	}
 	return otherwise
 }
 
-func (v Verdict) check(j *Joined) error {
+func (v verdict) check(j *seam.Joined) error {
 	switch {
 	case len(v.Take) == 0:
 		return ErrNoOutcome
@@ -224,15 +61,22 @@ func (v Verdict) check(j *Joined) error {
 	return nil
 }
 
-func (j *Joined) merge(ctx context.Context, v Verdict) (session.Session, error) {
-	if err := v.check(j); err != nil {
-		return j.Base, err
+// Merge implements seam.Branches.
+func (p *place) Merge(ctx context.Context, all *seam.Joined, decided seam.Verdict) (session.Session, error) {
+	v := verdict(decided)
+	if err := v.check(all); err != nil {
+		return all.Base, err
 	}
+	in, ok := all.Of.(*opened)
+	if !ok {
+		return all.Base, errors.New("flow: a merge of what FanOut did not return")
+	}
+	j := joined{all, in}
 	args := []string{string(j.path), v.Text}
 	for _, i := range v.Take {
 		args = append(args, j.Outcomes[i].Session.Ref().String())
 	}
-	st, err := begin(ctx, run.StepJoin, v.policy(), j.Base, true, "", args...)
+	st, err := p.begin(ctx, run.StepJoin, v.policy(), j.Base, true, "", args...)
 	if err != nil {
 		return j.Base, err
 	}
@@ -310,7 +154,7 @@ func (st *step) mayTake(branch string, k session.Key) error {
 	}}
 }
 
-func (j *Joined) names(at []int) string {
+func (j joined) names(at []int) string {
 	var names []string
 	for _, i := range at {
 		names = append(names, j.Outcomes[i].Name)
@@ -319,14 +163,14 @@ func (j *Joined) names(at []int) string {
 }
 
 // settled notes that every branch was disposed of.
-func (j *Joined) settled() {
+func (j joined) settled() {
 	for _, f := range j.of {
 		f.disposed = true
 	}
 }
 
 // disposals are the events that say how each branch ended for the base.
-func (j *Joined) disposals(id run.ID, v Verdict) (rejected []session.Event, disposed session.Event, err error) {
+func (j joined) disposals(id run.ID, v verdict) (rejected []session.Event, disposed session.Event, err error) {
 	d := run.BranchOutcomes{Run: id}
 	for i, o := range j.Outcomes {
 		f := j.of[o.Name]

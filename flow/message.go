@@ -30,8 +30,8 @@ func (ex *Execution) messages(st *step) (words []session.Chunk, upTo uint64) {
 // the user said something meanwhile. On a later execution the journal says so,
 // because c, the call that follows then, differs from any other. A run that was
 // past the agent before stays past it, whatever the user has said since.
-func told(ctx context.Context, s session.Session, c *call) bool {
-	sc, err := scopeOf(ctx, run.StepRequest{Kind: run.StepModel, Name: c.agent})
+func (p *place) told(s session.Session, c *call) bool {
+	sc, err := p.scope(run.StepRequest{Kind: run.StepModel, Name: c.agent})
 	if err != nil || s.PendingDigest() != "" {
 		return false
 	}

@@ -10,13 +10,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Read returns a session that the run does not hold, at a version; version zero
-// is the newest when the step is executed. It is a step: later executions get
-// the same value. The session stays as it is: what extends it makes a fork.
-// A session of another tenant is session.ErrTenant, one that there is not
-// session.ErrNotFound, and one that is archived session.ErrArchived.
-func Read(ctx context.Context, r session.Ref) (session.Session, error) {
-	st, err := begin(ctx, run.StepDo, "read", session.Session{}, false, "", r.String())
+// Read implements seam.Sessions.
+func (p *place) Read(ctx context.Context, r session.Ref) (session.Session, error) {
+	st, err := p.begin(ctx, run.StepDo, "read", session.Session{}, false, "", r.String())
 	if err != nil {
 		return session.Session{}, err
 	}

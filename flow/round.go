@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -19,9 +18,9 @@ import (
 
 // round runs the tool calls of the newest assistant chunk of s. Each outcome is
 // committed when its call ends; the rows follow in call order.
-func (a *Agent) round(ctx context.Context, at run.Path, s session.Session, table *tool.Table) (session.Session, error) {
+func (a *agent) round(ctx context.Context, at run.Path, s session.Session, table *tool.Table) (session.Session, error) {
 	made := run.StepRequest{Path: at, Kind: "tools of agent", Name: a.Name}
-	sc, err := scopeOf(ctx, made)
+	sc, err := a.p.scope(made)
 	if err != nil {
 		return s, err
 	}
@@ -373,19 +372,14 @@ func resolvedBody(v run.Resolved) json.RawMessage {
 	return json.RawMessage(text)
 }
 
-// Call runs a tool on a session without a model: one step, one tool_result
-// row. args is what the tool gets as JSON.
-func Call(ctx context.Context, s session.Session, t tool.Tool, args any) (session.Session, tool.Result, error) {
-	text, err := json.Marshal(args)
-	if err != nil {
-		return s, tool.Result{}, fmt.Errorf("flow: arguments of %s: %w", t.Spec().Name, err)
-	}
+// Call implements seam.Work.
+func (p *place) Call(ctx context.Context, s session.Session, t tool.Tool, args string) (session.Session, tool.Result, error) {
 	table, err := tool.NewTable(t)
 	if err != nil {
 		return s, tool.Result{}, err
 	}
 	made := run.StepRequest{Kind: run.StepTool, Name: t.Spec().Name}
-	sc, err := scopeOf(ctx, made)
+	sc, err := p.scope(made)
 	if err != nil {
 		return s, tool.Result{}, err
 	}
@@ -410,7 +404,7 @@ func Call(ctx context.Context, s session.Session, t tool.Tool, args any) (sessio
 	}
 	r := &round{ex: ex, ctx: ctx, at: path, table: table, base: own, s: own, noBox: err}
 	r.calls = []*toolCall{{ToolCall: session.ToolCall{
-		ID: "call_" + strings.ReplaceAll(string(path), ".", "_"), Name: t.Spec().Name, Args: string(text),
+		ID: "call_" + strings.ReplaceAll(string(path), ".", "_"), Name: t.Spec().Name, Args: args,
 	}, path: path.Index(0)}}
 	out, err := r.run()
 	if err != nil {

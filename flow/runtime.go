@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/protection"
@@ -277,42 +276,4 @@ func (rt *Runtime) client(ctx context.Context, p llm.Provider) (llm.Client, erro
 		return nil, errors.New("flow: no models: set flow.Runtime.Models")
 	}
 	return rt.Models.Client(ctx, p)
-}
-
-// Info says where in a run the caller is.
-type Info struct {
-	Run       run.ID
-	Session   session.Key // the home session
-	Workflow  string
-	Attempt   uint64
-	Path      run.Path // of the next step; inside of a step, its own
-	Tenant    session.Tenant
-	Input     []byte
-	Model     string
-	Tools     []string
-	Deadline  time.Time
-	Replaying bool // the next step is recorded already
-}
-
-// RunInfo returns where ctx is in a run; ok is false outside of one.
-func RunInfo(ctx context.Context) (i Info, ok bool) {
-	var ex *Execution
-	var path run.Path
-	switch v := ctx.Value(scopeKey{}).(type) {
-	case *step:
-		ex, path = v.ex, v.asked.Path
-		ex.mu.Lock()
-	case *scope:
-		ex = v.ex
-		ex.mu.Lock()
-		path = v.prefix.Index(v.next)
-	default:
-		return Info{}, false
-	}
-	defer ex.mu.Unlock()
-	owner, settings := ex.levels.owner(path), ex.settings()
-	return Info{
-		Run: owner.run, Session: owner.home, Workflow: ex.reg.Name, Attempt: ex.attempt, Path: path, Tenant: ex.home.Tenant,
-		Input: settings.Input, Model: settings.Model, Tools: settings.Tools, Deadline: ex.task.Deadline, Replaying: ex.pos.journal.Has(path),
-	}, true
 }

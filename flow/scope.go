@@ -4,28 +4,24 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"runtime"
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/seam"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
-var (
-	// ErrNoRun is returned by every step outside of a run.
-	ErrNoRun = errors.New("flow: not inside a run: call it from a Forward that flow.Runtime runs, with the context that Forward got")
-	// ErrConcurrentStep is returned when two steps run at once in one scope.
-	// Their order would differ between executions.
-	ErrConcurrentStep = errors.New("flow: another step of this run is under way: run branches at the same time with FanOut, not with goroutines")
-)
+// place is where in a run a context is: in a scope, which makes steps, or in the
+// work of a step, such as Do's function and a tool, which makes none.
+type place struct {
+	sc *scope
+	in *step // nil in a scope
+}
 
-// scopeKey finds the scope in a context that may make steps, and the step in the
-// context that a step's own work gets, such as Do's function and a tool: that one
-// makes none.
-type scopeKey struct{}
+var _ seam.Engine = (*place)(nil)
 
 // scope numbers the steps of one line of execution. Within it, steps run one
 // after the other.
@@ -37,16 +33,33 @@ type scope struct {
 	ids    int
 }
 
-// scopeOf returns the scope to make a step in. made names that step, for
-// the error that it is nested.
-func scopeOf(ctx context.Context, made run.StepRequest) (*scope, error) {
-	switch v := ctx.Value(scopeKey{}).(type) {
-	case *scope:
-		return v, nil
-	case *step:
-		return nil, nested(made, v.asked)
+// scope returns the scope to make a step in. made names that step, for the error
+// that it is nested.
+func (p *place) scope(made run.StepRequest) (*scope, error) {
+	if p.in != nil {
+		return nil, nested(made, p.in.asked)
 	}
-	return nil, ErrNoRun
+	return p.sc, nil
+}
+
+// Info implements seam.Place.
+func (p *place) Info() seam.Info {
+	var ex *Execution
+	var path run.Path
+	if p.in != nil {
+		ex, path = p.in.ex, p.in.asked.Path
+		ex.mu.Lock()
+	} else {
+		ex = p.sc.ex
+		ex.mu.Lock()
+		path = p.sc.prefix.Index(p.sc.next)
+	}
+	defer ex.mu.Unlock()
+	owner, settings := ex.levels.owner(path), ex.settings()
+	return seam.Info{
+		Run: owner.run, Session: owner.home, Workflow: ex.reg.Name, Attempt: ex.attempt, Path: path, Tenant: ex.home.Tenant,
+		Input: settings.Input, Model: settings.Model, Tools: settings.Tools, Deadline: ex.task.Deadline, Replaying: ex.pos.journal.Has(path),
+	}
 }
 
 // nested is the error of a step that the work of another one makes.
@@ -99,9 +112,9 @@ type step struct {
 // begin opens the next step of the scope. extends says that the step will add
 // content to s, so that an older value must become a fork first. The caller
 // must call end.
-func begin(ctx context.Context, kind, name string, s session.Session, extends bool, effect string, args ...string) (*step, error) {
+func (p *place) begin(ctx context.Context, kind, name string, s session.Session, extends bool, effect string, args ...string) (*step, error) {
 	made := run.StepRequest{Kind: kind, Name: name}
-	sc, err := scopeOf(ctx, made)
+	sc, err := p.scope(made)
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +154,7 @@ func begin(ctx context.Context, kind, name string, s session.Session, extends bo
 
 // context returns what the step's own work gets of ctx.
 func (st *step) context(ctx context.Context) context.Context {
-	return context.WithValue(ctx, scopeKey{}, st)
+	return seam.With(ctx, &place{in: st})
 }
 
 // enter takes the scope for its next step; made names it.

@@ -9,16 +9,6 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// firstLine returns the first line of s that is not blank.
-func firstLine(s string) string {
-	for line := range strings.Lines(s) {
-		if line = strings.TrimSpace(line); line != "" {
-			return line
-		}
-	}
-	return ""
-}
-
 func count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

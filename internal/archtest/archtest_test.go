@@ -49,8 +49,9 @@ var rules = map[string]rule{
 	"tool":             {ours: list("session", "sandbox", "blob"), others: list("github.com/google/jsonschema-go")},
 	"internal/lineage": {ours: list("session", "run", "sandbox", "blob")},
 	// Layer 2.
+	"internal/seam": {ours: list("session", "run", "llm", "memory", "tool")},
 	"flow": {
-		ours: list("blob", "session", "run", "llm", "memory", "sandbox", "workspace", "tool", "internal/protection"),
+		ours: list("internal/seam", "blob", "session", "run", "llm", "memory", "sandbox", "workspace", "tool", "internal/protection"),
 		test: list("flow/flowtest", "llm/scripted", "sandbox/local", "session/sessiontest"),
 	},
 	"flow/flowtest":          {ours: list("blob", "session", "run", "llm", "llm/scripted", "memory", "sandbox", "sandbox/local", "tool", "flow"), others: list("github.com/google/go-cmp")},

@@ -1,0 +1,102 @@
+package flow
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// AwaitOptions change what [Await] waits for; nil means the defaults.
+type AwaitOptions struct {
+	// Title and Detail tell people what is asked.
+	Title, Detail string
+	// Timeout is after how long Await gives up with run.ErrExpired; zero is
+	// run.DefaultExpiry. It is counted from the commit that asks.
+	Timeout time.Duration
+}
+
+// Await waits until somebody responds to this step with a value: `rath
+// respond`, client.Respond, or a request on rath.ctl.<tenant>.<run>.respond
+// that names the step's path. T must survive JSON.
+//
+// A waiting run holds nothing but its session: no goroutine, no slot, no
+// sandbox. Await then returns run.ErrSuspended, which Forward returns like any
+// error; once the answer is in the log the run goes on, here or on another
+// node, by running Forward again up to this step. On a node it stays for a moment
+// before that, without slot and sandbox, and an answer that comes so soon is
+// simply returned.
+func Await[T any](ctx context.Context, name string, o *AwaitOptions) (T, error) {
+	if o == nil {
+		o = &AwaitOptions{}
+	}
+	return await[T](ctx, run.Wait{Kind: run.WaitResponse, Name: name, Title: o.Title, Detail: o.Detail}, o.Timeout)
+}
+
+// await returns the answer to w.
+func await[T any](ctx context.Context, w run.Wait, timeout time.Duration) (T, error) {
+	var answer, zero T
+	e, err := engine(ctx)
+	if err != nil {
+		return zero, err
+	}
+	if err := e.Await(ctx, w, timeout, &answer); err != nil {
+		return zero, err
+	}
+	return answer, nil
+}
+
+// Sleep waits for a while. Only a timer that is recorded ends it, so a run that
+// sleeps holds nothing and survives restarts.
+func Sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	e, err := engine(ctx)
+	if err != nil {
+		return err
+	}
+	err = e.Await(ctx, run.Wait{Kind: run.WaitTimer, Name: "sleep", Title: "sleeps " + d.String()}, d, nil)
+	if errors.Is(err, run.ErrExpired) {
+		return nil
+	}
+	return err
+}
+
+// Question is what a person is asked to approve.
+type Question struct {
+	Title, Detail string
+	// Expires is how long the question stands; zero is run.DefaultExpiry. Then
+	// Approve returns run.ErrExpired.
+	Expires time.Duration
+}
+
+// Approval is a person's decision.
+type Approval struct {
+	Approved bool   `json:"approved"`
+	By       string `json:"by,omitempty"` // as said: whoever may answer may write what he likes
+	Reason   string `json:"reason,omitempty"`
+	// Value is what the person changed, as JSON; nil if nothing.
+	Value json.RawMessage `json:"value,omitempty"`
+}
+
+// Approve asks a person and waits for the decision as [Await] does. The answer
+// comes by `rath approve` and `rath reject`, or on rath.ctl.
+func Approve(ctx context.Context, q Question) (Approval, error) {
+	return await[Approval](ctx, run.Wait{Kind: run.WaitApproval, Name: q.Title, Title: q.Title, Detail: q.Detail}, q.Expires)
+}
+
+// Listen waits for the user's next words and returns s with them as chunks.
+func Listen(ctx context.Context, s session.Session, o *AwaitOptions) (session.Session, error) {
+	if o == nil {
+		o = &AwaitOptions{}
+	}
+	e, err := engine(ctx)
+	if err != nil {
+		return s, err
+	}
+	return e.Listen(ctx, s, run.Wait{Kind: run.WaitMessage, Name: "listen", Title: o.Title, Detail: o.Detail}, o.Timeout)
+}

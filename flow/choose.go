@@ -1,0 +1,117 @@
+package flow
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/rathcluster/rath/internal/seam"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/session"
+)
+
+// Selector asks a model which workflow should go on with a session.
+type Selector struct {
+	Name     string
+	Prompt   string // "" is a general rubric
+	Provider llm.Provider
+}
+
+const selectorPrompt = "You route work. Read the conversation and choose who goes on with it."
+
+// Select returns one of ws, or EmptyWorkflow when the model names none of them
+// or there are none. The decision is a step with its candidates, the answer
+// and the usage.
+func (sel *Selector) Select(ctx context.Context, s session.Session, ws ...Workflow) (Workflow, error) {
+	if len(ws) == 0 {
+		return EmptyWorkflow{}, nil
+	}
+	e, err := engine(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(ws))
+	var menu strings.Builder
+	menu.WriteString("Answer with the number of the best choice, or -1 if the work is done.")
+	for i, w := range ws {
+		name, description := describe(w)
+		names[i] = name
+		fmt.Fprintf(&menu, "\n%d. %s: %s", i, name, description)
+	}
+	q := seam.Question{Agent: sel.Name, Prompt: cmp.Or(sel.Prompt, selectorPrompt), Provider: sel.Provider, Text: menu.String()}
+	choice, err := e.Select(ctx, q, s, names)
+	if err != nil {
+		return nil, err
+	}
+	if choice < 0 || choice >= len(ws) {
+		return EmptyWorkflow{}, nil
+	}
+	return ws[choice], nil
+}
+
+func describe(w Workflow) (name, description string) {
+	switch w := w.(type) {
+	case described:
+		return w.name, w.description
+	case Remote:
+		return w.Workflow, w.Description
+	case *Agent:
+		return w.Name, clip(firstLine(w.Prompt), 200)
+	}
+	return strings.TrimPrefix(reflect.TypeOf(w).String(), "*"), ""
+}
+
+// Compressor replaces a long session by a summary: Forward returns a new
+// session of one user chunk. Returned by a workflow, it stands for everything
+// that was said before.
+type Compressor struct {
+	Name     string
+	Prompt   string
+	Provider llm.Provider
+	// Instruction is the last message of the request; "" asks for a summary.
+	Instruction string
+}
+
+const compressInstruction = "Summarise the conversation above so that somebody who reads only your summary can go on: the goal, the decisions with their reasons, the state of the work and what is open."
+
+// Forward implements Workflow.
+func (c *Compressor) Forward(ctx context.Context, s session.Session) (session.Session, error) {
+	e, err := engine(ctx)
+	if err != nil {
+		return s, err
+	}
+	q := seam.Question{Agent: c.Name, Prompt: c.Prompt, Provider: c.Provider, Text: cmp.Or(c.Instruction, compressInstruction)}
+	return e.Compress(ctx, q, s)
+}
+
+var firstInteger = regexp.MustCompile(`-?\d+`)
+
+// integerIn returns the first integer of a model's answer; -1 if there is none.
+func integerIn(answer string) int {
+	if n, err := strconv.Atoi(firstInteger.FindString(answer)); err == nil {
+		return n
+	}
+	return -1
+}
+
+// firstLine returns the first line of s that is not blank.
+func firstLine(s string) string {
+	for line := range strings.Lines(s) {
+		if line = strings.TrimSpace(line); line != "" {
+			return line
+		}
+	}
+	return ""
+}
+
+// clip returns at most n bytes of s, cut between characters.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "")
+}

@@ -1,0 +1,155 @@
+package flow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rathcluster/rath/session"
+)
+
+// Policy decides what a [Merge] takes of the outcomes of a fan-out.
+type Policy interface {
+	// Decide may run steps on the way, such as a model call. It must not
+	// change j.
+	Decide(ctx context.Context, j *Joined) (Verdict, error)
+}
+
+// Verdict is what a merge does.
+type Verdict struct {
+	// Take are the indexes of the outcomes whose chunks go into the base, in
+	// this order; all others are rejected. The files are those of the first.
+	Take []int
+	// Adopt says that the one outcome in Take becomes the base's next version,
+	// as [Adopt] does.
+	Adopt bool
+	// Text, if set, goes into the base instead of the chunks: what somebody
+	// made of them.
+	Text string
+	// Reasons say why, by outcome; they may be short of the outcomes.
+	Reasons []string
+}
+
+// SinceAncestor takes what every branch that succeeded added, one branch after
+// the other.
+func SinceAncestor() Policy { return sinceAncestor{} }
+
+type sinceAncestor struct{}
+
+func (sinceAncestor) Decide(_ context.Context, j *Joined) (Verdict, error) {
+	return Verdict{Take: j.Succeeded()}, nil
+}
+
+// Pick takes the outcome at an index; -1 is the first that succeeded.
+func Pick(i int) Policy { return pick(i) }
+
+type pick int
+
+func (p pick) Decide(_ context.Context, j *Joined) (Verdict, error) {
+	i := int(p)
+	if all := j.Succeeded(); i == -1 && len(all) > 0 {
+		i = all[0]
+	}
+	if i < 0 || i >= len(j.Outcomes) {
+		return Verdict{}, fmt.Errorf("flow: pick of outcome %d of %d: %w", i, len(j.Outcomes), ErrNoOutcome)
+	}
+	return Verdict{Take: []int{i}, Adopt: true}, nil
+}
+
+// ErrNoOutcome is returned by a merge of a fan-out whose branches all failed.
+var ErrNoOutcome = errors.New("flow: no branch succeeded")
+
+// Judge chooses the best of the outcomes that succeeded: it returns the index
+// in j.Outcomes and, by outcome, its reasons.
+type Judge func(ctx context.Context, j *Joined) (best int, reasons []string, err error)
+
+// PickBest takes what a judge chooses.
+func PickBest(judge Judge) Policy { return pickBest{judge} }
+
+type pickBest struct{ judge Judge }
+
+func (p pickBest) Decide(ctx context.Context, j *Joined) (Verdict, error) {
+	all := j.Succeeded()
+	if len(all) == 0 {
+		return Verdict{}, ErrNoOutcome
+	}
+	best, reasons, err := p.judge(ctx, j)
+	if err != nil {
+		return Verdict{}, err
+	}
+	if !slices.Contains(all, best) {
+		return Verdict{}, fmt.Errorf("flow: the judge chose outcome %d, which did not succeed", best)
+	}
+	return Verdict{Take: []int{best}, Adopt: true, Reasons: reasons}, nil
+}
+
+// AgentJudge lets an agent choose. It is asked on a fork of the base, so that
+// its deliberation does not become part of the session; the first integer of
+// its answer names the outcome, the rest is the reason.
+func AgentJudge(a *Agent) Judge {
+	return func(ctx context.Context, j *Joined) (int, []string, error) {
+		s, err := Fork(ctx, j.Base)
+		if err != nil {
+			return 0, nil, err
+		}
+		out, err := a.Forward(ctx, s.With(session.UserText(menu(j))))
+		if err != nil {
+			return 0, nil, scrap(ctx, err, s)
+		}
+		answer := out.Text()
+		if err := Reject(ctx, out, "it only judged"); err != nil {
+			return 0, nil, err
+		}
+		reasons := make([]string, len(j.Outcomes))
+		for i := range reasons {
+			reasons[i] = clip(firstLine(answer), 200)
+		}
+		return integerIn(answer), reasons, nil
+	}
+}
+
+func menu(j *Joined) string {
+	var b strings.Builder
+	b.WriteString("These are the results of branches that worked on the same task. Answer with the number of the best one, then why in one line.")
+	for _, i := range j.Succeeded() {
+		fmt.Fprintf(&b, "\n\n%d. %s:\n%s", i, j.Outcomes[i].Name, clip(j.Outcomes[i].Session.Text(), 8<<10))
+	}
+	return b.String()
+}
+
+// Summarise puts a summary of the branches that succeeded into the base
+// instead of all that they said. The compressor's prompt and provider make it,
+// on a fork of the base that is rejected afterwards.
+func Summarise(c *Compressor) Policy { return summarise{c} }
+
+type summarise struct{ c *Compressor }
+
+func (p summarise) Decide(ctx context.Context, j *Joined) (Verdict, error) {
+	all := j.Succeeded()
+	if len(all) == 0 {
+		return Verdict{}, ErrNoOutcome
+	}
+	s, err := Fork(ctx, j.Base)
+	if err != nil {
+		return Verdict{}, err
+	}
+	for _, i := range all {
+		s = s.With(session.UserText(fmt.Sprintf("Result of branch %s:\n%s", j.Outcomes[i].Name, j.Outcomes[i].Session.Text())))
+	}
+	short, err := p.c.Forward(ctx, s)
+	if err != nil {
+		return Verdict{}, scrap(ctx, err, s)
+	}
+	text := ""
+	for _, c := range short.Chunks() {
+		text = c.Text()
+	}
+	for _, made := range []session.Session{short, s} {
+		if err := Reject(ctx, made, "it only summarised"); err != nil {
+			return Verdict{}, err
+		}
+	}
+	return Verdict{Take: all, Text: text}, nil
+}

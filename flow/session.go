@@ -1,0 +1,85 @@
+package flow
+
+import (
+	"context"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Fork returns a branch of s: a session of its own that starts as s is. It
+// costs the same however long s is, and s can go on independently. A branch
+// ends with [Adopt], [Reject] or, if Forward returns something else, as not
+// returned.
+func Fork(ctx context.Context, s session.Session) (session.Session, error) {
+	e, err := engine(ctx)
+	if err != nil {
+		return s, err
+	}
+	return e.Fork(ctx, s, false)
+}
+
+// Detach returns a copy of s that is no branch of it: it has no place in the
+// tree and stays open when the run ends.
+func Detach(ctx context.Context, s session.Session) (session.Session, error) {
+	e, err := engine(ctx)
+	if err != nil {
+		return s, err
+	}
+	return e.Fork(ctx, s, true)
+}
+
+// Adopt moves trunk to what a branch became: it returns trunk's next version,
+// with the branch's chunks and files. The branch ends.
+func Adopt(ctx context.Context, trunk, branch session.Session, reason string) (session.Session, error) {
+	e, err := engine(ctx)
+	if err != nil {
+		return trunk, err
+	}
+	return e.Adopt(ctx, trunk, branch, reason)
+}
+
+// Reject ends a branch that this run made, for a reason that people will read.
+func Reject(ctx context.Context, branch session.Session, reason string) error {
+	e, err := engine(ctx)
+	if err != nil {
+		return err
+	}
+	return e.Reject(ctx, branch, reason)
+}
+
+// scrap disposes of the fork on which a policy failed to decide, and returns why
+// it did: the author may go on with another policy.
+func scrap(ctx context.Context, why error, s session.Session) error {
+	if run.IsControl(why) {
+		return why // no step follows
+	}
+	if err := Reject(ctx, s, "nothing was decided on it"); err != nil {
+		return err
+	}
+	return why
+}
+
+// Concatenate joins two sessions, which need not be related, into a new one:
+// the chunks of a, then those of b, with a's placement. Both stay as they are.
+// If one of them is quarantined the run needs review, as with [Merge].
+func Concatenate(ctx context.Context, a, b session.Session) (session.Session, error) {
+	e, err := engine(ctx)
+	if err != nil {
+		return a, err
+	}
+	return e.Concatenate(ctx, a, b)
+}
+
+// Read returns a session that the run does not hold, at a version; version zero
+// is the newest when the step is executed. It is a step: later executions get
+// the same value. The session stays as it is: what extends it makes a fork.
+// A session of another tenant is session.ErrTenant, one that there is not
+// session.ErrNotFound, and one that is archived session.ErrArchived.
+func Read(ctx context.Context, r session.Ref) (session.Session, error) {
+	e, err := engine(ctx)
+	if err != nil {
+		return session.Session{}, err
+	}
+	return e.Read(ctx, r)
+}

@@ -1,0 +1,127 @@
+package flow
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rathcluster/rath/internal/seam"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+var (
+	// ErrNoRun is returned by every step outside of a run.
+	ErrNoRun = errors.New("flow: not inside a run: call it from a Forward that flow.Runtime runs, with the context that Forward got")
+	// ErrConcurrentStep is returned when two steps run at once in one scope.
+	// Their order would differ between executions.
+	ErrConcurrentStep = errors.New("flow: another step of this run is under way: run branches at the same time with FanOut, not with goroutines")
+	// ErrNoSandbox is what a tool gets that asks for a sandbox on a session that
+	// was sent nowhere.
+	ErrNoSandbox = errors.New(`flow: the session has no sandbox: send it to one with s.To("local", dir), or give the task a workspace`)
+)
+
+// engine returns what makes the steps of a context.
+func engine(ctx context.Context) (seam.Engine, error) {
+	if e := seam.From(ctx); e != nil {
+		return e, nil
+	}
+	return nil, ErrNoRun
+}
+
+// Info says where in a run the caller is.
+type Info struct {
+	Run       run.ID
+	Session   session.Key // the home session
+	Workflow  string
+	Attempt   uint64
+	Path      run.Path // of the next step; inside of a step, its own
+	Tenant    session.Tenant
+	Input     []byte
+	Model     string
+	Tools     []string
+	Deadline  time.Time
+	Replaying bool // the next step is recorded already
+}
+
+// RunInfo returns where ctx is in a run; ok is false outside of one.
+func RunInfo(ctx context.Context) (i Info, ok bool) {
+	e := seam.From(ctx)
+	if e == nil {
+		return Info{}, false
+	}
+	return Info(e.Info()), true
+}
+
+// Now returns the time of the last recorded step of the run, the same on every
+// execution. It needs no step of its own. Inside of a step, in Do's function, a
+// tool or a hook, it is what the clock says. Outside of a run it is zero.
+func Now(ctx context.Context) time.Time {
+	if e := seam.From(ctx); e != nil {
+		return e.Now()
+	}
+	return time.Time{}
+}
+
+// NewID returns an id of 32 hexadecimal digits, the same on every execution of
+// the run and different from every other one. Inside of a step, in Do's function,
+// a tool or a hook, it is drawn at random: replay does not come there, and what
+// the step returns is recorded. Outside of a run it is empty.
+func NewID(ctx context.Context) string {
+	if e := seam.From(ctx); e != nil {
+		return e.NewID()
+	}
+	return ""
+}
+
+// DoOption changes how [Do] treats its function.
+type DoOption func(*doOptions)
+
+type doOptions struct{ effect tool.Effect }
+
+// Effect says what happens if the function is cut off between its effect and
+// the record of it. Without it a function is tool.NonIdempotent: it is
+// announced in the log before it starts, and a run that was cut off inside
+// waits for a person. tool.Idempotent and tool.ReadOnly functions simply run
+// again.
+func Effect(e tool.Effect) DoOption { return func(o *doOptions) { o.effect = e } }
+
+// Do runs fn once and records what it returned, value or error; later
+// executions of the run get the record. T must survive JSON. What fn gets is for
+// its work alone: steps that it tries to make fail with run.ErrNestedStep.
+func Do[T any](ctx context.Context, name string, fn func(context.Context) (T, error), opts ...DoOption) (T, error) {
+	var value, zero T
+	var o doOptions
+	for _, opt := range opts {
+		opt(&o)
+	}
+	e, err := engine(ctx)
+	if err != nil {
+		return zero, err
+	}
+	err = e.Do(ctx, name, o.effect, &value, func(ctx context.Context) (err error) {
+		value, err = fn(ctx)
+		return err
+	})
+	if err != nil {
+		return zero, err // as a later execution does: what fn returned beside an error is not recorded
+	}
+	return value, nil
+}
+
+// Call runs a tool on a session without a model: one step, one tool_result
+// row. args is what the tool gets as JSON.
+func Call(ctx context.Context, s session.Session, t tool.Tool, args any) (session.Session, tool.Result, error) {
+	text, err := json.Marshal(args)
+	if err != nil {
+		return s, tool.Result{}, fmt.Errorf("flow: arguments of %s: %w", t.Spec().Name, err)
+	}
+	e, err := engine(ctx)
+	if err != nil {
+		return s, tool.Result{}, err
+	}
+	return e.Call(ctx, s, t, string(text))
+}

@@ -3,9 +3,7 @@ package dossier
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/run"
@@ -31,19 +29,13 @@ type archive struct {
 type chain struct {
 	key     session.Key
 	entries []session.Entry
-	events  [][]event
-	ours    bool // the run, or a branch of it, wrote to it
+	facts   [][]run.Fact // of each commit
+	ours    bool         // the run, or a branch of it, wrote to it
 
 	// The light fold: what the session is after each commit. states grows as
 	// far as somebody asked; busy guards against references in a circle.
 	states []state
 	busy   bool
-}
-
-// event is an event with its data decoded.
-type event struct {
-	session.Event
-	payload any
 }
 
 // state is what a session is right after a commit, without its rows.
@@ -139,150 +131,29 @@ func (c *chain) add(e session.Entry) error {
 	if n > 1 && e.Commit.Epoch < c.entries[n-2].Commit.Epoch {
 		return fail(Inconsistent, c.key.ID, n, "its writer's epoch is lower than that of the commit before")
 	}
-	events := make([]event, len(e.Commit.Events))
-	for i, ev := range e.Commit.Events {
-		p, err := decode(ev)
-		if err != nil {
+	facts := run.Facts(e.Commit)
+	for i := range facts {
+		if err := facts[i].Err; err != nil {
 			kind := Inconsistent
 			if errors.Is(err, session.ErrTooOld) {
 				kind = Release
 			}
 			return fail(kind, c.key.ID, n, "event %d: %v", i, err)
 		}
-		events[i] = event{ev, p}
 	}
 	c.entries = append(c.entries, e)
-	c.events = append(c.events, events)
+	c.facts = append(c.facts, facts)
 	return nil
-}
-
-// spread is a fan-out whose other branches begin.
-type spread struct{ run.FanOut }
-
-// decode reads an event's data. Events of namespaces that nobody folds have
-// none.
-func decode(e session.Event) (any, error) {
-	switch e.Kind {
-	case session.KindOpened:
-		return session.DecodeOpening(e)
-	case session.KindChunk:
-		return session.DecodeChunk(e)
-	case session.KindPlaced:
-		return session.DecodePlacement(e)
-	case session.KindJoined:
-		return session.DecodeJoin(e)
-	case session.KindRejected:
-		return session.DecodeRejection(e)
-	case session.KindClosed:
-		return session.DecodeClosing(e)
-	case session.KindArchived:
-		return session.DecodeArchival(e)
-	case session.KindRestored:
-		return session.DecodeRestoration(e)
-	case run.KindWriter:
-		return run.Read[run.WriterOpened](e)
-	case run.KindSubmitted:
-		return run.Read[run.Submitted](e)
-	case run.KindClaimed:
-		return run.Read[run.Claimed](e)
-	case run.KindReleased:
-		return run.Read[run.Released](e)
-	case run.KindReview:
-		return run.Read[run.Review](e)
-	case run.KindResolved:
-		return run.Read[run.Resolved](e)
-	case run.KindCancel:
-		return run.Read[run.CancelRequested](e)
-	case run.KindWarning:
-		return run.Read[run.Warning](e)
-	case run.KindEnded:
-		return run.Read[run.Ended](e)
-	case run.KindWaiting:
-		return run.Read[run.RunWaiting](e)
-	case run.KindReceived:
-		return run.Read[run.SignalReceived](e)
-	case run.KindFanOut:
-		return run.Read[run.FanOut](e)
-	case run.KindSpread:
-		f, err := run.Read[run.FanOut](e)
-		return spread{f}, err
-	case run.KindWarmed:
-		return run.Read[run.Warmed](e)
-	case run.KindDisposed:
-		return run.Read[run.BranchOutcomes](e)
-	case run.KindQuarantined:
-		return run.Read[run.Quarantined](e)
-	case run.KindRebudgeted:
-		return run.Read[run.Rebudgeted](e)
-	case run.KindIntent:
-		return run.Read[run.StepStarted](e)
-	case run.KindDone, run.KindLate:
-		return run.Read[run.StepCompleted](e)
-	}
-	for _, space := range []string{"session.", "run.", "step.", "writer."} {
-		if strings.HasPrefix(e.Kind, space) {
-			return nil, fmt.Errorf("unknown event %s: %w", e.Kind, session.ErrTooOld)
-		}
-	}
-	return nil, nil
-}
-
-// runOf returns the run that an event tells of; "" for none.
-func runOf(e event) run.ID {
-	switch p := e.payload.(type) {
-	case session.Opening:
-		return run.ID(p.Run)
-	case session.Chunk:
-		if r := p.Origin().Run; r != "" {
-			return run.ID(r)
-		}
-	case run.Submitted:
-		return p.Task.Run
-	case run.Claimed:
-		return p.Run
-	case run.Released:
-		return p.Run
-	case run.Review:
-		return p.Run
-	case run.Resolved:
-		return p.Run
-	case run.CancelRequested:
-		return p.Run
-	case run.Warning:
-		return p.Run
-	case run.Ended:
-		return p.Run
-	case run.RunWaiting:
-		return p.Run
-	case run.SignalReceived:
-		return p.Run
-	case run.FanOut:
-		return p.Run
-	case spread:
-		return p.Run
-	case run.Warmed:
-		return p.Run
-	case run.BranchOutcomes:
-		return p.Run
-	case run.Rebudgeted:
-		return p.Run
-	case run.StepStarted:
-		return p.Run
-	case run.StepCompleted:
-		return p.Run
-	}
-	id, _, _ := strings.Cut(e.Batch, "/")
-	return run.ID(id)
 }
 
 // concerns reports whether a commit of a log tells of one of the runs. A
 // branch's end has no run of its own: it concerns the run that made the branch.
 func (c *chain) concerns(n uint64, runs family) bool {
-	for _, e := range c.events[n-1] {
-		if runs[runOf(e)] {
+	for _, e := range c.facts[n-1] {
+		if runs[e.Recorder()] {
 			return true
 		}
-		switch e.payload.(type) {
+		switch e.What.(type) {
 		case session.Closing, run.Quarantined: // of the session, whatever runs in it
 			if o, ok := c.opening(); ok && runs[run.ID(o.Run)] {
 				return true
@@ -294,8 +165,8 @@ func (c *chain) concerns(n uint64, runs family) bool {
 
 // opening returns how the session came to be.
 func (c *chain) opening() (session.Opening, bool) {
-	for _, e := range c.events[0] {
-		if o, ok := e.payload.(session.Opening); ok {
+	for _, e := range c.facts[0] {
+		if o, ok := e.What.(session.Opening); ok {
 			return o, true
 		}
 	}
@@ -310,10 +181,10 @@ func (c *chain) head() session.Hash { return c.entries[len(c.entries)-1].At.Hash
 
 // claimed reports whether one of the runs wrote to the log.
 func (c *chain) claimed(runs family) bool {
-	return slices.ContainsFunc(c.events, func(evs []event) bool {
-		return slices.ContainsFunc(evs, func(e event) bool {
-			v, ok := e.payload.(run.Claimed)
-			return ok && runs[v.Run]
+	return slices.ContainsFunc(c.facts, func(facts []run.Fact) bool {
+		return slices.ContainsFunc(facts, func(e run.Fact) bool {
+			_, ok := e.What.(run.Claimed)
+			return ok && runs[e.Run]
 		})
 	})
 }

@@ -20,9 +20,6 @@ func (t *teller) branch(id run.ID) *Branch {
 
 // fanOut lists the branches that a step opened.
 func (t *teller) fanOut(p run.FanOut) {
-	if !t.a.runs[p.Run] {
-		return
-	}
 	for _, b := range p.Branches {
 		id := run.ID(b.Session)
 		if t.fans[id] > 0 {
@@ -39,8 +36,8 @@ func (t *teller) fanOut(p run.FanOut) {
 
 // opened names the branches of a fan-out; its event is in the same commit.
 func (t *teller) opened(p run.StepCompleted) string {
-	for _, e := range t.place.c.events[t.place.n-1] {
-		f, ok := e.payload.(run.FanOut)
+	for _, e := range t.place.facts() {
+		f, ok := e.What.(run.FanOut)
 		if !ok || f.Run != p.Run || f.Path != p.Path {
 			continue
 		}
@@ -89,9 +86,9 @@ func (t *teller) disposed(p run.BranchOutcomes) {
 
 // recorded is the step of a run that the commit is of.
 func (t *teller) recorded(id run.ID) spot {
-	for _, e := range t.place.c.events[t.place.n-1] {
-		if d, ok := e.payload.(run.StepCompleted); ok && d.Run == id {
-			return spot{t.place.c.key.ID, d.Path}
+	for _, e := range t.place.facts() {
+		if _, ok := e.What.(run.StepCompleted); ok && e.Run == id {
+			return spot{t.place.c.key.ID, e.Step}
 		}
 	}
 	return spot{}
@@ -99,11 +96,10 @@ func (t *teller) recorded(id run.ID) spot {
 
 // waits tells what a run stopped for. What it asks people is a decision to
 // come.
-func (t *teller) waits(e event, p run.RunWaiting) {
+func (t *teller) waits(e run.Fact, p run.RunWaiting) {
 	if !t.decides(p.Run) {
 		return
 	}
-	t.state(p.Run, run.Waiting)
 	var what []string
 	for _, w := range p.For {
 		text := asked(w)
@@ -156,19 +152,16 @@ func due(w run.Wait) string {
 }
 
 // received tells what reached a run. Answers are decisions.
-func (t *teller) received(e event, p run.SignalReceived) {
+func (t *teller) received(e run.Fact, p run.SignalReceived) {
 	if !t.decides(p.Run) {
 		return
-	}
-	if p.Wake > 0 {
-		t.state(p.Run, run.Queued)
 	}
 	question := t.asks[spot{t.place.c.key.ID, p.Path}]
 	decide := func(s *Step, what string) {
 		if question != "" {
 			what += ": " + question
 		}
-		t.f.Decisions = append(t.f.Decisions, Decision{s.N, one(what, 200), one(p.By, 60), one(p.Reason, 400)})
+		t.decision(e, s, one(what, 200))
 	}
 	var s *Step
 	switch p.Kind {
@@ -228,8 +221,8 @@ func (t *teller) branches() {
 			b.State = "never began"
 		}
 		if b.Tokens == 0 && b.In > 0 { // it has not ended: what its steps tell so far
-			for _, e := range slices.Concat(t.a.byID[b.Session].events...) {
-				if d, ok := e.payload.(run.StepCompleted); ok && e.Kind == run.KindDone && d.Kind != run.StepGather && run.ID(b.Session) == d.Run {
+			for _, e := range slices.Concat(t.a.byID[b.Session].facts...) {
+				if d, ok := e.What.(run.StepCompleted); ok && d.Kind != run.StepGather && run.ID(b.Session) == d.Run {
 					b.Tokens += d.Usage.Tokens()
 				}
 			}
@@ -240,21 +233,19 @@ func (t *teller) branches() {
 // unanswered returns the questions of a waiting run that are open.
 func (t *teller) unanswered() string {
 	var open []string
-	for _, events := range t.a.logs[0].events {
-		for _, e := range events {
-			switch p := e.payload.(type) {
+	for _, facts := range t.a.logs[0].facts {
+		for _, e := range facts {
+			if e.Run != t.a.run {
+				continue
+			}
+			switch p := e.What.(type) {
 			case run.RunWaiting:
-				if p.Run != t.a.run {
-					break
-				}
 				open = nil
 				for _, w := range p.For {
 					open = append(open, asked(w))
 				}
 			case run.Claimed:
-				if p.Run == t.a.run {
-					open = nil
-				}
+				open = nil
 			}
 		}
 	}

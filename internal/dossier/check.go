@@ -67,11 +67,11 @@ func (a *archive) fold(c *chain, n uint64, limit session.Version) (s state, err 
 	if n > 1 {
 		s = c.states[n-2]
 	}
-	for i, e := range c.events[n-1] {
+	for i, e := range c.facts[n-1] {
 		if limit != 0 && s.version >= limit && session.IsContent(e.Kind) {
 			return s, nil
 		}
-		switch p := e.payload.(type) {
+		switch p := e.What.(type) {
 		case session.Opening:
 			if s.opened || s.version != 0 {
 				return s, fail(Inconsistent, c.key.ID, n, "event %d opens a session that is open", i)
@@ -185,37 +185,24 @@ func (a *archive) decided() map[session.ID]disposition {
 		}
 	}
 	for _, c := range a.logs {
-		for i, events := range c.events {
-			for _, e := range events {
-				switch p := e.payload.(type) {
-				case session.Rejection:
-					put(p.Branch.ID, disposition{state: p.State, reason: p.Reason, by: c.key.ID, commit: uint64(i + 1)})
-				case run.BranchOutcomes:
-					for _, b := range p.Branches {
-						put(b.Session, disposition{state: b.State, reason: b.Reason, by: c.key.ID, commit: uint64(i + 1), named: true})
+		for i, facts := range c.facts {
+			for _, e := range facts {
+				for _, o := range e.Outcomes() {
+					d := disposition{state: o.State, reason: o.Reason, by: c.key.ID, commit: uint64(i + 1)}
+					switch e.What.(type) {
+					case run.BranchOutcomes, run.Ended:
+						d.named = true
 					}
-				case run.Ended:
-					for _, id := range p.Branches {
-						put(id, disposition{state: session.ClosedCancelled, by: c.key.ID, commit: uint64(i + 1), named: true})
+					put(o.Session, d)
+					if _, joins := e.What.(session.Join); !joins {
+						continue
 					}
-				case session.Join:
-					if p.Policy == session.JoinConcatenate {
-						break // both stay as they are
-					}
-					d := disposition{state: session.ClosedMerged, reason: p.Reason, by: c.key.ID, commit: uint64(i + 1)}
-					if p.Policy == session.JoinAdopt || p.Policy == session.JoinReplace {
-						d.state = session.ClosedAdopted
-					}
-					for _, part := range p.Parents {
-						d.implied = false
-						put(part.Link.ID, d)
-						d.implied = true
-						for _, up := range a.line(part.Link.ID) {
-							if up == c.key.ID {
-								break
-							}
-							put(up, d)
+					d.implied = true
+					for _, up := range a.line(o.Session) {
+						if up == c.key.ID {
+							break
 						}
+						put(up, d)
 					}
 				}
 			}
@@ -272,9 +259,9 @@ func (a *archive) branch(c *chain) bool {
 
 // closing returns how a session ended, and the commit that says so.
 func (c *chain) closing() (session.Closing, uint64) {
-	for i, events := range c.events {
-		for _, e := range events {
-			if cl, ok := e.payload.(session.Closing); ok {
+	for i, facts := range c.facts {
+		for _, e := range facts {
+			if cl, ok := e.What.(session.Closing); ok {
 				return cl, uint64(i + 1)
 			}
 		}
@@ -284,9 +271,9 @@ func (c *chain) closing() (session.Closing, uint64) {
 
 // ended returns the final state of the run, "" if it has none.
 func (a *archive) ended() run.State {
-	for _, events := range a.logs[0].events {
-		for _, e := range events {
-			if v, ok := e.payload.(run.Ended); ok && v.Run == a.run {
+	for _, facts := range a.logs[0].facts {
+		for _, e := range facts {
+			if v, ok := e.What.(run.Ended); ok && v.Run == a.run {
 				return v.State
 			}
 		}

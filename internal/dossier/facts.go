@@ -203,8 +203,8 @@ func Read(e *Evidence) (*Facts, error) {
 		return nil, err
 	}
 	for _, c := range a.logs {
-		for _, events := range c.events {
-			for _, ev := range events {
+		for _, facts := range c.facts {
+			for _, ev := range facts {
 				shown[ev.Blob.Digest] = true
 			}
 		}

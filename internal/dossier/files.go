@@ -78,7 +78,7 @@ func (t *teller) moves(c *chain, n uint64, limit session.Version) []move {
 		}
 	}
 	for i := range n {
-		for _, e := range c.events[i] {
+		for _, e := range c.facts[i] {
 			if session.IsContent(e.Kind) {
 				if limit != 0 && i+1 == n && version >= limit {
 					return out
@@ -86,7 +86,7 @@ func (t *teller) moves(c *chain, n uint64, limit session.Version) []move {
 				version++
 			}
 			head := blob.Digest{}
-			switch p := e.payload.(type) {
+			switch p := e.What.(type) {
 			case session.Chunk:
 				head = p.Origin().Placement.Head
 			case session.Placement:
@@ -108,16 +108,16 @@ func (t *teller) moves(c *chain, n uint64, limit session.Version) []move {
 			if head.IsZero() || len(out) > 0 && out[len(out)-1].head == head {
 				continue
 			}
-			out = append(out, move{head, t.movedBy(c, i+1, e), t.a.runs[runOf(e)]})
+			out = append(out, move{head, t.movedBy(c, i+1, e), t.a.runs[e.Recorder()]})
 		}
 	}
 	return out
 }
 
 // movedBy finds the line of the timeline that moved a head.
-func (t *teller) movedBy(c *chain, n uint64, e event) []int {
+func (t *teller) movedBy(c *chain, n uint64, e run.Fact) []int {
 	path := ""
-	if ch, ok := e.payload.(session.Chunk); ok {
+	if ch, ok := e.What.(session.Chunk); ok {
 		path = ch.Origin().Step
 	} else if id, p, ok := strings.Cut(e.Batch, "/"); ok && t.a.runs[run.ID(id)] {
 		path = p

@@ -134,8 +134,8 @@ func (t *teller) rejections() {
 			continue
 		}
 		c := t.a.byID[s.Session]
-		for _, e := range c.events[s.Commit-1] {
-			if r, ok := e.payload.(session.Rejection); ok && t.a.runs[runOf(e)] && strings.HasSuffix(e.Batch, "/"+string(s.Path)) {
+		for _, e := range c.facts[s.Commit-1] {
+			if r, ok := e.What.(session.Rejection); ok && t.a.runs[e.Recorder()] && strings.HasSuffix(e.Batch, "/"+string(s.Path)) {
 				t.f.Rejections = append(t.f.Rejections, Rejection{r.Branch.ID, t.name(r.Branch.ID), t.number(r.Branch.ID), one(r.State, 20), one(r.Reason, 400), s.N})
 			}
 		}
@@ -219,8 +219,8 @@ func (t *teller) environment() {
 		writer, level := "", run.DefaultDurability
 		for n := uint64(1); n <= c.last(); n++ {
 			ours := c.concerns(n, t.a.runs)
-			for _, e := range c.events[n-1] {
-				switch p := e.payload.(type) {
+			for _, e := range c.facts[n-1] {
+				switch p := e.What.(type) {
 				case run.WriterOpened:
 					level = or(p.Durability, run.DefaultDurability)
 					writer = fmt.Sprintf("%s (epoch %d of %s", p.Incarnation, p.Epoch, t.name(c.key.ID))
@@ -244,6 +244,10 @@ func (t *teller) environment() {
 						put(&boxes, p.Backend+", isolation "+p.Isolation)
 					}
 				case run.StepCompleted:
+					if t.a.runs[p.Run] {
+						put(&models, p.Model)
+					}
+				case run.Late:
 					if t.a.runs[p.Run] {
 						put(&models, p.Model)
 					}

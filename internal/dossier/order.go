@@ -13,6 +13,9 @@ type place struct {
 	n uint64
 }
 
+// facts are those of the commit.
+func (p place) facts() []run.Fact { return p.c.facts[p.n-1] }
+
 // story returns all commits in an order in which each comes after the ones
 // before it in its log and after those that it refers to. Where that leaves a
 // choice, the earlier time comes first, then the order of steps.
@@ -74,23 +77,15 @@ func (a *archive) earlier(x *chain, n uint64, y *chain, m uint64) bool {
 }
 
 // when is the time of a commit.
-func (c *chain) when(n uint64) time.Time { return c.events[n-1][0].Time }
+func (c *chain) when(n uint64) time.Time { return c.facts[n-1][0].Time }
 
 // path is the step of one of the runs that a commit records, "" for none.
 func (c *chain) path(n uint64, runs family) run.Path {
-	for _, e := range c.events[n-1] {
-		switch p := e.payload.(type) {
-		case run.StepCompleted:
-			if runs[p.Run] {
-				return p.Path
-			}
-		case run.StepStarted:
-			if runs[p.Run] {
-				return p.Path
-			}
-		case session.Opening:
-			if runs[run.ID(p.Run)] {
-				return run.Path(p.Step)
+	for _, e := range c.facts[n-1] {
+		switch e.What.(type) {
+		case run.StepCompleted, run.Late, run.StepStarted, session.Opening:
+			if runs[e.Run] {
+				return e.Step
 			}
 		}
 	}

@@ -23,48 +23,25 @@ func (c *chain) references(n uint64, runs family) []reference {
 	named := func(id session.ID) {
 		add(session.Link{Ref: session.Ref{Key: session.Key{Tenant: c.key.Tenant, ID: id}}}, false)
 	}
-	for _, e := range c.events[n-1] {
-		switch p := e.payload.(type) {
-		case session.Opening:
-			for _, l := range p.Parents {
-				add(l, true)
+	for _, e := range c.facts[n-1] {
+		switch e.What.(type) {
+		case session.Opening, session.Join: // the fold needs them, whose they are
+		default:
+			if !runs[e.Recorder()] {
+				continue
 			}
-		case session.Join:
-			for _, part := range p.Parents {
-				add(part.Link, true)
-			}
-		case session.Rejection:
-			if runs[runOf(e)] {
-				add(p.Branch, true)
-			}
-		case run.StepCompleted:
-			if !runs[p.Run] || e.Kind != run.KindDone {
-				break
-			}
-			for _, l := range p.Links {
-				add(l, true)
-			}
+		}
+		for _, l := range e.Links() {
+			add(l, true)
+		}
+		switch p := e.What.(type) {
 		case run.Ended:
-			if !runs[p.Run] {
-				break
-			}
-			if p.Result != nil {
-				add(*p.Result, true)
-			}
 			for _, child := range p.Children {
 				named(child)
 			}
 		case run.FanOut:
-			if !runs[p.Run] {
-				break
-			}
-			add(p.Base, true)
 			for _, b := range p.Branches {
 				named(b.Session)
-			}
-		case run.SignalReceived:
-			if runs[p.Run] && p.Branch != nil {
-				add(p.Branch.Link, true)
 			}
 		}
 	}
@@ -159,8 +136,8 @@ func planFor(runs family, id run.ID, home session.Key, source func(session.Key) 
 			for w.done < w.upTo {
 				w.done++
 				more = true
-				for _, e := range w.c.events[w.done-1] {
-					if f, ok := e.payload.(run.FanOut); ok && runs[f.Run] {
+				for _, e := range w.c.facts[w.done-1] {
+					if f, ok := e.What.(run.FanOut); ok && runs[f.Run] {
 						for _, b := range f.Branches {
 							runs[run.ID(b.Session)] = true
 						}

@@ -44,7 +44,7 @@ func (a *archive) tell(f *Facts, names map[session.ID]string) *teller {
 		}
 		f.Numbers.Commits++
 		t.place = p
-		for _, e := range p.c.events[p.n-1] {
+		for _, e := range p.facts() {
 			t.event(e)
 		}
 	}
@@ -79,7 +79,7 @@ func (t *teller) number(id session.ID) int {
 }
 
 // line appends a line of the timeline and returns it.
-func (t *teller) line(e event, kind, actor, text string) *Step {
+func (t *teller) line(e run.Fact, kind, actor, text string) *Step {
 	c := t.place.c
 	t.f.Steps = append(t.f.Steps, Step{
 		N: len(t.f.Steps) + 1, Session: c.key.ID, Label: t.name(c.key.ID), In: t.number(c.key.ID), Commit: t.place.n, Hash: c.entries[t.place.n-1].At.Hash,
@@ -88,9 +88,15 @@ func (t *teller) line(e event, kind, actor, text string) *Step {
 	return &t.f.Steps[len(t.f.Steps)-1]
 }
 
-func (t *teller) event(e event) {
+func (t *teller) event(e run.Fact) {
+	if e.Run != "" && !t.a.runs[e.Run] {
+		return
+	}
+	if e.State != "" && t.decides(e.Run) {
+		t.state(e.Run, e.State)
+	}
 	f := t.f
-	switch p := e.payload.(type) {
+	switch p := e.What.(type) {
 	case session.Chunk:
 		t.chunk(e, p)
 	case session.Placement:
@@ -98,12 +104,9 @@ func (t *teller) event(e event) {
 			t.line(e, "placed", "run", "starts from given files in "+p.Backend).After = p.Head
 		}
 	case run.Submitted:
-		if b := t.branch(p.Task.Run); b != nil {
-			b.State = run.Queued
-		}
-		if p.Task.Run == t.a.run {
-			f.Submitted, f.State, f.Workflow, f.Revision = e.Time, run.Queued, p.Task.Workflow, p.Task.Revision
-			text := "run of " + p.Task.Workflow + " submitted"
+		if e.Run == t.a.run {
+			f.Submitted, f.Workflow, f.Revision = e.Time, e.Workflow, e.Revision
+			text := "run of " + e.Workflow + " submitted"
 			if p.Behind != "" {
 				text += ", waits behind run " + string(p.Behind)
 			}
@@ -116,8 +119,7 @@ func (t *teller) event(e event) {
 	case run.Claimed:
 		t.claimed(e, p)
 	case run.Released:
-		if t.decides(p.Run) {
-			t.state(p.Run, run.Queued)
+		if t.decides(e.Run) {
 			text := fmt.Sprintf("attempt %d gives the run back: %s", p.Attempt, p.Reason)
 			if p.Step != "" {
 				text += fmt.Sprintf(" (for a node with revision %q, because of step %s)", p.Revision, p.Step)
@@ -125,31 +127,21 @@ func (t *teller) event(e event) {
 			t.line(e, "run", "run", text)
 		}
 	case run.Review:
-		if t.a.runs[p.Run] {
-			t.state(p.Run, run.NeedsReview)
-			s := t.line(e, "review", "run", "needs review: "+p.Reason)
-			s.Code = p.Code
-			f.Decisions = append(f.Decisions, Decision{s.N, "asked for review", "", one(p.Reason, 400)})
-		}
+		s := t.line(e, "review", "run", "needs review: "+p.Reason)
+		s.Code = p.Code
+		t.decision(e, s, "asked for review")
 	case run.Resolved:
-		if t.a.runs[p.Run] {
-			t.state(p.Run, run.Queued)
-			s := t.line(e, "resolved", or(p.By, "somebody"), fmt.Sprintf("decides %q about step %s: %s", p.Decision, p.Path, p.Reason))
-			s.Body = textOf(p.Value)
-			f.Decisions = append(f.Decisions, Decision{s.N, "decided: " + one(p.Decision, 40), one(p.By, 60), one(p.Reason, 400)})
-		}
+		s := t.line(e, "resolved", or(p.By, "somebody"), fmt.Sprintf("decides %q about step %s: %s", p.Decision, p.Path, p.Reason))
+		s.Body = textOf(p.Value)
+		t.decision(e, s, "decided: "+one(p.Decision, 40))
 	case run.CancelRequested:
-		if t.a.runs[p.Run] {
-			s := t.line(e, "cancel", or(p.By, "somebody"), "asks the run to stop: "+p.Reason)
-			if !t.a.runs[run.ID(p.By)] { // else it is the run around a branch, which decides by itself
-				f.Decisions = append(f.Decisions, Decision{s.N, "asked to stop", one(p.By, 60), one(p.Reason, 400)})
-			}
+		s := t.line(e, "cancel", or(p.By, "somebody"), "asks the run to stop: "+p.Reason)
+		if !t.a.runs[run.ID(p.By)] { // else it is the run around a branch, which decides by itself
+			t.decision(e, s, "asked to stop")
 		}
 	case run.Warning:
-		if t.a.runs[p.Run] {
-			t.line(e, "warning", "run", "warns: "+p.Text)
-			f.Warnings = append(f.Warnings, textOf(p.Text))
-		}
+		t.line(e, "warning", "run", "warns: "+p.Text)
+		f.Warnings = append(f.Warnings, textOf(p.Text))
 	case run.Ended:
 		t.ended(e, p)
 	case run.RunWaiting:
@@ -158,10 +150,8 @@ func (t *teller) event(e event) {
 		t.received(e, p)
 	case run.FanOut:
 		t.fanOut(p)
-	case spread:
-		if t.a.runs[p.Run] {
-			t.line(e, "spread", "run", "spreads to "+counted(max(len(p.Branches)-1, 0), "more branch")).Path = p.Path
-		}
+	case run.Spread:
+		t.line(e, "spread", "run", "spreads to "+counted(max(len(p.Branches)-1, 0), "more branch")).Path = p.Path
 	case run.BranchOutcomes:
 		t.disposed(p)
 	case run.Quarantined:
@@ -170,24 +160,22 @@ func (t *teller) event(e event) {
 			text, what = "lets the session go on: ", "readmitted"
 		}
 		s := t.line(e, what, or(p.By, "somebody"), text+p.Reason)
-		f.Decisions = append(f.Decisions, Decision{s.N, what + " session " + t.name(t.place.c.key.ID), one(p.By, 60), one(p.Reason, 400)})
+		t.decision(e, s, what+" session "+t.name(t.place.c.key.ID))
 	case run.Rebudgeted:
-		if t.a.runs[p.Run] {
-			s := t.line(e, "rebudgeted", or(p.By, "somebody"), "sets the budget: "+budgetText(p.Budget))
-			f.Decisions = append(f.Decisions, Decision{s.N, "budget set: " + budgetText(p.Budget), one(p.By, 60), one(p.Reason, 400)})
-		}
+		s := t.line(e, "rebudgeted", or(p.By, "somebody"), "sets the budget: "+budgetText(p.Budget))
+		t.decision(e, s, "budget set: "+budgetText(p.Budget))
 	case run.StepStarted:
 		t.intent(e, p)
 	case run.StepCompleted:
-		if !t.a.runs[p.Run] {
-			return
-		}
-		if e.Kind == run.KindLate {
-			t.late(e, p)
-			return
-		}
 		t.done(e, p)
+	case run.Late:
+		t.late(e, run.StepCompleted(p))
 	}
+}
+
+// decision lists what somebody outside decided, or was asked to.
+func (t *teller) decision(e run.Fact, s *Step, what string) {
+	t.f.Decisions = append(t.f.Decisions, Decision{s.N, what, one(e.By, 60), one(e.Reason, 400)})
 }
 
 // decides reports whether the log that is told is the one that decides about a
@@ -228,13 +216,12 @@ func budgetText(b run.Budget) string {
 	return or(strings.Join(parts, ", "), "no limit")
 }
 
-func (t *teller) claimed(e event, p run.Claimed) {
+func (t *teller) claimed(e run.Fact, p run.Claimed) {
 	at := attempt{p.Run, p.Attempt}
 	if !t.decides(p.Run) || t.seen[at] {
 		return
 	}
 	t.seen[at] = true
-	t.state(p.Run, run.Running)
 	if b, node := t.branch(p.Run), one(p.Incarnation, 60); b != nil && !slices.Contains(b.Nodes, node) {
 		b.Nodes = append(b.Nodes, node)
 	}
@@ -247,12 +234,11 @@ func (t *teller) claimed(e event, p run.Claimed) {
 	t.line(e, "run", "run", fmt.Sprintf("attempt %d begins on %s, epoch %d", p.Attempt, p.Incarnation, p.Epoch))
 }
 
-func (t *teller) ended(e event, p run.Ended) {
+func (t *teller) ended(e run.Fact, p run.Ended) {
 	if !t.decides(p.Run) {
 		return
 	}
 	f := t.f
-	t.state(p.Run, p.State)
 	if p.Run == t.a.run {
 		f.Ended, f.Answer, f.Workflow = e.Time, textOf(p.Output), or(f.Workflow, p.Workflow)
 	}
@@ -268,11 +254,8 @@ func (t *teller) ended(e event, p run.Ended) {
 }
 
 // chunk attaches a row to the step that made it, or tells it as a line.
-func (t *teller) chunk(e event, c session.Chunk) {
+func (t *teller) chunk(e run.Fact, c session.Chunk) {
 	o := c.Origin()
-	if o.Run != "" && !t.a.runs[run.ID(o.Run)] {
-		return
-	}
 	at := spot{t.place.c.key.ID, run.Path(o.Step)}
 	if o.Step != "" {
 		t.rows[at] = c
@@ -280,9 +263,9 @@ func (t *teller) chunk(e event, c session.Chunk) {
 			t.attach(&t.f.Steps[n-1], c)
 			return
 		}
-		if slices.ContainsFunc(t.place.c.events[t.place.n-1], func(e event) bool {
-			d, ok := e.payload.(run.StepCompleted)
-			return ok && d.Path == run.Path(o.Step)
+		if slices.ContainsFunc(t.place.facts(), func(e run.Fact) bool {
+			_, ok := e.What.(run.StepCompleted)
+			return ok && string(e.Step) == o.Step
 		}) {
 			return // its step follows in the commit
 		}
@@ -308,10 +291,7 @@ func (t *teller) attach(s *Step, c session.Chunk) {
 	}
 }
 
-func (t *teller) intent(e event, p run.StepStarted) {
-	if !t.a.runs[p.Run] {
-		return
-	}
+func (t *teller) intent(e run.Fact, p run.StepStarted) {
 	at := spot{t.place.c.key.ID, p.Path}
 	n, ok := t.index[at]
 	if !ok {
@@ -325,7 +305,7 @@ func (t *teller) intent(e event, p run.StepStarted) {
 }
 
 // late tells of an outcome that came from a superseded attempt.
-func (t *teller) late(e event, p run.StepCompleted) {
+func (t *teller) late(e run.Fact, p run.StepCompleted) {
 	s := t.line(e, p.Kind, p.Name, fmt.Sprintf("outcome of attempt %d came too late; kept as evidence", p.Attempt))
 	s.Path, s.Effect, s.Late, s.Elapsed, s.Code, s.Error = p.Path, p.Effect, true, p.Elapsed, p.Code, textOf(p.Error)
 	s.Body = textOf(p.Value)
@@ -336,7 +316,7 @@ func (t *teller) late(e event, p run.StepCompleted) {
 }
 
 // done tells of a recorded outcome.
-func (t *teller) done(e event, p run.StepCompleted) {
+func (t *teller) done(e run.Fact, p run.StepCompleted) {
 	at := spot{t.place.c.key.ID, p.Path}
 	var s *Step
 	if n, ok := t.index[at]; ok {

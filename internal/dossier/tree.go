@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/workspace"
 )
@@ -224,33 +223,10 @@ func (t *Tree) check() error {
 
 // references checks the hashes that a log names of others in the archive.
 func (a *archive) references(c *chain) error {
-	for i, events := range c.events {
+	for i, facts := range c.facts {
 		var links []session.Link
-		for _, e := range events {
-			switch p := e.payload.(type) {
-			case session.Opening:
-				links = append(links, p.Parents...)
-			case session.Join:
-				for _, part := range p.Parents {
-					links = append(links, part.Link)
-				}
-			case session.Rejection:
-				links = append(links, p.Branch)
-			case run.FanOut:
-				links = append(links, p.Base)
-			case run.SignalReceived:
-				if p.Branch != nil {
-					links = append(links, p.Branch.Link)
-				}
-			case run.Ended:
-				if p.Result != nil {
-					links = append(links, *p.Result)
-				}
-			case run.StepCompleted:
-				if e.Kind == run.KindDone { // what came too late is evidence of what it says, and no more
-					links = append(links, p.Links...)
-				}
-			}
+		for _, e := range facts {
+			links = append(links, e.Links()...)
 		}
 		for _, l := range links { // stateOf found the parents; the others may be of another tree
 			to := a.byID[l.ID]

@@ -37,3 +37,21 @@ func TestStoreSlow(t *testing.T) {
 		return start(t, log, actors.Options{}).Store(), log
 	})
 }
+
+// TestProtocol: session actors answer as the transcripts of package run say, and
+// append the same commits.
+func TestProtocol(t *testing.T) {
+	const dir = "../run/testdata/protocol"
+	nodes := func(o actors.Options) func(*testing.T, session.Log, string) run.Store {
+		return func(t *testing.T, log session.Log, incarnation string) run.Store {
+			o.Incarnation = incarnation
+			return start(t, log, o).Store()
+		}
+	}
+	t.Run("resting", func(t *testing.T) {
+		runtest.TestProtocol(t, dir, false, nodes(actors.Options{Passivate: 1000 * time.Hour}))
+	})
+	t.Run("restless", func(t *testing.T) {
+		runtest.TestRestless(t, dir, nodes(actors.Options{Passivate: time.Microsecond, BatchMax: 2}))
+	})
+}

@@ -24,14 +24,15 @@ func Derive(e session.Entry) ([]Work, error) { return Followups(e, Facts(e.Commi
 func Followups(e session.Entry, facts []Fact) ([]Work, error) {
 	k := e.Commit.Key
 	var work []Work
-	claimed := map[ID]bool{}
+	taken := map[ID]bool{} // claimed or ended by the same commit
 	for i := range facts {
 		f := &facts[i]
 		if f.Err != nil && strings.HasPrefix(f.Kind, "run.") && payloads[f.Kind] != nil {
 			return nil, f.Err
 		}
-		if c, ok := f.What.(Claimed); ok {
-			claimed[c.Run] = true
+		switch f.What.(type) {
+		case Claimed, Ended:
+			taken[f.Run] = true
 		}
 	}
 	offer := func(o *Offer) {
@@ -52,7 +53,7 @@ func Followups(e session.Entry, facts []Fact) ([]Work, error) {
 		named := &Offer{Revision: f.Revision, Run: f.Run, Workflow: f.Workflow}
 		switch v := f.What.(type) {
 		case Submitted:
-			if v.Behind == "" && !claimed[f.Run] && (v.Task.NotBefore == 0 || v.Task.NotBefore <= f.Time.UnixMilli()) {
+			if v.Behind == "" && !taken[f.Run] && (v.Task.NotBefore == 0 || v.Task.NotBefore <= f.Time.UnixMilli()) {
 				offer(named)
 			}
 		case Released:
@@ -65,7 +66,7 @@ func Followups(e session.Entry, facts []Fact) ([]Work, error) {
 				offer(named)
 			}
 		case SignalReceived:
-			if f.State == Queued && !claimed[f.Run] {
+			if f.State == Queued && !taken[f.Run] {
 				offer(named)
 			}
 		case Quarantined:

@@ -10,6 +10,10 @@
 // The package is pure but for [Direct]: a [StateMachine] takes commits, requests and
 // the time as arguments and says which events to append. Whoever drives it (a
 // session actor, Direct) owns the log, the clock and the goroutines.
+//
+// testdata/protocol tells the protocol in transcripts: which commits a claim, a step, a
+// signal, a fan-out or a take-over makes, and what each is answered. They are the tests
+// of every [Store], too.
 package run
 
 import (

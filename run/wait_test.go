@@ -12,24 +12,6 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestExpiring: what only somebody outside can end gets an expiry, unless it has
-// one. Timers and branches get none.
-func TestExpiring(t *testing.T) {
-	now := time.UnixMilli(1_700_000_000_000)
-	given := RunWaiting{For: []Wait{
-		{Kind: WaitApproval}, {Kind: WaitResponse}, {Kind: WaitMessage}, {Kind: WaitTimer}, {Kind: WaitBranches}, {Kind: WaitApproval, Due: 7},
-	}}
-	two := now.Add(14 * 24 * time.Hour).UnixMilli()
-	for i, want := range []int64{two, two, two, 0, 0, 7} {
-		if got := given.expiring(now).For[i]; got.Due != want {
-			t.Errorf("%s (due %d) is due at %d, want %d", got.Kind, given.For[i].Due, got.Due, want)
-		}
-	}
-	if given.For[0].Due != 0 {
-		t.Error("what was given is changed")
-	}
-}
-
 // TestFormerWait: a question of a log that gave it no expiry stands, and is
 // answered.
 func TestFormerWait(t *testing.T) {

@@ -44,7 +44,7 @@ var rules = map[string]rule{
 	"memory/memorytest":   {ours: list("memory")},
 	// Layer 1.
 	"run":              {ours: list("session", "blob", "internal/protection", "internal/release"), test: list("run/runtest", "session/sessiontest")},
-	"run/runtest":      {ours: list("run", "session", "session/sessiontest", "blob")},
+	"run/runtest":      {ours: list("run", "session", "internal/transcript")},
 	"workspace":        {ours: list("blob")},
 	"tool":             {ours: list("session", "sandbox", "blob"), others: list("github.com/google/jsonschema-go")},
 	"internal/lineage": {ours: list("session", "run", "sandbox", "blob")},
@@ -81,6 +81,7 @@ var rules = map[string]rule{
 	"internal/audit":      {test: list("session", "run", "flow", "tool", "llm/scripted", "github.com/google/jsonschema-go")}, // it shares no code; its tests record logs
 	"internal/protection": {test: list("actors", "flow", "internal/audit", "internal/natsserver", "internal/natstest", "natsbus", "run", "session", "tool")},
 	"internal/release":    {},
+	"internal/transcript": {},
 	"internal/archtest":   {},
 	"internal/router":     {ours: list("flow", "llm", "memory", "messages", "run", "session", "tool"), others: list("github.com/google/jsonschema-go"), test: list("flow/flowtest", "llm/scripted")},
 	"internal/term":       {others: list("golang.org/x/term")},

@@ -29,6 +29,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
@@ -38,12 +39,12 @@ import (
 // Errors to branch on, beside those of packages run and session.
 var (
 	// ErrUnreachable means that there is no connection to NATS.
-	ErrUnreachable = natsbus.ErrUnreachable
+	ErrUnreachable = conn.ErrUnreachable
 	// ErrDenied means that NATS refuses the credentials, or that they do not
 	// allow this.
-	ErrDenied = natsbus.ErrDenied
+	ErrDenied = conn.ErrDenied
 	// ErrNoAnswer means that NATS is there and no node is.
-	ErrNoAnswer = natsbus.ErrNoAnswer
+	ErrNoAnswer = conn.ErrNoAnswer
 )
 
 // Options say how to connect; nil means the defaults.
@@ -90,8 +91,7 @@ func Dial(ctx context.Context, url string, opts *Options) (*Client, error) {
 		o.Name = "rath client"
 	}
 	conn, err := natsbus.Connect(ctx, &natsbus.Options{
-		URL: url, Client: true, Name: o.Name, User: o.User, Password: o.Password, CredsFile: o.CredsFile, NKeyFile: o.NKeyFile,
-		RootCAs: o.RootCAs, Inbox: o.Inbox, Logger: o.Logger,
+		Options: conn.Options{URL: url, Name: o.Name, User: o.User, Password: o.Password, CredsFile: o.CredsFile, NKeyFile: o.NKeyFile, RootCAs: o.RootCAs, Inbox: o.Inbox, Logger: o.Logger}, Client: true,
 	})
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"
@@ -55,7 +56,7 @@ func startNode(ctx context.Context) (url string, stop func(), err error) {
 	}
 	user, password := srv.Node()
 	conn, err := natsbus.Connect(ctx, &natsbus.Options{
-		Dialer: srv.Dial, User: user, Password: password, Inbox: natsbus.NodeInbox,
+		Options: conn.Options{Dialer: srv.Dial, User: user, Password: password, Inbox: conn.NodeInbox},
 		Probe: func(context.Context) ([]natsbus.SyncState, error) {
 			always, interval, err := srv.Sync()
 			return []natsbus.SyncState{{Server: srv.Name(), Always: always, Interval: interval}}, err

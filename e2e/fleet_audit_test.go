@@ -20,6 +20,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/audit"
 	"github.com/rathcluster/rath/internal/fleet"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
@@ -63,7 +64,7 @@ func (w *world) auditOnce(ctx context.Context) (*audit.Report, error) {
 	}
 	defer dump.Close()
 	user, password := w.f.OperatorLogin()
-	c, err := natsbus.Connect(ctx, &natsbus.Options{URL: w.f.URLs(0), User: user, Password: password, Client: true})
+	c, err := natsbus.Connect(ctx, &natsbus.Options{Options: conn.Options{URL: w.f.URLs(0), User: user, Password: password}, Client: true})
 	if err != nil {
 		return nil, err
 	}

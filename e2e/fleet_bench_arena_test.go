@@ -21,6 +21,7 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/fleet"
 	"github.com/rathcluster/rath/internal/load"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
 )
@@ -62,7 +63,7 @@ func newArena(b *testing.B, servers, nodes, slots int, latency time.Duration) *a
 		Env: []string{childEnv + "=bench-node", "OPENAI_BASE_URL=" + a.model.URL},
 	}
 	a.must(a.f.AddNodes(ctx, nodes, a.program))
-	a.conn, err = natsbus.Connect(ctx, &natsbus.Options{URL: a.f.URLs(0), Client: true, Name: "bench"})
+	a.conn, err = natsbus.Connect(ctx, &natsbus.Options{Options: conn.Options{URL: a.f.URLs(0), Name: "bench"}, Client: true})
 	a.must(err)
 	b.Cleanup(func() { a.check(a.conn.Close()) })
 	a.client, err = client.New(a.conn, "")

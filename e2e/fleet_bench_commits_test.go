@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/internal/load"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/session"
 )
@@ -150,7 +151,7 @@ func (a *arena) pair(bytes int) *pair {
 	p := &pair{a: a}
 	var err error
 	p.own, err = natsbus.Connect(a.b.Context(), &natsbus.Options{
-		URL: url, User: user, Password: password, Inbox: natsbus.NodeInbox, Replicas: len(a.f.Servers()), Name: "bench log",
+		Options: conn.Options{URL: url, User: user, Password: password, Inbox: conn.NodeInbox, Name: "bench log"}, Replicas: len(a.f.Servers()),
 		Generation: apart,
 		Probe: func(context.Context) ([]natsbus.SyncState, error) {
 			return []natsbus.SyncState{{Server: "all", Always: true}}, nil // the nodes have asked them
@@ -164,7 +165,7 @@ func (a *arena) pair(bytes int) *pair {
 	var watching sync.WaitGroup
 	watching.Go(func() { a.check(p.own.WatchRoom(ctx)) }) // as nodes do
 	a.b.Cleanup(func() { stop(); watching.Wait() })
-	nc, err := nats.Connect(url, nats.UserInfo(user, password), nats.CustomInboxPrefix(natsbus.NodeInbox), nats.Name("bench bare"))
+	nc, err := nats.Connect(url, nats.UserInfo(user, password), nats.CustomInboxPrefix(conn.NodeInbox), nats.Name("bench bare"))
 	a.must(err)
 	a.b.Cleanup(nc.Close)
 	p.bare, err = jetstream.New(nc)

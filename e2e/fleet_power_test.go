@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/fleet"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -47,7 +48,7 @@ func (w *world) connect(ctx context.Context, url string, level natsbus.Level) (*
 		monitors = append(monitors, fmt.Sprintf("http://%s:8222", p.IP()))
 	}
 	return natsbus.Connect(ctx, &natsbus.Options{
-		URL: url, User: user, Password: password, Inbox: natsbus.NodeInbox, Level: level, Replicas: len(w.f.Servers()),
+		Options: conn.Options{URL: url, User: user, Password: password, Inbox: conn.NodeInbox}, Level: level, Replicas: len(w.f.Servers()),
 		Probe: natsbus.MonitorProbe(monitors...),
 	})
 }

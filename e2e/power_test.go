@@ -22,6 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/session"
@@ -37,8 +38,8 @@ func bus(ctx context.Context, dir string, level natsbus.Level) (*natsbus.Conn, f
 	}
 	user, password := srv.Node()
 	c, err := natsbus.Connect(ctx, &natsbus.Options{
-		Dialer: func() (net.Conn, error) { return srv.Dial() }, User: user, Password: password, Inbox: natsbus.NodeInbox,
-		Level: level, StoreBytes: 512 << 20,
+		Options: conn.Options{Dialer: func() (net.Conn, error) { return srv.Dial() }, User: user, Password: password, Inbox: conn.NodeInbox},
+		Level:   level, StoreBytes: 512 << 20,
 		Probe: func(context.Context) ([]natsbus.SyncState, error) {
 			always, interval, err := srv.Sync()
 			return []natsbus.SyncState{{Server: srv.Name(), Always: always, Interval: interval}}, err

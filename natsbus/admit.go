@@ -83,9 +83,9 @@ func (i *intake) tellHeld(l *incomingTask, cause error) {
 	ev.Time = time.Now().UnixMilli()
 	data, err := messages.Encode(ev)
 	if err == nil {
-		err = i.c.nc.Publish(messages.RunSubject(l.tenant, l.id, messages.OnEvent), data)
+		err = i.c.NC.Publish(messages.RunSubject(l.tenant, l.id, messages.OnEvent), data)
 	}
 	if err != nil {
-		i.c.o.Logger.Debug("that a task waits was not told", "run", string(l.id), "err", err)
+		i.c.Logger.Debug("that a task waits was not told", "run", string(l.id), "err", err)
 	}
 }

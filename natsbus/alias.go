@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/release"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -49,8 +50,8 @@ func keySubject(bucket, key string) string { return "$KV." + bucket + "." + key 
 
 // readAlias reads an entry from the leader; revision is zero if there is none.
 func readAlias[T any](ctx context.Context, c *Conn, subject string) (v T, revision uint64, err error) {
-	m, err := c.leaderLast(ctx, "KV_"+BucketAlias, subject)
-	if errors.Is(err, errNoMessage) {
+	m, err := c.LeaderLast(ctx, "KV_"+BucketAlias, subject)
+	if errors.Is(err, conn.ErrNoMessage) {
 		return v, 0, nil
 	}
 	if err == nil {
@@ -87,7 +88,7 @@ func putAlias[T any](ctx context.Context, c *Conn, subject string, last uint64, 
 }
 
 func aliasAfter[T any](ctx context.Context, c *Conn, subject string, last uint64, data []byte) (have T, revision uint64, mine bool, err error) {
-	m, mine, err := c.putAfter(ctx, "KV_"+BucketAlias, subject, last, release.Extend(data))
+	m, mine, err := c.PutAfter(ctx, "KV_"+BucketAlias, subject, last, release.Extend(data))
 	if err == nil {
 		err = json.Unmarshal(m.Data, &have)
 	}
@@ -161,7 +162,7 @@ func (c *Conn) located(ctx context.Context, id session.ID) (bool, error) {
 	case g > c.o.Generation:
 		return false, nil
 	}
-	return retry(ctx, func(ctx context.Context) (bool, error) {
+	return conn.Retry(ctx, func(ctx context.Context) (bool, error) {
 		info, err := c.lookStream(ctx, EventStream(g, p))
 		return info != nil, err
 	})

@@ -9,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/protection"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -32,10 +34,10 @@ func (l *eventLog) Append(ctx context.Context, at session.Position, c session.Co
 	if err != nil {
 		return session.Position{}, err
 	}
-	w := write{l: l, stream: stream, subject: subject, key: c.Key, at: at, raw: raw, conn: l.c.incarnation()}
+	w := write{l: l, stream: stream, subject: subject, key: c.Key, at: at, raw: raw, conn: l.c.Incarnation()}
 	token, err := w.run(ctx)
 	if err != nil {
-		if errors.Is(err, ErrFull) {
+		if errors.Is(err, conn.ErrFull) {
 			l.c.capacity.soon()
 		}
 		return session.Position{}, fmt.Errorf("natsbus: append %d to %s: %w", c.Seq, c.Key, err)
@@ -70,14 +72,14 @@ func (w *write) run(ctx context.Context) (uint64, error) {
 	always := context.WithoutCancel(ctx)
 	token, err := w.send(always, w.at.Token)
 	if err != nil {
-		patient, cancel := context.WithTimeout(always, retryBudget)
+		patient, cancel := context.WithTimeout(always, conn.RetryBudget)
 		defer cancel()
 		token, err = w.settle(ctx, patient, err)
 	}
 	if err != nil {
 		return 0, err
 	}
-	if w.l.c.incarnation() != w.conn {
+	if w.l.c.Incarnation() != w.conn {
 		// The connection changed on the way: perhaps to servers that store
 		// less safely than promised.
 		check, cancel := context.WithTimeout(always, lateCheck)
@@ -95,16 +97,16 @@ func (w *write) run(ctx context.Context) (uint64, error) {
 func (w *write) settle(ctx, patient context.Context, err error) (uint64, error) {
 	expect := w.at.Token
 	maybe := false // an attempt may have been stored
-	for wait := newBackoff(); ; {
+	for wait := conn.NewBackoff(); ; {
 		switch {
 		case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrNoResponders):
 			// Not sent, or nobody there to store it: later.
 		case !maybe && errors.Is(err, nats.ErrMaxPayload):
 			return 0, fmt.Errorf("%w: %w", session.ErrTooLarge, err)
-		case !maybe && (errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, ErrFull)):
+		case !maybe && (errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, conn.ErrFull)):
 			return 0, err
 		default:
-			maybe = maybe || !errors.Is(err, errExpectation)
+			maybe = maybe || !errors.Is(err, conn.ErrExpectation)
 			token, next, settled, resolveErr := w.resolve(patient, expect)
 			switch {
 			case settled:
@@ -117,8 +119,8 @@ func (w *write) settle(ctx, patient context.Context, err error) (uint64, error) 
 		if !maybe && ctx.Err() != nil {
 			return 0, ctx.Err()
 		}
-		if wait.sleep(patient) != nil {
-			return 0, fmt.Errorf("%w: not settled after %v: %w", session.ErrUnavailable, retryBudget, err)
+		if wait.Sleep(patient) != nil {
+			return 0, fmt.Errorf("%w: not settled after %v: %w", session.ErrUnavailable, conn.RetryBudget, err)
 		}
 		var token uint64
 		if token, err = w.send(patient, expect); err == nil {
@@ -128,7 +130,10 @@ func (w *write) settle(ctx, patient context.Context, err error) (uint64, error) 
 }
 
 func (w *write) send(ctx context.Context, expect uint64) (uint64, error) {
-	return w.l.c.publishExpecting(ctx, w.subject, expect, nil, w.raw)
+	if !protection.AppendCAS {
+		return w.l.c.Publish(ctx, &nats.Msg{Subject: w.subject, Data: w.raw})
+	}
+	return w.l.c.PublishExpecting(ctx, w.subject, expect, nil, w.raw)
 }
 
 // resolve asks the stream's leader where the log stands. Settled means that
@@ -139,9 +144,9 @@ func (w *write) send(ctx context.Context, expect uint64) (uint64, error) {
 // takes a copy, so that the write itself, which seldom comes here, stays on its
 // caller's stack.
 func (w write) resolve(ctx context.Context, expect uint64) (token, next uint64, settled bool, err error) {
-	last, err := w.l.c.leaderGet(ctx, w.stream, getRequest{LastBySubject: w.subject})
+	last, err := w.l.c.LeaderGet(ctx, w.stream, conn.GetRequest{LastBySubject: w.subject})
 	switch {
-	case errors.Is(err, errNoMessage):
+	case errors.Is(err, conn.ErrNoMessage):
 		if w.at.Token == 0 {
 			return 0, 0, false, nil
 		}

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/session"
@@ -44,8 +45,8 @@ func TestAppendSurvives(t *testing.T) {
 			return replace(string(b[i:j]), `{"error":{"err_code":10164}}`)(b)
 		}},
 		"false conflict": {
-			toServer: headerExpectLast + ": ",
-			act:      replace(headerExpectLast+": ", headerExpectLast+":9"),
+			toServer: conn.HeaderExpectLast + ": ",
+			act:      replace(conn.HeaderExpectLast+": ", conn.HeaderExpectLast+":9"),
 		},
 		"garbled ack": {fromServer: ack, act: replace(ack, `{"stream":"EV"!`)},
 	}
@@ -69,7 +70,7 @@ func TestAppendSurvives(t *testing.T) {
 				if !fired() {
 					t.Fatal("the fault did not happen")
 				}
-				if took := time.Since(began); took >= requestTimeout {
+				if took := time.Since(began); took >= conn.RequestTimeout {
 					t.Errorf("the appends took %v", took)
 				}
 				entries := readAll(t, l, k, session.Position{})
@@ -91,35 +92,11 @@ func stored64(t *testing.T, c *Conn, k session.Key) uint64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := c.js.Stream(t.Context(), name)
+	s, err := c.JS.Stream(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s.CachedInfo().State.Msgs
-}
-
-// TestStoredAs reads acknowledgements as servers write them. What is not simply
-// "stored" is left to the decoder.
-func TestStoredAs(t *testing.T) {
-	for ack, want := range map[string]uint64{
-		`{"stream":"EV_1_0","seq":7}`:                      7,
-		`{"stream":"EV_1_0","seq":18446744073709551615}`:   1<<64 - 1,
-		`{"stream":"EV_1_0","seq":18446744073709551616}`:   0,
-		`{"stream":"EV_1_0","seq":0}`:                      0,
-		`{"stream":"EV_1_0","seq":-7}`:                     0,
-		`{"stream":"EV_1_0","seq":7`:                       0,
-		`{"stream":"EV_1_0","seq":7}}`:                     0,
-		`{"stream":"EV_1_0","seq":7,"duplicate": true}`:    0,
-		`{"stream":"EV_1_0","domain":"d","seq":7}`:         0,
-		`{"stream":"EV\\","seq":7}`:                        0,
-		`{"error":{"code":400},"stream":"EV_1_0","seq":0}`: 0,
-		`{"stream":"EV_1_0"}`:                              0,
-		``:                                                 0,
-	} {
-		if got := storedAs([]byte(ack)); got != want {
-			t.Errorf("%s: %d, want %d", ack, got, want)
-		}
-	}
 }
 
 // TestAppendLostAckToOther loses the acknowledgement of a commit that another
@@ -145,7 +122,7 @@ func TestAppendLostAckToOther(t *testing.T) {
 		if !fired() {
 			t.Fatal("the fault did not happen")
 		}
-		m, err := c.leaderLast(ctx, stream, subject)
+		m, err := c.LeaderLast(ctx, stream, subject)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +168,7 @@ func TestAppendThroughOutage(t *testing.T) {
 				time.Sleep(outage)
 				now.Store(natstest.Start(t, opts))
 				err := <-done
-				if outage < retryBudget {
+				if outage < conn.RetryBudget {
 					if err != nil {
 						t.Fatalf("after %v: %v", time.Since(start), err)
 					}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -14,11 +15,11 @@ import (
 
 // ServeNode answers what is asked of this incarnation itself: each verb by its
 // handler, whose answer is sent as JSON.
-func (c *Conn) ServeNode(ctx context.Context, incarnation, verb string, handle func(ctx context.Context, body []byte) (any, error)) (*Service, error) {
+func (c *Conn) ServeNode(ctx context.Context, incarnation, verb string, handle func(ctx context.Context, body []byte) (any, error)) (*conn.Service, error) {
 	if err := session.ValidID("incarnation", incarnation); err != nil {
 		return nil, err
 	}
-	return c.serve(ctx, messages.NodeSubject(incarnation, verb), "", func(ctx context.Context, m *nats.Msg) any {
+	return c.Serve(ctx, messages.NodeSubject(incarnation, verb), "", func(ctx context.Context, m *nats.Msg) any {
 		v, err := handle(ctx, m.Data)
 		if err != nil {
 			return messages.ErrorOf(err)
@@ -38,7 +39,7 @@ func (c *Conn) AskNode(ctx context.Context, incarnation, verb string, body any) 
 	if err != nil {
 		return nil, err
 	}
-	reply, err := c.ask(ctx, messages.NodeSubject(incarnation, verb), data)
+	reply, err := c.Ask(ctx, messages.NodeSubject(incarnation, verb), data)
 	if err == nil {
 		err = messages.ReplyError(reply)
 	}

@@ -76,7 +76,7 @@ func benchAppend(b *testing.B, lazy bool, size int) {
 			b.Fatal(err)
 		}
 		start := time.Now()
-		ack, err := c.js.Publish(ctx, subject, raw, jetstream.WithExpectLastSequencePerSubject(last))
+		ack, err := c.JS.Publish(ctx, subject, raw, jetstream.WithExpectLastSequencePerSubject(last))
 		bare = append(bare, time.Since(start))
 		if err != nil {
 			b.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -158,18 +159,18 @@ func (b *blobs) putParts(ctx context.Context, first []byte, r io.Reader) (blob.R
 // twice is harmless, so whatever is not clear is tried again.
 func (b *blobs) putMessage(ctx context.Context, d blob.Digest, header nats.Header, data []byte) error {
 	subject := b.subject(d)
-	ctx, cancel := context.WithTimeout(ctx, retryBudget)
+	ctx, cancel := context.WithTimeout(ctx, conn.RetryBudget)
 	defer cancel()
 	var last uint64
-	for wait := newBackoff(); ; {
+	for wait := conn.NewBackoff(); ; {
 		err := b.publish(ctx, subject, last, header, data)
-		if err == nil || errors.Is(err, ErrFull) {
+		if err == nil || errors.Is(err, conn.ErrFull) {
 			return err
 		}
-		if errors.Is(err, errExpectation) {
-			have, lookErr := b.c.last(ctx, StreamBlob, subject)
+		if errors.Is(err, conn.ErrExpectation) {
+			have, lookErr := b.c.Last(ctx, StreamBlob, subject)
 			switch {
-			case errors.Is(lookErr, errNoMessage):
+			case errors.Is(lookErr, conn.ErrNoMessage):
 				last = 0
 			case lookErr != nil:
 				err = lookErr
@@ -179,7 +180,7 @@ func (b *blobs) putMessage(ctx context.Context, d blob.Digest, header nats.Heade
 				last = have.Seq
 			}
 		}
-		if waitErr := wait.sleep(ctx); waitErr != nil {
+		if waitErr := wait.Sleep(ctx); waitErr != nil {
 			return errors.Join(waitErr, err)
 		}
 	}
@@ -188,7 +189,7 @@ func (b *blobs) putMessage(ctx context.Context, d blob.Digest, header nats.Heade
 func (b *blobs) publish(ctx context.Context, subject string, last uint64, header nats.Header, data []byte) error {
 	h := make(nats.Header, len(header)+1)
 	maps.Copy(h, header)
-	_, err := b.c.publishExpecting(ctx, subject, last, h, data)
+	_, err := b.c.PublishExpecting(ctx, subject, last, h, data)
 	return err
 }
 
@@ -197,9 +198,9 @@ func (b *blobs) Get(ctx context.Context, d blob.Digest) (io.ReadCloser, error) {
 	if err := b.check(ctx); err != nil {
 		return nil, fmt.Errorf("natsbus: get blob: %w", err)
 	}
-	m, err := b.c.last(ctx, StreamBlob, b.subject(d))
+	m, err := b.c.Last(ctx, StreamBlob, b.subject(d))
 	switch {
-	case errors.Is(err, errNoMessage):
+	case errors.Is(err, conn.ErrNoMessage):
 		return nil, fmt.Errorf("natsbus: get blob: %w: %s", blob.ErrNotFound, d)
 	case err != nil:
 		return nil, fmt.Errorf("natsbus: get blob %s: %w", d.Short(), err)
@@ -280,9 +281,9 @@ func (r *partReader) Close() error {
 // part returns the checked bytes of a part. One that is missing is damage of
 // the blob, which is there.
 func (b *blobs) part(ctx context.Context, d blob.Digest) ([]byte, error) {
-	m, err := b.c.last(ctx, StreamBlob, b.subject(d))
+	m, err := b.c.Last(ctx, StreamBlob, b.subject(d))
 	switch {
-	case errors.Is(err, errNoMessage):
+	case errors.Is(err, conn.ErrNoMessage):
 		return nil, fmt.Errorf("natsbus: get blob: %w: part %s is missing", blob.ErrCorrupt, d.Short())
 	case err != nil:
 		return nil, fmt.Errorf("natsbus: get blob: part %s: %w", d.Short(), err)

@@ -29,7 +29,7 @@ type damageable struct {
 }
 
 func (d damageable) Corrupt(digest blob.Digest, data []byte) error {
-	_, err := d.c.js.Publish(context.Background(), (&blobs{d.c, d.t}).subject(digest), data)
+	_, err := d.c.JS.Publish(context.Background(), (&blobs{d.c, d.t}).subject(digest), data)
 	return err
 }
 
@@ -113,13 +113,13 @@ func TestBlobDamagedPart(t *testing.T) {
 		_, err = io.Copy(io.Discard, r)
 		return err
 	}
-	if _, err := c.js.Publish(ctx, (&blobs{c, "default"}).subject(part), []byte("wrong")); err != nil {
+	if _, err := c.JS.Publish(ctx, (&blobs{c, "default"}).subject(part), []byte("wrong")); err != nil {
 		t.Fatal(err)
 	}
 	if err := read(); !errors.Is(err, blob.ErrCorrupt) {
 		t.Errorf("wrong part: %v", err)
 	}
-	stream, err := c.js.Stream(ctx, StreamBlob)
+	stream, err := c.JS.Stream(ctx, StreamBlob)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestBlobRenewal(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m, err := c.leaderLast(ctx, StreamBlob, (&blobs{c, "default"}).subject(ref.Digest))
+			m, err := c.LeaderLast(ctx, StreamBlob, (&blobs{c, "default"}).subject(ref.Digest))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -181,7 +181,7 @@ func BenchmarkBlob(b *testing.B) {
 		if err := c.Provision(b.Context()); err != nil {
 			b.Fatal(err)
 		}
-		objects, err := c.js.CreateObjectStore(b.Context(), jetstream.ObjectStoreConfig{Bucket: "OBJ", MaxBytes: 1 << 30})
+		objects, err := c.JS.CreateObjectStore(b.Context(), jetstream.ObjectStoreConfig{Bucket: "OBJ", MaxBytes: 1 << 30})
 		if err != nil {
 			b.Fatal(err)
 		}

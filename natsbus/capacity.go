@@ -9,8 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -215,7 +214,7 @@ func (c *Conn) WatchRoom(ctx context.Context) error {
 	defer t.Stop()
 	for {
 		c.lookAtRooms(ctx)
-		pause(ctx, lookAgain)
+		conn.Pause(ctx, lookAgain)
 		select {
 		case <-t.C:
 		case <-r.look:
@@ -234,17 +233,16 @@ func (c *Conn) lookAtRooms(ctx context.Context) {
 	scarce := false
 	for _, name := range names {
 		g := c.capacity.of(name)
-		s, err := api(ctx, c, apiStreamInfo+name, func(ctx context.Context) (jetstream.Stream, error) { return c.js.Stream(ctx, name) })
+		info, err := c.StreamInfo(ctx, name)
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil {
-			if !g.silent && !isTransient(err) {
-				c.o.Logger.Warn("how full a stream is could not be asked", "stream", name, "err", streamError(err))
+			if !g.silent && !conn.IsTransient(err) {
+				c.Logger.Warn("how full a stream is could not be asked", "stream", name, "err", conn.StreamError(err))
 			}
 			g.silent = true
 		} else {
-			info := s.CachedInfo()
 			g.silent = false
 			g.max.Store(info.Config.MaxBytes)
 			g.since.Store(0)
@@ -257,7 +255,7 @@ func (c *Conn) lookAtRooms(ctx context.Context) {
 			continue
 		}
 		g.said = room
-		switch l := c.o.Logger.With("stream", name, "holds", f.String()); room {
+		switch l := c.Logger.With("stream", name, "holds", f.String()); room {
 		case RoomAll:
 			l.Info("a stream has room again")
 		case RoomOpen:
@@ -298,7 +296,7 @@ type roomLog struct {
 // Append implements session.Log.
 func (l *roomLog) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
 	if d, room := l.c.diskRoom(); room == RoomNone || room == RoomEnds && !run.IsTerminalOnly(c.Events) {
-		return session.Position{}, fmt.Errorf("natsbus: append %d to %s: %w: the disk of the store has %s; %s", c.Seq, c.Key, ErrFull, d, remedyDisk)
+		return session.Position{}, fmt.Errorf("natsbus: append %d to %s: %w: the disk of the store has %s; %s", c.Seq, c.Key, conn.ErrFull, d, remedyDisk)
 	}
 	if l.c.capacity.scarce.Load() {
 		stream, _, err := l.c.place(c.Key)
@@ -307,7 +305,7 @@ func (l *roomLog) Append(ctx context.Context, at session.Position, c session.Com
 		}
 		if f := l.c.capacity.fill(stream); f.Room() == RoomEnds && !run.IsTerminalOnly(c.Events) {
 			return session.Position{}, fmt.Errorf("natsbus: append %d to %s: %w: stream %s holds %s, and the rest is kept for what ends runs; %s",
-				c.Seq, c.Key, ErrFull, stream, f, remedy)
+				c.Seq, c.Key, conn.ErrFull, stream, f, remedy)
 		}
 	}
 	return l.Log.Append(ctx, at, c)

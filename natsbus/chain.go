@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -42,7 +43,7 @@ const (
 )
 
 // takes reports whether a message is taken, by whether it is a copy.
-func (c copies) takes(m stored) bool {
+func (c copies) takes(m conn.Message) bool {
 	return restoredOf(m) == 0 || c == allCopies || c == freshCopies && m.Header.Get(headerFresh) != ""
 }
 
@@ -78,13 +79,13 @@ func (h *chain) forget() {
 // log skip. The data of spilled events is not loaded. An error is one of
 // reading the stream, but for session.ErrTooOld, which is returned once per
 // log.
-func (h *chain) next(ctx context.Context, m stored) (e session.Entry, ok bool, err error) {
+func (h *chain) next(ctx context.Context, m conn.Message) (e session.Entry, ok bool, err error) {
 	h.rest.Reset(chainRest)
 	k, ok := h.key(m.Subject)
 	if !ok || !h.copies.takes(m) {
 		return e, false, nil
 	}
-	if h.copies == freshCopies && restoredOf(m) > 0 && m.Header.Get(headerExpectLast) == "0" {
+	if h.copies == freshCopies && restoredOf(m) > 0 && m.Header.Get(conn.HeaderExpectLast) == "0" {
 		h.keep(m.Subject, session.Position{}) // the tombstone that such a log begins with
 		return e, false, nil
 	}
@@ -118,8 +119,8 @@ func (h *chain) next(ctx context.Context, m stored) (e session.Entry, ok bool, e
 }
 
 // patientlyNext is next with patience.
-func (h *chain) patientlyNext(ctx context.Context, m stored) (e session.Entry, ok bool, err error) {
-	e, err = retry(ctx, func(ctx context.Context) (session.Entry, error) {
+func (h *chain) patientlyNext(ctx context.Context, m conn.Message) (e session.Entry, ok bool, err error) {
+	e, err = conn.Retry(ctx, func(ctx context.Context) (session.Entry, error) {
 		e, ok, err = h.next(ctx, m)
 		return e, err
 	})
@@ -128,7 +129,7 @@ func (h *chain) patientlyNext(ctx context.Context, m stored) (e session.Entry, o
 
 // fill loads the data of a commit's spilled events, patiently.
 func (h *chain) fill(ctx context.Context, e *session.Entry) error {
-	_, err := retry(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, h.l.fill(ctx, &e.Commit) })
+	_, err := conn.Retry(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, h.l.fill(ctx, &e.Commit) })
 	return err
 }
 
@@ -139,22 +140,22 @@ func (h *chain) fillThere(ctx context.Context, e *session.Entry) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case err == nil || isTransient(err):
+	case err == nil || conn.IsTransient(err):
 		return err
 	}
-	h.l.c.o.Logger.Error("spilled data of a commit is gone", "stream", h.stream, "seq", e.At.Token, "err", err)
+	h.l.c.Logger.Error("spilled data of a commit is gone", "stream", h.stream, "seq", e.At.Token, "err", err)
 	return nil
 }
 
 // find reads a message of a log whose position is not known, and returns the
 // position before it too.
-func (h *chain) find(ctx context.Context, k session.Key, m stored) (session.Entry, session.Position, error) {
-	if e, err := h.successor(k, session.Position{}, m); err == nil && e.Commit.Seq == 1 && m.Header.Get(headerExpectLast) == "0" {
+func (h *chain) find(ctx context.Context, k session.Key, m conn.Message) (session.Entry, session.Position, error) {
+	if e, err := h.successor(k, session.Position{}, m); err == nil && e.Commit.Seq == 1 && m.Header.Get(conn.HeaderExpectLast) == "0" {
 		return e, session.Position{}, nil
 	}
 	if t, ok := tombstoneOf(k, m); ok {
 		first, err := h.first(ctx, m.Subject)
-		if err != nil && !errors.Is(err, errNoMessage) {
+		if err != nil && !errors.Is(err, conn.ErrNoMessage) {
 			return session.Entry{}, session.Position{}, err
 		}
 		if err != nil || first.Seq >= m.Seq { // what was before it is purged, or even the message itself
@@ -174,7 +175,7 @@ func (h *chain) find(ctx context.Context, k session.Key, m stored) (session.Entr
 	for e, err := range h.l.Read(ctx, k, session.Position{}) {
 		if errors.Is(err, session.ErrArchived) {
 			first, err := h.first(ctx, m.Subject)
-			if err != nil && !errors.Is(err, errNoMessage) {
+			if err != nil && !errors.Is(err, conn.ErrNoMessage) {
 				return session.Entry{}, before, err
 			}
 			if t, ok := tombstoneOf(k, first); ok && h.copies == noCopies {
@@ -195,11 +196,11 @@ func (h *chain) find(ctx context.Context, k session.Key, m stored) (session.Entr
 }
 
 // first returns the oldest message that a subject holds.
-func (h *chain) first(ctx context.Context, subject string) (stored, error) {
-	return h.l.c.leaderGet(ctx, h.stream, getRequest{Seq: 1, NextBySubject: subject})
+func (h *chain) first(ctx context.Context, subject string) (conn.Message, error) {
+	return h.l.c.LeaderGet(ctx, h.stream, conn.GetRequest{Seq: 1, NextBySubject: subject})
 }
 
-func (h *chain) successor(k session.Key, after session.Position, m stored) (session.Entry, error) {
+func (h *chain) successor(k session.Key, after session.Position, m conn.Message) (session.Entry, error) {
 	c, hash, err := h.l.c.recent.successor(k, after, m.Data)
 	if err != nil {
 		return session.Entry{}, err

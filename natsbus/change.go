@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rathcluster/rath/internal/nats/conn"
 )
 
 // Action is what becomes of a stream, a bucket or a consumer.
@@ -42,12 +43,12 @@ type Change struct {
 	want, have *jetstream.StreamConfig // of a stream or bucket
 	queue      pullQueue
 	lost       bool // it is there, but served by nobody
-	denied     *PermissionError
+	denied     *conn.PermissionError
 }
 
 // changes compares everything that options ask for with what is there. more, if
 // set, is given each stream.
-func (c *Conn) changes(ctx context.Context, o *Options, e *election, more func(*Change, jetstream.StreamState)) ([]Change, error) {
+func (c *Conn) changes(ctx context.Context, o *Options, e *lookup, more func(*Change, jetstream.StreamState)) ([]Change, error) {
 	if o.StoreBytes < MinStoreBytes {
 		return nil, fmt.Errorf("natsbus: %d bytes for all streams: at least %d are needed", o.StoreBytes, MinStoreBytes)
 	}
@@ -153,9 +154,9 @@ func (ch *Change) config() jetstream.StreamConfig {
 }
 
 // carryOut does what a change says. Doing it again is harmless.
-func (c *Conn) carryOut(ctx context.Context, e *election, ch *Change) error {
-	e.what = ch.Kind + " " + ch.Name
-	_, err := retryElection(ctx, e, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.carryOutOnce(ctx, ch) })
+func (c *Conn) carryOut(ctx context.Context, e *lookup, ch *Change) error {
+	e.What = ch.Kind + " " + ch.Name
+	_, err := conn.RetryElection(ctx, &e.Election, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.carryOutOnce(ctx, ch) })
 	return err
 }
 
@@ -175,8 +176,8 @@ func (c *Conn) carryOutOnce(ctx context.Context, ch *Change) error {
 		return c.removeStream(ctx, ch.want.Name)
 	}
 	cfg := ch.merged()
-	_, err := apiWithin(ctx, c, apiStreamUpdate+cfg.Name, provisionFor, func(ctx context.Context) (jetstream.Stream, error) {
-		return c.js.UpdateStream(ctx, cfg)
+	_, err := conn.CallWithin(ctx, c.Conn, conn.APIStreamUpdate+cfg.Name, provisionFor, func(ctx context.Context) (jetstream.Stream, error) {
+		return c.JS.UpdateStream(ctx, cfg)
 	})
 	return err
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/rathcluster/rath/internal/nats/conn"
 )
 
 // A checkpoint says how far somebody has read a stream and what he has
@@ -74,9 +75,9 @@ func unpack(data []byte) ([]byte, error) {
 // loadCheckpoint reads the newest checkpoint into v, and returns the sequence of
 // its message, zero if there is none. One that cannot be read leaves v as it is.
 func (c *Conn) loadCheckpoint(ctx context.Context, subject string, v any) (revision uint64, err error) {
-	m, err := c.leaderLast(ctx, StreamSnap, subject)
+	m, err := c.LeaderLast(ctx, StreamSnap, subject)
 	switch {
-	case errors.Is(err, errNoMessage):
+	case errors.Is(err, conn.ErrNoMessage):
 		return 0, nil
 	case err != nil:
 		return 0, fmt.Errorf("natsbus: load checkpoint %s: %w", subject, err)
@@ -98,7 +99,7 @@ func (c *Conn) saveCheckpoint(ctx context.Context, subject string, v any) error 
 		err = fmt.Errorf("%d bytes, at most %d are kept", len(data), maxCheckpoint)
 	}
 	if err == nil {
-		_, err = c.publish(ctx, &nats.Msg{Subject: subject, Data: data})
+		_, err = c.Publish(ctx, &nats.Msg{Subject: subject, Data: data})
 	}
 	if err != nil {
 		return fmt.Errorf("natsbus: save checkpoint %s: %w", subject, err)

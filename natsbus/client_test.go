@@ -15,6 +15,7 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
@@ -28,7 +29,7 @@ import (
 // visitor is a client without credentials, in the bubble.
 func visitor(t *testing.T, srv *natsserver.Server) (*client.Client, *natsbus.Conn) {
 	t.Helper()
-	conn, err := natsbus.Connect(t.Context(), &natsbus.Options{Dialer: srv.Dial, Client: true, Name: "visitor"})
+	conn, err := natsbus.Connect(t.Context(), &natsbus.Options{Options: conn.Options{Dialer: srv.Dial, Name: "visitor"}, Client: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +112,7 @@ func TestClientErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)
 		n := startNode(t, srv, "node-1")
-		c, conn := visitor(t, srv)
+		c, raw := visitor(t, srv)
 		ctx := t.Context()
 		if r, err := c.Do(ctx, "agent", messages.Task{ID: "r1", Input: text("one")}, nil); err != nil || r.Err() != nil {
 			t.Fatal(r, err)
@@ -129,7 +130,7 @@ func TestClientErrors(t *testing.T) {
 		_, noSession := c.Session(ctx, "nobody")
 		_, noVersion := c.Session(ctx, string(sessionOf(t, c, "r1"))+":77")
 		_, nobody := c.Wait(ctx, "nobody")
-		other, err := client.New(conn, "acme")
+		other, err := client.New(raw, "acme")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +150,7 @@ func TestClientErrors(t *testing.T) {
 			"unknown session":   {noSession, session.ErrNotFound, "nobody"},
 			"unknown version":   {noVersion, session.ErrNotFound, "77"},
 			"wait for nobody":   {nobody, run.ErrUnknownRun, "nobody"},
-			"another tenant":    {foreign, natsbus.ErrDenied, "publish to rath.query.acme.runs"},
+			"another tenant":    {foreign, conn.ErrDenied, "publish to rath.query.acme.runs"},
 		} {
 			if tc.err == nil || tc.is != nil && !errors.Is(tc.err, tc.is) || !strings.Contains(tc.err.Error(), tc.names) {
 				t.Errorf("%s: %v, want %v, naming %q", name, tc.err, tc.is, tc.names)

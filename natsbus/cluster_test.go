@@ -15,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
@@ -24,7 +25,7 @@ import (
 // which TestLevels checks the answers to.
 func clusterOptions(c *natstest.Cluster, first int) *Options {
 	return &Options{
-		URL: c.URLs(first), Replicas: 3, Partitions: 2,
+		Options: conn.Options{URL: c.URLs(first)}, Replicas: 3, Partitions: 2,
 		Probe: func(context.Context) ([]SyncState, error) {
 			return []SyncState{{Server: "all", Always: true}}, nil
 		},
@@ -180,14 +181,14 @@ func TestClusterMessageIDs(t *testing.T) {
 		t.Fatal(err)
 	}
 	send := func(last uint64, data string) error {
-		_, err := c.publishExpecting(ctx, subject, last, nats.Header{nats.MsgIdHdr: {"the same"}}, []byte(data))
+		_, err := c.PublishExpecting(ctx, subject, last, nats.Header{nats.MsgIdHdr: {"the same"}}, []byte(data))
 		return err
 	}
 	if err := send(0, "first"); err != nil {
 		t.Fatal(err)
 	}
 	// A zombie's commit: not stored, and not acknowledged either.
-	if err := send(99, "zombie"); !errors.Is(err, errExpectation) {
+	if err := send(99, "zombie"); !errors.Is(err, conn.ErrExpectation) {
 		t.Errorf("got %v: a duplicate must not count as stored", err)
 	}
 }
@@ -197,7 +198,7 @@ func TestClusterMessageIDs(t *testing.T) {
 func TestClusterPlan(t *testing.T) {
 	ctx := t.Context()
 	cluster := natstest.StartCluster(t, 3)
-	c := dial(t, &Options{URL: cluster.URLs(0), Client: true})
+	c := dial(t, &Options{Options: conn.Options{URL: cluster.URLs(0)}, Client: true})
 	p := planned(t, c, &Provisioning{Partitions: 2})
 	if p.Replicas != NewReplicas || len(actions(p)[Create]) != len(p.Changes) {
 		t.Errorf("a new installation: %+v", p)

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -23,8 +24,8 @@ const queueGroup = "rath"
 
 // ServeControl answers control requests, each by one of the nodes, once apply
 // has made the fact durable.
-func (c *Conn) ServeControl(ctx context.Context, apply func(ctx context.Context, s run.Signal) error) (*Service, error) {
-	return c.serve(ctx, messages.ControlPrefix+">", queueGroup, func(ctx context.Context, m *nats.Msg) any {
+func (c *Conn) ServeControl(ctx context.Context, apply func(ctx context.Context, s run.Signal) error) (*conn.Service, error) {
+	return c.Serve(ctx, messages.ControlPrefix+">", queueGroup, func(ctx context.Context, m *nats.Msg) any {
 		note, err := c.control(ctx, m, apply)
 		a := messages.AnswerOf(unanswered(ctx, err))
 		a.Note = note
@@ -223,13 +224,13 @@ func (c *Conn) taskWaits(ctx context.Context, tenant session.Tenant, id run.ID) 
 	}
 	from := info.Delivered.Stream + 1
 	for range lookAt {
-		m, err := c.leaderNext(ctx, StreamTasks, prefixTask+string(tenant)+".>", from)
+		m, err := c.LeaderNext(ctx, StreamTasks, prefixTask+string(tenant)+".>", from)
 		switch {
-		case errors.Is(err, errNoMessage) && info.NumAckPending == 0:
+		case errors.Is(err, conn.ErrNoMessage) && info.NumAckPending == 0:
 			return false, nil
-		case errors.Is(err, errNoMessage) && c.capacity.mayRefuse():
+		case errors.Is(err, conn.ErrNoMessage) && c.capacity.mayRefuse():
 			return false, fmt.Errorf("run %s: %w: no log holds it, and its task may be one of those that wait for room in a stream; try again later", id, run.ErrBusy)
-		case errors.Is(err, errNoMessage):
+		case errors.Is(err, conn.ErrNoMessage):
 			return c.taskGiven(ctx, tenant, id, info)
 		case err != nil:
 			return false, err
@@ -247,10 +248,10 @@ func (c *Conn) taskWaits(ctx context.Context, tenant session.Tenant, id run.ID) 
 func (c *Conn) taskGiven(ctx context.Context, tenant session.Tenant, id run.ID, info *jetstream.ConsumerInfo) (bool, error) {
 	from := info.AckFloor.Stream + 1
 	for range lookAt {
-		m, err := c.leaderNext(ctx, StreamTasks, prefixTask+string(tenant)+".>", from)
+		m, err := c.LeaderNext(ctx, StreamTasks, prefixTask+string(tenant)+".>", from)
 		switch {
-		case errors.Is(err, errNoMessage) || err == nil && m.Seq > info.Delivered.Stream:
-			pause(ctx, aliasSoon)
+		case errors.Is(err, conn.ErrNoMessage) || err == nil && m.Seq > info.Delivered.Stream:
+			conn.Pause(ctx, aliasSoon)
 			return false, ctx.Err()
 		case err != nil:
 			return false, err
@@ -259,7 +260,7 @@ func (c *Conn) taskGiven(ctx context.Context, tenant session.Tenant, id run.ID, 
 		}
 		from = m.Seq + 1
 	}
-	pause(ctx, aliasSoon)
+	conn.Pause(ctx, aliasSoon)
 	return false, ctx.Err()
 }
 
@@ -273,13 +274,13 @@ const (
 // hear both, so they say the same to the byte: what the note says.
 func (c *Conn) putCancelled(ctx context.Context, tenant session.Tenant, id run.ID) error {
 	subject := runAliasSubject(tenant, id)
-	m, err := c.leaderLast(ctx, "KV_"+BucketAlias, subject)
+	m, err := c.LeaderLast(ctx, "KV_"+BucketAlias, subject)
 	var note runAlias
 	if err == nil {
 		err = json.Unmarshal(m.Data, &note)
 	}
 	if err == nil && note.Cancelled == nil {
-		err = errNoMessage
+		err = conn.ErrNoMessage
 	}
 	if err != nil {
 		return fmt.Errorf("natsbus: read %s: %w", subject, err)

@@ -14,9 +14,9 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -27,7 +27,7 @@ import (
 func mute(t *testing.T, n *node) (muted *atomic.Int32) {
 	t.Helper()
 	user, password := n.srv.Node()
-	nc, err := nats.Connect("", nats.InProcessServer(inProcess(n.srv.Dial)), nats.UserInfo(user, password), nats.CustomInboxPrefix(natsbus.NodeInbox))
+	nc, err := nats.Connect("", nats.InProcessServer(inProcess(n.srv.Dial)), nats.UserInfo(user, password), nats.CustomInboxPrefix(conn.NodeInbox))
 	if err != nil {
 		t.Fatal(err)
 	}

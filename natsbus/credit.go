@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -199,11 +200,11 @@ func (s *credits) ask(ctx context.Context, at partitionCredit) (a creditAnswer) 
 		return a
 	}
 	for ctx.Err() == nil {
-		m, err := s.c.nc.RequestWithContext(ctx, creditSubject(s.c.o.Generation, at.partition), data)
+		m, err := s.c.NC.RequestWithContext(ctx, creditSubject(s.c.o.Generation, at.partition), data)
 		if err == nil && json.Unmarshal(m.Data, &a) == nil {
 			return a
 		}
-		pause(ctx, creditAgain)
+		conn.Pause(ctx, creditAgain)
 	}
 	return creditAnswer{Moving: true} // it may be taken over at this moment
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -66,7 +67,7 @@ func (c *Conn) controlLetter(ctx context.Context, t session.Tenant, at uint64, v
 		return "", err
 	}
 	return answered(ctx, func(ctx context.Context) ([]byte, error) {
-		return c.ask(ctx, messages.LetterSubject(t, at, verb), body)
+		return c.Ask(ctx, messages.LetterSubject(t, at, verb), body)
 	})
 }
 
@@ -77,7 +78,7 @@ const lettersAhead = 256
 // until ctx ends, but not again for one whose letter is stored again at once. It takes
 // the rights of a node.
 func (c *Conn) WatchDeadLetters(ctx context.Context, fn func(t session.Tenant, workflow string, l messages.DeadLetter)) error {
-	sub, err := c.nc.SubscribeSync(prefixDLQ + ">")
+	sub, err := c.NC.SubscribeSync(prefixDLQ + ">")
 	if err == nil {
 		err = sub.SetPendingLimits(lettersAhead, -1)
 	}
@@ -108,7 +109,7 @@ func (c *Conn) WatchDeadLetters(ctx context.Context, fn func(t session.Tenant, w
 
 // letters answers a query for a page of dead letters.
 func (a answerer) letters(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
-	end, err := a.c.lastSequence(ctx, StreamDLQ)
+	end, err := a.c.LastSequence(ctx, StreamDLQ)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +119,7 @@ func (a answerer) letters(ctx context.Context, t session.Tenant, q messages.Quer
 	}
 	out := messages.DeadLetters{Letters: []messages.StoredLetter{}}
 	room := pageRoom
-	for m, err := range a.c.upTo(ctx, StreamDLQ, prefixDLQ+string(t)+".>", q.After, end) {
+	for m, err := range a.c.UpTo(ctx, StreamDLQ, prefixDLQ+string(t)+".>", q.After, end) {
 		if err != nil {
 			return nil, err
 		}
@@ -140,7 +141,7 @@ func (a answerer) letters(ctx context.Context, t session.Tenant, q messages.Quer
 // endedLetters returns the letters of a tenant that have an end, as of a sequence of DLQ.
 func (c *Conn) endedLetters(ctx context.Context, t session.Tenant, at uint64) (map[uint64]bool, error) {
 	ended := map[uint64]bool{}
-	for m, err := range c.upTo(ctx, StreamDLQ, prefixDLQ+string(t)+".*.*", 0, at) {
+	for m, err := range c.UpTo(ctx, StreamDLQ, prefixDLQ+string(t)+".*.*", 0, at) {
 		if err != nil {
 			return nil, err
 		}
@@ -157,10 +158,10 @@ func (c *Conn) controlDead(ctx context.Context, t session.Tenant, id, verb strin
 	if err != nil || at == 0 {
 		return "", fmt.Errorf("dead letter %q: %w: name it by its sequence", id, run.ErrMalformed)
 	}
-	m, err := c.leaderAt(ctx, StreamDLQ, at)
+	m, err := c.LeaderAt(ctx, StreamDLQ, at)
 	tenant, workflow, ok := messages.ParseDeadLetterSubject(m.Subject)
 	switch {
-	case errors.Is(err, errNoMessage), err == nil && (!ok || tenant != t):
+	case errors.Is(err, conn.ErrNoMessage), err == nil && (!ok || tenant != t):
 		return "", noLetter(at)
 	case err != nil:
 		return "", err
@@ -197,7 +198,7 @@ func (c *Conn) endLetter(ctx context.Context, subject string, last uint64, end m
 	if err != nil {
 		return end, 0, err
 	}
-	m, _, err := c.putAfter(ctx, StreamDLQ, subject, last, data)
+	m, _, err := c.PutAfter(ctx, StreamDLQ, subject, last, data)
 	if err == nil {
 		now, err = messages.DecodeLetterEnd(m.Data)
 	}
@@ -209,17 +210,17 @@ func (c *Conn) endLetter(ctx context.Context, subject string, last uint64, end m
 
 // retry submits a letter's task again. Who does that says so first: of a letter that
 // was dropped nothing runs, and all who retry it submit one run.
-func (c *Conn) retry(ctx context.Context, t session.Tenant, workflow, subject string, m stored, begun messages.LetterEnd) (run.ID, error) {
+func (c *Conn) retry(ctx context.Context, t session.Tenant, workflow, subject string, m conn.Message, begun messages.LetterEnd) (run.ID, error) {
 	l, err := messages.DecodeDeadLetter(m.Data)
 	if err != nil {
 		return "", err
 	}
-	have, err := c.leaderLast(ctx, StreamDLQ, subject)
+	have, err := c.LeaderLast(ctx, StreamDLQ, subject)
 	revision := have.Seq
 	switch {
 	case err == nil:
 		begun, err = messages.DecodeLetterEnd(have.Data)
-	case errors.Is(err, errNoMessage):
+	case errors.Is(err, conn.ErrNoMessage):
 		if begun.Run, err = c.retryID(ctx, t, m.Seq, &l); err != nil {
 			return "", err
 		}
@@ -240,8 +241,8 @@ func (c *Conn) retry(ctx context.Context, t session.Tenant, workflow, subject st
 	if err != nil {
 		return "", err
 	}
-	if err = c.store(ctx, &nats.Msg{Subject: l.Subject, Data: body}); err != nil {
-		if errors.Is(err, ErrFull) {
+	if err = c.PublishAtLeastOnce(ctx, &nats.Msg{Subject: l.Subject, Data: body}); err != nil {
+		if errors.Is(err, conn.ErrFull) {
 			err = fmt.Errorf("%w: %w", run.ErrBusy, err)
 		}
 		return "", err

@@ -15,7 +15,7 @@ import (
 // refusedLetter has a task refused, and returns the number of its letter.
 func refusedLetter(t *testing.T, c *Conn) string {
 	t.Helper()
-	if _, err := c.js.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, "w"), []byte(`{"id":"r1","input":"hi"}`)); err != nil {
+	if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, "w"), []byte(`{"id":"r1","input":"hi"}`)); err != nil {
 		t.Fatal(err)
 	}
 	pullWhile(t, c, time.Second, Intake{Offers: func(string) (string, bool) { return "", false }})
@@ -121,7 +121,7 @@ func TestOneLetter(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					if _, err := c.js.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, "w"), []byte(body)); err != nil {
+					if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, "w"), []byte(body)); err != nil {
 						t.Fatal(err)
 					}
 					if fault == "lost ack" {
@@ -133,7 +133,7 @@ func TestOneLetter(t *testing.T) {
 						}
 						return
 					}
-					consumer, err := c.openQueue(t.Context(), &election{}, tasksQueue())
+					consumer, err := c.openQueue(t.Context(), &lookup{}, tasksQueue())
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -19,7 +20,7 @@ type recent struct {
 
 // recentSize bounds the commits that are kept. The readers of a stream are that
 // far from each other at the most when both keep up.
-const recentSize = 2 * followAhead
+const recentSize = 2 * conn.FollowAhead
 
 func newRecent() *recent {
 	return &recent{of: make(map[session.Hash]session.Commit, recentSize), ring: make([]session.Hash, recentSize)}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -38,10 +39,7 @@ func (c *Conn) Deliver(ctx context.Context, incarnation string, w run.Work) (Ans
 	if err != nil {
 		return "", err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(c.link.Load().ctx, cancel)()
-	reply, err := c.nc.RequestWithContext(ctx, messages.DeliverSubject(incarnation), data)
+	reply, err := c.Await(ctx, messages.DeliverSubject(incarnation), data)
 	if err != nil {
 		return "", fmt.Errorf("natsbus: deliver to %s: %w", incarnation, err)
 	}
@@ -59,18 +57,18 @@ func (c *Conn) Ping(ctx context.Context, incarnation string) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
-	_, err := c.nc.RequestWithContext(ctx, messages.DeliverSubject(incarnation), nil)
+	_, err := c.NC.RequestWithContext(ctx, messages.DeliverSubject(incarnation), nil)
 	return err == nil
 }
 
 // ServeDeliver answers for this incarnation: handle is given each delivered
 // work. The incarnation lives, for others, from now until the service
 // stops.
-func (c *Conn) ServeDeliver(ctx context.Context, incarnation string, handle func(ctx context.Context, w run.Work) (Answer, error)) (*Service, error) {
+func (c *Conn) ServeDeliver(ctx context.Context, incarnation string, handle func(ctx context.Context, w run.Work) (Answer, error)) (*conn.Service, error) {
 	if err := session.ValidID("incarnation", incarnation); err != nil {
 		return nil, err
 	}
-	return c.serve(ctx, messages.DeliverSubject(incarnation), "", func(ctx context.Context, m *nats.Msg) any {
+	return c.Serve(ctx, messages.DeliverSubject(incarnation), "", func(ctx context.Context, m *nats.Msg) any {
 		if len(m.Data) == 0 {
 			return messages.Answer{Done: true} // a ping
 		}

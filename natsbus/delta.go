@@ -48,7 +48,7 @@ func (d *Deltas) Publish(p flow.Delta) {
 	if err != nil {
 		return // too large for a message: the chunk that is committed has it
 	}
-	_ = d.c.nc.Publish(messages.RunSubject(p.Session.Tenant, p.Run, messages.OnDelta), data)
+	_ = d.c.NC.Publish(messages.RunSubject(p.Session.Tenant, p.Run, messages.OnDelta), data)
 }
 
 func (d *Deltas) count(k deltaKey) uint64 {

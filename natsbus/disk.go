@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -46,9 +47,6 @@ func (d Disk) String() string {
 	return text
 }
 
-// errDiskFull is what a server says that keeps the reserve of its disk.
-var errDiskFull = fmt.Errorf("%w: the servers store nothing more: their disk is full, or all is used that this account may store; free some space there", ErrFull)
-
 const remedyDisk = "free some space there"
 
 // diskRoom returns how the disk is, and what it takes.
@@ -82,7 +80,7 @@ func (c *Conn) lookAtDisk() {
 		return
 	}
 	c.capacity.saidDisk = room
-	switch l := c.o.Logger.With("disk", d.String()); room {
+	switch l := c.Logger.With("disk", d.String()); room {
 	case RoomAll:
 		l.Info("the disk of the store has room again")
 	case RoomOpen:
@@ -105,12 +103,12 @@ const probeFresh = 2 * time.Second
 // what is in the way. ctx bounds the wait; nothing is tried twice.
 func (c *Conn) Stores(ctx context.Context) error {
 	if d, room := c.diskRoom(); room != RoomAll {
-		return fmt.Errorf("%w: the disk of the store has %s; %s", ErrFull, d, remedyDisk)
+		return fmt.Errorf("%w: the disk of the store has %s; %s", conn.ErrFull, d, remedyDisk)
 	}
 	if last := c.capacity.probed.Load(); last != nil && time.Since(*last) < probeFresh {
 		return nil
 	}
-	if _, err := c.publish(ctx, &nats.Msg{Subject: subjectProbe}); err != nil {
+	if _, err := c.Publish(ctx, &nats.Msg{Subject: subjectProbe}); err != nil {
 		return fmt.Errorf("natsbus: nothing can be stored: %w", err)
 	}
 	c.capacity.probed.Store(new(time.Now()))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
@@ -69,7 +70,7 @@ func TestDiskFillsUp(t *testing.T) {
 			if err != nil || len(nodes) != 1 || len(nodes[0].Full) != 1 || nodes[0].Full[0].Stream != messages.FullDisk || nodes[0].Full[0].Room != room {
 				t.Errorf("the node is shown as %+v, %v", nodes, err)
 			}
-			if err := n.conn.Answering(t.Context()); !errors.Is(err, natsbus.ErrFull) || !strings.Contains(err.Error(), "the disk of the store has ") {
+			if err := n.conn.Answering(t.Context()); !errors.Is(err, conn.ErrFull) || !strings.Contains(err.Error(), "the disk of the store has ") {
 				t.Errorf("whether it can work is told as %v", err)
 			}
 		}
@@ -120,14 +121,14 @@ func TestDiskFillsUp(t *testing.T) {
 
 		left(40 * mib)
 		shown(messages.RoomNone)
-		client, err := natsbus.Connect(t.Context(), &natsbus.Options{Dialer: srv.Dial, Client: true})
+		client, err := natsbus.Connect(t.Context(), &natsbus.Options{Options: conn.Options{Dialer: srv.Dial}, Client: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer client.Close()
 		began := time.Now()
 		err = client.Submit(t.Context(), session.DefaultTenant, "agent", []byte(`{"id":"none","input":"x"}`))
-		if !errors.Is(err, natsbus.ErrFull) || !strings.Contains(err.Error(), "disk") || time.Since(began) > 0 {
+		if !errors.Is(err, conn.ErrFull) || !strings.Contains(err.Error(), "disk") || time.Since(began) > 0 {
 			t.Errorf("who submits is told %v after %v", err, time.Since(began))
 		}
 		had = f.commits()

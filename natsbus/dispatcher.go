@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/schedule"
 	"github.com/rathcluster/rath/internal/protection"
 	"github.com/rathcluster/rath/messages"
@@ -62,7 +63,7 @@ func (d *dispatcher) run(ctx context.Context) error {
 	if err := d.load(ctx); err != nil {
 		return err
 	}
-	end, err := d.c.lastSequence(ctx, d.stream)
+	end, err := d.c.LastSequence(ctx, d.stream)
 	if err != nil {
 		return err
 	}
@@ -78,9 +79,9 @@ func (d *dispatcher) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	in := make(chan stored, followAhead)
-	return following(ctx, func(ctx context.Context) error {
-		return d.c.follow(ctx, d.stream, ">", d.at.Token+1, in)
+	in := make(chan conn.Message, conn.FollowAhead)
+	return conn.Following(ctx, func(ctx context.Context) error {
+		return d.c.Follow(ctx, d.stream, ">", d.at.Token+1, in)
 	}, func(ctx context.Context) error { return d.pump(ctx, in, end, stop) })
 }
 
@@ -91,7 +92,7 @@ func (d *dispatcher) options() *schedule.Options {
 // pump takes the commits. Up to end they are history: what is still to be done
 // because of it is done when all of it is known. It calls deaf when it answers no
 // question any more.
-func (d *dispatcher) pump(ctx context.Context, in <-chan stored, end uint64, deaf func()) error {
+func (d *dispatcher) pump(ctx context.Context, in <-chan conn.Message, end uint64, deaf func()) error {
 	h := newChain(d.c, d.generation, d.partition)
 	d.back = make(chan outcome, outcomesAhead)
 	ctx, cancel := context.WithCancel(ctx)
@@ -102,7 +103,7 @@ func (d *dispatcher) pump(ctx context.Context, in <-chan stored, end uint64, dea
 		deaf()
 		d.finish(ctx, saving, saves)
 	}()
-	wake := time.NewTimer(historyCheck)
+	wake := time.NewTimer(conn.HistoryCheck)
 	defer wake.Stop()
 	goOn := make(chan struct{}) // to gather the next pages
 	close(goOn)
@@ -154,10 +155,10 @@ func (d *dispatcher) pump(ctx context.Context, in <-chan stored, end uint64, dea
 				continue
 			}
 			// What is left of the history may have been purged.
-			if more, err := d.c.holds(ctx, d.stream, d.at.Token+1, end); err == nil && !more {
+			if more, err := d.c.Holds(ctx, d.stream, d.at.Token+1, end); err == nil && !more {
 				known()
 			} else {
-				wake.Reset(historyCheck)
+				wake.Reset(conn.HistoryCheck)
 			}
 		case <-h.rest.C:
 			h.forget()
@@ -213,13 +214,13 @@ func (d *dispatcher) finish(ctx context.Context, saving bool, saves chan saved) 
 }
 
 // take folds a message of the event stream.
-func (d *dispatcher) take(ctx context.Context, h *chain, m stored) error {
+func (d *dispatcher) take(ctx context.Context, h *chain, m conn.Message) error {
 	e, ok, err := h.patientlyNext(ctx, m)
 	if err != nil && !errors.Is(err, session.ErrTooOld) {
 		return err
 	}
 	if err != nil {
-		d.c.o.Logger.Error("a session was written by a later release; nothing follows from it here", "stream", d.stream, "seq", m.Seq, "err", err)
+		d.c.Logger.Error("a session was written by a later release; nothing follows from it here", "stream", d.stream, "seq", m.Seq, "err", err)
 	}
 	concerns := ok && concernsRuns(e.Commit)
 	if concerns {
@@ -235,7 +236,7 @@ func (d *dispatcher) take(ctx context.Context, h *chain, m stored) error {
 	}
 	d.returned(e.Commit)
 	if err := d.s.Fold(time.Now(), e); err != nil {
-		d.c.o.Logger.Error("what follows from a commit cannot be read", "stream", d.stream, "seq", m.Seq, "err", err)
+		d.c.Logger.Error("what follows from a commit cannot be read", "stream", d.stream, "seq", m.Seq, "err", err)
 	}
 	return nil
 }
@@ -312,7 +313,7 @@ func (d *dispatcher) act(ctx context.Context, a schedule.Action) schedule.Outcom
 		return d.signal(ctx, *a.Work.Signal)
 	case schedule.Store:
 		if err := d.c.putResult(ctx, a.Tenant, *a.Result, a.Before); err != nil {
-			d.c.o.Logger.Error("a result was not stored and will be; queries read it from the log", "run", string(a.Result.Run), "err", err)
+			d.c.Logger.Error("a result was not stored and will be; queries read it from the log", "run", string(a.Result.Run), "err", err)
 			return schedule.Outcome{}
 		}
 		return schedule.Outcome{Result: schedule.Settled}
@@ -338,7 +339,7 @@ func (d *dispatcher) signal(ctx context.Context, s run.Signal) schedule.Outcome 
 	if err == nil || messages.Refusal(err) && !errors.Is(err, run.ErrNotSupported) {
 		return schedule.Outcome{Result: schedule.Settled}
 	}
-	d.c.o.Logger.Debug("a signal was not applied and will be sent again", "session", s.To.String(), "run", string(s.Run), "err", err)
+	d.c.Logger.Debug("a signal was not applied and will be sent again", "session", s.To.String(), "run", string(s.Run), "err", err)
 	return schedule.Outcome{}
 }
 
@@ -348,8 +349,8 @@ func (d *dispatcher) look(ctx context.Context, k session.Key) schedule.Outcome {
 	if err != nil {
 		return schedule.Outcome{}
 	}
-	_, err = d.c.last(ctx, stream, subject)
-	if err != nil && !errors.Is(err, errNoMessage) {
+	_, err = d.c.Last(ctx, stream, subject)
+	if err != nil && !errors.Is(err, conn.ErrNoMessage) {
 		return schedule.Outcome{}
 	}
 	return schedule.Outcome{Result: schedule.Settled, Found: err == nil}
@@ -357,8 +358,8 @@ func (d *dispatcher) look(ctx context.Context, k session.Key) schedule.Outcome {
 
 // commit reads a commit of the stream again.
 func (d *dispatcher) commit(ctx context.Context, token uint64) schedule.Outcome {
-	m, err := d.c.at(ctx, d.stream, token)
-	if errors.Is(err, errNoMessage) {
+	m, err := d.c.At(ctx, d.stream, token)
+	if errors.Is(err, conn.ErrNoMessage) {
 		return schedule.Outcome{Result: schedule.Settled} // archived
 	}
 	var c session.Commit
@@ -369,7 +370,7 @@ func (d *dispatcher) commit(ctx context.Context, token uint64) schedule.Outcome 
 		err = (&eventLog{d.c}).fill(ctx, &c)
 	}
 	if err != nil {
-		d.c.o.Logger.Warn("a commit with open follow-ups cannot be read and is tried again", "stream", d.stream, "seq", token, "err", err)
+		d.c.Logger.Warn("a commit with open follow-ups cannot be read and is tried again", "stream", d.stream, "seq", token, "err", err)
 		return schedule.Outcome{}
 	}
 	e := session.Entry{Commit: c, At: session.Position{Seq: c.Seq, Token: token, Hash: session.HashOf(m.Data)}}

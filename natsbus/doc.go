@@ -20,23 +20,20 @@
 // A connection that stores promises a durability, see [Level], and refuses to
 // store when the servers run with less. Streams are created by [Conn.Provision],
 // which alters none, or by an operator, see [Conn.Plan]. What these credentials
-// lack is a [PermissionError], at the start by [Conn.Require] and later where the
-// servers refuse a request.
+// lack is a [conn.PermissionError].
 //
 // The package holds no workflow logic and decides nothing about who may write:
 // the log's compare-and-set does.
 //
 // # Where to look
 //
-// It is one package because all of it shares the ways to ask servers: what is
-// asked again while a stream elects a leader, what ends with the connection, and
-// what credentials lack are known in one place. Its files by theme:
+// How servers are asked, what is asked again while a stream elects a leader, what ends
+// with the connection, and what credentials lack is known in package conn. The rest
+// moves into packages beside it, one theme after the other. Its files by theme:
 //
-//   - the connection, and one request: natsbus (Connect, Close), options, durability
-//     (levels, and whether servers keep them), permission (what credentials lack),
-//     request (one request), retry (of requests, while a stream has no leader, too),
-//     transient (errors that pass by themselves), publish (a message is stored),
-//     reads (messages are read), follow (a stream is read as it grows).
+//   - the connection to the streams: connect, options, durability (levels, and whether
+//     servers keep them), transient (errors that pass by themselves; the requests
+//     themselves are in package conn).
 //   - streams, buckets and consumers: streams (their table), settings (what has to
 //     be as it says), queues (the consumer of tasks), plan (what is to be done
 //     about all of them), change (about one), former_release (about what former
@@ -59,7 +56,7 @@
 //     is stored), host (what a node does with dispatched runs, and what it tells
 //     relays), waiting_runs (what waits for the slots of a pool), result, checkpoint
 //     (how far a relay has come), watermark (a caller waits until it is there).
-//   - what nodes answer: serve (any subject), control, query, query_handlers,
+//   - what nodes answer: control, query, query_handlers,
 //     history, runlist (what LINEAGE tells), deliver (work for the holder of a
 //     session), ask (what is asked of one node), nodes (the bucket of nodes), delta
 //     (a model's output as it comes), tool (tools of other programs).

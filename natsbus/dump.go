@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -98,14 +99,11 @@ func (c *Conn) missingEvents(ctx context.Context, events []string) ([]string, er
 			continue
 		}
 		done[generation] = true
-		s, err := retry(ctx, func(ctx context.Context) (jetstream.Stream, error) {
-			return api(ctx, c, apiStreamInfo+name, func(ctx context.Context) (jetstream.Stream, error) { return c.js.Stream(ctx, name) })
-		})
+		s, err := conn.Retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) { return c.StreamInfo(ctx, name) })
 		if err != nil {
-			return nil, fmt.Errorf("natsbus: dump stream %s: %w", name, streamError(err))
+			return nil, fmt.Errorf("natsbus: dump stream %s: %w", name, conn.StreamError(err))
 		}
-		cfg := s.CachedInfo().Config
-		n, err := partitionsOf(&cfg)
+		n, err := partitionsOf(&s.Config)
 		if err != nil {
 			return nil, err
 		}
@@ -122,8 +120,8 @@ func (c *Conn) missingEvents(ctx context.Context, events []string) ([]string, er
 func (c *Conn) eventStreams(ctx context.Context) ([]string, error) {
 	type place struct{ generation, partition uint64 }
 	found := map[string]place{}
-	_, err := apiWithin(ctx, c, apiStreamNames, askStream, func(ctx context.Context) (struct{}, error) {
-		names := c.js.StreamNames(ctx, jetstream.WithStreamListSubject(prefixEvent+">"))
+	_, err := conn.CallWithin(ctx, c.Conn, conn.APIStreamNames, askStream, func(ctx context.Context) (struct{}, error) {
+		names := c.JS.StreamNames(ctx, jetstream.WithStreamListSubject(prefixEvent+">"))
 		for name := range names.Name() {
 			g, p, ok := strings.Cut(strings.TrimPrefix(name, "EV_"), "_")
 			gn, errG := strconv.ParseUint(g, 10, 32)
@@ -138,7 +136,7 @@ func (c *Conn) eventStreams(ctx context.Context) ([]string, error) {
 		return nil, fmt.Errorf("natsbus: list the event streams: %w; reading them needs the rights of an operator", err)
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("natsbus: %s has no event streams: %w", c.o.where(), session.ErrNotFound)
+		return nil, fmt.Errorf("natsbus: %s has no event streams: %w", c.Servers(), session.ErrNotFound)
 	}
 	list := make([]string, 0, len(found))
 	for name := range found {
@@ -153,24 +151,22 @@ func (c *Conn) eventStreams(ctx context.Context) ([]string, error) {
 
 // dumpStream yields a stream's messages up to its present end.
 func (c *Conn) dumpStream(ctx context.Context, stream string, events bool, fn func(Stored) error) error {
-	s, err := retry(ctx, func(ctx context.Context) (jetstream.Stream, error) {
-		return api(ctx, c, apiStreamInfo+stream, func(ctx context.Context) (jetstream.Stream, error) { return c.js.Stream(ctx, stream) })
-	})
+	s, err := conn.Retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) { return c.StreamInfo(ctx, stream) })
 	if err != nil {
-		return fmt.Errorf("natsbus: dump stream %s: %w", stream, streamError(err))
+		return fmt.Errorf("natsbus: dump stream %s: %w", stream, conn.StreamError(err))
 	}
-	state := s.CachedInfo().State
-	if s.CachedInfo().Config.Retention == jetstream.WorkQueuePolicy {
+	state := s.State
+	if s.Config.Retention == jetstream.WorkQueuePolicy {
 		return c.dumpQueue(ctx, stream, state.LastSeq, fn)
 	}
 	if state.Msgs == 0 {
 		return fn(Stored{Stream: stream, Seq: state.LastSeq})
 	}
-	in := make(chan stored, followAhead)
-	err = following(ctx, func(ctx context.Context) error {
-		return c.follow(ctx, stream, ">", state.FirstSeq, in)
+	in := make(chan conn.Message, conn.FollowAhead)
+	err = conn.Following(ctx, func(ctx context.Context) error {
+		return c.Follow(ctx, stream, ">", state.FirstSeq, in)
 	}, func(ctx context.Context) error {
-		check := time.NewTimer(historyCheck)
+		check := time.NewTimer(conn.HistoryCheck)
 		defer check.Stop()
 		heard := time.Now()
 		for next := state.FirstSeq; next <= state.LastSeq; {
@@ -183,16 +179,16 @@ func (c *Conn) dumpStream(ctx context.Context, stream string, events bool, fn fu
 					return err
 				}
 				heard = time.Now()
-				check.Reset(historyCheck)
+				check.Reset(conn.HistoryCheck)
 			case <-check.C:
-				more, err := c.holds(ctx, stream, next, state.LastSeq)
+				more, err := c.Holds(ctx, stream, next, state.LastSeq)
 				if err != nil || !more {
 					return err
 				}
 				if time.Since(heard) > dumpQuiet {
 					return fmt.Errorf("natsbus: dump stream %s: no message for %v after %d, and the leader has more of them", stream, dumpQuiet, next-1)
 				}
-				check.Reset(historyCheck)
+				check.Reset(conn.HistoryCheck)
 			case <-ctx.Done():
 				return ctx.Err()
 			}
@@ -210,8 +206,8 @@ func (c *Conn) dumpStream(ctx context.Context, stream string, events bool, fn fu
 // own.
 func (c *Conn) dumpQueue(ctx context.Context, stream string, last uint64, fn func(Stored) error) error {
 	for next := uint64(1); next <= last; {
-		m, err := c.leaderNext(ctx, stream, ">", next)
-		if errors.Is(err, errNoMessage) {
+		m, err := c.LeaderNext(ctx, stream, ">", next)
+		if errors.Is(err, conn.ErrNoMessage) {
 			break
 		}
 		if err != nil {
@@ -225,7 +221,7 @@ func (c *Conn) dumpQueue(ctx context.Context, stream string, last uint64, fn fun
 	return fn(Stored{Stream: stream, Seq: last})
 }
 
-func (c *Conn) dumpMessage(ctx context.Context, stream string, events bool, m stored, fn func(Stored) error) error {
+func (c *Conn) dumpMessage(ctx context.Context, stream string, events bool, m conn.Message, fn func(Stored) error) error {
 	if events {
 		if err := c.dumpBlobs(ctx, m, fn); err != nil {
 			return err
@@ -236,7 +232,7 @@ func (c *Conn) dumpMessage(ctx context.Context, stream string, events bool, m st
 
 // dumpBlobs yields the blobs that hold data of a commit's events. One that is
 // not there is left out: an auditor finds that.
-func (c *Conn) dumpBlobs(ctx context.Context, m stored, fn func(Stored) error) error {
+func (c *Conn) dumpBlobs(ctx context.Context, m conn.Message, fn func(Stored) error) error {
 	if !bytes.Contains(m.Data, []byte(`"blob":{"digest":"`)) {
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/internal/audit"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/natsbus"
 )
@@ -36,7 +37,7 @@ func (n *node) dump(t *testing.T) iter.Seq2[audit.Message, error] {
 func connectOperator(t *testing.T, srv *natsserver.Server) *natsbus.Conn {
 	t.Helper()
 	user, password := srv.Operator()
-	c, err := natsbus.Connect(t.Context(), &natsbus.Options{Dialer: srv.Dial, User: user, Password: password, Client: true})
+	c, err := natsbus.Connect(t.Context(), &natsbus.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password}, Client: true})
 	if err != nil {
 		t.Fatal(err)
 	}

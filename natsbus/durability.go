@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"net/http"
 	"strings"
 	"sync"
@@ -91,10 +92,6 @@ type gate struct {
 
 func newGate() gate { return gate{busy: make(chan struct{}, 1)} }
 
-// incarnation tells connections apart: it grows with each, from 1, and with
-// attempts over a network that failed.
-func (c *Conn) incarnation() uint64 { return c.dials.Load() }
-
 // Level is the durability that this connection promises.
 func (c *Conn) Level() Level { return c.o.Level }
 
@@ -105,7 +102,7 @@ func (c *Conn) Durable(ctx context.Context) error {
 	if c.o.Client {
 		return ErrClientOnly
 	}
-	n := c.incarnation()
+	n := c.Incarnation()
 	if c.gate.verified.Load() == n {
 		return nil
 	}
@@ -131,18 +128,18 @@ func (c *Conn) Durable(ctx context.Context) error {
 // which is usual for a moment after one of them has failed, it asks again, as
 // long as an append would.
 func (c *Conn) readyToStore(ctx context.Context) error {
-	if c.gate.verified.Load() == c.incarnation() {
+	if c.gate.verified.Load() == c.Incarnation() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, retryBudget)
+	ctx, cancel := context.WithTimeout(ctx, conn.RetryBudget)
 	defer cancel()
-	for wait := newBackoff(); ; {
+	for wait := conn.NewBackoff(); ; {
 		err := c.Durable(ctx)
 		e, ok := errors.AsType[*DurabilityError](err)
 		if !ok || e.Cause == nil {
 			return err
 		}
-		if wait.sleep(ctx) != nil {
+		if wait.Sleep(ctx) != nil {
 			return err
 		}
 	}

@@ -139,7 +139,7 @@ func TestProbeFailsForAMoment(t *testing.T) {
 		}
 		hook, _ := once("PING", drop)
 		w.set(nil, hook)
-		if err := c.nc.FlushWithContext(shortly(t)); err == nil {
+		if err := c.NC.FlushWithContext(shortly(t)); err == nil {
 			t.Fatal("the connection was not cut")
 		}
 		w.set(nil, nil)
@@ -152,7 +152,7 @@ func TestProbeFailsForAMoment(t *testing.T) {
 		down = time.Now().Add(time.Hour)
 		hook, _ = once("PING", drop)
 		w.set(nil, hook)
-		if err := c.nc.FlushWithContext(shortly(t)); err == nil {
+		if err := c.NC.FlushWithContext(shortly(t)); err == nil {
 			t.Fatal("the connection was not cut")
 		}
 		w.set(nil, nil)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/session"
@@ -34,7 +35,7 @@ func start(ctx context.Context) (srv *natsserver.Server, stop func()) {
 func connect(ctx context.Context, srv *natsserver.Server) (*natsbus.Conn, error) {
 	user, password := srv.Node()
 	c, err := natsbus.Connect(ctx, &natsbus.Options{
-		Dialer: srv.Dial, Name: "example", User: user, Password: password, Inbox: natsbus.NodeInbox,
+		Options: conn.Options{Dialer: srv.Dial, Name: "example", User: user, Password: password, Inbox: conn.NodeInbox},
 		Probe: func(context.Context) ([]natsbus.SyncState, error) {
 			always, interval, err := srv.Sync()
 			return []natsbus.SyncState{{Server: srv.Name(), Always: always, Interval: interval}}, err
@@ -121,7 +122,7 @@ func ExampleConnect() {
 	defer stop()
 	user, password := srv.Node()
 	opts := &natsbus.Options{
-		Dialer: srv.Dial, User: user, Password: password,
+		Options: conn.Options{Dialer: srv.Dial, User: user, Password: password},
 		Probe: func(context.Context) ([]natsbus.SyncState, error) {
 			return []natsbus.SyncState{{Server: "nats-0", Always: false}}, nil
 		},

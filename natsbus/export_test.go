@@ -7,6 +7,7 @@ import (
 	"net"
 
 	"github.com/nats-io/nats.go"
+	"github.com/rathcluster/rath/internal/nats/conn"
 )
 
 type (
@@ -16,10 +17,10 @@ type (
 
 // Kill ends the connection as the death of its process does: nothing that is
 // under way is finished.
-func (c *Conn) Kill() { c.nc.Close() }
+func (c *Conn) Kill() { c.NC.Close() }
 
 // Cut breaks the connection, which is restored by itself.
-func (c *Conn) Cut() error { return c.nc.ForceReconnect() }
+func (c *Conn) Cut() error { return c.NC.ForceReconnect() }
 
 // Relays returns the partitions whose lineage is relayed here.
 func (c *Conn) Relays() []uint32 {
@@ -39,9 +40,9 @@ func (c *Conn) Stored(ctx context.Context, stream, filter string) iter.Seq2[[]by
 	return func(yield func([]byte, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		in := make(chan stored, followAhead)
-		err := following(ctx, func(ctx context.Context) error {
-			return c.follow(ctx, stream, filter, 1, in)
+		in := make(chan conn.Message, conn.FollowAhead)
+		err := conn.Following(ctx, func(ctx context.Context) error {
+			return c.Follow(ctx, stream, filter, 1, in)
 		}, func(ctx context.Context) error {
 			for {
 				select {
@@ -62,6 +63,6 @@ func (c *Conn) Stored(ctx context.Context, stream, filter string) iter.Seq2[[]by
 
 // Traffic returns how many messages this connection has sent and got.
 func (c *Conn) Traffic() (sent, got uint64) {
-	s := c.nc.Stats()
+	s := c.NC.Stats()
 	return s.OutMsgs, s.InMsgs
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/session"
@@ -166,7 +167,7 @@ func tailAll(ctx context.Context, c *natsbus.Conn) func(func(lineage.Record, err
 func BenchmarkClusterRelay(b *testing.B) {
 	cluster := natstest.StartCluster(b, 3)
 	c, err := natsbus.Connect(b.Context(), &natsbus.Options{
-		URL: cluster.URLs(0), Replicas: 3, Partitions: 2,
+		Options: conn.Options{URL: cluster.URLs(0)}, Replicas: 3, Partitions: 2,
 		Probe: func(context.Context) ([]natsbus.SyncState, error) {
 			return []natsbus.SyncState{{Server: "all", Always: true}}, nil
 		},
@@ -242,7 +243,7 @@ func TestClusterHandover(t *testing.T) {
 	open := func(first int) *natsbus.Conn {
 		t.Helper()
 		c, err := natsbus.Connect(ctx, &natsbus.Options{
-			URL: cluster.URLs(first), Replicas: 3, Partitions: 4,
+			Options: conn.Options{URL: cluster.URLs(first)}, Replicas: 3, Partitions: 4,
 			Probe: func(context.Context) ([]natsbus.SyncState, error) {
 				return []natsbus.SyncState{{Server: "all", Always: true}}, nil
 			},
@@ -352,7 +353,7 @@ func TestClusterFollow(t *testing.T) {
 	var conns []*natsbus.Conn
 	for i := range 3 {
 		c, err := natsbus.Connect(ctx, &natsbus.Options{
-			URL: cluster.URLs(i), Replicas: 3, Partitions: 4,
+			Options: conn.Options{URL: cluster.URLs(i)}, Replicas: 3, Partitions: 4,
 			Probe: func(context.Context) ([]natsbus.SyncState, error) {
 				return []natsbus.SyncState{{Server: "all", Always: true}}, nil
 			},
@@ -406,7 +407,7 @@ func TestClusterFollow(t *testing.T) {
 func clustered(ctx context.Context, tb testing.TB, urls string) *natsbus.Conn {
 	tb.Helper()
 	c, err := natsbus.Connect(ctx, &natsbus.Options{
-		URL: urls, Replicas: 3, Partitions: 2,
+		Options: conn.Options{URL: urls}, Replicas: 3, Partitions: 2,
 		Probe: func(context.Context) ([]natsbus.SyncState, error) {
 			return []natsbus.SyncState{{Server: "all", Always: true}}, nil
 		},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/rathcluster/rath/internal/nats/conn"
 )
 
 // TestFollowUnheard follows a stream on a server that learns of the new
@@ -17,9 +18,9 @@ func TestFollowUnheard(t *testing.T) {
 	for name, deaf := range map[string]time.Duration{"at once": 0, "soon": 30 * time.Millisecond, "late": 400 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, c *Conn, w *wire) {
-				const messages = 3 * followAhead
+				const messages = 3 * conn.FollowAhead
 				for range messages {
-					if _, err := c.publish(t.Context(), &nats.Msg{Subject: prefixEvent + "1.0.default.s", Data: []byte("x")}); err != nil {
+					if _, err := c.Publish(t.Context(), &nats.Msg{Subject: prefixEvent + "1.0.default.s", Data: []byte("x")}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -36,10 +37,10 @@ func TestFollowUnheard(t *testing.T) {
 					return true
 				})
 				ctx, cancel := context.WithCancel(t.Context())
-				in := make(chan stored, messages)
+				in := make(chan conn.Message, messages)
 				done := make(chan error, 1)
 				began := time.Now()
-				go func() { done <- c.follow(ctx, EventStream(1, 0), ">", 1, in) }()
+				go func() { done <- c.Follow(ctx, EventStream(1, 0), ">", 1, in) }()
 				for want := uint64(1); want <= messages; want++ {
 					if m := <-in; m.Seq != want {
 						t.Errorf("message %d, want %d", m.Seq, want)

@@ -25,7 +25,7 @@ func TestForkMadeMeanwhile(t *testing.T) {
 				submitTo(t, c.Log(), home, by)
 
 				body := fmt.Sprintf(`{"id":"r1","fork_of":"%s:1","input":"hi"}`, parent.ID)
-				if _, err := c.js.Publish(t.Context(), messages.TaskSubject(tenant, "w"), []byte(body)); err != nil {
+				if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, "w"), []byte(body)); err != nil {
 					t.Fatal(err)
 				}
 				taken := pullWhile(t, c, time.Minute, Intake{})
@@ -71,7 +71,7 @@ func TestLateMeanwhile(t *testing.T) {
 					return true
 				})
 				w.set(nil, hook)
-				if _, err := c.js.Publish(t.Context(), messages.TaskSubject(tenant, "w"), body); err != nil {
+				if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, "w"), body); err != nil {
 					t.Fatal(err)
 				}
 				taken := pullWhile(t, c, 2*placing, Intake{})
@@ -101,7 +101,7 @@ func submitTo(t *testing.T, l session.Log, home session.Key, id run.ID) {
 // toldOf is how a run ended, "" while it has no result.
 func toldOf(t *testing.T, c *Conn, tenant session.Tenant, id run.ID) run.State {
 	t.Helper()
-	m, err := c.last(t.Context(), StreamResult, messages.RunSubject(tenant, id, messages.OnResult))
+	m, err := c.Last(t.Context(), StreamResult, messages.RunSubject(tenant, id, messages.OnResult))
 	if err != nil {
 		return ""
 	}

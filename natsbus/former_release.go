@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rathcluster/rath/internal/nats/conn"
 )
 
 // Former releases kept the runs and signals that follow from commits in a stream
@@ -26,7 +27,7 @@ const prefixTail = "rath.tail."
 // from it: that node would miss it.
 func (c *Conn) former(ctx context.Context) (*Change, error) {
 	info, err := c.lookStream(ctx, streamFormer)
-	if isLeaderless(err) || errors.Is(err, errLeaderless) {
+	if conn.IsLeaderless(err) || errors.Is(err, conn.ErrLeaderless) {
 		return nil, nil // the next plan finds it
 	}
 	if err != nil {
@@ -50,8 +51,8 @@ func (c *Conn) former(ctx context.Context) (*Change, error) {
 // takenFrom reports whether a node waits for messages of a stream.
 func (c *Conn) takenFrom(ctx context.Context, stream string) (bool, error) {
 	used := false
-	_, err := api(ctx, c, apiConsumerList+stream, func(ctx context.Context) (struct{}, error) {
-		s, err := c.js.Stream(ctx, stream)
+	_, err := conn.Call(ctx, c.Conn, conn.APIConsumerList+stream, func(ctx context.Context) (struct{}, error) {
+		s, err := c.JS.Stream(ctx, stream)
 		if err != nil {
 			return struct{}{}, err
 		}
@@ -79,8 +80,8 @@ func (c *Conn) removeFormer(ctx context.Context) error {
 	if err != nil || ch == nil || ch.Done {
 		return err
 	}
-	c.o.Logger.Info("a stream of a former release is removed: the logs hold what is in it", "stream", ch.Name)
-	return c.carryOut(ctx, &election{log: c.o.Logger}, ch)
+	c.Logger.Info("a stream of a former release is removed: the logs hold what is in it", "stream", ch.Name)
+	return c.carryOut(ctx, &lookup{Election: conn.Election{Log: c.Logger}}, ch)
 }
 
 func (c *Conn) endRepublish(ctx context.Context) error {
@@ -91,18 +92,18 @@ func (c *Conn) endRepublish(ctx context.Context) error {
 	if info == nil || info.Config.RePublish == nil || info.Config.RePublish.Destination != prefixTail+">" {
 		return nil
 	}
-	c.o.Logger.Info("a stream is set up as this release needs it: relays tell what it holds", "stream", StreamLineage)
+	c.Logger.Info("a stream is set up as this release needs it: relays tell what it holds", "stream", StreamLineage)
 	want := info.Config
 	want.RePublish = nil
 	ch := streamChange(want)
 	ch.Action = Update
-	return c.carryOut(ctx, &election{log: c.o.Logger}, &ch)
+	return c.carryOut(ctx, &lookup{Election: conn.Election{Log: c.Logger}}, &ch)
 }
 
 // removeStream removes a stream, if it is there.
 func (c *Conn) removeStream(ctx context.Context, name string) error {
-	_, err := apiWithin(ctx, c, apiStreamDelete+name, provisionFor, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, c.js.DeleteStream(ctx, name)
+	_, err := conn.CallWithin(ctx, c.Conn, conn.APIStreamDelete+name, provisionFor, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, c.JS.DeleteStream(ctx, name)
 	})
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil

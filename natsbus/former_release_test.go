@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	later "github.com/rathcluster/rath/internal/release"
 	"github.com/rathcluster/rath/natsbus"
@@ -78,7 +79,7 @@ func TestLineageOfFormerRelease(t *testing.T) {
 		before := len(n.stored(t, natsbus.StreamLineage))
 
 		user, password := srv.Operator()
-		op, err := natsbus.Connect(t.Context(), &natsbus.Options{Dialer: srv.Dial, User: user, Password: password, Inbox: natsbus.NodeInbox, Client: true})
+		op, err := natsbus.Connect(t.Context(), &natsbus.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password, Inbox: conn.NodeInbox}, Client: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -114,7 +114,7 @@ func TestHeldIsNotRefused(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, c *Conn, w *wire) {
 				in := play(t, c, w)
-				if _, err := c.js.Publish(t.Context(), messages.TaskSubject(tenant, "w"), body); err != nil {
+				if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, "w"), body); err != nil {
 					t.Fatal(err)
 				}
 				pullWhile(t, c, time.Minute, in)
@@ -134,7 +134,7 @@ func TestRefusedMeanwhile(t *testing.T) {
 		tenant, body := session.DefaultTenant, []byte(`{"id":"r1","input":"hi"}`)
 		subject := runAliasSubject(tenant, "r1")
 		var signals []run.Signal
-		if _, err := c.js.Publish(t.Context(), messages.TaskSubject(tenant, "w"), body); err != nil {
+		if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, "w"), body); err != nil {
 			t.Fatal(err)
 		}
 		taken := pullWhile(t, c, time.Minute, Intake{
@@ -175,7 +175,7 @@ func TestArchivedComesOnce(t *testing.T) {
 		if err := c.putResult(t.Context(), tenant, r, false); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.js.Publish(t.Context(), messages.TaskSubject(tenant, "w"), body); err != nil {
+		if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, "w"), body); err != nil {
 			t.Fatal(err)
 		}
 		pullWhile(t, c, 3*time.Minute, Intake{Offers: func(string) (string, bool) { return "", false }})
@@ -200,7 +200,7 @@ func TestRefusalGoesOn(t *testing.T) {
 				if _, _, _, err := createAlias(t.Context(), c, runAliasSubject(tenant, "r1"), a); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := c.js.Publish(t.Context(), messages.TaskSubject(tenant, "w"), body); err != nil {
+				if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, "w"), body); err != nil {
 					t.Fatal(err)
 				}
 				if away > 0 {
@@ -233,7 +233,7 @@ func TestLaggingRegistry(t *testing.T) {
 		}
 		hook, fired := once(`REGISTRY.workflow.\u003e`, replace(`workflow.`, `workfloo.`))
 		w.set(nil, hook)
-		if _, err := c.js.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, "w"), []byte(`{"id":"r1","input":"hi"}`)); err != nil {
+		if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, "w"), []byte(`{"id":"r1","input":"hi"}`)); err != nil {
 			t.Fatal(err)
 		}
 		queued := 0

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -31,7 +32,7 @@ const (
 	historyWait = 10 * time.Second
 	// window is how many sequences are read at once, backwards; where a tenant has
 	// few of them it grows to windowMost.
-	window     = pageMessages
+	window     = conn.PageMessages
 	windowMost = 1 << 16
 	// scanMost is about how many records one answer reads for a list: what it has
 	// found by then is a page.
@@ -57,14 +58,11 @@ func (c *Conn) history(ctx context.Context, t session.Tenant) (*history, error) 
 	if err := c.caughtUp(ctx); err != nil {
 		return nil, err
 	}
-	state, err := retry(ctx, func(ctx context.Context) (jetstream.StreamState, error) {
-		s, err := api(ctx, c, apiStreamInfo+StreamLineage, func(ctx context.Context) (jetstream.Stream, error) { return c.js.Stream(ctx, StreamLineage) })
-		if err != nil {
-			return jetstream.StreamState{}, fmt.Errorf("natsbus: look at stream %s: %w", StreamLineage, streamError(err))
-		}
-		return s.CachedInfo().State, nil
-	})
-	return &history{c, t, max(state.FirstSeq, 1), state.LastSeq}, err
+	info, err := conn.Retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) { return c.StreamInfo(ctx, StreamLineage) })
+	if err != nil {
+		return nil, fmt.Errorf("natsbus: look at stream %s: %w", StreamLineage, conn.StreamError(err))
+	}
+	return &history{c, t, max(info.State.FirstSeq, 1), info.State.LastSeq}, nil
 }
 
 // tree reads the tree of sessions of a root and, because a run may go on in a session
@@ -115,14 +113,14 @@ type recordAt struct {
 // another.
 func (h *history) records(ctx context.Context, root session.ID, from, to uint64) iter.Seq2[recordAt, error] {
 	return func(yield func(recordAt, error) bool) {
-		for m, err := range h.c.upTo(ctx, StreamLineage, lineageFilter(h.tenant, root), max(from, h.first)-1, to) {
+		for m, err := range h.c.UpTo(ctx, StreamLineage, lineageFilter(h.tenant, root), max(from, h.first)-1, to) {
 			if err != nil {
 				yield(recordAt{}, fmt.Errorf("natsbus: read lineage: %w", err))
 				return
 			}
 			records, err := lineage.DecodeStored(m.Data)
 			if err != nil {
-				h.c.o.Logger.Warn("the lineage of a commit cannot be read", "seq", m.Seq, "err", err)
+				h.c.Logger.Warn("the lineage of a commit cannot be read", "seq", m.Seq, "err", err)
 				continue
 			}
 			for _, r := range records {
@@ -142,8 +140,8 @@ func (c *Conn) rootOf(ctx context.Context, k session.Key) (session.ID, error) {
 		return "", err
 	}
 	for from := uint64(1); ; {
-		m, err := c.leaderNext(ctx, stream, subject, from)
-		if errors.Is(err, errNoMessage) {
+		m, err := c.LeaderNext(ctx, stream, subject, from)
+		if errors.Is(err, conn.ErrNoMessage) {
 			return "", fmt.Errorf("session %s: %w", k.ID, session.ErrNotFound)
 		}
 		if err != nil {

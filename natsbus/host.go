@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/schedule"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -127,18 +128,18 @@ func (c *Conn) ServeRuns(ctx context.Context, h *Host) error {
 		c: c, h: h, demands: map[partitionKey]*noted{}, kept: map[uint64]granted{}, served: map[session.Tenant]uint64{}, poke: make(chan struct{}, 1),
 	}
 	// What was taken is claimed also after ctx ends: who drains waits for it.
-	service, err := c.serve(context.WithoutCancel(ctx), messages.NodeSubject(h.Incarnation, verbDispatch), "", g.serve)
+	service, err := c.Serve(context.WithoutCancel(ctx), messages.NodeSubject(h.Incarnation, verbDispatch), "", g.serve)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = service.Stop() }() // a relay that is not answered dispatches elsewhere
-	demands, err := c.nc.Subscribe(messages.NodeSubject(h.Incarnation, verbDemand), g.hear)
+	demands, err := c.NC.Subscribe(messages.NodeSubject(h.Incarnation, verbDemand), g.hear)
 	if err != nil {
 		return fmt.Errorf("natsbus: hear demands: %w", err)
 	}
 	defer func() { _ = demands.Unsubscribe() }() // fails only when the connection has ended
 	hello := make(chan struct{}, 1)
-	hellos, err := c.nc.Subscribe(subjectHello, func(*nats.Msg) { notify(hello) })
+	hellos, err := c.NC.Subscribe(subjectHello, func(*nats.Msg) { notify(hello) })
 	if err != nil {
 		return fmt.Errorf("natsbus: hear relays: %w", err)
 	}
@@ -380,17 +381,17 @@ func (g *gateway) before(a schedule.Head, of *noted, b schedule.Head, than *note
 func (c *Conn) tell(subject string, v any) {
 	data, err := json.Marshal(v)
 	if err == nil {
-		err = c.nc.Publish(subject, data)
+		err = c.NC.Publish(subject, data)
 	}
 	if err != nil {
-		c.o.Logger.Debug("a message between relays and nodes was not sent", "subject", subject, "err", err)
+		c.Logger.Debug("a message between relays and nodes was not sent", "subject", subject, "err", err)
 	}
 }
 
 // rollCall asks all nodes how they stand.
 func (c *Conn) rollCall() {
-	if err := c.nc.Publish(subjectHello, nil); err != nil {
-		c.o.Logger.Debug("nodes were not asked how they stand", "err", err)
+	if err := c.NC.Publish(subjectHello, nil); err != nil {
+		c.Logger.Debug("nodes were not asked how they stand", "err", err)
 	}
 }
 
@@ -418,13 +419,13 @@ func (c *Conn) dispatch(ctx context.Context, incarnation string, d dispatched) s
 		o.Result = schedule.Busy
 	case errors.Is(err, run.ErrShutdown), errors.Is(err, nats.ErrNoResponders):
 		o.Result = schedule.Gone
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), errors.Is(err, conn.ErrCut):
 		o.Result = schedule.Silent
 	default:
 		o.Result = schedule.Failed
 	}
 	if err != nil && o.Result != schedule.Busy {
-		c.o.Logger.Debug("a dispatched run was not taken", "run", string(d.work.Task.ID), "node", incarnation, "err", err)
+		c.Logger.Debug("a dispatched run was not taken", "run", string(d.work.Task.ID), "node", incarnation, "err", err)
 	}
 	return o
 }
@@ -435,10 +436,7 @@ func (c *Conn) sendDispatch(ctx context.Context, incarnation string, d dispatche
 	if err != nil {
 		return "", -1, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(c.link.Load().ctx, cancel)()
-	reply, err := c.nc.RequestWithContext(ctx, messages.NodeSubject(incarnation, verbDispatch), data)
+	reply, err := c.Await(ctx, messages.NodeSubject(incarnation, verbDispatch), data)
 	if err != nil {
 		return "", -1, fmt.Errorf("natsbus: dispatch to %s: %w", incarnation, err)
 	}
@@ -468,7 +466,7 @@ func (d *dispatcher) listen() (stop func(), err error) {
 		default: // it is said again
 		}
 	}
-	slots, err := d.c.nc.Subscribe(subjectSlots, func(m *nats.Msg) {
+	slots, err := d.c.NC.Subscribe(subjectSlots, func(m *nats.Msg) {
 		var st schedule.NodeState
 		if json.Unmarshal(m.Data, &st) == nil && st.Incarnation != "" {
 			hear(nodeNews{state: st})
@@ -477,7 +475,7 @@ func (d *dispatcher) listen() (stop func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("natsbus: hear nodes: %w", err)
 	}
-	grants, err := d.c.nc.Subscribe(grantSubject(d.generation, d.partition), func(m *nats.Msg) {
+	grants, err := d.c.NC.Subscribe(grantSubject(d.generation, d.partition), func(m *nats.Msg) {
 		var g wireGrant
 		if json.Unmarshal(m.Data, &g) == nil && g.Incarnation != "" && g.Grant != 0 {
 			hear(nodeNews{state: g.NodeState, grant: g.Grant, head: g.Head})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rathcluster/rath/internal/nats/conn"
 )
 
 // Lag is how far the nodes are behind with one work queue: what an autoscaler
@@ -24,22 +25,22 @@ type Lag struct {
 func (c *Conn) Lag(ctx context.Context) ([]Lag, error) {
 	var out []Lag
 	for _, name := range []string{StreamTasks} {
-		s, err := api(ctx, c, apiStreamInfo+name, func(ctx context.Context) (jetstream.Stream, error) { return c.js.Stream(ctx, name) })
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			continue // nothing was ever asked for
-		}
-		if err != nil {
-			return nil, fmt.Errorf("natsbus: lag of stream %s: %w; it takes the credentials of an operator", name, err)
-		}
-		_, err = api(ctx, c, apiConsumerList+name, func(ctx context.Context) (struct{}, error) {
+		_, err := conn.Call(ctx, c.Conn, conn.APIConsumerList+name, func(ctx context.Context) (struct{}, error) {
+			s, err := c.JS.Stream(ctx, name)
+			if err != nil {
+				return struct{}{}, err
+			}
 			list := s.ListConsumers(ctx)
 			for i := range list.Info() {
 				out = append(out, Lag{Stream: name, Consumer: i.Name, Pending: int64(i.NumPending), Unacked: int64(i.NumAckPending)})
 			}
 			return struct{}{}, list.Err()
 		})
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			continue // nothing was ever asked for
+		}
 		if err != nil {
-			return nil, fmt.Errorf("natsbus: lag of stream %s: %w", name, err)
+			return nil, fmt.Errorf("natsbus: lag of stream %s: %w; it takes the credentials of an operator", name, err)
 		}
 	}
 	return out, nil
@@ -48,11 +49,11 @@ func (c *Conn) Lag(ctx context.Context) ([]Lag, error) {
 // subjects returns how many messages a stream holds under each subject that
 // matches a filter.
 func (c *Conn) subjects(ctx context.Context, stream, filter string) (map[string]uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, retryBudget)
+	ctx, cancel := context.WithTimeout(ctx, conn.RetryBudget)
 	defer cancel()
-	s, err := c.js.Stream(ctx, stream)
+	s, err := c.JS.Stream(ctx, stream)
 	if err != nil {
-		return nil, fmt.Errorf("natsbus: look at stream %s: %w", stream, streamError(err))
+		return nil, fmt.Errorf("natsbus: look at stream %s: %w", stream, conn.StreamError(err))
 	}
 	if s.CachedInfo().State.Msgs == 0 {
 		return map[string]uint64{}, nil

@@ -44,7 +44,7 @@ func putLineage(t *testing.T, c *Conn, id session.ID, first, last uint64) {
 		records := []lineage.Record{r}
 		data, err := lineage.EncodeStored(records)
 		if err == nil {
-			_, err = c.js.Publish(t.Context(), lineage.StoredSubject(records), data)
+			_, err = c.JS.Publish(t.Context(), lineage.StoredSubject(records), data)
 		}
 		if err != nil {
 			t.Fatal(err)

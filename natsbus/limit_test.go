@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
@@ -33,7 +34,7 @@ func TestTenantAtItsLimit(t *testing.T) {
 				break
 			}
 		}
-		if !errors.Is(err, run.ErrBusy) || !errors.Is(err, natsbus.ErrFull) || !strings.Contains(err.Error(), "try again later") {
+		if !errors.Is(err, run.ErrBusy) || !errors.Is(err, conn.ErrFull) || !strings.Contains(err.Error(), "try again later") {
 			t.Fatalf("after %d tasks: %v", accepted, err)
 		}
 		nc, _ := operatorOf(t, srv) // for all tenants

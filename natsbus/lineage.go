@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -55,9 +56,9 @@ func (p *lineageRelay) run(ctx context.Context) error {
 	if p.atomic, err = p.batches(ctx); err != nil {
 		return err
 	}
-	in := make(chan stored, followAhead)
-	return following(ctx, func(ctx context.Context) error {
-		return p.c.follow(ctx, p.stream, p.prefix()+">", max(p.at.Seq, 1), in)
+	in := make(chan conn.Message, conn.FollowAhead)
+	return conn.Following(ctx, func(ctx context.Context) error {
+		return p.c.Follow(ctx, p.stream, p.prefix()+">", max(p.at.Seq, 1), in)
 	}, func(ctx context.Context) error { return p.pump(ctx, in) })
 }
 
@@ -65,25 +66,7 @@ func (p *lineageRelay) prefix() string {
 	return fmt.Sprintf("%s%d.%d.", prefixEvent, p.generation, p.partition)
 }
 
-// following runs a reader beside the one who takes what it reads, and returns
-// when both have ended.
-func following(ctx context.Context, read, take func(context.Context) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	done := make(chan error, 1)
-	go func() {
-		defer cancel()
-		done <- read(ctx)
-	}()
-	err := take(ctx)
-	cancel()
-	if readErr := <-done; err == nil || errors.Is(err, context.Canceled) && !errors.Is(readErr, context.Canceled) {
-		err = readErr
-	}
-	return err
-}
-
-func (p *lineageRelay) pump(ctx context.Context, in <-chan stored) error {
+func (p *lineageRelay) pump(ctx context.Context, in <-chan conn.Message) error {
 	h := newChain(p.c, p.generation, p.partition)
 	h.copies = freshCopies
 	defer func() {
@@ -94,7 +77,7 @@ func (p *lineageRelay) pump(ctx context.Context, in <-chan stored) error {
 		defer cancel()
 		p.save(last)
 	}()
-	var ms []stored
+	var ms []conn.Message
 	for {
 		select {
 		case m := <-in:
@@ -118,12 +101,12 @@ func (p *lineageRelay) pump(ctx context.Context, in <-chan stored) error {
 func (p *lineageRelay) save(ctx context.Context) {
 	p.pace.saved()
 	if err := p.c.saveCheckpoint(ctx, p.subject(), p.at); err != nil {
-		p.c.o.Logger.Warn("lineage will be looked for from further back after a restart", "stream", p.stream, "err", err)
+		p.c.Logger.Warn("lineage will be looked for from further back after a restart", "stream", p.stream, "err", err)
 	}
 }
 
 // take publishes what messages of the event stream tell.
-func (p *lineageRelay) take(ctx context.Context, h *chain, ms ...stored) error {
+func (p *lineageRelay) take(ctx context.Context, h *chain, ms ...conn.Message) error {
 	var all [][]lineage.Record
 	for _, m := range ms {
 		records, err := p.derive(ctx, h, m)
@@ -140,13 +123,13 @@ func (p *lineageRelay) take(ctx context.Context, h *chain, ms ...stored) error {
 }
 
 // derive returns the records of a message.
-func (p *lineageRelay) derive(ctx context.Context, h *chain, m stored) ([]lineage.Record, error) {
+func (p *lineageRelay) derive(ctx context.Context, h *chain, m conn.Message) ([]lineage.Record, error) {
 	e, ok, err := h.patientlyNext(ctx, m)
 	if err != nil && !errors.Is(err, session.ErrTooOld) {
 		return nil, err
 	}
 	if err != nil {
-		p.c.o.Logger.Error("a session was written by a later release; its lineage ends here", "stream", p.stream, "seq", m.Seq, "err", err)
+		p.c.Logger.Error("a session was written by a later release; its lineage ends here", "stream", p.stream, "seq", m.Seq, "err", err)
 	}
 	if !ok {
 		return nil, nil
@@ -157,7 +140,7 @@ func (p *lineageRelay) derive(ctx context.Context, h *chain, m stored) ([]lineag
 	}
 	records, err := lineage.Derive(e)
 	if err != nil {
-		p.c.o.Logger.Error("a commit has events without lineage", "stream", p.stream, "seq", m.Seq, "err", err)
+		p.c.Logger.Error("a commit has events without lineage", "stream", p.stream, "seq", m.Seq, "err", err)
 	}
 	for i := range records {
 		records[i].Partition, records[i].Seq = p.partition, m.Seq
@@ -173,8 +156,8 @@ func (p *lineageRelay) cursor(ctx context.Context) (lineagePoint, error) {
 		return from, err
 	}
 	if from.At > 0 {
-		m, err := p.c.leaderGet(ctx, StreamLineage, getRequest{Seq: from.At})
-		if err != nil && !errors.Is(err, errNoMessage) {
+		m, err := p.c.LeaderGet(ctx, StreamLineage, conn.GetRequest{Seq: from.At})
+		if err != nil && !errors.Is(err, conn.ErrNoMessage) {
 			return from, fmt.Errorf("natsbus: lineage of %s: %w", p.stream, err)
 		}
 		if have, mine := p.point(m); err == nil && mine && have == from {
@@ -186,7 +169,7 @@ func (p *lineageRelay) cursor(ctx context.Context) (lineagePoint, error) {
 
 // point reads a message of LINEAGE; mine is false for one of another
 // partition or generation.
-func (p *lineageRelay) point(m stored) (at lineagePoint, mine bool) {
+func (p *lineageRelay) point(m conn.Message) (at lineagePoint, mine bool) {
 	records, err := lineage.DecodeStored(m.Data)
 	if err != nil || records[0].Partition != p.partition {
 		return at, false
@@ -199,7 +182,7 @@ func (p *lineageRelay) point(m stored) (at lineagePoint, mine bool) {
 // forward returns the last record of the partition, which is not before a
 // point.
 func (p *lineageRelay) forward(ctx context.Context, at lineagePoint) (lineagePoint, error) {
-	end, err := p.c.lastSequence(ctx, StreamLineage)
+	end, err := p.c.LastSequence(ctx, StreamLineage)
 	if err != nil {
 		return at, err
 	}
@@ -212,27 +195,27 @@ func (p *lineageRelay) forward(ctx context.Context, at lineagePoint) (lineagePoi
 
 // backward looks for the last record of the partition from the end of LINEAGE.
 func (p *lineageRelay) backward(ctx context.Context) (lineagePoint, error) {
-	end, err := p.c.lastSequence(ctx, StreamLineage)
+	end, err := p.c.LastSequence(ctx, StreamLineage)
 	if err != nil {
 		return lineagePoint{}, err
 	}
 	began := time.Now()
 	for end > 0 {
-		after := end - min(end, pageMessages)
+		after := end - min(end, conn.PageMessages)
 		found, err := p.lastOf(ctx, after, end)
 		if err != nil || found.At > 0 {
 			return found, err
 		}
 		end = after
 	}
-	p.c.o.Logger.Debug("no lineage of a partition yet", "stream", p.stream, "took", time.Since(began))
+	p.c.Logger.Debug("no lineage of a partition yet", "stream", p.stream, "took", time.Since(began))
 	return lineagePoint{}, nil
 }
 
 // lastOf returns the last record of the partition above a sequence of LINEAGE and up to
 // another; zero if there is none.
 func (p *lineageRelay) lastOf(ctx context.Context, after, end uint64) (found lineagePoint, err error) {
-	for m, err := range p.c.upTo(ctx, StreamLineage, prefixLineage+">", after, end) {
+	for m, err := range p.c.UpTo(ctx, StreamLineage, prefixLineage+">", after, end) {
 		if err != nil {
 			return found, fmt.Errorf("natsbus: lineage of %s: %w", p.stream, err)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -28,14 +29,6 @@ import (
 // one with a majority. Each of them answers it every second.
 const heardWithin = 3 * time.Second
 
-var (
-	// errStaleLeader is returned for the answer of a leader that has not heard from a
-	// majority for too long.
-	errStaleLeader = errors.New("natsbus: the stream's leader does not hear from a majority of its servers")
-	// errBehind is returned for what was read of a log and misses its end.
-	errBehind = errors.New("natsbus: the server that was asked does not have the end of the log")
-)
-
 // linearizableLast returns the newest version of a session: no older than any that was told
 // or read anywhere before newest was called.
 func (c *Conn) linearizableLast(ctx context.Context, values *run.Values, k session.Key) (session.Session, error) {
@@ -43,7 +36,7 @@ func (c *Conn) linearizableLast(ctx context.Context, values *run.Values, k sessi
 	if err != nil {
 		return session.Session{}, err
 	}
-	return retry(ctx, func(ctx context.Context) (session.Session, error) {
+	return conn.Retry(ctx, func(ctx context.Context) (session.Session, error) {
 		s, err := values.At(ctx, session.Ref{Key: k})
 		if err != nil && !errors.Is(err, session.ErrNotFound) {
 			return s, err
@@ -56,7 +49,7 @@ func (c *Conn) linearizableLast(ctx context.Context, values *run.Values, k sessi
 		case errSkipped != nil:
 			return s, errSkipped
 		case l.Seq+skipped < held:
-			return s, fmt.Errorf("%w: %s has %d messages, read were %d commits and %d that are none", errBehind, k, held, l.Seq, skipped)
+			return s, fmt.Errorf("%w: %s has %d messages, read were %d commits and %d that are none", conn.ErrBehind, k, held, l.Seq, skipped)
 		}
 		return s, err
 	})
@@ -71,15 +64,15 @@ func (c *Conn) skipped(ctx context.Context, k session.Key, most uint64) (n uint6
 	if err != nil {
 		return 0, err
 	}
-	last, err := c.leaderLast(ctx, stream, subject)
-	if errors.Is(err, errNoMessage) {
+	last, err := c.LeaderLast(ctx, stream, subject)
+	if errors.Is(err, conn.ErrNoMessage) {
 		return 0, nil
 	}
 	if err != nil {
 		return 0, fmt.Errorf("natsbus: read %s: %w", k, err)
 	}
-	first, err := c.leaderNext(ctx, stream, subject, 1)
-	if errors.Is(err, errNoMessage) {
+	first, err := c.LeaderNext(ctx, stream, subject, 1)
+	if errors.Is(err, conn.ErrNoMessage) {
 		return 0, nil
 	}
 	if err != nil {
@@ -164,8 +157,8 @@ func (c *Conn) held(ctx context.Context, k session.Key) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return retry(ctx, func(ctx context.Context) (uint64, error) {
-		m, err := c.request(ctx, &nats.Msg{Subject: apiStreamInfo + stream, Data: body})
+	return conn.Retry(ctx, func(ctx context.Context) (uint64, error) {
+		m, err := c.Request(ctx, &nats.Msg{Subject: conn.APIStreamInfo + stream, Data: body})
 		if err != nil {
 			return 0, fmt.Errorf("natsbus: look at stream %s: %w", stream, err)
 		}
@@ -183,12 +176,12 @@ func (c *Conn) held(ctx context.Context, k session.Key) (uint64, error) {
 			return 0, fmt.Errorf("natsbus: look at stream %s: answer: %w", stream, err)
 		}
 		switch {
-		case info.Error != nil && info.Error.ErrorCode == codeStreamNotFound:
+		case info.Error != nil && info.Error.ErrorCode == conn.CodeStreamNotFound:
 			return 0, nil
 		case info.Error != nil:
 			return 0, fmt.Errorf("natsbus: look at stream %s: %w", stream, info.Error)
 		case info.Config.Replicas > 1 && !leads(info.Cluster, info.Config.Replicas):
-			return 0, fmt.Errorf("%w: %s", errStaleLeader, stream)
+			return 0, fmt.Errorf("%w: %s", conn.ErrStaleLeader, stream)
 		}
 		return info.State.Subjects[subject], nil
 	})

@@ -35,7 +35,7 @@ func TestReadBehind(t *testing.T) {
 		page, paged := once(`"batch":512`, replace(`"batch":512`, `"batch":2`))
 		last, asked := once(`"last_by_subj":"`+subject, replace(`"last_by_subj":"`+subject+`"`, `"seq":2`))
 		w.set(nil, func(b []byte) bool { return last(b) && page(b) })
-		m, err := c.nc.Request(messages.QueryPrefix+"default.session", fmt.Appendf(nil, `{"session":%q}`, k.ID), time.Minute)
+		m, err := c.NC.Request(messages.QueryPrefix+"default.session", fmt.Appendf(nil, `{"session":%q}`, k.ID), time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +58,7 @@ func TestReadBesideForeign(t *testing.T) {
 			t.Fatal(err)
 		}
 		foreign := func() {
-			if _, err := c.js.Publish(t.Context(), subject, []byte("hello")); err != nil {
+			if _, err := c.JS.Publish(t.Context(), subject, []byte("hello")); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -69,7 +69,7 @@ func TestReadBesideForeign(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := c.nc.Request(messages.QueryPrefix+"default.session", fmt.Appendf(nil, `{"session":%q}`, k.ID), time.Minute)
+		m, err := c.NC.Request(messages.QueryPrefix+"default.session", fmt.Appendf(nil, `{"session":%q}`, k.ID), time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,12 +97,12 @@ func TestSkippedOnce(t *testing.T) {
 		}
 		var read atomic.Int64 // messages of pages, in which each names its sequence
 		w.set(func(b []byte) bool {
-			read.Add(int64(bytes.Count(b, []byte(headerSequence+": "))))
+			read.Add(int64(bytes.Count(b, []byte("Nats-Sequence: "))))
 			return true
 		}, nil)
 		foreign := func() {
 			t.Helper()
-			if _, err := c.js.Publish(t.Context(), subject, []byte("hello")); err != nil {
+			if _, err := c.JS.Publish(t.Context(), subject, []byte("hello")); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -127,7 +127,7 @@ func TestSkippedOnce(t *testing.T) {
 		grow(t, c.Log(), k, at, 2)
 		foreign()
 		count(9, 3, 3)
-		s, err := op.js.Stream(t.Context(), stream)
+		s, err := op.JS.Stream(t.Context(), stream)
 		if err == nil {
 			err = s.Purge(t.Context(), jetstream.WithPurgeSubject(subject))
 		}

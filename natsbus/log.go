@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -49,12 +50,12 @@ func EventSubject(k session.Key) (stream, subject string, err error) {
 }
 
 // messages yields what the subject holds after a sequence, up to last.
-func (l *eventLog) messages(ctx context.Context, stream, subject string, after uint64, last stored) iter.Seq2[stored, error] {
+func (l *eventLog) messages(ctx context.Context, stream, subject string, after uint64, last conn.Message) iter.Seq2[conn.Message, error] {
 	// Right behind: the usual case of a writer or a follower.
-	if last.Seq > after && last.Header.Get(headerExpectLast) == strconv.FormatUint(after, 10) {
-		return func(yield func(stored, error) bool) { yield(last, nil) }
+	if last.Seq > after && last.Header.Get(conn.HeaderExpectLast) == strconv.FormatUint(after, 10) {
+		return func(yield func(conn.Message, error) bool) { yield(last, nil) }
 	}
-	return l.c.upTo(ctx, stream, subject, after, last.Seq)
+	return l.c.UpTo(ctx, stream, subject, after, last.Seq)
 }
 
 // Read implements session.Log. A log that was purged, also while it is read, or is
@@ -69,8 +70,8 @@ func (l *eventLog) Read(ctx context.Context, k session.Key, after session.Positi
 			yield(session.Entry{}, err)
 			return
 		}
-		last, err := l.c.leaderLast(ctx, stream, subject)
-		if errors.Is(err, errNoMessage) {
+		last, err := l.c.LeaderLast(ctx, stream, subject)
+		if errors.Is(err, conn.ErrNoMessage) {
 			return
 		}
 		if err != nil {
@@ -123,15 +124,15 @@ func (l *eventLog) Read(ctx context.Context, k session.Key, after session.Positi
 
 // first reports whether nothing of a subject is left before a message.
 func (l *eventLog) first(ctx context.Context, stream, subject string, seq uint64) (bool, error) {
-	m, err := l.c.leaderNext(ctx, stream, subject, 1)
-	if errors.Is(err, errNoMessage) {
+	m, err := l.c.LeaderNext(ctx, stream, subject, 1)
+	if errors.Is(err, conn.ErrNoMessage) {
 		return false, nil
 	}
 	return m.Seq == seq, err
 }
 
 // entryOf reads a message as the successor of a position.
-func entryOf(k session.Key, after session.Position, m stored) (session.Entry, error) {
+func entryOf(k session.Key, after session.Position, m conn.Message) (session.Entry, error) {
 	c, hash, err := session.Successor(k, after, m.Data)
 	if err != nil {
 		return session.Entry{}, err
@@ -147,8 +148,8 @@ func (l *eventLog) Last(ctx context.Context, k session.Key) (session.Entry, erro
 	if err != nil {
 		return session.Entry{}, err
 	}
-	last, err := l.c.leaderLast(ctx, stream, subject)
-	if errors.Is(err, errNoMessage) {
+	last, err := l.c.LeaderLast(ctx, stream, subject)
+	if errors.Is(err, conn.ErrNoMessage) {
 		return session.Entry{}, fmt.Errorf("natsbus: %s: %w", k, session.ErrNotFound)
 	}
 	if err != nil {
@@ -193,16 +194,16 @@ func goesOn(c session.Commit) bool {
 }
 
 // before returns the position of the message that a message was appended to.
-func (l *eventLog) before(ctx context.Context, k session.Key, stream string, m stored) (session.Position, error) {
-	token, err := strconv.ParseUint(m.Header.Get(headerExpectLast), 10, 64)
+func (l *eventLog) before(ctx context.Context, k session.Key, stream string, m conn.Message) (session.Position, error) {
+	token, err := strconv.ParseUint(m.Header.Get(conn.HeaderExpectLast), 10, 64)
 	if err != nil {
 		return session.Position{}, fmt.Errorf("%w: no expected sequence", session.ErrForeign)
 	}
 	if token == 0 {
 		return session.Position{}, nil
 	}
-	prev, err := l.c.at(ctx, stream, token)
-	if errors.Is(err, errNoMessage) {
+	prev, err := l.c.At(ctx, stream, token)
+	if errors.Is(err, conn.ErrNoMessage) {
 		return session.Position{}, fmt.Errorf("%w: nothing before it", session.ErrForeign)
 	}
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/session"
@@ -115,7 +116,7 @@ func TestLogPages(t *testing.T) {
 	}
 	l := c.Log()
 	a, b := key("a"), key("b")
-	n := 2*pageMessages + 10
+	n := 2*conn.PageMessages + 10
 	var at, other session.Position
 	for range n {
 		at, other = grow(t, l, a, at, 1), grow(t, l, b, other, 1)
@@ -237,14 +238,14 @@ func TestForeignMessages(t *testing.T) {
 		for _, cas := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/cas=%v", name, cas), func(t *testing.T) {
 				if cas {
-					m, err := c.leaderLast(ctx, EventStream(1, partition(k)), subject)
+					m, err := c.LeaderLast(ctx, EventStream(1, partition(k)), subject)
 					if err != nil {
 						t.Fatal(err)
 					}
-					if _, err := c.publishExpecting(ctx, subject, m.Seq, nil, []byte(data)); err != nil {
+					if _, err := c.PublishExpecting(ctx, subject, m.Seq, nil, []byte(data)); err != nil {
 						t.Fatal(err)
 					}
-				} else if _, err := c.js.Publish(ctx, subject, []byte(data)); err != nil {
+				} else if _, err := c.JS.Publish(ctx, subject, []byte(data)); err != nil {
 					t.Fatal(err)
 				}
 				before := len(readAll(t, l, k, session.Position{}))
@@ -284,7 +285,7 @@ func TestLaterFormat(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := grow(t, l, k, session.Position{}, 1)
-	if _, err := c.publishExpecting(ctx, subject, at.Token, nil, []byte(`{"format":99}`)); err != nil {
+	if _, err := c.PublishExpecting(ctx, subject, at.Token, nil, []byte(`{"format":99}`)); err != nil {
 		t.Fatal(err)
 	}
 	var got error
@@ -419,7 +420,7 @@ func (s suiteLog) Foul(ctx context.Context, k session.Key, raw []byte) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.c.js.Publish(ctx, subject, raw)
+	_, err = s.c.JS.Publish(ctx, subject, raw)
 	return err
 }
 

@@ -148,7 +148,7 @@ func (r *relayMembership) run(ctx context.Context) error {
 		return err
 	}
 	alone := r.alone(ctx)
-	sub, err := r.c.nc.Subscribe(r.subj, r.hear)
+	sub, err := r.c.NC.Subscribe(r.subj, r.hear)
 	if err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func (r *relayMembership) keep(ctx context.Context, work *sync.WaitGroup) error 
 			if !r.leaseValid() {
 				r.silent(settled)
 			}
-			if !r.echoed && time.Since(r.epoch) > echoPatience && r.c.nc.IsConnected() {
+			if !r.echoed && time.Since(r.epoch) > echoPatience && r.c.NC.IsConnected() {
 				return fmt.Errorf("no sign of this relay comes back on %s: these credentials need the permissions to publish and to subscribe to rath.node.>", r.subj)
 			}
 			r.say(heartbeat{Hello: r.gone})
@@ -232,7 +232,7 @@ func (r *relayMembership) alone(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, lookAround)
 	defer cancel()
 	data, _ := json.Marshal(heartbeat{Relay: r.id, Hello: true})
-	_, err := r.c.nc.RequestWithContext(ctx, r.subj, data)
+	_, err := r.c.NC.RequestWithContext(ctx, r.subj, data)
 	return errors.Is(err, nats.ErrNoResponders)
 }
 
@@ -247,10 +247,10 @@ func (r *relayMembership) say(b heartbeat) {
 	r.sent[r.n%heartbeatsKept] = time.Now()
 	data, err := json.Marshal(b)
 	if err == nil {
-		err = r.c.nc.Publish(r.subj, release.Extend(data))
+		err = r.c.NC.Publish(r.subj, release.Extend(data))
 	}
 	if err != nil {
-		r.c.o.Logger.Debug("a sign of this relay was not sent", "err", err)
+		r.c.Logger.Debug("a sign of this relay was not sent", "err", err)
 	}
 }
 
@@ -353,7 +353,7 @@ func (r *relayMembership) silent(settled *time.Timer) {
 	settled.Stop()
 	clear(r.members) // what they last said is old
 	if len(r.running) > 0 {
-		r.c.o.Logger.Warn("this relay was silent for too long and gives up its partitions", "generation", r.c.o.Generation)
+		r.c.Logger.Warn("this relay was silent for too long and gives up its partitions", "generation", r.c.o.Generation)
 	}
 }
 
@@ -363,7 +363,7 @@ func (r *relayMembership) plan(ctx context.Context, work *sync.WaitGroup) {
 	for id, m := range r.members {
 		if silence := now.Sub(m.last); silence >= heartbeatTTL || silence >= heartbeatDead && r.dead(id) {
 			delete(r.members, id)
-			r.c.o.Logger.Info("a relay is not heard any more", "relay", id)
+			r.c.Logger.Info("a relay is not heard any more", "relay", id)
 			r.poke()
 		}
 	}

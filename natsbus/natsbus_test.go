@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 )
@@ -27,8 +28,8 @@ func probe(srv *natsserver.Server) Probe {
 func nodeOptions(srv *natsserver.Server) *Options {
 	user, password := srv.Node()
 	return &Options{
-		Dialer: srv.Dial, Name: "test", User: user, Password: password, Inbox: NodeInbox,
-		Probe: probe(srv), Partitions: 2,
+		Options: conn.Options{Dialer: srv.Dial, Name: "test", User: user, Password: password, Inbox: conn.NodeInbox},
+		Probe:   probe(srv), Partitions: 2,
 	}
 }
 
@@ -82,29 +83,29 @@ func TestConnectErrors(t *testing.T) {
 		not   string
 	}{
 		"nobody there": {
-			Options{URL: "nats://user:secret@127.0.0.1:1", Client: true},
-			ErrUnreachable,
+			Options{Options: conn.Options{URL: "nats://user:secret@127.0.0.1:1"}, Client: true},
+			conn.ErrUnreachable,
 			[]string{"127.0.0.1:1", "start a server"},
 			"secret",
 		},
 		"nobody there, without a scheme": {
-			Options{URL: "user:secret@127.0.0.1:1,other:secret@127.0.0.1:2", Client: true},
-			ErrUnreachable,
+			Options{Options: conn.Options{URL: "user:secret@127.0.0.1:1,other:secret@127.0.0.1:2"}, Client: true},
+			conn.ErrUnreachable,
 			[]string{"127.0.0.1:1, ", "127.0.0.1:2"},
 			"secret",
 		},
 		"wrong password": {
-			Options{URL: srv.URL(), User: "operator", Password: "secret", Client: true},
-			ErrDenied,
+			Options{Options: conn.Options{URL: srv.URL(), User: "operator", Password: "secret"}, Client: true},
+			conn.ErrDenied,
 			[]string{strings.TrimPrefix(srv.URL(), "nats://"), "credentials"},
 			"secret",
 		},
-		"not a URL":         {Options{URL: "nats://user:secret@[::1", Client: true}, nil, []string{"nats://host:4222"}, "secret"},
-		"a bad user":        {Options{URL: "user:a secret@127.0.0.1:1", Client: true}, nil, []string{"nats://host:4222"}, "secret"},
-		"two replicas":      {Options{URL: srv.URL(), Replicas: 2}, nil, []string{"1, 3 or 5"}, ""},
-		"many partitions":   {Options{URL: srv.URL(), Partitions: 1000}, nil, []string{"1000", "64"}, ""},
-		"unknown level":     {Options{URL: srv.URL(), Level: "sync"}, nil, []string{`"sync"`, "fsync, replicated or lazy"}, ""},
-		"no such nkey file": {Options{URL: srv.URL(), NKeyFile: "absent.nk"}, nil, []string{"absent.nk"}, ""},
+		"not a URL":         {Options{Options: conn.Options{URL: "nats://user:secret@[::1"}, Client: true}, nil, []string{"nats://host:4222"}, "secret"},
+		"a bad user":        {Options{Options: conn.Options{URL: "user:a secret@127.0.0.1:1"}, Client: true}, nil, []string{"nats://host:4222"}, "secret"},
+		"two replicas":      {Options{Options: conn.Options{URL: srv.URL()}, Replicas: 2}, nil, []string{"1, 3 or 5"}, ""},
+		"many partitions":   {Options{Options: conn.Options{URL: srv.URL()}, Partitions: 1000}, nil, []string{"1000", "64"}, ""},
+		"unknown level":     {Options{Options: conn.Options{URL: srv.URL()}, Level: "sync"}, nil, []string{`"sync"`, "fsync, replicated or lazy"}, ""},
+		"no such nkey file": {Options{Options: conn.Options{URL: srv.URL(), NKeyFile: "absent.nk"}}, nil, []string{"absent.nk"}, ""},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -138,7 +139,7 @@ func TestConnectEndedContext(t *testing.T) {
 
 func TestClientDoesNotStore(t *testing.T) {
 	srv := natstest.Start(t, nil)
-	c := dial(t, &Options{Dialer: srv.Dial, Client: true})
+	c := dial(t, &Options{Options: conn.Options{Dialer: srv.Dial}, Client: true})
 	if err := c.Provision(t.Context()); !errors.Is(err, ErrClientOnly) {
 		t.Errorf("Provision: %v", err)
 	}
@@ -160,11 +161,11 @@ func TestCloseIsBounded(t *testing.T) {
 		}
 		stuck := make(chan struct{})
 		received := make(chan struct{}, 2)
-		if _, err := c.nc.Subscribe("x", func(_ *natsMsg) { received <- struct{}{}; <-stuck }); err != nil {
+		if _, err := c.NC.Subscribe("x", func(_ *natsMsg) { received <- struct{}{}; <-stuck }); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if err := c.nc.Publish("x", nil); err != nil {
+			if err := c.NC.Publish("x", nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -196,7 +197,7 @@ func TestCloseDelivers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.nc.Subscribe("x", func(m *natsMsg) {
+		if _, err := c.NC.Subscribe("x", func(m *natsMsg) {
 			time.Sleep(time.Second)
 			if err := m.Respond([]byte("done")); err != nil {
 				t.Error(err)
@@ -204,13 +205,13 @@ func TestCloseDelivers(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.nc.Flush(); err != nil {
+		if err := c.NC.Flush(); err != nil {
 			t.Fatal(err)
 		}
 		answers := make(chan error, 3)
 		for range cap(answers) {
 			go func() {
-				_, err := asker.nc.Request("x", nil, time.Minute)
+				_, err := asker.NC.Request("x", nil, time.Minute)
 				answers <- err
 			}()
 		}

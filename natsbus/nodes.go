@@ -11,17 +11,18 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
 // values yields the entries of a bucket under a key filter, as any replica has them:
 // one that lags does not have the newest.
-func (c *Conn) values(ctx context.Context, bucket, filter string) iter.Seq2[stored, error] {
-	return func(yield func(stored, error) bool) {
+func (c *Conn) values(ctx context.Context, bucket, filter string) iter.Seq2[conn.Message, error] {
+	return func(yield func(conn.Message, error) bool) {
 		for next := uint64(1); ; {
 			start := next
-			for m, err := range c.directPage(ctx, "KV_"+bucket, keySubject(bucket, filter), start) {
+			for m, err := range c.DirectPage(ctx, "KV_"+bucket, keySubject(bucket, filter), start) {
 				if err == nil {
 					next = m.Seq + 1
 					if op := m.Header.Get("KV-Operation"); op == "DEL" || op == "PURGE" {
@@ -67,16 +68,16 @@ func (c *Conn) Announce(ctx context.Context, incarnation string, about func() me
 		n := about()
 		n.Incarnation = incarnation
 		if err := c.putNode(ctx, n); err != nil && ctx.Err() == nil {
-			c.o.Logger.Warn("the node's entry was not renewed", "err", err)
+			c.Logger.Warn("the node's entry was not renewed", "err", err)
 		}
 		select {
 		case <-t.C:
 		case <-ctx.Done():
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), conn.RequestTimeout)
 			defer cancel()
 			m := &nats.Msg{Subject: keySubject(BucketNode, incarnation), Header: nats.Header{"KV-Operation": {"DEL"}}}
-			if _, err := c.publish(last, m); err != nil {
-				c.o.Logger.Info("the node's entry will expire by itself", "err", err)
+			if _, err := c.Publish(last, m); err != nil {
+				c.Logger.Info("the node's entry will expire by itself", "err", err)
 			}
 			return nil
 		}
@@ -88,7 +89,7 @@ func (c *Conn) putNode(ctx context.Context, n messages.Node) error {
 	if err != nil {
 		return err
 	}
-	seq, err := c.publish(ctx, &nats.Msg{Subject: keySubject(BucketNode, n.Incarnation), Data: data})
+	seq, err := c.Publish(ctx, &nats.Msg{Subject: keySubject(BucketNode, n.Incarnation), Data: data})
 	if err == nil {
 		c.renewed.Store(&renewal{n.Incarnation, seq, time.Now()})
 	}

@@ -48,7 +48,7 @@ func TestControlNotBegun(t *testing.T) {
 			if id == "apart" {
 				verb = messages.VerbQuarantine
 			}
-			m, err := c.nc.Request(messages.ControlSubject("default", id, verb), []byte(`{"text":"hello","reason":"odd"}`), time.Minute)
+			m, err := c.NC.Request(messages.ControlSubject("default", id, verb), []byte(`{"text":"hello","reason":"odd"}`), time.Minute)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -73,10 +73,10 @@ func TestControlOfATaskOnItsWay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.nc.Request("rath.task.default.agent", []byte(`{"id":"given"}`), time.Minute); err != nil {
+		if _, err := c.NC.Request("rath.task.default.agent", []byte(`{"id":"given"}`), time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		var e election
+		var e lookup
 		consumer, err := c.openQueue(t.Context(), &e, tasksQueue())
 		if err != nil {
 			t.Fatal(err)
@@ -85,7 +85,7 @@ func TestControlOfATaskOnItsWay(t *testing.T) {
 			t.Fatalf("%v, %v", m, err)
 		}
 		for id, want := range map[run.ID]run.Code{"given": run.CodeState, "nobody": run.CodeUnknownRun} {
-			m, err := c.nc.Request(messages.ControlSubject("default", id, messages.VerbMessage), []byte(`{"text":"hello"}`), time.Minute)
+			m, err := c.NC.Request(messages.ControlSubject("default", id, messages.VerbMessage), []byte(`{"text":"hello"}`), time.Minute)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -128,7 +128,7 @@ func TestCancelMeanwhile(t *testing.T) {
 			if _, _, _, err := createAlias(t.Context(), c, runAliasSubject("default", r), runAlias{Digest: "d", Session: c.HomeOf("default", r)}); err != nil {
 				t.Fatal(err)
 			}
-			m, err := c.nc.Request(messages.ControlSubject("default", r, messages.VerbCancel), fmt.Appendf(nil, `{"id":%q}`, id), time.Minute)
+			m, err := c.NC.Request(messages.ControlSubject("default", r, messages.VerbCancel), fmt.Appendf(nil, `{"id":%q}`, id), time.Minute)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -155,7 +155,7 @@ func TestCancelUnbornBranch(t *testing.T) {
 		}
 		branch := run.ID(c.Minter().Child("default", "r1", "0.left"))
 		for _, body := range []string{`{}`, `{"submitted":true}`} {
-			m, err := c.nc.Request(messages.ControlSubject("default", branch, messages.VerbCancel), []byte(body), time.Minute)
+			m, err := c.NC.Request(messages.ControlSubject("default", branch, messages.VerbCancel), []byte(body), time.Minute)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -182,7 +182,7 @@ func TestCancelAmongMany(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Conn, w *wire) {
 		const waiting = 150
 		for i := range waiting {
-			if _, err := c.nc.Request(messages.TaskSubject("default", "agent"), fmt.Appendf(nil, `{"id":"r%d","input":"x"}`, i), time.Minute); err != nil {
+			if _, err := c.NC.Request(messages.TaskSubject("default", "agent"), fmt.Appendf(nil, `{"id":"r%d","input":"x"}`, i), time.Minute); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -209,7 +209,7 @@ func TestCancelAmongMany(t *testing.T) {
 				t.Fatal(err)
 			}
 			began := time.Now()
-			m, err := c.nc.Request(messages.ControlSubject("default", k.run, messages.VerbCancel), body, time.Minute)
+			m, err := c.NC.Request(messages.ControlSubject("default", k.run, messages.VerbCancel), body, time.Minute)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/schedule"
 	"github.com/rathcluster/rath/internal/release"
 	"github.com/rathcluster/rath/session"
@@ -77,9 +78,9 @@ func (d *dispatcher) load(ctx context.Context) error {
 	if root.Format != openSetFormat || root.Token == 0 {
 		return nil
 	}
-	m, err := d.c.leaderGet(ctx, d.stream, getRequest{Seq: root.Token})
+	m, err := d.c.LeaderGet(ctx, d.stream, conn.GetRequest{Seq: root.Token})
 	switch {
-	case errors.Is(err, errNoMessage):
+	case errors.Is(err, conn.ErrNoMessage):
 		return nil
 	case err != nil:
 		return fmt.Errorf("natsbus: open set of %s: %w", d.stream, err)
@@ -92,7 +93,7 @@ func (d *dispatcher) load(ctx context.Context) error {
 	}
 	s, err := schedule.Restore(d.options(), time.Now(), pages)
 	if err != nil {
-		d.c.o.Logger.Warn("the stored open set cannot be read; the event stream is read from its beginning", "stream", d.stream, "err", err)
+		d.c.Logger.Warn("the stored open set cannot be read; the event stream is read from its beginning", "stream", d.stream, "err", err)
 		return nil
 	}
 	d.s, d.at, d.set.root = s, session.Position{Token: root.Token, Hash: root.Hash}, root
@@ -115,10 +116,10 @@ func (d *dispatcher) loadPages(ctx context.Context, named []openPage) ([][]byte,
 		room <- struct{}{}
 		work.Go(func() {
 			defer func() { <-room }()
-			m, err := d.c.leaderLast(ctx, StreamSnap, d.pageSubject(i, p.Place))
+			m, err := d.c.LeaderLast(ctx, StreamSnap, d.pageSubject(i, p.Place))
 			if err == nil {
 				if pages[i], err = unpack(m.Data); err == nil && digestOfPage(pages[i]) != p.Digest {
-					err = errNoMessage
+					err = conn.ErrNoMessage
 				}
 			}
 			errs[i] = err
@@ -127,8 +128,8 @@ func (d *dispatcher) loadPages(ctx context.Context, named []openPage) ([][]byte,
 	work.Wait()
 	for i, err := range errs {
 		switch {
-		case errors.Is(err, errNoMessage):
-			d.c.o.Logger.Warn("a page of the stored open set is missing; the event stream is read from its beginning", "stream", d.stream, "page", i)
+		case errors.Is(err, conn.ErrNoMessage):
+			d.c.Logger.Warn("a page of the stored open set is missing; the event stream is read from its beginning", "stream", d.stream, "page", i)
 			return nil, nil
 		case err != nil:
 			return nil, fmt.Errorf("natsbus: open set of %s: page %d: %w", d.stream, i, err)
@@ -183,7 +184,7 @@ func (d *dispatcher) hasSaved(ctx context.Context, r saved) error {
 		return r.err
 	}
 	if ctx.Err() == nil {
-		d.c.o.Logger.Warn("the open set was not saved; commits will be read again after a restart", "stream", d.stream, "err", r.err)
+		d.c.Logger.Warn("the open set was not saved; commits will be read again after a restart", "stream", d.stream, "err", r.err)
 	}
 	return nil
 }
@@ -225,12 +226,12 @@ func (d *dispatcher) store(ctx context.Context, last uint64, root *openSetRoot, 
 	if err != nil {
 		return 0, fmt.Errorf("natsbus: save open set: %w", err)
 	}
-	revision, err = d.c.publishExpecting(ctx, d.rootSubject(), last, nil, body)
-	if !errors.Is(err, errExpectation) {
+	revision, err = d.c.PublishExpecting(ctx, d.rootSubject(), last, nil, body)
+	if !errors.Is(err, conn.ErrExpectation) {
 		return revision, err
 	}
 	// It may be this relay's own, whose acknowledgement was lost.
-	m, readErr := d.c.leaderLast(ctx, StreamSnap, d.rootSubject())
+	m, readErr := d.c.LeaderLast(ctx, StreamSnap, d.rootSubject())
 	switch {
 	case readErr != nil:
 		return 0, readErr
@@ -248,7 +249,7 @@ func (c *Conn) storePage(ctx context.Context, subject string, data []byte) error
 		err = fmt.Errorf("%d bytes, at most %d are kept", len(body), maxCheckpoint)
 	}
 	if err == nil {
-		_, err = c.publish(ctx, &nats.Msg{Subject: subject, Data: body})
+		_, err = c.Publish(ctx, &nats.Msg{Subject: subject, Data: body})
 	}
 	if err != nil {
 		return fmt.Errorf("natsbus: save %s: %w", subject, err)

@@ -127,12 +127,12 @@ func TestOpenSetOfManyRuns(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		before, err := c.lastSequence(t.Context(), StreamSnap)
+		before, err := c.LastSequence(t.Context(), StreamSnap)
 		if err != nil {
 			t.Fatal(err)
 		}
 		dispatchFor(t, c, 10*time.Second)
-		after, err := c.lastSequence(t.Context(), StreamSnap)
+		after, err := c.LastSequence(t.Context(), StreamSnap)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rathcluster/rath/internal/nats/conn"
 )
 
 // Plan is what provisioning would do. It holds for the streams as they were
@@ -69,7 +70,7 @@ func (c *Conn) Plan(ctx context.Context, p *Provisioning) (*Plan, error) {
 	}
 	o := c.o
 	o.Partitions, o.Replicas, o.StoreBytes, o.KeepResults = p.Partitions, p.Replicas, p.StoreBytes, p.KeepResults
-	e := election{log: c.o.Logger}
+	e := lookup{Election: conn.Election{Log: c.Logger}}
 	events := jetstream.StreamConfig{Name: EventStream(o.Generation, 0)}
 	first, _, err := c.findStream(ctx, &e, events)
 	if err != nil {
@@ -218,8 +219,8 @@ func bytesText(n int64) string {
 // lookStream returns how a stream is, nil if it is not there. One that nobody
 // leads is an error.
 func (c *Conn) lookStream(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
-	s, err := apiWithin(ctx, c, apiStreamInfo+name, askStream, func(ctx context.Context) (jetstream.Stream, error) {
-		return c.js.Stream(ctx, name)
+	s, err := conn.CallWithin(ctx, c.Conn, conn.APIStreamInfo+name, askStream, func(ctx context.Context) (jetstream.Stream, error) {
+		return c.JS.Stream(ctx, name)
 	})
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, nil
@@ -229,7 +230,7 @@ func (c *Conn) lookStream(ctx context.Context, name string) (*jetstream.StreamIn
 	}
 	info := s.CachedInfo()
 	if info.Cluster != nil && info.Cluster.Leader == "" {
-		return nil, errLeaderless
+		return nil, conn.ErrLeaderless
 	}
 	return info, nil
 }
@@ -253,7 +254,7 @@ func (c *Conn) Apply(ctx context.Context, p *Plan) error {
 	if err := p.Refused(); err != nil {
 		return err
 	}
-	e := election{log: c.o.Logger}
+	e := lookup{Election: conn.Election{Log: c.Logger}}
 	for i := range p.Changes {
 		if ch := &p.Changes[i]; !ch.Done {
 			if err := c.carryOut(ctx, &e, ch); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
@@ -20,7 +21,7 @@ import (
 func operatorOf(t *testing.T, srv *natsserver.Server) *Conn {
 	t.Helper()
 	user, password := srv.Operator()
-	return dial(t, &Options{Dialer: srv.Dial, User: user, Password: password, Inbox: NodeInbox, Client: true})
+	return dial(t, &Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password, Inbox: conn.NodeInbox}, Client: true})
 }
 
 // planned plans and applies.
@@ -126,7 +127,7 @@ func TestPlanRefuses(t *testing.T) {
 
 	node := dial(t, nodeOptions(srv))
 	for range 5 {
-		if _, err := node.js.Publish(ctx, prefixDLQ+"acme.w", make([]byte, 900<<10)); err != nil {
+		if _, err := node.JS.Publish(ctx, prefixDLQ+"acme.w", make([]byte, 900<<10)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -137,13 +138,13 @@ func TestPlanRefuses(t *testing.T) {
 
 	alter := func(name string, change func(*jetstream.StreamConfig)) {
 		t.Helper()
-		s, err := c.js.Stream(ctx, name)
+		s, err := c.JS.Stream(ctx, name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		cfg := s.CachedInfo().Config
 		change(&cfg)
-		if _, err := c.js.UpdateStream(ctx, cfg); err != nil {
+		if _, err := c.JS.UpdateStream(ctx, cfg); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -196,7 +197,7 @@ func TestPlanOfFormerBuild(t *testing.T) {
 		if cfg.Name == StreamTasks {
 			cfg.MaxMsgSize, cfg.MaxMsgsPerSubject, cfg.MaxBytes = -1, 1000, DefaultStoreBytes/1000*40
 		}
-		if _, err := former.js.CreateStream(ctx, cfg); err != nil {
+		if _, err := former.JS.CreateStream(ctx, cfg); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -206,7 +207,7 @@ func TestPlanOfFormerBuild(t *testing.T) {
 	c := operatorOf(t, srv)
 	large, small := bytes.Repeat([]byte(" "), messages.MaxTask+1), []byte("{}")
 	for range 3 {
-		if _, err := c.js.Publish(ctx, "rath.task.t.w", large); err != nil {
+		if _, err := c.JS.Publish(ctx, "rath.task.t.w", large); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -218,10 +219,10 @@ func TestPlanOfFormerBuild(t *testing.T) {
 	if info, err := c.lookStream(ctx, StreamTasks); err != nil || info.State.Msgs != 3 || info.Config.MaxMsgSize != messages.MaxTask || info.Config.MaxMsgsPerSubject != 1000 {
 		t.Errorf("the stream of tasks: %+v, %v", info, err)
 	}
-	if _, err := c.js.Publish(ctx, "rath.task.t.w", large); err == nil {
+	if _, err := c.JS.Publish(ctx, "rath.task.t.w", large); err == nil {
 		t.Error("a task that is too large was stored")
 	}
-	if _, err := c.js.Publish(ctx, "rath.task.t.w", small); err != nil {
+	if _, err := c.JS.Publish(ctx, "rath.task.t.w", small); err != nil {
 		t.Error(err)
 	}
 	p = planned(t, c, &Provisioning{StoreBytes: DefaultStoreBytes})
@@ -250,22 +251,22 @@ func TestPlanOfFormerStream(t *testing.T) {
 	}
 
 	foreign := jetstream.StreamConfig{Name: streamFormer, Subjects: []string{"orders.>"}}
-	if _, err := c.js.CreateStream(ctx, foreign); err != nil {
+	if _, err := c.JS.CreateStream(ctx, foreign); err != nil {
 		t.Fatal(err)
 	}
 	if p := planned(t, c, nil); len(p.Pending()) != 0 || !there() {
 		t.Errorf("a stream that is not Rath's: %+v", p.Pending())
 	}
-	if err := c.js.DeleteStream(ctx, streamFormer); err != nil {
+	if err := c.JS.DeleteStream(ctx, streamFormer); err != nil {
 		t.Fatal(err)
 	}
 
-	s, err := c.js.CreateStream(ctx, jetstream.StreamConfig{Name: streamFormer, Subjects: []string{prefixFormer + ">"}, Retention: jetstream.WorkQueuePolicy})
+	s, err := c.JS.CreateStream(ctx, jetstream.StreamConfig{Name: streamFormer, Subjects: []string{prefixFormer + ">"}, Retention: jetstream.WorkQueuePolicy})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range 3 {
-		if _, err := c.js.Publish(ctx, fmt.Sprintf("%sdefault.interactive.t.s%d", prefixFormer, i), []byte("{}")); err != nil {
+		if _, err := c.JS.Publish(ctx, fmt.Sprintf("%sdefault.interactive.t.s%d", prefixFormer, i), []byte("{}")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -282,13 +283,13 @@ func TestPlanOfFormerStream(t *testing.T) {
 		t.Errorf("a node that finds it: %v", err)
 	}
 
-	asks := c.nc.NewRespInbox()
-	takes, err := c.nc.SubscribeSync(asks)
+	asks := c.NC.NewRespInbox()
+	takes, err := c.NC.SubscribeSync(asks)
 	if err == nil {
-		err = c.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+streamFormer+"."+consumer.CachedInfo().Name, asks, []byte(`{"batch":1,"expires":1000000000}`))
+		err = c.NC.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+streamFormer+"."+consumer.CachedInfo().Name, asks, []byte(`{"batch":1,"expires":1000000000}`))
 	}
 	if err == nil {
-		err = c.flush(ctx)
+		err = c.Flush(ctx)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -318,7 +319,7 @@ func TestProvisionMendsConsumers(t *testing.T) {
 	c := open(t)
 	cfg := tasksQueue().config()
 	cfg.AckWait = time.Hour
-	if _, err := c.js.UpdateConsumer(ctx, StreamTasks, cfg); err != nil {
+	if _, err := c.JS.UpdateConsumer(ctx, StreamTasks, cfg); err != nil {
 		t.Fatal(err)
 	}
 	e, ok := errors.AsType[*MismatchError](c.Verify(ctx))

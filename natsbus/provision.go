@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rathcluster/rath/internal/nats/conn"
 )
 
 // Mismatch is one setting of a stream that is not as this release needs it.
@@ -45,7 +46,7 @@ func (c *Conn) setUp(ctx context.Context, make bool) error {
 	if c.o.Client {
 		return ErrClientOnly
 	}
-	e := election{log: c.o.Logger}
+	e := lookup{Election: conn.Election{Log: c.Logger}}
 	all, err := c.changes(ctx, &c.o, &e, nil)
 	if err != nil {
 		return err
@@ -63,8 +64,8 @@ func (c *Conn) setUp(ctx context.Context, make bool) error {
 
 // makeMissing makes what is missing, until the server says that these
 // credentials may not.
-func (c *Conn) makeMissing(ctx context.Context, e *election, all []Change) error {
-	denied := map[bool]*PermissionError{} // for consumers, and for streams
+func (c *Conn) makeMissing(ctx context.Context, e *lookup, all []Change) error {
+	denied := map[bool]*conn.PermissionError{} // for consumers, and for streams
 	absent := map[string]bool{}
 	for i := range all {
 		ch := &all[i]
@@ -86,7 +87,7 @@ func (c *Conn) makeMissing(ctx context.Context, e *election, all []Change) error
 				continue
 			}
 		}
-		if e, ok := errors.AsType[*PermissionError](err); ok {
+		if e, ok := errors.AsType[*conn.PermissionError](err); ok {
 			ch.denied, denied[of], absent[ch.config().Name] = e, e, true
 			continue
 		}
@@ -155,10 +156,10 @@ const (
 
 func (o *Options) provisionError(want jetstream.StreamConfig, err error) error {
 	remedy := ""
-	switch apiCode(err) {
+	switch conn.APICode(err) {
 	case codeInsufficient, codeMemoryExceeded, codeStorageExceeded:
 		return fmt.Errorf("natsbus: no space for stream %s: %w; it asks for %s of the %s that all streams share: "+
-			"free some space, raise the servers' limit or use another disk: %w", want.Name, err, bytesText(want.MaxBytes), bytesText(o.StoreBytes), ErrFull)
+			"free some space, raise the servers' limit or use another disk: %w", want.Name, err, bytesText(want.MaxBytes), bytesText(o.StoreBytes), conn.ErrFull)
 	case codeNoPeers, codeReplicasSingle:
 		remedy = fmt.Sprintf("; %d replicas need as many servers in one cluster", want.Replicas)
 	default:
@@ -170,12 +171,4 @@ func (o *Options) provisionError(want jetstream.StreamConfig, err error) error {
 		}
 	}
 	return fmt.Errorf("natsbus: stream %s: %w%s", want.Name, err, remedy)
-}
-
-// apiCode is the server's code for a refused request, 0 for other errors.
-func apiCode(err error) int {
-	if e, ok := errors.AsType[jetstream.JetStreamError](err); ok && e.APIError() != nil {
-		return int(e.APIError().ErrorCode)
-	}
-	return 0
 }

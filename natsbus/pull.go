@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rathcluster/rath/internal/nats/conn"
 )
 
 const (
@@ -68,38 +69,38 @@ type puller struct {
 // handled. It fails at once without the stream.
 func (p *puller) run(ctx context.Context) error {
 	defer p.wg.Wait()
-	var e election
-	for wait, ever := newBackoff(), false; ; {
+	var e lookup
+	for wait, ever := conn.NewBackoff(), false; ; {
 		consumer, err := p.c.openQueue(ctx, &e, p.pullQueue)
 		if err == nil {
-			ever, e = true, election{}
+			ever, e = true, lookup{}
 			err = p.pull(ctx, consumer, &wait)
 		}
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case !ever && (errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, ErrDenied)):
-			return fmt.Errorf("natsbus: pull from stream %s: %w", p.stream, streamError(err))
+		case !ever && (errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, conn.ErrDenied)):
+			return fmt.Errorf("natsbus: pull from stream %s: %w", p.stream, conn.StreamError(err))
 		}
-		p.c.o.Logger.Warn("pulling again", "stream", p.stream, "consumer", p.durable, "err", err)
-		if wait.sleep(ctx) != nil {
+		p.c.Logger.Warn("pulling again", "stream", p.stream, "consumer", p.durable, "err", err)
+		if wait.Sleep(ctx) != nil {
 			return nil
 		}
 	}
 }
 
 // pull asks for messages until that fails.
-func (p *puller) pull(ctx context.Context, consumer jetstream.Consumer, wait **backoff) error {
+func (p *puller) pull(ctx context.Context, consumer jetstream.Consumer, wait **conn.Backoff) error {
 	for ctx.Err() == nil {
 		n := min(p.most-int(p.busy.Load()), maxPull)
 		if n <= 0 {
-			pause(ctx, fullWait)
+			conn.Pause(ctx, fullWait)
 			continue
 		}
 		if err := p.batch(ctx, consumer, n); err != nil {
 			return err
 		}
-		*wait = newBackoff()
+		*wait = conn.NewBackoff()
 	}
 	return ctx.Err()
 }
@@ -108,7 +109,7 @@ func (p *puller) pull(ctx context.Context, consumer jetstream.Consumer, wait **b
 func (p *puller) batch(ctx context.Context, consumer jetstream.Consumer, n int) error {
 	asking, cancel := context.WithTimeout(ctx, pullFor)
 	defer cancel()
-	defer context.AfterFunc(p.c.link.Load().ctx, cancel)()
+	defer context.AfterFunc(p.c.Linked(), cancel)()
 	batch, err := consumer.Fetch(n, jetstream.FetchContext(asking))
 	if err != nil {
 		return err
@@ -167,7 +168,7 @@ func (p *puller) one(ctx context.Context, m jsMsg) {
 		err = m.NakWithDelay(retryDelay(m, retryFirst, retryMost))
 	}
 	if err != nil {
-		p.c.o.Logger.Warn("a message will come again though it was handled", "stream", p.stream, "subject", m.Subject(), "err", err)
+		p.c.Logger.Warn("a message will come again though it was handled", "stream", p.stream, "subject", m.Subject(), "err", err)
 	}
 }
 
@@ -183,7 +184,7 @@ func (p *puller) keep(m jsMsg, stop <-chan struct{}) {
 		case <-t.C:
 			_ = m.InProgress()
 		case <-most.C:
-			p.c.o.Logger.Error("a message is left to others, because handling it does not end here", "stream", p.stream, "subject", m.Subject())
+			p.c.Logger.Error("a message is left to others, because handling it does not end here", "stream", p.stream, "subject", m.Subject())
 			return
 		case <-stop:
 			return
@@ -202,14 +203,4 @@ func retryDelay(m jsMsg, first, most time.Duration) time.Duration {
 		d = min(first<<n, most)
 	}
 	return d/2 + rand.N(d)/2
-}
-
-// pause waits, or less if ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -36,7 +37,7 @@ func (c *Conn) Purge(ctx context.Context, k session.Key, at session.Position) er
 	if err != nil {
 		return err
 	}
-	m, err := c.leaderAt(ctx, stream, at.Token)
+	m, err := c.LeaderAt(ctx, stream, at.Token)
 	if err != nil {
 		return fmt.Errorf("natsbus: purge %s: %w", k, err)
 	}
@@ -63,10 +64,10 @@ func (c *Conn) purge(ctx context.Context, stream string, r purgeRequest) error {
 	if err != nil {
 		return err
 	}
-	_, err = retry(ctx, func(ctx context.Context) (struct{}, error) {
-		m, err := c.request(ctx, &nats.Msg{Subject: apiPurge + stream, Data: body})
+	_, err = conn.Retry(ctx, func(ctx context.Context) (struct{}, error) {
+		m, err := c.Request(ctx, &nats.Msg{Subject: apiPurge + stream, Data: body})
 		if err != nil {
-			if errors.Is(err, ErrDenied) {
+			if errors.Is(err, conn.ErrDenied) {
 				return struct{}{}, fmt.Errorf("natsbus: purge stream %s, which takes the credentials of an operator: %w", stream, err)
 			}
 			return struct{}{}, fmt.Errorf("natsbus: purge stream %s: %w", stream, err)

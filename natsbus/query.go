@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -40,14 +41,14 @@ type Queries struct {
 // ServeQueries answers the queries of all tenants, each by one of the nodes.
 // They are a service that "nats micro ls" shows. Each answer is one message;
 // an error is one too, see messages.ReplyError.
-func (c *Conn) ServeQueries(ctx context.Context, q *Queries) (*Service, error) {
+func (c *Conn) ServeQueries(ctx context.Context, q *Queries) (*conn.Service, error) {
 	a := answerer{c, q}
-	s := c.newService(ctx)
+	s := c.NewService(ctx)
 	version := q.Version
 	if version == "" {
 		version = "0.0.0"
 	}
-	svc, err := micro.AddService(c.nc, micro.Config{
+	svc, err := micro.AddService(c.NC, micro.Config{
 		Name: ServiceName, Version: version, QueueGroup: queueGroup,
 		Description: "reads runs, sessions and lineage",
 	})
@@ -59,16 +60,16 @@ func (c *Conn) ServeQueries(ctx context.Context, q *Queries) (*Service, error) {
 		}
 	}
 	if err == nil {
-		err = c.flush(ctx)
+		err = c.Flush(ctx)
 	}
 	if err != nil {
-		s.cancel()
+		s.Cancel()
 		if svc != nil {
 			_ = svc.Stop()
 		}
 		return nil, fmt.Errorf("natsbus: serve queries: %w", err)
 	}
-	s.close = func() error { return errors.Join(svc.Stop(), c.heard()) }
+	s.Close = func() error { return errors.Join(svc.Stop(), c.Handled()) }
 	return s, nil
 }
 
@@ -95,13 +96,13 @@ func (a answerer) verbs() []verb {
 
 // endpoint answers in the background. It publishes the answers itself: a
 // micro.Request may be used by its handler only.
-func (c *Conn) endpoint(s *Service, v verb) micro.HandlerFunc {
+func (c *Conn) endpoint(s *conn.Service, v verb) micro.HandlerFunc {
 	return func(r micro.Request) {
 		subject, body, inbox := r.Subject(), r.Data(), r.Reply()
 		if inbox == "" {
 			return
 		}
-		s.goes(func(ctx context.Context) {
+		s.Go(func(ctx context.Context) {
 			answer, err := v.ask(ctx, subject, body)
 			c.reply(inbox, subject, answer, unanswered(ctx, err))
 		}, func(err error) { c.reply(inbox, subject, nil, err) })
@@ -130,10 +131,10 @@ func (c *Conn) reply(inbox, subject string, answer any, err error) {
 		m.Data, err = messages.Encode(e)
 	}
 	if err == nil {
-		err = c.nc.PublishMsg(m)
+		err = c.NC.PublishMsg(m)
 	}
 	if err != nil {
-		c.o.Logger.Warn("a query was not answered", "subject", subject, "err", err)
+		c.Logger.Warn("a query was not answered", "subject", subject, "err", err)
 	}
 }
 

@@ -311,13 +311,13 @@ func (a answerer) lineage(ctx context.Context, t session.Tenant, q messages.Quer
 			return nil, err
 		}
 	}
-	end, err := a.c.lastSequence(ctx, StreamLineage)
+	end, err := a.c.LastSequence(ctx, StreamLineage)
 	if err != nil {
 		return nil, err
 	}
 	out := messages.Lineage{Records: []messages.LineageRecord{}, Next: q.After, Last: end}
 	room := pageRoom
-	for m, err := range a.c.upTo(ctx, StreamLineage, lineageFilter(t, root.ID), q.After, end) {
+	for m, err := range a.c.UpTo(ctx, StreamLineage, lineageFilter(t, root.ID), q.After, end) {
 		if err != nil {
 			return nil, err
 		}

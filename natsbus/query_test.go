@@ -36,7 +36,7 @@ func TestQueryOfANodeThatEnds(t *testing.T) {
 		}
 		asked := make(chan *nats.Msg, 1)
 		go func() {
-			m, err := c.nc.Request("rath.query.default."+messages.QueryReplay, []byte(`{"run":"r1"}`), time.Minute)
+			m, err := c.NC.Request("rath.query.default."+messages.QueryReplay, []byte(`{"run":"r1"}`), time.Minute)
 			if err != nil {
 				t.Error(err)
 			}

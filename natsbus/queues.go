@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rathcluster/rath/internal/nats/conn"
 )
 
 // pullQueue is a durable consumer that nodes share: what is pending there is work
@@ -65,8 +66,8 @@ func (q pullQueue) differences(have *jetstream.ConsumerConfig) []Difference {
 
 // lookQueue returns the consumer, nil if it is not there.
 func (c *Conn) lookQueue(ctx context.Context, q pullQueue) (jetstream.Consumer, error) {
-	consumer, err := api(ctx, c, apiConsumerInfo+q.stream+"."+q.durable, func(ctx context.Context) (jetstream.Consumer, error) {
-		return c.js.Consumer(ctx, q.stream, q.durable)
+	consumer, err := conn.Call(ctx, c.Conn, conn.APIConsumerInfo+q.stream+"."+q.durable, func(ctx context.Context) (jetstream.Consumer, error) {
+		return c.JS.Consumer(ctx, q.stream, q.durable)
 	})
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return nil, nil
@@ -76,15 +77,15 @@ func (c *Conn) lookQueue(ctx context.Context, q pullQueue) (jetstream.Consumer, 
 
 // putQueue makes the consumer, or makes it as it should be.
 func (c *Conn) putQueue(ctx context.Context, q pullQueue) (jetstream.Consumer, error) {
-	return api(ctx, c, apiConsumerCreate+q.stream+"."+q.durable, func(ctx context.Context) (jetstream.Consumer, error) {
-		return c.js.CreateOrUpdateConsumer(ctx, q.stream, q.config())
+	return conn.Call(ctx, c.Conn, conn.APIConsumerCreate+q.stream+"."+q.durable, func(ctx context.Context) (jetstream.Consumer, error) {
+		return c.JS.CreateOrUpdateConsumer(ctx, q.stream, q.config())
 	})
 }
 
 // openQueue returns the consumer to take messages from. A missing one is created
 // if the credentials allow it, and one that no server serves is created again. A
 // caller that opens it repeatedly keeps the election.
-func (c *Conn) openQueue(ctx context.Context, e *election, q pullQueue) (jetstream.Consumer, error) {
+func (c *Conn) openQueue(ctx context.Context, e *lookup, q pullQueue) (jetstream.Consumer, error) {
 	c.resume(e)
 	consumer, lost, err := c.findQueue(ctx, e, q)
 	if lost {
@@ -92,7 +93,7 @@ func (c *Conn) openQueue(ctx context.Context, e *election, q pullQueue) (jetstre
 	} else if err == nil && consumer == nil {
 		consumer, err = c.putQueue(ctx, q)
 	}
-	if errors.Is(err, ErrDenied) {
+	if errors.Is(err, conn.ErrDenied) {
 		return nil, fmt.Errorf("consumer %s of stream %s is missing: %s: %w", q.durable, q.stream, c.o.provision(), err)
 	}
 	return consumer, err
@@ -100,8 +101,8 @@ func (c *Conn) openQueue(ctx context.Context, e *election, q pullQueue) (jetstre
 
 // removeQueue removes the consumer, if it is there.
 func (c *Conn) removeQueue(ctx context.Context, q pullQueue) error {
-	_, err := api(ctx, c, apiConsumerDelete+q.stream+"."+q.durable, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, c.js.DeleteConsumer(ctx, q.stream, q.durable)
+	_, err := conn.Call(ctx, c.Conn, conn.APIConsumerDelete+q.stream+"."+q.durable, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, c.JS.DeleteConsumer(ctx, q.stream, q.durable)
 	})
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return nil // another node was faster

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/release"
 	"github.com/rathcluster/rath/messages"
 )
@@ -30,14 +31,12 @@ const (
 // of them. Where every message costs a round among the replicas and a sync,
 // one by one they would come slower than commits.
 func (p *lineageRelay) batches(ctx context.Context) (bool, error) {
-	return retry(ctx, func(ctx context.Context) (bool, error) {
-		s, err := api(ctx, p.c, apiStreamInfo+StreamLineage, func(ctx context.Context) (jetstream.Stream, error) {
-			return p.c.js.Stream(ctx, StreamLineage)
-		})
+	return conn.Retry(ctx, func(ctx context.Context) (bool, error) {
+		info, err := p.c.StreamInfo(ctx, StreamLineage)
 		if err != nil {
-			return false, fmt.Errorf("natsbus: look at stream %s: %w", StreamLineage, streamError(err))
+			return false, fmt.Errorf("natsbus: look at stream %s: %w", StreamLineage, conn.StreamError(err))
 		}
-		return s.CachedInfo().Config.AllowAtomicPublish, nil
+		return info.Config.AllowAtomicPublish, nil
 	})
 }
 
@@ -62,7 +61,7 @@ func (p *lineageRelay) publish(ctx context.Context, commits [][]lineage.Record) 
 			rest = rest[len(some):]
 			data, err := lineage.EncodeStored(some)
 			if err != nil {
-				p.c.o.Logger.Error("the lineage of a commit does not encode", "stream", p.stream, "seq", some[0].Seq, "err", err)
+				p.c.Logger.Error("the lineage of a commit does not encode", "stream", p.stream, "seq", some[0].Seq, "err", err)
 				continue
 			}
 			all = append(all, encoded{some, lineage.StoredSubject(some), release.Extend(data)})
@@ -99,13 +98,13 @@ func (p *lineageRelay) tell(records []lineage.Record) {
 		r := &records[i]
 		data, err := r.Encode()
 		if err != nil {
-			p.c.o.Logger.Error("a lineage record does not encode", "stream", p.stream, "seq", r.Seq, "err", err)
+			p.c.Logger.Error("a lineage record does not encode", "stream", p.stream, "seq", r.Seq, "err", err)
 			continue
 		}
 		data = release.Extend(data)
-		_ = p.c.nc.Publish(r.TailSubject(), data)
+		_ = p.c.NC.Publish(r.TailSubject(), data)
 		if r.Run != "" {
-			_ = p.c.nc.Publish(messages.RunSubject(r.Tenant, r.Run, messages.OnEvent), data)
+			_ = p.c.NC.Publish(messages.RunSubject(r.Tenant, r.Run, messages.OnEvent), data)
 		}
 	}
 }
@@ -143,7 +142,7 @@ func batchOf(all []encoded) int {
 // with. After an attempt that was not answered it looks whether it does: what
 // follows must not be published before, and nothing twice.
 func (p *lineageRelay) store(ctx context.Context, some []encoded) (lineagePoint, error) {
-	for wait := newBackoff(); ; {
+	for wait := conn.NewBackoff(); ; {
 		if ctx.Err() != nil {
 			return p.at, ctx.Err()
 		}
@@ -163,8 +162,8 @@ func (p *lineageRelay) store(ctx context.Context, some []encoded) (lineagePoint,
 		if ctx.Err() != nil {
 			return p.at, ctx.Err() // whether they were stored, the next relay finds out
 		}
-		p.c.o.Logger.Warn("lineage was not stored", "stream", p.stream, "seq", last.Seq, "messages", len(some), "err", err)
-		if err := wait.sleep(ctx); err != nil {
+		p.c.Logger.Warn("lineage was not stored", "stream", p.stream, "seq", last.Seq, "messages", len(some), "err", err)
+		if err := wait.Sleep(ctx); err != nil {
 			return p.at, err
 		}
 		found, err := p.forward(ctx, p.at)
@@ -185,7 +184,7 @@ func (p *lineageRelay) store(ctx context.Context, some []encoded) (lineagePoint,
 // the sequence of the last one.
 func (p *lineageRelay) send(ctx context.Context, some []encoded) (uint64, error) {
 	if len(some) == 1 {
-		return p.c.publish(ctx, &nats.Msg{Subject: some[0].subject, Data: some[0].data})
+		return p.c.Publish(ctx, &nats.Msg{Subject: some[0].subject, Data: some[0].data})
 	}
 	id := rand.Text()
 	for i, e := range some {
@@ -193,13 +192,13 @@ func (p *lineageRelay) send(ctx context.Context, some []encoded) (uint64, error)
 			headerBatchID: {id}, headerBatchSeq: {strconv.Itoa(i + 1)},
 		}}
 		if i < len(some)-1 {
-			if err := p.c.nc.PublishMsg(m); err != nil {
+			if err := p.c.NC.PublishMsg(m); err != nil {
 				return 0, err
 			}
 			continue
 		}
 		m.Header.Set(headerBatchCommit, "1")
-		at, err := p.c.publish(ctx, m)
+		at, err := p.c.Publish(ctx, m)
 		if e, ok := errors.AsType[*jetstream.APIError](err); ok && e.Code == 400 {
 			p.atomic = false // not as this server understands it: one by one
 		}

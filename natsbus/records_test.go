@@ -19,15 +19,15 @@ import (
 func TestRelayStopsAfterTelling(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Conn, w *wire) {
 		heard := make(chan *nats.Msg, 10)
-		if _, err := c.nc.ChanSubscribe(messages.RunSubject("default", "r1", messages.OnEvent), heard); err != nil {
+		if _, err := c.NC.ChanSubscribe(messages.RunSubject("default", "r1", messages.OnEvent), heard); err != nil {
 			t.Fatal(err)
 		}
 		home := c.HomeOf("default", "r1")
 		tail := make(chan *nats.Msg, 10)
-		if _, err := c.nc.ChanSubscribe(messages.TailSubject("default", home, lineage.Ended, home), tail); err != nil {
+		if _, err := c.NC.ChanSubscribe(messages.TailSubject("default", home, lineage.Ended, home), tail); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.flush(t.Context()); err != nil {
+		if err := c.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		commits := make([][]lineage.Record, 2)
@@ -47,7 +47,7 @@ func TestRelayStopsAfterTelling(t *testing.T) {
 		w.set(nil, nil)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		held, lookErr := c.lastSequence(t.Context(), StreamLineage)
+		held, lookErr := c.LastSequence(t.Context(), StreamLineage)
 		if !fired() || lookErr != nil || held != 1 || !errors.Is(err, context.Canceled) {
 			t.Fatalf("LINEAGE holds %d messages, %v; stopped while the first was sent: %v, which said %v", held, lookErr, fired(), err)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rathcluster/rath/internal/nats/conn"
 )
 
 // Servers that restart before they have caught up with each other, or that take
@@ -21,39 +22,50 @@ import (
 // servers can. When they could not, all streams do so at about the same time.
 const electionMost = 10 * time.Second
 
-// search looks for something with retryElection, and says whether it is lost: the
+// lookup is an election, and whether what is looked for is lost. It is not safe for
+// concurrent use.
+type lookup struct {
+	conn.Election
+	conn uint64 // the connection, if this is kept from one search to the next
+	// led is since when the witness of what may be lost has had a leader while no
+	// server answered for it, and lost whether that is long enough, see search.
+	led  time.Time
+	lost bool
+}
+
+// search looks for something with conn.RetryElection, and says whether it is lost: the
 // budget is used up, and for as long as an election takes at most the leader of the witness
 // has answered, and no server for it. While the witness has no leader either it goes
 // on for one more budget. Without a witness, "", nothing is lost.
-func search[T any](ctx context.Context, c *Conn, e *election, what, witness string, look func(context.Context) (T, error)) (v T, lost bool, err error) {
-	if e.what != what {
-		e.what, e.led = what, time.Time{}
+func search[T any](ctx context.Context, c *Conn, e *lookup, what, witness string, look func(context.Context) (T, error)) (v T, lost bool, err error) {
+	if e.What != what {
+		e.What, e.led = what, time.Time{}
 	}
 	if witness == "" {
-		v, err = retryElection(ctx, e, look)
+		v, err = conn.RetryElection(ctx, &e.Election, look)
 		return v, false, err
 	}
 	watch := func(ctx context.Context) (T, error) {
 		v, err := look(ctx)
-		e.compare(ctx, c, witness, isLeaderless(err))
+		e.compare(ctx, c, witness, conn.IsLeaderless(err))
 		return v, err
 	}
-	if v, err = retryElection(ctx, e, watch); isLeaderless(err) && ctx.Err() == nil {
-		v, err = retryWhile(ctx, &election{}, func(err error) bool { return isLeaderless(err) && !e.lost }, watch)
+	if v, err = conn.RetryElection(ctx, &e.Election, watch); conn.IsLeaderless(err) && ctx.Err() == nil {
+		v, err = conn.RetryWhile(ctx, &conn.Election{}, func(err error) bool { return conn.IsLeaderless(err) && !e.lost }, watch)
 	}
 	switch {
 	case ctx.Err() != nil:
 		return v, false, err
-	case isLeaderless(err):
+	case conn.IsLeaderless(err):
 		return v, e.lost, err
 	case e.conn != 0:
-		*e = election{} // what comes later is another one
+		*e = lookup{} // what comes later is another one
 	}
 	return v, false, err
 }
 
 // compare takes in that something was looked for, and found to be absent or not.
-func (e *election) compare(ctx context.Context, c *Conn, witness string, absent bool) {
+func (e *lookup) compare(ctx context.Context, c *Conn, witness string, absent bool) {
 	e.lost = false
 	led := absent && c.led(ctx, witness)
 	switch {
@@ -69,9 +81,9 @@ func (e *election) compare(ctx context.Context, c *Conn, witness string, absent 
 
 // resume makes an election go on that is kept from one search to the next: in sum
 // they are no more patient than one. Over another connection other servers answer.
-func (c *Conn) resume(e *election) {
-	if now := c.incarnation(); e.conn != now {
-		*e = election{log: c.o.Logger, conn: now}
+func (c *Conn) resume(e *lookup) {
+	if now := c.Incarnation(); e.conn != now {
+		*e = lookup{Election: conn.Election{Log: c.Logger}, conn: now}
 	}
 }
 
@@ -81,9 +93,9 @@ func (c *Conn) led(ctx context.Context, stream string) bool {
 	return err == nil && info != nil
 }
 
-// findStream is lookStream with retryElection, and says whether a stream that may be
+// findStream is lookStream with conn.RetryElection, and says whether a stream that may be
 // created again is lost though one of the truth is not.
-func (c *Conn) findStream(ctx context.Context, e *election, want jetstream.StreamConfig) (info *jetstream.StreamInfo, lost bool, err error) {
+func (c *Conn) findStream(ctx context.Context, e *lookup, want jetstream.StreamConfig) (info *jetstream.StreamInfo, lost bool, err error) {
 	witness := ""
 	if replaceable(&want) {
 		witness = EventStream(c.o.Generation, 0)
@@ -91,9 +103,9 @@ func (c *Conn) findStream(ctx context.Context, e *election, want jetstream.Strea
 	return search(ctx, c, e, "stream "+want.Name, witness, func(ctx context.Context) (*jetstream.StreamInfo, error) { return c.lookStream(ctx, want.Name) })
 }
 
-// findQueue is lookQueue with retryElection, and says whether the consumer is lost
+// findQueue is lookQueue with conn.RetryElection, and says whether the consumer is lost
 // though its stream is not.
-func (c *Conn) findQueue(ctx context.Context, e *election, q pullQueue) (consumer jetstream.Consumer, lost bool, err error) {
+func (c *Conn) findQueue(ctx context.Context, e *lookup, q pullQueue) (consumer jetstream.Consumer, lost bool, err error) {
 	return search(ctx, c, e, "consumer "+q.durable, q.stream, func(ctx context.Context) (jetstream.Consumer, error) { return c.lookQueue(ctx, q) })
 }
 
@@ -108,9 +120,9 @@ func (c *Conn) recreateQueue(ctx context.Context, q pullQueue, made int64, why s
 	if err == nil && now != nil && now.CachedInfo().Created.UnixNano() != made {
 		return now, nil
 	}
-	c.o.Logger.Warn("a consumer is created again: "+why, "stream", q.stream, "consumer", q.durable)
+	c.Logger.Warn("a consumer is created again: "+why, "stream", q.stream, "consumer", q.durable)
 	// Whether it is gone its absence tells: who would answer is what it lacks.
-	if err := c.removeQueue(ctx, q); err != nil && !isTransient(err) {
+	if err := c.removeQueue(ctx, q); err != nil && !conn.IsTransient(err) {
 		return nil, err
 	}
 	consumer, err := c.lookQueue(ctx, q)
@@ -126,11 +138,11 @@ func (c *Conn) recreateStream(ctx context.Context, want jetstream.StreamConfig) 
 	if info, err := c.lookStream(ctx, want.Name); err == nil && info != nil {
 		return nil
 	}
-	c.o.Logger.Warn("a stream is created again: "+unserved, "stream", want.Name)
-	_, err := apiWithin(ctx, c, apiStreamDelete+want.Name, askStream, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, c.js.DeleteStream(ctx, want.Name)
+	c.Logger.Warn("a stream is created again: "+unserved, "stream", want.Name)
+	_, err := conn.CallWithin(ctx, c.Conn, conn.APIStreamDelete+want.Name, askStream, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, c.JS.DeleteStream(ctx, want.Name)
 	})
-	if err != nil && !isTransient(err) && !errors.Is(err, jetstream.ErrStreamNotFound) {
+	if err != nil && !conn.IsTransient(err) && !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return err
 	}
 	// Whether it is gone its absence tells.
@@ -141,8 +153,8 @@ func (c *Conn) recreateStream(ctx context.Context, want jetstream.StreamConfig) 
 }
 
 func (c *Conn) makeStream(ctx context.Context, want jetstream.StreamConfig) error {
-	_, err := apiWithin(ctx, c, apiStreamCreate+want.Name, provisionFor, func(ctx context.Context) (jetstream.Stream, error) {
-		return c.js.CreateStream(ctx, want)
+	_, err := conn.CallWithin(ctx, c.Conn, conn.APIStreamCreate+want.Name, provisionFor, func(ctx context.Context) (jetstream.Stream, error) {
+		return c.JS.CreateStream(ctx, want)
 	})
 	return err
 }
@@ -161,7 +173,7 @@ func (c *Conn) reconcileStreams(ctx context.Context) error {
 			each = append(each, func(ctx context.Context) error { return c.reconcileStream(ctx, want) })
 		}
 	}
-	return together(ctx, each...)
+	return conn.Together(ctx, each...)
 }
 
 // reconcileStream looks after one: if it is lost, or gone because the node that created
@@ -170,28 +182,28 @@ func (c *Conn) reconcileStreams(ctx context.Context) error {
 func (c *Conn) reconcileStream(ctx context.Context, want jetstream.StreamConfig) error {
 	tick := time.NewTicker(reconcileEvery)
 	defer tick.Stop()
-	var e election
+	var e lookup
 	for tended := uint64(0); ; {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		now := c.incarnation()
-		if tended == now && c.nc.ConnectedClusterName() == "" {
+		now := c.Incarnation()
+		if tended == now && c.NC.ConnectedClusterName() == "" {
 			continue
 		}
 		c.resume(&e)
 		if err := c.ensureStream(ctx, &e, want); err == nil {
-			tended, e = now, election{}
+			tended, e = now, lookup{}
 		} else if tended = 0; ctx.Err() == nil {
-			c.o.Logger.Error("a stream in memory is not served, and cannot be created again; "+c.o.provision(), "stream", want.Name, "err", err)
+			c.Logger.Error("a stream in memory is not served, and cannot be created again; "+c.o.provision(), "stream", want.Name, "err", err)
 		}
 	}
 }
 
 // ensureStream sees to it that a stream in memory is there, and led.
-func (c *Conn) ensureStream(ctx context.Context, e *election, want jetstream.StreamConfig) error {
+func (c *Conn) ensureStream(ctx context.Context, e *lookup, want jetstream.StreamConfig) error {
 	info, lost, err := c.findStream(ctx, e, want)
 	switch {
 	case lost:
@@ -230,7 +242,7 @@ func (c *Conn) reconcileTasks(ctx context.Context) error {
 		if time.Since(made) < staleTask {
 			continue
 		}
-		m, err := c.leaderNext(ctx, StreamTasks, prefixTask+">", 1)
+		m, err := c.LeaderNext(ctx, StreamTasks, prefixTask+">", 1)
 		if err != nil || time.Since(m.Time) < staleTask {
 			continue // none waits, or the stream elects a leader
 		}
@@ -244,7 +256,7 @@ func (c *Conn) reconcileTasks(ctx context.Context) error {
 			before = info.Created.UnixNano()
 		}
 		if _, err := c.recreateQueue(ctx, q, before, "a task has been waiting for longer than it is handled"); err != nil && ctx.Err() == nil {
-			c.o.Logger.Warn("the queue of tasks is not made again", "err", err)
+			c.Logger.Warn("the queue of tasks is not made again", "err", err)
 			continue
 		}
 		made = time.Now()

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 )
@@ -21,7 +22,7 @@ func TestStartWithLostStream(t *testing.T) {
 		t.Run(stream, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				srv := natstest.Start(t, nil)
-				d := startDeputy(t, operator(t, srv).nc)
+				d := startDeputy(t, operator(t, srv).NC)
 				first := dial(t, nodeOptions(srv))
 				if err := first.Provision(t.Context()); err != nil {
 					t.Fatal(err)
@@ -51,7 +52,7 @@ func TestStartWithLostStream(t *testing.T) {
 				if !made && !strings.Contains(err.Error(), stream+": ") {
 					t.Errorf("the error does not name the stream: %v", err)
 				}
-				if took < retryBudget || took > 2*retryBudget {
+				if took < conn.RetryBudget || took > 2*conn.RetryBudget {
 					t.Errorf("it took %v", took)
 				}
 			})
@@ -67,7 +68,7 @@ func TestStartWithLostAndFound(t *testing.T) {
 		t.Run(lost, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				srv := natstest.Start(t, nil)
-				d := startDeputy(t, operator(t, srv).nc)
+				d := startDeputy(t, operator(t, srv).NC)
 				if err := dial(t, nodeOptions(srv)).Provision(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -87,7 +88,7 @@ func TestStartWithLostAndFound(t *testing.T) {
 				if err := dial(t, o).Provision(t.Context()); err != nil {
 					t.Error(err)
 				}
-				if took := time.Since(began); took < retryBudget {
+				if took := time.Since(began); took < conn.RetryBudget {
 					t.Errorf("nothing was lost: it took %v", took)
 				}
 			})
@@ -100,14 +101,14 @@ func TestStartWithLostAndFound(t *testing.T) {
 func TestOpenLostQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)
-		d := startDeputy(t, operator(t, srv).nc)
+		d := startDeputy(t, operator(t, srv).NC)
 		if err := dial(t, nodeOptions(srv)).Provision(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		o := nodeOptions(srv)
 		o.Dialer, o.User, o.Password = d.InProcessConn, "", ""
 		c, queue := dial(t, o), tasksQueue()
-		const back = 2*retryBudget + 10*time.Second
+		const back = 2*conn.RetryBudget + 10*time.Second
 		began := time.Now()
 		var removed atomic.Int64
 		d.set(func(subject string) (string, bool) {
@@ -122,12 +123,12 @@ func TestOpenLostQueue(t *testing.T) {
 			}
 			return "", false
 		})
-		var e election
+		var e lookup
 		times := 0
-		for err := error(errLeaderless); err != nil && times < 10; times++ {
+		for err := error(conn.ErrLeaderless); err != nil && times < 10; times++ {
 			_, err = c.openQueue(t.Context(), &e, queue)
 		}
-		if at := time.Duration(removed.Load()); at < back+electionMost || at > back+electionMost+3*requestTimeout {
+		if at := time.Duration(removed.Load()); at < back+electionMost || at > back+electionMost+3*conn.RequestTimeout {
 			t.Errorf("created again after %v and %d searches", at, times)
 		}
 	})
@@ -143,7 +144,7 @@ func leaderless(stream string) string {
 // over and the truth is led for as long as an election takes, and not if its own
 // election is the later one.
 func TestTendThroughOutage(t *testing.T) {
-	const begun = reconcileEvery + retryBudget // the end of patience
+	const begun = reconcileEvery + conn.RetryBudget // the end of patience
 	tests := map[string]struct {
 		away, back time.Duration // of the truth's leader
 		elected    time.Duration // of the stream's, zero: never
@@ -152,16 +153,16 @@ func TestTendThroughOutage(t *testing.T) {
 	}{
 		"the truth is led":            {made: begun},
 		"not when patience is over":   {away: begun - 3*time.Second, back: begun + 3*time.Second, made: begun + 3*time.Second + electionMost},
-		"not for two searches":        {away: begun - 3*time.Second, back: begun + retryBudget + 3*time.Second, made: begun + retryBudget + 3*time.Second + electionMost},
-		"over another connection":     {away: begun - 3*time.Second, back: begun + retryBudget + 3*time.Second, again: begun + retryBudget - time.Second, made: begun + 2*retryBudget},
+		"not for two searches":        {away: begun - 3*time.Second, back: begun + conn.RetryBudget + 3*time.Second, made: begun + conn.RetryBudget + 3*time.Second + electionMost},
+		"over another connection":     {away: begun - 3*time.Second, back: begun + conn.RetryBudget + 3*time.Second, again: begun + conn.RetryBudget - time.Second, made: begun + 2*conn.RetryBudget},
 		"the stream is elected later": {away: begun - 3*time.Second, back: begun + 3*time.Second, elected: begun + electionMost},
-		"so after two searches":       {away: begun - 3*time.Second, back: begun + retryBudget + 3*time.Second, elected: begun + retryBudget + electionMost},
+		"so after two searches":       {away: begun - 3*time.Second, back: begun + conn.RetryBudget + 3*time.Second, elected: begun + conn.RetryBudget + electionMost},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				srv := natstest.Start(t, nil)
-				d := startDeputy(t, operator(t, srv).nc)
+				d := startDeputy(t, operator(t, srv).NC)
 				if err := dial(t, nodeOptions(srv)).Provision(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -186,11 +187,11 @@ func TestTendThroughOutage(t *testing.T) {
 				stop := background(t, c.reconcileStreams)
 				if tc.again != 0 {
 					time.Sleep(tc.again)
-					if err := c.nc.ForceReconnect(); err != nil {
+					if err := c.NC.ForceReconnect(); err != nil {
 						t.Fatal(err)
 					}
 				}
-				time.Sleep(time.Until(began.Add(4 * retryBudget)))
+				time.Sleep(time.Until(began.Add(4 * conn.RetryBudget)))
 				made := time.Duration(removed.Load())
 				if tc.made == 0 && made != 0 || made < tc.made || made > tc.made+2*time.Second {
 					t.Errorf("created again after %v, want %v", made, tc.made)
@@ -223,7 +224,7 @@ func TestTendOneServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.set(nil, func(b []byte) bool {
-			asked.Add(int64(bytes.Count(b, []byte("PUB "+apiStreamInfo+"KV_"+BucketNode))))
+			asked.Add(int64(bytes.Count(b, []byte("PUB "+conn.APIStreamInfo+"KV_"+BucketNode))))
 			return true
 		})
 		stop := background(t, func(ctx context.Context) error { return c.StartRelay(ctx, nil).Wait() })

@@ -84,7 +84,7 @@ func (i *intake) putAway(ctx context.Context, l *incomingTask, cause error) erro
 
 func (i *intake) tellRefused(ctx context.Context, l *incomingTask, cause error, now time.Time) error {
 	e := *messages.ErrorOf(cause)
-	i.c.o.Logger.Info("a task was refused", "subject", l.msg.Subject(), "run", string(l.id), "code", string(e.Code), "reason", e.Text)
+	i.c.Logger.Info("a task was refused", "subject", l.msg.Subject(), "run", string(l.id), "code", string(e.Code), "reason", e.Text)
 	if l.id == "" || l.tenant == "" {
 		return nil
 	}
@@ -92,7 +92,7 @@ func (i *intake) tellRefused(ctx context.Context, l *incomingTask, cause error, 
 	ev.Time = now.UnixMilli()
 	data, err := messages.Encode(ev)
 	if err == nil {
-		err = i.c.nc.Publish(messages.RunSubject(l.tenant, l.id, messages.OnEvent), data)
+		err = i.c.NC.Publish(messages.RunSubject(l.tenant, l.id, messages.OnEvent), data)
 	}
 	if err != nil || e.Code == run.CodeKeyReused {
 		return err
@@ -151,7 +151,7 @@ func (i *intake) bury(ctx context.Context, l *incomingTask, cause error, now tim
 		return err
 	}
 	subject := messages.DeadLetterSubject(l.tenant, l.workflow, meta.Sequence.Stream, meta.Timestamp)
-	if _, _, err := i.c.putAfter(ctx, StreamDLQ, subject, 0, data); err != nil {
+	if _, _, err := i.c.PutAfter(ctx, StreamDLQ, subject, 0, data); err != nil {
 		return fmt.Errorf("natsbus: store dead letter: %w", err)
 	}
 	return nil

@@ -31,7 +31,7 @@ func TestRefusedForGood(t *testing.T) {
 		synctest.Wait()
 		stop := background(t, func(ctx context.Context) error { return c.PullTasks(ctx, &in) })
 		for range 2 {
-			if _, err := c.js.Publish(t.Context(), messages.TaskSubject("default", "w"), []byte(`{"id":"r1","session":"notes","input":"hi"}`)); err != nil {
+			if _, err := c.JS.Publish(t.Context(), messages.TaskSubject("default", "w"), []byte(`{"id":"r1","session":"notes","input":"hi"}`)); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Minute)
@@ -41,7 +41,7 @@ func TestRefusedForGood(t *testing.T) {
 		if taken != 1 {
 			t.Errorf("it was given to a log %d times", taken)
 		}
-		m, err := c.last(t.Context(), StreamResult, messages.RunSubject("default", "r1", messages.OnResult))
+		m, err := c.Last(t.Context(), StreamResult, messages.RunSubject("default", "r1", messages.OnResult))
 		if err != nil {
 			t.Fatal(err)
 		}

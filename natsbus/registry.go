@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -69,29 +70,29 @@ func (c *Conn) enter(ctx context.Context, key string, data []byte) error {
 	if data == nil {
 		header = nats.Header{"KV-Operation": {"DEL"}}
 	}
-	gone := func(m stored) bool { return m.Seq == 0 || m.Header.Get("KV-Operation") != "" }
-	look := func() (stored, error) {
-		m, err := c.leaderLast(ctx, "KV_"+BucketRegistry, subject)
-		if errors.Is(err, errNoMessage) {
-			return stored{}, nil
+	gone := func(m conn.Message) bool { return m.Seq == 0 || m.Header.Get("KV-Operation") != "" }
+	look := func() (conn.Message, error) {
+		m, err := c.LeaderLast(ctx, "KV_"+BucketRegistry, subject)
+		if errors.Is(err, conn.ErrNoMessage) {
+			return conn.Message{}, nil
 		}
 		return m, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, retryBudget)
+	ctx, cancel := context.WithTimeout(ctx, conn.RetryBudget)
 	defer cancel()
 	have, err := look()
 	unclear := false // a try may have been stored
-	for wait := newBackoff(); err == nil; {
+	for wait := conn.NewBackoff(); err == nil; {
 		if gone(have) == (data == nil) && string(have.Data) == string(data) {
 			return nil
 		}
-		_, failed := c.publishExpecting(ctx, subject, have.Seq, header, data)
-		clash := errors.Is(failed, errExpectation)
-		if !clash && !isTransient(failed) {
+		_, failed := c.PublishExpecting(ctx, subject, have.Seq, header, data)
+		clash := errors.Is(failed, conn.ErrExpectation)
+		if !clash && !conn.IsTransient(failed) {
 			return failed
 		}
 		unclear = unclear || !clash
-		if wait.sleep(ctx) != nil {
+		if wait.Sleep(ctx) != nil {
 			return failed
 		}
 		before := have.Seq
@@ -142,8 +143,8 @@ func (c *Conn) offering(ctx context.Context, workflow string) ([]messages.Workfl
 	var out []messages.Workflow
 	filter := keySubject(BucketRegistry, messages.WorkflowKey("*", workflow))
 	for from := uint64(1); ; {
-		m, err := c.leaderNext(ctx, "KV_"+BucketRegistry, filter, from)
-		if errors.Is(err, errNoMessage) {
+		m, err := c.LeaderNext(ctx, "KV_"+BucketRegistry, filter, from)
+		if errors.Is(err, conn.ErrNoMessage) {
 			return out, nil
 		}
 		if err != nil {

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/run"
 )
 
@@ -102,7 +102,7 @@ func (c *Conn) relay(ctx context.Context, r *relayMembership, partition uint32, 
 	if partition == 0 {
 		pumps = append(pumps, c.reconcileStreams, c.reconcileTasks)
 	}
-	return together(ctx, pumps...)
+	return conn.Together(ctx, pumps...)
 }
 
 // again returns a pump that starts over when it fails, unless its stream is
@@ -112,19 +112,19 @@ func (c *Conn) again(name, stream string, pump func(context.Context) error) func
 		if err := c.streamThere(ctx, stream); err != nil {
 			return err
 		}
-		for wait := newBackoff(); ; {
+		for wait := conn.NewBackoff(); ; {
 			began := time.Now()
 			err := pump(ctx)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 			if !errors.Is(err, errLeaseExpired) {
-				c.o.Logger.Error("a relay pump failed and starts over", "pump", name, "stream", stream, "err", err)
+				c.Logger.Error("a relay pump failed and starts over", "pump", name, "stream", stream, "err", err)
 			}
 			if time.Since(began) > time.Minute {
-				wait = newBackoff()
+				wait = conn.NewBackoff()
 			}
-			if err := wait.sleep(ctx); err != nil {
+			if err := wait.Sleep(ctx); err != nil {
 				return err
 			}
 		}
@@ -133,27 +133,7 @@ func (c *Conn) again(name, stream string, pump func(context.Context) error) func
 
 // streamThere fails for a stream that does not exist.
 func (c *Conn) streamThere(ctx context.Context, stream string) error {
-	if _, err := c.lastSequence(ctx, stream); errors.Is(err, jetstream.ErrStreamNotFound) {
-		return err
-	}
-	return nil
-}
-
-// together runs all functions until ctx ends or one fails, waits for all of
-// them and returns the first error that is not the end of ctx.
-func together(ctx context.Context, fs ...func(context.Context) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var wg sync.WaitGroup
-	for _, f := range fs {
-		wg.Go(func() {
-			if err := f(ctx); err != nil && ctx.Err() == nil {
-				cancel(err)
-			}
-		})
-	}
-	wg.Wait()
-	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := c.LastSequence(ctx, stream); errors.Is(err, jetstream.ErrStreamNotFound) {
 		return err
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -20,9 +21,6 @@ import (
 // requests, and subscriptions to what is published for everybody in a tenant.
 
 const (
-	// askTimeout bounds one request if its context does not: an answer comes
-	// after a commit, which may wait for the election of a leader.
-	askTimeout = 30 * time.Second
 	// askElse is how long a question waits before it is put to another node as
 	// well, longer before the next one: a frozen node takes its part of the
 	// questions until its connection is given up. askMost bounds that.
@@ -34,43 +32,10 @@ const (
 	longestElse = 3 * time.Second
 )
 
-// ErrNoAnswer is returned for a request that nobody takes: no node runs that
-// answers it.
-var ErrNoAnswer = errors.New("natsbus: nobody answers")
-
-// ask sends a request and returns the answer's bytes.
-func (c *Conn) ask(ctx context.Context, subject string, data []byte) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	asking, cut := context.WithCancelCause(ctx)
-	defer cut(nil)
-	defer context.AfterFunc(c.link.Load().ctx, func() { cut(errCut) })()
-	a := c.refusals.enter(subject, func() { cut(ErrDenied) })
-	m, err := c.nc.RequestWithContext(asking, subject, data)
-	err = c.refusals.leave(a, err)
-	switch {
-	case err == nil:
-		return m.Data, nil
-	case errors.Is(err, ErrDenied):
-		return nil, fmt.Errorf("request to %s: %w", c.o.where(), err)
-	case errors.Is(err, nats.ErrNoResponders):
-		return nil, fmt.Errorf("%w at %s: start a node there, or check that %q is a subject of yours", ErrNoAnswer, c.o.where(), subject)
-	case errors.Is(err, nats.ErrMaxPayload):
-		return nil, fmt.Errorf("%d bytes for %s: %w; put what is large into a workspace", len(data), subject, session.ErrTooLarge)
-	case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrConnectionReconnecting), errors.Is(err, nats.ErrDisconnected):
-		return nil, fmt.Errorf("%w: %s: the connection is lost and being restored; try again", ErrUnreachable, c.o.where())
-	case errors.Is(context.Cause(asking), errCut):
-		return nil, fmt.Errorf("%w: %s: the connection was lost before the answer came; ask again, which is harmless", ErrUnreachable, c.o.where())
-	case errors.Is(err, context.DeadlineExceeded):
-		return nil, fmt.Errorf("no answer on %s from %s: %w; the node may be overloaded or its disk full, or these credentials may not use the subject", subject, c.o.where(), err)
-	}
-	return nil, fmt.Errorf("request to %s at %s: %w", subject, c.o.where(), err)
-}
-
 // question asks for something that may be answered twice, and takes the first
 // answer. It asks again after a first pause, then after longer ones.
 func (c *Conn) question(ctx context.Context, subject string, data []byte, pause time.Duration) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, conn.AskTimeout)
 	type answer struct {
 		data []byte
 		err  error
@@ -87,7 +52,7 @@ func (c *Conn) question(ctx context.Context, subject string, data []byte, pause 
 			return a.data, a.err
 		case <-wait.C:
 			asking.Go(func() {
-				d, err := c.ask(ctx, subject, data)
+				d, err := c.Ask(ctx, subject, data)
 				answers <- answer{d, err}
 			})
 			if asked++; asked < askMost {
@@ -107,7 +72,7 @@ func (c *Conn) Submit(ctx context.Context, t session.Tenant, workflow string, bo
 	if err != nil {
 		return err
 	}
-	var ack pubAck
+	var ack conn.PubAck
 	if err := json.Unmarshal(data, &ack); err != nil {
 		return fmt.Errorf("natsbus: submit: acknowledgement: %w", err)
 	}
@@ -116,11 +81,11 @@ func (c *Conn) Submit(ctx context.Context, t session.Tenant, workflow string, bo
 		return nil
 	case ack.Error == nil:
 		return fmt.Errorf("natsbus: submit: the answer is from %q, not from the stream of tasks", ack.Stream)
-	case ack.Error.ErrCode == codeStoreFailed, ack.Error.ErrCode == codeTooManyPending:
-		return fmt.Errorf("%w: %s; try again later: %w", run.ErrBusy, ack.Error.Description, ErrFull)
-	case ack.Error.ErrCode == codeNoResources:
-		return errDiskFull
-	case ack.Error.ErrCode == codeTooLarge:
+	case ack.Error.ErrCode == conn.CodeStoreFailed, ack.Error.ErrCode == conn.CodeTooManyPending:
+		return fmt.Errorf("%w: %s; try again later: %w", run.ErrBusy, ack.Error.Description, conn.ErrFull)
+	case ack.Error.ErrCode == conn.CodeNoResources:
+		return conn.ErrDiskFull
+	case ack.Error.ErrCode == conn.CodeTooLarge:
 		return fmt.Errorf("natsbus: submit: %d bytes, at most %d are taken: %w; put what is large into a workspace", len(body), messages.MaxTask, session.ErrTooLarge)
 	}
 	return fmt.Errorf("natsbus: submit: the server answers %s (%d)", ack.Error.Description, ack.Error.ErrCode)
@@ -148,14 +113,14 @@ func (c *Conn) Query(ctx context.Context, t session.Tenant, verb string, q messa
 // refuses what it has not answered yet, and another one may say. Both together take
 // as long as one may.
 func elsewhere(ctx context.Context, put func(ctx context.Context) error) error {
-	asking, cancel := context.WithTimeout(ctx, askTimeout)
+	asking, cancel := context.WithTimeout(ctx, conn.AskTimeout)
 	defer cancel()
 	err := put(asking)
 	if !errors.Is(err, session.ErrUnavailable) || asking.Err() != nil {
 		return err
 	}
 	again := put(asking)
-	if errors.Is(again, ErrNoAnswer) || again != nil && asking.Err() != nil && ctx.Err() == nil {
+	if errors.Is(again, conn.ErrNoAnswer) || again != nil && asking.Err() != nil && ctx.Err() == nil {
 		return err // nobody else says anything
 	}
 	return again
@@ -199,7 +164,7 @@ func answered(ctx context.Context, ask func(ctx context.Context) ([]byte, error)
 type Watch struct {
 	c    *Conn
 	sub  *nats.Subscription
-	link *link
+	link context.Context
 }
 
 // Live is a message of a Watch. Gap says, instead, that messages may have been
@@ -212,17 +177,17 @@ type Live struct {
 
 // Watch subscribes to a subject, from now on.
 func (c *Conn) Watch(ctx context.Context, subject string) (*Watch, error) {
-	w := &Watch{c: c, link: c.link.Load()}
+	w := &Watch{c: c, link: c.Linked()}
 	var err error
-	if w.sub, err = c.nc.SubscribeSync(subject); err != nil {
+	if w.sub, err = c.NC.SubscribeSync(subject); err != nil {
 		return nil, fmt.Errorf("natsbus: watch %s: %w", subject, err)
 	}
-	if err := c.inEffect(ctx, subject); errors.Is(err, ErrDenied) {
+	if err := c.InEffect(ctx, subject); errors.Is(err, conn.ErrDenied) {
 		w.Close()
 		return nil, fmt.Errorf("natsbus: watch: %w", err)
 	} else if err != nil {
 		w.Close()
-		return nil, fmt.Errorf("%w: watch %s: %s: %w", ErrUnreachable, subject, c.o.where(), err)
+		return nil, fmt.Errorf("%w: watch %s: %s: %w", conn.ErrUnreachable, subject, c.Servers(), err)
 	}
 	return w, nil
 }
@@ -231,7 +196,7 @@ func (c *Conn) Watch(ctx context.Context, subject string) (*Watch, error) {
 func (w *Watch) Next(ctx context.Context) (Live, error) {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(w.link.ctx, cancel)()
+	defer context.AfterFunc(w.link, cancel)()
 	m, err := w.sub.NextMsgWithContext(waiting)
 	switch {
 	case err == nil:
@@ -240,10 +205,10 @@ func (w *Watch) Next(ctx context.Context) (Live, error) {
 		return Live{Gap: true}, nil
 	case ctx.Err() != nil:
 		return Live{}, ctx.Err()
-	case w.link.ctx.Err() != nil && !w.c.nc.IsClosed():
+	case w.link.Err() != nil && !w.c.NC.IsClosed():
 		// The subscription is restored with the connection: whoever asks after
 		// that, successfully, has missed nothing in between.
-		w.link = w.c.link.Load()
+		w.link = w.c.Linked()
 		return Live{Gap: true}, nil
 	}
 	return Live{}, fmt.Errorf("natsbus: watch %s: %w", w.sub.Subject, err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -53,8 +54,8 @@ func (c *Conn) rerun(ctx context.Context, t session.Tenant, id run.ID, request s
 	if err != nil {
 		return "", err
 	}
-	err = c.store(ctx, &nats.Msg{Subject: messages.TaskSubject(t, h.Task.Workflow), Data: body})
-	if errors.Is(err, ErrFull) {
+	err = c.PublishAtLeastOnce(ctx, &nats.Msg{Subject: messages.TaskSubject(t, h.Task.Workflow), Data: body})
+	if errors.Is(err, conn.ErrFull) {
 		err = fmt.Errorf("%w: %w", run.ErrBusy, err)
 	}
 	return task.ID, err

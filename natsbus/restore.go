@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -38,7 +39,7 @@ func (c *Conn) Restore(ctx context.Context, k session.Key, raws []string) (resto
 		at = session.Position{Seq: commit.Seq, Hash: hash}
 	}
 	r.end = at
-	if _, ok := tombstoneOf(k, stored{Data: []byte(raws[len(raws)-1])}); !ok {
+	if _, ok := tombstoneOf(k, conn.Message{Data: []byte(raws[len(raws)-1])}); !ok {
 		return false, fmt.Errorf("natsbus: restore %s: its last commit does not archive it: %w", k, session.ErrForeign)
 	}
 	if err := c.readyToStore(ctx); err != nil {
@@ -70,19 +71,19 @@ func (r *restoring) run(ctx context.Context) (restored bool, err error) {
 	if err := r.look(ctx); err != nil {
 		return false, err
 	}
-	wait, since := newBackoff(), time.Now()
+	wait, since := conn.NewBackoff(), time.Now()
 	for r.next < len(r.raws) {
 		restored = true
 		err := r.put(ctx)
 		if err == nil {
-			wait, since = newBackoff(), time.Now()
+			wait, since = conn.NewBackoff(), time.Now()
 			continue
 		}
-		if errors.Is(err, ErrFull) || ctx.Err() != nil {
+		if errors.Is(err, conn.ErrFull) || ctx.Err() != nil {
 			return restored, err
 		}
-		if time.Since(since) > retryBudget || wait.sleep(ctx) != nil {
-			return restored, fmt.Errorf("%w: commit %d is not stored after %v: %w", session.ErrUnavailable, r.next+1, retryBudget, err)
+		if time.Since(since) > conn.RetryBudget || wait.Sleep(ctx) != nil {
+			return restored, fmt.Errorf("%w: commit %d is not stored after %v: %w", session.ErrUnavailable, r.next+1, conn.RetryBudget, err)
 		}
 		if err := r.look(ctx); err != nil {
 			return restored, err
@@ -101,7 +102,7 @@ func (r *restoring) put(ctx context.Context) error {
 	if r.fresh {
 		header[headerFresh] = []string{"1"}
 	}
-	seq, err := r.c.publishExpecting(ctx, r.subject, r.expect, header, []byte(r.raws[i]))
+	seq, err := r.c.PublishExpecting(ctx, r.subject, r.expect, header, []byte(r.raws[i]))
 	if err == nil {
 		r.expect = seq
 		r.next++
@@ -113,8 +114,8 @@ func (r *restoring) put(ctx context.Context) error {
 func (r *restoring) look(ctx context.Context) error {
 	r.next, r.expect, r.fresh = -1, 0, true
 	l := &eventLog{r.c}
-	last, err := r.c.leaderLast(ctx, r.stream, r.subject)
-	if errors.Is(err, errNoMessage) {
+	last, err := r.c.LeaderLast(ctx, r.stream, r.subject)
+	if errors.Is(err, conn.ErrNoMessage) {
 		return nil
 	}
 	if err != nil {
@@ -176,7 +177,7 @@ func (c *Conn) RestoreRun(ctx context.Context, k session.Key, id run.ID, digest 
 	if end == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, retryBudget)
+	ctx, cancel := context.WithTimeout(ctx, conn.RetryBudget)
 	defer cancel()
 	return c.putResult(ctx, k.Tenant, *end, true)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -18,23 +19,23 @@ func (c *Conn) putResult(ctx context.Context, t session.Tenant, r messages.Resul
 		return err
 	}
 	subject := messages.RunSubject(t, r.Run, messages.OnResult)
-	for wait := newBackoff(); ; look = true {
+	for wait := conn.NewBackoff(); ; look = true {
 		if look {
-			_, lookErr := c.leaderLast(ctx, StreamResult, subject)
+			_, lookErr := c.LeaderLast(ctx, StreamResult, subject)
 			if lookErr == nil {
 				return nil
 			}
-			if !errors.Is(lookErr, errNoMessage) {
+			if !errors.Is(lookErr, conn.ErrNoMessage) {
 				err = lookErr
 			}
 		}
 		if err == nil {
-			_, err = c.publishExpecting(ctx, subject, 0, nil, data)
+			_, err = c.PublishExpecting(ctx, subject, 0, nil, data)
 		}
-		if err == nil || errors.Is(err, ErrFull) {
+		if err == nil || errors.Is(err, conn.ErrFull) {
 			return err
 		}
-		if wait.sleep(ctx) != nil {
+		if wait.Sleep(ctx) != nil {
 			return fmt.Errorf("natsbus: store result of run %s: %w", r.Run, err)
 		}
 		err = nil
@@ -43,8 +44,8 @@ func (c *Conn) putResult(ctx context.Context, t session.Tenant, r messages.Resul
 
 // told reports whether a run has its stored result.
 func (c *Conn) told(ctx context.Context, t session.Tenant, id run.ID) (bool, error) {
-	_, err := c.last(ctx, StreamResult, messages.RunSubject(t, id, messages.OnResult))
-	if errors.Is(err, errNoMessage) {
+	_, err := c.Last(ctx, StreamResult, messages.RunSubject(t, id, messages.OnResult))
+	if errors.Is(err, conn.ErrNoMessage) {
 		return false, nil
 	}
 	return err == nil, err
@@ -54,11 +55,11 @@ func (c *Conn) told(ctx context.Context, t session.Tenant, id run.ID) (bool, err
 // one follows the log. It is run.ErrState, and says how the run stands, while
 // the run has not ended, and run.ErrUnknownRun for one that nobody submitted.
 func (c *Conn) Result(ctx context.Context, t session.Tenant, id run.ID) (messages.Result, error) {
-	m, err := c.last(ctx, StreamResult, messages.RunSubject(t, id, messages.OnResult))
+	m, err := c.Last(ctx, StreamResult, messages.RunSubject(t, id, messages.OnResult))
 	switch {
 	case err == nil:
 		return messages.DecodeResult(m.Data)
-	case !errors.Is(err, errNoMessage):
+	case !errors.Is(err, conn.ErrNoMessage):
 		return messages.Result{}, fmt.Errorf("natsbus: result of run %s: %w", id, err)
 	}
 	home, err := c.runSession(ctx, t, id)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natstest"
 )
 
@@ -102,21 +104,21 @@ func TestStartWhileLeadersAreElected(t *testing.T) {
 		within  time.Duration
 	}{
 		"nobody answers":             {within: election + askStream},
-		"temporarily unavailable":    {answer: refusal(503, codeNotAvailable), within: election + time.Second},
+		"temporarily unavailable":    {answer: refusal(503, 10008), within: election + time.Second},
 		"the makers do not answer":   {only: "STREAM.CREATE", within: election + provisionFor},
 		"one stream has no leader":   {only: "STREAM.INFO.TASKS", within: election + askStream},
-		"nobody ever answers":        {forever: true, want: context.DeadlineExceeded, within: retryBudget + 2*askStream},
+		"nobody ever answers":        {forever: true, want: context.DeadlineExceeded, within: conn.RetryBudget + 2*askStream},
 		"not enabled for the user":   {answer: refusal(503, 10039), forever: true, want: jetstream.ErrJetStreamNotEnabledForAccount, within: time.Second},
 		"no servers with JetStream":  {alone: true, forever: true, want: nats.ErrNoResponders, within: time.Second},
 		"one server for three":       {answer: refusal(500, codeReplicasSingle), only: "STREAM.CREATE", forever: true, want: &jetstream.APIError{ErrorCode: codeReplicasSingle}, within: time.Second},
-		"no space for another store": {answer: refusal(500, codeStorageExceeded), only: "STREAM.CREATE", forever: true, want: ErrFull, within: time.Second},
+		"no space for another store": {answer: refusal(500, codeStorageExceeded), only: "STREAM.CREATE", forever: true, want: conn.ErrFull, within: time.Second},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				srv := natstest.Start(t, nil)
 				user, password := srv.Node()
-				principal, err := nats.Connect("", nats.InProcessServer(inProcess(srv.Dial)), nats.UserInfo(user, password), nats.CustomInboxPrefix(NodeInbox))
+				principal, err := nats.Connect("", nats.InProcessServer(dialed(srv.Dial)), nats.UserInfo(user, password), nats.CustomInboxPrefix(conn.NodeInbox))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -160,3 +162,8 @@ func TestStartWhileLeadersAreElected(t *testing.T) {
 		})
 	}
 }
+
+// dialed is a server's dialer in the shape that the NATS client takes.
+type dialed func() (net.Conn, error)
+
+func (d dialed) InProcessConn() (net.Conn, error) { return d() }

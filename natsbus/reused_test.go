@@ -47,11 +47,11 @@ func TestReusedIdIsTold(t *testing.T) {
 					}
 					sender := dial(t, &c.o) // through the wire too: it breaks by what only the node writes
 					heard := make(chan *nats.Msg, 100)
-					if _, err := sender.nc.ChanSubscribe(subject, heard); err != nil {
+					if _, err := sender.NC.ChanSubscribe(subject, heard); err != nil {
 						t.Fatal(err)
 					}
 					for _, body := range bodies {
-						if _, err := sender.js.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, "w"), []byte(body)); err != nil {
+						if _, err := sender.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, "w"), []byte(body)); err != nil {
 							t.Fatal(err)
 						}
 					}

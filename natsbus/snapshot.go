@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -52,10 +53,10 @@ func (l *eventLog) Save(ctx context.Context, k session.Key, at session.Position,
 		return fmt.Errorf("natsbus: snapshot of %s has %d bytes, at most %d are kept: %w", k, len(state), maxSnapshot, session.ErrTooLarge)
 	}
 	subject := snapSubject(k)
-	look := l.c.last
+	look := l.c.Last
 	for range saveAttempts {
 		have, err := look(ctx, StreamSnap, subject)
-		if err != nil && !errors.Is(err, errNoMessage) {
+		if err != nil && !errors.Is(err, conn.ErrNoMessage) {
 			return fmt.Errorf("natsbus: save snapshot of %s: %w", k, err)
 		}
 		if err == nil {
@@ -63,7 +64,7 @@ func (l *eventLog) Save(ctx context.Context, k session.Key, at session.Position,
 				return nil
 			}
 		}
-		_, err = l.c.publishExpecting(ctx, subject, have.Seq, nats.Header{
+		_, err = l.c.PublishExpecting(ctx, subject, have.Seq, nats.Header{
 			headerSeq:   {strconv.FormatUint(at.Seq, 10)},
 			headerToken: {strconv.FormatUint(at.Token, 10)},
 			headerHash:  {at.Hash.String()},
@@ -71,10 +72,10 @@ func (l *eventLog) Save(ctx context.Context, k session.Key, at session.Position,
 		if err == nil {
 			return nil
 		}
-		if !errors.Is(err, errExpectation) {
+		if !errors.Is(err, conn.ErrExpectation) {
 			return fmt.Errorf("natsbus: save snapshot of %s: %w", k, err)
 		}
-		look = l.c.leaderLast // a replica that lags said something outdated
+		look = l.c.LeaderLast // a replica that lags said something outdated
 	}
 	return fmt.Errorf("natsbus: save snapshot of %s: %w", k, session.ErrConflict)
 }
@@ -94,20 +95,20 @@ func (l *eventLog) Load(ctx context.Context, k session.Key) (session.Position, [
 	}
 	// A replica that lags knows none or an older one: that costs the reading of
 	// a longer tail, and to ask the leader would cost every new session.
-	m, err := retry(ctx, func(ctx context.Context) (stored, error) {
-		m, err := l.c.directOne(ctx, StreamSnap, apiDirectGet+StreamSnap+"."+snapSubject(k), nil)
+	m, err := conn.Retry(ctx, func(ctx context.Context) (conn.Message, error) {
+		m, err := l.c.DirectOne(ctx, StreamSnap, conn.APIDirectGet+StreamSnap+"."+snapSubject(k), nil)
 		if errors.Is(err, nats.ErrNoResponders) {
-			m, err = l.c.leaderGet(ctx, StreamSnap, getRequest{LastBySubject: snapSubject(k)})
+			m, err = l.c.LeaderGet(ctx, StreamSnap, conn.GetRequest{LastBySubject: snapSubject(k)})
 		}
 		return m, err
 	})
 	var at session.Position
 	if err == nil {
 		if at, err = positionOf(m.Header); err != nil {
-			err = errNoMessage // not a snapshot
+			err = conn.ErrNoMessage // not a snapshot
 		}
 	}
-	if errors.Is(err, errNoMessage) {
+	if errors.Is(err, conn.ErrNoMessage) {
 		err = session.ErrNotFound
 	}
 	if err != nil {
@@ -125,8 +126,8 @@ func (l *eventLog) SavePage(ctx context.Context, t session.Tenant, digest string
 	if len(page) > maxSnapshot {
 		return fmt.Errorf("natsbus: page of %d bytes, at most %d are kept: %w", len(page), maxSnapshot, session.ErrTooLarge)
 	}
-	_, err = l.c.publishExpecting(ctx, subject, 0, nil, page)
-	if err != nil && !errors.Is(err, errExpectation) { // that: it is there
+	_, err = l.c.PublishExpecting(ctx, subject, 0, nil, page)
+	if err != nil && !errors.Is(err, conn.ErrExpectation) { // that: it is there
 		return fmt.Errorf("natsbus: save page %s: %w", digest, err)
 	}
 	return nil
@@ -138,8 +139,8 @@ func (l *eventLog) LoadPage(ctx context.Context, t session.Tenant, digest string
 	if err != nil {
 		return nil, err
 	}
-	m, err := l.c.last(ctx, StreamSnap, subject)
-	if errors.Is(err, errNoMessage) {
+	m, err := l.c.Last(ctx, StreamSnap, subject)
+	if errors.Is(err, conn.ErrNoMessage) {
 		err = session.ErrNotFound
 	}
 	if err != nil {

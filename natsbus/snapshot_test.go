@@ -56,7 +56,7 @@ func TestNotASnapshot(t *testing.T) {
 	c := open(t)
 	s := c.Log().(session.Snapshotter)
 	k := key("s")
-	if _, err := c.js.Publish(ctx, snapSubject(k), []byte("no position")); err != nil {
+	if _, err := c.JS.Publish(ctx, snapSubject(k), []byte("no position")); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := s.Load(ctx, k); !errors.Is(err, session.ErrNotFound) {

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -22,7 +23,7 @@ func TestSpilledMeanwhile(t *testing.T) {
 	for name, tc := range map[string]struct {
 		away time.Duration
 		ends bool
-	}{"the relay ends": {5 * time.Second, true}, "for long": {3 * retryBudget, false}} {
+	}{"the relay ends": {5 * time.Second, true}, "for long": {3 * conn.RetryBudget, false}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o, w := nodeOptions(natstest.Start(t, nil)), &wire{}
@@ -75,12 +76,12 @@ func TestSpilledMeanwhile(t *testing.T) {
 				if n := dispatched(); n == 0 {
 					t.Error("the run was not dispatched")
 				}
-				end, err := other.lastSequence(t.Context(), StreamLineage)
+				end, err := other.LastSequence(t.Context(), StreamLineage)
 				if err != nil {
 					t.Fatal(err)
 				}
 				told := 0
-				for m, err := range other.upTo(t.Context(), StreamLineage, prefixLineage+">", 0, end) {
+				for m, err := range other.UpTo(t.Context(), StreamLineage, prefixLineage+">", 0, end) {
 					if err != nil {
 						t.Fatal(err)
 					}

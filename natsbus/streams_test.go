@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
@@ -24,7 +25,7 @@ func TestProvision(t *testing.T) {
 	ctx := t.Context()
 	c := open(t)
 	var names []string
-	for name := range c.js.StreamNames(ctx).Name() {
+	for name := range c.JS.StreamNames(ctx).Name() {
 		names = append(names, name)
 	}
 	slices.Sort(names)
@@ -117,13 +118,13 @@ func TestMismatch(t *testing.T) {
 	stream := EventStream(1, 0)
 	for field, change := range alter {
 		t.Run(field, func(t *testing.T) {
-			s, err := c.js.Stream(ctx, stream)
+			s, err := c.JS.Stream(ctx, stream)
 			if err != nil {
 				t.Fatal(err)
 			}
 			altered := s.CachedInfo().Config
 			change(&altered)
-			if s, err = c.js.UpdateStream(ctx, altered); err != nil {
+			if s, err = c.JS.UpdateStream(ctx, altered); err != nil {
 				t.Fatal(err)
 			}
 			err = c.Provision(ctx)
@@ -172,7 +173,7 @@ func recreate(t *testing.T, c *Conn, stream string) {
 		t.Fatal(err)
 	}
 	defer op.Close()
-	if err := op.js.DeleteStream(t.Context(), stream); err != nil {
+	if err := op.JS.DeleteStream(t.Context(), stream); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Provision(t.Context()); err != nil {
@@ -192,7 +193,7 @@ func TestProvisionTooLittle(t *testing.T) {
 	srv := natstest.Start(t, &natsserver.Options{MaxStore: 1 << 30})
 	c := dial(t, nodeOptions(srv))
 	err := c.Provision(t.Context())
-	if !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "stream ") || !strings.Contains(err.Error(), "8.0 GiB") {
+	if !errors.Is(err, conn.ErrFull) || !strings.Contains(err.Error(), "stream ") || !strings.Contains(err.Error(), "8.0 GiB") {
 		t.Errorf("8 GiB of streams on a server with 1 GiB: %v", err)
 	}
 	o := nodeOptions(srv)
@@ -215,22 +216,22 @@ func TestStreamsKeepTheirPromises(t *testing.T) {
 	ctx := t.Context()
 	c := open(t)
 	t.Run("one result per run", func(t *testing.T) {
-		if _, err := c.js.Publish(ctx, "rath.run.default.r1.result", []byte("first")); err != nil {
+		if _, err := c.JS.Publish(ctx, "rath.run.default.r1.result", []byte("first")); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.js.Publish(ctx, "rath.run.default.r1.result", []byte("second")); err == nil {
+		if _, err := c.JS.Publish(ctx, "rath.run.default.r1.result", []byte("second")); err == nil {
 			t.Error("a second result was stored")
 		}
-		m, err := c.leaderLast(ctx, StreamResult, "rath.run.default.r1.result")
+		m, err := c.LeaderLast(ctx, StreamResult, "rath.run.default.r1.result")
 		if err != nil || string(m.Data) != "first" {
 			t.Errorf("stored %q, %v", m.Data, err)
 		}
 	})
 	t.Run("acknowledged task is gone", func(t *testing.T) {
-		if _, err := c.js.Publish(ctx, "rath.task.default.w", []byte("{}")); err != nil {
+		if _, err := c.JS.Publish(ctx, "rath.task.default.w", []byte("{}")); err != nil {
 			t.Fatal(err)
 		}
-		cons, err := c.openQueue(ctx, &election{}, tasksQueue())
+		cons, err := c.openQueue(ctx, &lookup{}, tasksQueue())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -241,17 +242,17 @@ func TestStreamsKeepTheirPromises(t *testing.T) {
 		if err := m.DoubleAck(ctx); err != nil {
 			t.Fatal(err)
 		}
-		s, err := c.js.Stream(ctx, StreamTasks)
+		s, err := c.JS.Stream(ctx, StreamTasks)
 		if err != nil || s.CachedInfo().State.Msgs != 0 {
 			t.Errorf("%d tasks left, %v", s.CachedInfo().State.Msgs, err)
 		}
 	})
 	t.Run("events are not removed", func(t *testing.T) {
-		ack, err := c.js.Publish(ctx, "rath.ev.1.0.default.s", []byte("x"))
+		ack, err := c.JS.Publish(ctx, "rath.ev.1.0.default.s", []byte("x"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := c.js.Stream(ctx, EventStream(1, 0))
+		s, err := c.JS.Stream(ctx, EventStream(1, 0))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -261,13 +262,13 @@ func TestStreamsKeepTheirPromises(t *testing.T) {
 		// A rollup would remove the earlier events of the subject.
 		m := nats.NewMsg("rath.ev.1.0.default.s")
 		m.Header.Set(nats.MsgRollup, nats.MsgRollupSubject)
-		if _, err := c.js.PublishMsg(ctx, m); err == nil {
+		if _, err := c.JS.PublishMsg(ctx, m); err == nil {
 			t.Error("a rollup was accepted")
 		}
 	})
 	t.Run("key-value clients", func(t *testing.T) {
 		for _, b := range []string{BucketNode, BucketRegistry, BucketAlias} {
-			kv, err := c.js.KeyValue(ctx, b)
+			kv, err := c.JS.KeyValue(ctx, b)
 			if err != nil {
 				t.Fatalf("%s: %v", b, err)
 			}

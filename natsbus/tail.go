@@ -6,6 +6,7 @@ import (
 	"iter"
 
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -46,10 +47,10 @@ func (c *Conn) Tail(ctx context.Context, t session.Tenant, root session.ID, afte
 	return func(yield func(messages.LineageRecord, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		in := make(chan stored, followAhead)
+		in := make(chan conn.Message, conn.FollowAhead)
 		var ordered Ordered
-		err := following(ctx, func(ctx context.Context) error {
-			return c.follow(ctx, StreamLineage, lineageFilter(t, root), after+1, in)
+		err := conn.Following(ctx, func(ctx context.Context) error {
+			return c.Follow(ctx, StreamLineage, lineageFilter(t, root), after+1, in)
 		}, func(ctx context.Context) error {
 			for {
 				select {
@@ -77,7 +78,7 @@ func (c *Conn) Tail(ctx context.Context, t session.Tenant, root session.ID, afte
 
 // lineageRecords returns the records of a message of LINEAGE, each with the sequence
 // that a reader who has it goes on after.
-func lineageRecords(m stored) ([]messages.LineageRecord, error) {
+func lineageRecords(m conn.Message) ([]messages.LineageRecord, error) {
 	records, err := lineage.DecodeStored(m.Data)
 	if err != nil {
 		return nil, err

@@ -88,15 +88,15 @@ func (i *intake) handle(ctx context.Context, m jsMsg) disposition {
 		return nakDelayed
 	case errors.Is(err, errNoRoom):
 		// What the streams hold is told once, and not with each task that waits.
-		i.c.o.Logger.Debug("a task waits for room", "subject", m.Subject(), "run", string(l.id), "err", err)
+		i.c.Logger.Debug("a task waits for room", "subject", m.Subject(), "run", string(l.id), "err", err)
 		i.tellHeld(&l, err)
 		return nakDelayed
 	case !messages.Refusal(err) && !errors.Is(err, run.ErrDeadline) && run.CodeOf(err) != CodeUnknownWorkflow:
-		i.c.o.Logger.Info("a task was not taken and comes again", "subject", m.Subject(), "run", string(l.id), "err", err)
+		i.c.Logger.Info("a task was not taken and comes again", "subject", m.Subject(), "run", string(l.id), "err", err)
 		return nakDelayed
 	}
 	if err := i.refuse(ctx, &l, err); err != nil {
-		i.c.o.Logger.Error("a refused task could not be put away and comes again", "subject", m.Subject(), "run", string(l.id), "err", err)
+		i.c.Logger.Error("a refused task could not be put away and comes again", "subject", m.Subject(), "run", string(l.id), "err", err)
 		return nakDelayed
 	}
 	return ack
@@ -315,8 +315,8 @@ func (i *intake) note(ctx context.Context, l *incomingTask, t run.Task, name, su
 // it again. The stream holds it already, and refuses it.
 func (i *intake) tellAgain(ctx context.Context, t run.Task) {
 	subject := messages.RunSubject(t.Session.Tenant, t.ID, messages.OnResult)
-	if m, err := i.c.last(ctx, StreamResult, subject); err == nil {
-		_ = i.c.nc.Publish(subject, m.Data) // else he asks
+	if m, err := i.c.Last(ctx, StreamResult, subject); err == nil {
+		_ = i.c.NC.Publish(subject, m.Data) // else he asks
 	}
 }
 

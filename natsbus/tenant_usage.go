@@ -10,8 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -64,12 +63,12 @@ func (c *Conn) tenantUsage(ctx context.Context, stream string, t session.Tenant)
 }
 
 func (c *Conn) sampleUsage(ctx context.Context, stream string, t session.Tenant) (TenantUsage, error) {
-	s, err := api(ctx, c, apiStreamInfo+stream, func(ctx context.Context) (jetstream.Stream, error) { return c.js.Stream(ctx, stream) })
+	info, err := c.StreamInfo(ctx, stream)
 	if err != nil {
-		return TenantUsage{}, fmt.Errorf("natsbus: look at stream %s: %w", stream, streamError(err))
+		return TenantUsage{}, fmt.Errorf("natsbus: look at stream %s: %w", stream, conn.StreamError(err))
 	}
-	state := s.CachedInfo().State
-	subject := strings.TrimSuffix(s.CachedInfo().Config.Subjects[0], ">") + string(t) + ".>"
+	state := info.State
+	subject := strings.TrimSuffix(info.Config.Subjects[0], ">") + string(t) + ".>"
 	count, err := c.countCommits(ctx, stream, subject)
 	if err != nil || count == 0 {
 		return TenantUsage{}, err
@@ -82,7 +81,7 @@ func (c *Conn) sampleUsage(ctx context.Context, stream string, t session.Tenant)
 	n, bytes := uint64(0), uint64(0)
 	for i := range uint64(weighAt) {
 		from := max(state.FirstSeq+(state.LastSeq-state.FirstSeq)/weighAt*i, 1)
-		for m, err := range c.directBatch(ctx, stream, getRequest{Seq: from, NextBySubject: subject, Batch: weighEach, MaxBytes: pageBytes}) {
+		for m, err := range c.DirectBatch(ctx, stream, conn.GetRequest{Seq: from, NextBySubject: subject, Batch: weighEach, MaxBytes: conn.PageBytes}) {
 			if err != nil {
 				return TenantUsage{}, err
 			}
@@ -98,18 +97,18 @@ func (c *Conn) sampleUsage(ctx context.Context, stream string, t session.Tenant)
 // countCommits counts the messages of a stream under a subject with wildcards:
 // a read in bulk says with each message how many follow.
 func (c *Conn) countCommits(ctx context.Context, stream, subject string) (uint64, error) {
-	body, err := json.Marshal(getRequest{Seq: 1, NextBySubject: subject, Batch: 1})
+	body, err := json.Marshal(conn.GetRequest{Seq: 1, NextBySubject: subject, Batch: 1})
 	if err != nil {
 		return 0, err
 	}
-	m, err := c.directOne(ctx, stream, apiDirectGet+stream, body)
-	if errors.Is(err, errNoMessage) {
+	m, err := c.DirectOne(ctx, stream, conn.APIDirectGet+stream, body)
+	if errors.Is(err, conn.ErrNoMessage) {
 		return 0, nil
 	}
 	if err != nil {
 		return 0, err
 	}
-	more, err := strconv.ParseUint(m.Header.Get(headerPending), 10, 64)
+	more, err := strconv.ParseUint(m.Header.Get(conn.HeaderPending), 10, 64)
 	if err != nil {
 		return 0, fmt.Errorf("natsbus: read stream %s: how many messages follow: %w", stream, err)
 	}

@@ -57,7 +57,7 @@ func TestHolding(t *testing.T) {
 
 func (c *Conn) streamBytes(t *testing.T, stream string) uint64 {
 	t.Helper()
-	s, err := c.js.Stream(t.Context(), stream)
+	s, err := c.JS.Stream(t.Context(), stream)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
@@ -333,7 +334,7 @@ func TestDeadLetters(t *testing.T) {
 		submit(t, nc, "agent", `{"id":"r1","input":"another"}`)   // an id that is taken
 		submit(t, nc, "agent", `{"id":"m1","inptu":"a mistake"}`) // refused for ever
 		time.Sleep(time.Second)
-		c, err := natsbus.Connect(t.Context(), &natsbus.Options{Dialer: n.srv.Dial, Client: true})
+		c, err := natsbus.Connect(t.Context(), &natsbus.Options{Options: conn.Options{Dialer: n.srv.Dial}, Client: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -403,7 +404,7 @@ func TestDroppedLetter(t *testing.T) {
 	story(t, func(t *testing.T, n *node, nc *nats.Conn) {
 		submit(t, nc, "nap", `{"id":"n1","input":"1ms"}`) // nobody offers it
 		time.Sleep(time.Second)
-		c, err := natsbus.Connect(t.Context(), &natsbus.Options{Dialer: n.srv.Dial, Client: true})
+		c, err := natsbus.Connect(t.Context(), &natsbus.Options{Options: conn.Options{Dialer: n.srv.Dial}, Client: true})
 		if err != nil {
 			t.Fatal(err)
 		}

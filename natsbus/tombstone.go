@@ -5,6 +5,7 @@ import (
 	"context"
 	"strconv"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -34,13 +35,13 @@ type tombstone struct {
 }
 
 // at is the position of the tombstone's message.
-func (t tombstone) at(m stored) session.Position {
+func (t tombstone) at(m conn.Message) session.Position {
 	return session.Position{Seq: t.seq, Token: m.Seq, Hash: t.hash}
 }
 
 // tombstoneOf reads a message as the commit that archives a session, which may
 // be all that is left of its log.
-func tombstoneOf(k session.Key, m stored) (t tombstone, ok bool) {
+func tombstoneOf(k session.Key, m conn.Message) (t tombstone, ok bool) {
 	if !bytes.Contains(m.Data, []byte(session.KindArchived)) {
 		return t, false
 	}
@@ -54,7 +55,7 @@ func tombstoneOf(k session.Key, m stored) (t tombstone, ok bool) {
 
 // restoredOf returns how many commits are being brought back, zero for a
 // message that is no part of that.
-func restoredOf(m stored) uint64 {
+func restoredOf(m conn.Message) uint64 {
 	n, err := strconv.ParseUint(m.Header.Get(headerRestored), 10, 64)
 	if err != nil {
 		return 0

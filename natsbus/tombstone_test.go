@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/session"
@@ -49,7 +50,7 @@ func buried(t *testing.T, c, op *Conn) (k session.Key, raws []string, at session
 		}
 		raws = append(raws, e.Raw)
 	}
-	if err := c.Purge(ctx, k, at); !errors.Is(err, ErrDenied) {
+	if err := c.Purge(ctx, k, at); !errors.Is(err, conn.ErrDenied) {
 		t.Fatalf("the node purged: %v", err)
 	}
 	if err := op.Purge(ctx, k, at); err != nil {
@@ -116,7 +117,7 @@ func TestTombstone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := op.publish(ctx, &nats.Msg{Subject: subject, Data: []byte("noise")}); err != nil {
+		if _, err := op.Publish(ctx, &nats.Msg{Subject: subject, Data: []byte("noise")}); err != nil {
 			t.Fatal(err)
 		}
 		if n, err := readable(ctx, c, k, session.Position{}); n != 0 || !errors.Is(err, session.ErrArchived) {
@@ -140,7 +141,7 @@ func TestTombstone(t *testing.T) {
 func TestPurgedWhileItIsRead(t *testing.T) {
 	besideOperator(t, func(t *testing.T, c, op *Conn) {
 		ctx := t.Context()
-		const commits = pageMessages + 10
+		const commits = conn.PageMessages + 10
 		k := session.Key{Tenant: "acme", ID: c.Minter().Mint("old")}
 		l := c.Log()
 		var at, known session.Position
@@ -237,7 +238,7 @@ func TestForeignTombstone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := op.publish(ctx, &nats.Msg{Subject: subject, Data: raw}); err != nil {
+		if _, err := op.Publish(ctx, &nats.Msg{Subject: subject, Data: raw}); err != nil {
 			t.Fatal(err)
 		}
 		for after, want := range map[session.Position]int{{}: 1, at: 0} {
@@ -406,10 +407,10 @@ func TestChainOverTombstones(t *testing.T) {
 			t.Fatal(err)
 		}
 		g, p, _ := k.ID.Locate()
-		var all []stored
+		var all []conn.Message
 		if err := op.dumpStream(ctx, EventStream(g, p), false, func(m Stored) error {
 			if m.Subject != "" {
-				all = append(all, stored{Subject: m.Subject, Seq: m.Seq, Header: m.Header, Data: m.Data})
+				all = append(all, conn.Message{Subject: m.Subject, Seq: m.Seq, Header: m.Header, Data: m.Data})
 			}
 			return nil
 		}); err != nil {

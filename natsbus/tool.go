@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -46,8 +47,8 @@ func (c *Conn) Tools(ctx context.Context, t session.Tenant, named ...string) ([]
 			continue
 		}
 		all = slices.DeleteFunc(all, func(v messages.Tool) bool { return v.Name == name })
-		m, err := c.leaderLast(ctx, "KV_"+BucketRegistry, keySubject(BucketRegistry, messages.ToolKey(t, name)))
-		if err != nil && !errors.Is(err, errNoMessage) {
+		m, err := c.LeaderLast(ctx, "KV_"+BucketRegistry, keySubject(BucketRegistry, messages.ToolKey(t, name)))
+		if err != nil && !errors.Is(err, conn.ErrNoMessage) {
 			return nil, fmt.Errorf("natsbus: tool %s: %w", name, err)
 		}
 		if v, decodeErr := messages.DecodeTool(m.Data); err == nil && decodeErr == nil && m.Header.Get("KV-Operation") == "" {
@@ -120,19 +121,19 @@ func (c *Conn) WithdrawTool(ctx context.Context, t session.Tenant, name string) 
 }
 
 func (c *Conn) askDone(ctx context.Context, subject string, body []byte) error {
-	_, err := answered(ctx, func(ctx context.Context) ([]byte, error) { return c.ask(ctx, subject, body) })
+	_, err := answered(ctx, func(ctx context.Context) ([]byte, error) { return c.Ask(ctx, subject, body) })
 	return err
 }
 
 // ServeTool answers the calls of a tool until the service is stopped; several
 // processes that do share them. It does not announce the tool.
-func (c *Conn) ServeTool(ctx context.Context, t session.Tenant, name string, handle func(ctx context.Context, call messages.ToolCall) messages.ToolAnswer) (*Service, error) {
+func (c *Conn) ServeTool(ctx context.Context, t session.Tenant, name string, handle func(ctx context.Context, call messages.ToolCall) messages.ToolAnswer) (*conn.Service, error) {
 	if err := session.ValidID("tool", name); err != nil {
 		return nil, err
 	}
 	subject := messages.ToolSubject(t, name)
-	s := c.newService(ctx)
-	s.limit = messages.MaxToolTimeoutMS * time.Millisecond
+	s := c.NewService(ctx)
+	s.Limit = messages.MaxToolTimeoutMS * time.Millisecond
 	answer := func(m *nats.Msg, a messages.ToolAnswer) {
 		data, err := messages.Encode(a)
 		if errors.Is(err, session.ErrTooLarge) {
@@ -142,10 +143,10 @@ func (c *Conn) ServeTool(ctx context.Context, t session.Tenant, name string, han
 			err = m.Respond(data)
 		}
 		if err != nil {
-			c.o.Logger.Warn("a tool call was not answered", "tool", name, "err", err)
+			c.Logger.Warn("a tool call was not answered", "tool", name, "err", err)
 		}
 	}
-	sub, err := c.nc.QueueSubscribe(subject, toolQueue, func(m *nats.Msg) {
+	sub, err := c.NC.QueueSubscribe(subject, toolQueue, func(m *nats.Msg) {
 		if m.Reply == "" {
 			return
 		}
@@ -154,9 +155,9 @@ func (c *Conn) ServeTool(ctx context.Context, t session.Tenant, name string, han
 			answer(m, failedAnswer(err))
 			return
 		}
-		s.goes(func(ctx context.Context) { answer(m, handle(ctx, call)) }, func(err error) { answer(m, failedAnswer(err)) })
+		s.Go(func(ctx context.Context) { answer(m, handle(ctx, call)) }, func(err error) { answer(m, failedAnswer(err)) })
 	})
-	return s.begun(ctx, c, subject, sub, err)
+	return s.Begun(ctx, c.Conn, subject, sub, err)
 }
 
 // failedAnswer tells a model what went wrong.
@@ -205,8 +206,8 @@ func (r *remoteTool) Call(ctx context.Context, call tool.Call) (tool.Result, err
 	inside, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	began := time.Now()
-	for wait := newBackoff(); ; {
-		m, err := r.request(inside, body)
+	for wait := conn.NewBackoff(); ; {
+		m, err := r.c.Await(inside, messages.ToolSubject(r.tenant, r.v.Name), body)
 		absent, unsent := errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrReconnectBufExceeded)
 		switch {
 		case err == nil:
@@ -221,7 +222,7 @@ func (r *remoteTool) Call(ctx context.Context, call tool.Call) (tool.Result, err
 		default:
 			return tool.Result{}, r.away(err)
 		}
-		if wait.sleep(inside) != nil && ctx.Err() != nil {
+		if wait.Sleep(inside) != nil && ctx.Err() != nil {
 			return tool.Result{}, context.Cause(ctx)
 		}
 		switch over := inside.Err() != nil || time.Since(began) > toolAbsence; {
@@ -239,19 +240,6 @@ func (r *remoteTool) Call(ctx context.Context, call tool.Call) (tool.Result, err
 // away is the error that ends the attempt.
 func (r *remoteTool) away(err error) error {
 	return fmt.Errorf("%w: tool %s: %w", session.ErrUnavailable, r.v.Name, err)
-}
-
-// request makes one request, whose answer does not come any more when the
-// connection is lost.
-func (r *remoteTool) request(ctx context.Context, body []byte) (*nats.Msg, error) {
-	asking, cut := context.WithCancelCause(ctx)
-	defer cut(nil)
-	defer context.AfterFunc(r.c.link.Load().ctx, func() { cut(errCut) })()
-	m, err := r.c.nc.RequestWithContext(asking, messages.ToolSubject(r.tenant, r.v.Name), body)
-	if err != nil && errors.Is(context.Cause(asking), errCut) {
-		err = errCut
-	}
-	return m, err
 }
 
 func (r *remoteTool) silent(limit time.Duration) error {

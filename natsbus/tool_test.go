@@ -92,7 +92,7 @@ func TestToolBeforeReconnect(t *testing.T) {
 		}
 		w.set(drop, drop)
 		for caller.Connected() {
-			_ = caller.nc.Publish("x", nil) // whatever is sent cuts the connection
+			_ = caller.NC.Publish("x", nil) // whatever is sent cuts the connection
 			time.Sleep(time.Millisecond)
 		}
 		time.AfterFunc(2*time.Second, func() { w.set(nil, nil) })

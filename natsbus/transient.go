@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rathcluster/rath/internal/nats/conn"
 )
 
 // WillPass reports whether an error of Connect, Provision or Verify is one that
@@ -18,14 +17,14 @@ func WillPass(err error) bool {
 		return e.Cause != nil
 	}
 	switch {
-	case err == nil, errors.Is(err, ErrFull), errors.Is(err, ErrDenied), errors.Is(err, context.Canceled):
+	case err == nil, errors.Is(err, conn.ErrFull), errors.Is(err, conn.ErrDenied), errors.Is(err, context.Canceled):
 		return false
-	case apiCode(err) == codeReplicasSingle: // the servers are no cluster
+	case conn.APICode(err) == codeReplicasSingle: // the servers are no cluster
 		return false
-	case errors.Is(err, ErrUnreachable), apiCode(err) == codeNoPeers:
+	case errors.Is(err, conn.ErrUnreachable), conn.APICode(err) == codeNoPeers:
 		return true
 	}
-	return isTransient(err)
+	return conn.IsTransient(err)
 }
 
 // Answering returns nil if this connection can take work at this moment: it is
@@ -33,19 +32,17 @@ func WillPass(err error) bool {
 // tasks answers, and a message can be stored. Otherwise it says what is in the way.
 // ctx bounds the wait; nothing is tried twice.
 func (c *Conn) Answering(ctx context.Context) error {
-	if !c.nc.IsConnected() {
-		return fmt.Errorf("%w: %s: the connection is lost and is being made again", ErrUnreachable, c.o.where())
+	if !c.NC.IsConnected() {
+		return fmt.Errorf("%w: %s: the connection is lost and is being made again", conn.ErrUnreachable, c.Servers())
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(c.link.Load().ctx, cancel)()
+	defer context.AfterFunc(c.Linked(), cancel)()
 	if err := c.Durable(ctx); err != nil {
 		return err
 	}
-	if _, err := api(ctx, c, apiStreamInfo+StreamTasks, func(ctx context.Context) (jetstream.Stream, error) {
-		return c.js.Stream(ctx, StreamTasks)
-	}); err != nil {
-		return fmt.Errorf("natsbus: stream %s of %s: %w", StreamTasks, c.o.where(), streamError(err))
+	if _, err := c.StreamInfo(ctx, StreamTasks); err != nil {
+		return fmt.Errorf("natsbus: stream %s of %s: %w", StreamTasks, c.Servers(), conn.StreamError(err))
 	}
 	return c.Stores(ctx)
 }

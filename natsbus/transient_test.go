@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 )
@@ -31,7 +32,7 @@ func TestWillPass(t *testing.T) {
 	}
 	user, password := srv.Node()
 	node := func(change func(*Options)) Options {
-		o := Options{URL: srv.URL(), User: user, Password: password, Inbox: NodeInbox, Probe: probe(srv)}
+		o := Options{Options: conn.Options{URL: srv.URL(), User: user, Password: password, Inbox: conn.NodeInbox}, Probe: probe(srv)}
 		change(&o)
 		return o
 	}
@@ -40,9 +41,9 @@ func TestWillPass(t *testing.T) {
 		opts Options
 		want bool
 	}{
-		"nobody there":             {Options{URL: "nats://127.0.0.1:1", Level: Lazy}, true},
-		"no such name":             {Options{URL: "nats://nats.invalid:4222", Level: Lazy}, true},
-		"no JetStream yet":         {Options{URL: plain.ClientURL(), Level: Lazy}, true},
+		"nobody there":             {Options{Options: conn.Options{URL: "nats://127.0.0.1:1"}, Level: Lazy}, true},
+		"no such name":             {Options{Options: conn.Options{URL: "nats://nats.invalid:4222"}, Level: Lazy}, true},
+		"no JetStream yet":         {Options{Options: conn.Options{URL: plain.ClientURL()}, Level: Lazy}, true},
 		"servers cannot be asked":  {node(func(o *Options) { o.Probe = broken }), true},
 		"three servers are needed": {node(func(o *Options) { o.Level, o.Replicas = Replicated, 3 }), false},
 		"wrong password":           {node(func(o *Options) { o.Password = "wrong" }), false},
@@ -68,7 +69,7 @@ func TestWillPass(t *testing.T) {
 	if WillPass(nil) || WillPass(context.Canceled) {
 		t.Error("no error, and the caller's own end, do not pass")
 	}
-	if !WillPass(errLeaderless) {
+	if !WillPass(conn.ErrLeaderless) {
 		t.Error("that a stream has no leader passes")
 	}
 }
@@ -97,7 +98,7 @@ func TestAnswering(t *testing.T) {
 	if err := srv.Shutdown(ctx); err != nil {
 		t.Fatal(err)
 	}
-	for err := ask(); !errors.Is(err, ErrUnreachable); err = ask() {
+	for err := ask(); !errors.Is(err, conn.ErrUnreachable); err = ask() {
 		if err == nil && ctx.Err() != nil {
 			t.Fatal("still answering without a server")
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/schedule"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -68,7 +69,7 @@ func (c *Conn) Trees(ctx context.Context, t session.Tenant) ([]Tree, error) {
 			if m.Subject == "" {
 				return nil // the end
 			}
-			return f.take(ctx, h, stored{Subject: m.Subject, Seq: m.Seq, Time: m.Time, Header: m.Header, Data: m.Data})
+			return f.take(ctx, h, conn.Message{Subject: m.Subject, Seq: m.Seq, Time: m.Time, Header: m.Header, Data: m.Data})
 		})
 		if err != nil {
 			return nil, err
@@ -98,7 +99,7 @@ type wood struct {
 	newer  bool // written by a later release
 }
 
-func (f *forest) take(ctx context.Context, h *chain, m stored) error {
+func (f *forest) take(ctx context.Context, h *chain, m conn.Message) error {
 	k, ok := h.key(m.Subject)
 	if !ok || f.tenant != "" && k.Tenant != f.tenant {
 		return nil

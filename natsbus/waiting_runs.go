@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -45,8 +46,8 @@ type partitionWaiting struct {
 func (c *Conn) Waiting(ctx context.Context) ([]PoolWaiting, error) {
 	ctx, cancel := context.WithTimeout(ctx, waitingTimeout)
 	defer cancel()
-	inbox := c.nc.NewRespInbox()
-	sub, err := c.nc.SubscribeSync(inbox)
+	inbox := c.NC.NewRespInbox()
+	sub, err := c.NC.SubscribeSync(inbox)
 	if err != nil {
 		return nil, fmt.Errorf("natsbus: waiting runs: %w", err)
 	}
@@ -55,7 +56,7 @@ func (c *Conn) Waiting(ctx context.Context) ([]PoolWaiting, error) {
 	seen := map[uint32]bool{}
 	for len(seen) < int(c.o.Partitions) {
 		// A relay that takes a partition over does not hear what was asked before.
-		if err := c.nc.PublishRequest(subjectWaiting, inbox, nil); err != nil {
+		if err := c.NC.PublishRequest(subjectWaiting, inbox, nil); err != nil {
 			return nil, fmt.Errorf("natsbus: waiting runs: %w", err)
 		}
 		again, cancel := context.WithTimeout(ctx, waitingAgain)
@@ -82,7 +83,7 @@ func (c *Conn) gatherWaiting(ctx context.Context, sub *nats.Subscription, seen m
 		m, err := sub.NextMsgWithContext(ctx)
 		if errors.Is(err, nats.ErrNoResponders) {
 			<-ctx.Done() // the same at once
-			return fmt.Errorf("%w: no relay says what waits; start a node", ErrNoAnswer)
+			return fmt.Errorf("%w: no relay says what waits; start a node", conn.ErrNoAnswer)
 		}
 		if err != nil {
 			return err
@@ -104,9 +105,9 @@ func (c *Conn) gatherWaiting(ctx context.Context, sub *nats.Subscription, seen m
 func (d *dispatcher) serve(ctx context.Context) (stop func(), err error) {
 	d.call, d.lent = make(chan func()), lent{}
 	ctx, cancel := context.WithCancel(ctx)
-	service := d.c.newService(ctx)
+	service := d.c.NewService(ctx)
 	var subs []*nats.Subscription
-	service.close = func() error {
+	service.Close = func() error {
 		var errs []error
 		for _, s := range subs {
 			errs = append(errs, s.Unsubscribe())
@@ -118,8 +119,8 @@ func (d *dispatcher) serve(ctx context.Context) (stop func(), err error) {
 		_ = service.Stop()
 	}
 	answer := func(subject string, ask func(data []byte) any) error {
-		sub, err := d.c.nc.Subscribe(subject, func(m *nats.Msg) {
-			service.goes(func(ctx context.Context) {
+		sub, err := d.c.NC.Subscribe(subject, func(m *nats.Msg) {
+			service.Go(func(ctx context.Context) {
 				v := make(chan any, 1)
 				select {
 				case d.call <- func() { v <- ask(m.Data) }:

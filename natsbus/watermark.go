@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/rathcluster/rath/internal/nats/conn"
 )
 
 // watermarks says how far the relays of this process have got: the sequence of
@@ -90,11 +91,11 @@ const relayedFor = time.Second
 
 // serveWatermark answers other processes while a relay of the stream runs here.
 // Whoever is not answered asks the next relay.
-func (c *Conn) serveWatermark(ctx context.Context, stream string) (*Service, error) {
-	s := c.newService(ctx)
-	s.limit = relayedFor
-	sub, err := c.nc.Subscribe(relayedSubject(stream), func(m *nats.Msg) {
-		s.goes(func(ctx context.Context) {
+func (c *Conn) serveWatermark(ctx context.Context, stream string) (*conn.Service, error) {
+	s := c.NewService(ctx)
+	s.Limit = relayedFor
+	sub, err := c.NC.Subscribe(relayedSubject(stream), func(m *nats.Msg) {
+		s.Go(func(ctx context.Context) {
 			seq, err := strconv.ParseUint(string(m.Data), 10, 64)
 			if err != nil {
 				return
@@ -106,8 +107,8 @@ func (c *Conn) serveWatermark(ctx context.Context, stream string) (*Service, err
 	if err != nil {
 		return nil, fmt.Errorf("natsbus: answer %s: %w", relayedSubject(stream), err)
 	}
-	s.close = func() error { // at once: the next relay waits
-		defer s.cancel() // what was asked for does not come here any more
+	s.Close = func() error { // at once: the next relay waits
+		defer s.Cancel() // what was asked for does not come here any more
 		return sub.Unsubscribe()
 	}
 	return s, nil
@@ -131,7 +132,7 @@ func (c *Conn) WaitCaughtUp(ctx context.Context) error {
 }
 
 func (c *Conn) relayedOf(ctx context.Context, stream string) error {
-	end, err := c.lastSequence(ctx, stream)
+	end, err := c.LastSequence(ctx, stream)
 	if err != nil || end == 0 {
 		return err
 	}
@@ -139,9 +140,9 @@ func (c *Conn) relayedOf(ctx context.Context, stream string) error {
 	if here || err != nil {
 		return err
 	}
-	for wait := newBackoff(); ; {
+	for wait := conn.NewBackoff(); ; {
 		try, cancel := context.WithTimeout(ctx, relayedFor)
-		m, err := c.nc.RequestWithContext(try, relayedSubject(stream), strconv.AppendUint(nil, end, 10))
+		m, err := c.NC.RequestWithContext(try, relayedSubject(stream), strconv.AppendUint(nil, end, 10))
 		cancel()
 		switch {
 		case errors.Is(err, nats.ErrNoResponders), err == nil && string(m.Data) == "true":
@@ -149,7 +150,7 @@ func (c *Conn) relayedOf(ctx context.Context, stream string) error {
 		case ctx.Err() != nil:
 			return fmt.Errorf("natsbus: lineage of %s is not at %d yet; ask again later: %w", stream, end, ctx.Err())
 		}
-		if wait.sleep(ctx) != nil {
+		if wait.Sleep(ctx) != nil {
 			return nil
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/natsbus"
@@ -31,16 +32,16 @@ func TestQueryBeforeRelays(t *testing.T) {
 		forget(t, n)
 
 		ctx, cancel := context.WithCancel(t.Context())
-		conn, err := natsbus.Connect(ctx, options(srv, t))
+		own, err := natsbus.Connect(ctx, options(srv, t))
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close()
+		defer own.Close()
 		var work sync.WaitGroup
 		defer work.Wait()
 		defer cancel()
 		user, password := srv.Node()
-		other, err := nats.Connect("", nats.InProcessServer(inProcess(srv.Dial)), nats.UserInfo(user, password), nats.CustomInboxPrefix(natsbus.NodeInbox))
+		other, err := nats.Connect("", nats.InProcessServer(inProcess(srv.Dial)), nats.UserInfo(user, password), nats.CustomInboxPrefix(conn.NodeInbox))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,14 +52,14 @@ func TestQueryBeforeRelays(t *testing.T) {
 		if err := other.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		relay := conn.StartRelay(ctx, nil)
+		relay := own.StartRelay(ctx, nil)
 		work.Go(func() { _ = relay.Wait() })
-		service, err := conn.ServeQueries(ctx, &natsbus.Queries{Values: run.NewValues(conn.Log())})
+		service, err := own.ServeQueries(ctx, &natsbus.Queries{Values: run.NewValues(own.Log())})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer service.Stop()
-		if len(conn.Relays()) > 0 {
+		if len(own.Relays()) > 0 {
 			t.Fatal("it relays already: the test shows nothing")
 		}
 		m, err := nc.Request("rath.query.default.runs", nil, 20*time.Second)

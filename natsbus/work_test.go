@@ -17,7 +17,7 @@ func publishRun(ctx context.Context, c *Conn, t run.Task) error {
 	body := messages.WorkOf(run.Work{Task: &t})
 	data, err := body.Encode()
 	if err == nil {
-		_, err = c.publish(ctx, &nats.Msg{Subject: messages.TaskSubject(t.Session.Tenant, string(t.ID)), Data: data})
+		_, err = c.Publish(ctx, &nats.Msg{Subject: messages.TaskSubject(t.Session.Tenant, string(t.ID)), Data: data})
 	}
 	return err
 }
@@ -71,7 +71,7 @@ func (c *Conn) TakeAll(t testing.TB) (taken func() int) { return c.takeAll(t) }
 // lendAll answers questions for credit as a relay does of whose runs none wait.
 func (c *Conn) lendAll(t testing.TB) {
 	t.Helper()
-	sub, err := c.nc.Subscribe(messages.NodePrefix+"credit.>", func(m *nats.Msg) { _ = m.Respond([]byte(`{"n":16}`)) })
+	sub, err := c.NC.Subscribe(messages.NodePrefix+"credit.>", func(m *nats.Msg) { _ = m.Respond([]byte(`{"n":16}`)) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"
@@ -40,7 +41,7 @@ type node struct {
 
 	srv      *natsserver.Server
 	js       jetstream.JetStream // an operator's
-	services []*natsbus.Service
+	services []*conn.Service
 	cancel   context.CancelFunc
 	intake   context.CancelFunc // ends what brings in tasks and work
 	work     sync.WaitGroup
@@ -51,12 +52,18 @@ type node struct {
 func options(srv *natsserver.Server, tb testing.TB) *natsbus.Options {
 	user, password := srv.Node()
 	return &natsbus.Options{
-		Dialer: srv.Dial, Name: "node", User: user, Password: password, Inbox: natsbus.NodeInbox, Partitions: 2,
+		Options: conn.Options{
+			Dialer:   srv.Dial,
+			Name:     "node",
+			User:     user,
+			Password: password,
+			Inbox:    conn.NodeInbox,
+			Logger:   slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
+		}, Partitions: 2,
 		Probe: func(context.Context) ([]natsbus.SyncState, error) {
 			always, interval, err := srv.Sync()
 			return []natsbus.SyncState{{Server: srv.Name(), Always: always, Interval: interval}}, err
 		},
-		Logger: slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 }
 
@@ -109,24 +116,24 @@ func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp 
 	slots, pool := cmp.Or(sp.slots, 64), cmp.Or(sp.pool, natsbus.DefaultPool)
 	opts := options(srv, t)
 	opts.Disk = sp.disk
-	conn, err := natsbus.Connect(ctx, opts)
+	own, err := natsbus.Connect(ctx, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.Provision(ctx); err != nil {
+	if err := own.Provision(ctx); err != nil {
 		t.Fatal(err)
 	}
-	n := &node{t: t, srv: srv, conn: conn, hold: make(chan struct{})}
-	log := conn.Log()
+	n := &node{t: t, srv: srv, conn: own, hold: make(chan struct{})}
+	log := own.Log()
 	values := run.NewValues(log)
 	model, err := scripted.New(scripted.Echo(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	deltas := conn.Deltas()
+	deltas := own.Deltas()
 	rt := &flow.Runtime{
-		Values: values, Models: model, Mint: conn.Minter(), Node: "node", OnDelta: deltas.Publish,
-		Blobs: func(t session.Tenant) blob.Store { return conn.Blobs(t) },
+		Values: values, Models: model, Mint: own.Minter(), Node: "node", OnDelta: deltas.Publish,
+		Blobs: func(t session.Tenant) blob.Store { return own.Blobs(t) },
 	}
 	registry := &flow.Registry{}
 	usual := []flow.Registration{
@@ -174,7 +181,7 @@ func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp 
 	n.sys = actors.New(&actors.Options{
 		Log: log, Spills: true, Values: values, Incarnation: incarnation, Runtime: rt, Workflows: registry, Slots: slots,
 		Deliver: func(ctx context.Context, incarnation string, w run.Work) (actors.Answer, error) {
-			a, err := conn.Deliver(ctx, incarnation, w)
+			a, err := own.Deliver(ctx, incarnation, w)
 			return actors.Answer(a), err
 		},
 		Drain: 50 * time.Millisecond, Alive: sp.members.alive(), Changed: sp.members.next(),
@@ -185,12 +192,12 @@ func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp 
 }
 
 func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, values *run.Values, sp *spec) {
-	t, conn, sys, m := n.t, n.conn, n.sys, sp.members
+	t, own, sys, m := n.t, n.conn, n.sys, sp.members
 	t.Helper()
 	ctx, n.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	var intake context.Context
 	intake, n.intake = context.WithCancel(ctx)
-	keep := func(s *natsbus.Service, err error) {
+	keep := func(s *conn.Service, err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
@@ -204,24 +211,24 @@ func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, 
 	if sp.delivered != nil {
 		delivered = sp.delivered(delivered)
 	}
-	keep(conn.ServeDeliver(ctx, sys.Incarnation(), delivered))
-	keep(conn.ServeControl(ctx, sys.Signal))
+	keep(own.ServeDeliver(ctx, sys.Incarnation(), delivered))
+	keep(own.ServeControl(ctx, sys.Signal))
 	signal := sys.Signal
 	if sp.signal != nil {
 		signal = sp.signal(signal)
 	}
-	relay := conn.StartRelay(ctx, &natsbus.RelayOptions{Incarnation: sys.Incarnation(), Known: m.known(), Changed: m.news(), Signal: signal})
-	keep(conn.ServeQueries(ctx, &natsbus.Queries{Values: values, Version: "1.0.0"}))
+	relay := own.StartRelay(ctx, &natsbus.RelayOptions{Incarnation: sys.Incarnation(), Known: m.known(), Changed: m.news(), Signal: signal})
+	keep(own.ServeQueries(ctx, &natsbus.Queries{Values: values, Version: "1.0.0"}))
 	var offers []messages.Workflow
 	for _, g := range registry.All() {
 		offers = append(offers, messages.Workflow{Name: g.Name, Description: g.Description, Revision: g.Revision, Class: g.Class})
 	}
-	if err := conn.Register(ctx, pool, offers); err != nil {
+	if err := own.Register(ctx, pool, offers); err != nil {
 		t.Fatal(err)
 	}
 	accept := func(ctx context.Context, task run.Task) error { _, err := sys.Accept(ctx, task); return err }
 	for name, f := range map[string]func() error{
-		"room":  func() error { return conn.WatchRoom(ctx) },
+		"room":  func() error { return own.WatchRoom(ctx) },
 		"relay": relay.Wait,
 		"tasks": func() error {
 			in := natsbus.Intake{
@@ -231,7 +238,7 @@ func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, 
 			if sp.intake != nil {
 				sp.intake(&in)
 			}
-			return conn.PullTasks(intake, &in)
+			return own.PullTasks(intake, &in)
 		},
 		"runs": func() error {
 			take := func(ctx context.Context, task run.Task) (natsbus.Answer, error) {
@@ -241,11 +248,11 @@ func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, 
 			if sp.take != nil {
 				take = sp.take(take)
 			}
-			return conn.ServeRuns(intake, &natsbus.Host{Incarnation: sys.Incarnation(), Pool: pool, Free: sys.Free, Freed: sys.Freed(), Take: take})
+			return own.ServeRuns(intake, &natsbus.Host{Incarnation: sys.Incarnation(), Pool: pool, Free: sys.Free, Freed: sys.Freed(), Take: take})
 		},
 		"announce": func() error {
-			return conn.Announce(ctx, sys.Incarnation(), func() messages.Node {
-				return messages.Node{Name: "node", Slots: 64, Free: sys.Free(), Full: conn.Full()}
+			return own.Announce(ctx, sys.Incarnation(), func() messages.Node {
+				return messages.Node{Name: "node", Slots: 64, Free: sys.Free(), Full: own.Full()}
 			})
 		},
 	} {

@@ -8,8 +8,8 @@ import (
 	"slices"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -87,7 +87,7 @@ func (n *Instance) replay(ctx context.Context, home session.Key, id run.ID) (mes
 	for _, other := range nodes {
 		var out messages.Replay
 		data, err := n.conn.AskNode(ctx, other, messages.NodeReplay, messages.NodeRun{Tenant: home.Tenant, Session: home.ID, Run: id})
-		if errors.Is(err, natsbus.ErrNoAnswer) {
+		if errors.Is(err, conn.ErrNoAnswer) {
 			continue // it has gone meanwhile
 		}
 		if err == nil {

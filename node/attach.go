@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -42,7 +43,7 @@ func Attach(ctx context.Context, opts *Options) (*Instance, error) {
 	}
 	// The node verified the server's durability; this process only reads.
 	n.conn, err = natsbus.Connect(ctx, &natsbus.Options{
-		URL: a.URL, Login: login, Name: "rath " + n.incarnation, Inbox: natsbus.NodeInbox, Level: natsbus.Lazy, Disk: n.disk, Logger: n.log,
+		Options: conn.Options{URL: a.URL, Login: login, Name: "rath " + n.incarnation, Inbox: conn.NodeInbox, Logger: n.log}, Level: natsbus.Lazy, Disk: n.disk,
 	})
 	if err != nil {
 		return nil, err

@@ -22,10 +22,10 @@ import (
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/cluster"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -128,7 +128,7 @@ func TestChartFlags(t *testing.T) {
 			}
 			// After the drain: snapshots, the last of the lineage, gossip, the
 			// connection, the endpoints.
-			least := o.Drain + actors.LastSave + relayLast + leaveLast + natsbus.DefaultDrainTimeout + healthStop
+			least := o.Drain + actors.LastSave + relayLast + leaveLast + conn.DefaultDrainTimeout + healthStop
 			if grace := time.Duration(m.Spec.Template.Spec.Grace) * time.Second; grace < least {
 				t.Errorf("%s: %s is killed after %v, it may take %v", name, m.Kind, grace, least)
 			}

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/internal/nats/conn"
 )
 
 // answerLast bounds how long a desk that closes goes on answering what was asked
@@ -18,7 +18,7 @@ const answerLast = 2 * time.Second
 type desk struct {
 	ctx      context.Context // of its services
 	refuse   context.CancelFunc
-	services []*natsbus.Service
+	services []*conn.Service
 }
 
 func newDesk(ctx context.Context) *desk {
@@ -27,7 +27,7 @@ func newDesk(ctx context.Context) *desk {
 	return d
 }
 
-func (d *desk) add(s *natsbus.Service) { d.services = append(d.services, s) }
+func (d *desk) add(s *conn.Service) { d.services = append(d.services, s) }
 
 // close takes no more requests and returns when those that were taken are answered
 // or refused. A nil desk has none.

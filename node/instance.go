@@ -20,6 +20,7 @@ import (
 	"github.com/rathcluster/rath/cluster"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/demo"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
@@ -143,8 +144,17 @@ func (n *Instance) connect(ctx context.Context) error {
 		return err
 	}
 	o := &natsbus.Options{
-		URL: n.o.NATS, User: n.o.User, Password: n.o.Password, CredsFile: n.o.CredsFile, RootCAs: n.o.RootCAs, Name: "rath " + n.incarnation,
-		Inbox: natsbus.NodeInbox, Level: level, Replicas: n.o.Replicas, Logger: n.log,
+		Options: conn.Options{
+			URL:       n.o.NATS,
+			User:      n.o.User,
+			Password:  n.o.Password,
+			CredsFile: n.o.CredsFile,
+			RootCAs:   n.o.RootCAs,
+			Name:      "rath " + n.incarnation,
+			Inbox:     conn.NodeInbox,
+			Logger:    n.log,
+		},
+		Level: level, Replicas: n.o.Replicas,
 	}
 	if len(n.o.Monitor) > 0 {
 		o.Probe = natsbus.MonitorProbe(n.o.Monitor...)
@@ -176,16 +186,16 @@ func (n *Instance) connect(ctx context.Context) error {
 	if n.conn, err = natsbus.Connect(ctx, o); err != nil {
 		return err
 	}
-	if err := n.conn.Require(ctx, n.role()); err != nil {
+	if err := n.conn.Require(ctx, n.role(), messages.Place{Generation: n.conn.Generation(), Partitions: n.conn.Partitions()}); err != nil {
 		return err
 	}
 	if n.server != nil {
 		n.tidy(ctx)
 	}
 	err = n.conn.Provision(ctx)
-	if n.server != nil && n.server.MaxStore() < natsbus.MinStoreBytes && errors.Is(err, natsbus.ErrFull) {
+	if n.server != nil && n.server.MaxStore() < natsbus.MinStoreBytes && errors.Is(err, conn.ErrFull) {
 		return fmt.Errorf("node: store directory %s: of what its disk has free a store may take three quarters, which are %d MiB, and a new one needs %d MiB: "+
-			"free some space or name another directory with --store: %w", n.o.Store, n.server.MaxStore()>>20, natsbus.MinStoreBytes>>20, natsbus.ErrFull)
+			"free some space or name another directory with --store: %w", n.o.Store, n.server.MaxStore()>>20, natsbus.MinStoreBytes>>20, conn.ErrFull)
 	}
 	return err
 }
@@ -211,8 +221,8 @@ func (n *Instance) disk() natsbus.Disk {
 // rights of an operator. If what it cannot settle is in the way, Provision says so.
 func (n *Instance) tidy(ctx context.Context) {
 	o := &natsbus.Options{
-		Dialer: func() (net.Conn, error) { return n.server.Dial() }, Name: "rath " + n.incarnation + " tidies", Inbox: natsbus.NodeInbox,
-		Client: true, Logger: n.log,
+		Options: conn.Options{Dialer: func() (net.Conn, error) { return n.server.Dial() }, Name: "rath " + n.incarnation + " tidies", Inbox: conn.NodeInbox, Logger: n.log},
+		Client:  true,
 	}
 	o.User, o.Password = n.server.Operator()
 	c, err := natsbus.Connect(ctx, o)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/llm"
@@ -75,7 +76,7 @@ func (l *refusedLog) lines() string {
 func operator(t *testing.T, srv *natsserver.Server) *natsbus.Conn {
 	t.Helper()
 	user, password := srv.Operator()
-	return connection(t, &natsbus.Options{Dialer: srv.Dial, User: user, Password: password, Inbox: natsbus.NodeInbox, Client: true})
+	return connection(t, &natsbus.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password, Inbox: conn.NodeInbox}, Client: true})
 }
 
 func connection(t *testing.T, o *natsbus.Options) *natsbus.Conn {
@@ -160,7 +161,7 @@ func TestExactPermissions(t *testing.T) {
 	}
 
 	user, password := srv.Tool()
-	p, err := client.New(connection(t, &natsbus.Options{Dialer: srv.Dial, Client: true, User: user, Password: password}), session.DefaultTenant)
+	p, err := client.New(connection(t, &natsbus.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password}, Client: true}), session.DefaultTenant)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,12 +230,12 @@ func TestMissingPermission(t *testing.T) {
 					t.Fatalf("it started; %v", n.Close())
 				}
 				if p.Repair {
-					if errors.Is(err, natsbus.ErrDenied) || !strings.Contains(err.Error(), "EV_1_0: stream is missing") {
+					if errors.Is(err, conn.ErrDenied) || !strings.Contains(err.Error(), "EV_1_0: stream is missing") {
 						t.Errorf("it says %v", err)
 					}
 					return
 				}
-				if !errors.Is(err, natsbus.ErrDenied) || !strings.Contains(err.Error(), p.Op) || !strings.Contains(err.Error(), p.Subject) || !strings.Contains(err.Error(), "--print-permissions") {
+				if !errors.Is(err, conn.ErrDenied) || !strings.Contains(err.Error(), p.Op) || !strings.Contains(err.Error(), p.Subject) || !strings.Contains(err.Error(), "--print-permissions") {
 					t.Errorf("it says %v", err)
 				}
 			})
@@ -283,7 +284,7 @@ func TestNotProvisioned(t *testing.T) {
 func leftOver(t *testing.T, srv *natsserver.Server) {
 	t.Helper()
 	user, password := srv.Operator()
-	nc, err := nats.Connect(srv.URL(), nats.UserInfo(user, password), nats.CustomInboxPrefix(natsbus.NodeInbox))
+	nc, err := nats.Connect(srv.URL(), nats.UserInfo(user, password), nats.CustomInboxPrefix(conn.NodeInbox))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -367,13 +368,13 @@ func TestMissingPermissionOfPrograms(t *testing.T) {
 			}
 			t.Run(string(role)+" without "+p.String(), func(t *testing.T) {
 				srv := natstest.Start(t, &natsserver.Options{Port: -1, Grant: without(role, p)})
-				o := &natsbus.Options{Dialer: srv.Dial, Client: true}
+				o := &natsbus.Options{Options: conn.Options{Dialer: srv.Dial}, Client: true}
 				switch role {
 				case messages.RoleTool:
 					o.User, o.Password = srv.Tool()
 				case messages.RoleOperator:
 					o.User, o.Password = srv.Operator()
-					o.Inbox = natsbus.NodeInbox
+					o.Inbox = conn.NodeInbox
 					if p.Subject == "$JS.API.STREAM.DELETE.WORK" || p.Subject == "$JS.API.CONSUMER.LIST.*" {
 						leftOver(t, srv)
 					}
@@ -386,12 +387,12 @@ func TestMissingPermissionOfPrograms(t *testing.T) {
 				defer cancel()
 				err = use(ctx, c)
 				if p.Repair {
-					if errors.Is(err, natsbus.ErrDenied) || !strings.Contains(err.Error(), "EV_1_0: stream is missing") {
+					if errors.Is(err, conn.ErrDenied) || !strings.Contains(err.Error(), "EV_1_0: stream is missing") {
 						t.Errorf("it says %v", err)
 					}
 					return
 				}
-				if !errors.Is(err, natsbus.ErrDenied) || !strings.Contains(err.Error(), p.Op) || !strings.Contains(err.Error(), strings.TrimSuffix(p.Subject, ">")) {
+				if !errors.Is(err, conn.ErrDenied) || !strings.Contains(err.Error(), p.Op) || !strings.Contains(err.Error(), strings.TrimSuffix(p.Subject, ">")) {
 					t.Errorf("it says %v", err)
 				}
 			})

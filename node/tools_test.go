@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
@@ -45,7 +46,7 @@ func scriptOf(t *testing.T, name string, o *scripted.Options) *scripted.Model {
 func toolProgram(t *testing.T, n *Instance) (*client.Client, *natsbus.Conn) {
 	t.Helper()
 	user, password := n.server.Tool()
-	conn, err := natsbus.Connect(t.Context(), &natsbus.Options{Dialer: n.server.Dial, Client: true, Name: "program", User: user, Password: password})
+	conn, err := natsbus.Connect(t.Context(), &natsbus.Options{Options: conn.Options{Dialer: n.server.Dial, Name: "program", User: user, Password: password}, Client: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +211,7 @@ func announced(t *testing.T, c *client.Client, name string) {
 
 func TestToolsThatAreRefused(t *testing.T) {
 	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy"}).started(t)
-	_, conn := toolProgram(t, n)
+	_, program := toolProgram(t, n)
 	good := messages.Tool{Name: "weather", Description: "Weather."}
 	for _, tt := range []struct {
 		change func(v *messages.Tool)
@@ -228,17 +229,17 @@ func TestToolsThatAreRefused(t *testing.T) {
 	} {
 		v := good
 		tt.change(&v)
-		if err := conn.AnnounceTool(t.Context(), session.DefaultTenant, v); !errors.Is(err, run.ErrMalformed) || !strings.Contains(err.Error(), tt.want) {
+		if err := program.AnnounceTool(t.Context(), session.DefaultTenant, v); !errors.Is(err, run.ErrMalformed) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v: %v, want %q", v, err, tt.want)
 		}
 	}
 	// A client without the right can neither announce nor serve.
-	guest, err := natsbus.Connect(t.Context(), &natsbus.Options{Dialer: n.server.Dial, Client: true, Name: "guest"})
+	guest, err := natsbus.Connect(t.Context(), &natsbus.Options{Options: conn.Options{Dialer: n.server.Dial, Name: "guest"}, Client: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer guest.Close()
-	if _, err := guest.ServeTool(t.Context(), session.DefaultTenant, "weather", nil); !errors.Is(err, natsbus.ErrDenied) {
+	if _, err := guest.ServeTool(t.Context(), session.DefaultTenant, "weather", nil); !errors.Is(err, conn.ErrDenied) {
 		t.Errorf("a guest serves a tool: %v", err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/internal/audit"
 	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/internal/view"
@@ -147,9 +148,9 @@ func codeOf(err error) int {
 			run.ErrKeyReused, run.ErrState, session.ErrConflict, session.ErrClosed, session.ErrArchived, session.ErrStale, natsserver.ErrStoreInUse,
 			natsserver.ErrPortInUse, natsbus.ErrDurability, session.ErrTooOld, fs.ErrExist,
 		}},
-		{exitRefused, []error{run.ErrReview, natsbus.ErrDenied, natsbus.ErrRefused, sandbox.ErrUnsupported}},
+		{exitRefused, []error{run.ErrReview, conn.ErrDenied, natsbus.ErrRefused, sandbox.ErrUnsupported}},
 		{exitUnavailable, []error{
-			run.ErrBusy, session.ErrUnavailable, natsbus.ErrUnreachable, natsbus.ErrNoAnswer, natsbus.ErrFull, natsserver.ErrStoreFull, natsserver.ErrStoreReadOnly,
+			run.ErrBusy, session.ErrUnavailable, conn.ErrUnreachable, conn.ErrNoAnswer, conn.ErrFull, natsserver.ErrStoreFull, natsserver.ErrStoreReadOnly,
 			context.DeadlineExceeded, run.ErrNotSupported, syscall.EROFS, syscall.ENOSPC, fs.ErrPermission,
 		}},
 		{exitInterrupted, []error{errInterrupted, context.Canceled}},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
@@ -107,7 +108,7 @@ func (a *app) provision(ctx context.Context, f *provisionFlags) error {
 		return fail(exitUsage, "provision sets up NATS servers: name them with --server, NATS_URL or --context; "+
 			"the store of a directory is set up by its node")
 	}
-	o := &natsbus.Options{Name: "rath provision", Client: true, Inbox: natsbus.NodeInbox, Logger: a.logger()}
+	o := &natsbus.Options{Options: conn.Options{Name: "rath provision", Inbox: conn.NodeInbox, Logger: a.logger()}, Client: true}
 	if err := a.login(o); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/node"
@@ -41,7 +42,7 @@ func (a *app) openStreams(ctx context.Context, r rights, monitor []string) (*str
 	if err != nil {
 		return nil, err
 	}
-	o := &natsbus.Options{Name: "rath", Client: r == toRead, Inbox: natsbus.NodeInbox, Level: level, Logger: a.logger()}
+	o := &natsbus.Options{Options: conn.Options{Name: "rath", Inbox: conn.NodeInbox, Logger: a.logger()}, Client: r == toRead, Level: level}
 	if a.ambient() {
 		if err := a.login(o); err != nil {
 			return nil, err
@@ -62,7 +63,7 @@ func (a *app) openStreams(ctx context.Context, r rights, monitor []string) (*str
 		if err == nil {
 			s.level = running.Level
 		}
-		if !errors.Is(err, natsbus.ErrUnreachable) {
+		if !errors.Is(err, conn.ErrUnreachable) {
 			return s, err
 		}
 		// What wrote the file does not live any more: the store is ours.

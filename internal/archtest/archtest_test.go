@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -59,6 +60,7 @@ var rules = map[string]rule{
 	"messages":               {ours: list("session", "run", "internal/lineage", "blob", "internal/release"), test: list("flow", "github.com/google/jsonschema-go")},
 	"cluster":                {ours: list("internal/release"), others: list("github.com/hashicorp/memberlist")},
 	"internal/nats/schedule": {ours: list("session", "run", "messages")},
+	"internal/nats/conn":     {ours: list("session", "run", "messages"), others: list("github.com/nats-io/nats.go"), test: list("internal/natstest", "internal/natsserver", "github.com/nats-io/nats-server/v2")},
 	// Layer 3.
 	"actors": {
 		ours:   list("flow", "run", "messages", "session", "sandbox", "llm", "blob", "internal/protection"),
@@ -66,12 +68,12 @@ var rules = map[string]rule{
 		test:   list("run/runtest", "session/sessiontest", "flow/flowtest", "tool", "memory", "llm/scripted"),
 	},
 	"natsbus": {
-		ours:   list("blob", "session", "run", "internal/lineage", "messages", "flow", "memory", "sandbox", "tool", "internal/nats/schedule", "internal/protection", "internal/release"),
+		ours:   list("blob", "session", "run", "internal/lineage", "messages", "flow", "memory", "sandbox", "tool", "internal/nats/conn", "internal/nats/schedule", "internal/protection", "internal/release"),
 		others: list("github.com/nats-io/nats.go"),
 		test:   list("internal/natstest", "internal/natsserver", "internal/audit", "session/sessiontest", "blob/blobtest", "run/runtest", "actors", "llm", "llm/scripted", "client", "tool", "github.com/nats-io/nats-server/v2"),
 	},
 	"client": {
-		ours: list("natsbus", "messages", "session", "run", "internal/lineage", "flow", "blob", "tool"),
+		ours: list("natsbus", "internal/nats/conn", "messages", "session", "run", "internal/lineage", "flow", "blob", "tool"),
 		test: list("internal/natstest", "internal/natsserver", "actors", "llm", "llm/scripted", "tool"),
 	},
 	// Layer 4 and 5: wiring, everything is allowed but the server elsewhere.
@@ -79,7 +81,7 @@ var rules = map[string]rule{
 	"internal/natsserver": {ours: list("messages", "session", "internal/protection"), others: list("github.com/nats-io/nats-server/v2", "golang.org/x/sys"), test: list("internal/natstest", "github.com/nats-io/nats.go")},
 	"internal/natstest":   {ours: list("internal/natsserver"), others: list("github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go")},
 	"internal/audit":      {test: list("session", "run", "flow", "tool", "llm/scripted", "github.com/google/jsonschema-go")}, // it shares no code; its tests record logs
-	"internal/protection": {test: list("actors", "flow", "internal/audit", "internal/natsserver", "internal/natstest", "natsbus", "run", "session", "tool")},
+	"internal/protection": {test: list("actors", "flow", "internal/audit", "internal/natsserver", "internal/natstest", "natsbus", "internal/nats/conn", "run", "session", "tool")},
 	"internal/release":    {},
 	"internal/transcript": {},
 	"internal/archtest":   {},
@@ -102,6 +104,7 @@ var everywhere = []string{"github.com/google/go-cmp"}
 type pkg struct {
 	ImportPath, Name, Doc string
 	Dir                   string
+	GoFiles               []string
 	Imports               []string
 	TestImports           []string
 	XTestImports          []string
@@ -113,7 +116,7 @@ type pkg struct {
 // that has files of its own.
 func packages(t *testing.T, tags string) []pkg {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-json=ImportPath,Name,Doc,Dir,Imports,TestImports,XTestImports,TestGoFiles,XTestGoFiles", "-tags="+tags, "./...")
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-json=ImportPath,Name,Doc,Dir,GoFiles,Imports,TestImports,XTestImports,TestGoFiles,XTestGoFiles", "-tags="+tags, "./...")
 	cmd.Dir = filepath.Join("..", "..")
 	out, err := cmd.Output()
 	if err != nil {
@@ -246,6 +249,50 @@ func TestDependencies(t *testing.T) {
 			t.Errorf("%s names no module: the test shows nothing", file)
 		}
 	}
+}
+
+// TestFileOrder: the documentation of each package on NATS names its files, each once.
+func TestFileOrder(t *testing.T) {
+	found := 0
+	for _, p := range packages(t, "") {
+		_, list, ok := strings.Cut(p.Text(t), "Files, the lowest first:")
+		if !ok {
+			if strings.HasPrefix(p.ImportPath, module+"/internal/nats/") {
+				t.Errorf("the documentation of %s does not name its files in their order", p.ImportPath)
+			}
+			continue
+		}
+		found++
+		list, _, _ = strings.Cut(list, ".\npackage ")
+		list = regexp.MustCompile(`(?s)\(.*?\)`).ReplaceAllString(strings.ReplaceAll(list, "\n//", ""), "")
+		named := map[string]int{}
+		for _, name := range regexp.MustCompile(`\w+`).FindAllString(list, -1) {
+			named[name]++
+		}
+		for _, file := range p.GoFiles {
+			name := strings.TrimSuffix(file, ".go")
+			if name != "doc" && named[name] != 1 {
+				t.Errorf("the documentation of %s names %s %d times", p.ImportPath, file, named[name])
+			}
+			delete(named, name)
+		}
+		for name := range named {
+			t.Errorf("the documentation of %s names %s, and there is no such file", p.ImportPath, name)
+		}
+	}
+	if found == 0 {
+		t.Error("no package names its files: the test shows nothing")
+	}
+}
+
+// Text is the file with the documentation of a package, "" if it has none.
+func (p pkg) Text(t *testing.T) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(p.Dir, "doc.go"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return string(data)
 }
 
 // TestExamples: each package that programs of others may import has an example.

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/node"
@@ -66,7 +67,7 @@ func crowd(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	conn, err := natsbus.Connect(b.Context(), &natsbus.Options{URL: at.URL, User: at.User, Password: at.Password, Inbox: natsbus.NodeInbox, Level: natsbus.Lazy})
+	conn, err := natsbus.Connect(b.Context(), &natsbus.Options{Options: conn.Options{URL: at.URL, User: at.User, Password: at.Password, Inbox: conn.NodeInbox}, Level: natsbus.Lazy})
 	if err != nil {
 		b.Fatal(err)
 	}

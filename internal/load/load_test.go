@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/node"
@@ -50,7 +51,7 @@ func start(t *testing.T, latency time.Duration) (*natsbus.Conn, *Model, *node.In
 			t.Error(err)
 		}
 	})
-	c, err := natsbus.Connect(t.Context(), &natsbus.Options{URL: n.URL(), Client: true, Name: "load"})
+	c, err := natsbus.Connect(t.Context(), &natsbus.Options{Options: conn.Options{URL: n.URL(), Name: "load"}, Client: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/audit"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/internal/protection"
@@ -200,7 +201,7 @@ func mustFence(t *testing.T, what string, err error) {
 func zombieAppends(t *testing.T) *evidence {
 	srv := natstest.Start(t, nil)
 	user, password := srv.Node()
-	conn, err := natsbus.Connect(t.Context(), &natsbus.Options{Dialer: srv.Dial, User: user, Password: password, Level: natsbus.Lazy, Partitions: 1})
+	conn, err := natsbus.Connect(t.Context(), &natsbus.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password}, Level: natsbus.Lazy, Partitions: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -423,7 +424,7 @@ func powerCut(t *testing.T) *evidence {
 	connect := func(o *natsserver.Options) *natsbus.Conn {
 		srv := natstest.Start(t, o)
 		user, password := srv.Node()
-		conn, err := natsbus.Connect(t.Context(), &natsbus.Options{Dialer: srv.Dial, User: user, Password: password, Level: natsbus.Lazy, Partitions: 1})
+		conn, err := natsbus.Connect(t.Context(), &natsbus.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password}, Level: natsbus.Lazy, Partitions: 1})
 		if err == nil {
 			err = conn.Provision(t.Context())
 		}
@@ -539,7 +540,7 @@ func staleDispatch(t *testing.T) *evidence {
 func endBetweenRelays(t *testing.T) *evidence {
 	srv := natstest.Start(t, nil)
 	user, password := srv.Node()
-	conn, err := natsbus.Connect(t.Context(), &natsbus.Options{Dialer: srv.Dial, User: user, Password: password, Level: natsbus.Lazy, Partitions: 1})
+	conn, err := natsbus.Connect(t.Context(), &natsbus.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password}, Level: natsbus.Lazy, Partitions: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,6 +46,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/dossier"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/session"
 )
@@ -210,7 +211,7 @@ func (p *pruning) decide(ctx context.Context, out *Outcome) (err error) {
 // would meet it too, each after waiting.
 func (p *pruning) failed(ctx context.Context, out *Outcome, t *natsbus.Tree, err error) error {
 	_, stop := errors.AsType[stopped](err)
-	if p.o.DryRun || stop || ctx.Err() != nil || errors.Is(err, session.ErrUnavailable) || errors.Is(err, natsbus.ErrDenied) {
+	if p.o.DryRun || stop || ctx.Err() != nil || errors.Is(err, session.ErrUnavailable) || errors.Is(err, conn.ErrDenied) {
 		return err
 	}
 	out.State, out.Reason = Failed, err.Error()

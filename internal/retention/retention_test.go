@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/dossier"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -197,7 +197,7 @@ func TestNodesMayNotPurge(t *testing.T) {
 		id := w.done("agent", messages.Task{ID: "r1"})
 		time.Sleep(keep)
 		out, err := Prune(t.Context(), w.conn, w.options())
-		if !errors.Is(err, natsbus.ErrDenied) || !strings.Contains(err.Error(), "$JS.API.STREAM.PURGE.*") || !strings.Contains(err.Error(), "operator") {
+		if !errors.Is(err, conn.ErrDenied) || !strings.Contains(err.Error(), "$JS.API.STREAM.PURGE.*") || !strings.Contains(err.Error(), "operator") {
 			t.Errorf("%q, %v", states(out), err)
 		}
 		if err := w.conn.Archived(t.Context(), key(id)); err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/audit"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/llm/scripted"
@@ -46,7 +47,7 @@ type world struct {
 	dir      string // of archives
 	hold     chan struct{}
 	end      context.CancelFunc
-	services []*natsbus.Service
+	services []*conn.Service
 	work     sync.WaitGroup
 }
 
@@ -54,12 +55,17 @@ type world struct {
 func connect(t testing.TB, srv *natsserver.Server, user, password string) *natsbus.Conn {
 	t.Helper()
 	c, err := natsbus.Connect(t.Context(), &natsbus.Options{
-		Dialer: srv.Dial, User: user, Password: password, Inbox: natsbus.NodeInbox, Partitions: 2,
+		Options: conn.Options{
+			Dialer:   srv.Dial,
+			User:     user,
+			Password: password,
+			Inbox:    conn.NodeInbox,
+			Logger:   slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
+		}, Partitions: 2,
 		Probe: func(context.Context) ([]natsbus.SyncState, error) {
 			always, interval, err := srv.Sync()
 			return []natsbus.SyncState{{Server: srv.Name(), Always: always, Interval: interval}}, err
 		},
-		Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +93,7 @@ func newWorld(t testing.TB) *world {
 	w.conn = connect(t, srv, user, password)
 	var err error
 	// A client without credentials.
-	if w.guest, err = natsbus.Connect(ctx, &natsbus.Options{Dialer: srv.Dial, Client: true}); err != nil {
+	if w.guest, err = natsbus.Connect(ctx, &natsbus.Options{Options: conn.Options{Dialer: srv.Dial}, Client: true}); err != nil {
 		t.Fatal(err)
 	}
 	if w.client, err = client.New(w.guest, session.DefaultTenant); err != nil {
@@ -152,7 +158,7 @@ func (w *world) start(incarnation string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.services = []*natsbus.Service{control, queries}
+	w.services = []*conn.Service{control, queries}
 	sys := w.sys
 	w.work.Go(func() {
 		if err := relay.Wait(); err != nil {

@@ -33,4 +33,7 @@
 //
 // The package does not store anything: [Scheduler.Pages] and [Restore] turn the
 // open set into pages and back.
+//
+// Files, the lowest first: alarm, session, runs, queue, followup, node, action,
+// scheduler, dispatch, page, next.
 package schedule

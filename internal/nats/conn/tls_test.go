@@ -1,4 +1,4 @@
-package natsbus
+package conn
 
 import (
 	"crypto/ecdsa"
@@ -65,12 +65,16 @@ func TestRootCAs(t *testing.T) {
 		t.Fatal("the server is not ready")
 	}
 	address := strings.Replace(s.ClientURL(), "nats://", "tls://", 1)
-	c := dial(t, &Options{URL: address, Client: true, RootCAs: ca})
+	c, err := Connect(t.Context(), &Options{URL: address, RootCAs: ca})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
 	if !c.Connected() {
 		t.Error("not connected")
 	}
 	for name, roots := range map[string]string{"the usual authorities": "", "another authority": other} {
-		c, err := Connect(t.Context(), &Options{URL: address, Client: true, RootCAs: roots})
+		c, err := Connect(t.Context(), &Options{URL: address, RootCAs: roots})
 		if err == nil {
 			t.Errorf("%s: connected", name)
 			err = c.Close()

@@ -1,4 +1,4 @@
-package natsbus
+package conn
 
 import (
 	"context"
@@ -27,20 +27,25 @@ const (
 
 // Service answers requests until it is stopped.
 type Service struct {
-	ctx    context.Context
-	cancel context.CancelFunc
-	busy   chan struct{}
-	limit  time.Duration // for answering one request
-	wg     sync.WaitGroup
-	close  func() error // ends the subscriptions
-	log    *slog.Logger
-	once   sync.Once
-	err    error
+	// Cancel ends the answering of what was asked for.
+	Cancel context.CancelFunc
+	// Limit bounds the answering of one request.
+	Limit time.Duration
+	// Close ends the subscriptions.
+	Close func() error
+
+	ctx  context.Context
+	busy chan struct{}
+	wg   sync.WaitGroup
+	log  *slog.Logger
+	once sync.Once
+	err  error
 }
 
-func (c *Conn) newService(ctx context.Context) *Service {
-	s := &Service{log: c.o.Logger, busy: make(chan struct{}, handleAtOnce), limit: handleFor}
-	s.ctx, s.cancel = context.WithCancel(ctx)
+// NewService returns a service whose subscriptions the caller makes, and ends in Close.
+func (c *Conn) NewService(ctx context.Context) *Service {
+	s := &Service{log: c.Logger, busy: make(chan struct{}, handleAtOnce), Limit: handleFor}
+	s.ctx, s.Cancel = context.WithCancel(ctx)
 	return s
 }
 
@@ -50,8 +55,8 @@ func (c *Conn) newService(ctx context.Context) *Service {
 // called more than once.
 func (s *Service) Stop() error {
 	s.once.Do(func() {
-		s.err = errors.Join(s.close(), s.answered())
-		s.cancel()
+		s.err = errors.Join(s.Close(), s.answered())
+		s.Cancel()
 	})
 	return s.err
 }
@@ -63,7 +68,7 @@ func (s *Service) answered() error {
 		s.wg.Wait()
 		close(done)
 	}()
-	most := time.NewTimer(s.limit)
+	most := time.NewTimer(s.Limit)
 	defer most.Stop()
 	select {
 	case <-done:
@@ -77,14 +82,14 @@ func (s *Service) answered() error {
 	case <-done:
 		return nil
 	case <-left.C:
-		return fmt.Errorf("natsbus: end a service: %d requests are being answered %v after they had to end: their code does not heed its context", len(s.busy), leftAfter)
+		return fmt.Errorf("conn: end a service: %d requests are being answered %v after they had to end: their code does not heed its context", len(s.busy), leftAfter)
 	}
 }
 
-// goes answers one request in the background. refuse is called instead with
+// Go answers one request in the background. refuse is called instead with
 // run.ErrBusy when too many are being answered, and if answering it panics: what one
 // request does must not end the process that answers all others.
-func (s *Service) goes(handle func(ctx context.Context), refuse func(error)) {
+func (s *Service) Go(handle func(ctx context.Context), refuse func(error)) {
 	select {
 	case s.busy <- struct{}{}:
 	default:
@@ -96,91 +101,91 @@ func (s *Service) goes(handle func(ctx context.Context), refuse func(error)) {
 		defer func() {
 			if v := recover(); v != nil {
 				s.log.Error("answering a request panicked", "panic", v, "stack", string(debug.Stack()))
-				refuse(fmt.Errorf("natsbus: answering the request panicked: %v; the node's log has the stack", v))
+				refuse(fmt.Errorf("conn: answering the request panicked: %v; the node's log has the stack", v))
 			}
 		}()
-		ctx, cancel := context.WithTimeout(s.ctx, s.limit)
+		ctx, cancel := context.WithTimeout(s.ctx, s.Limit)
 		defer cancel()
 		handle(ctx)
 	})
 }
 
-// serve answers the requests of a subject, one member of a queue each.
-func (c *Conn) serve(ctx context.Context, subject, queue string, handle func(ctx context.Context, m *nats.Msg) any) (*Service, error) {
-	s := c.newService(ctx)
+// Serve answers the requests of a subject, one member of a queue each.
+func (c *Conn) Serve(ctx context.Context, subject, queue string, handle func(ctx context.Context, m *nats.Msg) any) (*Service, error) {
+	s := c.NewService(ctx)
 	respond := func(m *nats.Msg, v any) {
 		data, err := messages.Encode(v)
 		if err == nil {
 			err = m.Respond(data)
 		}
 		if err != nil {
-			c.o.Logger.Warn("a request was not answered", "subject", m.Subject, "err", err)
+			c.Logger.Warn("a request was not answered", "subject", m.Subject, "err", err)
 		}
 	}
 	take := func(m *nats.Msg) {
 		if m.Reply == "" {
 			return // nobody waits: a publish by mistake
 		}
-		s.goes(func(ctx context.Context) { respond(m, handle(ctx, m)) }, func(err error) { respond(m, messages.AnswerOf(err)) })
+		s.Go(func(ctx context.Context) { respond(m, handle(ctx, m)) }, func(err error) { respond(m, messages.AnswerOf(err)) })
 	}
 	var sub *nats.Subscription
 	var err error
 	if queue == "" {
-		sub, err = c.nc.Subscribe(subject, take)
+		sub, err = c.NC.Subscribe(subject, take)
 	} else {
-		sub, err = c.nc.QueueSubscribe(subject, queue, take)
+		sub, err = c.NC.QueueSubscribe(subject, queue, take)
 	}
-	return s.begun(ctx, c, subject, sub, err)
+	return s.Begun(ctx, c, subject, sub, err)
 }
 
-// begun returns the service once its subscription, or the error of that, is in
+// Begun returns the service once its subscription, or the error of that, is in
 // effect. One that is not is ended: it would take requests after a reconnect.
-func (s *Service) begun(ctx context.Context, c *Conn, subject string, sub *nats.Subscription, err error) (*Service, error) {
+func (s *Service) Begun(ctx context.Context, c *Conn, subject string, sub *nats.Subscription, err error) (*Service, error) {
 	if err == nil {
-		if err = c.inEffect(ctx, subject); err != nil {
+		if err = c.InEffect(ctx, subject); err != nil {
 			_ = sub.Unsubscribe() // fails only when the connection has ended
 		}
 	}
 	if err != nil {
-		s.cancel()
-		return nil, fmt.Errorf("natsbus: answer %s: %w", subject, err)
+		s.Cancel()
+		return nil, fmt.Errorf("conn: answer %s: %w", subject, err)
 	}
-	s.close = func() error { return c.drainSubscription(sub) }
+	s.Close = func() error { return c.drainSubscription(sub) }
 	return s, nil
 }
 
-// flush returns when the server has everything that was sent: subscriptions
+// Flush returns when the server has everything that was sent: subscriptions
 // are in effect. It is patient.
-func (c *Conn) flush(ctx context.Context) error {
-	_, err := retry(ctx, func(ctx context.Context) (struct{}, error) {
-		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+func (c *Conn) Flush(ctx context.Context) error {
+	_, err := Retry(ctx, func(ctx context.Context) (struct{}, error) {
+		ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 		defer cancel()
-		err := c.nc.FlushWithContext(ctx)
-		if errors.Is(err, nats.ErrConnectionClosed) && !c.nc.IsClosed() {
+		err := c.NC.FlushWithContext(ctx)
+		if errors.Is(err, nats.ErrConnectionClosed) && !c.NC.IsClosed() {
 			// Its answer was lost with a connection that is being made again, with
 			// the subscriptions.
-			err = errCut
+			err = ErrCut
 		}
 		return struct{}{}, err
 	})
 	return err
 }
 
-// heard returns when the subscriptions have taken what the server had sent them
+// Handled returns when the subscriptions have taken what the server had sent them
 // before the last one was ended. A service of package micro ends its own ones
 // without waiting for that, and would answer the last requests with an error.
-func (c *Conn) heard() error {
-	if !c.nc.IsConnected() {
+func (c *Conn) Handled() error {
+	if !c.NC.IsConnected() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.o.DrainTimeout)
 	defer cancel()
-	if err := c.flush(ctx); err != nil {
-		return fmt.Errorf("natsbus: end a service: %w", err)
+	if err := c.Flush(ctx); err != nil {
+		return fmt.Errorf("conn: end a service: %w", err)
 	}
 	done := make(chan struct{})
-	if err := c.nc.Barrier(func() { close(done) }); err != nil {
-		return fmt.Errorf("natsbus: end a service: %w", err)
+	if err := c.NC.Barrier(func() { close(done) }); err != nil {
+		return fmt.Errorf("conn: end a service: %w", err)
 	}
 	t := time.NewTimer(c.o.DrainTimeout)
 	defer t.Stop()
@@ -188,20 +193,20 @@ func (c *Conn) heard() error {
 	case <-done:
 		return nil
 	case <-t.C:
-		return fmt.Errorf("natsbus: end a service: requests are not taken after %v", c.o.DrainTimeout)
+		return fmt.Errorf("conn: end a service: requests are not taken after %v", c.o.DrainTimeout)
 	}
 }
 
 // drainSubscription ends a subscription after what it has received.
 func (c *Conn) drainSubscription(sub *nats.Subscription) error {
-	if !c.nc.IsConnected() {
+	if !c.NC.IsConnected() {
 		_ = sub.Unsubscribe() // else it is restored with the connection
 		return nil
 	}
 	closed := make(chan struct{})
 	sub.SetClosedHandler(func(string) { close(closed) })
 	if err := sub.Drain(); err != nil {
-		return fmt.Errorf("natsbus: drain %s: %w", sub.Subject, err)
+		return fmt.Errorf("conn: drain %s: %w", sub.Subject, err)
 	}
 	t := time.NewTimer(c.o.DrainTimeout)
 	defer t.Stop()
@@ -209,6 +214,20 @@ func (c *Conn) drainSubscription(sub *nats.Subscription) error {
 	case <-closed:
 		return nil
 	case <-t.C:
-		return fmt.Errorf("natsbus: drain %s: not done after %v", sub.Subject, c.o.DrainTimeout)
+		return fmt.Errorf("conn: drain %s: not done after %v", sub.Subject, c.o.DrainTimeout)
 	}
+}
+
+// InEffect returns when the server has taken a subscription, or says that it
+// was refused.
+func (c *Conn) InEffect(ctx context.Context, subject string) error {
+	if err := c.Flush(ctx); err != nil {
+		return err
+	}
+	// What the server refuses it says before it answers the flush.
+	e := violated(c.NC.LastError())
+	if e != nil && e.Missing[0].Op == messages.OpSubscribe && e.Subject == subject {
+		return e
+	}
+	return nil
 }

@@ -1,4 +1,4 @@
-package natsbus
+package conn
 
 import (
 	"context"
@@ -10,25 +10,25 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// followAhead bounds the messages that are on their way to a follower.
-const followAhead = 128
+// FollowAhead bounds the messages that are on their way to a follower.
+const FollowAhead = 128
 
-// follow sends a stream's messages under a subject to out: those from a
+// Follow sends a stream's messages under a subject to out: those from a
 // sequence on, in order, each of them once, also over the loss of a connection
 // or of a server. It returns when ctx ends. What was removed from the stream is
 // not sent.
-func (c *Conn) follow(ctx context.Context, stream, filter string, from uint64, out chan<- stored) error {
+func (c *Conn) Follow(ctx context.Context, stream, filter string, from uint64, out chan<- Message) error {
 	from = max(from, 1)
-	for wait := newBackoff(); ; {
+	for wait := NewBackoff(); ; {
 		next, err := c.followOnce(ctx, stream, filter, from, out)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if next > from {
-			from, wait = next, newBackoff()
+			from, wait = next, NewBackoff()
 		}
-		c.o.Logger.Info("following a stream again", "stream", stream, "from", from, "err", err)
-		if err := wait.sleep(ctx); err != nil {
+		c.Logger.Info("following a stream again", "stream", stream, "from", from, "err", err)
+		if err := wait.Sleep(ctx); err != nil {
 			return err
 		}
 	}
@@ -45,23 +45,23 @@ const (
 	// reachFirst is how long a new consumer may take to answer before it is
 	// asked again, and after twice the time again.
 	reachFirst = 25 * time.Millisecond
-	// historyCheck is how often the leader is asked whether it has what is still
+	// HistoryCheck is how often the leader is asked whether it has what is still
 	// missing of a history: its last messages may have been removed.
-	historyCheck = time.Second
+	HistoryCheck = time.Second
 	// apiNext is where a consumer is asked for messages.
 	apiNext = "$JS.API.CONSUMER.MSG.NEXT."
 )
 
 // errGap is returned when messages were lost on the way to the follower.
-var errGap = errors.New("natsbus: messages were lost on the way")
+var errGap = errors.New("conn: messages were lost on the way")
 
 // followOnce follows with one consumer and returns the sequence to go on from.
-func (c *Conn) followOnce(ctx context.Context, stream, filter string, from uint64, out chan<- stored) (uint64, error) {
-	failed := func(err error) (uint64, error) { return from, fmt.Errorf("natsbus: follow stream %s: %w", stream, err) }
+func (c *Conn) followOnce(ctx context.Context, stream, filter string, from uint64, out chan<- Message) (uint64, error) {
+	failed := func(err error) (uint64, error) { return from, fmt.Errorf("conn: follow stream %s: %w", stream, err) }
 	// The consumer lives in the memory of one server and acknowledges nothing:
 	// the follower knows where it is, and makes a new one when this is lost.
-	consumer, err := api(ctx, c, apiConsumerCreate+stream, func(ctx context.Context) (jetstream.Consumer, error) {
-		return c.js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
+	consumer, err := Call(ctx, c, APIConsumerCreate+stream, func(ctx context.Context) (jetstream.Consumer, error) {
+		return c.JS.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
 			FilterSubject:     filter,
 			DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
 			OptStartSeq:       from,
@@ -69,7 +69,7 @@ func (c *Conn) followOnce(ctx context.Context, stream, filter string, from uint6
 			MemoryStorage:     true,
 			Replicas:          1,
 			InactiveThreshold: followGone,
-			MaxRequestBatch:   followAhead,
+			MaxRequestBatch:   FollowAhead,
 		})
 	})
 	if err == nil {
@@ -78,12 +78,12 @@ func (c *Conn) followOnce(ctx context.Context, stream, filter string, from uint6
 	if err != nil {
 		return failed(err)
 	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessages(followAhead), jetstream.PullExpiry(followPull), jetstream.PullHeartbeat(followBeat))
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(FollowAhead), jetstream.PullExpiry(followPull), jetstream.PullHeartbeat(followBeat))
 	if err != nil {
 		return failed(err)
 	}
 	defer messages.Stop()
-	defer context.AfterFunc(c.link.Load().ctx, messages.Stop)()
+	defer context.AfterFunc(c.Linked(), messages.Stop)()
 	for n := uint64(1); ; n++ {
 		m, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
@@ -97,7 +97,7 @@ func (c *Conn) followOnce(ctx context.Context, stream, filter string, from uint6
 			return failed(errGap)
 		}
 		select {
-		case out <- stored{m.Subject(), meta.Sequence.Stream, meta.Timestamp, m.Headers(), m.Data()}:
+		case out <- Message{m.Subject(), meta.Sequence.Stream, meta.Timestamp, m.Headers(), m.Data()}:
 			from = meta.Sequence.Stream + 1
 		case <-ctx.Done():
 			return from, ctx.Err()
@@ -112,12 +112,12 @@ func (c *Conn) followOnce(ctx context.Context, stream, filter string, from uint6
 // beats. What is asked here is more than it may give: it says so, and gives
 // nothing.
 func (c *Conn) reach(ctx context.Context, stream, consumer string) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
-	body := fmt.Appendf(nil, `{"batch":%d}`, followAhead+1)
+	body := fmt.Appendf(nil, `{"batch":%d}`, FollowAhead+1)
 	for wait := reachFirst; ; wait *= 2 {
 		attempt, cancel := context.WithTimeout(ctx, wait)
-		_, err := c.request(attempt, &nats.Msg{Subject: apiNext + stream + "." + consumer, Data: body})
+		_, err := c.Request(attempt, &nats.Msg{Subject: apiNext + stream + "." + consumer, Data: body})
 		if errors.Is(err, nats.ErrNoResponders) {
 			<-attempt.Done() // the same at once
 		}
@@ -131,32 +131,24 @@ func (c *Conn) reach(ctx context.Context, stream, consumer string) error {
 	}
 }
 
-// lastSequence asks for the sequence of the newest message of a stream, zero
+// LastSequence asks for the sequence of the newest message of a stream, zero
 // for an empty one. The stream's leader answers.
-func (c *Conn) lastSequence(ctx context.Context, stream string) (uint64, error) {
-	return retry(ctx, func(ctx context.Context) (uint64, error) {
-		s, err := api(ctx, c, apiStreamInfo+stream, func(ctx context.Context) (jetstream.Stream, error) { return c.js.Stream(ctx, stream) })
+func (c *Conn) LastSequence(ctx context.Context, stream string) (uint64, error) {
+	return Retry(ctx, func(ctx context.Context) (uint64, error) {
+		info, err := c.StreamInfo(ctx, stream)
 		if err != nil {
-			return 0, fmt.Errorf("natsbus: look at stream %s: %w", stream, streamError(err))
+			return 0, fmt.Errorf("conn: look at stream %s: %w", stream, StreamError(err))
 		}
-		return s.CachedInfo().State.LastSeq, nil
+		return info.State.LastSeq, nil
 	})
 }
 
-// holds asks the leader of a stream whether it has messages from a sequence up to
+// Holds asks the leader of a stream whether it has messages from a sequence up to
 // another. A follower's consumer cannot tell: its replica may be behind.
-func (c *Conn) holds(ctx context.Context, stream string, from, to uint64) (bool, error) {
-	m, err := c.leaderNext(ctx, stream, ">", from)
-	if errors.Is(err, errNoMessage) {
+func (c *Conn) Holds(ctx context.Context, stream string, from, to uint64) (bool, error) {
+	m, err := c.LeaderNext(ctx, stream, ">", from)
+	if errors.Is(err, ErrNoMessage) {
 		return false, nil
 	}
 	return err == nil && m.Seq <= to, err
-}
-
-// streamError says what to do about a missing stream.
-func streamError(err error) error {
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return fmt.Errorf("%w: run Provision first (rath provision)", err)
-	}
-	return err
 }

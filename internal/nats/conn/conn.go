@@ -1,10 +1,10 @@
-package natsbus
+package conn
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"sync/atomic"
 	"syscall"
@@ -12,8 +12,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/rathcluster/rath/session"
 )
 
 const (
@@ -29,44 +27,31 @@ const (
 
 var (
 	// ErrUnreachable is returned by Connect when no server answers.
-	ErrUnreachable = errors.New("natsbus: no NATS server reachable")
+	ErrUnreachable = errors.New("conn: no NATS server reachable")
 	// ErrDenied is returned by Connect when the servers refuse the credentials,
 	// and by what needs a permission that these lack (a *PermissionError).
-	ErrDenied = errors.New("natsbus: NATS refused the credentials")
-	// ErrClientOnly is returned for what a connection with Options.Client
-	// cannot do.
-	ErrClientOnly = errors.New("natsbus: this connection does not store; connect without Options.Client")
+	ErrDenied = errors.New("conn: NATS refused the credentials")
 )
 
 // Conn is a connection. It reconnects by itself for as long as it is open. It
 // is safe for concurrent use.
 type Conn struct {
-	nc   *nats.Conn
-	js   jetstream.JetStream
-	o    Options
-	gate gate
+	// NC and JS are for what this package has no words for: plain messages and
+	// subscriptions, streams and consumers.
+	NC *nats.Conn
+	JS jetstream.JetStream
+	// Logger receives what happens in the background.
+	Logger *slog.Logger
+
+	o Options
 	// refusals ends requests that the servers refuse.
 	refusals refusals
-	// watermarks is how far the relays of this process are.
-	watermarks *watermarks
-	// capacity is how full the event streams are, see WatchRoom.
-	capacity *capacity
-	// recent are the commits that the relays of this process have decoded.
-	recent *recent
-	// host takes what is dispatched to this process; nil while it takes nothing.
-	host         atomic.Pointer[gateway]
-	tenantUsages tenantUsages
-	foreign      foreignCounts
-	link         atomic.Pointer[link]
+	link     atomic.Pointer[link]
 	// dials counts the connections that were begun, each before anything is
 	// sent over it. The client's own count of reconnects is behind its lock,
 	// which it holds while it writes.
-	dials atomic.Uint64
-	// renewed is the last renewal of this node's entry, nil before there was one.
-	renewed atomic.Pointer[renewal]
-	closed  chan struct{}
-	// place is EventSubject, but for tests whose ids are not minted.
-	place func(session.Key) (stream, subject string, err error)
+	dials  atomic.Uint64
+	closed chan struct{}
 }
 
 // link is one connection to one server; ctx ends with it.
@@ -85,10 +70,8 @@ func (c *Conn) relink() {
 	c.refusals.cut()
 }
 
-// Connect connects and, unless Options.Client is set, verifies that the
-// servers store as the level demands. It fails at once when no server answers
-// (ErrUnreachable), when they refuse the credentials (ErrDenied) and when they
-// promise less (ErrDurability).
+// Connect connects. It fails at once when no server answers (ErrUnreachable) and
+// when they refuse the credentials (ErrDenied).
 func Connect(ctx context.Context, opts *Options) (*Conn, error) {
 	var o Options
 	if opts != nil {
@@ -99,53 +82,22 @@ func Connect(ctx context.Context, opts *Options) (*Conn, error) {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("natsbus: connect: %w", err)
+		return nil, fmt.Errorf("conn: connect: %w", err)
 	}
-	c := &Conn{
-		o: o, gate: newGate(), watermarks: newWatermarks(), capacity: newCapacity(), recent: newRecent(), closed: make(chan struct{}), place: EventSubject,
-	}
+	c := &Conn{Logger: o.Logger, o: o, closed: make(chan struct{})}
 	c.relink()
-	found := o.Partitions != 0 || o.Client
-	if o.Partitions == 0 {
-		c.o.Partitions = cmp.Or(o.NewPartitions, DefaultPartitions)
-	}
 	nopts, err := c.natsOptions(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if c.nc, err = nats.Connect(o.URL, nopts...); err != nil {
+	if c.NC, err = nats.Connect(o.URL, nopts...); err != nil {
 		return nil, o.connectError(err)
 	}
-	c.js, err = jetstream.New(c.nc)
-	if err == nil && !o.Client {
-		err = c.Durable(ctx)
-	}
-	if err == nil && !found {
-		err = c.findPartitions(ctx)
-	}
-	if err != nil {
-		c.nc.Close()
+	if c.JS, err = jetstream.New(c.NC); err != nil {
+		c.NC.Close()
 		return nil, err
 	}
 	return c, nil
-}
-
-// findPartitions asks how many partitions the generation has, if it is there.
-func (c *Conn) findPartitions(ctx context.Context) error {
-	name := EventStream(c.o.Generation, 0)
-	first, _, err := c.findStream(ctx, &election{log: c.o.Logger}, jetstream.StreamConfig{Name: name})
-	if err != nil {
-		return c.o.provisionError(jetstream.StreamConfig{Name: name}, err)
-	}
-	if first == nil {
-		return nil
-	}
-	// A build that did not note the number made as many as are the default.
-	n, err := partitionsOf(&first.Config)
-	if n != 0 {
-		c.o.Partitions = n
-	}
-	return err
 }
 
 func (c *Conn) natsOptions(ctx context.Context) ([]nats.Option, error) {
@@ -226,7 +178,7 @@ func (c *Conn) natsOptions(ctx context.Context) ([]nats.Option, error) {
 	case o.NKeyFile != "":
 		key, err := nats.NkeyOptionFromSeed(o.NKeyFile)
 		if err != nil {
-			return nil, fmt.Errorf("natsbus: read the nkey seed in %s: %w", o.NKeyFile, err)
+			return nil, fmt.Errorf("conn: read the nkey seed in %s: %w", o.NKeyFile, err)
 		}
 		opts = append(opts, key)
 	case o.Login != nil:
@@ -259,9 +211,9 @@ func (o *Options) connectError(err error) error {
 // buffered and closes the connection, within Options.DrainTimeout. It may be
 // called more than once.
 func (c *Conn) Close() error {
-	if err := c.nc.Drain(); err != nil {
+	if err := c.NC.Drain(); err != nil {
 		// Not connected: there is nothing to drain.
-		c.nc.Close()
+		c.NC.Close()
 	}
 	// The client bounds draining itself; the margin is for its last flush.
 	timer := time.NewTimer(c.o.DrainTimeout + 5*time.Second)
@@ -270,8 +222,8 @@ func (c *Conn) Close() error {
 	case <-c.closed:
 		return nil
 	case <-timer.C:
-		c.nc.Close()
-		return fmt.Errorf("natsbus: not drained after %v; what was not sent is lost", c.o.DrainTimeout)
+		c.NC.Close()
+		return fmt.Errorf("conn: not drained after %v; what was not sent is lost", c.o.DrainTimeout)
 	}
 }
 
@@ -279,10 +231,11 @@ func (c *Conn) Close() error {
 func (c *Conn) Closed() <-chan struct{} { return c.closed }
 
 // Connected reports whether a server is connected at this moment.
-func (c *Conn) Connected() bool { return c.nc.IsConnected() }
+func (c *Conn) Connected() bool { return c.NC.IsConnected() }
 
-// Generation and Partitions say which event streams new sessions use.
-func (c *Conn) Generation() uint32 { return c.o.Generation }
+// Incarnation tells the connections that were begun apart: it grows with each, from
+// 1, and with attempts over a network that failed.
+func (c *Conn) Incarnation() uint64 { return c.dials.Load() }
 
-// Partitions is the number of event streams of the generation.
-func (c *Conn) Partitions() uint32 { return c.o.Partitions }
+// Linked ends with the connection to a server that there is at this moment.
+func (c *Conn) Linked() context.Context { return c.link.Load().ctx }

@@ -1,4 +1,4 @@
-package natsbus
+package conn
 
 import (
 	"bytes"
@@ -11,29 +11,32 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/rathcluster/rath/internal/protection"
 )
 
+// The codes of servers that do not store a message.
 const (
 	codeWrongLast      = 10071 // the expected sequence is not the last one
 	codeBusySubject    = 10164 // another publish to the subject is in flight, or was
-	codeStoreFailed    = 10077 // a limit of the stream
-	codeTooLarge       = 10054 // larger than the stream's messages may be
-	codeTooManyPending = 10167 // the server sheds load
-	codeNoResources    = 10002 // the server keeps what its disk has left
+	CodeStoreFailed    = 10077 // a limit of the stream
+	CodeTooLarge       = 10054 // larger than the stream's messages may be
+	CodeTooManyPending = 10167 // the server sheds load
+	CodeNoResources    = 10002 // the server keeps what its disk has left
 )
 
 var (
 	// ErrFull is returned when a stream has reached its limit, or its disk is full:
 	// nothing is stored until an operator archives, raises the limit or makes room.
-	ErrFull = errors.New("natsbus: stream is full")
-	// errExpectation is returned when the subject's last sequence is, or for
+	ErrFull = errors.New("conn: stream is full")
+	// ErrExpectation is returned when the subject's last sequence is, or for
 	// replicated streams may be, another one than expected.
-	errExpectation = errors.New("natsbus: not the expected last sequence")
+	ErrExpectation = errors.New("conn: not the expected last sequence")
 )
 
-type pubAck struct {
+// ErrDiskFull is what a server says that keeps the reserve of its disk.
+var ErrDiskFull = fmt.Errorf("%w: the servers store nothing more: their disk is full, or all is used that this account may store; free some space there", ErrFull)
+
+// PubAck is what a stream answers to a message.
+type PubAck struct {
 	Error *struct {
 		Code        int    `json:"code"`
 		ErrCode     int    `json:"err_code"`
@@ -44,42 +47,40 @@ type pubAck struct {
 	Duplicate bool   `json:"duplicate"`
 }
 
-// publishExpecting stores data as the next message of a subject, provided that
+// PublishExpecting stores data as the next message of a subject, provided that
 // the subject's last one has the sequence last (0: none), and returns its
 // sequence. Every other outcome than a clean acknowledgement leaves open
 // whether it is stored, but for ErrFull and a message too large.
-func (c *Conn) publishExpecting(ctx context.Context, subject string, last uint64, header nats.Header, data []byte) (uint64, error) {
+func (c *Conn) PublishExpecting(ctx context.Context, subject string, last uint64, header nats.Header, data []byte) (uint64, error) {
 	m := &nats.Msg{Subject: subject, Data: data, Header: header}
 	if m.Header == nil {
 		m.Header = make(nats.Header, 1)
 	}
-	if protection.AppendCAS || !strings.HasPrefix(m.Subject, prefixEvent) {
-		m.Header[headerExpectLast] = []string{strconv.FormatUint(last, 10)}
-	}
-	return c.publish(ctx, m)
+	m.Header[HeaderExpectLast] = []string{strconv.FormatUint(last, 10)}
+	return c.Publish(ctx, m)
 }
 
-// publish stores a message and returns its sequence. As with
-// publishExpecting, an error leaves open whether it is stored.
-func (c *Conn) publish(ctx context.Context, m *nats.Msg) (uint64, error) {
-	reply, err := c.request(ctx, m)
+// Publish stores a message and returns its sequence. As with
+// PublishExpecting, an error leaves open whether it is stored.
+func (c *Conn) Publish(ctx context.Context, m *nats.Msg) (uint64, error) {
+	reply, err := c.Request(ctx, m)
 	if err != nil {
 		return 0, err
 	}
 	if seq := storedAs(reply.Data); seq != 0 {
 		return seq, nil
 	}
-	var ack pubAck
+	var ack PubAck
 	if err := json.Unmarshal(reply.Data, &ack); err != nil {
-		return 0, fmt.Errorf("natsbus: publish to %s: acknowledgement: %w", m.Subject, err)
+		return 0, fmt.Errorf("conn: publish to %s: acknowledgement: %w", m.Subject, err)
 	}
 	if e := ack.Error; e != nil {
 		switch e.ErrCode {
 		case codeWrongLast, codeBusySubject:
-			return 0, errExpectation
-		case codeNoResources:
-			return 0, errDiskFull
-		case codeStoreFailed:
+			return 0, ErrExpectation
+		case CodeNoResources:
+			return 0, ErrDiskFull
+		case CodeStoreFailed:
 			if strings.HasPrefix(e.Description, "maximum ") {
 				return 0, fmt.Errorf("%w: %s; archive old data or raise the limit", ErrFull, e.Description)
 			}
@@ -88,41 +89,41 @@ func (c *Conn) publish(ctx context.Context, m *nats.Msg) (uint64, error) {
 	}
 	if ack.Duplicate || ack.Seq == 0 {
 		// Nothing here sends message ids, so somebody else's message is meant.
-		return 0, errExpectation
+		return 0, ErrExpectation
 	}
 	return ack.Seq, nil
 }
 
-// store publishes patiently. Tries whose acknowledgement is lost store the message
+// PublishAtLeastOnce publishes patiently. Tries whose acknowledgement is lost PublishAtLeastOnce the message
 // again: it is for what may be there twice.
-func (c *Conn) store(ctx context.Context, m *nats.Msg) error {
-	_, err := retry(ctx, func(ctx context.Context) (uint64, error) { return c.publish(ctx, m) })
+func (c *Conn) PublishAtLeastOnce(ctx context.Context, m *nats.Msg) error {
+	_, err := Retry(ctx, func(ctx context.Context) (uint64, error) { return c.Publish(ctx, m) })
 	return err
 }
 
-// putAfter stores data, patiently, as the next message of a subject whose last one
+// PutAfter stores data, patiently, as the next message of a subject whose last one
 // has the sequence last, zero for none. It returns the one that comes after that:
 // this one, or another one that was faster. What tells them apart is what they say;
 // mine is true only if this one was acknowledged.
-func (c *Conn) putAfter(ctx context.Context, stream, subject string, last uint64, data []byte) (m stored, mine bool, err error) {
-	patient, cancel := context.WithTimeout(ctx, retryBudget)
+func (c *Conn) PutAfter(ctx context.Context, stream, subject string, last uint64, data []byte) (m Message, mine bool, err error) {
+	patient, cancel := context.WithTimeout(ctx, RetryBudget)
 	defer cancel()
-	for wait := newBackoff(); ; {
-		seq, err := c.publishExpecting(patient, subject, last, nil, data)
+	for wait := NewBackoff(); ; {
+		seq, err := c.PublishExpecting(patient, subject, last, nil, data)
 		if err == nil {
-			return stored{Subject: subject, Seq: seq, Data: data}, true, nil
+			return Message{Subject: subject, Seq: seq, Data: data}, true, nil
 		}
 		if errors.Is(err, ErrFull) || errors.Is(err, jetstream.ErrStreamNotFound) {
-			return stored{}, false, err
+			return Message{}, false, err
 		}
 		// There is another one, or the attempt before was stored, or nothing
 		// is known.
-		now, readErr := c.leaderLast(patient, stream, subject)
+		now, readErr := c.LeaderLast(patient, stream, subject)
 		if readErr == nil && now.Seq != last {
 			return now, false, nil
 		}
-		if waitErr := wait.sleep(patient); waitErr != nil {
-			return stored{}, false, errors.Join(err, readErr, waitErr)
+		if waitErr := wait.Sleep(patient); waitErr != nil {
+			return Message{}, false, errors.Join(err, readErr, waitErr)
 		}
 	}
 }

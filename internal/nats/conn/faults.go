@@ -1,0 +1,61 @@
+package conn
+
+import (
+	"context"
+	"errors"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// ErrCut is returned for a request whose connection was lost on the way.
+var ErrCut = errors.New("conn: connection lost")
+
+var (
+	// ErrStaleLeader is returned for the answer of a leader that has not heard from a
+	// majority for too long.
+	ErrStaleLeader = errors.New("conn: the stream's leader does not hear from a majority of its servers")
+	// ErrBehind is returned for what was read of a log and misses its end.
+	ErrBehind = errors.New("conn: the server that was asked does not have the end of the log")
+)
+
+// IsTransient reports whether an error is one of a connection or a leader that is
+// being replaced.
+func IsTransient(err error) bool {
+	if e, ok := errors.AsType[*jetstream.APIError](err); ok {
+		return e.Code >= 500
+	}
+	for _, target := range []error{ErrCut, ErrLeaderless, ErrStaleLeader, ErrBehind, context.DeadlineExceeded, nats.ErrNoResponders, nats.ErrReconnectBufExceeded, nats.ErrDisconnected, nats.ErrTimeout} {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
+}
+
+// The codes of servers that have no leader, or follow one that is being replaced.
+const (
+	codeNotAvailable = 10008
+	codeNotLeader    = 10009
+)
+
+// ErrLeaderless is returned for a stream that none of its servers leads: what
+// the cluster knows of it can be asked all the same.
+var ErrLeaderless = errors.New("conn: the stream has no leader")
+
+// IsLeaderless reports whether an error is one of servers that choose a leader: some
+// say so, others say nothing. No server listens where JetStream is off.
+func IsLeaderless(err error) bool {
+	if code := APICode(err); code != 0 {
+		return code == codeNotAvailable || code == codeNotLeader
+	}
+	return IsTransient(err) && !errors.Is(err, nats.ErrNoResponders)
+}
+
+// APICode is the server's code for a refused request, 0 for other errors.
+func APICode(err error) int {
+	if e, ok := errors.AsType[jetstream.JetStreamError](err); ok && e.APIError() != nil {
+		return int(e.APIError().ErrorCode)
+	}
+	return 0
+}

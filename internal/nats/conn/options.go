@@ -1,0 +1,137 @@
+package conn
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/messages"
+)
+
+const (
+	// DefaultURL is where a NATS server listens on this machine.
+	DefaultURL = nats.DefaultURL
+	// DefaultConnectTimeout bounds one attempt to reach one server.
+	DefaultConnectTimeout = 5 * time.Second
+	// DefaultDrainTimeout bounds Close.
+	DefaultDrainTimeout = 10 * time.Second
+	// NodeInbox is the inbox prefix of a node. Clients without credentials may
+	// subscribe to the common one.
+	NodeInbox = messages.InboxNode
+)
+
+// Options configure a connection. The zero value is one to DefaultURL.
+type Options struct {
+	// URL names one or more servers, separated by commas; empty means
+	// DefaultURL. It is not used with a Dialer.
+	URL string
+	// Dialer connects to a server in this process.
+	Dialer func() (net.Conn, error)
+	// Alone says that the server belongs to no cluster: each stream has one replica.
+	Alone bool
+	// Name tells the connection from others in the server's monitoring.
+	Name string
+	// User and Password, or CredsFile (a JWT and its seed), or NKeyFile (a
+	// seed) log in; none of them is a client without credentials.
+	User, Password, CredsFile, NKeyFile string
+	// Login is asked for the user and the password at each connect, where a
+	// server may have others when it is back; nil means User and Password.
+	Login func() (user, password string)
+	// RootCAs is a PEM file of certificate authorities; with it, or with a
+	// URL of scheme tls, the connection is encrypted.
+	RootCAs string
+	// Inbox is the subject prefix of answers; empty means "_INBOX". A node
+	// uses NodeInbox, so that nobody else reads what it is told.
+	Inbox string
+	// ConnectTimeout and DrainTimeout are bounded waits; zero means
+	// DefaultConnectTimeout and DefaultDrainTimeout.
+	ConnectTimeout, DrainTimeout time.Duration
+	// Logger receives what happens to the connection in the background; nil
+	// discards it.
+	Logger *slog.Logger
+}
+
+func (o *Options) setDefaults() {
+	if o.URL == "" {
+		o.URL = DefaultURL
+	}
+	if o.ConnectTimeout <= 0 {
+		o.ConnectTimeout = DefaultConnectTimeout
+	}
+	if o.DrainTimeout <= 0 {
+		o.DrainTimeout = DefaultDrainTimeout
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
+func (o *Options) validate() error {
+	if o.Dialer == nil {
+		for s := range strings.SplitSeq(o.URL, ",") {
+			_, err := url.Parse(strings.TrimSpace(s))
+			if err == nil {
+				_, err = serverURL(s)
+			}
+			if err != nil {
+				// The cause of url.Parse quotes its input, which may hold a password.
+				return errors.New("conn: a server address is not a URL; write nats://host:4222")
+			}
+		}
+	}
+	return nil
+}
+
+// inbox is the subject prefix of answers.
+func (o *Options) inbox() string {
+	if o.Inbox == "" {
+		return messages.InboxClient
+	}
+	return o.Inbox
+}
+
+// here reports whether the server is on this machine.
+func (o *Options) here() bool {
+	if o.Dialer != nil {
+		return true
+	}
+	for s := range strings.SplitSeq(o.URL, ",") {
+		u, err := serverURL(s)
+		if err != nil {
+			return false
+		}
+		if ip := net.ParseIP(u.Hostname()); u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			return false
+		}
+	}
+	return true
+}
+
+// where names the servers without the credentials a URL may hold.
+func (o *Options) where() string {
+	if o.Dialer != nil {
+		return "the NATS server in this process"
+	}
+	var names []string
+	for s := range strings.SplitSeq(o.URL, ",") {
+		if u, err := serverURL(s); err == nil {
+			u.User = nil
+			names = append(names, u.String())
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// serverURL reads an address as the NATS client does: one without a scheme may
+// hold a user and a password too.
+func serverURL(s string) (*url.URL, error) {
+	if s = strings.TrimSpace(s); !strings.Contains(s, "://") {
+		s = "nats://" + s
+	}
+	return url.Parse(s)
+}

@@ -1,0 +1,80 @@
+package conn
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/messages"
+)
+
+// A server tells a client that it lacks a permission, but not which of its
+// requests that ends: it goes unanswered. Here the two are brought together.
+
+// Permission is what a PermissionError says is missing.
+type Permission = messages.Permission
+
+// PermissionError says which permissions credentials lack. errors.Is(err,
+// ErrDenied) holds.
+type PermissionError struct {
+	// Role is what they were checked for; "" for what a server refused.
+	Role messages.Role
+	// Missing is what they lack.
+	Missing []Permission
+	// Subject is what a server refused, with a single Missing.
+	Subject string
+	// User and Account are theirs, if the server told.
+	User, Account string
+}
+
+// Error names each permission and what to do.
+func (e *PermissionError) Error() string {
+	if e.Subject != "" {
+		p := e.Missing[0]
+		text := fmt.Sprintf("%v: no permission to %s to %s", ErrDenied, p.Op, e.Subject)
+		if p.Subject != e.Subject {
+			text += " (" + p.Subject + ")"
+		}
+		return text + ": give it to this user; `rath provision --print-permissions` lists what each role needs"
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v: these credentials%s lack permissions that the role %s needs", ErrDenied, e.who(), e.Role)
+	for _, p := range e.Missing {
+		fmt.Fprintf(&b, "\n\t%s: %s", p, p.Why)
+	}
+	fmt.Fprintf(&b, "\n\tgive them to the user; `rath provision --print-permissions --role %s` prints all of them", e.Role)
+	return b.String()
+}
+
+func (e *PermissionError) who() string {
+	if e.User == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (user %s, account %s)", e.User, e.Account)
+}
+
+// Is reports whether target is ErrDenied.
+func (e *PermissionError) Is(target error) bool { return target == ErrDenied }
+
+// violation reads what a server refuses.
+var violation = regexp.MustCompile(`(?i)permissions violation for (publish|subscription)(?: with reply of| to) "([^"]+)"`)
+
+// violated returns what an error of the connection refuses; nil for another
+// error.
+func violated(err error) *PermissionError {
+	if !errors.Is(err, nats.ErrPermissionViolation) {
+		return nil
+	}
+	m := violation.FindStringSubmatch(err.Error())
+	if m == nil {
+		return nil
+	}
+	op := messages.OpPublish
+	if strings.EqualFold(m[1], "subscription") {
+		op = messages.OpSubscribe
+	}
+	return &PermissionError{Subject: m[2], Missing: []Permission{messages.Needed(op, m[2])}}
+}

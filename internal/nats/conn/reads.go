@@ -1,0 +1,341 @@
+package conn
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Reads come in two kinds. A direct read may be answered by any replica, which
+// may lag behind what was acknowledged already; it is fast and reads in bulk.
+// A leader read goes to the stream's leader and is never outdated; the end of
+// a log is always asked there.
+
+// Message is a message as a stream holds it.
+type Message struct {
+	Subject string
+	Seq     uint64
+	Time    time.Time
+	Header  nats.Header
+	Data    []byte
+}
+
+const (
+	apiMsgGet    = "$JS.API.STREAM.MSG.GET."
+	APIDirectGet = "$JS.API.DIRECT.GET."
+
+	HeaderExpectLast = "Nats-Expected-Last-Subject-Sequence"
+	headerSequence   = "Nats-Sequence"
+	headerSubject    = "Nats-Subject"
+	headerTime       = "Nats-Time-Stamp"
+	HeaderPending    = "Nats-Num-Pending"
+	headerStatus     = "Status"
+
+	codeNoMessage      = 10037
+	CodeStreamNotFound = 10059
+
+	// One page of a bulk read: few enough bytes to stay far below what a
+	// client may have pending.
+	PageMessages = 512
+	PageBytes    = 4 << 20
+)
+
+// ErrNoMessage is returned when a stream holds no such message, or does not
+// exist.
+var ErrNoMessage = errors.New("conn: no message")
+
+// GetRequest says which messages are asked for.
+type GetRequest struct {
+	Seq           uint64 `json:"seq,omitempty"`
+	LastBySubject string `json:"last_by_subj,omitempty"`
+	NextBySubject string `json:"next_by_subj,omitempty"`
+	Batch         int    `json:"batch,omitempty"`
+	MaxBytes      int    `json:"max_bytes,omitempty"`
+}
+
+type getReply struct {
+	Error *struct {
+		Code        int    `json:"code"`
+		ErrCode     int    `json:"err_code"`
+		Description string `json:"description"`
+	} `json:"error"`
+	Message *struct {
+		Subject string    `json:"subject"`
+		Seq     uint64    `json:"seq"`
+		Header  string    `json:"hdrs"`
+		Data    []byte    `json:"data"`
+		Time    time.Time `json:"time"`
+	} `json:"message"`
+}
+
+// StreamInfo returns how a stream is, as its leader says.
+func (c *Conn) StreamInfo(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
+	s, err := Call(ctx, c, APIStreamInfo+name, func(ctx context.Context) (jetstream.Stream, error) { return c.JS.Stream(ctx, name) })
+	if err != nil {
+		return nil, err
+	}
+	return s.CachedInfo(), nil
+}
+
+// StreamError says what to do about a missing stream.
+func StreamError(err error) error {
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("%w: run Provision first (rath provision)", err)
+	}
+	return err
+}
+
+// LeaderGet asks the stream's leader for one message. Where that is the only replica it
+// answers a direct read as well, without the events that servers tell of each request
+// to a leader.
+func (c *Conn) LeaderGet(ctx context.Context, stream string, req GetRequest) (Message, error) {
+	body, err := json.Marshal(req)
+	if err != nil {
+		return Message{}, err
+	}
+	if c.o.Alone {
+		subject, body := APIDirectGet+stream, body
+		if req.LastBySubject != "" {
+			subject, body = subject+"."+req.LastBySubject, nil
+		}
+		m, err := c.DirectOne(ctx, stream, subject, body)
+		if err == nil || errors.Is(err, ErrNoMessage) {
+			return m, err
+		}
+	} // a stream may take no direct reads
+	m, err := c.Request(ctx, &nats.Msg{Subject: apiMsgGet + stream, Data: body})
+	if err != nil {
+		return Message{}, fmt.Errorf("conn: read stream %s: %w", stream, err)
+	}
+	var reply getReply
+	if err := json.Unmarshal(m.Data, &reply); err != nil {
+		return Message{}, fmt.Errorf("conn: read stream %s: answer: %w", stream, err)
+	}
+	switch {
+	case reply.Error != nil && (reply.Error.ErrCode == codeNoMessage || reply.Error.ErrCode == CodeStreamNotFound):
+		return Message{}, ErrNoMessage
+	case reply.Error != nil:
+		return Message{}, fmt.Errorf("conn: read stream %s: %w", stream, &jetstream.APIError{
+			Code: reply.Error.Code, ErrorCode: jetstream.ErrorCode(reply.Error.ErrCode), Description: reply.Error.Description,
+		})
+	case reply.Message == nil:
+		return Message{}, fmt.Errorf("conn: read stream %s: the answer holds no message", stream)
+	}
+	out := Message{Subject: reply.Message.Subject, Seq: reply.Message.Seq, Time: reply.Message.Time, Data: reply.Message.Data}
+	if reply.Message.Header != "" {
+		raw, err := base64.StdEncoding.DecodeString(reply.Message.Header)
+		if err != nil {
+			return Message{}, fmt.Errorf("conn: read stream %s: headers: %w", stream, err)
+		}
+		if out.Header, err = nats.DecodeHeadersMsg(raw); err != nil {
+			return Message{}, fmt.Errorf("conn: read stream %s: headers: %w", stream, err)
+		}
+	}
+	return out, nil
+}
+
+// LeaderLast asks the stream's leader for the last message of a subject,
+// patiently.
+func (c *Conn) LeaderLast(ctx context.Context, stream, subject string) (Message, error) {
+	return c.leaderPatiently(ctx, stream, GetRequest{LastBySubject: subject})
+}
+
+// LeaderAt asks for the message with a sequence, patiently.
+func (c *Conn) LeaderAt(ctx context.Context, stream string, seq uint64) (Message, error) {
+	return c.leaderPatiently(ctx, stream, GetRequest{Seq: seq})
+}
+
+// LeaderNext asks for the first message of the subjects that a filter matches with
+// a sequence of at least from, patiently.
+func (c *Conn) LeaderNext(ctx context.Context, stream, filter string, from uint64) (Message, error) {
+	return c.leaderPatiently(ctx, stream, GetRequest{Seq: from, NextBySubject: filter})
+}
+
+func (c *Conn) leaderPatiently(ctx context.Context, stream string, req GetRequest) (Message, error) {
+	return Retry(ctx, func(ctx context.Context) (Message, error) { return c.LeaderGet(ctx, stream, req) })
+}
+
+// Last returns the Last message of a subject from any replica, and from the
+// leader if that one does not have it, patiently. It may be outdated: it is
+// for subjects whose message does not change.
+func (c *Conn) Last(ctx context.Context, stream, subject string) (Message, error) {
+	return Retry(ctx, func(ctx context.Context) (Message, error) {
+		m, err := c.DirectOne(ctx, stream, APIDirectGet+stream+"."+subject, nil)
+		if errors.Is(err, ErrNoMessage) || errors.Is(err, nats.ErrNoResponders) {
+			m, err = c.LeaderGet(ctx, stream, GetRequest{LastBySubject: subject})
+		}
+		return m, err
+	})
+}
+
+// At returns the message with a sequence, from any replica, and from the
+// leader if that one does not have it, patiently.
+func (c *Conn) At(ctx context.Context, stream string, seq uint64) (Message, error) {
+	body, err := json.Marshal(GetRequest{Seq: seq})
+	if err != nil {
+		return Message{}, err
+	}
+	return Retry(ctx, func(ctx context.Context) (Message, error) {
+		m, err := c.DirectOne(ctx, stream, APIDirectGet+stream, body)
+		if errors.Is(err, ErrNoMessage) || errors.Is(err, nats.ErrNoResponders) {
+			m, err = c.LeaderGet(ctx, stream, GetRequest{Seq: seq})
+		}
+		return m, err
+	})
+}
+
+// DirectOne sends a direct read for one message.
+func (c *Conn) DirectOne(ctx context.Context, stream, subject string, body []byte) (Message, error) {
+	m, err := c.Request(ctx, &nats.Msg{Subject: subject, Data: body})
+	if err != nil {
+		return Message{}, fmt.Errorf("conn: read stream %s: %w", stream, err)
+	}
+	if status := m.Header.Get(headerStatus); status != "" {
+		return Message{}, statusError(stream, status, m)
+	}
+	return directStored(stream, m)
+}
+
+// DirectPage yields up to a page of a subject's messages with a sequence of at
+// least from, in order, from any replica, while they arrive. Fewer than a page
+// means that this replica has no more.
+func (c *Conn) DirectPage(ctx context.Context, stream, subject string, from uint64) iter.Seq2[Message, error] {
+	return c.DirectBatch(ctx, stream, GetRequest{Seq: from, NextBySubject: subject, Batch: PageMessages, MaxBytes: PageBytes})
+}
+
+// UpTo yields the messages that a filter matches with a sequence above after and of at
+// most end, in order, patiently. The caller has end from the stream's leader. Pages come
+// from any replica; where one has no more, the leader says what comes next. So a replica
+// that lags leaves nothing out.
+func (c *Conn) UpTo(ctx context.Context, stream, filter string, after, end uint64) iter.Seq2[Message, error] {
+	return func(yield func(Message, error) bool) {
+		quiet, wait := time.Now().Add(RetryBudget), NewBackoff()
+		for after < end {
+			from := after
+			var failed error
+			for m, err := range c.DirectPage(ctx, stream, filter, from+1) {
+				if err != nil {
+					failed = err
+					break
+				}
+				if m.Seq > end || !yield(m, nil) {
+					return
+				}
+				after = m.Seq
+			}
+			if after > from {
+				quiet, wait = time.Now().Add(RetryBudget), NewBackoff()
+			}
+			switch {
+			case failed == nil && after > from:
+			case failed == nil: // this replica has no more
+				m, err := c.LeaderNext(ctx, stream, filter, from+1)
+				if errors.Is(err, ErrNoMessage) || err == nil && m.Seq > end {
+					return // the filter matches no more, or it was purged meanwhile
+				}
+				if !yield(m, err) || err != nil {
+					return
+				}
+				after = m.Seq
+			case !IsTransient(failed) || time.Now().After(quiet) || wait.Sleep(ctx) != nil:
+				yield(Message{}, failed)
+				return
+			}
+		}
+	}
+}
+
+// DirectBatch does that with a request of at most PageMessages.
+func (c *Conn) DirectBatch(ctx context.Context, stream string, req GetRequest) iter.Seq2[Message, error] {
+	return func(yield func(Message, error) bool) {
+		fail := func(err error) { yield(Message{}, fmt.Errorf("conn: read stream %s: %w", stream, err)) }
+		body, err := json.Marshal(req)
+		if err != nil {
+			fail(err)
+			return
+		}
+		link := c.Linked()
+		// A page and its end fit, so that a slow reader loses nothing.
+		answers := make(chan *nats.Msg, PageMessages+1)
+		inbox := c.NC.NewInbox()
+		sub, err := c.NC.ChanSubscribe(inbox, answers)
+		if err != nil {
+			fail(err)
+			return
+		}
+		defer func() { _ = sub.Unsubscribe() }() // fails only when the connection has ended
+		if err := c.NC.PublishRequest(APIDirectGet+stream, inbox, body); err != nil {
+			fail(err)
+			return
+		}
+		for n := 0; ; n++ {
+			m, err := nextWithin(ctx, link, answers)
+			if err != nil {
+				fail(err)
+				return
+			}
+			if status := m.Header.Get(headerStatus); status != "" {
+				if status != "204" && (status != "404" || n > 0) {
+					yield(Message{}, statusError(stream, status, m))
+				}
+				return
+			}
+			s, err := directStored(stream, m)
+			if !yield(s, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// nextWithin waits for an answer at most RequestTimeout, and not for one that
+// the link will not bring any more.
+func nextWithin(ctx, link context.Context, answers <-chan *nats.Msg) (*nats.Msg, error) {
+	select {
+	case m := <-answers:
+		return m, nil
+	default:
+	}
+	timer := time.NewTimer(RequestTimeout)
+	defer timer.Stop()
+	select {
+	case m := <-answers:
+		return m, nil
+	case <-timer.C:
+		return nil, nats.ErrTimeout
+	case <-link.Done():
+		return nil, ErrCut
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func statusError(stream, status string, m *nats.Msg) error {
+	switch status {
+	case "404":
+		return ErrNoMessage
+	case "503":
+		return fmt.Errorf("conn: read stream %s: %w", stream, nats.ErrNoResponders)
+	}
+	return fmt.Errorf("conn: read stream %s: status %s %s", stream, status, m.Header.Get("Description"))
+}
+
+func directStored(stream string, m *nats.Msg) (Message, error) {
+	seq, err := strconv.ParseUint(m.Header.Get(headerSequence), 10, 64)
+	if err != nil {
+		return Message{}, fmt.Errorf("conn: read stream %s: sequence of an answer: %w", stream, err)
+	}
+	at, err := time.Parse(time.RFC3339Nano, m.Header.Get(headerTime))
+	if err != nil {
+		return Message{}, fmt.Errorf("conn: read stream %s: time of an answer: %w", stream, err)
+	}
+	return Message{Subject: m.Header.Get(headerSubject), Seq: seq, Time: at, Header: m.Header, Data: m.Data}, nil
+}

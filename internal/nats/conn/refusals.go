@@ -1,0 +1,100 @@
+package conn
+
+import (
+	"strings"
+	"sync"
+
+	"github.com/rathcluster/rath/messages"
+)
+
+// refusals ends the requests whose subject the server refuses, and those whose
+// connection is lost.
+type refusals struct {
+	mu      sync.Mutex
+	waiting map[*asking]struct{}
+	deaf    *PermissionError // answers do not reach this connection
+}
+
+// asking is a request under way.
+type asking struct {
+	subject string
+	cancel  func()
+	linked  bool // it ends with its connection
+	err     error
+}
+
+// enter notes a request, which cancel ends. subject is what it publishes to, or
+// the first tokens of that.
+func (r *refusals) enter(subject string, cancel func()) *asking {
+	return r.note(&asking{subject: subject, cancel: cancel})
+}
+
+// enterLinked is enter for a request whose answer only this connection can
+// bring. It ends as ErrCut when that is lost.
+func (r *refusals) enterLinked(subject string, cancel func()) *asking {
+	return r.note(&asking{subject: subject, cancel: cancel, linked: true})
+}
+
+func (r *refusals) note(a *asking) *asking {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.waiting == nil {
+		r.waiting = map[*asking]struct{}{}
+	}
+	r.waiting[a] = struct{}{}
+	if r.deaf != nil {
+		a.err = r.deaf
+		a.cancel()
+	}
+	return a
+}
+
+// leave ends the note and returns why the request was ended, or the error that
+// it ended with.
+func (r *refusals) leave(a *asking, err error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.waiting, a)
+	if err != nil && a.err != nil {
+		return a.err
+	}
+	return err
+}
+
+// refuse takes what a server refuses, and reports whether that ends a request.
+func (r *refusals) refuse(e *PermissionError, inbox string) (told bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := e.Missing[0].Op == messages.OpSubscribe && strings.HasPrefix(e.Subject, inbox+".")
+	if all {
+		r.deaf = e
+	} else if e.Missing[0].Op == messages.OpSubscribe {
+		return false // who subscribes looks himself
+	}
+	for a := range r.waiting {
+		if all || a.subject == e.Subject || strings.HasPrefix(e.Subject, a.subject+".") {
+			a.err, told = e, true
+			a.cancel()
+		}
+	}
+	return told
+}
+
+// cut ends the requests that were sent over a connection that is lost.
+func (r *refusals) cut() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for a := range r.waiting {
+		if a.linked && a.err == nil {
+			a.err = ErrCut
+			a.cancel()
+		}
+	}
+}
+
+// forget is for a new connection: what it may do is seen anew.
+func (r *refusals) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.deaf = nil
+}

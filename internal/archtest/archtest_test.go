@@ -59,7 +59,7 @@ var rules = map[string]rule{
 	"internal/dossier":       {ours: list("blob", "session", "run", "workspace", "tool", "internal/lineage"), test: list("flow", "llm", "memory", "sandbox", "sandbox/local", "llm/scripted", "flow/flowtest")},
 	"messages":               {ours: list("session", "run", "internal/lineage", "blob", "internal/release"), test: list("flow", "github.com/google/jsonschema-go")},
 	"cluster":                {ours: list("internal/release"), others: list("github.com/hashicorp/memberlist")},
-	"internal/nats/schedule": {ours: list("session", "run", "messages")},
+	"internal/nats/schedule": {ours: list("session", "run", "messages"), test: list("internal/transcript")},
 	"internal/nats/conn":     {ours: list("session", "run", "messages"), others: list("github.com/nats-io/nats.go"), test: list("internal/natstest", "internal/natsserver", "github.com/nats-io/nats-server/v2")},
 	// Layer 3.
 	"actors": {

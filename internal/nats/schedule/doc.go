@@ -32,7 +32,8 @@
 // that finds another one.
 //
 // The package does not store anything: [Scheduler.Pages] and [Restore] turn the
-// open set into pages and back.
+// open set into pages and back. testdata tells in transcripts what a scheduler does
+// with commits, answers, deaths and demands.
 //
 // Files, the lowest first: alarm, session, runs, queue, followup, node, action,
 // scheduler, dispatch, page, next.

@@ -27,8 +27,8 @@ type child struct {
 	output string // file that it prints to
 }
 
-// start starts the command in a directory. The end of the test ends it.
-func start(t *testing.T, dir string, args ...string) *child {
+// startCommand starts the command in a directory. The end of the test ends it.
+func startCommand(t *testing.T, dir string, args ...string) *child {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -97,7 +97,7 @@ func waitFor(t *testing.T, ok func() bool) {
 func startDev(t *testing.T, dir string) (dev *child, url string) {
 	t.Helper()
 	port := natstest.FreePort(t)
-	dev = start(t, dir, "dev", "--port", strconv.Itoa(port))
+	dev = startCommand(t, dir, "dev", "--port", strconv.Itoa(port))
 	waitFor(t, func() bool {
 		_, err := node.ReadAttachment(filepath.Join(dir, ".rath"))
 		return err == nil

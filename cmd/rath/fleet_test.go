@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/cmd/rath/internal/fleet"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/sandbox/local"
@@ -39,7 +41,7 @@ func TestDevFleet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dev := start(t, dir, "dev", "--nodes", "3", "--restart", "--unsafe", "--script", "m.txtar", "--port", strconv.Itoa(port))
+	dev := startCommand(t, dir, "dev", "--nodes", "3", "--restart", "--unsafe", "--script", "m.txtar", "--port", strconv.Itoa(port))
 	waitFor(t, func() bool { return strings.Contains(dev.said(), "try  ") })
 	nodes := devNode.FindAllStringSubmatch(dev.said(), -1)
 	if len(nodes) != 3 {
@@ -143,7 +145,7 @@ func TestDevFleet(t *testing.T) {
 	rath("nodes show b", "not found", "[exit 3]")
 	rath("submit agent -m more --wait -q", "done")
 
-	if code := dev.interrupt(); code != exitOK {
+	if code := dev.interrupt(); code != app.ExitOK {
 		t.Errorf("dev: exit %d", code)
 	}
 	for _, n := range devNode.FindAllStringSubmatch(dev.said(), -1) {
@@ -161,17 +163,17 @@ func TestDevFleet(t *testing.T) {
 func TestDemoFleetInterrupted(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	demo := start(t, dir, "demo", "--nodes", "2")
+	demo := startCommand(t, dir, "demo", "--nodes", "2")
 	waitFor(t, func() bool { return strings.Contains(demo.said(), "fan-out") })
-	if code := demo.interrupt(); code != exitInterrupted {
-		t.Errorf("exit %d, want %d", code, exitInterrupted)
+	if code := demo.interrupt(); code != app.ExitInterrupted {
+		t.Errorf("exit %d, want %d", code, app.ExitInterrupted)
 	}
 	_, line, ok := strings.Cut(demo.said(), "goes on from here with\n  ")
 	if !ok {
 		t.Fatal("no way to go on")
 	}
 	words := split(strings.TrimSpace(line))
-	resumed := start(t, dir, words[slices.Index(words, "resume"):]...)
+	resumed := startCommand(t, dir, words[slices.Index(words, "resume"):]...)
 	if err := resumed.Wait(); err != nil || !strings.Contains(resumed.said(), "succeeded") {
 		t.Errorf("%s: %v", line, err)
 	}
@@ -188,7 +190,7 @@ func TestDevFleetKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	port := natstest.FreePort(t)
-	dev := start(t, dir, "dev", "--nodes", "2", "--unsafe", "--script", "m.txtar", "--port", strconv.Itoa(port))
+	dev := startCommand(t, dir, "dev", "--nodes", "2", "--unsafe", "--script", "m.txtar", "--port", strconv.Itoa(port))
 	waitFor(t, func() bool { return strings.Contains(dev.said(), "try  ") })
 	if err := os.Mkdir("w", 0o755); err != nil {
 		t.Fatal(err)
@@ -220,8 +222,8 @@ func TestDevFleetKilled(t *testing.T) {
 	}
 	took := time.Since(killed)
 	t.Logf("the nodes ended after %v", took)
-	if took > 4*orphanStop {
-		t.Errorf("the nodes ended after %v, want about %v", took, orphanStop)
+	if took > 4*fleet.OrphanStop {
+		t.Errorf("the nodes ended after %v, want about %v", took, fleet.OrphanStop)
 	}
 	waitFor(t, func() bool {
 		was := size()

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -37,9 +38,9 @@ func TestFollowTellsOfPeople(t *testing.T) {
 		})
 		return string(all[0].Run)
 	}
-	early := start(t, dir, "submit", "releases", "--id", "one", "--wait")
+	early := startCommand(t, dir, "submit", "releases", "--id", "one", "--wait")
 	id := branch(run.Waiting)
-	late := start(t, dir, "run", "releases", "--id", "one", "-q")
+	late := startCommand(t, dir, "run", "releases", "--id", "one", "-q")
 	for _, follower := range []*child{early, late} {
 		waitFor(t, func() bool { return strings.Contains(follower.said(), " approve "+id) })
 	}
@@ -62,11 +63,11 @@ func TestFollowTellsOfPeople(t *testing.T) {
 	node.offer(t, dir, "2")
 	command(t, "rath approve "+id+" --by ann", dir)
 	node.await(t, run.ID(id), run.NeedsReview)
-	follower := start(t, dir, "run", "releases", "--id", "two")
+	follower := startCommand(t, dir, "run", "releases", "--id", "two")
 	waitFor(t, func() bool { return strings.Contains(follower.said(), " resolve "+id+" --fail") })
 	command(t, "rath resolve "+id+" --fail --reason 'it is another release'", dir)
 	_ = follower.Wait() // the exit code tells
-	if code := follower.ProcessState.ExitCode(); code != exitFailed {
+	if code := follower.ProcessState.ExitCode(); code != app.ExitFailed {
 		t.Errorf("exit code %d", code)
 	}
 	if n := strings.Count(follower.said(), "needs review"); n != 1 {
@@ -80,7 +81,7 @@ func TestFollowTellsOfLostServer(t *testing.T) {
 	dir := t.TempDir()
 	dev, url := startDev(t, dir)
 	command(t, "rath submit agent -m first --wait", dir)
-	here, remote := start(t, dir, "tail", "-f"), start(t, dir, "tail", "-f", "--server", url)
+	here, remote := startCommand(t, dir, "tail", "-f"), startCommand(t, dir, "tail", "-f", "--server", url)
 	both := func(text string) {
 		t.Helper()
 		for _, c := range []*child{here, remote} {
@@ -94,19 +95,19 @@ func TestFollowTellsOfLostServer(t *testing.T) {
 	_ = dev.Wait() // it was killed
 	both("is lost and is being made again")
 	_, port, _ := strings.Cut(strings.TrimPrefix(url, "nats://"), ":")
-	again := start(t, dir, "dev", "--port", port)
+	again := startCommand(t, dir, "dev", "--port", port)
 	both("is back")
 	command(t, "rath submit agent -m second --wait", dir)
 	both("echo: second")
 	for _, c := range []*child{here, remote} {
-		if code := c.interrupt(); code != exitInterrupted {
+		if code := c.interrupt(); code != app.ExitInterrupted {
 			t.Errorf("exit code %d", code)
 		}
 		if n := strings.Count(c.said(), "is lost"); n != 1 {
 			t.Errorf("that the connection is lost was told %d times", n)
 		}
 	}
-	if code := again.interrupt(); code != exitOK {
+	if code := again.interrupt(); code != app.ExitOK {
 		t.Errorf("dev ends with %d", code)
 	}
 }
@@ -122,23 +123,23 @@ func TestFollowEndsWithItsNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(dir)
-	dev := start(t, dir, "dev", "--port", strconv.Itoa(natstest.FreePort(t)), "--script", "slow.txtar")
+	dev := startCommand(t, dir, "dev", "--port", strconv.Itoa(natstest.FreePort(t)), "--script", "slow.txtar")
 	waitFor(t, func() bool { return strings.Contains(dev.said(), "try  ") })
 	command(t, `rath submit agent -m '{"prompt":"first","approve":["*"]}' --tools list_workspace_files --id one`, dir)
-	followers := map[string]*child{"tail -f --after ": start(t, dir, "tail", "-f"), "trace -f one": start(t, dir, "trace", "-f", "one")}
+	followers := map[string]*child{"tail -f --after ": startCommand(t, dir, "tail", "-f"), "trace -f one": startCommand(t, dir, "trace", "-f", "one")}
 	for _, f := range followers {
 		waitFor(t, func() bool { return strings.Contains(f.said(), "waits for approval") })
 	}
-	if code := dev.interrupt(); code != exitOK {
+	if code := dev.interrupt(); code != app.ExitOK {
 		t.Fatalf("dev ends with %d", code)
 	}
 	for _, f := range followers {
 		waitFor(t, func() bool { return strings.Contains(f.said(), "is lost: it was stopped; this goes on when ") })
 	}
-	dev = start(t, dir, "dev", "--port", strconv.Itoa(natstest.FreePort(t)), "--script", "slow.txtar")
+	dev = startCommand(t, dir, "dev", "--port", strconv.Itoa(natstest.FreePort(t)), "--script", "slow.txtar")
 	for next, f := range followers {
 		_ = f.Wait() // the exit code tells
-		if code := f.ProcessState.ExitCode(); code != exitUnavailable {
+		if code := f.ProcessState.ExitCode(); code != app.ExitUnavailable {
 			t.Errorf("exit code %d", code)
 		}
 		if _, text, _ := strings.Cut(f.said(), "has started again at nats://"); !strings.Contains(text, next) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rathcluster/rath/cmd/rath/internal/evidence"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -27,7 +28,7 @@ func TestImportOfWhatWentOn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	take := func() (got imported) {
+	take := func() (got evidence.Imported) {
 		t.Helper()
 		_, out, errs := rath(t, "import", "s.jsonl", "-o", "jsonl")
 		if err := json.Unmarshal([]byte(out), &got); err != nil {
@@ -109,7 +110,7 @@ func TestImportOfManyRows(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	code, out, errs := rath(t, "import", "s.jsonl", "-o", "jsonl")
 	runtime.ReadMemStats(&after)
-	var got imported
+	var got evidence.Imported
 	if err := json.Unmarshal([]byte(out), &got); err != nil || code != 0 || got.Rows != rows || got.Error != "" {
 		t.Fatalf("exit %d, %+v, %v: %s", code, got, err, errs)
 	}

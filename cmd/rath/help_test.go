@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/cmd/rath/internal/selection"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/term"
 )
@@ -37,8 +40,8 @@ func helpOf(t *testing.T, path string) string {
 }
 
 func TestEveryCommandHelps(t *testing.T) {
-	a := &app{program: "rath", getenv: func(string) string { return "" }}
-	for _, c := range commands(a.root()) {
+	a := app.New("rath", nil, io.Discard, io.Discard, func(string) string { return "" })
+	for _, c := range commands(root(a)) {
 		if c.Short == "" || c.Runnable() && c.Example == "" {
 			t.Errorf("%s has no short text or no example", c.CommandPath())
 		}
@@ -52,9 +55,9 @@ func TestEveryCommandHelps(t *testing.T) {
 
 // TestHelpTexts compares the help of every command with testdata/help.txt.
 func TestHelpTexts(t *testing.T) {
-	a := &app{program: "rath", getenv: func(string) string { return "" }}
+	a := app.New("rath", nil, io.Discard, io.Discard, func(string) string { return "" })
 	var b strings.Builder
-	for _, c := range commands(a.root()) {
+	for _, c := range commands(root(a)) {
 		b.WriteString("== " + c.CommandPath() + "\n" + helpOf(t, c.CommandPath()) + "\n")
 	}
 	const name = "testdata/help.txt"
@@ -77,9 +80,9 @@ func TestHelpTexts(t *testing.T) {
 // number or a word that it does not take is a wrong command line, and says so in
 // our words.
 func TestArgumentsAreUsage(t *testing.T) {
-	a := &app{program: "rath", getenv: func(string) string { return "" }}
+	a := app.New("rath", nil, io.Discard, io.Discard, func(string) string { return "" })
 	unbounded := []string{"rath import", "rath verify"}
-	for _, c := range commands(a.root()) {
+	for _, c := range commands(root(a)) {
 		if !c.Runnable() {
 			continue
 		}
@@ -90,8 +93,8 @@ func TestArgumentsAreUsage(t *testing.T) {
 				continue
 			}
 			refused++
-			if codeOf(err) != exitUsage || strings.Contains(err.Error(), " for \"rath") {
-				t.Errorf("%s with %d arguments: exit %d, %v", c.CommandPath(), n, codeOf(err), err)
+			if app.CodeOf(err) != app.ExitUsage || strings.Contains(err.Error(), " for \"rath") {
+				t.Errorf("%s with %d arguments: exit %d, %v", c.CommandPath(), n, app.CodeOf(err), err)
 			}
 		}
 		if refused == 0 && !slices.Contains(unbounded, c.CommandPath()) {
@@ -102,7 +105,7 @@ func TestArgumentsAreUsage(t *testing.T) {
 
 // TestSelectTopic wants a space after the name of every field.
 func TestSelectTopic(t *testing.T) {
-	text := selectTopic()
+	text := selection.Topic()
 	for _, f := range lineage.SelectorFields() {
 		if !strings.Contains(text, "\n  "+f.Name+"  ") {
 			t.Errorf("%s is not in a column of its own:\n%s", f.Name, text)
@@ -112,7 +115,7 @@ func TestSelectTopic(t *testing.T) {
 
 func TestShellWord(t *testing.T) {
 	for in, want := range map[string]string{"a": "a", "./a-b_c": "./a-b_c", "a b": "'a b'", "it's": `'it'\''s'`, "": "''", "$x": "'$x'"} {
-		if got := shellWord(in); got != want {
+		if got := app.ShellWord(in); got != want {
 			t.Errorf("shellWord(%q) = %s, want %s", in, got, want)
 		}
 	}

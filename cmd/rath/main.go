@@ -9,12 +9,88 @@
 package main
 
 import (
+	"io"
 	"os"
 
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/cmd/rath/internal/evidence"
+	"github.com/rathcluster/rath/cmd/rath/internal/fleet"
+	"github.com/rathcluster/rath/cmd/rath/internal/inspect"
+	"github.com/rathcluster/rath/cmd/rath/internal/operate"
+	"github.com/rathcluster/rath/cmd/rath/internal/start"
+	"github.com/rathcluster/rath/cmd/rath/internal/work"
 	"github.com/rathcluster/rath/sandbox/local"
 )
 
 func main() {
 	local.Reexec() // before anything else: sandboxes start this binary again
 	os.Exit(execute(os.Args, os.Stdin, os.Stdout, os.Stderr, os.Getenv))
+}
+
+// execute runs one command line and returns the exit code. args[0] is the
+// program's name.
+func execute(args []string, stdin io.Reader, stdout, stderr io.Writer, getenv func(string) string) int {
+	a := app.New(args[0], stdin, stdout, stderr, getenv)
+	return a.Run(root(a), args[1:])
+}
+
+// root builds the command tree.
+func root(a *app.App) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "rath",
+		Short: "Run fleets of LLM agents whose every step is durable and can be verified",
+		Long: `rath runs agent workflows on durable sessions, tells what they did and
+proves it.
+
+Without --server, NATS_URL or a context of the nats command line it uses the
+store in ./.rath: through the node that "rath dev" runs there, or by opening the
+store itself.`,
+		Example: `  rath demo                          see what it does: no key, no network
+  rath run -m "say hello"            one agent, one answer
+  rath run -C . -m "fix the tests"   on a copy of this directory; shows the diff
+  rath why @last:slug.sh:7           who made this line, when and why`,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		Args:              app.NoSubcommand,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.Prepare(cmd) },
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SuggestionsMinimumDistance = 2
+	root.SetHelpTemplate(helpTemplate)
+	root.SetUsageTemplate(usageTemplate)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return app.Usage(cmd, app.FlagError(err)) })
+	a.Globals(root.PersistentFlags())
+	for _, g := range []struct {
+		id, title string
+		cmds      []*cobra.Command
+	}{
+		{"start", "Start", []*cobra.Command{start.Demo(a), work.Run(a), start.Dev(a), start.Init(a)}},
+		{"work", "Work", []*cobra.Command{
+			work.Submit(a), work.Cancel(a), work.Rerun(a), work.Resume(a), work.Resolve(a), work.Fork(a),
+			work.Approvals(a), work.Approve(a), work.Reject(a), work.Respond(a), work.Message(a), work.Rewind(a), work.Merge(a),
+		}},
+		{"look", "Look", []*cobra.Command{
+			inspect.Ps(a), inspect.Show(a), inspect.Tail(a), inspect.Trace(a), inspect.Why(a), inspect.Impact(a), inspect.Graph(a), inspect.Diff(a),
+		}},
+		{"fleet", "Fleet", []*cobra.Command{
+			operate.Nodes(a), operate.Tools(a), operate.DeadLetters(a), operate.Quarantine(a), operate.Release(a), operate.Rebudget(a),
+			evidence.Prune(a), operate.Key(a), operate.Provision(a), operate.Bench(a),
+		}},
+		{"files", "Evidence and files", []*cobra.Command{evidence.Export(a), evidence.Verify(a), inspect.Replay(a), evidence.Audit(a), evidence.Import(a)}},
+		{"own", "This installation", []*cobra.Command{operate.Doctor(a), operate.Config(a), operate.Version(a), operate.Completion(a)}},
+	} {
+		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
+		for _, c := range g.cmds {
+			c.GroupID = g.id
+			root.AddCommand(c)
+		}
+	}
+	root.AddCommand(fleet.Command(a))
+	root.AddCommand(topics()...)
+	root.SetHelpCommand(helpCommand())
+	root.SetHelpCommandGroupID("own")
+	return root
 }

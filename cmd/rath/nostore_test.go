@@ -1,9 +1,12 @@
 package main
 
 import (
+	"io"
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
 )
 
 // TestNoStore gives every command that asks something of a store a directory
@@ -28,8 +31,8 @@ func TestNoStore(t *testing.T) {
 			known[words[0]+" "+words[1]] = true
 		}
 	}
-	a := &app{program: "rath", getenv: func(string) string { return "" }}
-	for _, c := range commands(a.root()) {
+	a := app.New("rath", nil, io.Discard, io.Discard, func(string) string { return "" })
+	for _, c := range commands(root(a)) {
 		name := strings.TrimPrefix(c.CommandPath(), "rath ")
 		if c.Runnable() && !c.HasSubCommands() && !known[name] {
 			t.Errorf("%s is in no list: does it make a store?", name)

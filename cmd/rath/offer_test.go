@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/cmd/rath/internal/inspect"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
@@ -138,7 +139,7 @@ func (o *offering) command(t *testing.T, words []string, dir string) (ok bool) {
 	case "serve":
 		o.serve(t, words[1])
 	case "await":
-		if !slices.Contains(allStates, run.State(words[2])) {
+		if !slices.Contains(inspect.AllStates, run.State(words[2])) {
 			t.Fatalf("await: %q is no state", words[2])
 		}
 		o.await(t, run.ID(words[1]), run.State(words[2]))

@@ -10,13 +10,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/term"
 )
 
 // TestCrashAndResume kills the demo inside a tool call and starts it again.
 func TestCrashAndResume(t *testing.T) {
 	dir := t.TempDir()
-	cmd := start(t, dir, "demo", "--crash")
+	cmd := startCommand(t, dir, "demo", "--crash")
 	if err := cmd.Wait(); err == nil {
 		t.Fatal("demo --crash ended well")
 	}
@@ -26,7 +27,7 @@ func TestCrashAndResume(t *testing.T) {
 	if runtime.GOOS != "windows" && cmd.ProcessState.ExitCode() != -1 {
 		t.Errorf("it exited with %d, want a signal", cmd.ProcessState.ExitCode())
 	}
-	cmd = start(t, dir, "demo")
+	cmd = startCommand(t, dir, "demo")
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("the next start: %v", err)
 	}
@@ -57,7 +58,7 @@ func TestInterruptParks(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "work"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	cmd := start(t, dir, "run", "-C", "work", "--script", "slow.txtar", "-m", "look around")
+	cmd := startCommand(t, dir, "run", "-C", "work", "--script", "slow.txtar", "-m", "look around")
 	waitFor(t, func() bool {
 		found, err := filepath.Glob(filepath.Join(dir, ".rath", "work", "*"))
 		return err == nil && len(found) > 0
@@ -66,15 +67,15 @@ func TestInterruptParks(t *testing.T) {
 	if !strings.Contains(other, "share a store while") || !strings.Contains(other, "[exit 4]") {
 		t.Errorf("another command says %q, want how to share the store, and exit 4", other)
 	}
-	if code := cmd.interrupt(); code != exitInterrupted {
-		t.Fatalf("exit %d, want %d", code, exitInterrupted)
+	if code := cmd.interrupt(); code != app.ExitInterrupted {
+		t.Fatalf("exit %d, want %d", code, app.ExitInterrupted)
 	}
 	_, line, ok := strings.Cut(cmd.said(), "resume it with\n  ")
 	if !ok {
 		t.Fatal("no way to resume")
 	}
 	words := split(strings.TrimSpace(line))
-	cmd = start(t, dir, words[slices.Index(words, "resume"):]...)
+	cmd = startCommand(t, dir, words[slices.Index(words, "resume"):]...)
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("%s: %v", line, err)
 	}
@@ -139,7 +140,7 @@ func TestDev(t *testing.T) {
 			t.Errorf("$ %s\n%swant exit %d and %q", c.line, got, c.code, c.want)
 		}
 	}
-	if code := dev.interrupt(); code != exitOK {
+	if code := dev.interrupt(); code != app.ExitOK {
 		t.Errorf("dev: exit %d", code)
 	}
 	if _, err := os.Stat(filepath.Join(dir, ".rath", "node.json")); err == nil {

@@ -14,6 +14,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
@@ -57,7 +58,7 @@ func TestProvision(t *testing.T) {
 		})
 		return strings.ReplaceAll(out.String()+errs.String(), srv.URL(), "URL"), code
 	}
-	if text, code := run(srv.Node()); code != exitRefused || !strings.Contains(text, "no permission to publish to $JS.API.STREAM.CREATE") {
+	if text, code := run(srv.Node()); code != app.ExitRefused || !strings.Contains(text, "no permission to publish to $JS.API.STREAM.CREATE") {
 		t.Errorf("with the credentials of a node: exit %d, %s", code, text)
 	}
 	operator := func(args ...string) (string, int) { return run("operator", password, args...) }
@@ -67,13 +68,13 @@ func TestProvision(t *testing.T) {
 		args string
 		code int
 	}{
-		{"--replicas 1 --partitions 2 --dry-run", exitPartial},
-		{"--replicas 1 --partitions 2", exitOK},
-		{"--wait 1s", exitOK},
-		{"--keep-results 48h --dry-run", exitPartial},
-		{"--partitions 3", exitRefused},
-		{"--replicas 3 --dry-run", exitRefused},
-		{"--store-bytes 1potato", exitUsage},
+		{"--replicas 1 --partitions 2 --dry-run", app.ExitPartial},
+		{"--replicas 1 --partitions 2", app.ExitOK},
+		{"--wait 1s", app.ExitOK},
+		{"--keep-results 48h --dry-run", app.ExitPartial},
+		{"--partitions 3", app.ExitRefused},
+		{"--replicas 3 --dry-run", app.ExitRefused},
+		{"--store-bytes 1potato", app.ExitUsage},
 	} {
 		text, code := operator(strings.Fields(step.args)...)
 		if code != step.code {
@@ -97,7 +98,7 @@ func TestProvision(t *testing.T) {
 
 	text, code := operator("-o", "json", "-q")
 	var plan natsbus.Plan
-	if err := json.Unmarshal([]byte(text), &plan); err != nil || code != exitOK || plan.Partitions != 2 || len(plan.Changes) != 12 || !plan.Changes[0].Done {
+	if err := json.Unmarshal([]byte(text), &plan); err != nil || code != app.ExitOK || plan.Partitions != 2 || len(plan.Changes) != 12 || !plan.Changes[0].Done {
 		t.Errorf("exit %d, %v: %s", code, err, text)
 	}
 }
@@ -112,7 +113,7 @@ func TestProvisionWaits(t *testing.T) {
 		code := execute([]string{"rath", "provision", "--server", address, "--replicas", "1", "--wait", wait}, strings.NewReader(""), &out, &errs, func(string) string { return "" })
 		return out.String() + errs.String(), code
 	}
-	if text, code := run("0s"); code != exitUnavailable {
+	if text, code := run("0s"); code != app.ExitUnavailable {
 		t.Fatalf("exit %d: %s", code, text)
 	}
 	type result struct {
@@ -129,7 +130,7 @@ func TestProvisionWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := <-done
-	if r.code != exitOK || !strings.Contains(r.text, "created") {
+	if r.code != app.ExitOK || !strings.Contains(r.text, "created") {
 		t.Errorf("exit %d: %s", r.code, r.text)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -180,43 +181,12 @@ func TestChartProvision(t *testing.T) {
 		}
 		var out, errs bytes.Buffer
 		env := map[string]string{"NATS_USER": user, "NATS_PASSWORD": password, "RATH_STORE": "/tmp/none", "HOME": t.TempDir()}
-		if code := execute(args, strings.NewReader(""), &out, &errs, func(name string) string { return env[name] }); code != exitOK || !strings.Contains(out.String(), "created") {
+		if code := execute(args, strings.NewReader(""), &out, &errs, func(name string) string { return env[name] }); code != app.ExitOK || !strings.Contains(out.String(), "created") {
 			t.Errorf("%s: %q: exit %d\n%s%s", name, args, code, out.String(), errs.String())
 		}
 		out.Reset()
-		if code := execute(append(slices.Concat(c.Command, c.Args), "--print-permissions"), strings.NewReader(""), &out, &errs, func(string) string { return "" }); code != exitOK {
+		if code := execute(append(slices.Concat(c.Command, c.Args), "--print-permissions"), strings.NewReader(""), &out, &errs, func(string) string { return "" }); code != app.ExitOK {
 			t.Errorf("%s: %q: exit %d\n%s", name, c.Args, code, errs.String())
-		}
-	}
-}
-
-// TestPermissionConfig has a server read what --as nats prints.
-func TestPermissionConfig(t *testing.T) {
-	at := messages.Place{Tenant: "acme", Generation: 1, Partitions: 4}
-	text := natsAccounts(at)
-	for _, user := range []string{"NODE", "OPERATOR", "CLIENT_ACME", "TOOL_ACME"} {
-		t.Setenv(user+"_PASSWORD", "secret"+user)
-		if !strings.Contains(text, "$"+user+"_PASSWORD") {
-			t.Errorf("nobody logs in as %s", user)
-		}
-	}
-	if err := natstest.CheckConfig(text); err != nil {
-		t.Error(err)
-	}
-	if err := natstest.CheckConfig(strings.ReplaceAll(text, "$NODE_PASSWORD", "$NO_SUCH_PASSWORD")); err == nil {
-		t.Error("a password that is nowhere is accepted")
-	}
-}
-
-func TestParseBytes(t *testing.T) {
-	for in, want := range map[string]int64{"40GiB": 40 << 30, "512Mi": 512 << 20, "1073741824": 1 << 30, "1TiB": 1 << 40, "64KiB": 64 << 10} {
-		if got, err := parseBytes(in); err != nil || got != want {
-			t.Errorf("%s: %d, %v", in, got, err)
-		}
-	}
-	for _, in := range []string{"", "GiB", "-1", "0", "1GB", "1.5GiB", "9223372036854775807KiB", "1 GiB"} {
-		if n, err := parseBytes(in); err == nil {
-			t.Errorf("%q is %d", in, n)
 		}
 	}
 }

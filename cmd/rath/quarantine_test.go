@@ -4,6 +4,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
 )
 
 // TestSetApart sets a session apart on a node that works: what is submitted to
@@ -21,7 +23,7 @@ func TestSetApart(t *testing.T) {
 			t.Errorf("$ rath %s\n%swant %q", line, got, want)
 		}
 	}
-	watch := start(t, dir, "ps", "--watch")
+	watch := startCommand(t, dir, "ps", "--watch")
 
 	rath("run -m one --session chat --id first -q", "echo: one")
 	waitFor(t, func() bool { return strings.Contains(watch.said(), "first") })
@@ -45,10 +47,10 @@ func TestSetApart(t *testing.T) {
 	rath("graph first", "ana         sets the session apart: odd")
 
 	waitFor(t, func() bool { return strings.Contains(watch.said(), "second-r1") })
-	if code := watch.interrupt(); code != exitInterrupted {
-		t.Errorf("ps --watch ends with %d, want %d", code, exitInterrupted)
+	if code := watch.interrupt(); code != app.ExitInterrupted {
+		t.Errorf("ps --watch ends with %d, want %d", code, app.ExitInterrupted)
 	}
-	if code := dev.interrupt(); code != exitOK {
+	if code := dev.interrupt(); code != app.ExitOK {
 		t.Errorf("dev: exit %d", code)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/natstest"
 )
 
@@ -67,7 +68,7 @@ func TestREADMEFleet(t *testing.T) {
 		t.Fatalf("the section does not begin with %q: %q", goRun, lines)
 	}
 	port := natstest.FreePort(t)
-	dev := start(t, dir, append(strings.Fields(strings.TrimPrefix(lines[0], goRun)), "--port", strconv.Itoa(port))...)
+	dev := startCommand(t, dir, append(strings.Fields(strings.TrimPrefix(lines[0], goRun)), "--port", strconv.Itoa(port))...)
 	waitFor(t, func() bool { return strings.Contains(dev.said(), "try  ") })
 	nodes := devNode.FindAllStringSubmatch(dev.said(), -1)
 	if len(nodes) != 3 {
@@ -120,7 +121,7 @@ func TestREADMEFleet(t *testing.T) {
 	for begins := range shows {
 		t.Errorf("the README has no %q", begins)
 	}
-	if code := dev.interrupt(); code != exitOK {
+	if code := dev.interrupt(); code != app.ExitOK {
 		t.Errorf("dev: exit %d", code)
 	}
 }

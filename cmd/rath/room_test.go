@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
 )
@@ -58,7 +59,7 @@ func TestRunWaitsForRoom(t *testing.T) {
 	if text := command(t, "rath nodes show "+shown.Name, dir); !strings.Contains(text, "EV_1_0") || !strings.Contains(text, "takes no new runs") {
 		t.Errorf("the node is shown as %s", text)
 	}
-	waiting := []*child{start(t, dir, "run", "agent", "-m", "second"), start(t, dir, "submit", "agent", "-m", "third", "--wait")}
+	waiting := []*child{startCommand(t, dir, "run", "agent", "-m", "second"), startCommand(t, dir, "submit", "agent", "-m", "third", "--wait")}
 	for _, w := range waiting {
 		waitFor(t, func() bool {
 			return strings.Contains(w.said(), "accepted and waits") && strings.Contains(w.said(), "rath prune")
@@ -83,7 +84,7 @@ func TestRunWaitsForRoom(t *testing.T) {
 			t.Errorf("that a task waits was told %d times", n)
 		}
 	}
-	if code := dev.interrupt(); code != exitOK {
+	if code := dev.interrupt(); code != app.ExitOK {
 		t.Errorf("dev ends with %d", code)
 	}
 }

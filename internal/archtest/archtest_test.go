@@ -187,6 +187,36 @@ func check(t *testing.T, path string, r rule, imports []string, test bool) {
 	}
 }
 
+// themes are the packages of the command line, from the bottom up: one imports only
+// those before it.
+var themes = list("app", "reference", "selection", "follow", "fleet", "inspect", "operate", "evidence", "work", "start")
+
+// TestThemes: the packages below cmd/rath import each other in one direction.
+func TestThemes(t *testing.T) {
+	prefix := module + "/cmd/rath/internal/"
+	seen := 0
+	for _, p := range packages(t, "") {
+		name, ok := strings.CutPrefix(p.ImportPath, prefix)
+		if !ok {
+			continue
+		}
+		at := slices.Index(themes, name)
+		if at < 0 {
+			t.Errorf("cmd/rath/internal/%s is no theme: add it to the list", name)
+			continue
+		}
+		seen++
+		for _, imp := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
+			if other, ok := strings.CutPrefix(imp, prefix); ok && slices.Index(themes, other) >= at {
+				t.Errorf("theme %s imports %s, which is above it", name, other)
+			}
+		}
+	}
+	if seen != len(themes) {
+		t.Errorf("%d of %d themes are there", seen, len(themes))
+	}
+}
+
 func TestPackageDocs(t *testing.T) {
 	for _, p := range packages(t, "") {
 		if p.Name != "" && p.Doc == "" {
@@ -299,7 +329,7 @@ func (p pkg) Text(t *testing.T) string {
 func TestExamples(t *testing.T) {
 	for _, p := range packages(t, "") {
 		path := strings.TrimPrefix(p.ImportPath, module+"/")
-		if first, _, _ := strings.Cut(path, "/"); p.Name == "main" || first == "internal" || first == "e2e" || strings.HasSuffix(path, "test") {
+		if first, _, _ := strings.Cut(path, "/"); p.Name == "main" || first == "cmd" || first == "internal" || first == "e2e" || strings.HasSuffix(path, "test") {
 			continue
 		}
 		found := false

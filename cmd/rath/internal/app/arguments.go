@@ -1,0 +1,119 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Usage is a wrong command line.
+func Usage(cmd *cobra.Command, err error) error {
+	return WithCode(ExitUsage, fmt.Errorf("%w; see %q", err, cmd.CommandPath()+" --help"))
+}
+
+// FlagError says what value a flag wants, without the words of package strconv.
+func FlagError(err error) error {
+	e, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return err
+	}
+	want := map[string]string{
+		"int": "a whole number", "int64": "a whole number", "uint32": "a whole number from 0 on", "uint64": "a whole number from 0 on", "float64": "a number",
+		"bool": "true or false", "duration": "a duration such as 90s, 15m or 2h",
+	}[e.GetFlag().Value.Type()]
+	if want == "" {
+		return err
+	}
+	return fmt.Errorf("--%s %q: want %s", e.GetFlag().Name, e.GetValue(), want)
+}
+
+// NoSubcommand refuses a word that is no command, with the closest ones.
+func NoSubcommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	for cmd.HasParent() && !cmd.HasAvailableSubCommands() { // of "help nodes ls x"
+		cmd = cmd.Parent()
+	}
+	cmd.SuggestionsMinimumDistance = cmd.Root().SuggestionsMinimumDistance
+	lists := cmd.CommandPath() + " --help"
+	if !cmd.HasParent() {
+		lists = "rath help"
+	}
+	msg := fmt.Sprintf("unknown command %q", args[0])
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		msg += "; did you mean " + strings.Join(near, " or ") + "?"
+	} else {
+		msg += fmt.Sprintf("; %q lists them", lists)
+	}
+	return WithCode(ExitUsage, errors.New(msg))
+}
+
+// NoArguments is for commands that are told everything by flags.
+func NoArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return Usage(cmd, fmt.Errorf("%s takes no arguments, got %q", cmd.Name(), args[0]))
+	}
+	return nil
+}
+
+// Exactly wants n arguments and says which.
+func Exactly(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != n {
+			return Usage(cmd, fmt.Errorf("%s takes %s, got %s", cmd.Name(), what, view.Counted(int64(len(args)), "argument")))
+		}
+		return nil
+	}
+}
+
+// AtMost allows up to n arguments.
+func AtMost(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > n {
+			return Usage(cmd, fmt.Errorf("%s takes %s at most, got %s", cmd.Name(), what, view.Counted(int64(len(args)), "argument")))
+		}
+		return nil
+	}
+}
+
+// OneOrTwo wants one argument or two and says which.
+func OneOrTwo(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < 1 || len(args) > 2 {
+			return Usage(cmd, fmt.Errorf("%s takes %s, got %s", cmd.Name(), what, view.Counted(int64(len(args)), "argument")))
+		}
+		return nil
+	}
+}
+
+// OwnServer is for commands that bring a NATS server of their own.
+func (a *App) OwnServer(cmd *cobra.Command) error {
+	for _, name := range []string{"server", "context", "creds"} {
+		if a.set.Changed(name) {
+			return Usage(cmd, fmt.Errorf("--%s does not go with %s, which runs a NATS server of its own over the store: leave it out", name, cmd.Name()))
+		}
+	}
+	return nil
+}
+
+// ByFlag adds --by: the name of a person, which is recorded as it is given.
+func (a *App) ByFlag(fs *pflag.FlagSet, by *string, what string) {
+	fs.StringVar(by, "by", a.Getenv("USER"), what+", recorded as said (default $USER)")
+	fs.Lookup("by").DefValue = "" // which differs between machines
+}
+
+// RunID checks an id that a person gave.
+func RunID(s string) (run.ID, error) {
+	if err := session.ValidID("run", s); err != nil {
+		return "", WithCode(ExitUsage, err)
+	}
+	return run.ID(s), nil
+}

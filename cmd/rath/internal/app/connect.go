@@ -1,0 +1,159 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/internal/demo"
+	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// dial connects to a server as a client.
+func (a *App) dial(ctx context.Context) (*System, error) {
+	c := &a.Config
+	o := &client.Options{Tenant: a.Tenant(), Name: "rath", CredsFile: c.Creds.Value, Logger: a.Logger()}
+	url := c.Server.Value
+	if url == "" {
+		name := cmp.Or(c.Context.Value, a.selectedContext())
+		nc, err := a.readContext(name)
+		if err != nil {
+			return nil, err
+		}
+		url = nc.URL
+		o.User, o.Password, o.NKeyFile, o.RootCAs, o.Inbox = nc.User, nc.Password, nc.NKey, nc.CA, nc.Inbox
+		o.CredsFile = cmp.Or(o.CredsFile, nc.Creds)
+	}
+	if o.CredsFile == "" && o.NKeyFile == "" && o.User == "" {
+		o.User, o.Password = a.Getenv("NATS_USER"), a.Getenv("NATS_PASSWORD")
+	}
+	cl, err := client.Dial(ctx, url, o)
+	if err != nil {
+		return nil, err
+	}
+	s := &System{Client: cl, Where: url, close: cl.Close}
+	a.reportConnection(s, func(told bool) {
+		if !told {
+			a.Remark("the connection to %s is lost and is being made again", s.Where)
+		}
+	})
+	return s, nil
+}
+
+// attach connects to the node that runs over a store, with its rights.
+func (a *App) attach(ctx context.Context, store string) (*System, error) {
+	n, err := node.Attach(ctx, &node.Options{Store: store, Logger: a.Logger()})
+	if err != nil {
+		return nil, err
+	}
+	s, err := a.system(n, "the node over "+store)
+	if err != nil {
+		return nil, err
+	}
+	s.Instance = nil
+	listens := func() string {
+		at, _ := node.ReadAttachment(store) // no address where no node runs
+		return at.URL
+	}
+	first, moved := listens(), make(chan string, 1)
+	s.Moved = moved
+	a.reportConnection(s, func(told bool) {
+		switch now := listens(); {
+		case now != "" && now != first:
+			select {
+			case moved <- now:
+			default: // it was told already
+			}
+		case told:
+		case now == "":
+			a.Remark("the connection to %s is lost: it was stopped; this goes on when %q runs again", s.Where, a.Hint("dev"))
+		default:
+			a.Remark("the connection to %s is lost and is being made again", s.Where)
+		}
+	})
+	return s, nil
+}
+
+// Elsewhere is the error of a command that follows an attached node that has
+// started again at another address.
+func (s *System) Elsewhere(to, next string) error {
+	return Fail(ExitUnavailable, "%s has started again at %s: go on there with %q", s.Where, to, next)
+}
+
+// lostAfter is how long a connection is away before a remark says so.
+const lostAfter = 2 * time.Second
+
+// reportConnection calls lost, again and again while the connection of a system
+// is lost, with whether it did before, and tells that the connection is back,
+// until the system is closed.
+func (a *App) reportConnection(s *System, lost func(told bool)) {
+	var group sync.WaitGroup
+	done, end := make(chan struct{}), s.close
+	group.Go(func() {
+		tick := time.NewTicker(lostAfter / 8)
+		defer tick.Stop()
+		seen, told := time.Now(), false
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+			}
+			switch up := s.Connected(); {
+			case up && told:
+				a.Remark("the connection to %s is back", s.Where)
+				fallthrough
+			case up:
+				seen, told = time.Now(), false
+			case time.Since(seen) > lostAfter:
+				lost(told)
+				told = true
+			}
+		}
+	})
+	s.close = sync.OnceValue(func() error {
+		close(done)
+		group.Wait()
+		return end()
+	})
+}
+
+// Host opens the store in this process.
+func (a *App) Host(ctx context.Context, o *node.Options) (*System, error) {
+	c := &a.Config
+	o.Store, o.Level, o.Logger, o.Env = c.Store.Value, c.Level.Value, a.Logger(), a.Getenv
+	o.Model = cmp.Or(o.Model, c.Model.Value)
+	o.Slots, _ = strconv.Atoi(c.Slots.Value) // checked when it was read
+	if unsafe, _ := strconv.ParseBool(c.Unsafe.Value); unsafe {
+		o.Unsafe = true
+	}
+	store, err := filepath.Abs(o.Store)
+	if err != nil {
+		return nil, err
+	}
+	o.Workflows = append(o.Workflows, demo.FleetRegistration(filepath.Join(store, "demo")))
+	node.TuneMemory(a.Getenv)
+	n, err := node.Start(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return a.system(n, "store "+o.Store)
+}
+
+func (a *App) system(n *node.Instance, where string) (*System, error) {
+	c, err := n.ClientOf(a.Tenant())
+	if err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	mint := func(name string) session.ID { return n.HomeOf(a.Tenant(), run.ID(name)) }
+	return &System{
+		Client: c, Mint: mint, Log: n.Log(), Values: n.Values(), Blobs: n.Blobs, Stores: n.Stores, Level: n.Level(), Instance: n, Where: where, close: n.Close,
+	}, nil
+}

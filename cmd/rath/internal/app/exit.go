@@ -1,0 +1,160 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"syscall"
+
+	"github.com/rathcluster/rath/internal/audit"
+	"github.com/rathcluster/rath/internal/dossier"
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/workspace"
+)
+
+// The exit codes. They are documented in exitTopic and never change meaning.
+const (
+	ExitOK          = 0
+	ExitFailed      = 1
+	ExitUsage       = 2
+	ExitNotFound    = 3
+	ExitConflict    = 4
+	ExitUnavailable = 5
+	ExitPartial     = 6
+	ExitRefused     = 7
+	ExitInterrupted = 130
+)
+
+const ExitTopic = `Exit codes:
+
+  0    done; of a run: it succeeded
+  1    the run failed, or what was verified does not hold
+  2    the command line, the configuration or a task is wrong
+  3    a run, session, version, workflow or file is not there
+  4    a conflict, or something that the present state does not allow: an id
+       used for another task, a store in use, a file that changed meanwhile
+  5    not available: no server, a full or read-only store, a model that does
+       not answer, a time-out
+  6    only a part was done; the message says which
+  7    refused: a person has to decide (needs_review), credentials were
+       rejected, or a limit of isolation would be given up
+  130  interrupted; the message says how to go on
+`
+
+// exitError is an error with the exit code that tells it to scripts.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+
+func (e *exitError) Unwrap() error { return e.err }
+
+// WithCode returns an error that tells a code to scripts.
+func WithCode(code int, err error) error { return &exitError{code, err} }
+
+// Fail returns an error with an exit code.
+func Fail(code int, format string, args ...any) error {
+	return WithCode(code, fmt.Errorf(format, args...))
+}
+
+// Silent ends the command with a code; everything was said already.
+func Silent(code int) error { return &exitError{code, errSaid} }
+
+var errSaid = errors.New("")
+
+// report tells an error and returns the exit code.
+func (a *App) report(ctx context.Context, err error) int {
+	if err == nil {
+		return ExitOK
+	}
+	code := CodeOf(err)
+	if context.Cause(ctx) == ErrInterrupted && code != ExitOK && !errors.Is(err, errSaid) {
+		a.Err.Println("rath: interrupted")
+		return ExitInterrupted
+	}
+	if !errors.Is(err, errSaid) {
+		text := strings.TrimSpace(term.Clean(messages.Text(err)))
+		a.Err.Println(a.Err.Paint(term.Red, "rath:") + " " + text)
+	}
+	return code
+}
+
+// CodeOf chooses the exit code of an error.
+func CodeOf(err error) int {
+	if e, ok := errors.AsType[*exitError](err); ok {
+		return e.code
+	}
+	if _, ok := errors.AsType[*dossier.Failure](err); ok {
+		return ExitFailed
+	}
+	if _, ok := errors.AsType[*workspace.ConflictError](err); ok {
+		return ExitConflict
+	}
+	if _, ok := errors.AsType[*workspace.RefusedError](err); ok {
+		return ExitUsage
+	}
+	if _, ok := errors.AsType[*workspace.LimitError](err); ok {
+		return ExitUsage
+	}
+	if e, ok := errors.AsType[*llm.Error](err); ok {
+		switch e.Code {
+		case llm.CodeNoKey, llm.CodeNoModel, llm.CodeInvalidRequest:
+			return ExitUsage
+		}
+		return ExitUnavailable
+	}
+	for _, c := range []struct {
+		code int
+		errs []error
+	}{
+		{ExitUsage, []error{run.ErrMalformed, session.ErrTooLarge, session.ErrTenant, audit.ErrInput, view.ErrNotFile, view.ErrNotText, syscall.ENOTDIR, syscall.EISDIR}},
+		{ExitNotFound, []error{session.ErrNotFound, lineage.ErrNotFound, run.ErrUnknownRun, view.ErrEmptyFile, fs.ErrNotExist}},
+		{ExitConflict, []error{
+			run.ErrKeyReused, run.ErrState, session.ErrConflict, session.ErrClosed, session.ErrArchived, session.ErrStale, natsserver.ErrStoreInUse,
+			natsserver.ErrPortInUse, natsbus.ErrDurability, session.ErrTooOld, fs.ErrExist,
+		}},
+		{ExitRefused, []error{run.ErrReview, conn.ErrDenied, natsbus.ErrRefused, sandbox.ErrUnsupported}},
+		{ExitUnavailable, []error{
+			run.ErrBusy, session.ErrUnavailable, conn.ErrUnreachable, conn.ErrNoAnswer, conn.ErrFull, natsserver.ErrStoreFull, natsserver.ErrStoreReadOnly,
+			context.DeadlineExceeded, run.ErrNotSupported, syscall.EROFS, syscall.ENOSPC, fs.ErrPermission,
+		}},
+		{ExitInterrupted, []error{ErrInterrupted, context.Canceled}},
+	} {
+		for _, target := range c.errs {
+			if errors.Is(err, target) {
+				return c.code
+			}
+		}
+	}
+	if e, ok := errors.AsType[*run.Error](err); ok && e.Code == natsbus.CodeUnknownWorkflow {
+		return ExitNotFound
+	}
+	return ExitFailed
+}
+
+// StateCode is the exit code of how a run stands.
+func StateCode(s run.State) int {
+	switch s {
+	case run.Succeeded:
+		return ExitOK
+	case run.NeedsReview:
+		return ExitRefused
+	case run.Failed, run.Cancelled, run.TimedOut:
+		return ExitFailed
+	}
+	return ExitPartial
+}

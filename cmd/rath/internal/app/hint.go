@@ -1,0 +1,44 @@
+package app
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Hint returns a command as the person who started this one can type it.
+func (a *App) Hint(args ...string) string {
+	words := append([]string{a.Invocation()}, args...)
+	for _, g := range []struct{ flag, value string }{
+		{"store", a.flags.store}, {"server", a.flags.server}, {"context", a.flags.context}, {"creds", a.flags.creds}, {"tenant", a.flags.tenant},
+	} {
+		if g.value != "" {
+			words = append(words, "--"+g.flag, ShellWord(g.value))
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// Invocation is how this program was started, as a person would type it again.
+func (a *App) Invocation() string {
+	if strings.Contains(filepath.ToSlash(a.program), "/go-build") {
+		if _, err := os.Stat(filepath.Join("cmd", "rath", "main.go")); err == nil {
+			return "go run ./cmd/rath"
+		}
+		return "go run github.com/rathcluster/rath/cmd/rath"
+	}
+	if a.program == "" {
+		return "rath"
+	}
+	return ShellWord(a.program)
+}
+
+// ShellWord quotes what a shell would read as more than a word.
+func ShellWord(s string) string {
+	if s != "" && strings.IndexFunc(s, func(r rune) bool {
+		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@%+=,", r)
+	}) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

@@ -1,0 +1,67 @@
+package app
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/llm/scripted"
+)
+
+// ReadInput reads a file, or standard input for "-", up to a size.
+func (a *App) ReadInput(name string, limit int64) ([]byte, error) {
+	in := a.In
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		if fi, err := f.Stat(); err == nil && !fi.Mode().IsRegular() {
+			return nil, Fail(ExitUsage, "%s is no regular file", name)
+		}
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(data)) > limit {
+		return nil, Fail(ExitUsage, "%s is larger than %s bytes", name, view.Thousands(limit))
+	}
+	return data, nil
+}
+
+// ScriptModels answers all model calls from a script. Without the name of one
+// it returns nil: the models are the usual ones.
+func (a *App) ScriptModels(name string) (llm.Models, error) {
+	if name == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	s, err := scripted.Parse(filepath.Base(name), data)
+	if err != nil {
+		return nil, WithCode(ExitUsage, err)
+	}
+	m, err := scripted.New(s, nil)
+	if err != nil {
+		return nil, WithCode(ExitUsage, err)
+	}
+	return AnyKind(m), nil
+}
+
+// AnyKind lets models answer for providers of every kind.
+func AnyKind(m llm.Models) llm.Models { return anyKind{m} }
+
+type anyKind struct{ llm.Models }
+
+func (k anyKind) Client(ctx context.Context, p llm.Provider) (llm.Client, error) {
+	p.Kind = ""
+	return k.Models.Client(ctx, p)
+}

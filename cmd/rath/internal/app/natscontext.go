@@ -1,0 +1,70 @@
+package app
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// natsContext is how to reach a server, as the nats command line keeps it.
+type natsContext struct {
+	Name     string `json:"-"`
+	URL      string `json:"url"`
+	User     string `json:"user"`
+	Password string `json:"password"`
+	Token    string `json:"token"`
+	Creds    string `json:"creds"`
+	NKey     string `json:"nkey"`
+	CA       string `json:"ca"`
+	Cert     string `json:"cert"`
+	Key      string `json:"key"`
+	Inbox    string `json:"inbox_prefix"`
+}
+
+// natsDir is where the nats command line keeps its contexts; "" if there is no
+// place.
+func (a *App) natsDir() string { return a.userConfig("nats") }
+
+// selectedContext is the context that the nats command line uses by itself.
+func (a *App) selectedContext() string {
+	dir := a.natsDir()
+	if dir == "" {
+		return ""
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "context.txt"))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
+}
+
+// readContext reads a context by its name.
+func (a *App) readContext(name string) (natsContext, error) {
+	c := natsContext{Name: name}
+	dir := a.natsDir()
+	if dir == "" {
+		return c, Fail(ExitUsage, "context %q: there is no home directory with contexts of the nats command line", name)
+	}
+	if name == "" || strings.ContainsAny(name, `/\`) || strings.HasPrefix(name, ".") {
+		return c, Fail(ExitUsage, "context %q: want the name of a context", name)
+	}
+	file := filepath.Join(dir, "context", name+".json")
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, Fail(ExitNotFound, "context %q: %s is not there; \"nats context ls\" lists what is", name, file)
+	}
+	if err != nil {
+		return c, err
+	}
+	if err := json.Unmarshal(data, &c); err != nil {
+		return c, Fail(ExitUsage, "context %q: %s: %w", name, file, err)
+	}
+	if c.Token != "" || c.Cert != "" || c.Key != "" {
+		return c, Fail(ExitUsage, "context %q logs in with a token or a client certificate, which rath does not do yet; "+
+			"use a creds file, an nkey, or user and password", name)
+	}
+	return c, nil
+}

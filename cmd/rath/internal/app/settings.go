@@ -1,0 +1,155 @@
+package app
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/session"
+)
+
+// Setting is a value with where it comes from.
+type Setting struct {
+	Value  string
+	Origin string // "default", "--store", "RATH_STORE", "config.yaml:3"
+}
+
+// Given reports whether a flag of this command line gives the value.
+func (s Setting) Given() bool { return strings.HasPrefix(s.Origin, "--") }
+
+// Settings are what can be configured. The order of precedence: flags,
+// environment, file, default.
+type Settings struct {
+	Store   Setting
+	Server  Setting
+	Context Setting
+	Creds   Setting
+	Tenant  Setting
+	Model   Setting
+	Level   Setting
+	Slots   Setting
+	Unsafe  Setting
+	Output  Setting
+	Color   Setting
+
+	File string // that was read, "" for none
+}
+
+// Option describes one setting.
+type Option struct {
+	Key     string
+	Env     []string // the first that is set counts
+	flag    string
+	Default string // default
+	Doc     string
+	check   func(string) error
+	Field   func(*Settings) *Setting
+}
+
+var Options = []Option{
+	{"store", []string{"RATH_STORE"}, "store", node.DefaultStore, "directory of the store", nil, func(s *Settings) *Setting { return &s.Store }},
+	{"server", []string{"RATH_SERVER", "NATS_URL"}, "server", "", "NATS server to use instead of a store", checkServer, func(s *Settings) *Setting { return &s.Server }},
+	{"context", []string{"RATH_CONTEXT", "NATS_CONTEXT"}, "context", "", "context of the nats command line", nil, func(s *Settings) *Setting { return &s.Context }},
+	{"creds", []string{"RATH_CREDS", "NATS_CREDS"}, "creds", "", "file with NATS credentials", nil, func(s *Settings) *Setting { return &s.Creds }},
+	{"tenant", []string{"RATH_TENANT"}, "tenant", string(session.DefaultTenant), "tenant", checkTenant, func(s *Settings) *Setting { return &s.Tenant }},
+	{"model", []string{"RATH_MODEL", "OPENAI_DEFAULT_MODEL"}, "", "", "default model", nil, func(s *Settings) *Setting { return &s.Model }},
+	{"level", []string{"RATH_LEVEL"}, "level", string(natsbus.Fsync), "fsync or lazy", checkLevel, func(s *Settings) *Setting { return &s.Level }},
+	{"slots", []string{"RATH_SLOTS"}, "", "64", "runs at one time", checkSlots, func(s *Settings) *Setting { return &s.Slots }},
+	{"unsafe", []string{"RATH_UNSAFE"}, "", "false", "accept sandboxes that only separate processes", checkBool, func(s *Settings) *Setting { return &s.Unsafe }},
+	{"output", []string{"RATH_OUTPUT"}, "output", "table", "table, json or jsonl", OneOf("table", "json", "jsonl"), func(s *Settings) *Setting { return &s.Output }},
+	{"color", []string{"RATH_COLOR"}, "color", "auto", "auto, always or never", OneOf("auto", "always", "never"), func(s *Settings) *Setting { return &s.Color }},
+}
+
+// OneOf checks that a value is one of some words.
+func OneOf(words ...string) func(string) error {
+	return func(v string) error {
+		if !slices.Contains(words, v) {
+			return fmt.Errorf("%q: want %s or %s", v, strings.Join(words[:len(words)-1], ", "), words[len(words)-1])
+		}
+		return nil
+	}
+}
+
+func checkTenant(v string) error { return session.ValidID("tenant", v) }
+
+func checkLevel(v string) error {
+	_, err := natsbus.ParseLevel(v)
+	return err
+}
+
+func checkSlots(v string) error {
+	if n, err := strconv.Atoi(v); err != nil || n < 1 || n > 100_000 {
+		return fmt.Errorf("%q: want a number from 1 to 100000", v)
+	}
+	return nil
+}
+
+func checkBool(v string) error {
+	if _, err := strconv.ParseBool(v); err != nil {
+		return fmt.Errorf("%q: want true or false", v)
+	}
+	return nil
+}
+
+// checkServer refuses a password in an address, which lists of processes show.
+func checkServer(v string) error {
+	if strings.Contains(v, " ") {
+		return fmt.Errorf("%q: want one or more addresses such as nats://host:4222, separated by commas", v)
+	}
+	return nil
+}
+
+// settings reads flags, environment and file.
+func (a *App) settings() (Settings, error) {
+	var s Settings
+	file, err := a.readConfig(&s)
+	if err != nil {
+		return s, err
+	}
+	for _, o := range Options {
+		v := Setting{o.Default, "default"}
+		if f, ok := file[o.Key]; ok {
+			v = f
+		}
+		for _, name := range o.Env {
+			if text := a.Getenv(name); text != "" {
+				v = Setting{text, name}
+				break
+			}
+		}
+		if o.flag != "" {
+			if f := a.set.Lookup(o.flag); f.Changed {
+				v = Setting{f.Value.String(), "--" + o.flag}
+			}
+		}
+		if o.check != nil && v.Value != "" {
+			if err := o.check(v.Value); err != nil {
+				where := v.Origin // a flag and a variable name the setting
+				if v.Origin == file[o.Key].Origin {
+					where += ": " + o.Key
+				}
+				return s, Fail(ExitUsage, "%s: %w", where, err)
+			}
+		}
+		*o.Field(&s) = v
+	}
+	return s, nil
+}
+
+// userConfig is a name below where programs keep the configuration of this
+// user; "" if there is no place for that.
+func (a *App) userConfig(names ...string) string {
+	dir := a.Getenv("XDG_CONFIG_HOME")
+	if dir == "" {
+		home := a.Getenv("HOME")
+		if home == "" {
+			return ""
+		}
+		dir = filepath.Join(home, ".config")
+	}
+	return filepath.Join(dir, filepath.Join(names...))
+}

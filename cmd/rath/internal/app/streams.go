@@ -1,0 +1,135 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/node"
+)
+
+// Rights say what a connection to the streams is for.
+type Rights uint8
+
+const (
+	ToRead  Rights = iota // what is stored
+	ToStore               // commits and blobs, as a node does
+	ToPurge               // and to purge, as the operator does
+)
+
+// Streams is a connection to where the streams are.
+type Streams struct {
+	*natsbus.Conn
+	level string
+	// Alone is set if no other process has the store open.
+	Alone    bool
+	shutdown func() error // of the server that was started for it; nil for another one
+}
+
+// Close ends the connection, and the server that was started for it.
+func (s *Streams) Close() error {
+	err := s.Conn.Close()
+	if s.shutdown != nil {
+		err = errors.Join(err, s.shutdown())
+	}
+	return err
+}
+
+// OpenStreams connects to where the streams are: to a server, to the one of the
+// node that runs over the store, or to one that it starts on the store and that
+// executes nothing. monitor are the monitoring addresses of a server, needed to
+// store there.
+func (a *App) OpenStreams(ctx context.Context, r Rights, monitor []string) (*Streams, error) {
+	ctx, cancel := context.WithTimeout(ctx, OpenTimeout)
+	defer cancel()
+	level, err := natsbus.ParseLevel(a.Config.Level.Value)
+	if err != nil {
+		return nil, err
+	}
+	o := &natsbus.Options{Options: conn.Options{Name: "rath", Inbox: conn.NodeInbox, Logger: a.Logger()}, Client: r == ToRead, Level: level}
+	if a.Ambient() {
+		if err := a.Login(o); err != nil {
+			return nil, err
+		}
+		if len(monitor) > 0 {
+			o.Probe = natsbus.MonitorProbe(monitor...)
+		}
+		return connected(ctx, o)
+	}
+	store := a.Config.Store.Value
+	if running, err := node.ReadAttachment(store); err == nil {
+		o.URL, o.User, o.Password = running.URL, running.User, running.Password
+		if r == ToPurge {
+			o.User, o.Password = running.OperatorUser, running.OperatorPassword
+		}
+		o.Level = natsbus.Lazy // the node verified its own server
+		s, err := connected(ctx, o)
+		if err == nil {
+			s.level = running.Level
+		}
+		if !errors.Is(err, conn.ErrUnreachable) {
+			return s, err
+		}
+		// What wrote the file does not live any more: the store is ours.
+		o.URL, o.Level = "", level
+	}
+	if err := a.StoreThere(); err != nil {
+		return nil, err
+	}
+	server, err := natsserver.Start(ctx, &natsserver.Options{StoreDir: logDir(store), Lazy: level == natsbus.Lazy, Logger: a.Logger()})
+	if err != nil {
+		return nil, err
+	}
+	shutdown := func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		return server.Shutdown(ctx)
+	}
+	o.Dialer = func() (net.Conn, error) { return server.Dial() }
+	o.User, o.Password = server.Node()
+	if r == ToPurge {
+		o.User, o.Password = server.Operator()
+	}
+	o.Probe = func(context.Context) ([]natsbus.SyncState, error) {
+		always, interval, err := server.Sync()
+		return []natsbus.SyncState{{Server: server.Name(), Always: always, Interval: interval}}, err
+	}
+	s, err := connected(ctx, o)
+	if err != nil {
+		return nil, errors.Join(err, shutdown())
+	}
+	s.Alone = true
+	s.shutdown = shutdown
+	return s, nil
+}
+
+func connected(ctx context.Context, o *natsbus.Options) (*Streams, error) {
+	conn, err := natsbus.Connect(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return &Streams{Conn: conn, level: string(o.Level)}, nil
+}
+
+// Login fills in the server and the credentials that the configuration names.
+func (a *App) Login(o *natsbus.Options) error {
+	c := &a.Config
+	o.CredsFile, o.URL = c.Creds.Value, c.Server.Value
+	if o.URL == "" {
+		nc, err := a.readContext(cmp.Or(c.Context.Value, a.selectedContext()))
+		if err != nil {
+			return err
+		}
+		o.URL, o.User, o.Password, o.NKeyFile, o.RootCAs = nc.URL, nc.User, nc.Password, nc.NKey, nc.CA
+		o.CredsFile, o.Inbox = cmp.Or(o.CredsFile, nc.Creds), cmp.Or(nc.Inbox, o.Inbox)
+	}
+	if o.CredsFile == "" && o.NKeyFile == "" && o.User == "" {
+		o.User, o.Password = a.Getenv("NATS_USER"), a.Getenv("NATS_PASSWORD")
+	}
+	return nil
+}

@@ -1,0 +1,156 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// System is what a command works on: a server that it talks to, the node that
+// runs in this directory, or the store itself.
+type System struct {
+	*client.Client
+	// Log, Values and Blobs are nil for a server: a client reads what nodes
+	// answer, and nothing else.
+	Log      session.Log
+	Values   *run.Values
+	Blobs    func(session.Tenant) blob.Store
+	Stores   func(context.Context) error // nil if something can be stored; nil for a server
+	Level    string
+	Instance *node.Instance               // hosted in this process; nil if it is not
+	Alone    bool                         // that node takes no work, and there is no other
+	Moved    <-chan string                // gets the address of an attached node that has started at another one
+	Mint     func(name string) session.ID // the id of a session of this name
+	Where    string                       // "store .rath", "nats://host:4222"
+	close    func() error
+	ended    bool
+}
+
+// Close closes the system, once: a command that follows a run to its end closes
+// it before it prints the last lines, and again on its way out.
+func (s *System) Close() error {
+	if s.ended {
+		return nil
+	}
+	s.ended = true
+	return s.close()
+}
+
+// OpenTimeout bounds how long it takes to reach a system.
+const OpenTimeout = 90 * time.Second
+
+// Ambient reports whether the configuration names a server.
+func (a *App) Ambient() bool {
+	c := &a.Config
+	if c.Store.Given() && !c.Server.Given() && !c.Context.Given() {
+		return false
+	}
+	return c.Server.Value != "" || c.Context.Value != "" || a.useSelected()
+}
+
+// useSelected reports whether the context that the nats command line has
+// selected is used: only where there is no store, because the store of this
+// directory is closer.
+func (a *App) useSelected() bool {
+	if a.Config.Store.Origin != "default" || a.selectedContext() == "" {
+		return false
+	}
+	return a.StoreThere() != nil
+}
+
+// logDir is the directory of a store that holds its log. Without it there is no
+// store, also if other files lie there.
+func logDir(store string) string { return filepath.Join(store, "nats") }
+
+// StoreThere says what to do where there is no store; nil if there is one.
+func (a *App) StoreThere() error {
+	store := a.Config.Store.Value
+	if _, err := os.Stat(logDir(store)); errors.Is(err, fs.ErrNotExist) {
+		return Fail(ExitNotFound, "there is no store at %s: start with %q or %q, or name another place with --store or --server",
+			store, a.Invocation()+" demo", a.Invocation()+" run")
+	}
+	return nil
+}
+
+// OpenThere is Open for commands about what a store holds: they make none.
+func (a *App) OpenThere(ctx context.Context, work *node.Options) (*System, error) {
+	if !a.Ambient() {
+		if err := a.StoreThere(); err != nil {
+			return nil, err
+		}
+	}
+	return a.Open(ctx, work)
+}
+
+// Open reaches the system, and makes the store that is missing. It becomes a
+// node, unless one runs already.
+func (a *App) Open(ctx context.Context, work *node.Options) (*System, error) {
+	ctx, cancel := context.WithTimeout(ctx, OpenTimeout)
+	defer cancel()
+	if a.Ambient() {
+		return a.dial(ctx)
+	}
+	store := a.Config.Store.Value
+	s, err := a.attach(ctx, store)
+	if err == nil || !errors.Is(err, client.ErrUnreachable) {
+		return s, err
+	}
+	// No node lives here, although one may have left its attachment: the store is ours.
+	s, err = a.Host(ctx, work)
+	if errors.Is(err, natsserver.ErrStoreInUse) {
+		err = fmt.Errorf("%w. Several commands share a store while %q runs: start that first", err, a.Hint("dev"))
+	}
+	return s, err
+}
+
+// With opens the system to look at it, runs fn, and closes it.
+func (a *App) With(ctx context.Context, fn func(*System) error) (err error) {
+	s, err := a.OpenThere(ctx, &node.Options{Idle: true})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	s.Alone = s.Own()
+	return fn(s)
+}
+
+// Own reports whether the node runs in this process.
+func (s *System) Own() bool { return s.Instance != nil }
+
+// Direct explains what a command lacks that needs the log or the blobs.
+func (s *System) Direct(what string) error {
+	if s.Log != nil {
+		return nil
+	}
+	return Fail(ExitUsage, "%s reads the log and the files of sessions, which %s gives to nodes only: "+
+		"run it where the store or its node is, or with --store", what, s.Where)
+}
+
+// Details returns what adds details to timelines; nil for a server.
+func (s *System) Details() view.Details {
+	if s.Log == nil {
+		return nil
+	}
+	return view.StoredDetails{Values: s.Values, Blobs: s.Blobs}
+}
+
+// At reads a session at a version, zero for the newest.
+func (s *System) At(ctx context.Context, r session.Ref) (session.Session, error) {
+	v, err := s.Values.At(ctx, r)
+	if err != nil {
+		return v, fmt.Errorf("session %s: %w", r, err)
+	}
+	return v, nil
+}

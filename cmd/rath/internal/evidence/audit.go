@@ -1,0 +1,224 @@
+package evidence
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/audit"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/run"
+)
+
+// auditFlags are those of audit.
+type auditFlags struct {
+	dump, secret           string
+	open                   bool
+	limit                  int
+	tools, models, clients []string
+}
+
+// Audit is the command "audit".
+func Audit(a *app.App) *cobra.Command {
+	var f auditFlags
+	cmd := &cobra.Command{
+		Use:   "audit [DUMP]",
+		Short: "Check from the stored bytes that every promise was kept",
+		Long: `Reads all streams, or a dump of them, and checks what the system promises: whole
+chains, one writer, one end for each run, no effect twice in silence, waits that
+go on once, branches that end with a reason, budgets, tenants, lineage, results.
+The auditor shares no code with the system: it knows the format and the schemas.
+
+Witnesses tell it what no log can: --tools is what tools noted, one JSON line
+{"call","attempt","tool","time"} for each execution; --models the model server's
+requests {"run","step","attempt","try","time"}; --clients what clients were told
+{"op":"submit","run"}, and "commit", "result" and "control". --secret is a file
+with credentials, one a line, that must be stored nowhere.
+
+A system at rest owes an end to each branch, a result to each run and a record
+to each event. While it works, --open leaves out what may only be on its way.
+Reading a server takes the credentials of an operator.
+
+Exit code 1 if a promise was broken: each line names it, with the session, the
+commit, what had to be there and what is. Exit code 6 if none was, as far as one
+can tell: streams are missing, which are named, or a later release of rath wrote
+fields that this one does not know: audit with that one.`,
+		Example: `  rath audit
+  rath audit --server nats://nats:4222 --creds operator.creds --dump all.jsonl
+  rath audit all.jsonl --tools tools.jsonl --secret keys.txt -o json`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return app.Usage(cmd, fmt.Errorf("want at most one dump, got %d", len(args)))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return auditStreams(cmd.Context(), a, args, &f) },
+	}
+	cmd.Flags().StringVar(&f.dump, "dump", "", "file to write what was read to")
+	cmd.Flags().StringArrayVar(&f.tools, "tools", nil, "witness file of tools; can be given again")
+	cmd.Flags().StringArrayVar(&f.models, "models", nil, "request log of the model server; can be given again")
+	cmd.Flags().StringArrayVar(&f.clients, "clients", nil, "log of what a client was told; can be given again")
+	cmd.Flags().StringVar(&f.secret, "secret", "", "file with credentials, one a line")
+	cmd.Flags().BoolVar(&f.open, "open", false, "the system still works")
+	cmd.Flags().IntVar(&f.limit, "limit", audit.DefaultLimit, "violations of one promise that are told")
+	return cmd
+}
+
+// schemaFiles are the schemas that this program carries.
+type schemaFiles struct{}
+
+func (schemaFiles) Open(name string) (fs.File, error) {
+	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
+}
+
+func (schemaFiles) ReadFile(name string) ([]byte, error) {
+	return messages.SchemaOf(strings.TrimSuffix(name, ".json"))
+}
+
+func auditStreams(ctx context.Context, a *app.App, args []string, f *auditFlags) (err error) {
+	o := &audit.Options{Schemas: schemaFiles{}, Edition: run.Edition, Open: f.open, Limit: f.limit}
+	if a.Config.Tenant.Given() {
+		o.Tenant = a.Config.Tenant.Value
+	}
+	var files []io.Closer
+	defer func() {
+		for _, c := range files {
+			err = errors.Join(err, c.Close())
+		}
+	}()
+	for _, w := range []struct {
+		names []string
+		into  *[]io.Reader
+	}{{f.tools, &o.Tools}, {f.models, &o.Models}, {f.clients, &o.Clients}} {
+		for _, name := range w.names {
+			file, err := os.Open(name)
+			if err != nil {
+				return err
+			}
+			files = append(files, file)
+			*w.into = append(*w.into, file)
+		}
+	}
+	if f.secret != "" {
+		if o.Secrets, err = secrets(a, f.secret); err != nil {
+			return err
+		}
+	}
+	source, missing, close, err := stored(ctx, a, args)
+	if err != nil {
+		return err
+	}
+	files = append(files, closer(close))
+	if f.dump != "" {
+		if len(args) == 1 && sameFile(args[0], f.dump) {
+			return app.Fail(app.ExitUsage, "--dump %s: this is what is audited, and writing there would empty it; name another file", f.dump)
+		}
+		file, err := os.OpenFile(f.dump, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+		if err != nil {
+			return err
+		}
+		files = append(files, file)
+		source = dumping(source, audit.NewWriter(file))
+	}
+	report, err := audit.Run(ctx, source, o)
+	if err != nil {
+		return err
+	}
+	for i, name := range *missing {
+		if !slices.Contains(report.Missing, name) { // of events, which come first
+			report.Missing = slices.Insert(report.Missing, i, name)
+		}
+	}
+	return audited(a, report)
+}
+
+// sameFile reports whether two names are of one file that is there.
+func sameFile(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
+}
+
+type closer func() error
+
+func (c closer) Close() error { return c() }
+
+// secrets reads the lines of a file.
+func secrets(a *app.App, name string) ([]string, error) {
+	data, err := a.ReadInput(name, 1<<20)
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for s := bufio.NewScanner(strings.NewReader(string(data))); s.Scan(); {
+		if line := strings.TrimSpace(s.Text()); line != "" {
+			all = append(all, line)
+		}
+	}
+	return all, nil
+}
+
+// stored returns the messages of a dump, or of the streams, and where the streams
+// are told that were found to be missing when all messages were read.
+func stored(ctx context.Context, a *app.App, args []string) (messages iter.Seq2[audit.Message, error], missing *[]string, close func() error, err error) {
+	missing = new([]string)
+	if len(args) == 1 {
+		if args[0] == "-" {
+			return audit.ReadDump(a.In), missing, func() error { return nil }, nil
+		}
+		file, err := os.Open(args[0])
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		return audit.ReadDump(file), missing, file.Close, nil
+	}
+	conn, err := a.OpenStreams(ctx, app.ToRead, nil)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return func(yield func(audit.Message, error) bool) {
+		err := conn.Dump(ctx, func(m natsbus.Stored) error {
+			if !yield(audit.Message(m), nil) {
+				return errStopped
+			}
+			return nil
+		})
+		if m, ok := errors.AsType[*natsbus.MissingError](err); ok {
+			*missing = m.Streams
+			return
+		}
+		if err != nil && !errors.Is(err, errStopped) {
+			yield(audit.Message{}, err)
+		}
+	}, missing, conn.Close, nil
+}
+
+var errStopped = errors.New("nobody reads on")
+
+// dumping writes messages as they are read.
+func dumping(source iter.Seq2[audit.Message, error], to *audit.Writer) iter.Seq2[audit.Message, error] {
+	return func(yield func(audit.Message, error) bool) {
+		for m, err := range source {
+			if err == nil {
+				err = to.Write(m)
+			}
+			if !yield(m, err) || err != nil {
+				return
+			}
+		}
+		if err := to.Flush(); err != nil {
+			yield(audit.Message{}, err)
+		}
+	}
+}

@@ -1,0 +1,3 @@
+// Package evidence has the commands about evidence and files: dossiers, archives and
+// audits.
+package evidence

@@ -1,0 +1,173 @@
+package evidence
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/cmd/rath/internal/reference"
+	"github.com/rathcluster/rath/internal/dossier"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/session/openrath"
+)
+
+// Export is the command "export".
+func Export(a *app.App) *cobra.Command {
+	var form, out string
+	var script bool
+	cmd := &cobra.Command{
+		Use:   "export NAME",
+		Short: "Write the evidence of a run, a session for OpenRath, or a script",
+		Long: `Writes to standard output, or to the file of --out:
+
+  --dossier html|md|json   the evidence of a run, which "verify" checks offline
+  --script                 the model's answers of a run as a txtar script that
+                           "run --script" answers from
+  neither                  a session as OpenRath's JSONL
+
+A script knows each answer by its place in the conversation and by what was
+said last. Prompts of agents are not part of a session, so two agents that
+answer the same words at the same place answer in turns.`,
+		Example: `  rath export @last --dossier html --out run.html
+  rath export @last --script --out testdata/model.txtar
+  rath export 7f3a > session.jsonl`,
+		Args: app.Exactly(1, "one session or run"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if script && form != "" {
+				return app.Usage(cmd, fmt.Errorf("give --dossier or --script, not both"))
+			}
+			if form != "" {
+				if err := app.OneOf("html", "md", "json")(form); err != nil {
+					return app.Usage(cmd, fmt.Errorf("--dossier %w", err))
+				}
+			}
+			ctx := cmd.Context()
+			return a.With(ctx, func(s *app.System) error {
+				if err := s.Direct("export"); err != nil {
+					return err
+				}
+				data, err := exported(ctx, a, s, args[0], form, script)
+				if err != nil {
+					return err
+				}
+				if out == "" || out == "-" {
+					_, err := a.Out.Write(data)
+					return err
+				}
+				return ReplaceFile(out, data)
+			})
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&form, "dossier", "", "html, md or json")
+	fs.BoolVar(&script, "script", false, "the model's answers as a script")
+	fs.StringVar(&out, "out", "", "write to this file")
+	return cmd
+}
+
+func exported(ctx context.Context, a *app.App, s *app.System, name, form string, script bool) ([]byte, error) {
+	switch {
+	case form != "":
+		r, err := reference.Run(ctx, s, name)
+		if err != nil {
+			return nil, err
+		}
+		e, err := Collect(ctx, a, s, &r)
+		if err != nil {
+			return nil, err
+		}
+		return render(e, form)
+	case script:
+		r, err := reference.Run(ctx, s, name)
+		if err != nil {
+			return nil, err
+		}
+		return runScript(ctx, s, &r)
+	}
+	n, err := reference.Resolve(ctx, s, name)
+	if err != nil {
+		return nil, err
+	}
+	v, err := s.At(ctx, n.Ref(s.Tenant()))
+	if err != nil {
+		return nil, err
+	}
+	return exportOpenRath(v)
+}
+
+// Collect collects what proves a run. It states what the commits do not.
+func Collect(ctx context.Context, a *app.App, s *app.System, r *messages.RunInfo) (*dossier.Evidence, error) {
+	home := session.Key{Tenant: s.Tenant(), ID: r.Session}
+	return dossier.Collect(ctx, s.Log, s.Blobs(s.Tenant()), home, r.Run, &dossier.CollectOptions{
+		Stated: []dossier.Fact{{Name: dossier.FactRelease, Value: node.Version()}},
+	})
+}
+
+func render(e *dossier.Evidence, form string) ([]byte, error) {
+	switch form {
+	case "html":
+		return dossier.HTML(e)
+	case "md":
+		return dossier.Markdown(e)
+	}
+	return e.Encode()
+}
+
+// WriteDossier writes the evidence of a run into a file whose name says the
+// form.
+func WriteDossier(ctx context.Context, a *app.App, s *app.System, id run.ID, name string) error {
+	if err := s.Direct("--out-dossier"); err != nil {
+		return err
+	}
+	form, err := FormOf(name)
+	if err != nil {
+		return err
+	}
+	r, err := s.Run(ctx, id)
+	if err != nil {
+		return err
+	}
+	e, err := Collect(ctx, a, s, &r)
+	if err != nil {
+		return err
+	}
+	data, err := render(e, form)
+	if err != nil {
+		return err
+	}
+	return ReplaceFile(name, data)
+}
+
+// FormOf is the form that the name of a dossier's file says.
+func FormOf(name string) (string, error) {
+	form := strings.TrimPrefix(filepath.Ext(name), ".")
+	if err := app.OneOf("html", "md", "json")(form); err != nil {
+		return "", app.Fail(app.ExitUsage, "--out-dossier %s: the name's end says the form: .html, .md or .json", name)
+	}
+	return form, nil
+}
+
+// exportOpenRath returns a session as OpenRath reads it.
+func exportOpenRath(v session.Session) ([]byte, error) {
+	var created, closed time.Time
+	for _, c := range v.Chunks() {
+		t := c.Origin().Time
+		if created.IsZero() {
+			created = t
+		}
+		closed = t
+	}
+	var b bytes.Buffer
+	err := openrath.Export(v, created, closed).Write(&b)
+	return b.Bytes(), err
+}

@@ -1,0 +1,239 @@
+package evidence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/dossier"
+	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/session/openrath"
+)
+
+// Import is the command "import".
+func Import(a *app.App) *cobra.Command {
+	var monitor []string
+	cmd := &cobra.Command{
+		Use:   "import FILE|DIR...",
+		Short: "Bring archived sessions back, or take over those of OpenRath",
+		Long: `Brings back what "prune" archived, takes over session files of OpenRath (JSON
+lines), or all of a directory, and prints what came in. Importing a file again
+changes nothing.
+
+The sessions of an archive come back under their own ids and go on as if they
+had never been away. Where they were purged the archive has to end with the very
+commits that stayed there; it can be brought into another store too, but for the
+names that were given to sessions. A name without a directory may be that of an
+archive in the store, as sessions that are archived tell it.
+
+A file of OpenRath becomes a new session that "show", "run --session" and "fork"
+continue from. Files that were cut off in a crash come in as far as they go;
+records and kinds that are not known are kept.
+
+Archives can be brought to a server with the credentials of a node, and the
+addresses of --monitor to store there at level fsync. Exit code 6 if some files
+could not be read.`,
+		Example: `  rath import .rath/archives/default-7f3a-1-0-20260701T020000Z.json
+  rath import ~/.openrath/sessions
+  rath import session.jsonl
+  rath import sessions/ -o jsonl`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return app.Usage(cmd, errors.New("name files or directories"))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return importFiles(cmd.Context(), a, args, monitor) },
+	}
+	cmd.Flags().StringArrayVar(&monitor, "monitor", nil, "monitoring address of a NATS server; can be given again")
+	return cmd
+}
+
+// importNames lists the files that are meant, archives apart from those of
+// OpenRath.
+func importNames(args []string) (archives, others []string, err error) {
+	for _, arg := range args {
+		fi, err := os.Stat(arg)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !fi.IsDir() {
+			if isArchive(arg) {
+				archives = append(archives, arg)
+			} else {
+				others = append(others, arg)
+			}
+			continue
+		}
+		found, err := filepath.Glob(filepath.Join(arg, "*.json"))
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, name := range found {
+			if isArchive(name) {
+				archives = append(archives, name)
+			}
+		}
+		sessions, err := openrath.Scan(os.DirFS(arg), ".")
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, l := range sessions {
+			others = append(others, filepath.Join(arg, filepath.FromSlash(l.Name)))
+		}
+	}
+	return archives, others, nil
+}
+
+// isArchive looks at the beginning of a file.
+func isArchive(name string) bool {
+	f, err := os.Open(name)
+	if err != nil {
+		return false // what reads it says so
+	}
+	defer f.Close()
+	head := make([]byte, 4<<10)
+	n, _ := io.ReadFull(f, head) // a short file is as good
+	return dossier.IsTree(head[:n])
+}
+
+// Imported is what became of one file.
+type Imported struct {
+	File    string     `json:"file"`
+	Session session.ID `json:"session,omitempty"`
+	Rows    int        `json:"rows"`
+	Kind    string     `json:"kind,omitempty"`
+	Created string     `json:"created,omitempty"`
+	Closed  bool       `json:"closed"`
+	Note    string     `json:"note,omitempty"`
+	Error   string     `json:"error,omitempty"`
+}
+
+// archivesDir is where prune writes to in a store.
+const archivesDir = "archives"
+
+// archive returns the file that is meant. A session tells the name of its archive
+// and no directory: it may be one of the store.
+func archive(a *app.App, name string) string {
+	if _, err := os.Stat(name); err == nil || filepath.Base(name) != name {
+		return name
+	}
+	kept := filepath.Join(a.Config.Store.Value, archivesDir, name)
+	if _, err := os.Stat(kept); err != nil {
+		return name
+	}
+	return kept
+}
+
+func importFiles(ctx context.Context, a *app.App, args, monitor []string) error {
+	args = slices.Clone(args)
+	for i := range args {
+		args[i] = archive(a, args[i])
+	}
+	archives, others, err := importNames(args)
+	if err != nil {
+		return err
+	}
+	if len(archives)+len(others) == 0 {
+		return app.Fail(app.ExitNotFound, "there are no session files in %s", strings.Join(args, ", "))
+	}
+	rows, err := importArchives(ctx, a, archives, monitor)
+	if err == nil {
+		var more []Imported
+		more, err = importSessions(ctx, a, others)
+		rows = append(rows, more...)
+	}
+	if err != nil {
+		return err
+	}
+	return importedRows(a, rows)
+}
+
+// importArchives brings archives back.
+func importArchives(ctx context.Context, a *app.App, names, monitor []string) (rows []Imported, err error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	s, err := a.OpenStreams(ctx, app.ToStore, monitor)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	for _, name := range names {
+		rows = append(rows, restoreFile(ctx, a, s.Conn, name)...)
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
+}
+
+// importSessions takes over files of OpenRath.
+func importSessions(ctx context.Context, a *app.App, names []string) (rows []Imported, err error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	s, err := a.Open(ctx, &node.Options{Idle: true})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := s.Direct("import"); err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		rows = append(rows, importFile(ctx, s, name))
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
+}
+
+// importedRows tells what came in.
+func importedRows(a *app.App, rows []Imported) error {
+	bad := 0
+	for _, r := range rows {
+		if r.Error != "" {
+			bad++
+		}
+	}
+	done, err := app.Emit(a, rows)
+	if err != nil {
+		return err
+	}
+	if !done {
+		cells := make([][]string, len(rows))
+		for i, r := range rows {
+			state := "closed"
+			switch {
+			case r.Error != "":
+				state = "refused"
+			case !r.Closed:
+				state = "open"
+			}
+			cells[i] = []string{filepath.Base(r.File), string(r.Session), fmt.Sprint(r.Rows), state, r.Kind, term.Line(r.Note, 100)}
+		}
+		a.Out.Rows([]string{"FILE", "SESSION", "ROWS", "STATE", "KIND", "NOTE"}, cells)
+		for _, r := range rows {
+			if r.Error != "" { // a cell of the table would cut it
+				a.Err.Println("refused: " + term.Line(r.Error, 1000))
+			}
+		}
+	}
+	if bad > 0 {
+		return app.Fail(app.ExitPartial, "%d of %s could not be taken over", bad, view.Counted(int64(len(rows)), "file"))
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+package evidence
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/session/openrath"
+)
+
+func importFile(ctx context.Context, s *app.System, name string) Imported {
+	out := Imported{File: name}
+	file, err := openrath.ReadFile(os.DirFS(filepath.Dir(name)), filepath.Base(name))
+	if err != nil {
+		out.Error = messages.Text(err)
+		return out
+	}
+	out.Rows, out.Kind, out.Created, out.Closed = len(file.Rows), file.Header.Kind, file.Header.CreatedAt, file.Closed()
+	var notes []string
+	if file.Torn {
+		notes = append(notes, "its last line was cut off")
+	}
+	if file.Reopened > 0 {
+		notes = append(notes, fmt.Sprintf("taken up again %d times", file.Reopened))
+	}
+	if n := len(file.Other); n > 0 {
+		notes = append(notes, view.Counted(int64(n), "unknown record"))
+	}
+	id, fresh, err := record(ctx, s, file)
+	if err != nil {
+		out.Error = messages.Text(err)
+		return out
+	}
+	if !fresh {
+		notes = append(notes, "was there already")
+	}
+	out.Session, out.Note = id, strings.Join(notes, ", ")
+	return out
+}
+
+// record writes a file as a new session, or the rest of it if some of its rows are
+// there: an import was cut off, or the session went on in OpenRath. fresh is false
+// if all of it is there.
+func record(ctx context.Context, s *app.System, file *openrath.File) (id session.ID, fresh bool, err error) {
+	// The same file makes the same session.
+	key := session.Key{Tenant: s.Tenant(), ID: s.Mint("openrath-" + file.Header.ID)}
+	rows := slices.Collect(file.Session().Pending())
+	n, at, err := takenOver(ctx, s, key, rows)
+	if err != nil {
+		return "", false, err
+	}
+	events := rows[n:]
+	if at.Seq == 0 {
+		opened, err := run.NewEvent(run.KindWriter, run.WriterOpened{Edition: run.Edition, Epoch: importEpoch, Incarnation: "import"})
+		if err != nil {
+			return "", false, err
+		}
+		events = append([]session.Event{opened, session.OpenedEvent(file.Opening())}, events...)
+	}
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	for i := range events {
+		events[i].Time = now
+	}
+	for batch := range session.Batches(events) {
+		at, err = s.Log.Append(ctx, at, session.Commit{Key: key, Root: key.ID, Seq: at.Seq + 1, Epoch: importEpoch, Prev: at.Hash, Events: batch})
+		if err != nil {
+			return "", fresh, err
+		}
+		fresh = true
+	}
+	return key.ID, fresh, nil
+}
+
+// importEpoch is that of all commits of an import. A node that uses the session has a higher
+// one.
+const importEpoch = 1
+
+// takenOver returns how many rows of a file its session has, and where its log ends.
+// It fails if the session has others, or went on here before all of them came in.
+func takenOver(ctx context.Context, s *app.System, k session.Key, rows []session.Event) (n int, at session.Position, err error) {
+	for e, err := range s.Log.Read(ctx, k, session.Position{}) {
+		if err != nil {
+			return 0, at, err
+		}
+		if e.Commit.Epoch != importEpoch {
+			if n < len(rows) {
+				err = fmt.Errorf("session %s went on here after %s of the file, which has %d; import it into another store", k.ID, view.Counted(int64(n), "row"), len(rows))
+			}
+			return n, e.At, err
+		}
+		at = e.At
+		for _, ev := range e.Commit.Events {
+			if ev.Kind != session.KindChunk || n == len(rows) {
+				continue
+			}
+			if ev.Data != rows[n].Data {
+				return 0, at, fmt.Errorf("session %s was imported from another file with the same id: their rows %d differ; import it into another store", k.ID, n)
+			}
+			n++
+		}
+	}
+	return n, at, nil
+}

@@ -1,0 +1,163 @@
+package evidence
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/dossier"
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/retention"
+	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/session"
+)
+
+// pruneFlags are those of prune.
+type pruneFlags struct {
+	older, out string
+	keep       []string
+	dry        bool
+	monitor    []string
+}
+
+// Prune is the command "prune".
+func Prune(a *app.App) *cobra.Command {
+	var f pruneFlags
+	cmd := &cobra.Command{
+		Use:   "prune --older-than AGE",
+		Short: "Archive old finished sessions into files, and purge them",
+		Long: `Archives each tree of sessions that has finished and that nobody used for a
+while, one file for each, and purges it from the streams. A tree is a session
+with all its forks and branches, and the trees that these refer to. It is kept
+if anything in it is open: a run, a branch, a quarantine.
+
+A file holds everything: all commits, the blobs and the workspaces that they
+name. "verify" checks it offline, "import" brings its sessions back. It is
+written, synced and read back before anything is purged. Whether the directory
+can be written is tried first; a tree whose file cannot be written goes on, and
+the other ones are archived. A prune that was cut off leaves trees fenced: they
+take nothing until the next one finishes them, with the same directory, or lets
+them go on, with --keep TENANT=forever.
+
+Of a purged session the last commit stays, whose hash stands for all of them:
+the session cannot begin again, and whoever wants it is told which file to
+import. Aliases, lineage, results and blobs stay too.
+
+Age is counted from a tree's last commit: 90s, 36h, 30d. --keep gives a tenant
+an age of its own, or "forever". Without --tenant all tenants are pruned.
+
+It takes the operator's credentials on a server (nodes may not purge), and the
+addresses of --monitor, as a node does, to store there at level fsync. Over a
+store it takes none.`,
+		Example: `  rath prune --older-than 30d --dry-run
+  rath prune --older-than 30d --keep acme=365d --keep legal=forever
+  rath prune --older-than 30d --creds operator.creds --monitor http://nats:8222`,
+		Args: app.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o, err := retentionOptions(a, &f)
+			if err != nil {
+				return app.Usage(cmd, err)
+			}
+			return prune(cmd.Context(), a, &f, o)
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&f.older, "older-than", "", "age from which on a tree is archived: 36h, 30d")
+	fs.StringArrayVar(&f.keep, "keep", nil, "TENANT=AGE or TENANT=forever; can be given again")
+	fs.StringVar(&f.out, "out", "", "directory of the archives (default archives, in the store if there is one)")
+	fs.BoolVar(&f.dry, "dry-run", false, "only tell what would be archived, and what is kept, why")
+	fs.StringArrayVar(&f.monitor, "monitor", nil, "monitoring address of a NATS server; can be given again")
+	return cmd
+}
+
+// retentionOptions reads what is kept for how long.
+func retentionOptions(a *app.App, f *pruneFlags) (*retention.Options, error) {
+	if f.older == "" {
+		return nil, errors.New("prune needs --older-than: 36h, 30d")
+	}
+	older, err := lineage.ParseAge(f.older)
+	if err != nil {
+		return nil, fmt.Errorf("--older-than: %w", err)
+	}
+	const forever = time.Duration(-1)
+	own := map[session.Tenant]time.Duration{}
+	for _, k := range f.keep {
+		tenant, text, ok := strings.Cut(k, "=")
+		if !ok {
+			return nil, fmt.Errorf("--keep %q: want TENANT=AGE or TENANT=forever", k)
+		}
+		if err := session.ValidID("tenant", tenant); err != nil {
+			return nil, fmt.Errorf("--keep %q: %w", k, err)
+		}
+		if text == "forever" {
+			own[session.Tenant(tenant)] = forever
+			continue
+		}
+		if own[session.Tenant(tenant)], err = lineage.ParseAge(text); err != nil {
+			return nil, fmt.Errorf("--keep %q: %w", k, err)
+		}
+	}
+	o := &retention.Options{Dir: f.out, DryRun: f.dry, Keep: func(t session.Tenant) (time.Duration, bool) {
+		if d, ok := own[t]; ok {
+			return d, d != forever
+		}
+		return older, true
+	}}
+	if a.Config.Tenant.Given() {
+		o.Tenant = a.Tenant()
+	}
+	if o.Dir == "" {
+		o.Dir = archivesDir
+		if !a.Ambient() {
+			o.Dir = filepath.Join(a.Config.Store.Value, archivesDir)
+		}
+	}
+	return o, nil
+}
+
+func prune(ctx context.Context, a *app.App, f *pruneFlags, o *retention.Options) (err error) {
+	r := app.ToPurge
+	if o.DryRun {
+		r = app.ToRead
+	}
+	s, err := a.OpenStreams(ctx, r, f.monitor)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if s.Alone {
+		o.Grace = -1
+	} else if !o.DryRun {
+		a.Remark("what is due is purged after %s, in which nobody may have used it", retention.DefaultGrace)
+	}
+	o.Stated = []dossier.Fact{{Name: dossier.FactRelease, Value: node.Version()}}
+	out, pruneErr := retention.Prune(ctx, s.Conn, o)
+	if pruneErr != nil && len(out) == 0 {
+		return pruneErr
+	}
+	if err := pruned(a, out, pruneErr == nil); err != nil {
+		return errors.Join(err, pruneErr)
+	}
+	if pruneErr != nil {
+		return pruneErr
+	}
+	failed, why := 0, ""
+	for _, t := range out {
+		if t.State == retention.Failed {
+			failed, why = failed+1, cmp.Or(why, t.Reason)
+		}
+	}
+	if failed > 0 {
+		return app.Fail(app.ExitPartial, "%s could not be archived: %s", view.Counted(int64(failed), "tree"), why)
+	}
+	return nil
+}

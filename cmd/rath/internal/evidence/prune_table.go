@@ -1,0 +1,93 @@
+package evidence
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/retention"
+	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/session"
+)
+
+// prunedTree is what became of one tree.
+type prunedTree struct {
+	Tenant   session.Tenant  `json:"tenant"`
+	Root     session.ID      `json:"root"`
+	Sessions []session.ID    `json:"sessions"`
+	State    retention.State `json:"state"`
+	Reason   string          `json:"reason,omitempty"`
+	File     string          `json:"file,omitempty"`
+	Size     int64           `json:"size,omitempty"`
+	Bytes    int64           `json:"bytes"`
+	LastMS   int64           `json:"last_ms"`
+}
+
+// pruned tells what became of each tree, of all of them if whole is set.
+func pruned(a *app.App, out []retention.Outcome, whole bool) error {
+	views := make([]prunedTree, len(out))
+	for i, o := range out {
+		v := prunedTree{
+			Tenant: o.Tenant, Root: o.Root, State: o.State, Reason: o.Reason, File: o.File, Size: o.Size,
+			Bytes: o.Bytes, LastMS: o.Last.UnixMilli(),
+		}
+		for _, s := range o.Sessions {
+			v.Sessions = append(v.Sessions, s.ID)
+		}
+		views[i] = v
+	}
+	if done, err := app.Emit(a, views); done {
+		return err
+	}
+	var bytes int64
+	n := map[retention.State]int{}
+	for _, v := range views {
+		n[v.State]++
+		if v.State == retention.Due || v.State == retention.Archived {
+			bytes += v.Bytes
+		}
+	}
+	if len(views) > 0 {
+		a.Out.Rows([]string{"TREE", "TENANT", "SESSIONS", "BYTES", "USED", "STATE", ""}, prunedRows(views, time.Now(), a.Out.Terminal()))
+	}
+	if fenced := int64(n[retention.Fenced]); fenced > 0 {
+		a.Remark("%s fenced and not purged: nothing is taken there until a further prune finishes that, or lets it go on with --keep TENANT=forever", view.Counted(fenced, "tree"))
+	}
+	switch {
+	case n[retention.Due] > 0:
+		a.Remark("%s would be archived and purged, %s of commits", view.Counted(int64(n[retention.Due]), "tree"), view.Counted(bytes, "byte"))
+	case n[retention.Archived] > 0:
+		a.Remark("archived and purged %s, %s of commits", view.Counted(int64(n[retention.Archived]), "tree"), view.Counted(bytes, "byte"))
+	case whole && n[retention.Failed] == 0:
+		a.Remark("nothing is due")
+	}
+	return nil
+}
+
+// prunedRows is the table of trees. On a terminal ids are short, and the
+// archive that was written is named on a line of its own.
+func prunedRows(views []prunedTree, now time.Time, looks bool) [][]string {
+	var rows [][]string
+	for _, v := range views {
+		root, what := string(v.Root), v.Reason
+		switch {
+		case looks:
+			root = lineage.Short(v.Root)
+			if _, rest, ok := strings.Cut(what, " ago, "); ok { // a column tells when
+				what = rest
+			}
+		case what == "":
+			what = v.File
+		}
+		rows = append(rows, []string{
+			root, string(v.Tenant), fmt.Sprint(len(v.Sessions)), view.Thousands(v.Bytes), view.Age(now, time.UnixMilli(v.LastMS)), string(v.State), term.Line(what, 200),
+		})
+		if looks && v.File != "" && v.State != retention.Due {
+			rows = append(rows, []string{"  " + term.Line(v.File, 200)})
+		}
+	}
+	return rows
+}

@@ -1,0 +1,198 @@
+package follow
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"sync"
+	"time"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Handlers says what to do with what is heard of a run. All functions are
+// called from one goroutine; nil ones are left out.
+type Handlers struct {
+	Record func(lineage.Record)  // of the run's tree, in the order of the stream
+	Delta  func(messages.Delta)  // provisional pieces of model output
+	Idle   func(d time.Duration) // nothing came for so long
+	// Person is told once of each run of the tree that waits for a person, and
+	// goes on waiting: the record is of kind Waiting or Review.
+	Person func(lineage.Record)
+	// Held is told once that the run's task waits for room, and goes on waiting.
+	Held func(lineage.Record)
+	// Follower watches since before the run was submitted; nil follows it now.
+	Follower *client.Follower
+}
+
+// Outcome is how watching a run ended.
+type Outcome struct {
+	Result *messages.Result // nil for a run that did not end
+	Review *lineage.Record  // what a person has to decide about the run itself
+	// Asked is what runs of the tree wait for, where no answer can come while this
+	// process holds the store.
+	Asked []lineage.Record
+	// Stands is whether no node works here, so that nothing more comes.
+	Stands bool
+}
+
+const (
+	// idleEvery is how often a watcher that hears nothing is told so.
+	idleEvery = 100 * time.Millisecond
+	// lastRecords is how long a watcher waits for the records of the end after
+	// the result, which takes another way.
+	lastRecords = 5 * time.Second
+	// askedAfter is how long nothing must have come before a question ends the
+	// watching, or before a watcher asks how the run stands: it may have stopped
+	// before it was watched.
+	askedAfter = time.Second
+	// askedAgain is when it asks again after a question without an answer.
+	askedAgain = 5 * time.Second
+)
+
+// Watch follows a run until it ended or a person has to decide. root is the
+// tree of its session; "" finds out, from the lineage after a sequence on.
+func Watch(ctx context.Context, s *app.System, id run.ID, root session.ID, after uint64, w Handlers) (Outcome, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer cancel(nil)
+	if w.Follower == nil {
+		var err error
+		if w.Follower, err = s.Follow(ctx, id); err != nil {
+			return Outcome{}, err
+		}
+	}
+	o := &watcher{
+		s: s, w: w, id: id, root: root, last: time.Now(),
+		known: map[run.ID]bool{}, asked: map[run.ID]lineage.Record{}, told: map[run.ID]bool{},
+	}
+	h := heard{
+		records: make(chan lineage.Record), deltas: make(chan messages.Delta, 256),
+		results: make(chan messages.Result, 1), held: make(chan lineage.Record, 1),
+	}
+	for _, listen := range []func() error{
+		func() error { return h.tail(ctx, s.Tail(ctx, string(root), after)) },
+		func() error { return h.follow(ctx, w.Follower.All(ctx), w.Held != nil) },
+	} {
+		group.Go(func() {
+			if err := listen(); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	var failed <-chan error
+	if s.Instance != nil {
+		failed = s.Instance.Failed()
+	}
+	tick := time.NewTicker(idleEvery)
+	defer tick.Stop()
+	var patience <-chan time.Time
+	standing := make(chan []lineage.Record, 1)
+	look := time.After(askedAfter)
+	for {
+		select {
+		case r := <-h.records:
+			o.record(r)
+		case r := <-h.held:
+			w.Held(r)
+		case d := <-h.deltas:
+			o.last = time.Now()
+			if w.Delta != nil {
+				w.Delta(d)
+			}
+		case r := <-h.results:
+			o.out.Result = &r
+			patience = time.After(lastRecords)
+			if r.Attempt == 0 && o.root == "" {
+				return o.out, nil // refused before anything was recorded
+			}
+		case <-patience:
+			return o.out, nil
+		case <-look:
+			if len(o.known) > 0 {
+				break
+			}
+			group.Go(func() {
+				all, err := questions(ctx, s, id)
+				if err != nil {
+					all = nil // asked again
+				}
+				standing <- all
+			})
+		case all := <-standing:
+			if len(all) == 0 {
+				look = time.After(askedAgain)
+			}
+			o.stand(all)
+		case <-tick.C:
+			if o.rests() {
+				return o.out, nil
+			}
+		case err := <-failed:
+			return o.out, err
+		case to := <-s.Moved:
+			return o.out, s.Elsewhere(to, "trace -f "+string(id))
+		case <-ctx.Done():
+			err := context.Cause(ctx)
+			if errors.Is(err, context.Canceled) {
+				err = app.ErrInterrupted
+			}
+			return o.out, err
+		}
+		if o.ended && o.out.Result != nil {
+			return o.out, nil
+		}
+	}
+}
+
+// heard is what comes of a run from the servers.
+type heard struct {
+	records chan lineage.Record
+	deltas  chan messages.Delta
+	results chan messages.Result
+	held    chan lineage.Record
+}
+
+// tail passes records on until they end.
+func (h *heard) tail(ctx context.Context, records iter.Seq2[messages.LineageRecord, error]) error {
+	for r, err := range records {
+		if err != nil {
+			return err
+		}
+		select {
+		case h.records <- r.Record:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return nil
+}
+
+// follow passes on what a run publishes until it ended; that its task waits for
+// room is passed on once, if that is asked for.
+func (h *heard) follow(ctx context.Context, updates iter.Seq2[client.Update, error], held bool) error {
+	for u, err := range updates {
+		switch {
+		case err != nil:
+			return err
+		case u.Result != nil:
+			h.results <- *u.Result
+		case u.Event != nil && u.Event.Kind == messages.KindHeld && held:
+			held = false
+			h.held <- *u.Event
+		case u.Delta != nil:
+			select {
+			case h.deltas <- *u.Delta:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	}
+	return nil
+}

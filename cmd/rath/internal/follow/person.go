@@ -1,0 +1,85 @@
+package follow
+
+import (
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/run"
+)
+
+// Stopped says what a person has to do about a run that is followed no more. o
+// is as for ResumeWith.
+func Stopped(a *app.App, id run.ID, seen Outcome, o *NodeFlags) error {
+	if seen.Review != nil {
+		review(a, id, seen.Review)
+		return app.Silent(app.ExitRefused)
+	}
+	if seen.Stands {
+		return app.Fail(app.ExitUnavailable, "run %s has not ended, and no node runs here: nothing more comes until %q or %q", id, a.Hint("dev"), a.Hint("resume", string(id)))
+	}
+	a.Err.Println("parked: the run holds nothing while it waits. Answer, and let it go on:")
+	for _, r := range seen.Asked {
+		if r.Kind == lineage.Review {
+			Person(a, r)
+			continue
+		}
+		a.Err.Println("  " + answerWith(a, r.Run, r.Asks()))
+	}
+	a.Err.Println("  " + ResumeWith(a, id, o))
+	if o == nil {
+		a.Err.Println("  with " + asBegun)
+	}
+	return app.Silent(app.ExitRefused)
+}
+
+// Person says that a run waits for a person, while it is followed, and how it
+// goes on.
+func Person(a *app.App, r lineage.Record) {
+	who := "run " + string(r.Run)
+	if r.Kind == lineage.Review {
+		a.Err.Note("")
+		a.Err.Println(who + " " + a.Err.Paint(term.Yellow, "needs review:") + " " + term.Line(r.Reason, 400))
+		Decisions(a, r.Run, r.Revision)
+		return
+	}
+	kind := r.Asks()
+	what := ""
+	for _, w := range r.Waits {
+		if w.Kind == kind && w.Title != "" {
+			what = ": " + term.Line(w.Title, 200)
+		}
+	}
+	a.Err.Note("")
+	a.Err.Println(who + " waits for " + kind + what)
+	a.Err.Println("answer with\n  " + answerWith(a, r.Run, kind))
+}
+
+// review says what a person has to decide.
+func review(a *app.App, id run.ID, r *lineage.Record) {
+	a.Err.Println(a.Err.Paint(term.Yellow, "needs review:") + " " + term.Line(r.Reason, 400))
+	Decisions(a, id, r.Revision)
+}
+
+// Decisions says how to decide about a run that stopped: at a call, or, with the
+// revision that it was recorded under, because the code is another one.
+func Decisions(a *app.App, id run.ID, revision string) {
+	flags := []string{"--happened", "--again", "--fail"}
+	if revision != "" {
+		flags[0] = "--pin"
+	}
+	a.Err.Println("a person has to decide:")
+	for _, d := range flags {
+		a.Err.Println("  " + a.Hint("resolve", string(id), d, "--reason", "TEXT"))
+	}
+}
+
+// answerWith is the command that answers what a run waits for.
+func answerWith(a *app.App, id run.ID, kind string) string {
+	switch kind {
+	case run.WaitResponse:
+		return a.Hint("respond", string(id), "JSON")
+	case run.WaitMessage:
+		return a.Hint("message", string(id), "TEXT")
+	}
+	return a.Hint("approve", string(id))
+}

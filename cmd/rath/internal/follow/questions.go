@@ -1,0 +1,114 @@
+package follow
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+)
+
+// Await waits for a run to end, or to stop for a person. person is told once of
+// what runs of its tree ask a person meanwhile, and held that its task waits.
+func Await(ctx context.Context, s *app.System, f *client.Follower, id run.ID, person, held func(lineage.Record)) (Outcome, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type end struct {
+		result *messages.Result
+		err    error
+	}
+	ended := make(chan end, 1)
+	waits := make(chan lineage.Record, 1)
+	go func() {
+		waiting := false
+		for u, err := range f.All(ctx) {
+			if u.Event != nil && u.Event.Kind == messages.KindHeld && !waiting {
+				waiting = true
+				waits <- *u.Event
+			}
+			if u.Result != nil || err != nil {
+				ended <- end{u.Result, err}
+				return
+			}
+		}
+	}()
+	told := map[string]bool{}
+	look := time.After(askedAfter)
+	for {
+		select {
+		case e := <-ended:
+			if errors.Is(e.err, context.Canceled) {
+				e.err = app.ErrInterrupted
+			}
+			return Outcome{Result: e.result}, e.err
+		case e := <-waits:
+			held(e)
+			continue
+		case <-look:
+		}
+		look = time.After(askedAgain)
+		all, err := questions(ctx, s, id)
+		if err != nil {
+			continue // asked again
+		}
+		open := map[string]bool{}
+		for _, r := range all {
+			if r.Run == id && r.Kind == lineage.Review {
+				cancel()
+				<-ended
+				return Outcome{Review: &r}, nil
+			}
+			if r.Kind == "" {
+				continue
+			}
+			parts := []string{string(r.Run), r.Asks(), string(r.Step)}
+			for _, w := range r.Waits {
+				parts = append(parts, string(w.Step))
+			}
+			key := strings.Join(parts, " ")
+			if open[key] = true; !told[key] {
+				person(r)
+			}
+		}
+		told = open
+	}
+}
+
+// questions returns a record for the run, without a kind if it waits for no
+// person, and for each other run below its session that waits for a
+// person: what the lineage told before it was watched.
+func questions(ctx context.Context, s *app.System, id run.ID) ([]lineage.Record, error) {
+	r, err := s.Run(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	below, err := s.Runs(ctx, &client.RunsOptions{States: []run.State{run.Waiting, run.NeedsReview}, Where: "under=" + string(r.Session)})
+	if err != nil {
+		return nil, err
+	}
+	all := []lineage.Record{question(&r)}
+	for i := range below {
+		if rec := question(&below[i]); rec.Run != id && rec.Kind != "" {
+			all = append(all, rec)
+		}
+	}
+	return all, nil
+}
+
+// question is the record that told of what a run waits for from a person.
+func question(r *messages.RunInfo) lineage.Record {
+	rec := lineage.Record{Run: r.Run, Root: cmp.Or(r.Root, r.Session), Session: r.Session, Workflow: r.Workflow, Waits: r.Waits}
+	switch {
+	case r.State == run.NeedsReview && r.Review != nil:
+		rec.Kind, rec.Step, rec.Code, rec.Reason, rec.Revision = lineage.Review, r.Review.Step, r.Review.Code, r.Review.Reason, r.Review.Revision
+	case r.State == run.Waiting && rec.Asks() != "":
+		rec.Kind = lineage.Waiting
+	}
+	return rec
+}

@@ -1,0 +1,52 @@
+package follow
+
+import (
+	"github.com/spf13/pflag"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+)
+
+// NodeFlags are the settings of a node that a command starts for a run. The run
+// needs them again when it is resumed.
+type NodeFlags struct {
+	Script string
+	Unsafe bool
+}
+
+// Add adds the flags to those of a command.
+func (f *NodeFlags) Add(fs *pflag.FlagSet) {
+	fs.StringVar(&f.Script, "script", "", "answer model calls from this txtar file")
+	fs.BoolVar(&f.Unsafe, "unsafe", false, "let the model run commands where nothing confines them")
+}
+
+// ResumeWith is the command that lets a run go on in a node of its own, with the
+// settings of the one before; o is nil where they are not known.
+func ResumeWith(a *app.App, id run.ID, o *NodeFlags) string {
+	args := []string{"resume", string(id)}
+	if o != nil && o.Script != "" {
+		args = append(args, "--script", app.ShellWord(o.Script))
+	}
+	if o != nil && o.Unsafe {
+		args = append(args, "--unsafe")
+	}
+	return a.Hint(args...)
+}
+
+// asBegun is what a command that did not start a run cannot know of its node.
+const asBegun = "the --script and --unsafe that it began with"
+
+// GoesOn says, once something was done about a run, that it goes on or how to
+// let it.
+func GoesOn(a *app.App, s *app.System, done string, r *messages.RunInfo) {
+	switch {
+	case r.Quarantine != "":
+		a.Remark("%s; run %s stays set apart (%s) until %q", done, r.Run, term.Line(r.Quarantine, 200), a.Hint("release", string(r.Run), "--reason", "TEXT"))
+	case s.Own():
+		a.Remark("%s; no node runs here: go on with %q, and %s", done, ResumeWith(a, r.Run, nil), asBegun)
+	default:
+		a.Remark("%s; run %s goes on", done, r.Run)
+	}
+}

@@ -1,0 +1,140 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/cmd/rath/internal/reference"
+	"github.com/rathcluster/rath/cmd/rath/internal/selection"
+	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/run"
+)
+
+// Ps is the command "ps".
+func Ps(a *app.App) *cobra.Command {
+	var states []string
+	var workflow, where string
+	var limit int
+	var watch, branches bool
+	cmd := &cobra.Command{
+		Use:   "ps",
+		Short: "List runs, the newest first",
+		Long: `Lists runs. NODE is the node that a run is on or ended on, "-" while it is on
+none; "nodes ls" tells of it. --where chooses some runs by what they did and how
+they stand, see "help where". With --watch it goes on: on a terminal the list is
+drawn anew when something changes; otherwise each run that is new or has changed
+is a line. Branches of fan-outs are runs too: --branches, or any --where, lists
+them.`,
+		Example: `  rath ps
+  rath ps --state running,needs_review
+  rath ps --where 'tool=run_shell_command and state=failed and not older=1d'
+  rath ps --where under=@last --watch
+  rath ps --workflow review --limit 100 -o jsonl`,
+		Args: app.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if limit < 0 {
+				return app.Usage(cmd, fmt.Errorf("--limit %d: want the most rows to list, or 0 for all", limit))
+			}
+			o := &client.RunsOptions{Workflow: workflow, Where: where, Limit: limit}
+			for _, name := range states {
+				st := run.State(strings.TrimSpace(name))
+				if !known(st) {
+					return app.Usage(cmd, fmt.Errorf("%q is no state; the states are %s", name, view.Names(stateNames())))
+				}
+				o.States = append(o.States, st)
+			}
+			ctx := cmd.Context()
+			return a.With(ctx, func(s *app.System) error {
+				if o.Where != "" {
+					sel, err := selection.Selector(ctx, a, s, o.Where)
+					if err != nil {
+						return err
+					}
+					o.Where = sel.String()
+				}
+				if where == "" && !branches {
+					o.Where = "branch=no"
+				}
+				if watch {
+					return watchRuns(ctx, a, s, o)
+				}
+				return ps(ctx, a, s, o)
+			})
+		},
+	}
+	cmd.Flags().StringSliceVar(&states, "state", nil, "only runs in these states, separated by commas")
+	cmd.Flags().StringVar(&workflow, "workflow", "", "only runs of this workflow")
+	cmd.Flags().StringVar(&where, "where", "", `only runs that this chooses, such as 'tool=grep and state=failed'; see "help where"`)
+	cmd.Flags().BoolVar(&branches, "branches", false, "also branches of fan-outs")
+	cmd.Flags().IntVar(&limit, "limit", 20, "at most so many; 0 for all")
+	cmd.Flags().BoolVar(&watch, "watch", false, "go on, and show what changes")
+	return cmd
+}
+
+var AllStates = []run.State{run.Queued, run.Running, run.Waiting, run.NeedsReview, run.Succeeded, run.Failed, run.Cancelled, run.TimedOut}
+
+func known(s run.State) bool {
+	return slices.Contains(AllStates, s)
+}
+
+func stateNames() []string {
+	names := make([]string, len(AllStates))
+	for i, s := range AllStates {
+		names[i] = string(s)
+	}
+	return names
+}
+
+func ps(ctx context.Context, a *app.App, s *app.System, o *client.RunsOptions) error {
+	runs, err := s.Runs(ctx, o)
+	if err != nil {
+		return err
+	}
+	if done, err := app.Emit(a, runs); done {
+		return err
+	}
+	if len(runs) == 0 {
+		if o.Where != "" && o.Where != "branch=no" || o.Workflow != "" || len(o.States) > 0 {
+			a.Remark("no such runs in tenant %s", s.Tenant())
+		} else {
+			a.Remark("no runs in tenant %s", s.Tenant())
+		}
+	} else {
+		names, err := nodeNames(ctx, s)
+		if err != nil {
+			return err
+		}
+		view.RunTable(a.Out, runs, names, a.Out.Terminal())
+	}
+	if o.Where != "" && o.Where != "branch=no" || o.Workflow != "" || len(o.States) > 0 && !slices.Contains(o.States, run.Queued) {
+		return nil
+	}
+	switch n, err := s.Waiting(ctx); {
+	case err != nil:
+		return err
+	case n > 0:
+		a.Remark("%s", reference.WaitingTasks(n))
+	}
+	return nil
+}
+
+// nodeNames returns the names of the nodes that live, by incarnation.
+func nodeNames(ctx context.Context, s *app.System) (map[string]string, error) {
+	all, err := s.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := make(map[string]string, len(all))
+	for _, n := range all {
+		if n.Name != n.Incarnation {
+			names[n.Incarnation] = n.Name
+		}
+	}
+	return names, nil
+}

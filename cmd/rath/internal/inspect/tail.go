@@ -1,0 +1,164 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/cmd/rath/internal/reference"
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/session"
+)
+
+// Tail is the command "tail".
+func Tail(a *app.App) *cobra.Command {
+	var after uint64
+	var live bool
+	var kinds []string
+	cmd := &cobra.Command{
+		Use:   "tail [NAME]",
+		Short: "Print lineage records, and with -f those that come",
+		Long: `Prints what was recorded, of the tree of one session or of all, one line per
+record, each with the sequence in the stream of lineage after which to go on. A
+tail that was cut off goes on with --after and the last one that it printed: no
+record is missed, and only those of one commit may come again. While it runs
+none comes twice, also over the loss of a connection and the restart of nodes.
+With -o json it writes one object per line, as with jsonl: its field "at" is the
+sequence, its field "record" what was recorded.`,
+		Example: `  rath tail                      everything, from the beginning
+  rath tail -f @last
+  rath tail --after 1204 -o jsonl
+  rath tail -f --kind adopted,rejected`,
+		Args: app.AtMost(1, "one session or run"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, k := range kinds {
+				if !slices.Contains(lineage.Kinds(), lineage.Kind(k)) {
+					return app.Usage(cmd, fmt.Errorf("%q is no kind of record; the kinds are %s", k, view.Names(kindNames())))
+				}
+			}
+			name := ""
+			if len(args) > 0 {
+				name = args[0]
+			}
+			return a.With(cmd.Context(), func(s *app.System) error { return tail(cmd.Context(), a, s, name, after, live, kinds) })
+		},
+	}
+	cmd.Flags().BoolVarP(&live, "follow", "f", false, "go on with what comes")
+	cmd.Flags().Uint64Var(&after, "after", 0, "begin after this sequence, \"at\" in JSON")
+	cmd.Flags().StringSliceVar(&kinds, "kind", nil, "only records of these kinds, separated by commas")
+	return cmd
+}
+
+func kindNames() []string {
+	var names []string
+	for _, k := range lineage.Kinds() {
+		names = append(names, string(k))
+	}
+	return names
+}
+
+func tail(ctx context.Context, a *app.App, s *app.System, name string, after uint64, live bool, kinds []string) error {
+	var root session.ID
+	if name != "" {
+		n, err := reference.Resolve(ctx, s, name)
+		if err != nil {
+			return err
+		}
+		root = n.Session
+	}
+	put := func(r *messages.LineageRecord) error {
+		if len(kinds) > 0 && !slices.Contains(kinds, string(r.Record.Kind)) {
+			return nil
+		}
+		return record(a, r)
+	}
+	if !live {
+		return recorded(ctx, s, root, after, put)
+	}
+	again := func() string {
+		words := []string{"tail", "-f", name, "--after", strconv.FormatUint(after, 10)}
+		return a.Hint(slices.DeleteFunc(words, func(w string) bool { return w == "" })...)
+	}
+	if s.Alone { // while this holds the store, no other process can write into it
+		err := recorded(ctx, s, root, after, func(r *messages.LineageRecord) error {
+			after = r.At
+			return put(r)
+		})
+		if err == nil {
+			err = app.Fail(app.ExitUnavailable, "no node runs here, so nothing more comes: start %q, and go on with %q", a.Hint("dev"), again())
+		}
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer cancel(nil)
+	group.Go(func() {
+		select {
+		case to := <-s.Moved:
+			cancel(movedTo(to))
+		case <-ctx.Done():
+		}
+	})
+	for r, err := range s.Tail(ctx, string(root), after) {
+		if errors.Is(err, context.Canceled) {
+			if to, ok := errors.AsType[movedTo](context.Cause(ctx)); ok {
+				return s.Elsewhere(string(to), again())
+			}
+			return app.Silent(app.ExitInterrupted)
+		}
+		if err == nil {
+			after = r.At
+			err = put(&r)
+		}
+		if err == nil {
+			err = a.Out.Err()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// movedTo is the cause of the end of a tail whose node has started again at
+// another address.
+type movedTo string
+
+func (m movedTo) Error() string { return "the node is at " + string(m) }
+
+// recorded reads the lineage of a tree, or of all for "", as far as it goes.
+func recorded(ctx context.Context, s *app.System, root session.ID, after uint64, each func(*messages.LineageRecord) error) error {
+	for {
+		page, err := s.Lineage(ctx, string(root), after, 0)
+		if err != nil {
+			return err
+		}
+		for i := range page.Records {
+			if err := each(&page.Records[i]); err != nil {
+				return err
+			}
+		}
+		if page.Next <= after || page.Next >= page.Last {
+			return nil
+		}
+		after = page.Next
+	}
+}
+
+// record prints one record.
+func record(a *app.App, r *messages.LineageRecord) error {
+	if a.AsJSON() { // a stream of records is one object per line in either form
+		return a.WriteLine(r)
+	}
+	a.Out.Println(view.RecordLine(a.Out, r))
+	return nil
+}

@@ -1,0 +1,166 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Why is the command "why".
+func Why(a *app.App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "why WHAT",
+		Short: "Say what produced a version, a step, a session, a run or a line",
+		Long: `Says what produced something: a row or version of a session, a tool call or
+another step, a session, a run, a file or one line of it. Of what agents made it
+tells which agent, on which branch, with which tool call of which attempt of
+which run. The answer follows from the commits: the files before and after each
+step are part of them. "impact" asks the other way round.`,
+		Example: `  rath why @last:slug.sh:7     line 7 of slug.sh, as the last run left it
+  rath why slug.sh:7           the same
+  rath why slug.sh             which steps changed the file
+  rath why 7f3a:5              version 5 of a session
+  rath why 7f3a#3              row 3 of a session, counted from 0
+  rath why 7f3a/2.0            a step of a run, or a tool call by its id
+  rath why 7f3a                where a run, or a session, comes from`,
+		Args: app.Exactly(1, "one thing"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.With(cmd.Context(), func(s *app.System) error { return why(cmd.Context(), a, s, args[0]) })
+		},
+	}
+}
+
+func why(ctx context.Context, a *app.App, s *app.System, text string) error {
+	t, err := parseTarget(text)
+	if err != nil {
+		return err
+	}
+	f, err := find(ctx, s, t, false)
+	if err != nil {
+		return err
+	}
+	key := f.Ref(s.Tenant()).Key
+	switch {
+	case f.path != "":
+		return whyFile(ctx, a, s, f)
+	case f.row >= 0:
+		r, err := chunkOf(ctx, s, f)
+		if err != nil {
+			return err
+		}
+		f.Reference.Session, f.Reference.Version = r.ID, r.Version
+		return whyVersion(ctx, a, s, f, r)
+	case f.call != nil:
+		return whyStep(ctx, a, s, f, f.call.Run, f.call.Step)
+	case f.step != "":
+		return whyStep(ctx, a, s, f, f.run.Run, f.step)
+	case t.version > 0:
+		return whyVersion(ctx, a, s, f, session.Ref{Key: key, Version: t.version})
+	case f.run != nil:
+		r, err := view.ReasonOfRun(f.graph, s.Tenant(), f.run.Run)
+		if err != nil {
+			return err
+		}
+		return tellReason(a, s, f.graph, r)
+	}
+	r, err := view.ReasonOfSession(f.graph, key)
+	if err != nil {
+		return err
+	}
+	return tellReason(a, s, f.graph, r)
+}
+
+func whyVersion(ctx context.Context, a *app.App, s *app.System, f *found, r session.Ref) error {
+	m, err := f.graph.Why(r.Key, r.Version)
+	if err != nil {
+		return err
+	}
+	return tellMaker(ctx, a, s, f, m)
+}
+
+func whyStep(ctx context.Context, a *app.App, s *app.System, f *found, id run.ID, step run.Path) error {
+	m, err := f.graph.Step(s.Tenant(), id, step)
+	if err != nil {
+		return err
+	}
+	f.Reference.Session, f.Reference.Version = m.Session, m.Version
+	return tellMaker(ctx, a, s, f, m)
+}
+
+// whyFile answers for a file, or a line of it.
+func whyFile(ctx context.Context, a *app.App, s *app.System, f *found) error {
+	if err := s.Direct("why FILE"); err != nil {
+		return err
+	}
+	changes, err := f.graph.Heads(f.Ref(s.Tenant()).Key, f.Reference.Version)
+	if err != nil {
+		return err
+	}
+	if len(changes) == 0 {
+		return app.Fail(app.ExitNotFound, "session %s has no files: it was never sent to a sandbox; name the run that left the file, as in 7f3a:%s", f.Reference, f.path)
+	}
+	var r view.Reason
+	var by *lineage.HeadChange
+	if f.line > 0 {
+		lines, err := view.Blame(ctx, s.Blobs(s.Tenant()), changes, f.path)
+		if err != nil {
+			return err
+		}
+		if f.line > len(lines) {
+			return app.Fail(app.ExitNotFound, "%s has %s there, no line %d", f.path, view.Counted(int64(len(lines)), "line"), f.line)
+		}
+		l := lines[f.line-1]
+		r, by = view.Reason{What: fmt.Sprintf("%s:%d", f.path, f.line), Text: l.Text}, l.By
+	} else {
+		r.What = f.path
+		all, err := view.FileChanges(ctx, s.Blobs(s.Tenant()), changes)
+		if err != nil {
+			return err
+		}
+		for _, c := range all {
+			if c.Path != f.path {
+				continue
+			}
+			by = c.By
+			r.Changes = append(r.Changes, view.FileStep{FileChange: c, Run: c.By.Run, Step: c.By.Step, Session: c.By.Session, Did: c.By.Summary})
+		}
+		if by == nil {
+			_, err := view.Blame(ctx, s.Blobs(s.Tenant()), changes, f.path)
+			return err
+		}
+	}
+	r.ChangedBy(f.graph, s.Tenant(), by)
+	return tellReason(a, s, f.graph, r)
+}
+
+// tellMaker answers for a version, or for the step that a version came of.
+func tellMaker(ctx context.Context, a *app.App, s *app.System, f *found, m lineage.Maker) error {
+	r := view.ReasonOfMaker(&m)
+	r.What = cmp.Or(f.text, f.Reference.String())
+	if m.Version > 0 && m.Record.Role != "" {
+		if v, err := s.Session(ctx, fmt.Sprintf("%s:%d", m.Session, m.Version)); err == nil {
+			r.Quote(&v)
+		}
+	}
+	return tellReason(a, s, f.graph, r)
+}
+
+// tellReason writes an answer.
+func tellReason(a *app.App, s *app.System, g *lineage.Graph, r view.Reason) error {
+	if err := r.Complete(g, s.Tenant()); err != nil {
+		return err
+	}
+	if done, err := app.EmitOne(a, r); done {
+		return err
+	}
+	view.WriteReason(a.Out, &r)
+	return nil
+}

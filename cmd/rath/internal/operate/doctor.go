@@ -1,0 +1,200 @@
+package operate
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/llm/openai"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/sandbox/local"
+)
+
+// Doctor is the command "doctor".
+func Doctor(a *app.App) *cobra.Command {
+	var model bool
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check this installation: sandbox, store, nodes, model",
+		Long: `Tries what runs depend on and says what to do about what does not work: how
+strongly commands are confined here, whether the store opens and how it writes,
+which nodes and workflows answer, and with --model whether the model does.
+
+Exit code 6 if something does not work.`,
+		Example: `  rath doctor
+  rath doctor --model
+  rath doctor -o json`,
+		Args: app.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return doctor(cmd.Context(), a, model) },
+	}
+	cmd.Flags().BoolVar(&model, "model", false, "also ask the model for one word")
+	return cmd
+}
+
+// finding is what one check found.
+type finding struct {
+	Check  string `json:"check"`
+	OK     bool   `json:"ok"`
+	Found  string `json:"found"`
+	Remedy string `json:"remedy,omitempty"`
+}
+
+func doctor(ctx context.Context, a *app.App, model bool) error {
+	all := []finding{
+		{Check: "rath", OK: true, Found: node.Version() + ", " + runtime.Version() + ", " + runtime.GOOS + "/" + runtime.GOARCH},
+		checkConfig(a),
+		checkSandbox(ctx),
+	}
+	all = append(all, checkSystem(ctx, a)...)
+	all = append(all, checkModel(ctx, a, model))
+	bad := 0
+	for _, f := range all {
+		if !f.OK {
+			bad++
+		}
+	}
+	done, err := app.Emit(a, all)
+	if err != nil {
+		return err
+	}
+	if !done {
+		for _, f := range all {
+			mark := a.Out.Paint(term.Green, "ok  ")
+			if !f.OK {
+				mark = a.Out.Paint(term.Red, "BAD ")
+			}
+			a.Out.Println(mark + " " + term.Pad(f.Check, 10) + " " + f.Found)
+			if f.Remedy != "" {
+				for _, l := range term.Wrap(f.Remedy, 64) {
+					a.Out.Println(a.Out.Dim("                " + l))
+				}
+			}
+		}
+	}
+	if bad > 0 {
+		return app.Silent(app.ExitPartial)
+	}
+	return nil
+}
+
+func checkConfig(a *app.App) finding {
+	if a.Config.File == "" {
+		return finding{Check: "config", OK: true, Found: "defaults and environment"}
+	}
+	return finding{Check: "config", OK: true, Found: a.Config.File}
+}
+
+func checkSandbox(ctx context.Context) finding {
+	f := finding{Check: "sandbox"}
+	c, err := local.New(nil).Probe(ctx)
+	if err != nil {
+		f.Found, f.Remedy = messages.Text(err), "commands of agents cannot run here"
+		return f
+	}
+	f.OK, f.Found = true, fmt.Sprintf("%s (%s)", c.Isolation, c.Detail)
+	if c.Isolation == sandbox.IsolationProcess {
+		f.Remedy = "nothing confines commands here: what a model chooses runs only with --unsafe. Linux with Landlock (5.19 or later) confines them"
+	}
+	return f
+}
+
+// checkSystem opens what other commands would open.
+func checkSystem(ctx context.Context, a *app.App) []finding {
+	where := finding{Check: "system"}
+	s, err := a.OpenThere(ctx, &node.Options{Idle: true})
+	if err != nil {
+		if !a.Ambient() && a.StoreThere() != nil {
+			return []finding{{Check: "store", OK: true, Found: "none at " + a.Config.Store.Value + " yet", Remedy: "\"demo\" or \"run\" makes one"}}
+		}
+		where.Found, where.Remedy = term.Line(messages.Text(err), 300), "see \"help exit-codes\"; --server, --context and --store choose another system"
+		return []finding{where}
+	}
+	where.OK, where.Found = true, s.Where
+	if s.Level != "" {
+		where.Found += ", log " + s.Level
+	}
+	out := []finding{where}
+	ws, err := s.Workflows(ctx)
+	w := finding{Check: "workflows", OK: err == nil}
+	if err == nil {
+		var names []string
+		for _, one := range ws {
+			names = append(names, one.Name)
+		}
+		w.Found = view.Names(names)
+	} else {
+		w.Found, w.Remedy = term.Line(messages.Text(err), 300), "start a node: \"dev\", or the node of your module"
+	}
+	out = append(out, w)
+	if s.Stores != nil {
+		out = append(out, checkStores(ctx, s))
+	}
+	if ns, err := s.Nodes(ctx); err == nil && !s.Own() {
+		out = append(out, finding{Check: "nodes", OK: len(ns) > 0, Found: view.Counted(int64(len(ns)), "node")})
+		for i := range ns {
+			for _, f := range ns[i].Full {
+				out = append(out, finding{Check: "room", Found: "node " + ns[i].Name + ", " + f.Stream + ": " + term.Line(view.CapacityText(f), 300)})
+			}
+		}
+	}
+	if err := s.Close(); err != nil {
+		out = append(out, finding{Check: "close", Found: term.Line(messages.Text(err), 300)})
+	}
+	return out
+}
+
+// storesFor bounds how long the check waits for a write.
+const storesFor = 5 * time.Second
+
+// checkStores writes something.
+func checkStores(ctx context.Context, s *app.System) finding {
+	ctx, cancel := context.WithTimeout(ctx, storesFor)
+	defer cancel()
+	if err := s.Stores(ctx); err != nil {
+		return finding{Check: "writes", Found: term.Line(messages.Text(err), 300), Remedy: "until something can be stored, runs wait and nothing that is submitted is accepted"}
+	}
+	return finding{Check: "writes", OK: true, Found: "something was stored"}
+}
+
+func checkModel(ctx context.Context, a *app.App, ask bool) finding {
+	f := finding{Check: "model", OK: true}
+	key, base := a.Getenv(openai.EnvKey) != "", a.Getenv(openai.EnvBase)
+	switch {
+	case !key && base == "" && a.Config.Model.Value == "":
+		f.Found = "echo: it repeats what it is told"
+		f.Remedy = "set OPENAI_API_KEY, or OPENAI_BASE_URL and OPENAI_DEFAULT_MODEL for a server of your own"
+		return f
+	case base != "":
+		f.Found = llm.Redact(base)
+	default:
+		f.Found = openai.DefaultBaseURL
+	}
+	f.Found += ", model " + cmp.Or(a.Config.Model.Value, "not set")
+	if !ask {
+		return f
+	}
+	models, err := node.DefaultModels(a.Getenv, a.Config.Model.Value)
+	if err == nil {
+		var c llm.Client
+		p := llm.Provider{Model: a.Config.Model.Value, MaxTokens: 16}
+		if c, err = models.Client(ctx, p); err == nil {
+			_, err = c.Complete(ctx, &llm.Request{Provider: p, Messages: []llm.Message{{Role: llm.User, Text: "Say ok."}}}, nil)
+		}
+	}
+	if err != nil {
+		f.OK, f.Remedy = false, term.Line(messages.Text(err), 400)
+		return f
+	}
+	f.Found += ", answers"
+	return f
+}

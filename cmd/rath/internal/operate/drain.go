@@ -1,0 +1,127 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+)
+
+// drainWait bounds how long "nodes drain --wait" waits.
+const drainWait = 10 * time.Minute
+
+func nodesDrain(a *app.App) *cobra.Command {
+	var wait bool
+	cmd := &cobra.Command{
+		Use:   "drain NODE",
+		Short: "Let a node give its runs to others and end",
+		Long: `Asks a node to take no more work, to let the steps under way end, to give its
+runs to others and to end, as at SIGTERM. Nothing is lost: the runs go on
+elsewhere at their next step. It takes the rights of a node: run it where the
+store is, or with the credentials of one.`,
+		Example: "  rath nodes drain rath-2 --wait\n  rath nodes drain n3XK2 --creds node.creds",
+		Args:    app.Exactly(1, "one node"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			return a.With(ctx, func(s *app.System) error { return drain(ctx, a, s, args[0], wait) })
+		},
+	}
+	cmd.Flags().BoolVar(&wait, "wait", false, "return when the node has ended")
+	return cmd
+}
+
+func drain(ctx context.Context, a *app.App, s *app.System, name string, wait bool) error {
+	if s.Own() {
+		return noNode(a, app.ExitConflict)
+	}
+	n, err := s.Node(ctx, name)
+	if err != nil {
+		return err
+	}
+	if n.Dead {
+		return app.Fail(app.ExitConflict, "node %s is dead: there is nothing to drain, its runs go on at others", n.Name)
+	}
+	err = s.DrainNode(ctx, n.Incarnation)
+	switch {
+	case errors.Is(err, client.ErrNoAnswer):
+		return fmt.Errorf("%w; these credentials may lack the rights of a node", err)
+	case errors.Is(err, run.ErrState):
+		return drainOther(ctx, s, err)
+	case err != nil:
+		return err
+	}
+	a.Remark("node %s drains", n.Name)
+	if !wait {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, drainWait)
+	defer cancel()
+	for {
+		ended, err := drainEnded(ctx, s, n.Incarnation)
+		if err != nil {
+			return err
+		}
+		if ended {
+			a.Remark("node %s has ended", n.Name)
+			return nil
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("node %s still drains after %s: %w", n.Name, drainWait, ctx.Err())
+		}
+	}
+}
+
+// drainOther adds to a node's refusal to drain which ones would.
+func drainOther(ctx context.Context, s *app.System, refused error) error {
+	all, err := s.Nodes(ctx)
+	if err != nil {
+		return errors.Join(refused, err)
+	}
+	var names []string
+	for _, n := range all {
+		if !view.RelaysOnly(n) && !n.Draining && !n.Dead && !slices.Contains(names, n.Name) {
+			names = append(names, n.Name)
+		}
+	}
+	if len(names) == 0 {
+		return fmt.Errorf("%w; no node that lives can be drained", refused)
+	}
+	return fmt.Errorf("%w; these can be drained: %s", refused, strings.Join(names, ", "))
+}
+
+// drainEnded reports whether a node that was asked to drain has ended. It
+// answers until its runs are given away, and is listed until its last service
+// has ended.
+func drainEnded(ctx context.Context, s *app.System, incarnation string) (bool, error) {
+	err := s.DrainNode(ctx, incarnation)
+	switch {
+	case err == nil, errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+		return false, nil
+	case errors.Is(err, client.ErrUnreachable): // its server has ended with it
+		return true, nil
+	case !errors.Is(err, client.ErrNoAnswer):
+		return false, err
+	}
+	all, err := s.Nodes(ctx)
+	switch {
+	case errors.Is(err, client.ErrUnreachable):
+		return true, nil
+	case errors.Is(err, client.ErrNoAnswer): // it was the last one; a server that it keeps ends after it
+		return s.Log == nil, nil
+	case err != nil:
+		return false, err
+	}
+	return !slices.ContainsFunc(all, func(o messages.Node) bool { return o.Incarnation == incarnation }), nil
+}

@@ -1,0 +1,112 @@
+package operate
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/natsbus"
+	"github.com/rathcluster/rath/session"
+)
+
+// printPermissions prints what the user of each role may do.
+func printPermissions(a *app.App, f *provisionFlags) error {
+	roles := messages.Roles()
+	if f.role != "" {
+		r, err := messages.ParseRole(f.role)
+		if err != nil {
+			return app.Fail(app.ExitUsage, "--role: %w", err)
+		}
+		roles = []messages.Role{r}
+	}
+	at := messages.Place{Tenant: a.Tenant(), Generation: natsbus.DefaultGeneration, Partitions: cmp.Or(f.partitions, natsbus.DefaultPartitions)}
+	var grants []messages.Grant
+	for _, r := range roles {
+		grants = append(grants, messages.GrantOf(r, at))
+	}
+	switch f.as {
+	case "table":
+		if done, err := app.Emit(a, grants); done {
+			return err
+		}
+		permissionTable(a, grants)
+	case "nats":
+		if f.role != "" {
+			return app.Fail(app.ExitUsage, "--as nats writes all accounts with their users: leave --role out")
+		}
+		a.Out.Println(strings.TrimRight(natsAccounts(at), "\n"))
+	case "nsc":
+		for _, g := range grants {
+			if g.Role != messages.RoleRouter || f.role != "" { // else it is the node's user
+				a.Out.Println(nscUser(&g, at.Tenant))
+			}
+		}
+	default:
+		return app.Fail(app.ExitUsage, "--as %q: want table, nats or nsc", f.as)
+	}
+	return nil
+}
+
+func permissionTable(a *app.App, grants []messages.Grant) {
+	var rows [][]string
+	for _, g := range grants {
+		role := string(g.Role)
+		add := func(op, subject, why string) {
+			rows = append(rows, []string{role, op, subject, why})
+			role = ""
+		}
+		for _, p := range g.Allow {
+			add(p.Op, p.Subject, p.Why)
+		}
+		for _, p := range g.Deny {
+			add("deny "+p.Op, p.Subject, p.Why)
+		}
+		if g.Responses {
+			add("respond", "once to each request, for "+messages.ResponsesFor, "answers to calls")
+		}
+	}
+	a.Out.Rows([]string{"ROLE", "MAY", "SUBJECT", "FOR"}, rows)
+}
+
+// natsAccounts is the configuration of accounts; the operator that
+// installs it sets the passwords.
+func natsAccounts(at messages.Place) string {
+	acc := messages.Accounts{
+		Tenants: []session.Tenant{at.Tenant}, Place: at,
+		Login: func(r messages.Role, t session.Tenant) string {
+			name := string(r)
+			if t != "" {
+				name += "-" + string(t)
+			}
+			variable := strings.ToUpper(strings.ReplaceAll(name, "-", "_")) + "_PASSWORD"
+			return fmt.Sprintf("user: %s, password: $%s", name, variable)
+		},
+	}
+	return "// Include this in the configuration of each NATS server. Passwords come from its\n" +
+		"// environment; hashes of `nats server passwd` do as well. Routers log in as nodes.\n" + acc.Config()
+}
+
+// nscUser is the command that makes the user of a role where accounts are JWTs.
+func nscUser(g *messages.Grant, t session.Tenant) string {
+	account, name := messages.AccountMain, string(g.Role)
+	if g.Role == messages.RoleClient || g.Role == messages.RoleTool {
+		account, name = messages.AccountOf(t), name+"-"+string(t)
+	}
+	words := []string{"nsc add user --account " + account + " --name " + name}
+	add := func(flag, op string, all []messages.Permission) {
+		for _, p := range all {
+			if p.Op == op {
+				words = append(words, "--"+flag+" '"+p.Subject+"'")
+			}
+		}
+	}
+	add("allow-pub", messages.OpPublish, g.Allow)
+	add("deny-pub", messages.OpPublish, g.Deny)
+	add("allow-sub", messages.OpSubscribe, g.Allow)
+	if g.Responses {
+		words = append(words, "--allow-pub-response=1 --response-ttl "+messages.ResponsesFor)
+	}
+	return strings.Join(words, " \\\n  ")
+}

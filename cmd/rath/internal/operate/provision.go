@@ -1,0 +1,224 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/natsbus"
+)
+
+// provisionFlags are those of the command.
+type provisionFlags struct {
+	replicas      int
+	partitions    uint32
+	store         string
+	keep          time.Duration
+	cluster       string
+	tags          []string
+	fewerReplicas bool
+	monitor       []string
+	wait          time.Duration
+	dryRun        bool
+
+	permissions bool
+	role        string
+	as          string
+}
+
+// Provision is the command "provision".
+func Provision(a *app.App) *cobra.Command {
+	var f provisionFlags
+	cmd := &cobra.Command{
+		Use:   "provision",
+		Short: "Set up the streams of a fleet on NATS servers, as an operator",
+		Long: `Makes the streams, buckets and consumers that nodes work with, so that the
+credentials of nodes need not allow that, and changes those that are not as this
+release needs them. What is right already is left alone: run it before each
+upgrade. It takes the credentials of an operator.
+
+Nothing at all is changed if something would lose or hide data: another number
+of partitions, fewer replicas (unless --fewer-replicas agrees to it), fewer
+bytes than there are, or what servers cannot change in a stream that exists.
+
+What you do not name stays as it is, and in a new installation is: 3 replicas, 4
+partitions, and 8 GiB for all streams together.
+
+--print-permissions needs no server: it prints what the NATS user of each role
+may do, no more and no less. A node checks that when it starts.
+
+Exit code 6 if --dry-run finds something to do, 7 if something is refused.`,
+		Example: `  rath provision --server nats://nats:4222 --creds operator.creds --dry-run
+  rath provision --server nats://nats:4222 --creds operator.creds --replicas 3
+  rath provision --print-permissions --role node
+  rath provision --print-permissions --as nats > accounts.conf`,
+		Args: app.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.permissions {
+				return printPermissions(a, &f)
+			}
+			for _, only := range []string{"role", "as"} {
+				if cmd.Flags().Changed(only) {
+					return app.Usage(cmd, fmt.Errorf("--%s goes with --print-permissions", only))
+				}
+			}
+			return provision(cmd.Context(), a, &f)
+		},
+	}
+	s := cmd.Flags()
+	s.SortFlags = false
+	s.BoolVar(&f.dryRun, "dry-run", false, "say what would be done, and do nothing")
+	s.IntVar(&f.replicas, "replicas", 0, "replicas of each stream: 1, 3 or 5")
+	s.Uint32Var(&f.partitions, "partitions", 0, "event streams; fixed once they are there")
+	s.StringVar(&f.store, "store-bytes", "", "what all streams share, such as 40GiB")
+	s.DurationVar(&f.keep, "keep-results", 0, "how long results are kept, such as 720h")
+	s.StringVar(&f.cluster, "placement-cluster", "", "NATS cluster that streams lie in")
+	s.StringSliceVar(&f.tags, "placement-tag", nil, "tag of the servers that streams lie on; repeat it")
+	s.BoolVar(&f.fewerReplicas, "fewer-replicas", false, "agree to fewer replicas than there are")
+	s.StringSliceVar(&f.monitor, "monitor", nil, "monitoring address of a server, to verify fsync; repeat it")
+	s.DurationVar(&f.wait, "wait", 0, "how long to wait for servers that do not answer yet")
+	s.BoolVar(&f.permissions, "print-permissions", false, "print what the NATS user of each role may do")
+	s.StringVar(&f.role, "role", "", "only this role: node, router, client, tool, operator")
+	s.StringVar(&f.as, "as", "table", "table, nats (a server's configuration) or nsc (commands)")
+	return cmd
+}
+
+// provision plans, and carries the plan out.
+func provision(ctx context.Context, a *app.App, f *provisionFlags) error {
+	want := natsbus.Provisioning{
+		Partitions: f.partitions, Replicas: f.replicas, KeepResults: f.keep,
+		Cluster: f.cluster, Tags: f.tags, FewerReplicas: f.fewerReplicas,
+	}
+	if f.store != "" {
+		var err error
+		if want.StoreBytes, err = parseBytes(f.store); err != nil {
+			return app.Fail(app.ExitUsage, "--store-bytes: %w", err)
+		}
+	}
+	if !a.Ambient() {
+		return app.Fail(app.ExitUsage, "provision sets up NATS servers: name them with --server, NATS_URL or --context; "+
+			"the store of a directory is set up by its node")
+	}
+	o := &natsbus.Options{Options: conn.Options{Name: "rath provision", Inbox: conn.NodeInbox, Logger: a.Logger()}, Client: true}
+	if err := a.Login(o); err != nil {
+		return err
+	}
+	level, err := natsbus.ParseLevel(a.Config.Level.Value)
+	if err != nil {
+		return err
+	}
+	if o.Level = level; level == natsbus.Fsync && len(f.monitor) > 0 {
+		// A connection that stores verifies that its servers do as promised.
+		o.Client, o.Probe = false, natsbus.MonitorProbe(f.monitor...)
+	}
+	plan, err := provisionOnce(ctx, a, f, o, &want)
+	for end, pause := time.Now().Add(f.wait), time.Second; err != nil && natsbus.WillPass(err) && time.Now().Before(end); pause = min(2*pause, 10*time.Second) {
+		a.Remark("%s; trying again", term.Line(messages.Text(err), 200))
+		timer := time.NewTimer(min(pause, time.Until(end)))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		}
+		plan, err = provisionOnce(ctx, a, f, o, &want)
+	}
+	if plan == nil {
+		return err
+	}
+	if told := tellPlan(a, plan, f.dryRun); told != nil {
+		return errors.Join(err, told)
+	}
+	if err != nil {
+		return err
+	}
+	if level == natsbus.Fsync && len(f.monitor) == 0 {
+		a.Remark("whether the servers sync each write was not asked; name their monitoring addresses with --monitor, or let the nodes find out")
+	}
+	if f.dryRun && len(plan.Pending()) > 0 {
+		return app.Silent(app.ExitPartial)
+	}
+	return nil
+}
+
+// provisionOnce returns the plan, as far as it was carried out.
+func provisionOnce(ctx context.Context, a *app.App, f *provisionFlags, o *natsbus.Options, want *natsbus.Provisioning) (plan *natsbus.Plan, err error) {
+	conn, err := natsbus.Connect(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	if plan, err = conn.Plan(ctx, want); err != nil {
+		return nil, err
+	}
+	if f.dryRun {
+		return plan, plan.Refused()
+	}
+	return plan, conn.Apply(ctx, plan)
+}
+
+// doneWords say what was done.
+var doneWords = map[natsbus.Action]string{natsbus.Create: "created", natsbus.Update: "updated", natsbus.Keep: "kept", natsbus.Refuse: "refused", natsbus.Remove: "removed"}
+
+func tellPlan(a *app.App, p *natsbus.Plan, dry bool) error {
+	if done, err := app.EmitOne(a, p); done {
+		return err
+	}
+	var rows [][]string
+	count := map[string]int64{}
+	for _, ch := range p.Changes {
+		word := string(ch.Action)
+		if ch.Done && !dry {
+			word = doneWords[ch.Action]
+		}
+		count[word]++
+		rows = append(rows, []string{ch.Kind, ch.Name, word, ch.About})
+		for _, d := range ch.Differences {
+			rows = append(rows, []string{"", "", "", d.Setting + ": " + d.Have + " -> " + d.Want})
+		}
+	}
+	a.Out.Rows([]string{"KIND", "NAME", "ACTION", "WHAT"}, rows)
+	var words []string
+	for _, w := range []string{"created", "updated", "removed", "kept", "create", "update", "remove", "keep", "refuse"} {
+		if n := count[w]; n > 0 {
+			words = append(words, fmt.Sprintf("%d %s", n, w))
+		}
+	}
+	a.Remark("generation %d with %s and %s: %s", p.Generation, view.Counted(int64(p.Partitions), "partition"), view.Counted(int64(p.Replicas), "replica"), strings.Join(words, ", "))
+	return nil
+}
+
+// parseBytes reads a number of bytes: 40GiB, 512MiB, 1073741824. Kubernetes
+// writes Gi and Mi.
+func parseBytes(s string) (int64, error) {
+	number, unit := strings.TrimRight(s, "KMGTiB"), int64(1)
+	switch strings.TrimSuffix(s[len(number):], "B") {
+	case "":
+	case "Ki":
+		unit = 1 << 10
+	case "Mi":
+		unit = 1 << 20
+	case "Gi":
+		unit = 1 << 30
+	case "Ti":
+		unit = 1 << 40
+	default:
+		return 0, fmt.Errorf("%q: want a number of bytes such as 40GiB, 512MiB or 1073741824", s)
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n <= 0 || n > math.MaxInt64/unit {
+		return 0, fmt.Errorf("%q: want a number of bytes such as 40GiB, 512MiB or 1073741824", s)
+	}
+	return n * unit, nil
+}

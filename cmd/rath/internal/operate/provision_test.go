@@ -1,0 +1,40 @@
+package operate
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/messages"
+)
+
+// TestPermissionConfig has a server read what --as nats prints.
+func TestPermissionConfig(t *testing.T) {
+	at := messages.Place{Tenant: "acme", Generation: 1, Partitions: 4}
+	text := natsAccounts(at)
+	for _, user := range []string{"NODE", "OPERATOR", "CLIENT_ACME", "TOOL_ACME"} {
+		t.Setenv(user+"_PASSWORD", "secret"+user)
+		if !strings.Contains(text, "$"+user+"_PASSWORD") {
+			t.Errorf("nobody logs in as %s", user)
+		}
+	}
+	if err := natstest.CheckConfig(text); err != nil {
+		t.Error(err)
+	}
+	if err := natstest.CheckConfig(strings.ReplaceAll(text, "$NODE_PASSWORD", "$NO_SUCH_PASSWORD")); err == nil {
+		t.Error("a password that is nowhere is accepted")
+	}
+}
+
+func TestParseBytes(t *testing.T) {
+	for in, want := range map[string]int64{"40GiB": 40 << 30, "512Mi": 512 << 20, "1073741824": 1 << 30, "1TiB": 1 << 40, "64KiB": 64 << 10} {
+		if got, err := parseBytes(in); err != nil || got != want {
+			t.Errorf("%s: %d, %v", in, got, err)
+		}
+	}
+	for _, in := range []string{"", "GiB", "-1", "0", "1GB", "1.5GiB", "9223372036854775807KiB", "1 GiB"} {
+		if n, err := parseBytes(in); err == nil {
+			t.Errorf("%q is %d", in, n)
+		}
+	}
+}

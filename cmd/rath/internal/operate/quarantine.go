@@ -1,0 +1,89 @@
+package operate
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/cmd/rath/internal/selection"
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Quarantine is the command "quarantine".
+func Quarantine(a *app.App) *cobra.Command {
+	cmd := quarantining(a, selection.Verb{Name: "quarantine", Past: "set apart"}, (*client.Client).Quarantine, func(r *messages.RunInfo) string {
+		if r.Quarantine != "" {
+			return "is set apart already: " + r.Quarantine
+		}
+		return ""
+	})
+	cmd.Use, cmd.Short = "quarantine [RUN] --reason TEXT", "Set the sessions of runs apart until they are released"
+	cmd.Long = `Sets the session of a run apart, or those of all runs that --where chooses: the
+step under way ends and is recorded, and none follows; nobody merges the session
+or recalls what it wrote. A run that is open waits. "release" ends it. Runs that
+have ended can be set apart too; branches are sessions of their own: choose them
+with under.`
+	cmd.Example = `  rath quarantine 7f3a --reason "it read the production key"
+  rath quarantine --where 'under=7f3a' --reason "bad input" --dry-run`
+	return cmd
+}
+
+// Release is the command "release".
+func Release(a *app.App) *cobra.Command {
+	cmd := quarantining(a, selection.Verb{Name: "release", Past: "released"}, (*client.Client).Release, func(r *messages.RunInfo) string {
+		if r.Quarantine == "" {
+			return "is not set apart"
+		}
+		return ""
+	})
+	cmd.Use, cmd.Short = "release [RUN] --reason TEXT", "Let sessions that were set apart go on"
+	cmd.Long = `Lets the session of a run that was set apart by "quarantine" go on, or those of
+all runs that --where chooses. Runs that wait there are offered to nodes again.`
+	cmd.Example = `  rath release 7f3a --reason "the key was a fake"
+  rath release --where 'quarantined=yes' --reason "checked"`
+	return cmd
+}
+
+// quarantining is a command about the sessions of runs: several runs may share
+// one.
+func quarantining(a *app.App, v selection.Verb, do func(*client.Client, context.Context, run.ID, string, string) error, skip func(*messages.RunInfo) string) *cobra.Command {
+	var o selection.Selection
+	var by, reason string
+	cmd := &cobra.Command{
+		Args: o.Args,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if reason == "" {
+				return app.Usage(cmd, errors.New("--reason is needed: it is kept as evidence"))
+			}
+			ctx := cmd.Context()
+			return a.With(ctx, func(s *app.System) error {
+				with := map[session.ID]run.ID{}
+				v.Skip = func(r *messages.RunInfo) string {
+					if why := skip(r); why != "" {
+						return why
+					}
+					if other := with[r.Session]; other != "" {
+						return "has the session of run " + string(other)
+					}
+					with[r.Session] = r.Run
+					return ""
+				}
+				v.Plan = func(r *messages.RunInfo) string { return "session " + lineage.Short(r.Session) }
+				v.Do = func(ctx context.Context, r *messages.RunInfo) (string, error) {
+					return "is " + v.Past + ": session " + lineage.Short(r.Session), do(s.Client, ctx, r.Run, by, reason)
+				}
+				return selection.Each(ctx, a, s, &o, args, v)
+			})
+		},
+	}
+	o.Flags(cmd.Flags())
+	cmd.Flags().StringVar(&reason, "reason", "", "why, kept as evidence")
+	a.ByFlag(cmd.Flags(), &by, "who decides")
+	return cmd
+}

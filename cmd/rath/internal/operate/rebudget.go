@@ -1,0 +1,65 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/cmd/rath/internal/selection"
+	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/messages"
+)
+
+// Rebudget is the command "rebudget".
+func Rebudget(a *app.App) *cobra.Command {
+	var o selection.Selection
+	var b messages.Budget
+	var limit time.Duration
+	var unlimited bool
+	var by, reason string
+	cmd := &cobra.Command{
+		Use:   "rebudget [RUN]",
+		Short: "Give open runs another budget",
+		Long: `Gives an open run a budget in place of the one that it has, or all open runs
+that --where chooses. The budget counts in all, from the run's beginning; a
+limit that is not named is lifted. A run that has used more ends with its next
+step. Its time is also that of its branches; of the rest they keep what they
+were given.`,
+		Example: `  rath rebudget 7f3a --budget-tokens 200000
+  rath rebudget --where 'state=running and name=slow' --budget-steps 40`,
+		Args: o.Args,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			b.TimeMS = limit.Milliseconds()
+			switch {
+			case b == messages.Budget{} && !unlimited:
+				return app.Usage(cmd, errors.New("name a limit, or --unlimited"))
+			case b != messages.Budget{} && unlimited:
+				return app.Usage(cmd, errors.New("--unlimited goes with no limit"))
+			case b.Tokens < 0 || b.Steps < 0 || b.MicroUSD < 0 || b.TimeMS < 0:
+				return app.Usage(cmd, errors.New("a limit is negative"))
+			}
+			ctx := cmd.Context()
+			return a.With(ctx, func(s *app.System) error {
+				return selection.Each(ctx, a, s, &o, args, selection.Verb{
+					Name: "rebudget", Past: "given another budget", Skip: selection.Ended,
+					Plan: func(*messages.RunInfo) string { return "to " + view.BudgetText(b) },
+					Do: func(ctx context.Context, r *messages.RunInfo) (string, error) {
+						return "may use " + view.BudgetText(b), s.Rebudget(ctx, r.Run, b, by, reason)
+					},
+				})
+			})
+		},
+	}
+	o.Flags(cmd.Flags())
+	cmd.Flags().Int64Var(&b.Tokens, "budget-tokens", 0, "so many tokens")
+	cmd.Flags().Int64Var(&b.Steps, "budget-steps", 0, "so many steps")
+	cmd.Flags().Int64Var(&b.MicroUSD, "budget-micro-usd", 0, "so many millionths of a US dollar")
+	cmd.Flags().DurationVar(&limit, "budget-time", 0, "so long from its first claim, such as 30m")
+	cmd.Flags().BoolVar(&unlimited, "unlimited", false, "no limit at all")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, kept as evidence")
+	a.ByFlag(cmd.Flags(), &by, "who decides")
+	return cmd
+}

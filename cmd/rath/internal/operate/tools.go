@@ -1,0 +1,122 @@
+package operate
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/tool"
+)
+
+// Tools is the command "tools".
+func Tools(a *app.App) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "tools",
+		Short:   "List the tools that programs have announced, or withdraw one",
+		Example: "  rath tools ls\n  rath tools withdraw weather",
+		Args:    app.NoSubcommand,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(toolsLs(a), toolsWithdraw(a))
+	return cmd
+}
+
+func toolsLs(a *app.App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "ls",
+		Short: "List the tools that programs have announced",
+		Long: `Lists the tools that programs, in any language, have announced to the tenant:
+what a call may do, the subject on which it is requested, how long it may take,
+and what models are told of the tool. A task names those that its agent may use:
+"run --tools". The tools that every node has are not listed.
+
+A tool stays announced when its program ends; its calls fail then. "tools
+withdraw" takes it away.`,
+		Example: "  rath tools ls\n  rath tools ls -o jsonl | jq .input",
+		Args:    app.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx := cmd.Context()
+			return a.With(ctx, func(s *app.System) error { return listTools(ctx, a, s) })
+		},
+	}
+}
+
+// toolRow is a tool as programs read it.
+type toolRow struct {
+	messages.Tool
+	Subject string `json:"subject"`
+}
+
+func listTools(ctx context.Context, a *app.App, s *app.System) error {
+	all, err := s.Tools(ctx)
+	if err != nil {
+		return err
+	}
+	list := make([]toolRow, len(all))
+	for i, t := range all {
+		t.Effect = cmp.Or(t.Effect, tool.NonIdempotent.String())
+		if t.TimeoutMS == 0 {
+			t.TimeoutMS = messages.ToolTimeoutMS
+		}
+		list[i] = toolRow{t, messages.ToolSubject(s.Tenant(), t.Name)}
+	}
+	if done, err := app.Emit(a, list); done {
+		return err
+	}
+	if len(list) == 0 {
+		a.Remark("no program has announced a tool to tenant %s", s.Tenant())
+		return nil
+	}
+	rows := make([][]string, len(list))
+	for i, t := range list {
+		rows[i] = []string{t.Name, t.Effect, (time.Duration(t.TimeoutMS) * time.Millisecond).String(), t.Subject, term.Line(t.Description, 60)}
+	}
+	a.Out.Rows([]string{"NAME", "EFFECT", "LIMIT", "WHERE", "DESCRIPTION"}, rows)
+	return nil
+}
+
+func toolsWithdraw(a *app.App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "withdraw NAME",
+		Short: "Take a tool away",
+		Long: `Takes away a tool that a program announced: runs that begin after it cannot name
+it. Runs that have begun with it go on calling it. A program that serves it
+announces it again at its next start.`,
+		Example: "  rath tools withdraw weather\n  rath tools withdraw weather --creds weather.creds",
+		Args:    app.Exactly(1, "one tool"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			return a.With(ctx, func(s *app.System) error { return withdrawTool(ctx, a, s, args[0]) })
+		},
+	}
+}
+
+func withdrawTool(ctx context.Context, a *app.App, s *app.System, name string) error {
+	all, err := s.Tools(ctx)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, t := range all {
+		names = append(names, t.Name)
+	}
+	switch {
+	case slices.Contains(names, name):
+	case slices.ContainsFunc(tool.Builtins(), func(t tool.Tool) bool { return t.Spec().Name == name }):
+		return app.Fail(app.ExitConflict, "tool %s is one that every node has; a task uses it only if it names it", name)
+	default:
+		return app.Fail(app.ExitNotFound, "no program has announced a tool %q to tenant %s; announced: %s", name, s.Tenant(), view.Names(names))
+	}
+	if err := s.WithdrawTool(ctx, name); err != nil {
+		return err
+	}
+	a.Remark("tool %s is withdrawn", name)
+	return nil
+}

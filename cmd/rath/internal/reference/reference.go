@@ -1,0 +1,121 @@
+package reference
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/session"
+)
+
+// Topic documents names for the help.
+const Topic = `How to name sessions, runs and versions:
+
+  @last             the run that was submitted last, or its session
+  7f3a              a run or session by the beginning of its id, if only one
+                    begins so
+  greetings         a session by the name that it was begun with
+  7f3a:12           a session at a version
+  7f3a#3            a row of a session, counted from 0
+  RUN/2.0           a step of a run: here the first tool call of its third step
+  slug.sh:7         a line of a file, as the last run left it
+  @last:slug.sh:7   a line of a file, as a run or session left it
+  7f3a:12:slug.sh:7 the same at a version
+`
+
+// Reference is what a name on the command line stands for.
+type Reference struct {
+	Run     *messages.RunInfo // nil for a session that was named itself
+	Session session.ID
+	Version session.Version // zero for the newest
+}
+
+// Ref is the session and version, of a tenant.
+func (n Reference) Ref(t session.Tenant) session.Ref {
+	return session.Ref{Key: session.Key{Tenant: t, ID: n.Session}, Version: n.Version}
+}
+
+// String is "session:version".
+func (n Reference) String() string {
+	if n.Version == 0 {
+		return string(n.Session)
+	}
+	return fmt.Sprintf("%s:%d", n.Session, n.Version)
+}
+
+// ofRun is where a run ended: the session and version of its result, or its
+// session.
+func ofRun(r *messages.RunInfo) Reference {
+	if r.Result != nil {
+		return Reference{Run: r, Session: r.Result.Session, Version: r.Result.Version}
+	}
+	return Reference{Run: r, Session: r.Session}
+}
+
+// Resolve finds the session that a name stands for: that of @last or of another
+// run, or one by its id, the unique beginning of it, or its name; with ":version".
+func Resolve(ctx context.Context, s *app.System, name string) (Reference, error) {
+	n, err := Lookup(ctx, s, name)
+	if err == nil && n.Session == "" {
+		err = app.Fail(app.ExitNotFound, "run %s has no session: it has ended before it began (%s)", n.Run.Run, n.Run.State)
+	}
+	return n, err
+}
+
+// Lookup is Resolve, but a run that ended before it began is no error: its reference
+// has no session.
+func Lookup(ctx context.Context, s *app.System, name string) (Reference, error) {
+	base, version, err := splitVersion(name)
+	if err != nil {
+		return Reference{}, err
+	}
+	n, err := find(ctx, s, base)
+	if err == nil && version != 0 {
+		n.Version = version
+	}
+	return n, err
+}
+
+// splitVersion cuts ":12" off a name.
+func splitVersion(name string) (base string, v session.Version, err error) {
+	base, digits, ok := strings.Cut(name, ":")
+	if !ok {
+		return name, 0, nil
+	}
+	n, err := strconv.ParseUint(digits, 10, 63)
+	if err != nil || n == 0 {
+		return "", 0, app.Fail(app.ExitUsage, "%q: want a session and a version, such as %s:3", name, base)
+	}
+	return base, session.Version(n), nil
+}
+
+// Run resolves the name of a run; that of a session is its last run.
+func Run(ctx context.Context, s *app.System, name string) (messages.RunInfo, error) {
+	switch base, version, err := splitVersion(name); {
+	case err != nil:
+		return messages.RunInfo{}, err
+	case version != 0:
+		return messages.RunInfo{}, app.Fail(app.ExitUsage, "%q: this is about a run as a whole, which has no versions: name it as %s", name, base)
+	}
+	n, err := Lookup(ctx, s, name)
+	if err != nil {
+		return messages.RunInfo{}, err
+	}
+	if n.Run != nil {
+		return *n.Run, nil
+	}
+	runs, err := s.Runs(ctx, nil)
+	if err != nil {
+		return messages.RunInfo{}, err
+	}
+	for _, r := range runs { // the newest first
+		if r.Session == n.Session || slices.Contains(r.Sessions, n.Session) {
+			return r, nil
+		}
+	}
+	return messages.RunInfo{}, app.Fail(app.ExitNotFound, "no run worked on session %s", n.Session)
+}

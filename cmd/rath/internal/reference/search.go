@@ -1,0 +1,155 @@
+package reference
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+func find(ctx context.Context, s *app.System, name string) (Reference, error) {
+	if name != messages.Last {
+		if err := session.ValidID("session or run", name); err != nil {
+			return Reference{}, app.WithCode(app.ExitUsage, fmt.Errorf("%w; see \"help names\"", err))
+		}
+	}
+	r, err := s.Run(ctx, run.ID(name))
+	switch {
+	case err == nil && (r.Submitted > 0 || r.Workflow != "" || r.State.Terminal()):
+		return ofRun(&r), nil
+	case err == nil: // the id is a session's
+	case !errors.Is(err, run.ErrUnknownRun) && !errors.Is(err, session.ErrNotFound):
+		return Reference{}, err
+	case name == messages.Last:
+		return Reference{}, app.Fail(app.ExitNotFound, "there is no run yet in tenant %s, so %s is nothing: start one with \"run\" or \"submit\"", s.Tenant(), name)
+	}
+	return byBeginning(ctx, s, name)
+}
+
+// beginning finds the runs and sessions whose ids begin so.
+func beginning(ctx context.Context, s *app.System, prefix string) ([]Reference, error) {
+	runs, err := s.Runs(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	var hits []Reference
+	seen := map[session.ID]bool{}
+	for i := range runs {
+		seen[session.ID(runs[i].Run)] = true // a branch's run has the id of its session
+	}
+	for i := range runs {
+		r := &runs[i]
+		if strings.HasPrefix(string(r.Run), prefix) {
+			hits = append(hits, ofRun(r))
+		}
+		for _, id := range append(slices.Clone(r.Sessions), r.Session) {
+			if strings.HasPrefix(string(id), prefix) && !seen[id] {
+				seen[id] = true
+				hits = append(hits, Reference{Session: id})
+			}
+		}
+	}
+	roots, err := s.Roots(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range roots {
+		if strings.HasPrefix(string(id), prefix) && !seen[id] {
+			seen[id] = true
+			hits = append(hits, Reference{Session: id})
+		}
+	}
+	return hits, nil
+}
+
+// byBeginning finds the run or session of this id, else the session that was
+// begun with this name, else the one whose id begins so. A name too long to be
+// seen in its session's id is tried last.
+func byBeginning(ctx context.Context, s *app.System, prefix string) (Reference, error) {
+	hits, err := beginning(ctx, s, prefix)
+	if err != nil {
+		return Reference{}, err
+	}
+	for _, h := range hits {
+		if h.Run == nil && string(h.Session) == prefix || h.Run != nil && string(h.Run.Run) == prefix {
+			return h, nil
+		}
+	}
+	if whole := begun(prefix, hits); len(whole) == 1 {
+		return whole[0], nil
+	}
+	// A task of this very id goes before runs that begin so.
+	switch waits, err := s.TaskWaits(ctx, run.ID(prefix)); {
+	case err != nil:
+		return Reference{}, err
+	case waits:
+		return Reference{}, app.Fail(app.ExitConflict, "%w", WaitingError{run.ID(prefix)})
+	}
+	switch len(hits) {
+	case 1:
+		return hits[0], nil
+	case 0:
+		g, err := s.Graph(ctx, prefix, "")
+		if err == nil && g.Root != "" {
+			return Reference{Session: g.Root}, nil
+		}
+		if r, err := s.Run(ctx, run.ID(prefix)); err == nil && r.Session != session.ID(prefix) {
+			return ofRun(&r), nil // its task was taken in between
+		}
+		also := ""
+		if n, err := s.Waiting(ctx); err == nil && n > 0 {
+			also = "; " + WaitingTasks(n)
+		}
+		return Reference{}, app.Fail(app.ExitNotFound, "no run or session of tenant %s begins with %q; \"ps\" lists the runs%s", s.Tenant(), prefix, also)
+	}
+	return Reference{}, ambiguous(prefix, hits)
+}
+
+// WaitingError is the error of a name that is a task which no node has taken yet.
+type WaitingError struct{ Run run.ID }
+
+func (w WaitingError) Error() string {
+	return fmt.Sprintf("run %s has not begun: its task waits to be taken by a node; \"cancel %s\" ends it, all else goes once it has begun", w.Run, w.Run)
+}
+
+// begun returns the sessions whose ids were minted of this name and no longer
+// one: "s1" is the whole name of s1-1-5, and the beginning of s10-1-0. There may
+// be more than one, since the name of a session may itself have the form of such an id.
+func begun(name string, hits []Reference) []Reference {
+	return slices.DeleteFunc(slices.Clone(hits), func(h Reference) bool {
+		_, _, minted := h.Session.Locate()
+		place, found := strings.CutPrefix(string(h.Session), name+"-")
+		return h.Run != nil || !minted || !found || strings.Count(place, "-") != 1
+	})
+}
+
+// ambiguous says which ids begin alike.
+func ambiguous(prefix string, hits []Reference) error {
+	var ids []string
+	for _, h := range hits[:min(len(hits), 5)] {
+		if h.Run != nil {
+			ids = append(ids, "run "+string(h.Run.Run))
+		} else {
+			ids = append(ids, "session "+string(h.Session))
+		}
+	}
+	if len(hits) > 5 {
+		ids = append(ids, "...")
+	}
+	return app.Fail(app.ExitConflict, "%q is the beginning of %d ids: %s; give more of it", prefix, len(hits), strings.Join(ids, ", "))
+}
+
+// WaitingTasks says how many tasks no node has taken.
+func WaitingTasks(n uint64) string {
+	if n == 1 {
+		return "1 task waits to be taken by a node"
+	}
+	return view.Counted(int64(n), "task") + " wait to be taken by a node"
+}

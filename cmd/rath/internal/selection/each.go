@@ -1,0 +1,140 @@
+package selection
+
+import (
+	"cmp"
+	"context"
+	"strings"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Outcome is what was done about one run of a selection, or would be.
+type Outcome struct {
+	Run      run.ID     `json:"run,omitempty"`
+	Session  session.ID `json:"session,omitempty"` // where it was done about a session
+	Workflow string     `json:"workflow,omitempty"`
+	State    run.State  `json:"state,omitempty"` // before
+	// Action is what is done: "cancel". Skipped says why nothing is.
+	Action  string `json:"action,omitempty"`
+	Skipped string `json:"skipped,omitempty"`
+	Done    bool   `json:"done"`
+	Note    string `json:"note,omitempty"` // what came of it
+	Error   string `json:"error,omitempty"`
+}
+
+// Acted writes for programs what was done about one run. People are told of it by
+// a remark.
+func Acted(a *app.App, r *messages.RunInfo, action string) error {
+	_, err := app.Emit(a, []Outcome{{Run: r.Run, Workflow: r.Workflow, State: r.State, Action: action, Done: true}})
+	return err
+}
+
+// Verb is what a command does about each run of a selection.
+type Verb struct {
+	Name string // "cancel"
+	Past string // "asked to stop"
+	// Skip says why there is nothing to do about a run; "" if there is.
+	Skip func(r *messages.RunInfo) string
+	// Plan says what would be done, beyond the name.
+	Plan func(r *messages.RunInfo) string
+	Do   func(ctx context.Context, r *messages.RunInfo) (note string, err error)
+}
+
+// Each does something about each run of a selection. One run that was named,
+// and about which nothing can be done, is an error; of many it is skipped.
+func Each(ctx context.Context, a *app.App, s *app.System, o *Selection, args []string, v Verb) error {
+	runs, err := chosen(ctx, a, s, o, args)
+	if err != nil {
+		return err
+	}
+	rows := make([]Outcome, len(runs))
+	todo := 0
+	for i := range runs {
+		r := &runs[i]
+		rows[i] = Outcome{Run: r.Run, Workflow: r.Workflow, State: r.State, Action: v.Name, Skipped: v.Skip(r)}
+		switch {
+		case rows[i].Skipped != "" && o.Where == "":
+			return app.Fail(app.ExitConflict, "run %s %s", r.Run, rows[i].Skipped)
+		case rows[i].Skipped == "":
+			todo++
+			if v.Plan != nil {
+				rows[i].Note = v.Plan(r)
+			}
+		}
+	}
+	if o.DryRun {
+		return Tell(a, o, rows, v, todo, true)
+	}
+	failed := 0
+	for i := range rows {
+		if rows[i].Skipped != "" {
+			continue
+		}
+		note, err := v.Do(ctx, &runs[i])
+		switch {
+		case err != nil && o.Where == "":
+			return err
+		case err != nil:
+			rows[i].Error = messages.Text(err)
+			failed++
+		default:
+			rows[i].Note, rows[i].Done = note, true
+		}
+	}
+	if err := Tell(a, o, rows, v, todo, false); err != nil {
+		return err
+	}
+	if failed > 0 {
+		return app.Fail(app.ExitPartial, "%d of %s not %s", failed, view.Counted(int64(todo), "run"), v.Past)
+	}
+	return nil
+}
+
+// Tell tells what was done, or would be.
+func Tell(a *app.App, o *Selection, rows []Outcome, v Verb, todo int, dry bool) error {
+	if ok, err := app.Emit(a, rows); ok {
+		return err
+	}
+	if one := !dry && len(rows) == 1 && o.Where == ""; one {
+		a.Remark("run %s %s", rows[0].Run, cmp.Or(rows[0].Note, "is "+v.Past))
+		return nil
+	}
+	if len(rows) == 0 {
+		a.Remark("no run is chosen")
+		return nil
+	}
+	shortID := view.ShortIDs(view.IDsOf(rows, func(r *Outcome) run.ID { return r.Run }))
+	table := make([][]string, len(rows))
+	for i, r := range rows {
+		what := r.Note
+		switch {
+		case r.Skipped != "":
+			what = "nothing: it " + r.Skipped
+		case r.Error != "":
+			what = "FAILED: " + r.Error
+		case dry:
+			what = strings.TrimRight("would "+v.Name+" "+r.Note, " ")
+		case what == "":
+			what = v.Past
+		}
+		table[i] = []string{shortID(r.Run), string(r.State), r.Workflow, term.Line(what, 60)}
+	}
+	a.Out.Rows([]string{"RUN", "STATE", "WORKFLOW", ""}, table)
+	if dry {
+		a.Remark("%s would be %s; nothing was done", view.Counted(int64(todo), "run"), v.Past)
+	}
+	return nil
+}
+
+// Ended says of a run that has ended that nothing can be done about it.
+func Ended(r *messages.RunInfo) string {
+	if r.State.Terminal() {
+		return "has ended: " + string(r.State)
+	}
+	return ""
+}

@@ -1,0 +1,257 @@
+package start
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/cmd/rath/internal/fleet"
+	"github.com/rathcluster/rath/cmd/rath/internal/follow"
+	"github.com/rathcluster/rath/internal/demo"
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/llm/openai"
+	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/sandbox/local"
+	"github.com/rathcluster/rath/session"
+)
+
+type demoOptions struct {
+	live   bool
+	crash  bool
+	fresh  bool
+	unsafe bool
+	model  string
+	nodes  int
+}
+
+// Demo is the command "demo".
+func Demo(a *app.App) *cobra.Command {
+	var o demoOptions
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "See what it does: five agents, a real sandbox, no key, no network",
+		Long: `Five agents mend a small repository in a real sandbox. A patch is rejected with
+a reason, the session forks from before it with its files, the lesson is kept,
+the second patch passes, and a proof is written that anybody can verify offline.
+
+The model is a script, whatever keys the environment holds; --live uses a real
+one. Run it twice: the second time the first patch passes, because the note of
+the first run is in its prompt; --fresh forgets the note. With --crash the
+process kills itself inside a tool call, and the next start resumes.
+
+With --nodes the patch is written in three ways at once, on nodes that are
+processes of their own, and one of them is killed in the middle of its branch.`,
+		Example: `  rath demo
+  rath demo --crash && rath demo
+  rath demo --nodes 3
+  OPENAI_API_KEY=... rath demo --live --model gpt-5.5`,
+		Args: app.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := a.OwnServer(cmd); err != nil {
+				return err
+			}
+			if o.model != "" && !o.live {
+				return app.Usage(cmd, errors.New("--model needs --live: without it the model is a script"))
+			}
+			d := &demonstration{App: a, o: o, start: time.Now()}
+			switch {
+			case o.nodes < 0 || o.nodes == 1 || o.nodes > fleet.MaxNodes:
+				return app.Usage(cmd, fmt.Errorf("--nodes %d: want a number from 2 to %d", o.nodes, fleet.MaxNodes))
+			case o.nodes > 0 && (o.live || o.crash || o.fresh):
+				return app.Usage(cmd, errors.New("--nodes does not go with --live, --crash and --fresh"))
+			case o.nodes > 0:
+				return d.showFleet(cmd.Context(), o.nodes)
+			}
+			return d.show(cmd.Context())
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.IntVar(&o.nodes, "nodes", 0, "show a fleet of so many nodes, one of which is killed")
+	fs.BoolVar(&o.crash, "crash", false, "kill -9 this process inside a tool call")
+	fs.BoolVar(&o.live, "live", false, "use a real model: OPENAI_API_KEY, OPENAI_BASE_URL")
+	fs.StringVar(&o.model, "model", "", "model of --live")
+	fs.BoolVar(&o.fresh, "fresh", false, "forget the lessons of earlier demos first")
+	fs.BoolVar(&o.unsafe, "unsafe", false, "let a real model run commands where nothing confines them")
+	return cmd
+}
+
+// demonstration is one start of the demo.
+type demonstration struct {
+	*app.App
+	o     demoOptions
+	start time.Time
+	box   *local.Backend
+}
+
+func (d *demonstration) show(ctx context.Context) (err error) {
+	store := d.Config.Store.Value
+	work, err := d.node(store)
+	if err != nil {
+		return err
+	}
+	if d.o.fresh {
+		if err := os.RemoveAll(filepath.Join(store, "memory", string(d.Tenant()), demo.Memory)); err != nil {
+			return err
+		}
+	}
+	opening, cancel := context.WithTimeout(ctx, app.OpenTimeout)
+	s, err := d.Host(opening, work)
+	cancel()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+
+	open, err := d.unfinished(ctx, s)
+	if err != nil {
+		return err
+	}
+	var id run.ID
+	var root session.ID
+	var after uint64
+	if open != nil {
+		id, root = open.Run, cmp.Or(open.Root, open.Session)
+		d.header(ctx, s, "", false)
+		d.Out.Printf("%s\n\n", d.Out.Paint(term.Yellow, fmt.Sprintf("resume      run %s, cut off after %s, which do not run again",
+			view.ShortIDs([]run.ID{id})(id), view.Counted(int64(open.Steps), "step"))))
+	} else {
+		dir := filepath.Join(store, "demo", "repo")
+		if err := errors.Join(os.RemoveAll(dir), demo.Unpack(dir)); err != nil {
+			return fmt.Errorf("demo: unpack the repository: %w", err)
+		}
+		d.header(ctx, s, dir, true)
+		if after, err = follow.Newest(ctx, s); err != nil {
+			return err
+		}
+		if id, err = d.submit(ctx, s, dir); err != nil {
+			return err
+		}
+	}
+	seen, err := d.timeline(ctx, s, id, root, after)
+	if errors.Is(err, app.ErrInterrupted) {
+		d.Err.Println("parking the run; interrupt again to exit at once")
+		if err := s.Close(); err != nil {
+			return err
+		}
+		d.Err.Println("parked; the next start resumes it:\n  " + d.Hint("demo"))
+		return app.Silent(app.ExitInterrupted)
+	}
+	if err != nil {
+		return err
+	}
+	if seen.Result == nil {
+		return follow.Stopped(d.App, id, seen, &follow.NodeFlags{})
+	}
+	return d.footer(ctx, s, id, seen.Result)
+}
+
+// unhurried is how many times slower than a fast model the demo's is where
+// somebody watches: the story then takes about ten seconds.
+const unhurried = 2
+
+// node says what the node of the demo is made of.
+func (d *demonstration) node(store string) (*node.Options, error) {
+	boxes, err := filepath.Abs(filepath.Join(store, "boxes"))
+	if err != nil {
+		return nil, err
+	}
+	d.box = local.New(&local.Options{State: boxes})
+	// What the script runs is known; what a model chooses is not.
+	o := &node.Options{Unsafe: !d.o.live || d.o.unsafe, Model: d.o.model}
+	if d.o.crash {
+		o.Sandboxes = map[string]sandbox.Backend{"local": crashing{d.box, d.beforeCrash}}
+	}
+	script, err := demo.Script()
+	if err != nil {
+		return nil, err
+	}
+	pace := time.Duration(0) // no terminal shows it
+	if d.Out.Terminal() {
+		pace = unhurried
+	}
+	for i := range script.Rules {
+		r := &script.Rules[i].Reply
+		r.Delay, r.Gap = pace*r.Delay, pace*r.Gap
+	}
+	model, err := scripted.New(script, nil)
+	if err != nil {
+		return nil, err
+	}
+	real := openai.New(&openai.Options{Env: d.Getenv, DefaultModel: cmp.Or(d.o.model, d.Config.Model.Value)})
+	o.Models = llm.ByKind{demo.Kind: model, node.KindOpenAI: real, "": real}
+	return o, nil
+}
+
+// unfinished returns the demo's run that has not ended, nil if there is none.
+func (d *demonstration) unfinished(ctx context.Context, s *app.System) (*messages.RunInfo, error) {
+	runs, err := s.Runs(ctx, &client.RunsOptions{
+		Workflow: demo.Name, Limit: 1, States: []run.State{run.Queued, run.Running, run.Waiting, run.NeedsReview},
+	})
+	if err != nil || len(runs) == 0 {
+		return nil, err
+	}
+	return &runs[0], nil
+}
+
+func (d *demonstration) submit(ctx context.Context, s *app.System, dir string) (run.ID, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	input := map[string]any{"dir": abs}
+	if d.o.live {
+		input["provider"] = llm.Provider{Kind: node.KindOpenAI, Model: d.o.model}
+	}
+	body, err := json.Marshal(input)
+	if err != nil {
+		return "", err
+	}
+	return s.Submit(ctx, demo.Name, messages.Task{ID: client.NewID(), Input: body})
+}
+
+// timeline tells the run as it is recorded.
+func (d *demonstration) timeline(ctx context.Context, s *app.System, id run.ID, root session.ID, after uint64) (follow.Outcome, error) {
+	t := view.NewTimeline(func(l view.Line) { d.Out.Println(view.LineText(d.Out, l)) })
+	t.Details = s.Details()
+	w := follow.Timeline(ctx, d.App, t, d.Out.Note)
+	record := w.Record
+	w.Record = func(r lineage.Record) {
+		if r.Kind == lineage.Chunk && r.Role == string(session.User) {
+			return // the header names the issue
+		}
+		record(r)
+	}
+	seen, err := follow.Watch(ctx, s, id, root, after, w)
+	t.Finish(ctx)
+	d.Out.Note("")
+	return seen, err
+}
+
+// settle is how long the demo lets the story catch up before it kills itself.
+const settle = 400 * time.Millisecond
+
+// beforeCrash tells what is about to happen, once the story has come here.
+func (d *demonstration) beforeCrash(command []string) {
+	time.Sleep(settle)
+	what := command[len(command)-1]
+	d.Out.Note("")
+	d.Out.Printf("%s\n", d.Out.Paint(term.Red, fmt.Sprintf("kill -9     process %d, inside the tool call %q", os.Getpid(), term.Line(what, 40))))
+	d.Out.Printf("next        %s   (resumes the run)\n", d.Hint("demo"))
+}

@@ -1,0 +1,33 @@
+package start
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/cmd/rath/internal/fleet"
+	"github.com/rathcluster/rath/internal/demo"
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/run"
+)
+
+// TestFleetDemoTellsTheFanOutFirst: where the branches run comes after what opened
+// them, also if their records overtake its own.
+func TestFleetDemoTellsTheFanOutFirst(t *testing.T) {
+	var out bytes.Buffer
+	a := app.New("rath", nil, &out, &out, func(string) string { return "" })
+	d := &fleetDemo{demonstration: &demonstration{App: a}, nodes: &fleet.Fleet{}, atOnce: len(demo.Coders), id: "r", branches: map[run.ID]*fleetBranch{}}
+	for _, name := range demo.Coders {
+		d.record(&lineage.Record{Kind: lineage.Submitted, Run: run.ID("r-" + name), Name: name, BranchOf: &lineage.Place{Run: "r"}})
+		d.record(&lineage.Record{Kind: lineage.Claimed, Run: run.ID("r-" + name), Node: "n-" + name, Attempt: 1})
+	}
+	d.record(&lineage.Record{Kind: lineage.FannedOut, Run: "r"})
+	var told []string
+	for line := range strings.Lines(out.String()) {
+		told = append(told, strings.Fields(line)[0])
+	}
+	if got := strings.Join(told, " "); got != "fan-out careful hasty radical" {
+		t.Errorf("it tells\n%s", out.String())
+	}
+}

@@ -1,0 +1,104 @@
+package work
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Approvals is the command "approvals".
+func Approvals(a *app.App) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "approvals",
+		Short:   "List what runs wait for that a person has to say",
+		Example: "  rath approvals ls",
+		Args:    app.NoSubcommand,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(&cobra.Command{
+		Use:   "ls",
+		Short: "List the open questions of all runs",
+		Long: `Lists the open questions of all runs, those of the oldest run first. "approve"
+and "reject" decide about an approval, "respond" answers a response. A waiting
+run holds nothing but its session: it may wait for weeks. LEFT is how long a
+question stands: 14 days, unless the workflow or the task says otherwise. Then
+the run goes on without an answer: a call that nobody approved does not run.
+The call that an approval is about stands below it; what looks like a credential
+is masked there, and not with -o json, nor in "show RUN --full".`,
+		Example: `  rath approvals ls
+  rath approvals ls -o jsonl
+  rath approve 7f3a
+  rath reject 7f3a 2.0 --reason "not on a Friday"`,
+		Args: app.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx := cmd.Context()
+			return a.With(ctx, func(s *app.System) error { return approvals(ctx, a, s) })
+		},
+	})
+	return cmd
+}
+
+// maxAsked bounds the arguments of a call that are shown where there is no
+// window, in columns.
+const maxAsked = 4 << 10
+
+// asked is a question with the call that it is about.
+type asked struct {
+	client.Question
+	Call  *session.ToolCall `json:"call,omitempty"`
+	Error string            `json:"error,omitempty"` // why the call cannot be told
+}
+
+func approvals(ctx context.Context, a *app.App, s *app.System) error {
+	open, err := s.Approvals(ctx)
+	if err != nil {
+		return err
+	}
+	qs := make([]asked, len(open))
+	for i, q := range open {
+		qs[i].Question = q
+		switch call, err := s.Asked(ctx, q); {
+		case err == nil:
+			qs[i].Call = &call
+		case ctx.Err() != nil:
+			return err
+		case !errors.Is(err, session.ErrNotFound):
+			qs[i].Error = messages.Text(err)
+		}
+	}
+	if done, err := app.Emit(a, qs); done {
+		return err
+	}
+	if len(qs) == 0 {
+		a.Remark("no run of tenant %s waits for a person", s.Tenant())
+		return nil
+	}
+	now := time.Now()
+	shortID := view.ShortIDs(view.IDsOf(qs, func(r *asked) run.ID { return r.Run }))
+	var rows [][]string
+	for _, q := range qs {
+		rows = append(rows, []string{
+			shortID(q.Run), string(q.Step), q.Kind, q.Workflow, view.Age(now, time.UnixMilli(q.Submitted)), view.Left(now, q.Expires), term.Line(cmp.Or(q.Title, q.Name), 60),
+		})
+		switch {
+		case q.Error != "":
+			rows = append(rows, []string{"  > " + term.Line("its call cannot be told: "+q.Error, maxAsked)})
+		case q.Call != nil:
+			rows = append(rows, []string{"  > " + term.Line(q.Call.Name+" "+lineage.Mask(q.Call.Args), maxAsked)})
+		}
+	}
+	a.Out.Rows([]string{"RUN", "STEP", "KIND", "WORKFLOW", "AGE", "LEFT", "QUESTION"}, rows)
+	return nil
+}

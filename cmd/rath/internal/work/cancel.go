@@ -1,0 +1,77 @@
+package work
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/cmd/rath/internal/reference"
+	"github.com/rathcluster/rath/cmd/rath/internal/selection"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+)
+
+// Cancel is the command "cancel".
+func Cancel(a *app.App) *cobra.Command {
+	var reason, by string
+	var o selection.Selection
+	cmd := &cobra.Command{
+		Use:   "cancel [RUN]",
+		Short: "Ask runs to stop",
+		Long: `Asks a run to stop, or all that --where chooses, and returns once that is
+recorded. Calls that are under way end first; a run that no node works on ends
+at once. The branches of a run end with it. A task that waits to be taken by a
+node is cancelled by its whole id.`,
+		Example: `  rath cancel @last --reason "wrong branch"
+  rath cancel --where 'workflow=fix and older=2h' --dry-run`,
+		Args: o.Args,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			return a.With(ctx, func(s *app.System) error {
+				v := selection.Verb{
+					Name: "cancel", Past: "asked to stop", Skip: selection.Ended,
+					Do: func(ctx context.Context, r *messages.RunInfo) (string, error) {
+						return "", s.Cancel(ctx, r.Run, by, reason)
+					},
+				}
+				err := selection.Each(ctx, a, s, &o, args, v)
+				if _, waits := errors.AsType[reference.WaitingError](err); o.Where == "" && (waits || app.CodeOf(err) == app.ExitNotFound) {
+					return cancelTask(ctx, a, s, &o, args[0], by, reason, v, err)
+				}
+				return err
+			})
+		},
+	}
+	o.Flags(cmd.Flags())
+	cmd.Flags().StringVar(&reason, "reason", "", "why, kept as evidence")
+	a.ByFlag(cmd.Flags(), &by, "who asks")
+	return cmd
+}
+
+// cancelTask cancels a run that no log holds, if it is one of the tasks that wait
+// to be taken; unknown is the error if it is not. A node of a former release does
+// not tell that beforehand.
+func cancelTask(ctx context.Context, a *app.App, s *app.System, o *selection.Selection, id, by, reason string, v selection.Verb, unknown error) error {
+	if _, err := app.RunID(id); err != nil {
+		return unknown
+	}
+	row := selection.Outcome{Run: run.ID(id), State: run.Queued, Action: v.Name}
+	if _, waits := errors.AsType[reference.WaitingError](unknown); !waits {
+		if n, err := s.Waiting(ctx); err != nil || n == 0 {
+			return errors.Join(unknown, err)
+		}
+		row.Note = "if a task of this id waits"
+	}
+	if !o.DryRun {
+		switch err := s.Cancel(ctx, row.Run, by, reason); {
+		case errors.Is(err, run.ErrUnknownRun):
+			return unknown
+		case err != nil:
+			return err
+		}
+		row.Done, row.Note = true, "waits to be taken: it ends when a node takes it"
+	}
+	return selection.Tell(a, o, []selection.Outcome{row}, v, 1, o.DryRun)
+}

@@ -1,0 +1,78 @@
+package work
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/cmd/rath/internal/reference"
+	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/node"
+)
+
+// Merge is the command "merge".
+func Merge(a *app.App) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "merge A B",
+		Short: "Join two sessions into a new one",
+		Long: `Makes a new session of the chunks of one and then those of another, with the
+files of the first, and prints its id. Both stay as they are, and need not be
+related. It is a task of the workflow "merge". Where no node runs, this command
+is one while it lasts: what waits in the store goes on meanwhile.`,
+		Example: `  rath merge 7f3a 91bc
+  rath merge 7f3a:4 @last`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return app.Usage(cmd, fmt.Errorf("merge takes two sessions, got %s", view.Counted(int64(len(args)), "argument")))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return merge(cmd.Context(), a, args) },
+	}
+	return cmd
+}
+
+func merge(ctx context.Context, a *app.App, names []string) (err error) {
+	s, err := a.OpenThere(ctx, &node.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	var in node.MergeInput
+	for _, name := range names {
+		n, err := reference.Resolve(ctx, s, name)
+		if err != nil {
+			return err
+		}
+		v, err := s.Session(ctx, n.String()) // at the version that there is now
+		if err != nil {
+			return err
+		}
+		in.Sessions = append(in.Sessions, fmt.Sprintf("%s:%d", v.Session, v.Version))
+	}
+	if err := in.Check(); err != nil {
+		return app.WithCode(app.ExitUsage, err)
+	}
+	body, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	r, err := s.Do(ctx, node.WorkflowMerge, messages.Task{ID: client.NewID(), Input: body}, nil)
+	if err != nil {
+		return err
+	}
+	if err := r.Err(); err != nil {
+		return app.WithCode(app.StateCode(r.State), fmt.Errorf("merge %s and %s: %w", in.Sessions[0], in.Sessions[1], err))
+	}
+	if done, err := app.EmitOne(a, made{r.Session, r.Version, in.Sessions}); done {
+		return err
+	}
+	a.Out.Println(r.Session)
+	return nil
+}

@@ -1,0 +1,70 @@
+package work
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/cmd/rath/internal/reference"
+	"github.com/rathcluster/rath/cmd/rath/internal/selection"
+	"github.com/rathcluster/rath/internal/view"
+)
+
+// Message is the command "message".
+func Message(a *app.App) *cobra.Command {
+	var m client.Message
+	cmd := &cobra.Command{
+		Use:   "message RUN|SESSION TEXT",
+		Short: "Say something to a run or a session",
+		Long: `Says something to a session. The run that holds it hears it at its next model
+call, or at the step that listens; --interrupt cuts off the model call that is
+under way, which is then made again with the message. Without an open run the
+message becomes the session's next user chunk.`,
+		Example: `  rath message @last "and mind the tests"
+  rath message 7f3a "stop, look at the issue first" --interrupt
+  rath message greetings "good morning"`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return app.Usage(cmd, fmt.Errorf("message takes a run or a session, and a text in quotes; got %s", view.Counted(int64(len(args)), "argument")))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			m.Text = args[1]
+			ctx := cmd.Context()
+			return a.With(ctx, func(s *app.System) error { return sendMessage(ctx, a, s, args[0], m) })
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.BoolVar(&m.Interrupt, "interrupt", false, "cut off the model call that is under way")
+	fs.StringVar(&m.ID, "id", "", "makes sending the same message again harmless")
+	a.ByFlag(fs, &m.By, "who says it")
+	return cmd
+}
+
+func sendMessage(ctx context.Context, a *app.App, s *app.System, name string, m client.Message) error {
+	n, err := reference.Resolve(ctx, s, name)
+	if err != nil {
+		return err
+	}
+	if n.Version != 0 && n.Run == nil {
+		return app.Fail(app.ExitUsage, "%s: a message goes to the newest version of a session; name it as %s", name, n.Session)
+	}
+	if n.Run != nil && !n.Run.State.Terminal() {
+		if err := s.Message(ctx, n.Run.Run, m); err != nil {
+			return err
+		}
+		a.Remark("told run %s (%s)", n.Run.Run, n.Run.State)
+		return selection.Acted(a, n.Run, "message")
+	}
+	if err := s.MessageSession(ctx, string(n.Session), m); err != nil {
+		return err
+	}
+	a.Remark("told session %s", n.Session)
+	_, err = app.Emit(a, []selection.Outcome{{Session: n.Session, Action: "message", Done: true}})
+	return err
+}

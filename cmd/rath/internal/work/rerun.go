@@ -1,0 +1,55 @@
+package work
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/cmd/rath/internal/selection"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+)
+
+// Rerun is the command "rerun".
+func Rerun(a *app.App) *cobra.Command {
+	var o selection.Selection
+	cmd := &cobra.Command{
+		Use:   "rerun [RUN]",
+		Short: "Run tasks once more, from where they began",
+		Long: `Submits the task of a run once more, or of all runs that --where chooses: as a
+run of its own, RUN-r1, RUN-r2 and so on, on a fork of the session as it was
+when the run began. The former run and what it made stay as they are. A run may
+have ended in any way or go on; a branch is run again with the run that opened
+it.`,
+		Example: `  rath rerun @last
+  rath rerun --where 'state=failed and code=rate_limit and not older=1d'`,
+		Args: o.Args,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			return a.With(ctx, func(s *app.System) error {
+				var last run.ID
+				err := selection.Each(ctx, a, s, &o, args, selection.Verb{
+					Name: "rerun", Past: "submitted again",
+					Skip: func(r *messages.RunInfo) string {
+						if r.BranchOf != nil {
+							return "is a branch of run " + string(r.BranchOf.Run) + "; rerun that one"
+						}
+						return ""
+					},
+					Do: func(ctx context.Context, r *messages.RunInfo) (string, error) {
+						id, err := s.Rerun(ctx, r.Run)
+						last = id
+						return "runs again as " + string(id), err
+					},
+				})
+				if err == nil && last != "" && s.Own() {
+					a.Remark("no node runs here: it waits for %q or %q", a.Invocation()+" dev", a.Hint("resume", string(last)))
+				}
+				return err
+			})
+		},
+	}
+	o.Flags(cmd.Flags())
+	return cmd
+}

@@ -1,0 +1,109 @@
+package work
+
+import (
+	"cmp"
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/cmd/rath/internal/follow"
+	"github.com/rathcluster/rath/cmd/rath/internal/reference"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Resume is the command "resume".
+func Resume(a *app.App) *cobra.Command {
+	var o runOptions
+	cmd := &cobra.Command{
+		Use:   "resume [RUN]",
+		Short: "Let a parked run go on, in this process, and follow it",
+		Long: `Starts a node in this process and follows a run that was parked or cut off to
+its end. Recorded steps do not run again. Other open runs of the store go on as
+well while it lasts. If a node runs over this store already, the run goes on
+there, and this command follows it. Of a run that has ended it prints the
+result.`,
+		Example: `  rath resume            the last run
+  rath resume 7f3a`,
+		Args: app.AtMost(1, "one run"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name := messages.Last
+			if len(args) > 0 {
+				name = args[0]
+			}
+			return resume(cmd.Context(), a, name, &o)
+		},
+	}
+	o.NodeFlags.Add(cmd.Flags())
+	return cmd
+}
+
+func resume(ctx context.Context, a *app.App, name string, o *runOptions) (err error) {
+	work := &node.Options{Unsafe: o.Unsafe}
+	if work.Models, err = a.ScriptModels(o.Script); err != nil {
+		return err
+	}
+	s, err := a.OpenThere(ctx, work)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	after, err := follow.Newest(ctx, s)
+	if err != nil {
+		return err
+	}
+	r, err := reference.Run(ctx, s, name)
+	if w, waits := errors.AsType[reference.WaitingError](err); waits { // until the node of this process takes it
+		r, err = messages.RunInfo{Run: w.Run, State: run.Queued}, nil
+	} else {
+		after = 0 // the run is somewhere before
+	}
+	if err != nil {
+		return err
+	}
+	from, err := filesOf(ctx, s, &r)
+	if err != nil {
+		return err
+	}
+	if r.State.Terminal() {
+		result, err := s.Result(ctx, r.Run)
+		if err != nil {
+			return err
+		}
+		return finish(ctx, a, s, r.Run, follow.Outcome{Result: &result}, from, o)
+	}
+	if r.State == run.NeedsReview && r.Review != nil {
+		a.Err.Println("run " + string(r.Run) + " needs review: " + r.Review.Reason)
+		follow.Decisions(a, r.Run, r.Review.Revision)
+		return app.Silent(app.ExitRefused)
+	}
+	seen, err := follow.Watch(ctx, s, r.Run, cmp.Or(r.Root, r.Session), after, handlers(ctx, a, s, string(cmp.Or(r.Root, r.Session))))
+	a.Err.Note("")
+	if errors.Is(err, app.ErrInterrupted) {
+		return parked(a, s, r.Run, &o.NodeFlags)
+	}
+	if err != nil {
+		return err
+	}
+	return finish(ctx, a, s, r.Run, seen, from, o)
+}
+
+// filesOf returns the files that a run's task brought; none for a server.
+func filesOf(ctx context.Context, s *app.System, r *messages.RunInfo) (blob.Digest, error) {
+	if s.Log == nil || r.Session == "" {
+		return blob.Digest{}, nil
+	}
+	w, err := run.Load(ctx, s.Log, s.Values, session.Key{Tenant: s.Tenant(), ID: r.Session}, "")
+	if err != nil {
+		return blob.Digest{}, err
+	}
+	if rec := w.RunState().Run(r.Run); rec != nil {
+		return rec.Task.Workspace, nil
+	}
+	return blob.Digest{}, nil
+}

@@ -1,0 +1,106 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/cmd/rath/internal/follow"
+	"github.com/rathcluster/rath/cmd/rath/internal/reference"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/node"
+)
+
+// Rewind is the command "rewind".
+func Rewind(a *app.App) *cobra.Command {
+	var f taskFlags
+	var workflow string
+	cmd := &cobra.Command{
+		Use:   "rewind SESSION:VERSION",
+		Short: "Go back to an earlier version of a session, and go on from there",
+		Long: `Makes a new session that starts as another one was at an earlier version, with
+its files, and prints its id. With --workflow it goes on there: a task of the
+workflow runs on the new session, and is followed. What came after that version
+stays as it is, as evidence.
+
+A session that an open run works on is refused: cancel the run first. Where no
+node runs, this command is one while it lasts: what waits in the store goes on
+meanwhile.`,
+		Example: `  rath rewind 7f3a:4
+  rath rewind @last:4 --workflow agent -m "try the other way"`,
+		Args: app.Exactly(1, "one session with a version, such as 7f3a:4"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if workflow == "" && (f.message != "" || f.file != "" || f.model != "" || len(f.tools) > 0) {
+				return app.Usage(cmd, errors.New("a task needs --workflow"))
+			}
+			t, err := task(a, cmd, &f)
+			if err != nil {
+				return err
+			}
+			return rewind(cmd.Context(), a, args[0], workflow, t)
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&workflow, "workflow", "", "run a task of this workflow on the new session")
+	fs.StringVarP(&f.message, "message", "m", "", "its input: JSON, or text")
+	fs.StringVarP(&f.file, "file", "f", "", "read the input from a file; - is standard input")
+	fs.StringVar(&f.model, "model", "", "model to use")
+	fs.StringSliceVar(&f.tools, "tools", nil, "tools that the agent may use, separated by commas")
+	fs.StringVar(&f.id, "id", "", "id of the run, its idempotency key (default drawn)")
+	return cmd
+}
+
+func rewind(ctx context.Context, a *app.App, name, workflow string, t messages.Task) (err error) {
+	if !strings.Contains(name, ":") {
+		return app.Fail(app.ExitUsage, "rewind %s: to which version? name it as %s:3", name, name)
+	}
+	s, err := a.OpenThere(ctx, &node.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	n, err := reference.Resolve(ctx, s, name)
+	if err != nil {
+		return err
+	}
+	after, err := follow.Newest(ctx, s)
+	if err != nil {
+		return err
+	}
+	branch := workflow == ""
+	if branch {
+		workflow = node.WorkflowFork
+	}
+	id, err := s.Rewind(ctx, n.String(), workflow, t)
+	if err != nil {
+		return err
+	}
+	if branch {
+		r, err := s.Wait(ctx, id)
+		if err == nil {
+			err = r.Err()
+		}
+		if err != nil {
+			return err
+		}
+		if done, err := app.EmitOne(a, made{r.Session, r.Version, []string{n.String()}}); done {
+			return err
+		}
+		a.Out.Println(r.Session)
+		return nil
+	}
+	seen, err := follow.Watch(ctx, s, id, "", after, handlers(ctx, a, s, string(n.Session)))
+	a.Err.Note("")
+	if errors.Is(err, app.ErrInterrupted) {
+		return parked(a, s, id, &follow.NodeFlags{})
+	}
+	if err != nil {
+		return err
+	}
+	return finish(ctx, a, s, id, seen, blob.Digest{}, &runOptions{})
+}

@@ -1,0 +1,200 @@
+package work
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/cmd/rath/internal/evidence"
+	"github.com/rathcluster/rath/cmd/rath/internal/follow"
+	"github.com/rathcluster/rath/cmd/rath/internal/reference"
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/run"
+)
+
+// Run is the command "run".
+func Run(a *app.App) *cobra.Command {
+	var f taskFlags
+	var fan fanOutFlags
+	var o runOptions
+	cmd := &cobra.Command{
+		Use:   "run [WORKFLOW]",
+		Short: "Run a task in this process and follow it",
+		Long: `Runs a task of a workflow, "agent" without a name, and prints what it answers.
+The node runs in this process, unless one runs over this store already or a
+server is named. The exit code is the outcome. A run that stops for a person
+(needs_review) ends the command with 7. So does one that asks something, if its
+node runs in this process; elsewhere it is followed on, and the command that
+answers is printed once.
+
+With -C the session works on a copy of a directory, without .git and the store;
+the diff is printed at the end, and --apply carries it back. Ctrl-C parks the
+run and prints the command that resumes it; a second one exits at once.
+
+The workflow "fanout" runs workflows side by side, each on a branch of the
+session, and merges what they come to. --branch names one, with the workflow
+(default agent) and what it is to do; the message is said before they part.`,
+		Example: `  rath run -m "say hello"
+  rath run -C . -m "make the tests pass" --apply
+  echo "sum this up" | rath run -f -
+  rath run --script model.txtar -m "hello"      no model, no key
+  rath run review -m '{"topic":"tides"}' -o json
+  rath run fanout -m "a slogan" --branch 'try*3' --quorum 2 --merge best
+  rath run fanout --branch 'bugs: look for bugs' --branch style=review`,
+		Args: app.AtMost(1, "one workflow"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.workflow = "agent"
+			if len(args) > 0 {
+				o.workflow = args[0]
+			}
+			t, err := task(a, cmd, &f)
+			if err != nil {
+				return err
+			}
+			if o.branches, err = fan.input(cmd, o.workflow, &t); err != nil {
+				return err
+			}
+			if o.apply && o.dir == "" {
+				return app.Usage(cmd, errors.New("--apply needs -C DIR"))
+			}
+			if o.workflow == "agent" && len(t.Input) == 0 {
+				return app.Usage(cmd, errors.New("say what to do with -m TEXT, or with -f FILE"))
+			}
+			if o.dossier != "" {
+				if _, err := evidence.FormOf(o.dossier); err != nil {
+					return err
+				}
+			}
+			return runTask(cmd.Context(), a, t, &o)
+		},
+	}
+	f.add(cmd)
+	fan.add(cmd)
+	fs := cmd.Flags()
+	fs.StringVarP(&o.dir, "chdir", "C", "", "work on a copy of this directory")
+	fs.BoolVar(&o.apply, "apply", false, "carry what the run changed back into the directory of -C")
+	o.NodeFlags.Add(fs)
+	fs.StringVar(&o.dossier, "out-dossier", "", "write the evidence of the run to a file: .html, .md or .json")
+	return cmd
+}
+
+type runOptions struct {
+	workflow string
+	branches []string // workflows that it would run as well
+	dir      string
+	apply    bool
+	dossier  string
+	follow.NodeFlags
+}
+
+// run submits a task and follows it to its end.
+func runTask(ctx context.Context, a *app.App, t messages.Task, o *runOptions) (err error) {
+	work := &node.Options{Unsafe: o.Unsafe, Model: t.Model}
+	if work.Models, err = a.ScriptModels(o.Script); err != nil {
+		return err
+	}
+	s, err := a.Open(ctx, work)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if !s.Own() {
+		if o.Script != "" || o.Unsafe {
+			return app.Fail(app.ExitUsage, "--script and --unsafe are settings of a node; %s runs already and has its own", s.Where)
+		}
+	}
+	if err := s.OffersAll(ctx, o.branches); err != nil {
+		return err
+	}
+	if t.Session, err = reference.Continued(ctx, a, s, t); err != nil {
+		return err
+	}
+	if t.ForkOf, err = reference.Origin(ctx, a, s, t); err != nil {
+		return err
+	}
+	var from blob.Digest
+	if o.dir != "" {
+		if from, err = upload(ctx, a, s, "run -C", o.dir); err != nil {
+			return err
+		}
+		t.Workspace = from.String()
+	}
+	after, err := follow.Newest(ctx, s)
+	if err != nil {
+		return err
+	}
+	before, _, _ := strings.Cut(t.ForkOf, ":")
+	w := handlers(ctx, a, s, cmp.Or(t.Session, before))
+	if w.Follower, err = s.Start(ctx, o.workflow, t); err != nil {
+		return err
+	}
+	seen, err := follow.Watch(ctx, s, t.ID, "", after, w)
+	a.Err.Note("")
+	if errors.Is(err, app.ErrInterrupted) {
+		return parked(a, s, t.ID, &o.NodeFlags)
+	}
+	if err != nil {
+		return err
+	}
+	return finish(ctx, a, s, t.ID, seen, from, o)
+}
+
+// handlers tells what a run does: on a terminal with a line about what is
+// being written. about is a session of its tree that was there before, "" if none
+// was.
+func handlers(ctx context.Context, a *app.App, s *app.System, about string) follow.Handlers {
+	t := view.NewTimeline(func(l view.Line) {
+		if !a.Quiet() {
+			a.Err.Println(view.LineText(a.Err, l))
+		}
+	})
+	t.Details = s.Details()
+	t.Users = true
+	if about != "" && !a.Quiet() {
+		look, cancel := context.WithTimeout(ctx, app.AskTimeout)
+		t.Labels = reference.Labels(look, s, about)
+		cancel()
+	}
+	w := follow.Timeline(ctx, a, t, a.Err.Note)
+	record := w.Record
+	w.Record = func(r lineage.Record) {
+		record(r)
+		if r.Kind == lineage.Ended {
+			t.Finish(ctx)
+		}
+	}
+	w.Person = func(r lineage.Record) { follow.Person(a, r) }
+	w.Held = func(r lineage.Record) { held(a, r) }
+	return w
+}
+
+// held tells that a task is accepted and cannot begin yet.
+func held(a *app.App, e lineage.Record) {
+	a.Remark("run %s is accepted and waits: %s", e.Run, e.Reason)
+}
+
+// parked ends what an interrupt cut short: a run of this process is given back,
+// one of another process goes on.
+func parked(a *app.App, s *app.System, id run.ID, o *follow.NodeFlags) error {
+	own := s.Own()
+	if own {
+		a.Err.Println("parking the run; interrupt again to exit at once")
+	}
+	if err := s.Close(); err != nil {
+		return err
+	}
+	if own {
+		a.Err.Println("parked; resume it with\n  " + follow.ResumeWith(a, id, o))
+	} else {
+		a.Err.Println("the run goes on; follow it with\n  " + a.Hint("trace", "-f", string(id)))
+	}
+	return app.Silent(app.ExitInterrupted)
+}

@@ -1,0 +1,170 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/cmd/rath/internal/follow"
+	"github.com/rathcluster/rath/cmd/rath/internal/reference"
+	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/run"
+)
+
+// Submit is the command "submit".
+func Submit(a *app.App) *cobra.Command {
+	var f taskFlags
+	var fan fanOutFlags
+	var wait bool
+	var deadline time.Duration
+	var workspace, dir string
+	cmd := &cobra.Command{
+		Use:   "submit WORKFLOW",
+		Short: "Submit a task and print the id of its run",
+		Long: `Stores a task and prints the run's id, nothing else, as soon as it is stored. A
+node takes it: the one of "rath dev", or those of a cluster. Without one the
+task waits in the store until "rath dev", "rath run" or "rath resume" starts
+one there.
+
+Submitting the same task under the same --id again is harmless: it is one run.
+
+With --wait the exit code is the outcome. A run that stops for a person
+(needs_review) ends the command with 7; one that asks something is waited for,
+and the command that answers is printed once.`,
+		Example: `  rath submit agent -m "say hello"
+  rath submit agent -C . -m "fix the tests"
+  rath submit review -m tides --id monday --wait
+  rath submit agent -m "and now in French" --session greetings
+  rath submit fanout -m "a slogan" --branch 'try*3' --merge best --wait`,
+		Args: app.Exactly(1, "the name of a workflow"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			t, err := task(a, cmd, &f)
+			if err != nil {
+				return err
+			}
+			branches, err := fan.input(cmd, args[0], &t)
+			if err != nil {
+				return err
+			}
+			if t.Workspace = workspace; workspace != "" && dir != "" {
+				return app.Usage(cmd, errors.New("give the files with -C or with --workspace, not both"))
+			}
+			if cmd.Flags().Changed("deadline") && deadline <= 0 {
+				return app.Usage(cmd, errors.New("--deadline is a positive duration, such as 10m"))
+			}
+			if deadline > 0 {
+				t.Deadline = time.Now().Add(deadline)
+			}
+			return submit(cmd.Context(), a, args[0], t, submission{branches, dir, cmd.Flags().Changed("id"), wait})
+		},
+	}
+	f.add(cmd)
+	fan.add(cmd)
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait for the end and print the result")
+	cmd.Flags().DurationVar(&deadline, "deadline", 0, "time out after this long, such as 10m")
+	cmd.Flags().StringVarP(&dir, "chdir", "C", "", "start with a copy of this directory")
+	cmd.Flags().StringVar(&workspace, "workspace", "", "head of the files to start with, 64 hexadecimal digits")
+	return cmd
+}
+
+// submission is what submit is told beside the task.
+type submission struct {
+	branches []string // workflows that the task would run as well
+	dir      string   // whose files it starts with, "" for none
+	named    bool     // its id was given
+	wait     bool
+}
+
+// submit stores a task.
+func submit(ctx context.Context, a *app.App, workflow string, t messages.Task, o submission) (err error) {
+	s, err := a.Open(ctx, &node.Options{Idle: true})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	own := s.Own()
+	if o.wait && own {
+		return app.Fail(app.ExitUsage, "submit --wait: no node runs over %s that could take the task; start %q, or use %q",
+			a.Config.Store.Value, a.Invocation()+" dev", a.Invocation()+" run")
+	}
+	if own {
+		if err := s.Offered(ctx, workflow); err != nil {
+			return err
+		}
+	}
+	if err := s.OffersAll(ctx, o.branches); err != nil {
+		return err
+	}
+	if t.Session, err = reference.Continued(ctx, a, s, t); err != nil {
+		return err
+	}
+	if t.ForkOf, err = reference.Origin(ctx, a, s, t); err != nil {
+		return err
+	}
+	if o.dir != "" {
+		head, err := upload(ctx, a, s, "submit -C", o.dir)
+		if err != nil {
+			return err
+		}
+		t.Workspace = head.String()
+	}
+	if o.wait {
+		return submitAndWait(ctx, a, s, workflow, t)
+	}
+	if !own {
+		if err := foresee(ctx, a, s, workflow, t.ID, o.named); err != nil {
+			return err
+		}
+	}
+	if _, err := s.Submit(ctx, workflow, t); err != nil {
+		return err
+	}
+	if done, err := app.EmitOne(a, app.Submitted{Run: t.ID}); done {
+		return err
+	}
+	a.Out.Println(t.ID)
+	if own {
+		a.Remark("no node runs here: the task waits for %q or %q", a.Invocation()+" dev", a.Hint("resume", string(t.ID)))
+	}
+	return nil
+}
+
+// foresee tells what a node would only tell those who listen: that it refuses the
+// task. Credentials that may submit need not be able to ask, so only answers count.
+func foresee(ctx context.Context, a *app.App, s *app.System, workflow string, id run.ID, named bool) error {
+	ctx, cancel := context.WithTimeout(ctx, app.AskTimeout)
+	defer cancel()
+	if err := s.Offered(ctx, workflow); app.CodeOf(err) == app.ExitNotFound {
+		return err
+	}
+	if !named {
+		return nil
+	}
+	if r, err := s.Run(ctx, id); err == nil && r.Workflow != "" {
+		a.Remark("run %s is there already: the same task changes nothing, another one is refused, see %q", id, a.Hint("dlq", "ls"))
+	}
+	return nil
+}
+
+// submitAndWait stores a task and prints how its run ends.
+func submitAndWait(ctx context.Context, a *app.App, s *app.System, workflow string, t messages.Task) error {
+	follower, err := s.Start(ctx, workflow, t)
+	if err != nil {
+		return err
+	}
+	seen, err := follow.Await(ctx, s, follower, t.ID, func(r lineage.Record) { follow.Person(a, r) }, func(r lineage.Record) { held(a, r) })
+	if errors.Is(err, app.ErrInterrupted) {
+		a.Err.Println("the run goes on; follow it with\n  " + a.Hint("trace", "-f", string(t.ID)))
+		return app.Silent(app.ExitInterrupted)
+	}
+	if err != nil {
+		return err
+	}
+	return finish(ctx, a, s, t.ID, seen, blob.Digest{}, &runOptions{})
+}

@@ -1,0 +1,102 @@
+package work
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+)
+
+// taskFlags are what a task may say on the command line.
+type taskFlags struct {
+	message string
+	file    string
+	id      string
+	session string
+	forkOf  string
+	model   string
+	tools   []string
+	tokens  int64
+	steps   int64
+}
+
+func (f *taskFlags) add(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVarP(&f.message, "message", "m", "", "the input: JSON, or text")
+	fs.StringVarP(&f.file, "file", "f", "", "read the input from a file; - is standard input")
+	fs.StringVar(&f.session, "session", "", "continue this session, by its id, the beginning of it, or a name; or begin one of this name")
+	fs.StringVar(&f.forkOf, "fork-of", "", "start as a branch of a session or run, at its newest version or as NAME:VERSION")
+	fs.StringVar(&f.model, "model", "", "model to use")
+	fs.StringSliceVar(&f.tools, "tools", nil, "tools that the agent may use, separated by commas")
+	fs.Int64Var(&f.tokens, "budget-tokens", 0, "stop the run when it has used so many tokens")
+	fs.Int64Var(&f.steps, "budget-steps", 0, "stop the run after so many steps")
+	fs.StringVar(&f.id, "id", "", "id of the run, its idempotency key (default drawn)")
+}
+
+// task reads what the flags say.
+func task(a *app.App, cmd *cobra.Command, f *taskFlags) (messages.Task, error) {
+	t := messages.Task{
+		ID: run.ID(f.id), Session: f.session, ForkOf: f.forkOf, Model: f.model, Tools: f.tools,
+		Budget: messages.Budget{Tokens: f.tokens, Steps: f.steps},
+	}
+	if f.id == "" {
+		t.ID = client.NewID()
+	} else if _, err := app.RunID(f.id); err != nil {
+		return t, err
+	}
+	if f.tokens < 0 || f.steps < 0 {
+		return t, app.Usage(cmd, errors.New("a budget is a positive number"))
+	}
+	text := f.message
+	switch {
+	case f.message != "" && f.file != "":
+		return t, app.Usage(cmd, errors.New("give the input with -m or with -f, not both"))
+	case f.file != "":
+		data, err := a.ReadInput(f.file, run.MaxInput)
+		if err != nil {
+			return t, err
+		}
+		if text = string(data); strings.TrimSpace(text) == "" {
+			name := f.file
+			if name == "-" {
+				name = "standard input"
+			}
+			return t, app.Fail(app.ExitUsage, "-f %s: there is nothing in it; it is to hold the input: a text, or JSON", name)
+		}
+	}
+	if !utf8.ValidString(text) {
+		return t, app.Fail(app.ExitUsage, "the input is no text in UTF-8; put it into a file of the workspace (-C) and name that")
+	}
+	if len(text) > run.MaxInput {
+		return t, app.Fail(app.ExitUsage, "the input has %s bytes, a task takes %s at most; put it into a file of the workspace (-C) and name that",
+			view.Thousands(int64(len(text))), view.Thousands(run.MaxInput))
+	}
+	t.Input = inputOf(text)
+	return t, nil
+}
+
+// inputOf returns a text as the JSON of an input: itself if it is an object,
+// an array or a quoted text, else as a text.
+func inputOf(text string) json.RawMessage {
+	trimmed := strings.TrimSpace(text)
+	if trimmed == "" {
+		return nil
+	}
+	if strings.ContainsAny(trimmed[:1], `{["`) && json.Valid([]byte(trimmed)) {
+		return json.RawMessage(trimmed)
+	}
+	quoted, err := json.Marshal(strings.TrimRight(text, "\r\n"))
+	if err != nil { // a string always encodes
+		return nil
+	}
+	return quoted
+}

@@ -1,12 +1,12 @@
 // Package blob names immutable bytes by their SHA-256 digest and keeps them.
 //
-// Whatever is too large for a commit (a long tool output, a file of a
-// workspace, a prompt) is stored once under the digest of its bytes and is
-// referred to by a [Ref]. The bytes behind a digest never change, so readers
-// may cache them for ever and writers may store them twice without harm.
+// Data that is too large for a commit (a long tool output, a file of a
+// workspace, a prompt) is stored once under the digest of its bytes, and a
+// [Ref] names it. The bytes behind a digest never change, so readers may cache
+// them for ever and writers may store them twice.
 //
-// The package does not know who refers to a blob: nothing is counted and
-// nothing is deleted here. A [Store] belongs to one tenant.
+// The package counts no references and deletes nothing. A [Store] belongs to
+// one tenant.
 package blob
 
 import (
@@ -80,16 +80,26 @@ type Ref struct {
 	Size   int64  `json:"size"`
 }
 
-// Store keeps blobs. It is safe for concurrent use.
-//
-// Put reads r to its end, stores the bytes and returns their name; storing
-// the same bytes again is cheap and succeeds. When Put returns, a Get of the
-// digest succeeds and the bytes survive what the store promises to survive.
-// Get returns ErrNotFound for an absent digest; the reader it returns fails
-// with ErrCorrupt, at the latest at its end, if the bytes do not match. The
-// caller closes it. Neither keeps ctx after it returned, but the reader that
-// Get returns may.
+// Store keeps the blobs of one tenant. Its methods may be called concurrently,
+// also for the same bytes.
 type Store interface {
+	// Put reads r to its end, stores the bytes and returns their name. It reads
+	// r only until it returns, and keeps neither r nor a buffer that r filled.
+	//
+	// When Put returns without an error, Get of the digest succeeds, and the
+	// bytes survive the failures that the store promises to survive. Putting
+	// the same bytes again succeeds and stores them once.
+	//
+	// An error of r, or the end of ctx, is returned and nothing becomes visible
+	// under the digest. After any other error the bytes may be stored or not;
+	// putting them again is safe.
 	Put(ctx context.Context, r io.Reader) (Ref, error)
+	// Get returns a reader of the bytes that d names, or an error that wraps
+	// ErrNotFound. The caller owns the reader and closes it; each call returns a
+	// reader of its own. The reader may use ctx until it is closed.
+	//
+	// The reader returns ErrCorrupt instead of io.EOF, or earlier, if the bytes
+	// do not match d. So a caller that must not act on wrong bytes reads to the
+	// end first.
 	Get(ctx context.Context, d Digest) (io.ReadCloser, error)
 }

@@ -27,7 +27,7 @@ type Archival struct {
 	File string `json:"file"` // name of the archive, without its directory
 }
 
-// Restoration says who let an archived session go on, and why.
+// Restoration names the operator that let an archived session go on, and why.
 type Restoration struct {
 	By     string `json:"by,omitempty"`
 	Reason string `json:"reason,omitempty"`
@@ -83,7 +83,7 @@ func DecodeArchival(e Event) (a Archival, err error) { err = decode(e, KindArchi
 func DecodeRestoration(e Event) (r Restoration, err error) { err = decode(e, KindRestored, &r); return }
 
 // Tombstone reports whether a commit archives its session: it may then be all
-// that is left of the log. The error says so to whoever wants the session.
+// that is left of the log. The error is the answer to a reader of the session.
 func Tombstone(c Commit) (*ArchivedError, bool) {
 	if len(c.Events) == 0 {
 		return nil, false

@@ -48,7 +48,7 @@ type encoder struct {
 	enc *json.Encoder
 }
 
-// encoders are those that nobody uses. Events are encoded all the time, and most of
+// encoders are those that are free. Events are encoded all the time, and most of
 // what that takes is room that grows.
 var encoders = sync.Pool{New: func() any {
 	e := new(encoder)

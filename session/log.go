@@ -31,39 +31,58 @@ var (
 	ErrClosed = errors.New("session: closed")
 )
 
-// Log is the event store: one append-only sequence of commits per session.
-// Only the writer of a session appends to it. It is safe for concurrent use.
-//
-// Append stores c as the successor of at, which is the zero Position for the
-// first commit; c.Seq and c.Prev must say the same. It returns the position
-// of c once c is durable. ErrConflict means that c was not stored and will not
-// be, because the log stands elsewhere; ErrUnavailable means that nobody knows
-// and that the caller must read the log before it writes again; ErrTooLarge
-// that it can't be stored. Append goes on trying when ctx ends only as long as
-// its implementation needs to learn the outcome, at most half a minute.
-//
-// Read yields the commits after a position in their order, up to the end of
-// the log as it was when the call began or later, and skips stored bytes that
-// are not a valid successor. An error ends the sequence.
-//
-// Last returns the newest commit, never an outdated one, or ErrNotFound.
+// Log is the event store: one append-only sequence of commits per session. Its
+// methods may be called concurrently, also for one session. The log decides by
+// compare-and-set which writer of a session may append; it knows no other lock.
 type Log interface {
+	// Append stores c as the successor of at and returns the position of c once
+	// c is durable. at is where the caller's fold ends, the zero Position for the
+	// first commit; c.Seq and c.Prev have to continue it. Append reads c until it
+	// returns, and neither changes nor keeps it.
+	//
+	// After ErrUnavailable c may be stored or not: the caller reads the log before
+	// it writes again. After any other error c is not stored and will not be:
+	//   - ErrConflict: the log does not end at at. The caller has lost the session
+	//     and must stop writing.
+	//   - ErrTooLarge: c can never be stored.
+	//   - ErrForeign: c does not continue at.
+	//
+	// Appending the same c again returns the first position, or ErrConflict. If
+	// ctx ends once c may have arrived, Append goes on until it learns the
+	// outcome, for at most half a minute.
 	Append(ctx context.Context, at Position, c Commit) (Position, error)
+	// Read yields the commits after a position in their order, up to the end of
+	// the log at the time of the call or later. after is the zero Position or one
+	// that this log returned. A session without commits yields nothing.
+	//
+	// Stored bytes that are no valid successor of the commit before are skipped,
+	// by all readers alike. An error is yielded last; of a log that was purged it
+	// is an *ArchivedError. The caller may stop early, and may call the log between
+	// two entries. Entries are shared with other readers: their bytes must not be
+	// changed.
 	Read(ctx context.Context, k Key, after Position) iter.Seq2[Entry, error]
+	// Last returns the newest commit, or an error that wraps ErrNotFound or, of a
+	// log that was purged, is an *ArchivedError. It answers neither from a cache
+	// nor from a replica that lags. The Entry is shared as those of Read are.
 	Last(ctx context.Context, k Key) (Entry, error)
 }
 
 // Snapshotter is the optional second ability of a Log: it keeps one saved
-// state per session, so that activating a long session reads only the tail.
-// A snapshot is a cache: losing one costs time, and what it says is believed
-// only if the log agrees with its position.
+// state per session, so that the activation of a long session reads only the
+// commits after it. Its methods may be called concurrently.
 //
-// Save replaces the snapshot of a session. Pages are immutable parts that
-// states refer to by digest; SavePage stores one (again is harmless) and
-// LoadPage returns it. Load returns ErrNotFound when there is none.
+// A snapshot is a cache: it may be lost at any time, which costs time, and a
+// reader believes it only if the log holds its position. Save and SavePage do
+// not keep the caller's slice; Load and LoadPage return one that the caller owns.
 type Snapshotter interface {
+	// Save replaces the snapshot of a session, unless the one that is kept is of
+	// a later position.
 	Save(ctx context.Context, k Key, at Position, state []byte) error
+	// Load returns the snapshot of a session, or an error that wraps ErrNotFound.
 	Load(ctx context.Context, k Key) (at Position, state []byte, err error)
+	// SavePage stores an immutable part that states refer to by its digest.
+	// Storing it again changes nothing.
 	SavePage(ctx context.Context, t Tenant, digest string, page []byte) error
+	// LoadPage returns a part, or an error that wraps ErrNotFound.
 	LoadPage(ctx context.Context, t Tenant, digest string) ([]byte, error)
 }

@@ -156,7 +156,7 @@ func TestSpill(t *testing.T) {
 	if _, err := session.Encode(stored.Commit); err != nil {
 		t.Errorf("reading changed what the inner log holds: %v", err)
 	}
-	// What was read can be appended to another log: it decides anew.
+	// What was read can be appended to another log, which decides by itself.
 	again := last.Commit
 	other := session.Spill(&session.MemoryLog{}, oneStore(blob.NewMemory()), nil)
 	if p, err := other.Append(t.Context(), session.Position{}, again); err != nil || p.Hash != pos.Hash {

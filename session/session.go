@@ -247,7 +247,7 @@ func (s Session) Line() iter.Seq[Ref] {
 
 // CommonLen returns how many leading chunks a and b share because they come
 // from one ancestor, and that ancestor. ok is false when they are unrelated.
-// Pending chunks are nobody's ancestors. Related sessions share no chunks
+// A pending chunk is no session's ancestor. Related sessions share no chunks
 // when one of them was replaced after the ancestor.
 func CommonLen(a, b Session) (n int, at Ref, ok bool) {
 	p, ok := common(b, a)

@@ -22,7 +22,7 @@ func (v *value) shares(covered map[Key]Version, yield func(share)) {
 	c.joined.each(yield)
 	for l := c.line; l != nil; l = l.up {
 		if at, ok := covered[l.from.Key]; ok && at >= l.from.Version {
-			return // whoever covers the ancestor covers what is above it
+			return // a cover of the ancestor covers what is above it
 		}
 		yield(share{l.from.Key, l.from.Version, l.own})
 		l.joined.each(yield)

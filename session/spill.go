@@ -89,7 +89,7 @@ func (s *spill) Append(ctx context.Context, at Position, c Commit) (Position, er
 	var inline []int // indices of events that are still whole, largest last
 	for i := range c.Events {
 		e := &c.Events[i]
-		e.Blob = blob.Ref{} // what an event that was read from a log names is decided anew
+		e.Blob = blob.Ref{} // where the data lies is this store's decision, not that of the log it was read from
 		if len(e.Data) > s.event {
 			if err := s.move(ctx, c.Key, e); err != nil {
 				return Position{}, err

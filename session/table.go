@@ -4,7 +4,7 @@ package session
 // shares all full pages with the old one. A table is a tree of nodes with
 // fanout children and a tail page that is not in the tree yet, after Bagwell's
 // ideal hash tries as Clojure uses them for vectors. Copying a table copies a
-// few words, whatever its length.
+// few words at any length.
 type table struct {
 	n     int
 	shift uint // bits of the index that the root consumes above the page

@@ -35,8 +35,8 @@ func Unmarshal(data string, into any) error {
 	return json.Unmarshal([]byte(data), into)
 }
 
-// sharedText bounds the data whose texts share one copy of it: whoever keeps one
-// of them keeps no more than this alive.
+// sharedText bounds the data whose texts share one copy of it: a caller that
+// keeps one of them keeps no more than this alive.
 const sharedText = 2 << 10
 
 // scan reads a value of one type, which is zero, at the reader's position. False

@@ -84,7 +84,7 @@ func TestUnmarshalIsQuick(t *testing.T) {
 	}
 }
 
-// FuzzUnmarshal: Unmarshal and encoding/json read the same, whatever the text.
+// FuzzUnmarshal: Unmarshal and encoding/json read the same from any text.
 func FuzzUnmarshal(f *testing.F) {
 	data, err := Marshal(full())
 	if err != nil {

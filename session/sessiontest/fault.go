@@ -14,8 +14,8 @@ import (
 type Fault struct {
 	// Stall delays the append; it ends early with ctx, and the append with it.
 	Stall time.Duration
-	// Conflict answers session.ErrConflict and stores nothing, whatever the
-	// log holds.
+	// Conflict answers session.ErrConflict and stores nothing, without
+	// a look at the log.
 	Conflict bool
 	// Unavailable answers session.ErrUnavailable and stores nothing.
 	Unavailable bool

@@ -149,7 +149,7 @@ func testAppend(t *testing.T, log session.Log) {
 }
 
 func testEmpty(t *testing.T, log session.Log) {
-	k := key("t", "nobody")
+	k := key("t", "none")
 	if got := read(t, log, k, session.Position{}); len(got) != 0 {
 		t.Errorf("an empty log yields %d commits", len(got))
 	}

@@ -62,8 +62,8 @@ type ToolCall struct {
 	// ID is unique within its message.
 	ID   string `json:"id"`
 	Name string `json:"name"`
-	// Args is what the model wrote: usually a JSON object, but nobody has
-	// checked that. The empty string means no arguments.
+	// Args is what the model wrote: usually a JSON object, which is
+	// not checked. The empty string means no arguments.
 	Args string `json:"args"`
 }
 
@@ -115,7 +115,7 @@ const (
 type Finish string
 
 // The finish reasons. A client maps every provider's own words to these; a
-// word nobody knows becomes stop.
+// word that it does not know becomes stop.
 const (
 	FinishStop   Finish = "stop"
 	FinishLength Finish = "length"
@@ -165,36 +165,45 @@ type CallDelta struct {
 	Args  string `json:"args,omitempty"`
 }
 
-// Client completes requests. It is safe for concurrent use.
-//
-// Complete returns a Response only if the provider proved that the completion
-// is whole: a stream that merely stops is CodeTruncated. sink may be nil; it
-// gets the deltas in order, from the calling goroutine, never after Complete
-// returned. Once sink got something, Complete does not start over by itself:
-// it fails with an error that says Retryable, and the caller decides.
-//
-// Before it does start over, it calls Request.Again.
-//
-// A failure is an *Error, unless ctx ended: then it wraps context.Cause(ctx).
-// Or it is the error of Again.
+// Client completes requests. Its method may be called concurrently.
 type Client interface {
+	// Complete makes one model call and returns when it ended.
+	//
+	// It returns a Response only if the provider proved that the completion is
+	// whole: a stream that merely stops is CodeTruncated. The caller owns the
+	// Response. Complete reads r until it returns, and neither changes nor keeps
+	// it.
+	//
+	// sink gets the deltas in order, on the calling goroutine, and none after
+	// Complete returned; it may be nil. A slow sink slows the call down.
+	//
+	// A client may try again by itself, but only as long as sink got nothing,
+	// and it calls Request.Again right before. After a delta it fails with an
+	// error that says Retryable, and the caller decides.
+	//
+	// The error is an *Error; or the error of Again; or, if ctx ended, an error
+	// that wraps context.Cause(ctx). A client bounds the time that it waits for
+	// a server, so Complete returns without a deadline in ctx, too.
 	Complete(ctx context.Context, r *Request, sink func(Delta)) (*Response, error)
 }
 
-// Models resolves provider data to a client. Keys and addresses that p does
-// not name come from the configuration of the process. It is safe for
-// concurrent use; clients need no closing. A provider that cannot be resolved
-// is an *Error (CodeNoKey, CodeNoModel, CodeInvalidRequest).
+// Models resolves provider data to clients. Its method may be called
+// concurrently.
 type Models interface {
+	// Client returns the client for p. Keys and addresses that p does not name
+	// come from the configuration of the process. The caller may keep the
+	// client and does not close it. A provider that cannot be resolved is an
+	// *Error with CodeNoKey, CodeNoModel or CodeInvalidRequest. No request is
+	// sent.
 	Client(ctx context.Context, p Provider) (Client, error)
 }
 
-// Limiter leases the right to make calls against a shared rate limit.
-//
-// Acquire waits until the limit of key has room for one call of about tokens
-// tokens, or ctx ends. The caller calls settle exactly once, when the call
-// ended, with the tokens it really used.
+// Limiter leases the right to make calls against a shared rate limit. Its
+// method may be called concurrently.
 type Limiter interface {
+	// Acquire waits until the limit of key has room for one call of about
+	// tokens tokens, or until ctx ends. The caller calls settle exactly once,
+	// when the call ended, with the tokens that it used.
 	Acquire(ctx context.Context, key string, tokens int) (settle func(used int), err error)
 }
 

@@ -19,7 +19,7 @@ const (
 // Provider names a model and its settings. It is plain data: it may be
 // copied, compared with [Provider.Equal], stored and sent to another node. It
 // is written by the author of a workflow, so it may name keys but never holds
-// one. The zero Provider means: whatever this process uses by default.
+// one. The zero Provider is the default of the process.
 //
 // Only what is set is sent. Pointers tell "0" from "not set":
 //

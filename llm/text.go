@@ -7,8 +7,8 @@ import (
 )
 
 // CleanText returns s with every invalid UTF-8 sequence replaced by U+FFFD.
-// Clients apply it to whatever comes from a server, so that nobody behind
-// them hashes bytes that encoding/json would silently change.
+// Clients apply it to every text of a server, so that no caller hashes bytes
+// that encoding/json would silently change.
 func CleanText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 // Clip returns at most n bytes of s, cut between characters, with an ellipsis

@@ -159,7 +159,7 @@ func (c *client) attempt(ctx context.Context, x *exchange, sink func(llm.Delta))
 		}
 		switch {
 		case a.finished:
-			// Whatever ended the stream now, the completion was whole.
+			// The completion was whole before the stream ended.
 			if err == io.EOF {
 				w.watch(drainTimeout, errTail)
 				_, _ = io.CopyN(io.Discard, x.rest, 4<<10)

@@ -181,7 +181,7 @@ func TestScriptedServerIsTheScriptedModel(t *testing.T) {
 	requests := []*llm.Request{calls, offers}
 	for _, text := range []string{
 		"text", "calls", "rate", "context", "quota", "auth", "refused", "model", "overloaded",
-		"drop", "html", "truncate", "abort", "garbage", "error", "stall", "hang", "nobody knows this",
+		"drop", "html", "truncate", "abort", "garbage", "error", "stall", "hang", "no rule matches this",
 	} {
 		requests = append(requests, user(text))
 	}

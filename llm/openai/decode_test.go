@@ -13,8 +13,7 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// However a text is cut into fragments, in JSON strings of whatever form, the
-// joiner gives it back.
+// The joiner restores a text from any fragments, in JSON strings of any form.
 func TestJoinerAtEveryCut(t *testing.T) {
 	text := "a\"\\/\b\f\n\r\tß€🙂\u2028z"
 	var escaped strings.Builder

@@ -30,7 +30,7 @@ import (
 
 // The defaults of [Options].
 const (
-	// DefaultBaseURL is used if nobody names a server.
+	// DefaultBaseURL is the server of a provider without a BaseURL.
 	DefaultBaseURL = "https://api.openai.com/v1"
 	// DefaultAttempts is how often one call is tried.
 	DefaultAttempts = 4
@@ -45,7 +45,7 @@ const (
 	DefaultTail = 2 * time.Second
 	// DefaultBackoff is the first pause between tries; it doubles.
 	DefaultBackoff = 500 * time.Millisecond
-	// MaxBackoff is the longest pause that nobody asked for.
+	// MaxBackoff is the longest pause that no server asked for.
 	MaxBackoff = 30 * time.Second
 	// DefaultMaxRetryAfter is the longest wish of a server that is honoured.
 	DefaultMaxRetryAfter = 60 * time.Second

@@ -105,7 +105,7 @@ func TestRetries(t *testing.T) {
 		{name: "retry-after too long", steps: steps{answer(429, "", "Retry-After", "61")}, code: llm.CodeRateLimited, after: []time.Duration{0}},
 		{name: "before anything was delivered", sink: true, steps: steps{answer(200, data(delta(`"role":"assistant"`))), answer(200, hello)}, after: []time.Duration{0, 500 * time.Millisecond}},
 		{name: "not after a delta", sink: true, steps: steps{answer(200, data(say("Hel")))}, code: llm.CodeTruncated, after: []time.Duration{0}},
-		{name: "after a delta that nobody got", steps: steps{answer(200, data(say("Hel"))), answer(200, hello)}, after: []time.Duration{0, 500 * time.Millisecond}},
+		{name: "after a delta without a sink", steps: steps{answer(200, data(say("Hel"))), answer(200, hello)}, after: []time.Duration{0, 500 * time.Millisecond}},
 		{name: "first token", o: openai.Options{FirstToken: 7 * time.Second}, steps: steps{silent(": ping\n\n" + data(delta(`"role":"assistant"`))), answer(200, hello)}, after: []time.Duration{0, 7500 * time.Millisecond}},
 		{name: "idle", sink: true, o: openai.Options{Idle: 3 * time.Second}, steps: steps{silent(data(say("Hel")))}, code: llm.CodeIdleTimeout, after: []time.Duration{0}},
 		{name: "total", o: openai.Options{Total: 10 * time.Second}, steps: steps{silent("")}, code: llm.CodeTimeout, after: []time.Duration{0}, says: "no answer within 10s"},
@@ -142,8 +142,8 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// TestAgain: whoever keeps an account of what calls cost hears of each try that
-// the client repeats by itself, and may forbid it.
+// TestAgain: the client announces each try that it repeats by itself, and the
+// caller may forbid it.
 func TestAgain(t *testing.T) {
 	slow := silent(": ping\n\n")
 	lost := func(r *http.Request) (*http.Response, error) {

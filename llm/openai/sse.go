@@ -34,7 +34,7 @@ type events struct {
 	depth  int  // of the objects and lists that are open in data
 	quoted bool // data ends within a string, escaped behind a backslash in it
 	escape bool
-	broken bool // data is no event, whatever comes
+	broken bool // data is no event, and no further line makes it one
 	skipLF bool // the last line ended in CR
 	err    error
 }
@@ -124,7 +124,7 @@ func (s *events) take(line []byte) {
 		return
 	}
 	if line[0] == '{' {
-		// An error that somebody wrote into the stream as it was.
+		// A server or proxy wrote an error into the stream, without "data:".
 		s.add(line)
 		return
 	}
@@ -144,7 +144,7 @@ func (s *events) add(value []byte) {
 			s.dispatch()
 		} else {
 			// A line break is white space between JSON tokens, and an error
-			// inside a string whatever we make of it.
+			// inside a string in any case.
 			s.append([]byte{' '})
 		}
 	}

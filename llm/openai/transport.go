@@ -44,7 +44,7 @@ type exchange struct {
 type exchangeKey struct{}
 
 // doer is go-openai's HTTP client: it sends our body instead of its own and
-// turns whatever comes back into a stream of plain data lines or an error.
+// turns the response into a stream of plain data lines or an error.
 type doer struct{ http *http.Client }
 
 // Do implements go-openai's HTTPDoer.

@@ -12,7 +12,7 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// DefaultModel is the name of a model that nobody named.
+// DefaultModel is the name of a model without one.
 const DefaultModel = "scripted"
 
 // DefaultHang bounds how long a hanging or stalling answer lasts.
@@ -230,7 +230,7 @@ func (m *Model) wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// hang waits until ctx ends or nobody would wait any longer.
+// hang waits until ctx ends, at most Options.Hang.
 func (m *Model) hang(ctx context.Context, code llm.Code) error {
 	if err := m.wait(ctx, m.o.Hang); err != nil {
 		return err

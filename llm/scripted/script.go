@@ -39,7 +39,7 @@
 //	system: TEXT     a system message contains TEXT
 //	user: TEXT       the last user message contains TEXT
 //	tool: TEXT       the last tool result contains TEXT
-//	last: TEXT       the last message, whoever spoke, contains TEXT
+//	last: TEXT       the last message, of any role, contains TEXT
 //	contains: TEXT   a message that is not a system message contains TEXT
 //	result: NAME     tool NAME gave a result since the last user message
 //	offers: NAME     tool NAME is offered
@@ -191,7 +191,7 @@ const (
 
 var faults = []Fault{FaultHang, FaultDrop, FaultHTML, FaultStall, FaultTruncate, FaultAbort, FaultGarbage, FaultError}
 
-// Echo returns the script of the model that everybody has: it repeats the
+// Echo returns the script of the model that needs no key: it repeats the
 // last user message after "echo: ".
 func Echo() *Script {
 	return &Script{Name: "echo", Rules: []Rule{{Name: "echo", Reply: Reply{Text: "echo: ", Echo: true}}}}

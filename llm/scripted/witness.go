@@ -10,7 +10,7 @@ import (
 
 // Entry is one line of the witness log: a request that arrived, and what the
 // script decided to answer. It is written before the first byte of the
-// answer, so that whatever became of the answer, the log knows the request.
+// answer, so that the log knows the request even if the answer is lost.
 type Entry struct {
 	Time time.Time `json:"time"`
 	// Via is "http" or "process".

@@ -1,9 +1,9 @@
 // Package sandbox is the vocabulary of the places where tools run.
 //
-// A [Backend] opens sandboxes over a directory that somebody else owns and
-// fills; a [Sandbox] runs commands there and reads and writes files below it,
-// never outside. Sandboxes are cattle: whatever has to last is in the
-// directory, which the workspace packages snapshot and restore.
+// A [Backend] opens sandboxes over a directory that the caller owns and fills; a
+// [Sandbox] runs commands there and reads and writes files below it, never
+// outside. A sandbox has no state of its own: everything that has to last is in
+// the directory, which package workspace snapshots and restores.
 //
 // A backend that cannot enforce what a [Spec] asks for refuses to open
 // (ErrUnsupported) instead of pretending.
@@ -55,8 +55,8 @@ type Limits struct {
 // Spec says what to open.
 type Spec struct {
 	Dir          string    // the host directory that holds the workspace; must exist
-	Epoch        uint64    // the lease's epoch, recorded for those who clean up
-	Owner        string    // who holds the lease, recorded likewise
+	Epoch        uint64    // the lease's epoch, recorded for the cleanup after a crash
+	Owner        string    // the holder of the lease, recorded likewise
 	MinIsolation Isolation // refuse anything weaker; "" accepts IsolationKernel or better
 	Limits       Limits
 }
@@ -70,46 +70,67 @@ type Capabilities struct {
 	Limits    []string  // names of the Limits fields that are enforced
 }
 
-// Backend opens sandboxes of one kind. It is safe for concurrent use.
+// Backend opens sandboxes of one kind. Its methods may be called concurrently.
 type Backend interface {
-	// Name is the word that Session.To takes: "local".
+	// Name is the word that Session.To takes, such as "local". It never changes.
 	Name() string
-	// Probe says what this host allows. It may run short-lived processes.
+	// Probe returns what this host allows, found by trying. It may run
+	// short-lived processes. Open enforces at most this.
 	Probe(ctx context.Context) (Capabilities, error)
-	// Open returns a sandbox over s.Dir or an error that wraps ErrUnsupported
-	// and names the limit or level that is missing.
+	// Open returns a sandbox over s.Dir, which must exist. The caller keeps the
+	// directory and its content; it removes neither before Close. The caller
+	// closes the sandbox; the end of ctx does not.
+	//
+	// The error wraps ErrUnsupported, and names the limit or level, if the
+	// backend cannot enforce what s asks for. A Backend never opens a weaker
+	// sandbox instead. After an error nothing is left on the host.
+	//
+	// A Backend lets several sandboxes be open over one directory. That only one
+	// lease drives a directory is the caller's part.
 	Open(ctx context.Context, s Spec) (Sandbox, error)
 }
 
-// Sandbox runs commands and touches files in one directory. It is safe for
-// concurrent use; ordering mutating calls is the caller's business.
+// Sandbox runs commands and touches files in one directory. Its methods may be
+// called concurrently; the caller orders the calls that change files.
 type Sandbox interface {
-	// Exec runs a command to its end, its deadline or the end of ctx, and
-	// then kills every process it started. Whatever the command does is an
-	// Exit with a nil error, also a program that is missing or cannot be
-	// executed (Refused); an error means that the sandbox could not do its
-	// part: ErrClosed, ErrLost, a Cmd that makes no sense (no Argv, NUL in a
-	// string, a Dir that is ErrPath), or Stdin or Spill failed, in which case
-	// the Exit is filled all the same.
+	// Exec runs a command until it ends, its timeout is over or ctx ends, and
+	// then kills every process that the command started. When Exec returns,
+	// none of them runs, as far as Capabilities.WholeTree promises.
+	//
+	// Everything that the command does is an Exit with a nil error: any exit
+	// code, a signal, the timeout, a program that is missing or cannot be
+	// executed (Refused). The end of ctx is an Exit, too (Cancelled).
+	//
+	// An error means that the sandbox could not do its part: ErrClosed; ErrLost,
+	// after which the outcome is unknown; a Cmd that makes no sense (no Argv, NUL
+	// in a string, a Dir that is ErrPath); or an error of Stdin or Spill, beside
+	// which the Exit is filled.
+	//
+	// The caller owns the Exit. Exec does not keep c, but a Read of Stdin that is
+	// under way when the command ends may outlast the call.
 	Exec(ctx context.Context, c Cmd) (Exit, error)
-	// Files gives the files below the sandbox's directory.
+	// Files returns the files below the sandbox's directory.
 	Files() Files
-	// Info is what this sandbox really enforces.
+	// Info returns what this sandbox enforces. It never changes.
 	Info() Capabilities
-	// Close kills what still runs. The directory stays. Closing twice is fine.
+	// Close kills the commands that still run, whose Exec returns ErrClosed, and
+	// waits for them. The directory stays. Closing again returns the same.
 	Close() error
 }
 
-// Files is a confined view of a sandbox's directory. Names are slash
-// separated and relative to it; an absolute name or one that leaves the
-// directory, also through a link, is ErrPath. A missing file is fs.ErrNotExist.
+// Files is a confined view of a sandbox's directory. Its methods may be called
+// concurrently. Names are slash separated and relative to the directory; an
+// absolute name or one that leaves the directory, also through a link, is
+// ErrPath. A missing file is fs.ErrNotExist. After Close of the sandbox every
+// method returns ErrClosed.
 type Files interface {
-	// Open reads a regular file; FIFOs, devices and sockets are ErrPath.
+	// Open returns a reader of a regular file, which the caller closes. FIFOs,
+	// devices and sockets are ErrPath.
 	Open(ctx context.Context, name string) (io.ReadCloser, error)
-	// Create replaces or makes a file of mode 0644, with its parents; a
-	// directory, a link or a special file is not replaced (ErrPath). The new
-	// content is there, whole, when Close returns nil; until then the old one
-	// is.
+	// Create returns a writer that replaces or makes a file of mode 0644, with
+	// its parents. A directory, a link or a special file is not replaced
+	// (ErrPath). The caller closes the writer: if Close returns nil, the new
+	// content is there as a whole; until then, and after an error, the old one is.
 	Create(ctx context.Context, name string) (io.WriteCloser, error)
 	// List returns the entries of a directory sorted by name.
 	List(ctx context.Context, name string) ([]Entry, error)

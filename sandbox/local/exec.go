@@ -248,7 +248,7 @@ func (s *streams) pump() {
 	if s.stdin == nil {
 		return
 	}
-	// Not waited for: a Read of somebody else's reader may never return. It
+	// Not waited for: a Read of the caller's reader may never return. It
 	// touches nothing of ours afterwards but inErr.
 	go func() {
 		_, err := io.Copy(s.in, s.stdin)
@@ -262,8 +262,8 @@ func (s *streams) pump() {
 	}()
 }
 
-// finish ends the readers, at the latest after drainGrace, even if somebody
-// holds the other end of a pipe, and returns what went wrong on our side.
+// finish ends the readers, at the latest after drainGrace, even if a process
+// holds the other end of a pipe, and returns the errors of this side.
 func (s *streams) finish() error {
 	limit := time.Now().Add(drainGrace)
 	s.outR.SetReadDeadline(limit)

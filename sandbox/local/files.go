@@ -136,7 +136,7 @@ func (f files) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 }
 
 // checkRegular refuses what is not a plain file with one name. A second name
-// may lie outside, where somebody else trusts the bytes.
+// may lie outside, where other programs trust the bytes.
 func checkRegular(name string, f *os.File) error {
 	fi, err := f.Stat()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// Lease is the record of an open sandbox, kept in a file so that whoever
-// comes after a crash knows what to kill and which directory is left.
+// Lease is the record of an open sandbox, kept in a file so that Reap
+// knows after a crash which processes to kill and which directory is left.
 type Lease struct {
 	Dir     string    `json:"dir"`   // Spec.Dir, absolute
 	Owner   string    `json:"owner"` // Spec.Owner
@@ -66,8 +66,8 @@ func (b *box) record(s sandbox.Spec) error {
 	return os.Rename(tmp, filepath.Join(own, leaseFile))
 }
 
-// checkState makes the state directory and refuses one that somebody else
-// could have prepared, as the default one lies in a directory for everybody.
+// checkState makes the state directory and refuses one that another user could
+// have prepared, because the default one lies in a directory that all share.
 func checkState(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

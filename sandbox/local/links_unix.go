@@ -17,7 +17,7 @@ func linkCount(_ *os.File, fi fs.FileInfo) (uint64, error) {
 	return uint64(st.Nlink), nil
 }
 
-// ownedByUs reports whether this user owns a file and nobody else can write it.
+// ownedByUs reports whether this user owns a file and no other user can write it.
 func ownedByUs(fi fs.FileInfo) bool {
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	return ok && int(st.Uid) == os.Geteuid() && fi.Mode().Perm()&0o022 == 0

@@ -83,7 +83,7 @@ type answer struct {
 // notifIDValid is SECCOMP_IOCTL_NOTIF_ID_VALID.
 const notifIDValid = 0x40082102
 
-// serve answers the calls of a command until nobody is left who could call.
+// serve answers the calls of a command until none of its processes is left.
 func serve(listener int, inside []string) {
 	for {
 		// Receiving alone would not tell a caller that died meanwhile from a
@@ -138,7 +138,7 @@ func change(listener int, n *notification, inside []string) error {
 	switch h.op {
 	case opMode:
 		// Never a set-user-ID or set-group-ID bit: the file outlives the
-		// sandbox, and whoever runs it then would become this host's user.
+		// sandbox, and a user who runs it then would become this host's user.
 		return unix.Chmod(self, uint32(n.args[h.val])&0o1777)
 	case opOwner:
 		// Only what changes nothing, as a command has no other user to give to.
@@ -195,7 +195,7 @@ type caller struct {
 }
 
 // read copies from the caller's memory and makes sure that it was the
-// caller's: its pid may have gone to somebody else.
+// caller's: its pid may belong to another process by now.
 func (c caller) read(at uint64, buf []byte) (int, error) {
 	mem, err := unix.Open(fmt.Sprintf("/proc/%d/mem", c.n.pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -255,7 +255,7 @@ func (c caller) times(at uint64) (*[2]unix.Timespec, error) {
 }
 
 // open finds the file the caller means, as a handle that can only be looked
-// at; it stays the same file whatever happens to the path.
+// at; it stays the same file when the path changes.
 func (c caller) open(h handled) (int, error) {
 	const look = unix.O_PATH | unix.O_CLOEXEC
 	dir := unix.AT_FDCWD

@@ -133,7 +133,7 @@ func TestHostKilled(t *testing.T) {
 			own := onlyFolder(t, filepath.Join(dir, "state"))
 			host.Process.Kill()
 			host.Wait()
-			// Nobody cleans up: the supervisor notices by itself.
+			// No Reap runs: the supervisor notices by itself.
 			until(t, "the tree dies with its host", func() bool { return len(alive(t, own)) == 0 })
 		})
 	}
@@ -222,8 +222,8 @@ func TestReapLowerEpoch(t *testing.T) {
 	}
 }
 
-// TestReapSparesStrangers gives Reap a record whose numbers were given out
-// anew since.
+// TestReapSparesStrangers gives Reap a record whose numbers belong to
+// other processes by now.
 func TestReapSparesStrangers(t *testing.T) {
 	stranger := exec.Command("sleep", "100")
 	stranger.Env = []string{"PATH=" + DefaultPath}

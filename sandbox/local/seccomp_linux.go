@@ -48,7 +48,7 @@ var denied = []uint32{
 	unix.SYS_REBOOT, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_ACCT, unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD, unix.SYS_SYSLOG,
 	unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_CLOCK_ADJTIME, unix.SYS_ADJTIMEX,
 	unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME, unix.SYS_VHANGUP, unix.SYS_LOOKUP_DCOOKIE,
-	// System V and POSIX queues are shared with everybody of the same user
+	// System V and POSIX queues are shared with all processes of the same user
 	unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_SEMGET, unix.SYS_SEMOP, unix.SYS_MSGGET, unix.SYS_MSGSND, unix.SYS_MSGRCV, unix.SYS_MQ_OPEN,
 }
 
@@ -251,7 +251,7 @@ func filter(abi int) program {
 }
 
 // signalRules stand in for Landlock's signal scope on older kernels: the
-// supervisor, the host and "everybody" cannot be signalled.
+// supervisor, the host and the pid -1 cannot be signalled.
 func signalRules() program {
 	var p program
 	sup, host := uint32(unix.Getpid()), uint32(unix.Getppid())

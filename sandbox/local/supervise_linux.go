@@ -58,7 +58,7 @@ func supervise() {
 		_, err = unix.Write(statusFD, data)
 	}
 	if err != nil {
-		// Nobody is left to tell; the host sees a supervisor without a result.
+		// There is no channel to report it; the host sees a supervisor without a result.
 		syscall.Exit(1)
 	}
 	syscall.Exit(0) // not os.Exit, which may run hooks of the host program

@@ -23,9 +23,9 @@ const (
 )
 
 // tree is what a supervisor has started, directly and indirectly. As it is the
-// subreaper, whatever loses its parent becomes its child.
+// subreaper, a process that loses its parent becomes its child.
 //
-// The lock is held to reap and to kill. A child that nobody reaps keeps its
+// The lock is held to reap and to kill. A child that is not reaped keeps its
 // number, so a number that was read under the lock can be killed under it.
 type tree struct {
 	pid   int // of the command
@@ -121,7 +121,7 @@ func (t *tree) reap() (none bool) {
 //
 // A process that forks, leaves its session and ends, again and again, is alive
 // for some 100 us under each number. So what counts is the time from reading a
-// number to killing it: whatever came up is read from the kernel's own list of
+// number to killing it: what appears is read from the kernel's own list of
 // our children and killed at once. What was killed once is left to die, which
 // takes it a moment on the processor that this loop must not use up.
 func (t *tree) kill() bool {

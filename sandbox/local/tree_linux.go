@@ -53,7 +53,7 @@ func startTime(pid int) (uint64, bool) {
 	return p.start, ok && !p.zombie
 }
 
-// bootID tells one boot from another; both start times and pids begin anew.
+// bootID tells one boot from another; start times and pids begin again with each.
 var bootID = sync.OnceValue(func() string {
 	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -92,7 +92,7 @@ func descendants(pid int) []proc {
 }
 
 // tasks counts the processes and threads below a process. One that ended
-// counts until somebody has taken note of it, as it still has a number.
+// counts until its parent has waited for it, because it still has a number.
 func tasks(pid int) int {
 	n := 0
 	for _, p := range family(pid) {
@@ -193,8 +193,8 @@ func leftOver(supervisors map[int]uint64, mark []byte) []proc {
 	for _, p := range all {
 		byPID[p.pid] = p
 	}
-	// A session's number stays taken while anybody is in the session. If its
-	// leader lives with another start time, the number was given out anew.
+	// A session's number stays taken while a process is in the session. If its
+	// leader lives with another start time, the number was given to another process.
 	session := func(p proc) bool {
 		start, ok := supervisors[p.sid]
 		if !ok || p.start < start {

@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// wholeTree: who leaves the process group is lost.
+// wholeTree: a process that leaves the group is not found.
 const wholeTree = false
 
 // baseEnv is what every command finds in its environment.

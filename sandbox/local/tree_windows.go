@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// wholeTree: nobody leaves a job.
+// wholeTree: no process leaves a job.
 const wholeTree = true
 
 // baseEnv is what every command finds in its environment. Windows programs do

@@ -183,7 +183,7 @@ func testProcesses(t *testing.T, s *suite) {
 	b.denied(map[string]string{"HOST_PID": strconv.Itoa(os.Getpid())},
 		"signal the host", "signal the supervisor", "signal by pidfd", "ptrace the host", "read host memory", "limit the host", "renice the host", "renice the user", "bind the host to a processor")
 	b.want(b.sh("kill -9 $PPID; echo still supervised"), sandbox.Exited, 0, "still supervised\n")
-	// Everybody it may signal is itself.
+	// The only process that it may signal is itself.
 	b.want(b.sh("kill -9 -1; echo alone"), sandbox.Exited, 0, "alone\n")
 }
 

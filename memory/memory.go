@@ -19,8 +19,8 @@
 // [InMemory] keeps notes as long as the process lives; package memory/local
 // keeps them in a directory. A store belongs to one tenant.
 //
-// A note carries its [Origin], so that whoever recalls can leave out what came
-// from a session that nobody trusts any more. Notes of former releases have none.
+// A note carries its [Origin], so that a caller can leave out the notes of a
+// quarantined session. Notes of former releases have none.
 //
 // The package fetches nothing, calls no model and computes no embeddings, and
 // it does not decide what enters a prompt: hits are facts that the caller
@@ -54,24 +54,30 @@ const (
 	MaxLimit     = 100       // hits of any Query
 )
 
-// Store keeps notes and finds them. It is safe for concurrent use. Every
-// method checks ctx before it starts and ErrInvalidURI names; an acknowledged
-// write is visible to all later calls at once, and it survives what the store
-// promises to survive.
+// Store keeps the notes of one tenant and finds them. Its methods may be called
+// concurrently.
+//
+// Each method returns the error of ctx if ctx has ended when it begins, and
+// ErrInvalidURI for a name that is no memory URI. A change is atomic: other calls
+// see it whole or not at all. A change that returned nil is visible to all later
+// calls and survives the failures that the store promises to survive; one that
+// returned an error may be repeated.
 type Store interface {
-	// Write stores text under uri and replaces what was there, with whom it is
-	// from; the same again changes nothing. Bytes that are not UTF-8 become U+FFFD. Over
-	// MaxText it is ErrTooLarge, a new note in a full store is ErrFull.
+	// Write stores text under uri and replaces the note that was there, with its
+	// Origin. Writing the same again changes nothing. Bytes that are not UTF-8
+	// become U+FFFD. A text over MaxText is ErrTooLarge, a new note in a full
+	// store is ErrFull.
 	Write(ctx context.Context, uri, text string, from Origin) error
 	// Read returns the text under uri, or ErrNotFound.
 	Read(ctx context.Context, uri string) (string, error)
-	// Find returns the notes that match best, best first, equal scores in
-	// order of their URIs. Nothing that matches is an empty result, not an
-	// error. The same notes always give the same hits, whatever the order
-	// they were written in.
+	// Find returns the notes that match best, best first, those of equal score
+	// in the order of their URIs, at most q.Limit. No match is an empty result
+	// and no error. The same notes always give the same hits, in any order of
+	// writing. The caller owns the slice.
 	Find(ctx context.Context, q Query) ([]Hit, error)
 	// List returns the URIs of the notes at and below uri, sorted. The bare
-	// scope ("memory://user") and the root ("memory://") may be listed too.
+	// scope ("memory://user") and the root ("memory://") may be listed too. The
+	// caller owns the slice.
 	List(ctx context.Context, uri string) ([]string, error)
 	// Delete removes the notes at and below uri; an absent one is no error.
 	// A store may keep the bytes on its medium until it compacts.
@@ -79,13 +85,15 @@ type Store interface {
 }
 
 // Archiver is the optional second ability of a Store: it keeps a transcript
-// so that Find can later return the messages of it.
+// so that Find can later return the messages of it. The contract of Store holds
+// for it, too.
 type Archiver interface {
 	// Archive stores the messages below memory://session/<session>/archives/
-	// in one atomic change and returns the URI they are listed under. The
-	// same session and key again replaces the archive, so that a repeated
-	// step doubles nothing. Blank messages are left out. Each message is
-	// found also by the words of its neighbours.
+	// in one change and returns the URI under which they are listed. The same
+	// session and key again replace the archive, so that a repeated step doubles
+	// nothing. Blank messages are left out. Each message is also found by the
+	// words of its neighbours. More than MaxMessages, or MaxArchive bytes, or a
+	// message over MaxText, is ErrTooLarge. Archive does not keep messages.
 	Archive(ctx context.Context, session, key string, messages []Message, from Origin) (uri string, err error)
 }
 

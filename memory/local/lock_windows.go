@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// errSharingViolation is what opening a file gives that somebody has open
-// without sharing.
+// errSharingViolation is the error of opening a file that another process has
+// open without sharing.
 const errSharingViolation syscall.Errno = 32
 
 // acquire opens the file at path without sharing it, until release or the end

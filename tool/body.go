@@ -23,7 +23,7 @@ func canonical(v any) (json.RawMessage, error) {
 	if err := enc.Encode(v); err != nil {
 		return nil, err
 	}
-	// Raw messages pass through the encoder with whatever bytes they hold.
+	// Raw messages pass through the encoder with any bytes that they hold.
 	return bytes.ToValidUTF8(bytes.TrimSuffix(b.Bytes(), []byte("\n")), []byte("\ufffd")), nil
 }
 

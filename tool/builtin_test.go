@@ -498,6 +498,6 @@ func TestCommandCancelled(t *testing.T) {
 		return sandbox.Exit{Ended: sandbox.Cancelled}, nil
 	}
 	if out := tb.Call(t.Context(), RunShellCommand, `{"cmd":"x"}`, Call{Sandbox: f.open}); out.Kind != SandboxLost {
-		t.Errorf("cancelled by nobody: %s", out.Body)
+		t.Errorf("cancelled without a cancel: %s", out.Body)
 	}
 }

@@ -122,7 +122,7 @@ func execute(ctx context.Context, c Call, sb sandbox.Sandbox, cmd sandbox.Cmd) (
 	switch exit.Ended {
 	case sandbox.Cancelled:
 		if ctx.Err() == nil {
-			return nil, sandboxFailure("the command", fmt.Errorf("%w: it was cut off though nobody cancelled it", sandbox.ErrLost))
+			return nil, sandboxFailure("the command", fmt.Errorf("%w: it was cut off without a cancel", sandbox.ErrLost))
 		}
 		return nil, context.Cause(ctx)
 	case sandbox.Deadline:

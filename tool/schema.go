@@ -78,7 +78,7 @@ func resolve(raw json.RawMessage) (*jsonschema.Resolved, *shape, error) {
 const maxExplained = 64
 
 // part is the schema without properties and requirements but one property's. It
-// is for saying what is wrong, in one order whatever the library's is: the library
+// is for saying what is wrong, in a fixed order: the library
 // stops at the first property that is wrong in map order.
 func (c *checker) part(name string) (*jsonschema.Resolved, bool) {
 	part := new(jsonschema.Schema)
@@ -123,7 +123,7 @@ func (c *checker) check(text string) (json.RawMessage, error) {
 	takes, err := c.shape.effortOf(c.whole.Schema(), object)
 	if err != nil {
 		return nil, refuse(fmt.Sprintf("checking the arguments would take too long: the schema of %q has so many ways to look at one value that these are more than %d steps. "+
-			"Pass fewer or flatter arguments. Whoever offers the tool should let each value be described once, not by several references or alternatives", c.name, maxSteps))
+			"Pass fewer or flatter arguments. The author of the tool should let each value be described once, not by several references or alternatives", c.name, maxSteps))
 	}
 	brief(object)
 	err = c.whole.Validate(object)

@@ -11,7 +11,7 @@ import (
 )
 
 // A schema may come from another program, and arguments from a model that
-// somebody talked to. The library follows both as deep as they go, and neither
+// untrusted text has reached. The library follows both as deep as they go, and neither
 // its time nor its stack has a bound: these have.
 const (
 	// maxNesting is how deep objects and lists may lie in each other, in a

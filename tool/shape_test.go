@@ -141,7 +141,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// FuzzSchema: whatever a program announces as the schema of its tool, it is taken or
+// FuzzSchema: any schema that a program announces for its tool is taken or
 // refused, and so are arguments for it.
 func FuzzSchema(f *testing.F) {
 	for _, schema := range []string{

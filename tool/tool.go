@@ -11,8 +11,8 @@
 //		}, &tool.FuncOptions{Effect: tool.ReadOnly})
 //
 // A [Table] holds the tools of one agent. It checks names once and each call's
-// arguments against the schema before the tool runs, and it turns whatever
-// happens (a result, an error, a panic, a call of a tool that does not exist)
+// arguments against the schema before the tool runs, and it turns every
+// outcome (a result, an error, a panic, a call of a tool that does not exist)
 // into the JSON body that the model reads. Nothing a model sends makes it fail.
 //
 // [Builtins] are the tools that work on a session's workspace: commands, code

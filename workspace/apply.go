@@ -18,7 +18,7 @@ import (
 )
 
 // Apply carries what changed from head from to head to into a directory that
-// was a copy of from and that somebody else owns: "--apply". Paths that did
+// was a copy of from and that the user owns: "--apply". Paths that did
 // not change between the heads are not looked at.
 //
 // A path that in dir is neither as it was in from nor as it is in to stops
@@ -26,7 +26,7 @@ import (
 // Applying twice is fine. New content is put beside its file first and then
 // renamed, so a reader sees old or new; if the system fails in between, some
 // paths are done and the error says where it stopped. A directory that should
-// go but holds files of somebody else stays.
+// go but holds other files stays.
 func Apply(ctx context.Context, b blob.Store, from, to blob.Digest, dir string) error {
 	changes, err := Diff(ctx, b, from, to)
 	if err != nil {
@@ -187,7 +187,7 @@ func (ap *apply) run() error {
 		}
 		err := ap.root.Remove(filepath.FromSlash(c.Path))
 		if errors.Is(err, fs.ErrExist) && c.Kind == Removed {
-			continue // a directory that holds files of somebody else
+			continue // a directory that holds other files
 		}
 		if err != nil {
 			return err

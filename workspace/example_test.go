@@ -72,7 +72,7 @@ func Example() {
 }
 
 // What an agent did to its copy is carried into the directory it came from,
-// unless somebody changed the same files there.
+// unless the same files were changed there.
 func ExampleApply() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "example")
@@ -94,7 +94,7 @@ func ExampleApply() {
 			return
 		}
 	}
-	if err := os.WriteFile(name, []byte("somebody else's"), 0o644); err != nil {
+	if err := os.WriteFile(name, []byte("another program's"), 0o644); err != nil {
 		fmt.Println(err)
 		return
 	}

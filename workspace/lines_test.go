@@ -95,7 +95,7 @@ func TestDiffLinesIsBounded(t *testing.T) {
 	if edits := rebuild(t, DiffLines(a, z), a, z); edits < 20_000 {
 		t.Errorf("%d edits", edits)
 	}
-	// A short change in a long text is found whatever its length.
+	// A short change in a long text is found at any length.
 	z = slices.Clone(a)
 	z[10_000] = "changed"
 	if edits := rebuild(t, DiffLines(a, z), a, z); edits != 2 {

@@ -214,8 +214,8 @@ func TestForksAreIndependent(t *testing.T) {
 	}
 }
 
-// TestSnapshotWhileFileGrows checks that each head is whole, whatever moment
-// it is of.
+// TestSnapshotWhileFileGrows checks that each head is whole, at any
+// moment.
 func TestSnapshotWhileFileGrows(t *testing.T) {
 	b := blob.NewMemory()
 	dir := t.TempDir()

@@ -16,7 +16,7 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 func numbered(n int, change map[int]string) string {
 	var b strings.Builder

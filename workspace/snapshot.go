@@ -27,7 +27,7 @@ const inMemory = 1 << 20
 // can be restored.
 //
 // A path that a workspace cannot hold is a *RefusedError, too many or too
-// large files are a *LimitError. Nobody should write below dir meanwhile: a
+// large files are a *LimitError. No program should write below dir meanwhile: a
 // file that grows is stored as it was at some moment, but two files need not
 // be of the same moment.
 func Snapshot(ctx context.Context, b blob.Store, dir string, base blob.Digest, l Limits) (blob.Digest, error) {
@@ -288,8 +288,8 @@ func hashFile(ctx context.Context, r io.Reader) (blob.Ref, error) {
 	return blob.Ref{Digest: blob.Digest(h.Sum(nil)), Size: n}, err
 }
 
-// openRegular opens a regular file with one name. It never blocks, whatever
-// is at p, and what it returns was checked after it was opened.
+// openRegular opens a regular file with one name. It never blocks, with any
+// kind of file at p, and what it returns was checked after it was opened.
 func openRegular(root *os.Root, p string) (*os.File, fs.FileInfo, error) {
 	f, err := root.OpenFile(p, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {

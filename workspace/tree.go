@@ -78,7 +78,7 @@ func (t *Tree) Bytes() int64 {
 
 // Fits returns a *LimitError if the tree has more entries or bytes than the limits
 // allow; Exclude plays no role. A manifest may name one blob a thousand times, so
-// that one which nobody of ours wrote can be larger than all that is stored.
+// that one of another program can be larger than all that is stored.
 func (t *Tree) Fits(l Limits) error {
 	l = l.orDefault()
 	left := l.Bytes

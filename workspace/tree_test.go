@@ -74,9 +74,7 @@ func TestNewTree(t *testing.T) {
 	}
 }
 
-// TestLinksStayInside lets the kernel walk every link that a tree accepts.
-// TestFits: a manifest is held to the limits by what it says, whatever the sum of
-// its sizes comes to.
+// TestFits: a manifest is held to the limits by the sizes that it states.
 func TestFits(t *testing.T) {
 	sized := func(p string, size int64) workspace.Entry {
 		e := file(p)

@@ -11,7 +11,7 @@
 //
 // Snapshot stores what base does not hold yet; Restore fills a fresh
 // directory; Patch tells two heads apart line by line; Apply carries the
-// difference into a directory that somebody else owns.
+// difference into a directory that the user owns.
 //
 // Kept are regular files with their executable bit, directories (also empty
 // ones) and symbolic links that stay inside. Owners, times, other permission
@@ -19,8 +19,8 @@
 // and links that lead out are refused by name, because a tree that holds them
 // could not be restored without giving away something outside of it.
 //
-// Directories are only touched through [os.Root], so a link that somebody
-// swaps in meanwhile never leads a call outside. The package knows nothing of
+// Directories are only touched through [os.Root], so a link that is
+// swapped in meanwhile never leads a call outside. The package knows nothing of
 // sandboxes, sessions or the network, and merges nothing yet.
 package workspace
 

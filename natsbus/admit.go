@@ -11,36 +11,13 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// errNoRoom is returned for a task that no log holds while a stream that it needs
-// takes no new runs.
-var errNoRoom = errors.New("no new runs begin")
-
-// admit says whether a new run of a session may begin: its error is run.ErrBusy
-// and errNoRoom if the stream of the session takes none, or none of this tenant, or
-// another stream that it needs is nearly full.
+// admit says whether a new run of a session may begin.
 func (c *Conn) admit(ctx context.Context, k session.Key) error {
 	stream, _, err := c.place(k)
 	if err != nil {
 		return err
 	}
-	if err := c.admitsDisk(); err != nil {
-		return err
-	}
-	for _, name := range append([]string{stream}, needed...) {
-		if f := c.capacity.fill(name); f.Room() != RoomAll {
-			return fmt.Errorf("%w: %w: stream %s holds %s; try again later, or %s", run.ErrBusy, errNoRoom, name, f, remedyOf(name))
-		}
-	}
-	f := c.capacity.fill(stream)
-	if !f.over(sharesFrom) {
-		return nil
-	}
-	h, err := c.tenantUsage(ctx, stream, k.Tenant)
-	if err == nil && f.Refuses(h) {
-		err = fmt.Errorf("%w: %w: stream %s holds %s, more than half of it of tenant %s; try again later, or %s",
-			run.ErrBusy, errNoRoom, stream, f, k.Tenant, remedy)
-	}
-	return err
+	return c.store.admit(ctx, stream, k.Tenant)
 }
 
 // admit lets a task that no log holds begin, or says why not. It is asked before

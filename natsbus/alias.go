@@ -100,7 +100,7 @@ func aliasAfter[T any](ctx context.Context, c *Conn, subject string, last uint64
 
 // Minter places the sessions that tasks of this connection make.
 func (c *Conn) Minter() session.Minter {
-	return session.Minter{Generation: c.o.Generation, Partitions: c.o.Partitions}
+	return session.Minter{Generation: c.Generation(), Partitions: c.Partitions()}
 }
 
 // HomeOf is the id of the session that a run makes when its task names none:
@@ -157,9 +157,9 @@ func (c *Conn) located(ctx context.Context, id session.ID) (bool, error) {
 	switch {
 	case !ok:
 		return false, nil
-	case g == c.o.Generation:
-		return p < c.o.Partitions, nil
-	case g > c.o.Generation:
+	case g == c.Generation():
+		return p < c.Partitions(), nil
+	case g > c.Generation():
 		return false, nil
 	}
 	return conn.Retry(ctx, func(ctx context.Context) (bool, error) {

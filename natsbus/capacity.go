@@ -11,8 +11,6 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/run"
-	"github.com/rathcluster/rath/session"
 )
 
 // Room is what an event stream still takes.
@@ -200,7 +198,7 @@ func (r *capacity) soon() {
 // refuses what run.IsTerminalOnly does not report, as ErrFull and without asking the
 // servers. Without it everything is tried until JetStream refuses it. The reserve on
 // the disk, see Disk, is kept in the same way, by every connection that sees the disk.
-func (c *Conn) WatchRoom(ctx context.Context) error {
+func (c *store) WatchRoom(ctx context.Context) error {
 	r := c.capacity
 	r.mu.Lock()
 	for p := range c.o.Partitions {
@@ -225,7 +223,7 @@ func (c *Conn) WatchRoom(ctx context.Context) error {
 }
 
 // lookAtRooms asks all streams that are watched.
-func (c *Conn) lookAtRooms(ctx context.Context) {
+func (c *store) lookAtRooms(ctx context.Context) {
 	c.lookAtDisk()
 	c.capacity.mu.RLock()
 	names := slices.Sorted(maps.Keys(c.capacity.streams))
@@ -269,7 +267,7 @@ func (c *Conn) lookAtRooms(ctx context.Context) {
 
 // Full returns the watched streams that do not take everything, and first the disk of
 // the store if that does not.
-func (c *Conn) Full() []messages.StreamFill {
+func (c *store) Full() []messages.StreamFill {
 	c.capacity.mu.RLock()
 	defer c.capacity.mu.RUnlock()
 	var out []messages.StreamFill
@@ -283,30 +281,4 @@ func (c *Conn) Full() []messages.StreamFill {
 		}
 	}
 	return out
-}
-
-// roomLog is a log that keeps the last room of an event stream for what is vital.
-// It decides before anything is stored, so also before data goes to blobs.
-type roomLog struct {
-	session.Log
-	session.Snapshotter
-	c *Conn
-}
-
-// Append implements session.Log.
-func (l *roomLog) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
-	if d, room := l.c.diskRoom(); room == RoomNone || room == RoomEnds && !run.IsTerminalOnly(c.Events) {
-		return session.Position{}, fmt.Errorf("natsbus: append %d to %s: %w: the disk of the store has %s; %s", c.Seq, c.Key, conn.ErrFull, d, remedyDisk)
-	}
-	if l.c.capacity.scarce.Load() {
-		stream, _, err := l.c.place(c.Key)
-		if err != nil {
-			return session.Position{}, err
-		}
-		if f := l.c.capacity.fill(stream); f.Room() == RoomEnds && !run.IsTerminalOnly(c.Events) {
-			return session.Position{}, fmt.Errorf("natsbus: append %d to %s: %w: stream %s holds %s, and the rest is kept for what ends runs; %s",
-				c.Seq, c.Key, conn.ErrFull, stream, f, remedy)
-		}
-	}
-	return l.Log.Append(ctx, at, c)
 }

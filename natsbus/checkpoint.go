@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
 	"github.com/rathcluster/rath/internal/nats/conn"
 )
 

@@ -136,7 +136,7 @@ func newCredits(c *Conn) *credits { return &credits{c: c, of: map[partitionCredi
 // again soon is worth it.
 func (s *credits) take(ctx context.Context, k session.Key, workflow string) (ok, moving bool, err error) {
 	g, p, located := k.ID.Locate()
-	if !located || g != s.c.o.Generation {
+	if !located || g != s.c.Generation() {
 		return true, false, nil // of another generation, where no new sessions are made
 	}
 	at := partitionCredit{p, creditKey{k.Tenant, workflow}}
@@ -200,7 +200,7 @@ func (s *credits) ask(ctx context.Context, at partitionCredit) (a creditAnswer) 
 		return a
 	}
 	for ctx.Err() == nil {
-		m, err := s.c.NC.RequestWithContext(ctx, creditSubject(s.c.o.Generation, at.partition), data)
+		m, err := s.c.NC.RequestWithContext(ctx, creditSubject(s.c.Generation(), at.partition), data)
 		if err == nil && json.Unmarshal(m.Data, &a) == nil {
 			return a
 		}

@@ -31,9 +31,9 @@
 // with the connection, and what credentials lack is known in package conn. The rest
 // moves into packages beside it, one theme after the other. Its files by theme:
 //
-//   - the connection to the streams: connect, options, durability (levels, and whether
-//     servers keep them), transient (errors that pass by themselves; the requests
-//     themselves are in package conn).
+//   - the connection to the streams: connect, store (the streams over one
+//     connection), options, durability (levels, and whether servers keep them),
+//     transient (errors that pass by themselves; the requests are in package conn).
 //   - streams, buckets and consumers: streams (their table), settings (what has to
 //     be as it says), queues (the consumer of tasks), plan (what is to be done
 //     about all of them), change (about one), former_release (about what former
@@ -45,7 +45,8 @@
 //     leaves), purge, restore, trees (what is archived together), dump (all that
 //     auditors read), alias (names and ids that users chose).
 //   - room in streams: capacity (how full they are), disk (and what they lie on),
-//     tenant_usage (what a tenant holds there), admit (whether a run may begin).
+//     tenant_usage (what a tenant holds there), admit (whether a run may begin),
+//     roomlog (what a log takes then).
 //   - tasks come in: tasks (submitted tasks), credit (how many may wait in logs),
 //     refusal (of those that no node will ever run), deadletters (dead letters, as
 //     refused tasks are called, are listed, tried again and dropped), rerun (those

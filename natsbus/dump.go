@@ -2,7 +2,6 @@ package natsbus
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -114,39 +113,6 @@ func (c *Conn) missingEvents(ctx context.Context, events []string) ([]string, er
 		}
 	}
 	return missing, nil
-}
-
-// eventStreams returns the names of all event streams, oldest generation first.
-func (c *Conn) eventStreams(ctx context.Context) ([]string, error) {
-	type place struct{ generation, partition uint64 }
-	found := map[string]place{}
-	_, err := conn.CallWithin(ctx, c.Conn, conn.APIStreamNames, askStream, func(ctx context.Context) (struct{}, error) {
-		names := c.JS.StreamNames(ctx, jetstream.WithStreamListSubject(prefixEvent+">"))
-		for name := range names.Name() {
-			g, p, ok := strings.Cut(strings.TrimPrefix(name, "EV_"), "_")
-			gn, errG := strconv.ParseUint(g, 10, 32)
-			pn, errP := strconv.ParseUint(p, 10, 32)
-			if ok && errG == nil && errP == nil {
-				found[name] = place{gn, pn}
-			}
-		}
-		return struct{}{}, names.Err()
-	})
-	if err != nil {
-		return nil, fmt.Errorf("natsbus: list the event streams: %w; reading them needs the rights of an operator", err)
-	}
-	if len(found) == 0 {
-		return nil, fmt.Errorf("natsbus: %s has no event streams: %w", c.Servers(), session.ErrNotFound)
-	}
-	list := make([]string, 0, len(found))
-	for name := range found {
-		list = append(list, name)
-	}
-	slices.SortFunc(list, func(a, b string) int {
-		x, y := found[a], found[b]
-		return cmp.Or(cmp.Compare(x.generation, y.generation), cmp.Compare(x.partition, y.partition))
-	})
-	return list, nil
 }
 
 // dumpStream yields a stream's messages up to its present end.

@@ -7,6 +7,7 @@ import (
 	"net"
 
 	"github.com/nats-io/nats.go"
+
 	"github.com/rathcluster/rath/internal/nats/conn"
 )
 
@@ -27,8 +28,8 @@ func (c *Conn) Relays() []uint32 {
 	c.watermarks.mu.Lock()
 	defer c.watermarks.mu.Unlock()
 	var out []uint32
-	for p := range c.o.Partitions {
-		if _, here := c.watermarks.at[EventStream(c.o.Generation, p)]; here {
+	for p := range c.Partitions() {
+		if _, here := c.watermarks.at[EventStream(c.Generation(), p)]; here {
 			out = append(out, p)
 		}
 	}

@@ -128,7 +128,7 @@ func (c *Conn) newRelayMembership(o *RelayOptions) *relayMembership {
 	r := &relayMembership{
 		c: c, o: o.complete(c), heard: make(chan heartbeat, 256), ended: make(chan relayEnd),
 		members: map[string]*member{}, running: map[uint32]*relayedPartition{}, epoch: time.Now(),
-		subj: fmt.Sprintf("rath.node.relay.%d", c.o.Generation), known: c.watermarks.expect(),
+		subj: fmt.Sprintf("rath.node.relay.%d", c.Generation()), known: c.watermarks.expect(),
 	}
 	if r.id = r.o.Incarnation; r.id == "" {
 		r.id = rand.Text()[:12]
@@ -144,7 +144,7 @@ func (r *relayMembership) leaseValid() bool {
 // run keeps the membership until ctx ends or a relay fails for good.
 func (r *relayMembership) run(ctx context.Context) error {
 	defer r.known()
-	if err := r.c.streamThere(ctx, EventStream(r.c.o.Generation, 0)); err != nil {
+	if err := r.c.streamThere(ctx, EventStream(r.c.Generation(), 0)); err != nil {
 		return err
 	}
 	alone := r.alone(ctx)
@@ -321,7 +321,7 @@ func (r *relayMembership) speak(settled *time.Timer) {
 			known++
 		}
 	}
-	wanted := max(int(r.c.o.Partitions)-holders, 0) + spares
+	wanted := max(int(r.c.Partitions())-holders, 0) + spares
 	switch {
 	case !r.quiet.Load():
 		if len(r.running) == 0 && before >= wanted && !r.gone && !now.Before(r.settle) {
@@ -353,7 +353,7 @@ func (r *relayMembership) silent(settled *time.Timer) {
 	settled.Stop()
 	clear(r.members) // what they last said is old
 	if len(r.running) > 0 {
-		r.c.Logger.Warn("this relay was silent for too long and gives up its partitions", "generation", r.c.o.Generation)
+		r.c.Logger.Warn("this relay was silent for too long and gives up its partitions", "generation", r.c.Generation())
 	}
 }
 
@@ -374,11 +374,11 @@ func (r *relayMembership) plan(ctx context.Context, work *sync.WaitGroup) {
 	for id, m := range r.members {
 		holds[id] = m.holds
 	}
-	owners := make([]string, r.c.o.Partitions)
+	owners := make([]string, r.c.Partitions())
 	if len(holds) > 0 { // else it is quiet, and knows of no other
-		owners = shares(r.c.o.Partitions, holds)
+		owners = shares(r.c.Partitions(), holds)
 	}
-	for p := range r.c.o.Partitions {
+	for p := range r.c.Partitions() {
 		mine := !r.gone && r.leaseValid() && owners[p] == r.id
 		d := r.running[p]
 		switch {
@@ -462,7 +462,7 @@ func (r *relayMembership) begin(ctx context.Context, work *sync.WaitGroup, p uin
 	d := &relayedPartition{cancel: cancel, poke: make(chan struct{}, 1)}
 	r.running[p] = d
 	r.say(heartbeat{})
-	stream := EventStream(r.c.o.Generation, p)
+	stream := EventStream(r.c.Generation(), p)
 	r.c.watermarks.pass(stream, 0)
 	work.Go(func() {
 		defer cancel()

@@ -2,8 +2,9 @@ package natsbus
 
 import (
 	"fmt"
-	"github.com/rathcluster/rath/internal/nats/conn"
 	"time"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
 )
 
 const (

@@ -1,6 +1,7 @@
 package natsbus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +11,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/session"
 )
 
 // Plan is what provisioning would do. It holds for the streams as they were
@@ -64,7 +67,7 @@ const provisionFor = 15 * time.Second
 
 // Plan compares what is there with what is asked for, and changes nothing. It
 // takes the rights of an operator; Options.Client is enough otherwise.
-func (c *Conn) Plan(ctx context.Context, p *Provisioning) (*Plan, error) {
+func (c *store) Plan(ctx context.Context, p *Provisioning) (*Plan, error) {
 	if p == nil {
 		p = &Provisioning{}
 	}
@@ -107,7 +110,7 @@ func (c *Conn) Plan(ctx context.Context, p *Provisioning) (*Plan, error) {
 
 // follows takes what is fixed, or was chosen, from the first event stream of a
 // generation that exists.
-func (c *Conn) follows(ctx context.Context, o *Options, first *jetstream.StreamConfig) error {
+func (c *store) follows(ctx context.Context, o *Options, first *jetstream.StreamConfig) error {
 	have, err := partitionsOf(first)
 	if err == nil && have == 0 {
 		have, err = c.countPartitions(ctx, o.Generation)
@@ -141,7 +144,7 @@ func partitionsOf(first *jetstream.StreamConfig) (uint32, error) {
 }
 
 // countPartitions counts the event streams of a generation.
-func (c *Conn) countPartitions(ctx context.Context, generation uint32) (uint32, error) {
+func (c *store) countPartitions(ctx context.Context, generation uint32) (uint32, error) {
 	all, err := c.eventStreams(ctx)
 	if err != nil {
 		return 0, err
@@ -218,7 +221,7 @@ func bytesText(n int64) string {
 
 // lookStream returns how a stream is, nil if it is not there. One that nobody
 // leads is an error.
-func (c *Conn) lookStream(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
+func (c *store) lookStream(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
 	s, err := conn.CallWithin(ctx, c.Conn, conn.APIStreamInfo+name, askStream, func(ctx context.Context) (jetstream.Stream, error) {
 		return c.JS.Stream(ctx, name)
 	})
@@ -250,7 +253,7 @@ func (p *Plan) Refused() error {
 // anything in it is refused; a *RefusedError says what. When it fails in the
 // middle, what it did is Done in the plan, and planning again goes on from
 // there.
-func (c *Conn) Apply(ctx context.Context, p *Plan) error {
+func (c *store) Apply(ctx context.Context, p *Plan) error {
 	if err := p.Refused(); err != nil {
 		return err
 	}
@@ -285,3 +288,36 @@ func (e *RefusedError) Error() string {
 
 // Is reports whether target is ErrRefused.
 func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
+
+// eventStreams returns the names of all event streams, oldest generation first.
+func (c *store) eventStreams(ctx context.Context) ([]string, error) {
+	type place struct{ generation, partition uint64 }
+	found := map[string]place{}
+	_, err := conn.CallWithin(ctx, c.Conn, conn.APIStreamNames, askStream, func(ctx context.Context) (struct{}, error) {
+		names := c.JS.StreamNames(ctx, jetstream.WithStreamListSubject(prefixEvent+">"))
+		for name := range names.Name() {
+			g, p, ok := strings.Cut(strings.TrimPrefix(name, "EV_"), "_")
+			gn, errG := strconv.ParseUint(g, 10, 32)
+			pn, errP := strconv.ParseUint(p, 10, 32)
+			if ok && errG == nil && errP == nil {
+				found[name] = place{gn, pn}
+			}
+		}
+		return struct{}{}, names.Err()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("natsbus: list the event streams: %w; reading them needs the rights of an operator", err)
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("natsbus: %s has no event streams: %w", c.Servers(), session.ErrNotFound)
+	}
+	list := make([]string, 0, len(found))
+	for name := range found {
+		list = append(list, name)
+	}
+	slices.SortFunc(list, func(a, b string) int {
+		x, y := found[a], found[b]
+		return cmp.Or(cmp.Compare(x.generation, y.generation), cmp.Compare(x.partition, y.partition))
+	})
+	return list, nil
+}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/rathcluster/rath/internal/nats/conn"
 )
 
@@ -37,12 +38,12 @@ func (e *MismatchError) Error() string {
 // settings that differ, and for what is missing and these credentials may not
 // make. Nodes may call it at the same time, and again. Operators use Plan and
 // Apply.
-func (c *Conn) Provision(ctx context.Context) error { return c.setUp(ctx, true) }
+func (c *store) Provision(ctx context.Context) error { return c.setUp(ctx, true) }
 
 // Verify is Provision that makes nothing: what is missing is a mismatch.
-func (c *Conn) Verify(ctx context.Context) error { return c.setUp(ctx, false) }
+func (c *store) Verify(ctx context.Context) error { return c.setUp(ctx, false) }
 
-func (c *Conn) setUp(ctx context.Context, make bool) error {
+func (c *store) setUp(ctx context.Context, make bool) error {
 	if c.o.Client {
 		return ErrClientOnly
 	}
@@ -64,7 +65,7 @@ func (c *Conn) setUp(ctx context.Context, make bool) error {
 
 // makeMissing makes what is missing, until the server says that these
 // credentials may not.
-func (c *Conn) makeMissing(ctx context.Context, e *lookup, all []Change) error {
+func (c *store) makeMissing(ctx context.Context, e *lookup, all []Change) error {
 	denied := map[bool]*conn.PermissionError{} // for consumers, and for streams
 	absent := map[string]bool{}
 	for i := range all {

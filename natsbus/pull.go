@@ -11,17 +11,11 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/rathcluster/rath/internal/nats/conn"
 )
 
 const (
-	// ackWait is how long a node that takes a message may be silent about it
-	// before another one gets it. While a node is at it, it says so.
-	ackWait = 3 * time.Second
-	// holdMost bounds how long a node handles a message, which is longer than any
-	// single wait for a log or for another node takes. What it began goes on
-	// where it has to; the message comes again, here or elsewhere.
-	holdMost = time.Minute
 	// maxPull bounds the messages of one request.
 	maxPull = 64
 	// pullFor is how long a request for messages waits for them. What the
@@ -35,10 +29,9 @@ const (
 	// be taken comes again.
 	retryFirst = 100 * time.Millisecond
 	retryMost  = 5 * time.Second
-	// waitFirst and waitMost bound the delay of a message whose kind has more
-	// than enough waiting in logs, and of which none begins.
+	// waitFirst is the first delay of a message whose kind has more than enough
+	// waiting in logs, and of which none begins. waitMost is the longest.
 	waitFirst = time.Second
-	waitMost  = 30 * time.Second
 )
 
 // jsMsg is a message of a work queue.

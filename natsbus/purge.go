@@ -24,7 +24,7 @@ type purgeRequest struct {
 // operators may.
 func (c *Conn) MayPurge(ctx context.Context) error {
 	// No session has such a subject.
-	return c.purge(ctx, EventStream(c.o.Generation, 0), purgeRequest{Filter: prefixEvent + "none"})
+	return c.purge(ctx, EventStream(c.Generation(), 0), purgeRequest{Filter: prefixEvent + "none"})
 }
 
 // Purge removes the commits of an archived session but for its tombstone, the

@@ -7,7 +7,20 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/rathcluster/rath/internal/nats/conn"
+)
+
+const (
+	// ackWait is how long a node that takes a message may be silent about it
+	// before another one gets it. While a node is at it, it says so.
+	ackWait = 3 * time.Second
+	// holdMost bounds how long a node handles a message, which is longer than any
+	// single wait for a log or for another node takes. What it began goes on
+	// where it has to; the message comes again, here or elsewhere.
+	holdMost = time.Minute
+	// waitMost is the longest for which a message is given back.
+	waitMost = 30 * time.Second
 )
 
 // pullQueue is a durable consumer that nodes share: what is pending there is work
@@ -65,7 +78,7 @@ func (q pullQueue) differences(have *jetstream.ConsumerConfig) []Difference {
 }
 
 // lookQueue returns the consumer, nil if it is not there.
-func (c *Conn) lookQueue(ctx context.Context, q pullQueue) (jetstream.Consumer, error) {
+func (c *store) lookQueue(ctx context.Context, q pullQueue) (jetstream.Consumer, error) {
 	consumer, err := conn.Call(ctx, c.Conn, conn.APIConsumerInfo+q.stream+"."+q.durable, func(ctx context.Context) (jetstream.Consumer, error) {
 		return c.JS.Consumer(ctx, q.stream, q.durable)
 	})
@@ -76,7 +89,7 @@ func (c *Conn) lookQueue(ctx context.Context, q pullQueue) (jetstream.Consumer, 
 }
 
 // putQueue makes the consumer, or makes it as it should be.
-func (c *Conn) putQueue(ctx context.Context, q pullQueue) (jetstream.Consumer, error) {
+func (c *store) putQueue(ctx context.Context, q pullQueue) (jetstream.Consumer, error) {
 	return conn.Call(ctx, c.Conn, conn.APIConsumerCreate+q.stream+"."+q.durable, func(ctx context.Context) (jetstream.Consumer, error) {
 		return c.JS.CreateOrUpdateConsumer(ctx, q.stream, q.config())
 	})
@@ -85,7 +98,7 @@ func (c *Conn) putQueue(ctx context.Context, q pullQueue) (jetstream.Consumer, e
 // openQueue returns the consumer to take messages from. A missing one is created
 // if the credentials allow it, and one that no server serves is created again. A
 // caller that opens it repeatedly keeps the election.
-func (c *Conn) openQueue(ctx context.Context, e *lookup, q pullQueue) (jetstream.Consumer, error) {
+func (c *store) openQueue(ctx context.Context, e *lookup, q pullQueue) (jetstream.Consumer, error) {
 	c.resume(e)
 	consumer, lost, err := c.findQueue(ctx, e, q)
 	if lost {
@@ -100,7 +113,7 @@ func (c *Conn) openQueue(ctx context.Context, e *lookup, q pullQueue) (jetstream
 }
 
 // removeQueue removes the consumer, if it is there.
-func (c *Conn) removeQueue(ctx context.Context, q pullQueue) error {
+func (c *store) removeQueue(ctx context.Context, q pullQueue) error {
 	_, err := conn.Call(ctx, c.Conn, conn.APIConsumerDelete+q.stream+"."+q.durable, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, c.JS.DeleteConsumer(ctx, q.stream, q.durable)
 	})

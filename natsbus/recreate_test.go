@@ -169,7 +169,7 @@ func TestTendThroughOutage(t *testing.T) {
 				o := nodeOptions(srv)
 				o.Dialer, o.User, o.Password = d.InProcessConn, "", ""
 				c := dial(t, o)
-				truth, stream := EventStream(c.o.Generation, 0), "KV_"+BucketNode
+				truth, stream := EventStream(c.Generation(), 0), "KV_"+BucketNode
 				began := time.Now()
 				var removed atomic.Int64
 				d.set(func(subject string) (string, bool) {

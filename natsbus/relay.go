@@ -95,7 +95,7 @@ func (c *Conn) StartRelay(ctx context.Context, o *RelayOptions) *Relay {
 
 // relay relays one partition until ctx ends.
 func (c *Conn) relay(ctx context.Context, r *relayMembership, partition uint32, poke <-chan struct{}) error {
-	g := c.o.Generation
+	g := c.Generation()
 	out := &dispatcher{c: c, o: r.o, generation: g, partition: partition, stream: EventStream(g, partition), recheck: poke}
 	told := &lineageRelay{c: c, generation: g, partition: partition, stream: EventStream(g, partition), leaseValid: r.leaseValid}
 	pumps := []func(context.Context) error{c.again("dispatcher", out.stream, out.run), c.again("lineage", told.stream, told.run)}

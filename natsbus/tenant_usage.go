@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -44,7 +45,7 @@ type usageSample struct {
 // tenantUsage estimates how much of a stream is a tenant's: the server counts its
 // commits, and some of them, all over the stream, are weighed. That costs as many
 // requests for one session as for a hundred thousand.
-func (c *Conn) tenantUsage(ctx context.Context, stream string, t session.Tenant) (TenantUsage, error) {
+func (c *store) tenantUsage(ctx context.Context, stream string, t session.Tenant) (TenantUsage, error) {
 	c.tenantUsages.mu.Lock()
 	defer c.tenantUsages.mu.Unlock()
 	id := stream + "." + string(t)
@@ -62,7 +63,7 @@ func (c *Conn) tenantUsage(ctx context.Context, stream string, t session.Tenant)
 	return h, nil
 }
 
-func (c *Conn) sampleUsage(ctx context.Context, stream string, t session.Tenant) (TenantUsage, error) {
+func (c *store) sampleUsage(ctx context.Context, stream string, t session.Tenant) (TenantUsage, error) {
 	info, err := c.StreamInfo(ctx, stream)
 	if err != nil {
 		return TenantUsage{}, fmt.Errorf("natsbus: look at stream %s: %w", stream, conn.StreamError(err))
@@ -96,7 +97,7 @@ func (c *Conn) sampleUsage(ctx context.Context, stream string, t session.Tenant)
 
 // countCommits counts the messages of a stream under a subject with wildcards:
 // a read in bulk says with each message how many follow.
-func (c *Conn) countCommits(ctx context.Context, stream, subject string) (uint64, error) {
+func (c *store) countCommits(ctx context.Context, stream, subject string) (uint64, error) {
 	body, err := json.Marshal(conn.GetRequest{Seq: 1, NextBySubject: subject, Batch: 1})
 	if err != nil {
 		return 0, err
@@ -113,4 +114,32 @@ func (c *Conn) countCommits(ctx context.Context, stream, subject string) (uint64
 		return 0, fmt.Errorf("natsbus: read stream %s: how many messages follow: %w", stream, err)
 	}
 	return more + 1, nil
+}
+
+// errNoRoom is returned for a task that no log holds while a stream that it needs
+// takes no new runs.
+var errNoRoom = errors.New("no new runs begin")
+
+// admit says whether a new run of a tenant may begin in an event stream: its error is
+// run.ErrBusy and errNoRoom if the stream takes none, or none of this tenant, or
+// another stream that every run needs is nearly full.
+func (c *store) admit(ctx context.Context, stream string, tenant session.Tenant) error {
+	if err := c.admitsDisk(); err != nil {
+		return err
+	}
+	for _, name := range append([]string{stream}, needed...) {
+		if f := c.capacity.fill(name); f.Room() != RoomAll {
+			return fmt.Errorf("%w: %w: stream %s holds %s; try again later, or %s", run.ErrBusy, errNoRoom, name, f, remedyOf(name))
+		}
+	}
+	f := c.capacity.fill(stream)
+	if !f.over(sharesFrom) {
+		return nil
+	}
+	h, err := c.tenantUsage(ctx, stream, tenant)
+	if err == nil && f.Refuses(h) {
+		err = fmt.Errorf("%w: %w: stream %s holds %s, more than half of it of tenant %s; try again later, or %s",
+			run.ErrBusy, errNoRoom, stream, f, tenant, remedy)
+	}
+	return err
 }

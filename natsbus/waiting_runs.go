@@ -54,7 +54,7 @@ func (c *Conn) Waiting(ctx context.Context) ([]PoolWaiting, error) {
 	defer func() { _ = sub.Unsubscribe() }() // fails only when the connection has ended
 	sum := map[PoolWaiting]int{}
 	seen := map[uint32]bool{}
-	for len(seen) < int(c.o.Partitions) {
+	for len(seen) < int(c.Partitions()) {
 		// A relay that takes a partition over does not hear what was asked before.
 		if err := c.NC.PublishRequest(subjectWaiting, inbox, nil); err != nil {
 			return nil, fmt.Errorf("natsbus: waiting runs: %w", err)
@@ -63,7 +63,7 @@ func (c *Conn) Waiting(ctx context.Context) ([]PoolWaiting, error) {
 		err := c.gatherWaiting(again, sub, seen, sum)
 		cancel()
 		if err != nil && ctx.Err() != nil {
-			return nil, fmt.Errorf("natsbus: waiting runs: %d of %d partitions answered: %w", len(seen), c.o.Partitions, err)
+			return nil, fmt.Errorf("natsbus: waiting runs: %d of %d partitions answered: %w", len(seen), c.Partitions(), err)
 		}
 	}
 	out := make([]PoolWaiting, 0, len(sum))
@@ -79,7 +79,7 @@ func (c *Conn) Waiting(ctx context.Context) ([]PoolWaiting, error) {
 
 // gatherWaiting takes the answers of relays until each partition has answered.
 func (c *Conn) gatherWaiting(ctx context.Context, sub *nats.Subscription, seen map[uint32]bool, sum map[PoolWaiting]int) error {
-	for len(seen) < int(c.o.Partitions) {
+	for len(seen) < int(c.Partitions()) {
 		m, err := sub.NextMsgWithContext(ctx)
 		if errors.Is(err, nats.ErrNoResponders) {
 			<-ctx.Done() // the same at once
@@ -89,7 +89,7 @@ func (c *Conn) gatherWaiting(ctx context.Context, sub *nats.Subscription, seen m
 			return err
 		}
 		var p partitionWaiting
-		if json.Unmarshal(m.Data, &p) != nil || p.Generation != c.o.Generation || seen[p.Partition] {
+		if json.Unmarshal(m.Data, &p) != nil || p.Generation != c.Generation() || seen[p.Partition] {
 			continue
 		}
 		seen[p.Partition] = true

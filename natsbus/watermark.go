@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
 	"github.com/rathcluster/rath/internal/nats/conn"
 )
 
@@ -123,9 +124,9 @@ func (c *Conn) WaitCaughtUp(ctx context.Context) error {
 		return nil
 	}
 	var wg sync.WaitGroup
-	errs := make([]error, c.o.Partitions)
-	for p := range c.o.Partitions {
-		wg.Go(func() { errs[p] = c.relayedOf(ctx, EventStream(c.o.Generation, p)) })
+	errs := make([]error, c.Partitions())
+	for p := range c.Partitions() {
+		wg.Go(func() { errs[p] = c.relayedOf(ctx, EventStream(c.Generation(), p)) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)

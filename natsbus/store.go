@@ -1,0 +1,82 @@
+package natsbus
+
+import (
+	"cmp"
+	"context"
+	"errors"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+)
+
+// ErrClientOnly is returned for what a connection with Options.Client
+// cannot do.
+var ErrClientOnly = errors.New("natsbus: this connection does not store; connect without Options.Client")
+
+// store is the streams, at one durability, over one connection. It is safe for
+// concurrent use.
+type store struct {
+	*conn.Conn
+	o    Options
+	gate gate
+	// capacity is how full the event streams are, see WatchRoom.
+	capacity     *capacity
+	tenantUsages tenantUsages
+}
+
+// openStore connects and verifies as Connect says.
+func openStore(ctx context.Context, opts *Options) (*store, error) {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	o.setDefaults()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	c := &store{o: o, gate: newGate(), capacity: newCapacity()}
+	found := o.Partitions != 0 || o.Client
+	if o.Partitions == 0 {
+		c.o.Partitions = cmp.Or(o.NewPartitions, DefaultPartitions)
+	}
+	var err error
+	if c.Conn, err = conn.Connect(ctx, &o.Options); err != nil {
+		return nil, err
+	}
+	if !o.Client {
+		err = c.Durable(ctx)
+	}
+	if err == nil && !found {
+		err = c.findPartitions(ctx)
+	}
+	if err != nil {
+		c.NC.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// findPartitions asks how many partitions the generation has, if it is there.
+func (c *store) findPartitions(ctx context.Context) error {
+	name := EventStream(c.o.Generation, 0)
+	first, _, err := c.findStream(ctx, &lookup{Election: conn.Election{Log: c.Logger}}, jetstream.StreamConfig{Name: name})
+	if err != nil {
+		return c.o.provisionError(jetstream.StreamConfig{Name: name}, err)
+	}
+	if first == nil {
+		return nil
+	}
+	// A build that did not note the number made as many as are the default.
+	n, err := partitionsOf(&first.Config)
+	if n != 0 {
+		c.o.Partitions = n
+	}
+	return err
+}
+
+// Generation and Partitions say which event streams new sessions use.
+func (c *store) Generation() uint32 { return c.o.Generation }
+
+// Partitions is the number of event streams of the generation.
+func (c *store) Partitions() uint32 { return c.o.Partitions }

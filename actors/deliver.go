@@ -40,7 +40,7 @@ func (s *System) Accept(ctx context.Context, t run.Task) (Answer, error) {
 	if err := t.Valid(); err != nil {
 		return "", fmt.Errorf("%w: %w", run.ErrMalformed, err)
 	}
-	if s.engine == nil || !s.engine.offers(t.Workflow) {
+	if s.executor == nil || !s.executor.offers(t.Workflow) {
 		return "", fmt.Errorf("actors: workflow %q is not offered here: %w", t.Workflow, run.ErrNotSupported)
 	}
 	if err := s.elsewhereOffered(ctx, t); err != nil {
@@ -312,7 +312,7 @@ func (s *System) deliveredTask(ctx context.Context, t run.Task, active run.ID) (
 			return Queued, s.o.Runtime.Enqueue(ctx, t, nil)
 		}
 	}
-	if s.engine == nil || !s.engine.offers(t.Workflow) || s.elsewhereOffered(ctx, t) != nil {
+	if s.executor == nil || !s.executor.offers(t.Workflow) || s.elsewhereOffered(ctx, t) != nil {
 		if t.Resume || s.o.Runtime == nil {
 			return NotMine, nil
 		}

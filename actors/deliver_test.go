@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/actors"
-	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/session/sessiontest"
@@ -97,7 +97,7 @@ func (c *cluster) joinAs(t testing.TB, log session.Log, w *work, incarnation, wo
 	t.Helper()
 	sys := host(t, log, w, actors.Options{
 		Incarnation: incarnation, Deliver: c.deliver, Alive: c.alive, Changed: c.next, Workflows: w.offers(t, incarnation, workflow, revision),
-		Runtime: &flow.Runtime{Offered: func(_ context.Context, _, revision string) bool { return revision == "1" }},
+		Runtime: &engine.Runtime{Offered: func(_ context.Context, _, revision string) bool { return revision == "1" }},
 	})
 	c.change(func() {
 		if c.systems == nil {

@@ -25,7 +25,7 @@ func (s *System) Dispatched(ctx context.Context, t run.Task) (Answer, error) {
 	if err := t.Valid(); err != nil {
 		return "", fmt.Errorf("%w: %w", run.ErrMalformed, err)
 	}
-	if s.engine == nil || !s.engine.offers(t.Workflow) || s.elsewhereOffered(ctx, t) != nil {
+	if s.executor == nil || !s.executor.offers(t.Workflow) || s.elsewhereOffered(ctx, t) != nil {
 		return NotMine, nil
 	}
 	k := keyOf(t)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -31,7 +32,7 @@ func ExampleSystem_Accept() {
 	}
 	sys := actors.New(&actors.Options{
 		Log: events, Values: values, Incarnation: "node-1",
-		Runtime: &flow.Runtime{Values: values}, Workflows: offered,
+		Runtime: &engine.Runtime{Values: values}, Workflows: offered,
 	})
 	ctx := context.Background()
 	k := session.Key{Tenant: session.DefaultTenant, ID: "hello"}
@@ -74,7 +75,7 @@ func ExampleSystem_Signal() {
 	// run: greeting-1 is not in the log of default/hello: run: unknown run
 }
 
-// The store of a System is what a flow.Runtime writes through. Run drains
+// The store of a System is what a engine.Runtime writes through. Run drains
 // when its context ends.
 func ExampleSystem_Store() {
 	ctx, stop := context.WithCancel(context.Background())
@@ -82,7 +83,7 @@ func ExampleSystem_Store() {
 	ended := make(chan error, 1)
 	go func() { ended <- sys.Run(ctx) }()
 
-	rt := &flow.Runtime{Store: sys.Store()}
+	rt := &engine.Runtime{Store: sys.Store()}
 	s, err := rt.Run(ctx, flow.Func(func(_ context.Context, s session.Session) (session.Session, error) {
 		return s.With(session.AssistantText("done")), nil
 	}), session.New(session.UserText("go")))

@@ -34,6 +34,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -75,7 +76,7 @@ type Options struct {
 
 	// Runtime executes runs; nil leaves a System that only keeps sessions.
 	// If it has no Store it gets this System's.
-	Runtime *flow.Runtime
+	Runtime *engine.Runtime
 	// Workflows are the ones offered here.
 	Workflows *flow.Registry
 	// Slots bounds the runs that execute at once; 0 is DefaultSlots.
@@ -159,8 +160,8 @@ type System struct {
 	protoactor *actor.ActorSystem
 	props      []actor.PropsOption
 	top        *actor.PID
-	engine     engine // executes runs; nil without a Runtime
-	snapshots  bool   // the log keeps them
+	executor   executor // executes runs; nil without a Runtime
+	snapshots  bool     // the log keeps them
 
 	held     held
 	feeds    feeds
@@ -198,7 +199,7 @@ func New(o *Options) *System {
 		if s.o.Runtime.Store == nil {
 			s.o.Runtime.Store = s.Store()
 		}
-		s.engine = runtimeEngine{s.o.Runtime, s.o.Workflows}
+		s.executor = runtimeExecutor{s.o.Runtime, s.o.Workflows}
 	}
 	top := &supervisor{sys: s, sessions: map[session.Key]*child{}, keys: map[string]session.Key{}, flows: map[string]*actor.PID{}}
 	s.top = s.protoactor.Root.Spawn(actor.PropsFromProducer(func() actor.Actor { return top },

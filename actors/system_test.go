@@ -14,6 +14,7 @@ import (
 
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -84,7 +85,7 @@ func (w *work) hosted(t testing.TB, log session.Log, o actors.Options) actors.Op
 		o.Workflows = w.offers(t, node, "w", "1")
 	}
 	if o.Runtime == nil {
-		o.Runtime = &flow.Runtime{}
+		o.Runtime = &engine.Runtime{}
 	}
 	o.Runtime.Values, o.Runtime.Mint, o.Runtime.Node = o.Values, session.Minter{}, node
 	return o
@@ -373,7 +374,7 @@ func TestRunIsTakenUpAfterRefusals(t *testing.T) {
 			}
 			return nil
 		}
-		sys := host(t, log, w, actors.Options{Runtime: &flow.Runtime{
+		sys := host(t, log, w, actors.Options{Runtime: &engine.Runtime{
 			Offered: func(context.Context, string, string) bool { return elsewhere.Load() },
 		}})
 		k := key("s1")

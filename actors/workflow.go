@@ -10,13 +10,14 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
-// engine claims runs, and execution is a claimed one: what this package needs
-// of flow.
-type engine interface {
+// executor claims runs, and execution is a claimed one: what this package needs
+// of package engine.
+type executor interface {
 	offers(workflow string) bool
 	begin(ctx context.Context, t run.Task) (execution, error)
 }
@@ -27,12 +28,12 @@ type execution interface {
 	Park()
 }
 
-type runtimeEngine struct {
-	rt        *flow.Runtime
+type runtimeExecutor struct {
+	rt        *engine.Runtime
 	workflows *flow.Registry
 }
 
-func (e runtimeEngine) offers(name string) bool {
+func (e runtimeExecutor) offers(name string) bool {
 	if e.workflows == nil {
 		return false
 	}
@@ -40,7 +41,7 @@ func (e runtimeEngine) offers(name string) bool {
 	return ok
 }
 
-func (e runtimeEngine) begin(ctx context.Context, t run.Task) (execution, error) {
+func (e runtimeExecutor) begin(ctx context.Context, t run.Task) (execution, error) {
 	g, ok := e.workflows.Lookup(t.Workflow)
 	if !ok {
 		return nil, fmt.Errorf("actors: workflow %q is not offered here: %w", t.Workflow, run.ErrNotSupported)
@@ -118,12 +119,12 @@ func (s *System) claim(ctx context.Context, t run.Task, release func()) (Answer,
 	}
 }
 
-// claimed asks the engine for a claim, until a drain cuts it off.
+// claimed asks the executor for a claim, until a drain cuts it off.
 func (s *System) claimed(ctx context.Context, t run.Task) (execution, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.drain.claims, cancel)()
-	ex, err := s.engine.begin(ctx, t)
+	ex, err := s.executor.begin(ctx, t)
 	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("actors: the claim of run %s was cut off: %w: %w", t.ID, run.ErrShutdown, err)
 	}

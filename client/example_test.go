@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/llm/scripted"
@@ -89,7 +90,7 @@ func startNode(ctx context.Context) (url string, stop func(), err error) {
 	}
 	sys := actors.New(&actors.Options{
 		Log: conn.Log(), Spills: true, Values: values, Incarnation: "example", Workflows: offered,
-		Runtime: &flow.Runtime{Values: values, Models: model, Mint: conn.Minter(), OnDelta: conn.Deltas().Publish},
+		Runtime: &engine.Runtime{Values: values, Models: model, Mint: conn.Minter(), OnDelta: conn.Deltas().Publish},
 	})
 	serving, end := context.WithCancel(context.WithoutCancel(ctx))
 	control, err := conn.ServeControl(serving, sys.Signal)

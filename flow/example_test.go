@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/flow/inprocess"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
@@ -33,7 +34,7 @@ func ExampleAgent() {
 		return in.City + ": sunny", nil
 	}, &tool.FuncOptions{Effect: tool.ReadOnly})
 	agent := &flow.Agent{Name: "forecaster", Prompt: "Answer in one line.", Tools: []tool.Tool{weather}}
-	s, err := (&flow.Runtime{Models: model}).Run(context.Background(), agent, session.New(session.UserText("What is the weather in Rome?")))
+	s, err := (&inprocess.Runner{Models: model}).Run(context.Background(), agent, session.New(session.UserText("What is the weather in Rome?")))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -69,7 +70,7 @@ func ExampleFork() {
 		}
 		return s, nil
 	})
-	s, err := new(flow.Runtime).Run(context.Background(), work, session.New(session.UserText("go")))
+	s, err := new(inprocess.Runner).Run(context.Background(), work, session.New(session.UserText("go")))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -85,10 +86,10 @@ func ExampleFork() {
 // What Do has recorded is not done again when Forward runs again: here because the
 // run waited for a value from outside.
 func ExampleDo() {
-	rt := new(flow.Runtime)
-	rt.OnWait = func(ctx context.Context, k session.Key, w run.RunWaiting) {
+	r := new(inprocess.Runner)
+	r.OnWait = func(ctx context.Context, k session.Key, w run.RunWaiting) {
 		answer := run.SignalReceived{Kind: run.Respond, Path: w.For[0].Path, By: "ana", Value: `7`}
-		if err := rt.Signal(ctx, run.Signal{To: k, Run: w.Run, Received: &answer}); err != nil {
+		if err := r.Signal(ctx, run.Signal{To: k, Run: w.Run, Received: &answer}); err != nil {
 			fmt.Println(err)
 		}
 	}
@@ -108,7 +109,7 @@ func ExampleDo() {
 		}
 		return s.With(session.UserText(fmt.Sprintf("%s, %d stars", receipt, stars))), nil
 	})
-	s, err := rt.Run(context.Background(), work, session.New())
+	s, err := r.Run(context.Background(), work, session.New())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -124,7 +125,7 @@ func ExampleDo() {
 // A note that one run writes is found by the next one, by its words.
 func ExampleRemember() {
 	notes := memory.New(nil)
-	rt := &flow.Runtime{Memory: func(context.Context, session.Tenant, string) (memory.Store, error) { return notes, nil }}
+	r := &inprocess.Runner{Memory: func(context.Context, session.Tenant, string) (memory.Store, error) { return notes, nil }}
 	learn := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		_, err := flow.Remember(ctx, "team", "lessons", "When slug joins words, skip the empty ones.")
 		return s, err
@@ -140,11 +141,11 @@ func ExampleRemember() {
 		return s, nil
 	})
 	ctx := context.Background()
-	if _, err := rt.Run(ctx, learn, session.New()); err != nil {
+	if _, err := r.Run(ctx, learn, session.New()); err != nil {
 		fmt.Println(err)
 		return
 	}
-	s, err := rt.Run(ctx, use, session.New())
+	s, err := r.Run(ctx, use, session.New())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -173,7 +174,7 @@ func ExampleFanOut() {
 		}
 		return flow.Merge(ctx, j, flow.SinceAncestor())
 	})
-	s, err := new(flow.Runtime).Run(context.Background(), work, session.New(session.UserText("go")))
+	s, err := new(inprocess.Runner).Run(context.Background(), work, session.New(session.UserText("go")))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -215,7 +216,7 @@ func ExampleSelector() {
 		}
 		return next.Forward(ctx, s)
 	})
-	s, err := (&flow.Runtime{Models: model}).Run(context.Background(), work, session.New(session.UserText("What is this line?")))
+	s, err := (&inprocess.Runner{Models: model}).Run(context.Background(), work, session.New(session.UserText("What is this line?")))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -229,12 +230,12 @@ func ExampleSelector() {
 // A run that asks a person holds nothing while it waits. Here the answer comes
 // from the same process; with nodes it comes by `rath approve`.
 func ExampleApprove() {
-	rt := new(flow.Runtime)
-	rt.OnWait = func(ctx context.Context, k session.Key, w run.RunWaiting) {
+	r := new(inprocess.Runner)
+	r.OnWait = func(ctx context.Context, k session.Key, w run.RunWaiting) {
 		question := w.For[0]
 		fmt.Println("asked:", question.Title)
 		answer := run.SignalReceived{Kind: run.Approve, Path: question.Path, By: "ana"}
-		if err := rt.Signal(ctx, run.Signal{To: k, Run: w.Run, Received: &answer}); err != nil {
+		if err := r.Signal(ctx, run.Signal{To: k, Run: w.Run, Received: &answer}); err != nil {
 			fmt.Println(err)
 		}
 	}
@@ -245,7 +246,7 @@ func ExampleApprove() {
 		}
 		return s.With(session.UserText(fmt.Sprintf("approved by %s: %v", a.By, a.Approved))), nil
 	})
-	s, err := rt.Run(context.Background(), work, session.New(session.UserText("go")))
+	s, err := r.Run(context.Background(), work, session.New(session.UserText("go")))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -35,7 +35,8 @@
 // Errors that [run.IsControl] reports mean that this execution must stop; return
 // them like any other error.
 //
-// A [Runtime] runs workflows. Its zero value keeps everything in memory.
+// Nodes run workflows, see package node. Package inprocess runs them in the process
+// of the caller, and package flowtest in tests.
 package flow
 
 import (

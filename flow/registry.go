@@ -91,10 +91,3 @@ func (r *Registry) All() []Registration {
 	slices.SortFunc(all, func(a, b Registration) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
-
-func (g Registration) build(s Settings) (Workflow, error) {
-	if g.NewFor != nil {
-		return g.NewFor(s)
-	}
-	return g.New(), nil
-}

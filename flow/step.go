@@ -15,7 +15,7 @@ import (
 
 var (
 	// ErrNoRun is returned by every step outside of a run.
-	ErrNoRun = errors.New("flow: not inside a run: call it from a Forward that flow.Runtime runs, with the context that Forward got")
+	ErrNoRun = errors.New("flow: not inside a run: call it from a Forward that a node or an inprocess.Runner runs, with the context that Forward got")
 	// ErrConcurrentStep is returned when two steps run at once in one scope.
 	// Their order would differ between executions.
 	ErrConcurrentStep = errors.New("flow: another step of this run is under way: run branches at the same time with FanOut, not with goroutines")

@@ -3,7 +3,7 @@ package natsbus
 import (
 	"sync"
 
-	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -33,9 +33,9 @@ const maxDeltaCalls = 4096
 // Deltas returns a publisher of deltas.
 func (c *Conn) Deltas() *Deltas { return &Deltas{c: c, young: map[deltaKey]uint64{}} }
 
-// Publish is what flow.Runtime.OnDelta wants: it does not block and reports
+// Publish is what engine.Runtime.OnDelta wants: it does not block and reports
 // nothing.
-func (d *Deltas) Publish(p flow.Delta) {
+func (d *Deltas) Publish(p engine.Delta) {
 	out := messages.Delta{
 		Run: p.Run, Session: p.Session.ID, Step: p.Path, Attempt: p.Attempt, Agent: p.Agent,
 		Text: p.Text, Reasoning: p.Reasoning,

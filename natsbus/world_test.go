@@ -19,6 +19,7 @@ import (
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
@@ -131,7 +132,7 @@ func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp 
 		t.Fatal(err)
 	}
 	deltas := own.Deltas()
-	rt := &flow.Runtime{
+	rt := &engine.Runtime{
 		Values: values, Models: model, Mint: own.Minter(), Node: "node", OnDelta: deltas.Publish,
 		Blobs: func(t session.Tenant) blob.Store { return own.Blobs(t) },
 	}

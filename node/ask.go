@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -128,21 +129,21 @@ const maxReplaySteps = 3000
 
 // rehearse replays a run with the code of this node.
 func (n *Instance) rehearse(ctx context.Context, g flow.Registration, home session.Key, id run.ID) (messages.Replay, error) {
-	rt := &flow.Runtime{Values: n.values, Blobs: n.Blobs, Mint: n.conn.Minter(), Node: n.incarnation, Model: n.o.Model, Workflows: n.registry}
-	r, err := flow.Replay(ctx, rt, g, home, id)
+	rt := &engine.Runtime{Values: n.values, Blobs: n.Blobs, Mint: n.conn.Minter(), Node: n.incarnation, Model: n.o.Model, Workflows: n.registry}
+	r, err := engine.Replay(ctx, rt, g, home, id)
 	if err != nil {
 		return messages.Replay{}, err
 	}
 	out := messages.Replay{Matches: r.Matches(), Node: n.o.Name}
 	room := maxReplaySteps
-	var add func(r *flow.Replayed, of run.ID)
-	add = func(r *flow.Replayed, of run.ID) {
+	var add func(r *engine.Replayed, of run.ID)
+	add = func(r *engine.Replayed, of run.ID) {
 		one := messages.ReplayedRun{
 			Run: r.Run, Branch: r.Branch, BranchOf: of, Workflow: r.Workflow, Session: r.Session, State: r.State, Code: r.Code,
 			Revisions: r.Revisions, Differs: r.Differs, Steps: []messages.ReplayStep{},
 		}
 		for _, s := range r.Steps {
-			if room--; room < 0 && s.Verdict == flow.StepMatches {
+			if room--; room < 0 && s.Verdict == engine.StepMatches {
 				out.Truncated = true
 				continue
 			}

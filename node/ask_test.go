@@ -10,6 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -147,7 +148,7 @@ func TestAskOtherNodes(t *testing.T) {
 	}()
 	listed(t, c, n)
 	replay, err = c.Replay(t.Context(), "one")
-	if err != nil || replay.Matches || replay.Runs[0].Steps[0].Verdict != flow.StepDiffers || replay.Runs[0].Code != "sum" {
+	if err != nil || replay.Matches || replay.Runs[0].Steps[0].Verdict != engine.StepDiffers || replay.Runs[0].Code != "sum" {
 		t.Fatalf("%+v, %v", replay, err)
 	}
 }

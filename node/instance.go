@@ -20,6 +20,7 @@ import (
 	"github.com/rathcluster/rath/cluster"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/demo"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/messages"
@@ -44,7 +45,7 @@ type Instance struct {
 	memories    *memories
 	health      *health // nil without Options.Health
 	registry    *flow.Registry
-	runtime     *flow.Runtime
+	runtime     *engine.Runtime
 	system      *actors.System
 	members     *cluster.Members // nil without gossip
 	draining    atomic.Bool
@@ -271,7 +272,7 @@ func (n *Instance) wire(ctx context.Context) error {
 			return err
 		}
 	}
-	n.runtime = &flow.Runtime{
+	n.runtime = &engine.Runtime{
 		Values: n.values, Models: n.o.Models, Memory: n.memories.get, Blobs: n.Blobs, Workspaces: places,
 		Mint: session.Minter{Generation: n.conn.Generation(), Partitions: n.conn.Partitions()},
 		Node: n.incarnation, Model: n.o.Model, OnDelta: n.conn.Deltas().Publish, OnWarning: n.o.OnWarning, Offered: n.offeredBy,
@@ -291,16 +292,16 @@ func (n *Instance) wire(ctx context.Context) error {
 // workspaces prepares the directories of sandboxes and removes what a former
 // process left. It takes the store for this node first, so nothing there is in
 // use: another node of external servers could be given the same by mistake.
-func (n *Instance) workspaces(ctx context.Context) (flow.Workspaces, error) {
+func (n *Instance) workspaces(ctx context.Context) (engine.Workspaces, error) {
 	dir, err := filepath.Abs(n.o.Store)
 	if err != nil {
-		return flow.Workspaces{}, fmt.Errorf("node: store directory: %w", err)
+		return engine.Workspaces{}, fmt.Errorf("node: store directory: %w", err)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return flow.Workspaces{}, fmt.Errorf("node: store directory: %w; name another one with -store", err)
+		return engine.Workspaces{}, fmt.Errorf("node: store directory: %w; name another one with -store", err)
 	}
 	if n.release, err = natsserver.Hold(dir); err != nil {
-		return flow.Workspaces{}, fmt.Errorf("node: %w", err)
+		return engine.Workspaces{}, fmt.Errorf("node: %w", err)
 	}
 	boxes, work := filepath.Join(dir, "boxes"), filepath.Join(dir, "work")
 	if _, err := local.Reap(ctx, boxes, nil); err != nil {
@@ -309,7 +310,7 @@ func (n *Instance) workspaces(ctx context.Context) (flow.Workspaces, error) {
 	if err := os.RemoveAll(work); err != nil {
 		n.log.Warn("workspaces of a former process are not all gone", "error", err)
 	}
-	w := flow.Workspaces{Dir: work, Backends: map[string]sandbox.Backend{"local": local.New(&local.Options{State: boxes})}}
+	w := engine.Workspaces{Dir: work, Backends: map[string]sandbox.Backend{"local": local.New(&local.Options{State: boxes})}}
 	maps.Copy(w.Backends, n.o.Sandboxes)
 	if n.o.Unsafe {
 		w.MinIsolation = sandbox.IsolationProcess
@@ -319,7 +320,7 @@ func (n *Instance) workspaces(ctx context.Context) (flow.Workspaces, error) {
 
 // offersIsolation tries the backends and returns the strongest level that a
 // session can get here.
-func (n *Instance) offersIsolation(ctx context.Context, w flow.Workspaces) (best sandbox.Isolation) {
+func (n *Instance) offersIsolation(ctx context.Context, w engine.Workspaces) (best sandbox.Isolation) {
 	for _, name := range slices.Sorted(maps.Keys(w.Backends)) {
 		c, err := w.Backends[name].Probe(ctx)
 		switch {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/cluster"
-	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/sandbox"
@@ -51,7 +51,7 @@ func TestOffersIsolation(t *testing.T) {
 		{"stronger", []level{kernel, "vm", process}, false, "vm"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := flow.Workspaces{Backends: map[string]sandbox.Backend{}}
+			w := engine.Workspaces{Backends: map[string]sandbox.Backend{}}
 			for _, b := range tt.backends {
 				w.Backends["b"+b.Name()] = b
 			}

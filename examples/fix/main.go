@@ -19,7 +19,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/flow/inprocess"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
@@ -62,28 +62,21 @@ func fix(ctx context.Context, w io.Writer, dir string) error {
 		return err
 	}
 
-	// The parts of a runtime that are looked at afterwards. A node has the same
-	// ones over NATS.
+	// What is looked at afterwards. A node keeps the same over NATS.
 	log, blobs := &session.MemoryLog{}, blob.NewMemory()
-	values := run.NewValues(log)
-	rt := &flow.Runtime{
-		Store:  run.Direct(log, &run.DirectOptions{Values: values}),
-		Values: values,
-		Models: model,
-		Blobs:  func(session.Tenant) blob.Store { return blobs },
-		Workspaces: flow.Workspaces{
-			Dir:      filepath.Join(dir, "work"),
-			Backends: map[string]sandbox.Backend{"local": local.New(&local.Options{State: filepath.Join(dir, "boxes")})},
-			// No command runs here that a model chose, so this will do where
-			// the system confines nothing.
-			MinIsolation: sandbox.IsolationProcess,
-		},
+	r := &inprocess.Runner{
+		Models: model, Log: log, Blobs: blobs,
+		Dir:       filepath.Join(dir, "work"),
+		Sandboxes: map[string]sandbox.Backend{"local": local.New(&local.Options{State: filepath.Join(dir, "boxes")})},
+		// No command runs here that a model chose, so this will do where
+		// the system confines nothing.
+		Unsafe: true,
 	}
-	s, err := rt.Run(ctx, newFix(), session.New(session.UserText(request)).To("local", repo))
+	s, err := r.Run(ctx, newFix(), session.New(session.UserText(request)).To("local", repo))
 	if err != nil {
 		return err
 	}
-	if err := tell(ctx, w, log, values, blobs, s.Key()); err != nil {
+	if err := tell(ctx, w, log, run.NewValues(log), blobs, s.Key()); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(w, "result: %s, after %d rows\n", version(ctx, blobs, s), s.Len())

@@ -14,6 +14,7 @@ import (
 	"os"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/flow/inprocess"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/session"
@@ -32,15 +33,15 @@ func main() {
 
 // hello asks twice in one session and prints what was said.
 func hello(ctx context.Context, w io.Writer, models llm.Models) error {
-	rt := &flow.Runtime{Models: models} // everything else in memory
+	r := &inprocess.Runner{Models: models} // everything else in memory
 	agent := &flow.Agent{Name: "hello", Prompt: "Answer in one line."}
 
-	s, err := rt.Run(ctx, agent, session.New(session.UserText("Say hello.")))
+	s, err := r.Run(ctx, agent, session.New(session.UserText("Say hello.")))
 	if err != nil {
 		return err
 	}
 	// s is a value: it stays as it is, and s.With is another one.
-	t, err := rt.Run(ctx, agent, s.With(session.UserText("And in French?")))
+	t, err := r.Run(ctx, agent, s.With(session.UserText("And in French?")))
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/flow/inprocess"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/session"
@@ -39,8 +39,8 @@ func main() {
 
 // review runs the workflow and prints the session that it ended with.
 func review(ctx context.Context, w io.Writer, model llm.Models) error {
-	rt := &flow.Runtime{Models: model}
-	s, err := rt.Run(ctx, newReview(), session.New(session.UserText("Review the change to login.go.")))
+	r := &inprocess.Runner{Models: model}
+	s, err := r.Run(ctx, newReview(), session.New(session.UserText("Review the change to login.go.")))
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"os"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/flow/inprocess"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/session"
 )
@@ -44,8 +45,8 @@ func buy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	rt := &flow.Runtime{Models: model}
-	s, err := rt.Run(ctx, newBuyer(newShop()), session.New(session.UserText("Two packets of tea, please.")))
+	r := &inprocess.Runner{Models: model}
+	s, err := r.Run(ctx, newBuyer(newShop()), session.New(session.UserText("Two packets of tea, please.")))
 	if err != nil {
 		return err
 	}

@@ -36,6 +36,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
@@ -132,8 +133,8 @@ func (b *bench) world() *world {
 
 // process is one process over a world.
 type process struct {
-	rt     *flow.Runtime
-	driver *flow.Driver
+	rt     *engine.Runtime
+	driver *engine.Driver
 	log    *session.MemoryLog
 }
 
@@ -144,13 +145,13 @@ func (b *bench) process(w *world, log session.Log, incarnation string) *process 
 		b.t.Fatalf("flowtest: %v", err)
 	}
 	values := run.NewValues(log)
-	driver := &flow.Driver{Workflows: b.o.Workflows}
-	rt := &flow.Runtime{
+	driver := &engine.Driver{Workflows: b.o.Workflows}
+	rt := &engine.Runtime{
 		Store:  run.Direct(log, &run.DirectOptions{Incarnation: incarnation, Values: values, OnCommit: driver.Committed}),
 		Values: values, Models: model, Node: "test",
 		Blobs:  func(session.Tenant) blob.Store { return w.blobs },
 		Memory: func(context.Context, session.Tenant, string) (memory.Store, error) { return w.memory, nil },
-		Workspaces: flow.Workspaces{
+		Workspaces: engine.Workspaces{
 			Dir: b.t.TempDir(), Backends: map[string]sandbox.Backend{"local": b.o.Sandbox}, MinIsolation: sandbox.IsolationProcess,
 		},
 	}
@@ -166,7 +167,7 @@ func (b *bench) task() run.Task {
 }
 
 // start runs the workflow on a runtime: from its task, or as the log holds it.
-func (b *bench) start(ctx context.Context, p *process, w flow.Workflow, resume bool) (*flow.Execution, run.State, error) {
+func (b *bench) start(ctx context.Context, p *process, w flow.Workflow, resume bool) (*engine.Execution, run.State, error) {
 	t := b.task()
 	t.Resume = resume
 	// The given session becomes the first step's input: the workflow starts

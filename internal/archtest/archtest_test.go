@@ -52,40 +52,45 @@ var rules = map[string]rule{
 	// Layer 2.
 	"internal/seam": {ours: list("session", "run", "llm", "memory", "tool")},
 	"flow": {
-		ours: list("internal/seam", "blob", "session", "run", "llm", "memory", "sandbox", "workspace", "tool", "internal/protection"),
-		test: list("flow/flowtest", "llm/scripted", "sandbox/local", "session/sessiontest"),
+		ours: list("internal/seam", "session", "run", "llm", "memory", "tool"),
+		test: list("flow/inprocess", "llm/scripted"),
 	},
-	"flow/flowtest":          {ours: list("blob", "session", "run", "llm", "llm/scripted", "memory", "sandbox", "sandbox/local", "tool", "flow"), others: list("github.com/google/go-cmp")},
-	"internal/dossier":       {ours: list("blob", "session", "run", "workspace", "tool", "internal/lineage"), test: list("flow", "llm", "memory", "sandbox", "sandbox/local", "llm/scripted", "flow/flowtest")},
+	"internal/engine": {
+		ours: list("flow", "internal/seam", "blob", "session", "run", "llm", "memory", "sandbox", "workspace", "tool", "internal/protection"),
+		test: list("llm/scripted", "sandbox/local", "session/sessiontest"),
+	},
+	"flow/flowtest":          {ours: list("blob", "session", "run", "llm", "llm/scripted", "memory", "sandbox", "sandbox/local", "tool", "flow", "internal/engine"), others: list("github.com/google/go-cmp")},
+	"flow/inprocess":         {ours: list("blob", "session", "run", "llm", "memory", "sandbox", "flow", "internal/engine"), test: list("llm/scripted")},
+	"internal/dossier":       {ours: list("blob", "session", "run", "workspace", "tool", "internal/lineage"), test: list("flow", "internal/engine", "llm", "memory", "sandbox", "sandbox/local", "llm/scripted", "flow/flowtest")},
 	"messages":               {ours: list("session", "run", "internal/lineage", "blob", "internal/release"), test: list("flow", "github.com/google/jsonschema-go")},
 	"cluster":                {ours: list("internal/release"), others: list("github.com/hashicorp/memberlist")},
 	"internal/nats/schedule": {ours: list("session", "run", "messages"), test: list("internal/transcript")},
 	"internal/nats/conn":     {ours: list("session", "run", "messages"), others: list("github.com/nats-io/nats.go"), test: list("internal/natstest", "internal/natsserver", "github.com/nats-io/nats-server/v2")},
 	// Layer 3.
 	"actors": {
-		ours:   list("flow", "run", "messages", "session", "sandbox", "llm", "blob", "internal/protection"),
+		ours:   list("flow", "internal/engine", "run", "messages", "session", "sandbox", "llm", "blob", "internal/protection"),
 		others: list("github.com/asynkron/protoactor-go"),
 		test:   list("run/runtest", "session/sessiontest", "flow/flowtest", "tool", "memory", "llm/scripted"),
 	},
 	"natsbus": {
-		ours:   list("blob", "session", "run", "internal/lineage", "messages", "flow", "memory", "sandbox", "tool", "internal/nats/conn", "internal/nats/schedule", "internal/protection", "internal/release"),
+		ours:   list("blob", "session", "run", "internal/lineage", "messages", "flow", "internal/engine", "memory", "sandbox", "tool", "internal/nats/conn", "internal/nats/schedule", "internal/protection", "internal/release"),
 		others: list("github.com/nats-io/nats.go"),
 		test:   list("internal/natstest", "internal/natsserver", "internal/audit", "session/sessiontest", "blob/blobtest", "run/runtest", "actors", "llm", "llm/scripted", "client", "tool", "github.com/nats-io/nats-server/v2"),
 	},
 	"client": {
 		ours: list("natsbus", "internal/nats/conn", "messages", "session", "run", "internal/lineage", "flow", "blob", "tool"),
-		test: list("internal/natstest", "internal/natsserver", "actors", "llm", "llm/scripted", "tool"),
+		test: list("internal/engine", "internal/natstest", "internal/natsserver", "actors", "llm", "llm/scripted", "tool"),
 	},
 	// Layer 4 and 5: wiring, everything is allowed but the server elsewhere.
 	"node":                {ours: anything, test: list("github.com/nats-io/nats.go", "gopkg.in/yaml.v3")},
 	"internal/natsserver": {ours: list("messages", "session", "internal/protection"), others: list("github.com/nats-io/nats-server/v2", "golang.org/x/sys"), test: list("internal/natstest", "github.com/nats-io/nats.go")},
 	"internal/natstest":   {ours: list("internal/natsserver"), others: list("github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go")},
-	"internal/audit":      {test: list("session", "run", "flow", "tool", "llm/scripted", "github.com/google/jsonschema-go")}, // it shares no code; its tests record logs
-	"internal/protection": {test: list("actors", "flow", "internal/audit", "internal/natsserver", "internal/natstest", "natsbus", "internal/nats/conn", "run", "session", "tool")},
+	"internal/audit":      {test: list("session", "run", "flow", "internal/engine", "tool", "llm/scripted", "github.com/google/jsonschema-go")}, // it shares no code; its tests record logs
+	"internal/protection": {test: list("actors", "flow", "internal/audit", "internal/engine", "internal/natsserver", "internal/natstest", "natsbus", "internal/nats/conn", "run", "session", "tool")},
 	"internal/release":    {},
 	"internal/transcript": {},
 	"internal/archtest":   {},
-	"internal/router":     {ours: list("flow", "llm", "memory", "messages", "run", "session", "tool"), others: list("github.com/google/jsonschema-go"), test: list("flow/flowtest", "llm/scripted")},
+	"internal/router":     {ours: list("flow", "llm", "memory", "messages", "run", "session", "tool"), others: list("github.com/google/jsonschema-go"), test: list("flow/flowtest", "internal/engine", "llm/scripted")},
 	"internal/term":       {others: list("golang.org/x/term")},
 	"internal/view":       {ours: list("blob", "session", "run", "messages", "sandbox", "workspace", "internal/lineage", "internal/term")},
 	"internal/...":        {ours: anything, others: list("golang.org/x/sys", "golang.org/x/term", "github.com/nats-io/nats.go")},

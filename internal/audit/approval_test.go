@@ -10,6 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/audit"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -56,8 +57,8 @@ func TestRecordedRefusals(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		values, driver := run.NewValues(&f.log), &flow.Driver{}
-		rt := &flow.Runtime{Values: values, Models: models, Mint: session.Minter{Generation: 1, Partitions: 1}}
+		values, driver := run.NewValues(&f.log), &engine.Driver{}
+		rt := &engine.Runtime{Values: values, Models: models, Mint: session.Minter{Generation: 1, Partitions: 1}}
 		answers := make(chan run.RunWaiting, 10)
 		rt.Store = run.Direct(&f.log, &run.DirectOptions{Incarnation: "i1", Values: values, OnCommit: func(e session.Entry) {
 			driver.Committed(e)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/audit"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -118,13 +119,13 @@ func (f *fleet) life(t testing.TB, w flow.Workflow, at int, stored bool) (run.St
 	log := &mortal{Log: &f.log, at: at, stored: stored, deathly: cancel}
 	f.next++
 	values := run.NewValues(log)
-	driver := &flow.Driver{}
+	driver := &engine.Driver{}
 	answers := sync.WaitGroup{}
 	models, err := scripted.New(scripted.Echo(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rt := &flow.Runtime{Values: values, Models: models, Mint: session.Minter{Generation: 1, Partitions: 1}}
+	rt := &engine.Runtime{Values: values, Models: models, Mint: session.Minter{Generation: 1, Partitions: 1}}
 	answer := func(e session.Entry) {
 		for _, ev := range e.Commit.Events {
 			if c, err := run.Read[run.Review](ev); ev.Kind == run.KindReview && err == nil && c.Run != "r" { // of a branch

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
@@ -147,7 +148,7 @@ func BenchmarkActiveSession(b *testing.B) {
 	b.Run("memory", func(b *testing.B) {
 		for b.Loop() {
 			m := newHanging(2 * sessions)
-			rt := &flow.Runtime{Models: m}
+			rt := &engine.Runtime{Models: m}
 			var runs sync.WaitGroup
 			active(b, m, sessions, func(int) error {
 				runs.Go(func() {
@@ -171,7 +172,7 @@ func BenchmarkActiveSession(b *testing.B) {
 				b.Fatal(err)
 			}
 			sys := actors.New(&actors.Options{
-				Log: log, Values: values, Incarnation: "n1", Workflows: g, Slots: 2 * sessions, Runtime: &flow.Runtime{Values: values, Models: m},
+				Log: log, Values: values, Incarnation: "n1", Workflows: g, Slots: 2 * sessions, Runtime: &engine.Runtime{Values: values, Models: m},
 			})
 			active(b, m, sessions, func(i int) error {
 				_, err := sys.Accept(b.Context(), run.Task{

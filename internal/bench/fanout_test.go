@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/session"
 )
@@ -46,7 +47,7 @@ func BenchmarkFanOut(b *testing.B) {
 		var spans []time.Duration
 		for b.Loop() {
 			began := time.Now()
-			rt := &flow.Runtime{Models: m}
+			rt := &engine.Runtime{Models: m}
 			if _, err := rt.Run(b.Context(), fanOut(64), session.New(session.UserText("go"))); err != nil {
 				b.Fatal(err)
 			}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -19,7 +20,7 @@ import (
 func BenchmarkStep(b *testing.B) {
 	for _, chunks := range []int{10, 10_000} {
 		b.Run(fmt.Sprintf("chunks=%d", chunks), func(b *testing.B) {
-			rt := &flow.Runtime{}
+			rt := &engine.Runtime{}
 			_, err := rt.Run(b.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 				for i := range chunks {
 					s = s.With(session.UserText(fmt.Sprint("row ", i)))
@@ -53,7 +54,7 @@ func BenchmarkTurn(b *testing.B) {
 			}
 			agent := &flow.Agent{Name: "a", Prompt: "You work.", Tools: []tool.Tool{noop}, MaxRounds: b.N + 2}
 			m := &endless{b: b}
-			if _, err := (&flow.Runtime{Models: m}).Run(b.Context(), agent, session.New(rows...)); err != nil {
+			if _, err := (&engine.Runtime{Models: m}).Run(b.Context(), agent, session.New(rows...)); err != nil {
 				b.Fatal(err)
 			}
 		})
@@ -125,7 +126,7 @@ func bytesPerTurn(b *testing.B, n int) float64 {
 	b.Helper()
 	log := &session.MemoryLog{}
 	values := run.NewValues(log)
-	rt := &flow.Runtime{Store: run.Direct(log, &run.DirectOptions{Values: values}), Values: values, Models: model{turns: n}}
+	rt := &engine.Runtime{Store: run.Direct(log, &run.DirectOptions{Values: values}), Values: values, Models: model{turns: n}}
 	agent := &flow.Agent{Name: "a", Prompt: "You work.", Tools: []tool.Tool{noop}, MaxRounds: n + 1}
 	if _, err := rt.Run(b.Context(), agent, session.New(session.UserText("do the work"))); err != nil {
 		b.Fatal(err)

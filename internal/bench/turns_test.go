@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/node"
@@ -487,7 +488,7 @@ func BenchmarkParallelTools(b *testing.B) {
 		time.Sleep(delay)
 		return 1, nil
 	}, &tool.FuncOptions{Effect: tool.ReadOnly})
-	rt := &flow.Runtime{Models: calls64{}}
+	rt := &engine.Runtime{Models: calls64{}}
 	for b.Loop() {
 		began := time.Now()
 		if _, err := rt.Run(b.Context(), &flow.Agent{Name: "a", Tools: []tool.Tool{slow}}, session.New(session.UserText("go"))); err != nil {

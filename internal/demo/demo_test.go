@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/flow/flowtest"
 	"github.com/rathcluster/rath/internal/demo"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/memory"
@@ -24,7 +25,7 @@ func TestMain(m *testing.M) { flowtest.Main(m) }
 
 // bench runs the demo on one log and one memory.
 type bench struct {
-	rt    *flow.Runtime
+	rt    *engine.Runtime
 	log   session.MemoryLog
 	notes memory.Store
 	n     int
@@ -45,11 +46,11 @@ func newBench(t *testing.T) *bench {
 	}
 	b := &bench{notes: memory.New(nil)}
 	values := run.NewValues(&b.log)
-	b.rt = &flow.Runtime{
+	b.rt = &engine.Runtime{
 		Store: run.Direct(&b.log, &run.DirectOptions{Values: values}), Values: values,
 		Models: llm.ByKind{demo.Kind: model},
 		Memory: func(context.Context, session.Tenant, string) (memory.Store, error) { return b.notes, nil },
-		Workspaces: flow.Workspaces{
+		Workspaces: engine.Workspaces{
 			Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess,
 			Backends: map[string]sandbox.Backend{"local": local.New(&local.Options{State: filepath.Join(t.TempDir(), "boxes")})},
 		},
@@ -130,8 +131,8 @@ func TestDirectories(t *testing.T) {
 func TestFleet(t *testing.T) {
 	b := newBench(t)
 	values := run.NewValues(&b.log)
-	d := &flow.Driver{}
-	rt := &flow.Runtime{
+	d := &engine.Driver{}
+	rt := &engine.Runtime{
 		Store: run.Direct(&b.log, &run.DirectOptions{Values: values, OnCommit: d.Committed}), Values: values,
 		Models: b.rt.Models, Workspaces: b.rt.Workspaces,
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/dossier"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -26,7 +27,7 @@ import (
 // question is answered by answer.
 func (w *world) drive(ctx context.Context, f flow.Func, answer func(run.Wait) run.SignalReceived) run.State {
 	w.t.Helper()
-	var d flow.Driver
+	var d engine.Driver
 	rt := w.node("alpha", &w.log, model(func(r *llm.Request) *llm.Response {
 		return &llm.Response{Text: fmt.Sprintf("answer %d", len(r.Messages))}
 	}))

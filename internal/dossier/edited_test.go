@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -30,7 +31,7 @@ func TestEditedCall(t *testing.T) {
 	})
 	w := newWorld(t)
 	synctest.Test(t, func(t *testing.T) {
-		var d flow.Driver
+		var d engine.Driver
 		rt := w.node("alpha", &w.log, calls)
 		rt.Store = run.Direct(&w.log, &run.DirectOptions{Incarnation: "alpha-1", Values: rt.Values, OnCommit: func(e session.Entry) {
 			d.Committed(e)

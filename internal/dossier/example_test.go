@@ -7,6 +7,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/dossier"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -16,7 +17,7 @@ import (
 func Example() {
 	ctx := context.Background()
 	log := &session.MemoryLog{}
-	rt := &flow.Runtime{Store: run.Direct(log, nil), Values: run.NewValues(log)}
+	rt := &engine.Runtime{Store: run.Direct(log, nil), Values: run.NewValues(log)}
 	key := session.Key{Tenant: "acme", ID: "greeting"}
 	hello := flow.Func(func(_ context.Context, s session.Session) (session.Session, error) {
 		return s.With(session.UserText("hello")), nil

@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/dossier"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
@@ -67,9 +68,9 @@ func (l *cutLog) Append(ctx context.Context, at session.Position, c session.Comm
 }
 
 // node is a runtime over the world's log.
-func (w *world) node(name string, log session.Log, m llm.Models) *flow.Runtime {
+func (w *world) node(name string, log session.Log, m llm.Models) *engine.Runtime {
 	values := run.NewValues(log)
-	return &flow.Runtime{
+	return &engine.Runtime{
 		// The bubble's clock begins in 2000.
 		Store: run.Direct(log, &run.DirectOptions{Incarnation: name + "-1", Values: values, Now: func() time.Time {
 			return time.Now().AddDate(26, 10, 19).Add(9 * time.Hour)
@@ -77,7 +78,7 @@ func (w *world) node(name string, log session.Log, m llm.Models) *flow.Runtime {
 		Values: values, Models: m, Node: name, Mint: session.Minter{Generation: 1, Partitions: 4},
 		Blobs:  func(session.Tenant) blob.Store { return w.blobs },
 		Memory: func(context.Context, session.Tenant, string) (memory.Store, error) { return w.notes, nil },
-		Workspaces: flow.Workspaces{
+		Workspaces: engine.Workspaces{
 			Dir: w.t.TempDir(), Backends: map[string]sandbox.Backend{"local": fakeBackend{}},
 		},
 	}

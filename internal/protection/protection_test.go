@@ -21,6 +21,7 @@ import (
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/audit"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
@@ -296,7 +297,7 @@ func outcomeBeforeClaim(t *testing.T) *evidence {
 		}
 	}
 	values := run.NewValues(&e.log)
-	first := &flow.Runtime{Store: run.Direct(&e.log, &run.DirectOptions{Incarnation: "i1", Values: values}), Values: values}
+	first := &engine.Runtime{Store: run.Direct(&e.log, &run.DirectOptions{Incarnation: "i1", Values: values}), Values: values}
 	ex, err := first.Begin(t.Context(), registration(work(func(ctx context.Context) error {
 		close(stored)
 		<-ctx.Done() // the process hangs from here on
@@ -311,7 +312,7 @@ func outcomeBeforeClaim(t *testing.T) *evidence {
 	synctest.Wait() // the call is under way
 
 	later := run.NewValues(&e.log)
-	second := &flow.Runtime{Values: later, Store: &claiming{run.Direct(&e.log, &run.DirectOptions{Incarnation: "i2", Values: later}), func() {
+	second := &engine.Runtime{Values: later, Store: &claiming{run.Direct(&e.log, &run.DirectOptions{Incarnation: "i2", Values: later}), func() {
 		close(answer)
 		<-stored
 	}}}
@@ -350,7 +351,7 @@ func slowIntent(t *testing.T) *evidence {
 	e := &evidence{}
 	log := &slow{Log: &e.log, wait: run.IntentLife + time.Second}
 	values := run.NewValues(log)
-	rt := &flow.Runtime{Store: run.Direct(log, &run.DirectOptions{Values: values}), Values: values}
+	rt := &engine.Runtime{Store: run.Direct(log, &run.DirectOptions{Values: values}), Values: values}
 	ex, err := rt.Begin(t.Context(), registration(func(ctx context.Context, s session.Session) (session.Session, error) {
 		i, _ := flow.RunInfo(ctx)
 		_, err := flow.Do(ctx, "pay", func(context.Context) (int, error) {
@@ -406,7 +407,7 @@ func deathBeforeAppend(t *testing.T) *evidence {
 	r1 := task()
 	r1.Session.ID, r1.Resume = "s-r1", true
 	values := run.NewValues(&e.log)
-	rt := &flow.Runtime{Store: run.Direct(&e.log, &run.DirectOptions{Incarnation: "i2", Values: values}), Values: values}
+	rt := &engine.Runtime{Store: run.Direct(&e.log, &run.DirectOptions{Incarnation: "i2", Values: values}), Values: values}
 	ex, err := rt.Begin(t.Context(), registration(func(_ context.Context, s session.Session) (session.Session, error) {
 		return s.With(session.UserText("done")), nil
 	}), *r1)
@@ -471,7 +472,7 @@ func powerCut(t *testing.T) *evidence {
 func staleResume(t *testing.T) *evidence {
 	e := &evidence{}
 	values := run.NewValues(&e.log)
-	rt := &flow.Runtime{Store: run.Direct(&e.log, &run.DirectOptions{Values: values}), Values: values}
+	rt := &engine.Runtime{Store: run.Direct(&e.log, &run.DirectOptions{Values: values}), Values: values}
 	g := registration(func(ctx context.Context, s session.Session) (session.Session, error) {
 		_, err := flow.Approve(ctx, flow.Question{Title: "go on?"})
 		return s.With(session.UserText("approved")), err

@@ -18,6 +18,7 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/audit"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
@@ -145,7 +146,7 @@ func (w *world) start(incarnation string) {
 	w.values = run.NewValues(log)
 	w.sys = actors.New(&actors.Options{
 		Log: log, Spills: true, Values: w.values, Incarnation: incarnation, Workflows: registry, Drain: 50 * time.Millisecond,
-		Runtime: &flow.Runtime{Values: w.values, Models: model, Mint: w.conn.Minter(), Node: incarnation, Blobs: func(t session.Tenant) blob.Store { return w.conn.Blobs(t) }},
+		Runtime: &engine.Runtime{Values: w.values, Models: model, Mint: w.conn.Minter(), Node: incarnation, Blobs: func(t session.Tenant) blob.Store { return w.conn.Blobs(t) }},
 	})
 	serving, end := context.WithCancel(context.WithoutCancel(ctx))
 	w.end = end

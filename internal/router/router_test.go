@@ -13,6 +13,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/flow/flowtest"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -70,7 +71,7 @@ func play(t *testing.T, r *flow.Registry, script, name, input string) (session.S
 	if err != nil {
 		return session.Session{}, err
 	}
-	rt := &flow.Runtime{Models: model(t, script), Workflows: r}
+	rt := &engine.Runtime{Models: model(t, script), Workflows: r}
 	return rt.Run(t.Context(), w, session.Session{})
 }
 
@@ -112,7 +113,7 @@ func TestLaggingOffers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rt := &flow.Runtime{Models: model(t, "testdata/"+g.Name+".txtar"), Workflows: r}
+		rt := &engine.Runtime{Models: model(t, "testdata/"+g.Name+".txtar"), Workflows: r}
 		if _, err := rt.Run(t.Context(), w, session.Session{}); err != nil {
 			t.Errorf("%s: %v", g.Name, err)
 		}
@@ -176,7 +177,7 @@ func TestAutoChoosesAgain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			rt := &flow.Runtime{
+			rt := &engine.Runtime{
 				Models: model(t, "testdata/"+tt.script+".txtar"), Workflows: r, OnWarning: func(_ run.ID, text string) { t.Errorf("warning: %s", text) },
 			}
 			s, err := rt.Run(t.Context(), w, session.Session{})
@@ -237,7 +238,7 @@ func TestAutoKeepsItsCandidates(t *testing.T) {
 		}
 		return all, err
 	}}
-	s, err := (&flow.Runtime{Models: model(t, "testdata/auto.txtar"), Workflows: r}).Run(t.Context(), w, session.Session{})
+	s, err := (&engine.Runtime{Models: model(t, "testdata/auto.txtar"), Workflows: r}).Run(t.Context(), w, session.Session{})
 	if err != nil {
 		t.Fatal(err)
 	}

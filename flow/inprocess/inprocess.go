@@ -1,0 +1,90 @@
+// Package inprocess runs workflows in the process of the caller, without a server:
+// for programs that use workflows as a library. Nodes run the same workflows.
+//
+//	r := &inprocess.Runner{Models: models}
+//	s, err := r.Run(ctx, agent, session.New(session.UserText("Say hello.")))
+package inprocess
+
+import (
+	"context"
+	"sync"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/memory"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/session"
+)
+
+// Runner runs workflows. The zero Runner keeps everything in memory, and has no
+// models, memories and sandboxes. It must not be copied or changed once it was
+// used, and is then safe for concurrent use.
+type Runner struct {
+	// Models answers model calls; nil fails them.
+	Models llm.Models
+	// Model is taken where no agent names one.
+	Model string
+	// Memory opens the memory of a name that agents use; nil fails.
+	Memory func(ctx context.Context, t session.Tenant, name string) (memory.Store, error)
+	// Workflows are what a flow.Remote can name; nil has none.
+	Workflows *flow.Registry
+
+	// Log is where sessions are kept; nil keeps them in memory. The Runner is its
+	// only writer.
+	Log session.Log
+	// Blobs keeps large outputs and the files of sessions; nil keeps them in memory.
+	Blobs blob.Store
+
+	// Sandboxes are the backends that Session.To can name. The working directories
+	// of sessions lie below Dir.
+	Sandboxes map[string]sandbox.Backend
+	Dir       string
+	// Unsafe also accepts sandboxes that the kernel does not confine.
+	Unsafe bool
+
+	// OnWait, if set, is told when a run begins to wait, so that the program can
+	// answer with Signal. It is called in a goroutine of its own, which should end
+	// with ctx.
+	OnWait func(ctx context.Context, k session.Key, w run.RunWaiting)
+	// OnWarning, if set, gets what the author of a workflow should know, such as an
+	// implicit fork. The same text is recorded in the run.
+	OnWarning func(run.ID, string)
+
+	once sync.Once
+	rt   *engine.Runtime
+}
+
+func (r *Runner) runtime() *engine.Runtime {
+	r.once.Do(func() {
+		rt := &engine.Runtime{
+			Models: r.Models, Model: r.Model, Memory: r.Memory, Workflows: r.Workflows, OnWait: r.OnWait, OnWarning: r.OnWarning,
+			Workspaces: engine.Workspaces{Dir: r.Dir, Backends: r.Sandboxes},
+		}
+		if r.Unsafe {
+			rt.Workspaces.MinIsolation = sandbox.IsolationProcess
+		}
+		if r.Blobs != nil {
+			rt.Blobs = func(session.Tenant) blob.Store { return r.Blobs }
+		}
+		if r.Log != nil {
+			rt.Values = run.NewValues(r.Log)
+			rt.Store = run.Direct(r.Log, &run.DirectOptions{Values: rt.Values, OnCommit: rt.Committed})
+		}
+		r.rt = rt
+	})
+	return r.rt
+}
+
+// Run runs w on s to its end and returns the resulting session, in the caller's
+// goroutine. A session that is not stored yet is begun; one that is goes on from
+// its newest version. If a run holds it the error is run.ErrBusy.
+func (r *Runner) Run(ctx context.Context, w flow.Workflow, s session.Session) (session.Session, error) {
+	return r.runtime().Run(ctx, w, s)
+}
+
+// Signal brings a fact from outside to a run: an answer, a message, a cancel. It
+// returns once the log holds it.
+func (r *Runner) Signal(ctx context.Context, s run.Signal) error { return r.runtime().Signal(ctx, s) }

@@ -1,0 +1,124 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// account is what the run may use and has used. The execution's mu guards it.
+type account struct {
+	run.Account
+	branches run.Reservations // what Account holds for them
+	lost     session.Usage    // the part of what was spent that is estimated, see run.StepCompleted
+	unsaid   session.Usage    // the part of it that no event says yet
+	killed   int              // former attempts that may have been killed in a model call, not booked yet
+}
+
+// newAccount returns the account of a run as its log says.
+func newAccount(r *run.Record, limit run.Budget) account {
+	a := account{Account: run.Account{Limit: limit}.Lost(r.Lost()), branches: r.Reservations(), lost: r.Lost(), killed: r.CutOff()}
+	a.hold()
+	return a
+}
+
+// hold brings the account up to date with what is reserved for branches.
+func (a *account) hold() { a.Account = a.Holding(&a.branches) }
+
+// charge books what a journal recorded but for the steps that skip tells.
+func (a *account) charge(j *run.Journal, skip func(*run.Step) bool) {
+	used, lost, steps := j.Spent(skip)
+	a.Spent, a.Steps, a.lost = a.Spent.Add(used), a.Steps+steps, a.lost.Add(lost)
+}
+
+// book books a call that was cut off. The step's record will say it, or else the
+// event that ends the attempt.
+func (a *account) book(used session.Usage) {
+	a.Account, a.lost, a.unsaid = a.Account.Lost(used), a.lost.Add(used), a.unsaid.Add(used)
+}
+
+// report takes in the late end of a branch, and reports whether it is one.
+func (a *account) report(v run.SignalReceived) bool {
+	if v.Kind != run.Report || !a.branches.Awaits(v.Path, v.Branch.Link.ID) {
+		return false
+	}
+	a.branches.Settle(v.Path, v.Branch)
+	a.hold()
+	return true
+}
+
+// gather gives back what was reserved for branches whose ends were gathered. The
+// others have told by now, in signals, or will be late.
+func (a *account) gather(at run.Path, counted []session.ID, signals []run.SignalReceived) {
+	a.branches.Gather(at, counted)
+	for _, v := range signals {
+		if v.Kind == run.Report && v.Path == at {
+			a.branches.Settle(at, v.Branch)
+		}
+	}
+	a.hold()
+}
+
+// said notes that a step's record says what was lost. If it could not be
+// committed, what its call used was used all the same.
+func (a *account) said(lost, used session.Usage, err error) {
+	if err != nil {
+		a.Spent = a.Spent.Add(used)
+		return
+	}
+	a.killed, a.unsaid = 0, a.unsaid.Sub(lost)
+}
+
+// cutOff returns what a model call that failed with err is taken to have used,
+// from the bytes of its prompt and of what came of its answer. It is nothing
+// where the server said that it answers nothing.
+func cutOff(ctx context.Context, err error, prompt, came int) session.Usage {
+	silent := errors.Is(err, llm.CodeTruncated) || errors.Is(err, llm.CodeIdleTimeout) || errors.Is(err, llm.CodeTimeout)
+	if came == 0 && !silent && ctx.Err() == nil {
+		return session.Usage{}
+	}
+	return session.Usage{Calls: 1, Input: llm.Estimate(prompt), Output: llm.Estimate(came)}
+}
+
+// book charges the run with a call of the step that was cut off.
+func (st *step) book(used session.Usage) {
+	st.ex.mu.Lock()
+	defer st.ex.mu.Unlock()
+	st.lost = st.lost.Add(used)
+	st.ex.account.book(used)
+}
+
+// bookKilled charges the calls of a model that former attempts may have been
+// killed in, with all that one of them may have used; only the first step that
+// is not recorded can be such a call. Where no limit is to be kept nothing is
+// made up.
+func (st *step) bookKilled(most int64) {
+	ex := st.ex
+	ex.mu.Lock()
+	n := min(int64(ex.account.killed), int64(ex.attempt-max(ex.pos.newest, 1)))
+	ex.account.killed = 0
+	limited := ex.account.Limit.Tokens > 0
+	ex.mu.Unlock()
+	if n > 0 && limited {
+		st.book(session.Usage{Calls: n, Input: n * most})
+	}
+}
+
+// reserve sets tokens aside for a call; free gives them back, once.
+func (ex *Execution) reserve(tokens int64) (free func(), err error) {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	account, err := ex.account.Reserve(tokens)
+	if err != nil {
+		return func() {}, err
+	}
+	ex.account.Account = account
+	return func() {
+		ex.mu.Lock()
+		defer ex.mu.Unlock()
+		ex.account.Reserved -= tokens
+	}, nil
+}

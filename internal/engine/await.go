@@ -1,0 +1,194 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Await implements seam.Work.
+func (p *place) Await(ctx context.Context, w run.Wait, timeout time.Duration, out any) error {
+	d, err := p.await(ctx, w, timeout)
+	if err != nil || out == nil {
+		return err
+	}
+	return decode(d, out)
+}
+
+// Listen implements seam.Work.
+func (p *place) Listen(ctx context.Context, s session.Session, w run.Wait, timeout time.Duration) (session.Session, error) {
+	st, err := p.begin(ctx, run.StepAwait, "listen", s, true, "")
+	if err != nil {
+		return s, err
+	}
+	defer st.end()
+	if st.decision == run.Replay {
+		return st.record.Session, st.record.Code.Err(st.record.Error)
+	}
+	w.Path = st.asked.Path
+	inbox, err := st.ex.wait(ctx, []run.Wait{w}, timeout)
+	if err != nil {
+		return s, st.fail(err)
+	}
+	chunks, upTo := heard(inbox)
+	d := run.StepCompleted{Inbox: upTo, Summary: "hears " + count(len(chunks), "message")}
+	if len(chunks) == 0 {
+		d.Code, d.Error = run.CodeExpired, fmt.Sprintf("flow: nobody said anything in %s", cmp.Or(max(timeout, 0), run.DefaultExpiry))
+	}
+	ack, err := st.commit(d, chunks...)
+	if err != nil {
+		return s, err
+	}
+	st.ex.take(d.Inbox, st.asked.Path)
+	return ack.Session, d.Code.Err(d.Error)
+}
+
+// heard returns the messages of an inbox as chunks, and the place of the last.
+func heard(inbox []run.SignalReceived) (chunks []session.Event, upTo uint64) {
+	for _, v := range inbox {
+		if v.Kind == run.Message {
+			chunks, upTo = append(chunks, session.ChunkEvent(session.UserText(v.Text))), v.N
+		}
+	}
+	return chunks, upTo
+}
+
+// await is a step that one answer from outside decides.
+func (p *place) await(ctx context.Context, w run.Wait, timeout time.Duration) (run.StepCompleted, error) {
+	st, err := p.begin(ctx, run.StepAwait, w.Name, session.Session{}, false, "", w.Kind)
+	if err != nil {
+		return run.StepCompleted{}, err
+	}
+	defer st.end()
+	if st.decision == run.Replay {
+		return st.record.StepCompleted, st.record.Code.Err(st.record.Error)
+	}
+	w.Path = st.asked.Path
+	inbox, err := st.ex.wait(ctx, []run.Wait{w}, timeout)
+	if err != nil {
+		return run.StepCompleted{}, st.fail(err)
+	}
+	return st.answered(w, inbox)
+}
+
+// answered records the answer to a question.
+func (st *step) answered(w run.Wait, inbox []run.SignalReceived) (run.StepCompleted, error) {
+	d, err := answer(w, inbox)
+	if err != nil {
+		return d, st.fail(err)
+	}
+	if _, err := st.commit(d); err != nil {
+		return run.StepCompleted{}, err
+	}
+	st.ex.take(0, w.Path)
+	return d, d.Code.Err(d.Error)
+}
+
+// answer turns what was received for a question into its outcome: the first
+// answer counts.
+func answer(w run.Wait, inbox []run.SignalReceived) (run.StepCompleted, error) {
+	for _, v := range inbox {
+		if v.Path != w.Path {
+			continue
+		}
+		switch v.Kind {
+		case run.Timer:
+			return run.StepCompleted{Code: run.CodeExpired, Error: fmt.Sprintf("flow: %q: the time is up", w.Name), Summary: "the time is up"}, nil
+		case run.Respond:
+			return run.StepCompleted{Value: v.Value, Summary: "answered" + by(v)}, nil
+		case run.Approve, run.Refuse:
+			a := flow.Approval{Approved: v.Kind == run.Approve, By: v.By, Reason: v.Reason}
+			said := "rejected"
+			if a.Approved {
+				said = "approved"
+			}
+			if v.Value != "" {
+				a.Value = json.RawMessage(v.Value)
+			}
+			value, err := json.Marshal(a)
+			if err != nil {
+				return run.StepCompleted{}, fmt.Errorf("flow: answer to %q: %w", w.Name, err)
+			}
+			return run.StepCompleted{Value: string(value), Summary: clip(said+by(v), 200)}, nil
+		}
+	}
+	return run.StepCompleted{}, fmt.Errorf("flow: no answer to %q at step %s", w.Name, w.Path)
+}
+
+func by(v run.SignalReceived) string {
+	text := ""
+	if v.By != "" {
+		text = " by " + v.By
+	}
+	if v.Kind == run.Approve && v.Value != "" {
+		text += ", edited"
+	}
+	if v.Reason != "" {
+		text += ": " + v.Reason
+	}
+	return text
+}
+
+// wait returns what the run received once all that ws name has come; until
+// then it records that the run waits, and stops the execution.
+func (ex *Execution) wait(ctx context.Context, ws []run.Wait, timeout time.Duration, with ...session.Event) ([]run.SignalReceived, error) {
+	ex.mu.Lock()
+	inbox, stop := slices.Clone(ex.inbox.signals), ex.life.stopped()
+	told, err := ex.letGo()
+	ex.mu.Unlock()
+	if stop != nil || err != nil {
+		return nil, errors.Join(stop, err)
+	}
+	if !slices.ContainsFunc(ws, func(w run.Wait) bool { return !w.Came(inbox) }) {
+		return inbox, nil
+	}
+	if timeout > 0 {
+		due := time.Now().Add(timeout).UnixMilli()
+		for i := range ws {
+			ws[i].Due = due
+		}
+	}
+	e, err := run.NewEvent(run.KindWaiting, run.RunWaiting{Attempt: ex.attempt, For: ws, Run: ex.id})
+	if err != nil {
+		return nil, err
+	}
+	ack, err := ex.commit(ctx, ex.home, session.Session{}, "", nil, append(append(with, told...), e)...)
+	if err != nil {
+		return nil, err
+	}
+	if ack.State == run.Waiting {
+		return nil, ex.failed(fmt.Errorf("%w: it waits for %s at step %s", run.ErrSuspended, ws[0].Kind, ws[0].Path))
+	}
+	ex.receive(ack.Inbox...)
+	return ack.Inbox, nil
+}
+
+// receive takes what reached the run into the execution's inbox.
+func (ex *Execution) receive(all ...run.SignalReceived) {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	fresh := false
+	for _, v := range all {
+		if !ex.account.report(v) {
+			fresh = ex.inbox.add(v) || fresh
+		}
+	}
+	if fresh && ex.inbox.interrupt != nil {
+		ex.inbox.interrupt()
+	}
+}
+
+// take removes what a step consumed from the inbox.
+func (ex *Execution) take(upTo uint64, path run.Path) {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	ex.inbox.take(upTo, path)
+}

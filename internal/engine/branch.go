@@ -1,0 +1,174 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/seam"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// settings are what the task of the outermost run asks for: all branches see
+// the same.
+func (ex *Execution) settings() flow.Settings {
+	t := ex.task
+	if ex.levels.root != nil {
+		t = ex.levels.root
+	}
+	return flow.Settings{Input: t.Input, Model: t.Model, Tools: t.Tools}
+}
+
+// enclose reads what the runs around a branch recorded. It is called after the
+// claim, so that a parent which has gone on without the branch is noticed
+// here, or tells the branch's session.
+func (ex *Execution) enclose(ctx context.Context) error {
+	b := ex.task.Branch
+	own := ex.levels.all[0]
+	if !b.Remote {
+		ex.levels.all, own.path = nil, b.Path
+	}
+	for i, a := range b.Ancestors {
+		last := i == len(b.Ancestors)-1
+		if b.Remote && !last {
+			continue
+		}
+		home := session.Key{Tenant: ex.home.Tenant, ID: a.Session}
+		g, err := ex.rt.Values.Recorded(ctx, home, a.Run)
+		if err != nil {
+			return fmt.Errorf("flow: branch %s of run %s: %w", b.Name, a.Run, err)
+		}
+		switch {
+		case g.State.Terminal():
+			ex.levels.gone = "the run that opened this branch " + g.State.Past()
+			return nil
+		case last && g.Journal.Has(b.Parent().Path):
+			ex.levels.gone = "the run that opened this branch went on without it"
+			return nil
+		case b.Remote:
+			return nil
+		}
+		ex.pos.journal.Around(g.Journal)
+		ex.sessions.hold(home, &heldSession{outer: true}, g.Base, g.Session, false)
+		ex.levels.all = append(ex.levels.all, level{run: a.Run, home: home, path: a.Path, base: g.Base})
+		if i == 0 {
+			ex.levels.root, ex.input, ex.pos.last = &g.Task, g.Base, g.Started
+		}
+	}
+	own.base = ex.granted.Base
+	ex.levels.all = append(ex.levels.all, own)
+	return nil
+}
+
+// warmed returns what the record of a step tells the other branches of the
+// fan-out, if they wait for this one: once that a model has answered, or that it
+// opens branches itself and waits for them. Telling it again, which steps at the
+// same time may do, is harmless.
+func (ex *Execution) warmed(d run.StepCompleted) ([]session.Event, error) {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	if !answered(d) && d.Kind != run.StepFanOut {
+		return nil, nil
+	}
+	told, err := ex.letGo()
+	ex.levels.warms = ex.levels.warms && err != nil
+	return told, err
+}
+
+// letGo returns what lets the other branches begin, if they wait for this one: it
+// has an answer, or waits for something itself and warms nothing meanwhile. ex.mu
+// is held.
+func (ex *Execution) letGo() ([]session.Event, error) {
+	if !ex.levels.warms {
+		return nil, nil
+	}
+	e, err := run.NewEvent(run.KindWarmed, run.Warmed{Parent: *ex.task.Branch.Parent(), Run: ex.id})
+	return []session.Event{e}, err
+}
+
+// answered reports whether a step got an answer of a model.
+func answered(d run.StepCompleted) bool {
+	switch d.Kind {
+	case run.StepModel, run.StepCompress, run.StepSelection:
+		return d.Code == ""
+	}
+	return false
+}
+
+// giveUp ends a branch that nobody waits for.
+func (ex *Execution) giveUp(ctx context.Context) (run.State, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
+	defer cancel()
+	// The run that opened the branch may have taken the end of a later attempt: its log
+	// says how the session closes, or that this is not decided yet.
+	parent := ex.task.Branch.Parent()
+	d, err := ex.rt.Values.Disposition(ctx, session.Key{Tenant: ex.home.Tenant, ID: parent.Session}, parent.Run, ex.home.ID)
+	if err == nil {
+		err = ex.rt.Store.Apply(ctx, run.Signal{To: ex.home, Run: ex.id, Close: &d})
+	}
+	if err != nil && !errors.Is(err, run.ErrState) {
+		return run.Running, err
+	}
+	state, err := ex.finishFailed(ctx, run.Cancelled, fmt.Errorf("%w: %s", run.ErrCancelled, ex.levels.gone))
+	ex.mu.Lock()
+	ex.state = state
+	ex.mu.Unlock()
+	return state, err
+}
+
+// unwound is what a branch's own part of the workflow came to.
+type unwound struct {
+	s   session.Session
+	err error
+}
+
+// errUnwound takes an execution out of the code around its branch.
+var errUnwound = errors.New("flow: the branch has run")
+
+// enter runs the part of a fan-out that this execution is for, on its way to
+// the branch or as the branch itself.
+func (ex *Execution) enter(ctx context.Context, fan run.Path, bs []seam.Branch) error {
+	at := ex.levels.below(fan)
+	to := ex.levels.all[at]
+	i := slices.IndexFunc(bs, func(b seam.Branch) bool { return fan.Child(b.Name) == to.path })
+	if i < 0 {
+		return ex.failed(fmt.Errorf("%w: the fan-out at step %s has no branch for %s any more", run.ErrMismatch, fan, to.path))
+	}
+	inside := seam.With(ctx, &place{sc: &scope{ex: ex, prefix: to.path}})
+	s, err := ex.shielded(func() (session.Session, error) { return bs[i].Forward(inside, to.base) })
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	if at == len(ex.levels.all)-1 {
+		ex.levels.inner = &unwound{s, err}
+	}
+	if ex.life.poison == nil {
+		ex.life.poison = errUnwound
+	}
+	return ex.life.poison
+}
+
+// unwind returns what the branch came to, once the code around it returned err.
+func (ex *Execution) unwind(err error) (session.Session, error) {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	if errors.Is(ex.life.poison, errUnwound) {
+		ex.life.poison = nil
+	}
+	switch {
+	case ex.levels.inner != nil:
+		return ex.levels.inner.s, ex.levels.inner.err
+	case ex.life.poison != nil:
+		return session.Session{}, ex.life.poison
+	case err != nil && ex.life.stopped() != nil:
+		return session.Session{}, ex.life.stopped()
+	case err != nil:
+		err = fmt.Errorf("%w: the code failed on its way to branch %s: %w", run.ErrMismatch, ex.task.Branch.Name, err)
+	default:
+		err = fmt.Errorf("%w: the code ended on its way to branch %s", run.ErrMismatch, ex.task.Branch.Name)
+	}
+	ex.life.poison = err
+	return session.Session{}, err
+}

@@ -1,0 +1,364 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// heardTokens is what the tests' models stream before an answer is cut off.
+const heardTokens = 1000
+
+// streaming is a model that streams heardTokens and then, a minute later,
+// either breaks off, as long as faults says, or answers.
+type streaming struct {
+	faults int
+	asked  int
+}
+
+func (m *streaming) Client(context.Context, llm.Provider) (llm.Client, error) { return m, nil }
+
+func (m *streaming) Complete(ctx context.Context, _ *llm.Request, sink func(llm.Delta)) (*llm.Response, error) {
+	m.asked++
+	if sink != nil {
+		for range heardTokens {
+			sink(llm.Delta{Text: "word"})
+		}
+	}
+	select {
+	case <-time.After(time.Minute):
+	case <-ctx.Done():
+		return nil, fmt.Errorf("model: %w", context.Cause(ctx))
+	}
+	if m.asked <= m.faults {
+		return nil, llm.Rebuild(llm.CodeTruncated, "it stopped")
+	}
+	return &llm.Response{Text: "answer", Finish: llm.FinishStop, Usage: llm.Usage{Input: 10, Output: 5}}, nil
+}
+
+// agentOnce asks an agent once.
+func agentOnce(ctx context.Context, s session.Session) (session.Session, error) {
+	return (&flow.Agent{Name: "a"}).Forward(ctx, s.With(session.UserText("hello")))
+}
+
+// facts are the events of one kind in the log of the run.
+func facts[T any](t *testing.T, w *world, kind string) (all []T) {
+	t.Helper()
+	for e, err := range w.Read(t.Context(), home, session.Position{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, ev := range e.Commit.Events {
+			if ev.Kind == kind {
+				v, err := run.Read[T](ev)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, v)
+			}
+		}
+	}
+	return all
+}
+
+func ended(t *testing.T, w *world) run.Ended {
+	t.Helper()
+	all := facts[run.Ended](t, w, run.KindEnded)
+	if len(all) != 1 {
+		t.Fatalf("the run ended %d times", len(all))
+	}
+	return all[0]
+}
+
+// wantLost demands that calls which were cut off are in the usage, and said to
+// be an estimate: the prompt, and what came.
+func wantLost(t *testing.T, what string, used, lost session.Usage, calls, answered int64) {
+	t.Helper()
+	if lost.Calls != calls || lost.Output != calls*heardTokens || lost.Input < calls || lost.Input > calls*200 {
+		t.Errorf("%s: lost %+v; want %d calls with %d tokens each", what, lost, calls, heardTokens)
+	}
+	if own := used.Sub(lost); own.Calls != answered || own.Tokens() != 15*answered {
+		t.Errorf("%s: used %+v, of which lost %+v; want %d answers beside", what, used, lost, answered)
+	}
+}
+
+// TestInterruptedIsCharged: an answer that the user talked into has used
+// tokens.
+func TestInterruptedIsCharged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w world
+		rt := w.runtime(&streaming{})
+		ex := start(t, rt, agentOnce)
+		go func() {
+			time.Sleep(time.Second)
+			if err := talk(t, rt, run.SignalReceived{Kind: run.Message, Text: "two", Interrupt: true}); err != nil {
+				t.Error(err)
+			}
+		}()
+		if state, err := ex.Forward(t.Context()); state != run.Succeeded {
+			t.Fatalf("state %s: %v", state, err)
+		}
+		step := facts[run.StepCompleted](t, &w, run.KindDone)[0]
+		wantLost(t, "the step", step.Usage, step.Lost, 1, 1)
+		e := ended(t, &w)
+		wantLost(t, "the run", e.Usage, e.Lost, 1, 1)
+		if u := ex.Result().Usage(); u.Tokens() != 15 {
+			t.Errorf("the session's own usage is %+v: its chunks are of one call", u)
+		}
+	})
+}
+
+// patient is a model whose client asks again by itself when nothing came in time.
+type patient struct {
+	timeouts int
+	asked    int
+}
+
+func (m *patient) Client(context.Context, llm.Provider) (llm.Client, error) { return m, nil }
+
+func (m *patient) Complete(_ context.Context, r *llm.Request, _ func(llm.Delta)) (*llm.Response, error) {
+	for {
+		if m.asked++; m.asked > m.timeouts {
+			return &llm.Response{Text: "answer", Finish: llm.FinishStop, Usage: llm.Usage{Input: 10, Output: 5}}, nil
+		}
+		if err := r.Again(llm.Rebuild(llm.CodeTimeout, "no first token")); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// TestSilentTriesAreCharged: a try that timed out within the client may have been
+// charged, so the record says it.
+func TestSilentTriesAreCharged(t *testing.T) {
+	var w world
+	ex := start(t, w.runtime(&patient{timeouts: 2}), agentOnce)
+	if state, err := ex.Forward(t.Context()); state != run.Succeeded {
+		t.Fatalf("state %s: %v", state, err)
+	}
+	step, e := facts[run.StepCompleted](t, &w, run.KindDone)[0], ended(t, &w)
+	for what, u := range map[string][2]session.Usage{"step": {step.Usage, step.Lost}, "run": {e.Usage, e.Lost}} {
+		used, lost := u[0], u[1]
+		if lost.Calls != 2 || lost.Input < 2 || lost.Output != 0 || used.Sub(lost).Tokens() != 15 {
+			t.Errorf("%s: used %+v, lost %+v; want the prompt twice beside 15 tokens", what, used, lost)
+		}
+	}
+}
+
+// TestSilentTriesEndWithTheBudget: what they may have used leaves no room for
+// another.
+func TestSilentTriesEndWithTheBudget(t *testing.T) {
+	var w world
+	m := &patient{timeouts: 1000}
+	ex := start(t, w.runtime(m), agentOnce, func(task *run.Task) { task.Budget.Tokens = 100 })
+	state, err := ex.Forward(t.Context())
+	if state != run.Failed || !errors.Is(err, run.ErrBudget) {
+		t.Errorf("state %s: %v; want that the budget is used up", state, err)
+	}
+	if e := ended(t, &w); m.asked > 50 || e.Lost.Calls != int64(m.asked) || e.Lost.Input < 100 {
+		t.Errorf("asked %d times, lost %+v", m.asked, e.Lost)
+	}
+}
+
+// cancelled cancels the run after a second.
+func cancelled(t *testing.T, rt *engine.Runtime) {
+	time.Sleep(time.Second)
+	if err := rt.Store.Apply(t.Context(), run.Signal{To: home, Run: "r", Cancel: &run.CancelRequested{Reason: "no"}}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCancelledIsCharged: so has one that ended with the run.
+func TestCancelledIsCharged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w world
+		rt := w.runtime(&streaming{})
+		ex := start(t, rt, agentOnce)
+		go cancelled(t, rt)
+		if state, err := ex.Forward(t.Context()); state != run.Cancelled {
+			t.Fatalf("state %s: %v", state, err)
+		}
+		e := ended(t, &w)
+		wantLost(t, "the run", e.Usage, e.Lost, 1, 0)
+	})
+}
+
+// TestBrokenOffIsCharged: an answer that broke off counts, and no try follows
+// that the budget does not allow.
+func TestBrokenOffIsCharged(t *testing.T) {
+	for _, tokens := range []int64{0, 2*heardTokens + 100, heardTokens} {
+		synctest.Test(t, func(t *testing.T) {
+			var w world
+			m := &streaming{faults: 2}
+			ex := start(t, w.runtime(m), agentOnce, func(task *run.Task) { task.Budget.Tokens = tokens })
+			state, err := ex.Forward(t.Context())
+			step, e := facts[run.StepCompleted](t, &w, run.KindDone)[0], ended(t, &w)
+			if tokens == heardTokens {
+				if state != run.Failed || !errors.Is(err, run.ErrBudget) || m.asked != 1 || step.Code != run.CodeBudget {
+					t.Fatalf("state %s after %d calls: %v; step %+v", state, m.asked, err, step)
+				}
+				wantLost(t, "the step", step.Usage, step.Lost, 1, 0)
+				wantLost(t, "the run", e.Usage, e.Lost, 1, 0)
+				return
+			}
+			if state != run.Succeeded || m.asked != 3 {
+				t.Fatalf("state %s after %d calls: %v", state, m.asked, err)
+			}
+			wantLost(t, "the step", step.Usage, step.Lost, 2, 1)
+			wantLost(t, "the run", e.Usage, e.Lost, 2, 1)
+		})
+	}
+}
+
+// TestReleasedIsCharged: what a call had used that a shutdown cut off is known
+// to the next attempt.
+func TestReleasedIsCharged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w world
+		ctx, stop := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { stop(run.ErrShutdown) })
+		if state, err := start(t, w.runtime(&streaming{}), agentOnce).Forward(ctx); state != run.Queued {
+			t.Fatalf("state %s: %v", state, err)
+		}
+		released := facts[run.Released](t, &w, run.KindReleased)[0]
+		wantLost(t, "the release", released.Lost, released.Lost, 1, 0)
+		if state, err := start(t, w.runtime(&streaming{}), agentOnce, resume).Forward(t.Context()); state != run.Succeeded {
+			t.Fatalf("state %s: %v", state, err)
+		}
+		e := ended(t, &w)
+		wantLost(t, "the run", e.Usage, e.Lost, 1, 1)
+	})
+}
+
+// TestKilledIsCharged: nobody knows what a call used that ended with its
+// process, so each attempt that may have made it counts with all that it may
+// have used: once, also for the attempts that follow.
+func TestKilledIsCharged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w world
+		limited := func(task *run.Task) { task.Budget.Tokens = 100_000 }
+		killed := make(chan struct{})
+		defer close(killed)
+		dead := client(func(context.Context, *llm.Request) (*llm.Response, error) {
+			<-killed
+			return nil, errors.New("killed")
+		})
+		for i := range 2 { // two processes die with the first call in flight
+			change := limited
+			if i > 0 {
+				change = resume
+			}
+			ex := start(t, w.runtime(dead), agentOnce, change)
+			go func() { _, _ = ex.Forward(t.Context()) }()
+			synctest.Wait()
+		}
+		const reply = 4096
+		// The third one makes the first call, waits an hour and dies in nothing.
+		waits := func(ctx context.Context, s session.Session) (session.Session, error) {
+			s, err := agentOnce(ctx, s)
+			if err == nil {
+				err = flow.Sleep(ctx, time.Hour)
+			}
+			if err == nil {
+				s, err = agentOnce(ctx, s)
+			}
+			return s, err
+		}
+		rt := w.runtime(&streaming{})
+		if state, err := start(t, rt, waits, resume).Forward(t.Context()); state != run.Waiting {
+			t.Fatalf("state %s: %v", state, err)
+		}
+		first := facts[run.StepCompleted](t, &w, run.KindDone)[0]
+		if l := first.Lost; l.Calls != 2 || l.Tokens() < 2*reply || l.Tokens() > 2*(reply+200) {
+			t.Errorf("two attempts were killed, and the step says that %+v was lost", l)
+		}
+		time.Sleep(time.Hour)
+		if err := rt.Store.Apply(t.Context(), run.Signal{To: home, Tick: true}); err != nil {
+			t.Fatal(err)
+		}
+		if state, err := start(t, w.runtime(&streaming{}), waits, resume).Forward(t.Context()); state != run.Succeeded {
+			t.Fatalf("state %s: %v", state, err)
+		}
+		e := ended(t, &w)
+		if e.Lost != first.Lost {
+			t.Errorf("the run lost %+v; its only loss was %+v: a wait loses nothing", e.Lost, first.Lost)
+		}
+		if own := e.Usage.Sub(e.Lost); own.Calls != 2 || own.Tokens() != 30 {
+			t.Errorf("beside, it used %+v in two calls", own)
+		}
+		for _, d := range facts[run.StepCompleted](t, &w, run.KindDone)[1:] {
+			if d.Lost != (session.Usage{}) {
+				t.Errorf("step %s lost %+v", d.Path, d.Lost)
+			}
+		}
+		if !strings.Contains(ended(t, &w).Output, "answer") {
+			t.Error("no answer")
+		}
+	})
+}
+
+// TestLateAnswerIsCharged: an answer that comes when the run was cancelled is
+// taken by nobody, and has used what its server says.
+func TestLateAnswerIsCharged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w world
+		rt := w.runtime(client(func(context.Context, *llm.Request) (*llm.Response, error) {
+			time.Sleep(time.Minute)
+			return &llm.Response{Text: "late", Finish: llm.FinishStop, Usage: llm.Usage{Input: 10, Output: 5}}, nil
+		}))
+		ex := start(t, rt, agentOnce)
+		go cancelled(t, rt)
+		if state, err := ex.Forward(t.Context()); state != run.Cancelled {
+			t.Fatalf("state %s: %v", state, err)
+		}
+		if e := ended(t, &w); e.Usage.Tokens() != 15 || e.Usage.Calls != 1 || e.Lost != (session.Usage{}) {
+			t.Errorf("the run used %+v and lost %+v", e.Usage, e.Lost)
+		}
+	})
+}
+
+// TestUselessAnswerIsCharged: an answer that the step cannot use, because the
+// model called a tool or said nothing, has been paid for all the same.
+func TestUselessAnswerIsCharged(t *testing.T) {
+	used := llm.Usage{Input: 10, Output: 5, MicroUSD: 7}
+	called := llm.Response{Finish: llm.FinishTools, Calls: []llm.ToolCall{{ID: "c", Name: "x"}}, Usage: used, Model: "m"}
+	for _, tt := range []struct {
+		name   string
+		answer llm.Response
+		step   flow.Func
+	}{
+		{"the selector's calls a tool", called, func(ctx context.Context, s session.Session) (session.Session, error) {
+			_, err := (&flow.Selector{Name: "s"}).Select(ctx, s, say("x"))
+			return s, err
+		}},
+		{"the compressor's calls a tool", called, (&flow.Compressor{Name: "c"}).Forward},
+		{"the compressor's is empty", llm.Response{Finish: llm.FinishStop, Usage: used, Model: "m"}, (&flow.Compressor{Name: "c"}).Forward},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var w world
+			rt := w.runtime(client(func(context.Context, *llm.Request) (*llm.Response, error) { return &tt.answer, nil }))
+			ex := start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
+				return tt.step(ctx, s.With(session.UserText("hello")))
+			})
+			if state, err := ex.Forward(t.Context()); state != run.Failed {
+				t.Fatalf("state %s: %v", state, err)
+			}
+			want := session.Usage{Calls: 1, Input: 10, Output: 5, MicroUSD: 7}
+			if d := facts[run.StepCompleted](t, &w, run.KindDone)[0]; d.Usage != want || d.Code != run.CodeError || d.Model != "m" {
+				t.Errorf("the step ended with %s of model %q and used %+v, want %+v", d.Code, d.Model, d.Usage, want)
+			}
+			if e := ended(t, &w); e.Usage != want {
+				t.Errorf("the run used %+v, want %+v", e.Usage, want)
+			}
+		})
+	}
+}

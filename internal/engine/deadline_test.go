@@ -1,0 +1,243 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// TestDeadlineInThePast: a run whose deadline has passed when it is claimed does
+// nothing, however quick its workflow is.
+func TestDeadlineInThePast(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			var w world
+			called := false
+			ex := start(t, w.runtime(nil), func(_ context.Context, s session.Session) (session.Session, error) {
+				called = true
+				return s.With(session.UserText("done")), nil
+			}, func(task *run.Task) { task.Deadline = time.Now() })
+			state, err := ex.Forward(t.Context())
+			if state != run.TimedOut || !errors.Is(err, run.ErrDeadline) || called {
+				t.Errorf("state %s, called %v: %v", state, called, err)
+			}
+			if e := ended(t, &w); e.Code != run.CodeDeadline {
+				t.Errorf("the run ended with %q: %s", e.Code, e.Error)
+			}
+		})
+	}
+}
+
+// TestRebudgetTime: a run that executes ends when its new budget of time says so,
+// be that later or sooner.
+func TestRebudgetTime(t *testing.T) {
+	for _, tt := range []struct {
+		before, after time.Duration
+		state         run.State
+		took          time.Duration
+	}{
+		{time.Minute, time.Hour, run.Succeeded, 10 * time.Minute},
+		{time.Minute, 0, run.Succeeded, 10 * time.Minute},
+		{time.Hour, 5 * time.Minute, run.TimedOut, 5 * time.Minute},
+		{0, 5 * time.Minute, run.TimedOut, 5 * time.Minute},
+		{time.Hour, time.Second, run.TimedOut, 30 * time.Second},
+	} {
+		t.Run(tt.before.String()+" "+tt.after.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var w world
+				rt := w.runtime(nil)
+				ex := start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
+					_, err := flow.Do(ctx, "long", func(ctx context.Context) (int, error) {
+						select {
+						case <-time.After(10 * time.Minute):
+							return 1, nil
+						case <-ctx.Done():
+							return 0, context.Cause(ctx)
+						}
+					}, flow.Effect(tool.ReadOnly))
+					return s, err
+				}, func(task *run.Task) { task.Budget.Time = tt.before })
+				time.AfterFunc(30*time.Second, func() {
+					b := run.Rebudgeted{Budget: run.Budget{Time: tt.after}}
+					if err := rt.Store.Apply(t.Context(), run.Signal{To: home, Run: "r", Rebudget: &b}); err != nil {
+						t.Error(err)
+					}
+				})
+				began := time.Now()
+				state, err := ex.Forward(t.Context())
+				if took := time.Since(began); state != tt.state || took != tt.took {
+					t.Errorf("state %s after %s, want %s after %s: %v", state, took, tt.state, tt.took, err)
+				}
+			})
+		})
+	}
+}
+
+// TestRebudgetTimeOfBranches: the time of a run is that of its branches, also of
+// theirs, when it is given another budget while they run. What the author allowed
+// them stays.
+func TestRebudgetTimeOfBranches(t *testing.T) {
+	type branches = []flow.Branch
+	for _, tt := range []struct {
+		before, after, allowed time.Duration
+		state                  run.State
+		took                   time.Duration
+	}{
+		{time.Minute, time.Hour, 0, run.Succeeded, 10 * time.Minute},
+		{time.Minute, 0, 0, run.Succeeded, 10 * time.Minute},
+		{time.Minute, time.Hour, 2 * time.Minute, run.Failed, 2 * time.Minute},
+		{time.Hour, 5 * time.Minute, 0, run.TimedOut, 5 * time.Minute},
+		{0, 5 * time.Minute, 0, run.TimedOut, 5 * time.Minute},
+		{time.Hour, time.Second, 0, run.TimedOut, 30 * time.Second},
+	} {
+		t.Run(tt.before.String()+" "+tt.after.String()+" "+tt.allowed.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log, d := &session.MemoryLog{}, &engine.Driver{}
+				values := run.NewValues(log)
+				rt := &engine.Runtime{Values: values, Store: run.Direct(log, &run.DirectOptions{Values: values, OnCommit: d.Committed})}
+				var mu sync.Mutex
+				ended := map[string]time.Duration{}
+				began := time.Now()
+				long := func(name string) flow.Workflow {
+					return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+						_, err := flow.Do(ctx, "long", func(ctx context.Context) (int, error) {
+							defer func() {
+								mu.Lock()
+								defer mu.Unlock()
+								ended[name] = time.Since(began)
+							}()
+							select {
+							case <-time.After(10 * time.Minute):
+								return 1, nil
+							case <-ctx.Done():
+								return 0, context.Cause(ctx)
+							}
+						}, flow.Effect(tool.ReadOnly))
+						return s, err
+					})
+				}
+				wide := func(bs branches, allowed time.Duration) flow.Workflow {
+					return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+						j, err := flow.FanOut(ctx, s, bs, &flow.FanOutOptions{Deadline: allowed})
+						if err == nil && len(j.Succeeded()) != len(bs) {
+							err = errors.New("a branch did not succeed")
+						}
+						if err != nil {
+							return s, err
+						}
+						return flow.Merge(ctx, j, flow.SinceAncestor())
+					})
+				}
+				outer := wide(branches{{Name: "a", Workflow: long("outer")}, {Name: "b", Workflow: wide(branches{{Name: "c", Workflow: long("inner")}}, 0)}}, tt.allowed)
+				time.AfterFunc(30*time.Second, func() {
+					b := run.Rebudgeted{Budget: run.Budget{Time: tt.after}}
+					if err := rt.Store.Apply(t.Context(), run.Signal{To: home, Run: "r", Rebudget: &b}); err != nil {
+						t.Error(err)
+					}
+				})
+				task := run.Task{ID: "r", Workflow: "w", Session: home, Budget: run.Budget{Time: tt.before}}
+				_, state, err := d.Run(t.Context(), rt, flow.Registration{Name: "w", New: func() flow.Workflow { return outer }}, task)
+				took := time.Since(began)
+				if state != tt.state || took.Round(time.Second) != tt.took {
+					t.Errorf("state %s after %s, want %s after %s: %v", state, took, tt.state, tt.took, err)
+				}
+				for _, name := range []string{"outer", "inner"} {
+					if at := ended[name].Round(time.Second); at != tt.took {
+						t.Errorf("the %s branch ended after %s, want %s", name, at, tt.took)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestDeadlineKeepsUsage: a run that is taken up after its deadline says what it
+// used before, although its code comes to nothing of it.
+func TestDeadlineKeepsUsage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w world
+		var used atomic.Int64
+		f := func(ctx context.Context, s session.Session) (session.Session, error) {
+			s, err := spends(ctx, s, 3)
+			if err != nil {
+				return s, err
+			}
+			branch, err := flow.Fork(ctx, s)
+			if err != nil {
+				return s, err
+			}
+			if branch, err = spends(ctx, branch, 2); err != nil {
+				return s, err
+			}
+			_, err = flow.Do(ctx, "hang", func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, flow.Effect(2))
+			return branch, err
+		}
+		within := func(d time.Duration) func(*run.Task) {
+			return func(task *run.Task) { task.Deadline = time.Now().Add(d) }
+		}
+		ctx, stop := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { stop(run.ErrShutdown) })
+		if state, err := start(t, w.runtime(penny(&used)), f, within(time.Minute)).Forward(ctx); state != run.Queued {
+			t.Fatalf("state %s: %v", state, err)
+		}
+		ctx, stop = context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { stop(run.ErrShutdown) })
+		if state, err := start(t, w.runtime(penny(&used)), f, resume).Forward(ctx); state != run.Queued {
+			t.Fatalf("state %s: %v", state, err)
+		}
+		time.Sleep(time.Hour)
+		state, err := start(t, w.runtime(penny(&used)), f, resume).Forward(t.Context())
+		if state != run.TimedOut {
+			t.Fatalf("state %s: %v", state, err)
+		}
+		// What the branch's log says is read when the code comes to it.
+		if e := ended(t, &w); e.Usage != (session.Usage{Calls: 3, Input: 3}) || e.Lost != (session.Usage{}) {
+			t.Errorf("the run used %+v and lost %+v of %d tokens", e.Usage, e.Lost, used.Load())
+		}
+	})
+}
+
+// TestWhyCancelled: a branch that did not end says whether it was too slow or
+// not needed.
+func TestWhyCancelled(t *testing.T) {
+	slow := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		_, err := flow.Do(ctx, "slow", func(context.Context) (int, error) { time.Sleep(time.Hour); return 0, nil }, flow.Effect(2))
+		return s, err
+	})
+	for _, tt := range []struct {
+		name   string
+		o      flow.FanOutOptions
+		reason string
+	}{
+		{"deadline", flow.FanOutOptions{Deadline: time.Minute}, "the deadline of the fan-out passed"},
+		{"first", flow.FanOutOptions{Deadline: time.Minute, Join: flow.Join{First: true}}, "the join was decided without it"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, err := (&engine.Runtime{}).Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+					j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "slow", Workflow: slow}, {Name: "quick", Workflow: say("quick")}}, &tt.o)
+					if err != nil {
+						return s, err
+					}
+					if o := j.Outcomes[0]; o.State != run.Cancelled || o.Err == nil || o.Err.Error() != tt.reason {
+						t.Errorf("the slow branch is %s: %v, want %q", o.State, o.Err, tt.reason)
+					}
+					return flow.Merge(ctx, j, flow.Pick(-1))
+				}), session.New(session.UserText("go")))
+				if err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,183 @@
+package engine
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"github.com/rathcluster/rath/internal/protection"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// Do implements seam.Work.
+func (p *place) Do(ctx context.Context, name string, effect tool.Effect, out any, fn func(context.Context) error) error {
+	st, err := p.begin(ctx, run.StepDo, name, session.Session{}, false, effect.String())
+	if err != nil {
+		return err
+	}
+	defer st.end()
+	if st.decision == run.Replay {
+		return decode(st.record.StepCompleted, out)
+	}
+	d := run.StepCompleted{}
+	if v, ok := st.resolution(); ok {
+		d.Value, d.Summary = v.Value, "resolved: "+v.Reason
+		if v.Value != "" {
+			if err := json.Unmarshal([]byte(v.Value), out); err != nil {
+				return st.fail(&reviewError{run.Review{
+					Attempt: st.ex.attempt, Code: run.CodeReview, Name: name, Path: st.asked.Path, Run: st.ex.id,
+					Reason: fmt.Sprintf("the value that resolved step %s is no %v: %v; resolve it again", st.asked.Path, reflect.TypeOf(out).Elem(), err),
+				}})
+			}
+		}
+	} else {
+		if effect == tool.NonIdempotent {
+			if err := st.intend(""); err != nil {
+				return st.fail(err)
+			}
+		}
+		leave := st.ex.inside(&st.asked)
+		err = protected(st.ctx, fn)
+		leave()
+		if err == nil {
+			var raw []byte
+			if raw, err = json.Marshal(out); err != nil {
+				err = fmt.Errorf("flow: step %s (%s) returned a value that JSON cannot hold: %w", st.asked.Path, name, err)
+			}
+			d.Value = string(raw)
+		}
+		if err != nil {
+			d.Code, d.Error = run.CodeOf(err), clip(err.Error(), 4<<10)
+		}
+		if failure, ok := st.outcome(err); !ok {
+			if effect == tool.NonIdempotent {
+				st.lastWord(failure, d)
+			}
+			return failure
+		}
+	}
+	if _, err := st.commit(d); err != nil {
+		return err
+	}
+	return d.Code.Err(d.Error)
+}
+
+// protected calls fn; a panic is its outcome, like any error.
+func protected(ctx context.Context, fn func(context.Context) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("flow: panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return fn(ctx)
+}
+
+// lastWord records what a call that was announced came to although the run
+// stops, because it was cancelled or its time is up: the effect may have taken
+// place. A run that goes on elsewhere leaves the call open instead, so that a
+// person is asked.
+func (st *step) lastWord(stop error, d run.StepCompleted) {
+	if errors.Is(stop, run.ErrCancelled) || errors.Is(stop, run.ErrDeadline) {
+		st.s = session.Session{}
+		_, _ = st.commit(d) // the log keeps it; what is returned is the stop
+	}
+}
+
+// decode sets what out points to as a record says.
+func decode(r run.StepCompleted, out any) error {
+	if r.Code != "" {
+		return r.Code.Err(r.Error)
+	}
+	if r.Value == "" {
+		return nil
+	}
+	if err := json.Unmarshal([]byte(r.Value), out); err != nil {
+		return fmt.Errorf("%w: step %s recorded a value that is no %v: %w", run.ErrMismatch, r.Path, reflect.TypeOf(out).Elem(), err)
+	}
+	return nil
+}
+
+// resolution returns what a person said about a call that was cut off.
+func (st *step) resolution() (run.Resolved, bool) {
+	st.ex.mu.Lock()
+	defer st.ex.mu.Unlock()
+	return st.ex.pos.resolution(st.asked.Path)
+}
+
+// intend records that a call which must not happen twice is about to start.
+func (st *step) intend(call string) error {
+	for {
+		expires := time.Now().Add(run.IntentLife)
+		e, err := run.NewEvent(run.KindIntent, run.StepStarted{
+			Attempt: st.ex.attempt, Call: call, Expires: expires.UnixMilli(), Input: st.asked.Input,
+			Name: st.asked.Name, Path: st.asked.Path, Run: st.ex.id,
+		})
+		if err != nil {
+			return err
+		}
+		if _, err := st.ex.commit(st.ctx, st.log, session.Session{}, st.asked.Path, nil, e); err != nil {
+			return err
+		}
+		st.ex.mu.Lock()
+		stop := st.ex.life.stopped()
+		st.ex.mu.Unlock()
+		if stop != nil {
+			return stop
+		}
+		if !protection.IntentExpiry || time.Now().Before(expires) {
+			return nil
+		}
+		// The commit took longer than the intent lives, so nothing may start
+		// on it.
+	}
+}
+
+// Now implements seam.Place.
+func (p *place) Now() time.Time {
+	if p.in != nil {
+		return time.Now()
+	}
+	ex := p.sc.ex
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	if ex.pos.within != nil {
+		return time.Now()
+	}
+	return ex.pos.last
+}
+
+// NewID implements seam.Place.
+func (p *place) NewID() string {
+	if p.in != nil {
+		return drawID()
+	}
+	sc := p.sc
+	sc.ex.mu.Lock()
+	defer sc.ex.mu.Unlock()
+	if sc.ex.pos.within != nil {
+		return drawID()
+	}
+	sc.ids++
+	owner := sc.ex.levels.owner(sc.prefix)
+	sum := sha256.Sum256([]byte(owner.home.String() + "\x00" + string(owner.run) + "\x00" + string(sc.prefix) + "\x00" + strconv.Itoa(sc.ids)))
+	return hex.EncodeToString(sum[:16])
+}
+
+// drawID returns the digits of a random UUID, by which package flowtest knows that
+// an id may differ from execution to execution.
+func drawID() string {
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // it never fails
+	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80
+	return hex.EncodeToString(id[:])
+}

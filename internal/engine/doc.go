@@ -1,0 +1,26 @@
+// Package engine executes workflows over their journals. It makes the steps that
+// package flow asks for, through the interfaces of package seam.
+//
+// A [Runtime] is what a run needs from outside. Its Begin claims a run, and the
+// [Execution] that it returns runs Forward to its end:
+//
+//	ex, err := rt.Begin(ctx, registration, task)
+//	if err != nil || ex.State() != run.Running {
+//		return err // the log says how it stands
+//	}
+//	state, err := ex.Forward(ctx)
+//
+// Recorded steps return what they returned before. The first step that is not
+// recorded is executed, and its outcome is committed through the [run.Store]
+// before Forward sees it. A wait unwinds the execution with run.ErrSuspended; its
+// end makes the run runnable again, and another execution comes to it by replay.
+//
+// What an Execution keeps lies in parts that change together: lifetime (whether it
+// may go on), position (in the journal), sessions (held ones and aliases), account
+// (the budget), inbox (signals), levels (the runs around a branch) and leases (of
+// sandboxes). One mutex guards them.
+//
+// On a node an actor drives executions, and the relays of partitions bring about
+// what follows from commits. A [Driver] does both in one process. [Replay] runs
+// code against a journal and executes nothing.
+package engine

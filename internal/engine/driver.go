@@ -1,0 +1,199 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Driver does in one process what the nodes of a fleet do for each other: it
+// runs the branches that a commit opens, brings signals to their sessions,
+// fires timers, and goes on with a run that waited. [Runtime.Run] has one of
+// its own; tests and programs that keep their log elsewhere than in memory give
+// a Driver's Committed to run.DirectOptions.OnCommit. It is safe for concurrent
+// use.
+type Driver struct {
+	// Workflows are what remote branches name; nil has none.
+	Workflows *flow.Registry
+
+	mu    sync.Mutex
+	trees map[session.ID][]*tree // by their root sessions
+}
+
+// Committed takes a commit and starts what follows from it. It does not wait.
+func (d *Driver) Committed(e session.Entry) {
+	d.mu.Lock()
+	trees := slices.Clone(d.trees[e.Commit.Root])
+	d.mu.Unlock()
+	if len(trees) == 0 {
+		return
+	}
+	work, err := run.Derive(e)
+	for _, t := range trees {
+		t.mu.Lock()
+		t.heard = true
+		t.mu.Unlock()
+		if err != nil {
+			t.fail(err)
+			continue
+		}
+		for _, w := range work {
+			if t.owns(w) {
+				t.do(w)
+			}
+		}
+		for _, ev := range e.Commit.Events {
+			switch ev.Kind {
+			case run.KindWaiting:
+				if s, err := run.Read[run.RunWaiting](ev); err == nil && t.has(s.Run) {
+					for _, w := range s.For {
+						t.at(w.Due, e.Commit.Key)
+					}
+					t.tell(e.Commit.Key, s)
+				}
+			case run.KindRebudgeted: // perhaps its deadline is another one now
+				if v, err := run.Read[run.Rebudgeted](ev); err == nil && v.Run == t.task.ID {
+					t.goOn()
+				}
+			case run.KindEnded: // perhaps where it waited
+				if v, err := run.Read[run.Ended](ev); err == nil && v.Run == t.task.ID {
+					t.goOn()
+				}
+			}
+		}
+	}
+}
+
+// Run runs a task to its end, with all its branches, and returns its
+// execution. It ends early when ctx does, or when a person has to decide; then
+// the state says so. history are the commits of a former process over the same
+// log: what followed from them is done again, which is harmless.
+func (d *Driver) Run(ctx context.Context, rt *Runtime, g flow.Registration, t run.Task, history ...session.Entry) (*Execution, run.State, error) {
+	return newTree(d, rt, g, t, t.Session.ID, nil).run(ctx, history)
+}
+
+// run runs the main run of the tree, with all branches and signals that follow.
+func (t *tree) run(ctx context.Context, history []session.Entry) (ex *Execution, state run.State, err error) {
+	var cancel context.CancelFunc
+	t.ctx, cancel = context.WithCancel(ctx)
+	t.d.enter(t)
+	defer func() {
+		t.end()
+		cancel()
+		t.work.Wait()
+		t.d.leave(t)
+	}()
+	t.adopt(history)
+	for _, e := range history {
+		t.d.Committed(e)
+	}
+	for waited := false; ; waited = true {
+		if ex, err = t.claim(ctx); err != nil {
+			return nil, "", err
+		}
+		switch state = ex.State(); {
+		case state == run.Running:
+			state, err = ex.Forward(ctx)
+		case waited && state.Terminal():
+			err = ex.overtaken()
+		}
+		if state != run.Waiting {
+			return ex, state, t.settled(err)
+		}
+		if !t.hears() {
+			return ex, state, errDeaf
+		}
+		t.alarm(ex.granted.Record)
+		select {
+		case <-t.wake:
+		case <-t.broken:
+			return ex, state, t.settled(nil)
+		case <-ctx.Done():
+			return ex, state, ctx.Err()
+		}
+		t.task.Resume = true
+	}
+}
+
+// claim begins the main run, or takes it up again. It is apart from run, which
+// waits for as long as the run does and is to need a small stack.
+//
+//go:noinline
+func (t *tree) claim(ctx context.Context) (*Execution, error) {
+	return t.rt.begin(ctx, t.reg, t.task, t.opening)
+}
+
+// overtaken takes over how a run ended that was waiting when its execution stopped.
+func (ex *Execution) overtaken() error {
+	ex.result = ex.granted.Session
+	end := ex.granted.Record.Ended
+	return end.Code.Err(end.Error)
+}
+
+// alarm has the clock looked at when the main run's time is up.
+func (t *tree) alarm(r *run.Record) {
+	if end := r.Deadline(); !end.IsZero() {
+		t.at(end.Add(time.Millisecond-1).UnixMilli(), t.task.Session)
+	}
+}
+
+// enter lets a tree learn of the commits of its sessions, and leave ends that.
+func (d *Driver) enter(t *tree) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.trees == nil {
+		d.trees = map[session.ID][]*tree{}
+	}
+	d.trees[t.root] = append(d.trees[t.root], t)
+}
+
+func (d *Driver) leave(t *tree) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.trees[t.root] = slices.DeleteFunc(d.trees[t.root], func(o *tree) bool { return o == t }); len(d.trees[t.root]) == 0 {
+		delete(d.trees, t.root)
+	}
+}
+
+// apply brings a signal to its session. The report of a branch that nobody
+// waits for any more closes the branch, as its parent's log says.
+func (rt *Runtime) apply(ctx context.Context, s run.Signal) error {
+	err := rt.Store.Apply(ctx, s)
+	if s.Received != nil && s.Received.Kind == run.Report && (errors.Is(err, run.ErrState) || errors.Is(err, run.ErrUnknownRun)) {
+		child := s.Received.Branch.Link.Key
+		d, readErr := rt.Values.Disposition(ctx, s.To, s.Run, child.ID)
+		if errors.Is(readErr, run.ErrState) {
+			return nil // it will be decided, and told
+		}
+		if readErr != nil {
+			return readErr
+		}
+		err = rt.Store.Apply(ctx, run.Signal{To: child, Run: run.ID(child.ID), Close: &d})
+	}
+	if errors.Is(err, run.ErrState) {
+		return nil // it changes nothing any more
+	}
+	return err
+}
+
+// Committed takes a commit of the runtime's Store, so that Run can run branches
+// and go on with runs that waited:
+//
+//	rt := &engine.Runtime{Values: values}
+//	rt.Store = run.Direct(log, &run.DirectOptions{Values: values, OnCommit: rt.Committed})
+//
+// A runtime without a Store of its own does not need it.
+func (rt *Runtime) Committed(e session.Entry) { rt.driver.Committed(e) }
+
+// Signal brings a fact from outside to a run of this runtime: an answer, a
+// message, a cancel.
+func (rt *Runtime) Signal(ctx context.Context, s run.Signal) error {
+	rt.init()
+	return rt.Store.Apply(ctx, s)
+}

@@ -1,0 +1,58 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// TestEndsWhereItWaits: a run that ends while it waits, because somebody cancels
+// it or its deadline passes, is not waited for any more.
+func TestEndsWhereItWaits(t *testing.T) {
+	asks := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		_, err := flow.Approve(ctx, flow.Question{Title: "go on?"})
+		return s, err
+	})
+	t.Run("cancel", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			rt := &engine.Runtime{}
+			rt.OnWait = func(ctx context.Context, k session.Key, w run.RunWaiting) {
+				time.Sleep(time.Minute)
+				if err := rt.Signal(ctx, run.Signal{To: k, Run: w.Run, Cancel: &run.CancelRequested{Reason: "enough"}}); err != nil {
+					t.Error(err)
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			s, err := rt.Run(ctx, asks, session.New(session.UserText("one")))
+			if !errors.Is(err, run.ErrCancelled) {
+				t.Errorf("the run ended with %v", err)
+			}
+			if s.Unborn() {
+				t.Error("its session is lost")
+			}
+		})
+	})
+	t.Run("deadline", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			log, d := &session.MemoryLog{}, &engine.Driver{}
+			values := run.NewValues(log)
+			rt := &engine.Runtime{Values: values, Store: run.Direct(log, &run.DirectOptions{Values: values, OnCommit: d.Committed})}
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Hour)
+			defer cancel()
+			task := run.Task{ID: "r", Workflow: "w", Session: home, Deadline: time.Now().Add(time.Hour)}
+			began := time.Now()
+			_, state, err := d.Run(ctx, rt, flow.Registration{Name: "w", New: func() flow.Workflow { return asks }}, task)
+			if took := time.Since(began); state != run.TimedOut || !errors.Is(err, run.ErrDeadline) || took != time.Hour {
+				t.Errorf("state %s after %s: %v", state, took, err)
+			}
+		})
+	})
+}

@@ -1,0 +1,139 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// TestEditedCallIsTold: the model is told that a person changed the arguments of a
+// call, wherever it sees the result of it, and in the same words: by the run, after a
+// crash, on a fork, by a compressor and by a later run. Of other calls it
+// is told as before.
+func TestEditedCallIsTold(t *testing.T) {
+	type in struct {
+		N int `json:"n"`
+	}
+	pay := tool.Func("pay", "Pays.", func(_ context.Context, v in) (int, error) { return v.N, nil }, nil)
+	var w world
+	var stop context.CancelCauseFunc
+	var seen [][]llm.Message // of the requests in which a result stands
+	models := client(func(ctx context.Context, r *llm.Request) (*llm.Response, error) {
+		if !slices.ContainsFunc(r.Messages, func(m llm.Message) bool { return m.Role == llm.Tool }) {
+			var calls []llm.ToolCall
+			for i, args := range []string{`{"n":1}`, `{"n":2}`, `{"n":3}`, `{"n": 4}`, `{"n":5}`} {
+				calls = append(calls, llm.ToolCall{ID: string(rune('a' + i)), Name: "pay", Args: args})
+			}
+			return &llm.Response{Finish: llm.FinishTools, Calls: calls}, nil
+		}
+		seen = append(seen, r.Messages)
+		if len(seen) == 1 {
+			stop(run.ErrShutdown)
+			return nil, context.Cause(ctx)
+		}
+		return &llm.Response{Text: "done", Finish: llm.FinishStop}, nil
+	})
+	agent := &flow.Agent{Name: "a", Tools: []tool.Tool{pay}, Approve: func(_ tool.Spec, args json.RawMessage) bool {
+		return !strings.Contains(string(args), "1")
+	}}
+	work := func(ctx context.Context, s session.Session) (session.Session, error) {
+		s, err := agent.Forward(ctx, s.With(session.UserText("go")))
+		if err != nil {
+			return s, err
+		}
+		fork, err := flow.Fork(ctx, s)
+		if err != nil {
+			return s, err
+		}
+		if fork, err = agent.Forward(ctx, fork); err != nil {
+			return s, err
+		}
+		if err := flow.Reject(ctx, fork, "seen"); err != nil {
+			return s, err
+		}
+		short, err := (&flow.Compressor{Name: "c"}).Forward(ctx, s)
+		if err != nil {
+			return s, err
+		}
+		return s, flow.Reject(ctx, short, "seen")
+	}
+	rt := w.runtime(models)
+	if state, err := start(t, rt, work).Forward(t.Context()); state != run.Waiting {
+		t.Fatalf("state %s: %v", state, err)
+	}
+	for path, value := range map[run.Path]string{
+		"0.1.approval": "{\n  \"n\": 20\n}", "0.2.approval": "", "0.3.approval": `{ "n":4 }`, "0.4.approval": `{"n":"five"}`,
+	} {
+		if err := talk(t, rt, run.SignalReceived{Kind: run.Approve, Path: path, By: "ana", Value: value}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var ctx context.Context
+	ctx, stop = context.WithCancelCause(t.Context())
+	defer stop(nil)
+	if state, err := start(t, w.runtime(models), work, resume).Forward(ctx); state != run.Queued {
+		t.Fatalf("state %s: %v", state, err)
+	}
+	if state, err := start(t, w.runtime(models), work, resume).Forward(t.Context()); state != run.Succeeded {
+		t.Fatalf("state %s: %v", state, err)
+	}
+	later := start(t, w.runtime(models), func(ctx context.Context, s session.Session) (session.Session, error) {
+		return agent.Forward(ctx, s.With(session.UserText("and now?")))
+	}, func(task *run.Task) { task.ID = "later" })
+	if state, err := later.Forward(t.Context()); state != run.Succeeded {
+		t.Fatalf("state %s: %v", state, err)
+	}
+	if len(seen) != 5 {
+		t.Fatalf("%d requests", len(seen))
+	}
+	const line = "A person changed the arguments of this call to "
+	var rows []session.Chunk
+	for _, c := range later.Result().Chunks() {
+		if c.Kind() == session.ToolResult {
+			rows = append(rows, c)
+		}
+	}
+	told := []string{"1", line + `{"n":20}` + "\n20", "3", "4", line + `{"n":"five"}` + "\n" + rows[4].Text()}
+	if rows[1].Text() != "20" || !rows[4].Failed() || rows[1].CallCount() != 0 {
+		t.Errorf("the rows say %q, %q", rows[1].Text(), rows[4].Text())
+	}
+	for i, messages := range seen {
+		var got []string
+		for _, m := range messages {
+			if m.Role == llm.Tool {
+				got = append(got, m.Text)
+			}
+		}
+		if !slices.Equal(got, told) {
+			t.Errorf("request %d says %q, want %q", i, got, told)
+		}
+	}
+}
+
+// TestToolText: a line tells of changed arguments, however long they are or broken.
+func TestToolText(t *testing.T) {
+	row := session.Result("c", "pay", `{"ok":true}`, false)
+	long := `{"text":"` + strings.Repeat("é", 4<<10) + `"}`
+	for _, tt := range []struct{ args, want string }{
+		{"", `{"ok":true}`},
+		{"{\n\"n\": 2}", "A person changed the arguments of this call to {\"n\":2}\n" + `{"ok":true}`},
+		{"two\nlines", "A person changed the arguments of this call to \"two\\nlines\"\n" + `{"ok":true}`},
+	} {
+		if got := engine.ToolText(row.WithArgs(tt.args)); got != tt.want {
+			t.Errorf("%q is told as %q", tt.args, got)
+		}
+	}
+	line, rest, _ := strings.Cut(engine.ToolText(row.WithArgs(long)), "\n")
+	if len(line) > 5<<10 || !strings.HasSuffix(line, "… (8203 bytes in all)") || rest != `{"ok":true}` {
+		t.Errorf("%d bytes: %s", len(line), line[len(line)-40:])
+	}
+}

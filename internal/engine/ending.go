@@ -1,0 +1,234 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// finish records how the execution ended.
+func (ex *Execution) finish(ctx context.Context, err error) (run.State, error) {
+	ex.mu.Lock()
+	if ex.life.poison == nil && err != nil && run.IsControl(err) {
+		ex.life.poison = err
+	}
+	poison := ex.life.poison
+	ex.mu.Unlock()
+	if poison != nil {
+		return ex.halt(ctx, poison)
+	}
+	if err == nil {
+		err = ex.checkResult()
+	}
+	ex.mu.Lock()
+	missed := ex.pos.missed(ex.levels.outer)
+	ex.mu.Unlock()
+	if missed != nil {
+		return ex.halt(ctx, missed)
+	}
+	if err != nil {
+		return ex.finishFailed(ctx, run.Failed, err)
+	}
+	state, err := ex.succeed(ctx)
+	if err != nil {
+		ex.mu.Lock()
+		poison := ex.life.poison
+		ex.mu.Unlock()
+		if poison != nil {
+			return ex.halt(ctx, poison)
+		}
+	}
+	return state, err
+}
+
+// halt records that the execution had to stop before its end.
+func (ex *Execution) halt(ctx context.Context, why error) (run.State, error) {
+	switch {
+	case errors.Is(why, run.ErrReview), errors.Is(why, run.ErrMismatch), errors.Is(why, session.ErrStale):
+		v := run.Review{Attempt: ex.attempt, Code: run.CodeOf(why), Reason: why.Error(), Run: ex.id}
+		if r, ok := errors.AsType[*reviewError](why); ok {
+			v = r.Review
+		}
+		if errors.Is(why, session.ErrStale) {
+			v.Code = run.CodeMismatch
+		}
+		if v.Code == run.CodeMismatch && ex.pos.odd != nil && ex.pos.odd.Revision != ex.reg.Revision {
+			v.Revision = ex.pos.odd.Revision
+			if v.Revision != "" && ex.rt.Offered != nil && ex.rt.Offered(ctx, ex.reg.Name, v.Revision) {
+				return ex.pause(ctx, run.Queued, why, run.KindReleased, run.Released{
+					Attempt: ex.attempt, Reason: clip(why.Error(), 1<<10), Revision: v.Revision, Run: ex.id, Step: ex.pos.odd.Path, Workflow: ex.reg.Name,
+				})
+			}
+		}
+		return ex.pause(ctx, run.NeedsReview, why, run.KindReview, v)
+	case errors.Is(why, run.ErrCancelled):
+		return ex.finishFailed(ctx, run.Cancelled, why)
+	case errors.Is(why, run.ErrDeadline):
+		return ex.finishFailed(ctx, run.TimedOut, why)
+	case errors.Is(why, run.ErrSuspended):
+		return run.Waiting, why // the log says so already
+	case errors.Is(why, run.ErrShutdown):
+		return ex.pause(ctx, run.Queued, why, run.KindReleased, run.Released{
+			Attempt: ex.attempt, Lost: ex.account.unsaid, Reason: "shutdown", Revision: ex.task.Revision, Run: ex.id, Workflow: ex.task.Workflow,
+		})
+	}
+	// Superseded, or the log was lost: somebody else decides how the run stands.
+	return run.Running, why
+}
+
+// pause commits the one event that ends the execution without ending the run.
+func (ex *Execution) pause(ctx context.Context, s run.State, why error, kind string, payload any) (run.State, error) {
+	var told []session.Event
+	var err error
+	if s == run.NeedsReview { // it may take days
+		ex.mu.Lock()
+		told, err = ex.letGo()
+		ex.mu.Unlock()
+	}
+	var ack run.Ack
+	if err == nil {
+		ack, err = ex.note(ctx, ex.home, kind, payload, told...)
+	}
+	if err != nil {
+		return run.Running, errors.Join(why, err)
+	}
+	if ack.State.Terminal() { // a cancel came first
+		s = ack.State
+	}
+	return s, why
+}
+
+func (ex *Execution) finishFailed(ctx context.Context, s run.State, why error) (run.State, error) {
+	closing := session.ClosedFailed
+	if s == run.Cancelled {
+		closing = session.ClosedCancelled
+	}
+	if err := ex.closeBranches(ctx, session.Session{}, closing, why.Error()); err != nil && run.IsControl(err) && !errors.Is(err, run.ErrCancelled) {
+		return run.Running, err
+	}
+	return ex.ended(ctx, session.Session{}, run.Ended{State: s, Code: run.CodeOf(why), Error: clip(why.Error(), 4<<10)}, why)
+}
+
+func (ex *Execution) ended(ctx context.Context, s session.Session, e run.Ended, why error, content ...session.Event) (run.State, error) {
+	e.Attempt, e.Run, e.Workflow = ex.attempt, ex.id, ex.task.Workflow
+	if e.Workflow == "" {
+		e.Workflow = ex.reg.Name
+	}
+	ex.mu.Lock()
+	e.Usage, e.Lost, e.Steps = ex.account.Spent, ex.account.lost, ex.account.Steps
+	ex.mu.Unlock()
+	ev, err := run.NewEvent(run.KindEnded, e)
+	if err != nil {
+		return run.Running, err
+	}
+	b := run.Batch{Session: ex.home, Run: ex.id, Attempt: ex.attempt, Path: "end", Events: append(content, ev)}
+	if s.Key() == ex.home {
+		b.Base = s.Committed().Ref().Version
+	} else {
+		b.Base = ex.sessions.held[ex.home].version
+	}
+	ack, err := ex.rt.Store.Commit(ctx, b)
+	if err != nil {
+		return run.Running, errors.Join(why, err)
+	}
+	if ack.State == run.Succeeded {
+		ex.result = ack.Session
+	}
+	if ex.rt.Values != nil {
+		ex.rt.Values.Keep(ack.Session)
+	}
+	if ack.State == run.Cancelled && why == nil { // the cancel came first
+		why = run.ErrCancelled
+	}
+	return ack.State, why
+}
+
+// checkResult tells whether what Forward returned can be the home session's
+// next version.
+func (ex *Execution) checkResult() error {
+	s := ex.result
+	if s.Unborn() && s.Len() == 0 {
+		return errors.New("flow: the workflow returned an empty session: return the session it worked on")
+	}
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	h := ex.sessions.held[s.Key()]
+	switch {
+	case h == nil:
+		return fmt.Errorf("flow: the workflow returned session %s, which this run did not make: return the session it was given, or a branch of it", s.Key())
+	case s.Committed().Ref().Version != h.version:
+		return fmt.Errorf("flow: the workflow returned version %d of session %s, which it extended to %d: return the newest value, or work on a Fork",
+			s.Ref().Version, s.Key().ID, h.version)
+	}
+	return nil
+}
+
+func (ex *Execution) succeed(ctx context.Context) (run.State, error) {
+	s := ex.result
+	home := s
+	if s.Key() != ex.home {
+		joined, err := ex.adoptResult(ctx, s)
+		switch {
+		case err != nil && run.IsControl(err): // such as a log that is away: the run has not failed
+			return run.Running, ex.failed(err)
+		case err != nil:
+			return ex.finishFailed(ctx, run.Failed, err)
+		}
+		home = joined
+	}
+	if err := ex.closeBranches(ctx, s, session.ClosedRejected, "not returned by the workflow"); err != nil {
+		return run.Running, err
+	}
+	content, rest := firstBatch(slices.Collect(home.Pending()))
+	if len(rest) > 0 {
+		var err error
+		if home, err = ex.flush(ctx, "end", home); err != nil {
+			return run.Running, ex.failed(err)
+		}
+		content = nil
+	}
+	e := run.Ended{State: run.Succeeded, Output: clip(home.Text(), run.MaxOutput)}
+	if l, ok := home.Link(); ok {
+		e.Result = &l
+	}
+	return ex.ended(ctx, home, e, nil, content...)
+}
+
+// closeBranches ends the branches that the code left open: all but those that
+// keep descends from. Sessions that were detached are let go.
+func (ex *Execution) closeBranches(ctx context.Context, keep session.Session, state, reason string) error {
+	line := map[session.Key]bool{keep.Key(): true}
+	for r := range keep.Line() {
+		line[r.Key] = true
+	}
+	ex.mu.Lock()
+	born := append([]session.Key(nil), ex.sessions.born...)
+	ex.mu.Unlock()
+	for i, k := range born {
+		h := ex.sessions.held[k]
+		switch {
+		case h.outer || h.disposed || line[k] && h.parent != (session.Key{}) || h.closed != "":
+			continue
+		case h.detached:
+			if _, err := ex.note(ctx, k, run.KindReleased, run.Released{Attempt: ex.attempt, Reason: "ended", Run: ex.id}); err != nil {
+				return err
+			}
+			continue
+		}
+		why := reason
+		if h.source != "" {
+			why = fmt.Sprintf("%s (implicit fork at %s)", reason, h.source)
+		}
+		if state == session.ClosedRejected {
+			ex.warn(ctx, fmt.Sprintf("branch %s was %s", k.ID, why))
+		}
+		if err := ex.dispose(ctx, run.Path("end").Index(i), k, state, why); err != nil {
+			return err
+		}
+	}
+	return ex.closeFanned(ctx, state, reason)
+}

@@ -1,0 +1,189 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// deafLog stores no commit that fails chooses.
+type deafLog struct {
+	session.Log
+	fails func(c session.Commit) bool
+}
+
+func (l *deafLog) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
+	if l.fails(c) {
+		return session.Position{}, session.ErrUnavailable
+	}
+	return l.Log.Append(ctx, at, c)
+}
+
+// TestCancelledBeforeItsBranchIsClosed: a run decides how a branch ends in one log
+// and closes it in another. If its node dies in between, and the run ends before
+// anybody goes on with it, the branch ends all the same.
+func TestCancelledBeforeItsBranchIsClosed(t *testing.T) {
+	for name, end := range map[string]flow.Func{
+		"rejected": func(ctx context.Context, s session.Session) (session.Session, error) {
+			branch, err := flow.Fork(ctx, s)
+			if err != nil {
+				return s, err
+			}
+			return s, flow.Reject(ctx, branch, "not needed")
+		},
+		"adopted": func(ctx context.Context, s session.Session) (session.Session, error) {
+			branch, err := flow.Fork(ctx, s)
+			if err != nil {
+				return s, err
+			}
+			return flow.Adopt(ctx, s, branch, "it is good")
+		},
+		"returned": func(ctx context.Context, s session.Session) (session.Session, error) { return flow.Fork(ctx, s) },
+	} {
+		for _, deadline := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, " deadline ", deadline), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var w world
+					var branch session.Key
+					log := &deafLog{&w.MemoryLog, func(c session.Commit) bool {
+						closes := slices.ContainsFunc(c.Events, func(e session.Event) bool { return e.Kind == session.KindClosed })
+						if closes && c.Key != home {
+							branch = c.Key
+						}
+						return closes && c.Key != home
+					}}
+					values := run.NewValues(log)
+					rt := &engine.Runtime{Store: run.Direct(log, &run.DirectOptions{Values: values}), Values: values}
+					ex := start(t, rt, end, func(task *run.Task) { task.Deadline = time.Now().Add(time.Hour) })
+					if state, err := ex.Forward(t.Context()); state != run.Running || branch.ID == "" {
+						t.Fatalf("without the log of the branch: state %s: %v", state, err)
+					}
+					rt = w.runtime(nil)
+					if deadline { // the next attempt comes too late to do anything
+						time.Sleep(time.Hour)
+						if state, err := start(t, rt, end, resume).Forward(t.Context()); state != run.TimedOut {
+							t.Fatalf("state %s: %v", state, err)
+						}
+					} else if err := rt.Store.Apply(t.Context(), run.Signal{To: home, Run: "r", Cancel: &run.CancelRequested{Reason: "enough"}}); err != nil {
+						t.Fatal(err)
+					}
+					last, err := w.Last(t.Context(), home)
+					if err != nil {
+						t.Fatal(err)
+					}
+					follows, err := run.Derive(last)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for range 2 { // once more is harmless
+						for _, f := range follows {
+							if err := rt.Store.Apply(t.Context(), *f.Signal); err != nil && !errors.Is(err, run.ErrState) {
+								t.Fatal(err)
+							}
+						}
+					}
+					s, err := run.NewValues(&w.MemoryLog).At(t.Context(), session.Ref{Key: branch})
+					if err != nil || s.Closing().State == "" {
+						t.Errorf("the branch is open: %v", err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// slowLog stores the first commit of a session other than home after a while.
+type slowLog struct {
+	session.Log
+	wait func()
+}
+
+func (l *slowLog) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
+	if c.Key != home && c.Seq == 1 {
+		l.wait()
+	}
+	return l.Log.Append(ctx, at, c)
+}
+
+// TestBranchOfAnEndedRun: a node stands still before it makes a branch, and the
+// run ends meanwhile. Whoever ended it found no branch; the node closes it.
+func TestBranchOfAnEndedRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w world
+		var branch session.Key
+		log := &slowLog{&w.MemoryLog, func() {
+			time.Sleep(time.Second)
+			other := w.runtime(nil).Store
+			if err := other.Apply(t.Context(), run.Signal{To: home, Run: "r", Cancel: &run.CancelRequested{Reason: "enough"}}); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(10 * time.Second)
+		}}
+		values := run.NewValues(log)
+		rt := &engine.Runtime{Store: run.Direct(log, &run.DirectOptions{Values: values}), Values: values}
+		ran := false
+		state, err := start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
+			b, err := flow.Fork(ctx, s)
+			if err != nil {
+				return s, err
+			}
+			ran = true
+			return s, flow.Reject(ctx, b, "not needed")
+		}).Forward(t.Context())
+		if state != run.Running || !run.IsControl(err) || ran {
+			t.Errorf("state %s, it went on: %v: %v", state, ran, err)
+		}
+		for e, err := range w.Read(t.Context(), home, session.Position{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, ev := range e.Commit.Events {
+				if d, err := run.Read[run.StepCompleted](ev); ev.Kind == run.KindDone && err == nil {
+					branch = session.Key{Tenant: home.Tenant, ID: d.Links[0].ID}
+				}
+			}
+		}
+		s, err := run.NewValues(&w.MemoryLog).At(t.Context(), session.Ref{Key: branch})
+		if err != nil || s.Closing().State != session.ClosedCancelled {
+			t.Errorf("the branch is %+v: %v", s.Closing(), err)
+		}
+	})
+}
+
+// TestLogAwayAtTheEnd: a run that returns a branch, whose log is away when the
+// run ends, goes on once it is back. It has not failed.
+func TestLogAwayAtTheEnd(t *testing.T) {
+	var w world
+	away := true
+	log := &deafLog{&w.MemoryLog, func(c session.Commit) bool {
+		closes := slices.ContainsFunc(c.Events, func(e session.Event) bool { return e.Kind == session.KindClosed })
+		return away && closes && c.Key != home
+	}}
+	values := run.NewValues(log)
+	rt := &engine.Runtime{Store: run.Direct(log, &run.DirectOptions{Values: values}), Values: values}
+	work := func(ctx context.Context, s session.Session) (session.Session, error) {
+		branch, err := flow.Fork(ctx, s)
+		return branch.With(session.UserText("done")), err
+	}
+	if state, err := start(t, rt, work).Forward(t.Context()); state != run.Running {
+		t.Errorf("without the branch's log: state %s: %v", state, err)
+	}
+	away = false
+	rt = &engine.Runtime{Store: run.Direct(log, &run.DirectOptions{Incarnation: "next", Values: values}), Values: values}
+	ex := start(t, rt, work, resume)
+	if state, err := ex.Forward(t.Context()); state != run.Succeeded {
+		t.Fatalf("state %s: %v", state, err)
+	}
+	if got := texts(ex.Result()); !slices.Equal(got, []string{"done"}) {
+		t.Errorf("the session says %q", got)
+	}
+}

@@ -1,0 +1,307 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/seam"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Execution is one attempt of a run on this node.
+type Execution struct {
+	rt      *Runtime
+	reg     flow.Registration
+	id      run.ID
+	home    session.Key
+	granted *run.ClaimResult
+	task    *run.Task // of granted
+	attempt uint64
+	input   session.Session
+	result  session.Session
+
+	mu       sync.Mutex // guards what follows up to leases
+	state    run.State
+	life     lifetime
+	pos      position
+	sessions sessions
+	account  account
+	inbox    inbox
+	levels   levels
+	leases   leases
+}
+
+// State says how the run stands: Running when this execution was claimed, the
+// final state once Forward returned.
+func (ex *Execution) State() run.State { ex.mu.Lock(); defer ex.mu.Unlock(); return ex.state }
+
+// Run returns the run's id.
+func (ex *Execution) Run() run.ID { return ex.id }
+
+// Attempt returns which attempt of the run this is, counted from one.
+func (ex *Execution) Attempt() uint64 { return ex.attempt }
+
+// Result returns the session that the run ended with. It is there once Forward
+// has returned, and not to be asked for before.
+func (ex *Execution) Result() session.Session { return ex.result }
+
+// Park lets the steps that are under way end and be recorded, and releases the
+// run before the next one: it goes on elsewhere or at the next start. A run
+// that needs no further step ends. It returns at once.
+func (ex *Execution) Park() {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	ex.life.parked = true
+}
+
+// Forward runs the workflow to its end, or until ctx ends or the run has to
+// stop, and records which. It returns the state that the log then holds;
+// Queued means that the run was given back. The error tells why the run did
+// not succeed; it is nil for Succeeded.
+//
+// When ctx ends with the cause run.ErrShutdown, the run is released: it goes
+// on elsewhere or at the next start. Any other end of ctx does the same.
+func (ex *Execution) Forward(ctx context.Context) (run.State, error) {
+	if ex.state != run.Running {
+		return ex.state, fmt.Errorf("flow: run %s is %s: %w", ex.id, ex.state, run.ErrState)
+	}
+	if ex.levels.gone != "" {
+		return ex.giveUp(ctx)
+	}
+	ex.life.ctx = ctx
+	w, err := build(ex.reg, ex.settings())
+	if err == nil {
+		err = ex.forward(ctx, w)
+	}
+	return ex.conclude(ctx, err)
+}
+
+// forward runs the workflow until it ends, or has to.
+func (ex *Execution) forward(ctx context.Context, w flow.Workflow) (err error) {
+	var stop func()
+	ex.life.ctx, stop = ex.watch(ctx)
+	defer stop()
+	if err = context.Cause(ex.life.ctx); !errors.Is(err, run.ErrDeadline) {
+		ex.result, err = ex.protect(ex.life.ctx, w)
+	}
+	if len(ex.levels.all) > 1 {
+		ex.result, err = ex.unwind(err)
+	}
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	if why := ex.life.stopped(); why != nil && err != nil && ex.life.poison == nil {
+		ex.life.poison = why
+	}
+	return err
+}
+
+// conclude records how the execution ended.
+func (ex *Execution) conclude(ctx context.Context, err error) (run.State, error) {
+	defer ex.leases.close()
+	// What is recorded now must be recorded although ctx may have ended.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
+	defer cancel()
+	state, err := ex.finish(last, err)
+	ex.mu.Lock()
+	ex.state = state
+	ex.mu.Unlock()
+	return state, err
+}
+
+// finishTimeout bounds the commits that end an execution.
+const finishTimeout = 40 * time.Second
+
+// watch derives the context of the run: it ends at the run's deadline, with
+// ErrDeadline, and when somebody cancels the run, with ErrCancelled.
+func (ex *Execution) watch(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	if end := ex.granted.Record.Deadline(); !end.IsZero() && !time.Now().Before(end) {
+		cancel(run.ErrDeadline) // before the workflow is called
+	}
+	ex.mu.Lock()
+	ex.life.late = func() { cancel(run.ErrDeadline) }
+	ex.life.wind(ex.granted.Record.Deadline())
+	ex.mu.Unlock()
+	var wg sync.WaitGroup
+	if at, ok := ex.granted.Session.Link(); ok {
+		if why := ex.hear(ex.granted.Told); why != nil {
+			cancel(why)
+		}
+		wg.Go(func() { ex.follow(ctx, session.Position{Seq: at.Seq, Hash: at.Hash, Token: at.Token}, cancel) })
+	}
+	return ctx, func() {
+		cancel(nil)
+		wg.Wait()
+		if ex.life.clock != nil {
+			ex.life.clock.Stop()
+		}
+	}
+}
+
+// protect calls the workflow in the outermost scope.
+func (ex *Execution) protect(ctx context.Context, w flow.Workflow) (session.Session, error) {
+	return ex.shielded(func() (session.Session, error) {
+		return w.Forward(seam.With(ctx, &place{sc: &scope{ex: ex}}), ex.input)
+	})
+}
+
+// build makes the workflow of one run.
+func build(g flow.Registration, s flow.Settings) (flow.Workflow, error) {
+	if g.NewFor != nil {
+		return g.NewFor(s)
+	}
+	return g.New(), nil
+}
+
+// shielded calls code of the workflow's author and turns a panic into an error.
+func (ex *Execution) shielded(forward func() (session.Session, error)) (s session.Session, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("flow: workflow %s panicked: %v", ex.reg.Name, p)
+		}
+	}()
+	return forward()
+}
+
+// charge books what a log recorded of this run before this attempt, whether the
+// code comes to it or not: a run may end on its way. ex.mu is held.
+func (ex *Execution) charge(j *run.Journal) {
+	ex.account.charge(j, func(s *run.Step) bool {
+		return s.Attempt == ex.attempt || j != ex.pos.journal && ex.pos.journal.Has(s.Path)
+	})
+}
+
+// replayed takes over what a recorded step says. ex.mu is held.
+func (ex *Execution) replayed(s *run.Step) {
+	ex.pos.reach(s.Time)
+	if !ex.levels.outer(s.Path) {
+		ex.pos.newest = max(ex.pos.newest, s.Attempt)
+		ex.levels.warms = ex.levels.warms && !answered(s.StepCompleted)
+	}
+	ex.sessions.saw(s.Session)
+}
+
+// versionOf returns the newest version of a session that the run has seen.
+func (ex *Execution) versionOf(k session.Key) session.Version {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	if h := ex.sessions.held[k]; h != nil {
+		return h.version
+	}
+	return 0
+}
+
+// holds reports whether the run that a path belongs to writes to a session.
+func (ex *Execution) holds(path run.Path, k session.Key) bool {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	return ex.heldAt(path, k) != nil
+}
+
+// heldAt returns a session that the run at a path may extend; nil if it is
+// somebody else's. ex.mu is held.
+func (ex *Execution) heldAt(path run.Path, k session.Key) *heldSession {
+	if h := ex.sessions.held[k]; h != nil && (!h.outer || ex.levels.outer(path)) {
+		return h
+	}
+	return nil
+}
+
+// commitDone appends a step's record with the pending edits of s and content.
+func (ex *Execution) commitDone(ctx context.Context, log session.Key, s session.Session, d run.StepCompleted, content ...session.Event) (run.Ack, error) {
+	d.Run, d.Attempt, d.Revision = ex.id, ex.attempt, ex.reg.Revision
+	var events []session.Event
+	if s.Key() == log {
+		for e := range s.Pending() {
+			events = append(events, e)
+		}
+	}
+	for _, e := range content {
+		if e.Kind == session.KindChunk {
+			d.Usage = usageOf(e, d.Usage)
+		}
+	}
+	// What was cut off is booked already.
+	used := d.Usage
+	d.Usage = d.Usage.Add(d.Lost)
+	events = append(events, content...)
+	warmed, err := ex.warmed(d)
+	if err != nil {
+		return run.Ack{}, err
+	}
+	done, err := run.NewEvent(run.KindDone, d)
+	if err != nil {
+		return run.Ack{}, err
+	}
+	took := &taken{used, 1 + d.Steps}
+	ack, err := ex.commit(ctx, log, s, d.Path, took, append(append(events, warmed...), done)...)
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	ex.account.said(d.Lost, used, err)
+	return ack, err
+}
+
+func usageOf(e session.Event, sum session.Usage) session.Usage {
+	c, err := session.DecodeChunk(e)
+	if err != nil || sum != (session.Usage{}) {
+		return sum
+	}
+	return c.Origin().Usage
+}
+
+// taken is what a batch takes out of the budget: a step with those of the
+// branches that it took in, and what they used.
+type taken struct {
+	used  session.Usage
+	steps int64
+}
+
+// commit appends a batch. It waits for the outcome although ctx may end: what
+// was asked of the log must be known. took is nil for what is no step's record.
+func (ex *Execution) commit(ctx context.Context, log session.Key, s session.Session, path run.Path, took *taken, events ...session.Event) (run.Ack, error) {
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
+	defer cancel()
+	var base session.Version
+	if s.Key() == log {
+		base = s.Committed().Ref().Version
+	}
+	ack, err := ex.rt.Store.Commit(bounded, run.Batch{
+		Session: log, Run: ex.id, Attempt: ex.attempt, Path: path, Base: base, Events: events,
+	})
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	if err != nil {
+		return ack, ex.life.stop(err)
+	}
+	if took != nil {
+		ex.pos.reach(ack.Time)
+		ex.account.Account = ex.account.Settle(0, took.steps, took.used)
+	}
+	ex.sessions.saw(ack.Session)
+	if ex.rt.Values != nil {
+		ex.rt.Values.Keep(ack.Session)
+	}
+	return ack, nil
+}
+
+// note commits an event outside of any step, after those that go with it.
+func (ex *Execution) note(ctx context.Context, k session.Key, kind string, payload any, with ...session.Event) (run.Ack, error) {
+	e, err := run.NewEvent(kind, payload)
+	if err != nil {
+		return run.Ack{}, err
+	}
+	return ex.rt.Store.Commit(ctx, run.Batch{Session: k, Run: ex.id, Attempt: ex.attempt, Events: append(with, e)})
+}
+
+func (ex *Execution) warn(ctx context.Context, text string) {
+	if ex.rt.OnWarning != nil {
+		ex.rt.OnWarning(ex.id, text)
+	}
+	// A warning that cannot be recorded is not worth more than the run.
+	_, _ = ex.note(ctx, ex.home, run.KindWarning, run.Warning{Run: ex.id, Text: clip(text, 1<<10)})
+}

@@ -1,0 +1,80 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// TestDefaultExpiry: what only somebody outside can end stands for as long as a
+// review unless the author says otherwise; a timer has its own time.
+func TestDefaultExpiry(t *testing.T) {
+	pay := tool.Func("pay", "Pays.", func(context.Context, struct{}) (int, error) { return 1, nil }, nil)
+	agent := &flow.Agent{Name: "a", Tools: []tool.Tool{pay}, Approve: func(tool.Spec, json.RawMessage) bool { return true }}
+	for _, tt := range []struct {
+		name  string
+		after time.Duration
+		waits flow.Func
+		ends  error
+	}{
+		{"approval", run.DefaultExpiry, func(ctx context.Context, s session.Session) (session.Session, error) {
+			_, err := flow.Approve(ctx, flow.Question{Title: "Publish?"})
+			return s, err
+		}, run.ErrExpired},
+		{"response", run.DefaultExpiry, func(ctx context.Context, s session.Session) (session.Session, error) {
+			_, err := flow.Await[int](ctx, "number", nil)
+			return s, err
+		}, run.ErrExpired},
+		{"message", run.DefaultExpiry, func(ctx context.Context, s session.Session) (session.Session, error) {
+			return flow.Listen(ctx, s, nil)
+		}, run.ErrExpired},
+		{"call", run.DefaultExpiry, func(ctx context.Context, s session.Session) (session.Session, error) {
+			return agent.Forward(ctx, s.With(session.UserText("go")))
+		}, nil},
+		{"longer", 2 * run.DefaultExpiry, func(ctx context.Context, s session.Session) (session.Session, error) {
+			_, err := flow.Approve(ctx, flow.Question{Title: "Publish?", Expires: 2 * run.DefaultExpiry})
+			return s, err
+		}, run.ErrExpired},
+		{"timer", time.Hour, func(ctx context.Context, s session.Session) (session.Session, error) {
+			return s, flow.Sleep(ctx, time.Hour)
+		}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				calls := client(func(_ context.Context, r *llm.Request) (*llm.Response, error) {
+					if r.Messages[len(r.Messages)-1].Role == llm.Tool {
+						return &llm.Response{Text: "told", Finish: llm.FinishStop}, nil
+					}
+					return &llm.Response{Finish: llm.FinishTools, Calls: []llm.ToolCall{{ID: "1", Name: "pay", Args: `{}`}}}, nil
+				})
+				var w world
+				rt := w.runtime(calls)
+				if state, err := start(t, rt, tt.waits).Forward(t.Context()); state != run.Waiting {
+					t.Fatalf("state %s: %v", state, err)
+				}
+				tick := run.Signal{To: home, Tick: true}
+				time.Sleep(tt.after - time.Second)
+				if err := rt.Store.Apply(t.Context(), tick); !errors.Is(err, run.ErrState) {
+					t.Errorf("before its time: %v", err)
+				}
+				time.Sleep(time.Second)
+				if err := rt.Store.Apply(t.Context(), tick); err != nil {
+					t.Fatal(err)
+				}
+				want := map[bool]run.State{true: run.Succeeded, false: run.Failed}[tt.ends == nil]
+				if state, err := start(t, w.runtime(calls), tt.waits, resume).Forward(t.Context()); state != want || !errors.Is(err, tt.ends) {
+					t.Errorf("it ends %s: %v", state, err)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,146 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/rathcluster/rath/internal/seam"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// FanOut implements seam.Branches.
+func (p *place) FanOut(ctx context.Context, s session.Session, bs []seam.Branch, o seam.FanOut) (*seam.Joined, error) {
+	names := make([]string, len(bs))
+	for i, b := range bs {
+		names[i] = b.Name
+	}
+	name := strings.Join(names, ",")
+	st, err := p.begin(ctx, run.StepFanOut, clip(name, 200), s, s.Unborn() || s.PendingDigest() != "", "", name, fmt.Sprint(o.Need))
+	if err != nil {
+		return nil, err
+	}
+	defer st.end()
+	ex, path := st.ex, st.asked.Path
+	base, err := ex.flush(ctx, path, st.s)
+	if err != nil {
+		return nil, st.fail(err)
+	}
+	ex.mu.Lock()
+	ex.sessions.alias(st.s, base)
+	ex.sessions.alias(s, base)
+	ex.mu.Unlock()
+	f := &fan{ex: ex, ctx: ctx, path: path, base: base, bs: bs, need: o.Need, name: clip(name, 200), log: ex.levels.owner(path).home}
+	if st.decision != run.Replay {
+		f.identify()
+		err = f.open(st, o)
+	} else {
+		if err := json.Unmarshal([]byte(st.record.Value), &f.terms); err != nil {
+			return nil, st.fail(fmt.Errorf("%w: fan-out at step %s: %w", run.ErrMismatch, path, err))
+		}
+		if ex.levels.leads(path) {
+			return nil, ex.enter(ctx, path, bs) // a branch does not need to know the others
+		}
+		f.identify()
+	}
+	if err != nil {
+		return nil, st.fail(err)
+	}
+	j, err := f.gather()
+	if err != nil {
+		return nil, st.fail(err)
+	}
+	return j, nil
+}
+
+// fan is a fan-out under way.
+type fan struct {
+	ex    *Execution
+	ctx   context.Context
+	path  run.Path
+	base  session.Session
+	bs    []seam.Branch
+	need  int
+	name  string
+	log   session.Key
+	ids   []session.ID
+	terms terms
+}
+
+// terms are what the record of a fan-out keeps for later executions.
+type terms struct {
+	Budget   run.Budget `json:"budget,omitzero"` // of each branch
+	Deadline int64      `json:"deadline,omitempty"`
+}
+
+// identify derives the branches' sessions.
+func (f *fan) identify() {
+	owner := f.ex.levels.owner(f.path)
+	for _, b := range f.bs {
+		f.ids = append(f.ids, f.ex.rt.Mint.Child(f.ex.home.Tenant, string(owner.run), string(f.path.Child(b.Name))))
+	}
+}
+
+// open records the fan-out: from here on the branches run. Unless the join is
+// decided in a moment it then returns run.ErrSuspended.
+func (f *fan) open(st *step, o seam.FanOut) error {
+	ex := f.ex
+	link, ok := f.base.Link()
+	if !ok {
+		return fmt.Errorf("flow: fan-out of %s: it is not committed", f.base.Ref())
+	}
+	ex.mu.Lock()
+	budget, err := ex.account.Split(len(f.bs))
+	ex.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	// Their time is that of the run, whose end ends them: it may be given another
+	// one meanwhile. The deadline of its task never moves.
+	budget.Time = 0
+	end := ex.task.Deadline
+	if o.Timeout > 0 {
+		if d := time.Now().Add(o.Timeout); end.IsZero() || d.Before(end) {
+			end = d
+		}
+	}
+	f.terms.Budget = budget
+	if !end.IsZero() {
+		f.terms.Deadline = end.UnixMilli()
+	}
+	out := run.FanOut{
+		Ancestors: ex.levels.ancestors(), Base: link, Budget: budget, Deadline: f.terms.Deadline, Path: f.path,
+		Revision: ex.task.Revision, Root: f.base.Root(), Run: ex.id, Warm: o.WarmFirst && len(f.bs) > 1, Workflow: ex.reg.Name,
+	}
+	for i, b := range f.bs {
+		b.Session = f.ids[i]
+		out.Branches = append(out.Branches, b.FanOutBranch)
+	}
+	opened, err := run.NewEvent(run.KindFanOut, out)
+	if err != nil {
+		return err
+	}
+	waiting, err := run.NewEvent(run.KindWaiting, run.RunWaiting{Attempt: ex.attempt, For: []run.Wait{f.wait()}, Run: ex.id})
+	if err != nil {
+		return err
+	}
+	value, err := session.Marshal(f.terms)
+	if err != nil {
+		return err
+	}
+	st.log = f.log
+	if _, err := st.commitBeside(run.StepCompleted{Value: value, Summary: "opens " + count(len(f.bs), "branch")}, opened, waiting); err != nil {
+		return err
+	}
+	return ex.failed(fmt.Errorf("%w: %s run", run.ErrSuspended, count(len(f.bs), "branch")))
+}
+
+func (f *fan) wait() run.Wait {
+	return run.Wait{
+		Branches: f.ids, Due: f.terms.Deadline, Kind: run.WaitBranches, Name: f.name, Need: f.need, Path: run.GatherPath(f.path),
+		Title: "waits for " + count(len(f.bs), "branch"),
+	}
+}

@@ -1,0 +1,78 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// The pauses after which an execution follows its log again that it lost.
+const (
+	followPause     = 100 * time.Millisecond
+	followPauseMost = 5 * time.Second
+)
+
+// follow hears what others say to the run in its log from a position on, until
+// ctx ends or it is told to stop. A step may take hours, so a log that is away
+// for a moment must not make the rest of the attempt deaf.
+func (ex *Execution) follow(ctx context.Context, at session.Position, stop context.CancelCauseFunc) {
+	for pause := followPause; ; pause = min(2*pause, followPauseMost) {
+		for e, err := range ex.rt.Store.Follow(ctx, ex.home, at) {
+			if err != nil {
+				break // whether it lasts, the next commit will tell
+			}
+			at, pause = e.At, followPause
+			if why := ex.hear(e.Commit.Events); why != nil {
+				stop(why)
+				return
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// hear takes what events say to the run, and returns why it is to stop.
+func (ex *Execution) hear(events []session.Event) error {
+	for i := range events {
+		switch events[i].Kind {
+		case run.KindReceived, run.KindQuarantined, run.KindRebudgeted, run.KindCancel:
+			// Apart from the loop, which waits on a small stack for all of the run.
+			if why := ex.hearOne(events[i]); why != nil {
+				return why
+			}
+		}
+	}
+	return nil
+}
+
+func (ex *Execution) hearOne(e session.Event) error {
+	switch e.Kind {
+	case run.KindReceived:
+		if v, err := run.Read[run.SignalReceived](e); err == nil && v.Run == ex.id {
+			ex.receive(v)
+		}
+	case run.KindQuarantined:
+		if v, err := run.Read[run.Quarantined](e); err == nil && !v.Released {
+			ex.Park()
+		}
+	case run.KindRebudgeted:
+		if v, err := run.Read[run.Rebudgeted](e); err == nil && v.Run == ex.id {
+			ex.mu.Lock()
+			ex.account.Limit, ex.granted.Record.Task.Budget = v.Budget, v.Budget
+			ex.life.wind(ex.granted.Record.Deadline()) // its time may be another one
+			ex.mu.Unlock()
+		}
+	case run.KindCancel:
+		if v, err := run.Read[run.CancelRequested](e); err == nil && v.Run == ex.id {
+			return fmt.Errorf("%w: %s", run.ErrCancelled, v.Reason)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,137 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// gate is which calls of an agent a person has to approve.
+type gate struct {
+	asks   func(spec tool.Spec, args json.RawMessage) bool
+	within time.Duration
+}
+
+// gated is a call with its question.
+type gated struct {
+	c  *toolCall
+	st *step
+	w  run.Wait
+}
+
+// approvals asks for all calls of the round that need it at once, before any of
+// them runs, and marks those that may not.
+func (r *round) approvals() error {
+	if r.gate.asks == nil {
+		return nil
+	}
+	var open []gated
+	for _, c := range r.calls {
+		if c.bad != nil || !r.gate.asks(c.bound.Spec, c.bound.Args) {
+			continue
+		}
+		g := gated{c: c, st: &step{ex: r.ex, ctx: r.ctx, log: r.ex.home, began: time.Now()}}
+		g.st.asked = run.StepRequest{Path: c.path.Child("approval"), Kind: run.StepAwait, Name: c.Name, Input: blob.Sum([]byte(c.Args)).Short()}
+		if err := g.st.decide(); err != nil {
+			return err
+		}
+		if g.st.decision == run.Replay {
+			if err := r.decided(c, g.st.record.StepCompleted); err != nil {
+				return err
+			}
+			continue
+		}
+		g.w = run.Wait{
+			Detail: clip(c.Args, 4<<10), Kind: run.WaitApproval, Name: c.Name, Path: g.st.asked.Path, Title: "run " + c.Name + "?",
+		}
+		open = append(open, g)
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	waits := make([]run.Wait, len(open))
+	for i, g := range open {
+		waits[i] = g.w
+	}
+	inbox, err := r.ex.wait(r.ctx, waits, r.gate.within)
+	if err != nil {
+		return err
+	}
+	for _, g := range open {
+		d, err := answer(g.w, inbox)
+		if err != nil {
+			return err
+		}
+		if _, err := g.st.commit(d); err != nil {
+			return err
+		}
+		r.ex.take(0, g.w.Path)
+		if err := r.decided(g.c, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decided applies a person's decision to a call.
+func (r *round) decided(c *toolCall, d run.StepCompleted) error {
+	reject := func(message string) {
+		out := tool.ErrorOutcome(&tool.Failure{Kind: tool.Rejected, Message: message, Detail: c.Name})
+		c.bad = &out
+	}
+	if d.Code != "" {
+		reject("nobody approved this call in time; it did not run")
+		return nil
+	}
+	var a flow.Approval
+	err := decode(d, &a)
+	switch {
+	case err != nil:
+		return err
+	case !a.Approved:
+		reject("a person rejected this call: " + a.Reason)
+	case len(a.Value) > 0:
+		c.edited = string(a.Value)
+		if c.bound, err = r.table.Bind(c.Name, c.edited); err != nil {
+			out := tool.ErrorOutcome(err)
+			c.bad = &out
+		}
+	}
+	return nil
+}
+
+// maxToldArgs bounds how much of changed arguments a model is told, in bytes.
+const maxToldArgs = 4 << 10
+
+// ToolText returns what a model is told as the result of a tool call: the row's
+// text. Where a person changed the arguments of the call, a line
+// before it says to what, because the model's own call stands as it asked for it.
+func ToolText(c session.Chunk) string {
+	args := c.Args()
+	if args == "" {
+		return c.Text()
+	}
+	args = compact(args)
+	told := clip(args, maxToldArgs)
+	if len(told) < len(args) {
+		told += fmt.Sprintf("… (%d bytes in all)", len(args))
+	}
+	return "A person changed the arguments of this call to " + told + "\n" + c.Text()
+}
+
+// compact returns JSON without the space between its parts, on one line.
+func compact(text string) string {
+	var b bytes.Buffer
+	if err := json.Compact(&b, []byte(text)); err != nil {
+		return strconv.Quote(text) // as a model may write it
+	}
+	return b.String()
+}

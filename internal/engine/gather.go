@@ -1,0 +1,177 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rathcluster/rath/internal/seam"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// opened is what a merge needs of a fan-out besides what its author sees: the
+// Of of a seam.Joined.
+type opened struct {
+	path run.Path
+	of   map[string]*fanned // by the branches' names
+}
+
+// fanned is a branch of a fan-out of this run.
+type fanned struct {
+	key      session.Key
+	name     string
+	link     session.Link // its last commit; zero if it never began
+	state    run.State
+	disposed bool
+}
+
+// gathered is what the record of a gather keeps of a branch.
+type gathered struct {
+	Code    run.Code     `json:"code,omitempty"`
+	Error   string       `json:"error,omitempty"`
+	Link    session.Link `json:"link,omitzero"`
+	Name    string       `json:"name"`
+	Session session.ID   `json:"session"`
+	State   run.State    `json:"state"`
+}
+
+// gather takes in how the branches ended, or waits for them.
+func (f *fan) gather() (*seam.Joined, error) {
+	ex := f.ex
+	st := &step{ex: ex, ctx: f.ctx, log: f.log, began: time.Now()}
+	st.asked = run.StepRequest{Path: run.GatherPath(f.path), Kind: run.StepGather, Name: f.name, Input: inputDigest(session.Session{}, []string{f.name})}
+	if err := st.decide(); err != nil {
+		return nil, err
+	}
+	var all []gathered
+	if st.decision == run.Replay {
+		if err := json.Unmarshal([]byte(st.record.Value), &all); err != nil || len(all) != len(f.bs) {
+			return nil, fmt.Errorf("%w: the branches gathered at step %s are not those of the code", run.ErrMismatch, st.asked.Path)
+		}
+	} else {
+		inbox, err := ex.wait(f.ctx, []run.Wait{f.wait()}, 0)
+		if err != nil {
+			return nil, err
+		}
+		if all, err = f.record(st, inbox); err != nil {
+			return nil, err
+		}
+	}
+	return f.joined(all)
+}
+
+// record commits how the branches ended; those that did not end are cancelled.
+func (f *fan) record(st *step, inbox []run.SignalReceived) ([]gathered, error) {
+	ended := map[session.ID]*run.BranchEnd{}
+	why := "the join was decided without it"
+	for _, v := range inbox {
+		switch {
+		case v.Path != st.asked.Path:
+		case v.Kind == run.Report:
+			ended[v.Branch.Link.ID] = v.Branch
+		case v.Kind == run.Timer:
+			why = "the deadline of the fan-out passed"
+		}
+	}
+	all := make([]gathered, len(f.bs))
+	var lost []run.BranchOutcome
+	var usage session.Usage
+	var steps int64
+	succeeded := 0
+	for i, b := range f.bs {
+		g := gathered{Name: b.Name, Session: f.ids[i], State: run.Cancelled, Code: run.CodeCancelled, Error: why}
+		if e := ended[f.ids[i]]; e != nil {
+			g.Code, g.Error, g.Link, g.State = e.Code, clip(e.Error, 1<<10), e.Link, e.State
+			usage, steps = usage.Add(e.Usage), steps+e.Steps
+			if e.State == run.Succeeded {
+				succeeded++
+			}
+		} else {
+			lost = append(lost, run.BranchOutcome{Session: f.ids[i], State: session.ClosedCancelled, Reason: g.Error})
+		}
+		all[i] = g
+	}
+	value, err := session.Marshal(all)
+	if err != nil {
+		return nil, err
+	}
+	var content []session.Event
+	if len(lost) > 0 {
+		e, err := run.NewEvent(run.KindDisposed, run.BranchOutcomes{Branches: lost, Run: f.ex.id})
+		if err != nil {
+			return nil, err
+		}
+		content = append(content, e)
+	}
+	_, err = st.commitBeside(run.StepCompleted{
+		Value: value, Usage: usage, Steps: steps, Summary: fmt.Sprintf("%d of %s succeeded", succeeded, count(len(f.bs), "branch")),
+	}, content...)
+	if err != nil {
+		return nil, err
+	}
+	f.ex.mu.Lock()
+	defer f.ex.mu.Unlock()
+	f.ex.account.gather(st.asked.Path, slices.Collect(maps.Keys(ended)), f.ex.inbox.signals)
+	f.ex.inbox.take(0, st.asked.Path)
+	return all, nil
+}
+
+// joined rebuilds what FanOut returns.
+func (f *fan) joined(all []gathered) (*seam.Joined, error) {
+	values, err := f.values(all)
+	if err != nil {
+		return nil, err
+	}
+	in := &opened{path: f.path, of: make(map[string]*fanned, len(all))}
+	j := &seam.Joined{Base: f.base, Of: in}
+	for i, g := range all {
+		o := seam.Outcome{Name: g.Name, Session: values[i], State: g.State, Err: g.Code.Err(g.Error)}
+		one := &fanned{key: session.Key{Tenant: f.ex.home.Tenant, ID: g.Session}, name: g.Name, link: g.Link, state: g.State, disposed: g.Link.Seq == 0}
+		j.Outcomes, in.of[g.Name] = append(j.Outcomes, o), one
+		if !f.ex.levels.outer(f.path) {
+			f.ex.mu.Lock()
+			f.ex.sessions.fanned = append(f.ex.sessions.fanned, one)
+			f.ex.mu.Unlock()
+		}
+	}
+	return j, nil
+}
+
+// valuesAtOnce bounds the branches whose sessions are read at the same time.
+const valuesAtOnce = 16
+
+// values reads the sessions of branches, unborn for those that never began.
+// Those that ran on other nodes come from the log, side by side.
+func (f *fan) values(all []gathered) ([]session.Session, error) {
+	ctx, cancel := context.WithCancelCause(f.ctx)
+	defer cancel(nil)
+	out := make([]session.Session, len(all))
+	slots := make(chan struct{}, valuesAtOnce)
+	var reads sync.WaitGroup
+	for i, g := range all {
+		if g.Link.Seq == 0 {
+			continue
+		}
+		slots <- struct{}{}
+		if ctx.Err() != nil {
+			break
+		}
+		reads.Go(func() {
+			defer func() { <-slots }()
+			var err error
+			if out[i], err = f.ex.rt.Values.Link(ctx, g.Link); err != nil {
+				cancel(fmt.Errorf("branch %s: %w", g.Name, err))
+			}
+		})
+	}
+	reads.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return nil, fmt.Errorf("flow: read how the fan-out at step %s ended: %w: %w", f.path, session.ErrUnavailable, err)
+	}
+	return out, nil
+}

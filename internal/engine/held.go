@@ -1,0 +1,100 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/rathcluster/rath/session"
+)
+
+// sessions are those that an execution reads and writes. The execution's mu guards
+// them.
+type sessions struct {
+	held   map[session.Key]*heldSession
+	born   []session.Key // branches in the order of their making
+	same   map[session.Ref][]alias
+	fanned []*fanned // branches of fan-outs that are not disposed of
+}
+
+// heldSession is a session that the run writes to.
+type heldSession struct {
+	version  session.Version // the newest that the code has seen: during replay older than the log
+	outer    bool            // of a run around this one: read, never written
+	parent   session.Key     // zero for the home and for detached sessions
+	detached bool
+	source   string // file:line of an implicit fork
+	disposed bool   // adopted, merged or rejected by the code
+	closed   string // what the log says
+	link     session.Link
+}
+
+// alias is a value with pending edits that a step committed without adding to it,
+// so that the author's variable and the committed value are one.
+type alias struct {
+	edits     int
+	digest    string // of the edits
+	committed session.Session
+}
+
+// hold takes in a session with its newest value. born says that the run made it.
+func (l *sessions) hold(k session.Key, h *heldSession, base, newest session.Session, born bool) {
+	h.version, h.closed = base.Ref().Version, newest.Closing().State
+	if l.held == nil {
+		l.held = map[session.Key]*heldSession{}
+	}
+	if born && l.held[k] == nil {
+		l.born = append(l.born, k)
+	}
+	l.held[k] = h
+}
+
+// saw notes the newest value of a session that the run holds.
+func (l *sessions) saw(s session.Session) {
+	h := l.held[s.Key()]
+	if h == nil || s.Ref().Version < h.version {
+		return
+	}
+	h.version = s.Ref().Version
+	if link, ok := s.Link(); ok {
+		h.link = link
+	}
+}
+
+// older reports whether s is no longer the newest value of its session, so
+// that nothing can be added to it.
+func (l *sessions) older(s session.Session) bool {
+	h := l.held[s.Key()]
+	return h != nil && s.Ref().Version != h.version
+}
+
+// rebase returns s on top of the commit that holds its pending edits, or the
+// first of them, if a step committed those.
+func (l *sessions) rebase(s session.Session) session.Session {
+	known := l.same[s.Ref()]
+	if len(known) == 0 {
+		return s
+	}
+	edits := slices.Collect(s.Pending())
+	for _, a := range known { // the longest first
+		if a.edits <= len(edits) && s.Committed().Edited(edits[:a.edits]...).PendingDigest() == a.digest {
+			return a.committed.Edited(edits[a.edits:]...)
+		}
+	}
+	return s
+}
+
+// alias remembers that an author's value with pending edits is now committed.
+func (l *sessions) alias(s, committed session.Session) {
+	a := alias{digest: s.PendingDigest(), committed: committed}
+	if a.digest == "" {
+		return
+	}
+	for range s.Pending() {
+		a.edits++
+	}
+	if l.same == nil {
+		l.same = map[session.Ref][]alias{}
+	}
+	known := slices.DeleteFunc(l.same[s.Ref()], func(o alias) bool { return o.digest == a.digest })
+	at, _ := slices.BinarySearchFunc(known, a, func(o, a alias) int { return a.edits - o.edits })
+	l.same[s.Ref()] = slices.Insert(known, at, a)
+}

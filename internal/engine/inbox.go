@@ -1,0 +1,65 @@
+package engine
+
+import (
+	"context"
+	"slices"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// inbox is what others said to the run and no step has taken. The execution's mu
+// guards it.
+type inbox struct {
+	signals   []run.SignalReceived // by place
+	heard     uint64               // messages up to this place were taken
+	interrupt func()               // of the model call under way, called when something is received; nil without one
+}
+
+// add takes in a signal, and reports whether it is a new one.
+func (b *inbox) add(v run.SignalReceived) bool {
+	i, found := slices.BinarySearchFunc(b.signals, v.N, func(o run.SignalReceived, n uint64) int { return int(int64(o.N) - int64(n)) })
+	if found || v.Kind == run.Message && v.N <= b.heard {
+		return false
+	}
+	b.signals = slices.Insert(b.signals, i, v)
+	return true
+}
+
+// take removes what a step consumed: messages up to a place, and the answers
+// to a path.
+func (b *inbox) take(upTo uint64, path run.Path) {
+	b.heard = max(b.heard, upTo)
+	b.signals = slices.DeleteFunc(b.signals, func(v run.SignalReceived) bool {
+		return v.Kind == run.Message && v.N <= upTo || v.Kind != run.Message && v.Path == path
+	})
+}
+
+// words returns what the user said since the last step that took it, and up to
+// which place in the inbox that is; 0 is nothing.
+func (b *inbox) words() (words []session.Chunk, upTo uint64) {
+	for _, v := range b.signals {
+		if v.Kind == run.Message && v.N > b.heard {
+			words, upTo = append(words, session.UserText(v.Text)), v.N
+		}
+	}
+	return words, upTo
+}
+
+// answers reports whether something came for a step at a path or below it.
+func (b *inbox) answers(at run.Path) bool {
+	return slices.ContainsFunc(b.signals, func(v run.SignalReceived) bool { return v.Path.Within(at) })
+}
+
+// interrupts cancels a call with errInterrupted when a message after a place asks
+// for it, until interrupt is nil.
+func (b *inbox) interrupts(after uint64, cancel context.CancelCauseFunc) {
+	b.interrupt = func() {
+		for _, v := range b.signals {
+			if v.Kind == run.Message && v.Interrupt && v.N > after {
+				cancel(errInterrupted)
+			}
+		}
+	}
+	b.interrupt()
+}

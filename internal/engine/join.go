@@ -1,0 +1,266 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Reject implements seam.Sessions.
+func (p *place) Reject(ctx context.Context, branch session.Session, reason string) error {
+	sc, err := p.scope(run.StepRequest{Kind: "the end of a branch"})
+	if err != nil {
+		return err
+	}
+	path, err := sc.enter(run.StepRequest{Kind: "the end of a branch"})
+	if err != nil {
+		return err
+	}
+	defer sc.release()
+	ex := sc.ex
+	if err := ex.mayDispose(path, branch.Key()); err != nil {
+		return err
+	}
+	return ex.failed(ex.dispose(ctx, path, branch.Key(), session.ClosedRejected, reason))
+}
+
+func (ex *Execution) mayDispose(path run.Path, k session.Key) error {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	h := ex.sessions.held[k]
+	switch {
+	case h == nil || k == ex.home || k == ex.levels.owner(path).home:
+		return fmt.Errorf("flow: session %s is no branch of this run: only what flow.Fork returned can be adopted or rejected", k.ID)
+	case h.disposed:
+		return fmt.Errorf("flow: branch %s was adopted or rejected before", k.ID)
+	}
+	return nil
+}
+
+// dispose records in the parent how a branch ended, then closes the branch.
+func (ex *Execution) dispose(ctx context.Context, path run.Path, k session.Key, state, reason string) error {
+	ex.mu.Lock()
+	h := ex.sessions.held[k]
+	link, parent := h.link, h.parent
+	if ex.sessions.held[parent] == nil || ex.sessions.held[parent].closed != "" || ex.sessions.held[parent].disposed {
+		parent = ex.levels.owner(path).home
+	}
+	h.disposed = true
+	ex.mu.Unlock()
+	st := &step{ex: ex, ctx: ctx, log: parent}
+	st.asked = run.StepRequest{Path: path, Kind: run.StepReject, Name: state, Input: inputDigest(session.Session{}, []string{string(k.ID), reason})}
+	if err := st.decide(); err != nil {
+		return err
+	}
+	if st.decision != run.Replay {
+		rejection := session.RejectedEvent(session.Rejection{Branch: link, Reason: clip(reason, 1<<10), State: state})
+		if _, err := st.commit(run.StepCompleted{Links: []session.Link{link}, Summary: clip(reason, 200)}, rejection); err != nil {
+			return err
+		}
+	}
+	return ex.close(ctx, k, session.Closing{By: parent, Reason: clip(reason, 1<<10), State: state})
+}
+
+// close ends a branch in its own log, unless that says so already.
+func (ex *Execution) close(ctx context.Context, k session.Key, c session.Closing) error {
+	ex.mu.Lock()
+	h := ex.sessions.held[k]
+	done := h.closed != "" || h.outer
+	h.disposed = true
+	ex.mu.Unlock()
+	if done {
+		return nil
+	}
+	if _, err := ex.commit(ctx, k, session.Session{}, "", nil, session.ClosedEvent(c)); err != nil {
+		return err
+	}
+	ex.mu.Lock()
+	h.closed = c.State
+	ex.mu.Unlock()
+	return nil
+}
+
+// Adopt implements seam.Sessions.
+func (p *place) Adopt(ctx context.Context, trunk, branch session.Session, reason string) (session.Session, error) {
+	st, err := p.begin(ctx, run.StepJoin, session.JoinAdopt, trunk, true, "", branch.Ref().String(), branch.PendingDigest(), reason)
+	if err != nil {
+		return trunk, err
+	}
+	defer st.end()
+	if err := st.ex.mayDispose(st.asked.Path, branch.Key()); err != nil {
+		return trunk, st.fail(err)
+	}
+	s, err := st.ex.adopt(st, branch, session.JoinAdopt, reason)
+	if err != nil {
+		return trunk, st.fail(err)
+	}
+	return s, nil
+}
+
+func (ex *Execution) adopt(st *step, branch session.Session, policy, reason string) (session.Session, error) {
+	var joined session.Session
+	branch, err := ex.flush(st.ctx, st.asked.Path, branch)
+	if err != nil {
+		return st.s, err
+	}
+	if st.decision == run.Replay {
+		joined = st.record.Session
+	} else {
+		join, err := session.JoinOf(st.s, policy, reason, 0, branch)
+		if err != nil {
+			return st.s, err
+		}
+		link, _ := branch.Link()
+		ack, err := st.commit(run.StepCompleted{Links: []session.Link{link}, Summary: clip(reason, 200)}, session.JoinedEvent(join))
+		if err != nil {
+			return st.s, err
+		}
+		joined = ack.Session
+	}
+	return joined, ex.close(st.ctx, branch.Key(), session.Closing{By: st.log, Reason: clip(reason, 1<<10), State: session.ClosedAdopted})
+}
+
+// flush commits the pending edits of a session, so that others can refer to it. It
+// takes a step below path for each batch of them.
+func (ex *Execution) flush(ctx context.Context, path run.Path, s session.Session) (session.Session, error) {
+	at, batches := path.Child("commit"), slices.Collect(session.Batches(slices.Collect(s.Pending())))
+	for i, edits := range batches {
+		asked := at
+		if len(batches) > 1 {
+			asked = at.Index(i)
+		}
+		st := &step{ex: ex, ctx: ctx, s: s.Committed().Edited(edits...), log: s.Key()}
+		st.asked = run.StepRequest{Path: asked, Kind: run.StepDo, Name: "commit", Input: inputDigest(st.s, nil)}
+		if err := st.decide(); err != nil {
+			return s, err
+		}
+		if st.decision == run.Replay {
+			s = st.record.Session
+			continue
+		}
+		ack, err := st.commit(run.StepCompleted{})
+		if err != nil {
+			return s, err
+		}
+		s = ack.Session
+	}
+	return s, nil
+}
+
+// shorten flushes the session of a step whose pending edits do not fit into the
+// step's own commit. asked is the author's value of it.
+func (st *step) shorten(asked session.Session) error {
+	if _, rest := firstBatch(slices.Collect(st.s.Pending())); len(rest) == 0 {
+		return nil
+	}
+	s, err := st.ex.flush(st.ctx, st.asked.Path, st.s)
+	if err != nil {
+		return err
+	}
+	st.ex.mu.Lock()
+	defer st.ex.mu.Unlock()
+	st.ex.sessions.alias(st.s, s)
+	st.ex.sessions.alias(asked, s)
+	st.s = s
+	return nil
+}
+
+// firstBatch cuts events behind those that the first commit of a session takes.
+func firstBatch(events []session.Event) (first, rest []session.Event) {
+	for first := range session.Batches(events) {
+		return first, events[len(first):]
+	}
+	return nil, nil
+}
+
+// adoptResult makes a branch that Forward returned the home session's next
+// version.
+func (ex *Execution) adoptResult(ctx context.Context, s session.Session) (session.Session, error) {
+	ex.mu.Lock()
+	h := ex.sessions.held[ex.home]
+	link := h.link
+	ex.mu.Unlock()
+	trunk, err := ex.rt.value(ctx, link.Ref)
+	if err != nil {
+		return s, err
+	}
+	policy, reason := session.JoinAdopt, "returned by the workflow"
+	if _, _, ok := session.CommonLen(trunk, s); !ok {
+		policy = session.JoinReplace // a summary or a concatenation goes on as this session
+	}
+	st := &step{ex: ex, ctx: ctx, s: trunk, log: ex.home}
+	st.asked = run.StepRequest{Path: "end.adopt", Kind: run.StepJoin, Name: policy, Input: inputDigest(session.Session{}, []string{s.Ref().String(), s.PendingDigest()})}
+	if err := st.decide(); err != nil {
+		return s, err
+	}
+	joined, err := ex.adopt(st, s, policy, reason)
+	if err != nil {
+		return s, err
+	}
+	for r := range s.Line() { // the branches it came through are part of it
+		ex.mu.Lock()
+		mid := ex.sessions.held[r.Key]
+		ex.mu.Unlock()
+		if mid != nil && r.Key != ex.home && !mid.disposed {
+			if err := ex.close(ctx, r.Key, session.Closing{By: ex.home, Reason: reason, State: session.ClosedAdopted}); err != nil {
+				return s, err
+			}
+		}
+	}
+	return joined, nil
+}
+
+// Concatenate implements seam.Sessions.
+func (p *place) Concatenate(ctx context.Context, a, b session.Session) (session.Session, error) {
+	st, err := p.begin(ctx, run.StepJoin, session.JoinConcatenate, session.Session{}, false, "",
+		a.Ref().String(), a.PendingDigest(), b.Ref().String(), b.PendingDigest())
+	if err != nil {
+		return a, err
+	}
+	defer st.end()
+	ex := st.ex
+	parts := []session.Session{a, b}
+	for i := range parts {
+		if !ex.holds(st.asked.Path, parts[i].Key()) {
+			continue
+		}
+		if parts[i], err = ex.flush(ctx, st.asked.Path.Index(i), parts[i]); err != nil {
+			return a, st.fail(err)
+		}
+	}
+	join, err := session.JoinOf(session.Session{}, session.JoinConcatenate, "", 0, parts...)
+	if err != nil {
+		return a, st.fail(err)
+	}
+	owner := ex.levels.owner(st.asked.Path)
+	key := session.Key{Tenant: ex.home.Tenant, ID: ex.rt.Mint.Child(ex.home.Tenant, string(owner.run), string(st.asked.Path))}
+	links := make([]session.Link, 0, len(parts))
+	for _, p := range join.Parents {
+		if p.Link.Tenant != ex.home.Tenant {
+			return a, st.fail(fmt.Errorf("flow: concatenate %s: %w", p.Link.Key, session.ErrTenant))
+		}
+		links = append(links, p.Link)
+	}
+	if st.decision != run.Replay {
+		for _, l := range links {
+			if err := ex.there(st.ctx, st.asked.Path, l.Key); err != nil {
+				return a, st.fail(fmt.Errorf("flow: concatenate %s: %w", l.Ref, err))
+			}
+			if err := st.mayTake("", l.Key); err != nil {
+				return a, st.fail(err)
+			}
+		}
+		if _, err := st.commit(run.StepCompleted{Links: append([]session.Link{{Ref: session.Ref{Key: key}}}, links...), Summary: "concatenates two sessions"}); err != nil {
+			return a, st.fail(err)
+		}
+	}
+	open := session.Opening{Kind: session.OpenMerge, Parents: links, Run: string(owner.run), Step: string(st.asked.Path)}
+	s, err := ex.claim(ctx, st.asked.Path, key, ex.input.Root(), open, []session.Event{session.JoinedEvent(join)}, &heldSession{parent: owner.home})
+	if err != nil {
+		return a, st.fail(err)
+	}
+	return s, nil
+}

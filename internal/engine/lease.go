@@ -1,0 +1,244 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/workspace"
+)
+
+// lease is the right of this execution to drive one session's sandbox: a
+// private directory that holds the session's workspace, and the sandbox over
+// it. It is opened by the first tool that needs it and ends with the
+// execution. A session whose head is not the directory's gets a fresh
+// directory; nothing is ever put back over an old one.
+type lease struct {
+	mu   sync.Mutex
+	dir  string
+	box  sandbox.Sandbox
+	head blob.Digest
+	n    int
+}
+
+// leases are the leases of an execution, by session.
+type leases struct {
+	mu sync.Mutex
+	of map[session.Key]*lease
+}
+
+// get returns the lease of a session. Its directory need not be filled yet.
+func (l *leases) get(k session.Key) *lease {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	one := l.of[k]
+	if one == nil {
+		if l.of == nil {
+			l.of = map[session.Key]*lease{}
+		}
+		one = &lease{}
+		l.of[k] = one
+	}
+	return one
+}
+
+// close ends all leases.
+func (l *leases) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, one := range l.of {
+		one.mu.Lock()
+		// What cannot be removed now is removed by the next epoch, or when the
+		// node starts.
+		_ = one.close()
+		one.mu.Unlock()
+	}
+}
+
+// backend returns the sandbox backend that a session was sent to.
+func (ex *Execution) backend(p session.Placement) (sandbox.Backend, error) {
+	if p.Backend == "" {
+		return nil, flow.ErrNoSandbox
+	}
+	b, ok := ex.rt.Workspaces.Backends[p.Backend]
+	if !ok {
+		names := make([]string, 0, len(ex.rt.Workspaces.Backends))
+		for name := range ex.rt.Workspaces.Backends {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		return nil, fmt.Errorf("flow: this node has no sandbox backend %q, it has: %s", p.Backend, strings.Join(names, ", "))
+	}
+	return b, nil
+}
+
+// placed makes sure that a session which was sent somewhere has a workspace:
+// the step takes the copy of the directory, if one was named, and commits the
+// first head.
+func (ex *Execution) placed(ctx context.Context, path run.Path, s session.Session) (session.Session, error) {
+	p := s.Placement()
+	if p.Backend == "" || p.Isolation != "" {
+		return s, nil
+	}
+	st := &step{ex: ex, ctx: ctx, s: s, log: s.Key()}
+	st.asked = run.StepRequest{Path: path.Child("open"), Kind: run.StepOpen, Name: p.Backend, Input: inputDigest(s, []string{p.Spec})}
+	if err := st.decide(); err != nil {
+		return s, err
+	}
+	if st.decision == run.Replay {
+		if st.record.Code != "" {
+			return s, st.record.Code.Err(st.record.Error)
+		}
+		return st.record.Session, nil
+	}
+	err := ex.firstHead(ctx, &p)
+	err, ok := st.outcome(err)
+	if !ok {
+		return s, err
+	}
+	if err != nil {
+		if _, commitErr := st.commit(run.StepCompleted{Code: run.CodeOf(err), Error: clip(err.Error(), 1<<10), Summary: "sandbox refused"}); commitErr != nil {
+			return s, commitErr
+		}
+		return s, err
+	}
+	ack, err := st.commit(run.StepCompleted{HeadAfter: p.Head, Summary: "opens " + p.Backend + ", " + p.Isolation}, session.PlacedEvent(p))
+	if err != nil {
+		return s, err
+	}
+	return ack.Session, nil
+}
+
+// firstHead fills in what the backend really offers and the head of the
+// directory that the session was sent to.
+func (ex *Execution) firstHead(ctx context.Context, p *session.Placement) error {
+	b, err := ex.backend(*p)
+	if err != nil {
+		return err
+	}
+	c, err := b.Probe(ctx)
+	if err != nil {
+		return fmt.Errorf("flow: probe sandbox %s: %w", p.Backend, err)
+	}
+	p.Isolation, p.Epoch = string(c.Isolation), ex.granted.Epoch
+	if !p.Head.IsZero() {
+		return nil
+	}
+	dir := p.Spec
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "rath-empty-"); err != nil {
+			return fmt.Errorf("flow: make an empty workspace: %w", err)
+		}
+		defer os.Remove(dir)
+	}
+	if p.Head, err = workspace.Snapshot(ctx, ex.blobs(), dir, blob.Digest{}, ex.rt.Workspaces.Limits); err != nil {
+		return fmt.Errorf("flow: copy %s: %w", dir, err)
+	}
+	return nil
+}
+
+func (ex *Execution) blobs() blob.Store { return ex.rt.Blobs(ex.home.Tenant) }
+
+// at returns the session's sandbox with its files at p.Head.
+func (l *lease) at(ctx context.Context, ex *Execution, k session.Key, p session.Placement) (sandbox.Sandbox, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.box != nil && l.head == p.Head {
+		return l.box, nil
+	}
+	b, err := ex.backend(p)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.close(); err != nil {
+		return nil, err
+	}
+	parent := filepath.Join(ex.rt.Workspaces.Dir, string(k.Tenant), string(k.ID))
+	if err := removeOlder(parent, ex.granted.Epoch, l.n); err != nil {
+		return nil, err
+	}
+	l.n++
+	l.dir = filepath.Join(parent, strconv.FormatUint(ex.granted.Epoch, 10)+"-"+strconv.Itoa(l.n))
+	if err := os.MkdirAll(parent, 0o700); err != nil {
+		return nil, fmt.Errorf("flow: workspace of %s: %w", k, err)
+	}
+	if err := workspace.Restore(ctx, ex.blobs(), p.Head, l.dir); err != nil {
+		return nil, fmt.Errorf("flow: restore workspace %s of %s: %w", p.Head.Short(), k, err)
+	}
+	box, err := b.Open(ctx, sandbox.Spec{
+		Dir: l.dir, Epoch: ex.granted.Epoch, Owner: k.String(), MinIsolation: ex.rt.Workspaces.MinIsolation,
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("flow: open sandbox of %s: %w", k, err), os.RemoveAll(l.dir))
+	}
+	l.box, l.head = box, p.Head
+	return box, nil
+}
+
+// removeOlder removes what former leases of a session left below dir: those of
+// lower epochs when this epoch opens its first.
+func removeOlder(dir string, epoch uint64, opened int) error {
+	if opened > 0 {
+		return nil
+	}
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("flow: clean up %s: %w", dir, err)
+	}
+	for _, e := range entries {
+		old, _, _ := strings.Cut(e.Name(), "-")
+		if n, err := strconv.ParseUint(old, 10, 64); err == nil && n > epoch {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+			return fmt.Errorf("flow: clean up %s: %w", dir, err)
+		}
+	}
+	return nil
+}
+
+// snapshot takes the directory's new head after a call that may have changed
+// it, which began at a head. A call that never had the directory open at that
+// head changed nothing. If the snapshot fails the directory is given up, so
+// that the next call starts from the head before.
+func (l *lease) snapshot(ctx context.Context, ex *Execution, before blob.Digest) (blob.Digest, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.box == nil || l.head != before {
+		return before, nil
+	}
+	head, err := workspace.Snapshot(ctx, ex.blobs(), l.dir, l.head, ex.rt.Workspaces.Limits)
+	if err != nil {
+		return l.head, errors.Join(fmt.Errorf("flow: snapshot: %w", err), l.close())
+	}
+	l.head = head
+	return head, nil
+}
+
+// close ends the sandbox and removes its directory. l.mu is held.
+func (l *lease) close() error {
+	if l.box == nil {
+		return nil
+	}
+	err := errors.Join(l.box.Close(), os.RemoveAll(l.dir))
+	if err == nil {
+		// The session's folder goes with its last directory.
+		_ = os.Remove(filepath.Dir(l.dir))
+	}
+	l.box = nil
+	return err
+}

@@ -1,0 +1,76 @@
+package engine
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// level is a run whose code an execution goes through: the runs around a
+// branch, whose journals are replayed and never written, and the run itself,
+// which is the last one.
+type level struct {
+	run  run.ID
+	home session.Key
+	path run.Path // below which its own steps are
+	base session.Session
+}
+
+// levels are the runs around an execution's run, and that run. They do not change
+// once Forward begins, but for inner and warms, which the execution's mu guards.
+type levels struct {
+	all   []level   // outermost first
+	root  *run.Task // of the outermost one; nil when it is the run itself
+	gone  string    // why the run around this one needs it no more
+	inner *unwound  // what a branch came to
+	warms bool      // other branches wait for its first answer of a model
+}
+
+// own is the run itself.
+func (l *levels) own() level { return l.all[len(l.all)-1] }
+
+// owner returns the run that a path belongs to. A run ends itself, and no run
+// around it.
+func (l *levels) owner(p run.Path) level {
+	if p.Ends() {
+		return l.own()
+	}
+	for _, one := range slices.Backward(l.all) {
+		if one.path == "" || p == one.path || strings.HasPrefix(string(p), string(one.path)+".") {
+			return one
+		}
+	}
+	return l.all[0]
+}
+
+// outer reports whether a path belongs to a run around this one.
+func (l *levels) outer(p run.Path) bool {
+	return len(l.all) > 1 && l.owner(p).run != l.own().run
+}
+
+// below returns the place in all of the run that a fan-out at a path leads to.
+func (l *levels) below(fan run.Path) int {
+	of := l.owner(fan).run
+	return slices.IndexFunc(l.all, func(one level) bool { return one.run == of }) + 1
+}
+
+// leads reports whether the fan-out at a path is on the way to this branch.
+func (l *levels) leads(fan run.Path) bool {
+	if !l.outer(fan) {
+		return false
+	}
+	next := string(l.all[l.below(fan)].path)
+	cut := strings.LastIndexByte(next, '.')
+	return cut > 0 && next[:cut] == string(fan)
+}
+
+// ancestors are the runs around the branches that the run opens.
+func (l *levels) ancestors() []run.Ancestor {
+	var all []run.Ancestor
+	for _, one := range l.all {
+		all = append(all, run.Ancestor{Path: one.path, Run: one.run, Session: one.home.ID})
+	}
+	return all
+}

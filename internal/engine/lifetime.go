@@ -1,0 +1,60 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// lifetime is how long an execution may go on. The execution's mu guards it.
+type lifetime struct {
+	ctx    context.Context // ends when the execution must stop; its cause is a control error
+	poison error           // why no step may begin any more
+	parked bool            // no step may begin that is not recorded
+	late   func()          // ends ctx at the run's deadline
+	clock  *time.Timer     // for it; nil if there is none
+}
+
+// wind sets the clock to the run's deadline.
+func (l *lifetime) wind(deadline time.Time) {
+	if l.clock != nil {
+		l.clock.Stop()
+	}
+	if !deadline.IsZero() {
+		l.clock = time.AfterFunc(time.Until(deadline), l.late)
+	}
+}
+
+// stopped returns why the execution must stop, if it must.
+func (l *lifetime) stopped() error {
+	if l.ctx == nil || l.ctx.Err() == nil {
+		return nil
+	}
+	cause := context.Cause(l.ctx)
+	if run.IsControl(cause) || errors.Is(cause, run.ErrDeadline) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", run.ErrShutdown, cause)
+}
+
+// stop lets no step begin after an error that ends the execution, and gives err
+// back.
+func (l *lifetime) stop(err error) error {
+	if l.poison == nil && err != nil && (run.IsControl(err) || errors.Is(err, run.ErrDeadline) ||
+		errors.Is(err, run.ErrMismatch) || errors.Is(err, session.ErrStale)) {
+		l.poison = err
+	}
+	return err
+}
+
+// mayGoOn returns why no step may begin, if none may.
+func (l *lifetime) mayGoOn() error {
+	if l.poison == nil {
+		l.poison = l.stopped()
+	}
+	return l.poison
+}

@@ -1,0 +1,357 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/memory"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// note is what an agent recalled: text that follows the chunk at index After
+// in the prompt. The journal holds its digest and the names of the notes; the
+// text is a blob, so that it is never part of a session.
+type note struct {
+	After  int
+	Text   string
+	Digest blob.Digest
+}
+
+// recalled is what the journal records of a recall.
+type recalled struct {
+	After int         `json:"after"`
+	Notes []string    `json:"notes"` // URIs
+	Text  blob.Digest `json:"text,omitzero"`
+	// Withheld are notes that were found and not recalled, by their sessions.
+	Withheld []withheld `json:"withheld,omitempty"`
+}
+
+// withheld are the notes from a session that are not recalled.
+type withheld struct {
+	Notes   int        `json:"notes"`
+	Session session.ID `json:"session"`
+	Why     string     `json:"why"`
+}
+
+// notesOf counts notes that were withheld.
+func notesOf(all []withheld) (n int) {
+	for _, w := range all {
+		n += w.Notes
+	}
+	return n
+}
+
+const defaultRecall = 4
+
+// recall searches the agent's memory for what the user said last. What is
+// found goes behind everything that is in the session now, so that the prompt
+// before it stays the same from turn to turn.
+func (a *agent) recall(ctx context.Context, s *session.Session) (note, error) {
+	if a.Memory == "" {
+		return note{}, nil
+	}
+	query := ""
+	for i := s.Len() - 1; i >= 0 && query == ""; i-- {
+		if c, _ := s.At(i); c.Kind() == session.User {
+			query = strings.TrimSpace(c.Text())
+		}
+	}
+	if query == "" {
+		return note{}, nil
+	}
+	limit := a.Recall
+	if limit == 0 {
+		limit = defaultRecall
+	}
+	_, n, err := a.p.recall(ctx, *s, a.Memory, query, limit)
+	return n, err
+}
+
+// Recall implements seam.Memories.
+func (p *place) Recall(ctx context.Context, name, query string, limit int) ([]memory.Hit, error) {
+	hits, _, err := p.recall(ctx, session.Session{}, name, query, limit)
+	return hits, err
+}
+
+func (p *place) recall(ctx context.Context, s session.Session, name, query string, limit int) ([]memory.Hit, note, error) {
+	st, err := p.begin(ctx, run.StepRecall, name, s, false, "read_only", query, fmt.Sprint(limit))
+	if err != nil {
+		return nil, note{}, err
+	}
+	defer st.end()
+	blobs := st.ex.blobs()
+	if st.decision == run.Replay {
+		if st.record.Code != "" {
+			return nil, note{}, st.record.Code.Err(st.record.Error)
+		}
+		var rec recalled
+		if err := json.Unmarshal([]byte(st.record.Value), &rec); err != nil {
+			return nil, note{}, st.fail(fmt.Errorf("%w: recall at %s: %w", run.ErrMismatch, st.asked.Path, err))
+		}
+		if rec.Text.IsZero() {
+			return nil, note{}, nil
+		}
+		text, err := readBlob(ctx, blobs, rec.Text)
+		switch {
+		case errors.Is(err, blob.ErrNotFound), errors.Is(err, blob.ErrCorrupt):
+			return nil, note{}, st.fail(err)
+		case err != nil: // they may be read later
+			return nil, note{}, st.fail(fmt.Errorf("%w: %w", session.ErrUnavailable, err))
+		}
+		var hits []memory.Hit
+		if err := json.Unmarshal(text, &hits); err != nil {
+			return nil, note{}, st.fail(fmt.Errorf("flow: recalled notes: %w", err))
+		}
+		return hits, renderNotes(hits, rec), nil
+	}
+	hits, left, err := st.find(query, limit)
+	err, ok := st.outcome(err)
+	if !ok {
+		return nil, note{}, err
+	}
+	if err != nil {
+		if _, commitErr := st.commit(run.StepCompleted{Code: run.CodeOf(err), Error: clip(err.Error(), 1<<10)}); commitErr != nil {
+			return nil, note{}, commitErr
+		}
+		return nil, note{}, err
+	}
+	rec := recalled{After: s.Len(), Notes: []string{}, Withheld: left}
+	for _, h := range hits {
+		rec.Notes = append(rec.Notes, h.URI)
+	}
+	if len(hits) > 0 {
+		text, err := json.Marshal(hits)
+		if err != nil {
+			return nil, note{}, st.fail(err)
+		}
+		ref, err := blobs.Put(ctx, bytes.NewReader(text))
+		if err != nil {
+			return nil, note{}, st.fail(fmt.Errorf("flow: keep recalled notes: %w: %w", session.ErrUnavailable, err))
+		}
+		rec.Text = ref.Digest
+	}
+	value, err := session.Marshal(rec)
+	if err != nil {
+		return nil, note{}, st.fail(err)
+	}
+	summary := "recalls " + count(len(hits), "note")
+	if n := notesOf(left); n > 0 {
+		summary += fmt.Sprintf(", withholds %d", n)
+	}
+	if _, err := st.commitBeside(run.StepCompleted{Value: value, Summary: summary}); err != nil {
+		return nil, note{}, err
+	}
+	return hits, renderNotes(hits, rec), nil
+}
+
+// commitBeside records a step that reads a session without adding to it: the
+// session's pending edits stay pending.
+func (st *step) commitBeside(d run.StepCompleted, content ...session.Event) (run.Ack, error) {
+	st.s = session.Session{}
+	return st.commit(d, content...)
+}
+
+// find searches a memory. It returns at most limit notes, and what it leaves
+// out: notes from sessions that were set apart, or that nobody can tell of.
+func (st *step) find(query string, limit int) ([]memory.Hit, []withheld, error) {
+	m, err := st.memory(st.asked.Name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if limit <= 0 {
+		limit = memory.DefaultLimit
+	}
+	sv := sieve{st: st, limit: min(limit, memory.MaxLimit), known: map[session.ID]string{}}
+	// What is left out must not keep others from being found.
+	for ask := sv.limit; ; ask = min(2*ask, memory.MaxLimit) {
+		hits, err := m.Find(st.ctx, memory.Query{Text: query, Limit: ask})
+		if err != nil {
+			return nil, nil, err
+		}
+		kept, left, err := sv.sift(hits)
+		if err != nil || len(kept) == sv.limit || len(hits) < ask || ask == memory.MaxLimit {
+			return kept, left, err
+		}
+	}
+}
+
+// sieve holds back what no run may recall now.
+type sieve struct {
+	st    *step
+	limit int
+	known map[session.ID]string // why a session's notes are held back, "" if they are not
+}
+
+// sift takes hits, best first, until it has enough of them.
+func (v *sieve) sift(hits []memory.Hit) (kept []memory.Hit, left []withheld, err error) {
+	for _, h := range hits {
+		if len(kept) == v.limit {
+			break
+		}
+		of, why, err := v.why(h)
+		if err != nil {
+			return nil, nil, err
+		}
+		if why == "" {
+			kept = append(kept, h)
+			continue
+		}
+		i := slices.IndexFunc(left, func(w withheld) bool { return w.Session == of })
+		if i < 0 {
+			i, left = len(left), append(left, withheld{Session: of, Why: why})
+		}
+		left[i].Notes++
+	}
+	return kept, left, nil
+}
+
+// why tells the session for which a note is held back, and why. A note belongs
+// to the session that it is filed under and to the one whose run wrote it.
+func (v *sieve) why(h memory.Hit) (session.ID, string, error) {
+	for _, id := range []session.ID{session.ID(h.Session), session.ID(h.Origin.Session)} {
+		why, known := v.known[id]
+		if !known {
+			var err error
+			if why, err = v.st.apart(id); err != nil {
+				return id, "", err
+			}
+			v.known[id] = why
+		}
+		if why != "" {
+			return id, why, nil
+		}
+	}
+	return "", "", nil
+}
+
+// apart says why nothing from a session may be recalled, "" if it may. Who
+// cannot be asked about is taken for quarantined. The error is that of a step
+// that was cut off.
+func (st *step) apart(id session.ID) (why string, err error) {
+	k := session.Key{Tenant: st.ex.home.Tenant, ID: id}
+	if id == "" || k.Valid() != nil {
+		return "", nil // nothing that could be quarantined
+	}
+	const unknown = "whether the session is quarantined is not known: "
+	if st.ex.rt.Values == nil {
+		return unknown + "Runtime.Values is not set", nil
+	}
+	q, err := st.ex.rt.Values.Quarantined(st.ctx, k)
+	switch {
+	case st.ctx.Err() != nil:
+		return "", context.Cause(st.ctx)
+	case errors.Is(err, session.ErrArchived):
+		return "", nil // a session that is quarantined is not archived
+	case err != nil:
+		return clip(unknown+err.Error(), 300), nil
+	case q != nil:
+		return clip("the session is quarantined: "+q.Reason, 300), nil
+	}
+	return "", nil
+}
+
+// origin names this step in what it writes to a memory.
+func (st *step) origin() memory.Origin {
+	return memory.Origin{Session: string(st.log.ID), Version: uint64(st.ex.versionOf(st.log)), Run: string(st.ex.id), Step: string(st.asked.Path)}
+}
+
+func (st *step) memory(name string) (memory.Store, error) {
+	if st.ex.rt.Memory == nil {
+		return nil, errors.New("flow: no memory on this node: set inprocess.Runner.Memory")
+	}
+	return st.ex.rt.Memory(st.ctx, st.ex.home.Tenant, name)
+}
+
+func renderNotes(hits []memory.Hit, rec recalled) note {
+	if len(hits) == 0 {
+		return note{}
+	}
+	var b strings.Builder
+	b.WriteString("Notes from memory:")
+	for _, h := range hits {
+		fmt.Fprintf(&b, "\n- [%s] %s", h.URI, h.Snippet)
+	}
+	return note{After: rec.After, Text: b.String(), Digest: rec.Text}
+}
+
+func readBlob(ctx context.Context, b blob.Store, d blob.Digest) ([]byte, error) {
+	r, err := b.Get(ctx, d)
+	if err != nil {
+		return nil, fmt.Errorf("flow: read blob %s: %w", d.Short(), err)
+	}
+	defer r.Close()
+	return io.ReadAll(r)
+}
+
+// Remember implements seam.Memories.
+func (p *place) Remember(ctx context.Context, name, category, text string) (uri string, err error) {
+	st, err := p.begin(ctx, run.StepRemember, name, session.Session{}, false, "idempotent", category, text)
+	if err != nil {
+		return "", err
+	}
+	defer st.end()
+	if st.decision == run.Replay {
+		return st.record.Value, st.record.Code.Err(st.record.Error)
+	}
+	uri, err = memory.NoteURI(memory.User, category, string(st.ex.id)+"/"+string(st.asked.Path))
+	if err == nil {
+		var m memory.Store
+		if m, err = st.memory(name); err == nil {
+			err = m.Write(ctx, uri, text, st.origin())
+		}
+	}
+	return st.recordMemory(uri, fmt.Sprintf("remembers %q", clip(firstLine(text), 80)), err)
+}
+
+// recordMemory commits what a step that writes to a memory came to.
+func (st *step) recordMemory(uri, summary string, err error) (string, error) {
+	err, ok := st.outcome(err)
+	if !ok {
+		return "", err
+	}
+	d := run.StepCompleted{Value: uri, Summary: summary}
+	if err != nil {
+		d = run.StepCompleted{Code: run.CodeOf(err), Error: clip(err.Error(), 1<<10)}
+	}
+	if _, commitErr := st.commit(d); commitErr != nil {
+		return "", commitErr
+	}
+	return uri, err
+}
+
+// Archive implements seam.Memories.
+func (p *place) Archive(ctx context.Context, s session.Session, name string) (uri string, err error) {
+	st, err := p.begin(ctx, run.StepRemember, name, s, false, "idempotent", "archive")
+	if err != nil {
+		return "", err
+	}
+	defer st.end()
+	if st.decision == run.Replay {
+		return st.record.Value, st.record.Code.Err(st.record.Error)
+	}
+	m, err := st.memory(name)
+	if err == nil {
+		archiver, ok := m.(memory.Archiver)
+		if !ok {
+			err = fmt.Errorf("flow: memory %q keeps no archives", name)
+		} else {
+			var msgs []memory.Message
+			for _, c := range s.Chunks() {
+				if c.Kind() != session.ToolResult && strings.TrimSpace(c.Text()) != "" {
+					msgs = append(msgs, memory.Message{Role: string(c.Kind()), Text: c.Text()})
+				}
+			}
+			uri, err = archiver.Archive(ctx, string(s.Key().ID), string(st.ex.id)+"/"+string(st.asked.Path), msgs, st.origin())
+		}
+	}
+	st.s = session.Session{}
+	return st.recordMemory(uri, "archives the session", err)
+}

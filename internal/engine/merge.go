@@ -1,0 +1,243 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/seam"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// joined is a fan-out that is merged.
+type joined struct {
+	*seam.Joined
+	*opened
+}
+
+// verdict is what a merge does.
+type verdict seam.Verdict
+
+// policy names what a verdict does, as the join records it.
+func (v verdict) policy() string {
+	switch {
+	case v.Adopt:
+		return session.JoinAdopt
+	case v.Text != "":
+		return session.JoinSummarise
+	}
+	return session.JoinSinceAncestor
+}
+
+func (v verdict) reason(i int, otherwise string) string {
+	if i < len(v.Reasons) && v.Reasons[i] != "" {
+		return clip(v.Reasons[i], 1<<10)
+	}
+	return otherwise
+}
+
+func (v verdict) check(j *seam.Joined) error {
+	switch {
+	case len(v.Take) == 0:
+		return flow.ErrNoOutcome
+	case v.Adopt && len(v.Take) != 1:
+		return fmt.Errorf("flow: a merge adopts one outcome, not %d", len(v.Take))
+	}
+	seen := map[int]bool{}
+	for _, i := range v.Take {
+		switch {
+		case i < 0 || i >= len(j.Outcomes):
+			return fmt.Errorf("flow: a merge takes outcome %d of %d", i, len(j.Outcomes))
+		case seen[i]:
+			return fmt.Errorf("flow: a merge takes branch %s twice", j.Outcomes[i].Name)
+		case j.Outcomes[i].State != run.Succeeded:
+			return fmt.Errorf("flow: a merge takes branch %s, which %s", j.Outcomes[i].Name, j.Outcomes[i].State.Past())
+		}
+		seen[i] = true
+	}
+	return nil
+}
+
+// Merge implements seam.Branches.
+func (p *place) Merge(ctx context.Context, all *seam.Joined, decided seam.Verdict) (session.Session, error) {
+	v := verdict(decided)
+	if err := v.check(all); err != nil {
+		return all.Base, err
+	}
+	in, ok := all.Of.(*opened)
+	if !ok {
+		return all.Base, errors.New("flow: a merge of what FanOut did not return")
+	}
+	j := joined{all, in}
+	args := []string{string(j.path), v.Text}
+	for _, i := range v.Take {
+		args = append(args, j.Outcomes[i].Session.Ref().String())
+	}
+	st, err := p.begin(ctx, run.StepJoin, v.policy(), j.Base, true, "", args...)
+	if err != nil {
+		return j.Base, err
+	}
+	defer st.end()
+	ex := st.ex
+	if st.decision == run.Replay {
+		j.settled()
+		return st.record.Session, st.record.Code.Err(st.record.Error)
+	}
+	for _, f := range j.of {
+		if f.disposed && f.link.Seq != 0 {
+			return j.Base, st.fail(fmt.Errorf("flow: the fan-out at step %s was merged before: merge it once", j.path))
+		}
+	}
+	var taken []session.Session
+	for _, i := range v.Take {
+		if err := st.mayTake(j.Outcomes[i].Name, j.Outcomes[i].Session.Key()); err != nil {
+			return j.Base, st.fail(err)
+		}
+		taken = append(taken, j.Outcomes[i].Session)
+	}
+	reason := v.reason(v.Take[0], "taken")
+	join, err := session.JoinOf(st.s, v.policy(), reason, 0, taken...)
+	if err != nil {
+		return j.Base, st.fail(err)
+	}
+	var links []session.Link
+	for i := range join.Parents {
+		if v.Text != "" {
+			join.Parents[i].From = join.Parents[i].To // a reference, and no chunk
+		}
+		links = append(links, join.Parents[i].Link)
+	}
+	content := []session.Event{session.JoinedEvent(join)}
+	if v.Text != "" {
+		o := session.Origin{Workflow: ex.reg.Name, Node: ex.rt.Node, Run: string(ex.id), Step: string(st.asked.Path)}
+		content = append(content, session.ChunkEvent(session.UserText(v.Text).Of(o)))
+	}
+	rejected, disposed, err := j.disposals(ex.id, v)
+	if err != nil {
+		return j.Base, st.fail(err)
+	}
+	content = append(append(content, rejected...), disposed)
+	ack, err := st.commit(run.StepCompleted{Links: links, Summary: clip(fmt.Sprintf("%s %s", v.policy(), j.names(v.Take)), 200)}, content...)
+	if err != nil {
+		return j.Base, err
+	}
+	j.settled()
+	if st.log != ex.home {
+		// The home log decides which branches are still open.
+		if _, err := ex.commit(ctx, ex.home, session.Session{}, "", nil, disposed); err != nil {
+			return j.Base, err
+		}
+	}
+	return ack.Session, nil
+}
+
+// mayTake fails for a session that was set apart: it goes into no other one, and
+// the run waits for a person. branch is its name in a fan-out, "" for another.
+func (st *step) mayTake(branch string, k session.Key) error {
+	what := "session " + string(k.ID)
+	if branch != "" {
+		what = fmt.Sprintf("branch %s (%s)", branch, what)
+	}
+	q, err := st.ex.rt.Values.Quarantined(st.ctx, k)
+	switch {
+	case err != nil:
+		return fmt.Errorf("flow: %s: %w: %w", what, session.ErrUnavailable, err)
+	case q == nil:
+		return nil
+	}
+	return &reviewError{run.Review{
+		Attempt: st.ex.attempt, Code: run.CodeQuarantined, Name: branch, Path: st.asked.Path, Run: st.ex.id,
+		Reason: fmt.Sprintf("%s is quarantined: %s; release it and resolve with %q", what, q.Reason, run.Again),
+	}}
+}
+
+func (j joined) names(at []int) string {
+	var names []string
+	for _, i := range at {
+		names = append(names, j.Outcomes[i].Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// settled notes that every branch was disposed of.
+func (j joined) settled() {
+	for _, f := range j.of {
+		f.disposed = true
+	}
+}
+
+// disposals are the events that say how each branch ended for the base.
+func (j joined) disposals(id run.ID, v verdict) (rejected []session.Event, disposed session.Event, err error) {
+	d := run.BranchOutcomes{Run: id}
+	for i, o := range j.Outcomes {
+		f := j.of[o.Name]
+		switch {
+		case f.link.Seq == 0:
+			continue // it never began, or was cancelled when the others were gathered
+		case slices.Contains(v.Take, i):
+			state := session.ClosedMerged
+			if v.Adopt {
+				state = session.ClosedAdopted
+			}
+			d.Branches = append(d.Branches, run.BranchOutcome{Session: f.key.ID, State: state, Reason: v.reason(i, "")})
+			continue
+		}
+		state, why := session.ClosedRejected, v.reason(i, "not taken")
+		if o.State != run.Succeeded {
+			state, why = session.ClosedFailed, string(o.State)
+			if o.Err != nil {
+				why += ": " + clip(o.Err.Error(), 512)
+			}
+		}
+		rejected = append(rejected, session.RejectedEvent(session.Rejection{Branch: f.link, Reason: why, State: state}))
+		d.Branches = append(d.Branches, run.BranchOutcome{Session: f.key.ID, State: state, Reason: why})
+	}
+	disposed, err = run.NewEvent(run.KindDisposed, d)
+	return rejected, disposed, err
+}
+
+// closeFanned disposes of branches that the workflow gathered and never merged,
+// in one step. Those that did not succeed are no loss: they ended as what they
+// are.
+func (ex *Execution) closeFanned(ctx context.Context, state, reason string) error {
+	var open []*fanned
+	for _, f := range ex.sessions.fanned {
+		if !f.disposed {
+			open, f.disposed = append(open, f), true
+		}
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	// After a crash the run may end for another reason: what was recorded stays.
+	st := &step{ex: ex, ctx: ctx, log: ex.home}
+	st.asked = run.StepRequest{Path: "end.branches", Kind: run.StepReject, Name: "branches", Input: inputDigest(session.Session{}, nil)}
+	if err := st.decide(); err != nil || st.decision == run.Replay {
+		return err
+	}
+	d := run.BranchOutcomes{Run: ex.id}
+	var links []session.Link
+	var events []session.Event
+	for _, f := range open {
+		state, reason := state, clip(reason, 1<<10)
+		switch {
+		case state == session.ClosedRejected && f.state != run.Succeeded:
+			state, reason = session.ClosedFailed, string(f.state)
+		case state == session.ClosedRejected:
+			ex.warn(ctx, fmt.Sprintf("branch %s (%s) was not merged: use flow.Merge, or the branch is lost", f.name, f.key.ID))
+		}
+		links = append(links, f.link)
+		events = append(events, session.RejectedEvent(session.Rejection{Branch: f.link, Reason: reason, State: state}))
+		d.Branches = append(d.Branches, run.BranchOutcome{Session: f.key.ID, State: state, Reason: reason})
+	}
+	disposed, err := run.NewEvent(run.KindDisposed, d)
+	if err != nil {
+		return err
+	}
+	_, err = st.commit(run.StepCompleted{Links: links, Summary: fmt.Sprintf("closes %s", count(len(open), "branch"))}, append(events, disposed)...)
+	return err
+}

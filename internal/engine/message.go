@@ -1,0 +1,65 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// errInterrupted ends a model call that the user talked into; it is made again
+// with what he said.
+var errInterrupted = errors.New("flow: interrupted by a message")
+
+// messages returns what the user said since the last step that took it, and up
+// to which place in the inbox that is. Only the run's own session hears it.
+func (ex *Execution) messages(st *step) (words []session.Chunk, upTo uint64) {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	if st.s.Key() != ex.home {
+		return nil, 0
+	}
+	st.hears = true
+	words, upTo = ex.inbox.words()
+	st.heard = max(upTo, ex.inbox.heard)
+	return words, upTo
+}
+
+// told reports whether an agent that is done with s has to answer once more:
+// the user said something meanwhile. On a later execution the journal says so,
+// because c, the call that follows then, differs from any other. A run that was
+// past the agent before stays past it, whatever the user has said since.
+func (p *place) told(s session.Session, c *call) bool {
+	sc, err := p.scope(run.StepRequest{Kind: run.StepModel, Name: c.agent})
+	if err != nil || s.PendingDigest() != "" {
+		return false
+	}
+	ex := sc.ex
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	at := sc.prefix.Index(sc.next)
+	if next := ex.pos.journal.Step(at); next != nil {
+		return next.Kind == run.StepModel && next.Name == c.agent && next.Input == inputDigest(s, []string{c.digest()})
+	}
+	// It may have waited there, and be woken.
+	past := ex.pos.journal.Began(at) || ex.inbox.answers(at)
+	if past || s.Key() != ex.home || ex.life.poison != nil {
+		return false
+	}
+	_, upTo := ex.inbox.words()
+	return upTo > 0
+}
+
+// interruptible cancels a call with errInterrupted when a message after a place in
+// the inbox asks for it, until the returned function is called.
+func (ex *Execution) interruptible(after uint64, cancel context.CancelCauseFunc) (done func()) {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	ex.inbox.interrupts(after, cancel)
+	return func() {
+		ex.mu.Lock()
+		ex.inbox.interrupt = nil
+		ex.mu.Unlock()
+	}
+}

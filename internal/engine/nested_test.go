@@ -1,0 +1,296 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// callsOnce is a model that calls one tool in its first answer and then stops.
+func callsOnce(name string) model {
+	return func(r *llm.Request) *llm.Response {
+		if r.Messages[len(r.Messages)-1].Role == llm.Tool {
+			return &llm.Response{Text: "done", Finish: llm.FinishStop}
+		}
+		return &llm.Response{Finish: llm.FinishTools, Calls: []llm.ToolCall{{ID: "c", Name: name, Args: "{}"}}}
+	}
+}
+
+// TestIDsInsideOfSteps: an id that the function of a step takes is fresh, and
+// changes none of those that the code between steps takes, on no execution.
+// Both contexts count: the one that the function gets, and the run's own.
+func TestIDsInsideOfSteps(t *testing.T) {
+	var w world
+	var inside, first, second []string
+	var ctxOf context.Context // of the run
+	ids := func(ctx context.Context) { inside = append(inside, flow.NewID(ctx), flow.NewID(ctxOf)) }
+	agent := &flow.Agent{
+		Name: "a",
+		Tools: []tool.Tool{tool.Func("ids", "Takes ids.", func(ctx context.Context, _ struct{}) (int, error) {
+			ids(ctx)
+			return 1, nil
+		}, &tool.FuncOptions{Effect: tool.ReadOnly})},
+		Approve: func(tool.Spec, json.RawMessage) bool {
+			inside = append(inside, flow.NewID(ctxOf))
+			return false
+		},
+	}
+	work := func(taken *[]string, between func()) flow.Func {
+		return func(ctx context.Context, s session.Session) (session.Session, error) {
+			ctxOf = ctx
+			*taken = append(*taken, flow.NewID(ctx))
+			_, err := flow.Do(ctx, "ids", func(inner context.Context) (int, error) { ids(inner); return 1, nil }, flow.Effect(tool.ReadOnly))
+			if err != nil {
+				return s, err
+			}
+			*taken = append(*taken, flow.NewID(ctx))
+			if s, err = agent.Forward(ctx, s.With(session.UserText("go"))); err != nil {
+				return s, err
+			}
+			*taken = append(*taken, flow.NewID(ctx))
+			between()
+			_, err = flow.Do(ctx, (*taken)[len(*taken)-1], func(context.Context) (int, error) { return 2, nil }, flow.Effect(tool.ReadOnly))
+			return s, err
+		}
+	}
+	ctx, stop := context.WithCancelCause(t.Context())
+	ex := start(t, w.runtime(callsOnce("ids")), work(&first, func() { stop(run.ErrShutdown) }))
+	if state, err := ex.Forward(ctx); state != run.Queued {
+		t.Fatalf("state %s, error %v", state, err)
+	}
+	if state, err := start(t, w.runtime(callsOnce("ids")), work(&second, func() {}), resume).Forward(t.Context()); state != run.Succeeded {
+		t.Fatalf("state %s, error %v", state, err)
+	}
+	if len(first) != 3 || !slices.Equal(first, second) {
+		t.Errorf("between the steps the code took %q, and when it ran again %q", first, second)
+	}
+	all := append(slices.Clone(first), inside...)
+	slices.Sort(all)
+	if n := len(all); len(slices.Compact(all)) != n || slices.ContainsFunc(all, func(id string) bool { return len(id) != 32 }) {
+		t.Errorf("ids %q, and inside of steps %q: want different ones of 32 digits", first, inside)
+	}
+}
+
+// TestNowInsideOfSteps: there the clock goes on.
+func TestNowInsideOfSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w world
+		state, err := start(t, w.runtime(nil), func(ctx context.Context, s session.Session) (session.Session, error) {
+			took, err := flow.Do(ctx, "wait", func(inner context.Context) ([]time.Duration, error) {
+				began := []time.Time{flow.Now(inner), flow.Now(ctx)}
+				time.Sleep(time.Hour)
+				return []time.Duration{flow.Now(inner).Sub(began[0]), flow.Now(ctx).Sub(began[1])}, nil
+			}, flow.Effect(tool.ReadOnly))
+			if err == nil && !slices.Equal(took, []time.Duration{time.Hour, time.Hour}) {
+				err = fmt.Errorf("an hour took %v", took)
+			}
+			return s.With(session.UserText("x")), err
+		}).Forward(t.Context())
+		if state != run.Succeeded {
+			t.Errorf("state %s, error %v", state, err)
+		}
+	})
+}
+
+// stepsInside are steps that the function of another one may try to make.
+var stepsInside = map[string]func(context.Context, session.Session) error{
+	"Do": func(ctx context.Context, _ session.Session) error {
+		_, err := flow.Do(ctx, "inner", func(context.Context) (int, error) { return 0, nil })
+		return err
+	},
+	"Agent": func(ctx context.Context, s session.Session) error {
+		_, err := (&flow.Agent{Name: "inner"}).Forward(ctx, s.With(session.UserText("go")))
+		return err
+	},
+	"FanOut": func(ctx context.Context, s session.Session) error {
+		_, err := flow.FanOut(ctx, s, flow.Repeat(2, flow.EmptyWorkflow{}), nil)
+		return err
+	},
+	"Fork":   func(ctx context.Context, s session.Session) error { _, err := flow.Fork(ctx, s); return err },
+	"Reject": func(ctx context.Context, s session.Session) error { return flow.Reject(ctx, s, "no") },
+	"Approve": func(ctx context.Context, _ session.Session) error {
+		_, err := flow.Approve(ctx, flow.Question{})
+		return err
+	},
+	"Call": func(ctx context.Context, s session.Session) error {
+		_, _, err := flow.Call(ctx, s, words, wordsIn{})
+		return err
+	},
+	"Recall": func(ctx context.Context, _ session.Session) error {
+		_, err := flow.Recall(ctx, "m", "x", 1)
+		return err
+	},
+}
+
+// TestStepInStep: a step cannot be made by the function of another one, with
+// whichever context. It fails there and says so, and the run fails with it; a
+// model is not left to make sense of it.
+func TestStepInStep(t *testing.T) {
+	for name, try := range stepsInside {
+		for _, captured := range []bool{false, true} {
+			check := func(t *testing.T, err error, within string) {
+				t.Helper()
+				if !errors.Is(err, run.ErrNestedStep) || !strings.Contains(err.Error(), within) || strings.Contains(err.Error(), "goroutine") {
+					t.Errorf("it fails with: %v", err)
+				}
+			}
+			choose := func(outer, inner context.Context) context.Context {
+				if captured {
+					return outer
+				}
+				return inner
+			}
+			t.Run(fmt.Sprintf("%s in Do, captured %t", name, captured), func(t *testing.T) {
+				var w world
+				forward := func(ctx context.Context, s session.Session) (session.Session, error) {
+					_, err := flow.Do(ctx, "outer", func(inner context.Context) (int, error) {
+						err := try(choose(ctx, inner), s)
+						check(t, err, `do "outer"`)
+						if name == "Do" {
+							check(t, err, `do "inner" cannot be made inside of do "outer" (step 0)`)
+						}
+						return 0, err
+					})
+					check(t, err, `do "outer"`)
+					return s, err
+				}
+				rt := w.runtime(nil)
+				state, err := start(t, rt, forward).Forward(t.Context())
+				if state != run.Failed {
+					t.Errorf("state %s", state)
+				}
+				check(t, err, `do "outer"`)
+				h, err := rt.Values.History(t.Context(), home, "r")
+				if err != nil || h.Ended.Code != run.CodeNestedStep {
+					t.Errorf("the log says %+v, %v", h.Ended, err)
+				}
+			})
+			t.Run(fmt.Sprintf("%s in a tool, captured %t", name, captured), func(t *testing.T) {
+				var w world
+				asked := 0
+				var outer context.Context
+				agent := &flow.Agent{Name: "a", Tools: []tool.Tool{tool.Func("sub", "", func(ctx context.Context, _ struct{}) (int, error) {
+					call, _ := tool.Current(ctx)
+					err := try(choose(outer, ctx), call.Session)
+					check(t, err, "tool")
+					return 0, err
+				}, &tool.FuncOptions{Effect: tool.ReadOnly})}}
+				m := callsOnce("sub")
+				rt := w.runtime(model(func(r *llm.Request) *llm.Response { asked++; return m(r) }))
+				state, err := start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
+					outer = ctx
+					return agent.Forward(ctx, s.With(session.UserText("go")))
+				}).Forward(t.Context())
+				if state != run.Failed || asked != 1 {
+					t.Errorf("state %s after %d model calls", state, asked)
+				}
+				check(t, err, "tool")
+			})
+		}
+	}
+}
+
+// TestStepInStepReplayed: the run fails the same way if it is cut off before its
+// end, and calls beside the one that failed are recorded once.
+func TestStepInStepReplayed(t *testing.T) {
+	var w world
+	beside := 0
+	agent := &flow.Agent{Name: "a", Tools: []tool.Tool{
+		tool.Func("sub", "", func(ctx context.Context, _ struct{}) (int, error) {
+			return 0, stepsInside["Do"](ctx, session.Session{})
+		}, &tool.FuncOptions{Effect: tool.ReadOnly}),
+		tool.Func("pay", "", func(context.Context, struct{}) (int, error) { beside++; return 1, nil }, nil),
+	}}
+	m := model(func(*llm.Request) *llm.Response {
+		return &llm.Response{Finish: llm.FinishTools, Calls: []llm.ToolCall{{ID: "a", Name: "sub", Args: "{}"}, {ID: "b", Name: "pay", Args: "{}"}}}
+	})
+	ctx, stop := context.WithCancelCause(t.Context())
+	work := func(after func()) flow.Func {
+		return func(ctx context.Context, s session.Session) (session.Session, error) {
+			_, err := agent.Forward(ctx, s.With(session.UserText("go")))
+			after()
+			if !errors.Is(err, run.ErrNestedStep) {
+				return s, fmt.Errorf("the agent ended with: %w", err)
+			}
+			_, err = flow.Do(ctx, "on", func(context.Context) (int, error) { return 1, nil })
+			return s, err
+		}
+	}
+	if state, err := start(t, w.runtime(m), work(func() { stop(run.ErrShutdown) })).Forward(ctx); state != run.Queued {
+		t.Fatalf("state %s, error %v", state, err)
+	}
+	again := start(t, w.runtime(m), work(func() {}), resume)
+	if state, err := again.Forward(t.Context()); state == run.NeedsReview || beside != 1 {
+		t.Errorf("state %s, error %v, %d calls beside it", state, err, beside)
+	}
+}
+
+// TestConcurrentSteps: steps in goroutines have no order that replay could keep.
+func TestConcurrentSteps(t *testing.T) {
+	var w world
+	m := model(func(*llm.Request) *llm.Response { panic("not asked") })
+	rt := w.runtime(m)
+	asked, answer := make(chan struct{}), make(chan struct{})
+	rt.Models = model(func(*llm.Request) *llm.Response {
+		close(asked)
+		<-answer
+		return &llm.Response{Text: "done", Finish: llm.FinishStop}
+	})
+	state, err := start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
+		done := make(chan error)
+		go func() {
+			<-asked
+			_, err := flow.Do(ctx, "beside", func(context.Context) (int, error) { return 0, nil })
+			close(answer)
+			done <- err
+		}()
+		s, err := (&flow.Agent{Name: "a"}).Forward(ctx, s.With(session.UserText("go")))
+		if err := <-done; !errors.Is(err, flow.ErrConcurrentStep) || errors.Is(err, run.ErrNestedStep) || !strings.Contains(err.Error(), "FanOut") {
+			t.Errorf("a step beside another one: %v", err)
+		}
+		return s, err
+	}).Forward(t.Context())
+	if state != run.Succeeded {
+		t.Errorf("state %s, error %v", state, err)
+	}
+}
+
+// TestRunInsideOfStep: the function of a step may ask where it is, and may run a
+// workflow of its own, which is another run.
+func TestRunInsideOfStep(t *testing.T) {
+	var w world
+	rt := w.runtime(nil)
+	state, err := start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
+		where, err := flow.Do(ctx, "where", func(ctx context.Context) (string, error) {
+			i, ok := flow.RunInfo(ctx)
+			if !ok {
+				return "", flow.ErrNoRun
+			}
+			_, err := (&engine.Runtime{}).Run(ctx, flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+				_, err := flow.Do(ctx, "step", func(context.Context) (int, error) { return 1, nil })
+				return s, err
+			}), session.New(session.UserText("x")))
+			return fmt.Sprint(i.Run, " ", i.Path), err
+		})
+		if err == nil && where != "r 0" {
+			err = fmt.Errorf("the function was at %q", where)
+		}
+		return s.With(session.UserText(where)), err
+	}).Forward(t.Context())
+	if state != run.Succeeded {
+		t.Errorf("state %s, error %v", state, err)
+	}
+}

@@ -1,0 +1,116 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"testing"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// stalledLog has something happen before the log of home is read for the first time.
+type stalledLog struct {
+	session.Log
+	meanwhile func()
+}
+
+func (l *stalledLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
+	if do := l.meanwhile; do != nil && k == home {
+		l.meanwhile = nil
+		do()
+	}
+	return l.Log.Read(ctx, k, after)
+}
+
+// deposed is the store of a node whose signals go to the node that holds the session.
+type deposed struct {
+	run.Store
+	holder run.Store
+}
+
+func (d deposed) Apply(ctx context.Context, s run.Signal) error { return d.holder.Apply(ctx, s) }
+
+// TestOutdatedBranch: a node stands still before it executes a branch, which another
+// node ends meanwhile, and the run merges it. The first one does not close it in
+// another way.
+func TestOutdatedBranch(t *testing.T) {
+	var w world
+	ask := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "a", Workflow: say("from a")}}, nil)
+		if err != nil {
+			return s, err
+		}
+		return flow.Merge(ctx, j, flow.SinceAncestor())
+	})
+	follows := func(k session.Key) []run.Work {
+		e, err := w.Last(t.Context(), k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := run.Derive(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	b := w.runtime(nil)
+	if state, err := start(t, b, ask).Forward(t.Context()); state != run.Waiting {
+		t.Fatalf("state %s: %v", state, err)
+	}
+	all := follows(home)
+	i := slices.IndexFunc(all, func(w run.Work) bool { return w.Task != nil && w.Task.Branch != nil })
+	if i < 0 {
+		t.Fatalf("nothing is dispatched: %+v", all)
+	}
+	task := *all[i].Task
+	branch := func(to *run.Task) { *to = task }
+
+	var closes []run.Work
+	log := &stalledLog{Log: &w.MemoryLog}
+	values := run.NewValues(log)
+	a := &engine.Runtime{Store: deposed{w.runtime(nil).Store, b.Store}, Values: values}
+	log.meanwhile = func() {
+		again := func(to *run.Task) { branch(to); to.Resume = true }
+		if state, err := start(t, b, ask, again).Forward(t.Context()); state != run.Succeeded {
+			t.Errorf("the branch elsewhere: %s: %v", state, err)
+		}
+		for _, f := range follows(task.Session) {
+			if err := b.Store.Apply(t.Context(), *f.Signal); err != nil {
+				t.Error(err)
+			}
+		}
+		if state, err := start(t, b, ask, resume).Forward(t.Context()); state != run.Succeeded {
+			t.Errorf("the run: %s: %v", state, err)
+		}
+		for e, err := range w.Read(t.Context(), home, session.Position{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			all, err := run.Derive(e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range all {
+				if f.Signal != nil && f.Signal.Close != nil {
+					closes = append(closes, f)
+				}
+			}
+		}
+	}
+	state, err := start(t, a, ask, branch).Forward(t.Context())
+	t.Logf("the outdated execution: %s, %v", state, err)
+	for _, f := range closes {
+		if err := b.Store.Apply(t.Context(), *f.Signal); err != nil && !errors.Is(err, run.ErrState) {
+			t.Error(err)
+		}
+	}
+	s, err := run.NewValues(&w.MemoryLog).At(t.Context(), session.Ref{Key: task.Session})
+	if err != nil || s.Closing().State != session.ClosedMerged {
+		t.Errorf("the branch is %+v, %v; want it merged", s.Closing(), err)
+	}
+}

@@ -1,0 +1,67 @@
+package engine
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/rathcluster/rath/run"
+)
+
+// position is how far the code has come in what is recorded of its run. The
+// execution's mu guards it.
+type position struct {
+	journal *run.Journal
+	visited map[run.Path]bool // recorded and cut off steps that the code came to
+	odd     *run.Step         // the recorded step that the code did not match; nil if there is none
+	newest  uint64            // the attempt of the newest recorded step
+	last    time.Time         // of the last recorded step
+	within  *run.StepRequest  // the step whose function is being called; nil between steps
+	tape    *tape             // of a replay
+}
+
+// next asks the journal about a step that the code comes to.
+func (p *position) next(asked run.StepRequest) (run.Decision, *run.Step, error) {
+	if p.tape != nil {
+		p.tape.asked = append(p.tape.asked, asked)
+	}
+	decision, record, err := p.journal.Next(asked)
+	if _, open := p.journal.OpenIntent(asked.Path); open || record != nil {
+		if p.visited == nil {
+			p.visited = map[run.Path]bool{}
+		}
+		p.visited[asked.Path] = true
+	}
+	if err != nil && record != nil {
+		p.odd = record
+	}
+	return decision, record, err
+}
+
+// reach takes over the time of a record. Calls of a round are replayed in call
+// order, so it may be an earlier one.
+func (p *position) reach(t time.Time) {
+	if t.After(p.last) {
+		p.last = t
+	}
+}
+
+// missed reports a recorded step or a call that was cut off which the code never
+// came to: it is not the code that the journal is of. Steps of the runs around it,
+// which outer tells, do not count.
+func (p *position) missed(outer func(run.Path) bool) error {
+	path, name, found := p.journal.Unvisited(func(at run.Path) bool { return p.visited[at] || outer(at) })
+	if !found {
+		return nil
+	}
+	if s := p.journal.Step(path); s != nil {
+		p.odd = s
+	}
+	return fmt.Errorf("%w: the workflow ended without step %s (%s), which is recorded or was cut off", run.ErrMismatch, path, name)
+}
+
+// resolution returns what a person said about a call that was cut off.
+func (p *position) resolution(at run.Path) (run.Resolved, bool) {
+	v, ok := p.journal.Resolution(at)
+	_, open := p.journal.OpenIntent(at)
+	return v, ok && open && v.Decision == run.Happened
+}

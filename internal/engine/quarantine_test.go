@@ -1,0 +1,379 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/memory"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// TestQuarantine: the step under way ends, none follows, nobody claims the run
+// before it is released; then it goes on.
+func TestQuarantine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w world
+		rt := w.runtime(nil)
+		var ran []string
+		work := func(ctx context.Context, s session.Session) (session.Session, error) {
+			for _, name := range []string{"a", "b", "c"} {
+				_, err := flow.Do(ctx, name, func(context.Context) (int, error) {
+					ran = append(ran, name)
+					time.Sleep(time.Minute)
+					return 1, nil
+				}, flow.Effect(2))
+				if err != nil {
+					return s, err
+				}
+			}
+			return s, nil
+		}
+		ex := start(t, rt, work)
+		set := func(released bool) error {
+			return rt.Store.Apply(t.Context(), run.Signal{To: home, Quarantine: &run.Quarantined{Reason: "odd", Released: released}})
+		}
+		go func() {
+			time.Sleep(90 * time.Second)
+			if err := set(false); err != nil {
+				t.Error(err)
+			}
+		}()
+		if state, err := ex.Forward(t.Context()); state != run.Queued {
+			t.Fatalf("state %s: %v", state, err)
+		}
+		if err := set(false); !errors.Is(err, run.ErrState) {
+			t.Errorf("quarantined twice: %v", err)
+		}
+		if ex := start(t, rt, work, resume); ex.State() != run.Queued {
+			t.Errorf("a quarantined run is claimed: %s", ex.State())
+		}
+		if err := set(true); err != nil {
+			t.Fatal(err)
+		}
+		if state, err := start(t, rt, work, resume).Forward(t.Context()); state != run.Succeeded {
+			t.Fatalf("state %s: %v", state, err)
+		}
+		if got := strings.Join(ran, ""); got != "abc" {
+			t.Errorf("the steps ran as %q", got)
+		}
+	})
+}
+
+// TestQuarantineInLastStep: a run whose last step is under way when its session
+// is set apart ends, also if its end has branches to adopt and to close.
+func TestQuarantineInLastStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w world
+		rt := w.runtime(nil)
+		ex := start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
+			taken, err := flow.Fork(ctx, s)
+			if err != nil {
+				return s, err
+			}
+			if _, err := flow.Fork(ctx, s); err != nil {
+				return s, err
+			}
+			_, err = flow.Do(ctx, "last", func(context.Context) (int, error) {
+				time.Sleep(time.Minute)
+				return 1, nil
+			}, flow.Effect(tool.ReadOnly))
+			return taken.With(session.UserText("done")), err
+		})
+		time.AfterFunc(time.Second, func() {
+			if err := rt.Store.Apply(t.Context(), run.Signal{To: home, Quarantine: &run.Quarantined{Reason: "odd"}}); err != nil {
+				t.Error(err)
+			}
+		})
+		if state, err := ex.Forward(t.Context()); state != run.Succeeded {
+			t.Fatalf("state %s: %v", state, err)
+		}
+		if got := texts(ex.Result()); !slices.Equal(got, []string{"done"}) {
+			t.Errorf("the session says %q", got)
+		}
+	})
+}
+
+// TestMergeOfQuarantined: a branch that was set apart goes into nothing.
+func TestMergeOfQuarantined(t *testing.T) {
+	rt := &engine.Runtime{}
+	w := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "a", Workflow: say("from a")}}, nil)
+		if err != nil {
+			return s, err
+		}
+		if err := rt.Signal(ctx, run.Signal{To: j.Outcomes[0].Session.Key(), Quarantine: &run.Quarantined{Reason: "odd"}}); err != nil {
+			t.Error(err)
+		}
+		return flow.Merge(ctx, j, flow.SinceAncestor())
+	})
+	_, err := rt.Run(t.Context(), w, session.New(session.UserText("go")))
+	if !errors.Is(err, run.ErrReview) || !strings.Contains(err.Error(), "quarantined: odd") {
+		t.Errorf("the run stopped with %v", err)
+	}
+}
+
+// TestConcatenateOfQuarantined: a session that was set apart goes into no other
+// one, also if they are not related, until it is released.
+func TestConcatenateOfQuarantined(t *testing.T) {
+	var w world
+	apart := session.Key{Tenant: home.Tenant, ID: "apart"}
+	rt := w.runtime(nil)
+	odd := start(t, rt, say("odd").Forward, func(task *run.Task) { task.ID, task.Session = "odd", apart })
+	if state, err := odd.Forward(t.Context()); state != run.Succeeded {
+		t.Fatalf("state %s: %v", state, err)
+	}
+	set := func(released bool) {
+		t.Helper()
+		err := rt.Store.Apply(t.Context(), run.Signal{To: apart, Quarantine: &run.Quarantined{Reason: "it read the key", Released: released}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	join := func(ctx context.Context, s session.Session) (session.Session, error) {
+		s, err := say("mine").Forward(ctx, s)
+		if err != nil {
+			return s, err
+		}
+		other, err := flow.Read(ctx, session.Ref{Key: apart})
+		if err != nil {
+			return s, err
+		}
+		return flow.Concatenate(ctx, s, other)
+	}
+	set(false)
+	state, err := start(t, rt, join).Forward(t.Context())
+	if state != run.NeedsReview || !strings.Contains(err.Error(), "session apart is quarantined: it read the key; release it") {
+		t.Fatalf("state %s: %v", state, err)
+	}
+	set(true)
+	again := run.Signal{To: home, Run: "r", Resolve: &run.Resolved{Decision: run.Again, Reason: "released"}}
+	if err := rt.Store.Apply(t.Context(), again); err != nil {
+		t.Fatal(err)
+	}
+	ex := start(t, w.runtime(nil), join, resume)
+	if state, err := ex.Forward(t.Context()); state != run.Succeeded {
+		t.Fatalf("released: state %s: %v", state, err)
+	}
+	if got := strings.Join(texts(ex.Result()), "|"); got != "mine|odd" {
+		t.Errorf("the session says %q", got)
+	}
+}
+
+// TestRecallOfQuarantined: nothing that a session wrote to a memory is recalled
+// while it is set apart, and it is said. What others wrote is found in its place.
+func TestRecallOfQuarantined(t *testing.T) {
+	for name, write := range map[string]func(context.Context, session.Session) error{
+		"archive": func(ctx context.Context, s session.Session) error {
+			_, err := flow.Archive(ctx, s, "m")
+			return err
+		},
+		"remember": func(ctx context.Context, _ session.Session) error {
+			_, err := flow.Remember(ctx, "m", "colours", "the colour is dark: colour, colour, colour")
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newRecaller(t)
+			m.run("odd", func(ctx context.Context, s session.Session) (session.Session, error) {
+				s, err := say("the colour is dark: colour, colour, colour").Forward(ctx, s)
+				if err == nil {
+					err = write(ctx, s)
+				}
+				return s, err
+			})
+			m.write("memory://user/old", "once the colour was red") // by a release that kept no origins
+			if hits, step := m.recall("before", 1); len(hits) != 1 || hits[0].URI == "memory://user/old" || step.Summary != "recalls 1 note" {
+				t.Fatalf("recalled are %+v, the record is %+v: the test shows nothing", hits, step)
+			}
+			m.quarantine("odd", false)
+			hits, step := m.recall("apart", 1)
+			if len(hits) != 1 || hits[0].URI != "memory://user/old" {
+				t.Errorf("recalled are %+v", hits)
+			}
+			if want := `"withheld":[{"notes":1,"session":"odd","why":"the session is quarantined: it read the key"}]`; !strings.Contains(step.Value, want) || step.Summary != "recalls 1 note, withholds 1" {
+				t.Errorf("the record says %q, %s, want %s", step.Summary, step.Value, want)
+			}
+			m.quarantine("odd", true)
+			if hits, _ := m.recall("released", 5); len(hits) != 2 {
+				t.Errorf("released: recalled are %+v", hits)
+			}
+		})
+	}
+}
+
+// TestRecallOfUnknown: notes from a session that nobody can read are not
+// recalled; what no run wrote is, and so is what an archived session left.
+func TestRecallOfUnknown(t *testing.T) {
+	m := newRecaller(t)
+	m.run("odd", func(ctx context.Context, s session.Session) (session.Session, error) {
+		_, err := flow.Remember(ctx, "m", "colours", "the colour is dark")
+		return s, err
+	})
+	m.write("memory://user/old", "once the colour was red")
+	for _, tt := range []struct {
+		name  string
+		fails error
+		hits  int
+		says  string
+	}{
+		{"away", session.ErrUnavailable, 1, `"withheld":[{"notes":1,"session":"odd","why":"whether the session is quarantined is not known: `},
+		{"archived", &session.ArchivedError{}, 2, `"text":`},
+		{"back", nil, 2, `"text":`},
+	} {
+		m.log.fails = tt.fails
+		hits, step := m.recall(run.ID(tt.name), 5)
+		if len(hits) != tt.hits || !strings.Contains(step.Value, tt.says) || strings.Contains(step.Value, "withheld") != strings.Contains(tt.says, "withheld") {
+			t.Errorf("%s: recalled are %+v, the record says %s", tt.name, hits, step.Value)
+		}
+	}
+	m.rt.Values, m.log.fails = nil, nil
+	if hits, step := m.recall("blind", 5); len(hits) != 1 || !strings.Contains(step.Value, "Runtime.Values is not set") {
+		t.Errorf("without values: recalled are %+v, the record says %s", hits, step.Value)
+	}
+}
+
+// TestOriginOfNotes: what a run writes to a memory says who wrote it.
+func TestOriginOfNotes(t *testing.T) {
+	m := newRecaller(t)
+	m.rt.Models = model(func(*llm.Request) *llm.Response { return &llm.Response{Finish: llm.FinishStop} })
+	m.run("odd", func(ctx context.Context, s session.Session) (session.Session, error) {
+		if _, err := flow.Remember(ctx, "m", "colours", "first colour"); err != nil {
+			return s, err
+		}
+		s, err := (&flow.Agent{Name: "a"}).Forward(ctx, s.With(session.UserText("second colour?")))
+		if err == nil {
+			_, err = flow.Archive(ctx, s, "m")
+		}
+		return s, err
+	})
+	var got []memory.Origin
+	for n := range m.notes.Notes() {
+		got = append(got, n.Origin)
+	}
+	want := []memory.Origin{{Session: "odd", Version: 2, Run: "odd", Step: "2"}, {Session: "odd", Run: "odd", Step: "0"}}
+	if !slices.Equal(got, want) {
+		t.Errorf("the notes are from %+v, want %+v", got, want)
+	}
+}
+
+// recaller is a runtime with one memory, over a log that may lose sight of the
+// session "odd".
+type recaller struct {
+	t     *testing.T
+	rt    *engine.Runtime
+	log   *blindLog
+	notes *memory.InMemory
+}
+
+// blindLog fails to read the session "odd" while fails is set.
+type blindLog struct {
+	session.Log
+	fails error
+}
+
+func (l *blindLog) Read(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
+	if l.fails != nil && k.ID == "odd" {
+		return func(yield func(session.Entry, error) bool) { yield(session.Entry{}, l.fails) }
+	}
+	return l.Log.Read(ctx, k, after)
+}
+
+func newRecaller(t *testing.T) *recaller {
+	var w world
+	m := &recaller{t: t, rt: w.runtime(nil), log: &blindLog{Log: &w.MemoryLog}, notes: memory.New(nil)}
+	m.rt.Values = run.NewValues(m.log)
+	m.rt.Memory = func(context.Context, session.Tenant, string) (memory.Store, error) { return m.notes, nil }
+	return m
+}
+
+// run runs f on a session that is named like the run.
+func (m *recaller) run(id run.ID, f flow.Func) {
+	m.t.Helper()
+	ex := start(m.t, m.rt, f, func(task *run.Task) { task.ID, task.Session.ID = id, session.ID(id) })
+	if state, err := ex.Forward(m.t.Context()); state != run.Succeeded {
+		m.t.Fatalf("run %s is %s: %v", id, state, err)
+	}
+}
+
+// write stores a note that no run wrote.
+func (m *recaller) write(uri, text string) {
+	m.t.Helper()
+	if err := m.notes.Write(m.t.Context(), uri, text, memory.Origin{}); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// recall runs one search, and returns also its record.
+func (m *recaller) recall(id run.ID, limit int) (hits []memory.Hit, step run.StepCompleted) {
+	m.t.Helper()
+	m.run(id, func(ctx context.Context, s session.Session) (_ session.Session, err error) {
+		hits, err = flow.Recall(ctx, "m", "which colour", limit)
+		return s, err
+	})
+	for e, err := range m.log.Read(m.t.Context(), session.Key{Tenant: home.Tenant, ID: session.ID(id)}, session.Position{}) {
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		for _, ev := range e.Commit.Events {
+			if ev.Kind == run.KindDone {
+				if step, err = run.Read[run.StepCompleted](ev); err != nil {
+					m.t.Fatal(err)
+				}
+			}
+		}
+	}
+	return hits, step
+}
+
+func (m *recaller) quarantine(id session.ID, released bool) {
+	m.t.Helper()
+	q := run.Quarantined{Reason: "it read the key", Released: released}
+	if err := m.rt.Store.Apply(m.t.Context(), run.Signal{To: session.Key{Tenant: home.Tenant, ID: id}, Quarantine: &q}); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// TestRebudget: a run that is short of tokens goes on with more.
+func TestRebudget(t *testing.T) { synctest.Test(t, testRebudget) }
+
+func testRebudget(t *testing.T) {
+	var w world
+	var rt *engine.Runtime
+	calls := 0
+	m := client(func(context.Context, *llm.Request) (*llm.Response, error) {
+		calls++
+		if calls == 1 {
+			b := run.Rebudgeted{Budget: run.Budget{Tokens: 1 << 20}}
+			if err := rt.Store.Apply(t.Context(), run.Signal{To: home, Run: "r", Rebudget: &b}); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Second) // the execution hears of it
+		}
+		return &llm.Response{Text: "x", Finish: llm.FinishStop, Usage: llm.Usage{Input: 900, Output: 200}}, nil
+	})
+	rt = w.runtime(m)
+	agent := &flow.Agent{Name: "a"}
+	ex := start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
+		for range 3 {
+			var err error
+			if s, err = agent.Forward(ctx, s.With(session.UserText("go"))); err != nil {
+				return s, err
+			}
+		}
+		return s, nil
+	}, func(task *run.Task) { task.Budget.Tokens = 1000 })
+	if state, err := ex.Forward(t.Context()); state != run.Succeeded {
+		t.Fatalf("state %s after %d calls: %v", state, calls, err)
+	}
+}

@@ -1,0 +1,84 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Read implements seam.Sessions.
+func (p *place) Read(ctx context.Context, r session.Ref) (session.Session, error) {
+	st, err := p.begin(ctx, run.StepDo, "read", session.Session{}, false, "", r.String())
+	if err != nil {
+		return session.Session{}, err
+	}
+	defer st.end()
+	ex := st.ex
+	if st.decision == run.Replay {
+		if st.record.Code != "" {
+			return session.Session{}, st.record.Code.Err(st.record.Error)
+		}
+		var l session.Link
+		if err := json.Unmarshal([]byte(st.record.Value), &l); err != nil {
+			return session.Session{}, fmt.Errorf("%w: step %s recorded no reference: %w", run.ErrMismatch, st.asked.Path, err)
+		}
+		s, err := ex.rt.Values.Link(ctx, l)
+		if err != nil {
+			return s, st.fail(fmt.Errorf("flow: read %s: %w: %w", l.Ref, session.ErrUnavailable, err))
+		}
+		return s, nil
+	}
+	s, err := ex.read(ctx, st.asked.Path, r)
+	err, ok := st.outcome(err)
+	if !ok {
+		return session.Session{}, err
+	}
+	d := run.StepCompleted{Summary: "reads " + s.Ref().String()}
+	if err != nil {
+		d.Code, d.Error, d.Summary = run.CodeOf(err), clip(err.Error(), 4<<10), ""
+	} else if l, ok := s.Link(); ok {
+		if d.Value, err = session.Marshal(l); err != nil {
+			return s, err
+		}
+	}
+	if _, err := st.commit(d); err != nil {
+		return session.Session{}, err
+	}
+	return s, d.Code.Err(d.Error)
+}
+
+func (ex *Execution) read(ctx context.Context, path run.Path, r session.Ref) (session.Session, error) {
+	if r.Tenant != ex.home.Tenant {
+		return session.Session{}, fmt.Errorf("flow: read %s of tenant %s in tenant %s: %w", r, r.Tenant, ex.home.Tenant, session.ErrTenant)
+	}
+	s, err := ex.rt.value(ctx, r)
+	if err == nil {
+		err = ex.there(ctx, path, r.Key)
+	}
+	if err == nil {
+		return s, nil
+	}
+	for _, lasting := range []error{session.ErrNotFound, session.ErrTenant, session.ErrArchived, session.ErrForeign, session.ErrTooOld} {
+		if errors.Is(err, lasting) {
+			return session.Session{}, fmt.Errorf("flow: read %s: %w", r, err)
+		}
+	}
+	return session.Session{}, fmt.Errorf("flow: read %s: %w: %w", r, session.ErrUnavailable, err)
+}
+
+// there fails for a session that the run does not hold and that is archived, though
+// its value may be remembered: what is made of it could not be read without it.
+func (ex *Execution) there(ctx context.Context, path run.Path, k session.Key) error {
+	if k == (session.Key{}) || ex.rt.Values == nil || ex.holds(path, k) {
+		return nil
+	}
+	err := ex.rt.Values.Archived(ctx, k)
+	if err != nil && !errors.Is(err, session.ErrArchived) {
+		err = fmt.Errorf("flow: session %s: %w: %w", k.ID, session.ErrUnavailable, err)
+	}
+	return err
+}

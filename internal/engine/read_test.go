@@ -1,0 +1,44 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// TestReadWithoutLog: a session that cannot be read now is not one that cannot be
+// read. The attempt ends, and a later one reads it.
+func TestReadWithoutLog(t *testing.T) {
+	var w world
+	odd := session.Key{Tenant: home.Tenant, ID: "odd"}
+	if state, err := start(t, w.runtime(nil), func(_ context.Context, s session.Session) (session.Session, error) {
+		return s.With(session.UserText("odd")), nil
+	}, func(task *run.Task) { task.ID, task.Session = "o", odd }).Forward(t.Context()); state != run.Succeeded {
+		t.Fatalf("state %s: %v", state, err)
+	}
+	log := &blindLog{Log: &w.MemoryLog, fails: errors.New("no responders")}
+	work := func(ctx context.Context, s session.Session) (session.Session, error) {
+		other, err := flow.Read(ctx, session.Ref{Key: odd, Version: 1})
+		if err != nil {
+			return s, err
+		}
+		return s.With(session.UserText("it says " + other.Text())), nil
+	}
+	process := func() *engine.Runtime {
+		rt := w.runtime(nil)
+		rt.Values = run.NewValues(log)
+		return rt
+	}
+	if state, err := start(t, process(), work).Forward(t.Context()); state != run.Running || !errors.Is(err, session.ErrUnavailable) || !errors.Is(err, log.fails) {
+		t.Errorf("the log is away: state %s: %v", state, err)
+	}
+	log.fails = nil
+	if state, err := start(t, process(), work, resume).Forward(t.Context()); state != run.Succeeded {
+		t.Errorf("the log is back: state %s: %v", state, err)
+	}
+}

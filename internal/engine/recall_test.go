@@ -1,0 +1,83 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/memory"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// awayBlobs are out of reach for a while.
+type awayBlobs struct {
+	blob.Store
+	put, get bool // what fails
+}
+
+var errFarAway = errors.New("no responders")
+
+func (b *awayBlobs) Put(ctx context.Context, r io.Reader) (blob.Ref, error) {
+	if b.put {
+		return blob.Ref{}, errFarAway
+	}
+	return b.Store.Put(ctx, r)
+}
+
+func (b *awayBlobs) Get(ctx context.Context, d blob.Digest) (io.ReadCloser, error) {
+	if b.get {
+		return nil, errFarAway
+	}
+	return b.Store.Get(ctx, d)
+}
+
+// TestRecallWithoutBlobs: where the notes that a recall found cannot be kept, or read
+// again, that ends the attempt and not the run.
+func TestRecallWithoutBlobs(t *testing.T) {
+	notes := memory.New(nil)
+	if err := notes.Write(t.Context(), "memory://user/memories/prefs/1", "Likes dark colours.", memory.Origin{}); err != nil {
+		t.Fatal(err)
+	}
+	var w world
+	blobs := &awayBlobs{Store: blob.NewMemory(), put: true}
+	process := func() *engine.Runtime {
+		rt := w.runtime(nil)
+		rt.Memory = func(context.Context, session.Tenant, string) (memory.Store, error) { return notes, nil }
+		rt.Blobs = func(session.Tenant) blob.Store { return blobs }
+		return rt
+	}
+	cut := errors.New("the process dies")
+	work := func(ctx context.Context, s session.Session) (session.Session, error) {
+		hits, err := flow.Recall(ctx, "m", "which colours?", 1)
+		if err != nil {
+			return s, err
+		}
+		if len(hits) != 1 {
+			t.Errorf("recalled %+v", hits)
+		}
+		if cut != nil {
+			return s, errors.Join(cut, session.ErrUnavailable)
+		}
+		return s.With(session.UserText("done")), nil
+	}
+	gone := func(want error, change ...func(*run.Task)) {
+		t.Helper()
+		if state, err := start(t, process(), work, change...).Forward(t.Context()); state != run.Running || !errors.Is(err, want) || !errors.Is(err, session.ErrUnavailable) {
+			t.Fatalf("state %s: %v", state, err)
+		}
+	}
+	gone(errFarAway)
+	blobs.put = false
+	gone(cut, resume)
+	blobs.get, cut = true, nil
+	gone(errFarAway, resume)
+	blobs.get = false
+	if state, err := start(t, process(), work, resume).Forward(t.Context()); state != run.Succeeded {
+		t.Fatalf("state %s: %v", state, err)
+	}
+}

@@ -1,0 +1,133 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// TestFanOutRefuses: a fan-out that cannot be is refused before a branch begins,
+// with what to do.
+func TestFanOutRefuses(t *testing.T) {
+	begun := false
+	w := flow.Func(func(_ context.Context, s session.Session) (session.Session, error) {
+		begun = true
+		return s, nil
+	})
+	two := flow.Repeat(2, w)
+	for name, c := range map[string]struct {
+		branches []flow.Branch
+		join     flow.Join
+		says     string
+	}{
+		"no branches":       {nil, flow.Join{}, "at least one branch"},
+		"too many":          {flow.Repeat(run.MaxBranches+1, w), flow.Join{}, "at most 1024; nest them"},
+		"quorum too large":  {two, flow.Join{Quorum: 3}, "a quorum of 3 of 2 branches: choose 1 to 2"},
+		"negative quorum":   {two, flow.Join{Quorum: -1}, "choose 1 to 2"},
+		"first of two":      {two, flow.Join{Quorum: 2, First: true}, "cannot be First and a quorum of 2"},
+		"one name twice":    {[]flow.Branch{{Name: "a", Workflow: w}, {Name: "a", Workflow: w}}, flow.Join{}, `"a": the name is taken`},
+		"a reserved name":   {[]flow.Branch{{Name: "gather", Workflow: w}}, flow.Join{}, `"gather": the name is taken`},
+		"no name":           {[]flow.Branch{{Workflow: w}}, flow.Join{}, "branch 0: "},
+		"a name of no kind": {[]flow.Branch{{Name: "a b", Workflow: w}}, flow.Join{}, `"a b"`},
+		"no workflow":       {[]flow.Branch{{Name: "a"}}, flow.Join{}, `branch "a" has no workflow`},
+	} {
+		_, err := (&engine.Runtime{}).Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			_, err := flow.FanOut(ctx, s, c.branches, &flow.FanOutOptions{Join: c.join})
+			return s, err
+		}), session.New(session.UserText("go")))
+		if err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v, want %q", name, err, c.says)
+		}
+	}
+	if begun {
+		t.Error("a branch ran")
+	}
+}
+
+// TestOtherTenant: nothing of another tenant is read, joined or forked, whatever
+// a workflow or a task names.
+func TestOtherTenant(t *testing.T) {
+	var w world
+	rt := w.runtime(nil)
+	foreign := session.Key{Tenant: "other", ID: "theirs"}
+	theirs := start(t, rt, func(_ context.Context, s session.Session) (session.Session, error) {
+		return s.With(session.UserText("a secret")), nil
+	}, func(task *run.Task) { task.Session = foreign })
+	if state, err := theirs.Forward(t.Context()); state != run.Succeeded {
+		t.Fatalf("state %s: %v", state, err)
+	}
+	for name, f := range map[string]func(ctx context.Context, s session.Session) (session.Session, error){
+		"read": func(ctx context.Context, _ session.Session) (session.Session, error) {
+			return flow.Read(ctx, session.Ref{Key: foreign, Version: 1})
+		},
+		"concatenate": func(ctx context.Context, s session.Session) (session.Session, error) {
+			return flow.Concatenate(ctx, s, theirs.Result())
+		},
+	} {
+		ex := start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
+			s, err := say("mine").Forward(ctx, s)
+			if err != nil {
+				return s, err
+			}
+			return f(ctx, s)
+		}, func(task *run.Task) { task.ID, task.Session.ID = run.ID(name), session.ID(name) })
+		state, err := ex.Forward(t.Context())
+		if state != run.Failed || !errors.Is(err, session.ErrTenant) {
+			t.Errorf("%s: state %s: %v", name, state, err)
+		}
+	}
+	_, err := rt.Begin(t.Context(), flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return say("x") }}, run.Task{
+		ID: "fork", Workflow: "w", Session: session.Key{Tenant: home.Tenant, ID: "fork"}, ForkOf: &session.Ref{Key: foreign, Version: 1},
+	})
+	if !errors.Is(err, session.ErrTenant) {
+		t.Errorf("a fork: %v", err)
+	}
+}
+
+// TestAnswerTooLate: an approval that has expired takes no answer, neither before
+// the run goes on nor after.
+func TestAnswerTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w world
+		work := func(ctx context.Context, s session.Session) (session.Session, error) {
+			_, err := flow.Approve(ctx, flow.Question{Title: "Publish?", Expires: time.Minute})
+			if err != nil && !errors.Is(err, run.ErrExpired) {
+				return s, err
+			}
+			if err == nil {
+				t.Error("it is approved")
+			}
+			return s, flow.Sleep(ctx, time.Hour)
+		}
+		rt := w.runtime(nil)
+		if state, err := start(t, rt, work).Forward(t.Context()); state != run.Waiting {
+			t.Fatalf("state %s: %v", state, err)
+		}
+		time.Sleep(time.Minute)
+		if err := rt.Store.Apply(t.Context(), run.Signal{To: home, Tick: true}); err != nil {
+			t.Fatal(err)
+		}
+		late := func(says string) {
+			t.Helper()
+			for _, kind := range []string{run.Approve, run.Refuse} {
+				err := talk(t, rt, run.SignalReceived{Kind: kind, Path: "0", By: "ann"})
+				if !errors.Is(err, run.ErrState) || !strings.Contains(err.Error(), says) {
+					t.Errorf("%s: %v, want %q", kind, err, says)
+				}
+			}
+		}
+		late("asks nothing now")
+		if state, err := start(t, rt, work, resume).Forward(t.Context()); state != run.Waiting {
+			t.Fatalf("state %s: %v", state, err)
+		}
+		late("the time is up")
+	})
+}

@@ -1,0 +1,341 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/memory"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Verdicts about a step of a replay.
+const (
+	// StepMatches: the code asks for what is recorded.
+	StepMatches = "matches"
+	// StepDiffers: the code asks for something else at that path.
+	StepDiffers = "differs"
+	// StepNew: the code asks for a step that is not recorded.
+	StepNew = "new"
+	// StepUnreached: the step is recorded, and the code does not come to it.
+	StepUnreached = "unreached"
+)
+
+// Replayed is what the code of a workflow does against the journal of a run.
+type Replayed struct {
+	Run      run.ID
+	Branch   string // its name, for a branch of a fan-out
+	Workflow string
+	Session  session.ID
+	State    run.State // how the run stands
+	Code     string    // the revision of the code that was run
+	// Revisions are those that recorded the run's steps, in order.
+	Revisions []string
+	// Steps are in the order in which the code comes to them; recorded ones that
+	// it does not come to follow.
+	Steps []ReplayedStep
+	// Differs is what is wrong first; "" if the code does what is recorded.
+	Differs string
+	// Branches are those of the run's fan-outs that are part of its code, or
+	// whose workflow is offered here.
+	Branches []*Replayed
+}
+
+// ReplayedStep is one step of a replay.
+type ReplayedStep struct {
+	Path    run.Path
+	Verdict string
+	// Recorded and Asked are the step as the journal holds it and as the code
+	// asks for it: "model planner". One is empty if there is none.
+	Recorded, Asked string
+	// Input says that kind and name agree and the logical input does not.
+	Input   bool
+	Summary string // of the outcome that is recorded
+}
+
+// Matches reports whether the code does what the run recorded, its branches
+// included.
+func (r *Replayed) Matches() bool {
+	return r.Differs == "" && !slices.ContainsFunc(r.Branches, func(b *Replayed) bool { return !b.Matches() })
+}
+
+// Replay runs the code of a workflow against the journal of a run, with models,
+// tools, memories, sandboxes and the log switched off, and says where the two
+// differ. Nothing is written and no step executes: the code stops at the first
+// one that is not recorded. The run may have ended or be open; home is the
+// session that it was submitted to.
+//
+// rt has to have Values, and the Mint of the runtime that ran it; its Workflows
+// are those of remote branches. The code between steps does run: what it does
+// to the world by itself, it does again.
+func Replay(ctx context.Context, rt *Runtime, g flow.Registration, home session.Key, id run.ID) (*Replayed, error) {
+	if rt.Values == nil {
+		return nil, errors.New("flow: replay: the runtime has no Values")
+	}
+	h, err := rt.Values.History(ctx, home, id)
+	if err != nil {
+		return nil, fmt.Errorf("flow: replay: %w", err)
+	}
+	return replay(ctx, rt, g, h)
+}
+
+func replay(ctx context.Context, rt *Runtime, g flow.Registration, h *run.History) (*Replayed, error) {
+	t := &tape{}
+	ex, err := rehearse(ctx, rt, g, h, t)
+	if err != nil {
+		return nil, err
+	}
+	out := &Replayed{
+		Run: ex.id, Workflow: ex.task.Workflow, Session: ex.home.ID, State: h.Stands, Code: g.Revision,
+	}
+	if b := ex.task.Branch; b != nil {
+		out.Branch = b.Name
+	}
+	if err := t.play(ctx, ex); err != nil {
+		return nil, err
+	}
+	t.compare(ex, h, out)
+	for _, f := range h.FanOuts {
+		for _, task := range f.Tasks(ex.home.Tenant) {
+			b, err := replayBranch(ctx, rt, g, task)
+			if err != nil {
+				return nil, err
+			}
+			if b != nil {
+				out.Branches = append(out.Branches, b)
+			}
+		}
+	}
+	return out, nil
+}
+
+// replayBranch replays a branch; nil if it never began, or if its workflow is
+// not offered here.
+func replayBranch(ctx context.Context, rt *Runtime, g flow.Registration, t run.Task) (*Replayed, error) {
+	if t.Branch.Remote {
+		if rt.Workflows == nil {
+			return nil, nil
+		}
+		var ok bool
+		if g, ok = rt.Workflows.Lookup(t.Workflow); !ok {
+			return nil, nil
+		}
+	}
+	h, err := rt.Values.History(ctx, t.Session, t.ID)
+	if errors.Is(err, run.ErrUnknownRun) || errors.Is(err, session.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("flow: replay branch %s: %w", t.Branch.Name, err)
+	}
+	if h.Started.IsZero() {
+		return nil, nil
+	}
+	return replay(ctx, rt, g, h)
+}
+
+// rehearse prepares an execution that cannot do anything.
+func rehearse(ctx context.Context, rt *Runtime, g flow.Registration, h *run.History, t *tape) (*Execution, error) {
+	dead := &Runtime{
+		Store: playback{rt.Values}, Values: rt.Values, Blobs: rt.Blobs, Mint: rt.Mint, Node: rt.Node, Model: rt.Model,
+		Memory: func(context.Context, session.Tenant, string) (memory.Store, error) { return nil, errPlayback },
+	}
+	if dead.Blobs == nil {
+		dead.Blobs = func(session.Tenant) blob.Store { return blob.NewMemory() }
+	}
+	ex := &Execution{
+		rt: dead, reg: g, id: h.Record.ID, home: h.Record.Home, granted: h.ClaimResult, state: run.Running, task: &h.Task, attempt: h.Attempt,
+		pos: position{journal: h.Journal, last: h.Started, tape: t}, life: lifetime{parked: true},
+		levels: levels{all: []level{{run: h.Record.ID, home: h.Record.Home}}},
+	}
+	ex.input = h.Base
+	ex.sessions.hold(ex.home, &heldSession{}, h.Base, h.Session, false)
+	if ex.task.Branch == nil || ex.task.Branch.Remote {
+		return ex, nil
+	}
+	return ex, ex.encloseEnded(ctx)
+}
+
+// encloseEnded is enclose for runs that may have ended.
+func (ex *Execution) encloseEnded(ctx context.Context) error {
+	b := ex.task.Branch
+	ex.levels.all = nil
+	for i, a := range b.Ancestors {
+		h, err := ex.rt.Values.History(ctx, session.Key{Tenant: ex.home.Tenant, ID: a.Session}, a.Run)
+		if err != nil {
+			return fmt.Errorf("flow: replay branch %s of run %s: %w", b.Name, a.Run, err)
+		}
+		ex.pos.journal.Merge(h.Journal)
+		ex.sessions.hold(h.Record.Home, &heldSession{outer: true}, h.Base, h.Session, false)
+		ex.levels.all = append(ex.levels.all, level{run: a.Run, home: h.Record.Home, path: a.Path, base: h.Base})
+		if i == 0 {
+			ex.levels.root, ex.input, ex.pos.last = &h.Task, h.Base, h.Started
+		}
+	}
+	ex.levels.all = append(ex.levels.all, level{run: ex.id, home: ex.home, path: b.Path, base: ex.granted.Base})
+	return nil
+}
+
+// tape notes what the code asks for, in order.
+type tape struct {
+	asked  []run.StepRequest
+	result session.Session
+	err    error // that the code returned
+	stop   error // why the execution could not go on
+}
+
+// play runs the code up to its end or to the first step that is not recorded.
+func (t *tape) play(ctx context.Context, ex *Execution) error {
+	w, err := build(ex.reg, ex.settings())
+	if err != nil {
+		t.err = err
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ex.life.ctx = ctx
+	t.result, t.err = ex.protect(ctx, w)
+	if len(ex.levels.all) > 1 {
+		t.result, t.err = ex.unwind(t.err)
+	}
+	ex.result = t.result
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("flow: replay of run %s: %w", ex.id, err)
+	}
+	t.stop = ex.life.poison
+	if t.stop == nil && t.err == nil {
+		t.err = ex.checkResult()
+	}
+	return nil
+}
+
+// compare fills in what the replay came to.
+func (t *tape) compare(ex *Execution, h *run.History, out *Replayed) {
+	differs := func(format string, args ...any) {
+		if out.Differs == "" {
+			out.Differs = fmt.Sprintf(format, args...)
+		}
+	}
+	came := map[run.Path]bool{}
+	var beyond *run.StepRequest // the first step that is not recorded
+	for _, a := range t.asked {
+		if ex.levels.outer(a.Path) || came[a.Path] {
+			continue
+		}
+		came[a.Path] = true
+		s := ReplayedStep{Path: a.Path, Verdict: StepNew, Asked: title(a.Kind, a.Name)}
+		if rec := ex.pos.journal.Step(a.Path); rec != nil {
+			s.Recorded, s.Summary, s.Verdict = title(rec.Kind, rec.Name), rec.Summary, StepMatches
+			switch {
+			case s.Recorded != s.Asked:
+				s.Verdict = StepDiffers
+				differs("step %s is recorded as %s, the code asks for %s", a.Path, s.Recorded, s.Asked)
+			case rec.Input != a.Input:
+				s.Verdict, s.Input = StepDiffers, true
+				differs("step %s, %s, is recorded for another input (%.8s) than the code gives it (%.8s)", a.Path, s.Asked, rec.Input, a.Input)
+			}
+		} else if beyond == nil {
+			beyond = &a
+		}
+		out.Steps = append(out.Steps, s)
+	}
+	for _, rec := range ex.pos.journal.Recorded() {
+		if n := len(out.Revisions); rec.Revision != "" && !ex.levels.outer(rec.Path) && (n == 0 || out.Revisions[n-1] != rec.Revision) {
+			out.Revisions = append(out.Revisions, rec.Revision)
+		}
+		if came[rec.Path] || ex.levels.outer(rec.Path) || rec.Path == "end" || len(rec.Path) > 4 && rec.Path[:4] == "end." {
+			continue
+		}
+		out.Steps = append(out.Steps, ReplayedStep{
+			Path: rec.Path, Verdict: StepUnreached, Recorded: title(rec.Kind, rec.Name), Summary: rec.Summary,
+		})
+	}
+	if t.stop != nil && !errors.Is(t.stop, run.ErrShutdown) {
+		differs("%v", t.stop)
+	}
+	for _, s := range out.Steps {
+		// Code that stops at a new step could not come to what lies behind it.
+		if s.Verdict == StepUnreached {
+			if beyond != nil {
+				differs("the code asks for %s at step %s, which is not recorded, and does not come to step %s (%s)",
+					title(beyond.Kind, beyond.Name), beyond.Path, s.Path, s.Recorded)
+			}
+			differs("the code ends without step %s (%s), which is recorded", s.Path, s.Recorded)
+		}
+	}
+	if h.Ended != nil {
+		t.outcome(h.Ended, beyond, differs)
+	}
+}
+
+// outcome compares how the code ends with how the run ended.
+func (t *tape) outcome(end *run.Ended, beyond *run.StepRequest, differs func(string, ...any)) {
+	switch end.State {
+	case run.Succeeded:
+		switch {
+		case beyond != nil:
+			differs("the run succeeded, the code goes on with %s at step %s", title(beyond.Kind, beyond.Name), beyond.Path)
+		case t.err != nil:
+			differs("the run succeeded, the code fails: %v", t.err)
+		case clip(t.result.Text(), run.MaxOutput) != end.Output:
+			differs("the run ended with %q, the code ends with %q", clip(end.Output, 120), clip(t.result.Text(), 120))
+		}
+	case run.Failed:
+		switch {
+		case end.Code == run.CodeExpired || end.Code == run.CodeReview:
+			// Nobody decided: the code did not end by itself.
+		case beyond != nil:
+			differs("the run failed (%s), the code goes on with %s at step %s", clip(end.Error, 120), title(beyond.Kind, beyond.Name), beyond.Path)
+		case t.err == nil:
+			differs("the run failed (%s), the code succeeds", clip(end.Error, 120))
+		case clip(t.err.Error(), 4<<10) != end.Error:
+			differs("the run failed with %q, the code fails with %q", clip(end.Error, 120), clip(t.err.Error(), 120))
+		}
+	}
+	// A run that was cancelled or timed out ends wherever it was.
+}
+
+func title(kind, name string) string {
+	if name == "" {
+		return kind
+	}
+	return kind + " " + name
+}
+
+// playback answers an execution from the logs and writes nothing.
+type playback struct{ values *run.Values }
+
+var errPlayback = fmt.Errorf("flow: a replay executes nothing: %w", run.ErrShutdown)
+
+// Claim implements run.Store: it grants what the log of a session recorded.
+func (p playback) Claim(ctx context.Context, c run.Claim) (*run.ClaimResult, error) {
+	h, err := p.values.History(ctx, c.Session, c.Run)
+	if err != nil {
+		return nil, fmt.Errorf("flow: replay: session %s, which the run made: %w", c.Session.ID, err)
+	}
+	return h.ClaimResult, nil
+}
+
+// Commit implements run.Store. What only tidies up is taken for done; steps
+// never come here.
+func (p playback) Commit(_ context.Context, b run.Batch) (run.Ack, error) {
+	for _, e := range b.Events {
+		if e.Kind != session.KindClosed && e.Kind != run.KindWarning {
+			return run.Ack{}, errPlayback
+		}
+	}
+	return run.Ack{State: run.Running}, nil
+}
+
+// Apply implements run.Store.
+func (p playback) Apply(context.Context, run.Signal) error { return errPlayback }
+
+// Follow implements run.Store.
+func (p playback) Follow(context.Context, session.Key, session.Position) iter.Seq2[session.Entry, error] {
+	return func(func(session.Entry, error) bool) {}
+}

@@ -1,0 +1,132 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// TestOtherRevisionGoesOn: code that does not match the journal gives the run
+// back while a node offers the code that it is of, which goes on with it.
+func TestOtherRevisionGoesOn(t *testing.T) {
+	var w world
+	cut, cancel := context.WithCancelCause(t.Context())
+	ran := map[string]int{}
+	code := func(notes string, after func()) flow.Func {
+		return func(ctx context.Context, s session.Session) (session.Session, error) {
+			for _, name := range []string{notes, "publish"} {
+				if _, err := flow.Do(ctx, name, func(context.Context) (int, error) { ran[name]++; return 1, nil }); err != nil {
+					return s, err
+				}
+				after()
+			}
+			return s, nil
+		}
+	}
+	begin := func(revision string, f flow.Func, elsewhere bool) *engine.Execution {
+		t.Helper()
+		rt := w.runtime(nil)
+		rt.Offered = func(_ context.Context, workflow, revision string) bool {
+			return elsewhere && workflow == "w" && revision == "1"
+		}
+		ex, err := rt.Begin(t.Context(), flow.Registration{Name: "w", Revision: revision, New: func() flow.Workflow { return f }}, run.Task{
+			ID: "r", Workflow: "w", Session: home, Resume: w.n > 1,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ex
+	}
+	if state, err := begin("1", code("notes", func() { cancel(run.ErrShutdown) }), false).Forward(cut); state != run.Queued {
+		t.Fatalf("state %s: %v", state, err)
+	}
+	state, err := begin("2", code("other notes", func() {}), true).Forward(t.Context())
+	if state != run.Queued || !errors.Is(err, run.ErrMismatch) {
+		t.Fatalf("the other code: state %s: %v", state, err)
+	}
+	all := facts[run.Released](t, &w, run.KindReleased)
+	if last := all[len(all)-1]; last.Revision != "1" || last.Step != "0" || last.Attempt != 2 {
+		t.Errorf("it gives the run back as %+v", last)
+	}
+	if state, err := begin("1", code("notes", func() {}), true).Forward(t.Context()); state != run.Succeeded {
+		t.Fatalf("the code that it is of: state %s: %v", state, err)
+	}
+	if ran["notes"] != 1 || ran["publish"] != 1 || ran["other notes"] != 0 {
+		t.Errorf("the steps ran %v", ran)
+	}
+}
+
+// formerSummary is flow.Summarise as it was when it left its fork open.
+type formerSummary struct{}
+
+func (formerSummary) Decide(ctx context.Context, j *flow.Joined) (flow.Verdict, error) {
+	s, err := flow.Fork(ctx, j.Base)
+	if err != nil {
+		return flow.Verdict{}, err
+	}
+	for _, o := range j.Outcomes {
+		s = s.With(session.UserText("Result of branch " + o.Name + ":\n" + o.Session.Text()))
+	}
+	short, err := (&flow.Compressor{Name: "c"}).Forward(ctx, s)
+	if err != nil {
+		return flow.Verdict{}, err
+	}
+	return flow.Verdict{Take: []int{0, 1}, Text: texts(short)[0]}, flow.Reject(ctx, short, "it only summarised")
+}
+
+// TestFormerSummary: a run that is past a former Summarise goes on only under the
+// revision that had it, and a replay says what differs.
+func TestFormerSummary(t *testing.T) {
+	log, d := &session.MemoryLog{}, &engine.Driver{}
+	values := run.NewValues(log)
+	rt := &engine.Runtime{
+		Values: values, Store: run.Direct(log, &run.DirectOptions{Values: values, OnCommit: d.Committed}),
+		Models: model(func(*llm.Request) *llm.Response {
+			return &llm.Response{Text: "short", Finish: llm.FinishStop}
+		}),
+		Offered: func(_ context.Context, workflow, revision string) bool { return workflow == "w" && revision == "1" },
+	}
+	cut, cancel := context.WithCancelCause(t.Context())
+	offer := func(revision string, p flow.Policy) flow.Registration {
+		return flow.Registration{Name: "w", Revision: revision, New: func() flow.Workflow {
+			return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+				j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "a", Workflow: say("long")}, {Name: "b", Workflow: say("longer")}}, nil)
+				if err != nil {
+					return s, err
+				}
+				if s, err = flow.Merge(ctx, j, p); err != nil {
+					return s, err
+				}
+				cancel(run.ErrShutdown)
+				return say("end").Forward(ctx, s)
+			})
+		}}
+	}
+	former, now := offer("1", formerSummary{}), offer("2", flow.Summarise(&flow.Compressor{Name: "c"}))
+	task := run.Task{ID: "r", Workflow: "w", Session: home, Revision: "1"}
+	if _, state, err := d.Run(cut, rt, former, task); state != run.Queued {
+		t.Fatalf("the former code: state %s: %v", state, err)
+	}
+	task.Resume = true
+	if _, state, err := d.Run(t.Context(), rt, now, task); state != run.Queued || !errors.Is(err, run.ErrMismatch) {
+		t.Fatalf("the code of now: state %s: %v", state, err)
+	}
+	if _, state, err := d.Run(t.Context(), rt, former, task); state != run.Succeeded {
+		t.Fatalf("the former code again: state %s: %v", state, err)
+	}
+	if r, err := engine.Replay(t.Context(), rt, former, home, "r"); err != nil || !r.Matches() {
+		t.Errorf("the replay of the former code: %+v, %v", r, err)
+	}
+	const want = "is recorded as join summarise, the code asks for reject rejected"
+	if r, err := engine.Replay(t.Context(), rt, now, home, "r"); err != nil || !strings.Contains(r.Differs, want) || r.Code != "2" || !slices.Equal(r.Revisions, []string{"1"}) {
+		t.Errorf("the replay of the code of now says %+v, %v", r, err)
+	}
+}

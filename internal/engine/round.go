@@ -1,0 +1,419 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// round runs the tool calls of the newest assistant chunk of s. Each outcome is
+// committed when its call ends; the rows follow in call order.
+func (a *agent) round(ctx context.Context, at run.Path, s session.Session, table *tool.Table) (session.Session, error) {
+	made := run.StepRequest{Path: at, Kind: "tools of agent", Name: a.Name}
+	sc, err := a.p.scope(made)
+	if err != nil {
+		return s, err
+	}
+	if err := sc.hold(made); err != nil {
+		return s, err
+	}
+	defer sc.release()
+	defer sc.ex.inside(&made)()
+	asked, _ := s.At(s.Len() - 1)
+	s, err = sc.ex.placed(ctx, at, s)
+	if err != nil && run.IsControl(err) {
+		return s, sc.ex.failed(err)
+	}
+	// Any other error of opening is what the tools that need the sandbox tell
+	// the model.
+	r := &round{ex: sc.ex, ctx: ctx, agent: a.Name, at: at, table: table, base: s, s: s, noBox: err, gate: gate{a.Approve, a.ApproveWithin}}
+	for _, call := range asked.Calls() {
+		r.calls = append(r.calls, &toolCall{ToolCall: call, path: at.Index(len(r.calls))})
+	}
+	return r.run()
+}
+
+// hold takes the scope for work that belongs to the step before; made names it.
+func (sc *scope) hold(made run.StepRequest) error {
+	sc.ex.mu.Lock()
+	defer sc.ex.mu.Unlock()
+	if sc.ex.life.poison != nil {
+		return sc.ex.life.poison
+	}
+	if sc.ex.pos.within != nil {
+		return nested(made, *sc.ex.pos.within)
+	}
+	if sc.busy {
+		return flow.ErrConcurrentStep
+	}
+	sc.busy = true
+	return nil
+}
+
+func (sc *scope) release() {
+	sc.ex.mu.Lock()
+	sc.busy = false
+	sc.ex.mu.Unlock()
+}
+
+// failed poisons the run with control errors and gives err back.
+func (ex *Execution) failed(err error) error {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	return ex.life.stop(err)
+}
+
+// maxParallel bounds the tool calls of one round that run at the same time.
+const maxParallel = 64
+
+type toolCall struct {
+	session.ToolCall
+	path  run.Path
+	bound tool.Bound
+	// edited are the arguments that a person put in the place of the model's; ""
+	// are the model's.
+	edited string
+	bad    *tool.Outcome // the call cannot run
+	out    *outcome      // nil until the call ended
+	st     *step
+}
+
+// outcome is what a call left, ready to become a row.
+type outcome struct {
+	body   json.RawMessage
+	failed bool
+	head   blob.Digest // of the workspace; zero if the call cannot change it
+	nested error       // the tool tried to make a step: the workflow is wrong, not the model
+}
+
+// round is one assistant chunk's calls on their way. mu guards what the calls
+// share: the session as far as it is committed, and the rows that wait for
+// their turn.
+type round struct {
+	ex    *Execution
+	ctx   context.Context
+	agent string
+	at    run.Path
+	table *tool.Table
+	base  session.Session // what every call of the round sees
+	noBox error
+	gate  gate
+	calls []*toolCall
+
+	mu   sync.Mutex
+	s    session.Session
+	rows int // rows in s that belong to the round
+}
+
+func (r *round) run() (session.Session, error) {
+	if err := r.replay(); err != nil {
+		return r.s, r.ex.failed(err)
+	}
+	if err := r.approvals(); err != nil {
+		return r.s, r.ex.failed(err)
+	}
+	for i := 0; i < len(r.calls); {
+		// Calls that change the workspace run alone; what stands between two
+		// of them runs at the same time, lane by lane.
+		j := i
+		for j < len(r.calls) && !r.calls[j].mutates() {
+			j++
+		}
+		if err := r.parallel(r.calls[i:j]); err != nil {
+			return r.s, r.ex.failed(err)
+		}
+		if j < len(r.calls) {
+			if err := r.do(r.calls[j]); err != nil {
+				return r.s, r.ex.failed(err)
+			}
+			j++
+		}
+		i = j
+	}
+	for _, c := range r.calls { // all of them are recorded by now, as at replay
+		if c.out.nested != nil {
+			return r.s, c.out.nested
+		}
+	}
+	return r.s, nil
+}
+
+func (c *toolCall) mutates() bool { return c.bad == nil && c.bound.Spec.Effect == tool.Sandboxed }
+
+// replay binds the calls and takes over those that are recorded.
+func (r *round) replay() error {
+	for _, c := range r.calls {
+		effect := tool.ReadOnly
+		bound, err := r.table.Bind(c.Name, c.Args)
+		if err != nil {
+			out := tool.ErrorOutcome(err)
+			c.bad = &out
+		} else {
+			c.bound = bound
+			effect = bound.Spec.Effect
+			if p := r.base.Placement(); p.Isolation != "" {
+				effect = effect.In(sandbox.Capabilities{Isolation: sandbox.Isolation(p.Isolation)})
+			}
+		}
+		c.st = &step{ex: r.ex, ctx: r.ctx, s: r.base, log: r.base.Key(), began: time.Now()}
+		c.st.asked = run.StepRequest{
+			Path: c.path, Kind: run.StepTool, Name: c.Name, Input: blob.Sum([]byte(c.Args)).Short(), Effect: effect.String(),
+		}
+		if err := c.st.decide(); err != nil {
+			return err
+		}
+		if c.st.decision != run.Replay {
+			continue
+		}
+		rec := c.st.record
+		if rows := rec.Session.Len() - r.base.Len(); rows >= r.rows {
+			r.s, r.rows = rec.Session, rows
+		}
+		c.out = &outcome{body: json.RawMessage(rec.Value), failed: rec.Failed, head: rec.HeadAfter}
+		if rec.Code == run.CodeNestedStep {
+			c.out.nested = rec.Code.Err(rec.Error)
+		}
+	}
+	return nil
+}
+
+// parallel runs calls at the same time, those of one lane in call order.
+func (r *round) parallel(calls []*toolCall) error {
+	var lanes [][]*toolCall
+	byName := map[string]int{}
+	for _, c := range calls {
+		if c.st.decision == run.Replay {
+			continue
+		}
+		lane := c.bound.Lane
+		if i, ok := byName[lane]; ok && lane != "" {
+			lanes[i] = append(lanes[i], c)
+			continue
+		}
+		byName[lane] = len(lanes)
+		lanes = append(lanes, []*toolCall{c})
+	}
+	if len(lanes) == 1 {
+		for _, c := range lanes[0] {
+			if err := r.do(c); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, maxParallel)
+	errs := make([]error, len(lanes))
+	for i, lane := range lanes {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			for _, c := range lane {
+				if errs[i] = r.do(c); errs[i] != nil {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// do runs one call and commits its outcome.
+func (r *round) do(c *toolCall) error {
+	if c.st.decision == run.Replay {
+		return nil
+	}
+	c.st.began = time.Now()
+	d := run.StepCompleted{Call: r.callID(c), Effect: c.st.asked.Effect}
+	r.mu.Lock()
+	place := r.s.Placement()
+	r.mu.Unlock()
+	var out tool.Outcome
+	switch v, resolved := c.st.resolution(); {
+	case c.bad != nil:
+		out = *c.bad
+	case resolved:
+		out = tool.Outcome{Body: resolvedBody(v)}
+		d.Summary = "resolved: " + v.Reason
+	default:
+		if c.st.asked.Effect == tool.NonIdempotent.String() {
+			if err := c.st.intend(d.Call); err != nil {
+				return err
+			}
+		}
+		out = r.call(c, place)
+	}
+	if err, ok := c.st.outcome(out.Err); !ok {
+		if d.Effect == tool.NonIdempotent.String() {
+			d.Value, d.Failed, d.Code, d.Error = string(out.Body), true, run.Code(out.Kind), clip(errText(out.Err), 300)
+			c.st.lastWord(err, d)
+		}
+		return err
+	}
+	var head blob.Digest
+	if c.mutates() {
+		d.HeadBefore = place.Head
+		after, err := r.ex.leases.get(r.base.Key()).snapshot(context.WithoutCancel(r.ctx), r.ex, place.Head)
+		if err != nil {
+			out = tool.ErrorOutcome(&tool.Failure{Kind: "sandbox_lost", Message: "the files could not be kept; they are back to what they were before this call: " + err.Error()})
+			after = place.Head
+		}
+		head, d.HeadAfter = after, after
+	}
+	d.Failed = out.IsError
+	o := outcome{body: out.Body, failed: out.IsError, head: head}
+	switch {
+	case errors.Is(out.Err, run.ErrNestedStep):
+		o.nested, d.Code, d.Error = out.Err, run.CodeNestedStep, clip(errText(out.Err), 1<<10)
+	case out.IsError && out.Kind != "":
+		d.Code, d.Error = run.Code(out.Kind), clip(errText(out.Err), 300)
+	}
+	if d.Summary == "" {
+		d.Summary = summary(c.Name, cmp.Or(c.edited, c.Args), out)
+	}
+	return r.commit(c, o, d)
+}
+
+func errText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// call runs the tool itself.
+func (r *round) call(c *toolCall, place session.Placement) tool.Outcome {
+	ctx, cancel := r.ex.callContext(c.st.context(r.ctx))
+	defer cancel(nil)
+	return c.bound.Call(ctx, tool.Call{
+		ID: r.callID(c), Attempt: r.ex.attempt, Session: r.base, Blobs: r.ex.blobs(),
+		Sandbox: func(ctx context.Context) (sandbox.Sandbox, error) {
+			if r.noBox != nil {
+				return nil, r.noBox
+			}
+			return r.ex.leases.get(r.base.Key()).at(ctx, r.ex, r.base.Key(), place)
+		},
+	})
+}
+
+// callID is what a tool may use as idempotency key: the same on every attempt.
+func (r *round) callID(c *toolCall) string { return string(r.ex.id) + "/" + string(c.path) }
+
+// row is the chunk of a call that ended, at a workspace head.
+func (r *round) row(c *toolCall, head blob.Digest) session.Chunk {
+	p := r.base.Placement()
+	if p.Backend != "" {
+		p.Head = head
+	}
+	o := session.Origin{Agent: r.agent, Workflow: r.ex.reg.Name, Node: r.ex.rt.Node, Run: string(r.ex.id), Step: string(c.path), Placement: p}
+	row := session.Result(c.ID, c.Name, string(c.out.body), c.out.failed).Of(o)
+	if c.edited != "" && compact(c.edited) != compact(cmp.Or(c.Args, "{}")) {
+		row = row.WithArgs(c.edited)
+	}
+	return row
+}
+
+// commit records a call's outcome. Its row goes with it when all rows before
+// are there, and takes along those that waited for it; else the record holds
+// the body until then.
+func (r *round) commit(c *toolCall, out outcome, d run.StepCompleted) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c.out = &out
+	var content []session.Event
+	n, head := r.rows, r.s.Placement().Head
+	for ; n < len(r.calls) && r.calls[n].out != nil; n++ {
+		if h := r.calls[n].out.head; !h.IsZero() {
+			head = h
+		}
+		content = append(content, session.ChunkEvent(r.row(r.calls[n], head)))
+	}
+	d.Row = n > r.rows && r.calls[r.rows] == c
+	if !d.Row {
+		d.Value = string(out.body)
+	}
+	c.st.s = r.s
+	ack, err := c.st.commit(d, content...)
+	if err != nil {
+		return err
+	}
+	r.s, r.rows = ack.Session, n
+	return nil
+}
+
+func resolvedBody(v run.Resolved) json.RawMessage {
+	if json.Valid([]byte(v.Value)) {
+		return json.RawMessage(v.Value)
+	}
+	text, err := session.Marshal(struct {
+		OK       bool   `json:"ok"`
+		Reason   string `json:"reason"`
+		Resolved string `json:"resolved"`
+	}{true, v.Reason, "a person confirmed that the call took effect; its output is lost"})
+	if err != nil {
+		return json.RawMessage(`{"ok":true}`)
+	}
+	return json.RawMessage(text)
+}
+
+// Call implements seam.Work.
+func (p *place) Call(ctx context.Context, s session.Session, t tool.Tool, args string) (session.Session, tool.Result, error) {
+	table, err := tool.NewTable(t)
+	if err != nil {
+		return s, tool.Result{}, err
+	}
+	made := run.StepRequest{Kind: run.StepTool, Name: t.Spec().Name}
+	sc, err := p.scope(made)
+	if err != nil {
+		return s, tool.Result{}, err
+	}
+	path, err := sc.enter(made)
+	if err != nil {
+		return s, tool.Result{}, err
+	}
+	made.Path = path
+	defer sc.release()
+	ex := sc.ex
+	defer ex.inside(&made)()
+	own, err := ex.own(ctx, path, s, true)
+	if err == nil {
+		own, err = ex.flush(ctx, path, own) // the round works on a committed session
+	}
+	if err != nil {
+		return s, tool.Result{}, ex.failed(err)
+	}
+	own, err = ex.placed(ctx, path, own)
+	if err != nil && run.IsControl(err) {
+		return s, tool.Result{}, ex.failed(err)
+	}
+	r := &round{ex: ex, ctx: ctx, at: path, table: table, base: own, s: own, noBox: err}
+	r.calls = []*toolCall{{ToolCall: session.ToolCall{
+		ID: "call_" + strings.ReplaceAll(string(path), ".", "_"), Name: t.Spec().Name, Args: args,
+	}, path: path.Index(0)}}
+	out, err := r.run()
+	if err != nil {
+		return s, tool.Result{}, err
+	}
+	row, ok := out.Last(session.ToolResult)
+	if !ok {
+		return s, tool.Result{}, errors.New("flow: the call left no row")
+	}
+	return out, tool.Result{Body: json.RawMessage(row.Text()), IsError: row.Failed()}, nil
+}

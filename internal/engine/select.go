@@ -1,0 +1,157 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/seam"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Select implements seam.Models.
+func (p *place) Select(ctx context.Context, q seam.Question, s session.Session, candidates []string) (int, error) {
+	c := &call{agent: q.Agent, prompt: q.Prompt, provider: &q.Provider, ask: q.Text}
+	st, err := p.begin(ctx, run.StepSelection, q.Agent, s, false, "", c.digest())
+	if err != nil {
+		return -1, err
+	}
+	defer st.end()
+	if st.decision == run.Replay {
+		if err := rebuild(st.record); err != nil {
+			return -1, err
+		}
+		return chosen(st.record.Value)
+	}
+	resp, prompt, err := c.complete(st, s)
+	err, ok := st.outcome(err)
+	if !ok {
+		return -1, err
+	}
+	if err == nil && len(resp.Calls) > 0 {
+		err = errors.New("flow: the selecting model called a tool")
+	}
+	if err != nil {
+		if _, commitErr := st.commitBeside(st.useless(q.Agent, resp, prompt, err)); commitErr != nil {
+			return -1, commitErr
+		}
+		return -1, err
+	}
+	choice := integerIn(resp.Text)
+	if choice < 0 || choice >= len(candidates) {
+		choice = -1
+	}
+	value, err := json.Marshal(selection{Answer: clip(resp.Text, 200), Candidates: candidates, Choice: choice})
+	if err != nil {
+		return -1, st.fail(err)
+	}
+	picked := "nobody"
+	if choice >= 0 {
+		picked = candidates[choice]
+	}
+	d := run.StepCompleted{Value: string(value), Prompt: prompt, Model: resp.Model, Usage: st.ex.origin(q.Agent, st.asked.Path, session.Placement{}, resp.Usage).Usage, Summary: "selects " + picked}
+	if _, err := st.commitBeside(d); err != nil {
+		return -1, err
+	}
+	return choice, nil
+}
+
+// useless is the record of a step that failed for want of an answer, or with one
+// that it cannot use. What that one used, it used.
+func (st *step) useless(agent string, resp *llm.Response, prompt blob.Digest, err error) run.StepCompleted {
+	d := run.StepCompleted{Code: codeOf(err), Error: clip(err.Error(), 1<<10), Prompt: prompt}
+	if resp != nil {
+		d.Model, d.Usage = resp.Model, st.ex.origin(agent, st.asked.Path, session.Placement{}, resp.Usage).Usage
+	}
+	return d
+}
+
+type selection struct {
+	Answer     string   `json:"answer"`
+	Candidates []string `json:"candidates"`
+	Choice     int      `json:"choice"`
+}
+
+// chosen returns the choice that a selection recorded.
+func chosen(value string) (int, error) {
+	var v selection
+	if err := json.Unmarshal([]byte(value), &v); err != nil {
+		return -1, fmt.Errorf("%w: selection: %w", run.ErrMismatch, err)
+	}
+	return v.Choice, nil
+}
+
+// Compress implements seam.Models.
+func (p *place) Compress(ctx context.Context, q seam.Question, s session.Session) (session.Session, error) {
+	ask := &call{agent: q.Agent, prompt: q.Prompt, provider: &q.Provider, ask: q.Text}
+	st, err := p.begin(ctx, run.StepCompress, q.Agent, s, false, "", ask.digest())
+	if err != nil {
+		return s, err
+	}
+	defer st.end()
+	var base session.Session
+	var text string
+	var usage session.Usage
+	if st.decision == run.Replay {
+		if err := rebuild(st.record); err != nil {
+			return s, err
+		}
+		base, text, usage = st.record.Session, st.record.Value, st.record.Usage.Sub(st.record.Lost)
+	} else {
+		if err := st.ex.there(st.ctx, st.asked.Path, st.s.Key()); err != nil {
+			return s, st.fail(fmt.Errorf("flow: compress %s: %w", s.Ref(), err))
+		}
+		resp, prompt, err := ask.complete(st, st.s)
+		err, ok := st.outcome(err)
+		if !ok {
+			return s, err
+		}
+		switch {
+		case err != nil:
+		case len(resp.Calls) > 0:
+			err = errors.New("flow: the summarising model called a tool")
+		case strings.TrimSpace(resp.Text) == "":
+			err = errors.New("flow: the summarising model said nothing")
+		}
+		if err != nil {
+			if _, commitErr := st.commitBeside(st.useless(q.Agent, resp, prompt, err)); commitErr != nil {
+				return s, commitErr
+			}
+			return s, err
+		}
+		text = strings.TrimSpace(resp.Text)
+		usage = st.ex.origin(q.Agent, st.asked.Path, session.Placement{}, resp.Usage).Usage
+		ack, err := st.commit(run.StepCompleted{
+			Value: text, Prompt: prompt, Model: resp.Model, Usage: usage,
+			Summary: fmt.Sprintf("compresses %s into one", count(st.s.Len(), "chunk")),
+		})
+		if err != nil {
+			return s, err
+		}
+		base = ack.Session
+	}
+	if !st.ex.holds(st.asked.Path, base.Key()) {
+		base = st.s.Committed()
+	}
+	l, ok := base.Link()
+	if !ok {
+		return s, st.fail(fmt.Errorf("flow: compress %s: it is not committed", s.Ref()))
+	}
+	ex := st.ex
+	ex.mu.Lock()
+	ex.sessions.alias(st.s, base)
+	ex.mu.Unlock()
+	key := session.Key{Tenant: ex.home.Tenant, ID: ex.rt.Mint.Child(ex.home.Tenant, string(ex.levels.owner(st.asked.Path).run), string(st.asked.Path))}
+	o := session.Origin{Agent: q.Agent, Workflow: ex.reg.Name, Node: ex.rt.Node, Run: string(ex.id), Step: string(st.asked.Path), Usage: usage, Placement: base.Placement()}
+	open := session.Opening{Kind: session.OpenCompress, Parents: []session.Link{l}, Run: string(ex.levels.owner(st.asked.Path).run), Step: string(st.asked.Path)}
+	out, err := ex.claim(ctx, st.asked.Path, key, base.Root(), open, []session.Event{session.ChunkEvent(session.UserText(text).Of(o))}, &heldSession{parent: base.Key()})
+	if err != nil {
+		return s, st.fail(err)
+	}
+	return out, nil
+}

@@ -1,0 +1,163 @@
+package engine
+
+import (
+	"crypto/sha256"
+	"encoding"
+	"encoding/json"
+	"hash"
+	"maps"
+	"slices"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/session"
+)
+
+// transcript is the rendered beginning of an agent's requests: its prompt and the
+// committed chunks of the session. The next request goes on from it, so that a
+// turn of a long session renders what is new.
+type transcript struct {
+	msgs  []llm.Message   // requests share it, so it only grows
+	sum   hash.Hash       // of the messages as JSON, from the bracket that opens the list
+	size  int             // bytes that went into sum
+	open  map[string]bool // calls of tools without a result
+	noted bool            // the recalled notes are among msgs
+	n     int             // chunks among msgs
+	last  session.Chunk   // the n-th
+}
+
+// render turns a call with a session into messages, and returns them with the
+// digest and the size of the whole request as JSON. What the session holds is
+// rendered in its order, so that branches of one session share all leading bytes.
+func (t *transcript) render(c *call, s session.Session, p *llm.Provider) ([]llm.Message, blob.Digest, int, error) {
+	if err := t.extend(c, s.Committed()); err != nil {
+		return nil, blob.Digest{}, 0, err
+	}
+	all, err := t, error(nil)
+	if pending := s.Len() > t.n; pending || c.ask != "" || c.notes.Text != "" && !t.noted {
+		if all, err = t.fork(); err != nil { // what is no committed chunk is there for this call only
+			return nil, blob.Digest{}, 0, err
+		}
+		for i, chunk := range s.Range(t.n, s.Len()) {
+			if err := all.chunk(c, i, chunk); err != nil {
+				return nil, blob.Digest{}, 0, err
+			}
+		}
+		if err := all.note(c, max(all.n, c.notes.After)); err != nil {
+			return nil, blob.Digest{}, 0, err
+		}
+		if c.ask != "" {
+			if err := all.add(llm.Message{Role: llm.User, Text: c.ask}); err != nil {
+				return nil, blob.Digest{}, 0, err
+			}
+		}
+	}
+	tail, err := json.Marshal([]any{c.tools, p})
+	if err != nil {
+		return nil, blob.Digest{}, 0, err
+	}
+	tail[0] = ','
+	sum, err := cloneSum(all.sum)
+	if err != nil {
+		return nil, blob.Digest{}, 0, err
+	}
+	sum.Write([]byte("]"))
+	sum.Write(tail)
+	return slices.Clip(all.msgs), blob.Digest(sum.Sum(nil)), all.size + 1 + len(tail), nil
+}
+
+// extend takes over the chunks of a committed session that are not there yet. It
+// begins again if the session is not one that goes on from what is there.
+func (t *transcript) extend(c *call, s session.Session) error {
+	if last, _ := s.At(t.n - 1); t.sum == nil || t.n > 0 && last != t.last {
+		*t = transcript{sum: sha256.New(), msgs: make([]llm.Message, 0, s.Len()+1)}
+		t.write([]byte("[["))
+		if c.prompt != "" {
+			if err := t.add(llm.Message{Role: llm.System, Text: c.prompt}); err != nil {
+				return err
+			}
+		}
+	}
+	for i, chunk := range s.Range(t.n, s.Len()) {
+		if err := t.chunk(c, i, chunk); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fork returns a copy that can grow by itself.
+func (t *transcript) fork() (*transcript, error) {
+	cp := *t
+	cp.msgs, cp.open = slices.Clip(t.msgs), maps.Clone(t.open)
+	var err error
+	cp.sum, err = cloneSum(t.sum)
+	return &cp, err
+}
+
+// cloneSum returns a copy of a SHA-256 under way.
+func cloneSum(h hash.Hash) (hash.Hash, error) {
+	state, err := h.(encoding.BinaryMarshaler).MarshalBinary()
+	if err != nil {
+		return nil, err
+	}
+	cp := sha256.New()
+	return cp, cp.(encoding.BinaryUnmarshaler).UnmarshalBinary(state)
+}
+
+func (t *transcript) write(b []byte) {
+	t.sum.Write(b)
+	t.size += len(b)
+}
+
+func (t *transcript) add(m llm.Message) error {
+	data, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	if len(t.msgs) > 0 {
+		t.write([]byte(","))
+	}
+	t.write(data)
+	t.msgs = append(t.msgs, m)
+	return nil
+}
+
+// note adds the recalled notes if their place is before the chunk at index i.
+func (t *transcript) note(c *call, i int) error {
+	if c.notes.Text == "" || t.noted || i < c.notes.After {
+		return nil
+	}
+	t.noted = true
+	return t.add(llm.Message{Role: llm.System, Text: c.notes.Text})
+}
+
+// chunk adds the chunk at index i, the next one.
+func (t *transcript) chunk(c *call, i int, chunk session.Chunk) error {
+	if err := t.note(c, i); err != nil {
+		return err
+	}
+	t.n, t.last = i+1, chunk
+	m := llm.Message{Role: llm.User, Text: chunk.Text()}
+	switch chunk.Kind() {
+	case session.System:
+		m.Role = llm.System
+	case session.Assistant:
+		m.Role, m.Calls, m.Opaque = llm.Assistant, callsOf(chunk), chunk.Opaque()
+		for _, call := range m.Calls {
+			if t.open == nil {
+				t.open = map[string]bool{}
+			}
+			t.open[call.ID] = true
+		}
+	case session.ToolResult:
+		m.Text = ToolText(chunk)
+		if !t.open[chunk.CallID()] { // no model asked for it: the workflow called the tool
+			m.Text = "Result of " + chunk.Name() + ": " + m.Text
+			break
+		}
+		delete(t.open, chunk.CallID())
+		m.Role, m.CallID, m.Name = llm.Tool, chunk.CallID(), chunk.Name()
+	}
+	return t.add(m)
+}

@@ -1,0 +1,263 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+const (
+	// localBranches bounds the branches of one tree that execute at once.
+	localBranches = 256
+	// localTries is how often work is tried that an error of the log stopped.
+	localTries = 5
+	localPause = 20 * time.Millisecond
+)
+
+// tree is one run under way with everything that it opened.
+type tree struct {
+	d    *Driver
+	rt   *Runtime
+	reg  flow.Registration
+	root session.ID // of its sessions
+	task run.Task   // of the main run
+	// opening is what the main run's session starts with if it is not born.
+	opening []session.Event
+	ctx     context.Context
+	wake    chan struct{} // the main run may go on, or has ended
+
+	mu     sync.Mutex
+	heard  bool            // of a commit
+	busy   int             // pieces of work under way
+	idle   chan struct{}   // closed when there is none any more; made by who waits
+	runs   map[run.ID]bool // of the tree
+	timers map[*time.Timer]struct{}
+	over   bool
+	failed error
+	broken chan struct{} // closed with failed
+	work   sync.WaitGroup
+	slots  chan struct{}
+}
+
+func newTree(d *Driver, rt *Runtime, g flow.Registration, task run.Task, root session.ID, opening []session.Event) *tree {
+	return &tree{
+		d: d, rt: rt, reg: g, root: root, task: task, opening: opening, wake: make(chan struct{}, 1), broken: make(chan struct{}),
+		runs: map[run.ID]bool{task.ID: true}, slots: make(chan struct{}, localBranches),
+	}
+}
+
+// owns reports whether work is for a run of the tree; a branch that one of its
+// runs opens joins it.
+func (t *tree) owns(w run.Work) bool {
+	if w.Signal != nil {
+		return t.has(w.Signal.Run)
+	}
+	if b := w.Task.Branch; b != nil && t.has(b.Ancestors[len(b.Ancestors)-1].Run) {
+		t.mu.Lock()
+		t.runs[w.Task.ID] = true
+		t.mu.Unlock()
+	}
+	return t.has(w.Task.ID)
+}
+
+// adopt finds the runs of the tree in a history, whose sessions may come in any
+// order.
+func (t *tree) adopt(history []session.Entry) {
+	for known := 0; known != len(t.runs); {
+		known = len(t.runs)
+		for _, e := range history {
+			for _, ev := range e.Commit.Events {
+				if ev.Kind != run.KindFanOut {
+					continue
+				}
+				if f, err := run.Read[run.FanOut](ev); err == nil && t.runs[f.Run] {
+					for _, b := range f.Branches {
+						t.runs[run.ID(b.Session)] = true
+					}
+				}
+			}
+		}
+	}
+}
+
+func (t *tree) has(id run.ID) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.runs[id]
+}
+
+// errDeaf is returned instead of waiting for what can never come.
+var errDeaf = errors.New("flow: the run waits, and the runtime does not learn of commits, so nothing will go on: " +
+	"set run.DirectOptions.OnCommit of its Store to Runtime.Committed, or leave Store empty")
+
+// hears reports whether the log tells the Driver of its commits.
+func (t *tree) hears() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.heard
+}
+
+// begin starts a piece of work in a goroutine. t.mu is held.
+func (t *tree) begin(f func()) {
+	t.busy++
+	t.work.Go(func() {
+		f()
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.busy--; t.busy == 0 && t.idle != nil {
+			close(t.idle)
+			t.idle = nil
+		}
+	})
+}
+
+// settled waits for what a run that ended left to its branches, such as their
+// cancellation.
+func (t *tree) settled(err error) error {
+	for {
+		t.mu.Lock()
+		if t.busy == 0 || t.ctx.Err() != nil {
+			if err == nil {
+				err = t.failed
+			}
+			t.mu.Unlock()
+			return err
+		}
+		if t.idle == nil {
+			t.idle = make(chan struct{})
+		}
+		idle := t.idle
+		t.mu.Unlock()
+		select {
+		case <-idle:
+		case <-t.ctx.Done():
+		}
+	}
+}
+
+func (t *tree) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.over = true
+	for timer := range t.timers {
+		timer.Stop()
+	}
+}
+
+func (t *tree) fail(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.failed == nil {
+		t.failed = err
+		close(t.broken)
+	}
+}
+
+// at lets the clock be looked at when something is due.
+func (t *tree) at(due int64, k session.Key) {
+	if due == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over {
+		return
+	}
+	var timer *time.Timer
+	timer = time.AfterFunc(time.Until(time.UnixMilli(due)), func() {
+		t.mu.Lock()
+		delete(t.timers, timer)
+		t.mu.Unlock()
+		t.do(run.Work{Signal: &run.Signal{To: k, Tick: true}})
+	})
+	if t.timers == nil {
+		t.timers = map[*time.Timer]struct{}{}
+	}
+	t.timers[timer] = struct{}{}
+}
+
+// tell lets the program know that a run waits.
+func (t *tree) tell(k session.Key, s run.RunWaiting) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.rt.OnWait != nil && !t.over {
+		t.begin(func() { t.rt.OnWait(t.ctx, k, s) })
+	}
+}
+
+// goOn has the main run looked at again where it waits.
+func (t *tree) goOn() {
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// do starts a piece of work.
+func (t *tree) do(w run.Work) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over {
+		return
+	}
+	if w.Task != nil && w.Task.ID == t.task.ID {
+		t.goOn()
+		return
+	}
+	t.begin(func() {
+		var err error
+		for try := range localTries {
+			if err = t.attempt(w); err == nil || t.ctx.Err() != nil || !errors.Is(err, session.ErrUnavailable) && !errors.Is(err, session.ErrConflict) {
+				break
+			}
+			pause := time.NewTimer(localPause << try)
+			select {
+			case <-pause.C:
+			case <-t.ctx.Done():
+			}
+			pause.Stop()
+		}
+		if err != nil {
+			t.fail(err)
+		}
+	})
+}
+
+func (t *tree) attempt(w run.Work) error {
+	if w.Signal != nil {
+		return t.rt.apply(t.ctx, *w.Signal)
+	}
+	g := t.reg
+	if w.Task.Workflow != g.Name {
+		var ok bool
+		if t.d.Workflows != nil {
+			g, ok = t.d.Workflows.Lookup(w.Task.Workflow)
+		}
+		if !ok {
+			return fmt.Errorf("flow: workflow %q is not offered in this process: %w", w.Task.Workflow, run.ErrNotSupported)
+		}
+	}
+	select {
+	case t.slots <- struct{}{}:
+	case <-t.ctx.Done():
+		return t.ctx.Err()
+	}
+	defer func() { <-t.slots }()
+	ex, err := t.rt.Begin(t.ctx, g, *w.Task)
+	if errors.Is(err, run.ErrState) || err == nil && ex.State() != run.Running {
+		return nil // it executes already, or is over
+	}
+	if err != nil {
+		return err
+	}
+	if state, err := ex.Forward(t.ctx); state == run.Running || state == run.NeedsReview {
+		return fmt.Errorf("flow: branch %s is %s: %w", ex.task.ID, state, err)
+	}
+	return nil
+}

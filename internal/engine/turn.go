@@ -1,0 +1,226 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/seam"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// agent is an agent at work.
+type agent struct {
+	*seam.Agent
+	p *place
+}
+
+// Agent implements seam.Models.
+func (p *place) Agent(ctx context.Context, a *seam.Agent, s session.Session) (session.Session, error) {
+	return (&agent{a, p}).forward(ctx, s)
+}
+
+func (a *agent) forward(ctx context.Context, s session.Session) (session.Session, error) {
+	c, err := a.call(ctx, s)
+	if err != nil {
+		return s, err
+	}
+	for range a.rounds() {
+		if err := c.reserve(); err != nil {
+			return s, err
+		}
+		turn, err := a.ask(ctx, s, c)
+		if s = turn.s; err != nil {
+			return s, err
+		}
+		c.settle(turn.used)
+		switch {
+		case len(turn.resp.Calls) > 0:
+			if s, err = a.round(ctx, turn.path, s, c.table); err != nil {
+				return s, err
+			}
+		case turn.resp.Finish != llm.FinishTools:
+			if c.more = true; !a.p.told(s, c) {
+				return s, nil
+			}
+		}
+	}
+	return s, fmt.Errorf("%w: %s made %d; raise Agent.MaxRounds", flow.ErrMaxRounds, a.Name, a.rounds())
+}
+
+func (a *agent) rounds() int {
+	if a.MaxRounds > 0 {
+		return a.MaxRounds
+	}
+	return flow.DefaultMaxRounds
+}
+
+// call prepares the agent's model calls. An agent waits for them for most of its
+// time, so what they need lies in the call, not on the stack, which would have to
+// be twice as large.
+func (a *agent) call(ctx context.Context, s session.Session) (*call, error) {
+	c := &call{agent: a.Name, prompt: a.Prompt, provider: &a.Provider}
+	if a.Budget != (run.Budget{}) {
+		c.account = &run.Account{Limit: a.Budget}
+	}
+	var err error
+	if c.table, err = tool.NewTable(a.Tools...); err != nil {
+		return nil, fmt.Errorf("flow: agent %s: %w", a.Name, err)
+	}
+	specs := c.table.Specs()
+	c.tools = slices.Grow(c.tools, len(specs))
+	for _, spec := range specs {
+		c.tools = append(c.tools, llm.ToolSpec{Name: spec.Name, Description: spec.Description, Schema: string(spec.Schema)})
+	}
+	c.notes, err = a.recall(ctx, &s)
+	return c, err
+}
+
+// reserve fails if the agent's own budget allows no further call.
+//
+//go:noinline
+func (c *call) reserve() error {
+	if c.account == nil {
+		return nil
+	}
+	if _, err := c.account.Reserve(0); err != nil {
+		return fmt.Errorf("flow: agent %s: %w", c.agent, err)
+	}
+	return nil
+}
+
+// settle takes a call out of the agent's own budget.
+//
+//go:noinline
+func (c *call) settle(used session.Usage) {
+	if c.account != nil {
+		*c.account = c.account.Settle(0, 1, used)
+	}
+}
+
+// turn is a model call that was made.
+type turn struct {
+	s    session.Session // with the answer
+	resp *llm.Response
+	path run.Path // of the step
+	used session.Usage
+}
+
+// ask makes one model call and adds its answer to s. The turn holds the session
+// also if there is an error.
+func (a *agent) ask(ctx context.Context, s session.Session, c *call) (*turn, error) {
+	st, err := a.p.begin(ctx, run.StepModel, a.Name, s, true, "", c.digest())
+	if err != nil {
+		return &turn{s: s}, err
+	}
+	defer st.end()
+	if st.decision == run.Replay {
+		return st.answeredBefore()
+	}
+	for {
+		// What the user said meanwhile goes before the answer, in the same commit.
+		words, heardTo := st.ex.messages(st)
+		resp, prompt, err := c.complete(st, st.s.With(words...))
+		if !errors.Is(err, errInterrupted) {
+			return a.answered(st, s, words, heardTo, resp, prompt, err)
+		}
+	}
+}
+
+// answeredBefore is the turn that the journal holds.
+func (st *step) answeredBefore() (*turn, error) {
+	t := &turn{s: st.record.Session, path: st.asked.Path, used: st.record.Usage}
+	if err := rebuild(st.record); err != nil {
+		return t, err
+	}
+	chunk, _ := t.s.At(t.s.Len() - 1)
+	t.resp = &llm.Response{Text: chunk.Text(), Calls: callsOf(chunk), Finish: llm.Finish(st.record.Value)}
+	return t, nil
+}
+
+// answered commits what a model call came to, after the words of the user that it
+// was told.
+func (a *agent) answered(st *step, s session.Session, words []session.Chunk, heardTo uint64, resp *llm.Response, prompt blob.Digest, err error) (*turn, error) {
+	t := &turn{s: s, resp: resp, path: st.asked.Path}
+	err, ok := st.outcome(err)
+	if !ok {
+		return t, err
+	}
+	content := make([]session.Event, len(words), len(words)+1)
+	for i, w := range words {
+		content[i] = session.ChunkEvent(w)
+	}
+	defer st.ex.take(heardTo, "")
+	if err != nil {
+		ack, commitErr := st.commit(run.StepCompleted{Code: codeOf(err), Error: clip(err.Error(), 4<<10), Inbox: heardTo, Prompt: prompt, Model: a.Provider.Model}, content...)
+		if commitErr != nil {
+			return t, commitErr
+		}
+		t.s = ack.Session
+		return t, err
+	}
+	calls := make([]session.ToolCall, len(resp.Calls))
+	for i, call := range resp.Calls {
+		if call.ID == "" {
+			call.ID = fmt.Sprintf("call_%s_%d", t.path, i)
+		}
+		calls[i] = session.ToolCall{ID: call.ID, Name: call.Name, Args: call.Args}
+	}
+	chunk := session.AssistantText(resp.Text, calls...).WithOpaque(resp.Opaque).Of(st.ex.origin(a.Name, t.path, st.s.Placement(), resp.Usage))
+	ack, err := st.commit(run.StepCompleted{
+		Inbox: heardTo, Row: true, Prompt: prompt, Model: resp.Model, Value: string(resp.Finish), Summary: clip(firstLine(resp.Text), 100),
+	}, append(content, session.ChunkEvent(chunk))...)
+	if err != nil {
+		return t, err
+	}
+	t.s, t.used = ack.Session, chunk.Origin().Usage.Add(st.lost)
+	chunk, _ = t.s.At(t.s.Len() - 1)
+	resp.Calls = callsOf(chunk)
+	return t, nil
+}
+
+func callsOf(c session.Chunk) []llm.ToolCall {
+	var calls []llm.ToolCall
+	for _, call := range c.Calls() {
+		calls = append(calls, llm.ToolCall{ID: call.ID, Name: call.Name, Args: call.Args})
+	}
+	return calls
+}
+
+// origin says who makes a chunk of this run.
+func (ex *Execution) origin(agent string, path run.Path, p session.Placement, u llm.Usage) session.Origin {
+	o := session.Origin{
+		Agent: agent, Workflow: ex.reg.Name, Node: ex.rt.Node, Run: string(ex.id), Step: string(path), Placement: p,
+		Usage: session.Usage{CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, Input: u.Input, Output: u.Output, MicroUSD: u.MicroUSD},
+	}
+	if u != (llm.Usage{}) {
+		o.Usage.Calls = 1
+	}
+	return o
+}
+
+// codeOf and rebuild carry a model's error through the journal.
+func codeOf(err error) run.Code {
+	if c := llm.CodeOf(err); c != "" {
+		return run.Code(c)
+	}
+	return run.CodeOf(err)
+}
+
+func rebuild(r *run.Step) error {
+	if r.Code == "" {
+		return nil
+	}
+	for _, c := range llm.Codes() {
+		if string(c) == string(r.Code) {
+			return llm.Rebuild(c, r.Error)
+		}
+	}
+	return r.Code.Err(r.Error)
+}

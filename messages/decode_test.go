@@ -205,9 +205,9 @@ func TestResults(t *testing.T) {
 		Commit: session.Commit{Key: session.Key{Tenant: "acme", ID: "s1"}, Seq: 7, Events: []session.Event{session.ChunkEvent(session.UserText("x")), ended}},
 		At:     session.Position{Seq: 7, Hash: session.HashOf([]byte("x"))},
 	}
-	rs, err := messages.Results(e)
-	if err != nil || len(rs) != 1 {
-		t.Fatalf("%d results, %v", len(rs), err)
+	rs := messages.Results(e, run.Facts(e.Commit))
+	if len(rs) != 1 {
+		t.Fatalf("%d results", len(rs))
 	}
 	data, err := rs[0].Encode()
 	if err != nil {
@@ -246,8 +246,8 @@ func TestResults(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.Commit.Events = []session.Event{away}
-	if rs, err := messages.Results(e); err != nil || len(rs) > 0 {
-		t.Errorf("a session that is not the run's home ends it: %+v, %v", rs, err)
+	if rs := messages.Results(e, run.Facts(e.Commit)); len(rs) > 0 {
+		t.Errorf("a session that is not the run's home ends it: %+v", rs)
 	}
 	refused := messages.RefusedResult("r2", "fix", *messages.ErrorOf(run.ErrKeyReused), moment)
 	if err := refused.Err(); !errors.Is(err, run.ErrKeyReused) {

@@ -67,28 +67,18 @@ func ResultOf(home session.ID, e run.Ended, at time.Time) Result {
 	return r
 }
 
-// Results returns the results of the runs that a commit ended, with the
-// commit itself as their chain. A session that is not the run's home records
-// the end of the run too when it lets go of it, without the workflow: that is
-// no result.
-func Results(e session.Entry) ([]Result, error) {
-	var out []Result
-	for _, ev := range e.Commit.Events {
-		if ev.Kind != run.KindEnded {
-			continue
+// Results returns the results of the runs that a commit with these facts ended,
+// with the commit itself as their chain. A session that is not the run's home
+// records the end of the run too when it lets go of it: that is no result.
+func Results(e session.Entry, facts []run.Fact) (out []Result) {
+	for _, f := range facts {
+		if v, ok := f.What.(run.Ended); ok && f.State != "" {
+			r := ResultOf(e.Commit.ID, v, f.Time)
+			r.Chain = &Chain{Hash: e.At.Hash.String(), Seq: e.Commit.Seq, Session: e.Commit.ID}
+			out = append(out, r)
 		}
-		v, err := run.Read[run.Ended](ev)
-		if err != nil {
-			return out, err
-		}
-		if v.Workflow == "" {
-			continue
-		}
-		r := ResultOf(e.Commit.ID, v, ev.Time)
-		r.Chain = &Chain{Hash: e.At.Hash.String(), Seq: e.Commit.Seq, Session: e.Commit.ID}
-		out = append(out, r)
 	}
-	return out, nil
+	return out
 }
 
 // RefusedResult is the result of a task that was not taken: nothing was

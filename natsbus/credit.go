@@ -92,12 +92,9 @@ func (d *dispatcher) returned(c session.Commit) {
 	if len(d.lent) == 0 {
 		return
 	}
-	for _, ev := range c.Events {
-		if ev.Kind != run.KindSubmitted {
-			continue
-		}
-		if v, err := run.Read[run.Submitted](ev); err == nil {
-			k := creditKey{c.Tenant, v.Task.Workflow}
+	for _, f := range run.Facts(c) {
+		if _, ok := f.What.(run.Submitted); ok {
+			k := creditKey{c.Tenant, f.Workflow}
 			if l := d.lent[k]; l != nil {
 				if l.n--; l.n <= 0 {
 					delete(d.lent, k)

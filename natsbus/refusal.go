@@ -128,11 +128,8 @@ func (i *intake) has(ctx context.Context, l *incomingTask, home session.ID) (boo
 		if err != nil {
 			return false, err
 		}
-		for _, ev := range e.Commit.Events {
-			if ev.Kind != run.KindSubmitted {
-				continue
-			}
-			if v, err := run.Read[run.Submitted](ev); err == nil && v.Task.Run == l.id {
+		for _, f := range run.Facts(e.Commit) {
+			if _, ok := f.What.(run.Submitted); ok && f.Run == l.id {
 				return true, nil
 			}
 		}

@@ -66,54 +66,24 @@ func (c *Conn) Result(ctx context.Context, t session.Tenant, id run.ID) (message
 	if err != nil {
 		return messages.Result{}, err
 	}
-	state := run.Queued
+	var runs run.RunState
 	for e, err := range c.Log().Read(ctx, home, session.Position{}) {
 		if err != nil {
 			return messages.Result{}, err
 		}
-		results, err := messages.Results(e)
-		if err != nil {
-			return messages.Result{}, err
-		}
-		for _, r := range results {
+		facts := run.Facts(e.Commit)
+		for _, r := range messages.Results(e, facts) {
 			if r.Run == id {
 				return r, nil
 			}
 		}
-		state = stateAfter(state, id, e.Commit)
-	}
-	return messages.Result{}, fmt.Errorf("run %s is %s, it has no result yet: %w", id, state, run.ErrState)
-}
-
-// stateAfter follows the state of a run that has not ended.
-func stateAfter(state run.State, id run.ID, c session.Commit) run.State {
-	for _, ev := range c.Events {
-		switch ev.Kind {
-		case run.KindClaimed:
-			if v, err := run.Read[run.Claimed](ev); err == nil && v.Run == id {
-				state = run.Running
-			}
-		case run.KindReleased:
-			if v, err := run.Read[run.Released](ev); err == nil && v.Run == id {
-				state = run.Queued
-			}
-		case run.KindReview:
-			if v, err := run.Read[run.Review](ev); err == nil && v.Run == id {
-				state = run.NeedsReview
-			}
-		case run.KindResolved:
-			if v, err := run.Read[run.Resolved](ev); err == nil && v.Run == id {
-				state = run.Queued
-			}
-		case run.KindWaiting:
-			if v, err := run.Read[run.RunWaiting](ev); err == nil && v.Run == id {
-				state = run.Waiting
-			}
-		case run.KindReceived:
-			if v, err := run.Read[run.SignalReceived](ev); err == nil && v.Run == id && v.Wake > 0 {
-				state = run.Queued
-			}
+		if err := runs.Fold(home, facts); err != nil {
+			return messages.Result{}, fmt.Errorf("natsbus: read the log of run %s: %w", id, err)
 		}
 	}
-	return state
+	state := run.Queued
+	if r := runs.Run(id); r != nil {
+		state = r.State
+	}
+	return messages.Result{}, fmt.Errorf("run %s is %s, it has no result yet: %w", id, state, run.ErrState)
 }

@@ -13,14 +13,11 @@ type Work struct {
 	Signal *Signal
 }
 
-// Derive returns what follows from a commit: a pure function of it, called by
-// the relay on a node and by tests. Doing the same work twice is harmless,
-// because claims and signals are decided in the log.
-func Derive(e session.Entry) ([]Work, error) { return Followups(e, Facts(e.Commit)) }
-
-// Followups is [Derive] for a commit whose facts are known. It fails if one of
-// them that is of a run cannot be read; one of a kind that this release does not
-// know asks for nothing here.
+// Followups returns what follows from a commit with these facts: a pure function
+// of it, called by the relay on a node and by tests. Doing the same work twice is
+// harmless, because claims and signals are decided in the log. It fails if a fact of
+// a run cannot be read; one of a kind that this release does not know asks for
+// nothing here.
 func Followups(e session.Entry, facts []Fact) ([]Work, error) {
 	k := e.Commit.Key
 	var work []Work

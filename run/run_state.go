@@ -40,15 +40,24 @@ func (b *RunState) Runs() []*Record {
 	return all
 }
 
-// Apply folds one event; s is the session right after it. Events of other
-// namespaces are skipped, an unknown one of its own is ErrTooOld. It fails
-// without changing anything.
-func (b *RunState) Apply(k session.Key, e session.Event, s session.Session) error {
-	fact, err := b.read(e)
-	if err != nil {
-		return err
+// Fold takes the facts of the next commit of the log of k, for a reader that asks
+// how runs stand and for no session as it was: values in the records are empty.
+// Facts of other namespaces are skipped. It stops at the first one that cannot be
+// read or folded.
+func (b *RunState) Fold(k session.Key, facts []Fact) error {
+	for i := range facts {
+		f := &facts[i]
+		if strings.HasPrefix(f.Kind, "session.") {
+			continue
+		}
+		if f.Err != nil {
+			return f.Err
+		}
+		if err := b.check(f.What); err != nil {
+			return err
+		}
+		b.fold(k, f.What, f.Time, session.Session{})
 	}
-	b.fold(k, fact, e.Time, s)
 	return nil
 }
 
@@ -58,25 +67,28 @@ func (b *RunState) read(e session.Event) (fact any, err error) {
 	if strings.HasPrefix(e.Kind, "session.") {
 		return nil, nil
 	}
-	fact, err = payload(e)
-	if err != nil {
-		return nil, err
+	if fact, err = payload(e); err == nil {
+		err = b.check(fact)
 	}
+	return fact, err
+}
+
+func (b *RunState) check(fact any) error {
 	switch v := fact.(type) {
 	case WriterOpened:
 		if v.Epoch <= b.Epoch {
-			return nil, fmt.Errorf("run: writer epoch %d after %d", v.Epoch, b.Epoch)
+			return fmt.Errorf("run: writer epoch %d after %d", v.Epoch, b.Epoch)
 		}
 	case Submitted:
 		if b.runs[v.Task.Run] != nil {
-			return nil, fmt.Errorf("run: %s is submitted twice", v.Task.Run)
+			return fmt.Errorf("run: %s is submitted twice", v.Task.Run)
 		}
 	case Ended:
 		if !v.State.Terminal() {
-			return nil, fmt.Errorf("run: %s ended as %q: %w", v.Run, v.State, session.ErrTooOld)
+			return fmt.Errorf("run: %s ended as %q: %w", v.Run, v.State, session.ErrTooOld)
 		}
 	}
-	return fact, nil
+	return nil
 }
 
 // fold takes a fact that read returned. made is where a value was kept that

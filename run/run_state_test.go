@@ -36,7 +36,7 @@ type watcher struct {
 
 func (w *watcher) event(c session.Commit, e session.Event) {
 	w.t.Helper()
-	if err := w.book.Apply(w.key, e, session.Session{}); err != nil {
+	if err := w.book.Fold(w.key, Facts(session.Commit{Events: []session.Event{e}})); err != nil {
 		w.t.Fatalf("commit %d: %s: %v", c.Seq, e.Kind, err)
 	}
 	for id, r := range w.book.runs {
@@ -120,8 +120,8 @@ func TestStates(t *testing.T) {
 				for _, ev := range e.Commit.Events {
 					w.event(e.Commit, ev)
 				}
-				if _, err := Derive(e); err != nil {
-					t.Fatalf("Derive: %v", err)
+				if _, err := Followups(e, Facts(e.Commit)); err != nil {
+					t.Fatalf("Followups: %v", err)
 				}
 			}
 		}

@@ -123,12 +123,13 @@ func ev(t *testing.T, kind string, payload any) session.Event {
 	return e
 }
 
-// TestDeriveRefuses: nothing follows from what cannot be read. What follows from each
+// TestFollowupsRefuse: nothing follows from what cannot be read. What follows from each
 // commit is in the transcripts.
-func TestDeriveRefuses(t *testing.T) {
+func TestFollowupsRefuse(t *testing.T) {
 	for _, kind := range []string{run.KindSubmitted, run.KindClaimed, run.KindReleased, run.KindResolved, run.KindEnded} {
 		for _, bad := range []session.Event{{Kind: kind, Schema: 1, Data: "[]"}, {Kind: kind, Schema: 2, Data: "{}"}} {
-			if w, err := run.Derive(session.Entry{Commit: session.Commit{Key: home, Events: []session.Event{bad}}}); err == nil {
+			c := session.Commit{Key: home, Events: []session.Event{bad}}
+			if w, err := run.Followups(session.Entry{Commit: c}, run.Facts(c)); err == nil {
 				t.Errorf("%s %s of schema %d: %v", kind, bad.Data, bad.Schema, w)
 			}
 		}

@@ -78,7 +78,7 @@ func TestWokenOnce(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				work, err := Derive(e)
+				work, err := Followups(e, Facts(e.Commit))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -34,7 +34,8 @@ func (d *Driver) Committed(e session.Entry) {
 	if len(trees) == 0 {
 		return
 	}
-	work, err := run.Derive(e)
+	facts := run.Facts(e.Commit)
+	work, err := run.Followups(e, facts)
 	for _, t := range trees {
 		t.mu.Lock()
 		t.heard = true
@@ -48,21 +49,17 @@ func (d *Driver) Committed(e session.Entry) {
 				t.do(w)
 			}
 		}
-		for _, ev := range e.Commit.Events {
-			switch ev.Kind {
-			case run.KindWaiting:
-				if s, err := run.Read[run.RunWaiting](ev); err == nil && t.has(s.Run) {
-					for _, w := range s.For {
+		for _, f := range facts {
+			switch v := f.What.(type) {
+			case run.RunWaiting:
+				if t.has(f.Run) {
+					for _, w := range v.For {
 						t.at(w.Due, e.Commit.Key)
 					}
-					t.tell(e.Commit.Key, s)
+					t.tell(e.Commit.Key, v)
 				}
-			case run.KindRebudgeted: // perhaps its deadline is another one now
-				if v, err := run.Read[run.Rebudgeted](ev); err == nil && v.Run == t.task.ID {
-					t.goOn()
-				}
-			case run.KindEnded: // perhaps where it waited
-				if v, err := run.Read[run.Ended](ev); err == nil && v.Run == t.task.ID {
+			case run.Rebudgeted, run.Ended: // perhaps its deadline is another one now; perhaps where it waited
+				if f.Run == t.task.ID {
 					t.goOn()
 				}
 			}

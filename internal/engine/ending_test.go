@@ -80,7 +80,7 @@ func TestCancelledBeforeItsBranchIsClosed(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					follows, err := run.Derive(last)
+					follows, err := run.Followups(last, run.Facts(last.Commit))
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -52,7 +52,7 @@ func TestOutdatedBranch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all, err := run.Derive(e)
+		all, err := run.Followups(e, run.Facts(e.Commit))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +91,7 @@ func TestOutdatedBranch(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			all, err := run.Derive(e)
+			all, err := run.Followups(e, run.Facts(e.Commit))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -72,11 +72,8 @@ func (t *tree) adopt(history []session.Entry) {
 	for known := 0; known != len(t.runs); {
 		known = len(t.runs)
 		for _, e := range history {
-			for _, ev := range e.Commit.Events {
-				if ev.Kind != run.KindFanOut {
-					continue
-				}
-				if f, err := run.Read[run.FanOut](ev); err == nil && t.runs[f.Run] {
+			for _, fact := range run.Facts(e.Commit) {
+				if f, ok := fact.What.(run.FanOut); ok && t.runs[f.Run] {
 					for _, b := range f.Branches {
 						t.runs[run.ID(b.Session)] = true
 					}

@@ -59,7 +59,7 @@ func (w *world) deliver() {
 		changed = false
 		before := len(w.entries())
 		for _, e := range w.entries() {
-			work, err := run.Derive(e)
+			work, err := run.Followups(e, run.Facts(e.Commit))
 			w.must(err)
 			for _, one := range work {
 				if one.Signal == nil {

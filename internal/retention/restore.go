@@ -72,20 +72,15 @@ func runs(ctx context.Context, c *natsbus.Conn, t *dossier.Tree, k session.Key, 
 			if d := ev.Blob.Digest; !d.IsZero() {
 				ev.Data = string(t.Blobs[d]) // verified to be there
 			}
-			if ev.Kind != run.KindSubmitted {
-				continue
-			}
-			v, err := run.Read[run.Submitted](*ev)
-			if err != nil {
-				return err
-			}
-			all = append(all, v)
 		}
-		results, err := messages.Results(session.Entry{Commit: commit, At: session.Position{Seq: commit.Seq, Hash: session.HashOf([]byte(raw))}})
-		if err != nil {
-			return err
+		facts := run.Facts(commit)
+		for _, f := range facts {
+			if v, ok := f.What.(run.Submitted); ok {
+				all = append(all, v)
+			}
 		}
-		for _, r := range results {
+		e := session.Entry{Commit: commit, At: session.Position{Seq: commit.Seq, Hash: session.HashOf([]byte(raw))}}
+		for _, r := range messages.Results(e, facts) {
 			ends[r.Run] = &r
 		}
 	}

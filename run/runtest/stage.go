@@ -259,7 +259,7 @@ func (s *stage) commits() {
 				continue
 			}
 			s.shown[id] = e.At.Seq
-			work, err := run.Derive(e)
+			work, err := run.Followups(e, run.Facts(e.Commit))
 			if err != nil {
 				s.Fatal(err)
 			}

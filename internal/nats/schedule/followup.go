@@ -46,8 +46,8 @@ type followUp struct {
 // derive returns the follow-ups of a commit in an order that is always the
 // same. Runs that its own session offers are not among them: the state of the
 // session says them.
-func derive(e session.Entry) ([]*followUp, error) {
-	work, err := run.Derive(e)
+func derive(e session.Entry, facts []run.Fact) ([]*followUp, error) {
+	work, err := run.Followups(e, facts)
 	var out []*followUp
 	add := func(f *followUp) {
 		f.place = len(out)
@@ -61,11 +61,7 @@ func derive(e session.Entry) ([]*followUp, error) {
 			add(&followUp{begin: &item{task: *w.Task, derived: true}})
 		}
 	}
-	results, more := messages.Results(e)
-	if err == nil {
-		err = more
-	}
-	for _, r := range results {
+	for _, r := range messages.Results(e, facts) {
 		add(&followUp{result: &r})
 	}
 	return out, err

@@ -146,7 +146,7 @@ func (s *Scheduler) loaded(now time.Time, d *owed, o Outcome) {
 	}
 	var items []*followUp
 	if o.Entry != nil {
-		items, _ = derive(*o.Entry) // what cannot be read was reported when it was folded
+		items, _ = derive(*o.Entry, run.Facts(o.Entry.Commit)) // what cannot be read was reported when it was folded
 	}
 	open := map[int]bool{}
 	for _, i := range d.Open {

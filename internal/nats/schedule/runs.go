@@ -16,16 +16,17 @@ type Runs struct{ sessions map[session.Key]*openSession }
 func (r *Runs) Fold(e session.Entry) {
 	k := e.Commit.Key
 	o := r.sessions[k]
-	for _, ev := range e.Commit.Events {
-		if o == nil && opens(ev) {
-			o = openedBy(e)
+	facts := run.Facts(e.Commit)
+	for i := range facts {
+		if o == nil && opens(&facts[i]) {
+			o = openedBy(e, facts)
 			if r.sessions == nil {
 				r.sessions = map[session.Key]*openSession{}
 			}
 			r.sessions[k] = o
 		}
 		if o != nil {
-			o.fold(k, ev)
+			o.fold(k, &facts[i])
 		}
 	}
 	if o != nil && o.done() {
@@ -47,11 +48,15 @@ func (r *Runs) Open(k session.Key) string {
 	return ""
 }
 
-// opens reports whether an event opens a session of which nothing is open.
-func opens(ev session.Event) bool {
-	return ev.Kind == run.KindSubmitted || ev.Kind == run.KindQuarantined
+// opens reports whether a fact opens a session of which nothing is open.
+func opens(f *run.Fact) bool {
+	switch f.What.(type) {
+	case run.Submitted, run.Quarantined:
+		return true
+	}
+	return false
 }
 
-func openedBy(e session.Entry) *openSession {
-	return &openSession{Tenant: e.Commit.Tenant, Session: e.Commit.ID, Writer: writerOf(e)}
+func openedBy(e session.Entry, facts []run.Fact) *openSession {
+	return &openSession{Tenant: e.Commit.Tenant, Session: e.Commit.ID, Writer: writerOf(facts)}
 }

@@ -139,22 +139,23 @@ func (s *Scheduler) Begin(now time.Time) {
 func (s *Scheduler) Fold(now time.Time, e session.Entry) error {
 	k := e.Commit.Key
 	o := s.sessions[k]
-	items, err := derive(e)
+	facts := run.Facts(e.Commit)
+	items, err := derive(e, facts)
 	before := freshOf(o)
-	for _, ev := range e.Commit.Events {
-		if o == nil && opens(ev) {
-			o = s.open(e)
+	for i := range facts {
+		if o == nil && opens(&facts[i]) {
+			o = s.open(e, facts)
 		}
 		if o == nil {
 			continue
 		}
-		if ended := o.fold(k, ev); ended != nil {
+		if ended := o.fold(k, &facts[i]); ended != nil {
 			s.ended(o, ended)
 		}
 	}
 	if len(items) > 0 {
 		if o == nil {
-			o = s.open(e)
+			o = s.open(e, facts)
 		}
 		s.owe(o, e.At.Token, items)
 	}
@@ -215,8 +216,8 @@ func (s *Scheduler) Fresh(t session.Tenant, workflow string) (n int, moved time.
 	return 0, time.Time{}
 }
 
-func (s *Scheduler) open(e session.Entry) *openSession {
-	o := openedBy(e)
+func (s *Scheduler) open(e session.Entry, facts []run.Fact) *openSession {
+	o := openedBy(e, facts)
 	s.sessions[e.Commit.Key] = o
 	s.pages.add(o)
 	return o
@@ -225,17 +226,13 @@ func (s *Scheduler) open(e session.Entry) *openSession {
 // writerOf returns the incarnation that a commit names as the session's
 // writer. The commit that submits a session's first open run names none if
 // the writer was there before: then its claim does.
-func writerOf(e session.Entry) string {
-	for _, ev := range e.Commit.Events {
-		switch ev.Kind {
-		case run.KindWriter:
-			if v, err := run.Read[run.WriterOpened](ev); err == nil {
-				return v.Incarnation
-			}
-		case run.KindClaimed:
-			if v, err := run.Read[run.Claimed](ev); err == nil {
-				return v.Incarnation
-			}
+func writerOf(facts []run.Fact) string {
+	for _, f := range facts {
+		switch v := f.What.(type) {
+		case run.WriterOpened:
+			return v.Incarnation
+		case run.Claimed:
+			return v.Incarnation
 		}
 	}
 	return ""

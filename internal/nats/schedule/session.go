@@ -81,106 +81,66 @@ func (s *openSession) begin(v run.Submitted) {
 	})
 }
 
-// fold takes one event. An event that does not decode is skipped: it stops the
-// session's own writer too. It returns the run that the event ended, if any.
-func (s *openSession) fold(k session.Key, ev session.Event) (ended *openRun) {
-	switch ev.Kind {
-	case run.KindSubmitted:
-		if v, err := run.Read[run.Submitted](ev); err == nil {
-			s.begin(v)
-		}
-	case run.KindWriter:
-		if v, err := run.Read[run.WriterOpened](ev); err == nil {
-			s.Writer = v.Incarnation
-		}
-	case run.KindClaimed:
-		v, err := run.Read[run.Claimed](ev)
-		if r := s.run(v.Run); err == nil && r != nil && v.Home == k {
-			r.to(run.Running)
-			r.Attempt, r.Incarnation, r.NotBefore = v.Attempt, v.Incarnation, 0
-			s.Active, s.Writer = v.Run, v.Incarnation
-			if r.Started == 0 {
-				r.Started = ev.Time.UnixMilli()
-			}
-		}
-	case run.KindReleased:
-		if v, err := run.Read[run.Released](ev); err == nil {
-			s.queue(v.Run, v.Workflow, v.Revision)
-		}
-	case run.KindReview:
-		v, err := run.Read[run.Review](ev)
-		if r := s.run(v.Run); err == nil && r != nil {
-			r.to(run.NeedsReview)
-			r.Expires = v.Expires
-		}
-	case run.KindResolved:
-		if v, err := run.Read[run.Resolved](ev); err == nil {
-			s.queue(v.Run, v.Workflow, v.Revision)
-		}
-	case run.KindRebudgeted:
-		v, err := run.Read[run.Rebudgeted](ev)
-		if r := s.run(v.Run); err == nil && r != nil {
-			r.Life = v.Budget.Time.Milliseconds()
-			r.told = backoff{}
-		}
-	case run.KindWaiting:
-		v, err := run.Read[run.RunWaiting](ev)
-		if r := s.run(v.Run); err == nil && r != nil {
-			r.wait(v.For)
-		}
-	case run.KindReceived:
-		v, err := run.Read[run.SignalReceived](ev)
-		if r := s.run(v.Run); err == nil && r != nil {
-			r.received(v)
-		}
-	case run.KindQuarantined:
-		if v, err := run.Read[run.Quarantined](ev); err == nil {
-			s.Quarantined = !v.Released
-		}
-	case run.KindEnded:
-		v, err := run.Read[run.Ended](ev)
-		if err != nil {
+// fold takes one fact. One that cannot be read is skipped: it stops the session's
+// own writer too. It returns the run that the fact ended, if any.
+func (s *openSession) fold(k session.Key, f *run.Fact) (ended *openRun) {
+	switch v := f.What.(type) {
+	case run.Submitted:
+		s.begin(v)
+		return nil
+	case run.WriterOpened:
+		s.Writer = v.Incarnation
+	case run.Quarantined:
+		s.Quarantined = !v.Released
+	case run.Claimed:
+		if v.Home != k {
 			return nil
 		}
-		ended = s.run(v.Run)
+	}
+	r := s.run(f.Run)
+	if r == nil {
+		return nil
+	}
+	if f.State != "" {
+		r.to(f.State)
+	}
+	switch v := f.What.(type) {
+	case run.Claimed:
+		r.Attempt, r.Incarnation, r.NotBefore = v.Attempt, v.Incarnation, 0
+		s.Active, s.Writer = v.Run, v.Incarnation
+		if r.Started == 0 {
+			r.Started = f.Time.UnixMilli()
+		}
+	case run.Released, run.Resolved: // for a node that offers a revision
+		if f.Workflow != "" {
+			r.Revision = f.Revision
+		}
+	case run.Review:
+		r.Expires = v.Expires
+	case run.Rebudgeted:
+		r.Life = v.Budget.Time.Milliseconds()
+		r.told = backoff{}
+	case run.RunWaiting:
+		for _, w := range v.For {
+			if w.Due != 0 {
+				r.Waits = append(r.Waits, dueWait{w.Path, w.Due})
+			}
+		}
+	case run.SignalReceived:
+		r.Waits = slices.DeleteFunc(r.Waits, func(w dueWait) bool { return w.Path == v.Path })
+	case run.Ended:
 		s.Runs = slices.DeleteFunc(s.Runs, func(r *openRun) bool { return r.ID == v.Run })
 		if s.Active == v.Run {
 			s.Active = ""
 		}
+		return r
 	}
-	return ended
-}
-
-// queue folds that a run waits to be taken up, by a node that offers a
-// revision.
-func (s *openSession) queue(id run.ID, workflow, revision string) {
-	if r := s.run(id); r != nil {
-		r.to(run.Queued)
-		if workflow != "" {
-			r.Revision = revision
-		}
-	}
+	return nil
 }
 
 // to folds a change of state, which ends what was due before.
 func (r *openRun) to(state run.State) {
 	r.State, r.Incarnation, r.Expires, r.Waits, r.told = state, "", 0, nil, backoff{}
-}
-
-func (r *openRun) wait(waits []run.Wait) {
-	r.to(run.Waiting)
-	for _, w := range waits {
-		if w.Due != 0 {
-			r.Waits = append(r.Waits, dueWait{w.Path, w.Due})
-		}
-	}
-}
-
-func (r *openRun) received(v run.SignalReceived) {
-	r.Waits = slices.DeleteFunc(r.Waits, func(w dueWait) bool { return w.Path == v.Path })
-	if v.Wake > 0 {
-		r.to(run.Queued)
-	}
 }
 
 // end returns when the run must have ended, in Unix milliseconds; zero is

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -290,9 +291,7 @@ var verbs = map[string]func(s *stage, words []string, named map[string]string) e
 	// save: the open set is stored.
 	"save": func(s *stage, _ []string, _ map[string]string) error {
 		pages, _, err := s.scheduler.Pages(s.scheduler.PageCount())
-		for i, page := range pages {
-			s.pages[i] = page
-		}
+		maps.Copy(s.pages, pages)
 		s.count, s.stored = s.scheduler.PageCount(), s.folded
 		return err
 	},

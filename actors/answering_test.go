@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/actors"
-	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -23,7 +23,7 @@ func TestAnswering(t *testing.T) {
 		waiting := make(chan error, 1)
 		go func() {
 			one := task("r1", key("s1"))
-			_, err := sys.Store().Claim(t.Context(), run.Claim{
+			_, err := sys.Store().Claim(t.Context(), journal.Claim{
 				Session: one.Session, Home: one.Session, Run: one.ID, Task: &one, Open: session.Opening{Kind: session.OpenLeaf},
 			})
 			waiting <- err

@@ -9,16 +9,16 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/actors"
-	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/session"
 )
 
 // BenchmarkStep is one durable step through a session actor, over a log in
-// memory, with run.Direct as what is not to be exceeded by much.
+// memory, with journal.Direct as what is not to be exceeded by much.
 func BenchmarkStep(b *testing.B) {
-	b.Run("direct", func(b *testing.B) { benchSteps(b, run.Direct(&session.MemoryLog{}, nil), 1) })
+	b.Run("direct", func(b *testing.B) { benchSteps(b, journal.Direct(&session.MemoryLog{}, nil), 1) })
 	b.Run("actor", func(b *testing.B) { benchSteps(b, quietSystem(b).Store(), 1) })
-	b.Run("direct-64", func(b *testing.B) { benchSteps(b, run.Direct(&session.MemoryLog{}, nil), 64) })
+	b.Run("direct-64", func(b *testing.B) { benchSteps(b, journal.Direct(&session.MemoryLog{}, nil), 64) })
 	b.Run("actor-64", func(b *testing.B) { benchSteps(b, quietSystem(b).Store(), 64) })
 }
 
@@ -28,7 +28,7 @@ func quietSystem(b *testing.B) *actors.System {
 
 // benchSteps records b.N steps in all, on so many sessions at once. A run ends
 // after 100 steps, so that what is measured does not grow with b.N.
-func benchSteps(b *testing.B, s run.Store, sessions int) {
+func benchSteps(b *testing.B, s journal.Store, sessions int) {
 	b.ReportAllocs()
 	var wg sync.WaitGroup
 	for i := range sessions {

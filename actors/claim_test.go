@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -17,12 +18,12 @@ func TestToldWithTheClaim(t *testing.T) {
 	k := key("s1")
 	for _, tt := range []struct {
 		name string
-		sig  run.Signal
+		sig  journal.Signal
 		want run.State
 	}{
-		{"cancel", run.Signal{Run: "r1", Cancel: &run.CancelRequested{Reason: "enough"}}, run.Cancelled},
-		{"quarantine", run.Signal{Quarantine: &run.Quarantined{Reason: "odd"}}, run.Queued},
-		{"budget", run.Signal{Run: "r1", Rebudget: &run.Rebudgeted{Budget: run.Budget{Time: time.Minute}}}, run.TimedOut},
+		{"cancel", journal.Signal{Run: "r1", Cancel: &journal.CancelRequested{Reason: "enough"}}, run.Cancelled},
+		{"quarantine", journal.Signal{Quarantine: &journal.Quarantined{Reason: "odd"}}, run.Queued},
+		{"budget", journal.Signal{Run: "r1", Rebudget: &journal.Rebudgeted{Budget: run.Budget{Time: time.Minute}}}, run.TimedOut},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -40,7 +41,7 @@ func TestToldWithTheClaim(t *testing.T) {
 					synctest.Wait()
 				}
 				ask(func() error {
-					return sys.Signal(t.Context(), run.Signal{To: k, Run: "r1", Received: &run.SignalReceived{Kind: run.Message, Text: "hello"}})
+					return sys.Signal(t.Context(), journal.Signal{To: k, Run: "r1", Received: &journal.SignalReceived{Kind: journal.Message, Text: "hello"}})
 				})
 				ask(func() error { _, err := sys.Accept(t.Context(), task("r1", k)); return err })
 				ask(func() error { tt.sig.To = k; return sys.Signal(t.Context(), tt.sig) })

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -36,7 +37,7 @@ const (
 // workflow is not offered here. run.ErrKeyReused and other errors of the
 // claim: the task is refused. When ctx ends Accept returns its error, and the
 // task may be accepted all the same; offering it again is harmless.
-func (s *System) Accept(ctx context.Context, t run.Task) (Answer, error) {
+func (s *System) Accept(ctx context.Context, t journal.Task) (Answer, error) {
 	if err := t.Valid(); err != nil {
 		return "", fmt.Errorf("%w: %w", run.ErrMalformed, err)
 	}
@@ -51,7 +52,7 @@ func (s *System) Accept(ctx context.Context, t run.Task) (Answer, error) {
 			return "", err
 		}
 	}
-	return s.settle(ctx, t.Session, run.Work{Task: &t}, func() (Answer, error) { return s.begin(ctx, t, nil) })
+	return s.settle(ctx, t.Session, journal.Work{Task: &t}, func() (Answer, error) { return s.begin(ctx, t, nil) })
 }
 
 // presume activates the session of a branch that is offered for the first time, or one
@@ -68,7 +69,7 @@ func (s *System) presume(ctx context.Context, k session.Key) error {
 
 // elsewhereOffered fails for a run that goes on under another revision than
 // that of this node, as long as some node offers it.
-func (s *System) elsewhereOffered(ctx context.Context, t run.Task) error {
+func (s *System) elsewhereOffered(ctx context.Context, t journal.Task) error {
 	if !t.Resume || t.Revision == "" || s.o.Workflows == nil || s.o.Runtime == nil || s.o.Runtime.Offered == nil {
 		return nil
 	}
@@ -81,14 +82,14 @@ func (s *System) elsewhereOffered(ctx context.Context, t run.Task) error {
 // Signal applies a fact from outside a run: at the incarnation that holds the
 // session, else here. It returns once the fact is durable, or run.ErrState
 // when it changes nothing any more.
-func (s *System) Signal(ctx context.Context, sig run.Signal) error {
+func (s *System) Signal(ctx context.Context, sig journal.Signal) error {
 	if err := sig.To.Valid(); err != nil {
 		return fmt.Errorf("%w: %w", run.ErrMalformed, err)
 	}
-	_, err := s.settle(ctx, sig.To, run.Work{Signal: &sig}, func() (Answer, error) {
+	_, err := s.settle(ctx, sig.To, journal.Work{Signal: &sig}, func() (Answer, error) {
 		return Committed, s.apply(ctx, sig, s.o.Deliver == nil)
 	})
-	report := sig.Received != nil && sig.Received.Kind == run.Report
+	report := sig.Received != nil && sig.Received.Kind == journal.Report
 	if report && (errors.Is(err, run.ErrState) || errors.Is(err, run.ErrUnknownRun)) {
 		return s.closeBranch(ctx, sig)
 	}
@@ -97,7 +98,7 @@ func (s *System) Signal(ctx context.Context, sig run.Signal) error {
 
 // SignalHere is Signal for a session that is in memory here; held is false, and
 // nothing is done, if it is not.
-func (s *System) SignalHere(ctx context.Context, sig run.Signal) (held bool, err error) {
+func (s *System) SignalHere(ctx context.Context, sig journal.Signal) (held bool, err error) {
 	if box := s.held.get(sig.To); box == nil || box.isClosed() {
 		return false, nil
 	}
@@ -106,20 +107,20 @@ func (s *System) SignalHere(ctx context.Context, sig run.Signal) (held bool, err
 
 // closeBranch ends the session of a branch whose end nobody waits for any more:
 // as its parent's log says, should the signal that says so have been lost.
-func (s *System) closeBranch(ctx context.Context, sig run.Signal) error {
+func (s *System) closeBranch(ctx context.Context, sig journal.Signal) error {
 	branch := sig.Received.Branch.Link.Key
 	d, err := s.o.Values.Disposition(ctx, sig.To, sig.Run, branch.ID)
 	if err != nil {
 		return err
 	}
-	return s.Signal(ctx, run.Signal{To: branch, Run: run.ID(branch.ID), Close: &d})
+	return s.Signal(ctx, journal.Signal{To: branch, Run: run.ID(branch.ID), Close: &d})
 }
 
 // Enqueue records a task in its session's log without claiming it, so that the
 // nodes which offer its workflow are offered the run. With cancel it has ended when
 // the log holds it; behind a run that another incarnation executes it only waits, and
 // is to be cancelled there.
-func (s *System) Enqueue(ctx context.Context, t run.Task, cancel *run.CancelRequested) error {
+func (s *System) Enqueue(ctx context.Context, t journal.Task, cancel *journal.CancelRequested) error {
 	if err := t.Valid(); err != nil {
 		return fmt.Errorf("%w: %w", run.ErrMalformed, err)
 	}
@@ -131,13 +132,13 @@ func (s *System) Enqueue(ctx context.Context, t run.Task, cancel *run.CancelRequ
 			return err
 		}
 	}
-	_, err := s.settle(ctx, t.Session, run.Work{Task: &t}, func() (Answer, error) { return Queued, s.o.Runtime.Enqueue(ctx, t, cancel) })
+	_, err := s.settle(ctx, t.Session, journal.Work{Task: &t}, func() (Answer, error) { return Queued, s.o.Runtime.Enqueue(ctx, t, cancel) })
 	return err
 }
 
 // settle gets work to the holder of a session: elsewhere, or here. A conflict
 // here means that the session has got another holder, who is asked then.
-func (s *System) settle(ctx context.Context, k session.Key, w run.Work, here func() (Answer, error)) (Answer, error) {
+func (s *System) settle(ctx context.Context, k session.Key, w journal.Work, here func() (Answer, error)) (Answer, error) {
 	for try := 1; ; try++ {
 		a, handled, err := s.elsewhere(ctx, k, w)
 		if handled || err != nil {
@@ -154,7 +155,7 @@ func (s *System) settle(ctx context.Context, k session.Key, w run.Work, here fun
 // elsewhere hands work to the incarnation that wrote the session last, if that
 // is another one which lives and has something to lose: a run on the session.
 // handled is false if nobody there answers for the session.
-func (s *System) elsewhere(ctx context.Context, k session.Key, w run.Work) (a Answer, handled bool, err error) {
+func (s *System) elsewhere(ctx context.Context, k session.Key, w journal.Work) (a Answer, handled bool, err error) {
 	if s.o.Deliver == nil {
 		return "", false, nil
 	}
@@ -261,7 +262,7 @@ func (s *System) holder(ctx context.Context, k session.Key) (holder, error) {
 // writer of a session. It answers NotMine unless the session is active here
 // and this activation wrote it; the sender then activates it itself. What may
 // end a wait is taken also if another activation here wrote the session.
-func (s *System) Delivered(ctx context.Context, w run.Work) (Answer, error) {
+func (s *System) Delivered(ctx context.Context, w journal.Work) (Answer, error) {
 	var k session.Key
 	switch {
 	case w.Task != nil:
@@ -299,7 +300,7 @@ func (s *System) Delivered(ctx context.Context, w run.Work) (Answer, error) {
 // deliveredTask takes a task for a session that is held here, by the run that is
 // active if there is one. An offer of a run that may not go on now is answered
 // here, also if this node could not take it: whoever asks would claim it.
-func (s *System) deliveredTask(ctx context.Context, t run.Task, active run.ID) (Answer, error) {
+func (s *System) deliveredTask(ctx context.Context, t journal.Task, active run.ID) (Answer, error) {
 	if err := t.Valid(); err != nil {
 		return "", fmt.Errorf("%w: %w", run.ErrMalformed, err)
 	}

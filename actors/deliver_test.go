@@ -13,6 +13,7 @@ import (
 
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/session/sessiontest"
@@ -30,7 +31,7 @@ type cluster struct {
 
 var errNobody = errors.New("no responders")
 
-func (c *cluster) deliver(ctx context.Context, incarnation string, w run.Work) (actors.Answer, error) {
+func (c *cluster) deliver(ctx context.Context, incarnation string, w journal.Work) (actors.Answer, error) {
 	c.mu.Lock()
 	sys := c.systems[incarnation]
 	c.delivered = append(c.delivered, incarnation)
@@ -116,16 +117,16 @@ func TestWorkGoesToTheHolder(t *testing.T) {
 		accepted(t, a, task("r1", k))
 		synctest.Wait()
 		// An offer of the same run, a second run and a signal reach b.
-		if got, err := b.Accept(t.Context(), run.Task{ID: "r1", Workflow: "w", Session: k, Resume: true}); err != nil || got != actors.Committed {
+		if got, err := b.Accept(t.Context(), journal.Task{ID: "r1", Workflow: "w", Session: k, Resume: true}); err != nil || got != actors.Committed {
 			t.Errorf("the run that a executes, offered to b: %q, %v", got, err)
 		}
 		if got, err := b.Accept(t.Context(), task("r2", k)); err != nil || got != actors.Queued {
 			t.Errorf("a run for a's session, offered to b: %q, %v", got, err)
 		}
-		if err := b.Signal(t.Context(), run.Signal{To: k, Run: "r2", Cancel: &run.CancelRequested{}}); err != nil {
+		if err := b.Signal(t.Context(), journal.Signal{To: k, Run: "r2", Cancel: &journal.CancelRequested{}}); err != nil {
 			t.Errorf("a signal for a's session, given to b: %v", err)
 		}
-		if err := b.Signal(t.Context(), run.Signal{To: k, Run: "r9", Cancel: &run.CancelRequested{}}); !errors.Is(err, run.ErrUnknownRun) {
+		if err := b.Signal(t.Context(), journal.Signal{To: k, Run: "r9", Cancel: &journal.CancelRequested{}}); !errors.Is(err, run.ErrUnknownRun) {
 			t.Errorf("a's refusal came as %v", err)
 		}
 		if got := c.asked(); len(got) != 4 {
@@ -149,7 +150,7 @@ func TestStaleOffers(t *testing.T) {
 		k := key("s1")
 		accepted(t, a, task("r1", k))
 		synctest.Wait()
-		second := run.Task{ID: "r2", Workflow: "x", Session: k}
+		second := journal.Task{ID: "r2", Workflow: "x", Session: k}
 		if got, err := other.Accept(t.Context(), second); err != nil || got != actors.Queued {
 			t.Fatalf("a run of another workflow: %q, %v", got, err)
 		}
@@ -159,7 +160,7 @@ func TestStaleOffers(t *testing.T) {
 			t.Errorf("an offer of a run that waits: %q, %v", got, err)
 		}
 		for _, revision := range []string{"", "1"} {
-			stale := run.Task{ID: "r1", Workflow: "w", Session: k, Resume: true, Revision: revision}
+			stale := journal.Task{ID: "r1", Workflow: "w", Session: k, Resume: true, Revision: revision}
 			if got, err := old.Accept(t.Context(), stale); err != nil || got != actors.Committed {
 				t.Errorf("an offer under revision %q of the run that executes: %q, %v", revision, got, err)
 			}
@@ -232,7 +233,7 @@ func TestSilentHolderLosesTheSession(t *testing.T) {
 					}
 				})
 				before := time.Now()
-				if got, err := b.Accept(t.Context(), run.Task{ID: "r1", Workflow: "w", Session: k, Resume: true}); err != nil || got != actors.Committed {
+				if got, err := b.Accept(t.Context(), journal.Task{ID: "r1", Workflow: "w", Session: k, Resume: true}); err != nil || got != actors.Committed {
 					t.Fatalf("offered to b: %q, %v", got, err)
 				}
 				if d := time.Since(before); d != want {
@@ -280,7 +281,7 @@ func TestHolderDiesWhileAsked(t *testing.T) {
 					}
 				}()
 				before := time.Now()
-				if got, err := b.Accept(t.Context(), run.Task{ID: "r1", Workflow: "w", Session: k, Resume: true}); err != nil || got != actors.Committed {
+				if got, err := b.Accept(t.Context(), journal.Task{ID: "r1", Workflow: "w", Session: k, Resume: true}); err != nil || got != actors.Committed {
 					t.Fatalf("offered to b: %q, %v", got, err)
 				}
 				if d := time.Since(before); d != want {
@@ -364,7 +365,7 @@ func raceForASession(t *testing.T, dice *rand.Rand, faulty bool) {
 			if r := state(t, log, k, id); !r.State.Terminal() {
 				open++
 				// What fails is offered again in the next round.
-				_, _ = nodes[round%3].Accept(t.Context(), run.Task{ID: id, Workflow: "w", Session: k, Resume: true})
+				_, _ = nodes[round%3].Accept(t.Context(), journal.Task{ID: id, Workflow: "w", Session: k, Resume: true})
 			}
 		}
 		if open == 0 {
@@ -387,7 +388,7 @@ func raceForASession(t *testing.T, dice *rand.Rand, faulty bool) {
 			t.Fatal(err)
 		}
 		for _, ev := range e.Commit.Events {
-			if ev.Kind == run.KindDone {
+			if ev.Kind == journal.KindDone {
 				steps[ev.Batch]++
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 )
 
@@ -21,7 +22,7 @@ const dispatchTimeout = 10 * time.Second
 // revision that the run needs. run.ErrBusy: no slot is free. run.ErrShutdown:
 // the System drains. After any other error the run may be claimed here all the
 // same, or be claimed soon; dispatching it again is harmless.
-func (s *System) Dispatched(ctx context.Context, t run.Task) (Answer, error) {
+func (s *System) Dispatched(ctx context.Context, t journal.Task) (Answer, error) {
 	if err := t.Valid(); err != nil {
 		return "", fmt.Errorf("%w: %w", run.ErrMalformed, err)
 	}
@@ -47,7 +48,7 @@ func (s *System) Dispatched(ctx context.Context, t run.Task) (Answer, error) {
 			return "", err
 		}
 	}
-	a, err := s.settle(ctx, t.Session, run.Work{Task: &t}, func() (Answer, error) {
+	a, err := s.settle(ctx, t.Session, journal.Work{Task: &t}, func() (Answer, error) {
 		slot := release
 		release = nil // it is begin's now
 		return s.begin(ctx, t, slot)

@@ -9,25 +9,26 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
 // queued leaves a run in a log that a node has to take up, and returns how it is
 // dispatched.
-func queued(t *testing.T, log session.Log, id string) run.Task {
+func queued(t *testing.T, log session.Log, id string) journal.Task {
 	t.Helper()
 	k := key("of-" + id)
 	other := start(t, log, actors.Options{Incarnation: "elsewhere-" + id}).Store()
 	g := claim(t, other, task(id, k))
-	e, err := run.NewEvent(run.KindReleased, run.Released{Attempt: g.Attempt, Reason: "test", Run: g.Task.ID, Workflow: "w"})
+	e, err := journal.NewEvent(journal.KindReleased, journal.Released{Attempt: g.Attempt, Reason: "test", Run: g.Task.ID, Workflow: "w"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := other.Commit(t.Context(), run.Batch{Session: k, Run: g.Task.ID, Attempt: g.Attempt, Events: []session.Event{e}}); err != nil {
+	if _, err := other.Commit(t.Context(), journal.Batch{Session: k, Run: g.Task.ID, Attempt: g.Attempt, Events: []session.Event{e}}); err != nil {
 		t.Fatal(err)
 	}
-	return run.Task{ID: g.Task.ID, Workflow: "w", Session: k, Resume: true, Seen: &run.Seen{Attempt: g.Attempt}}
+	return journal.Task{ID: g.Task.ID, Workflow: "w", Session: k, Resume: true, Seen: &journal.Seen{Attempt: g.Attempt}}
 }
 
 // TestDispatched: a node takes a run if it has a slot for it, says at once that it
@@ -44,7 +45,7 @@ func TestDispatched(t *testing.T) {
 			t.Errorf("a run of a workflow that is not offered: %q, %v", a, err)
 		}
 		old := r1
-		old.Seen = &run.Seen{}
+		old.Seen = &journal.Seen{}
 		if a, err := sys.Dispatched(t.Context(), old); err != nil || a != actors.Committed || sys.Free() != 1 || sys.Running() != 1 {
 			t.Errorf("a run that the relay knows as it was: %q, %v, %d slots are free", a, err, sys.Free())
 		}
@@ -156,7 +157,7 @@ func TestDispatchedTakesTheSlotItWasSentTo(t *testing.T) {
 		if err := b.Enqueue(t.Context(), r1, nil); err != nil {
 			t.Fatal(err)
 		}
-		r1 = run.Task{ID: "r1", Workflow: "w", Session: r1.Session, Resume: true, Seen: &run.Seen{}}
+		r1 = journal.Task{ID: "r1", Workflow: "w", Session: r1.Session, Resume: true, Seen: &journal.Seen{}}
 		free := b.Free()
 		if got, err := a.Dispatched(t.Context(), r1); err != nil || got != actors.Committed {
 			t.Errorf("a run that b wrote, dispatched to a: %q, %v", got, err)

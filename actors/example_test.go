@@ -9,14 +9,14 @@ import (
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
-	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/session"
 )
 
 // A node accepts a task, executes it and drains.
 func ExampleSystem_Accept() {
 	events := &session.MemoryLog{}
-	values := run.NewValues(events)
+	values := journal.NewValues(events)
 	offered := &flow.Registry{}
 	err := offered.Register(flow.Registration{Name: "greet", New: func() flow.Workflow {
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
@@ -36,7 +36,7 @@ func ExampleSystem_Accept() {
 	})
 	ctx := context.Background()
 	k := session.Key{Tenant: session.DefaultTenant, ID: "hello"}
-	answer, err := sys.Accept(ctx, run.Task{ID: "greeting-1", Workflow: "greet", Session: k})
+	answer, err := sys.Accept(ctx, journal.Task{ID: "greeting-1", Workflow: "greet", Session: k})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -65,14 +65,14 @@ func ExampleSystem_Signal() {
 	ctx := context.Background()
 	k := session.Key{Tenant: session.DefaultTenant, ID: "hello"}
 
-	cancel := run.Signal{To: k, Run: "greeting-1", Cancel: &run.CancelRequested{Reason: "not needed"}}
+	cancel := journal.Signal{To: k, Run: "greeting-1", Cancel: &journal.CancelRequested{Reason: "not needed"}}
 	fmt.Println(sys.Signal(ctx, cancel))
 
 	if err := sys.Drain(ctx); err != nil {
 		log.Fatal(err)
 	}
 	// Output:
-	// run: greeting-1 is not in the log of default/hello: run: unknown run
+	// journal: greeting-1 is not in the log of default/hello: run: unknown run
 }
 
 // The store of a System is what a engine.Runtime writes through. Run drains

@@ -81,7 +81,7 @@ func (n *follower) take() (entries []session.Entry, lost bool) {
 	return entries, lost
 }
 
-// Follow implements run.Store. Commits that were made here while it follows
+// Follow implements journal.Store. Commits that were made here while it follows
 // come without their stored bytes (Raw is empty); those that it reads from the
 // log have them.
 func (s *store) Follow(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -29,12 +30,12 @@ type request struct {
 	alone    bool      // shares its commit with no other request
 	tick     uint64    // when it was asked, on the system's own clock
 
-	claim  run.Claim
-	batch  run.Batch
-	signal run.Signal
+	claim  journal.Claim
+	batch  journal.Batch
+	signal journal.Signal
 
-	granted *run.ClaimResult
-	ack     run.Ack
+	granted *journal.ClaimResult
+	ack     journal.Ack
 	holder  holder
 	err     error
 	staged  bool // the answer is as of a commit that is not durable yet

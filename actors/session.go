@@ -9,8 +9,8 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/protection"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -34,7 +34,7 @@ var errAgain = errors.New("actors: the activation ended before the request was d
 var errDoubt = errors.New("actors: the commit may be in the log or not")
 
 // sessionActor is the one writer of a session in this process. It owns a
-// run.StateMachine and drives it: requests are decided together, their commit is
+// journal.StateMachine and drives it: requests are decided together, their commit is
 // appended in a goroutine of its own, and only when the log acknowledged it
 // are they answered. Receive never waits for anything but memory.
 //
@@ -52,7 +52,7 @@ type sessionActor struct {
 	box    *mailbox
 	self   *actor.PID
 	phase  phase
-	w      *run.StateMachine
+	w      *journal.StateMachine
 	unborn bool // presumed: w was not read from the log
 
 	batch   []*request // decided, not answered
@@ -69,7 +69,7 @@ type sessionActor struct {
 // outcome is the message that ends loading, appending, confirming and saving.
 type outcome struct {
 	phase  phase
-	w      *run.StateMachine
+	w      *journal.StateMachine
 	commit session.Commit
 	at     session.Position
 	err    error
@@ -144,13 +144,13 @@ func (a *sessionActor) load() {
 	a.async(loading, func(o *outcome) {
 		ctx, cancel := context.WithTimeout(context.Background(), a.sys.o.AppendTimeout)
 		defer cancel()
-		o.w, o.err = run.Load(ctx, a.sys.o.Log, a.sys.o.Values, a.key, a.sys.o.Incarnation)
+		o.w, o.err = journal.Load(ctx, a.sys.o.Log, a.sys.o.Values, a.key, a.sys.o.Incarnation)
 	})
 }
 
 // presume begins with an empty log instead of reading it.
 func (a *sessionActor) presume() {
-	a.w = run.NewWriter(a.key, a.sys.o.Incarnation, a.sys.o.Values.Resolver(context.Background()))
+	a.w = journal.NewWriter(a.key, a.sys.o.Incarnation, a.sys.o.Values.Resolver(context.Background()))
 	a.w.Promise(a.sys.o.Durability)
 	a.schedule(a.sys.idleFor())
 	a.phase = idle

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -107,7 +108,7 @@ func TestReadingLeavesNoTrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &faults{}
 		s := start(t, log, actors.Options{}).Store()
-		err := s.Apply(t.Context(), run.Signal{To: key("none"), Run: "r", Cancel: &run.CancelRequested{}})
+		err := s.Apply(t.Context(), journal.Signal{To: key("none"), Run: "r", Cancel: &journal.CancelRequested{}})
 		if !errors.Is(err, run.ErrUnknownRun) {
 			t.Errorf("cancel of nothing: %v", err)
 		}
@@ -129,7 +130,7 @@ func TestActivationRaces(t *testing.T) {
 			wg.Go(func() {
 				for n := range 50 {
 					k := key(fmt.Sprint("s", i%4))
-					if err := s.Apply(t.Context(), run.Signal{To: k, Run: "r", Cancel: &run.CancelRequested{}}); !errors.Is(err, run.ErrUnknownRun) {
+					if err := s.Apply(t.Context(), journal.Signal{To: k, Run: "r", Cancel: &journal.CancelRequested{}}); !errors.Is(err, run.ErrUnknownRun) {
 						t.Errorf("request %d: %v", n, err)
 					}
 					time.Sleep(time.Duration(900+50*((i+n)%5)) * time.Microsecond)
@@ -163,7 +164,7 @@ func TestUnavailableLogEndsTheActivation(t *testing.T) {
 		if !errors.Is(err, session.ErrUnavailable) || !run.IsControl(err) {
 			t.Fatalf("a commit without an answer: %v", err)
 		}
-		g2 := claim(t, s, run.Task{ID: "r1", Workflow: "w", Session: k})
+		g2 := claim(t, s, journal.Task{ID: "r1", Workflow: "w", Session: k})
 		if g2.Attempt != 2 || g2.Epoch != 2 || g2.Journal.Len() != 1 {
 			t.Errorf("claimed again: attempt %d, epoch %d, %d steps recorded", g2.Attempt, g2.Epoch, g2.Journal.Len())
 		}
@@ -276,11 +277,11 @@ func TestAnswersFromMemoryAreConfirmed(t *testing.T) {
 			t.Fatal(err)
 		}
 		claim(t, b, task("r2", k)) // a's memory knows nothing of it
-		if err := a.Apply(t.Context(), run.Signal{To: k, Run: "r2", Cancel: &run.CancelRequested{Reason: "enough"}}); err != nil {
+		if err := a.Apply(t.Context(), journal.Signal{To: k, Run: "r2", Cancel: &journal.CancelRequested{Reason: "enough"}}); err != nil {
 			t.Errorf("cancel of a run that the log holds: %v", err)
 		}
 		before := log.lasts
-		if err := a.Apply(t.Context(), run.Signal{To: k, Run: "r9", Cancel: &run.CancelRequested{}}); !errors.Is(err, run.ErrUnknownRun) {
+		if err := a.Apply(t.Context(), journal.Signal{To: k, Run: "r9", Cancel: &journal.CancelRequested{}}); !errors.Is(err, run.ErrUnknownRun) {
 			t.Errorf("cancel of a run that no log holds: %v", err)
 		}
 		if log.lasts == before {
@@ -359,7 +360,7 @@ func TestShortSessionsLeaveNoSnapshot(t *testing.T) {
 			t.Fatal("the step's session cannot be forked")
 		}
 		again := task("r2", fork)
-		g, err = s.Claim(t.Context(), run.Claim{
+		g, err = s.Claim(t.Context(), journal.Claim{
 			Session: fork, Home: fork, Run: again.ID, Task: &again, Root: k.ID, Open: session.Opening{Kind: session.OpenFork, Parents: []session.Link{from}},
 		})
 		if err != nil {

@@ -3,6 +3,7 @@ package actors
 import (
 	"sync"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -31,7 +32,7 @@ type runKey struct {
 	id     run.ID
 }
 
-func keyOf(t run.Task) runKey { return runKey{t.Session.Tenant, t.ID} }
+func keyOf(t journal.Task) runKey { return runKey{t.Session.Tenant, t.ID} }
 
 func (x *executions) init(slots int) {
 	x.slots, x.freed = make(chan struct{}, slots), make(chan struct{}, 1)

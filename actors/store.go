@@ -5,23 +5,24 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
-// store is the run.Store of a System.
+// store is the journal.Store of a System.
 type store struct{ sys *System }
 
-var _ run.Store = (*store)(nil)
+var _ journal.Store = (*store)(nil)
 
 // maxTries bounds how often one request goes to another activation because
 // the one before ended.
 const maxTries = 5
 
-// Claim implements run.Store. Another writer of a run's home session is
+// Claim implements journal.Store. Another writer of a run's home session is
 // reported as session.ErrConflict, because whoever claims a run must then ask
 // again who holds it; on other sessions the run has the right of way.
-func (s *store) Claim(ctx context.Context, c run.Claim) (*run.ClaimResult, error) {
+func (s *store) Claim(ctx context.Context, c journal.Claim) (*journal.ClaimResult, error) {
 	if c.Incarnation == "" {
 		c.Incarnation = s.sys.o.Incarnation
 	}
@@ -46,14 +47,14 @@ func (s *store) Claim(ctx context.Context, c run.Claim) (*run.ClaimResult, error
 	return g, nil
 }
 
-// Commit implements run.Store.
-func (s *store) Commit(ctx context.Context, b run.Batch) (run.Ack, error) {
+// Commit implements journal.Store.
+func (s *store) Commit(ctx context.Context, b journal.Batch) (journal.Ack, error) {
 	size := eventsSize(b.Events)
 	if err := s.fits(b.Session, size, b.Events); err != nil {
-		return run.Ack{}, err
+		return journal.Ack{}, err
 	}
 	if err := s.resolve(ctx, nil, b.Events); err != nil {
-		return run.Ack{}, err
+		return journal.Ack{}, err
 	}
 	r := s.sys.requests.get(ctx, askCommit, b.Session)
 	r.batch, r.size = b, size
@@ -62,7 +63,7 @@ func (s *store) Commit(ctx context.Context, b run.Batch) (run.Ack, error) {
 		if errors.Is(err, errTaken) || errors.Is(err, session.ErrConflict) {
 			s.sys.keepLate(ctx, b)
 		}
-		return run.Ack{}, err
+		return journal.Ack{}, err
 	}
 	a := back.ack
 	s.sys.requests.put(back)
@@ -71,13 +72,13 @@ func (s *store) Commit(ctx context.Context, b run.Batch) (run.Ack, error) {
 
 // keepLate sends the outcome of a call, which came after another process took
 // the session over, to that process: it is kept as evidence.
-func (s *System) keepLate(ctx context.Context, b run.Batch) {
+func (s *System) keepLate(ctx context.Context, b journal.Batch) {
 	late := b.Late()
 	if late == nil || s.o.Deliver == nil {
 		return
 	}
 	// Evidence is no reason to take a session from anybody who may live.
-	_, handled, err := s.elsewhere(ctx, b.Session, run.Work{Signal: late})
+	_, handled, err := s.elsewhere(ctx, b.Session, journal.Work{Signal: late})
 	if h, holderErr := s.holder(ctx, b.Session); !handled && err == nil {
 		if err = holderErr; err == nil && h.busy && s.yields(h.incarnation) {
 			err = fmt.Errorf("actors: %s, which holds the session, does not answer: %w", h.incarnation, session.ErrUnavailable)
@@ -95,14 +96,14 @@ func (s *System) keepLate(ctx context.Context, b run.Batch) {
 // session.
 var errTaken = fmt.Errorf("actors: taken over: %w", run.ErrSuperseded)
 
-// Apply implements run.Store.
-func (s *store) Apply(ctx context.Context, sig run.Signal) error {
+// Apply implements journal.Store.
+func (s *store) Apply(ctx context.Context, sig journal.Signal) error {
 	return s.sys.apply(ctx, sig, true)
 }
 
 // apply asks the session actor; again says to ask the next activation when
 // another writer was found.
-func (s *System) apply(ctx context.Context, sig run.Signal, again bool) error {
+func (s *System) apply(ctx context.Context, sig journal.Signal, again bool) error {
 	r := s.requests.get(ctx, askApply, sig.To)
 	r.signal, r.size = sig, 1024
 	back, err := s.ask(r, again)
@@ -134,7 +135,7 @@ func (s *System) ask(r *request, again bool) (*request, error) {
 			return r, nil
 		}
 		if try < maxTries && (errors.Is(err, errAgain) || again && errors.Is(err, session.ErrConflict)) {
-			r.granted, r.ack, r.err, r.staged = nil, run.Ack{}, nil, false
+			r.granted, r.ack, r.err, r.staged = nil, journal.Ack{}, nil, false
 			continue
 		}
 		if errors.Is(err, errAgain) {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -40,7 +41,7 @@ func TestCommitsAreDurableWhenAnswered(t *testing.T) {
 				t.Errorf("answered at %d, the log is at %d", a.At.Seq, last.At.Seq)
 			}
 			at = a.Session
-			folded, err := run.NewValues(log).At(t.Context(), at.Ref())
+			folded, err := journal.NewValues(log).At(t.Context(), at.Ref())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -137,7 +138,7 @@ func TestValuesOfASharedCommitResolve(t *testing.T) {
 				if !ok {
 					t.Fatalf("the %s of a claim has no link", name)
 				}
-				got, err := run.NewValues(log).Link(context.Background(), l)
+				got, err := journal.NewValues(log).Link(context.Background(), l)
 				if err != nil || got.Text() != "one" {
 					t.Errorf("the %s of a claim resolves to %q, %v", name, got.Text(), err)
 				}
@@ -181,7 +182,7 @@ func TestZombieIsRefused(t *testing.T) {
 			t.Errorf("the holder: %v", err)
 		}
 		for _, line := range kinds(t, log, k) {
-			if strings.Contains(line, run.KindLate) {
+			if strings.Contains(line, journal.KindLate) {
 				t.Errorf("a zombie wrote: %s", line)
 			}
 		}
@@ -197,7 +198,7 @@ func TestNextRequestAfterConflict(t *testing.T) {
 	for i := range 300 {
 		k := key(fmt.Sprint("s", i))
 		g := claim(t, zombie, task("r1", k))
-		if _, err := other.Claim(t.Context(), run.Claim{Session: k, Home: k, Run: "r1"}); err != nil {
+		if _, err := other.Claim(t.Context(), journal.Claim{Session: k, Home: k, Run: "r1"}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := zombie.Commit(t.Context(), step(g, k, "0", 0, "")); !errors.Is(err, session.ErrConflict) {
@@ -261,7 +262,7 @@ func TestBusy(t *testing.T) {
 		if _, err := s.Claim(t.Context(), claimOf(task("q9", k))); !errors.Is(err, run.ErrBusy) {
 			t.Errorf("the fifth claim that waits: %v", err)
 		}
-		if err := s.Apply(t.Context(), run.Signal{To: k, Run: "r1", Cancel: &run.CancelRequested{}}); !errors.Is(err, run.ErrBusy) {
+		if err := s.Apply(t.Context(), journal.Signal{To: k, Run: "r1", Cancel: &journal.CancelRequested{}}); !errors.Is(err, run.ErrBusy) {
 			t.Errorf("a signal to a full session: %v", err)
 		}
 		wg.Go(func() { // the run that holds the session has a lane of its own
@@ -278,8 +279,8 @@ func TestBusy(t *testing.T) {
 	})
 }
 
-func claimOf(task run.Task) run.Claim {
-	return run.Claim{Session: task.Session, Home: task.Session, Run: task.ID, Task: &task, Open: session.Opening{Kind: session.OpenLeaf}}
+func claimOf(task journal.Task) journal.Claim {
+	return journal.Claim{Session: task.Session, Home: task.Session, Run: task.ID, Task: &task, Open: session.Opening{Kind: session.OpenLeaf}}
 }
 
 func TestFollow(t *testing.T) {

@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/actors"
-	"github.com/rathcluster/rath/run"
-	"github.com/rathcluster/rath/run/runtest"
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/journal/journaltest"
 	"github.com/rathcluster/rath/session"
 )
 
 func TestStore(t *testing.T) {
-	runtest.TestStore(t, func(t *testing.T) (run.Store, session.Log) {
+	journaltest.TestStore(t, func(t *testing.T) (journal.Store, session.Log) {
 		log := &session.MemoryLog{}
 		return start(t, log, actors.Options{}).Store(), log
 	})
@@ -20,7 +20,7 @@ func TestStore(t *testing.T) {
 
 // The contract holds while sessions come and go at every chance.
 func TestStorePassivating(t *testing.T) {
-	runtest.TestStore(t, func(t *testing.T) (run.Store, session.Log) {
+	journaltest.TestStore(t, func(t *testing.T) (journal.Store, session.Log) {
 		log := &session.MemoryLog{}
 		return start(t, log, actors.Options{Passivate: time.Microsecond, BatchMax: 2}).Store(), log
 	})
@@ -28,7 +28,7 @@ func TestStorePassivating(t *testing.T) {
 
 // The contract holds over a log that takes its time, so that requests meet.
 func TestStoreSlow(t *testing.T) {
-	runtest.TestStore(t, func(t *testing.T) (run.Store, session.Log) {
+	journaltest.TestStore(t, func(t *testing.T) (journal.Store, session.Log) {
 		log := &faults{}
 		log.append = func(int, session.Commit) error {
 			time.Sleep(time.Duration(rand.N(300)) * time.Microsecond)
@@ -41,17 +41,17 @@ func TestStoreSlow(t *testing.T) {
 // TestProtocol: session actors answer as the transcripts of package run say, and
 // append the same commits.
 func TestProtocol(t *testing.T) {
-	const dir = "../run/testdata/protocol"
-	nodes := func(o actors.Options) func(*testing.T, session.Log, string) run.Store {
-		return func(t *testing.T, log session.Log, incarnation string) run.Store {
+	const dir = "../internal/journal/testdata/protocol"
+	nodes := func(o actors.Options) func(*testing.T, session.Log, string) journal.Store {
+		return func(t *testing.T, log session.Log, incarnation string) journal.Store {
 			o.Incarnation = incarnation
 			return start(t, log, o).Store()
 		}
 	}
 	t.Run("resting", func(t *testing.T) {
-		runtest.TestProtocol(t, dir, false, nodes(actors.Options{Passivate: 1000 * time.Hour}))
+		journaltest.TestProtocol(t, dir, false, nodes(actors.Options{Passivate: 1000 * time.Hour}))
 	})
 	t.Run("restless", func(t *testing.T) {
-		runtest.TestRestless(t, dir, nodes(actors.Options{Passivate: time.Microsecond, BatchMax: 2}))
+		journaltest.TestRestless(t, dir, nodes(actors.Options{Passivate: time.Microsecond, BatchMax: 2}))
 	})
 }

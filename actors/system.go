@@ -1,7 +1,7 @@
 // Package actors hosts the sessions and the runs of one process.
 //
 // Each session that is in use has an actor: the one writer of its log in this
-// process. The actor folds the log, lets a run.StateMachine decide what requests
+// process. The actor folds the log, lets a journal.StateMachine decide what requests
 // append, makes one commit at a time durable and only then answers. Requests
 // that wait meanwhile share the next commit. A session that nobody uses is
 // passivated: its actor ends and costs nothing until somebody asks again.
@@ -35,7 +35,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
-	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -62,12 +62,12 @@ type Options struct {
 	Spills bool
 	// Values is the cache of session values, best shared with everything else
 	// that reads the log; nil makes one.
-	Values *run.Values
+	Values *journal.Values
 	// Incarnation names this start of this process: no other start, of this
 	// or another process, may have the same. "" is for tests.
 	Incarnation string
 	// Durability is the level that Log promises, which the logs keep with the
-	// Incarnation; "" is run.DefaultDurability.
+	// Incarnation; "" is journal.DefaultDurability.
 	Durability string
 	// Now gives the time that is recorded; nil is time.Now.
 	Now func() time.Time
@@ -94,7 +94,7 @@ type Options struct {
 	Changed func() <-chan struct{}
 	// Deliver hands work to the incarnation that holds a session; nil on a
 	// single node. It returns an error when nobody answers.
-	Deliver func(ctx context.Context, incarnation string, w run.Work) (Answer, error)
+	Deliver func(ctx context.Context, incarnation string, w journal.Work) (Answer, error)
 	// Silence is how long an incarnation may take to answer before the session
 	// is activated here; 0 is DefaultSilence.
 	Silence time.Duration
@@ -138,7 +138,7 @@ func (o *Options) defaults() {
 		o.Now = time.Now
 	}
 	if o.Values == nil {
-		o.Values = run.NewValues(o.Log)
+		o.Values = journal.NewValues(o.Log)
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -212,7 +212,7 @@ func (s *System) Incarnation() string { return s.o.Incarnation }
 
 // Store returns the right to write to sessions, through their actors. It
 // activates a session here whoever wrote it last; Accept and Signal ask first.
-func (s *System) Store() run.Store { return &store{s} }
+func (s *System) Store() journal.Store { return &store{s} }
 
 // Active returns how many sessions are in memory.
 func (s *System) Active() int { return s.held.len() }

@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -79,7 +80,7 @@ func (w *work) hosted(t testing.TB, log session.Log, o actors.Options) actors.Op
 	if o.Incarnation == "" {
 		o.Incarnation = "n1"
 	}
-	o.Values = run.NewValues(log)
+	o.Values = journal.NewValues(log)
 	node := o.Incarnation
 	if o.Workflows == nil {
 		o.Workflows = w.offers(t, node, "w", "1")
@@ -92,7 +93,7 @@ func (w *work) hosted(t testing.TB, log session.Log, o actors.Options) actors.Op
 }
 
 // accepted gives a node a task, which it has to take.
-func accepted(t *testing.T, sys *actors.System, task run.Task) {
+func accepted(t *testing.T, sys *actors.System, task journal.Task) {
 	t.Helper()
 	if _, err := sys.Accept(t.Context(), task); err != nil {
 		t.Fatal(err)
@@ -109,15 +110,15 @@ func (w *work) offers(t testing.TB, node, name, revision string) *flow.Registry 
 	return g
 }
 
-func state(t testing.TB, log session.Log, k session.Key, id run.ID) *run.Record {
+func state(t testing.TB, log session.Log, k session.Key, id run.ID) *journal.Record {
 	t.Helper()
-	w, err := run.Load(context.Background(), log, run.NewValues(log), k, "reader")
+	w, err := journal.Load(context.Background(), log, journal.NewValues(log), k, "reader")
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := w.RunState().Run(id)
 	if r == nil {
-		return &run.Record{}
+		return &journal.Record{}
 	}
 	return r
 }
@@ -157,7 +158,7 @@ func TestAcceptExecutes(t *testing.T) {
 			t.Errorf("again, when it is over: %q, %v", a, err)
 		}
 		// What the relay does with the offer in the first run's last commit.
-		if a, err := sys.Accept(t.Context(), run.Task{ID: "r2", Workflow: "w", Session: k, Resume: true}); err != nil || a != actors.Committed {
+		if a, err := sys.Accept(t.Context(), journal.Task{ID: "r2", Workflow: "w", Session: k, Resume: true}); err != nil || a != actors.Committed {
 			t.Errorf("the queued run: %q, %v", a, err)
 		}
 		synctest.Wait()
@@ -216,14 +217,14 @@ func TestCancelStopsAnExecution(t *testing.T) {
 		k := key("s1")
 		accepted(t, sys, task("r1", k))
 		synctest.Wait()
-		if err := sys.Signal(t.Context(), run.Signal{To: k, Run: "r1", Cancel: &run.CancelRequested{Reason: "enough"}}); err != nil {
+		if err := sys.Signal(t.Context(), journal.Signal{To: k, Run: "r1", Cancel: &journal.CancelRequested{Reason: "enough"}}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		if r := state(t, log, k, "r1"); r.State != run.Cancelled {
 			t.Errorf("a cancelled run is %q", r.State)
 		}
-		if err := sys.Signal(t.Context(), run.Signal{To: k, Run: "r1", Cancel: &run.CancelRequested{}}); !errors.Is(err, run.ErrState) {
+		if err := sys.Signal(t.Context(), journal.Signal{To: k, Run: "r1", Cancel: &journal.CancelRequested{}}); !errors.Is(err, run.ErrState) {
 			t.Errorf("cancelled again: %v", err)
 		}
 	})
@@ -260,7 +261,7 @@ func TestDrainReleases(t *testing.T) {
 		// Another node goes on at the first step that is not recorded.
 		close(w.hold["step1"])
 		next := host(t, log, w, actors.Options{Incarnation: "n2"})
-		if _, err := next.Accept(t.Context(), run.Task{ID: "r1", Workflow: "w", Session: k, Resume: true}); err != nil {
+		if _, err := next.Accept(t.Context(), journal.Task{ID: "r1", Workflow: "w", Session: k, Resume: true}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -315,7 +316,7 @@ func TestPark(t *testing.T) {
 			t.Errorf("the parked run is %q", r.State)
 		}
 		next := host(t, log, w, actors.Options{Incarnation: "n2"})
-		if _, err := next.Accept(t.Context(), run.Task{ID: "r1", Workflow: "w", Session: k, Resume: true}); err != nil {
+		if _, err := next.Accept(t.Context(), journal.Task{ID: "r1", Workflow: "w", Session: k, Resume: true}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()

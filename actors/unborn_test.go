@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -66,7 +67,7 @@ func (w *watched) questions(k session.Key) int {
 var _ session.Snapshotter = (*watched)(nil)
 
 // branches are the tasks of branches that a run in the log waits for.
-func branches(t testing.TB, log session.Log, n int) []run.Task {
+func branches(t testing.TB, log session.Log, n int) []journal.Task {
 	t.Helper()
 	parent := start(t, log, actors.Options{Incarnation: "parent"})
 	g := claim(t, parent.Store(), task("root", key("root")))
@@ -74,11 +75,11 @@ func branches(t testing.TB, log session.Log, n int) []run.Task {
 	if !ok {
 		t.Fatal("the parent is not committed")
 	}
-	f := run.FanOut{
-		Ancestors: []run.Ancestor{{Run: "root", Session: "root"}}, Base: base, Path: "0", Root: "root", Run: "root", Workflow: "w",
+	f := journal.FanOut{
+		Ancestors: []journal.Ancestor{{Run: "root", Session: "root"}}, Base: base, Path: "0", Root: "root", Run: "root", Workflow: "w",
 	}
 	for i := range n {
-		f.Branches = append(f.Branches, run.FanOutBranch{Name: fmt.Sprint("b", i), Session: session.ID(fmt.Sprint("branch", i)), Workflow: "w"})
+		f.Branches = append(f.Branches, journal.FanOutBranch{Name: fmt.Sprint("b", i), Session: session.ID(fmt.Sprint("branch", i)), Workflow: "w"})
 	}
 	return f.Tasks("t")
 }
@@ -172,12 +173,12 @@ func TestBranchIsBornElsewhere(t *testing.T) {
 		}
 		synctest.Wait()
 		cancelled, closed := all[1], all[2]
-		cancel := &run.CancelRequested{Reason: "enough"}
-		if err := full.Signal(t.Context(), run.Signal{To: cancelled.Session, Run: cancelled.ID, Cancel: cancel}); err != nil {
+		cancel := &journal.CancelRequested{Reason: "enough"}
+		if err := full.Signal(t.Context(), journal.Signal{To: cancelled.Session, Run: cancelled.ID, Cancel: cancel}); err != nil {
 			t.Errorf("a cancel: %v", err)
 		}
-		d := &run.BranchOutcome{Session: closed.Session.ID, State: session.ClosedRejected, Reason: "not taken"}
-		if err := full.Signal(t.Context(), run.Signal{To: closed.Session, Run: closed.ID, Close: d}); err != nil {
+		d := &journal.BranchOutcome{Session: closed.Session.ID, State: session.ClosedRejected, Reason: "not taken"}
+		if err := full.Signal(t.Context(), journal.Signal{To: closed.Session, Run: closed.ID, Close: d}); err != nil {
 			t.Errorf("a closing: %v", err)
 		}
 		synctest.Wait()
@@ -186,7 +187,7 @@ func TestBranchIsBornElsewhere(t *testing.T) {
 				t.Errorf("branch %s is %q at attempt %d", b.ID, r.State, r.Attempt)
 			}
 		}
-		s, err := run.NewValues(log).At(t.Context(), session.Ref{Key: closed.Session})
+		s, err := journal.NewValues(log).At(t.Context(), session.Ref{Key: closed.Session})
 		if err != nil || s.Closing().State != session.ClosedRejected {
 			t.Errorf("it is closed as %q, %v", s.Closing().State, err)
 		}

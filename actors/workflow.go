@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -19,7 +20,7 @@ import (
 // of package engine.
 type executor interface {
 	offers(workflow string) bool
-	begin(ctx context.Context, t run.Task) (execution, error)
+	begin(ctx context.Context, t journal.Task) (execution, error)
 }
 
 type execution interface {
@@ -41,7 +42,7 @@ func (e runtimeExecutor) offers(name string) bool {
 	return ok
 }
 
-func (e runtimeExecutor) begin(ctx context.Context, t run.Task) (execution, error) {
+func (e runtimeExecutor) begin(ctx context.Context, t journal.Task) (execution, error) {
 	g, ok := e.workflows.Lookup(t.Workflow)
 	if !ok {
 		return nil, fmt.Errorf("actors: workflow %q is not offered here: %w", t.Workflow, run.ErrNotSupported)
@@ -53,7 +54,7 @@ func (e runtimeExecutor) begin(ctx context.Context, t run.Task) (execution, erro
 // ctx ends: a claim that nobody executes would hold the session. Only a drain
 // that has lost patience ends it. It gives back release, that of a slot which was
 // taken for the run before; without one it takes a slot.
-func (s *System) begin(ctx context.Context, t run.Task, release func()) (Answer, error) {
+func (s *System) begin(ctx context.Context, t journal.Task, release func()) (Answer, error) {
 	type result struct {
 		answer Answer
 		err    error
@@ -81,7 +82,7 @@ func (s *System) begin(ctx context.Context, t run.Task, release func()) (Answer,
 	}
 }
 
-func (s *System) claim(ctx context.Context, t run.Task, release func()) (Answer, error) {
+func (s *System) claim(ctx context.Context, t journal.Task, release func()) (Answer, error) {
 	if release == nil {
 		var ok bool
 		if release, ok = s.executions.now(); !ok {
@@ -120,7 +121,7 @@ func (s *System) claim(ctx context.Context, t run.Task, release func()) (Answer,
 }
 
 // claimed asks the executor for a claim, until a drain cuts it off.
-func (s *System) claimed(ctx context.Context, t run.Task) (execution, error) {
+func (s *System) claimed(ctx context.Context, t journal.Task) (execution, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.drain.claims, cancel)()
@@ -133,7 +134,7 @@ func (s *System) claimed(ctx context.Context, t run.Task) (execution, error) {
 
 // execute starts the workflow actor of a claimed run. ctx, which never ends,
 // brings what tracing put into it.
-func (s *System) execute(ctx context.Context, ex execution, t run.Task, release func()) {
+func (s *System) execute(ctx context.Context, ex execution, t journal.Task, release func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &workflowActor{sys: s, task: t, ex: ex, seat: s.executions.start(keyOf(t), release), ctx: ctx, cancel: cancel}
 	s.protoactor.Root.Send(s.top, &launch{w})
@@ -143,7 +144,7 @@ func (s *System) execute(ctx context.Context, ex execution, t run.Task, release 
 // in a goroutine of its own, so that the actor can be told to stop.
 type workflowActor struct {
 	sys    *System
-	task   run.Task
+	task   journal.Task
 	ex     execution
 	seat   *seat
 	ctx    context.Context
@@ -219,7 +220,7 @@ const (
 // says how it stands or a drain begins. No relay offers it as long as this
 // incarnation lives, so a refusal ends nothing: what causes it, such as a log that is
 // away or full, or another node that offers the run's revision, may last for hours.
-func (s *System) takeUp(t run.Task) {
+func (s *System) takeUp(t journal.Task) {
 	t.Resume, t.Seen = true, nil // the log has moved on since a relay saw the run
 	for pause := takeUpPause; s.executions.takeUp(keyOf(t)); pause = min(2*pause, takeUpMost) {
 		select {

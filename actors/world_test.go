@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -102,14 +103,14 @@ func stop(t testing.TB, sys *actors.System) {
 
 func key(id string) session.Key { return session.Key{Tenant: "t", ID: session.ID(id)} }
 
-func task(id string, k session.Key) run.Task {
-	return run.Task{ID: run.ID(id), Workflow: "w", Session: k}
+func task(id string, k session.Key) journal.Task {
+	return journal.Task{ID: run.ID(id), Workflow: "w", Session: k}
 }
 
 // claim claims a run of its own session, or fails the test.
-func claim(t testing.TB, s run.Store, task run.Task) *run.ClaimResult {
+func claim(t testing.TB, s journal.Store, task journal.Task) *journal.ClaimResult {
 	t.Helper()
-	g, err := s.Claim(context.Background(), run.Claim{
+	g, err := s.Claim(context.Background(), journal.Claim{
 		Session: task.Session, Home: task.Session, Run: task.ID, Task: &task, Open: session.Opening{Kind: session.OpenLeaf},
 	})
 	if err != nil {
@@ -119,13 +120,13 @@ func claim(t testing.TB, s run.Store, task run.Task) *run.ClaimResult {
 }
 
 // step is a batch that records one step; text, if any, becomes a chunk.
-func step(g *run.ClaimResult, k session.Key, path string, base session.Version, text string) run.Batch {
-	b := run.Batch{Session: k, Run: g.Task.ID, Attempt: g.Attempt, Path: run.Path(path), Base: base}
+func step(g *journal.ClaimResult, k session.Key, path string, base session.Version, text string) journal.Batch {
+	b := journal.Batch{Session: k, Run: g.Task.ID, Attempt: g.Attempt, Path: run.Path(path), Base: base}
 	if text != "" {
 		b.Events = append(b.Events, session.ChunkEvent(session.AssistantText(text)))
 	}
-	e, err := run.NewEvent(run.KindDone, run.StepCompleted{
-		Attempt: g.Attempt, Kind: run.StepDo, Name: "step", Path: run.Path(path), Run: g.Task.ID, Value: `"` + path + `"`,
+	e, err := journal.NewEvent(journal.KindDone, journal.StepCompleted{
+		Attempt: g.Attempt, Kind: journal.StepDo, Name: "step", Path: run.Path(path), Run: g.Task.ID, Value: `"` + path + `"`,
 	})
 	if err != nil {
 		panic(err)
@@ -134,12 +135,12 @@ func step(g *run.ClaimResult, k session.Key, path string, base session.Version, 
 	return b
 }
 
-func end(g *run.ClaimResult, k session.Key, base session.Version) run.Batch {
-	e, err := run.NewEvent(run.KindEnded, run.Ended{Attempt: g.Attempt, Run: g.Task.ID, State: run.Succeeded, Workflow: "w"})
+func end(g *journal.ClaimResult, k session.Key, base session.Version) journal.Batch {
+	e, err := journal.NewEvent(journal.KindEnded, journal.Ended{Attempt: g.Attempt, Run: g.Task.ID, State: run.Succeeded, Workflow: "w"})
 	if err != nil {
 		panic(err)
 	}
-	return run.Batch{Session: k, Run: g.Task.ID, Attempt: g.Attempt, Path: "end", Base: base, Events: []session.Event{e}}
+	return journal.Batch{Session: k, Run: g.Task.ID, Attempt: g.Attempt, Path: "end", Base: base, Events: []session.Event{e}}
 }
 
 // kinds are the kinds of events in a session's log, one string per commit.

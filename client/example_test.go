@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/llm/scripted"
@@ -73,7 +74,7 @@ func startNode(ctx context.Context) (url string, stop func(), err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	values := run.NewValues(conn.Log())
+	values := journal.NewValues(conn.Log())
 	offered := &flow.Registry{}
 	if err := offered.Register(flow.Registration{Name: "agent", Revision: "1", NewFor: answer}); err != nil {
 		return "", nil, err
@@ -109,13 +110,13 @@ func startNode(ctx context.Context) (url string, stop func(), err error) {
 		_ = conn.PullTasks(serving, &natsbus.Intake{
 			Signal: sys.Signal, Enqueue: sys.Enqueue,
 			Offers: func(name string) (string, bool) { g, ok := offered.Lookup(name); return g.Revision, ok },
-			Accept: func(ctx context.Context, t run.Task) error { _, err := sys.Accept(ctx, t); return err },
+			Accept: func(ctx context.Context, t journal.Task) error { _, err := sys.Accept(ctx, t); return err },
 		})
 	})
 	work.Go(func() {
 		_ = conn.ServeRuns(serving, &natsbus.Host{
 			Incarnation: "example", Pool: natsbus.DefaultPool, Free: sys.Free, Freed: sys.Freed(),
-			Take: func(ctx context.Context, t run.Task) (natsbus.Answer, error) {
+			Take: func(ctx context.Context, t journal.Task) (natsbus.Answer, error) {
 				a, err := sys.Dispatched(ctx, t)
 				return natsbus.Answer(a), err
 			},

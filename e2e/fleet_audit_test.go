@@ -20,10 +20,10 @@ import (
 
 	"github.com/rathcluster/rath/internal/audit"
 	"github.com/rathcluster/rath/internal/fleet"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/natsbus"
-	"github.com/rathcluster/rath/run"
 )
 
 // audit dumps the streams and checks what they hold against what tools, the
@@ -84,7 +84,7 @@ func (w *world) auditOnce(ctx context.Context) (*audit.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &audit.Options{Schemas: schemas, Edition: run.Edition + 1, Limit: 5}
+	o := &audit.Options{Schemas: schemas, Edition: journal.Edition + 1, Limit: 5}
 	for _, secret := range w.secrets() {
 		o.Secrets = append(o.Secrets, secret)
 	}

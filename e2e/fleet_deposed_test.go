@@ -15,8 +15,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/internal/fleet"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/natsbus"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -49,7 +49,7 @@ func TestDeposedLeader(t *testing.T) {
 	}
 	// Without snapshots, whose stream another server may lead.
 	log := struct{ session.Log }{there.Log()}
-	answers, err := there.ServeQueries(ctx, &natsbus.Queries{Values: run.NewValues(log)})
+	answers, err := there.ServeQueries(ctx, &natsbus.Queries{Values: journal.NewValues(log)})
 	if err != nil {
 		w.fatal(err)
 	}

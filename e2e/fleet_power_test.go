@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/fleet"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/natsbus"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -64,7 +64,7 @@ func (m *committers) run(ctx context.Context, sessions int) {
 			for n := 0; ; n++ {
 				events := []session.Event{session.ChunkEvent(session.UserText(fmt.Sprint("row ", n, strings.Repeat(" and more", n%50))))}
 				if n == 0 {
-					opened, err := run.NewEvent(run.KindWriter, run.WriterOpened{Epoch: 1, Incarnation: "committer"})
+					opened, err := journal.NewEvent(journal.KindWriter, journal.WriterOpened{Epoch: 1, Incarnation: "committer"})
 					if err != nil {
 						panic(err)
 					}

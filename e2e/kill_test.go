@@ -25,6 +25,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/natsbus"
@@ -277,7 +278,7 @@ func (i *installation) read(runs []string) (stories map[string][]string, attempt
 		}
 	}()
 	stories, attempts, recorded = map[string][]string{}, map[string]uint64{}, map[string]uint64{}
-	values := run.NewValues(c.Log())
+	values := journal.NewValues(c.Log())
 	for _, id := range runs {
 		k := session.Key{Tenant: session.DefaultTenant, ID: c.HomeOf(session.DefaultTenant, run.ID(id))}
 		s, err := values.At(ctx, session.Ref{Key: k})
@@ -299,18 +300,18 @@ func (i *installation) read(runs []string) (stories map[string][]string, attempt
 			}
 			for _, ev := range e.Commit.Events {
 				switch ev.Kind {
-				case run.KindClaimed:
-					v, err := run.Read[run.Claimed](ev)
+				case journal.KindClaimed:
+					v, err := journal.Read[journal.Claimed](ev)
 					if err != nil {
 						i.t.Fatal(err)
 					}
 					attempts[id] = v.Attempt
-				case run.KindDone:
-					v, err := run.Read[run.StepCompleted](ev)
+				case journal.KindDone:
+					v, err := journal.Read[journal.StepCompleted](ev)
 					if err != nil {
 						i.t.Fatal(err)
 					}
-					if v.Kind == run.StepTool && v.Name == "count" {
+					if v.Kind == journal.StepTool && v.Name == "count" {
 						recorded[v.Call] = v.Attempt
 					}
 				}

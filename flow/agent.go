@@ -42,7 +42,7 @@ type Agent struct {
 	// do not run, and the model is told why; so it is to what arguments a person
 	// changed those of a call.
 	Approve func(spec tool.Spec, args json.RawMessage) bool
-	// ApproveWithin is how long a person has; zero is run.DefaultExpiry. A call
+	// ApproveWithin is how long a person has; zero is journal.DefaultExpiry. A call
 	// that nobody approved in time counts as rejected.
 	ApproveWithin time.Duration
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -15,7 +16,7 @@ type AwaitOptions struct {
 	// Title and Detail tell people what is asked.
 	Title, Detail string
 	// Timeout is after how long Await gives up with run.ErrExpired; zero is
-	// run.DefaultExpiry. It is counted from the commit that asks.
+	// journal.DefaultExpiry. It is counted from the commit that asks.
 	Timeout time.Duration
 }
 
@@ -33,11 +34,11 @@ func Await[T any](ctx context.Context, name string, o *AwaitOptions) (T, error) 
 	if o == nil {
 		o = &AwaitOptions{}
 	}
-	return await[T](ctx, run.Wait{Kind: run.WaitResponse, Name: name, Title: o.Title, Detail: o.Detail}, o.Timeout)
+	return await[T](ctx, journal.Wait{Kind: run.WaitResponse, Name: name, Title: o.Title, Detail: o.Detail}, o.Timeout)
 }
 
 // await returns the answer to w.
-func await[T any](ctx context.Context, w run.Wait, timeout time.Duration) (T, error) {
+func await[T any](ctx context.Context, w journal.Wait, timeout time.Duration) (T, error) {
 	var answer, zero T
 	e, err := engine(ctx)
 	if err != nil {
@@ -59,7 +60,7 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	if err != nil {
 		return err
 	}
-	err = e.Await(ctx, run.Wait{Kind: run.WaitTimer, Name: "sleep", Title: "sleeps " + d.String()}, d, nil)
+	err = e.Await(ctx, journal.Wait{Kind: run.WaitTimer, Name: "sleep", Title: "sleeps " + d.String()}, d, nil)
 	if errors.Is(err, run.ErrExpired) {
 		return nil
 	}
@@ -69,7 +70,7 @@ func Sleep(ctx context.Context, d time.Duration) error {
 // Question is what a person is asked to approve.
 type Question struct {
 	Title, Detail string
-	// Expires is how long the question stands; zero is run.DefaultExpiry. Then
+	// Expires is how long the question stands; zero is journal.DefaultExpiry. Then
 	// Approve returns run.ErrExpired.
 	Expires time.Duration
 }
@@ -86,7 +87,7 @@ type Approval struct {
 // Approve asks a person and waits for the decision as [Await] does. The answer
 // comes by `rath approve` and `rath reject`, or on rath.ctl.
 func Approve(ctx context.Context, q Question) (Approval, error) {
-	return await[Approval](ctx, run.Wait{Kind: run.WaitApproval, Name: q.Title, Title: q.Title, Detail: q.Detail}, q.Expires)
+	return await[Approval](ctx, journal.Wait{Kind: run.WaitApproval, Name: q.Title, Title: q.Title, Detail: q.Detail}, q.Expires)
 }
 
 // Listen waits for the user's next words and returns s with them as chunks.
@@ -98,5 +99,5 @@ func Listen(ctx context.Context, s session.Session, o *AwaitOptions) (session.Se
 	if err != nil {
 		return s, err
 	}
-	return e.Listen(ctx, s, run.Wait{Kind: run.WaitMessage, Name: "listen", Title: o.Title, Detail: o.Detail}, o.Timeout)
+	return e.Listen(ctx, s, journal.Wait{Kind: run.WaitMessage, Name: "listen", Title: o.Title, Detail: o.Detail}, o.Timeout)
 }

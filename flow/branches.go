@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/seam"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -133,7 +134,7 @@ func FanOut(ctx context.Context, s session.Session, bs []Branch, o *FanOutOption
 	for i, b := range bs {
 		branches[i].Name, branches[i].Forward = b.Name, b.Workflow.Forward
 		if r, ok := b.Workflow.(Remote); ok {
-			branches[i].FanOutBranch = run.FanOutBranch{
+			branches[i].FanOutBranch = journal.FanOutBranch{
 				Name: b.Name, Workflow: r.Workflow, Revision: r.Revision, Input: string(r.Input), Model: r.Model, Tools: r.Tools,
 			}
 		}

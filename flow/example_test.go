@@ -7,9 +7,9 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/flow/inprocess"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/memory"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
@@ -87,9 +87,9 @@ func ExampleFork() {
 // run waited for a value from outside.
 func ExampleDo() {
 	r := new(inprocess.Runner)
-	r.OnWait = func(ctx context.Context, k session.Key, w run.RunWaiting) {
-		answer := run.SignalReceived{Kind: run.Respond, Path: w.For[0].Path, By: "ana", Value: `7`}
-		if err := r.Signal(ctx, run.Signal{To: k, Run: w.Run, Received: &answer}); err != nil {
+	r.OnWait = func(ctx context.Context, k session.Key, w journal.RunWaiting) {
+		answer := journal.SignalReceived{Kind: journal.Respond, Path: w.For[0].Path, By: "ana", Value: `7`}
+		if err := r.Signal(ctx, journal.Signal{To: k, Run: w.Run, Received: &answer}); err != nil {
 			fmt.Println(err)
 		}
 	}
@@ -231,11 +231,11 @@ func ExampleSelector() {
 // from the same process; with nodes it comes by `rath approve`.
 func ExampleApprove() {
 	r := new(inprocess.Runner)
-	r.OnWait = func(ctx context.Context, k session.Key, w run.RunWaiting) {
+	r.OnWait = func(ctx context.Context, k session.Key, w journal.RunWaiting) {
 		question := w.For[0]
 		fmt.Println("asked:", question.Title)
-		answer := run.SignalReceived{Kind: run.Approve, Path: question.Path, By: "ana"}
-		if err := r.Signal(ctx, run.Signal{To: k, Run: w.Run, Received: &answer}); err != nil {
+		answer := journal.SignalReceived{Kind: journal.Approve, Path: question.Path, By: "ana"}
+		if err := r.Signal(ctx, journal.Signal{To: k, Run: w.Run, Received: &answer}); err != nil {
 			fmt.Println(err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -93,17 +94,17 @@ func DecodeControl(data []byte) (Control, error) {
 // Signal returns what a control request asks of a run whose home is a session.
 // run.ErrMalformed marks a verb that there is not, or a body without what it
 // needs.
-func (c Control) Signal(home session.Key, id run.ID, verb string) (run.Signal, error) {
-	s := run.Signal{To: home, Run: id}
-	bad := func(field, problem, remedy string) (run.Signal, error) {
-		return run.Signal{}, &FieldError{Message: verb, Field: field, Problem: problem, Remedy: remedy}
+func (c Control) Signal(home session.Key, id run.ID, verb string) (journal.Signal, error) {
+	s := journal.Signal{To: home, Run: id}
+	bad := func(field, problem, remedy string) (journal.Signal, error) {
+		return journal.Signal{}, &FieldError{Message: verb, Field: field, Problem: problem, Remedy: remedy}
 	}
 	switch verb {
 	case VerbCancel:
 		if c.Decision != "" || c.Value != nil {
 			return bad("decision", "a cancel decides nothing", "send it to the verb "+VerbResolve)
 		}
-		s.Cancel = &run.CancelRequested{By: c.By, ID: c.ID, Reason: c.Reason, Run: id}
+		s.Cancel = &journal.CancelRequested{By: c.By, ID: c.ID, Reason: c.Reason, Run: id}
 		return s, nil
 	case VerbResolve:
 		if c.Decision != run.Happened && c.Decision != run.Again && c.Decision != run.Fail && c.Decision != run.Pin {
@@ -116,7 +117,7 @@ func (c Control) Signal(home session.Key, id run.ID, verb string) (run.Signal, e
 		if c.Value != nil && c.Decision != run.Happened {
 			return bad("value", "only a call that happened has a result", "leave it out, or decide "+run.Happened)
 		}
-		s.Resolve = &run.Resolved{By: c.By, Decision: c.Decision, ID: c.ID, Reason: c.Reason, Run: id, Value: string(c.Value)}
+		s.Resolve = &journal.Resolved{By: c.By, Decision: c.Decision, ID: c.ID, Reason: c.Reason, Run: id, Value: string(c.Value)}
 		return s, nil
 	case VerbApprove, VerbReject, VerbRespond:
 		if c.Step == "" {
@@ -131,23 +132,23 @@ func (c Control) Signal(home session.Key, id run.ID, verb string) (run.Signal, e
 		if verb == VerbReject && c.Value != nil {
 			return bad("value", "a rejection changes nothing", "leave it out, or approve with the changed arguments")
 		}
-		s.Received = &run.SignalReceived{By: c.By, ID: c.ID, Kind: verb, Path: c.Step, Reason: c.Reason, Run: id, Value: string(c.Value)}
+		s.Received = &journal.SignalReceived{By: c.By, ID: c.ID, Kind: verb, Path: c.Step, Reason: c.Reason, Run: id, Value: string(c.Value)}
 		return s, nil
 	case VerbQuarantine, VerbRelease:
 		if strings.TrimSpace(c.Reason) == "" {
 			return bad("reason", "it is missing", "say why; it is kept as evidence")
 		}
-		s.Quarantine = &run.Quarantined{By: c.By, ID: c.ID, Reason: c.Reason, Released: verb == VerbRelease}
+		s.Quarantine = &journal.Quarantined{By: c.By, ID: c.ID, Reason: c.Reason, Released: verb == VerbRelease}
 		return s, nil
 	case VerbRebudget:
 		if c.Budget == nil {
 			return bad("budget", "it is missing", "send what the run may consume in all; a field of 0 is unlimited")
 		}
 		if err := (&Task{ID: "x", Budget: *c.Budget}).check(); err != nil {
-			return run.Signal{}, err
+			return journal.Signal{}, err
 		}
 		b := c.Budget
-		s.Rebudget = &run.Rebudgeted{By: c.By, ID: c.ID, Reason: c.Reason, Run: id, Budget: run.Budget{
+		s.Rebudget = &journal.Rebudgeted{By: c.By, ID: c.ID, Reason: c.Reason, Run: id, Budget: run.Budget{
 			MicroUSD: b.MicroUSD, Steps: b.Steps, Time: time.Duration(b.TimeMS) * time.Millisecond, Tokens: b.Tokens,
 		}}
 		return s, nil
@@ -155,7 +156,7 @@ func (c Control) Signal(home session.Key, id run.ID, verb string) (run.Signal, e
 		if strings.TrimSpace(c.Text) == "" {
 			return bad("text", "it is empty", "send what the user says")
 		}
-		s.Received = &run.SignalReceived{By: c.By, ID: c.ID, Interrupt: c.Interrupt, Kind: run.Message, Run: id, Text: strings.ToValidUTF8(c.Text, "\uFFFD")}
+		s.Received = &journal.SignalReceived{By: c.By, ID: c.ID, Interrupt: c.Interrupt, Kind: journal.Message, Run: id, Text: strings.ToValidUTF8(c.Text, "\uFFFD")}
 		if verb == VerbSessionMessage { // the id is a session's
 			s.To.ID, s.Run, s.Received.Run = session.ID(id), "", ""
 		}

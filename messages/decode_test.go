@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -75,7 +76,7 @@ func TestTooLarge(t *testing.T) {
 		t.Fatal(err)
 	}
 	in.Session.ID = "home-1-0"
-	w := messages.WorkOf(run.Work{Task: &in})
+	w := messages.WorkOf(journal.Work{Task: &in})
 	data, err := w.Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -124,25 +125,25 @@ func TestControlSignals(t *testing.T) {
 	home := session.Key{Tenant: "acme", ID: "s1"}
 	tests := []struct {
 		verb, body string
-		want       run.Signal
+		want       journal.Signal
 		err        error
 		names      string
 	}{
-		{verb: "cancel", want: run.Signal{Cancel: &run.CancelRequested{Run: "r1"}}},
-		{verb: "cancel", body: `{"reason":"too dear","by":"ann"}`, want: run.Signal{Cancel: &run.CancelRequested{Run: "r1", By: "ann", Reason: "too dear"}}},
+		{verb: "cancel", want: journal.Signal{Cancel: &journal.CancelRequested{Run: "r1"}}},
+		{verb: "cancel", body: `{"reason":"too dear","by":"ann"}`, want: journal.Signal{Cancel: &journal.CancelRequested{Run: "r1", By: "ann", Reason: "too dear"}}},
 		{verb: "cancel", body: `{"decision":"fail"}`, err: run.ErrMalformed, names: "verb resolve"},
-		{verb: "resolve", body: `{"decision":"happened","reason":"seen","value":{"n":1}}`, want: run.Signal{Resolve: &run.Resolved{Run: "r1", Decision: "happened", Reason: "seen", Value: `{"n":1}`}}},
+		{verb: "resolve", body: `{"decision":"happened","reason":"seen","value":{"n":1}}`, want: journal.Signal{Resolve: &journal.Resolved{Run: "r1", Decision: "happened", Reason: "seen", Value: `{"n":1}`}}},
 		{verb: "resolve", body: `{"decision":"maybe","reason":"x"}`, err: run.ErrMalformed, names: `"again"`},
 		{verb: "resolve", body: `{"decision":"again"}`, err: run.ErrMalformed, names: "field reason"},
 		{verb: "resolve", body: `{"decision":"again","reason":"x","value":1}`, err: run.ErrMalformed, names: "field value"},
 		{verb: "resolve", err: run.ErrMalformed, names: "field decision"},
-		{verb: "approve", body: `{"step":"3","by":"ann"}`, want: run.Signal{Received: &run.SignalReceived{By: "ann", Kind: run.Approve, Path: "3", Run: "r1"}}},
+		{verb: "approve", body: `{"step":"3","by":"ann"}`, want: journal.Signal{Received: &journal.SignalReceived{By: "ann", Kind: journal.Approve, Path: "3", Run: "r1"}}},
 		{verb: "approve", err: run.ErrMalformed, names: "field step"},
 		{verb: "reject", body: `{"step":"3"}`, err: run.ErrMalformed, names: "field reason"},
 		{verb: "reject", body: `{"step":"3","reason":"no","value":1}`, err: run.ErrMalformed, names: "field value"},
 		{verb: "respond", body: `{"step":"3"}`, err: run.ErrMalformed, names: "field value"},
-		{verb: "respond", body: `{"step":"3","value":{"n":1}}`, want: run.Signal{Received: &run.SignalReceived{Kind: run.Respond, Path: "3", Run: "r1", Value: `{"n":1}`}}},
-		{verb: "message", body: `{"text":"hello","interrupt":true}`, want: run.Signal{Received: &run.SignalReceived{Interrupt: true, Kind: run.Message, Run: "r1", Text: "hello"}}},
+		{verb: "respond", body: `{"step":"3","value":{"n":1}}`, want: journal.Signal{Received: &journal.SignalReceived{Kind: journal.Respond, Path: "3", Run: "r1", Value: `{"n":1}`}}},
+		{verb: "message", body: `{"text":"hello","interrupt":true}`, want: journal.Signal{Received: &journal.SignalReceived{Interrupt: true, Kind: journal.Message, Run: "r1", Text: "hello"}}},
 		{verb: messages.VerbSessionMessage, err: run.ErrMalformed, names: "field text"},
 		{verb: "explode", err: run.ErrMalformed, names: "cancel, resolve"},
 	}
@@ -196,7 +197,7 @@ func TestErrorsTravel(t *testing.T) {
 }
 
 func TestResults(t *testing.T) {
-	ended, err := run.NewEvent(run.KindEnded, run.Ended{Run: "r1", State: run.TimedOut, Code: run.CodeDeadline, Error: "too late", Workflow: "fix", Attempt: 2})
+	ended, err := journal.NewEvent(journal.KindEnded, journal.Ended{Run: "r1", State: run.TimedOut, Code: run.CodeDeadline, Error: "too late", Workflow: "fix", Attempt: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +206,7 @@ func TestResults(t *testing.T) {
 		Commit: session.Commit{Key: session.Key{Tenant: "acme", ID: "s1"}, Seq: 7, Events: []session.Event{session.ChunkEvent(session.UserText("x")), ended}},
 		At:     session.Position{Seq: 7, Hash: session.HashOf([]byte("x"))},
 	}
-	rs := messages.Results(e, run.Facts(e.Commit))
+	rs := messages.Results(e, journal.Facts(e.Commit))
 	if len(rs) != 1 {
 		t.Fatalf("%d results", len(rs))
 	}
@@ -225,7 +226,7 @@ func TestResults(t *testing.T) {
 	}
 	head := blob.Sum([]byte("files"))
 	link := session.Link{Ref: session.Ref{Key: e.Commit.Key, Version: 3}, Seq: 6}
-	for want, ended := range map[session.Version]run.Ended{
+	for want, ended := range map[session.Version]journal.Ended{
 		3: {Run: "r1", State: run.Succeeded, Workflow: "fix", Result: &link},                         // of an earlier release
 		5: {Run: "r1", State: run.Succeeded, Workflow: "fix", Result: &link, Version: 5, Head: head}, // the commit adds two
 		2: {Run: "r1", State: run.Succeeded, Workflow: "fix", Version: 2},                            // it is the session's first
@@ -241,12 +242,12 @@ func TestResults(t *testing.T) {
 		}
 	}
 	// A branch that lets go of the run.
-	away, err := run.NewEvent(run.KindEnded, run.Ended{Run: "r1", State: run.Cancelled, Code: run.CodeCancelled, Attempt: 2})
+	away, err := journal.NewEvent(journal.KindEnded, journal.Ended{Run: "r1", State: run.Cancelled, Code: run.CodeCancelled, Attempt: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
 	e.Commit.Events = []session.Event{away}
-	if rs := messages.Results(e, run.Facts(e.Commit)); len(rs) > 0 {
+	if rs := messages.Results(e, journal.Facts(e.Commit)); len(rs) > 0 {
 		t.Errorf("a session that is not the run's home ends it: %+v", rs)
 	}
 	refused := messages.RefusedResult("r2", "fix", *messages.ErrorOf(run.ErrKeyReused), moment)

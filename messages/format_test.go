@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -52,7 +52,7 @@ func TestFormatNamesEveryEvent(t *testing.T) {
 			continue
 		}
 		text := section(t, "### `"+name+"`")
-		if name == run.KindLate {
+		if name == journal.KindLate {
 			continue // says that it is like step.done
 		}
 		for field := range def.Properties {
@@ -66,9 +66,9 @@ func TestFormatNamesEveryEvent(t *testing.T) {
 	}
 	for _, kind := range []string{
 		session.KindOpened, session.KindChunk, session.KindPlaced, session.KindJoined, session.KindRejected, session.KindClosed,
-		run.KindSubmitted, run.KindClaimed, run.KindReleased, run.KindReview, run.KindResolved, run.KindCancel, run.KindWarning, run.KindEnded,
-		run.KindWaiting, run.KindReceived, run.KindFanOut, run.KindSpread, run.KindWarmed, run.KindDisposed, run.KindQuarantined, run.KindRebudgeted,
-		run.KindIntent, run.KindDone, run.KindLate, run.KindWriter,
+		journal.KindSubmitted, journal.KindClaimed, journal.KindReleased, journal.KindReview, journal.KindResolved, journal.KindCancel, journal.KindWarning, journal.KindEnded,
+		journal.KindWaiting, journal.KindReceived, journal.KindFanOut, journal.KindSpread, journal.KindWarmed, journal.KindDisposed, journal.KindQuarantined, journal.KindRebudgeted,
+		journal.KindIntent, journal.KindDone, journal.KindLate, journal.KindWriter,
 	} {
 		if s.Defs[kind] == nil {
 			t.Errorf("the schema of the commit does not define %s", kind)
@@ -83,8 +83,8 @@ func TestFormatKnowsTheSources(t *testing.T) {
 	for _, src := range []struct{ file, pattern string }{
 		{"../session/event.go", `(?m)^\s*Kind[A-Z]\w*\s+= "([a-z_.]+)"`},
 		{"../session/event.go", `(?m)^\s*(?:Open|Closed|Join)[A-Z]\w*\s+= "([a-z_.]+)"`},
-		{"../run/event.go", `(?m)^\s*(?:const )?Kind[A-Z]\w*\s+= "([a-z_.]+)"`},
-		{"../run/event.go", `(?m)^\s*Step[A-Z]\w*\s+= "([a-z_.]+)"`},
+		{"../internal/journal/event.go", `(?m)^\s*(?:const )?Kind[A-Z]\w*\s+= "([a-z_.]+)"`},
+		{"../internal/journal/event.go", `(?m)^\s*Step[A-Z]\w*\s+= "([a-z_.]+)"`},
 		{"../run/code.go", `(?m)^\s*Code[A-Z]\w*\s+Code = "([a-z_.]+)"`},
 		{"../run/run.go", `(?m)^\s*\w+\s+State = "(succeeded|failed|cancelled|timed_out)"`},
 		{"../internal/lineage/kind.go", `(?m)^\s*\w+\s+Kind = "([a-z_.]+)"`},
@@ -160,7 +160,7 @@ func TestFormatExampleIsACommit(t *testing.T) {
 	if err := validate(resolved(t, "commit.v1"), []byte(raw)); err != nil {
 		t.Error(err)
 	}
-	if !strings.Contains(messages.Format(), "786,432") || session.MaxCommit != 786_432 || session.Format != 1 || session.Schema != 1 || run.Schema != 1 {
+	if !strings.Contains(messages.Format(), "786,432") || session.MaxCommit != 786_432 || session.Format != 1 || session.Schema != 1 || journal.Schema != 1 {
 		t.Error("the numbers of FORMAT.md are not those of the code")
 	}
 }

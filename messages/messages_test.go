@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -52,7 +53,7 @@ func TestWorkKeepsDigest(t *testing.T) {
 		t.Fatal(err)
 	}
 	task.Session.ID = "home-1-0"
-	data, err := json.Marshal(messages.WorkOf(run.Work{Task: &task}))
+	data, err := json.Marshal(messages.WorkOf(journal.Work{Task: &task}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,15 +87,15 @@ func TestLaterReleases(t *testing.T) {
 		return strings.ReplaceAll(objects.ReplaceAllString(string(data), `$1{"added":[1.5],`), ",}", "}")
 	}
 	k := session.Key{Tenant: "acme", ID: "s1"}
-	task := run.Task{ID: "r1", Workflow: "w", Session: k, Budget: run.Budget{Steps: 3}}
+	task := journal.Task{ID: "r1", Workflow: "w", Session: k, Budget: run.Budget{Steps: 3}}
 	resume := task
 	resume.Resume, resume.Budget = true, run.Budget{}
-	for name, want := range map[string]run.Work{
+	for name, want := range map[string]journal.Work{
 		"task":    {Task: &task},
 		"resume":  {Task: &resume},
-		"report":  {Signal: &run.Signal{To: k, Run: "r1", Received: fullReceived()}},
-		"cancel":  {Signal: &run.Signal{To: k, Run: "r1", Cancel: &run.CancelRequested{By: "b", Reason: "r", Run: "r1"}}},
-		"dispose": {Signal: &run.Signal{To: k, Run: "r1", Close: &run.BranchOutcome{Session: "s1", State: session.ClosedCancelled}}},
+		"report":  {Signal: &journal.Signal{To: k, Run: "r1", Received: fullReceived()}},
+		"cancel":  {Signal: &journal.Signal{To: k, Run: "r1", Cancel: &journal.CancelRequested{By: "b", Reason: "r", Run: "r1"}}},
+		"dispose": {Signal: &journal.Signal{To: k, Run: "r1", Close: &journal.BranchOutcome{Session: "s1", State: session.ClosedCancelled}}},
 	} {
 		got, err := messages.DecodeWork([]byte(later(messages.WorkOf(want))))
 		if err != nil {

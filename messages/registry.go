@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -52,7 +53,7 @@ type Alias struct {
 	// Digest is of the task as it was submitted.
 	Digest string `json:"digest,omitempty"`
 	// Cancelled is set when the run was cancelled before a log held it.
-	Cancelled *run.CancelRequested `json:"cancelled,omitempty"`
+	Cancelled *journal.CancelRequested `json:"cancelled,omitempty"`
 	// Refused is the code of a task that was not taken.
 	Refused run.Code `json:"refused,omitempty"`
 	// Request is, in the entry of a rerun's id, of the request that has it.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -22,7 +23,7 @@ type Result struct {
 	// home, if it ended with nothing.
 	Session session.ID      `json:"session,omitempty"`
 	Version session.Version `json:"version,omitempty"`
-	// Output is the last assistant text, at most run.MaxOutput bytes of it.
+	// Output is the last assistant text, at most journal.MaxOutput bytes of it.
 	Output string `json:"output,omitempty"`
 	// Code and Error say why a run did not succeed.
 	Code    run.Code      `json:"code,omitempty"`
@@ -50,7 +51,7 @@ type Chain struct {
 
 // ResultOf makes the result of a run from the event that ended it in the log
 // of its home session.
-func ResultOf(home session.ID, e run.Ended, at time.Time) Result {
+func ResultOf(home session.ID, e journal.Ended, at time.Time) Result {
 	r := Result{
 		Schema: Schema, Run: e.Run, State: e.State, Workflow: e.Workflow, Session: home, Output: e.Output,
 		Code: e.Code, Error: e.Error, Attempt: e.Attempt, Usage: e.Usage, Lost: e.Lost, EndedMS: at.UnixMilli(),
@@ -70,9 +71,9 @@ func ResultOf(home session.ID, e run.Ended, at time.Time) Result {
 // Results returns the results of the runs that a commit with these facts ended,
 // with the commit itself as their chain. A session that is not the run's home
 // records the end of the run too when it lets go of it: that is no result.
-func Results(e session.Entry, facts []run.Fact) (out []Result) {
+func Results(e session.Entry, facts []journal.Fact) (out []Result) {
 	for _, f := range facts {
-		if v, ok := f.What.(run.Ended); ok && f.State != "" {
+		if v, ok := f.What.(journal.Ended); ok && f.State != "" {
 			r := ResultOf(e.Commit.ID, v, f.Time)
 			r.Chain = &Chain{Hash: e.At.Hash.String(), Seq: e.Commit.Seq, Session: e.Commit.ID}
 			out = append(out, r)

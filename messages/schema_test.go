@@ -12,6 +12,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -78,21 +79,21 @@ func fullTask() messages.Task {
 
 var linked = session.Link{Ref: session.Ref{Key: session.Key{Tenant: "acme", ID: "s2"}, Version: 4}, Seq: 3, Hash: session.HashOf([]byte("x")), Token: 7}
 
-func fullBranch() *run.Branch {
-	return &run.Branch{
-		Ancestors: []run.Ancestor{{Path: "1", Run: "r0", Session: "s0"}}, Base: linked, Name: "a", Path: "2.a", Remote: true, Root: "s0", Warm: true, Within: []string{"w"},
+func fullBranch() *journal.Branch {
+	return &journal.Branch{
+		Ancestors: []journal.Ancestor{{Path: "1", Run: "r0", Session: "s0"}}, Base: linked, Name: "a", Path: "2.a", Remote: true, Root: "s0", Warm: true, Within: []string{"w"},
 	}
 }
 
-func fullReceived() *run.SignalReceived {
-	return &run.SignalReceived{
-		Branch: &run.BranchEnd{Code: "error", Error: "x", Link: linked, State: run.Failed, Steps: 3, Usage: usage}, By: "ana", ID: "i", Interrupt: true, Kind: run.Report, N: 1,
+func fullReceived() *journal.SignalReceived {
+	return &journal.SignalReceived{
+		Branch: &journal.BranchEnd{Code: "error", Error: "x", Link: linked, State: run.Failed, Steps: 3, Usage: usage}, By: "ana", ID: "i", Interrupt: true, Kind: journal.Report, N: 1,
 		Path: "2.gather", Reason: "r", Revision: "r1", Run: "r1", Text: "t", Value: "1", Wake: 1, Workflow: "fix",
 	}
 }
 
-func fullDone(kind string) run.StepCompleted {
-	return run.StepCompleted{
+func fullDone(kind string) journal.StepCompleted {
+	return journal.StepCompleted{
 		Attempt: 1, Call: "c", Code: "error", Effect: "sandboxed", Elapsed: 1, Error: "x", Failed: true, HeadAfter: place.Head, HeadBefore: place.Head, Inbox: 1, Input: "i",
 		Kind: kind, Links: []session.Link{linked}, Model: "m", Name: "n", Path: "1", Prompt: place.Head, Revision: "r1", Row: true, Run: "r1",
 		Lost: usage, Source: "f.go:1", Steps: 2, Summary: "s", Usage: usage, Value: "{}",
@@ -159,7 +160,7 @@ func full() map[string]any {
 			Steps: []messages.ReplayStep{{Path: "1", Verdict: "differs", Recorded: "do a", Asked: "do b", Input: true, Summary: "x"}},
 		}}},
 		"tool.v1":        messages.Tool{Name: "deploy", Description: "d", Effect: "idempotent", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 5},
-		"alias.v1":       messages.Alias{Session: "s1", Digest: "d", Cancelled: &run.CancelRequested{By: "b", Reason: "r", Run: "r1"}, Refused: "malformed", Request: "q"},
+		"alias.v1":       messages.Alias{Session: "s1", Digest: "d", Cancelled: &journal.CancelRequested{By: "b", Reason: "r", Run: "r1"}, Refused: "malformed", Request: "q"},
 		"dead-letter.v1": messages.DeadLetter{Schema: 1, Code: "malformed", Reason: "why", Subject: "rath.task.acme.fix", Run: "r1", Text: "x", Base64: []byte{1}, Bytes: 1, Truncated: true, TimeMS: 1},
 		"tools.v1":       messages.Tools{Tools: []messages.Tool{{Name: "deploy", Description: "d", Effect: "idempotent", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 5}}},
 		"tool-call.v1":   messages.ToolCall{ID: "c1", Attempt: 1, Args: json.RawMessage(`{}`)},
@@ -171,12 +172,12 @@ func full() map[string]any {
 		},
 		"letter-end.v1": messages.LetterEnd{Schema: 1, At: 1, End: messages.LetterRetried, By: "b", Reason: "r", Run: "r1-r1", TimeMS: 1},
 		"work.v1": messages.Work{
-			Tenant: "acme", Session: "s1", Run: "r1", Workflow: "fix", Revision: "r1", Cancel: &run.CancelRequested{By: "b", Close: "cancelled", Reason: "r", Run: "r1"},
-			Received: fullReceived(), Close: &run.BranchOutcome{Reason: "r", Session: "s2", State: session.ClosedCancelled}, Tick: true,
-			Quarantine: &run.Quarantined{By: "b", ID: "i", Next: &run.Offer{Revision: "r1", Run: "r2", Workflow: "fix"}, Reason: "r", Released: true},
-			Rebudget:   &run.Rebudgeted{Budget: run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, By: "b", Reason: "r", Run: "r1"}, Late: new(fullDone(run.StepTool)),
+			Tenant: "acme", Session: "s1", Run: "r1", Workflow: "fix", Revision: "r1", Cancel: &journal.CancelRequested{By: "b", Close: "cancelled", Reason: "r", Run: "r1"},
+			Received: fullReceived(), Close: &journal.BranchOutcome{Reason: "r", Session: "s2", State: session.ClosedCancelled}, Tick: true,
+			Quarantine: &journal.Quarantined{By: "b", ID: "i", Next: &journal.Offer{Revision: "r1", Run: "r2", Workflow: "fix"}, Reason: "r", Released: true},
+			Rebudget:   &journal.Rebudgeted{Budget: run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, By: "b", Reason: "r", Run: "r1"}, Late: new(fullDone(journal.StepTool)),
 			Branch:  fullBranch(),
-			Resolve: &run.Resolved{By: "b", Decision: run.Again, Path: "1", Reason: "r", Revision: "r1", Run: "r1", Value: "1", Workflow: "fix"}, Task: &inner, Input: "{}",
+			Resolve: &journal.Resolved{By: "b", Decision: run.Again, Path: "1", Reason: "r", Revision: "r1", Run: "r1", Value: "1", Workflow: "fix"}, Task: &inner, Input: "{}",
 		},
 	}
 }
@@ -383,50 +384,50 @@ func TestCommitSchema(t *testing.T) {
 	r := resolved(t, "commit.v1")
 	link := linked
 	key := session.Key{Tenant: "acme", ID: "s1"}
-	offer := &run.Offer{Revision: "r1", Run: "r2", Workflow: "fix"}
+	offer := &journal.Offer{Revision: "r1", Run: "r2", Workflow: "fix"}
 	chunk := session.Result("c1", "edit_file", `{}`, true).WithOpaque("o").WithBody(blob.Ref{Digest: place.Head, Size: 3}).Of(session.Origin{
 		Agent: "a", Workflow: "w", Node: "n", Run: "r1", Step: "1", Time: moment, Placement: place, Usage: usage,
 	})
-	done := fullDone(run.StepTool)
-	submitted := run.Submitted{Behind: "r0", Digest: "d"}
+	done := fullDone(journal.StepTool)
+	submitted := journal.Submitted{Behind: "r0", Digest: "d"}
 	submitted.Task.Run, submitted.Task.Workflow, submitted.Task.Input, submitted.Task.Tools = "r1", "fix", "1.5", []string{"t"}
 	submitted.Task.Branch = fullBranch()
 	submitted.Task.Budget, submitted.Task.Workspace, submitted.Task.Deadline = run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, place.Head, 5
-	fanOut := run.FanOut{
-		Ancestors: []run.Ancestor{{Path: "1", Run: "r0", Session: "s0"}}, Base: link, Branches: []run.FanOutBranch{{Input: "{}", Name: "a", Revision: "r", Session: "s2", Workflow: "w"}},
+	fanOut := journal.FanOut{
+		Ancestors: []journal.Ancestor{{Path: "1", Run: "r0", Session: "s0"}}, Base: link, Branches: []journal.FanOutBranch{{Input: "{}", Name: "a", Revision: "r", Session: "s2", Workflow: "w"}},
 		Budget: run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, Deadline: 1, Path: "2", Revision: "r", Root: "s0", Run: "r1", Warm: true, Within: []string{"w"}, Workflow: "w",
 	}
 	payloads := []struct {
 		kind string
 		data any
 	}{
-		{run.KindWriter, run.WriterOpened{Durability: "lazy", Edition: 1, Epoch: 1, Incarnation: "n"}},
-		{run.KindSubmitted, submitted},
-		{run.KindClaimed, run.Claimed{Attempt: 1, Epoch: 1, Home: key, Incarnation: "n", Revision: "r", Run: "r1", Workflow: "w"}},
-		{run.KindReleased, run.Released{Attempt: 1, Lost: usage, Next: offer, Reason: "r", Revision: "r", Run: "r1", Step: "3", Workflow: "w"}},
-		{run.KindReview, run.Review{Attempt: 1, Call: "c", Code: "needs_review", Expires: 1, Name: "n", Path: "1", Reason: "r", Revision: "v1", Run: "r1"}},
-		{run.KindResolved, run.Resolved{By: "b", Decision: run.Happened, ID: "i", Path: "1", Reason: "r", Revision: "r", Run: "r1", Value: "1", Workflow: "w"}},
-		{run.KindCancel, run.CancelRequested{By: "b", Close: session.ClosedCancelled, ID: "i", Reason: "r", Run: "r1"}},
-		{run.KindWarning, run.Warning{Run: "r1", Text: "t"}},
-		{run.KindEnded, run.Ended{
+		{journal.KindWriter, journal.WriterOpened{Durability: "lazy", Edition: 1, Epoch: 1, Incarnation: "n"}},
+		{journal.KindSubmitted, submitted},
+		{journal.KindClaimed, journal.Claimed{Attempt: 1, Epoch: 1, Home: key, Incarnation: "n", Revision: "r", Run: "r1", Workflow: "w"}},
+		{journal.KindReleased, journal.Released{Attempt: 1, Lost: usage, Next: offer, Reason: "r", Revision: "r", Run: "r1", Step: "3", Workflow: "w"}},
+		{journal.KindReview, journal.Review{Attempt: 1, Call: "c", Code: "needs_review", Expires: 1, Name: "n", Path: "1", Reason: "r", Revision: "v1", Run: "r1"}},
+		{journal.KindResolved, journal.Resolved{By: "b", Decision: run.Happened, ID: "i", Path: "1", Reason: "r", Revision: "r", Run: "r1", Value: "1", Workflow: "w"}},
+		{journal.KindCancel, journal.CancelRequested{By: "b", Close: session.ClosedCancelled, ID: "i", Reason: "r", Run: "r1"}},
+		{journal.KindWarning, journal.Warning{Run: "r1", Text: "t"}},
+		{journal.KindEnded, journal.Ended{
 			Attempt: 1, Branches: []session.ID{"s3"}, Children: []session.ID{"s2"}, Code: "error", Error: "x", Head: place.Head, Lost: usage, Next: offer, Output: "o",
-			Parent: &run.Ancestor{Path: "2.gather", Run: "r0", Session: "s0"}, Result: &link, Run: "r1", State: run.Succeeded, Steps: 5, Usage: usage, Version: 4, Workflow: "w",
+			Parent: &journal.Ancestor{Path: "2.gather", Run: "r0", Session: "s0"}, Result: &link, Run: "r1", State: run.Succeeded, Steps: 5, Usage: usage, Version: 4, Workflow: "w",
 		}},
-		{run.KindWaiting, run.RunWaiting{Attempt: 1, For: []run.Wait{{
+		{journal.KindWaiting, journal.RunWaiting{Attempt: 1, For: []journal.Wait{{
 			Branches: []session.ID{"s2"}, Detail: "d", Due: 1, Kind: run.WaitApproval, Name: "n", Need: 1, Path: "3", Title: "t",
 		}}, Run: "r1"}},
-		{run.KindReceived, *fullReceived()},
-		{run.KindReceived, run.SignalReceived{By: "b", ID: "i", Kind: run.Message}},
-		{run.KindFanOut, fanOut},
-		{run.KindSpread, fanOut},
-		{run.KindWarmed, run.Warmed{Parent: run.Ancestor{Path: "2.gather", Run: "r0", Session: "s0"}, Run: "r1"}},
-		{run.KindDisposed, run.BranchOutcomes{Branches: []run.BranchOutcome{{Reason: "r", Session: "s2", State: session.ClosedMerged}}, Run: "r1"}},
-		{run.KindIntent, run.StepStarted{Attempt: 1, Call: "c", Expires: 1, Input: "i", Name: "n", Path: "1", Run: "r1"}},
-		{run.KindDone, done},
-		{run.KindLate, done},
-		{run.KindDone, fullDone(run.StepGather)},
-		{run.KindQuarantined, run.Quarantined{By: "b", Next: offer, Reason: "r", Released: true}},
-		{run.KindRebudgeted, run.Rebudgeted{Budget: run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, By: "b", ID: "i", Reason: "r", Run: "r1"}},
+		{journal.KindReceived, *fullReceived()},
+		{journal.KindReceived, journal.SignalReceived{By: "b", ID: "i", Kind: journal.Message}},
+		{journal.KindFanOut, fanOut},
+		{journal.KindSpread, fanOut},
+		{journal.KindWarmed, journal.Warmed{Parent: journal.Ancestor{Path: "2.gather", Run: "r0", Session: "s0"}, Run: "r1"}},
+		{journal.KindDisposed, journal.BranchOutcomes{Branches: []journal.BranchOutcome{{Reason: "r", Session: "s2", State: session.ClosedMerged}}, Run: "r1"}},
+		{journal.KindIntent, journal.StepStarted{Attempt: 1, Call: "c", Expires: 1, Input: "i", Name: "n", Path: "1", Run: "r1"}},
+		{journal.KindDone, done},
+		{journal.KindLate, done},
+		{journal.KindDone, fullDone(journal.StepGather)},
+		{journal.KindQuarantined, journal.Quarantined{By: "b", Next: offer, Reason: "r", Released: true}},
+		{journal.KindRebudgeted, journal.Rebudgeted{Budget: run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, By: "b", ID: "i", Reason: "r", Run: "r1"}},
 	}
 	events := []session.Event{
 		session.OpenedEvent(session.Opening{Kind: session.OpenFork, Name: "n", Parents: []session.Link{link}, Run: "r1", Step: "1"}),
@@ -440,7 +441,7 @@ func TestCommitSchema(t *testing.T) {
 		{Kind: "vendor.note", Schema: 3, Data: `{"any":"thing"}`},
 	}
 	for _, p := range payloads {
-		e, err := run.NewEvent(p.kind, p.data)
+		e, err := journal.NewEvent(p.kind, p.data)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -147,17 +148,17 @@ func parseFork(t session.Tenant, text string) (session.Ref, error) {
 // Run returns the task as package run knows it. Its session id, and that of
 // ForkOf, are still what the sender wrote: whoever takes the task in resolves
 // names and, where there is none, mints an id.
-func (t *Task) Run(tenant session.Tenant, workflow string) (run.Task, error) {
+func (t *Task) Run(tenant session.Tenant, workflow string) (journal.Task, error) {
 	if err := t.check(); err != nil {
-		return run.Task{}, err
+		return journal.Task{}, err
 	}
 	if err := session.ValidID("tenant", string(tenant)); err != nil {
-		return run.Task{}, &FieldError{Message: "task", Problem: Text(err), Remedy: "publish on rath.task.<tenant>.<workflow>"}
+		return journal.Task{}, &FieldError{Message: "task", Problem: Text(err), Remedy: "publish on rath.task.<tenant>.<workflow>"}
 	}
 	if err := session.ValidID("workflow", workflow); err != nil {
-		return run.Task{}, &FieldError{Message: "task", Problem: Text(err), Remedy: "publish on rath.task.<tenant>.<workflow>"}
+		return journal.Task{}, &FieldError{Message: "task", Problem: Text(err), Remedy: "publish on rath.task.<tenant>.<workflow>"}
 	}
-	out := run.Task{
+	out := journal.Task{
 		ID: t.ID, Workflow: workflow, Revision: t.Revision, Session: session.Key{Tenant: tenant, ID: session.ID(t.Session)},
 		Input: t.Input, Model: t.Model, Tools: t.Tools, Deadline: moment(t.Deadline), NotBefore: moment(t.NotBefore),
 		Budget: run.Budget{
@@ -167,14 +168,14 @@ func (t *Task) Run(tenant session.Tenant, workflow string) (run.Task, error) {
 	if t.Workspace != "" {
 		d, err := blob.ParseDigest(t.Workspace)
 		if err != nil {
-			return run.Task{}, err
+			return journal.Task{}, err
 		}
 		out.Workspace = d
 	}
 	if t.ForkOf != "" {
 		r, err := parseFork(tenant, t.ForkOf)
 		if err != nil {
-			return run.Task{}, err
+			return journal.Task{}, err
 		}
 		out.ForkOf = &r
 	}
@@ -191,7 +192,7 @@ func moment(t time.Time) time.Time {
 
 // TaskOf returns the body of a submission of a task. A session that the task
 // names by its id stays named.
-func TaskOf(t run.Task) Task {
+func TaskOf(t journal.Task) Task {
 	out := *taskOf(t)
 	out.Input = t.Input
 	return out

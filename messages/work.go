@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -11,32 +12,32 @@ import (
 // Work travels between nodes only: a run to take up or a signal for a session.
 // The run itself is in the session's log.
 type Work struct {
-	Tenant   session.Tenant       `json:"tenant"`
-	Session  session.ID           `json:"session"`
-	Run      run.ID               `json:"run"`
-	Workflow string               `json:"workflow,omitempty"` // of an offer
-	Revision string               `json:"revision,omitempty"`
-	Cancel   *run.CancelRequested `json:"cancel,omitempty"`
-	Resolve  *run.Resolved        `json:"resolve,omitempty"`
-	Received *run.SignalReceived  `json:"received,omitempty"`
-	Close    *run.BranchOutcome   `json:"close,omitempty"`
-	Tick     bool                 `json:"tick,omitempty"`
+	Tenant   session.Tenant           `json:"tenant"`
+	Session  session.ID               `json:"session"`
+	Run      run.ID                   `json:"run"`
+	Workflow string                   `json:"workflow,omitempty"` // of an offer
+	Revision string                   `json:"revision,omitempty"`
+	Cancel   *journal.CancelRequested `json:"cancel,omitempty"`
+	Resolve  *journal.Resolved        `json:"resolve,omitempty"`
+	Received *journal.SignalReceived  `json:"received,omitempty"`
+	Close    *journal.BranchOutcome   `json:"close,omitempty"`
+	Tick     bool                     `json:"tick,omitempty"`
 	// Quarantine and Rebudget are what ops decide about a session and a run.
-	Quarantine *run.Quarantined   `json:"quarantine,omitempty"`
-	Rebudget   *run.Rebudgeted    `json:"rebudget,omitempty"`
-	Late       *run.StepCompleted `json:"late,omitempty"`
+	Quarantine *journal.Quarantined   `json:"quarantine,omitempty"`
+	Rebudget   *journal.Rebudgeted    `json:"rebudget,omitempty"`
+	Late       *journal.StepCompleted `json:"late,omitempty"`
 	// Task is set for a task that no log holds yet. Its input is apart, as
 	// text: the task's digest covers every byte of it.
 	Task  *Task  `json:"task,omitempty"`
 	Input string `json:"input,omitempty"`
 	// Branch is set for the task of a fan-out's branch.
-	Branch *run.Branch `json:"branch,omitempty"`
+	Branch *journal.Branch `json:"branch,omitempty"`
 	// Seen is what a relay knew of the run that it dispatches.
-	Seen *run.Seen `json:"seen,omitempty"`
+	Seen *journal.Seen `json:"seen,omitempty"`
 }
 
 // WorkOf returns what travels of work.
-func WorkOf(w run.Work) Work {
+func WorkOf(w journal.Work) Work {
 	switch {
 	case w.Signal != nil:
 		s := w.Signal
@@ -55,7 +56,7 @@ func WorkOf(w run.Work) Work {
 	return out
 }
 
-func taskOf(t run.Task) *Task {
+func taskOf(t journal.Task) *Task {
 	out := &Task{
 		ID: t.ID, Session: string(t.Session.ID), Model: t.Model, Tools: t.Tools, Deadline: t.Deadline, NotBefore: t.NotBefore,
 		Revision: t.Revision,
@@ -77,46 +78,46 @@ func (w *Work) Encode() ([]byte, error) { return Encode(w) }
 // it, whose input is text within text. Nodes of several releases send each other
 // work while a fleet is upgraded, so fields of later ones are skipped; a signal
 // that this release does not know is run.ErrNotSupported: another node knows it.
-func DecodeWork(data []byte) (run.Work, error) {
+func DecodeWork(data []byte) (journal.Work, error) {
 	w, err := read[Work]("work", data)
 	if err != nil {
-		return run.Work{}, err
+		return journal.Work{}, err
 	}
 	return w.Decoded()
 }
 
 // Decoded returns the work that travelled, see DecodeWork.
-func (w *Work) Decoded() (run.Work, error) {
+func (w *Work) Decoded() (journal.Work, error) {
 	k := session.Key{Tenant: w.Tenant, ID: w.Session}
 	if err := k.Valid(); err != nil {
-		return run.Work{}, fmt.Errorf("work: %w: %w", run.ErrMalformed, err)
+		return journal.Work{}, fmt.Errorf("work: %w: %w", run.ErrMalformed, err)
 	}
 	signal := w.Cancel != nil || w.Resolve != nil || w.Received != nil || w.Close != nil || w.Tick || w.Late != nil || w.Quarantine != nil || w.Rebudget != nil
 	if err := session.ValidID("run", string(w.Run)); err != nil && (!signal || w.Run != "") {
-		return run.Work{}, fmt.Errorf("work: %w: %w", run.ErrMalformed, err)
+		return journal.Work{}, fmt.Errorf("work: %w: %w", run.ErrMalformed, err)
 	}
 	if signal {
-		return run.Work{Signal: &run.Signal{
+		return journal.Work{Signal: &journal.Signal{
 			To: k, Run: w.Run, Cancel: w.Cancel, Resolve: w.Resolve, Received: w.Received, Close: w.Close, Tick: w.Tick, Late: w.Late,
 			Quarantine: w.Quarantine, Rebudget: w.Rebudget,
 		}}, nil
 	}
 	if w.Workflow == "" && w.Task == nil {
-		return run.Work{}, fmt.Errorf("work: nothing that this release knows, for session %s: %w; a node of the release that sent it takes it", w.Session, run.ErrNotSupported)
+		return journal.Work{}, fmt.Errorf("work: nothing that this release knows, for session %s: %w; a node of the release that sent it takes it", w.Session, run.ErrNotSupported)
 	}
 	if err := session.ValidID("workflow", w.Workflow); err != nil {
-		return run.Work{}, fmt.Errorf("work: %w: %w", run.ErrMalformed, err)
+		return journal.Work{}, fmt.Errorf("work: %w: %w", run.ErrMalformed, err)
 	}
-	t := run.Task{ID: w.Run, Workflow: w.Workflow, Revision: w.Revision, Session: k, Resume: true, Seen: w.Seen}
+	t := journal.Task{ID: w.Run, Workflow: w.Workflow, Revision: w.Revision, Session: k, Resume: true, Seen: w.Seen}
 	if w.Task != nil {
 		var err error
 		if t, err = w.Task.Run(w.Tenant, w.Workflow); err != nil {
-			return run.Work{}, err
+			return journal.Work{}, err
 		}
 		t.Branch = w.Branch
 		if t.Session = k; w.Input != "" {
 			t.Input = json.RawMessage(w.Input)
 		}
 	}
-	return run.Work{Task: &t}, nil
+	return journal.Work{Task: &t}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -24,7 +25,7 @@ func (c *Conn) admit(ctx context.Context, k session.Key) error {
 // anything is stored for the task, which then waits where it is: JetStream has
 // acknowledged it. When more wait than may, the stream of tasks answers busy. One
 // whose deadline passes meanwhile is refused.
-func (i *intake) admit(ctx context.Context, t run.Task, home session.ID) error {
+func (i *intake) admit(ctx context.Context, t journal.Task, home session.ID) error {
 	err := i.c.admit(ctx, session.Key{Tenant: t.Session.Tenant, ID: home})
 	if errors.Is(err, errNoRoom) && !t.Deadline.IsZero() && !time.Now().Before(t.Deadline) {
 		return fmt.Errorf("task %s: %w before there was room for it: %s", t.ID, run.ErrDeadline, err.Error())
@@ -34,7 +35,7 @@ func (i *intake) admit(ctx context.Context, t run.Task, home session.ID) error {
 
 // admitAgain does that for a task that has its session from an earlier delivery,
 // which may have got it into the log.
-func (i *intake) admitAgain(ctx context.Context, t run.Task) error {
+func (i *intake) admitAgain(ctx context.Context, t journal.Task) error {
 	refused := i.admit(ctx, t, t.Session.ID)
 	if !errors.Is(refused, errNoRoom) && !errors.Is(refused, run.ErrDeadline) {
 		return refused

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/release"
 	"github.com/rathcluster/rath/messages"
@@ -27,7 +28,7 @@ type runAlias struct {
 	// Digest is of the task as it was submitted.
 	Digest string `json:"digest,omitempty"`
 	// Cancelled is set when somebody cancelled the run before a log held it.
-	Cancelled *run.CancelRequested `json:"cancelled,omitempty"`
+	Cancelled *journal.CancelRequested `json:"cancelled,omitempty"`
 	// Refused is the code of a task that was not taken.
 	Refused run.Code `json:"refused,omitempty"`
 }

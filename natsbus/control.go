@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -24,7 +25,7 @@ const queueGroup = "rath"
 
 // ServeControl answers control requests, each by one of the nodes, once apply
 // has made the fact durable.
-func (c *Conn) ServeControl(ctx context.Context, apply func(ctx context.Context, s run.Signal) error) (*conn.Service, error) {
+func (c *Conn) ServeControl(ctx context.Context, apply func(ctx context.Context, s journal.Signal) error) (*conn.Service, error) {
 	return c.Serve(ctx, messages.ControlPrefix+">", queueGroup, func(ctx context.Context, m *nats.Msg) any {
 		note, err := c.control(ctx, m, apply)
 		a := messages.AnswerOf(unanswered(ctx, err))
@@ -33,7 +34,7 @@ func (c *Conn) ServeControl(ctx context.Context, apply func(ctx context.Context,
 	})
 }
 
-func (c *Conn) control(ctx context.Context, m *nats.Msg, apply func(ctx context.Context, s run.Signal) error) (note string, err error) {
+func (c *Conn) control(ctx context.Context, m *nats.Msg, apply func(ctx context.Context, s journal.Signal) error) (note string, err error) {
 	tenant, id, verb, ok := messages.ParseControlSubject(m.Subject)
 	if !ok {
 		return "", fmt.Errorf("subject %q: %w: request rath.ctl.<tenant>.<run>.<verb>", m.Subject, run.ErrMalformed)
@@ -87,7 +88,7 @@ func (c *Conn) control(ctx context.Context, m *nats.Msg, apply func(ctx context.
 
 // unborn reports whether no log holds what a signal is for. A quarantine is about
 // the session, which may not be there yet either.
-func unborn(s run.Signal, err error) bool {
+func unborn(s journal.Signal, err error) bool {
 	return errors.Is(err, run.ErrUnknownRun) || s.Quarantine != nil && errors.Is(err, session.ErrNotFound)
 }
 
@@ -95,7 +96,7 @@ func unborn(s run.Signal, err error) bool {
 // among the aliases: the node that was given its task may have brought it to its
 // log since the first try. Else it tells a run whose task waits, or was refused or
 // cancelled, from one that nobody submitted.
-func (c *Conn) notBegun(ctx context.Context, tenant session.Tenant, s run.Signal, unknown error, apply func(ctx context.Context, s run.Signal) error) error {
+func (c *Conn) notBegun(ctx context.Context, tenant session.Tenant, s journal.Signal, unknown error, apply func(ctx context.Context, s journal.Signal) error) error {
 	have, revision, err := readAlias[runAlias](ctx, c, runAliasSubject(tenant, s.Run))
 	if err == nil && revision == 0 {
 		waits, err := c.taskWaits(ctx, tenant, s.Run)
@@ -132,7 +133,7 @@ func (c *Conn) notBegun(ctx context.Context, tenant session.Tenant, s run.Signal
 func (c *Conn) ofBegun(ctx context.Context, tenant session.Tenant, id run.ID, do func() error) error {
 	err := do()
 	if errors.Is(err, run.ErrUnknownRun) {
-		err = c.notBegun(ctx, tenant, run.Signal{Run: id}, err, func(context.Context, run.Signal) error { return do() })
+		err = c.notBegun(ctx, tenant, journal.Signal{Run: id}, err, func(context.Context, journal.Signal) error { return do() })
 	}
 	return err
 }
@@ -142,7 +143,7 @@ func (c *Conn) ofBegun(ctx context.Context, tenant session.Tenant, id run.ID, do
 // waits, and unless only submitted ones are meant also for one that may come: the
 // publisher picks the id, and his cancel may overtake his task. Which of the two it
 // is for is looked up only if that decides anything. For a branch none is left.
-func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s run.Signal, submitted bool, apply func(ctx context.Context, s run.Signal) error) (string, error) {
+func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s journal.Signal, submitted bool, apply func(ctx context.Context, s journal.Signal) error) (string, error) {
 	subject := runAliasSubject(tenant, s.Run)
 	submitted = submitted || branchID.MatchString(string(s.Run))
 	if s.Cancel.ID == "" { // else the log could not tell it from another one, and refuse it

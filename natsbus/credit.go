@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -92,8 +92,8 @@ func (d *dispatcher) returned(c session.Commit) {
 	if len(d.lent) == 0 {
 		return
 	}
-	for _, f := range run.Facts(c) {
-		if _, ok := f.What.(run.Submitted); ok {
+	for _, f := range journal.Facts(c) {
+		if _, ok := f.What.(journal.Submitted); ok {
 			k := creditKey{c.Tenant, f.Workflow}
 			if l := d.lent[k]; l != nil {
 				if l.n--; l.n <= 0 {

@@ -13,10 +13,10 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/natsbus"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
@@ -158,8 +158,8 @@ func (n *node) goneOn(t *testing.T, dead string, since time.Time) (taken int, wo
 	for at, c := range n.commits(t) {
 		for _, ev := range c.Events {
 			switch ev.Kind {
-			case run.KindClaimed:
-				v, err := run.Read[run.Claimed](ev)
+			case journal.KindClaimed:
+				v, err := journal.Read[journal.Claimed](ev)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -168,7 +168,7 @@ func (n *node) goneOn(t *testing.T, dead string, since time.Time) (taken int, wo
 					worst = max(worst, at.Sub(since))
 				}
 				held[c.Key] = v.Incarnation == dead
-			case run.KindEnded:
+			case journal.KindEnded:
 				held[c.Key] = false
 			}
 		}
@@ -303,7 +303,7 @@ func TestUnclaimed(t *testing.T) {
 		pulling.Go(func() {
 			err := dying.PullTasks(ctx, &natsbus.Intake{
 				Offers: func(string) (string, bool) { return "1", true },
-				Accept: func(ctx context.Context, _ run.Task) error {
+				Accept: func(ctx context.Context, _ journal.Task) error {
 					close(taken)
 					<-ctx.Done()
 					return ctx.Err()

@@ -7,9 +7,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -30,7 +30,7 @@ const pingTimeout = time.Second
 // Deliver hands work to the incarnation that holds a session and returns its
 // answer, or the error that it answered. It fails when nobody answers before
 // ctx ends, at once if nobody listens there.
-func (c *Conn) Deliver(ctx context.Context, incarnation string, w run.Work) (Answer, error) {
+func (c *Conn) Deliver(ctx context.Context, incarnation string, w journal.Work) (Answer, error) {
 	if err := session.ValidID("incarnation", incarnation); err != nil {
 		return "", err
 	}
@@ -64,7 +64,7 @@ func (c *Conn) Ping(ctx context.Context, incarnation string) bool {
 // ServeDeliver answers for this incarnation: handle is given each delivered
 // work. The incarnation lives, for others, from now until the service
 // stops.
-func (c *Conn) ServeDeliver(ctx context.Context, incarnation string, handle func(ctx context.Context, w run.Work) (Answer, error)) (*conn.Service, error) {
+func (c *Conn) ServeDeliver(ctx context.Context, incarnation string, handle func(ctx context.Context, w journal.Work) (Answer, error)) (*conn.Service, error) {
 	if err := session.ValidID("incarnation", incarnation); err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
@@ -41,7 +42,7 @@ func (a *asked) woken(incarnation string, id run.ID, taken bool) {
 // on notes what a node is sent.
 func (a *asked) on(node string) func(own taker) taker {
 	return func(own taker) taker {
-		return func(ctx context.Context, r run.Task) (natsbus.Answer, error) {
+		return func(ctx context.Context, r journal.Task) (natsbus.Answer, error) {
 			answer, err := own(ctx, r)
 			if r.Seen != nil && r.Seen.Attempt > 0 {
 				a.woken(node, r.ID, err == nil && answer != natsbus.NotMine)
@@ -76,14 +77,14 @@ func (n *node) claims(t *testing.T) map[run.ID]*claims {
 	for _, c := range n.commits(t) {
 		for _, ev := range c.Events {
 			switch ev.Kind {
-			case run.KindClaimed:
-				v, err := run.Read[run.Claimed](ev)
+			case journal.KindClaimed:
+				v, err := journal.Read[journal.Claimed](ev)
 				if err != nil {
 					t.Fatal(err)
 				}
 				of(v.Run).by = append(of(v.Run).by, v.Incarnation)
-			case run.KindEnded:
-				v, err := run.Read[run.Ended](ev)
+			case journal.KindEnded:
+				v, err := journal.Read[journal.Ended](ev)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -181,7 +182,7 @@ func TestWokenRunGoesOnElsewhere(t *testing.T) {
 		},
 		"silent": {
 			spec: spec{take: func(own taker) taker {
-				return func(ctx context.Context, r run.Task) (natsbus.Answer, error) {
+				return func(ctx context.Context, r journal.Task) (natsbus.Answer, error) {
 					if r.Seen != nil && r.Seen.Attempt > 0 {
 						select {
 						case <-time.After(5 * time.Second): // and then it wants it all the same
@@ -196,7 +197,7 @@ func TestWokenRunGoesOnElsewhere(t *testing.T) {
 		},
 		"does not want it": {
 			spec: spec{take: func(own taker) taker {
-				return func(ctx context.Context, r run.Task) (natsbus.Answer, error) {
+				return func(ctx context.Context, r journal.Task) (natsbus.Answer, error) {
 					if r.Seen != nil && r.Seen.Attempt > 0 {
 						return natsbus.NotMine, nil
 					}
@@ -246,7 +247,7 @@ func TestDrainedNodeIsLeftAlone(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		var refused atomic.Int64
 		a := startNodeWith(t, srv, "node-a", &spec{slots: 1, take: func(own taker) taker {
-			return func(ctx context.Context, r run.Task) (natsbus.Answer, error) {
+			return func(ctx context.Context, r journal.Task) (natsbus.Answer, error) {
 				answer, err := own(ctx, r)
 				if errors.Is(err, run.ErrShutdown) && refused.Add(1) > 100 {
 					time.Sleep(time.Second) // else time stands still
@@ -365,7 +366,7 @@ func TestNodeThatTakesNothingMore(t *testing.T) {
 		a := startNode(t, srv, "node-a") // of another pool, with the relay
 		time.Sleep(3 * time.Second)
 		sp := &spec{slots: 1, pool: "gpu", only: []flow.Registration{busy("", func() { began <- time.Now() })}, take: func(own taker) taker {
-			return func(ctx context.Context, r run.Task) (natsbus.Answer, error) {
+			return func(ctx context.Context, r journal.Task) (natsbus.Answer, error) {
 				mu.Lock()
 				shut := over
 				if shut {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/schedule"
 	"github.com/rathcluster/rath/internal/protection"
@@ -246,7 +247,7 @@ func (d *dispatcher) take(ctx context.Context, h *chain, m conn.Message) error {
 func concernsRuns(c session.Commit) bool {
 	for i := range c.Events {
 		switch c.Events[i].Kind {
-		case run.KindDone, run.KindIntent, run.KindLate, session.KindChunk, session.KindPlaced, session.KindJoined:
+		case journal.KindDone, journal.KindIntent, journal.KindLate, session.KindChunk, session.KindPlaced, session.KindJoined:
 		default:
 			return true
 		}
@@ -331,7 +332,7 @@ func (d *dispatcher) act(ctx context.Context, a schedule.Action) schedule.Outcom
 }
 
 // signal applies a signal to its session, wherever that is held.
-func (d *dispatcher) signal(ctx context.Context, s run.Signal) schedule.Outcome {
+func (d *dispatcher) signal(ctx context.Context, s journal.Signal) schedule.Outcome {
 	if d.o.Signal == nil {
 		return schedule.Outcome{}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/run"
@@ -134,8 +135,8 @@ func TestResultBeforeClosings(t *testing.T) {
 		srv := natstest.Start(t, nil)
 		var mu sync.Mutex
 		var closing time.Time // when the first branch's began
-		slow := func(own func(context.Context, run.Signal) error) func(context.Context, run.Signal) error {
-			return func(ctx context.Context, s run.Signal) error {
+		slow := func(own func(context.Context, journal.Signal) error) func(context.Context, journal.Signal) error {
+			return func(ctx context.Context, s journal.Signal) error {
 				if s.Close != nil {
 					mu.Lock()
 					if closing.IsZero() {
@@ -192,8 +193,8 @@ func TestSignalsThatFail(t *testing.T) {
 				srv := natstest.Start(t, nil)
 				var mu sync.Mutex
 				failed := map[string]bool{}
-				sp := &spec{more: []flow.Registration{asks(4)}, signal: func(own func(context.Context, run.Signal) error) func(context.Context, run.Signal) error {
-					return func(ctx context.Context, s run.Signal) error {
+				sp := &spec{more: []flow.Registration{asks(4)}, signal: func(own func(context.Context, journal.Signal) error) func(context.Context, journal.Signal) error {
+					return func(ctx context.Context, s journal.Signal) error {
 						name := fmt.Sprint(s.To, s.Received != nil && s.Received.Branch != nil, s.Close != nil)
 						if s.Received != nil {
 							name += s.Received.ID

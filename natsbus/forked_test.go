@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -89,7 +90,7 @@ func TestLateMeanwhile(t *testing.T) {
 // submitTo makes a session whose log holds a task.
 func submitTo(t *testing.T, l session.Log, home session.Key, id run.ID) {
 	t.Helper()
-	submitted, err := run.NewEvent(run.KindSubmitted, map[string]any{"digest": "d", "task": map[string]any{"run": id, "workflow": "w"}})
+	submitted, err := journal.NewEvent(journal.KindSubmitted, map[string]any{"digest": "d", "task": map[string]any{"run": id, "workflow": "w"}})
 	if err != nil {
 		t.Fatal(err)
 	}

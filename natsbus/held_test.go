@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -18,7 +19,7 @@ import (
 func pullWhile(t *testing.T, c *Conn, d time.Duration, in Intake) (taken int) {
 	t.Helper()
 	accept := in.Accept
-	in.Accept = func(ctx context.Context, task run.Task) error {
+	in.Accept = func(ctx context.Context, task journal.Task) error {
 		taken++
 		if accept == nil {
 			return nil
@@ -92,7 +93,7 @@ func TestHeldIsNotRefused(t *testing.T) {
 		"pinned": func(t *testing.T, c *Conn, _ *wire) Intake {
 			name(t, c)
 			begin(t, c)
-			return Intake{Accept: func(context.Context, run.Task) error { return fmt.Errorf("pinned: %w", run.ErrNotSupported) }}
+			return Intake{Accept: func(context.Context, journal.Task) error { return fmt.Errorf("pinned: %w", run.ErrNotSupported) }}
 		},
 		"found no session to fork": func(t *testing.T, c *Conn, w *wire) Intake {
 			other := dial(t, &c.o)
@@ -133,12 +134,12 @@ func TestRefusedMeanwhile(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Conn, _ *wire) {
 		tenant, body := session.DefaultTenant, []byte(`{"id":"r1","input":"hi"}`)
 		subject := runAliasSubject(tenant, "r1")
-		var signals []run.Signal
+		var signals []journal.Signal
 		if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, "w"), body); err != nil {
 			t.Fatal(err)
 		}
 		taken := pullWhile(t, c, time.Minute, Intake{
-			Accept: func(ctx context.Context, _ run.Task) error {
+			Accept: func(ctx context.Context, _ journal.Task) error {
 				have, revision, err := readAlias[runAlias](ctx, c, subject)
 				if err != nil {
 					return err
@@ -147,7 +148,7 @@ func TestRefusedMeanwhile(t *testing.T) {
 				_, _, _, err = putAlias(ctx, c, subject, revision, have)
 				return err
 			},
-			Signal: func(_ context.Context, s run.Signal) error {
+			Signal: func(_ context.Context, s journal.Signal) error {
 				signals = append(signals, s)
 				return nil
 			},
@@ -239,7 +240,7 @@ func TestLaggingRegistry(t *testing.T) {
 		queued := 0
 		pullWhile(t, c, time.Minute, Intake{
 			Offers:  func(string) (string, bool) { return "", false },
-			Enqueue: func(context.Context, run.Task, *run.CancelRequested) error { queued++; return nil },
+			Enqueue: func(context.Context, journal.Task, *journal.CancelRequested) error { queued++; return nil },
 		})
 		letters, tasks := lettersAndTasks(t, c)
 		if !fired() || queued != 1 || letters != 0 || tasks != 0 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/schedule"
 	"github.com/rathcluster/rath/messages"
@@ -29,7 +30,7 @@ type Host struct {
 	// how it stands: Committed or Queued. NotMine: its workflow is not offered
 	// here. run.ErrBusy: no slot is free. run.ErrShutdown: the node takes nothing
 	// more.
-	Take func(ctx context.Context, t run.Task) (Answer, error)
+	Take func(ctx context.Context, t journal.Task) (Answer, error)
 }
 
 // Subjects between relays and nodes.
@@ -46,7 +47,7 @@ func grantSubject(generation, partition uint32) string {
 
 // dispatched is a run on its way from the relay of a partition to a node.
 type dispatched struct {
-	work                  run.Work
+	work                  journal.Work
 	generation, partition uint32
 	grant                 uint64 // the slot that it takes, if the node granted one
 	demand                *schedule.Demand
@@ -213,7 +214,7 @@ func (g *gateway) quiet() bool {
 // serve answers a dispatch that came over the servers.
 func (g *gateway) serve(ctx context.Context, m *nats.Msg) any {
 	var in wireDispatch
-	w, err := run.Work{}, json.Unmarshal(m.Data, &in)
+	w, err := journal.Work{}, json.Unmarshal(m.Data, &in)
 	if err == nil && in.Work == nil {
 		err = errors.New("no work in it")
 	}

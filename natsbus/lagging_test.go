@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -62,7 +62,7 @@ func TestLineageFromReplicaBehind(t *testing.T) {
 				inBubble(t, func(t *testing.T, c *Conn, w *wire) {
 					mine, other := c.HomeOf("default", "r1"), c.HomeOf("default", "r2")
 					grow(t, c.Log(), session.Key{Tenant: session.DefaultTenant, ID: mine}, session.Position{}, 1)
-					s, err := c.ServeQueries(t.Context(), &Queries{Values: run.NewValues(c.Log())})
+					s, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Log())})
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -31,7 +31,7 @@ const heardWithin = 3 * time.Second
 
 // linearizableLast returns the newest version of a session: no older than any that was told
 // or read anywhere before newest was called.
-func (c *Conn) linearizableLast(ctx context.Context, values *run.Values, k session.Key) (session.Session, error) {
+func (c *Conn) linearizableLast(ctx context.Context, values *journal.Values, k session.Key) (session.Session, error) {
 	held, err := c.held(ctx, k)
 	if err != nil {
 		return session.Session{}, err

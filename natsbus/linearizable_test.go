@@ -12,8 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -23,7 +23,7 @@ func TestReadBehind(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Conn, w *wire) {
 		k := session.Key{Tenant: "default", ID: c.HomeOf("default", "r1")}
 		grow(t, c.Log(), k, session.Position{}, 4)
-		s, err := c.ServeQueries(t.Context(), &Queries{Values: run.NewValues(c.Log())})
+		s, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Log())})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +65,7 @@ func TestReadBesideForeign(t *testing.T) {
 		grow(t, c.Log(), k, session.Position{}, 2)
 		foreign()
 		foreign()
-		s, err := c.ServeQueries(t.Context(), &Queries{Values: run.NewValues(c.Log())})
+		s, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Log())})
 		if err != nil {
 			t.Fatal(err)
 		}

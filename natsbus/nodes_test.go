@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/run"
 )
 
 // TestNodesThatDied lists a node that renews its entry beside some that do not any
@@ -35,7 +35,7 @@ func TestNodesThatDied(t *testing.T) {
 		})
 		began := time.Now()
 		s, err := c.ServeQueries(t.Context(), &Queries{
-			Values: run.NewValues(c.Log()),
+			Values: journal.NewValues(c.Log()),
 			Alive:  func(incarnation string) bool { return incarnation == "own" || incarnation == "n2" },
 		})
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -22,14 +23,14 @@ func TestControlNotBegun(t *testing.T) {
 			"taken":     {Digest: "d", Session: c.HomeOf("default", "taken")},
 			"apart":     {Digest: "d", Session: c.HomeOf("default", "apart")},
 			"refused":   {Digest: "d", Refused: run.CodeMalformed},
-			"cancelled": {Cancelled: &run.CancelRequested{Run: "cancelled"}},
+			"cancelled": {Cancelled: &journal.CancelRequested{Run: "cancelled"}},
 		} {
 			if _, _, _, err := createAlias(t.Context(), c, runAliasSubject("default", id), a); err != nil {
 				t.Fatal(err)
 			}
 		}
 		tries := map[run.ID]int{}
-		s, err := c.ServeControl(t.Context(), func(_ context.Context, s run.Signal) error {
+		s, err := c.ServeControl(t.Context(), func(_ context.Context, s journal.Signal) error {
 			switch tries[s.Run]++; {
 			case tries[s.Run] > 1:
 				return nil
@@ -67,7 +68,7 @@ func TestControlNotBegun(t *testing.T) {
 // that was given its task has not come to make its entry: the id is not unknown.
 func TestControlOfATaskOnItsWay(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Conn, _ *wire) {
-		s, err := c.ServeControl(t.Context(), func(_ context.Context, s run.Signal) error {
+		s, err := c.ServeControl(t.Context(), func(_ context.Context, s journal.Signal) error {
 			return fmt.Errorf("run %s: %w", s.Run, run.ErrUnknownRun)
 		})
 		if err != nil {
@@ -106,7 +107,7 @@ func TestCancelMeanwhile(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Conn, _ *wire) {
 		ids := map[run.ID]string{"r1": "", "r2": "its own"}
 		tries := map[run.ID]int{}
-		s, err := c.ServeControl(t.Context(), func(ctx context.Context, s run.Signal) error {
+		s, err := c.ServeControl(t.Context(), func(ctx context.Context, s journal.Signal) error {
 			if tries[s.Run]++; tries[s.Run] == 1 {
 				return fmt.Errorf("run %s: %w", s.Run, run.ErrUnknownRun)
 			}
@@ -147,7 +148,7 @@ func TestCancelMeanwhile(t *testing.T) {
 // is told that it was cancelled.
 func TestCancelUnbornBranch(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Conn, _ *wire) {
-		s, err := c.ServeControl(t.Context(), func(_ context.Context, s run.Signal) error {
+		s, err := c.ServeControl(t.Context(), func(_ context.Context, s journal.Signal) error {
 			return fmt.Errorf("run %s: %w", s.Run, run.ErrUnknownRun)
 		})
 		if err != nil {
@@ -192,7 +193,7 @@ func TestCancelAmongMany(t *testing.T) {
 			}
 			return true
 		}, nil)
-		s, err := c.ServeControl(t.Context(), func(_ context.Context, s run.Signal) error {
+		s, err := c.ServeControl(t.Context(), func(_ context.Context, s journal.Signal) error {
 			return fmt.Errorf("run %s: %w", s.Run, run.ErrUnknownRun)
 		})
 		if err != nil {

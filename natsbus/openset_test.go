@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
@@ -42,8 +43,8 @@ func openWaiting(tb testing.TB, c *Conn, name string, n int) []session.Key {
 				k := session.Key{Tenant: session.DefaultTenant, ID: c.Minter().Mint(fmt.Sprint(name, i))}
 				id := run.ID(k.ID)
 				openRun(tb, c, k, id,
-					event(tb, run.KindClaimed, run.Claimed{Attempt: 1, Epoch: 1, Home: k, Incarnation: "gone", Run: id, Workflow: "w"}),
-					event(tb, run.KindWaiting, run.RunWaiting{Attempt: 1, Run: id, For: []run.Wait{{
+					event(tb, journal.KindClaimed, journal.Claimed{Attempt: 1, Epoch: 1, Home: k, Incarnation: "gone", Run: id, Workflow: "w"}),
+					event(tb, journal.KindWaiting, journal.RunWaiting{Attempt: 1, Run: id, For: []journal.Wait{{
 						Kind: "approval", Path: "0", Due: time.Now().Add(14 * 24 * time.Hour).UnixMilli(),
 					}}}))
 				keys[i] = k
@@ -58,9 +59,9 @@ func openWaiting(tb testing.TB, c *Conn, name string, n int) []session.Key {
 func openRun(tb testing.TB, c *Conn, k session.Key, id run.ID, more ...session.Event) {
 	tb.Helper()
 	events := append([]session.Event{
-		event(tb, run.KindWriter, run.WriterOpened{Epoch: 1, Incarnation: "gone"}),
+		event(tb, journal.KindWriter, journal.WriterOpened{Epoch: 1, Incarnation: "gone"}),
 		session.OpenedEvent(session.Opening{Kind: session.OpenLeaf, Run: string(id)}),
-		event(tb, run.KindSubmitted, map[string]any{"digest": "d", "task": map[string]any{"run": id, "workflow": "w"}}),
+		event(tb, journal.KindSubmitted, map[string]any{"digest": "d", "task": map[string]any{"run": id, "workflow": "w"}}),
 	}, more...)
 	now := time.Now()
 	for i := range events {
@@ -73,7 +74,7 @@ func openRun(tb testing.TB, c *Conn, k session.Key, id run.ID, more ...session.E
 
 func event(tb testing.TB, kind string, payload any) session.Event {
 	tb.Helper()
-	e, err := run.NewEvent(kind, payload)
+	e, err := journal.NewEvent(kind, payload)
 	if err != nil {
 		tb.Error(err)
 	}
@@ -121,7 +122,7 @@ func TestOpenSetOfManyRuns(t *testing.T) {
 				t.Fatal(err)
 			}
 			at := last.At
-			e := event(t, run.KindReceived, run.SignalReceived{Kind: run.Respond, N: 1, Path: "0", Run: run.ID(k.ID), Wake: 1, Workflow: "w"})
+			e := event(t, journal.KindReceived, journal.SignalReceived{Kind: journal.Respond, N: 1, Path: "0", Run: run.ID(k.ID), Wake: 1, Workflow: "w"})
 			e.Time = time.Now()
 			if _, err := c.Log().Append(t.Context(), at, session.Commit{Key: k, Root: k.ID, Seq: 2, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}}); err != nil {
 				t.Fatal(err)
@@ -174,7 +175,7 @@ func BenchmarkTakeover(b *testing.B) {
 	go func() {
 		node <- c.ServeRuns(ctx, &Host{
 			Incarnation: "node", Pool: DefaultPool, Free: func() int { return 1 }, Freed: make(chan struct{}),
-			Take: func(context.Context, run.Task) (Answer, error) {
+			Take: func(context.Context, journal.Task) (Answer, error) {
 				taken <- time.Now()
 				return Queued, nil
 			},

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/internal/journal"
 )
 
 // TestHandlingEnds has a node hang with a message: what it waits for ends with
@@ -15,7 +15,7 @@ func TestHandlingEnds(t *testing.T) {
 	for name, heeds := range map[string]bool{"heeds its context": true, "heeds nothing": false} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, c *Conn, _ *wire) {
-				task := run.Task{ID: "r1", Workflow: "w", Session: key("s1"), Resume: true}
+				task := journal.Task{ID: "r1", Workflow: "w", Session: key("s1"), Resume: true}
 				if err := publishRun(t.Context(), c, task); err != nil {
 					t.Fatal(err)
 				}
@@ -23,7 +23,7 @@ func TestHandlingEnds(t *testing.T) {
 				taken, never := make(chan time.Duration, 2), make(chan struct{})
 				began := time.Now()
 				stop := background(t, func(ctx context.Context) error {
-					return pullRuns(ctx, c, 4, func(ctx context.Context, _ run.Task) error {
+					return pullRuns(ctx, c, 4, func(ctx context.Context, _ journal.Task) error {
 						if given.Add(1) > 1 {
 							taken <- time.Since(began)
 							return nil

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -28,7 +29,7 @@ const (
 // Queries answer what a tenant asks about its runs and sessions.
 type Queries struct {
 	// Values reads sessions.
-	Values *run.Values
+	Values *journal.Values
 	// Replay runs the code of a run against its journal; nil replays nothing.
 	Replay func(ctx context.Context, home session.Key, id run.ID) (messages.Replay, error)
 	// Alive says which incarnations live, as actors.Options.Alive does; nil knows of

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -26,15 +27,15 @@ func (i *intake) refused(ctx context.Context, l *incomingTask, code run.Code) er
 // the run ends, because another delivery of the task may be on its way there. It
 // was given up if that took longer than anybody waits, as when the node stood still:
 // what is told as refused is not to go on.
-func (i *intake) cancelledMeanwhile(ctx context.Context, subject string, t run.Task) error {
+func (i *intake) cancelledMeanwhile(ctx context.Context, subject string, t journal.Task) error {
 	have, _, err := readAlias[runAlias](ctx, i.c, subject)
 	if err == nil && have.Cancelled == nil && have.Refused != "" {
-		have.Cancelled = &run.CancelRequested{Run: t.ID, ID: "refused", Reason: "its task was refused before a log held it"}
+		have.Cancelled = &journal.CancelRequested{Run: t.ID, ID: "refused", Reason: "its task was refused before a log held it"}
 	}
 	if err != nil || have.Cancelled == nil || i.Signal == nil {
 		return err
 	}
-	err = i.Signal(ctx, run.Signal{To: t.Session, Run: t.ID, Cancel: have.Cancelled})
+	err = i.Signal(ctx, journal.Signal{To: t.Session, Run: t.ID, Cancel: have.Cancelled})
 	if errors.Is(err, run.ErrState) {
 		return nil // it has ended
 	}
@@ -128,8 +129,8 @@ func (i *intake) has(ctx context.Context, l *incomingTask, home session.ID) (boo
 		if err != nil {
 			return false, err
 		}
-		for _, f := range run.Facts(e.Commit) {
-			if _, ok := f.What.(run.Submitted); ok && f.Run == l.id {
+		for _, f := range journal.Facts(e.Commit) {
+			if _, ok := f.What.(journal.Submitted); ok && f.Run == l.id {
 				return true, nil
 			}
 		}

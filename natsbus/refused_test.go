@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -20,7 +21,7 @@ func TestRefusedForGood(t *testing.T) {
 		taken := 0
 		in := Intake{
 			Offers: func(string) (string, bool) { return "1", true },
-			Accept: func(_ context.Context, task run.Task) error {
+			Accept: func(_ context.Context, task journal.Task) error {
 				if taken++; taken == 1 {
 					return fmt.Errorf("load %s: %w", task.Session, &session.ArchivedError{Key: task.Session, File: "old.json"})
 				}

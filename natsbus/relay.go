@@ -8,8 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
-	"github.com/rathcluster/rath/run"
 )
 
 // DefaultPool is the pool of nodes and workflows that name none.
@@ -31,7 +31,7 @@ type RelayOptions struct {
 	Pool func(ctx context.Context, workflow, revision string) (pool, class string)
 	// Signal applies a signal to its session, wherever that is held, and returns
 	// once that is durable. It may be given a signal twice. Nil applies none.
-	Signal func(ctx context.Context, s run.Signal) error
+	Signal func(ctx context.Context, s journal.Signal) error
 }
 
 func (o *RelayOptions) complete(c *Conn) RelayOptions {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/natsbus"
@@ -31,35 +32,35 @@ func turns(tb testing.TB, log session.Log, k session.Key, n int, end bool) (comm
 		commits++
 	}
 	event := func(kind string, payload any) session.Event {
-		e, err := run.NewEvent(kind, payload)
+		e, err := journal.NewEvent(kind, payload)
 		if err != nil {
 			tb.Fatal(err)
 		}
 		return e
 	}
 	id := run.ID("r-" + string(k.ID))
-	put(event(run.KindWriter, run.WriterOpened{Epoch: 1, Incarnation: "dead"}),
+	put(event(journal.KindWriter, journal.WriterOpened{Epoch: 1, Incarnation: "dead"}),
 		session.OpenedEvent(session.Opening{Kind: session.OpenLeaf, Run: string(id)}),
-		event(run.KindSubmitted, struct {
+		event(journal.KindSubmitted, struct {
 			Digest string `json:"digest"`
 			Task   any    `json:"task"`
 		}{"d", map[string]any{"run": id, "workflow": "agent"}}),
-		event(run.KindClaimed, run.Claimed{Attempt: 1, Epoch: 1, Home: k, Incarnation: "dead", Run: id, Workflow: "agent"}))
+		event(journal.KindClaimed, journal.Claimed{Attempt: 1, Epoch: 1, Home: k, Incarnation: "dead", Run: id, Workflow: "agent"}))
 	for i := range n {
 		path := run.Path(fmt.Sprint(i))
 		call := session.ToolCall{ID: "c" + fmt.Sprint(i), Name: "noop", Args: `{"n":1}`}
 		row := session.ChunkEvent(session.AssistantText("I call the tool now and say some words about it", call).Of(session.Origin{Agent: "coder", Run: string(id), Step: string(path)}))
-		done := event(run.KindDone, run.StepCompleted{Attempt: 1, Input: "0123456789abcdef", Kind: run.StepModel, Name: "coder", Path: path, Row: true, Run: id, Model: "echo", Summary: "calls noop"})
+		done := event(journal.KindDone, journal.StepCompleted{Attempt: 1, Input: "0123456789abcdef", Kind: journal.StepModel, Name: "coder", Path: path, Row: true, Run: id, Model: "echo", Summary: "calls noop"})
 		row.Batch, done.Batch = string(id)+"/"+string(path), string(id)+"/"+string(path)
 		put(row, done)
 		tool := path.Child("0")
 		row = session.ChunkEvent(session.Result(call.ID, "noop", `{"ok":true}`, false).Of(session.Origin{Agent: "coder", Run: string(id), Step: string(tool)}))
-		done = event(run.KindDone, run.StepCompleted{Attempt: 1, Call: call.ID, Effect: "read_only", Input: "0123456789abcdef", Kind: run.StepTool, Name: "noop", Path: tool, Row: true, Run: id})
+		done = event(journal.KindDone, journal.StepCompleted{Attempt: 1, Call: call.ID, Effect: "read_only", Input: "0123456789abcdef", Kind: journal.StepTool, Name: "noop", Path: tool, Row: true, Run: id})
 		row.Batch, done.Batch = string(id)+"/"+string(tool), string(id)+"/"+string(tool)
 		put(row, done)
 	}
 	if end {
-		put(event(run.KindEnded, run.Ended{Attempt: 1, Run: id, State: run.Succeeded, Workflow: "agent", Output: "done"}))
+		put(event(journal.KindEnded, journal.Ended{Attempt: 1, Run: id, State: run.Succeeded, Workflow: "agent", Output: "done"}))
 	}
 	return commits
 }

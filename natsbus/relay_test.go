@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
@@ -112,12 +113,12 @@ func TestCancelledNeverBegins(t *testing.T) {
 			})
 		}}
 		b := startNodeWith(t, srv, "node-b", &spec{only: []flow.Registration{agent}, intake: func(in *natsbus.Intake) {
-			in.Accept = func(context.Context, run.Task) error { return run.ErrBusy }
-			in.Enqueue = func(context.Context, run.Task, *run.CancelRequested) error { return run.ErrBusy }
+			in.Accept = func(context.Context, journal.Task) error { return run.ErrBusy }
+			in.Enqueue = func(context.Context, journal.Task, *journal.CancelRequested) error { return run.ErrBusy }
 		}})
 		a := startNodeWith(t, srv, "node-a", &spec{only: []flow.Registration{nap}, pool: "sleepers", intake: func(in *natsbus.Intake) {
 			enqueue, signal := in.Enqueue, in.Signal
-			in.Enqueue = func(ctx context.Context, k run.Task, c *run.CancelRequested) error {
+			in.Enqueue = func(ctx context.Context, k journal.Task, c *journal.CancelRequested) error {
 				select {
 				case <-cancelled:
 					return enqueue(ctx, k, c)
@@ -125,7 +126,7 @@ func TestCancelledNeverBegins(t *testing.T) {
 					return run.ErrBusy
 				}
 			}
-			in.Signal = func(ctx context.Context, s run.Signal) error {
+			in.Signal = func(ctx context.Context, s journal.Signal) error {
 				time.Sleep(30 * time.Second)
 				return signal(ctx, s)
 			}
@@ -155,7 +156,7 @@ func TestForkOverTaken(t *testing.T) {
 		free := make(chan struct{})
 		n := startNodeWith(t, srv, "node-1", &spec{intake: func(in *natsbus.Intake) {
 			accept := in.Accept
-			in.Accept = func(ctx context.Context, k run.Task) error {
+			in.Accept = func(ctx context.Context, k journal.Task) error {
 				select {
 				case <-free:
 				default:
@@ -489,7 +490,7 @@ func TestSpilledCommits(t *testing.T) {
 		words := strings.Repeat("many words ", 15_000)
 		submit(t, nc, "agent", fmt.Sprintf(`{"id":"r1","input":%q}`, words))
 		r := next(t, h.results, "result")
-		if out, _ := r["output"].(string); r["state"] != "succeeded" || !strings.HasPrefix(out, "echo: many words") || len(out) > run.MaxOutput {
+		if out, _ := r["output"].(string); r["state"] != "succeeded" || !strings.HasPrefix(out, "echo: many words") || len(out) > journal.MaxOutput {
 			t.Errorf("state %v, %d bytes of output", r["state"], len(out))
 		}
 		for e := (object{}); e["kind"] != "ended"; {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -29,7 +30,7 @@ func (c *Conn) rerun(ctx context.Context, t session.Tenant, id run.ID, request s
 	if err != nil {
 		return "", err
 	}
-	values := run.NewValues(c.Log())
+	values := journal.NewValues(c.Log())
 	h, err := values.History(ctx, home, id)
 	if err != nil {
 		return "", err

@@ -23,7 +23,7 @@ import (
 //
 // Until all commits are there every reader takes the session for archived, and
 // a further Restore goes on where this one was cut off. The session stays
-// archived afterwards, but can be read; run.Signal.Restore lets it go on.
+// archived afterwards, but can be read; journal.Signal.Restore lets it go on.
 func (c *Conn) Restore(ctx context.Context, k session.Key, raws []string) (restored bool, err error) {
 	stream, subject, err := c.place(k)
 	if err != nil {

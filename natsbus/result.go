@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -66,12 +67,12 @@ func (c *Conn) Result(ctx context.Context, t session.Tenant, id run.ID) (message
 	if err != nil {
 		return messages.Result{}, err
 	}
-	var runs run.RunState
+	var runs journal.RunState
 	for e, err := range c.Log().Read(ctx, home, session.Position{}) {
 		if err != nil {
 			return messages.Result{}, err
 		}
-		facts := run.Facts(e.Commit)
+		facts := journal.Facts(e.Commit)
 		for _, r := range messages.Results(e, facts) {
 			if r.Run == id {
 				return r, nil

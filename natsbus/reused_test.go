@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -62,7 +63,7 @@ func TestReusedIdIsTold(t *testing.T) {
 						w.set(nil, hook)
 					}
 					taken, broken := map[string]int{}, tc.broken
-					pullWhile(t, c, 10*time.Minute, Intake{Accept: func(_ context.Context, task run.Task) error {
+					pullWhile(t, c, 10*time.Minute, Intake{Accept: func(_ context.Context, task journal.Task) error {
 						if broken > 0 {
 							broken--
 							return errors.New("the log is away")

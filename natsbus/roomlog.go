@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -19,7 +19,7 @@ type roomLog struct {
 
 // Append implements session.Log.
 func (l *roomLog) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
-	if d, room := l.c.diskRoom(); room == RoomNone || room == RoomEnds && !run.IsTerminalOnly(c.Events) {
+	if d, room := l.c.diskRoom(); room == RoomNone || room == RoomEnds && !journal.IsTerminalOnly(c.Events) {
 		return session.Position{}, fmt.Errorf("natsbus: append %d to %s: %w: the disk of the store has %s; %s", c.Seq, c.Key, conn.ErrFull, d, remedyDisk)
 	}
 	if l.c.capacity.scarce.Load() {
@@ -27,7 +27,7 @@ func (l *roomLog) Append(ctx context.Context, at session.Position, c session.Com
 		if err != nil {
 			return session.Position{}, err
 		}
-		if f := l.c.capacity.fill(stream); f.Room() == RoomEnds && !run.IsTerminalOnly(c.Events) {
+		if f := l.c.capacity.fill(stream); f.Room() == RoomEnds && !journal.IsTerminalOnly(c.Events) {
 			return session.Position{}, fmt.Errorf("natsbus: append %d to %s: %w: stream %s holds %s, and the rest is kept for what ends runs; %s",
 				c.Seq, c.Key, conn.ErrFull, stream, f, remedy)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
@@ -27,7 +28,7 @@ func TestServeOverLostConnection(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Conn, w *wire) {
 		hook, fired := once("PING\r\n", drop)
 		w.set(nil, hook)
-		s, err := c.ServeControl(t.Context(), func(context.Context, run.Signal) error { return nil })
+		s, err := c.ServeControl(t.Context(), func(context.Context, journal.Signal) error { return nil })
 		if err != nil || !fired() {
 			t.Fatalf("the connection was lost: %v; %v", fired(), err)
 		}

@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natstest"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -50,7 +50,7 @@ func TestSpilledMeanwhile(t *testing.T) {
 					}
 				})
 				k := session.Key{Tenant: session.DefaultTenant, ID: other.HomeOf(session.DefaultTenant, "r1")}
-				submitted, err := run.NewEvent(run.KindSubmitted, map[string]any{
+				submitted, err := journal.NewEvent(journal.KindSubmitted, map[string]any{
 					"digest": "d", "task": map[string]any{"run": "r1", "workflow": "w", "input": strings.Repeat("many words ", 10_000)},
 				})
 				if err != nil {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -24,14 +25,14 @@ type Intake struct {
 	// log holds it, or run.ErrBusy if no slot is free. An error that
 	// messages.Refusal reports refuses the task for good; with any other one it
 	// comes again, here or on another node.
-	Accept func(ctx context.Context, t run.Task) error
+	Accept func(ctx context.Context, t journal.Task) error
 	// Enqueue returns when a log holds the task without a claim: the relay
 	// dispatches it. One that comes with a cancel has ended then, if nothing is in
 	// its way.
-	Enqueue func(ctx context.Context, t run.Task, cancel *run.CancelRequested) error
+	Enqueue func(ctx context.Context, t journal.Task, cancel *journal.CancelRequested) error
 	// Signal applies a fact to a run. It is needed for a cancel that came
 	// while the task was on its way.
-	Signal func(ctx context.Context, s run.Signal) error
+	Signal func(ctx context.Context, s journal.Signal) error
 }
 
 // CodeUnknownWorkflow is the code of a task whose workflow nobody offers.
@@ -163,7 +164,7 @@ func digestOf(parts ...string) string {
 // who says how a log gets a task: by a claim here, if this node offers its
 // workflow and nothing waits for the slot that is free, else without one. It fails
 // for a task whose workflow no node offers.
-func (i *intake) who(ctx context.Context, t run.Task) (accept func(context.Context, run.Task) error, err error) {
+func (i *intake) who(ctx context.Context, t journal.Task) (accept func(context.Context, journal.Task) error, err error) {
 	revision, ok := i.Offers(t.Workflow)
 	if ok && (t.Revision == "" || t.Revision == revision) {
 		return i.begin, nil
@@ -192,7 +193,7 @@ func (i *intake) who(ctx context.Context, t run.Task) (accept func(context.Conte
 }
 
 // begin has a task claimed here, if a slot is free and nothing waits for it.
-func (i *intake) begin(ctx context.Context, t run.Task) error {
+func (i *intake) begin(ctx context.Context, t journal.Task) error {
 	if g := i.c.host.Load(); g != nil && g.quiet() {
 		if err := i.Accept(ctx, t); !errors.Is(err, run.ErrBusy) {
 			return err
@@ -203,7 +204,7 @@ func (i *intake) begin(ctx context.Context, t run.Task) error {
 
 // wait gets a task into a log for the node that the relay chooses, unless enough
 // of its kind wait.
-func (i *intake) wait(ctx context.Context, t run.Task) error {
+func (i *intake) wait(ctx context.Context, t journal.Task) error {
 	ok, moving, err := i.credits.take(ctx, t.Session, t.Workflow)
 	switch {
 	case err != nil:
@@ -234,7 +235,7 @@ func (e *unknownWorkflow) Error() string {
 func (e *unknownWorkflow) ErrorCode() string { return string(CodeUnknownWorkflow) }
 
 // place finds the session of a task, notes the run's id, and has it accepted.
-func (i *intake) place(ctx context.Context, l *incomingTask, t run.Task, name string, accept func(context.Context, run.Task) error) error {
+func (i *intake) place(ctx context.Context, l *incomingTask, t journal.Task, name string, accept func(context.Context, journal.Task) error) error {
 	subject := runAliasSubject(l.tenant, t.ID)
 	have, fresh, err := i.note(ctx, l, t, name, subject)
 	if err != nil {
@@ -262,7 +263,7 @@ func (i *intake) place(ctx context.Context, l *incomingTask, t run.Task, name st
 	}
 	if have.Cancelled != nil {
 		// It shall end, not begin.
-		accept = func(ctx context.Context, t run.Task) error { return i.Enqueue(ctx, t, have.Cancelled) }
+		accept = func(ctx context.Context, t journal.Task) error { return i.Enqueue(ctx, t, have.Cancelled) }
 	}
 	err = accept(ctx, t)
 	if errors.Is(err, session.ErrArchived) && !fresh {
@@ -286,7 +287,7 @@ func (i *intake) place(ctx context.Context, l *incomingTask, t run.Task, name st
 // note notes the session of a task under its run's id, unless that was done before, and
 // returns what is noted. Of a task that names no session and comes for the first time
 // it finds out by writing.
-func (i *intake) note(ctx context.Context, l *incomingTask, t run.Task, name, subject string) (have runAlias, fresh bool, err error) {
+func (i *intake) note(ctx context.Context, l *incomingTask, t journal.Task, name, subject string) (have runAlias, fresh bool, err error) {
 	a := runAlias{Digest: l.digest, Session: i.c.HomeOf(l.tenant, t.ID)}
 	var refused error
 	if name == "" {
@@ -313,7 +314,7 @@ func (i *intake) note(ctx context.Context, l *incomingTask, t run.Task, name, su
 
 // tellAgain publishes the result of a run that has ended to whoever submitted
 // it again. The stream holds it already, and refuses it.
-func (i *intake) tellAgain(ctx context.Context, t run.Task) {
+func (i *intake) tellAgain(ctx context.Context, t journal.Task) {
 	subject := messages.RunSubject(t.Session.Tenant, t.ID, messages.OnResult)
 	if m, err := i.c.Last(ctx, StreamResult, subject); err == nil {
 		_ = i.c.NC.Publish(subject, m.Data) // else he asks
@@ -322,7 +323,7 @@ func (i *intake) tellAgain(ctx context.Context, t run.Task) {
 
 // fork resolves the name of the session to fork. A session that exists cannot
 // become a fork, unless it is the one that another delivery of the task made.
-func (i *intake) fork(ctx context.Context, l *incomingTask, t *run.Task, fresh bool) error {
+func (i *intake) fork(ctx context.Context, l *incomingTask, t *journal.Task, fresh bool) error {
 	if t.ForkOf == nil {
 		return nil
 	}

@@ -5,8 +5,8 @@ import (
 	"context"
 	"strconv"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -66,5 +66,5 @@ func restoredOf(m conn.Message) uint64 {
 // Archived returns a *session.ArchivedError if a session is archived, as the
 // stream's leader says.
 func (c *Conn) Archived(ctx context.Context, k session.Key) error {
-	return run.NewValues(c.Log()).Archived(ctx, k)
+	return journal.NewValues(c.Log()).Archived(ctx, k)
 }

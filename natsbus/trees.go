@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/schedule"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -209,12 +209,12 @@ func (f *forest) refer(k session.Key, s *wood, ev session.Event) {
 				f.tie(k, p.Link.Key)
 			}
 		}
-	case run.KindClaimed:
-		if v, err := run.Read[run.Claimed](ev); err == nil {
+	case journal.KindClaimed:
+		if v, err := journal.Read[journal.Claimed](ev); err == nil {
 			f.tie(k, v.Home)
 		}
-	case run.KindEnded:
-		if v, err := run.Read[run.Ended](ev); err == nil && v.Result != nil {
+	case journal.KindEnded:
+		if v, err := journal.Read[journal.Ended](ev); err == nil && v.Result != nil {
 			f.tie(k, v.Result.Key)
 		}
 	}

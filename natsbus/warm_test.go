@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
@@ -76,8 +77,8 @@ func TestWarmFirstThatGetsLost(t *testing.T) {
 				var deaf, full atomic.Bool
 				sp := &spec{
 					more: []flow.Registration{w.registration()},
-					signal: func(own func(context.Context, run.Signal) error) func(context.Context, run.Signal) error {
-						return func(ctx context.Context, s run.Signal) error {
+					signal: func(own func(context.Context, journal.Signal) error) func(context.Context, journal.Signal) error {
+						return func(ctx context.Context, s journal.Signal) error {
 							if deaf.Load() {
 								return run.ErrBusy
 							}
@@ -85,7 +86,7 @@ func TestWarmFirstThatGetsLost(t *testing.T) {
 						}
 					},
 					take: func(own taker) taker {
-						return func(ctx context.Context, r run.Task) (natsbus.Answer, error) {
+						return func(ctx context.Context, r journal.Task) (natsbus.Answer, error) {
 							if full.Load() {
 								return "", run.ErrBusy
 							}

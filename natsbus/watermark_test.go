@@ -11,11 +11,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/natsbus"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -54,7 +54,7 @@ func TestQueryBeforeRelays(t *testing.T) {
 		}
 		relay := own.StartRelay(ctx, nil)
 		work.Go(func() { _ = relay.Wait() })
-		service, err := own.ServeQueries(ctx, &natsbus.Queries{Values: run.NewValues(own.Log())})
+		service, err := own.ServeQueries(ctx, &natsbus.Queries{Values: journal.NewValues(own.Log())})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
@@ -78,7 +79,7 @@ func week(t *testing.T, after string) {
 	}
 	if r := waiting(); len(r.Waits) != 1 || r.Waits[0].Title != "Publish?" {
 		t.Fatalf("it waits for %+v", r.Waits)
-	} else if left := time.Until(time.UnixMilli(r.Waits[0].Due)); left > run.DefaultExpiry || left < run.DefaultExpiry-time.Minute {
+	} else if left := time.Until(time.UnixMilli(r.Waits[0].Due)); left > journal.DefaultExpiry || left < journal.DefaultExpiry-time.Minute {
 		t.Errorf("the question stands for another %s", left)
 	}
 	if got := n.sys.Running(); got != 0 {

@@ -8,13 +8,14 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
 
 // publishRun puts a run into the queue of tasks, for pullRuns.
-func publishRun(ctx context.Context, c *Conn, t run.Task) error {
-	body := messages.WorkOf(run.Work{Task: &t})
+func publishRun(ctx context.Context, c *Conn, t journal.Task) error {
+	body := messages.WorkOf(journal.Work{Task: &t})
 	data, err := body.Encode()
 	if err == nil {
 		_, err = c.Publish(ctx, &nats.Msg{Subject: messages.TaskSubject(t.Session.Tenant, string(t.ID)), Data: data})
@@ -23,7 +24,7 @@ func publishRun(ctx context.Context, c *Conn, t run.Task) error {
 }
 
 // pullRuns takes what publishRun published, so many at once, until ctx ends.
-func pullRuns(ctx context.Context, c *Conn, most int, accept func(ctx context.Context, t run.Task) error) error {
+func pullRuns(ctx context.Context, c *Conn, most int, accept func(ctx context.Context, t journal.Task) error) error {
 	p := &puller{c: c, pullQueue: tasksQueue(), most: most, handle: func(ctx context.Context, m jsMsg) disposition {
 		w, err := messages.DecodeWork(m.Data())
 		if err == nil {
@@ -49,7 +50,7 @@ func (c *Conn) takeAll(t testing.TB) (taken func() int) {
 	stop := background(t, func(ctx context.Context) error {
 		return c.ServeRuns(ctx, &Host{
 			Incarnation: "taker", Pool: DefaultPool, Free: func() int { return 1000 }, Freed: make(chan struct{}),
-			Take: func(_ context.Context, r run.Task) (Answer, error) {
+			Take: func(_ context.Context, r journal.Task) (Answer, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				runs[r.ID]++

@@ -20,6 +20,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
@@ -82,7 +83,7 @@ type spec struct {
 	more, only []flow.Registration
 	members    *members // nil: it asks who lives
 	// signal, if set, is how the relay applies signals, made from what nodes do.
-	signal func(own func(context.Context, run.Signal) error) func(context.Context, run.Signal) error
+	signal func(own func(context.Context, journal.Signal) error) func(context.Context, journal.Signal) error
 	// delivered, if set, is what is done with delivered work, made from what
 	// nodes do with it.
 	delivered func(own handler) handler
@@ -97,7 +98,7 @@ type spec struct {
 // leaves has tasks that cannot begin at once stay in their stream.
 func leaves(in *natsbus.Intake) {
 	enqueue := in.Enqueue
-	in.Enqueue = func(ctx context.Context, k run.Task, c *run.CancelRequested) error {
+	in.Enqueue = func(ctx context.Context, k journal.Task, c *journal.CancelRequested) error {
 		if c == nil {
 			return run.ErrBusy
 		}
@@ -106,10 +107,10 @@ func leaves(in *natsbus.Intake) {
 }
 
 // taker takes dispatched runs.
-type taker = func(context.Context, run.Task) (natsbus.Answer, error)
+type taker = func(context.Context, journal.Task) (natsbus.Answer, error)
 
 // handler takes delivered work.
-type handler = func(context.Context, run.Work) (natsbus.Answer, error)
+type handler = func(context.Context, journal.Work) (natsbus.Answer, error)
 
 func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp *spec) *node {
 	t.Helper()
@@ -126,7 +127,7 @@ func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp 
 	}
 	n := &node{t: t, srv: srv, conn: own, hold: make(chan struct{})}
 	log := own.Log()
-	values := run.NewValues(log)
+	values := journal.NewValues(log)
 	model, err := scripted.New(scripted.Echo(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -181,7 +182,7 @@ func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp 
 	}
 	n.sys = actors.New(&actors.Options{
 		Log: log, Spills: true, Values: values, Incarnation: incarnation, Runtime: rt, Workflows: registry, Slots: slots,
-		Deliver: func(ctx context.Context, incarnation string, w run.Work) (actors.Answer, error) {
+		Deliver: func(ctx context.Context, incarnation string, w journal.Work) (actors.Answer, error) {
 			a, err := own.Deliver(ctx, incarnation, w)
 			return actors.Answer(a), err
 		},
@@ -192,7 +193,7 @@ func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp 
 	return n
 }
 
-func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, values *run.Values, sp *spec) {
+func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, values *journal.Values, sp *spec) {
 	t, own, sys, m := n.t, n.conn, n.sys, sp.members
 	t.Helper()
 	ctx, n.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -205,7 +206,7 @@ func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, 
 		}
 		n.services = append(n.services, s)
 	}
-	delivered := func(ctx context.Context, w run.Work) (natsbus.Answer, error) {
+	delivered := func(ctx context.Context, w journal.Work) (natsbus.Answer, error) {
 		a, err := sys.Delivered(ctx, w)
 		return natsbus.Answer(a), err
 	}
@@ -227,7 +228,7 @@ func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, 
 	if err := own.Register(ctx, pool, offers); err != nil {
 		t.Fatal(err)
 	}
-	accept := func(ctx context.Context, task run.Task) error { _, err := sys.Accept(ctx, task); return err }
+	accept := func(ctx context.Context, task journal.Task) error { _, err := sys.Accept(ctx, task); return err }
 	for name, f := range map[string]func() error{
 		"room":  func() error { return own.WatchRoom(ctx) },
 		"relay": relay.Wait,
@@ -242,7 +243,7 @@ func (n *node) serve(ctx context.Context, pool string, registry *flow.Registry, 
 			return own.PullTasks(intake, &in)
 		},
 		"runs": func() error {
-			take := func(ctx context.Context, task run.Task) (natsbus.Answer, error) {
+			take := func(ctx context.Context, task journal.Task) (natsbus.Answer, error) {
 				a, err := sys.Dispatched(ctx, task)
 				return natsbus.Answer(a), err
 			}

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
@@ -27,7 +27,7 @@ type AgentInput struct {
 	// Approve names the tools whose calls a person has to approve; "*" is all.
 	Approve []string `json:"approve,omitempty"`
 	// ApproveWithinMS is how many milliseconds a person has to approve a call;
-	// without it run.DefaultExpiry. A call that nobody approved in time does not
+	// without it journal.DefaultExpiry. A call that nobody approved in time does not
 	// run, and the model is told.
 	ApproveWithinMS int64 `json:"approve_within_ms,omitempty"`
 }
@@ -106,7 +106,7 @@ func readAgentInput(raw json.RawMessage) (AgentInput, error) {
 	if in.ApproveWithinMS < 0 || in.ApproveWithinMS > maxApproveWithin.Milliseconds() {
 		return in, &messages.FieldError{
 			Message: "agent input", Field: "approve_within_ms", Problem: fmt.Sprintf("%d ms is not between 1 and a year", in.ApproveWithinMS),
-			Remedy: fmt.Sprintf("it counts milliseconds; leave it out for %d days", int(run.DefaultExpiry.Hours())/24),
+			Remedy: fmt.Sprintf("it counts milliseconds; leave it out for %d days", int(journal.DefaultExpiry.Hours())/24),
 		}
 	}
 	return in, nil

@@ -5,9 +5,9 @@ import (
 	"fmt"
 
 	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/natsbus"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -49,7 +49,7 @@ func Attach(ctx context.Context, opts *Options) (*Instance, error) {
 		return nil, err
 	}
 	n.events = n.conn.Log()
-	n.values = run.NewValues(n.events)
+	n.values = journal.NewValues(n.events)
 	return n, nil
 }
 

@@ -8,9 +8,9 @@ import (
 	"runtime/debug"
 	"slices"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
-	"github.com/rathcluster/rath/run"
 )
 
 // serve starts the services of the node on its connection.
@@ -87,18 +87,18 @@ func (n *Instance) background(ctx context.Context, name string, service func(con
 	})
 }
 
-func (n *Instance) accept(ctx context.Context, t run.Task) error {
+func (n *Instance) accept(ctx context.Context, t journal.Task) error {
 	_, err := n.system.Accept(ctx, t)
 	return err
 }
 
 // dispatched takes a run that a relay sends to this node.
-func (n *Instance) dispatched(ctx context.Context, t run.Task) (natsbus.Answer, error) {
+func (n *Instance) dispatched(ctx context.Context, t journal.Task) (natsbus.Answer, error) {
 	a, err := n.system.Dispatched(ctx, t)
 	return natsbus.Answer(a), err
 }
 
-func (n *Instance) delivered(ctx context.Context, w run.Work) (natsbus.Answer, error) {
+func (n *Instance) delivered(ctx context.Context, w journal.Work) (natsbus.Answer, error) {
 	a, err := n.system.Delivered(ctx, w)
 	return natsbus.Answer(a), err
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -38,11 +39,11 @@ func durabilityOf(t *testing.T, n *Instance, c *client.Client, id session.ID, wa
 	t.Helper()
 	opened := 0
 	for ev := range events(t, n, id) {
-		if ev.Kind != run.KindWriter {
+		if ev.Kind != journal.KindWriter {
 			continue
 		}
 		opened++
-		if w, err := run.Read[run.WriterOpened](ev); err != nil || w.Durability != want {
+		if w, err := journal.Read[journal.WriterOpened](ev); err != nil || w.Durability != want {
 			t.Errorf("the log says durability %q, %v; want %q", w.Durability, err, want)
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/demo"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/messages"
@@ -41,7 +42,7 @@ type Instance struct {
 	server      *natsserver.Server // nil with external servers
 	conn        *natsbus.Conn
 	events      session.Log
-	values      *run.Values
+	values      *journal.Values
 	memories    *memories
 	health      *health // nil without Options.Health
 	registry    *flow.Registry
@@ -246,7 +247,7 @@ func (n *Instance) role() messages.Role {
 // wire builds what executes runs.
 func (n *Instance) wire(ctx context.Context) error {
 	n.events = n.conn.Log()
-	n.values = run.NewValues(n.events)
+	n.values = journal.NewValues(n.events)
 	n.memories = &memories{dir: filepath.Join(n.o.Store, "memory"), log: n.log}
 	if n.o.Models == nil {
 		models, err := DefaultModels(n.o.Env, n.o.Model)
@@ -280,7 +281,7 @@ func (n *Instance) wire(ctx context.Context) error {
 	n.system = actors.New(&actors.Options{
 		Log: n.events, Spills: true, Values: n.values, Incarnation: n.incarnation, Durability: n.o.Level, Logger: n.log,
 		Runtime: n.runtime, Workflows: n.registry, Slots: n.o.Slots, Drain: n.o.Drain,
-		Alive: n.alive(), Changed: n.changed(), Deliver: func(ctx context.Context, incarnation string, w run.Work) (actors.Answer, error) {
+		Alive: n.alive(), Changed: n.changed(), Deliver: func(ctx context.Context, incarnation string, w journal.Work) (actors.Answer, error) {
 			a, err := n.conn.Deliver(ctx, incarnation, w)
 			return actors.Answer(a), err
 		},
@@ -341,7 +342,7 @@ func (n *Instance) Log() session.Log { return n.events }
 func (n *Instance) Blobs(t session.Tenant) blob.Store { return n.conn.Blobs(t) }
 
 // Values reads sessions at any version.
-func (n *Instance) Values() *run.Values { return n.values }
+func (n *Instance) Values() *journal.Values { return n.values }
 
 // Level is the durability that this node promises.
 func (n *Instance) Level() string { return n.o.Level }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
@@ -215,7 +216,7 @@ func TestRouters(t *testing.T) {
 	// What the journal keeps of the first choice.
 	var decided []string
 	for e := range events(t, worker, results[0].Session) {
-		if d, err := run.Read[run.StepCompleted](e); e.Kind == run.KindDone && err == nil && d.Kind == run.StepSelection {
+		if d, err := journal.Read[journal.StepCompleted](e); e.Kind == journal.KindDone && err == nil && d.Kind == journal.StepSelection {
 			decided = append(decided, d.Value)
 		}
 	}

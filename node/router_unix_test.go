@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/cluster"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/llm/openai"
@@ -139,7 +140,7 @@ func TestRouterKilled(t *testing.T) {
 	}
 	var claims []string
 	for e := range events(t, worker, r.Session) {
-		if claim, err := run.Read[run.Claimed](e); e.Kind == run.KindClaimed && err == nil {
+		if claim, err := journal.Read[journal.Claimed](e); e.Kind == journal.KindClaimed && err == nil {
 			claims = append(claims, claim.Incarnation)
 		}
 	}

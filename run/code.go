@@ -57,6 +57,10 @@ var (
 	ErrPoison = errors.New("run: claimed too often without a new step")
 )
 
+// ErrQuarantined is returned for what a quarantine forbids: nobody claims a
+// run on the session, merges it or recalls what it said, until it is released.
+var ErrQuarantined = errors.New("run: the session is quarantined")
+
 // IsControl reports whether err stops an execution without being recorded.
 func IsControl(err error) bool {
 	return errors.Is(err, ErrSuperseded) || errors.Is(err, ErrSuspended) || errors.Is(err, ErrCancelled) ||

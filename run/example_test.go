@@ -1,60 +1,23 @@
 package run_test
 
 import (
-	"context"
+	"errors"
 	"fmt"
-	"time"
 
 	"github.com/rathcluster/rath/run"
-	"github.com/rathcluster/rath/session"
 )
 
-// A run claims its session, records its steps and ends. When it is claimed
-// again after a crash, its journal holds what was recorded.
-func ExampleDirect() {
-	ctx := context.Background()
-	log := &session.MemoryLog{}
-	k := session.Key{Tenant: session.DefaultTenant, ID: "s1"}
-	clock := func() time.Time { return time.UnixMilli(1_700_000_000_000) }
+// An error that comes out of a journal or off the wire is the sentinel of its code.
+func ExampleCode_Err() {
+	code := run.CodeOf(fmt.Errorf("%w: 3 of 3 steps used", run.ErrBudget))
+	err := code.Err("3 of 3 steps used")
+	fmt.Println(code, errors.Is(err, run.ErrBudget))
+	// Output: budget_exceeded true
+}
 
-	store := run.Direct(log, &run.DirectOptions{Incarnation: "node-1", Now: clock})
-	g, err := store.Claim(ctx, run.Claim{
-		Session: k, Home: k, Run: "r1", Task: &run.Task{ID: "r1", Workflow: "hello", Session: k},
-		Open:   session.Opening{Kind: session.OpenLeaf},
-		Events: []session.Event{session.ChunkEvent(session.UserText("Say hello."))},
-	})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	asked := run.StepRequest{Path: "0", Kind: run.StepModel, Name: "writer", Input: "digest"}
-	decision, _, _ := g.Journal.Next(asked)
-	fmt.Println("attempt", g.Attempt, "executes:", decision == run.Execute)
-
-	done, err := run.NewEvent(run.KindDone, run.StepCompleted{Attempt: 1, Input: "digest", Kind: run.StepModel, Name: "writer", Path: "0", Row: true, Run: "r1"})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	_, err = store.Commit(ctx, run.Batch{
-		Session: k, Run: "r1", Attempt: 1, Path: "0", Base: g.Session.Ref().Version,
-		Events: []session.Event{session.ChunkEvent(session.AssistantText("Hello.")), done},
-	})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-
-	// The node is gone; another one goes on.
-	other := run.Direct(log, &run.DirectOptions{Incarnation: "node-2", Now: clock})
-	g, err = other.Claim(ctx, run.Claim{Session: k, Home: k, Run: "r1"})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	decision, step, _ := g.Journal.Next(asked)
-	fmt.Println("attempt", g.Attempt, "replays:", decision == run.Replay, step.Session.Text())
-	// Output:
-	// attempt 1 executes: true
-	// attempt 2 replays: true Hello.
+// Paths are ordered as a workflow takes them.
+func ExampleComparePaths() {
+	second, tenth := run.Path("").Index(2), run.Path("").Index(10)
+	fmt.Println(run.ComparePaths(second, tenth) < 0, second.Child("fast"))
+	// Output: true 2.fast
 }

@@ -20,8 +20,8 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow/inprocess"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm/scripted"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/local"
 	"github.com/rathcluster/rath/session"
@@ -76,7 +76,7 @@ func fix(ctx context.Context, w io.Writer, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := tell(ctx, w, log, run.NewValues(log), blobs, s.Key()); err != nil {
+	if err := tell(ctx, w, log, journal.NewValues(log), blobs, s.Key()); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(w, "result: %s, after %d rows\n", version(ctx, blobs, s), s.Len())
@@ -85,7 +85,7 @@ func fix(ctx context.Context, w io.Writer, dir string) error {
 
 // tell reads in the log of a session how its branches ended and prints that,
 // each with its file.
-func tell(ctx context.Context, w io.Writer, log session.Log, values *run.Values, blobs blob.Store, k session.Key) error {
+func tell(ctx context.Context, w io.Writer, log session.Log, values *journal.Values, blobs blob.Store, k session.Key) error {
 	for e, err := range log.Read(ctx, k, session.Position{}) {
 		if err != nil {
 			return err

@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm/scripted"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -48,7 +48,7 @@ func withoutDrawn(text string) string {
 func fingerprint(t testing.TB, w *world) string {
 	t.Helper()
 	var b strings.Builder
-	values := run.NewValues(w.log)
+	values := journal.NewValues(w.log)
 	keys := w.log.Keys()
 	slices.SortFunc(keys, func(a, b session.Key) int { return strings.Compare(string(a.ID), string(b.ID)) })
 	for _, k := range keys {
@@ -89,8 +89,8 @@ func steps(t testing.TB, w *world, k session.Key) []string {
 		}
 		for _, ev := range e.Commit.Events {
 			switch ev.Kind {
-			case run.KindDone:
-				d, err := run.Read[run.StepCompleted](ev)
+			case journal.KindDone:
+				d, err := journal.Read[journal.StepCompleted](ev)
 				if err != nil {
 					t.Fatalf("flowtest: %v", err)
 				}
@@ -100,8 +100,8 @@ func steps(t testing.TB, w *world, k session.Key) []string {
 					line.WriteString(" value with " + id)
 				}
 				lines = append(lines, line.String()+"\n")
-			case run.KindEnded:
-				d, err := run.Read[run.Ended](ev)
+			case journal.KindEnded:
+				d, err := journal.Read[journal.Ended](ev)
 				if err != nil {
 					t.Fatalf("flowtest: %v", err)
 				}

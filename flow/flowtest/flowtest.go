@@ -37,6 +37,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
@@ -57,7 +58,7 @@ type Options struct {
 	// was cut off: run.Happened or run.Again. Empty fails the test.
 	Resolve string
 	// Task is what the run was asked for besides its session.
-	Task run.Task
+	Task journal.Task
 	// Workflows are what remote branches name; nil has none.
 	Workflows *flow.Registry
 }
@@ -144,10 +145,10 @@ func (b *bench) process(w *world, log session.Log, incarnation string) *process 
 	if err != nil {
 		b.t.Fatalf("flowtest: %v", err)
 	}
-	values := run.NewValues(log)
+	values := journal.NewValues(log)
 	driver := &engine.Driver{Workflows: b.o.Workflows}
 	rt := &engine.Runtime{
-		Store:  run.Direct(log, &run.DirectOptions{Incarnation: incarnation, Values: values, OnCommit: driver.Committed}),
+		Store:  journal.Direct(log, &journal.DirectOptions{Incarnation: incarnation, Values: values, OnCommit: driver.Committed}),
 		Values: values, Models: model, Node: "test",
 		Blobs:  func(session.Tenant) blob.Store { return w.blobs },
 		Memory: func(context.Context, session.Tenant, string) (memory.Store, error) { return w.memory, nil },
@@ -159,7 +160,7 @@ func (b *bench) process(w *world, log session.Log, incarnation string) *process 
 }
 
 // task is the run under test. The session's first chunks are its input.
-func (b *bench) task() run.Task {
+func (b *bench) task() journal.Task {
 	t := b.o.Task
 	t.ID, t.Workflow = runID, "test"
 	t.Session = session.Key{Tenant: session.DefaultTenant, ID: homeID}
@@ -242,7 +243,7 @@ func ended(t testing.TB, w *world) bool {
 			t.Fatalf("flowtest: read %s: %v", k, err)
 		}
 		for _, ev := range e.Commit.Events {
-			if ev.Kind == run.KindEnded {
+			if ev.Kind == journal.KindEnded {
 				return true
 			}
 		}
@@ -282,7 +283,7 @@ func (b *bench) crash(newWorkflow func() flow.Workflow, n int, when moment) stri
 func (b *bench) resolve(p *process) (any bool) {
 	b.t.Helper()
 	for _, k := range p.log.Keys() {
-		w, err := run.Load(b.t.Context(), p.log, p.rt.Values, k, "")
+		w, err := journal.Load(b.t.Context(), p.log, p.rt.Values, k, "")
 		if err != nil {
 			b.t.Fatalf("flowtest: read %s: %v", k, err)
 		}
@@ -291,7 +292,7 @@ func (b *bench) resolve(p *process) (any bool) {
 				continue
 			}
 			any = true
-			err := p.rt.Store.Apply(b.t.Context(), run.Signal{To: k, Run: r.ID, Resolve: &run.Resolved{Decision: b.o.Resolve, Reason: "flowtest"}})
+			err := p.rt.Store.Apply(b.t.Context(), journal.Signal{To: k, Run: r.ID, Resolve: &journal.Resolved{Decision: b.o.Resolve, Reason: "flowtest"}})
 			if err != nil {
 				b.t.Fatalf("flowtest: resolve: %v", err)
 			}

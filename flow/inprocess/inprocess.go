@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
@@ -48,7 +49,7 @@ type Runner struct {
 	// OnWait, if set, is told when a run begins to wait, so that the program can
 	// answer with Signal. It is called in a goroutine of its own, which should end
 	// with ctx.
-	OnWait func(ctx context.Context, k session.Key, w run.RunWaiting)
+	OnWait func(ctx context.Context, k session.Key, w journal.RunWaiting)
 	// OnWarning, if set, gets what the author of a workflow should know, such as an
 	// implicit fork. The same text is recorded in the run.
 	OnWarning func(run.ID, string)
@@ -70,8 +71,8 @@ func (r *Runner) runtime() *engine.Runtime {
 			rt.Blobs = func(session.Tenant) blob.Store { return r.Blobs }
 		}
 		if r.Log != nil {
-			rt.Values = run.NewValues(r.Log)
-			rt.Store = run.Direct(r.Log, &run.DirectOptions{Values: rt.Values, OnCommit: rt.Committed})
+			rt.Values = journal.NewValues(r.Log)
+			rt.Store = journal.Direct(r.Log, &journal.DirectOptions{Values: rt.Values, OnCommit: rt.Committed})
 		}
 		r.rt = rt
 	})
@@ -87,4 +88,6 @@ func (r *Runner) Run(ctx context.Context, w flow.Workflow, s session.Session) (s
 
 // Signal brings a fact from outside to a run: an answer, a message, a cancel. It
 // returns once the log holds it.
-func (r *Runner) Signal(ctx context.Context, s run.Signal) error { return r.runtime().Signal(ctx, s) }
+func (r *Runner) Signal(ctx context.Context, s journal.Signal) error {
+	return r.runtime().Signal(ctx, s)
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/audit"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -57,13 +58,13 @@ func TestRecordedRefusals(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		values, driver := run.NewValues(&f.log), &engine.Driver{}
+		values, driver := journal.NewValues(&f.log), &engine.Driver{}
 		rt := &engine.Runtime{Values: values, Models: models, Mint: session.Minter{Generation: 1, Partitions: 1}}
-		answers := make(chan run.RunWaiting, 10)
-		rt.Store = run.Direct(&f.log, &run.DirectOptions{Incarnation: "i1", Values: values, OnCommit: func(e session.Entry) {
+		answers := make(chan journal.RunWaiting, 10)
+		rt.Store = journal.Direct(&f.log, &journal.DirectOptions{Incarnation: "i1", Values: values, OnCommit: func(e session.Entry) {
 			driver.Committed(e)
 			for _, ev := range e.Commit.Events {
-				if v, err := run.Read[run.RunWaiting](ev); ev.Kind == run.KindWaiting && err == nil {
+				if v, err := journal.Read[journal.RunWaiting](ev); ev.Kind == journal.KindWaiting && err == nil {
 					answers <- v
 				}
 			}
@@ -72,11 +73,11 @@ func TestRecordedRefusals(t *testing.T) {
 		go func() {
 			defer close(person)
 			v := <-answers
-			for i, said := range []run.SignalReceived{
-				{Kind: run.Refuse, Reason: "not now"}, {Kind: run.Approve, Value: `{"n":"many"}`}, {Kind: run.Approve},
+			for i, said := range []journal.SignalReceived{
+				{Kind: journal.Refuse, Reason: "not now"}, {Kind: journal.Approve, Value: `{"n":"many"}`}, {Kind: journal.Approve},
 			} {
 				said.By, said.Run, said.Path = "ana", v.Run, v.For[i].Path
-				if err := rt.Store.Apply(t.Context(), run.Signal{To: home, Run: v.Run, Received: &said}); err != nil {
+				if err := rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: v.Run, Received: &said}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -85,7 +86,7 @@ func TestRecordedRefusals(t *testing.T) {
 			return agent.Forward(ctx, s.With(session.UserText("deploy")))
 		})
 		g := flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return say }}
-		_, state, err := driver.Run(t.Context(), rt, g, run.Task{ID: "r", Workflow: "w", Session: home})
+		_, state, err := driver.Run(t.Context(), rt, g, journal.Task{ID: "r", Workflow: "w", Session: home})
 		<-person
 		if err != nil || state != run.Succeeded {
 			t.Fatalf("the run is %s: %v", state, err)

@@ -18,6 +18,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/audit"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -118,7 +119,7 @@ func (f *fleet) life(t testing.TB, w flow.Workflow, at int, stored bool) (run.St
 	defer cancel(nil)
 	log := &mortal{Log: &f.log, at: at, stored: stored, deathly: cancel}
 	f.next++
-	values := run.NewValues(log)
+	values := journal.NewValues(log)
 	driver := &engine.Driver{}
 	answers := sync.WaitGroup{}
 	models, err := scripted.New(scripted.Echo(), nil)
@@ -128,22 +129,22 @@ func (f *fleet) life(t testing.TB, w flow.Workflow, at int, stored bool) (run.St
 	rt := &engine.Runtime{Values: values, Models: models, Mint: session.Minter{Generation: 1, Partitions: 1}}
 	answer := func(e session.Entry) {
 		for _, ev := range e.Commit.Events {
-			if c, err := run.Read[run.Review](ev); ev.Kind == run.KindReview && err == nil && c.Run != "r" { // of a branch
+			if c, err := journal.Read[journal.Review](ev); ev.Kind == journal.KindReview && err == nil && c.Run != "r" { // of a branch
 				answers.Go(func() {
-					_ = rt.Store.Apply(ctx, run.Signal{To: e.Commit.Key, Run: c.Run, Resolve: &run.Resolved{Decision: run.Again, Reason: "it did not happen", By: "ann"}})
+					_ = rt.Store.Apply(ctx, journal.Signal{To: e.Commit.Key, Run: c.Run, Resolve: &journal.Resolved{Decision: run.Again, Reason: "it did not happen", By: "ann"}})
 				})
 			}
-			v, err := run.Read[run.RunWaiting](ev)
-			if ev.Kind != run.KindWaiting || err != nil || v.For[0].Kind != run.WaitApproval {
+			v, err := journal.Read[journal.RunWaiting](ev)
+			if ev.Kind != journal.KindWaiting || err != nil || v.For[0].Kind != run.WaitApproval {
 				continue
 			}
 			answers.Go(func() {
-				_ = rt.Store.Apply(ctx, run.Signal{To: e.Commit.Key, Run: v.Run, Received: &run.SignalReceived{Kind: run.Message, ID: "words", Text: "hurry"}})
-				_ = rt.Store.Apply(ctx, run.Signal{To: e.Commit.Key, Run: v.Run, Received: &run.SignalReceived{Kind: run.Approve, By: "ann", Path: v.For[0].Path}})
+				_ = rt.Store.Apply(ctx, journal.Signal{To: e.Commit.Key, Run: v.Run, Received: &journal.SignalReceived{Kind: journal.Message, ID: "words", Text: "hurry"}})
+				_ = rt.Store.Apply(ctx, journal.Signal{To: e.Commit.Key, Run: v.Run, Received: &journal.SignalReceived{Kind: journal.Approve, By: "ann", Path: v.For[0].Path}})
 			})
 		}
 	}
-	rt.Store = run.Direct(log, &run.DirectOptions{Incarnation: fmt.Sprint("i", f.next), Values: values, OnCommit: func(e session.Entry) {
+	rt.Store = journal.Direct(log, &journal.DirectOptions{Incarnation: fmt.Sprint("i", f.next), Values: values, OnCommit: func(e session.Entry) {
 		driver.Committed(e)
 		answer(e)
 	}})
@@ -151,7 +152,7 @@ func (f *fleet) life(t testing.TB, w flow.Workflow, at int, stored bool) (run.St
 	for _, e := range history {
 		answer(e)
 	}
-	task := run.Task{ID: "r", Workflow: "w", Session: home, Budget: run.Budget{Tokens: 10_000, Steps: 1000}, Resume: len(history) > 0}
+	task := journal.Task{ID: "r", Workflow: "w", Session: home, Budget: run.Budget{Tokens: 10_000, Steps: 1000}, Resume: len(history) > 0}
 	g := flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return w }}
 	_, state, err := driver.Run(ctx, rt, g, task, history...)
 	f.last = err
@@ -163,8 +164,8 @@ func (f *fleet) life(t testing.TB, w flow.Workflow, at int, stored bool) (run.St
 func (f *fleet) resolve(t testing.TB) {
 	t.Helper()
 	f.next++
-	store := run.Direct(&f.log, &run.DirectOptions{Incarnation: fmt.Sprint("i", f.next)})
-	err := store.Apply(context.WithoutCancel(t.Context()), run.Signal{To: home, Run: "r", Resolve: &run.Resolved{Decision: run.Again, Reason: "it did not happen", By: "ann"}})
+	store := journal.Direct(&f.log, &journal.DirectOptions{Incarnation: fmt.Sprint("i", f.next)})
+	err := store.Apply(context.WithoutCancel(t.Context()), journal.Signal{To: home, Run: "r", Resolve: &journal.Resolved{Decision: run.Again, Reason: "it did not happen", By: "ann"}})
 	if err != nil {
 		t.Fatal(err)
 	}

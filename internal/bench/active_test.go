@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
@@ -166,7 +167,7 @@ func BenchmarkActiveSession(b *testing.B) {
 		for b.Loop() {
 			m := newHanging(2 * sessions)
 			log := &elsewhere{at: map[session.Key]session.Position{}}
-			values := run.NewValues(log)
+			values := journal.NewValues(log)
 			g := &flow.Registry{}
 			if err := g.Register(flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return forward }}); err != nil {
 				b.Fatal(err)
@@ -175,7 +176,7 @@ func BenchmarkActiveSession(b *testing.B) {
 				Log: log, Values: values, Incarnation: "n1", Workflows: g, Slots: 2 * sessions, Runtime: &engine.Runtime{Values: values, Models: m},
 			})
 			active(b, m, sessions, func(i int) error {
-				_, err := sys.Accept(b.Context(), run.Task{
+				_, err := sys.Accept(b.Context(), journal.Task{
 					ID: run.ID(fmt.Sprint("r", i)), Workflow: "w", Session: session.Key{Tenant: "t", ID: session.ID(fmt.Sprint("s", i))},
 				})
 				return err

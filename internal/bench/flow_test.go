@@ -9,8 +9,8 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
@@ -125,8 +125,8 @@ func BenchmarkBytes(b *testing.B) {
 func bytesPerTurn(b *testing.B, n int) float64 {
 	b.Helper()
 	log := &session.MemoryLog{}
-	values := run.NewValues(log)
-	rt := &engine.Runtime{Store: run.Direct(log, &run.DirectOptions{Values: values}), Values: values, Models: model{turns: n}}
+	values := journal.NewValues(log)
+	rt := &engine.Runtime{Store: journal.Direct(log, &journal.DirectOptions{Values: values}), Values: values, Models: model{turns: n}}
 	agent := &flow.Agent{Name: "a", Prompt: "You work.", Tools: []tool.Tool{noop}, MaxRounds: n + 1}
 	if _, err := rt.Run(b.Context(), agent, session.New(session.UserText("do the work"))); err != nil {
 		b.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/flow/flowtest"
 	"github.com/rathcluster/rath/internal/demo"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/memory"
@@ -45,9 +46,9 @@ func newBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	b := &bench{notes: memory.New(nil)}
-	values := run.NewValues(&b.log)
+	values := journal.NewValues(&b.log)
 	b.rt = &engine.Runtime{
-		Store: run.Direct(&b.log, &run.DirectOptions{Values: values}), Values: values,
+		Store: journal.Direct(&b.log, &journal.DirectOptions{Values: values}), Values: values,
 		Models: llm.ByKind{demo.Kind: model},
 		Memory: func(context.Context, session.Tenant, string) (memory.Store, error) { return b.notes, nil },
 		Workspaces: engine.Workspaces{
@@ -130,15 +131,15 @@ func TestDirectories(t *testing.T) {
 // the careful one is adopted, the others are rejected with a reason.
 func TestFleet(t *testing.T) {
 	b := newBench(t)
-	values := run.NewValues(&b.log)
+	values := journal.NewValues(&b.log)
 	d := &engine.Driver{}
 	rt := &engine.Runtime{
-		Store: run.Direct(&b.log, &run.DirectOptions{Values: values, OnCommit: d.Committed}), Values: values,
+		Store: journal.Direct(&b.log, &journal.DirectOptions{Values: values, OnCommit: d.Committed}), Values: values,
 		Models: b.rt.Models, Workspaces: b.rt.Workspaces,
 	}
 	g := demo.FleetRegistration(t.TempDir())
 	k := session.Key{Tenant: session.DefaultTenant, ID: "home"}
-	ex, state, err := d.Run(t.Context(), rt, g, run.Task{ID: "fleet", Workflow: demo.FleetName, Session: k})
+	ex, state, err := d.Run(t.Context(), rt, g, journal.Task{ID: "fleet", Workflow: demo.FleetName, Session: k})
 	if err != nil || state != run.Succeeded {
 		t.Fatalf("the run is %s: %v", state, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -29,8 +30,8 @@ type archive struct {
 type chain struct {
 	key     session.Key
 	entries []session.Entry
-	facts   [][]run.Fact // of each commit
-	ours    bool         // the run, or a branch of it, wrote to it
+	facts   [][]journal.Fact // of each commit
+	ours    bool             // the run, or a branch of it, wrote to it
 
 	// The light fold: what the session is after each commit. states grows as
 	// far as somebody asked; busy guards against references in a circle.
@@ -131,7 +132,7 @@ func (c *chain) add(e session.Entry) error {
 	if n > 1 && e.Commit.Epoch < c.entries[n-2].Commit.Epoch {
 		return fail(Inconsistent, c.key.ID, n, "its writer's epoch is lower than that of the commit before")
 	}
-	facts := run.Facts(e.Commit)
+	facts := journal.Facts(e.Commit)
 	for i := range facts {
 		if err := facts[i].Err; err != nil {
 			kind := Inconsistent
@@ -154,7 +155,7 @@ func (c *chain) concerns(n uint64, runs family) bool {
 			return true
 		}
 		switch e.What.(type) {
-		case session.Closing, run.Quarantined: // of the session, whatever runs in it
+		case session.Closing, journal.Quarantined: // of the session, whatever runs in it
 			if o, ok := c.opening(); ok && runs[run.ID(o.Run)] {
 				return true
 			}
@@ -181,9 +182,9 @@ func (c *chain) head() session.Hash { return c.entries[len(c.entries)-1].At.Hash
 
 // claimed reports whether one of the runs wrote to the log.
 func (c *chain) claimed(runs family) bool {
-	return slices.ContainsFunc(c.facts, func(facts []run.Fact) bool {
-		return slices.ContainsFunc(facts, func(e run.Fact) bool {
-			_, ok := e.What.(run.Claimed)
+	return slices.ContainsFunc(c.facts, func(facts []journal.Fact) bool {
+		return slices.ContainsFunc(facts, func(e journal.Fact) bool {
+			_, ok := e.What.(journal.Claimed)
 			return ok && runs[e.Run]
 		})
 	})

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 )
 
@@ -19,7 +20,7 @@ func (t *teller) branch(id run.ID) *Branch {
 }
 
 // fanOut lists the branches that a step opened.
-func (t *teller) fanOut(p run.FanOut) {
+func (t *teller) fanOut(p journal.FanOut) {
 	for _, b := range p.Branches {
 		id := run.ID(b.Session)
 		if t.fans[id] > 0 {
@@ -35,9 +36,9 @@ func (t *teller) fanOut(p run.FanOut) {
 }
 
 // opened names the branches of a fan-out; its event is in the same commit.
-func (t *teller) opened(p run.StepCompleted) string {
+func (t *teller) opened(p journal.StepCompleted) string {
 	for _, e := range t.place.facts() {
-		f, ok := e.What.(run.FanOut)
+		f, ok := e.What.(journal.FanOut)
 		if !ok || f.Run != p.Run || f.Path != p.Path {
 			continue
 		}
@@ -51,7 +52,7 @@ func (t *teller) opened(p run.StepCompleted) string {
 }
 
 // gathered tells how the branches of a fan-out ended.
-func gathered(p run.StepCompleted) string {
+func gathered(p journal.StepCompleted) string {
 	var ends []struct {
 		Name  string    `json:"name"`
 		State run.State `json:"state"`
@@ -76,7 +77,7 @@ func gathered(p run.StepCompleted) string {
 }
 
 // disposed notes how branches ended for the run that opened them.
-func (t *teller) disposed(p run.BranchOutcomes) {
+func (t *teller) disposed(p journal.BranchOutcomes) {
 	for _, d := range p.Branches {
 		if b := t.branch(run.ID(d.Session)); b != nil {
 			b.End, b.Reason, b.decided = one(d.State, 20), one(d.Reason, 400), t.recorded(p.Run)
@@ -87,7 +88,7 @@ func (t *teller) disposed(p run.BranchOutcomes) {
 // recorded is the step of a run that the commit is of.
 func (t *teller) recorded(id run.ID) spot {
 	for _, e := range t.place.facts() {
-		if _, ok := e.What.(run.StepCompleted); ok && e.Run == id {
+		if _, ok := e.What.(journal.StepCompleted); ok && e.Run == id {
 			return spot{t.place.c.key.ID, e.Step}
 		}
 	}
@@ -96,7 +97,7 @@ func (t *teller) recorded(id run.ID) spot {
 
 // waits tells what a run stopped for. What it asks people is a decision to
 // come.
-func (t *teller) waits(e run.Fact, p run.RunWaiting) {
+func (t *teller) waits(e journal.Fact, p journal.RunWaiting) {
 	if !t.decides(p.Run) {
 		return
 	}
@@ -121,7 +122,7 @@ func (t *teller) waits(e run.Fact, p run.RunWaiting) {
 }
 
 // asked tells what is waited for.
-func asked(w run.Wait) string {
+func asked(w journal.Wait) string {
 	text := "for " + w.Kind
 	switch w.Kind {
 	case run.WaitTimer:
@@ -144,7 +145,7 @@ func asked(w run.Wait) string {
 	return text
 }
 
-func due(w run.Wait) string {
+func due(w journal.Wait) string {
 	if w.Due == 0 {
 		return ""
 	}
@@ -152,7 +153,7 @@ func due(w run.Wait) string {
 }
 
 // received tells what reached a run. Answers are decisions.
-func (t *teller) received(e run.Fact, p run.SignalReceived) {
+func (t *teller) received(e journal.Fact, p journal.SignalReceived) {
 	if !t.decides(p.Run) {
 		return
 	}
@@ -165,10 +166,10 @@ func (t *teller) received(e run.Fact, p run.SignalReceived) {
 	}
 	var s *Step
 	switch p.Kind {
-	case run.Approve, run.Refuse, run.Respond:
-		verb := map[string]string{run.Approve: "approve", run.Refuse: "reject", run.Respond: "answer"}[p.Kind]
+	case journal.Approve, journal.Refuse, journal.Respond:
+		verb := map[string]string{journal.Approve: "approve", journal.Refuse: "reject", journal.Respond: "answer"}[p.Kind]
 		text, past := verb+"s", strings.TrimSuffix(verb, "e")+"ed"
-		if p.Kind == run.Approve && p.Value != "" {
+		if p.Kind == journal.Approve && p.Value != "" {
 			text, past = text+" with changes", past+" with changes"
 		}
 		if question != "" {
@@ -180,19 +181,19 @@ func (t *teller) received(e run.Fact, p run.SignalReceived) {
 		s = t.line(e, "answer", or(p.By, "somebody"), text)
 		s.Body = textOf(p.Value)
 		decide(s, past)
-	case run.Message:
+	case journal.Message:
 		text := "says " + quote(p.Text, 120)
 		if p.Interrupt {
 			text = "interrupts: " + quote(p.Text, 120)
 		}
 		s = t.line(e, "message", or(p.By, "user"), text)
 		s.Body = textOf(p.Text)
-	case run.Timer:
+	case journal.Timer:
 		s = t.line(e, "timer", "clock", "the time of step "+string(p.Path)+" has come")
 		if question != "" {
 			decide(s, "nobody answered in time")
 		}
-	case run.Report:
+	case journal.Report:
 		if p.Branch == nil {
 			return
 		}
@@ -222,7 +223,7 @@ func (t *teller) branches() {
 		}
 		if b.Tokens == 0 && b.In > 0 { // it has not ended: what its steps tell so far
 			for _, e := range slices.Concat(t.a.byID[b.Session].facts...) {
-				if d, ok := e.What.(run.StepCompleted); ok && d.Kind != run.StepGather && run.ID(b.Session) == d.Run {
+				if d, ok := e.What.(journal.StepCompleted); ok && d.Kind != journal.StepGather && run.ID(b.Session) == d.Run {
 					b.Tokens += d.Usage.Tokens()
 				}
 			}
@@ -239,12 +240,12 @@ func (t *teller) unanswered() string {
 				continue
 			}
 			switch p := e.What.(type) {
-			case run.RunWaiting:
+			case journal.RunWaiting:
 				open = nil
 				for _, w := range p.For {
 					open = append(open, asked(w))
 				}
-			case run.Claimed:
+			case journal.Claimed:
 				open = nil
 			}
 		}

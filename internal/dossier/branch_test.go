@@ -17,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -25,28 +26,28 @@ import (
 
 // drive runs a workflow with its branches, as the nodes of a fleet would. A
 // question is answered by answer.
-func (w *world) drive(ctx context.Context, f flow.Func, answer func(run.Wait) run.SignalReceived) run.State {
+func (w *world) drive(ctx context.Context, f flow.Func, answer func(journal.Wait) journal.SignalReceived) run.State {
 	w.t.Helper()
 	var d engine.Driver
 	rt := w.node("alpha", &w.log, model(func(r *llm.Request) *llm.Response {
 		return &llm.Response{Text: fmt.Sprintf("answer %d", len(r.Messages))}
 	}))
-	var asked []run.Wait
-	rt.Store = run.Direct(&w.log, &run.DirectOptions{Incarnation: "alpha-1", Values: rt.Values, OnCommit: func(e session.Entry) {
+	var asked []journal.Wait
+	rt.Store = journal.Direct(&w.log, &journal.DirectOptions{Incarnation: "alpha-1", Values: rt.Values, OnCommit: func(e session.Entry) {
 		d.Committed(e)
 		for _, ev := range e.Commit.Events {
-			if s, err := run.Read[run.RunWaiting](ev); ev.Kind == run.KindWaiting && err == nil && s.For[0].Kind == run.WaitApproval {
+			if s, err := journal.Read[journal.RunWaiting](ev); ev.Kind == journal.KindWaiting && err == nil && s.For[0].Kind == run.WaitApproval {
 				asked = append(asked, s.For[0])
 				go func() {
 					v := answer(s.For[0])
 					v.Run, v.Path = s.Run, s.For[0].Path
-					w.must(rt.Signal(ctx, run.Signal{To: home, Run: s.Run, Received: &v}))
+					w.must(rt.Signal(ctx, journal.Signal{To: home, Run: s.Run, Received: &v}))
 				}()
 			}
 		}
 	}})
 	g := flow.Registration{Name: "shape", Revision: "r1", New: func() flow.Workflow { return f }}
-	_, state, err := d.Run(ctx, rt, g, run.Task{ID: fixRun, Workflow: "shape", Revision: "r1", Session: home})
+	_, state, err := d.Run(ctx, rt, g, journal.Task{ID: fixRun, Workflow: "shape", Revision: "r1", Session: home})
 	if err != nil && !errors.Is(err, errUnlucky) {
 		w.t.Logf("the run ends with %v", err)
 	}
@@ -100,9 +101,9 @@ func TestBranches(t *testing.T) {
 	w := newWorld(t)
 	var f *dossier.Facts
 	synctest.Test(t, func(t *testing.T) {
-		state := w.drive(t.Context(), publish, func(q run.Wait) run.SignalReceived {
+		state := w.drive(t.Context(), publish, func(q journal.Wait) journal.SignalReceived {
 			time.Sleep(time.Hour)
-			return run.SignalReceived{Kind: run.Approve, By: "ana", Reason: "looks good " + hostile}
+			return journal.SignalReceived{Kind: journal.Approve, By: "ana", Reason: "looks good " + hostile}
 		})
 		if state != run.Succeeded {
 			t.Fatalf("the run ended as %s", state)
@@ -113,7 +114,7 @@ func TestBranches(t *testing.T) {
 	var got []string
 	for _, b := range f.Branches {
 		got = append(got, fmt.Sprintf("%s: %s, %s %q, on %v, %d tokens", b.Name, b.State, b.End, b.Reason, b.Nodes, b.Tokens))
-		if b.Step == 0 || b.In == 0 || b.Decided == 0 || f.Steps[b.Step-1].Kind != run.StepFanOut {
+		if b.Step == 0 || b.In == 0 || b.Decided == 0 || f.Steps[b.Step-1].Kind != journal.StepFanOut {
 			t.Errorf("branch %+v", b)
 		}
 	}
@@ -163,9 +164,9 @@ func TestBranches(t *testing.T) {
 func TestBranchesAtEveryMoment(t *testing.T) {
 	w := newWorld(t)
 	synctest.Test(t, func(t *testing.T) {
-		w.drive(t.Context(), publish, func(run.Wait) run.SignalReceived {
+		w.drive(t.Context(), publish, func(journal.Wait) journal.SignalReceived {
 			time.Sleep(time.Hour)
-			return run.SignalReceived{Kind: run.Refuse, By: "ana", Reason: "not now"}
+			return journal.SignalReceived{Kind: journal.Refuse, By: "ana", Reason: "not now"}
 		})
 		synctest.Wait()
 	})
@@ -188,7 +189,9 @@ func TestBranchesAtEveryMoment(t *testing.T) {
 func TestBranchByItself(t *testing.T) {
 	w := newWorld(t)
 	synctest.Test(t, func(t *testing.T) {
-		w.drive(t.Context(), publish, func(run.Wait) run.SignalReceived { return run.SignalReceived{Kind: run.Approve, By: "ana"} })
+		w.drive(t.Context(), publish, func(journal.Wait) journal.SignalReceived {
+			return journal.SignalReceived{Kind: journal.Approve, By: "ana"}
+		})
 		synctest.Wait()
 		for _, b := range w.check(fixRun, home).Branches {
 			f := w.check(run.ID(b.Session), session.Key{Tenant: home.Tenant, ID: b.Session})
@@ -205,9 +208,9 @@ func TestGoldenBranches(t *testing.T) {
 	if *record {
 		w := newWorld(t)
 		synctest.Test(t, func(t *testing.T) {
-			w.drive(t.Context(), publish, func(run.Wait) run.SignalReceived {
+			w.drive(t.Context(), publish, func(journal.Wait) journal.SignalReceived {
 				time.Sleep(time.Hour)
-				return run.SignalReceived{Kind: run.Approve, By: "ana", Reason: "looks good " + hostile}
+				return journal.SignalReceived{Kind: journal.Approve, By: "ana", Reason: "looks good " + hostile}
 			})
 			synctest.Wait()
 			e, err := dossier.Collect(t.Context(), &w.log, w.blobs, home, fixRun, nil)
@@ -256,7 +259,7 @@ func TestWarmFirst(t *testing.T) {
 			t.Errorf("step %+v", s)
 		}
 	}
-	if got[run.StepFanOut] != 1 || got["spread"] != 1 || len(f.Branches) != 3 {
+	if got[journal.StepFanOut] != 1 || got["spread"] != 1 || len(f.Branches) != 3 {
 		t.Errorf("%d branches, steps %v", len(f.Branches), got)
 	}
 }
@@ -270,7 +273,7 @@ func TestWithheldNotes(t *testing.T) {
 			_, err := flow.Remember(ctx, "m", "keys", "the key is under the mat")
 			return s, err
 		}, nil)
-		w.must(w.node("beta", &w.log, nil).Store.Apply(t.Context(), run.Signal{To: odd, Quarantine: &run.Quarantined{Reason: "it read the key"}}))
+		w.must(w.node("beta", &w.log, nil).Store.Apply(t.Context(), journal.Signal{To: odd, Quarantine: &journal.Quarantined{Reason: "it read the key"}}))
 		w.execute(t.Context(), home, fixRun, func(ctx context.Context, s session.Session) (session.Session, error) {
 			_, err := flow.Recall(ctx, "m", "key", 4)
 			return s, err

@@ -3,6 +3,7 @@ package dossier
 import (
 	"math"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -190,7 +191,7 @@ func (a *archive) decided() map[session.ID]disposition {
 				for _, o := range e.Outcomes() {
 					d := disposition{state: o.State, reason: o.Reason, by: c.key.ID, commit: uint64(i + 1)}
 					switch e.What.(type) {
-					case run.BranchOutcomes, run.Ended:
+					case journal.BranchOutcomes, journal.Ended:
 						d.named = true
 					}
 					put(o.Session, d)
@@ -273,7 +274,7 @@ func (c *chain) closing() (session.Closing, uint64) {
 func (a *archive) ended() run.State {
 	for _, facts := range a.logs[0].facts {
 		for _, e := range facts {
-			if v, ok := e.What.(run.Ended); ok && v.Run == a.run {
+			if v, ok := e.What.(journal.Ended); ok && v.Run == a.run {
 				return v.State
 			}
 		}

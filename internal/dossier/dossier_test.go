@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/internal/dossier"
-	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/internal/journal"
 )
 
 var (
@@ -109,7 +109,7 @@ func TestFacts(t *testing.T) {
 		t.Errorf("%d prompts", len(f.Prompts))
 	}
 	for _, s := range f.Steps {
-		if s.Kind != run.StepTool {
+		if s.Kind != journal.StepTool {
 			continue
 		}
 		switch {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -33,13 +34,13 @@ func TestEditedCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d engine.Driver
 		rt := w.node("alpha", &w.log, calls)
-		rt.Store = run.Direct(&w.log, &run.DirectOptions{Incarnation: "alpha-1", Values: rt.Values, OnCommit: func(e session.Entry) {
+		rt.Store = journal.Direct(&w.log, &journal.DirectOptions{Incarnation: "alpha-1", Values: rt.Values, OnCommit: func(e session.Entry) {
 			d.Committed(e)
 			for _, ev := range e.Commit.Events {
-				if s, err := run.Read[run.RunWaiting](ev); ev.Kind == run.KindWaiting && err == nil {
+				if s, err := journal.Read[journal.RunWaiting](ev); ev.Kind == journal.KindWaiting && err == nil {
 					go func() {
-						v := run.SignalReceived{Kind: run.Approve, By: "ana", Run: s.Run, Path: s.For[0].Path, Value: `{"n":20}`}
-						w.must(rt.Signal(t.Context(), run.Signal{To: home, Run: s.Run, Received: &v}))
+						v := journal.SignalReceived{Kind: journal.Approve, By: "ana", Run: s.Run, Path: s.For[0].Path, Value: `{"n":20}`}
+						w.must(rt.Signal(t.Context(), journal.Signal{To: home, Run: s.Run, Received: &v}))
 					}()
 				}
 			}
@@ -52,13 +53,13 @@ func TestEditedCall(t *testing.T) {
 				return buyer.Forward(ctx, s.With(session.UserText("buy")))
 			})
 		}}
-		if _, state, err := d.Run(t.Context(), rt, g, run.Task{ID: fixRun, Workflow: "shape", Revision: "r1", Session: home}); state != run.Succeeded {
+		if _, state, err := d.Run(t.Context(), rt, g, journal.Task{ID: fixRun, Workflow: "shape", Revision: "r1", Session: home}); state != run.Succeeded {
 			t.Fatalf("the run ended as %s: %v", state, err)
 		}
 		synctest.Wait()
 		got := map[run.Path]string{}
 		for _, s := range w.check(fixRun, home).Steps {
-			if s.Kind == run.StepTool {
+			if s.Kind == journal.StepTool {
 				got[s.Path] = s.Args.Shown + " -> " + s.Body.Shown
 			}
 		}

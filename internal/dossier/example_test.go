@@ -8,7 +8,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/internal/engine"
-	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -17,13 +17,13 @@ import (
 func Example() {
 	ctx := context.Background()
 	log := &session.MemoryLog{}
-	rt := &engine.Runtime{Store: run.Direct(log, nil), Values: run.NewValues(log)}
+	rt := &engine.Runtime{Store: journal.Direct(log, nil), Values: journal.NewValues(log)}
 	key := session.Key{Tenant: "acme", ID: "greeting"}
 	hello := flow.Func(func(_ context.Context, s session.Session) (session.Session, error) {
 		return s.With(session.UserText("hello")), nil
 	})
 	ex, err := rt.Begin(ctx, flow.Registration{Name: "hello", New: func() flow.Workflow { return hello }},
-		run.Task{ID: "run-1", Workflow: "hello", Session: key})
+		journal.Task{ID: "run-1", Workflow: "hello", Session: key})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/workspace"
@@ -115,7 +116,7 @@ func (t *teller) moves(c *chain, n uint64, limit session.Version) []move {
 }
 
 // movedBy finds the line of the timeline that moved a head.
-func (t *teller) movedBy(c *chain, n uint64, e run.Fact) []int {
+func (t *teller) movedBy(c *chain, n uint64, e journal.Fact) []int {
 	path := ""
 	if ch, ok := e.What.(session.Chunk); ok {
 		path = ch.Origin().Step

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -130,7 +131,7 @@ func (t *teller) sessions() {
 // decisions; then those of fan-outs.
 func (t *teller) rejections() {
 	for _, s := range t.f.Steps {
-		if s.Kind != run.StepReject || s.Late {
+		if s.Kind != journal.StepReject || s.Late {
 			continue
 		}
 		c := t.a.byID[s.Session]
@@ -216,19 +217,19 @@ func (t *teller) environment() {
 		if !c.ours {
 			continue
 		}
-		writer, level := "", run.DefaultDurability
+		writer, level := "", journal.DefaultDurability
 		for n := uint64(1); n <= c.last(); n++ {
 			ours := c.concerns(n, t.a.runs)
 			for _, e := range c.facts[n-1] {
 				switch p := e.What.(type) {
-				case run.WriterOpened:
-					level = or(p.Durability, run.DefaultDurability)
+				case journal.WriterOpened:
+					level = or(p.Durability, journal.DefaultDurability)
 					writer = fmt.Sprintf("%s (epoch %d of %s", p.Incarnation, p.Epoch, t.name(c.key.ID))
 					if p.Durability != "" {
 						writer += ", durability " + p.Durability
 					}
 					writer += ")"
-				case run.Claimed:
+				case journal.Claimed:
 					if t.a.runs[p.Run] {
 						put(&revisions, p.Revision)
 					}
@@ -243,11 +244,11 @@ func (t *teller) environment() {
 					if ours && p.Isolation != "" {
 						put(&boxes, p.Backend+", isolation "+p.Isolation)
 					}
-				case run.StepCompleted:
+				case journal.StepCompleted:
 					if t.a.runs[p.Run] {
 						put(&models, p.Model)
 					}
-				case run.Late:
+				case journal.Late:
 					if t.a.runs[p.Run] {
 						put(&models, p.Model)
 					}
@@ -292,8 +293,8 @@ type hit struct {
 }
 
 // memory lists a step that read or wrote a memory.
-func (t *teller) memory(s *Step, p run.StepCompleted) {
-	m := Memory{Step: s.N, Write: p.Kind == run.StepRemember, Name: one(p.Name, 60), Error: one(p.Error, 300)}
+func (t *teller) memory(s *Step, p journal.StepCompleted) {
+	m := Memory{Step: s.N, Write: p.Kind == journal.StepRemember, Name: one(p.Name, 60), Error: one(p.Error, 300)}
 	s.Body = Text{}
 	var r recalled
 	switch {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/dossier"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -175,8 +176,8 @@ func FuzzVerify(f *testing.F) {
 			if bytes.Equal(doc, s.doc) {
 				t.Errorf("nothing is changed: %v", err)
 			}
-		case fd.name == durability && to != run.DefaultDurability:
-			t.Errorf("the commits say %s, and %q as it is stated verifies", run.DefaultDurability, to)
+		case fd.name == durability && to != journal.DefaultDurability:
+			t.Errorf("the commits say %s, and %q as it is stated verifies", journal.DefaultDurability, to)
 		case fd.name != durability && !bytes.Equal(doc, s.doc) && slices.Equal(r.Stated, s.stated):
 			t.Errorf("%s is changed to %q, and the report is the same:\n%s", fd.name, to, r)
 		}

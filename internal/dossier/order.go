@@ -3,6 +3,7 @@ package dossier
 import (
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -14,7 +15,7 @@ type place struct {
 }
 
 // facts are those of the commit.
-func (p place) facts() []run.Fact { return p.c.facts[p.n-1] }
+func (p place) facts() []journal.Fact { return p.c.facts[p.n-1] }
 
 // story returns all commits in an order in which each comes after the ones
 // before it in its log and after those that it refers to. Where that leaves a
@@ -83,7 +84,7 @@ func (c *chain) when(n uint64) time.Time { return c.facts[n-1][0].Time }
 func (c *chain) path(n uint64, runs family) run.Path {
 	for _, e := range c.facts[n-1] {
 		switch e.What.(type) {
-		case run.StepCompleted, run.Late, run.StepStarted, session.Opening:
+		case journal.StepCompleted, journal.Late, journal.StepStarted, session.Opening:
 			if runs[e.Run] {
 				return e.Step
 			}

@@ -1,6 +1,7 @@
 package dossier
 
 import (
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -35,11 +36,11 @@ func (c *chain) references(n uint64, runs family) []reference {
 			add(l, true)
 		}
 		switch p := e.What.(type) {
-		case run.Ended:
+		case journal.Ended:
 			for _, child := range p.Children {
 				named(child)
 			}
-		case run.FanOut:
+		case journal.FanOut:
 			for _, b := range p.Branches {
 				named(b.Session)
 			}
@@ -137,7 +138,7 @@ func planFor(runs family, id run.ID, home session.Key, source func(session.Key) 
 				w.done++
 				more = true
 				for _, e := range w.c.facts[w.done-1] {
-					if f, ok := e.What.(run.FanOut); ok && runs[f.Run] {
+					if f, ok := e.What.(journal.FanOut); ok && runs[f.Run] {
 						for _, b := range f.Branches {
 							runs[run.ID(b.Session)] = true
 						}

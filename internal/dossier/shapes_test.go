@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/dossier"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -30,9 +31,9 @@ func must[T any](v T, err error) T {
 }
 
 // execute runs a workflow once on a session.
-func (w *world) execute(ctx context.Context, k session.Key, id run.ID, f flow.Func, change func(*run.Task)) run.State {
+func (w *world) execute(ctx context.Context, k session.Key, id run.ID, f flow.Func, change func(*journal.Task)) run.State {
 	w.t.Helper()
-	task := run.Task{ID: id, Workflow: "shape", Session: k}
+	task := journal.Task{ID: id, Workflow: "shape", Session: k}
 	if change != nil {
 		change(&task)
 	}
@@ -152,7 +153,7 @@ func (w *world) check(id run.ID, k session.Key) *dossier.Facts {
 	}
 	f, err := dossier.Read(e)
 	w.must(err)
-	values := run.NewValues(&w.log)
+	values := journal.NewValues(&w.log)
 	for i, s := range f.Sessions {
 		v, err := values.At(context.Background(), session.Ref{Key: session.Key{Tenant: k.Tenant, ID: s.ID}, Version: s.Version})
 		w.must(err)
@@ -229,7 +230,7 @@ func TestOtherRuns(t *testing.T) {
 			}
 		}
 		fork := session.Key{Tenant: home.Tenant, ID: "elsewhere"}
-		state := w.execute(t.Context(), fork, "four", step("four"), func(task *run.Task) {
+		state := w.execute(t.Context(), fork, "four", step("four"), func(task *journal.Task) {
 			task.ForkOf = &session.Ref{Key: home, Version: 3}
 		})
 		if state != run.Succeeded {
@@ -263,13 +264,13 @@ func TestQueuedRun(t *testing.T) {
 		rt := w.node("alpha", &w.log, nil)
 		g := flow.Registration{Name: "shape", New: func() flow.Workflow { return flow.EmptyWorkflow{} }}
 		for _, id := range []run.ID{"first", "second"} {
-			_, err := rt.Begin(t.Context(), g, run.Task{ID: id, Workflow: "shape", Session: home})
+			_, err := rt.Begin(t.Context(), g, journal.Task{ID: id, Workflow: "shape", Session: home})
 			w.must(err)
 		}
 		if f := w.check("second", home); f.State != run.Queued || f.Numbers.Sessions != 1 {
 			t.Errorf("waiting: state %s, %d sessions", f.State, f.Numbers.Sessions)
 		}
-		w.must(rt.Store.Apply(t.Context(), run.Signal{To: home, Run: "second", Cancel: &run.CancelRequested{By: "ana", Reason: "no need"}}))
+		w.must(rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "second", Cancel: &journal.CancelRequested{By: "ana", Reason: "no need"}}))
 		f := w.check("second", home)
 		if f.State != run.Cancelled || f.Verdict != "The run was cancelled: no need" || len(f.Decisions) != 1 {
 			t.Errorf("cancelled: state %s, %q", f.State, f.Verdict)
@@ -326,7 +327,7 @@ func TestBlame(t *testing.T) {
 						continue
 					}
 					s := f.Steps[l.Step-1]
-					if s.Kind != run.StepTool || s.After == s.Before {
+					if s.Kind != journal.StepTool || s.After == s.Before {
 						t.Errorf("%s%s is blamed on step %d, which changed nothing", l.Op, l.Text, s.N)
 					}
 					got = append(got, fmt.Sprintf("%s %s %s%s", c.Path, s.Path, l.Op, l.Text))
@@ -397,13 +398,13 @@ func TestCollectErrors(t *testing.T) {
 // the run is told as evidence and not counted.
 func TestLateOutcome(t *testing.T) {
 	w, before := played(t)
-	ev, err := run.NewEvent(run.KindDone, run.StepCompleted{
-		Run: fixRun, Attempt: 1, Path: "13.0", Kind: run.StepTool, Name: "announce", Effect: "non_idempotent", Input: "x", Value: `"sent"`,
+	ev, err := journal.NewEvent(journal.KindDone, journal.StepCompleted{
+		Run: fixRun, Attempt: 1, Path: "13.0", Kind: journal.StepTool, Name: "announce", Effect: "non_idempotent", Input: "x", Value: `"sent"`,
 		Usage: session.Usage{Input: 1000},
 	})
 	w.must(err)
-	store := run.Direct(&w.log, &run.DirectOptions{Incarnation: "alpha-2"})
-	_, err = store.Commit(t.Context(), run.Batch{Session: home, Run: fixRun, Attempt: 1, Path: "13.0", Events: []session.Event{ev}})
+	store := journal.Direct(&w.log, &journal.DirectOptions{Incarnation: "alpha-2"})
+	_, err = store.Commit(t.Context(), journal.Batch{Session: home, Run: fixRun, Attempt: 1, Path: "13.0", Events: []session.Event{ev}})
 	if !errors.Is(err, run.ErrSuperseded) {
 		t.Fatalf("the late outcome is answered with %v", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -79,7 +80,7 @@ func (t *teller) number(id session.ID) int {
 }
 
 // line appends a line of the timeline and returns it.
-func (t *teller) line(e run.Fact, kind, actor, text string) *Step {
+func (t *teller) line(e journal.Fact, kind, actor, text string) *Step {
 	c := t.place.c
 	t.f.Steps = append(t.f.Steps, Step{
 		N: len(t.f.Steps) + 1, Session: c.key.ID, Label: t.name(c.key.ID), In: t.number(c.key.ID), Commit: t.place.n, Hash: c.entries[t.place.n-1].At.Hash,
@@ -88,7 +89,7 @@ func (t *teller) line(e run.Fact, kind, actor, text string) *Step {
 	return &t.f.Steps[len(t.f.Steps)-1]
 }
 
-func (t *teller) event(e run.Fact) {
+func (t *teller) event(e journal.Fact) {
 	if e.Run != "" && !t.a.runs[e.Run] {
 		return
 	}
@@ -103,7 +104,7 @@ func (t *teller) event(e run.Fact) {
 		if e.Batch == "" && !p.Head.IsZero() {
 			t.line(e, "placed", "run", "starts from given files in "+p.Backend).After = p.Head
 		}
-	case run.Submitted:
+	case journal.Submitted:
 		if e.Run == t.a.run {
 			f.Submitted, f.Workflow, f.Revision = e.Time, e.Workflow, e.Revision
 			text := "run of " + e.Workflow + " submitted"
@@ -116,9 +117,9 @@ func (t *teller) event(e run.Fact) {
 				f.Asked = s.Body
 			}
 		}
-	case run.Claimed:
+	case journal.Claimed:
 		t.claimed(e, p)
-	case run.Released:
+	case journal.Released:
 		if t.decides(e.Run) {
 			text := fmt.Sprintf("attempt %d gives the run back: %s", p.Attempt, p.Reason)
 			if p.Step != "" {
@@ -126,55 +127,55 @@ func (t *teller) event(e run.Fact) {
 			}
 			t.line(e, "run", "run", text)
 		}
-	case run.Review:
+	case journal.Review:
 		s := t.line(e, "review", "run", "needs review: "+p.Reason)
 		s.Code = p.Code
 		t.decision(e, s, "asked for review")
-	case run.Resolved:
+	case journal.Resolved:
 		s := t.line(e, "resolved", or(p.By, "somebody"), fmt.Sprintf("decides %q about step %s: %s", p.Decision, p.Path, p.Reason))
 		s.Body = textOf(p.Value)
 		t.decision(e, s, "decided: "+one(p.Decision, 40))
-	case run.CancelRequested:
+	case journal.CancelRequested:
 		s := t.line(e, "cancel", or(p.By, "somebody"), "asks the run to stop: "+p.Reason)
 		if !t.a.runs[run.ID(p.By)] { // else it is the run around a branch, which decides by itself
 			t.decision(e, s, "asked to stop")
 		}
-	case run.Warning:
+	case journal.Warning:
 		t.line(e, "warning", "run", "warns: "+p.Text)
 		f.Warnings = append(f.Warnings, textOf(p.Text))
-	case run.Ended:
+	case journal.Ended:
 		t.ended(e, p)
-	case run.RunWaiting:
+	case journal.RunWaiting:
 		t.waits(e, p)
-	case run.SignalReceived:
+	case journal.SignalReceived:
 		t.received(e, p)
-	case run.FanOut:
+	case journal.FanOut:
 		t.fanOut(p)
-	case run.Spread:
+	case journal.Spread:
 		t.line(e, "spread", "run", "spreads to "+counted(max(len(p.Branches)-1, 0), "more branch")).Path = p.Path
-	case run.BranchOutcomes:
+	case journal.BranchOutcomes:
 		t.disposed(p)
-	case run.Quarantined:
+	case journal.Quarantined:
 		text, what := "sets the session apart: ", "quarantined"
 		if p.Released {
 			text, what = "lets the session go on: ", "readmitted"
 		}
 		s := t.line(e, what, or(p.By, "somebody"), text+p.Reason)
 		t.decision(e, s, what+" session "+t.name(t.place.c.key.ID))
-	case run.Rebudgeted:
+	case journal.Rebudgeted:
 		s := t.line(e, "rebudgeted", or(p.By, "somebody"), "sets the budget: "+budgetText(p.Budget))
 		t.decision(e, s, "budget set: "+budgetText(p.Budget))
-	case run.StepStarted:
+	case journal.StepStarted:
 		t.intent(e, p)
-	case run.StepCompleted:
+	case journal.StepCompleted:
 		t.done(e, p)
-	case run.Late:
-		t.late(e, run.StepCompleted(p))
+	case journal.Late:
+		t.late(e, journal.StepCompleted(p))
 	}
 }
 
 // decision lists what somebody outside decided, or was asked to.
-func (t *teller) decision(e run.Fact, s *Step, what string) {
+func (t *teller) decision(e journal.Fact, s *Step, what string) {
 	t.f.Decisions = append(t.f.Decisions, Decision{s.N, what, one(e.By, 60), one(e.Reason, 400)})
 }
 
@@ -216,7 +217,7 @@ func budgetText(b run.Budget) string {
 	return or(strings.Join(parts, ", "), "no limit")
 }
 
-func (t *teller) claimed(e run.Fact, p run.Claimed) {
+func (t *teller) claimed(e journal.Fact, p journal.Claimed) {
 	at := attempt{p.Run, p.Attempt}
 	if !t.decides(p.Run) || t.seen[at] {
 		return
@@ -234,7 +235,7 @@ func (t *teller) claimed(e run.Fact, p run.Claimed) {
 	t.line(e, "run", "run", fmt.Sprintf("attempt %d begins on %s, epoch %d", p.Attempt, p.Incarnation, p.Epoch))
 }
 
-func (t *teller) ended(e run.Fact, p run.Ended) {
+func (t *teller) ended(e journal.Fact, p journal.Ended) {
 	if !t.decides(p.Run) {
 		return
 	}
@@ -254,7 +255,7 @@ func (t *teller) ended(e run.Fact, p run.Ended) {
 }
 
 // chunk attaches a row to the step that made it, or tells it as a line.
-func (t *teller) chunk(e run.Fact, c session.Chunk) {
+func (t *teller) chunk(e journal.Fact, c session.Chunk) {
 	o := c.Origin()
 	at := spot{t.place.c.key.ID, run.Path(o.Step)}
 	if o.Step != "" {
@@ -263,8 +264,8 @@ func (t *teller) chunk(e run.Fact, c session.Chunk) {
 			t.attach(&t.f.Steps[n-1], c)
 			return
 		}
-		if slices.ContainsFunc(t.place.facts(), func(e run.Fact) bool {
-			_, ok := e.What.(run.StepCompleted)
+		if slices.ContainsFunc(t.place.facts(), func(e journal.Fact) bool {
+			_, ok := e.What.(journal.StepCompleted)
 			return ok && string(e.Step) == o.Step
 		}) {
 			return // its step follows in the commit
@@ -291,7 +292,7 @@ func (t *teller) attach(s *Step, c session.Chunk) {
 	}
 }
 
-func (t *teller) intent(e run.Fact, p run.StepStarted) {
+func (t *teller) intent(e journal.Fact, p journal.StepStarted) {
 	at := spot{t.place.c.key.ID, p.Path}
 	n, ok := t.index[at]
 	if !ok {
@@ -305,7 +306,7 @@ func (t *teller) intent(e run.Fact, p run.StepStarted) {
 }
 
 // late tells of an outcome that came from a superseded attempt.
-func (t *teller) late(e run.Fact, p run.StepCompleted) {
+func (t *teller) late(e journal.Fact, p journal.StepCompleted) {
 	s := t.line(e, p.Kind, p.Name, fmt.Sprintf("outcome of attempt %d came too late; kept as evidence", p.Attempt))
 	s.Path, s.Effect, s.Late, s.Elapsed, s.Code, s.Error = p.Path, p.Effect, true, p.Elapsed, p.Code, textOf(p.Error)
 	s.Body = textOf(p.Value)
@@ -316,7 +317,7 @@ func (t *teller) late(e run.Fact, p run.StepCompleted) {
 }
 
 // done tells of a recorded outcome.
-func (t *teller) done(e run.Fact, p run.StepCompleted) {
+func (t *teller) done(e journal.Fact, p journal.StepCompleted) {
 	at := spot{t.place.c.key.ID, p.Path}
 	var s *Step
 	if n, ok := t.index[at]; ok {
@@ -338,14 +339,14 @@ func (t *teller) done(e run.Fact, p run.StepCompleted) {
 	} else if !p.Row {
 		s.Body = textOf(p.Value)
 	}
-	if p.Kind != run.StepGather { // which sums up what the branches' own steps tell
+	if p.Kind != journal.StepGather { // which sums up what the branches' own steps tell
 		t.f.Numbers.Tokens += p.Usage.Tokens()
 	}
 	switch p.Kind {
-	case run.StepModel, run.StepSelection, run.StepCompress:
+	case journal.StepModel, journal.StepSelection, journal.StepCompress:
 		t.f.Numbers.ModelCalls++
 		t.prompt(s)
-	case run.StepTool:
+	case journal.StepTool:
 		t.f.Numbers.ToolCalls++
 		t.arguments(s)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/workspace"
@@ -151,12 +152,12 @@ func TestTreeReferences(t *testing.T) {
 		kind Kind
 	}{{good, ""}, {other, Link}, {later, Cut}} {
 		for name, fact := range map[string]any{
-			run.KindDone:     run.StepCompleted{Run: "r", Path: "1", Kind: run.StepReject, Attempt: 1, Links: []session.Link{c.link}},
-			run.KindEnded:    run.Ended{Run: "r", State: run.Succeeded, Attempt: 1, Result: &c.link},
-			run.KindReceived: run.SignalReceived{Run: "r", N: 1, Kind: run.Report, Branch: &run.BranchEnd{Link: c.link, State: run.Succeeded}},
-			run.KindFanOut:   run.FanOut{Run: "r", Path: "1", Base: c.link},
+			journal.KindDone:     journal.StepCompleted{Run: "r", Path: "1", Kind: journal.StepReject, Attempt: 1, Links: []session.Link{c.link}},
+			journal.KindEnded:    journal.Ended{Run: "r", State: run.Succeeded, Attempt: 1, Result: &c.link},
+			journal.KindReceived: journal.SignalReceived{Run: "r", N: 1, Kind: journal.Report, Branch: &journal.BranchEnd{Link: c.link, State: run.Succeeded}},
+			journal.KindFanOut:   journal.FanOut{Run: "r", Path: "1", Base: c.link},
 		} {
-			e, err := run.NewEvent(name, fact)
+			e, err := journal.NewEvent(name, fact)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/session"
 )
 
 // words returns who did what in a step.
-func (t *teller) words(s *Step, p run.StepCompleted, row session.Chunk) (actor, text string) {
+func (t *teller) words(s *Step, p journal.StepCompleted, row session.Chunk) (actor, text string) {
 	actor, text = s.Actor, p.Summary
 	var branches []string
 	for _, l := range p.Links {
@@ -17,7 +17,7 @@ func (t *teller) words(s *Step, p run.StepCompleted, row session.Chunk) (actor, 
 	}
 	which := strings.Join(branches, ", ")
 	switch p.Kind {
-	case run.StepModel:
+	case journal.StepModel:
 		actor = p.Name
 		switch {
 		case p.Code != "":
@@ -27,28 +27,28 @@ func (t *teller) words(s *Step, p run.StepCompleted, row session.Chunk) (actor, 
 		default:
 			text = "answers " + quote(row.Text(), 120)
 		}
-	case run.StepTool:
+	case journal.StepTool:
 		if actor = "workflow"; row.Origin().Agent != "" {
 			actor = row.Origin().Agent
 		}
 		if text = p.Name; p.Summary != "" && p.Summary != p.Name {
 			text += ": " + p.Summary
 		}
-	case run.StepFork:
+	case journal.StepFork:
 		actor, text = "workflow", "forks "+which
 		if p.Name == session.OpenImplicit {
 			text = fmt.Sprintf("forks %s by extending an older value (%s)", which, p.Source)
 		}
-	case run.StepDetach:
+	case journal.StepDetach:
 		actor, text = "workflow", "copies the session as "+which
-	case run.StepFanOut:
+	case journal.StepFanOut:
 		actor, text = "workflow", or(t.opened(p), "opens branches "+which)
-	case run.StepGather:
+	case journal.StepGather:
 		actor, text = "workflow", or(gathered(p), "gathers "+p.Name)
 		s.Body = Text{}
-	case run.StepReject:
+	case journal.StepReject:
 		actor, text = "workflow", fmt.Sprintf("closes %s as %s: %s", which, p.Name, quote(p.Summary, 160))
-	case run.StepJoin:
+	case journal.StepJoin:
 		verb := map[string]string{session.JoinAdopt: "adopts", session.JoinReplace: "goes on with", session.JoinConcatenate: "joins"}[p.Name]
 		if p.Name == session.JoinConcatenate && len(branches) > 1 {
 			which = strings.Join(branches[1:], " and ") + " into " + branches[0]
@@ -57,16 +57,16 @@ func (t *teller) words(s *Step, p run.StepCompleted, row session.Chunk) (actor, 
 		if p.Summary != "" && p.Name != session.JoinConcatenate {
 			text += ": " + quote(p.Summary, 160)
 		}
-	case run.StepRecall, run.StepRemember:
+	case journal.StepRecall, journal.StepRemember:
 		actor, text = "memory "+p.Name, or(p.Summary, p.Kind)
 		t.memory(s, p)
-	case run.StepOpen:
+	case journal.StepOpen:
 		actor, text = "workflow", or(p.Summary, "opens "+p.Name)
-	case run.StepAwait:
+	case journal.StepAwait:
 		actor, text = "workflow", or(p.Summary, "waited for "+p.Name)
-	case run.StepSelection, run.StepCompress:
+	case journal.StepSelection, journal.StepCompress:
 		actor = p.Name
-	case run.StepDo:
+	case journal.StepDo:
 		actor, text = "workflow", or(p.Summary, "did "+p.Name)
 		if p.Name == "commit" {
 			text = or(p.Summary, "records pending edits")
@@ -74,7 +74,7 @@ func (t *teller) words(s *Step, p run.StepCompleted, row session.Chunk) (actor, 
 	default:
 		actor, text = or(actor, "workflow"), or(text, p.Kind+" "+p.Name)
 	}
-	if p.Code != "" && p.Kind != run.StepModel {
+	if p.Code != "" && p.Kind != journal.StepModel {
 		text += " (" + string(p.Code) + ")"
 	}
 	return one(actor, 60), one(text, 200)

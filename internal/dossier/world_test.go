@@ -17,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
@@ -69,10 +70,10 @@ func (l *cutLog) Append(ctx context.Context, at session.Position, c session.Comm
 
 // node is a runtime over the world's log.
 func (w *world) node(name string, log session.Log, m llm.Models) *engine.Runtime {
-	values := run.NewValues(log)
+	values := journal.NewValues(log)
 	return &engine.Runtime{
 		// The bubble's clock begins in 2000.
-		Store: run.Direct(log, &run.DirectOptions{Incarnation: name + "-1", Values: values, Now: func() time.Time {
+		Store: journal.Direct(log, &journal.DirectOptions{Incarnation: name + "-1", Values: values, Now: func() time.Time {
 			return time.Now().AddDate(26, 10, 19).Add(9 * time.Hour)
 		}}),
 		Values: values, Models: m, Node: name, Mint: session.Minter{Generation: 1, Partitions: 4},
@@ -259,7 +260,7 @@ func (w *world) play() {
 		return "sent", nil
 	}, nil)
 	g := flow.Registration{Name: "fix", Revision: "r1", New: func() flow.Workflow { return fix(announce) }}
-	task := run.Task{ID: fixRun, Workflow: "fix", Revision: "r1", Session: home, Input: []byte(`{"issue":7}`)}
+	task := journal.Task{ID: fixRun, Workflow: "fix", Revision: "r1", Session: home, Input: []byte(`{"issue":7}`)}
 	first := w.node("alpha", log, model(script))
 	ex, err := first.Begin(ctx, g, task)
 	w.must(err)
@@ -275,7 +276,7 @@ func (w *world) play() {
 		w.t.Fatalf("the second attempt ends as %s: %v", state, err)
 	}
 	time.Sleep(5 * time.Minute)
-	w.must(second.Store.Apply(ctx, run.Signal{To: home, Run: fixRun, Resolve: &run.Resolved{By: "ana", Decision: run.Happened, Reason: "the message is there"}}))
+	w.must(second.Store.Apply(ctx, journal.Signal{To: home, Run: fixRun, Resolve: &journal.Resolved{By: "ana", Decision: run.Happened, Reason: "the message is there"}}))
 	ex, err = second.Begin(ctx, g, task)
 	w.must(err)
 	if state, err := ex.Forward(ctx); state != run.Succeeded {

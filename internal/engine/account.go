@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -11,16 +12,16 @@ import (
 
 // account is what the run may use and has used. The execution's mu guards it.
 type account struct {
-	run.Account
-	branches run.Reservations // what Account holds for them
-	lost     session.Usage    // the part of what was spent that is estimated, see run.StepCompleted
-	unsaid   session.Usage    // the part of it that no event says yet
-	killed   int              // former attempts that may have been killed in a model call, not booked yet
+	journal.Account
+	branches journal.Reservations // what Account holds for them
+	lost     session.Usage        // the part of what was spent that is estimated, see journal.StepCompleted
+	unsaid   session.Usage        // the part of it that no event says yet
+	killed   int                  // former attempts that may have been killed in a model call, not booked yet
 }
 
 // newAccount returns the account of a run as its log says.
-func newAccount(r *run.Record, limit run.Budget) account {
-	a := account{Account: run.Account{Limit: limit}.Lost(r.Lost()), branches: r.Reservations(), lost: r.Lost(), killed: r.CutOff()}
+func newAccount(r *journal.Record, limit run.Budget) account {
+	a := account{Account: journal.Account{Limit: limit}.Lost(r.Lost()), branches: r.Reservations(), lost: r.Lost(), killed: r.CutOff()}
 	a.hold()
 	return a
 }
@@ -29,7 +30,7 @@ func newAccount(r *run.Record, limit run.Budget) account {
 func (a *account) hold() { a.Account = a.Holding(&a.branches) }
 
 // charge books what a journal recorded but for the steps that skip tells.
-func (a *account) charge(j *run.Journal, skip func(*run.Step) bool) {
+func (a *account) charge(j *journal.Journal, skip func(*journal.Step) bool) {
 	used, lost, steps := j.Spent(skip)
 	a.Spent, a.Steps, a.lost = a.Spent.Add(used), a.Steps+steps, a.lost.Add(lost)
 }
@@ -41,8 +42,8 @@ func (a *account) book(used session.Usage) {
 }
 
 // report takes in the late end of a branch, and reports whether it is one.
-func (a *account) report(v run.SignalReceived) bool {
-	if v.Kind != run.Report || !a.branches.Awaits(v.Path, v.Branch.Link.ID) {
+func (a *account) report(v journal.SignalReceived) bool {
+	if v.Kind != journal.Report || !a.branches.Awaits(v.Path, v.Branch.Link.ID) {
 		return false
 	}
 	a.branches.Settle(v.Path, v.Branch)
@@ -52,10 +53,10 @@ func (a *account) report(v run.SignalReceived) bool {
 
 // gather gives back what was reserved for branches whose ends were gathered. The
 // others have told by now, in signals, or will be late.
-func (a *account) gather(at run.Path, counted []session.ID, signals []run.SignalReceived) {
+func (a *account) gather(at run.Path, counted []session.ID, signals []journal.SignalReceived) {
 	a.branches.Gather(at, counted)
 	for _, v := range signals {
-		if v.Kind == run.Report && v.Path == at {
+		if v.Kind == journal.Report && v.Path == at {
 			a.branches.Settle(at, v.Branch)
 		}
 	}

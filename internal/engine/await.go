@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
 // Await implements seam.Work.
-func (p *place) Await(ctx context.Context, w run.Wait, timeout time.Duration, out any) error {
+func (p *place) Await(ctx context.Context, w journal.Wait, timeout time.Duration, out any) error {
 	d, err := p.await(ctx, w, timeout)
 	if err != nil || out == nil {
 		return err
@@ -24,24 +25,24 @@ func (p *place) Await(ctx context.Context, w run.Wait, timeout time.Duration, ou
 }
 
 // Listen implements seam.Work.
-func (p *place) Listen(ctx context.Context, s session.Session, w run.Wait, timeout time.Duration) (session.Session, error) {
-	st, err := p.begin(ctx, run.StepAwait, "listen", s, true, "")
+func (p *place) Listen(ctx context.Context, s session.Session, w journal.Wait, timeout time.Duration) (session.Session, error) {
+	st, err := p.begin(ctx, journal.StepAwait, "listen", s, true, "")
 	if err != nil {
 		return s, err
 	}
 	defer st.end()
-	if st.decision == run.Replay {
+	if st.decision == journal.Replay {
 		return st.record.Session, st.record.Code.Err(st.record.Error)
 	}
 	w.Path = st.asked.Path
-	inbox, err := st.ex.wait(ctx, []run.Wait{w}, timeout)
+	inbox, err := st.ex.wait(ctx, []journal.Wait{w}, timeout)
 	if err != nil {
 		return s, st.fail(err)
 	}
 	chunks, upTo := heard(inbox)
-	d := run.StepCompleted{Inbox: upTo, Summary: "hears " + count(len(chunks), "message")}
+	d := journal.StepCompleted{Inbox: upTo, Summary: "hears " + count(len(chunks), "message")}
 	if len(chunks) == 0 {
-		d.Code, d.Error = run.CodeExpired, fmt.Sprintf("flow: nobody said anything in %s", cmp.Or(max(timeout, 0), run.DefaultExpiry))
+		d.Code, d.Error = run.CodeExpired, fmt.Sprintf("flow: nobody said anything in %s", cmp.Or(max(timeout, 0), journal.DefaultExpiry))
 	}
 	ack, err := st.commit(d, chunks...)
 	if err != nil {
@@ -52,9 +53,9 @@ func (p *place) Listen(ctx context.Context, s session.Session, w run.Wait, timeo
 }
 
 // heard returns the messages of an inbox as chunks, and the place of the last.
-func heard(inbox []run.SignalReceived) (chunks []session.Event, upTo uint64) {
+func heard(inbox []journal.SignalReceived) (chunks []session.Event, upTo uint64) {
 	for _, v := range inbox {
-		if v.Kind == run.Message {
+		if v.Kind == journal.Message {
 			chunks, upTo = append(chunks, session.ChunkEvent(session.UserText(v.Text))), v.N
 		}
 	}
@@ -62,31 +63,31 @@ func heard(inbox []run.SignalReceived) (chunks []session.Event, upTo uint64) {
 }
 
 // await is a step that one answer from outside decides.
-func (p *place) await(ctx context.Context, w run.Wait, timeout time.Duration) (run.StepCompleted, error) {
-	st, err := p.begin(ctx, run.StepAwait, w.Name, session.Session{}, false, "", w.Kind)
+func (p *place) await(ctx context.Context, w journal.Wait, timeout time.Duration) (journal.StepCompleted, error) {
+	st, err := p.begin(ctx, journal.StepAwait, w.Name, session.Session{}, false, "", w.Kind)
 	if err != nil {
-		return run.StepCompleted{}, err
+		return journal.StepCompleted{}, err
 	}
 	defer st.end()
-	if st.decision == run.Replay {
+	if st.decision == journal.Replay {
 		return st.record.StepCompleted, st.record.Code.Err(st.record.Error)
 	}
 	w.Path = st.asked.Path
-	inbox, err := st.ex.wait(ctx, []run.Wait{w}, timeout)
+	inbox, err := st.ex.wait(ctx, []journal.Wait{w}, timeout)
 	if err != nil {
-		return run.StepCompleted{}, st.fail(err)
+		return journal.StepCompleted{}, st.fail(err)
 	}
 	return st.answered(w, inbox)
 }
 
 // answered records the answer to a question.
-func (st *step) answered(w run.Wait, inbox []run.SignalReceived) (run.StepCompleted, error) {
+func (st *step) answered(w journal.Wait, inbox []journal.SignalReceived) (journal.StepCompleted, error) {
 	d, err := answer(w, inbox)
 	if err != nil {
 		return d, st.fail(err)
 	}
 	if _, err := st.commit(d); err != nil {
-		return run.StepCompleted{}, err
+		return journal.StepCompleted{}, err
 	}
 	st.ex.take(0, w.Path)
 	return d, d.Code.Err(d.Error)
@@ -94,18 +95,18 @@ func (st *step) answered(w run.Wait, inbox []run.SignalReceived) (run.StepComple
 
 // answer turns what was received for a question into its outcome: the first
 // answer counts.
-func answer(w run.Wait, inbox []run.SignalReceived) (run.StepCompleted, error) {
+func answer(w journal.Wait, inbox []journal.SignalReceived) (journal.StepCompleted, error) {
 	for _, v := range inbox {
 		if v.Path != w.Path {
 			continue
 		}
 		switch v.Kind {
-		case run.Timer:
-			return run.StepCompleted{Code: run.CodeExpired, Error: fmt.Sprintf("flow: %q: the time is up", w.Name), Summary: "the time is up"}, nil
-		case run.Respond:
-			return run.StepCompleted{Value: v.Value, Summary: "answered" + by(v)}, nil
-		case run.Approve, run.Refuse:
-			a := flow.Approval{Approved: v.Kind == run.Approve, By: v.By, Reason: v.Reason}
+		case journal.Timer:
+			return journal.StepCompleted{Code: run.CodeExpired, Error: fmt.Sprintf("flow: %q: the time is up", w.Name), Summary: "the time is up"}, nil
+		case journal.Respond:
+			return journal.StepCompleted{Value: v.Value, Summary: "answered" + by(v)}, nil
+		case journal.Approve, journal.Refuse:
+			a := flow.Approval{Approved: v.Kind == journal.Approve, By: v.By, Reason: v.Reason}
 			said := "rejected"
 			if a.Approved {
 				said = "approved"
@@ -115,20 +116,20 @@ func answer(w run.Wait, inbox []run.SignalReceived) (run.StepCompleted, error) {
 			}
 			value, err := json.Marshal(a)
 			if err != nil {
-				return run.StepCompleted{}, fmt.Errorf("flow: answer to %q: %w", w.Name, err)
+				return journal.StepCompleted{}, fmt.Errorf("flow: answer to %q: %w", w.Name, err)
 			}
-			return run.StepCompleted{Value: string(value), Summary: clip(said+by(v), 200)}, nil
+			return journal.StepCompleted{Value: string(value), Summary: clip(said+by(v), 200)}, nil
 		}
 	}
-	return run.StepCompleted{}, fmt.Errorf("flow: no answer to %q at step %s", w.Name, w.Path)
+	return journal.StepCompleted{}, fmt.Errorf("flow: no answer to %q at step %s", w.Name, w.Path)
 }
 
-func by(v run.SignalReceived) string {
+func by(v journal.SignalReceived) string {
 	text := ""
 	if v.By != "" {
 		text = " by " + v.By
 	}
-	if v.Kind == run.Approve && v.Value != "" {
+	if v.Kind == journal.Approve && v.Value != "" {
 		text += ", edited"
 	}
 	if v.Reason != "" {
@@ -139,7 +140,7 @@ func by(v run.SignalReceived) string {
 
 // wait returns what the run received once all that ws name has come; until
 // then it records that the run waits, and stops the execution.
-func (ex *Execution) wait(ctx context.Context, ws []run.Wait, timeout time.Duration, with ...session.Event) ([]run.SignalReceived, error) {
+func (ex *Execution) wait(ctx context.Context, ws []journal.Wait, timeout time.Duration, with ...session.Event) ([]journal.SignalReceived, error) {
 	ex.mu.Lock()
 	inbox, stop := slices.Clone(ex.inbox.signals), ex.life.stopped()
 	told, err := ex.letGo()
@@ -147,7 +148,7 @@ func (ex *Execution) wait(ctx context.Context, ws []run.Wait, timeout time.Durat
 	if stop != nil || err != nil {
 		return nil, errors.Join(stop, err)
 	}
-	if !slices.ContainsFunc(ws, func(w run.Wait) bool { return !w.Came(inbox) }) {
+	if !slices.ContainsFunc(ws, func(w journal.Wait) bool { return !w.Came(inbox) }) {
 		return inbox, nil
 	}
 	if timeout > 0 {
@@ -156,7 +157,7 @@ func (ex *Execution) wait(ctx context.Context, ws []run.Wait, timeout time.Durat
 			ws[i].Due = due
 		}
 	}
-	e, err := run.NewEvent(run.KindWaiting, run.RunWaiting{Attempt: ex.attempt, For: ws, Run: ex.id})
+	e, err := journal.NewEvent(journal.KindWaiting, journal.RunWaiting{Attempt: ex.attempt, For: ws, Run: ex.id})
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +173,7 @@ func (ex *Execution) wait(ctx context.Context, ws []run.Wait, timeout time.Durat
 }
 
 // receive takes what reached the run into the execution's inbox.
-func (ex *Execution) receive(all ...run.SignalReceived) {
+func (ex *Execution) receive(all ...journal.SignalReceived) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	fresh := false

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/seam"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -67,10 +68,10 @@ func (ex *Execution) enclose(ctx context.Context) error {
 // fan-out, if they wait for this one: once that a model has answered, or that it
 // opens branches itself and waits for them. Telling it again, which steps at the
 // same time may do, is harmless.
-func (ex *Execution) warmed(d run.StepCompleted) ([]session.Event, error) {
+func (ex *Execution) warmed(d journal.StepCompleted) ([]session.Event, error) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	if !answered(d) && d.Kind != run.StepFanOut {
+	if !answered(d) && d.Kind != journal.StepFanOut {
 		return nil, nil
 	}
 	told, err := ex.letGo()
@@ -85,14 +86,14 @@ func (ex *Execution) letGo() ([]session.Event, error) {
 	if !ex.levels.warms {
 		return nil, nil
 	}
-	e, err := run.NewEvent(run.KindWarmed, run.Warmed{Parent: *ex.task.Branch.Parent(), Run: ex.id})
+	e, err := journal.NewEvent(journal.KindWarmed, journal.Warmed{Parent: *ex.task.Branch.Parent(), Run: ex.id})
 	return []session.Event{e}, err
 }
 
 // answered reports whether a step got an answer of a model.
-func answered(d run.StepCompleted) bool {
+func answered(d journal.StepCompleted) bool {
 	switch d.Kind {
-	case run.StepModel, run.StepCompress, run.StepSelection:
+	case journal.StepModel, journal.StepCompress, journal.StepSelection:
 		return d.Code == ""
 	}
 	return false
@@ -107,7 +108,7 @@ func (ex *Execution) giveUp(ctx context.Context) (run.State, error) {
 	parent := ex.task.Branch.Parent()
 	d, err := ex.rt.Values.Disposition(ctx, session.Key{Tenant: ex.home.Tenant, ID: parent.Session}, parent.Run, ex.home.ID)
 	if err == nil {
-		err = ex.rt.Store.Apply(ctx, run.Signal{To: ex.home, Run: ex.id, Close: &d})
+		err = ex.rt.Store.Apply(ctx, journal.Signal{To: ex.home, Run: ex.id, Close: &d})
 	}
 	if err != nil && !errors.Is(err, run.ErrState) {
 		return run.Running, err

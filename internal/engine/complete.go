@@ -8,8 +8,8 @@ import (
 	"fmt"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
@@ -21,11 +21,11 @@ type call struct {
 	provider *llm.Provider
 	tools    []llm.ToolSpec
 	notes    note
-	ask      string       // a last user message that is not part of the session
-	more     bool         // it answers what the user said after the agent was done
-	shown    transcript   // what the calls before this one rendered
-	table    *tool.Table  // of an agent
-	account  *run.Account // of an agent's own budget; nil without one
+	ask      string           // a last user message that is not part of the session
+	more     bool             // it answers what the user said after the agent was done
+	shown    transcript       // what the calls before this one rendered
+	table    *tool.Table      // of an agent
+	account  *journal.Account // of an agent's own budget; nil without one
 }
 
 // digest identifies the logical arguments; the session is the step's own.

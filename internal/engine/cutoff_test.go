@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -60,7 +61,7 @@ func facts[T any](t *testing.T, w *world, kind string) (all []T) {
 		}
 		for _, ev := range e.Commit.Events {
 			if ev.Kind == kind {
-				v, err := run.Read[T](ev)
+				v, err := journal.Read[T](ev)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -71,9 +72,9 @@ func facts[T any](t *testing.T, w *world, kind string) (all []T) {
 	return all
 }
 
-func ended(t *testing.T, w *world) run.Ended {
+func ended(t *testing.T, w *world) journal.Ended {
 	t.Helper()
-	all := facts[run.Ended](t, w, run.KindEnded)
+	all := facts[journal.Ended](t, w, journal.KindEnded)
 	if len(all) != 1 {
 		t.Fatalf("the run ended %d times", len(all))
 	}
@@ -101,14 +102,14 @@ func TestInterruptedIsCharged(t *testing.T) {
 		ex := start(t, rt, agentOnce)
 		go func() {
 			time.Sleep(time.Second)
-			if err := talk(t, rt, run.SignalReceived{Kind: run.Message, Text: "two", Interrupt: true}); err != nil {
+			if err := talk(t, rt, journal.SignalReceived{Kind: journal.Message, Text: "two", Interrupt: true}); err != nil {
 				t.Error(err)
 			}
 		}()
 		if state, err := ex.Forward(t.Context()); state != run.Succeeded {
 			t.Fatalf("state %s: %v", state, err)
 		}
-		step := facts[run.StepCompleted](t, &w, run.KindDone)[0]
+		step := facts[journal.StepCompleted](t, &w, journal.KindDone)[0]
 		wantLost(t, "the step", step.Usage, step.Lost, 1, 1)
 		e := ended(t, &w)
 		wantLost(t, "the run", e.Usage, e.Lost, 1, 1)
@@ -145,7 +146,7 @@ func TestSilentTriesAreCharged(t *testing.T) {
 	if state, err := ex.Forward(t.Context()); state != run.Succeeded {
 		t.Fatalf("state %s: %v", state, err)
 	}
-	step, e := facts[run.StepCompleted](t, &w, run.KindDone)[0], ended(t, &w)
+	step, e := facts[journal.StepCompleted](t, &w, journal.KindDone)[0], ended(t, &w)
 	for what, u := range map[string][2]session.Usage{"step": {step.Usage, step.Lost}, "run": {e.Usage, e.Lost}} {
 		used, lost := u[0], u[1]
 		if lost.Calls != 2 || lost.Input < 2 || lost.Output != 0 || used.Sub(lost).Tokens() != 15 {
@@ -159,7 +160,7 @@ func TestSilentTriesAreCharged(t *testing.T) {
 func TestSilentTriesEndWithTheBudget(t *testing.T) {
 	var w world
 	m := &patient{timeouts: 1000}
-	ex := start(t, w.runtime(m), agentOnce, func(task *run.Task) { task.Budget.Tokens = 100 })
+	ex := start(t, w.runtime(m), agentOnce, func(task *journal.Task) { task.Budget.Tokens = 100 })
 	state, err := ex.Forward(t.Context())
 	if state != run.Failed || !errors.Is(err, run.ErrBudget) {
 		t.Errorf("state %s: %v; want that the budget is used up", state, err)
@@ -172,7 +173,7 @@ func TestSilentTriesEndWithTheBudget(t *testing.T) {
 // cancelled cancels the run after a second.
 func cancelled(t *testing.T, rt *engine.Runtime) {
 	time.Sleep(time.Second)
-	if err := rt.Store.Apply(t.Context(), run.Signal{To: home, Run: "r", Cancel: &run.CancelRequested{Reason: "no"}}); err != nil {
+	if err := rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Cancel: &journal.CancelRequested{Reason: "no"}}); err != nil {
 		t.Error(err)
 	}
 }
@@ -199,9 +200,9 @@ func TestBrokenOffIsCharged(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var w world
 			m := &streaming{faults: 2}
-			ex := start(t, w.runtime(m), agentOnce, func(task *run.Task) { task.Budget.Tokens = tokens })
+			ex := start(t, w.runtime(m), agentOnce, func(task *journal.Task) { task.Budget.Tokens = tokens })
 			state, err := ex.Forward(t.Context())
-			step, e := facts[run.StepCompleted](t, &w, run.KindDone)[0], ended(t, &w)
+			step, e := facts[journal.StepCompleted](t, &w, journal.KindDone)[0], ended(t, &w)
 			if tokens == heardTokens {
 				if state != run.Failed || !errors.Is(err, run.ErrBudget) || m.asked != 1 || step.Code != run.CodeBudget {
 					t.Fatalf("state %s after %d calls: %v; step %+v", state, m.asked, err, step)
@@ -229,7 +230,7 @@ func TestReleasedIsCharged(t *testing.T) {
 		if state, err := start(t, w.runtime(&streaming{}), agentOnce).Forward(ctx); state != run.Queued {
 			t.Fatalf("state %s: %v", state, err)
 		}
-		released := facts[run.Released](t, &w, run.KindReleased)[0]
+		released := facts[journal.Released](t, &w, journal.KindReleased)[0]
 		wantLost(t, "the release", released.Lost, released.Lost, 1, 0)
 		if state, err := start(t, w.runtime(&streaming{}), agentOnce, resume).Forward(t.Context()); state != run.Succeeded {
 			t.Fatalf("state %s: %v", state, err)
@@ -245,7 +246,7 @@ func TestReleasedIsCharged(t *testing.T) {
 func TestKilledIsCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world
-		limited := func(task *run.Task) { task.Budget.Tokens = 100_000 }
+		limited := func(task *journal.Task) { task.Budget.Tokens = 100_000 }
 		killed := make(chan struct{})
 		defer close(killed)
 		dead := client(func(context.Context, *llm.Request) (*llm.Response, error) {
@@ -277,12 +278,12 @@ func TestKilledIsCharged(t *testing.T) {
 		if state, err := start(t, rt, waits, resume).Forward(t.Context()); state != run.Waiting {
 			t.Fatalf("state %s: %v", state, err)
 		}
-		first := facts[run.StepCompleted](t, &w, run.KindDone)[0]
+		first := facts[journal.StepCompleted](t, &w, journal.KindDone)[0]
 		if l := first.Lost; l.Calls != 2 || l.Tokens() < 2*reply || l.Tokens() > 2*(reply+200) {
 			t.Errorf("two attempts were killed, and the step says that %+v was lost", l)
 		}
 		time.Sleep(time.Hour)
-		if err := rt.Store.Apply(t.Context(), run.Signal{To: home, Tick: true}); err != nil {
+		if err := rt.Store.Apply(t.Context(), journal.Signal{To: home, Tick: true}); err != nil {
 			t.Fatal(err)
 		}
 		if state, err := start(t, w.runtime(&streaming{}), waits, resume).Forward(t.Context()); state != run.Succeeded {
@@ -295,7 +296,7 @@ func TestKilledIsCharged(t *testing.T) {
 		if own := e.Usage.Sub(e.Lost); own.Calls != 2 || own.Tokens() != 30 {
 			t.Errorf("beside, it used %+v in two calls", own)
 		}
-		for _, d := range facts[run.StepCompleted](t, &w, run.KindDone)[1:] {
+		for _, d := range facts[journal.StepCompleted](t, &w, journal.KindDone)[1:] {
 			if d.Lost != (session.Usage{}) {
 				t.Errorf("step %s lost %+v", d.Path, d.Lost)
 			}
@@ -353,7 +354,7 @@ func TestUselessAnswerIsCharged(t *testing.T) {
 				t.Fatalf("state %s: %v", state, err)
 			}
 			want := session.Usage{Calls: 1, Input: 10, Output: 5, MicroUSD: 7}
-			if d := facts[run.StepCompleted](t, &w, run.KindDone)[0]; d.Usage != want || d.Code != run.CodeError || d.Model != "m" {
+			if d := facts[journal.StepCompleted](t, &w, journal.KindDone)[0]; d.Usage != want || d.Code != run.CodeError || d.Model != "m" {
 				t.Errorf("the step ended with %s of model %q and used %+v, want %+v", d.Code, d.Model, d.Usage, want)
 			}
 			if e := ended(t, &w); e.Usage != want {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -26,7 +27,7 @@ func TestDeadlineInThePast(t *testing.T) {
 			ex := start(t, w.runtime(nil), func(_ context.Context, s session.Session) (session.Session, error) {
 				called = true
 				return s.With(session.UserText("done")), nil
-			}, func(task *run.Task) { task.Deadline = time.Now() })
+			}, func(task *journal.Task) { task.Deadline = time.Now() })
 			state, err := ex.Forward(t.Context())
 			if state != run.TimedOut || !errors.Is(err, run.ErrDeadline) || called {
 				t.Errorf("state %s, called %v: %v", state, called, err)
@@ -66,10 +67,10 @@ func TestRebudgetTime(t *testing.T) {
 						}
 					}, flow.Effect(tool.ReadOnly))
 					return s, err
-				}, func(task *run.Task) { task.Budget.Time = tt.before })
+				}, func(task *journal.Task) { task.Budget.Time = tt.before })
 				time.AfterFunc(30*time.Second, func() {
-					b := run.Rebudgeted{Budget: run.Budget{Time: tt.after}}
-					if err := rt.Store.Apply(t.Context(), run.Signal{To: home, Run: "r", Rebudget: &b}); err != nil {
+					b := journal.Rebudgeted{Budget: run.Budget{Time: tt.after}}
+					if err := rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Rebudget: &b}); err != nil {
 						t.Error(err)
 					}
 				})
@@ -103,8 +104,8 @@ func TestRebudgetTimeOfBranches(t *testing.T) {
 		t.Run(tt.before.String()+" "+tt.after.String()+" "+tt.allowed.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				log, d := &session.MemoryLog{}, &engine.Driver{}
-				values := run.NewValues(log)
-				rt := &engine.Runtime{Values: values, Store: run.Direct(log, &run.DirectOptions{Values: values, OnCommit: d.Committed})}
+				values := journal.NewValues(log)
+				rt := &engine.Runtime{Values: values, Store: journal.Direct(log, &journal.DirectOptions{Values: values, OnCommit: d.Committed})}
 				var mu sync.Mutex
 				ended := map[string]time.Duration{}
 				began := time.Now()
@@ -140,12 +141,12 @@ func TestRebudgetTimeOfBranches(t *testing.T) {
 				}
 				outer := wide(branches{{Name: "a", Workflow: long("outer")}, {Name: "b", Workflow: wide(branches{{Name: "c", Workflow: long("inner")}}, 0)}}, tt.allowed)
 				time.AfterFunc(30*time.Second, func() {
-					b := run.Rebudgeted{Budget: run.Budget{Time: tt.after}}
-					if err := rt.Store.Apply(t.Context(), run.Signal{To: home, Run: "r", Rebudget: &b}); err != nil {
+					b := journal.Rebudgeted{Budget: run.Budget{Time: tt.after}}
+					if err := rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Rebudget: &b}); err != nil {
 						t.Error(err)
 					}
 				})
-				task := run.Task{ID: "r", Workflow: "w", Session: home, Budget: run.Budget{Time: tt.before}}
+				task := journal.Task{ID: "r", Workflow: "w", Session: home, Budget: run.Budget{Time: tt.before}}
 				_, state, err := d.Run(t.Context(), rt, flow.Registration{Name: "w", New: func() flow.Workflow { return outer }}, task)
 				took := time.Since(began)
 				if state != tt.state || took.Round(time.Second) != tt.took {
@@ -182,8 +183,8 @@ func TestDeadlineKeepsUsage(t *testing.T) {
 			_, err = flow.Do(ctx, "hang", func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, flow.Effect(2))
 			return branch, err
 		}
-		within := func(d time.Duration) func(*run.Task) {
-			return func(task *run.Task) { task.Deadline = time.Now().Add(d) }
+		within := func(d time.Duration) func(*journal.Task) {
+			return func(task *journal.Task) { task.Deadline = time.Now().Add(d) }
 		}
 		ctx, stop := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { stop(run.ErrShutdown) })

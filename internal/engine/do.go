@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/protection"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -21,20 +22,20 @@ import (
 
 // Do implements seam.Work.
 func (p *place) Do(ctx context.Context, name string, effect tool.Effect, out any, fn func(context.Context) error) error {
-	st, err := p.begin(ctx, run.StepDo, name, session.Session{}, false, effect.String())
+	st, err := p.begin(ctx, journal.StepDo, name, session.Session{}, false, effect.String())
 	if err != nil {
 		return err
 	}
 	defer st.end()
-	if st.decision == run.Replay {
+	if st.decision == journal.Replay {
 		return decode(st.record.StepCompleted, out)
 	}
-	d := run.StepCompleted{}
+	d := journal.StepCompleted{}
 	if v, ok := st.resolution(); ok {
 		d.Value, d.Summary = v.Value, "resolved: "+v.Reason
 		if v.Value != "" {
 			if err := json.Unmarshal([]byte(v.Value), out); err != nil {
-				return st.fail(&reviewError{run.Review{
+				return st.fail(&reviewError{journal.Review{
 					Attempt: st.ex.attempt, Code: run.CodeReview, Name: name, Path: st.asked.Path, Run: st.ex.id,
 					Reason: fmt.Sprintf("the value that resolved step %s is no %v: %v; resolve it again", st.asked.Path, reflect.TypeOf(out).Elem(), err),
 				}})
@@ -86,7 +87,7 @@ func protected(ctx context.Context, fn func(context.Context) error) (err error) 
 // stops, because it was cancelled or its time is up: the effect may have taken
 // place. A run that goes on elsewhere leaves the call open instead, so that a
 // person is asked.
-func (st *step) lastWord(stop error, d run.StepCompleted) {
+func (st *step) lastWord(stop error, d journal.StepCompleted) {
 	if errors.Is(stop, run.ErrCancelled) || errors.Is(stop, run.ErrDeadline) {
 		st.s = session.Session{}
 		_, _ = st.commit(d) // the log keeps it; what is returned is the stop
@@ -94,7 +95,7 @@ func (st *step) lastWord(stop error, d run.StepCompleted) {
 }
 
 // decode sets what out points to as a record says.
-func decode(r run.StepCompleted, out any) error {
+func decode(r journal.StepCompleted, out any) error {
 	if r.Code != "" {
 		return r.Code.Err(r.Error)
 	}
@@ -108,7 +109,7 @@ func decode(r run.StepCompleted, out any) error {
 }
 
 // resolution returns what a person said about a call that was cut off.
-func (st *step) resolution() (run.Resolved, bool) {
+func (st *step) resolution() (journal.Resolved, bool) {
 	st.ex.mu.Lock()
 	defer st.ex.mu.Unlock()
 	return st.ex.pos.resolution(st.asked.Path)
@@ -117,8 +118,8 @@ func (st *step) resolution() (run.Resolved, bool) {
 // intend records that a call which must not happen twice is about to start.
 func (st *step) intend(call string) error {
 	for {
-		expires := time.Now().Add(run.IntentLife)
-		e, err := run.NewEvent(run.KindIntent, run.StepStarted{
+		expires := time.Now().Add(journal.IntentLife)
+		e, err := journal.NewEvent(journal.KindIntent, journal.StepStarted{
 			Attempt: st.ex.attempt, Call: call, Expires: expires.UnixMilli(), Input: st.asked.Input,
 			Name: st.asked.Name, Path: st.asked.Path, Run: st.ex.id,
 		})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -16,7 +17,7 @@ import (
 // runs the branches that a commit opens, brings signals to their sessions,
 // fires timers, and goes on with a run that waited. [Runtime.Run] has one of
 // its own; tests and programs that keep their log elsewhere than in memory give
-// a Driver's Committed to run.DirectOptions.OnCommit. It is safe for concurrent
+// a Driver's Committed to journal.DirectOptions.OnCommit. It is safe for concurrent
 // use.
 type Driver struct {
 	// Workflows are what remote branches name; nil has none.
@@ -34,8 +35,8 @@ func (d *Driver) Committed(e session.Entry) {
 	if len(trees) == 0 {
 		return
 	}
-	facts := run.Facts(e.Commit)
-	work, err := run.Followups(e, facts)
+	facts := journal.Facts(e.Commit)
+	work, err := journal.Followups(e, facts)
 	for _, t := range trees {
 		t.mu.Lock()
 		t.heard = true
@@ -51,14 +52,14 @@ func (d *Driver) Committed(e session.Entry) {
 		}
 		for _, f := range facts {
 			switch v := f.What.(type) {
-			case run.RunWaiting:
+			case journal.RunWaiting:
 				if t.has(f.Run) {
 					for _, w := range v.For {
 						t.at(w.Due, e.Commit.Key)
 					}
 					t.tell(e.Commit.Key, v)
 				}
-			case run.Rebudgeted, run.Ended: // perhaps its deadline is another one now; perhaps where it waited
+			case journal.Rebudgeted, journal.Ended: // perhaps its deadline is another one now; perhaps where it waited
 				if f.Run == t.task.ID {
 					t.goOn()
 				}
@@ -71,7 +72,7 @@ func (d *Driver) Committed(e session.Entry) {
 // execution. It ends early when ctx does, or when a person has to decide; then
 // the state says so. history are the commits of a former process over the same
 // log: what followed from them is done again, which is harmless.
-func (d *Driver) Run(ctx context.Context, rt *Runtime, g flow.Registration, t run.Task, history ...session.Entry) (*Execution, run.State, error) {
+func (d *Driver) Run(ctx context.Context, rt *Runtime, g flow.Registration, t journal.Task, history ...session.Entry) (*Execution, run.State, error) {
 	return newTree(d, rt, g, t, t.Session.ID, nil).run(ctx, history)
 }
 
@@ -134,7 +135,7 @@ func (ex *Execution) overtaken() error {
 }
 
 // alarm has the clock looked at when the main run's time is up.
-func (t *tree) alarm(r *run.Record) {
+func (t *tree) alarm(r *journal.Record) {
 	if end := r.Deadline(); !end.IsZero() {
 		t.at(end.Add(time.Millisecond-1).UnixMilli(), t.task.Session)
 	}
@@ -160,9 +161,9 @@ func (d *Driver) leave(t *tree) {
 
 // apply brings a signal to its session. The report of a branch that nobody
 // waits for any more closes the branch, as its parent's log says.
-func (rt *Runtime) apply(ctx context.Context, s run.Signal) error {
+func (rt *Runtime) apply(ctx context.Context, s journal.Signal) error {
 	err := rt.Store.Apply(ctx, s)
-	if s.Received != nil && s.Received.Kind == run.Report && (errors.Is(err, run.ErrState) || errors.Is(err, run.ErrUnknownRun)) {
+	if s.Received != nil && s.Received.Kind == journal.Report && (errors.Is(err, run.ErrState) || errors.Is(err, run.ErrUnknownRun)) {
 		child := s.Received.Branch.Link.Key
 		d, readErr := rt.Values.Disposition(ctx, s.To, s.Run, child.ID)
 		if errors.Is(readErr, run.ErrState) {
@@ -171,7 +172,7 @@ func (rt *Runtime) apply(ctx context.Context, s run.Signal) error {
 		if readErr != nil {
 			return readErr
 		}
-		err = rt.Store.Apply(ctx, run.Signal{To: child, Run: run.ID(child.ID), Close: &d})
+		err = rt.Store.Apply(ctx, journal.Signal{To: child, Run: run.ID(child.ID), Close: &d})
 	}
 	if errors.Is(err, run.ErrState) {
 		return nil // it changes nothing any more
@@ -183,14 +184,14 @@ func (rt *Runtime) apply(ctx context.Context, s run.Signal) error {
 // and go on with runs that waited:
 //
 //	rt := &engine.Runtime{Values: values}
-//	rt.Store = run.Direct(log, &run.DirectOptions{Values: values, OnCommit: rt.Committed})
+//	rt.Store = journal.Direct(log, &journal.DirectOptions{Values: values, OnCommit: rt.Committed})
 //
 // A runtime without a Store of its own does not need it.
 func (rt *Runtime) Committed(e session.Entry) { rt.driver.Committed(e) }
 
 // Signal brings a fact from outside to a run of this runtime: an answer, a
 // message, a cancel.
-func (rt *Runtime) Signal(ctx context.Context, s run.Signal) error {
+func (rt *Runtime) Signal(ctx context.Context, s journal.Signal) error {
 	rt.init()
 	return rt.Store.Apply(ctx, s)
 }

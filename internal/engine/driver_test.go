@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -23,9 +24,9 @@ func TestEndsWhereItWaits(t *testing.T) {
 	t.Run("cancel", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			rt := &engine.Runtime{}
-			rt.OnWait = func(ctx context.Context, k session.Key, w run.RunWaiting) {
+			rt.OnWait = func(ctx context.Context, k session.Key, w journal.RunWaiting) {
 				time.Sleep(time.Minute)
-				if err := rt.Signal(ctx, run.Signal{To: k, Run: w.Run, Cancel: &run.CancelRequested{Reason: "enough"}}); err != nil {
+				if err := rt.Signal(ctx, journal.Signal{To: k, Run: w.Run, Cancel: &journal.CancelRequested{Reason: "enough"}}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -43,11 +44,11 @@ func TestEndsWhereItWaits(t *testing.T) {
 	t.Run("deadline", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			log, d := &session.MemoryLog{}, &engine.Driver{}
-			values := run.NewValues(log)
-			rt := &engine.Runtime{Values: values, Store: run.Direct(log, &run.DirectOptions{Values: values, OnCommit: d.Committed})}
+			values := journal.NewValues(log)
+			rt := &engine.Runtime{Values: values, Store: journal.Direct(log, &journal.DirectOptions{Values: values, OnCommit: d.Committed})}
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Hour)
 			defer cancel()
-			task := run.Task{ID: "r", Workflow: "w", Session: home, Deadline: time.Now().Add(time.Hour)}
+			task := journal.Task{ID: "r", Workflow: "w", Session: home, Deadline: time.Now().Add(time.Hour)}
 			began := time.Now()
 			_, state, err := d.Run(ctx, rt, flow.Registration{Name: "w", New: func() flow.Workflow { return asks }}, task)
 			if took := time.Since(began); state != run.TimedOut || !errors.Is(err, run.ErrDeadline) || took != time.Hour {

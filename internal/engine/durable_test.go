@@ -12,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
@@ -30,17 +31,17 @@ type world struct {
 // runtime is a process over the world: a new incarnation each time.
 func (w *world) runtime(m llm.Models) *engine.Runtime {
 	w.n++
-	values := run.NewValues(&w.MemoryLog)
+	values := journal.NewValues(&w.MemoryLog)
 	return &engine.Runtime{
-		Store:  run.Direct(&w.MemoryLog, &run.DirectOptions{Incarnation: fmt.Sprint("i", w.n), Values: values}),
+		Store:  journal.Direct(&w.MemoryLog, &journal.DirectOptions{Incarnation: fmt.Sprint("i", w.n), Values: values}),
 		Values: values, Models: m,
 	}
 }
 
 // start begins the run "r" of a function, or takes it up again.
-func start(t *testing.T, rt *engine.Runtime, f flow.Func, change ...func(*run.Task)) *engine.Execution {
+func start(t *testing.T, rt *engine.Runtime, f flow.Func, change ...func(*journal.Task)) *engine.Execution {
 	t.Helper()
-	task := run.Task{ID: "r", Workflow: "w", Session: home}
+	task := journal.Task{ID: "r", Workflow: "w", Session: home}
 	for _, c := range change {
 		c(&task)
 	}
@@ -51,7 +52,7 @@ func start(t *testing.T, rt *engine.Runtime, f flow.Func, change ...func(*run.Ta
 	return ex
 }
 
-func resume(task *run.Task) { task.Resume = true }
+func resume(task *journal.Task) { task.Resume = true }
 
 func TestDoIsRecorded(t *testing.T) {
 	var w world
@@ -139,7 +140,7 @@ func TestCutOffEffect(t *testing.T) {
 			if state != run.NeedsReview || !errors.Is(err, run.ErrReview) || !strings.Contains(err.Error(), `"pay"`) {
 				t.Fatalf("state %s, error %v", state, err)
 			}
-			sig := run.Signal{To: home, Run: "r", Resolve: &run.Resolved{Decision: decision, Reason: "looked at the bank", Value: `"by hand"`}}
+			sig := journal.Signal{To: home, Run: "r", Resolve: &journal.Resolved{Decision: decision, Reason: "looked at the bank", Value: `"by hand"`}}
 			if err := rt.Store.Apply(t.Context(), sig); err != nil {
 				t.Fatal(err)
 			}
@@ -308,7 +309,7 @@ func TestCancel(t *testing.T) {
 			done <- err
 		}()
 		time.Sleep(time.Second)
-		if err := rt.Store.Apply(t.Context(), run.Signal{To: home, Run: "r", Cancel: &run.CancelRequested{By: "ops", Reason: "too slow"}}); err != nil {
+		if err := rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Cancel: &journal.CancelRequested{By: "ops", Reason: "too slow"}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-done; !errors.Is(err, run.ErrCancelled) || ex.State() != run.Cancelled {
@@ -333,7 +334,7 @@ func TestDeadline(t *testing.T) {
 			_, err := flow.Do(ctx, "wait", func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, flow.Effect(tool.ReadOnly))
 			return s, err
 		}
-		ex := start(t, w.runtime(nil), f, func(task *run.Task) { task.Deadline = time.Now().Add(time.Minute) })
+		ex := start(t, w.runtime(nil), f, func(task *journal.Task) { task.Deadline = time.Now().Add(time.Minute) })
 		if state, err := ex.Forward(t.Context()); state != run.TimedOut || !errors.Is(err, run.ErrDeadline) {
 			t.Fatalf("state %s, error %v", state, err)
 		}
@@ -352,7 +353,7 @@ func TestBudget(t *testing.T) {
 		}
 		return s, nil
 	}
-	ex := start(t, w.runtime(echo), f, func(task *run.Task) { task.Budget.Tokens = 30 })
+	ex := start(t, w.runtime(echo), f, func(task *journal.Task) { task.Budget.Tokens = 30 })
 	state, err := ex.Forward(t.Context())
 	if state != run.Failed || !errors.Is(err, run.ErrBudget) {
 		t.Fatalf("state %s, error %v", state, err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -73,7 +74,7 @@ func TestEditedCallIsTold(t *testing.T) {
 	for path, value := range map[run.Path]string{
 		"0.1.approval": "{\n  \"n\": 20\n}", "0.2.approval": "", "0.3.approval": `{ "n":4 }`, "0.4.approval": `{"n":"five"}`,
 	} {
-		if err := talk(t, rt, run.SignalReceived{Kind: run.Approve, Path: path, By: "ana", Value: value}); err != nil {
+		if err := talk(t, rt, journal.SignalReceived{Kind: journal.Approve, Path: path, By: "ana", Value: value}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -88,7 +89,7 @@ func TestEditedCallIsTold(t *testing.T) {
 	}
 	later := start(t, w.runtime(models), func(ctx context.Context, s session.Session) (session.Session, error) {
 		return agent.Forward(ctx, s.With(session.UserText("and now?")))
-	}, func(task *run.Task) { task.ID = "later" })
+	}, func(task *journal.Task) { task.ID = "later" })
 	if state, err := later.Forward(t.Context()); state != run.Succeeded {
 		t.Fatalf("state %s: %v", state, err)
 	}

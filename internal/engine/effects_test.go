@@ -12,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/workspace"
@@ -26,7 +27,7 @@ func (w *world) kinds(t *testing.T) string {
 			t.Fatal(err)
 		}
 		for _, ev := range e.Commit.Events {
-			if strings.HasPrefix(ev.Kind, "step.") || ev.Kind == run.KindEnded {
+			if strings.HasPrefix(ev.Kind, "step.") || ev.Kind == journal.KindEnded {
 				kinds = append(kinds, ev.Kind)
 			}
 		}
@@ -59,7 +60,7 @@ func TestCutOffThenOtherCode(t *testing.T) {
 		if state != run.NeedsReview || !errors.Is(err, run.ErrMismatch) || !strings.Contains(err.Error(), "pay") {
 			t.Fatalf("state %s, error %v", state, err)
 		}
-		again := run.Signal{To: home, Run: "r", Resolve: &run.Resolved{Decision: run.Again, Reason: "next code"}}
+		again := journal.Signal{To: home, Run: "r", Resolve: &journal.Resolved{Decision: run.Again, Reason: "next code"}}
 		if err := w.runtime(nil).Store.Apply(t.Context(), again); err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +109,7 @@ func TestLastWord(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var w world
 				rt := w.runtime(nil)
-				ex := start(t, rt, pay, func(task *run.Task) {
+				ex := start(t, rt, pay, func(task *journal.Task) {
 					if why == "deadline" {
 						task.Deadline = time.Now().Add(time.Minute)
 					}
@@ -120,7 +121,7 @@ func TestLastWord(t *testing.T) {
 				}()
 				time.Sleep(time.Second)
 				if why == "cancel" {
-					err := rt.Store.Apply(t.Context(), run.Signal{To: home, Run: "r", Cancel: &run.CancelRequested{Reason: "stop"}})
+					err := rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Cancel: &journal.CancelRequested{Reason: "stop"}})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -176,7 +177,7 @@ func TestCancelOfUnknownEffect(t *testing.T) {
 	if state, _ := start(t, rt, pay, resume).Forward(t.Context()); state != run.NeedsReview {
 		t.Fatalf("state %s", state)
 	}
-	if err := rt.Store.Apply(t.Context(), run.Signal{To: home, Run: "r", Cancel: &run.CancelRequested{Reason: "no more"}}); err != nil {
+	if err := rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Cancel: &journal.CancelRequested{Reason: "no more"}}); err != nil {
 		t.Fatal(err)
 	}
 	text := ""
@@ -185,7 +186,7 @@ func TestCancelOfUnknownEffect(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, ev := range e.Commit.Events {
-			if v, err := run.Read[run.Ended](ev); err == nil && ev.Kind == run.KindEnded {
+			if v, err := journal.Read[journal.Ended](ev); err == nil && ev.Kind == journal.KindEnded {
 				text = v.Error
 			}
 		}
@@ -198,7 +199,7 @@ func TestCancelOfUnknownEffect(t *testing.T) {
 // TestWorkspaceNotStored: a task cannot start from files that are not there.
 func TestWorkspaceNotStored(t *testing.T) {
 	var w world
-	task := run.Task{ID: "r", Workflow: "w", Session: home, Workspace: blob.Sum([]byte("nothing"))}
+	task := journal.Task{ID: "r", Workflow: "w", Session: home, Workspace: blob.Sum([]byte("nothing"))}
 	_, err := w.runtime(nil).Begin(t.Context(), flow.Registration{Name: "w", New: func() flow.Workflow { return flow.EmptyWorkflow{} }}, task)
 	if !errors.Is(err, session.ErrNotFound) || !strings.Contains(err.Error(), "upload it first") {
 		t.Errorf("error %v", err)
@@ -229,7 +230,7 @@ func TestWorkspaceTooLarge(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		task := run.Task{ID: "r", Workflow: "w", Session: home, Workspace: blob.Sum(files.Encode())}
+		task := journal.Task{ID: "r", Workflow: "w", Session: home, Workspace: blob.Sum(files.Encode())}
 		_, err = rt.Begin(t.Context(), flow.Registration{Name: "w", New: func() flow.Workflow { return flow.EmptyWorkflow{} }}, task)
 		if run.CodeOf(err) != run.CodeTooLarge || !strings.Contains(err.Error(), name) {
 			t.Errorf("error %v (%s), want one of %s", err, run.CodeOf(err), name)
@@ -253,7 +254,7 @@ func TestWorkspaceAway(t *testing.T) {
 	var w world
 	rt := w.runtime(nil)
 	rt.Blobs = func(session.Tenant) blob.Store { return away{} }
-	task := run.Task{ID: "r", Workflow: "w", Session: home, Workspace: blob.Sum([]byte("something"))}
+	task := journal.Task{ID: "r", Workflow: "w", Session: home, Workspace: blob.Sum([]byte("something"))}
 	err := rt.Enqueue(t.Context(), task, nil)
 	if !errors.Is(err, errAway) || errors.Is(err, session.ErrNotFound) {
 		t.Errorf("error %v", err)

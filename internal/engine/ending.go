@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -49,7 +50,7 @@ func (ex *Execution) finish(ctx context.Context, err error) (run.State, error) {
 func (ex *Execution) halt(ctx context.Context, why error) (run.State, error) {
 	switch {
 	case errors.Is(why, run.ErrReview), errors.Is(why, run.ErrMismatch), errors.Is(why, session.ErrStale):
-		v := run.Review{Attempt: ex.attempt, Code: run.CodeOf(why), Reason: why.Error(), Run: ex.id}
+		v := journal.Review{Attempt: ex.attempt, Code: run.CodeOf(why), Reason: why.Error(), Run: ex.id}
 		if r, ok := errors.AsType[*reviewError](why); ok {
 			v = r.Review
 		}
@@ -59,12 +60,12 @@ func (ex *Execution) halt(ctx context.Context, why error) (run.State, error) {
 		if v.Code == run.CodeMismatch && ex.pos.odd != nil && ex.pos.odd.Revision != ex.reg.Revision {
 			v.Revision = ex.pos.odd.Revision
 			if v.Revision != "" && ex.rt.Offered != nil && ex.rt.Offered(ctx, ex.reg.Name, v.Revision) {
-				return ex.pause(ctx, run.Queued, why, run.KindReleased, run.Released{
+				return ex.pause(ctx, run.Queued, why, journal.KindReleased, journal.Released{
 					Attempt: ex.attempt, Reason: clip(why.Error(), 1<<10), Revision: v.Revision, Run: ex.id, Step: ex.pos.odd.Path, Workflow: ex.reg.Name,
 				})
 			}
 		}
-		return ex.pause(ctx, run.NeedsReview, why, run.KindReview, v)
+		return ex.pause(ctx, run.NeedsReview, why, journal.KindReview, v)
 	case errors.Is(why, run.ErrCancelled):
 		return ex.finishFailed(ctx, run.Cancelled, why)
 	case errors.Is(why, run.ErrDeadline):
@@ -72,7 +73,7 @@ func (ex *Execution) halt(ctx context.Context, why error) (run.State, error) {
 	case errors.Is(why, run.ErrSuspended):
 		return run.Waiting, why // the log says so already
 	case errors.Is(why, run.ErrShutdown):
-		return ex.pause(ctx, run.Queued, why, run.KindReleased, run.Released{
+		return ex.pause(ctx, run.Queued, why, journal.KindReleased, journal.Released{
 			Attempt: ex.attempt, Lost: ex.account.unsaid, Reason: "shutdown", Revision: ex.task.Revision, Run: ex.id, Workflow: ex.task.Workflow,
 		})
 	}
@@ -89,7 +90,7 @@ func (ex *Execution) pause(ctx context.Context, s run.State, why error, kind str
 		told, err = ex.letGo()
 		ex.mu.Unlock()
 	}
-	var ack run.Ack
+	var ack journal.Ack
 	if err == nil {
 		ack, err = ex.note(ctx, ex.home, kind, payload, told...)
 	}
@@ -110,10 +111,10 @@ func (ex *Execution) finishFailed(ctx context.Context, s run.State, why error) (
 	if err := ex.closeBranches(ctx, session.Session{}, closing, why.Error()); err != nil && run.IsControl(err) && !errors.Is(err, run.ErrCancelled) {
 		return run.Running, err
 	}
-	return ex.ended(ctx, session.Session{}, run.Ended{State: s, Code: run.CodeOf(why), Error: clip(why.Error(), 4<<10)}, why)
+	return ex.ended(ctx, session.Session{}, journal.Ended{State: s, Code: run.CodeOf(why), Error: clip(why.Error(), 4<<10)}, why)
 }
 
-func (ex *Execution) ended(ctx context.Context, s session.Session, e run.Ended, why error, content ...session.Event) (run.State, error) {
+func (ex *Execution) ended(ctx context.Context, s session.Session, e journal.Ended, why error, content ...session.Event) (run.State, error) {
 	e.Attempt, e.Run, e.Workflow = ex.attempt, ex.id, ex.task.Workflow
 	if e.Workflow == "" {
 		e.Workflow = ex.reg.Name
@@ -121,11 +122,11 @@ func (ex *Execution) ended(ctx context.Context, s session.Session, e run.Ended, 
 	ex.mu.Lock()
 	e.Usage, e.Lost, e.Steps = ex.account.Spent, ex.account.lost, ex.account.Steps
 	ex.mu.Unlock()
-	ev, err := run.NewEvent(run.KindEnded, e)
+	ev, err := journal.NewEvent(journal.KindEnded, e)
 	if err != nil {
 		return run.Running, err
 	}
-	b := run.Batch{Session: ex.home, Run: ex.id, Attempt: ex.attempt, Path: "end", Events: append(content, ev)}
+	b := journal.Batch{Session: ex.home, Run: ex.id, Attempt: ex.attempt, Path: "end", Events: append(content, ev)}
 	if s.Key() == ex.home {
 		b.Base = s.Committed().Ref().Version
 	} else {
@@ -191,7 +192,7 @@ func (ex *Execution) succeed(ctx context.Context) (run.State, error) {
 		}
 		content = nil
 	}
-	e := run.Ended{State: run.Succeeded, Output: clip(home.Text(), run.MaxOutput)}
+	e := journal.Ended{State: run.Succeeded, Output: clip(home.Text(), journal.MaxOutput)}
 	if l, ok := home.Link(); ok {
 		e.Result = &l
 	}
@@ -214,7 +215,7 @@ func (ex *Execution) closeBranches(ctx context.Context, keep session.Session, st
 		case h.outer || h.disposed || line[k] && h.parent != (session.Key{}) || h.closed != "":
 			continue
 		case h.detached:
-			if _, err := ex.note(ctx, k, run.KindReleased, run.Released{Attempt: ex.attempt, Reason: "ended", Run: ex.id}); err != nil {
+			if _, err := ex.note(ctx, k, journal.KindReleased, journal.Released{Attempt: ex.attempt, Reason: "ended", Run: ex.id}); err != nil {
 				return err
 			}
 			continue

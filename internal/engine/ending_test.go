@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -61,9 +62,9 @@ func TestCancelledBeforeItsBranchIsClosed(t *testing.T) {
 						}
 						return closes && c.Key != home
 					}}
-					values := run.NewValues(log)
-					rt := &engine.Runtime{Store: run.Direct(log, &run.DirectOptions{Values: values}), Values: values}
-					ex := start(t, rt, end, func(task *run.Task) { task.Deadline = time.Now().Add(time.Hour) })
+					values := journal.NewValues(log)
+					rt := &engine.Runtime{Store: journal.Direct(log, &journal.DirectOptions{Values: values}), Values: values}
+					ex := start(t, rt, end, func(task *journal.Task) { task.Deadline = time.Now().Add(time.Hour) })
 					if state, err := ex.Forward(t.Context()); state != run.Running || branch.ID == "" {
 						t.Fatalf("without the log of the branch: state %s: %v", state, err)
 					}
@@ -73,14 +74,14 @@ func TestCancelledBeforeItsBranchIsClosed(t *testing.T) {
 						if state, err := start(t, rt, end, resume).Forward(t.Context()); state != run.TimedOut {
 							t.Fatalf("state %s: %v", state, err)
 						}
-					} else if err := rt.Store.Apply(t.Context(), run.Signal{To: home, Run: "r", Cancel: &run.CancelRequested{Reason: "enough"}}); err != nil {
+					} else if err := rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Cancel: &journal.CancelRequested{Reason: "enough"}}); err != nil {
 						t.Fatal(err)
 					}
 					last, err := w.Last(t.Context(), home)
 					if err != nil {
 						t.Fatal(err)
 					}
-					follows, err := run.Followups(last, run.Facts(last.Commit))
+					follows, err := journal.Followups(last, journal.Facts(last.Commit))
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -91,7 +92,7 @@ func TestCancelledBeforeItsBranchIsClosed(t *testing.T) {
 							}
 						}
 					}
-					s, err := run.NewValues(&w.MemoryLog).At(t.Context(), session.Ref{Key: branch})
+					s, err := journal.NewValues(&w.MemoryLog).At(t.Context(), session.Ref{Key: branch})
 					if err != nil || s.Closing().State == "" {
 						t.Errorf("the branch is open: %v", err)
 					}
@@ -123,13 +124,13 @@ func TestBranchOfAnEndedRun(t *testing.T) {
 		log := &slowLog{&w.MemoryLog, func() {
 			time.Sleep(time.Second)
 			other := w.runtime(nil).Store
-			if err := other.Apply(t.Context(), run.Signal{To: home, Run: "r", Cancel: &run.CancelRequested{Reason: "enough"}}); err != nil {
+			if err := other.Apply(t.Context(), journal.Signal{To: home, Run: "r", Cancel: &journal.CancelRequested{Reason: "enough"}}); err != nil {
 				t.Error(err)
 			}
 			time.Sleep(10 * time.Second)
 		}}
-		values := run.NewValues(log)
-		rt := &engine.Runtime{Store: run.Direct(log, &run.DirectOptions{Values: values}), Values: values}
+		values := journal.NewValues(log)
+		rt := &engine.Runtime{Store: journal.Direct(log, &journal.DirectOptions{Values: values}), Values: values}
 		ran := false
 		state, err := start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
 			b, err := flow.Fork(ctx, s)
@@ -147,12 +148,12 @@ func TestBranchOfAnEndedRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, ev := range e.Commit.Events {
-				if d, err := run.Read[run.StepCompleted](ev); ev.Kind == run.KindDone && err == nil {
+				if d, err := journal.Read[journal.StepCompleted](ev); ev.Kind == journal.KindDone && err == nil {
 					branch = session.Key{Tenant: home.Tenant, ID: d.Links[0].ID}
 				}
 			}
 		}
-		s, err := run.NewValues(&w.MemoryLog).At(t.Context(), session.Ref{Key: branch})
+		s, err := journal.NewValues(&w.MemoryLog).At(t.Context(), session.Ref{Key: branch})
 		if err != nil || s.Closing().State != session.ClosedCancelled {
 			t.Errorf("the branch is %+v: %v", s.Closing(), err)
 		}
@@ -168,8 +169,8 @@ func TestLogAwayAtTheEnd(t *testing.T) {
 		closes := slices.ContainsFunc(c.Events, func(e session.Event) bool { return e.Kind == session.KindClosed })
 		return away && closes && c.Key != home
 	}}
-	values := run.NewValues(log)
-	rt := &engine.Runtime{Store: run.Direct(log, &run.DirectOptions{Values: values}), Values: values}
+	values := journal.NewValues(log)
+	rt := &engine.Runtime{Store: journal.Direct(log, &journal.DirectOptions{Values: values}), Values: values}
 	work := func(ctx context.Context, s session.Session) (session.Session, error) {
 		branch, err := flow.Fork(ctx, s)
 		return branch.With(session.UserText("done")), err
@@ -178,7 +179,7 @@ func TestLogAwayAtTheEnd(t *testing.T) {
 		t.Errorf("without the branch's log: state %s: %v", state, err)
 	}
 	away = false
-	rt = &engine.Runtime{Store: run.Direct(log, &run.DirectOptions{Incarnation: "next", Values: values}), Values: values}
+	rt = &engine.Runtime{Store: journal.Direct(log, &journal.DirectOptions{Incarnation: "next", Values: values}), Values: values}
 	ex := start(t, rt, work, resume)
 	if state, err := ex.Forward(t.Context()); state != run.Succeeded {
 		t.Fatalf("state %s: %v", state, err)

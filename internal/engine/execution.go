@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/seam"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -19,8 +20,8 @@ type Execution struct {
 	reg     flow.Registration
 	id      run.ID
 	home    session.Key
-	granted *run.ClaimResult
-	task    *run.Task // of granted
+	granted *journal.ClaimResult
+	task    *journal.Task // of granted
 	attempt uint64
 	input   session.Session
 	result  session.Session
@@ -170,14 +171,14 @@ func (ex *Execution) shielded(forward func() (session.Session, error)) (s sessio
 
 // charge books what a log recorded of this run before this attempt, whether the
 // code comes to it or not: a run may end on its way. ex.mu is held.
-func (ex *Execution) charge(j *run.Journal) {
-	ex.account.charge(j, func(s *run.Step) bool {
+func (ex *Execution) charge(j *journal.Journal) {
+	ex.account.charge(j, func(s *journal.Step) bool {
 		return s.Attempt == ex.attempt || j != ex.pos.journal && ex.pos.journal.Has(s.Path)
 	})
 }
 
 // replayed takes over what a recorded step says. ex.mu is held.
-func (ex *Execution) replayed(s *run.Step) {
+func (ex *Execution) replayed(s *journal.Step) {
 	ex.pos.reach(s.Time)
 	if !ex.levels.outer(s.Path) {
 		ex.pos.newest = max(ex.pos.newest, s.Attempt)
@@ -213,7 +214,7 @@ func (ex *Execution) heldAt(path run.Path, k session.Key) *heldSession {
 }
 
 // commitDone appends a step's record with the pending edits of s and content.
-func (ex *Execution) commitDone(ctx context.Context, log session.Key, s session.Session, d run.StepCompleted, content ...session.Event) (run.Ack, error) {
+func (ex *Execution) commitDone(ctx context.Context, log session.Key, s session.Session, d journal.StepCompleted, content ...session.Event) (journal.Ack, error) {
 	d.Run, d.Attempt, d.Revision = ex.id, ex.attempt, ex.reg.Revision
 	var events []session.Event
 	if s.Key() == log {
@@ -232,11 +233,11 @@ func (ex *Execution) commitDone(ctx context.Context, log session.Key, s session.
 	events = append(events, content...)
 	warmed, err := ex.warmed(d)
 	if err != nil {
-		return run.Ack{}, err
+		return journal.Ack{}, err
 	}
-	done, err := run.NewEvent(run.KindDone, d)
+	done, err := journal.NewEvent(journal.KindDone, d)
 	if err != nil {
-		return run.Ack{}, err
+		return journal.Ack{}, err
 	}
 	took := &taken{used, 1 + d.Steps}
 	ack, err := ex.commit(ctx, log, s, d.Path, took, append(append(events, warmed...), done)...)
@@ -263,14 +264,14 @@ type taken struct {
 
 // commit appends a batch. It waits for the outcome although ctx may end: what
 // was asked of the log must be known. took is nil for what is no step's record.
-func (ex *Execution) commit(ctx context.Context, log session.Key, s session.Session, path run.Path, took *taken, events ...session.Event) (run.Ack, error) {
+func (ex *Execution) commit(ctx context.Context, log session.Key, s session.Session, path run.Path, took *taken, events ...session.Event) (journal.Ack, error) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
 	var base session.Version
 	if s.Key() == log {
 		base = s.Committed().Ref().Version
 	}
-	ack, err := ex.rt.Store.Commit(bounded, run.Batch{
+	ack, err := ex.rt.Store.Commit(bounded, journal.Batch{
 		Session: log, Run: ex.id, Attempt: ex.attempt, Path: path, Base: base, Events: events,
 	})
 	ex.mu.Lock()
@@ -290,12 +291,12 @@ func (ex *Execution) commit(ctx context.Context, log session.Key, s session.Sess
 }
 
 // note commits an event outside of any step, after those that go with it.
-func (ex *Execution) note(ctx context.Context, k session.Key, kind string, payload any, with ...session.Event) (run.Ack, error) {
-	e, err := run.NewEvent(kind, payload)
+func (ex *Execution) note(ctx context.Context, k session.Key, kind string, payload any, with ...session.Event) (journal.Ack, error) {
+	e, err := journal.NewEvent(kind, payload)
 	if err != nil {
-		return run.Ack{}, err
+		return journal.Ack{}, err
 	}
-	return ex.rt.Store.Commit(ctx, run.Batch{Session: k, Run: ex.id, Attempt: ex.attempt, Events: append(with, e)})
+	return ex.rt.Store.Commit(ctx, journal.Batch{Session: k, Run: ex.id, Attempt: ex.attempt, Events: append(with, e)})
 }
 
 func (ex *Execution) warn(ctx context.Context, text string) {
@@ -303,5 +304,5 @@ func (ex *Execution) warn(ctx context.Context, text string) {
 		ex.rt.OnWarning(ex.id, text)
 	}
 	// A warning that cannot be recorded is not worth more than the run.
-	_, _ = ex.note(ctx, ex.home, run.KindWarning, run.Warning{Run: ex.id, Text: clip(text, 1<<10)})
+	_, _ = ex.note(ctx, ex.home, journal.KindWarning, journal.Warning{Run: ex.id, Text: clip(text, 1<<10)})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -26,22 +27,22 @@ func TestDefaultExpiry(t *testing.T) {
 		waits flow.Func
 		ends  error
 	}{
-		{"approval", run.DefaultExpiry, func(ctx context.Context, s session.Session) (session.Session, error) {
+		{"approval", journal.DefaultExpiry, func(ctx context.Context, s session.Session) (session.Session, error) {
 			_, err := flow.Approve(ctx, flow.Question{Title: "Publish?"})
 			return s, err
 		}, run.ErrExpired},
-		{"response", run.DefaultExpiry, func(ctx context.Context, s session.Session) (session.Session, error) {
+		{"response", journal.DefaultExpiry, func(ctx context.Context, s session.Session) (session.Session, error) {
 			_, err := flow.Await[int](ctx, "number", nil)
 			return s, err
 		}, run.ErrExpired},
-		{"message", run.DefaultExpiry, func(ctx context.Context, s session.Session) (session.Session, error) {
+		{"message", journal.DefaultExpiry, func(ctx context.Context, s session.Session) (session.Session, error) {
 			return flow.Listen(ctx, s, nil)
 		}, run.ErrExpired},
-		{"call", run.DefaultExpiry, func(ctx context.Context, s session.Session) (session.Session, error) {
+		{"call", journal.DefaultExpiry, func(ctx context.Context, s session.Session) (session.Session, error) {
 			return agent.Forward(ctx, s.With(session.UserText("go")))
 		}, nil},
-		{"longer", 2 * run.DefaultExpiry, func(ctx context.Context, s session.Session) (session.Session, error) {
-			_, err := flow.Approve(ctx, flow.Question{Title: "Publish?", Expires: 2 * run.DefaultExpiry})
+		{"longer", 2 * journal.DefaultExpiry, func(ctx context.Context, s session.Session) (session.Session, error) {
+			_, err := flow.Approve(ctx, flow.Question{Title: "Publish?", Expires: 2 * journal.DefaultExpiry})
 			return s, err
 		}, run.ErrExpired},
 		{"timer", time.Hour, func(ctx context.Context, s session.Session) (session.Session, error) {
@@ -61,7 +62,7 @@ func TestDefaultExpiry(t *testing.T) {
 				if state, err := start(t, rt, tt.waits).Forward(t.Context()); state != run.Waiting {
 					t.Fatalf("state %s: %v", state, err)
 				}
-				tick := run.Signal{To: home, Tick: true}
+				tick := journal.Signal{To: home, Tick: true}
 				time.Sleep(tt.after - time.Second)
 				if err := rt.Store.Apply(t.Context(), tick); !errors.Is(err, run.ErrState) {
 					t.Errorf("before its time: %v", err)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/seam"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -19,7 +20,7 @@ func (p *place) FanOut(ctx context.Context, s session.Session, bs []seam.Branch,
 		names[i] = b.Name
 	}
 	name := strings.Join(names, ",")
-	st, err := p.begin(ctx, run.StepFanOut, clip(name, 200), s, s.Unborn() || s.PendingDigest() != "", "", name, fmt.Sprint(o.Need))
+	st, err := p.begin(ctx, journal.StepFanOut, clip(name, 200), s, s.Unborn() || s.PendingDigest() != "", "", name, fmt.Sprint(o.Need))
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +35,7 @@ func (p *place) FanOut(ctx context.Context, s session.Session, bs []seam.Branch,
 	ex.sessions.alias(s, base)
 	ex.mu.Unlock()
 	f := &fan{ex: ex, ctx: ctx, path: path, base: base, bs: bs, need: o.Need, name: clip(name, 200), log: ex.levels.owner(path).home}
-	if st.decision != run.Replay {
+	if st.decision != journal.Replay {
 		f.identify()
 		err = f.open(st, o)
 	} else {
@@ -111,7 +112,7 @@ func (f *fan) open(st *step, o seam.FanOut) error {
 	if !end.IsZero() {
 		f.terms.Deadline = end.UnixMilli()
 	}
-	out := run.FanOut{
+	out := journal.FanOut{
 		Ancestors: ex.levels.ancestors(), Base: link, Budget: budget, Deadline: f.terms.Deadline, Path: f.path,
 		Revision: ex.task.Revision, Root: f.base.Root(), Run: ex.id, Warm: o.WarmFirst && len(f.bs) > 1, Workflow: ex.reg.Name,
 	}
@@ -119,11 +120,11 @@ func (f *fan) open(st *step, o seam.FanOut) error {
 		b.Session = f.ids[i]
 		out.Branches = append(out.Branches, b.FanOutBranch)
 	}
-	opened, err := run.NewEvent(run.KindFanOut, out)
+	opened, err := journal.NewEvent(journal.KindFanOut, out)
 	if err != nil {
 		return err
 	}
-	waiting, err := run.NewEvent(run.KindWaiting, run.RunWaiting{Attempt: ex.attempt, For: []run.Wait{f.wait()}, Run: ex.id})
+	waiting, err := journal.NewEvent(journal.KindWaiting, journal.RunWaiting{Attempt: ex.attempt, For: []journal.Wait{f.wait()}, Run: ex.id})
 	if err != nil {
 		return err
 	}
@@ -132,15 +133,15 @@ func (f *fan) open(st *step, o seam.FanOut) error {
 		return err
 	}
 	st.log = f.log
-	if _, err := st.commitBeside(run.StepCompleted{Value: value, Summary: "opens " + count(len(f.bs), "branch")}, opened, waiting); err != nil {
+	if _, err := st.commitBeside(journal.StepCompleted{Value: value, Summary: "opens " + count(len(f.bs), "branch")}, opened, waiting); err != nil {
 		return err
 	}
 	return ex.failed(fmt.Errorf("%w: %s run", run.ErrSuspended, count(len(f.bs), "branch")))
 }
 
-func (f *fan) wait() run.Wait {
-	return run.Wait{
-		Branches: f.ids, Due: f.terms.Deadline, Kind: run.WaitBranches, Name: f.name, Need: f.need, Path: run.GatherPath(f.path),
+func (f *fan) wait() journal.Wait {
+	return journal.Wait{
+		Branches: f.ids, Due: f.terms.Deadline, Kind: run.WaitBranches, Name: f.name, Need: f.need, Path: journal.GatherPath(f.path),
 		Title: "waits for " + count(len(f.bs), "branch"),
 	}
 }

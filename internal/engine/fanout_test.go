@@ -16,6 +16,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -326,13 +327,13 @@ func TestFanOutWide(t *testing.T) {
 func TestFanOutOverOwnLog(t *testing.T) {
 	for _, told := range []bool{true, false} {
 		log := &session.MemoryLog{}
-		values := run.NewValues(log)
+		values := journal.NewValues(log)
 		rt := &engine.Runtime{Values: values}
-		o := &run.DirectOptions{Values: values}
+		o := &journal.DirectOptions{Values: values}
 		if told {
 			o.OnCommit = rt.Committed
 		}
-		rt.Store = run.Direct(log, o)
+		rt.Store = journal.Direct(log, o)
 		s, err := rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 			j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "a", Workflow: say("from a")}}, nil)
 			if err != nil {
@@ -386,14 +387,14 @@ func TestGatherReadsSideBySide(t *testing.T) {
 			return flow.Merge(ctx, j, flow.Pick(0)) // the log does not name the values of the others
 		})
 		log := &session.MemoryLog{}
-		there := &engine.Runtime{Values: run.NewValues(log)}
-		there.Store = run.Direct(log, &run.DirectOptions{Values: there.Values, OnCommit: there.Committed})
+		there := &engine.Runtime{Values: journal.NewValues(log)}
+		there.Store = journal.Direct(log, &journal.DirectOptions{Values: there.Values, OnCommit: there.Committed})
 		s, err := there.Run(t.Context(), w, session.New(session.UserText("go")))
 		if err != nil {
 			t.Fatal(err)
 		}
 		took = 0
-		here := &engine.Runtime{Values: run.NewValues(distant{log})}
+		here := &engine.Runtime{Values: journal.NewValues(distant{log})}
 		r, err := engine.Replay(t.Context(), here, flow.Registration{Name: "run", New: func() flow.Workflow { return w }}, s.Key(), id)
 		if err != nil || !r.Matches() {
 			t.Fatalf("%+v, %v", r, err)

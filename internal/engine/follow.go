@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -42,7 +43,7 @@ func (ex *Execution) follow(ctx context.Context, at session.Position, stop conte
 func (ex *Execution) hear(events []session.Event) error {
 	for i := range events {
 		switch events[i].Kind {
-		case run.KindReceived, run.KindQuarantined, run.KindRebudgeted, run.KindCancel:
+		case journal.KindReceived, journal.KindQuarantined, journal.KindRebudgeted, journal.KindCancel:
 			// Apart from the loop, which waits on a small stack for all of the run.
 			if why := ex.hearOne(events[i]); why != nil {
 				return why
@@ -54,23 +55,23 @@ func (ex *Execution) hear(events []session.Event) error {
 
 func (ex *Execution) hearOne(e session.Event) error {
 	switch e.Kind {
-	case run.KindReceived:
-		if v, err := run.Read[run.SignalReceived](e); err == nil && v.Run == ex.id {
+	case journal.KindReceived:
+		if v, err := journal.Read[journal.SignalReceived](e); err == nil && v.Run == ex.id {
 			ex.receive(v)
 		}
-	case run.KindQuarantined:
-		if v, err := run.Read[run.Quarantined](e); err == nil && !v.Released {
+	case journal.KindQuarantined:
+		if v, err := journal.Read[journal.Quarantined](e); err == nil && !v.Released {
 			ex.Park()
 		}
-	case run.KindRebudgeted:
-		if v, err := run.Read[run.Rebudgeted](e); err == nil && v.Run == ex.id {
+	case journal.KindRebudgeted:
+		if v, err := journal.Read[journal.Rebudgeted](e); err == nil && v.Run == ex.id {
 			ex.mu.Lock()
 			ex.account.Limit, ex.granted.Record.Task.Budget = v.Budget, v.Budget
 			ex.life.wind(ex.granted.Record.Deadline()) // its time may be another one
 			ex.mu.Unlock()
 		}
-	case run.KindCancel:
-		if v, err := run.Read[run.CancelRequested](e); err == nil && v.Run == ex.id {
+	case journal.KindCancel:
+		if v, err := journal.Read[journal.CancelRequested](e); err == nil && v.Run == ex.id {
 			return fmt.Errorf("%w: %s", run.ErrCancelled, v.Reason)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -16,7 +17,7 @@ import (
 // losing is a store that loses who follows a session: the first time at once,
 // the second time after one commit. One at a time may follow.
 type losing struct {
-	run.Store
+	journal.Store
 	from []uint64 // where each began
 }
 
@@ -63,11 +64,11 @@ func TestFollowAgain(t *testing.T) {
 		go func() {
 			defer close(told)
 			time.Sleep(time.Minute)
-			if err := talk(t, rt, run.SignalReceived{Kind: run.Message, Text: "go on"}); err != nil {
+			if err := talk(t, rt, journal.SignalReceived{Kind: journal.Message, Text: "go on"}); err != nil {
 				t.Error(err)
 			}
 			time.Sleep(time.Minute)
-			if err := rt.Store.Apply(t.Context(), run.Signal{To: home, Run: "r", Cancel: &run.CancelRequested{Reason: "no"}}); err != nil {
+			if err := rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Cancel: &journal.CancelRequested{Reason: "no"}}); err != nil {
 				t.Error(err)
 			}
 		}()

@@ -7,15 +7,16 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
 // Fork implements seam.Sessions.
 func (p *place) Fork(ctx context.Context, s session.Session, detached bool) (session.Session, error) {
-	kind, opening := run.StepFork, session.OpenFork
+	kind, opening := journal.StepFork, session.OpenFork
 	if detached {
-		kind, opening = run.StepDetach, session.OpenDetach
+		kind, opening = journal.StepDetach, session.OpenDetach
 	}
 	st, err := p.begin(ctx, kind, "", s, false, "")
 	if err != nil {
@@ -48,14 +49,14 @@ func (ex *Execution) own(ctx context.Context, path run.Path, s session.Session, 
 		opening, source = session.OpenImplicit, caller()
 	}
 	sub := &step{ex: ex, ctx: ctx, s: s, log: ex.levels.owner(path).home}
-	sub.asked = run.StepRequest{Path: path.Child("fork"), Kind: run.StepFork, Name: opening, Input: inputDigest(s, nil)}
+	sub.asked = journal.StepRequest{Path: path.Child("fork"), Kind: journal.StepFork, Name: opening, Input: inputDigest(s, nil)}
 	if h != nil {
 		sub.log, sub.old = s.Key(), true
 	}
 	if err := sub.decide(); err != nil {
 		return s, err
 	}
-	if source != "" && ex.rt.OnWarning != nil && sub.decision != run.Replay {
+	if source != "" && ex.rt.OnWarning != nil && sub.decision != journal.Replay {
 		ex.rt.OnWarning(ex.id, fmt.Sprintf("%s: an older value of session %s is extended: this forks it; use flow.Fork if you mean it, or look for a shadowed or dropped result", source, s.Key().ID))
 	}
 	return ex.fork(sub, opening, source)
@@ -69,9 +70,9 @@ func (ex *Execution) fork(st *step, opening, source string) (session.Session, er
 	own := st.log == st.s.Key() && !st.old
 	base := st.s
 	switch {
-	case st.decision == run.Replay && own:
+	case st.decision == journal.Replay && own:
 		base = st.record.Session
-	case st.decision == run.Replay:
+	case st.decision == journal.Replay:
 	default:
 		if err := ex.there(st.ctx, st.asked.Path, st.s.Key()); err != nil {
 			return st.s, fmt.Errorf("flow: fork of %s: %w", st.s.Ref(), err)
@@ -81,7 +82,7 @@ func (ex *Execution) fork(st *step, opening, source string) (session.Session, er
 			commit = st.commitBeside
 		}
 		s := st.s
-		ack, err := commit(run.StepCompleted{
+		ack, err := commit(journal.StepCompleted{
 			Links:  []session.Link{{Ref: session.Ref{Key: key, Version: s.Ref().Version}}},
 			Source: source, Summary: "forks " + string(s.Key().ID),
 		})
@@ -147,7 +148,7 @@ func (ex *Execution) stands(ctx context.Context, branch session.Key) error {
 		return nil // a later attempt finds the branch
 	}
 	why := "the run that opened this branch " + g.State.Past()
-	err = ex.rt.Store.Apply(bounded, run.Signal{To: branch, Run: ex.id, Cancel: &run.CancelRequested{By: string(ex.id), Reason: why, Run: ex.id}})
+	err = ex.rt.Store.Apply(bounded, journal.Signal{To: branch, Run: ex.id, Cancel: &journal.CancelRequested{By: string(ex.id), Reason: why, Run: ex.id}})
 	if errors.Is(err, run.ErrState) {
 		err = nil // somebody did already
 	}
@@ -159,12 +160,12 @@ func (ex *Execution) stands(ctx context.Context, branch session.Key) error {
 func (ex *Execution) claim(ctx context.Context, path run.Path, k session.Key, root session.ID, open session.Opening, events []session.Event, h *heldSession) (session.Session, error) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
-	var g *run.ClaimResult
+	var g *journal.ClaimResult
 	var err error
 	if h.outer = ex.levels.outer(path); h.outer {
 		g, err = ex.rt.Values.Recorded(bounded, k, ex.levels.owner(path).run)
 	} else {
-		g, err = ex.rt.Store.Claim(bounded, run.Claim{
+		g, err = ex.rt.Store.Claim(bounded, journal.Claim{
 			Session: k, Home: ex.home, Run: ex.id, Attempt: ex.attempt, Revision: ex.reg.Revision, Open: open, Root: root, Events: events,
 		})
 	}

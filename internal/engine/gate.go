@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -24,7 +25,7 @@ type gate struct {
 type gated struct {
 	c  *toolCall
 	st *step
-	w  run.Wait
+	w  journal.Wait
 }
 
 // approvals asks for all calls of the round that need it at once, before any of
@@ -39,17 +40,17 @@ func (r *round) approvals() error {
 			continue
 		}
 		g := gated{c: c, st: &step{ex: r.ex, ctx: r.ctx, log: r.ex.home, began: time.Now()}}
-		g.st.asked = run.StepRequest{Path: c.path.Child("approval"), Kind: run.StepAwait, Name: c.Name, Input: blob.Sum([]byte(c.Args)).Short()}
+		g.st.asked = journal.StepRequest{Path: c.path.Child("approval"), Kind: journal.StepAwait, Name: c.Name, Input: blob.Sum([]byte(c.Args)).Short()}
 		if err := g.st.decide(); err != nil {
 			return err
 		}
-		if g.st.decision == run.Replay {
+		if g.st.decision == journal.Replay {
 			if err := r.decided(c, g.st.record.StepCompleted); err != nil {
 				return err
 			}
 			continue
 		}
-		g.w = run.Wait{
+		g.w = journal.Wait{
 			Detail: clip(c.Args, 4<<10), Kind: run.WaitApproval, Name: c.Name, Path: g.st.asked.Path, Title: "run " + c.Name + "?",
 		}
 		open = append(open, g)
@@ -57,7 +58,7 @@ func (r *round) approvals() error {
 	if len(open) == 0 {
 		return nil
 	}
-	waits := make([]run.Wait, len(open))
+	waits := make([]journal.Wait, len(open))
 	for i, g := range open {
 		waits[i] = g.w
 	}
@@ -82,7 +83,7 @@ func (r *round) approvals() error {
 }
 
 // decided applies a person's decision to a call.
-func (r *round) decided(c *toolCall, d run.StepCompleted) error {
+func (r *round) decided(c *toolCall, d journal.StepCompleted) error {
 	reject := func(message string) {
 		out := tool.ErrorOutcome(&tool.Failure{Kind: tool.Rejected, Message: message, Detail: c.Name})
 		c.bad = &out

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/seam"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -44,17 +45,17 @@ type gathered struct {
 func (f *fan) gather() (*seam.Joined, error) {
 	ex := f.ex
 	st := &step{ex: ex, ctx: f.ctx, log: f.log, began: time.Now()}
-	st.asked = run.StepRequest{Path: run.GatherPath(f.path), Kind: run.StepGather, Name: f.name, Input: inputDigest(session.Session{}, []string{f.name})}
+	st.asked = journal.StepRequest{Path: journal.GatherPath(f.path), Kind: journal.StepGather, Name: f.name, Input: inputDigest(session.Session{}, []string{f.name})}
 	if err := st.decide(); err != nil {
 		return nil, err
 	}
 	var all []gathered
-	if st.decision == run.Replay {
+	if st.decision == journal.Replay {
 		if err := json.Unmarshal([]byte(st.record.Value), &all); err != nil || len(all) != len(f.bs) {
 			return nil, fmt.Errorf("%w: the branches gathered at step %s are not those of the code", run.ErrMismatch, st.asked.Path)
 		}
 	} else {
-		inbox, err := ex.wait(f.ctx, []run.Wait{f.wait()}, 0)
+		inbox, err := ex.wait(f.ctx, []journal.Wait{f.wait()}, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -66,20 +67,20 @@ func (f *fan) gather() (*seam.Joined, error) {
 }
 
 // record commits how the branches ended; those that did not end are cancelled.
-func (f *fan) record(st *step, inbox []run.SignalReceived) ([]gathered, error) {
-	ended := map[session.ID]*run.BranchEnd{}
+func (f *fan) record(st *step, inbox []journal.SignalReceived) ([]gathered, error) {
+	ended := map[session.ID]*journal.BranchEnd{}
 	why := "the join was decided without it"
 	for _, v := range inbox {
 		switch {
 		case v.Path != st.asked.Path:
-		case v.Kind == run.Report:
+		case v.Kind == journal.Report:
 			ended[v.Branch.Link.ID] = v.Branch
-		case v.Kind == run.Timer:
+		case v.Kind == journal.Timer:
 			why = "the deadline of the fan-out passed"
 		}
 	}
 	all := make([]gathered, len(f.bs))
-	var lost []run.BranchOutcome
+	var lost []journal.BranchOutcome
 	var usage session.Usage
 	var steps int64
 	succeeded := 0
@@ -92,7 +93,7 @@ func (f *fan) record(st *step, inbox []run.SignalReceived) ([]gathered, error) {
 				succeeded++
 			}
 		} else {
-			lost = append(lost, run.BranchOutcome{Session: f.ids[i], State: session.ClosedCancelled, Reason: g.Error})
+			lost = append(lost, journal.BranchOutcome{Session: f.ids[i], State: session.ClosedCancelled, Reason: g.Error})
 		}
 		all[i] = g
 	}
@@ -102,13 +103,13 @@ func (f *fan) record(st *step, inbox []run.SignalReceived) ([]gathered, error) {
 	}
 	var content []session.Event
 	if len(lost) > 0 {
-		e, err := run.NewEvent(run.KindDisposed, run.BranchOutcomes{Branches: lost, Run: f.ex.id})
+		e, err := journal.NewEvent(journal.KindDisposed, journal.BranchOutcomes{Branches: lost, Run: f.ex.id})
 		if err != nil {
 			return nil, err
 		}
 		content = append(content, e)
 	}
-	_, err = st.commitBeside(run.StepCompleted{
+	_, err = st.commitBeside(journal.StepCompleted{
 		Value: value, Usage: usage, Steps: steps, Summary: fmt.Sprintf("%d of %s succeeded", succeeded, count(len(f.bs), "branch")),
 	}, content...)
 	if err != nil {

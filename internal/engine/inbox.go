@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -11,15 +12,15 @@ import (
 // inbox is what others said to the run and no step has taken. The execution's mu
 // guards it.
 type inbox struct {
-	signals   []run.SignalReceived // by place
-	heard     uint64               // messages up to this place were taken
-	interrupt func()               // of the model call under way, called when something is received; nil without one
+	signals   []journal.SignalReceived // by place
+	heard     uint64                   // messages up to this place were taken
+	interrupt func()                   // of the model call under way, called when something is received; nil without one
 }
 
 // add takes in a signal, and reports whether it is a new one.
-func (b *inbox) add(v run.SignalReceived) bool {
-	i, found := slices.BinarySearchFunc(b.signals, v.N, func(o run.SignalReceived, n uint64) int { return int(int64(o.N) - int64(n)) })
-	if found || v.Kind == run.Message && v.N <= b.heard {
+func (b *inbox) add(v journal.SignalReceived) bool {
+	i, found := slices.BinarySearchFunc(b.signals, v.N, func(o journal.SignalReceived, n uint64) int { return int(int64(o.N) - int64(n)) })
+	if found || v.Kind == journal.Message && v.N <= b.heard {
 		return false
 	}
 	b.signals = slices.Insert(b.signals, i, v)
@@ -30,8 +31,8 @@ func (b *inbox) add(v run.SignalReceived) bool {
 // to a path.
 func (b *inbox) take(upTo uint64, path run.Path) {
 	b.heard = max(b.heard, upTo)
-	b.signals = slices.DeleteFunc(b.signals, func(v run.SignalReceived) bool {
-		return v.Kind == run.Message && v.N <= upTo || v.Kind != run.Message && v.Path == path
+	b.signals = slices.DeleteFunc(b.signals, func(v journal.SignalReceived) bool {
+		return v.Kind == journal.Message && v.N <= upTo || v.Kind != journal.Message && v.Path == path
 	})
 }
 
@@ -39,7 +40,7 @@ func (b *inbox) take(upTo uint64, path run.Path) {
 // which place in the inbox that is; 0 is nothing.
 func (b *inbox) words() (words []session.Chunk, upTo uint64) {
 	for _, v := range b.signals {
-		if v.Kind == run.Message && v.N > b.heard {
+		if v.Kind == journal.Message && v.N > b.heard {
 			words, upTo = append(words, session.UserText(v.Text)), v.N
 		}
 	}
@@ -48,7 +49,7 @@ func (b *inbox) words() (words []session.Chunk, upTo uint64) {
 
 // answers reports whether something came for a step at a path or below it.
 func (b *inbox) answers(at run.Path) bool {
-	return slices.ContainsFunc(b.signals, func(v run.SignalReceived) bool { return v.Path.Within(at) })
+	return slices.ContainsFunc(b.signals, func(v journal.SignalReceived) bool { return v.Path.Within(at) })
 }
 
 // interrupts cancels a call with errInterrupted when a message after a place asks
@@ -56,7 +57,7 @@ func (b *inbox) answers(at run.Path) bool {
 func (b *inbox) interrupts(after uint64, cancel context.CancelCauseFunc) {
 	b.interrupt = func() {
 		for _, v := range b.signals {
-			if v.Kind == run.Message && v.Interrupt && v.N > after {
+			if v.Kind == journal.Message && v.Interrupt && v.N > after {
 				cancel(errInterrupted)
 			}
 		}

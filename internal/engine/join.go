@@ -5,17 +5,18 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
 // Reject implements seam.Sessions.
 func (p *place) Reject(ctx context.Context, branch session.Session, reason string) error {
-	sc, err := p.scope(run.StepRequest{Kind: "the end of a branch"})
+	sc, err := p.scope(journal.StepRequest{Kind: "the end of a branch"})
 	if err != nil {
 		return err
 	}
-	path, err := sc.enter(run.StepRequest{Kind: "the end of a branch"})
+	path, err := sc.enter(journal.StepRequest{Kind: "the end of a branch"})
 	if err != nil {
 		return err
 	}
@@ -51,13 +52,13 @@ func (ex *Execution) dispose(ctx context.Context, path run.Path, k session.Key, 
 	h.disposed = true
 	ex.mu.Unlock()
 	st := &step{ex: ex, ctx: ctx, log: parent}
-	st.asked = run.StepRequest{Path: path, Kind: run.StepReject, Name: state, Input: inputDigest(session.Session{}, []string{string(k.ID), reason})}
+	st.asked = journal.StepRequest{Path: path, Kind: journal.StepReject, Name: state, Input: inputDigest(session.Session{}, []string{string(k.ID), reason})}
 	if err := st.decide(); err != nil {
 		return err
 	}
-	if st.decision != run.Replay {
+	if st.decision != journal.Replay {
 		rejection := session.RejectedEvent(session.Rejection{Branch: link, Reason: clip(reason, 1<<10), State: state})
-		if _, err := st.commit(run.StepCompleted{Links: []session.Link{link}, Summary: clip(reason, 200)}, rejection); err != nil {
+		if _, err := st.commit(journal.StepCompleted{Links: []session.Link{link}, Summary: clip(reason, 200)}, rejection); err != nil {
 			return err
 		}
 	}
@@ -85,7 +86,7 @@ func (ex *Execution) close(ctx context.Context, k session.Key, c session.Closing
 
 // Adopt implements seam.Sessions.
 func (p *place) Adopt(ctx context.Context, trunk, branch session.Session, reason string) (session.Session, error) {
-	st, err := p.begin(ctx, run.StepJoin, session.JoinAdopt, trunk, true, "", branch.Ref().String(), branch.PendingDigest(), reason)
+	st, err := p.begin(ctx, journal.StepJoin, session.JoinAdopt, trunk, true, "", branch.Ref().String(), branch.PendingDigest(), reason)
 	if err != nil {
 		return trunk, err
 	}
@@ -106,7 +107,7 @@ func (ex *Execution) adopt(st *step, branch session.Session, policy, reason stri
 	if err != nil {
 		return st.s, err
 	}
-	if st.decision == run.Replay {
+	if st.decision == journal.Replay {
 		joined = st.record.Session
 	} else {
 		join, err := session.JoinOf(st.s, policy, reason, 0, branch)
@@ -114,7 +115,7 @@ func (ex *Execution) adopt(st *step, branch session.Session, policy, reason stri
 			return st.s, err
 		}
 		link, _ := branch.Link()
-		ack, err := st.commit(run.StepCompleted{Links: []session.Link{link}, Summary: clip(reason, 200)}, session.JoinedEvent(join))
+		ack, err := st.commit(journal.StepCompleted{Links: []session.Link{link}, Summary: clip(reason, 200)}, session.JoinedEvent(join))
 		if err != nil {
 			return st.s, err
 		}
@@ -133,15 +134,15 @@ func (ex *Execution) flush(ctx context.Context, path run.Path, s session.Session
 			asked = at.Index(i)
 		}
 		st := &step{ex: ex, ctx: ctx, s: s.Committed().Edited(edits...), log: s.Key()}
-		st.asked = run.StepRequest{Path: asked, Kind: run.StepDo, Name: "commit", Input: inputDigest(st.s, nil)}
+		st.asked = journal.StepRequest{Path: asked, Kind: journal.StepDo, Name: "commit", Input: inputDigest(st.s, nil)}
 		if err := st.decide(); err != nil {
 			return s, err
 		}
-		if st.decision == run.Replay {
+		if st.decision == journal.Replay {
 			s = st.record.Session
 			continue
 		}
-		ack, err := st.commit(run.StepCompleted{})
+		ack, err := st.commit(journal.StepCompleted{})
 		if err != nil {
 			return s, err
 		}
@@ -192,7 +193,7 @@ func (ex *Execution) adoptResult(ctx context.Context, s session.Session) (sessio
 		policy = session.JoinReplace // a summary or a concatenation goes on as this session
 	}
 	st := &step{ex: ex, ctx: ctx, s: trunk, log: ex.home}
-	st.asked = run.StepRequest{Path: "end.adopt", Kind: run.StepJoin, Name: policy, Input: inputDigest(session.Session{}, []string{s.Ref().String(), s.PendingDigest()})}
+	st.asked = journal.StepRequest{Path: "end.adopt", Kind: journal.StepJoin, Name: policy, Input: inputDigest(session.Session{}, []string{s.Ref().String(), s.PendingDigest()})}
 	if err := st.decide(); err != nil {
 		return s, err
 	}
@@ -215,7 +216,7 @@ func (ex *Execution) adoptResult(ctx context.Context, s session.Session) (sessio
 
 // Concatenate implements seam.Sessions.
 func (p *place) Concatenate(ctx context.Context, a, b session.Session) (session.Session, error) {
-	st, err := p.begin(ctx, run.StepJoin, session.JoinConcatenate, session.Session{}, false, "",
+	st, err := p.begin(ctx, journal.StepJoin, session.JoinConcatenate, session.Session{}, false, "",
 		a.Ref().String(), a.PendingDigest(), b.Ref().String(), b.PendingDigest())
 	if err != nil {
 		return a, err
@@ -244,7 +245,7 @@ func (p *place) Concatenate(ctx context.Context, a, b session.Session) (session.
 		}
 		links = append(links, p.Link)
 	}
-	if st.decision != run.Replay {
+	if st.decision != journal.Replay {
 		for _, l := range links {
 			if err := ex.there(st.ctx, st.asked.Path, l.Key); err != nil {
 				return a, st.fail(fmt.Errorf("flow: concatenate %s: %w", l.Ref, err))
@@ -253,7 +254,7 @@ func (p *place) Concatenate(ctx context.Context, a, b session.Session) (session.
 				return a, st.fail(err)
 			}
 		}
-		if _, err := st.commit(run.StepCompleted{Links: append([]session.Link{{Ref: session.Ref{Key: key}}}, links...), Summary: "concatenates two sessions"}); err != nil {
+		if _, err := st.commit(journal.StepCompleted{Links: append([]session.Link{{Ref: session.Ref{Key: key}}}, links...), Summary: "concatenates two sessions"}); err != nil {
 			return a, st.fail(err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
@@ -92,11 +93,11 @@ func (ex *Execution) placed(ctx context.Context, path run.Path, s session.Sessio
 		return s, nil
 	}
 	st := &step{ex: ex, ctx: ctx, s: s, log: s.Key()}
-	st.asked = run.StepRequest{Path: path.Child("open"), Kind: run.StepOpen, Name: p.Backend, Input: inputDigest(s, []string{p.Spec})}
+	st.asked = journal.StepRequest{Path: path.Child("open"), Kind: journal.StepOpen, Name: p.Backend, Input: inputDigest(s, []string{p.Spec})}
 	if err := st.decide(); err != nil {
 		return s, err
 	}
-	if st.decision == run.Replay {
+	if st.decision == journal.Replay {
 		if st.record.Code != "" {
 			return s, st.record.Code.Err(st.record.Error)
 		}
@@ -108,12 +109,12 @@ func (ex *Execution) placed(ctx context.Context, path run.Path, s session.Sessio
 		return s, err
 	}
 	if err != nil {
-		if _, commitErr := st.commit(run.StepCompleted{Code: run.CodeOf(err), Error: clip(err.Error(), 1<<10), Summary: "sandbox refused"}); commitErr != nil {
+		if _, commitErr := st.commit(journal.StepCompleted{Code: run.CodeOf(err), Error: clip(err.Error(), 1<<10), Summary: "sandbox refused"}); commitErr != nil {
 			return s, commitErr
 		}
 		return s, err
 	}
-	ack, err := st.commit(run.StepCompleted{HeadAfter: p.Head, Summary: "opens " + p.Backend + ", " + p.Isolation}, session.PlacedEvent(p))
+	ack, err := st.commit(journal.StepCompleted{HeadAfter: p.Head, Summary: "opens " + p.Backend + ", " + p.Isolation}, session.PlacedEvent(p))
 	if err != nil {
 		return s, err
 	}

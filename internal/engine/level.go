@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -21,11 +22,11 @@ type level struct {
 // levels are the runs around an execution's run, and that run. They do not change
 // once Forward begins, but for inner and warms, which the execution's mu guards.
 type levels struct {
-	all   []level   // outermost first
-	root  *run.Task // of the outermost one; nil when it is the run itself
-	gone  string    // why the run around this one needs it no more
-	inner *unwound  // what a branch came to
-	warms bool      // other branches wait for its first answer of a model
+	all   []level       // outermost first
+	root  *journal.Task // of the outermost one; nil when it is the run itself
+	gone  string        // why the run around this one needs it no more
+	inner *unwound      // what a branch came to
+	warms bool          // other branches wait for its first answer of a model
 }
 
 // own is the run itself.
@@ -67,10 +68,10 @@ func (l *levels) leads(fan run.Path) bool {
 }
 
 // ancestors are the runs around the branches that the run opens.
-func (l *levels) ancestors() []run.Ancestor {
-	var all []run.Ancestor
+func (l *levels) ancestors() []journal.Ancestor {
+	var all []journal.Ancestor
 	for _, one := range l.all {
-		all = append(all, run.Ancestor{Path: one.path, Run: one.run, Session: one.home.ID})
+		all = append(all, journal.Ancestor{Path: one.path, Run: one.run, Session: one.home.ID})
 	}
 	return all
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -77,13 +78,13 @@ func race(ctx context.Context, s session.Session, n int, spent chan struct{}, st
 // drive runs a function with its branches in this process, on the world's log.
 func drive(t *testing.T, w *world, m llm.Models, budget run.Budget, f flow.Func) (run.State, error) {
 	t.Helper()
-	values := run.NewValues(&w.MemoryLog)
+	values := journal.NewValues(&w.MemoryLog)
 	var d engine.Driver
 	rt := &engine.Runtime{
 		Values: values, Models: m,
-		Store: run.Direct(&w.MemoryLog, &run.DirectOptions{Values: values, OnCommit: d.Committed}),
+		Store: journal.Direct(&w.MemoryLog, &journal.DirectOptions{Values: values, OnCommit: d.Committed}),
 	}
-	task := run.Task{ID: "r", Workflow: "w", Session: home, Budget: budget}
+	task := journal.Task{ID: "r", Workflow: "w", Session: home, Budget: budget}
 	_, state, err := d.Run(t.Context(), rt, flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return f }}, task)
 	return state, err
 }
@@ -204,7 +205,7 @@ func TestHeldBranchesHoldNothing(t *testing.T) {
 		if state != run.Succeeded {
 			t.Fatalf("state %s: %v", state, err)
 		}
-		for _, f := range facts[run.FanOut](t, &w, run.KindFanOut) {
+		for _, f := range facts[journal.FanOut](t, &w, journal.KindFanOut) {
 			if f.Budget.Tokens != 30 {
 				t.Errorf("the fan-out at step %s gives each branch %d tokens", f.Path, f.Budget.Tokens)
 			}
@@ -253,7 +254,7 @@ func TestStepsOfBranchesAreCharged(t *testing.T) {
 					if (state == run.Succeeded) != (steps == 0) {
 						t.Fatalf("state %s: %v", state, err)
 					}
-					own := int64(len(facts[run.StepCompleted](t, &w, run.KindDone)))
+					own := int64(len(facts[journal.StepCompleted](t, &w, journal.KindDone)))
 					switch e := ended(t, &w); {
 					case steps > 0 && own+used.Load() > steps:
 						t.Errorf("the run took %d steps and its branches asked models %d times, of %d steps", own, used.Load(), steps)

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -82,13 +83,13 @@ func (p *place) Recall(ctx context.Context, name, query string, limit int) ([]me
 }
 
 func (p *place) recall(ctx context.Context, s session.Session, name, query string, limit int) ([]memory.Hit, note, error) {
-	st, err := p.begin(ctx, run.StepRecall, name, s, false, "read_only", query, fmt.Sprint(limit))
+	st, err := p.begin(ctx, journal.StepRecall, name, s, false, "read_only", query, fmt.Sprint(limit))
 	if err != nil {
 		return nil, note{}, err
 	}
 	defer st.end()
 	blobs := st.ex.blobs()
-	if st.decision == run.Replay {
+	if st.decision == journal.Replay {
 		if st.record.Code != "" {
 			return nil, note{}, st.record.Code.Err(st.record.Error)
 		}
@@ -118,7 +119,7 @@ func (p *place) recall(ctx context.Context, s session.Session, name, query strin
 		return nil, note{}, err
 	}
 	if err != nil {
-		if _, commitErr := st.commit(run.StepCompleted{Code: run.CodeOf(err), Error: clip(err.Error(), 1<<10)}); commitErr != nil {
+		if _, commitErr := st.commit(journal.StepCompleted{Code: run.CodeOf(err), Error: clip(err.Error(), 1<<10)}); commitErr != nil {
 			return nil, note{}, commitErr
 		}
 		return nil, note{}, err
@@ -146,7 +147,7 @@ func (p *place) recall(ctx context.Context, s session.Session, name, query strin
 	if n := notesOf(left); n > 0 {
 		summary += fmt.Sprintf(", withholds %d", n)
 	}
-	if _, err := st.commitBeside(run.StepCompleted{Value: value, Summary: summary}); err != nil {
+	if _, err := st.commitBeside(journal.StepCompleted{Value: value, Summary: summary}); err != nil {
 		return nil, note{}, err
 	}
 	return hits, renderNotes(hits, rec), nil
@@ -154,7 +155,7 @@ func (p *place) recall(ctx context.Context, s session.Session, name, query strin
 
 // commitBeside records a step that reads a session without adding to it: the
 // session's pending edits stay pending.
-func (st *step) commitBeside(d run.StepCompleted, content ...session.Event) (run.Ack, error) {
+func (st *step) commitBeside(d journal.StepCompleted, content ...session.Event) (journal.Ack, error) {
 	st.s = session.Session{}
 	return st.commit(d, content...)
 }
@@ -293,12 +294,12 @@ func readBlob(ctx context.Context, b blob.Store, d blob.Digest) ([]byte, error) 
 
 // Remember implements seam.Memories.
 func (p *place) Remember(ctx context.Context, name, category, text string) (uri string, err error) {
-	st, err := p.begin(ctx, run.StepRemember, name, session.Session{}, false, "idempotent", category, text)
+	st, err := p.begin(ctx, journal.StepRemember, name, session.Session{}, false, "idempotent", category, text)
 	if err != nil {
 		return "", err
 	}
 	defer st.end()
-	if st.decision == run.Replay {
+	if st.decision == journal.Replay {
 		return st.record.Value, st.record.Code.Err(st.record.Error)
 	}
 	uri, err = memory.NoteURI(memory.User, category, string(st.ex.id)+"/"+string(st.asked.Path))
@@ -317,9 +318,9 @@ func (st *step) recordMemory(uri, summary string, err error) (string, error) {
 	if !ok {
 		return "", err
 	}
-	d := run.StepCompleted{Value: uri, Summary: summary}
+	d := journal.StepCompleted{Value: uri, Summary: summary}
 	if err != nil {
-		d = run.StepCompleted{Code: run.CodeOf(err), Error: clip(err.Error(), 1<<10)}
+		d = journal.StepCompleted{Code: run.CodeOf(err), Error: clip(err.Error(), 1<<10)}
 	}
 	if _, commitErr := st.commit(d); commitErr != nil {
 		return "", commitErr
@@ -329,12 +330,12 @@ func (st *step) recordMemory(uri, summary string, err error) (string, error) {
 
 // Archive implements seam.Memories.
 func (p *place) Archive(ctx context.Context, s session.Session, name string) (uri string, err error) {
-	st, err := p.begin(ctx, run.StepRemember, name, s, false, "idempotent", "archive")
+	st, err := p.begin(ctx, journal.StepRemember, name, s, false, "idempotent", "archive")
 	if err != nil {
 		return "", err
 	}
 	defer st.end()
-	if st.decision == run.Replay {
+	if st.decision == journal.Replay {
 		return st.record.Value, st.record.Code.Err(st.record.Error)
 	}
 	m, err := st.memory(name)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/seam"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -77,13 +78,13 @@ func (p *place) Merge(ctx context.Context, all *seam.Joined, decided seam.Verdic
 	for _, i := range v.Take {
 		args = append(args, j.Outcomes[i].Session.Ref().String())
 	}
-	st, err := p.begin(ctx, run.StepJoin, v.policy(), j.Base, true, "", args...)
+	st, err := p.begin(ctx, journal.StepJoin, v.policy(), j.Base, true, "", args...)
 	if err != nil {
 		return j.Base, err
 	}
 	defer st.end()
 	ex := st.ex
-	if st.decision == run.Replay {
+	if st.decision == journal.Replay {
 		j.settled()
 		return st.record.Session, st.record.Code.Err(st.record.Error)
 	}
@@ -121,7 +122,7 @@ func (p *place) Merge(ctx context.Context, all *seam.Joined, decided seam.Verdic
 		return j.Base, st.fail(err)
 	}
 	content = append(append(content, rejected...), disposed)
-	ack, err := st.commit(run.StepCompleted{Links: links, Summary: clip(fmt.Sprintf("%s %s", v.policy(), j.names(v.Take)), 200)}, content...)
+	ack, err := st.commit(journal.StepCompleted{Links: links, Summary: clip(fmt.Sprintf("%s %s", v.policy(), j.names(v.Take)), 200)}, content...)
 	if err != nil {
 		return j.Base, err
 	}
@@ -149,7 +150,7 @@ func (st *step) mayTake(branch string, k session.Key) error {
 	case q == nil:
 		return nil
 	}
-	return &reviewError{run.Review{
+	return &reviewError{journal.Review{
 		Attempt: st.ex.attempt, Code: run.CodeQuarantined, Name: branch, Path: st.asked.Path, Run: st.ex.id,
 		Reason: fmt.Sprintf("%s is quarantined: %s; release it and resolve with %q", what, q.Reason, run.Again),
 	}}
@@ -172,7 +173,7 @@ func (j joined) settled() {
 
 // disposals are the events that say how each branch ended for the base.
 func (j joined) disposals(id run.ID, v verdict) (rejected []session.Event, disposed session.Event, err error) {
-	d := run.BranchOutcomes{Run: id}
+	d := journal.BranchOutcomes{Run: id}
 	for i, o := range j.Outcomes {
 		f := j.of[o.Name]
 		switch {
@@ -183,7 +184,7 @@ func (j joined) disposals(id run.ID, v verdict) (rejected []session.Event, dispo
 			if v.Adopt {
 				state = session.ClosedAdopted
 			}
-			d.Branches = append(d.Branches, run.BranchOutcome{Session: f.key.ID, State: state, Reason: v.reason(i, "")})
+			d.Branches = append(d.Branches, journal.BranchOutcome{Session: f.key.ID, State: state, Reason: v.reason(i, "")})
 			continue
 		}
 		state, why := session.ClosedRejected, v.reason(i, "not taken")
@@ -194,9 +195,9 @@ func (j joined) disposals(id run.ID, v verdict) (rejected []session.Event, dispo
 			}
 		}
 		rejected = append(rejected, session.RejectedEvent(session.Rejection{Branch: f.link, Reason: why, State: state}))
-		d.Branches = append(d.Branches, run.BranchOutcome{Session: f.key.ID, State: state, Reason: why})
+		d.Branches = append(d.Branches, journal.BranchOutcome{Session: f.key.ID, State: state, Reason: why})
 	}
-	disposed, err = run.NewEvent(run.KindDisposed, d)
+	disposed, err = journal.NewEvent(journal.KindDisposed, d)
 	return rejected, disposed, err
 }
 
@@ -215,11 +216,11 @@ func (ex *Execution) closeFanned(ctx context.Context, state, reason string) erro
 	}
 	// After a crash the run may end for another reason: what was recorded stays.
 	st := &step{ex: ex, ctx: ctx, log: ex.home}
-	st.asked = run.StepRequest{Path: "end.branches", Kind: run.StepReject, Name: "branches", Input: inputDigest(session.Session{}, nil)}
-	if err := st.decide(); err != nil || st.decision == run.Replay {
+	st.asked = journal.StepRequest{Path: "end.branches", Kind: journal.StepReject, Name: "branches", Input: inputDigest(session.Session{}, nil)}
+	if err := st.decide(); err != nil || st.decision == journal.Replay {
 		return err
 	}
-	d := run.BranchOutcomes{Run: ex.id}
+	d := journal.BranchOutcomes{Run: ex.id}
 	var links []session.Link
 	var events []session.Event
 	for _, f := range open {
@@ -232,12 +233,12 @@ func (ex *Execution) closeFanned(ctx context.Context, state, reason string) erro
 		}
 		links = append(links, f.link)
 		events = append(events, session.RejectedEvent(session.Rejection{Branch: f.link, Reason: reason, State: state}))
-		d.Branches = append(d.Branches, run.BranchOutcome{Session: f.key.ID, State: state, Reason: reason})
+		d.Branches = append(d.Branches, journal.BranchOutcome{Session: f.key.ID, State: state, Reason: reason})
 	}
-	disposed, err := run.NewEvent(run.KindDisposed, d)
+	disposed, err := journal.NewEvent(journal.KindDisposed, d)
 	if err != nil {
 		return err
 	}
-	_, err = st.commit(run.StepCompleted{Links: links, Summary: fmt.Sprintf("closes %s", count(len(open), "branch"))}, append(events, disposed)...)
+	_, err = st.commit(journal.StepCompleted{Links: links, Summary: fmt.Sprintf("closes %s", count(len(open), "branch"))}, append(events, disposed)...)
 	return err
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -31,7 +31,7 @@ func (ex *Execution) messages(st *step) (words []session.Chunk, upTo uint64) {
 // because c, the call that follows then, differs from any other. A run that was
 // past the agent before stays past it, whatever the user has said since.
 func (p *place) told(s session.Session, c *call) bool {
-	sc, err := p.scope(run.StepRequest{Kind: run.StepModel, Name: c.agent})
+	sc, err := p.scope(journal.StepRequest{Kind: journal.StepModel, Name: c.agent})
 	if err != nil || s.PendingDigest() != "" {
 		return false
 	}
@@ -40,7 +40,7 @@ func (p *place) told(s session.Session, c *call) bool {
 	defer ex.mu.Unlock()
 	at := sc.prefix.Index(sc.next)
 	if next := ex.pos.journal.Step(at); next != nil {
-		return next.Kind == run.StepModel && next.Name == c.agent && next.Input == inputDigest(s, []string{c.digest()})
+		return next.Kind == journal.StepModel && next.Name == c.agent && next.Input == inputDigest(s, []string{c.digest()})
 	}
 	// It may have waited there, and be woken.
 	past := ex.pos.journal.Began(at) || ex.inbox.answers(at)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -28,9 +29,9 @@ func (c client) Complete(ctx context.Context, r *llm.Request, _ func(llm.Delta))
 func (c client) Client(context.Context, llm.Provider) (llm.Client, error) { return c, nil }
 
 // talk sends a fact to the home run as `rath message` and `rath approve` do.
-func talk(t *testing.T, rt *engine.Runtime, v run.SignalReceived) error {
+func talk(t *testing.T, rt *engine.Runtime, v journal.SignalReceived) error {
 	t.Helper()
-	return rt.Store.Apply(t.Context(), run.Signal{To: home, Run: "r", Received: &v})
+	return rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Received: &v})
 }
 
 // parrot answers with what the user said last, after a while.
@@ -64,8 +65,8 @@ func TestMessageWhileRunning(t *testing.T) {
 			})
 			go func() {
 				time.Sleep(time.Second)
-				v := run.SignalReceived{Kind: run.Message, Text: "two", Interrupt: interrupt}
-				if err := rt.Store.Apply(t.Context(), run.Signal{To: home, Run: "r", Received: &v}); err != nil {
+				v := journal.SignalReceived{Kind: journal.Message, Text: "two", Interrupt: interrupt}
+				if err := rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Received: &v}); err != nil {
 					t.Error(err)
 				}
 			}()
@@ -110,8 +111,8 @@ func TestMessageReplayed(t *testing.T) {
 		}
 		if stop {
 			stop = false
-			v := run.SignalReceived{Kind: run.Message, Text: "two"}
-			if err := rt.Store.Apply(ctx, run.Signal{To: home, Run: "r", Received: &v}); err != nil {
+			v := journal.SignalReceived{Kind: journal.Message, Text: "two"}
+			if err := rt.Store.Apply(ctx, journal.Signal{To: home, Run: "r", Received: &v}); err != nil {
 				t.Error(err)
 			}
 			return s, run.ErrShutdown
@@ -183,7 +184,7 @@ func TestInterruptUnheard(t *testing.T) {
 				}))
 				ex := start(t, rt, work)
 				time.AfterFunc(time.Second, func() {
-					if err := talk(t, rt, run.SignalReceived{Kind: run.Message, Text: "two", Interrupt: true}); err != nil {
+					if err := talk(t, rt, journal.SignalReceived{Kind: journal.Message, Text: "two", Interrupt: true}); err != nil {
 						t.Error(err)
 					}
 				})
@@ -208,7 +209,7 @@ func TestMessageBehindAgent(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		wait   func(ctx context.Context, s session.Session) (session.Session, error)
-		answer run.Signal
+		answer journal.Signal
 	}{
 		{"approval", func(ctx context.Context, s session.Session) (session.Session, error) {
 			a, err := flow.Approve(ctx, flow.Question{Title: "go on?"})
@@ -216,13 +217,13 @@ func TestMessageBehindAgent(t *testing.T) {
 				err = errors.New("rejected")
 			}
 			return s, err
-		}, run.Signal{Received: &run.SignalReceived{Kind: run.Approve, Path: "1"}}},
+		}, journal.Signal{Received: &journal.SignalReceived{Kind: journal.Approve, Path: "1"}}},
 		{"sleep", func(ctx context.Context, s session.Session) (session.Session, error) {
 			return s, flow.Sleep(ctx, time.Hour)
-		}, run.Signal{Tick: true}},
+		}, journal.Signal{Tick: true}},
 		{"listen", func(ctx context.Context, s session.Session) (session.Session, error) {
 			return flow.Listen(ctx, s, nil)
-		}, run.Signal{}},
+		}, journal.Signal{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -239,11 +240,11 @@ func TestMessageBehindAgent(t *testing.T) {
 				if state, err := start(t, rt, work).Forward(t.Context()); state != run.Waiting {
 					t.Fatalf("state %s: %v", state, err)
 				}
-				if err := talk(t, rt, run.SignalReceived{Kind: run.Message, Text: "two"}); err != nil {
+				if err := talk(t, rt, journal.SignalReceived{Kind: journal.Message, Text: "two"}); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(time.Hour)
-				if sig := tt.answer; sig != (run.Signal{}) {
+				if sig := tt.answer; sig != (journal.Signal{}) {
 					if sig.To = home; !sig.Tick {
 						sig.Run = "r"
 					}
@@ -296,7 +297,7 @@ func TestMessageBehindCall(t *testing.T) {
 			if state, err := start(t, rt, work).Forward(ctx); state != run.Queued {
 				t.Fatalf("state %s: %v", state, err)
 			}
-			if err := talk(t, rt, run.SignalReceived{Kind: run.Message, Text: "two"}); err != nil {
+			if err := talk(t, rt, journal.SignalReceived{Kind: journal.Message, Text: "two"}); err != nil {
 				t.Fatal(err)
 			}
 			if cut {
@@ -304,7 +305,7 @@ func TestMessageBehindCall(t *testing.T) {
 				if state != run.NeedsReview || !strings.Contains(err.Error(), "nobody knows whether it took effect") {
 					t.Fatalf("state %s: %v", state, err)
 				}
-				happened := run.Signal{To: home, Run: "r", Resolve: &run.Resolved{Decision: run.Happened, Reason: "it did"}}
+				happened := journal.Signal{To: home, Run: "r", Resolve: &journal.Resolved{Decision: run.Happened, Reason: "it did"}}
 				if err := rt.Store.Apply(t.Context(), happened); err != nil {
 					t.Fatal(err)
 				}
@@ -324,7 +325,7 @@ func TestMessageLeft(t *testing.T) {
 	var w world
 	rt := w.runtime(nil)
 	ex := start(t, rt, func(_ context.Context, s session.Session) (session.Session, error) {
-		return s, talk(t, rt, run.SignalReceived{Kind: run.Message, Text: "too late"})
+		return s, talk(t, rt, journal.SignalReceived{Kind: journal.Message, Text: "too late"})
 	})
 	if state, err := ex.Forward(t.Context()); state != run.Succeeded {
 		t.Fatalf("state %s: %v", state, err)
@@ -364,9 +365,9 @@ func TestToolApproval(t *testing.T) {
 	if state != run.Waiting || !errors.Is(err, run.ErrSuspended) {
 		t.Fatalf("state %s: %v", state, err)
 	}
-	for _, v := range []run.SignalReceived{
-		{Kind: run.Approve, Path: "0.1.approval", By: "ana", Reason: "it is due", Value: `{"n":20,"path":"bob"}`},
-		{Kind: run.Refuse, Path: "0.2.approval", By: "ana", Reason: "too much"},
+	for _, v := range []journal.SignalReceived{
+		{Kind: journal.Approve, Path: "0.1.approval", By: "ana", Reason: "it is due", Value: `{"n":20,"path":"bob"}`},
+		{Kind: journal.Refuse, Path: "0.2.approval", By: "ana", Reason: "too much"},
 	} {
 		if err := talk(t, rt, v); err != nil {
 			t.Fatal(err)
@@ -383,7 +384,7 @@ func TestToolApproval(t *testing.T) {
 		t.Errorf("the tool ran with %v", ran)
 	}
 	// The record tells of the call that ran, not of the one that was asked for.
-	for _, d := range facts[run.StepCompleted](t, &w, run.KindDone) {
+	for _, d := range facts[journal.StepCompleted](t, &w, journal.KindDone) {
 		if want := map[run.Path]string{"0.1": "pay bob", "0.1.approval": "approved by ana, edited: it is due"}[d.Path]; want != "" && d.Summary != want {
 			t.Errorf("step %s says %q, want %q", d.Path, d.Summary, want)
 		}
@@ -421,7 +422,7 @@ func TestToolApprovalExpires(t *testing.T) {
 		if state, err := start(t, rt, work).Forward(t.Context()); state != run.Waiting {
 			t.Fatalf("state %s: %v", state, err)
 		}
-		tick := run.Signal{To: home, Tick: true}
+		tick := journal.Signal{To: home, Tick: true}
 		time.Sleep(time.Hour - time.Second)
 		if err := rt.Store.Apply(t.Context(), tick); !errors.Is(err, run.ErrState) {
 			t.Errorf("before its time: %v", err)

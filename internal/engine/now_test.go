@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -75,10 +76,10 @@ func TestNowAfterParallelTools(t *testing.T) {
 }
 
 // slowEnds lets what is no step's record take a second to be stored.
-type slowEnds struct{ run.Store }
+type slowEnds struct{ journal.Store }
 
-func (s slowEnds) Commit(ctx context.Context, b run.Batch) (run.Ack, error) {
-	if !slices.ContainsFunc(b.Events, func(e session.Event) bool { return e.Kind == run.KindDone }) {
+func (s slowEnds) Commit(ctx context.Context, b journal.Batch) (journal.Ack, error) {
+	if !slices.ContainsFunc(b.Events, func(e session.Event) bool { return e.Kind == journal.KindDone }) {
 		time.Sleep(time.Second)
 	}
 	return s.Store.Commit(ctx, b)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -29,11 +30,11 @@ func (l *stalledLog) Read(ctx context.Context, k session.Key, after session.Posi
 
 // deposed is the store of a node whose signals go to the node that holds the session.
 type deposed struct {
-	run.Store
-	holder run.Store
+	journal.Store
+	holder journal.Store
 }
 
-func (d deposed) Apply(ctx context.Context, s run.Signal) error { return d.holder.Apply(ctx, s) }
+func (d deposed) Apply(ctx context.Context, s journal.Signal) error { return d.holder.Apply(ctx, s) }
 
 // TestOutdatedBranch: a node stands still before it executes a branch, which another
 // node ends meanwhile, and the run merges it. The first one does not close it in
@@ -47,12 +48,12 @@ func TestOutdatedBranch(t *testing.T) {
 		}
 		return flow.Merge(ctx, j, flow.SinceAncestor())
 	})
-	follows := func(k session.Key) []run.Work {
+	follows := func(k session.Key) []journal.Work {
 		e, err := w.Last(t.Context(), k)
 		if err != nil {
 			t.Fatal(err)
 		}
-		all, err := run.Followups(e, run.Facts(e.Commit))
+		all, err := journal.Followups(e, journal.Facts(e.Commit))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,19 +64,19 @@ func TestOutdatedBranch(t *testing.T) {
 		t.Fatalf("state %s: %v", state, err)
 	}
 	all := follows(home)
-	i := slices.IndexFunc(all, func(w run.Work) bool { return w.Task != nil && w.Task.Branch != nil })
+	i := slices.IndexFunc(all, func(w journal.Work) bool { return w.Task != nil && w.Task.Branch != nil })
 	if i < 0 {
 		t.Fatalf("nothing is dispatched: %+v", all)
 	}
 	task := *all[i].Task
-	branch := func(to *run.Task) { *to = task }
+	branch := func(to *journal.Task) { *to = task }
 
-	var closes []run.Work
+	var closes []journal.Work
 	log := &stalledLog{Log: &w.MemoryLog}
-	values := run.NewValues(log)
+	values := journal.NewValues(log)
 	a := &engine.Runtime{Store: deposed{w.runtime(nil).Store, b.Store}, Values: values}
 	log.meanwhile = func() {
-		again := func(to *run.Task) { branch(to); to.Resume = true }
+		again := func(to *journal.Task) { branch(to); to.Resume = true }
 		if state, err := start(t, b, ask, again).Forward(t.Context()); state != run.Succeeded {
 			t.Errorf("the branch elsewhere: %s: %v", state, err)
 		}
@@ -91,7 +92,7 @@ func TestOutdatedBranch(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			all, err := run.Followups(e, run.Facts(e.Commit))
+			all, err := journal.Followups(e, journal.Facts(e.Commit))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -109,7 +110,7 @@ func TestOutdatedBranch(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	s, err := run.NewValues(&w.MemoryLog).At(t.Context(), session.Ref{Key: task.Session})
+	s, err := journal.NewValues(&w.MemoryLog).At(t.Context(), session.Ref{Key: task.Session})
 	if err != nil || s.Closing().State != session.ClosedMerged {
 		t.Errorf("the branch is %+v, %v; want it merged", s.Closing(), err)
 	}

@@ -4,23 +4,24 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 )
 
 // position is how far the code has come in what is recorded of its run. The
 // execution's mu guards it.
 type position struct {
-	journal *run.Journal
-	visited map[run.Path]bool // recorded and cut off steps that the code came to
-	odd     *run.Step         // the recorded step that the code did not match; nil if there is none
-	newest  uint64            // the attempt of the newest recorded step
-	last    time.Time         // of the last recorded step
-	within  *run.StepRequest  // the step whose function is being called; nil between steps
-	tape    *tape             // of a replay
+	journal *journal.Journal
+	visited map[run.Path]bool    // recorded and cut off steps that the code came to
+	odd     *journal.Step        // the recorded step that the code did not match; nil if there is none
+	newest  uint64               // the attempt of the newest recorded step
+	last    time.Time            // of the last recorded step
+	within  *journal.StepRequest // the step whose function is being called; nil between steps
+	tape    *tape                // of a replay
 }
 
 // next asks the journal about a step that the code comes to.
-func (p *position) next(asked run.StepRequest) (run.Decision, *run.Step, error) {
+func (p *position) next(asked journal.StepRequest) (journal.Decision, *journal.Step, error) {
 	if p.tape != nil {
 		p.tape.asked = append(p.tape.asked, asked)
 	}
@@ -60,7 +61,7 @@ func (p *position) missed(outer func(run.Path) bool) error {
 }
 
 // resolution returns what a person said about a call that was cut off.
-func (p *position) resolution(at run.Path) (run.Resolved, bool) {
+func (p *position) resolution(at run.Path) (journal.Resolved, bool) {
 	v, ok := p.journal.Resolution(at)
 	_, open := p.journal.OpenIntent(at)
 	return v, ok && open && v.Decision == run.Happened

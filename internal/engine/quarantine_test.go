@@ -12,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
@@ -41,7 +42,7 @@ func TestQuarantine(t *testing.T) {
 		}
 		ex := start(t, rt, work)
 		set := func(released bool) error {
-			return rt.Store.Apply(t.Context(), run.Signal{To: home, Quarantine: &run.Quarantined{Reason: "odd", Released: released}})
+			return rt.Store.Apply(t.Context(), journal.Signal{To: home, Quarantine: &journal.Quarantined{Reason: "odd", Released: released}})
 		}
 		go func() {
 			time.Sleep(90 * time.Second)
@@ -91,7 +92,7 @@ func TestQuarantineInLastStep(t *testing.T) {
 			return taken.With(session.UserText("done")), err
 		})
 		time.AfterFunc(time.Second, func() {
-			if err := rt.Store.Apply(t.Context(), run.Signal{To: home, Quarantine: &run.Quarantined{Reason: "odd"}}); err != nil {
+			if err := rt.Store.Apply(t.Context(), journal.Signal{To: home, Quarantine: &journal.Quarantined{Reason: "odd"}}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -112,7 +113,7 @@ func TestMergeOfQuarantined(t *testing.T) {
 		if err != nil {
 			return s, err
 		}
-		if err := rt.Signal(ctx, run.Signal{To: j.Outcomes[0].Session.Key(), Quarantine: &run.Quarantined{Reason: "odd"}}); err != nil {
+		if err := rt.Signal(ctx, journal.Signal{To: j.Outcomes[0].Session.Key(), Quarantine: &journal.Quarantined{Reason: "odd"}}); err != nil {
 			t.Error(err)
 		}
 		return flow.Merge(ctx, j, flow.SinceAncestor())
@@ -129,13 +130,13 @@ func TestConcatenateOfQuarantined(t *testing.T) {
 	var w world
 	apart := session.Key{Tenant: home.Tenant, ID: "apart"}
 	rt := w.runtime(nil)
-	odd := start(t, rt, say("odd").Forward, func(task *run.Task) { task.ID, task.Session = "odd", apart })
+	odd := start(t, rt, say("odd").Forward, func(task *journal.Task) { task.ID, task.Session = "odd", apart })
 	if state, err := odd.Forward(t.Context()); state != run.Succeeded {
 		t.Fatalf("state %s: %v", state, err)
 	}
 	set := func(released bool) {
 		t.Helper()
-		err := rt.Store.Apply(t.Context(), run.Signal{To: apart, Quarantine: &run.Quarantined{Reason: "it read the key", Released: released}})
+		err := rt.Store.Apply(t.Context(), journal.Signal{To: apart, Quarantine: &journal.Quarantined{Reason: "it read the key", Released: released}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +158,7 @@ func TestConcatenateOfQuarantined(t *testing.T) {
 		t.Fatalf("state %s: %v", state, err)
 	}
 	set(true)
-	again := run.Signal{To: home, Run: "r", Resolve: &run.Resolved{Decision: run.Again, Reason: "released"}}
+	again := journal.Signal{To: home, Run: "r", Resolve: &journal.Resolved{Decision: run.Again, Reason: "released"}}
 	if err := rt.Store.Apply(t.Context(), again); err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +293,7 @@ func (l *blindLog) Read(ctx context.Context, k session.Key, after session.Positi
 func newRecaller(t *testing.T) *recaller {
 	var w world
 	m := &recaller{t: t, rt: w.runtime(nil), log: &blindLog{Log: &w.MemoryLog}, notes: memory.New(nil)}
-	m.rt.Values = run.NewValues(m.log)
+	m.rt.Values = journal.NewValues(m.log)
 	m.rt.Memory = func(context.Context, session.Tenant, string) (memory.Store, error) { return m.notes, nil }
 	return m
 }
@@ -300,7 +301,7 @@ func newRecaller(t *testing.T) *recaller {
 // run runs f on a session that is named like the run.
 func (m *recaller) run(id run.ID, f flow.Func) {
 	m.t.Helper()
-	ex := start(m.t, m.rt, f, func(task *run.Task) { task.ID, task.Session.ID = id, session.ID(id) })
+	ex := start(m.t, m.rt, f, func(task *journal.Task) { task.ID, task.Session.ID = id, session.ID(id) })
 	if state, err := ex.Forward(m.t.Context()); state != run.Succeeded {
 		m.t.Fatalf("run %s is %s: %v", id, state, err)
 	}
@@ -315,7 +316,7 @@ func (m *recaller) write(uri, text string) {
 }
 
 // recall runs one search, and returns also its record.
-func (m *recaller) recall(id run.ID, limit int) (hits []memory.Hit, step run.StepCompleted) {
+func (m *recaller) recall(id run.ID, limit int) (hits []memory.Hit, step journal.StepCompleted) {
 	m.t.Helper()
 	m.run(id, func(ctx context.Context, s session.Session) (_ session.Session, err error) {
 		hits, err = flow.Recall(ctx, "m", "which colour", limit)
@@ -326,8 +327,8 @@ func (m *recaller) recall(id run.ID, limit int) (hits []memory.Hit, step run.Ste
 			m.t.Fatal(err)
 		}
 		for _, ev := range e.Commit.Events {
-			if ev.Kind == run.KindDone {
-				if step, err = run.Read[run.StepCompleted](ev); err != nil {
+			if ev.Kind == journal.KindDone {
+				if step, err = journal.Read[journal.StepCompleted](ev); err != nil {
 					m.t.Fatal(err)
 				}
 			}
@@ -338,8 +339,8 @@ func (m *recaller) recall(id run.ID, limit int) (hits []memory.Hit, step run.Ste
 
 func (m *recaller) quarantine(id session.ID, released bool) {
 	m.t.Helper()
-	q := run.Quarantined{Reason: "it read the key", Released: released}
-	if err := m.rt.Store.Apply(m.t.Context(), run.Signal{To: session.Key{Tenant: home.Tenant, ID: id}, Quarantine: &q}); err != nil {
+	q := journal.Quarantined{Reason: "it read the key", Released: released}
+	if err := m.rt.Store.Apply(m.t.Context(), journal.Signal{To: session.Key{Tenant: home.Tenant, ID: id}, Quarantine: &q}); err != nil {
 		m.t.Fatal(err)
 	}
 }
@@ -354,8 +355,8 @@ func testRebudget(t *testing.T) {
 	m := client(func(context.Context, *llm.Request) (*llm.Response, error) {
 		calls++
 		if calls == 1 {
-			b := run.Rebudgeted{Budget: run.Budget{Tokens: 1 << 20}}
-			if err := rt.Store.Apply(t.Context(), run.Signal{To: home, Run: "r", Rebudget: &b}); err != nil {
+			b := journal.Rebudgeted{Budget: run.Budget{Tokens: 1 << 20}}
+			if err := rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Rebudget: &b}); err != nil {
 				t.Error(err)
 			}
 			time.Sleep(time.Second) // the execution hears of it
@@ -372,7 +373,7 @@ func testRebudget(t *testing.T) {
 			}
 		}
 		return s, nil
-	}, func(task *run.Task) { task.Budget.Tokens = 1000 })
+	}, func(task *journal.Task) { task.Budget.Tokens = 1000 })
 	if state, err := ex.Forward(t.Context()); state != run.Succeeded {
 		t.Fatalf("state %s after %d calls: %v", state, calls, err)
 	}

@@ -6,19 +6,20 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
 // Read implements seam.Sessions.
 func (p *place) Read(ctx context.Context, r session.Ref) (session.Session, error) {
-	st, err := p.begin(ctx, run.StepDo, "read", session.Session{}, false, "", r.String())
+	st, err := p.begin(ctx, journal.StepDo, "read", session.Session{}, false, "", r.String())
 	if err != nil {
 		return session.Session{}, err
 	}
 	defer st.end()
 	ex := st.ex
-	if st.decision == run.Replay {
+	if st.decision == journal.Replay {
 		if st.record.Code != "" {
 			return session.Session{}, st.record.Code.Err(st.record.Error)
 		}
@@ -37,7 +38,7 @@ func (p *place) Read(ctx context.Context, r session.Ref) (session.Session, error
 	if !ok {
 		return session.Session{}, err
 	}
-	d := run.StepCompleted{Summary: "reads " + s.Ref().String()}
+	d := journal.StepCompleted{Summary: "reads " + s.Ref().String()}
 	if err != nil {
 		d.Code, d.Error, d.Summary = run.CodeOf(err), clip(err.Error(), 4<<10), ""
 	} else if l, ok := s.Link(); ok {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -18,7 +19,7 @@ func TestReadWithoutLog(t *testing.T) {
 	odd := session.Key{Tenant: home.Tenant, ID: "odd"}
 	if state, err := start(t, w.runtime(nil), func(_ context.Context, s session.Session) (session.Session, error) {
 		return s.With(session.UserText("odd")), nil
-	}, func(task *run.Task) { task.ID, task.Session = "o", odd }).Forward(t.Context()); state != run.Succeeded {
+	}, func(task *journal.Task) { task.ID, task.Session = "o", odd }).Forward(t.Context()); state != run.Succeeded {
 		t.Fatalf("state %s: %v", state, err)
 	}
 	log := &blindLog{Log: &w.MemoryLog, fails: errors.New("no responders")}
@@ -31,7 +32,7 @@ func TestReadWithoutLog(t *testing.T) {
 	}
 	process := func() *engine.Runtime {
 		rt := w.runtime(nil)
-		rt.Values = run.NewValues(log)
+		rt.Values = journal.NewValues(log)
 		return rt
 	}
 	if state, err := start(t, process(), work).Forward(t.Context()); state != run.Running || !errors.Is(err, session.ErrUnavailable) || !errors.Is(err, log.fails) {

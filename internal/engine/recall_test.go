@@ -9,6 +9,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -65,7 +66,7 @@ func TestRecallWithoutBlobs(t *testing.T) {
 		}
 		return s.With(session.UserText("done")), nil
 	}
-	gone := func(want error, change ...func(*run.Task)) {
+	gone := func(want error, change ...func(*journal.Task)) {
 		t.Helper()
 		if state, err := start(t, process(), work, change...).Forward(t.Context()); state != run.Running || !errors.Is(err, want) || !errors.Is(err, session.ErrUnavailable) {
 			t.Fatalf("state %s: %v", state, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -60,7 +61,7 @@ func TestOtherTenant(t *testing.T) {
 	foreign := session.Key{Tenant: "other", ID: "theirs"}
 	theirs := start(t, rt, func(_ context.Context, s session.Session) (session.Session, error) {
 		return s.With(session.UserText("a secret")), nil
-	}, func(task *run.Task) { task.Session = foreign })
+	}, func(task *journal.Task) { task.Session = foreign })
 	if state, err := theirs.Forward(t.Context()); state != run.Succeeded {
 		t.Fatalf("state %s: %v", state, err)
 	}
@@ -78,13 +79,13 @@ func TestOtherTenant(t *testing.T) {
 				return s, err
 			}
 			return f(ctx, s)
-		}, func(task *run.Task) { task.ID, task.Session.ID = run.ID(name), session.ID(name) })
+		}, func(task *journal.Task) { task.ID, task.Session.ID = run.ID(name), session.ID(name) })
 		state, err := ex.Forward(t.Context())
 		if state != run.Failed || !errors.Is(err, session.ErrTenant) {
 			t.Errorf("%s: state %s: %v", name, state, err)
 		}
 	}
-	_, err := rt.Begin(t.Context(), flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return say("x") }}, run.Task{
+	_, err := rt.Begin(t.Context(), flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return say("x") }}, journal.Task{
 		ID: "fork", Workflow: "w", Session: session.Key{Tenant: home.Tenant, ID: "fork"}, ForkOf: &session.Ref{Key: foreign, Version: 1},
 	})
 	if !errors.Is(err, session.ErrTenant) {
@@ -112,13 +113,13 @@ func TestAnswerTooLate(t *testing.T) {
 			t.Fatalf("state %s: %v", state, err)
 		}
 		time.Sleep(time.Minute)
-		if err := rt.Store.Apply(t.Context(), run.Signal{To: home, Tick: true}); err != nil {
+		if err := rt.Store.Apply(t.Context(), journal.Signal{To: home, Tick: true}); err != nil {
 			t.Fatal(err)
 		}
 		late := func(says string) {
 			t.Helper()
-			for _, kind := range []string{run.Approve, run.Refuse} {
-				err := talk(t, rt, run.SignalReceived{Kind: kind, Path: "0", By: "ann"})
+			for _, kind := range []string{journal.Approve, journal.Refuse} {
+				err := talk(t, rt, journal.SignalReceived{Kind: kind, Path: "0", By: "ann"})
 				if !errors.Is(err, run.ErrState) || !strings.Contains(err.Error(), says) {
 					t.Errorf("%s: %v, want %q", kind, err, says)
 				}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -84,7 +85,7 @@ func Replay(ctx context.Context, rt *Runtime, g flow.Registration, home session.
 	return replay(ctx, rt, g, h)
 }
 
-func replay(ctx context.Context, rt *Runtime, g flow.Registration, h *run.History) (*Replayed, error) {
+func replay(ctx context.Context, rt *Runtime, g flow.Registration, h *journal.History) (*Replayed, error) {
 	t := &tape{}
 	ex, err := rehearse(ctx, rt, g, h, t)
 	if err != nil {
@@ -116,7 +117,7 @@ func replay(ctx context.Context, rt *Runtime, g flow.Registration, h *run.Histor
 
 // replayBranch replays a branch; nil if it never began, or if its workflow is
 // not offered here.
-func replayBranch(ctx context.Context, rt *Runtime, g flow.Registration, t run.Task) (*Replayed, error) {
+func replayBranch(ctx context.Context, rt *Runtime, g flow.Registration, t journal.Task) (*Replayed, error) {
 	if t.Branch.Remote {
 		if rt.Workflows == nil {
 			return nil, nil
@@ -140,7 +141,7 @@ func replayBranch(ctx context.Context, rt *Runtime, g flow.Registration, t run.T
 }
 
 // rehearse prepares an execution that cannot do anything.
-func rehearse(ctx context.Context, rt *Runtime, g flow.Registration, h *run.History, t *tape) (*Execution, error) {
+func rehearse(ctx context.Context, rt *Runtime, g flow.Registration, h *journal.History, t *tape) (*Execution, error) {
 	dead := &Runtime{
 		Store: playback{rt.Values}, Values: rt.Values, Blobs: rt.Blobs, Mint: rt.Mint, Node: rt.Node, Model: rt.Model,
 		Memory: func(context.Context, session.Tenant, string) (memory.Store, error) { return nil, errPlayback },
@@ -183,7 +184,7 @@ func (ex *Execution) encloseEnded(ctx context.Context) error {
 
 // tape notes what the code asks for, in order.
 type tape struct {
-	asked  []run.StepRequest
+	asked  []journal.StepRequest
 	result session.Session
 	err    error // that the code returned
 	stop   error // why the execution could not go on
@@ -215,14 +216,14 @@ func (t *tape) play(ctx context.Context, ex *Execution) error {
 }
 
 // compare fills in what the replay came to.
-func (t *tape) compare(ex *Execution, h *run.History, out *Replayed) {
+func (t *tape) compare(ex *Execution, h *journal.History, out *Replayed) {
 	differs := func(format string, args ...any) {
 		if out.Differs == "" {
 			out.Differs = fmt.Sprintf(format, args...)
 		}
 	}
 	came := map[run.Path]bool{}
-	var beyond *run.StepRequest // the first step that is not recorded
+	var beyond *journal.StepRequest // the first step that is not recorded
 	for _, a := range t.asked {
 		if ex.levels.outer(a.Path) || came[a.Path] {
 			continue
@@ -274,7 +275,7 @@ func (t *tape) compare(ex *Execution, h *run.History, out *Replayed) {
 }
 
 // outcome compares how the code ends with how the run ended.
-func (t *tape) outcome(end *run.Ended, beyond *run.StepRequest, differs func(string, ...any)) {
+func (t *tape) outcome(end *journal.Ended, beyond *journal.StepRequest, differs func(string, ...any)) {
 	switch end.State {
 	case run.Succeeded:
 		switch {
@@ -282,7 +283,7 @@ func (t *tape) outcome(end *run.Ended, beyond *run.StepRequest, differs func(str
 			differs("the run succeeded, the code goes on with %s at step %s", title(beyond.Kind, beyond.Name), beyond.Path)
 		case t.err != nil:
 			differs("the run succeeded, the code fails: %v", t.err)
-		case clip(t.result.Text(), run.MaxOutput) != end.Output:
+		case clip(t.result.Text(), journal.MaxOutput) != end.Output:
 			differs("the run ended with %q, the code ends with %q", clip(end.Output, 120), clip(t.result.Text(), 120))
 		}
 	case run.Failed:
@@ -308,12 +309,12 @@ func title(kind, name string) string {
 }
 
 // playback answers an execution from the logs and writes nothing.
-type playback struct{ values *run.Values }
+type playback struct{ values *journal.Values }
 
 var errPlayback = fmt.Errorf("flow: a replay executes nothing: %w", run.ErrShutdown)
 
-// Claim implements run.Store: it grants what the log of a session recorded.
-func (p playback) Claim(ctx context.Context, c run.Claim) (*run.ClaimResult, error) {
+// Claim implements journal.Store: it grants what the log of a session recorded.
+func (p playback) Claim(ctx context.Context, c journal.Claim) (*journal.ClaimResult, error) {
 	h, err := p.values.History(ctx, c.Session, c.Run)
 	if err != nil {
 		return nil, fmt.Errorf("flow: replay: session %s, which the run made: %w", c.Session.ID, err)
@@ -321,21 +322,21 @@ func (p playback) Claim(ctx context.Context, c run.Claim) (*run.ClaimResult, err
 	return h.ClaimResult, nil
 }
 
-// Commit implements run.Store. What only tidies up is taken for done; steps
+// Commit implements journal.Store. What only tidies up is taken for done; steps
 // never come here.
-func (p playback) Commit(_ context.Context, b run.Batch) (run.Ack, error) {
+func (p playback) Commit(_ context.Context, b journal.Batch) (journal.Ack, error) {
 	for _, e := range b.Events {
-		if e.Kind != session.KindClosed && e.Kind != run.KindWarning {
-			return run.Ack{}, errPlayback
+		if e.Kind != session.KindClosed && e.Kind != journal.KindWarning {
+			return journal.Ack{}, errPlayback
 		}
 	}
-	return run.Ack{State: run.Running}, nil
+	return journal.Ack{State: run.Running}, nil
 }
 
-// Apply implements run.Store.
-func (p playback) Apply(context.Context, run.Signal) error { return errPlayback }
+// Apply implements journal.Store.
+func (p playback) Apply(context.Context, journal.Signal) error { return errPlayback }
 
-// Follow implements run.Store.
+// Follow implements journal.Store.
 func (p playback) Follow(context.Context, session.Key, session.Position) iter.Seq2[session.Entry, error] {
 	return func(func(session.Entry, error) bool) {}
 }

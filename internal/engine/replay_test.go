@@ -8,6 +8,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -80,7 +81,7 @@ func (w story) Forward(ctx context.Context, s session.Session) (session.Session,
 
 func TestReplay(t *testing.T) {
 	log := &session.MemoryLog{}
-	values := run.NewValues(log)
+	values := journal.NewValues(log)
 	d := &engine.Driver{}
 	asked := 0
 	m := model(func(r *llm.Request) *llm.Response {
@@ -90,12 +91,12 @@ func TestReplay(t *testing.T) {
 		}
 		return &llm.Response{Text: "two words", Finish: llm.FinishStop}
 	})
-	rt := &engine.Runtime{Models: m, Values: values, Store: run.Direct(log, &run.DirectOptions{Values: values, OnCommit: d.Committed})}
+	rt := &engine.Runtime{Models: m, Values: values, Store: journal.Direct(log, &journal.DirectOptions{Values: values, OnCommit: d.Committed})}
 	offer := func(change string) flow.Registration {
 		return flow.Registration{Name: "story", Revision: "r-" + change, New: func() flow.Workflow { return story{change} }}
 	}
 	k := session.Key{Tenant: "default", ID: "home"}
-	_, state, err := d.Run(t.Context(), rt, offer(""), run.Task{ID: "one", Workflow: "story", Session: k})
+	_, state, err := d.Run(t.Context(), rt, offer(""), journal.Task{ID: "one", Workflow: "story", Session: k})
 	if err != nil || state != run.Succeeded {
 		t.Fatalf("the run is %s: %v", state, err)
 	}
@@ -153,8 +154,8 @@ func TestReplay(t *testing.T) {
 // TestReplayWaiting replays a run that waits for a person, and after he said no.
 func TestReplayWaiting(t *testing.T) {
 	log := &session.MemoryLog{}
-	values := run.NewValues(log)
-	rt := &engine.Runtime{Values: values, Store: run.Direct(log, &run.DirectOptions{Values: values})}
+	values := journal.NewValues(log)
+	rt := &engine.Runtime{Values: values, Store: journal.Direct(log, &journal.DirectOptions{Values: values})}
 	g := flow.Registration{Name: "ask", Revision: "1", New: func() flow.Workflow {
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 			a, err := flow.Approve(ctx, flow.Question{Title: "Publish?"})
@@ -168,7 +169,7 @@ func TestReplayWaiting(t *testing.T) {
 		})
 	}}
 	k := session.Key{Tenant: "default", ID: "home"}
-	task := run.Task{ID: "one", Workflow: "ask", Session: k}
+	task := journal.Task{ID: "one", Workflow: "ask", Session: k}
 	ex, err := rt.Begin(t.Context(), g, task)
 	if err != nil {
 		t.Fatal(err)
@@ -180,7 +181,7 @@ func TestReplayWaiting(t *testing.T) {
 	if err != nil || !r.Matches() || r.State != run.Waiting || len(r.Steps) != 1 || r.Steps[0].Verdict != engine.StepNew {
 		t.Fatalf("while it waits: %+v, %v", r, err)
 	}
-	no := run.Signal{To: k, Run: "one", Received: &run.SignalReceived{Kind: run.Refuse, Path: "0", Reason: "not yet"}}
+	no := journal.Signal{To: k, Run: "one", Received: &journal.SignalReceived{Kind: journal.Refuse, Path: "0", Reason: "not yet"}}
 	if err := rt.Signal(t.Context(), no); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -37,7 +38,7 @@ func TestOtherRevisionGoesOn(t *testing.T) {
 		rt.Offered = func(_ context.Context, workflow, revision string) bool {
 			return elsewhere && workflow == "w" && revision == "1"
 		}
-		ex, err := rt.Begin(t.Context(), flow.Registration{Name: "w", Revision: revision, New: func() flow.Workflow { return f }}, run.Task{
+		ex, err := rt.Begin(t.Context(), flow.Registration{Name: "w", Revision: revision, New: func() flow.Workflow { return f }}, journal.Task{
 			ID: "r", Workflow: "w", Session: home, Resume: w.n > 1,
 		})
 		if err != nil {
@@ -52,7 +53,7 @@ func TestOtherRevisionGoesOn(t *testing.T) {
 	if state != run.Queued || !errors.Is(err, run.ErrMismatch) {
 		t.Fatalf("the other code: state %s: %v", state, err)
 	}
-	all := facts[run.Released](t, &w, run.KindReleased)
+	all := facts[journal.Released](t, &w, journal.KindReleased)
 	if last := all[len(all)-1]; last.Revision != "1" || last.Step != "0" || last.Attempt != 2 {
 		t.Errorf("it gives the run back as %+v", last)
 	}
@@ -86,9 +87,9 @@ func (formerSummary) Decide(ctx context.Context, j *flow.Joined) (flow.Verdict, 
 // revision that had it, and a replay says what differs.
 func TestFormerSummary(t *testing.T) {
 	log, d := &session.MemoryLog{}, &engine.Driver{}
-	values := run.NewValues(log)
+	values := journal.NewValues(log)
 	rt := &engine.Runtime{
-		Values: values, Store: run.Direct(log, &run.DirectOptions{Values: values, OnCommit: d.Committed}),
+		Values: values, Store: journal.Direct(log, &journal.DirectOptions{Values: values, OnCommit: d.Committed}),
 		Models: model(func(*llm.Request) *llm.Response {
 			return &llm.Response{Text: "short", Finish: llm.FinishStop}
 		}),
@@ -111,7 +112,7 @@ func TestFormerSummary(t *testing.T) {
 		}}
 	}
 	former, now := offer("1", formerSummary{}), offer("2", flow.Summarise(&flow.Compressor{Name: "c"}))
-	task := run.Task{ID: "r", Workflow: "w", Session: home, Revision: "1"}
+	task := journal.Task{ID: "r", Workflow: "w", Session: home, Revision: "1"}
 	if _, state, err := d.Run(cut, rt, former, task); state != run.Queued {
 		t.Fatalf("the former code: state %s: %v", state, err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
@@ -20,7 +21,7 @@ import (
 // round runs the tool calls of the newest assistant chunk of s. Each outcome is
 // committed when its call ends; the rows follow in call order.
 func (a *agent) round(ctx context.Context, at run.Path, s session.Session, table *tool.Table) (session.Session, error) {
-	made := run.StepRequest{Path: at, Kind: "tools of agent", Name: a.Name}
+	made := journal.StepRequest{Path: at, Kind: "tools of agent", Name: a.Name}
 	sc, err := a.p.scope(made)
 	if err != nil {
 		return s, err
@@ -45,7 +46,7 @@ func (a *agent) round(ctx context.Context, at run.Path, s session.Session, table
 }
 
 // hold takes the scope for work that belongs to the step before; made names it.
-func (sc *scope) hold(made run.StepRequest) error {
+func (sc *scope) hold(made journal.StepRequest) error {
 	sc.ex.mu.Lock()
 	defer sc.ex.mu.Unlock()
 	if sc.ex.life.poison != nil {
@@ -167,13 +168,13 @@ func (r *round) replay() error {
 			}
 		}
 		c.st = &step{ex: r.ex, ctx: r.ctx, s: r.base, log: r.base.Key(), began: time.Now()}
-		c.st.asked = run.StepRequest{
-			Path: c.path, Kind: run.StepTool, Name: c.Name, Input: blob.Sum([]byte(c.Args)).Short(), Effect: effect.String(),
+		c.st.asked = journal.StepRequest{
+			Path: c.path, Kind: journal.StepTool, Name: c.Name, Input: blob.Sum([]byte(c.Args)).Short(), Effect: effect.String(),
 		}
 		if err := c.st.decide(); err != nil {
 			return err
 		}
-		if c.st.decision != run.Replay {
+		if c.st.decision != journal.Replay {
 			continue
 		}
 		rec := c.st.record
@@ -193,7 +194,7 @@ func (r *round) parallel(calls []*toolCall) error {
 	var lanes [][]*toolCall
 	byName := map[string]int{}
 	for _, c := range calls {
-		if c.st.decision == run.Replay {
+		if c.st.decision == journal.Replay {
 			continue
 		}
 		lane := c.bound.Lane
@@ -237,11 +238,11 @@ func (r *round) parallel(calls []*toolCall) error {
 
 // do runs one call and commits its outcome.
 func (r *round) do(c *toolCall) error {
-	if c.st.decision == run.Replay {
+	if c.st.decision == journal.Replay {
 		return nil
 	}
 	c.st.began = time.Now()
-	d := run.StepCompleted{Call: r.callID(c), Effect: c.st.asked.Effect}
+	d := journal.StepCompleted{Call: r.callID(c), Effect: c.st.asked.Effect}
 	r.mu.Lock()
 	place := r.s.Placement()
 	r.mu.Unlock()
@@ -333,7 +334,7 @@ func (r *round) row(c *toolCall, head blob.Digest) session.Chunk {
 // commit records a call's outcome. Its row goes with it when all rows before
 // are there, and takes along those that waited for it; else the record holds
 // the body until then.
-func (r *round) commit(c *toolCall, out outcome, d run.StepCompleted) error {
+func (r *round) commit(c *toolCall, out outcome, d journal.StepCompleted) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c.out = &out
@@ -358,7 +359,7 @@ func (r *round) commit(c *toolCall, out outcome, d run.StepCompleted) error {
 	return nil
 }
 
-func resolvedBody(v run.Resolved) json.RawMessage {
+func resolvedBody(v journal.Resolved) json.RawMessage {
 	if json.Valid([]byte(v.Value)) {
 		return json.RawMessage(v.Value)
 	}
@@ -379,7 +380,7 @@ func (p *place) Call(ctx context.Context, s session.Session, t tool.Tool, args s
 	if err != nil {
 		return s, tool.Result{}, err
 	}
-	made := run.StepRequest{Kind: run.StepTool, Name: t.Spec().Name}
+	made := journal.StepRequest{Kind: journal.StepTool, Name: t.Spec().Name}
 	sc, err := p.scope(made)
 	if err != nil {
 		return s, tool.Result{}, err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/protection"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
@@ -25,10 +26,10 @@ import (
 // changed once it was used, and is then safe for concurrent use.
 type Runtime struct {
 	// Store gives the right to write; nil writes to a log in memory.
-	Store run.Store
+	Store journal.Store
 	// Values reads sessions that a run refers to; nil shares Store's when the
 	// Store is the in-memory one.
-	Values *run.Values
+	Values *journal.Values
 	// Models answers model calls; nil fails them.
 	Models llm.Models
 	// Limiter, if set, is asked before each model call.
@@ -58,7 +59,7 @@ type Runtime struct {
 	// OnWait, if set, is told by Run when a run begins to wait: for whom wants to
 	// answer in the same process, with Signal. It is called in a goroutine of its
 	// own, which should end with ctx.
-	OnWait func(ctx context.Context, k session.Key, w run.RunWaiting)
+	OnWait func(ctx context.Context, k session.Key, w journal.RunWaiting)
 	// OnWarning, if set, gets what the author of a workflow should know, such
 	// as an implicit fork. The same text is recorded in the run.
 	OnWarning func(run.ID, string)
@@ -96,9 +97,9 @@ func (rt *Runtime) init() {
 		if rt.Store == nil {
 			rt.mem = &session.MemoryLog{}
 			if rt.Values == nil {
-				rt.Values = run.NewValues(rt.mem)
+				rt.Values = journal.NewValues(rt.mem)
 			}
-			rt.Store = run.Direct(rt.mem, &run.DirectOptions{Values: rt.Values, OnCommit: rt.driver.Committed})
+			rt.Store = journal.Direct(rt.mem, &journal.DirectOptions{Values: rt.Values, OnCommit: rt.driver.Committed})
 		}
 		if rt.Blobs == nil {
 			mem := map[session.Tenant]blob.Store{}
@@ -149,7 +150,7 @@ func (rt *Runtime) plant(w flow.Workflow, s session.Session) *tree {
 	forward := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		return w.Forward(ctx, s.Edited(edits...))
 	})
-	return newTree(&rt.driver, rt, flow.Registration{Name: "run", New: func() flow.Workflow { return forward }}, run.Task{
+	return newTree(&rt.driver, rt, flow.Registration{Name: "run", New: func() flow.Workflow { return forward }}, journal.Task{
 		ID: run.ID("r" + body), Workflow: "run", Session: k,
 	}, root, opening)
 }
@@ -158,14 +159,14 @@ func (rt *Runtime) plant(w flow.Workflow, s session.Session) *tree {
 // holds. The returned Execution says in State whether it was claimed; if not,
 // it stands as State says and there is nothing to do here. A run behind
 // another one on its session is Queued.
-func (rt *Runtime) Begin(ctx context.Context, g flow.Registration, t run.Task) (*Execution, error) {
+func (rt *Runtime) Begin(ctx context.Context, g flow.Registration, t journal.Task) (*Execution, error) {
 	return rt.begin(ctx, g, t, nil)
 }
 
 // Enqueue records a task in its session's log without claiming it: somebody
 // who offers its workflow does. One that was cancelled before ends with that. A task
 // that a log holds already is left alone.
-func (rt *Runtime) Enqueue(ctx context.Context, t run.Task, cancel *run.CancelRequested) error {
+func (rt *Runtime) Enqueue(ctx context.Context, t journal.Task, cancel *journal.CancelRequested) error {
 	rt.init()
 	c, err := rt.claimOf(ctx, flow.Registration{}, t, nil)
 	if err != nil {
@@ -178,11 +179,11 @@ func (rt *Runtime) Enqueue(ctx context.Context, t run.Task, cancel *run.CancelRe
 
 // claimOf is the claim of a task, with the opening of its session and what that
 // starts with.
-func (rt *Runtime) claimOf(ctx context.Context, g flow.Registration, t run.Task, opening []session.Event) (run.Claim, error) {
+func (rt *Runtime) claimOf(ctx context.Context, g flow.Registration, t journal.Task, opening []session.Event) (journal.Claim, error) {
 	if err := t.Valid(); err != nil {
-		return run.Claim{}, err
+		return journal.Claim{}, err
 	}
-	c := run.Claim{
+	c := journal.Claim{
 		Session: t.Session, Home: t.Session, Run: t.ID, Revision: g.Revision, Seen: t.Seen,
 		Open: session.Opening{Kind: session.OpenLeaf, Run: string(t.ID)}, Events: slices.Clip(opening),
 	}
@@ -228,13 +229,13 @@ func (rt *Runtime) claimOf(ctx context.Context, g flow.Registration, t run.Task,
 	return c, nil
 }
 
-func (rt *Runtime) begin(ctx context.Context, g flow.Registration, t run.Task, opening []session.Event) (*Execution, error) {
+func (rt *Runtime) begin(ctx context.Context, g flow.Registration, t journal.Task, opening []session.Event) (*Execution, error) {
 	rt.init()
 	c, err := rt.claimOf(ctx, g, t, opening)
 	if err != nil {
 		return nil, err
 	}
-	var before *run.ClaimResult
+	var before *journal.ClaimResult
 	if !protection.ClaimBeforeRead {
 		before, _ = rt.Values.Recorded(ctx, c.Session, t.ID)
 	}

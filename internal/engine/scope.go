@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/seam"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -37,7 +38,7 @@ type scope struct {
 
 // scope returns the scope to make a step in. made names that step, for the error
 // that it is nested.
-func (p *place) scope(made run.StepRequest) (*scope, error) {
+func (p *place) scope(made journal.StepRequest) (*scope, error) {
 	if p.in != nil {
 		return nil, nested(made, p.in.asked)
 	}
@@ -65,7 +66,7 @@ func (p *place) Info() seam.Info {
 }
 
 // nested is the error of a step that the work of another one makes.
-func nested(made, in run.StepRequest) error {
+func nested(made, in journal.StepRequest) error {
 	return fmt.Errorf("%w: %s cannot be made inside of %s (step %s), which is under way: make it in Forward, before or after; "+
 		"agents that are to work at the same time are branches of a FanOut", run.ErrNestedStep, quoted(made.Kind, made.Name), quoted(in.Kind, in.Name), in.Path)
 }
@@ -81,7 +82,7 @@ func quoted(kind, name string) string {
 // inside notes the step whose function, a tool or a hook of the workflow's author,
 // is about to be called, until the returned function is called: the author's code
 // may hold the scope's own context there, too.
-func (ex *Execution) inside(in *run.StepRequest) (leave func()) {
+func (ex *Execution) inside(in *journal.StepRequest) (leave func()) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	ex.pos.within = in
@@ -97,13 +98,13 @@ type step struct {
 	sc    *scope
 	ex    *Execution
 	ctx   context.Context
-	asked run.StepRequest
+	asked journal.StepRequest
 	s     session.Session // what the step extends or reads; zero for none
 	log   session.Key     // where it is recorded
 	old   bool            // s is not the newest value of its session
 	// What the journal decided.
-	decision run.Decision
-	record   *run.Step
+	decision journal.Decision
+	record   *journal.Step
 	began    time.Time
 	hears    bool          // it is a call that takes messages
 	heard    uint64        // up to which place in the inbox it knows of them
@@ -115,7 +116,7 @@ type step struct {
 // content to s, so that an older value must become a fork first. The caller
 // must call end.
 func (p *place) begin(ctx context.Context, kind, name string, s session.Session, extends bool, effect string, args ...string) (*step, error) {
-	made := run.StepRequest{Kind: kind, Name: name}
+	made := journal.StepRequest{Kind: kind, Name: name}
 	sc, err := p.scope(made)
 	if err != nil {
 		return nil, err
@@ -128,7 +129,7 @@ func (p *place) begin(ctx context.Context, kind, name string, s session.Session,
 	st := &step{sc: sc, ex: ex, ctx: ctx, s: s, log: ex.levels.owner(path).home, began: time.Now()}
 	// The digest is of the value as the author holds it, so that it is the
 	// same on every execution.
-	st.asked = run.StepRequest{Path: path, Kind: kind, Name: name, Input: inputDigest(s, args), Effect: effect}
+	st.asked = journal.StepRequest{Path: path, Kind: kind, Name: name, Input: inputDigest(s, args), Effect: effect}
 	if extends || ex.holds(path, s.Key()) {
 		if st.s, err = ex.own(ctx, path, s, extends); err != nil {
 			st.end()
@@ -160,7 +161,7 @@ func (st *step) context(ctx context.Context) context.Context {
 }
 
 // enter takes the scope for its next step; made names it.
-func (sc *scope) enter(made run.StepRequest) (run.Path, error) {
+func (sc *scope) enter(made journal.StepRequest) (run.Path, error) {
 	ex := sc.ex
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
@@ -194,7 +195,7 @@ func (st *step) decide() error {
 	if st.ex.life.parked && st.record == nil && !st.asked.Path.Ends() {
 		return run.ErrShutdown
 	}
-	if st.decision == run.Ambiguous {
+	if st.decision == journal.Ambiguous {
 		return st.ambiguous()
 	}
 	if st.record != nil {
@@ -207,18 +208,18 @@ func (st *step) decide() error {
 // must not happen twice.
 func (st *step) ambiguous() error {
 	if v, ok := st.ex.pos.journal.Resolution(st.asked.Path); ok && v.Decision == run.Happened {
-		st.decision = run.Execute
+		st.decision = journal.Execute
 		return nil // the caller looks at the resolution and runs nothing
 	}
 	intent, _ := st.ex.pos.journal.OpenIntent(st.asked.Path)
-	return &reviewError{run.Review{
+	return &reviewError{journal.Review{
 		Attempt: st.ex.attempt, Call: intent.Call, Code: run.CodeReview, Name: st.asked.Name, Path: st.asked.Path, Run: st.ex.id,
 		Reason: fmt.Sprintf("%s %q at step %s was cut off: nobody knows whether it took effect", st.asked.Kind, st.asked.Name, st.asked.Path),
 	}}
 }
 
 // reviewError stops an execution for a person.
-type reviewError struct{ run.Review }
+type reviewError struct{ journal.Review }
 
 func (e *reviewError) Error() string { return e.Reason }
 func (e *reviewError) Unwrap() error { return run.ErrReview }
@@ -253,7 +254,7 @@ func (st *step) outcome(err error) (error, bool) {
 
 // commit records the step: the pending edits of its session, its content, and
 // its outcome.
-func (st *step) commit(d run.StepCompleted, content ...session.Event) (run.Ack, error) {
+func (st *step) commit(d journal.StepCompleted, content ...session.Event) (journal.Ack, error) {
 	d.Path, d.Kind, d.Name, d.Input = st.asked.Path, st.asked.Kind, st.asked.Name, st.asked.Input
 	if d.Effect == "" {
 		d.Effect = st.asked.Effect

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/seam"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
@@ -17,12 +18,12 @@ import (
 // Select implements seam.Models.
 func (p *place) Select(ctx context.Context, q seam.Question, s session.Session, candidates []string) (int, error) {
 	c := &call{agent: q.Agent, prompt: q.Prompt, provider: &q.Provider, ask: q.Text}
-	st, err := p.begin(ctx, run.StepSelection, q.Agent, s, false, "", c.digest())
+	st, err := p.begin(ctx, journal.StepSelection, q.Agent, s, false, "", c.digest())
 	if err != nil {
 		return -1, err
 	}
 	defer st.end()
-	if st.decision == run.Replay {
+	if st.decision == journal.Replay {
 		if err := rebuild(st.record); err != nil {
 			return -1, err
 		}
@@ -54,7 +55,7 @@ func (p *place) Select(ctx context.Context, q seam.Question, s session.Session, 
 	if choice >= 0 {
 		picked = candidates[choice]
 	}
-	d := run.StepCompleted{Value: string(value), Prompt: prompt, Model: resp.Model, Usage: st.ex.origin(q.Agent, st.asked.Path, session.Placement{}, resp.Usage).Usage, Summary: "selects " + picked}
+	d := journal.StepCompleted{Value: string(value), Prompt: prompt, Model: resp.Model, Usage: st.ex.origin(q.Agent, st.asked.Path, session.Placement{}, resp.Usage).Usage, Summary: "selects " + picked}
 	if _, err := st.commitBeside(d); err != nil {
 		return -1, err
 	}
@@ -63,8 +64,8 @@ func (p *place) Select(ctx context.Context, q seam.Question, s session.Session, 
 
 // useless is the record of a step that failed for want of an answer, or with one
 // that it cannot use. What that one used, it used.
-func (st *step) useless(agent string, resp *llm.Response, prompt blob.Digest, err error) run.StepCompleted {
-	d := run.StepCompleted{Code: codeOf(err), Error: clip(err.Error(), 1<<10), Prompt: prompt}
+func (st *step) useless(agent string, resp *llm.Response, prompt blob.Digest, err error) journal.StepCompleted {
+	d := journal.StepCompleted{Code: codeOf(err), Error: clip(err.Error(), 1<<10), Prompt: prompt}
 	if resp != nil {
 		d.Model, d.Usage = resp.Model, st.ex.origin(agent, st.asked.Path, session.Placement{}, resp.Usage).Usage
 	}
@@ -89,7 +90,7 @@ func chosen(value string) (int, error) {
 // Compress implements seam.Models.
 func (p *place) Compress(ctx context.Context, q seam.Question, s session.Session) (session.Session, error) {
 	ask := &call{agent: q.Agent, prompt: q.Prompt, provider: &q.Provider, ask: q.Text}
-	st, err := p.begin(ctx, run.StepCompress, q.Agent, s, false, "", ask.digest())
+	st, err := p.begin(ctx, journal.StepCompress, q.Agent, s, false, "", ask.digest())
 	if err != nil {
 		return s, err
 	}
@@ -97,7 +98,7 @@ func (p *place) Compress(ctx context.Context, q seam.Question, s session.Session
 	var base session.Session
 	var text string
 	var usage session.Usage
-	if st.decision == run.Replay {
+	if st.decision == journal.Replay {
 		if err := rebuild(st.record); err != nil {
 			return s, err
 		}
@@ -126,7 +127,7 @@ func (p *place) Compress(ctx context.Context, q seam.Question, s session.Session
 		}
 		text = strings.TrimSpace(resp.Text)
 		usage = st.ex.origin(q.Agent, st.asked.Path, session.Placement{}, resp.Usage).Usage
-		ack, err := st.commit(run.StepCompleted{
+		ack, err := st.commit(journal.StepCompleted{
 			Value: text, Prompt: prompt, Model: resp.Model, Usage: usage,
 			Summary: fmt.Sprintf("compresses %s into one", count(st.s.Len(), "chunk")),
 		})

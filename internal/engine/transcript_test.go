@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
@@ -97,7 +98,7 @@ func TestRequestsGoOn(t *testing.T) {
 	}
 	i := 0
 	for _, st := range h.Journal.Recorded() {
-		if st.Kind != run.StepModel {
+		if st.Kind != journal.StepModel {
 			continue
 		}
 		r := m.asked[i]

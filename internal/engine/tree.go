@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -25,8 +26,8 @@ type tree struct {
 	d    *Driver
 	rt   *Runtime
 	reg  flow.Registration
-	root session.ID // of its sessions
-	task run.Task   // of the main run
+	root session.ID   // of its sessions
+	task journal.Task // of the main run
 	// opening is what the main run's session starts with if it is not born.
 	opening []session.Event
 	ctx     context.Context
@@ -45,7 +46,7 @@ type tree struct {
 	slots  chan struct{}
 }
 
-func newTree(d *Driver, rt *Runtime, g flow.Registration, task run.Task, root session.ID, opening []session.Event) *tree {
+func newTree(d *Driver, rt *Runtime, g flow.Registration, task journal.Task, root session.ID, opening []session.Event) *tree {
 	return &tree{
 		d: d, rt: rt, reg: g, root: root, task: task, opening: opening, wake: make(chan struct{}, 1), broken: make(chan struct{}),
 		runs: map[run.ID]bool{task.ID: true}, slots: make(chan struct{}, localBranches),
@@ -54,7 +55,7 @@ func newTree(d *Driver, rt *Runtime, g flow.Registration, task run.Task, root se
 
 // owns reports whether work is for a run of the tree; a branch that one of its
 // runs opens joins it.
-func (t *tree) owns(w run.Work) bool {
+func (t *tree) owns(w journal.Work) bool {
 	if w.Signal != nil {
 		return t.has(w.Signal.Run)
 	}
@@ -72,8 +73,8 @@ func (t *tree) adopt(history []session.Entry) {
 	for known := 0; known != len(t.runs); {
 		known = len(t.runs)
 		for _, e := range history {
-			for _, fact := range run.Facts(e.Commit) {
-				if f, ok := fact.What.(run.FanOut); ok && t.runs[f.Run] {
+			for _, fact := range journal.Facts(e.Commit) {
+				if f, ok := fact.What.(journal.FanOut); ok && t.runs[f.Run] {
 					for _, b := range f.Branches {
 						t.runs[run.ID(b.Session)] = true
 					}
@@ -171,7 +172,7 @@ func (t *tree) at(due int64, k session.Key) {
 		t.mu.Lock()
 		delete(t.timers, timer)
 		t.mu.Unlock()
-		t.do(run.Work{Signal: &run.Signal{To: k, Tick: true}})
+		t.do(journal.Work{Signal: &journal.Signal{To: k, Tick: true}})
 	})
 	if t.timers == nil {
 		t.timers = map[*time.Timer]struct{}{}
@@ -180,7 +181,7 @@ func (t *tree) at(due int64, k session.Key) {
 }
 
 // tell lets the program know that a run waits.
-func (t *tree) tell(k session.Key, s run.RunWaiting) {
+func (t *tree) tell(k session.Key, s journal.RunWaiting) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.rt.OnWait != nil && !t.over {
@@ -197,7 +198,7 @@ func (t *tree) goOn() {
 }
 
 // do starts a piece of work.
-func (t *tree) do(w run.Work) {
+func (t *tree) do(w journal.Work) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.over {
@@ -226,7 +227,7 @@ func (t *tree) do(w run.Work) {
 	})
 }
 
-func (t *tree) attempt(w run.Work) error {
+func (t *tree) attempt(w journal.Work) error {
 	if w.Signal != nil {
 		return t.rt.apply(t.ctx, *w.Signal)
 	}

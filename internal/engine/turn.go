@@ -8,6 +8,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/seam"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
@@ -67,7 +68,7 @@ func (a *agent) rounds() int {
 func (a *agent) call(ctx context.Context, s session.Session) (*call, error) {
 	c := &call{agent: a.Name, prompt: a.Prompt, provider: &a.Provider}
 	if a.Budget != (run.Budget{}) {
-		c.account = &run.Account{Limit: a.Budget}
+		c.account = &journal.Account{Limit: a.Budget}
 	}
 	var err error
 	if c.table, err = tool.NewTable(a.Tools...); err != nil {
@@ -115,12 +116,12 @@ type turn struct {
 // ask makes one model call and adds its answer to s. The turn holds the session
 // also if there is an error.
 func (a *agent) ask(ctx context.Context, s session.Session, c *call) (*turn, error) {
-	st, err := a.p.begin(ctx, run.StepModel, a.Name, s, true, "", c.digest())
+	st, err := a.p.begin(ctx, journal.StepModel, a.Name, s, true, "", c.digest())
 	if err != nil {
 		return &turn{s: s}, err
 	}
 	defer st.end()
-	if st.decision == run.Replay {
+	if st.decision == journal.Replay {
 		return st.answeredBefore()
 	}
 	for {
@@ -158,7 +159,7 @@ func (a *agent) answered(st *step, s session.Session, words []session.Chunk, hea
 	}
 	defer st.ex.take(heardTo, "")
 	if err != nil {
-		ack, commitErr := st.commit(run.StepCompleted{Code: codeOf(err), Error: clip(err.Error(), 4<<10), Inbox: heardTo, Prompt: prompt, Model: a.Provider.Model}, content...)
+		ack, commitErr := st.commit(journal.StepCompleted{Code: codeOf(err), Error: clip(err.Error(), 4<<10), Inbox: heardTo, Prompt: prompt, Model: a.Provider.Model}, content...)
 		if commitErr != nil {
 			return t, commitErr
 		}
@@ -173,7 +174,7 @@ func (a *agent) answered(st *step, s session.Session, words []session.Chunk, hea
 		calls[i] = session.ToolCall{ID: call.ID, Name: call.Name, Args: call.Args}
 	}
 	chunk := session.AssistantText(resp.Text, calls...).WithOpaque(resp.Opaque).Of(st.ex.origin(a.Name, t.path, st.s.Placement(), resp.Usage))
-	ack, err := st.commit(run.StepCompleted{
+	ack, err := st.commit(journal.StepCompleted{
 		Inbox: heardTo, Row: true, Prompt: prompt, Model: resp.Model, Value: string(resp.Finish), Summary: clip(firstLine(resp.Text), 100),
 	}, append(content, session.ChunkEvent(chunk))...)
 	if err != nil {
@@ -213,7 +214,7 @@ func codeOf(err error) run.Code {
 	return run.CodeOf(err)
 }
 
-func rebuild(r *run.Step) error {
+func rebuild(r *journal.Step) error {
 	if r.Code == "" {
 		return nil
 	}

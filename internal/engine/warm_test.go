@@ -13,6 +13,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -67,9 +68,9 @@ func asking(name string, calls int) flow.Branch {
 func warmed(t *testing.T, m *scribe, join flow.Join, bs ...flow.Branch) (notes []string, states []run.State, kinds []string) {
 	t.Helper()
 	log := &session.MemoryLog{}
-	values := run.NewValues(log)
+	values := journal.NewValues(log)
 	rt := &engine.Runtime{Values: values, Models: client(m.complete)}
-	rt.Store = run.Direct(log, &run.DirectOptions{Values: values, OnCommit: rt.Committed})
+	rt.Store = journal.Direct(log, &journal.DirectOptions{Values: values, OnCommit: rt.Committed})
 	s, err := rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		j, err := flow.FanOut(ctx, s, bs, &flow.FanOutOptions{Join: join, WarmFirst: true})
 		if err != nil {
@@ -111,7 +112,7 @@ func TestWarmFirst(t *testing.T) {
 		if want := []run.State{run.Succeeded, run.Succeeded, run.Succeeded}; !slices.Equal(states, want) {
 			t.Errorf("the branches are %v", states)
 		}
-		if n := count(kinds, run.KindSpread); n != 1 || count(kinds, run.KindFanOut) != 1 {
+		if n := count(kinds, journal.KindSpread); n != 1 || count(kinds, journal.KindFanOut) != 1 {
 			t.Errorf("%d events let the others begin: %v", n, kinds)
 		}
 	})
@@ -161,7 +162,7 @@ func TestWarmFirstWaits(t *testing.T) {
 				if want := []run.State{run.Succeeded, run.Succeeded, run.Succeeded}; !slices.Equal(states, want) {
 					t.Errorf("the branches are %v", states)
 				}
-				if n := count(kinds, run.KindSpread); n != 1 {
+				if n := count(kinds, journal.KindSpread); n != 1 {
 					t.Errorf("%d events let the others begin: %v", n, kinds)
 				}
 			})
@@ -172,9 +173,9 @@ func TestWarmFirstWaits(t *testing.T) {
 // TestWarmFirstNeedsReview: nor do the others wait for a person.
 func TestWarmFirstNeedsReview(t *testing.T) {
 	log := &session.MemoryLog{}
-	values := run.NewValues(log)
+	values := journal.NewValues(log)
 	rt := &engine.Runtime{Values: values}
-	rt.Store = run.Direct(log, &run.DirectOptions{Values: values, OnCommit: rt.Committed})
+	rt.Store = journal.Direct(log, &journal.DirectOptions{Values: values, OnCommit: rt.Committed})
 	stuck := flow.Func(func(_ context.Context, s session.Session) (session.Session, error) {
 		return s, fmt.Errorf("look at it: %w", run.ErrReview)
 	})
@@ -191,7 +192,7 @@ func TestWarmFirstNeedsReview(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if ev := e.Commit.Events; ev[len(ev)-1].Kind == run.KindReview && ev[0].Kind == run.KindWarmed {
+			if ev := e.Commit.Events; ev[len(ev)-1].Kind == journal.KindReview && ev[0].Kind == journal.KindWarmed {
 				told++
 			}
 		}
@@ -236,7 +237,7 @@ func TestWarmFirstWithoutAnswer(t *testing.T) {
 				if len(notes) != c.notes || c.notes == 6 && notes[1] != "refuses a0" {
 					t.Errorf("the model was asked %q", notes)
 				}
-				if n := count(kinds, run.KindSpread); n != 1 {
+				if n := count(kinds, journal.KindSpread); n != 1 {
 					t.Errorf("%d events let the others begin: %v", n, kinds)
 				}
 			})
@@ -253,10 +254,10 @@ func TestWarmFirstDecided(t *testing.T) {
 		if want := []run.State{run.Succeeded, run.Cancelled, run.Cancelled}; !slices.Equal(states, want) {
 			t.Errorf("the branches are %v, want %v", states, want)
 		}
-		if len(notes) != 0 || count(kinds, run.KindSpread) != 0 {
+		if len(notes) != 0 || count(kinds, journal.KindSpread) != 0 {
 			t.Errorf("the model was asked %q: %v", notes, kinds)
 		}
-		if !strings.Contains(strings.Join(kinds, " "), run.KindDisposed) {
+		if !strings.Contains(strings.Join(kinds, " "), journal.KindDisposed) {
 			t.Errorf("nobody disposed of the others: %v", kinds)
 		}
 	})

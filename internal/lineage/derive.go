@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -17,7 +17,7 @@ import (
 // that does not decode another error. The records of all other events are
 // returned with the error, so that a relay may report it and go on.
 func Derive(e session.Entry) ([]Record, error) {
-	facts := run.Facts(e.Commit)
+	facts := journal.Facts(e.Commit)
 	d := deriver{entry: e, facts: facts, rows: make([]int, len(facts)), made: make([]int, len(facts)), taken: make([]bool, len(facts))}
 	d.index()
 	out := make([]Record, 0, len(facts)) // they are large to move
@@ -45,7 +45,7 @@ func Derive(e session.Entry) ([]Record, error) {
 
 type deriver struct {
 	entry      session.Entry
-	facts      []run.Fact
+	facts      []journal.Fact
 	durability string // of the commits from the one that opens an epoch on; "" in others
 	rows       []int  // content events up to and including each event
 	made       []int  // of a step, the event that its record tells too, -1 for none
@@ -65,12 +65,12 @@ func (d *deriver) index() {
 			n++
 		}
 		d.rows[i], d.made[i] = n, -1
-		if w, ok := f.What.(run.WriterOpened); ok {
+		if w, ok := f.What.(journal.WriterOpened); ok {
 			d.durability = w.Durability
 		}
 	}
 	for i := range d.facts {
-		done, ok := d.facts[i].What.(run.StepCompleted)
+		done, ok := d.facts[i].What.(journal.StepCompleted)
 		for j := len(d.facts) - 1; ok && j >= 0; j-- {
 			if o := &d.facts[j]; !d.taken[j] && o.Batch == d.facts[i].Batch && makes(done, o.What) {
 				d.made[i], d.taken[j], ok = j, true, false
@@ -81,24 +81,24 @@ func (d *deriver) index() {
 
 // makes reports whether something is the outcome of a step: a batch may hold the
 // author's own rows beside it, and those of calls that had to wait.
-func makes(d run.StepCompleted, what any) bool {
+func makes(d journal.StepCompleted, what any) bool {
 	switch o := what.(type) {
 	case session.Chunk:
 		switch d.Kind {
-		case run.StepModel:
+		case journal.StepModel:
 			return d.Row && o.Kind() == session.Assistant
-		case run.StepTool:
+		case journal.StepTool:
 			return d.Row && o.Kind() == session.ToolResult && (o.Origin().Step == string(d.Path) || o.CallID() == d.Call)
 		}
-		return d.Row && d.Kind == run.StepCompress
+		return d.Row && d.Kind == journal.StepCompress
 	case session.Join:
-		return d.Kind == run.StepJoin
+		return d.Kind == journal.StepJoin
 	case session.Rejection:
-		return d.Kind == run.StepReject
+		return d.Kind == journal.StepReject
 	case session.Placement:
-		return d.Kind == run.StepOpen
-	case run.FanOut:
-		return d.Kind == run.StepFanOut
+		return d.Kind == journal.StepOpen
+	case journal.FanOut:
+		return d.Kind == journal.StepFanOut
 	}
 	return false
 }
@@ -137,14 +137,14 @@ func (d *deriver) record(i int) (Record, error) {
 		r.Summary = "session archived as " + v.File
 	case session.Restoration:
 		r.Kind, r.Summary = Restored, "session goes on: "+v.Reason
-	case run.StepStarted:
+	case journal.StepStarted:
 		r.Kind, r.Call, r.Tool = Intent, v.Call, tell(v.Name, 64)
 		r.Summary = r.Tool + " is about to start, once"
-	case run.StepCompleted:
+	case journal.StepCompleted:
 		return r, d.step(&r, v, d.made[i])
-	case run.Late:
+	case journal.Late:
 		r.Kind = Late
-		r.done(run.StepCompleted(v))
+		r.done(journal.StepCompleted(v))
 		r.Summary = fmt.Sprintf("%s answered attempt %d too late: kept as evidence", or(r.Actor(), r.Name), v.Attempt)
 	default:
 		r.ofRun(v)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -14,54 +15,54 @@ import (
 // ofRun tells of what happened to a run as a whole, or to its branches.
 func (r *Record) ofRun(what any) {
 	switch v := what.(type) {
-	case run.Submitted:
+	case journal.Submitted:
 		r.submitted(v)
-	case run.Claimed:
+	case journal.Claimed:
 		r.claimed(v)
-	case run.Released:
+	case journal.Released:
 		r.released(v)
-	case run.Review:
+	case journal.Review:
 		r.Kind, r.Call, r.Tool, r.Due = Review, v.Call, tell(v.Name, 64), v.Expires
 		r.Summary = "run needs review: " + tell(v.Reason, 80)
-	case run.Resolved:
+	case journal.Resolved:
 		r.Kind, r.Name = Resolved, tell(v.Decision, 20)
 		r.Summary = r.Actor() + " decides: " + r.Name
 		if v.Reason != "" {
 			r.Summary += " " + quote(v.Reason, 60)
 		}
-	case run.CancelRequested:
+	case journal.CancelRequested:
 		r.Kind, r.Summary = Cancel, "run is asked to stop"
 		if v.Reason != "" {
 			r.Summary += ": " + quote(v.Reason, 60)
 		}
-	case run.Warning:
+	case journal.Warning:
 		r.Kind, r.Summary = Warning, "run warns: "+tell(v.Text, 90)
-	case run.Ended:
+	case journal.Ended:
 		r.ended(v)
-	case run.RunWaiting:
+	case journal.RunWaiting:
 		r.waiting(v)
-	case run.SignalReceived:
+	case journal.SignalReceived:
 		if v.Run != "" { // a message that no run got is told by its chunk
 			r.received(v)
 		}
-	case run.FanOut:
+	case journal.FanOut:
 		r.fannedOut(v)
-	case run.Spread: // it names no branches: the record of the fan-out does
+	case journal.Spread: // it names no branches: the record of the fan-out does
 		r.Kind, r.Summary = Spread, "spreads to "+countedAs(max(len(v.Branches)-1, 0), "more branch", "more branches")
-	case run.BranchOutcomes:
+	case journal.BranchOutcomes:
 		r.Kind = Disposed
 		for _, b := range v.Branches {
 			r.Ends = append(r.Ends, End{Session: b.Session, State: b.State, Reason: tell(b.Reason, MaxReason)})
 		}
 		r.Summary = dispositions(r.Ends, Short)
-	case run.Quarantined:
+	case journal.Quarantined:
 		r.quarantined(v)
-	case run.Rebudgeted:
+	case journal.Rebudgeted:
 		r.rebudgeted(v)
 	}
 }
 
-func (r *Record) submitted(v run.Submitted) {
+func (r *Record) submitted(v journal.Submitted) {
 	r.Kind = Submitted
 	named := "run " + Short(session.ID(r.Run)) + " of " + r.Workflow
 	if b := v.Task.Branch; b != nil {
@@ -86,7 +87,7 @@ func (r *Record) submitted(v run.Submitted) {
 	}
 }
 
-func (r *Record) claimed(v run.Claimed) {
+func (r *Record) claimed(v journal.Claimed) {
 	r.Kind, r.Node = Claimed, v.Incarnation
 	if v.Home.ID != r.Session {
 		r.Home = v.Home.ID
@@ -97,7 +98,7 @@ func (r *Record) claimed(v run.Claimed) {
 	}
 }
 
-func (r *Record) released(v run.Released) {
+func (r *Record) released(v journal.Released) {
 	r.Kind = Released
 	switch {
 	case v.Workflow == "":
@@ -109,7 +110,7 @@ func (r *Record) released(v run.Released) {
 	}
 }
 
-func (r *Record) ended(v run.Ended) {
+func (r *Record) ended(v journal.Ended) {
 	if v.Workflow == "" { // in the log of a session that is not the run's home
 		r.Kind = Released
 		r.Summary = "run lets the session go: " + strings.ReplaceAll(string(v.State), "_", " ")
@@ -137,7 +138,7 @@ func (r *Record) ended(v run.Ended) {
 	}
 }
 
-func (r *Record) waiting(v run.RunWaiting) {
+func (r *Record) waiting(v journal.RunWaiting) {
 	r.Kind = Waiting
 	for _, w := range v.For {
 		r.Waits = append(r.Waits, Wait{
@@ -188,32 +189,32 @@ func (w Wait) String() string {
 // moment writes a time of a record, in the zone that all of them share.
 func moment(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02 15:04 MST") }
 
-func (r *Record) received(v run.SignalReceived) {
+func (r *Record) received(v journal.SignalReceived) {
 	r.Wake, r.Name = v.Wake, tell(v.Kind, 20)
 	by := or(r.By, "somebody")
 	switch v.Kind {
-	case run.Approve, run.Refuse, run.Respond:
-		verb := map[string]string{run.Approve: "approved", run.Refuse: "rejected", run.Respond: "answered"}[v.Kind]
+	case journal.Approve, journal.Refuse, journal.Respond:
+		verb := map[string]string{journal.Approve: "approved", journal.Refuse: "rejected", journal.Respond: "answered"}[v.Kind]
 		r.Kind, r.Summary = Answered, verb+" by "+by
-		if v.Kind == run.Approve && v.Value != "" {
+		if v.Kind == journal.Approve && v.Value != "" {
 			r.Summary += ", edited"
 		}
 		switch {
 		case v.Reason != "":
 			r.Summary += ": " + tell(v.Reason, 80)
-		case v.Kind == run.Respond && v.Value != "":
+		case v.Kind == journal.Respond && v.Value != "":
 			r.Summary += ": " + tell(v.Value, 60)
 		}
-	case run.Message:
+	case journal.Message:
 		verb := " says "
 		if v.Interrupt {
 			verb = " interrupts: "
 		}
 		r.Kind, r.By = Message, or(r.By, string(session.User))
 		r.Summary = r.By + verb + quote(v.Text, MaxSummary-len(r.By)-len(verb))
-	case run.Timer:
+	case journal.Timer:
 		r.Kind, r.Summary = Due, "the time of step "+string(v.Path)+" has come"
-	case run.Report:
+	case journal.Report:
 		r.Kind = Reported
 		if b := v.Branch; b != nil {
 			r.Branches, r.Code, r.Usage = []Ref{refOf(b.Link)}, b.Code, b.Usage
@@ -230,7 +231,7 @@ func (r *Record) received(v run.SignalReceived) {
 	}
 }
 
-func (r *Record) quarantined(v run.Quarantined) {
+func (r *Record) quarantined(v journal.Quarantined) {
 	r.Kind = Quarantined
 	verb := "sets the session apart"
 	if v.Released {
@@ -242,7 +243,7 @@ func (r *Record) quarantined(v run.Quarantined) {
 	}
 }
 
-func (r *Record) rebudgeted(v run.Rebudgeted) {
+func (r *Record) rebudgeted(v journal.Rebudgeted) {
 	r.Kind = Rebudgeted
 	var parts []string
 	for _, part := range []struct {

@@ -5,21 +5,22 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
 // stepKinds says which records steps become.
 var stepKinds = map[string]Kind{
-	run.StepModel: Model, run.StepTool: Tool, run.StepDo: Did, run.StepFork: Branched, run.StepDetach: Branched,
-	run.StepJoin: Merged, run.StepReject: Rejected, run.StepRecall: Recalled, run.StepRemember: Remembered,
-	run.StepOpen: Placed, run.StepCompress: Compressed, run.StepSelection: Selected, run.StepFanOut: FannedOut,
-	run.StepGather: Gathered, run.StepAwait: Awaited,
+	journal.StepModel: Model, journal.StepTool: Tool, journal.StepDo: Did, journal.StepFork: Branched, journal.StepDetach: Branched,
+	journal.StepJoin: Merged, journal.StepReject: Rejected, journal.StepRecall: Recalled, journal.StepRemember: Remembered,
+	journal.StepOpen: Placed, journal.StepCompress: Compressed, journal.StepSelection: Selected, journal.StepFanOut: FannedOut,
+	journal.StepGather: Gathered, journal.StepAwait: Awaited,
 }
 
 // step tells of a step, and of what it made in the same batch; made is the place
 // of that, -1 for none.
-func (d *deriver) step(r *Record, v run.StepCompleted, made int) error {
+func (d *deriver) step(r *Record, v journal.StepCompleted, made int) error {
 	kind, ok := stepKinds[v.Kind]
 	if !ok {
 		return fmt.Errorf("unknown kind of step %q: %w", v.Kind, session.ErrTooOld)
@@ -28,10 +29,10 @@ func (d *deriver) step(r *Record, v run.StepCompleted, made int) error {
 	r.done(v)
 	if made < 0 {
 		switch {
-		case v.Kind == run.StepJoin:
+		case v.Kind == journal.StepJoin:
 			r.Kind = Branched // the session that it makes tells of the join
 			r.Branches = newborn(v.Links)
-		case v.Kind == run.StepOpen && v.Code == "":
+		case v.Kind == journal.StepOpen && v.Code == "":
 			r.Kind = Did // the beginning of a call without a model
 			r.Summary = r.doneText(v)
 		}
@@ -59,7 +60,7 @@ func (d *deriver) step(r *Record, v run.StepCompleted, made int) error {
 		r.joined(o)
 	case session.Rejection:
 		r.rejected(o)
-	case run.FanOut:
+	case journal.FanOut:
 		r.fannedOut(o)
 	}
 	return nil
@@ -78,20 +79,20 @@ func newborn(links []session.Link) []Ref {
 
 // done takes over what a step's record says. The summary is what its author
 // gave, or else what its fields tell.
-func (r *Record) done(v run.StepCompleted) {
+func (r *Record) done(v journal.StepCompleted) {
 	r.Effect, r.Elapsed, r.Name, r.Call, r.Model = v.Effect, v.Elapsed, tell(v.Name, 64), v.Call, tell(v.Model, 64)
 	r.Head, r.HeadFrom, r.Source, r.Failure = hexOf(v.HeadAfter), hexOf(v.HeadBefore), v.Source, v.Failed
 	switch v.Kind {
-	case run.StepTool:
+	case journal.StepTool:
 		r.Tool = r.Name
-	case run.StepModel, run.StepCompress, run.StepSelection:
+	case journal.StepModel, journal.StepCompress, journal.StepSelection:
 		r.Agent = r.Name
-	case run.StepFork, run.StepDetach, run.StepFanOut, run.StepGather:
+	case journal.StepFork, journal.StepDetach, journal.StepFanOut, journal.StepGather:
 		for _, l := range v.Links {
 			r.Branches = append(r.Branches, refOf(l))
 		}
 	}
-	if v.Kind == run.StepSelection {
+	if v.Kind == journal.StepSelection {
 		r.selection(v.Value)
 	}
 	r.Summary = r.doneText(v)
@@ -112,11 +113,11 @@ func (r *Record) selection(value string) {
 	}
 }
 
-func (r *Record) doneText(v run.StepCompleted) string {
+func (r *Record) doneText(v journal.StepCompleted) string {
 	actor := r.Actor()
 	text := tell(v.Summary, MaxSummary)
 	switch {
-	case v.Kind == run.StepGather && v.Code == "":
+	case v.Kind == journal.StepGather && v.Code == "":
 		return gathers(v, text)
 	case text != "":
 	case v.Code != "":
@@ -127,31 +128,31 @@ func (r *Record) doneText(v run.StepCompleted) string {
 		}
 	default:
 		switch v.Kind {
-		case run.StepTool:
+		case journal.StepTool:
 			text = "answers"
 			if r.HeadFrom != r.Head {
 				text = "changes files"
 			}
-		case run.StepModel:
+		case journal.StepModel:
 			text = "answers"
-		case run.StepDo:
+		case journal.StepDo:
 			text = "did " + r.Name
-		case run.StepFork, run.StepDetach:
+		case journal.StepFork, journal.StepDetach:
 			text = "branches " + strings.Join(shorts(v.Links), ", ")
 			if v.Source != "" {
 				text += " (implicit, " + tell(v.Source, 40) + ")"
 			}
-		case run.StepFanOut:
+		case journal.StepFanOut:
 			return fansOut(shorts(v.Links))
-		case run.StepRecall:
+		case journal.StepRecall:
 			text = "recalls"
-		case run.StepRemember:
+		case journal.StepRemember:
 			text = "remembers"
-		case run.StepCompress:
+		case journal.StepCompress:
 			text = "summarises"
-		case run.StepSelection:
+		case journal.StepSelection:
 			text = "selects " + r.Name
-		case run.StepAwait:
+		case journal.StepAwait:
 			text = "waited for " + r.Name
 		default:
 			text = v.Kind + " " + r.Name
@@ -177,7 +178,7 @@ func fansOut(names []string) string {
 }
 
 // fannedOut adds to a fan-out's record what its event says.
-func (r *Record) fannedOut(v run.FanOut) {
+func (r *Record) fannedOut(v journal.FanOut) {
 	r.Kind, r.Workflow, r.Revision = FannedOut, v.Workflow, v.Revision
 	r.Branches = nil
 	var names []string
@@ -193,7 +194,7 @@ func (r *Record) fannedOut(v run.FanOut) {
 // gathers tells how the branches of a fan-out ended for the step that takes
 // them in: "2 of 3 branches joined; c cancelled". A value that it cannot read
 // is told as the author did.
-func gathers(v run.StepCompleted, author string) string {
+func gathers(v journal.StepCompleted, author string) string {
 	var ends []struct {
 		Name  string    `json:"name"`
 		State run.State `json:"state"`

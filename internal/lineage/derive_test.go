@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -75,7 +76,7 @@ func entry(t *testing.T, seq uint64, events ...session.Event) session.Entry {
 
 func runEvent(t *testing.T, kind string, payload any) session.Event {
 	t.Helper()
-	e, err := run.NewEvent(kind, payload)
+	e, err := journal.NewEvent(kind, payload)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,21 +87,21 @@ func runEvent(t *testing.T, kind string, payload any) session.Event {
 func TestDeriveSummaries(t *testing.T) {
 	link := session.Link{Ref: session.Ref{Key: session.Key{Tenant: "acme", ID: "s2"}, Version: 4}, Seq: 3, Hash: session.HashOf([]byte("x"))}
 	ref := session.Key{Tenant: "acme", ID: "s1"}
-	done := func(d run.StepCompleted) session.Event {
+	done := func(d journal.StepCompleted) session.Event {
 		d.Run, d.Attempt, d.Path = "r1", 1, "1"
-		return runEvent(t, run.KindDone, d)
+		return runEvent(t, journal.KindDone, d)
 	}
-	suspended := func(w ...run.Wait) session.Event {
-		return runEvent(t, run.KindWaiting, run.RunWaiting{Attempt: 1, For: w, Run: "r1"})
+	suspended := func(w ...journal.Wait) session.Event {
+		return runEvent(t, journal.KindWaiting, journal.RunWaiting{Attempt: 1, For: w, Run: "r1"})
 	}
-	received := func(v run.SignalReceived) session.Event {
+	received := func(v journal.SignalReceived) session.Event {
 		v.Run, v.N = "r1", 1
-		return runEvent(t, run.KindReceived, v)
+		return runEvent(t, journal.KindReceived, v)
 	}
-	branch := run.Submitted{}
+	branch := journal.Submitted{}
 	branch.Task.Run, branch.Task.Workflow = "s1", "fix"
-	branch.Task.Branch = &run.Branch{Ancestors: []run.Ancestor{{Run: "r1", Session: "s0"}}, Base: link, Name: "fast", Path: "2.fast", Root: "s0"}
-	queued := run.Submitted{Behind: "r0"}
+	branch.Task.Branch = &journal.Branch{Ancestors: []journal.Ancestor{{Run: "r1", Session: "s0"}}, Base: link, Name: "fast", Path: "2.fast", Root: "s0"}
+	queued := journal.Submitted{Behind: "r0"}
 	queued.Task.Run, queued.Task.Workflow = "r1", "fix"
 	tests := []struct {
 		name    string
@@ -129,91 +130,91 @@ func TestDeriveSummaries(t *testing.T) {
 		{"archived", session.ArchivedEvent(session.Archival{By: "ana", File: "default-s1.json"}), lineage.Archived, "session archived as default-s1.json"},
 		{"restored", session.RestoredEvent(session.Restoration{By: "ana", Reason: "needed"}), lineage.Restored, "session goes on: needed"},
 
-		{"tool", done(run.StepCompleted{Kind: run.StepTool, Name: "edit_file", Summary: "edits slug.sh"}), lineage.Tool, "edit_file edits slug.sh"},
-		{"tool without summary", done(run.StepCompleted{Kind: run.StepTool, Name: "edit_file", HeadAfter: blob.Sum([]byte("y"))}), lineage.Tool, "edit_file changes files"},
-		{"tool error", done(run.StepCompleted{Kind: run.StepTool, Name: "grep", Code: "timeout", Error: "after 5 s"}), lineage.Tool, `grep fails: timeout "after 5 s"`},
-		{"model error", done(run.StepCompleted{Kind: run.StepModel, Name: "coder", Code: "rate_limit", Error: "429"}), lineage.Model, `coder fails: rate_limit "429"`},
-		{"do", done(run.StepCompleted{Kind: run.StepDo, Name: "deploy"}), lineage.Did, "workflow did deploy"},
-		{"branched", done(run.StepCompleted{Kind: run.StepFork, Links: []session.Link{link}, Source: "fix.go:41"}), lineage.Branched, "branches s2 (implicit, fix.go:41)"},
-		{"recalled", done(run.StepCompleted{Kind: run.StepRecall, Name: "local", Summary: "recalls 2 notes"}), lineage.Recalled, "memory recalls 2 notes"},
-		{"remembered", done(run.StepCompleted{Kind: run.StepRemember, Name: "local"}), lineage.Remembered, "memory remembers"},
-		{"compressed", done(run.StepCompleted{Kind: run.StepCompress, Name: "scribe", Summary: "compresses 9 chunks into one"}), lineage.Compressed, "scribe compresses 9 chunks into one"},
-		{"selected among", done(run.StepCompleted{
-			Kind: run.StepSelection, Name: "auto", Summary: "selects review", Value: `{"answer":"1, it has to be read","candidates":["write","review"],"choice":1}`,
+		{"tool", done(journal.StepCompleted{Kind: journal.StepTool, Name: "edit_file", Summary: "edits slug.sh"}), lineage.Tool, "edit_file edits slug.sh"},
+		{"tool without summary", done(journal.StepCompleted{Kind: journal.StepTool, Name: "edit_file", HeadAfter: blob.Sum([]byte("y"))}), lineage.Tool, "edit_file changes files"},
+		{"tool error", done(journal.StepCompleted{Kind: journal.StepTool, Name: "grep", Code: "timeout", Error: "after 5 s"}), lineage.Tool, `grep fails: timeout "after 5 s"`},
+		{"model error", done(journal.StepCompleted{Kind: journal.StepModel, Name: "coder", Code: "rate_limit", Error: "429"}), lineage.Model, `coder fails: rate_limit "429"`},
+		{"do", done(journal.StepCompleted{Kind: journal.StepDo, Name: "deploy"}), lineage.Did, "workflow did deploy"},
+		{"branched", done(journal.StepCompleted{Kind: journal.StepFork, Links: []session.Link{link}, Source: "fix.go:41"}), lineage.Branched, "branches s2 (implicit, fix.go:41)"},
+		{"recalled", done(journal.StepCompleted{Kind: journal.StepRecall, Name: "local", Summary: "recalls 2 notes"}), lineage.Recalled, "memory recalls 2 notes"},
+		{"remembered", done(journal.StepCompleted{Kind: journal.StepRemember, Name: "local"}), lineage.Remembered, "memory remembers"},
+		{"compressed", done(journal.StepCompleted{Kind: journal.StepCompress, Name: "scribe", Summary: "compresses 9 chunks into one"}), lineage.Compressed, "scribe compresses 9 chunks into one"},
+		{"selected among", done(journal.StepCompleted{
+			Kind: journal.StepSelection, Name: "auto", Summary: "selects review", Value: `{"answer":"1, it has to be read","candidates":["write","review"],"choice":1}`,
 		}), lineage.Selected, "auto selects review"},
-		{"selected", done(run.StepCompleted{Kind: run.StepSelection, Name: "router", Summary: "selects review"}), lineage.Selected, "router selects review"},
-		{"fanned out", done(run.StepCompleted{Kind: run.StepFanOut, Links: []session.Link{link, link}}), lineage.FannedOut, "fans out into 2 branches: s2, s2"},
-		{"spread", runEvent(t, run.KindSpread, run.FanOut{Run: "r1", Path: "2", Warm: true, Branches: []run.FanOutBranch{
+		{"selected", done(journal.StepCompleted{Kind: journal.StepSelection, Name: "router", Summary: "selects review"}), lineage.Selected, "router selects review"},
+		{"fanned out", done(journal.StepCompleted{Kind: journal.StepFanOut, Links: []session.Link{link, link}}), lineage.FannedOut, "fans out into 2 branches: s2, s2"},
+		{"spread", runEvent(t, journal.KindSpread, journal.FanOut{Run: "r1", Path: "2", Warm: true, Branches: []journal.FanOutBranch{
 			{Name: "a", Session: "s2"}, {Name: "b", Session: "s3"}, {Name: "c", Session: "s4"},
 		}}), lineage.Spread, "spreads to 2 more branches"},
-		{"fan-out event", runEvent(t, run.KindFanOut, run.FanOut{Run: "r1", Path: "2", Branches: []run.FanOutBranch{
+		{"fan-out event", runEvent(t, journal.KindFanOut, journal.FanOut{Run: "r1", Path: "2", Branches: []journal.FanOutBranch{
 			{Name: "a", Session: "s2"}, {Name: "b", Session: "s3"}, {Name: "c", Session: "s4"},
 		}}), lineage.FannedOut, "fans out into 3 branches: a, b, c"},
 		{
-			"gathered", done(run.StepCompleted{Kind: run.StepGather, Value: `[{"name":"a","state":"succeeded"},{"name":"b","state":"succeeded"},{"name":"c","state":"cancelled"}]`}),
+			"gathered", done(journal.StepCompleted{Kind: journal.StepGather, Value: `[{"name":"a","state":"succeeded"},{"name":"b","state":"succeeded"},{"name":"c","state":"cancelled"}]`}),
 			lineage.Gathered, "2 of 3 branches joined; c cancelled",
 		},
-		{"gathered without outcomes", done(run.StepCompleted{Kind: run.StepGather, Links: []session.Link{link}}), lineage.Gathered, "joins 1 branch"},
-		{"awaited", done(run.StepCompleted{Kind: run.StepAwait, Name: "approval"}), lineage.Awaited, "workflow waited for approval"},
-		{"intent", runEvent(t, run.KindIntent, run.StepStarted{Run: "r1", Path: "1", Name: "deploy"}), lineage.Intent, "deploy is about to start, once"},
-		{"late", runEvent(t, run.KindLate, run.StepCompleted{Run: "r1", Path: "1", Attempt: 2, Kind: run.StepTool, Name: "deploy"}), lineage.Late, "deploy answered attempt 2 too late: kept as evidence"},
+		{"gathered without outcomes", done(journal.StepCompleted{Kind: journal.StepGather, Links: []session.Link{link}}), lineage.Gathered, "joins 1 branch"},
+		{"awaited", done(journal.StepCompleted{Kind: journal.StepAwait, Name: "approval"}), lineage.Awaited, "workflow waited for approval"},
+		{"intent", runEvent(t, journal.KindIntent, journal.StepStarted{Run: "r1", Path: "1", Name: "deploy"}), lineage.Intent, "deploy is about to start, once"},
+		{"late", runEvent(t, journal.KindLate, journal.StepCompleted{Run: "r1", Path: "1", Attempt: 2, Kind: journal.StepTool, Name: "deploy"}), lineage.Late, "deploy answered attempt 2 too late: kept as evidence"},
 
 		{
-			"waits for approval", suspended(run.Wait{Kind: run.WaitApproval, Path: "3", Title: "Publish?", Due: 1700604800000}), lineage.Waiting,
+			"waits for approval", suspended(journal.Wait{Kind: run.WaitApproval, Path: "3", Title: "Publish?", Due: 1700604800000}), lineage.Waiting,
 			"waits for approval: Publish? (until 2023-11-21 22:13 UTC)",
 		},
-		{"waits for a call", suspended(run.Wait{Kind: run.WaitApproval, Path: "3.0", Name: "deploy"}), lineage.Waiting, "waits for approval: deploy"},
-		{"waits for a response", suspended(run.Wait{Kind: run.WaitResponse, Path: "3", Title: "Which region?"}), lineage.Waiting, "waits for response: Which region?"},
-		{"waits for a message", suspended(run.Wait{Kind: run.WaitMessage, Path: "3"}), lineage.Waiting, "waits for a message"},
-		{"waits until", suspended(run.Wait{Kind: run.WaitTimer, Path: "3", Due: 1700604800000}), lineage.Waiting, "waits until 2023-11-21 22:13 UTC"},
-		{"waits for branches", suspended(run.Wait{Kind: run.WaitBranches, Path: "3", Branches: []session.ID{"a", "b", "c"}, Need: 2}), lineage.Waiting, "waits for 2 of 3 branches"},
+		{"waits for a call", suspended(journal.Wait{Kind: run.WaitApproval, Path: "3.0", Name: "deploy"}), lineage.Waiting, "waits for approval: deploy"},
+		{"waits for a response", suspended(journal.Wait{Kind: run.WaitResponse, Path: "3", Title: "Which region?"}), lineage.Waiting, "waits for response: Which region?"},
+		{"waits for a message", suspended(journal.Wait{Kind: run.WaitMessage, Path: "3"}), lineage.Waiting, "waits for a message"},
+		{"waits until", suspended(journal.Wait{Kind: run.WaitTimer, Path: "3", Due: 1700604800000}), lineage.Waiting, "waits until 2023-11-21 22:13 UTC"},
+		{"waits for branches", suspended(journal.Wait{Kind: run.WaitBranches, Path: "3", Branches: []session.ID{"a", "b", "c"}, Need: 2}), lineage.Waiting, "waits for 2 of 3 branches"},
 		{
-			"waits for two", suspended(run.Wait{Kind: run.WaitApproval, Path: "3.0", Title: "Deploy?"}, run.Wait{Kind: run.WaitApproval, Path: "3.1"}), lineage.Waiting,
+			"waits for two", suspended(journal.Wait{Kind: run.WaitApproval, Path: "3.0", Title: "Deploy?"}, journal.Wait{Kind: run.WaitApproval, Path: "3.1"}), lineage.Waiting,
 			"waits for approval: Deploy? and 1 more",
 		},
-		{"approved", received(run.SignalReceived{Kind: run.Approve, Path: "3", By: "ana", Reason: "looks good"}), lineage.Answered, "approved by ana: looks good"},
-		{"approved with an edit", received(run.SignalReceived{Kind: run.Approve, Path: "3", By: "ana", Value: `{"n":2}`}), lineage.Answered, "approved by ana, edited"},
-		{"approved with an edit and why", received(run.SignalReceived{Kind: run.Approve, Path: "3", By: "ana", Reason: "too many", Value: `{"n":2}`}), lineage.Answered, "approved by ana, edited: too many"},
-		{"rejected by", received(run.SignalReceived{Kind: run.Refuse, Path: "3", Reason: "too risky"}), lineage.Answered, "rejected by somebody: too risky"},
-		{"responded", received(run.SignalReceived{Kind: run.Respond, Path: "3", By: "ana", Value: `"eu-1"`}), lineage.Answered, `answered by ana: "eu-1"`},
-		{"message", received(run.SignalReceived{Kind: run.Message, By: "ana", Text: "use tabs"}), lineage.Message, `ana says "use tabs"`},
-		{"interrupt", received(run.SignalReceived{Kind: run.Message, Interrupt: true, Text: "stop"}), lineage.Message, `user interrupts: "stop"`},
-		{"due", received(run.SignalReceived{Kind: run.Timer, Path: "3"}), lineage.Due, "the time of step 3 has come"},
+		{"approved", received(journal.SignalReceived{Kind: journal.Approve, Path: "3", By: "ana", Reason: "looks good"}), lineage.Answered, "approved by ana: looks good"},
+		{"approved with an edit", received(journal.SignalReceived{Kind: journal.Approve, Path: "3", By: "ana", Value: `{"n":2}`}), lineage.Answered, "approved by ana, edited"},
+		{"approved with an edit and why", received(journal.SignalReceived{Kind: journal.Approve, Path: "3", By: "ana", Reason: "too many", Value: `{"n":2}`}), lineage.Answered, "approved by ana, edited: too many"},
+		{"rejected by", received(journal.SignalReceived{Kind: journal.Refuse, Path: "3", Reason: "too risky"}), lineage.Answered, "rejected by somebody: too risky"},
+		{"responded", received(journal.SignalReceived{Kind: journal.Respond, Path: "3", By: "ana", Value: `"eu-1"`}), lineage.Answered, `answered by ana: "eu-1"`},
+		{"message", received(journal.SignalReceived{Kind: journal.Message, By: "ana", Text: "use tabs"}), lineage.Message, `ana says "use tabs"`},
+		{"interrupt", received(journal.SignalReceived{Kind: journal.Message, Interrupt: true, Text: "stop"}), lineage.Message, `user interrupts: "stop"`},
+		{"due", received(journal.SignalReceived{Kind: journal.Timer, Path: "3"}), lineage.Due, "the time of step 3 has come"},
 		{
-			"reported", received(run.SignalReceived{Kind: run.Report, Path: "2.gather", Branch: &run.BranchEnd{Link: link, State: run.TimedOut, Error: "too slow"}}), lineage.Reported,
+			"reported", received(journal.SignalReceived{Kind: journal.Report, Path: "2.gather", Branch: &journal.BranchEnd{Link: link, State: run.TimedOut, Error: "too slow"}}), lineage.Reported,
 			"branch s2 timed out: too slow",
 		},
-		{"disposed", runEvent(t, run.KindDisposed, run.BranchOutcomes{Run: "r1", Branches: []run.BranchOutcome{
+		{"disposed", runEvent(t, journal.KindDisposed, journal.BranchOutcomes{Run: "r1", Branches: []journal.BranchOutcome{
 			{Session: "s2", State: session.ClosedCancelled, Reason: "2 are enough"}, {Session: "s3", State: session.ClosedCancelled, Reason: "2 are enough"},
 		}}), lineage.Disposed, `CANCELLED s2, s3 "2 are enough"`},
-		{"disposed in two ways", runEvent(t, run.KindDisposed, run.BranchOutcomes{Run: "r1", Branches: []run.BranchOutcome{
+		{"disposed in two ways", runEvent(t, journal.KindDisposed, journal.BranchOutcomes{Run: "r1", Branches: []journal.BranchOutcome{
 			{Session: "s2", State: session.ClosedMerged}, {Session: "s3", State: session.ClosedFailed, Reason: "no luck"},
 		}}), lineage.Disposed, "MERGED s2; FAILED s3"},
-		{"branch", runEvent(t, run.KindSubmitted, branch), lineage.Submitted, "branch fast of run r1 submitted"},
+		{"branch", runEvent(t, journal.KindSubmitted, branch), lineage.Submitted, "branch fast of run r1 submitted"},
 		{
-			"another revision", runEvent(t, run.KindReleased, run.Released{Run: "r1", Workflow: "fix", Revision: "v1", Step: "4", Reason: "x"}), lineage.Released,
+			"another revision", runEvent(t, journal.KindReleased, journal.Released{Run: "r1", Workflow: "fix", Revision: "v1", Step: "4", Reason: "x"}), lineage.Released,
 			`run parks for a node with revision "v1": step 4 is another one here`,
 		},
-		{"quarantined", runEvent(t, run.KindQuarantined, run.Quarantined{By: "ana", Reason: "leaks the key"}), lineage.Quarantined, "ana sets the session apart: leaks the key"},
-		{"readmitted", runEvent(t, run.KindQuarantined, run.Quarantined{Released: true, Reason: "it was a fake"}), lineage.Readmitted, "somebody lets the session go on: it was a fake"},
+		{"quarantined", runEvent(t, journal.KindQuarantined, journal.Quarantined{By: "ana", Reason: "leaks the key"}), lineage.Quarantined, "ana sets the session apart: leaks the key"},
+		{"readmitted", runEvent(t, journal.KindQuarantined, journal.Quarantined{Released: true, Reason: "it was a fake"}), lineage.Readmitted, "somebody lets the session go on: it was a fake"},
 		{
-			"rebudgeted", runEvent(t, run.KindRebudgeted, run.Rebudgeted{By: "ana", Run: "r1", Budget: run.Budget{Tokens: 50_000, Steps: 20, Time: time.Hour}}), lineage.Rebudgeted,
+			"rebudgeted", runEvent(t, journal.KindRebudgeted, journal.Rebudgeted{By: "ana", Run: "r1", Budget: run.Budget{Tokens: 50_000, Steps: 20, Time: time.Hour}}), lineage.Rebudgeted,
 			"ana sets the budget: 50,000 tokens, 20 steps, 1h0m0s",
 		},
-		{"unlimited", runEvent(t, run.KindRebudgeted, run.Rebudgeted{Run: "r1", Reason: "it matters"}), lineage.Rebudgeted, `somebody sets the budget: no limit "it matters"`},
-		{"queued", runEvent(t, run.KindSubmitted, queued), lineage.Queued, "run r1 of fix waits behind r0"},
-		{"claimed", runEvent(t, run.KindClaimed, run.Claimed{Attempt: 1, Run: "r1", Home: ref}), lineage.Claimed, "run starts"},
-		{"resumed", runEvent(t, run.KindClaimed, run.Claimed{Attempt: 3, Run: "r1", Home: ref}), lineage.Claimed, "run resumes, attempt 3"},
-		{"released", runEvent(t, run.KindReleased, run.Released{Run: "r1", Reason: "shutdown", Workflow: "fix"}), lineage.Released, "run parks: shutdown"},
-		{"review", runEvent(t, run.KindReview, run.Review{Run: "r1", Reason: "deploy was cut off", Code: run.CodeReview}), lineage.Review, "run needs review: deploy was cut off"},
-		{"resolved", runEvent(t, run.KindResolved, run.Resolved{Run: "r1", By: "ann", Decision: run.Again, Reason: "not in the target"}), lineage.Resolved, `ann decides: again "not in the target"`},
-		{"cancel", runEvent(t, run.KindCancel, run.CancelRequested{Run: "r1", Reason: "too dear"}), lineage.Cancel, `run is asked to stop: "too dear"`},
-		{"warning", runEvent(t, run.KindWarning, run.Warning{Run: "r1", Text: "did you shadow s?"}), lineage.Warning, "run warns: did you shadow s?"},
-		{"ended", runEvent(t, run.KindEnded, run.Ended{Run: "r1", State: run.Succeeded, Workflow: "fix", Usage: session.Usage{Calls: 6, Input: 4000, Output: 120}}), lineage.Ended, "run succeeded, 6 model calls, 4,120 tokens"},
-		{"ended elsewhere", runEvent(t, run.KindEnded, run.Ended{Run: "r1", State: run.Cancelled}), lineage.Released, "run lets the session go: cancelled"},
-		{"failed", runEvent(t, run.KindEnded, run.Ended{Run: "r1", State: run.TimedOut, Workflow: "fix", Code: run.CodeDeadline, Error: "deadline exceeded"}), lineage.Ended, "run timed out: deadline exceeded"},
+		{"unlimited", runEvent(t, journal.KindRebudgeted, journal.Rebudgeted{Run: "r1", Reason: "it matters"}), lineage.Rebudgeted, `somebody sets the budget: no limit "it matters"`},
+		{"queued", runEvent(t, journal.KindSubmitted, queued), lineage.Queued, "run r1 of fix waits behind r0"},
+		{"claimed", runEvent(t, journal.KindClaimed, journal.Claimed{Attempt: 1, Run: "r1", Home: ref}), lineage.Claimed, "run starts"},
+		{"resumed", runEvent(t, journal.KindClaimed, journal.Claimed{Attempt: 3, Run: "r1", Home: ref}), lineage.Claimed, "run resumes, attempt 3"},
+		{"released", runEvent(t, journal.KindReleased, journal.Released{Run: "r1", Reason: "shutdown", Workflow: "fix"}), lineage.Released, "run parks: shutdown"},
+		{"review", runEvent(t, journal.KindReview, journal.Review{Run: "r1", Reason: "deploy was cut off", Code: run.CodeReview}), lineage.Review, "run needs review: deploy was cut off"},
+		{"resolved", runEvent(t, journal.KindResolved, journal.Resolved{Run: "r1", By: "ann", Decision: run.Again, Reason: "not in the target"}), lineage.Resolved, `ann decides: again "not in the target"`},
+		{"cancel", runEvent(t, journal.KindCancel, journal.CancelRequested{Run: "r1", Reason: "too dear"}), lineage.Cancel, `run is asked to stop: "too dear"`},
+		{"warning", runEvent(t, journal.KindWarning, journal.Warning{Run: "r1", Text: "did you shadow s?"}), lineage.Warning, "run warns: did you shadow s?"},
+		{"ended", runEvent(t, journal.KindEnded, journal.Ended{Run: "r1", State: run.Succeeded, Workflow: "fix", Usage: session.Usage{Calls: 6, Input: 4000, Output: 120}}), lineage.Ended, "run succeeded, 6 model calls, 4,120 tokens"},
+		{"ended elsewhere", runEvent(t, journal.KindEnded, journal.Ended{Run: "r1", State: run.Cancelled}), lineage.Released, "run lets the session go: cancelled"},
+		{"failed", runEvent(t, journal.KindEnded, journal.Ended{Run: "r1", State: run.TimedOut, Workflow: "fix", Code: run.CodeDeadline, Error: "deadline exceeded"}), lineage.Ended, "run timed out: deadline exceeded"},
 	}
-	if rs, err := lineage.Derive(entry(t, 2, runEvent(t, run.KindReceived, run.SignalReceived{ID: "m1", Kind: run.Message}))); err != nil || len(rs) != 0 {
+	if rs, err := lineage.Derive(entry(t, 2, runEvent(t, journal.KindReceived, journal.SignalReceived{ID: "m1", Kind: journal.Message}))); err != nil || len(rs) != 0 {
 		t.Errorf("a message that no run got has %d records besides that of its chunk, %v", len(rs), err)
 	}
 	seen := map[lineage.Kind]bool{lineage.Submitted: true} // in TestDeriveDemo
@@ -284,8 +285,8 @@ func TestSummariesAreOneShortLine(t *testing.T) {
 		for _, e := range []session.Event{
 			session.ChunkEvent(session.UserText(text)),
 			session.RejectedEvent(session.Rejection{Reason: text, State: "rejected", Branch: session.Link{Ref: session.Ref{Key: session.Key{ID: "s2"}}}}),
-			runEvent(t, run.KindDone, run.StepCompleted{Run: "r1", Path: "1", Kind: run.StepTool, Name: "t", Summary: strings.ToValidUTF8(text, "")}),
-			runEvent(t, run.KindWarning, run.Warning{Run: "r1", Text: text}),
+			runEvent(t, journal.KindDone, journal.StepCompleted{Run: "r1", Path: "1", Kind: journal.StepTool, Name: "t", Summary: strings.ToValidUTF8(text, "")}),
+			runEvent(t, journal.KindWarning, journal.Warning{Run: "r1", Text: text}),
 		} {
 			rs, err := lineage.Derive(entry(t, 2, e))
 			if err != nil {
@@ -510,8 +511,8 @@ func TestSelectionIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	usage := session.Usage{Calls: 1, Input: 9, Output: 2}
-	rs, err := lineage.Derive(entry(t, 2, runEvent(t, run.KindDone, run.StepCompleted{
-		Kind: run.StepSelection, Name: "auto", Path: "1", Run: "r1", Value: string(value), Usage: usage, Model: "m", Summary: "selects w7",
+	rs, err := lineage.Derive(entry(t, 2, runEvent(t, journal.KindDone, journal.StepCompleted{
+		Kind: journal.StepSelection, Name: "auto", Path: "1", Run: "r1", Value: string(value), Usage: usage, Model: "m", Summary: "selects w7",
 	})))
 	if err != nil {
 		t.Fatal(err)

@@ -11,36 +11,37 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
 // fanOut records that the run opens branches and waits for them.
-func (w *world) fanOut(s session.Session, path run.Path, need int, names ...string) (session.Session, []run.Task) {
+func (w *world) fanOut(s session.Session, path run.Path, need int, names ...string) (session.Session, []journal.Task) {
 	w.t.Helper()
-	f := run.FanOut{
-		Ancestors: []run.Ancestor{{Run: w.run, Session: w.home.ID}}, Base: w.link(s), Path: path, Revision: "r1", Root: s.Root(), Run: w.run, Workflow: "fix",
+	f := journal.FanOut{
+		Ancestors: []journal.Ancestor{{Run: w.run, Session: w.home.ID}}, Base: w.link(s), Path: path, Revision: "r1", Root: s.Root(), Run: w.run, Workflow: "fix",
 	}
-	wait := run.Wait{Kind: run.WaitBranches, Path: run.GatherPath(path), Need: need}
+	wait := journal.Wait{Kind: run.WaitBranches, Path: journal.GatherPath(path), Need: need}
 	for _, n := range names {
 		id := w.mint.Child(w.home.Tenant, string(w.run), string(path.Child(n)))
-		f.Branches = append(f.Branches, run.FanOutBranch{Name: n, Session: id})
+		f.Branches = append(f.Branches, journal.FanOutBranch{Name: n, Session: id})
 		wait.Branches = append(wait.Branches, id)
 	}
 	s = w.commit(w.home, s, path,
-		w.done(run.StepCompleted{Path: path, Kind: run.StepFanOut, Summary: "opens branches"}), w.event(run.KindFanOut, f),
-		w.event(run.KindWaiting, run.RunWaiting{Attempt: w.attempt, For: []run.Wait{wait}, Run: w.run}))
+		w.done(journal.StepCompleted{Path: path, Kind: journal.StepFanOut, Summary: "opens branches"}), w.event(journal.KindFanOut, f),
+		w.event(journal.KindWaiting, journal.RunWaiting{Attempt: w.attempt, For: []journal.Wait{wait}, Run: w.run}))
 	return s, f.Tasks(w.home.Tenant)
 }
 
 // branch plays a branch's run, and then goes on with the run before.
-func (w *world) branch(task run.Task, play func(session.Session)) {
+func (w *world) branch(task journal.Task, play func(session.Session)) {
 	w.t.Helper()
 	home, id, attempt := w.home, w.run, w.attempt
 	defer func() { w.home, w.run, w.attempt = home, id, attempt }()
 	b := task.Branch
-	g, err := w.store.Claim(context.Background(), run.Claim{
+	g, err := w.store.Claim(context.Background(), journal.Claim{
 		Session: task.Session, Home: task.Session, Run: task.ID, Revision: "r1", Task: &task, Root: b.Root,
 		Open: session.Opening{
 			Kind: session.OpenFork, Name: b.Name, Parents: []session.Link{b.Base}, Run: string(b.Ancestors[len(b.Ancestors)-1].Run), Step: string(b.Path),
@@ -59,7 +60,7 @@ func (w *world) deliver() {
 		changed = false
 		before := len(w.entries())
 		for _, e := range w.entries() {
-			work, err := run.Followups(e, run.Facts(e.Commit))
+			work, err := journal.Followups(e, journal.Facts(e.Commit))
 			w.must(err)
 			for _, one := range work {
 				if one.Signal == nil {
@@ -96,23 +97,23 @@ func playBranches(t testing.TB) *world {
 	w.deliver()
 	w.reclaim()
 	gathered := `[{"name":"terse","state":"succeeded"},{"name":"warm","state":"succeeded"},{"name":"formal","state":"cancelled"}]`
-	w.commit(w.home, session.Session{}, "1.gather", w.done(run.StepCompleted{Path: "1.gather", Kind: run.StepGather, Value: gathered}),
-		w.event(run.KindDisposed, run.BranchOutcomes{Run: w.run, Branches: []run.BranchOutcome{
+	w.commit(w.home, session.Session{}, "1.gather", w.done(journal.StepCompleted{Path: "1.gather", Kind: journal.StepGather, Value: gathered}),
+		w.event(journal.KindDisposed, journal.BranchOutcomes{Run: w.run, Branches: []journal.BranchOutcome{
 			{Session: tasks[2].Session.ID, State: session.ClosedCancelled, Reason: "2 of 3 were enough"},
 		}}))
 	j, err := session.JoinOf(s, session.JoinAdopt, "it is short", 0, w.claimed(tasks[0].Session))
 	w.must(err)
-	w.commit(w.home, s, "2", session.JoinedEvent(j), w.done(run.StepCompleted{Path: "2", Kind: run.StepJoin, Name: session.JoinAdopt, Links: []session.Link{w.link(w.claimed(tasks[0].Session))}}),
-		w.event(run.KindDisposed, run.BranchOutcomes{Run: w.run, Branches: []run.BranchOutcome{
+	w.commit(w.home, s, "2", session.JoinedEvent(j), w.done(journal.StepCompleted{Path: "2", Kind: journal.StepJoin, Name: session.JoinAdopt, Links: []session.Link{w.link(w.claimed(tasks[0].Session))}}),
+		w.event(journal.KindDisposed, journal.BranchOutcomes{Run: w.run, Branches: []journal.BranchOutcome{
 			{Session: tasks[0].Session.ID, State: session.ClosedAdopted, Reason: "it is short"},
 			{Session: tasks[1].Session.ID, State: session.ClosedRejected, Reason: "too warm"},
 		}}))
 	w.deliver()
-	w.commit(w.home, session.Session{}, "3", w.event(run.KindWaiting, run.RunWaiting{Attempt: w.attempt, Run: w.run, For: []run.Wait{
+	w.commit(w.home, session.Session{}, "3", w.event(journal.KindWaiting, journal.RunWaiting{Attempt: w.attempt, Run: w.run, For: []journal.Wait{
 		{Kind: run.WaitApproval, Path: "3", Title: "Publish?", Due: w.now.Add(24 * time.Hour).UnixMilli()},
 	}}))
-	w.must(w.store.Apply(context.Background(), run.Signal{To: w.home, Run: w.run, Received: &run.SignalReceived{
-		Kind: run.Message, By: "bob", Run: w.run, Text: "mind the date",
+	w.must(w.store.Apply(context.Background(), journal.Signal{To: w.home, Run: w.run, Received: &journal.SignalReceived{
+		Kind: journal.Message, By: "bob", Run: w.run, Text: "mind the date",
 	}}))
 	return w
 }
@@ -120,23 +121,23 @@ func playBranches(t testing.TB) *world {
 // answer approves what playBranches asks, and ends the run.
 func (w *world) answer() {
 	w.t.Helper()
-	w.must(w.store.Apply(context.Background(), run.Signal{To: w.home, Run: w.run, Received: &run.SignalReceived{
-		Kind: run.Approve, By: "ana", Path: "3", Reason: "looks good", Run: w.run,
+	w.must(w.store.Apply(context.Background(), journal.Signal{To: w.home, Run: w.run, Received: &journal.SignalReceived{
+		Kind: journal.Approve, By: "ana", Path: "3", Reason: "looks good", Run: w.run,
 	}}))
 	w.reclaim()
 	s := w.claimed(w.home)
-	s = w.commit(w.home, s, "3", w.done(run.StepCompleted{Path: "3", Kind: run.StepAwait, Name: "approval", Summary: "approved by ana"}))
+	s = w.commit(w.home, s, "3", w.done(journal.StepCompleted{Path: "3", Kind: journal.StepAwait, Name: "approval", Summary: "approved by ana"}))
 	w.end(s, run.Succeeded, "")
 }
 
 // reclaim begins the next attempt of the run.
 func (w *world) reclaim() {
 	w.t.Helper()
-	w.store = run.Direct(&w.log, &run.DirectOptions{Incarnation: "node-b", Values: w.values, Now: func() time.Time {
+	w.store = journal.Direct(&w.log, &journal.DirectOptions{Incarnation: "node-b", Values: w.values, Now: func() time.Time {
 		w.now = w.now.Add(10 * time.Millisecond)
 		return w.now
 	}})
-	g, err := w.store.Claim(context.Background(), run.Claim{Session: w.home, Home: w.home, Run: w.run, Revision: "r1"})
+	g, err := w.store.Claim(context.Background(), journal.Claim{Session: w.home, Home: w.home, Run: w.run, Revision: "r1"})
 	w.must(err)
 	if g.State != run.Running {
 		w.t.Fatalf("%s is %s", w.run, g.State)
@@ -223,7 +224,7 @@ func TestManyBranches(t *testing.T) {
 		names = append(names, fmt.Sprintf("b%d", i))
 	}
 	_, tasks := w.fanOut(s, "0", 0, names...)
-	var ends []run.BranchOutcome
+	var ends []journal.BranchOutcome
 	for i, task := range tasks {
 		w.branch(task, func(s session.Session) {
 			w.end(w.model(s, task.Branch.Path.Child("0"), "a", "done"), run.Succeeded, "")
@@ -233,12 +234,12 @@ func TestManyBranches(t *testing.T) {
 			state = session.ClosedRejected
 		}
 		if i != 20 {
-			ends = append(ends, run.BranchOutcome{Session: task.Session.ID, State: state})
+			ends = append(ends, journal.BranchOutcome{Session: task.Session.ID, State: state})
 		}
 	}
 	w.deliver()
 	w.reclaim()
-	w.commit(w.home, session.Session{}, "1", w.event(run.KindDisposed, run.BranchOutcomes{Branches: ends, Run: w.run}))
+	w.commit(w.home, session.Session{}, "1", w.event(journal.KindDisposed, journal.BranchOutcomes{Branches: ends, Run: w.run}))
 	g := w.graph()
 	tree, err := g.Tree(w.home, nil)
 	w.must(err)
@@ -261,7 +262,7 @@ func TestFanOutOfAnEndedRun(t *testing.T) {
 	s := w.start("s1", "r1", session.UserText("go"))
 	_, tasks := w.fanOut(s, "0", 0, "a", "b")
 	w.branch(tasks[0], func(s session.Session) { w.model(s, "0.a.0", "a", "working") })
-	w.must(w.store.Apply(context.Background(), run.Signal{To: w.home, Run: w.run, Cancel: &run.CancelRequested{Run: w.run, By: "ana", Reason: "enough"}}))
+	w.must(w.store.Apply(context.Background(), journal.Signal{To: w.home, Run: w.run, Cancel: &journal.CancelRequested{Run: w.run, By: "ana", Reason: "enough"}}))
 	w.deliver()
 	b, err := w.graph().Branches(w.home)
 	w.must(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -205,7 +206,7 @@ func TestGraphAgreesWithTheLogs(t *testing.T) {
 				}
 			}
 		}
-		book, err := run.Load(context.Background(), &w.log, w.values, w.home, "reader")
+		book, err := journal.Load(context.Background(), &w.log, w.values, w.home, "reader")
 		w.must(err)
 		for _, rec := range book.RunState().Runs() {
 			got, err := g.Run("acme", rec.ID)
@@ -238,32 +239,32 @@ func TestRunStates(t *testing.T) {
 	if r := state(run.Running); r.Node != "node-a" {
 		t.Errorf("it runs on node %q, want node-a", r.Node)
 	}
-	w.commit(w.home, session.Session{}, "", w.event(run.KindReleased, run.Released{Attempt: 1, Reason: "shutdown", Run: "r1", Workflow: "fix"}))
+	w.commit(w.home, session.Session{}, "", w.event(journal.KindReleased, journal.Released{Attempt: 1, Reason: "shutdown", Run: "r1", Workflow: "fix"}))
 	state(run.Queued)
-	w.must(w.store.Apply(context.Background(), run.Signal{To: w.home, Quarantine: &run.Quarantined{By: "ana", Reason: "odd"}}))
+	w.must(w.store.Apply(context.Background(), journal.Signal{To: w.home, Quarantine: &journal.Quarantined{By: "ana", Reason: "odd"}}))
 	if r := state(run.Queued); r.Quarantine != "odd" {
 		t.Errorf("quarantine %q", r.Quarantine)
 	}
 	if s, err := w.graph().Session(w.home); err != nil || s.Quarantine != "odd" || len(selected(t, w.graph(), w.now, "quarantined=yes")) != 1 {
 		t.Errorf("session %+v, %v", s, err)
 	}
-	w.must(w.store.Apply(context.Background(), run.Signal{To: w.home, Quarantine: &run.Quarantined{By: "ana", Reason: "it was not", Released: true}}))
+	w.must(w.store.Apply(context.Background(), journal.Signal{To: w.home, Quarantine: &journal.Quarantined{By: "ana", Reason: "it was not", Released: true}}))
 	if r := state(run.Queued); r.Quarantine != "" {
 		t.Errorf("quarantine %q after the release", r.Quarantine)
 	}
-	w.store = run.Direct(&w.log, &run.DirectOptions{Incarnation: "node-b", Values: w.values})
-	g, err := w.store.Claim(context.Background(), run.Claim{Session: w.home, Home: w.home, Run: "r1"})
+	w.store = journal.Direct(&w.log, &journal.DirectOptions{Incarnation: "node-b", Values: w.values})
+	g, err := w.store.Claim(context.Background(), journal.Claim{Session: w.home, Home: w.home, Run: "r1"})
 	w.must(err)
 	w.attempt = g.Attempt
 	if r := state(run.Running); r.Attempt != 2 {
 		t.Errorf("attempt %d, want 2", r.Attempt)
 	}
-	w.commit(s.Key(), session.Session{}, "3", w.event(run.KindIntent, run.StepStarted{Attempt: 2, Call: "r1/3", Name: "deploy", Path: "3", Run: "r1"}))
-	w.commit(w.home, session.Session{}, "", w.event(run.KindReview, run.Review{Attempt: 2, Code: run.CodeReview, Name: "deploy", Path: "3", Reason: "cut off", Run: "r1"}))
+	w.commit(s.Key(), session.Session{}, "3", w.event(journal.KindIntent, journal.StepStarted{Attempt: 2, Call: "r1/3", Name: "deploy", Path: "3", Run: "r1"}))
+	w.commit(w.home, session.Session{}, "", w.event(journal.KindReview, journal.Review{Attempt: 2, Code: run.CodeReview, Name: "deploy", Path: "3", Reason: "cut off", Run: "r1"}))
 	if r := state(run.NeedsReview); r.Reason != "cut off" || r.Code != run.CodeReview {
 		t.Errorf("review says %q %q", r.Code, r.Reason)
 	}
-	w.must(w.store.Apply(context.Background(), run.Signal{To: w.home, Run: "r1", Resolve: &run.Resolved{By: "ann", Decision: run.Fail, Reason: "not worth it"}}))
+	w.must(w.store.Apply(context.Background(), journal.Signal{To: w.home, Run: "r1", Resolve: &journal.Resolved{By: "ann", Decision: run.Fail, Reason: "not worth it"}}))
 	r := state(run.Failed)
 	if r.Reason != "not worth it" || r.Ended.IsZero() {
 		t.Errorf("end says %+v", r)
@@ -327,12 +328,12 @@ func TestToolRowOfALaterCommit(t *testing.T) {
 	w := newWorld(t)
 	s := w.start("s1", "r1", session.UserText("go"))
 	s = w.model(s, "0", "coder", "", call("a", "grep"), call("b", "cat"))
-	w.commit(s.Key(), s, "0.1", w.done(run.StepCompleted{Path: "0.1", Kind: run.StepTool, Name: "cat", Call: "r1/0.1", Value: `{}`, Summary: "reads b"}))
+	w.commit(s.Key(), s, "0.1", w.done(journal.StepCompleted{Path: "0.1", Kind: journal.StepTool, Name: "cat", Call: "r1/0.1", Value: `{}`, Summary: "reads b"}))
 	row := func(path run.Path, id, name string) session.Event {
 		return session.ChunkEvent(session.Result(id, name, `{}`, false).Of(session.Origin{Run: "r1", Step: string(path)}))
 	}
 	s = w.commit(s.Key(), s, "0.0", row("0.0", "a", "grep"), row("0.1", "b", "cat"),
-		w.done(run.StepCompleted{Path: "0.0", Kind: run.StepTool, Name: "grep", Call: "r1/0.0", Row: true, Summary: "greps a"}))
+		w.done(journal.StepCompleted{Path: "0.0", Kind: journal.StepTool, Name: "grep", Call: "r1/0.0", Row: true, Summary: "greps a"}))
 	g := w.graph()
 	for v, want := range map[session.Version]string{3: "grep r1/0.0", 4: "cat r1/0.1"} {
 		m, err := g.Why(s.Key(), v)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -106,7 +107,7 @@ func TestImpactOnOtherRuns(t *testing.T) {
 	w := playFleet(t) // run-2 works on a fork of the demo's trunk
 	w.end(w.claimed(w.home), run.Succeeded, "")
 	s := w.start("reader", "run-4", session.UserText("what do we know?"))
-	s = w.step(s, run.StepCompleted{Path: "0", Kind: run.StepRecall, Name: "", Summary: "recalls 1 note"})
+	s = w.step(s, journal.StepCompleted{Path: "0", Kind: journal.StepRecall, Name: "", Summary: "recalls 1 note"})
 	w.end(s, run.Succeeded, "")
 	g := w.graph()
 	var home session.Key

@@ -126,7 +126,7 @@ type Record struct {
 	Commit     uint64   `json:"commit"`         // number of the commit in its log, from one
 	Due        int64    `json:"due,omitempty"`  // Unix milliseconds: a review expires, a run may start
 	// Durability is what the commit survives if it is less than
-	// run.DefaultDurability. The commits that follow in the same Epoch, whose
+	// journal.DefaultDurability. The commits that follow in the same Epoch, whose
 	// records do not say it, survive the same.
 	Durability string     `json:"durability,omitempty"`
 	Effect     string     `json:"effect,omitempty"`  // effect class of the tool

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -21,8 +22,8 @@ func playFleet(t testing.TB) *world {
 	base := w.claimed(demo)
 	w.now = w.now.Add(time.Hour)
 	w.home, w.run = session.Key{Tenant: "acme", ID: "again"}, "run-2"
-	g, err := w.store.Claim(t.Context(), run.Claim{
-		Session: w.home, Home: w.home, Run: w.run, Revision: "r2", Root: base.Root(), Task: &run.Task{ID: w.run, Workflow: "review", Session: w.home},
+	g, err := w.store.Claim(t.Context(), journal.Claim{
+		Session: w.home, Home: w.home, Run: w.run, Revision: "r2", Root: base.Root(), Task: &journal.Task{ID: w.run, Workflow: "review", Session: w.home},
 		Open: session.Opening{Kind: session.OpenFork, Parents: []session.Link{w.link(base)}},
 	})
 	w.must(err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -16,8 +17,8 @@ import (
 type world struct {
 	t       testing.TB
 	log     session.MemoryLog
-	store   run.Store
-	values  *run.Values
+	store   journal.Store
+	values  *journal.Values
 	now     time.Time
 	mint    session.Minter
 	home    session.Key
@@ -27,8 +28,8 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	w := &world{t: t, now: time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC), mint: session.Minter{Generation: 1, Partitions: 4}}
-	w.values = run.NewValues(&w.log)
-	w.store = run.Direct(&w.log, &run.DirectOptions{Incarnation: "node-a", Now: func() time.Time {
+	w.values = journal.NewValues(&w.log)
+	w.store = journal.Direct(&w.log, &journal.DirectOptions{Incarnation: "node-a", Now: func() time.Time {
 		w.now = w.now.Add(10 * time.Millisecond)
 		return w.now
 	}, Values: w.values})
@@ -49,9 +50,9 @@ func (w *world) start(home session.ID, id run.ID, first ...session.Chunk) sessio
 	for _, c := range first {
 		events = append(events, session.ChunkEvent(c))
 	}
-	g, err := w.store.Claim(context.Background(), run.Claim{
+	g, err := w.store.Claim(context.Background(), journal.Claim{
 		Session: w.home, Home: w.home, Run: id, Revision: "r1", Open: session.Opening{Kind: session.OpenLeaf}, Events: events,
-		Task: &run.Task{ID: id, Workflow: "fix", Session: w.home},
+		Task: &journal.Task{ID: id, Workflow: "fix", Session: w.home},
 	})
 	w.must(err)
 	w.attempt = g.Attempt
@@ -60,7 +61,7 @@ func (w *world) start(home session.ID, id run.ID, first ...session.Chunk) sessio
 
 func (w *world) commit(k session.Key, base session.Session, path run.Path, events ...session.Event) session.Session {
 	w.t.Helper()
-	b := run.Batch{Session: k, Run: w.run, Attempt: w.attempt, Path: path, Events: events}
+	b := journal.Batch{Session: k, Run: w.run, Attempt: w.attempt, Path: path, Events: events}
 	if base.Key() == k {
 		b.Base = base.Ref().Version
 	}
@@ -71,15 +72,15 @@ func (w *world) commit(k session.Key, base session.Session, path run.Path, event
 
 func (w *world) event(kind string, payload any) session.Event {
 	w.t.Helper()
-	e, err := run.NewEvent(kind, payload)
+	e, err := journal.NewEvent(kind, payload)
 	w.must(err)
 	return e
 }
 
-func (w *world) done(d run.StepCompleted) session.Event {
+func (w *world) done(d journal.StepCompleted) session.Event {
 	d.Run, d.Attempt, d.Revision = w.run, w.attempt, "r1"
 	d.Input = "00"
-	return w.event(run.KindDone, d)
+	return w.event(journal.KindDone, d)
 }
 
 func (w *world) origin(path run.Path, agent string, s session.Session) session.Origin {
@@ -92,13 +93,13 @@ func (w *world) model(s session.Session, path run.Path, agent, text string, call
 	o.Usage = session.Usage{Calls: 1, Input: 600, Output: 87, MicroUSD: 210}
 	return w.commit(s.Key(), s, path,
 		session.ChunkEvent(session.AssistantText(text, calls...).Of(o)),
-		w.done(run.StepCompleted{Path: path, Kind: run.StepModel, Name: agent, Row: true, Usage: o.Usage, Model: "scripted"}))
+		w.done(journal.StepCompleted{Path: path, Kind: journal.StepModel, Name: agent, Row: true, Usage: o.Usage, Model: "scripted"}))
 }
 
 func (w *world) tool(s session.Session, path run.Path, agent, name, call, summary string, after string) session.Session {
 	w.t.Helper()
 	o := w.origin(path, agent, s)
-	d := run.StepCompleted{Path: path, Kind: run.StepTool, Name: name, Call: call, Row: true, Effect: "sandboxed", Summary: summary, Elapsed: 12}
+	d := journal.StepCompleted{Path: path, Kind: journal.StepTool, Name: name, Call: call, Row: true, Effect: "sandboxed", Summary: summary, Elapsed: 12}
 	if after != "" {
 		d.HeadBefore, d.HeadAfter = s.Placement().Head, blob.Sum([]byte(after))
 		o.Placement.Backend, o.Placement.Head = "local", d.HeadAfter
@@ -110,10 +111,10 @@ func (w *world) tool(s session.Session, path run.Path, agent, name, call, summar
 func (w *world) open(s session.Session, path run.Path, head string) session.Session {
 	w.t.Helper()
 	p := session.Placement{Backend: "local", Epoch: 1, Head: blob.Sum([]byte(head)), Isolation: "landlock+seccomp", Spec: "https://user:hunter2@example.test/x"}
-	return w.commit(s.Key(), s, path, session.PlacedEvent(p), w.done(run.StepCompleted{Path: path, Kind: run.StepOpen, Name: "local", HeadAfter: p.Head}))
+	return w.commit(s.Key(), s, path, session.PlacedEvent(p), w.done(journal.StepCompleted{Path: path, Kind: journal.StepOpen, Name: "local", HeadAfter: p.Head}))
 }
 
-func (w *world) step(s session.Session, d run.StepCompleted) session.Session {
+func (w *world) step(s session.Session, d journal.StepCompleted) session.Session {
 	w.t.Helper()
 	return w.commit(s.Key(), s, d.Path, w.done(d))
 }
@@ -121,11 +122,11 @@ func (w *world) step(s session.Session, d run.StepCompleted) session.Session {
 func (w *world) fork(s session.Session, path run.Path, kind, name string) session.Session {
 	w.t.Helper()
 	child := session.Key{Tenant: w.home.Tenant, ID: w.mint.Child(w.home.Tenant, string(w.run), string(path))}
-	step := run.StepFork
+	step := journal.StepFork
 	if kind == session.OpenDetach {
-		step = run.StepDetach
+		step = journal.StepDetach
 	}
-	base := w.commit(s.Key(), s, path, w.done(run.StepCompleted{
+	base := w.commit(s.Key(), s, path, w.done(journal.StepCompleted{
 		Path: path, Kind: step, Name: name, Links: []session.Link{{Ref: session.Ref{Key: child, Version: s.Ref().Version}}},
 	}))
 	return w.claim(child, base.Root(), session.Opening{Kind: kind, Name: name, Parents: []session.Link{w.link(base)}, Run: string(w.run), Step: string(path)})
@@ -145,7 +146,7 @@ func (w *world) claim(k session.Key, root session.ID, open session.Opening, even
 	if open.Kind == session.OpenDetach {
 		root = k.ID
 	}
-	g, err := w.store.Claim(context.Background(), run.Claim{
+	g, err := w.store.Claim(context.Background(), journal.Claim{
 		Session: k, Home: w.home, Run: w.run, Attempt: w.attempt, Revision: "r1", Open: open, Root: root, Events: events,
 	})
 	w.must(err)
@@ -157,7 +158,7 @@ func (w *world) reject(parent, branch session.Session, path run.Path, reason str
 	l := w.link(branch)
 	w.commit(parent.Key(), session.Session{}, path,
 		session.RejectedEvent(session.Rejection{Branch: l, Reason: reason, State: session.ClosedRejected}),
-		w.done(run.StepCompleted{Path: path, Kind: run.StepReject, Name: session.ClosedRejected, Links: []session.Link{l}, Summary: reason}))
+		w.done(journal.StepCompleted{Path: path, Kind: journal.StepReject, Name: session.ClosedRejected, Links: []session.Link{l}, Summary: reason}))
 	w.commit(branch.Key(), session.Session{}, "", session.ClosedEvent(session.Closing{By: parent.Key(), Reason: reason, State: session.ClosedRejected}))
 }
 
@@ -169,7 +170,7 @@ func (w *world) join(trunk session.Session, policy string, path run.Path, reason
 	for _, b := range branches {
 		links = append(links, w.link(b))
 	}
-	s := w.commit(trunk.Key(), trunk, path, session.JoinedEvent(j), w.done(run.StepCompleted{Path: path, Kind: run.StepJoin, Name: policy, Links: links, Summary: reason}))
+	s := w.commit(trunk.Key(), trunk, path, session.JoinedEvent(j), w.done(journal.StepCompleted{Path: path, Kind: journal.StepJoin, Name: policy, Links: links, Summary: reason}))
 	state := session.ClosedMerged
 	if policy == session.JoinAdopt {
 		state = session.ClosedAdopted
@@ -182,14 +183,14 @@ func (w *world) join(trunk session.Session, policy string, path run.Path, reason
 
 func (w *world) end(s session.Session, state run.State, text string) {
 	w.t.Helper()
-	e := run.Ended{Attempt: w.attempt, Run: w.run, State: state, Workflow: "fix", Error: text, Usage: s.Usage()}
+	e := journal.Ended{Attempt: w.attempt, Run: w.run, State: state, Workflow: "fix", Error: text, Usage: s.Usage()}
 	if text != "" {
 		e.Code = run.CodeError
 	}
 	if l, ok := s.Link(); ok && state == run.Succeeded {
 		e.Result, e.Output = &l, s.Text()
 	}
-	w.commit(w.home, session.Session{}, "end", w.event(run.KindEnded, e))
+	w.commit(w.home, session.Session{}, "end", w.event(journal.KindEnded, e))
 }
 
 // entries returns every commit of every log.
@@ -236,7 +237,7 @@ func playDemo(t testing.TB) *world {
 	home := w.mint.Mint("0c77e1d2a94b55e0f3a1")
 	s := w.start(home, "run-7f3a", session.UserText("slug drops the last word"))
 	s = w.open(s, "0", "before")
-	s = w.step(s, run.StepCompleted{Path: "1", Kind: run.StepRecall, Name: "local", Summary: "reads issue.md, recalls 0 notes"})
+	s = w.step(s, journal.StepCompleted{Path: "1", Kind: journal.StepRecall, Name: "local", Summary: "reads issue.md, recalls 0 notes"})
 	s = w.model(s, "2", "planner", "2 steps")
 	b := w.fork(s, "3", session.OpenFork, "")
 	b = w.model(b, "4", "coder", "", call("c1", "edit_file"))
@@ -245,7 +246,7 @@ func playDemo(t testing.TB) *world {
 	b = w.model(b, "6", "verifier", "reject: breaks empty input")
 	w.reject(s, b, "7", "breaks empty input")
 	c := w.fork(s, "8", session.OpenFork, "second try")
-	c = w.step(c, run.StepCompleted{Path: "9", Kind: run.StepRemember, Name: "", Summary: `remembers "check empty input before trimming"`})
+	c = w.step(c, journal.StepCompleted{Path: "9", Kind: journal.StepRemember, Name: "", Summary: `remembers "check empty input before trimming"`})
 	c = w.model(c, "10", "coder", "", call("c3", "edit_file"))
 	c = w.tool(c, "10.0", "coder", "edit_file", "c3", "edits slug.sh  +3 -1", "second")
 	c = w.tool(c, "11", "sandbox", "run_shell", "c4", "sh test.sh: 3 of 3 green, exit 0", "")

@@ -22,6 +22,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/audit"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
@@ -168,25 +169,25 @@ func (e *evidence) audited(t *testing.T) *audit.Report {
 
 var home = session.Key{Tenant: session.DefaultTenant, ID: "s1-1-0"}
 
-func task() *run.Task { return &run.Task{ID: "r1", Workflow: "w", Session: home} }
+func task() *journal.Task { return &journal.Task{ID: "r1", Workflow: "w", Session: home} }
 
 // done is a step's record as a batch of an attempt.
-func done(t *testing.T, attempt uint64, path run.Path) run.Batch {
+func done(t *testing.T, attempt uint64, path run.Path) journal.Batch {
 	t.Helper()
-	e, err := run.NewEvent(run.KindDone, run.StepCompleted{Attempt: attempt, Input: "i", Kind: run.StepDo, Name: "n", Path: path, Run: "r1", Effect: "read_only"})
+	e, err := journal.NewEvent(journal.KindDone, journal.StepCompleted{Attempt: attempt, Input: "i", Kind: journal.StepDo, Name: "n", Path: path, Run: "r1", Effect: "read_only"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return run.Batch{Session: home, Run: "r1", Attempt: attempt, Path: path, Events: []session.Event{e}}
+	return journal.Batch{Session: home, Run: "r1", Attempt: attempt, Path: path, Events: []session.Event{e}}
 }
 
-func ended(t *testing.T, attempt uint64) run.Batch {
+func ended(t *testing.T, attempt uint64) journal.Batch {
 	t.Helper()
-	e, err := run.NewEvent(run.KindEnded, run.Ended{Attempt: attempt, Run: "r1", State: run.Succeeded, Workflow: "w"})
+	e, err := journal.NewEvent(journal.KindEnded, journal.Ended{Attempt: attempt, Run: "r1", State: run.Succeeded, Workflow: "w"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return run.Batch{Session: home, Run: "r1", Attempt: attempt, Path: "end", Events: []session.Event{e}}
+	return journal.Batch{Session: home, Run: "r1", Attempt: attempt, Path: "end", Events: []session.Event{e}}
 }
 
 // mustFence fails unless an error says that somebody else goes on; without the
@@ -210,12 +211,12 @@ func zombieAppends(t *testing.T) *evidence {
 	if err := conn.Provision(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	zombie := run.Direct(conn.Log(), &run.DirectOptions{Incarnation: "i1"})
-	if _, err := zombie.Claim(t.Context(), run.Claim{Session: home, Home: home, Run: "r1", Task: task()}); err != nil {
+	zombie := journal.Direct(conn.Log(), &journal.DirectOptions{Incarnation: "i1"})
+	if _, err := zombie.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: task()}); err != nil {
 		t.Fatal(err)
 	}
-	next := run.Direct(conn.Log(), &run.DirectOptions{Incarnation: "i2"})
-	if _, err := next.Claim(t.Context(), run.Claim{Session: home, Home: home, Run: "r1"}); err != nil {
+	next := journal.Direct(conn.Log(), &journal.DirectOptions{Incarnation: "i2"})
+	if _, err := next.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1"}); err != nil {
 		t.Fatal(err)
 	}
 	stale, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -240,18 +241,18 @@ func zombieAppends(t *testing.T) *evidence {
 // one, of the same process, is at work.
 func supersededAttempt(t *testing.T) *evidence {
 	e := &evidence{}
-	s := run.Direct(&e.log, nil)
-	if _, err := s.Claim(t.Context(), run.Claim{Session: home, Home: home, Run: "r1", Task: task()}); err != nil {
+	s := journal.Direct(&e.log, nil)
+	if _, err := s.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: task()}); err != nil {
 		t.Fatal(err)
 	}
-	released, err := run.NewEvent(run.KindReleased, run.Released{Attempt: 1, Reason: "shutdown", Run: "r1", Workflow: "w"})
+	released, err := journal.NewEvent(journal.KindReleased, journal.Released{Attempt: 1, Reason: "shutdown", Run: "r1", Workflow: "w"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Commit(t.Context(), run.Batch{Session: home, Run: "r1", Attempt: 1, Events: []session.Event{released}}); err != nil {
+	if _, err := s.Commit(t.Context(), journal.Batch{Session: home, Run: "r1", Attempt: 1, Events: []session.Event{released}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Claim(t.Context(), run.Claim{Session: home, Home: home, Run: "r1"}); err != nil {
+	if _, err := s.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1"}); err != nil {
 		t.Fatal(err)
 	}
 	_, err = s.Commit(t.Context(), done(t, 1, "0"))
@@ -264,11 +265,11 @@ func supersededAttempt(t *testing.T) *evidence {
 
 // claiming is a store in which something happens right before a claim.
 type claiming struct {
-	run.Store
+	journal.Store
 	before func()
 }
 
-func (s *claiming) Claim(ctx context.Context, c run.Claim) (*run.ClaimResult, error) {
+func (s *claiming) Claim(ctx context.Context, c journal.Claim) (*journal.ClaimResult, error) {
 	s.before()
 	return s.Store.Claim(ctx, c)
 }
@@ -296,8 +297,8 @@ func outcomeBeforeClaim(t *testing.T) *evidence {
 			return s, err
 		}
 	}
-	values := run.NewValues(&e.log)
-	first := &engine.Runtime{Store: run.Direct(&e.log, &run.DirectOptions{Incarnation: "i1", Values: values}), Values: values}
+	values := journal.NewValues(&e.log)
+	first := &engine.Runtime{Store: journal.Direct(&e.log, &journal.DirectOptions{Incarnation: "i1", Values: values}), Values: values}
 	ex, err := first.Begin(t.Context(), registration(work(func(ctx context.Context) error {
 		close(stored)
 		<-ctx.Done() // the process hangs from here on
@@ -311,8 +312,8 @@ func outcomeBeforeClaim(t *testing.T) *evidence {
 	zombie.Go(func() { _, _ = ex.Forward(ctx) })
 	synctest.Wait() // the call is under way
 
-	later := run.NewValues(&e.log)
-	second := &engine.Runtime{Values: later, Store: &claiming{run.Direct(&e.log, &run.DirectOptions{Incarnation: "i2", Values: later}), func() {
+	later := journal.NewValues(&e.log)
+	second := &engine.Runtime{Values: later, Store: &claiming{journal.Direct(&e.log, &journal.DirectOptions{Incarnation: "i2", Values: later}), func() {
 		close(answer)
 		<-stored
 	}}}
@@ -339,7 +340,7 @@ type slow struct {
 
 func (l *slow) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
 	pos, err := l.Log.Append(ctx, at, c)
-	if slices.ContainsFunc(c.Events, func(e session.Event) bool { return e.Kind == run.KindIntent }) {
+	if slices.ContainsFunc(c.Events, func(e session.Event) bool { return e.Kind == journal.KindIntent }) {
 		l.once.Do(func() { time.Sleep(l.wait) })
 	}
 	return pos, err
@@ -349,9 +350,9 @@ func (l *slow) Append(ctx context.Context, at session.Position, c session.Commit
 // leader is elected.
 func slowIntent(t *testing.T) *evidence {
 	e := &evidence{}
-	log := &slow{Log: &e.log, wait: run.IntentLife + time.Second}
-	values := run.NewValues(log)
-	rt := &engine.Runtime{Store: run.Direct(log, &run.DirectOptions{Values: values}), Values: values}
+	log := &slow{Log: &e.log, wait: journal.IntentLife + time.Second}
+	values := journal.NewValues(log)
+	rt := &engine.Runtime{Store: journal.Direct(log, &journal.DirectOptions{Values: values}), Values: values}
 	ex, err := rt.Begin(t.Context(), registration(func(ctx context.Context, s session.Session) (session.Session, error) {
 		i, _ := flow.RunInfo(ctx)
 		_, err := flow.Do(ctx, "pay", func(context.Context) (int, error) {
@@ -390,7 +391,7 @@ func deathBeforeAppend(t *testing.T) *evidence {
 	for _, id := range []run.ID{"r1", "r2"} {
 		tk := task()
 		tk.ID, tk.Session.ID = id, session.ID("s-"+id)
-		c := run.Claim{Session: tk.Session, Home: tk.Session, Run: id, Task: tk, Enqueue: true}
+		c := journal.Claim{Session: tk.Session, Home: tk.Session, Run: id, Task: tk, Enqueue: true}
 		if _, err := sys.Store().Claim(t.Context(), c); err == nil {
 			e.tell(audit.Told{Op: "submit", Run: string(id)})
 		} else if id == "r1" {
@@ -406,8 +407,8 @@ func deathBeforeAppend(t *testing.T) *evidence {
 	// What was accepted is done elsewhere.
 	r1 := task()
 	r1.Session.ID, r1.Resume = "s-r1", true
-	values := run.NewValues(&e.log)
-	rt := &engine.Runtime{Store: run.Direct(&e.log, &run.DirectOptions{Incarnation: "i2", Values: values}), Values: values}
+	values := journal.NewValues(&e.log)
+	rt := &engine.Runtime{Store: journal.Direct(&e.log, &journal.DirectOptions{Incarnation: "i2", Values: values}), Values: values}
 	ex, err := rt.Begin(t.Context(), registration(func(_ context.Context, s session.Session) (session.Session, error) {
 		return s.With(session.UserText("done")), nil
 	}), *r1)
@@ -437,7 +438,7 @@ func powerCut(t *testing.T) *evidence {
 	e := &evidence{}
 	power := natstest.NewPower(t)
 	conn := connect(power.Options())
-	if _, err := run.Direct(conn.Log(), nil).Claim(t.Context(), run.Claim{Session: home, Home: home, Run: "r1", Task: task()}); err != nil {
+	if _, err := journal.Direct(conn.Log(), nil).Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: task()}); err != nil {
 		t.Fatal(err)
 	}
 	e.tell(audit.Told{Op: "submit", Run: "r1"})
@@ -447,8 +448,8 @@ func powerCut(t *testing.T) *evidence {
 	}
 	conn = connect(&natsserver.Options{StoreDir: left})
 	defer conn.Close()
-	s := run.Direct(conn.Log(), &run.DirectOptions{Incarnation: "i2"})
-	if _, err := s.Claim(t.Context(), run.Claim{Session: home, Home: home, Run: "r1"}); err == nil {
+	s := journal.Direct(conn.Log(), &journal.DirectOptions{Incarnation: "i2"})
+	if _, err := s.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1"}); err == nil {
 		if _, err := s.Commit(t.Context(), ended(t, 2)); err != nil {
 			t.Error(err)
 		}
@@ -471,13 +472,13 @@ func powerCut(t *testing.T) *evidence {
 // the run waits for a person.
 func staleResume(t *testing.T) *evidence {
 	e := &evidence{}
-	values := run.NewValues(&e.log)
-	rt := &engine.Runtime{Store: run.Direct(&e.log, &run.DirectOptions{Values: values}), Values: values}
+	values := journal.NewValues(&e.log)
+	rt := &engine.Runtime{Store: journal.Direct(&e.log, &journal.DirectOptions{Values: values}), Values: values}
 	g := registration(func(ctx context.Context, s session.Session) (session.Session, error) {
 		_, err := flow.Approve(ctx, flow.Question{Title: "go on?"})
 		return s.With(session.UserText("approved")), err
 	})
-	forward := func(t *testing.T, tk run.Task) run.State {
+	forward := func(t *testing.T, tk journal.Task) run.State {
 		ex, err := rt.Begin(t.Context(), g, tk)
 		if err != nil {
 			t.Fatal(err)
@@ -490,12 +491,12 @@ func staleResume(t *testing.T) *evidence {
 	}
 	resume := *task()
 	resume.Resume = true
-	for _, tk := range []run.Task{*task(), resume} {
+	for _, tk := range []journal.Task{*task(), resume} {
 		if state := forward(t, tk); state != run.Waiting {
 			t.Errorf("state %s", state)
 		}
 	}
-	yes := run.Signal{To: home, Run: "r1", Received: &run.SignalReceived{Kind: run.Approve, By: "ann", Path: "0"}}
+	yes := journal.Signal{To: home, Run: "r1", Received: &journal.SignalReceived{Kind: journal.Approve, By: "ann", Path: "0"}}
 	if err := rt.Store.Apply(t.Context(), yes); err != nil {
 		t.Error(err)
 	}
@@ -509,16 +510,16 @@ func staleResume(t *testing.T) *evidence {
 // when the second one is at work.
 func staleDispatch(t *testing.T) *evidence {
 	e := &evidence{}
-	claim := func(incarnation string, c run.Claim) (run.Store, error) {
-		s := run.Direct(&e.log, &run.DirectOptions{Incarnation: incarnation})
+	claim := func(incarnation string, c journal.Claim) (journal.Store, error) {
+		s := journal.Direct(&e.log, &journal.DirectOptions{Incarnation: incarnation})
 		c.Session, c.Home, c.Run = home, home, "r1"
 		_, err := s.Claim(t.Context(), c)
 		return s, err
 	}
-	if _, err := claim("i1", run.Claim{Task: task()}); err != nil { // and dies
+	if _, err := claim("i1", journal.Claim{Task: task()}); err != nil { // and dies
 		t.Fatal(err)
 	}
-	dispatched := run.Claim{Seen: &run.Seen{Attempt: 1}}
+	dispatched := journal.Claim{Seen: &journal.Seen{Attempt: 1}}
 	last, err := claim("i2", dispatched)
 	if err != nil {
 		t.Fatal(err)
@@ -558,8 +559,8 @@ func endBetweenRelays(t *testing.T) *evidence {
 			t.Error(err)
 		}
 	}
-	s := run.Direct(conn.Log(), &run.DirectOptions{Incarnation: "i1"})
-	if _, err := s.Claim(t.Context(), run.Claim{Session: home, Home: home, Run: "r1", Task: task()}); err != nil {
+	s := journal.Direct(conn.Log(), &journal.DirectOptions{Incarnation: "i1"})
+	if _, err := s.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: task()}); err != nil {
 		t.Fatal(err)
 	}
 	relay()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/dossier"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -185,9 +186,9 @@ func TestRaces(t *testing.T) {
 		{"a run before the fence", "fence 0", func(w *world, _, other session.ID) {
 			w.begin("hold", messages.Task{ID: "late", Session: string(other)})
 			w.started("late", other)
-		}, "run: late is running in session"},
+		}, "journal: late is running in session"},
 		{"a message before the fence", "fence 0", func(w *world, _, other session.ID) {
-			err := w.sys.Signal(w.t.Context(), run.Signal{To: key(other), Received: &run.SignalReceived{Kind: run.Message, Text: "wait"}})
+			err := w.sys.Signal(w.t.Context(), journal.Signal{To: key(other), Received: &journal.SignalReceived{Kind: journal.Message, Text: "wait"}})
 			if err != nil {
 				w.t.Fatal(err)
 			}
@@ -199,15 +200,15 @@ func TestRaces(t *testing.T) {
 			}
 		}, ""},
 		{"a fork of what was read before", "fence 1", func(w *world, root, _ session.ID) {
-			s, err := run.NewValues(w.conn.Log()).At(w.t.Context(), session.Ref{Key: key(root)})
+			s, err := journal.NewValues(w.conn.Log()).At(w.t.Context(), session.Ref{Key: key(root)})
 			if err != nil {
 				w.t.Fatal(err)
 			}
 			l, _ := s.Link()
 			child := w.conn.Minter().Mint("child")
-			_, err = run.Direct(w.conn.Log(), nil).Claim(w.t.Context(), run.Claim{
+			_, err = journal.Direct(w.conn.Log(), nil).Claim(w.t.Context(), journal.Claim{
 				Session: key(child), Home: key(child), Run: "late", Root: root, Revision: "1",
-				Task: &run.Task{ID: "late", Workflow: "agent", Session: key(child), Input: []byte(`"x"`)},
+				Task: &journal.Task{ID: "late", Workflow: "agent", Session: key(child), Input: []byte(`"x"`)},
 				Open: session.Opening{Kind: session.OpenFork, Parents: []session.Link{l}},
 			})
 			if err != nil {
@@ -249,7 +250,7 @@ func TestRaces(t *testing.T) {
 func (w *world) started(id run.ID, home session.ID) {
 	w.t.Helper()
 	for range 100 {
-		g, err := run.NewValues(w.conn.Log()).Recorded(w.t.Context(), key(home), id)
+		g, err := journal.NewValues(w.conn.Log()).Recorded(w.t.Context(), key(home), id)
 		if err == nil && g.State == run.Running {
 			return
 		}

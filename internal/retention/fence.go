@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -40,7 +41,7 @@ func (p *pruning) fence(ctx context.Context, t *natsbus.Tree, file string) (reas
 			continue
 		}
 		k := session.Key{Tenant: t.Tenant, ID: s.ID}
-		err := store.Apply(ctx, run.Signal{To: k, Archive: &session.Archival{By: p.o.By, File: filepath.Base(file)}})
+		err := store.Apply(ctx, journal.Signal{To: k, Archive: &session.Archival{By: p.o.By, File: filepath.Base(file)}})
 		switch {
 		case errors.Is(err, session.ErrArchived):
 			return elsewhere, nil
@@ -58,8 +59,8 @@ func (p *pruning) fence(ctx context.Context, t *natsbus.Tree, file string) (reas
 
 // direct appends to logs beside the nodes that hold them: the compare-and-set
 // decides. It folds each session anew, so that nothing is remembered.
-func direct(c *natsbus.Conn) run.Store {
-	return run.Direct(c.Log(), &run.DirectOptions{Incarnation: "operator"})
+func direct(c *natsbus.Conn) journal.Store {
+	return journal.Direct(c.Log(), &journal.DirectOptions{Incarnation: "operator"})
 }
 
 // lift lets the sessions of a tree go on that are fenced and not purged. It goes
@@ -88,7 +89,7 @@ func goOn(ctx context.Context, c *natsbus.Conn, tenant session.Tenant, ids []ses
 		} else if !errors.Is(err, session.ErrArchived) {
 			return fmt.Errorf("retention: %w", err)
 		}
-		err := store.Apply(ctx, run.Signal{To: k, Restore: &why})
+		err := store.Apply(ctx, journal.Signal{To: k, Restore: &why})
 		if err != nil && !errors.Is(err, run.ErrState) {
 			return fmt.Errorf("retention: let %s go on: %w", k, err)
 		}

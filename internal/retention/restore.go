@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/rathcluster/rath/internal/dossier"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/run"
@@ -61,7 +62,7 @@ func Restore(ctx context.Context, c *natsbus.Conn, doc []byte, by string) (*doss
 // runs brings back what is kept of a log's runs beside it.
 func runs(ctx context.Context, c *natsbus.Conn, t *dossier.Tree, k session.Key, raws []string) error {
 	ends := map[run.ID]*messages.Result{}
-	var all []run.Submitted
+	var all []journal.Submitted
 	for _, raw := range raws {
 		commit, err := session.Decode([]byte(raw))
 		if err != nil {
@@ -73,9 +74,9 @@ func runs(ctx context.Context, c *natsbus.Conn, t *dossier.Tree, k session.Key, 
 				ev.Data = string(t.Blobs[d]) // verified to be there
 			}
 		}
-		facts := run.Facts(commit)
+		facts := journal.Facts(commit)
 		for _, f := range facts {
-			if v, ok := f.What.(run.Submitted); ok {
+			if v, ok := f.What.(journal.Submitted); ok {
 				all = append(all, v)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/dossier"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -157,7 +158,7 @@ func TestKept(t *testing.T) {
 		old := w.done("agent", messages.Task{ID: "old"})
 		w.begin("hold", messages.Task{ID: "open"})
 		apart := w.done("agent", messages.Task{ID: "apart"})
-		if err := w.sys.Signal(t.Context(), run.Signal{To: key(apart), Quarantine: &run.Quarantined{Reason: "odd"}}); err != nil {
+		if err := w.sys.Signal(t.Context(), journal.Signal{To: key(apart), Quarantine: &journal.Quarantined{Reason: "odd"}}); err != nil {
 			t.Fatal(err)
 		}
 		base := w.done("agent", messages.Task{ID: "base"})

@@ -19,6 +19,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/audit"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
@@ -43,7 +44,7 @@ type world struct {
 	op       *natsbus.Conn // of the operator
 	guest    *natsbus.Conn // of the client
 	client   *client.Client
-	values   *run.Values
+	values   *journal.Values
 	sys      *actors.System
 	dir      string // of archives
 	hold     chan struct{}
@@ -143,7 +144,7 @@ func (w *world) start(incarnation string) {
 		t.Fatal(err)
 	}
 	log := w.conn.Log()
-	w.values = run.NewValues(log)
+	w.values = journal.NewValues(log)
 	w.sys = actors.New(&actors.Options{
 		Log: log, Spills: true, Values: w.values, Incarnation: incarnation, Workflows: registry, Drain: 50 * time.Millisecond,
 		Runtime: &engine.Runtime{Values: w.values, Models: model, Mint: w.conn.Minter(), Node: incarnation, Blobs: func(t session.Tenant) blob.Store { return w.conn.Blobs(t) }},
@@ -170,13 +171,13 @@ func (w *world) start(incarnation string) {
 		_ = w.conn.PullTasks(serving, &natsbus.Intake{
 			Signal: sys.Signal, Enqueue: sys.Enqueue,
 			Offers: func(name string) (string, bool) { g, ok := registry.Lookup(name); return g.Revision, ok },
-			Accept: func(ctx context.Context, t run.Task) error { _, err := sys.Accept(ctx, t); return err },
+			Accept: func(ctx context.Context, t journal.Task) error { _, err := sys.Accept(ctx, t); return err },
 		})
 	})
 	w.work.Go(func() {
 		_ = w.conn.ServeRuns(serving, &natsbus.Host{
 			Incarnation: incarnation, Pool: natsbus.DefaultPool, Free: sys.Free, Freed: sys.Freed(),
-			Take: func(ctx context.Context, t run.Task) (natsbus.Answer, error) {
+			Take: func(ctx context.Context, t journal.Task) (natsbus.Answer, error) {
 				a, err := sys.Dispatched(ctx, t)
 				return natsbus.Answer(a), err
 			},
@@ -338,7 +339,7 @@ func key(id session.ID) session.Key { return session.Key{Tenant: session.Default
 
 // texts reads a session anew, not from a node's memory.
 func (w *world) texts(id session.ID) (string, error) {
-	s, err := run.NewValues(w.conn.Log()).At(w.t.Context(), session.Ref{Key: key(id)})
+	s, err := journal.NewValues(w.conn.Log()).At(w.t.Context(), session.Ref{Key: key(id)})
 	if err != nil {
 		return "", err
 	}

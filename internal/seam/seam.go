@@ -22,6 +22,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
@@ -89,9 +90,9 @@ type Work interface {
 	// decodes it into out, which may be nil. With a timeout above zero it is
 	// run.ErrExpired after that. Where the answer is not there it returns
 	// run.ErrSuspended.
-	Await(ctx context.Context, w run.Wait, timeout time.Duration, out any) error
+	Await(ctx context.Context, w journal.Wait, timeout time.Duration, out any) error
 	// Listen waits likewise for words of the user and adds them to s.
-	Listen(ctx context.Context, s session.Session, w run.Wait, timeout time.Duration) (session.Session, error)
+	Listen(ctx context.Context, s session.Session, w journal.Wait, timeout time.Duration) (session.Session, error)
 	// Call runs a tool on s with arguments in JSON, and adds its result as a row.
 	Call(ctx context.Context, s session.Session, t tool.Tool, args string) (session.Session, tool.Result, error)
 }
@@ -127,7 +128,7 @@ type Branches interface {
 type Branch struct {
 	// FanOutBranch holds its name and, if another workflow is to run in it, that
 	// one's name and task. The engine fills in Session.
-	run.FanOutBranch
+	journal.FanOutBranch
 	// Forward is the code of the branch, which the run's own workflow holds.
 	Forward func(ctx context.Context, s session.Session) (session.Session, error)
 }

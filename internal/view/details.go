@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -24,7 +25,7 @@ type Details interface {
 // StoredDetails reads the sessions and files of a store. It leaves out what it does
 // not find: a timeline does not depend on it.
 type StoredDetails struct {
-	Values *run.Values
+	Values *journal.Values
 	Blobs  func(session.Tenant) blob.Store
 }
 

@@ -1,8 +1,8 @@
 package schedule
 
 import (
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -26,10 +26,10 @@ const (
 type Action struct {
 	ID       uint64
 	Kind     Kind
-	Node     string   // an incarnation
-	Work     run.Work // with Task.Seen
-	Grant    uint64   // the granted slot that a Dispatch takes or a Tell gives back; zero for none
-	Demand   *Demand  // what waits for the node from now on; nil leaves it as it is
+	Node     string       // an incarnation
+	Work     journal.Work // with Task.Seen
+	Grant    uint64       // the granted slot that a Dispatch takes or a Tell gives back; zero for none
+	Demand   *Demand      // what waits for the node from now on; nil leaves it as it is
 	Tenant   session.Tenant
 	Result   *messages.Result
 	Before   bool // the Result may be stored already

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -23,8 +24,8 @@ func TestAlarmsLeave(t *testing.T) {
 	}
 	answer := func(i int, wake uint64) {
 		k := session.Key{Tenant: "t", ID: session.ID(fmt.Sprint("s", i))}
-		s.fold(t, h.commit(k, h.event(run.KindReceived, run.SignalReceived{
-			Kind: run.Respond, N: wake, Path: "0", Run: run.ID(fmt.Sprint("r", i)), Wake: wake, Workflow: "w",
+		s.fold(t, h.commit(k, h.event(journal.KindReceived, journal.SignalReceived{
+			Kind: journal.Respond, N: wake, Path: "0", Run: run.ID(fmt.Sprint("r", i)), Wake: wake, Workflow: "w",
 		})))
 	}
 	for i := range runs {
@@ -39,9 +40,9 @@ func TestAlarmsLeave(t *testing.T) {
 	for round := range uint64(3) {
 		for i := range 100 {
 			k, id := session.Key{Tenant: "t", ID: session.ID(fmt.Sprint("s", i))}, run.ID(fmt.Sprint("r", i))
-			s.fold(t, h.commit(k, h.event(run.KindClaimed, run.Claimed{Attempt: 2 + round, Home: k, Incarnation: "relay", Run: id, Workflow: "w"})))
-			s.fold(t, h.commit(k, h.event(run.KindRebudgeted, run.Rebudgeted{Run: id, Budget: run.Budget{Time: time.Hour}})))
-			s.fold(t, h.commit(k, h.event(run.KindWaiting, run.RunWaiting{Attempt: 2 + round, Run: id, For: []run.Wait{{
+			s.fold(t, h.commit(k, h.event(journal.KindClaimed, journal.Claimed{Attempt: 2 + round, Home: k, Incarnation: "relay", Run: id, Workflow: "w"})))
+			s.fold(t, h.commit(k, h.event(journal.KindRebudgeted, journal.Rebudgeted{Run: id, Budget: run.Budget{Time: time.Hour}})))
+			s.fold(t, h.commit(k, h.event(journal.KindWaiting, journal.RunWaiting{Attempt: 2 + round, Run: id, For: []journal.Wait{{
 				Kind: "await", Path: "0", Due: epoch.Add(14 * 24 * time.Hour).UnixMilli(),
 			}}})))
 			answer(i, 2+round)
@@ -52,7 +53,7 @@ func TestAlarmsLeave(t *testing.T) {
 	}
 	for i := range runs {
 		k := session.Key{Tenant: "t", ID: session.ID(fmt.Sprint("s", i))}
-		s.fold(t, h.commit(k, h.event(run.KindEnded, run.Ended{Attempt: 1, Run: run.ID(fmt.Sprint("r", i)), State: run.Cancelled, Workflow: "w"})))
+		s.fold(t, h.commit(k, h.event(journal.KindEnded, journal.Ended{Attempt: 1, Run: run.ID(fmt.Sprint("r", i)), State: run.Cancelled, Workflow: "w"})))
 	}
 	for s.Open() > 0 || len(s.sessions) > 0 { // their results are stored
 		for _, a := range s.Next(epoch) {

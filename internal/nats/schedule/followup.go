@@ -4,8 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -32,7 +32,7 @@ type followUp struct {
 	before bool
 
 	begin  *item // the first dispatch of a branch
-	signal *run.Signal
+	signal *journal.Signal
 	result *messages.Result
 
 	tick *openSession // of a tick, which belongs to no commit
@@ -46,8 +46,8 @@ type followUp struct {
 // derive returns the follow-ups of a commit in an order that is always the
 // same. Runs that its own session offers are not among them: the state of the
 // session says them.
-func derive(e session.Entry, facts []run.Fact) ([]*followUp, error) {
-	work, err := run.Followups(e, facts)
+func derive(e session.Entry, facts []journal.Fact) ([]*followUp, error) {
+	work, err := journal.Followups(e, facts)
 	var out []*followUp
 	add := func(f *followUp) {
 		f.place = len(out)

@@ -3,7 +3,7 @@ package schedule
 import (
 	"time"
 
-	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/internal/journal"
 )
 
 // Next returns what is to be carried out now.
@@ -76,7 +76,7 @@ func (s *Scheduler) action(f *followUp) Action {
 	case f.result != nil:
 		return Action{Kind: Store, Tenant: f.of.session.Tenant, Result: f.result, Before: f.before}
 	}
-	return Action{Kind: Signal, Work: run.Work{Signal: f.signal}}
+	return Action{Kind: Signal, Work: journal.Work{Signal: f.signal}}
 }
 
 // Done takes what became of an action.
@@ -146,7 +146,7 @@ func (s *Scheduler) loaded(now time.Time, d *owed, o Outcome) {
 	}
 	var items []*followUp
 	if o.Entry != nil {
-		items, _ = derive(*o.Entry, run.Facts(o.Entry.Commit)) // what cannot be read was reported when it was folded
+		items, _ = derive(*o.Entry, journal.Facts(o.Entry.Commit)) // what cannot be read was reported when it was folded
 	}
 	open := map[int]bool{}
 	for _, i := range d.Open {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -43,7 +44,7 @@ func newHistory(tb testing.TB, seed uint64) *history {
 
 func (h *history) event(kind string, v any) session.Event {
 	h.tb.Helper()
-	e, err := run.NewEvent(kind, v)
+	e, err := journal.NewEvent(kind, v)
 	if err != nil {
 		h.tb.Fatal(err)
 	}
@@ -60,7 +61,7 @@ func (h *history) commit(k session.Key, events ...session.Event) session.Entry {
 
 func (h *history) submit(k session.Key, id run.ID) session.Entry {
 	h.runs[k] = append(h.runs[k], &pastRun{id: id, state: run.Queued})
-	return h.commit(k, h.event(run.KindSubmitted, map[string]any{"digest": "d", "task": map[string]any{"run": id, "workflow": "w"}}))
+	return h.commit(k, h.event(journal.KindSubmitted, map[string]any{"digest": "d", "task": map[string]any{"run": id, "workflow": "w"}}))
 }
 
 // next returns the next commit, of one of a few sessions.
@@ -72,20 +73,20 @@ func (h *history) next() session.Entry {
 	}
 	if h.random.IntN(20) == 0 {
 		h.apart[k] = !h.apart[k]
-		return h.commit(k, h.event(run.KindQuarantined, run.Quarantined{Reason: "odd", Released: !h.apart[k]}))
+		return h.commit(k, h.event(journal.KindQuarantined, journal.Quarantined{Reason: "odd", Released: !h.apart[k]}))
 	}
 	r := open[0]
 	node := fmt.Sprint("n", h.random.IntN(4))
 	end := func(state run.State) session.Entry {
 		h.runs[k] = open[1:]
-		return h.commit(k, h.event(run.KindEnded, run.Ended{Attempt: r.attempt, Run: r.id, State: state, Workflow: "w"}))
+		return h.commit(k, h.event(journal.KindEnded, journal.Ended{Attempt: r.attempt, Run: r.id, State: state, Workflow: "w"}))
 	}
 	claim := func() session.Entry {
 		r.attempt++
 		r.state = run.Running
 		return h.commit(k,
-			h.event(run.KindWriter, run.WriterOpened{Incarnation: node}),
-			h.event(run.KindClaimed, run.Claimed{Attempt: r.attempt, Home: k, Incarnation: node, Run: r.id, Workflow: "w"}))
+			h.event(journal.KindWriter, journal.WriterOpened{Incarnation: node}),
+			h.event(journal.KindClaimed, journal.Claimed{Attempt: r.attempt, Home: k, Incarnation: node, Run: r.id, Workflow: "w"}))
 	}
 	switch r.state {
 	case run.Queued:
@@ -95,43 +96,43 @@ func (h *history) next() session.Entry {
 		return claim()
 	case run.NeedsReview:
 		r.state = run.Queued
-		return h.commit(k, h.event(run.KindResolved, run.Resolved{Decision: run.Again, Reason: "fine", Run: r.id, Workflow: "w", Revision: node}))
+		return h.commit(k, h.event(journal.KindResolved, journal.Resolved{Decision: run.Again, Reason: "fine", Run: r.id, Workflow: "w", Revision: node}))
 	case run.Waiting:
 		r.waits--
-		v := run.SignalReceived{Kind: run.Respond, Run: r.id, Path: run.Path(fmt.Sprint(r.waits)), N: 1, Workflow: "w"}
+		v := journal.SignalReceived{Kind: journal.Respond, Run: r.id, Path: run.Path(fmt.Sprint(r.waits)), N: 1, Workflow: "w"}
 		if r.waits == 0 {
 			r.state, v.Wake = run.Queued, 1
 		}
-		return h.commit(k, h.event(run.KindReceived, v))
+		return h.commit(k, h.event(journal.KindReceived, v))
 	}
 	switch h.random.IntN(9) {
 	case 0:
 		return claim() // its node died
 	case 1:
 		r.state = run.Queued
-		return h.commit(k, h.event(run.KindReleased, run.Released{Attempt: r.attempt, Reason: "drain", Run: r.id, Workflow: "w", Revision: node}))
+		return h.commit(k, h.event(journal.KindReleased, journal.Released{Attempt: r.attempt, Reason: "drain", Run: r.id, Workflow: "w", Revision: node}))
 	case 2:
 		r.state = run.NeedsReview
-		return h.commit(k, h.event(run.KindReview, run.Review{Attempt: r.attempt, Expires: epoch.Add(time.Hour).UnixMilli(), Reason: "odd", Run: r.id}))
+		return h.commit(k, h.event(journal.KindReview, journal.Review{Attempt: r.attempt, Expires: epoch.Add(time.Hour).UnixMilli(), Reason: "odd", Run: r.id}))
 	case 3:
-		return h.commit(k, h.event(run.KindRebudgeted, run.Rebudgeted{Run: r.id, Budget: run.Budget{Time: time.Duration(1+h.random.IntN(9)) * time.Hour}}))
+		return h.commit(k, h.event(journal.KindRebudgeted, journal.Rebudgeted{Run: r.id, Budget: run.Budget{Time: time.Duration(1+h.random.IntN(9)) * time.Hour}}))
 	case 4, 5:
 		r.state, r.waits = run.Waiting, 1+h.random.IntN(3)
-		v := run.RunWaiting{Attempt: r.attempt, Run: r.id}
+		v := journal.RunWaiting{Attempt: r.attempt, Run: r.id}
 		for i := range r.waits {
-			v.For = append(v.For, run.Wait{Kind: "await", Path: run.Path(fmt.Sprint(i)), Due: epoch.Add(time.Hour).UnixMilli()})
+			v.For = append(v.For, journal.Wait{Kind: "await", Path: run.Path(fmt.Sprint(i)), Due: epoch.Add(time.Hour).UnixMilli()})
 		}
-		return h.commit(k, h.event(run.KindWaiting, v))
+		return h.commit(k, h.event(journal.KindWaiting, v))
 	case 6:
 		if r.fanned {
-			return h.commit(k, h.event(run.KindDisposed, run.BranchOutcomes{Run: r.id, Branches: []run.BranchOutcome{
+			return h.commit(k, h.event(journal.KindDisposed, journal.BranchOutcomes{Run: r.id, Branches: []journal.BranchOutcome{
 				{Session: session.ID("b0-" + r.id), State: session.ClosedMerged}, {Session: session.ID("b1-" + r.id), State: session.ClosedRejected},
 			}}))
 		}
 		r.fanned = true
-		return h.commit(k, h.event(run.KindFanOut, run.FanOut{
-			Ancestors: []run.Ancestor{{Run: r.id, Session: k.ID}}, Path: "0", Root: k.ID, Run: r.id, Workflow: "w",
-			Branches: []run.FanOutBranch{{Name: "b0", Session: session.ID("b0-" + r.id)}, {Name: "b1", Session: session.ID("b1-" + r.id)}},
+		return h.commit(k, h.event(journal.KindFanOut, journal.FanOut{
+			Ancestors: []journal.Ancestor{{Run: r.id, Session: k.ID}}, Path: "0", Root: k.ID, Run: r.id, Workflow: "w",
+			Branches: []journal.FanOutBranch{{Name: "b0", Session: session.ID("b0-" + r.id)}, {Name: "b1", Session: session.ID("b1-" + r.id)}},
 		}))
 	}
 	return end(run.Succeeded)
@@ -289,7 +290,7 @@ func TestManyPages(t *testing.T) {
 	}
 	for i := range 10 {
 		k := session.Key{Tenant: "t", ID: session.ID(fmt.Sprint("s", i))}
-		r.fold(t, h.commit(k, h.event(run.KindReceived, run.SignalReceived{Kind: run.Respond, N: 1, Path: "0", Run: run.ID(fmt.Sprint("r", i)), Wake: 1, Workflow: "w"})))
+		r.fold(t, h.commit(k, h.event(journal.KindReceived, journal.SignalReceived{Kind: journal.Respond, N: 1, Path: "0", Run: run.ID(fmt.Sprint("r", i)), Wake: 1, Workflow: "w"})))
 	}
 	if n := len(allPages(t, r)); n == 0 || n > 10 {
 		t.Errorf("%d pages are to be stored after 10 commits", n)
@@ -303,8 +304,8 @@ func waitingRuns(tb testing.TB, n int) (*Scheduler, *history) {
 	for i := range n {
 		k, id := session.Key{Tenant: "t", ID: session.ID(fmt.Sprint("s", i))}, run.ID(fmt.Sprint("r", i))
 		s.fold(tb, h.submit(k, id))
-		s.fold(tb, h.commit(k, h.event(run.KindClaimed, run.Claimed{Attempt: 1, Home: k, Incarnation: "n1", Run: id, Workflow: "w"})))
-		s.fold(tb, h.commit(k, h.event(run.KindWaiting, run.RunWaiting{Attempt: 1, Run: id, For: []run.Wait{{
+		s.fold(tb, h.commit(k, h.event(journal.KindClaimed, journal.Claimed{Attempt: 1, Home: k, Incarnation: "n1", Run: id, Workflow: "w"})))
+		s.fold(tb, h.commit(k, h.event(journal.KindWaiting, journal.RunWaiting{Attempt: 1, Run: id, For: []journal.Wait{{
 			Kind: "await", Path: "0", Due: epoch.Add(14 * 24 * time.Hour).UnixMilli(),
 		}}})))
 	}

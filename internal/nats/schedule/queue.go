@@ -3,7 +3,7 @@ package schedule
 import (
 	"container/list"
 
-	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -16,7 +16,7 @@ const (
 
 // item is a run that is to be dispatched.
 type item struct {
-	task    run.Task
+	task    journal.Task
 	group   *group
 	derived bool   // follows from a run that has begun: goes before what has not
 	prefer  string // the incarnation where the run was, "" for none

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/schedule"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -65,7 +66,7 @@ func (w *world) after(most time.Duration, do func()) {
 }
 
 func (w *world) event(kind string, v any) session.Event {
-	e, err := run.NewEvent(kind, v)
+	e, err := journal.NewEvent(kind, v)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -94,7 +95,7 @@ func (w *world) fold() {
 func (w *world) submit(id run.ID, tenant session.Tenant, workflow string) {
 	k := session.Key{Tenant: tenant, ID: session.ID("s-" + id)}
 	w.runs[id] = &modelRun{key: k, workflow: workflow}
-	w.commit(k, w.event(run.KindSubmitted, map[string]any{"digest": "d", "task": map[string]any{"run": id, "workflow": workflow}}))
+	w.commit(k, w.event(journal.KindSubmitted, map[string]any{"digest": "d", "task": map[string]any{"run": id, "workflow": workflow}}))
 }
 
 func (w *world) start(pool string, slots int) *modelNode {
@@ -124,7 +125,7 @@ func (w *world) die(n *modelNode) {
 }
 
 // take is what a node does with a dispatch.
-func (w *world) take(n *modelNode, t *run.Task, grant uint64) schedule.Outcome {
+func (w *world) take(n *modelNode, t *journal.Task, grant uint64) schedule.Outcome {
 	r := w.runs[t.ID]
 	delete(n.kept, grant)
 	switch {
@@ -143,14 +144,14 @@ func (w *world) take(n *modelNode, t *run.Task, grant uint64) schedule.Outcome {
 	r.node = n.name
 	attempt := r.attempt
 	n.busy[t.ID] = attempt
-	w.commit(r.key, w.event(run.KindClaimed, run.Claimed{Attempt: attempt, Home: r.key, Incarnation: n.name, Run: t.ID, Workflow: r.workflow}))
+	w.commit(r.key, w.event(journal.KindClaimed, journal.Claimed{Attempt: attempt, Home: r.key, Incarnation: n.name, Run: t.ID, Workflow: r.workflow}))
 	w.after(2*time.Second, func() {
 		if !n.alive || r.ended || r.attempt != attempt {
 			return
 		}
 		r.ended = true
 		delete(n.busy, t.ID)
-		w.commit(r.key, w.event(run.KindEnded, run.Ended{Attempt: attempt, Run: t.ID, State: run.Succeeded, Workflow: r.workflow}))
+		w.commit(r.key, w.event(journal.KindEnded, journal.Ended{Attempt: attempt, Run: t.ID, State: run.Succeeded, Workflow: r.workflow}))
 		w.grant(n)
 	})
 	return schedule.Outcome{Result: schedule.Settled, Free: n.free()}

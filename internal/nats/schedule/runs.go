@@ -3,7 +3,7 @@ package schedule
 import (
 	"fmt"
 
-	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -16,7 +16,7 @@ type Runs struct{ sessions map[session.Key]*openSession }
 func (r *Runs) Fold(e session.Entry) {
 	k := e.Commit.Key
 	o := r.sessions[k]
-	facts := run.Facts(e.Commit)
+	facts := journal.Facts(e.Commit)
 	for i := range facts {
 		if o == nil && opens(&facts[i]) {
 			o = openedBy(e, facts)
@@ -49,14 +49,14 @@ func (r *Runs) Open(k session.Key) string {
 }
 
 // opens reports whether a fact opens a session of which nothing is open.
-func opens(f *run.Fact) bool {
+func opens(f *journal.Fact) bool {
 	switch f.What.(type) {
-	case run.Submitted, run.Quarantined:
+	case journal.Submitted, journal.Quarantined:
 		return true
 	}
 	return false
 }
 
-func openedBy(e session.Entry, facts []run.Fact) *openSession {
+func openedBy(e session.Entry, facts []journal.Fact) *openSession {
 	return &openSession{Tenant: e.Commit.Tenant, Session: e.Commit.ID, Writer: writerOf(facts)}
 }

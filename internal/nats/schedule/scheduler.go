@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -139,7 +140,7 @@ func (s *Scheduler) Begin(now time.Time) {
 func (s *Scheduler) Fold(now time.Time, e session.Entry) error {
 	k := e.Commit.Key
 	o := s.sessions[k]
-	facts := run.Facts(e.Commit)
+	facts := journal.Facts(e.Commit)
 	items, err := derive(e, facts)
 	before := freshOf(o)
 	for i := range facts {
@@ -216,7 +217,7 @@ func (s *Scheduler) Fresh(t session.Tenant, workflow string) (n int, moved time.
 	return 0, time.Time{}
 }
 
-func (s *Scheduler) open(e session.Entry, facts []run.Fact) *openSession {
+func (s *Scheduler) open(e session.Entry, facts []journal.Fact) *openSession {
 	o := openedBy(e, facts)
 	s.sessions[e.Commit.Key] = o
 	s.pages.add(o)
@@ -226,12 +227,12 @@ func (s *Scheduler) open(e session.Entry, facts []run.Fact) *openSession {
 // writerOf returns the incarnation that a commit names as the session's
 // writer. The commit that submits a session's first open run names none if
 // the writer was there before: then its claim does.
-func writerOf(facts []run.Fact) string {
+func writerOf(facts []journal.Fact) string {
 	for _, f := range facts {
 		switch v := f.What.(type) {
-		case run.WriterOpened:
+		case journal.WriterOpened:
 			return v.Incarnation
-		case run.Claimed:
+		case journal.Claimed:
 			return v.Incarnation
 		}
 	}
@@ -272,7 +273,7 @@ func (s *Scheduler) ended(o *openSession, r *openRun) {
 }
 
 // opener returns the run that opened a branch.
-func opener(t run.Task) run.ID { return t.Branch.Ancestors[len(t.Branch.Ancestors)-1].Run }
+func opener(t journal.Task) run.ID { return t.Branch.Ancestors[len(t.Branch.Ancestors)-1].Run }
 
 // settle ends a follow-up.
 func (s *Scheduler) settle(f *followUp) {
@@ -313,8 +314,8 @@ func (s *Scheduler) refresh(now time.Time, o *openSession) {
 	}
 	if r != nil && it == nil {
 		o.ready = &item{
-			task: run.Task{
-				ID: r.ID, Workflow: r.Workflow, Revision: r.Revision, Session: o.key(), Resume: true, Seen: &run.Seen{Attempt: r.Attempt},
+			task: journal.Task{
+				ID: r.ID, Workflow: r.Workflow, Revision: r.Revision, Session: o.key(), Resume: true, Seen: &journal.Seen{Attempt: r.Attempt},
 			},
 			derived: r.Attempt > 0, prefer: o.Writer, session: o,
 		}
@@ -453,7 +454,7 @@ func (s *Scheduler) timed(now time.Time, o *openSession, r *openRun) {
 		pause := r.told.next(tickFirst, tickMost)
 		if !o.ticking {
 			o.ticking = true
-			s.urgent.waiting = append(s.urgent.waiting, &followUp{tick: o, signal: &run.Signal{To: o.key(), Run: r.ID, Tick: true}})
+			s.urgent.waiting = append(s.urgent.waiting, &followUp{tick: o, signal: &journal.Signal{To: o.key(), Run: r.ID, Tick: true}})
 		}
 		s.alarms.set(r.timer, now.Add(pause))
 	}

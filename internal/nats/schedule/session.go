@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -71,7 +72,7 @@ func (s *openSession) run(id run.ID) *openRun {
 func (s *openSession) done() bool { return len(s.Runs) == 0 && len(s.Owed) == 0 && !s.Quarantined }
 
 // begin folds that a task was submitted.
-func (s *openSession) begin(v run.Submitted) {
+func (s *openSession) begin(v journal.Submitted) {
 	if s.run(v.Task.Run) != nil {
 		return
 	}
@@ -83,16 +84,16 @@ func (s *openSession) begin(v run.Submitted) {
 
 // fold takes one fact. One that cannot be read is skipped: it stops the session's
 // own writer too. It returns the run that the fact ended, if any.
-func (s *openSession) fold(k session.Key, f *run.Fact) (ended *openRun) {
+func (s *openSession) fold(k session.Key, f *journal.Fact) (ended *openRun) {
 	switch v := f.What.(type) {
-	case run.Submitted:
+	case journal.Submitted:
 		s.begin(v)
 		return nil
-	case run.WriterOpened:
+	case journal.WriterOpened:
 		s.Writer = v.Incarnation
-	case run.Quarantined:
+	case journal.Quarantined:
 		s.Quarantined = !v.Released
-	case run.Claimed:
+	case journal.Claimed:
 		if v.Home != k {
 			return nil
 		}
@@ -105,30 +106,30 @@ func (s *openSession) fold(k session.Key, f *run.Fact) (ended *openRun) {
 		r.to(f.State)
 	}
 	switch v := f.What.(type) {
-	case run.Claimed:
+	case journal.Claimed:
 		r.Attempt, r.Incarnation, r.NotBefore = v.Attempt, v.Incarnation, 0
 		s.Active, s.Writer = v.Run, v.Incarnation
 		if r.Started == 0 {
 			r.Started = f.Time.UnixMilli()
 		}
-	case run.Released, run.Resolved: // for a node that offers a revision
+	case journal.Released, journal.Resolved: // for a node that offers a revision
 		if f.Workflow != "" {
 			r.Revision = f.Revision
 		}
-	case run.Review:
+	case journal.Review:
 		r.Expires = v.Expires
-	case run.Rebudgeted:
+	case journal.Rebudgeted:
 		r.Life = v.Budget.Time.Milliseconds()
 		r.told = backoff{}
-	case run.RunWaiting:
+	case journal.RunWaiting:
 		for _, w := range v.For {
 			if w.Due != 0 {
 				r.Waits = append(r.Waits, dueWait{w.Path, w.Due})
 			}
 		}
-	case run.SignalReceived:
+	case journal.SignalReceived:
 		r.Waits = slices.DeleteFunc(r.Waits, func(w dueWait) bool { return w.Path == v.Path })
-	case run.Ended:
+	case journal.Ended:
 		s.Runs = slices.DeleteFunc(s.Runs, func(r *openRun) bool { return r.ID == v.Run })
 		if s.Active == v.Run {
 			s.Active = ""

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/schedule"
 	"github.com/rathcluster/rath/internal/transcript"
 	"github.com/rathcluster/rath/run"
@@ -30,7 +31,7 @@ func TestTranscripts(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			s := &stage{
-				T: t, now: time.Unix(946_684_800, 0), log: &session.MemoryLog{}, stores: map[string]run.Store{}, dead: map[string]bool{},
+				T: t, now: time.Unix(946_684_800, 0), log: &session.MemoryLog{}, stores: map[string]journal.Store{}, dead: map[string]bool{},
 				pages: map[int][]byte{}, attempts: map[run.ID]uint64{},
 			}
 			s.scheduler = schedule.New(s.options())
@@ -48,7 +49,7 @@ type stage struct {
 	now       time.Time
 	log       *session.MemoryLog
 	scheduler *schedule.Scheduler
-	stores    map[string]run.Store // by incarnation
+	stores    map[string]journal.Store // by incarnation
 	dead      map[string]bool
 	entries   []session.Entry // of the partition's stream
 	folded    int
@@ -63,9 +64,9 @@ func (s *stage) options() *schedule.Options {
 	return &schedule.Options{Self: "relay", Known: func(node string) (alive, known bool) { return !s.dead[node], true }}
 }
 
-func (s *stage) store(node string) run.Store {
+func (s *stage) store(node string) journal.Store {
 	if s.stores[node] == nil {
-		s.stores[node] = run.Direct(s.log, &run.DirectOptions{Incarnation: node, Now: func() time.Time { return s.now }, OnCommit: func(e session.Entry) {
+		s.stores[node] = journal.Direct(s.log, &journal.DirectOptions{Incarnation: node, Now: func() time.Time { return s.now }, OnCommit: func(e session.Entry) {
 			e.At.Token = uint64(len(s.entries) + 1)
 			s.entries = append(s.entries, e)
 		}})
@@ -167,18 +168,18 @@ var verbs = map[string]func(s *stage, words []string, named map[string]string) e
 	// submit RUN [tenant=T] [workflow=W] [deadline=D]: a client's task enters its log.
 	"submit": func(s *stage, words []string, named map[string]string) error {
 		id, k := run.ID(words[0]), session.Key{Tenant: session.Tenant(cmp.Or(named["tenant"], "acme")), ID: session.ID(words[0])}
-		task := &run.Task{ID: id, Workflow: cmp.Or(named["workflow"], "work"), Session: k}
+		task := &journal.Task{ID: id, Workflow: cmp.Or(named["workflow"], "work"), Session: k}
 		if d := named["deadline"]; d != "" {
 			task.Deadline = s.now.Add(s.duration(d))
 		}
-		_, err := s.store("intake").Claim(s.Context(), run.Claim{Session: k, Home: k, Run: id, Task: task, Enqueue: true})
+		_, err := s.store("intake").Claim(s.Context(), journal.Claim{Session: k, Home: k, Run: id, Task: task, Enqueue: true})
 		return err
 	},
 	// take RUN [from=NODE] [free=N]: the node of a dispatch claims the run, and answers so.
 	"take": func(s *stage, words []string, named map[string]string) error {
 		a := s.action(schedule.Dispatch, " "+words[0]+" to "+named["from"])
 		t := *a.Work.Task
-		c := run.Claim{Session: t.Session, Home: t.Session, Run: t.ID, Seen: t.Seen}
+		c := journal.Claim{Session: t.Session, Home: t.Session, Run: t.ID, Seen: t.Seen}
 		if b := t.Branch; b != nil {
 			c.Task, c.Root, c.Open = &t, b.Root, session.Opening{Kind: session.OpenFork, Parents: []session.Link{b.Base}, Run: string(b.Parent().Run)}
 		}
@@ -243,30 +244,30 @@ var verbs = map[string]func(s *stage, words []string, named map[string]string) e
 		id := run.ID(words[1])
 		switch words[2] {
 		case "ended":
-			return s.record(words[0], id, run.KindEnded, run.Ended{Attempt: s.attempts[id], Run: id, State: run.State(cmp.Or(named["state"], "succeeded")), Workflow: "work"})
+			return s.record(words[0], id, journal.KindEnded, journal.Ended{Attempt: s.attempts[id], Run: id, State: run.State(cmp.Or(named["state"], "succeeded")), Workflow: "work"})
 		case "released":
-			return s.record(words[0], id, run.KindReleased, run.Released{Attempt: s.attempts[id], Reason: "shutdown", Run: id, Workflow: "work"})
+			return s.record(words[0], id, journal.KindReleased, journal.Released{Attempt: s.attempts[id], Reason: "shutdown", Run: id, Workflow: "work"})
 		case "waiting":
-			w := run.Wait{Kind: run.WaitTimer, Path: "0", Due: s.now.Add(s.duration(named["due"])).UnixMilli()}
-			return s.record(words[0], id, run.KindWaiting, run.RunWaiting{Attempt: s.attempts[id], For: []run.Wait{w}, Run: id})
+			w := journal.Wait{Kind: run.WaitTimer, Path: "0", Due: s.now.Add(s.duration(named["due"])).UnixMilli()}
+			return s.record(words[0], id, journal.KindWaiting, journal.RunWaiting{Attempt: s.attempts[id], For: []journal.Wait{w}, Run: id})
 		}
 		k := s.home(id)
 		e, err := s.log.Last(s.Context(), k)
 		if err != nil {
 			return err
 		}
-		f := run.FanOut{
-			Ancestors: []run.Ancestor{{Run: id, Session: k.ID}}, Base: session.Link{Ref: session.Ref{Key: k}, Seq: e.At.Seq, Hash: e.At.Hash, Token: e.At.Token},
+		f := journal.FanOut{
+			Ancestors: []journal.Ancestor{{Run: id, Session: k.ID}}, Base: session.Link{Ref: session.Ref{Key: k}, Seq: e.At.Seq, Hash: e.At.Hash, Token: e.At.Token},
 			Path: "0", Root: k.ID, Run: id, Workflow: "work",
 		}
-		w := run.Wait{Kind: run.WaitBranches, Path: "0.gather"}
+		w := journal.Wait{Kind: run.WaitBranches, Path: "0.gather"}
 		for name := range strings.SplitSeq(named["branches"], ",") {
-			f.Branches, w.Branches = append(f.Branches, run.FanOutBranch{Name: name, Session: session.ID(name)}), append(w.Branches, session.ID(name))
+			f.Branches, w.Branches = append(f.Branches, journal.FanOutBranch{Name: name, Session: session.ID(name)}), append(w.Branches, session.ID(name))
 		}
-		if err := s.record(words[0], id, run.KindFanOut, f); err != nil {
+		if err := s.record(words[0], id, journal.KindFanOut, f); err != nil {
 			return err
 		}
-		return s.record(words[0], id, run.KindWaiting, run.RunWaiting{Attempt: s.attempts[id], For: []run.Wait{w}, Run: id})
+		return s.record(words[0], id, journal.KindWaiting, journal.RunWaiting{Attempt: s.attempts[id], For: []journal.Wait{w}, Run: id})
 	},
 	// node NAME free=N [pool=P] [stopping]: a node says how it stands.
 	"node": func(s *stage, words []string, named map[string]string) error {
@@ -335,11 +336,11 @@ func (s *stage) home(id run.ID) session.Key {
 }
 
 func (s *stage) record(node string, id run.ID, kind string, payload any) error {
-	e, err := run.NewEvent(kind, payload)
+	e, err := journal.NewEvent(kind, payload)
 	if err != nil {
 		return err
 	}
-	_, err = s.store(node).Commit(s.Context(), run.Batch{Session: s.home(id), Run: id, Attempt: s.attempts[id], Events: []session.Event{e}})
+	_, err = s.store(node).Commit(s.Context(), journal.Batch{Session: s.home(id), Run: id, Attempt: s.attempts[id], Events: []session.Event{e}})
 	return err
 }
 

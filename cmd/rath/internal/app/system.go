@@ -11,10 +11,10 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/node"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -25,7 +25,7 @@ type System struct {
 	// Log, Values and Blobs are nil for a server: a client reads what nodes
 	// answer, and nothing else.
 	Log      session.Log
-	Values   *run.Values
+	Values   *journal.Values
 	Blobs    func(session.Tenant) blob.Store
 	Stores   func(context.Context) error // nil if something can be stored; nil for a server
 	Level    string

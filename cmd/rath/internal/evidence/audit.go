@@ -16,9 +16,9 @@ import (
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/audit"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
-	"github.com/rathcluster/rath/run"
 )
 
 // auditFlags are those of audit.
@@ -87,7 +87,7 @@ func (schemaFiles) ReadFile(name string) ([]byte, error) {
 }
 
 func auditStreams(ctx context.Context, a *app.App, args []string, f *auditFlags) (err error) {
-	o := &audit.Options{Schemas: schemaFiles{}, Edition: run.Edition, Open: f.open, Limit: f.limit}
+	o := &audit.Options{Schemas: schemaFiles{}, Edition: journal.Edition, Open: f.open, Limit: f.limit}
 	if a.Config.Tenant.Given() {
 		o.Tenant = a.Config.Tenant.Value
 	}

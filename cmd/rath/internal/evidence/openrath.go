@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/session/openrath"
 )
@@ -60,7 +60,7 @@ func record(ctx context.Context, s *app.System, file *openrath.File) (id session
 	}
 	events := rows[n:]
 	if at.Seq == 0 {
-		opened, err := run.NewEvent(run.KindWriter, run.WriterOpened{Edition: run.Edition, Epoch: importEpoch, Incarnation: "import"})
+		opened, err := journal.NewEvent(journal.KindWriter, journal.WriterOpened{Edition: journal.Edition, Epoch: importEpoch, Incarnation: "import"})
 		if err != nil {
 			return "", false, err
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cmd/rath/internal/follow"
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
@@ -98,7 +99,7 @@ func filesOf(ctx context.Context, s *app.System, r *messages.RunInfo) (blob.Dige
 	if s.Log == nil || r.Session == "" {
 		return blob.Digest{}, nil
 	}
-	w, err := run.Load(ctx, s.Log, s.Values, session.Key{Tenant: s.Tenant(), ID: r.Session}, "")
+	w, err := journal.Load(ctx, s.Log, s.Values, session.Key{Tenant: s.Tenant(), ID: r.Session}, "")
 	if err != nil {
 		return blob.Digest{}, err
 	}

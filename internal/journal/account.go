@@ -1,0 +1,103 @@
+package journal
+
+import (
+	"fmt"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Account is a budget with what was spent and what is reserved for calls in
+// flight. It is a value: operations return a new one.
+type Account struct {
+	Limit    run.Budget
+	Spent    session.Usage
+	Steps    int64
+	Reserved int64      // tokens
+	Allotted run.Budget // to branches that have not told what they used
+	// Late and LateSteps are of branches, beside Spent and Steps; see Reservations.
+	Late      session.Usage
+	LateSteps int64
+}
+
+// Reserve sets tokens aside for a call before it starts; it fails with
+// ErrBudget when the budget is used up. The last call may exceed the limit,
+// because its size is not known before it ends: by one call, never by two.
+func (a Account) Reserve(tokens int64) (Account, error) {
+	if l, steps := a.Limit.Steps, a.Steps+a.LateSteps; l > 0 && steps+a.Allotted.Steps >= l {
+		return a, fmt.Errorf("%w: %d of %d steps used%s; raise budget.steps", run.ErrBudget, steps, l, unsettled(a.Allotted.Steps))
+	}
+	used := a.Spent.Add(a.Late)
+	if l := a.Limit.Tokens; l > 0 && used.Tokens()+a.Reserved+a.Allotted.Tokens >= l {
+		return a, fmt.Errorf("%w: %d of %d tokens used, %d reserved%s; raise budget.tokens", run.ErrBudget, used.Tokens(), l, a.Reserved, unsettled(a.Allotted.Tokens))
+	}
+	if l := a.Limit.MicroUSD; l > 0 && used.MicroUSD+a.Allotted.MicroUSD >= l {
+		return a, fmt.Errorf("%w: %d of %d micro-USD used%s; raise budget.micro_usd", run.ErrBudget, used.MicroUSD, l, unsettled(a.Allotted.MicroUSD))
+	}
+	a.Reserved += tokens
+	return a, nil
+}
+
+// unsettled says what branches may still use.
+func unsettled(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d set aside for branches that have not told what they used", n)
+}
+
+// Settle books steps and what their calls used, and gives a reservation back.
+func (a Account) Settle(reserved, steps int64, used session.Usage) Account {
+	a.Reserved -= reserved
+	a.Spent = a.Spent.Add(used)
+	a.Steps += steps
+	return a
+}
+
+// Lost books calls that were cut off, with what they are taken to have used. No
+// server says it: what came of the answer is known, the prompt can be counted,
+// and of a call whose process died all that was reserved counts. What they cost
+// in money stays unknown.
+func (a Account) Lost(used session.Usage) Account {
+	a.Spent = a.Spent.Add(used)
+	return a
+}
+
+// Left returns what may still be spent; unlimited fields stay zero.
+func (a Account) Left() run.Budget {
+	left, used := run.Budget{Time: a.Limit.Time}, a.Spent.Add(a.Late)
+	if l := a.Limit.Tokens; l > 0 {
+		left.Tokens = max(l-used.Tokens()-a.Reserved-a.Allotted.Tokens, 0)
+	}
+	if l := a.Limit.MicroUSD; l > 0 {
+		left.MicroUSD = max(l-used.MicroUSD-a.Allotted.MicroUSD, 0)
+	}
+	if l := a.Limit.Steps; l > 0 {
+		left.Steps = max(l-a.Steps-a.LateSteps-a.Allotted.Steps, 0)
+	}
+	return left
+}
+
+// Holding returns the account with what is set aside for branches now. What a
+// step that gathers records of their usage is settled as that of other steps.
+func (a Account) Holding(e *Reservations) Account {
+	a.Allotted, a.Late, a.LateSteps = e.Allotted(), e.Late, e.LateSteps
+	return a
+}
+
+// Split gives each of n branches an equal part of what is left. The parts
+// never add up to more, and a limited part that rounds to nothing is
+// ErrBudget, because zero would mean unlimited.
+func (a Account) Split(n int) (run.Budget, error) {
+	left := a.Left()
+	part := left
+	if n > 0 {
+		part.Tokens /= int64(n)
+		part.MicroUSD /= int64(n)
+		part.Steps /= int64(n)
+	}
+	if a.Limit.Tokens > 0 && part.Tokens == 0 || a.Limit.MicroUSD > 0 && part.MicroUSD == 0 || a.Limit.Steps > 0 && part.Steps == 0 {
+		return run.Budget{}, fmt.Errorf("%w: what is left does not reach for %d branches", run.ErrBudget, n)
+	}
+	return part, nil
+}

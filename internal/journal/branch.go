@@ -1,0 +1,240 @@
+package journal
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Branch says of a task that it is a branch of a fan-out: a run of its own, in
+// a session of its own, whose id is the session's. It either runs a part of
+// its parent's workflow, which is replayed up to there, or, if it is remote, a
+// workflow by name.
+type Branch struct {
+	// Ancestors are the runs around it, the outermost first; the last one is
+	// told how it ends.
+	Ancestors []Ancestor   `json:"ancestors"`
+	Base      session.Link `json:"base"` // what it starts from
+	Name      string       `json:"name"`
+	Path      run.Path     `json:"path"` // of its steps: the fan-out's and its name
+	Remote    bool         `json:"remote,omitempty"`
+	Root      session.ID   `json:"root"` // of the tree
+	// Warm says that the others wait for it: with its first answer of a model, or
+	// its first wait, it records [Warmed].
+	Warm bool `json:"warm,omitempty"`
+	// Within names the workflows of the branches around it, the outermost first;
+	// the run at the root is not among them. It has less than MaxDepth.
+	Within []string `json:"within,omitempty"`
+}
+
+// Ancestor is a run with its home session and the path below which its own
+// steps are; of a parent that is told how its branch ends, the path of the step
+// that gathers.
+type Ancestor struct {
+	Path    run.Path   `json:"path,omitempty"`
+	Run     run.ID     `json:"run"`
+	Session session.ID `json:"session"`
+}
+
+// FanOut records that a run opened branches. All that their tasks say is
+// derived from it.
+type FanOut struct {
+	Ancestors []Ancestor     `json:"ancestors"` // of the branches
+	Base      session.Link   `json:"base"`
+	Branches  []FanOutBranch `json:"branches"`
+	Budget    run.Budget     `json:"budget,omitzero"` // of each branch
+	Deadline  int64          `json:"deadline,omitempty"`
+	Path      run.Path       `json:"path"`
+	Revision  string         `json:"revision,omitempty"`
+	Root      session.ID     `json:"root"`
+	Run       run.ID         `json:"run"`
+	// Warm says that only the first branch begins; the others do when [KindSpread]
+	// records the same fan-out again.
+	Warm     bool     `json:"warm,omitempty"`
+	Within   []string `json:"within,omitempty"` // of the branches; the writer says it
+	Workflow string   `json:"workflow"`
+}
+
+// Spread records that the other branches of a held fan-out begin.
+type Spread FanOut
+
+// FanOutBranch is one branch of a fan-out. One with a workflow is remote.
+type FanOutBranch struct {
+	Input    string     `json:"input,omitempty"`
+	Model    string     `json:"model,omitempty"` // of the task of a remote branch
+	Name     string     `json:"name"`
+	Revision string     `json:"revision,omitempty"`
+	Session  session.ID `json:"session"`
+	Tools    []string   `json:"tools,omitempty"` // of the task of a remote branch
+	Workflow string     `json:"workflow,omitempty"`
+}
+
+// BranchOutcomes records how branches of a fan-out ended for the run that opened
+// them. The branches are told, and accept nothing after it.
+type BranchOutcomes struct {
+	Branches []BranchOutcome `json:"branches"`
+	Run      run.ID          `json:"run"`
+}
+
+// BranchOutcome is the end of one branch; State is one of session.Closed….
+type BranchOutcome struct {
+	Reason  string     `json:"reason,omitempty"`
+	Session session.ID `json:"session"`
+	State   string     `json:"state"`
+}
+
+// GatherPath is the path of the step that takes in the branches of the fan-out
+// at p.
+func GatherPath(p run.Path) run.Path { return p.Child("gather") }
+
+// Tasks returns the tasks of the branches, the same whenever they are derived.
+func (f FanOut) Tasks(t session.Tenant) []Task {
+	tasks := make([]Task, 0, len(f.Branches))
+	for i, b := range f.Branches {
+		task := Task{
+			ID: run.ID(b.Session), Workflow: f.Workflow, Revision: f.Revision, Session: session.Key{Tenant: t, ID: b.Session},
+			Budget: f.Budget, Deadline: fromMillis(f.Deadline),
+			Branch: &Branch{
+				Ancestors: f.Ancestors, Base: f.Base, Name: b.Name, Path: f.Path.Child(b.Name), Remote: b.Workflow != "", Root: f.Root,
+				Warm: f.Warm && i == 0, Within: f.Within,
+			},
+		}
+		if b.Workflow != "" {
+			task.Workflow, task.Revision, task.Model, task.Tools = b.Workflow, b.Revision, b.Model, b.Tools
+			if b.Input != "" {
+				task.Input = json.RawMessage(b.Input)
+			}
+		}
+		tasks = append(tasks, task)
+	}
+	return tasks
+}
+
+// valid checks what a task says of a branch.
+func (b *Branch) valid(k session.Key) error {
+	if len(b.Ancestors) == 0 || b.Base.Seq == 0 || b.Base.Tenant != k.Tenant {
+		return fmt.Errorf("journal: branch %s of %s: %w", b.Name, b.Base.Key, run.ErrMalformed)
+	}
+	if len(b.Within) >= run.MaxDepth {
+		return tooDeep(b.Within)
+	}
+	for _, a := range b.Ancestors {
+		if err := (session.Key{Tenant: k.Tenant, ID: a.Session}).Valid(); err != nil {
+			return err
+		}
+	}
+	return session.ValidID("branch", b.Name)
+}
+
+// within returns the workflows of the branches around those that a run opens,
+// and fails if they are too many.
+func (r *Record) within() ([]string, error) {
+	b := r.Task.Branch
+	if b == nil {
+		return nil, nil
+	}
+	all := append(slices.Clone(b.Within), r.Task.Workflow)
+	if len(all) >= run.MaxDepth {
+		return nil, tooDeep(all)
+	}
+	return all, nil
+}
+
+// tooDeep names the first and the last workflows of a chain.
+func tooDeep(all []string) error {
+	const first, last = 4, 2
+	text := strings.Join(all[:min(first, len(all))], " -> ")
+	if n := len(all); n > first+last {
+		text += " -> … -> " + strings.Join(all[n-last:], " -> ")
+	}
+	return fmt.Errorf("%w: %d branches lie around each other (%s), at most %d may; end the loop, or fan out side by side", run.ErrTooDeep, len(all)+1, text, run.MaxDepth)
+}
+
+// Parent returns whom the branch's end is told to.
+func (b *Branch) Parent() *Ancestor {
+	a := b.Ancestors[len(b.Ancestors)-1]
+	return &Ancestor{Path: GatherPath(b.Path[:max(len(b.Path)-len(b.Name)-1, 0)]), Run: a.Run, Session: a.Session}
+}
+
+// sealed reports whether the session is a branch whose run has ended: it takes
+// nothing more but its closing.
+func (b *RunState) sealed() bool {
+	r := b.runs[b.branch]
+	return r != nil && r.State.Terminal()
+}
+
+// fanOut folds that a run opened branches.
+func (r *Record) fanOut(f FanOut) {
+	for _, b := range f.Branches {
+		if !slices.Contains(r.branches, b.Session) {
+			r.branches = append(r.branches, b.Session)
+		}
+	}
+	r.reserved.opened(f)
+	if f.Warm && len(f.Branches) > 1 {
+		r.held = &f
+	}
+}
+
+// gathered folds that the reports in the inbox were taken in.
+func (r *Record) gathered(p run.Path) {
+	var counted []session.ID
+	for _, v := range r.inbox {
+		if v.Kind == Report && v.Path == p && v.Branch != nil {
+			counted = append(counted, v.Branch.Link.ID)
+		}
+	}
+	r.reserved.Gather(p, counted)
+}
+
+// disposed folds how branches ended. A step that gathers disposes, before its
+// own record, of those whose report it has not seen: one may have come since.
+func (r *Record) disposed(d BranchOutcomes) {
+	for _, v := range r.inbox {
+		if v.Kind == Report && v.Branch != nil && slices.ContainsFunc(d.Branches, func(one BranchOutcome) bool { return one.Session == v.Branch.Link.ID }) {
+			r.reserved.Settle(v.Path, v.Branch)
+		}
+	}
+	r.branches = slices.DeleteFunc(r.branches, func(id session.ID) bool {
+		return slices.ContainsFunc(d.Branches, func(one BranchOutcome) bool { return one.Session == id })
+	})
+}
+
+// close ends the session of a branch that its parent disposed of. A run that
+// is still open in it is cancelled, and closes the session with its end.
+func (w *StateMachine) close(d BranchOutcome, now time.Time) error {
+	r := w.book.runs[w.book.branch]
+	switch {
+	case w.at.Seq == 0:
+		return nil // whoever takes the branch's task finds out that it is too late
+	case r == nil:
+		return fmt.Errorf("journal: session %s is no branch of a fan-out: %w", w.key, run.ErrState)
+	case w.value.Closing().State != "" || r.Cancel != nil && r.Cancel.Close != "" && !r.State.Terminal():
+		return nil
+	case r.State.Terminal():
+		return w.stage(now, w.closing(d))
+	}
+	return w.cancel(r, CancelRequested{By: string(r.Task.Branch.Parent().Run), Close: d.State, Reason: d.Reason}, now)
+}
+
+func (w *StateMachine) closing(d BranchOutcome) session.Event {
+	by := session.Key{Tenant: w.key.Tenant, ID: w.book.runs[w.book.branch].Task.Branch.Parent().Session}
+	return session.ClosedEvent(session.Closing{By: by, Reason: d.Reason, State: d.State})
+}
+
+// report returns the signal that tells a run how its branch ended.
+func report(k session.Key, e Ended, at session.Position) *Signal {
+	link := session.Link{Ref: session.Ref{Key: k, Version: e.Version}, Seq: at.Seq, Hash: at.Hash, Token: at.Token}
+	return &Signal{
+		To: session.Key{Tenant: k.Tenant, ID: e.Parent.Session}, Run: e.Parent.Run,
+		Received: &SignalReceived{
+			ID: string(k.ID), Kind: Report, Path: e.Parent.Path, Run: e.Parent.Run,
+			Branch: &BranchEnd{Code: e.Code, Error: e.Error, Link: link, State: e.State, Steps: e.Steps, Usage: e.Usage},
+		},
+	}
+}

@@ -1,0 +1,163 @@
+package journal
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"sync"
+	"time"
+
+	"github.com/rathcluster/rath/session"
+)
+
+// DirectOptions configure [Direct]; nil means the defaults.
+type DirectOptions struct {
+	Incarnation string           // of the writer; "" is "direct"
+	Now         func() time.Time // nil is time.Now
+	Values      *Values          // shared cache; nil makes one
+	// OnCommit, if set, gets every commit after it is durable. It is called
+	// while the session is locked, so it must not wait for the Store.
+	OnCommit func(session.Entry)
+}
+
+// Direct returns a Store that writes to a log without actors: one lock per
+// session, one commit per request. It is what runs in memory use, and the
+// reference that the session actors are tested against.
+func Direct(log session.Log, o *DirectOptions) Store {
+	d := &direct{log: log, sessions: map[session.Key]*held{}, changed: make(chan struct{})}
+	if o != nil {
+		d.o = *o
+	}
+	if d.o.Incarnation == "" {
+		d.o.Incarnation = "direct"
+	}
+	if d.o.Now == nil {
+		d.o.Now = time.Now
+	}
+	if d.o.Values == nil {
+		d.o.Values = NewValues(log)
+	}
+	return d
+}
+
+// appendTimeout bounds how long a commit may take.
+const appendTimeout = 30 * time.Second
+
+type direct struct {
+	log session.Log
+	o   DirectOptions
+
+	mu       sync.Mutex
+	sessions map[session.Key]*held
+	changed  chan struct{} // closed at each commit
+}
+
+type held struct {
+	mu sync.Mutex
+	w  *StateMachine
+}
+
+// with runs decide on the session's writer and makes what it staged durable.
+func (d *direct) with(ctx context.Context, k session.Key, decide func(w *StateMachine, now time.Time) error) (at session.Position, staged bool, err error) {
+	d.mu.Lock()
+	h := d.sessions[k]
+	if h == nil {
+		h = &held{}
+		d.sessions[k] = h
+	}
+	d.mu.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return at, false, err
+	}
+	if h.w == nil {
+		if h.w, err = Load(ctx, d.log, d.o.Values, k, d.o.Incarnation); err != nil {
+			return at, false, err
+		}
+	}
+	decided := decide(h.w, d.o.Now())
+	c, ok := h.w.Take()
+	if !ok {
+		return h.w.At(), false, decided
+	}
+	// A caller that goes away must not cost the session its writer.
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), appendTimeout)
+	defer cancel()
+	at, err = d.log.Append(bounded, h.w.At(), c)
+	if err != nil {
+		h.w = nil // whatever it staged is not there; the next request folds anew
+		return at, false, fmt.Errorf("journal: commit to %s: %w", k, err)
+	}
+	h.w.Committed(at)
+	d.o.Values.Keep(h.w.Session())
+	if d.o.OnCommit != nil {
+		d.o.OnCommit(session.Entry{Commit: c, At: at})
+	}
+	d.mu.Lock()
+	close(d.changed)
+	d.changed = make(chan struct{})
+	d.mu.Unlock()
+	return at, true, decided
+}
+
+// Claim implements Store.
+func (d *direct) Claim(ctx context.Context, c Claim) (g *ClaimResult, err error) {
+	if c.Incarnation == "" {
+		c.Incarnation = d.o.Incarnation
+	}
+	at, staged, err := d.with(ctx, c.Session, func(w *StateMachine, now time.Time) (err error) {
+		g, err = w.Claim(c, now)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if staged {
+		g.Finish(at, nil) // it shares its commit with nothing
+	}
+	return g, nil
+}
+
+// Commit implements Store.
+func (d *direct) Commit(ctx context.Context, b Batch) (a Ack, err error) {
+	at, staged, err := d.with(ctx, b.Session, func(w *StateMachine, now time.Time) (err error) {
+		a, err = w.Commit(b, now)
+		return err
+	})
+	if err != nil {
+		return Ack{}, err
+	}
+	if staged {
+		a.Finish(at)
+	}
+	return a, nil
+}
+
+// Apply implements Store.
+func (d *direct) Apply(ctx context.Context, s Signal) error {
+	_, _, err := d.with(ctx, s.To, func(w *StateMachine, now time.Time) error { return w.Signal(s, now) })
+	return err
+}
+
+// Follow implements Store.
+func (d *direct) Follow(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
+	return func(yield func(session.Entry, error) bool) {
+		for {
+			d.mu.Lock()
+			changed := d.changed
+			d.mu.Unlock()
+			for e, err := range d.log.Read(ctx, k, after) {
+				if !yield(e, err) || err != nil {
+					return
+				}
+				after = e.At
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-changed:
+			}
+		}
+	}
+}

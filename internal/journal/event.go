@@ -1,0 +1,279 @@
+package journal
+
+import (
+	"fmt"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/release"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// The events of a run, in the log of its home session. KindClaimed is also in
+// the log of every other session that the run writes to.
+const (
+	KindSubmitted = "run.submitted"
+	KindClaimed   = "run.claimed"
+	KindReleased  = "run.released"
+	KindReview    = "run.review"
+	KindResolved  = "run.resolved"
+	KindCancel    = "run.cancel_requested"
+	KindWarning   = "run.warning"
+	KindEnded     = "run.ended"
+	KindWaiting   = "run.waiting"  // it stopped until something comes
+	KindReceived  = "run.received" // something came from outside
+	KindFanOut    = "run.fanout"   // it opened branches that run on their own
+	KindSpread    = "run.spread"   // the other branches of a warm-first fan-out begin
+	KindWarmed    = "run.warmed"   // the branch that the others wait for has its first answer
+	KindDisposed  = "run.disposed" // how such branches ended for it
+
+	KindQuarantined = "run.quarantined" // the session was set apart, or released
+	KindRebudgeted  = "run.rebudgeted"  // a run has another budget now
+)
+
+// The events of a step.
+const (
+	KindIntent = "step.intent"
+	KindDone   = "step.done"
+	KindLate   = "step.late" // an outcome that arrived from a superseded attempt
+)
+
+// KindWriter opens the first commit of a writer's incarnation.
+const KindWriter = "writer.opened"
+
+// Schema is the schema number that this release writes.
+const Schema = 1
+
+// Edition counts the releases that added optional fields to the data of events.
+// Whoever adds one after a release counts it up, so that an auditor of a former
+// release can tell fields that it does not know from mistakes. It says nothing
+// about meanings: another one is another schema number.
+const Edition = 0 + release.Ahead
+
+// DefaultDurability is the level of commits that no event says one of: an
+// acknowledged commit survives the loss of power of every machine.
+const DefaultDurability = "fsync"
+
+// WriterOpened says who writes from here on, in which Edition, and what its
+// commits survive.
+type WriterOpened struct {
+	// Durability is the level that the writer's node promises up to the next
+	// event of this kind; "" is DefaultDurability.
+	Durability  string `json:"durability,omitempty"`
+	Edition     uint64 `json:"edition,omitempty"`
+	Epoch       uint64 `json:"epoch"`
+	Incarnation string `json:"incarnation"`
+}
+
+// Submitted records a task. Behind names the run that it waits for, if any.
+type Submitted struct {
+	Behind run.ID   `json:"behind,omitempty"`
+	Digest string   `json:"digest"`
+	Task   wireTask `json:"task"`
+}
+
+// Claimed records that an attempt of a run began.
+type Claimed struct {
+	Attempt     uint64      `json:"attempt"`
+	Epoch       uint64      `json:"epoch"`
+	Home        session.Key `json:"home"`
+	Incarnation string      `json:"incarnation"`
+	Revision    string      `json:"revision,omitempty"`
+	Run         run.ID      `json:"run"`
+	// Seen is the attempt before, of a claim that follows from a dispatch: what the
+	// relay saw of the run. A first attempt has none.
+	Seen     uint64 `json:"seen,omitempty"`
+	Workflow string `json:"workflow,omitempty"`
+}
+
+// Released records that an attempt gave the run back or, in the log of a
+// session that is not the run's home, that the run needs it no more.
+type Released struct {
+	Attempt uint64 `json:"attempt"`
+	// Lost is what a call is taken to have used that was cut off with the
+	// attempt; see Done.
+	Lost     session.Usage `json:"lost,omitzero"`
+	Next     *Offer        `json:"next,omitempty"` // the queued run that is promoted
+	Reason   string        `json:"reason"`
+	Revision string        `json:"revision,omitempty"`
+	Run      run.ID        `json:"run"`
+	Step     run.Path      `json:"step,omitempty"`     // where the code did not match
+	Workflow string        `json:"workflow,omitempty"` // to offer the run again
+}
+
+// Review records why a run stopped for a person.
+type Review struct {
+	Attempt uint64   `json:"attempt"`
+	Call    string   `json:"call,omitempty"`
+	Code    run.Code `json:"code"`
+	Expires int64    `json:"expires,omitempty"` // Unix milliseconds: the run fails then
+	Name    string   `json:"name,omitempty"`    // of the tool
+	Path    run.Path `json:"path,omitempty"`
+	Reason  string   `json:"reason"`
+	// Revision is the one that the step was recorded under, if the code does
+	// not match it.
+	Revision string `json:"revision,omitempty"`
+	Run      run.ID `json:"run"`
+}
+
+// Resolved records a person's decision on a review.
+type Resolved struct {
+	By       string   `json:"by,omitempty"`
+	Decision string   `json:"decision"`
+	ID       string   `json:"id,omitempty"` // of the signal that brought it, see Received
+	Path     run.Path `json:"path,omitempty"`
+	Reason   string   `json:"reason"`
+	Revision string   `json:"revision,omitempty"`
+	Run      run.ID   `json:"run"`
+	Value    string   `json:"value,omitempty"`
+	Workflow string   `json:"workflow,omitempty"`
+}
+
+// CancelRequested records that a run shall stop.
+type CancelRequested struct {
+	By     string `json:"by,omitempty"`
+	Close  string `json:"close,omitempty"` // how the session of a branch is closed with its end
+	ID     string `json:"id,omitempty"`    // of the signal that brought it, see Received
+	Reason string `json:"reason"`
+	Run    run.ID `json:"run"`
+}
+
+// Warning tells the author of a workflow something about a run.
+type Warning struct {
+	Run  run.ID `json:"run"`
+	Text string `json:"text"`
+}
+
+// Ended records how a run ended, all that a result needs and what follows.
+type Ended struct {
+	Attempt  uint64          `json:"attempt"`
+	Branches []session.ID    `json:"branches,omitempty"` // of fan-outs, still open; they are cancelled
+	Children []session.ID    `json:"children,omitempty"` // that it made; those that are open are cancelled
+	Code     run.Code        `json:"code,omitempty"`
+	Error    string          `json:"error,omitempty"`
+	Head     blob.Digest     `json:"head,omitzero"`  // of the session's files after it
+	Lost     session.Usage   `json:"lost,omitzero"`  // the part of Usage that is estimated, see StepCompleted and Reservations
+	Next     *Offer          `json:"next,omitempty"` // the queued run that is promoted
+	Output   string          `json:"output,omitempty"`
+	Parent   *Ancestor       `json:"parent,omitempty"` // who is told how a branch ended
+	Result   *session.Link   `json:"result,omitempty"`
+	Run      run.ID          `json:"run"`
+	State    run.State       `json:"state"`
+	Steps    int64           `json:"steps,omitempty"` // of the run and its branches, as Usage counts them
+	Usage    session.Usage   `json:"usage,omitzero"`
+	Version  session.Version `json:"version,omitempty"` // of the session after it
+	Workflow string          `json:"workflow"`
+}
+
+// MaxOutput is how many bytes of the last assistant text a result carries.
+const MaxOutput = 16 << 10
+
+// Offer names a run for the nodes that could claim it.
+type Offer struct {
+	Revision string `json:"revision,omitempty"`
+	Run      run.ID `json:"run"`
+	Workflow string `json:"workflow"`
+}
+
+// StepStarted records, before it starts, a call whose effect must not happen twice.
+type StepStarted struct {
+	Attempt uint64   `json:"attempt"`
+	Call    string   `json:"call"`
+	Expires int64    `json:"expires"` // Unix milliseconds: not started after this
+	Input   string   `json:"input"`
+	Name    string   `json:"name"`
+	Path    run.Path `json:"path"`
+	Run     run.ID   `json:"run"`
+}
+
+// The kinds of steps.
+const (
+	StepModel     = "model"
+	StepTool      = "tool"
+	StepDo        = "do"
+	StepFork      = "fork"
+	StepDetach    = "detach"
+	StepJoin      = "join"
+	StepReject    = "reject"
+	StepRecall    = "recall"
+	StepRemember  = "remember"
+	StepOpen      = "open" // a sandbox
+	StepCompress  = "compress"
+	StepSelection = "selection"
+	StepFanOut    = "fanout"
+	StepGather    = "gather" // takes in how the branches of a fan-out ended
+	StepAwait     = "await"
+)
+
+// StepCompleted records a step's outcome, value or error.
+type StepCompleted struct {
+	Attempt uint64   `json:"attempt"`
+	Call    string   `json:"call,omitempty"`
+	Code    run.Code `json:"code,omitempty"`
+	Effect  string   `json:"effect,omitempty"`
+	Elapsed int64    `json:"elapsed,omitempty"` // milliseconds
+	Error   string   `json:"error,omitempty"`
+	Failed  bool     `json:"failed,omitempty"` // a tool's body reports a failure
+	// HeadBefore and HeadAfter are the workspace's around a call that may
+	// change it.
+	HeadAfter  blob.Digest `json:"head_after,omitzero"`
+	HeadBefore blob.Digest `json:"head_before,omitzero"`
+	// Inbox is up to which place the step took messages out of the run's inbox.
+	Inbox uint64 `json:"inbox,omitempty"`
+	Input string `json:"input"` // digest of what was asked
+	Kind  string `json:"kind"`
+	// Links are the sessions that a fork, a join or a rejection names.
+	Links []session.Link `json:"links,omitempty"`
+	// Lost is the part of Usage that calls are taken to have used which were
+	// cut off before they ended: an estimate, because no server says it.
+	Lost     session.Usage `json:"lost,omitzero"`
+	Model    string        `json:"model,omitempty"`
+	Name     string        `json:"name"`
+	Path     run.Path      `json:"path"`
+	Prompt   blob.Digest   `json:"prompt,omitzero"` // of the rendered request
+	Revision string        `json:"revision,omitempty"`
+	// Row reports that the outcome is the chunk that the same batch adds, so
+	// that nothing is stored twice.
+	Row     bool          `json:"row,omitempty"`
+	Run     run.ID        `json:"run"`
+	Source  string        `json:"source,omitempty"` // file:line of an implicit fork
+	Steps   int64         `json:"steps,omitempty"`  // of the branches whose ends it takes in
+	Summary string        `json:"summary,omitempty"`
+	Usage   session.Usage `json:"usage,omitzero"`
+	Value   string        `json:"value,omitempty"` // JSON text
+}
+
+// Late records an outcome that arrived from a superseded attempt: evidence, and no
+// step.
+type Late StepCompleted
+
+// NewEvent encodes a payload of this package under its kind. The batch is
+// empty for everything but the events of steps.
+func NewEvent(kind string, payload any) (session.Event, error) {
+	data, err := session.Marshal(payload)
+	if err != nil {
+		return session.Event{}, fmt.Errorf("journal: %s: %w", kind, err)
+	}
+	return session.Event{Kind: kind, Schema: Schema, Data: data}, nil
+}
+
+// Read decodes an event's data as T.
+func Read[T any](e session.Event) (T, error) {
+	var v T
+	if e.Schema < 1 || e.Schema > Schema {
+		return v, fmt.Errorf("journal: %s has schema %d, this release reads up to %d: %w", e.Kind, e.Schema, Schema, session.ErrTooOld)
+	}
+	if err := session.Unmarshal(e.Data, &v); err != nil {
+		return v, fmt.Errorf("journal: %s: %w", e.Kind, err)
+	}
+	return v, nil
+}
+
+// event is NewEvent for the payloads of this file, which always encode.
+func event(kind string, payload any) session.Event {
+	e, err := NewEvent(kind, payload)
+	if err != nil {
+		panic(err)
+	}
+	return e
+}

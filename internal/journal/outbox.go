@@ -1,0 +1,104 @@
+package journal
+
+import (
+	"strings"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Work is what a commit asks for elsewhere: a run to offer or a signal to
+// deliver.
+type Work struct {
+	Task   *Task // Resume is set: the run is in the session's log
+	Signal *Signal
+}
+
+// Followups returns what follows from a commit with these facts: a pure function
+// of it, called by the relay on a node and by tests. Doing the same work twice is
+// harmless, because claims and signals are decided in the log. It fails if a fact of
+// a run cannot be read; one of a kind that this release does not know asks for
+// nothing here.
+func Followups(e session.Entry, facts []Fact) ([]Work, error) {
+	k := e.Commit.Key
+	var work []Work
+	taken := map[run.ID]bool{} // claimed or ended by the same commit
+	for i := range facts {
+		f := &facts[i]
+		if f.Err != nil && strings.HasPrefix(f.Kind, "run.") && payloads[f.Kind] != nil {
+			return nil, f.Err
+		}
+		switch f.What.(type) {
+		case Claimed, Ended:
+			taken[f.Run] = true
+		}
+	}
+	offer := func(o *Offer) {
+		if o != nil {
+			work = append(work, Work{Task: &Task{ID: o.Run, Workflow: o.Workflow, Revision: o.Revision, Session: k, Resume: true}})
+		}
+	}
+	begin := func(tasks []Task) {
+		for _, t := range tasks {
+			work = append(work, Work{Task: &t})
+		}
+	}
+	closed := func(d BranchOutcome) {
+		work = append(work, Work{Signal: &Signal{To: session.Key{Tenant: k.Tenant, ID: d.Session}, Run: run.ID(d.Session), Close: &d}})
+	}
+	for i := range facts {
+		f := &facts[i]
+		named := &Offer{Revision: f.Revision, Run: f.Run, Workflow: f.Workflow}
+		switch v := f.What.(type) {
+		case Submitted:
+			if v.Behind == "" && !taken[f.Run] && (v.Task.NotBefore == 0 || v.Task.NotBefore <= f.Time.UnixMilli()) {
+				offer(named)
+			}
+		case Released:
+			offer(v.Next)
+			if f.State == run.Queued {
+				offer(named)
+			}
+		case Resolved:
+			if v.Decision != run.Fail {
+				offer(named)
+			}
+		case SignalReceived:
+			if f.State == run.Queued && !taken[f.Run] {
+				offer(named)
+			}
+		case Quarantined:
+			offer(v.Next)
+		case FanOut:
+			tasks := v.Tasks(k.Tenant)
+			if v.Warm {
+				tasks = tasks[:min(1, len(tasks))]
+			}
+			begin(tasks)
+		case Spread:
+			begin(FanOut(v).Tasks(k.Tenant)[min(1, len(v.Branches)):])
+		case Warmed:
+			work = append(work, Work{Signal: v.signal(k.Tenant)})
+		case BranchOutcomes:
+			for _, b := range v.Branches {
+				closed(b)
+			}
+		case Ended:
+			offer(v.Next)
+			if v.Parent != nil {
+				work = append(work, Work{Signal: report(k, v, e.At)})
+			}
+			why := "the run that opened this branch " + v.State.Past()
+			for _, b := range f.Outcomes() {
+				b.Reason = why
+				closed(b)
+			}
+			for _, id := range v.Children {
+				work = append(work, Work{Signal: &Signal{
+					To: session.Key{Tenant: k.Tenant, ID: id}, Run: v.Run, Cancel: &CancelRequested{By: string(v.Run), Reason: why, Run: v.Run},
+				}})
+			}
+		}
+	}
+	return work, nil
+}

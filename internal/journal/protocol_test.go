@@ -1,0 +1,18 @@
+package journal_test
+
+import (
+	"flag"
+	"testing"
+
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/journal/journaltest"
+	"github.com/rathcluster/rath/session"
+)
+
+// TestProtocol plays the transcripts that say how a session's log decides.
+func TestProtocol(t *testing.T) {
+	update := flag.Lookup("update").Value.String() == "true"
+	journaltest.TestProtocol(t, "testdata/protocol", update, func(_ *testing.T, log session.Log, incarnation string) journal.Store {
+		return journal.Direct(log, &journal.DirectOptions{Incarnation: incarnation})
+	})
+}

@@ -1,0 +1,72 @@
+package journal
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Quarantined records that a session was set apart, or with Released that it
+// is not any more. The step under way ends and is recorded; none follows.
+type Quarantined struct {
+	By       string `json:"by,omitempty"`
+	ID       string `json:"id,omitempty"`   // of the signal that brought it, see Received
+	Next     *Offer `json:"next,omitempty"` // the run that goes on, with Released
+	Reason   string `json:"reason"`
+	Released bool   `json:"released,omitempty"`
+}
+
+// Rebudgeted records that a run may consume more, or less, than its task said.
+type Rebudgeted struct {
+	Budget run.Budget `json:"budget"`
+	By     string     `json:"by,omitempty"`
+	ID     string     `json:"id,omitempty"` // of the signal that brought it, see Received
+	Reason string     `json:"reason,omitempty"`
+	Run    run.ID     `json:"run"`
+}
+
+// Quarantine returns why the session is set apart, nil if it is not.
+func (b *RunState) Quarantine() *Quarantined { return b.quarantine }
+
+// quarantine decides about setting the session apart or releasing it.
+func (w *StateMachine) quarantine(q Quarantined, now time.Time) error {
+	switch set := w.book.quarantine != nil; {
+	case w.at.Seq == 0:
+		return fmt.Errorf("journal: session %s: %w", w.key, session.ErrNotFound)
+	case set == !q.Released:
+		return fmt.Errorf("journal: session %s: %w: it is quarantined: %v", w.key, run.ErrState, set)
+	}
+	if q.Released {
+		r := w.book.runs[w.book.Active]
+		switch {
+		case r == nil:
+			q.Next = w.next("", now)
+		// What ran on another activation has stopped, and was not claimed again.
+		case r.State == run.Queued, r.State == run.Running && r.Home == w.key && r.Epoch != w.Epoch():
+			q.Next = &Offer{Revision: r.Task.Revision, Run: r.ID, Workflow: r.Task.Workflow}
+		}
+	}
+	return w.stage(now, event(KindQuarantined, q))
+}
+
+// rebudget decides about a new budget of a run.
+func (w *StateMachine) rebudget(r *Record, b Rebudgeted, now time.Time) error {
+	if r.Home != w.key {
+		return fmt.Errorf("journal: the budget of %s is in the log of %s, not of %s: %w", r.ID, r.Home, w.key, run.ErrState)
+	}
+	b.Run = r.ID
+	return w.stage(now, event(KindRebudgeted, b))
+}
+
+// Quarantined returns the quarantine of a session as its log has it now, nil if
+// there is none.
+func (v *Values) Quarantined(ctx context.Context, k session.Key) (*Quarantined, error) {
+	w, err := Load(ctx, v.log, v, k, "")
+	if err != nil {
+		return nil, err
+	}
+	return w.book.quarantine, nil
+}

@@ -1,0 +1,74 @@
+package journal
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// History is what a session's log recorded of a run, as of its end or, if it
+// is open, as of now.
+type History struct {
+	// ClaimResult is what a claim would have been granted right before the run
+	// ended there. Its State is Running; its Session is the newest one.
+	*ClaimResult
+	// Stands is how the run stands: in its home log the truth, elsewhere what
+	// that log knows.
+	Stands run.State
+	// Ended is set in the log that holds the run's end.
+	Ended *Ended
+	// FanOuts are those that the run opened, in that order.
+	FanOuts []FanOut
+}
+
+// History reads what a session's log recorded of a run, also of one that has
+// ended, whose steps the fold no longer keeps. It reads the whole log.
+// ErrUnknownRun: the log does not hold the run.
+func (v *Values) History(ctx context.Context, k session.Key, id run.ID) (*History, error) {
+	w := NewWriter(k, "", v.Resolver(context.WithoutCancel(ctx)))
+	var h History
+	for e, err := range v.log.Read(ctx, k, session.Position{}) {
+		if err != nil {
+			return nil, fmt.Errorf("journal: read %s: %w", k, err)
+		}
+		for _, ev := range e.Commit.Events {
+			switch ev.Kind {
+			case KindFanOut:
+				if f, err := Read[FanOut](ev); err != nil {
+					return nil, err
+				} else if f.Run == id {
+					h.FanOuts = append(h.FanOuts, f)
+				}
+			case KindEnded:
+				end, err := Read[Ended](ev)
+				if err != nil {
+					return nil, err
+				}
+				if r := w.book.Run(id); end.Run == id && r != nil && !r.State.Terminal() {
+					h.ClaimResult, h.Ended = w.grant(r, run.Running), &end
+				}
+			}
+		}
+		if err := w.Fold(e); err != nil {
+			return nil, err
+		}
+	}
+	r := w.book.Run(id)
+	if r == nil {
+		return nil, fmt.Errorf("journal: %s is not in the log of %s: %w", id, k, run.ErrUnknownRun)
+	}
+	h.Stands = r.State
+	if h.ClaimResult == nil {
+		h.ClaimResult = w.grant(r, run.Running)
+	}
+	h.Session = w.value
+	return &h, nil
+}
+
+// Recorded returns the steps of the journal in the order of their paths.
+func (j *Journal) Recorded() []*Step {
+	r := Record{steps: j.steps}
+	return r.Steps()
+}

@@ -1,0 +1,282 @@
+package journal
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// RunState is the fold of the run, step and writer events of one session's log:
+// which runs there are, what they recorded, and who writes. It is not safe for
+// concurrent use.
+type RunState struct {
+	Epoch       uint64
+	Incarnation string
+	Active      run.ID // the run that holds the session, "" when none does
+	branch      run.ID // the run that this session is a branch for
+	quarantine  *Quarantined
+	heard       []heard
+	Queue       []run.ID // submitted runs that wait for the session, oldest first
+	runs        map[run.ID]*Record
+	ended       sealed[*Record] // in the order of their ends
+}
+
+// Run returns what the log says of a run, nil if nothing.
+func (b *RunState) Run(id run.ID) *Record { return b.runs[id] }
+
+// Runs yields every run that the log knows, in order of submission.
+func (b *RunState) Runs() []*Record {
+	all := slices.Collect(maps.Values(b.runs))
+	slices.SortFunc(all, func(x, y *Record) int {
+		if c := x.Submitted.Compare(y.Submitted); c != 0 {
+			return c
+		}
+		return strings.Compare(string(x.ID), string(y.ID))
+	})
+	return all
+}
+
+// Fold takes the facts of the next commit of the log of k, for a reader that asks
+// how runs stand and for no session as it was: values in the records are empty.
+// Facts of other namespaces are skipped. It stops at the first one that cannot be
+// read or folded.
+func (b *RunState) Fold(k session.Key, facts []Fact) error {
+	for i := range facts {
+		f := &facts[i]
+		if strings.HasPrefix(f.Kind, "session.") {
+			continue
+		}
+		if f.Err != nil {
+			return f.Err
+		}
+		if err := b.check(f.What); err != nil {
+			return err
+		}
+		b.fold(k, f.What, f.Time, session.Session{})
+	}
+	return nil
+}
+
+// read decodes an event and checks that it can be folded now. The fact is nil
+// for events of other namespaces.
+func (b *RunState) read(e session.Event) (fact any, err error) {
+	if strings.HasPrefix(e.Kind, "session.") {
+		return nil, nil
+	}
+	if fact, err = payload(e); err == nil {
+		err = b.check(fact)
+	}
+	return fact, err
+}
+
+func (b *RunState) check(fact any) error {
+	switch v := fact.(type) {
+	case WriterOpened:
+		if v.Epoch <= b.Epoch {
+			return fmt.Errorf("journal: writer epoch %d after %d", v.Epoch, b.Epoch)
+		}
+	case Submitted:
+		if b.runs[v.Task.Run] != nil {
+			return fmt.Errorf("journal: %s is submitted twice", v.Task.Run)
+		}
+	case Ended:
+		if !v.State.Terminal() {
+			return fmt.Errorf("journal: %s ended as %q: %w", v.Run, v.State, session.ErrTooOld)
+		}
+	}
+	return nil
+}
+
+// fold takes a fact that read returned. made is where a value was kept that
+// the commit of the event is to be noted in; nil if none was.
+func (b *RunState) fold(k session.Key, fact any, now time.Time, s session.Session) (made *session.Session) {
+	switch v := fact.(type) {
+	case WriterOpened:
+		b.Epoch, b.Incarnation = v.Epoch, v.Incarnation
+	case Submitted:
+		r := b.record(v.Task.Run)
+		r.Home, r.State, r.Task, r.Digest, r.Submitted = k, run.Queued, v.Task.task(k), v.Digest, now
+		if v.Task.Branch != nil {
+			b.branch = r.ID
+		}
+		b.Queue = append(b.Queue, r.ID)
+	case Claimed:
+		return b.claimed(k, v, now, s)
+	case Released:
+		r := b.runs[v.Run]
+		if r == nil || r.State != run.Running || r.Attempt != v.Attempt {
+			return nil
+		}
+		r.State, r.Claims, r.lost = run.Queued, 0, r.lost.Add(v.Lost)
+		if r.Home != k && b.Active == r.ID {
+			b.Active = "" // the run is done with this session, not over
+		}
+	case Review:
+		if r := b.runs[v.Run]; r != nil && !r.State.Terminal() {
+			r.State, r.Review = run.NeedsReview, &v
+		}
+	case Resolved:
+		b.hear(v.ID, v.Run)
+		// A run that a person gives up ends by an event of its own.
+		if r := b.runs[v.Run]; r != nil && r.State == run.NeedsReview && v.Decision != run.Fail {
+			r.State, r.Review, r.Claims = run.Queued, nil, 0
+			if v.Decision == run.Pin {
+				r.pinned = v.Revision
+				return nil
+			}
+			r.resolved[v.Path] = resolution{v, r.Attempt}
+		}
+	case CancelRequested:
+		b.hear(v.ID, v.Run)
+		if r := b.runs[v.Run]; r != nil && r.Cancel == nil {
+			b.touch(r)
+			r.Cancel = &v
+		}
+	case Warning:
+		if r := b.runs[v.Run]; r != nil {
+			b.touch(r)
+			r.Warnings = append(r.Warnings, v.Text)
+		}
+	case RunWaiting:
+		if r := b.runs[v.Run]; r != nil {
+			r.wait(v)
+		}
+	case SignalReceived:
+		if v.Kind != Report {
+			b.hear(v.ID, v.Run)
+		}
+		if r := b.runs[v.Run]; r != nil && !r.State.Terminal() {
+			r.received(v)
+		}
+	case FanOut:
+		if r := b.runs[v.Run]; r != nil && !r.State.Terminal() {
+			r.fanOut(v)
+		}
+	case Spread:
+		if r := b.runs[v.Run]; r != nil && r.held != nil && r.held.Path == v.Path {
+			r.held = nil
+			r.reserved.spread(v.Path)
+		}
+	case BranchOutcomes:
+		if r := b.runs[v.Run]; r != nil && !r.State.Terminal() {
+			r.disposed(v)
+		}
+	case Quarantined:
+		b.hear(v.ID, "")
+		if b.quarantine = &v; v.Released {
+			b.quarantine = nil
+		}
+	case Rebudgeted:
+		b.hear(v.ID, v.Run)
+		if r := b.runs[v.Run]; r != nil && !r.State.Terminal() {
+			r.Task.Budget, r.taskPage = v.Budget, nil
+		}
+	case Ended:
+		b.end(v, now)
+	case StepStarted:
+		if r := b.runs[v.Run]; r != nil && r.intents != nil && v.Attempt >= r.Attempt {
+			r.intents[v.Path] = v
+		}
+	case StepCompleted:
+		return b.done(v, now, s)
+	case Late:
+		if r := b.runs[v.Run]; r != nil {
+			b.touch(r)
+			r.late++
+		}
+	}
+	return nil
+}
+
+func (b *RunState) claimed(k session.Key, c Claimed, now time.Time, s session.Session) (made *session.Session) {
+	r := b.record(c.Run)
+	if c.Attempt < r.Attempt || r.State.Terminal() {
+		return nil // the fold refuses lower attempts
+	}
+	if r.State == run.Running && c.Home == k && c.Attempt > r.Attempt {
+		r.cut++
+	}
+	r.Home, r.State, r.Attempt, r.Epoch, r.Review, r.Suspended = c.Home, run.Running, c.Attempt, c.Epoch, nil, nil
+	r.Claims++
+	if r.Started.IsZero() {
+		r.Started, r.Base = now, s
+		made = &r.Base
+	}
+	b.Active = c.Run
+	if c.Home == k {
+		b.Queue = slices.DeleteFunc(b.Queue, func(id run.ID) bool { return id == c.Run })
+	}
+	return made
+}
+
+// touch says that the record of a run which may have ended changes.
+func (b *RunState) touch(r *Record) {
+	if r.State.Terminal() {
+		b.ended.unseal(r.place)
+	}
+}
+
+func (b *RunState) end(v Ended, now time.Time) {
+	r := b.runs[v.Run]
+	if r == nil || r.State.Terminal() {
+		return
+	}
+	r.State, r.Ended, r.EndedAt, r.Review = v.State, &v, now, nil
+	if b.Active == v.Run {
+		b.Active = ""
+	}
+	b.Queue = slices.DeleteFunc(b.Queue, func(id run.ID) bool { return id == v.Run })
+	// A run that ended needs no journal any more; the log keeps it.
+	r.steps, r.intents, r.resolved, r.children = nil, nil, nil, nil
+	r.branches, r.held, r.inbox, r.told, r.Suspended = nil, nil, nil, nil, nil
+	r.reserved = Reservations{}
+	r.Base, r.order, r.taskPage = session.Session{}, sealed[*Step]{}, nil
+	r.Task.Input = nil
+	r.place = len(b.ended.items)
+	b.ended.items = append(b.ended.items, r)
+}
+
+func (b *RunState) done(v StepCompleted, now time.Time, s session.Session) (made *session.Session) {
+	r := b.runs[v.Run]
+	if r == nil || r.steps == nil || v.Attempt < r.Attempt || r.steps[v.Path] != nil {
+		return nil // first write wins
+	}
+	step := &Step{StepCompleted: v, Session: s, Time: now}
+	r.steps[v.Path] = step
+	r.order.items = append(r.order.items, step)
+	delete(r.intents, v.Path)
+	if v.Kind == StepGather {
+		r.gathered(v.Path)
+	}
+	r.took(v)
+	if r.held != nil && v.Path == GatherPath(r.held.Path) {
+		r.held = nil
+	}
+	r.Claims, r.cut = 0, 0
+	for _, l := range v.Links {
+		switch {
+		case l.Seq == 0: // not committed when the step was: the step makes it
+			r.children = append(r.children, l.ID)
+		case v.Kind == StepReject, v.Kind == StepJoin && v.Name != session.JoinConcatenate:
+			r.children = slices.DeleteFunc(r.children, func(id session.ID) bool { return id == l.ID })
+		}
+	}
+	return &step.Session
+}
+
+func (b *RunState) record(id run.ID) *Record {
+	if b.runs == nil {
+		b.runs = map[run.ID]*Record{}
+	}
+	r := b.runs[id]
+	if r == nil {
+		r = &Record{ID: id, steps: map[run.Path]*Step{}, intents: map[run.Path]StepStarted{}, resolved: map[run.Path]resolution{}}
+		b.runs[id] = r
+	}
+	return r
+}

@@ -1,0 +1,148 @@
+package journal
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Task asks for a run. The zero values of its fields mean "not said".
+type Task struct {
+	ID       run.ID
+	Workflow string
+	Revision string // the author's string; "" takes what the node offers
+	Session  session.Key
+	Input    json.RawMessage // as the submitter wrote it
+	Model    string
+	Tools    []string
+	// Workspace is a head to start from.
+	Workspace blob.Digest
+	Budget    run.Budget
+	Deadline  time.Time
+	NotBefore time.Time
+	ForkOf    *session.Ref
+	// Branch is set for a branch of a fan-out.
+	Branch *Branch
+	// Resume marks an offer of a run that a log already holds.
+	Resume bool
+	// Unborn says that Session was named for this task a moment ago, so that its log
+	// need not be looked for. It may be wrong, and then costs a conflict.
+	Unborn bool `json:"-"`
+	// Seen, of an offer, is what a relay knew of the run: a claim that finds
+	// something else is refused. Nil claims any state.
+	Seen *Seen `json:",omitempty"`
+}
+
+// Seen is how a run stood when it was offered.
+type Seen struct {
+	Attempt uint64 `json:"attempt"` // of its last claim, zero for none
+}
+
+// wireTask is a task as run.submitted records it: all that a later claim
+// needs to run it again. Input is text, because it may hold floats.
+type wireTask struct {
+	Branch    *Branch     `json:"branch,omitempty"`
+	Budget    run.Budget  `json:"budget,omitzero"`
+	Deadline  int64       `json:"deadline,omitempty"`
+	ForkOf    *wireRef    `json:"fork_of,omitempty"`
+	Input     string      `json:"input,omitempty"`
+	Model     string      `json:"model,omitempty"`
+	NotBefore int64       `json:"not_before,omitempty"`
+	Revision  string      `json:"revision,omitempty"`
+	Run       run.ID      `json:"run"`
+	Tools     []string    `json:"tools,omitempty"`
+	Workflow  string      `json:"workflow"`
+	Workspace blob.Digest `json:"workspace,omitzero"`
+}
+
+type wireRef struct {
+	Session session.ID      `json:"session"`
+	Version session.Version `json:"version"`
+}
+
+func millis(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}
+
+func fromMillis(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms).UTC()
+}
+
+func (t Task) wire() wireTask {
+	w := wireTask{
+		Branch: t.Branch, Budget: t.Budget, Deadline: millis(t.Deadline), Input: strings.ToValidUTF8(string(t.Input), "\uFFFD"), Model: t.Model,
+		NotBefore: millis(t.NotBefore), Revision: t.Revision, Run: t.ID, Tools: t.Tools, Workflow: t.Workflow, Workspace: t.Workspace,
+	}
+	if t.ForkOf != nil {
+		w.ForkOf = &wireRef{t.ForkOf.ID, t.ForkOf.Version}
+	}
+	return w
+}
+
+func (w wireTask) task(k session.Key) Task {
+	t := Task{
+		ID: w.Run, Branch: w.Branch, Workflow: w.Workflow, Revision: w.Revision, Session: k, Model: w.Model, Tools: w.Tools,
+		Workspace: w.Workspace, Budget: w.Budget, Deadline: fromMillis(w.Deadline), NotBefore: fromMillis(w.NotBefore),
+	}
+	if w.Input != "" {
+		t.Input = json.RawMessage(w.Input)
+	}
+	if w.ForkOf != nil {
+		t.ForkOf = &session.Ref{Key: session.Key{Tenant: k.Tenant, ID: w.ForkOf.Session}, Version: w.ForkOf.Version}
+	}
+	return t
+}
+
+// Digest identifies what the task asks for: two tasks with one id and
+// different digests are a reused key. Where a branch lies is not part of it: a
+// node of a release that does not say it derives the same task.
+func (t Task) Digest() string {
+	if t.Branch != nil {
+		b := *t.Branch
+		b.Within, t.Branch = nil, &b
+	}
+	text, err := session.Marshal(t.wire())
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(string(t.Session.Tenant) + "\x00" + text))
+	return hex.EncodeToString(sum[:16])
+}
+
+// Valid checks the ids and limits that hold for every task.
+func (t Task) Valid() error {
+	if err := session.ValidID("run", string(t.ID)); err != nil {
+		return err
+	}
+	if err := session.ValidID("workflow", t.Workflow); err != nil {
+		return err
+	}
+	if err := t.Session.Valid(); err != nil {
+		return err
+	}
+	if t.Branch != nil {
+		if err := t.Branch.valid(t.Session); err != nil {
+			return err
+		}
+		if string(t.ID) != string(t.Session.ID) {
+			return fmt.Errorf("journal: branch %s is in session %s: %w", t.ID, t.Session, run.ErrMalformed)
+		}
+	}
+	if len(t.Input) > run.MaxInput {
+		return fmt.Errorf("journal: task %s has %d bytes of input: at most %d are taken; store more as a workspace", t.ID, len(t.Input), run.MaxInput)
+	}
+	return nil
+}

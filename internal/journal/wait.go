@@ -1,0 +1,381 @@
+package journal
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// RunWaiting records that a run stopped until all that it waits for has come.
+// It then holds its session, and nothing else.
+type RunWaiting struct {
+	Attempt uint64 `json:"attempt"`
+	For     []Wait `json:"for"`
+	Run     run.ID `json:"run"`
+}
+
+// Wait is one thing that a run waits for.
+type Wait struct {
+	Branches []session.ID `json:"branches,omitempty"` // of a fan-out
+	Detail   string       `json:"detail,omitempty"`
+	// Due, in Unix milliseconds, is when a timer decides it. The writer gives one
+	// to what only somebody outside can end, see DefaultExpiry.
+	Due  int64  `json:"due,omitempty"`
+	Kind string `json:"kind"`
+	Name string `json:"name,omitempty"` // of the tool or the step
+	// Need is how many branches must succeed; zero waits for the ends of all.
+	Need  int      `json:"need,omitempty"`
+	Path  run.Path `json:"path"` // of the step; answers name it
+	Title string   `json:"title,omitempty"`
+}
+
+// The kinds of what a run receives.
+const (
+	Approve = "approve"
+	Refuse  = "reject"
+	Respond = "respond"
+	Message = "message"
+	Timer   = "timer"
+	Report  = "branch" // a branch ended
+	// Warm is told by the first branch of a fan-out that is warm-first, once it
+	// has its first answer of a model. It never lies in an inbox.
+	Warm = "warm"
+)
+
+// SignalReceived records what reached a run from outside. It lies in the run's inbox
+// until a step takes it. Without a run it is the id of a message to a session
+// that no run held: what it says is the chunk after it.
+type SignalReceived struct {
+	Branch *BranchEnd `json:"branch,omitempty"`
+	By     string     `json:"by,omitempty"`
+	// ID makes the signal that brought it idempotent, as long as the session
+	// keeps it, see MaxHeard; "" is for those that can be taken twice.
+	ID        string   `json:"id,omitempty"`
+	Interrupt bool     `json:"interrupt,omitempty"` // a message that cuts off the model call under way
+	Kind      string   `json:"kind"`
+	N         uint64   `json:"n"`              // its place in the run's inbox, from one
+	Path      run.Path `json:"path,omitempty"` // of the step that it answers; of a message, the one that waited for it
+	Reason    string   `json:"reason,omitempty"`
+	Revision  string   `json:"revision,omitempty"`
+	Run       run.ID   `json:"run"`
+	Text      string   `json:"text,omitempty"`  // of a message
+	Value     string   `json:"value,omitempty"` // JSON
+	// Wake is set when nothing is left to wait for: the run goes on, and this
+	// is how often it was woken.
+	Wake     uint64 `json:"wake,omitempty"`
+	Workflow string `json:"workflow,omitempty"`
+}
+
+// BranchEnd is how a branch of a fan-out ended.
+type BranchEnd struct {
+	Code  run.Code      `json:"code,omitempty"`
+	Error string        `json:"error,omitempty"`
+	Link  session.Link  `json:"link"` // its last commit
+	State run.State     `json:"state"`
+	Steps int64         `json:"steps,omitempty"` // its own and its branches'
+	Usage session.Usage `json:"usage,omitzero"`
+}
+
+// Bounds of the messages that wait in one run's inbox, and of one piece of it.
+// Answers and the reports of branches always get in: the run waits for them,
+// and its questions and branches bound them.
+const (
+	MaxInbox   = 1024
+	MaxMessage = 64 << 10
+)
+
+// DefaultExpiry is how long a run waits for somebody outside if the author said
+// nothing else: with a review, a question or a wait for words. The end is
+// written into the commit that begins to wait, so that it stays what it was when
+// a release changes this; a wait in an older log may have none, and stands.
+const DefaultExpiry = 14 * 24 * time.Hour
+
+// outside reports whether only somebody outside can end a wait, who may never
+// do it. Timers have their time, and branches end by themselves.
+func (w Wait) outside() bool {
+	return w.Kind == run.WaitApproval || w.Kind == run.WaitResponse || w.Kind == run.WaitMessage
+}
+
+// expiring gives the waits that need it an expiry.
+func (v RunWaiting) expiring(now time.Time) RunWaiting {
+	v.For = slices.Clone(v.For)
+	for i := range v.For {
+		if w := &v.For[i]; w.Due == 0 && w.outside() {
+			w.Due = now.Add(DefaultExpiry).UnixMilli()
+		}
+	}
+	return v
+}
+
+// answers reports whether a received fact decides a question at a path.
+func (v SignalReceived) answers(p run.Path) bool {
+	switch v.Kind {
+	case Approve, Refuse, Respond, Timer:
+		return v.Path == p
+	}
+	return false
+}
+
+// Came reports whether what w waits for is in an inbox.
+func (w Wait) Came(inbox []SignalReceived) bool {
+	ended, succeeded := 0, 0
+	for _, v := range inbox {
+		switch {
+		case v.answers(w.Path):
+			return true
+		case w.Kind == run.WaitMessage && v.Kind == Message:
+			return true
+		case w.Kind == run.WaitBranches && v.Kind == Report && v.Path == w.Path:
+			ended++
+			if v.Branch.State == run.Succeeded {
+				succeeded++
+			}
+		}
+	}
+	return w.Kind == run.WaitBranches && (ended == len(w.Branches) || w.Need > 0 && succeeded >= w.Need)
+}
+
+// came reports whether everything that a run waits for is in its inbox.
+func (w *RunWaiting) came(inbox []SignalReceived) bool {
+	return !slices.ContainsFunc(w.For, func(one Wait) bool { return !one.Came(inbox) })
+}
+
+// Inbox returns what the run received and no step has taken yet, oldest first.
+func (r *Record) Inbox() []SignalReceived { return slices.Clone(r.inbox) }
+
+// wait folds that a run waits.
+func (r *Record) wait(v RunWaiting) {
+	if r.State == run.Running && v.Attempt == r.Attempt {
+		r.State, r.Suspended, r.Claims = run.Waiting, &v, 0
+	}
+}
+
+// received folds a fact into the run's inbox.
+func (r *Record) received(v SignalReceived) {
+	if v.N <= r.inboxed {
+		return
+	}
+	r.inboxed = v.N
+	if v.Kind == Report && v.Branch != nil && r.reserved.Awaits(v.Path, v.Branch.Link.ID) {
+		r.reserved.Settle(v.Path, v.Branch)
+		return // it only says what the branch used
+	}
+	r.inbox = append(r.inbox, v)
+	if v.ID != "" {
+		r.told = append(r.told[max(len(r.told)+1-MaxInbox, 0):], v.ID)
+	}
+	if v.Wake > r.wake && r.State == run.Waiting {
+		r.State, r.Suspended, r.wake = run.Queued, nil, v.Wake
+	}
+}
+
+// took removes from the inbox what a step consumed.
+func (r *Record) took(d StepCompleted) {
+	if len(r.inbox) == 0 {
+		return
+	}
+	r.inbox = slices.DeleteFunc(r.inbox, func(v SignalReceived) bool {
+		return v.Kind == Message && v.N <= d.Inbox || v.Path == d.Path && v.Kind != Message
+	})
+}
+
+// arrived reports whether the events of a batch only let a run wait for what
+// has come already. Nothing is recorded then, and the run goes on.
+func (r *Record) arrived(events []session.Event) bool {
+	last := len(events) - 1
+	if last < 0 || events[last].Kind != KindWaiting || slices.ContainsFunc(events[:last], func(e session.Event) bool { return e.Kind != KindWarmed }) {
+		return false
+	}
+	v, err := Read[RunWaiting](events[last])
+	return err == nil && v.came(r.inbox)
+}
+
+// receive decides about a fact for a run.
+func (w *StateMachine) receive(r *Record, v SignalReceived, now time.Time) error {
+	switch {
+	case r.Home != w.key:
+		return fmt.Errorf("journal: %s is told in the log of %s, not of %s: %w", r.ID, r.Home, w.key, run.ErrState)
+	case v.ID != "" && slices.Contains(r.told, v.ID):
+		return nil // it came before
+	case v.Kind == Message && len(r.inbox) >= MaxInbox:
+		return fmt.Errorf("%w: run %s has %d messages that no step has taken", run.ErrBusy, r.ID, len(r.inbox))
+	case len(v.Text)+len(v.Value)+len(v.Reason) > MaxMessage:
+		return fmt.Errorf("journal: a message to %s has more than %d bytes: %w", r.ID, MaxMessage, session.ErrTooLarge)
+	}
+	switch v.Kind {
+	case Approve, Refuse, Respond:
+		if err := r.open(v); err != nil {
+			return err
+		}
+	case Report:
+		if v.Branch == nil {
+			return fmt.Errorf("journal: a report to %s names no branch: %w", r.ID, run.ErrMalformed)
+		}
+		if r.steps[v.Path] != nil {
+			return w.comesLate(r, v, now)
+		}
+		for _, o := range r.inbox {
+			if o.Kind == Report && o.Branch.Link.ID == v.Branch.Link.ID {
+				return nil // told before
+			}
+		}
+		v = w.place(r, v)
+		return w.stage(now, append([]session.Event{event(KindReceived, v)}, r.spread(v)...)...)
+	case Warm:
+		if events := r.spread(v); len(events) > 0 {
+			return w.stage(now, events...)
+		}
+		return nil
+	case Message, Timer:
+	default:
+		return fmt.Errorf("journal: %q for %s: %w", v.Kind, r.ID, run.ErrNotSupported)
+	}
+	return w.stage(now, event(KindReceived, w.place(r, v)))
+}
+
+// comesLate takes the report of a branch that the join was decided without: what
+// it used is recorded, and the answer is ErrState, because its end decides
+// nothing any more.
+func (w *StateMachine) comesLate(r *Record, v SignalReceived, now time.Time) error {
+	if r.reserved.Awaits(v.Path, v.Branch.Link.ID) {
+		if err := w.stage(now, event(KindReceived, w.place(r, v))); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("journal: %s went on without branch %s: %w", r.ID, v.Branch.Link.ID, run.ErrState)
+}
+
+// place gives a fact its place in a run's inbox, and wakes the run if nothing
+// is left to wait for.
+func (w *StateMachine) place(r *Record, v SignalReceived) SignalReceived {
+	v.Run, v.N = r.ID, r.inboxed+1
+	v.Wake, v.Workflow, v.Revision = 0, "", ""
+	if v.Kind == Message {
+		v.Path = r.listens()
+	}
+	// What append may write behind the inbox nobody else sees.
+	if r.State == run.Waiting && r.Suspended.came(append(r.inbox, v)) {
+		v.Wake, v.Workflow, v.Revision = r.wake+1, r.Task.Workflow, r.Task.Revision
+	}
+	return v
+}
+
+// listens returns the path of the step that waits for words of the user, "" if
+// none does.
+func (r *Record) listens() run.Path {
+	if r.State == run.Waiting {
+		for _, w := range r.Suspended.For {
+			if w.Kind == run.WaitMessage && !w.Came(r.inbox) {
+				return w.Path
+			}
+		}
+	}
+	return ""
+}
+
+// open fails for an answer to a question that is not asked, or decided.
+func (r *Record) open(v SignalReceived) error {
+	if r.State == run.Waiting {
+		for _, q := range r.Suspended.For {
+			if q.Path != v.Path {
+				continue
+			}
+			asks := q.Kind == run.WaitApproval && (v.Kind == Approve || v.Kind == Refuse) || q.Kind == run.WaitResponse && v.Kind == Respond
+			switch {
+			case !asks:
+				return fmt.Errorf("journal: step %s of %s waits for %s; %q does not answer it: %w", v.Path, r.ID, q.Kind, v.Kind, run.ErrState)
+			case q.Came(r.inbox):
+				return fmt.Errorf("journal: step %s of %s was decided before: %w", v.Path, r.ID, run.ErrState)
+			}
+			return nil
+		}
+	}
+	if s := r.steps[v.Path]; s != nil {
+		return fmt.Errorf("journal: step %s of %s was decided before (%s): %w", v.Path, r.ID, s.Summary, run.ErrState)
+	}
+	return fmt.Errorf("journal: step %s of %s asks nothing now; the run is %s: %w", v.Path, r.ID, r.State, run.ErrState)
+}
+
+// message takes words of a user for a session: as a chunk at once when no run
+// is open, else into the inbox of the run that holds the session.
+func (w *StateMachine) message(v SignalReceived, now time.Time) error {
+	if w.book.Active != "" {
+		return w.receive(w.book.runs[w.book.Active], v, now)
+	}
+	switch closed := w.value.Closing().State; {
+	case w.at.Seq == 0 && len(w.staged) == 0:
+		return fmt.Errorf("journal: session %s: %w", w.key, session.ErrNotFound)
+	case closed != "" || w.book.sealed():
+		return fmt.Errorf("journal: session %s has ended (%s): %w; fork it to go on", w.key, closed, session.ErrClosed)
+	}
+	chunk := session.ChunkEvent(session.UserText(v.Text))
+	if v.ID == "" {
+		return w.stage(now, chunk)
+	}
+	return w.stage(now, event(KindReceived, SignalReceived{By: v.By, ID: v.ID, Kind: Message}), chunk)
+}
+
+// tick fires what is due: questions nobody answered, reviews nobody resolved,
+// and the deadlines of runs that nobody executes.
+func (w *StateMachine) tick(now time.Time) error {
+	fired := false
+	for _, r := range w.book.open() {
+		if r.Home != w.key {
+			continue
+		}
+		done, err := w.tickRun(r, now)
+		if err != nil {
+			return err
+		}
+		fired = fired || done
+	}
+	if !fired {
+		return fmt.Errorf("journal: nothing is due in session %s: %w", w.key, run.ErrState)
+	}
+	return nil
+}
+
+func (w *StateMachine) tickRun(r *Record, now time.Time) (fired bool, err error) {
+	end := r.Deadline()
+	over := !end.IsZero() && !now.Before(end)
+	switch {
+	case over && r.State == run.Running && r.Epoch == w.Epoch():
+		return false, nil // the execution that is at work here ends it
+	case over && r.State == run.Running:
+		why := fmt.Sprintf("nobody executed the run at its deadline: who held its attempt %d is gone, and no node took it up again; look whether one offers workflow %q", r.Attempt, r.Task.Workflow)
+		return true, w.end(r, run.TimedOut, run.CodeDeadline, why, now)
+	case over:
+		return true, w.end(r, run.TimedOut, run.CodeDeadline, "the run was "+string(r.State)+" at its deadline", now)
+	case r.State == run.NeedsReview && r.Review.Expires != 0 && now.UnixMilli() >= r.Review.Expires:
+		return true, w.end(r, run.Failed, run.CodeExpired, "nobody resolved the review: "+r.Review.Reason, now)
+	case r.State != run.Waiting:
+		return false, nil
+	}
+	for _, q := range r.Suspended.For {
+		if q.Due == 0 || now.UnixMilli() < q.Due || q.Came(r.inbox) {
+			continue
+		}
+		if err := w.stage(now, event(KindReceived, w.place(r, SignalReceived{Kind: Timer, Path: q.Path}))); err != nil {
+			return fired, err
+		}
+		if fired = true; r.State != run.Waiting {
+			break
+		}
+	}
+	return fired, nil
+}
+
+// Deadline returns when the run must have ended: the task's deadline or, if
+// that is earlier, the end of its time budget. Zero is never.
+func (r *Record) Deadline() time.Time {
+	end := r.Task.Deadline
+	if b := r.Task.Budget.Time; b > 0 && !r.Started.IsZero() {
+		if t := r.Started.Add(b); end.IsZero() || t.Before(end) {
+			end = t
+		}
+	}
+	return end
+}

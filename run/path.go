@@ -1,0 +1,54 @@
+package run
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Path names a step within its run, the same on every execution: "3" is the
+// third step, "3.0" the first tool call of its round, "2.fast.1" the first
+// step of the branch "fast" that step 2 opened.
+type Path string
+
+// Child returns the path below p.
+func (p Path) Child(name string) Path {
+	if p == "" {
+		return Path(name)
+	}
+	return p + "." + Path(name)
+}
+
+// Index returns the n-th path below p.
+func (p Path) Index(n int) Path { return p.Child(strconv.Itoa(n)) }
+
+// Within reports whether p is o or below it.
+func (p Path) Within(o Path) bool { return p == o || strings.HasPrefix(string(p), string(o)+".") }
+
+// Ends reports whether a step at p only brings its run to an end: the workflow
+// has returned.
+func (p Path) Ends() bool { return strings.HasPrefix(string(p), "end") }
+
+// ComparePaths orders paths the way a workflow takes them: numbers by value,
+// names by letter, parents before children.
+func ComparePaths(a, b Path) int {
+	as, bs := strings.Split(string(a), "."), strings.Split(string(b), ".")
+	for i := range min(len(as), len(bs)) {
+		x, y := as[i], bs[i]
+		if len(x) != len(y) && isNumber(x) && isNumber(y) {
+			return len(x) - len(y)
+		}
+		if c := strings.Compare(x, y); c != 0 {
+			return c
+		}
+	}
+	return len(as) - len(bs)
+}
+
+func isNumber(s string) bool {
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return s != ""
+}

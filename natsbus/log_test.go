@@ -15,7 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/session"
-	"github.com/rathcluster/rath/session/sessiontest"
+	"github.com/rathcluster/rath/internal/sessiontest"
 )
 
 var minter = session.Minter{Generation: 1, Partitions: 2}

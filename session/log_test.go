@@ -14,7 +14,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/session"
-	"github.com/rathcluster/rath/session/sessiontest"
+	"github.com/rathcluster/rath/internal/sessiontest"
 )
 
 func TestMemoryLog(t *testing.T) {

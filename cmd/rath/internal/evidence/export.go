@@ -17,7 +17,7 @@ import (
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
-	"github.com/rathcluster/rath/session/openrath"
+	"github.com/rathcluster/rath/internal/openrath"
 )
 
 // Export is the command "export".

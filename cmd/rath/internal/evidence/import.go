@@ -18,7 +18,7 @@ import (
 	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/session"
-	"github.com/rathcluster/rath/session/openrath"
+	"github.com/rathcluster/rath/internal/openrath"
 )
 
 // Import is the command "import".

@@ -14,7 +14,7 @@ import (
 	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
-	"github.com/rathcluster/rath/session/openrath"
+	"github.com/rathcluster/rath/internal/openrath"
 )
 
 func importFile(ctx context.Context, s *app.System, name string) Imported {

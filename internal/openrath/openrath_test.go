@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/session"
-	"github.com/rathcluster/rath/session/openrath"
+	"github.com/rathcluster/rath/internal/openrath"
 )
 
 func golden(t testing.TB) string {

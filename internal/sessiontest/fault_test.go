@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/session"
-	"github.com/rathcluster/rath/session/sessiontest"
+	"github.com/rathcluster/rath/internal/sessiontest"
 )
 
 func TestFaultLogPlaysNothing(t *testing.T) {

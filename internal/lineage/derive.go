@@ -1,6 +1,7 @@
 package lineage
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -145,7 +146,7 @@ func (d *deriver) record(i int) (Record, error) {
 	case journal.Late:
 		r.Kind = Late
 		r.done(journal.StepCompleted(v))
-		r.Summary = fmt.Sprintf("%s answered attempt %d too late: kept as evidence", or(r.Actor(), r.Name), v.Attempt)
+		r.Summary = fmt.Sprintf("%s answered attempt %d too late: kept as evidence", cmp.Or(r.Actor(), r.Name), v.Attempt)
 	default:
 		r.ofRun(v)
 	}
@@ -189,22 +190,10 @@ func (d *deriver) opening(r *Record, o session.Opening) {
 func (r *Record) chunk(c session.Chunk) {
 	o := c.Origin()
 	r.Role, r.Calls = string(c.Kind()), c.CallCount()
-	r.Agent, r.Workflow, r.Node = or(o.Agent, r.Agent), or(r.Workflow, o.Workflow), or(r.Node, o.Node)
-	r.Tool, r.Call = or(r.Tool, c.Name()), or(r.Call, c.CallID())
-	if r.Usage == (session.Usage{}) {
-		r.Usage = o.Usage
-	}
-	if r.Head == "" {
-		r.Head = hexOf(o.Placement.Head)
-	}
+	r.Agent, r.Workflow, r.Node = cmp.Or(o.Agent, r.Agent), cmp.Or(r.Workflow, o.Workflow), cmp.Or(r.Node, o.Node)
+	r.Tool, r.Call = cmp.Or(r.Tool, c.Name()), cmp.Or(r.Call, c.CallID())
+	r.Usage, r.Head = cmp.Or(r.Usage, o.Usage), cmp.Or(r.Head, hexOf(o.Placement.Head))
 	r.Summary = says(r.Actor(), c)
-}
-
-func or(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }
 
 func hexOf(d blob.Digest) string {
@@ -215,10 +204,7 @@ func hexOf(d blob.Digest) string {
 }
 
 func (r *Record) placed(p session.Placement) {
-	r.Kind, r.Name, r.Epoch = Placed, tell(p.Backend, 40), max(r.Epoch, p.Epoch)
-	if r.Head == "" {
-		r.Head = hexOf(p.Head)
-	}
+	r.Kind, r.Name, r.Epoch, r.Head = Placed, tell(p.Backend, 40), max(r.Epoch, p.Epoch), cmp.Or(r.Head, hexOf(p.Head))
 	r.Summary = "goes to " + r.Name // the spec stays behind: it may name more than a place
 	if p.Isolation != "" {
 		r.Summary += " (" + tell(p.Isolation, 40) + ")"
@@ -230,10 +216,7 @@ func (r *Record) placed(p session.Placement) {
 
 func (r *Record) joined(j session.Join) {
 	r.Kind, r.Policy, r.Reason = Merged, j.Policy, j.Reason
-	r.Head = or(r.Head, hexOf(j.Placement.Head))
-	if r.Usage == (session.Usage{}) {
-		r.Usage = j.Usage
-	}
+	r.Usage, r.Head = cmp.Or(r.Usage, j.Usage), cmp.Or(r.Head, hexOf(j.Placement.Head))
 	var from []string
 	for _, p := range j.Parents {
 		r.Parents = append(r.Parents, refOf(p.Link))

@@ -1,6 +1,7 @@
 package lineage
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -52,7 +53,7 @@ func (r *Record) ofRun(what any) {
 	case journal.BranchOutcomes:
 		r.Kind = Disposed
 		for _, b := range v.Branches {
-			r.Ends = append(r.Ends, End{Session: b.Session, State: b.State, Reason: tell(b.Reason, MaxReason)})
+			r.Ends = append(r.Ends, journal.BranchOutcome{Session: b.Session, State: b.State, Reason: tell(b.Reason, MaxReason)})
 		}
 		r.Summary = dispositions(r.Ends, Short)
 	case journal.Quarantined:
@@ -127,7 +128,7 @@ func (r *Record) ended(v journal.Ended) {
 		r.BranchOf = &Place{Run: v.Parent.Run, Session: v.Parent.Session, Step: v.Parent.Path}
 	}
 	for _, id := range v.Branches {
-		r.Ends = append(r.Ends, End{Session: id, State: session.ClosedCancelled, Reason: "the run that opened it has " + string(v.State)})
+		r.Ends = append(r.Ends, journal.BranchOutcome{Session: id, State: session.ClosedCancelled, Reason: "the run that opened it has " + string(v.State)})
 	}
 	r.Summary = "run " + strings.ReplaceAll(string(v.State), "_", " ")
 	switch {
@@ -166,7 +167,7 @@ func (w Wait) String() string {
 	text := ""
 	switch w.Kind {
 	case run.WaitTimer:
-		return or(until, "for a time")
+		return cmp.Or(until, "for a time")
 	case run.WaitBranches:
 		text = "for " + countedAs(len(w.Branches), "branch", "branches")
 		if w.Need > 0 && w.Need < len(w.Branches) {
@@ -175,8 +176,8 @@ func (w Wait) String() string {
 	case run.WaitMessage:
 		text = "for a message"
 	default:
-		text = "for " + or(w.Kind, "something")
-		if what := or(w.Title, w.Name); what != "" {
+		text = "for " + cmp.Or(w.Kind, "something")
+		if what := cmp.Or(w.Title, w.Name); what != "" {
 			text += ": " + clip(what, 70-len(until)/2)
 		}
 	}
@@ -191,7 +192,7 @@ func moment(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-0
 
 func (r *Record) received(v journal.SignalReceived) {
 	r.Wake, r.Name = v.Wake, tell(v.Kind, 20)
-	by := or(r.By, "somebody")
+	by := cmp.Or(r.By, "somebody")
 	switch v.Kind {
 	case journal.Approve, journal.Refuse, journal.Respond:
 		verb := map[string]string{journal.Approve: "approved", journal.Refuse: "rejected", journal.Respond: "answered"}[v.Kind]
@@ -210,7 +211,7 @@ func (r *Record) received(v journal.SignalReceived) {
 		if v.Interrupt {
 			verb = " interrupts: "
 		}
-		r.Kind, r.By = Message, or(r.By, string(session.User))
+		r.Kind, r.By = Message, cmp.Or(r.By, string(session.User))
 		r.Summary = r.By + verb + quote(v.Text, MaxSummary-len(r.By)-len(verb))
 	case journal.Timer:
 		r.Kind, r.Summary = Due, "the time of step "+string(v.Path)+" has come"
@@ -219,8 +220,8 @@ func (r *Record) received(v journal.SignalReceived) {
 		if b := v.Branch; b != nil {
 			r.Branches, r.Code, r.Usage = []Ref{refOf(b.Link)}, b.Code, b.Usage
 			r.Reason = b.Error
-			r.State = or(r.State, string(run.Waiting))
-			r.Ends = []End{{Session: b.Link.ID, State: string(b.State), Reason: tell(b.Error, MaxReason)}}
+			r.State = cmp.Or(r.State, string(run.Waiting))
+			r.Ends = []journal.BranchOutcome{{Session: b.Link.ID, State: string(b.State), Reason: tell(b.Error, MaxReason)}}
 			r.Summary = "branch " + Short(b.Link.ID) + " " + strings.ReplaceAll(string(b.State), "_", " ")
 			if b.Error != "" {
 				r.Summary += ": " + tell(b.Error, 60)
@@ -237,7 +238,7 @@ func (r *Record) quarantined(v journal.Quarantined) {
 	if v.Released {
 		r.Kind, verb = Readmitted, "lets the session go on"
 	}
-	r.Summary = or(r.By, "somebody") + " " + verb
+	r.Summary = cmp.Or(r.By, "somebody") + " " + verb
 	if v.Reason != "" {
 		r.Summary += ": " + tell(v.Reason, 70)
 	}
@@ -261,14 +262,14 @@ func (r *Record) rebudgeted(v journal.Rebudgeted) {
 	if v.Budget.Time > 0 {
 		parts = append(parts, v.Budget.Time.String())
 	}
-	r.Summary = or(r.By, "somebody") + " sets the budget: " + or(strings.Join(parts, ", "), "no limit")
+	r.Summary = cmp.Or(r.By, "somebody") + " sets the budget: " + cmp.Or(strings.Join(parts, ", "), "no limit")
 	if v.Reason != "" {
 		r.Summary += " " + quote(v.Reason, 40)
 	}
 }
 
 // dispositions is how the ends of several branches are told.
-func dispositions(ends []End, name func(session.ID) string) string {
+func dispositions(ends []journal.BranchOutcome, name func(session.ID) string) string {
 	var states []string
 	of := map[string][]string{}
 	reason, same := "", true

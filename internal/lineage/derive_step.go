@@ -1,6 +1,7 @@
 package lineage
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -107,7 +108,7 @@ func (r *Record) selection(value string) {
 	if json.Unmarshal([]byte(value), &s) != nil {
 		return // of a selection that failed, or too long to be kept in the record
 	}
-	r.Reason = or(r.Reason, s.Answer)
+	r.Reason = cmp.Or(r.Reason, s.Answer)
 	for _, name := range s.Candidates[:min(len(s.Candidates), MaxCandidates)] {
 		r.Candidates = append(r.Candidates, tell(name, 64))
 	}
@@ -200,7 +201,7 @@ func gathers(v journal.StepCompleted, author string) string {
 		State run.State `json:"state"`
 	}
 	if json.Unmarshal([]byte(v.Value), &ends) != nil || len(ends) == 0 {
-		return or(author, "joins "+countedAs(len(v.Links), "branch", "branches"))
+		return cmp.Or(author, "joins "+countedAs(len(v.Links), "branch", "branches"))
 	}
 	joined := 0
 	var others []run.State

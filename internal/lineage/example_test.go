@@ -75,15 +75,14 @@ func ExampleGraph() {
 		fmt.Println(err)
 		return
 	}
-	r, err := g.LastRun("default")
+	r, err := g.Run("default", "run-1")
 	fmt.Println(r.ID, "of", r.Workflow, "is", r.State, err)
 	tree, err := g.Tree(k, nil)
-	fmt.Print(tree)
-	fmt.Println(g.Check("default"), err)
+	fmt.Print(tree, err)
 	// Output:
 	// run-1 of fix is running <nil>
 	// s1  1 user        asks "mend slug.sh"
-	// [] <nil>
+	// <nil>
 }
 
 // A selector chooses runs by what they did and how they stand.

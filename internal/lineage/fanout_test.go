@@ -148,11 +148,7 @@ func (w *world) reclaim() {
 func TestFanOut(t *testing.T) {
 	w := playBranches(t)
 	g := w.graph()
-	if p := g.Check("acme"); len(p) != 0 {
-		t.Errorf("problems: %v", p)
-	}
-	branches, err := g.Branches(w.home)
-	w.must(err)
+	branches := w.branches()
 	var got []string
 	for _, b := range branches {
 		got = append(got, fmt.Sprintf("%s %s by %s %q, runs %v", b.Name, b.Disposition, b.By, b.Reason, len(b.Runs)))
@@ -193,9 +189,6 @@ func TestFanOut(t *testing.T) {
 	}
 	if n := len(selected(t, g, w.now, "under=release")); n != 4 {
 		t.Errorf("%d runs under the root, want 4", n)
-	}
-	if last, err := g.LastRun("acme"); err != nil || last.ID != "run-9" {
-		t.Errorf("the last run is %s (%v)", last.ID, err)
 	}
 	w.answer()
 	g = w.graph()
@@ -264,8 +257,7 @@ func TestFanOutOfAnEndedRun(t *testing.T) {
 	w.branch(tasks[0], func(s session.Session) { w.model(s, "0.a.0", "a", "working") })
 	w.must(w.store.Apply(context.Background(), journal.Signal{To: w.home, Run: w.run, Cancel: &journal.CancelRequested{Run: w.run, By: "ana", Reason: "enough"}}))
 	w.deliver()
-	b, err := w.graph().Branches(w.home)
-	w.must(err)
+	b := w.branches()
 	if len(b) != 1 || b[0].Disposition != session.ClosedCancelled || b[0].By != "s1" {
 		t.Errorf("branches %+v", b)
 	}

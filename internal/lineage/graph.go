@@ -20,8 +20,7 @@ type Graph struct {
 	sessions map[session.Key]*thread
 	runs     map[runKey]map[session.Key]struct{} // the sessions that tell of a run
 	children map[session.Key]map[session.Key]struct{}
-	decided  map[session.Key]map[session.Key]struct{} // who decided about a session
-	n        int
+	decided  map[session.Key]map[session.Key]struct{} // the sessions that decided about one
 }
 
 type runKey struct {
@@ -36,17 +35,16 @@ type position struct {
 
 // thread is what the graph holds of one session.
 type thread struct {
-	key       session.Key
-	root      session.ID
-	at        map[position]*Record
-	conflicts map[position]bool
+	key  session.Key
+	root session.ID
+	at   map[position]*Record
 
 	// Derived from at when it is asked for.
 	clean    bool
 	records  []*Record         // in the order of the log
 	versions []session.Version // of the session right after each record
 	opening  *Record           // nil while it is missing
-	gaps     []uint64          // commits that are missing below the last one
+	whole    bool              // nothing is missing from the opening to the last record
 	runs     map[run.ID][]int  // indexes of the records that tell of a run
 	apart    string            // why the session is set apart, "" if it is not
 }
@@ -62,9 +60,9 @@ func NewGraph() *Graph {
 }
 
 // Add takes records into the graph and returns how many were new. A record is
-// known by session, commit and K: the same one again changes nothing, and of
-// two that differ the graph keeps one, always the same, and [Graph.Check]
-// reports it. Records that are not valid are skipped.
+// known by session, commit and K: the same one again changes nothing, and of two
+// that differ the graph keeps one, always the same. Records that are not valid are
+// skipped.
 func (g *Graph) Add(records ...Record) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -87,27 +85,16 @@ func (g *Graph) add(r *Record) bool {
 	}
 	at := position{r.Commit, r.K}
 	old := t.at[at]
-	if old != nil {
-		c := compareRecords(old, r)
-		if c != 0 && !sameFact(old, r) {
-			if t.conflicts == nil {
-				t.conflicts = map[position]bool{}
-			}
-			t.conflicts[at] = true
-		}
-		if c <= 0 {
-			return false
-		}
-	} else {
-		g.n++
+	if old != nil && compareRecords(old, r) <= 0 {
+		return false
 	}
 	t.at[at], t.clean = r, false
 	g.link(k, r)
 	return old == nil
 }
 
-// link keeps the indexes that lead from one session to others. They may lead
-// to too many after a conflict; who follows them looks at the records.
+// link keeps the indexes that lead from one session to others. After two records
+// that differ they lead to too many sessions: the records say which of them count.
 func (g *Graph) link(k session.Key, r *Record) {
 	put := func(m map[session.Key]map[session.Key]struct{}, from session.ID) {
 		fk := session.Key{Tenant: k.Tenant, ID: from}
@@ -138,13 +125,6 @@ func (g *Graph) link(k session.Key, r *Record) {
 		}
 		g.runs[rk][k] = struct{}{}
 	}
-}
-
-// Len returns how many records the graph holds.
-func (g *Graph) Len() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.n
 }
 
 // Records returns what the graph holds of a session, in the order of its log,
@@ -189,14 +169,14 @@ func (t *thread) tidy() *thread {
 		return cmp.Or(cmp.Compare(a.Commit, b.Commit), cmp.Compare(a.K, b.K))
 	})
 	t.versions = make([]session.Version, len(t.records))
-	t.opening, t.gaps, t.apart, t.runs = nil, nil, "", map[run.ID][]int{}
+	t.opening, t.apart, t.runs = nil, "", map[run.ID][]int{}
 	t.root = t.records[0].Root
 	for i, r := range t.records {
 		switch {
 		case opens(r.Kind) && r.Commit == 1 && t.opening == nil:
 			t.opening = r
 		case r.Kind == Quarantined:
-			t.apart = or(r.Reason, r.Summary)
+			t.apart = cmp.Or(r.Reason, r.Summary)
 		case r.Kind == Readmitted:
 			t.apart = ""
 		}
@@ -204,28 +184,20 @@ func (t *thread) tidy() *thread {
 			t.runs[r.Run] = append(t.runs[r.Run], i)
 		}
 	}
-	var base session.Version
-	if o := t.opening; o != nil && (o.Kind == Forked || o.Kind == Detached) && len(o.Parents) > 0 {
-		base = o.Parents[0].Version
-	}
-	known, last, rows := t.opening != nil, uint64(0), 0
+	t.whole = t.opening != nil
+	from, _ := t.base()
+	base, last, rows := from.Version, uint64(0), 0
 	for i, r := range t.records {
 		if r.Commit != last {
 			base += session.Version(rows)
 			if r.Commit != last+1 {
-				known = false // a version counts what came before
-				for c := last + 1; c < r.Commit && len(t.gaps) < maxGaps; c++ {
-					t.gaps = append(t.gaps, c)
-				}
+				t.whole = false // a version counts what came before
 			}
 			last, rows = r.Commit, 0
 		}
 		rows = max(rows, r.Rows)
-		switch {
-		case known:
+		if t.versions[i] = r.Version; t.whole {
 			t.versions[i] = base + session.Version(r.Rows)
-		default:
-			t.versions[i] = r.Version
 		}
 	}
 	return t
@@ -243,9 +215,6 @@ func (t *thread) of(id run.ID) iter.Seq2[int, *Record] {
 		}
 	}
 }
-
-// maxGaps bounds how many missing commits are listed per session.
-const maxGaps = 100
 
 // base is where the session left its parent; ok is false for one that has no
 // line to follow.

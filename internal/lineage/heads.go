@@ -1,37 +1,19 @@
 package lineage
 
 import (
+	"cmp"
 	"slices"
-	"time"
 
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
-// HeadChange is one movement of a workspace's head: the files before and
-// after, and who moved them. Comparing both trees tells which lines changed.
-type HeadChange struct {
-	Ref            // the session and version that recorded it
-	Before  string // hexadecimal digest, "" for none
-	After   string
-	Kind    Kind
-	Agent   string
-	Run     run.ID
-	Step    run.Path
-	Attempt uint64
-	Tool    string
-	Call    string
-	Model   string
-	Summary string
-	Time    time.Time
-}
-
-// Heads returns how the workspace head moved on the way to a version of a
-// session, the oldest change first. The way leads through the ancestors that
-// it was forked from and, where a branch's files were adopted, through that
+// Heads returns the records that moved the workspace head on the way to a version
+// of a session, the oldest first. The way leads through the ancestors that the
+// session was forked from and, where a branch's files were adopted, through that
 // branch: what the trunk did to its own files meanwhile is not part of it.
-// Version zero is the newest.
-func (g *Graph) Heads(k session.Key, v session.Version) ([]HeadChange, error) {
+// HeadFrom of each record is the Head of the one before it. Version zero is the
+// newest.
+func (g *Graph) Heads(k session.Key, v session.Version) ([]Record, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	t, err := g.thread(k)
@@ -43,7 +25,7 @@ func (g *Graph) Heads(k session.Key, v session.Version) ([]HeadChange, error) {
 		i   int
 	}
 	seen := map[place]bool{} // in a graph with a cycle the way would not end
-	var out []HeadChange
+	var out []Record
 	for i := t.upTo(t.commitOf(v)); i >= 0 && !seen[place{t.key, i}]; {
 		seen[place{t.key, i}] = true
 		r := t.records[i]
@@ -52,7 +34,7 @@ func (g *Graph) Heads(k session.Key, v session.Version) ([]HeadChange, error) {
 		case (r.Kind == Adopted || r.Kind == Merged) && r.Head != "":
 			from, ok := g.filesFrom(t.key.Tenant, r)
 			if !ok {
-				out = append(out, t.headChange(i+1))
+				out = append(out, *t.record(i + 1))
 				continue
 			}
 			t = g.sessions[session.Key{Tenant: k.Tenant, ID: from.Session}]
@@ -64,7 +46,7 @@ func (g *Graph) Heads(k session.Key, v session.Version) ([]HeadChange, error) {
 			}
 			t, i = up, up.upTo(r.Parents[0].commit(up))
 		case r.Head != "" && r.Head != r.HeadFrom && movesHead(r.Kind):
-			out = append(out, t.headChange(i+1))
+			out = append(out, *t.record(i + 1))
 		}
 	}
 	slices.Reverse(out)
@@ -115,25 +97,17 @@ func (t *thread) upTo(commit uint64) int {
 	return i
 }
 
-func (t *thread) headChange(i int) HeadChange {
-	r := t.record(i)
-	return HeadChange{
-		Ref: r.Ref(), Before: r.HeadFrom, After: r.Head, Kind: r.Kind, Agent: r.Agent, Run: r.Run, Step: r.Step, Attempt: r.Attempt,
-		Tool: r.Tool, Call: r.Call, Model: r.Model, Summary: r.Summary, Time: r.When(),
-	}
-}
-
 // chainHeads drops what only repeats the head before it.
-func chainHeads(in []HeadChange) []HeadChange {
-	var out []HeadChange
-	for _, c := range in {
+func chainHeads(in []Record) []Record {
+	var out []Record
+	for _, r := range in {
 		if n := len(out); n > 0 {
-			if out[n-1].After == c.After {
+			if out[n-1].Head == r.Head {
 				continue
 			}
-			c.Before = or(c.Before, out[n-1].After)
+			r.HeadFrom = cmp.Or(r.HeadFrom, out[n-1].Head)
 		}
-		out = append(out, c)
+		out = append(out, r)
 	}
 	return out
 }

@@ -19,8 +19,8 @@ type Impact struct {
 	Sessions []Reach  // that include it: where it was made, then in the order of time
 	Steps    []Record // that came after it in those sessions, in the order of time
 	Runs     []Touched
-	Files    []HeadChange // by it and by those steps
-	Written  []Record     // notes that they wrote to memories
+	Files    []Record // it and those steps, where they moved a workspace head
+	Written  []Record // notes that they wrote to memories
 	// Recalls read one of those memories later, in other sessions: they may
 	// have found such a note.
 	Recalls []Record
@@ -183,9 +183,7 @@ func (g *Graph) impact(t *thread, i int) Impact {
 	})
 	slices.SortFunc(out.Steps, byTime)
 	slices.SortFunc(out.Written, byTime)
-	slices.SortFunc(out.Files, func(a, b HeadChange) int {
-		return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Session, b.Session), cmp.Compare(a.Commit, b.Commit))
-	})
+	slices.SortFunc(out.Files, byTime)
 	g.touched(t.key.Tenant, &out)
 	g.recalled(t.key.Tenant, found, &out)
 	return out
@@ -237,11 +235,11 @@ func (g *Graph) spread(at *reach) []*reach {
 func (g *Graph) after(at *reach, out *Impact) {
 	head := ""
 	for i, r := range at.t.records {
-		before := or(r.HeadFrom, head)
-		head = or(r.Head, head)
+		before := cmp.Or(r.HeadFrom, head)
+		head = cmp.Or(r.Head, head)
 		moved := r.Head != "" && before != "" && r.Head != before && movesHead(r.Kind)
 		if moved && i >= at.i {
-			out.Files = append(out.Files, at.t.headChange(i))
+			out.Files = append(out.Files, *at.t.record(i))
 		}
 		if i <= at.i || !stepDone(r.Kind) || r.flushes() || r.Run == out.Record.Run && r.Step == out.Record.Step && r.Step != "" {
 			continue

@@ -43,9 +43,8 @@ func told(i lineage.Impact) string {
 func TestImpact(t *testing.T) {
 	w := playDemo(t)
 	g := w.graph()
-	d, err := g.Descendants(w.home)
-	w.must(err)
-	first, second := lineage.Short(d[0]), lineage.Short(d[1])
+	d := w.branches()
+	first, second := lineage.Short(d[0].Key.ID), lineage.Short(d[1].Key.ID)
 	home := lineage.Short(w.home.ID)
 	check := func(name string, got lineage.Impact, want ...string) {
 		t.Helper()
@@ -80,7 +79,7 @@ func TestImpact(t *testing.T) {
 		t.Errorf("the plan:\n%s", told(i))
 	}
 	// Seen from a fork it is the same.
-	again, err := g.Impact(session.Key{Tenant: "acme", ID: d[1]}, 3)
+	again, err := g.Impact(d[1].Key, 3)
 	w.must(err)
 	if told(i) != told(again) {
 		t.Errorf("seen from a branch:\n%s\nwant\n%s", told(again), told(i))
@@ -110,13 +109,7 @@ func TestImpactOnOtherRuns(t *testing.T) {
 	s = w.step(s, journal.StepCompleted{Path: "0", Kind: journal.StepRecall, Name: "", Summary: "recalls 1 note"})
 	w.end(s, run.Succeeded, "")
 	g := w.graph()
-	var home session.Key
-	for _, id := range g.Roots("acme") {
-		if id != "other" && id != "reader" {
-			home = session.Key{Tenant: "acme", ID: id}
-		}
-	}
-	i, err := g.Impact(home, 3)
+	i, err := g.Impact(w.demo(g), 3)
 	w.must(err)
 	var runs []string
 	for _, r := range i.Runs {
@@ -149,8 +142,7 @@ func TestImpactOfBranches(t *testing.T) {
 	if !slices.Equal(vias, []string{"", "forked", "forked", "forked"}) {
 		t.Errorf("ways %v", vias)
 	}
-	branches, err := g.Branches(w.home)
-	w.must(err)
+	branches := w.branches()
 	for n, want := range map[int]int{0: 2, 1: 1, 2: 1} { // the first was adopted
 		if i, err := g.Impact(branches[n].Key, 3); err != nil || len(i.Sessions) != want {
 			t.Errorf("branch %s reaches %d sessions (%v), want %d", branches[n].Name, len(i.Sessions), err, want)

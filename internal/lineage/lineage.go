@@ -34,6 +34,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -98,14 +99,6 @@ type Wait struct {
 	Title    string       `json:"title,omitempty"`
 }
 
-// End is how a branch ended, by the word of the run that opened it or, in a
-// Reported record, by its own.
-type End struct {
-	Reason  string     `json:"reason,omitempty"`
-	Session session.ID `json:"session"`
-	State   string     `json:"state"`
-}
-
 // Record is one fact of a commit, small enough to be read by people and
 // plain subscribers. Fields are zero where they do not apply.
 type Record struct {
@@ -128,21 +121,23 @@ type Record struct {
 	// Durability is what the commit survives if it is less than
 	// journal.DefaultDurability. The commits that follow in the same Epoch, whose
 	// records do not say it, survive the same.
-	Durability string     `json:"durability,omitempty"`
-	Effect     string     `json:"effect,omitempty"`  // effect class of the tool
-	Elapsed    int64      `json:"elapsed,omitempty"` // milliseconds
-	Ends       []End      `json:"ends,omitempty"`    // of branches
-	Epoch      uint64     `json:"epoch"`             // of the writer
-	Failure    bool       `json:"failed,omitempty"`  // a tool ran and reported a failure
-	Hash       string     `json:"hash"`              // of the commit's stored bytes
-	Head       string     `json:"head_after,omitempty"`
-	HeadFrom   string     `json:"head_before,omitempty"`
-	Home       session.ID `json:"home,omitempty"` // of a claim outside of the run's home session
-	K          int        `json:"k"`              // index of the event in the commit
-	Kind       Kind       `json:"kind"`
-	Model      string     `json:"model,omitempty"`
-	Name       string     `json:"name,omitempty"` // of the branch, the step or the backend
-	Node       string     `json:"node,omitempty"` // node or incarnation
+	Durability string `json:"durability,omitempty"`
+	Effect     string `json:"effect,omitempty"`  // effect class of the tool
+	Elapsed    int64  `json:"elapsed,omitempty"` // milliseconds
+	// Ends say how branches ended: in the words of the run that opened them or, in a
+	// Reported record, in their own.
+	Ends     []journal.BranchOutcome `json:"ends,omitempty"`
+	Epoch    uint64                  `json:"epoch"`            // of the writer
+	Failure  bool                    `json:"failed,omitempty"` // a tool ran and reported a failure
+	Hash     string                  `json:"hash"`             // of the commit's stored bytes
+	Head     string                  `json:"head_after,omitempty"`
+	HeadFrom string                  `json:"head_before,omitempty"`
+	Home     session.ID              `json:"home,omitempty"` // of a claim outside of the run's home session
+	K        int                     `json:"k"`              // index of the event in the commit
+	Kind     Kind                    `json:"kind"`
+	Model    string                  `json:"model,omitempty"`
+	Name     string                  `json:"name,omitempty"` // of the branch, the step or the backend
+	Node     string                  `json:"node,omitempty"` // node or incarnation
 	// Parents are the sessions that the record's session came from or took
 	// chunks of: the edges of the graph.
 	Parents []Ref `json:"parents,omitempty"`

@@ -1,33 +1,24 @@
 package lineage
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
-// Maker says who made one version of a session.
+// Maker tells what made one version of a session: the record of the row, the
+// placement, the join or the step, completed with what other records tell of it.
+// Its session is an ancestor for what a fork shows of its parent.
 type Maker struct {
-	Ref // where it was made: an ancestor, for what a fork shows of its parent
-	// Record is the one of the row, the placement or the join.
-	Record Record
-	// Asked is the model step that asked for the tool call, where Record tells
-	// of one and the graph holds it.
-	Asked    *Record
-	Agent    string
-	Run      run.ID
-	Step     run.Path
-	Attempt  uint64
-	Tool     string
-	Call     string
-	Model    string
-	Workflow string
-	Branch   string // name of the branch it was made on
-	Time     time.Time
+	Record
+	Recorded *Record // the same without what others tell
+	// Asked is the model step that asked for the tool call; nil where there was
+	// none, or the graph does not hold it.
+	Asked *Record
 }
 
 // Why returns who made a version of a session: which agent, run, step,
@@ -90,24 +81,18 @@ func (r *Record) content() bool {
 
 func (g *Graph) maker(t *thread, i int) Maker {
 	r := t.record(i)
-	m := Maker{
-		Ref: r.Ref(), Record: *r, Agent: r.Agent, Run: r.Run, Step: r.Step, Attempt: r.Attempt, Tool: r.Tool, Call: r.Call,
-		Model: r.Model, Workflow: r.Workflow, Time: r.When(),
-	}
-	if t.opening != nil {
-		m.Branch = t.opening.Name
-	}
+	m := Maker{Record: *r, Recorded: r}
 	if r.Run == "" {
 		return m
 	}
 	step := g.step(t, r.Run, r.Step, Tool, Model)
 	if step != nil { // the row of a tool's result is committed after the call's end
-		m.Attempt, m.Call, m.Tool = max(m.Attempt, step.Attempt), or(step.Call, m.Call), or(m.Tool, step.Tool)
-		m.Agent, m.Model = or(m.Agent, step.Agent), or(m.Model, step.Model)
+		m.Attempt, m.Call, m.Tool = max(m.Attempt, step.Attempt), cmp.Or(step.Call, m.Call), cmp.Or(m.Tool, step.Tool)
+		m.Agent, m.Model = cmp.Or(m.Agent, step.Agent), cmp.Or(m.Model, step.Model)
 	}
 	if m.Tool != "" {
 		if m.Asked = g.step(t, r.Run, parentStep(r.Step), Model); m.Asked != nil {
-			m.Agent, m.Model = or(m.Agent, m.Asked.Agent), or(m.Model, m.Asked.Model)
+			m.Agent, m.Model = cmp.Or(m.Agent, m.Asked.Agent), cmp.Or(m.Model, m.Asked.Model)
 		}
 	}
 	if m.Workflow == "" {

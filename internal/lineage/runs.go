@@ -95,17 +95,6 @@ func (g *Graph) runsOf(t session.Tenant, wanted func(runKey, *Run) bool) []Run {
 	return out
 }
 
-// LastRun returns the run of a tenant that was submitted last: "@last". A
-// branch of a fan-out was submitted by nobody.
-func (g *Graph) LastRun(t session.Tenant) (Run, error) {
-	for _, r := range g.Runs(t) {
-		if r.BranchOf == nil {
-			return r, nil
-		}
-	}
-	return Run{}, fmt.Errorf("lineage: no run of tenant %s: %w", t, ErrNotFound)
-}
-
 // run folds the records of a run. Like the log's own fold it follows the home
 // session alone for the state; the others add steps and usage.
 func (g *Graph) run(k runKey) (Run, bool) {
@@ -121,7 +110,7 @@ func (g *Graph) run(k runKey) (Run, bool) {
 		t := g.sessions[key].tidy()
 		first := int64(-1)
 		if key == home {
-			r.Quarantine, r.Whole = t.apart, t.opening != nil && len(t.gaps) == 0
+			r.Quarantine, r.Whole = t.apart, t.whole
 		}
 		for _, rec := range t.of(k.run) {
 			if opens(rec.Kind) { // who opened a branch need not write to it
@@ -213,7 +202,7 @@ func (r *Run) fold(rec *Record) {
 		}
 		r.State, r.Attempt, r.Node, r.Behind, r.Code, r.Reason = run.Running, rec.Attempt, rec.Node, "", "", ""
 		r.Waits, r.Due = nil, time.Time{}
-		r.Workflow, r.Revision = or(rec.Workflow, r.Workflow), or(rec.Revision, r.Revision)
+		r.Workflow, r.Revision = cmp.Or(rec.Workflow, r.Workflow), cmp.Or(rec.Revision, r.Revision)
 		if r.Started.IsZero() {
 			r.Started = rec.When()
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -140,7 +141,7 @@ func (g *Graph) decision(t *thread) *decision {
 
 // ends returns what a record says about the end of a branch. A report is no
 // word about it: the run that opened the branch decides.
-func (r *Record) ends(id session.ID) *End {
+func (r *Record) ends(id session.ID) *journal.BranchOutcome {
 	if r.Kind != Disposed && r.Kind != Ended {
 		return nil
 	}

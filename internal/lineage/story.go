@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -199,8 +200,8 @@ func (r *Record) flushes() bool {
 
 // news returns the ends of branches of which nothing else in the parent's
 // story tells: a join does of what it took, a gather of what it cancelled.
-func (r *Record) news() []End {
-	return slices.DeleteFunc(slices.Clone(r.Ends), func(e End) bool {
+func (r *Record) news() []journal.BranchOutcome {
+	return slices.DeleteFunc(slices.Clone(r.Ends), func(e journal.BranchOutcome) bool {
 		return e.State != session.ClosedRejected && e.State != session.ClosedFailed
 	})
 }

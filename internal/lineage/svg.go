@@ -1,6 +1,7 @@
 package lineage
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -83,7 +84,7 @@ func (p *Picture) SVG() string {
 	}
 	w, h := max(l.width, 560), l.height+top+legendRoom
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" class="rath-g" role="img" aria-label="%s" viewBox="0 0 %s %s" width="%s" height="%s">`,
-		escape(or(p.Title, "lineage of sessions")), num(w), num(h), num(w), num(h))
+		escape(cmp.Or(p.Title, "lineage of sessions")), num(w), num(h), num(w), num(h))
 	b.WriteString(svgStyle)
 	fmt.Fprintf(&b, `<rect class="page" width="%s" height="%s" rx="8"/>`, num(w), num(h))
 	if p.Title != "" {

@@ -2,6 +2,7 @@ package lineage_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -225,6 +226,14 @@ func (w *world) graph() *lineage.Graph {
 	g := lineage.NewGraph()
 	g.Add(w.records()...)
 	return g
+}
+
+// branches are the sessions that were opened from the home, in the order of time.
+func (w *world) branches() []lineage.Session {
+	w.t.Helper()
+	all, err := w.graph().Sessions(w.home.Tenant, w.home.ID)
+	w.must(err)
+	return slices.DeleteFunc(all, func(s lineage.Session) bool { return len(s.Parents) == 0 || s.Parents[0].Session != w.home.ID })
 }
 
 func call(id, name string) session.ToolCall {

@@ -22,23 +22,23 @@ var (
 // BlamedLine is a line of a file with the change of the files that made it.
 type BlamedLine struct {
 	Text string
-	By   *lineage.HeadChange
+	By   *lineage.Record
 }
 
 // Blame returns the lines of a file as a chain of head changes, oldest first,
 // left it, each with the change that brought it.
-func Blame(ctx context.Context, blobs blob.Store, changes []lineage.HeadChange, path string) ([]BlamedLine, error) {
+func Blame(ctx context.Context, blobs blob.Store, changes []lineage.Record, path string) ([]BlamedLine, error) {
 	var lines []BlamedLine
 	var at blob.Digest
 	for i := range changes {
 		c := &changes[i]
-		to, err := blob.ParseDigest(c.After)
+		to, err := blob.ParseDigest(c.Head)
 		if err != nil {
-			return nil, fmt.Errorf("head %q: %w", c.After, err)
+			return nil, fmt.Errorf("head %q: %w", c.Head, err)
 		}
 		patch, err := workspace.Patch(ctx, blobs, at, to)
 		if errors.Is(err, blob.ErrNotFound) {
-			return nil, fmt.Errorf("the files at %s are not in the blob store any more: %w", c.After[:12], err)
+			return nil, fmt.Errorf("the files at %s are not in the blob store any more: %w", c.Head[:12], err)
 		}
 		if err != nil {
 			return nil, err
@@ -100,7 +100,7 @@ func someFiles(t *workspace.Tree) string {
 }
 
 // patched applies hunks to lines; new ones are made by a change.
-func patched(lines []BlamedLine, hunks []workspace.Hunk, by *lineage.HeadChange) []BlamedLine {
+func patched(lines []BlamedLine, hunks []workspace.Hunk, by *lineage.Record) []BlamedLine {
 	var out []BlamedLine
 	old := 0 // lines that were taken over or dropped
 	for _, h := range hunks {

@@ -16,25 +16,25 @@ type FileChange struct {
 	Added   int                  `json:"added"`
 	Removed int                  `json:"removed"`
 
-	By *lineage.HeadChange `json:"-"`
+	By *lineage.Record `json:"-"`
 }
 
 // FileChanges returns what changes of heads did to each file, in their order.
 // The files of a head that is not stored any more are an error.
-func FileChanges(ctx context.Context, blobs blob.Store, changes []lineage.HeadChange) ([]FileChange, error) {
+func FileChanges(ctx context.Context, blobs blob.Store, changes []lineage.Record) ([]FileChange, error) {
 	var out []FileChange
 	for i := range changes {
 		c := &changes[i]
 		var before blob.Digest
-		if c.Before != "" {
+		if c.HeadFrom != "" {
 			var err error
-			if before, err = blob.ParseDigest(c.Before); err != nil {
-				return nil, fmt.Errorf("head %q: %w", c.Before, err)
+			if before, err = blob.ParseDigest(c.HeadFrom); err != nil {
+				return nil, fmt.Errorf("head %q: %w", c.HeadFrom, err)
 			}
 		}
-		after, err := blob.ParseDigest(c.After)
+		after, err := blob.ParseDigest(c.Head)
 		if err != nil {
-			return nil, fmt.Errorf("head %q: %w", c.After, err)
+			return nil, fmt.Errorf("head %q: %w", c.Head, err)
 		}
 		patch, err := workspace.Patch(ctx, blobs, before, after)
 		if err != nil {
@@ -63,9 +63,9 @@ func FileChanges(ctx context.Context, blobs blob.Store, changes []lineage.HeadCh
 }
 
 // HoldsFile reports whether a file was ever there on the way of heads.
-func HoldsFile(ctx context.Context, blobs blob.Store, changes []lineage.HeadChange, path string) bool {
+func HoldsFile(ctx context.Context, blobs blob.Store, changes []lineage.Record, path string) bool {
 	for _, c := range changes {
-		head, err := blob.ParseDigest(c.After)
+		head, err := blob.ParseDigest(c.Head)
 		if err != nil {
 			continue
 		}

@@ -82,7 +82,7 @@ func ImpactOf(i lineage.Impact) *Impact {
 		out.Runs = append(out.Runs, ImpactRun{r.Run.ID, r.Run.State, r.Run.Workflow, r.First.Step, r.Steps})
 	}
 	for _, c := range i.Files {
-		out.Files = append(out.Files, ImpactFile{Steps: []run.Path{c.Step}, Before: c.Before, After: c.After})
+		out.Files = append(out.Files, ImpactFile{Steps: []run.Path{c.Step}, Before: c.HeadFrom, After: c.Head})
 	}
 	return out
 }
@@ -97,7 +97,7 @@ func stepsOf(in []lineage.Record) []ImpactStep {
 }
 
 // NameFiles names the files that changed, where their contents can be read.
-func (o *Impact) NameFiles(ctx context.Context, blobs blob.Store, changes []lineage.HeadChange) error {
+func (o *Impact) NameFiles(ctx context.Context, blobs blob.Store, changes []lineage.Record) error {
 	all, err := FileChanges(ctx, blobs, changes)
 	if errors.Is(err, blob.ErrNotFound) {
 		return nil // the heads stand for what is not stored any more

@@ -90,11 +90,15 @@ func ReasonOfSession(g *lineage.Graph, k session.Key) (Reason, error) {
 
 // ReasonOfMaker answers for a version, or for the step that a version came of.
 func ReasonOfMaker(m *lineage.Maker) Reason {
-	return Reason{
-		Agent: m.Agent, Tool: m.Tool, Call: m.Call, Did: m.Record.Summary, Session: m.Session, Version: m.Version,
-		Commit: m.Commit, Hash: m.Hash, Run: m.Run, Workflow: m.Workflow, Step: m.Step, Attempt: m.Attempt, Model: m.Model,
-		Before: m.Record.HeadFrom, After: m.Record.Head, Time: m.Time, Actor: m.Record.Actor(),
-	}
+	r := Reason{Workflow: m.Workflow, Actor: m.Recorded.Actor()}
+	r.record(&m.Record)
+	return r
+}
+
+// record takes over what a record tells.
+func (r *Reason) record(rec *lineage.Record) {
+	r.Agent, r.Tool, r.Call, r.Did, r.Session, r.Version, r.Commit, r.Hash = rec.Agent, rec.Tool, rec.Call, rec.Summary, rec.Session, rec.Version, rec.Commit, rec.Hash
+	r.Run, r.Step, r.Attempt, r.Model, r.Before, r.After, r.Time = rec.Run, rec.Step, rec.Attempt, rec.Model, rec.HeadFrom, rec.Head, rec.When()
 }
 
 // Quote takes over the text of the row that it is about, and the calls in it.
@@ -115,10 +119,9 @@ func (r *Reason) Quote(v *messages.Session) {
 }
 
 // ChangedBy completes the answer with the change of the files that made it.
-func (r *Reason) ChangedBy(g *lineage.Graph, t session.Tenant, c *lineage.HeadChange) {
-	r.Agent, r.Tool, r.Call, r.Did, r.Session, r.Version, r.Commit, r.Hash = c.Agent, c.Tool, c.Call, c.Summary, c.Session, c.Version, c.Commit, c.Hash
-	r.Run, r.Step, r.Attempt, r.Model, r.Before, r.After, r.Time = c.Run, c.Step, c.Attempt, c.Model, c.Before, c.After, c.Time
-	if c.Kind == lineage.Placed || c.Before == "" {
+func (r *Reason) ChangedBy(g *lineage.Graph, t session.Tenant, c *lineage.Record) {
+	r.record(c)
+	if c.Kind == lineage.Placed || c.HeadFrom == "" {
 		r.Did, r.Agent, r.Tool = "was there when the session got its files", "", ""
 		r.Actor = "whoever made the directory that was copied"
 	} else if c.Version > 0 {
@@ -134,7 +137,7 @@ func (r *Reason) ChangedBy(g *lineage.Graph, t session.Tenant, c *lineage.HeadCh
 }
 
 // askedBy finds the agent whose model asked for the call that moved the files.
-func askedBy(g *lineage.Graph, t session.Tenant, c *lineage.HeadChange) string {
+func askedBy(g *lineage.Graph, t session.Tenant, c *lineage.Record) string {
 	i := strings.LastIndexByte(string(c.Step), '.')
 	if i < 0 {
 		return ""

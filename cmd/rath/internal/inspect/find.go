@@ -124,7 +124,7 @@ func lastFile(ctx context.Context, s *app.System, t target, all bool) (*found, e
 	t.name = messages.Last
 	f, err := find(ctx, s, t, all)
 	if err == nil {
-		var changes []lineage.HeadChange
+		var changes []lineage.Record
 		if changes, err = f.graph.Heads(f.Ref(s.Tenant()).Key, f.Reference.Version); err == nil && !view.HoldsFile(ctx, s.Blobs(s.Tenant()), changes, t.path) {
 			return nil, nil
 		}

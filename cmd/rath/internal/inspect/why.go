@@ -108,7 +108,7 @@ func whyFile(ctx context.Context, a *app.App, s *app.System, f *found) error {
 		return app.Fail(app.ExitNotFound, "session %s has no files: it was never sent to a sandbox; name the run that left the file, as in 7f3a:%s", f.Reference, f.path)
 	}
 	var r view.Reason
-	var by *lineage.HeadChange
+	var by *lineage.Record
 	if f.line > 0 {
 		lines, err := view.Blame(ctx, s.Blobs(s.Tenant()), changes, f.path)
 		if err != nil {
@@ -145,7 +145,7 @@ func whyFile(ctx context.Context, a *app.App, s *app.System, f *found) error {
 func tellMaker(ctx context.Context, a *app.App, s *app.System, f *found, m lineage.Maker) error {
 	r := view.ReasonOfMaker(&m)
 	r.What = cmp.Or(f.text, f.Reference.String())
-	if m.Version > 0 && m.Record.Role != "" {
+	if m.Version > 0 && m.Role != "" {
 		if v, err := s.Session(ctx, fmt.Sprintf("%s:%d", m.Session, m.Version)); err == nil {
 			r.Quote(&v)
 		}

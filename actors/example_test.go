@@ -20,7 +20,7 @@ func ExampleSystem_Accept() {
 	offered := &flow.Registry{}
 	err := offered.Register(flow.Registration{Name: "greet", New: func() flow.Workflow {
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-			name, err := flow.Do(ctx, "look up the name", func(context.Context) (string, error) { return "Ada", nil })
+			name, err := flow.Do(ctx, "look up the name", func(context.Context) (string, error) { return "Ada", nil }, nil)
 			if err != nil {
 				return s, err
 			}

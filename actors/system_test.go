@@ -57,7 +57,7 @@ func (w *work) workflow(node string, steps int) flow.Workflow {
 					}
 				}
 				return name, nil
-			}, flow.Effect(tool.ReadOnly))
+			}, &flow.DoOptions{Effect: tool.ReadOnly})
 			if err != nil {
 				return s, err
 			}

@@ -35,7 +35,7 @@ func answer(s flow.Settings) (flow.Workflow, error) {
 
 // publish is a workflow that asks a person first.
 func publish(ctx context.Context, s session.Session) (session.Session, error) {
-	a, err := flow.Approve(ctx, flow.Question{Title: "Publish the notes?"})
+	a, err := flow.Approve(ctx, "Publish the notes?", nil)
 	if err != nil {
 		return s, err
 	}

@@ -101,7 +101,7 @@ func benchNode() error {
 		// n durable steps that do nothing.
 		counted("steps", func(ctx context.Context, s session.Session, n int) (session.Session, error) {
 			for i := range n {
-				if _, err := flow.Do(ctx, "step", func(context.Context) (int, error) { return i, nil }, flow.Effect(tool.Idempotent)); err != nil {
+				if _, err := flow.Do(ctx, "step", func(context.Context) (int, error) { return i, nil }, &flow.DoOptions{Effect: tool.Idempotent}); err != nil {
 					return s, err
 				}
 			}
@@ -109,7 +109,7 @@ func benchNode() error {
 		}),
 		// A question to a person.
 		counted("question", func(ctx context.Context, s session.Session, _ int) (session.Session, error) {
-			a, err := flow.Approve(ctx, flow.Question{Title: "May it go on?"})
+			a, err := flow.Approve(ctx, "May it go on?", nil)
 			return s.With(session.UserText(fmt.Sprint(a.Approved))), err
 		}),
 	)

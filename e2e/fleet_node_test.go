@@ -288,7 +288,7 @@ func ask(ctx context.Context, worker *flow.Agent, s session.Session, prompt stri
 		return s, err
 	}
 	for _, title := range []string{"May it go on?", "May it end?"} {
-		a, err := flow.Approve(ctx, flow.Question{Title: title})
+		a, err := flow.Approve(ctx, title, nil)
 		if err != nil {
 			return s, err
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/rathcluster/rath/internal/seam"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -42,16 +41,16 @@ type Agent struct {
 	// do not run, and the model is told why; so it is to what arguments a person
 	// changed those of a call.
 	Approve func(spec tool.Spec, args json.RawMessage) bool
-	// ApproveWithin is how long a person has; zero is journal.DefaultExpiry. A call
-	// that nobody approved in time counts as rejected.
-	ApproveWithin time.Duration
+	// ApproveTimeout is how long a person has; zero is journal.DefaultExpiry. A call
+	// that is not approved in time counts as rejected.
+	ApproveTimeout time.Duration
 }
 
 // Forward implements Workflow.
 func (a *Agent) Forward(ctx context.Context, s session.Session) (session.Session, error) {
-	e, err := engine(ctx)
+	e, err := engineOf(ctx)
 	if err != nil {
 		return s, err
 	}
-	return e.Agent(ctx, (*seam.Agent)(a), s)
+	return e.Agent(ctx, a, s)
 }

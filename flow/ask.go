@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,16 +12,16 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// AwaitOptions change what [Await] waits for; nil means the defaults.
+// AwaitOptions change what a step waits for; nil means the defaults.
 type AwaitOptions struct {
 	// Title and Detail tell people what is asked.
 	Title, Detail string
-	// Timeout is after how long Await gives up with run.ErrExpired; zero is
+	// Timeout is after how long the step gives up with run.ErrExpired; zero is
 	// journal.DefaultExpiry. It is counted from the commit that asks.
 	Timeout time.Duration
 }
 
-// Await waits until somebody responds to this step with a value: `rath
+// Await waits until a response to this step brings a value: `rath
 // respond`, client.Respond, or a request on rath.ctl.<tenant>.<run>.respond
 // that names the step's path. T must survive JSON.
 //
@@ -40,7 +41,7 @@ func Await[T any](ctx context.Context, name string, o *AwaitOptions) (T, error) 
 // await returns the answer to w.
 func await[T any](ctx context.Context, w journal.Wait, timeout time.Duration) (T, error) {
 	var answer, zero T
-	e, err := engine(ctx)
+	e, err := engineOf(ctx)
 	if err != nil {
 		return zero, err
 	}
@@ -56,7 +57,7 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil
 	}
-	e, err := engine(ctx)
+	e, err := engineOf(ctx)
 	if err != nil {
 		return err
 	}
@@ -67,27 +68,22 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	return err
 }
 
-// Question is what a person is asked to approve.
-type Question struct {
-	Title, Detail string
-	// Expires is how long the question stands; zero is journal.DefaultExpiry. Then
-	// Approve returns run.ErrExpired.
-	Expires time.Duration
-}
-
 // Approval is a person's decision.
 type Approval struct {
 	Approved bool   `json:"approved"`
-	By       string `json:"by,omitempty"` // as said: whoever may answer may write what he likes
+	By       string `json:"by,omitempty"` // as the request says: it is not verified
 	Reason   string `json:"reason,omitempty"`
 	// Value is what the person changed, as JSON; nil if nothing.
 	Value json.RawMessage `json:"value,omitempty"`
 }
 
-// Approve asks a person and waits for the decision as [Await] does. The answer
-// comes by `rath approve` and `rath reject`, or on rath.ctl.
-func Approve(ctx context.Context, q Question) (Approval, error) {
-	return await[Approval](ctx, journal.Wait{Kind: run.WaitApproval, Name: q.Title, Title: q.Title, Detail: q.Detail}, q.Expires)
+// Approve asks a person the question of that name and waits for the decision as
+// [Await] does. The answer comes by `rath approve` and `rath reject`, or on rath.ctl.
+func Approve(ctx context.Context, name string, o *AwaitOptions) (Approval, error) {
+	if o == nil {
+		o = &AwaitOptions{}
+	}
+	return await[Approval](ctx, journal.Wait{Kind: run.WaitApproval, Name: name, Title: cmp.Or(o.Title, name), Detail: o.Detail}, o.Timeout)
 }
 
 // Listen waits for the user's next words and returns s with them as chunks.
@@ -95,7 +91,7 @@ func Listen(ctx context.Context, s session.Session, o *AwaitOptions) (session.Se
 	if o == nil {
 		o = &AwaitOptions{}
 	}
-	e, err := engine(ctx)
+	e, err := engineOf(ctx)
 	if err != nil {
 		return s, err
 	}

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/seam"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -87,10 +85,10 @@ type Join struct {
 // FanOutOptions change how a fan-out runs; nil means the defaults.
 type FanOutOptions struct {
 	Join Join
-	// Deadline is how long the branches have; those that have not ended are
+	// Timeout is how long the branches have; those that have not ended then are
 	// cancelled. Zero is no limit but the run's own: at its deadline, which a new
 	// budget of time moves, the run ends and its branches are cancelled.
-	Deadline time.Duration
+	Timeout time.Duration
 	// WarmFirst lets the first branch begin alone. The others begin once it has
 	// its first answer of a model: a provider that caches prompts then holds the
 	// beginning that the branches share, so they pay for it at the price of the
@@ -126,28 +124,16 @@ func FanOut(ctx context.Context, s session.Session, bs []Branch, o *FanOutOption
 	if err != nil {
 		return nil, err
 	}
-	e, err := engine(ctx)
+	e, err := engineOf(ctx)
 	if err != nil {
 		return nil, err
 	}
-	branches := make([]seam.Branch, len(bs))
-	for i, b := range bs {
-		branches[i].Name, branches[i].Forward = b.Name, b.Workflow.Forward
-		if r, ok := b.Workflow.(Remote); ok {
-			branches[i].FanOutBranch = journal.FanOutBranch{
-				Name: b.Name, Workflow: r.Workflow, Revision: r.Revision, Input: string(r.Input), Model: r.Model, Tools: r.Tools,
-			}
-		}
-	}
-	j, err := e.FanOut(ctx, s, branches, seam.FanOut{Need: need, Timeout: o.Deadline, WarmFirst: o.WarmFirst})
+	j, of, err := e.FanOut(ctx, s, bs, need, *o)
 	if err != nil {
 		return nil, err
 	}
-	out := &Joined{Base: j.Base, Outcomes: make([]Outcome, len(j.Outcomes)), of: j.Of}
-	for i, one := range j.Outcomes {
-		out.Outcomes[i] = Outcome(one)
-	}
-	return out, nil
+	j.of = of
+	return &j, nil
 }
 
 func (j Join) check(bs []Branch) (need int, err error) {
@@ -217,13 +203,9 @@ func Merge(ctx context.Context, j *Joined, p Policy) (session.Session, error) {
 	if err != nil {
 		return j.Base, err
 	}
-	e, err := engine(ctx)
+	e, err := engineOf(ctx)
 	if err != nil {
 		return j.Base, err
 	}
-	in := &seam.Joined{Base: j.Base, Outcomes: make([]seam.Outcome, len(j.Outcomes)), Of: j.of}
-	for i, one := range j.Outcomes {
-		in.Outcomes[i] = seam.Outcome(one)
-	}
-	return e.Merge(ctx, in, seam.Verdict(v))
+	return e.Merge(ctx, j, j.of, v)
 }

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rathcluster/rath/internal/seam"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"
 )
@@ -30,7 +29,7 @@ func (sel *Selector) Select(ctx context.Context, s session.Session, ws ...Workfl
 	if len(ws) == 0 {
 		return EmptyWorkflow{}, nil
 	}
-	e, err := engine(ctx)
+	e, err := engineOf(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -42,8 +41,9 @@ func (sel *Selector) Select(ctx context.Context, s session.Session, ws ...Workfl
 		names[i] = name
 		fmt.Fprintf(&menu, "\n%d. %s: %s", i, name, description)
 	}
-	q := seam.Question{Agent: sel.Name, Prompt: cmp.Or(sel.Prompt, selectorPrompt), Provider: sel.Provider, Text: menu.String()}
-	choice, err := e.Select(ctx, q, s, names)
+	asked := *sel
+	asked.Prompt = cmp.Or(sel.Prompt, selectorPrompt)
+	choice, err := e.Select(ctx, asked, menu.String(), s, names)
 	if err != nil {
 		return nil, err
 	}
@@ -80,12 +80,13 @@ const compressInstruction = "Summarise the conversation above so that somebody w
 
 // Forward implements Workflow.
 func (c *Compressor) Forward(ctx context.Context, s session.Session) (session.Session, error) {
-	e, err := engine(ctx)
+	e, err := engineOf(ctx)
 	if err != nil {
 		return s, err
 	}
-	q := seam.Question{Agent: c.Name, Prompt: c.Prompt, Provider: c.Provider, Text: cmp.Or(c.Instruction, compressInstruction)}
-	return e.Compress(ctx, q, s)
+	asked := *c
+	asked.Instruction = cmp.Or(c.Instruction, compressInstruction)
+	return e.Compress(ctx, asked, s)
 }
 
 var firstInteger = regexp.MustCompile(`-?\d+`)

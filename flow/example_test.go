@@ -99,7 +99,7 @@ func ExampleDo() {
 		receipt, err := flow.Do(ctx, "charge", func(context.Context) (string, error) {
 			charged++
 			return "receipt 31", nil
-		})
+		}, nil)
 		if err != nil {
 			return s, err
 		}
@@ -240,7 +240,7 @@ func ExampleApprove() {
 		}
 	}
 	work := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-		a, err := flow.Approve(ctx, flow.Question{Title: "Publish?", Expires: 7 * 24 * time.Hour})
+		a, err := flow.Approve(ctx, "Publish?", &flow.AwaitOptions{Timeout: 7 * 24 * time.Hour})
 		if err != nil {
 			return s, err
 		}

@@ -11,7 +11,7 @@ import (
 // most limit notes, best first. Notes of sessions that are quarantined, or of
 // which that cannot be read, are left out, and the record says so.
 func Recall(ctx context.Context, name, query string, limit int) ([]memory.Hit, error) {
-	e, err := engine(ctx)
+	e, err := engineOf(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -23,7 +23,7 @@ func Recall(ctx context.Context, name, query string, limit int) ([]memory.Hit, e
 // which session and run it is from: nobody recalls it while that session is
 // quarantined.
 func Remember(ctx context.Context, name, category, text string) (uri string, err error) {
-	e, err := engine(ctx)
+	e, err := engineOf(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -33,7 +33,7 @@ func Remember(ctx context.Context, name, category, text string) (uri string, err
 // Archive stores what was said in a session in a memory, where later recalls
 // find it, and returns the name it is listed under.
 func Archive(ctx context.Context, s session.Session, name string) (uri string, err error) {
-	e, err := engine(ctx)
+	e, err := engineOf(ctx)
 	if err != nil {
 		return "", err
 	}

@@ -12,7 +12,7 @@ import (
 // ends with [Adopt], [Reject] or, if Forward returns something else, as not
 // returned.
 func Fork(ctx context.Context, s session.Session) (session.Session, error) {
-	e, err := engine(ctx)
+	e, err := engineOf(ctx)
 	if err != nil {
 		return s, err
 	}
@@ -22,7 +22,7 @@ func Fork(ctx context.Context, s session.Session) (session.Session, error) {
 // Detach returns a copy of s that is no branch of it: it has no place in the
 // tree and stays open when the run ends.
 func Detach(ctx context.Context, s session.Session) (session.Session, error) {
-	e, err := engine(ctx)
+	e, err := engineOf(ctx)
 	if err != nil {
 		return s, err
 	}
@@ -32,7 +32,7 @@ func Detach(ctx context.Context, s session.Session) (session.Session, error) {
 // Adopt moves trunk to what a branch became: it returns trunk's next version,
 // with the branch's chunks and files. The branch ends.
 func Adopt(ctx context.Context, trunk, branch session.Session, reason string) (session.Session, error) {
-	e, err := engine(ctx)
+	e, err := engineOf(ctx)
 	if err != nil {
 		return trunk, err
 	}
@@ -41,7 +41,7 @@ func Adopt(ctx context.Context, trunk, branch session.Session, reason string) (s
 
 // Reject ends a branch that this run made, for a reason that people will read.
 func Reject(ctx context.Context, branch session.Session, reason string) error {
-	e, err := engine(ctx)
+	e, err := engineOf(ctx)
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func scrap(ctx context.Context, why error, s session.Session) error {
 // the chunks of a, then those of b, with a's placement. Both stay as they are.
 // If one of them is quarantined the run needs review, as with [Merge].
 func Concatenate(ctx context.Context, a, b session.Session) (session.Session, error) {
-	e, err := engine(ctx)
+	e, err := engineOf(ctx)
 	if err != nil {
 		return a, err
 	}
@@ -77,7 +77,7 @@ func Concatenate(ctx context.Context, a, b session.Session) (session.Session, er
 // A session of another tenant is session.ErrTenant, one that there is not
 // session.ErrNotFound, and one that is archived session.ErrArchived.
 func Read(ctx context.Context, r session.Ref) (session.Session, error) {
-	e, err := engine(ctx)
+	e, err := engineOf(ctx)
 	if err != nil {
 		return session.Session{}, err
 	}

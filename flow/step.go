@@ -7,15 +7,12 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rathcluster/rath/internal/seam"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
 
 var (
-	// ErrNoRun is returned by every step outside of a run.
-	ErrNoRun = errors.New("flow: not inside a run: call it from a Forward that a node or an inprocess.Runner runs, with the context that Forward got")
 	// ErrConcurrentStep is returned when two steps run at once in one scope.
 	// Their order would differ between executions.
 	ErrConcurrentStep = errors.New("flow: another step of this run is under way: run branches at the same time with FanOut, not with goroutines")
@@ -23,14 +20,6 @@ var (
 	// was sent nowhere.
 	ErrNoSandbox = errors.New(`flow: the session has no sandbox: send it to one with s.To("local", dir), or give the task a workspace`)
 )
-
-// engine returns what makes the steps of a context.
-func engine(ctx context.Context) (seam.Engine, error) {
-	if e := seam.From(ctx); e != nil {
-		return e, nil
-	}
-	return nil, ErrNoRun
-}
 
 // Info says where in a run the caller is.
 type Info struct {
@@ -49,21 +38,22 @@ type Info struct {
 
 // RunInfo returns where ctx is in a run; ok is false outside of one.
 func RunInfo(ctx context.Context) (i Info, ok bool) {
-	e := seam.From(ctx)
-	if e == nil {
+	e, err := engineOf(ctx)
+	if err != nil {
 		return Info{}, false
 	}
-	return Info(e.Info()), true
+	return e.Info(), true
 }
 
 // Now returns the time of the last recorded step of the run, the same on every
 // execution. It needs no step of its own. Inside of a step, in Do's function, a
 // tool or a hook, it is what the clock says. Outside of a run it is zero.
 func Now(ctx context.Context) time.Time {
-	if e := seam.From(ctx); e != nil {
-		return e.Now()
+	e, err := engineOf(ctx)
+	if err != nil {
+		return time.Time{}
 	}
-	return time.Time{}
+	return e.Now()
 }
 
 // NewID returns an id of 32 hexadecimal digits, the same on every execution of
@@ -71,38 +61,35 @@ func Now(ctx context.Context) time.Time {
 // a tool or a hook, it is drawn at random: replay does not come there, and what
 // the step returns is recorded. Outside of a run it is empty.
 func NewID(ctx context.Context) string {
-	if e := seam.From(ctx); e != nil {
-		return e.NewID()
+	e, err := engineOf(ctx)
+	if err != nil {
+		return ""
 	}
-	return ""
+	return e.NewID()
 }
 
-// DoOption changes how [Do] treats its function.
-type DoOption func(*doOptions)
-
-type doOptions struct{ effect tool.Effect }
-
-// Effect says what happens if the function is cut off between its effect and
-// the record of it. Without it a function is tool.NonIdempotent: it is
-// announced in the log before it starts, and a run that was cut off inside
-// waits for a person. tool.Idempotent and tool.ReadOnly functions simply run
-// again.
-func Effect(e tool.Effect) DoOption { return func(o *doOptions) { o.effect = e } }
+// DoOptions change how [Do] treats its function; nil means the defaults.
+type DoOptions struct {
+	// Effect says what happens if the function is cut off between its effect and
+	// the record of it. A tool.NonIdempotent one, which is the zero Effect, is
+	// announced in the log before it starts, and a run that was cut off inside
+	// waits for a person. Functions of other effects run again.
+	Effect tool.Effect
+}
 
 // Do runs fn once and records what it returned, value or error; later
 // executions of the run get the record. T must survive JSON. What fn gets is for
 // its work alone: steps that it tries to make fail with run.ErrNestedStep.
-func Do[T any](ctx context.Context, name string, fn func(context.Context) (T, error), opts ...DoOption) (T, error) {
+func Do[T any](ctx context.Context, name string, fn func(context.Context) (T, error), o *DoOptions) (T, error) {
 	var value, zero T
-	var o doOptions
-	for _, opt := range opts {
-		opt(&o)
+	if o == nil {
+		o = &DoOptions{}
 	}
-	e, err := engine(ctx)
+	e, err := engineOf(ctx)
 	if err != nil {
 		return zero, err
 	}
-	err = e.Do(ctx, name, o.effect, &value, func(ctx context.Context) (err error) {
+	err = e.Do(ctx, name, o.Effect, &value, func(ctx context.Context) (err error) {
 		value, err = fn(ctx)
 		return err
 	})
@@ -119,7 +106,7 @@ func Call(ctx context.Context, s session.Session, t tool.Tool, args any) (sessio
 	if err != nil {
 		return s, tool.Result{}, fmt.Errorf("flow: arguments of %s: %w", t.Spec().Name, err)
 	}
-	e, err := engine(ctx)
+	e, err := engineOf(ctx)
 	if err != nil {
 		return s, tool.Result{}, err
 	}

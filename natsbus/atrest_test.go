@@ -31,7 +31,7 @@ func TestFanOutsAtRest(t *testing.T) {
 		open := flow.Registration{Name: "open", Revision: "1", New: func() flow.Workflow {
 			return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
 				j, err := flow.FanOut(ctx, v, flow.Repeat(branches, flow.Func(func(ctx context.Context, b session.Session) (session.Session, error) {
-					_, err := flow.Approve(ctx, flow.Question{Title: "May I?"})
+					_, err := flow.Approve(ctx, "May I?", nil)
 					return b, err
 				})), nil)
 				if err != nil {

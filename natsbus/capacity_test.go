@@ -74,7 +74,7 @@ func steps(gates []chan struct{}, at func(step int)) flow.Registration {
 					case <-ctx.Done():
 						return "", context.Cause(ctx)
 					}
-				}, flow.Effect(tool.ReadOnly))
+				}, &flow.DoOptions{Effect: tool.ReadOnly})
 				if err != nil {
 					return v, err
 				}

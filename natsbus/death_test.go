@@ -109,7 +109,7 @@ var steady = flow.Registration{Name: "work", Description: "takes a while", Revis
 				case <-ctx.Done():
 					return 0, context.Cause(ctx)
 				}
-			}, flow.Effect(tool.Idempotent)); err != nil {
+			}, &flow.DoOptions{Effect: tool.Idempotent}); err != nil {
 				return v, err
 			}
 		}

@@ -23,7 +23,7 @@ func TestWaitingRunsHoldNothing(t *testing.T) {
 		srv := natstest.Start(t, nil)
 		question := flow.Registration{Name: "question", Description: "asks", Revision: "1", New: func() flow.Workflow {
 			return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
-				_, err := flow.Approve(ctx, flow.Question{Title: "May I?"})
+				_, err := flow.Approve(ctx, "May I?", nil)
 				return v, err
 			})
 		}}

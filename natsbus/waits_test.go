@@ -35,7 +35,7 @@ var nap = flow.Registration{Name: "nap", Revision: "1", NewFor: func(s flow.Sett
 // question asks a person, who has a minute.
 var question = flow.Registration{Name: "question", Revision: "1", New: func() flow.Workflow {
 	return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
-		a, err := flow.Approve(ctx, flow.Question{Title: "May I?", Expires: time.Minute})
+		a, err := flow.Approve(ctx, "May I?", &flow.AwaitOptions{Timeout: time.Minute})
 		if err != nil {
 			return v, err
 		}

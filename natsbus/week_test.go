@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
 )
 
 // release writes notes, asks a person and publishes. What comes after the
@@ -30,15 +31,15 @@ func release(revision string, notes, published *atomic.Int32) flow.Registration 
 			text, err := flow.Do(ctx, name, func(context.Context) (string, error) {
 				notes.Add(1)
 				return "the notes", nil
-			}, flow.Effect(1))
+			}, &flow.DoOptions{Effect: tool.Idempotent})
 			if err != nil {
 				return s, err
 			}
-			a, err := flow.Approve(ctx, flow.Question{Title: "Publish?", Detail: text})
+			a, err := flow.Approve(ctx, "Publish?", &flow.AwaitOptions{Detail: text})
 			if err != nil {
 				return s, err
 			}
-			if _, err := flow.Do(ctx, "publish", func(context.Context) (int, error) { published.Add(1); return 1, nil }); err != nil {
+			if _, err := flow.Do(ctx, "publish", func(context.Context) (int, error) { published.Add(1); return 1, nil }, nil); err != nil {
 				return s, err
 			}
 			return s.With(session.UserText(text + " by revision " + revision + ", approved by " + a.By)), nil

@@ -167,7 +167,7 @@ func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp 
 					case <-ctx.Done():
 						return "", context.Cause(ctx)
 					}
-				})
+				}, nil)
 				return v.With(session.UserText(did)), err
 			})
 		}},

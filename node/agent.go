@@ -26,18 +26,18 @@ type AgentInput struct {
 	Rounds int    `json:"rounds,omitempty"` // model calls at most
 	// Approve names the tools whose calls a person has to approve; "*" is all.
 	Approve []string `json:"approve,omitempty"`
-	// ApproveWithinMS is how many milliseconds a person has to approve a call;
+	// ApproveTimeoutMS is how many milliseconds a person has to approve a call;
 	// without it journal.DefaultExpiry. A call that nobody approved in time does not
 	// run, and the model is told.
-	ApproveWithinMS int64 `json:"approve_within_ms,omitempty"`
+	ApproveTimeoutMS int64 `json:"approve_timeout_ms,omitempty"`
 }
 
-// maxApproveWithin is a year, as for a budget of time.
-const maxApproveWithin = 366 * 24 * time.Hour
+// maxApproveTimeout is a year, as for a budget of time.
+const maxApproveTimeout = 366 * 24 * time.Hour
 
 const agentSchema = `{"oneOf":[{"type":"null"},{"type":"string"},{"type":"object","additionalProperties":false,"properties":{` +
 	`"prompt":{"type":"string"},"system":{"type":"string"},"name":{"type":"string"},"memory":{"type":"string"},"rounds":{"type":"integer","minimum":1},` +
-	`"approve":{"type":"array","items":{"type":"string"}},"approve_within_ms":{"type":"integer","minimum":1,"maximum":31622400000}}}]}`
+	`"approve":{"type":"array","items":{"type":"string"}},"approve_timeout_ms":{"type":"integer","minimum":1,"maximum":31622400000}}}]}`
 
 // agentRegistration offers one agent whose prompt, model, tools, workspace and
 // budget come from the task. tools are those of this node that a task may name;
@@ -54,7 +54,7 @@ func agentRegistration(tools []tool.Tool, elsewhere func(ctx context.Context, na
 			chosen, others := pickTools(tools, s.Tools)
 			agent := &flow.Agent{
 				Name: in.Name, Prompt: in.System, Provider: llm.Provider{Model: s.Model}, Memory: in.Memory, MaxRounds: in.Rounds, Tools: chosen,
-				ApproveWithin: time.Duration(in.ApproveWithinMS) * time.Millisecond,
+				ApproveTimeout: time.Duration(in.ApproveTimeoutMS) * time.Millisecond,
 			}
 			if agent.Name == "" {
 				agent.Name = "agent"
@@ -101,11 +101,11 @@ func readAgentInput(raw json.RawMessage) (AgentInput, error) {
 		return in, nil
 	}
 	if err := messages.DecodeInput("agent", raw, &in); err != nil {
-		return in, fmt.Errorf(`%w; send text, or an object with "prompt" and optionally system, name, memory, rounds, approve, approve_within_ms`, err)
+		return in, fmt.Errorf(`%w; send text, or an object with "prompt" and optionally system, name, memory, rounds, approve, approve_timeout_ms`, err)
 	}
-	if in.ApproveWithinMS < 0 || in.ApproveWithinMS > maxApproveWithin.Milliseconds() {
+	if in.ApproveTimeoutMS < 0 || in.ApproveTimeoutMS > maxApproveTimeout.Milliseconds() {
 		return in, &messages.FieldError{
-			Message: "agent input", Field: "approve_within_ms", Problem: fmt.Sprintf("%d ms is not between 1 and a year", in.ApproveWithinMS),
+			Message: "agent input", Field: "approve_timeout_ms", Problem: fmt.Sprintf("%d ms is not between 1 and a year", in.ApproveTimeoutMS),
 			Remedy: fmt.Sprintf("it counts milliseconds; leave it out for %d days", int(journal.DefaultExpiry.Hours())/24),
 		}
 	}

@@ -20,7 +20,7 @@ import (
 func counts(step string) flow.Registration {
 	return flow.Registration{Name: "counts", Revision: step, New: func() flow.Workflow {
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-			n, err := flow.Do(ctx, step, func(context.Context) (int, error) { return s.Len() + 1, nil })
+			n, err := flow.Do(ctx, step, func(context.Context) (int, error) { return s.Len() + 1, nil }, nil)
 			if err != nil {
 				return s, err
 			}

@@ -32,7 +32,7 @@ func TestAsked(t *testing.T) {
 	}
 	mails := flow.Registration{Name: "mails", Revision: "1", New: func() flow.Workflow {
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-			if a, err := flow.Approve(ctx, flow.Question{Title: "May I?"}); err != nil || !a.Approved {
+			if a, err := flow.Approve(ctx, "May I?", nil); err != nil || !a.Approved {
 				return s, err
 			}
 			for i := range 300 {

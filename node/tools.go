@@ -24,7 +24,7 @@ func (n *Instance) announced(ctx context.Context, names []string) ([]tool.Tool, 
 	}
 	specs, err := flow.Do(ctx, "tool look-up", func(ctx context.Context) ([]messages.Tool, error) {
 		return n.toolsNamed(ctx, info.Tenant, names)
-	}, flow.Effect(tool.ReadOnly))
+	}, &flow.DoOptions{Effect: tool.ReadOnly})
 	if err != nil {
 		return nil, err
 	}

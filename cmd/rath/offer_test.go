@@ -33,11 +33,11 @@ func notes(revision string) flow.Registration {
 	}
 	return flow.Registration{Name: "release", Description: "Publishes a release.", Revision: revision, New: func() flow.Workflow {
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-			text, err := flow.Do(ctx, text, func(context.Context) (string, error) { return "the " + text, nil })
+			text, err := flow.Do(ctx, text, func(context.Context) (string, error) { return "the " + text, nil }, nil)
 			if err != nil {
 				return s, err
 			}
-			a, err := flow.Approve(ctx, flow.Question{Title: "Publish?", Detail: text})
+			a, err := flow.Approve(ctx, "Publish?", &flow.AwaitOptions{Detail: text})
 			if err != nil {
 				return s, err
 			}

@@ -8,6 +8,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/flow/flowtest"
 	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
 )
 
 // fan plans, lets two branches write in their own copies of the files, one of
@@ -37,7 +38,7 @@ func (w *fan) Forward(ctx context.Context, s session.Session) (session.Session, 
 	if s, err = flow.Merge(ctx, j, flow.PickBest(flow.AgentJudge(w.judge))); err != nil {
 		return s, err
 	}
-	n, err := flow.Do(ctx, "count", func(context.Context) (int, error) { return s.Len(), nil }, flow.Effect(2))
+	n, err := flow.Do(ctx, "count", func(context.Context) (int, error) { return s.Len(), nil }, &flow.DoOptions{Effect: tool.ReadOnly})
 	if err != nil {
 		return s, err
 	}
@@ -78,7 +79,7 @@ func TestWarmFirstCrashEverywhere(t *testing.T) {
 // does one of its own.
 func TestBranchOfItsOwnCrashEverywhere(t *testing.T) {
 	say := func(ctx context.Context, s session.Session, text string) (session.Session, error) {
-		text, err := flow.Do(ctx, "say", func(context.Context) (string, error) { return text, nil }, flow.Effect(2))
+		text, err := flow.Do(ctx, "say", func(context.Context) (string, error) { return text, nil }, &flow.DoOptions{Effect: tool.ReadOnly})
 		return s.With(session.UserText(text)), err
 	}
 	forked := func(text string) flow.Workflow {

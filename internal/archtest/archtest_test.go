@@ -51,13 +51,12 @@ var rules = map[string]rule{
 	"tool":                         {ours: list("session", "sandbox", "blob"), others: list("github.com/google/jsonschema-go")},
 	"internal/lineage":             {ours: list("internal/journal", "session", "run", "sandbox", "blob")},
 	// Layer 2.
-	"internal/seam": {ours: list("internal/journal", "session", "run", "llm", "memory", "tool")},
 	"flow": {
-		ours: list("internal/journal", "internal/seam", "session", "run", "llm", "memory", "tool"),
+		ours: list("internal/journal", "session", "run", "llm", "memory", "tool"),
 		test: list("flow/inprocess", "llm/scripted"),
 	},
 	"internal/engine": {
-		ours: list("internal/journal", "flow", "internal/seam", "blob", "session", "run", "llm", "memory", "sandbox", "workspace", "tool", "internal/protection"),
+		ours: list("internal/journal", "flow", "blob", "session", "run", "llm", "memory", "sandbox", "workspace", "tool", "internal/protection"),
 		test: list("llm/scripted", "sandbox/local", "internal/sessiontest"),
 	},
 	"flow/flowtest":          {ours: list("internal/journal", "blob", "session", "run", "llm", "llm/scripted", "memory", "sandbox", "sandbox/local", "tool", "flow", "internal/engine"), others: list("github.com/google/go-cmp")},

@@ -47,7 +47,7 @@ func TestRecordedRefusals(t *testing.T) {
 			return "deployed", nil
 		}, nil)
 		agent := &flow.Agent{
-			Name: "a", Tools: []tool.Tool{deploy}, ApproveWithin: time.Hour,
+			Name: "a", Tools: []tool.Tool{deploy}, ApproveTimeout: time.Hour,
 			Approve: func(tool.Spec, json.RawMessage) bool { return true },
 		}
 		script, err := scripted.Parse("calls.txtar", []byte(deployCalls))

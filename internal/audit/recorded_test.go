@@ -183,12 +183,12 @@ func (f *fleet) workflow() flow.Workflow {
 		_, err := flow.Do(ctx, name, func(context.Context) (int, error) {
 			f.note(audit.Execution{Run: string(i.Run), Step: string(i.Path), Attempt: i.Attempt, Tool: name, Effect: "non_idempotent"})
 			return 1, nil
-		})
+		}, nil)
 		return err
 	}
 	say := func(text string) flow.Workflow {
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-			if _, err := flow.Do(ctx, "say", func(context.Context) (string, error) { return text, nil }, flow.Effect(tool.ReadOnly)); err != nil {
+			if _, err := flow.Do(ctx, "say", func(context.Context) (string, error) { return text, nil }, &flow.DoOptions{Effect: tool.ReadOnly}); err != nil {
 				return s, err
 			}
 			return s.With(session.UserText(text)), pay(ctx, "pay in "+text)
@@ -233,7 +233,7 @@ func (f *fleet) workflow() flow.Workflow {
 		if err := flow.Reject(ctx, worse, "it is worse"); err != nil {
 			return s, err
 		}
-		if _, err := flow.Approve(ctx, flow.Question{Title: "go on?"}); err != nil {
+		if _, err := flow.Approve(ctx, "go on?", nil); err != nil {
 			return s, err
 		}
 		better, err := flow.Fork(ctx, s)

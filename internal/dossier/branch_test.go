@@ -72,7 +72,7 @@ func three(quick string) []flow.Branch {
 				case <-ctx.Done():
 				}
 				return 0, ctx.Err()
-			}, flow.Effect(tool.ReadOnly))
+			}, &flow.DoOptions{Effect: tool.ReadOnly})
 			return s, err
 		})},
 	}
@@ -87,7 +87,7 @@ func publish(ctx context.Context, s session.Session) (session.Session, error) {
 	if s, err = flow.Merge(ctx, j, flow.Pick(0)); err != nil {
 		return s, err
 	}
-	a, err := flow.Approve(ctx, flow.Question{Title: "Publish?", Detail: "notes.md " + hostile, Expires: 24 * time.Hour})
+	a, err := flow.Approve(ctx, "Publish?", &flow.AwaitOptions{Detail: "notes.md " + hostile, Timeout: 24 * time.Hour})
 	switch {
 	case err != nil:
 		return s, err

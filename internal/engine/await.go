@@ -15,7 +15,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Await implements seam.Work.
+// Await is flow.Await.
 func (p *place) Await(ctx context.Context, w journal.Wait, timeout time.Duration, out any) error {
 	d, err := p.await(ctx, w, timeout)
 	if err != nil || out == nil {
@@ -24,7 +24,7 @@ func (p *place) Await(ctx context.Context, w journal.Wait, timeout time.Duration
 	return decode(d, out)
 }
 
-// Listen implements seam.Work.
+// Listen is flow.Listen.
 func (p *place) Listen(ctx context.Context, s session.Session, w journal.Wait, timeout time.Duration) (session.Session, error) {
 	st, err := p.begin(ctx, journal.StepAwait, "listen", s, true, "")
 	if err != nil {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/seam"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -131,15 +130,15 @@ var errUnwound = errors.New("flow: the branch has run")
 
 // enter runs the part of a fan-out that this execution is for, on its way to
 // the branch or as the branch itself.
-func (ex *Execution) enter(ctx context.Context, fan run.Path, bs []seam.Branch) error {
+func (ex *Execution) enter(ctx context.Context, fan run.Path, bs []flow.Branch) error {
 	at := ex.levels.below(fan)
 	to := ex.levels.all[at]
-	i := slices.IndexFunc(bs, func(b seam.Branch) bool { return fan.Child(b.Name) == to.path })
+	i := slices.IndexFunc(bs, func(b flow.Branch) bool { return fan.Child(b.Name) == to.path })
 	if i < 0 {
 		return ex.failed(fmt.Errorf("%w: the fan-out at step %s has no branch for %s any more", run.ErrMismatch, fan, to.path))
 	}
-	inside := seam.With(ctx, &place{sc: &scope{ex: ex, prefix: to.path}})
-	s, err := ex.shielded(func() (session.Session, error) { return bs[i].Forward(inside, to.base) })
+	inside := flow.WithEngine(ctx, &place{sc: &scope{ex: ex, prefix: to.path}})
+	s, err := ex.shielded(func() (session.Session, error) { return bs[i].Workflow.Forward(inside, to.base) })
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	if at == len(ex.levels.all)-1 {

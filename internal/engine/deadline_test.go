@@ -65,7 +65,7 @@ func TestRebudgetTime(t *testing.T) {
 						case <-ctx.Done():
 							return 0, context.Cause(ctx)
 						}
-					}, flow.Effect(tool.ReadOnly))
+					}, &flow.DoOptions{Effect: tool.ReadOnly})
 					return s, err
 				}, func(task *journal.Task) { task.Budget.Time = tt.before })
 				time.AfterFunc(30*time.Second, func() {
@@ -123,13 +123,13 @@ func TestRebudgetTimeOfBranches(t *testing.T) {
 							case <-ctx.Done():
 								return 0, context.Cause(ctx)
 							}
-						}, flow.Effect(tool.ReadOnly))
+						}, &flow.DoOptions{Effect: tool.ReadOnly})
 						return s, err
 					})
 				}
 				wide := func(bs branches, allowed time.Duration) flow.Workflow {
 					return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-						j, err := flow.FanOut(ctx, s, bs, &flow.FanOutOptions{Deadline: allowed})
+						j, err := flow.FanOut(ctx, s, bs, &flow.FanOutOptions{Timeout: allowed})
 						if err == nil && len(j.Succeeded()) != len(bs) {
 							err = errors.New("a branch did not succeed")
 						}
@@ -180,7 +180,7 @@ func TestDeadlineKeepsUsage(t *testing.T) {
 			if branch, err = spends(ctx, branch, 2); err != nil {
 				return s, err
 			}
-			_, err = flow.Do(ctx, "hang", func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, flow.Effect(2))
+			_, err = flow.Do(ctx, "hang", func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, &flow.DoOptions{Effect: tool.ReadOnly})
 			return branch, err
 		}
 		within := func(d time.Duration) func(*journal.Task) {
@@ -212,7 +212,7 @@ func TestDeadlineKeepsUsage(t *testing.T) {
 // not needed.
 func TestWhyCancelled(t *testing.T) {
 	slow := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-		_, err := flow.Do(ctx, "slow", func(context.Context) (int, error) { time.Sleep(time.Hour); return 0, nil }, flow.Effect(2))
+		_, err := flow.Do(ctx, "slow", func(context.Context) (int, error) { time.Sleep(time.Hour); return 0, nil }, &flow.DoOptions{Effect: tool.ReadOnly})
 		return s, err
 	})
 	for _, tt := range []struct {
@@ -220,8 +220,8 @@ func TestWhyCancelled(t *testing.T) {
 		o      flow.FanOutOptions
 		reason string
 	}{
-		{"deadline", flow.FanOutOptions{Deadline: time.Minute}, "the deadline of the fan-out passed"},
-		{"first", flow.FanOutOptions{Deadline: time.Minute, Join: flow.Join{First: true}}, "the join was decided without it"},
+		{"deadline", flow.FanOutOptions{Timeout: time.Minute}, "the deadline of the fan-out passed"},
+		{"first", flow.FanOutOptions{Timeout: time.Minute, Join: flow.Join{First: true}}, "the join was decided without it"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// Do implements seam.Work.
+// Do is flow.Do.
 func (p *place) Do(ctx context.Context, name string, effect tool.Effect, out any, fn func(context.Context) error) error {
 	st, err := p.begin(ctx, journal.StepDo, name, session.Session{}, false, effect.String())
 	if err != nil {
@@ -143,7 +143,7 @@ func (st *step) intend(call string) error {
 	}
 }
 
-// Now implements seam.Place.
+// Now is flow.Now.
 func (p *place) Now() time.Time {
 	if p.in != nil {
 		return time.Now()
@@ -157,7 +157,7 @@ func (p *place) Now() time.Time {
 	return ex.pos.last
 }
 
-// NewID implements seam.Place.
+// NewID is flow.NewID.
 func (p *place) NewID() string {
 	if p.in != nil {
 		return drawID()

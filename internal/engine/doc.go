@@ -1,5 +1,5 @@
 // Package engine executes workflows over their journals. It makes the steps that
-// package flow asks for, through the interfaces of package seam.
+// package flow asks for.
 //
 // A [Runtime] is what a run needs from outside. Its Begin claims a run, and the
 // [Execution] that it returns runs Forward to its end:

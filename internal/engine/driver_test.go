@@ -18,7 +18,7 @@ import (
 // it or its deadline passes, is not waited for any more.
 func TestEndsWhereItWaits(t *testing.T) {
 	asks := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-		_, err := flow.Approve(ctx, flow.Question{Title: "go on?"})
+		_, err := flow.Approve(ctx, "go on?", nil)
 		return s, err
 	})
 	t.Run("cancel", func(t *testing.T) {

@@ -58,11 +58,11 @@ func TestDoIsRecorded(t *testing.T) {
 	var w world
 	var calls atomic.Int32
 	f := func(ctx context.Context, s session.Session) (session.Session, error) {
-		n, err := flow.Do(ctx, "count", func(context.Context) (int, error) { return int(calls.Add(1)), nil })
+		n, err := flow.Do(ctx, "count", func(context.Context) (int, error) { return int(calls.Add(1)), nil }, nil)
 		if err != nil {
 			return s, err
 		}
-		_, err = flow.Do(ctx, "fail", func(context.Context) (int, error) { return 0, fmt.Errorf("disk on fire: %w", context.DeadlineExceeded) })
+		_, err = flow.Do(ctx, "fail", func(context.Context) (int, error) { return 0, fmt.Errorf("disk on fire: %w", context.DeadlineExceeded) }, nil)
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "disk on fire") {
 			return s, fmt.Errorf("the outcome was %v", err)
 		}
@@ -73,7 +73,7 @@ func TestDoIsRecorded(t *testing.T) {
 		s, err := f(c, s)
 		if err == nil {
 			cancel(run.ErrShutdown) // the node stops before the run ends
-			_, err = flow.Do(c, "never", func(context.Context) (int, error) { calls.Add(100); return 0, nil })
+			_, err = flow.Do(c, "never", func(context.Context) (int, error) { calls.Add(100); return 0, nil }, nil)
 		}
 		return s, err
 	})
@@ -98,7 +98,7 @@ func TestDoIsRecorded(t *testing.T) {
 func TestDoErrorHasNoValue(t *testing.T) {
 	rt := &engine.Runtime{}
 	_, err := rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-		n, err := flow.Do(ctx, "half", func(context.Context) (int, error) { return 7, errors.New("half done") })
+		n, err := flow.Do(ctx, "half", func(context.Context) (int, error) { return 7, errors.New("half done") }, nil)
 		if n != 0 || err == nil {
 			t.Errorf("Do returned %d, %v; a later execution gets 0 and the error", n, err)
 		}
@@ -125,7 +125,7 @@ func TestCutOffEffect(t *testing.T) {
 						select {} // the process is killed here
 					}
 					return "paid", nil
-				})
+				}, nil)
 				if err != nil {
 					return s, err
 				}
@@ -170,18 +170,18 @@ func TestCodeChange(t *testing.T) {
 	var w world
 	ctx, cancel := context.WithCancelCause(t.Context())
 	old := func(c context.Context, s session.Session) (session.Session, error) {
-		if _, err := flow.Do(c, "one", func(context.Context) (int, error) { return 1, nil }); err != nil {
+		if _, err := flow.Do(c, "one", func(context.Context) (int, error) { return 1, nil }, nil); err != nil {
 			return s, err
 		}
 		cancel(run.ErrShutdown)
-		_, err := flow.Do(c, "two", func(context.Context) (int, error) { return 2, nil })
+		_, err := flow.Do(c, "two", func(context.Context) (int, error) { return 2, nil }, nil)
 		return s, err
 	}
 	if state, _ := start(t, w.runtime(nil), old).Forward(ctx); state != run.Queued {
 		t.Fatalf("state %s", state)
 	}
 	changed := func(c context.Context, s session.Session) (session.Session, error) {
-		_, err := flow.Do(c, "uno", func(context.Context) (int, error) { return 1, nil })
+		_, err := flow.Do(c, "uno", func(context.Context) (int, error) { return 1, nil }, nil)
 		return s, err
 	}
 	state, err := start(t, w.runtime(nil), changed, resume).Forward(t.Context())
@@ -197,9 +197,9 @@ func TestScope(t *testing.T) {
 	var w world
 	f := func(ctx context.Context, s session.Session) (session.Session, error) {
 		_, err := flow.Do(ctx, "outer", func(inner context.Context) (int, error) {
-			_, err := flow.Do(inner, "inner", func(context.Context) (int, error) { return 0, nil })
+			_, err := flow.Do(inner, "inner", func(context.Context) (int, error) { return 0, nil }, nil)
 			return 0, err
-		})
+		}, nil)
 		if !errors.Is(err, run.ErrNestedStep) {
 			return s, fmt.Errorf("a step inside a step: %v", err)
 		}
@@ -299,7 +299,7 @@ func TestCancel(t *testing.T) {
 			if err != nil {
 				return s, err
 			}
-			_, err = flow.Do(ctx, "wait", func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, flow.Effect(tool.ReadOnly))
+			_, err = flow.Do(ctx, "wait", func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, &flow.DoOptions{Effect: tool.ReadOnly})
 			return try, err
 		}
 		ex := start(t, rt, f)
@@ -331,7 +331,7 @@ func TestDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world
 		f := func(ctx context.Context, s session.Session) (session.Session, error) {
-			_, err := flow.Do(ctx, "wait", func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, flow.Effect(tool.ReadOnly))
+			_, err := flow.Do(ctx, "wait", func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, &flow.DoOptions{Effect: tool.ReadOnly})
 			return s, err
 		}
 		ex := start(t, w.runtime(nil), f, func(task *journal.Task) { task.Deadline = time.Now().Add(time.Minute) })

@@ -44,14 +44,14 @@ func TestCutOffThenOtherCode(t *testing.T) {
 		_, err := flow.Do(ctx, "pay", func(context.Context) (int, error) {
 			close(inside)
 			select {} // the process is killed here
-		})
+		}, nil)
 		return s, err
 	})
 	go func() { _, _ = ex.Forward(t.Context()) }() // never returns
 	<-inside
 	for _, changed := range []flow.Func{
 		func(ctx context.Context, s session.Session) (session.Session, error) {
-			_, err := flow.Do(ctx, "mail", func(context.Context) (int, error) { return 1, nil })
+			_, err := flow.Do(ctx, "mail", func(context.Context) (int, error) { return 1, nil }, nil)
 			return s, err
 		},
 		func(_ context.Context, s session.Session) (session.Session, error) { return s, nil },
@@ -74,19 +74,19 @@ func TestStepRemoved(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ex := start(t, w.runtime(nil), func(c context.Context, s session.Session) (session.Session, error) {
 		for _, name := range []string{"a", "b"} {
-			if _, err := flow.Do(c, name, one); err != nil {
+			if _, err := flow.Do(c, name, one, nil); err != nil {
 				return s, err
 			}
 		}
 		cancel(run.ErrShutdown)
-		_, err := flow.Do(c, "c", one)
+		_, err := flow.Do(c, "c", one, nil)
 		return s, err
 	})
 	if state, _ := ex.Forward(ctx); state != run.Queued {
 		t.Fatalf("state %s", state)
 	}
 	state, err := start(t, w.runtime(nil), func(c context.Context, s session.Session) (session.Session, error) {
-		_, err := flow.Do(c, "a", one)
+		_, err := flow.Do(c, "a", one, nil)
 		return s, err
 	}, resume).Forward(t.Context())
 	if state != run.NeedsReview || !errors.Is(err, run.ErrMismatch) || !strings.Contains(err.Error(), "do b") {
@@ -101,7 +101,7 @@ func TestLastWord(t *testing.T) {
 		_, err := flow.Do(ctx, "pay", func(ctx context.Context) (int, error) {
 			<-ctx.Done()
 			return 0, errors.New("paid, but the receipt was cut off")
-		})
+		}, nil)
 		return s, err
 	}
 	for _, why := range []string{"cancel", "deadline"} {
@@ -144,7 +144,7 @@ func TestOutcomeIsAlwaysRecorded(t *testing.T) {
 	} {
 		var w world
 		ex := start(t, w.runtime(nil), func(ctx context.Context, s session.Session) (session.Session, error) {
-			if _, err := flow.Do(ctx, "pay", fn); err == nil {
+			if _, err := flow.Do(ctx, "pay", fn, nil); err == nil {
 				t.Errorf("%s: no error", name)
 			}
 			return s.With(session.UserText("goes on")), nil
@@ -167,7 +167,7 @@ func TestCancelOfUnknownEffect(t *testing.T) {
 		_, err := flow.Do(ctx, "pay", func(context.Context) (int, error) {
 			close(inside)
 			select {} // the process is killed here
-		})
+		}, nil)
 		return s, err
 	}
 	ex := start(t, w.runtime(nil), pay)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/seam"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -147,7 +146,7 @@ func (ex *Execution) watch(ctx context.Context) (context.Context, func()) {
 // protect calls the workflow in the outermost scope.
 func (ex *Execution) protect(ctx context.Context, w flow.Workflow) (session.Session, error) {
 	return ex.shielded(func() (session.Session, error) {
-		return w.Forward(seam.With(ctx, &place{sc: &scope{ex: ex}}), ex.input)
+		return w.Forward(flow.WithEngine(ctx, &place{sc: &scope{ex: ex}}), ex.input)
 	})
 }
 

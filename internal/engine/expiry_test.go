@@ -28,7 +28,7 @@ func TestDefaultExpiry(t *testing.T) {
 		ends  error
 	}{
 		{"approval", journal.DefaultExpiry, func(ctx context.Context, s session.Session) (session.Session, error) {
-			_, err := flow.Approve(ctx, flow.Question{Title: "Publish?"})
+			_, err := flow.Approve(ctx, "Publish?", nil)
 			return s, err
 		}, run.ErrExpired},
 		{"response", journal.DefaultExpiry, func(ctx context.Context, s session.Session) (session.Session, error) {
@@ -42,7 +42,7 @@ func TestDefaultExpiry(t *testing.T) {
 			return agent.Forward(ctx, s.With(session.UserText("go")))
 		}, nil},
 		{"longer", 2 * journal.DefaultExpiry, func(ctx context.Context, s session.Session) (session.Session, error) {
-			_, err := flow.Approve(ctx, flow.Question{Title: "Publish?", Expires: 2 * journal.DefaultExpiry})
+			_, err := flow.Approve(ctx, "Publish?", &flow.AwaitOptions{Timeout: 2 * journal.DefaultExpiry})
 			return s, err
 		}, run.ErrExpired},
 		{"timer", time.Hour, func(ctx context.Context, s session.Session) (session.Session, error) {

@@ -7,54 +7,51 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/seam"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
-// FanOut implements seam.Branches.
-func (p *place) FanOut(ctx context.Context, s session.Session, bs []seam.Branch, o seam.FanOut) (*seam.Joined, error) {
+// FanOut is flow.FanOut.
+func (p *place) FanOut(ctx context.Context, s session.Session, bs []flow.Branch, need int, o flow.FanOutOptions) (j flow.Joined, of any, err error) {
 	names := make([]string, len(bs))
 	for i, b := range bs {
 		names[i] = b.Name
 	}
 	name := strings.Join(names, ",")
-	st, err := p.begin(ctx, journal.StepFanOut, clip(name, 200), s, s.Unborn() || s.PendingDigest() != "", "", name, fmt.Sprint(o.Need))
+	st, err := p.begin(ctx, journal.StepFanOut, clip(name, 200), s, s.Unborn() || s.PendingDigest() != "", "", name, fmt.Sprint(need))
 	if err != nil {
-		return nil, err
+		return j, nil, err
 	}
 	defer st.end()
 	ex, path := st.ex, st.asked.Path
 	base, err := ex.flush(ctx, path, st.s)
 	if err != nil {
-		return nil, st.fail(err)
+		return j, nil, st.fail(err)
 	}
 	ex.mu.Lock()
 	ex.sessions.alias(st.s, base)
 	ex.sessions.alias(s, base)
 	ex.mu.Unlock()
-	f := &fan{ex: ex, ctx: ctx, path: path, base: base, bs: bs, need: o.Need, name: clip(name, 200), log: ex.levels.owner(path).home}
+	f := &fan{ex: ex, ctx: ctx, path: path, base: base, bs: bs, need: need, name: clip(name, 200), log: ex.levels.owner(path).home}
 	if st.decision != journal.Replay {
 		f.identify()
 		err = f.open(st, o)
 	} else {
 		if err := json.Unmarshal([]byte(st.record.Value), &f.terms); err != nil {
-			return nil, st.fail(fmt.Errorf("%w: fan-out at step %s: %w", run.ErrMismatch, path, err))
+			return j, nil, st.fail(fmt.Errorf("%w: fan-out at step %s: %w", run.ErrMismatch, path, err))
 		}
 		if ex.levels.leads(path) {
-			return nil, ex.enter(ctx, path, bs) // a branch does not need to know the others
+			return j, nil, ex.enter(ctx, path, bs) // a branch does not need to know the others
 		}
 		f.identify()
 	}
 	if err != nil {
-		return nil, st.fail(err)
+		return j, nil, st.fail(err)
 	}
-	j, err := f.gather()
-	if err != nil {
-		return nil, st.fail(err)
-	}
-	return j, nil
+	j, of, err = f.gather()
+	return j, of, st.fail(err)
 }
 
 // fan is a fan-out under way.
@@ -63,7 +60,7 @@ type fan struct {
 	ctx   context.Context
 	path  run.Path
 	base  session.Session
-	bs    []seam.Branch
+	bs    []flow.Branch
 	need  int
 	name  string
 	log   session.Key
@@ -87,7 +84,7 @@ func (f *fan) identify() {
 
 // open records the fan-out: from here on the branches run. Unless the join is
 // decided in a moment it then returns run.ErrSuspended.
-func (f *fan) open(st *step, o seam.FanOut) error {
+func (f *fan) open(st *step, o flow.FanOutOptions) error {
 	ex := f.ex
 	link, ok := f.base.Link()
 	if !ok {
@@ -117,8 +114,11 @@ func (f *fan) open(st *step, o seam.FanOut) error {
 		Revision: ex.task.Revision, Root: f.base.Root(), Run: ex.id, Warm: o.WarmFirst && len(f.bs) > 1, Workflow: ex.reg.Name,
 	}
 	for i, b := range f.bs {
-		b.Session = f.ids[i]
-		out.Branches = append(out.Branches, b.FanOutBranch)
+		one := journal.FanOutBranch{Name: b.Name, Session: f.ids[i]}
+		if r, ok := b.Workflow.(flow.Remote); ok {
+			one.Workflow, one.Revision, one.Input, one.Model, one.Tools = r.Workflow, r.Revision, string(r.Input), r.Model, r.Tools
+		}
+		out.Branches = append(out.Branches, one)
 	}
 	opened, err := journal.NewEvent(journal.KindFanOut, out)
 	if err != nil {

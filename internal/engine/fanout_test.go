@@ -20,12 +20,13 @@ import (
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
 )
 
 // say adds a chunk through a step, so that it is content of the branch.
 func say(text string) flow.Workflow {
 	return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-		v, err := flow.Do(ctx, "say", func(context.Context) (string, error) { return text, nil })
+		v, err := flow.Do(ctx, "say", func(context.Context) (string, error) { return text, nil }, nil)
 		if err != nil {
 			return s, err
 		}
@@ -50,7 +51,7 @@ func texts(s session.Session) []string {
 func TestFanOutMerge(t *testing.T) {
 	var before atomic.Int32
 	w := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-		id, err := flow.Do(ctx, "before", func(context.Context) (int32, error) { return before.Add(1), nil })
+		id, err := flow.Do(ctx, "before", func(context.Context) (int32, error) { return before.Add(1), nil }, nil)
 		if err != nil {
 			return s, err
 		}
@@ -186,7 +187,7 @@ func TestFanOutFirst(t *testing.T) {
 				case <-time.After(time.Hour):
 					return 1, nil
 				}
-			}, flow.Effect(2))
+			}, &flow.DoOptions{Effect: tool.ReadOnly})
 			return s, err
 		})
 		w := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
@@ -220,7 +221,7 @@ func TestApproveAndSleep(t *testing.T) {
 			if err := flow.Sleep(ctx, 48*time.Hour); err != nil {
 				return s, err
 			}
-			a, err := flow.Approve(ctx, flow.Question{Title: "Publish?", Expires: time.Hour})
+			a, err := flow.Approve(ctx, "Publish?", &flow.AwaitOptions{Timeout: time.Hour})
 			if run.IsControl(err) {
 				return s, err
 			}

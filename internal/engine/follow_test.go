@@ -57,7 +57,7 @@ func TestFollowAgain(t *testing.T) {
 				case <-ctx.Done():
 					return false, ctx.Err()
 				}
-			})
+			}, nil)
 			return s, err
 		})
 		told := make(chan struct{})

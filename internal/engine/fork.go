@@ -12,7 +12,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Fork implements seam.Sessions.
+// Fork is flow.Fork.
 func (p *place) Fork(ctx context.Context, s session.Session, detached bool) (session.Session, error) {
 	kind, opening := journal.StepFork, session.OpenFork
 	if detached {

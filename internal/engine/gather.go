@@ -9,14 +9,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/seam"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
-// opened is what a merge needs of a fan-out besides what its author sees: the
-// Of of a seam.Joined.
+// opened is what a merge needs of a fan-out besides what its author sees.
 type opened struct {
 	path run.Path
 	of   map[string]*fanned // by the branches' names
@@ -42,25 +41,25 @@ type gathered struct {
 }
 
 // gather takes in how the branches ended, or waits for them.
-func (f *fan) gather() (*seam.Joined, error) {
+func (f *fan) gather() (j flow.Joined, of any, err error) {
 	ex := f.ex
 	st := &step{ex: ex, ctx: f.ctx, log: f.log, began: time.Now()}
 	st.asked = journal.StepRequest{Path: journal.GatherPath(f.path), Kind: journal.StepGather, Name: f.name, Input: inputDigest(session.Session{}, []string{f.name})}
 	if err := st.decide(); err != nil {
-		return nil, err
+		return j, nil, err
 	}
 	var all []gathered
 	if st.decision == journal.Replay {
 		if err := json.Unmarshal([]byte(st.record.Value), &all); err != nil || len(all) != len(f.bs) {
-			return nil, fmt.Errorf("%w: the branches gathered at step %s are not those of the code", run.ErrMismatch, st.asked.Path)
+			return j, nil, fmt.Errorf("%w: the branches gathered at step %s are not those of the code", run.ErrMismatch, st.asked.Path)
 		}
 	} else {
 		inbox, err := ex.wait(f.ctx, []journal.Wait{f.wait()}, 0)
 		if err != nil {
-			return nil, err
+			return j, nil, err
 		}
 		if all, err = f.record(st, inbox); err != nil {
-			return nil, err
+			return j, nil, err
 		}
 	}
 	return f.joined(all)
@@ -123,15 +122,15 @@ func (f *fan) record(st *step, inbox []journal.SignalReceived) ([]gathered, erro
 }
 
 // joined rebuilds what FanOut returns.
-func (f *fan) joined(all []gathered) (*seam.Joined, error) {
+func (f *fan) joined(all []gathered) (j flow.Joined, of any, err error) {
 	values, err := f.values(all)
 	if err != nil {
-		return nil, err
+		return j, nil, err
 	}
 	in := &opened{path: f.path, of: make(map[string]*fanned, len(all))}
-	j := &seam.Joined{Base: f.base, Of: in}
+	j.Base = f.base
 	for i, g := range all {
-		o := seam.Outcome{Name: g.Name, Session: values[i], State: g.State, Err: g.Code.Err(g.Error)}
+		o := flow.Outcome{Name: g.Name, Session: values[i], State: g.State, Err: g.Code.Err(g.Error)}
 		one := &fanned{key: session.Key{Tenant: f.ex.home.Tenant, ID: g.Session}, name: g.Name, link: g.Link, state: g.State, disposed: g.Link.Seq == 0}
 		j.Outcomes, in.of[g.Name] = append(j.Outcomes, o), one
 		if !f.ex.levels.outer(f.path) {
@@ -140,7 +139,7 @@ func (f *fan) joined(all []gathered) (*seam.Joined, error) {
 			f.ex.mu.Unlock()
 		}
 	}
-	return j, nil
+	return j, in, nil
 }
 
 // valuesAtOnce bounds the branches whose sessions are read at the same time.

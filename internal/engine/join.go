@@ -10,7 +10,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Reject implements seam.Sessions.
+// Reject is flow.Reject.
 func (p *place) Reject(ctx context.Context, branch session.Session, reason string) error {
 	sc, err := p.scope(journal.StepRequest{Kind: "the end of a branch"})
 	if err != nil {
@@ -84,7 +84,7 @@ func (ex *Execution) close(ctx context.Context, k session.Key, c session.Closing
 	return nil
 }
 
-// Adopt implements seam.Sessions.
+// Adopt is flow.Adopt.
 func (p *place) Adopt(ctx context.Context, trunk, branch session.Session, reason string) (session.Session, error) {
 	st, err := p.begin(ctx, journal.StepJoin, session.JoinAdopt, trunk, true, "", branch.Ref().String(), branch.PendingDigest(), reason)
 	if err != nil {
@@ -214,7 +214,7 @@ func (ex *Execution) adoptResult(ctx context.Context, s session.Session) (sessio
 	return joined, nil
 }
 
-// Concatenate implements seam.Sessions.
+// Concatenate is flow.Concatenate.
 func (p *place) Concatenate(ctx context.Context, a, b session.Session) (session.Session, error) {
 	st, err := p.begin(ctx, journal.StepJoin, session.JoinConcatenate, session.Session{}, false, "",
 		a.Ref().String(), a.PendingDigest(), b.Ref().String(), b.PendingDigest())

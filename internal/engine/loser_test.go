@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
 )
 
 // penny is a model whose every call uses one token.
@@ -51,7 +52,7 @@ func hanging(n int, spent chan struct{}, stubborn bool) flow.Workflow {
 			}
 			<-ctx.Done()
 			return 0, ctx.Err()
-		}, flow.Effect(2))
+		}, &flow.DoOptions{Effect: tool.ReadOnly})
 		return s, err
 	})
 }
@@ -59,7 +60,7 @@ func hanging(n int, spent chan struct{}, stubborn bool) flow.Workflow {
 // after is a branch that succeeds once a channel says something.
 func after(spent chan struct{}) flow.Workflow {
 	return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-		_, err := flow.Do(ctx, "wait", func(context.Context) (int, error) { <-spent; return 0, nil })
+		_, err := flow.Do(ctx, "wait", func(context.Context) (int, error) { <-spent; return 0, nil }, nil)
 		return s.With(session.UserText("won")), err
 	})
 }

@@ -76,7 +76,7 @@ func (a *agent) recall(ctx context.Context, s *session.Session) (note, error) {
 	return n, err
 }
 
-// Recall implements seam.Memories.
+// Recall is flow.Recall.
 func (p *place) Recall(ctx context.Context, name, query string, limit int) ([]memory.Hit, error) {
 	hits, _, err := p.recall(ctx, session.Session{}, name, query, limit)
 	return hits, err
@@ -292,7 +292,7 @@ func readBlob(ctx context.Context, b blob.Store, d blob.Digest) ([]byte, error) 
 	return io.ReadAll(r)
 }
 
-// Remember implements seam.Memories.
+// Remember is flow.Remember.
 func (p *place) Remember(ctx context.Context, name, category, text string) (uri string, err error) {
 	st, err := p.begin(ctx, journal.StepRemember, name, session.Session{}, false, "idempotent", category, text)
 	if err != nil {
@@ -328,7 +328,7 @@ func (st *step) recordMemory(uri, summary string, err error) (string, error) {
 	return uri, err
 }
 
-// Archive implements seam.Memories.
+// Archive is flow.Archive.
 func (p *place) Archive(ctx context.Context, s session.Session, name string) (uri string, err error) {
 	st, err := p.begin(ctx, journal.StepRemember, name, s, false, "idempotent", "archive")
 	if err != nil {

@@ -9,19 +9,18 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/seam"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
 // joined is a fan-out that is merged.
 type joined struct {
-	*seam.Joined
+	*flow.Joined
 	*opened
 }
 
 // verdict is what a merge does.
-type verdict seam.Verdict
+type verdict flow.Verdict
 
 // policy names what a verdict does, as the join records it.
 func (v verdict) policy() string {
@@ -41,7 +40,7 @@ func (v verdict) reason(i int, otherwise string) string {
 	return otherwise
 }
 
-func (v verdict) check(j *seam.Joined) error {
+func (v verdict) check(j *flow.Joined) error {
 	switch {
 	case len(v.Take) == 0:
 		return flow.ErrNoOutcome
@@ -63,13 +62,13 @@ func (v verdict) check(j *seam.Joined) error {
 	return nil
 }
 
-// Merge implements seam.Branches.
-func (p *place) Merge(ctx context.Context, all *seam.Joined, decided seam.Verdict) (session.Session, error) {
+// Merge is flow.Merge.
+func (p *place) Merge(ctx context.Context, all *flow.Joined, of any, decided flow.Verdict) (session.Session, error) {
 	v := verdict(decided)
 	if err := v.check(all); err != nil {
 		return all.Base, err
 	}
-	in, ok := all.Of.(*opened)
+	in, ok := of.(*opened)
 	if !ok {
 		return all.Base, errors.New("flow: a merge of what FanOut did not return")
 	}

@@ -212,7 +212,7 @@ func TestMessageBehindAgent(t *testing.T) {
 		answer journal.Signal
 	}{
 		{"approval", func(ctx context.Context, s session.Session) (session.Session, error) {
-			a, err := flow.Approve(ctx, flow.Question{Title: "go on?"})
+			a, err := flow.Approve(ctx, "go on?", nil)
 			if err == nil && !a.Approved {
 				err = errors.New("rejected")
 			}
@@ -289,7 +289,7 @@ func TestMessageBehindCall(t *testing.T) {
 				}
 				if s, _, err = flow.Call(ctx, s, pay, struct{}{}); err == nil {
 					stop(run.ErrShutdown) // in the first attempt, if it comes so far
-					_, err = flow.Do(ctx, "last", func(context.Context) (int, error) { return 1, nil })
+					_, err = flow.Do(ctx, "last", func(context.Context) (int, error) { return 1, nil }, nil)
 				}
 				return s, err
 			}
@@ -411,7 +411,7 @@ func TestToolApprovalExpires(t *testing.T) {
 			return &llm.Response{Finish: llm.FinishTools, Calls: []llm.ToolCall{{ID: "1", Name: "pay", Args: `{}`}}}, nil
 		})
 		agent := &flow.Agent{
-			Name: "a", Tools: []tool.Tool{pay}, ApproveWithin: time.Hour,
+			Name: "a", Tools: []tool.Tool{pay}, ApproveTimeout: time.Hour,
 			Approve: func(tool.Spec, json.RawMessage) bool { return true },
 		}
 		work := func(ctx context.Context, s session.Session) (session.Session, error) {

@@ -52,7 +52,7 @@ func TestIDsInsideOfSteps(t *testing.T) {
 		return func(ctx context.Context, s session.Session) (session.Session, error) {
 			ctxOf = ctx
 			*taken = append(*taken, flow.NewID(ctx))
-			_, err := flow.Do(ctx, "ids", func(inner context.Context) (int, error) { ids(inner); return 1, nil }, flow.Effect(tool.ReadOnly))
+			_, err := flow.Do(ctx, "ids", func(inner context.Context) (int, error) { ids(inner); return 1, nil }, &flow.DoOptions{Effect: tool.ReadOnly})
 			if err != nil {
 				return s, err
 			}
@@ -62,7 +62,7 @@ func TestIDsInsideOfSteps(t *testing.T) {
 			}
 			*taken = append(*taken, flow.NewID(ctx))
 			between()
-			_, err = flow.Do(ctx, (*taken)[len(*taken)-1], func(context.Context) (int, error) { return 2, nil }, flow.Effect(tool.ReadOnly))
+			_, err = flow.Do(ctx, (*taken)[len(*taken)-1], func(context.Context) (int, error) { return 2, nil }, &flow.DoOptions{Effect: tool.ReadOnly})
 			return s, err
 		}
 	}
@@ -93,7 +93,7 @@ func TestNowInsideOfSteps(t *testing.T) {
 				began := []time.Time{flow.Now(inner), flow.Now(ctx)}
 				time.Sleep(time.Hour)
 				return []time.Duration{flow.Now(inner).Sub(began[0]), flow.Now(ctx).Sub(began[1])}, nil
-			}, flow.Effect(tool.ReadOnly))
+			}, &flow.DoOptions{Effect: tool.ReadOnly})
 			if err == nil && !slices.Equal(took, []time.Duration{time.Hour, time.Hour}) {
 				err = fmt.Errorf("an hour took %v", took)
 			}
@@ -108,7 +108,7 @@ func TestNowInsideOfSteps(t *testing.T) {
 // stepsInside are steps that the function of another one may try to make.
 var stepsInside = map[string]func(context.Context, session.Session) error{
 	"Do": func(ctx context.Context, _ session.Session) error {
-		_, err := flow.Do(ctx, "inner", func(context.Context) (int, error) { return 0, nil })
+		_, err := flow.Do(ctx, "inner", func(context.Context) (int, error) { return 0, nil }, nil)
 		return err
 	},
 	"Agent": func(ctx context.Context, s session.Session) error {
@@ -122,7 +122,7 @@ var stepsInside = map[string]func(context.Context, session.Session) error{
 	"Fork":   func(ctx context.Context, s session.Session) error { _, err := flow.Fork(ctx, s); return err },
 	"Reject": func(ctx context.Context, s session.Session) error { return flow.Reject(ctx, s, "no") },
 	"Approve": func(ctx context.Context, _ session.Session) error {
-		_, err := flow.Approve(ctx, flow.Question{})
+		_, err := flow.Approve(ctx, "", nil)
 		return err
 	},
 	"Call": func(ctx context.Context, s session.Session) error {
@@ -163,7 +163,7 @@ func TestStepInStep(t *testing.T) {
 							check(t, err, `do "inner" cannot be made inside of do "outer" (step 0)`)
 						}
 						return 0, err
-					})
+					}, nil)
 					check(t, err, `do "outer"`)
 					return s, err
 				}
@@ -225,7 +225,7 @@ func TestStepInStepReplayed(t *testing.T) {
 			if !errors.Is(err, run.ErrNestedStep) {
 				return s, fmt.Errorf("the agent ended with: %w", err)
 			}
-			_, err = flow.Do(ctx, "on", func(context.Context) (int, error) { return 1, nil })
+			_, err = flow.Do(ctx, "on", func(context.Context) (int, error) { return 1, nil }, nil)
 			return s, err
 		}
 	}
@@ -253,7 +253,7 @@ func TestConcurrentSteps(t *testing.T) {
 		done := make(chan error)
 		go func() {
 			<-asked
-			_, err := flow.Do(ctx, "beside", func(context.Context) (int, error) { return 0, nil })
+			_, err := flow.Do(ctx, "beside", func(context.Context) (int, error) { return 0, nil }, nil)
 			close(answer)
 			done <- err
 		}()
@@ -280,11 +280,11 @@ func TestRunInsideOfStep(t *testing.T) {
 				return "", flow.ErrNoRun
 			}
 			_, err := (&engine.Runtime{}).Run(ctx, flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-				_, err := flow.Do(ctx, "step", func(context.Context) (int, error) { return 1, nil })
+				_, err := flow.Do(ctx, "step", func(context.Context) (int, error) { return 1, nil }, nil)
 				return s, err
 			}), session.New(session.UserText("x")))
 			return fmt.Sprint(i.Run, " ", i.Path), err
-		})
+		}, nil)
 		if err == nil && where != "r 0" {
 			err = fmt.Errorf("the function was at %q", where)
 		}

@@ -33,7 +33,7 @@ func TestQuarantine(t *testing.T) {
 					ran = append(ran, name)
 					time.Sleep(time.Minute)
 					return 1, nil
-				}, flow.Effect(2))
+				}, &flow.DoOptions{Effect: tool.ReadOnly})
 				if err != nil {
 					return s, err
 				}
@@ -88,7 +88,7 @@ func TestQuarantineInLastStep(t *testing.T) {
 			_, err = flow.Do(ctx, "last", func(context.Context) (int, error) {
 				time.Sleep(time.Minute)
 				return 1, nil
-			}, flow.Effect(tool.ReadOnly))
+			}, &flow.DoOptions{Effect: tool.ReadOnly})
 			return taken.With(session.UserText("done")), err
 		})
 		time.AfterFunc(time.Second, func() {

@@ -11,7 +11,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Read implements seam.Sessions.
+// Read is flow.Read.
 func (p *place) Read(ctx context.Context, r session.Ref) (session.Session, error) {
 	st, err := p.begin(ctx, journal.StepDo, "read", session.Session{}, false, "", r.String())
 	if err != nil {

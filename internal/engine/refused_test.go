@@ -99,7 +99,7 @@ func TestAnswerTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world
 		work := func(ctx context.Context, s session.Session) (session.Session, error) {
-			_, err := flow.Approve(ctx, flow.Question{Title: "Publish?", Expires: time.Minute})
+			_, err := flow.Approve(ctx, "Publish?", &flow.AwaitOptions{Timeout: time.Minute})
 			if err != nil && !errors.Is(err, run.ErrExpired) {
 				return s, err
 			}

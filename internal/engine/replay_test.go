@@ -24,12 +24,12 @@ func (w story) Forward(ctx context.Context, s session.Session) (session.Session,
 	if w.change == "renamed" {
 		name = "preparation"
 	}
-	_, err := flow.Do(ctx, name, func(context.Context) (string, error) { return "ready", nil })
+	_, err := flow.Do(ctx, name, func(context.Context) (string, error) { return "ready", nil }, nil)
 	if err != nil {
 		return s, err
 	}
 	if w.change == "approval" {
-		if _, err := flow.Approve(ctx, flow.Question{Title: "Go on?"}); err != nil {
+		if _, err := flow.Approve(ctx, "Go on?", nil); err != nil {
 			return s, err
 		}
 	}
@@ -158,7 +158,7 @@ func TestReplayWaiting(t *testing.T) {
 	rt := &engine.Runtime{Values: values, Store: journal.Direct(log, &journal.DirectOptions{Values: values})}
 	g := flow.Registration{Name: "ask", Revision: "1", New: func() flow.Workflow {
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-			a, err := flow.Approve(ctx, flow.Question{Title: "Publish?"})
+			a, err := flow.Approve(ctx, "Publish?", nil)
 			if err != nil {
 				return s, err
 			}

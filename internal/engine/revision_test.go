@@ -24,7 +24,7 @@ func TestOtherRevisionGoesOn(t *testing.T) {
 	code := func(notes string, after func()) flow.Func {
 		return func(ctx context.Context, s session.Session) (session.Session, error) {
 			for _, name := range []string{notes, "publish"} {
-				if _, err := flow.Do(ctx, name, func(context.Context) (int, error) { ran[name]++; return 1, nil }); err != nil {
+				if _, err := flow.Do(ctx, name, func(context.Context) (int, error) { ran[name]++; return 1, nil }, nil); err != nil {
 					return s, err
 				}
 				after()

@@ -38,7 +38,7 @@ func (a *agent) round(ctx context.Context, at run.Path, s session.Session, table
 	}
 	// Any other error of opening is what the tools that need the sandbox tell
 	// the model.
-	r := &round{ex: sc.ex, ctx: ctx, agent: a.Name, at: at, table: table, base: s, s: s, noBox: err, gate: gate{a.Approve, a.ApproveWithin}}
+	r := &round{ex: sc.ex, ctx: ctx, agent: a.Name, at: at, table: table, base: s, s: s, noBox: err, gate: gate{a.Approve, a.ApproveTimeout}}
 	for _, call := range asked.Calls() {
 		r.calls = append(r.calls, &toolCall{ToolCall: call, path: at.Index(len(r.calls))})
 	}
@@ -374,7 +374,7 @@ func resolvedBody(v journal.Resolved) json.RawMessage {
 	return json.RawMessage(text)
 }
 
-// Call implements seam.Work.
+// Call is flow.Call.
 func (p *place) Call(ctx context.Context, s session.Session, t tool.Tool, args string) (session.Session, tool.Result, error) {
 	table, err := tool.NewTable(t)
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/seam"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -23,8 +22,6 @@ type place struct {
 	sc *scope
 	in *step // nil in a scope
 }
-
-var _ seam.Engine = (*place)(nil)
 
 // scope numbers the steps of one line of execution. Within it, steps run one
 // after the other.
@@ -45,8 +42,8 @@ func (p *place) scope(made journal.StepRequest) (*scope, error) {
 	return p.sc, nil
 }
 
-// Info implements seam.Place.
-func (p *place) Info() seam.Info {
+// Info is flow.RunInfo.
+func (p *place) Info() flow.Info {
 	var ex *Execution
 	var path run.Path
 	if p.in != nil {
@@ -59,7 +56,7 @@ func (p *place) Info() seam.Info {
 	}
 	defer ex.mu.Unlock()
 	owner, settings := ex.levels.owner(path), ex.settings()
-	return seam.Info{
+	return flow.Info{
 		Run: owner.run, Session: owner.home, Workflow: ex.reg.Name, Attempt: ex.attempt, Path: path, Tenant: ex.home.Tenant,
 		Input: settings.Input, Model: settings.Model, Tools: settings.Tools, Deadline: ex.task.Deadline, Replaying: ex.pos.journal.Has(path),
 	}
@@ -157,7 +154,7 @@ func (p *place) begin(ctx context.Context, kind, name string, s session.Session,
 
 // context returns what the step's own work gets of ctx.
 func (st *step) context(ctx context.Context) context.Context {
-	return seam.With(ctx, &place{in: st})
+	return flow.WithEngine(ctx, &place{in: st})
 }
 
 // enter takes the scope for its next step; made names it.

@@ -8,17 +8,17 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/seam"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
-// Select implements seam.Models.
-func (p *place) Select(ctx context.Context, q seam.Question, s session.Session, candidates []string) (int, error) {
-	c := &call{agent: q.Agent, prompt: q.Prompt, provider: &q.Provider, ask: q.Text}
-	st, err := p.begin(ctx, journal.StepSelection, q.Agent, s, false, "", c.digest())
+// Select is the Select of a flow.Selector.
+func (p *place) Select(ctx context.Context, sel flow.Selector, question string, s session.Session, candidates []string) (int, error) {
+	ask := &call{agent: sel.Name, prompt: sel.Prompt, provider: &sel.Provider, ask: question}
+	st, err := p.begin(ctx, journal.StepSelection, sel.Name, s, false, "", ask.digest())
 	if err != nil {
 		return -1, err
 	}
@@ -29,7 +29,7 @@ func (p *place) Select(ctx context.Context, q seam.Question, s session.Session, 
 		}
 		return chosen(st.record.Value)
 	}
-	resp, prompt, err := c.complete(st, s)
+	resp, prompt, err := ask.complete(st, s)
 	err, ok := st.outcome(err)
 	if !ok {
 		return -1, err
@@ -38,7 +38,7 @@ func (p *place) Select(ctx context.Context, q seam.Question, s session.Session, 
 		err = errors.New("flow: the selecting model called a tool")
 	}
 	if err != nil {
-		if _, commitErr := st.commitBeside(st.useless(q.Agent, resp, prompt, err)); commitErr != nil {
+		if _, commitErr := st.commitBeside(st.useless(sel.Name, resp, prompt, err)); commitErr != nil {
 			return -1, commitErr
 		}
 		return -1, err
@@ -55,7 +55,7 @@ func (p *place) Select(ctx context.Context, q seam.Question, s session.Session, 
 	if choice >= 0 {
 		picked = candidates[choice]
 	}
-	d := journal.StepCompleted{Value: string(value), Prompt: prompt, Model: resp.Model, Usage: st.ex.origin(q.Agent, st.asked.Path, session.Placement{}, resp.Usage).Usage, Summary: "selects " + picked}
+	d := journal.StepCompleted{Value: string(value), Prompt: prompt, Model: resp.Model, Usage: st.ex.origin(sel.Name, st.asked.Path, session.Placement{}, resp.Usage).Usage, Summary: "selects " + picked}
 	if _, err := st.commitBeside(d); err != nil {
 		return -1, err
 	}
@@ -87,10 +87,10 @@ func chosen(value string) (int, error) {
 	return v.Choice, nil
 }
 
-// Compress implements seam.Models.
-func (p *place) Compress(ctx context.Context, q seam.Question, s session.Session) (session.Session, error) {
-	ask := &call{agent: q.Agent, prompt: q.Prompt, provider: &q.Provider, ask: q.Text}
-	st, err := p.begin(ctx, journal.StepCompress, q.Agent, s, false, "", ask.digest())
+// Compress is the Forward of a flow.Compressor.
+func (p *place) Compress(ctx context.Context, c flow.Compressor, s session.Session) (session.Session, error) {
+	ask := &call{agent: c.Name, prompt: c.Prompt, provider: &c.Provider, ask: c.Instruction}
+	st, err := p.begin(ctx, journal.StepCompress, c.Name, s, false, "", ask.digest())
 	if err != nil {
 		return s, err
 	}
@@ -120,13 +120,13 @@ func (p *place) Compress(ctx context.Context, q seam.Question, s session.Session
 			err = errors.New("flow: the summarising model said nothing")
 		}
 		if err != nil {
-			if _, commitErr := st.commitBeside(st.useless(q.Agent, resp, prompt, err)); commitErr != nil {
+			if _, commitErr := st.commitBeside(st.useless(c.Name, resp, prompt, err)); commitErr != nil {
 				return s, commitErr
 			}
 			return s, err
 		}
 		text = strings.TrimSpace(resp.Text)
-		usage = st.ex.origin(q.Agent, st.asked.Path, session.Placement{}, resp.Usage).Usage
+		usage = st.ex.origin(c.Name, st.asked.Path, session.Placement{}, resp.Usage).Usage
 		ack, err := st.commit(journal.StepCompleted{
 			Value: text, Prompt: prompt, Model: resp.Model, Usage: usage,
 			Summary: fmt.Sprintf("compresses %s into one", count(st.s.Len(), "chunk")),
@@ -148,7 +148,7 @@ func (p *place) Compress(ctx context.Context, q seam.Question, s session.Session
 	ex.sessions.alias(st.s, base)
 	ex.mu.Unlock()
 	key := session.Key{Tenant: ex.home.Tenant, ID: ex.rt.Mint.Child(ex.home.Tenant, string(ex.levels.owner(st.asked.Path).run), string(st.asked.Path))}
-	o := session.Origin{Agent: q.Agent, Workflow: ex.reg.Name, Node: ex.rt.Node, Run: string(ex.id), Step: string(st.asked.Path), Usage: usage, Placement: base.Placement()}
+	o := session.Origin{Agent: c.Name, Workflow: ex.reg.Name, Node: ex.rt.Node, Run: string(ex.id), Step: string(st.asked.Path), Usage: usage, Placement: base.Placement()}
 	open := session.Opening{Kind: session.OpenCompress, Parents: []session.Link{l}, Run: string(ex.levels.owner(st.asked.Path).run), Step: string(st.asked.Path)}
 	out, err := ex.claim(ctx, st.asked.Path, key, base.Root(), open, []session.Event{session.ChunkEvent(session.UserText(text).Of(o))}, &heldSession{parent: base.Key()})
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/seam"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -18,12 +17,12 @@ import (
 
 // agent is an agent at work.
 type agent struct {
-	*seam.Agent
+	*flow.Agent
 	p *place
 }
 
-// Agent implements seam.Models.
-func (p *place) Agent(ctx context.Context, a *seam.Agent, s session.Session) (session.Session, error) {
+// Agent is the Forward of a flow.Agent.
+func (p *place) Agent(ctx context.Context, a *flow.Agent, s session.Session) (session.Session, error) {
 	return (&agent{a, p}).forward(ctx, s)
 }
 

@@ -206,7 +206,7 @@ func TestWarmFirstNeedsReview(t *testing.T) {
 // ended, if it asks no model, gets no answer, or fails.
 func TestWarmFirstWithoutAnswer(t *testing.T) {
 	slow := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-		_, err := flow.Do(ctx, "look", func(context.Context) (int, error) { time.Sleep(time.Hour); return 0, nil })
+		_, err := flow.Do(ctx, "look", func(context.Context) (int, error) { time.Sleep(time.Hour); return 0, nil }, nil)
 		return s, err
 	})
 	broken := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {

@@ -290,7 +290,7 @@ func outcomeBeforeClaim(t *testing.T) *evidence {
 				e.executed(audit.Execution{Run: string(i.Run), Step: string(i.Path), Attempt: i.Attempt, Tool: "ask"})
 				<-answer
 				return 1, nil
-			}, flow.Effect(tool.Idempotent))
+			}, &flow.DoOptions{Effect: tool.Idempotent})
 			if err == nil {
 				err = after(ctx)
 			}
@@ -358,7 +358,7 @@ func slowIntent(t *testing.T) *evidence {
 		_, err := flow.Do(ctx, "pay", func(context.Context) (int, error) {
 			e.executed(audit.Execution{Run: string(i.Run), Step: string(i.Path), Attempt: i.Attempt, Tool: "pay", Effect: "non_idempotent"})
 			return 1, nil
-		})
+		}, nil)
 		return s, err
 	}), *task())
 	if err != nil {
@@ -475,7 +475,7 @@ func staleResume(t *testing.T) *evidence {
 	values := journal.NewValues(&e.log)
 	rt := &engine.Runtime{Store: journal.Direct(&e.log, &journal.DirectOptions{Values: values}), Values: values}
 	g := registration(func(ctx context.Context, s session.Session) (session.Session, error) {
-		_, err := flow.Approve(ctx, flow.Question{Title: "go on?"})
+		_, err := flow.Approve(ctx, "go on?", nil)
 		return s.With(session.UserText("approved")), err
 	})
 	forward := func(t *testing.T, tk journal.Task) run.State {

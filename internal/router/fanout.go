@@ -23,9 +23,9 @@ type FanOutInput struct {
 	Prompt   string        `json:"prompt,omitzero"`
 	Branches []BranchInput `json:"branches"`
 	Join     JoinInput     `json:"join,omitzero"`
-	// DeadlineMS is how long the branches have, in milliseconds; 0 is as long
+	// TimeoutMS is how long the branches have, in milliseconds; 0 is as long
 	// as the task has.
-	DeadlineMS int64 `json:"deadline_ms,omitzero"`
+	TimeoutMS int64 `json:"timeout_ms,omitzero"`
 	// WarmFirst lets the branches after the first one begin only once that one
 	// has its first answer of a model, so that the provider's cache holds the
 	// beginning that they share, or has ended.
@@ -84,7 +84,7 @@ const fanOutSchema = `{"type":"object","additionalProperties":false,"required":[
 	`"count":{"type":"integer","minimum":1,"maximum":1024,"description":"so many branches: name-0, name-1 and so on"}}}},` +
 	`"join":{"type":"object","additionalProperties":false,"properties":{` +
 	`"quorum":{"type":"integer","minimum":1,"description":"enough when so many branches succeeded"},"first":{"type":"boolean","description":"a quorum of one"}}},` +
-	`"deadline_ms":{"type":"integer","minimum":1,"description":"how long the branches have"},` +
+	`"timeout_ms":{"type":"integer","minimum":1,"description":"how long the branches have"},` +
 	`"warm_first":{"type":"boolean","description":"the others begin once the first branch has its first answer of a model, or has ended"},` +
 	`"merge":{"type":"string","enum":["since_ancestor","pick","best","summarise"]},` +
 	`"pick":{"type":"string","description":"the branch to take; the first that succeeded without it"},` +
@@ -119,11 +119,11 @@ type fanOut struct {
 	offers   Offers
 	branches []flow.Branch
 	join     flow.Join
-	deadline time.Duration
+	timeout  time.Duration
 }
 
-// maxDeadline is the longest deadline; a longer one is a slip of the unit.
-const maxDeadline = 366 * 24 * time.Hour
+// maxTimeout is the longest timeout; a longer one is a slip of the unit.
+const maxTimeout = 366 * 24 * time.Hour
 
 // prepare checks the input and makes of it what package flow takes.
 func (w *fanOut) prepare() error {
@@ -147,9 +147,9 @@ func (w *fanOut) prepare() error {
 	if in.Join.First {
 		w.join = flow.Join{First: true}
 	}
-	w.deadline = time.Duration(in.DeadlineMS) * time.Millisecond
-	if in.DeadlineMS < 0 || in.DeadlineMS > maxDeadline.Milliseconds() {
-		return bad("deadline_ms", fmt.Sprintf("%d is not from 1 to %d, a year", in.DeadlineMS, maxDeadline.Milliseconds()), "it counts milliseconds; leave it out for none")
+	w.timeout = time.Duration(in.TimeoutMS) * time.Millisecond
+	if in.TimeoutMS < 0 || in.TimeoutMS > maxTimeout.Milliseconds() {
+		return bad("timeout_ms", fmt.Sprintf("%d is not from 1 to %d, a year", in.TimeoutMS, maxTimeout.Milliseconds()), "it counts milliseconds; leave it out for none")
 	}
 	if in.Merge == "" {
 		in.Merge = MergeSinceAncestor
@@ -238,14 +238,14 @@ func (w *fanOut) Forward(ctx context.Context, s session.Session) (session.Sessio
 	if strings.TrimSpace(w.in.Prompt) != "" {
 		s = s.With(session.UserText(w.in.Prompt))
 	}
-	missing, err := flow.Do(ctx, "registry look-up", w.missing, flow.Effect(tool.ReadOnly))
+	missing, err := flow.Do(ctx, "registry look-up", w.missing, &flow.DoOptions{Effect: tool.ReadOnly})
 	if err != nil {
 		return s, err
 	}
 	if len(missing) > 0 {
 		return s, notOffered(FanOut, missing)
 	}
-	j, err := flow.FanOut(ctx, s, w.branches, &flow.FanOutOptions{Join: w.join, Deadline: w.deadline, WarmFirst: w.in.WarmFirst})
+	j, err := flow.FanOut(ctx, s, w.branches, &flow.FanOutOptions{Join: w.join, Timeout: w.timeout, WarmFirst: w.in.WarmFirst})
 	if err != nil {
 		return s, err
 	}

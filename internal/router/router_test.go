@@ -350,7 +350,7 @@ func TestBadInput(t *testing.T) {
 		{FanOut, `{"branches":[` + one + `],"merge":"pick","pick":"z"}`, `no branch is named "z"`},
 		{FanOut, `{"branches":[` + one + `],"pick":"a"}`, `leave it out, or set merge to "pick"`},
 		{FanOut, `{"branches":[` + one + `],"judge":{"prompt":"x"}}`, `leave it out, or set merge to "best"`},
-		{FanOut, `{"branches":[` + one + `],"deadline_ms":-1}`, "field deadline_ms"},
+		{FanOut, `{"branches":[` + one + `],"timeout_ms":-1}`, "field timeout_ms"},
 		{Auto, `{"rounds":257}`, "field rounds: 257 is not from 1 to 256"},
 		{Auto, `{"promt":"x"}`, `did you mean "prompt"?`},
 		{Auto, `{"workflows":["auto"]}`, "auto is not chosen by auto"},

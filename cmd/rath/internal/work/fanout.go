@@ -23,7 +23,7 @@ type fanOutFlags struct {
 	branches []string
 	join     string
 	quorum   int
-	deadline time.Duration
+	timeout  time.Duration
 	warm     bool
 	merge    string
 	pick     string
@@ -34,14 +34,14 @@ func (f *fanOutFlags) add(cmd *cobra.Command) {
 	fs.StringArrayVar(&f.branches, "branch", nil, "of fanout: a branch as `NAME`[*COUNT][=WORKFLOW][:INPUT], once for each")
 	fs.StringVar(&f.join, "join", "", "of fanout: all, or first: the first success is enough (default all)")
 	fs.IntVar(&f.quorum, "quorum", 0, "of fanout: so many branches that succeed are enough")
-	fs.DurationVar(&f.deadline, "branch-deadline", 0, "of fanout: how long the branches have, such as 5m")
+	fs.DurationVar(&f.timeout, "branch-timeout", 0, "of fanout: how long the branches have, such as 5m")
 	fs.BoolVar(&f.warm, "warm-first", false, "of fanout: the others begin once the first branch has its first answer of a model, so that they find the prompt in the provider's cache")
 	fs.StringVar(&f.merge, "merge", "", "of fanout: since_ancestor, pick, best or summarise (default since_ancestor)")
 	fs.StringVar(&f.pick, "pick", "", "of fanout: the branch that --merge pick takes (default the first success)")
 }
 
 // fanOutNames are the flags in the order of the help.
-var fanOutNames = []string{"branch", "join", "quorum", "branch-deadline", "warm-first", "merge", "pick"}
+var fanOutNames = []string{"branch", "join", "quorum", "branch-timeout", "warm-first", "merge", "pick"}
 
 // input puts what the flags say into the input of a task, whose message is
 // then the prompt of the fan-out. It returns the workflows of the branches.
@@ -57,7 +57,7 @@ func (f *fanOutFlags) input(cmd *cobra.Command, workflow string, t *messages.Tas
 	case len(f.branches) == 0:
 		return nil, nil
 	}
-	in := router.FanOutInput{Merge: f.merge, Pick: f.pick, DeadlineMS: f.deadline.Milliseconds(), WarmFirst: f.warm}
+	in := router.FanOutInput{Merge: f.merge, Pick: f.pick, TimeoutMS: f.timeout.Milliseconds(), WarmFirst: f.warm}
 	if len(t.Input) > 0 && json.Unmarshal(t.Input, &in.Prompt) != nil {
 		return nil, app.Usage(cmd, errors.New("with --branch the message is what the user says before the branches part, a text; leave --branch out to give the whole input as JSON"))
 	}
@@ -84,8 +84,8 @@ func (f *fanOutFlags) input(cmd *cobra.Command, workflow string, t *messages.Tas
 		return nil, app.Usage(cmd, errors.New("give --join or --quorum, not both"))
 	case cmd.Flags().Changed("quorum") && (f.quorum < 1 || f.quorum > count):
 		return nil, app.Usage(cmd, fmt.Errorf("--quorum %d of %s: want 1 to %d", f.quorum, view.Counted(int64(count), "branch"), count))
-	case cmd.Flags().Changed("branch-deadline") && f.deadline < time.Millisecond:
-		return nil, app.Usage(cmd, errors.New("--branch-deadline is a positive duration, such as 5m"))
+	case cmd.Flags().Changed("branch-timeout") && f.timeout < time.Millisecond:
+		return nil, app.Usage(cmd, errors.New("--branch-timeout is a positive duration, such as 5m"))
 	case f.quorum > 0:
 		in.Join.Quorum = &f.quorum
 	}

@@ -353,3 +353,25 @@ func (s *System) deliveredTask(ctx context.Context, t journal.Task, active run.I
 	}
 	return a, err
 }
+
+// keepLate sends the outcome of a call, which came after another process took
+// the session over, to that process: it is kept as evidence.
+func (s *System) keepLate(ctx context.Context, b journal.Batch) {
+	late := b.Late()
+	if late == nil || s.o.Deliver == nil {
+		return
+	}
+	// Evidence is no reason to take a session from anybody who may live.
+	_, handled, err := s.elsewhere(ctx, b.Session, journal.Work{Signal: late})
+	if h, holderErr := s.holder(ctx, b.Session); !handled && err == nil {
+		if err = holderErr; err == nil && h.busy && s.yields(h.incarnation) {
+			err = fmt.Errorf("actors: %s, which holds the session, does not answer: %w", h.incarnation, session.ErrUnavailable)
+		} else if err == nil {
+			err = s.apply(ctx, *late, true)
+		}
+	}
+	if err != nil && !errors.Is(err, run.ErrState) {
+		s.log.Error("the outcome of a superseded attempt was not kept",
+			"run", string(b.Run), "step", string(b.Path), "attempt", b.Attempt, "session", b.Session.String(), "err", err)
+	}
+}

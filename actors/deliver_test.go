@@ -14,9 +14,9 @@ import (
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/sessiontest"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
-	"github.com/rathcluster/rath/internal/sessiontest"
 )
 
 // cluster is several systems over one log that can reach each other.

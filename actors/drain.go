@@ -3,29 +3,11 @@ package actors
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/rathcluster/rath/run"
 )
-
-// drain is the end of a System.
-type drain struct {
-	begun  chan struct{}
-	done   chan struct{}
-	once   sync.Once
-	begins sync.WaitGroup // claims on their way
-	claims context.Context
-	cut    context.CancelFunc // ends claims
-	err    error              // of the drain, set before done is closed
-}
-
-func (d *drain) init() {
-	d.begun, d.done = make(chan struct{}), make(chan struct{})
-	d.claims, d.cut = context.WithCancel(context.Background())
-}
 
 const (
 	// cutOff bounds how long everything may take to end once executions were
@@ -78,12 +60,6 @@ func (s *System) Park(ctx context.Context) error {
 	return s.Drain(ctx)
 }
 
-func (x *executions) close() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.refuse = true
-}
-
 func (s *System) wind(ctx context.Context) error {
 	err := s.executions.wait(ctx)
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), cutOff)
@@ -119,37 +95,4 @@ func (s *System) end() {
 	<-s.stopped
 	s.work.end()
 	s.protoactor.Shutdown()
-}
-
-// wait returns when nothing executes and nothing is about to, or with ctx's
-// error.
-func (x *executions) wait(ctx context.Context) error {
-	for {
-		x.mu.Lock()
-		n, changed := len(x.running)+len(x.starting), x.ended
-		x.mu.Unlock()
-		if n == 0 {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// names are the runs that execute or are about to.
-func (x *executions) names() []string {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	var names []string
-	for k := range x.running {
-		names = append(names, string(k.id))
-	}
-	for k := range x.starting {
-		names = append(names, string(k.id))
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
 }

@@ -236,3 +236,35 @@ func (m *mailbox) isClosed() bool {
 	defer m.mu.Unlock()
 	return m.closed
 }
+
+// held maps sessions to the mailboxes of their actors. The supervisor writes
+// it; everybody reads.
+type held struct {
+	mu sync.RWMutex
+	m  map[session.Key]*mailbox
+}
+
+func (h *held) get(k session.Key) *mailbox {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.m[k]
+}
+
+func (h *held) set(k session.Key, box *mailbox) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.m == nil {
+		h.m = map[session.Key]*mailbox{}
+	}
+	if box == nil {
+		delete(h.m, k)
+		return
+	}
+	h.m[k] = box
+}
+
+func (h *held) len() int {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return len(h.m)
+}

@@ -8,18 +8,6 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// schedule looks for idleness after d. protoactor's own ReceiveTimeout is not
-// used: its timer changes the actor's state from another goroutine.
-func (a *sessionActor) schedule(d time.Duration) {
-	a.used = time.Now()
-	if a.timer != nil {
-		a.timer.Reset(d)
-		return
-	}
-	self, root := a.self, a.sys.protoactor.Root
-	a.timer = time.AfterFunc(d, func() { root.Send(self, &lookIdle{}) })
-}
-
 const (
 	// IdleMost is how many sessions may be in memory before those that have nothing
 	// to do leave it after crowded instead of Options.Passivate.

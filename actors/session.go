@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/protection"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -461,3 +462,19 @@ func (a *sessionActor) panicked(v any) {
 }
 
 var _ actor.Actor = (*sessionActor)(nil)
+
+// schedule looks for idleness after d. protoactor's own ReceiveTimeout is not
+// used: its timer changes the actor's state from another goroutine.
+func (a *sessionActor) schedule(d time.Duration) {
+	a.used = time.Now()
+	if a.timer != nil {
+		a.timer.Reset(d)
+		return
+	}
+	self, root := a.self, a.sys.protoactor.Root
+	a.timer = time.AfterFunc(d, func() { root.Send(self, &lookIdle{}) })
+}
+
+// errTaken marks a commit that was refused because another process has the
+// session.
+var errTaken = fmt.Errorf("actors: taken over: %w", run.ErrSuperseded)

@@ -1,6 +1,8 @@
 package actors
 
 import (
+	"context"
+	"slices"
 	"sync"
 
 	"github.com/rathcluster/rath/internal/journal"
@@ -143,16 +145,41 @@ func (x *executions) release() {
 	}
 }
 
-// Free returns how many runs could begin to execute now.
-func (s *System) Free() int { return cap(s.executions.slots) - len(s.executions.slots) }
+func (x *executions) close() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.refuse = true
+}
 
-// Freed yields after slots were given back since it was last received from. It
-// is for one receiver.
-func (s *System) Freed() <-chan struct{} { return s.executions.freed }
+// wait returns when nothing executes and nothing is about to, or with ctx's
+// error.
+func (x *executions) wait(ctx context.Context) error {
+	for {
+		x.mu.Lock()
+		n, changed := len(x.running)+len(x.starting), x.ended
+		x.mu.Unlock()
+		if n == 0 {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
 
-// Running returns how many runs execute here.
-func (s *System) Running() int {
-	s.executions.mu.Lock()
-	defer s.executions.mu.Unlock()
-	return len(s.executions.running)
+// names are the runs that execute or are about to.
+func (x *executions) names() []string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var names []string
+	for k := range x.running {
+		names = append(names, string(k.id))
+	}
+	for k := range x.starting {
+		names = append(names, string(k.id))
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }

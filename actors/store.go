@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"time"
 
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
@@ -69,32 +71,6 @@ func (s *store) Commit(ctx context.Context, b journal.Batch) (journal.Ack, error
 	s.sys.requests.put(back)
 	return a, nil
 }
-
-// keepLate sends the outcome of a call, which came after another process took
-// the session over, to that process: it is kept as evidence.
-func (s *System) keepLate(ctx context.Context, b journal.Batch) {
-	late := b.Late()
-	if late == nil || s.o.Deliver == nil {
-		return
-	}
-	// Evidence is no reason to take a session from anybody who may live.
-	_, handled, err := s.elsewhere(ctx, b.Session, journal.Work{Signal: late})
-	if h, holderErr := s.holder(ctx, b.Session); !handled && err == nil {
-		if err = holderErr; err == nil && h.busy && s.yields(h.incarnation) {
-			err = fmt.Errorf("actors: %s, which holds the session, does not answer: %w", h.incarnation, session.ErrUnavailable)
-		} else if err == nil {
-			err = s.apply(ctx, *late, true)
-		}
-	}
-	if err != nil && !errors.Is(err, run.ErrState) {
-		s.log.Error("the outcome of a superseded attempt was not kept",
-			"run", string(b.Run), "step", string(b.Path), "attempt", b.Attempt, "session", b.Session.String(), "err", err)
-	}
-}
-
-// errTaken marks a commit that was refused because another process has the
-// session.
-var errTaken = fmt.Errorf("actors: taken over: %w", run.ErrSuperseded)
 
 // Apply implements journal.Store.
 func (s *store) Apply(ctx context.Context, sig journal.Signal) error {
@@ -227,4 +203,87 @@ func (s *store) resolve(ctx context.Context, links []session.Link, events []sess
 		}
 	}
 	return nil
+}
+
+// Follow implements journal.Store. Commits that were made here while it follows
+// come without their stored bytes (Raw is empty); those that it reads from the
+// log have them.
+func (s *store) Follow(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
+	return func(yield func(session.Entry, error) bool) {
+		n := s.sys.feeds.add(k)
+		defer s.sys.feeds.remove(k, n)
+		poll := time.NewTicker(followPoll)
+		defer poll.Stop()
+		// What came before must be read, unless the actor says there is nothing.
+		behind := true
+		if box := s.sys.held.get(k); box != nil {
+			at, ok := box.position()
+			behind = !ok || at.Seq != after.Seq
+		}
+		for {
+			entries, lost := n.take()
+			missed, ok := pass(entries, &after, behind || lost, yield)
+			if ok && missed {
+				ok = s.read(ctx, k, &after, yield)
+			}
+			if behind = false; !ok {
+				return
+			}
+			if missed {
+				continue
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-s.sys.stopped:
+				refuse(k, yield)
+				return
+			case <-n.news:
+			case <-poll.C:
+				behind = s.sys.held.get(k) == nil
+			}
+		}
+	}
+}
+
+// What follows is apart from Follow, which waits for as long as a run does and is to
+// need a small stack.
+
+// pass yields the entries that come after a position, which it moves, unless some
+// before them were missed.
+//
+//go:noinline
+func pass(entries []session.Entry, after *session.Position, behind bool, yield func(session.Entry, error) bool) (missed, ok bool) {
+	for i := range entries {
+		e := &entries[i]
+		switch {
+		case behind:
+			return true, true
+		case e.At.Seq <= after.Seq:
+			continue
+		case e.At.Seq != after.Seq+1:
+			return true, true
+		}
+		*after = e.At
+		if !yield(*e, nil) {
+			return false, false
+		}
+	}
+	return behind, true
+}
+
+//go:noinline
+func refuse(k session.Key, yield func(session.Entry, error) bool) {
+	yield(session.Entry{}, fmt.Errorf("actors: follow %s: %w", k, run.ErrShutdown))
+}
+
+// read yields what the log holds after a position, which it moves.
+func (s *store) read(ctx context.Context, k session.Key, after *session.Position, yield func(session.Entry, error) bool) bool {
+	for e, err := range s.sys.o.Log.Read(ctx, k, *after) {
+		if ctx.Err() != nil || !yield(e, err) || err != nil {
+			return false
+		}
+		*after = e.At
+	}
+	return true
 }

@@ -9,46 +9,10 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
-	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
-
-// executor claims runs, and execution is a claimed one: what this package needs
-// of package engine.
-type executor interface {
-	offers(workflow string) bool
-	begin(ctx context.Context, t journal.Task) (execution, error)
-}
-
-type execution interface {
-	State() run.State
-	Forward(ctx context.Context) (run.State, error)
-	Park()
-}
-
-type runtimeExecutor struct {
-	rt        *engine.Runtime
-	workflows *flow.Registry
-}
-
-func (e runtimeExecutor) offers(name string) bool {
-	if e.workflows == nil {
-		return false
-	}
-	_, ok := e.workflows.Lookup(name)
-	return ok
-}
-
-func (e runtimeExecutor) begin(ctx context.Context, t journal.Task) (execution, error) {
-	g, ok := e.workflows.Lookup(t.Workflow)
-	if !ok {
-		return nil, fmt.Errorf("actors: workflow %q is not offered here: %w", t.Workflow, run.ErrNotSupported)
-	}
-	return e.rt.Begin(ctx, g, t)
-}
 
 // begin claims a task here and, if it got it, executes it. It goes on when
 // ctx ends: a claim that nobody executes would hold the session. Only a drain

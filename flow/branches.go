@@ -3,22 +3,10 @@ package flow
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"time"
 
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
-
-// Branch is one way on from a session: a workflow that runs on a session of
-// its own, on whatever node takes it.
-type Branch struct {
-	// Name is part of the branch's identity: unique in its fan-out, of the
-	// characters of ids.
-	Name     string
-	Workflow Workflow
-}
 
 // Branches names workflows by their descriptions, or "b0", "b1" and so on.
 func Branches(ws ...Workflow) []Branch {
@@ -72,32 +60,6 @@ func (w Remote) Forward(ctx context.Context, s session.Session) (session.Session
 	return Merge(ctx, j, Pick(0))
 }
 
-// Join says when a fan-out has enough. The zero Join waits for every branch.
-type Join struct {
-	// Quorum is how many branches must succeed; the others are cancelled then,
-	// and kept as evidence. When so many cannot succeed any more, the others go
-	// on: the fan-out waits for every end and comes to what there is.
-	Quorum int
-	// First is a quorum of one.
-	First bool
-}
-
-// FanOutOptions change how a fan-out runs; nil means the defaults.
-type FanOutOptions struct {
-	Join Join
-	// Timeout is how long the branches have; those that have not ended then are
-	// cancelled. Zero is no limit but the run's own: at its deadline, which a new
-	// budget of time moves, the run ends and its branches are cancelled.
-	Timeout time.Duration
-	// WarmFirst lets the first branch begin alone. The others begin once it has
-	// its first answer of a model: a provider that caches prompts then holds the
-	// beginning that the branches share, so they pay for it at the price of the
-	// cache. If it waits for something before, as for branches of its own, or ends,
-	// however it ends, they begin then; if its end decides the join, they never
-	// do. All else that it does before its first answer keeps the others waiting.
-	WarmFirst bool
-}
-
 // FanOut runs branches of s at the same time, each on a session of its own,
 // wherever there is room, and returns when enough of them have ended. One
 // commit opens them all; meanwhile the run waits as with [Await] and holds
@@ -134,65 +96,6 @@ func FanOut(ctx context.Context, s session.Session, bs []Branch, o *FanOutOption
 	}
 	j.of = of
 	return &j, nil
-}
-
-func (j Join) check(bs []Branch) (need int, err error) {
-	switch {
-	case len(bs) == 0:
-		return 0, errors.New("flow: a fan-out needs at least one branch")
-	case len(bs) > run.MaxBranches:
-		return 0, fmt.Errorf("flow: a fan-out of %d branches: at most %d; nest them", len(bs), run.MaxBranches)
-	case j.Quorum < 0 || j.Quorum > len(bs):
-		return 0, fmt.Errorf("flow: a quorum of %d of %d branches: choose 1 to %d, or 0 for all", j.Quorum, len(bs), len(bs))
-	case j.First && j.Quorum > 1:
-		return 0, fmt.Errorf("flow: a join cannot be First and a quorum of %d", j.Quorum)
-	}
-	seen := make(map[string]bool, len(bs))
-	for i, b := range bs {
-		switch {
-		case session.ValidID("branch", b.Name) != nil:
-			return 0, fmt.Errorf("flow: branch %d: %w", i, session.ValidID("branch", b.Name))
-		case b.Name == "gather" || seen[b.Name]:
-			return 0, fmt.Errorf("flow: branch %q: the name is taken; every branch of a fan-out has one of its own", b.Name)
-		case b.Workflow == nil:
-			return 0, fmt.Errorf("flow: branch %q has no workflow", b.Name)
-		}
-		seen[b.Name] = true
-	}
-	if j.First {
-		return 1, nil
-	}
-	return j.Quorum, nil
-}
-
-// Outcome is how a branch ended.
-type Outcome struct {
-	Name string
-	// Session is what the branch became, as far as it came. It is empty for a
-	// branch that never began.
-	Session session.Session
-	State   run.State
-	Err     error // why it did not succeed
-}
-
-// Joined is a fan-out whose join is decided. [Merge] brings its outcomes into
-// the base.
-type Joined struct {
-	Base     session.Session
-	Outcomes []Outcome // in the order of the branches
-
-	of any // the engine's
-}
-
-// Succeeded returns the indexes of the branches that succeeded.
-func (j *Joined) Succeeded() []int {
-	var at []int
-	for i, o := range j.Outcomes {
-		if o.State == run.Succeeded {
-			at = append(at, i)
-		}
-	}
-	return at
 }
 
 // Merge brings the outcomes of a fan-out into its base and returns the base's

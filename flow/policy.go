@@ -2,35 +2,12 @@ package flow
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/rathcluster/rath/session"
 )
-
-// Policy decides what a [Merge] takes of the outcomes of a fan-out.
-type Policy interface {
-	// Decide may run steps on the way, such as a model call. It must not
-	// change j.
-	Decide(ctx context.Context, j *Joined) (Verdict, error)
-}
-
-// Verdict is what a merge does.
-type Verdict struct {
-	// Take are the indexes of the outcomes whose chunks go into the base, in
-	// this order; all others are rejected. The files are those of the first.
-	Take []int
-	// Adopt says that the one outcome in Take becomes the base's next version,
-	// as [Adopt] does.
-	Adopt bool
-	// Text, if set, goes into the base instead of the chunks: what somebody
-	// made of them.
-	Text string
-	// Reasons say why, by outcome; they may be short of the outcomes.
-	Reasons []string
-}
 
 // SinceAncestor takes what every branch that succeeded added, one branch after
 // the other.
@@ -57,9 +34,6 @@ func (p pick) Decide(_ context.Context, j *Joined) (Verdict, error) {
 	}
 	return Verdict{Take: []int{i}, Adopt: true}, nil
 }
-
-// ErrNoOutcome is returned by a merge of a fan-out whose branches all failed.
-var ErrNoOutcome = errors.New("flow: no branch succeeded")
 
 // Judge chooses the best of the outcomes that succeeded: it returns the index
 // in j.Outcomes and, by outcome, its reasons.

@@ -3,6 +3,11 @@ package archtest
 import (
 	"encoding/json"
 	"errors"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
 	"io"
 	"os"
 	"os/exec"
@@ -286,22 +291,40 @@ func TestDependencies(t *testing.T) {
 	}
 }
 
-// TestFileOrder: the documentation of each package on NATS names its files, each once.
+// ordered are the packages whose documentation states the order of their files.
+var ordered = list("actors", "flow", "internal/engine", "internal/nats/...")
+
+// order returns the files that the documentation of a package names, the lowest
+// first; nil if it names none.
+func (p pkg) order(t *testing.T) []string {
+	t.Helper()
+	_, list, ok := strings.Cut(p.Text(t), "Files, the lowest first:")
+	if !ok {
+		return nil
+	}
+	list, _, _ = strings.Cut(list, ".\npackage ")
+	list = regexp.MustCompile(`(?s)\(.*?\)`).ReplaceAllString(strings.ReplaceAll(list, "\n//", ""), "")
+	return regexp.MustCompile(`\w+`).FindAllString(list, -1)
+}
+
+// TestFileOrder: the documentation of each such package names its files, each once,
+// and at most a tenth of the references from file to file go up.
 func TestFileOrder(t *testing.T) {
 	found := 0
 	for _, p := range packages(t, "") {
-		_, list, ok := strings.Cut(p.Text(t), "Files, the lowest first:")
-		if !ok {
-			if strings.HasPrefix(p.ImportPath, module+"/internal/nats/") {
+		path := strings.TrimPrefix(p.ImportPath, module+"/")
+		order := p.order(t)
+		if order == nil {
+			if slices.ContainsFunc(ordered, func(o string) bool {
+				return o == path || strings.HasPrefix(path, strings.TrimSuffix(o, "...")) && o != strings.TrimSuffix(o, "...")
+			}) {
 				t.Errorf("the documentation of %s does not name its files in their order", p.ImportPath)
 			}
 			continue
 		}
 		found++
-		list, _, _ = strings.Cut(list, ".\npackage ")
-		list = regexp.MustCompile(`(?s)\(.*?\)`).ReplaceAllString(strings.ReplaceAll(list, "\n//", ""), "")
 		named := map[string]int{}
-		for _, name := range regexp.MustCompile(`\w+`).FindAllString(list, -1) {
+		for _, name := range order {
 			named[name]++
 		}
 		for _, file := range p.GoFiles {
@@ -314,10 +337,66 @@ func TestFileOrder(t *testing.T) {
 		for name := range named {
 			t.Errorf("the documentation of %s names %s, and there is no such file", p.ImportPath, name)
 		}
+		if up, all := p.references(t, order); all == 0 || 10*up > all {
+			t.Errorf("in %s %d of %d references go up against the order of its files: move what is referred to, or the file", p.ImportPath, up, all)
+		}
 	}
-	if found == 0 {
-		t.Error("no package names its files: the test shows nothing")
+	if found < len(ordered) {
+		t.Errorf("%d packages name their files, at least %d have to", found, len(ordered))
 	}
+}
+
+// references counts what a file of the package refers to in another one, and what of
+// that stands in a file above it.
+func (p pkg) references(t *testing.T, order []string) (up, all int) {
+	t.Helper()
+	fset := token.NewFileSet()
+	var files []*ast.File
+	for _, name := range p.GoFiles {
+		f, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, f)
+	}
+	info := types.Info{Uses: map[*ast.Ident]types.Object{}}
+	conf := types.Config{Importer: importer.ForCompiler(fset, "gc", exports(t, p.ImportPath))}
+	checked, err := conf.Check(p.ImportPath, fset, files, &info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	place := func(pos token.Pos) int {
+		return slices.Index(order, strings.TrimSuffix(filepath.Base(fset.Position(pos).Filename), ".go"))
+	}
+	for id, o := range info.Uses {
+		if o.Pkg() != checked || o.Parent() != nil && o.Parent() != checked.Scope() {
+			continue // of another package, or local to a function
+		}
+		switch from, to := place(id.Pos()), place(o.Pos()); {
+		case to > from:
+			up, all = up+1, all+1
+		case to < from:
+			all++
+		}
+	}
+	return up, all
+}
+
+// exports finds the compiled packages that a package is made of.
+func exports(t *testing.T, path string) importer.Lookup {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", path)
+	cmd.Dir = filepath.Join("..", "..")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	compiled := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		name, file, _ := strings.Cut(strings.TrimSpace(line), " ")
+		compiled[name] = file
+	}
+	return func(path string) (io.ReadCloser, error) { return os.Open(compiled[path]) }
 }
 
 // Text is the file with the documentation of a package, "" if it has none.

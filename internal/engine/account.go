@@ -1,11 +1,7 @@
 package engine
 
 import (
-	"context"
-	"errors"
-
 	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -71,55 +67,4 @@ func (a *account) said(lost, used session.Usage, err error) {
 		return
 	}
 	a.killed, a.unsaid = 0, a.unsaid.Sub(lost)
-}
-
-// cutOff returns what a model call that failed with err is taken to have used,
-// from the bytes of its prompt and of what came of its answer. It is nothing
-// where the server said that it answers nothing.
-func cutOff(ctx context.Context, err error, prompt, came int) session.Usage {
-	silent := errors.Is(err, llm.CodeTruncated) || errors.Is(err, llm.CodeIdleTimeout) || errors.Is(err, llm.CodeTimeout)
-	if came == 0 && !silent && ctx.Err() == nil {
-		return session.Usage{}
-	}
-	return session.Usage{Calls: 1, Input: llm.Estimate(prompt), Output: llm.Estimate(came)}
-}
-
-// book charges the run with a call of the step that was cut off.
-func (st *step) book(used session.Usage) {
-	st.ex.mu.Lock()
-	defer st.ex.mu.Unlock()
-	st.lost = st.lost.Add(used)
-	st.ex.account.book(used)
-}
-
-// bookKilled charges the calls of a model that former attempts may have been
-// killed in, with all that one of them may have used; only the first step that
-// is not recorded can be such a call. Where no limit is to be kept nothing is
-// made up.
-func (st *step) bookKilled(most int64) {
-	ex := st.ex
-	ex.mu.Lock()
-	n := min(int64(ex.account.killed), int64(ex.attempt-max(ex.pos.newest, 1)))
-	ex.account.killed = 0
-	limited := ex.account.Limit.Tokens > 0
-	ex.mu.Unlock()
-	if n > 0 && limited {
-		st.book(session.Usage{Calls: n, Input: n * most})
-	}
-}
-
-// reserve sets tokens aside for a call; free gives them back, once.
-func (ex *Execution) reserve(tokens int64) (free func(), err error) {
-	ex.mu.Lock()
-	defer ex.mu.Unlock()
-	account, err := ex.account.Reserve(tokens)
-	if err != nil {
-		return func() {}, err
-	}
-	ex.account.Account = account
-	return func() {
-		ex.mu.Lock()
-		defer ex.mu.Unlock()
-		ex.account.Reserved -= tokens
-	}, nil
 }

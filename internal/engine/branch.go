@@ -119,12 +119,6 @@ func (ex *Execution) giveUp(ctx context.Context) (run.State, error) {
 	return state, err
 }
 
-// unwound is what a branch's own part of the workflow came to.
-type unwound struct {
-	s   session.Session
-	err error
-}
-
 // errUnwound takes an execution out of the code around its branch.
 var errUnwound = errors.New("flow: the branch has run")
 

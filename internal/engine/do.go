@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 	"runtime/debug"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/protection"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -83,17 +81,6 @@ func protected(ctx context.Context, fn func(context.Context) error) (err error) 
 	return fn(ctx)
 }
 
-// lastWord records what a call that was announced came to although the run
-// stops, because it was cancelled or its time is up: the effect may have taken
-// place. A run that goes on elsewhere leaves the call open instead, so that a
-// person is asked.
-func (st *step) lastWord(stop error, d journal.StepCompleted) {
-	if errors.Is(stop, run.ErrCancelled) || errors.Is(stop, run.ErrDeadline) {
-		st.s = session.Session{}
-		_, _ = st.commit(d) // the log keeps it; what is returned is the stop
-	}
-}
-
 // decode sets what out points to as a record says.
 func decode(r journal.StepCompleted, out any) error {
 	if r.Code != "" {
@@ -106,41 +93,6 @@ func decode(r journal.StepCompleted, out any) error {
 		return fmt.Errorf("%w: step %s recorded a value that is no %v: %w", run.ErrMismatch, r.Path, reflect.TypeOf(out).Elem(), err)
 	}
 	return nil
-}
-
-// resolution returns what a person said about a call that was cut off.
-func (st *step) resolution() (journal.Resolved, bool) {
-	st.ex.mu.Lock()
-	defer st.ex.mu.Unlock()
-	return st.ex.pos.resolution(st.asked.Path)
-}
-
-// intend records that a call which must not happen twice is about to start.
-func (st *step) intend(call string) error {
-	for {
-		expires := time.Now().Add(journal.IntentLife)
-		e, err := journal.NewEvent(journal.KindIntent, journal.StepStarted{
-			Attempt: st.ex.attempt, Call: call, Expires: expires.UnixMilli(), Input: st.asked.Input,
-			Name: st.asked.Name, Path: st.asked.Path, Run: st.ex.id,
-		})
-		if err != nil {
-			return err
-		}
-		if _, err := st.ex.commit(st.ctx, st.log, session.Session{}, st.asked.Path, nil, e); err != nil {
-			return err
-		}
-		st.ex.mu.Lock()
-		stop := st.ex.life.stopped()
-		st.ex.mu.Unlock()
-		if stop != nil {
-			return stop
-		}
-		if !protection.IntentExpiry || time.Now().Before(expires) {
-			return nil
-		}
-		// The commit took longer than the intent lives, so nothing may start
-		// on it.
-	}
 }
 
 // Now is flow.Now.

@@ -23,4 +23,9 @@
 // On a node an actor drives executions, and the relays of partitions bring about
 // what follows from commits. A [Driver] does both in one process. [Replay] runs
 // code against a journal and executes nothing.
+//
+// Files, the lowest first: text, summary, position, lifetime, inbox, level, held,
+// account, call, transcript, runtime, execution, scope, step, lease, read, join, fork,
+// branch, do, await, follow, complete, message, memory, round, gate, turn, select,
+// fanout, gather, merge, ending, claim, tree, driver, replay.
 package engine

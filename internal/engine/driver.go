@@ -2,7 +2,10 @@ package engine
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -194,4 +197,43 @@ func (rt *Runtime) Committed(e session.Entry) { rt.driver.Committed(e) }
 func (rt *Runtime) Signal(ctx context.Context, s journal.Signal) error {
 	rt.init()
 	return rt.Store.Apply(ctx, s)
+}
+
+// Run runs w on s to its end and returns the resulting session, in the
+// caller's goroutine. An unborn session is born; one that exists goes on from
+// its newest version. It is the way to use workflows as a library; nodes use
+// Begin.
+func (rt *Runtime) Run(ctx context.Context, w flow.Workflow, s session.Session) (session.Session, error) {
+	t := rt.plant(w, s)
+	ex, state, err := t.run(ctx, nil)
+	switch {
+	case ex == nil:
+		return s, err
+	case state == run.Queued && err == nil:
+		return s, fmt.Errorf("flow: session %s is held by another run: %w", t.task.Session, run.ErrBusy)
+	}
+	return ex.result, err
+}
+
+// plant makes the tree of a new run of w on s.
+func (rt *Runtime) plant(w flow.Workflow, s session.Session) *tree {
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // it never fails
+	body := hex.EncodeToString(id[:])
+	k, root := s.Key(), s.Root()
+	edits := slices.Collect(s.Pending())
+	var opening []session.Event
+	if s.Unborn() {
+		k = session.Key{Tenant: session.DefaultTenant, ID: rt.Mint.Mint(body)}
+		root = k.ID
+		opening, edits = firstBatch(edits)
+	}
+	// What the first commit does not hold is pending when Forward begins, for
+	// the branches of the run as for itself.
+	forward := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		return w.Forward(ctx, s.Edited(edits...))
+	})
+	return newTree(&rt.driver, rt, flow.Registration{Name: "run", New: func() flow.Workflow { return forward }}, journal.Task{
+		ID: run.ID("r" + body), Workflow: "run", Session: k,
+	}, root, opening)
 }

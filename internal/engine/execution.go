@@ -305,3 +305,10 @@ func (ex *Execution) warn(ctx context.Context, text string) {
 	// A warning that cannot be recorded is not worth more than the run.
 	_, _ = ex.note(ctx, ex.home, journal.KindWarning, journal.Warning{Run: ex.id, Text: clip(text, 1<<10)})
 }
+
+// failed poisons the run with control errors and gives err back.
+func (ex *Execution) failed(err error) error {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	return ex.life.stop(err)
+}

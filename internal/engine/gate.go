@@ -1,17 +1,13 @@
 package engine
 
 import (
-	"bytes"
 	"encoding/json"
-	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
-	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
 
@@ -107,32 +103,4 @@ func (r *round) decided(c *toolCall, d journal.StepCompleted) error {
 		}
 	}
 	return nil
-}
-
-// maxToldArgs bounds how much of changed arguments a model is told, in bytes.
-const maxToldArgs = 4 << 10
-
-// ToolText returns what a model is told as the result of a tool call: the row's
-// text. Where a person changed the arguments of the call, a line
-// before it says to what, because the model's own call stands as it asked for it.
-func ToolText(c session.Chunk) string {
-	args := c.Args()
-	if args == "" {
-		return c.Text()
-	}
-	args = compact(args)
-	told := clip(args, maxToldArgs)
-	if len(told) < len(args) {
-		told += fmt.Sprintf("… (%d bytes in all)", len(args))
-	}
-	return "A person changed the arguments of this call to " + told + "\n" + c.Text()
-}
-
-// compact returns JSON without the space between its parts, on one line.
-func compact(text string) string {
-	var b bytes.Buffer
-	if err := json.Compact(&b, []byte(text)); err != nil {
-		return strconv.Quote(text) // as a model may write it
-	}
-	return b.String()
 }

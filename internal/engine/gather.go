@@ -21,15 +21,6 @@ type opened struct {
 	of   map[string]*fanned // by the branches' names
 }
 
-// fanned is a branch of a fan-out of this run.
-type fanned struct {
-	key      session.Key
-	name     string
-	link     session.Link // its last commit; zero if it never began
-	state    run.State
-	disposed bool
-}
-
 // gathered is what the record of a gather keeps of a branch.
 type gathered struct {
 	Code    run.Code     `json:"code,omitempty"`

@@ -3,6 +3,7 @@ package engine
 import (
 	"slices"
 
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -97,4 +98,21 @@ func (l *sessions) alias(s, committed session.Session) {
 	known := slices.DeleteFunc(l.same[s.Ref()], func(o alias) bool { return o.digest == a.digest })
 	at, _ := slices.BinarySearchFunc(known, a, func(o, a alias) int { return a.edits - o.edits })
 	l.same[s.Ref()] = slices.Insert(known, at, a)
+}
+
+// firstBatch cuts events behind those that the first commit of a session takes.
+func firstBatch(events []session.Event) (first, rest []session.Event) {
+	for first := range session.Batches(events) {
+		return first, events[len(first):]
+	}
+	return nil, nil
+}
+
+// fanned is a branch of a fan-out of this run.
+type fanned struct {
+	key      session.Key
+	name     string
+	link     session.Link // its last commit; zero if it never began
+	state    run.State
+	disposed bool
 }

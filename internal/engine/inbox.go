@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/rathcluster/rath/internal/journal"
@@ -64,3 +65,7 @@ func (b *inbox) interrupts(after uint64, cancel context.CancelCauseFunc) {
 	}
 	b.interrupt()
 }
+
+// errInterrupted ends a model call that the user talked into; it is made again
+// with what he said.
+var errInterrupted = errors.New("flow: interrupted by a message")

@@ -169,14 +169,6 @@ func (st *step) shorten(asked session.Session) error {
 	return nil
 }
 
-// firstBatch cuts events behind those that the first commit of a session takes.
-func firstBatch(events []session.Event) (first, rest []session.Event) {
-	for first := range session.Batches(events) {
-		return first, events[len(first):]
-	}
-	return nil, nil
-}
-
 // adoptResult makes a branch that Forward returned the home session's next
 // version.
 func (ex *Execution) adoptResult(ctx context.Context, s session.Session) (session.Session, error) {

@@ -75,3 +75,9 @@ func (l *levels) ancestors() []journal.Ancestor {
 	}
 	return all
 }
+
+// unwound is what a branch's own part of the workflow came to.
+type unwound struct {
+	s   session.Session
+	err error
+}

@@ -17,15 +17,6 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// note is what an agent recalled: text that follows the chunk at index After
-// in the prompt. The journal holds its digest and the names of the notes; the
-// text is a blob, so that it is never part of a session.
-type note struct {
-	After  int
-	Text   string
-	Digest blob.Digest
-}
-
 // recalled is what the journal records of a recall.
 type recalled struct {
 	After int         `json:"after"`
@@ -151,13 +142,6 @@ func (p *place) recall(ctx context.Context, s session.Session, name, query strin
 		return nil, note{}, err
 	}
 	return hits, renderNotes(hits, rec), nil
-}
-
-// commitBeside records a step that reads a session without adding to it: the
-// session's pending edits stay pending.
-func (st *step) commitBeside(d journal.StepCompleted, content ...session.Event) (journal.Ack, error) {
-	st.s = session.Session{}
-	return st.commit(d, content...)
 }
 
 // find searches a memory. It returns at most limit notes, and what it leaves

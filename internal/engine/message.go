@@ -2,15 +2,10 @@ package engine
 
 import (
 	"context"
-	"errors"
 
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/session"
 )
-
-// errInterrupted ends a model call that the user talked into; it is made again
-// with what he said.
-var errInterrupted = errors.New("flow: interrupted by a message")
 
 // messages returns what the user said since the last step that took it, and up
 // to which place in the inbox that is. Only the run's own session hears it.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
 )
 
 // position is how far the code has come in what is recorded of its run. The
@@ -65,4 +66,12 @@ func (p *position) resolution(at run.Path) (journal.Resolved, bool) {
 	v, ok := p.journal.Resolution(at)
 	_, open := p.journal.OpenIntent(at)
 	return v, ok && open && v.Decision == run.Happened
+}
+
+// tape notes what the code asks for, in order.
+type tape struct {
+	asked  []journal.StepRequest
+	result session.Session
+	err    error // that the code returned
+	stop   error // why the execution could not go on
 }

@@ -83,3 +83,23 @@ func (ex *Execution) there(ctx context.Context, path run.Path, k session.Key) er
 	}
 	return err
 }
+
+// mayTake fails for a session that was set apart: it goes into no other one, and
+// the run waits for a person. branch is its name in a fan-out, "" for another.
+func (st *step) mayTake(branch string, k session.Key) error {
+	what := "session " + string(k.ID)
+	if branch != "" {
+		what = fmt.Sprintf("branch %s (%s)", branch, what)
+	}
+	q, err := st.ex.rt.Values.Quarantined(st.ctx, k)
+	switch {
+	case err != nil:
+		return fmt.Errorf("flow: %s: %w: %w", what, session.ErrUnavailable, err)
+	case q == nil:
+		return nil
+	}
+	return &reviewError{journal.Review{
+		Attempt: st.ex.attempt, Code: run.CodeQuarantined, Name: branch, Path: st.asked.Path, Run: st.ex.id,
+		Reason: fmt.Sprintf("%s is quarantined: %s; release it and resolve with %q", what, q.Reason, run.Again),
+	}}
+}

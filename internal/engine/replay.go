@@ -182,14 +182,6 @@ func (ex *Execution) encloseEnded(ctx context.Context) error {
 	return nil
 }
 
-// tape notes what the code asks for, in order.
-type tape struct {
-	asked  []journal.StepRequest
-	result session.Session
-	err    error // that the code returned
-	stop   error // why the execution could not go on
-}
-
 // play runs the code up to its end or to the first step that is not recorded.
 func (t *tape) play(ctx context.Context, ex *Execution) error {
 	w, err := build(ex.reg, ex.settings())

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
@@ -43,36 +42,6 @@ func (a *agent) round(ctx context.Context, at run.Path, s session.Session, table
 		r.calls = append(r.calls, &toolCall{ToolCall: call, path: at.Index(len(r.calls))})
 	}
 	return r.run()
-}
-
-// hold takes the scope for work that belongs to the step before; made names it.
-func (sc *scope) hold(made journal.StepRequest) error {
-	sc.ex.mu.Lock()
-	defer sc.ex.mu.Unlock()
-	if sc.ex.life.poison != nil {
-		return sc.ex.life.poison
-	}
-	if sc.ex.pos.within != nil {
-		return nested(made, *sc.ex.pos.within)
-	}
-	if sc.busy {
-		return flow.ErrConcurrentStep
-	}
-	sc.busy = true
-	return nil
-}
-
-func (sc *scope) release() {
-	sc.ex.mu.Lock()
-	sc.busy = false
-	sc.ex.mu.Unlock()
-}
-
-// failed poisons the run with control errors and gives err back.
-func (ex *Execution) failed(err error) error {
-	ex.mu.Lock()
-	defer ex.mu.Unlock()
-	return ex.life.stop(err)
 }
 
 // maxParallel bounds the tool calls of one round that run at the same time.

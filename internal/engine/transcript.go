@@ -1,12 +1,15 @@
 package engine
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding"
 	"encoding/json"
+	"fmt"
 	"hash"
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/llm"
@@ -160,4 +163,32 @@ func (t *transcript) chunk(c *call, i int, chunk session.Chunk) error {
 		m.Role, m.CallID, m.Name = llm.Tool, chunk.CallID(), chunk.Name()
 	}
 	return t.add(m)
+}
+
+// maxToldArgs bounds how much of changed arguments a model is told, in bytes.
+const maxToldArgs = 4 << 10
+
+// ToolText returns what a model is told as the result of a tool call: the row's
+// text. Where a person changed the arguments of the call, a line
+// before it says to what, because the model's own call stands as it asked for it.
+func ToolText(c session.Chunk) string {
+	args := c.Args()
+	if args == "" {
+		return c.Text()
+	}
+	args = compact(args)
+	told := clip(args, maxToldArgs)
+	if len(told) < len(args) {
+		told += fmt.Sprintf("… (%d bytes in all)", len(args))
+	}
+	return "A person changed the arguments of this call to " + told + "\n" + c.Text()
+}
+
+// compact returns JSON without the space between its parts, on one line.
+func compact(text string) string {
+	var b bytes.Buffer
+	if err := json.Compact(&b, []byte(text)); err != nil {
+		return strconv.Quote(text) // as a model may write it
+	}
+	return b.String()
 }

@@ -185,14 +185,6 @@ func (a *agent) answered(st *step, s session.Session, words []session.Chunk, hea
 	return t, nil
 }
 
-func callsOf(c session.Chunk) []llm.ToolCall {
-	var calls []llm.ToolCall
-	for _, call := range c.Calls() {
-		calls = append(calls, llm.ToolCall{ID: call.ID, Name: call.Name, Args: call.Args})
-	}
-	return calls
-}
-
 // origin says who makes a chunk of this run.
 func (ex *Execution) origin(agent string, path run.Path, p session.Placement, u llm.Usage) session.Origin {
 	o := session.Origin{

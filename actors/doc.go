@@ -1,0 +1,28 @@
+// Package actors hosts the sessions and the runs of one process.
+//
+// Each session that is in use has an actor: the one writer of its log in this
+// process. The actor folds the log, lets a journal.StateMachine decide what requests
+// append, makes one commit at a time durable and only then answers. Requests
+// that wait meanwhile share the next commit. A session that nobody uses is
+// passivated: its actor ends and costs nothing until somebody asks again.
+//
+// Each run that executes here has a workflow actor. It has no state of its
+// own: what a run did is in the logs of its sessions, and a run that is cut
+// off goes on wherever its task is accepted next.
+//
+//	sys := actors.New(&actors.Options{Log: log, Runtime: rt, Workflows: offered})
+//	go sys.Run(ctx)                     // drains when ctx ends
+//	answer, err := sys.Accept(ctx, task) // a log holds the task now
+//
+// Nothing here decides who may write; the log does, by compare-and-set. An
+// actor that lost its session learns so from the log and ends, with what its
+// run was doing. Between processes a task or a signal goes to the incarnation
+// that wrote the session last, through Options.Deliver, because appending to a
+// log that another process holds would end that process's run.
+//
+// The package knows no network: it is tested, several systems over one log in
+// memory, without any.
+//
+// Files, the lowest first: options, mailbox, workers, slots, feed, system, session,
+// passivate, supervisor, store, deliver, workflow, dispatch, drain.
+package actors

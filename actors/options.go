@@ -1,0 +1,125 @@
+package actors
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/session"
+)
+
+// The defaults of Options.
+const (
+	DefaultPassivate     = time.Minute
+	DefaultMaxPending    = 256
+	DefaultBatchBytes    = 512 << 10
+	DefaultBatchMax      = 128
+	DefaultAppendTimeout = 30 * time.Second
+	DefaultSlots         = 64
+	DefaultDrain         = 20 * time.Second
+	DefaultSilence       = 3 * time.Second
+	DefaultSnapshotEvery = 256
+)
+
+// Options say what a System works with. Log is required.
+type Options struct {
+	// Log is where sessions are kept. If it is a session.Snapshotter too,
+	// passivated sessions leave a snapshot.
+	Log session.Log
+	// Spills reports that Log keeps large events elsewhere, so that it alone
+	// can say whether a commit is too large.
+	Spills bool
+	// Values is the cache of session values, best shared with everything else
+	// that reads the log; nil makes one.
+	Values *journal.Values
+	// Incarnation names this start of this process: no other start, of this
+	// or another process, may have the same. "" is for tests.
+	Incarnation string
+	// Durability is the level that Log promises, which the logs keep with the
+	// Incarnation; "" is journal.DefaultDurability.
+	Durability string
+	// Now gives the time that is recorded; nil is time.Now.
+	Now func() time.Time
+	// Logger gets what no caller is told; nil discards it.
+	Logger *slog.Logger
+
+	// Runtime executes runs; nil leaves a System that only keeps sessions.
+	// If it has no Store it gets this System's.
+	Runtime *engine.Runtime
+	// Workflows are the ones offered here.
+	Workflows *flow.Registry
+	// Slots bounds the runs that execute at once; 0 is DefaultSlots.
+	Slots int
+	// Drain is how long Run lets runs go on once its context ended, before it
+	// cuts them off; 0 is DefaultDrain.
+	Drain time.Duration
+
+	// Alive reports whether an incarnation is a live member, without waiting;
+	// nil does not know, so that every one is asked.
+	Alive func(incarnation string) bool
+	// Changed returns a channel that is closed when what Alive says may have
+	// changed; nil does not tell. Who is called dead while it is asked is not
+	// waited for much longer.
+	Changed func() <-chan struct{}
+	// Deliver hands work to the incarnation that holds a session; nil on a
+	// single node. It returns an error when nobody answers.
+	Deliver func(ctx context.Context, incarnation string, w journal.Work) (Answer, error)
+	// Silence is how long an incarnation may take to answer before the session
+	// is activated here; 0 is DefaultSilence.
+	Silence time.Duration
+
+	// SnapshotEvery is after how many commits a session that stays in memory is
+	// saved, so that it is read quickly after a crash; 0 is
+	// DefaultSnapshotEvery. Passivated sessions are saved, but for those with a short
+	// log and no open run.
+	SnapshotEvery int
+	// Passivate is how long an idle session stays in memory; 0 is
+	// DefaultPassivate. With more than IdleMost sessions it is a second at most.
+	Passivate time.Duration
+	// MaxPending bounds the requests that wait for one session; as many steps
+	// of the run that holds it may wait besides. Over it requests are answered
+	// with run.ErrBusy. 0 is DefaultMaxPending.
+	MaxPending int
+	// BatchBytes and BatchMax bound the requests that share one commit; 0 is
+	// DefaultBatchBytes and DefaultBatchMax.
+	BatchBytes int
+	BatchMax   int
+	// AppendTimeout bounds one operation on the log; 0 is
+	// DefaultAppendTimeout.
+	AppendTimeout time.Duration
+}
+
+// throughput is after how many messages an actor lets other goroutines go on.
+const throughput = 300
+
+func (o *Options) defaults() {
+	orElse(&o.Passivate, DefaultPassivate)
+	orElse(&o.MaxPending, DefaultMaxPending)
+	orElse(&o.BatchBytes, DefaultBatchBytes)
+	orElse(&o.BatchMax, DefaultBatchMax)
+	orElse(&o.AppendTimeout, DefaultAppendTimeout)
+	orElse(&o.Slots, DefaultSlots)
+	orElse(&o.Drain, DefaultDrain)
+	orElse(&o.Silence, DefaultSilence)
+	orElse(&o.SnapshotEvery, DefaultSnapshotEvery)
+	orElse(&o.Incarnation, "local")
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Values == nil {
+		o.Values = journal.NewValues(o.Log)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
+func orElse[T comparable](v *T, otherwise T) {
+	var zero T
+	if *v == zero {
+		*v = otherwise
+	}
+}

@@ -1,0 +1,59 @@
+package engine
+
+import (
+	"encoding/json"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// call is a model call as the code asks for it.
+type call struct {
+	agent    string
+	prompt   string
+	provider *llm.Provider
+	tools    []llm.ToolSpec
+	notes    note
+	ask      string           // a last user message that is not part of the session
+	more     bool             // it answers what the user said after the agent was done
+	shown    transcript       // what the calls before this one rendered
+	table    *tool.Table      // of an agent
+	account  *journal.Account // of an agent's own budget; nil without one
+}
+
+// digest identifies the logical arguments; the session is the step's own.
+func (c *call) digest() string {
+	names := make([]string, len(c.tools))
+	for i, t := range c.tools {
+		names[i] = t.Name
+	}
+	parts := []any{c.prompt, c.provider.Model, names, c.notes.Digest.String(), c.ask}
+	if c.more {
+		parts = append(parts, "more")
+	}
+	data, err := json.Marshal(parts)
+	if err != nil {
+		return ""
+	}
+	return blob.Sum(data).Short()
+}
+
+// note is what an agent recalled: text that follows the chunk at index After
+// in the prompt. The journal holds its digest and the names of the notes; the
+// text is a blob, so that it is never part of a session.
+type note struct {
+	After  int
+	Text   string
+	Digest blob.Digest
+}
+
+func callsOf(c session.Chunk) []llm.ToolCall {
+	var calls []llm.ToolCall
+	for _, call := range c.Calls() {
+		calls = append(calls, llm.ToolCall{ID: call.ID, Name: call.Name, Args: call.Args})
+	}
+	return calls
+}

@@ -1,0 +1,233 @@
+package engine
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/protection"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// step is one step under way.
+type step struct {
+	sc    *scope
+	ex    *Execution
+	ctx   context.Context
+	asked journal.StepRequest
+	s     session.Session // what the step extends or reads; zero for none
+	log   session.Key     // where it is recorded
+	old   bool            // s is not the newest value of its session
+	// What the journal decided.
+	decision journal.Decision
+	record   *journal.Step
+	began    time.Time
+	hears    bool          // it is a call that takes messages
+	heard    uint64        // up to which place in the inbox it knows of them
+	requests int           // how often a model was asked in this attempt
+	lost     session.Usage // what those are taken to have used that were cut off
+}
+
+// begin opens the next step of the scope. extends says that the step will add
+// content to s, so that an older value must become a fork first. The caller
+// must call end.
+func (p *place) begin(ctx context.Context, kind, name string, s session.Session, extends bool, effect string, args ...string) (*step, error) {
+	made := journal.StepRequest{Kind: kind, Name: name}
+	sc, err := p.scope(made)
+	if err != nil {
+		return nil, err
+	}
+	ex := sc.ex
+	path, err := sc.enter(made)
+	if err != nil {
+		return nil, err
+	}
+	st := &step{sc: sc, ex: ex, ctx: ctx, s: s, log: ex.levels.owner(path).home, began: time.Now()}
+	// The digest is of the value as the author holds it, so that it is the
+	// same on every execution.
+	st.asked = journal.StepRequest{Path: path, Kind: kind, Name: name, Input: inputDigest(s, args), Effect: effect}
+	if extends || ex.holds(path, s.Key()) {
+		if st.s, err = ex.own(ctx, path, s, extends); err != nil {
+			st.end()
+			return nil, st.fail(err)
+		}
+	}
+	if ex.holds(path, st.s.Key()) {
+		ex.mu.Lock()
+		st.log, st.old = st.s.Key(), ex.sessions.older(st.s)
+		ex.mu.Unlock()
+	}
+	if st.log == st.s.Key() && !st.old {
+		if err := st.shorten(s); err != nil {
+			st.end()
+			return nil, st.fail(err)
+		}
+	}
+	if err := st.decide(); err != nil {
+		st.end()
+		return nil, st.fail(err)
+	}
+	st.ctx = st.context(ctx)
+	return st, nil
+}
+
+// context returns what the step's own work gets of ctx.
+func (st *step) context(ctx context.Context) context.Context {
+	return flow.WithEngine(ctx, &place{in: st})
+}
+
+// decide asks the journal about the step.
+func (st *step) decide() error {
+	st.ex.mu.Lock()
+	defer st.ex.mu.Unlock()
+	var err error
+	if st.decision, st.record, err = st.ex.pos.next(st.asked); err != nil {
+		return err
+	}
+	if st.record == nil && st.ex.levels.outer(st.asked.Path) {
+		return fmt.Errorf("%w: on its way to branch %s the code asks for %s %q at step %s, which the run around it never recorded",
+			run.ErrMismatch, st.ex.task.Branch.Name, st.asked.Kind, st.asked.Name, st.asked.Path)
+	}
+	if st.ex.life.parked && st.record == nil && !st.asked.Path.Ends() {
+		return run.ErrShutdown
+	}
+	if st.decision == journal.Ambiguous {
+		return st.ambiguous()
+	}
+	if st.record != nil {
+		st.ex.replayed(st.record)
+	}
+	return nil
+}
+
+// ambiguous handles a call that a former attempt may have started and that
+// must not happen twice.
+func (st *step) ambiguous() error {
+	if v, ok := st.ex.pos.journal.Resolution(st.asked.Path); ok && v.Decision == run.Happened {
+		st.decision = journal.Execute
+		return nil // the caller looks at the resolution and runs nothing
+	}
+	intent, _ := st.ex.pos.journal.OpenIntent(st.asked.Path)
+	return &reviewError{journal.Review{
+		Attempt: st.ex.attempt, Call: intent.Call, Code: run.CodeReview, Name: st.asked.Name, Path: st.asked.Path, Run: st.ex.id,
+		Reason: fmt.Sprintf("%s %q at step %s was cut off: nobody knows whether it took effect", st.asked.Kind, st.asked.Name, st.asked.Path),
+	}}
+}
+
+// reviewError stops an execution for a person.
+type reviewError struct{ journal.Review }
+
+func (e *reviewError) Error() string { return e.Reason }
+
+func (e *reviewError) Unwrap() error { return run.ErrReview }
+
+// end closes the step.
+func (st *step) end() {
+	st.ex.mu.Lock()
+	st.sc.busy = false
+	st.ex.mu.Unlock()
+}
+
+// fail turns the end of a step's own work into what its caller returns: a
+// control error poisons the run, anything else is given back unrecorded.
+func (st *step) fail(err error) error { return st.ex.failed(err) }
+
+// outcome classifies an error of the step's own work: when the run itself must
+// stop it is a control error, otherwise it is an outcome to record.
+func (st *step) outcome(err error) (error, bool) {
+	if err == nil {
+		return nil, true
+	}
+	st.ex.mu.Lock()
+	defer st.ex.mu.Unlock()
+	if stop := st.ex.life.stopped(); stop != nil {
+		return st.ex.life.stop(stop), false
+	}
+	if run.IsControl(err) {
+		return st.ex.life.stop(err), false
+	}
+	return err, true
+}
+
+// commit records the step: the pending edits of its session, its content, and
+// its outcome.
+func (st *step) commit(d journal.StepCompleted, content ...session.Event) (journal.Ack, error) {
+	d.Path, d.Kind, d.Name, d.Input = st.asked.Path, st.asked.Kind, st.asked.Name, st.asked.Input
+	if d.Effect == "" {
+		d.Effect = st.asked.Effect
+	}
+	d.Lost = st.lost
+	if d.Elapsed == 0 && !st.began.IsZero() {
+		d.Elapsed = time.Since(st.began).Milliseconds()
+	}
+	return st.ex.commitDone(st.ctx, st.log, st.s, d, content...)
+}
+
+func inputDigest(s session.Session, args []string) string {
+	h := sha256.New()
+	h.Write([]byte(s.Ref().String()))
+	for _, a := range append([]string{s.PendingDigest()}, args...) {
+		h.Write([]byte{0})
+		h.Write([]byte(a))
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// commitBeside records a step that reads a session without adding to it: the
+// session's pending edits stay pending.
+func (st *step) commitBeside(d journal.StepCompleted, content ...session.Event) (journal.Ack, error) {
+	st.s = session.Session{}
+	return st.commit(d, content...)
+}
+
+// resolution returns what a person said about a call that was cut off.
+func (st *step) resolution() (journal.Resolved, bool) {
+	st.ex.mu.Lock()
+	defer st.ex.mu.Unlock()
+	return st.ex.pos.resolution(st.asked.Path)
+}
+
+// intend records that a call which must not happen twice is about to start.
+func (st *step) intend(call string) error {
+	for {
+		expires := time.Now().Add(journal.IntentLife)
+		e, err := journal.NewEvent(journal.KindIntent, journal.StepStarted{
+			Attempt: st.ex.attempt, Call: call, Expires: expires.UnixMilli(), Input: st.asked.Input,
+			Name: st.asked.Name, Path: st.asked.Path, Run: st.ex.id,
+		})
+		if err != nil {
+			return err
+		}
+		if _, err := st.ex.commit(st.ctx, st.log, session.Session{}, st.asked.Path, nil, e); err != nil {
+			return err
+		}
+		st.ex.mu.Lock()
+		stop := st.ex.life.stopped()
+		st.ex.mu.Unlock()
+		if stop != nil {
+			return stop
+		}
+		if !protection.IntentExpiry || time.Now().Before(expires) {
+			return nil
+		}
+		// The commit took longer than the intent lives, so nothing may start
+		// on it.
+	}
+}
+
+// lastWord records what a call that was announced came to although the run
+// stops, because it was cancelled or its time is up: the effect may have taken
+// place. A run that goes on elsewhere leaves the call open instead, so that a
+// person is asked.
+func (st *step) lastWord(stop error, d journal.StepCompleted) {
+	if errors.Is(stop, run.ErrCancelled) || errors.Is(stop, run.ErrDeadline) {
+		st.s = session.Session{}
+		_, _ = st.commit(d) // the log keeps it; what is returned is the stop
+	}
+}

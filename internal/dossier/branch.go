@@ -1,7 +1,6 @@
 package dossier
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -53,11 +52,8 @@ func (t *teller) opened(p journal.StepCompleted) string {
 
 // gathered tells how the branches of a fan-out ended.
 func gathered(p journal.StepCompleted) string {
-	var ends []struct {
-		Name  string    `json:"name"`
-		State run.State `json:"state"`
-	}
-	if p.Code != "" || json.Unmarshal([]byte(p.Value), &ends) != nil || len(ends) == 0 {
+	ends, err := p.Gathered()
+	if p.Code != "" || err != nil || len(ends) == 0 {
 		return p.Summary
 	}
 	succeeded := 0

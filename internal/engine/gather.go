@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,16 +20,6 @@ type opened struct {
 	of   map[string]*fanned // by the branches' names
 }
 
-// gathered is what the record of a gather keeps of a branch.
-type gathered struct {
-	Code    run.Code     `json:"code,omitempty"`
-	Error   string       `json:"error,omitempty"`
-	Link    session.Link `json:"link,omitzero"`
-	Name    string       `json:"name"`
-	Session session.ID   `json:"session"`
-	State   run.State    `json:"state"`
-}
-
 // gather takes in how the branches ended, or waits for them.
 func (f *fan) gather() (j flow.Joined, of any, err error) {
 	ex := f.ex
@@ -39,9 +28,9 @@ func (f *fan) gather() (j flow.Joined, of any, err error) {
 	if err := st.decide(); err != nil {
 		return j, nil, err
 	}
-	var all []gathered
+	var all []journal.GatheredBranch
 	if st.decision == journal.Replay {
-		if err := json.Unmarshal([]byte(st.record.Value), &all); err != nil || len(all) != len(f.bs) {
+		if all, err = st.record.Gathered(); err != nil || len(all) != len(f.bs) {
 			return j, nil, fmt.Errorf("%w: the branches gathered at step %s are not those of the code", run.ErrMismatch, st.asked.Path)
 		}
 	} else {
@@ -57,7 +46,7 @@ func (f *fan) gather() (j flow.Joined, of any, err error) {
 }
 
 // record commits how the branches ended; those that did not end are cancelled.
-func (f *fan) record(st *step, inbox []journal.SignalReceived) ([]gathered, error) {
+func (f *fan) record(st *step, inbox []journal.SignalReceived) ([]journal.GatheredBranch, error) {
 	ended := map[session.ID]*journal.BranchEnd{}
 	why := "the join was decided without it"
 	for _, v := range inbox {
@@ -69,13 +58,13 @@ func (f *fan) record(st *step, inbox []journal.SignalReceived) ([]gathered, erro
 			why = "the deadline of the fan-out passed"
 		}
 	}
-	all := make([]gathered, len(f.bs))
+	all := make([]journal.GatheredBranch, len(f.bs))
 	var lost []journal.BranchOutcome
 	var usage session.Usage
 	var steps int64
 	succeeded := 0
 	for i, b := range f.bs {
-		g := gathered{Name: b.Name, Session: f.ids[i], State: run.Cancelled, Code: run.CodeCancelled, Error: why}
+		g := journal.GatheredBranch{Name: b.Name, Session: f.ids[i], State: run.Cancelled, Code: run.CodeCancelled, Error: why}
 		if e := ended[f.ids[i]]; e != nil {
 			g.Code, g.Error, g.Link, g.State = e.Code, clip(e.Error, 1<<10), e.Link, e.State
 			usage, steps = usage.Add(e.Usage), steps+e.Steps
@@ -113,7 +102,7 @@ func (f *fan) record(st *step, inbox []journal.SignalReceived) ([]gathered, erro
 }
 
 // joined rebuilds what FanOut returns.
-func (f *fan) joined(all []gathered) (j flow.Joined, of any, err error) {
+func (f *fan) joined(all []journal.GatheredBranch) (j flow.Joined, of any, err error) {
 	values, err := f.values(all)
 	if err != nil {
 		return j, nil, err
@@ -138,7 +127,7 @@ const valuesAtOnce = 16
 
 // values reads the sessions of branches, unborn for those that never began.
 // Those that ran on other nodes come from the log, side by side.
-func (f *fan) values(all []gathered) ([]session.Session, error) {
+func (f *fan) values(all []journal.GatheredBranch) ([]session.Session, error) {
 	ctx, cancel := context.WithCancelCause(f.ctx)
 	defer cancel(nil)
 	out := make([]session.Session, len(all))

@@ -92,6 +92,25 @@ type BranchOutcome struct {
 // at p.
 func GatherPath(p run.Path) run.Path { return p.Child("gather") }
 
+// GatheredBranch is what the record of a gather keeps of a branch.
+type GatheredBranch struct {
+	Code    run.Code     `json:"code,omitempty"`
+	Error   string       `json:"error,omitempty"`
+	Link    session.Link `json:"link,omitzero"`
+	Name    string       `json:"name"`
+	Session session.ID   `json:"session"`
+	State   run.State    `json:"state"`
+}
+
+// Gathered reads what the value of a gather's record says of the branches.
+func (d StepCompleted) Gathered() ([]GatheredBranch, error) {
+	var all []GatheredBranch
+	if err := json.Unmarshal([]byte(d.Value), &all); err != nil {
+		return nil, fmt.Errorf("run: the value of step %s: %w", d.Path, err)
+	}
+	return all, nil
+}
+
 // Tasks returns the tasks of the branches, the same whenever they are derived.
 func (f FanOut) Tasks(t session.Tenant) []Task {
 	tasks := make([]Task, 0, len(f.Branches))

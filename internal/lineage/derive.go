@@ -37,7 +37,7 @@ func Derive(e session.Entry) ([]Record, error) {
 			if d.opened {
 				r.Version = d.base + session.Version(r.Rows)
 			}
-			r.Summary, r.Reason = line(r.Summary, MaxSummary), tell(r.Reason, MaxReason)
+			r.Summary, r.Reason = line(r.Summary, MaxSummary), excerpt(r.Reason, MaxReason)
 			out = append(out, r)
 		}
 	}
@@ -49,15 +49,15 @@ type deriver struct {
 	facts      []journal.Fact
 	durability string // of the commits from the one that opens an epoch on; "" in others
 	rows       []int  // content events up to and including each event
-	made       []int  // of a step, the event that its record tells too, -1 for none
-	taken      []bool // told by the record of a step
+	made       []int  // of a step, the event that its record covers too, -1 for none
+	taken      []bool // covered by the record of a step
 	opened     bool   // the commit opens the session, so that versions are known
 	base       session.Version
 }
 
 // index counts the content events, and finds the event that a step's record
-// already tells: the row that a model or tool call added, the join, the
-// rejection, the placement, the branches. They are in the batch of the step.
+// covers: the row that a model or tool call added, the join, the rejection, the
+// placement, the branches. They are in the batch of the step.
 func (d *deriver) index() {
 	n := 0
 	for i := range d.facts {
@@ -104,8 +104,7 @@ func makes(d journal.StepCompleted, what any) bool {
 	return false
 }
 
-// record makes the record of one event; its kind is "" for events that tell
-// nothing to anybody outside.
+// record makes the record of one event; its kind is "" for events that have none.
 func (d *deriver) record(i int) (Record, error) {
 	c, f := d.entry.Commit, &d.facts[i]
 	r := Record{
@@ -113,7 +112,7 @@ func (d *deriver) record(i int) (Record, error) {
 		K: i, Epoch: c.Epoch, Durability: d.durability, Rows: d.rows[i], Time: max(f.Time.UnixMilli(), 0),
 
 		Run: f.Run, Step: f.Step, Attempt: f.Attempt, State: string(f.State), Workflow: f.Workflow, Revision: f.Revision,
-		By: tell(f.By, 64), Reason: f.Reason, Code: f.Code, Usage: f.Usage,
+		By: excerpt(f.By, 64), Reason: f.Reason, Code: f.Code, Usage: f.Usage,
 	}
 	if f.Err != nil {
 		return r, f.Err
@@ -134,12 +133,12 @@ func (d *deriver) record(i int) (Record, error) {
 		r.Kind, r.State, r.By = Closed, v.State, string(v.By.ID)
 		r.Summary = disposition(v.State, "", v.Reason)
 	case session.Archival:
-		r.Kind, r.Name = Archived, tell(v.File, MaxSummary)
+		r.Kind, r.Name = Archived, excerpt(v.File, MaxSummary)
 		r.Summary = "session archived as " + v.File
 	case session.Restoration:
 		r.Kind, r.Summary = Restored, "session goes on: "+v.Reason
 	case journal.StepStarted:
-		r.Kind, r.Call, r.Tool = Intent, v.Call, tell(v.Name, 64)
+		r.Kind, r.Call, r.Tool = Intent, v.Call, excerpt(v.Name, 64)
 		r.Summary = r.Tool + " is about to start, once"
 	case journal.StepCompleted:
 		return r, d.step(&r, v, d.made[i])
@@ -154,29 +153,20 @@ func (d *deriver) record(i int) (Record, error) {
 }
 
 func (d *deriver) opening(r *Record, o session.Opening) {
-	r.Via, r.Name = o.Kind, tell(o.Name, MaxSummary)
-	var from []string
+	r.Via, r.Name = o.Kind, excerpt(o.Name, MaxSummary)
 	for _, l := range o.Parents {
 		r.Parents = append(r.Parents, refOf(l))
-		from = append(from, Short(l.ID)+" at "+fmt.Sprint(l.Version))
 	}
-	r.Kind = Opened
-	r.Summary = "session opens"
+	r.Kind, r.Summary = Opened, cmp.Or(origin(o.Kind, r.Parents, Short), "session opens")
 	switch o.Kind {
 	case session.OpenFork, session.OpenImplicit:
-		r.Kind, r.Summary = Forked, "fork of "+strings.Join(from, " and ")
-		if o.Kind == session.OpenImplicit {
-			r.Summary = "implicit " + r.Summary
-		}
-		if r.Name != "" {
+		if r.Kind = Forked; r.Name != "" {
 			r.Summary += " (" + clip(r.Name, 30) + ")"
 		}
 	case session.OpenDetach:
-		r.Kind, r.Summary = Detached, "detached from "+strings.Join(from, " and ")
+		r.Kind = Detached
 	case session.OpenMerge:
-		r.Kind, r.Summary = Concatenated, "concatenates "+strings.Join(from, " and ")
-	case session.OpenCompress:
-		r.Summary = "summary of " + strings.Join(from, " and ")
+		r.Kind = Concatenated
 	case session.OpenImport:
 		r.Kind, r.Summary = Imported, "imports "+quote(o.Name, 60)
 	}
@@ -186,7 +176,24 @@ func (d *deriver) opening(r *Record, o session.Opening) {
 	}
 }
 
-// chunk takes over what a row says of its making. Its text stays behind.
+// origin says how a session came from others, as in "fork of s1 at 4"; "" if it came
+// from none.
+func origin(via string, parents []Ref, name func(session.ID) string) string {
+	verb := map[string]string{
+		session.OpenFork: "fork of ", session.OpenImplicit: "implicit fork of ", session.OpenDetach: "detached from ",
+		session.OpenMerge: "concatenates ", session.OpenCompress: "summary of ",
+	}[via]
+	if verb == "" {
+		return ""
+	}
+	from := make([]string, len(parents))
+	for i, p := range parents {
+		from[i] = fmt.Sprintf("%s at %d", name(p.Session), p.Version)
+	}
+	return verb + strings.Join(from, " and ")
+}
+
+// chunk takes over the origin of a row. Its text stays in the log.
 func (r *Record) chunk(c session.Chunk) {
 	o := c.Origin()
 	r.Role, r.Calls = string(c.Kind()), c.CallCount()
@@ -204,10 +211,10 @@ func hexOf(d blob.Digest) string {
 }
 
 func (r *Record) placed(p session.Placement) {
-	r.Kind, r.Name, r.Epoch, r.Head = Placed, tell(p.Backend, 40), max(r.Epoch, p.Epoch), cmp.Or(r.Head, hexOf(p.Head))
+	r.Kind, r.Name, r.Epoch, r.Head = Placed, excerpt(p.Backend, 40), max(r.Epoch, p.Epoch), cmp.Or(r.Head, hexOf(p.Head))
 	r.Summary = "goes to " + r.Name // the spec stays behind: it may name more than a place
 	if p.Isolation != "" {
-		r.Summary += " (" + tell(p.Isolation, 40) + ")"
+		r.Summary += " (" + excerpt(p.Isolation, 40) + ")"
 	}
 	if !p.Head.IsZero() {
 		r.Summary += ", files at " + p.Head.Short()
@@ -217,19 +224,26 @@ func (r *Record) placed(p session.Placement) {
 func (r *Record) joined(j session.Join) {
 	r.Kind, r.Policy, r.Reason = Merged, j.Policy, j.Reason
 	r.Usage, r.Head = cmp.Or(r.Usage, j.Usage), cmp.Or(r.Head, hexOf(j.Placement.Head))
-	var from []string
+	if j.Closes() == session.ClosedAdopted {
+		r.Kind = Adopted
+	}
 	for _, p := range j.Parents {
 		r.Parents = append(r.Parents, refOf(p.Link))
-		from = append(from, Short(p.Link.ID))
 	}
-	verb := "merges "
-	if j.Closes() == session.ClosedAdopted {
-		r.Kind, verb = Adopted, "adopts "
-	}
-	r.Summary = verb + strings.Join(from, ", ")
+	r.Summary = joins(r.Kind, r.Parents, Short)
 	if j.Reason != "" {
 		r.Summary += " " + quote(j.Reason, max(MaxSummary-len(r.Summary)-1, 20))
 	}
+}
+
+// joins says what a join of a kind takes: "merges s2, s3".
+func joins(kind Kind, parents []Ref, name func(session.ID) string) string {
+	names := make([]string, len(parents))
+	for i, p := range parents {
+		names[i] = name(p.Session)
+	}
+	verb := map[Kind]string{Adopted: "adopts ", Merged: "merges "}[kind]
+	return verb + strings.Join(names, ", ")
 }
 
 func (r *Record) rejected(v session.Rejection) {
@@ -238,9 +252,9 @@ func (r *Record) rejected(v session.Rejection) {
 	r.Summary = disposition(v.State, Short(v.Branch.ID), v.Reason)
 }
 
-// disposition is how the end of a branch is told: `REJECTED s2 "too slow"`.
+// disposition says how a branch ended: `REJECTED s2 "too slow"`.
 func disposition(state, branch, reason string) string {
-	text := strings.ToUpper(tell(state, 20))
+	text := strings.ToUpper(excerpt(state, 20))
 	if branch != "" {
 		text += " " + branch
 	}
@@ -250,7 +264,7 @@ func disposition(state, branch, reason string) string {
 	return text
 }
 
-// says tells a row in a few words.
+// says describes a row in a few words.
 func says(actor string, c session.Chunk) string {
 	verb := "says "
 	switch c.Kind() {
@@ -275,7 +289,7 @@ func callNames(c session.Chunk) string {
 	var names []string
 	count := map[string]int{}
 	for _, call := range c.Calls() {
-		n := tell(call.Name, 40)
+		n := excerpt(call.Name, 40)
 		if count[n]++; count[n] == 1 {
 			names = append(names, n)
 		}

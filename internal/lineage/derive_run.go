@@ -13,7 +13,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// ofRun tells of what happened to a run as a whole, or to its branches.
+// ofRun takes over what happened to a run as a whole, or to its branches.
 func (r *Record) ofRun(what any) {
 	switch v := what.(type) {
 	case journal.Submitted:
@@ -23,10 +23,10 @@ func (r *Record) ofRun(what any) {
 	case journal.Released:
 		r.released(v)
 	case journal.Review:
-		r.Kind, r.Call, r.Tool, r.Due = Review, v.Call, tell(v.Name, 64), v.Expires
-		r.Summary = "run needs review: " + tell(v.Reason, 80)
+		r.Kind, r.Call, r.Tool, r.Due = Review, v.Call, excerpt(v.Name, 64), v.Expires
+		r.Summary = "run needs review: " + excerpt(v.Reason, 80)
 	case journal.Resolved:
-		r.Kind, r.Name = Resolved, tell(v.Decision, 20)
+		r.Kind, r.Name = Resolved, excerpt(v.Decision, 20)
 		r.Summary = r.Actor() + " decides: " + r.Name
 		if v.Reason != "" {
 			r.Summary += " " + quote(v.Reason, 60)
@@ -37,13 +37,13 @@ func (r *Record) ofRun(what any) {
 			r.Summary += ": " + quote(v.Reason, 60)
 		}
 	case journal.Warning:
-		r.Kind, r.Summary = Warning, "run warns: "+tell(v.Text, 90)
+		r.Kind, r.Summary = Warning, "run warns: "+excerpt(v.Text, 90)
 	case journal.Ended:
 		r.ended(v)
 	case journal.RunWaiting:
 		r.waiting(v)
 	case journal.SignalReceived:
-		if v.Run != "" { // a message that no run got is told by its chunk
+		if v.Run != "" { // a message to no run is in its chunk
 			r.received(v)
 		}
 	case journal.FanOut:
@@ -53,7 +53,7 @@ func (r *Record) ofRun(what any) {
 	case journal.BranchOutcomes:
 		r.Kind = Disposed
 		for _, b := range v.Branches {
-			r.Ends = append(r.Ends, journal.BranchOutcome{Session: b.Session, State: b.State, Reason: tell(b.Reason, MaxReason)})
+			r.Ends = append(r.Ends, journal.BranchOutcome{Session: b.Session, State: b.State, Reason: excerpt(b.Reason, MaxReason)})
 		}
 		r.Summary = dispositions(r.Ends, Short)
 	case journal.Quarantined:
@@ -69,7 +69,7 @@ func (r *Record) submitted(v journal.Submitted) {
 	if b := v.Task.Branch; b != nil {
 		up := b.Parent()
 		r.BranchOf = &Place{Run: up.Run, Session: up.Session, Step: up.Path}
-		r.Name = tell(b.Name, MaxSummary)
+		r.Name = excerpt(b.Name, MaxSummary)
 		named = "branch " + clip(r.Name, 30) + " of run " + Short(session.ID(up.Run))
 		if b.Remote {
 			named += ", workflow " + r.Workflow + ","
@@ -107,7 +107,7 @@ func (r *Record) released(v journal.Released) {
 	case v.Step != "":
 		r.Summary = "run parks for a node with revision " + quote(v.Revision, 30) + ": step " + string(v.Step) + " is another one here"
 	default:
-		r.Summary = "run parks: " + tell(v.Reason, 60)
+		r.Summary = "run parks: " + excerpt(v.Reason, 60)
 	}
 }
 
@@ -133,7 +133,7 @@ func (r *Record) ended(v journal.Ended) {
 	r.Summary = "run " + strings.ReplaceAll(string(v.State), "_", " ")
 	switch {
 	case v.Error != "":
-		r.Summary += ": " + tell(strings.TrimPrefix(v.Error, "llm: "), 80)
+		r.Summary += ": " + excerpt(strings.TrimPrefix(v.Error, "llm: "), 80)
 	case v.Usage.Calls > 0:
 		r.Summary += fmt.Sprintf(", %s, %s tokens", counted(int(v.Usage.Calls), "model call"), thousands(v.Usage.Tokens()))
 	}
@@ -143,7 +143,7 @@ func (r *Record) waiting(v journal.RunWaiting) {
 	r.Kind = Waiting
 	for _, w := range v.For {
 		r.Waits = append(r.Waits, Wait{
-			Branches: slices.Clone(w.Branches), Due: w.Due, Kind: w.Kind, Name: tell(w.Name, 64), Need: w.Need, Step: w.Path, Title: tell(w.Title, MaxSummary),
+			Branches: slices.Clone(w.Branches), Due: w.Due, Kind: w.Kind, Name: excerpt(w.Name, 64), Need: w.Need, Step: w.Path, Title: excerpt(w.Title, MaxSummary),
 		})
 	}
 	if len(r.Waits) == 0 {
@@ -157,8 +157,8 @@ func (r *Record) waiting(v journal.RunWaiting) {
 	}
 }
 
-// String tells what is waited for: "for approval: Publish?", "until
-// 2026-11-20 09:00 UTC", "for 2 of 3 branches".
+// String says what is waited for: "for approval: Publish?", "until 2026-11-20 09:00
+// UTC", "for 2 of 3 branches".
 func (w Wait) String() string {
 	until := ""
 	if w.Due > 0 {
@@ -191,7 +191,7 @@ func (w Wait) String() string {
 func moment(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02 15:04 MST") }
 
 func (r *Record) received(v journal.SignalReceived) {
-	r.Wake, r.Name = v.Wake, tell(v.Kind, 20)
+	r.Wake, r.Name = v.Wake, excerpt(v.Kind, 20)
 	by := cmp.Or(r.By, "somebody")
 	switch v.Kind {
 	case journal.Approve, journal.Refuse, journal.Respond:
@@ -202,9 +202,9 @@ func (r *Record) received(v journal.SignalReceived) {
 		}
 		switch {
 		case v.Reason != "":
-			r.Summary += ": " + tell(v.Reason, 80)
+			r.Summary += ": " + excerpt(v.Reason, 80)
 		case v.Kind == journal.Respond && v.Value != "":
-			r.Summary += ": " + tell(v.Value, 60)
+			r.Summary += ": " + excerpt(v.Value, 60)
 		}
 	case journal.Message:
 		verb := " says "
@@ -221,10 +221,10 @@ func (r *Record) received(v journal.SignalReceived) {
 			r.Branches, r.Code, r.Usage = []Ref{refOf(b.Link)}, b.Code, b.Usage
 			r.Reason = b.Error
 			r.State = cmp.Or(r.State, string(run.Waiting))
-			r.Ends = []journal.BranchOutcome{{Session: b.Link.ID, State: string(b.State), Reason: tell(b.Error, MaxReason)}}
+			r.Ends = []journal.BranchOutcome{{Session: b.Link.ID, State: string(b.State), Reason: excerpt(b.Error, MaxReason)}}
 			r.Summary = "branch " + Short(b.Link.ID) + " " + strings.ReplaceAll(string(b.State), "_", " ")
 			if b.Error != "" {
-				r.Summary += ": " + tell(b.Error, 60)
+				r.Summary += ": " + excerpt(b.Error, 60)
 			}
 		}
 	default:
@@ -240,7 +240,7 @@ func (r *Record) quarantined(v journal.Quarantined) {
 	}
 	r.Summary = cmp.Or(r.By, "somebody") + " " + verb
 	if v.Reason != "" {
-		r.Summary += ": " + tell(v.Reason, 70)
+		r.Summary += ": " + excerpt(v.Reason, 70)
 	}
 }
 
@@ -268,27 +268,24 @@ func (r *Record) rebudgeted(v journal.Rebudgeted) {
 	}
 }
 
-// dispositions is how the ends of several branches are told.
+// dispositions says how several branches ended.
 func dispositions(ends []journal.BranchOutcome, name func(session.ID) string) string {
 	var states []string
 	of := map[string][]string{}
-	reason, same := "", true
-	for i, e := range ends {
+	same := true
+	for _, e := range ends {
 		if of[e.State] == nil {
 			states = append(states, e.State)
 		}
 		of[e.State] = append(of[e.State], name(e.Session))
-		if i == 0 {
-			reason = e.Reason
-		}
-		same = same && e.Reason == reason
+		same = same && e.Reason == ends[0].Reason
 	}
 	for i, s := range states {
 		states[i] = disposition(s, strings.Join(of[s], ", "), "")
 	}
 	text := strings.Join(states, "; ")
-	if same && reason != "" && len(text) < MaxSummary-12 {
-		text += " " + quote(reason, MaxSummary-len(text)-1)
+	if same && len(ends) > 0 && ends[0].Reason != "" && len(text) < MaxSummary-12 {
+		text += " " + quote(ends[0].Reason, MaxSummary-len(text)-1)
 	}
 	return text
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// stepKinds says which records steps become.
+// stepKinds are the kinds of the records that steps become.
 var stepKinds = map[string]Kind{
 	journal.StepModel: Model, journal.StepTool: Tool, journal.StepDo: Did, journal.StepFork: Branched, journal.StepDetach: Branched,
 	journal.StepJoin: Merged, journal.StepReject: Rejected, journal.StepRecall: Recalled, journal.StepRemember: Remembered,
@@ -19,8 +19,8 @@ var stepKinds = map[string]Kind{
 	journal.StepGather: Gathered, journal.StepAwait: Awaited,
 }
 
-// step tells of a step, and of what it made in the same batch; made is the place
-// of that, -1 for none.
+// step takes over a step, and what it made in the same batch: the event made, -1 for
+// none.
 func (d *deriver) step(r *Record, v journal.StepCompleted, made int) error {
 	kind, ok := stepKinds[v.Kind]
 	if !ok {
@@ -31,7 +31,7 @@ func (d *deriver) step(r *Record, v journal.StepCompleted, made int) error {
 	if made < 0 {
 		switch {
 		case v.Kind == journal.StepJoin:
-			r.Kind = Branched // the session that it makes tells of the join
+			r.Kind = Branched // the session that it makes has the record of the join
 			r.Branches = newborn(v.Links)
 		case v.Kind == journal.StepOpen && v.Code == "":
 			r.Kind = Did // the beginning of a call without a model
@@ -42,7 +42,7 @@ func (d *deriver) step(r *Record, v journal.StepCompleted, made int) error {
 	if session.IsContent(d.facts[made].Kind) {
 		r.Rows = d.rows[made]
 	}
-	agent, told := r.Agent, r.Summary
+	agent, summary := r.Agent, r.Summary
 	switch o := d.facts[made].What.(type) {
 	case session.Chunk:
 		r.chunk(o)
@@ -51,11 +51,11 @@ func (d *deriver) step(r *Record, v journal.StepCompleted, made int) error {
 		case r.Agent != agent:
 			r.Summary = r.doneText(v)
 		default:
-			r.Summary = told
+			r.Summary = summary
 		}
 	case session.Placement:
 		if r.placed(o); v.Code != "" {
-			r.Summary = told
+			r.Summary = summary
 		}
 	case session.Join:
 		r.joined(o)
@@ -78,10 +78,10 @@ func newborn(links []session.Link) []Ref {
 	return out
 }
 
-// done takes over what a step's record says. The summary is what its author
-// gave, or else what its fields tell.
+// done takes over a step's record. The summary is the one that its author gave, or is
+// made of its fields.
 func (r *Record) done(v journal.StepCompleted) {
-	r.Effect, r.Elapsed, r.Name, r.Call, r.Model = v.Effect, v.Elapsed, tell(v.Name, 64), v.Call, tell(v.Model, 64)
+	r.Effect, r.Elapsed, r.Name, r.Call, r.Model = v.Effect, v.Elapsed, excerpt(v.Name, 64), v.Call, excerpt(v.Model, 64)
 	r.Head, r.HeadFrom, r.Source, r.Failure = hexOf(v.HeadAfter), hexOf(v.HeadBefore), v.Source, v.Failed
 	switch v.Kind {
 	case journal.StepTool:
@@ -110,13 +110,13 @@ func (r *Record) selection(value string) {
 	}
 	r.Reason = cmp.Or(r.Reason, s.Answer)
 	for _, name := range s.Candidates[:min(len(s.Candidates), MaxCandidates)] {
-		r.Candidates = append(r.Candidates, tell(name, 64))
+		r.Candidates = append(r.Candidates, excerpt(name, 64))
 	}
 }
 
 func (r *Record) doneText(v journal.StepCompleted) string {
 	actor := r.Actor()
-	text := tell(v.Summary, MaxSummary)
+	text := excerpt(v.Summary, MaxSummary)
 	switch {
 	case v.Kind == journal.StepGather && v.Code == "":
 		return gathers(v, text)
@@ -141,7 +141,7 @@ func (r *Record) doneText(v journal.StepCompleted) string {
 		case journal.StepFork, journal.StepDetach:
 			text = "branches " + strings.Join(shorts(v.Links), ", ")
 			if v.Source != "" {
-				text += " (implicit, " + tell(v.Source, 40) + ")"
+				text += " (implicit, " + excerpt(v.Source, 40) + ")"
 			}
 		case journal.StepFanOut:
 			return fansOut(shorts(v.Links))
@@ -173,7 +173,7 @@ func shorts(links []session.Link) []string {
 	return out
 }
 
-// fansOut tells of branches by their names.
+// fansOut names the branches of a fan-out.
 func fansOut(names []string) string {
 	return "fans out into " + countedAs(len(names), "branch", "branches") + ": " + strings.Join(names, ", ")
 }
@@ -185,22 +185,19 @@ func (r *Record) fannedOut(v journal.FanOut) {
 	var names []string
 	for _, b := range v.Branches {
 		r.Branches = append(r.Branches, Ref{Session: b.Session, Version: v.Base.Version})
-		names = append(names, tell(b.Name, 40))
+		names = append(names, excerpt(b.Name, 40))
 	}
 	if r.Code == "" {
 		r.Summary = fansOut(names)
 	}
 }
 
-// gathers tells how the branches of a fan-out ended for the step that takes
-// them in: "2 of 3 branches joined; c cancelled". A value that it cannot read
-// is told as the author did.
+// gathers says how the branches of a fan-out ended for the step that takes them in:
+// "2 of 3 branches joined; c cancelled". Without a value that it can read it repeats
+// the author's words.
 func gathers(v journal.StepCompleted, author string) string {
-	var ends []struct {
-		Name  string    `json:"name"`
-		State run.State `json:"state"`
-	}
-	if json.Unmarshal([]byte(v.Value), &ends) != nil || len(ends) == 0 {
+	ends, err := v.Gathered()
+	if err != nil || len(ends) == 0 {
 		return cmp.Or(author, "joins "+countedAs(len(v.Links), "branch", "branches"))
 	}
 	joined := 0
@@ -214,7 +211,7 @@ func gathers(v journal.StepCompleted, author string) string {
 		if names[e.State] == nil {
 			others = append(others, e.State)
 		}
-		names[e.State] = append(names[e.State], tell(e.Name, 40))
+		names[e.State] = append(names[e.State], excerpt(e.Name, 40))
 	}
 	parts := []string{fmt.Sprintf("%d of %s joined", joined, countedAs(len(ends), "branch", "branches"))}
 	for _, s := range others {

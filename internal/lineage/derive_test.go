@@ -345,8 +345,8 @@ func TestSubjects(t *testing.T) {
 	if got, want := lineage.StoredSubject([]lineage.Record{r}), "rath.lineage.acme.s1.tree"; got != want {
 		t.Errorf("StoredSubject() = %q, want %q", got, want)
 	}
-	apart := lineage.Record{Tenant: "acme", Root: "s1", Session: "s2", Kind: lineage.Quarantined}
-	if got, want := lineage.StoredSubject([]lineage.Record{r, apart}), "rath.lineage.acme.s1.quarantined.s2"; got != want {
+	quarantine := lineage.Record{Tenant: "acme", Root: "s1", Session: "s2", Kind: lineage.Quarantined}
+	if got, want := lineage.StoredSubject([]lineage.Record{r, quarantine}), "rath.lineage.acme.s1.quarantined.s2"; got != want {
 		t.Errorf("StoredSubject() = %q, want %q", got, want)
 	}
 	if got, want := r.TailSubject(), "rath.tail.acme.s1.forked.s2"; got != want {

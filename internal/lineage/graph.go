@@ -12,13 +12,13 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Graph is an index of records. The same records give the same graph, in
-// whatever order and however often they are added. It is safe for concurrent
-// use. Its memory grows with the records: build one of what a question is about.
+// Graph is an index of records. The same records give the same graph, in any order
+// and any number of times. It is safe for concurrent use. Its memory grows with the
+// records: build one of what a question is about.
 type Graph struct {
 	mu       sync.Mutex
-	sessions map[session.Key]*thread
-	runs     map[runKey]map[session.Key]struct{} // the sessions that tell of a run
+	sessions map[session.Key]*history
+	runs     map[runKey]map[session.Key]struct{} // the sessions with records of a run
 	children map[session.Key]map[session.Key]struct{}
 	decided  map[session.Key]map[session.Key]struct{} // the sessions that decided about one
 }
@@ -33,26 +33,26 @@ type position struct {
 	k      int
 }
 
-// thread is what the graph holds of one session.
-type thread struct {
+// history is what the graph holds of one session.
+type history struct {
 	key  session.Key
 	root session.ID
 	at   map[position]*Record
 
 	// Derived from at when it is asked for.
-	clean    bool
-	records  []*Record         // in the order of the log
-	versions []session.Version // of the session right after each record
-	opening  *Record           // nil while it is missing
-	whole    bool              // nothing is missing from the opening to the last record
-	runs     map[run.ID][]int  // indexes of the records that tell of a run
-	apart    string            // why the session is set apart, "" if it is not
+	clean      bool
+	records    []*Record         // in the order of the log
+	versions   []session.Version // of the session right after each record
+	opening    *Record           // nil while it is missing
+	whole      bool              // nothing is missing from the opening to the last record
+	runs       map[run.ID][]int  // indexes of the records of a run
+	quarantine string            // why the session is quarantined, "" if it is not
 }
 
 // NewGraph returns an empty graph.
 func NewGraph() *Graph {
 	return &Graph{
-		sessions: map[session.Key]*thread{},
+		sessions: map[session.Key]*history{},
 		runs:     map[runKey]map[session.Key]struct{}{},
 		children: map[session.Key]map[session.Key]struct{}{},
 		decided:  map[session.Key]map[session.Key]struct{}{},
@@ -80,7 +80,7 @@ func (g *Graph) add(r *Record) bool {
 	k := r.Key()
 	t := g.sessions[k]
 	if t == nil {
-		t = &thread{key: k, at: map[position]*Record{}}
+		t = &history{key: k, at: map[position]*Record{}}
 		g.sessions[k] = t
 	}
 	at := position{r.Commit, r.K}
@@ -145,7 +145,7 @@ func (g *Graph) Records(k session.Key) []Record {
 }
 
 // record returns a copy of record i with its version.
-func (t *thread) record(i int) *Record {
+func (t *history) record(i int) *Record {
 	r := t.records[i].clone()
 	r.Version = t.versions[i]
 	return r
@@ -160,7 +160,7 @@ func opens(k Kind) bool {
 }
 
 // tidy derives what depends on all records of the session.
-func (t *thread) tidy() *thread {
+func (t *history) tidy() *history {
 	if t.clean {
 		return t
 	}
@@ -169,16 +169,16 @@ func (t *thread) tidy() *thread {
 		return cmp.Or(cmp.Compare(a.Commit, b.Commit), cmp.Compare(a.K, b.K))
 	})
 	t.versions = make([]session.Version, len(t.records))
-	t.opening, t.apart, t.runs = nil, "", map[run.ID][]int{}
+	t.opening, t.quarantine, t.runs = nil, "", map[run.ID][]int{}
 	t.root = t.records[0].Root
 	for i, r := range t.records {
 		switch {
 		case opens(r.Kind) && r.Commit == 1 && t.opening == nil:
 			t.opening = r
 		case r.Kind == Quarantined:
-			t.apart = cmp.Or(r.Reason, r.Summary)
+			t.quarantine = cmp.Or(r.Reason, r.Summary)
 		case r.Kind == Readmitted:
-			t.apart = ""
+			t.quarantine = ""
 		}
 		if r.Run != "" {
 			t.runs[r.Run] = append(t.runs[r.Run], i)
@@ -203,9 +203,8 @@ func (t *thread) tidy() *thread {
 	return t
 }
 
-// of yields the records that tell of a run, with their indexes, in the order of
-// the log.
-func (t *thread) of(id run.ID) iter.Seq2[int, *Record] {
+// of yields the records of a run, with their indexes, in the order of the log.
+func (t *history) of(id run.ID) iter.Seq2[int, *Record] {
 	t.tidy()
 	return func(yield func(int, *Record) bool) {
 		for _, i := range t.runs[id] {
@@ -218,7 +217,7 @@ func (t *thread) of(id run.ID) iter.Seq2[int, *Record] {
 
 // base is where the session left its parent; ok is false for one that has no
 // line to follow.
-func (t *thread) base() (Ref, bool) {
+func (t *history) base() (Ref, bool) {
 	o := t.tidy().opening
 	if o == nil || o.Kind != Forked && o.Kind != Detached || len(o.Parents) == 0 {
 		return Ref{}, false
@@ -227,14 +226,14 @@ func (t *thread) base() (Ref, bool) {
 }
 
 // version is the newest version of the session.
-func (t *thread) version() session.Version {
+func (t *history) version() session.Version {
 	t.tidy()
 	return slices.Max(t.versions)
 }
 
 // commitOf returns the commit that made a version: the first one that reaches
 // it, the last one for zero.
-func (t *thread) commitOf(v session.Version) uint64 {
+func (t *history) commitOf(v session.Version) uint64 {
 	t.tidy()
 	if v != 0 {
 		for i, r := range t.records {
@@ -258,9 +257,8 @@ func compareRecords(a, b *Record) int {
 	return slices.Compare(x, y)
 }
 
-// sameFact reports whether two records say the same of the same commit.
-// Where the stream holds it is not part of it, nor is a version that only one
-// of them tells.
+// sameFact reports whether two records say the same of the same commit. Where the
+// stream holds it does not count, nor does a version that only one of them has.
 func sameFact(a, b *Record) bool {
 	x, y := *a, *b
 	x.Partition, x.Seq, y.Partition, y.Seq = 0, 0, 0, 0
@@ -272,7 +270,7 @@ func sameFact(a, b *Record) bool {
 	return errX == nil && errY == nil && string(ex) == string(ey)
 }
 
-func (g *Graph) thread(k session.Key) (*thread, error) {
+func (g *Graph) history(k session.Key) (*history, error) {
 	t := g.sessions[k]
 	if t == nil {
 		return nil, fmt.Errorf("lineage: session %s: %w", k, ErrNotFound)

@@ -16,7 +16,7 @@ import (
 func (g *Graph) Heads(k session.Key, v session.Version) ([]Record, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	t, err := g.thread(k)
+	t, err := g.history(k)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func (g *Graph) filesFrom(tenant session.Tenant, r *Record) (Ref, bool) {
 }
 
 // commit is the number of the commit that a reference into t names.
-func (r Ref) commit(t *thread) uint64 {
+func (r Ref) commit(t *history) uint64 {
 	if r.Commit != 0 {
 		return r.Commit
 	}
@@ -88,7 +88,7 @@ func (r Ref) commit(t *thread) uint64 {
 }
 
 // upTo returns the index of the last record of a commit or what is before it.
-func (t *thread) upTo(commit uint64) int {
+func (t *history) upTo(commit uint64) int {
 	t.tidy()
 	i := len(t.records) - 1
 	for i >= 0 && t.records[i].Commit > commit {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -28,19 +29,25 @@ type Impact struct {
 
 // Reach is a session that includes something.
 type Reach struct {
-	Session Session
-	Version session.Version // from this one on
+	Session session.ID      `json:"session"`
+	From    session.Version `json:"from"` // the first version that includes it
 	// Via says how it came there: "" where it was made, else the kind of the
 	// record that took it over (forked, merged and so on).
-	Via  Kind
-	From session.ID // the session that it came from
+	Via    Kind       `json:"via,omitempty"`
+	Parent session.ID `json:"parent,omitempty"` // the session that it came from
+	Name   string     `json:"name,omitempty"`
+	State  string     `json:"state"`
+
+	opened time.Time
 }
 
 // Touched is a run that worked on something afterwards.
 type Touched struct {
-	Run   Run
-	First Record // of its steps that could see it
-	Steps int    // that could
+	Run      run.ID    `json:"run"`
+	State    run.State `json:"state"`
+	Workflow string    `json:"workflow,omitempty"`
+	First    run.Path  `json:"first"` // of its steps that could see it
+	Steps    int       `json:"steps"` // that could
 }
 
 // Impact returns what one version of a session touched afterwards: the chunk,
@@ -66,7 +73,7 @@ func (g *Graph) ImpactOfStep(tenant session.Tenant, id run.ID, path run.Path) (I
 	return g.impact(t, i), nil
 }
 
-// Step returns who recorded a step of a run, and with what outcome.
+// Step returns what recorded a step of a run, and with what outcome.
 func (g *Graph) Step(tenant session.Tenant, id run.ID, path run.Path) (Maker, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -97,11 +104,11 @@ func (g *Graph) Calls(tenant session.Tenant, call string) []Record {
 	return slices.CompactFunc(out, func(a, b Record) bool { return a.Run == b.Run && a.Step == b.Step })
 }
 
-// Opening returns the record that tells how a session came to be.
+// Opening returns the record of how a session came to be.
 func (g *Graph) Opening(k session.Key) (Record, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	t, err := g.thread(k)
+	t, err := g.history(k)
 	if err != nil {
 		return Record{}, err
 	}
@@ -119,8 +126,8 @@ func byTime(a, b Record) int {
 
 // find returns the place of a step's record. Its outcome counts, not an
 // announcement before it.
-func (g *Graph) find(tenant session.Tenant, id run.ID, path run.Path) (*thread, int, error) {
-	var found *thread
+func (g *Graph) find(tenant session.Tenant, id run.ID, path run.Path) (*history, int, error) {
+	var found *history
 	at, rank := -1, 0
 	for k := range g.runs[runKey{tenant, id}] {
 		t := g.sessions[k]
@@ -148,7 +155,7 @@ func (g *Graph) find(tenant session.Tenant, id run.ID, path run.Path) (*thread, 
 
 // reach is how far into a session something is included: from a record on.
 type reach struct {
-	t       *thread
+	t       *history
 	i       int // the record that brought it; -1 for what was there from the start
 	version session.Version
 	via     Kind
@@ -156,7 +163,7 @@ type reach struct {
 }
 
 // impact follows a record through the sessions that include it.
-func (g *Graph) impact(t *thread, i int) Impact {
+func (g *Graph) impact(t *history, i int) Impact {
 	r := t.record(i)
 	out := Impact{Of: r.Ref(), Record: *r}
 	start := &reach{t: t, i: i, version: t.shown(i)}
@@ -175,11 +182,12 @@ func (g *Graph) impact(t *thread, i int) Impact {
 		}
 	}
 	for _, at := range found {
-		out.Sessions = append(out.Sessions, Reach{g.info(at.t), at.version, at.via, at.from})
+		s := g.info(at.t)
+		out.Sessions = append(out.Sessions, Reach{s.Key.ID, at.version, at.via, at.from, s.Name, s.Disposition, s.Opened})
 		g.after(at, &out)
 	}
 	slices.SortFunc(out.Sessions, func(a, b Reach) int {
-		return cmp.Or(min(len(a.Via), 1)-min(len(b.Via), 1), a.Session.Opened.Compare(b.Session.Opened), cmp.Compare(a.Session.Key.ID, b.Session.Key.ID))
+		return cmp.Or(min(len(a.Via), 1)-min(len(b.Via), 1), a.opened.Compare(b.opened), cmp.Compare(a.Session, b.Session))
 	})
 	slices.SortFunc(out.Steps, byTime)
 	slices.SortFunc(out.Written, byTime)
@@ -191,7 +199,7 @@ func (g *Graph) impact(t *thread, i int) Impact {
 
 // shown is the version from which on a record's content is there: its own, or
 // that of the row which a later commit added.
-func (t *thread) shown(i int) session.Version {
+func (t *history) shown(i int) session.Version {
 	r := t.records[i]
 	if r.content() || r.Step == "" {
 		return t.versions[i]
@@ -266,7 +274,7 @@ func (g *Graph) touched(tenant session.Tenant, out *Impact) {
 			}
 			n = len(out.Runs)
 			index[s.Run] = n
-			out.Runs = append(out.Runs, Touched{Run: r, First: s})
+			out.Runs = append(out.Runs, Touched{Run: r.ID, State: r.State, Workflow: r.Workflow, First: s.Step})
 		}
 		out.Runs[n].Steps++
 	}

@@ -20,13 +20,13 @@ func told(i lineage.Impact) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", i.Record.Summary)
 	for _, r := range i.Sessions {
-		fmt.Fprintf(&b, "session %s from %d %s %s\n", lineage.Short(r.Session.Key.ID), r.Version, r.Via, lineage.Short(r.From))
+		fmt.Fprintf(&b, "session %s from %d %s %s\n", lineage.Short(r.Session), r.From, r.Via, lineage.Short(r.Parent))
 	}
 	for _, s := range i.Steps {
 		fmt.Fprintf(&b, "step %s %s %s\n", lineage.Short(s.Session), s.Step, s.Summary)
 	}
 	for _, r := range i.Runs {
-		fmt.Fprintf(&b, "run %s %s from %s, %d steps\n", lineage.Short(session.ID(r.Run.ID)), r.Run.State, r.First.Step, r.Steps)
+		fmt.Fprintf(&b, "run %s %s from %s, %d steps\n", lineage.Short(session.ID(r.Run)), r.State, r.First, r.Steps)
 	}
 	for _, f := range i.Files {
 		fmt.Fprintf(&b, "files %s %s\n", f.Step, f.Tool)
@@ -75,7 +75,7 @@ func TestImpact(t *testing.T) {
 	k := w.home
 	i, err = g.Impact(k, 3)
 	w.must(err)
-	if len(i.Sessions) != 3 || i.Sessions[0].Session.Key != k || i.Sessions[0].Via != "" || len(i.Files) != 2 || len(i.Written) != 1 {
+	if len(i.Sessions) != 3 || i.Sessions[0].Session != k.ID || i.Sessions[0].Via != "" || len(i.Files) != 2 || len(i.Written) != 1 {
 		t.Errorf("the plan:\n%s", told(i))
 	}
 	// Seen from a fork it is the same.
@@ -113,7 +113,7 @@ func TestImpactOnOtherRuns(t *testing.T) {
 	w.must(err)
 	var runs []string
 	for _, r := range i.Runs {
-		runs = append(runs, string(r.Run.ID))
+		runs = append(runs, string(r.Run))
 	}
 	if !slices.Equal(runs, []string{"run-7f3a", "run-2"}) {
 		t.Errorf("runs %v", runs)
@@ -121,7 +121,7 @@ func TestImpactOnOtherRuns(t *testing.T) {
 	if len(i.Recalls) != 1 || i.Recalls[0].Session != "reader" {
 		t.Errorf("recalls %+v", i.Recalls)
 	}
-	if i, err = g.Impact(session.Key{Tenant: "acme", ID: "again"}, 5); err != nil || len(i.Runs) != 1 || len(i.Recalls) != 0 || i.Runs[0].Run.ID != "run-2" {
+	if i, err = g.Impact(session.Key{Tenant: "acme", ID: "again"}, 5); err != nil || len(i.Runs) != 1 || len(i.Recalls) != 0 || i.Runs[0].Run != "run-2" {
 		t.Errorf("of the fork's own: %v\n%s", err, told(i))
 	}
 }

@@ -31,14 +31,14 @@ func (g *Graph) Sessions(t session.Tenant, root session.ID) ([]Session, error) {
 type row struct {
 	info   Session
 	depth  int
-	folded string // what is told of the sessions opened from it that are left out
+	folded string // a line about the sessions opened from it that are left out
 }
 
 // rows walks a tree without recursion: a chain of forks may be of any length.
 // Where more than foldFrom sessions were opened from one, only fold of them are
 // there; zero leaves out none.
 func (g *Graph) rows(root session.Key, fold int) ([]row, error) {
-	if _, err := g.thread(root); err != nil {
+	if _, err := g.history(root); err != nil {
 		return nil, err
 	}
 	var out []row
@@ -64,11 +64,11 @@ func (g *Graph) rows(root session.Key, fold int) ([]row, error) {
 	return out, nil
 }
 
-// foldOrder says which of many branches are shown first: those that became
-// something, that somebody has to look at, and then the others.
+// foldOrder is the order in which branches are kept: those that came to something or
+// need attention, and then the others.
 var foldOrder = []string{session.ClosedAdopted, Open, session.ClosedFailed, session.ClosedRejected, session.ClosedMerged, session.ClosedCancelled}
 
-// fold keeps n of many sessions, in their order, and tells of the others.
+// fold keeps n of many sessions, in their order, and counts the others in a line.
 func (g *Graph) fold(kids []session.Key, n int) (kept []session.Key, rest string) {
 	ends := make(map[session.Key]string, len(kids))
 	for _, k := range kids {

@@ -1,6 +1,6 @@
 package lineage
 
-// Kind says what a record tells. The list is closed: it grows by release only.
+// Kind is what a record is about. The list grows by release only.
 type Kind string
 
 // The kinds of records.
@@ -95,16 +95,16 @@ var kinds = []struct {
 	{Released, "an attempt gave the run back"},
 	{Review, "a run stopped for a person"},
 	{Resolved, "a person decided about a run that had stopped"},
-	{Cancel, "somebody asked a run to stop"},
+	{Cancel, "a run was asked to stop"},
 	{Warning, "something the author of the workflow should know"},
 	{Waiting, "a run stopped, and holds nothing, until what it waits for has come"},
 	{Answered, "a person answered what a run had asked: approved, rejected, or with a value"},
 	{Message, "words for a run reached it"},
 	{Due, "a time for which a run waited, or up to which, has come"},
-	{Reported, "a branch of a fan-out told its parent how it ended"},
+	{Reported, "a branch of a fan-out reported to its parent how it ended"},
 	{Disposed, "a run said how branches of its fan-out ended for it; they accept nothing after it"},
 	{Ended, "a run ended"},
-	{Quarantined, "a session was set apart: no step begins in it, nobody merges it or recalls what it wrote"},
+	{Quarantined, "a session was set apart: no step begins in it, no session merges it or recalls what it wrote"},
 	{Readmitted, "a session that was set apart goes on"},
 	{Rebudgeted, "a run may consume more, or less, than its task said"},
 }
@@ -118,8 +118,8 @@ func Kinds() []Kind {
 	return all
 }
 
-// Doc says in one line what records of the kind tell; it is empty for a kind
-// that this release does not know.
+// Doc describes records of the kind in one line; it is empty for a kind that this
+// release does not know.
 func (k Kind) Doc() string {
 	for _, e := range kinds {
 		if e.kind == k {

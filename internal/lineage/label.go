@@ -9,12 +9,11 @@ import (
 )
 
 // Labels are the short names of the sessions of one tree: s1 for the first, s2
-// and so on in the order in which they were opened, or what a person called a
-// session. The branches of a fan-out are counted when it begins, in its order,
-// whichever of them begins first. So who reads the records as they come counts
-// as [Graph.Labels] does, unless branches that run at the same time open
-// sessions at the same moment. The zero value is ready; it is not safe for
-// concurrent use.
+// and so on in the order in which they were opened, or the name that a person gave a
+// session. The branches of a fan-out are counted when it begins, in its order. So a
+// reader of the records as they come counts as [Graph.Labels] does, unless branches
+// that run at the same time open sessions at the same moment. The zero value is
+// ready; it is not safe for concurrent use.
 type Labels struct {
 	names map[session.ID]string
 	used  map[string]bool

@@ -10,19 +10,19 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Maker tells what made one version of a session: the record of the row, the
-// placement, the join or the step, completed with what other records tell of it.
-// Its session is an ancestor for what a fork shows of its parent.
+// Maker is what made one version of a session: the record of the row, the placement,
+// the join or the step, completed from the records around it. For a version that a
+// fork shares with its parent, its session is the ancestor.
 type Maker struct {
 	Record
-	Recorded *Record // the same without what others tell
+	Recorded *Record // without what was completed
 	// Asked is the model step that asked for the tool call; nil where there was
 	// none, or the graph does not hold it.
 	Asked *Record
 }
 
-// Why returns who made a version of a session: which agent, run, step,
-// attempt, tool call, model and branch.
+// Why returns what made a version of a session: agent, run, step, attempt, tool call
+// and model.
 func (g *Graph) Why(k session.Key, v session.Version) (Maker, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -35,8 +35,8 @@ func (g *Graph) Why(k session.Key, v session.Version) (Maker, error) {
 
 // made returns the place of the record that made a version of a session: in
 // an ancestor, for what a fork shows of its parent.
-func (g *Graph) made(k session.Key, v session.Version) (*thread, int, error) {
-	t, err := g.thread(k)
+func (g *Graph) made(k session.Key, v session.Version) (*history, int, error) {
+	t, err := g.history(k)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -45,7 +45,7 @@ func (g *Graph) made(k session.Key, v session.Version) (*thread, int, error) {
 	}
 	for base, ok := t.base(); ok && v <= base.Version; base, ok = t.base() {
 		up := session.Key{Tenant: k.Tenant, ID: base.Session}
-		if t, err = g.thread(up); err != nil {
+		if t, err = g.history(up); err != nil {
 			return nil, 0, fmt.Errorf("lineage: version %d of session %s was made in %s: %w", v, k.ID, base.Session, ErrNotFound)
 		}
 	}
@@ -58,7 +58,7 @@ func (g *Graph) made(k session.Key, v session.Version) (*thread, int, error) {
 
 // content returns the index of the record that made a version, -1 if it is
 // missing.
-func (t *thread) content(v session.Version) int {
+func (t *history) content(v session.Version) int {
 	t.tidy()
 	for i, r := range t.records {
 		if t.versions[i] == v && r.content() {
@@ -68,7 +68,7 @@ func (t *thread) content(v session.Version) int {
 	return -1
 }
 
-// content reports whether the record tells of an event that moved the version.
+// content reports whether the record is of an event that moved the version.
 func (r *Record) content() bool {
 	switch r.Kind {
 	case Chunk, Placed, Adopted, Merged:
@@ -79,7 +79,7 @@ func (r *Record) content() bool {
 	return false
 }
 
-func (g *Graph) maker(t *thread, i int) Maker {
+func (g *Graph) maker(t *history, i int) Maker {
 	r := t.record(i)
 	m := Maker{Record: *r, Recorded: r}
 	if r.Run == "" {
@@ -108,7 +108,7 @@ func (g *Graph) maker(t *thread, i int) Maker {
 
 // attempt returns the attempt of a run that had claimed the session when a
 // record was made.
-func (t *thread) attempt(i int, id run.ID) uint64 {
+func (t *history) attempt(i int, id run.ID) uint64 {
 	var n uint64
 	for _, r := range t.records[:i+1] {
 		if r.Run == id {
@@ -119,11 +119,11 @@ func (t *thread) attempt(i int, id run.ID) uint64 {
 }
 
 // step finds the record of a step, first where it is expected.
-func (g *Graph) step(t *thread, id run.ID, path run.Path, want ...Kind) *Record {
+func (g *Graph) step(t *history, id run.ID, path run.Path, want ...Kind) *Record {
 	if path == "" {
 		return nil
 	}
-	in := func(t *thread) *Record {
+	in := func(t *history) *Record {
 		for i, r := range t.of(id) {
 			if r.Step == path && slices.Contains(want, r.Kind) {
 				return t.record(i)

@@ -53,31 +53,33 @@ func (p *Picture) Mermaid() string {
 	if p.Omitted > 0 {
 		fmt.Fprintf(&b, "  more[\"%s more\"]:::open\n", counted(p.Omitted, "session"))
 	}
-	b.WriteString("  classDef open stroke:#4c6ef5,stroke-width:2px\n")
-	b.WriteString("  classDef adopted stroke:#2b8a3e,stroke-width:2px\n")
-	b.WriteString("  classDef merged stroke:#0b7285,stroke-width:2px\n")
-	b.WriteString("  classDef rejected stroke:#c92a2a,stroke-width:2px,stroke-dasharray:5 3\n")
-	b.WriteString("  classDef cancelled stroke:#868e96,stroke-width:2px,stroke-dasharray:2 3\n")
-	b.WriteString("  classDef failed stroke:#d9480f,stroke-width:2px,stroke-dasharray:5 3\n")
+	b.WriteString(mermaidClasses)
 	return b.String()
 }
+
+const mermaidClasses = `  classDef open stroke:#4c6ef5,stroke-width:2px
+  classDef adopted stroke:#2b8a3e,stroke-width:2px
+  classDef merged stroke:#0b7285,stroke-width:2px
+  classDef rejected stroke:#c92a2a,stroke-width:2px,stroke-dasharray:5 3
+  classDef cancelled stroke:#868e96,stroke-width:2px,stroke-dasharray:2 3
+  classDef failed stroke:#d9480f,stroke-width:2px,stroke-dasharray:5 3
+`
 
 // mermaidText escapes what Mermaid, or the HTML in its labels, would take as
 // markup: as entities, so that hostile text stays text.
 func mermaidText(s string) string {
 	var b strings.Builder
 	for _, r := range line(s, 200) {
-		switch r {
-		case '"', '<', '>', '&', '#', ';', '`', '[', ']', '{', '}', '|', '\\', '*', '_', '%', '(', ')':
+		if strings.ContainsRune("\"<>&#;`[]{}|\\*_%()", r) {
 			fmt.Fprintf(&b, "#%d;", r)
-		default:
+		} else {
 			b.WriteRune(r)
 		}
 	}
 	return b.String()
 }
 
-// span tells the versions of a node: "1-4", or "4" where nothing was added.
+// span names the versions of a node: "1-4", or "4" where nothing was added.
 func (n *Node) span() string {
 	if n.To <= n.From+1 {
 		return fmt.Sprint(n.To)

@@ -1,6 +1,7 @@
 package lineage
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -11,7 +12,7 @@ import (
 type PictureOptions struct {
 	// Title is the picture's caption; "" has none.
 	Title string
-	// Lines is how many lines of the story a node shows at most; 0 means 7.
+	// Lines is how many lines a node shows at most; 0 means 7.
 	Lines int
 	// MaxSessions bounds the picture; 0 means 60. What does not fit is counted
 	// in Omitted.
@@ -69,27 +70,22 @@ func (g *Graph) Picture(root session.Key, o *PictureOptions) (*Picture, error) {
 	if o != nil {
 		opt = *o
 	}
-	if opt.Lines == 0 {
-		opt.Lines = 7
-	}
-	if opt.MaxSessions == 0 {
-		opt.MaxSessions = 60
-	}
+	opt.Lines, opt.MaxSessions = cmp.Or(opt.Lines, 7), cmp.Or(opt.MaxSessions, 60)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	chapters, left, err := g.tell(root, false, opt.MaxSessions, 0)
+	timelines, left, err := g.timelines(root, false, opt.MaxSessions, 0)
 	if err != nil {
 		return nil, err
 	}
-	d := drawing{opt: opt, chapters: chapters, index: map[session.ID]int{}, stretches: make([][]Node, len(chapters))}
-	for i, c := range chapters {
+	d := drawing{opt: opt, timelines: timelines, index: map[session.ID]int{}, stretches: make([][]Node, len(timelines))}
+	for i, c := range timelines {
 		d.index[c.info.Key.ID] = i
 	}
 	p := &Picture{Title: line(opt.Title, 200), Omitted: left}
-	for i := range chapters {
+	for i := range timelines {
 		d.stretches[i] = d.cut(i)
 	}
-	for i := range chapters {
+	for i := range timelines {
 		p.Edges = append(p.Edges, d.edges(g, i)...)
 	}
 	for _, s := range d.stretches {
@@ -103,14 +99,14 @@ func (g *Graph) Picture(root session.Key, o *PictureOptions) (*Picture, error) {
 
 type drawing struct {
 	opt       PictureOptions
-	chapters  []chapter
+	timelines []timeline
 	index     map[session.ID]int
 	stretches [][]Node
 }
 
 // cut divides a session's lines where something leaves or comes in.
 func (d *drawing) cut(i int) []Node {
-	c := &d.chapters[i]
+	c := &d.timelines[i]
 	name := d.name
 	_, reason := c.verdict(name)
 	node := func(commit uint64) Node {
@@ -145,13 +141,13 @@ func (d *drawing) cut(i int) []Node {
 
 func (d *drawing) name(id session.ID) string {
 	if i, ok := d.index[id]; ok {
-		return d.chapters[i].label
+		return d.timelines[i].label
 	}
 	return Short(id)
 }
 
 // versions returns the version before the commits [from, to) and after them.
-func (c *chapter) versions(from, to uint64) (first, last session.Version) {
+func (c *timeline) versions(from, to uint64) (first, last session.Version) {
 	if len(c.info.Parents) == 1 {
 		switch c.info.Via {
 		case session.OpenFork, session.OpenImplicit, session.OpenDetach:
@@ -181,7 +177,7 @@ func holds(s []Node, commit uint64) *Node {
 }
 
 func (d *drawing) edges(g *Graph, i int) []Edge {
-	c := &d.chapters[i]
+	c := &d.timelines[i]
 	own := d.stretches[i]
 	var out []Edge
 	from := func(p Ref) *Node {
@@ -189,7 +185,7 @@ func (d *drawing) edges(g *Graph, i int) []Edge {
 		if !ok {
 			return nil
 		}
-		return holds(d.stretches[j], p.commit(g.sessions[d.chapters[j].info.Key]))
+		return holds(d.stretches[j], p.commit(g.sessions[d.timelines[j].info.Key]))
 	}
 	for _, p := range c.info.Parents {
 		if n := from(p); n != nil && n.ID != own[0].ID {

@@ -10,7 +10,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Run is what the graph tells of one run.
+// Run is what the graph holds of one run.
 type Run struct {
 	ID       run.ID
 	Home     session.Key // the log that decides about it
@@ -24,12 +24,12 @@ type Run struct {
 	BranchOf *Place // the step that opened it, for a branch of a fan-out
 	Branch   string // its name
 	Waits    []Wait // what has not come yet, while it waits
-	Wake     uint64 // how often it was woken
-	// Due is when the clock decides: of a review the end of its patience, of a
-	// waiting run the first of its waits, of a queued one when it may start.
+	Wake     uint64 // how often it went on after a wait
+	// Due is when the clock decides: of a review when it expires, of a waiting run
+	// when the first of its waits ends, of a queued one when it may start.
 	Due       time.Time
-	Cancelled bool // somebody asked it to stop
-	// Quarantine says why its session is set apart, "" if it is not.
+	Cancelled bool // it was asked to stop
+	// Quarantine says why its session is quarantined, "" if it is not.
 	Quarantine string
 	Code       run.Code
 	Reason     string // of its end, or of its review
@@ -38,15 +38,15 @@ type Run struct {
 	Steps      int
 	Warnings   []string
 	Sessions   []session.ID // that it wrote to: the home first, then by time
-	// Whole reports that the records of its home are here from the first commit to
-	// the last one that is here, without a gap.
+	// Whole reports that the graph holds the records of its home from the first commit
+	// to the last one that it holds, without a gap.
 	Whole     bool
 	Submitted time.Time
 	Started   time.Time
 	Ended     time.Time
 }
 
-// Run returns what the graph tells of a run.
+// Run returns what the graph holds of a run.
 func (g *Graph) Run(t session.Tenant, id run.ID) (Run, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -57,7 +57,7 @@ func (g *Graph) Run(t session.Tenant, id run.ID) (Run, error) {
 	return r, nil
 }
 
-// Choose returns what the graph tells of a run, and whether a selector chooses it;
+// Choose returns what the graph holds of a run, and whether a selector chooses it;
 // nil chooses all. now is what ages are counted from.
 func (g *Graph) Choose(t session.Tenant, id run.ID, s *Selector, now time.Time) (r Run, chosen bool, err error) {
 	g.mu.Lock()
@@ -110,16 +110,16 @@ func (g *Graph) run(k runKey) (Run, bool) {
 		t := g.sessions[key].tidy()
 		first := int64(-1)
 		if key == home {
-			r.Quarantine, r.Whole = t.apart, t.whole
+			r.Quarantine, r.Whole = t.quarantine, t.whole
 		}
 		for _, rec := range t.of(k.run) {
-			if opens(rec.Kind) { // who opened a branch need not write to it
+			if opens(rec.Kind) { // the run that opens a branch need not write to it
 				continue
 			}
 			if first < 0 {
 				first = rec.Time
 			}
-			if spends(rec) || rec.Kind == Gathered { // which tells what its branches spent
+			if spends(rec) || rec.Kind == Gathered { // the sum of what its branches spent
 				used = used.Add(rec.Usage)
 			}
 			if rec.Step != "" && stepDone(rec.Kind) {

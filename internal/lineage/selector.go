@@ -11,7 +11,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Selector chooses runs by what the graph tells of them:
+// Selector chooses runs by what the graph holds of them:
 //
 //	tool=run_shell and state in (failed, timed_out) and not agent=critic
 //	under=7f3a2b1c and older=2h
@@ -19,7 +19,7 @@ import (
 // A condition asks something of a whole run, and one that could have several
 // answers holds if one of them fits: tool=grep means that some step of the run
 // called grep, tool!=grep that none did. A star in a value stands for any
-// text. [SelectorFields] lists what can be asked.
+// text. [SelectorFields] lists the fields.
 //
 // A Selector is immutable and safe for concurrent use.
 type Selector struct{ root expr }
@@ -103,7 +103,7 @@ var selectorFields = []SelectorField{
 	{Name: "model", Doc: "that answered", facts: func(s *subject) []string { return s.steps().models }},
 	{Name: "node", Doc: "that worked on it, by name or incarnation", facts: func(s *subject) []string { return s.steps().nodes }},
 	{
-		Name: "quarantined", Doc: "yes or no: whether its session is set apart", plain: true,
+		Name: "quarantined", Doc: "yes or no: whether its session is quarantined", plain: true,
 		check:  yesOrNo,
 		answer: func(s *subject, v string) bool { return (s.run.Quarantine != "") == (v == "yes") },
 	},
@@ -201,18 +201,17 @@ type subject struct {
 	run   *Run
 	now   time.Time
 	trees map[session.ID]map[session.Key]bool // of the sessions asked for, for all subjects
-	told  *stepFacts
+	facts *stepFacts                          // of its steps, once a condition asked for them
 }
 
-// stepFacts is what the records of a run's steps tell. A text may be there
-// more than once.
+// stepFacts are what the records of a run's steps name, each once.
 type stepFacts struct{ agents, tools, models, nodes, names []string }
 
 func (s *subject) steps() *stepFacts {
-	if s.told != nil {
-		return s.told
+	if s.facts != nil {
+		return s.facts
 	}
-	s.told = &stepFacts{}
+	s.facts = &stepFacts{}
 	put := func(list *[]string, text string) {
 		if text != "" && !slices.Contains(*list, text) {
 			*list = append(*list, text)
@@ -225,15 +224,15 @@ func (s *subject) steps() *stepFacts {
 				continue
 			}
 			if t.opening != nil {
-				put(&s.told.names, t.opening.Name)
+				put(&s.facts.names, t.opening.Name)
 			}
-			put(&s.told.agents, r.Agent)
-			put(&s.told.tools, r.Tool)
-			put(&s.told.models, r.Model)
-			put(&s.told.nodes, r.Node)
+			put(&s.facts.agents, r.Agent)
+			put(&s.facts.tools, r.Tool)
+			put(&s.facts.models, r.Model)
+			put(&s.facts.nodes, r.Node)
 		}
 	}
-	return s.told
+	return s.facts
 }
 
 // under reports whether the run's home is a session, or was opened from it,

@@ -16,7 +16,7 @@ type SelectorError struct {
 	Want  string
 }
 
-// Error tells what was expected where.
+// Error says what was expected, and where.
 func (e *SelectorError) Error() string {
 	found := "the end"
 	if e.Found != "" {

@@ -11,11 +11,11 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Open is the disposition of a session that nobody has ended. The others are
-// those of package session: adopted, merged, rejected, cancelled, failed.
+// Open is the disposition of a session that has not ended. The others are those of
+// package session: adopted, merged, rejected, cancelled, failed.
 const Open = "open"
 
-// Session is what the graph tells of one session.
+// Session is what the graph holds of one session.
 type Session struct {
 	Key         session.Key
 	Root        session.ID
@@ -28,26 +28,26 @@ type Session struct {
 	Disposition string
 	Reason      string        // of the disposition
 	By          session.ID    // the session that decided
-	Quarantine  string        // why it is set apart, "" if it is not
+	Quarantine  string        // why it is quarantined, "" if it is not
 	Usage       session.Usage // of its own steps, without those of its parents
 	Opened      time.Time
 	Last        time.Time
 	Runs        []run.ID // that recorded something in it, sorted
 }
 
-// Session returns what the graph tells of a session.
+// Session returns what the graph holds of a session.
 func (g *Graph) Session(k session.Key) (Session, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	t, err := g.thread(k)
+	t, err := g.history(k)
 	if err != nil {
 		return Session{}, err
 	}
 	return g.info(t), nil
 }
 
-func (g *Graph) info(t *thread) Session {
-	s := Session{Key: t.key, Root: t.root, Version: t.version(), Opened: t.records[0].When(), Disposition: Open, Quarantine: t.apart}
+func (g *Graph) info(t *history) Session {
+	s := Session{Key: t.key, Root: t.root, Version: t.version(), Opened: t.records[0].When(), Disposition: Open, Quarantine: t.quarantine}
 	if t.opening != nil {
 		s.Via, s.Name, s.Parents = t.opening.Via, t.opening.Name, slices.Clone(t.opening.Parents)
 	}
@@ -70,8 +70,8 @@ func (g *Graph) info(t *thread) Session {
 	return s
 }
 
-// spends reports whether a record's usage is its own: not a sum of what other
-// records tell, and not that of a row whose step has a record beside it.
+// spends reports whether a record's usage is its own: no sum over other records, and
+// not that of a row whose step has a record beside it.
 func spends(r *Record) bool {
 	switch r.Kind {
 	case Ended, Reported, Gathered, Adopted, Merged, Late:
@@ -82,17 +82,17 @@ func spends(r *Record) bool {
 	return true
 }
 
-// decision is how a session ended, by whose word.
+// decision is how a session ended, and the session that said so.
 type decision struct {
 	state, reason string
 	by            session.ID
 }
 
-// decision returns how a session ended; nil while it is open. The run that
-// opened a branch of a fan-out says so of each branch by name. Otherwise it is
-// the first record of a parent that names the session, because a branch's
-// disposition is a fact of the parent, and else what the session itself says.
-func (g *Graph) decision(t *thread) *decision {
+// decision returns how a session ended; nil while it is open. The run that opened a
+// branch of a fan-out names it. Otherwise the first record of a parent that names the
+// session counts, because a branch's disposition is a fact of the parent, and then
+// the session's own record.
+func (g *Graph) decision(t *history) *decision {
 	parents := map[session.ID]bool{}
 	if t.opening != nil {
 		for _, p := range t.opening.Parents {
@@ -139,16 +139,14 @@ func (g *Graph) decision(t *thread) *decision {
 	return nil
 }
 
-// ends returns what a record says about the end of a branch. A report is no
-// word about it: the run that opened the branch decides.
+// ends returns what a record says about the end of a branch. A report does not
+// count: the run that opened the branch decides.
 func (r *Record) ends(id session.ID) *journal.BranchOutcome {
 	if r.Kind != Disposed && r.Kind != Ended {
 		return nil
 	}
-	for i := range r.Ends {
-		if r.Ends[i].Session == id {
-			return &r.Ends[i]
-		}
+	if i := slices.IndexFunc(r.Ends, func(e journal.BranchOutcome) bool { return e.Session == id }); i >= 0 {
+		return &r.Ends[i]
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package lineage
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -17,7 +18,7 @@ const (
 	lineHeight = 16
 	lineGap    = 3
 	maxActor   = 100
-	maxWrap    = 2 // lines of text that one line of the story may take
+	maxWrap    = 2 // lines of text that one line of a timeline may take
 	fontText   = 12.0
 	fontHead   = 14.0
 	fontSmall  = 11.0
@@ -25,8 +26,8 @@ const (
 	titleRoom  = 30
 )
 
-// svgStyle colours the picture. Everything that a colour tells is also told by
-// a word or by the shape of a line; whoever prefers dark pages gets one.
+// svgStyle colours the picture, for light and for dark pages. Each colour stands beside
+// a word or a shape that says the same.
 const svgStyle = `<style>` +
 	`.rath-g{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif;font-size:12px}` +
 	`.rath-g text{fill:#1f2933}` +
@@ -189,7 +190,7 @@ func (n *Node) more(b *strings.Builder, x, y float64) float64 {
 	return y + lineHeight + lineGap
 }
 
-// summary is what a node tells to who cannot see it.
+// summary describes a node to readers who cannot see it.
 func (n *Node) summary() string {
 	s := n.Label + " " + n.span() + ", " + line(n.Disposition, 20)
 	if n.Title != "" {
@@ -201,7 +202,7 @@ func (n *Node) summary() string {
 	return s
 }
 
-// draw writes a line of the story and returns where the next one begins.
+// draw writes a line and returns where the next one begins.
 func (l *Line) draw(b *strings.Builder, x, y, actors float64) float64 {
 	class := ""
 	if l.Failed {
@@ -267,11 +268,7 @@ func (p *Picture) legend(b *strings.Builder, x, y, width float64) {
 		EdgeContinues: "goes on", EdgeForked: "fork", EdgeDetached: "copy", EdgeAdopted: "adopted into", EdgeMerged: "merged into",
 	}
 	for _, k := range []string{EdgeForked, EdgeContinues, EdgeAdopted, EdgeMerged, EdgeDetached} {
-		used := false
-		for _, e := range p.Edges {
-			used = used || e.Kind == k
-		}
-		if !used {
+		if !slices.ContainsFunc(p.Edges, func(e Edge) bool { return e.Kind == k }) {
 			continue
 		}
 		fmt.Fprintf(b, `<path class="edge %s %s-e" d="M%s %sh26"/>`, k, k, num(x), num(y-4))

@@ -74,8 +74,7 @@ func clip(s string, limit int) string {
 	return s
 }
 
-// secrets are the shapes of credentials that people paste into prompts and
-// that tools print.
+// secrets are the shapes of credentials in prompts and in the output of tools.
 var secrets = regexp.MustCompile(strings.Join([]string{
 	`\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}`,
 	`\bgh[pousr]_[A-Za-z0-9]{16,}`,
@@ -112,19 +111,19 @@ func Mask(s string) string {
 	return s
 }
 
-// tell makes the text of a record out of text from anywhere. It masks before
-// it cuts, on a generous part, so that no half of a credential is left.
-func tell(s string, limit int) string {
+// excerpt makes the text of a record out of text from anywhere. It masks a generous
+// part before it cuts, so that no half of a credential is left.
+func excerpt(s string, limit int) string {
 	return line(Mask(line(s, 4*limit)), limit)
 }
 
 // quote returns s between quotation marks, at most limit characters in all.
 func quote(s string, limit int) string {
-	return `"` + clip(strings.ReplaceAll(tell(s, limit), `"`, `'`), limit-2) + `"`
+	return `"` + clip(strings.ReplaceAll(excerpt(s, limit), `"`, `'`), limit-2) + `"`
 }
 
-// Short returns what people read of a session id: the whole of one that a
-// person chose, the first eight characters of one that was derived.
+// Short returns an id of a session for people: all of one that a person chose, the
+// first eight characters of one that was derived.
 func Short(id session.ID) string {
 	if _, _, minted := id.Locate(); !minted || len(id) <= 14 {
 		return string(id)

@@ -1,6 +1,7 @@
 package lineage
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -12,11 +13,11 @@ import (
 // TreeOptions configure [Graph.Tree]; nil means the defaults.
 type TreeOptions struct {
 	Width int  // columns; 0 means 80, and less than 40 means 40
-	All   bool // every record, not only those of the story
+	All   bool // every record has a line
 	// Expand shows every session. Without it only some are shown where many
 	// were opened from one, as a fan-out does.
 	Expand bool
-	// MaxSessions bounds how many sessions are told; 0 means 200.
+	// MaxSessions bounds how many sessions are shown; 0 means 200.
 	MaxSessions int
 }
 
@@ -30,8 +31,8 @@ const (
 	actorWidth = 11
 )
 
-// Tree returns the story of a tree as text: one line per step, branches
-// indented below the session that they were forked from, and how each ended.
+// Tree returns the timeline of a tree as text: one line per step, branches indented
+// below the session that they were forked from, and how each ended.
 //
 //	s1  1 researcher  reads issue.md, recalls 0 notes
 //	    3 planner     answers "2 steps"
@@ -43,24 +44,19 @@ func (g *Graph) Tree(root session.Key, o *TreeOptions) (string, error) {
 	if o != nil {
 		opt = *o
 	}
-	if opt.Width == 0 {
-		opt.Width = defaultWidth
-	}
-	if opt.MaxSessions == 0 {
-		opt.MaxSessions = defaultSessions
-	}
+	opt.Width, opt.MaxSessions = cmp.Or(opt.Width, defaultWidth), cmp.Or(opt.MaxSessions, defaultSessions)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	fold := foldTo
 	if opt.Expand {
 		fold = 0
 	}
-	chapters, left, err := g.tell(root, opt.All, opt.MaxSessions, fold)
+	timelines, left, err := g.timelines(root, opt.All, opt.MaxSessions, fold)
 	if err != nil {
 		return "", err
 	}
-	w := treeWriter{width: max(opt.Width, 40), chapters: chapters, labels: map[session.ID]string{}}
-	for _, c := range chapters {
+	w := treeWriter{width: max(opt.Width, 40), timelines: timelines, labels: map[session.ID]string{}}
+	for _, c := range timelines {
 		w.labels[c.info.Key.ID] = c.label
 		w.digits = max(w.digits, len(strconv.FormatUint(uint64(c.info.Version), 10)))
 	}
@@ -72,28 +68,28 @@ func (g *Graph) Tree(root session.Key, o *TreeOptions) (string, error) {
 }
 
 type treeWriter struct {
-	b        strings.Builder
-	width    int
-	digits   int
-	chapters []chapter
-	labels   map[session.ID]string
+	b         strings.Builder
+	width     int
+	digits    int
+	timelines []timeline
+	labels    map[session.ID]string
 }
 
-// write tells the chapters: the lines of a session up to where a branch left
-// it, the branch, and then the rest. Its own stack, because branches of
-// branches may be of any depth.
+// write writes the lines of a session up to where a branch left it, the branch, and
+// then the rest. It keeps its own stack, because branches of branches may be of any
+// depth.
 func (w *treeWriter) write() {
 	type cursor struct {
-		chapter, line, kid int
+		session, line, kid int
 		folded             bool
 	}
 	w.begin(0)
 	stack := []cursor{{}}
 	for len(stack) > 0 {
 		at := &stack[len(stack)-1]
-		c := &w.chapters[at.chapter]
+		c := &w.timelines[at.session]
 		if at.kid < len(c.kids) {
-			kid := &w.chapters[c.kids[at.kid]]
+			kid := &w.timelines[c.kids[at.kid]]
 			if at.line < len(c.lines) && c.lines[at.line].before(kid.fork, kid.info.Opened) {
 				w.line(c, at.line)
 				at.line++
@@ -102,7 +98,7 @@ func (w *treeWriter) write() {
 			at.kid++
 			next := c.kids[at.kid-1]
 			w.begin(next)
-			stack = append(stack, cursor{chapter: next})
+			stack = append(stack, cursor{session: next})
 			continue
 		}
 		if c.folded != "" && !at.folded {
@@ -115,29 +111,24 @@ func (w *treeWriter) write() {
 			at.line++
 			continue
 		}
-		if word, text := c.verdict(w.name); word != "" && !c.tellsEnd() {
+		if word, text := c.verdict(w.name); word != "" && !c.saysEnd() {
 			w.put(column(c), c.info.Version, word, text)
 		}
 		stack = stack[:len(stack)-1]
 	}
 }
 
-func (w *treeWriter) name(id session.ID) string {
-	if l := w.labels[id]; l != "" {
-		return l
-	}
-	return Short(id)
-}
+func (w *treeWriter) name(id session.ID) string { return cmp.Or(w.labels[id], Short(id)) }
 
-// column is where the lines of a chapter begin. From some depth on the text
-// needs the room more than the picture does.
-func column(c *chapter) int { return max(4, 2*min(c.depth, maxIndent)+2) }
+// column is where the lines of a session begin. From some depth on the text needs the
+// room more than the indentation does.
+func column(c *timeline) int { return max(4, 2*min(c.depth, maxIndent)+2) }
 
 const maxIndent = 12
 
-// begin writes the head of a chapter. That of a root shares its first line.
+// begin writes the head of a session. That of a root shares its first line.
 func (w *treeWriter) begin(i int) {
-	c := &w.chapters[i]
+	c := &w.timelines[i]
 	if c.depth == 0 && c.title == "" && len(c.label) <= 2 && len(c.lines) > 0 {
 		return
 	}
@@ -149,14 +140,14 @@ func (w *treeWriter) begin(i int) {
 }
 
 // id is how the command line finds a session whose label is not its id.
-func (w *treeWriter) id(c *chapter) string {
+func (w *treeWriter) id(c *timeline) string {
 	if string(c.info.Key.ID) == c.label {
 		return ""
 	}
 	return Short(c.info.Key.ID)
 }
 
-func (w *treeWriter) line(c *chapter, i int) {
+func (w *treeWriter) line(c *timeline, i int) {
 	l := &c.lines[i]
 	if i == 0 && c.depth == 0 && c.title == "" && len(c.label) <= 2 {
 		w.row(fmt.Sprintf("%-4s%s", c.label, w.cells(l.Version, l.Actor, l.Text)), w.id(c))
@@ -182,7 +173,7 @@ const minText = 12
 func (w *treeWriter) row(text, right string) {
 	room := w.width
 	if right != "" {
-		right = clip(right, w.width-minText-2) // the id that a person chose may be longer than the line
+		right = clip(right, w.width-minText-2) // an id that a person chose may be longer than the line
 		room -= utf8.RuneCountInString(right) + 2
 	}
 	text = strings.TrimRight(clip(text, room), " ")

@@ -3,4 +3,8 @@
 // runs and nodes. Its functions take data and a [term.Writer], or return lines and
 // values for JSON; they read no flags and reach no server, so that a command line
 // and an HTTP handler show the same.
+//
+// Files, the lowest first: text, shortid, files, blame, details, line, timeline, turn,
+// transcript, impact, impact_text, reason, reason_text, replay, records, nodes, runs,
+// diff.
 package view

@@ -15,35 +15,18 @@ import (
 
 // Impact is the answer of impact.
 type Impact struct {
-	What     string          `json:"what"`
-	Session  session.ID      `json:"session"`
-	Version  session.Version `json:"version"`
-	Commit   uint64          `json:"commit"`
-	Run      run.ID          `json:"run,omitempty"`
-	Step     run.Path        `json:"step,omitempty"`
-	Sessions []ImpactSession `json:"sessions"`
-	Runs     []ImpactRun     `json:"runs"`
-	Steps    []ImpactStep    `json:"steps"`
-	Files    []ImpactFile    `json:"files"`
-	Written  []ImpactStep    `json:"written"`
-	Recalls  []ImpactStep    `json:"recalls"`
-}
-
-type ImpactSession struct {
-	Session session.ID      `json:"session"`
-	From    session.Version `json:"from"`          // version from which it includes it
-	Via     lineage.Kind    `json:"via,omitempty"` // "" where it was made
-	Parent  session.ID      `json:"parent,omitempty"`
-	Name    string          `json:"name,omitempty"`
-	State   string          `json:"state"`
-}
-
-type ImpactRun struct {
-	Run      run.ID    `json:"run"`
-	State    run.State `json:"state"`
-	Workflow string    `json:"workflow,omitempty"`
-	First    run.Path  `json:"first"` // step
-	Steps    int       `json:"steps"`
+	What     string            `json:"what"`
+	Session  session.ID        `json:"session"`
+	Version  session.Version   `json:"version"`
+	Commit   uint64            `json:"commit"`
+	Run      run.ID            `json:"run,omitempty"`
+	Step     run.Path          `json:"step,omitempty"`
+	Sessions []lineage.Reach   `json:"sessions"`
+	Runs     []lineage.Touched `json:"runs"`
+	Steps    []ImpactStep      `json:"steps"`
+	Files    []ImpactFile      `json:"files"`
+	Written  []ImpactStep      `json:"written"`
+	Recalls  []ImpactStep      `json:"recalls"`
 }
 
 type ImpactStep struct {
@@ -73,13 +56,7 @@ type ImpactFile struct {
 func ImpactOf(i lineage.Impact) *Impact {
 	out := &Impact{
 		What: i.Record.Summary, Session: i.Of.Session, Version: i.Of.Version, Commit: i.Of.Commit, Run: i.Record.Run, Step: i.Record.Step,
-		Sessions: []ImpactSession{}, Runs: []ImpactRun{}, Steps: stepsOf(i.Steps), Files: []ImpactFile{}, Written: stepsOf(i.Written), Recalls: stepsOf(i.Recalls),
-	}
-	for _, r := range i.Sessions {
-		out.Sessions = append(out.Sessions, ImpactSession{r.Session.Key.ID, r.Version, r.Via, r.From, r.Session.Name, r.Session.Disposition})
-	}
-	for _, r := range i.Runs {
-		out.Runs = append(out.Runs, ImpactRun{r.Run.ID, r.Run.State, r.Run.Workflow, r.First.Step, r.Steps})
+		Sessions: i.Sessions, Runs: append([]lineage.Touched{}, i.Runs...), Steps: stepsOf(i.Steps), Files: []ImpactFile{}, Written: stepsOf(i.Written), Recalls: stepsOf(i.Recalls),
 	}
 	for _, c := range i.Files {
 		out.Files = append(out.Files, ImpactFile{Steps: []run.Path{c.Step}, Before: c.HeadFrom, After: c.Head})

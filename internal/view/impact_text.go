@@ -42,7 +42,7 @@ func WriteImpact(w *term.Writer, text string, o *Impact, all bool) {
 	}
 	impactTable(w, "session", all, "SESSION", []string{"FROM", "", "STATE"}, rows)
 	rows = rows[:0]
-	shortID := ShortIDs(IDsOf(o.Runs, func(r *ImpactRun) run.ID { return r.Run }))
+	shortID := ShortIDs(IDsOf(o.Runs, func(r *lineage.Touched) run.ID { return r.Run }))
 	for _, r := range o.Runs {
 		rows = append(rows, []string{shortID(r.Run), string(r.State), r.Workflow, string(r.First), fmt.Sprint(r.Steps)})
 	}

@@ -1,7 +1,7 @@
 package lineage
 
 import (
-	"fmt"
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -11,7 +11,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Line is one line of a story: who did what, and the version after it.
+// Line is one line of a timeline: an actor, what it did, and the version after it.
 type Line struct {
 	Version session.Version `json:"version"`
 	Actor   string          `json:"actor"`
@@ -26,28 +26,28 @@ type Line struct {
 	joins  []Ref // parents of an adopted or merged line
 }
 
-// chapter is the story of one session.
-type chapter struct {
+// timeline is what happened in one session.
+type timeline struct {
 	info    Session
 	label   string
 	title   string // "fork of s1 at 4"
 	lines   []Line
-	kids    []int  // indexes of the chapters opened from this one, by time
+	kids    []int  // indexes of the sessions opened from this one, by time
 	fork    uint64 // commit of the parent that it was opened from
 	depth   int
-	folded  string            // of the sessions opened from it that are left out
+	folded  string            // a line about the sessions opened from it that are left out
 	until   []uint64          // commits of this session that others were opened from
 	commits []uint64          // of all records, for versions
 	version []session.Version // after each of them
 }
 
-type stepKey struct {
+type stepID struct {
 	run  run.ID
 	path run.Path
 }
 
-// tell builds the chapters of a tree, parents before children.
-func (g *Graph) tell(root session.Key, all bool, limit, fold int) ([]chapter, int, error) {
+// timelines builds those of a tree, parents before children.
+func (g *Graph) timelines(root session.Key, all bool, limit, fold int) ([]timeline, int, error) {
 	rows, err := g.rows(root, 0)
 	if err != nil {
 		return nil, 0, err
@@ -63,17 +63,12 @@ func (g *Graph) tell(root session.Key, all bool, limit, fold int) ([]chapter, in
 		rows, left = rows[:limit], len(rows)-limit
 	}
 	index := map[session.ID]int{}
-	out := make([]chapter, len(rows))
+	out := make([]timeline, len(rows))
 	for i, r := range rows {
 		index[r.info.Key.ID] = i
-		out[i] = chapter{info: r.info, label: labels.Of(r.info.Key.ID), depth: r.depth, folded: r.folded}
+		out[i] = timeline{info: r.info, label: labels.Of(r.info.Key.ID), depth: r.depth, folded: r.folded}
 	}
-	name := func(id session.ID) string {
-		if l, ok := labels.names[id]; ok {
-			return l
-		}
-		return Short(id)
-	}
+	name := func(id session.ID) string { return cmp.Or(labels.names[id], Short(id)) }
 	for i := range out {
 		c := &out[i]
 		t := g.sessions[c.info.Key]
@@ -92,28 +87,28 @@ func (g *Graph) tell(root session.Key, all bool, limit, fold int) ([]chapter, in
 				}
 			}
 		}
-		agents, told := map[stepKey]string{}, telling{called: map[stepKey]bool{}, answered: map[stepKey]bool{}, woken: map[run.ID]bool{}}
+		agents, shown := map[stepID]string{}, coverage{called: map[stepID]bool{}, answered: map[stepID]bool{}, woken: map[run.ID]bool{}}
 		for _, r := range t.records {
 			switch r.Kind {
 			case Model:
-				agents[stepKey{r.Run, r.Step}] = r.Agent
+				agents[stepID{r.Run, r.Step}] = r.Agent
 			case Tool:
-				told.called[stepKey{r.Run, parentStep(r.Step)}] = true
+				shown.called[stepID{r.Run, parentStep(r.Step)}] = true
 			case Answered:
-				told.answered[stepKey{r.Run, r.Step}] = true
+				shown.answered[stepID{r.Run, r.Step}] = true
 			}
 		}
 		for n, r := range t.records {
-			if r.Kind == Tool && r.Agent == "" { // its row, which tells, may come later
+			if r.Kind == Tool && r.Agent == "" { // its row may come later
 				r = t.record(n)
-				r.Agent = agents[stepKey{r.Run, parentStep(r.Step)}]
+				r.Agent = agents[stepID{r.Run, parentStep(r.Step)}]
 				if rest, ok := strings.CutPrefix(r.Summary, t.records[n].Actor()+" "); ok && r.Agent != "" {
 					r.Summary = r.Agent + " " + rest
 				}
 			}
 			c.commits, c.version = append(c.commits, r.Commit), append(c.version, t.versions[n])
-			if told.worth(r) || all {
-				c.lines = append(c.lines, storyLine(r, t.versions[n], name))
+			if shown.worth(r) || all {
+				c.lines = append(c.lines, lineOf(r, t.versions[n], name))
 			}
 		}
 	}
@@ -121,23 +116,8 @@ func (g *Graph) tell(root session.Key, all bool, limit, fold int) ([]chapter, in
 }
 
 func title(s Session, name func(session.ID) string) string {
-	var from []string
-	for _, p := range s.Parents {
-		from = append(from, fmt.Sprintf("%s at %d", name(p.Session), p.Version))
-	}
-	parents := strings.Join(from, " and ")
-	text := ""
+	text := origin(s.Via, s.Parents, name)
 	switch s.Via {
-	case session.OpenFork:
-		text = "fork of " + parents
-	case session.OpenImplicit:
-		text = "implicit fork of " + parents
-	case session.OpenDetach:
-		text = "detached from " + parents
-	case session.OpenMerge:
-		text = "concatenates " + parents
-	case session.OpenCompress:
-		text = "summary of " + parents
 	case session.OpenImport:
 		text = "import"
 	case "":
@@ -149,35 +129,34 @@ func title(s Session, name func(session.ID) string) string {
 	return text
 }
 
-// telling is what the story of a session tells elsewhere, or has told.
-type telling struct {
-	called   map[stepKey]bool // steps with tool calls
-	answered map[stepKey]bool // questions
-	woken    map[run.ID]bool  // by what has come, so that going on is no news
+// coverage is what other lines of a session show.
+type coverage struct {
+	called   map[stepID]bool // steps with tool calls
+	answered map[stepID]bool // questions
+	woken    map[run.ID]bool // by what has come, so that the next claim is no news
 }
 
-// worth reports whether a record is part of the story that people read first:
-// what agents and tools did, and what stopped or changed a run. A step whose
-// tool calls are told needs no line of its own. It is asked about the records
-// in order.
-func (t telling) worth(r *Record) bool {
+// worth reports whether a record has a line in the timeline that people read first:
+// what agents and tools did, and what stopped or changed a run. A step whose tool
+// calls have lines needs none of its own. The records come in their order.
+func (t coverage) worth(r *Record) bool {
 	if r.Wake > 0 {
 		t.woken[r.Run] = true
 	}
 	switch r.Kind {
 	case Model:
-		return r.Calls == 0 || r.Failed() || !t.called[stepKey{r.Run, r.Step}]
+		return r.Calls == 0 || r.Failed() || !t.called[stepID{r.Run, r.Step}]
 	case Awaited:
-		return !t.answered[stepKey{r.Run, r.Step}]
+		return !t.answered[stepID{r.Run, r.Step}]
 	case Tool, Recalled, Remembered, Compressed, Selected, FannedOut, Gathered, Adopted, Merged, Late, Review, Resolved, Cancel,
 		Warning, Answered, Message, Quarantined, Readmitted, Rebudgeted, Ended:
 		return true
-	case Waiting: // its branches, if it waits for them, tell themselves
+	case Waiting: // the branches that it waits for have lines of their own
 		return !slices.ContainsFunc(r.Waits, func(w Wait) bool { return w.Kind == run.WaitBranches })
 	case Disposed:
 		return len(r.news()) > 0
 	case Did: // but not what a call or a join does on its way
-		return r.Failed() || !t.called[stepKey{r.Run, r.Step}] && !r.flushes()
+		return r.Failed() || !t.called[stepID{r.Run, r.Step}] && !r.flushes()
 	case Placed:
 		return r.Failed()
 	case Chunk:
@@ -192,21 +171,21 @@ func (t telling) worth(r *Record) bool {
 	return false
 }
 
-// flushes reports whether the record is of a step that only records edits which
-// were pending, on the way of another step.
+// flushes reports whether the record is of a step that only records edits that were
+// pending when another step began.
 func (r *Record) flushes() bool {
 	return r.Kind == Did && strings.HasSuffix(string(r.Step), ".commit")
 }
 
-// news returns the ends of branches of which nothing else in the parent's
-// story tells: a join does of what it took, a gather of what it cancelled.
+// news returns the ends of branches that no other line of the parent shows: a join
+// shows what it took, a gather what it cancelled.
 func (r *Record) news() []journal.BranchOutcome {
 	return slices.DeleteFunc(slices.Clone(r.Ends), func(e journal.BranchOutcome) bool {
 		return e.State != session.ClosedRejected && e.State != session.ClosedFailed
 	})
 }
 
-func storyLine(r *Record, v session.Version, name func(session.ID) string) Line {
+func lineOf(r *Record, v session.Version, name func(session.ID) string) Line {
 	l := Line{
 		Version: v, Actor: r.Actor(), Text: r.Action(), Kind: r.Kind, Failed: r.Failed(), Run: r.Run, Step: r.Step, Time: r.When(),
 		commit: r.Commit,
@@ -216,18 +195,8 @@ func storyLine(r *Record, v session.Version, name func(session.ID) string) Line 
 		if len(r.Parents) == 0 {
 			return l
 		}
-		var from []string
-		for _, p := range r.Parents {
-			if p.Session != r.Session {
-				l.joins = append(l.joins, p)
-				from = append(from, name(p.Session))
-			}
-		}
-		verb := "merges "
-		if r.Kind == Adopted {
-			verb = "adopts "
-		}
-		l.Actor, l.Text = "workflow", verb+strings.Join(from, ", ")
+		l.joins = slices.DeleteFunc(slices.Clone(r.Parents), func(p Ref) bool { return p.Session == r.Session })
+		l.Actor, l.Text = "workflow", joins(r.Kind, l.joins, name)
 		if r.Reason != "" {
 			l.Text += " " + quote(r.Reason, 80)
 		}
@@ -254,8 +223,8 @@ func storyLine(r *Record, v session.Version, name func(session.ID) string) Line 
 	return l
 }
 
-// verdict tells how a session ended: `REJECTED` and `"breaks empty input"`.
-func (c *chapter) verdict(name func(session.ID) string) (word, text string) {
+// verdict says how a session ended: `REJECTED` and `"breaks empty input"`.
+func (c *timeline) verdict(name func(session.ID) string) (word, text string) {
 	s := c.info
 	if s.Disposition == Open {
 		return "", ""
@@ -273,13 +242,13 @@ func (c *chapter) verdict(name func(session.ID) string) (word, text string) {
 	return word, text
 }
 
-// tellsEnd reports whether the lines tell already how the session ended.
-func (c *chapter) tellsEnd() bool {
+// saysEnd reports whether a line says how the session ended.
+func (c *timeline) saysEnd() bool {
 	return slices.ContainsFunc(c.lines, func(l Line) bool { return l.Kind == Closed })
 }
 
-// before reports whether a line of the parent comes before the story of a
-// session that was opened from a commit of the parent at a time.
+// before reports whether a line of the parent comes before the lines of a session
+// that was opened from a commit of the parent at a time.
 func (l *Line) before(fork uint64, opened time.Time) bool {
 	return l.commit <= fork || l.Time.Before(opened)
 }

@@ -1,30 +1,3 @@
-// Package lineage tells where sessions come from: which fork, merge, model
-// call, tool call or decision made them, on which branch, in which run.
-//
-// Nobody draws the graph by hand. [Derive] is a pure function from one commit
-// to small JSON records, which a relay stores in order and tells one by one:
-//
-//	rath.tail.<tenant>.<root session>.<kind>.<session>
-//
-// Each [Record] has a summary of at most 100 characters, so that a plain
-// subscriber reads a story, and carries nothing else of a transcript. A
-// [Graph] is an index of records: fed with the same ones in any order and any
-// number of times, it answers the same. It tells ancestors, descendants,
-// branches with what became of them, runs with their states, who made a chunk,
-// what it touched afterwards and how a workspace's head moved; a [Selector]
-// chooses runs by all of that, and the graph draws it as text, Mermaid, SVG and
-// JSON.
-//
-//	g := lineage.NewGraph()
-//	for e := range log {
-//		records, err := lineage.Derive(e)
-//		...
-//		g.Add(records...)
-//	}
-//	fmt.Print(g.Tree(root, nil))
-//
-// The package is a view of the logs, never their replacement: whoever decides
-// something reads the log. It reads no clock and starts no goroutine.
 package lineage
 
 import (
@@ -81,7 +54,7 @@ func refOf(l session.Link) Ref {
 	return r
 }
 
-// Place names a step of a run, by the session whose log decides about the run.
+// Place names a step of a run and the session whose log decides about the run.
 type Place struct {
 	Run     run.ID     `json:"run"`
 	Session session.ID `json:"session"`
@@ -91,7 +64,7 @@ type Place struct {
 // Wait is one thing that a run waits for.
 type Wait struct {
 	Branches []session.ID `json:"branches,omitempty"`
-	Due      int64        `json:"due,omitempty"` // Unix milliseconds: the wait ends then, whatever came
+	Due      int64        `json:"due,omitempty"` // Unix milliseconds at which the wait ends in any case
 	Kind     string       `json:"kind"`          // approval, response, message, timer or branches
 	Name     string       `json:"name,omitempty"`
 	Need     int          `json:"need,omitempty"` // so many branches must succeed; 0 waits for all to end
@@ -99,17 +72,17 @@ type Wait struct {
 	Title    string       `json:"title,omitempty"`
 }
 
-// Record is one fact of a commit, small enough to be read by people and
-// plain subscribers. Fields are zero where they do not apply.
+// Record is one fact of a commit, small enough for people and plain subscribers.
+// Fields are zero where they do not apply.
 type Record struct {
 	Agent   string `json:"agent,omitempty"`
 	Attempt uint64 `json:"attempt,omitempty"` // of the run
-	// BranchOf is the step that opened the branch whose run the record tells of.
+	// BranchOf is the step that opened the branch whose run the record is about.
 	BranchOf *Place `json:"branch_of,omitempty"`
 	// Branches are the sessions that a branched, fanned_out, gathered, reported
 	// or rejected record names.
 	Branches []Ref  `json:"branches,omitempty"`
-	By       string `json:"by,omitempty"`    // who decided: a session, a run or a person
+	By       string `json:"by,omitempty"`    // the session, run or person that decided
 	Call     string `json:"call,omitempty"`  // id of the tool call
 	Calls    int    `json:"calls,omitempty"` // tool calls that the model asked for
 	// Candidates are what a selection chose from, at most MaxCandidates; the
@@ -141,9 +114,9 @@ type Record struct {
 	// Parents are the sessions that the record's session came from or took
 	// chunks of: the edges of the graph.
 	Parents []Ref `json:"parents,omitempty"`
-	// Partition and Seq are where the event stream holds the commit; whoever
-	// publishes the record fills them in. Readers of a stream of records drop
-	// what is not above the last (Partition, Seq, K).
+	// Partition and Seq are where the event stream holds the commit; the relay
+	// fills them in. Readers of a stream of records drop what is not above the last
+	// (Partition, Seq, K).
 	Partition uint32 `json:"partition"`
 	Policy    string `json:"policy,omitempty"` // of a merge
 	Reason    string `json:"reason,omitempty"` // at most MaxReason characters
@@ -167,15 +140,15 @@ type Record struct {
 	Time    int64          `json:"time"` // Unix milliseconds
 	Tool    string         `json:"tool,omitempty"`
 	Usage   session.Usage  `json:"usage,omitzero"`
-	// Version of the session right after the record's event, if the commit
-	// alone tells it: only the one that opens a session does. A Graph that
-	// holds the session's records from the first on knows it for all.
+	// Version of the session right after the record's event, if the commit alone
+	// says it: only the one that opens a session does. A Graph that holds the
+	// session's records from the first on knows it for all.
 	Version session.Version `json:"version,omitempty"`
 	Via     string          `json:"via,omitempty"` // how the session was opened
 	// Waits is what a run waits for.
 	Waits []Wait `json:"waits,omitempty"`
-	// Wake is set where nothing is left to wait for: the run goes on, and this
-	// is how often it was woken.
+	// Wake is set where nothing is left to wait for and the run goes on: it counts
+	// how often the run was woken.
 	Wake     uint64 `json:"wake,omitempty"`
 	Workflow string `json:"workflow,omitempty"`
 }
@@ -191,21 +164,20 @@ func (r *Record) Ref() Ref {
 // When is the time of the record's event.
 func (r *Record) When() time.Time { return time.UnixMilli(r.Time).UTC() }
 
-// Opens reports whether the record is the first one of its session: the one that says
-// where it came from.
+// Opens reports whether the record says where its session came from.
 func (r *Record) Opens() bool { return r.Commit == 1 && opens(r.Kind) }
 
-// Failed reports whether the record tells of an error or a failure.
+// Failed reports whether the record is about an error or a failure.
 func (r *Record) Failed() bool { return r.Code != "" || r.Failure }
 
-// The first tokens of the subjects that records travel on: they are stored under
-// SubjectPrefix and then told under TailPrefix.
+// The first tokens of the subjects of records: they are stored under SubjectPrefix and
+// then published under TailPrefix.
 const (
 	SubjectPrefix = "rath.lineage."
 	TailPrefix    = "rath.tail."
 )
 
-// TailSubject returns where the record is told once it is stored.
+// TailSubject returns the subject on which the record is published.
 func (r *Record) TailSubject() string { return TailPrefix + r.tokens() }
 
 func (r *Record) tokens() string {
@@ -254,15 +226,15 @@ func (r *Record) valid() error {
 	case r.Commit == 0 || r.K < 0 || r.Rows < 0:
 		return fmt.Errorf("commit %d, k %d, rows %d: commits count from one", r.Commit, r.K, r.Rows)
 	}
-	for _, refs := range [][]Ref{r.Parents, r.Branches} {
-		for _, ref := range refs {
-			if err := session.ValidID("session", string(ref.Session)); err != nil {
-				return err
-			}
-		}
+	var named []session.ID
+	for _, ref := range slices.Concat(r.Parents, r.Branches) {
+		named = append(named, ref.Session)
 	}
 	for _, e := range r.Ends {
-		if err := session.ValidID("session", string(e.Session)); err != nil {
+		named = append(named, e.Session)
+	}
+	for _, id := range named {
+		if err := session.ValidID("session", string(id)); err != nil {
 			return err
 		}
 	}
@@ -272,8 +244,8 @@ func (r *Record) valid() error {
 // clone returns a copy that shares nothing with r.
 func (r *Record) clone() *Record {
 	c := *r
-	c.Parents, c.Branches = slices.Clone(r.Parents), slices.Clone(r.Branches)
-	c.Ends, c.Waits, c.Candidates = slices.Clone(r.Ends), slices.Clone(r.Waits), slices.Clone(r.Candidates)
+	c.Parents, c.Branches, c.Ends = slices.Clone(r.Parents), slices.Clone(r.Branches), slices.Clone(r.Ends)
+	c.Waits, c.Candidates = slices.Clone(r.Waits), slices.Clone(r.Candidates)
 	for i, w := range c.Waits {
 		c.Waits[i].Branches = slices.Clone(w.Branches)
 	}
@@ -286,9 +258,8 @@ func (r *Record) clone() *Record {
 	return &c
 }
 
-// Actor returns who acts in the record, for a column of its own: an agent, a
-// tool, "user", "memory", "run" and the like. Unless the summary speaks for
-// itself, it begins with the actor.
+// Actor returns what acts in the record: an agent, a tool, "user", "memory", "run" and
+// the like. Most summaries begin with it.
 func (r *Record) Actor() string {
 	switch r.Kind {
 	case Recalled, Remembered:
@@ -330,18 +301,16 @@ func (r *Record) Actor() string {
 	return r.Agent
 }
 
-// Action returns the summary without the actor that it begins with.
+// Action returns the summary without the actor at its beginning.
 func (r *Record) Action() string {
 	if a := r.Actor(); a != "" {
-		if rest, ok := strings.CutPrefix(r.Summary, a+" "); ok {
-			return rest
-		}
+		return strings.TrimPrefix(r.Summary, a+" ")
 	}
 	return r.Summary
 }
 
-// Asks is the kind of what the run of a record of kind Waiting waits for that only
-// a person or a program outside can give; "" if it waits for nothing of that.
+// Asks is the kind of the first wait that only a person or a program outside can end;
+// "" if there is none.
 func (r *Record) Asks() string {
 	for _, w := range r.Waits {
 		if w.Kind == run.WaitApproval || w.Kind == run.WaitResponse || w.Kind == run.WaitMessage {

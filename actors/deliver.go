@@ -44,7 +44,7 @@ func (s *System) Accept(ctx context.Context, t journal.Task) (Answer, error) {
 	if s.executor == nil || !s.executor.offers(t.Workflow) {
 		return "", fmt.Errorf("actors: workflow %q is not offered here: %w", t.Workflow, run.ErrNotSupported)
 	}
-	if err := s.elsewhereOffered(ctx, t); err != nil {
+	if err := s.needsOtherRevision(ctx, t); err != nil {
 		return "", err
 	}
 	if (t.Branch != nil || t.Unborn) && !t.Resume {
@@ -69,7 +69,7 @@ func (s *System) presume(ctx context.Context, k session.Key) error {
 
 // elsewhereOffered fails for a run that goes on under another revision than
 // that of this node, as long as some node offers it.
-func (s *System) elsewhereOffered(ctx context.Context, t journal.Task) error {
+func (s *System) needsOtherRevision(ctx context.Context, t journal.Task) error {
 	if !t.Resume || t.Revision == "" || s.o.Workflows == nil || s.o.Runtime == nil || s.o.Runtime.Offered == nil {
 		return nil
 	}
@@ -187,35 +187,35 @@ func (s *System) other(incarnation string) bool {
 
 // yields reports whether an incarnation is another one which, as far as anybody
 // knows, lives.
-func (s *System) yields(incarnation string) bool {
+func (s *System) aliveElsewhere(incarnation string) bool {
 	return s.other(incarnation) && (s.o.Alive == nil || s.o.Alive(incarnation))
 }
 
 // deadSilence is how long an incarnation is asked that membership calls dead: a
 // process that ended is known at once, and one that only lost touch with the
 // other nodes still answers.
-const deadSilence = 300 * time.Millisecond
+const deadTimeout = 300 * time.Millisecond
 
 // silence is how long an incarnation may take to answer.
-func (s *System) silence(incarnation string) time.Duration {
-	if s.yields(incarnation) {
-		return s.o.Silence
+func (s *System) answerTimeout(incarnation string) time.Duration {
+	if s.aliveElsewhere(incarnation) {
+		return s.o.AnswerTimeout
 	}
-	return min(deadSilence, s.o.Silence)
+	return min(deadTimeout, s.o.AnswerTimeout)
 }
 
 // asking bounds a request to an incarnation by the silence that it is allowed,
 // also if membership calls it dead only while it is asked.
 func (s *System) asking(ctx context.Context, incarnation string) (asked context.Context, answered func()) {
-	asked, cancel := context.WithTimeout(ctx, s.silence(incarnation))
-	if s.o.Changed == nil || !s.yields(incarnation) {
+	asked, cancel := context.WithTimeout(ctx, s.answerTimeout(incarnation))
+	if s.o.Changed == nil || !s.aliveElsewhere(incarnation) {
 		return asked, cancel
 	}
 	var watch sync.WaitGroup
 	watch.Go(func() {
 		for {
 			changed := s.o.Changed()
-			if !s.yields(incarnation) {
+			if !s.aliveElsewhere(incarnation) {
 				break
 			}
 			select {
@@ -224,7 +224,7 @@ func (s *System) asking(ctx context.Context, incarnation string) (asked context.
 				return
 			}
 		}
-		t := time.NewTimer(min(deadSilence, s.o.Silence))
+		t := time.NewTimer(min(deadTimeout, s.o.AnswerTimeout))
 		defer t.Stop()
 		select {
 		case <-t.C:
@@ -313,7 +313,7 @@ func (s *System) deliveredTask(ctx context.Context, t journal.Task, active run.I
 			return Queued, s.o.Runtime.Enqueue(ctx, t, nil)
 		}
 	}
-	if s.executor == nil || !s.executor.offers(t.Workflow) || s.elsewhereOffered(ctx, t) != nil {
+	if s.executor == nil || !s.executor.offers(t.Workflow) || s.needsOtherRevision(ctx, t) != nil {
 		if t.Resume || s.o.Runtime == nil {
 			return NotMine, nil
 		}
@@ -329,7 +329,7 @@ func (s *System) deliveredTask(ctx context.Context, t journal.Task, active run.I
 			return NotMine, nil
 		}
 		var ok bool
-		release, ok = s.executions.now()
+		release, ok = s.executions.take()
 		switch {
 		case !ok && !t.Resume && s.o.Runtime != nil:
 			return Queued, s.o.Runtime.Enqueue(ctx, t, nil) // the relay finds a slot for it
@@ -364,7 +364,7 @@ func (s *System) keepLate(ctx context.Context, b journal.Batch) {
 	// Evidence is no reason to take a session from anybody who may live.
 	_, handled, err := s.elsewhere(ctx, b.Session, journal.Work{Signal: late})
 	if h, holderErr := s.holder(ctx, b.Session); !handled && err == nil {
-		if err = holderErr; err == nil && h.busy && s.yields(h.incarnation) {
+		if err = holderErr; err == nil && h.busy && s.aliveElsewhere(h.incarnation) {
 			err = fmt.Errorf("actors: %s, which holds the session, does not answer: %w", h.incarnation, session.ErrUnavailable)
 		} else if err == nil {
 			err = s.apply(ctx, *late, true)

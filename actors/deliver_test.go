@@ -223,7 +223,7 @@ func TestSilentHolderLosesTheSession(t *testing.T) {
 				c.change(func() {
 					switch how {
 					case "frozen":
-						c.frozen["a"], want = true, actors.DefaultSilence
+						c.frozen["a"], want = true, actors.DefaultAnswerTimeout
 					case "no responders":
 						delete(c.systems, "a")
 					case "gone":
@@ -261,7 +261,7 @@ func TestSilentHolderLosesTheSession(t *testing.T) {
 // TestHolderDiesWhileAsked asks a holder that dies, or comes back, while it is
 // asked, as the others learn after a second.
 func TestHolderDiesWhileAsked(t *testing.T) {
-	for how, want := range map[string]time.Duration{"dies": 1300 * time.Millisecond, "wakes up": 1200 * time.Millisecond, "other dies": actors.DefaultSilence} {
+	for how, want := range map[string]time.Duration{"dies": 1300 * time.Millisecond, "wakes up": 1200 * time.Millisecond, "other dies": actors.DefaultAnswerTimeout} {
 		t.Run(how, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				log, w, c := &faults{}, holding("step0"), &cluster{}

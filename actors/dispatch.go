@@ -26,7 +26,7 @@ func (s *System) Dispatched(ctx context.Context, t journal.Task) (Answer, error)
 	if err := t.Valid(); err != nil {
 		return "", fmt.Errorf("%w: %w", run.ErrMalformed, err)
 	}
-	if s.executor == nil || !s.executor.offers(t.Workflow) || s.elsewhereOffered(ctx, t) != nil {
+	if s.executor == nil || !s.executor.offers(t.Workflow) || s.needsOtherRevision(ctx, t) != nil {
 		return NotMine, nil
 	}
 	k := keyOf(t)
@@ -34,7 +34,7 @@ func (s *System) Dispatched(ctx context.Context, t journal.Task) (Answer, error)
 		return "", err
 	}
 	defer s.executions.leave(k)
-	release, ok := s.executions.now()
+	release, ok := s.executions.take()
 	if !ok {
 		return "", fmt.Errorf("%w: all %d slots are taken", run.ErrBusy, cap(s.executions.slots))
 	}
@@ -62,7 +62,7 @@ func (s *System) Dispatched(ctx context.Context, t journal.Task) (Answer, error)
 	case errors.Is(err, run.ErrNotSupported):
 		return NotMine, nil
 	case errors.Is(err, errDoubt): // no relay dispatches it if it is
-		s.work.run(func() { s.takeUp(t) })
+		s.work.run(func() { s.reclaim(t) })
 	}
 	return a, err
 }

@@ -42,7 +42,7 @@ func (s *System) Drain(ctx context.Context) error {
 		s.executions.close()
 		go func() {
 			defer close(s.drain.done)
-			s.drain.err = s.wind(ctx)
+			s.drain.err = s.shutDown(ctx)
 		}()
 	})
 	<-s.drain.done
@@ -60,7 +60,7 @@ func (s *System) Park(ctx context.Context) error {
 	return s.Drain(ctx)
 }
 
-func (s *System) wind(ctx context.Context) error {
+func (s *System) shutDown(ctx context.Context) error {
 	err := s.executions.wait(ctx)
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), cutOff)
 	defer cancel()

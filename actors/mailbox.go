@@ -108,8 +108,8 @@ type mailbox struct {
 	bound int
 
 	mu     sync.Mutex
-	inside lane // commits of the run that holds the session
-	outer  lane // everything else
+	own    queue // commits of the run that holds the session
+	others queue // everything else
 	active run.ID
 	known  bool // active and at are as of the log
 	at     session.Position
@@ -118,14 +118,14 @@ type mailbox struct {
 }
 
 // lane is a first-in, first-out queue that reuses its memory.
-type lane struct {
+type queue struct {
 	items []*request
 	head  int
 }
 
-func (l *lane) len() int { return len(l.items) - l.head }
+func (l *queue) len() int { return len(l.items) - l.head }
 
-func (l *lane) push(r *request) {
+func (l *queue) push(r *request) {
 	if l.head > 0 && l.head*2 >= len(l.items) {
 		n := copy(l.items, l.items[l.head:])
 		clear(l.items[n:])
@@ -134,21 +134,21 @@ func (l *lane) push(r *request) {
 	l.items = append(l.items, r)
 }
 
-func (l *lane) peek() *request {
+func (l *queue) peek() *request {
 	if l.len() == 0 {
 		return nil
 	}
 	return l.items[l.head]
 }
 
-func (l *lane) pop() {
+func (l *queue) pop() {
 	l.items[l.head] = nil
 	l.head++
 }
 
-func (l *lane) drain() []*request {
+func (l *queue) drain() []*request {
 	rest := l.items[l.head:]
-	*l = lane{}
+	*l = queue{}
 	return rest
 }
 
@@ -161,9 +161,9 @@ func (m *mailbox) push(r *request) admission {
 		m.mu.Unlock()
 		return closed
 	}
-	to := &m.outer
+	to := &m.others
 	if r.ask == askCommit && (!m.known || r.batch.Run == m.active) {
-		to = &m.inside
+		to = &m.own
 	}
 	if to.len() >= m.bound {
 		m.mu.Unlock()
@@ -186,10 +186,10 @@ func (m *mailbox) push(r *request) admission {
 func (m *mailbox) take(room int, first bool) *request {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	from := &m.inside
+	from := &m.own
 	r := from.peek()
 	if r == nil {
-		from = &m.outer
+		from = &m.others
 		r = from.peek()
 	}
 	switch {
@@ -206,7 +206,7 @@ func (m *mailbox) take(room int, first bool) *request {
 }
 
 // stand records where the log stands and which run holds the session.
-func (m *mailbox) stand(at session.Position, active run.ID) {
+func (m *mailbox) setPosition(at session.Position, active run.ID) {
 	m.mu.Lock()
 	m.at, m.active, m.known = at, active, true
 	m.mu.Unlock()
@@ -224,11 +224,11 @@ func (m *mailbox) position() (at session.Position, ok bool) {
 func (m *mailbox) shut(onlyEmpty bool) (rest []*request, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if onlyEmpty && m.inside.len()+m.outer.len() > 0 {
+	if onlyEmpty && m.own.len()+m.others.len() > 0 {
 		return nil, false
 	}
 	m.closed = true
-	return append(m.inside.drain(), m.outer.drain()...), true
+	return append(m.own.drain(), m.others.drain()...), true
 }
 
 func (m *mailbox) isClosed() bool {

@@ -20,7 +20,7 @@ const (
 	DefaultAppendTimeout = 30 * time.Second
 	DefaultSlots         = 64
 	DefaultDrain         = 20 * time.Second
-	DefaultSilence       = 3 * time.Second
+	DefaultAnswerTimeout = 3 * time.Second
 	DefaultSnapshotEvery = 256
 )
 
@@ -69,7 +69,7 @@ type Options struct {
 	Deliver func(ctx context.Context, incarnation string, w journal.Work) (Answer, error)
 	// Silence is how long an incarnation may take to answer before the session
 	// is activated here; 0 is DefaultSilence.
-	Silence time.Duration
+	AnswerTimeout time.Duration
 
 	// SnapshotEvery is after how many commits a session that stays in memory is
 	// saved, so that it is read quickly after a crash; 0 is
@@ -96,16 +96,16 @@ type Options struct {
 const throughput = 300
 
 func (o *Options) defaults() {
-	orElse(&o.Passivate, DefaultPassivate)
-	orElse(&o.MaxPending, DefaultMaxPending)
-	orElse(&o.BatchBytes, DefaultBatchBytes)
-	orElse(&o.BatchMax, DefaultBatchMax)
-	orElse(&o.AppendTimeout, DefaultAppendTimeout)
-	orElse(&o.Slots, DefaultSlots)
-	orElse(&o.Drain, DefaultDrain)
-	orElse(&o.Silence, DefaultSilence)
-	orElse(&o.SnapshotEvery, DefaultSnapshotEvery)
-	orElse(&o.Incarnation, "local")
+	setDefault(&o.Passivate, DefaultPassivate)
+	setDefault(&o.MaxPending, DefaultMaxPending)
+	setDefault(&o.BatchBytes, DefaultBatchBytes)
+	setDefault(&o.BatchMax, DefaultBatchMax)
+	setDefault(&o.AppendTimeout, DefaultAppendTimeout)
+	setDefault(&o.Slots, DefaultSlots)
+	setDefault(&o.Drain, DefaultDrain)
+	setDefault(&o.AnswerTimeout, DefaultAnswerTimeout)
+	setDefault(&o.SnapshotEvery, DefaultSnapshotEvery)
+	setDefault(&o.Incarnation, "local")
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -117,7 +117,7 @@ func (o *Options) defaults() {
 	}
 }
 
-func orElse[T comparable](v *T, otherwise T) {
+func setDefault[T comparable](v *T, otherwise T) {
 	var zero T
 	if *v == zero {
 		*v = otherwise

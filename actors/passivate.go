@@ -31,7 +31,7 @@ func (a *sessionActor) passivate() {
 	}
 	quiet, stays := time.Since(a.used), a.sys.idleFor()
 	switch {
-	case a.phase != idle || a.keeping || a.executing():
+	case a.phase != idle || a.saving || a.executing():
 		a.timer.Reset(stays)
 	case quiet < stays:
 		a.timer.Reset(stays - quiet)
@@ -59,15 +59,15 @@ func (a *sessionActor) leave() {
 
 // keep stores a snapshot while the actor goes on, so that a run of many steps
 // that is cut off is found again at once. One is under way at most.
-func (a *sessionActor) keep() {
-	if a.keeping || a.w.SinceSnapshot() < a.sys.o.SnapshotEvery {
+func (a *sessionActor) saveWhileActive() {
+	if a.saving || a.w.SinceSnapshot() < a.sys.o.SnapshotEvery {
 		return
 	}
 	save := a.snapshot(true, a.sys.o.AppendTimeout)
-	a.keeping = true
+	a.saving = true
 	self, root := a.self, a.sys.protoactor.Root
 	a.sys.work.run(func() {
-		done := &kept{}
+		done := &saved{}
 		defer func() {
 			if v := recover(); v != nil {
 				done.err = fmt.Errorf("panic: %v", v)
@@ -81,18 +81,18 @@ func (a *sessionActor) keep() {
 }
 
 // kept reports the end of keep.
-type kept struct{ err error }
+type saved struct{ err error }
 
 // IgnoreDeadLetterLogging keeps signals that come too late out of the log.
-func (*kept) IgnoreDeadLetterLogging() {}
+func (*saved) IgnoreDeadLetterLogging() {}
 
-func (a *sessionActor) kept(err error) {
-	a.keeping = false
-	a.unsaved(err)
+func (a *sessionActor) saved(err error) {
+	a.saving = false
+	a.warnUnsaved(err)
 }
 
 // unsaved says that a snapshot could not be stored, which costs time, not data.
-func (a *sessionActor) unsaved(err error) {
+func (a *sessionActor) warnUnsaved(err error) {
 	if err != nil {
 		a.sys.log.Warn("snapshot not saved; the next activation reads more of the log", "session", a.key.String(), "err", err)
 	}
@@ -108,7 +108,7 @@ const shortLog = 8
 // rests reports whether a snapshot would only store a short log a second time: one
 // in which nothing is open. A fork that may go on is another matter: a snapshot holds
 // what it has of its ancestors, whose logs are read otherwise, one after another.
-func (a *sessionActor) rests() bool {
+func (a *sessionActor) needsNoSnapshot() bool {
 	b, v := a.w.RunState(), a.w.Session()
 	if a.w.At().Seq > shortLog || b.Active != "" || len(b.Queue) > 0 {
 		return false
@@ -130,7 +130,7 @@ func (a *sessionActor) snapshot(wrote bool, timeout time.Duration) func(o *outco
 	if !wrote {
 		least = readTail
 	}
-	if !a.sys.snapshots || a.w.SinceSnapshot() < least || a.rests() {
+	if !a.sys.snapshots || a.w.SinceSnapshot() < least || a.needsNoSnapshot() {
 		return func(*outcome) {}
 	}
 	snap, err := a.w.Snapshot()

@@ -62,7 +62,7 @@ type sessionActor struct {
 	pending uint64     // what fresh becomes if the log agrees
 	done    outcome    // of the one operation under way; reused
 	stop    bool       // asked to stop once idle
-	keeping bool       // a snapshot is on its way while the actor goes on
+	saving  bool       // a snapshot is on its way while the actor goes on
 	timer   *time.Timer
 	used    time.Time // when it last had something to do
 }
@@ -108,8 +108,8 @@ func (a *sessionActor) Receive(c actor.Context) {
 		a.settle(m)
 	case *lookIdle:
 		a.passivate()
-	case *kept:
-		a.kept(m.err)
+	case *saved:
+		a.saved(m.err)
 	case *quit:
 		a.stop = true
 		if a.phase == idle {
@@ -174,7 +174,7 @@ func (a *sessionActor) settle(o *outcome) {
 		}
 		a.w, a.fresh = o.w, a.pending
 		a.w.Promise(a.sys.o.Durability)
-		a.stand()
+		a.publishPosition()
 		a.schedule(a.sys.idleFor())
 	case appending:
 		if o.err != nil {
@@ -196,7 +196,7 @@ func (a *sessionActor) settle(o *outcome) {
 		a.fresh = a.pending
 		a.answer(nil)
 	case saving:
-		a.unsaved(o.err)
+		a.warnUnsaved(o.err)
 		if rest, ok := a.box.shut(!a.stop); ok {
 			a.refuse(rest, errAgain)
 			a.finish()
@@ -221,7 +221,7 @@ func (a *sessionActor) advance() {
 			a.append(commit)
 			return
 		}
-		if a.doubtful() {
+		if a.mustConfirm() {
 			a.confirm()
 			return
 		}
@@ -248,7 +248,7 @@ func (a *sessionActor) decide() bool {
 			r.reply(err)
 			continue
 		}
-		a.put(r, now)
+		a.ask(r, now)
 		a.batch, a.current = append(a.batch, r), nil
 		room -= r.size
 		if r.alone {
@@ -259,7 +259,7 @@ func (a *sessionActor) decide() bool {
 }
 
 // put asks the writer one request.
-func (a *sessionActor) put(r *request, now time.Time) {
+func (a *sessionActor) ask(r *request, now time.Time) {
 	switch r.ask {
 	case askClaim:
 		r.granted, r.err = a.w.Claim(r.claim, now)
@@ -300,7 +300,7 @@ func (a *sessionActor) append(commit session.Commit) {
 func (a *sessionActor) committed(o *outcome) {
 	a.w.Committed(o.at)
 	a.fresh = a.pending
-	a.stand()
+	a.publishPosition()
 	kept := a.w.Session().Ref()
 	a.sys.o.Values.Keep(a.w.Session())
 	for _, r := range a.batch {
@@ -328,11 +328,11 @@ func (a *sessionActor) committed(o *outcome) {
 	}
 	a.sys.feeds.publish(session.Entry{Commit: o.commit, At: o.at})
 	a.answer(nil)
-	a.keep()
+	a.saveWhileActive()
 }
 
 // stand tells the mailbox what the log says now.
-func (a *sessionActor) stand() { a.box.stand(a.w.At(), a.w.RunState().Active) }
+func (a *sessionActor) publishPosition() { a.box.setPosition(a.w.At(), a.w.RunState().Active) }
 
 // answer replies to all of the batch: each with its own decision, or all with
 // err.
@@ -354,7 +354,7 @@ func (a *sessionActor) answer(err error) {
 // refused or answered from memory has to be confirmed, and everything that is
 // while the log was never read. But who asks for the holder may be told that
 // nobody is known: whatever follows from it is decided by the log.
-func (a *sessionActor) doubtful() bool {
+func (a *sessionActor) mustConfirm() bool {
 	for _, r := range a.batch {
 		switch r.ask {
 		case askClaim, askApply:

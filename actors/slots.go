@@ -15,16 +15,16 @@ type executions struct {
 	slots chan struct{} // a token per slot that is taken
 	freed chan struct{} // holds a token after one was given back
 
-	mu       sync.Mutex
-	ended    chan struct{} // closed and replaced when one ends
-	refuse   bool
-	starting map[runKey]int // tasks on their way to a claim
-	running  map[runKey]*seat
-	again    map[runKey]bool // runs that are to be taken up
+	mu         sync.Mutex
+	ended      chan struct{} // closed and replaced when one ends
+	refuse     bool
+	starting   map[runKey]int // tasks on their way to a claim
+	running    map[runKey]*slot
+	reclaiming map[runKey]bool // runs that are to be taken up
 }
 
 // seat is the place of one execution.
-type seat struct {
+type slot struct {
 	key     runKey
 	release func() // gives its slot back
 }
@@ -39,7 +39,7 @@ func keyOf(t journal.Task) runKey { return runKey{t.Session.Tenant, t.ID} }
 func (x *executions) init(slots int) {
 	x.slots, x.freed = make(chan struct{}, slots), make(chan struct{}, 1)
 	x.ended = make(chan struct{})
-	x.starting, x.running, x.again = map[runKey]int{}, map[runKey]*seat{}, map[runKey]bool{}
+	x.starting, x.running, x.reclaiming = map[runKey]int{}, map[runKey]*slot{}, map[runKey]bool{}
 }
 
 // enter notes a task that is about to be claimed, unless the system drains.
@@ -70,15 +70,15 @@ func (x *executions) leave(k runKey) {
 	x.signal()
 }
 
-func (x *executions) start(k runKey, release func()) *seat {
+func (x *executions) start(k runKey, release func()) *slot {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	s := &seat{key: k, release: release}
+	s := &slot{key: k, release: release}
 	x.running[k] = s
 	return s
 }
 
-func (x *executions) end(s *seat) {
+func (x *executions) end(s *slot) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s.release()
@@ -89,19 +89,19 @@ func (x *executions) end(s *seat) {
 }
 
 // takeUp notes that a run is to be taken up; it returns false if it is already.
-func (x *executions) takeUp(k runKey) bool {
+func (x *executions) reclaim(k runKey) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	first := !x.again[k]
-	x.again[k] = true
+	first := !x.reclaiming[k]
+	x.reclaiming[k] = true
 	return first
 }
 
 // takenUp takes back what takeUp noted.
-func (x *executions) takenUp(k runKey) {
+func (x *executions) reclaimed(k runKey) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	delete(x.again, k)
+	delete(x.reclaiming, k)
 }
 
 func (x *executions) signal() {
@@ -127,7 +127,7 @@ func (x *executions) any(k runKey) bool {
 }
 
 // now takes a slot, if one is free.
-func (x *executions) now() (release func(), ok bool) {
+func (x *executions) take() (release func(), ok bool) {
 	select {
 	case x.slots <- struct{}{}:
 		return x.release, true

@@ -58,7 +58,7 @@ func (s *supervisor) Receive(c actor.Context) {
 			return
 		}
 		m.reply <- s.session(c, m.key, m.unborn)
-	case *greeting:
+	case *ping:
 		m.reply <- struct{}{}
 	case *launch:
 		pid := c.Spawn(actor.PropsFromProducer(func() actor.Actor { return m.w }, s.sys.props...))
@@ -157,10 +157,10 @@ func (s *System) recovering(next actor.ReceiverFunc) actor.ReceiverFunc {
 }
 
 // greeting goes to the supervisor and back.
-type greeting struct{ reply chan struct{} }
+type ping struct{ reply chan struct{} }
 
 // IgnoreDeadLetterLogging: a System that has ended is no news.
-func (*greeting) IgnoreDeadLetterLogging() {}
+func (*ping) IgnoreDeadLetterLogging() {}
 
 // Answering returns nil when the System is able to activate sessions and to
 // count its runs, or has ended in order; it returns ctx's error when it is
@@ -168,7 +168,7 @@ func (*greeting) IgnoreDeadLetterLogging() {}
 // that nothing but a fault in this process makes it fail. The call itself may
 // hang in a System that is stuck: make it where that does no harm.
 func (s *System) Answering(ctx context.Context) error {
-	m := &greeting{reply: make(chan struct{}, 1)}
+	m := &ping{reply: make(chan struct{}, 1)}
 	s.protoactor.Root.Send(s.top, m)
 	select {
 	case <-m.reply:

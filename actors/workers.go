@@ -62,13 +62,13 @@ func (w *workers) run(f func()) {
 // watch sees to it that thin looks after the parked goroutines.
 func (w *workers) watch() {
 	if !w.watched.Load() && w.watched.CompareAndSwap(false, true) {
-		time.AfterFunc(parkedFor, w.thin)
+		time.AfterFunc(parkedFor, w.shrink)
 	}
 }
 
 // thin ends the parked goroutines if nothing was run since it last looked, and
 // goes on looking while there are some.
-func (w *workers) thin() {
+func (w *workers) shrink() {
 	for idle := !w.used.Swap(false); idle; {
 		select {
 		case w.next <- nil:

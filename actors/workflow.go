@@ -49,7 +49,7 @@ func (s *System) begin(ctx context.Context, t journal.Task, release func()) (Ans
 func (s *System) claim(ctx context.Context, t journal.Task, release func()) (Answer, error) {
 	if release == nil {
 		var ok bool
-		if release, ok = s.executions.now(); !ok {
+		if release, ok = s.executions.take(); !ok {
 			return "", fmt.Errorf("%w: all %d slots are taken; retry when a run has ended", run.ErrBusy, cap(s.executions.slots))
 		}
 	}
@@ -100,7 +100,7 @@ func (s *System) claimed(ctx context.Context, t journal.Task) (execution, error)
 // brings what tracing put into it.
 func (s *System) execute(ctx context.Context, ex execution, t journal.Task, release func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	w := &workflowActor{sys: s, task: t, ex: ex, seat: s.executions.start(keyOf(t), release), ctx: ctx, cancel: cancel}
+	w := &workflowActor{sys: s, task: t, ex: ex, slot: s.executions.start(keyOf(t), release), ctx: ctx, cancel: cancel}
 	s.protoactor.Root.Send(s.top, &launch{w})
 }
 
@@ -110,7 +110,7 @@ type workflowActor struct {
 	sys    *System
 	task   journal.Task
 	ex     execution
-	seat   *seat
+	slot   *slot
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	self   *actor.PID
@@ -163,35 +163,35 @@ func (w *workflowActor) forward() {
 // activation lost the session and somebody else has the run now.
 func (w *workflowActor) ended(m *forwarded) {
 	w.cancel(nil)
-	w.sys.executions.end(w.seat)
+	w.sys.executions.end(w.slot)
 	l := w.sys.log.With("run", string(w.task.ID), "session", w.task.Session.String(), "workflow", w.task.Workflow)
 	if m.state != run.Running {
 		l.Debug("execution ended", "state", string(m.state), "err", m.err)
 		return
 	}
 	l.Warn("execution stopped before its run's end", "err", m.err)
-	w.sys.work.run(func() { w.sys.takeUp(w.task) })
+	w.sys.work.run(func() { w.sys.reclaim(w.task) })
 }
 
 const (
 	// The pauses between the times that a run is offered to this System again
 	// grow from takeUpPause to takeUpMost.
-	takeUpPause = 250 * time.Millisecond
-	takeUpMost  = 10 * time.Second
+	reclaimPause = 250 * time.Millisecond
+	takeUpMost   = 10 * time.Second
 )
 
 // takeUp offers a run to this System that it has claimed, or may have, until a log
 // says how it stands or a drain begins. No relay offers it as long as this
 // incarnation lives, so a refusal ends nothing: what causes it, such as a log that is
 // away or full, or another node that offers the run's revision, may last for hours.
-func (s *System) takeUp(t journal.Task) {
+func (s *System) reclaim(t journal.Task) {
 	t.Resume, t.Seen = true, nil // the log has moved on since a relay saw the run
-	for pause := takeUpPause; s.executions.takeUp(keyOf(t)); pause = min(2*pause, takeUpMost) {
+	for pause := reclaimPause; s.executions.reclaim(keyOf(t)); pause = min(2*pause, takeUpMost) {
 		select {
 		case <-time.After(pause):
 		case <-s.drain.begun:
 		}
-		s.executions.takenUp(keyOf(t)) // it may end here again before Accept returns
+		s.executions.reclaimed(keyOf(t)) // it may end here again before Accept returns
 		_, err := s.Accept(context.Background(), t)
 		if err == nil || errors.Is(err, run.ErrShutdown) || errors.Is(err, run.ErrUnknownRun) {
 			return

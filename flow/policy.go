@@ -70,7 +70,7 @@ func AgentJudge(a *Agent) Judge {
 		}
 		out, err := a.Forward(ctx, s.With(session.UserText(menu(j))))
 		if err != nil {
-			return 0, nil, scrap(ctx, err, s)
+			return 0, nil, rejectUndecided(ctx, err, s)
 		}
 		answer := out.Text()
 		if err := Reject(ctx, out, "it only judged"); err != nil {
@@ -114,7 +114,7 @@ func (p summarise) Decide(ctx context.Context, j *Joined) (Verdict, error) {
 	}
 	short, err := p.c.Forward(ctx, s)
 	if err != nil {
-		return Verdict{}, scrap(ctx, err, s)
+		return Verdict{}, rejectUndecided(ctx, err, s)
 	}
 	text := ""
 	for _, c := range short.Chunks() {

@@ -50,7 +50,7 @@ func Reject(ctx context.Context, branch session.Session, reason string) error {
 
 // scrap disposes of the fork on which a policy failed to decide, and returns why
 // it did: the author may go on with another policy.
-func scrap(ctx context.Context, why error, s session.Session) error {
+func rejectUndecided(ctx context.Context, why error, s session.Session) error {
 	if run.IsControl(why) {
 		return why // no step follows
 	}

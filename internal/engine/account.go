@@ -9,10 +9,10 @@ import (
 // account is what the run may use and has used. The execution's mu guards it.
 type account struct {
 	journal.Account
-	branches journal.Reservations // what Account holds for them
-	lost     session.Usage        // the part of what was spent that is estimated, see journal.StepCompleted
-	unsaid   session.Usage        // the part of it that no event says yet
-	killed   int                  // former attempts that may have been killed in a model call, not booked yet
+	branches   journal.Reservations // what Account holds for them
+	lost       session.Usage        // the part of what was spent that is estimated, see journal.StepCompleted
+	unrecorded session.Usage        // the part of it that no event says yet
+	killed     int                  // former attempts that may have been killed in a model call, not booked yet
 }
 
 // newAccount returns the account of a run as its log says.
@@ -34,7 +34,7 @@ func (a *account) charge(j *journal.Journal, skip func(*journal.Step) bool) {
 // book books a call that was cut off. The step's record will say it, or else the
 // event that ends the attempt.
 func (a *account) book(used session.Usage) {
-	a.Account, a.lost, a.unsaid = a.Account.Lost(used), a.lost.Add(used), a.unsaid.Add(used)
+	a.Account, a.lost, a.unrecorded = a.Account.Lost(used), a.lost.Add(used), a.unrecorded.Add(used)
 }
 
 // report takes in the late end of a branch, and reports whether it is one.
@@ -61,10 +61,10 @@ func (a *account) gather(at run.Path, counted []session.ID, signals []journal.Si
 
 // said notes that a step's record says what was lost. If it could not be
 // committed, what its call used was used all the same.
-func (a *account) said(lost, used session.Usage, err error) {
+func (a *account) recorded(lost, used session.Usage, err error) {
 	if err != nil {
 		a.Spent = a.Spent.Add(used)
 		return
 	}
-	a.killed, a.unsaid = 0, a.unsaid.Sub(lost)
+	a.killed, a.unrecorded = 0, a.unrecorded.Sub(lost)
 }

@@ -39,7 +39,7 @@ func (p *place) Listen(ctx context.Context, s session.Session, w journal.Wait, t
 	if err != nil {
 		return s, st.fail(err)
 	}
-	chunks, upTo := heard(inbox)
+	chunks, upTo := messageChunks(inbox)
 	d := journal.StepCompleted{Inbox: upTo, Summary: "hears " + count(len(chunks), "message")}
 	if len(chunks) == 0 {
 		d.Code, d.Error = run.CodeExpired, fmt.Sprintf("flow: nobody said anything in %s", cmp.Or(max(timeout, 0), journal.DefaultExpiry))
@@ -53,7 +53,7 @@ func (p *place) Listen(ctx context.Context, s session.Session, w journal.Wait, t
 }
 
 // heard returns the messages of an inbox as chunks, and the place of the last.
-func heard(inbox []journal.SignalReceived) (chunks []session.Event, upTo uint64) {
+func messageChunks(inbox []journal.SignalReceived) (chunks []session.Event, upTo uint64) {
 	for _, v := range inbox {
 		if v.Kind == journal.Message {
 			chunks, upTo = append(chunks, session.ChunkEvent(session.UserText(v.Text))), v.N
@@ -77,11 +77,11 @@ func (p *place) await(ctx context.Context, w journal.Wait, timeout time.Duration
 	if err != nil {
 		return journal.StepCompleted{}, st.fail(err)
 	}
-	return st.answered(w, inbox)
+	return st.commitAnswer(w, inbox)
 }
 
 // answered records the answer to a question.
-func (st *step) answered(w journal.Wait, inbox []journal.SignalReceived) (journal.StepCompleted, error) {
+func (st *step) commitAnswer(w journal.Wait, inbox []journal.SignalReceived) (journal.StepCompleted, error) {
 	d, err := answer(w, inbox)
 	if err != nil {
 		return d, st.fail(err)
@@ -143,7 +143,7 @@ func by(v journal.SignalReceived) string {
 func (ex *Execution) wait(ctx context.Context, ws []journal.Wait, timeout time.Duration, with ...session.Event) ([]journal.SignalReceived, error) {
 	ex.mu.Lock()
 	inbox, stop := slices.Clone(ex.inbox.signals), ex.life.stopped()
-	told, err := ex.letGo()
+	told, err := ex.releaseSiblings()
 	ex.mu.Unlock()
 	if stop != nil || err != nil {
 		return nil, errors.Join(stop, err)

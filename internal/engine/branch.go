@@ -25,7 +25,7 @@ func (ex *Execution) settings() flow.Settings {
 // enclose reads what the runs around a branch recorded. It is called after the
 // claim, so that a parent which has gone on without the branch is noticed
 // here, or tells the branch's session.
-func (ex *Execution) enclose(ctx context.Context) error {
+func (ex *Execution) loadAncestors(ctx context.Context) error {
 	b := ex.task.Branch
 	own := ex.levels.all[0]
 	if !b.Remote {
@@ -43,10 +43,10 @@ func (ex *Execution) enclose(ctx context.Context) error {
 		}
 		switch {
 		case g.State.Terminal():
-			ex.levels.gone = "the run that opened this branch " + g.State.Past()
+			ex.levels.stopReason = "the run that opened this branch " + g.State.Past()
 			return nil
 		case last && g.Journal.Has(b.Parent().Path):
-			ex.levels.gone = "the run that opened this branch went on without it"
+			ex.levels.stopReason = "the run that opened this branch went on without it"
 			return nil
 		case b.Remote:
 			return nil
@@ -67,22 +67,22 @@ func (ex *Execution) enclose(ctx context.Context) error {
 // fan-out, if they wait for this one: once that a model has answered, or that it
 // opens branches itself and waits for them. Telling it again, which steps at the
 // same time may do, is harmless.
-func (ex *Execution) warmed(d journal.StepCompleted) ([]session.Event, error) {
+func (ex *Execution) releaseAfter(d journal.StepCompleted) ([]session.Event, error) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	if !answered(d) && d.Kind != journal.StepFanOut {
+	if !modelAnswered(d) && d.Kind != journal.StepFanOut {
 		return nil, nil
 	}
-	told, err := ex.letGo()
-	ex.levels.warms = ex.levels.warms && err != nil
+	told, err := ex.releaseSiblings()
+	ex.levels.warming = ex.levels.warming && err != nil
 	return told, err
 }
 
 // letGo returns what lets the other branches begin, if they wait for this one: it
 // has an answer, or waits for something itself and warms nothing meanwhile. ex.mu
 // is held.
-func (ex *Execution) letGo() ([]session.Event, error) {
-	if !ex.levels.warms {
+func (ex *Execution) releaseSiblings() ([]session.Event, error) {
+	if !ex.levels.warming {
 		return nil, nil
 	}
 	e, err := journal.NewEvent(journal.KindWarmed, journal.Warmed{Parent: *ex.task.Branch.Parent(), Run: ex.id})
@@ -90,7 +90,7 @@ func (ex *Execution) letGo() ([]session.Event, error) {
 }
 
 // answered reports whether a step got an answer of a model.
-func answered(d journal.StepCompleted) bool {
+func modelAnswered(d journal.StepCompleted) bool {
 	switch d.Kind {
 	case journal.StepModel, journal.StepCompress, journal.StepSelection:
 		return d.Code == ""
@@ -99,7 +99,7 @@ func answered(d journal.StepCompleted) bool {
 }
 
 // giveUp ends a branch that nobody waits for.
-func (ex *Execution) giveUp(ctx context.Context) (run.State, error) {
+func (ex *Execution) endUnneeded(ctx context.Context) (run.State, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
 	// The run that opened the branch may have taken the end of a later attempt: its log
@@ -112,7 +112,7 @@ func (ex *Execution) giveUp(ctx context.Context) (run.State, error) {
 	if err != nil && !errors.Is(err, run.ErrState) {
 		return run.Running, err
 	}
-	state, err := ex.finishFailed(ctx, run.Cancelled, fmt.Errorf("%w: %s", run.ErrCancelled, ex.levels.gone))
+	state, err := ex.finishFailed(ctx, run.Cancelled, fmt.Errorf("%w: %s", run.ErrCancelled, ex.levels.stopReason))
 	ex.mu.Lock()
 	ex.state = state
 	ex.mu.Unlock()
@@ -120,11 +120,11 @@ func (ex *Execution) giveUp(ctx context.Context) (run.State, error) {
 }
 
 // errUnwound takes an execution out of the code around its branch.
-var errUnwound = errors.New("flow: the branch has run")
+var errBranchRan = errors.New("flow: the branch has run")
 
 // enter runs the part of a fan-out that this execution is for, on its way to
 // the branch or as the branch itself.
-func (ex *Execution) enter(ctx context.Context, fan run.Path, bs []flow.Branch) error {
+func (ex *Execution) enterBranch(ctx context.Context, fan run.Path, bs []flow.Branch) error {
 	at := ex.levels.below(fan)
 	to := ex.levels.all[at]
 	i := slices.IndexFunc(bs, func(b flow.Branch) bool { return fan.Child(b.Name) == to.path })
@@ -136,24 +136,24 @@ func (ex *Execution) enter(ctx context.Context, fan run.Path, bs []flow.Branch) 
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	if at == len(ex.levels.all)-1 {
-		ex.levels.inner = &unwound{s, err}
+		ex.levels.result = &branchResult{s, err}
 	}
 	if ex.life.poison == nil {
-		ex.life.poison = errUnwound
+		ex.life.poison = errBranchRan
 	}
 	return ex.life.poison
 }
 
 // unwind returns what the branch came to, once the code around it returned err.
-func (ex *Execution) unwind(err error) (session.Session, error) {
+func (ex *Execution) leaveBranch(err error) (session.Session, error) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	if errors.Is(ex.life.poison, errUnwound) {
+	if errors.Is(ex.life.poison, errBranchRan) {
 		ex.life.poison = nil
 	}
 	switch {
-	case ex.levels.inner != nil:
-		return ex.levels.inner.s, ex.levels.inner.err
+	case ex.levels.result != nil:
+		return ex.levels.result.s, ex.levels.result.err
 	case ex.life.poison != nil:
 		return session.Session{}, ex.life.poison
 	case err != nil && ex.life.stopped() != nil:

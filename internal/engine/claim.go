@@ -113,12 +113,12 @@ func (rt *Runtime) begin(ctx context.Context, g flow.Registration, t journal.Tas
 		levels: levels{all: []level{{run: t.ID, home: t.Session}}},
 	}
 	ex.charge(ex.pos.journal)
-	ex.levels.warms = ex.task.Branch != nil && ex.task.Branch.Warm
+	ex.levels.warming = ex.task.Branch != nil && ex.task.Branch.Warm
 	if granted.State == run.Running {
 		ex.input = granted.Base
 		ex.sessions.hold(ex.home, &heldSession{}, granted.Base, granted.Session, false)
 		if ex.task.Branch != nil {
-			if err := ex.enclose(ctx); err != nil {
+			if err := ex.loadAncestors(ctx); err != nil {
 				return nil, err
 			}
 		}

@@ -44,8 +44,8 @@ func (c *call) complete(st *step, s session.Session) (*llm.Response, blob.Digest
 	var cancel context.CancelCauseFunc
 	m.ctx, cancel = st.ex.callContext(st.ctx)
 	defer cancel(nil)
-	if st.hears { // else no step would take the message, however often the call is made
-		defer st.ex.interruptible(st.heard, cancel)()
+	if st.takesMessages { // else no step would take the message, however often the call is made
+		defer st.ex.interruptible(st.messagesTo, cancel)()
 	}
 	resp, err := m.ask(client)
 	settle(int(m.spent))

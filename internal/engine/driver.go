@@ -42,7 +42,7 @@ func (d *Driver) Committed(e session.Entry) {
 	work, err := journal.Followups(e, facts)
 	for _, t := range trees {
 		t.mu.Lock()
-		t.heard = true
+		t.sawCommit = true
 		t.mu.Unlock()
 		if err != nil {
 			t.fail(err)
@@ -58,13 +58,13 @@ func (d *Driver) Committed(e session.Entry) {
 			case journal.RunWaiting:
 				if t.has(f.Run) {
 					for _, w := range v.For {
-						t.at(w.Due, e.Commit.Key)
+						t.tickAt(w.Due, e.Commit.Key)
 					}
-					t.tell(e.Commit.Key, v)
+					t.announceWait(e.Commit.Key, v)
 				}
 			case journal.Rebudgeted, journal.Ended: // perhaps its deadline is another one now; perhaps where it waited
 				if f.Run == t.task.ID {
-					t.goOn()
+					t.resume()
 				}
 			}
 		}
@@ -90,7 +90,7 @@ func (t *tree) run(ctx context.Context, history []session.Entry) (ex *Execution,
 		t.work.Wait()
 		t.d.leave(t)
 	}()
-	t.adopt(history)
+	t.findRuns(history)
 	for _, e := range history {
 		t.d.Committed(e)
 	}
@@ -102,19 +102,19 @@ func (t *tree) run(ctx context.Context, history []session.Entry) (ex *Execution,
 		case state == run.Running:
 			state, err = ex.Forward(ctx)
 		case waited && state.Terminal():
-			err = ex.overtaken()
+			err = ex.endedMeanwhile()
 		}
 		if state != run.Waiting {
-			return ex, state, t.settled(err)
+			return ex, state, t.waitIdle(err)
 		}
-		if !t.hears() {
-			return ex, state, errDeaf
+		if !t.seesCommits() {
+			return ex, state, errNoCommits
 		}
-		t.alarm(ex.granted.Record)
+		t.tickAtDeadline(ex.granted.Record)
 		select {
 		case <-t.wake:
 		case <-t.broken:
-			return ex, state, t.settled(nil)
+			return ex, state, t.waitIdle(nil)
 		case <-ctx.Done():
 			return ex, state, ctx.Err()
 		}
@@ -131,16 +131,16 @@ func (t *tree) claim(ctx context.Context) (*Execution, error) {
 }
 
 // overtaken takes over how a run ended that was waiting when its execution stopped.
-func (ex *Execution) overtaken() error {
+func (ex *Execution) endedMeanwhile() error {
 	ex.result = ex.granted.Session
 	end := ex.granted.Record.Ended
 	return end.Code.Err(end.Error)
 }
 
 // alarm has the clock looked at when the main run's time is up.
-func (t *tree) alarm(r *journal.Record) {
+func (t *tree) tickAtDeadline(r *journal.Record) {
 	if end := r.Deadline(); !end.IsZero() {
-		t.at(end.Add(time.Millisecond-1).UnixMilli(), t.task.Session)
+		t.tickAt(end.Add(time.Millisecond-1).UnixMilli(), t.task.Session)
 	}
 }
 
@@ -204,7 +204,7 @@ func (rt *Runtime) Signal(ctx context.Context, s journal.Signal) error {
 // its newest version. It is the way to use workflows as a library; nodes use
 // Begin.
 func (rt *Runtime) Run(ctx context.Context, w flow.Workflow, s session.Session) (session.Session, error) {
-	t := rt.plant(w, s)
+	t := rt.newRun(w, s)
 	ex, state, err := t.run(ctx, nil)
 	switch {
 	case ex == nil:
@@ -216,7 +216,7 @@ func (rt *Runtime) Run(ctx context.Context, w flow.Workflow, s session.Session) 
 }
 
 // plant makes the tree of a new run of w on s.
-func (rt *Runtime) plant(w flow.Workflow, s session.Session) *tree {
+func (rt *Runtime) newRun(w flow.Workflow, s session.Session) *tree {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // it never fails
 	body := hex.EncodeToString(id[:])

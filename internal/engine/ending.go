@@ -26,7 +26,7 @@ func (ex *Execution) finish(ctx context.Context, err error) (run.State, error) {
 		err = ex.checkResult()
 	}
 	ex.mu.Lock()
-	missed := ex.pos.missed(ex.levels.outer)
+	missed := ex.pos.unreached(ex.levels.outer)
 	ex.mu.Unlock()
 	if missed != nil {
 		return ex.halt(ctx, missed)
@@ -57,11 +57,11 @@ func (ex *Execution) halt(ctx context.Context, why error) (run.State, error) {
 		if errors.Is(why, session.ErrStale) {
 			v.Code = run.CodeMismatch
 		}
-		if v.Code == run.CodeMismatch && ex.pos.odd != nil && ex.pos.odd.Revision != ex.reg.Revision {
-			v.Revision = ex.pos.odd.Revision
+		if v.Code == run.CodeMismatch && ex.pos.mismatch != nil && ex.pos.mismatch.Revision != ex.reg.Revision {
+			v.Revision = ex.pos.mismatch.Revision
 			if v.Revision != "" && ex.rt.Offered != nil && ex.rt.Offered(ctx, ex.reg.Name, v.Revision) {
 				return ex.pause(ctx, run.Queued, why, journal.KindReleased, journal.Released{
-					Attempt: ex.attempt, Reason: clip(why.Error(), 1<<10), Revision: v.Revision, Run: ex.id, Step: ex.pos.odd.Path, Workflow: ex.reg.Name,
+					Attempt: ex.attempt, Reason: clip(why.Error(), 1<<10), Revision: v.Revision, Run: ex.id, Step: ex.pos.mismatch.Path, Workflow: ex.reg.Name,
 				})
 			}
 		}
@@ -74,7 +74,7 @@ func (ex *Execution) halt(ctx context.Context, why error) (run.State, error) {
 		return run.Waiting, why // the log says so already
 	case errors.Is(why, run.ErrShutdown):
 		return ex.pause(ctx, run.Queued, why, journal.KindReleased, journal.Released{
-			Attempt: ex.attempt, Lost: ex.account.unsaid, Reason: "shutdown", Revision: ex.task.Revision, Run: ex.id, Workflow: ex.task.Workflow,
+			Attempt: ex.attempt, Lost: ex.account.unrecorded, Reason: "shutdown", Revision: ex.task.Revision, Run: ex.id, Workflow: ex.task.Workflow,
 		})
 	}
 	// Superseded, or the log was lost: somebody else decides how the run stands.
@@ -87,7 +87,7 @@ func (ex *Execution) pause(ctx context.Context, s run.State, why error, kind str
 	var err error
 	if s == run.NeedsReview { // it may take days
 		ex.mu.Lock()
-		told, err = ex.letGo()
+		told, err = ex.releaseSiblings()
 		ex.mu.Unlock()
 	}
 	var ack journal.Ack
@@ -207,7 +207,7 @@ func (ex *Execution) closeBranches(ctx context.Context, keep session.Session, st
 		line[r.Key] = true
 	}
 	ex.mu.Lock()
-	born := append([]session.Key(nil), ex.sessions.born...)
+	born := append([]session.Key(nil), ex.sessions.branches...)
 	ex.mu.Unlock()
 	for i, k := range born {
 		h := ex.sessions.held[k]
@@ -231,5 +231,5 @@ func (ex *Execution) closeBranches(ctx context.Context, keep session.Session, st
 			return err
 		}
 	}
-	return ex.closeFanned(ctx, state, reason)
+	return ex.closeFanOuts(ctx, state, reason)
 }

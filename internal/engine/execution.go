@@ -70,8 +70,8 @@ func (ex *Execution) Forward(ctx context.Context) (run.State, error) {
 	if ex.state != run.Running {
 		return ex.state, fmt.Errorf("flow: run %s is %s: %w", ex.id, ex.state, run.ErrState)
 	}
-	if ex.levels.gone != "" {
-		return ex.giveUp(ctx)
+	if ex.levels.stopReason != "" {
+		return ex.endUnneeded(ctx)
 	}
 	ex.life.ctx = ctx
 	w, err := build(ex.reg, ex.settings())
@@ -87,10 +87,10 @@ func (ex *Execution) forward(ctx context.Context, w flow.Workflow) (err error) {
 	ex.life.ctx, stop = ex.watch(ctx)
 	defer stop()
 	if err = context.Cause(ex.life.ctx); !errors.Is(err, run.ErrDeadline) {
-		ex.result, err = ex.protect(ex.life.ctx, w)
+		ex.result, err = ex.callForward(ex.life.ctx, w)
 	}
 	if len(ex.levels.all) > 1 {
-		ex.result, err = ex.unwind(err)
+		ex.result, err = ex.leaveBranch(err)
 	}
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
@@ -124,12 +124,12 @@ func (ex *Execution) watch(ctx context.Context) (context.Context, func()) {
 		cancel(run.ErrDeadline) // before the workflow is called
 	}
 	ex.mu.Lock()
-	ex.life.late = func() { cancel(run.ErrDeadline) }
-	ex.life.wind(ex.granted.Record.Deadline())
+	ex.life.expire = func() { cancel(run.ErrDeadline) }
+	ex.life.setDeadline(ex.granted.Record.Deadline())
 	ex.mu.Unlock()
 	var wg sync.WaitGroup
 	if at, ok := ex.granted.Session.Link(); ok {
-		if why := ex.hear(ex.granted.Told); why != nil {
+		if why := ex.receiveEvents(ex.granted.Told); why != nil {
 			cancel(why)
 		}
 		wg.Go(func() { ex.follow(ctx, session.Position{Seq: at.Seq, Hash: at.Hash, Token: at.Token}, cancel) })
@@ -144,7 +144,7 @@ func (ex *Execution) watch(ctx context.Context) (context.Context, func()) {
 }
 
 // protect calls the workflow in the outermost scope.
-func (ex *Execution) protect(ctx context.Context, w flow.Workflow) (session.Session, error) {
+func (ex *Execution) callForward(ctx context.Context, w flow.Workflow) (session.Session, error) {
 	return ex.shielded(func() (session.Session, error) {
 		return w.Forward(flow.WithEngine(ctx, &place{sc: &scope{ex: ex}}), ex.input)
 	})
@@ -178,12 +178,12 @@ func (ex *Execution) charge(j *journal.Journal) {
 
 // replayed takes over what a recorded step says. ex.mu is held.
 func (ex *Execution) replayed(s *journal.Step) {
-	ex.pos.reach(s.Time)
+	ex.pos.advance(s.Time)
 	if !ex.levels.outer(s.Path) {
 		ex.pos.newest = max(ex.pos.newest, s.Attempt)
-		ex.levels.warms = ex.levels.warms && !answered(s.StepCompleted)
+		ex.levels.warming = ex.levels.warming && !modelAnswered(s.StepCompleted)
 	}
-	ex.sessions.saw(s.Session)
+	ex.sessions.observe(s.Session)
 }
 
 // versionOf returns the newest version of a session that the run has seen.
@@ -230,7 +230,7 @@ func (ex *Execution) commitDone(ctx context.Context, log session.Key, s session.
 	used := d.Usage
 	d.Usage = d.Usage.Add(d.Lost)
 	events = append(events, content...)
-	warmed, err := ex.warmed(d)
+	warmed, err := ex.releaseAfter(d)
 	if err != nil {
 		return journal.Ack{}, err
 	}
@@ -242,7 +242,7 @@ func (ex *Execution) commitDone(ctx context.Context, log session.Key, s session.
 	ack, err := ex.commit(ctx, log, s, d.Path, took, append(append(events, warmed...), done)...)
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	ex.account.said(d.Lost, used, err)
+	ex.account.recorded(d.Lost, used, err)
 	return ack, err
 }
 
@@ -279,10 +279,10 @@ func (ex *Execution) commit(ctx context.Context, log session.Key, s session.Sess
 		return ack, ex.life.stop(err)
 	}
 	if took != nil {
-		ex.pos.reach(ack.Time)
+		ex.pos.advance(ack.Time)
 		ex.account.Account = ex.account.Settle(0, took.steps, took.used)
 	}
-	ex.sessions.saw(ack.Session)
+	ex.sessions.observe(ack.Session)
 	if ex.rt.Values != nil {
 		ex.rt.Values.Keep(ack.Session)
 	}

@@ -43,7 +43,7 @@ func (p *place) FanOut(ctx context.Context, s session.Session, bs []flow.Branch,
 			return j, nil, st.fail(fmt.Errorf("%w: fan-out at step %s: %w", run.ErrMismatch, path, err))
 		}
 		if ex.levels.leads(path) {
-			return j, nil, ex.enter(ctx, path, bs) // a branch does not need to know the others
+			return j, nil, ex.enterBranch(ctx, path, bs) // a branch does not need to know the others
 		}
 		f.identify()
 	}

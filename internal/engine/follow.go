@@ -26,7 +26,7 @@ func (ex *Execution) follow(ctx context.Context, at session.Position, stop conte
 				break // whether it lasts, the next commit will tell
 			}
 			at, pause = e.At, followPause
-			if why := ex.hear(e.Commit.Events); why != nil {
+			if why := ex.receiveEvents(e.Commit.Events); why != nil {
 				stop(why)
 				return
 			}
@@ -40,12 +40,12 @@ func (ex *Execution) follow(ctx context.Context, at session.Position, stop conte
 }
 
 // hear takes what events say to the run, and returns why it is to stop.
-func (ex *Execution) hear(events []session.Event) error {
+func (ex *Execution) receiveEvents(events []session.Event) error {
 	for i := range events {
 		switch events[i].Kind {
 		case journal.KindReceived, journal.KindQuarantined, journal.KindRebudgeted, journal.KindCancel:
 			// Apart from the loop, which waits on a small stack for all of the run.
-			if why := ex.hearOne(events[i]); why != nil {
+			if why := ex.receiveEvent(events[i]); why != nil {
 				return why
 			}
 		}
@@ -53,7 +53,7 @@ func (ex *Execution) hear(events []session.Event) error {
 	return nil
 }
 
-func (ex *Execution) hearOne(e session.Event) error {
+func (ex *Execution) receiveEvent(e session.Event) error {
 	switch e.Kind {
 	case journal.KindReceived:
 		if v, err := journal.Read[journal.SignalReceived](e); err == nil && v.Run == ex.id {
@@ -67,7 +67,7 @@ func (ex *Execution) hearOne(e session.Event) error {
 		if v, err := journal.Read[journal.Rebudgeted](e); err == nil && v.Run == ex.id {
 			ex.mu.Lock()
 			ex.account.Limit, ex.granted.Record.Task.Budget = v.Budget, v.Budget
-			ex.life.wind(ex.granted.Record.Deadline()) // its time may be another one
+			ex.life.setDeadline(ex.granted.Record.Deadline()) // its time may be another one
 			ex.mu.Unlock()
 		}
 	case journal.KindCancel:

@@ -74,7 +74,7 @@ func (ex *Execution) fork(st *step, opening, source string) (session.Session, er
 		base = st.record.Session
 	case st.decision == journal.Replay:
 	default:
-		if err := ex.there(st.ctx, st.asked.Path, st.s.Key()); err != nil {
+		if err := ex.notArchived(st.ctx, st.asked.Path, st.s.Key()); err != nil {
 			return st.s, fmt.Errorf("flow: fork of %s: %w", st.s.Ref(), err)
 		}
 		commit := st.commit
@@ -122,19 +122,19 @@ func (ex *Execution) fork(st *step, opening, source string) (session.Session, er
 		h.parent = ex.levels.owner(st.asked.Path).home
 	}
 	s, err := ex.claim(st.ctx, st.asked.Path, key, root, open, events, h)
-	if err == nil && !h.outer && ex.pos.tape == nil && time.Since(began) > forkDoubt {
-		err = ex.stands(st.ctx, key)
+	if err == nil && !h.outer && ex.pos.recorder == nil && time.Since(began) > recheckAfter {
+		err = ex.cancelIfEnded(st.ctx, key)
 	}
 	return s.Edited(rest...), err
 }
 
 // forkDoubt is after how long it is looked up whether the run still stands that
 // made a branch: no other node takes a run for lost so soon.
-const forkDoubt = 250 * time.Millisecond
+const recheckAfter = 250 * time.Millisecond
 
 // stands cancels a branch if its run has ended: whoever ended it may have found no
 // branch to cancel.
-func (ex *Execution) stands(ctx context.Context, branch session.Key) error {
+func (ex *Execution) cancelIfEnded(ctx context.Context, branch session.Key) error {
 	if ex.rt.Values == nil {
 		return nil
 	}

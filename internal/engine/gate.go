@@ -13,12 +13,12 @@ import (
 
 // gate is which calls of an agent a person has to approve.
 type gate struct {
-	asks   func(spec tool.Spec, args json.RawMessage) bool
-	within time.Duration
+	approve func(spec tool.Spec, args json.RawMessage) bool
+	within  time.Duration
 }
 
 // gated is a call with its question.
-type gated struct {
+type question struct {
 	c  *toolCall
 	st *step
 	w  journal.Wait
@@ -27,21 +27,21 @@ type gated struct {
 // approvals asks for all calls of the round that need it at once, before any of
 // them runs, and marks those that may not.
 func (r *round) approvals() error {
-	if r.gate.asks == nil {
+	if r.gate.approve == nil {
 		return nil
 	}
-	var open []gated
+	var open []question
 	for _, c := range r.calls {
-		if c.bad != nil || !r.gate.asks(c.bound.Spec, c.bound.Args) {
+		if c.refused != nil || !r.gate.approve(c.bound.Spec, c.bound.Args) {
 			continue
 		}
-		g := gated{c: c, st: &step{ex: r.ex, ctx: r.ctx, log: r.ex.home, began: time.Now()}}
+		g := question{c: c, st: &step{ex: r.ex, ctx: r.ctx, log: r.ex.home, began: time.Now()}}
 		g.st.asked = journal.StepRequest{Path: c.path.Child("approval"), Kind: journal.StepAwait, Name: c.Name, Input: blob.Sum([]byte(c.Args)).Short()}
 		if err := g.st.decide(); err != nil {
 			return err
 		}
 		if g.st.decision == journal.Replay {
-			if err := r.decided(c, g.st.record.StepCompleted); err != nil {
+			if err := r.applyDecision(c, g.st.record.StepCompleted); err != nil {
 				return err
 			}
 			continue
@@ -71,7 +71,7 @@ func (r *round) approvals() error {
 			return err
 		}
 		r.ex.take(0, g.w.Path)
-		if err := r.decided(g.c, d); err != nil {
+		if err := r.applyDecision(g.c, d); err != nil {
 			return err
 		}
 	}
@@ -79,10 +79,10 @@ func (r *round) approvals() error {
 }
 
 // decided applies a person's decision to a call.
-func (r *round) decided(c *toolCall, d journal.StepCompleted) error {
+func (r *round) applyDecision(c *toolCall, d journal.StepCompleted) error {
 	reject := func(message string) {
 		out := tool.ErrorOutcome(&tool.Failure{Kind: tool.Rejected, Message: message, Detail: c.Name})
-		c.bad = &out
+		c.refused = &out
 	}
 	if d.Code != "" {
 		reject("nobody approved this call in time; it did not run")
@@ -99,7 +99,7 @@ func (r *round) decided(c *toolCall, d journal.StepCompleted) error {
 		c.edited = string(a.Value)
 		if c.bound, err = r.table.Bind(c.Name, c.edited); err != nil {
 			out := tool.ErrorOutcome(err)
-			c.bad = &out
+			c.refused = &out
 		}
 	}
 	return nil

@@ -15,9 +15,9 @@ import (
 )
 
 // opened is what a merge needs of a fan-out besides what its author sees.
-type opened struct {
+type fanOutState struct {
 	path run.Path
-	of   map[string]*fanned // by the branches' names
+	of   map[string]*fanOutBranch // by the branches' names
 }
 
 // gather takes in how the branches ended, or waits for them.
@@ -107,15 +107,15 @@ func (f *fan) joined(all []journal.GatheredBranch) (j flow.Joined, of any, err e
 	if err != nil {
 		return j, nil, err
 	}
-	in := &opened{path: f.path, of: make(map[string]*fanned, len(all))}
+	in := &fanOutState{path: f.path, of: make(map[string]*fanOutBranch, len(all))}
 	j.Base = f.base
 	for i, g := range all {
 		o := flow.Outcome{Name: g.Name, Session: values[i], State: g.State, Err: g.Code.Err(g.Error)}
-		one := &fanned{key: session.Key{Tenant: f.ex.home.Tenant, ID: g.Session}, name: g.Name, link: g.Link, state: g.State, disposed: g.Link.Seq == 0}
+		one := &fanOutBranch{key: session.Key{Tenant: f.ex.home.Tenant, ID: g.Session}, name: g.Name, link: g.Link, state: g.State, disposed: g.Link.Seq == 0}
 		j.Outcomes, in.of[g.Name] = append(j.Outcomes, o), one
 		if !f.ex.levels.outer(f.path) {
 			f.ex.mu.Lock()
-			f.ex.sessions.fanned = append(f.ex.sessions.fanned, one)
+			f.ex.sessions.fanOut = append(f.ex.sessions.fanOut, one)
 			f.ex.mu.Unlock()
 		}
 	}

@@ -10,10 +10,10 @@ import (
 // sessions are those that an execution reads and writes. The execution's mu guards
 // them.
 type sessions struct {
-	held   map[session.Key]*heldSession
-	born   []session.Key // branches in the order of their making
-	same   map[session.Ref][]alias
-	fanned []*fanned // branches of fan-outs that are not disposed of
+	held     map[session.Key]*heldSession
+	branches []session.Key // branches in the order of their making
+	aliases  map[session.Ref][]alias
+	fanOut   []*fanOutBranch // branches of fan-outs that are not disposed of
 }
 
 // heldSession is a session that the run writes to.
@@ -43,13 +43,13 @@ func (l *sessions) hold(k session.Key, h *heldSession, base, newest session.Sess
 		l.held = map[session.Key]*heldSession{}
 	}
 	if born && l.held[k] == nil {
-		l.born = append(l.born, k)
+		l.branches = append(l.branches, k)
 	}
 	l.held[k] = h
 }
 
 // saw notes the newest value of a session that the run holds.
-func (l *sessions) saw(s session.Session) {
+func (l *sessions) observe(s session.Session) {
 	h := l.held[s.Key()]
 	if h == nil || s.Ref().Version < h.version {
 		return
@@ -70,7 +70,7 @@ func (l *sessions) older(s session.Session) bool {
 // rebase returns s on top of the commit that holds its pending edits, or the
 // first of them, if a step committed those.
 func (l *sessions) rebase(s session.Session) session.Session {
-	known := l.same[s.Ref()]
+	known := l.aliases[s.Ref()]
 	if len(known) == 0 {
 		return s
 	}
@@ -92,12 +92,12 @@ func (l *sessions) alias(s, committed session.Session) {
 	for range s.Pending() {
 		a.edits++
 	}
-	if l.same == nil {
-		l.same = map[session.Ref][]alias{}
+	if l.aliases == nil {
+		l.aliases = map[session.Ref][]alias{}
 	}
-	known := slices.DeleteFunc(l.same[s.Ref()], func(o alias) bool { return o.digest == a.digest })
+	known := slices.DeleteFunc(l.aliases[s.Ref()], func(o alias) bool { return o.digest == a.digest })
 	at, _ := slices.BinarySearchFunc(known, a, func(o, a alias) int { return a.edits - o.edits })
-	l.same[s.Ref()] = slices.Insert(known, at, a)
+	l.aliases[s.Ref()] = slices.Insert(known, at, a)
 }
 
 // firstBatch cuts events behind those that the first commit of a session takes.
@@ -109,7 +109,7 @@ func firstBatch(events []session.Event) (first, rest []session.Event) {
 }
 
 // fanned is a branch of a fan-out of this run.
-type fanned struct {
+type fanOutBranch struct {
 	key      session.Key
 	name     string
 	link     session.Link // its last commit; zero if it never began

@@ -14,14 +14,14 @@ import (
 // guards it.
 type inbox struct {
 	signals   []journal.SignalReceived // by place
-	heard     uint64                   // messages up to this place were taken
+	taken     uint64                   // messages up to this place were taken
 	interrupt func()                   // of the model call under way, called when something is received; nil without one
 }
 
 // add takes in a signal, and reports whether it is a new one.
 func (b *inbox) add(v journal.SignalReceived) bool {
 	i, found := slices.BinarySearchFunc(b.signals, v.N, func(o journal.SignalReceived, n uint64) int { return int(int64(o.N) - int64(n)) })
-	if found || v.Kind == journal.Message && v.N <= b.heard {
+	if found || v.Kind == journal.Message && v.N <= b.taken {
 		return false
 	}
 	b.signals = slices.Insert(b.signals, i, v)
@@ -31,7 +31,7 @@ func (b *inbox) add(v journal.SignalReceived) bool {
 // take removes what a step consumed: messages up to a place, and the answers
 // to a path.
 func (b *inbox) take(upTo uint64, path run.Path) {
-	b.heard = max(b.heard, upTo)
+	b.taken = max(b.taken, upTo)
 	b.signals = slices.DeleteFunc(b.signals, func(v journal.SignalReceived) bool {
 		return v.Kind == journal.Message && v.N <= upTo || v.Kind != journal.Message && v.Path == path
 	})
@@ -39,9 +39,9 @@ func (b *inbox) take(upTo uint64, path run.Path) {
 
 // words returns what the user said since the last step that took it, and up to
 // which place in the inbox that is; 0 is nothing.
-func (b *inbox) words() (words []session.Chunk, upTo uint64) {
+func (b *inbox) messages() (words []session.Chunk, upTo uint64) {
 	for _, v := range b.signals {
-		if v.Kind == journal.Message && v.N > b.heard {
+		if v.Kind == journal.Message && v.N > b.taken {
 			words, upTo = append(words, session.UserText(v.Text)), v.N
 		}
 	}
@@ -49,13 +49,13 @@ func (b *inbox) words() (words []session.Chunk, upTo uint64) {
 }
 
 // answers reports whether something came for a step at a path or below it.
-func (b *inbox) answers(at run.Path) bool {
+func (b *inbox) cameFor(at run.Path) bool {
 	return slices.ContainsFunc(b.signals, func(v journal.SignalReceived) bool { return v.Path.Within(at) })
 }
 
 // interrupts cancels a call with errInterrupted when a message after a place asks
 // for it, until interrupt is nil.
-func (b *inbox) interrupts(after uint64, cancel context.CancelCauseFunc) {
+func (b *inbox) onInterrupt(after uint64, cancel context.CancelCauseFunc) {
 	b.interrupt = func() {
 		for _, v := range b.signals {
 			if v.Kind == journal.Message && v.Interrupt && v.N > after {

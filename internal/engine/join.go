@@ -239,7 +239,7 @@ func (p *place) Concatenate(ctx context.Context, a, b session.Session) (session.
 	}
 	if st.decision != journal.Replay {
 		for _, l := range links {
-			if err := ex.there(st.ctx, st.asked.Path, l.Key); err != nil {
+			if err := ex.notArchived(st.ctx, st.asked.Path, l.Key); err != nil {
 				return a, st.fail(fmt.Errorf("flow: concatenate %s: %w", l.Ref, err))
 			}
 			if err := st.mayTake("", l.Key); err != nil {

@@ -22,11 +22,11 @@ type level struct {
 // levels are the runs around an execution's run, and that run. They do not change
 // once Forward begins, but for inner and warms, which the execution's mu guards.
 type levels struct {
-	all   []level       // outermost first
-	root  *journal.Task // of the outermost one; nil when it is the run itself
-	gone  string        // why the run around this one needs it no more
-	inner *unwound      // what a branch came to
-	warms bool          // other branches wait for its first answer of a model
+	all        []level       // outermost first
+	root       *journal.Task // of the outermost one; nil when it is the run itself
+	stopReason string        // why the run around this one needs it no more
+	result     *branchResult // what a branch came to
+	warming    bool          // other branches wait for its first answer of a model
 }
 
 // own is the run itself.
@@ -77,7 +77,7 @@ func (l *levels) ancestors() []journal.Ancestor {
 }
 
 // unwound is what a branch's own part of the workflow came to.
-type unwound struct {
+type branchResult struct {
 	s   session.Session
 	err error
 }

@@ -15,17 +15,17 @@ type lifetime struct {
 	ctx    context.Context // ends when the execution must stop; its cause is a control error
 	poison error           // why no step may begin any more
 	parked bool            // no step may begin that is not recorded
-	late   func()          // ends ctx at the run's deadline
+	expire func()          // ends ctx at the run's deadline
 	clock  *time.Timer     // for it; nil if there is none
 }
 
 // wind sets the clock to the run's deadline.
-func (l *lifetime) wind(deadline time.Time) {
+func (l *lifetime) setDeadline(deadline time.Time) {
 	if l.clock != nil {
 		l.clock.Stop()
 	}
 	if !deadline.IsZero() {
-		l.clock = time.AfterFunc(time.Until(deadline), l.late)
+		l.clock = time.AfterFunc(time.Until(deadline), l.expire)
 	}
 }
 

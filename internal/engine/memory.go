@@ -154,14 +154,14 @@ func (st *step) find(query string, limit int) ([]memory.Hit, []withheld, error) 
 	if limit <= 0 {
 		limit = memory.DefaultLimit
 	}
-	sv := sieve{st: st, limit: min(limit, memory.MaxLimit), known: map[session.ID]string{}}
+	sv := filter{st: st, limit: min(limit, memory.MaxLimit), known: map[session.ID]string{}}
 	// What is left out must not keep others from being found.
 	for ask := sv.limit; ; ask = min(2*ask, memory.MaxLimit) {
 		hits, err := m.Find(st.ctx, memory.Query{Text: query, Limit: ask})
 		if err != nil {
 			return nil, nil, err
 		}
-		kept, left, err := sv.sift(hits)
+		kept, left, err := sv.apply(hits)
 		if err != nil || len(kept) == sv.limit || len(hits) < ask || ask == memory.MaxLimit {
 			return kept, left, err
 		}
@@ -169,14 +169,14 @@ func (st *step) find(query string, limit int) ([]memory.Hit, []withheld, error) 
 }
 
 // sieve holds back what no run may recall now.
-type sieve struct {
+type filter struct {
 	st    *step
 	limit int
 	known map[session.ID]string // why a session's notes are held back, "" if they are not
 }
 
 // sift takes hits, best first, until it has enough of them.
-func (v *sieve) sift(hits []memory.Hit) (kept []memory.Hit, left []withheld, err error) {
+func (v *filter) apply(hits []memory.Hit) (kept []memory.Hit, left []withheld, err error) {
 	for _, h := range hits {
 		if len(kept) == v.limit {
 			break
@@ -200,12 +200,12 @@ func (v *sieve) sift(hits []memory.Hit) (kept []memory.Hit, left []withheld, err
 
 // why tells the session for which a note is held back, and why. A note belongs
 // to the session that it is filed under and to the one whose run wrote it.
-func (v *sieve) why(h memory.Hit) (session.ID, string, error) {
+func (v *filter) why(h memory.Hit) (session.ID, string, error) {
 	for _, id := range []session.ID{session.ID(h.Session), session.ID(h.Origin.Session)} {
 		why, known := v.known[id]
 		if !known {
 			var err error
-			if why, err = v.st.apart(id); err != nil {
+			if why, err = v.st.whyQuarantined(id); err != nil {
 				return id, "", err
 			}
 			v.known[id] = why
@@ -220,7 +220,7 @@ func (v *sieve) why(h memory.Hit) (session.ID, string, error) {
 // apart says why nothing from a session may be recalled, "" if it may. Who
 // cannot be asked about is taken for quarantined. The error is that of a step
 // that was cut off.
-func (st *step) apart(id session.ID) (why string, err error) {
+func (st *step) whyQuarantined(id session.ID) (why string, err error) {
 	k := session.Key{Tenant: st.ex.home.Tenant, ID: id}
 	if id == "" || k.Valid() != nil {
 		return "", nil // nothing that could be quarantined

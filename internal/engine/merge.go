@@ -16,7 +16,7 @@ import (
 // joined is a fan-out that is merged.
 type joined struct {
 	*flow.Joined
-	*opened
+	*fanOutState
 }
 
 // verdict is what a merge does.
@@ -68,7 +68,7 @@ func (p *place) Merge(ctx context.Context, all *flow.Joined, of any, decided flo
 	if err := v.check(all); err != nil {
 		return all.Base, err
 	}
-	in, ok := of.(*opened)
+	in, ok := of.(*fanOutState)
 	if !ok {
 		return all.Base, errors.New("flow: a merge of what FanOut did not return")
 	}
@@ -84,7 +84,7 @@ func (p *place) Merge(ctx context.Context, all *flow.Joined, of any, decided flo
 	defer st.end()
 	ex := st.ex
 	if st.decision == journal.Replay {
-		j.settled()
+		j.markDisposed()
 		return st.record.Session, st.record.Code.Err(st.record.Error)
 	}
 	for _, f := range j.of {
@@ -125,7 +125,7 @@ func (p *place) Merge(ctx context.Context, all *flow.Joined, of any, decided flo
 	if err != nil {
 		return j.Base, err
 	}
-	j.settled()
+	j.markDisposed()
 	if st.log != ex.home {
 		// The home log decides which branches are still open.
 		if _, err := ex.commit(ctx, ex.home, session.Session{}, "", nil, disposed); err != nil {
@@ -144,7 +144,7 @@ func (j joined) names(at []int) string {
 }
 
 // settled notes that every branch was disposed of.
-func (j joined) settled() {
+func (j joined) markDisposed() {
 	for _, f := range j.of {
 		f.disposed = true
 	}
@@ -183,9 +183,9 @@ func (j joined) disposals(id run.ID, v verdict) (rejected []session.Event, dispo
 // closeFanned disposes of branches that the workflow gathered and never merged,
 // in one step. Those that did not succeed are no loss: they ended as what they
 // are.
-func (ex *Execution) closeFanned(ctx context.Context, state, reason string) error {
-	var open []*fanned
-	for _, f := range ex.sessions.fanned {
+func (ex *Execution) closeFanOuts(ctx context.Context, state, reason string) error {
+	var open []*fanOutBranch
+	for _, f := range ex.sessions.fanOut {
 		if !f.disposed {
 			open, f.disposed = append(open, f), true
 		}

@@ -9,15 +9,15 @@ import (
 
 // messages returns what the user said since the last step that took it, and up
 // to which place in the inbox that is. Only the run's own session hears it.
-func (ex *Execution) messages(st *step) (words []session.Chunk, upTo uint64) {
+func (ex *Execution) newMessages(st *step) (words []session.Chunk, upTo uint64) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	if st.s.Key() != ex.home {
 		return nil, 0
 	}
-	st.hears = true
-	words, upTo = ex.inbox.words()
-	st.heard = max(upTo, ex.inbox.heard)
+	st.takesMessages = true
+	words, upTo = ex.inbox.messages()
+	st.messagesTo = max(upTo, ex.inbox.taken)
 	return words, upTo
 }
 
@@ -25,7 +25,7 @@ func (ex *Execution) messages(st *step) (words []session.Chunk, upTo uint64) {
 // the user said something meanwhile. On a later execution the journal says so,
 // because c, the call that follows then, differs from any other. A run that was
 // past the agent before stays past it, whatever the user has said since.
-func (p *place) told(s session.Session, c *call) bool {
+func (p *place) hasNewMessages(s session.Session, c *call) bool {
 	sc, err := p.scope(journal.StepRequest{Kind: journal.StepModel, Name: c.agent})
 	if err != nil || s.PendingDigest() != "" {
 		return false
@@ -38,11 +38,11 @@ func (p *place) told(s session.Session, c *call) bool {
 		return next.Kind == journal.StepModel && next.Name == c.agent && next.Input == inputDigest(s, []string{c.digest()})
 	}
 	// It may have waited there, and be woken.
-	past := ex.pos.journal.Began(at) || ex.inbox.answers(at)
+	past := ex.pos.journal.Began(at) || ex.inbox.cameFor(at)
 	if past || s.Key() != ex.home || ex.life.poison != nil {
 		return false
 	}
-	_, upTo := ex.inbox.words()
+	_, upTo := ex.inbox.messages()
 	return upTo > 0
 }
 
@@ -51,7 +51,7 @@ func (p *place) told(s session.Session, c *call) bool {
 func (ex *Execution) interruptible(after uint64, cancel context.CancelCauseFunc) (done func()) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	ex.inbox.interrupts(after, cancel)
+	ex.inbox.onInterrupt(after, cancel)
 	return func() {
 		ex.mu.Lock()
 		ex.inbox.interrupt = nil

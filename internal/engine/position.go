@@ -12,19 +12,19 @@ import (
 // position is how far the code has come in what is recorded of its run. The
 // execution's mu guards it.
 type position struct {
-	journal *journal.Journal
-	visited map[run.Path]bool    // recorded and cut off steps that the code came to
-	odd     *journal.Step        // the recorded step that the code did not match; nil if there is none
-	newest  uint64               // the attempt of the newest recorded step
-	last    time.Time            // of the last recorded step
-	within  *journal.StepRequest // the step whose function is being called; nil between steps
-	tape    *tape                // of a replay
+	journal  *journal.Journal
+	visited  map[run.Path]bool    // recorded and cut off steps that the code came to
+	mismatch *journal.Step        // the recorded step that the code did not match; nil if there is none
+	newest   uint64               // the attempt of the newest recorded step
+	last     time.Time            // of the last recorded step
+	within   *journal.StepRequest // the step whose function is being called; nil between steps
+	recorder *recorder            // of a replay
 }
 
 // next asks the journal about a step that the code comes to.
 func (p *position) next(asked journal.StepRequest) (journal.Decision, *journal.Step, error) {
-	if p.tape != nil {
-		p.tape.asked = append(p.tape.asked, asked)
+	if p.recorder != nil {
+		p.recorder.asked = append(p.recorder.asked, asked)
 	}
 	decision, record, err := p.journal.Next(asked)
 	if _, open := p.journal.OpenIntent(asked.Path); open || record != nil {
@@ -34,14 +34,14 @@ func (p *position) next(asked journal.StepRequest) (journal.Decision, *journal.S
 		p.visited[asked.Path] = true
 	}
 	if err != nil && record != nil {
-		p.odd = record
+		p.mismatch = record
 	}
 	return decision, record, err
 }
 
 // reach takes over the time of a record. Calls of a round are replayed in call
 // order, so it may be an earlier one.
-func (p *position) reach(t time.Time) {
+func (p *position) advance(t time.Time) {
 	if t.After(p.last) {
 		p.last = t
 	}
@@ -50,13 +50,13 @@ func (p *position) reach(t time.Time) {
 // missed reports a recorded step or a call that was cut off which the code never
 // came to: it is not the code that the journal is of. Steps of the runs around it,
 // which outer tells, do not count.
-func (p *position) missed(outer func(run.Path) bool) error {
+func (p *position) unreached(outer func(run.Path) bool) error {
 	path, name, found := p.journal.Unvisited(func(at run.Path) bool { return p.visited[at] || outer(at) })
 	if !found {
 		return nil
 	}
 	if s := p.journal.Step(path); s != nil {
-		p.odd = s
+		p.mismatch = s
 	}
 	return fmt.Errorf("%w: the workflow ended without step %s (%s), which is recorded or was cut off", run.ErrMismatch, path, name)
 }
@@ -69,7 +69,7 @@ func (p *position) resolution(at run.Path) (journal.Resolved, bool) {
 }
 
 // tape notes what the code asks for, in order.
-type tape struct {
+type recorder struct {
 	asked  []journal.StepRequest
 	result session.Session
 	err    error // that the code returned

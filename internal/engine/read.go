@@ -58,7 +58,7 @@ func (ex *Execution) read(ctx context.Context, path run.Path, r session.Ref) (se
 	}
 	s, err := ex.rt.value(ctx, r)
 	if err == nil {
-		err = ex.there(ctx, path, r.Key)
+		err = ex.notArchived(ctx, path, r.Key)
 	}
 	if err == nil {
 		return s, nil
@@ -73,7 +73,7 @@ func (ex *Execution) read(ctx context.Context, path run.Path, r session.Ref) (se
 
 // there fails for a session that the run does not hold and that is archived, though
 // its value may be remembered: what is made of it could not be read without it.
-func (ex *Execution) there(ctx context.Context, path run.Path, k session.Key) error {
+func (ex *Execution) notArchived(ctx context.Context, path run.Path, k session.Key) error {
 	if k == (session.Key{}) || ex.rt.Values == nil || ex.holds(path, k) {
 		return nil
 	}

@@ -86,8 +86,8 @@ func Replay(ctx context.Context, rt *Runtime, g flow.Registration, home session.
 }
 
 func replay(ctx context.Context, rt *Runtime, g flow.Registration, h *journal.History) (*Replayed, error) {
-	t := &tape{}
-	ex, err := rehearse(ctx, rt, g, h, t)
+	t := &recorder{}
+	ex, err := prepareReplay(ctx, rt, g, h, t)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func replay(ctx context.Context, rt *Runtime, g flow.Registration, h *journal.Hi
 	if b := ex.task.Branch; b != nil {
 		out.Branch = b.Name
 	}
-	if err := t.play(ctx, ex); err != nil {
+	if err := t.run(ctx, ex); err != nil {
 		return nil, err
 	}
 	t.compare(ex, h, out)
@@ -141,17 +141,17 @@ func replayBranch(ctx context.Context, rt *Runtime, g flow.Registration, t journ
 }
 
 // rehearse prepares an execution that cannot do anything.
-func rehearse(ctx context.Context, rt *Runtime, g flow.Registration, h *journal.History, t *tape) (*Execution, error) {
+func prepareReplay(ctx context.Context, rt *Runtime, g flow.Registration, h *journal.History, t *recorder) (*Execution, error) {
 	dead := &Runtime{
-		Store: playback{rt.Values}, Values: rt.Values, Blobs: rt.Blobs, Mint: rt.Mint, Node: rt.Node, Model: rt.Model,
-		Memory: func(context.Context, session.Tenant, string) (memory.Store, error) { return nil, errPlayback },
+		Store: replayStore{rt.Values}, Values: rt.Values, Blobs: rt.Blobs, Mint: rt.Mint, Node: rt.Node, Model: rt.Model,
+		Memory: func(context.Context, session.Tenant, string) (memory.Store, error) { return nil, errReplay },
 	}
 	if dead.Blobs == nil {
 		dead.Blobs = func(session.Tenant) blob.Store { return blob.NewMemory() }
 	}
 	ex := &Execution{
 		rt: dead, reg: g, id: h.Record.ID, home: h.Record.Home, granted: h.ClaimResult, state: run.Running, task: &h.Task, attempt: h.Attempt,
-		pos: position{journal: h.Journal, last: h.Started, tape: t}, life: lifetime{parked: true},
+		pos: position{journal: h.Journal, last: h.Started, recorder: t}, life: lifetime{parked: true},
 		levels: levels{all: []level{{run: h.Record.ID, home: h.Record.Home}}},
 	}
 	ex.input = h.Base
@@ -159,11 +159,11 @@ func rehearse(ctx context.Context, rt *Runtime, g flow.Registration, h *journal.
 	if ex.task.Branch == nil || ex.task.Branch.Remote {
 		return ex, nil
 	}
-	return ex, ex.encloseEnded(ctx)
+	return ex, ex.loadEndedAncestors(ctx)
 }
 
 // encloseEnded is enclose for runs that may have ended.
-func (ex *Execution) encloseEnded(ctx context.Context) error {
+func (ex *Execution) loadEndedAncestors(ctx context.Context) error {
 	b := ex.task.Branch
 	ex.levels.all = nil
 	for i, a := range b.Ancestors {
@@ -183,7 +183,7 @@ func (ex *Execution) encloseEnded(ctx context.Context) error {
 }
 
 // play runs the code up to its end or to the first step that is not recorded.
-func (t *tape) play(ctx context.Context, ex *Execution) error {
+func (t *recorder) run(ctx context.Context, ex *Execution) error {
 	w, err := build(ex.reg, ex.settings())
 	if err != nil {
 		t.err = err
@@ -192,9 +192,9 @@ func (t *tape) play(ctx context.Context, ex *Execution) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ex.life.ctx = ctx
-	t.result, t.err = ex.protect(ctx, w)
+	t.result, t.err = ex.callForward(ctx, w)
 	if len(ex.levels.all) > 1 {
-		t.result, t.err = ex.unwind(t.err)
+		t.result, t.err = ex.leaveBranch(t.err)
 	}
 	ex.result = t.result
 	if err := ctx.Err(); err != nil {
@@ -208,7 +208,7 @@ func (t *tape) play(ctx context.Context, ex *Execution) error {
 }
 
 // compare fills in what the replay came to.
-func (t *tape) compare(ex *Execution, h *journal.History, out *Replayed) {
+func (t *recorder) compare(ex *Execution, h *journal.History, out *Replayed) {
 	differs := func(format string, args ...any) {
 		if out.Differs == "" {
 			out.Differs = fmt.Sprintf(format, args...)
@@ -267,7 +267,7 @@ func (t *tape) compare(ex *Execution, h *journal.History, out *Replayed) {
 }
 
 // outcome compares how the code ends with how the run ended.
-func (t *tape) outcome(end *journal.Ended, beyond *journal.StepRequest, differs func(string, ...any)) {
+func (t *recorder) outcome(end *journal.Ended, beyond *journal.StepRequest, differs func(string, ...any)) {
 	switch end.State {
 	case run.Succeeded:
 		switch {
@@ -301,12 +301,12 @@ func title(kind, name string) string {
 }
 
 // playback answers an execution from the logs and writes nothing.
-type playback struct{ values *journal.Values }
+type replayStore struct{ values *journal.Values }
 
-var errPlayback = fmt.Errorf("flow: a replay executes nothing: %w", run.ErrShutdown)
+var errReplay = fmt.Errorf("flow: a replay executes nothing: %w", run.ErrShutdown)
 
 // Claim implements journal.Store: it grants what the log of a session recorded.
-func (p playback) Claim(ctx context.Context, c journal.Claim) (*journal.ClaimResult, error) {
+func (p replayStore) Claim(ctx context.Context, c journal.Claim) (*journal.ClaimResult, error) {
 	h, err := p.values.History(ctx, c.Session, c.Run)
 	if err != nil {
 		return nil, fmt.Errorf("flow: replay: session %s, which the run made: %w", c.Session.ID, err)
@@ -316,19 +316,19 @@ func (p playback) Claim(ctx context.Context, c journal.Claim) (*journal.ClaimRes
 
 // Commit implements journal.Store. What only tidies up is taken for done; steps
 // never come here.
-func (p playback) Commit(_ context.Context, b journal.Batch) (journal.Ack, error) {
+func (p replayStore) Commit(_ context.Context, b journal.Batch) (journal.Ack, error) {
 	for _, e := range b.Events {
 		if e.Kind != session.KindClosed && e.Kind != journal.KindWarning {
-			return journal.Ack{}, errPlayback
+			return journal.Ack{}, errReplay
 		}
 	}
 	return journal.Ack{State: run.Running}, nil
 }
 
 // Apply implements journal.Store.
-func (p playback) Apply(context.Context, journal.Signal) error { return errPlayback }
+func (p replayStore) Apply(context.Context, journal.Signal) error { return errReplay }
 
 // Follow implements journal.Store.
-func (p playback) Follow(context.Context, session.Key, session.Position) iter.Seq2[session.Entry, error] {
+func (p replayStore) Follow(context.Context, session.Key, session.Position) iter.Seq2[session.Entry, error] {
 	return func(func(session.Entry, error) bool) {}
 }

@@ -37,7 +37,7 @@ func (a *agent) round(ctx context.Context, at run.Path, s session.Session, table
 	}
 	// Any other error of opening is what the tools that need the sandbox tell
 	// the model.
-	r := &round{ex: sc.ex, ctx: ctx, agent: a.Name, at: at, table: table, base: s, s: s, noBox: err, gate: gate{a.Approve, a.ApproveTimeout}}
+	r := &round{ex: sc.ex, ctx: ctx, agent: a.Name, at: at, table: table, base: s, s: s, sandboxErr: err, gate: gate{a.Approve, a.ApproveTimeout}}
 	for _, call := range asked.Calls() {
 		r.calls = append(r.calls, &toolCall{ToolCall: call, path: at.Index(len(r.calls))})
 	}
@@ -53,10 +53,10 @@ type toolCall struct {
 	bound tool.Bound
 	// edited are the arguments that a person put in the place of the model's; ""
 	// are the model's.
-	edited string
-	bad    *tool.Outcome // the call cannot run
-	out    *outcome      // nil until the call ended
-	st     *step
+	edited  string
+	refused *tool.Outcome // the call cannot run
+	out     *outcome      // nil until the call ended
+	st      *step
 }
 
 // outcome is what a call left, ready to become a row.
@@ -71,15 +71,15 @@ type outcome struct {
 // share: the session as far as it is committed, and the rows that wait for
 // their turn.
 type round struct {
-	ex    *Execution
-	ctx   context.Context
-	agent string
-	at    run.Path
-	table *tool.Table
-	base  session.Session // what every call of the round sees
-	noBox error
-	gate  gate
-	calls []*toolCall
+	ex         *Execution
+	ctx        context.Context
+	agent      string
+	at         run.Path
+	table      *tool.Table
+	base       session.Session // what every call of the round sees
+	sandboxErr error
+	gate       gate
+	calls      []*toolCall
 
 	mu   sync.Mutex
 	s    session.Session
@@ -119,7 +119,7 @@ func (r *round) run() (session.Session, error) {
 	return r.s, nil
 }
 
-func (c *toolCall) mutates() bool { return c.bad == nil && c.bound.Spec.Effect == tool.Sandboxed }
+func (c *toolCall) mutates() bool { return c.refused == nil && c.bound.Spec.Effect == tool.Sandboxed }
 
 // replay binds the calls and takes over those that are recorded.
 func (r *round) replay() error {
@@ -128,7 +128,7 @@ func (r *round) replay() error {
 		bound, err := r.table.Bind(c.Name, c.Args)
 		if err != nil {
 			out := tool.ErrorOutcome(err)
-			c.bad = &out
+			c.refused = &out
 		} else {
 			c.bound = bound
 			effect = bound.Spec.Effect
@@ -217,8 +217,8 @@ func (r *round) do(c *toolCall) error {
 	r.mu.Unlock()
 	var out tool.Outcome
 	switch v, resolved := c.st.resolution(); {
-	case c.bad != nil:
-		out = *c.bad
+	case c.refused != nil:
+		out = *c.refused
 	case resolved:
 		out = tool.Outcome{Body: resolvedBody(v)}
 		d.Summary = "resolved: " + v.Reason
@@ -275,8 +275,8 @@ func (r *round) call(c *toolCall, place session.Placement) tool.Outcome {
 	return c.bound.Call(ctx, tool.Call{
 		ID: r.callID(c), Attempt: r.ex.attempt, Session: r.base, Blobs: r.ex.blobs(),
 		Sandbox: func(ctx context.Context) (sandbox.Sandbox, error) {
-			if r.noBox != nil {
-				return nil, r.noBox
+			if r.sandboxErr != nil {
+				return nil, r.sandboxErr
 			}
 			return r.ex.leases.get(r.base.Key()).at(ctx, r.ex, r.base.Key(), place)
 		},
@@ -373,7 +373,7 @@ func (p *place) Call(ctx context.Context, s session.Session, t tool.Tool, args s
 	if err != nil && run.IsControl(err) {
 		return s, tool.Result{}, ex.failed(err)
 	}
-	r := &round{ex: ex, ctx: ctx, at: path, table: table, base: own, s: own, noBox: err}
+	r := &round{ex: ex, ctx: ctx, at: path, table: table, base: own, s: own, sandboxErr: err}
 	r.calls = []*toolCall{{ToolCall: session.ToolCall{
 		ID: "call_" + strings.ReplaceAll(string(path), ".", "_"), Name: t.Spec().Name, Args: args,
 	}, path: path.Index(0)}}

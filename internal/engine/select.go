@@ -38,7 +38,7 @@ func (p *place) Select(ctx context.Context, sel flow.Selector, question string, 
 		err = errors.New("flow: the selecting model called a tool")
 	}
 	if err != nil {
-		if _, commitErr := st.commitBeside(st.useless(sel.Name, resp, prompt, err)); commitErr != nil {
+		if _, commitErr := st.commitBeside(st.failure(sel.Name, resp, prompt, err)); commitErr != nil {
 			return -1, commitErr
 		}
 		return -1, err
@@ -64,7 +64,7 @@ func (p *place) Select(ctx context.Context, sel flow.Selector, question string, 
 
 // useless is the record of a step that failed for want of an answer, or with one
 // that it cannot use. What that one used, it used.
-func (st *step) useless(agent string, resp *llm.Response, prompt blob.Digest, err error) journal.StepCompleted {
+func (st *step) failure(agent string, resp *llm.Response, prompt blob.Digest, err error) journal.StepCompleted {
 	d := journal.StepCompleted{Code: codeOf(err), Error: clip(err.Error(), 1<<10), Prompt: prompt}
 	if resp != nil {
 		d.Model, d.Usage = resp.Model, st.ex.origin(agent, st.asked.Path, session.Placement{}, resp.Usage).Usage
@@ -104,7 +104,7 @@ func (p *place) Compress(ctx context.Context, c flow.Compressor, s session.Sessi
 		}
 		base, text, usage = st.record.Session, st.record.Value, st.record.Usage.Sub(st.record.Lost)
 	} else {
-		if err := st.ex.there(st.ctx, st.asked.Path, st.s.Key()); err != nil {
+		if err := st.ex.notArchived(st.ctx, st.asked.Path, st.s.Key()); err != nil {
 			return s, st.fail(fmt.Errorf("flow: compress %s: %w", s.Ref(), err))
 		}
 		resp, prompt, err := ask.complete(st, st.s)
@@ -120,7 +120,7 @@ func (p *place) Compress(ctx context.Context, c flow.Compressor, s session.Sessi
 			err = errors.New("flow: the summarising model said nothing")
 		}
 		if err != nil {
-			if _, commitErr := st.commitBeside(st.useless(c.Name, resp, prompt, err)); commitErr != nil {
+			if _, commitErr := st.commitBeside(st.failure(c.Name, resp, prompt, err)); commitErr != nil {
 				return s, commitErr
 			}
 			return s, err

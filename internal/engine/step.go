@@ -25,13 +25,13 @@ type step struct {
 	log   session.Key     // where it is recorded
 	old   bool            // s is not the newest value of its session
 	// What the journal decided.
-	decision journal.Decision
-	record   *journal.Step
-	began    time.Time
-	hears    bool          // it is a call that takes messages
-	heard    uint64        // up to which place in the inbox it knows of them
-	requests int           // how often a model was asked in this attempt
-	lost     session.Usage // what those are taken to have used that were cut off
+	decision      journal.Decision
+	record        *journal.Step
+	began         time.Time
+	takesMessages bool          // it is a call that takes messages
+	messagesTo    uint64        // up to which place in the inbox it knows of them
+	requests      int           // how often a model was asked in this attempt
+	lost          session.Usage // what those are taken to have used that were cut off
 }
 
 // begin opens the next step of the scope. extends says that the step will add

@@ -166,7 +166,7 @@ func (t *transcript) chunk(c *call, i int, chunk session.Chunk) error {
 }
 
 // maxToldArgs bounds how much of changed arguments a model is told, in bytes.
-const maxToldArgs = 4 << 10
+const maxShownArgs = 4 << 10
 
 // ToolText returns what a model is told as the result of a tool call: the row's
 // text. Where a person changed the arguments of the call, a line
@@ -177,7 +177,7 @@ func ToolText(c session.Chunk) string {
 		return c.Text()
 	}
 	args = compact(args)
-	told := clip(args, maxToldArgs)
+	told := clip(args, maxShownArgs)
 	if len(told) < len(args) {
 		told += fmt.Sprintf("… (%d bytes in all)", len(args))
 	}

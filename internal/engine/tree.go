@@ -33,17 +33,17 @@ type tree struct {
 	ctx     context.Context
 	wake    chan struct{} // the main run may go on, or has ended
 
-	mu     sync.Mutex
-	heard  bool            // of a commit
-	busy   int             // pieces of work under way
-	idle   chan struct{}   // closed when there is none any more; made by who waits
-	runs   map[run.ID]bool // of the tree
-	timers map[*time.Timer]struct{}
-	over   bool
-	failed error
-	broken chan struct{} // closed with failed
-	work   sync.WaitGroup
-	slots  chan struct{}
+	mu        sync.Mutex
+	sawCommit bool            // of a commit
+	busy      int             // pieces of work under way
+	idle      chan struct{}   // closed when there is none any more; made by who waits
+	runs      map[run.ID]bool // of the tree
+	timers    map[*time.Timer]struct{}
+	over      bool
+	failed    error
+	broken    chan struct{} // closed with failed
+	work      sync.WaitGroup
+	slots     chan struct{}
 }
 
 func newTree(d *Driver, rt *Runtime, g flow.Registration, task journal.Task, root session.ID, opening []session.Event) *tree {
@@ -69,7 +69,7 @@ func (t *tree) owns(w journal.Work) bool {
 
 // adopt finds the runs of the tree in a history, whose sessions may come in any
 // order.
-func (t *tree) adopt(history []session.Entry) {
+func (t *tree) findRuns(history []session.Entry) {
 	for known := 0; known != len(t.runs); {
 		known = len(t.runs)
 		for _, e := range history {
@@ -91,14 +91,14 @@ func (t *tree) has(id run.ID) bool {
 }
 
 // errDeaf is returned instead of waiting for what can never come.
-var errDeaf = errors.New("flow: the run waits, and the runtime does not learn of commits, so nothing will go on: " +
+var errNoCommits = errors.New("flow: the run waits, and the runtime does not learn of commits, so nothing will go on: " +
 	"set run.DirectOptions.OnCommit of its Store to Runtime.Committed, or leave Store empty")
 
 // hears reports whether the log tells the Driver of its commits.
-func (t *tree) hears() bool {
+func (t *tree) seesCommits() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.heard
+	return t.sawCommit
 }
 
 // begin starts a piece of work in a goroutine. t.mu is held.
@@ -117,7 +117,7 @@ func (t *tree) begin(f func()) {
 
 // settled waits for what a run that ended left to its branches, such as their
 // cancellation.
-func (t *tree) settled(err error) error {
+func (t *tree) waitIdle(err error) error {
 	for {
 		t.mu.Lock()
 		if t.busy == 0 || t.ctx.Err() != nil {
@@ -158,7 +158,7 @@ func (t *tree) fail(err error) {
 }
 
 // at lets the clock be looked at when something is due.
-func (t *tree) at(due int64, k session.Key) {
+func (t *tree) tickAt(due int64, k session.Key) {
 	if due == 0 {
 		return
 	}
@@ -181,7 +181,7 @@ func (t *tree) at(due int64, k session.Key) {
 }
 
 // tell lets the program know that a run waits.
-func (t *tree) tell(k session.Key, s journal.RunWaiting) {
+func (t *tree) announceWait(k session.Key, s journal.RunWaiting) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.rt.OnWait != nil && !t.over {
@@ -190,7 +190,7 @@ func (t *tree) tell(k session.Key, s journal.RunWaiting) {
 }
 
 // goOn has the main run looked at again where it waits.
-func (t *tree) goOn() {
+func (t *tree) resume() {
 	select {
 	case t.wake <- struct{}{}:
 	default:
@@ -205,7 +205,7 @@ func (t *tree) do(w journal.Work) {
 		return
 	}
 	if w.Task != nil && w.Task.ID == t.task.ID {
-		t.goOn()
+		t.resume()
 		return
 	}
 	t.begin(func() {

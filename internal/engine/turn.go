@@ -46,7 +46,7 @@ func (a *agent) forward(ctx context.Context, s session.Session) (session.Session
 				return s, err
 			}
 		case turn.resp.Finish != llm.FinishTools:
-			if c.more = true; !a.p.told(s, c) {
+			if c.more = true; !a.p.hasNewMessages(s, c) {
 				return s, nil
 			}
 		}
@@ -121,20 +121,20 @@ func (a *agent) ask(ctx context.Context, s session.Session, c *call) (*turn, err
 	}
 	defer st.end()
 	if st.decision == journal.Replay {
-		return st.answeredBefore()
+		return st.recordedTurn()
 	}
 	for {
 		// What the user said meanwhile goes before the answer, in the same commit.
-		words, heardTo := st.ex.messages(st)
+		words, heardTo := st.ex.newMessages(st)
 		resp, prompt, err := c.complete(st, st.s.With(words...))
 		if !errors.Is(err, errInterrupted) {
-			return a.answered(st, s, words, heardTo, resp, prompt, err)
+			return a.commitAnswer(st, s, words, heardTo, resp, prompt, err)
 		}
 	}
 }
 
 // answeredBefore is the turn that the journal holds.
-func (st *step) answeredBefore() (*turn, error) {
+func (st *step) recordedTurn() (*turn, error) {
 	t := &turn{s: st.record.Session, path: st.asked.Path, used: st.record.Usage}
 	if err := rebuild(st.record); err != nil {
 		return t, err
@@ -146,7 +146,7 @@ func (st *step) answeredBefore() (*turn, error) {
 
 // answered commits what a model call came to, after the words of the user that it
 // was told.
-func (a *agent) answered(st *step, s session.Session, words []session.Chunk, heardTo uint64, resp *llm.Response, prompt blob.Digest, err error) (*turn, error) {
+func (a *agent) commitAnswer(st *step, s session.Session, words []session.Chunk, heardTo uint64, resp *llm.Response, prompt blob.Digest, err error) (*turn, error) {
 	t := &turn{s: s, resp: resp, path: st.asked.Path}
 	err, ok := st.outcome(err)
 	if !ok {

@@ -8,21 +8,6 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Branches names workflows by their descriptions, or "b0", "b1" and so on.
-func Branches(ws ...Workflow) []Branch {
-	bs := make([]Branch, len(ws))
-	taken := map[string]bool{}
-	for i, w := range ws {
-		name, _ := describe(w)
-		if session.ValidID("branch", name) != nil || taken[name] {
-			name = fmt.Sprintf("b%d", i)
-		}
-		taken[name] = true
-		bs[i] = Branch{name, w}
-	}
-	return bs
-}
-
 // Repeat returns n branches of one workflow, named "b0" to "b<n-1>".
 func Repeat(n int, w Workflow) []Branch {
 	bs := make([]Branch, n)

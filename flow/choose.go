@@ -5,9 +5,9 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"regexp"
-	"strconv"
 	"strings"
+
+	"github.com/rathcluster/rath/internal/excerpt"
 
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"
@@ -60,7 +60,7 @@ func describe(w Workflow) (name, description string) {
 	case Remote:
 		return w.Workflow, w.Description
 	case *Agent:
-		return w.Name, clip(firstLine(w.Prompt), 200)
+		return w.Name, excerpt.Clip(excerpt.FirstLine(w.Prompt), 200)
 	}
 	return strings.TrimPrefix(reflect.TypeOf(w).String(), "*"), ""
 }
@@ -87,32 +87,4 @@ func (c *Compressor) Forward(ctx context.Context, s session.Session) (session.Se
 	asked := *c
 	asked.Instruction = cmp.Or(c.Instruction, compressInstruction)
 	return e.Compress(ctx, asked, s)
-}
-
-var firstInteger = regexp.MustCompile(`-?\d+`)
-
-// integerIn returns the first integer of a model's answer; -1 if there is none.
-func integerIn(answer string) int {
-	if n, err := strconv.Atoi(firstInteger.FindString(answer)); err == nil {
-		return n
-	}
-	return -1
-}
-
-// firstLine returns the first line of s that is not blank.
-func firstLine(s string) string {
-	for line := range strings.Lines(s) {
-		if line = strings.TrimSpace(line); line != "" {
-			return line
-		}
-	}
-	return ""
-}
-
-// clip returns at most n bytes of s, cut between characters.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n], "")
 }

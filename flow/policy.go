@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rathcluster/rath/internal/excerpt"
+
 	"github.com/rathcluster/rath/session"
 )
 
@@ -78,9 +80,9 @@ func AgentJudge(a *Agent) Judge {
 		}
 		reasons := make([]string, len(j.Outcomes))
 		for i := range reasons {
-			reasons[i] = clip(firstLine(answer), 200)
+			reasons[i] = excerpt.Clip(excerpt.FirstLine(answer), 200)
 		}
-		return integerIn(answer), reasons, nil
+		return excerpt.FirstInteger(answer), reasons, nil
 	}
 }
 
@@ -88,7 +90,7 @@ func menu(j *Joined) string {
 	var b strings.Builder
 	b.WriteString("These are the results of branches that worked on the same task. Answer with the number of the best one, then why in one line.")
 	for _, i := range j.Succeeded() {
-		fmt.Fprintf(&b, "\n\n%d. %s:\n%s", i, j.Outcomes[i].Name, clip(j.Outcomes[i].Session.Text(), 8<<10))
+		fmt.Fprintf(&b, "\n\n%d. %s:\n%s", i, j.Outcomes[i].Name, excerpt.Clip(j.Outcomes[i].Session.Text(), 8<<10))
 	}
 	return b.String()
 }

@@ -48,6 +48,7 @@ var rules = map[string]rule{
 	"memory":               {others: list("golang.org/x/text"), test: list("memory/memorytest")},
 	"memory/local":         {ours: list("memory"), test: list("memory/memorytest")},
 	"memory/memorytest":    {ours: list("memory")},
+	"internal/excerpt":     {},
 	// Layer 1.
 	"run":                          {ours: list("session")},
 	"internal/journal":             {ours: list("run", "session", "blob", "internal/protection", "internal/release"), test: list("internal/journal/journaltest", "internal/sessiontest", "internal/transcript")},
@@ -57,11 +58,11 @@ var rules = map[string]rule{
 	"internal/lineage":             {ours: list("internal/journal", "session", "run", "sandbox", "blob")},
 	// Layer 2.
 	"flow": {
-		ours: list("internal/journal", "session", "run", "llm", "memory", "tool"),
+		ours: list("internal/excerpt", "internal/journal", "session", "run", "llm", "memory", "tool"),
 		test: list("flow/inprocess", "llm/scripted"),
 	},
 	"internal/engine": {
-		ours: list("internal/journal", "flow", "blob", "session", "run", "llm", "memory", "sandbox", "workspace", "tool", "internal/protection"),
+		ours: list("internal/excerpt", "internal/journal", "flow", "blob", "session", "run", "llm", "memory", "sandbox", "workspace", "tool", "internal/protection"),
 		test: list("llm/scripted", "sandbox/local", "internal/sessiontest"),
 	},
 	"flow/flowtest":          {ours: list("internal/journal", "blob", "session", "run", "llm", "llm/scripted", "memory", "sandbox", "sandbox/local", "tool", "flow", "internal/engine"), others: list("github.com/google/go-cmp")},
@@ -95,7 +96,7 @@ var rules = map[string]rule{
 	"internal/release":    {},
 	"internal/transcript": {},
 	"internal/archtest":   {},
-	"internal/router":     {ours: list("internal/journal", "flow", "llm", "memory", "messages", "run", "session", "tool"), others: list("github.com/google/jsonschema-go"), test: list("flow/flowtest", "internal/engine", "llm/scripted")},
+	"internal/router":     {ours: list("internal/excerpt", "internal/journal", "flow", "llm", "memory", "messages", "run", "session", "tool"), others: list("github.com/google/jsonschema-go"), test: list("flow/flowtest", "internal/engine", "llm/scripted")},
 	"internal/term":       {others: list("golang.org/x/term")},
 	"internal/view":       {ours: list("internal/journal", "blob", "session", "run", "messages", "sandbox", "workspace", "internal/lineage", "internal/term")},
 	"internal/...":        {ours: anything, others: list("golang.org/x/sys", "golang.org/x/term", "github.com/nats-io/nats.go")},

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rathcluster/rath/internal/excerpt"
+
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
@@ -118,7 +120,7 @@ func answer(w journal.Wait, inbox []journal.SignalReceived) (journal.StepComplet
 			if err != nil {
 				return journal.StepCompleted{}, fmt.Errorf("flow: answer to %q: %w", w.Name, err)
 			}
-			return journal.StepCompleted{Value: string(value), Summary: clip(said+by(v), 200)}, nil
+			return journal.StepCompleted{Value: string(value), Summary: excerpt.Clip(said+by(v), 200)}, nil
 		}
 	}
 	return journal.StepCompleted{}, fmt.Errorf("flow: no answer to %q at step %s", w.Name, w.Path)

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/rathcluster/rath/internal/excerpt"
+
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -56,7 +58,7 @@ func (p *place) Do(ctx context.Context, name string, effect tool.Effect, out any
 			d.Value = string(raw)
 		}
 		if err != nil {
-			d.Code, d.Error = run.CodeOf(err), clip(err.Error(), 4<<10)
+			d.Code, d.Error = run.CodeOf(err), excerpt.Clip(err.Error(), 4<<10)
 		}
 		if failure, ok := st.outcome(err); !ok {
 			if effect == tool.NonIdempotent {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rathcluster/rath/internal/excerpt"
+
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -61,7 +63,7 @@ func (ex *Execution) halt(ctx context.Context, why error) (run.State, error) {
 			v.Revision = ex.pos.mismatch.Revision
 			if v.Revision != "" && ex.rt.Offered != nil && ex.rt.Offered(ctx, ex.reg.Name, v.Revision) {
 				return ex.pause(ctx, run.Queued, why, journal.KindReleased, journal.Released{
-					Attempt: ex.attempt, Reason: clip(why.Error(), 1<<10), Revision: v.Revision, Run: ex.id, Step: ex.pos.mismatch.Path, Workflow: ex.reg.Name,
+					Attempt: ex.attempt, Reason: excerpt.Clip(why.Error(), 1<<10), Revision: v.Revision, Run: ex.id, Step: ex.pos.mismatch.Path, Workflow: ex.reg.Name,
 				})
 			}
 		}
@@ -111,7 +113,7 @@ func (ex *Execution) finishFailed(ctx context.Context, s run.State, why error) (
 	if err := ex.closeBranches(ctx, session.Session{}, closing, why.Error()); err != nil && run.IsControl(err) && !errors.Is(err, run.ErrCancelled) {
 		return run.Running, err
 	}
-	return ex.ended(ctx, session.Session{}, journal.Ended{State: s, Code: run.CodeOf(why), Error: clip(why.Error(), 4<<10)}, why)
+	return ex.ended(ctx, session.Session{}, journal.Ended{State: s, Code: run.CodeOf(why), Error: excerpt.Clip(why.Error(), 4<<10)}, why)
 }
 
 func (ex *Execution) ended(ctx context.Context, s session.Session, e journal.Ended, why error, content ...session.Event) (run.State, error) {
@@ -192,7 +194,7 @@ func (ex *Execution) succeed(ctx context.Context) (run.State, error) {
 		}
 		content = nil
 	}
-	e := journal.Ended{State: run.Succeeded, Output: clip(home.Text(), journal.MaxOutput)}
+	e := journal.Ended{State: run.Succeeded, Output: excerpt.Clip(home.Text(), journal.MaxOutput)}
 	if l, ok := home.Link(); ok {
 		e.Result = &l
 	}

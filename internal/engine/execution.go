@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rathcluster/rath/internal/excerpt"
+
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
@@ -303,7 +305,7 @@ func (ex *Execution) warn(ctx context.Context, text string) {
 		ex.rt.OnWarning(ex.id, text)
 	}
 	// A warning that cannot be recorded is not worth more than the run.
-	_, _ = ex.note(ctx, ex.home, journal.KindWarning, journal.Warning{Run: ex.id, Text: clip(text, 1<<10)})
+	_, _ = ex.note(ctx, ex.home, journal.KindWarning, journal.Warning{Run: ex.id, Text: excerpt.Clip(text, 1<<10)})
 }
 
 // failed poisons the run with control errors and gives err back.

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/excerpt"
+
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
@@ -20,7 +22,7 @@ func (p *place) FanOut(ctx context.Context, s session.Session, bs []flow.Branch,
 		names[i] = b.Name
 	}
 	name := strings.Join(names, ",")
-	st, err := p.begin(ctx, journal.StepFanOut, clip(name, 200), s, s.Unborn() || s.PendingDigest() != "", "", name, fmt.Sprint(need))
+	st, err := p.begin(ctx, journal.StepFanOut, excerpt.Clip(name, 200), s, s.Unborn() || s.PendingDigest() != "", "", name, fmt.Sprint(need))
 	if err != nil {
 		return j, nil, err
 	}
@@ -34,7 +36,7 @@ func (p *place) FanOut(ctx context.Context, s session.Session, bs []flow.Branch,
 	ex.sessions.alias(st.s, base)
 	ex.sessions.alias(s, base)
 	ex.mu.Unlock()
-	f := &fan{ex: ex, ctx: ctx, path: path, base: base, bs: bs, need: need, name: clip(name, 200), log: ex.levels.owner(path).home}
+	f := &fan{ex: ex, ctx: ctx, path: path, base: base, bs: bs, need: need, name: excerpt.Clip(name, 200), log: ex.levels.owner(path).home}
 	if st.decision != journal.Replay {
 		f.identify()
 		err = f.open(st, o)

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/rathcluster/rath/internal/excerpt"
+
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
@@ -47,7 +49,7 @@ func (r *round) approvals() error {
 			continue
 		}
 		g.w = journal.Wait{
-			Detail: clip(c.Args, 4<<10), Kind: run.WaitApproval, Name: c.Name, Path: g.st.asked.Path, Title: "run " + c.Name + "?",
+			Detail: excerpt.Clip(c.Args, 4<<10), Kind: run.WaitApproval, Name: c.Name, Path: g.st.asked.Path, Title: "run " + c.Name + "?",
 		}
 		open = append(open, g)
 	}

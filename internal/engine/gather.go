@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rathcluster/rath/internal/excerpt"
+
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
@@ -66,7 +68,7 @@ func (f *fan) record(st *step, inbox []journal.SignalReceived) ([]journal.Gather
 	for i, b := range f.bs {
 		g := journal.GatheredBranch{Name: b.Name, Session: f.ids[i], State: run.Cancelled, Code: run.CodeCancelled, Error: why}
 		if e := ended[f.ids[i]]; e != nil {
-			g.Code, g.Error, g.Link, g.State = e.Code, clip(e.Error, 1<<10), e.Link, e.State
+			g.Code, g.Error, g.Link, g.State = e.Code, excerpt.Clip(e.Error, 1<<10), e.Link, e.State
 			usage, steps = usage.Add(e.Usage), steps+e.Steps
 			if e.State == run.Succeeded {
 				succeeded++

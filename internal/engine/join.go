@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rathcluster/rath/internal/excerpt"
+
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -57,12 +59,12 @@ func (ex *Execution) dispose(ctx context.Context, path run.Path, k session.Key, 
 		return err
 	}
 	if st.decision != journal.Replay {
-		rejection := session.RejectedEvent(session.Rejection{Branch: link, Reason: clip(reason, 1<<10), State: state})
-		if _, err := st.commit(journal.StepCompleted{Links: []session.Link{link}, Summary: clip(reason, 200)}, rejection); err != nil {
+		rejection := session.RejectedEvent(session.Rejection{Branch: link, Reason: excerpt.Clip(reason, 1<<10), State: state})
+		if _, err := st.commit(journal.StepCompleted{Links: []session.Link{link}, Summary: excerpt.Clip(reason, 200)}, rejection); err != nil {
 			return err
 		}
 	}
-	return ex.close(ctx, k, session.Closing{By: parent, Reason: clip(reason, 1<<10), State: state})
+	return ex.close(ctx, k, session.Closing{By: parent, Reason: excerpt.Clip(reason, 1<<10), State: state})
 }
 
 // close ends a branch in its own log, unless that says so already.
@@ -115,13 +117,13 @@ func (ex *Execution) adopt(st *step, branch session.Session, policy, reason stri
 			return st.s, err
 		}
 		link, _ := branch.Link()
-		ack, err := st.commit(journal.StepCompleted{Links: []session.Link{link}, Summary: clip(reason, 200)}, session.JoinedEvent(join))
+		ack, err := st.commit(journal.StepCompleted{Links: []session.Link{link}, Summary: excerpt.Clip(reason, 200)}, session.JoinedEvent(join))
 		if err != nil {
 			return st.s, err
 		}
 		joined = ack.Session
 	}
-	return joined, ex.close(st.ctx, branch.Key(), session.Closing{By: st.log, Reason: clip(reason, 1<<10), State: session.ClosedAdopted})
+	return joined, ex.close(st.ctx, branch.Key(), session.Closing{By: st.log, Reason: excerpt.Clip(reason, 1<<10), State: session.ClosedAdopted})
 }
 
 // flush commits the pending edits of a session, so that others can refer to it. It

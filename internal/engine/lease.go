@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/rathcluster/rath/internal/excerpt"
+
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
@@ -109,7 +111,7 @@ func (ex *Execution) placed(ctx context.Context, path run.Path, s session.Sessio
 		return s, err
 	}
 	if err != nil {
-		if _, commitErr := st.commit(journal.StepCompleted{Code: run.CodeOf(err), Error: clip(err.Error(), 1<<10), Summary: "sandbox refused"}); commitErr != nil {
+		if _, commitErr := st.commit(journal.StepCompleted{Code: run.CodeOf(err), Error: excerpt.Clip(err.Error(), 1<<10), Summary: "sandbox refused"}); commitErr != nil {
 			return s, commitErr
 		}
 		return s, err

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rathcluster/rath/internal/excerpt"
+
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/memory"
@@ -110,7 +112,7 @@ func (p *place) recall(ctx context.Context, s session.Session, name, query strin
 		return nil, note{}, err
 	}
 	if err != nil {
-		if _, commitErr := st.commit(journal.StepCompleted{Code: run.CodeOf(err), Error: clip(err.Error(), 1<<10)}); commitErr != nil {
+		if _, commitErr := st.commit(journal.StepCompleted{Code: run.CodeOf(err), Error: excerpt.Clip(err.Error(), 1<<10)}); commitErr != nil {
 			return nil, note{}, commitErr
 		}
 		return nil, note{}, err
@@ -236,9 +238,9 @@ func (st *step) whyQuarantined(id session.ID) (why string, err error) {
 	case errors.Is(err, session.ErrArchived):
 		return "", nil // a session that is quarantined is not archived
 	case err != nil:
-		return clip(unknown+err.Error(), 300), nil
+		return excerpt.Clip(unknown+err.Error(), 300), nil
 	case q != nil:
-		return clip("the session is quarantined: "+q.Reason, 300), nil
+		return excerpt.Clip("the session is quarantined: "+q.Reason, 300), nil
 	}
 	return "", nil
 }
@@ -293,7 +295,7 @@ func (p *place) Remember(ctx context.Context, name, category, text string) (uri 
 			err = m.Write(ctx, uri, text, st.origin())
 		}
 	}
-	return st.recordMemory(uri, fmt.Sprintf("remembers %q", clip(firstLine(text), 80)), err)
+	return st.recordMemory(uri, fmt.Sprintf("remembers %q", excerpt.Clip(excerpt.FirstLine(text), 80)), err)
 }
 
 // recordMemory commits what a step that writes to a memory came to.
@@ -304,7 +306,7 @@ func (st *step) recordMemory(uri, summary string, err error) (string, error) {
 	}
 	d := journal.StepCompleted{Value: uri, Summary: summary}
 	if err != nil {
-		d = journal.StepCompleted{Code: run.CodeOf(err), Error: clip(err.Error(), 1<<10)}
+		d = journal.StepCompleted{Code: run.CodeOf(err), Error: excerpt.Clip(err.Error(), 1<<10)}
 	}
 	if _, commitErr := st.commit(d); commitErr != nil {
 		return "", commitErr

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rathcluster/rath/internal/excerpt"
+
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
@@ -35,7 +37,7 @@ func (v verdict) policy() string {
 
 func (v verdict) reason(i int, otherwise string) string {
 	if i < len(v.Reasons) && v.Reasons[i] != "" {
-		return clip(v.Reasons[i], 1<<10)
+		return excerpt.Clip(v.Reasons[i], 1<<10)
 	}
 	return otherwise
 }
@@ -121,7 +123,7 @@ func (p *place) Merge(ctx context.Context, all *flow.Joined, of any, decided flo
 		return j.Base, st.fail(err)
 	}
 	content = append(append(content, rejected...), disposed)
-	ack, err := st.commit(journal.StepCompleted{Links: links, Summary: clip(fmt.Sprintf("%s %s", v.policy(), j.names(v.Take)), 200)}, content...)
+	ack, err := st.commit(journal.StepCompleted{Links: links, Summary: excerpt.Clip(fmt.Sprintf("%s %s", v.policy(), j.names(v.Take)), 200)}, content...)
 	if err != nil {
 		return j.Base, err
 	}
@@ -170,7 +172,7 @@ func (j joined) disposals(id run.ID, v verdict) (rejected []session.Event, dispo
 		if o.State != run.Succeeded {
 			state, why = session.ClosedFailed, string(o.State)
 			if o.Err != nil {
-				why += ": " + clip(o.Err.Error(), 512)
+				why += ": " + excerpt.Clip(o.Err.Error(), 512)
 			}
 		}
 		rejected = append(rejected, session.RejectedEvent(session.Rejection{Branch: f.link, Reason: why, State: state}))
@@ -203,7 +205,7 @@ func (ex *Execution) closeFanOuts(ctx context.Context, state, reason string) err
 	var links []session.Link
 	var events []session.Event
 	for _, f := range open {
-		state, reason := state, clip(reason, 1<<10)
+		state, reason := state, excerpt.Clip(reason, 1<<10)
 		switch {
 		case state == session.ClosedRejected && f.state != run.Succeeded:
 			state, reason = session.ClosedFailed, string(f.state)

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rathcluster/rath/internal/excerpt"
+
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -40,7 +42,7 @@ func (p *place) Read(ctx context.Context, r session.Ref) (session.Session, error
 	}
 	d := journal.StepCompleted{Summary: "reads " + s.Ref().String()}
 	if err != nil {
-		d.Code, d.Error, d.Summary = run.CodeOf(err), clip(err.Error(), 4<<10), ""
+		d.Code, d.Error, d.Summary = run.CodeOf(err), excerpt.Clip(err.Error(), 4<<10), ""
 	} else if l, ok := s.Link(); ok {
 		if d.Value, err = session.Marshal(l); err != nil {
 			return s, err

@@ -7,6 +7,8 @@ import (
 	"iter"
 	"slices"
 
+	"github.com/rathcluster/rath/internal/excerpt"
+
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
@@ -275,19 +277,19 @@ func (t *recorder) outcome(end *journal.Ended, beyond *journal.StepRequest, diff
 			differs("the run succeeded, the code goes on with %s at step %s", title(beyond.Kind, beyond.Name), beyond.Path)
 		case t.err != nil:
 			differs("the run succeeded, the code fails: %v", t.err)
-		case clip(t.result.Text(), journal.MaxOutput) != end.Output:
-			differs("the run ended with %q, the code ends with %q", clip(end.Output, 120), clip(t.result.Text(), 120))
+		case excerpt.Clip(t.result.Text(), journal.MaxOutput) != end.Output:
+			differs("the run ended with %q, the code ends with %q", excerpt.Clip(end.Output, 120), excerpt.Clip(t.result.Text(), 120))
 		}
 	case run.Failed:
 		switch {
 		case end.Code == run.CodeExpired || end.Code == run.CodeReview:
 			// Nobody decided: the code did not end by itself.
 		case beyond != nil:
-			differs("the run failed (%s), the code goes on with %s at step %s", clip(end.Error, 120), title(beyond.Kind, beyond.Name), beyond.Path)
+			differs("the run failed (%s), the code goes on with %s at step %s", excerpt.Clip(end.Error, 120), title(beyond.Kind, beyond.Name), beyond.Path)
 		case t.err == nil:
-			differs("the run failed (%s), the code succeeds", clip(end.Error, 120))
-		case clip(t.err.Error(), 4<<10) != end.Error:
-			differs("the run failed with %q, the code fails with %q", clip(end.Error, 120), clip(t.err.Error(), 120))
+			differs("the run failed (%s), the code succeeds", excerpt.Clip(end.Error, 120))
+		case excerpt.Clip(t.err.Error(), 4<<10) != end.Error:
+			differs("the run failed with %q, the code fails with %q", excerpt.Clip(end.Error, 120), excerpt.Clip(t.err.Error(), 120))
 		}
 	}
 	// A run that was cancelled or timed out ends wherever it was.

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rathcluster/rath/internal/excerpt"
+
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
@@ -232,7 +234,7 @@ func (r *round) do(c *toolCall) error {
 	}
 	if err, ok := c.st.outcome(out.Err); !ok {
 		if d.Effect == tool.NonIdempotent.String() {
-			d.Value, d.Failed, d.Code, d.Error = string(out.Body), true, run.Code(out.Kind), clip(errText(out.Err), 300)
+			d.Value, d.Failed, d.Code, d.Error = string(out.Body), true, run.Code(out.Kind), excerpt.Clip(errText(out.Err), 300)
 			c.st.lastWord(err, d)
 		}
 		return err
@@ -251,9 +253,9 @@ func (r *round) do(c *toolCall) error {
 	o := outcome{body: out.Body, failed: out.IsError, head: head}
 	switch {
 	case errors.Is(out.Err, run.ErrNestedStep):
-		o.nested, d.Code, d.Error = out.Err, run.CodeNestedStep, clip(errText(out.Err), 1<<10)
+		o.nested, d.Code, d.Error = out.Err, run.CodeNestedStep, excerpt.Clip(errText(out.Err), 1<<10)
 	case out.IsError && out.Kind != "":
-		d.Code, d.Error = run.Code(out.Kind), clip(errText(out.Err), 300)
+		d.Code, d.Error = run.Code(out.Kind), excerpt.Clip(errText(out.Err), 300)
 	}
 	if d.Summary == "" {
 		d.Summary = summary(c.Name, cmp.Or(c.edited, c.Args), out)

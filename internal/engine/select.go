@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/rathcluster/rath/internal/excerpt"
+
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
@@ -43,11 +45,11 @@ func (p *place) Select(ctx context.Context, sel flow.Selector, question string, 
 		}
 		return -1, err
 	}
-	choice := integerIn(resp.Text)
+	choice := excerpt.FirstInteger(resp.Text)
 	if choice < 0 || choice >= len(candidates) {
 		choice = -1
 	}
-	value, err := json.Marshal(selection{Answer: clip(resp.Text, 200), Candidates: candidates, Choice: choice})
+	value, err := json.Marshal(selection{Answer: excerpt.Clip(resp.Text, 200), Candidates: candidates, Choice: choice})
 	if err != nil {
 		return -1, st.fail(err)
 	}
@@ -65,7 +67,7 @@ func (p *place) Select(ctx context.Context, sel flow.Selector, question string, 
 // useless is the record of a step that failed for want of an answer, or with one
 // that it cannot use. What that one used, it used.
 func (st *step) failure(agent string, resp *llm.Response, prompt blob.Digest, err error) journal.StepCompleted {
-	d := journal.StepCompleted{Code: codeOf(err), Error: clip(err.Error(), 1<<10), Prompt: prompt}
+	d := journal.StepCompleted{Code: codeOf(err), Error: excerpt.Clip(err.Error(), 1<<10), Prompt: prompt}
 	if resp != nil {
 		d.Model, d.Usage = resp.Model, st.ex.origin(agent, st.asked.Path, session.Placement{}, resp.Usage).Usage
 	}

@@ -6,6 +6,8 @@ import (
 	"path"
 	"strings"
 
+	"github.com/rathcluster/rath/internal/excerpt"
+
 	"github.com/rathcluster/rath/tool"
 )
 
@@ -28,7 +30,7 @@ func summary(name, args string, out tool.Outcome) string {
 	text := name
 	switch {
 	case a.Cmd != "":
-		text = firstLine(a.Cmd)
+		text = excerpt.FirstLine(a.Cmd)
 	case a.Path != "" && strings.HasPrefix(name, "write"):
 		text = "writes " + path.Clean(a.Path)
 	case a.Path != "" && strings.HasPrefix(name, "read"):
@@ -46,5 +48,5 @@ func summary(name, args string, out tool.Outcome) string {
 	case b.Exit != nil:
 		text += fmt.Sprintf(", exit %d", *b.Exit)
 	}
-	return clip(text, 100)
+	return excerpt.Clip(text, 100)
 }

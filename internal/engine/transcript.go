@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/rathcluster/rath/internal/excerpt"
+
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"
@@ -177,7 +179,7 @@ func ToolText(c session.Chunk) string {
 		return c.Text()
 	}
 	args = compact(args)
-	told := clip(args, maxShownArgs)
+	told := excerpt.Clip(args, maxShownArgs)
 	if len(told) < len(args) {
 		told += fmt.Sprintf("… (%d bytes in all)", len(args))
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rathcluster/rath/internal/excerpt"
+
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/journal"
@@ -158,7 +160,7 @@ func (a *agent) commitAnswer(st *step, s session.Session, words []session.Chunk,
 	}
 	defer st.ex.take(heardTo, "")
 	if err != nil {
-		ack, commitErr := st.commit(journal.StepCompleted{Code: codeOf(err), Error: clip(err.Error(), 4<<10), Inbox: heardTo, Prompt: prompt, Model: a.Provider.Model}, content...)
+		ack, commitErr := st.commit(journal.StepCompleted{Code: codeOf(err), Error: excerpt.Clip(err.Error(), 4<<10), Inbox: heardTo, Prompt: prompt, Model: a.Provider.Model}, content...)
 		if commitErr != nil {
 			return t, commitErr
 		}
@@ -174,7 +176,7 @@ func (a *agent) commitAnswer(st *step, s session.Session, words []session.Chunk,
 	}
 	chunk := session.AssistantText(resp.Text, calls...).WithOpaque(resp.Opaque).Of(st.ex.origin(a.Name, t.path, st.s.Placement(), resp.Usage))
 	ack, err := st.commit(journal.StepCompleted{
-		Inbox: heardTo, Row: true, Prompt: prompt, Model: resp.Model, Value: string(resp.Finish), Summary: clip(firstLine(resp.Text), 100),
+		Inbox: heardTo, Row: true, Prompt: prompt, Model: resp.Model, Value: string(resp.Finish), Summary: excerpt.Clip(excerpt.FirstLine(resp.Text), 100),
 	}, append(content, session.ChunkEvent(chunk))...)
 	if err != nil {
 		return t, err

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rathcluster/rath/internal/excerpt"
+
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/messages"
@@ -163,7 +165,7 @@ func (a *auto) Forward(ctx context.Context, s session.Session) (session.Session,
 			return s, failed(Auto, chosen.Workflow, err)
 		}
 		if last.err != nil {
-			failures[chosen.Workflow] = " It was chosen before and failed: " + clip(strings.Join(strings.Fields(last.err.Error()), " "), maxDescription)
+			failures[chosen.Workflow] = " It was chosen before and failed: " + excerpt.Clip(strings.Join(strings.Fields(last.err.Error()), " "), maxDescription)
 		}
 	}
 	if last.err != nil {

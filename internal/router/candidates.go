@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/rathcluster/rath/internal/excerpt"
 
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/messages"
@@ -70,7 +71,7 @@ func candidates(ctx context.Context, offers Offers, in *AutoInput, topic string)
 		return menu{}, err
 	}
 	for _, w := range all {
-		m.Candidates = append(m.Candidates, candidate{w.Name, clip(strings.Join(strings.Fields(w.Description), " "), maxDescription)})
+		m.Candidates = append(m.Candidates, candidate{w.Name, excerpt.Clip(strings.Join(strings.Fields(w.Description), " "), maxDescription)})
 	}
 	return m, nil
 }
@@ -115,7 +116,7 @@ func best(ctx context.Context, all []messages.Workflow, topic string) ([]message
 	const dir = "memory://resources/"
 	for _, w := range all {
 		words := strings.NewReplacer("_", " ", "-", " ").Replace(w.Name)
-		if err := notes.Write(ctx, dir+w.Name, words+"\n"+clip(w.Description, 4*maxDescription), memory.Origin{}); err != nil {
+		if err := notes.Write(ctx, dir+w.Name, words+"\n"+excerpt.Clip(w.Description, 4*maxDescription), memory.Origin{}); err != nil {
 			return nil, fmt.Errorf("auto: workflow %s: %w", w.Name, err)
 		}
 	}
@@ -139,16 +140,5 @@ func best(ctx context.Context, all []messages.Workflow, topic string) ([]message
 // topicOf is what was said last: the words of the user and the last answer.
 func topicOf(s session.Session) string {
 	user, _ := s.Last(session.User)
-	return clip(user.Text(), maxTopic) + "\n" + clip(s.Text(), maxTopic)
-}
-
-// clip cuts text to a number of bytes, between characters.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
+	return excerpt.Clip(user.Text(), maxTopic) + "\n" + excerpt.Clip(s.Text(), maxTopic)
 }

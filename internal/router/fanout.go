@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/excerpt"
+
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/messages"
@@ -155,7 +157,7 @@ func (w *fanOut) prepare() error {
 		in.Merge = MergeSinceAncestor
 	}
 	if !slices.Contains(merges, in.Merge) {
-		return bad("merge", fmt.Sprintf("%q is no policy", clip(in.Merge, 40)), "choose one of "+strings.Join(merges, ", ")+"; the workflow merge joins whole sessions")
+		return bad("merge", fmt.Sprintf("%q is no policy", excerpt.Clip(in.Merge, 40)), "choose one of "+strings.Join(merges, ", ")+"; the workflow merge joins whole sessions")
 	}
 	for _, f := range []struct {
 		field  string
@@ -167,7 +169,7 @@ func (w *fanOut) prepare() error {
 		}
 	}
 	if in.Pick != "" && !slices.ContainsFunc(w.branches, func(b flow.Branch) bool { return b.Name == in.Pick }) {
-		return bad("pick", fmt.Sprintf("no branch is named %q", clip(in.Pick, 80)), "name one of the branches")
+		return bad("pick", fmt.Sprintf("no branch is named %q", excerpt.Clip(in.Pick, 80)), "name one of the branches")
 	}
 	if err := errors.Join(checkPrompt(FanOut, "judge.prompt", in.Judge.Prompt), checkPrompt(FanOut, "summariser.prompt", in.Summariser.Prompt)); err != nil {
 		return err
@@ -314,7 +316,7 @@ func tooFew(j *flow.Joined, need int) error {
 		}
 		text := o.Name + " " + o.State.Past()
 		if o.Err != nil {
-			text += ": " + clip(o.Err.Error(), 200)
+			text += ": " + excerpt.Clip(o.Err.Error(), 200)
 		}
 		why = append(why, text)
 	}

@@ -1,0 +1,36 @@
+// Package excerpt takes short pieces out of texts, for records, prompts and people.
+package excerpt
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// Clip returns at most n bytes of s, cut between characters.
+func Clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "")
+}
+
+// FirstLine returns the first line of s that is not blank.
+func FirstLine(s string) string {
+	for line := range strings.Lines(s) {
+		if line = strings.TrimSpace(line); line != "" {
+			return line
+		}
+	}
+	return ""
+}
+
+var integer = regexp.MustCompile(`-?\d+`)
+
+// FirstInteger returns the first integer in s; -1 if there is none.
+func FirstInteger(s string) int {
+	if n, err := strconv.Atoi(integer.FindString(s)); err == nil {
+		return n
+	}
+	return -1
+}

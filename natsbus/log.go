@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/offload"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -21,7 +20,7 @@ import (
 // ErrFull, see WatchRoom.
 func (c *Conn) Log() session.Log {
 	l := &eventLog{c}
-	return &roomLog{Log: session.Spill(l, c.Blobs, nil), Snapshotter: l, c: c}
+	return &roomLog{Log: offload.New(l, c.Blobs, nil), Snapshotter: l, c: c}
 }
 
 type eventLog struct{ c *Conn }
@@ -222,31 +221,5 @@ func (l *eventLog) before(ctx context.Context, k session.Key, stream string, m c
 // fill reads the data that a commit keeps in blobs, for those who read event
 // streams and not a session's log.
 func (l *eventLog) fill(ctx context.Context, c *session.Commit) error {
-	for i := range c.Events {
-		e := &c.Events[i]
-		if e.Blob.Digest.IsZero() {
-			continue
-		}
-		data, err := readBlob(ctx, l.c.Blobs(c.Tenant), e.Blob)
-		if err != nil {
-			return fmt.Errorf("%w: event %d (%s) of commit %d of %s: %w", session.ErrBlob, i, e.Kind, c.Seq, c.Key, err)
-		}
-		e.Data = string(data)
-	}
-	return nil
-}
-
-func readBlob(ctx context.Context, store blob.Store, ref blob.Ref) ([]byte, error) {
-	r, err := store.Get(ctx, ref.Digest)
-	if err != nil {
-		return nil, err
-	}
-	data, err := io.ReadAll(r)
-	if err := errors.Join(err, r.Close()); err != nil {
-		return nil, err
-	}
-	if int64(len(data)) != ref.Size {
-		return nil, fmt.Errorf("%w: %d bytes, want %d", blob.ErrCorrupt, len(data), ref.Size)
-	}
-	return data, nil
+	return offload.Fill(ctx, c, l.c.Blobs)
 }

@@ -14,8 +14,9 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
-	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/internal/offload"
 	"github.com/rathcluster/rath/internal/sessiontest"
+	"github.com/rathcluster/rath/session"
 )
 
 var minter = session.Minter{Generation: 1, Partitions: 2}
@@ -372,7 +373,7 @@ func TestLargeData(t *testing.T) {
 		return e
 	}
 	tests := map[string][]session.Event{
-		"one large":   {text(10), text(session.DefaultSpillEvent + 1), text(3 << 20)},
+		"one large":   {text(10), text(offload.DefaultEvent + 1), text(3 << 20)},
 		"many medium": {},
 	}
 	for range 60 {
@@ -391,7 +392,7 @@ func TestLargeData(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(e.Raw) > session.DefaultSpillCommit+64<<10 {
+			if len(e.Raw) > offload.DefaultCommit+64<<10 {
 				t.Errorf("the commit has %d bytes", len(e.Raw))
 			}
 			for i := range events {

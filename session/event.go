@@ -23,7 +23,7 @@ type Event struct {
 	Time  time.Time // millisecond precision
 	Data  string
 	// Blob names where Data is kept when it is too large for a commit. A log
-	// that spills sets it; readers of such a log find both.
+	// that offloads data sets it; readers of such a log find both.
 	Blob blob.Ref
 }
 

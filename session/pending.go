@@ -9,6 +9,9 @@ import (
 // MaxBatch is how many bytes of events one of [Batches] holds.
 const MaxBatch = 256 << 10
 
+// eventOverhead is about what an event needs besides its data.
+const eventOverhead = 160
+
 // Batches yields the events in order, in parts that each fit into one commit with
 // room for others. An event that is larger than a part is one of its own.
 func Batches(events []Event) iter.Seq[[]Event] {
@@ -16,7 +19,7 @@ func Batches(events []Event) iter.Seq[[]Event] {
 		for len(events) > 0 {
 			n, size := 0, 0
 			for ; n < len(events); n++ {
-				if size += len(events[n].Data) + overhead; size > MaxBatch && n > 0 {
+				if size += len(events[n].Data) + eventOverhead; size > MaxBatch && n > 0 {
 					break
 				}
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/offload"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/workspace"
@@ -36,7 +37,7 @@ func archivedTree(t *testing.T) (log session.Log, store blob.Store, ids []sessio
 	if err != nil {
 		t.Fatal(err)
 	}
-	log = session.Spill(&session.MemoryLog{}, func(session.Tenant) blob.Store { return store }, nil)
+	log = offload.New(&session.MemoryLog{}, func(session.Tenant) blob.Store { return store }, nil)
 	// It returns where the commits end before the one that archives.
 	put := func(id session.ID, commits ...session.Event) (last session.Position) {
 		var at session.Position
@@ -68,7 +69,7 @@ func TestTree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The spilled text, the manifest and the file that is there.
+	// The offloaded text, the manifest and the file that is there.
 	if len(tree.Logs) != 2 || len(tree.Blobs) != 3 || len(tree.Left) != 1 {
 		t.Fatalf("%d logs, %d blobs, %d left out", len(tree.Logs), len(tree.Blobs), len(tree.Left))
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/dossier"
+	"github.com/rathcluster/rath/internal/offload"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/session"
 )
@@ -79,7 +80,7 @@ func (p *pruning) finish(ctx context.Context, out *Outcome, t *natsbus.Tree) err
 	var err error
 	if reason == "" {
 		size, err = p.archive(ctx, t, out.File)
-		if _, bad := errors.AsType[*dossier.Failure](err); bad || errors.Is(err, dossier.ErrTooLarge) || errors.Is(err, session.ErrBlob) {
+		if _, bad := errors.AsType[*dossier.Failure](err); bad || errors.Is(err, dossier.ErrTooLarge) || errors.Is(err, offload.ErrBlob) {
 			if purged > 0 {
 				return err
 			}

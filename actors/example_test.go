@@ -79,11 +79,13 @@ func ExampleSystem_Signal() {
 // when its context ends.
 func ExampleSystem_Store() {
 	ctx, stop := context.WithCancel(context.Background())
-	sys := actors.New(&actors.Options{Log: &session.MemoryLog{}, Incarnation: "node-1"})
+	logged := &session.MemoryLog{}
+	values := journal.NewValues(logged)
+	sys := actors.New(&actors.Options{Log: logged, Values: values, Incarnation: "node-1"})
 	ended := make(chan error, 1)
 	go func() { ended <- sys.Run(ctx) }()
 
-	rt := &engine.Runtime{Store: sys.Store()}
+	rt := &engine.Runtime{Store: sys.Store(), Values: values}
 	s, err := rt.Run(ctx, flow.Func(func(_ context.Context, s session.Session) (session.Session, error) {
 		return s.With(session.AssistantText("done")), nil
 	}), session.New(session.UserText("go")))

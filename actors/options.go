@@ -47,7 +47,7 @@ type Options struct {
 	Logger *slog.Logger
 
 	// Runtime executes runs; nil leaves a System that only keeps sessions.
-	// If it has no Store it gets this System's.
+	// Where it has no Store and no Values it gets this System's.
 	Runtime *engine.Runtime
 	// Workflows are the ones offered here.
 	Workflows *flow.Registry

@@ -63,6 +63,9 @@ func New(o *Options) *System {
 		if s.o.Runtime.Store == nil {
 			s.o.Runtime.Store = s.Store()
 		}
+		if s.o.Runtime.Values == nil {
+			s.o.Runtime.Values = s.o.Values
+		}
 		s.executor = runtimeExecutor{s.o.Runtime, s.o.Workflows}
 	}
 	top := &supervisor{sys: s, sessions: map[session.Key]*child{}, keys: map[string]session.Key{}, flows: map[string]*actor.PID{}}

@@ -34,7 +34,7 @@ func (p *place) Listen(ctx context.Context, s session.Session, w journal.Wait, t
 	}
 	defer st.end()
 	if st.decision == journal.Replay {
-		return st.record.Session, st.record.Code.Err(st.record.Error)
+		return st.record.Session, st.recorded()
 	}
 	w.Path = st.asked.Path
 	inbox, err := st.ex.wait(ctx, []journal.Wait{w}, timeout)
@@ -72,7 +72,7 @@ func (p *place) await(ctx context.Context, w journal.Wait, timeout time.Duration
 	}
 	defer st.end()
 	if st.decision == journal.Replay {
-		return st.record.StepCompleted, st.record.Code.Err(st.record.Error)
+		return st.record.StepCompleted, st.recorded()
 	}
 	w.Path = st.asked.Path
 	inbox, err := st.ex.wait(ctx, []journal.Wait{w}, timeout)

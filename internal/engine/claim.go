@@ -23,9 +23,9 @@ func (rt *Runtime) Begin(ctx context.Context, g flow.Registration, t journal.Tas
 	return rt.begin(ctx, g, t, nil)
 }
 
-// Enqueue records a task in its session's log without claiming it: somebody
-// who offers its workflow does. One that was cancelled before ends with that. A task
-// that a log holds already is left alone.
+// Enqueue records a task in its session's log without claiming it, for a node that
+// offers its workflow. With cancel it ends with that. A task that a log holds already
+// stays as it is.
 func (rt *Runtime) Enqueue(ctx context.Context, t journal.Task, cancel *journal.CancelRequested) error {
 	rt.init()
 	c, err := rt.claimOf(ctx, flow.Registration{}, t, nil)
@@ -51,7 +51,7 @@ func (rt *Runtime) claimOf(ctx context.Context, g flow.Registration, t journal.T
 		c.Task = &t
 	}
 	if t.ForkOf != nil {
-		base, err := rt.value(ctx, *t.ForkOf)
+		base, err := rt.Values.At(ctx, *t.ForkOf)
 		if err != nil {
 			return c, err
 		}
@@ -76,7 +76,7 @@ func (rt *Runtime) claimOf(ctx context.Context, g flow.Registration, t journal.T
 		switch {
 		case errors.Is(err, blob.ErrNotFound), errors.Is(err, blob.ErrCorrupt), errors.Is(err, workspace.ErrMalformed):
 			return c, fmt.Errorf("flow: workspace %s of task %s is not stored here, upload it first: %w: %w", t.Workspace.Short(), t.ID, session.ErrNotFound, err)
-		case err != nil: // whether it is there is not known
+		case err != nil: // it may be there
 			return c, fmt.Errorf("flow: look at workspace %s of task %s: %w", t.Workspace.Short(), t.ID, err)
 		}
 		// Any stored bytes that read as a manifest can be named here, also those
@@ -91,6 +91,9 @@ func (rt *Runtime) claimOf(ctx context.Context, g flow.Registration, t journal.T
 
 func (rt *Runtime) begin(ctx context.Context, g flow.Registration, t journal.Task, opening []session.Event) (*Execution, error) {
 	rt.init()
+	if rt.Values == nil {
+		return nil, errors.New("flow: the runtime has a Store and no Values: set those of the Store's log")
+	}
 	c, err := rt.claimOf(ctx, g, t, opening)
 	if err != nil {
 		return nil, err

@@ -35,10 +35,7 @@ func (p *place) Do(ctx context.Context, name string, effect tool.Effect, out any
 		d.Value, d.Summary = v.Value, "resolved: "+v.Reason
 		if v.Value != "" {
 			if err := json.Unmarshal([]byte(v.Value), out); err != nil {
-				return st.fail(&reviewError{journal.Review{
-					Attempt: st.ex.attempt, Code: run.CodeReview, Name: name, Path: st.asked.Path, Run: st.ex.id,
-					Reason: fmt.Sprintf("the value that resolved step %s is no %v: %v; resolve it again", st.asked.Path, reflect.TypeOf(out).Elem(), err),
-				}})
+				return st.fail(st.review(run.CodeReview, "the value that resolved step %s is no %v: %v; resolve it again", st.asked.Path, reflect.TypeOf(out).Elem(), err))
 			}
 		}
 	} else {

@@ -141,9 +141,7 @@ func (ex *Execution) ended(ctx context.Context, s session.Session, e journal.End
 	if ack.State == run.Succeeded {
 		ex.result = ack.Session
 	}
-	if ex.rt.Values != nil {
-		ex.rt.Values.Keep(ack.Session)
-	}
+	ex.rt.Values.Keep(ack.Session)
 	if ack.State == run.Cancelled && why == nil { // the cancel came first
 		why = run.ErrCancelled
 	}

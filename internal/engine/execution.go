@@ -285,9 +285,7 @@ func (ex *Execution) commit(ctx context.Context, log session.Key, s session.Sess
 		ex.account.Account = ex.account.Settle(0, took.steps, took.used)
 	}
 	ex.sessions.observe(ack.Session)
-	if ex.rt.Values != nil {
-		ex.rt.Values.Keep(ack.Session)
-	}
+	ex.rt.Values.Keep(ack.Session)
 	return ack, nil
 }
 

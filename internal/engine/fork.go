@@ -30,8 +30,8 @@ func (p *place) Fork(ctx context.Context, s session.Session, detached bool) (ses
 	return child, nil
 }
 
-// own makes s a value that the run may extend: an unborn session is born, a
-// session of somebody else and an older value become forks that are named by
+// own makes s a value that the run may extend: an unborn session is begun; an older
+// value, and a session that the run does not hold, become forks, which are named by
 // the step that needs them.
 func (ex *Execution) own(ctx context.Context, path run.Path, s session.Session, extends bool) (session.Session, error) {
 	ex.mu.Lock()
@@ -48,14 +48,15 @@ func (ex *Execution) own(ctx context.Context, path run.Path, s session.Session, 
 	case h != nil:
 		opening, source = session.OpenImplicit, caller()
 	}
-	sub := &step{ex: ex, ctx: ctx, s: s, log: ex.levels.owner(path).home}
-	sub.asked = journal.StepRequest{Path: path.Child("fork"), Kind: journal.StepFork, Name: opening, Input: inputDigest(s, nil)}
+	log := ex.levels.owner(path).home
 	if h != nil {
-		sub.log, sub.old = s.Key(), true
+		log = s.Key()
 	}
-	if err := sub.decide(); err != nil {
+	sub, err := ex.substep(ctx, log, s, journal.StepRequest{Path: path.Child("fork"), Kind: journal.StepFork, Name: opening, Input: inputDigest(s, nil)})
+	if err != nil {
 		return s, err
 	}
+	sub.old = h != nil
 	if source != "" && ex.rt.OnWarning != nil && sub.decision != journal.Replay {
 		ex.rt.OnWarning(ex.id, fmt.Sprintf("%s: an older value of session %s is extended: this forks it; use flow.Fork if you mean it, or look for a shadowed or dropped result", source, s.Key().ID))
 	}
@@ -66,7 +67,7 @@ func (ex *Execution) own(ctx context.Context, path run.Path, s session.Session, 
 // parent's commit, then the child's.
 func (ex *Execution) fork(st *step, opening, source string) (session.Session, error) {
 	began := time.Now()
-	key := session.Key{Tenant: ex.home.Tenant, ID: ex.rt.Mint.Child(ex.home.Tenant, string(ex.levels.owner(st.asked.Path).run), string(st.asked.Path))}
+	key := ex.child(st.asked.Path)
 	own := st.log == st.s.Key() && !st.old
 	base := st.s
 	switch {
@@ -94,7 +95,7 @@ func (ex *Execution) fork(st *step, opening, source string) (session.Session, er
 			base = ack.Session
 		}
 	}
-	open := session.Opening{Kind: opening, Run: string(ex.levels.owner(st.asked.Path).run), Step: string(st.asked.Path)}
+	var parents []session.Link
 	var events, rest []session.Event
 	root := base.Root()
 	if own {
@@ -110,7 +111,7 @@ func (ex *Execution) fork(st *step, opening, source string) (session.Session, er
 		if !ok {
 			return st.s, fmt.Errorf("flow: fork of %s: it is not committed", base.Ref())
 		}
-		open.Parents = []session.Link{l}
+		parents = []session.Link{l}
 	}
 	if opening == session.OpenLeaf || opening == session.OpenDetach {
 		root = key.ID
@@ -121,23 +122,20 @@ func (ex *Execution) fork(st *step, opening, source string) (session.Session, er
 	} else {
 		h.parent = ex.levels.owner(st.asked.Path).home
 	}
-	s, err := ex.claim(st.ctx, st.asked.Path, key, root, open, events, h)
+	s, err := ex.claim(st.ctx, key, root, st.opening(opening, parents...), events, h)
 	if err == nil && !h.outer && ex.pos.recorder == nil && time.Since(began) > recheckAfter {
 		err = ex.cancelIfEnded(st.ctx, key)
 	}
 	return s.Edited(rest...), err
 }
 
-// forkDoubt is after how long it is looked up whether the run still stands that
-// made a branch: no other node takes a run for lost so soon.
+// recheckAfter is after how long the making of a branch asks whether its run still
+// stands. Before that no other node takes the run for lost.
 const recheckAfter = 250 * time.Millisecond
 
-// stands cancels a branch if its run has ended: whoever ended it may have found no
-// branch to cancel.
+// cancelIfEnded cancels a branch if its run has ended meanwhile: the end of the run
+// may have found no branch to cancel.
 func (ex *Execution) cancelIfEnded(ctx context.Context, branch session.Key) error {
-	if ex.rt.Values == nil {
-		return nil
-	}
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
 	g, err := ex.rt.Values.Recorded(bounded, ex.home, ex.id)
@@ -150,20 +148,30 @@ func (ex *Execution) cancelIfEnded(ctx context.Context, branch session.Key) erro
 	why := "the run that opened this branch " + g.State.Past()
 	err = ex.rt.Store.Apply(bounded, journal.Signal{To: branch, Run: ex.id, Cancel: &journal.CancelRequested{By: string(ex.id), Reason: why, Run: ex.id}})
 	if errors.Is(err, run.ErrState) {
-		err = nil // somebody did already
+		err = nil // it is cancelled already
 	}
 	return errors.Join(fmt.Errorf("%w: it %s", run.ErrSuperseded, g.State.Past()), err)
 }
 
+// child is the session that the step at a path makes.
+func (ex *Execution) child(path run.Path) session.Key {
+	return session.Key{Tenant: ex.home.Tenant, ID: ex.rt.Mint.Child(ex.home.Tenant, string(ex.levels.owner(path).run), string(path))}
+}
+
+// opening is how the session begins that the step makes.
+func (st *step) opening(kind string, parents ...session.Link) session.Opening {
+	return session.Opening{Kind: kind, Parents: parents, Run: string(st.ex.levels.owner(st.asked.Path).run), Step: string(st.asked.Path)}
+}
+
 // claim takes a session that this run made. On a later attempt it also brings
 // what that session's log recorded.
-func (ex *Execution) claim(ctx context.Context, path run.Path, k session.Key, root session.ID, open session.Opening, events []session.Event, h *heldSession) (session.Session, error) {
+func (ex *Execution) claim(ctx context.Context, k session.Key, root session.ID, open session.Opening, events []session.Event, h *heldSession) (session.Session, error) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
 	var g *journal.ClaimResult
 	var err error
-	if h.outer = ex.levels.outer(path); h.outer {
-		g, err = ex.rt.Values.Recorded(bounded, k, ex.levels.owner(path).run)
+	if h.outer = ex.levels.outer(run.Path(open.Step)); h.outer {
+		g, err = ex.rt.Values.Recorded(bounded, k, run.ID(open.Run))
 	} else {
 		g, err = ex.rt.Store.Claim(bounded, journal.Claim{
 			Session: k, Home: ex.home, Run: ex.id, Attempt: ex.attempt, Revision: ex.reg.Revision, Open: open, Root: root, Events: events,
@@ -182,8 +190,6 @@ func (ex *Execution) claim(ctx context.Context, path run.Path, k session.Key, ro
 	if l, ok := g.Base.Link(); ok {
 		h.link = l
 	}
-	if ex.rt.Values != nil {
-		ex.rt.Values.Keep(g.Base)
-	}
+	ex.rt.Values.Keep(g.Base)
 	return g.Base, nil
 }

@@ -25,11 +25,13 @@ type fanOutState struct {
 // gather takes in how the branches ended, or waits for them.
 func (f *fan) gather() (j flow.Joined, of any, err error) {
 	ex := f.ex
-	st := &step{ex: ex, ctx: f.ctx, log: f.log, began: time.Now()}
-	st.asked = journal.StepRequest{Path: journal.GatherPath(f.path), Kind: journal.StepGather, Name: f.name, Input: inputDigest(session.Session{}, []string{f.name})}
-	if err := st.decide(); err != nil {
+	st, err := ex.substep(f.ctx, f.log, session.Session{}, journal.StepRequest{
+		Path: journal.GatherPath(f.path), Kind: journal.StepGather, Name: f.name, Input: inputDigest(session.Session{}, []string{f.name}),
+	})
+	if err != nil {
 		return j, nil, err
 	}
+	st.began = time.Now()
 	var all []journal.GatheredBranch
 	if st.decision == journal.Replay {
 		if all, err = st.record.Gathered(); err != nil || len(all) != len(f.bs) {

@@ -14,11 +14,7 @@ import (
 
 // Reject is flow.Reject.
 func (p *place) Reject(ctx context.Context, branch session.Session, reason string) error {
-	sc, err := p.scope(journal.StepRequest{Kind: "the end of a branch"})
-	if err != nil {
-		return err
-	}
-	path, err := sc.enter(journal.StepRequest{Kind: "the end of a branch"})
+	sc, path, err := p.enter(journal.StepRequest{Kind: "the end of a branch"})
 	if err != nil {
 		return err
 	}
@@ -53,9 +49,10 @@ func (ex *Execution) dispose(ctx context.Context, path run.Path, k session.Key, 
 	}
 	h.disposed = true
 	ex.mu.Unlock()
-	st := &step{ex: ex, ctx: ctx, log: parent}
-	st.asked = journal.StepRequest{Path: path, Kind: journal.StepReject, Name: state, Input: inputDigest(session.Session{}, []string{string(k.ID), reason})}
-	if err := st.decide(); err != nil {
+	st, err := ex.substep(ctx, parent, session.Session{}, journal.StepRequest{
+		Path: path, Kind: journal.StepReject, Name: state, Input: inputDigest(session.Session{}, []string{string(k.ID), reason}),
+	})
+	if err != nil {
 		return err
 	}
 	if st.decision != journal.Replay {
@@ -135,9 +132,9 @@ func (ex *Execution) flush(ctx context.Context, path run.Path, s session.Session
 		if len(batches) > 1 {
 			asked = at.Index(i)
 		}
-		st := &step{ex: ex, ctx: ctx, s: s.Committed().Edited(edits...), log: s.Key()}
-		st.asked = journal.StepRequest{Path: asked, Kind: journal.StepDo, Name: "commit", Input: inputDigest(st.s, nil)}
-		if err := st.decide(); err != nil {
+		pending := s.Committed().Edited(edits...)
+		st, err := ex.substep(ctx, s.Key(), pending, journal.StepRequest{Path: asked, Kind: journal.StepDo, Name: "commit", Input: inputDigest(pending, nil)})
+		if err != nil {
 			return s, err
 		}
 		if st.decision == journal.Replay {
@@ -178,7 +175,7 @@ func (ex *Execution) adoptResult(ctx context.Context, s session.Session) (sessio
 	h := ex.sessions.held[ex.home]
 	link := h.link
 	ex.mu.Unlock()
-	trunk, err := ex.rt.value(ctx, link.Ref)
+	trunk, err := ex.rt.Values.At(ctx, link.Ref)
 	if err != nil {
 		return s, err
 	}
@@ -186,9 +183,10 @@ func (ex *Execution) adoptResult(ctx context.Context, s session.Session) (sessio
 	if _, _, ok := session.CommonLen(trunk, s); !ok {
 		policy = session.JoinReplace // a summary or a concatenation goes on as this session
 	}
-	st := &step{ex: ex, ctx: ctx, s: trunk, log: ex.home}
-	st.asked = journal.StepRequest{Path: "end.adopt", Kind: journal.StepJoin, Name: policy, Input: inputDigest(session.Session{}, []string{s.Ref().String(), s.PendingDigest()})}
-	if err := st.decide(); err != nil {
+	st, err := ex.substep(ctx, ex.home, trunk, journal.StepRequest{
+		Path: "end.adopt", Kind: journal.StepJoin, Name: policy, Input: inputDigest(session.Session{}, []string{s.Ref().String(), s.PendingDigest()}),
+	})
+	if err != nil {
 		return s, err
 	}
 	joined, err := ex.adopt(st, s, policy, reason)
@@ -230,8 +228,7 @@ func (p *place) Concatenate(ctx context.Context, a, b session.Session) (session.
 	if err != nil {
 		return a, st.fail(err)
 	}
-	owner := ex.levels.owner(st.asked.Path)
-	key := session.Key{Tenant: ex.home.Tenant, ID: ex.rt.Mint.Child(ex.home.Tenant, string(owner.run), string(st.asked.Path))}
+	key := ex.child(st.asked.Path)
 	links := make([]session.Link, 0, len(parts))
 	for _, p := range join.Parents {
 		if p.Link.Tenant != ex.home.Tenant {
@@ -252,8 +249,8 @@ func (p *place) Concatenate(ctx context.Context, a, b session.Session) (session.
 			return a, st.fail(err)
 		}
 	}
-	open := session.Opening{Kind: session.OpenMerge, Parents: links, Run: string(owner.run), Step: string(st.asked.Path)}
-	s, err := ex.claim(ctx, st.asked.Path, key, ex.input.Root(), open, []session.Event{session.JoinedEvent(join)}, &heldSession{parent: owner.home})
+	h := &heldSession{parent: ex.levels.owner(st.asked.Path).home}
+	s, err := ex.claim(ctx, key, ex.input.Root(), st.opening(session.OpenMerge, links...), []session.Event{session.JoinedEvent(join)}, h)
 	if err != nil {
 		return a, st.fail(err)
 	}

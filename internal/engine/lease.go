@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-
-	"github.com/rathcluster/rath/internal/excerpt"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
@@ -76,11 +75,7 @@ func (ex *Execution) backend(p session.Placement) (sandbox.Backend, error) {
 	}
 	b, ok := ex.rt.Workspaces.Backends[p.Backend]
 	if !ok {
-		names := make([]string, 0, len(ex.rt.Workspaces.Backends))
-		for name := range ex.rt.Workspaces.Backends {
-			names = append(names, name)
-		}
-		slices.Sort(names)
+		names := slices.Sorted(maps.Keys(ex.rt.Workspaces.Backends))
 		return nil, fmt.Errorf("flow: this node has no sandbox backend %q, it has: %s", p.Backend, strings.Join(names, ", "))
 	}
 	return b, nil
@@ -94,27 +89,24 @@ func (ex *Execution) placed(ctx context.Context, path run.Path, s session.Sessio
 	if p.Backend == "" || p.Isolation != "" {
 		return s, nil
 	}
-	st := &step{ex: ex, ctx: ctx, s: s, log: s.Key()}
-	st.asked = journal.StepRequest{Path: path.Child("open"), Kind: journal.StepOpen, Name: p.Backend, Input: inputDigest(s, []string{p.Spec})}
-	if err := st.decide(); err != nil {
+	st, err := ex.substep(ctx, s.Key(), s, journal.StepRequest{
+		Path: path.Child("open"), Kind: journal.StepOpen, Name: p.Backend, Input: inputDigest(s, []string{p.Spec}),
+	})
+	if err != nil {
 		return s, err
 	}
 	if st.decision == journal.Replay {
-		if st.record.Code != "" {
-			return s, st.record.Code.Err(st.record.Error)
+		if err := st.recorded(); err != nil {
+			return s, err
 		}
 		return st.record.Session, nil
 	}
-	err := ex.firstHead(ctx, &p)
-	err, ok := st.outcome(err)
+	err, ok := st.outcome(ex.firstHead(ctx, &p))
 	if !ok {
 		return s, err
 	}
 	if err != nil {
-		if _, commitErr := st.commit(journal.StepCompleted{Code: run.CodeOf(err), Error: excerpt.Clip(err.Error(), 1<<10), Summary: "sandbox refused"}); commitErr != nil {
-			return s, commitErr
-		}
-		return s, err
+		return s, st.recordFailure(err, journal.StepCompleted{Summary: "sandbox refused"})
 	}
 	ack, err := st.commit(journal.StepCompleted{HeadAfter: p.Head, Summary: "opens " + p.Backend + ", " + p.Isolation}, session.PlacedEvent(p))
 	if err != nil {

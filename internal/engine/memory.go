@@ -35,14 +35,6 @@ type withheld struct {
 	Why     string     `json:"why"`
 }
 
-// notesOf counts notes that were withheld.
-func notesOf(all []withheld) (n int) {
-	for _, w := range all {
-		n += w.Notes
-	}
-	return n
-}
-
 const defaultRecall = 4
 
 // recall searches the agent's memory for what the user said last. What is
@@ -83,8 +75,8 @@ func (p *place) recall(ctx context.Context, s session.Session, name, query strin
 	defer st.end()
 	blobs := st.ex.blobs()
 	if st.decision == journal.Replay {
-		if st.record.Code != "" {
-			return nil, note{}, st.record.Code.Err(st.record.Error)
+		if err := st.recorded(); err != nil {
+			return nil, note{}, err
 		}
 		var rec recalled
 		if err := json.Unmarshal([]byte(st.record.Value), &rec); err != nil {
@@ -112,10 +104,7 @@ func (p *place) recall(ctx context.Context, s session.Session, name, query strin
 		return nil, note{}, err
 	}
 	if err != nil {
-		if _, commitErr := st.commit(journal.StepCompleted{Code: run.CodeOf(err), Error: excerpt.Clip(err.Error(), 1<<10)}); commitErr != nil {
-			return nil, note{}, commitErr
-		}
-		return nil, note{}, err
+		return nil, note{}, st.recordFailure(err, journal.StepCompleted{})
 	}
 	rec := recalled{After: s.Len(), Notes: []string{}, Withheld: left}
 	for _, h := range hits {
@@ -137,7 +126,11 @@ func (p *place) recall(ctx context.Context, s session.Session, name, query strin
 		return nil, note{}, st.fail(err)
 	}
 	summary := "recalls " + count(len(hits), "note")
-	if n := notesOf(left); n > 0 {
+	n := 0
+	for _, w := range left {
+		n += w.Notes
+	}
+	if n > 0 {
 		summary += fmt.Sprintf(", withholds %d", n)
 	}
 	if _, err := st.commitBeside(journal.StepCompleted{Value: value, Summary: summary}); err != nil {
@@ -147,7 +140,7 @@ func (p *place) recall(ctx context.Context, s session.Session, name, query strin
 }
 
 // find searches a memory. It returns at most limit notes, and what it leaves
-// out: notes from sessions that were set apart, or that nobody can tell of.
+// out: notes from sessions that are quarantined, or of which that is not known.
 func (st *step) find(query string, limit int) ([]memory.Hit, []withheld, error) {
 	m, err := st.memory(st.asked.Name)
 	if err != nil {
@@ -170,14 +163,14 @@ func (st *step) find(query string, limit int) ([]memory.Hit, []withheld, error) 
 	}
 }
 
-// sieve holds back what no run may recall now.
+// filter leaves out the notes of quarantined sessions.
 type filter struct {
 	st    *step
 	limit int
 	known map[session.ID]string // why a session's notes are held back, "" if they are not
 }
 
-// sift takes hits, best first, until it has enough of them.
+// apply takes hits, best first, until it has enough of them.
 func (v *filter) apply(hits []memory.Hit) (kept []memory.Hit, left []withheld, err error) {
 	for _, h := range hits {
 		if len(kept) == v.limit {
@@ -219,17 +212,13 @@ func (v *filter) why(h memory.Hit) (session.ID, string, error) {
 	return "", "", nil
 }
 
-// apart says why nothing from a session may be recalled, "" if it may. Who
-// cannot be asked about is taken for quarantined. The error is that of a step
-// that was cut off.
+// whyQuarantined says why nothing from a session may be recalled, "" if it may. A
+// session whose log cannot be read is taken for quarantined. The error is that of a
+// step that was cut off.
 func (st *step) whyQuarantined(id session.ID) (why string, err error) {
 	k := session.Key{Tenant: st.ex.home.Tenant, ID: id}
 	if id == "" || k.Valid() != nil {
 		return "", nil // nothing that could be quarantined
-	}
-	const unknown = "whether the session is quarantined is not known: "
-	if st.ex.rt.Values == nil {
-		return unknown + "Runtime.Values is not set", nil
 	}
 	q, err := st.ex.rt.Values.Quarantined(st.ctx, k)
 	switch {
@@ -238,7 +227,7 @@ func (st *step) whyQuarantined(id session.ID) (why string, err error) {
 	case errors.Is(err, session.ErrArchived):
 		return "", nil // a session that is quarantined is not archived
 	case err != nil:
-		return excerpt.Clip(unknown+err.Error(), 300), nil
+		return excerpt.Clip("whether the session is quarantined is not known: "+err.Error(), 300), nil
 	case q != nil:
 		return excerpt.Clip("the session is quarantined: "+q.Reason, 300), nil
 	}
@@ -286,7 +275,7 @@ func (p *place) Remember(ctx context.Context, name, category, text string) (uri 
 	}
 	defer st.end()
 	if st.decision == journal.Replay {
-		return st.record.Value, st.record.Code.Err(st.record.Error)
+		return st.record.Value, st.recorded()
 	}
 	uri, err = memory.NoteURI(memory.User, category, string(st.ex.id)+"/"+string(st.asked.Path))
 	if err == nil {
@@ -304,14 +293,13 @@ func (st *step) recordMemory(uri, summary string, err error) (string, error) {
 	if !ok {
 		return "", err
 	}
-	d := journal.StepCompleted{Value: uri, Summary: summary}
 	if err != nil {
-		d = journal.StepCompleted{Code: run.CodeOf(err), Error: excerpt.Clip(err.Error(), 1<<10)}
+		return uri, st.recordFailure(err, journal.StepCompleted{})
 	}
-	if _, commitErr := st.commit(d); commitErr != nil {
-		return "", commitErr
+	if _, err := st.commit(journal.StepCompleted{Value: uri, Summary: summary}); err != nil {
+		return "", err
 	}
-	return uri, err
+	return uri, nil
 }
 
 // Archive is flow.Archive.
@@ -322,7 +310,7 @@ func (p *place) Archive(ctx context.Context, s session.Session, name string) (ur
 	}
 	defer st.end()
 	if st.decision == journal.Replay {
-		return st.record.Value, st.record.Code.Err(st.record.Error)
+		return st.record.Value, st.recorded()
 	}
 	m, err := st.memory(name)
 	if err == nil {

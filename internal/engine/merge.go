@@ -87,7 +87,7 @@ func (p *place) Merge(ctx context.Context, all *flow.Joined, of any, decided flo
 	ex := st.ex
 	if st.decision == journal.Replay {
 		j.markDisposed()
-		return st.record.Session, st.record.Code.Err(st.record.Error)
+		return st.record.Session, st.recorded()
 	}
 	for _, f := range j.of {
 		if f.disposed && f.link.Seq != 0 {
@@ -196,9 +196,10 @@ func (ex *Execution) closeFanOuts(ctx context.Context, state, reason string) err
 		return nil
 	}
 	// After a crash the run may end for another reason: what was recorded stays.
-	st := &step{ex: ex, ctx: ctx, log: ex.home}
-	st.asked = journal.StepRequest{Path: "end.branches", Kind: journal.StepReject, Name: "branches", Input: inputDigest(session.Session{}, nil)}
-	if err := st.decide(); err != nil || st.decision == journal.Replay {
+	st, err := ex.substep(ctx, ex.home, session.Session{}, journal.StepRequest{
+		Path: "end.branches", Kind: journal.StepReject, Name: "branches", Input: inputDigest(session.Session{}, nil),
+	})
+	if err != nil || st.decision == journal.Replay {
 		return err
 	}
 	d := journal.BranchOutcomes{Run: ex.id}

@@ -26,14 +26,12 @@ func (ex *Execution) newMessages(st *step) (words []session.Chunk, upTo uint64) 
 // because c, the call that follows then, differs from any other. A run that was
 // past the agent before stays past it, whatever the user has said since.
 func (p *place) hasNewMessages(s session.Session, c *call) bool {
-	sc, err := p.scope(journal.StepRequest{Kind: journal.StepModel, Name: c.agent})
-	if err != nil || s.PendingDigest() != "" {
+	if p.in != nil || s.PendingDigest() != "" {
 		return false
 	}
-	ex := sc.ex
+	ex, at := p.sc.ex, p.sc.path()
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	at := sc.prefix.Index(sc.next)
 	if next := ex.pos.journal.Step(at); next != nil {
 		return next.Kind == journal.StepModel && next.Name == c.agent && next.Input == inputDigest(s, []string{c.digest()})
 	}

@@ -238,9 +238,9 @@ func TestRecallOfUnknown(t *testing.T) {
 			t.Errorf("%s: recalled are %+v, the record says %s", tt.name, hits, step.Value)
 		}
 	}
-	m.rt.Values, m.log.fails = nil, nil
-	if hits, step := m.recall("blind", 5); len(hits) != 1 || !strings.Contains(step.Value, "Runtime.Values is not set") {
-		t.Errorf("without values: recalled are %+v, the record says %s", hits, step.Value)
+	m.rt.Values = nil
+	if _, err := m.rt.Begin(t.Context(), flow.Registration{Name: "w"}, journal.Task{ID: "blind", Workflow: "w", Session: session.Key{Tenant: session.DefaultTenant, ID: "blind"}}); err == nil || !strings.Contains(err.Error(), "no Values") {
+		t.Errorf("without values: %v", err)
 	}
 }
 

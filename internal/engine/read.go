@@ -22,8 +22,8 @@ func (p *place) Read(ctx context.Context, r session.Ref) (session.Session, error
 	defer st.end()
 	ex := st.ex
 	if st.decision == journal.Replay {
-		if st.record.Code != "" {
-			return session.Session{}, st.record.Code.Err(st.record.Error)
+		if err := st.recorded(); err != nil {
+			return session.Session{}, err
 		}
 		var l session.Link
 		if err := json.Unmarshal([]byte(st.record.Value), &l); err != nil {
@@ -58,7 +58,7 @@ func (ex *Execution) read(ctx context.Context, path run.Path, r session.Ref) (se
 	if r.Tenant != ex.home.Tenant {
 		return session.Session{}, fmt.Errorf("flow: read %s of tenant %s in tenant %s: %w", r, r.Tenant, ex.home.Tenant, session.ErrTenant)
 	}
-	s, err := ex.rt.value(ctx, r)
+	s, err := ex.rt.Values.At(ctx, r)
 	if err == nil {
 		err = ex.notArchived(ctx, path, r.Key)
 	}
@@ -76,7 +76,7 @@ func (ex *Execution) read(ctx context.Context, path run.Path, r session.Ref) (se
 // there fails for a session that the run does not hold and that is archived, though
 // its value may be remembered: what is made of it could not be read without it.
 func (ex *Execution) notArchived(ctx context.Context, path run.Path, k session.Key) error {
-	if k == (session.Key{}) || ex.rt.Values == nil || ex.holds(path, k) {
+	if k == (session.Key{}) || ex.holds(path, k) {
 		return nil
 	}
 	err := ex.rt.Values.Archived(ctx, k)
@@ -86,8 +86,8 @@ func (ex *Execution) notArchived(ctx context.Context, path run.Path, k session.K
 	return err
 }
 
-// mayTake fails for a session that was set apart: it goes into no other one, and
-// the run waits for a person. branch is its name in a fan-out, "" for another.
+// mayTake fails for a quarantined session, which goes into no other one: the run
+// waits for a person. branch is its name in a fan-out, "" for another.
 func (st *step) mayTake(branch string, k session.Key) error {
 	what := "session " + string(k.ID)
 	if branch != "" {
@@ -100,8 +100,6 @@ func (st *step) mayTake(branch string, k session.Key) error {
 	case q == nil:
 		return nil
 	}
-	return &reviewError{journal.Review{
-		Attempt: st.ex.attempt, Code: run.CodeQuarantined, Name: branch, Path: st.asked.Path, Run: st.ex.id,
-		Reason: fmt.Sprintf("%s is quarantined: %s; release it and resolve with %q", what, q.Reason, run.Again),
-	}}
+	err = st.review(run.CodeQuarantined, "%s is quarantined: %s; release it and resolve with %q", what, q.Reason, run.Again)
+	return err
 }

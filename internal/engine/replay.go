@@ -77,9 +77,6 @@ func (r *Replayed) Matches() bool {
 // are those of remote branches. The code between steps does run: what it does
 // to the world by itself, it does again.
 func Replay(ctx context.Context, rt *Runtime, g flow.Registration, home session.Key, id run.ID) (*Replayed, error) {
-	if rt.Values == nil {
-		return nil, errors.New("flow: replay: the runtime has no Values")
-	}
 	h, err := rt.Values.History(ctx, home, id)
 	if err != nil {
 		return nil, fmt.Errorf("flow: replay: %w", err)

@@ -23,11 +23,8 @@ import (
 // committed when its call ends; the rows follow in call order.
 func (a *agent) round(ctx context.Context, at run.Path, s session.Session, table *tool.Table) (session.Session, error) {
 	made := journal.StepRequest{Path: at, Kind: "tools of agent", Name: a.Name}
-	sc, err := a.p.scope(made)
+	sc, _, err := a.p.enter(made)
 	if err != nil {
-		return s, err
-	}
-	if err := sc.hold(made); err != nil {
 		return s, err
 	}
 	defer sc.release()
@@ -352,11 +349,7 @@ func (p *place) Call(ctx context.Context, s session.Session, t tool.Tool, args s
 		return s, tool.Result{}, err
 	}
 	made := journal.StepRequest{Kind: journal.StepTool, Name: t.Spec().Name}
-	sc, err := p.scope(made)
-	if err != nil {
-		return s, tool.Result{}, err
-	}
-	path, err := sc.enter(made)
+	sc, path, err := p.enter(made)
 	if err != nil {
 		return s, tool.Result{}, err
 	}

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 
 	"github.com/rathcluster/rath/blob"
@@ -18,13 +17,12 @@ import (
 )
 
 // Runtime is everything that a run needs from outside. The zero Runtime runs
-// in memory, without models, sandboxes and memory. It must not be copied or
-// changed once it was used, and is then safe for concurrent use.
+// in memory, without models, sandboxes and memory. Once used it must not be copied
+// or changed, and is safe for concurrent use.
 type Runtime struct {
 	// Store gives the right to write; nil writes to a log in memory.
 	Store journal.Store
-	// Values reads sessions that a run refers to; nil shares Store's when the
-	// Store is the in-memory one.
+	// Values reads sessions that a run refers to. A Store needs them, of its own log.
 	Values *journal.Values
 	// Models answers model calls; nil fails them.
 	Models llm.Models
@@ -46,15 +44,15 @@ type Runtime struct {
 	// Workflows are what remote branches name when Run runs them in this
 	// process; nil has none. Nodes take what the fleet offers.
 	Workflows *flow.Registry
-	// Offered reports whether some node offers a workflow in a revision; nil
+	// Offered reports whether a node offers a workflow in a revision; nil
 	// knows of none. A run that does not match the code of this node goes there.
 	Offered func(ctx context.Context, workflow, revision string) bool
 	// OnDelta, if set, gets the pieces of model output as they come. They are
 	// provisional. It is called from many goroutines and must not block.
 	OnDelta func(Delta)
-	// OnWait, if set, is told by Run when a run begins to wait: for whom wants to
-	// answer in the same process, with Signal. It is called in a goroutine of its
-	// own, which should end with ctx.
+	// OnWait, if set, is called by Run when a run begins to wait, so that the program
+	// can answer with Signal. It is called in a goroutine of its own, which should end
+	// with ctx.
 	OnWait func(ctx context.Context, k session.Key, w journal.RunWaiting)
 	// OnWarning, if set, gets what the author of a workflow should know, such
 	// as an implicit fork. The same text is recorded in the run.
@@ -110,13 +108,6 @@ func (rt *Runtime) init() {
 			}
 		}
 	})
-}
-
-func (rt *Runtime) value(ctx context.Context, r session.Ref) (session.Session, error) {
-	if rt.Values == nil {
-		return session.Session{}, fmt.Errorf("flow: read %s: the runtime has no Values: %w", r, session.ErrNotFound)
-	}
-	return rt.Values.At(ctx, r)
 }
 
 func (rt *Runtime) client(ctx context.Context, p llm.Provider) (llm.Client, error) {

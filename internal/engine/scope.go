@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"path"
 	"runtime"
 	"slices"
 	"strings"
@@ -28,32 +29,60 @@ type scope struct {
 	ids    int
 }
 
-// scope returns the scope to make a step in. made names that step, for the error
-// that it is nested.
-func (p *place) scope(made journal.StepRequest) (*scope, error) {
+// enter takes the scope for a step, the next one, or for more work of the step at
+// made.Path. made names the step in errors. The caller must release the scope.
+func (p *place) enter(made journal.StepRequest) (*scope, run.Path, error) {
 	if p.in != nil {
-		return nil, nested(made, p.in.asked)
+		return nil, "", nested(made, p.in.asked)
 	}
-	return p.sc, nil
+	sc, ex := p.sc, p.sc.ex
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	if err := ex.life.mayGoOn(); err != nil {
+		return nil, "", err
+	}
+	if ex.pos.within != nil {
+		return nil, "", nested(made, *ex.pos.within)
+	}
+	if sc.busy {
+		return nil, "", flow.ErrConcurrentStep
+	}
+	sc.busy = true
+	if made.Path == "" {
+		made.Path = sc.prefix.Index(sc.next)
+		sc.next++
+	}
+	return sc, made.Path, nil
+}
+
+// path is that of the next step.
+func (sc *scope) path() run.Path {
+	sc.ex.mu.Lock()
+	defer sc.ex.mu.Unlock()
+	return sc.prefix.Index(sc.next)
+}
+
+func (sc *scope) release() {
+	sc.ex.mu.Lock()
+	sc.busy = false
+	sc.ex.mu.Unlock()
 }
 
 // Info is flow.RunInfo.
 func (p *place) Info() flow.Info {
 	var ex *Execution
-	var path run.Path
+	var at run.Path
 	if p.in != nil {
-		ex, path = p.in.ex, p.in.asked.Path
-		ex.mu.Lock()
+		ex, at = p.in.ex, p.in.asked.Path
 	} else {
-		ex = p.sc.ex
-		ex.mu.Lock()
-		path = p.sc.prefix.Index(p.sc.next)
+		ex, at = p.sc.ex, p.sc.path()
 	}
+	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	owner, settings := ex.levels.owner(path), ex.settings()
+	owner, settings := ex.levels.owner(at), ex.settings()
 	return flow.Info{
-		Run: owner.run, Session: owner.home, Workflow: ex.reg.Name, Attempt: ex.attempt, Path: path, Tenant: ex.home.Tenant,
-		Input: settings.Input, Model: settings.Model, Tools: settings.Tools, Deadline: ex.task.Deadline, Replaying: ex.pos.journal.Has(path),
+		Run: owner.run, Session: owner.home, Workflow: ex.reg.Name, Attempt: ex.attempt, Path: at, Tenant: ex.home.Tenant,
+		Input: settings.Input, Model: settings.Model, Tools: settings.Tools, Deadline: ex.task.Deadline, Replaying: ex.pos.journal.Has(at),
 	}
 }
 
@@ -71,9 +100,9 @@ func quoted(kind, name string) string {
 	return fmt.Sprintf("%s %q", kind, name)
 }
 
-// inside notes the step whose function, a tool or a hook of the workflow's author,
-// is about to be called, until the returned function is called: the author's code
-// may hold the scope's own context there, too.
+// inside notes that a function, a tool or a hook of the workflow's author is called
+// in a step, until leave is called: the author's code may use the context of the
+// scope there, too.
 func (ex *Execution) inside(in *journal.StepRequest) (leave func()) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
@@ -83,26 +112,6 @@ func (ex *Execution) inside(in *journal.StepRequest) (leave func()) {
 		ex.pos.within = nil
 		ex.mu.Unlock()
 	}
-}
-
-// enter takes the scope for its next step; made names it.
-func (sc *scope) enter(made journal.StepRequest) (run.Path, error) {
-	ex := sc.ex
-	ex.mu.Lock()
-	defer ex.mu.Unlock()
-	if err := ex.life.mayGoOn(); err != nil {
-		return "", err
-	}
-	if ex.pos.within != nil {
-		return "", nested(made, *ex.pos.within)
-	}
-	if sc.busy {
-		return "", flow.ErrConcurrentStep
-	}
-	sc.busy = true
-	path := sc.prefix.Index(sc.next)
-	sc.next++
-	return path, nil
 }
 
 // ours are the packages between a workflow's code and what executes its steps, as
@@ -117,37 +126,10 @@ func caller() string {
 	for {
 		f, more := frames.Next()
 		if !slices.ContainsFunc(ours, func(p string) bool { return strings.HasPrefix(f.Function, p) }) || strings.HasSuffix(f.File, "_test.go") {
-			file := f.File
-			if i := strings.LastIndexByte(file, '/'); i >= 0 {
-				file = file[i+1:]
-			}
-			return fmt.Sprintf("%s:%d", file, f.Line)
+			return fmt.Sprintf("%s:%d", path.Base(f.File), f.Line)
 		}
 		if !more {
 			return ""
 		}
 	}
-}
-
-// hold takes the scope for work that belongs to the step before; made names it.
-func (sc *scope) hold(made journal.StepRequest) error {
-	sc.ex.mu.Lock()
-	defer sc.ex.mu.Unlock()
-	if sc.ex.life.poison != nil {
-		return sc.ex.life.poison
-	}
-	if sc.ex.pos.within != nil {
-		return nested(made, *sc.ex.pos.within)
-	}
-	if sc.busy {
-		return flow.ErrConcurrentStep
-	}
-	sc.busy = true
-	return nil
-}
-
-func (sc *scope) release() {
-	sc.ex.mu.Lock()
-	sc.busy = false
-	sc.ex.mu.Unlock()
 }

@@ -40,10 +40,7 @@ func (p *place) Select(ctx context.Context, sel flow.Selector, question string, 
 		err = errors.New("flow: the selecting model called a tool")
 	}
 	if err != nil {
-		if _, commitErr := st.commitBeside(st.failure(sel.Name, resp, prompt, err)); commitErr != nil {
-			return -1, commitErr
-		}
-		return -1, err
+		return -1, st.recordUseless(sel.Name, resp, prompt, err)
 	}
 	choice := excerpt.FirstInteger(resp.Text)
 	if choice < 0 || choice >= len(candidates) {
@@ -64,14 +61,15 @@ func (p *place) Select(ctx context.Context, sel flow.Selector, question string, 
 	return choice, nil
 }
 
-// useless is the record of a step that failed for want of an answer, or with one
-// that it cannot use. What that one used, it used.
-func (st *step) failure(agent string, resp *llm.Response, prompt blob.Digest, err error) journal.StepCompleted {
-	d := journal.StepCompleted{Code: codeOf(err), Error: excerpt.Clip(err.Error(), 1<<10), Prompt: prompt}
+// recordUseless commits that the step failed with err: without an answer, or with one
+// that it cannot use, whose usage counts.
+func (st *step) recordUseless(agent string, resp *llm.Response, prompt blob.Digest, err error) error {
+	d := journal.StepCompleted{Code: codeOf(err), Prompt: prompt}
 	if resp != nil {
 		d.Model, d.Usage = resp.Model, st.ex.origin(agent, st.asked.Path, session.Placement{}, resp.Usage).Usage
 	}
-	return d
+	st.s = session.Session{}
+	return st.recordFailure(err, d)
 }
 
 type selection struct {
@@ -122,10 +120,7 @@ func (p *place) Compress(ctx context.Context, c flow.Compressor, s session.Sessi
 			err = errors.New("flow: the summarising model said nothing")
 		}
 		if err != nil {
-			if _, commitErr := st.commitBeside(st.failure(c.Name, resp, prompt, err)); commitErr != nil {
-				return s, commitErr
-			}
-			return s, err
+			return s, st.recordUseless(c.Name, resp, prompt, err)
 		}
 		text = strings.TrimSpace(resp.Text)
 		usage = st.ex.origin(c.Name, st.asked.Path, session.Placement{}, resp.Usage).Usage
@@ -149,10 +144,9 @@ func (p *place) Compress(ctx context.Context, c flow.Compressor, s session.Sessi
 	ex.mu.Lock()
 	ex.sessions.alias(st.s, base)
 	ex.mu.Unlock()
-	key := session.Key{Tenant: ex.home.Tenant, ID: ex.rt.Mint.Child(ex.home.Tenant, string(ex.levels.owner(st.asked.Path).run), string(st.asked.Path))}
 	o := session.Origin{Agent: c.Name, Workflow: ex.reg.Name, Node: ex.rt.Node, Run: string(ex.id), Step: string(st.asked.Path), Usage: usage, Placement: base.Placement()}
-	open := session.Opening{Kind: session.OpenCompress, Parents: []session.Link{l}, Run: string(ex.levels.owner(st.asked.Path).run), Step: string(st.asked.Path)}
-	out, err := ex.claim(ctx, st.asked.Path, key, base.Root(), open, []session.Event{session.ChunkEvent(session.UserText(text).Of(o))}, &heldSession{parent: base.Key()})
+	row := session.ChunkEvent(session.UserText(text).Of(o))
+	out, err := ex.claim(ctx, ex.child(st.asked.Path), base.Root(), st.opening(session.OpenCompress, l), []session.Event{row}, &heldSession{parent: base.Key()})
 	if err != nil {
 		return s, st.fail(err)
 	}

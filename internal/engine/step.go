@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/protection"
 	"github.com/rathcluster/rath/run"
@@ -34,20 +35,22 @@ type step struct {
 	lost          session.Usage // what those are taken to have used that were cut off
 }
 
+// substep opens a step that another one needs, or the end of the run.
+func (ex *Execution) substep(ctx context.Context, log session.Key, s session.Session, asked journal.StepRequest) (*step, error) {
+	st := &step{ex: ex, ctx: ctx, asked: asked, s: s, log: log}
+	return st, st.decide()
+}
+
 // begin opens the next step of the scope. extends says that the step will add
 // content to s, so that an older value must become a fork first. The caller
 // must call end.
 func (p *place) begin(ctx context.Context, kind, name string, s session.Session, extends bool, effect string, args ...string) (*step, error) {
 	made := journal.StepRequest{Kind: kind, Name: name}
-	sc, err := p.scope(made)
+	sc, path, err := p.enter(made)
 	if err != nil {
 		return nil, err
 	}
 	ex := sc.ex
-	path, err := sc.enter(made)
-	if err != nil {
-		return nil, err
-	}
 	st := &step{sc: sc, ex: ex, ctx: ctx, s: s, log: ex.levels.owner(path).home, began: time.Now()}
 	// The digest is of the value as the author holds it, so that it is the
 	// same on every execution.
@@ -109,14 +112,20 @@ func (st *step) decide() error {
 // ambiguous handles a call that a former attempt may have started and that
 // must not happen twice.
 func (st *step) ambiguous() error {
-	if v, ok := st.ex.pos.journal.Resolution(st.asked.Path); ok && v.Decision == run.Happened {
+	if _, ok := st.ex.pos.resolution(st.asked.Path); ok {
 		st.decision = journal.Execute
 		return nil // the caller looks at the resolution and runs nothing
 	}
 	intent, _ := st.ex.pos.journal.OpenIntent(st.asked.Path)
+	err := st.review(run.CodeReview, "%s %q at step %s was cut off: nobody knows whether it took effect", st.asked.Kind, st.asked.Name, st.asked.Path)
+	err.Call = intent.Call
+	return err
+}
+
+// review returns the error that makes the run wait for a person at the step.
+func (st *step) review(code run.Code, format string, args ...any) *reviewError {
 	return &reviewError{journal.Review{
-		Attempt: st.ex.attempt, Call: intent.Call, Code: run.CodeReview, Name: st.asked.Name, Path: st.asked.Path, Run: st.ex.id,
-		Reason: fmt.Sprintf("%s %q at step %s was cut off: nobody knows whether it took effect", st.asked.Kind, st.asked.Name, st.asked.Path),
+		Attempt: st.ex.attempt, Code: code, Name: st.asked.Name, Path: st.asked.Path, Run: st.ex.id, Reason: fmt.Sprintf(format, args...),
 	}}
 }
 
@@ -128,11 +137,7 @@ func (e *reviewError) Error() string { return e.Reason }
 func (e *reviewError) Unwrap() error { return run.ErrReview }
 
 // end closes the step.
-func (st *step) end() {
-	st.ex.mu.Lock()
-	st.sc.busy = false
-	st.ex.mu.Unlock()
-}
+func (st *step) end() { st.sc.release() }
 
 // fail turns the end of a step's own work into what its caller returns: a
 // control error poisons the run, anything else is given back unrecorded.
@@ -146,11 +151,12 @@ func (st *step) outcome(err error) (error, bool) {
 	}
 	st.ex.mu.Lock()
 	defer st.ex.mu.Unlock()
-	if stop := st.ex.life.stopped(); stop != nil {
-		return st.ex.life.stop(stop), false
+	stop := st.ex.life.stopped()
+	if stop == nil && run.IsControl(err) {
+		stop = err
 	}
-	if run.IsControl(err) {
-		return st.ex.life.stop(err), false
+	if stop != nil {
+		return st.ex.life.stop(stop), false
 	}
 	return err, true
 }
@@ -168,6 +174,22 @@ func (st *step) commit(d journal.StepCompleted, content ...session.Event) (journ
 	}
 	return st.ex.commitDone(st.ctx, st.log, st.s, d, content...)
 }
+
+// recordFailure commits that the step failed with err, as d says besides, and returns
+// err.
+func (st *step) recordFailure(err error, d journal.StepCompleted, content ...session.Event) error {
+	if d.Code == "" {
+		d.Code = run.CodeOf(err)
+	}
+	d.Error = excerpt.Clip(err.Error(), 1<<10)
+	if _, commitErr := st.commit(d, content...); commitErr != nil {
+		return commitErr
+	}
+	return err
+}
+
+// recorded returns the error that the record of the step holds, nil if it succeeded.
+func (st *step) recorded() error { return st.record.Code.Err(st.record.Error) }
 
 func inputDigest(s session.Session, args []string) string {
 	h := sha256.New()
@@ -227,7 +249,6 @@ func (st *step) intend(call string) error {
 // person is asked.
 func (st *step) lastWord(stop error, d journal.StepCompleted) {
 	if errors.Is(stop, run.ErrCancelled) || errors.Is(stop, run.ErrDeadline) {
-		st.s = session.Session{}
-		_, _ = st.commit(d) // the log keeps it; what is returned is the stop
+		_, _ = st.commitBeside(d) // the log keeps it; what is returned is the stop
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/permission"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
@@ -188,7 +189,7 @@ func (n *Instance) connect(ctx context.Context) error {
 	if n.conn, err = natsbus.Connect(ctx, o); err != nil {
 		return err
 	}
-	if err := n.conn.Require(ctx, n.role(), messages.Place{Generation: n.conn.Generation(), Partitions: n.conn.Partitions()}); err != nil {
+	if err := n.conn.Require(ctx, n.role(), permission.Place{Generation: n.conn.Generation(), Partitions: n.conn.Partitions()}); err != nil {
 		return err
 	}
 	if n.server != nil {
@@ -237,11 +238,11 @@ func (n *Instance) tidy(ctx context.Context) {
 }
 
 // role is what the node's credentials are for.
-func (n *Instance) role() messages.Role {
+func (n *Instance) role() permission.Role {
 	if n.o.Routing == RouteOnly {
-		return messages.RoleRouter
+		return permission.RoleRouter
 	}
-	return messages.RoleNode
+	return permission.RoleNode
 }
 
 // wire builds what executes runs.

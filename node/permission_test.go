@@ -17,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/permission"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/llm"
@@ -28,12 +29,12 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// granted are users with what messages.GrantOf lists and nothing else, but for
+// granted are users with what permission.GrantOf lists and nothing else, but for
 // what take takes away.
-func granted(take func(r messages.Role, g *messages.Grant)) func(messages.Role, messages.Place) *messages.Grant {
-	return func(r messages.Role, at messages.Place) *messages.Grant {
+func granted(take func(r permission.Role, g *permission.Grant)) func(permission.Role, permission.Place) *permission.Grant {
+	return func(r permission.Role, at permission.Place) *permission.Grant {
 		at.Partitions = natsbus.DefaultPartitions
-		g := messages.GrantOf(r, at)
+		g := permission.GrantOf(r, at)
 		if take != nil {
 			take(r, &g)
 		}
@@ -42,10 +43,10 @@ func granted(take func(r messages.Role, g *messages.Grant)) func(messages.Role, 
 }
 
 // without takes one permission away from a role.
-func without(role messages.Role, p messages.Permission) func(messages.Role, messages.Place) *messages.Grant {
-	return granted(func(r messages.Role, g *messages.Grant) {
+func without(role permission.Role, p permission.Permission) func(permission.Role, permission.Place) *permission.Grant {
+	return granted(func(r permission.Role, g *permission.Grant) {
 		if r == role {
-			g.Allow = slices.DeleteFunc(g.Allow, func(o messages.Permission) bool { return o == p })
+			g.Allow = slices.DeleteFunc(g.Allow, func(o permission.Permission) bool { return o == p })
 		}
 	})
 }
@@ -218,11 +219,11 @@ func TestExactPermissions(t *testing.T) {
 // need: they do not start, and say which it is. One for a repair is not asked
 // for: what stops them is that nothing is provisioned.
 func TestMissingPermission(t *testing.T) {
-	at := messages.Place{Partitions: natsbus.DefaultPartitions}
-	for role, routing := range map[messages.Role]Routing{messages.RoleNode: RouteElsewhere, messages.RoleRouter: RouteOnly} {
-		for _, p := range messages.GrantOf(role, at).Allow {
+	at := permission.Place{Partitions: natsbus.DefaultPartitions}
+	for role, routing := range map[permission.Role]Routing{permission.RoleNode: RouteElsewhere, permission.RoleRouter: RouteOnly} {
+		for _, p := range permission.GrantOf(role, at).Allow {
 			t.Run(string(role)+" without "+p.String(), func(t *testing.T) {
-				srv := natstest.Start(t, &natsserver.Options{Port: -1, Grant: without(messages.RoleNode, p)})
+				srv := natstest.Start(t, &natsserver.Options{Port: -1, Grant: without(permission.RoleNode, p)})
 				o := Options{NATS: srv.URL(), Level: "lazy", Store: t.TempDir(), Routing: routing, Health: "127.0.0.1:0"}
 				o.User, o.Password = srv.Node()
 				n, err := Start(t.Context(), &o)
@@ -335,18 +336,18 @@ func TestMissingPermissionOfPrograms(t *testing.T) {
 		return err
 	}
 	again := func(ctx context.Context, c *client.Client) error { return errors.Join(plan(ctx, c), plan(ctx, c)) }
-	uses := map[messages.Role]map[string]use{
-		messages.RoleClient: {
+	uses := map[permission.Role]map[string]use{
+		permission.RoleClient: {
 			"rath.task.default.*": submit, "rath.ctl.default.>": cancelRun, "rath.query.default.>": ask,
 			"rath.run.default.>": follow, "rath.tail.default.>": tail, "_INBOX.>": ask,
 		},
-		messages.RoleTool: {
+		permission.RoleTool: {
 			"rath.task.default.*": submit, "rath.ctl.default.>": cancelRun, "rath.query.default.>": ask,
 			"rath.run.default.>": follow, "rath.tail.default.>": tail, "_INBOX.>": ask,
 			"rath.ctl.default.tool.>": nil, // part of rath.ctl.default.>, which the server denies to clients only
 			"rath.tool.default.*":     serve,
 		},
-		messages.RoleOperator: {
+		permission.RoleOperator: {
 			"$JS.API.STREAM.CREATE.*": plan, "$JS.API.CONSUMER.CREATE.>": plan, "$JS.API.STREAM.INFO.*": plan,
 			"$JS.API.STREAM.NAMES": func(ctx context.Context, c *client.Client) error {
 				return c.Conn().Dump(ctx, func(natsbus.Stored) error { return nil })
@@ -358,10 +359,10 @@ func TestMissingPermissionOfPrograms(t *testing.T) {
 		},
 	}
 	for role, all := range uses {
-		for _, p := range messages.GrantOf(role, messages.Place{}).Allow {
+		for _, p := range permission.GrantOf(role, permission.Place{}).Allow {
 			use := all[p.Subject]
 			if use == nil {
-				if role != messages.RoleOperator && p.Subject != "rath.ctl.default.tool.>" {
+				if role != permission.RoleOperator && p.Subject != "rath.ctl.default.tool.>" {
 					t.Errorf("%s: nothing tries %s", role, p)
 				}
 				continue
@@ -370,9 +371,9 @@ func TestMissingPermissionOfPrograms(t *testing.T) {
 				srv := natstest.Start(t, &natsserver.Options{Port: -1, Grant: without(role, p)})
 				o := &natsbus.Options{Options: conn.Options{Dialer: srv.Dial}, Client: true}
 				switch role {
-				case messages.RoleTool:
+				case permission.RoleTool:
 					o.User, o.Password = srv.Tool()
-				case messages.RoleOperator:
+				case permission.RoleOperator:
 					o.User, o.Password = srv.Operator()
 					o.Inbox = conn.NodeInbox
 					if p.Subject == "$JS.API.STREAM.DELETE.WORK" || p.Subject == "$JS.API.CONSUMER.LIST.*" {

@@ -15,9 +15,9 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/nats/permission"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
-	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/natsbus"
 )
 
@@ -26,9 +26,9 @@ func exactServer(t *testing.T) *natsserver.Server {
 	t.Helper()
 	srv, err := natsserver.Start(t.Context(), &natsserver.Options{
 		StoreDir: t.TempDir(), Port: -1, Lazy: true, MaxStore: 64 << 30,
-		Grant: func(r messages.Role, at messages.Place) *messages.Grant {
+		Grant: func(r permission.Role, at permission.Place) *permission.Grant {
 			at.Partitions = natsbus.DefaultPartitions
-			return new(messages.GrantOf(r, at))
+			return new(permission.GrantOf(r, at))
 		},
 	})
 	if err != nil {

@@ -66,13 +66,14 @@ var rules = map[string]rule{
 		ours: list("internal/excerpt", "internal/journal", "flow", "blob", "session", "run", "llm", "memory", "sandbox", "workspace", "tool", "internal/protection"),
 		test: list("llm/scripted", "sandbox/local", "internal/sessiontest"),
 	},
-	"flow/flowtest":          {ours: list("internal/journal", "blob", "session", "run", "llm", "llm/scripted", "memory", "sandbox", "sandbox/local", "tool", "flow", "internal/engine"), others: list("github.com/google/go-cmp")},
-	"flow/inprocess":         {ours: list("internal/journal", "blob", "session", "run", "llm", "memory", "sandbox", "flow", "internal/engine"), test: list("llm/scripted")},
-	"internal/dossier":       {ours: list("internal/journal", "blob", "session", "run", "workspace", "tool", "internal/lineage"), test: list("internal/offload", "flow", "internal/engine", "llm", "memory", "sandbox", "sandbox/local", "llm/scripted", "flow/flowtest")},
-	"messages":               {ours: list("internal/journal", "session", "run", "internal/lineage", "blob", "internal/release"), test: list("flow", "github.com/google/jsonschema-go")},
-	"cluster":                {ours: list("internal/release"), others: list("github.com/hashicorp/memberlist")},
-	"internal/nats/schedule": {ours: list("internal/journal", "session", "run", "messages"), test: list("internal/transcript")},
-	"internal/nats/conn":     {ours: list("session", "run", "messages"), others: list("github.com/nats-io/nats.go"), test: list("internal/natstest", "internal/natsserver", "github.com/nats-io/nats-server/v2")},
+	"flow/flowtest":            {ours: list("internal/journal", "blob", "session", "run", "llm", "llm/scripted", "memory", "sandbox", "sandbox/local", "tool", "flow", "internal/engine"), others: list("github.com/google/go-cmp")},
+	"flow/inprocess":           {ours: list("internal/journal", "blob", "session", "run", "llm", "memory", "sandbox", "flow", "internal/engine"), test: list("llm/scripted")},
+	"internal/dossier":         {ours: list("internal/journal", "blob", "session", "run", "workspace", "tool", "internal/lineage"), test: list("internal/offload", "flow", "internal/engine", "llm", "memory", "sandbox", "sandbox/local", "llm/scripted", "flow/flowtest")},
+	"messages":                 {ours: list("internal/journal", "session", "run", "internal/lineage", "blob", "internal/release"), test: list("flow", "github.com/google/jsonschema-go")},
+	"cluster":                  {ours: list("internal/release"), others: list("github.com/hashicorp/memberlist")},
+	"internal/nats/schedule":   {ours: list("internal/journal", "session", "run", "messages"), test: list("internal/transcript")},
+	"internal/nats/permission": {ours: list("session", "messages")},
+	"internal/nats/conn":       {ours: list("session", "run", "messages", "internal/nats/permission"), others: list("github.com/nats-io/nats.go"), test: list("internal/natstest", "internal/natsserver", "github.com/nats-io/nats-server/v2")},
 	// Layer 3.
 	"actors": {
 		ours:   list("internal/journal", "flow", "internal/engine", "run", "messages", "session", "sandbox", "llm", "blob", "internal/protection"),
@@ -90,7 +91,7 @@ var rules = map[string]rule{
 	},
 	// Layer 4 and 5: wiring, everything is allowed but the server elsewhere.
 	"node":                {ours: anything, test: list("github.com/nats-io/nats.go", "gopkg.in/yaml.v3")},
-	"internal/natsserver": {ours: list("messages", "session", "internal/protection"), others: list("github.com/nats-io/nats-server/v2", "golang.org/x/sys"), test: list("internal/natstest", "github.com/nats-io/nats.go")},
+	"internal/natsserver": {ours: list("session", "internal/nats/permission", "internal/protection"), others: list("github.com/nats-io/nats-server/v2", "golang.org/x/sys"), test: list("internal/natstest", "github.com/nats-io/nats.go")},
 	"internal/natstest":   {ours: list("internal/natsserver"), others: list("github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go")},
 	"internal/audit":      {test: list("session", "internal/journal", "run", "flow", "internal/engine", "tool", "llm/scripted", "github.com/google/jsonschema-go")}, // it shares no code; its tests record logs
 	"internal/protection": {test: list("actors", "internal/journal", "flow", "internal/audit", "internal/engine", "internal/natsserver", "internal/natstest", "natsbus", "internal/nats/conn", "run", "session", "tool")},

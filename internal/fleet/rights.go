@@ -2,20 +2,23 @@
 
 package fleet
 
-import "github.com/rathcluster/rath/messages"
+import (
+	"github.com/rathcluster/rath/internal/nats/permission"
+	"github.com/rathcluster/rath/messages"
+)
 
 // rights returns what the users of a fleet's servers may do. Nodes set up the
 // streams, and may remove nothing but what they may in production too, see
-// messages.GrantOf: the streams in memory, which they make anew when the servers
+// permission.GrantOf: the streams in memory, which they make anew when the servers
 // lost them. The operator may do everything.
-func rights(r messages.Role, at messages.Place) *messages.Grant {
+func rights(r permission.Role, at permission.Place) *permission.Grant {
 	switch r {
-	case messages.RoleOperator:
+	case permission.RoleOperator:
 		return nil
-	case messages.RoleNode:
-		g := messages.Grant{Role: r}
+	case permission.RoleNode:
+		g := permission.Grant{Role: r}
 		deny := func(subject string) {
-			g.Deny = append(g.Deny, messages.Permission{Op: messages.OpPublish, Subject: "$JS.API.STREAM." + subject})
+			g.Deny = append(g.Deny, permission.Permission{Op: permission.OpPublish, Subject: "$JS.API.STREAM." + subject})
 		}
 		deny("PURGE.>")
 		deny("MSG.DELETE.>")
@@ -30,7 +33,7 @@ func rights(r messages.Role, at messages.Place) *messages.Grant {
 		}
 		return &g
 	}
-	return new(messages.GrantOf(r, at))
+	return new(permission.GrantOf(r, at))
 }
 
 // maxPartitions is how many event streams a fleet has at most.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/internal/nats/permission"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -20,31 +20,31 @@ func newPassword() string { return rand.Text() }
 
 // kept is what the node of a server of its own may not do: remove what is
 // stored. Everything else it sets up itself.
-var kept = messages.Grant{Role: messages.RoleNode, Deny: []messages.Permission{
-	{Op: messages.OpPublish, Subject: "$JS.API.STREAM.DELETE.>"},
-	{Op: messages.OpPublish, Subject: "$JS.API.STREAM.PURGE.>"},
-	{Op: messages.OpPublish, Subject: "$JS.API.STREAM.MSG.DELETE.>"},
+var kept = permission.Grant{Role: permission.RoleNode, Deny: []permission.Permission{
+	{Op: permission.OpPublish, Subject: "$JS.API.STREAM.DELETE.>"},
+	{Op: permission.OpPublish, Subject: "$JS.API.STREAM.PURGE.>"},
+	{Op: permission.OpPublish, Subject: "$JS.API.STREAM.MSG.DELETE.>"},
 }}
 
 // accessConfig is the part of the server's configuration that says who may do
-// what, see messages.Accounts.
+// what, see permission.Accounts.
 func (o *Options) accessConfig() (string, error) {
-	passwords := map[messages.Role]string{
-		messages.RoleNode: o.NodePassword, messages.RoleOperator: o.OperatorPassword, messages.RoleTool: o.ToolPassword,
+	passwords := map[permission.Role]string{
+		permission.RoleNode: o.NodePassword, permission.RoleOperator: o.OperatorPassword, permission.RoleTool: o.ToolPassword,
 		// Nobody logs in as the default user by name.
-		messages.RoleClient: newPassword(),
+		permission.RoleClient: newPassword(),
 	}
-	names := map[messages.Role]string{
-		messages.RoleNode: nodeUser, messages.RoleOperator: operatorUser, messages.RoleTool: toolUser, messages.RoleClient: clientUser,
+	names := map[permission.Role]string{
+		permission.RoleNode: nodeUser, permission.RoleOperator: operatorUser, permission.RoleTool: toolUser, permission.RoleClient: clientUser,
 	}
 	for _, p := range passwords {
 		if strings.ContainsAny(p, "\"\\\n") {
 			return "", fmt.Errorf("natsserver: a password may not contain quotes, backslashes or line ends")
 		}
 	}
-	a := messages.Accounts{
+	a := permission.Accounts{
 		Tenants: []session.Tenant{session.DefaultTenant},
-		Login: func(r messages.Role, _ session.Tenant) string {
+		Login: func(r permission.Role, _ session.Tenant) string {
 			return fmt.Sprintf("user: %s, password: \"%s\"", names[r], passwords[r])
 		},
 		Grant: o.Grant, Anonymous: clientUser,
@@ -56,12 +56,12 @@ func (o *Options) accessConfig() (string, error) {
 }
 
 // ownGrant is what the users of a server may do whose node sets it up.
-func ownGrant(r messages.Role, at messages.Place) *messages.Grant {
+func ownGrant(r permission.Role, at permission.Place) *permission.Grant {
 	switch r {
-	case messages.RoleNode:
+	case permission.RoleNode:
 		return &kept
-	case messages.RoleOperator:
+	case permission.RoleOperator:
 		return nil
 	}
-	return new(messages.GrantOf(r, at))
+	return new(permission.GrantOf(r, at))
 }

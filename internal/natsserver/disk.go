@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/internal/nats/permission"
 )
 
 // A stream that meets a write error answers no writer until its server starts again. So the server keeps a reserve on its disk: below half of it, JetStream
@@ -156,7 +156,7 @@ func (k *keeper) close(closed bool) error {
 	if closed == (k.closed == srv) {
 		return nil
 	}
-	name := messages.AccountMain
+	name := permission.AccountMain
 	if k.s.open {
 		name = server.DEFAULT_GLOBAL_ACCOUNT
 	}

@@ -40,7 +40,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/internal/nats/permission"
 )
 
 // DefaultStartTimeout bounds how long Start waits for the server, including
@@ -72,10 +72,10 @@ type Options struct {
 	// lives in memory only, see Node, Operator and Tool.
 	NodePassword, OperatorPassword, ToolPassword string
 	// Grant returns what a role may do, nil for everything. Without it clients
-	// and tools have what messages.GrantOf lists, the node may do everything but
+	// and tools have what permission.GrantOf lists, the node may do everything but
 	// delete and purge, and the operator everything.
 	// It stays here when options travel to another process.
-	Grant func(r messages.Role, at messages.Place) *messages.Grant `json:"-"`
+	Grant func(r permission.Role, at permission.Place) *permission.Grant `json:"-"`
 	// Cluster makes the server one of a cluster; it needs a Port and a Name of
 	// its own, and the same passwords as the others.
 	Cluster *Cluster

@@ -21,6 +21,7 @@ import (
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/permission"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/llm/scripted"
@@ -80,9 +81,9 @@ func newWorld(t testing.TB) *world {
 	t.Helper()
 	ctx := t.Context()
 	// Everybody may do what his role needs, and nothing else.
-	srv := natstest.Start(t, &natsserver.Options{Grant: func(r messages.Role, at messages.Place) *messages.Grant {
+	srv := natstest.Start(t, &natsserver.Options{Grant: func(r permission.Role, at permission.Place) *permission.Grant {
 		at.Partitions = 2
-		g := messages.GrantOf(r, at)
+		g := permission.GrantOf(r, at)
 		return &g
 	}})
 	w := &world{t: t, srv: srv, dir: t.TempDir(), hold: make(chan struct{})}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/internal/nats/permission"
 )
 
 // userInfo is the answer of a server to SubjectUserInfo.
@@ -34,9 +34,9 @@ type userInfo struct {
 
 // Require returns a *PermissionError if these credentials lack what a role
 // needs for the event streams of a place. It asks the server once.
-func (c *Conn) Require(ctx context.Context, role messages.Role, place messages.Place) error {
+func (c *Conn) Require(ctx context.Context, role permission.Role, place permission.Place) error {
 	m, err := Retry(ctx, func(ctx context.Context) (*nats.Msg, error) {
-		m, err := c.Request(ctx, &nats.Msg{Subject: messages.SubjectUserInfo})
+		m, err := c.Request(ctx, &nats.Msg{Subject: permission.SubjectUserInfo})
 		if errors.Is(err, nats.ErrNoResponders) {
 			return nil, nil // a server without a system account
 		}
@@ -57,10 +57,10 @@ func (c *Conn) Require(ctx context.Context, role messages.Role, place messages.P
 	if p == nil {
 		return nil // everything
 	}
-	held := messages.Held{Responses: p.Responses != nil}
+	held := permission.Held{Responses: p.Responses != nil}
 	held.Publish.Allow, held.Publish.Deny = p.Publish.Allow, p.Publish.Deny
 	held.Subscribe.Allow, held.Subscribe.Deny = p.Subscribe.Allow, p.Subscribe.Deny
-	g := messages.GrantOf(role, place)
+	g := permission.GrantOf(role, place)
 	missing := g.Missing(&held)
 	if len(missing) == 0 {
 		return nil

@@ -10,7 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/internal/nats/permission"
 )
 
 const (
@@ -22,7 +22,7 @@ const (
 	DefaultDrainTimeout = 10 * time.Second
 	// NodeInbox is the inbox prefix of a node. Clients without credentials may
 	// subscribe to the common one.
-	NodeInbox = messages.InboxNode
+	NodeInbox = permission.InboxNode
 )
 
 // Options configure a connection. The zero value is one to DefaultURL.
@@ -90,7 +90,7 @@ func (o *Options) validate() error {
 // inbox is the subject prefix of answers.
 func (o *Options) inbox() string {
 	if o.Inbox == "" {
-		return messages.InboxClient
+		return permission.InboxClient
 	}
 	return o.Inbox
 }

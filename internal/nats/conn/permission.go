@@ -8,20 +8,20 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/internal/nats/permission"
 )
 
 // A server tells a client that it lacks a permission, but not which of its
 // requests that ends: it goes unanswered. Here the two are brought together.
 
 // Permission is what a PermissionError says is missing.
-type Permission = messages.Permission
+type Permission = permission.Permission
 
 // PermissionError says which permissions credentials lack. errors.Is(err,
 // ErrDenied) holds.
 type PermissionError struct {
 	// Role is what they were checked for; "" for what a server refused.
-	Role messages.Role
+	Role permission.Role
 	// Missing is what they lack.
 	Missing []Permission
 	// Subject is what a server refused, with a single Missing.
@@ -72,9 +72,9 @@ func violated(err error) *PermissionError {
 	if m == nil {
 		return nil
 	}
-	op := messages.OpPublish
+	op := permission.OpPublish
 	if strings.EqualFold(m[1], "subscription") {
-		op = messages.OpSubscribe
+		op = permission.OpSubscribe
 	}
-	return &PermissionError{Subject: m[2], Missing: []Permission{messages.Needed(op, m[2])}}
+	return &PermissionError{Subject: m[2], Missing: []Permission{permission.Needed(op, m[2])}}
 }

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/internal/nats/permission"
 )
 
 // refusals ends the requests whose subject the server refuses, and those whose
@@ -65,10 +65,10 @@ func (r *refusals) leave(a *asking, err error) error {
 func (r *refusals) refuse(e *PermissionError, inbox string) (told bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := e.Missing[0].Op == messages.OpSubscribe && strings.HasPrefix(e.Subject, inbox+".")
+	all := e.Missing[0].Op == permission.OpSubscribe && strings.HasPrefix(e.Subject, inbox+".")
 	if all {
 		r.deaf = e
-	} else if e.Missing[0].Op == messages.OpSubscribe {
+	} else if e.Missing[0].Op == permission.OpSubscribe {
 		return false // who subscribes looks himself
 	}
 	for a := range r.waiting {

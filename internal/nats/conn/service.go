@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/nats/permission"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -226,7 +227,7 @@ func (c *Conn) InEffect(ctx context.Context, subject string) error {
 	}
 	// What the server refuses it says before it answers the flush.
 	e := violated(c.NC.LastError())
-	if e != nil && e.Missing[0].Op == messages.OpSubscribe && e.Subject == subject {
+	if e != nil && e.Missing[0].Op == permission.OpSubscribe && e.Subject == subject {
 		return e
 	}
 	return nil

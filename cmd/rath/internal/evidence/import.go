@@ -14,11 +14,11 @@ import (
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/dossier"
+	"github.com/rathcluster/rath/internal/openrath"
 	"github.com/rathcluster/rath/internal/term"
 	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/session"
-	"github.com/rathcluster/rath/internal/openrath"
 )
 
 // Import is the command "import".

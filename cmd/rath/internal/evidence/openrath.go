@@ -11,10 +11,10 @@ import (
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/openrath"
 	"github.com/rathcluster/rath/internal/view"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
-	"github.com/rathcluster/rath/internal/openrath"
 )
 
 func importFile(ctx context.Context, s *app.System, name string) Imported {

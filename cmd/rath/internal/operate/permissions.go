@@ -6,25 +6,25 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
-	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/internal/nats/permission"
 	"github.com/rathcluster/rath/natsbus"
 	"github.com/rathcluster/rath/session"
 )
 
 // printPermissions prints what the user of each role may do.
 func printPermissions(a *app.App, f *provisionFlags) error {
-	roles := messages.Roles()
+	roles := permission.Roles()
 	if f.role != "" {
-		r, err := messages.ParseRole(f.role)
+		r, err := permission.ParseRole(f.role)
 		if err != nil {
 			return app.Fail(app.ExitUsage, "--role: %w", err)
 		}
-		roles = []messages.Role{r}
+		roles = []permission.Role{r}
 	}
-	at := messages.Place{Tenant: a.Tenant(), Generation: natsbus.DefaultGeneration, Partitions: cmp.Or(f.partitions, natsbus.DefaultPartitions)}
-	var grants []messages.Grant
+	at := permission.Place{Tenant: a.Tenant(), Generation: natsbus.DefaultGeneration, Partitions: cmp.Or(f.partitions, natsbus.DefaultPartitions)}
+	var grants []permission.Grant
 	for _, r := range roles {
-		grants = append(grants, messages.GrantOf(r, at))
+		grants = append(grants, permission.GrantOf(r, at))
 	}
 	switch f.as {
 	case "table":
@@ -39,7 +39,7 @@ func printPermissions(a *app.App, f *provisionFlags) error {
 		a.Out.Println(strings.TrimRight(natsAccounts(at), "\n"))
 	case "nsc":
 		for _, g := range grants {
-			if g.Role != messages.RoleRouter || f.role != "" { // else it is the node's user
+			if g.Role != permission.RoleRouter || f.role != "" { // else it is the node's user
 				a.Out.Println(nscUser(&g, at.Tenant))
 			}
 		}
@@ -49,7 +49,7 @@ func printPermissions(a *app.App, f *provisionFlags) error {
 	return nil
 }
 
-func permissionTable(a *app.App, grants []messages.Grant) {
+func permissionTable(a *app.App, grants []permission.Grant) {
 	var rows [][]string
 	for _, g := range grants {
 		role := string(g.Role)
@@ -64,7 +64,7 @@ func permissionTable(a *app.App, grants []messages.Grant) {
 			add("deny "+p.Op, p.Subject, p.Why)
 		}
 		if g.Responses {
-			add("respond", "once to each request, for "+messages.ResponsesFor, "answers to calls")
+			add("respond", "once to each request, for "+permission.ResponsesFor, "answers to calls")
 		}
 	}
 	a.Out.Rows([]string{"ROLE", "MAY", "SUBJECT", "FOR"}, rows)
@@ -72,10 +72,10 @@ func permissionTable(a *app.App, grants []messages.Grant) {
 
 // natsAccounts is the configuration of accounts; the operator that
 // installs it sets the passwords.
-func natsAccounts(at messages.Place) string {
-	acc := messages.Accounts{
+func natsAccounts(at permission.Place) string {
+	acc := permission.Accounts{
 		Tenants: []session.Tenant{at.Tenant}, Place: at,
-		Login: func(r messages.Role, t session.Tenant) string {
+		Login: func(r permission.Role, t session.Tenant) string {
 			name := string(r)
 			if t != "" {
 				name += "-" + string(t)
@@ -89,24 +89,24 @@ func natsAccounts(at messages.Place) string {
 }
 
 // nscUser is the command that makes the user of a role where accounts are JWTs.
-func nscUser(g *messages.Grant, t session.Tenant) string {
-	account, name := messages.AccountMain, string(g.Role)
-	if g.Role == messages.RoleClient || g.Role == messages.RoleTool {
-		account, name = messages.AccountOf(t), name+"-"+string(t)
+func nscUser(g *permission.Grant, t session.Tenant) string {
+	account, name := permission.AccountMain, string(g.Role)
+	if g.Role == permission.RoleClient || g.Role == permission.RoleTool {
+		account, name = permission.AccountOf(t), name+"-"+string(t)
 	}
 	words := []string{"nsc add user --account " + account + " --name " + name}
-	add := func(flag, op string, all []messages.Permission) {
+	add := func(flag, op string, all []permission.Permission) {
 		for _, p := range all {
 			if p.Op == op {
 				words = append(words, "--"+flag+" '"+p.Subject+"'")
 			}
 		}
 	}
-	add("allow-pub", messages.OpPublish, g.Allow)
-	add("deny-pub", messages.OpPublish, g.Deny)
-	add("allow-sub", messages.OpSubscribe, g.Allow)
+	add("allow-pub", permission.OpPublish, g.Allow)
+	add("deny-pub", permission.OpPublish, g.Deny)
+	add("allow-sub", permission.OpSubscribe, g.Allow)
 	if g.Responses {
-		words = append(words, "--allow-pub-response=1 --response-ttl "+messages.ResponsesFor)
+		words = append(words, "--allow-pub-response=1 --response-ttl "+permission.ResponsesFor)
 	}
 	return strings.Join(words, " \\\n  ")
 }

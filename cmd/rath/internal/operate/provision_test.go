@@ -4,13 +4,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/nats/permission"
 	"github.com/rathcluster/rath/internal/natstest"
-	"github.com/rathcluster/rath/messages"
 )
 
 // TestPermissionConfig has a server read what --as nats prints.
 func TestPermissionConfig(t *testing.T) {
-	at := messages.Place{Tenant: "acme", Generation: 1, Partitions: 4}
+	at := permission.Place{Tenant: "acme", Generation: 1, Partitions: 4}
 	text := natsAccounts(at)
 	for _, user := range []string{"NODE", "OPERATOR", "CLIENT_ACME", "TOOL_ACME"} {
 		t.Setenv(user+"_PASSWORD", "secret"+user)

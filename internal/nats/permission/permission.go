@@ -1,16 +1,13 @@
-package messages
+package permission
 
 import (
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
-
-// This file is the one list of what NATS users may do. The embedded server,
-// the configuration that operators are given, the check at a node's start and
-// the tests are all made from it.
 
 // Role is what a NATS user is for.
 type Role string
@@ -82,8 +79,8 @@ type Permission struct {
 	Why     string `json:"why"`
 	// Answer marks inboxes of others: permission to respond does instead.
 	Answer bool `json:"answer,omitempty"`
-	// Repair marks what is needed only once something is broken: a user without
-	// it works, and is told then.
+	// Repair marks what only a repair needs: a user without it works, and the
+	// repair fails with an error that names it.
 	Repair bool `json:"repair,omitempty"`
 }
 
@@ -97,7 +94,7 @@ type Place struct {
 	Generation, Partitions uint32
 }
 
-// Grant is what a user of a role needs, no more and no less.
+// Grant is exactly what a user of a role needs.
 type Grant struct {
 	Role  Role         `json:"role"`
 	Allow []Permission `json:"allow"`
@@ -126,7 +123,7 @@ func GrantOf(r Role, at Place) Grant {
 	case RoleClient:
 		g.Allow, g.Deny = clientNeeds(at.Tenant), []Permission{toolControl(at.Tenant)}
 	case RoleTool:
-		g.Allow = append(clientNeeds(at.Tenant), toolControl(at.Tenant), subscribe(ToolPrefix+string(at.Tenant)+".*", "calls of its tools"))
+		g.Allow = append(clientNeeds(at.Tenant), toolControl(at.Tenant), subscribe(messages.ToolPrefix+string(at.Tenant)+".*", "calls of its tools"))
 		g.Responses = true
 	case RoleOperator:
 		g.Allow = operatorNeeds()
@@ -139,7 +136,7 @@ func publish(subject, why string) Permission {
 }
 
 func repair(subject string) Permission {
-	return Permission{Op: OpPublish, Subject: subject, Why: "making a stream in memory anew that its servers lost", Repair: true}
+	return Permission{Op: OpPublish, Subject: subject, Why: "recreating a stream in memory that its servers lost", Repair: true}
 }
 
 func subscribe(subject, why string) Permission {
@@ -147,15 +144,15 @@ func subscribe(subject, why string) Permission {
 }
 
 func toolControl(t session.Tenant) Permission {
-	return publish(ControlPrefix+string(t)+".tool.>", "announcing tools")
+	return publish(messages.ControlPrefix+string(t)+".tool.>", "announcing tools")
 }
 
 func clientNeeds(t session.Tenant) []Permission {
 	return []Permission{
-		publish(TaskPrefix+string(t)+".*", "tasks"),
-		publish(ControlPrefix+string(t)+".>", "cancels, approvals, messages"),
-		publish(QueryPrefix+string(t)+".>", "questions"),
-		subscribe(RunPrefix+string(t)+".>", "deltas, events and results of its runs"),
+		publish(messages.TaskPrefix+string(t)+".*", "tasks"),
+		publish(messages.ControlPrefix+string(t)+".>", "cancels, approvals, messages"),
+		publish(messages.QueryPrefix+string(t)+".>", "questions"),
+		subscribe(messages.RunPrefix+string(t)+".>", "deltas, events and results of its runs"),
 		subscribe("rath.tail."+string(t)+".>", "lineage as it happens"),
 		subscribe(InboxClient+".>", "answers"),
 	}
@@ -173,16 +170,16 @@ func nodeNeeds(at Place) []Permission {
 		publish("rath.snap.>", "snapshots"),
 		publish("rath.page.>", "pages of snapshots"),
 		publish("rath.blob.>", "blobs"),
-		publish(TaskPrefix+">", "tasks that are submitted again"),
+		publish(messages.TaskPrefix+">", "tasks that are submitted again"),
 		publish("rath.lineage.>", "lineage"),
 		publish("rath.tail.>", "lineage as it happens"),
-		publish(RunPrefix+">", "deltas, events and results"),
-		publish(DeadLetterPrefix+">", "tasks that were refused"),
-		publish(NodePrefix+">", "what nodes tell and ask each other"),
-		publish(ToolPrefix+">", "calls of tools of other programs"),
-		publish("$KV."+BucketNode+".>", "which nodes live"),
-		publish("$KV."+BucketRegistry+".>", "workflows and tools on offer"),
-		publish("$KV."+BucketAlias+".>", "names of runs and sessions"),
+		publish(messages.RunPrefix+">", "deltas, events and results"),
+		publish(messages.DeadLetterPrefix+">", "tasks that were refused"),
+		publish(messages.NodePrefix+">", "what nodes send and ask each other"),
+		publish(messages.ToolPrefix+">", "calls of tools of other programs"),
+		publish("$KV."+messages.BucketNode+".>", "which nodes live"),
+		publish("$KV."+messages.BucketRegistry+".>", "workflows and tools on offer"),
+		publish("$KV."+messages.BucketAlias+".>", "names of runs and sessions"),
 		publish("$JS.API.STREAM.INFO.*", "how streams are set up, and how full"),
 		publish("$JS.API.STREAM.MSG.GET.*", "reading from the leader of a stream"),
 		publish("$JS.API.DIRECT.GET.>", "reading from any replica"),
@@ -190,22 +187,22 @@ func nodeNeeds(at Place) []Permission {
 		publish("$JS.API.CONSUMER.MSG.NEXT.*.*", "taking tasks, reading commits in order"),
 	}
 	for p := range at.Partitions {
-		all = append(all, publish("$JS.API.CONSUMER.CREATE."+EventStream(at.Generation, p)+".>", "reading commits in order"))
+		all = append(all, publish("$JS.API.CONSUMER.CREATE."+messages.EventStream(at.Generation, p)+".>", "reading commits in order"))
 	}
 	return append(all,
-		publish("$JS.API.CONSUMER.CREATE."+StreamLineage+".>", "reading lineage in order"),
-		publish("$JS.API.CONSUMER.CREATE."+StreamTasks+".>", "the queue of tasks, and one that lost count of its stream"),
-		publish("$JS.API.CONSUMER.DELETE."+StreamTasks+".*", "the queue of tasks, and one that lost count of its stream"),
-		repair("$JS.API.STREAM.CREATE.KV_"+BucketNode),
-		repair("$JS.API.STREAM.DELETE.KV_"+BucketNode),
+		publish("$JS.API.CONSUMER.CREATE."+messages.StreamLineage+".>", "reading lineage in order"),
+		publish("$JS.API.CONSUMER.CREATE."+messages.StreamTasks+".>", "the queue of tasks, and one that lost count of its stream"),
+		publish("$JS.API.CONSUMER.DELETE."+messages.StreamTasks+".*", "the queue of tasks, and one that lost count of its stream"),
+		repair("$JS.API.STREAM.CREATE.KV_"+messages.BucketNode),
+		repair("$JS.API.STREAM.DELETE.KV_"+messages.BucketNode),
 		publish("$JS.ACK.>", "acknowledging tasks"),
 		publish(SubjectUserInfo, "asking at the start what these credentials may do"),
 		answer(InboxClient, "answers to clients of the same account"),
 		answer(InboxNode, "answers to nodes and operators"),
 		answer(inboxAccount, "answers to clients of other accounts"),
-		subscribe(ControlPrefix+">", "cancels, approvals, messages"),
-		subscribe(QueryPrefix+">", "questions"),
-		subscribe(NodePrefix+">", "what nodes tell and ask each other"),
+		subscribe(messages.ControlPrefix+">", "cancels, approvals, messages"),
+		subscribe(messages.QueryPrefix+">", "questions"),
+		subscribe(messages.NodePrefix+">", "what nodes send and ask each other"),
 		subscribe("$SRV.>", "being listed by `nats micro ls`"),
 		subscribe(InboxNode+".>", "answers"),
 	)
@@ -215,7 +212,7 @@ func operatorNeeds() []Permission {
 	return []Permission{
 		publish("$JS.API.STREAM.CREATE.*", "provisioning"),
 		publish("$JS.API.STREAM.UPDATE.*", "provisioning"),
-		repair("$JS.API.STREAM.DELETE.KV_" + BucketNode),
+		repair("$JS.API.STREAM.DELETE.KV_" + messages.BucketNode),
 		publish("$JS.API.STREAM.DELETE.WORK", "provisioning: a stream that former releases left"),
 		publish("$JS.API.CONSUMER.CREATE.>", "provisioning the queue of tasks; reading streams in order"),
 		publish("$JS.API.CONSUMER.DELETE.*.*", "provisioning: a queue of tasks that no server leads"),
@@ -230,11 +227,11 @@ func operatorNeeds() []Permission {
 		publish("$JS.API.CONSUMER.MSG.NEXT.*.*", "reading streams in order"),
 		publish(SubjectUserInfo, "asking what these credentials may do"),
 		publish("rath.ev.>", "retention: archiving sessions in their logs"),
-		publish(TaskPrefix+">", "tasks of any tenant"),
-		publish(ControlPrefix+">", "cancels, approvals, messages"),
-		publish(QueryPrefix+">", "questions"),
-		publish(NodePrefix+">", "draining nodes"),
-		subscribe(RunPrefix+">", "deltas, events and results"),
+		publish(messages.TaskPrefix+">", "tasks of any tenant"),
+		publish(messages.ControlPrefix+">", "cancels, approvals, messages"),
+		publish(messages.QueryPrefix+">", "questions"),
+		publish(messages.NodePrefix+">", "draining nodes"),
+		subscribe(messages.RunPrefix+">", "deltas, events and results"),
 		subscribe("rath.tail.>", "lineage as it happens"),
 		subscribe(InboxClient+".>", "answers to what clients ask, too"),
 		subscribe(InboxNode+".>", "answers"),

@@ -1,23 +1,24 @@
-package messages
+package permission
 
 import (
 	"fmt"
 	"strings"
 
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
-// Accounts is the part of a NATS server's configuration that says who may do
-// what. It keeps clients in accounts of their own, one for each tenant. They
-// reach the account that holds the streams only through the services it
-// exports, and see only the streams of messages it exports. Permissions alone
-// would not do: a request names the subject of its answer, so a client could
-// have a node, or JetStream itself, publish an answer into an event stream.
-// Across accounts an answer can only end in the asker's account.
+// Accounts is the part of a NATS server's configuration that states the users
+// and their permissions. The clients of each tenant have an account of their
+// own. They reach the account that holds the streams only through the services
+// it exports, and see only the messages it exports. Permissions alone would not
+// do: a request names the subject of its answer, so a client could make a node,
+// or JetStream itself, publish an answer into an event stream. Across accounts
+// an answer arrives only in the account that asked.
 //
 // A tool is a client that may also announce tools and answer their calls: a
-// service in the other direction, exported by the clients' account. A client
-// without that right could otherwise take the place of any tool.
+// service in the other direction, exported by the clients' account. Without a
+// permission of its own any client could take the place of any tool.
 type Accounts struct {
 	// Tenants each get an account of clients.
 	Tenants []session.Tenant
@@ -29,8 +30,7 @@ type Accounts struct {
 	// Grant returns what a role may do; nil is GrantOf. A nil *Grant is
 	// everything.
 	Grant func(r Role, at Place) *Grant
-	// Anonymous is the user that clients without credentials are; "" refuses
-	// them.
+	// Anonymous is the user of clients without credentials; "" refuses them.
 	Anonymous string
 }
 
@@ -53,13 +53,13 @@ func (a *Accounts) Config() string {
 		for _, s := range served(t) {
 			fmt.Fprintf(&b, "      {service: %s%s}\n", quoted(s.subject), s.response())
 		}
-		for _, s := range told(t) {
+		for _, s := range published(t) {
 			fmt.Fprintf(&b, "      {stream: %s}\n", quoted(s))
 		}
 	}
 	b.WriteString("    ]\n    imports: [\n")
 	for _, t := range a.Tenants {
-		fmt.Fprintf(&b, "      {service: {account: %s, subject: %s}}\n", AccountOf(t), quoted(ToolPrefix+string(t)+".*"))
+		fmt.Fprintf(&b, "      {service: {account: %s, subject: %s}}\n", AccountOf(t), quoted(messages.ToolPrefix+string(t)+".*"))
 	}
 	b.WriteString("    ]\n  }\n")
 	for _, t := range a.Tenants {
@@ -69,11 +69,11 @@ func (a *Accounts) Config() string {
 		for _, r := range []Role{RoleClient, RoleTool} {
 			a.user(&b, r, at, t)
 		}
-		fmt.Fprintf(&b, "    ]\n    exports: [\n      {service: %s}\n    ]\n    imports: [\n", quoted(ToolPrefix+string(t)+".*"))
+		fmt.Fprintf(&b, "    ]\n    exports: [\n      {service: %s}\n    ]\n    imports: [\n", quoted(messages.ToolPrefix+string(t)+".*"))
 		for _, s := range served(t) {
 			fmt.Fprintf(&b, "      {service: {account: %s, subject: %s}}\n", AccountMain, quoted(s.subject))
 		}
-		for _, s := range told(t) {
+		for _, s := range published(t) {
 			fmt.Fprintf(&b, "      {stream: {account: %s, subject: %s}}\n", AccountMain, quoted(s))
 		}
 		b.WriteString("    ]\n  }\n")
@@ -99,11 +99,11 @@ func (s service) response() string {
 }
 
 func served(t session.Tenant) []service {
-	return []service{{TaskPrefix + string(t) + ".*", false}, {ControlPrefix + string(t) + ".>", false}, {QueryPrefix + string(t) + ".>", true}}
+	return []service{{messages.TaskPrefix + string(t) + ".*", false}, {messages.ControlPrefix + string(t) + ".>", false}, {messages.QueryPrefix + string(t) + ".>", true}}
 }
 
-func told(t session.Tenant) []string {
-	return []string{RunPrefix + string(t) + ".>", "rath.tail." + string(t) + ".>"}
+func published(t session.Tenant) []string {
+	return []string{messages.RunPrefix + string(t) + ".>", "rath.tail." + string(t) + ".>"}
 }
 
 func (a *Accounts) user(b *strings.Builder, r Role, at Place, t session.Tenant) {

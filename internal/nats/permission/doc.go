@@ -1,0 +1,7 @@
+// Package permission is the one list of what NATS users may do. The embedded server,
+// the configuration that operators are given, the check at a node's start and the
+// tests are all made from it.
+//
+// Files, the lowest first: permission (roles and what each needs), accounts (the
+// configuration of a server).
+package permission

@@ -33,8 +33,8 @@ type chain struct {
 	facts   [][]journal.Fact // of each commit
 	ours    bool             // the run, or a branch of it, wrote to it
 
-	// The light fold: what the session is after each commit. states grows as
-	// far as somebody asked; busy guards against references in a circle.
+	// states is what the session is after each commit, as far as stateOf was asked;
+	// busy guards against references in a circle.
 	states []state
 	busy   bool
 }
@@ -51,7 +51,7 @@ type state struct {
 // open checks the hash chains and decodes every event.
 func (e *Evidence) open() (*archive, error) {
 	a := &archive{run: e.Run, home: e.Home, byID: map[session.ID]*chain{}}
-	if len(e.Logs) == 0 || e.Logs[0].Session != e.Home.ID {
+	if e.Run != "" && (len(e.Logs) == 0 || e.Logs[0].Session != e.Home.ID) {
 		return nil, fail(Missing, e.Home.ID, 0, "the evidence does not begin with the run's home session")
 	}
 	for _, l := range e.Logs {
@@ -99,7 +99,7 @@ func (c *chain) fill(raws []string, blobs map[blob.Digest][]byte) error {
 	return nil
 }
 
-// broken tells why commit i does not follow the one before.
+// broken says why commit i does not follow the one before.
 func (c *chain) broken(raws []string, i int, got session.Commit, err error) error {
 	n := uint64(i + 1)
 	id := c.key.ID
@@ -147,15 +147,15 @@ func (c *chain) add(e session.Entry) error {
 	return nil
 }
 
-// concerns reports whether a commit of a log tells of one of the runs. A
-// branch's end has no run of its own: it concerns the run that made the branch.
+// concerns reports whether a commit of a log is about one of the runs. A branch's end
+// has no run of its own: it concerns the run that made the branch.
 func (c *chain) concerns(n uint64, runs family) bool {
 	for _, e := range c.facts[n-1] {
 		if runs[e.Recorder()] {
 			return true
 		}
 		switch e.What.(type) {
-		case session.Closing, journal.Quarantined: // of the session, whatever runs in it
+		case session.Closing, journal.Quarantined: // of the session itself
 			if o, ok := c.opening(); ok && runs[run.ID(o.Run)] {
 				return true
 			}
@@ -190,8 +190,8 @@ func (c *chain) claimed(runs family) bool {
 	})
 }
 
-// tellsOf reports whether a commit concerns one of the runs.
-func (c *chain) tellsOf(runs family) bool {
+// concerned reports whether a commit concerns one of the runs.
+func (c *chain) concerned(runs family) bool {
 	for n := uint64(1); n <= c.last(); n++ {
 		if c.concerns(n, runs) {
 			return true

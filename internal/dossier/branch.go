@@ -1,6 +1,7 @@
 package dossier
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -102,7 +103,7 @@ func (t *teller) waits(e journal.Fact, p journal.RunWaiting) {
 		text := asked(w)
 		what = append(what, text)
 		if w.Kind == run.WaitApproval || w.Kind == run.WaitResponse {
-			t.asks[spot{t.place.c.key.ID, w.Path}] = or(w.Title, w.Name)
+			t.asks[spot{t.place.c.key.ID, w.Path}] = cmp.Or(w.Title, w.Name)
 		}
 	}
 	s := t.line(e, "waiting", "run", "waits "+strings.Join(what, " and "))
@@ -112,7 +113,7 @@ func (t *teller) waits(e journal.Fact, p journal.RunWaiting) {
 			s.Body = textOf(w.Detail)
 		}
 		if w.Kind == run.WaitApproval || w.Kind == run.WaitResponse {
-			t.f.Decisions = append(t.f.Decisions, Decision{s.N, "asked: " + one(or(w.Title, w.Name), 200), "run " + one(string(p.Run), 64), one(due(w), 60)})
+			t.f.Decisions = append(t.f.Decisions, Decision{s.N, "asked: " + one(cmp.Or(w.Title, w.Name), 200), "run " + one(string(p.Run), 64), one(due(w), 60)})
 		}
 	}
 }
@@ -131,7 +132,7 @@ func asked(w journal.Wait) string {
 			text = fmt.Sprintf("for %d of %s", w.Need, counted(len(w.Branches), "branch"))
 		}
 	default:
-		if what := or(w.Title, w.Name); what != "" {
+		if what := cmp.Or(w.Title, w.Name); what != "" {
 			text += ": " + what
 		}
 	}
@@ -174,7 +175,7 @@ func (t *teller) received(e journal.Fact, p journal.SignalReceived) {
 		if p.Reason != "" {
 			text += " " + quote(p.Reason, 120)
 		}
-		s = t.line(e, "answer", or(p.By, "somebody"), text)
+		s = t.line(e, "answer", cmp.Or(p.By, "somebody"), text)
 		s.Body = textOf(p.Value)
 		decide(s, past)
 	case journal.Message:
@@ -182,7 +183,7 @@ func (t *teller) received(e journal.Fact, p journal.SignalReceived) {
 		if p.Interrupt {
 			text = "interrupts: " + quote(p.Text, 120)
 		}
-		s = t.line(e, "message", or(p.By, "user"), text)
+		s = t.line(e, "message", cmp.Or(p.By, "user"), text)
 		s.Body = textOf(p.Text)
 	case journal.Timer:
 		s = t.line(e, "timer", "clock", "the time of step "+string(p.Path)+" has come")
@@ -200,7 +201,7 @@ func (t *teller) received(e journal.Fact, p journal.SignalReceived) {
 		s = t.line(e, "branch", "branch", name+" "+strings.ReplaceAll(string(p.Branch.State), "_", " "))
 		s.Code, s.Error = p.Branch.Code, textOf(p.Branch.Error)
 	default:
-		s = t.line(e, p.Kind, or(p.By, "somebody"), "sends "+p.Kind)
+		s = t.line(e, p.Kind, cmp.Or(p.By, "somebody"), "sends "+p.Kind)
 	}
 	s.Path = p.Path
 }

@@ -1,6 +1,7 @@
 package dossier
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,21 +20,21 @@ const (
 	DefaultCommits = 128 << 20
 )
 
-// ErrTooLarge is returned by Collect for a run whose commits are over the limit.
+// ErrTooLarge is returned for a run or a tree over the limits.
 var ErrTooLarge = errors.New("dossier: the run's commits are too large")
 
-// CollectOptions configure [Collect]; nil means the defaults.
+// CollectOptions configure [Collect] and [CollectTree]; nil means the defaults.
 type CollectOptions struct {
 	// Stated is what the caller knows about the run's surroundings and the
 	// commits do not tell: release, model provider. No credential may be among
 	// it, and nothing that the commits deny.
 	Stated []Fact
-	// Blobs is how many bytes of workspace manifests, files and notes are
-	// taken along at most; 0 is DefaultBlobs. What does not fit is named with
-	// its digest.
+	// Blobs is how many bytes of workspace manifests, files and notes are taken along
+	// at most; 0 is DefaultBlobs, and DefaultTree of a tree. Of what does not fit a
+	// dossier has the digests.
 	Blobs int64
-	// Commits is how many bytes of commits are read at most; 0 is
-	// DefaultCommits.
+	// Commits is how many bytes of commits are read at most; 0 is DefaultCommits, and
+	// DefaultTree of a tree.
 	Commits int64
 }
 
@@ -46,32 +47,14 @@ type CollectOptions struct {
 // a [*Failure] if the log does not hold together or does not know the run, and
 // with ErrTooLarge.
 func Collect(ctx context.Context, log session.Log, blobs blob.Store, home session.Key, id run.ID, o *CollectOptions) (*Evidence, error) {
-	c := collector{ctx: ctx, log: log, store: blobs, chains: map[session.Key]*chain{}}
-	if o != nil {
-		c.o = *o
-	}
-	if c.o.Blobs == 0 {
-		c.o.Blobs = DefaultBlobs
-	}
-	if c.o.Commits == 0 {
-		c.o.Commits = DefaultCommits
-	}
+	c := newCollector(ctx, log, blobs, o, DefaultCommits, DefaultBlobs)
 	all, _, err := plan(id, home, c.chain)
 	if err != nil {
 		return nil, err
 	}
 	e := &Evidence{Run: id, Home: home, Blobs: map[blob.Digest][]byte{}, Left: map[blob.Digest]string{}, Stated: c.o.Stated, Layout: Layout}
 	for _, p := range all {
-		l := Log{Session: p.c.key.ID}
-		for _, entry := range p.c.entries[:p.upTo] {
-			l.Commits = append(l.Commits, entry.Raw)
-			for _, ev := range entry.Commit.Events {
-				if !ev.Blob.Digest.IsZero() {
-					e.Blobs[ev.Blob.Digest] = []byte(ev.Data)
-				}
-			}
-		}
-		e.Logs = append(e.Logs, l)
+		e.take(p.c, p.upTo)
 	}
 	a, err := e.open()
 	if err != nil {
@@ -116,6 +99,30 @@ type collector struct {
 	o      CollectOptions
 	chains map[session.Key]*chain
 	size   int64
+}
+
+func newCollector(ctx context.Context, log session.Log, blobs blob.Store, o *CollectOptions, commits, contents int64) *collector {
+	c := &collector{ctx: ctx, log: log, store: blobs, chains: map[session.Key]*chain{}}
+	if o != nil {
+		c.o = *o
+	}
+	c.o.Commits, c.o.Blobs = cmp.Or(c.o.Commits, commits), cmp.Or(c.o.Blobs, contents)
+	return c
+}
+
+// take adds the first commits of a log, with the data of their events that lie in
+// blobs.
+func (e *Evidence) take(c *chain, upTo uint64) {
+	l := Log{Session: c.key.ID}
+	for _, entry := range c.entries[:upTo] {
+		l.Commits = append(l.Commits, entry.Raw)
+		for _, ev := range entry.Commit.Events {
+			if !ev.Blob.Digest.IsZero() {
+				e.Blobs[ev.Blob.Digest] = []byte(ev.Data)
+			}
+		}
+	}
+	e.Logs = append(e.Logs, l)
 }
 
 // chain reads a session's whole log; nil if there is none.

@@ -1,6 +1,7 @@
 package dossier
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -22,11 +23,12 @@ const Format = 1
 // sheet or the pictures of package lineage.
 const Layout = 2
 
-// Evidence is what a dossier is made of. It is plain data: [Collect] reads it
-// from a log, [Decode] from a document.
+// Evidence is what a dossier is made of. It is plain data: [Collect] reads it from a
+// log, [Decode] from a document. Of an archived tree, which [CollectTree] reads,
+// Logs are all sessions, and Blobs all contents that a commit names.
 type Evidence struct {
-	Run  run.ID
-	Home session.Key
+	Run  run.ID      // "" of an archived tree
+	Home session.Key // the root of an archived tree
 	// Logs are the run's home session, the sessions that it made, those of the
 	// branches of its fan-outs, which are runs of their own, and what these
 	// refer to, each from its first commit on, in the order of their discovery.
@@ -51,13 +53,13 @@ type Log struct {
 	Commits []string // the stored bytes, the first commit first
 }
 
-// Fact is a statement about a run's surroundings: a release, a durability level.
+// Fact is a statement about a run's surroundings, such as its release.
 type Fact struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
-// The names of facts that exporters use for what every reader asks.
+// The names of facts that exporters state.
 const (
 	FactRelease  = "release"
 	FactProvider = "model provider"
@@ -83,6 +85,13 @@ type wireHead struct {
 	Stated []Fact         `json:"stated"`
 }
 
+type wireTree struct {
+	Format int            `json:"format"`
+	Root   session.ID     `json:"tree"`
+	Tenant session.Tenant `json:"tenant"`
+	Stated []Fact         `json:"stated"`
+}
+
 type wireCommit struct {
 	Hash session.Hash `json:"hash"`
 	Raw  string       `json:"raw"`
@@ -101,15 +110,11 @@ type wireLeft struct {
 
 // Encode returns the evidence as JSON. Equal evidence has equal bytes.
 func (e *Evidence) Encode() ([]byte, error) {
-	head := wireHead{Format: Format, Layout: e.layout(), Run: e.Run, Tenant: e.Home.Tenant, Home: e.Home.ID, Stated: e.Stated}
-	if head.Stated == nil {
-		head.Stated = []Fact{}
+	stated := append([]Fact{}, e.Stated...)
+	var head any = wireHead{Format, cmp.Or(e.Layout, Layout), e.Run, e.Home.Tenant, e.Home.ID, stated}
+	if e.Run == "" {
+		head = wireTree{Format, e.Home.ID, e.Home.Tenant, stated}
 	}
-	return e.encode(head)
-}
-
-// encode writes the evidence after its first line.
-func (e *Evidence) encode(head any) ([]byte, error) {
 	w := writer{}
 	w.text(strings.TrimSuffix(w.json(head), "}") + ",\n" + textLogs + "\n")
 	for i, l := range e.Logs {
@@ -141,13 +146,6 @@ func (e *Evidence) encode(head any) ([]byte, error) {
 	return []byte(w.b.String()), w.err
 }
 
-func (e *Evidence) layout() int {
-	if e.Layout == 0 {
-		return Layout
-	}
-	return e.Layout
-}
-
 func sorted[V any](m map[blob.Digest]V) []blob.Digest {
 	return slices.SortedFunc(maps.Keys(m), func(a, b blob.Digest) int { return slices.Compare(a[:], b[:]) })
 }
@@ -175,11 +173,17 @@ func (w *writer) next(i, n int) {
 	w.text("\n")
 }
 
-// Decode reads what Encode writes, and nothing else. Its errors are of type
+// Decode reads what Encode writes of a run, and nothing else. Its errors are of type
 // [*Failure] and name the commit whose line is damaged.
-func Decode(data []byte) (*Evidence, error) {
-	d := decoder{rest: string(data), e: &Evidence{Blobs: map[blob.Digest][]byte{}, Left: map[blob.Digest]string{}}}
-	if err := d.evidence(); err != nil {
+func Decode(data []byte) (*Evidence, error) { return decode(data, "evidence") }
+
+// decode reads what Encode writes: evidence of a run, or an archive of a tree.
+func decode(data []byte, what string) (*Evidence, error) {
+	d := decoder{what: what, rest: string(data), e: &Evidence{Blobs: map[blob.Digest][]byte{}, Left: map[blob.Digest]string{}}}
+	if err := d.head(); err != nil {
+		return nil, err
+	}
+	if err := d.body(); err != nil {
 		return nil, err
 	}
 	again, err := d.e.Encode()
@@ -187,12 +191,13 @@ func Decode(data []byte) (*Evidence, error) {
 		return nil, &Failure{Kind: Malformed, Detail: err.Error()}
 	}
 	if n, _, _ := differ(string(data), string(again)); n > 0 {
-		return nil, &Failure{Kind: Malformed, Line: n, Detail: "the evidence is not in canonical form"}
+		return nil, &Failure{Kind: Malformed, Line: n, Detail: "the " + what + " is not in canonical form"}
 	}
 	return d.e, nil
 }
 
 type decoder struct {
+	what string // "evidence" or "archive"
 	rest string
 	line int
 	e    *Evidence
@@ -207,27 +212,34 @@ func (d *decoder) next() string {
 }
 
 func (d *decoder) bad(format string, args ...any) error {
-	return &Failure{Kind: Malformed, Line: d.line, Detail: "evidence: " + fmt.Sprintf(format, args...)}
+	return &Failure{Kind: Malformed, Line: d.line, Detail: d.what + ": " + fmt.Sprintf(format, args...)}
 }
 
-func (d *decoder) evidence() error {
+func (d *decoder) head() error {
 	line, ok := strings.CutSuffix(d.next(), ",")
-	var head wireHead
+	var head struct {
+		wireHead
+		Root session.ID `json:"tree"`
+	}
 	if !ok || json.Unmarshal([]byte(line+"}"), &head) != nil {
-		return d.bad("its first line is not that of evidence")
+		return d.bad("its first line is another one")
 	}
 	if head.Format != Format {
-		return &Failure{Kind: Release, Line: d.line, Detail: fmt.Sprintf("evidence of format %d, this release reads %d: verify it with the release that wrote it", head.Format, Format)}
+		return &Failure{Kind: Release, Line: d.line, Detail: fmt.Sprintf("%s of format %d, this release reads %d: use the release that wrote it", d.what, head.Format, Format)}
 	}
-	e := d.e
+	e, tree := d.e, d.what == FormTree
 	e.Run, e.Home, e.Stated, e.Layout = head.Run, session.Key{Tenant: head.Tenant, ID: head.Home}, head.Stated, head.Layout
-	if err := e.Home.Valid(); err != nil {
+	if tree {
+		e.Run, e.Home.ID = "", head.Root
+	}
+	err := e.Home.Valid()
+	if err == nil && !tree {
+		err = session.ValidID("run", string(e.Run))
+	}
+	if err != nil {
 		return d.bad("%v", err)
 	}
-	if err := session.ValidID("run", string(e.Run)); err != nil {
-		return d.bad("%v", err)
-	}
-	return d.body()
+	return nil
 }
 
 // body reads what follows the first line.

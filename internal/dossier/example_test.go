@@ -56,7 +56,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(report.Verdict, "Anchored:", report.Anchored)
+	fmt.Println(report.Verdict, "Anchored:", report.Anchored > 0)
 
 	_, err = dossier.Verify(bytes.Replace(page, []byte(`\"text\":\"hello\"`), []byte(`\"text\":\"hallo\"`), 1), nil)
 	fmt.Println(err != nil)

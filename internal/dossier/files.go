@@ -1,6 +1,7 @@
 package dossier
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -165,7 +166,7 @@ func (t *teller) changes() error {
 		return err
 	}
 	if before == nil || after == nil {
-		ch.Note = "The files cannot be compared: " + or(why, whyAfter) + "."
+		ch.Note = "The files cannot be compared: " + cmp.Or(why, whyAfter) + "."
 		return nil
 	}
 	net := workspace.Compare(before, after)

@@ -1,6 +1,7 @@
 package dossier
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -191,15 +192,15 @@ func (t *teller) verdict() string {
 	case run.Succeeded:
 		return "The run succeeded" + tail + "."
 	case run.Failed:
-		return "The run failed: " + or(why, "no reason is recorded")
+		return "The run failed: " + cmp.Or(why, "no reason is recorded")
 	case run.Cancelled:
-		return "The run was cancelled: " + or(why, "no reason is recorded")
+		return "The run was cancelled: " + cmp.Or(why, "no reason is recorded")
 	case run.TimedOut:
-		return "The run timed out: " + or(why, "no reason is recorded")
+		return "The run timed out: " + cmp.Or(why, "no reason is recorded")
 	case run.Waiting:
-		return "The run waits " + or(one(t.unanswered(), 240), "for something") + tail + "."
+		return "The run waits " + cmp.Or(one(t.unanswered(), 240), "for something") + tail + "."
 	case run.NeedsReview:
-		return "The run waits for a person: " + or(why, "no reason is recorded")
+		return "The run waits for a person: " + cmp.Or(why, "no reason is recorded")
 	}
 	return "The run has no end in these commits" + tail + "."
 }
@@ -223,7 +224,7 @@ func (t *teller) environment() {
 			for _, e := range c.facts[n-1] {
 				switch p := e.What.(type) {
 				case journal.WriterOpened:
-					level = or(p.Durability, journal.DefaultDurability)
+					level = cmp.Or(p.Durability, journal.DefaultDurability)
 					writer = fmt.Sprintf("%s (epoch %d of %s", p.Incarnation, p.Epoch, t.name(c.key.ID))
 					if p.Durability != "" {
 						writer += ", durability " + p.Durability

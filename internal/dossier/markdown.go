@@ -1,6 +1,7 @@
 package dossier
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -82,7 +83,7 @@ func (m *marker) first() {
 	f := m.f
 	m.put("# %s %s\n\n", mark(f.State), word(f.State))
 	m.put("**%s**\n\n", code(f.Verdict))
-	m.put("Dossier of run %s, workflow %s, session %s\n\n", code(string(f.Run)), or(code(f.Workflow), "unknown"), code(string(f.Tenant)+"/"+string(f.Home)))
+	m.put("Dossier of run %s, workflow %s, session %s\n\n", code(string(f.Run)), cmp.Or(code(f.Workflow), "unknown"), code(string(f.Tenant)+"/"+string(f.Home)))
 	if !f.Asked.Empty() {
 		m.put("Asked: %s\n\n", code(clip(f.Asked.Shown, 300)))
 	}
@@ -98,7 +99,7 @@ func (m *marker) first() {
 	}
 	m.put("## Rejected because\n\n")
 	for _, r := range f.Rejections {
-		m.put("- %s %s **%s**, %s: %s\n", code(r.Label), mark(r.State), code(r.State), m.link(r.Step), or(code(r.Reason), "no reason is recorded"))
+		m.put("- %s %s **%s**, %s: %s\n", code(r.Label), mark(r.State), code(r.State), m.link(r.Step), cmp.Or(code(r.Reason), "no reason is recorded"))
 	}
 	if len(f.Rejections) == 0 {
 		m.put("No branch was rejected.\n")
@@ -157,7 +158,7 @@ func (m *marker) branches() {
 			end = strings.TrimSpace(mark(b.End) + " " + cell(b.End) + " " + cell(b.Reason))
 		}
 		m.put("| %s | %s %s | %s %s | %s | %s | %s | %s |\n", name, cell(b.Label), cell(string(b.Session)), mark(b.State), cell(string(b.State)), end,
-			or(cell(strings.Join(b.Nodes, ", ")), "no node"), thousands(b.Tokens), m.link(b.Step))
+			cmp.Or(cell(strings.Join(b.Nodes, ", ")), "no node"), thousands(b.Tokens), m.link(b.Step))
 	}
 	m.put("\n")
 }
@@ -226,7 +227,7 @@ func (m *marker) rest() {
 	f := m.f
 	m.put("## Approvals and decisions\n\n")
 	for _, d := range f.Decisions {
-		m.put("- %s %s, by %s: %s\n", m.link(d.Step), code(d.What), or(code(d.By), "somebody not named"), or(code(d.Reason), "no reason is recorded"))
+		m.put("- %s %s, by %s: %s\n", m.link(d.Step), code(d.What), cmp.Or(code(d.By), "somebody not named"), cmp.Or(code(d.Reason), "no reason is recorded"))
 	}
 	if len(f.Decisions) == 0 {
 		m.put("Nobody was asked, and nobody decided anything from outside.\n")
@@ -264,11 +265,11 @@ func (m *marker) rest() {
 		m.put("No model was asked.\n")
 	}
 	for _, p := range f.Prompts {
-		m.put("| `%s` | %s | %s |\n", p.Digest, or(cell(p.Model), "nobody"), m.links(p.Steps))
+		m.put("| `%s` | %s | %s |\n", p.Digest, cmp.Or(cell(p.Model), "nobody"), m.links(p.Steps))
 	}
 	m.put("\n## Sessions and their hash chains\n\n| session | id | came from | ended | commits | head of the chain |\n|---|---|---|---|---:|---|\n")
 	for _, s := range f.Sessions {
-		m.put("| %s %s | %s | %s | %s %s %s | %d | `%s` |\n", cell(s.Label), s.Role, cell(string(s.ID)), or(cell(s.From), "nothing"),
+		m.put("| %s %s | %s | %s | %s %s %s | %d | `%s` |\n", cell(s.Label), s.Role, cell(string(s.ID)), cmp.Or(cell(s.From), "nothing"),
 			mark(s.State), cell(s.State), cell(s.Reason), s.Commits, s.Last)
 	}
 	m.put("\n## Environment and durability\n\nFrom the commits:\n\n")

@@ -58,7 +58,7 @@ type planned struct {
 // plan finds the sessions that the evidence of a run consists of, and the runs
 // that it is of: the run itself and the branches of its fan-outs. The home
 // session and those that the runs made are there up to the last commit that
-// concerns them, others as far as somebody refers to them. source returns nil
+// concerns them, others as far as a commit refers to them. source returns nil
 // for a session that does not exist.
 func plan(id run.ID, home session.Key, source func(session.Key) (*chain, error)) ([]planned, family, error) {
 	runs := family{id: true}
@@ -100,7 +100,7 @@ func planFor(runs family, id run.ID, home session.Key, source func(session.Key) 
 			}
 			w = &work{planned: &planned{c: c}}
 			// A run that was never claimed is in its home log alone.
-			c.ours = c.claimed(runs) || (k == home || runs[run.ID(k.ID)]) && c.tellsOf(runs)
+			c.ours = c.claimed(runs) || (k == home || runs[run.ID(k.ID)]) && c.concerned(runs)
 			for n := c.last(); c.ours && n > w.upTo; n-- {
 				if c.concerns(n, runs) {
 					w.upTo = n

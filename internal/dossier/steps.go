@@ -1,6 +1,7 @@
 package dossier
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -132,11 +133,11 @@ func (t *teller) event(e journal.Fact) {
 		s.Code = p.Code
 		t.decision(e, s, "asked for review")
 	case journal.Resolved:
-		s := t.line(e, "resolved", or(p.By, "somebody"), fmt.Sprintf("decides %q about step %s: %s", p.Decision, p.Path, p.Reason))
+		s := t.line(e, "resolved", cmp.Or(p.By, "somebody"), fmt.Sprintf("decides %q about step %s: %s", p.Decision, p.Path, p.Reason))
 		s.Body = textOf(p.Value)
 		t.decision(e, s, "decided: "+one(p.Decision, 40))
 	case journal.CancelRequested:
-		s := t.line(e, "cancel", or(p.By, "somebody"), "asks the run to stop: "+p.Reason)
+		s := t.line(e, "cancel", cmp.Or(p.By, "somebody"), "asks the run to stop: "+p.Reason)
 		if !t.a.runs[run.ID(p.By)] { // else it is the run around a branch, which decides by itself
 			t.decision(e, s, "asked to stop")
 		}
@@ -160,10 +161,10 @@ func (t *teller) event(e journal.Fact) {
 		if p.Released {
 			text, what = "lets the session go on: ", "readmitted"
 		}
-		s := t.line(e, what, or(p.By, "somebody"), text+p.Reason)
+		s := t.line(e, what, cmp.Or(p.By, "somebody"), text+p.Reason)
 		t.decision(e, s, what+" session "+t.name(t.place.c.key.ID))
 	case journal.Rebudgeted:
-		s := t.line(e, "rebudgeted", or(p.By, "somebody"), "sets the budget: "+budgetText(p.Budget))
+		s := t.line(e, "rebudgeted", cmp.Or(p.By, "somebody"), "sets the budget: "+budgetText(p.Budget))
 		t.decision(e, s, "budget set: "+budgetText(p.Budget))
 	case journal.StepStarted:
 		t.intent(e, p)
@@ -214,7 +215,7 @@ func budgetText(b run.Budget) string {
 	if b.Time > 0 {
 		parts = append(parts, b.Time.String())
 	}
-	return or(strings.Join(parts, ", "), "no limit")
+	return cmp.Or(strings.Join(parts, ", "), "no limit")
 }
 
 func (t *teller) claimed(e journal.Fact, p journal.Claimed) {
@@ -230,7 +231,7 @@ func (t *teller) claimed(e journal.Fact, p journal.Claimed) {
 		if t.f.Started.IsZero() {
 			t.f.Started = e.Time
 		}
-		t.f.Revision = or(p.Revision, t.f.Revision)
+		t.f.Revision = cmp.Or(p.Revision, t.f.Revision)
 	}
 	t.line(e, "run", "run", fmt.Sprintf("attempt %d begins on %s, epoch %d", p.Attempt, p.Incarnation, p.Epoch))
 }
@@ -241,7 +242,7 @@ func (t *teller) ended(e journal.Fact, p journal.Ended) {
 	}
 	f := t.f
 	if p.Run == t.a.run {
-		f.Ended, f.Answer, f.Workflow = e.Time, textOf(p.Output), or(f.Workflow, p.Workflow)
+		f.Ended, f.Answer, f.Workflow = e.Time, textOf(p.Output), cmp.Or(f.Workflow, p.Workflow)
 	}
 	if b := t.branch(p.Run); b != nil {
 		b.Tokens = p.Usage.Tokens()
@@ -272,7 +273,7 @@ func (t *teller) chunk(e journal.Fact, c session.Chunk) {
 		}
 	}
 	verb := map[session.Kind]string{session.User: "asks", session.System: "instructs", session.Assistant: "says", session.ToolResult: "answers"}[c.Kind()]
-	s := t.line(e, string(c.Kind()), or(o.Agent, string(c.Kind())), verb+" "+quote(c.Text(), 120))
+	s := t.line(e, string(c.Kind()), cmp.Or(o.Agent, string(c.Kind())), verb+" "+quote(c.Text(), 120))
 	s.Body = textOf(c.Text())
 	s.Whole, _ = c.Body()
 	if c.Kind() == session.User && !t.asked {

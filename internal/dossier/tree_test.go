@@ -65,7 +65,7 @@ func archivedTree(t *testing.T) (log session.Log, store blob.Store, ids []sessio
 // TestTree writes an archive, reads it back, and finds what was changed in it.
 func TestTree(t *testing.T) {
 	log, store, ids := archivedTree(t)
-	tree, err := CollectTree(t.Context(), log, store, "acme", "s1", ids, &TreeOptions{Stated: []Fact{{FactRelease, "v1"}}})
+	tree, err := CollectTree(t.Context(), log, store, session.Key{Tenant: "acme", ID: "s1"}, ids, &CollectOptions{Stated: []Fact{{FactRelease, "v1"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,12 +82,8 @@ func TestTree(t *testing.T) {
 	}
 	same := slices.Clone(doc)
 	heads := map[session.ID]session.Hash{}
-	for _, id := range ids {
-		h, ok := tree.Head(id)
-		if !ok {
-			t.Fatalf("no head of %s", id)
-		}
-		heads[id] = h
+	for _, c := range tree.report(FormTree).Sessions {
+		heads[c.Session] = c.Head
 	}
 	again, r, err := VerifyTree(doc, &VerifyOptions{Head: heads["s1"], Heads: heads})
 	if err != nil || r.Anchored != 2 || r.Commits != 6 || r.Left != 1 || len(r.Stated) != 2 || r.Stated[0] != tree.Stated[0] || r.Stated[1].Value != "it is no longer stored" {
@@ -164,7 +160,7 @@ func TestTreeReferences(t *testing.T) {
 			}
 			id := session.ID(fmt.Sprint("s2-", i, strings.ReplaceAll(name, ".", "-")))
 			put(id, leaf, e)
-			_, err = CollectTree(t.Context(), log, nil, "acme", "s1", []session.ID{"s1", id}, nil)
+			_, err = CollectTree(t.Context(), log, nil, session.Key{Tenant: "acme", ID: "s1"}, []session.ID{"s1", id}, nil)
 			if f, ok := errors.AsType[*Failure](err); ok != (c.kind != "") || ok && f.Kind != c.kind || !ok && err != nil {
 				t.Errorf("%s, link %d: %v, want %q", name, i, err, c.kind)
 			}
@@ -194,16 +190,16 @@ func TestCollectTreeRefuses(t *testing.T) {
 	log, store, ids := archivedTree(t)
 	for name, c := range map[string]struct {
 		ids []session.ID
-		o   *TreeOptions
+		o   *CollectOptions
 		is  func(error) bool
 	}{
 		"without its parent":  {ids[1:], nil, func(err error) bool { f, ok := errors.AsType[*Failure](err); return ok && f.Kind == Link }},
 		"no such session":     {[]session.ID{"s9"}, nil, func(err error) bool { return errors.Is(err, session.ErrNotFound) }},
-		"too many commits":    {ids, &TreeOptions{Commits: 100}, func(err error) bool { return errors.Is(err, ErrTooLarge) }},
-		"too much in blobs":   {ids, &TreeOptions{Blobs: 100}, func(err error) bool { return errors.Is(err, ErrTooLarge) }},
-		"a blob over the top": {ids, &TreeOptions{Blobs: 55 << 10}, func(err error) bool { return err == nil }},
+		"too many commits":    {ids, &CollectOptions{Commits: 100}, func(err error) bool { return errors.Is(err, ErrTooLarge) }},
+		"too much in blobs":   {ids, &CollectOptions{Blobs: 100}, func(err error) bool { return errors.Is(err, ErrTooLarge) }},
+		"a blob over the top": {ids, &CollectOptions{Blobs: 55 << 10}, func(err error) bool { return err == nil }},
 	} {
-		_, err := CollectTree(t.Context(), log, store, "acme", "s1", c.ids, c.o)
+		_, err := CollectTree(t.Context(), log, store, session.Key{Tenant: "acme", ID: "s1"}, c.ids, c.o)
 		if !c.is(err) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -33,43 +33,67 @@ type VerifyOptions struct {
 // Report says what was verified.
 type Report struct {
 	Form     string // of the document
-	Run      run.ID
+	Run      run.ID // "" of an archived tree
 	Home     session.Key
 	State    run.State
 	Verdict  string
 	Sessions []Chain // the home session first
 	Commits  int
 	Blobs    int
-	// Anchored reports whether the home session's last commit was compared
-	// with a hash from elsewhere. Without it a document that was cut or
-	// written anew as a whole verifies too.
-	Anchored bool
-	// Stated is what the document says and nothing in it proves, as it says it:
-	// what the exporter states and no commit confirms, why contents were left
-	// out, and of evidence alone the layout. The author of the document may have
-	// written anything there.
+	Left     int // contents that were no longer stored when an archive was written
+	// Anchored is how many last commits were compared with a hash from elsewhere: of
+	// the sessions of an archive, and of a dossier that of the home session. Without
+	// any a document that was cut, or rewritten as a whole, verifies too.
+	Anchored int
+	// Stated is what the document says and nothing in it proves, in its words: what
+	// the exporter states and no commit confirms, why contents were left out, and of
+	// evidence alone the layout. The author of the document may have written anything
+	// there.
 	Stated []Fact
 }
 
 // Chain is one verified hash chain.
 type Chain struct {
-	Session session.ID
-	Commits int
-	Head    session.Hash // of the last commit
+	Session session.ID   `json:"session"`
+	Commits int          `json:"commits"`
+	Head    session.Hash `json:"head"` // of the last commit
 }
 
-// String tells the report in a few lines.
+// report counts what evidence holds.
+func (e *Evidence) report(form string) *Report {
+	r := &Report{Form: form, Run: e.Run, Home: e.Home, Blobs: len(e.Blobs)}
+	for _, l := range e.Logs {
+		c := Chain{l.Session, len(l.Commits), session.HashOf([]byte(l.Commits[len(l.Commits)-1]))}
+		r.Sessions, r.Commits = append(r.Sessions, c), r.Commits+c.Commits
+	}
+	return r
+}
+
+// String writes the report in a few lines.
 func (r *Report) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "verified: run %s of %s\n%s, %s, %s\n", r.Run, r.Home, counted(len(r.Sessions), "session"), counted(r.Commits, "commit"), counted(r.Blobs, "blob"))
-	fmt.Fprintf(&b, "%s\n", r.Verdict)
+	what := fmt.Sprintf("run %s of %s", r.Run, r.Home)
+	if r.Form == FormTree {
+		what = fmt.Sprintf("archive of tree %s of %s", r.Home.ID, r.Home.Tenant)
+	}
+	fmt.Fprintf(&b, "verified: %s\n%s, %s, %s\n", what, counted(len(r.Sessions), "session"), counted(r.Commits, "commit"), counted(r.Blobs, "blob"))
+	if r.Form != FormTree {
+		fmt.Fprintf(&b, "%s\n", r.Verdict)
+	}
 	for _, c := range r.Sessions {
 		fmt.Fprintf(&b, "%s  %s  %s\n", c.Head, counted(c.Commits, "commit"), c.Session)
 	}
 	if r.Form == FormJSON {
 		b.WriteString("the document is evidence alone: there was no rendering to compare\n")
 	}
-	if !r.Anchored {
+	if r.Left > 0 {
+		fmt.Fprintf(&b, "%s of workspaces were no longer stored when it was written\n", counted(r.Left, "file"))
+	}
+	switch {
+	case r.Anchored > 0:
+	case r.Form == FormTree:
+		b.WriteString("no last commit was compared with a hash from elsewhere (--head), such as that of\na tombstone: all of it could be written anew\n")
+	default:
 		b.WriteString("the last commit was not compared with a hash from elsewhere (--head): commits\nat the end could be missing, or all of it could be written anew\n")
 	}
 	b.WriteString(statedLines(r.Stated))
@@ -79,7 +103,7 @@ func (r *Report) String() string {
 // maxStated bounds the lines of a report about what is only stated.
 const maxStated = 10
 
-// statedLines tells what is only stated.
+// statedLines lists what is only stated.
 func statedLines(stated []Fact) string {
 	var b strings.Builder
 	for _, s := range stated[:min(len(stated), maxStated)] {
@@ -122,16 +146,12 @@ func Verify(doc []byte, o *VerifyOptions) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Report{Form: form, Run: e.Run, Home: e.Home, State: f.State, Verdict: f.Verdict, Blobs: len(e.Blobs)}
+	r := e.report(form)
+	r.State, r.Verdict = f.State, f.Verdict
 	if r.Stated, err = f.unconfirmed(e.Stated); err != nil {
 		return nil, err
 	}
 	r.Stated = append(r.Stated, leftOut(e.Left)...)
-	for _, l := range e.Logs {
-		c := Chain{l.Session, len(l.Commits), session.HashOf([]byte(l.Commits[len(l.Commits)-1]))}
-		r.Sessions = append(r.Sessions, c)
-		r.Commits += c.Commits
-	}
 	if err := r.anchor(e, o); err != nil {
 		return nil, err
 	}
@@ -169,6 +189,9 @@ func (r *Report) anchor(e *Evidence, o *VerifyOptions) error {
 			continue
 		}
 		delete(known, c.Session)
+		if h != c.Head && r.Form == FormTree {
+			return fail(Foreign, c.Session, uint64(c.Commits), "it is %s, and the head is %s: the archive is of another history", c.Head, h)
+		}
 		if h != c.Head {
 			for n, raw := range e.Logs[i].Commits {
 				if session.HashOf([]byte(raw)) == h {
@@ -178,7 +201,9 @@ func (r *Report) anchor(e *Evidence, o *VerifyOptions) error {
 			return fail(Cut, c.Session, uint64(c.Commits)+1, "the document's log ends with commit %d, %s, which is not the head %s: commits are missing at the end, or all of them were written anew",
 				c.Commits, c.Head, h)
 		}
-		r.Anchored = r.Anchored || c.Session == r.Home.ID
+		if r.Form == FormTree || c.Session == r.Home.ID {
+			r.Anchored++
+		}
 	}
 	for id := range known {
 		return fail(Missing, id, 0, "its head was given, but the session is not in the document")
@@ -249,7 +274,7 @@ func HTML(e *Evidence) ([]byte, error) { return document(FormHTML, e) }
 func Markdown(e *Evidence) ([]byte, error) { return document(FormMarkdown, e) }
 
 func document(form string, e *Evidence) ([]byte, error) {
-	if e.layout() != Layout {
+	if e.Layout != 0 && e.Layout != Layout {
 		return nil, &Failure{Kind: Release, Detail: fmt.Sprintf("evidence for layout %d, this release renders %d", e.Layout, Layout)}
 	}
 	f, err := Read(e)

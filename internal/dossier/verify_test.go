@@ -202,7 +202,7 @@ func TestWithoutHead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Anchored || r.State == "succeeded" {
+	if r.Anchored > 0 || r.State == "succeeded" {
 		t.Errorf("anchored %v, state %s", r.Anchored, r.State)
 	}
 }
@@ -221,8 +221,8 @@ func TestHeads(t *testing.T) {
 	for _, c := range r.Sessions {
 		heads[c.Session] = c.Head
 	}
-	if r, err = dossier.Verify(doc, &dossier.VerifyOptions{Heads: heads}); err != nil || !r.Anchored {
-		t.Fatalf("with all heads: anchored %v, %v", r != nil && r.Anchored, err)
+	if r, err = dossier.Verify(doc, &dossier.VerifyOptions{Heads: heads}); err != nil || r.Anchored == 0 {
+		t.Fatalf("with all heads: anchored %v, %v", r != nil && r.Anchored > 0, err)
 	}
 	heads[e.Logs[2].Session] = session.Hash{1}
 	_, err = dossier.Verify(doc, &dossier.VerifyOptions{Heads: heads})

@@ -1,6 +1,7 @@
 package dossier
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -42,9 +43,9 @@ func (t *teller) words(s *Step, p journal.StepCompleted, row session.Chunk) (act
 	case journal.StepDetach:
 		actor, text = "workflow", "copies the session as "+which
 	case journal.StepFanOut:
-		actor, text = "workflow", or(t.opened(p), "opens branches "+which)
+		actor, text = "workflow", cmp.Or(t.opened(p), "opens branches "+which)
 	case journal.StepGather:
-		actor, text = "workflow", or(gathered(p), "gathers "+p.Name)
+		actor, text = "workflow", cmp.Or(gathered(p), "gathers "+p.Name)
 		s.Body = Text{}
 	case journal.StepReject:
 		actor, text = "workflow", fmt.Sprintf("closes %s as %s: %s", which, p.Name, quote(p.Summary, 160))
@@ -53,38 +54,31 @@ func (t *teller) words(s *Step, p journal.StepCompleted, row session.Chunk) (act
 		if p.Name == session.JoinConcatenate && len(branches) > 1 {
 			which = strings.Join(branches[1:], " and ") + " into " + branches[0]
 		}
-		actor, text = "workflow", or(verb, "merges")+" "+which
+		actor, text = "workflow", cmp.Or(verb, "merges")+" "+which
 		if p.Summary != "" && p.Name != session.JoinConcatenate {
 			text += ": " + quote(p.Summary, 160)
 		}
 	case journal.StepRecall, journal.StepRemember:
-		actor, text = "memory "+p.Name, or(p.Summary, p.Kind)
+		actor, text = "memory "+p.Name, cmp.Or(p.Summary, p.Kind)
 		t.memory(s, p)
 	case journal.StepOpen:
-		actor, text = "workflow", or(p.Summary, "opens "+p.Name)
+		actor, text = "workflow", cmp.Or(p.Summary, "opens "+p.Name)
 	case journal.StepAwait:
-		actor, text = "workflow", or(p.Summary, "waited for "+p.Name)
+		actor, text = "workflow", cmp.Or(p.Summary, "waited for "+p.Name)
 	case journal.StepSelection, journal.StepCompress:
 		actor = p.Name
 	case journal.StepDo:
-		actor, text = "workflow", or(p.Summary, "did "+p.Name)
+		actor, text = "workflow", cmp.Or(p.Summary, "did "+p.Name)
 		if p.Name == "commit" {
-			text = or(p.Summary, "records pending edits")
+			text = cmp.Or(p.Summary, "records pending edits")
 		}
 	default:
-		actor, text = or(actor, "workflow"), or(text, p.Kind+" "+p.Name)
+		actor, text = cmp.Or(actor, "workflow"), cmp.Or(text, p.Kind+" "+p.Name)
 	}
 	if p.Code != "" && p.Kind != journal.StepModel {
 		text += " (" + string(p.Code) + ")"
 	}
 	return one(actor, 60), one(text, 200)
-}
-
-func or(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }
 
 // quote returns the beginning of a text between quotation marks.

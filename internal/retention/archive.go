@@ -34,7 +34,7 @@ func (p *pruning) archive(ctx context.Context, t *natsbus.Tree, name string) (in
 		// Nothing can write it again.
 		return 0, fmt.Errorf("retention: tree %s is purged in part, and its archive %s does not serve: %w; name the directory where it is", t.Root, name, err)
 	}
-	tree, err := dossier.CollectTree(ctx, p.c.Log(), p.c.Blobs(t.Tenant), t.Tenant, t.Root, ids, &dossier.TreeOptions{
+	tree, err := dossier.CollectTree(ctx, p.c.Log(), p.c.Blobs(t.Tenant), session.Key{Tenant: t.Tenant, ID: t.Root}, ids, &dossier.CollectOptions{
 		Stated: p.o.Stated, Commits: p.o.Limit, Blobs: p.o.Limit,
 	})
 	if err != nil {

@@ -29,12 +29,12 @@ type Restored struct {
 //
 // Until all of it is there every session of it stays archived, for readers too.
 // The connection has to store; the rights of a node are enough.
-func Restore(ctx context.Context, c *natsbus.Conn, doc []byte, by string) (*dossier.Tree, []Restored, error) {
+func Restore(ctx context.Context, c *natsbus.Conn, doc []byte, by string) (*dossier.Evidence, []Restored, error) {
 	t, _, err := dossier.VerifyTree(doc, nil)
 	if err != nil {
 		return nil, nil, err
 	}
-	store := c.Blobs(t.Tenant)
+	store := c.Blobs(t.Home.Tenant)
 	for d, data := range t.Blobs {
 		if _, err := store.Put(ctx, bytes.NewReader(data)); err != nil {
 			return t, nil, fmt.Errorf("retention: store blob %s: %w", d.Short(), err)
@@ -42,7 +42,7 @@ func Restore(ctx context.Context, c *natsbus.Conn, doc []byte, by string) (*doss
 	}
 	var all []Restored
 	for _, l := range t.Logs {
-		k := session.Key{Tenant: t.Tenant, ID: l.Session}
+		k := session.Key{Tenant: t.Home.Tenant, ID: l.Session}
 		back, err := c.Restore(ctx, k, l.Commits)
 		if err != nil {
 			return t, all, err
@@ -56,11 +56,11 @@ func Restore(ctx context.Context, c *natsbus.Conn, doc []byte, by string) (*doss
 	for _, l := range t.Logs {
 		ids = append(ids, l.Session)
 	}
-	return t, all, goOn(ctx, c, t.Tenant, ids, session.Restoration{By: by, Reason: "brought back from its archive"})
+	return t, all, goOn(ctx, c, t.Home.Tenant, ids, session.Restoration{By: by, Reason: "brought back from its archive"})
 }
 
 // runs brings back what is kept of a log's runs beside it.
-func runs(ctx context.Context, c *natsbus.Conn, t *dossier.Tree, k session.Key, raws []string) error {
+func runs(ctx context.Context, c *natsbus.Conn, t *dossier.Evidence, k session.Key, raws []string) error {
 	ends := map[run.ID]*messages.Result{}
 	var all []journal.Submitted
 	for _, raw := range raws {

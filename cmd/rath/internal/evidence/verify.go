@@ -160,28 +160,21 @@ func check(a *app.App, name, head string) (checked, error) {
 		return checked{}, err
 	}
 	view := struct {
-		OK       bool        `json:"ok"`
-		Form     string      `json:"form"`
-		Run      string      `json:"run"`
-		Tenant   string      `json:"tenant"`
-		Home     string      `json:"home"`
-		State    string      `json:"state"`
-		Verdict  string      `json:"verdict"`
-		Commits  int         `json:"commits"`
-		Blobs    int         `json:"blobs"`
-		Anchored bool        `json:"anchored"`
-		Sessions []chainView `json:"sessions"`
+		OK       bool            `json:"ok"`
+		Form     string          `json:"form"`
+		Run      string          `json:"run"`
+		Tenant   string          `json:"tenant"`
+		Home     string          `json:"home"`
+		State    string          `json:"state"`
+		Verdict  string          `json:"verdict"`
+		Commits  int             `json:"commits"`
+		Blobs    int             `json:"blobs"`
+		Anchored bool            `json:"anchored"`
+		Sessions []dossier.Chain `json:"sessions"`
 		// Stated is what the document says and nothing in it proves.
 		Stated []dossier.Fact `json:"stated,omitempty"`
-	}{true, report.Form, string(report.Run), string(report.Home.Tenant), string(report.Home.ID), string(report.State), report.Verdict, report.Commits, report.Blobs, report.Anchored, nil, report.Stated}
-	for _, c := range report.Sessions {
-		view.Sessions = append(view.Sessions, chainView(c))
-	}
-	return checked{view: view, anchored: report.Anchored, text: func(alone bool) string {
-		told := *report
-		told.Anchored = told.Anchored || !alone
-		return told.String()
-	}}, nil
+	}{true, report.Form, string(report.Run), string(report.Home.Tenant), string(report.Home.ID), string(report.State), report.Verdict, report.Commits, report.Blobs, report.Anchored > 0, report.Sessions, report.Stated}
+	return checked{view: view, anchored: report.Anchored > 0, text: textOf(report)}, nil
 }
 
 // archivesIn lists the archives in a directory; a file is one name.
@@ -196,38 +189,34 @@ func archivesIn(name string) ([]string, error) {
 	return archives, err
 }
 
-// chainView is one verified hash chain.
-type chainView struct {
-	Session session.ID   `json:"session"`
-	Commits int          `json:"commits"`
-	Head    session.Hash `json:"head"`
-}
-
 func verifyTree(doc []byte, o *dossier.VerifyOptions) (checked, error) {
 	_, r, err := dossier.VerifyTree(doc, o)
 	if err != nil {
 		return checked{}, err
 	}
 	view := struct {
-		OK       bool           `json:"ok"`
-		Form     string         `json:"form"`
-		Tenant   session.Tenant `json:"tenant"`
-		Root     session.ID     `json:"root"`
-		Commits  int            `json:"commits"`
-		Blobs    int            `json:"blobs"`
-		Left     int            `json:"left"`
-		Anchored int            `json:"anchored"`
-		Sessions []chainView    `json:"sessions"`
-		Stated   []dossier.Fact `json:"stated,omitempty"`
-	}{true, dossier.FormTree, r.Tenant, r.Root, r.Commits, r.Blobs, r.Left, r.Anchored, nil, r.Stated}
-	for _, c := range r.Sessions {
-		view.Sessions = append(view.Sessions, chainView(c))
-	}
-	return checked{view: view, anchored: r.Anchored > 0, archive: true, text: func(alone bool) string {
+		OK       bool            `json:"ok"`
+		Form     string          `json:"form"`
+		Tenant   session.Tenant  `json:"tenant"`
+		Root     session.ID      `json:"root"`
+		Commits  int             `json:"commits"`
+		Blobs    int             `json:"blobs"`
+		Left     int             `json:"left"`
+		Anchored int             `json:"anchored"`
+		Sessions []dossier.Chain `json:"sessions"`
+		Stated   []dossier.Fact  `json:"stated,omitempty"`
+	}{true, dossier.FormTree, r.Home.Tenant, r.Home.ID, r.Commits, r.Blobs, r.Left, r.Anchored, r.Sessions, r.Stated}
+	return checked{view: view, anchored: r.Anchored > 0, archive: true, text: textOf(r)}, nil
+}
+
+// textOf is the text of a report; beside others it leaves out that no last commit was
+// compared.
+func textOf(r *dossier.Report) func(alone bool) string {
+	return func(alone bool) string {
 		told := *r
 		if !alone {
 			told.Anchored = max(told.Anchored, 1)
 		}
 		return told.String()
-	}}, nil
+	}
 }

@@ -10,12 +10,12 @@ import (
 
 // blame follows files through the heads.
 type blame struct {
-	t     *teller
+	t     *timeline
 	files map[string]*blamed
 }
 
 // blamed is one file on its way. own says for each line of now the index that
-// it had in base, or who added it.
+// it had in base, or which steps added it.
 type blamed struct {
 	base    []string
 	now     []string
@@ -103,7 +103,7 @@ func (b *blame) step(f *blamed, next workspace.Entry, steps []int) error {
 	return nil
 }
 
-// change tells how a file differs in the end. room is how many lines may still
+// change says how a file differs in the end. room is how many lines may still
 // be shown.
 func (f *blamed) change(c workspace.Change, room *int) FileChange {
 	out := FileChange{Path: one(c.Path, 300), Kind: c.Kind, Steps: f.steps}

@@ -11,8 +11,8 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// branch returns what is told of a branch by its run, nil if it is none.
-func (t *teller) branch(id run.ID) *Branch {
+// branch returns the branch that a run is, nil if it is none.
+func (t *timeline) branch(id run.ID) *Branch {
 	if n := t.fans[id]; n > 0 {
 		return &t.f.Branches[n-1]
 	}
@@ -20,7 +20,7 @@ func (t *teller) branch(id run.ID) *Branch {
 }
 
 // fanOut lists the branches that a step opened.
-func (t *teller) fanOut(p journal.FanOut) {
+func (t *timeline) fanOut(p journal.FanOut) {
 	for _, b := range p.Branches {
 		id := run.ID(b.Session)
 		if t.fans[id] > 0 {
@@ -28,7 +28,7 @@ func (t *teller) fanOut(p journal.FanOut) {
 		}
 		one := Branch{
 			Name: one(b.Name, 60), Session: b.Session, Label: t.name(b.Session), In: t.number(b.Session), Workflow: one(b.Workflow, 60),
-			opened: spot{t.place.c.key.ID, p.Path},
+			opened: t.ref(p.Path),
 		}
 		t.f.Branches = append(t.f.Branches, one)
 		t.fans[id] = len(t.f.Branches)
@@ -36,8 +36,8 @@ func (t *teller) fanOut(p journal.FanOut) {
 }
 
 // opened names the branches of a fan-out; its event is in the same commit.
-func (t *teller) opened(p journal.StepCompleted) string {
-	for _, e := range t.place.facts() {
+func (t *timeline) opened(p journal.StepCompleted) string {
+	for _, e := range t.at.facts() {
 		f, ok := e.What.(journal.FanOut)
 		if !ok || f.Run != p.Run || f.Path != p.Path {
 			continue
@@ -51,7 +51,7 @@ func (t *teller) opened(p journal.StepCompleted) string {
 	return ""
 }
 
-// gathered tells how the branches of a fan-out ended.
+// gathered says how the branches of a fan-out ended.
 func gathered(p journal.StepCompleted) string {
 	ends, err := p.Gathered()
 	if p.Code != "" || err != nil || len(ends) == 0 {
@@ -74,7 +74,7 @@ func gathered(p journal.StepCompleted) string {
 }
 
 // disposed notes how branches ended for the run that opened them.
-func (t *teller) disposed(p journal.BranchOutcomes) {
+func (t *timeline) disposed(p journal.BranchOutcomes) {
 	for _, d := range p.Branches {
 		if b := t.branch(run.ID(d.Session)); b != nil {
 			b.End, b.Reason, b.decided = one(d.State, 20), one(d.Reason, 400), t.recorded(p.Run)
@@ -83,18 +83,17 @@ func (t *teller) disposed(p journal.BranchOutcomes) {
 }
 
 // recorded is the step of a run that the commit is of.
-func (t *teller) recorded(id run.ID) spot {
-	for _, e := range t.place.facts() {
+func (t *timeline) recorded(id run.ID) stepRef {
+	for _, e := range t.at.facts() {
 		if _, ok := e.What.(journal.StepCompleted); ok && e.Run == id {
-			return spot{t.place.c.key.ID, e.Step}
+			return t.ref(e.Step)
 		}
 	}
-	return spot{}
+	return stepRef{}
 }
 
-// waits tells what a run stopped for. What it asks people is a decision to
-// come.
-func (t *teller) waits(e journal.Fact, p journal.RunWaiting) {
+// waits adds what a run stopped for. What it asks people is a decision to come.
+func (t *timeline) waits(e journal.Fact, p journal.RunWaiting) {
 	if !t.decides(p.Run) {
 		return
 	}
@@ -103,7 +102,7 @@ func (t *teller) waits(e journal.Fact, p journal.RunWaiting) {
 		text := asked(w)
 		what = append(what, text)
 		if w.Kind == run.WaitApproval || w.Kind == run.WaitResponse {
-			t.asks[spot{t.place.c.key.ID, w.Path}] = cmp.Or(w.Title, w.Name)
+			t.asks[t.ref(w.Path)] = cmp.Or(w.Title, w.Name)
 		}
 	}
 	s := t.line(e, "waiting", "run", "waits "+strings.Join(what, " and "))
@@ -118,7 +117,7 @@ func (t *teller) waits(e journal.Fact, p journal.RunWaiting) {
 	}
 }
 
-// asked tells what is waited for.
+// asked says what is waited for.
 func asked(w journal.Wait) string {
 	text := "for " + w.Kind
 	switch w.Kind {
@@ -149,12 +148,12 @@ func due(w journal.Wait) string {
 	return "until " + when(time.UnixMilli(w.Due))
 }
 
-// received tells what reached a run. Answers are decisions.
-func (t *teller) received(e journal.Fact, p journal.SignalReceived) {
+// received adds what reached a run. Answers are decisions.
+func (t *timeline) received(e journal.Fact, p journal.SignalReceived) {
 	if !t.decides(p.Run) {
 		return
 	}
-	question := t.asks[spot{t.place.c.key.ID, p.Path}]
+	question := t.asks[t.ref(p.Path)]
 	decide := func(s *Step, what string) {
 		if question != "" {
 			what += ": " + question
@@ -206,8 +205,8 @@ func (t *teller) received(e journal.Fact, p journal.SignalReceived) {
 	s.Path = p.Path
 }
 
-// branches completes the list with what the sessions tell.
-func (t *teller) branches() {
+// branches completes the list from the sessions.
+func (t *timeline) branches() {
 	decided := t.a.decided()
 	for i := range t.f.Branches {
 		b := &t.f.Branches[i]
@@ -218,7 +217,7 @@ func (t *teller) branches() {
 		if b.State == "" {
 			b.State = "never began"
 		}
-		if b.Tokens == 0 && b.In > 0 { // it has not ended: what its steps tell so far
+		if b.Tokens == 0 && b.In > 0 { // it has not ended: the sum over its steps so far
 			for _, e := range slices.Concat(t.a.byID[b.Session].facts...) {
 				if d, ok := e.What.(journal.StepCompleted); ok && d.Kind != journal.StepGather && run.ID(b.Session) == d.Run {
 					b.Tokens += d.Usage.Tokens()
@@ -229,7 +228,7 @@ func (t *teller) branches() {
 }
 
 // unanswered returns the questions of a waiting run that are open.
-func (t *teller) unanswered() string {
+func (t *timeline) unanswered() string {
 	var open []string
 	for _, facts := range t.a.logs[0].facts {
 		for _, e := range facts {

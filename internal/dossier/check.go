@@ -8,9 +8,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// check verifies what the chains alone do not tell: that every reference finds
-// its commit, that nothing is there to which nobody refers, that each session
-// keeps the rules of a log, and that parents and branches agree.
+// check verifies what the chains alone do not show: that every reference finds its
+// commit, that nothing is there without a reference to it, that each session keeps the
+// rules of a log, and that parents and branches agree.
 func (a *archive) check() error {
 	want, runs, err := plan(a.run, a.home, func(k session.Key) (*chain, error) { return a.byID[k.ID], nil })
 	if err != nil {
@@ -252,7 +252,7 @@ func (a *archive) dispositions() error {
 }
 
 // branch reports whether the run forked the session, so that its end must be
-// recorded. A branch of a fan-out is told of its end afterwards.
+// recorded. A branch of a fan-out learns of its end afterwards.
 func (a *archive) branch(c *chain) bool {
 	o, ok := c.opening()
 	return ok && !a.runs[run.ID(c.key.ID)] && run.ID(o.Run) == a.run && (o.Kind == session.OpenFork || o.Kind == session.OpenImplicit)

@@ -26,7 +26,7 @@ var ErrTooLarge = errors.New("dossier: the run's commits are too large")
 // CollectOptions configure [Collect] and [CollectTree]; nil means the defaults.
 type CollectOptions struct {
 	// Stated is what the caller knows about the run's surroundings and the
-	// commits do not tell: release, model provider. No credential may be among
+	// commits do not say: release, model provider. No credential may be among
 	// it, and nothing that the commits deny.
 	Stated []Fact
 	// Blobs is how many bytes of workspace manifests, files and notes are taken along

@@ -1,6 +1,5 @@
-// Package dossier makes the evidence of a run: one file, as a page, as
-// Markdown or as JSON, that tells what the run did and carries the commits
-// that prove it.
+// Package dossier makes the evidence of a run: one file, as a page, as Markdown or as
+// JSON, that says what the run did and carries the commits that prove it.
 //
 //	e, err := dossier.Collect(ctx, log, blobs, home, runID, nil)
 //	page, err := dossier.HTML(e)      // or Markdown, or e.Encode
@@ -25,7 +24,7 @@
 //
 // # What it does not prove
 //
-//   - Whoever can rewrite all of it can write another run that is consistent
+//   - A forger who can rewrite all of it can write another run that is consistent
 //     in itself: no signature is involved. [VerifyOptions.Head], a hash that
 //     came another way, closes that for the home session, whose last commit
 //     vouches for all of its own and for what each of them refers to.
@@ -33,11 +32,11 @@
 //     that, because nothing in the document refers to its last commits. Of a
 //     branch it is found as far as its parent refers to the branch's commits,
 //     and for all branches that are not detached once the run succeeded, but
-//     for those of a fan-out: they are told of their end afterwards. A
+//     for those of a fan-out, which learn of their end afterwards. A
 //     detached session, or a branch that never reported to its fan-out, may be
 //     missing altogether: nothing but the step that made it names it.
 //     [VerifyOptions.Heads] closes that.
-//   - A blob may be left out with a reason that nobody can check, so that the
+//   - A blob may be left out with a reason that cannot be checked, so that the
 //     document shows less. It cannot be replaced.
 //   - What the commits say is what the node recorded. That a model really gave
 //     an answer, or a clock was right, no hash can show.

@@ -39,7 +39,7 @@ type Evidence struct {
 	// they are not there.
 	Left map[blob.Digest]string
 	// Stated is what the exporter says about the run's surroundings. Where the
-	// commits tell the same thing, as they do of the durability, they have to
+	// commits say the same thing, as they do of the durability, they have to
 	// agree with it; nothing proves the rest.
 	Stated []Fact
 	// Layout is the version of the rendering that the evidence was made for;

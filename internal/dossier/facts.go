@@ -10,8 +10,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Facts is what the commits of a run tell, ready to be shown: texts of the run
-// are without terminal sequences and hidden characters.
+// Facts is what the commits of a run say, ready to be shown: texts of the run are
+// without terminal sequences and hidden characters.
 type Facts struct {
 	Run      run.ID
 	Tenant   session.Tenant
@@ -45,13 +45,13 @@ type Facts struct {
 	Omitted []string
 
 	Picture *lineage.Picture
-	Tree    string // the story as text
+	Tree    string // the timeline of all sessions as text
 }
 
 // Numbers are the five that sum a run up.
 type Numbers struct {
 	Sessions   int64 // that the run wrote to
-	Commits    int64 // that tell of it
+	Commits    int64 // that concern it
 	ModelCalls int64 // recorded
 	ToolCalls  int64 // recorded
 	Tokens     int64 // input and output of the recorded model calls
@@ -81,14 +81,14 @@ type Branch struct {
 	In       int    // number of the session, 0 if it never began
 	Workflow string // that it runs by name; "" is a part of its parent's
 	State    run.State
-	End      string // how it ended for the run that opened it, "" if nobody said
+	End      string // how it ended for the run that opened it, "" if it did not say
 	Reason   string
 	Nodes    []string
 	Tokens   int64
 	Step     int // that opened it
 	Decided  int // the step that ended it
 
-	opened, decided spot
+	opened, decided stepRef
 }
 
 // Step is one line of the timeline: a step of the run, or an event of it.
@@ -105,7 +105,7 @@ type Step struct {
 	Actor   string
 	Text    string // what happened, one line
 	Effect  string // class of a tool's effect
-	// Attempts are all that the commits tell of attempts at this step.
+	// Attempts are all attempts at this step in the commits.
 	Attempts []Attempt
 	Before   blob.Digest // head of the files
 	After    blob.Digest
@@ -165,7 +165,7 @@ type Prompt struct {
 	Steps  []int
 }
 
-// Decision is what somebody outside decided, or was asked to.
+// Decision is what was decided from outside, or asked for.
 type Decision struct {
 	Step   int
 	What   string

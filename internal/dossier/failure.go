@@ -26,7 +26,7 @@ const (
 	Reordered Kind = "reordered"
 	// Foreign: a commit, a session or a blob that does not belong here.
 	Foreign Kind = "foreign"
-	// Cut: the log ends before a commit that somebody refers to.
+	// Cut: the log ends before a commit that another one refers to.
 	Cut Kind = "cut"
 	// Link: a reference from one session to another names something else than
 	// what is there.

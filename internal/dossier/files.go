@@ -69,7 +69,7 @@ type move struct {
 // moves returns how the head of a session's files came to be what it is at a
 // commit and version: through the sessions that it was forked from, and
 // through the branch whose files it adopted.
-func (t *teller) moves(c *chain, n uint64, limit session.Version) []move {
+func (t *timeline) moves(c *chain, n uint64, limit session.Version) []move {
 	var out []move
 	version := session.Version(0)
 	if o, ok := c.opening(); ok && len(o.Parents) == 1 && o.Kind != session.OpenMerge && o.Kind != session.OpenImport {
@@ -117,14 +117,14 @@ func (t *teller) moves(c *chain, n uint64, limit session.Version) []move {
 }
 
 // movedBy finds the line of the timeline that moved a head.
-func (t *teller) movedBy(c *chain, n uint64, e journal.Fact) []int {
+func (t *timeline) movedBy(c *chain, n uint64, e journal.Fact) []int {
 	path := ""
 	if ch, ok := e.What.(session.Chunk); ok {
 		path = ch.Origin().Step
 	} else if id, p, ok := strings.Cut(e.Batch, "/"); ok && t.a.runs[run.ID(id)] {
 		path = p
 	}
-	if at, ok := t.index[spot{c.key.ID, run.Path(path)}]; ok {
+	if at, ok := t.index[stepRef{c.key.ID, run.Path(path)}]; ok {
 		return []int{at}
 	}
 	for _, s := range t.f.Steps {
@@ -137,7 +137,7 @@ func (t *teller) movedBy(c *chain, n uint64, e journal.Fact) []int {
 
 // changes compares the files at the beginning and at the end, and finds for
 // each line the step that changed it by replaying the heads in between.
-func (t *teller) changes() error {
+func (t *timeline) changes() error {
 	ch := &t.f.Changes
 	home := t.a.logs[0]
 	moves := t.moves(home, home.last(), 0)
@@ -191,7 +191,7 @@ func (t *teller) changes() error {
 }
 
 // tree reads the manifest of a head; nil, and why, if it is not there.
-func (t *teller) tree(head blob.Digest) (*workspace.Tree, string, error) {
+func (t *timeline) tree(head blob.Digest) (*workspace.Tree, string, error) {
 	if head.IsZero() {
 		return &workspace.Tree{}, "", nil
 	}
@@ -211,7 +211,7 @@ func (t *teller) tree(head blob.Digest) (*workspace.Tree, string, error) {
 }
 
 // text reads a file as lines; why says what stands against showing them.
-func (t *teller) text(e workspace.Entry) (lines []string, why string, err error) {
+func (t *timeline) text(e workspace.Entry) (lines []string, why string, err error) {
 	switch {
 	case e.Kind == workspace.Symlink:
 		return []string{"link to " + e.Target}, "", nil

@@ -22,7 +22,7 @@ func (a *archive) facts() (*Facts, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := a.tell(f, names)
+	t := a.timeline(f, names)
 	t.sessions()
 	t.branches()
 	t.rejections()
@@ -88,7 +88,7 @@ func (a *archive) picture(f *Facts) (map[session.ID]string, error) {
 	return names, nil
 }
 
-func (t *teller) sessions() {
+func (t *timeline) sessions() {
 	f := t.f
 	first := map[session.ID]int{}
 	for _, s := range f.Steps {
@@ -130,7 +130,7 @@ func (t *teller) sessions() {
 
 // rejections lists the branches that were not taken, in the order of the
 // decisions; then those of fan-outs.
-func (t *teller) rejections() {
+func (t *timeline) rejections() {
 	for _, s := range t.f.Steps {
 		if s.Kind != journal.StepReject || s.Late {
 			continue
@@ -151,7 +151,7 @@ func (t *teller) rejections() {
 }
 
 // verdict sums the run up in a sentence.
-func (t *teller) verdict() string {
+func (t *timeline) verdict() string {
 	f := t.f
 	var adopted []string
 	for _, s := range f.Sessions {
@@ -205,8 +205,8 @@ func (t *teller) verdict() string {
 	return "The run has no end in these commits" + tail + "."
 }
 
-// environment tells where the run worked, as far as the commits say.
-func (t *teller) environment() {
+// environment says where the run worked, as far as the commits do.
+func (t *timeline) environment() {
 	var nodes, writers, levels, models, revisions, boxes []string
 	put := func(list *[]string, s string) {
 		if s = one(s, 100); s != "" && !slices.Contains(*list, s) {
@@ -294,7 +294,7 @@ type hit struct {
 }
 
 // memory lists a step that read or wrote a memory.
-func (t *teller) memory(s *Step, p journal.StepCompleted) {
+func (t *timeline) memory(s *Step, p journal.StepCompleted) {
 	m := Memory{Step: s.N, Write: p.Kind == journal.StepRemember, Name: one(p.Name, 60), Error: one(p.Error, 300)}
 	s.Body = Text{}
 	var r recalled
@@ -320,7 +320,7 @@ func (t *teller) memory(s *Step, p journal.StepCompleted) {
 const maxNotes = 100
 
 // notes fills in the texts of what was recalled.
-func (t *teller) notes() error {
+func (t *timeline) notes() error {
 	for i := range t.f.Memory {
 		m := &t.f.Memory[i]
 		texts := map[string]string{}
@@ -351,7 +351,7 @@ func (t *teller) notes() error {
 
 // omitted names what the commits of this run hold and the dossier does not
 // show, and what was left out of it.
-func (t *teller) omitted() {
+func (t *timeline) omitted() {
 	earlier, open := 0, 0
 	for _, c := range t.a.logs {
 		for n := uint64(1); n <= c.last(); n++ {

@@ -17,8 +17,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// spot is a place of evidence that can say something else.
-type spot struct {
+// stepRef is a place of evidence that can say something else.
+type stepRef struct {
 	name string
 	set  func(e *dossier.Evidence, to string)
 }
@@ -27,8 +27,8 @@ type spot struct {
 const durability = "durability as stated"
 
 // fields lists every field of evidence in its JSON form, down to those of its commits.
-func fields(e *dossier.Evidence) (out []spot) {
-	add := func(name string, set func(e *dossier.Evidence, to string)) { out = append(out, spot{name, set}) }
+func fields(e *dossier.Evidence) (out []stepRef) {
+	add := func(name string, set func(e *dossier.Evidence, to string)) { out = append(out, stepRef{name, set}) }
 	add("run", func(e *dossier.Evidence, to string) { e.Run = run.ID(idOf(to)) })
 	add("tenant", func(e *dossier.Evidence, to string) { e.Home.Tenant = session.Tenant(idOf(to)) })
 	add("home", func(e *dossier.Evidence, to string) { e.Home.ID = session.ID(idOf(to)) })
@@ -135,7 +135,7 @@ func FuzzVerify(f *testing.F) {
 		doc    []byte
 		o      *dossier.VerifyOptions
 		stated []dossier.Fact
-		fields []spot
+		fields []stepRef
 	}
 	var samples []sample
 	for _, name := range []string{"fix.json", "branches.json"} {

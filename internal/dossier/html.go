@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -31,7 +32,7 @@ func page(e *Evidence, f *Facts, text []byte) ([]byte, error) {
 	}
 	t, err := template.New("page").Funcs(template.FuncMap{
 		"step": func(n int) *Step { return f.step(n) }, "short": shortDigest, "when": when, "clock": clock, "took": took,
-		"count": thousands, "counted": counted, "mark": mark, "word": word, "classOf": classOf, "limits": func() []string { return append(slices.Clone(limits), f.Omitted...) },
+		"count": lineage.Thousands, "counted": counted, "mark": mark, "word": word, "classOf": classOf, "limits": func() []string { return append(slices.Clone(limits), f.Omitted...) },
 		"spent": spent, "opClass": opClass, "attempts": attempts,
 	}).Parse(pageText)
 	if err != nil {
@@ -46,8 +47,8 @@ func page(e *Evidence, f *Facts, text []byte) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dossier: render page: %w", err)
 	}
-	// Whatever a text still hides is made visible here, one character for one,
-	// so that no markup can get lost.
+	// What a text still hides is made visible here, character by character, so that no
+	// markup gets lost.
 	out := []byte(visible(b.String()))
 	out = append(out, htmlBegin...)
 	out = append(out, text...)
@@ -110,7 +111,7 @@ func when(t time.Time) string {
 func clock(t time.Time) string { return t.UTC().Format("15:04:05.000") }
 
 // classOf is the colour of a state, mark its sign and word its word: no state
-// is told by colour alone.
+// is shown by colour alone.
 func classOf(state any) string {
 	switch fmt.Sprint(state) {
 	case "succeeded", "adopted", "merged":
@@ -141,7 +142,7 @@ func spent(u session.Usage) string {
 	if u.Tokens() == 0 {
 		return ""
 	}
-	return thousands(u.Input) + " in, " + thousands(u.Output) + " out"
+	return lineage.Thousands(u.Input) + " in, " + lineage.Thousands(u.Output) + " out"
 }
 
 func opClass(op string) string {
@@ -154,8 +155,8 @@ func opClass(op string) string {
 	return ""
 }
 
-// attempts tells of attempts at a step, if there is more to say than that the
-// first one was recorded.
+// attempts lists those at a step, unless the first one was recorded and no other
+// made.
 func attempts(s *Step) string {
 	if len(s.Attempts) == 1 && s.Attempts[0] == (Attempt{1, "recorded"}) {
 		return ""

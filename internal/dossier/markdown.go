@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+
+	"github.com/rathcluster/rath/internal/lineage"
 )
 
 // markdown renders the Markdown form; text is the encoded evidence.
@@ -92,7 +94,7 @@ func (m *marker) first() {
 	}
 	n := f.Numbers
 	m.put("| sessions | commits | model calls | tool calls | tokens |\n|---:|---:|---:|---:|---:|\n| %s | %s | %s | %s | %s |\n\n",
-		thousands(n.Sessions), thousands(n.Commits), thousands(n.ModelCalls), thousands(n.ToolCalls), thousands(n.Tokens))
+		lineage.Thousands(n.Sessions), lineage.Thousands(n.Commits), lineage.Thousands(n.ModelCalls), lineage.Thousands(n.ToolCalls), lineage.Thousands(n.Tokens))
 	if f.Picture != nil {
 		m.block("mermaid", f.Picture.Mermaid())
 		m.put("\n")
@@ -158,7 +160,7 @@ func (m *marker) branches() {
 			end = strings.TrimSpace(mark(b.End) + " " + cell(b.End) + " " + cell(b.Reason))
 		}
 		m.put("| %s | %s %s | %s %s | %s | %s | %s | %s |\n", name, cell(b.Label), cell(string(b.Session)), mark(b.State), cell(string(b.State)), end,
-			cmp.Or(cell(strings.Join(b.Nodes, ", ")), "no node"), thousands(b.Tokens), m.link(b.Step))
+			cmp.Or(cell(strings.Join(b.Nodes, ", ")), "no node"), lineage.Thousands(b.Tokens), m.link(b.Step))
 	}
 	m.put("\n")
 }

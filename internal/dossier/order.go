@@ -9,18 +9,18 @@ import (
 )
 
 // place names a commit.
-type place struct {
+type commitRef struct {
 	c *chain
 	n uint64
 }
 
 // facts are those of the commit.
-func (p place) facts() []journal.Fact { return p.c.facts[p.n-1] }
+func (p commitRef) facts() []journal.Fact { return p.c.facts[p.n-1] }
 
-// story returns all commits in an order in which each comes after the ones
+// order returns all commits in an order in which each comes after the ones
 // before it in its log and after those that it refers to. Where that leaves a
 // choice, the earlier time comes first, then the order of steps.
-func (a *archive) story() []place {
+func (a *archive) order() []commitRef {
 	type queue struct {
 		c    *chain
 		refs [][]reference // of each commit
@@ -45,7 +45,7 @@ func (a *archive) story() []place {
 		}
 		return true
 	}
-	out := make([]place, 0, total)
+	out := make([]commitRef, 0, total)
 	for len(out) < total {
 		var best, first *queue
 		for _, q := range queues {
@@ -62,7 +62,7 @@ func (a *archive) story() []place {
 		if best == nil {
 			best = first // references in a circle; hashes cannot form one
 		}
-		out = append(out, place{best.c, best.next})
+		out = append(out, commitRef{best.c, best.next})
 		done[best.c.key.ID] = best.next
 		best.next++
 	}

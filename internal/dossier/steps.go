@@ -7,29 +7,30 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
-// spot names a step in one log.
-type spot struct {
+// stepRef names a step in one log.
+type stepRef struct {
 	session session.ID
 	path    run.Path
 }
 
-// teller turns commits into the timeline.
-type teller struct {
+// timeline turns commits into the lines of a dossier.
+type timeline struct {
 	a     *archive
 	f     *Facts
 	names map[session.ID]string
-	index map[spot]int // number of a step's line
-	rows  map[spot]session.Chunk
-	place place
+	index map[stepRef]int // number of a step's line
+	rows  map[stepRef]session.Chunk
+	at    commitRef // the commit that is folded
 	seen  map[attempt]bool
-	asked bool            // the first row that a user said was seen
-	left  []string        // contents that could not be shown, with the reason
-	asks  map[spot]string // questions that were asked, by the step that waits
-	fans  map[run.ID]int  // of a branch's run: its place among the branches, from 1
+	asked bool               // the first row that a user said was seen
+	left  []string           // contents that could not be shown, with the reason
+	asks  map[stepRef]string // questions that were asked, by the step that waits
+	fans  map[run.ID]int     // of a branch's run: its place among the branches, from 1
 }
 
 type attempt struct {
@@ -37,15 +38,15 @@ type attempt struct {
 	n   uint64
 }
 
-// tell fills the timeline and everything that is a list of its lines.
-func (a *archive) tell(f *Facts, names map[session.ID]string) *teller {
-	t := &teller{a: a, f: f, names: names, index: map[spot]int{}, rows: map[spot]session.Chunk{}, seen: map[attempt]bool{}, asks: map[spot]string{}, fans: map[run.ID]int{}}
-	for _, p := range a.story() {
+// timeline fills f.Steps and everything that lists some of them.
+func (a *archive) timeline(f *Facts, names map[session.ID]string) *timeline {
+	t := &timeline{a: a, f: f, names: names, index: map[stepRef]int{}, rows: map[stepRef]session.Chunk{}, seen: map[attempt]bool{}, asks: map[stepRef]string{}, fans: map[run.ID]int{}}
+	for _, p := range a.order() {
 		if !p.c.ours || !p.c.concerns(p.n, a.runs) {
 			continue
 		}
 		f.Numbers.Commits++
-		t.place = p
+		t.at = p
 		for _, e := range p.facts() {
 			t.event(e)
 		}
@@ -53,7 +54,7 @@ func (a *archive) tell(f *Facts, names map[session.ID]string) *teller {
 	for i := range f.Steps {
 		s := &f.Steps[i]
 		if parent, _, ok := cutLast(string(s.Path)); ok && s.Kind != "run" {
-			at, found := t.index[spot{s.Session, run.Path(parent)}]
+			at, found := t.index[stepRef{s.Session, run.Path(parent)}]
 			s.Child = found && at < s.N
 		}
 	}
@@ -68,29 +69,27 @@ func cutLast(path string) (head, tail string, ok bool) {
 	return path[:i], path[i+1:], true
 }
 
-func (t *teller) name(id session.ID) string {
-	if n := t.names[id]; n != "" {
-		return n
-	}
-	return string(id)
-}
+func (t *timeline) name(id session.ID) string { return cmp.Or(t.names[id], string(id)) }
+
+// ref names a step in the log of the commit.
+func (t *timeline) ref(path run.Path) stepRef { return stepRef{t.at.c.key.ID, path} }
 
 // number is where a session stands in the evidence, from 1.
-func (t *teller) number(id session.ID) int {
+func (t *timeline) number(id session.ID) int {
 	return 1 + slices.IndexFunc(t.a.logs, func(c *chain) bool { return c.key.ID == id })
 }
 
 // line appends a line of the timeline and returns it.
-func (t *teller) line(e journal.Fact, kind, actor, text string) *Step {
-	c := t.place.c
+func (t *timeline) line(e journal.Fact, kind, actor, text string) *Step {
+	c := t.at.c
 	t.f.Steps = append(t.f.Steps, Step{
-		N: len(t.f.Steps) + 1, Session: c.key.ID, Label: t.name(c.key.ID), In: t.number(c.key.ID), Commit: t.place.n, Hash: c.entries[t.place.n-1].At.Hash,
+		N: len(t.f.Steps) + 1, Session: c.key.ID, Label: t.name(c.key.ID), In: t.number(c.key.ID), Commit: t.at.n, Hash: c.entries[t.at.n-1].At.Hash,
 		Time: e.Time, Kind: kind, Actor: one(actor, 60), Text: one(text, 200),
 	})
 	return &t.f.Steps[len(t.f.Steps)-1]
 }
 
-func (t *teller) event(e journal.Fact) {
+func (t *timeline) event(e journal.Fact) {
 	if e.Run != "" && !t.a.runs[e.Run] {
 		return
 	}
@@ -162,7 +161,7 @@ func (t *teller) event(e journal.Fact) {
 			text, what = "lets the session go on: ", "readmitted"
 		}
 		s := t.line(e, what, cmp.Or(p.By, "somebody"), text+p.Reason)
-		t.decision(e, s, what+" session "+t.name(t.place.c.key.ID))
+		t.decision(e, s, what+" session "+t.name(t.at.c.key.ID))
 	case journal.Rebudgeted:
 		s := t.line(e, "rebudgeted", cmp.Or(p.By, "somebody"), "sets the budget: "+budgetText(p.Budget))
 		t.decision(e, s, "budget set: "+budgetText(p.Budget))
@@ -175,25 +174,25 @@ func (t *teller) event(e journal.Fact) {
 	}
 }
 
-// decision lists what somebody outside decided, or was asked to.
-func (t *teller) decision(e journal.Fact, s *Step, what string) {
+// decision lists what was decided from outside, or asked for.
+func (t *timeline) decision(e journal.Fact, s *Step, what string) {
 	t.f.Decisions = append(t.f.Decisions, Decision{s.N, what, one(e.By, 60), one(e.Reason, 400)})
 }
 
-// decides reports whether the log that is told is the one that decides about a
-// run: its home.
-func (t *teller) decides(id run.ID) bool {
+// decides reports whether the log of the commit decides about a run: whether it is the
+// run's home.
+func (t *timeline) decides(id run.ID) bool {
 	switch {
 	case id == t.a.run:
-		return t.place.c.key.ID == t.a.home.ID
+		return t.at.c.key.ID == t.a.home.ID
 	case t.a.runs[id]:
-		return run.ID(t.place.c.key.ID) == id
+		return run.ID(t.at.c.key.ID) == id
 	}
 	return false
 }
 
 // state notes how a run stands.
-func (t *teller) state(id run.ID, s run.State) {
+func (t *timeline) state(id run.ID, s run.State) {
 	if id == t.a.run {
 		t.f.State = s
 	}
@@ -209,7 +208,7 @@ func budgetText(b run.Budget) string {
 		noun string
 	}{{b.Tokens, "tokens"}, {b.MicroUSD, "micro-USD"}, {b.Steps, "steps"}} {
 		if part.n > 0 {
-			parts = append(parts, thousands(part.n)+" "+part.noun)
+			parts = append(parts, lineage.Thousands(part.n)+" "+part.noun)
 		}
 	}
 	if b.Time > 0 {
@@ -218,7 +217,7 @@ func budgetText(b run.Budget) string {
 	return cmp.Or(strings.Join(parts, ", "), "no limit")
 }
 
-func (t *teller) claimed(e journal.Fact, p journal.Claimed) {
+func (t *timeline) claimed(e journal.Fact, p journal.Claimed) {
 	at := attempt{p.Run, p.Attempt}
 	if !t.decides(p.Run) || t.seen[at] {
 		return
@@ -236,7 +235,7 @@ func (t *teller) claimed(e journal.Fact, p journal.Claimed) {
 	t.line(e, "run", "run", fmt.Sprintf("attempt %d begins on %s, epoch %d", p.Attempt, p.Incarnation, p.Epoch))
 }
 
-func (t *teller) ended(e journal.Fact, p journal.Ended) {
+func (t *timeline) ended(e journal.Fact, p journal.Ended) {
 	if !t.decides(p.Run) {
 		return
 	}
@@ -255,17 +254,17 @@ func (t *teller) ended(e journal.Fact, p journal.Ended) {
 	s.Code, s.Error = p.Code, textOf(p.Error)
 }
 
-// chunk attaches a row to the step that made it, or tells it as a line.
-func (t *teller) chunk(e journal.Fact, c session.Chunk) {
+// chunk attaches a row to the step that made it, or makes it a line.
+func (t *timeline) chunk(e journal.Fact, c session.Chunk) {
 	o := c.Origin()
-	at := spot{t.place.c.key.ID, run.Path(o.Step)}
+	at := t.ref(run.Path(o.Step))
 	if o.Step != "" {
 		t.rows[at] = c
 		if n, ok := t.index[at]; ok {
 			t.attach(&t.f.Steps[n-1], c)
 			return
 		}
-		if slices.ContainsFunc(t.place.facts(), func(e journal.Fact) bool {
+		if slices.ContainsFunc(t.at.facts(), func(e journal.Fact) bool {
 			_, ok := e.What.(journal.StepCompleted)
 			return ok && string(e.Step) == o.Step
 		}) {
@@ -281,8 +280,8 @@ func (t *teller) chunk(e journal.Fact, c session.Chunk) {
 	}
 }
 
-// attach adds what a row tells to the line of its step.
-func (t *teller) attach(s *Step, c session.Chunk) {
+// attach adds a row to the line of its step.
+func (t *timeline) attach(s *Step, c session.Chunk) {
 	s.Body = textOf(c.Text())
 	s.Whole, _ = c.Body()
 	if args := c.Args(); args != "" {
@@ -293,8 +292,8 @@ func (t *teller) attach(s *Step, c session.Chunk) {
 	}
 }
 
-func (t *teller) intent(e journal.Fact, p journal.StepStarted) {
-	at := spot{t.place.c.key.ID, p.Path}
+func (t *timeline) intent(e journal.Fact, p journal.StepStarted) {
+	at := t.ref(p.Path)
 	n, ok := t.index[at]
 	if !ok {
 		s := t.line(e, "intent", p.Name, "is announced; no outcome is recorded")
@@ -306,27 +305,27 @@ func (t *teller) intent(e journal.Fact, p journal.StepStarted) {
 	s.Attempts = append(s.Attempts, Attempt{p.Attempt, "announced"})
 }
 
-// late tells of an outcome that came from a superseded attempt.
-func (t *teller) late(e journal.Fact, p journal.StepCompleted) {
+// late adds an outcome that came from a superseded attempt.
+func (t *timeline) late(e journal.Fact, p journal.StepCompleted) {
 	s := t.line(e, p.Kind, p.Name, fmt.Sprintf("outcome of attempt %d came too late; kept as evidence", p.Attempt))
 	s.Path, s.Effect, s.Late, s.Elapsed, s.Code, s.Error = p.Path, p.Effect, true, p.Elapsed, p.Code, textOf(p.Error)
 	s.Body = textOf(p.Value)
-	if n, ok := t.index[spot{t.place.c.key.ID, p.Path}]; ok {
+	if n, ok := t.index[t.ref(p.Path)]; ok {
 		own := &t.f.Steps[n-1]
 		own.Attempts = append(own.Attempts, Attempt{p.Attempt, "too late"})
 	}
 }
 
-// done tells of a recorded outcome.
-func (t *teller) done(e journal.Fact, p journal.StepCompleted) {
-	at := spot{t.place.c.key.ID, p.Path}
+// done adds a recorded outcome.
+func (t *timeline) done(e journal.Fact, p journal.StepCompleted) {
+	at := t.ref(p.Path)
 	var s *Step
 	if n, ok := t.index[at]; ok {
 		if s = &t.f.Steps[n-1]; !s.Open {
 			t.late(e, p) // the first record of a step wins
 			return
 		}
-		s.Open, s.Kind, s.Time, s.Commit, s.Hash = false, p.Kind, e.Time, t.place.n, t.place.c.entries[t.place.n-1].At.Hash
+		s.Open, s.Kind, s.Time, s.Commit, s.Hash = false, p.Kind, e.Time, t.at.n, t.at.c.entries[t.at.n-1].At.Hash
 	} else {
 		s = t.line(e, p.Kind, "", "")
 		t.index[at] = s.N
@@ -340,7 +339,7 @@ func (t *teller) done(e journal.Fact, p journal.StepCompleted) {
 	} else if !p.Row {
 		s.Body = textOf(p.Value)
 	}
-	if p.Kind != journal.StepGather { // which sums up what the branches' own steps tell
+	if p.Kind != journal.StepGather { // the sum over the branches' own steps
 		t.f.Numbers.Tokens += p.Usage.Tokens()
 	}
 	switch p.Kind {
@@ -355,7 +354,7 @@ func (t *teller) done(e journal.Fact, p journal.StepCompleted) {
 }
 
 // prompt lists the request of a model call.
-func (t *teller) prompt(s *Step) {
+func (t *timeline) prompt(s *Step) {
 	if s.Prompt.IsZero() {
 		return
 	}
@@ -370,12 +369,12 @@ func (t *teller) prompt(s *Step) {
 
 // arguments finds what a tool was called with: in the row of the model that
 // asked for it, unless its own row said what a person made of that.
-func (t *teller) arguments(s *Step) {
+func (t *timeline) arguments(s *Step) {
 	parent, index, ok := cutLast(string(s.Path))
 	if !ok || !s.Args.Empty() {
 		return
 	}
-	row, ok := t.rows[spot{s.Session, run.Path(parent)}]
+	row, ok := t.rows[stepRef{s.Session, run.Path(parent)}]
 	if !ok {
 		return
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/rathcluster/rath/internal/lineage"
 )
 
 // sequences are what steers a terminal: CSI and OSC sequences, the latter up
@@ -123,18 +125,9 @@ func counted(n int, noun string) string {
 		return "1 " + noun
 	}
 	if strings.HasSuffix(noun, "ch") {
-		return thousands(int64(n)) + " " + noun + "es"
+		return lineage.Thousands(int64(n)) + " " + noun + "es"
 	}
-	return thousands(int64(n)) + " " + noun + "s"
-}
-
-// thousands writes 12345 as "12,345".
-func thousands(n int64) string {
-	s := fmt.Sprint(n)
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
+	return lineage.Thousands(int64(n)) + " " + noun + "s"
 }
 
 // took writes milliseconds for people.

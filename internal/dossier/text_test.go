@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/rathcluster/rath/internal/lineage"
 )
 
 func TestPlain(t *testing.T) {
@@ -43,8 +45,8 @@ func TestClip(t *testing.T) {
 
 func TestNumbersForPeople(t *testing.T) {
 	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1234: "-1,234", -123: "-123"} {
-		if got := thousands(n); got != want {
-			t.Errorf("thousands(%d) = %s, want %s", n, got, want)
+		if got := lineage.Thousands(n); got != want {
+			t.Errorf("lineage.Thousands(%d) = %s, want %s", n, got, want)
 		}
 	}
 	for ms, want := range map[int64]string{0: "0 ms", 999: "999 ms", 1250: "1.2 s", 61_000: "1 min 1 s", 7_260_000: "2 h 1 min"} {

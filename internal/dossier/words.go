@@ -9,8 +9,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// words returns who did what in a step.
-func (t *teller) words(s *Step, p journal.StepCompleted, row session.Chunk) (actor, text string) {
+// words returns the actor of a step and what it did.
+func (t *timeline) words(s *Step, p journal.StepCompleted, row session.Chunk) (actor, text string) {
 	actor, text = s.Actor, p.Summary
 	var branches []string
 	for _, l := range p.Links {

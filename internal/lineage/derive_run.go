@@ -135,7 +135,7 @@ func (r *Record) ended(v journal.Ended) {
 	case v.Error != "":
 		r.Summary += ": " + excerpt(strings.TrimPrefix(v.Error, "llm: "), 80)
 	case v.Usage.Calls > 0:
-		r.Summary += fmt.Sprintf(", %s, %s tokens", counted(int(v.Usage.Calls), "model call"), thousands(v.Usage.Tokens()))
+		r.Summary += fmt.Sprintf(", %s, %s tokens", counted(int(v.Usage.Calls), "model call"), Thousands(v.Usage.Tokens()))
 	}
 }
 
@@ -254,9 +254,9 @@ func (r *Record) rebudgeted(v journal.Rebudgeted) {
 		switch {
 		case part.n == 0:
 		case part.n == 1 || part.noun == "micro-USD":
-			parts = append(parts, thousands(part.n)+" "+part.noun)
+			parts = append(parts, Thousands(part.n)+" "+part.noun)
 		default:
-			parts = append(parts, thousands(part.n)+" "+part.noun+"s")
+			parts = append(parts, Thousands(part.n)+" "+part.noun+"s")
 		}
 	}
 	if v.Budget.Time > 0 {
@@ -300,8 +300,8 @@ func countedAs(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// thousands writes 12345 as "12,345".
-func thousands(n int64) string {
+// Thousands writes 12345 as "12,345".
+func Thousands(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
 		s = s[:i] + "," + s[i:]

@@ -49,7 +49,7 @@ func RunTable(w *term.Writer, runs []messages.RunInfo, names map[string]string, 
 	for i := range runs {
 		r := &runs[i]
 		rows[i] = []string{
-			shortID(r.Run), string(r.State), r.Workflow, lineage.Short(r.Session), NodeOf(r, names), fmt.Sprint(r.Steps), Thousands(r.Usage.Tokens()),
+			shortID(r.Run), string(r.State), r.Workflow, lineage.Short(r.Session), NodeOf(r, names), fmt.Sprint(r.Steps), lineage.Thousands(r.Usage.Tokens()),
 			Age(now, time.UnixMilli(r.Submitted)),
 		}
 		notes[i] = RunNote(r, shortID)

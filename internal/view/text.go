@@ -2,10 +2,10 @@ package view
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -64,16 +64,7 @@ func Counted(n int64, noun string) string {
 	if strings.HasSuffix(noun, "ch") {
 		noun += "e"
 	}
-	return Thousands(n) + " " + noun + "s"
-}
-
-// Thousands writes 12345 as "12,345".
-func Thousands(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
+	return lineage.Thousands(n) + " " + noun + "s"
 }
 
 // Names writes names with commas.

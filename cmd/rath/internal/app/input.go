@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/scripted"
 )
@@ -30,7 +30,7 @@ func (a *App) ReadInput(name string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if int64(len(data)) > limit {
-		return nil, Fail(ExitUsage, "%s is larger than %s bytes", name, view.Thousands(limit))
+		return nil, Fail(ExitUsage, "%s is larger than %s bytes", name, lineage.Thousands(limit))
 	}
 	return data, nil
 }

@@ -25,14 +25,14 @@ func newAccount(r *journal.Record, limit run.Budget) account {
 // hold brings the account up to date with what is reserved for branches.
 func (a *account) hold() { a.Account = a.Holding(&a.branches) }
 
-// charge books what a journal recorded but for the steps that skip tells.
+// charge books what a journal recorded but for the steps that skip reports.
 func (a *account) charge(j *journal.Journal, skip func(*journal.Step) bool) {
 	used, lost, steps := j.Spent(skip)
 	a.Spent, a.Steps, a.lost = a.Spent.Add(used), a.Steps+steps, a.lost.Add(lost)
 }
 
-// book books a call that was cut off. The step's record will say it, or else the
-// event that ends the attempt.
+// book books a call that was cut off. The record of the step will hold it, or else
+// the event that ends the attempt.
 func (a *account) book(used session.Usage) {
 	a.Account, a.lost, a.unrecorded = a.Account.Lost(used), a.lost.Add(used), a.unrecorded.Add(used)
 }
@@ -48,7 +48,7 @@ func (a *account) report(v journal.SignalReceived) bool {
 }
 
 // gather gives back what was reserved for branches whose ends were gathered. The
-// others have told by now, in signals, or will be late.
+// others have reported by now, in signals, or report late.
 func (a *account) gather(at run.Path, counted []session.ID, signals []journal.SignalReceived) {
 	a.branches.Gather(at, counted)
 	for _, v := range signals {
@@ -59,8 +59,8 @@ func (a *account) gather(at run.Path, counted []session.ID, signals []journal.Si
 	a.hold()
 }
 
-// said notes that a step's record says what was lost. If it could not be
-// committed, what its call used was used all the same.
+// recorded takes in that the record of a step holds what was lost. If the record could
+// not be committed, what its call used counts all the same.
 func (a *account) recorded(lost, used session.Usage, err error) {
 	if err != nil {
 		a.Spent = a.Spent.Add(used)

@@ -44,7 +44,7 @@ func (p *place) Listen(ctx context.Context, s session.Session, w journal.Wait, t
 	chunks, upTo := messageChunks(inbox)
 	d := journal.StepCompleted{Inbox: upTo, Summary: "hears " + count(len(chunks), "message")}
 	if len(chunks) == 0 {
-		d.Code, d.Error = run.CodeExpired, fmt.Sprintf("flow: nobody said anything in %s", cmp.Or(max(timeout, 0), journal.DefaultExpiry))
+		d.Code, d.Error = run.CodeExpired, fmt.Sprintf("flow: no message came in %s", cmp.Or(max(timeout, 0), journal.DefaultExpiry))
 	}
 	ack, err := st.commit(d, chunks...)
 	if err != nil {
@@ -54,7 +54,7 @@ func (p *place) Listen(ctx context.Context, s session.Session, w journal.Wait, t
 	return ack.Session, d.Code.Err(d.Error)
 }
 
-// heard returns the messages of an inbox as chunks, and the place of the last.
+// messageChunks returns the messages of an inbox as chunks, and the place of the last.
 func messageChunks(inbox []journal.SignalReceived) (chunks []session.Event, upTo uint64) {
 	for _, v := range inbox {
 		if v.Kind == journal.Message {
@@ -82,7 +82,7 @@ func (p *place) await(ctx context.Context, w journal.Wait, timeout time.Duration
 	return st.commitAnswer(w, inbox)
 }
 
-// answered records the answer to a question.
+// commitAnswer records the answer to a question.
 func (st *step) commitAnswer(w journal.Wait, inbox []journal.SignalReceived) (journal.StepCompleted, error) {
 	d, err := answer(w, inbox)
 	if err != nil {
@@ -109,9 +109,9 @@ func answer(w journal.Wait, inbox []journal.SignalReceived) (journal.StepComplet
 			return journal.StepCompleted{Value: v.Value, Summary: "answered" + by(v)}, nil
 		case journal.Approve, journal.Refuse:
 			a := flow.Approval{Approved: v.Kind == journal.Approve, By: v.By, Reason: v.Reason}
-			said := "rejected"
+			decision := "rejected"
 			if a.Approved {
-				said = "approved"
+				decision = "approved"
 			}
 			if v.Value != "" {
 				a.Value = json.RawMessage(v.Value)
@@ -120,7 +120,7 @@ func answer(w journal.Wait, inbox []journal.SignalReceived) (journal.StepComplet
 			if err != nil {
 				return journal.StepCompleted{}, fmt.Errorf("flow: answer to %q: %w", w.Name, err)
 			}
-			return journal.StepCompleted{Value: string(value), Summary: excerpt.Clip(said+by(v), 200)}, nil
+			return journal.StepCompleted{Value: string(value), Summary: excerpt.Clip(decision+by(v), 200)}, nil
 		}
 	}
 	return journal.StepCompleted{}, fmt.Errorf("flow: no answer to %q at step %s", w.Name, w.Path)
@@ -140,12 +140,12 @@ func by(v journal.SignalReceived) string {
 	return text
 }
 
-// wait returns what the run received once all that ws name has come; until
-// then it records that the run waits, and stops the execution.
-func (ex *Execution) wait(ctx context.Context, ws []journal.Wait, timeout time.Duration, with ...session.Event) ([]journal.SignalReceived, error) {
+// wait returns what the run received once all that ws name has come. Until then it
+// records that the run waits, and stops the execution.
+func (ex *Execution) wait(ctx context.Context, ws []journal.Wait, timeout time.Duration) ([]journal.SignalReceived, error) {
 	ex.mu.Lock()
 	inbox, stop := slices.Clone(ex.inbox.signals), ex.life.stopped()
-	told, err := ex.releaseSiblings()
+	release, err := ex.releaseSiblings()
 	ex.mu.Unlock()
 	if stop != nil || err != nil {
 		return nil, errors.Join(stop, err)
@@ -163,7 +163,7 @@ func (ex *Execution) wait(ctx context.Context, ws []journal.Wait, timeout time.D
 	if err != nil {
 		return nil, err
 	}
-	ack, err := ex.commit(ctx, ex.home, session.Session{}, "", nil, append(append(with, told...), e)...)
+	ack, err := ex.commit(ctx, ex.home, session.Session{}, "", nil, append(release, e)...)
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +174,7 @@ func (ex *Execution) wait(ctx context.Context, ws []journal.Wait, timeout time.D
 	return ack.Inbox, nil
 }
 
-// receive takes what reached the run into the execution's inbox.
+// receive takes signals into the inbox of the execution.
 func (ex *Execution) receive(all ...journal.SignalReceived) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()

@@ -22,9 +22,9 @@ func (ex *Execution) settings() flow.Settings {
 	return flow.Settings{Input: t.Input, Model: t.Model, Tools: t.Tools}
 }
 
-// enclose reads what the runs around a branch recorded. It is called after the
-// claim, so that a parent which has gone on without the branch is noticed
-// here, or tells the branch's session.
+// loadAncestors reads what the runs around a branch recorded. It is called after the
+// claim: a parent that goes on without the branch before that is seen here, and one
+// that does so later closes the branch's session.
 func (ex *Execution) loadAncestors(ctx context.Context) error {
 	b := ex.task.Branch
 	own := ex.levels.all[0]
@@ -63,24 +63,23 @@ func (ex *Execution) loadAncestors(ctx context.Context) error {
 	return nil
 }
 
-// warmed returns what the record of a step tells the other branches of the
-// fan-out, if they wait for this one: once that a model has answered, or that it
-// opens branches itself and waits for them. Telling it again, which steps at the
-// same time may do, is harmless.
+// releaseAfter returns the events that go with the record of a step and let the other
+// branches of the fan-out begin, if they wait for this one: once a model has answered,
+// or when the branch opens branches itself. Steps at the same time may record it
+// twice, which is harmless.
 func (ex *Execution) releaseAfter(d journal.StepCompleted) ([]session.Event, error) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	if !modelAnswered(d) && d.Kind != journal.StepFanOut {
 		return nil, nil
 	}
-	told, err := ex.releaseSiblings()
+	release, err := ex.releaseSiblings()
 	ex.levels.warming = ex.levels.warming && err != nil
-	return told, err
+	return release, err
 }
 
-// letGo returns what lets the other branches begin, if they wait for this one: it
-// has an answer, or waits for something itself and warms nothing meanwhile. ex.mu
-// is held.
+// releaseSiblings returns the events that let the other branches begin, if they wait
+// for this one: it has an answer, or waits for something itself. ex.mu is held.
 func (ex *Execution) releaseSiblings() ([]session.Event, error) {
 	if !ex.levels.warming {
 		return nil, nil
@@ -89,7 +88,7 @@ func (ex *Execution) releaseSiblings() ([]session.Event, error) {
 	return []session.Event{e}, err
 }
 
-// answered reports whether a step got an answer of a model.
+// modelAnswered reports whether a step got an answer of a model.
 func modelAnswered(d journal.StepCompleted) bool {
 	switch d.Kind {
 	case journal.StepModel, journal.StepCompress, journal.StepSelection:
@@ -98,12 +97,12 @@ func modelAnswered(d journal.StepCompleted) bool {
 	return false
 }
 
-// giveUp ends a branch that nobody waits for.
+// endUnneeded ends a branch that the run around it needs no more.
 func (ex *Execution) endUnneeded(ctx context.Context) (run.State, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
-	// The run that opened the branch may have taken the end of a later attempt: its log
-	// says how the session closes, or that this is not decided yet.
+	// That run may have taken the end of a later attempt: its log says how the session
+	// closes, or that this is not decided yet.
 	parent := ex.task.Branch.Parent()
 	d, err := ex.rt.Values.Disposition(ctx, session.Key{Tenant: ex.home.Tenant, ID: parent.Session}, parent.Run, ex.home.ID)
 	if err == nil {
@@ -119,11 +118,11 @@ func (ex *Execution) endUnneeded(ctx context.Context) (run.State, error) {
 	return state, err
 }
 
-// errUnwound takes an execution out of the code around its branch.
+// errBranchRan takes an execution out of the code around its branch.
 var errBranchRan = errors.New("flow: the branch has run")
 
-// enter runs the part of a fan-out that this execution is for, on its way to
-// the branch or as the branch itself.
+// enterBranch runs the branch of a fan-out that this execution is for, or that leads
+// to it.
 func (ex *Execution) enterBranch(ctx context.Context, fan run.Path, bs []flow.Branch) error {
 	at := ex.levels.below(fan)
 	to := ex.levels.all[at]
@@ -144,7 +143,7 @@ func (ex *Execution) enterBranch(ctx context.Context, fan run.Path, bs []flow.Br
 	return ex.life.poison
 }
 
-// unwind returns what the branch came to, once the code around it returned err.
+// leaveBranch returns what the branch came to, once the code around it returned err.
 func (ex *Execution) leaveBranch(err error) (session.Session, error) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()

@@ -18,7 +18,7 @@ type call struct {
 	tools    []llm.ToolSpec
 	notes    note
 	ask      string           // a last user message that is not part of the session
-	more     bool             // it answers what the user said after the agent was done
+	more     bool             // it answers messages that came after the agent was done
 	shown    transcript       // what the calls before this one rendered
 	table    *tool.Table      // of an agent
 	account  *journal.Account // of an agent's own budget; nil without one

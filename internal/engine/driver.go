@@ -62,7 +62,7 @@ func (d *Driver) Committed(e session.Entry) {
 					}
 					t.announceWait(e.Commit.Key, v)
 				}
-			case journal.Rebudgeted, journal.Ended: // perhaps its deadline is another one now; perhaps where it waited
+			case journal.Rebudgeted, journal.Ended: // its deadline may have changed; it may have ended where it waited
 				if f.Run == t.task.ID {
 					t.resume()
 				}
@@ -130,14 +130,15 @@ func (t *tree) claim(ctx context.Context) (*Execution, error) {
 	return t.rt.begin(ctx, t.reg, t.task, t.opening)
 }
 
-// overtaken takes over how a run ended that was waiting when its execution stopped.
+// endedMeanwhile takes over how a run ended that was waiting when its execution
+// stopped.
 func (ex *Execution) endedMeanwhile() error {
 	ex.result = ex.granted.Session
 	end := ex.granted.Record.Ended
 	return end.Code.Err(end.Error)
 }
 
-// alarm has the clock looked at when the main run's time is up.
+// tickAtDeadline has the clock looked at when the main run's time is up.
 func (t *tree) tickAtDeadline(r *journal.Record) {
 	if end := r.Deadline(); !end.IsZero() {
 		t.tickAt(end.Add(time.Millisecond-1).UnixMilli(), t.task.Session)
@@ -162,15 +163,15 @@ func (d *Driver) leave(t *tree) {
 	}
 }
 
-// apply brings a signal to its session. The report of a branch that nobody
-// waits for any more closes the branch, as its parent's log says.
+// apply brings a signal to its session. The report of a branch whose parent no longer
+// waits for it closes the branch, as the parent's log says.
 func (rt *Runtime) apply(ctx context.Context, s journal.Signal) error {
 	err := rt.Store.Apply(ctx, s)
 	if s.Received != nil && s.Received.Kind == journal.Report && (errors.Is(err, run.ErrState) || errors.Is(err, run.ErrUnknownRun)) {
 		child := s.Received.Branch.Link.Key
 		d, readErr := rt.Values.Disposition(ctx, s.To, s.Run, child.ID)
 		if errors.Is(readErr, run.ErrState) {
-			return nil // it will be decided, and told
+			return nil // the parent decides it later, and closes the branch then
 		}
 		if readErr != nil {
 			return readErr
@@ -200,7 +201,7 @@ func (rt *Runtime) Signal(ctx context.Context, s journal.Signal) error {
 }
 
 // Run runs w on s to its end and returns the resulting session, in the
-// caller's goroutine. An unborn session is born; one that exists goes on from
+// caller's goroutine. An unborn session is begun; one that exists goes on from
 // its newest version. It is the way to use workflows as a library; nodes use
 // Begin.
 func (rt *Runtime) Run(ctx context.Context, w flow.Workflow, s session.Session) (session.Session, error) {
@@ -215,7 +216,7 @@ func (rt *Runtime) Run(ctx context.Context, w flow.Workflow, s session.Session) 
 	return ex.result, err
 }
 
-// plant makes the tree of a new run of w on s.
+// newRun makes the tree of a new run of w on s.
 func (rt *Runtime) newRun(w flow.Workflow, s session.Session) *tree {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // it never fails

@@ -79,22 +79,22 @@ func (ex *Execution) halt(ctx context.Context, why error) (run.State, error) {
 			Attempt: ex.attempt, Lost: ex.account.unrecorded, Reason: "shutdown", Revision: ex.task.Revision, Run: ex.id, Workflow: ex.task.Workflow,
 		})
 	}
-	// Superseded, or the log was lost: somebody else decides how the run stands.
+	// Superseded, or the log was lost: the log decides how the run stands.
 	return run.Running, why
 }
 
 // pause commits the one event that ends the execution without ending the run.
 func (ex *Execution) pause(ctx context.Context, s run.State, why error, kind string, payload any) (run.State, error) {
-	var told []session.Event
+	var release []session.Event
 	var err error
 	if s == run.NeedsReview { // it may take days
 		ex.mu.Lock()
-		told, err = ex.releaseSiblings()
+		release, err = ex.releaseSiblings()
 		ex.mu.Unlock()
 	}
 	var ack journal.Ack
 	if err == nil {
-		ack, err = ex.note(ctx, ex.home, kind, payload, told...)
+		ack, err = ex.note(ctx, ex.home, kind, payload, release...)
 	}
 	if err != nil {
 		return run.Running, errors.Join(why, err)
@@ -148,8 +148,8 @@ func (ex *Execution) ended(ctx context.Context, s session.Session, e journal.End
 	return ack.State, why
 }
 
-// checkResult tells whether what Forward returned can be the home session's
-// next version.
+// checkResult fails unless what Forward returned can be the home session's next
+// version.
 func (ex *Execution) checkResult() error {
 	s := ex.result
 	if s.Unborn() && s.Len() == 0 {
@@ -200,16 +200,16 @@ func (ex *Execution) succeed(ctx context.Context) (run.State, error) {
 }
 
 // closeBranches ends the branches that the code left open: all but those that
-// keep descends from. Sessions that were detached are let go.
+// keep descends from. Detached sessions are released.
 func (ex *Execution) closeBranches(ctx context.Context, keep session.Session, state, reason string) error {
 	line := map[session.Key]bool{keep.Key(): true}
 	for r := range keep.Line() {
 		line[r.Key] = true
 	}
 	ex.mu.Lock()
-	born := append([]session.Key(nil), ex.sessions.branches...)
+	branches := slices.Clone(ex.sessions.branches)
 	ex.mu.Unlock()
-	for i, k := range born {
+	for i, k := range branches {
 		h := ex.sessions.held[k]
 		switch {
 		case h.outer || h.disposed || line[k] && h.parent != (session.Key{}) || h.closed != "":

@@ -119,7 +119,7 @@ func (ex *Execution) conclude(ctx context.Context, err error) (run.State, error)
 const finishTimeout = 40 * time.Second
 
 // watch derives the context of the run: it ends at the run's deadline, with
-// ErrDeadline, and when somebody cancels the run, with ErrCancelled.
+// ErrDeadline, and when the run is cancelled, with ErrCancelled.
 func (ex *Execution) watch(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	if end := ex.granted.Record.Deadline(); !end.IsZero() && !time.Now().Before(end) {
@@ -145,7 +145,7 @@ func (ex *Execution) watch(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// protect calls the workflow in the outermost scope.
+// callForward calls the workflow in the outermost scope.
 func (ex *Execution) callForward(ctx context.Context, w flow.Workflow) (session.Session, error) {
 	return ex.shielded(func() (session.Session, error) {
 		return w.Forward(flow.WithEngine(ctx, &place{sc: &scope{ex: ex}}), ex.input)
@@ -206,7 +206,7 @@ func (ex *Execution) holds(path run.Path, k session.Key) bool {
 }
 
 // heldAt returns a session that the run at a path may extend; nil if it is
-// somebody else's. ex.mu is held.
+// not its own. ex.mu is held.
 func (ex *Execution) heldAt(path run.Path, k session.Key) *heldSession {
 	if h := ex.sessions.held[k]; h != nil && (!h.outer || ex.levels.outer(path)) {
 		return h
@@ -256,15 +256,15 @@ func usageOf(e session.Event, sum session.Usage) session.Usage {
 	return c.Origin().Usage
 }
 
-// taken is what a batch takes out of the budget: a step with those of the
-// branches that it took in, and what they used.
+// taken is what a batch takes out of the budget: a step with the steps of the branches
+// that it took in, and what they used.
 type taken struct {
 	used  session.Usage
 	steps int64
 }
 
-// commit appends a batch. It waits for the outcome although ctx may end: what
-// was asked of the log must be known. took is nil for what is no step's record.
+// commit appends a batch. It waits for the outcome although ctx may end, because the
+// execution has to know what the log holds. took is nil for what is no step's record.
 func (ex *Execution) commit(ctx context.Context, log session.Key, s session.Session, path run.Path, took *taken, events ...session.Event) (journal.Ack, error) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()

@@ -16,14 +16,14 @@ const (
 	followPauseMost = 5 * time.Second
 )
 
-// follow hears what others say to the run in its log from a position on, until
-// ctx ends or it is told to stop. A step may take hours, so a log that is away
-// for a moment must not make the rest of the attempt deaf.
+// follow takes in what others append to the run's log from a position on, until ctx
+// ends or an event stops the run. A step may take hours, so it follows again after
+// each error of the log.
 func (ex *Execution) follow(ctx context.Context, at session.Position, stop context.CancelCauseFunc) {
 	for pause := followPause; ; pause = min(2*pause, followPauseMost) {
 		for e, err := range ex.rt.Store.Follow(ctx, ex.home, at) {
 			if err != nil {
-				break // whether it lasts, the next commit will tell
+				break // if it lasts, the next commit fails
 			}
 			at, pause = e.At, followPause
 			if why := ex.receiveEvents(e.Commit.Events); why != nil {
@@ -39,7 +39,7 @@ func (ex *Execution) follow(ctx context.Context, at session.Position, stop conte
 	}
 }
 
-// hear takes what events say to the run, and returns why it is to stop.
+// receiveEvents takes in events for the run, and returns why it is to stop.
 func (ex *Execution) receiveEvents(events []session.Event) error {
 	for i := range events {
 		switch events[i].Kind {
@@ -67,7 +67,7 @@ func (ex *Execution) receiveEvent(e session.Event) error {
 		if v, err := journal.Read[journal.Rebudgeted](e); err == nil && v.Run == ex.id {
 			ex.mu.Lock()
 			ex.account.Limit, ex.granted.Record.Task.Budget = v.Budget, v.Budget
-			ex.life.setDeadline(ex.granted.Record.Deadline()) // its time may be another one
+			ex.life.setDeadline(ex.granted.Record.Deadline())
 			ex.mu.Unlock()
 		}
 	case journal.KindCancel:

@@ -19,15 +19,15 @@ type gate struct {
 	within  time.Duration
 }
 
-// gated is a call with its question.
+// question is a call that a person has to approve.
 type question struct {
 	c  *toolCall
 	st *step
 	w  journal.Wait
 }
 
-// approvals asks for all calls of the round that need it at once, before any of
-// them runs, and marks those that may not.
+// approvals asks at once for all calls of the round that need approval, before any of
+// them runs, and marks those that may not run.
 func (r *round) approvals() error {
 	if r.gate.approve == nil {
 		return nil
@@ -80,14 +80,14 @@ func (r *round) approvals() error {
 	return nil
 }
 
-// decided applies a person's decision to a call.
+// applyDecision applies a person's decision to a call.
 func (r *round) applyDecision(c *toolCall, d journal.StepCompleted) error {
 	reject := func(message string) {
 		out := tool.ErrorOutcome(&tool.Failure{Kind: tool.Rejected, Message: message, Detail: c.Name})
 		c.refused = &out
 	}
 	if d.Code != "" {
-		reject("nobody approved this call in time; it did not run")
+		reject("this call was not approved in time; it did not run")
 		return nil
 	}
 	var a flow.Approval

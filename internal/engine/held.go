@@ -36,19 +36,19 @@ type alias struct {
 	committed session.Session
 }
 
-// hold takes in a session with its newest value. born says that the run made it.
-func (l *sessions) hold(k session.Key, h *heldSession, base, newest session.Session, born bool) {
+// hold takes in a session with its newest value. made says that the run made it.
+func (l *sessions) hold(k session.Key, h *heldSession, base, newest session.Session, made bool) {
 	h.version, h.closed = base.Ref().Version, newest.Closing().State
 	if l.held == nil {
 		l.held = map[session.Key]*heldSession{}
 	}
-	if born && l.held[k] == nil {
+	if made && l.held[k] == nil {
 		l.branches = append(l.branches, k)
 	}
 	l.held[k] = h
 }
 
-// saw notes the newest value of a session that the run holds.
+// observe notes the newest value of a session that the run holds.
 func (l *sessions) observe(s session.Session) {
 	h := l.held[s.Key()]
 	if h == nil || s.Ref().Version < h.version {
@@ -108,7 +108,7 @@ func firstBatch(events []session.Event) (first, rest []session.Event) {
 	return nil, nil
 }
 
-// fanned is a branch of a fan-out of this run.
+// fanOutBranch is a branch of a fan-out of this run.
 type fanOutBranch struct {
 	key      session.Key
 	name     string

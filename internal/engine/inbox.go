@@ -10,8 +10,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// inbox is what others said to the run and no step has taken. The execution's mu
-// guards it.
+// inbox holds the signals that the run received and no step has taken. The
+// execution's mu guards it.
 type inbox struct {
 	signals   []journal.SignalReceived // by place
 	taken     uint64                   // messages up to this place were taken
@@ -37,8 +37,8 @@ func (b *inbox) take(upTo uint64, path run.Path) {
 	})
 }
 
-// words returns what the user said since the last step that took it, and up to
-// which place in the inbox that is; 0 is nothing.
+// messages returns the messages that no step has taken, and the place of the last in
+// the inbox; 0 without one.
 func (b *inbox) messages() (words []session.Chunk, upTo uint64) {
 	for _, v := range b.signals {
 		if v.Kind == journal.Message && v.N > b.taken {
@@ -48,12 +48,12 @@ func (b *inbox) messages() (words []session.Chunk, upTo uint64) {
 	return words, upTo
 }
 
-// answers reports whether something came for a step at a path or below it.
+// cameFor reports whether something came for a step at a path or below it.
 func (b *inbox) cameFor(at run.Path) bool {
 	return slices.ContainsFunc(b.signals, func(v journal.SignalReceived) bool { return v.Path.Within(at) })
 }
 
-// interrupts cancels a call with errInterrupted when a message after a place asks
+// onInterrupt cancels a call with errInterrupted when a message after a place asks
 // for it, until interrupt is nil.
 func (b *inbox) onInterrupt(after uint64, cancel context.CancelCauseFunc) {
 	b.interrupt = func() {
@@ -66,6 +66,6 @@ func (b *inbox) onInterrupt(after uint64, cancel context.CancelCauseFunc) {
 	b.interrupt()
 }
 
-// errInterrupted ends a model call that the user talked into; it is made again
-// with what he said.
+// errInterrupted ends a model call into which a message came. The call is made again
+// with the message.
 var errInterrupted = errors.New("flow: interrupted by a message")

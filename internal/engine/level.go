@@ -20,7 +20,7 @@ type level struct {
 }
 
 // levels are the runs around an execution's run, and that run. They do not change
-// once Forward begins, but for inner and warms, which the execution's mu guards.
+// once Forward begins, but for result and warming, which the execution's mu guards.
 type levels struct {
 	all        []level       // outermost first
 	root       *journal.Task // of the outermost one; nil when it is the run itself
@@ -76,7 +76,7 @@ func (l *levels) ancestors() []journal.Ancestor {
 	return all
 }
 
-// unwound is what a branch's own part of the workflow came to.
+// branchResult is what a branch's own part of the workflow came to.
 type branchResult struct {
 	s   session.Session
 	err error

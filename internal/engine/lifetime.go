@@ -19,7 +19,7 @@ type lifetime struct {
 	clock  *time.Timer     // for it; nil if there is none
 }
 
-// wind sets the clock to the run's deadline.
+// setDeadline sets the clock to the run's deadline.
 func (l *lifetime) setDeadline(deadline time.Time) {
 	if l.clock != nil {
 		l.clock.Stop()

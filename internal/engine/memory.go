@@ -37,9 +37,9 @@ type withheld struct {
 
 const defaultRecall = 4
 
-// recall searches the agent's memory for what the user said last. What is
-// found goes behind everything that is in the session now, so that the prompt
-// before it stays the same from turn to turn.
+// recall searches the agent's memory for the user's last message. What is found goes
+// behind everything that is in the session now, so that the prompt before it stays
+// the same from turn to turn.
 func (a *agent) recall(ctx context.Context, s *session.Session) (note, error) {
 	if a.Memory == "" {
 		return note{}, nil
@@ -167,7 +167,7 @@ func (st *step) find(query string, limit int) ([]memory.Hit, []withheld, error) 
 type filter struct {
 	st    *step
 	limit int
-	known map[session.ID]string // why a session's notes are held back, "" if they are not
+	known map[session.ID]string // why a session's notes are left out, "" if they are not
 }
 
 // apply takes hits, best first, until it has enough of them.
@@ -193,8 +193,8 @@ func (v *filter) apply(hits []memory.Hit) (kept []memory.Hit, left []withheld, e
 	return kept, left, nil
 }
 
-// why tells the session for which a note is held back, and why. A note belongs
-// to the session that it is filed under and to the one whose run wrote it.
+// why returns the session for which a note is left out, and why. A note belongs to the
+// session that it is filed under and to the one whose run wrote it.
 func (v *filter) why(h memory.Hit) (session.ID, string, error) {
 	for _, id := range []session.ID{session.ID(h.Session), session.ID(h.Origin.Session)} {
 		why, known := v.known[id]

@@ -7,8 +7,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// messages returns what the user said since the last step that took it, and up
-// to which place in the inbox that is. Only the run's own session hears it.
+// newMessages returns the messages that no step has taken, and the place of the last
+// in the inbox. Only the run's own session gets them.
 func (ex *Execution) newMessages(st *step) (words []session.Chunk, upTo uint64) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
@@ -21,10 +21,10 @@ func (ex *Execution) newMessages(st *step) (words []session.Chunk, upTo uint64) 
 	return words, upTo
 }
 
-// told reports whether an agent that is done with s has to answer once more:
-// the user said something meanwhile. On a later execution the journal says so,
-// because c, the call that follows then, differs from any other. A run that was
-// past the agent before stays past it, whatever the user has said since.
+// hasNewMessages reports whether an agent that is done with s has to answer once more,
+// because messages came meanwhile. On a later execution the journal decides it: c, the
+// call that follows then, differs from any other. A run that was past the agent before
+// stays past it, also if messages have come since.
 func (p *place) hasNewMessages(s session.Session, c *call) bool {
 	if p.in != nil || s.PendingDigest() != "" {
 		return false
@@ -35,7 +35,7 @@ func (p *place) hasNewMessages(s session.Session, c *call) bool {
 	if next := ex.pos.journal.Step(at); next != nil {
 		return next.Kind == journal.StepModel && next.Name == c.agent && next.Input == inputDigest(s, []string{c.digest()})
 	}
-	// It may have waited there, and be woken.
+	// It may have waited there, and go on now.
 	past := ex.pos.journal.Began(at) || ex.inbox.cameFor(at)
 	if past || s.Key() != ex.home || ex.life.poison != nil {
 		return false

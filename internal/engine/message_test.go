@@ -395,7 +395,7 @@ func TestToolApproval(t *testing.T) {
 	}
 }
 
-// TestToolApprovalExpires: a call that nobody approved in time does not run, and
+// TestToolApprovalExpires: a call that is not approved in time does not run, and
 // the model is told.
 func TestToolApprovalExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -436,7 +436,7 @@ func TestToolApprovalExpires(t *testing.T) {
 			t.Fatalf("state %s: %v", state, err)
 		}
 		all := texts(ex.Result())
-		if last := all[len(all)-1]; ran || !strings.HasPrefix(last, "told: ") || !strings.Contains(last, "nobody approved this call in time") {
+		if last := all[len(all)-1]; ran || !strings.HasPrefix(last, "told: ") || !strings.Contains(last, "this call was not approved in time") {
 			t.Errorf("the tool ran: %v; the session says %q", ran, all)
 		}
 	})

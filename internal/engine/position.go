@@ -39,7 +39,7 @@ func (p *position) next(asked journal.StepRequest) (journal.Decision, *journal.S
 	return decision, record, err
 }
 
-// reach takes over the time of a record. Calls of a round are replayed in call
+// advance takes over the time of a record. Calls of a round are replayed in call
 // order, so it may be an earlier one.
 func (p *position) advance(t time.Time) {
 	if t.After(p.last) {
@@ -47,9 +47,9 @@ func (p *position) advance(t time.Time) {
 	}
 }
 
-// missed reports a recorded step or a call that was cut off which the code never
-// came to: it is not the code that the journal is of. Steps of the runs around it,
-// which outer tells, do not count.
+// unreached reports a recorded step, or a call that was cut off, which the code never
+// came to: the journal is of other code. Steps of the runs around it, which outer
+// reports, do not count.
 func (p *position) unreached(outer func(run.Path) bool) error {
 	path, name, found := p.journal.Unvisited(func(at run.Path) bool { return p.visited[at] || outer(at) })
 	if !found {
@@ -61,14 +61,14 @@ func (p *position) unreached(outer func(run.Path) bool) error {
 	return fmt.Errorf("%w: the workflow ended without step %s (%s), which is recorded or was cut off", run.ErrMismatch, path, name)
 }
 
-// resolution returns what a person said about a call that was cut off.
+// resolution returns what a person decided about a call that was cut off.
 func (p *position) resolution(at run.Path) (journal.Resolved, bool) {
 	v, ok := p.journal.Resolution(at)
 	_, open := p.journal.OpenIntent(at)
 	return v, ok && open && v.Decision == run.Happened
 }
 
-// tape notes what the code asks for, in order.
+// recorder notes what the code asks for, in order.
 type recorder struct {
 	asked  []journal.StepRequest
 	result session.Session

@@ -139,17 +139,17 @@ func replayBranch(ctx context.Context, rt *Runtime, g flow.Registration, t journ
 	return replay(ctx, rt, g, h)
 }
 
-// rehearse prepares an execution that cannot do anything.
+// prepareReplay returns an execution that only reads.
 func prepareReplay(ctx context.Context, rt *Runtime, g flow.Registration, h *journal.History, t *recorder) (*Execution, error) {
-	dead := &Runtime{
+	readOnly := &Runtime{
 		Store: replayStore{rt.Values}, Values: rt.Values, Blobs: rt.Blobs, Mint: rt.Mint, Node: rt.Node, Model: rt.Model,
 		Memory: func(context.Context, session.Tenant, string) (memory.Store, error) { return nil, errReplay },
 	}
-	if dead.Blobs == nil {
-		dead.Blobs = func(session.Tenant) blob.Store { return blob.NewMemory() }
+	if readOnly.Blobs == nil {
+		readOnly.Blobs = func(session.Tenant) blob.Store { return blob.NewMemory() }
 	}
 	ex := &Execution{
-		rt: dead, reg: g, id: h.Record.ID, home: h.Record.Home, granted: h.ClaimResult, state: run.Running, task: &h.Task, attempt: h.Attempt,
+		rt: readOnly, reg: g, id: h.Record.ID, home: h.Record.Home, granted: h.ClaimResult, state: run.Running, task: &h.Task, attempt: h.Attempt,
 		pos: position{journal: h.Journal, last: h.Started, recorder: t}, life: lifetime{parked: true},
 		levels: levels{all: []level{{run: h.Record.ID, home: h.Record.Home}}},
 	}
@@ -161,7 +161,7 @@ func prepareReplay(ctx context.Context, rt *Runtime, g flow.Registration, h *jou
 	return ex, ex.loadEndedAncestors(ctx)
 }
 
-// encloseEnded is enclose for runs that may have ended.
+// loadEndedAncestors is loadAncestors for runs that may have ended.
 func (ex *Execution) loadEndedAncestors(ctx context.Context) error {
 	b := ex.task.Branch
 	ex.levels.all = nil
@@ -181,7 +181,7 @@ func (ex *Execution) loadEndedAncestors(ctx context.Context) error {
 	return nil
 }
 
-// play runs the code up to its end or to the first step that is not recorded.
+// run runs the code up to its end or to the first step that is not recorded.
 func (t *recorder) run(ctx context.Context, ex *Execution) error {
 	w, err := build(ex.reg, ex.settings())
 	if err != nil {
@@ -280,7 +280,7 @@ func (t *recorder) outcome(end *journal.Ended, beyond *journal.StepRequest, diff
 	case run.Failed:
 		switch {
 		case end.Code == run.CodeExpired || end.Code == run.CodeReview:
-			// Nobody decided: the code did not end by itself.
+			// A person did not decide in time: the code did not end by itself.
 		case beyond != nil:
 			differs("the run failed (%s), the code goes on with %s at step %s", excerpt.Clip(end.Error, 120), title(beyond.Kind, beyond.Name), beyond.Path)
 		case t.err == nil:
@@ -299,7 +299,7 @@ func title(kind, name string) string {
 	return kind + " " + name
 }
 
-// playback answers an execution from the logs and writes nothing.
+// replayStore answers an execution from the logs and writes nothing.
 type replayStore struct{ values *journal.Values }
 
 var errReplay = fmt.Errorf("flow: a replay executes nothing: %w", run.ErrShutdown)

@@ -50,7 +50,7 @@ func (p *place) Select(ctx context.Context, sel flow.Selector, question string, 
 	if err != nil {
 		return -1, st.fail(err)
 	}
-	picked := "nobody"
+	picked := "none"
 	if choice >= 0 {
 		picked = candidates[choice]
 	}

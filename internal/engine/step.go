@@ -208,7 +208,7 @@ func (st *step) commitBeside(d journal.StepCompleted, content ...session.Event) 
 	return st.commit(d, content...)
 }
 
-// resolution returns what a person said about a call that was cut off.
+// resolution returns what a person decided about a call that was cut off.
 func (st *step) resolution() (journal.Resolved, bool) {
 	st.ex.mu.Lock()
 	defer st.ex.mu.Unlock()
@@ -243,10 +243,9 @@ func (st *step) intend(call string) error {
 	}
 }
 
-// lastWord records what a call that was announced came to although the run
-// stops, because it was cancelled or its time is up: the effect may have taken
-// place. A run that goes on elsewhere leaves the call open instead, so that a
-// person is asked.
+// lastWord records what a call with an intent came to although the run stops, because
+// it was cancelled or its time is up: the effect may have taken place. A run that goes
+// on elsewhere leaves the call open instead, so that a person is asked.
 func (st *step) lastWord(stop error, d journal.StepCompleted) {
 	if errors.Is(stop, run.ErrCancelled) || errors.Is(stop, run.ErrDeadline) {
 		_, _ = st.commitBeside(d) // the log keeps it; what is returned is the stop

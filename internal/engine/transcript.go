@@ -167,23 +167,23 @@ func (t *transcript) chunk(c *call, i int, chunk session.Chunk) error {
 	return t.add(m)
 }
 
-// maxToldArgs bounds how much of changed arguments a model is told, in bytes.
+// maxShownArgs bounds how much of changed arguments a model is shown, in bytes.
 const maxShownArgs = 4 << 10
 
-// ToolText returns what a model is told as the result of a tool call: the row's
-// text. Where a person changed the arguments of the call, a line
-// before it says to what, because the model's own call stands as it asked for it.
+// ToolText returns what a model gets as the result of a tool call: the row's text.
+// Where a person changed the arguments of the call, a line before it says to what,
+// because the model's own call stands as it asked for it.
 func ToolText(c session.Chunk) string {
 	args := c.Args()
 	if args == "" {
 		return c.Text()
 	}
 	args = compact(args)
-	told := excerpt.Clip(args, maxShownArgs)
-	if len(told) < len(args) {
-		told += fmt.Sprintf("… (%d bytes in all)", len(args))
+	shown := excerpt.Clip(args, maxShownArgs)
+	if len(shown) < len(args) {
+		shown += fmt.Sprintf("… (%d bytes in all)", len(args))
 	}
-	return "A person changed the arguments of this call to " + told + "\n" + c.Text()
+	return "A person changed the arguments of this call to " + shown + "\n" + c.Text()
 }
 
 // compact returns JSON without the space between its parts, on one line.

@@ -28,7 +28,7 @@ type tree struct {
 	reg  flow.Registration
 	root session.ID   // of its sessions
 	task journal.Task // of the main run
-	// opening is what the main run's session starts with if it is not born.
+	// opening is what the main run's session starts with if it does not exist yet.
 	opening []session.Event
 	ctx     context.Context
 	wake    chan struct{} // the main run may go on, or has ended
@@ -36,7 +36,7 @@ type tree struct {
 	mu        sync.Mutex
 	sawCommit bool            // of a commit
 	busy      int             // pieces of work under way
-	idle      chan struct{}   // closed when there is none any more; made by who waits
+	idle      chan struct{}   // closed when there is none any more; made by waitIdle
 	runs      map[run.ID]bool // of the tree
 	timers    map[*time.Timer]struct{}
 	over      bool
@@ -67,7 +67,7 @@ func (t *tree) owns(w journal.Work) bool {
 	return t.has(w.Task.ID)
 }
 
-// adopt finds the runs of the tree in a history, whose sessions may come in any
+// findRuns finds the runs of the tree in a history, whose sessions may come in any
 // order.
 func (t *tree) findRuns(history []session.Entry) {
 	for known := 0; known != len(t.runs); {
@@ -90,11 +90,11 @@ func (t *tree) has(id run.ID) bool {
 	return t.runs[id]
 }
 
-// errDeaf is returned instead of waiting for what can never come.
+// errNoCommits is returned instead of waiting for what can never come.
 var errNoCommits = errors.New("flow: the run waits, and the runtime does not learn of commits, so nothing will go on: " +
 	"set run.DirectOptions.OnCommit of its Store to Runtime.Committed, or leave Store empty")
 
-// hears reports whether the log tells the Driver of its commits.
+// seesCommits reports whether the Driver gets the commits of the log.
 func (t *tree) seesCommits() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -115,7 +115,7 @@ func (t *tree) begin(f func()) {
 	})
 }
 
-// settled waits for what a run that ended left to its branches, such as their
+// waitIdle waits for what a run that ended left to its branches, such as their
 // cancellation.
 func (t *tree) waitIdle(err error) error {
 	for {
@@ -157,7 +157,7 @@ func (t *tree) fail(err error) {
 	}
 }
 
-// at lets the clock be looked at when something is due.
+// tickAt has the clock looked at when something is due.
 func (t *tree) tickAt(due int64, k session.Key) {
 	if due == 0 {
 		return
@@ -180,7 +180,7 @@ func (t *tree) tickAt(due int64, k session.Key) {
 	t.timers[timer] = struct{}{}
 }
 
-// tell lets the program know that a run waits.
+// announceWait calls Runtime.OnWait.
 func (t *tree) announceWait(k session.Key, s journal.RunWaiting) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -189,7 +189,7 @@ func (t *tree) announceWait(k session.Key, s journal.RunWaiting) {
 	}
 }
 
-// goOn has the main run looked at again where it waits.
+// resume has the main run looked at again where it waits.
 func (t *tree) resume() {
 	select {
 	case t.wake <- struct{}{}:

@@ -126,16 +126,16 @@ func (a *agent) ask(ctx context.Context, s session.Session, c *call) (*turn, err
 		return st.recordedTurn()
 	}
 	for {
-		// What the user said meanwhile goes before the answer, in the same commit.
-		words, heardTo := st.ex.newMessages(st)
+		// Messages that came meanwhile go before the answer, in the same commit.
+		words, upTo := st.ex.newMessages(st)
 		resp, prompt, err := c.complete(st, st.s.With(words...))
 		if !errors.Is(err, errInterrupted) {
-			return a.commitAnswer(st, s, words, heardTo, resp, prompt, err)
+			return a.commitAnswer(st, s, words, upTo, resp, prompt, err)
 		}
 	}
 }
 
-// answeredBefore is the turn that the journal holds.
+// recordedTurn is the turn that the journal holds.
 func (st *step) recordedTurn() (*turn, error) {
 	t := &turn{s: st.record.Session, path: st.asked.Path, used: st.record.Usage}
 	if err := rebuild(st.record); err != nil {
@@ -146,9 +146,8 @@ func (st *step) recordedTurn() (*turn, error) {
 	return t, nil
 }
 
-// answered commits what a model call came to, after the words of the user that it
-// was told.
-func (a *agent) commitAnswer(st *step, s session.Session, words []session.Chunk, heardTo uint64, resp *llm.Response, prompt blob.Digest, err error) (*turn, error) {
+// commitAnswer commits what a model call came to, after the messages that it answers.
+func (a *agent) commitAnswer(st *step, s session.Session, words []session.Chunk, upTo uint64, resp *llm.Response, prompt blob.Digest, err error) (*turn, error) {
 	t := &turn{s: s, resp: resp, path: st.asked.Path}
 	err, ok := st.outcome(err)
 	if !ok {
@@ -158,9 +157,9 @@ func (a *agent) commitAnswer(st *step, s session.Session, words []session.Chunk,
 	for i, w := range words {
 		content[i] = session.ChunkEvent(w)
 	}
-	defer st.ex.take(heardTo, "")
+	defer st.ex.take(upTo, "")
 	if err != nil {
-		ack, commitErr := st.commit(journal.StepCompleted{Code: codeOf(err), Error: excerpt.Clip(err.Error(), 4<<10), Inbox: heardTo, Prompt: prompt, Model: a.Provider.Model}, content...)
+		ack, commitErr := st.commit(journal.StepCompleted{Code: codeOf(err), Error: excerpt.Clip(err.Error(), 4<<10), Inbox: upTo, Prompt: prompt, Model: a.Provider.Model}, content...)
 		if commitErr != nil {
 			return t, commitErr
 		}
@@ -176,7 +175,7 @@ func (a *agent) commitAnswer(st *step, s session.Session, words []session.Chunk,
 	}
 	chunk := session.AssistantText(resp.Text, calls...).WithOpaque(resp.Opaque).Of(st.ex.origin(a.Name, t.path, st.s.Placement(), resp.Usage))
 	ack, err := st.commit(journal.StepCompleted{
-		Inbox: heardTo, Row: true, Prompt: prompt, Model: resp.Model, Value: string(resp.Finish), Summary: excerpt.Clip(excerpt.FirstLine(resp.Text), 100),
+		Inbox: upTo, Row: true, Prompt: prompt, Model: resp.Model, Value: string(resp.Finish), Summary: excerpt.Clip(excerpt.FirstLine(resp.Text), 100),
 	}, append(content, session.ChunkEvent(chunk))...)
 	if err != nil {
 		return t, err
@@ -187,7 +186,7 @@ func (a *agent) commitAnswer(st *step, s session.Session, words []session.Chunk,
 	return t, nil
 }
 
-// origin says who makes a chunk of this run.
+// origin is where a chunk of this run comes from.
 func (ex *Execution) origin(agent string, path run.Path, p session.Placement, u llm.Usage) session.Origin {
 	o := session.Origin{
 		Agent: agent, Workflow: ex.reg.Name, Node: ex.rt.Node, Run: string(ex.id), Step: string(path), Placement: p,

@@ -29,9 +29,7 @@ func TestToldWithTheClaim(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				log, w := &faults{}, holding("step0")
 				sys := host(t, log, w, actors.Options{})
-				if err := sys.Enqueue(t.Context(), task("r1", k), nil); err != nil {
-					t.Fatal(err)
-				}
+				check(t, sys.Enqueue(t.Context(), task("r1", k), nil))
 				// Both come while another commit is on its way.
 				stored := make(chan struct{})
 				log.set(func() { log.append = func(int, session.Commit) error { <-stored; return nil } })
@@ -47,9 +45,7 @@ func TestToldWithTheClaim(t *testing.T) {
 				ask(func() error { tt.sig.To = k; return sys.Signal(t.Context(), tt.sig) })
 				close(stored)
 				for range 3 {
-					if err := <-all; err != nil {
-						t.Fatal(err)
-					}
+					check(t, <-all)
 				}
 				if all := kinds(t, log, k); len(all) < 3 || !strings.HasPrefix(all[2], "1 run.claimed run.") {
 					t.Fatalf("want the claim and the signal in the third commit: %q", all)

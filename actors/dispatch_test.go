@@ -21,10 +21,7 @@ func queued(t *testing.T, log session.Log, id string) journal.Task {
 	k := key("of-" + id)
 	other := start(t, log, actors.Options{Incarnation: "elsewhere-" + id}).Store()
 	g := claim(t, other, task(id, k))
-	e, err := journal.NewEvent(journal.KindReleased, journal.Released{Attempt: g.Attempt, Reason: "test", Run: g.Task.ID, Workflow: "w"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must(journal.NewEvent(journal.KindReleased, journal.Released{Attempt: g.Attempt, Reason: "test", Run: g.Task.ID, Workflow: "w"}))
 	if _, err := other.Commit(t.Context(), journal.Batch{Session: k, Run: g.Task.ID, Attempt: g.Attempt, Events: []session.Event{e}}); err != nil {
 		t.Fatal(err)
 	}
@@ -154,9 +151,7 @@ func TestDispatchedTakesTheSlotItWasSentTo(t *testing.T) {
 		log, w, c := &faults{}, holding("step0"), &cluster{}
 		a, b := c.join(t, log, w, "a"), c.join(t, log, w, "b")
 		r1 := task("r1", key("s1"))
-		if err := b.Enqueue(t.Context(), r1, nil); err != nil {
-			t.Fatal(err)
-		}
+		check(t, b.Enqueue(t.Context(), r1, nil))
 		r1 = journal.Task{ID: "r1", Workflow: "w", Session: r1.Session, Resume: true, Seen: &journal.Seen{}}
 		free := b.Free()
 		if got, err := a.Dispatched(t.Context(), r1); err != nil || got != actors.Committed {

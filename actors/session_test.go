@@ -33,10 +33,7 @@ func TestPassivation(t *testing.T) {
 		if _, err := s.Commit(t.Context(), step(g, k, "0", 0, "zero")); err != nil {
 			t.Fatalf("after an hour: %v", err)
 		}
-		a, err := s.Commit(t.Context(), end(g, k, 1))
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := must(s.Commit(t.Context(), end(g, k, 1)))
 		time.Sleep(59 * time.Second)
 		if sys.Active() != 1 {
 			t.Error("passivated before a minute was over")

@@ -104,18 +104,13 @@ func accepted(t *testing.T, sys *actors.System, task journal.Task) {
 func (w *work) offers(t testing.TB, node, name, revision string) *flow.Registry {
 	t.Helper()
 	g := &flow.Registry{}
-	if err := g.Register(flow.Registration{Name: name, Revision: revision, New: func() flow.Workflow { return w.workflow(node, 2) }}); err != nil {
-		t.Fatal(err)
-	}
+	check(t, g.Register(flow.Registration{Name: name, Revision: revision, New: func() flow.Workflow { return w.workflow(node, 2) }}))
 	return g
 }
 
 func state(t testing.TB, log session.Log, k session.Key, id run.ID) *journal.Record {
 	t.Helper()
-	w, err := journal.Load(context.Background(), log, journal.NewValues(log), k, "reader")
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must(journal.Load(context.Background(), log, journal.NewValues(log), k, "reader"))
 	r := w.RunState().Run(id)
 	if r == nil {
 		return &journal.Record{}
@@ -217,9 +212,7 @@ func TestCancelStopsAnExecution(t *testing.T) {
 		k := key("s1")
 		accepted(t, sys, task("r1", k))
 		synctest.Wait()
-		if err := sys.Signal(t.Context(), journal.Signal{To: k, Run: "r1", Cancel: &journal.CancelRequested{Reason: "enough"}}); err != nil {
-			t.Fatal(err)
-		}
+		check(t, sys.Signal(t.Context(), journal.Signal{To: k, Run: "r1", Cancel: &journal.CancelRequested{Reason: "enough"}}))
 		synctest.Wait()
 		if r := state(t, log, k, "r1"); r.State != run.Cancelled {
 			t.Errorf("a cancelled run is %q", r.State)
@@ -246,9 +239,7 @@ func TestDrainReleases(t *testing.T) {
 		if _, err := sys.Accept(t.Context(), task("r2", key("s2"))); !errors.Is(err, run.ErrShutdown) {
 			t.Errorf("a task while draining: %v", err)
 		}
-		if err := <-ended; err != nil {
-			t.Fatal(err)
-		}
+		check(t, <-ended)
 		if d := time.Since(before); d != 10*time.Second {
 			t.Errorf("drained after %v", d)
 		}

@@ -110,12 +110,9 @@ func task(id string, k session.Key) journal.Task {
 // claim claims a run of its own session, or fails the test.
 func claim(t testing.TB, s journal.Store, task journal.Task) *journal.ClaimResult {
 	t.Helper()
-	g, err := s.Claim(context.Background(), journal.Claim{
+	g := must(s.Claim(context.Background(), journal.Claim{
 		Session: task.Session, Home: task.Session, Run: task.ID, Task: &task, Open: session.Opening{Kind: session.OpenLeaf},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return g
 }
 
@@ -158,4 +155,19 @@ func kinds(t testing.TB, log session.Log, k session.Key) []string {
 		all = append(all, strings.Join(line, " "))
 	}
 	return all
+}
+
+// must returns v; it panics for an error.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

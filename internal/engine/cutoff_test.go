@@ -61,10 +61,7 @@ func facts[T any](t *testing.T, w *world, kind string) (all []T) {
 		}
 		for _, ev := range e.Commit.Events {
 			if ev.Kind == kind {
-				v, err := journal.Read[T](ev)
-				if err != nil {
-					t.Fatal(err)
-				}
+				v := must(journal.Read[T](ev))
 				all = append(all, v)
 			}
 		}
@@ -106,9 +103,7 @@ func TestInterruptedIsCharged(t *testing.T) {
 				t.Error(err)
 			}
 		}()
-		if state, err := ex.Forward(t.Context()); state != run.Succeeded {
-			t.Fatalf("state %s: %v", state, err)
-		}
+		forward(t, t.Context(), ex, run.Succeeded)
 		step := facts[journal.StepCompleted](t, &w, journal.KindDone)[0]
 		wantLost(t, "the step", step.Usage, step.Lost, 1, 1)
 		e := ended(t, &w)
@@ -143,9 +138,7 @@ func (m *patient) Complete(_ context.Context, r *llm.Request, _ func(llm.Delta))
 func TestSilentTriesAreCharged(t *testing.T) {
 	var w world
 	ex := start(t, w.runtime(&patient{timeouts: 2}), agentOnce)
-	if state, err := ex.Forward(t.Context()); state != run.Succeeded {
-		t.Fatalf("state %s: %v", state, err)
-	}
+	forward(t, t.Context(), ex, run.Succeeded)
 	step, e := facts[journal.StepCompleted](t, &w, journal.KindDone)[0], ended(t, &w)
 	for what, u := range map[string][2]session.Usage{"step": {step.Usage, step.Lost}, "run": {e.Usage, e.Lost}} {
 		used, lost := u[0], u[1]
@@ -185,9 +178,7 @@ func TestCancelledIsCharged(t *testing.T) {
 		rt := w.runtime(&streaming{})
 		ex := start(t, rt, agentOnce)
 		go cancelled(t, rt)
-		if state, err := ex.Forward(t.Context()); state != run.Cancelled {
-			t.Fatalf("state %s: %v", state, err)
-		}
+		forward(t, t.Context(), ex, run.Cancelled)
 		e := ended(t, &w)
 		wantLost(t, "the run", e.Usage, e.Lost, 1, 0)
 	})
@@ -227,14 +218,10 @@ func TestReleasedIsCharged(t *testing.T) {
 		var w world
 		ctx, stop := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { stop(run.ErrShutdown) })
-		if state, err := start(t, w.runtime(&streaming{}), agentOnce).Forward(ctx); state != run.Queued {
-			t.Fatalf("state %s: %v", state, err)
-		}
+		forward(t, ctx, start(t, w.runtime(&streaming{}), agentOnce), run.Queued)
 		released := facts[journal.Released](t, &w, journal.KindReleased)[0]
 		wantLost(t, "the release", released.Lost, released.Lost, 1, 0)
-		if state, err := start(t, w.runtime(&streaming{}), agentOnce, resume).Forward(t.Context()); state != run.Succeeded {
-			t.Fatalf("state %s: %v", state, err)
-		}
+		forward(t, t.Context(), start(t, w.runtime(&streaming{}), agentOnce, resume), run.Succeeded)
 		e := ended(t, &w)
 		wantLost(t, "the run", e.Usage, e.Lost, 1, 1)
 	})
@@ -275,20 +262,14 @@ func TestKilledIsCharged(t *testing.T) {
 			return s, err
 		}
 		rt := w.runtime(&streaming{})
-		if state, err := start(t, rt, waits, resume).Forward(t.Context()); state != run.Waiting {
-			t.Fatalf("state %s: %v", state, err)
-		}
+		forward(t, t.Context(), start(t, rt, waits, resume), run.Waiting)
 		first := facts[journal.StepCompleted](t, &w, journal.KindDone)[0]
 		if l := first.Lost; l.Calls != 2 || l.Tokens() < 2*reply || l.Tokens() > 2*(reply+200) {
 			t.Errorf("two attempts were killed, and the step says that %+v was lost", l)
 		}
 		time.Sleep(time.Hour)
-		if err := rt.Store.Apply(t.Context(), journal.Signal{To: home, Tick: true}); err != nil {
-			t.Fatal(err)
-		}
-		if state, err := start(t, w.runtime(&streaming{}), waits, resume).Forward(t.Context()); state != run.Succeeded {
-			t.Fatalf("state %s: %v", state, err)
-		}
+		check(t, rt.Store.Apply(t.Context(), journal.Signal{To: home, Tick: true}))
+		forward(t, t.Context(), start(t, w.runtime(&streaming{}), waits, resume), run.Succeeded)
 		e := ended(t, &w)
 		if e.Lost != first.Lost {
 			t.Errorf("the run lost %+v; its only loss was %+v: a wait loses nothing", e.Lost, first.Lost)
@@ -318,9 +299,7 @@ func TestLateAnswerIsCharged(t *testing.T) {
 		}))
 		ex := start(t, rt, agentOnce)
 		go cancelled(t, rt)
-		if state, err := ex.Forward(t.Context()); state != run.Cancelled {
-			t.Fatalf("state %s: %v", state, err)
-		}
+		forward(t, t.Context(), ex, run.Cancelled)
 		if e := ended(t, &w); e.Usage.Tokens() != 15 || e.Usage.Calls != 1 || e.Lost != (session.Usage{}) {
 			t.Errorf("the run used %+v and lost %+v", e.Usage, e.Lost)
 		}
@@ -350,9 +329,7 @@ func TestUselessAnswerIsCharged(t *testing.T) {
 			ex := start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
 				return tt.step(ctx, s.With(session.UserText("hello")))
 			})
-			if state, err := ex.Forward(t.Context()); state != run.Failed {
-				t.Fatalf("state %s: %v", state, err)
-			}
+			forward(t, t.Context(), ex, run.Failed)
 			want := session.Usage{Calls: 1, Input: 10, Output: 5, MicroUSD: 7}
 			if d := facts[journal.StepCompleted](t, &w, journal.KindDone)[0]; d.Usage != want || d.Code != run.CodeError || d.Model != "m" {
 				t.Errorf("the step ended with %s of model %q and used %+v, want %+v", d.Code, d.Model, d.Usage, want)

@@ -188,14 +188,10 @@ func TestDeadlineKeepsUsage(t *testing.T) {
 		}
 		ctx, stop := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { stop(run.ErrShutdown) })
-		if state, err := start(t, w.runtime(penny(&used)), f, within(time.Minute)).Forward(ctx); state != run.Queued {
-			t.Fatalf("state %s: %v", state, err)
-		}
+		forward(t, ctx, start(t, w.runtime(penny(&used)), f, within(time.Minute)), run.Queued)
 		ctx, stop = context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { stop(run.ErrShutdown) })
-		if state, err := start(t, w.runtime(penny(&used)), f, resume).Forward(ctx); state != run.Queued {
-			t.Fatalf("state %s: %v", state, err)
-		}
+		forward(t, ctx, start(t, w.runtime(penny(&used)), f, resume), run.Queued)
 		time.Sleep(time.Hour)
 		state, err := start(t, w.runtime(penny(&used)), f, resume).Forward(t.Context())
 		if state != run.TimedOut {
@@ -225,7 +221,7 @@ func TestWhyCancelled(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				_, err := (&engine.Runtime{}).Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+				must((&engine.Runtime{}).Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 					j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "slow", Workflow: slow}, {Name: "quick", Workflow: say("quick")}}, &tt.o)
 					if err != nil {
 						return s, err
@@ -234,10 +230,7 @@ func TestWhyCancelled(t *testing.T) {
 						t.Errorf("the slow branch is %s: %v, want %q", o.State, o.Err, tt.reason)
 					}
 					return flow.Merge(ctx, j, flow.Pick(-1))
-				}), session.New(session.UserText("go")))
-				if err != nil {
-					t.Fatal(err)
-				}
+				}), session.New(session.UserText("go"))))
 			})
 		})
 	}

@@ -60,9 +60,7 @@ func TestEndlessSubmission(t *testing.T) {
 				begun.Store(0)
 				rt := &engine.Runtime{Workflows: &flow.Registry{}}
 				for _, name := range []string{"self", "ping", "pong"} {
-					if err := rt.Workflows.Register(remote(name)); err != nil {
-						t.Fatal(err)
-					}
+					check(t, rt.Workflows.Register(remote(name)))
 				}
 				_, err := rt.Run(t.Context(), tt.w, session.New(session.UserText("go")))
 				switch {

@@ -45,10 +45,7 @@ func start(t *testing.T, rt *engine.Runtime, f flow.Func, change ...func(*journa
 	for _, c := range change {
 		c(&task)
 	}
-	ex, err := rt.Begin(t.Context(), flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return f }}, task)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ex := must(rt.Begin(t.Context(), flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return f }}, task))
 	return ex
 }
 
@@ -97,16 +94,13 @@ func TestDoIsRecorded(t *testing.T) {
 // the execution that called it does not get it either.
 func TestDoErrorHasNoValue(t *testing.T) {
 	rt := &engine.Runtime{}
-	_, err := rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+	must(rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		n, err := flow.Do(ctx, "half", func(context.Context) (int, error) { return 7, errors.New("half done") }, nil)
 		if n != 0 || err == nil {
 			t.Errorf("Do returned %d, %v; a later execution gets 0 and the error", n, err)
 		}
 		return s, nil
-	}), session.New(session.UserText("go")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	}), session.New(session.UserText("go"))))
 }
 
 // TestCutOffEffect: a function that must not run twice is cut off in the
@@ -141,9 +135,7 @@ func TestCutOffEffect(t *testing.T) {
 				t.Fatalf("state %s, error %v", state, err)
 			}
 			sig := journal.Signal{To: home, Run: "r", Resolve: &journal.Resolved{Decision: decision, Reason: "looked at the bank", Value: `"by hand"`}}
-			if err := rt.Store.Apply(t.Context(), sig); err != nil {
-				t.Fatal(err)
-			}
+			check(t, rt.Store.Apply(t.Context(), sig))
 			last := start(t, w.runtime(nil), f, resume)
 			if decision == run.Fail {
 				if last.State() != run.Failed {
@@ -151,9 +143,7 @@ func TestCutOffEffect(t *testing.T) {
 				}
 				return
 			}
-			if state, err := last.Forward(t.Context()); state != run.Succeeded {
-				t.Fatalf("state %s, error %v", state, err)
-			}
+			forward(t, t.Context(), last, run.Succeeded)
 			c, _ := last.Result().Last(session.User)
 			want, runs := "got by hand", 1
 			if decision == run.Again {
@@ -177,9 +167,7 @@ func TestCodeChange(t *testing.T) {
 		_, err := flow.Do(c, "two", func(context.Context) (int, error) { return 2, nil }, nil)
 		return s, err
 	}
-	if state, _ := start(t, w.runtime(nil), old).Forward(ctx); state != run.Queued {
-		t.Fatalf("state %s", state)
-	}
+	forward(t, ctx, start(t, w.runtime(nil), old), run.Queued)
 	changed := func(c context.Context, s session.Session) (session.Session, error) {
 		_, err := flow.Do(c, "uno", func(context.Context) (int, error) { return 1, nil }, nil)
 		return s, err
@@ -209,9 +197,7 @@ func TestScope(t *testing.T) {
 		}
 		return s.With(session.UserText(a)), nil
 	}
-	if state, err := start(t, w.runtime(nil), f).Forward(t.Context()); state != run.Succeeded {
-		t.Fatalf("state %s, error %v", state, err)
-	}
+	forward(t, t.Context(), start(t, w.runtime(nil), f), run.Succeeded)
 }
 
 // TestShadow: the commonest slip, an older value that is extended, becomes a
@@ -268,9 +254,7 @@ func TestEditsAfterFork(t *testing.T) {
 		}
 		return agent.Forward(ctx, s.With(session.UserText("two")))
 	})
-	if state, err := ex.Forward(t.Context()); state != run.Succeeded {
-		t.Fatalf("state %s, error %v", state, err)
-	}
+	forward(t, t.Context(), ex, run.Succeeded)
 	var texts []string
 	for _, c := range ex.Result().Chunks() {
 		texts = append(texts, c.Text())
@@ -309,17 +293,12 @@ func TestCancel(t *testing.T) {
 			done <- err
 		}()
 		time.Sleep(time.Second)
-		if err := rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Cancel: &journal.CancelRequested{By: "ops", Reason: "too slow"}}); err != nil {
-			t.Fatal(err)
-		}
+		check(t, rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Cancel: &journal.CancelRequested{By: "ops", Reason: "too slow"}}))
 		if err := <-done; !errors.Is(err, run.ErrCancelled) || ex.State() != run.Cancelled {
 			t.Fatalf("state %s, error %v", ex.State(), err)
 		}
 		for _, k := range w.Keys() {
-			s, err := rt.Values.At(t.Context(), session.Ref{Key: k})
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must(rt.Values.At(t.Context(), session.Ref{Key: k}))
 			if k != home && s.Closing().State != session.ClosedCancelled {
 				t.Errorf("branch %s is %+v", k.ID, s.Closing())
 			}
@@ -387,10 +366,7 @@ func TestParallelTools(t *testing.T) {
 			return resp
 		})
 		began := time.Now()
-		s, err := (&engine.Runtime{Models: m}).Run(t.Context(), &flow.Agent{Name: "a", Tools: []tool.Tool{slow}}, session.New(session.UserText("go")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must((&engine.Runtime{Models: m}).Run(t.Context(), &flow.Agent{Name: "a", Tools: []tool.Tool{slow}}, session.New(session.UserText("go"))))
 		if took := time.Since(began); took > 1500*time.Millisecond {
 			t.Errorf("64 calls of a second took %v", took)
 		}
@@ -430,9 +406,7 @@ func TestSummaryAndConcatenation(t *testing.T) {
 		return (&flow.Compressor{Name: "c"}).Forward(ctx, both)
 	}
 	ex := start(t, w.runtime(echo), f)
-	if state, err := ex.Forward(t.Context()); state != run.Succeeded {
-		t.Fatalf("state %s, error %v", state, err)
-	}
+	forward(t, t.Context(), ex, run.Succeeded)
 	if s := ex.Result(); s.Len() != 1 || s.Key() != home {
 		t.Errorf("result %s has %d chunks", s.Ref(), s.Len())
 	}
@@ -456,9 +430,7 @@ func TestRecallFollowsTheSession(t *testing.T) {
 		return agent.Forward(ctx, s.With(session.UserText("which colours?")))
 	}
 	ex := start(t, rt, f)
-	if state, err := ex.Forward(t.Context()); state != run.Succeeded {
-		t.Fatalf("state %s, error %v", state, err)
-	}
+	forward(t, t.Context(), ex, run.Succeeded)
 	last := asked[0][len(asked[0])-1]
 	if len(asked[0]) != 3 || last.Role != llm.System || !strings.Contains(last.Text, "dark colours") {
 		t.Errorf("prompt %+v", asked[0])

@@ -68,31 +68,21 @@ func TestEditedCallIsTold(t *testing.T) {
 		return s, flow.Reject(ctx, short, "seen")
 	}
 	rt := w.runtime(models)
-	if state, err := start(t, rt, work).Forward(t.Context()); state != run.Waiting {
-		t.Fatalf("state %s: %v", state, err)
-	}
+	forward(t, t.Context(), start(t, rt, work), run.Waiting)
 	for path, value := range map[run.Path]string{
 		"0.1.approval": "{\n  \"n\": 20\n}", "0.2.approval": "", "0.3.approval": `{ "n":4 }`, "0.4.approval": `{"n":"five"}`,
 	} {
-		if err := talk(t, rt, journal.SignalReceived{Kind: journal.Approve, Path: path, By: "ana", Value: value}); err != nil {
-			t.Fatal(err)
-		}
+		check(t, talk(t, rt, journal.SignalReceived{Kind: journal.Approve, Path: path, By: "ana", Value: value}))
 	}
 	var ctx context.Context
 	ctx, stop = context.WithCancelCause(t.Context())
 	defer stop(nil)
-	if state, err := start(t, w.runtime(models), work, resume).Forward(ctx); state != run.Queued {
-		t.Fatalf("state %s: %v", state, err)
-	}
-	if state, err := start(t, w.runtime(models), work, resume).Forward(t.Context()); state != run.Succeeded {
-		t.Fatalf("state %s: %v", state, err)
-	}
+	forward(t, ctx, start(t, w.runtime(models), work, resume), run.Queued)
+	forward(t, t.Context(), start(t, w.runtime(models), work, resume), run.Succeeded)
 	later := start(t, w.runtime(models), func(ctx context.Context, s session.Session) (session.Session, error) {
 		return agent.Forward(ctx, s.With(session.UserText("and now?")))
 	}, func(task *journal.Task) { task.ID = "later" })
-	if state, err := later.Forward(t.Context()); state != run.Succeeded {
-		t.Fatalf("state %s: %v", state, err)
-	}
+	forward(t, t.Context(), later, run.Succeeded)
 	if len(seen) != 5 {
 		t.Fatalf("%d requests", len(seen))
 	}

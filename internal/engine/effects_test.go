@@ -61,9 +61,7 @@ func TestCutOffThenOtherCode(t *testing.T) {
 			t.Fatalf("state %s, error %v", state, err)
 		}
 		again := journal.Signal{To: home, Run: "r", Resolve: &journal.Resolved{Decision: run.Again, Reason: "next code"}}
-		if err := w.runtime(nil).Store.Apply(t.Context(), again); err != nil {
-			t.Fatal(err)
-		}
+		check(t, w.runtime(nil).Store.Apply(t.Context(), again))
 	}
 }
 
@@ -82,9 +80,7 @@ func TestStepRemoved(t *testing.T) {
 		_, err := flow.Do(c, "c", one, nil)
 		return s, err
 	})
-	if state, _ := ex.Forward(ctx); state != run.Queued {
-		t.Fatalf("state %s", state)
-	}
+	forward(t, ctx, ex, run.Queued)
 	state, err := start(t, w.runtime(nil), func(c context.Context, s session.Session) (session.Session, error) {
 		_, err := flow.Do(c, "a", one, nil)
 		return s, err
@@ -121,10 +117,7 @@ func TestLastWord(t *testing.T) {
 				}()
 				time.Sleep(time.Second)
 				if why == "cancel" {
-					err := rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Cancel: &journal.CancelRequested{Reason: "stop"}})
-					if err != nil {
-						t.Fatal(err)
-					}
+					check(t, rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Cancel: &journal.CancelRequested{Reason: "stop"}}))
 				}
 				<-done
 				if got, want := w.kinds(t), "step.intent step.done run.ended"; got != want {
@@ -174,12 +167,8 @@ func TestCancelOfUnknownEffect(t *testing.T) {
 	go func() { _, _ = ex.Forward(t.Context()) }() // never returns
 	<-inside
 	rt := w.runtime(nil)
-	if state, _ := start(t, rt, pay, resume).Forward(t.Context()); state != run.NeedsReview {
-		t.Fatalf("state %s", state)
-	}
-	if err := rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Cancel: &journal.CancelRequested{Reason: "no more"}}); err != nil {
-		t.Fatal(err)
-	}
+	forward(t, t.Context(), start(t, rt, pay, resume), run.NeedsReview)
+	check(t, rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Cancel: &journal.CancelRequested{Reason: "no more"}}))
 	text := ""
 	for e, err := range w.Read(t.Context(), home, session.Position{}) {
 		if err != nil {

@@ -71,9 +71,7 @@ func TestCancelledBeforeItsBranchIsClosed(t *testing.T) {
 					rt = w.runtime(nil)
 					if deadline { // the next attempt comes too late to do anything
 						time.Sleep(time.Hour)
-						if state, err := start(t, rt, end, resume).Forward(t.Context()); state != run.TimedOut {
-							t.Fatalf("state %s: %v", state, err)
-						}
+						forward(t, t.Context(), start(t, rt, end, resume), run.TimedOut)
 					} else if err := rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Cancel: &journal.CancelRequested{Reason: "enough"}}); err != nil {
 						t.Fatal(err)
 					}
@@ -181,9 +179,7 @@ func TestLogAwayAtTheEnd(t *testing.T) {
 	away = false
 	rt = &engine.Runtime{Store: journal.Direct(log, &journal.DirectOptions{Incarnation: "next", Values: values}), Values: values}
 	ex := start(t, rt, work, resume)
-	if state, err := ex.Forward(t.Context()); state != run.Succeeded {
-		t.Fatalf("state %s: %v", state, err)
-	}
+	forward(t, t.Context(), ex, run.Succeeded)
 	if got := texts(ex.Result()); !slices.Equal(got, []string{"done"}) {
 		t.Errorf("the session says %q", got)
 	}

@@ -72,10 +72,7 @@ func TestFanOutMerge(t *testing.T) {
 		return flow.Merge(ctx, j, flow.SinceAncestor())
 	})
 	rt := &engine.Runtime{}
-	s, err := rt.Run(t.Context(), w, session.New(session.UserText("go")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(rt.Run(t.Context(), w, session.New(session.UserText("go"))))
 	want := []string{"go", "base 1", "from a", "from b after 1"}
 	if got := texts(s); !slices.Equal(got, want) {
 		t.Errorf("the session says %q, want %q", got, want)
@@ -110,10 +107,7 @@ func TestFanOutNested(t *testing.T) {
 		}
 		return say("end").Forward(ctx, s)
 	})
-	s, err := (&engine.Runtime{}).Run(t.Context(), w, session.New(session.UserText("go")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must((&engine.Runtime{}).Run(t.Context(), w, session.New(session.UserText("go"))))
 	want := []string{"go", "in p", "leaf px", "leaf py", "in q", "leaf qx", "leaf qy", "end"}
 	if got := texts(s); !slices.Equal(got, want) {
 		t.Errorf("the session says %q, want %q", got, want)
@@ -202,10 +196,7 @@ func TestFanOutFirst(t *testing.T) {
 			return flow.Merge(ctx, j, flow.Pick(-1))
 		})
 		began := time.Now()
-		s, err := (&engine.Runtime{}).Run(t.Context(), w, session.New(session.UserText("go")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must((&engine.Runtime{}).Run(t.Context(), w, session.New(session.UserText("go"))))
 		if got := texts(s); !slices.Equal(got, []string{"go", "quick"}) {
 			t.Errorf("the session says %q", got)
 		}
@@ -231,10 +222,7 @@ func TestApproveAndSleep(t *testing.T) {
 			return s.With(session.UserText("went on")), nil
 		})
 		began := time.Now()
-		s, err := (&engine.Runtime{}).Run(t.Context(), w, session.New(session.UserText("go")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must((&engine.Runtime{}).Run(t.Context(), w, session.New(session.UserText("go"))))
 		if got := texts(s); !slices.Equal(got, []string{"go", "went on"}) {
 			t.Errorf("the session says %q", got)
 		}
@@ -258,10 +246,7 @@ func TestAdoptPendingReplayed(t *testing.T) {
 			}
 			return s, flow.Sleep(ctx, time.Hour)
 		})
-		s, err := (&engine.Runtime{}).Run(t.Context(), w, session.New(session.UserText("go")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must((&engine.Runtime{}).Run(t.Context(), w, session.New(session.UserText("go"))))
 		if got := texts(s); !slices.Equal(got, []string{"go", "better"}) {
 			t.Errorf("the session says %q", got)
 		}
@@ -304,10 +289,7 @@ func TestFanOutWide(t *testing.T) {
 			return flow.Merge(ctx, j, flow.SinceAncestor())
 		})
 		began := time.Now()
-		s, err := (&engine.Runtime{Models: m}).Run(t.Context(), w, session.New(session.UserText(strings.Repeat("context ", 500))))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must((&engine.Runtime{Models: m}).Run(t.Context(), w, session.New(session.UserText(strings.Repeat("context ", 500)))))
 		if n := s.Len(); n != 1+2*256 {
 			t.Errorf("the session has %d chunks", n)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
@@ -41,7 +42,7 @@ func TestAgent(t *testing.T) {
 	})
 	rt := &engine.Runtime{Models: m}
 	agent := &flow.Agent{Name: "counter", Prompt: "count", Tools: []tool.Tool{words}}
-	s, err := rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+	s := must(rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		try, err := flow.Fork(ctx, s)
 		if err != nil {
 			return s, err
@@ -57,10 +58,7 @@ func TestAgent(t *testing.T) {
 			return s, err
 		}
 		return flow.Adopt(ctx, s, try, "it counts")
-	}), session.New(session.UserText("count this")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	}), session.New(session.UserText("count this"))))
 	var kinds []string
 	for _, c := range s.Chunks() {
 		kinds = append(kinds, string(c.Kind())+" "+c.Text())
@@ -69,4 +67,29 @@ func TestAgent(t *testing.T) {
 	if s.Len() != 6 || s.Usage().Tokens() != 36 {
 		t.Fatalf("%d chunks, usage %+v", s.Len(), s.Usage())
 	}
+}
+
+// must returns v; it panics for an error.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// forward runs an execution, which has to leave its run in a state, and returns why.
+func forward(t *testing.T, ctx context.Context, ex *engine.Execution, want run.State) error {
+	t.Helper()
+	state, err := ex.Forward(ctx)
+	if state != want {
+		t.Fatalf("the run is %s, want %s: %v", state, want, err)
+	}
+	return err
 }

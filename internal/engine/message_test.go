@@ -119,9 +119,7 @@ func TestMessageReplayed(t *testing.T) {
 		}
 		return agent.Forward(ctx, s)
 	}
-	if state, err := start(t, rt, work).Forward(t.Context()); state != run.Queued {
-		t.Fatalf("state %s: %v", state, err)
-	}
+	forward(t, t.Context(), start(t, rt, work), run.Queued)
 	// The agent, replayed up to its first answer, finds the message and answers
 	// it, in this attempt and, cut off after it, in the next one.
 	cut := true
@@ -133,9 +131,7 @@ func TestMessageReplayed(t *testing.T) {
 		}
 		return s, err
 	}
-	if state, err := start(t, rt, again, resume).Forward(t.Context()); state != run.Queued {
-		t.Fatalf("state %s: %v", state, err)
-	}
+	forward(t, t.Context(), start(t, rt, again, resume), run.Queued)
 	ex := start(t, rt, again, resume)
 	state, err := ex.Forward(t.Context())
 	if state != run.Succeeded {
@@ -188,9 +184,7 @@ func TestInterruptUnheard(t *testing.T) {
 						t.Error(err)
 					}
 				})
-				if state, err := ex.Forward(t.Context()); state != run.Succeeded {
-					t.Fatalf("state %s: %v", state, err)
-				}
+				forward(t, t.Context(), ex, run.Succeeded)
 				if len(asked) != 1 {
 					t.Errorf("the model was asked %d times: %q", len(asked), asked)
 				}
@@ -237,25 +231,17 @@ func TestMessageBehindAgent(t *testing.T) {
 					return tt.wait(ctx, s)
 				}
 				rt := w.runtime(parrot(0, &asked))
-				if state, err := start(t, rt, work).Forward(t.Context()); state != run.Waiting {
-					t.Fatalf("state %s: %v", state, err)
-				}
-				if err := talk(t, rt, journal.SignalReceived{Kind: journal.Message, Text: "two"}); err != nil {
-					t.Fatal(err)
-				}
+				forward(t, t.Context(), start(t, rt, work), run.Waiting)
+				check(t, talk(t, rt, journal.SignalReceived{Kind: journal.Message, Text: "two"}))
 				time.Sleep(time.Hour)
 				if sig := tt.answer; sig != (journal.Signal{}) {
 					if sig.To = home; !sig.Tick {
 						sig.Run = "r"
 					}
-					if err := rt.Store.Apply(t.Context(), sig); err != nil {
-						t.Fatal(err)
-					}
+					check(t, rt.Store.Apply(t.Context(), sig))
 				}
 				ex := start(t, w.runtime(parrot(0, &asked)), work, resume)
-				if state, err := ex.Forward(t.Context()); state != run.Succeeded {
-					t.Fatalf("state %s: %v", state, err)
-				}
+				forward(t, t.Context(), ex, run.Succeeded)
 				if got := texts(ex.Result()); !slices.Equal(got, []string{"one", "re: one", "two"}) {
 					t.Errorf("the session says %q", got)
 				}
@@ -294,25 +280,17 @@ func TestMessageBehindCall(t *testing.T) {
 				return s, err
 			}
 			rt := w.runtime(parrot(0, &asked))
-			if state, err := start(t, rt, work).Forward(ctx); state != run.Queued {
-				t.Fatalf("state %s: %v", state, err)
-			}
-			if err := talk(t, rt, journal.SignalReceived{Kind: journal.Message, Text: "two"}); err != nil {
-				t.Fatal(err)
-			}
+			forward(t, ctx, start(t, rt, work), run.Queued)
+			check(t, talk(t, rt, journal.SignalReceived{Kind: journal.Message, Text: "two"}))
 			if cut {
 				state, err := start(t, rt, work, resume).Forward(t.Context())
 				if state != run.NeedsReview || !strings.Contains(err.Error(), "nobody knows whether it took effect") {
 					t.Fatalf("state %s: %v", state, err)
 				}
 				happened := journal.Signal{To: home, Run: "r", Resolve: &journal.Resolved{Decision: run.Happened, Reason: "it did"}}
-				if err := rt.Store.Apply(t.Context(), happened); err != nil {
-					t.Fatal(err)
-				}
+				check(t, rt.Store.Apply(t.Context(), happened))
 			}
-			if state, err := start(t, rt, work, resume).Forward(t.Context()); state != run.Succeeded {
-				t.Errorf("state %s: %v", state, err)
-			}
+			forward(t, t.Context(), start(t, rt, work, resume), run.Succeeded)
 			if ran != 1 || !slices.Equal(asked, []string{"one"}) {
 				t.Errorf("the tool ran %d times, the model was asked %q", ran, asked)
 			}
@@ -327,9 +305,7 @@ func TestMessageLeft(t *testing.T) {
 	ex := start(t, rt, func(_ context.Context, s session.Session) (session.Session, error) {
 		return s, talk(t, rt, journal.SignalReceived{Kind: journal.Message, Text: "too late"})
 	})
-	if state, err := ex.Forward(t.Context()); state != run.Succeeded {
-		t.Fatalf("state %s: %v", state, err)
-	}
+	forward(t, t.Context(), ex, run.Succeeded)
 	if got := texts(ex.Result()); !slices.Equal(got, []string{"too late"}) {
 		t.Errorf("the session says %q", got)
 	}
@@ -369,17 +345,13 @@ func TestToolApproval(t *testing.T) {
 		{Kind: journal.Approve, Path: "0.1.approval", By: "ana", Reason: "it is due", Value: `{"n":20,"path":"bob"}`},
 		{Kind: journal.Refuse, Path: "0.2.approval", By: "ana", Reason: "too much"},
 	} {
-		if err := talk(t, rt, v); err != nil {
-			t.Fatal(err)
-		}
+		check(t, talk(t, rt, v))
 		if err := talk(t, rt, v); !errors.Is(err, run.ErrState) {
 			t.Errorf("answered twice: %v", err)
 		}
 	}
 	ex := start(t, w.runtime(calls), work, resume)
-	if state, err := ex.Forward(t.Context()); state != run.Succeeded {
-		t.Fatalf("state %s: %v", state, err)
-	}
+	forward(t, t.Context(), ex, run.Succeeded)
 	if !slices.Equal(ran, []int{1, 20}) {
 		t.Errorf("the tool ran with %v", ran)
 	}
@@ -419,22 +391,16 @@ func TestToolApprovalExpires(t *testing.T) {
 		}
 		var w world
 		rt := w.runtime(calls)
-		if state, err := start(t, rt, work).Forward(t.Context()); state != run.Waiting {
-			t.Fatalf("state %s: %v", state, err)
-		}
+		forward(t, t.Context(), start(t, rt, work), run.Waiting)
 		tick := journal.Signal{To: home, Tick: true}
 		time.Sleep(time.Hour - time.Second)
 		if err := rt.Store.Apply(t.Context(), tick); !errors.Is(err, run.ErrState) {
 			t.Errorf("before its time: %v", err)
 		}
 		time.Sleep(time.Second)
-		if err := rt.Store.Apply(t.Context(), tick); err != nil {
-			t.Fatal(err)
-		}
+		check(t, rt.Store.Apply(t.Context(), tick))
 		ex := start(t, w.runtime(calls), work, resume)
-		if state, err := ex.Forward(t.Context()); state != run.Succeeded {
-			t.Fatalf("state %s: %v", state, err)
-		}
+		forward(t, t.Context(), ex, run.Succeeded)
 		all := texts(ex.Result())
 		if last := all[len(all)-1]; ran || !strings.HasPrefix(last, "told: ") || !strings.Contains(last, "this call was not approved in time") {
 			t.Errorf("the tool ran: %v; the session says %q", ran, all)

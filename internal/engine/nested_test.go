@@ -68,12 +68,8 @@ func TestIDsInsideOfSteps(t *testing.T) {
 	}
 	ctx, stop := context.WithCancelCause(t.Context())
 	ex := start(t, w.runtime(callsOnce("ids")), work(&first, func() { stop(run.ErrShutdown) }))
-	if state, err := ex.Forward(ctx); state != run.Queued {
-		t.Fatalf("state %s, error %v", state, err)
-	}
-	if state, err := start(t, w.runtime(callsOnce("ids")), work(&second, func() {}), resume).Forward(t.Context()); state != run.Succeeded {
-		t.Fatalf("state %s, error %v", state, err)
-	}
+	forward(t, ctx, ex, run.Queued)
+	forward(t, t.Context(), start(t, w.runtime(callsOnce("ids")), work(&second, func() {}), resume), run.Succeeded)
 	if len(first) != 3 || !slices.Equal(first, second) {
 		t.Errorf("between the steps the code took %q, and when it ran again %q", first, second)
 	}
@@ -229,9 +225,7 @@ func TestStepInStepReplayed(t *testing.T) {
 			return s, err
 		}
 	}
-	if state, err := start(t, w.runtime(m), work(func() { stop(run.ErrShutdown) })).Forward(ctx); state != run.Queued {
-		t.Fatalf("state %s, error %v", state, err)
-	}
+	forward(t, ctx, start(t, w.runtime(m), work(func() { stop(run.ErrShutdown) })), run.Queued)
 	again := start(t, w.runtime(m), work(func() {}), resume)
 	if state, err := again.Forward(t.Context()); state == run.NeedsReview || beside != 1 {
 		t.Errorf("state %s, error %v, %d calls beside it", state, err, beside)

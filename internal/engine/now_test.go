@@ -37,13 +37,9 @@ func times(t *testing.T, m llm.Models, f func(ctx context.Context, s session.Ses
 	}
 	ctx, stop := context.WithCancelCause(t.Context())
 	ex := start(t, w.runtime(m), work(&live, func() { stop(run.ErrShutdown) }))
-	if state, err := ex.Forward(ctx); state != run.Queued {
-		t.Fatalf("state %s, error %v", state, err)
-	}
+	forward(t, ctx, ex, run.Queued)
 	time.Sleep(time.Hour)
-	if state, err := start(t, w.runtime(m), work(&replayed, func() {}), resume).Forward(t.Context()); state != run.Succeeded {
-		t.Fatalf("state %s, error %v", state, err)
-	}
+	forward(t, t.Context(), start(t, w.runtime(m), work(&replayed, func() {}), resume), run.Succeeded)
 	return live, replayed
 }
 
@@ -132,7 +128,7 @@ func TestNowInBranches(t *testing.T) {
 			add(ctx, "branch")
 			return s.With(session.UserText("b")), nil
 		})
-		_, err := (&engine.Runtime{}).Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		must((&engine.Runtime{}).Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 			add(ctx, "start")
 			if err := sleep(ctx, "out"); err != nil {
 				return s, err
@@ -144,10 +140,7 @@ func TestNowInBranches(t *testing.T) {
 			}
 			add(ctx, "after")
 			return flow.Merge(ctx, j, flow.Pick(0))
-		}), session.New(session.UserText("go")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		}), session.New(session.UserText("go"))))
 		for where, want := range map[string][]time.Duration{
 			"start": {0}, "before": {time.Minute}, "branch": {time.Minute, 2 * time.Minute}, "after": {2 * time.Minute},
 		} {

@@ -60,9 +60,7 @@ func TestOutdatedBranch(t *testing.T) {
 		return all
 	}
 	b := w.runtime(nil)
-	if state, err := start(t, b, ask).Forward(t.Context()); state != run.Waiting {
-		t.Fatalf("state %s: %v", state, err)
-	}
+	forward(t, t.Context(), start(t, b, ask), run.Waiting)
 	all := follows(home)
 	i := slices.IndexFunc(all, func(w journal.Work) bool { return w.Task != nil && w.Task.Branch != nil })
 	if i < 0 {
@@ -92,10 +90,7 @@ func TestOutdatedBranch(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			all, err := journal.Followups(e, journal.Facts(e.Commit))
-			if err != nil {
-				t.Fatal(err)
-			}
+			all := must(journal.Followups(e, journal.Facts(e.Commit)))
 			for _, f := range all {
 				if f.Signal != nil && f.Signal.Close != nil {
 					closes = append(closes, f)

@@ -50,21 +50,15 @@ func TestQuarantine(t *testing.T) {
 				t.Error(err)
 			}
 		}()
-		if state, err := ex.Forward(t.Context()); state != run.Queued {
-			t.Fatalf("state %s: %v", state, err)
-		}
+		forward(t, t.Context(), ex, run.Queued)
 		if err := set(false); !errors.Is(err, run.ErrState) {
 			t.Errorf("quarantined twice: %v", err)
 		}
 		if ex := start(t, rt, work, resume); ex.State() != run.Queued {
 			t.Errorf("a quarantined run is claimed: %s", ex.State())
 		}
-		if err := set(true); err != nil {
-			t.Fatal(err)
-		}
-		if state, err := start(t, rt, work, resume).Forward(t.Context()); state != run.Succeeded {
-			t.Fatalf("state %s: %v", state, err)
-		}
+		check(t, set(true))
+		forward(t, t.Context(), start(t, rt, work, resume), run.Succeeded)
 		if got := strings.Join(ran, ""); got != "abc" {
 			t.Errorf("the steps ran as %q", got)
 		}
@@ -96,9 +90,7 @@ func TestQuarantineInLastStep(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		if state, err := ex.Forward(t.Context()); state != run.Succeeded {
-			t.Fatalf("state %s: %v", state, err)
-		}
+		forward(t, t.Context(), ex, run.Succeeded)
 		if got := texts(ex.Result()); !slices.Equal(got, []string{"done"}) {
 			t.Errorf("the session says %q", got)
 		}
@@ -131,15 +123,10 @@ func TestConcatenateOfQuarantined(t *testing.T) {
 	apart := session.Key{Tenant: home.Tenant, ID: "apart"}
 	rt := w.runtime(nil)
 	odd := start(t, rt, say("odd").Forward, func(task *journal.Task) { task.ID, task.Session = "odd", apart })
-	if state, err := odd.Forward(t.Context()); state != run.Succeeded {
-		t.Fatalf("state %s: %v", state, err)
-	}
+	forward(t, t.Context(), odd, run.Succeeded)
 	set := func(released bool) {
 		t.Helper()
-		err := rt.Store.Apply(t.Context(), journal.Signal{To: apart, Quarantine: &journal.Quarantined{Reason: "it read the key", Released: released}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, rt.Store.Apply(t.Context(), journal.Signal{To: apart, Quarantine: &journal.Quarantined{Reason: "it read the key", Released: released}}))
 	}
 	join := func(ctx context.Context, s session.Session) (session.Session, error) {
 		s, err := say("mine").Forward(ctx, s)
@@ -159,9 +146,7 @@ func TestConcatenateOfQuarantined(t *testing.T) {
 	}
 	set(true)
 	again := journal.Signal{To: home, Run: "r", Resolve: &journal.Resolved{Decision: run.Again, Reason: "released"}}
-	if err := rt.Store.Apply(t.Context(), again); err != nil {
-		t.Fatal(err)
-	}
+	check(t, rt.Store.Apply(t.Context(), again))
 	ex := start(t, w.runtime(nil), join, resume)
 	if state, err := ex.Forward(t.Context()); state != run.Succeeded {
 		t.Fatalf("released: state %s: %v", state, err)

@@ -17,11 +17,9 @@ import (
 func TestReadWithoutLog(t *testing.T) {
 	var w world
 	odd := session.Key{Tenant: home.Tenant, ID: "odd"}
-	if state, err := start(t, w.runtime(nil), func(_ context.Context, s session.Session) (session.Session, error) {
+	forward(t, t.Context(), start(t, w.runtime(nil), func(_ context.Context, s session.Session) (session.Session, error) {
 		return s.With(session.UserText("odd")), nil
-	}, func(task *journal.Task) { task.ID, task.Session = "o", odd }).Forward(t.Context()); state != run.Succeeded {
-		t.Fatalf("state %s: %v", state, err)
-	}
+	}, func(task *journal.Task) { task.ID, task.Session = "o", odd }), run.Succeeded)
 	log := &blindLog{Log: &w.MemoryLog, fails: errors.New("no responders")}
 	work := func(ctx context.Context, s session.Session) (session.Session, error) {
 		other, err := flow.Read(ctx, session.Ref{Key: odd, Version: 1})

@@ -41,9 +41,7 @@ func (b *awayBlobs) Get(ctx context.Context, d blob.Digest) (io.ReadCloser, erro
 // again, that ends the attempt and not the run.
 func TestRecallWithoutBlobs(t *testing.T) {
 	notes := memory.New(nil)
-	if err := notes.Write(t.Context(), "memory://user/memories/prefs/1", "Likes dark colours.", memory.Origin{}); err != nil {
-		t.Fatal(err)
-	}
+	check(t, notes.Write(t.Context(), "memory://user/memories/prefs/1", "Likes dark colours.", memory.Origin{}))
 	var w world
 	blobs := &awayBlobs{Store: blob.NewMemory(), put: true}
 	process := func() *engine.Runtime {
@@ -78,7 +76,5 @@ func TestRecallWithoutBlobs(t *testing.T) {
 	blobs.get, cut = true, nil
 	gone(errFarAway, resume)
 	blobs.get = false
-	if state, err := start(t, process(), work, resume).Forward(t.Context()); state != run.Succeeded {
-		t.Fatalf("state %s: %v", state, err)
-	}
+	forward(t, t.Context(), start(t, process(), work, resume), run.Succeeded)
 }

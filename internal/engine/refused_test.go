@@ -62,9 +62,7 @@ func TestOtherTenant(t *testing.T) {
 	theirs := start(t, rt, func(_ context.Context, s session.Session) (session.Session, error) {
 		return s.With(session.UserText("a secret")), nil
 	}, func(task *journal.Task) { task.Session = foreign })
-	if state, err := theirs.Forward(t.Context()); state != run.Succeeded {
-		t.Fatalf("state %s: %v", state, err)
-	}
+	forward(t, t.Context(), theirs, run.Succeeded)
 	for name, f := range map[string]func(ctx context.Context, s session.Session) (session.Session, error){
 		"read": func(ctx context.Context, _ session.Session) (session.Session, error) {
 			return flow.Read(ctx, session.Ref{Key: foreign, Version: 1})
@@ -109,13 +107,9 @@ func TestAnswerTooLate(t *testing.T) {
 			return s, flow.Sleep(ctx, time.Hour)
 		}
 		rt := w.runtime(nil)
-		if state, err := start(t, rt, work).Forward(t.Context()); state != run.Waiting {
-			t.Fatalf("state %s: %v", state, err)
-		}
+		forward(t, t.Context(), start(t, rt, work), run.Waiting)
 		time.Sleep(time.Minute)
-		if err := rt.Store.Apply(t.Context(), journal.Signal{To: home, Tick: true}); err != nil {
-			t.Fatal(err)
-		}
+		check(t, rt.Store.Apply(t.Context(), journal.Signal{To: home, Tick: true}))
 		late := func(says string) {
 			t.Helper()
 			for _, kind := range []string{journal.Approve, journal.Refuse} {
@@ -126,9 +120,7 @@ func TestAnswerTooLate(t *testing.T) {
 			}
 		}
 		late("asks nothing now")
-		if state, err := start(t, rt, work, resume).Forward(t.Context()); state != run.Waiting {
-			t.Fatalf("state %s: %v", state, err)
-		}
+		forward(t, t.Context(), start(t, rt, work, resume), run.Waiting)
 		late("the time is up")
 	})
 }

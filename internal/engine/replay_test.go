@@ -116,10 +116,7 @@ func TestReplay(t *testing.T) {
 		{"branch", "branch b: "},
 	} {
 		t.Run("changed "+c.change, func(t *testing.T) {
-			r, err := engine.Replay(t.Context(), rt, offer(c.change), k, "one")
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must(engine.Replay(t.Context(), rt, offer(c.change), k, "one"))
 			got := r.Differs
 			for _, b := range r.Branches {
 				if got == "" && b.Differs != "" {
@@ -182,9 +179,7 @@ func TestReplayWaiting(t *testing.T) {
 		t.Fatalf("while it waits: %+v, %v", r, err)
 	}
 	no := journal.Signal{To: k, Run: "one", Received: &journal.SignalReceived{Kind: journal.Refuse, Path: "0", Reason: "not yet"}}
-	if err := rt.Signal(t.Context(), no); err != nil {
-		t.Fatal(err)
-	}
+	check(t, rt.Signal(t.Context(), no))
 	task.Resume = true
 	if ex, err = rt.Begin(t.Context(), g, task); err != nil {
 		t.Fatal(err)

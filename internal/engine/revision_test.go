@@ -38,17 +38,12 @@ func TestOtherRevisionGoesOn(t *testing.T) {
 		rt.Offered = func(_ context.Context, workflow, revision string) bool {
 			return elsewhere && workflow == "w" && revision == "1"
 		}
-		ex, err := rt.Begin(t.Context(), flow.Registration{Name: "w", Revision: revision, New: func() flow.Workflow { return f }}, journal.Task{
+		ex := must(rt.Begin(t.Context(), flow.Registration{Name: "w", Revision: revision, New: func() flow.Workflow { return f }}, journal.Task{
 			ID: "r", Workflow: "w", Session: home, Resume: w.n > 1,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 		return ex
 	}
-	if state, err := begin("1", code("notes", func() { cancel(run.ErrShutdown) }), false).Forward(cut); state != run.Queued {
-		t.Fatalf("state %s: %v", state, err)
-	}
+	forward(t, cut, begin("1", code("notes", func() { cancel(run.ErrShutdown) }), false), run.Queued)
 	state, err := begin("2", code("other notes", func() {}), true).Forward(t.Context())
 	if state != run.Queued || !errors.Is(err, run.ErrMismatch) {
 		t.Fatalf("the other code: state %s: %v", state, err)

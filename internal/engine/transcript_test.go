@@ -60,9 +60,7 @@ func TestRequestsGoOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := notes.Write(t.Context(), uri, "issue seven is about words", memory.Origin{}); err != nil {
-		t.Fatal(err)
-	}
+	check(t, notes.Write(t.Context(), uri, "issue seven is about words", memory.Origin{}))
 	m := &requests{turns: 2}
 	rt := &engine.Runtime{
 		Models: m,

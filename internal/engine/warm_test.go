@@ -71,7 +71,7 @@ func warmed(t *testing.T, m *scribe, join flow.Join, bs ...flow.Branch) (notes [
 	values := journal.NewValues(log)
 	rt := &engine.Runtime{Values: values, Models: client(m.complete)}
 	rt.Store = journal.Direct(log, &journal.DirectOptions{Values: values, OnCommit: rt.Committed})
-	s, err := rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+	s := must(rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		j, err := flow.FanOut(ctx, s, bs, &flow.FanOutOptions{Join: join, WarmFirst: true})
 		if err != nil {
 			return s, err
@@ -81,10 +81,7 @@ func warmed(t *testing.T, m *scribe, join flow.Join, bs ...flow.Branch) (notes [
 			states = append(states, o.State)
 		}
 		return flow.Merge(ctx, j, flow.SinceAncestor())
-	}), session.New(session.UserText("go")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	}), session.New(session.UserText("go"))))
 	for e, err := range log.Read(t.Context(), s.Key(), session.Position{}) {
 		if err != nil {
 			t.Fatal(err)

@@ -55,10 +55,9 @@ func (s *System) Accept(ctx context.Context, t journal.Task) (Answer, error) {
 	return s.settle(ctx, t.Session, journal.Work{Task: &t}, func() (Answer, error) { return s.begin(ctx, t, nil) })
 }
 
-// presume activates the session of a branch that is offered for the first time, or one
-// that was named for a task a moment ago, as not born yet, which it nearly always is:
-// then nothing has to be read. Otherwise the claim meets a conflict and is decided
-// again, by what the log says.
+// presume activates a session whose log is probably empty, that of a branch which is
+// offered for the first time or of a new task, without reading it. If the log is not
+// empty the claim meets a conflict and is decided again, by what the log says.
 func (s *System) presume(ctx context.Context, k session.Key) error {
 	if box := s.held.get(k); box != nil && !box.isClosed() {
 		return nil // what is known is better
@@ -67,8 +66,8 @@ func (s *System) presume(ctx context.Context, k session.Key) error {
 	return err
 }
 
-// elsewhereOffered fails for a run that goes on under another revision than
-// that of this node, as long as some node offers it.
+// needsOtherRevision fails for a run that goes on under another revision than
+// that of this node, as long as another node offers it.
 func (s *System) needsOtherRevision(ctx context.Context, t journal.Task) error {
 	if !t.Resume || t.Revision == "" || s.o.Workflows == nil || s.o.Runtime == nil || s.o.Runtime.Offered == nil {
 		return nil
@@ -105,8 +104,8 @@ func (s *System) SignalHere(ctx context.Context, sig journal.Signal) (held bool,
 	return true, s.Signal(ctx, sig)
 }
 
-// closeBranch ends the session of a branch whose end nobody waits for any more:
-// as its parent's log says, should the signal that says so have been lost.
+// closeBranch ends the session of a branch whose parent no longer waits for its end, as
+// the parent's log says. The signal of the parent may have been lost.
 func (s *System) closeBranch(ctx context.Context, sig journal.Signal) error {
 	branch := sig.Received.Branch.Link.Key
 	d, err := s.o.Values.Disposition(ctx, sig.To, sig.Run, branch.ID)
@@ -136,8 +135,8 @@ func (s *System) Enqueue(ctx context.Context, t journal.Task, cancel *journal.Ca
 	return err
 }
 
-// settle gets work to the holder of a session: elsewhere, or here. A conflict
-// here means that the session has got another holder, who is asked then.
+// settle gets work to the holder of a session: elsewhere, or here. After a conflict
+// here it asks the new holder.
 func (s *System) settle(ctx context.Context, k session.Key, w journal.Work, here func() (Answer, error)) (Answer, error) {
 	for try := 1; ; try++ {
 		a, handled, err := s.elsewhere(ctx, k, w)
@@ -154,7 +153,7 @@ func (s *System) settle(ctx context.Context, k session.Key, w journal.Work, here
 
 // elsewhere hands work to the incarnation that wrote the session last, if that
 // is another one which lives and has something to lose: a run on the session.
-// handled is false if nobody there answers for the session.
+// handled is false if that one does not answer for the session.
 func (s *System) elsewhere(ctx context.Context, k session.Key, w journal.Work) (a Answer, handled bool, err error) {
 	if s.o.Deliver == nil {
 		return "", false, nil
@@ -185,18 +184,17 @@ func (s *System) other(incarnation string) bool {
 	return s.o.Deliver != nil && incarnation != "" && incarnation != s.o.Incarnation
 }
 
-// yields reports whether an incarnation is another one which, as far as anybody
-// knows, lives.
+// aliveElsewhere reports whether an incarnation is another one and, as far as
+// membership knows, lives.
 func (s *System) aliveElsewhere(incarnation string) bool {
 	return s.other(incarnation) && (s.o.Alive == nil || s.o.Alive(incarnation))
 }
 
-// deadSilence is how long an incarnation is asked that membership calls dead: a
-// process that ended is known at once, and one that only lost touch with the
-// other nodes still answers.
+// deadTimeout is how long an incarnation may take to answer that membership calls dead.
+// One that only lost touch with the other nodes still answers.
 const deadTimeout = 300 * time.Millisecond
 
-// silence is how long an incarnation may take to answer.
+// answerTimeout is how long an incarnation may take to answer.
 func (s *System) answerTimeout(incarnation string) time.Duration {
 	if s.aliveElsewhere(incarnation) {
 		return s.o.AnswerTimeout
@@ -204,8 +202,8 @@ func (s *System) answerTimeout(incarnation string) time.Duration {
 	return min(deadTimeout, s.o.AnswerTimeout)
 }
 
-// asking bounds a request to an incarnation by the silence that it is allowed,
-// also if membership calls it dead only while it is asked.
+// asking bounds a request to an incarnation by answerTimeout, also if membership calls
+// it dead only while it is asked.
 func (s *System) asking(ctx context.Context, incarnation string) (asked context.Context, answered func()) {
 	asked, cancel := context.WithTimeout(ctx, s.answerTimeout(incarnation))
 	if s.o.Changed == nil || !s.aliveElsewhere(incarnation) {
@@ -247,7 +245,7 @@ func decided(err error) bool {
 	return true
 }
 
-// holder asks the session's actor who wrote last, and activates it to read.
+// holder asks the session's actor for the last writer, and activates it to read.
 func (s *System) holder(ctx context.Context, k session.Key) (holder, error) {
 	back, err := s.ask(s.requests.get(ctx, askHolder, k), true)
 	if err != nil {
@@ -299,7 +297,7 @@ func (s *System) Delivered(ctx context.Context, w journal.Work) (Answer, error) 
 
 // deliveredTask takes a task for a session that is held here, by the run that is
 // active if there is one. An offer of a run that may not go on now is answered
-// here, also if this node could not take it: whoever asks would claim it.
+// here, also if this node could not take it: the node that asks would claim it.
 func (s *System) deliveredTask(ctx context.Context, t journal.Task, active run.ID) (Answer, error) {
 	if err := t.Valid(); err != nil {
 		return "", fmt.Errorf("%w: %w", run.ErrMalformed, err)
@@ -317,8 +315,8 @@ func (s *System) deliveredTask(ctx context.Context, t journal.Task, active run.I
 		if t.Resume || s.o.Runtime == nil {
 			return NotMine, nil
 		}
-		// A new task of another pool's workflow: whoever wrote it into this log
-		// himself would cut off the run that executes here.
+		// A new task of another pool's workflow. If the node that asks wrote it into
+		// this log, it would cut off the run that executes here.
 		return Queued, s.o.Runtime.Enqueue(ctx, t, nil)
 	}
 	var release func()
@@ -347,8 +345,8 @@ func (s *System) deliveredTask(ctx context.Context, t journal.Task, active run.I
 		return NotMine, nil // it needs another revision of the workflow
 	}
 	if errors.Is(err, run.ErrShutdown) {
-		// The session is still held while its run is let go on: who activated
-		// it elsewhere now would cut the run off.
+		// The session is still held while its run goes on: an activation elsewhere
+		// would cut the run off.
 		return "", fmt.Errorf("%w: %w", run.ErrBusy, err)
 	}
 	return a, err
@@ -361,7 +359,7 @@ func (s *System) keepLate(ctx context.Context, b journal.Batch) {
 	if late == nil || s.o.Deliver == nil {
 		return
 	}
-	// Evidence is no reason to take a session from anybody who may live.
+	// Evidence is no reason to take a session from an incarnation that may live.
 	_, handled, err := s.elsewhere(ctx, b.Session, journal.Work{Signal: late})
 	if h, holderErr := s.holder(ctx, b.Session); !handled && err == nil {
 		if err = holderErr; err == nil && h.busy && s.aliveElsewhere(h.incarnation) {

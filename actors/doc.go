@@ -3,8 +3,8 @@
 // Each session that is in use has an actor: the one writer of its log in this
 // process. The actor folds the log, lets a journal.StateMachine decide what requests
 // append, makes one commit at a time durable and only then answers. Requests
-// that wait meanwhile share the next commit. A session that nobody uses is
-// passivated: its actor ends and costs nothing until somebody asks again.
+// that wait meanwhile share the next commit. A session that is not used is passivated:
+// its actor ends and costs nothing until the next request.
 //
 // Each run that executes here has a workflow actor. It has no state of its
 // own: what a run did is in the logs of its sessions, and a run that is cut
@@ -14,7 +14,7 @@
 //	go sys.Run(ctx)                     // drains when ctx ends
 //	answer, err := sys.Accept(ctx, task) // a log holds the task now
 //
-// Nothing here decides who may write; the log does, by compare-and-set. An
+// The log decides which writer may append, by compare-and-set. An
 // actor that lost its session learns so from the log and ends, with what its
 // run was doing. Between processes a task or a signal goes to the incarnation
 // that wrote the session last, through Options.Deliver, because appending to a

@@ -22,14 +22,14 @@ const (
 // returns when everything that the System started has ended.
 func (s *System) Run(ctx context.Context) error {
 	<-ctx.Done()
-	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.o.Drain)
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.o.Drain)
 	defer cancel()
-	return s.Drain(patience)
+	return s.Drain(bounded)
 }
 
 // Drain stops the System: it accepts no more tasks, lets the runs go on until
 // ctx ends, cuts off those that are left (they record that they were released,
-// and anybody may claim them), saves and stops all sessions, and returns when
+// and any node may claim them), saves and stops all sessions, and returns when
 // everything that the System started has ended. Calling it again waits for the
 // same end.
 //
@@ -65,7 +65,7 @@ func (s *System) shutDown(ctx context.Context) error {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), cutOff)
 	defer cancel()
 	if err != nil {
-		s.protoactor.Root.Send(s.top, &halt{run.ErrShutdown})
+		s.protoactor.Root.Send(s.top, &halt{cause: run.ErrShutdown})
 		defer time.AfterFunc(claimLast, s.drain.cut).Stop()
 		err = s.executions.wait(last)
 	}

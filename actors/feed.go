@@ -8,14 +8,14 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// feeds hands the commits that are made here to those who follow a session, so
-// that following costs no read of the log per commit.
+// feeds hands the commits that are made here to the followers of a session, so that
+// following costs no read of the log per commit.
 type feeds struct {
 	mu sync.RWMutex
 	m  map[session.Key][]*follower
 }
 
-// follower is one who follows, with the commits it has not looked at.
+// follower follows one session; it holds the commits that it has not taken.
 type follower struct {
 	news chan struct{}
 

@@ -15,7 +15,7 @@ const (
 	askClaim = iota + 1
 	askCommit
 	askApply
-	askHolder // who wrote last, and does anything run there
+	askHolder // the last writer, and whether a run executes there
 )
 
 // request is one question to a session actor and its answer. The actor fills
@@ -42,7 +42,7 @@ type request struct {
 	done    chan struct{}
 }
 
-// holder says who wrote a session last.
+// holder is the last writer of a session.
 type holder struct {
 	incarnation string // "" for a log without commits
 	here        bool   // this activation wrote it
@@ -76,7 +76,7 @@ func (r *request) reply(err error) {
 	r.done <- struct{}{}
 }
 
-// late reports that nobody waits for the answer any more. The deadline is
+// late returns why the caller no longer waits for the answer. The deadline is
 // looked at too: after a pause of the whole process, requests may be read
 // before the timers that ended their contexts have run.
 func (r *request) late() error {
@@ -97,7 +97,7 @@ const (
 	closed
 )
 
-// mailbox is the bounded, two-lane entrance of one session actor. protoactor's
+// mailbox holds the requests to one session actor, in two bounded queues. protoactor's
 // own mailboxes either have no bound, or make the sender wait, or drop the
 // oldest message in silence; so requests wait here, and the actor's mailbox
 // only ever holds a few signals. It also makes stopping safe: a request is
@@ -113,11 +113,11 @@ type mailbox struct {
 	active run.ID
 	known  bool // active and at are as of the log
 	at     session.Position
-	awake  bool // the actor looks here without being told
+	awake  bool // the actor looks here without a signal
 	closed bool
 }
 
-// lane is a first-in, first-out queue that reuses its memory.
+// queue is a first-in, first-out queue that reuses its memory.
 type queue struct {
 	items []*request
 	head  int
@@ -152,9 +152,8 @@ func (l *queue) drain() []*request {
 	return rest
 }
 
-// push admits a request, or says why not. Each lane has the same bound: what
-// comes from outside cannot keep the steps of the active run from being
-// recorded.
+// push admits a request, or says why not. Each queue has the same bound, so that
+// requests from outside cannot keep the steps of the active run from being recorded.
 func (m *mailbox) push(r *request) admission {
 	m.mu.Lock()
 	if m.closed {
@@ -205,7 +204,7 @@ func (m *mailbox) take(room int, first bool) *request {
 	return r
 }
 
-// stand records where the log stands and which run holds the session.
+// setPosition records where the log stands and which run holds the session.
 func (m *mailbox) setPosition(at session.Position, active run.ID) {
 	m.mu.Lock()
 	m.at, m.active, m.known = at, active, true
@@ -237,8 +236,7 @@ func (m *mailbox) isClosed() bool {
 	return m.closed
 }
 
-// held maps sessions to the mailboxes of their actors. The supervisor writes
-// it; everybody reads.
+// held maps sessions to the mailboxes of their actors. Only the supervisor writes it.
 type held struct {
 	mu sync.RWMutex
 	m  map[session.Key]*mailbox

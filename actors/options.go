@@ -43,7 +43,7 @@ type Options struct {
 	Durability string
 	// Now gives the time that is recorded; nil is time.Now.
 	Now func() time.Time
-	// Logger gets what no caller is told; nil discards it.
+	// Logger gets what is returned to no caller; nil discards it.
 	Logger *slog.Logger
 
 	// Runtime executes runs; nil leaves a System that only keeps sessions.
@@ -61,11 +61,11 @@ type Options struct {
 	// nil does not know, so that every one is asked.
 	Alive func(incarnation string) bool
 	// Changed returns a channel that is closed when what Alive says may have
-	// changed; nil does not tell. Who is called dead while it is asked is not
-	// waited for much longer.
+	// changed. An incarnation that is called dead while it is asked is not waited for
+	// much longer. nil: changes are not seen.
 	Changed func() <-chan struct{}
 	// Deliver hands work to the incarnation that holds a session; nil on a
-	// single node. It returns an error when nobody answers.
+	// single node. It returns an error when that one does not answer.
 	Deliver func(ctx context.Context, incarnation string, w journal.Work) (Answer, error)
 	// Silence is how long an incarnation may take to answer before the session
 	// is activated here; 0 is DefaultSilence.

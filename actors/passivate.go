@@ -57,7 +57,7 @@ func (a *sessionActor) leave() {
 	a.async(saving, a.snapshot(a.w.Epoch() != 0, timeout))
 }
 
-// keep stores a snapshot while the actor goes on, so that a run of many steps
+// saveWhileActive stores a snapshot while the actor goes on, so that a run of many steps
 // that is cut off is found again at once. One is under way at most.
 func (a *sessionActor) saveWhileActive() {
 	if a.saving || a.w.SinceSnapshot() < a.sys.o.SnapshotEvery {
@@ -80,18 +80,18 @@ func (a *sessionActor) saveWhileActive() {
 	})
 }
 
-// kept reports the end of keep.
-type saved struct{ err error }
-
-// IgnoreDeadLetterLogging keeps signals that come too late out of the log.
-func (*saved) IgnoreDeadLetterLogging() {}
+// saved reports the end of saveWhileActive.
+type saved struct {
+	signal
+	err error
+}
 
 func (a *sessionActor) saved(err error) {
 	a.saving = false
 	a.warnUnsaved(err)
 }
 
-// unsaved says that a snapshot could not be stored, which costs time, not data.
+// warnUnsaved says that a snapshot could not be stored, which costs time, not data.
 func (a *sessionActor) warnUnsaved(err error) {
 	if err != nil {
 		a.sys.log.Warn("snapshot not saved; the next activation reads more of the log", "session", a.key.String(), "err", err)
@@ -105,7 +105,7 @@ const readTail = 64
 // shortLog is up to how many commits a log is read as quickly as a snapshot of it.
 const shortLog = 8
 
-// rests reports whether a snapshot would only store a short log a second time: one
+// needsNoSnapshot reports whether a snapshot would only store a short log a second time: one
 // in which nothing is open. A fork that may go on is another matter: a snapshot holds
 // what it has of its ancestors, whose logs are read otherwise, one after another.
 func (a *sessionActor) needsNoSnapshot() bool {

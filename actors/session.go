@@ -40,8 +40,8 @@ var errDoubt = errors.New("actors: the commit may be in the log or not")
 // are they answered. Receive never waits for anything but memory.
 //
 // An activation that only reads leaves no trace in the log; the writer opens
-// its epoch with the first commit. Whatever puts the writer's memory in doubt
-// ends the activation, and the next request folds the log anew.
+// its epoch with the first commit. Any doubt about the writer's memory ends the
+// activation, and the next request folds the log again.
 //
 // One that is presumed unborn folds nothing: its first commit is appended to an
 // empty log or not at all, so that the log itself says whether there was
@@ -69,6 +69,7 @@ type sessionActor struct {
 
 // outcome is the message that ends loading, appending, confirming and saving.
 type outcome struct {
+	signal
 	phase  phase
 	w      *journal.StateMachine
 	commit session.Commit
@@ -76,21 +77,20 @@ type outcome struct {
 	err    error
 }
 
-// Signals to a session actor. They may reach one that has stopped, which is
-// of no interest to anybody.
+// Signals to a session actor. They may reach one that has stopped, which does no harm.
 type (
-	wakeUp   struct{} // the mailbox holds a request
-	lookIdle struct{} // the idle time may be over
-	quit     struct{} // stop once nothing is under way
+	wakeUp   struct{ signal } // the mailbox holds a request
+	lookIdle struct{ signal } // the idle time may be over
+	quit     struct{ signal } // stop once nothing is under way
 )
 
 var wake any = &wakeUp{}
 
+// signal is part of each message that may reach an actor which has stopped.
+type signal struct{}
+
 // IgnoreDeadLetterLogging keeps signals that come too late out of the log.
-func (*wakeUp) IgnoreDeadLetterLogging()   {}
-func (*lookIdle) IgnoreDeadLetterLogging() {}
-func (*quit) IgnoreDeadLetterLogging()     {}
-func (*outcome) IgnoreDeadLetterLogging()  {}
+func (signal) IgnoreDeadLetterLogging() {}
 
 // Receive implements protoactor's Actor.
 func (a *sessionActor) Receive(c actor.Context) {
@@ -239,7 +239,7 @@ func (a *sessionActor) decide() bool {
 		if r == nil {
 			break
 		}
-		a.current = r // whoever recovers from a panic answers it
+		a.current = r // panicked answers it
 		if now.IsZero() {
 			now, a.used = o.Now(), time.Now()
 		}
@@ -258,7 +258,7 @@ func (a *sessionActor) decide() bool {
 	return len(a.batch) > 0
 }
 
-// put asks the writer one request.
+// ask asks the writer one request.
 func (a *sessionActor) ask(r *request, now time.Time) {
 	switch r.ask {
 	case askClaim:
@@ -331,7 +331,7 @@ func (a *sessionActor) committed(o *outcome) {
 	a.saveWhileActive()
 }
 
-// stand tells the mailbox what the log says now.
+// publishPosition gives the mailbox what the log says now.
 func (a *sessionActor) publishPosition() { a.box.setPosition(a.w.At(), a.w.RunState().Active) }
 
 // answer replies to all of the batch: each with its own decision, or all with
@@ -348,12 +348,11 @@ func (a *sessionActor) answer(err error) {
 	a.batch = a.batch[:0]
 }
 
-// doubtful reports whether the batch, for which nothing is appended, has
-// answers that another writer may have made wrong since this one last heard of
-// the log. What a step recorded is right for ever; a claim or a signal that is
-// refused or answered from memory has to be confirmed, and everything that is
-// while the log was never read. But who asks for the holder may be told that
-// nobody is known: whatever follows from it is decided by the log.
+// mustConfirm reports whether the batch, for which nothing is appended, has answers
+// that another writer may have made wrong since this one last read the log. What a step
+// recorded is right for ever. A claim or a signal that is refused or answered from
+// memory has to be confirmed, and so has every answer while the log was never read. The
+// holder needs no confirmation: the log decides what follows from it.
 func (a *sessionActor) mustConfirm() bool {
 	for _, r := range a.batch {
 		switch r.ask {
@@ -384,8 +383,8 @@ func (a *sessionActor) confirm() {
 	})
 }
 
-// appendFailed ends the activation: what the writer staged is not in the log,
-// or nobody knows.
+// appendFailed ends the activation: what the writer staged is not in the log, or may
+// not be.
 func (a *sessionActor) appendFailed(err error) {
 	err = fmt.Errorf("actors: commit to %s: %w", a.key, err)
 	switch {
@@ -429,7 +428,7 @@ func (a *sessionActor) end(decided, waiting error) {
 	if a.current != nil {
 		a.batch, a.current = append(a.batch, a.current), nil
 	}
-	// Shut first: who has his answer and asks again reaches the next activation.
+	// Shut first: a caller that has its answer and asks again reaches the next activation.
 	rest, _ := a.box.shut(false)
 	a.answer(decided)
 	a.refuse(rest, waiting)

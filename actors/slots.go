@@ -23,7 +23,7 @@ type executions struct {
 	reclaiming map[runKey]bool // runs that are to be taken up
 }
 
-// seat is the place of one execution.
+// slot is the place of one execution.
 type slot struct {
 	key     runKey
 	release func() // gives its slot back
@@ -88,7 +88,7 @@ func (x *executions) end(s *slot) {
 	x.signal()
 }
 
-// takeUp notes that a run is to be taken up; it returns false if it is already.
+// reclaim notes that a run is to be taken up; it returns false if it is already.
 func (x *executions) reclaim(k runKey) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -97,7 +97,7 @@ func (x *executions) reclaim(k runKey) bool {
 	return first
 }
 
-// takenUp takes back what takeUp noted.
+// reclaimed takes back what reclaim noted.
 func (x *executions) reclaimed(k runKey) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -109,8 +109,8 @@ func (x *executions) signal() {
 	x.ended = make(chan struct{})
 }
 
-// has reports whether a run executes, or is being claimed by somebody besides
-// the caller, who entered it too.
+// has reports whether a run executes, or is being claimed besides the caller's own
+// claim, which entered it too.
 func (x *executions) has(k runKey) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -126,7 +126,7 @@ func (x *executions) any(k runKey) bool {
 	return ok || x.starting[k] > 0
 }
 
-// now takes a slot, if one is free.
+// take takes a slot, if one is free.
 func (x *executions) take() (release func(), ok bool) {
 	select {
 	case x.slots <- struct{}{}:

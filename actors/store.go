@@ -22,8 +22,8 @@ var _ journal.Store = (*store)(nil)
 const maxTries = 5
 
 // Claim implements journal.Store. Another writer of a run's home session is
-// reported as session.ErrConflict, because whoever claims a run must then ask
-// again who holds it; on other sessions the run has the right of way.
+// session.ErrConflict, because the caller must then ask for the holder again; on other
+// sessions the run has the right of way.
 func (s *store) Claim(ctx context.Context, c journal.Claim) (*journal.ClaimResult, error) {
 	if c.Incarnation == "" {
 		c.Incarnation = s.sys.o.Incarnation

@@ -11,8 +11,8 @@ import (
 )
 
 // supervisor is the parent of all session and workflow actors. It alone says
-// which actor a session has; System keeps a copy of its map that everybody may
-// read, so that a request to a session that is active does not pass here.
+// which actor a session has. System.held is a copy of its map, so that a request to an
+// active session does not pass here.
 type supervisor struct {
 	sys      *System
 	sessions map[session.Key]*child
@@ -32,22 +32,23 @@ type child struct {
 // none any more. An actor that is made for it presumes that the log is empty
 // if unborn says so.
 type activate struct {
+	signal
 	key    session.Key
 	unborn bool
 	reply  chan *mailbox
 }
 
-// IgnoreDeadLetterLogging: whoever asks a System that has ended is told so.
-func (*activate) IgnoreDeadLetterLogging() {}
-
 // launch starts the workflow actor of an execution.
 type launch struct{ w *workflowActor }
 
 // park lets all executions end their steps and begin no other.
-type park struct{}
+type park struct{ signal }
 
 // halt cuts all executions off.
-type halt struct{ cause error }
+type halt struct {
+	signal
+	cause error
+}
 
 // Receive implements protoactor's Actor.
 func (s *supervisor) Receive(c actor.Context) {
@@ -137,8 +138,8 @@ func stopFailed() actor.SupervisorStrategy {
 	return actor.NewOneForOneStrategy(0, 0, func(any) actor.Directive { return actor.StopDirective })
 }
 
-// recovering turns a panic in an actor into its end, with an answer to all who
-// wait for it. Without it protoactor would restart the actor, and callers
+// recovering turns a panic in an actor into its end, with an answer to all callers
+// that wait for it. Without it protoactor would restart the actor, and callers
 // would learn nothing.
 func (s *System) recovering(next actor.ReceiverFunc) actor.ReceiverFunc {
 	return func(c actor.ReceiverContext, m *actor.MessageEnvelope) {
@@ -156,11 +157,11 @@ func (s *System) recovering(next actor.ReceiverFunc) actor.ReceiverFunc {
 	}
 }
 
-// greeting goes to the supervisor and back.
-type ping struct{ reply chan struct{} }
-
-// IgnoreDeadLetterLogging: a System that has ended is no news.
-func (*ping) IgnoreDeadLetterLogging() {}
+// ping goes to the supervisor and back.
+type ping struct {
+	signal
+	reply chan struct{}
+}
 
 // Answering returns nil when the System is able to activate sessions and to
 // count its runs, or has ended in order; it returns ctx's error when it is

@@ -17,7 +17,7 @@ import (
 )
 
 // System hosts session and workflow actors. It is safe for concurrent use.
-// Whoever makes one must Run or Drain it.
+// The caller of New must Run or Drain it.
 type System struct {
 	o          Options
 	log        *slog.Logger
@@ -78,7 +78,8 @@ func New(o *Options) *System {
 func (s *System) Incarnation() string { return s.o.Incarnation }
 
 // Store returns the right to write to sessions, through their actors. It
-// activates a session here whoever wrote it last; Accept and Signal ask first.
+// activates a session here also if another incarnation holds it; Accept and Signal ask
+// first.
 func (s *System) Store() journal.Store { return &store{s} }
 
 // Active returns how many sessions are in memory.

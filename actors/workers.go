@@ -22,8 +22,8 @@ type workers struct {
 	next    chan func() // nil ends a parked goroutine
 	stop    chan struct{}
 	parked  atomic.Int32
-	used    atomic.Bool // something was run since thin last looked
-	watched atomic.Bool // thin is going to look
+	used    atomic.Bool // something was run since shrink last looked
+	watched atomic.Bool // shrink is going to look
 	wg      sync.WaitGroup
 }
 
@@ -59,14 +59,14 @@ func (w *workers) run(f func()) {
 	})
 }
 
-// watch sees to it that thin looks after the parked goroutines.
+// watch sees to it that shrink looks after the parked goroutines.
 func (w *workers) watch() {
 	if !w.watched.Load() && w.watched.CompareAndSwap(false, true) {
 		time.AfterFunc(parkedFor, w.shrink)
 	}
 }
 
-// thin ends the parked goroutines if nothing was run since it last looked, and
+// shrink ends the parked goroutines if nothing was run since it last looked, and
 // goes on looking while there are some.
 func (w *workers) shrink() {
 	for idle := !w.used.Swap(false); idle; {

@@ -14,10 +14,10 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// begin claims a task here and, if it got it, executes it. It goes on when
-// ctx ends: a claim that nobody executes would hold the session. Only a drain
-// that has lost patience ends it. It gives back release, that of a slot which was
-// taken for the run before; without one it takes a slot.
+// begin claims a task here and executes it if the claim is granted. It goes on when ctx
+// ends, because a claim without an execution would hold the session; only the end of a
+// drain cuts it off. It gives back the slot that release is of; without one it takes a
+// slot.
 func (s *System) begin(ctx context.Context, t journal.Task, release func()) (Answer, error) {
 	type result struct {
 		answer Answer
@@ -105,7 +105,7 @@ func (s *System) execute(ctx context.Context, ex execution, t journal.Task, rele
 }
 
 // workflowActor executes one attempt of a run and ends with it. Forward runs
-// in a goroutine of its own, so that the actor can be told to stop.
+// in a goroutine of its own, so that the actor can be stopped.
 type workflowActor struct {
 	sys    *System
 	task   journal.Task
@@ -121,12 +121,6 @@ type forwarded struct {
 	state run.State
 	err   error
 }
-
-// IgnoreDeadLetterLogging keeps signals that come too late out of the log.
-func (*halt) IgnoreDeadLetterLogging() {}
-
-// IgnoreDeadLetterLogging does the same.
-func (*park) IgnoreDeadLetterLogging() {}
 
 // Receive implements protoactor's Actor.
 func (w *workflowActor) Receive(c actor.Context) {
@@ -160,7 +154,7 @@ func (w *workflowActor) forward() {
 
 // ended gives the slot back. A run that the log still holds as running, though
 // its execution is over, is taken up again: the log was away, or this
-// activation lost the session and somebody else has the run now.
+// activation lost the session and another one has the run now.
 func (w *workflowActor) ended(m *forwarded) {
 	w.cancel(nil)
 	w.sys.executions.end(w.slot)
@@ -180,7 +174,7 @@ const (
 	takeUpMost   = 10 * time.Second
 )
 
-// takeUp offers a run to this System that it has claimed, or may have, until a log
+// reclaim offers a run to this System that it has claimed, or may have, until a log
 // says how it stands or a drain begins. No relay offers it as long as this
 // incarnation lives, so a refusal ends nothing: what causes it, such as a log that is
 // away or full, or another node that offers the run's revision, may last for hours.

@@ -18,7 +18,7 @@ import (
 // DefaultPort is the gossip port, UDP and TCP, where an address names none.
 const DefaultPort = 7946
 
-// Config says who a node is and how it finds the others.
+// Config is what a node is and how it finds the others.
 type Config struct {
 	// Name is the node's stable name, such as the pod's. Incarnation names this
 	// start of it and is never used again. Both are ids: letters, digits, - and _,
@@ -69,7 +69,7 @@ type Config struct {
 // A node probes one other every probeInterval; without an answer in probeTimeout
 // it asks others to probe and tries TCP until the interval is over. Then the node
 // is a suspect for suspicionMult x probeInterval (x log10 of the fleet above 10),
-// at most suspicionMaxMult times as long while nobody else confirms it, and can
+// at most suspicionMaxMult times as long while no other node confirms it, and can
 // refute. BenchmarkDetect measures the time until all others call it dead, with
 // four processes on two busy cores, 20 times each (median, worst, in seconds):
 //
@@ -96,8 +96,8 @@ const (
 	pushPullEvery = 15 * time.Second
 	// streamTimeout bounds one exchange over TCP.
 	streamTimeout = 3 * time.Second
-	// gossipToDead is how long a dead node is still told of its death, so that one
-	// that wakes up can refute it at once. Later only joining brings it back.
+	// gossipToDead is how long gossip of its death still goes to a dead node, so that
+	// one that wakes up can refute it at once. Later only joining brings it back.
 	gossipToDead = 30 * time.Second
 )
 

@@ -7,7 +7,7 @@ import (
 )
 
 // delegate is what the library calls, under its lock and on the path of its
-// packets: it copies what it is told into the view and returns.
+// packets: it copies what it gets into the view and returns.
 type delegate struct {
 	cfg  *Config
 	view *view
@@ -21,8 +21,8 @@ var (
 	_ memberlist.MergeDelegate = (*delegate)(nil)
 )
 
-// NotifyAlive keeps nodes out of the list that this one does not understand,
-// whoever tells of them.
+// NotifyAlive keeps nodes out of the list that this one does not understand, from any
+// source.
 func (d *delegate) NotifyAlive(peer *memberlist.Node) error {
 	if peer.Name == d.cfg.Incarnation {
 		return nil

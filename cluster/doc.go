@@ -4,7 +4,7 @@
 // holds a list of the others that is right most of the time and late by about a
 // second: which incarnations live, their pools, free slots, isolation, and
 // whether they are draining. That makes recovery fast (the runs of a dead node
-// are offered again at once), takeover polite (whoever holds a session and lives
+// are offered again at once), takeover polite (a node that holds a session and lives
 // is asked first), and it is what `rath nodes` and a drain look at.
 //
 //	m, err := cluster.Start(ctx, cluster.Config{
@@ -33,30 +33,30 @@
 //
 // # What it does not do
 //
-// It never decides who may write: the log's compare-and-set does, and it stays
+// It never decides which node may write: the log's compare-and-set does, and it stays
 // right when this list is wrong. The list is no consensus and no quorum. Views
 // differ for a while, a node that was starved of CPU for over a second may be
 // called dead and come back under the same incarnation, and in a partition each
 // side calls the other dead. So act on it only where a mistake costs time, and
-// ask the node itself where that is cheap. Nothing is sent to anybody but the
-// other nodes.
+// ask the node itself where that is cheap. It sends only to the other
+// nodes.
 //
 // # For operators
 //
-// Each node needs UDP and TCP on its gossip port (7946 unless told otherwise)
+// Each node needs UDP and TCP on its gossip port (7946 by default)
 // from and to every other node, the same key, and the same label. Where only TCP
 // gets through (some service meshes) nodes still see each other, the log says so,
 // and detection takes longer.
 //
-// Bind is loopback unless told otherwise. In a pod bind to 0.0.0.0 and advertise
+// Bind is loopback by default. In a pod bind to 0.0.0.0 and advertise
 // the pod's address (status.podIP through the downward API): nothing is guessed
 // from the interfaces. Join names a headless Service with
 // publishNotReadyAddresses, so that nodes meet before they are ready; it is
-// resolved again and again, every few seconds while nobody is seen and every
+// resolved again and again, every few seconds while no other node is seen and every
 // [RejoinEvery] later, and addresses that are not in the list are contacted. So
 // the halves of a partition find each other however long it lasted.
 //
-// The key is the trust boundary: who holds it can add, remove and impersonate
+// The key is the trust boundary: its holder can add, remove and impersonate
 // nodes. Keep it in a Secret. To change it without a gap, roll the fleet three
 // times: accept the new key beside the old one (AcceptKeys), send with the new
 // one and accept the old one, drop the old one. The label keeps fleets apart that
@@ -65,7 +65,7 @@
 // A node whose key, label or protocol does not fit is refused by all, and says
 // so: [Start] fails with [ErrRefused] and what to do, the nodes that refused it
 // log a warning with its address. If the misfits meet only later, both sides log
-// it and [Members.Err] tells.
+// it and [Members.Err] returns it.
 //
 // A killed, frozen or unplugged node is called dead after about 1 s, 2 s at the
 // worst, one that leaves at once; see the settings in config.go for what

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// ErrRefused says that other nodes were reached and want nothing to do with this
-// one, because its key, label or protocol differs.
+// ErrRefused says that other nodes were reached and refuse this one, because its key,
+// label or protocol differs.
 var ErrRefused = errors.New("refused by the other nodes")
 
 // RejoinEvery is how often the addresses to join are resolved again and those
@@ -20,17 +20,17 @@ var ErrRefused = errors.New("refused by the other nodes")
 const RejoinEvery = 30 * time.Second
 
 const (
-	// A node that sees nobody tries again after firstRetry, then after twice that,
+	// A node that sees no other tries again after firstRetry, then after twice that,
 	// and so on up to lastRetry.
 	firstRetry = 250 * time.Millisecond
 	lastRetry  = 5 * time.Second
 	// refusals is how often in a row a node that just started must be refused until
 	// it gives up: a node that stops looks like a refusal.
 	refusals = 3
-	// startWithin bounds how long Start waits to learn whether it is refused.
-	startWithin = 5 * time.Second
-	// resolveWithin bounds one look at all names.
-	resolveWithin = 5 * time.Second
+	// startTimeout bounds how long Start waits to learn whether it is refused.
+	startTimeout = 5 * time.Second
+	// resolveTimeout bounds one look at all names.
+	resolveTimeout = 5 * time.Second
 	// atOnce is how many nodes are contacted at the same time.
 	atOnce = 8
 )
@@ -108,7 +108,7 @@ func byText(a, b error) int { return strings.Compare(a.Error(), b.Error()) }
 
 // missing resolves what is to be joined, without this node and those in the list.
 func (m *Members) missing(ctx context.Context) ([]netip.AddrPort, round) {
-	ctx, cancel := context.WithTimeout(ctx, resolveWithin)
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
 	r := round{alone: true}
 	have := map[string]bool{m.addr.String(): true, m.bound.String(): true}
@@ -131,7 +131,7 @@ func (m *Members) missing(ctx context.Context) ([]netip.AddrPort, round) {
 			have[a.String()] = true
 			r.alone = false
 			if m.addr.Addr().IsLoopback() && !ip.IsLoopback() {
-				r.unreached = append(r.unreached, fmt.Errorf("cluster: join %s: this node advertises %s, which nobody else can reach: bind to 0.0.0.0 and advertise this machine's address", a, m.addr.Addr()))
+				r.unreached = append(r.unreached, fmt.Errorf("cluster: join %s: this node advertises %s, which no other machine can reach: bind to 0.0.0.0 and advertise this machine's address", a, m.addr.Addr()))
 				continue
 			}
 			out = append(out, a)

@@ -48,7 +48,7 @@ func (k Key) check() error {
 
 const hidden = "[key]"
 
-// Format prints no key, whatever the verb.
+// Format prints no key, with any verb.
 func (k Key) Format(s fmt.State, _ rune) { fmt.Fprint(s, hidden) }
 
 // MarshalText keeps keys out of JSON; [ParseKey] does not read it back.

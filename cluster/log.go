@@ -68,9 +68,9 @@ const (
 	labelDiffers = "the cluster label differs"
 )
 
-// explain says in our words why another node was refused, where that is what a
-// line of the library or an error of a join tells. Its errors are texts, no
-// values; the tests of refusals notice when it words them differently.
+// explain says in our words why another node was refused, if that is what a
+// line of the library or an error of a join means. Its errors are texts, no
+// values; the tests of refusals fail when it words them differently.
 func explain(text string) (string, bool) {
 	switch {
 	case strings.Contains(text, "could decrypt"), strings.Contains(text, "Decrypt packet failed"),

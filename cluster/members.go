@@ -41,8 +41,8 @@ type Members struct {
 
 // Start listens, begins to look for the other nodes and returns when the first
 // look is over, after 5 s at the latest; it goes on looking until [Members.Close].
-// That nobody was reached is no error: the others may start later, or names
-// resolve later. To be refused by them is: [ErrRefused]. ctx bounds the start.
+// That no other node was reached is no error: the others may start later, or names
+// resolve later. A refusal by them is one: [ErrRefused]. ctx bounds the start.
 func Start(ctx context.Context, cfg Config) (*Members, error) {
 	bind, advertise, seeds, err := cfg.prepare()
 	if err != nil {
@@ -80,8 +80,8 @@ func Start(ctx context.Context, cfg Config) (*Members, error) {
 	m.stop = stop
 	first := make(chan error, 1)
 	m.work.Go(func() { m.keepJoined(life, first) })
-	m.work.Go(func() { m.keepTold(life) })
-	wait := time.NewTimer(startWithin)
+	m.work.Go(func() { m.keepDescribed(life) })
+	wait := time.NewTimer(startTimeout)
 	defer wait.Stop()
 	select {
 	case err = <-first:
@@ -112,12 +112,12 @@ func (m *Members) Alive(incarnation string) bool {
 // A node that this one saw and that left or was called dead is known to be dead.
 // One that it never saw is known to be dead too, but not before this node has
 // been among others, or known to be alone, for 5 s: until then the rest of the
-// fleet may be about to appear. So a node that cannot reach anybody knows of
-// nobody's death.
+// fleet may be about to appear. So a node that reaches no other knows of no
+// death.
 //
 // A node that lost two or more others within 10 s and has none left cannot tell
 // either, until it sees one again: it is probably itself that is cut off. This
-// does not hold for those that said that they were draining.
+// does not hold for those that announced that they were draining.
 func (m *Members) Known(incarnation string) (alive, known bool) { return m.view.known(incarnation) }
 
 // List returns the nodes that live, this one among them, sorted by name. Suspects
@@ -125,19 +125,19 @@ func (m *Members) Known(incarnation string) (alive, known bool) { return m.view.
 func (m *Members) List() []Node { return m.view.list() }
 
 // Changed returns a channel that is closed at the next change of the list: a node
-// came, went, or described itself anew. Ask for it before looking at the list.
+// came, went, or changed its description. Ask for it before looking at the list.
 // Any number of goroutines may wait.
 func (m *Members) Changed() <-chan struct{} { return m.view.next() }
 
 // Err says what is wrong with joining: nil while other nodes are in the list and
-// none refuses this one, and nil if there is nobody else to join. errors.Is with
-// [ErrRefused] tells a refusal, which somebody has to repair, from nodes that
-// were not reached yet.
+// none refuses this one, and nil if there is no other node to join. errors.Is with
+// [ErrRefused] tells a refusal, which an operator has to repair, from nodes that were
+// not reached yet.
 func (m *Members) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.err != nil && !errors.Is(m.err, ErrRefused) && len(m.view.others()) > 0 {
-		return nil // somebody came since
+		return nil // a node came since
 	}
 	return m.err
 }
@@ -172,7 +172,7 @@ func some(errs []error) error {
 	return errors.Join(errs...)
 }
 
-// Update tells the others how this node is now, without waiting for the next
+// Update sends the others how this node is now, without waiting for the next
 // second; it does not wait until they know. The error is [ErrTooLarge]: then they
 // keep what they knew.
 func (m *Members) Update() error {
@@ -199,23 +199,23 @@ func (m *Members) describe() (Node, []byte, error) {
 }
 
 const (
-	tellEvery = time.Second
-	// Between two descriptions of one node at least tellFastest passes, and more in
+	describeEvery = time.Second
+	// Between two descriptions of one node at least describeFastest passes, and more in
 	// a large fleet, where each of them goes through every node.
-	tellFastest = 500 * time.Millisecond
-	tellPerNode = 50 * time.Millisecond
-	// tellWithin bounds how long a description may take to be sent.
-	tellWithin = time.Second
+	describeFastest = 500 * time.Millisecond
+	describePerNode = 50 * time.Millisecond
+	// describeTimeout bounds how long a description may take to be sent.
+	describeTimeout = time.Second
 )
 
-// keepTold tells the others how this node is, and the log who comes and goes.
-func (m *Members) keepTold(ctx context.Context) {
-	tick := time.NewTicker(tellEvery)
+// keepDescribed sends the others how this node is, and logs which nodes come and go.
+func (m *Members) keepDescribed(ctx context.Context) {
+	tick := time.NewTicker(describeEvery)
 	defer tick.Stop()
 	var (
 		seen = map[string]Node{}
-		told = *m.delegate.meta.Load()
-		free = false // this node's Draining, as told
+		sent = *m.delegate.meta.Load()
+		free = false // this node's Draining, as sent
 		at   time.Time
 		bad  string
 	)
@@ -239,23 +239,23 @@ func (m *Members) keepTold(ctx context.Context) {
 			continue
 		}
 		bad = ""
-		if bytes.Equal(meta, told) {
+		if bytes.Equal(meta, sent) {
 			continue
 		}
-		pause := max(tellFastest, time.Duration(len(seen))*tellPerNode)
+		pause := max(describeFastest, time.Duration(len(seen))*describePerNode)
 		if time.Since(at) < pause && n.Draining == free {
-			continue // the next tick tells it
+			continue // the next tick sends it
 		}
-		told, free, at = meta, n.Draining, time.Now()
+		sent, free, at = meta, n.Draining, time.Now()
 		m.delegate.meta.Store(&meta)
 		m.view.setSelf(n)
-		if err := m.list.UpdateNode(tellWithin); err != nil && ctx.Err() == nil {
+		if err := m.list.UpdateNode(describeTimeout); err != nil && ctx.Err() == nil {
 			m.log.Debug("cluster: the others learn later how this node is", "err", err)
 		}
 	}
 }
 
-// report logs who came and went since it was last called.
+// report logs which nodes came and went since it was last called.
 func (m *Members) report(seen map[string]Node) map[string]Node {
 	now := m.view.others()
 	for inc, n := range now {
@@ -276,16 +276,16 @@ func (m *Members) report(seen map[string]Node) map[string]Node {
 		m.log.Warn("cluster: a node is gone", "name", n.Name, "incarnation", inc, "addr", n.Addr, "nodes", len(now)+1)
 	}
 	if lost && m.view.cutOff() {
-		m.log.Warn("cluster: this node sees nobody any more and takes itself for cut off")
+		m.log.Warn("cluster: this node sees no other any more and takes itself for cut off")
 	}
 	return now
 }
 
-// leaveWithin bounds how long Leave waits.
-const leaveWithin = 2 * time.Second
+// leaveTimeout bounds how long Leave waits.
+const leaveTimeout = 2 * time.Second
 
-// Leave tells the others that this node goes, and returns when they were told,
-// at ctx's deadline, or after 2 s. They then call it dead at once. The list goes on
+// Leave announces to the others that this node goes, and returns when they know it, at
+// ctx's deadline, or after 2 s. They then call it dead at once. The list goes on
 // to be kept until [Members.Close]. An error says that they will notice by
 // themselves, about a second after Close.
 func (m *Members) Leave(ctx context.Context) error {
@@ -300,11 +300,11 @@ func (m *Members) leave(ctx context.Context) error {
 	}
 	m.left = true
 	m.stop() // no more joining
-	end := time.Now().Add(leaveWithin)
+	end := time.Now().Add(leaveTimeout)
 	if d, ok := ctx.Deadline(); ok && d.Before(end) {
 		end = d
 	}
-	// The library does not tell the others a node that left from one that died.
+	// For the others the library makes no difference between a node that left and one that died.
 	m.leaving.Store(true)
 	if n, meta, err := m.describe(); err == nil {
 		m.delegate.meta.Store(&meta)
@@ -327,13 +327,13 @@ func (m *Members) Close() error {
 		return nil
 	}
 	if err := m.leave(context.Background()); err != nil {
-		m.log.Info("cluster: left without telling everybody", "err", err)
+		m.log.Info("cluster: left before all others knew", "err", err)
 	}
 	m.closed = true
 	return m.shut()
 }
 
-// shut ends all goroutines without telling anybody.
+// shut ends all goroutines and announces nothing.
 func (m *Members) shut() error {
 	m.stop()
 	m.work.Wait()

@@ -83,7 +83,7 @@ func (v *view) remove(incarnation string) {
 	v.notify()
 }
 
-// alone records that there is nobody else to meet.
+// alone records that there is no other node to meet.
 func (v *view) alone() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -100,7 +100,7 @@ func (v *view) setSelf(n Node) {
 	v.notify()
 }
 
-// notify wakes everyone who waits for a change. The lock is held.
+// notify wakes all that wait for a change. The lock is held.
 func (v *view) notify() {
 	close(v.changed)
 	v.changed = make(chan struct{})

@@ -12,7 +12,7 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// DefaultMaxRounds is how many model calls an Agent makes unless told otherwise.
+// DefaultMaxRounds is how many model calls an Agent makes at most by default.
 const DefaultMaxRounds = 64
 
 // ErrMaxRounds is returned when an agent still calls tools after its last
@@ -27,7 +27,7 @@ type Agent struct {
 	Prompt   string // instructs the model; not part of the session
 	Provider llm.Provider
 	Tools    []tool.Tool
-	// Memory names the memory that is searched for what the user said last;
+	// Memory names the memory that is searched for the user's last message;
 	// what is found follows the session in the prompt. "" is none.
 	Memory string
 	// Recall is how many notes are recalled at most; 0 is 4.
@@ -38,8 +38,8 @@ type Agent struct {
 	Budget run.Budget
 	// Approve says which calls a person has to approve before they run; nil is
 	// none. It must answer the same for the same call. Calls that are rejected
-	// do not run, and the model is told why; so it is to what arguments a person
-	// changed those of a call.
+	// do not run, and the model gets the reason. It also gets the arguments of a call
+	// as a person changed them.
 	Approve func(spec tool.Spec, args json.RawMessage) bool
 	// ApproveTimeout is how long a person has; zero is journal.DefaultExpiry. A call
 	// that is not approved in time counts as rejected.

@@ -56,7 +56,7 @@ func (w Remote) Forward(ctx context.Context, s session.Session) (session.Session
 // up to the fan-out, and then only the branch. What a budget leaves is divided
 // equally among the branches; what they do not use comes back. The part of a
 // branch that is cancelled, because the join was decided without it, comes back
-// once it has told what it used; until then it counts as spent.
+// once it has reported what it used; until then it counts as spent.
 //
 // A fan-out within run.MaxDepth others, which a workflow that submits itself comes
 // to, fails with run.ErrTooDeep.

@@ -66,8 +66,7 @@ func describe(w Workflow) (name, description string) {
 }
 
 // Compressor replaces a long session by a summary: Forward returns a new
-// session of one user chunk. Returned by a workflow, it stands for everything
-// that was said before.
+// session of one user chunk. Returned by a workflow, it stands for all chunks before it.
 type Compressor struct {
 	Name     string
 	Prompt   string

@@ -11,7 +11,7 @@ import (
 )
 
 // Branch is one way on from a session: a workflow that runs on a session of
-// its own, on whatever node takes it.
+// its own, on any node.
 type Branch struct {
 	// Name is part of the branch's identity: unique in its fan-out, of the
 	// characters of ids.
@@ -119,8 +119,8 @@ type Verdict struct {
 	// Adopt says that the one outcome in Take becomes the base's next version,
 	// as [Adopt] does.
 	Adopt bool
-	// Text, if set, goes into the base instead of the chunks: what somebody
-	// made of them.
+	// Text, if set, goes into the base instead of the chunks, such as a summary of
+	// them.
 	Text string
 	// Reasons say why, by outcome; they may be short of the outcomes.
 	Reasons []string

@@ -20,7 +20,7 @@ func Recall(ctx context.Context, name, query string, limit int) ([]memory.Hit, e
 
 // Remember writes a note into a memory and returns its name. The name comes
 // from the step, so that a repeated attempt replaces its own note. The note says
-// which session and run it is from: nobody recalls it while that session is
+// which session and run it is from: it is not recalled while that session is
 // quarantined.
 func Remember(ctx context.Context, name, category, text string) (uri string, err error) {
 	e, err := engineOf(ctx)
@@ -30,8 +30,8 @@ func Remember(ctx context.Context, name, category, text string) (uri string, err
 	return e.Remember(ctx, name, category, text)
 }
 
-// Archive stores what was said in a session in a memory, where later recalls
-// find it, and returns the name it is listed under.
+// Archive stores the chunks of a session in a memory, where later recalls find them,
+// and returns the name they are listed under.
 func Archive(ctx context.Context, s session.Session, name string) (uri string, err error) {
 	e, err := engineOf(ctx)
 	if err != nil {

@@ -96,7 +96,7 @@ func menu(j *Joined) string {
 }
 
 // Summarise puts a summary of the branches that succeeded into the base
-// instead of all that they said. The compressor's prompt and provider make it,
+// instead of all their chunks. The compressor's prompt and provider make it,
 // on a fork of the base that is rejected afterwards.
 func Summarise(c *Compressor) Policy { return summarise{c} }
 

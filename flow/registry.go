@@ -17,8 +17,8 @@ type Registration struct {
 	// Revision is the author's string for this version of the code; it is
 	// recorded with each run.
 	Revision string
-	// Class says who waits for the results: "" or ClassInteractive for people,
-	// ClassBatch for work that may take what is left.
+	// Class is ClassBatch for work that may take what is left; "" and
+	// ClassInteractive are for results that people wait for.
 	Class string
 	// Input is the JSON Schema of a task's input; nil accepts anything.
 	Input json.RawMessage

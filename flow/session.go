@@ -48,8 +48,8 @@ func Reject(ctx context.Context, branch session.Session, reason string) error {
 	return e.Reject(ctx, branch, reason)
 }
 
-// scrap disposes of the fork on which a policy failed to decide, and returns why
-// it did: the author may go on with another policy.
+// rejectUndecided disposes of the fork on which a policy failed to decide, and returns
+// why it failed: the author may go on with another policy.
 func rejectUndecided(ctx context.Context, why error, s session.Session) error {
 	if run.IsControl(why) {
 		return why // no step follows

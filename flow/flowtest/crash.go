@@ -14,7 +14,7 @@ type moment int
 
 const (
 	beforeStore moment = iota + 1 // nothing is stored
-	afterStore                    // the commit is stored, nobody was told
+	afterStore                    // the commit is stored, the process does not know it
 	afterReply                    // the commit is stored and acknowledged
 )
 
@@ -32,7 +32,7 @@ type crashLog struct {
 	at   int
 	when moment
 
-	died func() // told when it happens
+	died func() // called when it happens
 
 	mu      sync.Mutex
 	appends int

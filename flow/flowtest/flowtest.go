@@ -51,7 +51,7 @@ type Options struct {
 	// Sandbox is the backend "local" of the test; nil is the real one, which
 	// needs Main in the package's TestMain.
 	Sandbox sandbox.Backend
-	// Memory makes the memory of every name, anew for each execution; nil
+	// Memory makes the memory of every name for each execution; nil
 	// keeps notes in memory.
 	Memory func() memory.Store
 	// Resolve decides what becomes of a call that must not happen twice and

@@ -46,7 +46,7 @@ type Runner struct {
 	// Unsafe also accepts sandboxes that the kernel does not confine.
 	Unsafe bool
 
-	// OnWait, if set, is told when a run begins to wait, so that the program can
+	// OnWait, if set, is called when a run begins to wait, so that the program can
 	// answer with Signal. It is called in a goroutine of its own, which should end
 	// with ctx.
 	OnWait func(ctx context.Context, k session.Key, w journal.RunWaiting)

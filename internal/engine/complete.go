@@ -114,9 +114,7 @@ func (st *step) key() string {
 
 // failed books a request that failed, and returns nil if it is to be sent again.
 func (m *completion) failed(try int, err error) error {
-	cut := cutOff(m.ctx, err, m.size, m.came)
-	m.st.book(cut)
-	m.spent += cut.Tokens()
+	m.book(err, m.came)
 	if cause := context.Cause(m.ctx); errors.Is(cause, errInterrupted) {
 		err = cause
 	}
@@ -129,10 +127,15 @@ func (m *completion) failed(try int, err error) error {
 
 // again books a try that the client makes by itself.
 func (m *completion) again(failed *llm.Error) error {
-	cut := cutOff(m.ctx, failed, m.size, 0)
+	m.book(failed, 0)
+	return m.reserveAgain()
+}
+
+// book charges the run with a request that failed after some bytes of its answer.
+func (m *completion) book(err error, came int) {
+	cut := cutOff(m.ctx, err, m.size, came)
 	m.st.book(cut)
 	m.spent += cut.Tokens()
-	return m.reserveAgain()
 }
 
 func (m *completion) reserveAgain() (err error) {

@@ -16,7 +16,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// opened is what a merge needs of a fan-out besides what its author sees.
+// fanOutState is what a merge needs of a fan-out besides what its author sees.
 type fanOutState struct {
 	path run.Path
 	of   map[string]*fanOutBranch // by the branches' names

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"slices"
 
@@ -51,19 +50,6 @@ func (b *inbox) messages() (words []session.Chunk, upTo uint64) {
 // cameFor reports whether something came for a step at a path or below it.
 func (b *inbox) cameFor(at run.Path) bool {
 	return slices.ContainsFunc(b.signals, func(v journal.SignalReceived) bool { return v.Path.Within(at) })
-}
-
-// onInterrupt cancels a call with errInterrupted when a message after a place asks
-// for it, until interrupt is nil.
-func (b *inbox) onInterrupt(after uint64, cancel context.CancelCauseFunc) {
-	b.interrupt = func() {
-		for _, v := range b.signals {
-			if v.Kind == journal.Message && v.Interrupt && v.N > after {
-				cancel(errInterrupted)
-			}
-		}
-	}
-	b.interrupt()
 }
 
 // errInterrupted ends a model call into which a message came. The call is made again

@@ -145,7 +145,7 @@ func (j joined) names(at []int) string {
 	return strings.Join(names, ", ")
 }
 
-// settled notes that every branch was disposed of.
+// markDisposed notes that every branch was disposed of.
 func (j joined) markDisposed() {
 	for _, f := range j.of {
 		f.disposed = true
@@ -182,7 +182,7 @@ func (j joined) disposals(id run.ID, v verdict) (rejected []session.Event, dispo
 	return rejected, disposed, err
 }
 
-// closeFanned disposes of branches that the workflow gathered and never merged,
+// closeFanOuts disposes of branches that the workflow gathered and never merged,
 // in one step. Those that did not succeed are no loss: they ended as what they
 // are.
 func (ex *Execution) closeFanOuts(ctx context.Context, state, reason string) error {

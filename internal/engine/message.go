@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/session"
@@ -49,7 +50,14 @@ func (p *place) hasNewMessages(s session.Session, c *call) bool {
 func (ex *Execution) interruptible(after uint64, cancel context.CancelCauseFunc) (done func()) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	ex.inbox.onInterrupt(after, cancel)
+	ex.inbox.interrupt = func() {
+		if slices.ContainsFunc(ex.inbox.signals, func(v journal.SignalReceived) bool {
+			return v.Kind == journal.Message && v.Interrupt && v.N > after
+		}) {
+			cancel(errInterrupted)
+		}
+	}
+	ex.inbox.interrupt()
 	return func() {
 		ex.mu.Lock()
 		ex.inbox.interrupt = nil

@@ -73,7 +73,7 @@ func (ex *Execution) read(ctx context.Context, path run.Path, r session.Ref) (se
 	return session.Session{}, fmt.Errorf("flow: read %s: %w: %w", r, session.ErrUnavailable, err)
 }
 
-// there fails for a session that the run does not hold and that is archived, though
+// notArchived fails for a session that the run does not hold and that is archived, though
 // its value may be remembered: what is made of it could not be read without it.
 func (ex *Execution) notArchived(ctx context.Context, path run.Path, k session.Key) error {
 	if k == (session.Key{}) || ex.holds(path, k) {

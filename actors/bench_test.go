@@ -16,9 +16,9 @@ import (
 // BenchmarkStep is one durable step through a session actor, over a log in
 // memory, with journal.Direct as what is not to be exceeded by much.
 func BenchmarkStep(b *testing.B) {
-	b.Run("direct", func(b *testing.B) { benchSteps(b, journal.Direct(&session.MemoryLog{}, nil), 1) })
+	b.Run("direct", func(b *testing.B) { benchSteps(b, journal.NewStore(&session.MemoryLog{}, nil), 1) })
 	b.Run("actor", func(b *testing.B) { benchSteps(b, quietSystem(b).Store(), 1) })
-	b.Run("direct-64", func(b *testing.B) { benchSteps(b, journal.Direct(&session.MemoryLog{}, nil), 64) })
+	b.Run("direct-64", func(b *testing.B) { benchSteps(b, journal.NewStore(&session.MemoryLog{}, nil), 64) })
 	b.Run("actor-64", func(b *testing.B) { benchSteps(b, quietSystem(b).Store(), 64) })
 }
 

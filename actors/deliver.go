@@ -108,7 +108,7 @@ func (s *System) SignalHere(ctx context.Context, sig journal.Signal) (held bool,
 // the parent's log says. The signal of the parent may have been lost.
 func (s *System) closeBranch(ctx context.Context, sig journal.Signal) error {
 	branch := sig.Received.Branch.Link.Key
-	d, err := s.o.Values.Disposition(ctx, sig.To, sig.Run, branch.ID)
+	d, err := s.o.Values.BranchOutcome(ctx, sig.To, sig.Run, branch.ID)
 	if err != nil {
 		return err
 	}

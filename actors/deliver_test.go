@@ -388,7 +388,7 @@ func raceForASession(t *testing.T, dice *rand.Rand, faulty bool) {
 			t.Fatal(err)
 		}
 		for _, ev := range e.Commit.Events {
-			if ev.Kind == journal.KindDone {
+			if ev.Kind == journal.KindStepCompleted {
 				steps[ev.Batch]++
 			}
 		}

@@ -145,13 +145,13 @@ func (a *sessionActor) load() {
 	a.async(loading, func(o *outcome) {
 		ctx, cancel := context.WithTimeout(context.Background(), a.sys.o.AppendTimeout)
 		defer cancel()
-		o.w, o.err = journal.Load(ctx, a.sys.o.Log, a.sys.o.Values, a.key, a.sys.o.Incarnation)
+		o.w, o.err = journal.LoadStateMachine(ctx, a.sys.o.Log, a.sys.o.Values, a.key, a.sys.o.Incarnation)
 	})
 }
 
 // presume begins with an empty log instead of reading it.
 func (a *sessionActor) presume() {
-	a.w = journal.NewWriter(a.key, a.sys.o.Incarnation, a.sys.o.Values.Resolver(context.Background()))
+	a.w = journal.NewStateMachine(a.key, a.sys.o.Incarnation, a.sys.o.Values.Resolver(context.Background()))
 	a.w.Promise(a.sys.o.Durability)
 	a.schedule(a.sys.idleFor())
 	a.phase = idle

@@ -88,7 +88,7 @@ func (w *work) hosted(t testing.TB, log session.Log, o actors.Options) actors.Op
 	if o.Runtime == nil {
 		o.Runtime = &engine.Runtime{}
 	}
-	o.Runtime.Values, o.Runtime.Mint, o.Runtime.Node = o.Values, session.Minter{}, node
+	o.Runtime.Values, o.Runtime.Mint, o.Runtime.Node = o.Values, session.IDGenerator{}, node
 	return o
 }
 
@@ -110,7 +110,7 @@ func (w *work) offers(t testing.TB, node, name, revision string) *flow.Registry 
 
 func state(t testing.TB, log session.Log, k session.Key, id run.ID) *journal.Record {
 	t.Helper()
-	w := must(journal.Load(context.Background(), log, journal.NewValues(log), k, "reader"))
+	w := must(journal.LoadStateMachine(context.Background(), log, journal.NewValues(log), k, "reader"))
 	r := w.RunState().Run(id)
 	if r == nil {
 		return &journal.Record{}

@@ -122,7 +122,7 @@ func step(g *journal.ClaimResult, k session.Key, path string, base session.Versi
 	if text != "" {
 		b.Events = append(b.Events, session.ChunkEvent(session.AssistantText(text)))
 	}
-	e, err := journal.NewEvent(journal.KindDone, journal.StepCompleted{
+	e, err := journal.NewEvent(journal.KindStepCompleted, journal.StepCompleted{
 		Attempt: g.Attempt, Kind: journal.StepDo, Name: "step", Path: run.Path(path), Run: g.Task.ID, Value: `"` + path + `"`,
 	})
 	if err != nil {

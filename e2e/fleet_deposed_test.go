@@ -33,7 +33,7 @@ func TestDeposedLeader(t *testing.T) {
 	if err != nil {
 		w.fatal(err)
 	}
-	k := session.Key{Tenant: session.DefaultTenant, ID: m.c.Minter().Mint("read")}
+	k := session.Key{Tenant: session.DefaultTenant, ID: m.c.Minter().ID("read")}
 	at, err := appendTo(ctx, m.c, k, session.Position{})
 	if err != nil {
 		w.fatal(err)

@@ -55,11 +55,11 @@ func (w *world) connect(ctx context.Context, url string, level natsbus.Level) (*
 
 // run appends until ctx ends.
 func (m *committers) run(ctx context.Context, sessions int) {
-	mint := session.Minter{Generation: m.c.Generation(), Partitions: m.c.Partitions()}
+	mint := session.IDGenerator{Generation: m.c.Generation(), Partitions: m.c.Partitions()}
 	var wg sync.WaitGroup
 	for i := range sessions {
 		wg.Go(func() {
-			k := session.Key{Tenant: "power", ID: mint.Mint(fmt.Sprint("s", i))}
+			k := session.Key{Tenant: "power", ID: mint.ID(fmt.Sprint("s", i))}
 			var at session.Position
 			for n := 0; ; n++ {
 				events := []session.Event{session.ChunkEvent(session.UserText(fmt.Sprint("row ", n, strings.Repeat(" and more", n%50))))}

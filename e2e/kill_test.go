@@ -301,13 +301,13 @@ func (i *installation) read(runs []string) (stories map[string][]string, attempt
 			for _, ev := range e.Commit.Events {
 				switch ev.Kind {
 				case journal.KindClaimed:
-					v, err := journal.Read[journal.Claimed](ev)
+					v, err := journal.Decode[journal.Claimed](ev)
 					if err != nil {
 						i.t.Fatal(err)
 					}
 					attempts[id] = v.Attempt
-				case journal.KindDone:
-					v, err := journal.Read[journal.StepCompleted](ev)
+				case journal.KindStepCompleted:
+					v, err := journal.Decode[journal.StepCompleted](ev)
 					if err != nil {
 						i.t.Fatal(err)
 					}

@@ -62,14 +62,14 @@ func committer() error {
 	if err != nil {
 		return err
 	}
-	mint := session.Minter{Generation: c.Generation(), Partitions: c.Partitions()}
+	mint := session.IDGenerator{Generation: c.Generation(), Partitions: c.Partitions()}
 	log := c.Log()
 	var mu sync.Mutex
 	fmt.Println("ready")
 	errs := make(chan error)
 	for i := range 16 {
 		go func() {
-			k := session.Key{Tenant: "power", ID: mint.Mint("s" + strconv.Itoa(i))}
+			k := session.Key{Tenant: "power", ID: mint.ID("s" + strconv.Itoa(i))}
 			var at session.Position
 			for n := 0; ; n++ {
 				events := []session.Event{session.ChunkEvent(session.UserText(fmt.Sprint("row ", n, strings.Repeat(" and more", n%50))))}

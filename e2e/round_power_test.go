@@ -67,7 +67,7 @@ func powerNode() error {
 	play, _ := strconv.Atoi(os.Getenv("RATH_E2E_PLAY"))
 	for i := range min(play, 1) * 16 {
 		go func() {
-			k := session.Key{Tenant: "power", ID: session.Minter{Generation: 1, Partitions: 4}.Mint(fmt.Sprint("s", play, "-", i))}
+			k := session.Key{Tenant: "power", ID: session.IDGenerator{Generation: 1, Partitions: 4}.ID(fmt.Sprint("s", play, "-", i))}
 			var at session.Position
 			for first := true; ; first = false {
 				events := []session.Event{session.ChunkEvent(session.UserText(noise()))}

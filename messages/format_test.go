@@ -67,8 +67,8 @@ func TestFormatNamesEveryEvent(t *testing.T) {
 	for _, kind := range []string{
 		session.KindOpened, session.KindChunk, session.KindPlaced, session.KindJoined, session.KindRejected, session.KindClosed,
 		journal.KindSubmitted, journal.KindClaimed, journal.KindReleased, journal.KindReview, journal.KindResolved, journal.KindCancel, journal.KindWarning, journal.KindEnded,
-		journal.KindWaiting, journal.KindReceived, journal.KindFanOut, journal.KindSpread, journal.KindWarmed, journal.KindDisposed, journal.KindQuarantined, journal.KindRebudgeted,
-		journal.KindIntent, journal.KindDone, journal.KindLate, journal.KindWriter,
+		journal.KindRunWaiting, journal.KindSignalReceived, journal.KindFanOut, journal.KindBranchesReleased, journal.KindCacheWarmed, journal.KindBranchOutcomes, journal.KindQuarantined, journal.KindRebudgeted,
+		journal.KindStepStarted, journal.KindStepCompleted, journal.KindLate, journal.KindWriter,
 	} {
 		if s.Defs[kind] == nil {
 			t.Errorf("the schema of the commit does not define %s", kind)

@@ -81,7 +81,7 @@ var linked = session.Link{Ref: session.Ref{Key: session.Key{Tenant: "acme", ID: 
 
 func fullBranch() *journal.Branch {
 	return &journal.Branch{
-		Ancestors: []journal.Ancestor{{Path: "1", Run: "r0", Session: "s0"}}, Base: linked, Name: "a", Path: "2.a", Remote: true, Root: "s0", Warm: true, Within: []string{"w"},
+		Ancestors: []journal.Ancestor{{Path: "1", Run: "r0", Session: "s0"}}, Base: linked, Name: "a", Path: "2.a", Remote: true, Root: "s0", WarmsCache: true, Within: []string{"w"},
 	}
 }
 
@@ -395,7 +395,7 @@ func TestCommitSchema(t *testing.T) {
 	submitted.Task.Budget, submitted.Task.Workspace, submitted.Task.Deadline = run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, place.Head, 5
 	fanOut := journal.FanOut{
 		Ancestors: []journal.Ancestor{{Path: "1", Run: "r0", Session: "s0"}}, Base: link, Branches: []journal.FanOutBranch{{Input: "{}", Name: "a", Revision: "r", Session: "s2", Workflow: "w"}},
-		Budget: run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, Deadline: 1, Path: "2", Revision: "r", Root: "s0", Run: "r1", Warm: true, Within: []string{"w"}, Workflow: "w",
+		Budget: run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, Deadline: 1, Path: "2", Revision: "r", Root: "s0", Run: "r1", WarmFirst: true, Within: []string{"w"}, Workflow: "w",
 	}
 	payloads := []struct {
 		kind string
@@ -413,19 +413,19 @@ func TestCommitSchema(t *testing.T) {
 			Attempt: 1, Branches: []session.ID{"s3"}, Children: []session.ID{"s2"}, Code: "error", Error: "x", Head: place.Head, Lost: usage, Next: offer, Output: "o",
 			Parent: &journal.Ancestor{Path: "2.gather", Run: "r0", Session: "s0"}, Result: &link, Run: "r1", State: run.Succeeded, Steps: 5, Usage: usage, Version: 4, Workflow: "w",
 		}},
-		{journal.KindWaiting, journal.RunWaiting{Attempt: 1, For: []journal.Wait{{
+		{journal.KindRunWaiting, journal.RunWaiting{Attempt: 1, For: []journal.Wait{{
 			Branches: []session.ID{"s2"}, Detail: "d", Due: 1, Kind: run.WaitApproval, Name: "n", Need: 1, Path: "3", Title: "t",
 		}}, Run: "r1"}},
-		{journal.KindReceived, *fullReceived()},
-		{journal.KindReceived, journal.SignalReceived{By: "b", ID: "i", Kind: journal.Message}},
+		{journal.KindSignalReceived, *fullReceived()},
+		{journal.KindSignalReceived, journal.SignalReceived{By: "b", ID: "i", Kind: journal.Message}},
 		{journal.KindFanOut, fanOut},
-		{journal.KindSpread, fanOut},
-		{journal.KindWarmed, journal.Warmed{Parent: journal.Ancestor{Path: "2.gather", Run: "r0", Session: "s0"}, Run: "r1"}},
-		{journal.KindDisposed, journal.BranchOutcomes{Branches: []journal.BranchOutcome{{Reason: "r", Session: "s2", State: session.ClosedMerged}}, Run: "r1"}},
-		{journal.KindIntent, journal.StepStarted{Attempt: 1, Call: "c", Expires: 1, Input: "i", Name: "n", Path: "1", Run: "r1"}},
-		{journal.KindDone, done},
+		{journal.KindBranchesReleased, fanOut},
+		{journal.KindCacheWarmed, journal.CacheWarmed{Parent: journal.Ancestor{Path: "2.gather", Run: "r0", Session: "s0"}, Run: "r1"}},
+		{journal.KindBranchOutcomes, journal.BranchOutcomes{Branches: []journal.BranchOutcome{{Reason: "r", Session: "s2", State: session.ClosedMerged}}, Run: "r1"}},
+		{journal.KindStepStarted, journal.StepStarted{Attempt: 1, Call: "c", Expires: 1, Input: "i", Name: "n", Path: "1", Run: "r1"}},
+		{journal.KindStepCompleted, done},
 		{journal.KindLate, done},
-		{journal.KindDone, fullDone(journal.StepGather)},
+		{journal.KindStepCompleted, fullDone(journal.StepGather)},
 		{journal.KindQuarantined, journal.Quarantined{By: "b", Next: offer, Reason: "r", Released: true}},
 		{journal.KindRebudgeted, journal.Rebudgeted{Budget: run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, By: "b", ID: "i", Reason: "r", Run: "r1"}},
 	}

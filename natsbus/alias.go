@@ -100,8 +100,8 @@ func aliasAfter[T any](ctx context.Context, c *Conn, subject string, last uint64
 }
 
 // Minter places the sessions that tasks of this connection make.
-func (c *Conn) Minter() session.Minter {
-	return session.Minter{Generation: c.Generation(), Partitions: c.Partitions()}
+func (c *Conn) Minter() session.IDGenerator {
+	return session.IDGenerator{Generation: c.Generation(), Partitions: c.Partitions()}
 }
 
 // HomeOf is the id of the session that a run makes when its task names none:
@@ -145,7 +145,7 @@ func (c *Conn) mintNamed(t session.Tenant, name string) session.ID {
 		sum := sha256.Sum256([]byte(string(t) + "\x00session\x00" + name))
 		name = hex.EncodeToString(sum[:10])
 	}
-	return c.Minter().Mint(name)
+	return c.Minter().ID(name)
 }
 
 // maxNamed is the longest body of a session id.

@@ -159,7 +159,7 @@ func (n *node) goneOn(t *testing.T, dead string, since time.Time) (taken int, wo
 		for _, ev := range c.Events {
 			switch ev.Kind {
 			case journal.KindClaimed:
-				v, err := journal.Read[journal.Claimed](ev)
+				v, err := journal.Decode[journal.Claimed](ev)
 				if err != nil {
 					t.Fatal(err)
 				}

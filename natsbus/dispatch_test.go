@@ -78,13 +78,13 @@ func (n *node) claims(t *testing.T) map[run.ID]*claims {
 		for _, ev := range c.Events {
 			switch ev.Kind {
 			case journal.KindClaimed:
-				v, err := journal.Read[journal.Claimed](ev)
+				v, err := journal.Decode[journal.Claimed](ev)
 				if err != nil {
 					t.Fatal(err)
 				}
 				of(v.Run).by = append(of(v.Run).by, v.Incarnation)
 			case journal.KindEnded:
-				v, err := journal.Read[journal.Ended](ev)
+				v, err := journal.Decode[journal.Ended](ev)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -247,7 +247,7 @@ func (d *dispatcher) take(ctx context.Context, h *chain, m conn.Message) error {
 func concernsRuns(c session.Commit) bool {
 	for i := range c.Events {
 		switch c.Events[i].Kind {
-		case journal.KindDone, journal.KindIntent, journal.KindLate, session.KindChunk, session.KindPlaced, session.KindJoined:
+		case journal.KindStepCompleted, journal.KindStepStarted, journal.KindLate, session.KindChunk, session.KindPlaced, session.KindJoined:
 		default:
 			return true
 		}
@@ -276,7 +276,7 @@ func (d *dispatcher) fill(ctx context.Context, h *chain, e *session.Entry) error
 // carryOut begins actions. Their number is bounded by the scheduler.
 func (d *dispatcher) carryOut(ctx context.Context, actions []schedule.Action) {
 	for _, a := range actions {
-		if a.Kind == schedule.Tell {
+		if a.Kind == schedule.Announce {
 			d.c.tellDemand(a.Node, d.generation, d.partition, a.Grant, a.Demand)
 			continue
 		}

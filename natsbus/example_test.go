@@ -62,8 +62,8 @@ func ExampleConn_Log() {
 	}
 	defer c.Close()
 
-	minter := session.Minter{Generation: c.Generation(), Partitions: c.Partitions()}
-	k := session.Key{Tenant: session.DefaultTenant, ID: minter.Mint("example")}
+	minter := session.IDGenerator{Generation: c.Generation(), Partitions: c.Partitions()}
+	k := session.Key{Tenant: session.DefaultTenant, ID: minter.ID("example")}
 	first := session.Commit{
 		Key: k, Root: k.ID, Seq: 1, Epoch: 1,
 		Events: []session.Event{session.ChunkEvent(session.UserText("hello"))},

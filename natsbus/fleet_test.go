@@ -56,7 +56,7 @@ func TestClusterRelays(t *testing.T) {
 	for w := range writers {
 		writing.Go(func() {
 			for i := range each {
-				id := writer.Minter().Mint(fmt.Sprintf("w%d-%d", w, i))
+				id := writer.Minter().ID(fmt.Sprintf("w%d-%d", w, i))
 				ids[w*each+i] = id
 				turns(t, writer.Log(), session.Key{Tenant: session.DefaultTenant, ID: id}, 2, true)
 			}
@@ -184,7 +184,7 @@ func BenchmarkClusterRelay(b *testing.B) {
 	for w := range commits {
 		writing.Go(func() {
 			for i := 0; commits[w]*len(commits) < b.N; i++ {
-				commits[w] += turns(b, c.Log(), session.Key{Tenant: session.DefaultTenant, ID: c.Minter().Mint(fmt.Sprintf("s%d-%d", w, i))}, 10, true)
+				commits[w] += turns(b, c.Log(), session.Key{Tenant: session.DefaultTenant, ID: c.Minter().ID(fmt.Sprintf("s%d-%d", w, i))}, 10, true)
 			}
 		})
 	}
@@ -287,7 +287,7 @@ func TestClusterHandover(t *testing.T) {
 		began := time.Now()
 		missing := map[session.ID]bool{}
 		for range 12 {
-			id := writer.Minter().Mint(fmt.Sprintf("s%d", written))
+			id := writer.Minter().ID(fmt.Sprintf("s%d", written))
 			written++
 			missing[id] = true
 			turns(t, writer.Log(), session.Key{Tenant: session.DefaultTenant, ID: id}, 1, true)
@@ -368,7 +368,7 @@ func TestClusterFollow(t *testing.T) {
 		t.Fatal(err)
 	}
 	for p, written := uint32(0), 0; p < 4; written++ {
-		id := conns[0].Minter().Mint(fmt.Sprint("s", written))
+		id := conns[0].Minter().ID(fmt.Sprint("s", written))
 		if stream, _, err := natsbus.EventSubject(session.Key{Tenant: session.DefaultTenant, ID: id}); err != nil {
 			t.Fatal(err)
 		} else if stream == natsbus.EventStream(natsbus.DefaultGeneration, p) {

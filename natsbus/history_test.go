@@ -85,7 +85,7 @@ func TestHistoryFollowsItsStream(t *testing.T) {
 // ended.
 type past struct {
 	rnd     *rand.Rand
-	mint    session.Minter
+	mint    session.IDGenerator
 	tenant  session.Tenant
 	now     int64
 	records []lineage.Record

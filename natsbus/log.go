@@ -26,7 +26,7 @@ func (c *Conn) Log() session.Log {
 type eventLog struct{ c *Conn }
 
 // EventSubject is where the commits of a session are stored. It fails for an
-// id that no session.Minter made.
+// id that no session.IDGenerator made.
 func EventSubject(k session.Key) (stream, subject string, err error) {
 	if err := k.Valid(); err != nil {
 		return "", "", err

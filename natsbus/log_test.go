@@ -19,10 +19,10 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-var minter = session.Minter{Generation: 1, Partitions: 2}
+var minter = session.IDGenerator{Generation: 1, Partitions: 2}
 
 func key(body string) session.Key {
-	return session.Key{Tenant: "default", ID: minter.Mint(body)}
+	return session.Key{Tenant: "default", ID: minter.ID(body)}
 }
 
 // commit makes the commit after a position; what tells it from others.

@@ -157,13 +157,13 @@ func TestRelayFrozen(t *testing.T) {
 		within(t, 5*time.Second, "the other one has all", func() bool { return len(b.conn.Relays()) == 4 })
 		log := b.conn.Log()
 		for i := range 40 {
-			turns(t, log, session.Key{Tenant: session.DefaultTenant, ID: b.conn.Minter().Mint(fmt.Sprintf("s%d", i))}, 3, true)
+			turns(t, log, session.Key{Tenant: session.DefaultTenant, ID: b.conn.Minter().ID(fmt.Sprintf("s%d", i))}, 3, true)
 		}
 		time.Sleep(time.Second)
 		thaw()
 		within(t, 3*time.Second, "two relays share again", spread(2, a, b))
 		for i := range 20 {
-			turns(t, log, session.Key{Tenant: session.DefaultTenant, ID: b.conn.Minter().Mint(fmt.Sprintf("z%d", i))}, 3, true)
+			turns(t, log, session.Key{Tenant: session.DefaultTenant, ID: b.conn.Minter().ID(fmt.Sprintf("z%d", i))}, 3, true)
 		}
 		time.Sleep(time.Second)
 		if extra := checkReaders(t, srv, b.conn); extra > 4 {
@@ -188,7 +188,7 @@ func TestRelaysTakeOver(t *testing.T) {
 		n := 0
 		write := func(sessions int) {
 			for range sessions {
-				turns(t, log, session.Key{Tenant: session.DefaultTenant, ID: writer.conn.Minter().Mint(fmt.Sprintf("s%d", n))}, 2, true)
+				turns(t, log, session.Key{Tenant: session.DefaultTenant, ID: writer.conn.Minter().ID(fmt.Sprintf("s%d", n))}, 2, true)
 				n++
 			}
 		}
@@ -265,7 +265,7 @@ func TestDeadNodesRuns(t *testing.T) {
 		})
 		within(t, time.Second, "it relays", spread(4, r))
 		for i := range 12 {
-			turns(t, r.conn.Log(), session.Key{Tenant: session.DefaultTenant, ID: r.conn.Minter().Mint(fmt.Sprintf("s%d", i))}, 1, false)
+			turns(t, r.conn.Log(), session.Key{Tenant: session.DefaultTenant, ID: r.conn.Minter().ID(fmt.Sprintf("s%d", i))}, 1, false)
 		}
 		time.Sleep(45 * time.Second) // a sweep sees that their node lives
 		offers := r.conn.TakeAll(t)
@@ -300,7 +300,7 @@ func TestDeadRelaysRuns(t *testing.T) {
 		victim := relay("dead")
 		within(t, 5*time.Second, "three relays share", func() bool { return len(victim.conn.Relays()) > 0 && spread(2, a, b, victim)() })
 		for i := range 40 {
-			turns(t, a.conn.Log(), session.Key{Tenant: session.DefaultTenant, ID: a.conn.Minter().Mint(fmt.Sprintf("s%d", i))}, 1, false)
+			turns(t, a.conn.Log(), session.Key{Tenant: session.DefaultTenant, ID: a.conn.Minter().ID(fmt.Sprintf("s%d", i))}, 1, false)
 		}
 		offers := a.conn.TakeAll(t)
 		time.Sleep(time.Second)
@@ -362,7 +362,7 @@ func TestRelayedElsewhere(t *testing.T) {
 		}
 		n := &node{t: t, srv: srv, conn: other}
 		for i := range 20 {
-			turns(t, other.Log(), session.Key{Tenant: session.DefaultTenant, ID: other.Minter().Mint(fmt.Sprintf("s%d", i))}, 5, true)
+			turns(t, other.Log(), session.Key{Tenant: session.DefaultTenant, ID: other.Minter().ID(fmt.Sprintf("s%d", i))}, 5, true)
 			if err := other.WaitCaughtUp(t.Context()); err != nil {
 				t.Fatal(err)
 			}

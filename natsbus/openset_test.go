@@ -40,11 +40,11 @@ func openWaiting(tb testing.TB, c *Conn, name string, n int) []session.Key {
 	for range 16 {
 		work.Go(func() {
 			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				k := session.Key{Tenant: session.DefaultTenant, ID: c.Minter().Mint(fmt.Sprint(name, i))}
+				k := session.Key{Tenant: session.DefaultTenant, ID: c.Minter().ID(fmt.Sprint(name, i))}
 				id := run.ID(k.ID)
 				openRun(tb, c, k, id,
 					event(tb, journal.KindClaimed, journal.Claimed{Attempt: 1, Epoch: 1, Home: k, Incarnation: "gone", Run: id, Workflow: "w"}),
-					event(tb, journal.KindWaiting, journal.RunWaiting{Attempt: 1, Run: id, For: []journal.Wait{{
+					event(tb, journal.KindRunWaiting, journal.RunWaiting{Attempt: 1, Run: id, For: []journal.Wait{{
 						Kind: "approval", Path: "0", Due: time.Now().Add(14 * 24 * time.Hour).UnixMilli(),
 					}}}))
 				keys[i] = k
@@ -122,7 +122,7 @@ func TestOpenSetOfManyRuns(t *testing.T) {
 				t.Fatal(err)
 			}
 			at := last.At
-			e := event(t, journal.KindReceived, journal.SignalReceived{Kind: journal.Respond, N: 1, Path: "0", Run: run.ID(k.ID), Wake: 1, Workflow: "w"})
+			e := event(t, journal.KindSignalReceived, journal.SignalReceived{Kind: journal.Respond, N: 1, Path: "0", Run: run.ID(k.ID), Wake: 1, Workflow: "w"})
 			e.Time = time.Now()
 			if _, err := c.Log().Append(t.Context(), at, session.Commit{Key: k, Root: k.ID, Seq: 2, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}}); err != nil {
 				t.Fatal(err)
@@ -168,7 +168,7 @@ func BenchmarkTakeover(b *testing.B) {
 	}
 	stop()
 	<-saved
-	openRun(b, c, session.Key{Tenant: session.DefaultTenant, ID: c.Minter().Mint("runnable")}, "runnable")
+	openRun(b, c, session.Key{Tenant: session.DefaultTenant, ID: c.Minter().ID("runnable")}, "runnable")
 
 	taken := make(chan time.Time, 16)
 	node := make(chan error, 1)

@@ -50,12 +50,12 @@ func turns(tb testing.TB, log session.Log, k session.Key, n int, end bool) (comm
 		path := run.Path(fmt.Sprint(i))
 		call := session.ToolCall{ID: "c" + fmt.Sprint(i), Name: "noop", Args: `{"n":1}`}
 		row := session.ChunkEvent(session.AssistantText("I call the tool now and say some words about it", call).Of(session.Origin{Agent: "coder", Run: string(id), Step: string(path)}))
-		done := event(journal.KindDone, journal.StepCompleted{Attempt: 1, Input: "0123456789abcdef", Kind: journal.StepModel, Name: "coder", Path: path, Row: true, Run: id, Model: "echo", Summary: "calls noop"})
+		done := event(journal.KindStepCompleted, journal.StepCompleted{Attempt: 1, Input: "0123456789abcdef", Kind: journal.StepModel, Name: "coder", Path: path, Row: true, Run: id, Model: "echo", Summary: "calls noop"})
 		row.Batch, done.Batch = string(id)+"/"+string(path), string(id)+"/"+string(path)
 		put(row, done)
 		tool := path.Child("0")
 		row = session.ChunkEvent(session.Result(call.ID, "noop", `{"ok":true}`, false).Of(session.Origin{Agent: "coder", Run: string(id), Step: string(tool)}))
-		done = event(journal.KindDone, journal.StepCompleted{Attempt: 1, Call: call.ID, Effect: "read_only", Input: "0123456789abcdef", Kind: journal.StepTool, Name: "noop", Path: tool, Row: true, Run: id})
+		done = event(journal.KindStepCompleted, journal.StepCompleted{Attempt: 1, Call: call.ID, Effect: "read_only", Input: "0123456789abcdef", Kind: journal.StepTool, Name: "noop", Path: tool, Row: true, Run: id})
 		row.Batch, done.Batch = string(id)+"/"+string(tool), string(id)+"/"+string(tool)
 		put(row, done)
 	}
@@ -94,7 +94,7 @@ func BenchmarkRelay(b *testing.B) {
 	log := c.Log()
 	commits := 0
 	for i := 0; commits < b.N; i++ {
-		commits += turns(b, log, session.Key{Tenant: session.DefaultTenant, ID: c.Minter().Mint(fmt.Sprintf("s%d", i))}, 10, true)
+		commits += turns(b, log, session.Key{Tenant: session.DefaultTenant, ID: c.Minter().ID(fmt.Sprintf("s%d", i))}, 10, true)
 	}
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()

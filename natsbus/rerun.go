@@ -31,7 +31,7 @@ func (c *Conn) rerun(ctx context.Context, t session.Tenant, id run.ID, request s
 		return "", err
 	}
 	values := journal.NewValues(c.Log())
-	h, err := values.History(ctx, home, id)
+	h, err := values.Recording(ctx, home, id)
 	if err != nil {
 		return "", err
 	}

@@ -29,7 +29,7 @@ func operator(tb testing.TB, srv *natsserver.Server) *Conn {
 func buried(t *testing.T, c, op *Conn) (k session.Key, raws []string, at session.Position) {
 	t.Helper()
 	ctx := t.Context()
-	k = session.Key{Tenant: "acme", ID: c.Minter().Mint("old")}
+	k = session.Key{Tenant: "acme", ID: c.Minter().ID("old")}
 	l := c.Log()
 	for seq := uint64(1); seq <= 5; seq++ {
 		e := session.ChunkEvent(session.UserText(fmt.Sprint("words ", seq)))
@@ -142,7 +142,7 @@ func TestPurgedWhileItIsRead(t *testing.T) {
 	besideOperator(t, func(t *testing.T, c, op *Conn) {
 		ctx := t.Context()
 		const commits = conn.PageMessages + 10
-		k := session.Key{Tenant: "acme", ID: c.Minter().Mint("old")}
+		k := session.Key{Tenant: "acme", ID: c.Minter().ID("old")}
 		l := c.Log()
 		var at, known session.Position
 		for seq := uint64(1); seq <= commits; seq++ {
@@ -222,7 +222,7 @@ func TestAppendedBehindATombstone(t *testing.T) {
 func TestForeignTombstone(t *testing.T) {
 	besideOperator(t, func(t *testing.T, c, op *Conn) {
 		ctx := t.Context()
-		k := session.Key{Tenant: "acme", ID: c.Minter().Mint("live")}
+		k := session.Key{Tenant: "acme", ID: c.Minter().ID("live")}
 		open := session.Commit{Key: k, Root: k.ID, Seq: 1, Epoch: 1, Events: []session.Event{session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})}}
 		at, err := c.Log().Append(ctx, session.Position{}, open)
 		if err != nil {
@@ -253,7 +253,7 @@ func TestForeignTombstone(t *testing.T) {
 func TestPurgeOfWhatGoesOn(t *testing.T) {
 	besideOperator(t, func(t *testing.T, c, op *Conn) {
 		ctx := t.Context()
-		k := session.Key{Tenant: "acme", ID: c.Minter().Mint("old")}
+		k := session.Key{Tenant: "acme", ID: c.Minter().ID("old")}
 		var at, fence session.Position
 		for i, e := range []session.Event{
 			session.OpenedEvent(session.Opening{Kind: session.OpenLeaf}),
@@ -364,7 +364,7 @@ func TestRestoreRefuses(t *testing.T) {
 			t.Errorf("after that: %d commits, %v", n, err)
 		}
 		// Another session that lives under the id.
-		live := session.Key{Tenant: "acme", ID: c.Minter().Mint("live")}
+		live := session.Key{Tenant: "acme", ID: c.Minter().ID("live")}
 		e := session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})
 		if _, err := c.Log().Append(ctx, session.Position{}, session.Commit{Key: live, Root: live.ID, Seq: 1, Epoch: 1, Events: []session.Event{e}}); err != nil {
 			t.Fatal(err)

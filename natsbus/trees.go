@@ -210,11 +210,11 @@ func (f *forest) refer(k session.Key, s *wood, ev session.Event) {
 			}
 		}
 	case journal.KindClaimed:
-		if v, err := journal.Read[journal.Claimed](ev); err == nil {
+		if v, err := journal.Decode[journal.Claimed](ev); err == nil {
 			f.tie(k, v.Home)
 		}
 	case journal.KindEnded:
-		if v, err := journal.Read[journal.Ended](ev); err == nil && v.Result != nil {
+		if v, err := journal.Decode[journal.Ended](ev); err == nil && v.Result != nil {
 			f.tie(k, v.Result.Key)
 		}
 	}

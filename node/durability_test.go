@@ -43,7 +43,7 @@ func durabilityOf(t *testing.T, n *Instance, c *client.Client, id session.ID, wa
 			continue
 		}
 		opened++
-		if w, err := journal.Read[journal.WriterOpened](ev); err != nil || w.Durability != want {
+		if w, err := journal.Decode[journal.WriterOpened](ev); err != nil || w.Durability != want {
 			t.Errorf("the log says durability %q, %v; want %q", w.Durability, err, want)
 		}
 	}

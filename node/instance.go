@@ -276,7 +276,7 @@ func (n *Instance) wire(ctx context.Context) error {
 	}
 	n.runtime = &engine.Runtime{
 		Values: n.values, Models: n.o.Models, Memory: n.memories.get, Blobs: n.Blobs, Workspaces: places,
-		Mint: session.Minter{Generation: n.conn.Generation(), Partitions: n.conn.Partitions()},
+		Mint: session.IDGenerator{Generation: n.conn.Generation(), Partitions: n.conn.Partitions()},
 		Node: n.incarnation, Model: n.o.Model, OnDelta: n.conn.Deltas().Publish, OnWarning: n.o.OnWarning, Offered: n.offeredBy,
 	}
 	n.system = actors.New(&actors.Options{

@@ -216,7 +216,7 @@ func TestRouters(t *testing.T) {
 	// What the journal keeps of the first choice.
 	var decided []string
 	for e := range events(t, worker, results[0].Session) {
-		if d, err := journal.Read[journal.StepCompleted](e); e.Kind == journal.KindDone && err == nil && d.Kind == journal.StepSelection {
+		if d, err := journal.Decode[journal.StepCompleted](e); e.Kind == journal.KindStepCompleted && err == nil && d.Kind == journal.StepSelection {
 			decided = append(decided, d.Value)
 		}
 	}

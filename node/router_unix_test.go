@@ -140,7 +140,7 @@ func TestRouterKilled(t *testing.T) {
 	}
 	var claims []string
 	for e := range events(t, worker, r.Session) {
-		if claim, err := journal.Read[journal.Claimed](e); e.Kind == journal.KindClaimed && err == nil {
+		if claim, err := journal.Decode[journal.Claimed](e); e.Kind == journal.KindClaimed && err == nil {
 			claims = append(claims, claim.Incarnation)
 		}
 	}

@@ -140,7 +140,7 @@ func (v *value) open(o Opening, r Resolver) error {
 		}
 		pv := p.val()
 		v.version, v.table, v.placement, v.usage = pv.version, pv.table, pv.placement, pv.usage
-		v.sealed = pv.sealed.under(nil)
+		v.paged = pv.paged.under(nil)
 		if o.Kind == OpenDetach {
 			v.joined = &joint{shares: v.past(pv)}
 		} else {
@@ -158,7 +158,7 @@ func (v *value) join(j Join, r Resolver) error {
 	links := make([]Link, 0, len(j.Parents))
 	var shares []share
 	t := v.table
-	sealed := v.sealed
+	sealed := v.paged
 	if j.Policy == JoinReplace {
 		t, sealed = table{}, nil
 	}
@@ -175,7 +175,7 @@ func (v *value) join(j Join, r Resolver) error {
 		}
 		shares = append(shares, v.past(p.val())...)
 		if part.From == t.n && part.To == p.Len() && t.shares(p.val().table, t.n) {
-			t, sealed = p.val().table, p.val().sealed.under(v.sealed) // the branch is trunk plus its own chunks
+			t, sealed = p.val().table, p.val().paged.under(v.paged) // the branch is trunk plus its own chunks
 		} else {
 			chunks := make([]Chunk, 0, part.To-part.From)
 			for _, c := range p.Range(part.From, part.To) {
@@ -189,7 +189,7 @@ func (v *value) join(j Join, r Resolver) error {
 		v.replaced++
 	}
 	v.version++
-	v.table, v.sealed = t, sealed
+	v.table, v.paged = t, sealed
 	v.usage = v.usage.Add(j.Usage)
 	v.joined = &joint{links: links, shares: shares, prev: v.joined}
 	if j.Placement.Backend != "" {

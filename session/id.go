@@ -90,17 +90,17 @@ func (k Key) Valid() error {
 	return ValidID("session", string(k.ID))
 }
 
-// A Minter places new sessions. Generation and Partitions say which event
+// An IDGenerator makes the ids of new sessions. Generation and Partitions say which event
 // streams exist; they become part of each id, so that a node with other
 // settings cannot look for a session's log in the wrong place.
-type Minter struct {
+type IDGenerator struct {
 	Generation uint32
 	Partitions uint32
 }
 
-// Mint makes an id from a body of at most 40 bytes of the id alphabet. The
+// ID makes an id from a body of at most 40 bytes of the id alphabet. The
 // same body gives the same id.
-func (m Minter) Mint(body string) ID {
+func (m IDGenerator) ID(body string) ID {
 	p := uint32(0)
 	if m.Partitions > 1 {
 		sum := sha256.Sum256([]byte(body))
@@ -111,12 +111,12 @@ func (m Minter) Mint(body string) ID {
 
 // Child derives the id of a session that a run makes at a step. Every
 // execution of the run derives the same one.
-func (m Minter) Child(t Tenant, run, path string) ID {
+func (m IDGenerator) Child(t Tenant, run, path string) ID {
 	sum := sha256.Sum256([]byte(string(t) + "\x00" + run + "\x00" + path))
-	return m.Mint(hex.EncodeToString(sum[:10]))
+	return m.ID(hex.EncodeToString(sum[:10]))
 }
 
-// Locate reads generation and partition from a minted id.
+// Locate reads generation and partition from an id that an [IDGenerator] made.
 func (id ID) Locate() (generation, partition uint32, ok bool) {
 	head, p, found := cutLast(string(id), "-")
 	if !found {

@@ -321,16 +321,16 @@ func history(t *testing.T, seed uint64) {
 	for i, p := range trunks {
 		w.same(p.s, w.fold(p.s.Key(), 0))
 		if i%4 == int(seed%4) {
-			w.frozen(p.s)
+			w.paged(p.s)
 		}
 	}
 }
 
-// frozen demands that a snapshot of s shows the same, and that older values
+// paged demands that a snapshot of s shows the same, and that older values
 // can be rebuilt from it.
-func (w *world) frozen(s session.Session) {
+func (w *world) paged(s session.Session) {
 	w.t.Helper()
-	kept, state, pages, err := s.With(session.UserText("pending")).Freeze()
+	kept, state, pages, err := s.With(session.UserText("pending")).MarshalPaged()
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -340,14 +340,14 @@ func (w *world) frozen(s session.Session) {
 			w.t.Fatal(err)
 		}
 	}
-	thawed, err := session.Thaw(state, func(r session.PageRef) (*session.Page, error) {
+	loaded, err := session.UnmarshalPaged(state, func(r session.PageRef) (*session.Page, error) {
 		return session.LoadPage(w.t.Context(), &w.log, "t", r)
 	})
 	if err != nil {
-		w.t.Fatalf("Thaw of %s: %v", s.Ref(), err)
+		w.t.Fatalf("UnmarshalPaged of %s: %v", s.Ref(), err)
 	}
-	w.same(s, thawed)
-	if _, again, _, err := thawed.Freeze(); err != nil || again != state {
+	w.same(s, loaded)
+	if _, again, _, err := loaded.MarshalPaged(); err != nil || again != state {
 		w.t.Fatalf("a snapshot of what was loaded differs: %v\n%s\n%s", err, state, again)
 	}
 	rebuilt := 0
@@ -355,7 +355,7 @@ func (w *world) frozen(s session.Session) {
 		if rebuilt == 4 || l.Key != s.Key() || old.Mark().Table() != s.Mark().Table() {
 			continue
 		}
-		back, err := thawed.Rebuild(old.Mark())
+		back, err := loaded.Rebuild(old.Mark())
 		if err != nil {
 			w.t.Fatal(err)
 		}

@@ -38,7 +38,7 @@ type value struct {
 	closed    *Closing       // nil while it is open
 	archived  *ArchivedError // nil unless the log is fenced
 	replaced  int            // how often a join replaced the table
-	sealed    *sealed        // pages of the table that snapshots hold
+	paged     *paged         // pages of the table that snapshots hold
 	at        Position       // the commit that made this version
 	pending   *edits
 	committed *value // the value without its pending events; nil when there are none
@@ -147,25 +147,6 @@ func (s Session) SinceFork() iter.Seq2[int, Chunk] {
 		from = l.len
 	}
 	return s.Range(from, s.Len())
-}
-
-// Select yields the chunks for which keep returns true.
-func Select(in iter.Seq2[int, Chunk], keep func(Chunk) bool) iter.Seq2[int, Chunk] {
-	return func(yield func(int, Chunk) bool) {
-		for i, c := range in {
-			if keep(c) && !yield(i, c) {
-				return
-			}
-		}
-	}
-}
-
-// ByKind keeps chunks of a kind; use it with [Select].
-func ByKind(k Kind) func(Chunk) bool { return func(c Chunk) bool { return c.Kind() == k } }
-
-// ByAgent keeps chunks that an agent made.
-func ByAgent(name string) func(Chunk) bool {
-	return func(c Chunk) bool { return c.row().origin.Agent == name }
 }
 
 // Last returns the newest chunk of a kind.

@@ -121,8 +121,6 @@ func TestViews(t *testing.T) {
 	view("Range(-5, 3)", s.Range(-5, 3), func(i int) bool { return i < 3 })
 	view("Range(60, 200)", s.Range(60, 200), func(i int) bool { return i >= 60 })
 	view("Range(9, 3)", s.Range(9, 3), func(int) bool { return false })
-	view("ByKind", session.Select(s.Chunks(), session.ByKind(session.Assistant)), func(i int) bool { return i%3 == 1 })
-	view("ByAgent", session.Select(s.LastN(20), session.ByAgent("agent1")), func(i int) bool { return i >= 80 && i%3 == 1 && i%2 == 1 })
 	n := 0
 	for range s.Chunks() {
 		if n++; n == 40 {
@@ -286,7 +284,7 @@ func TestIDs(t *testing.T) {
 }
 
 func TestMint(t *testing.T) {
-	m := session.Minter{Generation: 37, Partitions: 6}
+	m := session.IDGenerator{Generation: 37, Partitions: 6}
 	seen := map[uint32]int{}
 	ids := map[session.ID]bool{}
 	for i := range 600 {
@@ -309,7 +307,7 @@ func TestMint(t *testing.T) {
 	if ids[m.Child("t2", "run", "0")] || ids[m.Child("t", "ru", "n\x000")] {
 		t.Error("ids of other runs are the same")
 	}
-	if _, p, ok := (session.Minter{Generation: 1, Partitions: 1}).Mint("x").Locate(); !ok || p != 0 {
+	if _, p, ok := (session.IDGenerator{Generation: 1, Partitions: 1}).ID("x").Locate(); !ok || p != 0 {
 		t.Errorf("one partition: %d, %v", p, ok)
 	}
 	for _, bad := range []session.ID{"", "x", "x-1", "-1-1", "x-!-1", "x-1-zzzzzzzz"} {

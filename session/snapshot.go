@@ -5,17 +5,17 @@ import (
 	"fmt"
 )
 
-// Chunks are sealed in pages of at most this many, and of less when they are
+// Chunks are kept in pages of at most this many, and of less when they are
 // long.
 const (
 	pageChunks = 128
 	pageBytes  = 64 << 10
 )
 
-// sealed names the pages that hold the first n chunks of a table, and the page
+// paged names the pages that hold the first n chunks of a table, and the page
 // of the session's ancestors. Values that grow from one another share it, so
 // that a fork's first snapshot names its ancestors' pages.
-type sealed struct {
+type paged struct {
 	n     int
 	pages []*Page
 	line  *Page
@@ -77,26 +77,27 @@ type wireLine struct {
 // maxPast is how many ancestors or joins a snapshot holds without a page.
 const maxPast = 32
 
-// Freeze returns s without its pending edits as a snapshot holds it: a text that
-// names pages, and these, which must be saved before it. What it costs depends on what was added since an earlier Freeze of the same session
-// or of an ancestor. The returned session is s with its pages remembered: the
+// MarshalPaged returns s without its pending edits as a snapshot holds it: a text
+// that names pages, and these pages, which must be saved before it. Its cost
+// follows what was added since an earlier MarshalPaged of the same session or of
+// an ancestor. The returned session is s with its pages remembered: the
 // next value should grow from it.
-func (s Session) Freeze() (kept Session, state string, pages []*Page, err error) {
+func (s Session) MarshalPaged() (kept Session, state string, pages []*Page, err error) {
 	v := *s.Committed().val()
-	v.seal()
+	v.paginate()
 	w := wireValue{
 		At: v.at.wire(), Closing: s.Closing(), Key: v.key, Opening: s.Opening(), Own: v.own, Placement: s.Placement(),
 		Replaced: v.replaced, Root: v.root, Usage: v.usage, Version: v.version,
 	}
 	var tail []Chunk
-	v.table.each(v.sealed.n, v.table.n, func(_ int, c Chunk) bool { tail = append(tail, c); return true })
+	v.table.each(v.paged.n, v.table.n, func(_ int, c Chunk) bool { tail = append(tail, c); return true })
 	if w.TailLen = len(tail); len(tail) > 0 {
 		w.Tail = []byte(encodeChunks(tail))
 	}
-	for _, p := range v.sealed.pages {
+	for _, p := range v.paged.pages {
 		w.Pages = append(w.Pages, p.Ref())
 	}
-	pages = append(pages, v.sealed.pages...)
+	pages = append(pages, v.paged.pages...)
 	w.Past.Joined = v.joined.wire()
 	if len(w.Past.Joined) > maxPast {
 		p, err := jsonPage(len(w.Past.Joined), w.Past.Joined)
@@ -105,16 +106,16 @@ func (s Session) Freeze() (kept Session, state string, pages []*Page, err error)
 		}
 		pages, w.Joined, w.Past.Joined = append(pages, p), new(p.Ref()), nil
 	}
-	if v.sealed.line == nil {
+	if v.paged.line == nil {
 		if w.Past.Line = v.line.wire(); len(w.Past.Line) > maxPast {
 			p, err := jsonPage(len(w.Past.Line), w.Past.Line)
 			if err != nil {
 				return s, "", nil, err
 			}
-			v.sealed.line, w.Past.Line = p, nil
+			v.paged.line, w.Past.Line = p, nil
 		}
 	}
-	if p := v.sealed.line; p != nil {
+	if p := v.paged.line; p != nil {
 		pages, w.Line = append(pages, p), new(p.Ref())
 	}
 	state, err = encodeJSON(w)
@@ -126,11 +127,11 @@ func jsonPage(items int, v any) (*Page, error) {
 	return NewPage(items, data), err
 }
 
-// seal makes pages of chunks until only a short tail is left.
-func (v *value) seal() {
-	own := sealed{}
-	if v.sealed != nil {
-		own = *v.sealed
+// paginate makes pages of chunks until only a short tail is left.
+func (v *value) paginate() {
+	own := paged{}
+	if v.paged != nil {
+		own = *v.paged
 	}
 	own.trim(v.table.n)
 	own.pages = own.pages[:len(own.pages):len(own.pages)] // others may share the array
@@ -150,16 +151,16 @@ func (v *value) seal() {
 		}
 		return true
 	})
-	v.sealed = &own
+	v.paged = &own
 }
 
 // under returns the pages of chunks for a session that takes over the chunks and
 // not the ancestors: those are what own says.
-func (s *sealed) under(own *sealed) *sealed {
+func (s *paged) under(own *paged) *paged {
 	if s == nil {
 		return nil
 	}
-	u := &sealed{n: s.n, pages: s.pages}
+	u := &paged{n: s.n, pages: s.pages}
 	if own != nil {
 		u.line = own.line
 	}
@@ -167,7 +168,7 @@ func (s *sealed) under(own *sealed) *sealed {
 }
 
 // trim drops the pages that reach beyond n chunks.
-func (s *sealed) trim(n int) {
+func (s *paged) trim(n int) {
 	for s.n > n {
 		last := len(s.pages) - 1
 		s.n -= s.pages[last].ref.Items
@@ -211,16 +212,16 @@ func (l *line) wire() (all []wireLine) {
 	return all
 }
 
-// Thaw is the inverse of Freeze. load returns the page that a reference
-// names. It fails on anything that Freeze did not write.
-func Thaw(state string, load func(PageRef) (*Page, error)) (Session, error) {
+// UnmarshalPaged is the inverse of MarshalPaged. load returns the page that a
+// reference names. It fails on anything that MarshalPaged did not write.
+func UnmarshalPaged(state string, load func(PageRef) (*Page, error)) (Session, error) {
 	var w wireValue
 	if err := json.Unmarshal([]byte(state), &w); err != nil {
 		return Session{}, fmt.Errorf("session: snapshot: %w", err)
 	}
 	v := value{
 		key: w.Key, root: w.Root, version: w.Version, placement: placed(w.Placement), usage: w.Usage, own: w.Own,
-		replaced: w.Replaced, at: w.At.position(), sealed: &sealed{},
+		replaced: w.Replaced, at: w.At.position(), paged: &paged{},
 	}
 	if w.Opening.Kind != "" {
 		v.opened = &w.Opening
@@ -238,9 +239,9 @@ func Thaw(state string, load func(PageRef) (*Page, error)) (Session, error) {
 			return Session{}, err
 		}
 		v.table = v.table.extend(chunks)
-		v.sealed.pages = append(v.sealed.pages, p)
+		v.paged.pages = append(v.paged.pages, p)
 	}
-	v.sealed.n = v.table.n
+	v.paged.n = v.table.n
 	tail, err := decodeChunks(string(w.Tail), w.TailLen)
 	if err != nil {
 		return Session{}, err
@@ -253,7 +254,7 @@ func Thaw(state string, load func(PageRef) (*Page, error)) (Session, error) {
 		v.joined = &joint{links: j.Links, shares: fromShares(j.Shares), prev: v.joined}
 	}
 	if w.Line != nil {
-		if v.sealed.line, err = load(*w.Line); err != nil {
+		if v.paged.line, err = load(*w.Line); err != nil {
 			return Session{}, err
 		}
 	}
@@ -362,10 +363,10 @@ func (s Session) Rebuild(m Mark) (Session, error) {
 	for ; joined > m.joined; joined-- {
 		v.joined = v.joined.prev
 	}
-	if v.sealed != nil && v.sealed.n > m.len {
-		own := *v.sealed
+	if v.paged != nil && v.paged.n > m.len {
+		own := *v.paged
 		own.trim(m.len)
-		v.sealed = &own
+		v.paged = &own
 	}
 	return Session{&v}, nil
 }

@@ -89,8 +89,8 @@ func steps(t testing.TB, w *world, k session.Key) []string {
 		}
 		for _, ev := range e.Commit.Events {
 			switch ev.Kind {
-			case journal.KindDone:
-				d, err := journal.Read[journal.StepCompleted](ev)
+			case journal.KindStepCompleted:
+				d, err := journal.Decode[journal.StepCompleted](ev)
 				if err != nil {
 					t.Fatalf("flowtest: %v", err)
 				}
@@ -101,7 +101,7 @@ func steps(t testing.TB, w *world, k session.Key) []string {
 				}
 				lines = append(lines, line.String()+"\n")
 			case journal.KindEnded:
-				d, err := journal.Read[journal.Ended](ev)
+				d, err := journal.Decode[journal.Ended](ev)
 				if err != nil {
 					t.Fatalf("flowtest: %v", err)
 				}

@@ -148,7 +148,7 @@ func (b *bench) process(w *world, log session.Log, incarnation string) *process 
 	values := journal.NewValues(log)
 	driver := &engine.Driver{Workflows: b.o.Workflows}
 	rt := &engine.Runtime{
-		Store:  journal.Direct(log, &journal.DirectOptions{Incarnation: incarnation, Values: values, OnCommit: driver.Committed}),
+		Store:  journal.NewStore(log, &journal.StoreOptions{Incarnation: incarnation, Values: values, OnCommit: driver.Committed}),
 		Values: values, Models: model, Node: "test",
 		Blobs:  func(session.Tenant) blob.Store { return w.blobs },
 		Memory: func(context.Context, session.Tenant, string) (memory.Store, error) { return w.memory, nil },
@@ -283,7 +283,7 @@ func (b *bench) crash(newWorkflow func() flow.Workflow, n int, when moment) stri
 func (b *bench) resolve(p *process) (any bool) {
 	b.t.Helper()
 	for _, k := range p.log.Keys() {
-		w, err := journal.Load(b.t.Context(), p.log, p.rt.Values, k, "")
+		w, err := journal.LoadStateMachine(b.t.Context(), p.log, p.rt.Values, k, "")
 		if err != nil {
 			b.t.Fatalf("flowtest: read %s: %v", k, err)
 		}

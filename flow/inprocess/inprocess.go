@@ -72,7 +72,7 @@ func (r *Runner) runtime() *engine.Runtime {
 		}
 		if r.Log != nil {
 			rt.Values = journal.NewValues(r.Log)
-			rt.Store = journal.Direct(r.Log, &journal.DirectOptions{Values: rt.Values, OnCommit: rt.Committed})
+			rt.Store = journal.NewStore(r.Log, &journal.StoreOptions{Values: rt.Values, OnCommit: rt.Committed})
 		}
 		r.rt = rt
 	})

@@ -59,12 +59,12 @@ func TestRecordedRefusals(t *testing.T) {
 			t.Fatal(err)
 		}
 		values, driver := journal.NewValues(&f.log), &engine.Driver{}
-		rt := &engine.Runtime{Values: values, Models: models, Mint: session.Minter{Generation: 1, Partitions: 1}}
+		rt := &engine.Runtime{Values: values, Models: models, Mint: session.IDGenerator{Generation: 1, Partitions: 1}}
 		answers := make(chan journal.RunWaiting, 10)
-		rt.Store = journal.Direct(&f.log, &journal.DirectOptions{Incarnation: "i1", Values: values, OnCommit: func(e session.Entry) {
+		rt.Store = journal.NewStore(&f.log, &journal.StoreOptions{Incarnation: "i1", Values: values, OnCommit: func(e session.Entry) {
 			driver.Committed(e)
 			for _, ev := range e.Commit.Events {
-				if v, err := journal.Read[journal.RunWaiting](ev); ev.Kind == journal.KindWaiting && err == nil {
+				if v, err := journal.Decode[journal.RunWaiting](ev); ev.Kind == journal.KindRunWaiting && err == nil {
 					answers <- v
 				}
 			}

@@ -126,16 +126,16 @@ func (f *fleet) life(t testing.TB, w flow.Workflow, at int, stored bool) (run.St
 	if err != nil {
 		t.Fatal(err)
 	}
-	rt := &engine.Runtime{Values: values, Models: models, Mint: session.Minter{Generation: 1, Partitions: 1}}
+	rt := &engine.Runtime{Values: values, Models: models, Mint: session.IDGenerator{Generation: 1, Partitions: 1}}
 	answer := func(e session.Entry) {
 		for _, ev := range e.Commit.Events {
-			if c, err := journal.Read[journal.Review](ev); ev.Kind == journal.KindReview && err == nil && c.Run != "r" { // of a branch
+			if c, err := journal.Decode[journal.Review](ev); ev.Kind == journal.KindReview && err == nil && c.Run != "r" { // of a branch
 				answers.Go(func() {
 					_ = rt.Store.Apply(ctx, journal.Signal{To: e.Commit.Key, Run: c.Run, Resolve: &journal.Resolved{Decision: run.Again, Reason: "it did not happen", By: "ann"}})
 				})
 			}
-			v, err := journal.Read[journal.RunWaiting](ev)
-			if ev.Kind != journal.KindWaiting || err != nil || v.For[0].Kind != run.WaitApproval {
+			v, err := journal.Decode[journal.RunWaiting](ev)
+			if ev.Kind != journal.KindRunWaiting || err != nil || v.For[0].Kind != run.WaitApproval {
 				continue
 			}
 			answers.Go(func() {
@@ -144,7 +144,7 @@ func (f *fleet) life(t testing.TB, w flow.Workflow, at int, stored bool) (run.St
 			})
 		}
 	}
-	rt.Store = journal.Direct(log, &journal.DirectOptions{Incarnation: fmt.Sprint("i", f.next), Values: values, OnCommit: func(e session.Entry) {
+	rt.Store = journal.NewStore(log, &journal.StoreOptions{Incarnation: fmt.Sprint("i", f.next), Values: values, OnCommit: func(e session.Entry) {
 		driver.Committed(e)
 		answer(e)
 	}})
@@ -164,7 +164,7 @@ func (f *fleet) life(t testing.TB, w flow.Workflow, at int, stored bool) (run.St
 func (f *fleet) resolve(t testing.TB) {
 	t.Helper()
 	f.next++
-	store := journal.Direct(&f.log, &journal.DirectOptions{Incarnation: fmt.Sprint("i", f.next)})
+	store := journal.NewStore(&f.log, &journal.StoreOptions{Incarnation: fmt.Sprint("i", f.next)})
 	err := store.Apply(context.WithoutCancel(t.Context()), journal.Signal{To: home, Run: "r", Resolve: &journal.Resolved{Decision: run.Again, Reason: "it did not happen", By: "ann"}})
 	if err != nil {
 		t.Fatal(err)

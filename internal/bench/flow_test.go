@@ -126,7 +126,7 @@ func bytesPerTurn(b *testing.B, n int) float64 {
 	b.Helper()
 	log := &session.MemoryLog{}
 	values := journal.NewValues(log)
-	rt := &engine.Runtime{Store: journal.Direct(log, &journal.DirectOptions{Values: values}), Values: values, Models: model{turns: n}}
+	rt := &engine.Runtime{Store: journal.NewStore(log, &journal.StoreOptions{Values: values}), Values: values, Models: model{turns: n}}
 	agent := &flow.Agent{Name: "a", Prompt: "You work.", Tools: []tool.Tool{noop}, MaxRounds: n + 1}
 	if _, err := rt.Run(b.Context(), agent, session.New(session.UserText("do the work"))); err != nil {
 		b.Fatal(err)

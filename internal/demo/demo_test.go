@@ -48,7 +48,7 @@ func newBench(t *testing.T) *bench {
 	b := &bench{notes: memory.New(nil)}
 	values := journal.NewValues(&b.log)
 	b.rt = &engine.Runtime{
-		Store: journal.Direct(&b.log, &journal.DirectOptions{Values: values}), Values: values,
+		Store: journal.NewStore(&b.log, &journal.StoreOptions{Values: values}), Values: values,
 		Models: llm.ByKind{demo.Kind: model},
 		Memory: func(context.Context, session.Tenant, string) (memory.Store, error) { return b.notes, nil },
 		Workspaces: engine.Workspaces{
@@ -134,7 +134,7 @@ func TestFleet(t *testing.T) {
 	values := journal.NewValues(&b.log)
 	d := &engine.Driver{}
 	rt := &engine.Runtime{
-		Store: journal.Direct(&b.log, &journal.DirectOptions{Values: values, OnCommit: d.Committed}), Values: values,
+		Store: journal.NewStore(&b.log, &journal.StoreOptions{Values: values, OnCommit: d.Committed}), Values: values,
 		Models: b.rt.Models, Workspaces: b.rt.Workspaces,
 	}
 	g := demo.FleetRegistration(t.TempDir())

@@ -33,10 +33,10 @@ func (w *world) drive(ctx context.Context, f flow.Func, answer func(journal.Wait
 		return &llm.Response{Text: fmt.Sprintf("answer %d", len(r.Messages))}
 	}))
 	var asked []journal.Wait
-	rt.Store = journal.Direct(&w.log, &journal.DirectOptions{Incarnation: "alpha-1", Values: rt.Values, OnCommit: func(e session.Entry) {
+	rt.Store = journal.NewStore(&w.log, &journal.StoreOptions{Incarnation: "alpha-1", Values: rt.Values, OnCommit: func(e session.Entry) {
 		d.Committed(e)
 		for _, ev := range e.Commit.Events {
-			if s, err := journal.Read[journal.RunWaiting](ev); ev.Kind == journal.KindWaiting && err == nil && s.For[0].Kind == run.WaitApproval {
+			if s, err := journal.Decode[journal.RunWaiting](ev); ev.Kind == journal.KindRunWaiting && err == nil && s.For[0].Kind == run.WaitApproval {
 				asked = append(asked, s.For[0])
 				go func() {
 					v := answer(s.For[0])

@@ -34,10 +34,10 @@ func TestEditedCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d engine.Driver
 		rt := w.node("alpha", &w.log, calls)
-		rt.Store = journal.Direct(&w.log, &journal.DirectOptions{Incarnation: "alpha-1", Values: rt.Values, OnCommit: func(e session.Entry) {
+		rt.Store = journal.NewStore(&w.log, &journal.StoreOptions{Incarnation: "alpha-1", Values: rt.Values, OnCommit: func(e session.Entry) {
 			d.Committed(e)
 			for _, ev := range e.Commit.Events {
-				if s, err := journal.Read[journal.RunWaiting](ev); ev.Kind == journal.KindWaiting && err == nil {
+				if s, err := journal.Decode[journal.RunWaiting](ev); ev.Kind == journal.KindRunWaiting && err == nil {
 					go func() {
 						v := journal.SignalReceived{Kind: journal.Approve, By: "ana", Run: s.Run, Path: s.For[0].Path, Value: `{"n":20}`}
 						w.must(rt.Signal(t.Context(), journal.Signal{To: home, Run: s.Run, Received: &v}))

@@ -17,7 +17,7 @@ import (
 func Example() {
 	ctx := context.Background()
 	log := &session.MemoryLog{}
-	rt := &engine.Runtime{Store: journal.Direct(log, nil), Values: journal.NewValues(log)}
+	rt := &engine.Runtime{Store: journal.NewStore(log, nil), Values: journal.NewValues(log)}
 	key := session.Key{Tenant: "acme", ID: "greeting"}
 	hello := flow.Func(func(_ context.Context, s session.Session) (session.Session, error) {
 		return s.With(session.UserText("hello")), nil

@@ -398,12 +398,12 @@ func TestCollectErrors(t *testing.T) {
 // the run is told as evidence and not counted.
 func TestLateOutcome(t *testing.T) {
 	w, before := played(t)
-	ev, err := journal.NewEvent(journal.KindDone, journal.StepCompleted{
+	ev, err := journal.NewEvent(journal.KindStepCompleted, journal.StepCompleted{
 		Run: fixRun, Attempt: 1, Path: "13.0", Kind: journal.StepTool, Name: "announce", Effect: "non_idempotent", Input: "x", Value: `"sent"`,
 		Usage: session.Usage{Input: 1000},
 	})
 	w.must(err)
-	store := journal.Direct(&w.log, &journal.DirectOptions{Incarnation: "alpha-2"})
+	store := journal.NewStore(&w.log, &journal.StoreOptions{Incarnation: "alpha-2"})
 	_, err = store.Commit(t.Context(), journal.Batch{Session: home, Run: fixRun, Attempt: 1, Path: "13.0", Events: []session.Event{ev}})
 	if !errors.Is(err, run.ErrSuperseded) {
 		t.Fatalf("the late outcome is answered with %v", err)

@@ -151,7 +151,7 @@ func (t *timeline) event(e journal.Fact) {
 		t.received(e, p)
 	case journal.FanOut:
 		t.fanOut(p)
-	case journal.Spread:
+	case journal.BranchesReleased:
 		t.line(e, "spread", "run", "spreads to "+counted(max(len(p.Branches)-1, 0), "more branch")).Path = p.Path
 	case journal.BranchOutcomes:
 		t.disposed(p)

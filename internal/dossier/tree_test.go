@@ -149,10 +149,10 @@ func TestTreeReferences(t *testing.T) {
 		kind Kind
 	}{{good, ""}, {other, Link}, {later, Cut}} {
 		for name, fact := range map[string]any{
-			journal.KindDone:     journal.StepCompleted{Run: "r", Path: "1", Kind: journal.StepReject, Attempt: 1, Links: []session.Link{c.link}},
-			journal.KindEnded:    journal.Ended{Run: "r", State: run.Succeeded, Attempt: 1, Result: &c.link},
-			journal.KindReceived: journal.SignalReceived{Run: "r", N: 1, Kind: journal.Report, Branch: &journal.BranchEnd{Link: c.link, State: run.Succeeded}},
-			journal.KindFanOut:   journal.FanOut{Run: "r", Path: "1", Base: c.link},
+			journal.KindStepCompleted:  journal.StepCompleted{Run: "r", Path: "1", Kind: journal.StepReject, Attempt: 1, Links: []session.Link{c.link}},
+			journal.KindEnded:          journal.Ended{Run: "r", State: run.Succeeded, Attempt: 1, Result: &c.link},
+			journal.KindSignalReceived: journal.SignalReceived{Run: "r", N: 1, Kind: journal.Report, Branch: &journal.BranchEnd{Link: c.link, State: run.Succeeded}},
+			journal.KindFanOut:         journal.FanOut{Run: "r", Path: "1", Base: c.link},
 		} {
 			e, err := journal.NewEvent(name, fact)
 			if err != nil {

@@ -73,10 +73,10 @@ func (w *world) node(name string, log session.Log, m llm.Models) *engine.Runtime
 	values := journal.NewValues(log)
 	return &engine.Runtime{
 		// The bubble's clock begins in 2000.
-		Store: journal.Direct(log, &journal.DirectOptions{Incarnation: name + "-1", Values: values, Now: func() time.Time {
+		Store: journal.NewStore(log, &journal.StoreOptions{Incarnation: name + "-1", Values: values, Now: func() time.Time {
 			return time.Now().AddDate(26, 10, 19).Add(9 * time.Hour)
 		}}),
-		Values: values, Models: m, Node: name, Mint: session.Minter{Generation: 1, Partitions: 4},
+		Values: values, Models: m, Node: name, Mint: session.IDGenerator{Generation: 1, Partitions: 4},
 		Blobs:  func(session.Tenant) blob.Store { return w.blobs },
 		Memory: func(context.Context, session.Tenant, string) (memory.Store, error) { return w.notes, nil },
 		Workspaces: engine.Workspaces{

@@ -17,13 +17,13 @@ type account struct {
 
 // newAccount returns the account of a run as its log says.
 func newAccount(r *journal.Record, limit run.Budget) account {
-	a := account{Account: journal.Account{Limit: limit}.Lost(r.Lost()), branches: r.Reservations(), lost: r.Lost(), killed: r.CutOff()}
+	a := account{Account: journal.Account{Limit: limit}.ChargeCutOff(r.Lost()), branches: r.Reservations(), lost: r.Lost(), killed: r.CutOff()}
 	a.hold()
 	return a
 }
 
 // hold brings the account up to date with what is reserved for branches.
-func (a *account) hold() { a.Account = a.Holding(&a.branches) }
+func (a *account) hold() { a.Account = a.WithBranches(&a.branches) }
 
 // charge books what a journal recorded but for the steps that skip reports.
 func (a *account) charge(j *journal.Journal, skip func(*journal.Step) bool) {
@@ -34,7 +34,7 @@ func (a *account) charge(j *journal.Journal, skip func(*journal.Step) bool) {
 // book books a call that was cut off. The record of the step will hold it, or else
 // the event that ends the attempt.
 func (a *account) book(used session.Usage) {
-	a.Account, a.lost, a.unrecorded = a.Account.Lost(used), a.lost.Add(used), a.unrecorded.Add(used)
+	a.Account, a.lost, a.unrecorded = a.Account.ChargeCutOff(used), a.lost.Add(used), a.unrecorded.Add(used)
 }
 
 // report takes in the late end of a branch, and reports whether it is one.

@@ -51,7 +51,7 @@ func (ex *Execution) loadAncestors(ctx context.Context) error {
 		case b.Remote:
 			return nil
 		}
-		ex.pos.journal.Around(g.Journal)
+		ex.pos.journal.MergeEnclosing(g.Journal)
 		ex.sessions.hold(home, &heldSession{outer: true}, g.Base, g.Session, false)
 		ex.levels.all = append(ex.levels.all, level{run: a.Run, home: home, path: a.Path, base: g.Base})
 		if i == 0 {
@@ -84,7 +84,7 @@ func (ex *Execution) releaseSiblings() ([]session.Event, error) {
 	if !ex.levels.warming {
 		return nil, nil
 	}
-	e, err := journal.NewEvent(journal.KindWarmed, journal.Warmed{Parent: *ex.task.Branch.Parent(), Run: ex.id})
+	e, err := journal.NewEvent(journal.KindCacheWarmed, journal.CacheWarmed{Parent: *ex.task.Branch.Parent(), Run: ex.id})
 	return []session.Event{e}, err
 }
 
@@ -104,7 +104,7 @@ func (ex *Execution) endUnneeded(ctx context.Context) (run.State, error) {
 	// That run may have taken the end of a later attempt: its log says how the session
 	// closes, or that this is not decided yet.
 	parent := ex.task.Branch.Parent()
-	d, err := ex.rt.Values.Disposition(ctx, session.Key{Tenant: ex.home.Tenant, ID: parent.Session}, parent.Run, ex.home.ID)
+	d, err := ex.rt.Values.BranchOutcome(ctx, session.Key{Tenant: ex.home.Tenant, ID: parent.Session}, parent.Run, ex.home.ID)
 	if err == nil {
 		err = ex.rt.Store.Apply(ctx, journal.Signal{To: ex.home, Run: ex.id, Close: &d})
 	}

@@ -116,7 +116,7 @@ func (rt *Runtime) begin(ctx context.Context, g flow.Registration, t journal.Tas
 		levels: levels{all: []level{{run: t.ID, home: t.Session}}},
 	}
 	ex.charge(ex.pos.journal)
-	ex.levels.warming = ex.task.Branch != nil && ex.task.Branch.Warm
+	ex.levels.warming = ex.task.Branch != nil && ex.task.Branch.WarmsCache
 	if granted.State == run.Running {
 		ex.input = granted.Base
 		ex.sessions.hold(ex.home, &heldSession{}, granted.Base, granted.Session, false)

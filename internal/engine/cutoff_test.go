@@ -61,7 +61,7 @@ func facts[T any](t *testing.T, w *world, kind string) (all []T) {
 		}
 		for _, ev := range e.Commit.Events {
 			if ev.Kind == kind {
-				v := must(journal.Read[T](ev))
+				v := must(journal.Decode[T](ev))
 				all = append(all, v)
 			}
 		}
@@ -104,7 +104,7 @@ func TestInterruptedIsCharged(t *testing.T) {
 			}
 		}()
 		forward(t, t.Context(), ex, run.Succeeded)
-		step := facts[journal.StepCompleted](t, &w, journal.KindDone)[0]
+		step := facts[journal.StepCompleted](t, &w, journal.KindStepCompleted)[0]
 		wantLost(t, "the step", step.Usage, step.Lost, 1, 1)
 		e := ended(t, &w)
 		wantLost(t, "the run", e.Usage, e.Lost, 1, 1)
@@ -139,7 +139,7 @@ func TestSilentTriesAreCharged(t *testing.T) {
 	var w world
 	ex := start(t, w.runtime(&patient{timeouts: 2}), agentOnce)
 	forward(t, t.Context(), ex, run.Succeeded)
-	step, e := facts[journal.StepCompleted](t, &w, journal.KindDone)[0], ended(t, &w)
+	step, e := facts[journal.StepCompleted](t, &w, journal.KindStepCompleted)[0], ended(t, &w)
 	for what, u := range map[string][2]session.Usage{"step": {step.Usage, step.Lost}, "run": {e.Usage, e.Lost}} {
 		used, lost := u[0], u[1]
 		if lost.Calls != 2 || lost.Input < 2 || lost.Output != 0 || used.Sub(lost).Tokens() != 15 {
@@ -193,7 +193,7 @@ func TestBrokenOffIsCharged(t *testing.T) {
 			m := &streaming{faults: 2}
 			ex := start(t, w.runtime(m), agentOnce, func(task *journal.Task) { task.Budget.Tokens = tokens })
 			state, err := ex.Forward(t.Context())
-			step, e := facts[journal.StepCompleted](t, &w, journal.KindDone)[0], ended(t, &w)
+			step, e := facts[journal.StepCompleted](t, &w, journal.KindStepCompleted)[0], ended(t, &w)
 			if tokens == heardTokens {
 				if state != run.Failed || !errors.Is(err, run.ErrBudget) || m.asked != 1 || step.Code != run.CodeBudget {
 					t.Fatalf("state %s after %d calls: %v; step %+v", state, m.asked, err, step)
@@ -263,7 +263,7 @@ func TestKilledIsCharged(t *testing.T) {
 		}
 		rt := w.runtime(&streaming{})
 		forward(t, t.Context(), start(t, rt, waits, resume), run.Waiting)
-		first := facts[journal.StepCompleted](t, &w, journal.KindDone)[0]
+		first := facts[journal.StepCompleted](t, &w, journal.KindStepCompleted)[0]
 		if l := first.Lost; l.Calls != 2 || l.Tokens() < 2*reply || l.Tokens() > 2*(reply+200) {
 			t.Errorf("two attempts were killed, and the step says that %+v was lost", l)
 		}
@@ -277,7 +277,7 @@ func TestKilledIsCharged(t *testing.T) {
 		if own := e.Usage.Sub(e.Lost); own.Calls != 2 || own.Tokens() != 30 {
 			t.Errorf("beside, it used %+v in two calls", own)
 		}
-		for _, d := range facts[journal.StepCompleted](t, &w, journal.KindDone)[1:] {
+		for _, d := range facts[journal.StepCompleted](t, &w, journal.KindStepCompleted)[1:] {
 			if d.Lost != (session.Usage{}) {
 				t.Errorf("step %s lost %+v", d.Path, d.Lost)
 			}
@@ -331,7 +331,7 @@ func TestUselessAnswerIsCharged(t *testing.T) {
 			})
 			forward(t, t.Context(), ex, run.Failed)
 			want := session.Usage{Calls: 1, Input: 10, Output: 5, MicroUSD: 7}
-			if d := facts[journal.StepCompleted](t, &w, journal.KindDone)[0]; d.Usage != want || d.Code != run.CodeError || d.Model != "m" {
+			if d := facts[journal.StepCompleted](t, &w, journal.KindStepCompleted)[0]; d.Usage != want || d.Code != run.CodeError || d.Model != "m" {
 				t.Errorf("the step ended with %s of model %q and used %+v, want %+v", d.Code, d.Model, d.Usage, want)
 			}
 			if e := ended(t, &w); e.Usage != want {

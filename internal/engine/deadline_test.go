@@ -105,7 +105,7 @@ func TestRebudgetTimeOfBranches(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				log, d := &session.MemoryLog{}, &engine.Driver{}
 				values := journal.NewValues(log)
-				rt := &engine.Runtime{Values: values, Store: journal.Direct(log, &journal.DirectOptions{Values: values, OnCommit: d.Committed})}
+				rt := &engine.Runtime{Values: values, Store: journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: d.Committed})}
 				var mu sync.Mutex
 				ended := map[string]time.Duration{}
 				began := time.Now()

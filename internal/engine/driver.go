@@ -20,7 +20,7 @@ import (
 // runs the branches that a commit opens, brings signals to their sessions,
 // fires timers, and goes on with a run that waited. [Runtime.Run] has one of
 // its own; tests and programs that keep their log elsewhere than in memory give
-// a Driver's Committed to journal.DirectOptions.OnCommit. It is safe for concurrent
+// a Driver's Committed to journal.StoreOptions.OnCommit. It is safe for concurrent
 // use.
 type Driver struct {
 	// Workflows are what remote branches name; nil has none.
@@ -169,7 +169,7 @@ func (rt *Runtime) apply(ctx context.Context, s journal.Signal) error {
 	err := rt.Store.Apply(ctx, s)
 	if s.Received != nil && s.Received.Kind == journal.Report && (errors.Is(err, run.ErrState) || errors.Is(err, run.ErrUnknownRun)) {
 		child := s.Received.Branch.Link.Key
-		d, readErr := rt.Values.Disposition(ctx, s.To, s.Run, child.ID)
+		d, readErr := rt.Values.BranchOutcome(ctx, s.To, s.Run, child.ID)
 		if errors.Is(readErr, run.ErrState) {
 			return nil // the parent decides it later, and closes the branch then
 		}
@@ -188,7 +188,7 @@ func (rt *Runtime) apply(ctx context.Context, s journal.Signal) error {
 // and go on with runs that waited:
 //
 //	rt := &engine.Runtime{Values: values}
-//	rt.Store = journal.Direct(log, &journal.DirectOptions{Values: values, OnCommit: rt.Committed})
+//	rt.Store = journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: rt.Committed})
 //
 // A runtime without a Store of its own does not need it.
 func (rt *Runtime) Committed(e session.Entry) { rt.driver.Committed(e) }
@@ -225,7 +225,7 @@ func (rt *Runtime) newRun(w flow.Workflow, s session.Session) *tree {
 	edits := slices.Collect(s.Pending())
 	var opening []session.Event
 	if s.Unborn() {
-		k = session.Key{Tenant: session.DefaultTenant, ID: rt.Mint.Mint(body)}
+		k = session.Key{Tenant: session.DefaultTenant, ID: rt.Mint.ID(body)}
 		root = k.ID
 		opening, edits = firstBatch(edits)
 	}

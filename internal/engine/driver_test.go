@@ -45,7 +45,7 @@ func TestEndsWhereItWaits(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			log, d := &session.MemoryLog{}, &engine.Driver{}
 			values := journal.NewValues(log)
-			rt := &engine.Runtime{Values: values, Store: journal.Direct(log, &journal.DirectOptions{Values: values, OnCommit: d.Committed})}
+			rt := &engine.Runtime{Values: values, Store: journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: d.Committed})}
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Hour)
 			defer cancel()
 			task := journal.Task{ID: "r", Workflow: "w", Session: home, Deadline: time.Now().Add(time.Hour)}

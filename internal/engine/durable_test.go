@@ -33,7 +33,7 @@ func (w *world) runtime(m llm.Models) *engine.Runtime {
 	w.n++
 	values := journal.NewValues(&w.MemoryLog)
 	return &engine.Runtime{
-		Store:  journal.Direct(&w.MemoryLog, &journal.DirectOptions{Incarnation: fmt.Sprint("i", w.n), Values: values}),
+		Store:  journal.NewStore(&w.MemoryLog, &journal.StoreOptions{Incarnation: fmt.Sprint("i", w.n), Values: values}),
 		Values: values, Models: m,
 	}
 }

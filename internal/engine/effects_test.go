@@ -175,7 +175,7 @@ func TestCancelOfUnknownEffect(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, ev := range e.Commit.Events {
-			if v, err := journal.Read[journal.Ended](ev); err == nil && ev.Kind == journal.KindEnded {
+			if v, err := journal.Decode[journal.Ended](ev); err == nil && ev.Kind == journal.KindEnded {
 				text = v.Error
 			}
 		}

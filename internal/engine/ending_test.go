@@ -63,7 +63,7 @@ func TestCancelledBeforeItsBranchIsClosed(t *testing.T) {
 						return closes && c.Key != home
 					}}
 					values := journal.NewValues(log)
-					rt := &engine.Runtime{Store: journal.Direct(log, &journal.DirectOptions{Values: values}), Values: values}
+					rt := &engine.Runtime{Store: journal.NewStore(log, &journal.StoreOptions{Values: values}), Values: values}
 					ex := start(t, rt, end, func(task *journal.Task) { task.Deadline = time.Now().Add(time.Hour) })
 					if state, err := ex.Forward(t.Context()); state != run.Running || branch.ID == "" {
 						t.Fatalf("without the log of the branch: state %s: %v", state, err)
@@ -128,7 +128,7 @@ func TestBranchOfAnEndedRun(t *testing.T) {
 			time.Sleep(10 * time.Second)
 		}}
 		values := journal.NewValues(log)
-		rt := &engine.Runtime{Store: journal.Direct(log, &journal.DirectOptions{Values: values}), Values: values}
+		rt := &engine.Runtime{Store: journal.NewStore(log, &journal.StoreOptions{Values: values}), Values: values}
 		ran := false
 		state, err := start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
 			b, err := flow.Fork(ctx, s)
@@ -146,7 +146,7 @@ func TestBranchOfAnEndedRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, ev := range e.Commit.Events {
-				if d, err := journal.Read[journal.StepCompleted](ev); ev.Kind == journal.KindDone && err == nil {
+				if d, err := journal.Decode[journal.StepCompleted](ev); ev.Kind == journal.KindStepCompleted && err == nil {
 					branch = session.Key{Tenant: home.Tenant, ID: d.Links[0].ID}
 				}
 			}
@@ -168,7 +168,7 @@ func TestLogAwayAtTheEnd(t *testing.T) {
 		return away && closes && c.Key != home
 	}}
 	values := journal.NewValues(log)
-	rt := &engine.Runtime{Store: journal.Direct(log, &journal.DirectOptions{Values: values}), Values: values}
+	rt := &engine.Runtime{Store: journal.NewStore(log, &journal.StoreOptions{Values: values}), Values: values}
 	work := func(ctx context.Context, s session.Session) (session.Session, error) {
 		branch, err := flow.Fork(ctx, s)
 		return branch.With(session.UserText("done")), err
@@ -177,7 +177,7 @@ func TestLogAwayAtTheEnd(t *testing.T) {
 		t.Errorf("without the branch's log: state %s: %v", state, err)
 	}
 	away = false
-	rt = &engine.Runtime{Store: journal.Direct(log, &journal.DirectOptions{Incarnation: "next", Values: values}), Values: values}
+	rt = &engine.Runtime{Store: journal.NewStore(log, &journal.StoreOptions{Incarnation: "next", Values: values}), Values: values}
 	ex := start(t, rt, work, resume)
 	forward(t, t.Context(), ex, run.Succeeded)
 	if got := texts(ex.Result()); !slices.Equal(got, []string{"done"}) {

@@ -131,7 +131,7 @@ func (ex *Execution) watch(ctx context.Context) (context.Context, func()) {
 	ex.mu.Unlock()
 	var wg sync.WaitGroup
 	if at, ok := ex.granted.Session.Link(); ok {
-		if why := ex.receiveEvents(ex.granted.Told); why != nil {
+		if why := ex.receiveEvents(ex.granted.After); why != nil {
 			cancel(why)
 		}
 		wg.Go(func() { ex.follow(ctx, session.Position{Seq: at.Seq, Hash: at.Hash, Token: at.Token}, cancel) })
@@ -236,7 +236,7 @@ func (ex *Execution) commitDone(ctx context.Context, log session.Key, s session.
 	if err != nil {
 		return journal.Ack{}, err
 	}
-	done, err := journal.NewEvent(journal.KindDone, d)
+	done, err := journal.NewEvent(journal.KindStepCompleted, d)
 	if err != nil {
 		return journal.Ack{}, err
 	}

@@ -113,7 +113,7 @@ func (f *fan) open(st *step, o flow.FanOutOptions) error {
 	}
 	out := journal.FanOut{
 		Ancestors: ex.levels.ancestors(), Base: link, Budget: budget, Deadline: f.terms.Deadline, Path: f.path,
-		Revision: ex.task.Revision, Root: f.base.Root(), Run: ex.id, Warm: o.WarmFirst && len(f.bs) > 1, Workflow: ex.reg.Name,
+		Revision: ex.task.Revision, Root: f.base.Root(), Run: ex.id, WarmFirst: o.WarmFirst && len(f.bs) > 1, Workflow: ex.reg.Name,
 	}
 	for i, b := range f.bs {
 		one := journal.FanOutBranch{Name: b.Name, Session: f.ids[i]}
@@ -126,7 +126,7 @@ func (f *fan) open(st *step, o flow.FanOutOptions) error {
 	if err != nil {
 		return err
 	}
-	waiting, err := journal.NewEvent(journal.KindWaiting, journal.RunWaiting{Attempt: ex.attempt, For: []journal.Wait{f.wait()}, Run: ex.id})
+	waiting, err := journal.NewEvent(journal.KindRunWaiting, journal.RunWaiting{Attempt: ex.attempt, For: []journal.Wait{f.wait()}, Run: ex.id})
 	if err != nil {
 		return err
 	}

@@ -312,11 +312,11 @@ func TestFanOutOverOwnLog(t *testing.T) {
 		log := &session.MemoryLog{}
 		values := journal.NewValues(log)
 		rt := &engine.Runtime{Values: values}
-		o := &journal.DirectOptions{Values: values}
+		o := &journal.StoreOptions{Values: values}
 		if told {
 			o.OnCommit = rt.Committed
 		}
-		rt.Store = journal.Direct(log, o)
+		rt.Store = journal.NewStore(log, o)
 		s, err := rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 			j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "a", Workflow: say("from a")}}, nil)
 			if err != nil {
@@ -371,7 +371,7 @@ func TestGatherReadsSideBySide(t *testing.T) {
 		})
 		log := &session.MemoryLog{}
 		there := &engine.Runtime{Values: journal.NewValues(log)}
-		there.Store = journal.Direct(log, &journal.DirectOptions{Values: there.Values, OnCommit: there.Committed})
+		there.Store = journal.NewStore(log, &journal.StoreOptions{Values: there.Values, OnCommit: there.Committed})
 		s, err := there.Run(t.Context(), w, session.New(session.UserText("go")))
 		if err != nil {
 			t.Fatal(err)

@@ -43,7 +43,7 @@ func (ex *Execution) follow(ctx context.Context, at session.Position, stop conte
 func (ex *Execution) receiveEvents(events []session.Event) error {
 	for i := range events {
 		switch events[i].Kind {
-		case journal.KindReceived, journal.KindQuarantined, journal.KindRebudgeted, journal.KindCancel:
+		case journal.KindSignalReceived, journal.KindQuarantined, journal.KindRebudgeted, journal.KindCancel:
 			// Apart from the loop, which waits on a small stack for all of the run.
 			if why := ex.receiveEvent(events[i]); why != nil {
 				return why
@@ -55,23 +55,23 @@ func (ex *Execution) receiveEvents(events []session.Event) error {
 
 func (ex *Execution) receiveEvent(e session.Event) error {
 	switch e.Kind {
-	case journal.KindReceived:
-		if v, err := journal.Read[journal.SignalReceived](e); err == nil && v.Run == ex.id {
+	case journal.KindSignalReceived:
+		if v, err := journal.Decode[journal.SignalReceived](e); err == nil && v.Run == ex.id {
 			ex.receive(v)
 		}
 	case journal.KindQuarantined:
-		if v, err := journal.Read[journal.Quarantined](e); err == nil && !v.Released {
+		if v, err := journal.Decode[journal.Quarantined](e); err == nil && !v.Released {
 			ex.Park()
 		}
 	case journal.KindRebudgeted:
-		if v, err := journal.Read[journal.Rebudgeted](e); err == nil && v.Run == ex.id {
+		if v, err := journal.Decode[journal.Rebudgeted](e); err == nil && v.Run == ex.id {
 			ex.mu.Lock()
 			ex.account.Limit, ex.granted.Record.Task.Budget = v.Budget, v.Budget
 			ex.life.setDeadline(ex.granted.Record.Deadline())
 			ex.mu.Unlock()
 		}
 	case journal.KindCancel:
-		if v, err := journal.Read[journal.CancelRequested](e); err == nil && v.Run == ex.id {
+		if v, err := journal.Decode[journal.CancelRequested](e); err == nil && v.Run == ex.id {
 			return fmt.Errorf("%w: %s", run.ErrCancelled, v.Reason)
 		}
 	}

@@ -86,7 +86,7 @@ func (f *fan) record(st *step, inbox []journal.SignalReceived) ([]journal.Gather
 	}
 	var content []session.Event
 	if len(lost) > 0 {
-		e, err := journal.NewEvent(journal.KindDisposed, journal.BranchOutcomes{Branches: lost, Run: f.ex.id})
+		e, err := journal.NewEvent(journal.KindBranchOutcomes, journal.BranchOutcomes{Branches: lost, Run: f.ex.id})
 		if err != nil {
 			return nil, err
 		}

@@ -83,7 +83,7 @@ func drive(t *testing.T, w *world, m llm.Models, budget run.Budget, f flow.Func)
 	var d engine.Driver
 	rt := &engine.Runtime{
 		Values: values, Models: m,
-		Store: journal.Direct(&w.MemoryLog, &journal.DirectOptions{Values: values, OnCommit: d.Committed}),
+		Store: journal.NewStore(&w.MemoryLog, &journal.StoreOptions{Values: values, OnCommit: d.Committed}),
 	}
 	task := journal.Task{ID: "r", Workflow: "w", Session: home, Budget: budget}
 	_, state, err := d.Run(t.Context(), rt, flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return f }}, task)
@@ -255,7 +255,7 @@ func TestStepsOfBranchesAreCharged(t *testing.T) {
 					if (state == run.Succeeded) != (steps == 0) {
 						t.Fatalf("state %s: %v", state, err)
 					}
-					own := int64(len(facts[journal.StepCompleted](t, &w, journal.KindDone)))
+					own := int64(len(facts[journal.StepCompleted](t, &w, journal.KindStepCompleted)))
 					switch e := ended(t, &w); {
 					case steps > 0 && own+used.Load() > steps:
 						t.Errorf("the run took %d steps and its branches asked models %d times, of %d steps", own, used.Load(), steps)

@@ -178,7 +178,7 @@ func (j joined) disposals(id run.ID, v verdict) (rejected []session.Event, dispo
 		rejected = append(rejected, session.RejectedEvent(session.Rejection{Branch: f.link, Reason: why, State: state}))
 		d.Branches = append(d.Branches, journal.BranchOutcome{Session: f.key.ID, State: state, Reason: why})
 	}
-	disposed, err = journal.NewEvent(journal.KindDisposed, d)
+	disposed, err = journal.NewEvent(journal.KindBranchOutcomes, d)
 	return rejected, disposed, err
 }
 
@@ -217,7 +217,7 @@ func (ex *Execution) closeFanOuts(ctx context.Context, state, reason string) err
 		events = append(events, session.RejectedEvent(session.Rejection{Branch: f.link, Reason: reason, State: state}))
 		d.Branches = append(d.Branches, journal.BranchOutcome{Session: f.key.ID, State: state, Reason: reason})
 	}
-	disposed, err := journal.NewEvent(journal.KindDisposed, d)
+	disposed, err := journal.NewEvent(journal.KindBranchOutcomes, d)
 	if err != nil {
 		return err
 	}

@@ -356,7 +356,7 @@ func TestToolApproval(t *testing.T) {
 		t.Errorf("the tool ran with %v", ran)
 	}
 	// The record tells of the call that ran, not of the one that was asked for.
-	for _, d := range facts[journal.StepCompleted](t, &w, journal.KindDone) {
+	for _, d := range facts[journal.StepCompleted](t, &w, journal.KindStepCompleted) {
 		if want := map[run.Path]string{"0.1": "pay bob", "0.1.approval": "approved by ana, edited: it is due"}[d.Path]; want != "" && d.Summary != want {
 			t.Errorf("step %s says %q, want %q", d.Path, d.Summary, want)
 		}

@@ -169,7 +169,7 @@ func TestStepInStep(t *testing.T) {
 					t.Errorf("state %s", state)
 				}
 				check(t, err, `do "outer"`)
-				h, err := rt.Values.History(t.Context(), home, "r")
+				h, err := rt.Values.Recording(t.Context(), home, "r")
 				if err != nil || h.Ended.Code != run.CodeNestedStep {
 					t.Errorf("the log says %+v, %v", h.Ended, err)
 				}

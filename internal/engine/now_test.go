@@ -75,7 +75,7 @@ func TestNowAfterParallelTools(t *testing.T) {
 type slowEnds struct{ journal.Store }
 
 func (s slowEnds) Commit(ctx context.Context, b journal.Batch) (journal.Ack, error) {
-	if !slices.ContainsFunc(b.Events, func(e session.Event) bool { return e.Kind == journal.KindDone }) {
+	if !slices.ContainsFunc(b.Events, func(e session.Event) bool { return e.Kind == journal.KindStepCompleted }) {
 		time.Sleep(time.Second)
 	}
 	return s.Store.Commit(ctx, b)

@@ -312,8 +312,8 @@ func (m *recaller) recall(id run.ID, limit int) (hits []memory.Hit, step journal
 			m.t.Fatal(err)
 		}
 		for _, ev := range e.Commit.Events {
-			if ev.Kind == journal.KindDone {
-				if step, err = journal.Read[journal.StepCompleted](ev); err != nil {
+			if ev.Kind == journal.KindStepCompleted {
+				if step, err = journal.Decode[journal.StepCompleted](ev); err != nil {
 					m.t.Fatal(err)
 				}
 			}

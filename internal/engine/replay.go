@@ -77,21 +77,21 @@ func (r *Replayed) Matches() bool {
 // are those of remote branches. The code between steps does run: what it does
 // to the world by itself, it does again.
 func Replay(ctx context.Context, rt *Runtime, g flow.Registration, home session.Key, id run.ID) (*Replayed, error) {
-	h, err := rt.Values.History(ctx, home, id)
+	h, err := rt.Values.Recording(ctx, home, id)
 	if err != nil {
 		return nil, fmt.Errorf("flow: replay: %w", err)
 	}
 	return replay(ctx, rt, g, h)
 }
 
-func replay(ctx context.Context, rt *Runtime, g flow.Registration, h *journal.History) (*Replayed, error) {
+func replay(ctx context.Context, rt *Runtime, g flow.Registration, h *journal.Recording) (*Replayed, error) {
 	t := &recorder{}
 	ex, err := prepareReplay(ctx, rt, g, h, t)
 	if err != nil {
 		return nil, err
 	}
 	out := &Replayed{
-		Run: ex.id, Workflow: ex.task.Workflow, Session: ex.home.ID, State: h.Stands, Code: g.Revision,
+		Run: ex.id, Workflow: ex.task.Workflow, Session: ex.home.ID, State: h.LogState, Code: g.Revision,
 	}
 	if b := ex.task.Branch; b != nil {
 		out.Branch = b.Name
@@ -126,7 +126,7 @@ func replayBranch(ctx context.Context, rt *Runtime, g flow.Registration, t journ
 			return nil, nil
 		}
 	}
-	h, err := rt.Values.History(ctx, t.Session, t.ID)
+	h, err := rt.Values.Recording(ctx, t.Session, t.ID)
 	if errors.Is(err, run.ErrUnknownRun) || errors.Is(err, session.ErrNotFound) {
 		return nil, nil
 	}
@@ -140,7 +140,7 @@ func replayBranch(ctx context.Context, rt *Runtime, g flow.Registration, t journ
 }
 
 // prepareReplay returns an execution that only reads.
-func prepareReplay(ctx context.Context, rt *Runtime, g flow.Registration, h *journal.History, t *recorder) (*Execution, error) {
+func prepareReplay(ctx context.Context, rt *Runtime, g flow.Registration, h *journal.Recording, t *recorder) (*Execution, error) {
 	readOnly := &Runtime{
 		Store: replayStore{rt.Values}, Values: rt.Values, Blobs: rt.Blobs, Mint: rt.Mint, Node: rt.Node, Model: rt.Model,
 		Memory: func(context.Context, session.Tenant, string) (memory.Store, error) { return nil, errReplay },
@@ -166,7 +166,7 @@ func (ex *Execution) loadEndedAncestors(ctx context.Context) error {
 	b := ex.task.Branch
 	ex.levels.all = nil
 	for i, a := range b.Ancestors {
-		h, err := ex.rt.Values.History(ctx, session.Key{Tenant: ex.home.Tenant, ID: a.Session}, a.Run)
+		h, err := ex.rt.Values.Recording(ctx, session.Key{Tenant: ex.home.Tenant, ID: a.Session}, a.Run)
 		if err != nil {
 			return fmt.Errorf("flow: replay branch %s of run %s: %w", b.Name, a.Run, err)
 		}
@@ -207,7 +207,7 @@ func (t *recorder) run(ctx context.Context, ex *Execution) error {
 }
 
 // compare fills in what the replay came to.
-func (t *recorder) compare(ex *Execution, h *journal.History, out *Replayed) {
+func (t *recorder) compare(ex *Execution, h *journal.Recording, out *Replayed) {
 	differs := func(format string, args ...any) {
 		if out.Differs == "" {
 			out.Differs = fmt.Sprintf(format, args...)
@@ -306,7 +306,7 @@ var errReplay = fmt.Errorf("flow: a replay executes nothing: %w", run.ErrShutdow
 
 // Claim implements journal.Store: it grants what the log of a session recorded.
 func (p replayStore) Claim(ctx context.Context, c journal.Claim) (*journal.ClaimResult, error) {
-	h, err := p.values.History(ctx, c.Session, c.Run)
+	h, err := p.values.Recording(ctx, c.Session, c.Run)
 	if err != nil {
 		return nil, fmt.Errorf("flow: replay: session %s, which the run made: %w", c.Session.ID, err)
 	}

@@ -91,7 +91,7 @@ func TestReplay(t *testing.T) {
 		}
 		return &llm.Response{Text: "two words", Finish: llm.FinishStop}
 	})
-	rt := &engine.Runtime{Models: m, Values: values, Store: journal.Direct(log, &journal.DirectOptions{Values: values, OnCommit: d.Committed})}
+	rt := &engine.Runtime{Models: m, Values: values, Store: journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: d.Committed})}
 	offer := func(change string) flow.Registration {
 		return flow.Registration{Name: "story", Revision: "r-" + change, New: func() flow.Workflow { return story{change} }}
 	}
@@ -152,7 +152,7 @@ func TestReplay(t *testing.T) {
 func TestReplayWaiting(t *testing.T) {
 	log := &session.MemoryLog{}
 	values := journal.NewValues(log)
-	rt := &engine.Runtime{Values: values, Store: journal.Direct(log, &journal.DirectOptions{Values: values})}
+	rt := &engine.Runtime{Values: values, Store: journal.NewStore(log, &journal.StoreOptions{Values: values})}
 	g := flow.Registration{Name: "ask", Revision: "1", New: func() flow.Workflow {
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 			a, err := flow.Approve(ctx, "Publish?", nil)

@@ -84,7 +84,7 @@ func TestFormerSummary(t *testing.T) {
 	log, d := &session.MemoryLog{}, &engine.Driver{}
 	values := journal.NewValues(log)
 	rt := &engine.Runtime{
-		Values: values, Store: journal.Direct(log, &journal.DirectOptions{Values: values, OnCommit: d.Committed}),
+		Values: values, Store: journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: d.Committed}),
 		Models: model(func(*llm.Request) *llm.Response {
 			return &llm.Response{Text: "short", Finish: llm.FinishStop}
 		}),

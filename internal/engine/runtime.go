@@ -36,7 +36,7 @@ type Runtime struct {
 	// has no backends, so tools that need a sandbox fail.
 	Workspaces Workspaces
 	// Mint places the sessions that runs make.
-	Mint session.Minter
+	Mint session.IDGenerator
 	// Node is recorded as the place of work.
 	Node string
 	// Model is taken where neither agent nor task names one.
@@ -93,7 +93,7 @@ func (rt *Runtime) init() {
 			if rt.Values == nil {
 				rt.Values = journal.NewValues(rt.mem)
 			}
-			rt.Store = journal.Direct(rt.mem, &journal.DirectOptions{Values: rt.Values, OnCommit: rt.driver.Committed})
+			rt.Store = journal.NewStore(rt.mem, &journal.StoreOptions{Values: rt.Values, OnCommit: rt.driver.Committed})
 		}
 		if rt.Blobs == nil {
 			mem := map[session.Tenant]blob.Store{}

@@ -219,7 +219,7 @@ func (st *step) resolution() (journal.Resolved, bool) {
 func (st *step) intend(call string) error {
 	for {
 		expires := time.Now().Add(journal.IntentLife)
-		e, err := journal.NewEvent(journal.KindIntent, journal.StepStarted{
+		e, err := journal.NewEvent(journal.KindStepStarted, journal.StepStarted{
 			Attempt: st.ex.attempt, Call: call, Expires: expires.UnixMilli(), Input: st.asked.Input,
 			Name: st.asked.Name, Path: st.asked.Path, Run: st.ex.id,
 		})

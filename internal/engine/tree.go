@@ -92,7 +92,7 @@ func (t *tree) has(id run.ID) bool {
 
 // errNoCommits is returned instead of waiting for what can never come.
 var errNoCommits = errors.New("flow: the run waits, and the runtime does not learn of commits, so nothing will go on: " +
-	"set run.DirectOptions.OnCommit of its Store to Runtime.Committed, or leave Store empty")
+	"set journal.StoreOptions.OnCommit of its Store to Runtime.Committed, or leave Store empty")
 
 // seesCommits reports whether the Driver gets the commits of the log.
 func (t *tree) seesCommits() bool {

@@ -70,7 +70,7 @@ func warmed(t *testing.T, m *scribe, join flow.Join, bs ...flow.Branch) (notes [
 	log := &session.MemoryLog{}
 	values := journal.NewValues(log)
 	rt := &engine.Runtime{Values: values, Models: client(m.complete)}
-	rt.Store = journal.Direct(log, &journal.DirectOptions{Values: values, OnCommit: rt.Committed})
+	rt.Store = journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: rt.Committed})
 	s := must(rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		j, err := flow.FanOut(ctx, s, bs, &flow.FanOutOptions{Join: join, WarmFirst: true})
 		if err != nil {
@@ -109,7 +109,7 @@ func TestWarmFirst(t *testing.T) {
 		if want := []run.State{run.Succeeded, run.Succeeded, run.Succeeded}; !slices.Equal(states, want) {
 			t.Errorf("the branches are %v", states)
 		}
-		if n := count(kinds, journal.KindSpread); n != 1 || count(kinds, journal.KindFanOut) != 1 {
+		if n := count(kinds, journal.KindBranchesReleased); n != 1 || count(kinds, journal.KindFanOut) != 1 {
 			t.Errorf("%d events let the others begin: %v", n, kinds)
 		}
 	})
@@ -159,7 +159,7 @@ func TestWarmFirstWaits(t *testing.T) {
 				if want := []run.State{run.Succeeded, run.Succeeded, run.Succeeded}; !slices.Equal(states, want) {
 					t.Errorf("the branches are %v", states)
 				}
-				if n := count(kinds, journal.KindSpread); n != 1 {
+				if n := count(kinds, journal.KindBranchesReleased); n != 1 {
 					t.Errorf("%d events let the others begin: %v", n, kinds)
 				}
 			})
@@ -172,7 +172,7 @@ func TestWarmFirstNeedsReview(t *testing.T) {
 	log := &session.MemoryLog{}
 	values := journal.NewValues(log)
 	rt := &engine.Runtime{Values: values}
-	rt.Store = journal.Direct(log, &journal.DirectOptions{Values: values, OnCommit: rt.Committed})
+	rt.Store = journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: rt.Committed})
 	stuck := flow.Func(func(_ context.Context, s session.Session) (session.Session, error) {
 		return s, fmt.Errorf("look at it: %w", run.ErrReview)
 	})
@@ -189,7 +189,7 @@ func TestWarmFirstNeedsReview(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if ev := e.Commit.Events; ev[len(ev)-1].Kind == journal.KindReview && ev[0].Kind == journal.KindWarmed {
+			if ev := e.Commit.Events; ev[len(ev)-1].Kind == journal.KindReview && ev[0].Kind == journal.KindCacheWarmed {
 				told++
 			}
 		}
@@ -234,7 +234,7 @@ func TestWarmFirstWithoutAnswer(t *testing.T) {
 				if len(notes) != c.notes || c.notes == 6 && notes[1] != "refuses a0" {
 					t.Errorf("the model was asked %q", notes)
 				}
-				if n := count(kinds, journal.KindSpread); n != 1 {
+				if n := count(kinds, journal.KindBranchesReleased); n != 1 {
 					t.Errorf("%d events let the others begin: %v", n, kinds)
 				}
 			})
@@ -251,10 +251,10 @@ func TestWarmFirstDecided(t *testing.T) {
 		if want := []run.State{run.Succeeded, run.Cancelled, run.Cancelled}; !slices.Equal(states, want) {
 			t.Errorf("the branches are %v, want %v", states, want)
 		}
-		if len(notes) != 0 || count(kinds, journal.KindSpread) != 0 {
+		if len(notes) != 0 || count(kinds, journal.KindBranchesReleased) != 0 {
 			t.Errorf("the model was asked %q: %v", notes, kinds)
 		}
-		if !strings.Contains(strings.Join(kinds, " "), journal.KindDisposed) {
+		if !strings.Contains(strings.Join(kinds, " "), journal.KindBranchOutcomes) {
 			t.Errorf("nobody disposed of the others: %v", kinds)
 		}
 	})

@@ -14,7 +14,7 @@ type Account struct {
 	Spent    session.Usage
 	Steps    int64
 	Reserved int64      // tokens
-	Allotted run.Budget // to branches that have not told what they used
+	Branches run.Budget // for branches that have not reported their usage
 	// Late and LateSteps are of branches, beside Spent and Steps; see Reservations.
 	Late      session.Usage
 	LateSteps int64
@@ -24,15 +24,15 @@ type Account struct {
 // ErrBudget when the budget is used up. The last call may exceed the limit,
 // because its size is not known before it ends: by one call, never by two.
 func (a Account) Reserve(tokens int64) (Account, error) {
-	if l, steps := a.Limit.Steps, a.Steps+a.LateSteps; l > 0 && steps+a.Allotted.Steps >= l {
-		return a, fmt.Errorf("%w: %d of %d steps used%s; raise budget.steps", run.ErrBudget, steps, l, unsettled(a.Allotted.Steps))
+	if l, steps := a.Limit.Steps, a.Steps+a.LateSteps; l > 0 && steps+a.Branches.Steps >= l {
+		return a, fmt.Errorf("%w: %d of %d steps used%s; raise budget.steps", run.ErrBudget, steps, l, unsettled(a.Branches.Steps))
 	}
 	used := a.Spent.Add(a.Late)
-	if l := a.Limit.Tokens; l > 0 && used.Tokens()+a.Reserved+a.Allotted.Tokens >= l {
-		return a, fmt.Errorf("%w: %d of %d tokens used, %d reserved%s; raise budget.tokens", run.ErrBudget, used.Tokens(), l, a.Reserved, unsettled(a.Allotted.Tokens))
+	if l := a.Limit.Tokens; l > 0 && used.Tokens()+a.Reserved+a.Branches.Tokens >= l {
+		return a, fmt.Errorf("%w: %d of %d tokens used, %d reserved%s; raise budget.tokens", run.ErrBudget, used.Tokens(), l, a.Reserved, unsettled(a.Branches.Tokens))
 	}
-	if l := a.Limit.MicroUSD; l > 0 && used.MicroUSD+a.Allotted.MicroUSD >= l {
-		return a, fmt.Errorf("%w: %d of %d micro-USD used%s; raise budget.micro_usd", run.ErrBudget, used.MicroUSD, l, unsettled(a.Allotted.MicroUSD))
+	if l := a.Limit.MicroUSD; l > 0 && used.MicroUSD+a.Branches.MicroUSD >= l {
+		return a, fmt.Errorf("%w: %d of %d micro-USD used%s; raise budget.micro_usd", run.ErrBudget, used.MicroUSD, l, unsettled(a.Branches.MicroUSD))
 	}
 	a.Reserved += tokens
 	return a, nil
@@ -54,11 +54,11 @@ func (a Account) Settle(reserved, steps int64, used session.Usage) Account {
 	return a
 }
 
-// Lost books calls that were cut off, with what they are taken to have used. No
+// ChargeCutOff books calls that were cut off, with what they are taken to have used. No
 // server says it: what came of the answer is known, the prompt can be counted,
 // and of a call whose process died all that was reserved counts. What they cost
 // in money stays unknown.
-func (a Account) Lost(used session.Usage) Account {
+func (a Account) ChargeCutOff(used session.Usage) Account {
 	a.Spent = a.Spent.Add(used)
 	return a
 }
@@ -67,21 +67,21 @@ func (a Account) Lost(used session.Usage) Account {
 func (a Account) Left() run.Budget {
 	left, used := run.Budget{Time: a.Limit.Time}, a.Spent.Add(a.Late)
 	if l := a.Limit.Tokens; l > 0 {
-		left.Tokens = max(l-used.Tokens()-a.Reserved-a.Allotted.Tokens, 0)
+		left.Tokens = max(l-used.Tokens()-a.Reserved-a.Branches.Tokens, 0)
 	}
 	if l := a.Limit.MicroUSD; l > 0 {
-		left.MicroUSD = max(l-used.MicroUSD-a.Allotted.MicroUSD, 0)
+		left.MicroUSD = max(l-used.MicroUSD-a.Branches.MicroUSD, 0)
 	}
 	if l := a.Limit.Steps; l > 0 {
-		left.Steps = max(l-a.Steps-a.LateSteps-a.Allotted.Steps, 0)
+		left.Steps = max(l-a.Steps-a.LateSteps-a.Branches.Steps, 0)
 	}
 	return left
 }
 
-// Holding returns the account with what is set aside for branches now. What a
+// WithBranches returns the account with what is reserved for branches now. What a
 // step that gathers records of their usage is settled as that of other steps.
-func (a Account) Holding(e *Reservations) Account {
-	a.Allotted, a.Late, a.LateSteps = e.Allotted(), e.Late, e.LateSteps
+func (a Account) WithBranches(e *Reservations) Account {
+	a.Branches, a.Late, a.LateSteps = e.Total(), e.Late, e.LateSteps
 	return a
 }
 

@@ -17,10 +17,10 @@ func (w *StateMachine) archive(a session.Archival, now time.Time) error {
 	if w.at.Seq == 0 {
 		return fmt.Errorf("journal: session %s: %w", w.key, session.ErrNotFound)
 	}
-	if w.book.quarantine != nil {
+	if w.state.quarantine != nil {
 		return fmt.Errorf("journal: session %s is quarantined: %w; release it first", w.key, run.ErrState)
 	}
-	for _, r := range w.book.open() {
+	for _, r := range w.state.open() {
 		if r.Home == w.key {
 			return fmt.Errorf("journal: %s is %s in session %s: %w; wait for its end, or cancel it", r.ID, r.State, w.key, run.ErrState)
 		}

@@ -14,7 +14,7 @@ import (
 // nothing follows it. Its file is not named before it is written.
 func TestArchived(t *testing.T) {
 	log := &session.MemoryLog{}
-	store := journal.Direct(log, nil)
+	store := journal.NewStore(log, nil)
 	g, err := store.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: &journal.Task{ID: "r1", Workflow: "w", Session: home}})
 	if err != nil {
 		t.Fatal(err)

@@ -15,11 +15,11 @@ import (
 // Commit decides about a batch; see [Store]. The Session of the answer is as
 // of the batch; the driver marks it with the position that it got.
 func (w *StateMachine) Commit(b Batch, now time.Time) (Ack, error) {
-	r := w.book.Run(b.Run)
+	r := w.state.Run(b.Run)
 	if r == nil {
 		return Ack{}, fmt.Errorf("journal: %s is not in the log of %s: %w", b.Run, w.key, run.ErrUnknownRun)
 	}
-	if s := r.steps[b.Path]; s != nil && has(b.Events, KindDone) && (s.Attempt == b.Attempt || b.Attempt >= r.Attempt) {
+	if s := r.steps[b.Path]; s != nil && has(b.Events, KindStepCompleted) && (s.Attempt == b.Attempt || b.Attempt >= r.Attempt) {
 		return Ack{Session: s.Session, Recorded: s, At: w.at, Time: s.Time, State: r.State}, nil
 	}
 	// A run that was given back belongs to nobody until it is claimed again.
@@ -72,7 +72,7 @@ func (w *StateMachine) Commit(b Batch, now time.Time) (Ack, error) {
 func (w *StateMachine) complete(r *Record, e session.Event, now time.Time) (session.Event, error) {
 	switch e.Kind {
 	case KindEnded:
-		v, err := Read[Ended](e)
+		v, err := Decode[Ended](e)
 		if err != nil {
 			return e, err
 		}
@@ -84,18 +84,18 @@ func (w *StateMachine) complete(r *Record, e session.Event, now time.Time) (sess
 		}
 		v.Branches = r.branches
 		return w.promote(v, now), nil
-	case KindWaiting, KindFanOut:
+	case KindRunWaiting, KindFanOut:
 		if r.Home != w.key {
 			return e, fmt.Errorf("journal: %s waits in the log of %s, not of %s: %w", r.ID, r.Home, w.key, run.ErrState)
 		}
-		if e.Kind == KindWaiting {
-			v, err := Read[RunWaiting](e)
+		if e.Kind == KindRunWaiting {
+			v, err := Decode[RunWaiting](e)
 			if err != nil {
 				return e, err
 			}
-			return NewEvent(KindWaiting, v.expiring(now))
+			return NewEvent(KindRunWaiting, v.expiring(now))
 		}
-		v, err := Read[FanOut](e)
+		v, err := Decode[FanOut](e)
 		if err != nil {
 			return e, err
 		}
@@ -104,7 +104,7 @@ func (w *StateMachine) complete(r *Record, e session.Event, now time.Time) (sess
 		}
 		return NewEvent(KindFanOut, v)
 	case KindReleased:
-		v, err := Read[Released](e)
+		v, err := Decode[Released](e)
 		if err != nil || r.Home == w.key {
 			return e, err
 		}
@@ -114,18 +114,18 @@ func (w *StateMachine) complete(r *Record, e session.Event, now time.Time) (sess
 		if r.Home != w.key {
 			return e, fmt.Errorf("journal: %s is reviewed in the log of %s, not of %s: %w", r.ID, r.Home, w.key, run.ErrState)
 		}
-		v, err := Read[Review](e)
+		v, err := Decode[Review](e)
 		if err != nil || v.Expires != 0 {
 			return e, err
 		}
 		v.Expires = now.Add(DefaultExpiry).UnixMilli()
 		return event(KindReview, v), nil
-	case KindWarmed:
-		if v, err := Read[Warmed](e); err != nil || v.Run != r.ID {
+	case KindCacheWarmed:
+		if v, err := Decode[CacheWarmed](e); err != nil || v.Run != r.ID {
 			return e, fmt.Errorf("journal: %s cannot tell what warmed %s: %w", r.ID, v.Run, errors.Join(run.ErrState, err))
 		}
 		return e, nil
-	case KindWarning, KindIntent, KindDone, KindDisposed:
+	case KindWarning, KindStepStarted, KindStepCompleted, KindBranchOutcomes:
 		return e, nil
 	}
 	if strings.HasPrefix(e.Kind, "session.") && e.Kind != session.KindOpened {
@@ -150,9 +150,9 @@ func has(events []session.Event, kind string) bool {
 func tidies(events []session.Event) bool {
 	for _, e := range events {
 		switch e.Kind {
-		case KindReleased, KindWarning, KindDisposed, session.KindRejected, session.KindClosed:
-		case KindDone:
-			if d, err := Read[StepCompleted](e); err != nil || d.Kind != StepReject {
+		case KindReleased, KindWarning, KindBranchOutcomes, session.KindRejected, session.KindClosed:
+		case KindStepCompleted:
+			if d, err := Decode[StepCompleted](e); err != nil || d.Kind != StepReject {
 				return false
 			}
 		default:
@@ -174,7 +174,7 @@ func (w *StateMachine) late(r *Record, b Batch, now time.Time) error {
 		stop = fmt.Errorf("journal: attempt %d of %s holds session %s no more; claim it again: %w", b.Attempt, b.Run, w.key, run.ErrSuperseded)
 	}
 	for _, e := range b.Events {
-		if e.Kind != KindDone {
+		if e.Kind != KindStepCompleted {
 			continue
 		}
 		d, err := b.evidence(e)
@@ -191,7 +191,7 @@ func (w *StateMachine) late(r *Record, b Batch, now time.Time) error {
 // keepLate keeps the outcome of a call of an attempt that lost the run, which
 // another process sends.
 func (w *StateMachine) keepLate(d StepCompleted, now time.Time) error {
-	r := w.book.Run(d.Run)
+	r := w.state.Run(d.Run)
 	switch {
 	case r == nil:
 		return fmt.Errorf("journal: %s is not in the log of %s: %w", d.Run, w.key, run.ErrUnknownRun)
@@ -208,7 +208,7 @@ func (w *StateMachine) keepLate(d StepCompleted, now time.Time) error {
 // session's log refused, to who holds the session now; nil if it has none.
 func (b Batch) Late() *Signal {
 	for _, e := range b.Events {
-		if e.Kind == KindDone {
+		if e.Kind == KindStepCompleted {
 			if d, err := b.evidence(e); err == nil {
 				return &Signal{To: b.Session, Run: b.Run, Late: &d}
 			}
@@ -220,7 +220,7 @@ func (b Batch) Late() *Signal {
 // evidence is an outcome without the row that it would have added; what the
 // row says moves into its value.
 func (b Batch) evidence(e session.Event) (StepCompleted, error) {
-	d, err := Read[StepCompleted](e)
+	d, err := Decode[StepCompleted](e)
 	if err != nil || !d.Row {
 		return d, err
 	}
@@ -245,7 +245,7 @@ func (w *StateMachine) afterCancel(r *Record, b Batch, now time.Time) (Ack, erro
 				continue
 			}
 			var err error
-			if e, err = Read[Ended](ev); err != nil {
+			if e, err = Decode[Ended](ev); err != nil {
 				return Ack{}, err
 			}
 		}
@@ -261,14 +261,14 @@ func (w *StateMachine) afterCancel(r *Record, b Batch, now time.Time) (Ack, erro
 	}
 	if _, open := r.intents[b.Path]; open {
 		for _, e := range b.Events {
-			if e.Kind != KindDone {
+			if e.Kind != KindStepCompleted {
 				continue
 			}
 			d, err := b.evidence(e)
 			if err != nil {
 				return Ack{}, err
 			}
-			done := event(KindDone, d)
+			done := event(KindStepCompleted, d)
 			done.Batch = b.name()
 			if err := w.stage(now, done); err != nil {
 				return Ack{}, err

@@ -16,7 +16,7 @@ func BenchmarkActivation(b *testing.B) {
 	w := long(b, log, longKey, 10_000)
 	load := func(b *testing.B, log session.Log, values *Values, folded int) {
 		b.Helper()
-		got, err := Load(b.Context(), log, values, longKey, "n")
+		got, err := LoadStateMachine(b.Context(), log, values, longKey, "n")
 		if err != nil || got.SinceSnapshot() != folded {
 			b.Fatalf("folded %d commits, want %d: %v", got.SinceSnapshot(), folded, err)
 		}
@@ -89,7 +89,7 @@ func BenchmarkStep(b *testing.B) {
 				p := run.Path(fmt.Sprint("x", i))
 				events := []session.Event{
 					session.ChunkEvent(session.AssistantText("the quick brown fox")),
-					event(KindDone, StepCompleted{Attempt: 1, Input: "0123456789abcdef", Kind: StepModel, Name: "writer", Path: p, Row: true, Run: "r"}),
+					event(KindStepCompleted, StepCompleted{Attempt: 1, Input: "0123456789abcdef", Kind: StepModel, Name: "writer", Path: p, Row: true, Run: "r"}),
 				}
 				if _, err := w.Commit(Batch{Session: longKey, Run: "r", Attempt: 1, Path: p, Base: w.Session().Ref().Version, Events: events}, fromMillis(1_800_000_000_000)); err != nil {
 					b.Fatal(err)

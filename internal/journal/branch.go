@@ -24,9 +24,9 @@ type Branch struct {
 	Path      run.Path     `json:"path"` // of its steps: the fan-out's and its name
 	Remote    bool         `json:"remote,omitempty"`
 	Root      session.ID   `json:"root"` // of the tree
-	// Warm says that the others wait for it: with its first answer of a model, or
-	// its first wait, it records [Warmed].
-	Warm bool `json:"warm,omitempty"`
+	// WarmsCache says that the others wait for it: with its first answer of a model, or
+	// its first wait, it records [CacheWarmed].
+	WarmsCache bool `json:"warm,omitempty"`
 	// Within names the workflows of the branches around it, the outermost first;
 	// the run at the root is not among them. It has less than MaxDepth.
 	Within []string `json:"within,omitempty"`
@@ -53,15 +53,15 @@ type FanOut struct {
 	Revision  string         `json:"revision,omitempty"`
 	Root      session.ID     `json:"root"`
 	Run       run.ID         `json:"run"`
-	// Warm says that only the first branch begins; the others do when [KindSpread]
-	// records the same fan-out again.
-	Warm     bool     `json:"warm,omitempty"`
-	Within   []string `json:"within,omitempty"` // of the branches; the writer says it
-	Workflow string   `json:"workflow"`
+	// WarmFirst says that only the first branch begins; the others begin when
+	// [KindBranchesReleased] records the same fan-out again.
+	WarmFirst bool     `json:"warm,omitempty"`
+	Within    []string `json:"within,omitempty"` // of the branches; the writer says it
+	Workflow  string   `json:"workflow"`
 }
 
-// Spread records that the other branches of a held fan-out begin.
-type Spread FanOut
+// BranchesReleased records that the other branches of a warm-first fan-out begin.
+type BranchesReleased FanOut
 
 // FanOutBranch is one branch of a fan-out. One with a workflow is remote.
 type FanOutBranch struct {
@@ -120,7 +120,7 @@ func (f FanOut) Tasks(t session.Tenant) []Task {
 			Budget: f.Budget, Deadline: fromMillis(f.Deadline),
 			Branch: &Branch{
 				Ancestors: f.Ancestors, Base: f.Base, Name: b.Name, Path: f.Path.Child(b.Name), Remote: b.Workflow != "", Root: f.Root,
-				Warm: f.Warm && i == 0, Within: f.Within,
+				WarmsCache: f.WarmFirst && i == 0, Within: f.Within,
 			},
 		}
 		if b.Workflow != "" {
@@ -180,9 +180,9 @@ func (b *Branch) Parent() *Ancestor {
 	return &Ancestor{Path: GatherPath(b.Path[:max(len(b.Path)-len(b.Name)-1, 0)]), Run: a.Run, Session: a.Session}
 }
 
-// sealed reports whether the session is a branch whose run has ended: it takes
+// branchEnded reports whether the session is a branch whose run has ended: it takes
 // nothing more but its closing.
-func (b *RunState) sealed() bool {
+func (b *RunState) branchEnded() bool {
 	r := b.runs[b.branch]
 	return r != nil && r.State.Terminal()
 }
@@ -195,8 +195,8 @@ func (r *Record) fanOut(f FanOut) {
 		}
 	}
 	r.reserved.opened(f)
-	if f.Warm && len(f.Branches) > 1 {
-		r.held = &f
+	if f.WarmFirst && len(f.Branches) > 1 {
+		r.warming = &f
 	}
 }
 
@@ -211,9 +211,9 @@ func (r *Record) gathered(p run.Path) {
 	r.reserved.Gather(p, counted)
 }
 
-// disposed folds how branches ended. A step that gathers disposes, before its
+// branchesEnded folds how branches ended. A step that gathers disposes, before its
 // own record, of those whose report it has not seen: one may have come since.
-func (r *Record) disposed(d BranchOutcomes) {
+func (r *Record) branchesEnded(d BranchOutcomes) {
 	for _, v := range r.inbox {
 		if v.Kind == Report && v.Branch != nil && slices.ContainsFunc(d.Branches, func(one BranchOutcome) bool { return one.Session == v.Branch.Link.ID }) {
 			r.reserved.Settle(v.Path, v.Branch)
@@ -227,7 +227,7 @@ func (r *Record) disposed(d BranchOutcomes) {
 // close ends the session of a branch that its parent disposed of. A run that
 // is still open in it is cancelled, and closes the session with its end.
 func (w *StateMachine) close(d BranchOutcome, now time.Time) error {
-	r := w.book.runs[w.book.branch]
+	r := w.state.runs[w.state.branch]
 	switch {
 	case w.at.Seq == 0:
 		return nil // whoever takes the branch's task finds out that it is too late
@@ -242,7 +242,7 @@ func (w *StateMachine) close(d BranchOutcome, now time.Time) error {
 }
 
 func (w *StateMachine) closing(d BranchOutcome) session.Event {
-	by := session.Key{Tenant: w.key.Tenant, ID: w.book.runs[w.book.branch].Task.Branch.Parent().Session}
+	by := session.Key{Tenant: w.key.Tenant, ID: w.state.runs[w.state.branch].Task.Branch.Parent().Session}
 	return session.ClosedEvent(session.Closing{By: by, Reason: d.Reason, State: d.State})
 }
 

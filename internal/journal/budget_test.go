@@ -49,7 +49,7 @@ func branch(t *testing.T, r *rand.Rand, limit run.Budget, depth int) (used sessi
 		cost.Output = call - cost.Input
 		switch {
 		case r.IntN(8) == 0: // cut off: it counts as all that was reserved
-			a = next.Settle(call, 1, session.Usage{}).Lost(session.Usage{Calls: 1, Input: call})
+			a = next.Settle(call, 1, session.Usage{}).ChargeCutOff(session.Usage{Calls: 1, Input: call})
 			cost = session.Usage{Calls: 1, Input: call}
 		default:
 			a = next.Settle(call, 1, cost)

@@ -7,34 +7,34 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Warmed records, in the batch of the first answer of a model in a branch with
-// Branch.Warm, that the provider's cache now holds the beginning that the
+// CacheWarmed records, in the batch of the first answer of a model in a branch with
+// Branch.WarmsCache, that the provider's cache now holds the beginning that the
 // branches share, so that the others may begin. It may lie in the log of any
 // session of the run. It is also recorded together with each wait before that
 // answer, also for a person: the branch warms nothing as long as it waits. So there may be several.
-type Warmed struct {
+type CacheWarmed struct {
 	Parent Ancestor `json:"parent"` // who is told
 	Run    run.ID   `json:"run"`
 }
 
 // signal returns what tells the parent.
-func (v Warmed) signal(t session.Tenant) *Signal {
+func (v CacheWarmed) signal(t session.Tenant) *Signal {
 	return &Signal{
 		To: session.Key{Tenant: t, ID: v.Parent.Session}, Run: v.Parent.Run,
-		Received: &SignalReceived{Kind: Warm, Path: v.Parent.Path, Run: v.Parent.Run},
+		Received: &SignalReceived{Kind: CacheWarm, Path: v.Parent.Path, Run: v.Parent.Run},
 	}
 }
 
-// spread returns the event that lets the other branches of the held fan-out
+// releaseBranches returns the event that lets the other branches of the held fan-out
 // begin, if v is what they wait for: the first branch has its first answer,
 // waits for something itself, or has ended. There is none once the join is decided: nobody needs them then.
-func (r *Record) spread(v SignalReceived) []session.Event {
-	if r.held == nil || r.State != run.Waiting || v.Path != GatherPath(r.held.Path) {
+func (r *Record) releaseBranches(v SignalReceived) []session.Event {
+	if r.warming == nil || r.State != run.Waiting || v.Path != GatherPath(r.warming.Path) {
 		return nil
 	}
 	inbox := r.inbox
 	if v.Kind == Report {
-		if v.Branch.Link.ID != r.held.Branches[0].Session {
+		if v.Branch.Link.ID != r.warming.Branches[0].Session {
 			return nil
 		}
 		inbox = append(slices.Clone(inbox), v)
@@ -42,5 +42,5 @@ func (r *Record) spread(v SignalReceived) []session.Event {
 	if !slices.ContainsFunc(r.Suspended.For, func(w Wait) bool { return w.Path == v.Path && !w.Came(inbox) }) {
 		return nil
 	}
-	return []session.Event{event(KindSpread, *r.held)}
+	return []session.Event{event(KindBranchesReleased, *r.warming)}
 }

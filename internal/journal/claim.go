@@ -14,7 +14,7 @@ func (w *StateMachine) Claim(c Claim, now time.Time) (*ClaimResult, error) {
 	if c.Home != c.Session {
 		return w.claimChild(c, now)
 	}
-	r := w.book.Run(c.Run)
+	r := w.state.Run(c.Run)
 	if r == nil || r.Home != w.key && c.Task == nil {
 		if c.Task == nil {
 			return nil, fmt.Errorf("journal: %s is not in the log of %s: %w", c.Run, w.key, run.ErrUnknownRun)
@@ -29,7 +29,7 @@ func (w *StateMachine) Claim(c Claim, now time.Time) (*ClaimResult, error) {
 		return w.grant(r, r.State), nil
 	case protection.DispatchSeen && c.Seen != nil && c.Seen.Attempt != r.Attempt:
 		return nil, fmt.Errorf("journal: %s is at attempt %d, its dispatch saw %d: %w", c.Run, r.Attempt, c.Seen.Attempt, run.ErrSuperseded)
-	case r.State == run.Running && w.opened && r.Epoch == w.book.Epoch:
+	case r.State == run.Running && w.opened && r.Epoch == w.state.Epoch:
 		return nil, fmt.Errorf("journal: %s executes here already: %w", c.Run, run.ErrState)
 	case r.Cancel != nil:
 		if err := w.end(r, run.Cancelled, run.CodeCancelled, r.Cancel.Reason, now); err != nil {
@@ -38,12 +38,12 @@ func (w *StateMachine) Claim(c Claim, now time.Time) (*ClaimResult, error) {
 		return w.grant(r, run.Cancelled), nil
 	case r.pinned != "" && r.pinned != c.Revision:
 		return nil, fmt.Errorf("journal: %s is pinned to revision %q of %s, offered here is %q: %w", r.ID, r.pinned, r.Task.Workflow, c.Revision, run.ErrNotSupported)
-	case w.value.Closing().State != "", w.book.sealed(): // while it waited for the session
+	case w.value.Closing().State != "", w.state.branchEnded(): // while it waited for the session
 		if err := w.end(r, run.Failed, run.CodeClosed, "the session has ended, and nothing follows: fork it to go on", now); err != nil {
 			return nil, err
 		}
 		return w.grant(r, run.Failed), nil
-	case w.book.Active != "" && w.book.Active != c.Run, r.Task.NotBefore.After(now), w.book.quarantine != nil:
+	case w.state.Active != "" && w.state.Active != c.Run, r.Task.NotBefore.After(now), w.state.quarantine != nil:
 		return w.grant(r, run.Queued), nil
 	case r.Claims >= MaxClaims:
 		v := Review{
@@ -51,8 +51,8 @@ func (w *StateMachine) Claim(c Claim, now time.Time) (*ClaimResult, error) {
 			Reason: fmt.Sprintf("claimed %d times without a new step", r.Claims),
 		}
 		events := []session.Event{event(KindReview, v)}
-		if b := r.Task.Branch; b != nil && b.Warm { // whoever waits for it need not wait for a person
-			events = append(events, event(KindWarmed, Warmed{Parent: *b.Parent(), Run: r.ID}))
+		if b := r.Task.Branch; b != nil && b.WarmsCache { // whoever waits for it need not wait for a person
+			events = append(events, event(KindCacheWarmed, CacheWarmed{Parent: *b.Parent(), Run: r.ID}))
 		}
 		if err := w.stage(now, events...); err != nil {
 			return nil, err
@@ -69,40 +69,40 @@ func (w *StateMachine) submit(c Claim, now time.Time) (*ClaimResult, error) {
 	if state := w.value.Closing().State; state != "" {
 		return nil, fmt.Errorf("journal: session %s was %s: %w; fork it to go on", w.key, state, session.ErrClosed)
 	}
-	if w.book.branch != "" { // its end seals it
+	if w.state.branch != "" { // its end seals it
 		return nil, fmt.Errorf("journal: session %s is a branch of a fan-out, for one run: %w; fork it to go on", w.key, session.ErrClosed)
 	}
 	if c.Task.ForkOf != nil && len(events) == 0 { // whoever looked before the claim found it free
 		return nil, fmt.Errorf("journal: task %s: %w: field fork_of: session %s exists already; leave session out to get a new one", c.Run, run.ErrMalformed, w.key)
 	}
-	sub := Submitted{Behind: w.book.Active, Digest: c.Task.Digest(), Task: c.Task.wire()}
+	sub := Submitted{Behind: w.state.Active, Digest: c.Task.Digest(), Task: c.Task.wire()}
 	if next := w.next("", now); sub.Behind == "" && next != nil {
 		sub.Behind = next.Run
 	}
-	if len(w.book.Queue) >= MaxQueue {
-		return nil, fmt.Errorf("%w: %d runs wait for session %s; retry when some have ended", run.ErrBusy, len(w.book.Queue), w.key)
+	if len(w.state.Queue) >= MaxQueue {
+		return nil, fmt.Errorf("%w: %d runs wait for session %s; retry when some have ended", run.ErrBusy, len(w.state.Queue), w.key)
 	}
 	events = append(events, event(KindSubmitted, sub))
 	if c.Enqueue && c.Cancel != nil {
 		if err := w.stage(now, events...); err != nil {
 			return nil, err
 		}
-		if err := w.cancel(w.book.Run(c.Run), *c.Cancel, now); err != nil {
+		if err := w.cancel(w.state.Run(c.Run), *c.Cancel, now); err != nil {
 			return nil, err
 		}
-		return w.grant(w.book.Run(c.Run), run.Cancelled), nil
+		return w.grant(w.state.Run(c.Run), run.Cancelled), nil
 	}
 	if sub.Behind != "" {
 		if err := w.stage(now, events...); err != nil {
 			return nil, err
 		}
-		return w.grant(w.book.Run(c.Run), run.Queued), nil
+		return w.grant(w.state.Run(c.Run), run.Queued), nil
 	}
 	if err := w.stage(now, events...); err != nil {
 		return nil, err
 	}
-	if c.Enqueue || c.Task.NotBefore.After(now) || w.book.quarantine != nil {
-		return w.grant(w.book.Run(c.Run), run.Queued), nil // whoever sweeps the log offers it
+	if c.Enqueue || c.Task.NotBefore.After(now) || w.state.quarantine != nil {
+		return w.grant(w.state.Run(c.Run), run.Queued), nil // whoever sweeps the log offers it
 	}
 	return w.claim(c.Run, *c.Task, c, 1, now)
 }
@@ -118,18 +118,18 @@ func (w *StateMachine) claim(id run.ID, t Task, c Claim, attempt uint64, now tim
 	if err := w.stage(now, event(KindClaimed, ev)); err != nil {
 		return nil, err
 	}
-	return w.grant(w.book.Run(id), run.Running), nil
+	return w.grant(w.state.Run(id), run.Running), nil
 }
 
 func (w *StateMachine) nextEpoch() uint64 {
 	if w.opened {
-		return w.book.Epoch
+		return w.state.Epoch
 	}
-	return w.book.Epoch + 1
+	return w.state.Epoch + 1
 }
 
 func (w *StateMachine) claimChild(c Claim, now time.Time) (*ClaimResult, error) {
-	r := w.book.Run(c.Run)
+	r := w.state.Run(c.Run)
 	switch {
 	case r != nil && c.Attempt < r.Attempt:
 		return nil, fmt.Errorf("journal: %s attempt %d, %s is at %d: %w", c.Run, c.Attempt, w.key, r.Attempt, run.ErrSuperseded)
@@ -137,9 +137,9 @@ func (w *StateMachine) claimChild(c Claim, now time.Time) (*ClaimResult, error) 
 		return nil, fmt.Errorf("%w: %s in session %s: %s", run.ErrCancelled, c.Run, w.key, r.Ended.Error)
 	case r != nil && w.value.Closing().State != "":
 		return w.grant(r, run.Running), nil // nothing follows the end of a branch, but its journal is read
-	case w.book.Active != "" && w.book.Active != c.Run:
-		return nil, fmt.Errorf("journal: session %s is held by run %s: %w", w.key, w.book.Active, run.ErrBusy)
-	case r != nil && r.Attempt == c.Attempt && w.opened && r.Epoch == w.book.Epoch:
+	case w.state.Active != "" && w.state.Active != c.Run:
+		return nil, fmt.Errorf("journal: session %s is held by run %s: %w", w.key, w.state.Active, run.ErrBusy)
+	case r != nil && r.Attempt == c.Attempt && w.opened && r.Epoch == w.state.Epoch:
 		return w.grant(r, run.Running), nil
 	}
 	events := append(w.opening(c), event(KindClaimed, Claimed{
@@ -148,7 +148,7 @@ func (w *StateMachine) claimChild(c Claim, now time.Time) (*ClaimResult, error) 
 	if err := w.stage(now, events...); err != nil {
 		return nil, err
 	}
-	return w.grant(w.book.Run(c.Run), run.Running), nil
+	return w.grant(w.state.Run(c.Run), run.Running), nil
 }
 
 // opening returns the first events of a session that does not exist yet.
@@ -168,7 +168,7 @@ func (w *StateMachine) opening(c Claim) []session.Event {
 }
 
 func (w *StateMachine) grant(r *Record, s run.State) *ClaimResult {
-	g := &ClaimResult{State: s, Session: w.value, Journal: w.book.JournalOf(r.ID), Epoch: w.book.Epoch}
+	g := &ClaimResult{State: s, Session: w.value, Journal: w.state.JournalOf(r.ID), Epoch: w.state.Epoch}
 	cp := r.copy()
 	g.Record, g.Attempt, g.Task, g.Started, g.Base = cp, r.Attempt, r.Task, r.Started, r.Base
 	return g

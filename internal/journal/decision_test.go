@@ -12,7 +12,7 @@ import (
 // began to end.
 func TestAround(t *testing.T) {
 	var log session.MemoryLog
-	s := journal.Direct(&log, nil)
+	s := journal.NewStore(&log, nil)
 	k := session.Key{Tenant: session.DefaultTenant, ID: "home"}
 	task := journal.Task{ID: "r", Workflow: "w", Session: k}
 	g, err := s.Claim(t.Context(), journal.Claim{Session: k, Home: k, Run: task.ID, Task: &task, Open: session.Opening{Kind: session.OpenLeaf}})
@@ -20,7 +20,7 @@ func TestAround(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range []run.Path{"0", "end.branches"} {
-		e, err := journal.NewEvent(journal.KindDone, journal.StepCompleted{Run: "r", Attempt: g.Attempt, Path: p, Kind: journal.StepDo})
+		e, err := journal.NewEvent(journal.KindStepCompleted, journal.StepCompleted{Run: "r", Attempt: g.Attempt, Path: p, Kind: journal.StepDo})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,7 +33,7 @@ func TestAround(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 	own := (&journal.RunState{}).JournalOf("branch")
-	own.Around(around.Journal)
+	own.MergeEnclosing(around.Journal)
 	if !own.Has("0") || own.Has("end.branches") || !around.Journal.Has("end.branches") {
 		t.Errorf("it has %d steps", own.Len())
 	}

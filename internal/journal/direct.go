@@ -10,8 +10,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// DirectOptions configure [Direct]; nil means the defaults.
-type DirectOptions struct {
+// StoreOptions configure [NewStore]; nil means the defaults.
+type StoreOptions struct {
 	Incarnation string           // of the writer; "" is "direct"
 	Now         func() time.Time // nil is time.Now
 	Values      *Values          // shared cache; nil makes one
@@ -20,11 +20,11 @@ type DirectOptions struct {
 	OnCommit func(session.Entry)
 }
 
-// Direct returns a Store that writes to a log without actors: one lock per
+// NewStore returns a Store that writes to a log without actors: one lock per
 // session, one commit per request. It is what runs in memory use, and the
 // reference that the session actors are tested against.
-func Direct(log session.Log, o *DirectOptions) Store {
-	d := &direct{log: log, sessions: map[session.Key]*held{}, changed: make(chan struct{})}
+func NewStore(log session.Log, o *StoreOptions) Store {
+	d := &directStore{log: log, sessions: map[session.Key]*held{}, changed: make(chan struct{})}
 	if o != nil {
 		d.o = *o
 	}
@@ -43,9 +43,9 @@ func Direct(log session.Log, o *DirectOptions) Store {
 // appendTimeout bounds how long a commit may take.
 const appendTimeout = 30 * time.Second
 
-type direct struct {
+type directStore struct {
 	log session.Log
-	o   DirectOptions
+	o   StoreOptions
 
 	mu       sync.Mutex
 	sessions map[session.Key]*held
@@ -58,7 +58,7 @@ type held struct {
 }
 
 // with runs decide on the session's writer and makes what it staged durable.
-func (d *direct) with(ctx context.Context, k session.Key, decide func(w *StateMachine, now time.Time) error) (at session.Position, staged bool, err error) {
+func (d *directStore) with(ctx context.Context, k session.Key, decide func(w *StateMachine, now time.Time) error) (at session.Position, staged bool, err error) {
 	d.mu.Lock()
 	h := d.sessions[k]
 	if h == nil {
@@ -72,7 +72,7 @@ func (d *direct) with(ctx context.Context, k session.Key, decide func(w *StateMa
 		return at, false, err
 	}
 	if h.w == nil {
-		if h.w, err = Load(ctx, d.log, d.o.Values, k, d.o.Incarnation); err != nil {
+		if h.w, err = LoadStateMachine(ctx, d.log, d.o.Values, k, d.o.Incarnation); err != nil {
 			return at, false, err
 		}
 	}
@@ -102,7 +102,7 @@ func (d *direct) with(ctx context.Context, k session.Key, decide func(w *StateMa
 }
 
 // Claim implements Store.
-func (d *direct) Claim(ctx context.Context, c Claim) (g *ClaimResult, err error) {
+func (d *directStore) Claim(ctx context.Context, c Claim) (g *ClaimResult, err error) {
 	if c.Incarnation == "" {
 		c.Incarnation = d.o.Incarnation
 	}
@@ -120,7 +120,7 @@ func (d *direct) Claim(ctx context.Context, c Claim) (g *ClaimResult, err error)
 }
 
 // Commit implements Store.
-func (d *direct) Commit(ctx context.Context, b Batch) (a Ack, err error) {
+func (d *directStore) Commit(ctx context.Context, b Batch) (a Ack, err error) {
 	at, staged, err := d.with(ctx, b.Session, func(w *StateMachine, now time.Time) (err error) {
 		a, err = w.Commit(b, now)
 		return err
@@ -135,13 +135,13 @@ func (d *direct) Commit(ctx context.Context, b Batch) (a Ack, err error) {
 }
 
 // Apply implements Store.
-func (d *direct) Apply(ctx context.Context, s Signal) error {
+func (d *directStore) Apply(ctx context.Context, s Signal) error {
 	_, _, err := d.with(ctx, s.To, func(w *StateMachine, now time.Time) error { return w.Signal(s, now) })
 	return err
 }
 
 // Follow implements Store.
-func (d *direct) Follow(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
+func (d *directStore) Follow(ctx context.Context, k session.Key, after session.Position) iter.Seq2[session.Entry, error] {
 	return func(yield func(session.Entry, error) bool) {
 		for {
 			d.mu.Lock()

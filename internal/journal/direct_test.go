@@ -11,6 +11,6 @@ import (
 func TestDirect(t *testing.T) {
 	journaltest.TestStore(t, func(*testing.T) (journal.Store, session.Log) {
 		log := &session.MemoryLog{}
-		return journal.Direct(log, nil), log
+		return journal.NewStore(log, nil), log
 	})
 }

@@ -7,9 +7,9 @@
 // step asks the [Journal], recorded ones return what they returned before, and
 // execution goes on at the first step that is not there.
 //
-// The package is pure but for [Direct]: a [StateMachine] takes commits, requests and
+// The package is pure but for [NewStore]: a [StateMachine] takes commits, requests and
 // the time as arguments and says which events to append. The caller that drives it (a
-// session actor, Direct) owns the log, the clock and the goroutines.
+// session actor, the store of NewStore) owns the log, the clock and the goroutines.
 //
 // testdata/protocol tells the protocol in transcripts: which commits a claim, a step, a
 // signal, a fan-out or a take-over makes, and what each is answered. They are the tests

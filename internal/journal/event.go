@@ -12,20 +12,20 @@ import (
 // The events of a run, in the log of its home session. KindClaimed is also in
 // the log of every other session that the run writes to.
 const (
-	KindSubmitted = "run.submitted"
-	KindClaimed   = "run.claimed"
-	KindReleased  = "run.released"
-	KindReview    = "run.review"
-	KindResolved  = "run.resolved"
-	KindCancel    = "run.cancel_requested"
-	KindWarning   = "run.warning"
-	KindEnded     = "run.ended"
-	KindWaiting   = "run.waiting"  // it stopped until something comes
-	KindReceived  = "run.received" // something came from outside
-	KindFanOut    = "run.fanout"   // it opened branches that run on their own
-	KindSpread    = "run.spread"   // the other branches of a warm-first fan-out begin
-	KindWarmed    = "run.warmed"   // the branch that the others wait for has its first answer
-	KindDisposed  = "run.disposed" // how such branches ended for it
+	KindSubmitted        = "run.submitted"
+	KindClaimed          = "run.claimed"
+	KindReleased         = "run.released"
+	KindReview           = "run.review"
+	KindResolved         = "run.resolved"
+	KindCancel           = "run.cancel_requested"
+	KindWarning          = "run.warning"
+	KindEnded            = "run.ended"
+	KindRunWaiting       = "run.waiting"  // it stopped until something comes
+	KindSignalReceived   = "run.received" // something came from outside
+	KindFanOut           = "run.fanout"   // it opened branches that run on their own
+	KindBranchesReleased = "run.spread"   // the other branches of a warm-first fan-out begin
+	KindCacheWarmed      = "run.warmed"   // the branch that the others wait for has its first answer
+	KindBranchOutcomes   = "run.disposed" // how such branches ended for it
 
 	KindQuarantined = "run.quarantined" // the session was set apart, or released
 	KindRebudgeted  = "run.rebudgeted"  // a run has another budget now
@@ -33,9 +33,9 @@ const (
 
 // The events of a step.
 const (
-	KindIntent = "step.intent"
-	KindDone   = "step.done"
-	KindLate   = "step.late" // an outcome that arrived from a superseded attempt
+	KindStepStarted   = "step.intent"
+	KindStepCompleted = "step.done"
+	KindLate          = "step.late" // an outcome that arrived from a superseded attempt
 )
 
 // KindWriter opens the first commit of a writer's incarnation.
@@ -257,8 +257,8 @@ func NewEvent(kind string, payload any) (session.Event, error) {
 	return session.Event{Kind: kind, Schema: Schema, Data: data}, nil
 }
 
-// Read decodes an event's data as T.
-func Read[T any](e session.Event) (T, error) {
+// Decode decodes an event's data as T.
+func Decode[T any](e session.Event) (T, error) {
 	var v T
 	if e.Schema < 1 || e.Schema > Schema {
 		return v, fmt.Errorf("journal: %s has schema %d, this release reads up to %d: %w", e.Kind, e.Schema, Schema, session.ErrTooOld)

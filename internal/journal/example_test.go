@@ -11,13 +11,13 @@ import (
 
 // A run claims its session, records its steps and ends. When it is claimed
 // again after a crash, its journal holds what was recorded.
-func ExampleDirect() {
+func ExampleNewStore() {
 	ctx := context.Background()
 	log := &session.MemoryLog{}
 	k := session.Key{Tenant: session.DefaultTenant, ID: "s1"}
 	clock := func() time.Time { return time.UnixMilli(1_700_000_000_000) }
 
-	store := journal.Direct(log, &journal.DirectOptions{Incarnation: "node-1", Now: clock})
+	store := journal.NewStore(log, &journal.StoreOptions{Incarnation: "node-1", Now: clock})
 	g, err := store.Claim(ctx, journal.Claim{
 		Session: k, Home: k, Run: "r1", Task: &journal.Task{ID: "r1", Workflow: "hello", Session: k},
 		Open:   session.Opening{Kind: session.OpenLeaf},
@@ -31,7 +31,7 @@ func ExampleDirect() {
 	decision, _, _ := g.Journal.Next(asked)
 	fmt.Println("attempt", g.Attempt, "executes:", decision == journal.Execute)
 
-	done, err := journal.NewEvent(journal.KindDone, journal.StepCompleted{Attempt: 1, Input: "digest", Kind: journal.StepModel, Name: "writer", Path: "0", Row: true, Run: "r1"})
+	done, err := journal.NewEvent(journal.KindStepCompleted, journal.StepCompleted{Attempt: 1, Input: "digest", Kind: journal.StepModel, Name: "writer", Path: "0", Row: true, Run: "r1"})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -46,7 +46,7 @@ func ExampleDirect() {
 	}
 
 	// The node is gone; another one goes on.
-	other := journal.Direct(log, &journal.DirectOptions{Incarnation: "node-2", Now: clock})
+	other := journal.NewStore(log, &journal.StoreOptions{Incarnation: "node-2", Now: clock})
 	g, err = other.Claim(ctx, journal.Claim{Session: k, Home: k, Run: "r1"})
 	if err != nil {
 		fmt.Println(err)

@@ -165,9 +165,9 @@ func (f *Fact) name() {
 		}
 	case FanOut:
 		f.Run, f.Step, f.Workflow, f.Revision = v.Run, v.Path, v.Workflow, v.Revision
-	case Spread:
+	case BranchesReleased:
 		f.Run, f.Step, f.Workflow, f.Revision = v.Run, v.Path, v.Workflow, v.Revision
-	case Warmed:
+	case CacheWarmed:
 		f.Run = v.Run
 	case BranchOutcomes:
 		f.Run = v.Run
@@ -204,26 +204,26 @@ var payloads = map[string]func(session.Event) (any, error){
 	session.KindArchived: asFact(session.DecodeArchival),
 	session.KindRestored: asFact(session.DecodeRestoration),
 
-	KindWriter:      asFact(Read[WriterOpened]),
-	KindSubmitted:   asFact(Read[Submitted]),
-	KindClaimed:     asFact(Read[Claimed]),
-	KindReleased:    asFact(Read[Released]),
-	KindReview:      asFact(Read[Review]),
-	KindResolved:    asFact(Read[Resolved]),
-	KindCancel:      asFact(Read[CancelRequested]),
-	KindWarning:     asFact(Read[Warning]),
-	KindEnded:       asFact(Read[Ended]),
-	KindWaiting:     asFact(Read[RunWaiting]),
-	KindReceived:    asFact(Read[SignalReceived]),
-	KindFanOut:      asFact(Read[FanOut]),
-	KindSpread:      asFact(Read[Spread]),
-	KindWarmed:      asFact(Read[Warmed]),
-	KindDisposed:    asFact(Read[BranchOutcomes]),
-	KindQuarantined: asFact(Read[Quarantined]),
-	KindRebudgeted:  asFact(Read[Rebudgeted]),
-	KindIntent:      asFact(Read[StepStarted]),
-	KindDone:        asFact(Read[StepCompleted]),
-	KindLate:        asFact(Read[Late]),
+	KindWriter:           asFact(Decode[WriterOpened]),
+	KindSubmitted:        asFact(Decode[Submitted]),
+	KindClaimed:          asFact(Decode[Claimed]),
+	KindReleased:         asFact(Decode[Released]),
+	KindReview:           asFact(Decode[Review]),
+	KindResolved:         asFact(Decode[Resolved]),
+	KindCancel:           asFact(Decode[CancelRequested]),
+	KindWarning:          asFact(Decode[Warning]),
+	KindEnded:            asFact(Decode[Ended]),
+	KindRunWaiting:       asFact(Decode[RunWaiting]),
+	KindSignalReceived:   asFact(Decode[SignalReceived]),
+	KindFanOut:           asFact(Decode[FanOut]),
+	KindBranchesReleased: asFact(Decode[BranchesReleased]),
+	KindCacheWarmed:      asFact(Decode[CacheWarmed]),
+	KindBranchOutcomes:   asFact(Decode[BranchOutcomes]),
+	KindQuarantined:      asFact(Decode[Quarantined]),
+	KindRebudgeted:       asFact(Decode[Rebudgeted]),
+	KindStepStarted:      asFact(Decode[StepStarted]),
+	KindStepCompleted:    asFact(Decode[StepCompleted]),
+	KindLate:             asFact(Decode[Late]),
 }
 
 func asFact[T any](read func(session.Event) (T, error)) func(session.Event) (any, error) {

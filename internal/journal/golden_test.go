@@ -79,42 +79,42 @@ func play(t *testing.T) *theatre {
 	claim(home, Claim{Home: home, Run: "r2", Task: task("r2")})
 	claim(home, Claim{Home: home, Run: "r3", Task: task("r3")})
 	chunk := session.ChunkEvent(session.AssistantText("hello").Of(session.Origin{Agent: "a", Usage: session.Usage{Calls: 1, Input: 9}}))
-	commit(home, "r1", "0", nil, chunk, event(KindDone, StepCompleted{Attempt: 1, Elapsed: 5, Input: "i", Kind: StepModel, Model: "m", Name: "a", Path: "0", Row: true, Run: "r1", Usage: session.Usage{Calls: 1, Input: 9}}))
-	commit(home, "r1", "1", nil, event(KindDone, StepCompleted{Attempt: 1, Input: "i", Kind: StepFork, Links: []session.Link{{Ref: session.Ref{Key: branch}}}, Path: "1", Run: "r1"}))
+	commit(home, "r1", "0", nil, chunk, event(KindStepCompleted, StepCompleted{Attempt: 1, Elapsed: 5, Input: "i", Kind: StepModel, Model: "m", Name: "a", Path: "0", Row: true, Run: "r1", Usage: session.Usage{Calls: 1, Input: 9}}))
+	commit(home, "r1", "1", nil, event(KindStepCompleted, StepCompleted{Attempt: 1, Input: "i", Kind: StepFork, Links: []session.Link{{Ref: session.Ref{Key: branch}}}, Path: "1", Run: "r1"}))
 	l, _ := h.writer(home).Session().Link()
 	claim(branch, Claim{Home: home, Run: "r1", Attempt: 1, Root: "home", Open: session.Opening{Kind: session.OpenFork, Parents: []session.Link{l}, Run: "r1", Step: "1"}})
-	commit(branch, "r1", "2", nil, chunk, event(KindDone, StepCompleted{Attempt: 1, Input: "i", Kind: StepModel, Name: "a", Path: "2", Row: true, Run: "r1"}))
+	commit(branch, "r1", "2", nil, chunk, event(KindStepCompleted, StepCompleted{Attempt: 1, Input: "i", Kind: StepModel, Name: "a", Path: "2", Row: true, Run: "r1"}))
 	b := h.writer(branch).Session()
 	j, err := session.JoinOf(h.writer(home).Session(), session.JoinAdopt, "good", 0, b)
 	if err != nil {
 		t.Fatal(err)
 	}
 	bl, _ := b.Link()
-	commit(home, "r1", "3", nil, session.JoinedEvent(j), event(KindDone, StepCompleted{Attempt: 1, Input: "i", Kind: StepJoin, Name: session.JoinAdopt, Links: []session.Link{bl}, Path: "3", Run: "r1"}))
+	commit(home, "r1", "3", nil, session.JoinedEvent(j), event(KindStepCompleted, StepCompleted{Attempt: 1, Input: "i", Kind: StepJoin, Name: session.JoinAdopt, Links: []session.Link{bl}, Path: "3", Run: "r1"}))
 	commit(branch, "r1", "", nil, session.ClosedEvent(session.Closing{By: home, State: session.ClosedAdopted}))
 	intent := func(attempt uint64) session.Event {
-		return event(KindIntent, StepStarted{Attempt: attempt, Call: "r1/4", Expires: 1_700_000_005_000, Input: "i", Name: "send", Path: "4", Run: "r1"})
+		return event(KindStepStarted, StepStarted{Attempt: attempt, Call: "r1/4", Expires: 1_700_000_005_000, Input: "i", Name: "send", Path: "4", Run: "r1"})
 	}
 	commit(home, "r1", "4", nil, intent(1))
 	h.writers, h.node = map[session.Key]*StateMachine{}, 1 // the node is gone
 	claim(home, Claim{Home: home, Run: "r1", Revision: "8"})
 	do(home, run.ErrSuperseded, func(w *StateMachine) error {
-		_, err := w.Commit(Batch{Session: home, Run: "r1", Attempt: 1, Path: "4", Events: []session.Event{event(KindDone, StepCompleted{Attempt: 1, Input: "i", Kind: StepTool, Name: "send", Path: "4", Run: "r1", Value: `{"ok":true}`})}}, h.now)
+		_, err := w.Commit(Batch{Session: home, Run: "r1", Attempt: 1, Path: "4", Events: []session.Event{event(KindStepCompleted, StepCompleted{Attempt: 1, Input: "i", Kind: StepTool, Name: "send", Path: "4", Run: "r1", Value: `{"ok":true}`})}}, h.now)
 		return err
 	})
 	commit(home, "r1", "", nil, event(KindReview, Review{Attempt: 2, Call: "r1/4", Code: run.CodeReview, Name: "send", Path: "4", Reason: "cut off", Run: "r1"}))
 	signal(Signal{To: home, Run: "r1", Resolve: &Resolved{By: "ops", Decision: run.Again, Reason: "not sent"}})
 	claim(home, Claim{Home: home, Run: "r1"})
 	commit(home, "r1", "4", nil, intent(3))
-	commit(home, "r1", "4", nil, event(KindDone, StepCompleted{Attempt: 3, Code: run.CodeTimeout, Effect: "non_idempotent", Error: "timed out", Input: "i", Kind: StepTool, Name: "send", Path: "4", Run: "r1"}))
+	commit(home, "r1", "4", nil, event(KindStepCompleted, StepCompleted{Attempt: 3, Code: run.CodeTimeout, Effect: "non_idempotent", Error: "timed out", Input: "i", Kind: StepTool, Name: "send", Path: "4", Run: "r1"}))
 	commit(home, "r1", "", nil, event(KindWarning, Warning{Run: "r1", Text: "careful"}))
 	commit(home, "r1", "end", nil, event(KindEnded, Ended{Attempt: 3, Output: "hello", Run: "r1", State: run.Succeeded, Usage: session.Usage{Calls: 2}, Workflow: "w"}))
 	claim(home, Claim{Home: home, Run: "r2"})
-	commit(home, "r2", "0", nil, event(KindDone, StepCompleted{Attempt: 1, Input: "i", Kind: StepDo, Name: "n", Path: "0", Run: "r2", Value: "1"}))
+	commit(home, "r2", "0", nil, event(KindStepCompleted, StepCompleted{Attempt: 1, Input: "i", Kind: StepDo, Name: "n", Path: "0", Run: "r2", Value: "1"}))
 	commit(home, "r2", "", nil, event(KindReleased, Released{Attempt: 1, Reason: "shutdown", Revision: "7", Run: "r2", Workflow: "w"}))
 	signal(Signal{To: home, Run: "r3", Cancel: &CancelRequested{By: "ops", Reason: "not needed"}})
 	claim(home, Claim{Home: home, Run: "r2"})
-	commit(home, "r2", "1", nil, event(KindIntent, StepStarted{Attempt: 2, Call: "r2/1", Expires: 1, Input: "i", Name: "send", Path: "1", Run: "r2"}))
+	commit(home, "r2", "1", nil, event(KindStepStarted, StepStarted{Attempt: 2, Call: "r2/1", Expires: 1, Input: "i", Name: "send", Path: "1", Run: "r2"}))
 
 	// A run that fans out, is asked, talked to and set apart.
 	whole, fanned := session.Key{Tenant: "t", ID: "whole"}, session.Key{Tenant: "t", ID: "fanned"}
@@ -126,8 +126,8 @@ func play(t *testing.T) *theatre {
 		Branches: []FanOutBranch{{Name: "a", Session: fanned.ID}, {Input: `{"x":1}`, Name: "b", Session: "remote", Workflow: "other"}},
 	}
 	branches := Wait{Branches: []session.ID{fanned.ID, "remote"}, Due: 1_700_000_900_000, Kind: run.WaitBranches, Need: 1, Path: "0.gather", Title: "waits for 2 branches"}
-	commit(whole, "r4", "0", nil, event(KindFanOut, out), event(KindWaiting, RunWaiting{Attempt: 1, For: []Wait{branches}, Run: "r4"}),
-		event(KindDone, StepCompleted{Attempt: 1, Input: "i", Kind: StepFanOut, Path: "0", Run: "r4", Value: `{"budget":{"tokens":500}}`}))
+	commit(whole, "r4", "0", nil, event(KindFanOut, out), event(KindRunWaiting, RunWaiting{Attempt: 1, For: []Wait{branches}, Run: "r4"}),
+		event(KindStepCompleted, StepCompleted{Attempt: 1, Input: "i", Kind: StepFanOut, Path: "0", Run: "r4", Value: `{"budget":{"tokens":500}}`}))
 	branch4 := out.Tasks("t")[0]
 	claim(fanned, Claim{Home: fanned, Run: branch4.ID, Task: &branch4, Root: whole.ID, Open: session.Opening{Kind: session.OpenFork, Name: "a", Parents: []session.Link{base}, Run: "r4", Step: "0.a"}})
 	commit(fanned, branch4.ID, "end", nil, event(KindEnded, Ended{Attempt: 1, Run: branch4.ID, State: run.Succeeded, Workflow: "w"}))
@@ -137,11 +137,11 @@ func play(t *testing.T) *theatre {
 	}}
 	signal(Signal{To: whole, Run: "r4", Received: &report})
 	claim(whole, Claim{Home: whole, Run: "r4"})
-	commit(whole, "r4", "0.gather", nil, event(KindDone, StepCompleted{Attempt: 2, Input: "i", Kind: StepGather, Path: "0.gather", Run: "r4", Value: "[]"}),
-		event(KindDisposed, BranchOutcomes{Run: "r4", Branches: []BranchOutcome{{Reason: "not needed", Session: "remote", State: session.ClosedCancelled}}}))
+	commit(whole, "r4", "0.gather", nil, event(KindStepCompleted, StepCompleted{Attempt: 2, Input: "i", Kind: StepGather, Path: "0.gather", Run: "r4", Value: "[]"}),
+		event(KindBranchOutcomes, BranchOutcomes{Run: "r4", Branches: []BranchOutcome{{Reason: "not needed", Session: "remote", State: session.ClosedCancelled}}}))
 	signal(Signal{To: fanned, Run: "fanned", Close: &BranchOutcome{Session: fanned.ID, State: session.ClosedMerged}})
 	question := Wait{Detail: "the notes", Kind: run.WaitApproval, Name: "send", Path: "1", Title: "send?"}
-	commit(whole, "r4", "", nil, event(KindWaiting, RunWaiting{Attempt: 2, For: []Wait{question}, Run: "r4"}))
+	commit(whole, "r4", "", nil, event(KindRunWaiting, RunWaiting{Attempt: 2, For: []Wait{question}, Run: "r4"}))
 	signal(Signal{To: whole, Received: &SignalReceived{By: "ana", ID: "m1", Interrupt: true, Kind: Message, Text: "be quick"}})
 	signal(Signal{To: whole, Run: "r4", Received: &SignalReceived{By: "ana", Kind: Approve, Path: "1", Reason: "fine", Value: `{"to":"all"}`}})
 	signal(Signal{To: whole, Quarantine: &Quarantined{By: "ops", Reason: "odd"}})
@@ -151,18 +151,18 @@ func play(t *testing.T) *theatre {
 	commit(whole, "r4", "", nil, event(KindReview, Review{Attempt: 3, Code: run.CodeMismatch, Path: "1", Reason: "other code", Revision: "7", Run: "r4"}))
 	signal(Signal{To: whole, Run: "r4", Resolve: &Resolved{Decision: run.Pin, Reason: "as it began"}})
 	claim(whole, Claim{Home: whole, Run: "r4", Revision: "7"})
-	commit(whole, "r4", "1", nil, event(KindDone, StepCompleted{Attempt: 4, Inbox: 2, Input: "i", Kind: StepAwait, Path: "1", Run: "r4", Value: `{"approved":true}`}))
+	commit(whole, "r4", "1", nil, event(KindStepCompleted, StepCompleted{Attempt: 4, Inbox: 2, Input: "i", Kind: StepAwait, Path: "1", Run: "r4", Value: `{"approved":true}`}))
 
 	// A fan-out of which the first branch begins alone.
-	out.Path, out.Warm, out.Base = "2", true, base
+	out.Path, out.WarmFirst, out.Base = "2", true, base
 	out.Branches = []FanOutBranch{{Name: "a", Session: "warming"}, {Name: "b", Session: "held"}}
 	branches = Wait{Branches: []session.ID{"warming", "held"}, Kind: run.WaitBranches, Path: "2.gather"}
-	commit(whole, "r4", "2", nil, event(KindFanOut, out), event(KindWaiting, RunWaiting{Attempt: 4, For: []Wait{branches}, Run: "r4"}),
-		event(KindDone, StepCompleted{Attempt: 4, Input: "i", Kind: StepFanOut, Path: "2", Run: "r4", Value: `{"budget":{"tokens":500}}`}))
+	commit(whole, "r4", "2", nil, event(KindFanOut, out), event(KindRunWaiting, RunWaiting{Attempt: 4, For: []Wait{branches}, Run: "r4"}),
+		event(KindStepCompleted, StepCompleted{Attempt: 4, Input: "i", Kind: StepFanOut, Path: "2", Run: "r4", Value: `{"budget":{"tokens":500}}`}))
 	warming := out.Tasks("t")[0]
 	claim(warming.Session, Claim{Home: warming.Session, Run: warming.ID, Task: &warming, Root: whole.ID, Open: session.Opening{Kind: session.OpenFork, Name: "a", Parents: []session.Link{base}, Run: "r4", Step: "2.a"}})
-	warmed := Warmed{Parent: *warming.Branch.Parent(), Run: warming.ID}
-	commit(warming.Session, warming.ID, "2.a.0", nil, chunk, event(KindWarmed, warmed), event(KindDone, StepCompleted{Attempt: 1, Input: "i", Kind: StepModel, Name: "a", Path: "2.a.0", Row: true, Run: warming.ID}))
+	warmed := CacheWarmed{Parent: *warming.Branch.Parent(), Run: warming.ID}
+	commit(warming.Session, warming.ID, "2.a.0", nil, chunk, event(KindCacheWarmed, warmed), event(KindStepCompleted, StepCompleted{Attempt: 1, Input: "i", Kind: StepModel, Name: "a", Path: "2.a.0", Row: true, Run: warming.ID}))
 	signal(*warmed.signal("t"))
 	return h
 }
@@ -185,8 +185,8 @@ func TestGolden(t *testing.T) {
 		}
 	}
 	for _, kind := range []string{
-		KindWriter, KindSubmitted, KindClaimed, KindReleased, KindReview, KindResolved, KindCancel, KindWarning, KindEnded, KindIntent, KindDone, KindLate,
-		KindWaiting, KindReceived, KindFanOut, KindDisposed, KindQuarantined, KindRebudgeted, KindSpread, KindWarmed,
+		KindWriter, KindSubmitted, KindClaimed, KindReleased, KindReview, KindResolved, KindCancel, KindWarning, KindEnded, KindStepStarted, KindStepCompleted, KindLate,
+		KindRunWaiting, KindSignalReceived, KindFanOut, KindBranchOutcomes, KindQuarantined, KindRebudgeted, KindBranchesReleased, KindCacheWarmed,
 	} {
 		if !kinds[kind] {
 			t.Errorf("the history has no %s", kind)
@@ -205,7 +205,7 @@ func TestGolden(t *testing.T) {
 	if err := log.Save(t.Context(), home, old.At(), state); err != nil {
 		t.Fatal(err)
 	}
-	again, err := Load(t.Context(), log, NewValues(log), home, "reader")
+	again, err := LoadStateMachine(t.Context(), log, NewValues(log), home, "reader")
 	if err != nil || again.SinceSnapshot() != 0 {
 		t.Fatalf("the old snapshot is not used: %d commits folded, %v; raise foldVersion if it cannot be", again.SinceSnapshot(), err)
 	}
@@ -241,7 +241,7 @@ func (h *theatre) reads(t *testing.T, file []byte, name string) (*session.Memory
 			t.Fatal(err)
 		}
 	}
-	old, err := Load(t.Context(), log, NewValues(log), h.keys[0], "reader")
+	old, err := LoadStateMachine(t.Context(), log, NewValues(log), h.keys[0], "reader")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func newTheatre(t testing.TB, seed uint64) *theatre {
 func (h *theatre) writer(k session.Key) *StateMachine {
 	h.t.Helper()
 	if h.writers[k] == nil {
-		w, err := Load(h.t.Context(), h.log, h.values, k, fmt.Sprint("node", h.node))
+		w, err := LoadStateMachine(h.t.Context(), h.log, h.values, k, fmt.Sprint("node", h.node))
 		if err != nil {
 			h.t.Fatalf("Load: %v", err)
 		}
@@ -129,7 +129,7 @@ func (h *theatre) act() {
 			return err
 		})
 	case 4, 5, 6, 7, 8:
-		events := []session.Event{event(KindDone, StepCompleted{Attempt: 1, Input: "i", Kind: StepModel, Name: "m", Path: run.Path(fmt.Sprint(h.n)), Run: id, Row: true})}
+		events := []session.Event{event(KindStepCompleted, StepCompleted{Attempt: 1, Input: "i", Kind: StepModel, Name: "m", Path: run.Path(fmt.Sprint(h.n)), Run: id, Row: true})}
 		for range h.r.IntN(30) {
 			events = append(events, h.chunk())
 		}
@@ -139,7 +139,7 @@ func (h *theatre) act() {
 		})
 	case 9:
 		p := run.Path(h.name(""))
-		i := event(KindIntent, StepStarted{Attempt: 1, Call: "c", Input: "i", Name: "send", Path: p, Run: id})
+		i := event(KindStepStarted, StepStarted{Attempt: 1, Call: "c", Input: "i", Name: "send", Path: p, Run: id})
 		_ = h.do(k, func(w *StateMachine) error { _, err := w.Commit(h.batch(w, id, p, i), h.now); return err })
 	case 10:
 		h.fork(w, id)
@@ -213,7 +213,7 @@ func (h *theatre) outside(w *StateMachine, id run.ID) {
 	}
 	switch h.r.IntN(10) {
 	case 0:
-		commit(event(KindWaiting, RunWaiting{Attempt: r.Attempt, For: []Wait{wait}, Run: id}))
+		commit(event(KindRunWaiting, RunWaiting{Attempt: r.Attempt, For: []Wait{wait}, Run: id}))
 	case 1, 2:
 		v := SignalReceived{Kind: []string{Approve, Refuse, Respond}[h.r.IntN(3)], Path: asked, By: "b", Value: "1"}
 		signal(Signal{Run: id, Received: &v})
@@ -222,7 +222,7 @@ func (h *theatre) outside(w *StateMachine, id run.ID) {
 	case 4:
 		signal(Signal{Tick: true})
 	case 5:
-		f := FanOut{Ancestors: []Ancestor{{Run: id, Session: k.ID}}, Path: p, Root: k.ID, Run: id, Warm: h.r.IntN(2) == 0, Workflow: "w"}
+		f := FanOut{Ancestors: []Ancestor{{Run: id, Session: k.ID}}, Path: p, Root: k.ID, Run: id, WarmFirst: h.r.IntN(2) == 0, Workflow: "w"}
 		f.Base, _ = w.Session().Link()
 		for range 1 + h.r.IntN(3) {
 			f.Branches = append(f.Branches, FanOutBranch{Name: h.name("b"), Session: session.ID(h.name("fan"))})
@@ -232,21 +232,21 @@ func (h *theatre) outside(w *StateMachine, id run.ID) {
 			ids = append(ids, b.Session)
 		}
 		waits := RunWaiting{Attempt: r.Attempt, Run: id, For: []Wait{{Branches: ids, Kind: run.WaitBranches, Need: h.r.IntN(2), Path: GatherPath(p)}}}
-		commit(event(KindFanOut, f), event(KindDone, StepCompleted{Attempt: r.Attempt, Input: "i", Kind: StepFanOut, Path: p, Run: id}), event(KindWaiting, waits))
+		commit(event(KindFanOut, f), event(KindStepCompleted, StepCompleted{Attempt: r.Attempt, Input: "i", Kind: StepFanOut, Path: p, Run: id}), event(KindRunWaiting, waits))
 	case 6:
 		if r.Suspended == nil || len(r.branches) == 0 {
 			return
 		}
 		if h.r.IntN(4) == 0 {
-			signal(Signal{Run: id, Received: &SignalReceived{Kind: Warm, Path: asked}})
+			signal(Signal{Run: id, Received: &SignalReceived{Kind: CacheWarm, Path: asked}})
 		}
 		child, _ := pick(h.r, r.branches)
 		end := BranchEnd{Link: session.Link{Ref: session.Ref{Key: session.Key{Tenant: "t", ID: child}}, Seq: 3}, State: []run.State{run.Succeeded, run.Failed}[h.r.IntN(2)]}
 		signal(Signal{Run: id, Received: &SignalReceived{ID: string(child), Kind: Report, Path: asked, Branch: &end}})
 	case 7:
 		if child, ok := pick(h.r, r.branches); ok {
-			commit(event(KindDisposed, BranchOutcomes{Run: id, Branches: []BranchOutcome{{Session: child, State: session.ClosedMerged}}}),
-				event(KindDone, StepCompleted{Attempt: r.Attempt, Inbox: uint64(h.r.IntN(9)), Input: "i", Kind: StepGather, Path: asked, Run: id}))
+			commit(event(KindBranchOutcomes, BranchOutcomes{Run: id, Branches: []BranchOutcome{{Session: child, State: session.ClosedMerged}}}),
+				event(KindStepCompleted, StepCompleted{Attempt: r.Attempt, Inbox: uint64(h.r.IntN(9)), Input: "i", Kind: StepGather, Path: asked, Run: id}))
 		}
 	case 8:
 		switch h.r.IntN(3) {
@@ -286,7 +286,7 @@ func (h *theatre) fork(w *StateMachine, id run.ID) {
 	from := w.Session()
 	child := session.Key{Tenant: "t", ID: session.ID(h.name("branch"))}
 	p := run.Path(h.name(""))
-	done := event(KindDone, StepCompleted{Attempt: 1, Input: "i", Kind: StepFork, Path: p, Run: id, Links: []session.Link{{Ref: session.Ref{Key: child}}}})
+	done := event(KindStepCompleted, StepCompleted{Attempt: 1, Input: "i", Kind: StepFork, Path: p, Run: id, Links: []session.Link{{Ref: session.Ref{Key: child}}}})
 	if err := h.do(w.key, func(w *StateMachine) error { _, err := w.Commit(h.batch(w, id, p, done), h.now); return err }); err != nil {
 		return
 	}
@@ -327,7 +327,7 @@ func (h *theatre) join(w *StateMachine, id run.ID) {
 		return
 	}
 	p := run.Path(h.name(""))
-	done := event(KindDone, StepCompleted{Attempt: 1, Input: "i", Kind: StepJoin, Name: policy, Path: p, Run: id})
+	done := event(KindStepCompleted, StepCompleted{Attempt: 1, Input: "i", Kind: StepJoin, Name: policy, Path: p, Run: id})
 	err = h.do(w.key, func(w *StateMachine) error {
 		_, err := w.Commit(h.batch(w, id, p, session.JoinedEvent(j), done), h.now)
 		return err
@@ -408,7 +408,7 @@ type shownWriter struct {
 	Branch      run.ID
 	Quarantine  *Quarantined
 	Queue       []run.ID
-	Heard       []heard
+	Heard       []deliveredSignal
 	Runs        []shownRun
 	Ended       []run.ID
 	At          session.Position
@@ -421,7 +421,7 @@ type shownWriter struct {
 func (h *theatre) show(w *StateMachine) shownWriter {
 	b := w.RunState()
 	d := shownWriter{
-		Session: showSession(w.value), Epoch: b.Epoch, Incarnation: b.Incarnation, Active: b.Active, Branch: b.branch, Quarantine: b.quarantine, Queue: slices.Clone(b.Queue), Heard: slices.Clone(b.heard),
+		Session: showSession(w.value), Epoch: b.Epoch, Incarnation: b.Incarnation, Active: b.Active, Branch: b.branch, Quarantine: b.quarantine, Queue: slices.Clone(b.Queue), Heard: slices.Clone(b.delivered),
 		At: w.at, Root: w.root, Next: w.next(b.Active, time.Now()),
 	}
 	for _, c := range w.value.Chunks() {
@@ -433,12 +433,12 @@ func (h *theatre) show(w *StateMachine) shownWriter {
 	}
 	for _, r := range b.Runs() {
 		rec := *r
-		rec.Base, rec.steps, rec.intents, rec.resolved, rec.order, rec.taskPage = session.Session{}, nil, nil, nil, sealed[*Step]{}, nil
+		rec.Base, rec.steps, rec.intents, rec.resolved, rec.order, rec.taskPage = session.Session{}, nil, nil, nil, paged[*Step]{}, nil
 		rec.children, rec.late = nil, 0
-		rec.branches, rec.inbox, rec.inboxed, rec.wake, rec.told, rec.pinned = nil, nil, 0, 0, nil, ""
+		rec.branches, rec.inbox, rec.inboxed, rec.wake, rec.delivered, rec.pinned = nil, nil, 0, 0, nil, ""
 		v := shownRun{Record: rec, Base: showSession(r.Base), Late: r.late, Children: slices.Clone(r.children)}
 		v.Branches, v.Inbox, v.Inboxed = slices.Clone(r.branches), slices.Clone(r.inbox), r.inboxed
-		v.Wake, v.Told, v.Pinned = r.wake, slices.Clone(r.told), r.pinned
+		v.Wake, v.Told, v.Pinned = r.wake, slices.Clone(r.delivered), r.pinned
 		paths := []run.Path{"never"}
 		for _, s := range r.Steps() {
 			v.Steps = append(v.Steps, shownStep{s.StepCompleted, showSession(s.Session), s.Time})

@@ -81,7 +81,7 @@ func (j *Journal) Merge(o *Journal) {
 
 // Around adds what a run around this one recorded, but for how that one ends: its
 // paths say that of any run.
-func (j *Journal) Around(o *Journal) {
+func (j *Journal) MergeEnclosing(o *Journal) {
 	steps := maps.Clone(o.steps)
 	maps.DeleteFunc(steps, func(p run.Path, _ *Step) bool { return p.Ends() })
 	j.Merge(&Journal{steps: steps, intents: o.intents, resolved: o.resolved})

@@ -71,13 +71,13 @@ func Followups(e session.Entry, facts []Fact) ([]Work, error) {
 			offer(v.Next)
 		case FanOut:
 			tasks := v.Tasks(k.Tenant)
-			if v.Warm {
+			if v.WarmFirst {
 				tasks = tasks[:min(1, len(tasks))]
 			}
 			begin(tasks)
-		case Spread:
+		case BranchesReleased:
 			begin(FanOut(v).Tasks(k.Tenant)[min(1, len(v.Branches)):])
-		case Warmed:
+		case CacheWarmed:
 			work = append(work, Work{Signal: v.signal(k.Tenant)})
 		case BranchOutcomes:
 			for _, b := range v.Branches {

@@ -11,7 +11,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Steps and runs that ended are sealed in pages of at most this many, and of
+// Steps and runs that ended are kept in pages of at most this many, and of
 // less when they are long.
 const (
 	pageItems = 64
@@ -20,15 +20,15 @@ const (
 	taskBytes = 4 << 10
 )
 
-// sealed is a list of which the first n items lie in pages already.
-type sealed[T any] struct {
+// paged is a list of which the first n items lie in pages already.
+type paged[T any] struct {
 	items []T
 	n     int
 	pages []*session.Page
 }
 
-// unseal drops the pages that hold the item at index i or later ones.
-func (s *sealed[T]) unseal(i int) {
+// unpage drops the pages that hold the item at index i or later ones.
+func (s *paged[T]) unpage(i int) {
 	for s.n > i {
 		last := len(s.pages) - 1
 		s.n -= s.pages[last].Ref().Items
@@ -36,7 +36,7 @@ func (s *sealed[T]) unseal(i int) {
 	}
 }
 
-// wireList is a sealed list in a snapshot.
+// wireList is a paged list in a snapshot.
 type wireList struct {
 	Pages []session.PageRef `json:"pages,omitempty"`
 	Tail  []json.RawMessage `json:"tail,omitempty"`
@@ -45,9 +45,9 @@ type wireList struct {
 // wireEnded holds the runs that ended, in the order of their ends.
 type wireEnded = wireList
 
-// freeze seals full pages of items that encode writes and returns the list
+// marshalPaged makes full pages of items that encode writes and returns the list
 // with the pages it names.
-func freeze[T any](s *sealed[T], encode func(T) (json.RawMessage, error)) (w wireList, pages []*session.Page, err error) {
+func marshalPaged[T any](s *paged[T], encode func(T) (json.RawMessage, error)) (w wireList, pages []*session.Page, err error) {
 	size := 0
 	for _, item := range s.items[s.n:] {
 		raw, err := encode(item)
@@ -71,7 +71,7 @@ func freeze[T any](s *sealed[T], encode func(T) (json.RawMessage, error)) (w wir
 	return w, slices.Clone(s.pages), nil
 }
 
-func thaw[T any](w wireList, load pageLoader, decode func(json.RawMessage) (T, error)) (s sealed[T], err error) {
+func unmarshalPaged[T any](w wireList, load pageLoader, decode func(json.RawMessage) (T, error)) (s paged[T], err error) {
 	add := func(all []json.RawMessage) error {
 		for _, raw := range all {
 			item, err := decode(raw)
@@ -123,7 +123,7 @@ type wireRecord struct {
 	EndedAt   int64            `json:"ended_at,omitempty"`
 	Epoch     uint64           `json:"epoch,omitempty"`
 	Reserved  Reservations     `json:"escrow,omitzero"`
-	Held      *FanOut          `json:"held,omitempty"`
+	Warming   *FanOut          `json:"held,omitempty"`
 	Home      session.Key      `json:"home"`
 	ID        run.ID           `json:"id"`
 	Inbox     []SignalReceived `json:"inbox,omitempty"`
@@ -141,7 +141,7 @@ type wireRecord struct {
 	Suspended *RunWaiting      `json:"suspended,omitempty"`
 	Task      *wireTask        `json:"task,omitempty"`
 	TaskPage  *session.PageRef `json:"task_page,omitempty"`
-	Told      []string         `json:"told,omitempty"`
+	Delivered []string         `json:"told,omitempty"`
 	Wake      uint64           `json:"wake,omitempty"`
 	Warnings  []string         `json:"warnings,omitempty"`
 }
@@ -162,7 +162,7 @@ func (r *Record) wire() wireRecord {
 		Attempt: r.Attempt, Cancel: r.Cancel, Children: r.children, Claims: r.Claims, Cut: r.cut, Reserved: r.reserved.clone(), Lost: r.lost, Digest: r.Digest, Ended: r.Ended,
 		EndedAt: millis(r.EndedAt), Epoch: r.Epoch, Home: r.Home, ID: r.ID, Late: r.late, Review: r.Review,
 		Started: millis(r.Started), State: r.State, Submitted: millis(r.Submitted), Warnings: r.Warnings,
-		Branches: r.branches, Held: r.held, Inbox: r.inbox, Inboxed: r.inboxed, Suspended: r.Suspended, Pinned: r.pinned, Told: r.told, Wake: r.wake,
+		Branches: r.branches, Warming: r.warming, Inbox: r.inbox, Inboxed: r.inboxed, Suspended: r.Suspended, Pinned: r.pinned, Delivered: r.delivered, Wake: r.wake,
 	}
 }
 
@@ -171,13 +171,13 @@ func (w wireRecord) record() *Record {
 		Attempt: w.Attempt, Cancel: w.Cancel, children: w.Children, Claims: w.Claims, cut: w.Cut, reserved: w.Reserved, lost: w.Lost, Digest: w.Digest, Ended: w.Ended,
 		EndedAt: fromMillis(w.EndedAt), Epoch: w.Epoch, Home: w.Home, ID: w.ID, late: w.Late, Review: w.Review,
 		Started: fromMillis(w.Started), State: w.State, Submitted: fromMillis(w.Submitted), Warnings: w.Warnings,
-		branches: w.Branches, held: w.Held, inbox: w.Inbox, inboxed: w.Inboxed, Suspended: w.Suspended, pinned: w.Pinned, told: w.Told, wake: w.Wake,
+		branches: w.Branches, warming: w.Warming, inbox: w.Inbox, inboxed: w.Inboxed, Suspended: w.Suspended, pinned: w.Pinned, delivered: w.Delivered, wake: w.Wake,
 	}
 }
 
-// freeze returns an open run as a snapshot holds it. It adds to former the
+// marshal returns an open run as a snapshot holds it. It adds to former the
 // longest value of each table that the run's steps refer to.
-func (r *Record) freeze(former map[int]session.Session) (w wireRecord, pages []*session.Page, err error) {
+func (r *Record) marshal(former map[int]session.Session) (w wireRecord, pages []*session.Page, err error) {
 	w = r.wire()
 	see := func(s session.Session) session.Mark {
 		m := s.Mark()
@@ -195,7 +195,7 @@ func (r *Record) freeze(former map[int]session.Session) (w wireRecord, pages []*
 			see(s.Session)
 		}
 	}
-	w.Steps, pages, err = freeze(&r.order, func(s *Step) (json.RawMessage, error) {
+	w.Steps, pages, err = marshalPaged(&r.order, func(s *Step) (json.RawMessage, error) {
 		return json.Marshal(wireStep{s.StepCompleted, s.Session.Mark(), millis(s.Time)})
 	})
 	if err != nil {
@@ -226,7 +226,7 @@ func (r *Record) freeze(former map[int]session.Session) (w wireRecord, pages []*
 	return w, append(pages, r.taskPage), nil
 }
 
-func (w wireRecord) thaw(tables map[int]session.Session, load pageLoader) (*Record, error) {
+func (w wireRecord) unmarshal(tables map[int]session.Session, load pageLoader) (*Record, error) {
 	r := w.record()
 	rebuild := func(m session.Mark) (session.Session, error) {
 		v, ok := tables[m.Table()]
@@ -241,7 +241,7 @@ func (w wireRecord) thaw(tables map[int]session.Session, load pageLoader) (*Reco
 			return nil, err
 		}
 	}
-	r.order, err = thaw(w.Steps, load, func(raw json.RawMessage) (*Step, error) {
+	r.order, err = unmarshalPaged(w.Steps, load, func(raw json.RawMessage) (*Step, error) {
 		var s wireStep
 		if err := json.Unmarshal(raw, &s); err != nil {
 			return nil, err
@@ -277,9 +277,9 @@ func (w wireRecord) thaw(tables map[int]session.Session, load pageLoader) (*Reco
 	return r, nil
 }
 
-// freezeEnded returns the runs that ended. They need no steps any more.
-func (b *RunState) freezeEnded() (wireEnded, []*session.Page, error) {
-	return freeze(&b.ended, func(r *Record) (json.RawMessage, error) {
+// marshalEnded returns the runs that ended. They need no steps any more.
+func (b *RunState) marshalEnded() (wireEnded, []*session.Page, error) {
+	return marshalPaged(&b.ended, func(r *Record) (json.RawMessage, error) {
 		w := r.wire()
 		if r.Task.ID != "" {
 			w.Task = new(r.Task.wire())
@@ -288,8 +288,8 @@ func (b *RunState) freezeEnded() (wireEnded, []*session.Page, error) {
 	})
 }
 
-func (b *RunState) thawEnded(w wireEnded, load pageLoader) (err error) {
-	b.ended, err = thaw(w, load, func(raw json.RawMessage) (*Record, error) {
+func (b *RunState) unmarshalEnded(w wireEnded, load pageLoader) (err error) {
+	b.ended, err = unmarshalPaged(w, load, func(raw json.RawMessage) (*Record, error) {
 		var rec wireRecord
 		if err := json.Unmarshal(raw, &rec); err != nil {
 			return nil, err

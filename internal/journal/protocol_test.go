@@ -13,6 +13,6 @@ import (
 func TestProtocol(t *testing.T) {
 	update := flag.Lookup("update").Value.String() == "true"
 	journaltest.TestProtocol(t, "testdata/protocol", update, func(_ *testing.T, log session.Log, incarnation string) journal.Store {
-		return journal.Direct(log, &journal.DirectOptions{Incarnation: incarnation})
+		return journal.NewStore(log, &journal.StoreOptions{Incarnation: incarnation})
 	})
 }

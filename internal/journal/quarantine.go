@@ -33,14 +33,14 @@ func (b *RunState) Quarantine() *Quarantined { return b.quarantine }
 
 // quarantine decides about setting the session apart or releasing it.
 func (w *StateMachine) quarantine(q Quarantined, now time.Time) error {
-	switch set := w.book.quarantine != nil; {
+	switch set := w.state.quarantine != nil; {
 	case w.at.Seq == 0:
 		return fmt.Errorf("journal: session %s: %w", w.key, session.ErrNotFound)
 	case set == !q.Released:
 		return fmt.Errorf("journal: session %s: %w: it is quarantined: %v", w.key, run.ErrState, set)
 	}
 	if q.Released {
-		r := w.book.runs[w.book.Active]
+		r := w.state.runs[w.state.Active]
 		switch {
 		case r == nil:
 			q.Next = w.next("", now)
@@ -64,9 +64,9 @@ func (w *StateMachine) rebudget(r *Record, b Rebudgeted, now time.Time) error {
 // Quarantined returns the quarantine of a session as its log has it now, nil if
 // there is none.
 func (v *Values) Quarantined(ctx context.Context, k session.Key) (*Quarantined, error) {
-	w, err := Load(ctx, v.log, v, k, "")
+	w, err := LoadStateMachine(ctx, v.log, v, k, "")
 	if err != nil {
 		return nil, err
 	}
-	return w.book.quarantine, nil
+	return w.state.quarantine, nil
 }

@@ -14,7 +14,7 @@ func TestReadIsQuick(t *testing.T) {
 	for _, v := range []any{
 		&WriterOpened{}, &Submitted{Task: wireTask{Branch: &Branch{}, ForkOf: &wireRef{}}}, &Claimed{}, &Released{}, &Review{}, &Resolved{}, &CancelRequested{},
 		&Warning{}, &Ended{Parent: &Ancestor{}, Result: &session.Link{}}, &RunWaiting{For: []Wait{{}}}, &SignalReceived{Branch: &BranchEnd{}},
-		&FanOut{Branches: []FanOutBranch{{}}}, &Warmed{}, &BranchOutcomes{Branches: []BranchOutcome{{}}}, &Quarantined{}, &Rebudgeted{}, &StepStarted{},
+		&FanOut{Branches: []FanOutBranch{{}}}, &CacheWarmed{}, &BranchOutcomes{Branches: []BranchOutcome{{}}}, &Quarantined{}, &Rebudgeted{}, &StepStarted{},
 		&StepCompleted{Links: []session.Link{{}}},
 	} {
 		data, err := session.Marshal(v)

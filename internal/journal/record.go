@@ -28,26 +28,26 @@ type Record struct {
 	EndedAt   time.Time
 	// Base is the session as it was when the run first claimed it: what a
 	// workflow is given, on every attempt.
-	Base     session.Session
-	Warnings []string
-	steps    map[run.Path]*Step
-	intents  map[run.Path]StepStarted
-	resolved map[run.Path]resolution
-	children []session.ID // made by the run and not disposed of
-	branches []session.ID // of fan-outs, not disposed of
-	held     *FanOut      // of which only the first branch has begun
-	inbox    []SignalReceived
-	inboxed  uint64   // how much was ever received
-	told     []string // the ids of what was received, the newest MaxInbox
-	wake     uint64   // how often it was woken
-	pinned   string   // the only revision that may go on with it
-	late     int
-	cut      int           // see CutOff
-	lost     session.Usage // see Lost
-	reserved Reservations
-	order    sealed[*Step] // the steps as they were recorded
-	taskPage *session.Page // of a long task
-	place    int           // of a run that ended, in RunState.ended
+	Base      session.Session
+	Warnings  []string
+	steps     map[run.Path]*Step
+	intents   map[run.Path]StepStarted
+	resolved  map[run.Path]resolution
+	children  []session.ID // made by the run and not disposed of
+	branches  []session.ID // of fan-outs, not disposed of
+	warming   *FanOut      // of which only the first branch has begun
+	inbox     []SignalReceived
+	inboxed   uint64   // how much was ever received
+	delivered []string // the ids of what was received, the newest MaxInbox
+	wake      uint64   // how often it was woken
+	pinned    string   // the only revision that may go on with it
+	late      int
+	cut       int           // see CutOff
+	lost      session.Usage // see Lost
+	reserved  Reservations
+	order     paged[*Step]  // the steps as they were recorded
+	taskPage  *session.Page // of a long task
+	place     int           // of a run that ended, in RunState.ended
 }
 
 // resolution is what a person decided about calls of attempts up to one.
@@ -109,7 +109,7 @@ func (r *Record) copy() *Record {
 	cp.steps, cp.intents, cp.resolved = maps.Clone(r.steps), maps.Clone(r.intents), maps.Clone(r.resolved)
 	cp.Warnings, cp.children = slices.Clone(r.Warnings), slices.Clone(r.children)
 	cp.branches, cp.inbox = slices.Clone(r.branches), slices.Clone(r.inbox)
-	cp.told, cp.reserved = nil, r.reserved.clone()
-	cp.order = sealed[*Step]{}
+	cp.delivered, cp.reserved = nil, r.reserved.clone()
+	cp.order = paged[*Step]{}
 	return &cp
 }

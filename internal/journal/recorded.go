@@ -44,7 +44,7 @@ func (v *Values) Recorded(ctx context.Context, k session.Key, id run.ID) (*Claim
 	if g := f.runs[id]; g != nil {
 		return g, nil
 	}
-	r := f.w.book.Run(id)
+	r := f.w.state.Run(id)
 	if r == nil {
 		return nil, fmt.Errorf("journal: %s is not in the log of %s: %w", id, k, run.ErrUnknownRun)
 	}
@@ -70,7 +70,7 @@ func (f *fold) read(ctx context.Context, v *Values, k session.Key) error {
 			return nil
 		}
 	}
-	w, err := Load(ctx, v.log, v, k, "")
+	w, err := LoadStateMachine(ctx, v.log, v, k, "")
 	if err == nil {
 		f.w, f.runs = w, map[run.ID]*ClaimResult{}
 	}

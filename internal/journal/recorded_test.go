@@ -44,7 +44,7 @@ func (l *slowLog) Read(ctx context.Context, k session.Key, after session.Positio
 func TestRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &slowLog{}
-		store := Direct(log, &DirectOptions{Incarnation: "n1"})
+		store := NewStore(log, &StoreOptions{Incarnation: "n1"})
 		k := session.Key{Tenant: "t", ID: "s1"}
 		g, err := store.Claim(t.Context(), Claim{
 			Session: k, Home: k, Run: "r1", Task: &Task{ID: "r1", Workflow: "w", Session: k}, Open: session.Opening{Kind: session.OpenLeaf},
@@ -64,7 +64,7 @@ func TestRecorded(t *testing.T) {
 			at := g.Session
 			for i := range steps {
 				path := run.Path(fmt.Sprint(i))
-				done, err := NewEvent(KindDone, StepCompleted{Attempt: 1, Kind: StepDo, Name: "step", Path: path, Run: "r1", Value: "1"})
+				done, err := NewEvent(KindStepCompleted, StepCompleted{Attempt: 1, Kind: StepDo, Name: "step", Path: path, Run: "r1", Value: "1"})
 				if err != nil {
 					t.Error(err)
 				}

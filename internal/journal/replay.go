@@ -8,27 +8,27 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// History is what a session's log recorded of a run, as of its end or, if it
+// Recording is what a session's log recorded of a run, as of its end or, if it
 // is open, as of now.
-type History struct {
+type Recording struct {
 	// ClaimResult is what a claim would have been granted right before the run
 	// ended there. Its State is Running; its Session is the newest one.
 	*ClaimResult
-	// Stands is how the run stands: in its home log the truth, elsewhere what
-	// that log knows.
-	Stands run.State
+	// LogState is the state of the run by this log, which is decisive in the
+	// run's home log.
+	LogState run.State
 	// Ended is set in the log that holds the run's end.
 	Ended *Ended
 	// FanOuts are those that the run opened, in that order.
 	FanOuts []FanOut
 }
 
-// History reads what a session's log recorded of a run, also of one that has
+// Recording reads what a session's log recorded of a run, also of a run that has
 // ended, whose steps the fold no longer keeps. It reads the whole log.
 // ErrUnknownRun: the log does not hold the run.
-func (v *Values) History(ctx context.Context, k session.Key, id run.ID) (*History, error) {
-	w := NewWriter(k, "", v.Resolver(context.WithoutCancel(ctx)))
-	var h History
+func (v *Values) Recording(ctx context.Context, k session.Key, id run.ID) (*Recording, error) {
+	w := NewStateMachine(k, "", v.Resolver(context.WithoutCancel(ctx)))
+	var h Recording
 	for e, err := range v.log.Read(ctx, k, session.Position{}) {
 		if err != nil {
 			return nil, fmt.Errorf("journal: read %s: %w", k, err)
@@ -36,17 +36,17 @@ func (v *Values) History(ctx context.Context, k session.Key, id run.ID) (*Histor
 		for _, ev := range e.Commit.Events {
 			switch ev.Kind {
 			case KindFanOut:
-				if f, err := Read[FanOut](ev); err != nil {
+				if f, err := Decode[FanOut](ev); err != nil {
 					return nil, err
 				} else if f.Run == id {
 					h.FanOuts = append(h.FanOuts, f)
 				}
 			case KindEnded:
-				end, err := Read[Ended](ev)
+				end, err := Decode[Ended](ev)
 				if err != nil {
 					return nil, err
 				}
-				if r := w.book.Run(id); end.Run == id && r != nil && !r.State.Terminal() {
+				if r := w.state.Run(id); end.Run == id && r != nil && !r.State.Terminal() {
 					h.ClaimResult, h.Ended = w.grant(r, run.Running), &end
 				}
 			}
@@ -55,11 +55,11 @@ func (v *Values) History(ctx context.Context, k session.Key, id run.ID) (*Histor
 			return nil, err
 		}
 	}
-	r := w.book.Run(id)
+	r := w.state.Run(id)
 	if r == nil {
 		return nil, fmt.Errorf("journal: %s is not in the log of %s: %w", id, k, run.ErrUnknownRun)
 	}
-	h.Stands = r.State
+	h.LogState = r.State
 	if h.ClaimResult == nil {
 		h.ClaimResult = w.grant(r, run.Running)
 	}

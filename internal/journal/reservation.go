@@ -24,13 +24,13 @@ type reservation struct {
 	// Branches are those of which it is not known what they used.
 	Branches []session.ID `json:"branches"`
 	Decided  bool         `json:"decided,omitempty"` // their end comes late
-	Held     bool         `json:"held,omitempty"`    // only the first one has begun
+	Warming  bool         `json:"held,omitempty"`    // only the first one has begun
 	Part     run.Budget   `json:"part,omitzero"`     // of each
 	Path     run.Path     `json:"path"`              // of the step that gathers
 }
 
-// Allotted is what is set aside in all.
-func (e *Reservations) Allotted() run.Budget {
+// Total is what is reserved in all.
+func (e *Reservations) Total() run.Budget {
 	var sum run.Budget
 	for _, a := range e.Open {
 		n := int64(len(a.Branches))
@@ -56,8 +56,8 @@ func (e *Reservations) Gather(gather run.Path, counted []session.ID) {
 		return
 	}
 	a := &e.Open[i]
-	if a.Held {
-		a.Branches, a.Held = a.Branches[:1], false
+	if a.Warming {
+		a.Branches, a.Warming = a.Branches[:1], false
 	}
 	a.Decided = true
 	e.drop(i, counted...)
@@ -89,7 +89,7 @@ func (e *Reservations) owed(inbox []SignalReceived) (used, bound session.Usage, 
 			switch {
 			case ok:
 				used, steps = used.Add(b.Usage), steps+b.Steps
-			case i == 0 || !a.Held:
+			case i == 0 || !a.Warming:
 				steps += a.Part.Steps
 				bound = bound.Add(session.Usage{Input: a.Part.Tokens, MicroUSD: a.Part.MicroUSD})
 			}
@@ -103,17 +103,17 @@ func (e *Reservations) opened(f FanOut) {
 	if e.at(GatherPath(f.Path)) >= 0 || len(f.Branches) == 0 {
 		return
 	}
-	a := reservation{Held: f.Warm && len(f.Branches) > 1, Part: f.Budget, Path: GatherPath(f.Path)}
+	a := reservation{Warming: f.WarmFirst && len(f.Branches) > 1, Part: f.Budget, Path: GatherPath(f.Path)}
 	for _, b := range f.Branches {
 		a.Branches = append(a.Branches, b.Session)
 	}
 	e.Open = append(e.Open, a)
 }
 
-// spread notes that all branches of the fan-out at a path begin.
-func (e *Reservations) spread(p run.Path) {
+// releaseBranches notes that all branches of the fan-out at a path begin.
+func (e *Reservations) releaseBranches(p run.Path) {
 	if i := e.at(GatherPath(p)); i >= 0 {
-		e.Open[i].Held = false
+		e.Open[i].Warming = false
 	}
 }
 

@@ -20,10 +20,10 @@ type RunState struct {
 	Active      run.ID // the run that holds the session, "" when none does
 	branch      run.ID // the run that this session is a branch for
 	quarantine  *Quarantined
-	heard       []heard
+	delivered   []deliveredSignal
 	Queue       []run.ID // submitted runs that wait for the session, oldest first
 	runs        map[run.ID]*Record
-	ended       sealed[*Record] // in the order of their ends
+	ended       paged[*Record] // in the order of their ends
 }
 
 // Run returns what the log says of a run, nil if nothing.
@@ -121,7 +121,7 @@ func (b *RunState) fold(k session.Key, fact any, now time.Time, s session.Sessio
 			r.State, r.Review = run.NeedsReview, &v
 		}
 	case Resolved:
-		b.hear(v.ID, v.Run)
+		b.deliver(v.ID, v.Run)
 		// A run that a person gives up ends by an event of its own.
 		if r := b.runs[v.Run]; r != nil && r.State == run.NeedsReview && v.Decision != run.Fail {
 			r.State, r.Review, r.Claims = run.Queued, nil, 0
@@ -132,7 +132,7 @@ func (b *RunState) fold(k session.Key, fact any, now time.Time, s session.Sessio
 			r.resolved[v.Path] = resolution{v, r.Attempt}
 		}
 	case CancelRequested:
-		b.hear(v.ID, v.Run)
+		b.deliver(v.ID, v.Run)
 		if r := b.runs[v.Run]; r != nil && r.Cancel == nil {
 			b.touch(r)
 			r.Cancel = &v
@@ -148,7 +148,7 @@ func (b *RunState) fold(k session.Key, fact any, now time.Time, s session.Sessio
 		}
 	case SignalReceived:
 		if v.Kind != Report {
-			b.hear(v.ID, v.Run)
+			b.deliver(v.ID, v.Run)
 		}
 		if r := b.runs[v.Run]; r != nil && !r.State.Terminal() {
 			r.received(v)
@@ -157,22 +157,22 @@ func (b *RunState) fold(k session.Key, fact any, now time.Time, s session.Sessio
 		if r := b.runs[v.Run]; r != nil && !r.State.Terminal() {
 			r.fanOut(v)
 		}
-	case Spread:
-		if r := b.runs[v.Run]; r != nil && r.held != nil && r.held.Path == v.Path {
-			r.held = nil
-			r.reserved.spread(v.Path)
+	case BranchesReleased:
+		if r := b.runs[v.Run]; r != nil && r.warming != nil && r.warming.Path == v.Path {
+			r.warming = nil
+			r.reserved.releaseBranches(v.Path)
 		}
 	case BranchOutcomes:
 		if r := b.runs[v.Run]; r != nil && !r.State.Terminal() {
-			r.disposed(v)
+			r.branchesEnded(v)
 		}
 	case Quarantined:
-		b.hear(v.ID, "")
+		b.deliver(v.ID, "")
 		if b.quarantine = &v; v.Released {
 			b.quarantine = nil
 		}
 	case Rebudgeted:
-		b.hear(v.ID, v.Run)
+		b.deliver(v.ID, v.Run)
 		if r := b.runs[v.Run]; r != nil && !r.State.Terminal() {
 			r.Task.Budget, r.taskPage = v.Budget, nil
 		}
@@ -217,7 +217,7 @@ func (b *RunState) claimed(k session.Key, c Claimed, now time.Time, s session.Se
 // touch says that the record of a run which may have ended changes.
 func (b *RunState) touch(r *Record) {
 	if r.State.Terminal() {
-		b.ended.unseal(r.place)
+		b.ended.unpage(r.place)
 	}
 }
 
@@ -233,9 +233,9 @@ func (b *RunState) end(v Ended, now time.Time) {
 	b.Queue = slices.DeleteFunc(b.Queue, func(id run.ID) bool { return id == v.Run })
 	// A run that ended needs no journal any more; the log keeps it.
 	r.steps, r.intents, r.resolved, r.children = nil, nil, nil, nil
-	r.branches, r.held, r.inbox, r.told, r.Suspended = nil, nil, nil, nil, nil
+	r.branches, r.warming, r.inbox, r.delivered, r.Suspended = nil, nil, nil, nil, nil
 	r.reserved = Reservations{}
-	r.Base, r.order, r.taskPage = session.Session{}, sealed[*Step]{}, nil
+	r.Base, r.order, r.taskPage = session.Session{}, paged[*Step]{}, nil
 	r.Task.Input = nil
 	r.place = len(b.ended.items)
 	b.ended.items = append(b.ended.items, r)
@@ -254,8 +254,8 @@ func (b *RunState) done(v StepCompleted, now time.Time, s session.Session) (made
 		r.gathered(v.Path)
 	}
 	r.took(v)
-	if r.held != nil && v.Path == GatherPath(r.held.Path) {
-		r.held = nil
+	if r.warming != nil && v.Path == GatherPath(r.warming.Path) {
+		r.warming = nil
 	}
 	r.Claims, r.cut = 0, 0
 	for _, l := range v.Links {

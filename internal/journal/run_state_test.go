@@ -80,7 +80,7 @@ func (w *watcher) event(c session.Commit, e session.Event) {
 		queue[id] = true
 	}
 	if e.Kind == KindEnded {
-		v, err := Read[Ended](e)
+		v, err := Decode[Ended](e)
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -149,7 +149,7 @@ func TestFoldIsDeterministic(t *testing.T) {
 		var writers [2]*StateMachine
 		for i := range writers {
 			var err error
-			if writers[i], err = Load(t.Context(), plainLog{h.log}, NewValues(h.log), k, fmt.Sprint("reader", i)); err != nil {
+			if writers[i], err = LoadStateMachine(t.Context(), plainLog{h.log}, NewValues(h.log), k, fmt.Sprint("reader", i)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -187,13 +187,13 @@ func FuzzFold(f *testing.F) {
 	f.Add("run.submitted {\"task\":{\"run\":\"r\"}}\nrun.ended {\"run\":\"r\",\"state\":\"running\"}\nrun.review {\"run\":\"r\"}\nrun.resolved {\"run\":\"r\"}")
 	f.Fuzz(func(t *testing.T, script string) {
 		k := session.Key{Tenant: "t", ID: "s"}
-		w := NewWriter(k, "n", nil)
+		w := NewStateMachine(k, "n", nil)
 		w.value = session.Open(k, k.ID)
 		w.at = session.Position{Seq: 1}
 		for line := range strings.Lines(script) {
 			kind, data, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 			e := session.Event{Kind: kind, Schema: 1, Data: data, Time: time.UnixMilli(1).UTC()}
-			before, err := json.Marshal(w.book.wireForTest())
+			before, err := json.Marshal(w.state.wireForTest())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -202,12 +202,12 @@ func FuzzFold(f *testing.F) {
 				w.apply(changes)
 				continue
 			}
-			if after, err := json.Marshal(w.book.wireForTest()); err != nil || string(after) != string(before) {
+			if after, err := json.Marshal(w.state.wireForTest()); err != nil || string(after) != string(before) {
 				t.Fatalf("%s failed and changed the book:\n%s\n%s", line, before, after)
 			}
 		}
-		for _, r := range w.book.Runs() {
-			w.book.JournalOf(r.ID)
+		for _, r := range w.state.Runs() {
+			w.state.JournalOf(r.ID)
 			r.Steps()
 			r.copy()
 		}
@@ -222,7 +222,7 @@ func FuzzFold(f *testing.F) {
 		}
 		if got := NewValues(log).restore(t.Context(), log, k); got == nil {
 			t.Fatal("the snapshot cannot be read")
-		} else if a, b := mustJSON(t, w.book.wireForTest()), mustJSON(t, got.book.wireForTest()); a != b {
+		} else if a, b := mustJSON(t, w.state.wireForTest()), mustJSON(t, got.state.wireForTest()); a != b {
 			t.Fatalf("the snapshot differs:\n%s\n%s", a, b)
 		}
 	})
@@ -241,7 +241,7 @@ func mustJSON(t *testing.T, v any) string {
 func (b *RunState) wireForTest() map[string]any {
 	m := map[string]any{"epoch": b.Epoch, "incarnation": b.Incarnation, "active": b.Active, "queue": append([]run.ID{}, b.Queue...)}
 	for _, r := range b.Runs() {
-		rec, _, err := r.copyForTest().freeze(map[int]session.Session{})
+		rec, _, err := r.copyForTest().marshal(map[int]session.Session{})
 		if err != nil {
 			panic(err)
 		}

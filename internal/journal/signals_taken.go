@@ -6,30 +6,30 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// MaxHeard is how many ids of signals are kept for each session, the newest: a
+// MaxSignals is how many ids of signals are kept for each session, the newest: a
 // signal that comes again later than that many others is a new one.
-const MaxHeard = 128
+const MaxSignals = 128
 
-// heard is the id of a signal that was taken, and the run that its fact is
+// deliveredSignal is the id of a signal that was taken, and the run that its fact is
 // about; "" is for the session.
-type heard struct {
+type deliveredSignal struct {
 	ID  string `json:"id"`
 	Run run.ID `json:"run,omitempty"`
 }
 
-// hear keeps the id of a signal; "" is of one that may be taken twice.
-func (b *RunState) hear(id string, about run.ID) {
+// deliver keeps the id of a signal; "" is of one that may be taken twice.
+func (b *RunState) deliver(id string, about run.ID) {
 	if id == "" {
 		return
 	}
-	b.heard = append(b.heard[max(len(b.heard)+1-MaxHeard, 0):], heard{id, about})
+	b.delivered = append(b.delivered[max(len(b.delivered)+1-MaxSignals, 0):], deliveredSignal{id, about})
 }
 
-// knows reports whether a signal was taken before. What is sent to a session
+// wasDelivered reports whether a signal was taken before. What is sent to a session
 // may have become a fact about the run that held it.
-func (b *RunState) knows(s Signal) bool {
+func (b *RunState) wasDelivered(s Signal) bool {
 	id, about := s.id()
-	return id != "" && slices.ContainsFunc(b.heard, func(h heard) bool { return h.ID == id && (about == "" || h.Run == about) })
+	return id != "" && slices.ContainsFunc(b.delivered, func(h deliveredSignal) bool { return h.ID == id && (about == "" || h.Run == about) })
 }
 
 // id returns what makes a signal idempotent, and which run it is for.

@@ -20,14 +20,14 @@ const foldVersion = 5 + release.Ahead
 // may name otherwise is embedded.
 type wireSnapshot struct {
 	wireActive
-	Branch      run.ID       `json:"branch,omitempty"`
-	Ended       wireEnded    `json:"ended,omitzero"`
-	Epoch       uint64       `json:"epoch"`
-	Fold        int          `json:"fold"`
-	Heard       []heard      `json:"heard,omitempty"`
-	Incarnation string       `json:"incarnation,omitempty"`
-	Open        []wireRecord `json:"open,omitempty"`
-	Quarantine  *Quarantined `json:"quarantine,omitempty"`
+	Branch      run.ID            `json:"branch,omitempty"`
+	Ended       wireEnded         `json:"ended,omitzero"`
+	Epoch       uint64            `json:"epoch"`
+	Fold        int               `json:"fold"`
+	Delivered   []deliveredSignal `json:"heard,omitempty"`
+	Incarnation string            `json:"incarnation,omitempty"`
+	Open        []wireRecord      `json:"open,omitempty"`
+	Quarantine  *Quarantined      `json:"quarantine,omitempty"`
 	wireQueue
 	Tables []json.RawMessage `json:"tables"` // values of the session: the newest, then one for each former table
 	// Whole names the pages that hold the whole state when it is long.
@@ -58,21 +58,21 @@ func (w *StateMachine) Snapshot() (*Snapshot, error) {
 		// not outlive its log.
 		return &Snapshot{}, nil
 	}
-	newest, table, pages, err := w.value.Freeze()
+	newest, table, pages, err := w.value.MarshalPaged()
 	if err != nil {
 		return nil, err
 	}
 	w.value = newest
-	b := &w.book
+	b := &w.state
 	state := wireSnapshot{
 		wireActive: wireActive{b.Active}, Branch: b.branch, Quarantine: b.quarantine, Epoch: b.Epoch, Fold: foldVersion,
-		Incarnation: b.Incarnation, Heard: b.heard, wireQueue: wireQueue{b.Queue},
+		Incarnation: b.Incarnation, Delivered: b.delivered, wireQueue: wireQueue{b.Queue},
 		Tables: []json.RawMessage{json.RawMessage(table)},
 	}
 	s.pages = pages
 	former := map[int]session.Session{}
 	for _, r := range b.open() {
-		rec, pages, err := r.freeze(former)
+		rec, pages, err := r.marshal(former)
 		if err != nil {
 			return nil, err
 		}
@@ -84,14 +84,14 @@ func (w *StateMachine) Snapshot() (*Snapshot, error) {
 			continue
 		}
 		// Steps of a run that replaced its session's chunks need the old ones.
-		_, table, pages, err := v.Freeze()
+		_, table, pages, err := v.MarshalPaged()
 		if err != nil {
 			return nil, err
 		}
 		state.Tables = append(state.Tables, json.RawMessage(table))
 		s.pages = append(s.pages, pages...)
 	}
-	if state.Ended, pages, err = b.freezeEnded(); err != nil {
+	if state.Ended, pages, err = b.marshalEnded(); err != nil {
 		return nil, err
 	}
 	s.pages = append(s.pages, pages...)
@@ -128,12 +128,12 @@ func (s *Snapshot) Save(ctx context.Context, log session.Log) error {
 }
 
 // SinceSnapshot returns how many commits the writer folded or made since its
-// state was loaded or taken: what a Load would have to read.
+// state was loaded or taken: what LoadStateMachine would have to read.
 func (w *StateMachine) SinceSnapshot() int { return w.sinceSnapshot }
 
-// Load folds a session's log into a writer for an incarnation. It begins with
+// LoadStateMachine folds a session's log for an incarnation. It begins with
 // the session's snapshot if the log keeps one that agrees with it.
-func Load(ctx context.Context, log session.Log, values *Values, k session.Key, incarnation string) (*StateMachine, error) {
+func LoadStateMachine(ctx context.Context, log session.Log, values *Values, k session.Key, incarnation string) (*StateMachine, error) {
 	resolver := values.Resolver(context.WithoutCancel(ctx))
 	if w := values.restore(ctx, log, k); w != nil {
 		w.incarnation, w.resolver = incarnation, resolver
@@ -146,7 +146,7 @@ func Load(ctx context.Context, log session.Log, values *Values, k session.Key, i
 			return w, nil
 		}
 	}
-	w := NewWriter(k, incarnation, resolver)
+	w := NewStateMachine(k, incarnation, resolver)
 	for e, err := range log.Read(ctx, k, session.Position{}) {
 		if err != nil {
 			return nil, fmt.Errorf("journal: load %s: %w", k, err)
@@ -204,7 +204,7 @@ func (v *Values) restore(ctx context.Context, log session.Log, k session.Key) *S
 	w := &StateMachine{key: k, at: at}
 	tables := map[int]session.Session{}
 	for i, t := range state.Tables {
-		s, err := session.Thaw(string(t), load)
+		s, err := session.UnmarshalPaged(string(t), load)
 		if err != nil || s.Key() != k {
 			return nil
 		}
@@ -216,15 +216,15 @@ func (v *Values) restore(ctx context.Context, log session.Log, k session.Key) *S
 	if l, _ := w.value.Link(); l.Seq != at.Seq || l.Hash != at.Hash {
 		return nil
 	}
-	w.book = RunState{Epoch: state.Epoch, Incarnation: state.Incarnation, Active: state.Active, branch: state.Branch, quarantine: state.Quarantine, heard: state.Heard, Queue: state.Queue, runs: map[run.ID]*Record{}}
+	w.state = RunState{Epoch: state.Epoch, Incarnation: state.Incarnation, Active: state.Active, branch: state.Branch, quarantine: state.Quarantine, delivered: state.Delivered, Queue: state.Queue, runs: map[run.ID]*Record{}}
 	for _, rec := range state.Open {
-		r, err := rec.thaw(tables, load)
+		r, err := rec.unmarshal(tables, load)
 		if err != nil {
 			return nil
 		}
-		w.book.runs[r.ID] = r
+		w.state.runs[r.ID] = r
 	}
-	if err := w.book.thawEnded(state.Ended, load); err != nil {
+	if err := w.state.unmarshalEnded(state.Ended, load); err != nil {
 		return nil
 	}
 	return w

@@ -21,11 +21,11 @@ type plainLog struct{ session.Log }
 
 func (h *theatre) compare(k session.Key, what string) {
 	h.t.Helper()
-	want, err := Load(h.t.Context(), plainLog{h.log}, NewValues(plainLog{h.log}), k, "reader")
+	want, err := LoadStateMachine(h.t.Context(), plainLog{h.log}, NewValues(plainLog{h.log}), k, "reader")
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	got, err := Load(h.t.Context(), h.log, NewValues(h.log), k, "reader")
+	got, err := LoadStateMachine(h.t.Context(), h.log, NewValues(h.log), k, "reader")
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func (h *theatre) same(want, got *StateMachine, what string) {
 	if reflect.DeepEqual(a, b) { // much faster
 		return
 	}
-	if diff := cmp.Diff(a, b, cmpopts.EquateEmpty(), cmp.AllowUnexported(Record{}, session.Session{}, sealed[*Step]{})); diff != "" {
+	if diff := cmp.Diff(a, b, cmpopts.EquateEmpty(), cmp.AllowUnexported(Record{}, session.Session{}, paged[*Step]{})); diff != "" {
 		h.t.Fatalf("%s differs (-folded +loaded):\n%s", what, diff)
 	}
 }
@@ -130,7 +130,7 @@ func (c *counting) LoadPage(ctx context.Context, t session.Tenant, digest string
 // long makes a session of n chunks, many in a commit.
 func long(t testing.TB, log session.Log, k session.Key, n int) *StateMachine {
 	t.Helper()
-	w := NewWriter(k, "n", NewValues(log).Resolver(context.Background()))
+	w := NewStateMachine(k, "n", NewValues(log).Resolver(context.Background()))
 	now := fromMillis(1_700_000_000_000)
 	step := func(decide func() error) {
 		t.Helper()
@@ -159,7 +159,7 @@ func long(t testing.TB, log session.Log, k session.Key, n int) *StateMachine {
 		}
 		p := run.Path(fmt.Sprint(i))
 		if n <= 1000 {
-			events = append(events, event(KindDone, StepCompleted{Attempt: 1, Input: "0123456789abcdef", Kind: StepModel, Name: "writer", Path: p, Row: true, Run: "r"}))
+			events = append(events, event(KindStepCompleted, StepCompleted{Attempt: 1, Input: "0123456789abcdef", Kind: StepModel, Name: "writer", Path: p, Row: true, Run: "r"}))
 		}
 		step(func() error {
 			_, err := w.Commit(Batch{Session: k, Run: "r", Attempt: 1, Path: p, Base: w.Session().Ref().Version, Events: events}, now)
@@ -228,7 +228,7 @@ func TestSnapshotOfFork(t *testing.T) {
 	for i := range depth {
 		k := session.Key{Tenant: "t", ID: session.ID(fmt.Sprint("fork", i))}
 		l, _ := parent.Session().Link()
-		child := NewWriter(k, "n", values.Resolver(t.Context()))
+		child := NewStateMachine(k, "n", values.Resolver(t.Context()))
 		c := Claim{
 			Session: k, Home: longKey, Run: "r", Attempt: 1, Root: longKey.ID,
 			Open:   session.Opening{Kind: session.OpenFork, Parents: []session.Link{l}},
@@ -253,7 +253,7 @@ func TestSnapshotOfFork(t *testing.T) {
 		t.Errorf("a fork's first snapshot takes %d bytes", per)
 	}
 	log.loads = 0
-	got, err := Load(t.Context(), log, NewValues(log), parent.key, "reader")
+	got, err := LoadStateMachine(t.Context(), log, NewValues(log), parent.key, "reader")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +293,7 @@ func TestSnapshotIgnored(t *testing.T) {
 	}
 	want := func(log session.Log, folded int) *StateMachine {
 		t.Helper()
-		w, err := Load(ctx, log, NewValues(log), longKey, "reader")
+		w, err := LoadStateMachine(ctx, log, NewValues(log), longKey, "reader")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -379,7 +379,7 @@ func TestSnapshotSaveFails(t *testing.T) {
 	if err := save(t.Context(), log, w); err != nil {
 		t.Fatal(err)
 	}
-	got, err := Load(t.Context(), log, NewValues(log), longKey, "reader")
+	got, err := LoadStateMachine(t.Context(), log, NewValues(log), longKey, "reader")
 	if err != nil || got.SinceSnapshot() != 0 || got.Session().Len() != 300 {
 		t.Errorf("loaded %d chunks, folded %d commits, %v", got.Session().Len(), got.SinceSnapshot(), err)
 	}
@@ -420,7 +420,7 @@ func TestSnapshotOfManyRuns(t *testing.T) {
 		}
 	}
 	h.compare(k, "after 200 runs")
-	late := event(KindDone, StepCompleted{Attempt: 1, Input: "i", Kind: StepDo, Name: "n", Path: "9", Run: "run3", Value: "1"})
+	late := event(KindStepCompleted, StepCompleted{Attempt: 1, Input: "i", Kind: StepDo, Name: "n", Path: "9", Run: "run3", Value: "1"})
 	if err := h.do(k, func(w *StateMachine) error { _, err := w.Commit(h.batch(w, "run3", "9", late), h.now); return err }); !errors.Is(err, run.ErrSuperseded) {
 		t.Fatalf("a step of a run that ended: %v", err)
 	}
@@ -428,9 +428,9 @@ func TestSnapshotOfManyRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.compare(k, "after a late outcome")
-	w, err := Load(t.Context(), h.log, NewValues(h.log), k, "reader")
-	if err != nil || w.SinceSnapshot() != 0 || len(w.book.ended.pages) != 3 {
-		t.Fatalf("folded %d commits, %d pages of ended runs: %v", w.SinceSnapshot(), len(w.book.ended.pages), err)
+	w, err := LoadStateMachine(t.Context(), h.log, NewValues(h.log), k, "reader")
+	if err != nil || w.SinceSnapshot() != 0 || len(w.state.ended.pages) != 3 {
+		t.Fatalf("folded %d commits, %d pages of ended runs: %v", w.SinceSnapshot(), len(w.state.ended.pages), err)
 	}
 	if w.RunState().Run("run3").late != 1 || w.RunState().Run("run4").late != 0 {
 		t.Error("the late outcome is not counted")
@@ -484,7 +484,7 @@ func TestSnapshotOfLongState(t *testing.T) {
 	if err != nil || len(state) > 1000 {
 		t.Fatalf("the state has %d bytes, %v", len(state), err)
 	}
-	w, err := Load(t.Context(), h.log, NewValues(h.log), k, "reader")
+	w, err := LoadStateMachine(t.Context(), h.log, NewValues(h.log), k, "reader")
 	if err != nil || w.SinceSnapshot() != 0 {
 		t.Fatalf("folded %d commits, %v", w.SinceSnapshot(), err)
 	}

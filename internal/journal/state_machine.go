@@ -41,7 +41,7 @@ type StateMachine struct {
 	incarnation string
 	durability  string // to say in WriterOpened; "" is the default
 	resolver    session.Resolver
-	book        RunState
+	state       RunState
 	value       session.Session
 	at          session.Position
 	opened      bool // this incarnation has its epoch
@@ -52,9 +52,9 @@ type StateMachine struct {
 	sinceSnapshot int // commits
 }
 
-// NewWriter returns the writer of a session whose log is empty or not folded
+// NewStateMachine returns the state machine of a session whose log is empty or not folded
 // yet.
-func NewWriter(k session.Key, incarnation string, r session.Resolver) *StateMachine {
+func NewStateMachine(k session.Key, incarnation string, r session.Resolver) *StateMachine {
 	return &StateMachine{key: k, incarnation: incarnation, resolver: r, value: session.Open(k, k.ID), root: k.ID}
 }
 
@@ -122,7 +122,7 @@ func (w *StateMachine) plan(value session.Session, events []session.Event) ([]ch
 		if value, err = session.Apply(value, e, w.resolver); err != nil {
 			return nil, err
 		}
-		fact, err := w.book.read(e)
+		fact, err := w.state.read(e)
 		if err != nil {
 			return nil, err
 		}
@@ -134,7 +134,7 @@ func (w *StateMachine) plan(value session.Session, events []session.Event) ([]ch
 func (w *StateMachine) apply(changes []change) {
 	for _, c := range changes {
 		w.value = c.value
-		if made := w.book.fold(w.key, c.fact, c.event.Time, c.value); made != nil {
+		if made := w.state.fold(w.key, c.fact, c.event.Time, c.value); made != nil {
 			w.fresh = append(w.fresh, made)
 		}
 	}
@@ -144,7 +144,7 @@ func (w *StateMachine) apply(changes []change) {
 func (w *StateMachine) Session() session.Session { return w.value }
 
 // RunState returns the fold of the runs. The caller must not keep it across calls.
-func (w *StateMachine) RunState() *RunState { return &w.book }
+func (w *StateMachine) RunState() *RunState { return &w.state }
 
 // At returns the position of the last commit.
 func (w *StateMachine) At() session.Position { return w.at }
@@ -155,7 +155,7 @@ func (w *StateMachine) Epoch() uint64 {
 	if !w.opened {
 		return 0
 	}
-	return w.book.Epoch
+	return w.state.Epoch
 }
 
 // stage records events for the next commit, all of them or none.
@@ -167,7 +167,7 @@ func (w *StateMachine) stage(now time.Time, events ...session.Event) error {
 		return a
 	}
 	if !w.opened {
-		events = append([]session.Event{event(KindWriter, WriterOpened{Durability: w.durability, Edition: Edition, Epoch: w.book.Epoch + 1, Incarnation: w.incarnation})}, events...)
+		events = append([]session.Event{event(KindWriter, WriterOpened{Durability: w.durability, Edition: Edition, Epoch: w.state.Epoch + 1, Incarnation: w.incarnation})}, events...)
 		if release.Ahead > 0 {
 			events = append(events, session.Event{Kind: "release.wrote", Schema: release.Ahead, Data: "{}"})
 		}
@@ -193,7 +193,7 @@ func (w *StateMachine) Take() (c session.Commit, ok bool) {
 	}
 	w.taken = true
 	return session.Commit{
-		Key: w.key, Root: w.root, Seq: w.at.Seq + 1, Epoch: w.book.Epoch, Prev: w.at.Hash, Events: w.staged,
+		Key: w.key, Root: w.root, Seq: w.at.Seq + 1, Epoch: w.state.Epoch, Prev: w.at.Hash, Events: w.staged,
 	}, true
 }
 
@@ -221,8 +221,8 @@ func (g *ClaimResult) Finish(at session.Position, events []session.Event) {
 		if e.Kind != KindClaimed {
 			continue
 		}
-		if c, err := Read[Claimed](e); err == nil && c.Run == g.Record.ID && c.Attempt == g.Attempt {
-			g.Told = events[i+1:]
+		if c, err := Decode[Claimed](e); err == nil && c.Run == g.Record.ID && c.Attempt == g.Attempt {
+			g.After = events[i+1:]
 		}
 	}
 	g.Session = g.Session.MadeBy(at)
@@ -264,7 +264,7 @@ func (w *StateMachine) finale(r *Record, events []session.Event) []session.Event
 			}
 		}
 	}
-	if v, err := Read[Ended](events[at]); err == nil {
+	if v, err := Decode[Ended](events[at]); err == nil {
 		after := w.value
 		for _, e := range events {
 			if next, err := session.Apply(after, e, w.resolver); err == nil { // else stage refuses it
@@ -288,7 +288,7 @@ func (w *StateMachine) finale(r *Record, events []session.Event) []session.Event
 // promote completes the event that ends a run with what follows from it.
 func (w *StateMachine) promote(e Ended, now time.Time) session.Event {
 	e.Next = w.next(e.Run, now)
-	r := w.book.Run(e.Run)
+	r := w.state.Run(e.Run)
 	if r == nil {
 		return event(KindEnded, e)
 	}
@@ -313,12 +313,12 @@ func (r *Record) unknownEffects() string {
 
 // next is the queued run that may claim the session once leaving lets it go.
 func (w *StateMachine) next(leaving run.ID, now time.Time) *Offer {
-	if w.book.Active != leaving && w.book.Active != "" {
+	if w.state.Active != leaving && w.state.Active != "" {
 		return nil
 	}
-	for _, id := range w.book.Queue {
+	for _, id := range w.state.Queue {
 		// What is not due yet does not keep others waiting.
-		if r := w.book.Run(id); id != leaving && r.Cancel == nil && !r.Task.NotBefore.After(now) {
+		if r := w.state.Run(id); id != leaving && r.Cancel == nil && !r.Task.NotBefore.After(now) {
 			return &Offer{Revision: r.Task.Revision, Run: id, Workflow: r.Task.Workflow}
 		}
 	}
@@ -327,7 +327,7 @@ func (w *StateMachine) next(leaving run.ID, now time.Time) *Offer {
 
 // Signal decides about a fact from outside a run; see [Store].
 func (w *StateMachine) Signal(s Signal, now time.Time) error {
-	if w.book.knows(s) {
+	if w.state.wasDelivered(s) {
 		return nil // it came before
 	}
 	switch {
@@ -346,7 +346,7 @@ func (w *StateMachine) Signal(s Signal, now time.Time) error {
 	case s.Received != nil && s.Run == "":
 		return w.message(*s.Received, now)
 	}
-	r := w.book.Run(s.Run)
+	r := w.state.Run(s.Run)
 	if r == nil {
 		return fmt.Errorf("journal: %s is not in the log of %s: %w", s.Run, w.key, run.ErrUnknownRun)
 	}

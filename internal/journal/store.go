@@ -46,9 +46,9 @@ type ClaimResult struct {
 	Task    Task
 	Started time.Time
 	Record  *Record // a copy, as of the claim
-	// Told is what the commit of the claim says after it: who follows the log from
-	// that commit on does not hear it.
-	Told []session.Event
+	// After are the events of the claim's commit that come after it: Follow, from
+	// that commit on, does not yield them.
+	After []session.Event
 }
 
 // Batch is what one step, or one part of it, records.
@@ -93,7 +93,7 @@ type Signal struct {
 	Late    *StepCompleted // the outcome of a call of an attempt that lost the run
 }
 
-// Store gives a run the right to write to sessions: [Direct] in memory, the
+// Store gives a run the right to write to sessions: that of [NewStore] in memory, the
 // session actors on a node. It is safe for concurrent use.
 //
 // Claim records that an attempt begins, or queues the run behind the one that

@@ -89,11 +89,11 @@ func TestTaskValid(t *testing.T) {
 func TestTaskSurvives(t *testing.T) {
 	log := &session.MemoryLog{}
 	task := fullTask()
-	_, err := journal.Direct(log, nil).Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: &task, Open: session.Opening{Kind: session.OpenLeaf}})
+	_, err := journal.NewStore(log, nil).Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: &task, Open: session.Opening{Kind: session.OpenLeaf}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := journal.Direct(log, nil).Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1"})
+	g, err := journal.NewStore(log, nil).Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,8 +143,8 @@ func TestEventsAreCanonical(t *testing.T) {
 		journal.KindWriter: journal.WriterOpened{Epoch: 1, Incarnation: big}, journal.KindClaimed: journal.Claimed{Home: home, Run: "r", Workflow: "w", Revision: "7", Attempt: 1, Epoch: 2, Incarnation: "n"},
 		journal.KindReleased: journal.Released{Next: &journal.Offer{Run: "r", Workflow: "w", Revision: "1"}, Reason: "x", Workflow: "w", Run: "r"},
 		journal.KindReview:   journal.Review{Call: "c", Code: "d", Name: "n", Path: "p", Reason: "r", Run: "x"}, journal.KindResolved: journal.Resolved{By: "b", Value: "1", Workflow: "w"},
-		journal.KindEnded: journal.Ended{Children: []session.ID{"a"}, Result: &session.Link{}, Usage: session.Usage{Calls: 1}}, journal.KindIntent: journal.StepStarted{Expires: 1},
-		journal.KindDone: journal.StepCompleted{Links: []session.Link{{}}, Usage: session.Usage{Input: 1}, Row: true, Value: `{"b":1.5,"a":2}`, HeadAfter: blob.Digest{1}, Prompt: blob.Digest{2}},
+		journal.KindEnded: journal.Ended{Children: []session.ID{"a"}, Result: &session.Link{}, Usage: session.Usage{Calls: 1}}, journal.KindStepStarted: journal.StepStarted{Expires: 1},
+		journal.KindStepCompleted: journal.StepCompleted{Links: []session.Link{{}}, Usage: session.Usage{Input: 1}, Row: true, Value: `{"b":1.5,"a":2}`, HeadAfter: blob.Digest{1}, Prompt: blob.Digest{2}},
 	} {
 		e := ev(t, kind, payload)
 		if _, err := session.Encode(session.Commit{Key: home, Root: "r", Seq: 1, Events: []session.Event{e}}); err != nil {

@@ -11,12 +11,12 @@ import "github.com/rathcluster/rath/session"
 func IsTerminalOnly(events []session.Event) bool {
 	for _, e := range events {
 		switch e.Kind {
-		case KindEnded, KindReleased, KindReview, KindDisposed, KindLate,
-			KindCancel, KindReceived, KindResolved, KindQuarantined, KindRebudgeted,
+		case KindEnded, KindReleased, KindReview, KindBranchOutcomes, KindLate,
+			KindCancel, KindSignalReceived, KindResolved, KindQuarantined, KindRebudgeted,
 			session.KindClosed, session.KindRejected, session.KindArchived, session.KindRestored:
 			return true
-		case KindDone:
-			if d, err := Read[StepCompleted](e); err == nil && (d.Effect == "non_idempotent" || d.Kind == StepReject) {
+		case KindStepCompleted:
+			if d, err := Decode[StepCompleted](e); err == nil && (d.Effect == "non_idempotent" || d.Kind == StepReject) {
 				return true
 			}
 		}

@@ -18,9 +18,9 @@ type Values struct {
 	log session.Log
 
 	mu    sync.Mutex
-	known map[made]session.Session
+	known map[valueKey]session.Session
 	last  map[session.Ref]session.Hash // of the newest known commit that shows a version
-	order []made
+	order []valueKey
 
 	pages     map[pageName]*session.Page
 	pageOrder []pageName
@@ -30,8 +30,8 @@ type Values struct {
 	ticks     atomic.Uint64 // orders requests and reads
 }
 
-// made identifies a value by its version and the commit that shows it.
-type made struct {
+// valueKey identifies a value by its version and the commit that shows it.
+type valueKey struct {
 	ref  session.Ref
 	hash session.Hash
 }
@@ -46,7 +46,7 @@ const (
 
 // NewValues returns a reader of a log.
 func NewValues(log session.Log) *Values {
-	return &Values{log: log, known: map[made]session.Session{}, last: map[session.Ref]session.Hash{}, pages: map[pageName]*session.Page{}, folds: map[session.Key]*fold{}}
+	return &Values{log: log, known: map[valueKey]session.Session{}, last: map[session.Ref]session.Hash{}, pages: map[pageName]*session.Page{}, folds: map[session.Key]*fold{}}
 }
 
 // Resolver returns v as a session.Resolver whose reads end with ctx.
@@ -74,10 +74,10 @@ type ancestorError struct{ error }
 
 func (e *ancestorError) Unwrap() error { return e.error }
 
-// Disposition returns how the log of a run that opened a branch says that the
+// BranchOutcome returns how the log of a run that opened a branch says that the
 // branch ended for it. One that the run ended without is cancelled. ErrState:
 // the run goes on and has not decided yet; its decision will be told.
-func (v *Values) Disposition(ctx context.Context, parent session.Key, id run.ID, branch session.ID) (BranchOutcome, error) {
+func (v *Values) BranchOutcome(ctx context.Context, parent session.Key, id run.ID, branch session.ID) (BranchOutcome, error) {
 	d := BranchOutcome{Session: branch, State: session.ClosedCancelled, Reason: "the run that opened this branch went on without it"}
 	open := false
 	for e, err := range v.log.Read(ctx, parent, session.Position{}) {
@@ -87,19 +87,19 @@ func (v *Values) Disposition(ctx context.Context, parent session.Key, id run.ID,
 		for _, ev := range e.Commit.Events {
 			switch ev.Kind {
 			case KindSubmitted:
-				v, err := Read[Submitted](ev)
+				v, err := Decode[Submitted](ev)
 				if err != nil {
 					return d, err
 				}
 				open = open || v.Task.Run == id
 			case KindEnded:
-				v, err := Read[Ended](ev)
+				v, err := Decode[Ended](ev)
 				if err != nil {
 					return d, err
 				}
 				open = open && v.Run != id
-			case KindDisposed:
-				all, err := Read[BranchOutcomes](ev)
+			case KindBranchOutcomes:
+				all, err := Decode[BranchOutcomes](ev)
 				if err != nil {
 					return d, err
 				}
@@ -121,7 +121,7 @@ func (v *Values) Disposition(ctx context.Context, parent session.Key, id run.ID,
 func (v *Values) Forget() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.known, v.last, v.order = map[made]session.Session{}, map[session.Ref]session.Hash{}, nil
+	v.known, v.last, v.order = map[valueKey]session.Session{}, map[session.Ref]session.Hash{}, nil
 	v.pages, v.pageOrder = map[pageName]*session.Page{}, nil
 	v.folds, v.foldOrder = map[session.Key]*fold{}, nil
 }
@@ -132,7 +132,7 @@ func (v *Values) Keep(s session.Session) {
 	if !ok {
 		return
 	}
-	m := made{l.Ref, l.Hash}
+	m := valueKey{l.Ref, l.Hash}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if _, ok := v.known[m]; ok {
@@ -164,7 +164,7 @@ func (v *Values) link(ctx context.Context, l session.Link, depth int) (session.S
 		return session.Session{}, fmt.Errorf("journal: more than %d sessions refer to each other: %w", maxAncestors, session.ErrForeign)
 	}
 	v.mu.Lock()
-	s, ok := v.known[made{l.Ref, l.Hash}]
+	s, ok := v.known[valueKey{l.Ref, l.Hash}]
 	v.mu.Unlock()
 	if ok {
 		return s, nil
@@ -182,7 +182,7 @@ func (v *Values) link(ctx context.Context, l session.Link, depth int) (session.S
 func (v *Values) At(ctx context.Context, r session.Ref) (session.Session, error) {
 	if r.Version != 0 {
 		v.mu.Lock()
-		s, ok := v.known[made{r, v.last[r]}]
+		s, ok := v.known[valueKey{r, v.last[r]}]
 		v.mu.Unlock()
 		if ok {
 			return s, nil
@@ -288,7 +288,7 @@ func (v *Values) nearest(ctx context.Context, l session.Link, bounded bool) (ses
 	if !ok || l.Seq != 0 && at.Seq > l.Seq {
 		return session.Session{}, at, false
 	}
-	s, err := session.Thaw(string(state.Tables[0]), load)
+	s, err := session.UnmarshalPaged(string(state.Tables[0]), load)
 	if err != nil || s.Key() != l.Key || bounded && s.Ref().Version > l.Version {
 		return session.Session{}, at, false
 	}

@@ -40,9 +40,9 @@ const (
 	Message = "message"
 	Timer   = "timer"
 	Report  = "branch" // a branch ended
-	// Warm is told by the first branch of a fan-out that is warm-first, once it
-	// has its first answer of a model. It never lies in an inbox.
-	Warm = "warm"
+	// CacheWarm comes from the first branch of a warm-first fan-out, once it has its
+	// first answer of a model. It never lies in an inbox.
+	CacheWarm = "warm"
 )
 
 // SignalReceived records what reached a run from outside. It lies in the run's inbox
@@ -52,7 +52,7 @@ type SignalReceived struct {
 	Branch *BranchEnd `json:"branch,omitempty"`
 	By     string     `json:"by,omitempty"`
 	// ID makes the signal that brought it idempotent, as long as the session
-	// keeps it, see MaxHeard; "" is for those that can be taken twice.
+	// keeps it, see MaxSignals; "" is for those that can be taken twice.
 	ID        string   `json:"id,omitempty"`
 	Interrupt bool     `json:"interrupt,omitempty"` // a message that cuts off the model call under way
 	Kind      string   `json:"kind"`
@@ -165,7 +165,7 @@ func (r *Record) received(v SignalReceived) {
 	}
 	r.inbox = append(r.inbox, v)
 	if v.ID != "" {
-		r.told = append(r.told[max(len(r.told)+1-MaxInbox, 0):], v.ID)
+		r.delivered = append(r.delivered[max(len(r.delivered)+1-MaxInbox, 0):], v.ID)
 	}
 	if v.Wake > r.wake && r.State == run.Waiting {
 		r.State, r.Suspended, r.wake = run.Queued, nil, v.Wake
@@ -186,10 +186,10 @@ func (r *Record) took(d StepCompleted) {
 // has come already. Nothing is recorded then, and the run goes on.
 func (r *Record) arrived(events []session.Event) bool {
 	last := len(events) - 1
-	if last < 0 || events[last].Kind != KindWaiting || slices.ContainsFunc(events[:last], func(e session.Event) bool { return e.Kind != KindWarmed }) {
+	if last < 0 || events[last].Kind != KindRunWaiting || slices.ContainsFunc(events[:last], func(e session.Event) bool { return e.Kind != KindCacheWarmed }) {
 		return false
 	}
-	v, err := Read[RunWaiting](events[last])
+	v, err := Decode[RunWaiting](events[last])
 	return err == nil && v.came(r.inbox)
 }
 
@@ -198,7 +198,7 @@ func (w *StateMachine) receive(r *Record, v SignalReceived, now time.Time) error
 	switch {
 	case r.Home != w.key:
 		return fmt.Errorf("journal: %s is told in the log of %s, not of %s: %w", r.ID, r.Home, w.key, run.ErrState)
-	case v.ID != "" && slices.Contains(r.told, v.ID):
+	case v.ID != "" && slices.Contains(r.delivered, v.ID):
 		return nil // it came before
 	case v.Kind == Message && len(r.inbox) >= MaxInbox:
 		return fmt.Errorf("%w: run %s has %d messages that no step has taken", run.ErrBusy, r.ID, len(r.inbox))
@@ -223,9 +223,9 @@ func (w *StateMachine) receive(r *Record, v SignalReceived, now time.Time) error
 			}
 		}
 		v = w.place(r, v)
-		return w.stage(now, append([]session.Event{event(KindReceived, v)}, r.spread(v)...)...)
-	case Warm:
-		if events := r.spread(v); len(events) > 0 {
+		return w.stage(now, append([]session.Event{event(KindSignalReceived, v)}, r.releaseBranches(v)...)...)
+	case CacheWarm:
+		if events := r.releaseBranches(v); len(events) > 0 {
 			return w.stage(now, events...)
 		}
 		return nil
@@ -233,7 +233,7 @@ func (w *StateMachine) receive(r *Record, v SignalReceived, now time.Time) error
 	default:
 		return fmt.Errorf("journal: %q for %s: %w", v.Kind, r.ID, run.ErrNotSupported)
 	}
-	return w.stage(now, event(KindReceived, w.place(r, v)))
+	return w.stage(now, event(KindSignalReceived, w.place(r, v)))
 }
 
 // comesLate takes the report of a branch that the join was decided without: what
@@ -241,7 +241,7 @@ func (w *StateMachine) receive(r *Record, v SignalReceived, now time.Time) error
 // nothing any more.
 func (w *StateMachine) comesLate(r *Record, v SignalReceived, now time.Time) error {
 	if r.reserved.Awaits(v.Path, v.Branch.Link.ID) {
-		if err := w.stage(now, event(KindReceived, w.place(r, v))); err != nil {
+		if err := w.stage(now, event(KindSignalReceived, w.place(r, v))); err != nil {
 			return err
 		}
 	}
@@ -302,27 +302,27 @@ func (r *Record) open(v SignalReceived) error {
 // message takes words of a user for a session: as a chunk at once when no run
 // is open, else into the inbox of the run that holds the session.
 func (w *StateMachine) message(v SignalReceived, now time.Time) error {
-	if w.book.Active != "" {
-		return w.receive(w.book.runs[w.book.Active], v, now)
+	if w.state.Active != "" {
+		return w.receive(w.state.runs[w.state.Active], v, now)
 	}
 	switch closed := w.value.Closing().State; {
 	case w.at.Seq == 0 && len(w.staged) == 0:
 		return fmt.Errorf("journal: session %s: %w", w.key, session.ErrNotFound)
-	case closed != "" || w.book.sealed():
+	case closed != "" || w.state.branchEnded():
 		return fmt.Errorf("journal: session %s has ended (%s): %w; fork it to go on", w.key, closed, session.ErrClosed)
 	}
 	chunk := session.ChunkEvent(session.UserText(v.Text))
 	if v.ID == "" {
 		return w.stage(now, chunk)
 	}
-	return w.stage(now, event(KindReceived, SignalReceived{By: v.By, ID: v.ID, Kind: Message}), chunk)
+	return w.stage(now, event(KindSignalReceived, SignalReceived{By: v.By, ID: v.ID, Kind: Message}), chunk)
 }
 
 // tick fires what is due: questions nobody answered, reviews nobody resolved,
 // and the deadlines of runs that nobody executes.
 func (w *StateMachine) tick(now time.Time) error {
 	fired := false
-	for _, r := range w.book.open() {
+	for _, r := range w.state.open() {
 		if r.Home != w.key {
 			continue
 		}
@@ -358,7 +358,7 @@ func (w *StateMachine) tickRun(r *Record, now time.Time) (fired bool, err error)
 		if q.Due == 0 || now.UnixMilli() < q.Due || q.Came(r.inbox) {
 			continue
 		}
-		if err := w.stage(now, event(KindReceived, w.place(r, SignalReceived{Kind: Timer, Path: q.Path}))); err != nil {
+		if err := w.stage(now, event(KindSignalReceived, w.place(r, SignalReceived{Kind: Timer, Path: q.Path}))); err != nil {
 			return fired, err
 		}
 		if fired = true; r.State != run.Waiting {

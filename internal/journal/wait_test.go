@@ -41,7 +41,7 @@ func TestFormerWait(t *testing.T) {
 			asked = c.Key
 		}
 	}
-	store := Direct(log, &DirectOptions{Now: func() time.Time { return time.UnixMilli(1_700_000_000_000).AddDate(10, 0, 0) }})
+	store := NewStore(log, &StoreOptions{Now: func() time.Time { return time.UnixMilli(1_700_000_000_000).AddDate(10, 0, 0) }})
 	if err := store.Apply(t.Context(), Signal{To: asked, Tick: true}); !errors.Is(err, run.ErrState) {
 		t.Errorf("ten years later: %v", err)
 	}
@@ -84,8 +84,8 @@ func TestWokenOnce(t *testing.T) {
 					t.Fatal(err)
 				}
 				for i, ev := range e.Commit.Events {
-					v, err := Read[SignalReceived](ev)
-					if ev.Kind != KindReceived || err != nil || v.Wake == 0 {
+					v, err := Decode[SignalReceived](ev)
+					if ev.Kind != KindSignalReceived || err != nil || v.Wake == 0 {
 						continue
 					}
 					if wakes[v.Run]++; v.Wake != wakes[v.Run] {
@@ -98,7 +98,7 @@ func TestWokenOnce(t *testing.T) {
 						}
 					}
 					for _, after := range e.Commit.Events[i:] {
-						if c, err := Read[Claimed](after); after.Kind == KindClaimed && err == nil && c.Run == v.Run {
+						if c, err := Decode[Claimed](after); after.Kind == KindClaimed && err == nil && c.Run == v.Run {
 							claims++
 						}
 					}

@@ -48,7 +48,7 @@ func (r *Record) ofRun(what any) {
 		}
 	case journal.FanOut:
 		r.fannedOut(v)
-	case journal.Spread: // it names no branches: the record of the fan-out does
+	case journal.BranchesReleased: // it names no branches: the record of the fan-out does
 		r.Kind, r.Summary = Spread, "spreads to "+countedAs(max(len(v.Branches)-1, 0), "more branch", "more branches")
 	case journal.BranchOutcomes:
 		r.Kind = Disposed

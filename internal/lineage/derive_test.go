@@ -89,14 +89,14 @@ func TestDeriveSummaries(t *testing.T) {
 	ref := session.Key{Tenant: "acme", ID: "s1"}
 	done := func(d journal.StepCompleted) session.Event {
 		d.Run, d.Attempt, d.Path = "r1", 1, "1"
-		return runEvent(t, journal.KindDone, d)
+		return runEvent(t, journal.KindStepCompleted, d)
 	}
 	suspended := func(w ...journal.Wait) session.Event {
-		return runEvent(t, journal.KindWaiting, journal.RunWaiting{Attempt: 1, For: w, Run: "r1"})
+		return runEvent(t, journal.KindRunWaiting, journal.RunWaiting{Attempt: 1, For: w, Run: "r1"})
 	}
 	received := func(v journal.SignalReceived) session.Event {
 		v.Run, v.N = "r1", 1
-		return runEvent(t, journal.KindReceived, v)
+		return runEvent(t, journal.KindSignalReceived, v)
 	}
 	branch := journal.Submitted{}
 	branch.Task.Run, branch.Task.Workflow = "s1", "fix"
@@ -144,7 +144,7 @@ func TestDeriveSummaries(t *testing.T) {
 		}), lineage.Selected, "auto selects review"},
 		{"selected", done(journal.StepCompleted{Kind: journal.StepSelection, Name: "router", Summary: "selects review"}), lineage.Selected, "router selects review"},
 		{"fanned out", done(journal.StepCompleted{Kind: journal.StepFanOut, Links: []session.Link{link, link}}), lineage.FannedOut, "fans out into 2 branches: s2, s2"},
-		{"spread", runEvent(t, journal.KindSpread, journal.FanOut{Run: "r1", Path: "2", Warm: true, Branches: []journal.FanOutBranch{
+		{"spread", runEvent(t, journal.KindBranchesReleased, journal.FanOut{Run: "r1", Path: "2", WarmFirst: true, Branches: []journal.FanOutBranch{
 			{Name: "a", Session: "s2"}, {Name: "b", Session: "s3"}, {Name: "c", Session: "s4"},
 		}}), lineage.Spread, "spreads to 2 more branches"},
 		{"fan-out event", runEvent(t, journal.KindFanOut, journal.FanOut{Run: "r1", Path: "2", Branches: []journal.FanOutBranch{
@@ -156,7 +156,7 @@ func TestDeriveSummaries(t *testing.T) {
 		},
 		{"gathered without outcomes", done(journal.StepCompleted{Kind: journal.StepGather, Links: []session.Link{link}}), lineage.Gathered, "joins 1 branch"},
 		{"awaited", done(journal.StepCompleted{Kind: journal.StepAwait, Name: "approval"}), lineage.Awaited, "workflow waited for approval"},
-		{"intent", runEvent(t, journal.KindIntent, journal.StepStarted{Run: "r1", Path: "1", Name: "deploy"}), lineage.Intent, "deploy is about to start, once"},
+		{"intent", runEvent(t, journal.KindStepStarted, journal.StepStarted{Run: "r1", Path: "1", Name: "deploy"}), lineage.Intent, "deploy is about to start, once"},
 		{"late", runEvent(t, journal.KindLate, journal.StepCompleted{Run: "r1", Path: "1", Attempt: 2, Kind: journal.StepTool, Name: "deploy"}), lineage.Late, "deploy answered attempt 2 too late: kept as evidence"},
 
 		{
@@ -184,10 +184,10 @@ func TestDeriveSummaries(t *testing.T) {
 			"reported", received(journal.SignalReceived{Kind: journal.Report, Path: "2.gather", Branch: &journal.BranchEnd{Link: link, State: run.TimedOut, Error: "too slow"}}), lineage.Reported,
 			"branch s2 timed out: too slow",
 		},
-		{"disposed", runEvent(t, journal.KindDisposed, journal.BranchOutcomes{Run: "r1", Branches: []journal.BranchOutcome{
+		{"disposed", runEvent(t, journal.KindBranchOutcomes, journal.BranchOutcomes{Run: "r1", Branches: []journal.BranchOutcome{
 			{Session: "s2", State: session.ClosedCancelled, Reason: "2 are enough"}, {Session: "s3", State: session.ClosedCancelled, Reason: "2 are enough"},
 		}}), lineage.Disposed, `CANCELLED s2, s3 "2 are enough"`},
-		{"disposed in two ways", runEvent(t, journal.KindDisposed, journal.BranchOutcomes{Run: "r1", Branches: []journal.BranchOutcome{
+		{"disposed in two ways", runEvent(t, journal.KindBranchOutcomes, journal.BranchOutcomes{Run: "r1", Branches: []journal.BranchOutcome{
 			{Session: "s2", State: session.ClosedMerged}, {Session: "s3", State: session.ClosedFailed, Reason: "no luck"},
 		}}), lineage.Disposed, "MERGED s2; FAILED s3"},
 		{"branch", runEvent(t, journal.KindSubmitted, branch), lineage.Submitted, "branch fast of run r1 submitted"},
@@ -214,7 +214,7 @@ func TestDeriveSummaries(t *testing.T) {
 		{"ended elsewhere", runEvent(t, journal.KindEnded, journal.Ended{Run: "r1", State: run.Cancelled}), lineage.Released, "run lets the session go: cancelled"},
 		{"failed", runEvent(t, journal.KindEnded, journal.Ended{Run: "r1", State: run.TimedOut, Workflow: "fix", Code: run.CodeDeadline, Error: "deadline exceeded"}), lineage.Ended, "run timed out: deadline exceeded"},
 	}
-	if rs, err := lineage.Derive(entry(t, 2, runEvent(t, journal.KindReceived, journal.SignalReceived{ID: "m1", Kind: journal.Message}))); err != nil || len(rs) != 0 {
+	if rs, err := lineage.Derive(entry(t, 2, runEvent(t, journal.KindSignalReceived, journal.SignalReceived{ID: "m1", Kind: journal.Message}))); err != nil || len(rs) != 0 {
 		t.Errorf("a message that no run got has %d records besides that of its chunk, %v", len(rs), err)
 	}
 	seen := map[lineage.Kind]bool{lineage.Submitted: true} // in TestDeriveDemo
@@ -285,7 +285,7 @@ func TestSummariesAreOneShortLine(t *testing.T) {
 		for _, e := range []session.Event{
 			session.ChunkEvent(session.UserText(text)),
 			session.RejectedEvent(session.Rejection{Reason: text, State: "rejected", Branch: session.Link{Ref: session.Ref{Key: session.Key{ID: "s2"}}}}),
-			runEvent(t, journal.KindDone, journal.StepCompleted{Run: "r1", Path: "1", Kind: journal.StepTool, Name: "t", Summary: strings.ToValidUTF8(text, "")}),
+			runEvent(t, journal.KindStepCompleted, journal.StepCompleted{Run: "r1", Path: "1", Kind: journal.StepTool, Name: "t", Summary: strings.ToValidUTF8(text, "")}),
 			runEvent(t, journal.KindWarning, journal.Warning{Run: "r1", Text: text}),
 		} {
 			rs, err := lineage.Derive(entry(t, 2, e))
@@ -509,7 +509,7 @@ func TestSelectionIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	usage := session.Usage{Calls: 1, Input: 9, Output: 2}
-	rs, err := lineage.Derive(entry(t, 2, runEvent(t, journal.KindDone, journal.StepCompleted{
+	rs, err := lineage.Derive(entry(t, 2, runEvent(t, journal.KindStepCompleted, journal.StepCompleted{
 		Kind: journal.StepSelection, Name: "auto", Path: "1", Run: "r1", Value: string(value), Usage: usage, Model: "m", Summary: "selects w7",
 	})))
 	if err != nil {

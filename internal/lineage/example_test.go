@@ -13,7 +13,7 @@ import (
 // exampleLog holds a session that was asked something.
 func exampleLog() (*session.MemoryLog, session.Key, error) {
 	log, k := &session.MemoryLog{}, session.Key{Tenant: "default", ID: "s1"}
-	_, err := journal.Direct(log, nil).Claim(context.Background(), journal.Claim{
+	_, err := journal.NewStore(log, nil).Claim(context.Background(), journal.Claim{
 		Session: k, Home: k, Run: "run-1", Task: &journal.Task{ID: "run-1", Workflow: "fix", Session: k},
 		Open: session.Opening{Kind: session.OpenLeaf}, Events: []session.Event{session.ChunkEvent(session.UserText("mend slug.sh"))},
 	})

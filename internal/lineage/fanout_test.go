@@ -31,7 +31,7 @@ func (w *world) fanOut(s session.Session, path run.Path, need int, names ...stri
 	}
 	s = w.commit(w.home, s, path,
 		w.done(journal.StepCompleted{Path: path, Kind: journal.StepFanOut, Summary: "opens branches"}), w.event(journal.KindFanOut, f),
-		w.event(journal.KindWaiting, journal.RunWaiting{Attempt: w.attempt, For: []journal.Wait{wait}, Run: w.run}))
+		w.event(journal.KindRunWaiting, journal.RunWaiting{Attempt: w.attempt, For: []journal.Wait{wait}, Run: w.run}))
 	return s, f.Tasks(w.home.Tenant)
 }
 
@@ -98,18 +98,18 @@ func playBranches(t testing.TB) *world {
 	w.reclaim()
 	gathered := `[{"name":"terse","state":"succeeded"},{"name":"warm","state":"succeeded"},{"name":"formal","state":"cancelled"}]`
 	w.commit(w.home, session.Session{}, "1.gather", w.done(journal.StepCompleted{Path: "1.gather", Kind: journal.StepGather, Value: gathered}),
-		w.event(journal.KindDisposed, journal.BranchOutcomes{Run: w.run, Branches: []journal.BranchOutcome{
+		w.event(journal.KindBranchOutcomes, journal.BranchOutcomes{Run: w.run, Branches: []journal.BranchOutcome{
 			{Session: tasks[2].Session.ID, State: session.ClosedCancelled, Reason: "2 of 3 were enough"},
 		}}))
 	j, err := session.JoinOf(s, session.JoinAdopt, "it is short", 0, w.claimed(tasks[0].Session))
 	w.must(err)
 	w.commit(w.home, s, "2", session.JoinedEvent(j), w.done(journal.StepCompleted{Path: "2", Kind: journal.StepJoin, Name: session.JoinAdopt, Links: []session.Link{w.link(w.claimed(tasks[0].Session))}}),
-		w.event(journal.KindDisposed, journal.BranchOutcomes{Run: w.run, Branches: []journal.BranchOutcome{
+		w.event(journal.KindBranchOutcomes, journal.BranchOutcomes{Run: w.run, Branches: []journal.BranchOutcome{
 			{Session: tasks[0].Session.ID, State: session.ClosedAdopted, Reason: "it is short"},
 			{Session: tasks[1].Session.ID, State: session.ClosedRejected, Reason: "too warm"},
 		}}))
 	w.deliver()
-	w.commit(w.home, session.Session{}, "3", w.event(journal.KindWaiting, journal.RunWaiting{Attempt: w.attempt, Run: w.run, For: []journal.Wait{
+	w.commit(w.home, session.Session{}, "3", w.event(journal.KindRunWaiting, journal.RunWaiting{Attempt: w.attempt, Run: w.run, For: []journal.Wait{
 		{Kind: run.WaitApproval, Path: "3", Title: "Publish?", Due: w.now.Add(24 * time.Hour).UnixMilli()},
 	}}))
 	w.must(w.store.Apply(context.Background(), journal.Signal{To: w.home, Run: w.run, Received: &journal.SignalReceived{
@@ -133,7 +133,7 @@ func (w *world) answer() {
 // reclaim begins the next attempt of the run.
 func (w *world) reclaim() {
 	w.t.Helper()
-	w.store = journal.Direct(&w.log, &journal.DirectOptions{Incarnation: "node-b", Values: w.values, Now: func() time.Time {
+	w.store = journal.NewStore(&w.log, &journal.StoreOptions{Incarnation: "node-b", Values: w.values, Now: func() time.Time {
 		w.now = w.now.Add(10 * time.Millisecond)
 		return w.now
 	}})
@@ -232,7 +232,7 @@ func TestManyBranches(t *testing.T) {
 	}
 	w.deliver()
 	w.reclaim()
-	w.commit(w.home, session.Session{}, "1", w.event(journal.KindDisposed, journal.BranchOutcomes{Branches: ends, Run: w.run}))
+	w.commit(w.home, session.Session{}, "1", w.event(journal.KindBranchOutcomes, journal.BranchOutcomes{Branches: ends, Run: w.run}))
 	g := w.graph()
 	tree, err := g.Tree(w.home, nil)
 	w.must(err)

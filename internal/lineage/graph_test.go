@@ -24,7 +24,7 @@ func playRandom(t testing.TB, seed uint64) (*world, []session.Session) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	w := newWorld(t)
 	var all []session.Session
-	home := w.mint.Mint(fmt.Sprintf("%020x", seed))
+	home := w.mint.ID(fmt.Sprintf("%020x", seed))
 	s := w.start(home, "run-0", session.SystemText("be good"), session.UserText("go"))
 	for n := range 1 + r.IntN(3) {
 		if n > 0 {
@@ -200,7 +200,7 @@ func TestGraphAgreesWithTheLogs(t *testing.T) {
 				}
 			}
 		}
-		book, err := journal.Load(context.Background(), &w.log, w.values, w.home, "reader")
+		book, err := journal.LoadStateMachine(context.Background(), &w.log, w.values, w.home, "reader")
 		w.must(err)
 		for _, rec := range book.RunState().Runs() {
 			got, err := g.Run("acme", rec.ID)
@@ -242,14 +242,14 @@ func TestRunStates(t *testing.T) {
 	if r := state(run.Queued); r.Quarantine != "" {
 		t.Errorf("quarantine %q after the release", r.Quarantine)
 	}
-	w.store = journal.Direct(&w.log, &journal.DirectOptions{Incarnation: "node-b", Values: w.values})
+	w.store = journal.NewStore(&w.log, &journal.StoreOptions{Incarnation: "node-b", Values: w.values})
 	g, err := w.store.Claim(context.Background(), journal.Claim{Session: w.home, Home: w.home, Run: "r1"})
 	w.must(err)
 	w.attempt = g.Attempt
 	if r := state(run.Running); r.Attempt != 2 {
 		t.Errorf("attempt %d, want 2", r.Attempt)
 	}
-	w.commit(s.Key(), session.Session{}, "3", w.event(journal.KindIntent, journal.StepStarted{Attempt: 2, Call: "r1/3", Name: "deploy", Path: "3", Run: "r1"}))
+	w.commit(s.Key(), session.Session{}, "3", w.event(journal.KindStepStarted, journal.StepStarted{Attempt: 2, Call: "r1/3", Name: "deploy", Path: "3", Run: "r1"}))
 	w.commit(w.home, session.Session{}, "", w.event(journal.KindReview, journal.Review{Attempt: 2, Code: run.CodeReview, Name: "deploy", Path: "3", Reason: "cut off", Run: "r1"}))
 	if r := state(run.NeedsReview); r.Reason != "cut off" || r.Code != run.CodeReview {
 		t.Errorf("review says %q %q", r.Code, r.Reason)

@@ -21,16 +21,16 @@ type world struct {
 	store   journal.Store
 	values  *journal.Values
 	now     time.Time
-	mint    session.Minter
+	mint    session.IDGenerator
 	home    session.Key
 	run     run.ID
 	attempt uint64
 }
 
 func newWorld(t testing.TB) *world {
-	w := &world{t: t, now: time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC), mint: session.Minter{Generation: 1, Partitions: 4}}
+	w := &world{t: t, now: time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC), mint: session.IDGenerator{Generation: 1, Partitions: 4}}
 	w.values = journal.NewValues(&w.log)
-	w.store = journal.Direct(&w.log, &journal.DirectOptions{Incarnation: "node-a", Now: func() time.Time {
+	w.store = journal.NewStore(&w.log, &journal.StoreOptions{Incarnation: "node-a", Now: func() time.Time {
 		w.now = w.now.Add(10 * time.Millisecond)
 		return w.now
 	}, Values: w.values})
@@ -81,7 +81,7 @@ func (w *world) event(kind string, payload any) session.Event {
 func (w *world) done(d journal.StepCompleted) session.Event {
 	d.Run, d.Attempt, d.Revision = w.run, w.attempt, "r1"
 	d.Input = "00"
-	return w.event(journal.KindDone, d)
+	return w.event(journal.KindStepCompleted, d)
 }
 
 func (w *world) origin(path run.Path, agent string, s session.Session) session.Origin {
@@ -243,7 +243,7 @@ func call(id, name string) session.ToolCall {
 // playDemo plays the story that the documentation tells.
 func playDemo(t testing.TB) *world {
 	w := newWorld(t)
-	home := w.mint.Mint("0c77e1d2a94b55e0f3a1")
+	home := w.mint.ID("0c77e1d2a94b55e0f3a1")
 	s := w.start(home, "run-7f3a", session.UserText("slug drops the last word"))
 	s = w.open(s, "0", "before")
 	s = w.step(s, journal.StepCompleted{Path: "1", Kind: journal.StepRecall, Name: "local", Summary: "reads issue.md, recalls 0 notes"})

@@ -174,7 +174,7 @@ func task() *journal.Task { return &journal.Task{ID: "r1", Workflow: "w", Sessio
 // done is a step's record as a batch of an attempt.
 func done(t *testing.T, attempt uint64, path run.Path) journal.Batch {
 	t.Helper()
-	e, err := journal.NewEvent(journal.KindDone, journal.StepCompleted{Attempt: attempt, Input: "i", Kind: journal.StepDo, Name: "n", Path: path, Run: "r1", Effect: "read_only"})
+	e, err := journal.NewEvent(journal.KindStepCompleted, journal.StepCompleted{Attempt: attempt, Input: "i", Kind: journal.StepDo, Name: "n", Path: path, Run: "r1", Effect: "read_only"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,11 +211,11 @@ func zombieAppends(t *testing.T) *evidence {
 	if err := conn.Provision(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	zombie := journal.Direct(conn.Log(), &journal.DirectOptions{Incarnation: "i1"})
+	zombie := journal.NewStore(conn.Log(), &journal.StoreOptions{Incarnation: "i1"})
 	if _, err := zombie.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: task()}); err != nil {
 		t.Fatal(err)
 	}
-	next := journal.Direct(conn.Log(), &journal.DirectOptions{Incarnation: "i2"})
+	next := journal.NewStore(conn.Log(), &journal.StoreOptions{Incarnation: "i2"})
 	if _, err := next.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1"}); err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +241,7 @@ func zombieAppends(t *testing.T) *evidence {
 // one, of the same process, is at work.
 func supersededAttempt(t *testing.T) *evidence {
 	e := &evidence{}
-	s := journal.Direct(&e.log, nil)
+	s := journal.NewStore(&e.log, nil)
 	if _, err := s.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: task()}); err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +298,7 @@ func outcomeBeforeClaim(t *testing.T) *evidence {
 		}
 	}
 	values := journal.NewValues(&e.log)
-	first := &engine.Runtime{Store: journal.Direct(&e.log, &journal.DirectOptions{Incarnation: "i1", Values: values}), Values: values}
+	first := &engine.Runtime{Store: journal.NewStore(&e.log, &journal.StoreOptions{Incarnation: "i1", Values: values}), Values: values}
 	ex, err := first.Begin(t.Context(), registration(work(func(ctx context.Context) error {
 		close(stored)
 		<-ctx.Done() // the process hangs from here on
@@ -313,7 +313,7 @@ func outcomeBeforeClaim(t *testing.T) *evidence {
 	synctest.Wait() // the call is under way
 
 	later := journal.NewValues(&e.log)
-	second := &engine.Runtime{Values: later, Store: &claiming{journal.Direct(&e.log, &journal.DirectOptions{Incarnation: "i2", Values: later}), func() {
+	second := &engine.Runtime{Values: later, Store: &claiming{journal.NewStore(&e.log, &journal.StoreOptions{Incarnation: "i2", Values: later}), func() {
 		close(answer)
 		<-stored
 	}}}
@@ -340,7 +340,7 @@ type slow struct {
 
 func (l *slow) Append(ctx context.Context, at session.Position, c session.Commit) (session.Position, error) {
 	pos, err := l.Log.Append(ctx, at, c)
-	if slices.ContainsFunc(c.Events, func(e session.Event) bool { return e.Kind == journal.KindIntent }) {
+	if slices.ContainsFunc(c.Events, func(e session.Event) bool { return e.Kind == journal.KindStepStarted }) {
 		l.once.Do(func() { time.Sleep(l.wait) })
 	}
 	return pos, err
@@ -352,7 +352,7 @@ func slowIntent(t *testing.T) *evidence {
 	e := &evidence{}
 	log := &slow{Log: &e.log, wait: journal.IntentLife + time.Second}
 	values := journal.NewValues(log)
-	rt := &engine.Runtime{Store: journal.Direct(log, &journal.DirectOptions{Values: values}), Values: values}
+	rt := &engine.Runtime{Store: journal.NewStore(log, &journal.StoreOptions{Values: values}), Values: values}
 	ex, err := rt.Begin(t.Context(), registration(func(ctx context.Context, s session.Session) (session.Session, error) {
 		i, _ := flow.RunInfo(ctx)
 		_, err := flow.Do(ctx, "pay", func(context.Context) (int, error) {
@@ -408,7 +408,7 @@ func deathBeforeAppend(t *testing.T) *evidence {
 	r1 := task()
 	r1.Session.ID, r1.Resume = "s-r1", true
 	values := journal.NewValues(&e.log)
-	rt := &engine.Runtime{Store: journal.Direct(&e.log, &journal.DirectOptions{Incarnation: "i2", Values: values}), Values: values}
+	rt := &engine.Runtime{Store: journal.NewStore(&e.log, &journal.StoreOptions{Incarnation: "i2", Values: values}), Values: values}
 	ex, err := rt.Begin(t.Context(), registration(func(_ context.Context, s session.Session) (session.Session, error) {
 		return s.With(session.UserText("done")), nil
 	}), *r1)
@@ -438,7 +438,7 @@ func powerCut(t *testing.T) *evidence {
 	e := &evidence{}
 	power := natstest.NewPower(t)
 	conn := connect(power.Options())
-	if _, err := journal.Direct(conn.Log(), nil).Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: task()}); err != nil {
+	if _, err := journal.NewStore(conn.Log(), nil).Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: task()}); err != nil {
 		t.Fatal(err)
 	}
 	e.tell(audit.Told{Op: "submit", Run: "r1"})
@@ -448,7 +448,7 @@ func powerCut(t *testing.T) *evidence {
 	}
 	conn = connect(&natsserver.Options{StoreDir: left})
 	defer conn.Close()
-	s := journal.Direct(conn.Log(), &journal.DirectOptions{Incarnation: "i2"})
+	s := journal.NewStore(conn.Log(), &journal.StoreOptions{Incarnation: "i2"})
 	if _, err := s.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1"}); err == nil {
 		if _, err := s.Commit(t.Context(), ended(t, 2)); err != nil {
 			t.Error(err)
@@ -473,7 +473,7 @@ func powerCut(t *testing.T) *evidence {
 func staleResume(t *testing.T) *evidence {
 	e := &evidence{}
 	values := journal.NewValues(&e.log)
-	rt := &engine.Runtime{Store: journal.Direct(&e.log, &journal.DirectOptions{Values: values}), Values: values}
+	rt := &engine.Runtime{Store: journal.NewStore(&e.log, &journal.StoreOptions{Values: values}), Values: values}
 	g := registration(func(ctx context.Context, s session.Session) (session.Session, error) {
 		_, err := flow.Approve(ctx, "go on?", nil)
 		return s.With(session.UserText("approved")), err
@@ -511,7 +511,7 @@ func staleResume(t *testing.T) *evidence {
 func staleDispatch(t *testing.T) *evidence {
 	e := &evidence{}
 	claim := func(incarnation string, c journal.Claim) (journal.Store, error) {
-		s := journal.Direct(&e.log, &journal.DirectOptions{Incarnation: incarnation})
+		s := journal.NewStore(&e.log, &journal.StoreOptions{Incarnation: incarnation})
 		c.Session, c.Home, c.Run = home, home, "r1"
 		_, err := s.Claim(t.Context(), c)
 		return s, err
@@ -559,7 +559,7 @@ func endBetweenRelays(t *testing.T) *evidence {
 			t.Error(err)
 		}
 	}
-	s := journal.Direct(conn.Log(), &journal.DirectOptions{Incarnation: "i1"})
+	s := journal.NewStore(conn.Log(), &journal.StoreOptions{Incarnation: "i1"})
 	if _, err := s.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: task()}); err != nil {
 		t.Fatal(err)
 	}

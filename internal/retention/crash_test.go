@@ -205,8 +205,8 @@ func TestRaces(t *testing.T) {
 				w.t.Fatal(err)
 			}
 			l, _ := s.Link()
-			child := w.conn.Minter().Mint("child")
-			_, err = journal.Direct(w.conn.Log(), nil).Claim(w.t.Context(), journal.Claim{
+			child := w.conn.Minter().ID("child")
+			_, err = journal.NewStore(w.conn.Log(), nil).Claim(w.t.Context(), journal.Claim{
 				Session: key(child), Home: key(child), Run: "late", Root: root, Revision: "1",
 				Task: &journal.Task{ID: "late", Workflow: "agent", Session: key(child), Input: []byte(`"x"`)},
 				Open: session.Opening{Kind: session.OpenFork, Parents: []session.Link{l}},

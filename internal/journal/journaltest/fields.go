@@ -15,17 +15,17 @@ import (
 
 // payloads makes the data of an event from the fields that a command names.
 var payloads = map[string]func() any{
-	journal.KindReleased: func() any { return &journal.Released{} },
-	journal.KindReview:   func() any { return &journal.Review{Code: run.CodeReview} },
-	journal.KindWarning:  func() any { return &journal.Warning{} },
-	journal.KindEnded:    func() any { return &journal.Ended{Workflow: "work"} },
-	journal.KindWaiting:  func() any { return &journal.RunWaiting{} },
-	journal.KindFanOut:   func() any { return &journal.FanOut{} },
-	journal.KindWarmed:   func() any { return &journal.Warmed{} },
-	journal.KindDisposed: func() any { return &journal.BranchOutcomes{} },
-	journal.KindIntent:   func() any { return &journal.StepStarted{Call: "c", Input: "in"} },
-	journal.KindDone:     func() any { return &journal.StepCompleted{Input: "in"} },
-	journal.KindWriter:   func() any { return &journal.WriterOpened{} },
+	journal.KindReleased:       func() any { return &journal.Released{} },
+	journal.KindReview:         func() any { return &journal.Review{Code: run.CodeReview} },
+	journal.KindWarning:        func() any { return &journal.Warning{} },
+	journal.KindEnded:          func() any { return &journal.Ended{Workflow: "work"} },
+	journal.KindRunWaiting:     func() any { return &journal.RunWaiting{} },
+	journal.KindFanOut:         func() any { return &journal.FanOut{} },
+	journal.KindCacheWarmed:    func() any { return &journal.CacheWarmed{} },
+	journal.KindBranchOutcomes: func() any { return &journal.BranchOutcomes{} },
+	journal.KindStepStarted:    func() any { return &journal.StepStarted{Call: "c", Input: "in"} },
+	journal.KindStepCompleted:  func() any { return &journal.StepCompleted{Input: "in"} },
+	journal.KindWriter:         func() any { return &journal.WriterOpened{} },
 
 	session.KindOpened: func() any { return &session.Opening{} },
 	session.KindPlaced: func() any { return &session.Placement{} },

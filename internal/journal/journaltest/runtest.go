@@ -58,7 +58,7 @@ func (s *suite) running() *journal.ClaimResult {
 // commit records a model step of run r1 that says text.
 func (s *suite) commit(at session.Session, path run.Path, text string) (journal.Ack, error) {
 	s.Helper()
-	done, err := journal.NewEvent(journal.KindDone, journal.StepCompleted{Attempt: 1, Input: "in", Kind: journal.StepModel, Name: "writer", Path: path, Row: true, Run: "r1"})
+	done, err := journal.NewEvent(journal.KindStepCompleted, journal.StepCompleted{Attempt: 1, Input: "in", Kind: journal.StepModel, Name: "writer", Path: path, Row: true, Run: "r1"})
 	if err != nil {
 		s.Fatal(err)
 	}

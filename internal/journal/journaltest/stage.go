@@ -295,7 +295,7 @@ func (s *stage) fold(id run.ID) {
 	k := s.home(id)
 	var first string
 	for i, log := range []session.Log{plain{s.log}, s.log} {
-		w, err := journal.Load(s.Context(), log, journal.NewValues(log), k, "reader")
+		w, err := journal.LoadStateMachine(s.Context(), log, journal.NewValues(log), k, "reader")
 		if err != nil {
 			s.Fatal(err)
 		}

@@ -131,7 +131,7 @@ func workText(w journal.Work) string {
 		}
 		if t.Branch != nil {
 			text += " branch=" + string(t.Branch.Path)
-			if t.Branch.Warm {
+			if t.Branch.WarmsCache {
 				text += " warm"
 			}
 		}
@@ -189,7 +189,7 @@ func recordText(r *journal.Record) string {
 		b.WriteString(" inbox=" + v.Kind)
 	}
 	e := r.Reservations()
-	if set := e.Allotted(); !set.IsZero() {
+	if set := e.Total(); !set.IsZero() {
 		fmt.Fprintf(&b, " reserved.tokens=%d reserved.steps=%d", set.Tokens, set.Steps)
 	}
 	if e.LateSteps > 0 {

@@ -137,7 +137,7 @@ func (s *stage) submitBatch(c *command, b journal.Batch, out io.Writer) error {
 
 // step RUN PATH TEXT [in=SESSION] [base=VERSION] [attempt=N]: a model answered.
 func (s *stage) step(c *command, out io.Writer) error {
-	return s.commit(c, s.in(c), run.Path(c.arg(1)), out, "assistant", c.arg(2), ";", journal.KindDone, "kind=model", "name=writer", "row")
+	return s.commit(c, s.in(c), run.Path(c.arg(1)), out, "assistant", c.arg(2), ";", journal.KindStepCompleted, "kind=model", "name=writer", "row")
 }
 
 // record RUN PATH [in=SESSION] [base=VERSION] [attempt=N] EVENT field=value … [; EVENT …]:
@@ -181,7 +181,7 @@ func (s *stage) fork(c *command, out io.Writer) error {
 	v := s.value(c.node, k)
 	child := session.Link{Ref: session.Ref{Key: s.key(session.ID(c.arg(2))), Version: v.Ref().Version}}
 	b := journal.Batch{Session: k, Run: c.run(), Path: run.Path(c.arg(1)), Base: v.Ref().Version, Attempt: s.grant(c.node, c.run()).Attempt}
-	e, err := journal.NewEvent(journal.KindDone, journal.StepCompleted{Attempt: b.Attempt, Input: "in", Kind: journal.StepFork, Path: b.Path, Run: b.Run, Links: []session.Link{child}})
+	e, err := journal.NewEvent(journal.KindStepCompleted, journal.StepCompleted{Attempt: b.Attempt, Input: "in", Kind: journal.StepFork, Path: b.Path, Run: b.Run, Links: []session.Link{child}})
 	if err != nil {
 		return err
 	}
@@ -229,7 +229,7 @@ func (s *stage) rejectBranch(c *command, out io.Writer) error {
 func (s *stage) links(c *command, v, branch session.Session, kind, name string, e session.Event, out io.Writer) error {
 	l, _ := branch.Link()
 	b := journal.Batch{Session: v.Key(), Run: c.run(), Path: run.Path(c.arg(1)), Base: v.Ref().Version, Attempt: s.grant(c.node, c.run()).Attempt}
-	done, err := journal.NewEvent(journal.KindDone, journal.StepCompleted{
+	done, err := journal.NewEvent(journal.KindStepCompleted, journal.StepCompleted{
 		Attempt: b.Attempt, Input: "in", Kind: kind, Name: name, Path: b.Path, Run: b.Run, Links: []session.Link{l},
 	})
 	if err != nil {
@@ -245,7 +245,7 @@ func (s *stage) fanout(c *command, out io.Writer) error {
 	warm, need := c.has("warm"), int(s.number(c.take("need", "0")))
 	id, p, v := c.run(), run.Path(c.arg(1)), s.value(c.node, s.home(c.run()))
 	g := s.grant(c.node, id)
-	f := journal.FanOut{Ancestors: []journal.Ancestor{{Run: id, Session: v.Key().ID}}, Path: p, Root: v.Root(), Run: id, Warm: warm, Workflow: "work"}
+	f := journal.FanOut{Ancestors: []journal.Ancestor{{Run: id, Session: v.Key().ID}}, Path: p, Root: v.Root(), Run: id, WarmFirst: warm, Workflow: "work"}
 	f.Base, _ = v.Link()
 	s.fill(&f, c.named)
 	w := journal.Wait{Kind: run.WaitBranches, Need: need, Path: journal.GatherPath(p)}
@@ -259,8 +259,8 @@ func (s *stage) fanout(c *command, out io.Writer) error {
 		payload any
 	}{
 		{journal.KindFanOut, f},
-		{journal.KindDone, journal.StepCompleted{Attempt: g.Attempt, Input: "in", Kind: journal.StepFanOut, Path: p, Run: id}},
-		{journal.KindWaiting, journal.RunWaiting{Attempt: g.Attempt, For: []journal.Wait{w}, Run: id}},
+		{journal.KindStepCompleted, journal.StepCompleted{Attempt: g.Attempt, Input: "in", Kind: journal.StepFanOut, Path: p, Run: id}},
+		{journal.KindRunWaiting, journal.RunWaiting{Attempt: g.Attempt, For: []journal.Wait{w}, Run: id}},
 	} {
 		ev, err := journal.NewEvent(e.kind, e.payload)
 		if err != nil {
@@ -286,7 +286,7 @@ func (s *stage) gather(c *command, out io.Writer) error {
 		for _, id := range dropped {
 			d.Branches = append(d.Branches, journal.BranchOutcome{Session: id, State: session.ClosedCancelled, Reason: "not needed"})
 		}
-		e, err := journal.NewEvent(journal.KindDisposed, d)
+		e, err := journal.NewEvent(journal.KindBranchOutcomes, d)
 		if err != nil {
 			return err
 		}
@@ -294,7 +294,7 @@ func (s *stage) gather(c *command, out io.Writer) error {
 	}
 	done := journal.StepCompleted{Attempt: b.Attempt, Input: "in", Kind: journal.StepGather, Path: b.Path, Run: b.Run}
 	s.fill(&done, c.named)
-	e, err := journal.NewEvent(journal.KindDone, done)
+	e, err := journal.NewEvent(journal.KindStepCompleted, done)
 	if err != nil {
 		return err
 	}
@@ -304,7 +304,7 @@ func (s *stage) gather(c *command, out io.Writer) error {
 
 // outcome RUN SESSION: what the run's log says of a branch.
 func (s *stage) outcome(c *command, out io.Writer) error {
-	d, err := journal.NewValues(s.log).Disposition(s.Context(), s.home(c.run()), c.run(), session.ID(c.arg(1)))
+	d, err := journal.NewValues(s.log).BranchOutcome(s.Context(), s.home(c.run()), c.run(), session.ID(c.arg(1)))
 	if err != nil {
 		return err
 	}
@@ -410,7 +410,7 @@ func (s *stage) restore(c *command, _ io.Writer) error {
 // node sends to the one that holds the session.
 func (s *stage) late(c *command, _ io.Writer) error {
 	b := journal.Batch{Session: s.home(c.run()), Run: c.run(), Path: run.Path(c.arg(1)), Attempt: s.number(c.named["attempt"])}
-	b.Events = s.events(b, []string{"assistant", c.arg(2), ";", journal.KindDone, "kind=model", "name=writer", "row"})
+	b.Events = s.events(b, []string{"assistant", c.arg(2), ";", journal.KindStepCompleted, "kind=model", "name=writer", "row"})
 	return s.apply(c, *b.Late())
 }
 

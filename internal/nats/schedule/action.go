@@ -12,7 +12,7 @@ type Kind uint8
 // The kinds of actions. The driver answers each but Tell with [Scheduler.Done].
 const (
 	Dispatch Kind = iota // send the task of Work to Node: Settled, Busy, NotOffered, Silent, Gone or Failed
-	Tell                 // tell Node the Demand; nothing answers
+	Announce             // tell Node the Demand; nothing answers
 	Signal               // apply the signal of Work: Settled or Failed
 	Store                // store Result: Settled or Failed
 	Look                 // does the log of Session exist: Outcome.Found, or Failed

@@ -24,7 +24,7 @@ func TestAlarmsLeave(t *testing.T) {
 	}
 	answer := func(i int, wake uint64) {
 		k := session.Key{Tenant: "t", ID: session.ID(fmt.Sprint("s", i))}
-		s.fold(t, h.commit(k, h.event(journal.KindReceived, journal.SignalReceived{
+		s.fold(t, h.commit(k, h.event(journal.KindSignalReceived, journal.SignalReceived{
 			Kind: journal.Respond, N: wake, Path: "0", Run: run.ID(fmt.Sprint("r", i)), Wake: wake, Workflow: "w",
 		})))
 	}
@@ -42,7 +42,7 @@ func TestAlarmsLeave(t *testing.T) {
 			k, id := session.Key{Tenant: "t", ID: session.ID(fmt.Sprint("s", i))}, run.ID(fmt.Sprint("r", i))
 			s.fold(t, h.commit(k, h.event(journal.KindClaimed, journal.Claimed{Attempt: 2 + round, Home: k, Incarnation: "relay", Run: id, Workflow: "w"})))
 			s.fold(t, h.commit(k, h.event(journal.KindRebudgeted, journal.Rebudgeted{Run: id, Budget: run.Budget{Time: time.Hour}})))
-			s.fold(t, h.commit(k, h.event(journal.KindWaiting, journal.RunWaiting{Attempt: 2 + round, Run: id, For: []journal.Wait{{
+			s.fold(t, h.commit(k, h.event(journal.KindRunWaiting, journal.RunWaiting{Attempt: 2 + round, Run: id, For: []journal.Wait{{
 				Kind: "await", Path: "0", Due: epoch.Add(14 * 24 * time.Hour).UnixMilli(),
 			}}})))
 			answer(i, 2+round)

@@ -358,7 +358,7 @@ func (s *Scheduler) Grant(now time.Time, st NodeState, grant uint64, head Head) 
 		}
 	}
 	n.busy = st.Free <= 0
-	s.out = append(s.out, Action{Kind: Tell, Node: n.Incarnation, Grant: grant, Demand: s.demand(now, n)})
+	s.out = append(s.out, Action{Kind: Announce, Node: n.Incarnation, Grant: grant, Demand: s.demand(now, n)})
 }
 
 // demand returns what waits for a node, and notes that it is told.
@@ -391,7 +391,7 @@ func (s *Scheduler) tellDemands(now time.Time) {
 			continue
 		}
 		if d := s.demand(now, n); len(d.Heads) > 0 {
-			s.out = append(s.out, Action{Kind: Tell, Node: n.Incarnation, Demand: d})
+			s.out = append(s.out, Action{Kind: Announce, Node: n.Incarnation, Demand: d})
 		}
 	}
 	s.remind()

@@ -12,7 +12,7 @@ import (
 // owed are the follow-ups of one commit that nothing has settled. Only its
 // sequence and their places are stored: what they are is derived from the
 // commit.
-type owed struct {
+type followUps struct {
 	Token uint64 `json:"token"`
 	Open  []int  `json:"open"` // places, see derive
 
@@ -26,7 +26,7 @@ type owed struct {
 // followUp is one thing that follows from a commit: one of begin, signal and
 // result is set.
 type followUp struct {
-	of    *owed
+	of    *followUps
 	place int
 	// before is set for one that may have been settled by a former relay.
 	before bool
@@ -78,14 +78,14 @@ func (f *followUp) later() bool {
 }
 
 // settle takes a follow-up off its commit.
-func (o *owed) settle(f *followUp) {
+func (o *followUps) settle(f *followUp) {
 	f.over = true
 	o.Open = slices.DeleteFunc(o.Open, func(i int) bool { return i == f.place })
 }
 
 // unowe takes a commit off a session.
-func (s *openSession) unowe(d *owed) {
-	s.Owed = slices.DeleteFunc(s.Owed, func(x *owed) bool { return x == d })
+func (s *openSession) settled(d *followUps) {
+	s.FollowUps = slices.DeleteFunc(s.FollowUps, func(x *followUps) bool { return x == d })
 }
 
 // Bounds of what is under way at the same time, per partition.

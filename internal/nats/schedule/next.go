@@ -91,7 +91,7 @@ func (s *Scheduler) Done(now time.Time, id uint64, o Outcome) {
 	switch v := v.(type) {
 	case *followUp:
 		s.carriedOut(now, v, o)
-	case *owed:
+	case *followUps:
 		s.loads.busy--
 		s.loaded(now, v, o)
 	case *holder:
@@ -132,7 +132,7 @@ func (s *Scheduler) carriedOut(now time.Time, f *followUp, o Outcome) {
 }
 
 // loaded derives the follow-ups of a commit that a former relay left.
-func (s *Scheduler) loaded(now time.Time, d *owed, o Outcome) {
+func (s *Scheduler) loaded(now time.Time, d *followUps, o Outcome) {
 	d.loading = false
 	if s.sessions[d.session.key()] != d.session {
 		return
@@ -164,7 +164,7 @@ func (s *Scheduler) loaded(now time.Time, d *owed, o Outcome) {
 		d.items, d.Open = append(d.items, f), append(d.Open, f.place)
 	}
 	if len(d.Open) == 0 {
-		d.session.unowe(d)
+		d.session.settled(d)
 	}
 	for _, f := range d.items {
 		s.start(f)

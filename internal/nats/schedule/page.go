@@ -142,7 +142,7 @@ func Restore(o *Options, now time.Time, stored [][]byte) (*Scheduler, error) {
 			return nil, fmt.Errorf("schedule: page %d: %w", i, err)
 		}
 		for _, x := range all {
-			for _, d := range x.Owed {
+			for _, d := range x.FollowUps {
 				d.session = x
 			}
 			s.sessions[x.key()] = x

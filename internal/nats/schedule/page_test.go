@@ -103,7 +103,7 @@ func (h *history) next() session.Entry {
 		if r.waits == 0 {
 			r.state, v.Wake = run.Queued, 1
 		}
-		return h.commit(k, h.event(journal.KindReceived, v))
+		return h.commit(k, h.event(journal.KindSignalReceived, v))
 	}
 	switch h.random.IntN(9) {
 	case 0:
@@ -122,10 +122,10 @@ func (h *history) next() session.Entry {
 		for i := range r.waits {
 			v.For = append(v.For, journal.Wait{Kind: "await", Path: run.Path(fmt.Sprint(i)), Due: epoch.Add(time.Hour).UnixMilli()})
 		}
-		return h.commit(k, h.event(journal.KindWaiting, v))
+		return h.commit(k, h.event(journal.KindRunWaiting, v))
 	case 6:
 		if r.fanned {
-			return h.commit(k, h.event(journal.KindDisposed, journal.BranchOutcomes{Run: r.id, Branches: []journal.BranchOutcome{
+			return h.commit(k, h.event(journal.KindBranchOutcomes, journal.BranchOutcomes{Run: r.id, Branches: []journal.BranchOutcome{
 				{Session: session.ID("b0-" + r.id), State: session.ClosedMerged}, {Session: session.ID("b1-" + r.id), State: session.ClosedRejected},
 			}}))
 		}
@@ -141,7 +141,7 @@ func (h *history) next() session.Entry {
 // settleSome settles follow-ups as answers do.
 func (s *Scheduler) settleSome(random *rand.Rand) {
 	for _, o := range s.sessions {
-		for _, d := range slices.Clone(o.Owed) {
+		for _, d := range slices.Clone(o.FollowUps) {
 			for _, f := range d.items {
 				if !f.over && random.IntN(10) == 0 {
 					s.settle(f)
@@ -158,7 +158,7 @@ func (s *Scheduler) stateOf(tb testing.TB) (state map[session.Key]string, owed m
 	tb.Helper()
 	state, owed = map[session.Key]string{}, map[string]bool{}
 	for k, o := range s.sessions {
-		for _, d := range o.Owed {
+		for _, d := range o.FollowUps {
 			for _, i := range d.Open {
 				owed[fmt.Sprintf("%06d %d", d.Token, i)] = true
 			}
@@ -167,8 +167,8 @@ func (s *Scheduler) stateOf(tb testing.TB) (state map[session.Key]string, owed m
 			continue
 		}
 		bare := *o
-		bare.Owed = nil
-		if o.held == "" { // only then it decides more than which node is asked first
+		bare.FollowUps = nil
+		if o.holder == "" { // only then it decides more than which node is asked first
 			bare.Writer = ""
 		}
 		data, err := json.Marshal(bare)
@@ -290,7 +290,7 @@ func TestManyPages(t *testing.T) {
 	}
 	for i := range 10 {
 		k := session.Key{Tenant: "t", ID: session.ID(fmt.Sprint("s", i))}
-		r.fold(t, h.commit(k, h.event(journal.KindReceived, journal.SignalReceived{Kind: journal.Respond, N: 1, Path: "0", Run: run.ID(fmt.Sprint("r", i)), Wake: 1, Workflow: "w"})))
+		r.fold(t, h.commit(k, h.event(journal.KindSignalReceived, journal.SignalReceived{Kind: journal.Respond, N: 1, Path: "0", Run: run.ID(fmt.Sprint("r", i)), Wake: 1, Workflow: "w"})))
 	}
 	if n := len(allPages(t, r)); n == 0 || n > 10 {
 		t.Errorf("%d pages are to be stored after 10 commits", n)
@@ -305,7 +305,7 @@ func waitingRuns(tb testing.TB, n int) (*Scheduler, *history) {
 		k, id := session.Key{Tenant: "t", ID: session.ID(fmt.Sprint("s", i))}, run.ID(fmt.Sprint("r", i))
 		s.fold(tb, h.submit(k, id))
 		s.fold(tb, h.commit(k, h.event(journal.KindClaimed, journal.Claimed{Attempt: 1, Home: k, Incarnation: "n1", Run: id, Workflow: "w"})))
-		s.fold(tb, h.commit(k, h.event(journal.KindWaiting, journal.RunWaiting{Attempt: 1, Run: id, For: []journal.Wait{{
+		s.fold(tb, h.commit(k, h.event(journal.KindRunWaiting, journal.RunWaiting{Attempt: 1, Run: id, For: []journal.Wait{{
 			Kind: "await", Path: "0", Due: epoch.Add(14 * 24 * time.Hour).UnixMilli(),
 		}}})))
 	}

@@ -199,7 +199,7 @@ func (w *world) carryOut(a schedule.Action) {
 		default:
 			answer(w.take(n, a.Work.Task, a.Grant))
 		}
-	case schedule.Tell:
+	case schedule.Announce:
 		if n := w.nodes[a.Node]; !w.wrong(5) {
 			n.demand = len(a.Demand.Heads) > 0
 			delete(n.kept, a.Grant)

@@ -43,7 +43,7 @@ type Scheduler struct {
 	later   lane[*followUp]
 	results lane[*followUp]
 	looks   lane[*followUp]
-	loads   lane[*owed]
+	loads   lane[*followUps]
 }
 
 // freshKey is whose runs are counted that no node has begun.
@@ -123,7 +123,7 @@ func (s *Scheduler) Begin(now time.Time) {
 	s.recheck(now)
 	for _, o := range s.sessions {
 		s.refresh(now, o)
-		for _, owed := range o.Owed {
+		for _, owed := range o.FollowUps {
 			if owed.items == nil {
 				s.loads.waiting = append(s.loads.waiting, owed)
 				continue
@@ -241,10 +241,10 @@ func writerOf(facts []journal.Fact) string {
 
 // owe notes the follow-ups of a commit, once.
 func (s *Scheduler) owe(o *openSession, token uint64, items []*followUp) {
-	if slices.ContainsFunc(o.Owed, func(d *owed) bool { return d.Token == token }) {
+	if slices.ContainsFunc(o.FollowUps, func(d *followUps) bool { return d.Token == token }) {
 		return
 	}
-	d := &owed{Token: token, session: o, items: items}
+	d := &followUps{Token: token, session: o, items: items}
 	for _, f := range items {
 		f.of, f.before = d, s.idle
 		d.Open = append(d.Open, f.place)
@@ -252,7 +252,7 @@ func (s *Scheduler) owe(o *openSession, token uint64, items []*followUp) {
 			f.begin.branch = f
 		}
 	}
-	o.Owed = append(o.Owed, d)
+	o.FollowUps = append(o.FollowUps, d)
 	if !s.idle {
 		for _, f := range items {
 			s.start(f)
@@ -263,7 +263,7 @@ func (s *Scheduler) owe(o *openSession, token uint64, items []*followUp) {
 // ended forgets what was to be done for a run that has ended.
 func (s *Scheduler) ended(o *openSession, r *openRun) {
 	s.alarms.stop(r.timer)
-	for _, d := range slices.Clone(o.Owed) {
+	for _, d := range slices.Clone(o.FollowUps) {
 		for _, f := range d.items {
 			if f.begin != nil && opener(f.begin.task) == r.ID {
 				s.settle(f)
@@ -287,7 +287,7 @@ func (s *Scheduler) settle(f *followUp) {
 	d := f.of
 	d.settle(f)
 	if len(d.Open) == 0 {
-		d.session.unowe(d)
+		d.session.settled(d)
 	}
 	s.pages.changed(d.session)
 }
@@ -339,15 +339,15 @@ func (s *Scheduler) hold(o *openSession) {
 	if r := o.run(o.Active); r != nil && r.State == run.Running {
 		held = r.Incarnation
 	}
-	if held == o.held {
+	if held == o.holder {
 		return
 	}
-	if h := s.holders[o.held]; h != nil {
+	if h := s.holders[o.holder]; h != nil {
 		if delete(h.sessions, o); len(h.sessions) == 0 {
-			delete(s.holders, o.held)
+			delete(s.holders, o.holder)
 		}
 	}
-	if o.held = held; held == "" {
+	if o.holder = held; held == "" {
 		return
 	}
 	h := s.holders[held]
@@ -425,9 +425,9 @@ func (s *Scheduler) arm(now time.Time, o *openSession, r *openRun) {
 	}
 	if r.due(now.Add(-tickMargin)) && !o.executes(r, s.lives) {
 		next := now
-		if r.told.n > 0 && r.timer != nil && r.timer.index != 0 && r.timer.at.After(now) {
+		if r.ticks.n > 0 && r.timer != nil && r.timer.index != 0 && r.timer.at.After(now) {
 			next = r.timer.at
-		} else if r.told.n > 0 {
+		} else if r.ticks.n > 0 {
 			next = now.Add(tickFirst)
 		}
 		if first.IsZero() || next.Before(first) {
@@ -451,7 +451,7 @@ func (s *Scheduler) arm(now time.Time, o *openSession, r *openRun) {
 // itself.
 func (s *Scheduler) timed(now time.Time, o *openSession, r *openRun) {
 	if r.due(now.Add(-tickMargin)) && !o.executes(r, s.lives) {
-		pause := r.told.next(tickFirst, tickMost)
+		pause := r.ticks.next(tickFirst, tickMost)
 		if !o.ticking {
 			o.ticking = true
 			s.urgent.waiting = append(s.urgent.waiting, &followUp{tick: o, signal: &journal.Signal{To: o.key(), Run: r.ID, Tick: true}})

@@ -22,11 +22,11 @@ type openSession struct {
 	// Quarantined is set while nothing of the session executes.
 	Quarantined bool `json:"quarantined,omitempty"`
 	// Owed are the commits with follow-ups that nothing has settled.
-	Owed []*owed `json:"owed,omitempty"`
+	FollowUps []*followUps `json:"owed,omitempty"`
 
 	ready   *item  // the dispatch of the run that is to go on, nil if none is
 	ticking bool   // it is being told that a time has come
-	held    string // the incarnation under which it is indexed, "" for none
+	holder  string // the incarnation under which it is indexed, "" for none
 }
 
 // openRun is a run that has not ended. Its times are in Unix milliseconds; zero
@@ -48,7 +48,7 @@ type openRun struct {
 	Started int64 `json:"started,omitempty"`
 
 	timer *alarm  // of the first time that has not come, nil without any
-	told  backoff // of ticks
+	ticks backoff // of ticks
 }
 
 // dueWait is a question that a timer decides.
@@ -69,7 +69,7 @@ func (s *openSession) run(id run.ID) *openRun {
 }
 
 // done reports whether nothing of the session is open.
-func (s *openSession) done() bool { return len(s.Runs) == 0 && len(s.Owed) == 0 && !s.Quarantined }
+func (s *openSession) done() bool { return len(s.Runs) == 0 && len(s.FollowUps) == 0 && !s.Quarantined }
 
 // begin folds that a task was submitted.
 func (s *openSession) begin(v journal.Submitted) {
@@ -120,7 +120,7 @@ func (s *openSession) fold(k session.Key, f *journal.Fact) (ended *openRun) {
 		r.Expires = v.Expires
 	case journal.Rebudgeted:
 		r.Life = v.Budget.Time.Milliseconds()
-		r.told = backoff{}
+		r.ticks = backoff{}
 	case journal.RunWaiting:
 		for _, w := range v.For {
 			if w.Due != 0 {
@@ -141,7 +141,7 @@ func (s *openSession) fold(k session.Key, f *journal.Fact) (ended *openRun) {
 
 // to folds a change of state, which ends what was due before.
 func (r *openRun) to(state run.State) {
-	r.State, r.Incarnation, r.Expires, r.Waits, r.told = state, "", 0, nil, backoff{}
+	r.State, r.Incarnation, r.Expires, r.Waits, r.ticks = state, "", 0, nil, backoff{}
 }
 
 // end returns when the run must have ended, in Unix milliseconds; zero is

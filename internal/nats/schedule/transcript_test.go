@@ -66,7 +66,7 @@ func (s *stage) options() *schedule.Options {
 
 func (s *stage) store(node string) journal.Store {
 	if s.stores[node] == nil {
-		s.stores[node] = journal.Direct(s.log, &journal.DirectOptions{Incarnation: node, Now: func() time.Time { return s.now }, OnCommit: func(e session.Entry) {
+		s.stores[node] = journal.NewStore(s.log, &journal.StoreOptions{Incarnation: node, Now: func() time.Time { return s.now }, OnCommit: func(e session.Entry) {
 			e.At.Token = uint64(len(s.entries) + 1)
 			s.entries = append(s.entries, e)
 		}})
@@ -116,7 +116,7 @@ func (s *stage) fold() {
 // text shows an action.
 func text(a schedule.Action) string {
 	t := [...]string{
-		schedule.Dispatch: "dispatch", schedule.Tell: "tell", schedule.Signal: "signal", schedule.Store: "store", schedule.Look: "is there a log of",
+		schedule.Dispatch: "dispatch", schedule.Announce: "tell", schedule.Signal: "signal", schedule.Store: "store", schedule.Look: "is there a log of",
 		schedule.Load: "read commit", schedule.Ping: "does it live:", schedule.Place: "which pool offers",
 	}[a.Kind]
 	switch a.Kind {
@@ -125,7 +125,7 @@ func text(a schedule.Action) string {
 		if a.Work.Task.Seen != nil {
 			t += fmt.Sprintf(" seen=%d", a.Work.Task.Seen.Attempt)
 		}
-	case schedule.Tell, schedule.Ping:
+	case schedule.Announce, schedule.Ping:
 		t += " " + a.Node
 	case schedule.Signal:
 		sig := a.Work.Signal
@@ -249,7 +249,7 @@ var verbs = map[string]func(s *stage, words []string, named map[string]string) e
 			return s.record(words[0], id, journal.KindReleased, journal.Released{Attempt: s.attempts[id], Reason: "shutdown", Run: id, Workflow: "work"})
 		case "waiting":
 			w := journal.Wait{Kind: run.WaitTimer, Path: "0", Due: s.now.Add(s.duration(named["due"])).UnixMilli()}
-			return s.record(words[0], id, journal.KindWaiting, journal.RunWaiting{Attempt: s.attempts[id], For: []journal.Wait{w}, Run: id})
+			return s.record(words[0], id, journal.KindRunWaiting, journal.RunWaiting{Attempt: s.attempts[id], For: []journal.Wait{w}, Run: id})
 		}
 		k := s.home(id)
 		e, err := s.log.Last(s.Context(), k)
@@ -267,7 +267,7 @@ var verbs = map[string]func(s *stage, words []string, named map[string]string) e
 		if err := s.record(words[0], id, journal.KindFanOut, f); err != nil {
 			return err
 		}
-		return s.record(words[0], id, journal.KindWaiting, journal.RunWaiting{Attempt: s.attempts[id], For: []journal.Wait{w}, Run: id})
+		return s.record(words[0], id, journal.KindRunWaiting, journal.RunWaiting{Attempt: s.attempts[id], For: []journal.Wait{w}, Run: id})
 	},
 	// node NAME free=N [pool=P] [stopping]: a node says how it stands.
 	"node": func(s *stage, words []string, named map[string]string) error {

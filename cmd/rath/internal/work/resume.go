@@ -99,7 +99,7 @@ func filesOf(ctx context.Context, s *app.System, r *messages.RunInfo) (blob.Dige
 	if s.Log == nil || r.Session == "" {
 		return blob.Digest{}, nil
 	}
-	w, err := journal.Load(ctx, s.Log, s.Values, session.Key{Tenant: s.Tenant(), ID: r.Session}, "")
+	w, err := journal.LoadStateMachine(ctx, s.Log, s.Values, session.Key{Tenant: s.Tenant(), ID: r.Session}, "")
 	if err != nil {
 		return blob.Digest{}, err
 	}

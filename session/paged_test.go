@@ -7,12 +7,12 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestFrozenTakesOnlyChunks: a session that goes on with the chunks of one with
+// TestPagesOfChunksAlone: a session that goes on with the chunks of one with
 // many ancestors shares its pages of chunks, and has ancestors of its own.
-func TestFrozenTakesOnlyChunks(t *testing.T) {
+func TestPagesOfChunksAlone(t *testing.T) {
 	w := newWorld(t)
-	freeze := func(s session.Session) session.Session {
-		kept, _, pages, err := s.Freeze()
+	save := func(s session.Session) session.Session {
+		kept, _, pages, err := s.MarshalPaged()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -31,7 +31,7 @@ func TestFrozenTakesOnlyChunks(t *testing.T) {
 		trunk = s
 		k := key(fmt.Sprintf("s%d", i+1))
 		w.fork(k, session.OpenFork, s)
-		s = freeze(w.commit(k, session.ChunkEvent(session.UserText(fmt.Sprint(i)))))
+		s = save(w.commit(k, session.ChunkEvent(session.UserText(fmt.Sprint(i)))))
 	}
 	join := func(trunk session.Session, policy string, parts ...session.Session) session.Event {
 		t.Helper()
@@ -45,7 +45,7 @@ func TestFrozenTakesOnlyChunks(t *testing.T) {
 	adopted := join(trunk, session.JoinAdopt, s)
 	both := join(session.Session{}, session.JoinConcatenate, s, other)
 	again := join(other, session.JoinReplace, s)
-	w.frozen(w.commit(trunk.Key(), adopted))
-	w.frozen(w.open(key("both"), session.Opening{Kind: session.OpenMerge}, both))
-	w.frozen(w.commit(other.Key(), again))
+	w.paged(w.commit(trunk.Key(), adopted))
+	w.paged(w.open(key("both"), session.Opening{Kind: session.OpenMerge}, both))
+	w.paged(w.commit(other.Key(), again))
 }

@@ -13,12 +13,12 @@ import (
 )
 
 // admit says whether a new run of a session may begin.
-func (c *Conn) admit(ctx context.Context, k session.Key) error {
+func (c *Dispatch) admit(ctx context.Context, k session.Key) error {
 	stream, _, err := c.place(k)
 	if err != nil {
 		return err
 	}
-	return c.store.admit(ctx, stream, k.Tenant)
+	return c.Streams.admit(ctx, stream, k.Tenant)
 }
 
 // admit lets a task that no log holds begin, or says why not. It is asked before

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
@@ -46,11 +47,8 @@ func sessionAliasSubject(t session.Tenant, name string) string {
 	return keySubject(BucketAlias, messages.SessionAliasKey(t, name))
 }
 
-// keySubject is where an entry of a bucket lies.
-func keySubject(bucket, key string) string { return "$KV." + bucket + "." + key }
-
 // readAlias reads an entry from the leader; revision is zero if there is none.
-func readAlias[T any](ctx context.Context, c *Conn, subject string) (v T, revision uint64, err error) {
+func readAlias[T any](ctx context.Context, c *Logs, subject string) (v T, revision uint64, err error) {
 	m, err := c.LeaderLast(ctx, "KV_"+BucketAlias, subject)
 	if errors.Is(err, conn.ErrNoMessage) {
 		return v, 0, nil
@@ -66,7 +64,7 @@ func readAlias[T any](ctx context.Context, c *Conn, subject string) (v T, revisi
 
 // createAlias stores an entry unless there is one, and returns the one that is there
 // then; fresh only if there was none before.
-func createAlias[T any](ctx context.Context, c *Conn, subject string, v T) (have T, revision uint64, fresh bool, err error) {
+func createAlias[T any](ctx context.Context, c *Logs, subject string, v T) (have T, revision uint64, fresh bool, err error) {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return v, 0, false, fmt.Errorf("natsbus: create %s: %w", subject, err)
@@ -76,7 +74,7 @@ func createAlias[T any](ctx context.Context, c *Conn, subject string, v T) (have
 
 // putAlias stores an entry over the one of a revision, zero for none. It is stored also
 // if an earlier attempt of the caller did that.
-func putAlias[T any](ctx context.Context, c *Conn, subject string, last uint64, v T) (have T, revision uint64, stored bool, err error) {
+func putAlias[T any](ctx context.Context, c *Logs, subject string, last uint64, v T) (have T, revision uint64, stored bool, err error) {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return v, 0, false, fmt.Errorf("natsbus: create %s: %w", subject, err)
@@ -88,7 +86,7 @@ func putAlias[T any](ctx context.Context, c *Conn, subject string, last uint64, 
 	return have, revision, err == nil && bytes.Equal(now, data), err
 }
 
-func aliasAfter[T any](ctx context.Context, c *Conn, subject string, last uint64, data []byte) (have T, revision uint64, mine bool, err error) {
+func aliasAfter[T any](ctx context.Context, c *Logs, subject string, last uint64, data []byte) (have T, revision uint64, mine bool, err error) {
 	m, mine, err := c.PutAfter(ctx, "KV_"+BucketAlias, subject, last, release.Extend(data))
 	if err == nil {
 		err = json.Unmarshal(m.Data, &have)
@@ -100,20 +98,20 @@ func aliasAfter[T any](ctx context.Context, c *Conn, subject string, last uint64
 }
 
 // Minter places the sessions that tasks of this connection make.
-func (c *Conn) Minter() session.IDGenerator {
-	return session.IDGenerator{Generation: c.Generation(), Partitions: c.Partitions()}
+func (c *Logs) Minter() session.Minter {
+	return session.Minter{Generation: c.Generation(), Partitions: c.Partitions()}
 }
 
 // HomeOf is the id of the session that a run makes when its task names none:
 // the same for each delivery of the task.
-func (c *Conn) HomeOf(t session.Tenant, id run.ID) session.ID {
+func (c *Logs) HomeOf(t session.Tenant, id run.ID) session.ID {
 	return c.Minter().Child(t, string(id), "home")
 }
 
 // resolveSession returns the id of the session that a name stands for: an id
 // is its own name. With create a name that is new gets a session; otherwise
 // it is session.ErrNotFound.
-func (c *Conn) resolveSession(ctx context.Context, t session.Tenant, name string, create bool) (session.ID, error) {
+func (c *Logs) resolveSession(ctx context.Context, t session.Tenant, name string, create bool) (session.ID, error) {
 	k := session.Key{Tenant: t, ID: session.ID(name)}
 	if err := k.Valid(); err != nil {
 		return "", fmt.Errorf("%w: %w", run.ErrMalformed, err)
@@ -140,7 +138,7 @@ func (c *Conn) resolveSession(ctx context.Context, t session.Tenant, name string
 }
 
 // mintNamed makes an id that people recognise, if the name is short enough.
-func (c *Conn) mintNamed(t session.Tenant, name string) session.ID {
+func (c *Logs) mintNamed(t session.Tenant, name string) session.ID {
 	if len(name) > maxNamed {
 		sum := sha256.Sum256([]byte(string(t) + "\x00session\x00" + name))
 		name = hex.EncodeToString(sum[:10])
@@ -153,7 +151,7 @@ const maxNamed = 40
 
 // located reports whether a session id names an event stream that exists: a
 // name may look like an id.
-func (c *Conn) located(ctx context.Context, id session.ID) (bool, error) {
+func (c *Logs) located(ctx context.Context, id session.ID) (bool, error) {
 	g, p, ok := id.Locate()
 	switch {
 	case !ok:
@@ -171,7 +169,7 @@ func (c *Conn) located(ctx context.Context, id session.ID) (bool, error) {
 
 // runSession returns the home session of a run. A branch's run has the id of
 // its session. It is run.ErrUnknownRun if nobody submitted the run.
-func (c *Conn) runSession(ctx context.Context, t session.Tenant, id run.ID) (session.Key, error) {
+func (c *Logs) runSession(ctx context.Context, t session.Tenant, id run.ID) (session.Key, error) {
 	a, revision, err := readAlias[runAlias](ctx, c, runAliasSubject(t, id))
 	if err != nil {
 		return session.Key{}, err
@@ -185,4 +183,10 @@ func (c *Conn) runSession(ctx context.Context, t session.Tenant, id run.ID) (ses
 		}
 	}
 	return session.Key{}, fmt.Errorf("run %s: %w", id, run.ErrUnknownRun)
+}
+
+// digestOf tells two submissions under one id apart.
+func digestOf(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return hex.EncodeToString(sum[:16])
 }

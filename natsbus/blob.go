@@ -49,10 +49,10 @@ var ErrBlobTooLarge = errors.New("natsbus: blob larger than 4 GiB")
 
 // Blobs returns the blobs of a tenant. What Put has stored is as durable as
 // the level of the connection says.
-func (c *Conn) Blobs(tenant session.Tenant) blob.Store { return &blobs{c, tenant} }
+func (c *Logs) Blobs(tenant session.Tenant) blob.Store { return &blobs{c, tenant} }
 
 type blobs struct {
-	c      *Conn
+	c      *Logs
 	tenant session.Tenant
 }
 

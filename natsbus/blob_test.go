@@ -29,7 +29,7 @@ type damageable struct {
 }
 
 func (d damageable) Corrupt(digest blob.Digest, data []byte) error {
-	_, err := d.c.JS.Publish(context.Background(), (&blobs{d.c, d.t}).subject(digest), data)
+	_, err := d.c.JS.Publish(context.Background(), (&blobs{d.c.Logs, d.t}).subject(digest), data)
 	return err
 }
 
@@ -113,7 +113,7 @@ func TestBlobDamagedPart(t *testing.T) {
 		_, err = io.Copy(io.Discard, r)
 		return err
 	}
-	if _, err := c.JS.Publish(ctx, (&blobs{c, "default"}).subject(part), []byte("wrong")); err != nil {
+	if _, err := c.JS.Publish(ctx, (&blobs{c.Logs, "default"}).subject(part), []byte("wrong")); err != nil {
 		t.Fatal(err)
 	}
 	if err := read(); !errors.Is(err, blob.ErrCorrupt) {
@@ -123,7 +123,7 @@ func TestBlobDamagedPart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := stream.Purge(ctx, jetstream.WithPurgeSubject((&blobs{c, "default"}).subject(part))); err != nil {
+	if err := stream.Purge(ctx, jetstream.WithPurgeSubject((&blobs{c.Logs, "default"}).subject(part))); err != nil {
 		t.Fatal(err)
 	}
 	if err := read(); !errors.Is(err, blob.ErrCorrupt) {
@@ -151,7 +151,7 @@ func TestBlobRenewal(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m, err := c.LeaderLast(ctx, StreamBlob, (&blobs{c, "default"}).subject(ref.Digest))
+			m, err := c.LeaderLast(ctx, StreamBlob, (&blobs{c.Logs, "default"}).subject(ref.Digest))
 			if err != nil {
 				t.Fatal(err)
 			}

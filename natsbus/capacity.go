@@ -198,7 +198,7 @@ func (r *capacity) soon() {
 // refuses what run.IsTerminalOnly does not report, as ErrFull and without asking the
 // servers. Without it everything is tried until JetStream refuses it. The reserve on
 // the disk, see Disk, is kept in the same way, by every connection that sees the disk.
-func (c *store) WatchRoom(ctx context.Context) error {
+func (c *Streams) WatchRoom(ctx context.Context) error {
 	r := c.capacity
 	r.mu.Lock()
 	for p := range c.o.Partitions {
@@ -223,7 +223,7 @@ func (c *store) WatchRoom(ctx context.Context) error {
 }
 
 // lookAtRooms asks all streams that are watched.
-func (c *store) lookAtRooms(ctx context.Context) {
+func (c *Streams) lookAtRooms(ctx context.Context) {
 	c.lookAtDisk()
 	c.capacity.mu.RLock()
 	names := slices.Sorted(maps.Keys(c.capacity.streams))
@@ -267,7 +267,7 @@ func (c *store) lookAtRooms(ctx context.Context) {
 
 // Full returns the watched streams that do not take everything, and first the disk of
 // the store if that does not.
-func (c *store) Full() []messages.StreamFill {
+func (c *Streams) Full() []messages.StreamFill {
 	c.capacity.mu.RLock()
 	defer c.capacity.mu.RUnlock()
 	var out []messages.StreamFill

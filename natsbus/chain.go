@@ -60,7 +60,7 @@ const chainRest = time.Minute
 // what follows it.
 var refused = session.Position{Seq: 1<<64 - 1}
 
-func newChain(c *Conn, generation, partition uint32) *chain {
+func newChain(c *Logs, generation, partition uint32) *chain {
 	return &chain{
 		l: &eventLog{c}, stream: EventStream(generation, partition),
 		prefix: fmt.Sprintf("%s%d.%d.", prefixEvent, generation, partition),

@@ -49,7 +49,7 @@ type Change struct {
 
 // changes compares everything that options ask for with what is there. more, if
 // set, is given each stream.
-func (c *store) changes(ctx context.Context, o *Options, e *lookup, more func(*Change, jetstream.StreamState)) ([]Change, error) {
+func (c *Streams) changes(ctx context.Context, o *Options, e *lookup, more func(*Change, jetstream.StreamState)) ([]Change, error) {
 	if o.StoreBytes < MinStoreBytes {
 		return nil, fmt.Errorf("natsbus: %d bytes for all streams: at least %d are needed", o.StoreBytes, MinStoreBytes)
 	}
@@ -155,13 +155,13 @@ func (ch *Change) config() jetstream.StreamConfig {
 }
 
 // carryOut does what a change says. Doing it again is harmless.
-func (c *store) carryOut(ctx context.Context, e *lookup, ch *Change) error {
+func (c *Streams) carryOut(ctx context.Context, e *lookup, ch *Change) error {
 	e.What = ch.Kind + " " + ch.Name
 	_, err := conn.RetryElection(ctx, &e.Election, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.carryOutOnce(ctx, ch) })
 	return err
 }
 
-func (c *store) carryOutOnce(ctx context.Context, ch *Change) error {
+func (c *Streams) carryOutOnce(ctx context.Context, ch *Change) error {
 	switch {
 	case ch.lost && ch.Kind == KindConsumer:
 		_, err := c.recreateQueue(ctx, ch.queue, 0, unserved)

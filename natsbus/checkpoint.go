@@ -75,7 +75,7 @@ func unpack(data []byte) ([]byte, error) {
 
 // loadCheckpoint reads the newest checkpoint into v, and returns the sequence of
 // its message, zero if there is none. One that cannot be read leaves v as it is.
-func (c *Conn) loadCheckpoint(ctx context.Context, subject string, v any) (revision uint64, err error) {
+func (c *Logs) loadCheckpoint(ctx context.Context, subject string, v any) (revision uint64, err error) {
 	m, err := c.LeaderLast(ctx, StreamSnap, subject)
 	switch {
 	case errors.Is(err, conn.ErrNoMessage):
@@ -91,7 +91,7 @@ func (c *Conn) loadCheckpoint(ctx context.Context, subject string, v any) (revis
 
 // saveCheckpoint stores a checkpoint. Losing one is harmless, so it is tried
 // once.
-func (c *Conn) saveCheckpoint(ctx context.Context, subject string, v any) error {
+func (c *Logs) saveCheckpoint(ctx context.Context, subject string, v any) error {
 	data, err := json.Marshal(v)
 	if err == nil {
 		data, err = pack(data)

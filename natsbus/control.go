@@ -3,7 +3,6 @@ package natsbus
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -97,7 +96,7 @@ func unborn(s journal.Signal, err error) bool {
 // log since the first try. Else it tells a run whose task waits, or was refused or
 // cancelled, from one that nobody submitted.
 func (c *Conn) notBegun(ctx context.Context, tenant session.Tenant, s journal.Signal, unknown error, apply func(ctx context.Context, s journal.Signal) error) error {
-	have, revision, err := readAlias[runAlias](ctx, c, runAliasSubject(tenant, s.Run))
+	have, revision, err := readAlias[runAlias](ctx, c.Logs, runAliasSubject(tenant, s.Run))
 	if err == nil && revision == 0 {
 		waits, err := c.taskWaits(ctx, tenant, s.Run)
 		switch {
@@ -106,7 +105,7 @@ func (c *Conn) notBegun(ctx context.Context, tenant session.Tenant, s journal.Si
 		case waits:
 			return fmt.Errorf("run %s: %w: its task waits to be taken by a node; it can be cancelled, and all else asked for once it has begun", s.Run, run.ErrState)
 		}
-		have, _, err = readAlias[runAlias](ctx, c, runAliasSubject(tenant, s.Run))
+		have, _, err = readAlias[runAlias](ctx, c.Logs, runAliasSubject(tenant, s.Run))
 		if err != nil {
 			return err
 		}
@@ -152,12 +151,12 @@ func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s journal
 		s.Cancel = &cancel
 	}
 	for {
-		have, revision, err := readAlias[runAlias](ctx, c, subject)
+		have, revision, err := readAlias[runAlias](ctx, c.Logs, subject)
 		if err == nil && revision == 0 && submitted {
 			var waits bool
 			if waits, err = c.taskWaits(ctx, tenant, s.Run); err == nil && !waits {
 				// Whoever has taken it since then has made the entry before.
-				have, revision, err = readAlias[runAlias](ctx, c, subject)
+				have, revision, err = readAlias[runAlias](ctx, c.Logs, subject)
 				if err == nil && revision == 0 {
 					return "", fmt.Errorf("run %s: %w: no log holds it, and no task of this id waits", s.Run, run.ErrUnknownRun)
 				}
@@ -174,7 +173,7 @@ func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s journal
 			return "", fmt.Errorf("run %s: %w: its task was refused", s.Run, run.ErrState)
 		case have.Cancelled == nil:
 			have.Cancelled = s.Cancel
-			_, _, stored, err := putAlias(ctx, c, subject, revision, have)
+			_, _, stored, err := putAlias(ctx, c.Logs, subject, revision, have)
 			if err != nil {
 				return "", err
 			}
@@ -263,34 +262,4 @@ func (c *Conn) taskGiven(ctx context.Context, tenant session.Tenant, id run.ID, 
 	}
 	conn.Pause(ctx, aliasSoon)
 	return false, ctx.Err()
-}
-
-const (
-	noteEarly  = "cancelled before a session held the run"
-	noteUnborn = "no task of this id was taken yet; one that waits or comes ends as cancelled"
-)
-
-// putCancelled stores and tells how a run ended that was cancelled before a log
-// held it. Who takes the cancel does that, and who takes the task; a client may
-// hear both, so they say the same to the byte: what the note says.
-func (c *Conn) putCancelled(ctx context.Context, tenant session.Tenant, id run.ID) error {
-	subject := runAliasSubject(tenant, id)
-	m, err := c.LeaderLast(ctx, "KV_"+BucketAlias, subject)
-	var note runAlias
-	if err == nil {
-		err = json.Unmarshal(m.Data, &note)
-	}
-	if err == nil && note.Cancelled == nil {
-		err = conn.ErrNoMessage
-	}
-	if err != nil {
-		return fmt.Errorf("natsbus: read %s: %w", subject, err)
-	}
-	reason := note.Cancelled.Reason
-	if reason == "" {
-		reason = noteEarly
-	}
-	r := messages.RefusedResult(id, "", messages.Error{Code: run.CodeCancelled, Text: reason}, m.Time)
-	r.State = run.Cancelled
-	return c.putResult(ctx, tenant, r, true)
 }

@@ -106,7 +106,7 @@ func (d *dispatcher) returned(c session.Commit) {
 
 // credits is the credit that this node holds.
 type credits struct {
-	c  *Conn
+	c  *Dispatch
 	mu sync.Mutex
 	of map[partitionCredit]*creditHeld
 }
@@ -127,7 +127,7 @@ type creditHeld struct {
 // heldKept bounds the credits that are remembered.
 const heldKept = 4096
 
-func newCredits(c *Conn) *credits { return &credits{c: c, of: map[partitionCredit]*creditHeld{}} }
+func newCredits(c *Dispatch) *credits { return &credits{c: c, of: map[partitionCredit]*creditHeld{}} }
 
 // take takes credit for one run. If there is none, moving says whether asking
 // again soon is worth it.

@@ -268,7 +268,7 @@ func (c *Conn) retryID(ctx context.Context, t session.Tenant, at uint64, l *mess
 	if l.Run == "" {
 		return run.ID("letter" + other), nil
 	}
-	_, revision, err := readAlias[runAlias](ctx, c, runAliasSubject(t, l.Run))
+	_, revision, err := readAlias[runAlias](ctx, c.Logs, runAliasSubject(t, l.Run))
 	if err != nil {
 		return "", err
 	}

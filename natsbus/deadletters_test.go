@@ -117,7 +117,7 @@ func TestOneLetter(t *testing.T) {
 				inBubble(t, func(t *testing.T, c *Conn, w *wire) {
 					if body != ok {
 						a := aliasOf(t, c, session.DefaultTenant, []byte(ok))
-						if _, _, _, err := createAlias(t.Context(), c, runAliasSubject(session.DefaultTenant, "r1"), a); err != nil {
+						if _, _, _, err := createAlias(t.Context(), c.Logs, runAliasSubject(session.DefaultTenant, "r1"), a); err != nil {
 							t.Fatal(err)
 						}
 					}
@@ -146,11 +146,11 @@ func TestOneLetter(t *testing.T) {
 					second := disposition(nakDelayed)
 					hook, fired := once(mark, func([]byte) bool {
 						w.set(nil, nil)
-						second = (&intake{c: other, Intake: nobody, offers: other.newCatalog()}).handle(t.Context(), m)
+						second = (&intake{c: other.Dispatch, Intake: nobody, offers: other.newCatalog()}).handle(t.Context(), m)
 						return true
 					})
 					w.set(nil, hook)
-					first := (&intake{c: c, Intake: nobody, offers: c.newCatalog()}).handle(t.Context(), m)
+					first := (&intake{c: c.Dispatch, Intake: nobody, offers: c.newCatalog()}).handle(t.Context(), m)
 					noted := body != "hello" || mark != `"refused":"` // one without an id is not
 					if letters, _ := lettersAndTasks(t, c); first != ack || fired() != noted || noted && second != ack || letters != 1 {
 						t.Errorf("stood still: %v; it was refused: %v and %v; %d letters", fired(), first == ack, second == ack, letters)

@@ -30,7 +30,7 @@ const pingTimeout = time.Second
 // Deliver hands work to the incarnation that holds a session and returns its
 // answer, or the error that it answered. It fails when nobody answers before
 // ctx ends, at once if nobody listens there.
-func (c *Conn) Deliver(ctx context.Context, incarnation string, w journal.Work) (Answer, error) {
+func (c *Dispatch) Deliver(ctx context.Context, incarnation string, w journal.Work) (Answer, error) {
 	if err := session.ValidID("incarnation", incarnation); err != nil {
 		return "", err
 	}
@@ -51,7 +51,7 @@ func (c *Conn) Deliver(ctx context.Context, incarnation string, w journal.Work) 
 }
 
 // Ping reports whether an incarnation answers.
-func (c *Conn) Ping(ctx context.Context, incarnation string) bool {
+func (c *Dispatch) Ping(ctx context.Context, incarnation string) bool {
 	if session.ValidID("incarnation", incarnation) != nil {
 		return false
 	}
@@ -64,7 +64,7 @@ func (c *Conn) Ping(ctx context.Context, incarnation string) bool {
 // ServeDeliver answers for this incarnation: handle is given each delivered
 // work. The incarnation lives, for others, from now until the service
 // stops.
-func (c *Conn) ServeDeliver(ctx context.Context, incarnation string, handle func(ctx context.Context, w journal.Work) (Answer, error)) (*conn.Service, error) {
+func (c *Dispatch) ServeDeliver(ctx context.Context, incarnation string, handle func(ctx context.Context, w journal.Work) (Answer, error)) (*conn.Service, error) {
 	if err := session.ValidID("incarnation", incarnation); err != nil {
 		return nil, err
 	}

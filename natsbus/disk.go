@@ -50,7 +50,7 @@ func (d Disk) String() string {
 const remedyDisk = "free some space there"
 
 // diskRoom returns how the disk is, and what it takes.
-func (c *store) diskRoom() (Disk, Room) {
+func (c *Streams) diskRoom() (Disk, Room) {
 	if c.o.Disk == nil {
 		return Disk{}, RoomAll
 	}
@@ -59,7 +59,7 @@ func (c *store) diskRoom() (Disk, Room) {
 }
 
 // admitsDisk is admit for the disk of the streams.
-func (c *store) admitsDisk() error {
+func (c *Streams) admitsDisk() error {
 	if d, room := c.diskRoom(); room != RoomAll {
 		return fmt.Errorf("%w: %w: the disk of the store has %s; try again later, or %s", run.ErrBusy, errNoRoom, d, remedyDisk)
 	}
@@ -74,7 +74,7 @@ func (d Disk) fillOfDisk() messages.StreamFill {
 }
 
 // lookAtDisk logs when the disk takes something else than before.
-func (c *store) lookAtDisk() {
+func (c *Streams) lookAtDisk() {
 	d, room := c.diskRoom()
 	if room == c.capacity.saidDisk {
 		return
@@ -101,7 +101,7 @@ const probeFresh = 2 * time.Second
 
 // Stores returns nil if a message can be stored at this moment, and otherwise says
 // what is in the way. ctx bounds the wait; nothing is tried twice.
-func (c *store) Stores(ctx context.Context) error {
+func (c *Streams) Stores(ctx context.Context) error {
 	if d, room := c.diskRoom(); room != RoomAll {
 		return fmt.Errorf("%w: the disk of the store has %s; %s", conn.ErrFull, d, remedyDisk)
 	}

@@ -34,7 +34,7 @@ const (
 // the event stream and what nodes say, carries out what it asks for, and saves
 // its open set. Its pump waits for nothing but its inputs.
 type dispatcher struct {
-	c                     *Conn
+	c                     *Dispatch
 	o                     RelayOptions
 	generation, partition uint32
 	stream                string
@@ -94,7 +94,7 @@ func (d *dispatcher) options() *schedule.Options {
 // because of it is done when all of it is known. It calls deaf when it answers no
 // question any more.
 func (d *dispatcher) pump(ctx context.Context, in <-chan conn.Message, end uint64, deaf func()) error {
-	h := newChain(d.c, d.generation, d.partition)
+	h := newChain(d.c.Logs, d.generation, d.partition)
 	d.back = make(chan outcome, outcomesAhead)
 	ctx, cancel := context.WithCancel(ctx)
 	saves := make(chan saved, 1)
@@ -368,7 +368,7 @@ func (d *dispatcher) commit(ctx context.Context, token uint64) schedule.Outcome 
 		c, err = session.Decode(m.Data)
 	}
 	if err == nil {
-		err = (&eventLog{d.c}).fill(ctx, &c)
+		err = (&eventLog{d.c.Logs}).fill(ctx, &c)
 	}
 	if err != nil {
 		d.c.Logger.Warn("a commit with open follow-ups cannot be read and is tried again", "stream", d.stream, "seq", token, "err", err)

@@ -47,7 +47,7 @@ var dumped = []string{StreamLineage, StreamResult, StreamDLQ, StreamTasks, "KV_"
 // It ends with the first error, its own or that of fn. A stream that is not there
 // is passed over; after the others a [*MissingError] says which. The connection
 // needs the rights of an operator; Options.Client is enough otherwise.
-func (c *Conn) Dump(ctx context.Context, fn func(Stored) error) error {
+func (c *Logs) Dump(ctx context.Context, fn func(Stored) error) error {
 	events, err := c.eventStreams(ctx)
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func (e *MissingError) Error() string {
 
 // missingEvents returns the event streams that lack in generations of which others
 // are there.
-func (c *Conn) missingEvents(ctx context.Context, events []string) ([]string, error) {
+func (c *Logs) missingEvents(ctx context.Context, events []string) ([]string, error) {
 	var missing []string
 	done := map[string]bool{}
 	for _, name := range events {
@@ -116,7 +116,7 @@ func (c *Conn) missingEvents(ctx context.Context, events []string) ([]string, er
 }
 
 // dumpStream yields a stream's messages up to its present end.
-func (c *Conn) dumpStream(ctx context.Context, stream string, events bool, fn func(Stored) error) error {
+func (c *Logs) dumpStream(ctx context.Context, stream string, events bool, fn func(Stored) error) error {
 	s, err := conn.Retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) { return c.StreamInfo(ctx, stream) })
 	if err != nil {
 		return fmt.Errorf("natsbus: dump stream %s: %w", stream, conn.StreamError(err))
@@ -170,7 +170,7 @@ func (c *Conn) dumpStream(ctx context.Context, stream string, events bool, fn fu
 
 // dumpQueue reads a work queue message by message: it has no consumer but its
 // own.
-func (c *Conn) dumpQueue(ctx context.Context, stream string, last uint64, fn func(Stored) error) error {
+func (c *Logs) dumpQueue(ctx context.Context, stream string, last uint64, fn func(Stored) error) error {
 	for next := uint64(1); next <= last; {
 		m, err := c.LeaderNext(ctx, stream, ">", next)
 		if errors.Is(err, conn.ErrNoMessage) {
@@ -187,7 +187,7 @@ func (c *Conn) dumpQueue(ctx context.Context, stream string, last uint64, fn fun
 	return fn(Stored{Stream: stream, Seq: last})
 }
 
-func (c *Conn) dumpMessage(ctx context.Context, stream string, events bool, m conn.Message, fn func(Stored) error) error {
+func (c *Logs) dumpMessage(ctx context.Context, stream string, events bool, m conn.Message, fn func(Stored) error) error {
 	if events {
 		if err := c.dumpBlobs(ctx, m, fn); err != nil {
 			return err
@@ -198,7 +198,7 @@ func (c *Conn) dumpMessage(ctx context.Context, stream string, events bool, m co
 
 // dumpBlobs yields the blobs that hold data of a commit's events. One that is
 // not there is left out: an auditor finds that.
-func (c *Conn) dumpBlobs(ctx context.Context, m conn.Message, fn func(Stored) error) error {
+func (c *Logs) dumpBlobs(ctx context.Context, m conn.Message, fn func(Stored) error) error {
 	if !bytes.Contains(m.Data, []byte(`"blob":{"digest":"`)) {
 		return nil
 	}

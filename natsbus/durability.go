@@ -94,12 +94,12 @@ type gate struct {
 func newGate() gate { return gate{busy: make(chan struct{}, 1)} }
 
 // Level is the durability that this connection promises.
-func (c *store) Level() Level { return c.o.Level }
+func (c *Streams) Level() Level { return c.o.Level }
 
 // Durable verifies that the servers store as the level demands, asking them
 // once per connection: after a reconnect they are asked again, before the
 // first write is acknowledged. It returns a *DurabilityError otherwise.
-func (c *store) Durable(ctx context.Context) error {
+func (c *Streams) Durable(ctx context.Context) error {
 	if c.o.Client {
 		return ErrClientOnly
 	}
@@ -128,7 +128,7 @@ func (c *store) Durable(ctx context.Context) error {
 // readyToStore is Durable for a writer: while the servers cannot be asked,
 // which is usual for a moment after one of them has failed, it asks again, as
 // long as an append would.
-func (c *store) readyToStore(ctx context.Context) error {
+func (c *Streams) readyToStore(ctx context.Context) error {
 	if c.gate.verified.Load() == c.Incarnation() {
 		return nil
 	}

@@ -63,7 +63,7 @@ func TestLateMeanwhile(t *testing.T) {
 				a := aliasOf(t, c, tenant, body)
 				hook, fired := once(`"refused"`, func([]byte) bool {
 					w.set(nil, nil)
-					if _, _, _, err := createAlias(t.Context(), other, runAliasSubject(tenant, "r1"), a); err != nil {
+					if _, _, _, err := createAlias(t.Context(), other.Logs, runAliasSubject(tenant, "r1"), a); err != nil {
 						t.Error(err)
 					}
 					if tc.begun {

@@ -26,7 +26,7 @@ const prefixTail = "rath.tail."
 // former returns what is to be done about the stream of a former release, nil if
 // there is none, or no server leads it now. It stays for as long as a node takes
 // from it: that node would miss it.
-func (c *store) former(ctx context.Context) (*Change, error) {
+func (c *Streams) former(ctx context.Context) (*Change, error) {
 	info, err := c.lookStream(ctx, streamFormer)
 	if conn.IsLeaderless(err) || errors.Is(err, conn.ErrLeaderless) {
 		return nil, nil // the next plan finds it
@@ -50,7 +50,7 @@ func (c *store) former(ctx context.Context) (*Change, error) {
 }
 
 // takenFrom reports whether a node waits for messages of a stream.
-func (c *store) takenFrom(ctx context.Context, stream string) (bool, error) {
+func (c *Streams) takenFrom(ctx context.Context, stream string) (bool, error) {
 	used := false
 	_, err := conn.Call(ctx, c.Conn, conn.APIConsumerList+stream, func(ctx context.Context) (struct{}, error) {
 		s, err := c.JS.Stream(ctx, stream)
@@ -72,11 +72,11 @@ func (c *store) takenFrom(ctx context.Context, stream string) (bool, error) {
 // SettleFormer makes of what former releases left what this one needs: it removes
 // their stream, unless a node of one takes from it, and has the server tell no
 // lineage any more. It takes the rights of an operator, whose Plan does the same.
-func (c *store) SettleFormer(ctx context.Context) error {
+func (c *Streams) SettleFormer(ctx context.Context) error {
 	return errors.Join(c.removeFormer(ctx), c.endRepublish(ctx))
 }
 
-func (c *store) removeFormer(ctx context.Context) error {
+func (c *Streams) removeFormer(ctx context.Context) error {
 	ch, err := c.former(ctx)
 	if err != nil || ch == nil || ch.Done {
 		return err
@@ -85,7 +85,7 @@ func (c *store) removeFormer(ctx context.Context) error {
 	return c.carryOut(ctx, &lookup{Election: conn.Election{Log: c.Logger}}, ch)
 }
 
-func (c *store) endRepublish(ctx context.Context) error {
+func (c *Streams) endRepublish(ctx context.Context) error {
 	info, err := c.lookStream(ctx, StreamLineage)
 	if err != nil {
 		return fmt.Errorf("natsbus: stream %s: %w", StreamLineage, err)
@@ -102,7 +102,7 @@ func (c *store) endRepublish(ctx context.Context) error {
 }
 
 // removeStream removes a stream, if it is there.
-func (c *store) removeStream(ctx context.Context, name string) error {
+func (c *Streams) removeStream(ctx context.Context, name string) error {
 	_, err := conn.CallWithin(ctx, c.Conn, conn.APIStreamDelete+name, provisionFor, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, c.JS.DeleteStream(ctx, name)
 	})

@@ -78,7 +78,7 @@ func TestHeldIsNotRefused(t *testing.T) {
 	begin := func(t *testing.T, c *Conn) {
 		t.Helper()
 		a := aliasOf(t, c, tenant, body)
-		if _, _, _, err := createAlias(t.Context(), c, runAliasSubject(tenant, "r1"), a); err != nil {
+		if _, _, _, err := createAlias(t.Context(), c.Logs, runAliasSubject(tenant, "r1"), a); err != nil {
 			t.Error(err)
 		}
 		submitTo(t, c.Log(), session.Key{Tenant: tenant, ID: a.Session}, "r1")
@@ -140,12 +140,12 @@ func TestRefusedMeanwhile(t *testing.T) {
 		}
 		taken := pullWhile(t, c, time.Minute, Intake{
 			Accept: func(ctx context.Context, _ journal.Task) error {
-				have, revision, err := readAlias[runAlias](ctx, c, subject)
+				have, revision, err := readAlias[runAlias](ctx, c.Logs, subject)
 				if err != nil {
 					return err
 				}
 				have.Refused = CodeUnknownWorkflow
-				_, _, _, err = putAlias(ctx, c, subject, revision, have)
+				_, _, _, err = putAlias(ctx, c.Logs, subject, revision, have)
 				return err
 			},
 			Signal: func(_ context.Context, s journal.Signal) error {
@@ -168,7 +168,7 @@ func TestArchivedComesOnce(t *testing.T) {
 		tenant, body := k.Tenant, []byte(`{"id":"r1","input":"hi"}`)
 		a := aliasOf(t, c, tenant, body)
 		a.Session = k.ID
-		if _, _, _, err := createAlias(t.Context(), c, runAliasSubject(tenant, "r1"), a); err != nil {
+		if _, _, _, err := createAlias(t.Context(), c.Logs, runAliasSubject(tenant, "r1"), a); err != nil {
 			t.Fatal(err)
 		}
 		r := messages.RefusedResult("r1", "w", messages.Error{}, time.Now())
@@ -198,7 +198,7 @@ func TestRefusalGoesOn(t *testing.T) {
 				body := []byte(`{"id":"r1","input":"hi"}`)
 				a := aliasOf(t, c, tenant, body)
 				a.Refused = run.CodeNotFound
-				if _, _, _, err := createAlias(t.Context(), c, runAliasSubject(tenant, "r1"), a); err != nil {
+				if _, _, _, err := createAlias(t.Context(), c.Logs, runAliasSubject(tenant, "r1"), a); err != nil {
 					t.Fatal(err)
 				}
 				if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, "w"), body); err != nil {

@@ -22,7 +22,7 @@ import (
 // subjects of its own. Lists are read from the end of the stream backwards, as far
 // as a page needs.
 type history struct {
-	c           *Conn
+	c           *Projections
 	tenant      session.Tenant
 	first, last uint64 // sequences of LINEAGE
 }
@@ -47,14 +47,14 @@ const (
 
 // caughtUp waits, with relays in this process or in others, until the lineage of all
 // that was committed is published.
-func (c *Conn) caughtUp(ctx context.Context) error {
+func (c *Projections) caughtUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, historyWait)
 	defer cancel()
 	return c.WaitCaughtUp(ctx)
 }
 
 // history returns what is to be known now, once LINEAGE has caught up with the logs.
-func (c *Conn) history(ctx context.Context, t session.Tenant) (*history, error) {
+func (c *Projections) history(ctx context.Context, t session.Tenant) (*history, error) {
 	if err := c.caughtUp(ctx); err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func (h *history) records(ctx context.Context, root session.ID, from, to uint64)
 
 // rootOf returns the root of the tree that a session is in, which each of its
 // commits says; session.ErrNotFound if it has none.
-func (c *Conn) rootOf(ctx context.Context, k session.Key) (session.ID, error) {
+func (c *Projections) rootOf(ctx context.Context, k session.Key) (session.ID, error) {
 	stream, subject, err := c.place(k)
 	if err != nil {
 		return "", err

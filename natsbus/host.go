@@ -89,7 +89,7 @@ const (
 // is dispatched while slots are free, and grants those that become free to the
 // relays in turn, for the tenant who was served longest ago.
 type gateway struct {
-	c *Conn
+	c *Dispatch
 	h *Host
 
 	mu       sync.Mutex
@@ -118,7 +118,7 @@ type noted struct {
 }
 
 // ServeRuns takes what relays dispatch to this node, until ctx ends.
-func (c *Conn) ServeRuns(ctx context.Context, h *Host) error {
+func (c *Dispatch) ServeRuns(ctx context.Context, h *Host) error {
 	if err := session.ValidID("incarnation", h.Incarnation); err != nil {
 		return err
 	}
@@ -379,7 +379,7 @@ func (g *gateway) before(a schedule.Head, of *noted, b schedule.Head, than *note
 }
 
 // tell publishes what is only a hint: what is lost is said again.
-func (c *Conn) tell(subject string, v any) {
+func (c *Dispatch) tell(subject string, v any) {
 	data, err := json.Marshal(v)
 	if err == nil {
 		err = c.NC.Publish(subject, data)
@@ -390,18 +390,18 @@ func (c *Conn) tell(subject string, v any) {
 }
 
 // rollCall asks all nodes how they stand.
-func (c *Conn) rollCall() {
+func (c *Dispatch) rollCall() {
 	if err := c.NC.Publish(subjectHello, nil); err != nil {
 		c.Logger.Debug("nodes were not asked how they stand", "err", err)
 	}
 }
 
-func (c *Conn) tellDemand(incarnation string, generation, partition uint32, grant uint64, d *schedule.Demand) {
+func (c *Dispatch) tellDemand(incarnation string, generation, partition uint32, grant uint64, d *schedule.Demand) {
 	c.tell(messages.NodeSubject(incarnation, verbDemand), wireDispatch{Generation: generation, Partition: partition, Grant: grant, Demand: d})
 }
 
 // dispatch sends a run to a node, and says what became of it.
-func (c *Conn) dispatch(ctx context.Context, incarnation string, d dispatched) schedule.Outcome {
+func (c *Dispatch) dispatch(ctx context.Context, incarnation string, d dispatched) schedule.Outcome {
 	var a Answer
 	var free int
 	var err error
@@ -431,7 +431,7 @@ func (c *Conn) dispatch(ctx context.Context, incarnation string, d dispatched) s
 	return o
 }
 
-func (c *Conn) sendDispatch(ctx context.Context, incarnation string, d dispatched) (a Answer, free int, err error) {
+func (c *Dispatch) sendDispatch(ctx context.Context, incarnation string, d dispatched) (a Answer, free int, err error) {
 	w := messages.WorkOf(d.work)
 	data, err := json.Marshal(wireDispatch{Work: &w, Generation: d.generation, Partition: d.partition, Grant: d.grant, Demand: d.demand})
 	if err != nil {

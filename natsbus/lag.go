@@ -23,7 +23,7 @@ type Lag struct {
 
 // Lag returns how far each work queue is behind. It takes the
 // rights of an operator.
-func (c *store) Lag(ctx context.Context) ([]Lag, error) {
+func (c *Streams) Lag(ctx context.Context) ([]Lag, error) {
 	var out []Lag
 	for _, name := range []string{StreamTasks} {
 		_, err := conn.Call(ctx, c.Conn, conn.APIConsumerList+name, func(ctx context.Context) (struct{}, error) {
@@ -49,7 +49,7 @@ func (c *store) Lag(ctx context.Context) ([]Lag, error) {
 
 // subjects returns how many messages a stream holds under each subject that
 // matches a filter.
-func (c *store) subjects(ctx context.Context, stream, filter string) (map[string]uint64, error) {
+func (c *Streams) subjects(ctx context.Context, stream, filter string) (map[string]uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, conn.RetryBudget)
 	defer cancel()
 	s, err := c.JS.Stream(ctx, stream)

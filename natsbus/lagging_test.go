@@ -143,7 +143,7 @@ func TestRelayBeginsWhereLineageEnds(t *testing.T) {
 				id := c.HomeOf(session.DefaultTenant, "r1")
 				g, partition, _ := id.Locate()
 				putLineage(t, c, id, 1, all)
-				p := &lineageRelay{c: c, generation: g, partition: partition, stream: EventStream(g, partition)}
+				p := &lineageRelay{c: c.Projections, generation: g, partition: partition, stream: EventStream(g, partition)}
 				if checkpoint {
 					if err := c.saveCheckpoint(t.Context(), p.subject(), lineagePoint{At: held - 1, Seq: held - 1}); err != nil {
 						t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 // whoever watches the run. Where to go on after a restart is what LINEAGE
 // itself holds, so that whatever it lost is published again and nothing twice.
 type lineageRelay struct {
-	c                     *Conn
+	c                     *Projections
 	generation, partition uint32
 	stream                string
 	at                    lineagePoint
@@ -67,7 +67,7 @@ func (p *lineageRelay) prefix() string {
 }
 
 func (p *lineageRelay) pump(ctx context.Context, in <-chan conn.Message) error {
-	h := newChain(p.c, p.generation, p.partition)
+	h := newChain(p.c.Logs, p.generation, p.partition)
 	h.copies = freshCopies
 	defer func() {
 		if !p.pace.dirty() {

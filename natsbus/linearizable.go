@@ -31,7 +31,7 @@ const heardWithin = 3 * time.Second
 
 // linearizableLast returns the newest version of a session: no older than any that was told
 // or read anywhere before newest was called.
-func (c *Conn) linearizableLast(ctx context.Context, values *journal.Values, k session.Key) (session.Session, error) {
+func (c *Logs) linearizableLast(ctx context.Context, values *journal.Values, k session.Key) (session.Session, error) {
 	held, err := c.held(ctx, k)
 	if err != nil {
 		return session.Session{}, err
@@ -59,7 +59,7 @@ func (c *Conn) linearizableLast(ctx context.Context, values *journal.Values, k s
 // every reader skips, such as the tombstone before what was brought back; at most
 // so many as are asked for. A server that lacks the end of the log has some of
 // them, and no others.
-func (c *Conn) skipped(ctx context.Context, k session.Key, most uint64) (n uint64, err error) {
+func (c *Logs) skipped(ctx context.Context, k session.Key, most uint64) (n uint64, err error) {
 	stream, subject, err := c.place(k)
 	if err != nil {
 		return 0, err
@@ -148,7 +148,7 @@ func (k *foreignCounts) keep(subject string, s skip) {
 // held returns how many messages of a session its stream holds at least: all its
 // commits that were acknowledged before it was called, but for those that were
 // archived, and what readers skip.
-func (c *Conn) held(ctx context.Context, k session.Key) (uint64, error) {
+func (c *Logs) held(ctx context.Context, k session.Key) (uint64, error) {
 	stream, subject, err := c.place(k)
 	if err != nil {
 		return 0, err

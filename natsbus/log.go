@@ -18,12 +18,12 @@ import (
 // event stream that its id names, one message per commit, large data in blobs.
 // It is also a session.Snapshotter. A commit that a stream has no room for is
 // ErrFull, see WatchRoom.
-func (c *Conn) Log() session.Log {
+func (c *Logs) Log() session.Log {
 	l := &eventLog{c}
 	return &roomLog{Log: offload.New(l, c.Blobs, nil), Snapshotter: l, c: c}
 }
 
-type eventLog struct{ c *Conn }
+type eventLog struct{ c *Logs }
 
 // EventSubject is where the commits of a session are stored. It fails for an
 // id that no session.IDGenerator made.

@@ -38,7 +38,7 @@ import (
 // connection, stops before the others miss it, and looks around again before
 // it starts anything.
 type relayMembership struct {
-	c    *Conn
+	c    *Dispatch
 	o    RelayOptions
 	id   string
 	subj string
@@ -93,10 +93,6 @@ const (
 	answerWithin = 25 * time.Millisecond
 )
 
-// errLeaseExpired is returned by a pump that finds itself without the right to go
-// on, a moment before it is told to end.
-var errLeaseExpired = errors.New("natsbus: the relay's lease of the partition has expired")
-
 // heartbeat is the sign of a relay process.
 type heartbeat struct {
 	Relay string   `json:"relay"`
@@ -124,7 +120,7 @@ type relayEnd struct {
 	err       error
 }
 
-func (c *Conn) newRelayMembership(o *RelayOptions) *relayMembership {
+func (c *Dispatch) newRelayMembership(o *RelayOptions) *relayMembership {
 	r := &relayMembership{
 		c: c, o: o.complete(c), heard: make(chan heartbeat, 256), ended: make(chan relayEnd),
 		members: map[string]*member{}, running: map[uint32]*relayedPartition{}, epoch: time.Now(),

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -15,30 +14,6 @@ import (
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
-
-// values yields the entries of a bucket under a key filter, as any replica has them:
-// one that lags does not have the newest.
-func (c *Conn) values(ctx context.Context, bucket, filter string) iter.Seq2[conn.Message, error] {
-	return func(yield func(conn.Message, error) bool) {
-		for next := uint64(1); ; {
-			start := next
-			for m, err := range c.DirectPage(ctx, "KV_"+bucket, keySubject(bucket, filter), start) {
-				if err == nil {
-					next = m.Seq + 1
-					if op := m.Header.Get("KV-Operation"); op == "DEL" || op == "PURGE" {
-						continue
-					}
-				}
-				if !yield(m, err) || err != nil {
-					return
-				}
-			}
-			if next == start {
-				return
-			}
-		}
-	}
-}
 
 // announceEvery is how often a node renews its entry, which lives three times
 // as long.

@@ -25,7 +25,7 @@ func TestControlNotBegun(t *testing.T) {
 			"refused":   {Digest: "d", Refused: run.CodeMalformed},
 			"cancelled": {Cancelled: &journal.CancelRequested{Run: "cancelled"}},
 		} {
-			if _, _, _, err := createAlias(t.Context(), c, runAliasSubject("default", id), a); err != nil {
+			if _, _, _, err := createAlias(t.Context(), c.Logs, runAliasSubject("default", id), a); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -113,7 +113,7 @@ func TestCancelMeanwhile(t *testing.T) {
 			}
 			// The intake has brought what the note says, and a log knows again
 			// what has an id.
-			a, _, err := readAlias[runAlias](ctx, c, runAliasSubject("default", s.Run))
+			a, _, err := readAlias[runAlias](ctx, c.Logs, runAliasSubject("default", s.Run))
 			if err != nil || a.Cancelled == nil {
 				return fmt.Errorf("the note is %+v: %w", a, err)
 			}
@@ -126,7 +126,7 @@ func TestCancelMeanwhile(t *testing.T) {
 			t.Fatal(err)
 		}
 		for r, id := range ids {
-			if _, _, _, err := createAlias(t.Context(), c, runAliasSubject("default", r), runAlias{Digest: "d", Session: c.HomeOf("default", r)}); err != nil {
+			if _, _, _, err := createAlias(t.Context(), c.Logs, runAliasSubject("default", r), runAlias{Digest: "d", Session: c.HomeOf("default", r)}); err != nil {
 				t.Fatal(err)
 			}
 			m, err := c.NC.Request(messages.ControlSubject("default", r, messages.VerbCancel), fmt.Appendf(nil, `{"id":%q}`, id), time.Minute)
@@ -164,7 +164,7 @@ func TestCancelUnbornBranch(t *testing.T) {
 				t.Errorf("cancel with %s: %s, %v", body, m.Data, err)
 			}
 		}
-		if _, revision, err := readAlias[runAlias](t.Context(), c, runAliasSubject("default", branch)); err != nil || revision != 0 {
+		if _, revision, err := readAlias[runAlias](t.Context(), c.Logs, runAliasSubject("default", branch)); err != nil || revision != 0 {
 			t.Errorf("a note was left: revision %d, %v", revision, err)
 		}
 		if state := toldOf(t, c, "default", branch); state != "" {

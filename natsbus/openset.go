@@ -243,7 +243,7 @@ func (d *dispatcher) store(ctx context.Context, last uint64, root *openSetRoot, 
 	return 0, errRootTaken
 }
 
-func (c *Conn) storePage(ctx context.Context, subject string, data []byte) error {
+func (c *Dispatch) storePage(ctx context.Context, subject string, data []byte) error {
 	body, err := pack(data)
 	if err == nil && len(body) > maxCheckpoint {
 		err = fmt.Errorf("%d bytes, at most %d are kept", len(body), maxCheckpoint)

@@ -87,7 +87,7 @@ func newDispatcher(c *Conn) *dispatcher {
 	o := &RelayOptions{Incarnation: "relay", Pool: func(context.Context, string, string) (pool, class string) {
 		return DefaultPool, messages.ClassInteractive
 	}}
-	return &dispatcher{c: c, o: o.complete(c), generation: c.Generation(), stream: EventStream(c.Generation(), 0)}
+	return &dispatcher{c: c.Dispatch, o: o.complete(c.Dispatch), generation: c.Generation(), stream: EventStream(c.Generation(), 0)}
 }
 
 // dispatchFor has a dispatcher run for a while.

@@ -67,7 +67,7 @@ const provisionFor = 15 * time.Second
 
 // Plan compares what is there with what is asked for, and changes nothing. It
 // takes the rights of an operator; Options.Client is enough otherwise.
-func (c *store) Plan(ctx context.Context, p *Provisioning) (*Plan, error) {
+func (c *Streams) Plan(ctx context.Context, p *Provisioning) (*Plan, error) {
 	if p == nil {
 		p = &Provisioning{}
 	}
@@ -110,7 +110,7 @@ func (c *store) Plan(ctx context.Context, p *Provisioning) (*Plan, error) {
 
 // follows takes what is fixed, or was chosen, from the first event stream of a
 // generation that exists.
-func (c *store) follows(ctx context.Context, o *Options, first *jetstream.StreamConfig) error {
+func (c *Streams) follows(ctx context.Context, o *Options, first *jetstream.StreamConfig) error {
 	have, err := partitionsOf(first)
 	if err == nil && have == 0 {
 		have, err = c.countPartitions(ctx, o.Generation)
@@ -144,7 +144,7 @@ func partitionsOf(first *jetstream.StreamConfig) (uint32, error) {
 }
 
 // countPartitions counts the event streams of a generation.
-func (c *store) countPartitions(ctx context.Context, generation uint32) (uint32, error) {
+func (c *Streams) countPartitions(ctx context.Context, generation uint32) (uint32, error) {
 	all, err := c.eventStreams(ctx)
 	if err != nil {
 		return 0, err
@@ -221,7 +221,7 @@ func bytesText(n int64) string {
 
 // lookStream returns how a stream is, nil if it is not there. One that nobody
 // leads is an error.
-func (c *store) lookStream(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
+func (c *Streams) lookStream(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
 	s, err := conn.CallWithin(ctx, c.Conn, conn.APIStreamInfo+name, askStream, func(ctx context.Context) (jetstream.Stream, error) {
 		return c.JS.Stream(ctx, name)
 	})
@@ -253,7 +253,7 @@ func (p *Plan) Refused() error {
 // anything in it is refused; a *RefusedError says what. When it fails in the
 // middle, what it did is Done in the plan, and planning again goes on from
 // there.
-func (c *store) Apply(ctx context.Context, p *Plan) error {
+func (c *Streams) Apply(ctx context.Context, p *Plan) error {
 	if err := p.Refused(); err != nil {
 		return err
 	}
@@ -290,7 +290,7 @@ func (e *RefusedError) Error() string {
 func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
 
 // eventStreams returns the names of all event streams, oldest generation first.
-func (c *store) eventStreams(ctx context.Context) ([]string, error) {
+func (c *Streams) eventStreams(ctx context.Context) ([]string, error) {
 	type place struct{ generation, partition uint64 }
 	found := map[string]place{}
 	_, err := conn.CallWithin(ctx, c.Conn, conn.APIStreamNames, askStream, func(ctx context.Context) (struct{}, error) {

@@ -38,12 +38,12 @@ func (e *MismatchError) Error() string {
 // settings that differ, and for what is missing and these credentials may not
 // make. Nodes may call it at the same time, and again. Operators use Plan and
 // Apply.
-func (c *store) Provision(ctx context.Context) error { return c.setUp(ctx, true) }
+func (c *Streams) Provision(ctx context.Context) error { return c.setUp(ctx, true) }
 
 // Verify is Provision that makes nothing: what is missing is a mismatch.
-func (c *store) Verify(ctx context.Context) error { return c.setUp(ctx, false) }
+func (c *Streams) Verify(ctx context.Context) error { return c.setUp(ctx, false) }
 
-func (c *store) setUp(ctx context.Context, make bool) error {
+func (c *Streams) setUp(ctx context.Context, make bool) error {
 	if c.o.Client {
 		return ErrClientOnly
 	}
@@ -65,7 +65,7 @@ func (c *store) setUp(ctx context.Context, make bool) error {
 
 // makeMissing makes what is missing, until the server says that these
 // credentials may not.
-func (c *store) makeMissing(ctx context.Context, e *lookup, all []Change) error {
+func (c *Streams) makeMissing(ctx context.Context, e *lookup, all []Change) error {
 	denied := map[bool]*conn.PermissionError{} // for consumers, and for streams
 	absent := map[string]bool{}
 	for i := range all {

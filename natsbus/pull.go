@@ -49,7 +49,7 @@ const (
 
 // puller takes the messages of a work queue, so many at once. A message is removed when handle says that it is done.
 type puller struct {
-	c *Conn
+	c *Dispatch
 	pullQueue
 	most   int // messages that are handled at once
 	handle func(ctx context.Context, m jsMsg) disposition

@@ -22,7 +22,7 @@ type purgeRequest struct {
 
 // MayPurge returns ErrDenied if the connection may not purge: nodes may not,
 // operators may.
-func (c *Conn) MayPurge(ctx context.Context) error {
+func (c *Archive) MayPurge(ctx context.Context) error {
 	// No session has such a subject.
 	return c.purge(ctx, EventStream(c.Generation(), 0), purgeRequest{Filter: prefixEvent + "none"})
 }
@@ -32,7 +32,7 @@ func (c *Conn) MayPurge(ctx context.Context) error {
 // session.ErrForeign, and removes nothing, if another commit is there, if it
 // archives nothing or if the session goes on since. Purging again changes
 // nothing. The connection needs the rights of an operator: ErrDenied.
-func (c *Conn) Purge(ctx context.Context, k session.Key, at session.Position) error {
+func (c *Archive) Purge(ctx context.Context, k session.Key, at session.Position) error {
 	stream, subject, err := c.place(k)
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func (c *Conn) Purge(ctx context.Context, k session.Key, at session.Position) er
 }
 
 // purge sends one request, and again while servers elect.
-func (c *Conn) purge(ctx context.Context, stream string, r purgeRequest) error {
+func (c *Archive) purge(ctx context.Context, stream string, r purgeRequest) error {
 	body, err := json.Marshal(r)
 	if err != nil {
 		return err

@@ -105,20 +105,6 @@ func (c *Conn) untaken(ctx context.Context, t session.Tenant) (uint64, error) {
 	return min(n, consumer.CachedInfo().NumPending), nil
 }
 
-// infoOf adds to what the graph tells of a run what a person has to decide.
-func infoOf(g *lineage.Graph, r lineage.Run) messages.RunInfo {
-	out := messages.RunInfoOf(r)
-	if r.State != run.NeedsReview {
-		return out
-	}
-	for _, rec := range g.Records(r.Home) {
-		if rec.Kind == lineage.Review && rec.Run == r.ID {
-			out.Review = &messages.Review{Step: rec.Step, Call: rec.Call, Tool: rec.Tool, Code: rec.Code, Reason: rec.Reason, Revision: rec.Revision}
-		}
-	}
-	return out
-}
-
 func (a answerer) run(ctx context.Context, t session.Tenant, q messages.Query) (any, error) {
 	if q.Run == "" {
 		return nil, missing("run", "send the id of a run, or "+messages.Last)

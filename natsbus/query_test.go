@@ -19,7 +19,7 @@ import (
 // told to ask again, and not of a context of the node that was cancelled.
 func TestQueryOfANodeThatEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Conn, _ *wire) {
-		if _, _, _, err := createAlias(t.Context(), c, runAliasSubject("default", "r1"), runAlias{Digest: "d", Session: c.HomeOf("default", "r1")}); err != nil {
+		if _, _, _, err := createAlias(t.Context(), c.Logs, runAliasSubject("default", "r1"), runAlias{Digest: "d", Session: c.HomeOf("default", "r1")}); err != nil {
 			t.Fatal(err)
 		}
 		looks := make(chan struct{})

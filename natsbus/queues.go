@@ -78,7 +78,7 @@ func (q pullQueue) differences(have *jetstream.ConsumerConfig) []Difference {
 }
 
 // lookQueue returns the consumer, nil if it is not there.
-func (c *store) lookQueue(ctx context.Context, q pullQueue) (jetstream.Consumer, error) {
+func (c *Streams) lookQueue(ctx context.Context, q pullQueue) (jetstream.Consumer, error) {
 	consumer, err := conn.Call(ctx, c.Conn, conn.APIConsumerInfo+q.stream+"."+q.durable, func(ctx context.Context) (jetstream.Consumer, error) {
 		return c.JS.Consumer(ctx, q.stream, q.durable)
 	})
@@ -89,7 +89,7 @@ func (c *store) lookQueue(ctx context.Context, q pullQueue) (jetstream.Consumer,
 }
 
 // putQueue makes the consumer, or makes it as it should be.
-func (c *store) putQueue(ctx context.Context, q pullQueue) (jetstream.Consumer, error) {
+func (c *Streams) putQueue(ctx context.Context, q pullQueue) (jetstream.Consumer, error) {
 	return conn.Call(ctx, c.Conn, conn.APIConsumerCreate+q.stream+"."+q.durable, func(ctx context.Context) (jetstream.Consumer, error) {
 		return c.JS.CreateOrUpdateConsumer(ctx, q.stream, q.config())
 	})
@@ -98,7 +98,7 @@ func (c *store) putQueue(ctx context.Context, q pullQueue) (jetstream.Consumer, 
 // openQueue returns the consumer to take messages from. A missing one is created
 // if the credentials allow it, and one that no server serves is created again. A
 // caller that opens it repeatedly keeps the election.
-func (c *store) openQueue(ctx context.Context, e *lookup, q pullQueue) (jetstream.Consumer, error) {
+func (c *Streams) openQueue(ctx context.Context, e *lookup, q pullQueue) (jetstream.Consumer, error) {
 	c.resume(e)
 	consumer, lost, err := c.findQueue(ctx, e, q)
 	if lost {
@@ -113,7 +113,7 @@ func (c *store) openQueue(ctx context.Context, e *lookup, q pullQueue) (jetstrea
 }
 
 // removeQueue removes the consumer, if it is there.
-func (c *store) removeQueue(ctx context.Context, q pullQueue) error {
+func (c *Streams) removeQueue(ctx context.Context, q pullQueue) error {
 	_, err := conn.Call(ctx, c.Conn, conn.APIConsumerDelete+q.stream+"."+q.durable, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, c.JS.DeleteConsumer(ctx, q.stream, q.durable)
 	})

@@ -206,3 +206,7 @@ func (p *lineageRelay) send(ctx context.Context, some []encoded) (uint64, error)
 	}
 	return 0, nil
 }
+
+// errLeaseExpired is returned by a pump that finds itself without the right to go
+// on, a moment before it is told to end.
+var errLeaseExpired = errors.New("natsbus: the relay's lease of the partition has expired")

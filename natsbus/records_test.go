@@ -38,7 +38,7 @@ func TestRelayStopsAfterTelling(t *testing.T) {
 				})
 			}
 		}
-		p := &lineageRelay{c: c, stream: EventStream(1, 0), pace: newPacer(), leaseValid: func() bool { return true }}
+		p := &lineageRelay{c: c.Projections, stream: EventStream(1, 0), pace: newPacer(), leaseValid: func() bool { return true }}
 		defer p.pace.stop()
 		ctx, stop := context.WithCancel(t.Context())
 		hook, fired := once(lineage.StoredSubject(commits[0]), func([]byte) bool { stop(); return true })

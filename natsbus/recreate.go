@@ -38,7 +38,7 @@ type lookup struct {
 // budget is used up, and for as long as an election takes at most the leader of the witness
 // has answered, and no server for it. While the witness has no leader either it goes
 // on for one more budget. Without a witness, "", nothing is lost.
-func search[T any](ctx context.Context, c *store, e *lookup, what, witness string, look func(context.Context) (T, error)) (v T, lost bool, err error) {
+func search[T any](ctx context.Context, c *Streams, e *lookup, what, witness string, look func(context.Context) (T, error)) (v T, lost bool, err error) {
 	if e.What != what {
 		e.What, e.led = what, time.Time{}
 	}
@@ -66,7 +66,7 @@ func search[T any](ctx context.Context, c *store, e *lookup, what, witness strin
 }
 
 // compare takes in that something was looked for, and found to be absent or not.
-func (e *lookup) compare(ctx context.Context, c *store, witness string, absent bool) {
+func (e *lookup) compare(ctx context.Context, c *Streams, witness string, absent bool) {
 	e.lost = false
 	led := absent && c.led(ctx, witness)
 	switch {
@@ -82,21 +82,21 @@ func (e *lookup) compare(ctx context.Context, c *store, witness string, absent b
 
 // resume makes an election go on that is kept from one search to the next: in sum
 // they are no more patient than one. Over another connection other servers answer.
-func (c *store) resume(e *lookup) {
+func (c *Streams) resume(e *lookup) {
 	if now := c.Incarnation(); e.conn != now {
 		*e = lookup{Election: conn.Election{Log: c.Logger}, conn: now}
 	}
 }
 
 // led reports whether the leader of a stream answers.
-func (c *store) led(ctx context.Context, stream string) bool {
+func (c *Streams) led(ctx context.Context, stream string) bool {
 	info, err := c.lookStream(ctx, stream)
 	return err == nil && info != nil
 }
 
 // findStream is lookStream with conn.RetryElection, and says whether a stream that may be
 // created again is lost though one of the truth is not.
-func (c *store) findStream(ctx context.Context, e *lookup, want jetstream.StreamConfig) (info *jetstream.StreamInfo, lost bool, err error) {
+func (c *Streams) findStream(ctx context.Context, e *lookup, want jetstream.StreamConfig) (info *jetstream.StreamInfo, lost bool, err error) {
 	witness := ""
 	if replaceable(&want) {
 		witness = EventStream(c.o.Generation, 0)
@@ -106,7 +106,7 @@ func (c *store) findStream(ctx context.Context, e *lookup, want jetstream.Stream
 
 // findQueue is lookQueue with conn.RetryElection, and says whether the consumer is lost
 // though its stream is not.
-func (c *store) findQueue(ctx context.Context, e *lookup, q pullQueue) (consumer jetstream.Consumer, lost bool, err error) {
+func (c *Streams) findQueue(ctx context.Context, e *lookup, q pullQueue) (consumer jetstream.Consumer, lost bool, err error) {
 	return search(ctx, c, e, "consumer "+q.durable, q.stream, func(ctx context.Context) (jetstream.Consumer, error) { return c.lookQueue(ctx, q) })
 }
 
@@ -116,7 +116,7 @@ const unserved = "no server serves it"
 // recreateQueue removes a consumer that does not give what it should, and makes it
 // again, unless another node did since it was made: in nanoseconds, zero for one
 // that did not answer.
-func (c *store) recreateQueue(ctx context.Context, q pullQueue, made int64, why string) (jetstream.Consumer, error) {
+func (c *Streams) recreateQueue(ctx context.Context, q pullQueue, made int64, why string) (jetstream.Consumer, error) {
 	now, err := c.lookQueue(ctx, q)
 	if err == nil && now != nil && now.CachedInfo().Created.UnixNano() != made {
 		return now, nil
@@ -135,7 +135,7 @@ func (c *store) recreateQueue(ctx context.Context, q pullQueue, made int64, why 
 
 // recreateStream removes a lost stream and makes it again, unless another node did
 // meanwhile.
-func (c *store) recreateStream(ctx context.Context, want jetstream.StreamConfig) error {
+func (c *Streams) recreateStream(ctx context.Context, want jetstream.StreamConfig) error {
 	if info, err := c.lookStream(ctx, want.Name); err == nil && info != nil {
 		return nil
 	}
@@ -153,7 +153,7 @@ func (c *store) recreateStream(ctx context.Context, want jetstream.StreamConfig)
 	return c.makeStream(ctx, want)
 }
 
-func (c *store) makeStream(ctx context.Context, want jetstream.StreamConfig) error {
+func (c *Streams) makeStream(ctx context.Context, want jetstream.StreamConfig) error {
 	_, err := conn.CallWithin(ctx, c.Conn, conn.APIStreamCreate+want.Name, provisionFor, func(ctx context.Context) (jetstream.Stream, error) {
 		return c.JS.CreateStream(ctx, want)
 	})
@@ -167,7 +167,7 @@ func replaceable(want *jetstream.StreamConfig) bool { return want.Storage == jet
 const reconcileEvery = 10 * time.Second
 
 // reconcileStreams looks after the streams in memory until ctx ends, after each by itself.
-func (c *store) reconcileStreams(ctx context.Context) error {
+func (c *Streams) reconcileStreams(ctx context.Context) error {
 	var each []func(context.Context) error
 	for _, want := range layout(&c.o) {
 		if replaceable(&want) {
@@ -180,7 +180,7 @@ func (c *store) reconcileStreams(ctx context.Context) error {
 // reconcileStream looks after one: if it is lost, or gone because the node that created
 // it again died meanwhile, it is created. A server without others loses it only with the
 // connection: it is asked once for each.
-func (c *store) reconcileStream(ctx context.Context, want jetstream.StreamConfig) error {
+func (c *Streams) reconcileStream(ctx context.Context, want jetstream.StreamConfig) error {
 	tick := time.NewTicker(reconcileEvery)
 	defer tick.Stop()
 	var e lookup
@@ -204,7 +204,7 @@ func (c *store) reconcileStream(ctx context.Context, want jetstream.StreamConfig
 }
 
 // ensureStream sees to it that a stream in memory is there, and led.
-func (c *store) ensureStream(ctx context.Context, e *lookup, want jetstream.StreamConfig) error {
+func (c *Streams) ensureStream(ctx context.Context, e *lookup, want jetstream.StreamConfig) error {
 	info, lost, err := c.findStream(ctx, e, want)
 	switch {
 	case lost:
@@ -230,7 +230,7 @@ const (
 // that the stream and the logs do not say, so it is made again whenever a task is
 // older than it should be, and so is the consumer: each task then comes once more,
 // which is harmless.
-func (c *store) reconcileTasks(ctx context.Context) error {
+func (c *Streams) reconcileTasks(ctx context.Context) error {
 	tick := time.NewTicker(staleEvery)
 	defer tick.Stop()
 	made := time.Now()

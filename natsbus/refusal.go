@@ -2,11 +2,13 @@ package natsbus
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -28,7 +30,7 @@ func (i *intake) refused(ctx context.Context, l *incomingTask, code run.Code) er
 // was given up if that took longer than anybody waits, as when the node stood still:
 // what is told as refused is not to go on.
 func (i *intake) cancelledMeanwhile(ctx context.Context, subject string, t journal.Task) error {
-	have, _, err := readAlias[runAlias](ctx, i.c, subject)
+	have, _, err := readAlias[runAlias](ctx, i.c.Logs, subject)
 	if err == nil && have.Cancelled == nil && have.Refused != "" {
 		have.Cancelled = &journal.CancelRequested{Run: t.ID, ID: "refused", Reason: "its task was refused before a log held it"}
 	}
@@ -47,7 +49,7 @@ func (i *intake) refuse(ctx context.Context, l *incomingTask, cause error) error
 	if l.id != "" && l.tenant != "" && !errors.Is(cause, run.ErrKeyReused) {
 		subject := runAliasSubject(l.tenant, l.id)
 		a := runAlias{Digest: l.digest, Refused: run.CodeOf(cause)}
-		have, revision, _, err := createAlias(ctx, i.c, subject, a)
+		have, revision, _, err := createAlias(ctx, i.c.Logs, subject, a)
 		if err != nil {
 			return err
 		}
@@ -66,7 +68,7 @@ func (i *intake) refuse(ctx context.Context, l *incomingTask, cause error) error
 		// not begin a run that is told as refused.
 		for have.Digest == l.digest && have.Refused == "" {
 			have.Refused = a.Refused
-			if have, revision, _, err = putAlias(ctx, i.c, subject, revision, have); err != nil {
+			if have, revision, _, err = putAlias(ctx, i.c.Logs, subject, revision, have); err != nil {
 				return err
 			}
 		}
@@ -154,3 +156,33 @@ func (i *intake) bury(ctx context.Context, l *incomingTask, cause error, now tim
 	}
 	return nil
 }
+
+// putCancelled stores and tells how a run ended that was cancelled before a log
+// held it. Who takes the cancel does that, and who takes the task; a client may
+// hear both, so they say the same to the byte: what the note says.
+func (c *Dispatch) putCancelled(ctx context.Context, tenant session.Tenant, id run.ID) error {
+	subject := runAliasSubject(tenant, id)
+	m, err := c.LeaderLast(ctx, "KV_"+BucketAlias, subject)
+	var note runAlias
+	if err == nil {
+		err = json.Unmarshal(m.Data, &note)
+	}
+	if err == nil && note.Cancelled == nil {
+		err = conn.ErrNoMessage
+	}
+	if err != nil {
+		return fmt.Errorf("natsbus: read %s: %w", subject, err)
+	}
+	reason := note.Cancelled.Reason
+	if reason == "" {
+		reason = noteEarly
+	}
+	r := messages.RefusedResult(id, "", messages.Error{Code: run.CodeCancelled, Text: reason}, m.Time)
+	r.State = run.Cancelled
+	return c.putResult(ctx, tenant, r, true)
+}
+
+const (
+	noteEarly  = "cancelled before a session held the run"
+	noteUnborn = "no task of this id was taken yet; one that waits or comes ends as cancelled"
+)

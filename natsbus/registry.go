@@ -20,7 +20,7 @@ import (
 // Register puts workflows on offer for a pool: whoever asks for workflows sees
 // them, whatever node of the pool is up. It replaces what the pool offered
 // under the same names, and changes nothing that says the same already.
-func (c *Conn) Register(ctx context.Context, pool string, workflows []messages.Workflow) error {
+func (c *Dispatch) Register(ctx context.Context, pool string, workflows []messages.Workflow) error {
 	if err := validPool(pool); err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func (c *Conn) Register(ctx context.Context, pool string, workflows []messages.W
 
 // Withdraw takes workflows off a pool. Those that it does not offer are left
 // alone.
-func (c *Conn) Withdraw(ctx context.Context, pool string, workflows ...string) error {
+func (c *Dispatch) Withdraw(ctx context.Context, pool string, workflows ...string) error {
 	if err := validPool(pool); err != nil {
 		return err
 	}
@@ -58,13 +58,13 @@ func (c *Conn) Withdraw(ctx context.Context, pool string, workflows ...string) e
 }
 
 // unregister deletes an entry of the registry, if there is one.
-func (c *Conn) unregister(ctx context.Context, key string) error { return c.enter(ctx, key, nil) }
+func (c *Dispatch) unregister(ctx context.Context, key string) error { return c.enter(ctx, key, nil) }
 
 // enter stores an entry of the registry, or deletes it without data, unless that
 // is how it stands. What somebody else stores meanwhile is newer: a try after one
 // whose acknowledgement was lost, or of a node that stood still, does not undo it.
 // But an entry that goes away as another one comes is replaced.
-func (c *Conn) enter(ctx context.Context, key string, data []byte) error {
+func (c *Dispatch) enter(ctx context.Context, key string, data []byte) error {
 	subject := keySubject(BucketRegistry, key)
 	var header nats.Header
 	if data == nil {
@@ -111,7 +111,7 @@ func validPool(pool string) error {
 // Workflows returns what all pools offer, sorted by name and pool. It is read from any
 // replica, which may lag behind; for the workflows that are named and not known to it
 // the registry's leader is asked.
-func (c *Conn) Workflows(ctx context.Context, named ...string) ([]messages.Workflow, error) {
+func (c *Dispatch) Workflows(ctx context.Context, named ...string) ([]messages.Workflow, error) {
 	var out []messages.Workflow
 	for m, err := range c.values(ctx, BucketRegistry, "workflow.>") {
 		if err != nil {
@@ -139,7 +139,7 @@ func (c *Conn) Workflows(ctx context.Context, named ...string) ([]messages.Workf
 }
 
 // offering returns who offers a workflow now, as the registry's leader says.
-func (c *Conn) offering(ctx context.Context, workflow string) ([]messages.Workflow, error) {
+func (c *Dispatch) offering(ctx context.Context, workflow string) ([]messages.Workflow, error) {
 	var out []messages.Workflow
 	filter := keySubject(BucketRegistry, messages.WorkflowKey("*", workflow))
 	for from := uint64(1); ; {
@@ -161,7 +161,7 @@ func (c *Conn) offering(ctx context.Context, workflow string) ([]messages.Workfl
 // catalog is the registry's workflows as of a few seconds ago. It is safe for
 // concurrent use.
 type catalog struct {
-	c *Conn
+	c *Dispatch
 
 	mu   sync.Mutex
 	all  []messages.Workflow
@@ -172,7 +172,7 @@ type catalog struct {
 // the registry itself.
 const catalogFresh = 5 * time.Second
 
-func (c *Conn) newCatalog() *catalog { return &catalog{c: c} }
+func (c *Dispatch) newCatalog() *catalog { return &catalog{c: c} }
 
 // find returns who offers a workflow: in a revision, if one is given. all are
 // the workflows on offer.

@@ -34,7 +34,7 @@ type RelayOptions struct {
 	Signal func(ctx context.Context, s journal.Signal) error
 }
 
-func (o *RelayOptions) complete(c *Conn) RelayOptions {
+func (o *RelayOptions) complete(c *Dispatch) RelayOptions {
 	var r RelayOptions
 	if o != nil {
 		r = *o
@@ -81,7 +81,7 @@ func (r *Relay) Wait() error {
 //
 // Both go on after a restart where they were. Whoever relays the first partition
 // also makes the streams in memory anew that no server serves any more.
-func (c *Conn) StartRelay(ctx context.Context, o *RelayOptions) *Relay {
+func (c *Dispatch) StartRelay(ctx context.Context, o *RelayOptions) *Relay {
 	members := c.newRelayMembership(o)
 	r := &Relay{ended: make(chan struct{})}
 	go func() {
@@ -94,10 +94,10 @@ func (c *Conn) StartRelay(ctx context.Context, o *RelayOptions) *Relay {
 }
 
 // relay relays one partition until ctx ends.
-func (c *Conn) relay(ctx context.Context, r *relayMembership, partition uint32, poke <-chan struct{}) error {
+func (c *Dispatch) relay(ctx context.Context, r *relayMembership, partition uint32, poke <-chan struct{}) error {
 	g := c.Generation()
 	out := &dispatcher{c: c, o: r.o, generation: g, partition: partition, stream: EventStream(g, partition), recheck: poke}
-	told := &lineageRelay{c: c, generation: g, partition: partition, stream: EventStream(g, partition), leaseValid: r.leaseValid}
+	told := &lineageRelay{c: c.Projections, generation: g, partition: partition, stream: EventStream(g, partition), leaseValid: r.leaseValid}
 	pumps := []func(context.Context) error{c.again("dispatcher", out.stream, out.run), c.again("lineage", told.stream, told.run)}
 	if partition == 0 {
 		pumps = append(pumps, c.reconcileStreams, c.reconcileTasks)
@@ -107,7 +107,7 @@ func (c *Conn) relay(ctx context.Context, r *relayMembership, partition uint32, 
 
 // again returns a pump that starts over when it fails, unless its stream is
 // not there when it starts for the first time.
-func (c *Conn) again(name, stream string, pump func(context.Context) error) func(context.Context) error {
+func (c *Dispatch) again(name, stream string, pump func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := c.streamThere(ctx, stream); err != nil {
 			return err
@@ -132,7 +132,7 @@ func (c *Conn) again(name, stream string, pump func(context.Context) error) func
 }
 
 // streamThere fails for a stream that does not exist.
-func (c *Conn) streamThere(ctx context.Context, stream string) error {
+func (c *Dispatch) streamThere(ctx context.Context, stream string) error {
 	if _, err := c.LastSequence(ctx, stream); errors.Is(err, jetstream.ErrStreamNotFound) {
 		return err
 	}

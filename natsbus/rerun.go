@@ -78,11 +78,11 @@ func (c *Conn) nextRerun(ctx context.Context, t session.Tenant, id run.ID, reque
 			return "", fmt.Errorf("run %s: its id leaves no room for a number: %w; submit the task under another id", id, run.ErrState)
 		}
 		subject := keySubject(BucketAlias, messages.RerunAliasKey(t, run.ID(next)))
-		have, taken, err := readAlias[rerunAlias](ctx, c, subject)
+		have, taken, err := readAlias[rerunAlias](ctx, c.Logs, subject)
 		if err == nil && taken == 0 {
 			// A run that was submitted under such an id is no rerun.
-			if _, taken, err = readAlias[runAlias](ctx, c, runAliasSubject(t, run.ID(next))); taken == 0 && err == nil {
-				have, _, _, err = createAlias(ctx, c, subject, rerunAlias{request})
+			if _, taken, err = readAlias[runAlias](ctx, c.Logs, runAliasSubject(t, run.ID(next))); taken == 0 && err == nil {
+				have, _, _, err = createAlias(ctx, c.Logs, subject, rerunAlias{request})
 			}
 		}
 		if err != nil {

@@ -24,7 +24,7 @@ import (
 // Until all commits are there every reader takes the session for archived, and
 // a further Restore goes on where this one was cut off. The session stays
 // archived afterwards, but can be read; journal.Signal.Restore lets it go on.
-func (c *Conn) Restore(ctx context.Context, k session.Key, raws []string) (restored bool, err error) {
+func (c *Archive) Restore(ctx context.Context, k session.Key, raws []string) (restored bool, err error) {
 	stream, subject, err := c.place(k)
 	if err != nil {
 		return false, err
@@ -53,7 +53,7 @@ func (c *Conn) Restore(ctx context.Context, k session.Key, raws []string) (resto
 
 // restoring is one session on its way back.
 type restoring struct {
-	c               *Conn
+	c               *Archive
 	key             session.Key
 	stream, subject string
 	raws            []string
@@ -113,7 +113,7 @@ func (r *restoring) put(ctx context.Context) error {
 // look reads what the subject holds.
 func (r *restoring) look(ctx context.Context) error {
 	r.next, r.expect, r.fresh = -1, 0, true
-	l := &eventLog{r.c}
+	l := &eventLog{r.c.Logs}
 	last, err := r.c.LeaderLast(ctx, r.stream, r.subject)
 	if errors.Is(err, conn.ErrNoMessage) {
 		return nil
@@ -164,13 +164,13 @@ func (r *restoring) look(ctx context.Context) error {
 // RestoreRun stores what is kept of a run beside its log, when that was brought
 // back, unless it is there: its alias, so that its id is not used again, and
 // with an end its result. The digest is of the task, as its run.submitted says.
-func (c *Conn) RestoreRun(ctx context.Context, k session.Key, id run.ID, digest string, end *messages.Result) error {
+func (c *Archive) RestoreRun(ctx context.Context, k session.Key, id run.ID, digest string, end *messages.Result) error {
 	if session.ID(id) != k.ID { // a branch of a fan-out needs no alias
 		name := string(k.ID)
 		if c.HomeOf(k.Tenant, id) == k.ID {
 			name = ""
 		}
-		if _, _, _, err := createAlias(ctx, c, runAliasSubject(k.Tenant, id), runAlias{Session: k.ID, Digest: digestOf(digest, name)}); err != nil {
+		if _, _, _, err := createAlias(ctx, c.Logs, runAliasSubject(k.Tenant, id), runAlias{Session: k.ID, Digest: digestOf(digest, name)}); err != nil {
 			return err
 		}
 	}

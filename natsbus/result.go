@@ -14,7 +14,7 @@ import (
 
 // putResult stores the result of a run unless it has one, until ctx ends. look
 // asks first whether it is there: storing it would tell its subscribers again.
-func (c *Conn) putResult(ctx context.Context, t session.Tenant, r messages.Result, look bool) error {
+func (c *Projections) putResult(ctx context.Context, t session.Tenant, r messages.Result, look bool) error {
 	data, err := r.Encode()
 	if err != nil {
 		return err
@@ -44,7 +44,7 @@ func (c *Conn) putResult(ctx context.Context, t session.Tenant, r messages.Resul
 }
 
 // told reports whether a run has its stored result.
-func (c *Conn) told(ctx context.Context, t session.Tenant, id run.ID) (bool, error) {
+func (c *Projections) told(ctx context.Context, t session.Tenant, id run.ID) (bool, error) {
 	_, err := c.Last(ctx, StreamResult, messages.RunSubject(t, id, messages.OnResult))
 	if errors.Is(err, conn.ErrNoMessage) {
 		return false, nil
@@ -55,7 +55,7 @@ func (c *Conn) told(ctx context.Context, t session.Tenant, id run.ID) (bool, err
 // Result returns the stored result of a run, or what its log says: the stored
 // one follows the log. It is run.ErrState, and says how the run stands, while
 // the run has not ended, and run.ErrUnknownRun for one that nobody submitted.
-func (c *Conn) Result(ctx context.Context, t session.Tenant, id run.ID) (messages.Result, error) {
+func (c *Projections) Result(ctx context.Context, t session.Tenant, id run.ID) (messages.Result, error) {
 	m, err := c.Last(ctx, StreamResult, messages.RunSubject(t, id, messages.OnResult))
 	switch {
 	case err == nil:

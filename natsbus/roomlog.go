@@ -14,7 +14,7 @@ import (
 type roomLog struct {
 	session.Log
 	session.Snapshotter
-	c *Conn
+	c *Logs
 }
 
 // Append implements session.Log.

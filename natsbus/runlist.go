@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -206,4 +207,18 @@ func (h *history) below(ctx context.Context, id session.ID, o choice) ([]listed,
 		}
 	}
 	return rows, nil
+}
+
+// infoOf adds to what the graph tells of a run what a person has to decide.
+func infoOf(g *lineage.Graph, r lineage.Run) messages.RunInfo {
+	out := messages.RunInfoOf(r)
+	if r.State != run.NeedsReview {
+		return out
+	}
+	for _, rec := range g.Records(r.Home) {
+		if rec.Kind == lineage.Review && rec.Run == r.ID {
+			out.Review = &messages.Review{Step: rec.Step, Call: rec.Call, Tool: rec.Tool, Code: rec.Code, Reason: rec.Reason, Revision: rec.Revision}
+		}
+	}
+	return out
 }

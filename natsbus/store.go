@@ -14,9 +14,9 @@ import (
 // cannot do.
 var ErrClientOnly = errors.New("natsbus: this connection does not store; connect without Options.Client")
 
-// store is the streams, at one durability, over one connection. It is safe for
+// Streams is the streams, at one durability, over one connection. It is safe for
 // concurrent use.
-type store struct {
+type Streams struct {
 	*conn.Conn
 	o    Options
 	gate gate
@@ -26,7 +26,7 @@ type store struct {
 }
 
 // openStore connects and verifies as Connect says.
-func openStore(ctx context.Context, opts *Options) (*store, error) {
+func openStore(ctx context.Context, opts *Options) (*Streams, error) {
 	var o Options
 	if opts != nil {
 		o = *opts
@@ -35,7 +35,7 @@ func openStore(ctx context.Context, opts *Options) (*store, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	c := &store{o: o, gate: newGate(), capacity: newCapacity()}
+	c := &Streams{o: o, gate: newGate(), capacity: newCapacity()}
 	found := o.Partitions != 0 || o.Client
 	if o.Partitions == 0 {
 		c.o.Partitions = cmp.Or(o.NewPartitions, DefaultPartitions)
@@ -58,7 +58,7 @@ func openStore(ctx context.Context, opts *Options) (*store, error) {
 }
 
 // findPartitions asks how many partitions the generation has, if it is there.
-func (c *store) findPartitions(ctx context.Context) error {
+func (c *Streams) findPartitions(ctx context.Context) error {
 	name := EventStream(c.o.Generation, 0)
 	first, _, err := c.findStream(ctx, &lookup{Election: conn.Election{Log: c.Logger}}, jetstream.StreamConfig{Name: name})
 	if err != nil {
@@ -76,7 +76,7 @@ func (c *store) findPartitions(ctx context.Context) error {
 }
 
 // Generation and Partitions say which event streams new sessions use.
-func (c *store) Generation() uint32 { return c.o.Generation }
+func (c *Streams) Generation() uint32 { return c.o.Generation }
 
 // Partitions is the number of event streams of the generation.
-func (c *store) Partitions() uint32 { return c.o.Partitions }
+func (c *Streams) Partitions() uint32 { return c.o.Partitions }

@@ -43,7 +43,7 @@ func (o *Ordered) Pass(r *lineage.Record) bool {
 // comes, in order, each record once, also over the loss of a connection. It
 // ends with ctx, whose error it does not yield. What LINEAGE has forgotten is
 // not yielded. It is for nodes; programs outside use package client.
-func (c *Conn) Tail(ctx context.Context, t session.Tenant, root session.ID, after uint64) iter.Seq2[messages.LineageRecord, error] {
+func (c *Projections) Tail(ctx context.Context, t session.Tenant, root session.ID, after uint64) iter.Seq2[messages.LineageRecord, error] {
 	return func(yield func(messages.LineageRecord, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()

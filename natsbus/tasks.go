@@ -2,8 +2,6 @@ package natsbus
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -46,14 +44,14 @@ const tasksAtOnce = 128
 // log holds it, or when it is refused: then it is kept in DLQ with the reason,
 // told on the run's event subject, and the run has a failed result. But a task
 // that reuses the id of another one changes nothing about that one's result.
-func (c *Conn) PullTasks(ctx context.Context, in *Intake) error {
+func (c *Dispatch) PullTasks(ctx context.Context, in *Intake) error {
 	i := intake{c: c, Intake: *in, offers: c.newCatalog(), credits: newCredits(c)}
 	p := &puller{c: c, pullQueue: tasksQueue(), most: tasksAtOnce, handle: i.handle}
 	return p.run(ctx)
 }
 
 type intake struct {
-	c       *Conn
+	c       *Dispatch
 	offers  *catalog
 	credits *credits
 	Intake
@@ -153,12 +151,6 @@ func idOf(body []byte) run.ID {
 		return ""
 	}
 	return only.ID
-}
-
-// digestOf tells two submissions under one id apart.
-func digestOf(parts ...string) string {
-	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
-	return hex.EncodeToString(sum[:16])
 }
 
 // who says how a log gets a task: by a claim here, if this node offers its
@@ -294,7 +286,7 @@ func (i *intake) note(ctx context.Context, l *incomingTask, t journal.Task, name
 		refused = i.admit(ctx, t, a.Session)
 	}
 	if name != "" || refused != nil || l.again() {
-		have, revision, err := readAlias[runAlias](ctx, i.c, subject)
+		have, revision, err := readAlias[runAlias](ctx, i.c.Logs, subject)
 		if err != nil || revision != 0 {
 			return have, false, err
 		}
@@ -308,7 +300,7 @@ func (i *intake) note(ctx context.Context, l *incomingTask, t journal.Task, name
 	if refused != nil {
 		return have, false, refused
 	}
-	have, _, fresh, err = createAlias(ctx, i.c, subject, a)
+	have, _, fresh, err = createAlias(ctx, i.c.Logs, subject, a)
 	return have, fresh, err
 }
 

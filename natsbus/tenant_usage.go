@@ -45,7 +45,7 @@ type usageSample struct {
 // tenantUsage estimates how much of a stream is a tenant's: the server counts its
 // commits, and some of them, all over the stream, are weighed. That costs as many
 // requests for one session as for a hundred thousand.
-func (c *store) tenantUsage(ctx context.Context, stream string, t session.Tenant) (TenantUsage, error) {
+func (c *Streams) tenantUsage(ctx context.Context, stream string, t session.Tenant) (TenantUsage, error) {
 	c.tenantUsages.mu.Lock()
 	defer c.tenantUsages.mu.Unlock()
 	id := stream + "." + string(t)
@@ -63,7 +63,7 @@ func (c *store) tenantUsage(ctx context.Context, stream string, t session.Tenant
 	return h, nil
 }
 
-func (c *store) sampleUsage(ctx context.Context, stream string, t session.Tenant) (TenantUsage, error) {
+func (c *Streams) sampleUsage(ctx context.Context, stream string, t session.Tenant) (TenantUsage, error) {
 	info, err := c.StreamInfo(ctx, stream)
 	if err != nil {
 		return TenantUsage{}, fmt.Errorf("natsbus: look at stream %s: %w", stream, conn.StreamError(err))
@@ -97,7 +97,7 @@ func (c *store) sampleUsage(ctx context.Context, stream string, t session.Tenant
 
 // countCommits counts the messages of a stream under a subject with wildcards:
 // a read in bulk says with each message how many follow.
-func (c *store) countCommits(ctx context.Context, stream, subject string) (uint64, error) {
+func (c *Streams) countCommits(ctx context.Context, stream, subject string) (uint64, error) {
 	body, err := json.Marshal(conn.GetRequest{Seq: 1, NextBySubject: subject, Batch: 1})
 	if err != nil {
 		return 0, err
@@ -123,7 +123,7 @@ var errNoRoom = errors.New("no new runs begin")
 // admit says whether a new run of a tenant may begin in an event stream: its error is
 // run.ErrBusy and errNoRoom if the stream takes none, or none of this tenant, or
 // another stream that every run needs is nearly full.
-func (c *store) admit(ctx context.Context, stream string, tenant session.Tenant) error {
+func (c *Streams) admit(ctx context.Context, stream string, tenant session.Tenant) error {
 	if err := c.admitsDisk(); err != nil {
 		return err
 	}

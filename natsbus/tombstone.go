@@ -65,6 +65,6 @@ func restoredOf(m conn.Message) uint64 {
 
 // Archived returns a *session.ArchivedError if a session is archived, as the
 // stream's leader says.
-func (c *Conn) Archived(ctx context.Context, k session.Key) error {
+func (c *Logs) Archived(ctx context.Context, k session.Key) error {
 	return journal.NewValues(c.Log()).Archived(ctx, k)
 }

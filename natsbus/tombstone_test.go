@@ -296,7 +296,7 @@ func TestRestoreIsCutOff(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					r := &restoring{c: c, key: k, raws: raws, end: session.Position{Seq: at.Seq, Hash: at.Hash}}
+					r := &restoring{c: c.Archive, key: k, raws: raws, end: session.Position{Seq: at.Seq, Hash: at.Hash}}
 					var err error
 					if r.stream, r.subject, err = EventSubject(k); err != nil {
 						t.Fatal(err)
@@ -425,7 +425,7 @@ func TestChainOverTombstones(t *testing.T) {
 				freshCopies: map[bool]string{true: "5 6", false: "6"}[from == 0],
 				allCopies:   strings.TrimSpace("5 1 2 3 4 5 6"[2*from:]),
 			} {
-				h := newChain(c, g, p)
+				h := newChain(c.Logs, g, p)
 				h.copies = mode
 				var got []string
 				for _, m := range all[from:] {

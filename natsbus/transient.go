@@ -32,7 +32,7 @@ func WillPass(err error) bool {
 // connected, the servers store as the level demands, the leader of the stream of
 // tasks answers, and a message can be stored. Otherwise it says what is in the way.
 // ctx bounds the wait; nothing is tried twice.
-func (c *store) Answering(ctx context.Context) error {
+func (c *Streams) Answering(ctx context.Context) error {
 	if !c.NC.IsConnected() {
 		return fmt.Errorf("%w: %s: the connection is lost and is being made again", conn.ErrUnreachable, c.Servers())
 	}

@@ -52,7 +52,7 @@ type TreeSession struct {
 // of a tenant, or of all with "", the longest unused first. Its time is that
 // of reading everything that is stored; in memory stay some hundred bytes for
 // each session. The connection needs the rights of a node or an operator.
-func (c *Conn) Trees(ctx context.Context, t session.Tenant) ([]Tree, error) {
+func (c *Archive) Trees(ctx context.Context, t session.Tenant) ([]Tree, error) {
 	streams, err := c.eventStreams(ctx)
 	if err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func (c *Conn) Trees(ctx context.Context, t session.Tenant) ([]Tree, error) {
 		if _, err := fmt.Sscanf(stream, "EV_%d_%d", &g, &p); err != nil {
 			return nil, fmt.Errorf("natsbus: event stream %s: %w", stream, err)
 		}
-		h := newChain(c, g, p)
+		h := newChain(c.Logs, g, p)
 		h.copies = allCopies
 		err := c.dumpStream(ctx, stream, false, func(m Stored) error {
 			if m.Subject == "" {
@@ -333,12 +333,12 @@ func (t *Tree) mixed() {
 
 // LineageOf reports up to which sequence the lineage of a session's event
 // stream is published. What is purged before that tells nobody of itself.
-func (c *Conn) LineageOf(ctx context.Context, id session.ID) (uint64, error) {
+func (c *Archive) LineageOf(ctx context.Context, id session.ID) (uint64, error) {
 	g, p, ok := id.Locate()
 	if !ok {
 		return 0, fmt.Errorf("natsbus: session id %q names no event stream: it was not minted", id)
 	}
-	relay := lineageRelay{c: c, generation: g, partition: p, stream: EventStream(g, p)}
+	relay := lineageRelay{c: c.Projections, generation: g, partition: p, stream: EventStream(g, p)}
 	at, err := relay.cursor(ctx)
 	return at.Seq, err
 }

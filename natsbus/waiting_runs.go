@@ -43,7 +43,7 @@ type partitionWaiting struct {
 // Waiting returns how many runs wait in logs for a slot of each pool, by class:
 // what an autoscaler looks at. Tasks that no log holds yet are not among them. It
 // fails while a partition has no relay, which takes a few seconds at the most.
-func (c *Conn) Waiting(ctx context.Context) ([]PoolWaiting, error) {
+func (c *Dispatch) Waiting(ctx context.Context) ([]PoolWaiting, error) {
 	ctx, cancel := context.WithTimeout(ctx, waitingTimeout)
 	defer cancel()
 	inbox := c.NC.NewRespInbox()
@@ -78,7 +78,7 @@ func (c *Conn) Waiting(ctx context.Context) ([]PoolWaiting, error) {
 }
 
 // gatherWaiting takes the answers of relays until each partition has answered.
-func (c *Conn) gatherWaiting(ctx context.Context, sub *nats.Subscription, seen map[uint32]bool, sum map[PoolWaiting]int) error {
+func (c *Dispatch) gatherWaiting(ctx context.Context, sub *nats.Subscription, seen map[uint32]bool, sum map[PoolWaiting]int) error {
 	for len(seen) < int(c.Partitions()) {
 		m, err := sub.NextMsgWithContext(ctx)
 		if errors.Is(err, nats.ErrNoResponders) {

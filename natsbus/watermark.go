@@ -92,7 +92,7 @@ const relayedFor = time.Second
 
 // serveWatermark answers other processes while a relay of the stream runs here.
 // Whoever is not answered asks the next relay.
-func (c *Conn) serveWatermark(ctx context.Context, stream string) (*conn.Service, error) {
+func (c *Projections) serveWatermark(ctx context.Context, stream string) (*conn.Service, error) {
 	s := c.NewService(ctx)
 	s.Limit = relayedFor
 	sub, err := c.NC.Subscribe(relayedSubject(stream), func(m *nats.Msg) {
@@ -119,7 +119,7 @@ func (c *Conn) serveWatermark(ctx context.Context, stream string) (*conn.Service
 // called is published, by this process or by those that relay. What nobody
 // relays at the moment it does not wait for, nor what cannot be stored: then readers
 // are answered with what there is.
-func (c *Conn) WaitCaughtUp(ctx context.Context) error {
+func (c *Projections) WaitCaughtUp(ctx context.Context) error {
 	if _, room := c.diskRoom(); room == RoomNone {
 		return nil
 	}
@@ -132,7 +132,7 @@ func (c *Conn) WaitCaughtUp(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (c *Conn) relayedOf(ctx context.Context, stream string) error {
+func (c *Projections) relayedOf(ctx context.Context, stream string) error {
 	end, err := c.LastSequence(ctx, stream)
 	if err != nil || end == 0 {
 		return err

@@ -25,7 +25,7 @@ func publishRun(ctx context.Context, c *Conn, t journal.Task) error {
 
 // pullRuns takes what publishRun published, so many at once, until ctx ends.
 func pullRuns(ctx context.Context, c *Conn, most int, accept func(ctx context.Context, t journal.Task) error) error {
-	p := &puller{c: c, pullQueue: tasksQueue(), most: most, handle: func(ctx context.Context, m jsMsg) disposition {
+	p := &puller{c: c.Dispatch, pullQueue: tasksQueue(), most: most, handle: func(ctx context.Context, m jsMsg) disposition {
 		w, err := messages.DecodeWork(m.Data())
 		if err == nil {
 			err = accept(ctx, *w.Task)

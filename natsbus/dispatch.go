@@ -1,0 +1,16 @@
+package natsbus
+
+import (
+	"sync/atomic"
+)
+
+// Dispatch takes tasks in, gives runs to nodes, and takes those that this process is
+// given. It is safe for concurrent use.
+type Dispatch struct {
+	*Archive
+	// host takes what is dispatched to this process; nil while it takes nothing.
+	host atomic.Pointer[gateway]
+}
+
+// NewDispatch returns the dispatch of runs whose logs are in a.
+func NewDispatch(a *Archive) *Dispatch { return &Dispatch{Archive: a} }

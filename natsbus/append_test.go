@@ -12,21 +12,9 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/sessiontest"
 	"github.com/rathcluster/rath/session"
 )
-
-// inBubble runs a test in virtual time, with a node's connection that the
-// wire can disturb.
-func inBubble(t *testing.T, test func(t *testing.T, c *Conn, w *wire)) {
-	synctest.Test(t, func(t *testing.T) {
-		w := &wire{}
-		c := w.dial(t, nodeOptions(natstest.Start(t, nil)))
-		if err := c.Provision(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		test(t, c, w)
-	})
-}
 
 // TestAppendSurvives disturbs the connection during one append. The commit is
 // stored exactly once and the caller learns its position. Where the connection is
@@ -37,43 +25,43 @@ func TestAppendSurvives(t *testing.T) {
 		fromServer, toServer string // the mark that the fault waits for
 		act                  func(b []byte) bool
 	}{
-		"lost publish": {toServer: "rath.ev.", act: drop},
-		"lost ack":     {fromServer: ack, act: drop},
+		"lost publish": {toServer: "rath.ev.", act: natstest.Drop},
+		"lost ack":     {fromServer: ack, act: natstest.Drop},
 		"stored, told 10164": {fromServer: ack, act: func(b []byte) bool {
 			i := strings.Index(string(b), ack)
 			j := i + strings.Index(string(b[i:]), "}") + 1
-			return replace(string(b[i:j]), `{"error":{"err_code":10164}}`)(b)
+			return natstest.Replace(string(b[i:j]), `{"error":{"err_code":10164}}`)(b)
 		}},
 		"false conflict": {
 			toServer: conn.HeaderExpectLast + ": ",
-			act:      replace(conn.HeaderExpectLast+": ", conn.HeaderExpectLast+":9"),
+			act:      natstest.Replace(conn.HeaderExpectLast+": ", conn.HeaderExpectLast+":9"),
 		},
-		"garbled ack": {fromServer: ack, act: replace(ack, `{"stream":"EV"!`)},
+		"garbled ack": {fromServer: ack, act: natstest.Replace(ack, `{"stream":"EV"!`)},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+			inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 				l := c.Log()
-				k := key("s")
-				at := grow(t, l, k, session.Position{}, 1)
+				k := sessiontest.Key("s")
+				at := sessiontest.Grow(t, l, k, session.Position{}, 1)
 				var fired func() bool
 				var hook func([]byte) bool
 				if tc.toServer != "" {
-					hook, fired = once(tc.toServer, tc.act)
-					w.set(nil, hook)
+					hook, fired = natstest.Once(tc.toServer, tc.act)
+					w.Set(nil, hook)
 				} else {
-					hook, fired = once(tc.fromServer, tc.act)
-					w.set(hook, nil)
+					hook, fired = natstest.Once(tc.fromServer, tc.act)
+					w.Set(hook, nil)
 				}
 				began := time.Now()
-				end := grow(t, l, k, at, 2)
+				end := sessiontest.Grow(t, l, k, at, 2)
 				if !fired() {
 					t.Fatal("the fault did not happen")
 				}
 				if took := time.Since(began); took >= conn.RequestTimeout {
 					t.Errorf("the appends took %v", took)
 				}
-				entries := readAll(t, l, k, session.Position{})
+				entries := sessiontest.ReadAll(t, l, k, session.Position{})
 				if len(entries) != 3 || entries[2].At != end {
 					t.Errorf("%d commits, want 3 up to %v", len(entries), end)
 				}
@@ -102,17 +90,17 @@ func stored64(t *testing.T, c *Conn, k session.Key) uint64 {
 // TestAppendLostAckToOther loses the acknowledgement of a commit that another
 // writer then extends: it is stored, and the writer learns that.
 func TestAppendLostAckToOther(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+	inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		ctx := t.Context()
 		l := c.Log()
-		k := key("s")
+		k := sessiontest.Key("s")
 		stream, subject, err := EventSubject(k)
 		if err != nil {
 			t.Fatal(err)
 		}
-		hook, fired := once(`{"stream":"EV_1`, drop)
-		w.set(hook, nil)
-		first := commit(k, session.Position{}, "mine")
+		hook, fired := natstest.Once(`{"stream":"EV_1`, natstest.Drop)
+		w.Set(hook, nil)
+		first := sessiontest.Commit(k, session.Position{}, "mine")
 		done := make(chan error, 1)
 		go func() {
 			_, err := l.Append(ctx, session.Position{}, first)
@@ -127,7 +115,7 @@ func TestAppendLostAckToOther(t *testing.T) {
 			t.Fatal(err)
 		}
 		at := session.Position{Seq: 1, Token: m.Seq, Hash: session.HashOf(m.Data)}
-		if _, err := l.Append(ctx, at, commit(k, at, "another's")); err != nil {
+		if _, err := l.Append(ctx, at, sessiontest.Commit(k, at, "another's")); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-done; err != nil {
@@ -154,15 +142,15 @@ func TestAppendThroughOutage(t *testing.T) {
 					t.Fatal(err)
 				}
 				l := c.Log()
-				k := key("s")
-				at := grow(t, l, k, session.Position{}, 1)
+				k := sessiontest.Key("s")
+				at := sessiontest.Grow(t, l, k, session.Position{}, 1)
 				if err := srv.Shutdown(ctx); err != nil {
 					t.Fatal(err)
 				}
 				start := time.Now()
 				done := make(chan error, 1)
 				go func() {
-					_, err := l.Append(ctx, at, commit(k, at, "through"))
+					_, err := l.Append(ctx, at, sessiontest.Commit(k, at, "through"))
 					done <- err
 				}()
 				time.Sleep(outage)
@@ -180,7 +168,7 @@ func TestAppendThroughOutage(t *testing.T) {
 					want = 1
 				}
 				time.Sleep(5 * time.Second) // connected again
-				if n := len(readAll(t, l, k, session.Position{})); n != want {
+				if n := len(sessiontest.ReadAll(t, l, k, session.Position{})); n != want {
 					t.Errorf("%d commits, want %d", n, want)
 				}
 			})
@@ -194,8 +182,8 @@ func TestAppendContext(t *testing.T) {
 		c := open(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		k := key("s")
-		if _, err := c.Log().Append(ctx, session.Position{}, commit(k, session.Position{}, "x")); !errors.Is(err, context.Canceled) {
+		k := sessiontest.Key("s")
+		if _, err := c.Log().Append(ctx, session.Position{}, sessiontest.Commit(k, session.Position{}, "x")); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
 		if n := stored64(t, c, k); n != 0 {
@@ -203,13 +191,13 @@ func TestAppendContext(t *testing.T) {
 		}
 	})
 	t.Run("ack lost", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, c *Conn, w *wire) {
-			hook, _ := once(`{"stream":"EV_1`, drop)
-			w.set(hook, nil)
+		inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+			hook, _ := natstest.Once(`{"stream":"EV_1`, natstest.Drop)
+			w.Set(hook, nil)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			k := key("s")
-			pos, err := c.Log().Append(ctx, session.Position{}, commit(k, session.Position{}, "x"))
+			k := sessiontest.Key("s")
+			pos, err := c.Log().Append(ctx, session.Position{}, sessiontest.Commit(k, session.Position{}, "x"))
 			if err != nil || pos.Seq != 1 {
 				t.Errorf("got %v, %v: the commit is stored", pos, err)
 			}

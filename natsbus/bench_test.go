@@ -13,6 +13,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/sessiontest"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -46,11 +47,11 @@ func benchAppend(b *testing.B, lazy bool, size int) {
 	defer watching.Wait()
 	defer stop()
 	l := c.Log()
-	k := key("s")
+	k := sessiontest.Key("s")
 	text := strings.Repeat("x", size)
-	other := key("b")
+	other := sessiontest.Key("b")
 	for i := 0; partition(other) == partition(k); i++ {
-		other = key(string(rune('c' + i)))
+		other = sessiontest.Key(string(rune('c' + i)))
 	}
 	_, subject, err := EventSubject(other)
 	if err != nil {
@@ -85,7 +86,7 @@ func benchAppend(b *testing.B, lazy bool, size int) {
 	}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		cm := commit(k, at, text)
+		cm := sessiontest.Commit(k, at, text)
 		if i%2 == 0 {
 			appendOne(cm)
 			publishOne(cm)
@@ -114,29 +115,29 @@ func BenchmarkActivate(b *testing.B) {
 		b.Fatal(err)
 	}
 	l := c.Log()
-	k := key("s")
-	at := grow(b, l, k, session.Position{}, 1000)
+	k := sessiontest.Key("s")
+	at := sessiontest.Grow(b, l, k, session.Position{}, 1000)
 	for i := range 20 {
-		grow(b, l, key(fmt.Sprint("noise", i)), session.Position{}, 100)
+		sessiontest.Grow(b, l, sessiontest.Key(fmt.Sprint("noise", i)), session.Position{}, 100)
 	}
 	if err := l.(session.Snapshotter).Save(ctx, k, at, []byte("state")); err != nil {
 		b.Fatal(err)
 	}
-	grow(b, l, k, at, 5)
+	sessiontest.Grow(b, l, k, at, 5)
 	b.Run("tail=5", func(b *testing.B) {
 		for b.Loop() {
 			at, _, err := l.(session.Snapshotter).Load(ctx, k)
 			if err != nil {
 				b.Fatal(err)
 			}
-			if n := len(readAll(b, l, k, at)); n != 5 {
+			if n := len(sessiontest.ReadAll(b, l, k, at)); n != 5 {
 				b.Fatal(n)
 			}
 		}
 	})
 	b.Run("cold=1005", func(b *testing.B) {
 		for b.Loop() {
-			if n := len(readAll(b, l, k, session.Position{})); n != 1005 {
+			if n := len(sessiontest.ReadAll(b, l, k, session.Position{})); n != 1005 {
 				b.Fatal(n)
 			}
 		}

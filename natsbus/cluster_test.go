@@ -17,6 +17,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/sessiontest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -55,7 +56,7 @@ func TestClusterWriters(t *testing.T) {
 		slowest atomic.Int64
 	)
 	for w := range writers {
-		keys[w] = key(fmt.Sprintf("writer%d", w))
+		keys[w] = sessiontest.Key(fmt.Sprintf("writer%d", w))
 		cw := dial(t, clusterOptions(cluster, w%3))
 		wg.Go(func() {
 			at, err := write1(ctx, cw.Log(), keys[w], stop, func(d time.Duration) {
@@ -80,13 +81,13 @@ func TestClusterWriters(t *testing.T) {
 	t.Logf("%d appends, the slowest took %v", appends.Load(), time.Duration(slowest.Load()))
 	var messages uint64
 	for w := range writers {
-		entries := readAll(t, c.Log(), keys[w], session.Position{})
+		entries := sessiontest.ReadAll(t, c.Log(), keys[w], session.Position{})
 		if len(entries) != int(ends[w].Seq) {
 			t.Errorf("writer %d: %d commits, want %d", w, len(entries), ends[w].Seq)
 		}
 		messages += ends[w].Seq
 	}
-	if got := stored64(t, c, key("a")) + stored64(t, c, otherPartition(key("a"))); got != messages {
+	if got := stored64(t, c, sessiontest.Key("a")) + stored64(t, c, otherPartition(sessiontest.Key("a"))); got != messages {
 		t.Errorf("%d messages stored, %d appends succeeded", got, messages)
 	}
 }
@@ -94,7 +95,7 @@ func TestClusterWriters(t *testing.T) {
 // otherPartition is a session of the other one of two partitions.
 func otherPartition(k session.Key) session.Key {
 	for i := 0; ; i++ {
-		if o := key(fmt.Sprintf("o%d", i)); partition(o) != partition(k) {
+		if o := sessiontest.Key(fmt.Sprintf("o%d", i)); partition(o) != partition(k) {
 			return o
 		}
 	}
@@ -110,7 +111,7 @@ func write1(ctx context.Context, l session.Log, k session.Key, stop <-chan struc
 		default:
 		}
 		start := time.Now()
-		next, err := l.Append(ctx, at, commit(k, at, "x"))
+		next, err := l.Append(ctx, at, sessiontest.Commit(k, at, "x"))
 		if err != nil {
 			return at, err
 		}
@@ -175,7 +176,7 @@ func TestClusterMessageIDs(t *testing.T) {
 	if err := c.Provision(ctx); err != nil {
 		t.Fatal(err)
 	}
-	k := key("s")
+	k := sessiontest.Key("s")
 	_, subject, err := EventSubject(k)
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -52,17 +53,17 @@ func TestLetterEndsOnce(t *testing.T) {
 		"a retry after a retry": {messages.VerbLetterRetry, messages.VerbLetterRetry, false, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+			inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 				at := refusedLetter(t, c)
 				other := dial(t, &c.o)
 				var early, late string
 				var earlyErr error
-				hook, fired := once(`"end":"`, func([]byte) bool {
-					w.set(nil, nil)
+				hook, fired := natstest.Once(`"end":"`, func([]byte) bool {
+					w.Set(nil, nil)
 					early, earlyErr = other.controlDead(t.Context(), session.DefaultTenant, at, tc.early, messages.Control{By: "ann"})
 					return true
 				})
-				w.set(nil, hook)
+				w.Set(nil, hook)
 				late, err := c.controlDead(t.Context(), session.DefaultTenant, at, tc.late, messages.Control{By: "bob"})
 				if !fired() || earlyErr != nil || errors.Is(err, run.ErrState) != tc.refused || err == nil && early != late {
 					t.Errorf("stood still: %v; the first is told %q, %v, and the second %q, %v", fired(), early, earlyErr, late, err)
@@ -79,14 +80,14 @@ func TestLetterEndsOnce(t *testing.T) {
 // has not submitted the task. The letter stays on the list, it cannot be dropped,
 // and who retries it again gets the same run.
 func TestLetterHalfRetried(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+	inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		at := refusedLetter(t, c)
 		ending, end := context.WithCancel(t.Context())
-		hook, fired := once("PUB rath.task.", func(b []byte) bool {
+		hook, fired := natstest.Once("PUB rath.task.", func(b []byte) bool {
 			end()
-			return replace("PUB rath.task.", "PUB rath.tusk.")(b) // nobody listens there
+			return natstest.Replace("PUB rath.task.", "PUB rath.tusk.")(b) // nobody listens there
 		})
-		w.set(nil, hook)
+		w.Set(nil, hook)
 		if id, err := c.controlDead(ending, session.DefaultTenant, at, messages.VerbLetterRetry, messages.Control{}); err == nil || !fired() {
 			t.Fatalf("run %s, about to be submitted: %v", id, fired())
 		}
@@ -114,7 +115,7 @@ func TestOneLetter(t *testing.T) {
 	for name, body := range map[string]string{"unknown workflow": ok, "id of another task": `{"id":"r1","input":"other"}`, "no JSON": "hello"} {
 		for fault, mark := range map[string]string{"lost ack": "PUB $JS.ACK." + StreamTasks, "stands still before the note": `"refused":"`, "stands still before the letter": "PUB rath.dlq."} {
 			t.Run(name+", "+fault, func(t *testing.T) {
-				inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+				inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 					if body != ok {
 						a := aliasOf(t, c, session.DefaultTenant, []byte(ok))
 						if _, _, _, err := createAlias(t.Context(), c.Logs, runAliasSubject(session.DefaultTenant, "r1"), a); err != nil {
@@ -125,8 +126,8 @@ func TestOneLetter(t *testing.T) {
 						t.Fatal(err)
 					}
 					if fault == "lost ack" {
-						hook, fired := once(mark, replace("PUB $JS.ACK.", "PUB $JS.ICK."))
-						w.set(nil, hook)
+						hook, fired := natstest.Once(mark, natstest.Replace("PUB $JS.ACK.", "PUB $JS.ICK."))
+						w.Set(nil, hook)
 						pullWhile(t, c, time.Minute, nobody)
 						if letters, tasks := lettersAndTasks(t, c); !fired() || letters != 1 || tasks != 0 {
 							t.Errorf("an acknowledgement was lost: %v; %d letters, %d tasks wait", fired(), letters, tasks)
@@ -144,12 +145,12 @@ func TestOneLetter(t *testing.T) {
 					m := <-batch.Messages()
 					other := dial(t, &c.o)
 					second := disposition(nakDelayed)
-					hook, fired := once(mark, func([]byte) bool {
-						w.set(nil, nil)
+					hook, fired := natstest.Once(mark, func([]byte) bool {
+						w.Set(nil, nil)
 						second = (&intake{c: other.Dispatch, Intake: nobody, offers: other.newCatalog()}).handle(t.Context(), m)
 						return true
 					})
-					w.set(nil, hook)
+					w.Set(nil, hook)
 					first := (&intake{c: c.Dispatch, Intake: nobody, offers: c.newCatalog()}).handle(t.Context(), m)
 					noted := body != "hello" || mark != `"refused":"` // one without an id is not
 					if letters, _ := lettersAndTasks(t, c); first != ack || fired() != noted || noted && second != ack || letters != 1 {

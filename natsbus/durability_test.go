@@ -12,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/sessiontest"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -126,10 +127,10 @@ func TestMonitorProbe(t *testing.T) {
 // TestProbeFailsForAMoment writes right after a reconnect, while the servers
 // cannot be asked yet: the writer waits instead of failing.
 func TestProbeFailsForAMoment(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+	inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		l := c.Log()
-		k := key("s")
-		at := grow(t, l, k, session.Position{}, 1)
+		k := sessiontest.Key("s")
+		at := sessiontest.Grow(t, l, k, session.Position{}, 1)
 		ask, down := c.o.Probe, time.Now().Add(10*time.Second)
 		c.o.Probe = func(ctx context.Context) ([]SyncState, error) {
 			if time.Now().Before(down) {
@@ -137,28 +138,28 @@ func TestProbeFailsForAMoment(t *testing.T) {
 			}
 			return ask(ctx)
 		}
-		hook, _ := once("PING", drop)
-		w.set(nil, hook)
+		hook, _ := natstest.Once("PING", natstest.Drop)
+		w.Set(nil, hook)
 		if err := c.NC.FlushWithContext(shortly(t)); err == nil {
 			t.Fatal("the connection was not cut")
 		}
-		w.set(nil, nil)
+		w.Set(nil, nil)
 		time.Sleep(2 * time.Second)
-		at = grow(t, l, k, at, 1)
+		at = sessiontest.Grow(t, l, k, at, 1)
 		if time.Now().Before(down) {
 			t.Error("appended before the servers were asked")
 		}
 
 		down = time.Now().Add(time.Hour)
-		hook, _ = once("PING", drop)
-		w.set(nil, hook)
+		hook, _ = natstest.Once("PING", natstest.Drop)
+		w.Set(nil, hook)
 		if err := c.NC.FlushWithContext(shortly(t)); err == nil {
 			t.Fatal("the connection was not cut")
 		}
-		w.set(nil, nil)
+		w.Set(nil, nil)
 		time.Sleep(2 * time.Second)
 		start := time.Now()
-		_, err := l.Append(t.Context(), at, commit(k, at, "x"))
+		_, err := l.Append(t.Context(), at, sessiontest.Commit(k, at, "x"))
 		if d := time.Since(start); !errors.Is(err, ErrDurability) || d < 20*time.Second || d > 40*time.Second {
 			t.Errorf("after %v: %v", d, err)
 		}

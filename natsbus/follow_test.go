@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/natstest"
 )
 
 // TestFollowUnheard follows a stream on a server that learns of the new
@@ -18,7 +19,7 @@ import (
 func TestFollowUnheard(t *testing.T) {
 	for name, deaf := range map[string]time.Duration{"at once": 0, "soon": 30 * time.Millisecond, "late": 400 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+			inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 				const messages = 3 * conn.FollowAhead
 				for range messages {
 					if _, err := c.Publish(t.Context(), &nats.Msg{Subject: prefixEvent + "1.0.default.s", Data: []byte("x")}); err != nil {
@@ -27,7 +28,7 @@ func TestFollowUnheard(t *testing.T) {
 				}
 				var made time.Time
 				lost := 0
-				w.set(nil, func(b []byte) bool {
+				w.Set(nil, func(b []byte) bool {
 					if made.IsZero() && bytes.Contains(b, []byte("$JS.API.CONSUMER.CREATE.EV_1_0")) {
 						made = time.Now()
 					}
@@ -54,7 +55,7 @@ func TestFollowUnheard(t *testing.T) {
 				if err := <-done; err == nil || !strings.Contains(err.Error(), "canceled") {
 					t.Error(err)
 				}
-				w.set(nil, nil)
+				w.Set(nil, nil)
 				if (lost > 0) != (deaf > 0) {
 					t.Errorf("%d requests were lost", lost)
 				}

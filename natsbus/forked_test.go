@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/sessiontest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -18,11 +20,11 @@ import (
 func TestForkMadeMeanwhile(t *testing.T) {
 	for by, want := range map[run.ID]run.State{"r1": "", "r2": run.Failed} {
 		t.Run("by "+string(by), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *Conn, _ *wire) {
+			inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 				tenant := session.Tenant("default")
 				parent := session.Key{Tenant: tenant, ID: c.HomeOf(tenant, "r0")}
 				home := session.Key{Tenant: tenant, ID: c.HomeOf(tenant, "r1")}
-				grow(t, c.Log(), parent, session.Position{}, 1)
+				sessiontest.Grow(t, c.Log(), parent, session.Position{}, 1)
 				submitTo(t, c.Log(), home, by)
 
 				body := fmt.Sprintf(`{"id":"r1","fork_of":"%s:1","input":"hi"}`, parent.ID)
@@ -51,7 +53,7 @@ func TestLateMeanwhile(t *testing.T) {
 		want  run.State
 	}{"begun": {true, ""}, "chosen": {false, run.Failed}} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+			inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 				tenant := session.Tenant("default")
 				full := &streamUsage{needed: true}
 				full.bytes.Store(87)
@@ -61,8 +63,8 @@ func TestLateMeanwhile(t *testing.T) {
 
 				other := dial(t, &c.o)
 				a := aliasOf(t, c, tenant, body)
-				hook, fired := once(`"refused"`, func([]byte) bool {
-					w.set(nil, nil)
+				hook, fired := natstest.Once(`"refused"`, func([]byte) bool {
+					w.Set(nil, nil)
 					if _, _, _, err := createAlias(t.Context(), other.Logs, runAliasSubject(tenant, "r1"), a); err != nil {
 						t.Error(err)
 					}
@@ -71,7 +73,7 @@ func TestLateMeanwhile(t *testing.T) {
 					}
 					return true
 				})
-				w.set(nil, hook)
+				w.Set(nil, hook)
 				if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, "w"), body); err != nil {
 					t.Fatal(err)
 				}
@@ -94,9 +96,9 @@ func submitTo(t *testing.T, l session.Log, home session.Key, id run.ID) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := commit(home, session.Position{}, "hi")
+	first := sessiontest.Commit(home, session.Position{}, "hi")
 	first.Events = append(first.Events, submitted)
-	mustAppend(t, l, session.Position{}, first)
+	sessiontest.Append(t, l, session.Position{}, first)
 }
 
 // toldOf is how a run ended, "" while it has no result.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -32,7 +33,7 @@ func pullWhile(t *testing.T, c *Conn, d time.Duration, in Intake) (taken int) {
 	if in.Offers == nil {
 		in.Offers = func(string) (string, bool) { return "1", true }
 	}
-	stop := background(t, func(ctx context.Context) error { return c.PullTasks(ctx, &in) })
+	stop := natstest.Background(t, func(ctx context.Context) error { return c.PullTasks(ctx, &in) })
 	time.Sleep(d)
 	synctest.Wait()
 	stop()
@@ -89,21 +90,21 @@ func TestHeldIsNotRefused(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for how, play := range map[string]func(t *testing.T, c *Conn, w *wire) Intake{
-		"pinned": func(t *testing.T, c *Conn, _ *wire) Intake {
+	for how, play := range map[string]func(t *testing.T, c *Conn, w *natstest.Wire) Intake{
+		"pinned": func(t *testing.T, c *Conn, _ *natstest.Wire) Intake {
 			name(t, c)
 			begin(t, c)
 			return Intake{Accept: func(context.Context, journal.Task) error { return fmt.Errorf("pinned: %w", run.ErrNotSupported) }}
 		},
-		"found no session to fork": func(t *testing.T, c *Conn, w *wire) Intake {
+		"found no session to fork": func(t *testing.T, c *Conn, w *natstest.Wire) Intake {
 			other := dial(t, &c.o)
-			hook, fired := once(`"refused"`, func([]byte) bool {
-				w.set(nil, nil)
+			hook, fired := natstest.Once(`"refused"`, func([]byte) bool {
+				w.Set(nil, nil)
 				name(t, other)
 				begin(t, other)
 				return true
 			})
-			w.set(nil, hook)
+			w.Set(nil, hook)
 			t.Cleanup(func() {
 				if !fired() {
 					t.Error("it was not about to be refused")
@@ -113,7 +114,7 @@ func TestHeldIsNotRefused(t *testing.T) {
 		},
 	} {
 		t.Run(how, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+			inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 				in := play(t, c, w)
 				if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(tenant, "w"), body); err != nil {
 					t.Fatal(err)
@@ -131,7 +132,7 @@ func TestHeldIsNotRefused(t *testing.T) {
 // TestRefusedMeanwhile gets a task into its log so late, as after the node stood still,
 // that another delivery has given it up: the run does not go on.
 func TestRefusedMeanwhile(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, _ *wire) {
+	inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 		tenant, body := session.DefaultTenant, []byte(`{"id":"r1","input":"hi"}`)
 		subject := runAliasSubject(tenant, "r1")
 		var signals []journal.Signal
@@ -193,7 +194,7 @@ func TestArchivedComesOnce(t *testing.T) {
 func TestRefusalGoesOn(t *testing.T) {
 	for name, away := range map[string]time.Duration{"at once": 0, "later": 3 * time.Minute} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+			inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 				tenant := session.DefaultTenant
 				body := []byte(`{"id":"r1","input":"hi"}`)
 				a := aliasOf(t, c, tenant, body)
@@ -205,7 +206,7 @@ func TestRefusalGoesOn(t *testing.T) {
 					t.Fatal(err)
 				}
 				if away > 0 {
-					w.set(nil, func(b []byte) bool {
+					w.Set(nil, func(b []byte) bool {
 						if bytes.Contains(b, []byte("PUB rath.run.")) {
 							for i := bytes.Index(b, []byte(".result ")); i > 0; i = -1 {
 								copy(b[i:], ".resulx ") // nobody listens there
@@ -213,7 +214,7 @@ func TestRefusalGoesOn(t *testing.T) {
 						}
 						return true
 					})
-					time.AfterFunc(away, func() { w.set(nil, nil) })
+					time.AfterFunc(away, func() { w.Set(nil, nil) })
 				}
 				taken := pullWhile(t, c, away+time.Minute, Intake{})
 				letters, tasks := lettersAndTasks(t, c)
@@ -228,12 +229,12 @@ func TestRefusalGoesOn(t *testing.T) {
 // TestLaggingRegistry submits a task of a workflow that another pool has put on offer,
 // while the replica that is asked does not know that yet. It is not refused.
 func TestLaggingRegistry(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+	inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		if err := c.Register(t.Context(), "gpu", []messages.Workflow{{Name: "w", Revision: "1"}}); err != nil {
 			t.Fatal(err)
 		}
-		hook, fired := once(`REGISTRY.workflow.\u003e`, replace(`workflow.`, `workfloo.`))
-		w.set(nil, hook)
+		hook, fired := natstest.Once(`REGISTRY.workflow.\u003e`, natstest.Replace(`workflow.`, `workfloo.`))
+		w.Set(nil, hook)
 		if _, err := c.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, "w"), []byte(`{"id":"r1","input":"hi"}`)); err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/sessiontest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -23,9 +25,9 @@ func behind(stream string, n int) func(b []byte) bool {
 		var from uint64
 		_, _ = fmt.Sscanf(string(b[bytes.Index(b, []byte(`{"seq":`)):]), `{"seq":%d`, &from)
 		if from > uint64(n) {
-			return replace(mark, `"next_by_subj":"none.`)(b)
+			return natstest.Replace(mark, `"next_by_subj":"none.`)(b)
 		}
-		return replace(batch, fmt.Sprintf(`"batch":%d`, uint64(n)+1-from))(b)
+		return natstest.Replace(batch, fmt.Sprintf(`"batch":%d`, uint64(n)+1-from))(b)
 	}
 }
 
@@ -59,16 +61,16 @@ func TestLineageFromReplicaBehind(t *testing.T) {
 	for _, tree := range []bool{false, true} {
 		for _, limit := range []int{0, 2} {
 			t.Run(fmt.Sprintf("of one tree=%v limit=%d", tree, limit), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+				inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 					mine, other := c.HomeOf("default", "r1"), c.HomeOf("default", "r2")
-					grow(t, c.Log(), session.Key{Tenant: session.DefaultTenant, ID: mine}, session.Position{}, 1)
+					sessiontest.Grow(t, c.Log(), session.Key{Tenant: session.DefaultTenant, ID: mine}, session.Position{}, 1)
 					s, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Log())})
 					if err != nil {
 						t.Fatal(err)
 					}
 					putLineage(t, c, mine, 1, all)
 					putLineage(t, c, other, all+1, all+others) // behind the tree's last record
-					w.set(nil, behind(StreamLineage, held))
+					w.Set(nil, behind(StreamLineage, held))
 					want, q := all+others, messages.Query{Limit: limit}
 					if tree {
 						want, q.Session = all, string(mine)
@@ -93,7 +95,7 @@ func TestLineageFromReplicaBehind(t *testing.T) {
 							t.Fatalf("an empty page ends at %d of %d", page.Next, page.Last)
 						}
 					}
-					w.set(nil, nil)
+					w.Set(nil, nil)
 					if len(got) != want {
 						t.Errorf("read the records %v, want 1 to %d", got, want)
 					}
@@ -114,12 +116,12 @@ func TestLineageFromReplicaBehind(t *testing.T) {
 // TestLettersFromReplicaBehind lists dead letters, one of which was dealt with, while the
 // replica that answers has none of that yet.
 func TestLettersFromReplicaBehind(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+	inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		at := refusedLetter(t, c)
 		list := func(when string, want int) {
-			w.set(nil, behind(StreamDLQ, 0))
+			w.Set(nil, behind(StreamDLQ, 0))
 			got := listedLetters(t, c)
-			w.set(nil, nil)
+			w.Set(nil, nil)
 			if len(got) != want {
 				t.Errorf("%s: %d letters are listed, want %d", when, len(got), want)
 			}
@@ -139,7 +141,7 @@ func TestRelayBeginsWhereLineageEnds(t *testing.T) {
 	const all, held = 12, 5
 	for _, checkpoint := range []bool{true, false} {
 		t.Run(fmt.Sprint("checkpoint=", checkpoint), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+			inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 				id := c.HomeOf(session.DefaultTenant, "r1")
 				g, partition, _ := id.Locate()
 				putLineage(t, c, id, 1, all)
@@ -149,9 +151,9 @@ func TestRelayBeginsWhereLineageEnds(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				w.set(nil, behind(StreamLineage, held))
+				w.Set(nil, behind(StreamLineage, held))
 				at, err := p.cursor(t.Context())
-				w.set(nil, nil)
+				w.Set(nil, nil)
 				if want := (lineagePoint{At: all, Seq: all}); err != nil || at != want {
 					t.Errorf("the relay goes on after %+v, %v; want %+v", at, err, want)
 				}

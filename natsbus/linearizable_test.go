@@ -13,6 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/sessiontest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -20,9 +22,9 @@ import (
 // TestReadBehind reads a session through a server that lacks the last commits: the
 // question is put again.
 func TestReadBehind(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+	inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		k := session.Key{Tenant: "default", ID: c.HomeOf("default", "r1")}
-		grow(t, c.Log(), k, session.Position{}, 4)
+		sessiontest.Grow(t, c.Log(), k, session.Position{}, 4)
 		s, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Log())})
 		if err != nil {
 			t.Fatal(err)
@@ -32,9 +34,9 @@ func TestReadBehind(t *testing.T) {
 			t.Fatal(err)
 		}
 		// Such a server answers with its own last commit, and with a page that ends there.
-		page, paged := once(`"batch":512`, replace(`"batch":512`, `"batch":2`))
-		last, asked := once(`"last_by_subj":"`+subject, replace(`"last_by_subj":"`+subject+`"`, `"seq":2`))
-		w.set(nil, func(b []byte) bool { return last(b) && page(b) })
+		page, paged := natstest.Once(`"batch":512`, natstest.Replace(`"batch":512`, `"batch":2`))
+		last, asked := natstest.Once(`"last_by_subj":"`+subject, natstest.Replace(`"last_by_subj":"`+subject+`"`, `"seq":2`))
+		w.Set(nil, func(b []byte) bool { return last(b) && page(b) })
 		m, err := c.NC.Request(messages.QueryPrefix+"default.session", fmt.Appendf(nil, `{"session":%q}`, k.ID), time.Minute)
 		if err != nil {
 			t.Fatal(err)
@@ -51,7 +53,7 @@ func TestReadBehind(t *testing.T) {
 
 // TestReadBesideForeign: messages that are no commits are no commits that are missed.
 func TestReadBesideForeign(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, _ *wire) {
+	inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 		k := session.Key{Tenant: "default", ID: c.HomeOf("default", "r1")}
 		_, subject, err := EventSubject(k)
 		if err != nil {
@@ -62,7 +64,7 @@ func TestReadBesideForeign(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		grow(t, c.Log(), k, session.Position{}, 2)
+		sessiontest.Grow(t, c.Log(), k, session.Position{}, 2)
 		foreign()
 		foreign()
 		s, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Log())})
@@ -87,8 +89,8 @@ func TestReadBesideForeign(t *testing.T) {
 // it has read it remembers how many they are, until they are purged.
 func TestSkippedOnce(t *testing.T) {
 	besideOperator(t, func(t *testing.T, node, op *Conn) {
-		w, o := &wire{}, node.o
-		o.Dialer = w.through(o.Dialer)
+		w, o := &natstest.Wire{}, node.o
+		o.Dialer = w.Through(o.Dialer)
 		c := dial(t, &o)
 		k := session.Key{Tenant: "default", ID: c.HomeOf("default", "r1")}
 		stream, subject, err := EventSubject(k)
@@ -96,7 +98,7 @@ func TestSkippedOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		var read atomic.Int64 // messages of pages, in which each names its sequence
-		w.set(func(b []byte) bool {
+		w.Set(func(b []byte) bool {
 			read.Add(int64(bytes.Count(b, []byte("Nats-Sequence: "))))
 			return true
 		}, nil)
@@ -115,7 +117,7 @@ func TestSkippedOnce(t *testing.T) {
 			}
 		}
 		foreign()
-		at := grow(t, c.Log(), k, session.Position{}, 30)
+		at := sessiontest.Grow(t, c.Log(), k, session.Position{}, 30)
 		foreign()
 		count(1, 1, 40)
 		count(9, 2, 40)
@@ -124,7 +126,7 @@ func TestSkippedOnce(t *testing.T) {
 		}
 		count(9, 2, 0)
 		count(1, 1, 0)
-		grow(t, c.Log(), k, at, 2)
+		sessiontest.Grow(t, c.Log(), k, at, 2)
 		foreign()
 		count(9, 3, 3)
 		s, err := op.JS.Stream(t.Context(), stream)

@@ -19,62 +19,19 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-var minter = session.IDGenerator{Generation: 1, Partitions: 2}
-
-func key(body string) session.Key {
-	return session.Key{Tenant: "default", ID: minter.ID(body)}
-}
-
-// commit makes the commit after a position; what tells it from others.
-func commit(k session.Key, at session.Position, what string) session.Commit {
-	e := session.ChunkEvent(session.UserText(what))
-	e.Time = time.Unix(1, 0)
-	return session.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}}
-}
-
-func mustAppend(tb testing.TB, l session.Log, at session.Position, c session.Commit) session.Position {
-	tb.Helper()
-	pos, err := l.Append(tb.Context(), at, c)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return pos
-}
-
-// grow appends n commits after a position.
-func grow(tb testing.TB, l session.Log, k session.Key, at session.Position, n int) session.Position {
-	tb.Helper()
-	for range n {
-		at = mustAppend(tb, l, at, commit(k, at, fmt.Sprintf("text %d", at.Seq+1)))
-	}
-	return at
-}
-
-func readAll(tb testing.TB, l session.Log, k session.Key, after session.Position) []session.Entry {
-	tb.Helper()
-	var out []session.Entry
-	for e, err := range l.Read(tb.Context(), k, after) {
-		if err != nil {
-			tb.Fatal(err)
-		}
-		out = append(out, e)
-	}
-	return out
-}
-
 func TestLogReadsWhatWasAppended(t *testing.T) {
 	c := open(t)
 	l := c.Log()
-	a, b := key("a"), key("b")
-	grow(t, l, b, session.Position{}, 2)
-	end := grow(t, l, a, session.Position{}, 5)
-	entries := readAll(t, l, a, session.Position{})
+	a, b := sessiontest.Key("a"), sessiontest.Key("b")
+	sessiontest.Grow(t, l, b, session.Position{}, 2)
+	end := sessiontest.Grow(t, l, a, session.Position{}, 5)
+	entries := sessiontest.ReadAll(t, l, a, session.Position{})
 	if len(entries) != 5 || entries[4].At != end {
 		t.Fatalf("read %d entries, want 5 up to %v", len(entries), end)
 	}
 	var at session.Position
 	for i, e := range entries {
-		want := commit(a, at, fmt.Sprintf("text %d", i+1))
+		want := sessiontest.Commit(a, at, fmt.Sprintf("text %d", i+1))
 		raw, err := session.Encode(want)
 		if err != nil {
 			t.Fatal(err)
@@ -85,7 +42,7 @@ func TestLogReadsWhatWasAppended(t *testing.T) {
 		at = e.At
 	}
 	for i := range entries {
-		if tail := readAll(t, l, a, entries[i].At); len(tail) != 4-i {
+		if tail := sessiontest.ReadAll(t, l, a, entries[i].At); len(tail) != 4-i {
 			t.Errorf("after commit %d: %d entries", i+1, len(tail))
 		}
 	}
@@ -96,11 +53,11 @@ func TestLogReadsWhatWasAppended(t *testing.T) {
 	if diff := cmp.Diff(entries[4], last); diff != "" {
 		t.Errorf("Last (-want +got):\n%s", diff)
 	}
-	for _, k := range []session.Key{key("absent"), {Tenant: "other", ID: a.ID}} {
+	for _, k := range []session.Key{sessiontest.Key("absent"), {Tenant: "other", ID: a.ID}} {
 		if _, err := l.Last(t.Context(), k); !errors.Is(err, session.ErrNotFound) {
 			t.Errorf("Last of %s: %v", k, err)
 		}
-		if got := readAll(t, l, k, session.Position{}); len(got) != 0 {
+		if got := sessiontest.ReadAll(t, l, k, session.Position{}); len(got) != 0 {
 			t.Errorf("Read of %s: %v", k, got)
 		}
 	}
@@ -116,18 +73,18 @@ func TestLogPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := c.Log()
-	a, b := key("a"), key("b")
+	a, b := sessiontest.Key("a"), sessiontest.Key("b")
 	n := 2*conn.PageMessages + 10
 	var at, other session.Position
 	for range n {
-		at, other = grow(t, l, a, at, 1), grow(t, l, b, other, 1)
+		at, other = sessiontest.Grow(t, l, a, at, 1), sessiontest.Grow(t, l, b, other, 1)
 	}
-	entries := readAll(t, l, a, session.Position{})
+	entries := sessiontest.ReadAll(t, l, a, session.Position{})
 	if len(entries) != n {
 		t.Fatalf("read %d, want %d", len(entries), n)
 	}
 	for _, i := range []int{0, 1, n / 2, n - 2} {
-		if tail := readAll(t, l, a, entries[i].At); len(tail) != n-i-1 {
+		if tail := sessiontest.ReadAll(t, l, a, entries[i].At); len(tail) != n-i-1 {
 			t.Errorf("after commit %d: %d entries, want %d", i+1, len(tail), n-i-1)
 		}
 	}
@@ -140,27 +97,27 @@ func TestLogPages(t *testing.T) {
 func TestAppendConflict(t *testing.T) {
 	c := open(t)
 	l := c.Log()
-	k := key("s")
-	first := grow(t, l, k, session.Position{}, 1)
-	second := grow(t, l, k, first, 1)
+	k := sessiontest.Key("s")
+	first := sessiontest.Grow(t, l, k, session.Position{}, 1)
+	second := sessiontest.Grow(t, l, k, first, 1)
 	for name, at := range map[string]session.Position{"born twice": {}, "zombie": first} {
-		if _, err := l.Append(t.Context(), at, commit(k, at, "other")); !errors.Is(err, session.ErrConflict) {
+		if _, err := l.Append(t.Context(), at, sessiontest.Commit(k, at, "other")); !errors.Is(err, session.ErrConflict) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	// The very same commit again is the same commit.
-	if pos, err := l.Append(t.Context(), first, commit(k, first, "text 2")); err != nil || pos != second {
+	if pos, err := l.Append(t.Context(), first, sessiontest.Commit(k, first, "text 2")); err != nil || pos != second {
 		t.Errorf("the same bytes again: %v, %v, want %v", pos, err, second)
 	}
-	if n := len(readAll(t, l, k, session.Position{})); n != 2 {
+	if n := len(sessiontest.ReadAll(t, l, k, session.Position{})); n != 2 {
 		t.Errorf("%d commits, want 2", n)
 	}
 	ahead := session.Position{Seq: 7, Token: second.Token + 100, Hash: second.Hash}
-	if _, err := l.Append(t.Context(), ahead, commit(k, ahead, "x")); !errors.Is(err, session.ErrConflict) {
+	if _, err := l.Append(t.Context(), ahead, sessiontest.Commit(k, ahead, "x")); !errors.Is(err, session.ErrConflict) {
 		t.Errorf("ahead of the log: %v", err)
 	}
-	absent := key("absent")
-	if _, err := l.Append(t.Context(), second, commit(absent, second, "x")); !errors.Is(err, session.ErrConflict) {
+	absent := sessiontest.Key("absent")
+	if _, err := l.Append(t.Context(), second, sessiontest.Commit(absent, second, "x")); !errors.Is(err, session.ErrConflict) {
 		t.Errorf("after a position of an empty log: %v", err)
 	}
 }
@@ -168,9 +125,9 @@ func TestAppendConflict(t *testing.T) {
 func TestAppendRefuses(t *testing.T) {
 	c := open(t)
 	l := c.Log()
-	k := key("s")
-	at := grow(t, l, k, session.Position{}, 1)
-	good := commit(k, at, "x")
+	k := sessiontest.Key("s")
+	at := sessiontest.Grow(t, l, k, session.Position{}, 1)
+	good := sessiontest.Commit(k, at, "x")
 	tests := map[string]func(c *session.Commit){
 		"wrong seq":       func(c *session.Commit) { c.Seq = 5 },
 		"wrong prev":      func(c *session.Commit) { c.Prev = session.Hash{} },
@@ -196,7 +153,7 @@ func TestAppendRefuses(t *testing.T) {
 	if _, err := l.Append(t.Context(), at, big); !errors.Is(err, session.ErrTooLarge) {
 		t.Errorf("too large: %v", err)
 	}
-	if n := len(readAll(t, l, k, session.Position{})); n != 1 {
+	if n := len(sessiontest.ReadAll(t, l, k, session.Position{})); n != 1 {
 		t.Errorf("%d commits, want 1", n)
 	}
 }
@@ -207,19 +164,19 @@ func TestForeignMessages(t *testing.T) {
 	ctx := t.Context()
 	c := open(t)
 	l := c.Log()
-	k := key("s")
+	k := sessiontest.Key("s")
 	_, subject, err := EventSubject(k)
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := grow(t, l, k, session.Position{}, 3)
-	entries := readAll(t, l, k, session.Position{})
-	other := key("t")
-	elsewhere, err := session.Encode(commit(other, at, "x"))
+	at := sessiontest.Grow(t, l, k, session.Position{}, 3)
+	entries := sessiontest.ReadAll(t, l, k, session.Position{})
+	other := sessiontest.Key("t")
+	elsewhere, err := session.Encode(sessiontest.Commit(other, at, "x"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	farAhead := commit(k, session.Position{Seq: 98, Hash: at.Hash}, "x")
+	farAhead := sessiontest.Commit(k, session.Position{Seq: 98, Hash: at.Hash}, "x")
 	ahead, err := session.Encode(farAhead)
 	if err != nil {
 		t.Fatal(err)
@@ -249,7 +206,7 @@ func TestForeignMessages(t *testing.T) {
 				} else if _, err := c.JS.Publish(ctx, subject, []byte(data)); err != nil {
 					t.Fatal(err)
 				}
-				before := len(readAll(t, l, k, session.Position{}))
+				before := len(sessiontest.ReadAll(t, l, k, session.Position{}))
 				if before != int(at.Seq) {
 					t.Fatalf("%d commits, want %d", before, at.Seq)
 				}
@@ -258,10 +215,10 @@ func TestForeignMessages(t *testing.T) {
 					t.Errorf("Last is at %v, %v; want %v", last.At, err, at)
 				}
 				zombie := session.Position{Seq: entries[0].At.Seq, Token: entries[0].At.Token, Hash: entries[0].At.Hash}
-				if _, err := l.Append(ctx, zombie, commit(k, zombie, "zombie")); !errors.Is(err, session.ErrConflict) {
+				if _, err := l.Append(ctx, zombie, sessiontest.Commit(k, zombie, "zombie")); !errors.Is(err, session.ErrConflict) {
 					t.Errorf("a zombie behind foreign messages: %v", err)
 				}
-				at = grow(t, l, k, at, 1)
+				at = sessiontest.Grow(t, l, k, at, 1)
 				if last, err := l.Last(ctx, k); err != nil || last.At != at {
 					t.Errorf("after going on Last is at %v, %v; want %v", last.At, err, at)
 				}
@@ -280,12 +237,12 @@ func TestLaterFormat(t *testing.T) {
 	ctx := t.Context()
 	c := open(t)
 	l := c.Log()
-	k := key("s")
+	k := sessiontest.Key("s")
 	_, subject, err := EventSubject(k)
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := grow(t, l, k, session.Position{}, 1)
+	at := sessiontest.Grow(t, l, k, session.Position{}, 1)
 	if _, err := c.PublishExpecting(ctx, subject, at.Token, nil, []byte(`{"format":99}`)); err != nil {
 		t.Fatal(err)
 	}
@@ -299,7 +256,7 @@ func TestLaterFormat(t *testing.T) {
 	if _, err := l.Last(ctx, k); !errors.Is(err, session.ErrTooOld) {
 		t.Errorf("Last: %v", err)
 	}
-	if _, err := l.Append(ctx, at, commit(k, at, "x")); !errors.Is(err, session.ErrConflict) {
+	if _, err := l.Append(ctx, at, sessiontest.Commit(k, at, "x")); !errors.Is(err, session.ErrConflict) {
 		t.Errorf("Append: %v", err)
 	}
 }
@@ -314,7 +271,7 @@ func TestRacingWriters(t *testing.T) {
 		t.Fatal(err)
 	}
 	const writers, each = 4, 50
-	k := key("s")
+	k := sessiontest.Key("s")
 	var (
 		wg   sync.WaitGroup
 		won  [writers]int
@@ -333,7 +290,7 @@ func TestRacingWriters(t *testing.T) {
 					errs[w] = err
 					return
 				}
-				_, err = l.Append(t.Context(), at, commit(k, at, fmt.Sprintf("%d of %d", i, w)))
+				_, err = l.Append(t.Context(), at, sessiontest.Commit(k, at, fmt.Sprintf("%d of %d", i, w)))
 				switch {
 				case err == nil:
 					won[w]++
@@ -353,7 +310,7 @@ func TestRacingWriters(t *testing.T) {
 		total += n
 	}
 	c := dial(t, o)
-	if n := len(readAll(t, c.Log(), k, session.Position{})); n != total || total == 0 {
+	if n := len(sessiontest.ReadAll(t, c.Log(), k, session.Position{})); n != total || total == 0 {
 		t.Errorf("%d commits in the log, %d appends succeeded", n, total)
 	}
 	if n := stored64(t, c, k); n != uint64(total) {
@@ -366,7 +323,7 @@ func TestLargeData(t *testing.T) {
 	ctx := t.Context()
 	c := open(t)
 	l := c.Log()
-	k := key("s")
+	k := sessiontest.Key("s")
 	text := func(n int) session.Event {
 		e := session.ChunkEvent(session.UserText(strings.Repeat("x", n)))
 		e.Time = time.Unix(1, 0)
@@ -384,8 +341,8 @@ func TestLargeData(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cm := session.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: events}
 			before := at
-			at = mustAppend(t, l, at, cm)
-			if again := mustAppend(t, l, before, cm); again != at {
+			at = sessiontest.Append(t, l, at, cm)
+			if again := sessiontest.Append(t, l, before, cm); again != at {
 				t.Errorf("the same commit again: %v, want %v", again, at)
 			}
 			e, err := l.Last(ctx, k)
@@ -402,8 +359,8 @@ func TestLargeData(t *testing.T) {
 			}
 			// What was read can be appended elsewhere: the same bytes spill.
 			cm2 := e.Commit
-			cm2.Key, cm2.Root, cm2.Seq, cm2.Prev = key("copy-"+strings.ReplaceAll(name, " ", "-")), k.ID, 1, session.Hash{}
-			mustAppend(t, l, session.Position{}, cm2)
+			cm2.Key, cm2.Root, cm2.Seq, cm2.Prev = sessiontest.Key("copy-"+strings.ReplaceAll(name, " ", "-")), k.ID, 1, session.Hash{}
+			sessiontest.Append(t, l, session.Position{}, cm2)
 		})
 	}
 }

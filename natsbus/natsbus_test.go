@@ -48,20 +48,28 @@ func dial(tb testing.TB, o *Options) *Conn {
 	return c
 }
 
-// background does f until the test calls stop, which waits for it. An error fails
-// the test.
-func background(tb testing.TB, f func(ctx context.Context) error) (stop func()) {
+// dialThrough connects through the wire, which passes everything on again when the
+// test ends and closes the connection.
+func dialThrough(tb testing.TB, w *natstest.Wire, o *Options) *Conn {
 	tb.Helper()
-	ctx, cancel := context.WithCancel(tb.Context())
-	done := make(chan error, 1)
-	go func() { done <- f(ctx) }()
-	return func() {
-		tb.Helper()
-		cancel()
-		if err := <-done; err != nil {
-			tb.Error(err)
+	wired := *o
+	wired.Dialer = w.Through(o.Dialer)
+	c := dial(tb, &wired)
+	tb.Cleanup(func() { w.Set(nil, nil) })
+	return c
+}
+
+// inBubble runs a test in virtual time, with a node's connection that the
+// wire can disturb.
+func inBubble(t *testing.T, test func(t *testing.T, c *Conn, w *natstest.Wire)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &natstest.Wire{}
+		c := dialThrough(t, w, nodeOptions(natstest.Start(t, nil)))
+		if err := c.Provision(t.Context()); err != nil {
+			t.Fatal(err)
 		}
-	}
+		test(t, c, w)
+	})
 }
 
 // open starts a server and returns a node's connection to its streams.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -18,7 +19,7 @@ import (
 // then the run is found. Of one that will never begin it is told why, and only an
 // id that nobody used is unknown.
 func TestControlNotBegun(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, _ *wire) {
+	inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 		for id, a := range map[run.ID]runAlias{
 			"taken":     {Digest: "d", Session: c.HomeOf("default", "taken")},
 			"apart":     {Digest: "d", Session: c.HomeOf("default", "apart")},
@@ -67,7 +68,7 @@ func TestControlNotBegun(t *testing.T) {
 // TestControlOfATaskOnItsWay asks for something that needs a run in a log, while a node
 // that was given its task has not come to make its entry: the id is not unknown.
 func TestControlOfATaskOnItsWay(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, _ *wire) {
+	inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 		s, err := c.ServeControl(t.Context(), func(_ context.Context, s journal.Signal) error {
 			return fmt.Errorf("run %s: %w", s.Run, run.ErrUnknownRun)
 		})
@@ -104,7 +105,7 @@ func TestControlOfATaskOnItsWay(t *testing.T) {
 // brings it there reads the note and ends the run, perhaps before the cancel is
 // tried there again: it was done, whether it came with an id or not.
 func TestCancelMeanwhile(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, _ *wire) {
+	inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 		ids := map[run.ID]string{"r1": "", "r2": "its own"}
 		tries := map[run.ID]int{}
 		s, err := c.ServeControl(t.Context(), func(ctx context.Context, s journal.Signal) error {
@@ -147,7 +148,7 @@ func TestCancelMeanwhile(t *testing.T) {
 // that may come. Whoever takes the branch looks for no note: none is left, and nobody
 // is told that it was cancelled.
 func TestCancelUnbornBranch(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, _ *wire) {
+	inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 		s, err := c.ServeControl(t.Context(), func(_ context.Context, s journal.Signal) error {
 			return fmt.Errorf("run %s: %w", s.Run, run.ErrUnknownRun)
 		})
@@ -180,14 +181,14 @@ func TestCancelUnbornBranch(t *testing.T) {
 // the answer is busy, soon also where a server is slow. Whether one of the id is
 // among them decides nothing unless only submitted ones are meant.
 func TestCancelAmongMany(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+	inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		const waiting = 150
 		for i := range waiting {
 			if _, err := c.NC.Request(messages.TaskSubject("default", "agent"), fmt.Appendf(nil, `{"id":"r%d","input":"x"}`, i), time.Minute); err != nil {
 				t.Fatal(err)
 			}
 		}
-		w.set(func(b []byte) bool {
+		w.Set(func(b []byte) bool {
 			if bytes.Contains(b, []byte(`"subject":"rath.task.default.agent"`)) {
 				time.Sleep(10 * time.Millisecond) // a slow server
 			}

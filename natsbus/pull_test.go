@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/sessiontest"
 )
 
 // TestHandlingEnds has a node hang with a message: what it waits for ends with
@@ -14,15 +16,15 @@ import (
 func TestHandlingEnds(t *testing.T) {
 	for name, heeds := range map[string]bool{"heeds its context": true, "heeds nothing": false} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *Conn, _ *wire) {
-				task := journal.Task{ID: "r1", Workflow: "w", Session: key("s1"), Resume: true}
+			inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
+				task := journal.Task{ID: "r1", Workflow: "w", Session: sessiontest.Key("s1"), Resume: true}
 				if err := publishRun(t.Context(), c, task); err != nil {
 					t.Fatal(err)
 				}
 				var given atomic.Int64
 				taken, never := make(chan time.Duration, 2), make(chan struct{})
 				began := time.Now()
-				stop := background(t, func(ctx context.Context) error {
+				stop := natstest.Background(t, func(ctx context.Context) error {
 					return pullRuns(ctx, c, 4, func(ctx context.Context, _ journal.Task) error {
 						if given.Add(1) > 1 {
 							taken <- time.Since(began)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -18,7 +19,7 @@ import (
 // TestQueryOfANodeThatEnds ends a node while it looks for an answer: who asked is
 // told to ask again, and not of a context of the node that was cancelled.
 func TestQueryOfANodeThatEnds(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, _ *wire) {
+	inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 		if _, _, _, err := createAlias(t.Context(), c.Logs, runAliasSubject("default", "r1"), runAlias{Digest: "d", Session: c.HomeOf("default", "r1")}); err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
 )
 
@@ -17,7 +18,7 @@ import (
 // commits: it tells who watches the tree and the run of both its records before it
 // ends, because the next relay begins after what is stored.
 func TestRelayStopsAfterTelling(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+	inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		heard := make(chan *nats.Msg, 10)
 		if _, err := c.NC.ChanSubscribe(messages.RunSubject("default", "r1", messages.OnEvent), heard); err != nil {
 			t.Fatal(err)
@@ -41,10 +42,10 @@ func TestRelayStopsAfterTelling(t *testing.T) {
 		p := &lineageRelay{c: c.Projections, stream: EventStream(1, 0), pace: newPacer(), leaseValid: func() bool { return true }}
 		defer p.pace.stop()
 		ctx, stop := context.WithCancel(t.Context())
-		hook, fired := once(lineage.StoredSubject(commits[0]), func([]byte) bool { stop(); return true })
-		w.set(nil, hook)
+		hook, fired := natstest.Once(lineage.StoredSubject(commits[0]), func([]byte) bool { stop(); return true })
+		w.Set(nil, hook)
 		err := p.publish(ctx, commits)
-		w.set(nil, nil)
+		w.Set(nil, nil)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		held, lookErr := c.LastSequence(t.Context(), StreamLineage)

@@ -184,7 +184,7 @@ func TestTendThroughOutage(t *testing.T) {
 					}
 					return "", false
 				})
-				stop := background(t, c.reconcileStreams)
+				stop := natstest.Background(t, c.reconcileStreams)
 				if tc.again != 0 {
 					time.Sleep(tc.again)
 					if err := c.NC.ForceReconnect(); err != nil {
@@ -214,20 +214,20 @@ func TestTendOneServer(t *testing.T) {
 		srv := natstest.Start(t, opts)
 		var now atomic.Pointer[natsserver.Server]
 		now.Store(srv)
-		w, asked := &wire{}, atomic.Int64{}
+		w, asked := &natstest.Wire{}, atomic.Int64{}
 		o := nodeOptions(srv)
 		o.Dialer = func() (netConn, error) { return now.Load().Dial() }
 		o.Probe = nil
 		o.Level = Lazy
-		c := w.dial(t, o)
+		c := dialThrough(t, w, o)
 		if err := c.Provision(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		w.set(nil, func(b []byte) bool {
+		w.Set(nil, func(b []byte) bool {
 			asked.Add(int64(bytes.Count(b, []byte("PUB "+conn.APIStreamInfo+"KV_"+BucketNode))))
 			return true
 		})
-		stop := background(t, func(ctx context.Context) error { return c.StartRelay(ctx, nil).Wait() })
+		stop := natstest.Background(t, func(ctx context.Context) error { return c.StartRelay(ctx, nil).Wait() })
 		time.Sleep(20 * reconcileEvery)
 		if n := asked.Load(); n != 1 {
 			t.Errorf("asked %d times for a stream in memory", n)

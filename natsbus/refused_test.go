@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -17,7 +18,7 @@ import (
 // it is gone, as when a session that was archived is brought back. The run does
 // not begin.
 func TestRefusedForGood(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, _ *wire) {
+	inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 		taken := 0
 		in := Intake{
 			Offers: func(string) (string, bool) { return "1", true },
@@ -30,7 +31,7 @@ func TestRefusedForGood(t *testing.T) {
 		}
 		c.takeAll(t)
 		synctest.Wait()
-		stop := background(t, func(ctx context.Context) error { return c.PullTasks(ctx, &in) })
+		stop := natstest.Background(t, func(ctx context.Context) error { return c.PullTasks(ctx, &in) })
 		for range 2 {
 			if _, err := c.JS.Publish(t.Context(), messages.TaskSubject("default", "w"), []byte(`{"id":"r1","session":"notes","input":"hi"}`)); err != nil {
 				t.Fatal(err)

@@ -58,7 +58,7 @@ func TestNewerEntryStays(t *testing.T) {
 		for _, lost := range []bool{true, false} {
 			t.Run(tt.name+map[bool]string{true: ", lost", false: ", late"}[lost], func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					o, w := nodeOptions(natstest.Start(t, nil)), &wire{}
+					o, w := nodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
 					newer := dial(t, o)
 					if err := newer.Provision(t.Context()); err != nil {
 						t.Fatal(err)
@@ -68,7 +68,7 @@ func TestNewerEntryStays(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					mine := w.dial(t, o)
+					mine := dialThrough(t, w, o)
 					meanwhile := func([]byte) bool {
 						if err := tt.then(t.Context(), newer); err != nil {
 							t.Error(err)
@@ -77,18 +77,18 @@ func TestNewerEntryStays(t *testing.T) {
 					}
 					var fired func() bool
 					if lost {
-						hook, did := once(`"stream":"KV_REGISTRY"`, meanwhile)
-						w.set(hook, nil)
+						hook, did := natstest.Once(`"stream":"KV_REGISTRY"`, meanwhile)
+						w.Set(hook, nil)
 						fired = did
 					} else {
-						hook, did := once("PUB $KV.REGISTRY.", meanwhile)
-						w.set(nil, hook)
+						hook, did := natstest.Once("PUB $KV.REGISTRY.", meanwhile)
+						w.Set(nil, hook)
 						fired = did
 					}
 					if err := tt.mine(t.Context(), mine); err != nil {
 						t.Error(err)
 					}
-					w.set(nil, nil)
+					w.Set(nil, nil)
 					if !fired() {
 						t.Fatal("nobody was overtaken")
 					}
@@ -120,7 +120,7 @@ func TestNewerEntryStays(t *testing.T) {
 // takes the place of another one is there in the end.
 func TestAnnouncedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o, w := nodeOptions(natstest.Start(t, nil)), &wire{}
+		o, w := nodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
 		old := dial(t, o)
 		if err := old.Provision(t.Context()); err != nil {
 			t.Fatal(err)
@@ -129,14 +129,14 @@ func TestAnnouncedAgain(t *testing.T) {
 		if err := old.controlTool(t.Context(), session.DefaultTenant, "weather", messages.VerbToolAnnounce, data); err != nil {
 			t.Fatal(err)
 		}
-		next := w.dial(t, o)
-		hook, fired := once("PUB $KV.REGISTRY.", func([]byte) bool {
+		next := dialThrough(t, w, o)
+		hook, fired := natstest.Once("PUB $KV.REGISTRY.", func([]byte) bool {
 			if err := old.controlTool(t.Context(), session.DefaultTenant, "weather", messages.VerbToolWithdraw, nil); err != nil {
 				t.Error(err)
 			}
 			return true
 		})
-		w.set(nil, hook)
+		w.Set(nil, hook)
 		data = json.RawMessage(`{"name":"weather","description":"Better weather."}`)
 		if err := next.controlTool(t.Context(), session.DefaultTenant, "weather", messages.VerbToolAnnounce, data); err != nil {
 			t.Fatal(err)
@@ -151,7 +151,7 @@ func TestAnnouncedAgain(t *testing.T) {
 // TestLaggingReplica asks for what is on offer while the replica that answers does not
 // know it yet, or says what it was before. What is named is as it was stored last.
 func TestLaggingReplica(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+	inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		data := json.RawMessage(`{"name":"weather","description":"Better weather."}`)
 		if err := c.controlTool(t.Context(), session.DefaultTenant, "weather", messages.VerbToolAnnounce, data); err != nil {
 			t.Fatal(err)
@@ -166,14 +166,14 @@ func TestLaggingReplica(t *testing.T) {
 				t.Errorf("the replica %s: %+v, %v", what, all, err)
 			}
 		}
-		hook, fired := once(`REGISTRY.tool.default.*`, replace(`REGISTRY.tool`, `REGISTRY.fool`))
-		w.set(nil, hook)
+		hook, fired := natstest.Once(`REGISTRY.tool.default.*`, natstest.Replace(`REGISTRY.tool`, `REGISTRY.fool`))
+		w.Set(nil, hook)
 		tool("does not have the tool")
-		late, alsoFired := once("Better weather.", replace("Better weather.", "Older weather. "))
-		w.set(late, nil)
+		late, alsoFired := natstest.Once("Better weather.", natstest.Replace("Better weather.", "Older weather. "))
+		w.Set(late, nil)
 		tool("has an older tool")
-		last, firedLast := once(`REGISTRY.workflow.\u003e`, replace(`workflow.`, `workfloo.`))
-		w.set(nil, last)
+		last, firedLast := natstest.Once(`REGISTRY.workflow.\u003e`, natstest.Replace(`workflow.`, `workfloo.`))
+		w.Set(nil, last)
 		all, err := c.Workflows(t.Context(), "w", "nothing", "*")
 		if err != nil || len(all) != 1 || all[0].Pool != "gpu" {
 			t.Errorf("the replica does not have the workflow: %+v, %v", all, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -38,7 +39,7 @@ func TestReusedIdIsTold(t *testing.T) {
 	} {
 		for _, swapped := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, swapped=%v", name, swapped), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, c *Conn, w *wire) {
+				inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 					bodies := tc.bodies
 					if bodies[0] == "" {
 						bodies = [2]string{`{"id":"r1","input":"one"}`, `{"id":"r1","input":"two"}`}
@@ -59,8 +60,8 @@ func TestReusedIdIsTold(t *testing.T) {
 					fired := func() bool { return true }
 					if tc.mark != "" {
 						var hook func([]byte) bool
-						hook, fired = once(tc.mark, drop)
-						w.set(nil, hook)
+						hook, fired = natstest.Once(tc.mark, natstest.Drop)
+						w.Set(nil, hook)
 					}
 					taken, broken := map[string]int{}, tc.broken
 					pullWhile(t, c, 10*time.Minute, Intake{Accept: func(_ context.Context, task journal.Task) error {
@@ -71,7 +72,7 @@ func TestReusedIdIsTold(t *testing.T) {
 						taken[string(task.Input)]++
 						return nil
 					}})
-					w.set(nil, nil)
+					w.Set(nil, nil)
 					synctest.Wait()
 					letters := listedLetters(t, c)
 					if !fired() || len(taken) > 1 || len(letters) != 2-len(taken) {

@@ -25,9 +25,9 @@ import (
 // TestServeOverLostConnection loses the connection while a service begins, before
 // the server said that its subscription is in effect.
 func TestServeOverLostConnection(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, w *wire) {
-		hook, fired := once("PING\r\n", drop)
-		w.set(nil, hook)
+	inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+		hook, fired := natstest.Once("PING\r\n", natstest.Drop)
+		w.Set(nil, hook)
 		s, err := c.ServeControl(t.Context(), func(context.Context, journal.Signal) error { return nil })
 		if err != nil || !fired() {
 			t.Fatalf("the connection was lost: %v; %v", fired(), err)
@@ -59,25 +59,25 @@ func TestServiceThatIsNot(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name  string
-		begin func(t *testing.T, c *Conn, w *wire)
+		begin func(t *testing.T, c *Conn, w *natstest.Wire)
 	}{
-		{"not begun", func(t *testing.T, c *Conn, w *wire) {
+		{"not begun", func(t *testing.T, c *Conn, w *natstest.Wire) {
 			ctx, cancel := context.WithCancel(t.Context())
-			hook, fired := once("PING\r\n", func(b []byte) bool {
+			hook, fired := natstest.Once("PING\r\n", func(b []byte) bool {
 				cancel()
-				return replace("PING\r\n", "PONG\r\n")(b) // the server says nothing
+				return natstest.Replace("PING\r\n", "PONG\r\n")(b) // the server says nothing
 			})
-			w.set(nil, hook)
+			w.Set(nil, hook)
 			if _, err := serve(ctx, c, `"first"`); !errors.Is(err, context.Canceled) || !fired() {
 				t.Fatalf("the service began: %v", err)
 			}
 		}},
-		{"ended without a connection", func(t *testing.T, c *Conn, w *wire) {
+		{"ended without a connection", func(t *testing.T, c *Conn, w *natstest.Wire) {
 			s, err := serve(t.Context(), c, `"first"`)
 			if err != nil {
 				t.Fatal(err)
 			}
-			w.set(drop, drop)
+			w.Set(natstest.Drop, natstest.Drop)
 			for c.Connected() {
 				_ = c.NC.Publish("x", nil) // whatever is sent cuts the connection
 				time.Sleep(time.Millisecond)
@@ -89,10 +89,10 @@ func TestServiceThatIsNot(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				o, w := nodeOptions(natstest.Start(t, nil)), &wire{}
-				c, caller := w.dial(t, o), dial(t, o)
+				o, w := nodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
+				c, caller := dialThrough(t, w, o), dial(t, o)
 				tt.begin(t, c, w)
-				w.set(nil, nil)
+				w.Set(nil, nil)
 				time.Sleep(time.Minute)
 				s, err := serve(t.Context(), c, `"second"`)
 				if err != nil {
@@ -124,7 +124,7 @@ func TestServiceEnds(t *testing.T) {
 		after time.Duration
 	}{{"refused", true, 2 * time.Second}, {"left behind", false, 7 * time.Second}} {
 		t.Run(tt.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *Conn, _ *wire) {
+			inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 				ctx, refuse := context.WithCancel(t.Context())
 				taken, release := make(chan struct{}), make(chan struct{})
 				s, err := c.ServeNode(ctx, "n1", "wait", func(ctx context.Context, _ []byte) (any, error) {
@@ -165,7 +165,7 @@ func TestServiceEnds(t *testing.T) {
 // TestServicePanics: a request whose handling panics is refused, and the next one
 // answered.
 func TestServicePanics(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Conn, _ *wire) {
+	inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 		s, err := c.ServeNode(t.Context(), "n1", "do", func(_ context.Context, body []byte) (any, error) {
 			var what struct{ Fail bool }
 			if err := json.Unmarshal(body, &what); err != nil || what.Fail {
@@ -224,7 +224,7 @@ func TestStoppingNode(t *testing.T) {
 				}
 			}
 			t.Run(fmt.Sprintf("%s, others %v", name, others), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, c *Conn, _ *wire) {
+				inBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 					// One subscription stands for both nodes: its handler is called for
 					// one request after the other.
 					var asked atomic.Int64

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/sessiontest"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -16,12 +17,12 @@ func TestSnapshots(t *testing.T) {
 	if !ok {
 		t.Fatal("the log keeps no snapshots")
 	}
-	k := key("s")
+	k := sessiontest.Key("s")
 	if _, _, err := s.Load(ctx, k); !errors.Is(err, session.ErrNotFound) {
 		t.Errorf("before the first one: %v", err)
 	}
-	two := grow(t, l, k, session.Position{}, 2)
-	five := grow(t, l, k, two, 3)
+	two := sessiontest.Grow(t, l, k, session.Position{}, 2)
+	five := sessiontest.Grow(t, l, k, two, 3)
 	check := func(want session.Position, state string) {
 		t.Helper()
 		at, got, err := s.Load(ctx, k)
@@ -41,7 +42,7 @@ func TestSnapshots(t *testing.T) {
 	check(five, "at five")
 	save(two, "at two, late")
 	check(five, "at five")
-	if n := len(readAll(t, l, k, two)); n != 3 {
+	if n := len(sessiontest.ReadAll(t, l, k, two)); n != 3 {
 		t.Errorf("%d commits after the snapshot, want 3", n)
 	}
 	if err := s.Save(ctx, k, five, make([]byte, maxSnapshot+1)); !errors.Is(err, session.ErrTooLarge) {
@@ -55,7 +56,7 @@ func TestNotASnapshot(t *testing.T) {
 	ctx := t.Context()
 	c := open(t)
 	s := c.Log().(session.Snapshotter)
-	k := key("s")
+	k := sessiontest.Key("s")
 	if _, err := c.JS.Publish(ctx, snapSubject(k), []byte("no position")); err != nil {
 		t.Fatal(err)
 	}

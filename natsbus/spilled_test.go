@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/sessiontest"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -26,20 +27,20 @@ func TestSpilledMeanwhile(t *testing.T) {
 	}{"the relay ends": {5 * time.Second, true}, "for long": {3 * conn.RetryBudget, false}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				o, w := nodeOptions(natstest.Start(t, nil)), &wire{}
+				o, w := nodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
 				other := dial(t, o)
 				if err := other.Provision(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				relay := func() (stop func()) {
-					c := w.dial(t, o)
-					return background(t, func(ctx context.Context) error { return c.StartRelay(ctx, nil).Wait() })
+					c := dialThrough(t, w, o)
+					return natstest.Background(t, func(ctx context.Context) error { return c.StartRelay(ctx, nil).Wait() })
 				}
 				dispatched := other.takeAll(t)
 				stop := relay()
 				time.Sleep(3 * time.Second)
 				var asked atomic.Int32
-				w.set(nil, func(b []byte) bool {
+				w.Set(nil, func(b []byte) bool {
 					for {
 						i := bytes.Index(b, []byte("GET.BLOB"))
 						if i < 0 {
@@ -56,9 +57,9 @@ func TestSpilledMeanwhile(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				first := commit(k, session.Position{}, "hi")
+				first := sessiontest.Commit(k, session.Position{}, "hi")
 				first.Events = append(first.Events, submitted)
-				mustAppend(t, other.Log(), session.Position{}, first)
+				sessiontest.Append(t, other.Log(), session.Position{}, first)
 				time.Sleep(tc.away)
 				synctest.Wait()
 				if asked.Load() == 0 {
@@ -67,7 +68,7 @@ func TestSpilledMeanwhile(t *testing.T) {
 				if tc.ends {
 					stop()
 				}
-				w.set(nil, nil)
+				w.Set(nil, nil)
 				if tc.ends {
 					stop = relay()
 				}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/sessiontest"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -19,7 +20,7 @@ func TestHolding(t *testing.T) {
 	stream := ""
 	write := func(tenant session.Tenant, n, size int) (bytes uint64) {
 		for i, sessions := 0, 0; sessions < n; i++ {
-			k := session.Key{Tenant: tenant, ID: key(fmt.Sprint("s", i)).ID}
+			k := session.Key{Tenant: tenant, ID: sessiontest.Key(fmt.Sprint("s", i)).ID}
 			in, _, err := EventSubject(k)
 			if err != nil {
 				t.Fatal(err)
@@ -31,7 +32,7 @@ func TestHolding(t *testing.T) {
 				continue
 			}
 			before := c.streamBytes(t, stream)
-			mustAppend(t, c.Log(), session.Position{}, commit(k, session.Position{}, strings.Repeat("x", size)))
+			sessiontest.Append(t, c.Log(), session.Position{}, sessiontest.Commit(k, session.Position{}, strings.Repeat("x", size)))
 			bytes += c.streamBytes(t, stream) - before
 			sessions++
 		}

@@ -24,8 +24,8 @@ func TestToolCutOff(t *testing.T) {
 	for _, effect := range []tool.Effect{tool.NonIdempotent, tool.Idempotent, tool.ReadOnly} {
 		t.Run(effect.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				o, w := nodeOptions(natstest.Start(t, nil)), &wire{}
-				program, caller := dial(t, o), w.dial(t, o)
+				o, w := nodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
+				program, caller := dial(t, o), dialThrough(t, w, o)
 				var calls atomic.Int64
 				s, err := program.ServeTool(t.Context(), session.DefaultTenant, "count", func(context.Context, messages.ToolCall) messages.ToolAnswer {
 					calls.Add(1)
@@ -35,8 +35,8 @@ func TestToolCutOff(t *testing.T) {
 					t.Fatal(err)
 				}
 				v := messages.Tool{Name: "count", Effect: effect.String()}
-				hook, fired := once("counted", drop)
-				w.set(hook, nil)
+				hook, fired := natstest.Once("counted", natstest.Drop)
+				w.Set(hook, nil)
 				_, err = caller.ToolOf(session.DefaultTenant, v).Call(t.Context(), tool.Call{ID: "r1/0", Attempt: 1, Args: json.RawMessage(`{}`)})
 				if !errors.Is(err, session.ErrUnavailable) || !strings.Contains(err.Error(), "count") {
 					t.Errorf("the call ended with %v", err)
@@ -47,7 +47,7 @@ func TestToolCutOff(t *testing.T) {
 				if n := calls.Load(); n != 1 {
 					t.Errorf("the tool was called %d times in one attempt", n)
 				}
-				w.set(nil, nil)
+				w.Set(nil, nil)
 				if err := s.Stop(); err != nil {
 					t.Error(err)
 				}
@@ -81,8 +81,8 @@ func TestToolOfNobody(t *testing.T) {
 // call was not sent, so it is made once that is done, whatever its effect.
 func TestToolBeforeReconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o, w := nodeOptions(natstest.Start(t, nil)), &wire{}
-		program, caller := dial(t, o), w.dial(t, o)
+		o, w := nodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
+		program, caller := dial(t, o), dialThrough(t, w, o)
 		var calls atomic.Int64
 		s, err := program.ServeTool(t.Context(), session.DefaultTenant, "count", func(context.Context, messages.ToolCall) messages.ToolAnswer {
 			return messages.ToolAnswer{Body: json.RawMessage(strconv.FormatInt(calls.Add(1), 10))}
@@ -90,12 +90,12 @@ func TestToolBeforeReconnect(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.set(drop, drop)
+		w.Set(natstest.Drop, natstest.Drop)
 		for caller.Connected() {
 			_ = caller.NC.Publish("x", nil) // whatever is sent cuts the connection
 			time.Sleep(time.Millisecond)
 		}
-		time.AfterFunc(2*time.Second, func() { w.set(nil, nil) })
+		time.AfterFunc(2*time.Second, func() { w.Set(nil, nil) })
 		r, err := caller.ToolOf(session.DefaultTenant, messages.Tool{Name: "count"}).
 			Call(t.Context(), tool.Call{ID: "r1/0", Attempt: 1, Args: json.RawMessage(`{}`)})
 		if err != nil || calls.Load() != 1 {

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -47,7 +48,7 @@ func (c *Conn) takeAll(t testing.TB) (taken func() int) {
 	t.Helper()
 	var mu sync.Mutex
 	runs := map[run.ID]int{}
-	stop := background(t, func(ctx context.Context) error {
+	stop := natstest.Background(t, func(ctx context.Context) error {
 		return c.ServeRuns(ctx, &Host{
 			Incarnation: "taker", Pool: DefaultPool, Free: func() int { return 1000 }, Freed: make(chan struct{}),
 			Take: func(_ context.Context, r journal.Task) (Answer, error) {

@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/internal/sessiontest"
+	"github.com/rathcluster/rath/session"
 )
 
 func TestFaultLogPlaysNothing(t *testing.T) {

@@ -1,22 +1,21 @@
-package natsbus
+package natstest
 
 import (
 	"bytes"
 	"net"
 	"sync"
-	"testing"
 )
 
-// wire lets a test change or cut what a connection carries.
-type wire struct {
+// Wire lets a test change or cut what a connection carries.
+type Wire struct {
 	mu sync.Mutex
 	// fromServer and toServer see the bytes of one read or write and may
 	// change them in place; false closes the connection instead.
 	fromServer, toServer func(b []byte) bool
 }
 
-// through wraps a dialer's connections.
-func (w *wire) through(dial func() (net.Conn, error)) func() (net.Conn, error) {
+// Through wraps a dialer's connections.
+func (w *Wire) Through(dial func() (net.Conn, error)) func() (net.Conn, error) {
 	return func() (net.Conn, error) {
 		c, err := dial()
 		if err != nil {
@@ -26,25 +25,14 @@ func (w *wire) through(dial func() (net.Conn, error)) func() (net.Conn, error) {
 	}
 }
 
-// dial connects through the wire, which passes everything on again when the test
-// ends and closes the connection.
-func (w *wire) dial(tb testing.TB, o *Options) *Conn {
-	tb.Helper()
-	wired := *o
-	wired.Dialer = w.through(o.Dialer)
-	c := dial(tb, &wired)
-	tb.Cleanup(func() { w.set(nil, nil) })
-	return c
-}
-
-// set installs hooks; nil passes bytes on.
-func (w *wire) set(fromServer, toServer func(b []byte) bool) {
+// Set installs hooks; nil passes bytes on.
+func (w *Wire) Set(fromServer, toServer func(b []byte) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.fromServer, w.toServer = fromServer, toServer
 }
 
-func (w *wire) hooks() (fromServer, toServer func(b []byte) bool) {
+func (w *Wire) hooks() (fromServer, toServer func(b []byte) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.fromServer, w.toServer
@@ -52,7 +40,7 @@ func (w *wire) hooks() (fromServer, toServer func(b []byte) bool) {
 
 type wiredConn struct {
 	net.Conn
-	w *wire
+	w *Wire
 }
 
 func (c *wiredConn) Read(p []byte) (int, error) {
@@ -76,9 +64,9 @@ func (c *wiredConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// once returns a hook that lets act have the first bytes that contain mark,
+// Once returns a hook that lets act have the first bytes that contain mark,
 // and a function that tells whether that happened.
-func once(mark string, act func(b []byte) bool) (hook func(b []byte) bool, fired func() bool) {
+func Once(mark string, act func(b []byte) bool) (hook func(b []byte) bool, fired func() bool) {
 	var mu sync.Mutex
 	done := false
 	hook = func(b []byte) bool {
@@ -98,9 +86,9 @@ func once(mark string, act func(b []byte) bool) (hook func(b []byte) bool, fired
 	return hook, fired
 }
 
-// replace writes text over the first occurrence of mark, which is at least as
+// Replace writes text over the first occurrence of mark, which is at least as
 // long, and pads it with spaces.
-func replace(mark, text string) func(b []byte) bool {
+func Replace(mark, text string) func(b []byte) bool {
 	return func(b []byte) bool {
 		i := bytes.Index(b, []byte(mark))
 		n := copy(b[i:i+len(mark)], text)
@@ -109,4 +97,5 @@ func replace(mark, text string) func(b []byte) bool {
 	}
 }
 
-func drop([]byte) bool { return false }
+// Drop closes the connection.
+func Drop([]byte) bool { return false }

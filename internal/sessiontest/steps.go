@@ -1,0 +1,55 @@
+package sessiontest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/session"
+)
+
+var minter = session.Minter{Generation: 1, Partitions: 2}
+
+// Key is of the session of a body in two partitions of generation 1.
+func Key(body string) session.Key {
+	return session.Key{Tenant: session.DefaultTenant, ID: minter.Mint(body)}
+}
+
+// Commit makes the commit after a position; what tells it from others.
+func Commit(k session.Key, at session.Position, what string) session.Commit {
+	e := session.ChunkEvent(session.UserText(what))
+	e.Time = time.Unix(1, 0)
+	return session.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}}
+}
+
+// Append appends c after a position, or ends the test.
+func Append(tb testing.TB, l session.Log, at session.Position, c session.Commit) session.Position {
+	tb.Helper()
+	pos, err := l.Append(tb.Context(), at, c)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return pos
+}
+
+// Grow appends n commits after a position.
+func Grow(tb testing.TB, l session.Log, k session.Key, at session.Position, n int) session.Position {
+	tb.Helper()
+	for range n {
+		at = Append(tb, l, at, Commit(k, at, fmt.Sprintf("text %d", at.Seq+1)))
+	}
+	return at
+}
+
+// ReadAll returns what comes after a position.
+func ReadAll(tb testing.TB, l session.Log, k session.Key, after session.Position) []session.Entry {
+	tb.Helper()
+	var out []session.Entry
+	for e, err := range l.Read(tb.Context(), k, after) {
+		if err != nil {
+			tb.Fatal(err)
+		}
+		out = append(out, e)
+	}
+	return out
+}

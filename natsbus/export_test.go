@@ -25,11 +25,9 @@ func (c *Conn) Cut() error { return c.NC.ForceReconnect() }
 
 // Relays returns the partitions whose lineage is relayed here.
 func (c *Conn) Relays() []uint32 {
-	c.watermarks.mu.Lock()
-	defer c.watermarks.mu.Unlock()
 	var out []uint32
 	for p := range c.Partitions() {
-		if _, here := c.watermarks.at[EventStream(c.Generation(), p)]; here {
+		if _, here := c.watermarks.here(EventStream(c.Generation(), p)); here {
 			out = append(out, p)
 		}
 	}

@@ -133,31 +133,3 @@ func TestLettersFromReplicaBehind(t *testing.T) {
 		list("after it was dropped", 0)
 	})
 }
-
-// TestRelayBeginsWhereLineageEnds starts relays while the replica that answers lacks the
-// end of LINEAGE, with and without a checkpoint. They go on after its last record, so
-// that nothing is published twice.
-func TestRelayBeginsWhereLineageEnds(t *testing.T) {
-	const all, held = 12, 5
-	for _, checkpoint := range []bool{true, false} {
-		t.Run(fmt.Sprint("checkpoint=", checkpoint), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
-				id := c.HomeOf(session.DefaultTenant, "r1")
-				g, partition, _ := id.Locate()
-				putLineage(t, c, id, 1, all)
-				p := &lineageRelay{c: c.Projections, generation: g, partition: partition, stream: EventStream(g, partition)}
-				if checkpoint {
-					if err := c.saveCheckpoint(t.Context(), p.subject(), lineagePoint{At: held - 1, Seq: held - 1}); err != nil {
-						t.Fatal(err)
-					}
-				}
-				w.Set(nil, behind(StreamLineage, held))
-				at, err := p.cursor(t.Context())
-				w.Set(nil, nil)
-				if want := (lineagePoint{At: all, Seq: all}); err != nil || at != want {
-					t.Errorf("the relay goes on after %+v, %v; want %+v", at, err, want)
-				}
-			})
-		})
-	}
-}

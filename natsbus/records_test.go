@@ -3,6 +3,7 @@ package natsbus
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/session"
 )
 
 // TestRelayStopsAfterTelling stops a relay while LINEAGE takes the first of two
@@ -56,4 +58,32 @@ func TestRelayStopsAfterTelling(t *testing.T) {
 			t.Errorf("LINEAGE holds two records, and %d were told of the run, %d of the tree", len(heard), len(tail))
 		}
 	})
+}
+
+// TestRelayBeginsWhereLineageEnds starts relays while the replica that answers lacks the
+// end of LINEAGE, with and without a checkpoint. They go on after its last record, so
+// that nothing is published twice.
+func TestRelayBeginsWhereLineageEnds(t *testing.T) {
+	const all, held = 12, 5
+	for _, checkpoint := range []bool{true, false} {
+		t.Run(fmt.Sprint("checkpoint=", checkpoint), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
+				id := c.HomeOf(session.DefaultTenant, "r1")
+				g, partition, _ := id.Locate()
+				putLineage(t, c, id, 1, all)
+				p := &lineageRelay{c: c.Projections, generation: g, partition: partition, stream: EventStream(g, partition)}
+				if checkpoint {
+					if err := c.saveCheckpoint(t.Context(), p.subject(), lineagePoint{At: held - 1, Seq: held - 1}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				w.Set(nil, behind(StreamLineage, held))
+				at, err := p.cursor(t.Context())
+				w.Set(nil, nil)
+				if want := (lineagePoint{At: all, Seq: all}); err != nil || at != want {
+					t.Errorf("the relay goes on after %+v, %v; want %+v", at, err, want)
+				}
+			})
+		})
+	}
 }

@@ -63,6 +63,14 @@ func (r *watermarks) end(stream string) {
 	r.change()
 }
 
+// here reports whether a relay of the stream runs in this process, and how far it is.
+func (r *watermarks) here(stream string) (at uint64, here bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at, here = r.at[stream]
+	return at, here
+}
+
 // wait returns when the lineage of a stream is published up to a sequence;
 // here is false when no relay of it runs in this process, nor will in a moment.
 func (r *watermarks) wait(ctx context.Context, stream string, seq uint64) (here bool, err error) {
